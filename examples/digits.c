@@ -35,9 +35,10 @@ static int read_lines(FILE* file, const char* path, digit_set_t* train, digit_se
   size_t number = 0;
   while (fgets(line, sizeof line, file) != NULL) {
     digit_set_t* set = number % 5 == 4 ? test : train;
-    if (number == kMaxImages || parse_line(line, set->pixels + set->count * kPixels, &set->labels[set->count]) != 0) {
-      fprintf(stderr, "%s:%zu: expected %d values 0..16 and a digit 0..9, and at most %d lines\n", path, number + 1, kPixels,
-              kMaxImages);
+    if (number == kMaxImages ||
+        parse_line(line, set->pixels + set->count * kPixels, &set->labels[set->count]) != 0) {
+      fprintf(stderr, "%s:%zu: expected %d values 0..16 and a digit 0..9, and at most %d lines\n",
+              path, number + 1, kPixels, kMaxImages);
       return -1;
     }
     ++set->count;
@@ -55,8 +56,9 @@ int digits_read(const char* path, digit_set_t* train, digit_set_t* test) {
     perror(path);
     return -1;
   }
-  status =
-      allocate_digits(train, kMaxImages) != 0 || allocate_digits(test, kMaxImages) != 0 ? -1 : read_lines(file, path, train, test);
+  status = allocate_digits(train, kMaxImages) != 0 || allocate_digits(test, kMaxImages) != 0
+               ? -1
+               : read_lines(file, path, train, test);
   fclose(file);
   return status;
 }

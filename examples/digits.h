@@ -1,6 +1,7 @@
 /*
- * Reads the handwritten digits (data/README.md): lines of 64 grey values 0..16 and a label 0..9. Every fifth image is kept for the
- * test. The order of the file is kept, so that every rank that reads it holds the same images under the same numbers.
+ * Reads the handwritten digits (data/README.md): lines of 64 grey values 0..16 and a label 0..9.
+ * Every fifth image is kept for the test. The order of the file is kept, so that every rank that
+ * reads it holds the same images under the same numbers.
  */
 #ifndef DIGITS_H
 #define DIGITS_H

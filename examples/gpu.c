@@ -1,5 +1,5 @@
-/* A parameter on a GPU, shared by two processes that use the same one: gathered and reduced in the order of a stream, without a
- * wait of the host. On a machine without a GPU it says so. */
+/* A parameter on a GPU, shared by two processes that use the same one: gathered and reduced in the
+ * order of a stream, without a wait of the host. On a machine without a GPU it says so. */
 #include <fsccl/fsccl.h>
 #include <stdio.h>
 
@@ -30,25 +30,30 @@ static int run(fsccl_comm_config_t where) {
   memory.device = 0; /* with a GPU for each rank: the local rank */
   status = fsccl_pool_create(config.shard_comm, &memory, &config.pool);
   if (status == FSCCL_OK) {
-    weight.dims = 2, weight.shape[0] = kRows, weight.shape[1] = kColumns; /* fp32 shards of half the rows, in memory of the pool */
+    /* fp32 shards of half the rows, in memory of the pool */
+    weight.dims = 2, weight.shape[0] = kRows, weight.shape[1] = kColumns;
     status = fsccl_unit_create(&config, &weight, 1, &unit);
   }
   if (status == FSCCL_ERR_NOT_AVAILABLE) {
     if (where.rank == 0) failed("there is nothing to run on here");
     if (config.pool) CHECK(fsccl_pool_destroy(config.pool));
-    CHECK(fsccl_comm_destroy(config.shard_comm)); /* a process that just ends has died, for the others */
+    /* a process that just ends has died, for the others */
+    CHECK(fsccl_comm_destroy(config.shard_comm));
     return 2;
   }
   CHECK(status);
   CHECK(fsccl_unit_set_stream(unit, stream));
-  CHECK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, NULL)); /* returns at once: kernels that follow on the stream may read */
+  /* returns at once: kernels that follow on the stream may read */
+  CHECK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, NULL));
   CHECK(fsccl_unit_param(unit, 0, &whole));
   CHECK(fsccl_unit_grad(unit, 0, &grad)); /* for the kernels of backward to fill, on the stream */
   CHECK(fsccl_unit_reshard(unit));
-  CHECK(fsccl_unit_reduce_grads(unit, NULL, NULL)); /* the mean over the ranks: where the optimizer's kernels follow */
+  /* the mean over the ranks: where the optimizer's kernels follow */
+  CHECK(fsccl_unit_reduce_grads(unit, NULL, NULL));
   CHECK(fsccl_unit_sharded_grad(unit, 0, &mean));
   CHECK(fsccl_barrier(config.shard_comm, NULL, NULL));
-  printf("rank %d: gathered %d elements on the GPU, reduced gradients of %d\n", where.rank, (int)whole.count, (int)mean.count);
+  printf("rank %d: gathered %d elements on the GPU, reduced gradients of %d\n", where.rank,
+         (int)whole.count, (int)mean.count);
   CHECK(fsccl_unit_destroy(unit));
   CHECK(fsccl_pool_destroy(config.pool));
   CHECK(fsccl_comm_destroy(config.shard_comm));
@@ -61,7 +66,8 @@ int main(void) {
   int outcome;
   where.unique_id = &id;
   where.ranks = 2;
-  where.rank = local_ranks_start(2, &id); /* before anything of CUDA: a child of fork() cannot use its parent's */
+  /* before anything of CUDA: a child of fork() cannot use its parent's */
+  where.rank = local_ranks_start(2, &id);
   if (where.rank < 0) return 1;
   outcome = run(where);
   return local_ranks_finish(where.rank, 2, outcome == 1);

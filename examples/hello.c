@@ -1,4 +1,5 @@
-/* Two processes share one parameter: gather it, use it, average its gradient. README.md shows the lines between the marks. */
+/* Two processes share one parameter: gather it, use it, average its gradient. README.md shows the
+ * lines between the marks. */
 #define _POSIX_C_SOURCE 200809L
 #include <fsccl/fsccl.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@ static int run(fsccl_comm_config_t where) { /* rank 0 or 1 of 2, and the job's u
   fsccl_unit_t unit;
   CHECK(fsccl_comm_create(&where, &config.shard_comm));
   CHECK(fsccl_pool_create(config.shard_comm, &memory, &config.pool));
-  weight.dims = 2, weight.shape[0] = 4, weight.shape[1] = 2; /* 4 x 2, fp32: two rows live on each rank */
+  /* 4 x 2, fp32: two rows live on each rank */
+  weight.dims = 2, weight.shape[0] = 4, weight.shape[1] = 2;
   CHECK(fsccl_unit_create(&config, &weight, 1, &unit));
   CHECK(fsccl_unit_shard(unit, 0, &shard));
   for (uint64_t i = 0; i < shard.count; ++i) ((float*)shard.data)[i] = (float)(shard.offset + i);
@@ -31,11 +33,13 @@ static int run(fsccl_comm_config_t where) { /* rank 0 or 1 of 2, and the job's u
   CHECK(fsccl_unit_param(unit, 0, &whole));                  /* 0 1 2 3 4 5 6 7, on both ranks */
   CHECK(fsccl_unit_grad(unit, 0, &grad));
   for (uint64_t i = 0; i < whole.count; ++i) ((uint16_t*)grad.data)[i] = ((uint16_t*)whole.data)[i];
-  CHECK(fsccl_unit_reshard(unit));                  /* param() is gone, its memory free for the next unit */
+  /* param() is gone, its memory free for the next unit */
+  CHECK(fsccl_unit_reshard(unit));
   CHECK(fsccl_unit_reduce_grads(unit, NULL, NULL)); /* reduce-scatter: the mean, in fp32 */
   CHECK(fsccl_unit_sharded_grad(unit, 0, &mean));   /* rank 0: 0 1 2 3; rank 1: 4 5 6 7 */
   /* README end */
-  printf("rank %d: elements %d to %d have gradient", where.rank, (int)mean.offset, (int)(mean.offset + mean.count) - 1);
+  printf("rank %d: elements %d to %d have gradient", where.rank, (int)mean.offset,
+         (int)(mean.offset + mean.count) - 1);
   for (uint64_t i = 0; i < mean.count; ++i) {
     printf(" %g", (double)((float*)mean.data)[i]);
     if (((float*)mean.data)[i] != (float)(mean.offset + i)) return fprintf(stderr, ": wrong\n"), 1;

@@ -1,4 +1,5 @@
-/* The id is a secret (it admits its holder to the job), so it travels through a private pipe, never on a command line. */
+/* The id is a secret (it admits its holder to the job), so it travels through a private pipe, never
+ * on a command line. */
 #define _POSIX_C_SOURCE 200809L
 #include "local_ranks.h"
 
@@ -27,7 +28,8 @@ int local_ranks_start(int ranks, fsccl_unique_id_t* id) {
     fprintf(stderr, "%d ranks asked for: 1 to %d are possible\n", ranks, kMaxRanks);
     return -1;
   }
-  signal(SIGPIPE, SIG_IGN); /* a child that dies early is an error of write(), not of this process */
+  /* a child that dies early is an error of write(), not of this process */
+  signal(SIGPIPE, SIG_IGN);
   for (rank = 1; rank < ranks; ++rank) {
     int ends[2];
     pid_t child;
@@ -64,7 +66,8 @@ int local_ranks_finish(int rank, int ranks, int status) {
   if (rank != 0) return status;
   for (left = ranks - 1; left > 0; --left) {
     int child_status = 0;
-    if (wait(&child_status) < 0 || !WIFEXITED(child_status) || WEXITSTATUS(child_status) != 0) status = 1;
+    if (wait(&child_status) < 0 || !WIFEXITED(child_status) || WEXITSTATUS(child_status) != 0)
+      status = 1;
   }
   return status;
 }

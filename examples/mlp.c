@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-void mlp_forward(mlp_shape_t shape, const float* weight, const float* bias, const float* x, float* y, size_t samples, int relu) {
+void mlp_forward(mlp_shape_t shape, const float* weight, const float* bias, const float* x,
+                 float* y, size_t samples, int relu) {
   size_t s, o, i;
   for (s = 0; s < samples; ++s) {
     for (o = 0; o < shape.outputs; ++o) {
@@ -17,8 +18,8 @@ void mlp_forward(mlp_shape_t shape, const float* weight, const float* bias, cons
   }
 }
 
-void mlp_backward(mlp_shape_t shape, const float* weight, const float* x, const float* dy, float* weight_grad, float* bias_grad,
-                  float* dx, size_t samples, int relu) {
+void mlp_backward(mlp_shape_t shape, const float* weight, const float* x, const float* dy,
+                  float* weight_grad, float* bias_grad, float* dx, size_t samples, int relu) {
   size_t s, o, i;
   memset(weight_grad, 0, shape.outputs * shape.inputs * sizeof *weight_grad);
   memset(bias_grad, 0, shape.outputs * sizeof *bias_grad);
@@ -30,7 +31,8 @@ void mlp_backward(mlp_shape_t shape, const float* weight, const float* x, const 
       bias_grad[o] += slope;
       for (i = 0; i < shape.inputs; ++i) weight_grad[o * shape.inputs + i] += slope * in[i];
       if (dx == NULL) continue;
-      for (i = 0; i < shape.inputs; ++i) dx[s * shape.inputs + i] += slope * weight[o * shape.inputs + i];
+      for (i = 0; i < shape.inputs; ++i)
+        dx[s * shape.inputs + i] += slope * weight[o * shape.inputs + i];
     }
     if (dx == NULL || !relu) continue;
     for (i = 0; i < shape.inputs; ++i)
@@ -48,7 +50,8 @@ double mlp_loss(float* logits, const int* labels, size_t samples, size_t classes
       if (row[c] > largest) largest = row[c];
     for (c = 0; c < classes; ++c) sum += exp(row[c] - largest);
     loss += log(sum) + largest - row[labels[s]];
-    for (c = 0; c < classes; ++c) row[c] = (float)(exp(row[c] - largest) / sum) - ((int)c == labels[s] ? 1.0f : 0.0f);
+    for (c = 0; c < classes; ++c)
+      row[c] = (float)(exp(row[c] - largest) / sum) - ((int)c == labels[s] ? 1.0f : 0.0f);
   }
   return loss;
 }
@@ -74,7 +77,8 @@ uint64_t mlp_random(uint64_t* state) {
 
 float mlp_initial(uint64_t stream, uint64_t index, float limit) {
   uint64_t state = (stream << 40) + index;
-  const double unit = (double)(mlp_random(&state) >> 11) / 9007199254740992.0; /* 53 random bits: [0, 1) */
+  /* 53 random bits: [0, 1) */
+  const double unit = (double)(mlp_random(&state) >> 11) / 9007199254740992.0;
   return limit * (float)(2.0 * unit - 1.0);
 }
 

@@ -1,7 +1,7 @@
 /*
- * The arithmetic of a multi-layer perceptron, on plain arrays and without communication. Matrices are row major; a batch of samples
- * is a matrix with one row a sample. Sums are formed in a fixed order, so one sample's result does not depend on the other samples
- * of the batch.
+ * The arithmetic of a multi-layer perceptron, on plain arrays and without communication. Matrices
+ * are row major; a batch of samples is a matrix with one row a sample. Sums are formed in a fixed
+ * order, so one sample's result does not depend on the other samples of the batch.
  */
 #ifndef MLP_H
 #define MLP_H
@@ -13,21 +13,26 @@ typedef struct mlp_shape {
   size_t inputs, outputs;
 } mlp_shape_t;
 
-/* y = x * transpose(weight) + bias, and with relu != 0 the negative values become 0. weight: outputs x inputs. */
-void mlp_forward(mlp_shape_t shape, const float* weight, const float* bias, const float* x, float* y, size_t samples, int relu);
+/* y = x * transpose(weight) + bias, and with relu != 0 the negative values become 0. weight:
+ * outputs x inputs. */
+void mlp_forward(mlp_shape_t shape, const float* weight, const float* bias, const float* x,
+                 float* y, size_t samples, int relu);
 
-/* Gradients of mlp_forward summed over the samples: weight_grad and bias_grad are overwritten, and so is dx unless it is NULL. With
- * relu != 0 dx is cut where x is 0, that is where the layer below was not active. */
-void mlp_backward(mlp_shape_t shape, const float* weight, const float* x, const float* dy, float* weight_grad, float* bias_grad,
-                  float* dx, size_t samples, int relu);
+/* Gradients of mlp_forward summed over the samples: weight_grad and bias_grad are overwritten, and
+ * so is dx unless it is NULL. With relu != 0 dx is cut where x is 0, that is where the layer below
+ * was not active. */
+void mlp_backward(mlp_shape_t shape, const float* weight, const float* x, const float* dy,
+                  float* weight_grad, float* bias_grad, float* dx, size_t samples, int relu);
 
-/* Softmax and cross-entropy: the sum of the samples' losses. The logits are overwritten by their gradient. */
+/* Softmax and cross-entropy: the sum of the samples' losses. The logits are overwritten by their
+ * gradient. */
 double mlp_loss(float* logits, const int* labels, size_t samples, size_t classes);
 
 /* How many samples have their largest logit at their label. */
 size_t mlp_correct(const float* logits, const int* labels, size_t samples, size_t classes);
 
-/* A starting value in (-limit, limit) for element `index` of parameter `stream`: the same wherever and by whomever it is computed.
+/* A starting value in (-limit, limit) for element `index` of parameter `stream`: the same wherever
+ * and by whomever it is computed.
  */
 float mlp_initial(uint64_t stream, uint64_t index, float limit);
 

@@ -1,16 +1,18 @@
 /*
- * Trains a small network on handwritten digits, fully sharded over N ranks, through the public C API alone.
+ * Trains a small network on handwritten digits, fully sharded over N ranks, through the public C
+ * API alone.
  *
- * Each layer is one unit. A rank stores only its shard of every parameter, in fp32; unshard gathers a layer just before it is used,
- * reshard gives its memory back, reduce_grads averages the gradients into shards, and the optimizer works on shards. A global batch
- * is divided among the ranks, so the network learns the same with any number of them: the losses differ only by the order in which
- * fp32 sums are formed (by less than 0.01 %).
+ * Each layer is one unit. A rank stores only its shard of every parameter, in fp32; unshard gathers
+ * a layer just before it is used, reshard gives its memory back, reduce_grads averages the
+ * gradients into shards, and the optimizer works on shards. A global batch is divided among the
+ * ranks, so the network learns the same with any number of them: the losses differ only by the
+ * order in which fp32 sums are formed (by less than 0.01 %).
  *
  *   train --ranks 4           four local processes           train --mixed    bf16 for what travels
  *   mpirun -n 4 train         one rank of an existing job; mpiexec, srun and torchrun likewise
  *
- * The parts that know nothing of FSCCL: mlp.c (arithmetic), digits.c (data), train_options.c (command line), local_ranks.c
- * (processes).
+ * The parts that know nothing of FSCCL: mlp.c (arithmetic), digits.c (data), train_options.c
+ * (command line), local_ranks.c (processes).
  */
 #include <fsccl/fsccl.h>
 #include <math.h>
@@ -26,9 +28,11 @@
 enum { kLayers = 3, kWeight = 0, kBias = 1, kParams = 2, kBatch = 48 };
 static const mlp_shape_t kShapes[kLayers] = {{kPixels, 128}, {128, 64}, {64, kClasses}};
 /* The rate falls linearly over the epochs, to almost nothing. */
-static const double kLearningRate = 0.05, kMomentum = 0.9, kMaxGradNorm = 1.0, kWantedAccuracy = 0.95;
+static const double kLearningRate = 0.05, kMomentum = 0.9, kMaxGradNorm = 1.0,
+                    kWantedAccuracy = 0.95;
 
-/* Stops this rank with the library's own explanation. The other ranks then learn that it has left, and stop as well. */
+/* Stops this rank with the library's own explanation. The other ranks then learn that it has left,
+ * and stop as well. */
 static void check(fsccl_status_t status, const char* call) {
   fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
   if (status >= 0) return;
@@ -47,10 +51,12 @@ static void* allocate(size_t count, size_t bytes) {
 
 typedef struct layer {
   fsccl_unit_t unit;
-  fsccl_work_t gather, reduction;                  /* operations in flight */
-  fsccl_reduce_result_t reduced;                   /* this rank's part of the gradient norm */
-  float* velocity[kParams];                        /* the optimizer's state, sharded like the parameters */
-  const float* param[kParams];                     /* the gathered parameters as fp32, while the layer is unsharded */
+  fsccl_work_t gather, reduction; /* operations in flight */
+  fsccl_reduce_result_t reduced;  /* this rank's part of the gradient norm */
+  /* the optimizer's state, sharded like the parameters */
+  float* velocity[kParams];
+  /* the gathered parameters as fp32, while the layer is unsharded */
+  const float* param[kParams];
   float *wide_param[kParams], *wide_grad[kParams]; /* with --mixed: fp32 copies to compute with */
 } layer_t;
 
@@ -65,9 +71,10 @@ typedef struct trainer {
   int* labels;
 } trainer_t;
 
-/* ------------------------------------------------------------------------------------------------------ set-up ---- */
+/* ---------------------------------------------------------------------------------- set-up ---- */
 
-/* The starting values depend on the element's place in the whole parameter alone, so they are the same for any number of ranks. */
+/* The starting values depend on the element's place in the whole parameter alone, so they are the
+ * same for any number of ranks. */
 static void initialize_shards(layer_t* layer, size_t number) {
   fsccl_view_t shard;
   size_t p;
@@ -76,7 +83,8 @@ static void initialize_shards(layer_t* layer, size_t number) {
   for (p = 0; p < kParams; ++p) {
     CHECK(fsccl_unit_shard(layer->unit, p, &shard));
     layer->velocity[p] = allocate(shard.count, sizeof(float));
-    for (i = 0; i < shard.count; ++i) ((float*)shard.data)[i] = p == kWeight ? mlp_initial(number, shard.offset + i, limit) : 0.0f;
+    for (i = 0; i < shard.count; ++i)
+      ((float*)shard.data)[i] = p == kWeight ? mlp_initial(number, shard.offset + i, limit) : 0.0f;
   }
 }
 
@@ -105,8 +113,8 @@ static void create_layer(trainer_t* trainer, size_t number, int flat) {
   layer->wide_grad[kBias] = allocate(shape.outputs, sizeof(float));
 }
 
-static void create_trainer(trainer_t* trainer, const fsccl_comm_config_t* where, const train_options_t* options,
-                           size_t most_samples) {
+static void create_trainer(trainer_t* trainer, const fsccl_comm_config_t* where,
+                           const train_options_t* options, size_t most_samples) {
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
   size_t l;
   memset(trainer, 0, sizeof *trainer);
@@ -143,10 +151,13 @@ static void destroy_trainer(trainer_t* trainer) {
   free(trainer->labels);
 }
 
-/* ------------------------------------------------------------------------------- one layer: gather and give back ---- */
+/* --------------------------------------------------------- one layer: gather and give back ---- */
 
-/* Begins to gather a layer. The call returns at once; the layer before it can be computed meanwhile. */
-static void begin_gather(layer_t* layer) { CHECK(fsccl_unit_unshard(layer->unit, FSCCL_UNSHARD_READ, &layer->gather)); }
+/* Begins to gather a layer. The call returns at once; the layer before it can be computed
+ * meanwhile. */
+static void begin_gather(layer_t* layer) {
+  CHECK(fsccl_unit_unshard(layer->unit, FSCCL_UNSHARD_READ, &layer->gather));
+}
 
 static void finish(fsccl_work_t* work, const char* what) {
   check(fsccl_work_wait(*work, -1), what); /* -1: until the communicator's deadline */
@@ -165,9 +176,10 @@ static void finish_gather(const trainer_t* trainer, layer_t* layer) {
   }
 }
 
-/* ------------------------------------------------------------------------------------------------------ the step ---- */
+/* -------------------------------------------------------------------------------- the step ---- */
 
-/* The logits of `samples` images, at activations[kLayers]. Layer l + 1 is gathered while layer l computes. */
+/* The logits of `samples` images, at activations[kLayers]. Layer l + 1 is gathered while layer l
+ * computes. */
 static void forward(trainer_t* trainer, size_t samples) {
   size_t l;
   begin_gather(&trainer->layers[0]);
@@ -175,13 +187,14 @@ static void forward(trainer_t* trainer, size_t samples) {
     layer_t* layer = &trainer->layers[l];
     if (l + 1 < kLayers) begin_gather(&trainer->layers[l + 1]);
     finish_gather(trainer, layer);
-    mlp_forward(kShapes[l], layer->param[kWeight], layer->param[kBias], trainer->activations[l], trainer->activations[l + 1],
-                samples, l + 1 < kLayers);
+    mlp_forward(kShapes[l], layer->param[kWeight], layer->param[kBias], trainer->activations[l],
+                trainer->activations[l + 1], samples, l + 1 < kLayers);
     CHECK(fsccl_unit_reshard(layer->unit));
   }
 }
 
-/* Writes one layer's gradients to where the reduction reads them, and the slopes of the layer below. */
+/* Writes one layer's gradients to where the reduction reads them, and the slopes of the layer
+ * below. */
 static void layer_gradients(trainer_t* trainer, size_t l, size_t samples) {
   layer_t* layer = &trainer->layers[l];
   fsccl_view_t grad[kParams];
@@ -191,16 +204,19 @@ static void layer_gradients(trainer_t* trainer, size_t l, size_t samples) {
     CHECK(fsccl_unit_grad(layer->unit, p, &grad[p]));
     target[p] = trainer->mixed ? layer->wide_grad[p] : grad[p].data;
   }
-  mlp_backward(kShapes[l], layer->param[kWeight], trainer->activations[l], trainer->slopes[l + 1], target[kWeight], target[kBias],
-               l > 0 ? trainer->slopes[l] : NULL, samples, l > 0);
-  for (p = 0; p < kParams && trainer->mixed; ++p) mlp_narrow(layer->wide_grad[p], grad[p].data, grad[p].count);
+  mlp_backward(kShapes[l], layer->param[kWeight], trainer->activations[l], trainer->slopes[l + 1],
+               target[kWeight], target[kBias], l > 0 ? trainer->slopes[l] : NULL, samples, l > 0);
+  for (p = 0; p < kParams && trainer->mixed; ++p)
+    mlp_narrow(layer->wide_grad[p], grad[p].data, grad[p].count);
 }
 
-/* Layer by layer from the last: while a layer's gradients are reduced, the one below is already computed. */
+/* Layer by layer from the last: while a layer's gradients are reduced, the one below is already
+ * computed. */
 static void backward(trainer_t* trainer, size_t samples, size_t global_batch) {
   fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
   size_t l;
-  config.scale = 1.0 / (double)global_batch; /* gradients are sums over samples: this makes them the mean over the global batch */
+  /* gradients are sums over samples: this makes them the mean over the global batch */
+  config.scale = 1.0 / (double)global_batch;
   begin_gather(&trainer->layers[kLayers - 1]);
   for (l = kLayers; l-- > 0;) {
     layer_t* layer = &trainer->layers[l];
@@ -214,19 +230,22 @@ static void backward(trainer_t* trainer, size_t samples, size_t global_batch) {
   for (l = kLayers; l-- > 0;) finish(&trainer->layers[l].reduction, "reducing a layer's gradients");
 }
 
-/* The reduction has already summed the squares of this rank's gradients; 8 bytes make it the norm of the whole model's. All ranks
- * get the same bits, so they decide alike. 0: a gradient is infinite or NaN, skip the step. */
+/* The reduction has already summed the squares of this rank's gradients; 8 bytes make it the norm
+ * of the whole model's. All ranks get the same bits, so they decide alike. 0: a gradient is
+ * infinite or NaN, skip the step. */
 static double clip_factor(trainer_t* trainer) {
   double norm_squared = 0.0, norm;
   size_t l;
   for (l = 0; l < kLayers; ++l) norm_squared += trainer->layers[l].reduced.norm_squared;
-  CHECK(fsccl_all_reduce(&norm_squared, &norm_squared, 1, FSCCL_FLOAT64, FSCCL_SUM, trainer->comm, NULL, NULL));
+  CHECK(fsccl_all_reduce(&norm_squared, &norm_squared, 1, FSCCL_FLOAT64, FSCCL_SUM, trainer->comm,
+                         NULL, NULL));
   norm = sqrt(norm_squared);
   if (!isfinite(norm)) return 0.0;
   return norm > kMaxGradNorm ? kMaxGradNorm / norm : 1.0;
 }
 
-/* Momentum and the update, on the fp32 shards that this rank owns. No communication: the next unshard gathers the new values. */
+/* Momentum and the update, on the fp32 shards that this rank owns. No communication: the next
+ * unshard gathers the new values. */
 static void update_shards(trainer_t* trainer, double factor, double rate) {
   size_t l, p;
   uint64_t i;
@@ -245,22 +264,26 @@ static void update_shards(trainer_t* trainer, double factor, double rate) {
   }
 }
 
-/* ---------------------------------------------------------------------------------------------------- the epochs ---- */
+/* ------------------------------------------------------------------------------ the epochs ---- */
 
-/* Copies this rank's part of images order[begin ..end) into the input. Returns how many those are; may be 0. */
-static size_t load_samples(trainer_t* trainer, const digit_set_t* set, const size_t* order, size_t begin, size_t end) {
+/* Copies this rank's part of images order[begin ..end) into the input. Returns how many those are;
+ * may be 0. */
+static size_t load_samples(trainer_t* trainer, const digit_set_t* set, const size_t* order,
+                           size_t begin, size_t end) {
   const size_t count = end - begin, rank = (size_t)trainer->rank, ranks = (size_t)trainer->ranks;
   const size_t first = begin + count * rank / ranks, last = begin + count * (rank + 1) / ranks;
   size_t i;
   for (i = first; i < last; ++i) {
-    memcpy(trainer->activations[0] + (i - first) * kPixels, set->pixels + order[i] * kPixels, kPixels * sizeof(float));
+    memcpy(trainer->activations[0] + (i - first) * kPixels, set->pixels + order[i] * kPixels,
+           kPixels * sizeof(float));
     trainer->labels[i - first] = set->labels[order[i]];
   }
   return last - first;
 }
 
 /* Trains on every image once, in a new order. Returns the sum of this rank's losses. */
-static double train_epoch(trainer_t* trainer, const digit_set_t* set, size_t* order, uint64_t* random, double rate) {
+static double train_epoch(trainer_t* trainer, const digit_set_t* set, size_t* order,
+                          uint64_t* random, double rate) {
   double loss = 0.0;
   size_t begin, i;
   for (i = set->count - 1; i > 0; --i) { /* every rank shuffles alike */
@@ -273,7 +296,8 @@ static double train_epoch(trainer_t* trainer, const digit_set_t* set, size_t* or
     const size_t samples = load_samples(trainer, set, order, begin, end);
     double factor;
     forward(trainer, samples);
-    memcpy(trainer->slopes[kLayers], trainer->activations[kLayers], samples * kClasses * sizeof(float));
+    memcpy(trainer->slopes[kLayers], trainer->activations[kLayers],
+           samples * kClasses * sizeof(float));
     loss += mlp_loss(trainer->slopes[kLayers], trainer->labels, samples, kClasses);
     backward(trainer, samples, end - begin);
     factor = clip_factor(trainer);
@@ -291,31 +315,36 @@ static double test_correct(trainer_t* trainer, const digit_set_t* set, const siz
   return (double)mlp_correct(trainer->activations[kLayers], trainer->labels, samples, kClasses);
 }
 
-static int run(const fsccl_comm_config_t* where, const train_options_t* options, const digit_set_t* train,
-               const digit_set_t* test) {
+static int run(const fsccl_comm_config_t* where, const train_options_t* options,
+               const digit_set_t* train, const digit_set_t* test) {
   trainer_t trainer;
   FILE* losses = NULL;
-  size_t *order = allocate(train->count, sizeof *order), *test_order = allocate(test->count, sizeof *test_order), i;
+  size_t *order = allocate(train->count, sizeof *order),
+         *test_order = allocate(test->count, sizeof *test_order), i;
   uint64_t random = 1;
   double accuracy = 0.0;
   int epoch;
   create_trainer(&trainer, where, options, test->count > kBatch ? test->count : kBatch);
   for (i = 0; i < train->count; ++i) order[i] = i;
   for (i = 0; i < test->count; ++i) test_order[i] = i;
-  if (trainer.rank == 0 && options->losses_path != NULL && (losses = fopen(options->losses_path, "w")) == NULL)
+  if (trainer.rank == 0 && options->losses_path != NULL &&
+      (losses = fopen(options->losses_path, "w")) == NULL)
     perror(options->losses_path);
   for (epoch = 1; epoch <= options->epochs; ++epoch) {
     double totals[2]; /* loss, correct */
-    totals[0] = train_epoch(&trainer, train, order, &random, kLearningRate * (options->epochs - epoch + 1) / options->epochs);
+    totals[0] = train_epoch(&trainer, train, order, &random,
+                            kLearningRate * (options->epochs - epoch + 1) / options->epochs);
     totals[1] = test_correct(&trainer, test, test_order);
     CHECK(fsccl_all_reduce(totals, totals, 2, FSCCL_FLOAT64, FSCCL_SUM, trainer.comm, NULL, NULL));
     accuracy = totals[1] / (double)test->count;
     if (trainer.rank != 0) continue;
-    printf("epoch %2d: loss %.6f, test accuracy %.2f %%\n", epoch, totals[0] / (double)train->count, 100.0 * accuracy);
+    printf("epoch %2d: loss %.6f, test accuracy %.2f %%\n", epoch, totals[0] / (double)train->count,
+           100.0 * accuracy);
     if (losses != NULL) fprintf(losses, "%.9g\n", totals[0] / (double)train->count);
   }
   if (trainer.rank == 0)
-    printf("%s, %d rank%s: test accuracy %.2f %% (wanted: %.0f %%)\n", options->mixed ? "bf16 on the wire" : "fp32", trainer.ranks,
+    printf("%s, %d rank%s: test accuracy %.2f %% (wanted: %.0f %%)\n",
+           options->mixed ? "bf16 on the wire" : "fp32", trainer.ranks,
            trainer.ranks == 1 ? "" : "s", 100.0 * accuracy, 100.0 * kWantedAccuracy);
   if (losses != NULL) fclose(losses);
   destroy_trainer(&trainer);
@@ -332,7 +361,8 @@ static int launched(void) {
 
 int main(int argc, char** argv) {
   fsccl_comm_config_t where =
-      FSCCL_COMM_CONFIG_INIT; /* as it is: this rank's place comes from the environment (torchrun, mpirun, srun) */
+      /* as it is: this rank's place comes from the environment (torchrun, mpirun, srun) */
+      FSCCL_COMM_CONFIG_INIT;
   fsccl_unique_id_t id;
   train_options_t options;
   digit_set_t train, test;

@@ -14,9 +14,11 @@
 
 static const char kUsage[] =
     "usage: train [options]\n"
-    "  --ranks N            start N local processes, 1 to 256 (default: the job of torchrun, mpirun, mpiexec or srun; 2 without)\n"
+    "  --ranks N            start N local processes, 1 to 256 (default: the job of torchrun, "
+    "mpirun, mpiexec or srun; 2 without)\n"
     "  --mixed              bf16 for parameters and gradients, fp32 for the shards\n"
-    "  --flat               cut the layers into equal parts instead of cutting each parameter by rows\n"
+    "  --flat               cut the layers into equal parts instead of cutting each parameter by "
+    "rows\n"
     "  --epochs N           1 to 1000 (default: 20)\n"
     "  --data FILE          the images (default: " DIGITS_CSV
     ")\n"

@@ -1,9 +1,11 @@
-/* The command line of train. A value that is not understood ends the program with the accepted ones. */
+/* The command line of train. A value that is not understood ends the program with the accepted
+ * ones. */
 #ifndef TRAIN_OPTIONS_H
 #define TRAIN_OPTIONS_H
 
 typedef struct train_options {
-  int ranks; /* local processes to start; 0: be one rank of the job that the environment describes */
+  /* local processes to start; 0: be one rank of the job that the environment describes */
+  int ranks;
   int mixed; /* bf16 parameters and gradients, fp32 shards */
   int flat;  /* the flat layout instead of one cut per parameter */
   int epochs;

@@ -1,16 +1,20 @@
 /*
- * A transport of one's own, whole: a shared library that joins the ranks of one machine. To use it, set on all ranks
+ * A transport of one's own, whole: a shared library that joins the ranks of one machine. To use it,
+ * set on all ranks
  *
  *     FSCCL_TRANSPORT=plugin FSCCL_TRANSPORT_PLUGIN=/path/to/libtransport_plugin.so
  *
- * Each rank has a file without a name (memfd), which its peers map, too. In it every peer has lines and a ring of its own: what
- * that peer says and puts for this rank. So a rank writes only to its peers' files and reads only its own, as it would over a
- * network that can write to remote memory: what is a memcpy here, in put() and signal_to(), is a message there.
+ * Each rank has a file without a name (memfd), which its peers map, too. In it every peer has lines
+ * and a ring of its own: what that peer says and puts for this rank. So a rank writes only to its
+ * peers' files and reads only its own, as it would over a network that can write to remote memory:
+ * what is a memcpy here, in put() and signal_to(), is a message there.
  *
- *     | page: failure board | box of the channel | box of the pair 0 to us | box of the pair us to 0 | pair 1 to us | ...
+ *     | page: failure board | box of the channel | box of the pair 0 to us
+ *     | box of the pair us to 0 | pair 1 to us | ...
  *
- * A pair is a channel of two ranks inside the channel: its boxes are small ones. Pages exist from when they are first written on,
- * so pairs that nobody uses take nothing. Ranks may be processes or threads of one.
+ * A pair is a channel of two ranks inside the channel: its boxes are small ones. Pages exist from
+ * when they are first written on, so pairs that nobody uses take nothing. Ranks may be processes or
+ * threads of one.
  *
  * Nothing that is read from a peer's memory is used as an index, a length or an address.
  */
@@ -33,14 +37,16 @@
 #define TRANSPORT_NAME "memfd"
 enum { PAGE = 4096, SLOT_BYTES = 64 << 10, PAIR_SLOT_BYTES = 16 << 10 };
 
-/* What a file begins with. The tag is there before anybody else has the file; the board that counts is that of rank 0. */
+/* What a file begins with. The tag is there before anybody else has the file; the board that counts
+ * is that of rank 0. */
 struct head {
   uint64_t tag;         /* which channel it is of */
   uint32_t board_state; /* 0: empty, 1: being written, 2: written */
   fsccl_transport_failure_t board;
 };
 
-/* What begins a box. Behind it come a page of lines for each peer, and then the rings that these fill. */
+/* What begins a box. Behind it come a page of lines for each peer, and then the rings that these
+ * fill. */
 struct box {
   uint32_t arrivals; /* grows with whatever comes: what its owner sleeps on */
   uint32_t sleepers;
@@ -66,14 +72,17 @@ static fsccl_status_t problem(fsccl_status_t code, char* error, size_t capacity,
 
 static size_t whole_pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 static size_t ring_of(size_t slot_bytes) { return FSCCL_TRANSPORT_SLOTS * slot_bytes; }
-static size_t box_bytes(int ranks, size_t ring_bytes) { return PAGE + (size_t)ranks * (PAGE + ring_bytes); }
+static size_t box_bytes(int ranks, size_t ring_bytes) {
+  return PAGE + (size_t)ranks * (PAGE + ring_bytes);
+}
 static size_t pair_box_bytes(void) { return box_bytes(2, ring_of(PAIR_SLOT_BYTES)); }
 
 static size_t file_bytes(int ranks, size_t ring_bytes) {
   return PAGE + box_bytes(ranks, ring_bytes) + 2 * (size_t)ranks * pair_box_bytes();
 }
 
-/* What `writer` says, and puts, in the box of `owner`. Lines are where they are, whatever the size of rings. */
+/* What `writer` says, and puts, in the box of `owner`. Lines are where they are, whatever the size
+ * of rings. */
 static fsccl_transport_line_t* lines(const struct channel* c, int owner, int writer) {
   return (fsccl_transport_line_t*)((char*)c->boxes[owner] + (1 + (size_t)writer) * PAGE);
 }
@@ -90,14 +99,16 @@ static int available(char* why, size_t capacity) {
   return 1;
 }
 
-static fsccl_status_t join(const fsccl_transport_job_t* job, void** node, unsigned char* card, size_t* card_bytes, char* error,
-                           size_t capacity) {
+static fsccl_status_t join(const fsccl_transport_job_t* job, void** node, unsigned char* card,
+                           size_t* card_bytes, char* error, size_t capacity) {
   static int nothing_to_share; /* but a node must not be NULL */
   int rank;
   (void)card;
   for (rank = 0; rank < job->ranks; rank++) {
     if (job->hosts[rank] == job->hosts[job->rank]) continue;
-    snprintf(error, capacity, "ranks %d and %d are on different hosts, and " TRANSPORT_NAME " joins those of one", job->rank, rank);
+    snprintf(error, capacity,
+             "ranks %d and %d are on different hosts, and " TRANSPORT_NAME " joins those of one",
+             job->rank, rank);
     return FSCCL_ERR_NOT_AVAILABLE;
   }
   if (job->checksum) {
@@ -109,7 +120,8 @@ static fsccl_status_t join(const fsccl_transport_job_t* job, void** node, unsign
   return FSCCL_OK;
 }
 
-static fsccl_status_t connect_all(void* node, const unsigned char* cards, size_t card_bytes, char* error, size_t capacity) {
+static fsccl_status_t connect_all(void* node, const unsigned char* cards, size_t card_bytes,
+                                  char* error, size_t capacity) {
   (void)node, (void)cards, (void)card_bytes, (void)error, (void)capacity;
   return FSCCL_OK;
 }
@@ -124,7 +136,8 @@ static char* map(int fd, size_t bytes) {
 }
 
 /* This rank's file, mapped, and offered to the others once its head says what it is. */
-static fsccl_status_t make_file(struct channel* c, const fsccl_transport_request_t* request, char* error, size_t capacity) {
+static fsccl_status_t make_file(struct channel* c, const fsccl_transport_request_t* request,
+                                char* error, size_t capacity) {
   const int fd = memfd_create(TRANSPORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   fsccl_status_t status = FSCCL_OK;
   struct head* head;
@@ -136,23 +149,26 @@ static fsccl_status_t make_file(struct channel* c, const fsccl_transport_request
   } else {
     head = (struct head*)c->files[c->rank];
     head->tag = request->tag;
-    if (c->ranks > 1 && request->publish_fd(request->context, fd, error, capacity)) status = FSCCL_ERR_LINK;
+    if (c->ranks > 1 && request->publish_fd(request->context, fd, error, capacity))
+      status = FSCCL_ERR_LINK;
   }
   close(fd);
   return status;
 }
 
-/* That of a peer. fetch_fd() waits for it, and gives up when it must. Where its slots are of another size, that is no error yet:
- * once all have opened the channel, the engine compares what slots() says, and tells all of them. So it has but to hold lines. */
-static fsccl_status_t get_file(struct channel* c, const fsccl_transport_request_t* request, int peer, char* error,
-                               size_t capacity) {
+/* That of a peer. fetch_fd() waits for it, and gives up when it must. Where its slots are of
+ * another size, that is no error yet: once all have opened the channel, the engine compares what
+ * slots() says, and tells all of them. So it has but to hold lines. */
+static fsccl_status_t get_file(struct channel* c, const fsccl_transport_request_t* request,
+                               int peer, char* error, size_t capacity) {
   struct head head;
   struct stat file;
   fsccl_status_t status = FSCCL_OK;
   const int fd = request->fetch_fd(request->context, peer, error, capacity);
   *request->concerns = peer;
   if (fd < 0) return FSCCL_ERR_LINK;
-  if (fstat(fd, &file) || file.st_size < (2 + c->ranks) * PAGE || !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) ||
+  if (fstat(fd, &file) || file.st_size < (2 + c->ranks) * PAGE ||
+      !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) ||
       pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head) {
     snprintf(error, capacity, "what rank %d offers is no file of " TRANSPORT_NAME, peer);
     status = FSCCL_ERR_PROTOCOL;
@@ -187,11 +203,13 @@ static struct channel* new_channel(int rank, int ranks, size_t slot_bytes) {
   return NULL;
 }
 
-static fsccl_status_t open_channel(const fsccl_transport_request_t* request, void** channel, uint32_t* first_tick, char* error,
-                                   size_t capacity) {
-  const size_t least = (size_t)request->ranks * sizeof(fsccl_transport_line_t); /* a slot has room for a line of every rank */
+static fsccl_status_t open_channel(const fsccl_transport_request_t* request, void** channel,
+                                   uint32_t* first_tick, char* error, size_t capacity) {
+  /* a slot has room for a line of every rank */
+  const size_t least = (size_t)request->ranks * sizeof(fsccl_transport_line_t);
   const size_t slot = request->slot_bytes ? request->slot_bytes : (size_t)SLOT_BYTES;
-  struct channel* const c = new_channel(request->rank, request->ranks, whole_pages(slot > least ? slot : least));
+  struct channel* const c =
+      new_channel(request->rank, request->ranks, whole_pages(slot > least ? slot : least));
   fsccl_status_t status = FSCCL_ERR_OUT_OF_MEMORY;
   int rank;
   snprintf(error, capacity, "no memory for a channel");
@@ -211,7 +229,8 @@ static fsccl_status_t open_channel(const fsccl_transport_request_t* request, voi
 }
 
 /* The boxes of a pair are there from the start, in the files of its two ranks. */
-static fsccl_status_t open_pair(void* channel, int from, int to, void** pair, uint32_t* first_tick, char* error, size_t capacity) {
+static fsccl_status_t open_pair(void* channel, int from, int to, void** pair, uint32_t* first_tick,
+                                char* error, size_t capacity) {
   const struct channel* const c = channel;
   struct channel* const p = new_channel(c->rank == from ? 0 : 1, 2, PAIR_SLOT_BYTES);
   const size_t pairs = PAGE + box_bytes(c->ranks, c->ring_bytes);
@@ -226,11 +245,13 @@ static fsccl_status_t open_pair(void* channel, int from, int to, void** pair, ui
 
 /* ---- signals */
 
-/* Behind what has come. Who goes to sleep counts itself and then looks at the word; we change the word and then look for sleepers.
- * As all see this in one order (SEQ_CST), either it sees the change or we see it. */
+/* Behind what has come. Who goes to sleep counts itself and then looks at the word; we change the
+ * word and then look for sleepers. As all see this in one order (SEQ_CST), either it sees the
+ * change or we see it. */
 static void wake(struct box* box) {
   __atomic_add_fetch(&box->arrivals, 1, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&box->sleepers, __ATOMIC_SEQ_CST)) syscall(SYS_futex, &box->arrivals, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+  if (__atomic_load_n(&box->sleepers, __ATOMIC_SEQ_CST))
+    syscall(SYS_futex, &box->arrivals, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 static void wake_all(const struct channel* c) {
@@ -240,11 +261,13 @@ static void wake_all(const struct channel* c) {
 
 static void signal_to(void* channel, int peer, const fsccl_transport_line_t* line) {
   const struct channel* const c = channel;
-  fsccl_transport_line_t* const there = &lines(c, peer, c->rank)[line->tick % FSCCL_TRANSPORT_TICKS];
+  fsccl_transport_line_t* const there =
+      &lines(c, peer, c->rank)[line->tick % FSCCL_TRANSPORT_TICKS];
   there->processor = -1;
   memcpy(there->fingerprint, line->fingerprint, sizeof line->fingerprint);
   memcpy(there->payload, line->payload, sizeof line->payload);
-  __atomic_store_n(&there->tick, line->tick, __ATOMIC_RELEASE); /* last, and behind all that was put */
+  /* last, and behind all that was put */
+  __atomic_store_n(&there->tick, line->tick, __ATOMIC_RELEASE);
   wake(c->boxes[peer]);
 }
 
@@ -285,16 +308,18 @@ static void put(void* channel, int peer, size_t at, const void* source, size_t b
   memcpy(ring(c, peer, c->rank) + at, source, bytes);
 }
 
-/* Pages come as they are written on. A transport whose memory can run out takes it here: then the call fails, not the program. */
+/* Pages come as they are written on. A transport whose memory can run out takes it here: then the
+ * call fails, not the program. */
 static fsccl_status_t reserve(void* channel, char* error, size_t capacity) {
   (void)channel, (void)error, (void)capacity;
   return FSCCL_OK;
 }
 
-static void rest(void* channel) { (void)channel; } /* nothing is under way that somebody would have to move on */
+/* nothing is under way that somebody would have to move on */
+static void rest(void* channel) { (void)channel; }
 static int can_read(void* channel) { return (void)channel, 0; }
-static fsccl_status_t read_peer(void* channel, int peer, uint64_t address, void* destination, size_t bytes, char* error,
-                                size_t capacity) {
+static fsccl_status_t read_peer(void* channel, int peer, uint64_t address, void* destination,
+                                size_t bytes, char* error, size_t capacity) {
   (void)channel, (void)peer, (void)address, (void)destination, (void)bytes;
   return snprintf(error, capacity, TRANSPORT_NAME " reads no private memory"), FSCCL_ERR_INTERNAL;
 }
@@ -317,7 +342,9 @@ static int left(void* channel, int peer) {
 static void fail(void* channel, const fsccl_transport_failure_t* failure) {
   const struct channel* const c = channel;
   uint32_t empty = 0;
-  if (!__atomic_compare_exchange_n(&c->board->board_state, &empty, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+  if (!__atomic_compare_exchange_n(&c->board->board_state, &empty, 1, 0, __ATOMIC_ACQ_REL,
+                                   __ATOMIC_RELAXED))
+    return;
   c->board->board = *failure;
   __atomic_store_n(&c->board->board_state, 2, __ATOMIC_RELEASE);
   wake_all(c);
@@ -330,7 +357,8 @@ static const fsccl_transport_failure_t* failure(void* channel) {
 
 /* ---- the table, and the one name that the library exports */
 
-__attribute__((visibility("default"))) const fsccl_transport_ops_t* fsccl_transport_plugin(uint32_t abi) {
+__attribute__((visibility("default"))) const fsccl_transport_ops_t* fsccl_transport_plugin(
+    uint32_t abi) {
   static const fsccl_transport_ops_t ops = {
       .size = sizeof(fsccl_transport_ops_t),
       .abi = FSCCL_TRANSPORT_ABI,

@@ -21,7 +21,8 @@ Buffer::Buffer(const Session& session, Memory memory, uint64_t bytes)
   } else {
     data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data_ == MAP_FAILED) {
-      fmt::print(stderr, "fsccl-perf: rank {}: no memory for a buffer of {} bytes: {}\n", session.rank(), bytes_, strerror(errno));
+      fmt::print(stderr, "fsccl-perf: rank {}: no memory for a buffer of {} bytes: {}\n",
+                 session.rank(), bytes_, strerror(errno));
       std::_Exit(1);
     }
   }

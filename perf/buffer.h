@@ -1,5 +1,5 @@
-// The memory that a measured collective works on: the caller's own, a block of the library's pool, or (shared_output.h) a slot that
-// the ranks of a host share.
+// The memory that a measured collective works on: the caller's own, a block of the library's pool,
+// or (shared_output.h) a slot that the ranks of a host share.
 #pragma once
 #include <cstdint>
 

@@ -22,13 +22,16 @@ std::string short_bytes(double value) {
   return fmt::format("{:.3g}{}", value, kUnits[unit]);
 }
 
-Scale::Scale(Axis axis, double low, double high, double begin, double end, End where) : axis_(axis), begin_(begin), end_(end) {
+Scale::Scale(Axis axis, double low, double high, double begin, double end, End where)
+    : axis_(axis), begin_(begin), end_(end) {
   if (logarithmic(axis)) {
     const double base = in_bytes(axis) ? 2 : 10;
-    low_ = std::floor(std::log(low) / std::log(base) + 1e-9), high_ = std::ceil(std::log(high) / std::log(base) - 1e-9);
+    low_ = std::floor(std::log(low) / std::log(base) + 1e-9),
+    high_ = std::ceil(std::log(high) / std::log(base) - 1e-9);
     if (high_ <= low_) high_ = low_ + 1;
     const double step = std::ceil((high_ - low_) / 7);
-    for (double power = low_; power <= high_; power += step) ticks_.push_back(std::pow(base, power));
+    for (double power = low_; power <= high_; power += step)
+      ticks_.push_back(std::pow(base, power));
     base_ = base;
     return;
   }
@@ -50,16 +53,19 @@ double Scale::place(double value) const {
 
 std::string swatch(size_t color, bool dashed, bool wide) {
   return fmt::format(
-      "<svg viewBox=\"0 0 20 10\" aria-hidden=\"true\"><path d=\"M0 5H20\" style=\"stroke:var(--c{});stroke-width:{}\"{}/></svg>",
+      "<svg viewBox=\"0 0 20 10\" aria-hidden=\"true\"><path d=\"M0 5H20\" "
+      "style=\"stroke:var(--c{});stroke-width:{}\"{}/></svg>",
       color % kPageColors, wide ? "8;opacity:.4" : "4", dashed ? " stroke-dasharray=\"5 3\"" : "");
 }
 
 std::string figure(const std::string& title, const std::string& svg, const std::string& legend) {
-  return fmt::format("<figure><h2>{}</h2>\n{}<ul>{}</ul></figure>\n", escape_html(title), svg, legend);
+  return fmt::format("<figure><h2>{}</h2>\n{}<ul>{}</ul></figure>\n", escape_html(title), svg,
+                     legend);
 }
 
 std::string open_svg(double width, double height, const std::string& title) {
-  return fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n", width, height, escape_html(title));
+  return fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n", width,
+                     height, escape_html(title));
 }
 
 }  // namespace fsccl::perf

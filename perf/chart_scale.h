@@ -16,12 +16,15 @@ std::string short_bytes(double value);
 // Maps values to places and chooses where the labels stand.
 class Scale {
  public:
-  // Linear ones begin at 0. They end at a round number, or, as an axis of time should, at `high` itself.
+  // Linear ones begin at 0. They end at a round number, or, as an axis of time should, at `high`
+  // itself.
   enum class End { kRound, kExact };
   Scale(Axis axis, double low, double high, double begin, double end, End where = End::kRound);
   double place(double value) const;
   const std::vector<double>& ticks() const { return ticks_; }
-  std::string label(double value) const { return in_bytes(axis_) ? short_bytes(value) : short_number(value); }
+  std::string label(double value) const {
+    return in_bytes(axis_) ? short_bytes(value) : short_number(value);
+  }
 
  private:
   Axis axis_;

@@ -9,9 +9,9 @@
 namespace fsccl::perf {
 namespace {
 
-// A short call is repeated within a sample, so that neither the clock nor the ranks' different ends of the barrier count. Where
-// ranks share cores, a barrier ends for some of them a turn of the scheduler later than for others, so a sample must be much
-// longer.
+// A short call is repeated within a sample, so that neither the clock nor the ranks' different ends
+// of the barrier count. Where ranks share cores, a barrier ends for some of them a turn of the
+// scheduler later than for others, so a sample must be much longer.
 struct Calibration {
   double short_call_us, sample_us;
 };
@@ -21,7 +21,8 @@ constexpr uint64_t kMostCopiesBytes = uint64_t{32} << 20;  // of inputs that a s
 
 }  // namespace
 
-CollectiveCase::CollectiveCase(const Session& session, const CollectivesOptions& options, const CaseChoice& choice)
+CollectiveCase::CollectiveCase(const Session& session, const CollectivesOptions& options,
+                               const CaseChoice& choice)
     : session_(session),
       options_(options),
       choice_(choice),
@@ -31,7 +32,8 @@ CollectiveCase::CollectiveCase(const Session& session, const CollectivesOptions&
   const uint64_t parts = kind.sized_by_all() ? static_cast<uint64_t>(session.ranks()) : 1;
   count_ = kind.empty() ? 0 : choice.bytes / element_bytes_ / parts;
   bytes_ = count_ * element_bytes_ * parts;
-  blocks_ = kind.uneven ? uneven_blocks(session.ranks(), count_) : even_blocks(session.ranks(), count_);
+  blocks_ =
+      kind.uneven ? uneven_blocks(session.ranks(), count_) : even_blocks(session.ranks(), count_);
   input_elements_ = holds(kind.input_holder) ? extent_elements(kind.input, place_) : 0;
   output_elements_ = holds(kind.output_holder) ? extent_elements(kind.output, place_) : 0;
   own_begin_bytes_ = blocks_.displacements[static_cast<size_t>(session.rank())] * element_bytes_;
@@ -59,9 +61,11 @@ void CollectiveCase::allocate(int copies) {
   }
 }
 
-// In place, both lie in one buffer. Of two different extents the smaller is this rank's block in the larger one.
+// In place, both lie in one buffer. Of two different extents the smaller is this rank's block in
+// the larger one.
 char* CollectiveCase::input(uint64_t copy) const {
-  const bool inside = choice_.in_place && choice_.kind->input == Extent::kOwn && output_elements_ > input_elements_;
+  const bool inside =
+      choice_.in_place && choice_.kind->input == Extent::kOwn && output_elements_ > input_elements_;
   return input_->at((choice_.in_place ? copy * stride_ : 0) + (inside ? own_begin_bytes_ : 0));
 }
 char* CollectiveCase::output(uint64_t copy) const {
@@ -73,7 +77,9 @@ char* CollectiveCase::output(uint64_t copy) const {
 
 void CollectiveCase::call(uint64_t copy) {
   if (shared_) return shared_->gather();
-  must(choice_.kind->call({place_, input(copy), output(copy), choice_.dtype, choice_.op, session_.comm()}), choice_.kind->name);
+  must(choice_.kind->call(
+           {place_, input(copy), output(copy), choice_.dtype, choice_.op, session_.comm()}),
+       choice_.kind->name);
 }
 
 bool CollectiveCase::available() {
@@ -81,8 +87,9 @@ bool CollectiveCase::available() {
   const Blocks no_blocks = even_blocks(session_.ranks(), 0);
   const Place nowhere{no_blocks, session_.rank(), session_.ranks(), options_.root};
   char nothing[2] = "";
-  return choice_.kind->call({nowhere, &nothing[0], choice_.in_place ? &nothing[0] : &nothing[1], choice_.dtype, choice_.op,
-                             session_.comm()}) != FSCCL_ERR_NOT_AVAILABLE;
+  return choice_.kind->call({nowhere, &nothing[0], choice_.in_place ? &nothing[0] : &nothing[1],
+                             choice_.dtype, choice_.op, session_.comm()}) !=
+         FSCCL_ERR_NOT_AVAILABLE;
 }
 
 CollectiveRow CollectiveCase::run() {
@@ -103,10 +110,12 @@ CollectiveRow CollectiveCase::run() {
 
 // A stream for each copy; the generation changes with every sample.
 void CollectiveCase::prepare(uint32_t generation) const {
-  const int32_t values_for = choice_.kind->reduces ? choice_.op.kind : static_cast<int32_t>(FSCCL_OP_SUM);
+  const int32_t values_for =
+      choice_.kind->reduces ? choice_.op.kind : static_cast<int32_t>(FSCCL_OP_SUM);
   for (uint64_t copy = 0; copy < copies_ && input_elements_ > 0; copy++)
     fill(input(copy), choice_.dtype, input_elements_, 0,
-         seeds_of(static_cast<uint32_t>(copy), generation, static_cast<uint32_t>(session_.rank())), values_for);
+         seeds_of(static_cast<uint32_t>(copy), generation, static_cast<uint32_t>(session_.rank())),
+         values_for);
 }
 
 uint64_t CollectiveCase::check(uint32_t generation) const {
@@ -115,8 +124,9 @@ uint64_t CollectiveCase::check(uint32_t generation) const {
   for (uint64_t copy = 0; copy < copies_ && output_elements_ > 0; copy++) {
     const uint32_t stream = static_cast<uint32_t>(copy);
     wrong += kind.reduces
-                 ? count_wrong_reduced(output(copy), choice_.dtype, choice_.dtype, output_elements_, kind.source(place_, 0).first,
-                                       stream, generation, static_cast<uint32_t>(session_.ranks()), choice_.op)
+                 ? count_wrong_reduced(output(copy), choice_.dtype, choice_.dtype, output_elements_,
+                                       kind.source(place_, 0).first, stream, generation,
+                                       static_cast<uint32_t>(session_.ranks()), choice_.op)
                  : check_copy(output(copy), stream, generation);
   }
   return wrong;
@@ -157,14 +167,18 @@ int CollectiveCase::choose_calls() {
     for (int i = 0; i < 3; i++) time = sample(1, ++generation_);
     time = session_.max_over_ranks(std::vector<double>{time})[0];
     const double wanted = std::ceil(rule.sample_us / std::max(time, 0.2));
-    calls = time > rule.short_call_us ? 1 : static_cast<int>(std::min(kMostCalls[session_.shares_cores()], wanted));
+    calls = time > rule.short_call_us
+                ? 1
+                : static_cast<int>(std::min(kMostCalls[session_.shares_cores()], wanted));
   }
   if (consumes_input())
-    calls = std::min(calls, static_cast<int>(std::max<uint64_t>(1, kMostCopiesBytes / std::max<uint64_t>(1, bytes_))));
+    calls = std::min(calls, static_cast<int>(std::max<uint64_t>(
+                                1, kMostCopiesBytes / std::max<uint64_t>(1, bytes_))));
   return calls;
 }
 
-CollectiveRow CollectiveCase::row(const std::vector<double>& times, int calls, uint64_t wrong) const {
+CollectiveRow CollectiveCase::row(const std::vector<double>& times, int calls,
+                                  uint64_t wrong) const {
   const CollectiveKind& kind = *choice_.kind;
   CollectiveRow row;
   row.collective = kind.name;
@@ -181,7 +195,8 @@ CollectiveRow CollectiveCase::row(const std::vector<double>& times, int calls, u
   row.p10_us = percentile(times, 0.10);
   row.p50_us = percentile(times, 0.50);
   row.p99_us = percentile(times, 0.99);
-  row.algbw = row.p50_us > 0 ? static_cast<double>(bytes_) / row.p50_us * 1e-3 : 0;  // bytes / us = MB/s
+  // bytes / us = MB/s
+  row.algbw = row.p50_us > 0 ? static_cast<double>(bytes_) / row.p50_us * 1e-3 : 0;
   row.busbw = row.algbw * kind.bus_factor(session_.ranks());
   if (options_.check) row.wrong = wrong;
   return row;

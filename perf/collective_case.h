@@ -20,11 +20,13 @@ struct CaseChoice {
 
 class CollectiveCase {
  public:
-  CollectiveCase(const Session& session, const CollectivesOptions& options, const CaseChoice& choice);
+  CollectiveCase(const Session& session, const CollectivesOptions& options,
+                 const CaseChoice& choice);
   CollectiveCase(const CollectiveCase&) = delete;  // place_ refers to a member
   CollectiveCase& operator=(const CollectiveCase&) = delete;
 
-  bool empty() const { return count_ == 0 && !choice_.kind->empty(); }  // less than one element for each rank
+  // less than one element for each rank
+  bool empty() const { return count_ == 0 && !choice_.kind->empty(); }
   // Whether the library has this call; asks it, with no elements.
   bool available();
   CollectiveRow run();
@@ -32,7 +34,9 @@ class CollectiveCase {
  private:
   // In place, a reduction overwrites its input: each call of a sample then has a copy of its own.
   bool consumes_input() const { return choice_.in_place && choice_.kind->reduces; }
-  bool holds(Holder holder) const { return holder == Holder::kEveryRank || session_.rank() == options_.root; }
+  bool holds(Holder holder) const {
+    return holder == Holder::kEveryRank || session_.rank() == options_.root;
+  }
 
   void allocate(int copies);
   char* input(uint64_t copy) const;
@@ -51,7 +55,8 @@ class CollectiveCase {
   uint64_t element_bytes_, count_ = 0, bytes_ = 0;
   Blocks blocks_;
   Place place_;
-  uint64_t input_elements_ = 0, output_elements_ = 0, own_begin_bytes_ = 0, stride_ = 0, copies_ = 1;
+  uint64_t input_elements_ = 0, output_elements_ = 0, own_begin_bytes_ = 0, stride_ = 0,
+           copies_ = 1;
   std::optional<Buffer> input_, output_;
   std::optional<SharedOutput> shared_;
   uint32_t generation_ = 0;

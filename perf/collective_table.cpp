@@ -18,7 +18,9 @@ Traffic between_all(double ranks) { return {ranks - 1, ranks - 1}; }
 Traffic ring(double ranks) { return {ranks, ranks}; }
 Traffic no_traffic(double) { return {0, 0}; }
 
-uint64_t own_begin(const Place& place) { return place.blocks.displacements[static_cast<size_t>(place.rank)]; }
+uint64_t own_begin(const Place& place) {
+  return place.blocks.displacements[static_cast<size_t>(place.rank)];
+}
 const size_t* counts(const Call& call) { return call.place.blocks.counts.data(); }
 const size_t* displacements(const Call& call) { return call.place.blocks.displacements.data(); }
 
@@ -28,7 +30,9 @@ Source of_reduction(const Place&, int) { return {0, 0}; }
 Source of_own_block(const Place& place, int) { return {0, own_begin(place)}; }
 Source of_roots_block(const Place& place, int) { return {place.root, own_begin(place)}; }
 Source of_each_ones_block(const Place& place, int block) { return {block, own_begin(place)}; }
-Source of_previous(const Place& place, int) { return {(place.rank + place.ranks - 1) % place.ranks, 0}; }
+Source of_previous(const Place& place, int) {
+  return {(place.rank + place.ranks - 1) % place.ranks, 0};
+}
 
 // What a rank receives in the uneven all-to-all: its own block's size from everyone, end to end.
 fsccl_status_t call_all_to_all_v(const Call& call) {
@@ -37,8 +41,8 @@ fsccl_status_t call_all_to_all_v(const Call& call) {
   sizes.assign(ranks, call.count());
   places.resize(ranks);
   for (size_t q = 0; q < ranks; q++) places[q] = q * call.count();
-  return fsccl_all_to_all_v(call.send, counts(call), displacements(call), call.recv, sizes.data(), places.data(), call.dtype,
-                            call.comm, nullptr, nullptr);
+  return fsccl_all_to_all_v(call.send, counts(call), displacements(call), call.recv, sizes.data(),
+                            places.data(), call.dtype, call.comm, nullptr, nullptr);
 }
 
 // To the next rank and from the previous one, as one operation.
@@ -47,10 +51,11 @@ fsccl_status_t call_send_recv(const Call& call) {
   const Place& at = call.place;
   fsccl_status_t status = fsccl_group_start();
   if (status != FSCCL_OK) return status;
-  status = fsccl_send(call.send, call.count(), call.dtype, (at.rank + 1) % at.ranks, kTag, call.comm, nullptr, nullptr);
+  status = fsccl_send(call.send, call.count(), call.dtype, (at.rank + 1) % at.ranks, kTag,
+                      call.comm, nullptr, nullptr);
   if (status >= 0)
-    status =
-        fsccl_recv(call.recv, call.count(), call.dtype, (at.rank + at.ranks - 1) % at.ranks, kTag, call.comm, nullptr, nullptr);
+    status = fsccl_recv(call.recv, call.count(), call.dtype, (at.rank + at.ranks - 1) % at.ranks,
+                        kTag, call.comm, nullptr, nullptr);
   const fsccl_status_t ended = fsccl_group_end();
   return status < 0 ? status : ended;
 }
@@ -61,38 +66,69 @@ std::vector<CollectiveKind> make_kinds() {
   using enum Forms;
   constexpr bool kReduces = true, kMoves = false, kUneven = true, kEven = false;
   return {
-      {"all_gather", kOwn, kAll, kEveryRank, kEveryRank, kMoves, kEven, kBoth, SharedSlot::kFlat, others, to_each, of_each,
-       [](const Call& c) { return fsccl_all_gather(c.send, c.recv, c.count(), c.dtype, c.comm, nullptr, nullptr); }},
-      {"reduce_scatter", kAll, kOwn, kEveryRank, kEveryRank, kReduces, kEven, kBoth, SharedSlot::kNo, others, fold, of_own_block,
-       [](const Call& c) { return fsccl_reduce_scatter(c.send, c.recv, c.count(), c.dtype, c.op, c.comm, nullptr, nullptr); }},
-      {"all_reduce", kOwn, kOwn, kEveryRank, kEveryRank, kReduces, kEven, kBoth, SharedSlot::kNo, twice_others, fold_to_each,
+      {"all_gather", kOwn, kAll, kEveryRank, kEveryRank, kMoves, kEven, kBoth, SharedSlot::kFlat,
+       others, to_each, of_each,
+       [](const Call& c) {
+         return fsccl_all_gather(c.send, c.recv, c.count(), c.dtype, c.comm, nullptr, nullptr);
+       }},
+      {"reduce_scatter", kAll, kOwn, kEveryRank, kEveryRank, kReduces, kEven, kBoth,
+       SharedSlot::kNo, others, fold, of_own_block,
+       [](const Call& c) {
+         return fsccl_reduce_scatter(c.send, c.recv, c.count(), c.dtype, c.op, c.comm, nullptr,
+                                     nullptr);
+       }},
+      {"all_reduce", kOwn, kOwn, kEveryRank, kEveryRank, kReduces, kEven, kBoth, SharedSlot::kNo,
+       twice_others, fold_to_each, of_reduction,
+       [](const Call& c) {
+         return fsccl_all_reduce(c.send, c.recv, c.count(), c.dtype, c.op, c.comm, nullptr,
+                                 nullptr);
+       }},
+      {"broadcast", kOwn, kOwn, kRoot, kEveryRank, kMoves, kEven, kInPlace, SharedSlot::kRow, one,
+       to_each, of_root,
+       [](const Call& c) {
+         return fsccl_broadcast(c.recv, c.count(), c.dtype, c.place.root, c.comm, nullptr, nullptr);
+       }},
+      {"reduce", kOwn, kOwn, kEveryRank, kRoot, kReduces, kEven, kBoth, SharedSlot::kNo, one, fold,
        of_reduction,
-       [](const Call& c) { return fsccl_all_reduce(c.send, c.recv, c.count(), c.dtype, c.op, c.comm, nullptr, nullptr); }},
-      {"broadcast", kOwn, kOwn, kRoot, kEveryRank, kMoves, kEven, kInPlace, SharedSlot::kRow, one, to_each, of_root,
-       [](const Call& c) { return fsccl_broadcast(c.recv, c.count(), c.dtype, c.place.root, c.comm, nullptr, nullptr); }},
-      {"reduce", kOwn, kOwn, kEveryRank, kRoot, kReduces, kEven, kBoth, SharedSlot::kNo, one, fold, of_reduction,
        [](const Call& c) {
-         return fsccl_reduce(c.send, c.recv, c.count(), c.dtype, c.op, c.place.root, c.comm, nullptr, nullptr);
+         return fsccl_reduce(c.send, c.recv, c.count(), c.dtype, c.op, c.place.root, c.comm,
+                             nullptr, nullptr);
        }},
-      {"gather", kOwn, kAll, kEveryRank, kRoot, kMoves, kEven, kBoth, SharedSlot::kNo, others, to_one, of_each,
-       [](const Call& c) { return fsccl_gather(c.send, c.recv, c.count(), c.dtype, c.place.root, c.comm, nullptr, nullptr); }},
-      {"scatter", kAll, kOwn, kRoot, kEveryRank, kMoves, kEven, kBoth, SharedSlot::kNo, others, to_one, of_roots_block,
-       [](const Call& c) { return fsccl_scatter(c.send, c.recv, c.count(), c.dtype, c.place.root, c.comm, nullptr, nullptr); }},
-      {"all_to_all", kAll, kAll, kEveryRank, kEveryRank, kMoves, kEven, kOutOfPlace, SharedSlot::kNo, others, between_all,
-       of_each_ones_block,
-       [](const Call& c) { return fsccl_all_to_all(c.send, c.recv, c.count(), c.dtype, c.comm, nullptr, nullptr); }},
-      {"send_recv", kOwn, kOwn, kEveryRank, kEveryRank, kMoves, kEven, kOutOfPlace, SharedSlot::kNo, one, ring, of_previous,
-       call_send_recv},
-      {"all_gather_v", kOwn, kAll, kEveryRank, kEveryRank, kMoves, kUneven, kBoth, SharedSlot::kNo, others, to_each, of_each,
+      {"gather", kOwn, kAll, kEveryRank, kRoot, kMoves, kEven, kBoth, SharedSlot::kNo, others,
+       to_one, of_each,
        [](const Call& c) {
-         return fsccl_all_gather_v(c.send, c.recv, counts(c), displacements(c), c.dtype, c.comm, nullptr, nullptr);
+         return fsccl_gather(c.send, c.recv, c.count(), c.dtype, c.place.root, c.comm, nullptr,
+                             nullptr);
        }},
-      {"reduce_scatter_v", kAll, kOwn, kEveryRank, kEveryRank, kReduces, kUneven, kBoth, SharedSlot::kNo, others, fold,
-       of_own_block,
-       [](const Call& c) { return fsccl_reduce_scatter_v(c.send, c.recv, counts(c), c.dtype, c.op, c.comm, nullptr, nullptr); }},
-      {"all_to_all_v", kAll, kOwnOfEach, kEveryRank, kEveryRank, kMoves, kUneven, kOutOfPlace, SharedSlot::kNo, others, between_all,
-       of_each_ones_block, call_all_to_all_v},
-      {"barrier", kNone, kNone, kEveryRank, kEveryRank, kMoves, kEven, kOutOfPlace, SharedSlot::kNo, none, no_traffic, of_each,
+      {"scatter", kAll, kOwn, kRoot, kEveryRank, kMoves, kEven, kBoth, SharedSlot::kNo, others,
+       to_one, of_roots_block,
+       [](const Call& c) {
+         return fsccl_scatter(c.send, c.recv, c.count(), c.dtype, c.place.root, c.comm, nullptr,
+                              nullptr);
+       }},
+      {"all_to_all", kAll, kAll, kEveryRank, kEveryRank, kMoves, kEven, kOutOfPlace,
+       SharedSlot::kNo, others, between_all, of_each_ones_block,
+       [](const Call& c) {
+         return fsccl_all_to_all(c.send, c.recv, c.count(), c.dtype, c.comm, nullptr, nullptr);
+       }},
+      {"send_recv", kOwn, kOwn, kEveryRank, kEveryRank, kMoves, kEven, kOutOfPlace, SharedSlot::kNo,
+       one, ring, of_previous, call_send_recv},
+      {"all_gather_v", kOwn, kAll, kEveryRank, kEveryRank, kMoves, kUneven, kBoth, SharedSlot::kNo,
+       others, to_each, of_each,
+       [](const Call& c) {
+         return fsccl_all_gather_v(c.send, c.recv, counts(c), displacements(c), c.dtype, c.comm,
+                                   nullptr, nullptr);
+       }},
+      {"reduce_scatter_v", kAll, kOwn, kEveryRank, kEveryRank, kReduces, kUneven, kBoth,
+       SharedSlot::kNo, others, fold, of_own_block,
+       [](const Call& c) {
+         return fsccl_reduce_scatter_v(c.send, c.recv, counts(c), c.dtype, c.op, c.comm, nullptr,
+                                       nullptr);
+       }},
+      {"all_to_all_v", kAll, kOwnOfEach, kEveryRank, kEveryRank, kMoves, kUneven, kOutOfPlace,
+       SharedSlot::kNo, others, between_all, of_each_ones_block, call_all_to_all_v},
+      {"barrier", kNone, kNone, kEveryRank, kEveryRank, kMoves, kEven, kOutOfPlace, SharedSlot::kNo,
+       none, no_traffic, of_each,
        [](const Call& c) { return fsccl_barrier(c.comm, nullptr, nullptr); }},
   };
 }
@@ -109,7 +145,9 @@ Blocks end_to_end(std::vector<size_t> counts) {
 
 }  // namespace
 
-Blocks even_blocks(int ranks, size_t count) { return end_to_end(std::vector<size_t>(static_cast<size_t>(ranks), count)); }
+Blocks even_blocks(int ranks, size_t count) {
+  return end_to_end(std::vector<size_t>(static_cast<size_t>(ranks), count));
+}
 
 Blocks uneven_blocks(int ranks, size_t count) {
   std::vector<size_t> counts(static_cast<size_t>(ranks), count);

@@ -1,7 +1,9 @@
-// Every collective that can be measured, one entry each: which buffers it has and how large they are, what must be in them
-// afterwards, how busy a bus would be, and the call. To add a collective, add an entry (collective_table.cpp).
+// Every collective that can be measured, one entry each: which buffers it has and how large they
+// are, what must be in them afterwards, how busy a bus would be, and the call. To add a collective,
+// add an entry (collective_table.cpp).
 //
-// Buffers are made of blocks, one for each rank: of `count` elements, or of different sizes in the uneven forms (uneven_blocks()).
+// Buffers are made of blocks, one for each rank: of `count` elements, or of different sizes in the
+// uneven forms (uneven_blocks()).
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -16,21 +18,25 @@ struct Blocks {
   size_t total() const { return displacements.back() + counts.back(); }
 };
 Blocks even_blocks(int ranks, size_t count);
-// As many elements as ranks * count, dealt out 3 : 1 to even and odd ranks (the last of an odd number of ranks has `count`).
+// As many elements as ranks * count, dealt out 3 : 1 to even and odd ranks (the last of an odd
+// number of ranks has `count`).
 Blocks uneven_blocks(int ranks, size_t count);
 
-// How much of the blocks a buffer holds: nothing, the rank's own block, all of them, or the rank's own block once for each rank.
+// How much of the blocks a buffer holds: nothing, the rank's own block, all of them, or the rank's
+// own block once for each rank.
 enum class Extent { kNone, kOwn, kAll, kOwnOfEach };
 enum class Holder { kEveryRank, kRoot };
 enum class Forms { kBoth, kInPlace, kOutOfPlace };
-// Which layout of a unit with one parameter makes the same bytes appear in a slot that the ranks of a host share.
+// Which layout of a unit with one parameter makes the same bytes appear in a slot that the ranks of
+// a host share.
 enum class SharedSlot { kNo, kFlat, kRow };
 
 struct Place {
   const Blocks& blocks;
   int rank, ranks, root;
 };
-// What an output block holds: elements first .. of the input of `writer` (reductions: of every rank).
+// What an output block holds: elements first .. of the input of `writer` (reductions: of every
+// rank).
 struct Source {
   int writer;
   uint64_t first;
@@ -45,8 +51,9 @@ struct Call {
   size_t count() const { return place.blocks.counts[static_cast<size_t>(place.rank)]; }
 };
 
-// What a collective cannot avoid on one host, all ranks together, for each byte of its size: each input byte is read where it is
-// needed, each output byte written; what stays where it is costs nothing.
+// What a collective cannot avoid on one host, all ranks together, for each byte of its size: each
+// input byte is read where it is needed, each output byte written; what stays where it is costs
+// nothing.
 struct Traffic {
   double reads, writes;
 };
@@ -65,7 +72,8 @@ struct CollectiveKind {
 
   bool rooted() const { return input_holder == Holder::kRoot || output_holder == Holder::kRoot; }
   bool empty() const { return output == Extent::kNone; }
-  // nccl-tests' size is that of the larger buffer: of all blocks where one buffer holds them, else of one.
+  // nccl-tests' size is that of the larger buffer: of all blocks where one buffer holds them, else
+  // of one.
   bool sized_by_all() const { return input == Extent::kAll || output == Extent::kAll; }
 };
 const std::vector<CollectiveKind>& collective_kinds();

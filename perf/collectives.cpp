@@ -32,8 +32,10 @@ class Sweep {
     check_memory();
     if (printing_ && !options_.json) print_collectives_head(session_.ranks());
     for (size_t i = 0; i < lines_.size(); i++) {
-      progress_.say(
-          [&] { return fmt::format("{} of {}: {} of {} bytes", i + 1, lines_.size(), lines_[i].kind->name, lines_[i].bytes); });
+      progress_.say([&] {
+        return fmt::format("{} of {}: {} of {} bytes", i + 1, lines_.size(), lines_[i].kind->name,
+                           lines_[i].bytes);
+      });
       measure(lines_[i]);
     }
     progress_.clear();
@@ -49,13 +51,18 @@ class Sweep {
   void plan() {
     for (const CollectiveKind* kind : options_.collectives) {
       if (!known(*kind)) continue;
-      const size_t memories = kind->empty() ? 1 : options_.memories.size(), dtypes = kind->empty() ? 1 : options_.dtypes.size();
+      const size_t memories = kind->empty() ? 1 : options_.memories.size(),
+                   dtypes = kind->empty() ? 1 : options_.dtypes.size();
       for (size_t m = 0; m < memories; m++)
         for (size_t d = 0; d < dtypes; d++)
           for (size_t o = 0; o < (kind->reduces ? options_.ops.size() : 1); o++) {
-            const CaseChoice choice{kind, options_.dtypes[d], options_.ops[o], options_.memories[m], false, 0};
-            if (kind->reduces && choice.op.kind == FSCCL_OP_PREMUL_SUM && choice.dtype <= FSCCL_UINT64) continue;
-            if (!kind->empty() && choice.memory == Memory::kShared && !shared_possible(*kind)) continue;
+            const CaseChoice choice{
+                kind, options_.dtypes[d], options_.ops[o], options_.memories[m], false, 0};
+            if (kind->reduces && choice.op.kind == FSCCL_OP_PREMUL_SUM &&
+                choice.dtype <= FSCCL_UINT64)
+              continue;
+            if (!kind->empty() && choice.memory == Memory::kShared && !shared_possible(*kind))
+              continue;
             for (const uint64_t bytes : kind->empty() ? std::vector<uint64_t>{0} : options_.sizes) {
               lines_.push_back(choice);
               lines_.back().bytes = bytes;
@@ -66,7 +73,8 @@ class Sweep {
 
   bool nothing_to_measure() const {
     const bool nothing = lines_.empty();
-    if (nothing && printing_) fmt::print(stderr, "fsccl-perf: of all that was asked for nothing can be measured\n");
+    if (nothing && printing_)
+      fmt::print(stderr, "fsccl-perf: of all that was asked for nothing can be measured\n");
     return nothing;
   }
 
@@ -74,21 +82,25 @@ class Sweep {
   void check_memory() const {
     uint64_t largest = 0;
     for (const CaseChoice& line : lines_) largest = std::max(largest, line.bytes);
-    session_.must_fit(largest * static_cast<uint64_t>(session_.ranks()) / static_cast<uint64_t>(session_.hosts()),
-                      fmt::format("buffers of {}, one a rank,", format_bytes(largest)),
-                      "give a smaller --maxbytes, or fewer ranks");
+    session_.must_fit(
+        largest * static_cast<uint64_t>(session_.ranks()) / static_cast<uint64_t>(session_.hosts()),
+        fmt::format("buffers of {}, one a rank,", format_bytes(largest)),
+        "give a smaller --maxbytes, or fewer ranks");
   }
 
   void leave_out(const std::string& text) {
-    if (printing_ && left_out_.insert(text).second) fmt::print(stderr, "fsccl-perf: left out: {}\n", text);
+    if (printing_ && left_out_.insert(text).second)
+      fmt::print(stderr, "fsccl-perf: left out: {}\n", text);
   }
 
   bool shared_possible(const CollectiveKind& kind) {
     if (kind.shared_slot == SharedSlot::kNo)
-      leave_out(fmt::format("{} with --memory shared: a shared slot is for all_gather and broadcast", kind.name));
+      leave_out(fmt::format(
+          "{} with --memory shared: a shared slot is for all_gather and broadcast", kind.name));
     else if (kind.rooted() && options_.root != 0)
       leave_out(
-          fmt::format("{} with --memory shared and --root {}: in a shared slot the root is rank 0", kind.name, options_.root));
+          fmt::format("{} with --memory shared and --root {}: in a shared slot the root is rank 0",
+                      kind.name, options_.root));
     else
       return true;
     return false;
@@ -96,7 +108,9 @@ class Sweep {
 
   // Whether the library has it; a collective that was named must be there.
   bool known(const CollectiveKind& kind) {
-    CollectiveCase probe(session_, options_, {&kind, FSCCL_FLOAT32, FSCCL_SUM, Memory::kCaller, kind.forms == Forms::kInPlace, 0});
+    CollectiveCase probe(
+        session_, options_,
+        {&kind, FSCCL_FLOAT32, FSCCL_SUM, Memory::kCaller, kind.forms == Forms::kInPlace, 0});
     if (kind.call == find_collective("send_recv")->call && session_.ranks() < 2) {
       leave_out("send_recv: needs two ranks");
       return false;
@@ -122,7 +136,8 @@ class Sweep {
       line.in_place = in_place;
       CollectiveCase test(session_, options_, line);
       if (test.empty())
-        return leave_out(fmt::format("{} of {} bytes: less than one element for each rank", line.kind->name, line.bytes));
+        return leave_out(fmt::format("{} of {} bytes: less than one element for each rank",
+                                     line.kind->name, line.bytes));
       measured[in_place] = test.run();
       rows[in_place] = &*measured[in_place];
       rows_.push_back(*measured[in_place]);

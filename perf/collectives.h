@@ -1,12 +1,16 @@
-// fsccl-perf collectives: the time of single collectives over a range of sizes, every result checked. Options, columns and the
-// definitions of size, count, algbw and busbw are those of nccl-tests.
-//   size     of the larger buffer of a rank: all-gather the output, reduce-scatter the input, all-reduce and broadcast the buffer
-//   count    what is passed to the call: elements of one rank's block for all-gather and reduce-scatter
-//   sample   `calls` calls back to back between two barriers; its time is the slowest rank's, divided by `calls`. Writing inputs
-//   and
-//            checking lie outside the barriers, so that no rank does either while another's clock runs.
+// fsccl-perf collectives: the time of single collectives over a range of sizes, every result
+// checked. Options, columns and the definitions of size, count, algbw and busbw are those of
+// nccl-tests.
+//   size     of the larger buffer of a rank: all-gather the output, reduce-scatter the input,
+//            all-reduce and broadcast the buffer
+//   count    what is passed to the call: elements of one rank's block for all-gather and
+//            reduce-scatter
+//   sample   `calls` calls back to back between two barriers; its time is the slowest rank's,
+//            divided by `calls`. Writing inputs and checking lie outside the barriers, so that no
+//            rank does either while another's clock runs.
 //   algbw    size / p50;  busbw = algbw x the collective's factor (collective_table.h)
-// The input is written anew before every sample, off the clock, and every element of the result is checked after it.
+// The input is written anew before every sample, off the clock, and every element of the result is
+// checked after it.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,5 +1,6 @@
-// The options of fsccl-perf's commands: what the parser is told (CLI11 checks each option by itself), and what then makes the
-// parsed words one request. finish() returns a text that says what is wrong, "" when all is well.
+// The options of fsccl-perf's commands: what the parser is told (CLI11 checks each option by
+// itself), and what then makes the parsed words one request. finish() returns a text that says what
+// is wrong, "" when all is well.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <optional>
@@ -21,7 +22,9 @@ class CollectivesCommand {
   std::string finish(CollectivesOptions* options) const;
 
  private:
-  std::vector<std::string> collectives_ = {"all_gather", "reduce_scatter", "all_reduce", "broadcast"}, memories_ = {"caller"};
+  std::vector<std::string> collectives_ = {"all_gather", "reduce_scatter", "all_reduce",
+                                           "broadcast"},
+                           memories_ = {"caller"};
   std::vector<std::string> dtypes_ = {"float"}, ops_ = {"sum"};
   std::string first_ = "8", last_ = "16M", increment_, in_place_ = "both";
   std::optional<double> factor_;
@@ -35,7 +38,8 @@ class TuneCommand {
   std::string finish(TuneOptions* options) const;
 
  private:
-  std::vector<std::string> collectives_ = {"all_gather", "reduce_scatter", "all_reduce", "broadcast"},
+  std::vector<std::string> collectives_ = {"all_gather", "reduce_scatter", "all_reduce",
+                                           "broadcast"},
                            memories_ = {"caller", "pool"};
   std::string first_ = "1K", last_ = "4M";
   double factor_ = 4;
@@ -48,8 +52,8 @@ class StepCommand {
   std::string finish(StepOptions* options, Model* model) const;
 
  private:
-  std::string model_ = "llama-3.2-1b", root_ = "whole", wire_ = "bf16", layout_ = "per_param", block_ = "element",
-              gradients_ = "slot", sharing_ = "shared", schedule_ = "recorded";
+  std::string model_ = "llama-3.2-1b", root_ = "whole", wire_ = "bf16", layout_ = "per_param",
+              block_ = "element", gradients_ = "slot", sharing_ = "shared", schedule_ = "recorded";
   std::vector<std::string> keep_ = {"none"};
   std::optional<size_t> layers_;
   StepOptions options_;

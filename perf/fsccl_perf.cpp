@@ -1,5 +1,6 @@
-// fsccl-perf: how fast and how right the library is here. This file starts what the command line asks for; collectives.h and step.h
-// say what is measured, command_line.h which options there are, launch.h how ranks start.
+// fsccl-perf: how fast and how right the library is here. This file starts what the command line
+// asks for; collectives.h and step.h say what is measured, command_line.h which options there are,
+// launch.h how ranks start.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -28,15 +29,16 @@ struct CommonOptions {
 void add_common(CLI::App* command, CommonOptions* common) {
   command->option_defaults()->always_capture_default();  // --help shows them
   command
-      ->add_option(
-          "--ranks", common->ranks,
-          "start this many local ranks; without it: one rank of torchrun, mpirun, mpiexec or srun where that runs it, else 2")
+      ->add_option("--ranks", common->ranks,
+                   "start this many local ranks; without it: one rank of torchrun, mpirun, mpiexec "
+                   "or srun where that runs it, else 2")
       ->check(CLI::Range(1, 4096))
       ->default_str("")
       ->type_name("N");
   command
       ->add_option("--bind", common->bind,
-                   "with --ranks: bind each rank to a core of its own (core), not (none), or if there are enough cores (auto)")
+                   "with --ranks: bind each rank to a core of its own (core), not (none), or if "
+                   "there are enough cores (auto)")
       ->check(CLI::IsMember({"auto", "core", "none"}))
       ->type_name("HOW");
   command->add_flag("--json", common->json, "print JSON, an object a line, instead of a table");
@@ -48,7 +50,9 @@ int usage(const std::string& text) {
 }
 
 std::string version_line() {
-  const auto text = [](int version) { return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100); };
+  const auto text = [](int version) {
+    return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  };
   int library = 0;
   if (fsccl_version(&library) != FSCCL_OK) return fmt::format("fsccl-perf {}", text(FSCCL_VERSION));
   return fmt::format("fsccl-perf {} (with the library of {})", text(FSCCL_VERSION), text(library));
@@ -58,7 +62,8 @@ int run_rank(const CommonOptions& common, const std::function<uint64_t(Session&)
   std::optional<LocalPlace> place;
   if (!common.local_place.empty()) {
     place.emplace();
-    if (!parse_local_place(common.local_place, &*place)) return usage("--local-place is this program's own; use --ranks N");
+    if (!parse_local_place(common.local_place, &*place))
+      return usage("--local-place is this program's own; use --ranks N");
   }
   Session session(place);
   return measure(session) == 0 ? 0 : kExitWrong;
@@ -69,16 +74,20 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", version_line);
   app.footer(
-      "fsccl-perf collectives --ranks 4 --memory caller,pool\nfsccl-perf step --ranks 4 --model llama-3.2-1b --layers 2\ntorchrun "
+      "fsccl-perf collectives --ranks 4 --memory caller,pool\nfsccl-perf step --ranks 4 --model "
+      "llama-3.2-1b --layers 2\ntorchrun "
       "--no-python --nproc-per-node 4 fsccl-perf step");
   CommonOptions common;
   app.add_option("--local-place", common.local_place)->group("");  // for launch_local() alone
-  CLI::App* collectives = app.add_subcommand("collectives", "single collectives over a range of sizes");
-  CLI::App* step = app.add_subcommand("step", "an FSDP step of a model: gathers and reductions, without its computation");
+  CLI::App* collectives =
+      app.add_subcommand("collectives", "single collectives over a range of sizes");
+  CLI::App* step = app.add_subcommand(
+      "step", "an FSDP step of a model: gathers and reductions, without its computation");
   CollectivesCommand collectives_command;
   CollectivesOptions collectives_options;
-  CLI::App* tune =
-      app.add_subcommand("tune", "the plans that are chosen against all others, and the tuning file that corrects them");
+  CLI::App* tune = app.add_subcommand(
+      "tune",
+      "the plans that are chosen against all others, and the tuning file that corrects them");
   TuneCommand tune_command;
   TuneOptions tune_options;
   StepCommand step_command;
@@ -89,7 +98,8 @@ int run(int argc, char** argv) {
   tune_command.add_to(tune);
   add_common(step, &common);
   step_command.add_to(step);
-  CLI::App* pool = app.add_subcommand("pool", "traces of allocations through the pool's placement, against their bounds");
+  CLI::App* pool = app.add_subcommand(
+      "pool", "traces of allocations through the pool's placement, against their bounds");
   PoolCommand pool_command;
   pool_command.add_to(pool);
   try {
@@ -99,16 +109,19 @@ int run(int argc, char** argv) {
   }
   if (pool->parsed()) return pool_command.run();
   Model model;
-  const std::string problem = collectives->parsed() ? collectives_command.finish(&collectives_options)
-                              : tune->parsed()      ? tune_command.finish(&tune_options)
-                                                    : step_command.finish(&step_options, &model);
+  const std::string problem = collectives->parsed()
+                                  ? collectives_command.finish(&collectives_options)
+                              : tune->parsed() ? tune_command.finish(&tune_options)
+                                               : step_command.finish(&step_options, &model);
   if (!problem.empty()) return usage(problem);
   collectives_options.json = step_options.json = tune_options.json = common.json;
   if (common.local_place.empty() && (common.ranks > 0 || !in_launcher_environment())) {
     const int ranks = common.ranks > 0 ? common.ranks : 2;
     if (collectives->parsed() && collectives_options.root >= ranks)
       return usage(fmt::format("--root {}: there are {} ranks", collectives_options.root, ranks));
-    const Binding binding = common.bind == "core" ? Binding::kCore : common.bind == "none" ? Binding::kNone : Binding::kAuto;
+    const Binding binding = common.bind == "core"   ? Binding::kCore
+                            : common.bind == "none" ? Binding::kNone
+                                                    : Binding::kAuto;
     return launch_local(ranks, binding, argc, argv);
   }
   return run_rank(common, [&](Session& session) {
@@ -116,11 +129,14 @@ int run(int argc, char** argv) {
       run_tune(session, tune_options);
       return uint64_t{0};
     }
-    return collectives->parsed() ? run_collectives(session, collectives_options) : run_step(session, model, step_options);
+    return collectives->parsed() ? run_collectives(session, collectives_options)
+                                 : run_step(session, model, step_options);
   });
 }
 
 }  // namespace
 }  // namespace fsccl::perf
 
-int main(int argc, char** argv) { return fsccl::run_program("fsccl-perf", argc, argv, fsccl::perf::run); }
+int main(int argc, char** argv) {
+  return fsccl::run_program("fsccl-perf", argc, argv, fsccl::perf::run);
+}

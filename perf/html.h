@@ -1,5 +1,6 @@
-// A page that needs nothing but itself: text, tables and charts as inline SVG, in the reader's light or dark colours, at any width.
-// Pure functions from values to text; every text from outside is escaped here.
+// A page that needs nothing but itself: text, tables and charts as inline SVG, in the reader's
+// light or dark colours, at any width. Pure functions from values to text; every text from outside
+// is escaped here.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -43,8 +44,8 @@ struct BarChart {
 };
 std::string draw(const BarChart& chart);
 
-// What lies where over time: bands one above the other, each of some bytes, in which rectangles go from a first to a last moment
-// and from a first to a last byte. As wide as the page.
+// What lies where over time: bands one above the other, each of some bytes, in which rectangles go
+// from a first to a last moment and from a first to a last byte. As wide as the page.
 struct MapChart {
   struct Area {
     size_t band = 0;
@@ -80,10 +81,12 @@ struct Table {
 std::string draw(const Table& table);
 
 // `charts` and `tables` are what draw() returned.
-std::string make_page(const std::string& title, const std::string& subtitle, const std::vector<std::string>& charts,
+std::string make_page(const std::string& title, const std::string& subtitle,
+                      const std::vector<std::string>& charts,
                       const std::vector<std::string>& tables);
 
-// The file of a page; tried at once, so that a bad path is known before anything is measured. An error is printed.
+// The file of a page; tried at once, so that a bad path is known before anything is measured. An
+// error is printed.
 class PageFile {
  public:
   explicit PageFile(const std::string& path);

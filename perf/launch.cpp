@@ -33,8 +33,8 @@ std::vector<int> allowed_cores() {
 }
 
 // In the child, between fork and exec: system calls only.
-[[noreturn]] void become_rank(pid_t parent, int pipe, int core, const sigset_t& signals, const char* program,
-                              char* const* arguments) {
+[[noreturn]] void become_rank(pid_t parent, int pipe, int core, const sigset_t& signals,
+                              const char* program, char* const* arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   if (core >= 0) {
@@ -74,8 +74,8 @@ int wait_for(std::vector<Child> running) {
       }
       const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
       if (WIFSIGNALED(status) && !killed)
-        fmt::print(stderr, "fsccl-perf: rank {} was ended by signal {} ({})\n", running[i].rank, WTERMSIG(status),
-                   strsignal(WTERMSIG(status)));
+        fmt::print(stderr, "fsccl-perf: rank {} was ended by signal {} ({})\n", running[i].rank,
+                   WTERMSIG(status), strsignal(WTERMSIG(status)));
       if (code != 0 && result == 0) {
         result = code;
         clock_gettime(CLOCK_MONOTONIC, &deadline);
@@ -96,8 +96,9 @@ int wait_for(std::vector<Child> running) {
       continue;
     }
     if (!killed)
-      fmt::print(stderr, "fsccl-perf: ending {} ranks that still run {} s after another one failed\n", running.size(),
-                 kGraceSeconds);
+      fmt::print(stderr,
+                 "fsccl-perf: ending {} ranks that still run {} s after another one failed\n",
+                 running.size(), kGraceSeconds);
     for (const Child& child : running) kill(child.pid, SIGKILL);
     killed = true;
     sigwaitinfo(&child_ended, nullptr);
@@ -118,7 +119,8 @@ bool parse_local_place(const std::string& text, LocalPlace* place) {
       at++;
     }
   }
-  return at == end && place->ranks >= 1 && place->rank >= 0 && place->rank < place->ranks && place->pipe >= 0;
+  return at == end && place->ranks >= 1 && place->rank >= 0 && place->rank < place->ranks &&
+         place->pipe >= 0;
 }
 
 bool in_launcher_environment() {
@@ -138,7 +140,9 @@ int launch_local(int ranks, Binding binding, int argc, char** argv) {
   sigaddset(&child_ended, SIGCHLD);
   sigprocmask(SIG_BLOCK, &child_ended, &before);  // so that sigwaitinfo misses none
   std::vector<int> cores = allowed_cores();
-  if (binding == Binding::kNone || (binding == Binding::kAuto && cores.size() < static_cast<size_t>(ranks))) cores.clear();
+  if (binding == Binding::kNone ||
+      (binding == Binding::kAuto && cores.size() < static_cast<size_t>(ranks)))
+    cores.clear();
   const pid_t parent = getpid();
   std::vector<Child> children;
   for (int rank = 0; rank < ranks; rank++) {
@@ -176,7 +180,9 @@ bool exchange_unique_id(const LocalPlace& place, fsccl_unique_id_t* id) {
     for (int rank = 1; good && rank < place.ranks; rank++)
       while (write(place.pipe, id, sizeof *id) != static_cast<ssize_t>(sizeof *id))
         if (errno != EINTR) {
-          fmt::print(stderr, "fsccl-perf: rank 0: the other ranks went away before they joined: {}\n", strerror(errno));
+          fmt::print(stderr,
+                     "fsccl-perf: rank 0: the other ranks went away before they joined: {}\n",
+                     strerror(errno));
           good = false;
           break;
         }
@@ -185,7 +191,9 @@ bool exchange_unique_id(const LocalPlace& place, fsccl_unique_id_t* id) {
     do got = read(place.pipe, id, sizeof *id);
     while (got < 0 && errno == EINTR);
     good = got == static_cast<ssize_t>(sizeof *id);
-    if (!good) fmt::print(stderr, "fsccl-perf: rank {}: rank 0 went away before it gave the job's id\n", place.rank);
+    if (!good)
+      fmt::print(stderr, "fsccl-perf: rank {}: rank 0 went away before it gave the job's id\n",
+                 place.rank);
   }
   close(place.pipe);
   return good;

@@ -22,13 +22,16 @@ constexpr double kSampleUs = 200;  // at least
 void keep(uint64_t value) { asm volatile("" : : "r"(value) : "memory"); }
 
 #if defined(__x86_64__)
-// 16 aligned bytes at a time are enough: four loads in flight are what the memory of one core is waiting for.
+// 16 aligned bytes at a time are enough: four loads in flight are what the memory of one core is
+// waiting for.
 uint64_t sum_words(const char* data, uint64_t bytes) {
   const auto* words = reinterpret_cast<const __m128i*>(data);
   __m128i sums[4] = {};
   for (uint64_t i = 0; i + 4 <= bytes / 16; i += 4)
-    for (uint64_t k = 0; k < 4; k++) sums[k] = _mm_add_epi64(sums[k], _mm_load_si128(words + i + k));
-  const __m128i sum = _mm_add_epi64(_mm_add_epi64(sums[0], sums[1]), _mm_add_epi64(sums[2], sums[3]));
+    for (uint64_t k = 0; k < 4; k++)
+      sums[k] = _mm_add_epi64(sums[k], _mm_load_si128(words + i + k));
+  const __m128i sum =
+      _mm_add_epi64(_mm_add_epi64(sums[0], sums[1]), _mm_add_epi64(sums[2], sums[3]));
   return static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_add_epi64(sum, _mm_unpackhi_epi64(sum, sum))));
 }
 
@@ -66,7 +69,8 @@ double rate(const Session& session, uint64_t bytes, const std::function<void()>&
     times.push_back((now_us() - begin) / passes);
     session.barrier();
   }
-  return static_cast<double>(bytes) * session.ranks() / percentile(session.max_over_ranks(times), 0) * 1e-3;
+  return static_cast<double>(bytes) * session.ranks() /
+         percentile(session.max_over_ranks(times), 0) * 1e-3;
 }
 
 }  // namespace
@@ -78,7 +82,8 @@ MachineLimit measure_limit(const Session& session, uint64_t bytes) {
     std::memcpy(to.at(0), from.at(0), bytes);
     keep(reinterpret_cast<uintptr_t>(to.at(0)));
   });
-  limit.copy_gb_per_s = std::max(cached, rate(session, bytes, [&] { copy_past_caches(to.at(0), from.at(0), bytes); }));
+  limit.copy_gb_per_s = std::max(
+      cached, rate(session, bytes, [&] { copy_past_caches(to.at(0), from.at(0), bytes); }));
   limit.read_gb_per_s = rate(session, bytes, [&] { keep(sum_words(from.at(0), bytes)); });
   return limit;
 }

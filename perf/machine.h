@@ -1,5 +1,6 @@
-// What the machine itself can do, to hold results against: all ranks at the same time copy memory, or read it (a sum), each in
-// buffers of its own of `bytes` bytes. From the two follows the least time of anything that must read and write so many bytes.
+// What the machine itself can do, to hold results against: all ranks at the same time copy memory,
+// or read it (a sum), each in buffers of its own of `bytes` bytes. From the two follows the least
+// time of anything that must read and write so many bytes.
 #pragma once
 #include <cstdint>
 
@@ -16,8 +17,8 @@ struct MachineLimit {
 // All ranks call it. Copies are memcpy or, where that is faster, stores that bypass the caches.
 MachineLimit measure_limit(const Session& session, uint64_t bytes);
 
-// GB/s of something that reads `reads` and writes `writes` bytes, all ranks together, for each of its own bytes: every byte that is
-// written counts as a copy, and what is read beyond that as read.
+// GB/s of something that reads `reads` and writes `writes` bytes, all ranks together, for each of
+// its own bytes: every byte that is written counts as a copy, and what is read beyond that as read.
 double limit_rate(const MachineLimit& limit, double reads, double writes);
 
 }  // namespace fsccl::perf

@@ -16,7 +16,8 @@ namespace fsccl::perf {
 namespace {
 
 using Json = nlohmann::json;
-constexpr uint64_t kMostElements = uint64_t{1} << 48;  // in a model: beyond any memory, and far from overflow
+// in a model: beyond any memory, and far from overflow
+constexpr uint64_t kMostElements = uint64_t{1} << 48;
 constexpr uint64_t kMostFileBytes = uint64_t{64} << 20;
 constexpr uint64_t kMostRepeats = 100'000;
 constexpr uint64_t kMostParams = 10'000'000;
@@ -30,11 +31,14 @@ class Reader {
     if (!object(json, "the document", {"name", "units"})) return false;
     if (!name(json, "name", &model->name)) return false;
     const Json& units = json["units"];
-    if (!units.is_array() || units.empty()) return fail("units", "must be a list with at least one unit");
+    if (!units.is_array() || units.empty())
+      return fail("units", "must be a list with at least one unit");
     for (size_t u = 0; u < units.size(); u++) {
       const std::string place = fmt::format("units[{}]", u);
       const bool group = units[u].is_object() && units[u].contains("repeat");
-      if (!(group ? read_group(units[u], place, model) : add_unit(units[u], place, std::nullopt, model))) return false;
+      if (!(group ? read_group(units[u], place, model)
+                  : add_unit(units[u], place, std::nullopt, model)))
+        return false;
     }
     return true;
   }
@@ -46,7 +50,8 @@ class Reader {
   }
   bool object(const Json& json, const std::string& place, std::initializer_list<const char*> keys) {
     const std::string list = fmt::format("{}", fmt::join(keys, ", "));
-    if (!json.is_object()) return fail(place, fmt::format("must be an object with {}, not {}", list, json.type_name()));
+    if (!json.is_object())
+      return fail(place, fmt::format("must be an object with {}, not {}", list, json.type_name()));
     for (const char* key : keys)
       if (!json.contains(key)) return fail(place, fmt::format("\"{}\" is missing", key));
     for (const auto& item : json.items())
@@ -56,7 +61,8 @@ class Reader {
   }
   bool name(const Json& json, const std::string& place, std::string* out) {
     const Json& value = json["name"];
-    if (!value.is_string() || value.get_ref<const std::string&>().empty()) return fail(place, "must be a text that is not empty");
+    if (!value.is_string() || value.get_ref<const std::string&>().empty())
+      return fail(place, "must be a text that is not empty");
     *out = value.get<std::string>();
     return true;
   }
@@ -67,61 +73,77 @@ class Reader {
         !number(json["first"], place + ".first", 0, kMostElements, &first))
       return false;
     const Json& units = json["units"];
-    if (!units.is_array() || units.empty()) return fail(place + ".units", "must be a list with at least one unit");
+    if (!units.is_array() || units.empty())
+      return fail(place + ".units", "must be a list with at least one unit");
     for (uint64_t i = first; i < first + repeats; i++)
       for (size_t u = 0; u < units.size(); u++)
         if (!add_unit(units[u], fmt::format("{}.units[{}]", place, u), i, model)) return false;
     return true;
   }
   // `index` takes the place of {} in the name of a unit of a group.
-  bool add_unit(const Json& json, const std::string& place, std::optional<uint64_t> index, Model* model) {
+  bool add_unit(const Json& json, const std::string& place, std::optional<uint64_t> index,
+                Model* model) {
     model->units.emplace_back();
     if (!read_unit(json, place, &model->units.back())) return false;
     std::string& name = model->units.back().name;
     if (index) {
       const size_t braces = name.find("{}");
-      if (braces == std::string::npos) return fail(place + ".name", fmt::format("\"{}\" has no {{}} for the number", name));
+      if (braces == std::string::npos)
+        return fail(place + ".name", fmt::format("\"{}\" has no {{}} for the number", name));
       name.replace(braces, 2, fmt::format("{}", *index));
     }
-    return seen_.insert(name).second || fail(place + ".name", fmt::format("\"{}\" is also the name of an earlier unit", name));
+    return seen_.insert(name).second ||
+           fail(place + ".name", fmt::format("\"{}\" is also the name of an earlier unit", name));
   }
-  bool number(const Json& json, const std::string& place, uint64_t least, uint64_t most, uint64_t* out) {
+  bool number(const Json& json, const std::string& place, uint64_t least, uint64_t most,
+              uint64_t* out) {
     if (!json.is_number_unsigned() || json.get<uint64_t>() < least || json.get<uint64_t>() > most)
-      return fail(place, fmt::format("must be a whole number from {} to {}, not {}", least, most, json.dump()));
+      return fail(place, fmt::format("must be a whole number from {} to {}, not {}", least, most,
+                                     json.dump()));
     *out = json.get<uint64_t>();
     return true;
   }
   bool read_unit(const Json& json, const std::string& place, ModelUnit* unit) {
-    if (!object(json, place, {"name", "params"}) || !name(json, place + ".name", &unit->name)) return false;
+    if (!object(json, place, {"name", "params"}) || !name(json, place + ".name", &unit->name))
+      return false;
     const Json& params = json["params"];
-    if (!params.is_array() || params.empty()) return fail(place + ".params", "must be a list with at least one parameter");
+    if (!params.is_array() || params.empty())
+      return fail(place + ".params", "must be a list with at least one parameter");
     for (size_t i = 0; i < params.size(); i++) {
       unit->params.emplace_back();
-      if (!read_param(params[i], fmt::format("{}.params[{}]", place, i), &unit->params.back())) return false;
+      if (!read_param(params[i], fmt::format("{}.params[{}]", place, i), &unit->params.back()))
+        return false;
     }
     return true;
   }
   bool read_param(const Json& json, const std::string& place, ModelParam* param) {
     if (!json.is_array() || json.size() != 2 || !json[0].is_string() || !json[1].is_array())
       return fail(place, "must be a name and a shape, like [\"weight\", [4096, 1024]]");
-    if (++params_ > kMostParams) return fail(place, fmt::format("the model has more than {} parameters up to here", kMostParams));
+    if (++params_ > kMostParams)
+      return fail(place,
+                  fmt::format("the model has more than {} parameters up to here", kMostParams));
     param->name = json[0].get<std::string>();
     if (json[1].size() > FSCCL_MAX_DIMS)
-      return fail(place + "[1]", fmt::format("has {} dimensions; at most {} are possible", json[1].size(), FSCCL_MAX_DIMS));
+      return fail(place + "[1]", fmt::format("has {} dimensions; at most {} are possible",
+                                             json[1].size(), FSCCL_MAX_DIMS));
     for (size_t d = 0; d < json[1].size(); d++) {
       uint64_t dim = 0;
-      if (!number(json[1][d], fmt::format("{}[1][{}]", place, d), 0, kMostElements, &dim)) return false;
+      if (!number(json[1][d], fmt::format("{}[1][{}]", place, d), 0, kMostElements, &dim))
+        return false;
       param->dims.push_back(static_cast<int64_t>(dim));
     }
     uint64_t product = 1;
     for (int64_t dim : param->dims) {
-      if (dim > 0 && product > kMostElements / static_cast<uint64_t>(dim)) return fail(place + "[1]", too_many());
+      if (dim > 0 && product > kMostElements / static_cast<uint64_t>(dim))
+        return fail(place + "[1]", too_many());
       product *= static_cast<uint64_t>(dim);
     }
     total_ += product;
     return total_ <= kMostElements || fail(place + "[1]", too_many());
   }
-  static std::string too_many() { return fmt::format("the model has more than {} elements up to here", kMostElements); }
+  static std::string too_many() {
+    return fmt::format("the model has more than {} elements up to here", kMostElements);
+  }
 
   const std::string& source_;
   std::string* error_;
@@ -147,8 +169,10 @@ std::optional<Model> parse_file(const std::filesystem::path& path, std::string* 
     *error = fmt::format("{}: cannot be opened; check the path and its permissions", path.string());
     return std::nullopt;
   }
-  if (const uint64_t bytes = std::filesystem::file_size(path, ignored); !ignored && bytes > kMostFileBytes) {
-    *error = fmt::format("{}: has {} bytes; a model file has at most {}", path.string(), bytes, kMostFileBytes);
+  if (const uint64_t bytes = std::filesystem::file_size(path, ignored);
+      !ignored && bytes > kMostFileBytes) {
+    *error = fmt::format("{}: has {} bytes; a model file has at most {}", path.string(), bytes,
+                         kMostFileBytes);
     return std::nullopt;
   }
   std::ostringstream text;
@@ -186,13 +210,15 @@ size_t Model::layers() const {
   return seen.size();
 }
 
-std::optional<Model> parse_model(std::string_view text, const std::string& source, std::string* error) {
+std::optional<Model> parse_model(std::string_view text, const std::string& source,
+                                 std::string* error) {
   Json json;
   try {
     json = Json::parse(text);
   } catch (const Json::exception& problem) {  // the parser's only way to say where it stopped
     std::string_view what = problem.what();
-    if (const size_t bracket = what.find("] "); bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
+    if (const size_t bracket = what.find("] "); bracket != std::string_view::npos)
+      what.remove_prefix(bracket + 2);
     *error = fmt::format("{}: not JSON: {}", source, what);
     return std::nullopt;
   }
@@ -210,19 +236,24 @@ std::vector<std::string> model_folders() {
   return {(root / "perf/models").string(), (root / "share/fsccl/models").string()};
 }
 
-std::optional<Model> load_model(const std::string& name, const std::vector<std::string>& folders, std::string* error) {
-  if (name.find('/') != std::string::npos || name.ends_with(".json")) return parse_file(name, error);
+std::optional<Model> load_model(const std::string& name, const std::vector<std::string>& folders,
+                                std::string* error) {
+  if (name.find('/') != std::string::npos || name.ends_with(".json"))
+    return parse_file(name, error);
   std::set<std::string> known;
   for (const std::string& folder : folders) {
     std::error_code failed;
     for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
       if (entry.path().extension() != ".json") continue;
-      if (lower(entry.path().stem().string()) == lower(name)) return parse_file(entry.path(), error);
+      if (lower(entry.path().stem().string()) == lower(name))
+        return parse_file(entry.path(), error);
       known.insert(entry.path().stem().string());
     }
   }
   *error = fmt::format(
-      "no model is named \"{}\"; known are: {}. A model file is given by a path with a slash or by a name that ends in .json", name,
+      "no model is named \"{}\"; known are: {}. A model file is given by a path with a slash or by "
+      "a name that ends in .json",
+      name,
       known.empty() ? "none (looked in " + fmt::format("{}", fmt::join(folders, ", ")) + ")"
                     : fmt::format("{}", fmt::join(known, ", ")));
   return std::nullopt;
@@ -230,8 +261,11 @@ std::optional<Model> load_model(const std::string& name, const std::vector<std::
 
 bool keep_layers(Model* model, size_t layers, std::string* error) {
   if (layers > model->layers()) {
-    *error = model->layers() == 0 ? fmt::format("--layers: model {} has no layers (units with a number in their name)", model->name)
-                                  : fmt::format("--layers {}: model {} has {}", layers, model->name, model->layers());
+    *error =
+        model->layers() == 0
+            ? fmt::format("--layers: model {} has no layers (units with a number in their name)",
+                          model->name)
+            : fmt::format("--layers {}: model {} has {}", layers, model->name, model->layers());
     return false;
   }
   std::set<std::string, std::less<>> kept;
@@ -241,7 +275,8 @@ bool keep_layers(Model* model, size_t layers, std::string* error) {
     kept.emplace(unit.layer());
     return false;
   });
-  if (model->units.empty()) *error = fmt::format("--layers {}: no unit of model {} is left", layers, model->name);
+  if (model->units.empty())
+    *error = fmt::format("--layers {}: no unit of model {} is left", layers, model->name);
   return !model->units.empty();
 }
 
@@ -249,7 +284,8 @@ void split_root(Model* model) {
   ModelUnit& root = model->units.front();
   if (root.params.size() < 2) return;
   ModelUnit last{root.name + ".last",
-                 {std::make_move_iterator(root.params.begin() + 1), std::make_move_iterator(root.params.end())}};
+                 {std::make_move_iterator(root.params.begin() + 1),
+                  std::make_move_iterator(root.params.end())}};
   root.params.resize(1);
   root.name += ".first";
   model->units.push_back(std::move(last));

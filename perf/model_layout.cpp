@@ -14,13 +14,16 @@ std::optional<Block> parse_block(const std::string& text) {
   const auto rows = std::from_chars(text.data(), end, block.rows);
   if (rows.ec != std::errc() || rows.ptr == end || *rows.ptr != 'x') return std::nullopt;
   const auto columns = std::from_chars(rows.ptr + 1, end, block.columns);
-  if (columns.ec != std::errc() || columns.ptr != end || block.rows == 0 || block.columns == 0) return std::nullopt;
+  if (columns.ec != std::errc() || columns.ptr != end || block.rows == 0 || block.columns == 0)
+    return std::nullopt;
   return block;
 }
 
 std::string check_block(const std::string& text) {
-  return parse_block(text) ? std::string()
-                           : fmt::format("\"{}\" is no block: give element, 1, or rows and columns as in 32x32", text);
+  return parse_block(text)
+             ? std::string()
+             : fmt::format("\"{}\" is no block: give element, 1, or rows and columns as in 32x32",
+                           text);
 }
 
 std::vector<fsccl_param_t> params_of(const ModelUnit& unit, const Block& block) {

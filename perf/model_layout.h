@@ -20,7 +20,8 @@ std::optional<Block> parse_block(const std::string& text);
 // For a command line: empty, or what is wrong with `text`.
 std::string check_block(const std::string& text);
 
-// fp32, in plain names that live as long as the unit. Vectors, such as biases and norms, are cut anywhere.
+// fp32, in plain names that live as long as the unit. Vectors, such as biases and norms, are cut
+// anywhere.
 std::vector<fsccl_param_t> params_of(const ModelUnit& unit, const Block& block);
 
 }  // namespace fsccl::perf

@@ -23,10 +23,11 @@ std::string format_bytes(uint64_t bytes) {
 }
 
 const std::vector<DtypeName>& reducible_dtypes() {
-  static const std::vector<DtypeName> names = {{"int8", FSCCL_INT8},     {"uint8", FSCCL_UINT8},   {"int16", FSCCL_INT16},
-                                               {"uint16", FSCCL_UINT16}, {"int32", FSCCL_INT32},   {"uint32", FSCCL_UINT32},
-                                               {"int64", FSCCL_INT64},   {"uint64", FSCCL_UINT64}, {"fp16", FSCCL_FLOAT16},
-                                               {"bf16", FSCCL_BFLOAT16}, {"fp32", FSCCL_FLOAT32},  {"fp64", FSCCL_FLOAT64}};
+  static const std::vector<DtypeName> names = {
+      {"int8", FSCCL_INT8},     {"uint8", FSCCL_UINT8},   {"int16", FSCCL_INT16},
+      {"uint16", FSCCL_UINT16}, {"int32", FSCCL_INT32},   {"uint32", FSCCL_UINT32},
+      {"int64", FSCCL_INT64},   {"uint64", FSCCL_UINT64}, {"fp16", FSCCL_FLOAT16},
+      {"bf16", FSCCL_BFLOAT16}, {"fp32", FSCCL_FLOAT32},  {"fp64", FSCCL_FLOAT64}};
   return names;
 }
 
@@ -71,7 +72,8 @@ double percentile(std::vector<double> samples, double fraction) {
 
 std::vector<uint64_t> size_sweep(uint64_t first, uint64_t last, double factor) {
   std::vector<uint64_t> sizes;
-  for (double size = static_cast<double>(first); size <= static_cast<double>(last); size *= factor) {
+  for (double size = static_cast<double>(first); size <= static_cast<double>(last);
+       size *= factor) {
     sizes.push_back(static_cast<uint64_t>(size));
     if (factor <= 1 || size < 1) break;
   }

@@ -1,4 +1,5 @@
-// The page of `fsccl-perf collectives --report`: bandwidth by size against what the machine can do, and times by size.
+// The page of `fsccl-perf collectives --report`: bandwidth by size against what the machine can do,
+// and times by size.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 
 namespace fsccl::perf {
 
-std::string collectives_page(const std::vector<CollectiveRow>& rows, const std::vector<MachineLimit>& limits);
+std::string collectives_page(const std::vector<CollectiveRow>& rows,
+                             const std::vector<MachineLimit>& limits);
 
 }  // namespace fsccl::perf

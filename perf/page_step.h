@@ -1,4 +1,5 @@
-// The page of `fsccl-perf step --report`: time per phase and rank, memory over time against what must be there, and units.
+// The page of `fsccl-perf step --report`: time per phase and rank, memory over time against what
+// must be there, and units.
 #pragma once
 #include <string>
 

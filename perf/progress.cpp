@@ -12,7 +12,8 @@ namespace {
 constexpr double kTerminalEveryUs = 0.2e6, kOtherwiseEveryUs = 5e6;
 }
 
-Progress::Progress(bool active) : active_(active), terminal_(isatty(STDERR_FILENO) == 1), next_us_(now_us()) {
+Progress::Progress(bool active)
+    : active_(active), terminal_(isatty(STDERR_FILENO) == 1), next_us_(now_us()) {
   next_us_ += terminal_ ? kTerminalEveryUs : kOtherwiseEveryUs;
 }
 

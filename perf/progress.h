@@ -1,5 +1,5 @@
-// One line on stderr that says how far long work is: at once on a terminal, where it is written over itself, else every few
-// seconds.
+// One line on stderr that says how far long work is: at once on a terminal, where it is written
+// over itself, else every few seconds.
 #pragma once
 #include <functional>
 #include <string>

@@ -19,8 +19,9 @@ bool succeeded(fsccl_status_t status, const char* what) {
   if (status == FSCCL_OK) return true;
   fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
   fsccl_last_error(&info);
-  fmt::print(stderr, "fsccl-perf: {}{}: {}: {}\n", g_rank < 0 ? "" : fmt::format("rank {}: ", g_rank), what,
-             fsccl_status_string(status), info.text);
+  fmt::print(stderr, "fsccl-perf: {}{}: {}: {}\n",
+             g_rank < 0 ? "" : fmt::format("rank {}: ", g_rank), what, fsccl_status_string(status),
+             info.text);
   return false;
 }
 
@@ -47,7 +48,8 @@ Session::Session(const std::optional<LocalPlace>& place) {
     config.ranks = place->ranks;
   }
   fsccl_launch_info_t launched = FSCCL_LAUNCH_INFO_INIT;
-  if (!place && fsccl_launcher(&launched) == FSCCL_OK) g_rank = launched.rank;  // for what goes wrong before the library knows
+  // for what goes wrong before the library knows
+  if (!place && fsccl_launcher(&launched) == FSCCL_OK) g_rank = launched.rank;
   must(fsccl_comm_create(&config, &comm_), "fsccl_comm_create");
   if (place) explicit_bzero(&id, sizeof id);
   must(fsccl_comm_rank(comm_, &rank_), "fsccl_comm_rank");
@@ -79,12 +81,15 @@ void Session::end_where(bool failed, int status) const {
   std::_Exit(status);
 }
 
-void Session::must_fit(uint64_t bytes_a_host, const std::string& what, const std::string& advice) const {
+void Session::must_fit(uint64_t bytes_a_host, const std::string& what,
+                       const std::string& advice) const {
   const uint64_t available = available_bytes();
-  const double missing = bytes_a_host > available ? static_cast<double>(bytes_a_host - available) : 0;
+  const double missing =
+      bytes_a_host > available ? static_cast<double>(bytes_a_host - available) : 0;
   const double most = max_over_ranks({missing})[0];
   if (rank_ == 0 && most > 0)
-    fmt::print(stderr, "fsccl-perf: {} take {} on each host, {} more than a host has available; {}\n", what,
+    fmt::print(stderr,
+               "fsccl-perf: {} take {} on each host, {} more than a host has available; {}\n", what,
                format_bytes(bytes_a_host), format_bytes(static_cast<uint64_t>(most)), advice);
   end_where(most > 0, 1);
 }
@@ -93,27 +98,32 @@ void Session::barrier() const { must(fsccl_barrier(comm_, nullptr, nullptr), "fs
 
 std::vector<double> Session::all_ranks(const std::vector<double>& values) const {
   std::vector<double> result(values.size() * static_cast<size_t>(ranks_));
-  must(fsccl_all_gather(values.data(), result.data(), values.size(), FSCCL_FLOAT64, comm_, nullptr, nullptr), "fsccl_all_gather");
+  must(fsccl_all_gather(values.data(), result.data(), values.size(), FSCCL_FLOAT64, comm_, nullptr,
+                        nullptr),
+       "fsccl_all_gather");
   return result;
 }
 
 std::vector<double> Session::max_over_ranks(std::vector<double> values) const {
   std::vector<double> result(values.size());
-  must(fsccl_all_reduce(values.data(), result.data(), values.size(), FSCCL_FLOAT64, FSCCL_MAX, comm_, nullptr, nullptr),
+  must(fsccl_all_reduce(values.data(), result.data(), values.size(), FSCCL_FLOAT64, FSCCL_MAX,
+                        comm_, nullptr, nullptr),
        "fsccl_all_reduce");
   return result;
 }
 
 std::vector<double> Session::sum_over_ranks(std::vector<double> values) const {
   std::vector<double> result(values.size());
-  must(fsccl_all_reduce(values.data(), result.data(), values.size(), FSCCL_FLOAT64, FSCCL_SUM, comm_, nullptr, nullptr),
+  must(fsccl_all_reduce(values.data(), result.data(), values.size(), FSCCL_FLOAT64, FSCCL_SUM,
+                        comm_, nullptr, nullptr),
        "fsccl_all_reduce");
   return result;
 }
 
 uint64_t Session::sum_over_ranks(uint64_t value) const {
   uint64_t result = 0;
-  must(fsccl_all_reduce(&value, &result, 1, FSCCL_UINT64, FSCCL_SUM, comm_, nullptr, nullptr), "fsccl_all_reduce");
+  must(fsccl_all_reduce(&value, &result, 1, FSCCL_UINT64, FSCCL_SUM, comm_, nullptr, nullptr),
+       "fsccl_all_reduce");
   return result;
 }
 

@@ -1,5 +1,5 @@
-// What every measurement stands on: the communicator of all ranks, a pool, and the few reductions that turn each rank's figures
-// into the job's.
+// What every measurement stands on: the communicator of all ranks, a pool, and the few reductions
+// that turn each rank's figures into the job's.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -12,7 +12,8 @@
 
 namespace fsccl::perf {
 
-// Ends the process with status 1 and the library's own words if `status` is an error. A tool has nothing to recover.
+// Ends the process with status 1 and the library's own words if `status` is an error. A tool has
+// nothing to recover.
 void must(fsccl_status_t status, const char* what);
 // Says so if it is not.
 bool succeeded(fsccl_status_t status, const char* what);
@@ -34,13 +35,15 @@ class Session {
   int hosts() const { return hosts_; }
   bool shares_cores() const { return shares_cores_; }  // some host has more ranks than cores
 
-  // Once, before pool() is used; collective. With `dry_run` units move no bytes, and the limit is the rank's.
+  // Once, before pool() is used; collective. With `dry_run` units move no bytes, and the limit is
+  // the rank's.
   void open_pool(bool dry_run = false, uint64_t limit_bytes = 0);
 
-  // Collective: ends the processes of all ranks with `status` where `failed` on any of them, which has said why. One that ended
-  // alone would be a death to the others.
+  // Collective: ends the processes of all ranks with `status` where `failed` on any of them, which
+  // has said why. One that ended alone would be a death to the others.
   void end_where(bool failed, int status) const;
-  // Collective, for large amounts: ends them all where some host has not got that much more memory, before its system has to kill.
+  // Collective, for large amounts: ends them all where some host has not got that much more memory,
+  // before its system has to kill.
   void must_fit(uint64_t bytes_a_host, const std::string& what, const std::string& advice) const;
 
   void barrier() const;

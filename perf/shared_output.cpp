@@ -2,7 +2,8 @@
 
 namespace fsccl::perf {
 
-SharedOutput::SharedOutput(const Session& session, SharedSlot slot, void* input, uint64_t elements, fsccl_dtype_t dtype)
+SharedOutput::SharedOutput(const Session& session, SharedSlot slot, void* input, uint64_t elements,
+                           fsccl_dtype_t dtype)
     : pool_(session.pool()) {
   fsccl_param_t param = FSCCL_PARAM_INIT;
   param.name = "output";

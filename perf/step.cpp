@@ -18,7 +18,8 @@
 namespace fsccl::perf {
 namespace {
 
-// A step's time is the sum of the first six; the rest is what the tool itself does, with the clock stopped.
+// A step's time is the sum of the first six; the rest is what the tool itself does, with the clock
+// stopped.
 enum Phase : size_t {
   kUnshardForward,
   kUnshardBackward,
@@ -31,8 +32,9 @@ enum Phase : size_t {
   kCheck,
   kPhases
 };
-constexpr const char* kPhaseNames[kPhases] = {"unshard_forward", "unshard_backward", "wait", "reshard",
-                                              "gradient_slot",   "reduce",           "fill", "check"};
+constexpr const char* kPhaseNames[kPhases] = {
+    "unshard_forward", "unshard_backward", "wait", "reshard",
+    "gradient_slot",   "reduce",           "fill", "check"};
 
 // Microseconds of one step on this rank.
 struct StepTimes {
@@ -54,8 +56,9 @@ StepShape shape_of(const Session& session, const Model& model, const StepOptions
   shape.by_parameter = options.by_parameter;
   shape.ranks = session.ranks();
   shape.hosts = session.hosts();
-  shape.kept = kept_units(model, shape.flat, shape.wire_bytes, options.keep != FSCCL_KEEP_NONE,
-                          options.keep == FSCCL_KEEP_BUDGET ? options.keep_budget_bytes : UINT64_MAX);
+  shape.kept =
+      kept_units(model, shape.flat, shape.wire_bytes, options.keep != FSCCL_KEEP_NONE,
+                 options.keep == FSCCL_KEEP_BUDGET ? options.keep_budget_bytes : UINT64_MAX);
   return shape;
 }
 
@@ -71,27 +74,33 @@ class Runner {
       : session_(session),
         model_(model),
         options_(options),
-        events_(options.by_parameter ? make_step_by_parameter(model, options.prefetch)
-                                     : make_step(model.units.size(), options.prefetch, model.stays)),
+        events_(options.by_parameter
+                    ? make_step_by_parameter(model, options.prefetch)
+                    : make_step(model.units.size(), options.prefetch, model.stays)),
         shape_(shape_of(session, model, options)),
         progress_(session.rank() == 0) {
     if (!options.report.empty()) {
       if (session.rank() == 0) page_ = std::make_unique<PageFile>(options.report);
       session.end_where(page_ && !page_->open(), 2);
     }
-    // The pool's own limit is what fits; in a dry run it is what any order of slots could need, private gradients included.
+    // The pool's own limit is what fits; in a dry run it is what any order of slots could need,
+    // private gradients included.
     StepShape most = one_rank(shape_);
     most.gradient_slots = true;
-    session.open_pool(options.dry_run, options.dry_run ? 2 * live_bound_bytes(model, events_, most) + (uint64_t{1} << 30) : 0);
+    session.open_pool(
+        options.dry_run,
+        options.dry_run ? 2 * live_bound_bytes(model, events_, most) + (uint64_t{1} << 30) : 0);
     uint64_t largest = 0;
-    for (const ModelUnit& unit : model.units) largest = std::max(largest, gradient_bytes(unit, options));
+    for (const ModelUnit& unit : model.units)
+      largest = std::max(largest, gradient_bytes(unit, options));
     if (!options.dry_run) check_memory(options.gradient_slots ? 0 : largest);
-    private_gradients_ = std::make_unique<Memory4k>(options.gradient_slots ? 1 : largest, options.dry_run);
+    private_gradients_ =
+        std::make_unique<Memory4k>(options.gradient_slots ? 1 : largest, options.dry_run);
     const double start = now_us();
     for (size_t u = 0; u < model.units.size(); u++) {
       progress_.say([&] { return fmt::format("making unit {} of {}", u + 1, model.units.size()); });
-      units_.push_back(
-          std::make_unique<StepUnit>(session, model.units[u], u, u == model.stays, options, private_gradients_->data()));
+      units_.push_back(std::make_unique<StepUnit>(session, model.units[u], u, u == model.stays,
+                                                  options, private_gradients_->data()));
     }
     create_us_ = session.max_over_ranks({now_us() - start})[0];
     works_.resize(units_.size());
@@ -101,7 +110,10 @@ class Runner {
   uint64_t run() {
     std::vector<StepTimes> measured;
     for (int s = -options_.warmup; s < options_.steps; s++) {
-      progress_.say([&] { return fmt::format("step {} of {}", s + options_.warmup + 1, options_.steps + options_.warmup); });
+      progress_.say([&] {
+        return fmt::format("step {} of {}", s + options_.warmup + 1,
+                           options_.steps + options_.warmup);
+      });
       if (s == 0) peak_reserved_bytes_ = peak_live_bytes_ = 0;
       StepTimes times = step(nullptr);
       if (s >= 0) measured.push_back(std::move(times));
@@ -109,7 +121,8 @@ class Runner {
     bool written = true;
     if (session_.rank() == 0)
       for (const std::string& path : options_.snapshots)
-        written &= succeeded(fsccl_pool_snapshot(session_.pool(), path.c_str()), "fsccl_pool_snapshot");
+        written &=
+            succeeded(fsccl_pool_snapshot(session_.pool(), path.c_str()), "fsccl_pool_snapshot");
     session_.end_where(!written, 1);
     StepReport report = describe();
     if (!options_.report.empty()) step(&report.memory);
@@ -122,16 +135,19 @@ class Runner {
     const std::vector<MachineLimit> limits = measure_limits();
     progress_.clear();
     if (session_.rank() == 0) options_.json ? print_json(report) : print_report(report);
-    if (!options_.report.empty()) session_.end_where(page_ && !page_->write(step_page(report, limits)), 1);
+    if (!options_.report.empty())
+      session_.end_where(page_ && !page_->write(step_page(report, limits)), 1);
     return report.wrong;
   }
 
  private:
   void check_memory(uint64_t private_gradients) const {
     constexpr uint64_t kShardAndGradient = 2 * sizeof(float);
-    const uint64_t all = model_.elements() * kShardAndGradient + live_bound_bytes(model_, events_, shape_) +
+    const uint64_t all = model_.elements() * kShardAndGradient +
+                         live_bound_bytes(model_, events_, shape_) +
                          private_gradients * static_cast<uint64_t>(shape_.ranks);
-    session_.must_fit(all / static_cast<uint64_t>(shape_.hosts), fmt::format("shards, gradients and slots of {}", model_.name),
+    session_.must_fit(all / static_cast<uint64_t>(shape_.hosts),
+                      fmt::format("shards, gradients and slots of {}", model_.name),
                       "use more hosts, fewer --layers, or --dry-run, which takes no memory");
   }
 
@@ -141,12 +157,15 @@ class Runner {
       const fsccl_unit_t unit = units_[event.unit]->handle();
       if (event.kind == EventKind::kGather) events.push_back({FSCCL_EVENT_UNSHARD, unit, 0, 0});
       if (event.kind == EventKind::kReshard) events.push_back({FSCCL_EVENT_RESHARD, unit, 0, 0});
-      if (event.kind == EventKind::kRelease) events.push_back({FSCCL_EVENT_RELEASE, unit, event.param, 1});
+      if (event.kind == EventKind::kRelease)
+        events.push_back({FSCCL_EVENT_RELEASE, unit, event.param, 1});
       if (!options_.gradient_slots) continue;
       if (event.kind == EventKind::kGradients) events.push_back({FSCCL_EVENT_GRAD, unit, 0, 0});
       if (event.kind == EventKind::kReduce) events.push_back({FSCCL_EVENT_REDUCE, unit, 0, 0});
-      if (event.kind == EventKind::kGradient) events.push_back({FSCCL_EVENT_GRAD, unit, event.param, 1});
-      if (event.kind == EventKind::kReduceOne) events.push_back({FSCCL_EVENT_REDUCE, unit, event.param, 1});
+      if (event.kind == EventKind::kGradient)
+        events.push_back({FSCCL_EVENT_GRAD, unit, event.param, 1});
+      if (event.kind == EventKind::kReduceOne)
+        events.push_back({FSCCL_EVENT_REDUCE, unit, event.param, 1});
     }
     must(fsccl_pool_schedule(session_.pool(), events.data(), events.size()), "fsccl_pool_schedule");
   }
@@ -163,7 +182,8 @@ class Runner {
     const std::vector<uint64_t> bounds = live_bytes(model_, events_, one_rank(shape_));
     fsccl_counters_t before = FSCCL_COUNTERS_INIT, after = FSCCL_COUNTERS_INIT;
     must(fsccl_comm_counters(session_.comm(), &before), "fsccl_comm_counters");
-    if (memory) memory->push_back({0, pool_stats().collective_live_bytes, bounds.back()});  // what is kept
+    // what is kept
+    if (memory) memory->push_back({0, pool_stats().collective_live_bytes, bounds.back()});
     for (size_t i = 0; i < events_.size(); i++) {
       handle(events_[i], generation, &times);
       const fsccl_pool_stats_t now = pool_stats();
@@ -177,8 +197,8 @@ class Runner {
     return times;
   }
 
-  // A barrier follows what is written off the clock, so that what one rank needs longer for it does not become a wait of the
-  // others.
+  // A barrier follows what is written off the clock, so that what one rank needs longer for it does
+  // not become a wait of the others.
   void handle(const StepEvent& event, uint32_t generation, StepTimes* times) {
     StepUnit& unit = *units_[event.unit];
     const auto clocked = [times](Phase phase, double* unit_time, auto&& work) {
@@ -200,11 +220,14 @@ class Runner {
         break;
       case EventKind::kGradients:
         clocked(kGradientSlot, nullptr, [&] { unit.take_gradients(); });
-        if (!options_.dry_run) clocked(kFill, nullptr, [&] { unit.write_gradients(generation), session_.barrier(); });
+        if (!options_.dry_run)
+          clocked(kFill, nullptr, [&] { unit.write_gradients(generation), session_.barrier(); });
         break;
       case EventKind::kGradient:
         clocked(kGradientSlot, nullptr, [&] { unit.take_gradient(event.param); });
-        if (!options_.dry_run) clocked(kFill, nullptr, [&] { unit.write_gradient(event.param, generation), session_.barrier(); });
+        if (!options_.dry_run)
+          clocked(kFill, nullptr,
+                  [&] { unit.write_gradient(event.param, generation), session_.barrier(); });
         break;
       case EventKind::kRelease:
         clocked(kReshard, nullptr, [&] { unit.release(event.param); });
@@ -244,10 +267,13 @@ class Runner {
     report.layers = static_cast<int>(model_.layers());
     report.ranks = session_.ranks();
     report.wire = dtype_name(options_.wire);
-    report.layout = options_.layout == FSCCL_LAYOUT_FLAT ? "flat" : options_.layout == FSCCL_LAYOUT_RAGGED ? "ragged" : "per_param";
-    report.keep = options_.keep == FSCCL_KEEP_NONE     ? "none"
-                  : options_.keep == FSCCL_KEEP_ALWAYS ? "always"
-                                                       : fmt::format("budget {}", options_.keep_budget_bytes);
+    report.layout = options_.layout == FSCCL_LAYOUT_FLAT     ? "flat"
+                    : options_.layout == FSCCL_LAYOUT_RAGGED ? "ragged"
+                                                             : "per_param";
+    report.keep = options_.keep == FSCCL_KEEP_NONE ? "none"
+                  : options_.keep == FSCCL_KEEP_ALWAYS
+                      ? "always"
+                      : fmt::format("budget {}", options_.keep_budget_bytes);
     report.kept_units = static_cast<int>(std::count(shape_.kept.begin(), shape_.kept.end(), true));
     report.gradients = options_.gradient_slots ? "slot" : "private";
     report.sharing = options_.shared ? "shared" : "private";
@@ -262,9 +288,11 @@ class Runner {
     report.plan_bound_bytes = plan_bound_bytes(model_, events_, shape_);
     StepShape by_unit = shape_;
     by_unit.by_parameter = false;
-    report.by_unit_bytes = plan_bound_bytes(model_, make_step(model_.units.size(), options_.prefetch, model_.stays), by_unit);
+    report.by_unit_bytes = plan_bound_bytes(
+        model_, make_step(model_.units.size(), options_.prefetch, model_.stays), by_unit);
     report.classic_bytes = classic_bytes(model_, shape_, options_.prefetch);
-    const auto fsdp2 = fsdp2_step(model_, static_cast<uint64_t>(shape_.ranks), shape_.wire_bytes, shape_.kept);
+    const auto fsdp2 =
+        fsdp2_step(model_, static_cast<uint64_t>(shape_.ranks), shape_.wire_bytes, shape_.kept);
     report.fsdp2_bytes = fsdp2_reserved_bytes(fsdp2, false);
     report.fsdp2_expandable_bytes = fsdp2_reserved_bytes(fsdp2, true);
     report.by_parameter = options_.by_parameter;
@@ -289,9 +317,11 @@ class Runner {
     report->total_us = percentile(totals, 0.5);
     size_t median = 0;  // the step whose total is closest to the median
     for (size_t i = 1; i < totals.size(); i++)
-      if (std::abs(totals[i] - report->total_us) < std::abs(totals[median] - report->total_us)) median = i;
+      if (std::abs(totals[i] - report->total_us) < std::abs(totals[median] - report->total_us))
+        median = i;
     const StepTimes& chosen = measured[median];
-    const std::vector<double> all = session_.all_ranks({chosen.phases.begin(), chosen.phases.end()});
+    const std::vector<double> all =
+        session_.all_ranks({chosen.phases.begin(), chosen.phases.end()});
     std::vector<double> sums(kPhases);
     for (size_t rank = 0; rank * kPhases < all.size(); rank++) {
       report->rank_phases_us.emplace_back();
@@ -300,16 +330,21 @@ class Runner {
         report->rank_phases_us.back().emplace_back(kPhaseNames[i], all[rank * kPhases + i]);
     }
     for (size_t i = 0; i < kPhases; i++)
-      (i < kClockedPhases ? report->phases_us : report->off_clock_us).emplace_back(kPhaseNames[i], sums[i] / session_.ranks());
-    const std::vector<double> unshard = session_.sum_over_ranks(chosen.unshard), reduce = session_.sum_over_ranks(chosen.reduce);
+      (i < kClockedPhases ? report->phases_us : report->off_clock_us)
+          .emplace_back(kPhaseNames[i], sums[i] / session_.ranks());
+    const std::vector<double> unshard = session_.sum_over_ranks(chosen.unshard),
+                              reduce = session_.sum_over_ranks(chosen.reduce);
     for (size_t u = 0; u < units_.size(); u++) {
       const ModelUnit& unit = model_.units[u];
-      const auto gathers = std::count_if(events_.begin(), events_.end(), [&](const StepEvent& event) {
-        return event.kind == EventKind::kGather && event.unit == u && !(event.backward && shape_.kept[u]);
-      });
-      report->unit_list.push_back({unit.name, unit.elements(), slots_bytes(unit, shape_, shape_.wire_bytes),
-                                   slots_bytes(unit, shape_, shape_.gradient_bytes), unshard[u] / session_.ranks(),
-                                   reduce[u] / session_.ranks(), static_cast<int>(gathers)});
+      const auto gathers =
+          std::count_if(events_.begin(), events_.end(), [&](const StepEvent& event) {
+            return event.kind == EventKind::kGather && event.unit == u &&
+                   !(event.backward && shape_.kept[u]);
+          });
+      report->unit_list.push_back(
+          {unit.name, unit.elements(), slots_bytes(unit, shape_, shape_.wire_bytes),
+           slots_bytes(unit, shape_, shape_.gradient_bytes), unshard[u] / session_.ranks(),
+           reduce[u] / session_.ranks(), static_cast<int>(gathers)});
     }
   }
 
@@ -318,7 +353,8 @@ class Runner {
     std::vector<MachineLimit> limits;
     if (options_.report.empty() || options_.dry_run) return limits;
     std::set<uint64_t> sizes;
-    for (const ModelUnit& unit : model_.units) sizes.insert(slot_bytes(unit, shape_.flat, shape_.wire_bytes));
+    for (const ModelUnit& unit : model_.units)
+      sizes.insert(slot_bytes(unit, shape_.flat, shape_.wire_bytes));
     for (const uint64_t bytes : sizes) {
       progress_.say([&] { return fmt::format("what this machine can do at {} bytes", bytes); });
       if (bytes >= kLeastLimitBytes) limits.push_back(measure_limit(session_, bytes));

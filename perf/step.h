@@ -1,7 +1,8 @@
-// fsccl-perf step: replays the communication and the memory of FSDP steps of a model, without its computation. Before every step
-// all fp32 shards are written anew; gradients are written when a backward pass would write them. Both are off the clock. See
-// step_schedule.h for the order and the bounds. A dry run does the same calls on a pool with dry_run, and writes and checks
-// nothing: a model of any size can be planned where it does not fit.
+// fsccl-perf step: replays the communication and the memory of FSDP steps of a model, without its
+// computation. Before every step all fp32 shards are written anew; gradients are written when a
+// backward pass would write them. Both are off the clock. See step_schedule.h for the order and the
+// bounds. A dry run does the same calls on a pool with dry_run, and writes and checks nothing: a
+// model of any size can be planned where it does not fit.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,22 +14,26 @@
 namespace fsccl::perf {
 
 struct StepOptions {
-  fsccl_dtype_t wire = FSCCL_BFLOAT16;  // of gathered parameters and of gradients; shards and sharded gradients are fp32
+  // of gathered parameters and of gradients; shards and sharded gradients are fp32
+  fsccl_dtype_t wire = FSCCL_BFLOAT16;
   fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
   Block block;  // of a ragged layout
   fsccl_keep_t keep = FSCCL_KEEP_NONE;
   uint64_t keep_budget_bytes = 0;
   bool gradient_slots = true;
   bool shared = true;
-  bool declare = false;       // the schedule is declared before the first step, else recorded from it
-  bool by_parameter = false;  // a slot for each parameter and gradient, given back one by one in the backward pass
+  // the schedule is declared before the first step, else recorded from it
+  bool declare = false;
+  // a slot for each parameter and gradient, given back one by one in the backward pass
+  bool by_parameter = false;
   int prefetch = 1;
   int steps = 5;
   int warmup = 1;
   bool dry_run = false;  // no memory, no data: what the library's own bookkeeping does and takes
   bool json = false;
-  std::string report;                  // path of the HTML page; empty: none
-  std::vector<std::string> snapshots;  // paths of rank 0's fsccl_pool_snapshot() after the measured steps
+  std::string report;  // path of the HTML page; empty: none
+  // paths of rank 0's fsccl_pool_snapshot() after the measured steps
+  std::vector<std::string> snapshots;
 };
 
 // Returns the number of wrong elements over all ranks.

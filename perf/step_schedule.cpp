@@ -7,7 +7,9 @@ namespace fsccl::perf {
 
 std::vector<StepEvent> make_step(size_t units, int prefetch, size_t stays) {
   std::vector<StepEvent> events;
-  const auto add = [&events](EventKind kind, size_t unit, bool backward) { events.push_back({kind, unit, backward}); };
+  const auto add = [&events](EventKind kind, size_t unit, bool backward) {
+    events.push_back({kind, unit, backward});
+  };
   if (units == 0) return events;
   const bool early = prefetch > 0;
   add(EventKind::kGather, 0, false);
@@ -39,7 +41,8 @@ std::vector<StepEvent> make_step_by_parameter(const Model& model, int prefetch) 
   const auto add = [&events](EventKind kind, size_t unit, bool backward, size_t param = 0) {
     events.push_back({kind, unit, backward, param});
   };
-  const auto pass = [&add](size_t unit, size_t begin, size_t end) {  // [begin, end) of its parameters, backward
+  // [begin, end) of its parameters, backward
+  const auto pass = [&add](size_t unit, size_t begin, size_t end) {
     for (size_t i = end; i-- > begin;) {
       add(EventKind::kGradient, unit, true, i);
       if (i + 1 < end) add(EventKind::kReduceOne, unit, true, i + 1);
@@ -49,8 +52,9 @@ std::vector<StepEvent> make_step_by_parameter(const Model& model, int prefetch) 
   };
   const std::vector<ModelParam>& root = model.units[0].params;
   const bool early = prefetch > 0;
-  const bool own_head =
-      std::any_of(root.begin() + 1, root.end(), [&](const ModelParam& param) { return param.elements() == root[0].elements(); });
+  const bool own_head = std::any_of(root.begin() + 1, root.end(), [&](const ModelParam& param) {
+    return param.elements() == root[0].elements();
+  });
   // The units in the order in which they are used: the root, the others, the root again, and back.
   std::vector<size_t> order;
   for (size_t u = 0; u < units; u++) order.push_back(u);
@@ -76,7 +80,9 @@ std::vector<StepEvent> make_step_by_parameter(const Model& model, int prefetch) 
   return events;
 }
 
-uint64_t slot_bytes(const ModelParam& param, uint64_t element_bytes) { return (param.elements() * element_bytes + 63) / 64 * 64; }
+uint64_t slot_bytes(const ModelParam& param, uint64_t element_bytes) {
+  return (param.elements() * element_bytes + 63) / 64 * 64;
+}
 
 uint64_t slots_bytes(const ModelUnit& unit, const StepShape& shape, uint64_t element_bytes) {
   if (!shape.by_parameter) return slot_bytes(unit, shape.flat, element_bytes);
@@ -87,18 +93,21 @@ uint64_t slots_bytes(const ModelUnit& unit, const StepShape& shape, uint64_t ele
 
 uint64_t classic_bytes(const Model& model, const StepShape& shape, int prefetch) {
   uint64_t largest = 0;
-  for (const ModelUnit& unit : model.units) largest = std::max(largest, slot_bytes(unit, shape.flat, shape.wire_bytes));
+  for (const ModelUnit& unit : model.units)
+    largest = std::max(largest, slot_bytes(unit, shape.flat, shape.wire_bytes));
   return static_cast<uint64_t>(prefetch + 3) * largest;
 }
 
 uint64_t slot_bytes(const ModelUnit& unit, bool flat, uint64_t element_bytes) {
   const auto up = [](uint64_t bytes) { return (bytes + 63) / 64 * 64; };
   uint64_t sum = 0;
-  for (const ModelParam& param : unit.params) sum += flat ? param.elements() * element_bytes : up(param.elements() * element_bytes);
+  for (const ModelParam& param : unit.params)
+    sum += flat ? param.elements() * element_bytes : up(param.elements() * element_bytes);
   return up(sum);
 }
 
-std::vector<bool> kept_units(const Model& model, bool flat, uint64_t wire_bytes, bool keep, uint64_t budget_bytes) {
+std::vector<bool> kept_units(const Model& model, bool flat, uint64_t wire_bytes, bool keep,
+                             uint64_t budget_bytes) {
   std::vector<bool> kept(model.units.size(), false);
   uint64_t used = 0;
   for (size_t u = 0; keep && u < kept.size(); u++) {
@@ -111,9 +120,11 @@ std::vector<bool> kept_units(const Model& model, bool flat, uint64_t wire_bytes,
   return kept;
 }
 
-uint64_t minimum_bytes(const Model& model, const std::vector<StepEvent>& events, const StepShape& shape) {
+uint64_t minimum_bytes(const Model& model, const std::vector<StepEvent>& events,
+                       const StepShape& shape) {
   constexpr uint64_t kShardBytes = 4, kShardedGradBytes = 4;
-  const uint64_t ranks = static_cast<uint64_t>(shape.ranks), hosts = static_cast<uint64_t>(shape.hosts);
+  const uint64_t ranks = static_cast<uint64_t>(shape.ranks),
+                 hosts = static_cast<uint64_t>(shape.hosts);
   uint64_t sum = 0;
   for (const StepEvent& event : events) {
     const ModelUnit& unit = model.units[event.unit];
@@ -125,19 +136,23 @@ uint64_t minimum_bytes(const Model& model, const std::vector<StepEvent>& events,
       else
         sum += elements * (kShardBytes + (ranks - 1) * shape.wire_bytes + ranks * shape.wire_bytes);
     }
-    if (event.kind == EventKind::kReduce || one) sum += elements * (ranks * shape.gradient_bytes + kShardedGradBytes);
+    if (event.kind == EventKind::kReduce || one)
+      sum += elements * (ranks * shape.gradient_bytes + kShardedGradBytes);
   }
   return sum;
 }
 
-std::vector<uint64_t> live_bytes(const Model& model, const std::vector<StepEvent>& events, const StepShape& shape) {
-  const uint64_t ranks = static_cast<uint64_t>(shape.ranks), copies = shape.shared ? static_cast<uint64_t>(shape.hosts) : ranks;
+std::vector<uint64_t> live_bytes(const Model& model, const std::vector<StepEvent>& events,
+                                 const StepShape& shape) {
+  const uint64_t ranks = static_cast<uint64_t>(shape.ranks),
+                 copies = shape.shared ? static_cast<uint64_t>(shape.hosts) : ranks;
   const uint64_t gradient_copies = shape.gradient_slots ? ranks : 0;
   std::vector<uint64_t> there(model.units.size());  // bytes of each unit's parameters
   std::vector<uint64_t> after;
   uint64_t live = 0;
   for (size_t u = 0; u < there.size(); u++)  // what is kept is there from the second step on
-    if (shape.kept[u]) live += there[u] = copies * slots_bytes(model.units[u], shape, shape.wire_bytes);
+    if (shape.kept[u])
+      live += there[u] = copies * slots_bytes(model.units[u], shape, shape.wire_bytes);
   for (const StepEvent& event : events) {
     const ModelUnit& unit = model.units[event.unit];
     const ModelParam& param = unit.params[event.param];
@@ -173,12 +188,14 @@ std::vector<uint64_t> live_bytes(const Model& model, const std::vector<StepEvent
   return after;
 }
 
-uint64_t live_bound_bytes(const Model& model, const std::vector<StepEvent>& events, const StepShape& shape) {
+uint64_t live_bound_bytes(const Model& model, const std::vector<StepEvent>& events,
+                          const StepShape& shape) {
   const std::vector<uint64_t> after = live_bytes(model, events, shape);
   return after.empty() ? 0 : *std::max_element(after.begin(), after.end());
 }
 
-uint64_t plan_bound_bytes(const Model& model, const std::vector<StepEvent>& events, StepShape shape) {
+uint64_t plan_bound_bytes(const Model& model, const std::vector<StepEvent>& events,
+                          StepShape shape) {
   shape.ranks = shape.hosts = 1;
   if (!shape.shared) return live_bound_bytes(model, events, shape);
   StepShape parameters = shape, gradients = shape;

@@ -15,10 +15,13 @@ namespace fsccl::perf {
 
 Memory4k::Memory4k(uint64_t bytes, bool addresses_only) : bytes_(std::max<uint64_t>(bytes, 1)) {
   const int access = addresses_only ? PROT_NONE : PROT_READ | PROT_WRITE;
-  void* data = mmap(nullptr, bytes_, access, MAP_PRIVATE | MAP_ANONYMOUS | (addresses_only ? MAP_NORESERVE : 0), -1, 0);
+  void* data = mmap(nullptr, bytes_, access,
+                    MAP_PRIVATE | MAP_ANONYMOUS | (addresses_only ? MAP_NORESERVE : 0), -1, 0);
   if (data == MAP_FAILED) {
-    fmt::print(stderr, "fsccl-perf: no memory for {} bytes of shards or gradients: {}; use fewer --layers\n", bytes_,
-               strerror(errno));
+    fmt::print(
+        stderr,
+        "fsccl-perf: no memory for {} bytes of shards or gradients: {}; use fewer --layers\n",
+        bytes_, strerror(errno));
     std::_Exit(1);
   }
   data_ = static_cast<char*>(data);
@@ -26,21 +29,23 @@ Memory4k::Memory4k(uint64_t bytes, bool addresses_only) : bytes_(std::max<uint64
 Memory4k::~Memory4k() {
   if (data_) munmap(data_, bytes_);
 }
-Memory4k::Memory4k(Memory4k&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+Memory4k::Memory4k(Memory4k&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
 
 uint64_t gradient_bytes(const ModelUnit& unit, const StepOptions& options) {
   uint64_t sum = 0;
-  for (const ModelParam& param : unit.params) sum += (param.elements() * fsccl_dtype_size(options.wire) + 63) / 64 * 64;
+  for (const ModelParam& param : unit.params)
+    sum += (param.elements() * fsccl_dtype_size(options.wire) + 63) / 64 * 64;
   return sum;
 }
 
-StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, bool stays, const StepOptions& options,
-                   char* gradients)
+StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, bool stays,
+                   const StepOptions& options, char* gradients)
     : session_(session), options_(options) {
   std::vector<fsccl_param_t> definitions = params_of(unit, options.block);
   std::vector<fsccl_piece_t> pieces(definitions.size());
-  must(fsccl_layout_plan(options.layout, definitions.data(), definitions.size(), session.ranks(), session.rank(), pieces.data(),
-                         nullptr),
+  must(fsccl_layout_plan(options.layout, definitions.data(), definitions.size(), session.ranks(),
+                         session.rank(), pieces.data(), nullptr),
        "fsccl_layout_plan");
   for (size_t i = 0; i < unit.params.size(); i++) {
     Param param;
@@ -48,8 +53,10 @@ StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, 
     param.first = pieces[i].begin;
     param.count = pieces[i].count;
     param.stream = static_cast<uint32_t>(2 * (index * 4096 + i));
-    param.shard = reinterpret_cast<float*>(memory_.emplace_back(param.count * 4, options.dry_run).data());
-    param.sharded_grad = reinterpret_cast<float*>(memory_.emplace_back(param.count * 4, options.dry_run).data());
+    param.shard =
+        reinterpret_cast<float*>(memory_.emplace_back(param.count * 4, options.dry_run).data());
+    param.sharded_grad =
+        reinterpret_cast<float*>(memory_.emplace_back(param.count * 4, options.dry_run).data());
     if (!options.gradient_slots) {
       param.grad = gradients;
       private_grads_.push_back(gradients);
@@ -69,9 +76,11 @@ StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, 
   config.grad_dtype = FSCCL_FLOAT32;
   config.sharing = options.shared ? FSCCL_SHARING_READ_ONLY : FSCCL_SHARING_PRIVATE;
   config.by_parameter = options.by_parameter;
-  config.keep = stays ? FSCCL_KEEP_NONE : options.keep;  // what stays is not gathered twice in a step
+  // what stays is not gathered twice in a step
+  config.keep = stays ? FSCCL_KEEP_NONE : options.keep;
   config.keep_budget_bytes = options.keep_budget_bytes;
-  must(fsccl_unit_create(&config, definitions.data(), definitions.size(), &unit_), "fsccl_unit_create");
+  must(fsccl_unit_create(&config, definitions.data(), definitions.size(), &unit_),
+       "fsccl_unit_create");
 }
 
 StepUnit::~StepUnit() { must(fsccl_unit_destroy(unit_), "fsccl_unit_destroy"); }
@@ -83,7 +92,9 @@ void StepUnit::unshard(fsccl_work_t* work) {
 
 void StepUnit::reshard() { must(fsccl_unit_reshard(unit_), "fsccl_unit_reshard"); }
 
-void StepUnit::release(size_t param) { must(fsccl_unit_release(unit_, param), "fsccl_unit_release"); }
+void StepUnit::release(size_t param) {
+  must(fsccl_unit_release(unit_, param), "fsccl_unit_release");
+}
 
 void StepUnit::take_gradients() {
   for (size_t i = 0; i < params_.size(); i++) take_gradient(i);
@@ -108,7 +119,9 @@ void StepUnit::reduce(size_t first, size_t count) {
 }
 
 void StepUnit::write_shards(uint32_t generation) {
-  for (Param& param : params_) fill(param.shard, FSCCL_FLOAT32, param.count, param.first, seeds_of(param.stream, generation, 0));
+  for (Param& param : params_)
+    fill(param.shard, FSCCL_FLOAT32, param.count, param.first,
+         seeds_of(param.stream, generation, 0));
 }
 
 void StepUnit::write_gradients(uint32_t generation) {
@@ -117,7 +130,8 @@ void StepUnit::write_gradients(uint32_t generation) {
 
 void StepUnit::write_gradient(size_t param, uint32_t generation) {
   const Param& one = params_[param];
-  fill(one.grad, options_.wire, one.elements, 0, seeds_of(one.stream + 1, generation, static_cast<uint32_t>(session_.rank())));
+  fill(one.grad, options_.wire, one.elements, 0,
+       seeds_of(one.stream + 1, generation, static_cast<uint32_t>(session_.rank())));
 }
 
 uint64_t StepUnit::look(uint32_t generation) const {
@@ -130,8 +144,8 @@ uint64_t StepUnit::look(uint32_t generation) const {
     const uint64_t count = params_[i].elements, looks = std::min(kLooks, count);
     for (uint64_t k = 0; k < looks; k++) {
       const uint64_t at = looks < 2 ? 0 : (count - 1) * k / (looks - 1);
-      wrong += count_wrong_cast(static_cast<const char*>(view.data) + at * element, options_.wire, 1, at,
-                                seeds_of(params_[i].stream, generation, 0));
+      wrong += count_wrong_cast(static_cast<const char*>(view.data) + at * element, options_.wire,
+                                1, at, seeds_of(params_[i].stream, generation, 0));
     }
   }
   return wrong;
@@ -146,7 +160,8 @@ uint64_t StepUnit::check_gathered(uint32_t generation) {
     if (view.count != params_[i].elements || view.dtype != options_.wire)
       wrong += params_[i].elements;
     else
-      wrong += count_wrong_cast(view.data, options_.wire, view.count, 0, seeds_of(params_[i].stream, generation, 0));
+      wrong += count_wrong_cast(view.data, options_.wire, view.count, 0,
+                                seeds_of(params_[i].stream, generation, 0));
   }
   reshard();
   return wrong;
@@ -161,7 +176,8 @@ uint64_t StepUnit::check_reduced(uint32_t generation) const {
     if (view.count != param.count || (param.count > 0 && view.offset != param.first))
       wrong += std::max<uint64_t>(1, param.count);
     else
-      wrong += count_wrong_reduced(view.data, FSCCL_FLOAT32, options_.wire, param.count, param.first, param.stream + 1, generation,
+      wrong += count_wrong_reduced(view.data, FSCCL_FLOAT32, options_.wire, param.count,
+                                   param.first, param.stream + 1, generation,
                                    static_cast<uint32_t>(session_.ranks()), FSCCL_AVG);
   }
   return wrong;

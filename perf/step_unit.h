@@ -1,5 +1,5 @@
-// One unit of a replayed step: the library's unit, the caller's shards and sharded gradients beside it, and the data that goes in
-// and must come out.
+// One unit of a replayed step: the library's unit, the caller's shards and sharded gradients beside
+// it, and the data that goes in and must come out.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -12,7 +12,8 @@
 
 namespace fsccl::perf {
 
-// Plain memory of the caller; ends the process when there is none. With `addresses_only` it must not be touched.
+// Plain memory of the caller; ends the process when there is none. With `addresses_only` it must
+// not be touched.
 class Memory4k {
  public:
   Memory4k(uint64_t bytes, bool addresses_only);
@@ -31,9 +32,10 @@ uint64_t gradient_bytes(const ModelUnit& unit, const StepOptions& options);
 
 class StepUnit {
  public:
-  // `gradients`: where private gradients are written, gradient_bytes(unit, options); units may have it in common, because it is
-  // used from writing to reducing.
-  StepUnit(const Session& session, const ModelUnit& unit, size_t index, bool stays, const StepOptions& options, char* gradients);
+  // `gradients`: where private gradients are written, gradient_bytes(unit, options); units may have
+  // it in common, because it is used from writing to reducing.
+  StepUnit(const Session& session, const ModelUnit& unit, size_t index, bool stays,
+           const StepOptions& options, char* gradients);
   ~StepUnit();
   StepUnit(const StepUnit&) = delete;
   StepUnit& operator=(const StepUnit&) = delete;
@@ -52,7 +54,8 @@ class StepUnit {
   void write_shards(uint32_t generation);
   void write_gradients(uint32_t generation);
   void write_gradient(size_t param, uint32_t generation);
-  // The number of wrong elements: a few of each parameter while gathered; all of them; all of this rank's reduced gradients.
+  // The number of wrong elements: a few of each parameter while gathered; all of them; all of this
+  // rank's reduced gradients.
   uint64_t look(uint32_t generation) const;
   uint64_t check_gathered(uint32_t generation);
   uint64_t check_reduced(uint32_t generation) const;

@@ -38,14 +38,18 @@ Json explain(fsccl_comm_t comm, const std::string& operation, uint64_t bytes) {
 // A communicator of all ranks on which one plan is forced; empty: none is.
 class Forced {
  public:
-  Forced(const Session& session, std::string plan, const std::string& operation) : plan_(std::move(plan)) {
+  Forced(const Session& session, std::string plan, const std::string& operation)
+      : plan_(std::move(plan)) {
     const std::string before = setting("FSCCL_PLAN");
-    if (!plan_.empty()) must(fsccl_config_set("FSCCL_PLAN", fmt::format("{}={}", operation, plan_).c_str()), "FSCCL_PLAN");
+    if (!plan_.empty())
+      must(fsccl_config_set("FSCCL_PLAN", fmt::format("{}={}", operation, plan_).c_str()),
+           "FSCCL_PLAN");
     const fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
     must(fsccl_comm_split(session.comm(), 0, session.rank(), &config, &comm_), "fsccl_comm_split");
     must(fsccl_config_set("FSCCL_PLAN", before.c_str()), "FSCCL_PLAN");
   }
-  Forced(Forced&& other) noexcept : plan_(std::move(other.plan_)), comm_(std::exchange(other.comm_, nullptr)) {}
+  Forced(Forced&& other) noexcept
+      : plan_(std::move(other.plan_)), comm_(std::exchange(other.comm_, nullptr)) {}
   ~Forced() {
     if (comm_) must(fsccl_comm_destroy(comm_), "fsccl_comm_destroy");
   }
@@ -73,7 +77,8 @@ struct Point {
   Timing choice, best;          // best: the same plan where none is better
   std::vector<Timing> timings;  // of the forced ones
   double spread() const { return spread_of(choice, best); }
-  // The same plan, forced, may be faster only because nobody asks first where the buffers lie (select/select.cpp).
+  // The same plan, forced, may be faster only because nobody asks first where the buffers lie
+  // (select/select.cpp).
   bool behind() const { return best.plan != chosen && better(best, choice); }
 };
 
@@ -85,15 +90,19 @@ class Tuner {
   void run() {
     session_.end_where(printing_ && !writable(), 2);
     if (printing_ && !options_.json)
-      fmt::print("# {} ranks on {} hosts, {} repeats\n{:<15} {:<7} {:>10}  {:<26} {:>10}  {:<26} {:>10} {:>9}\n", session_.ranks(),
-                 session_.hosts(), options_.repeats, "operation", "memory", "bytes", "chosen", "us", "best", "us", "spread");
+      fmt::print(
+          "# {} ranks on {} hosts, {} repeats\n{:<15} {:<7} {:>10}  {:<26} {:>10}  {:<26} {:>10} "
+          "{:>9}\n",
+          session_.ranks(), session_.hosts(), options_.repeats, "operation", "memory", "bytes",
+          "chosen", "us", "best", "us", "spread");
     uint64_t behind = 0;
     for (const CollectiveKind* kind : options_.collectives) {
       open(*kind);
       for (const uint64_t bytes : options_.sizes) {
         std::vector<Point> points;
         for (const Memory memory : options_.memories)
-          if (std::optional<Point> point = measure(*kind, memory, bytes)) points.push_back(std::move(*point));
+          if (std::optional<Point> point = measure(*kind, memory, bytes))
+            points.push_back(std::move(*point));
         for (const Point& point : points) {
           behind += point.behind();
           print(point);
@@ -103,7 +112,8 @@ class Tuner {
     }
     forced_.clear();
     if (printing_ && !options_.json)
-      fmt::print("# the choice is behind the best by more than the spread at {} of {} points\n", behind, points_);
+      fmt::print("# the choice is behind the best by more than the spread at {} of {} points\n",
+                 behind, points_);
     if (!options_.output.empty()) session_.end_where(!write(), 1);
     if (printing_) flush_output();
   }
@@ -140,7 +150,8 @@ class Tuner {
     std::vector<std::string> plans;
     const Json answer = explain(forced_.front().comm(), kind.name, bytes);
     for (const Json& candidate : answer["candidates"])
-      if (candidate["plan"].get<std::string>().find("_inline") == std::string::npos) plans.push_back(rule_plan(candidate));
+      if (candidate["plan"].get<std::string>().find("_inline") == std::string::npos)
+        plans.push_back(rule_plan(candidate));
     return plans;
   }
   std::string chosen(const CollectiveKind& kind, Memory memory, uint64_t bytes) const {
@@ -148,15 +159,17 @@ class Tuner {
     const Json answer = explain(forced_.front().comm(), kind.name, bytes);
     for (const Json& candidate : answer["candidates"]) {
       const bool pool = candidate["memory"] == "pool";
-      if (candidate["chosen"].get<bool>() && (plan.empty() || pool == (memory == Memory::kPool))) plan = rule_plan(candidate);
+      if (candidate["chosen"].get<bool>() && (plan.empty() || pool == (memory == Memory::kPool)))
+        plan = rule_plan(candidate);
     }
     return plan;
   }
 
-  // In turn, as many samples each as there are repeats, of which the slowest rank's time counts. `sample(i)`: of the `which`th.
+  // In turn, as many samples each as there are repeats, of which the slowest rank's time counts.
+  // `sample(i)`: of the `which`th.
   template <class Sample>
-  std::vector<Timing> time_in_turn(const std::vector<const Forced*>& tried, const std::vector<size_t>& which,
-                                   const Sample& sample) const {
+  std::vector<Timing> time_in_turn(const std::vector<const Forced*>& tried,
+                                   const std::vector<size_t>& which, const Sample& sample) const {
     const size_t all = which.size();
     std::vector<double> times;  // each repeat begins with another
     for (size_t repeat = 0; repeat < static_cast<size_t>(options_.repeats); repeat++) {
@@ -171,13 +184,14 @@ class Tuner {
     for (size_t i = 0; i < all; i++) {
       std::vector<double> mine;
       for (size_t at = i; at < times.size(); at += all) mine.push_back(times[at]);
-      timings.push_back({tried[which[i]]->plan(), percentile(mine, 0.5), percentile(mine, 0.75) - percentile(mine, 0.25)});
+      timings.push_back({tried[which[i]]->plan(), percentile(mine, 0.5),
+                         percentile(mine, 0.75) - percentile(mine, 0.25)});
     }
     return timings;
   }
 
-  // What is better than the choice is measured once more beside it, and that counts: of many medians the least is so partly by
-  // chance.
+  // What is better than the choice is measured once more beside it, and that counts: of many
+  // medians the least is so partly by chance.
   std::optional<Point> measure(const CollectiveKind& kind, Memory memory, uint64_t bytes) {
     const uint64_t parts = kind.sized_by_all() ? static_cast<uint64_t>(session_.ranks()) : 1;
     const Blocks blocks = even_blocks(session_.ranks(), bytes / sizeof(float) / parts);
@@ -186,16 +200,22 @@ class Tuner {
     std::vector<const Forced*> tried{&forced_.front()};
     const std::vector<std::string> plans = candidates(kind, bytes);
     for (const Forced& forced : forced_)
-      if (std::find(plans.begin(), plans.end(), forced.plan()) != plans.end()) tried.push_back(&forced);
-    const uint64_t room = std::max(extent_elements(kind.input, place), extent_elements(kind.output, place)) * sizeof(float);
+      if (std::find(plans.begin(), plans.end(), forced.plan()) != plans.end())
+        tried.push_back(&forced);
+    const uint64_t room =
+        std::max(extent_elements(kind.input, place), extent_elements(kind.output, place)) *
+        sizeof(float);
     Buffer input(session_, memory, room), output(session_, memory, room);
     std::fill_n(input.at(0), room, '\0');
 
     const auto call = [&](const Forced& forced) {
-      must(kind.call({place, input.at(0), output.at(0), FSCCL_FLOAT32, FSCCL_SUM, forced.comm()}), kind.name);
+      must(kind.call({place, input.at(0), output.at(0), FSCCL_FLOAT32, FSCCL_SUM, forced.comm()}),
+           kind.name);
     };
     const auto sample = [&](const Forced& forced, int calls) {
-      call(forced);  // not counted: the caches are as the plan before has left them, which is the same one in each repeat
+      // not counted: the caches are as the plan before has left them, which is the same one in each
+      // repeat
+      call(forced);
       session_.barrier();
       const double begin = now_us();
       for (int i = 0; i < calls; i++) call(forced);
@@ -205,20 +225,28 @@ class Tuner {
     for (const Forced* forced : tried) {
       for (int i = 0; i < 3; i++) sample(*forced, 2);
       const double us = session_.max_over_ranks({sample(*forced, 2)})[0];
-      calls.push_back(static_cast<int>(std::clamp(std::ceil(kTuneSampleUs / std::max(us, 0.1)), 1.0, kMostTuneCalls)));
+      calls.push_back(static_cast<int>(
+          std::clamp(std::ceil(kTuneSampleUs / std::max(us, 0.1)), 1.0, kMostTuneCalls)));
     }
     const auto sample_of = [&](size_t i) { return sample(*tried[i], calls[i]); };
     std::vector<size_t> which(tried.size());
     std::iota(which.begin(), which.end(), size_t{0});
-    Point point{&kind, memory, bytes, chosen(kind, memory, bytes), {}, {}, time_in_turn(tried, which, sample_of)};
-    std::erase_if(which, [&](size_t i) { return i && !better(point.timings[i], point.timings.front()); });
+    Point point{&kind,
+                memory,
+                bytes,
+                chosen(kind, memory, bytes),
+                {},
+                {},
+                time_in_turn(tried, which, sample_of)};
+    std::erase_if(which,
+                  [&](size_t i) { return i && !better(point.timings[i], point.timings.front()); });
     if (which.size() > 1) {
       std::vector<Timing> again = time_in_turn(tried, which, sample_of);
       for (size_t i = 0; i < which.size(); i++) point.timings[which[i]] = std::move(again[i]);
     }
     point.choice = point.timings.front();
-    point.best =
-        *std::min_element(point.timings.begin(), point.timings.end(), [](const Timing& a, const Timing& b) { return a.us < b.us; });
+    point.best = *std::min_element(point.timings.begin(), point.timings.end(),
+                                   [](const Timing& a, const Timing& b) { return a.us < b.us; });
     return point;
   }
 
@@ -227,21 +255,25 @@ class Tuner {
     if (!printing_) return;
     const std::string& best = point.best.plan.empty() ? point.chosen : point.best.plan;
     if (options_.json) {
-      Json json{{"operation", point.kind->name}, {"memory", memory_name(point.memory)}, {"bytes", point.bytes},
-                {"chosen", point.chosen},        {"chosen_us", point.choice.us},        {"best", best},
-                {"best_us", point.best.us},      {"spread_us", point.spread()},         {"behind", point.behind()}};
+      Json json{{"operation", point.kind->name}, {"memory", memory_name(point.memory)},
+                {"bytes", point.bytes},          {"chosen", point.chosen},
+                {"chosen_us", point.choice.us},  {"best", best},
+                {"best_us", point.best.us},      {"spread_us", point.spread()},
+                {"behind", point.behind()}};
       for (const Timing& timing : point.timings)
         if (!timing.plan.empty()) json["forced_us"][timing.plan] = timing.us;
       fmt::print("{}\n", json.dump());
     } else {
-      fmt::print("{:<15} {:<7} {:>10}  {:<26} {:>10.2f}  {:<26} {:>10.2f} {:>9.2f}{}\n", point.kind->name,
-                 memory_name(point.memory), point.bytes, point.chosen, point.choice.us, best, point.best.us, point.spread(),
+      fmt::print("{:<15} {:<7} {:>10}  {:<26} {:>10.2f}  {:<26} {:>10.2f} {:>9.2f}{}\n",
+                 point.kind->name, memory_name(point.memory), point.bytes, point.chosen,
+                 point.choice.us, best, point.best.us, point.spread(),
                  point.behind() ? "  behind" : "");
     }
     flush_output();
   }
 
-  // A rule where a plan is better by more than the spread in one kind of memory and not worse by more in any other.
+  // A rule where a plan is better by more than the spread in one kind of memory and not worse by
+  // more in any other.
   void decide(const CollectiveKind& kind, uint64_t bytes, const std::vector<Point>& points) {
     double most = 0;
     std::string plan;
@@ -262,8 +294,8 @@ class Tuner {
     if (plan.empty()) return;
     const auto size = std::find(options_.sizes.begin(), options_.sizes.end(), bytes);
     const uint64_t to = size + 1 == options_.sizes.end() ? bytes : *(size + 1) - 1;
-    rules_.push_back(
-        fmt::format("{}@{}x{}:{}-{}={}", kind.name, session_.hosts(), session_.ranks() / session_.hosts(), bytes, to, plan));
+    rules_.push_back(fmt::format("{}@{}x{}:{}-{}={}", kind.name, session_.hosts(),
+                                 session_.ranks() / session_.hosts(), bytes, to, plan));
   }
 
   // What the start of a communicator measured; nothing where there was nothing to measure.
@@ -273,14 +305,16 @@ class Tuner {
     Json entry;
     for (const char* key : {"machine", "transport", "link", "measured"}) entry[key] = found[key];
     for (Json& known : (*file)["costs"])
-      if (known["transport"] == entry["transport"] && known["link"] == entry["link"] && known["machine"] == entry["machine"]) {
+      if (known["transport"] == entry["transport"] && known["link"] == entry["link"] &&
+          known["machine"] == entry["machine"]) {
         known = entry;
         return;
       }
     (*file)["costs"].push_back(entry);
   }
 
-  // New rules go before those of the file in force. Collective. False: it could not be written, and that was said.
+  // New rules go before those of the file in force. Collective. False: it could not be written, and
+  // that was said.
   bool write() {
     Json file = {{"fsccl_tuning", 1}, {"costs", Json::array()}, {"rules", Json::array()}};
     if (const std::string before = setting("FSCCL_TUNING_FILE"); !before.empty()) {
@@ -295,19 +329,23 @@ class Tuner {
     add_costs(&file, session_.comm());
     if (session_.hosts() > 1) {
       int local_rank = 0, local_size = 1;
-      must(fsccl_comm_local_rank(session_.comm(), &local_rank, &local_size), "fsccl_comm_local_rank");
+      must(fsccl_comm_local_rank(session_.comm(), &local_rank, &local_size),
+           "fsccl_comm_local_rank");
       const std::vector<double> places = session_.all_ranks({static_cast<double>(local_rank)});
       const auto host = std::count(places.begin(), places.begin() + session_.rank() + 1, 0.0);
       fsccl_comm_t here = nullptr;
       const fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
-      must(fsccl_comm_split(session_.comm(), static_cast<int>(host), session_.rank(), &config, &here), "fsccl_comm_split");
+      must(fsccl_comm_split(session_.comm(), static_cast<int>(host), session_.rank(), &config,
+                            &here),
+           "fsccl_comm_split");
       add_costs(&file, here);
       must(fsccl_comm_destroy(here), "fsccl_comm_destroy");
     }
     if (!printing_) return true;
     if (!is_well(output_.write(file.dump(1) + "\n"))) return false;
     if (!options_.json)
-      fmt::print("# {} rules and {} costs: FSCCL_TUNING_FILE={}\n", file["rules"].size(), file["costs"].size(), options_.output);
+      fmt::print("# {} rules and {} costs: FSCCL_TUNING_FILE={}\n", file["rules"].size(),
+                 file["costs"].size(), options_.output);
     return true;
   }
 

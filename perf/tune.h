@@ -1,6 +1,7 @@
-// fsccl-perf tune: whether the plans that the library chooses are the best of those that it can be made to take, and the tuning
-// file that makes them so. Each candidate of fsccl_explain is forced, by FSCCL_PLAN, on a communicator of its own; all are measured
-// in turn, a sample each, so that what disturbs one disturbs all, and what is better than the choice once more. The choice is
+// fsccl-perf tune: whether the plans that the library chooses are the best of those that it can be
+// made to take, and the tuning file that makes them so. Each candidate of fsccl_explain is forced,
+// by FSCCL_PLAN, on a communicator of its own; all are measured in turn, a sample each, so that
+// what disturbs one disturbs all, and what is better than the choice once more. The choice is
 // behind where the best one's median is lower by more than the spread of the two.
 #pragma once
 #include <cstdint>

@@ -6,12 +6,15 @@
 
 namespace fsccl::perf {
 namespace {
-const std::vector<std::string> kTuned = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
-                                         "reduce",     "gather",         "scatter",    "all_to_all"};
+const std::vector<std::string> kTuned = {"all_gather", "reduce_scatter", "all_reduce",
+                                         "broadcast",  "reduce",         "gather",
+                                         "scatter",    "all_to_all"};
 }
 
 void TuneCommand::add_to(CLI::App* command) {
-  command->add_option("--coll", collectives_, fmt::format("which, separated by commas: {}", fmt::join(kTuned, ", ")))
+  command
+      ->add_option("--coll", collectives_,
+                   fmt::format("which, separated by commas: {}", fmt::join(kTuned, ", ")))
       ->delimiter(',')
       ->check(CLI::IsMember(kTuned))
       ->type_name("LIST");
@@ -27,21 +30,29 @@ void TuneCommand::add_to(CLI::App* command) {
       ->delimiter(',')
       ->check(CLI::IsMember({"caller", "pool"}))
       ->type_name("LIST");
-  command->add_option("-o,--output", options_.output, "write the tuning file: rules where a plan beats the choice, measured costs")
+  command
+      ->add_option("-o,--output", options_.output,
+                   "write the tuning file: rules where a plan beats the choice, measured costs")
       ->type_name("FILE");
   command->footer(
-      "Each candidate of fsccl_explain is forced in turn. chosen, best: plans and the medians of the slowest rank's time; spread: "
-      "the larger of the two's ranges from the first to the third quartile. A rule holds from its size to the next. "
+      "Each candidate of fsccl_explain is forced in turn. chosen, best: plans and the medians of "
+      "the slowest rank's time; spread: "
+      "the larger of the two's ranges from the first to the third quartile. A rule holds from its "
+      "size to the next. "
       "docs/tuning.md");
 }
 
 std::string TuneCommand::finish(TuneOptions* options) const {
   *options = options_;
-  for (const std::string& name : collectives_) options->collectives.push_back(find_collective(name));
+  for (const std::string& name : collectives_)
+    options->collectives.push_back(find_collective(name));
   for (const Memory memory : {Memory::kCaller, Memory::kPool})
-    if (std::find(memories_.begin(), memories_.end(), memory_name(memory)) != memories_.end()) options->memories.push_back(memory);
+    if (std::find(memories_.begin(), memories_.end(), memory_name(memory)) != memories_.end())
+      options->memories.push_back(memory);
   options->sizes = size_sweep(*parse_bytes(first_), *parse_bytes(last_), factor_);
-  return options->sizes.empty() ? fmt::format("--minbytes {} is larger than --maxbytes {}", first_, last_) : "";
+  return options->sizes.empty()
+             ? fmt::format("--minbytes {} is larger than --maxbytes {}", first_, last_)
+             : "";
 }
 
 }  // namespace fsccl::perf

@@ -16,7 +16,8 @@ struct BFloat16 {
   uint16_t bits;
 };
 template <class T>
-constexpr bool kIsFloat = std::is_floating_point_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+constexpr bool kIsFloat =
+    std::is_floating_point_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
 inline uint32_t mix(uint32_t seed, uint32_t index) {
   uint32_t h = index * 0x9E3779B1u ^ seed;
@@ -27,16 +28,21 @@ inline uint32_t mix(uint32_t seed, uint32_t index) {
   return h ^ h >> 16;
 }
 // Folds a 64-bit index, so that vectors of more than 2^32 elements do not repeat themselves.
-inline uint32_t place(uint64_t index) { return static_cast<uint32_t>(index) ^ static_cast<uint32_t>(index >> 32) * 0x27D4EB2Fu; }
+inline uint32_t place(uint64_t index) {
+  return static_cast<uint32_t>(index) ^ static_cast<uint32_t>(index >> 32) * 0x27D4EB2Fu;
+}
 
 double to_double(float value) { return static_cast<double>(value); }
 double to_double(double value) { return value; }
-double to_double(BFloat16 value) { return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16)); }
+double to_double(BFloat16 value) {
+  return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16));
+}
 double to_double(Half value) {
   const uint32_t exponent = value.bits >> 10 & 31u, fraction = value.bits & 1023u;
   double magnitude = 0;
   if (exponent == 31)
-    magnitude = fraction ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+    magnitude = fraction ? std::numeric_limits<double>::quiet_NaN()
+                         : std::numeric_limits<double>::infinity();
   else if (exponent == 0)
     magnitude = std::ldexp(fraction, -24);
   else
@@ -44,11 +50,13 @@ double to_double(Half value) {
   return value.bits & 0x8000u ? -magnitude : magnitude;
 }
 
-// The bits of a float whose fraction has only the bits of `mask`: exactly representable in the type that the mask belongs to.
+// The bits of a float whose fraction has only the bits of `mask`: exactly representable in the type
+// that the mask belongs to.
 inline uint32_t float_pattern(Seeds seeds, uint32_t index, uint32_t mask, bool near_one) {
   const uint32_t own = mix(seeds.own, index) & mask;
   if (near_one) return 127u << 23 | (own & 0x0FFFFFu);
-  const uint32_t common = index * 0x9E3779B1u ^ seeds.common;  // sign and exponent need no better hash than this
+  // sign and exponent need no better hash than this
+  const uint32_t common = index * 0x9E3779B1u ^ seeds.common;
   return (common & 0x80000000u) | (123u + (common >> 28 & 7u)) << 23 | own;
 }
 
@@ -59,7 +67,8 @@ inline T value_at(Seeds seeds, uint64_t index, bool near_one) {
     return BFloat16{static_cast<uint16_t>(float_pattern(seeds, i, 0x7F0000u, near_one) >> 16)};
   } else if constexpr (std::is_same_v<T, Half>) {
     const uint32_t bits = float_pattern(seeds, i, 0x7FE000u, near_one);
-    return Half{static_cast<uint16_t>((bits >> 16 & 0x8000u) | ((bits & 0x7FFFFFFFu) - (112u << 23)) >> 13)};
+    return Half{static_cast<uint16_t>((bits >> 16 & 0x8000u) |
+                                      ((bits & 0x7FFFFFFFu) - (112u << 23)) >> 13)};
   } else if constexpr (std::is_floating_point_v<T>) {
     return static_cast<T>(std::bit_cast<float>(float_pattern(seeds, i, 0x7FFFFFu, near_one)));
   } else if constexpr (sizeof(T) == 8) {
@@ -149,26 +158,36 @@ A fold(A sum, A value, fsccl_op_t op) {
       break;
   }
   if constexpr (std::is_floating_point_v<A>) {
-    return op.kind == FSCCL_OP_PROD ? sum * value : sum + (op.kind == FSCCL_OP_PREMUL_SUM ? value * op.scale : value);
+    return op.kind == FSCCL_OP_PROD
+               ? sum * value
+               : sum + (op.kind == FSCCL_OP_PREMUL_SUM ? value * op.scale : value);
   } else {
-    // In 64 bits without sign: wrapping is defined, and the low bits are those of the type's own arithmetic.
+    // In 64 bits without sign: wrapping is defined, and the low bits are those of the type's own
+    // arithmetic.
     const uint64_t a = static_cast<uint64_t>(sum), b = static_cast<uint64_t>(value);
     return static_cast<A>(op.kind == FSCCL_OP_PROD ? a * b : a + b);
   }
 }
 
 double unit_roundoff(fsccl_dtype_t dtype) {
-  return dtype == FSCCL_BFLOAT16 ? 0x1p-8 : dtype == FSCCL_FLOAT16 ? 0x1p-11 : dtype == FSCCL_FLOAT32 ? 0x1p-24 : 0x1p-53;
+  return dtype == FSCCL_BFLOAT16  ? 0x1p-8
+         : dtype == FSCCL_FLOAT16 ? 0x1p-11
+         : dtype == FSCCL_FLOAT32 ? 0x1p-24
+                                  : 0x1p-53;
 }
 
 template <class In, class Out>
-uint64_t wrong_reduced(const Out* data, fsccl_dtype_t output, fsccl_dtype_t input, uint64_t count, uint64_t first, uint32_t stream,
-                       uint32_t generation, uint32_t ranks, fsccl_op_t op) {
+uint64_t wrong_reduced(const Out* data, fsccl_dtype_t output, fsccl_dtype_t input, uint64_t count,
+                       uint64_t first, uint32_t stream, uint32_t generation, uint32_t ranks,
+                       fsccl_op_t op) {
   using A = typename Accumulator<In>::type;
-  const bool near_one = op.kind == FSCCL_OP_PROD, exact = op.kind == FSCCL_OP_MIN || op.kind == FSCCL_OP_MAX;
+  const bool near_one = op.kind == FSCCL_OP_PROD,
+             exact = op.kind == FSCCL_OP_MIN || op.kind == FSCCL_OP_MAX;
   const double sum_roundoff = unit_roundoff(input == FSCCL_FLOAT64 ? FSCCL_FLOAT64 : FSCCL_FLOAT32);
   const double tolerance =
-      exact ? 0 : 1.01 * ((ranks + 1) * sum_roundoff * (input == FSCCL_FLOAT64 ? 2 : 1) + unit_roundoff(output));
+      exact ? 0
+            : 1.01 * ((ranks + 1) * sum_roundoff * (input == FSCCL_FLOAT64 ? 2 : 1) +
+                      unit_roundoff(output));
   uint64_t wrong = 0;
   A sums[kChunk];
   for (uint64_t begin = 0; begin < count; begin += kChunk) {
@@ -182,7 +201,9 @@ uint64_t wrong_reduced(const Out* data, fsccl_dtype_t output, fsccl_dtype_t inpu
         else
           value = value_at<In>(seeds, first + begin + j, near_one);
         if (rank == 0)
-          sums[j] = op.kind == FSCCL_OP_PREMUL_SUM ? static_cast<A>(static_cast<double>(value) * op.scale) : value;
+          sums[j] = op.kind == FSCCL_OP_PREMUL_SUM
+                        ? static_cast<A>(static_cast<double>(value) * op.scale)
+                        : value;
         else
           sums[j] = fold(sums[j], value, op);
       }
@@ -190,11 +211,15 @@ uint64_t wrong_reduced(const Out* data, fsccl_dtype_t output, fsccl_dtype_t inpu
     for (uint64_t j = 0; j < width; j++) {
       if constexpr (kIsFloat<In>) {
         const double expected = op.kind == FSCCL_OP_AVG ? sums[j] / ranks : sums[j];
-        wrong += !(std::fabs(to_double(data[begin + j]) - expected) <= tolerance * std::fabs(expected));
+        wrong +=
+            !(std::fabs(to_double(data[begin + j]) - expected) <= tolerance * std::fabs(expected));
       } else if constexpr (std::is_unsigned_v<In>) {
-        wrong += data[begin + j] != (op.kind == FSCCL_OP_AVG ? static_cast<In>(sums[j] / ranks) : sums[j]);
+        wrong += data[begin + j] !=
+                 (op.kind == FSCCL_OP_AVG ? static_cast<In>(sums[j] / ranks) : sums[j]);
       } else {
-        wrong += data[begin + j] != (op.kind == FSCCL_OP_AVG ? static_cast<In>(sums[j] / static_cast<int64_t>(ranks)) : sums[j]);
+        wrong += data[begin + j] != (op.kind == FSCCL_OP_AVG
+                                         ? static_cast<In>(sums[j] / static_cast<int64_t>(ranks))
+                                         : sums[j]);
       }
     }
   }
@@ -208,25 +233,30 @@ Seeds seeds_of(uint32_t stream, uint32_t generation, uint32_t writer) {
   return {mix(base, ~0u), mix(base, writer)};
 }
 
-void fill(void* data, fsccl_dtype_t dtype, uint64_t count, uint64_t first, Seeds seeds, int32_t op_kind) {
+void fill(void* data, fsccl_dtype_t dtype, uint64_t count, uint64_t first, Seeds seeds,
+          int32_t op_kind) {
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
     T* out = static_cast<T*>(data);
-    for (uint64_t j = 0; j < count; j++) out[j] = value_at<T>(seeds, first + j, op_kind == FSCCL_OP_PROD);
+    for (uint64_t j = 0; j < count; j++)
+      out[j] = value_at<T>(seeds, first + j, op_kind == FSCCL_OP_PROD);
   });
 }
 
-uint64_t count_wrong_copy(const void* data, fsccl_dtype_t dtype, uint64_t count, uint64_t first, Seeds seeds) {
+uint64_t count_wrong_copy(const void* data, fsccl_dtype_t dtype, uint64_t count, uint64_t first,
+                          Seeds seeds) {
   uint64_t wrong = 0;
   const bool known = with_type(dtype, [&](auto type) {
     using T = decltype(type);
     const T* in = static_cast<const T*>(data);
-    for (uint64_t j = 0; j < count; j++) wrong += !same_bits(in[j], value_at<T>(seeds, first + j, false));
+    for (uint64_t j = 0; j < count; j++)
+      wrong += !same_bits(in[j], value_at<T>(seeds, first + j, false));
   });
   return known ? wrong : count;
 }
 
-uint64_t count_wrong_cast(const void* data, fsccl_dtype_t wire, uint64_t count, uint64_t first, Seeds seeds) {
+uint64_t count_wrong_cast(const void* data, fsccl_dtype_t wire, uint64_t count, uint64_t first,
+                          Seeds seeds) {
   if (wire == FSCCL_FLOAT32) return count_wrong_copy(data, wire, count, first, seeds);
   if (wire != FSCCL_BFLOAT16 && wire != FSCCL_FLOAT16) return count;
   const uint16_t* in = static_cast<const uint16_t*>(data);
@@ -238,17 +268,19 @@ uint64_t count_wrong_cast(const void* data, fsccl_dtype_t wire, uint64_t count, 
   return wrong;
 }
 
-uint64_t count_wrong_reduced(const void* data, fsccl_dtype_t output, fsccl_dtype_t input, uint64_t count, uint64_t first,
-                             uint32_t stream, uint32_t generation, uint32_t ranks, fsccl_op_t op) {
+uint64_t count_wrong_reduced(const void* data, fsccl_dtype_t output, fsccl_dtype_t input,
+                             uint64_t count, uint64_t first, uint32_t stream, uint32_t generation,
+                             uint32_t ranks, fsccl_op_t op) {
   uint64_t wrong = count;  // for a pair of types that this tool does not know
   with_type(input, [&](auto type) {
     using In = decltype(type);
     if (output == input) {
-      wrong = wrong_reduced<In, In>(static_cast<const In*>(data), output, input, count, first, stream, generation, ranks, op);
+      wrong = wrong_reduced<In, In>(static_cast<const In*>(data), output, input, count, first,
+                                    stream, generation, ranks, op);
     } else if constexpr (kIsFloat<In>) {
       if (output == FSCCL_FLOAT32)
-        wrong =
-            wrong_reduced<In, float>(static_cast<const float*>(data), output, input, count, first, stream, generation, ranks, op);
+        wrong = wrong_reduced<In, float>(static_cast<const float*>(data), output, input, count,
+                                         first, stream, generation, ranks, op);
     }
   });
   return wrong;
@@ -260,8 +292,10 @@ uint16_t bfloat16_bits(float value) {
 }
 
 uint16_t half_bits(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = (bits & 0x7FFFFFFFu) - (112u << 23);
-  return static_cast<uint16_t>((bits >> 16 & 0x8000u) | (magnitude + 0x0FFFu + (magnitude >> 13 & 1u)) >> 13);
+  const uint32_t bits = std::bit_cast<uint32_t>(value),
+                 magnitude = (bits & 0x7FFFFFFFu) - (112u << 23);
+  return static_cast<uint16_t>((bits >> 16 & 0x8000u) |
+                               (magnitude + 0x0FFFu + (magnitude >> 13 & 1u)) >> 13);
 }
 
 }  // namespace fsccl::perf

@@ -1,5 +1,5 @@
-// Character devices for tests of outputs. A library that is wrong replaces the node at the path of an output, so a user who may
-// replace those of the machine gets nodes of the test's own.
+// Character devices for tests of outputs. A library that is wrong replaces the node at the path of
+// an output, so a user who may replace those of the machine gets nodes of the test's own.
 #pragma once
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,12 +10,14 @@
 
 namespace fsccl {
 
-// The path of a device like /dev/null (3) or /dev/full (7). Empty where the test cannot have one that it may risk.
+// The path of a device like /dev/null (3) or /dev/full (7). Empty where the test cannot have one
+// that it may risk.
 inline std::string device_like(const char* name, unsigned minor, const std::string& folder) {
   const std::string own = folder + "/" + name;
   if (geteuid() != 0) return std::string("/dev/") + name;
   if (mknod(own.c_str(), S_IFCHR | 0666, makedev(1, minor)) != 0) return "";
-  const int fd = open(own.c_str(), O_WRONLY | O_CLOEXEC);  // refused on a file system mounted with nodev
+  // refused on a file system mounted with nodev
+  const int fd = open(own.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) return "";
   close(fd);
   return own;

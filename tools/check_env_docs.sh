@@ -1,5 +1,6 @@
 #!/bin/sh
-# Fails when docs/env.md is not what the library says of itself. Usage: check_env_docs.sh <fsccl-info> <docs/env.md>
+# Fails when docs/env.md is not what the library says of itself. Usage: check_env_docs.sh
+# <fsccl-info> <docs/env.md>
 set -eu
 # A setting that is not accepted must not matter: the page speaks of defaults.
 if ! FSCCL_TIMEOUT_MS=never "$1" config --markdown | diff -u "$2" -; then

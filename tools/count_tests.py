@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Counts the tests that really ran, from the records of tools/test_wrapper.sh, and prints the closing line of tools/test.
+"""Counts the tests that really ran, from the records of tools/test_wrapper.sh, and prints the
+closing line of tools/test.
 
-A GoogleTest program and a file of pytest count with each of their cases, any other test as one. A program that ends badly
-although its cases passed (a leak found at its end, a signal) counts as one more failure. Exit status 77 of another program
-means skipped.
+A GoogleTest program and a file of pytest count with each of their cases, any other test as one. A
+program that ends badly although its cases passed (a leak found at its end, a signal) counts as one
+more failure. Exit status 77 of another program means skipped.
 
 usage: count_tests.py FOLDER STATUS (of the test runner) | --self-test
 """
+
 import pathlib
 import sys
 import tempfile
@@ -16,7 +18,8 @@ SKIP_STATUS = 77
 
 
 def read_cases(path):
-    """(passed, names of failed, names of skipped with the reason) of one result file of GoogleTest or pytest."""
+    """(passed, names of failed, names of skipped with the reason) of one result file of GoogleTest
+    or pytest."""
     passed, failed, skipped = 0, [], []
     for case in xml.etree.ElementTree.parse(path).getroot().iter('testcase'):
         name = f'{case.get("classname")}.{case.get("name")}'
@@ -59,9 +62,15 @@ def count(folder, runner_status):
             passed += 1
         elif status == SKIP_STATUS:
             reason = record.with_suffix('.reason')
-            skipped.append(f'{name} ({reason.read_text(encoding="utf-8")})' if reason.exists() else name)
+            skipped.append(
+                f'{name} ({reason.read_text(encoding="utf-8")})' if reason.exists() else name
+            )
         else:
-            failed.append(f'{name} (ended by force: too slow?)' if status is None else f'{name} (exit status {status})')
+            failed.append(
+                f'{name} (ended by force: too slow?)'
+                if status is None
+                else f'{name} (exit status {status})'
+            )
     if runner_status != 0 and not failed:
         failed.append(f'the test runner (exit status {runner_status})')
     if passed + len(failed) + len(skipped) == 0:
@@ -74,29 +83,53 @@ def closing_line(passed, failed, skipped):
     return line + (f', {len(skipped)} skipped: {"; ".join(skipped)}' if skipped else '')
 
 
-CASES = '''<testsuites><testsuite name="S">
+CASES = """<testsuites><testsuite name="S">
 <testcase name="a" status="run" result="completed" classname="S"/>
 <testcase name="b" status="notrun" result="suppressed" classname="S"/>
 <testcase name="c" status="run" result="skipped" classname="S">
 <skipped message="x.cpp:1&#x0A;needs a GPU"/></testcase>%s
-</testsuite></testsuites>'''
+</testsuite></testsuites>"""
 FAILED_CASE = '<testcase name="d" status="run" result="completed" classname="S"><failure message="no"/></testcase>'
-PYTEST_CASES = '''<testsuites name="pytest tests"><testsuite name="pytest">
-<testcase classname="t" name="a" time="0.1"/><testcase classname="t" name="b"><error message="failed on setup">E</error></testcase>
+PYTEST_CASES = """<testsuites name="pytest tests"><testsuite name="pytest">
+<testcase classname="t" name="a" time="0.1"/>
+<testcase classname="t" name="b"><error message="failed on setup">E</error></testcase>
 <testcase classname="t" name="c"><skipped type="pytest.skip" message="no GPU">t.py:1</skipped></testcase>
-</testsuite></testsuites>'''
+</testsuite></testsuites>"""
 SELF_TESTS = [
     ({}, 0, '0 passed, 1 failed'),
     ({'1.command': 'x', '1.status': '0'}, 0, '1 passed, 0 failed'),
-    ({'1.command': 'x', '1.status': '0', '1.xml': CASES % ''}, 0, '1 passed, 0 failed, 1 skipped: S.c (x.cpp:1 needs a GPU)'),
-    ({'1.command': 'x', '1.status': '1', '1.xml': CASES % FAILED_CASE}, 1,
-     '1 passed, 1 failed, 1 skipped: S.c (x.cpp:1 needs a GPU)'),
-    ({'1.command': 'x', '1.status': '1', '1.xml': PYTEST_CASES}, 1, '1 passed, 1 failed, 1 skipped: t.c (no GPU)'),
-    ({'1.command': 'x', '1.status': '23', '1.xml': CASES % ''}, 1, '1 passed, 1 failed, 1 skipped: S.c (x.cpp:1 needs a GPU)'),
+    (
+        {'1.command': 'x', '1.status': '0', '1.xml': CASES % ''},
+        0,
+        '1 passed, 0 failed, 1 skipped: S.c (x.cpp:1 needs a GPU)',
+    ),
+    (
+        {'1.command': 'x', '1.status': '1', '1.xml': CASES % FAILED_CASE},
+        1,
+        '1 passed, 1 failed, 1 skipped: S.c (x.cpp:1 needs a GPU)',
+    ),
+    (
+        {'1.command': 'x', '1.status': '1', '1.xml': PYTEST_CASES},
+        1,
+        '1 passed, 1 failed, 1 skipped: t.c (no GPU)',
+    ),
+    (
+        {'1.command': 'x', '1.status': '23', '1.xml': CASES % ''},
+        1,
+        '1 passed, 1 failed, 1 skipped: S.c (x.cpp:1 needs a GPU)',
+    ),
     ({'1.command': 'x', '1.xml': '<testsuites'}, 1, '0 passed, 1 failed'),
     ({'1.command': 'x'}, 1, '0 passed, 1 failed'),
-    ({'1.command': 'x', '1.status': '0', '2.command': '/a b/y\nz', '2.status': '77'}, 0, '1 passed, 0 failed, 1 skipped: y z'),
-    ({'1.command': 'x', '1.status': '77', '1.reason': 'no GPU'}, 0, '0 passed, 0 failed, 1 skipped: x (no GPU)'),
+    (
+        {'1.command': 'x', '1.status': '0', '2.command': '/a b/y\nz', '2.status': '77'},
+        0,
+        '1 passed, 0 failed, 1 skipped: y z',
+    ),
+    (
+        {'1.command': 'x', '1.status': '77', '1.reason': 'no GPU'},
+        0,
+        '0 passed, 0 failed, 1 skipped: x (no GPU)',
+    ),
     ({'1.command': 'x', '1.status': '0'}, 1, '1 passed, 1 failed'),
 ]
 

@@ -1,5 +1,5 @@
-// fsccl-info: what the installed library is, how it is configured here, and what it can use. Knows the library by its public header
-// alone; what all programs share is base/program.h.
+// fsccl-info: what the installed library is, how it is configured here, and what it can use. Knows
+// the library by its public header alone; what all programs share is base/program.h.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -28,8 +28,9 @@ struct Variable {
 };
 
 void add_variable(void* context, const fsccl_config_entry_t* entry) {
-  static_cast<std::vector<Variable>*>(context)->push_back(
-      {entry->name, entry->value, entry->default_value, entry->source, entry->accepted, entry->doc});
+  static_cast<std::vector<Variable>*>(context)->push_back({entry->name, entry->value,
+                                                           entry->default_value, entry->source,
+                                                           entry->accepted, entry->doc});
 }
 
 // Ends the program with the library's words when the call failed.
@@ -55,57 +56,75 @@ std::string cell(const std::string& text) {
 
 constexpr const char* kLaunchers =
     "\n## Launchers\n\n"
-    "A communicator that is made without a unique id and without a callback takes its rank and the number of ranks from the "
+    "A communicator that is made without a unique id and without a callback takes its rank and the "
+    "number of ranks from the "
     "variables of the launcher;\n"
-    "of several, the first of this list that is found. [clusters.md](clusters.md) has the whole story.\n\n"
+    "of several, the first of this list that is found. [clusters.md](clusters.md) has the whole "
+    "story.\n\n"
     "| launcher | variables |\n|---|---|\n"
-    "| torchrun, or by hand | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`, "
+    "| torchrun, or by hand | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, "
+    "`MASTER_ADDR`, `MASTER_PORT`, "
     "`TORCHELASTIC_RUN_ID`, `TORCHELASTIC_RESTART_COUNT` |\n"
-    "| Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_SIZE`, "
+    "| Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_RANK`, "
+    "`OMPI_COMM_WORLD_LOCAL_SIZE`, "
     "`PMIX_NAMESPACE`, else names of the job that begin with `OMPI_MCA_` |\n"
-    "| MPICH and others with PMI | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS`, `PMI_FD` |\n"
+    "| MPICH and others with PMI | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS`, "
+    "`PMI_FD` |\n"
     "| PMIx | `PMIX_RANK`, `PMIX_NAMESPACE`; the rest from `libpmix.so.2` |\n"
-    "| Slurm | `SLURM_PROCID`, `SLURM_LOCALID`, `SLURM_NODEID`, `SLURM_JOB_ID`, `SLURM_RESTART_COUNT`, `SLURM_CLUSTER_NAME` and "
+    "| Slurm | `SLURM_PROCID`, `SLURM_LOCALID`, `SLURM_NODEID`, `SLURM_JOB_ID`, "
+    "`SLURM_RESTART_COUNT`, `SLURM_CLUSTER_NAME` and "
     "the "
     "`SLURM_STEP_` variables "
     "`ID`, `NUM_TASKS`, `NUM_NODES`, `TASKS_PER_NODE`, `NODELIST` |\n\n"
-    "Where all ranks share a host, nothing else is needed, except with MPICH where `PMI_FD` is closed. Between hosts: "
+    "Where all ranks share a host, nothing else is needed, except with MPICH where `PMI_FD` is "
+    "closed. Between hosts: "
     "`MASTER_ADDR`, unless Slurm "
     "or PMIx tells it, and with MPICH also `MASTER_PORT`.\n\n"
     "## Of others\n\n"
     "These variables of others are looked at, or given another value where they are not set.\n\n"
     "| variables | what for |\n|---|---|\n"
-    "| `FSCCL_TORCH_LIBRARY`, `FSCCL_TORCH_KEEP_BYTES` | of the package `fsccl_torch` ([pytorch.md](pytorch.md)) |\n"
+    "| `FSCCL_TORCH_LIBRARY`, `FSCCL_TORCH_KEEP_BYTES` | of the package `fsccl_torch` "
+    "([pytorch.md](pytorch.md)) |\n"
     "| `FSCCL_JAX_LIBRARIES` | of the package `fsccl_jax` ([jax.md](jax.md)) |\n"
     "| `CUDA_VISIBLE_DEVICES` | which GPUs there are |\n"
-    "| `NCCL_HOSTID`, `NCCL_MULTI_RANK_GPU_ENABLE` | whether NCCL takes several ranks on one GPU ([gpu.md](gpu.md)) |\n"
-    "| `NCCL_CUMEM_ENABLE`, `NCCL_WIN_ENABLE` | 0 on any rank: no windows of NCCL ([tuning.md](tuning.md)) |\n"
-    "| `UCX_TCP_TX_SEG_SIZE`, `UCX_TCP_RX_SEG_SIZE`, `UCX_TCP_MAX_POLL`, `UCX_RNDV_THRESH` | where they are not set UCX gets 160k, "
+    "| `NCCL_HOSTID`, `NCCL_MULTI_RANK_GPU_ENABLE` | whether NCCL takes several ranks on one GPU "
+    "([gpu.md](gpu.md)) |\n"
+    "| `NCCL_CUMEM_ENABLE`, `NCCL_WIN_ENABLE` | 0 on any rank: no windows of NCCL "
+    "([tuning.md](tuning.md)) |\n"
+    "| `UCX_TCP_TX_SEG_SIZE`, `UCX_TCP_RX_SEG_SIZE`, `UCX_TCP_MAX_POLL`, `UCX_RNDV_THRESH` | where "
+    "they are not set UCX gets 160k, "
     "160k, 1 and, without RDMA, inf |\n";
 
 // Speaks of defaults only, so that its output depends on the library alone.
 void print_markdown() {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (std::strncmp(*entry, "FSCCL_", 6) == 0) names.emplace_back(*entry, std::strcspn(*entry, "="));
+    if (std::strncmp(*entry, "FSCCL_", 6) == 0)
+      names.emplace_back(*entry, std::strcspn(*entry, "="));
   }
   for (const std::string& name : names) unsetenv(name.c_str());
 
   fmt::print(
       "# Configuration\n\n"
       "Generated by `fsccl-info config --markdown`; do not edit.\n\n"
-      "Every variable can be set in the file named by `FSCCL_CONFIG_FILE` (lines `NAME=value`), in the environment and by "
+      "Every variable can be set in the file named by `FSCCL_CONFIG_FILE` (lines `NAME=value`), in "
+      "the environment and by "
       "`fsccl_config_set()`; the later\n"
-      "of these wins. A value that is not accepted is an error; an unknown name is an error of `fsccl_config_set()` and elsewhere "
+      "of these wins. A value that is not accepted is an error; an unknown name is an error of "
+      "`fsccl_config_set()` and elsewhere "
       "a "
       "warning. What is made already keeps its settings.\n"
-      "`fsccl-info config` shows the values in force and where each comes from. A number of bytes may have a unit, a power of "
+      "`fsccl-info config` shows the values in force and where each comes from. A number of bytes "
+      "may have a unit, a power of "
       "1024: "
       "`4G`, `4GB` and `4GiB` are the same.\n\n"
       "| variable | default | accepted | meaning |\n|---|---|---|---|\n");
   for (const Variable& variable : variables()) {
-    const std::string value = variable.default_value.empty() ? "(empty)" : fmt::format("`{}`", cell(variable.default_value));
-    fmt::print("| `{}` | {} | {} | {} |\n", variable.name, value, cell(variable.accepted), cell(variable.doc));
+    const std::string value = variable.default_value.empty()
+                                  ? "(empty)"
+                                  : fmt::format("`{}`", cell(variable.default_value));
+    fmt::print("| `{}` | {} | {} | {} |\n", variable.name, value, cell(variable.accepted),
+               cell(variable.doc));
   }
   fmt::print("{}", kLaunchers);
 }
@@ -122,13 +141,17 @@ void print_config(bool json) {
                       {"doc", variable.doc}});
       continue;
     }
-    fmt::print("{}={}\n    {}\n    source: {}; default: {}; accepted: {}\n", variable.name, variable.value, variable.doc,
-               variable.source, variable.default_value.empty() ? "(empty)" : variable.default_value, variable.accepted);
+    fmt::print("{}={}\n    {}\n    source: {}; default: {}; accepted: {}\n", variable.name,
+               variable.value, variable.doc, variable.source,
+               variable.default_value.empty() ? "(empty)" : variable.default_value,
+               variable.accepted);
   }
   if (json) fmt::print("{}\n", list.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
-std::string version_text(int version) { return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100); }
+std::string version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
 
 int library_version() {
   int version = 0;
@@ -137,12 +160,15 @@ int library_version() {
 }
 
 std::string version_line() {
-  return fmt::format("fsccl {} (built with the header of {})", version_text(library_version()), version_text(FSCCL_VERSION));
+  return fmt::format("fsccl {} (built with the header of {})", version_text(library_version()),
+                     version_text(FSCCL_VERSION));
 }
 
 void print_version(bool json) {
   if (json) {
-    fmt::print("{}\n", Json({{"library", version_text(library_version())}, {"header", version_text(FSCCL_VERSION)}}).dump(2));
+    fmt::print("{}\n", Json({{"library", version_text(library_version())},
+                             {"header", version_text(FSCCL_VERSION)}})
+                           .dump(2));
   } else {
     fmt::print("{}\n", version_line());
   }
@@ -154,7 +180,8 @@ struct Transport {
 };
 
 void add_transport(void* context, const fsccl_transport_info_t* info) {
-  static_cast<std::vector<Transport>*>(context)->push_back({info->name, info->why, info->available != 0});
+  static_cast<std::vector<Transport>*>(context)->push_back(
+      {info->name, info->why, info->available != 0});
 }
 
 // What ranks of several hosts would take: its name, and why.
@@ -163,7 +190,9 @@ std::pair<std::string, std::string> preferred_network() {
   config.hosts = 2;
   config.ranks_per_host = 1;
   std::string text;
-  const auto keep = [](void* kept, const char* given, size_t bytes) { static_cast<std::string*>(kept)->assign(given, bytes); };
+  const auto keep = [](void* kept, const char* given, size_t bytes) {
+    static_cast<std::string*>(kept)->assign(given, bytes);
+  };
   require(fsccl_explain_for(&config, "barrier", 0, keep, &text));
   const Json answer = Json::parse(text);
   return {answer["transport"].get<std::string>(), answer["transport_why"].get<std::string>()};
@@ -181,7 +210,8 @@ void print_transports(bool json) {
                       {"why", transport.why},
                       {"preferred", transport.name == network ? reason : ""}});
     } else {
-      fmt::print("{:<6} {:<14} {}\n", transport.name, transport.available ? "available" : "not available", transport.why);
+      fmt::print("{:<6} {:<14} {}\n", transport.name,
+                 transport.available ? "available" : "not available", transport.why);
       if (transport.name == network) fmt::print("{:<6} preferred between hosts: {}\n", "", reason);
     }
   }
@@ -189,17 +219,21 @@ void print_transports(bool json) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Shows what FSCCL is, how it is configured here, and what it can use.", "fsccl-info");
+  CLI::App app("Shows what FSCCL is, how it is configured here, and what it can use.",
+               "fsccl-info");
   app.require_subcommand(1);
   app.set_version_flag("--version", version_line);
   bool json = false, markdown = false;
 
-  CLI::App* config = app.add_subcommand("config", "every variable: value, default, source, accepted values, meaning");
+  CLI::App* config = app.add_subcommand(
+      "config", "every variable: value, default, source, accepted values, meaning");
   CLI::Option* as_json = config->add_flag("--json", json, "as JSON");
-  config->add_flag("--markdown", markdown, "the defaults as Markdown: the text of docs/env.md")->excludes(as_json);
+  config->add_flag("--markdown", markdown, "the defaults as Markdown: the text of docs/env.md")
+      ->excludes(as_json);
   CLI::App* version = app.add_subcommand("version", "the version of the library");
   version->add_flag("--json", json, "as JSON");
-  CLI::App* transports = app.add_subcommand("transports", "what moves bytes between ranks, and what is missing");
+  CLI::App* transports =
+      app.add_subcommand("transports", "what moves bytes between ranks, and what is missing");
   transports->add_flag("--json", json, "as JSON");
   const DevicesCommand devices(app);
   const LayoutCommand layout(app);

@@ -1,5 +1,5 @@
-// fsccl-trace: what FSCCL wrote about a run, for people: memory as a page, recordings as a verdict or a timeline. Needs no job: it
-// reads files alone.
+// fsccl-trace: what FSCCL wrote about a run, for people: memory as a page, recordings as a verdict
+// or a timeline. Needs no job: it reads files alone.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -28,7 +28,8 @@ int write_out(const std::string& text, const std::string& path) {
     fmt::print("{}", text);
     return 0;
   }
-  if (const fsccl::Status written = fsccl::write_output(path, text); !written.ok()) return failed(written.text());
+  if (const fsccl::Status written = fsccl::write_output(path, text); !written.ok())
+    return failed(written.text());
   fmt::print("{}\n", path);
   return 0;
 }
@@ -40,7 +41,8 @@ struct MemoryOptions {
 
 int write_memory_page(const MemoryOptions& options) {
   std::string error;
-  const std::optional<fsccl::trace::MemorySnapshot> snapshot = fsccl::trace::read_memory_snapshot(options.snapshot, &error);
+  const std::optional<fsccl::trace::MemorySnapshot> snapshot =
+      fsccl::trace::read_memory_snapshot(options.snapshot, &error);
   if (!snapshot) return failed(error);
   const std::string page = memory_page(*snapshot, {options.steps, options.axis == "events"});
   return write_out(page, options.page.empty() ? options.snapshot + ".html" : options.page);
@@ -56,11 +58,13 @@ struct RecordingOptions {
 std::vector<fsccl::trace::Recording> read_job(const RecordingOptions& options) {
   std::string error;
   int others = 0;
-  std::vector<fsccl::trace::Recording> job = fsccl::trace::read_recordings(options.folder, &others, &error);
+  std::vector<fsccl::trace::Recording> job =
+      fsccl::trace::read_recordings(options.folder, &others, &error);
   if (job.empty()) failed(error);
   if (others)
-    fmt::print(stderr, "fsccl-trace: {} holds {} other job(s), too; this is the one that was active last\n", options.folder,
-               others);
+    fmt::print(stderr,
+               "fsccl-trace: {} holds {} other job(s), too; this is the one that was active last\n",
+               options.folder, others);
   return job;
 }
 
@@ -82,45 +86,69 @@ int tell_cause(const RecordingOptions& options) {
 int write_timeline(const RecordingOptions& options) {
   const std::vector<fsccl::trace::Recording> job = read_job(options);
   if (job.empty()) return 1;
-  if (options.perfetto) return write_out(as_perfetto(job), options.page.empty() ? options.folder + "/timeline.json" : options.page);
-  return write_out(timeline_page(job, options.last_ms), options.page.empty() ? options.folder + "/timeline.html" : options.page);
+  if (options.perfetto)
+    return write_out(as_perfetto(job),
+                     options.page.empty() ? options.folder + "/timeline.json" : options.page);
+  return write_out(timeline_page(job, options.last_ms),
+                   options.page.empty() ? options.folder + "/timeline.html" : options.page);
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Shows what FSCCL wrote about a run. A page is one file that loads nothing else.", "fsccl-trace");
+  CLI::App app("Shows what FSCCL wrote about a run. A page is one file that loads nothing else.",
+               "fsccl-trace");
   app.require_subcommand(1);
-  app.set_version_flag("--version",
-                       fmt::format("fsccl-trace {}.{}.{}", FSCCL_VERSION / 10000, FSCCL_VERSION / 100 % 100, FSCCL_VERSION % 100));
+  app.set_version_flag("--version", fmt::format("fsccl-trace {}.{}.{}", FSCCL_VERSION / 10000,
+                                                FSCCL_VERSION / 100 % 100, FSCCL_VERSION % 100));
   MemoryOptions memory;
-  CLI::App* command = app.add_subcommand("memory", "who has which byte of a pool, over time and against the bounds of its plan");
-  command->add_option("snapshot", memory.snapshot, "what fsccl_pool_snapshot() wrote as JSON")->required()->type_name("SNAPSHOT");
-  command->add_option("-o,--output", memory.page, "where the page goes; -: to the standard output; default: SNAPSHOT.html")
+  CLI::App* command = app.add_subcommand(
+      "memory", "who has which byte of a pool, over time and against the bounds of its plan");
+  command->add_option("snapshot", memory.snapshot, "what fsccl_pool_snapshot() wrote as JSON")
+      ->required()
+      ->type_name("SNAPSHOT");
+  command
+      ->add_option("-o,--output", memory.page,
+                   "where the page goes; -: to the standard output; default: SNAPSHOT.html")
       ->type_name("PAGE");
-  command->add_option("--steps", memory.steps, "show the last N steps of the history on the map; 0: all of it")
+  command
+      ->add_option("--steps", memory.steps,
+                   "show the last N steps of the history on the map; 0: all of it")
       ->capture_default_str()
       ->type_name("N");
-  command->add_option("--axis", memory.axis, "the map's axis: time, or events in their order, which shows short steps better")
+  command
+      ->add_option("--axis", memory.axis,
+                   "the map's axis: time, or events in their order, which shows short steps better")
       ->check(CLI::IsMember({"time", "events"}))
       ->capture_default_str();
   command->footer(
-      "A snapshot has a history if the job ran with FSCCL_POOL_HISTORY=N: the last N events. Each rank has a pool of its own.\n"
-      "PyTorch's viewer (pytorch.org/memory_viz) reads the same snapshot written to a path that ends in .pickle.");
-  constexpr const char* kFolder = "where the ranks' recordings are: what FSCCL_TRACE_DIR named, or fsccl_trace_dump() was given";
+      "A snapshot has a history if the job ran with FSCCL_POOL_HISTORY=N: the last N events. Each "
+      "rank has a pool of its own.\n"
+      "PyTorch's viewer (pytorch.org/memory_viz) reads the same snapshot written to a path that "
+      "ends in .pickle.");
+  constexpr const char* kFolder =
+      "where the ranks' recordings are: what FSCCL_TRACE_DIR named, or fsccl_trace_dump() was "
+      "given";
   RecordingOptions recordings;
-  CLI::App* hang = app.add_subcommand("hang", "why a job stands still or has failed: the guilty rank, the operation and the cause");
+  CLI::App* hang = app.add_subcommand(
+      "hang", "why a job stands still or has failed: the guilty rank, the operation and the cause");
   hang->add_option("folder", recordings.folder, kFolder)->required()->type_name("DIR");
-  hang->add_flag("--json", recordings.json, "an object instead of text: cause, guilty, communicator, operation, text, ranks");
+  hang->add_flag("--json", recordings.json,
+                 "an object instead of text: cause, guilty, communicator, operation, text, ranks");
   hang->footer("Also while the job runs, and after ranks were killed.");
-  CLI::App* timeline = app.add_subcommand("timeline", "what each rank did when, and who waited for whom");
+  CLI::App* timeline =
+      app.add_subcommand("timeline", "what each rank did when, and who waited for whom");
   timeline->add_option("folder", recordings.folder, kFolder)->required()->type_name("DIR");
-  timeline->add_option("-o,--output", recordings.page, "where it goes; -: to the standard output; default: DIR/timeline.html")
+  timeline
+      ->add_option("-o,--output", recordings.page,
+                   "where it goes; -: to the standard output; default: DIR/timeline.html")
       ->type_name("PAGE");
   timeline->add_option("--last", recordings.last_ms, "the last so many milliseconds only")
       ->type_name("MS")
       ->check(CLI::PositiveNumber);
-  timeline->add_flag("--perfetto", recordings.perfetto, "JSON for ui.perfetto.dev instead of a page (default: DIR/timeline.json)");
+  timeline->add_flag("--perfetto", recordings.perfetto,
+                     "JSON for ui.perfetto.dev instead of a page (default: DIR/timeline.json)");
   timeline->footer(
-      "A recording has the last FSCCL_TRACE_EVENTS events of its rank. Ranks of several hosts are put together by their clocks.");
+      "A recording has the last FSCCL_TRACE_EVENTS events of its rank. Ranks of several hosts are "
+      "put together by their clocks.");
   CLI11_PARSE(app, argc, argv);
   if (hang->parsed()) return tell_cause(recordings);
   if (timeline->parsed()) return write_timeline(recordings);

@@ -1,8 +1,11 @@
-"""What tests/gpu/run and perf/gpu/run share: the build that they use, and what the machine has: its GPU, NCCL, a Python with torch.
+"""What tests/gpu/run and perf/gpu/run share: the build that they use, and what the machine has: its
+GPU, NCCL, a Python with torch.
 
-A build is a folder of Meson, or one that tools/pack_gpu has made of it for a machine that cannot build: both have programs at the
-same places. Nothing is taken from anywhere else, and nothing is installed.
+A build is a folder of Meson, or one that tools/pack_gpu has made of it for a machine that cannot
+build: both have programs at the same places. Nothing is taken from anywhere else, and nothing is
+installed.
 """
+
 import contextlib
 import os
 import pathlib
@@ -18,45 +21,78 @@ NEEDED_TO_BUILD = ('meson', 'ninja', 'c++', 'pkg-config')
 
 
 def gpu():
-    """(the first GPU in words: name, memory, driver and modes, '') or (None, why there is none). SystemExit where its mode does not
-    let several processes use it, as ranks of one GPU do."""
+    """(the first GPU in words: name, memory, driver and modes, '') or (None, why there is none).
+    SystemExit where its mode does not let several processes use it, as ranks of one GPU do."""
     if not shutil.which('nvidia-smi'):
         return None, 'no GPU: nvidia-smi is not installed'
-    query = ['nvidia-smi', '--query-gpu=name,memory.total,driver_version,compute_mode,mig.mode.current', '--format=csv,noheader']
+    query = [
+        'nvidia-smi',
+        '--query-gpu=name,memory.total,driver_version,compute_mode,mig.mode.current',
+        '--format=csv,noheader',
+    ]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=60, check=False)
     except subprocess.TimeoutExpired:
         return None, 'no GPU: nvidia-smi does not answer'
     lines = answer.stdout.strip().splitlines()
     if answer.returncode != 0 or not lines:
-        return None, f'no GPU: nvidia-smi: {" ".join((answer.stdout + answer.stderr).split()) or answer.returncode}'
+        return (
+            None,
+            f'no GPU: nvidia-smi: '
+            f'{" ".join((answer.stdout + answer.stderr).split()) or answer.returncode}',
+        )
     name, memory, driver, mode, mig = (lines[0].split(', ') + ['?'] * 5)[:5]
     if mode.lower().startswith(('exclusive', 'prohibited')):
-        sys.exit(f'{name} is in compute mode {mode}: ranks are several processes that share it, as `nvidia-smi -c DEFAULT` allows')
-    return f'{name}, {memory}, driver {driver}, compute mode {mode}, MIG {mig}, {" ".join(platform.libc_ver())}', ''
+        sys.exit(
+            f'{name} is in compute mode {mode}: ranks are several processes that share it, as '
+            f'`nvidia-smi -c DEFAULT` allows'
+        )
+    return (
+        f'{name}, {memory}, driver {driver}, compute mode {mode}, MIG {mig}, '
+        f'{" ".join(platform.libc_ver())}',
+        '',
+    )
 
 
 def build(given, targets):
-    """The folder with the programs; SystemExit, with what to do, where it can be neither found nor made."""
+    """The folder with the programs; SystemExit, with what to do, where it can be neither found nor
+    made."""
     if given:
         folder = pathlib.Path(given).resolve()
         if not (folder / 'libfsccl.so.0').exists():
-            sys.exit(f'{folder} has no libfsccl.so.0: build it with ninja, or make it with tools/pack_gpu where there is a build')
+            sys.exit(
+                f'{folder} has no libfsccl.so.0: build it with ninja, or make it with '
+                f'tools/pack_gpu where there is a build'
+            )
         return folder
     folder = ROOT / 'build'
     missing = [name for name in NEEDED_TO_BUILD if not shutil.which(name)]
     if missing:
-        sys.exit(f'{", ".join(missing)} not installed here: make a folder with tools/pack_gpu where FSCCL is built, carry it here '
-                 'and name it with --build')
+        sys.exit(
+            f'{", ".join(missing)} not installed here: make a folder with tools/pack_gpu where '
+            f'FSCCL is built, carry it here '
+            'and name it with --build'
+        )
     try:
         if not (folder / 'build.ninja').exists():
-            subprocess.run(['meson', 'setup', folder, ROOT, '--buildtype=release', '--libdir=lib'], check=True)
-        known = subprocess.run(['ninja', '-C', folder, '-t', 'targets', 'all'], capture_output=True, text=True, check=True).stdout
+            subprocess.run(
+                ['meson', 'setup', folder, ROOT, '--buildtype=release', '--libdir=lib'], check=True
+            )
+        known = subprocess.run(
+            ['ninja', '-C', folder, '-t', 'targets', 'all'],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         wanted = [target for target in targets if f'\n{target}:' in f'\n{known}']
         subprocess.run(['ninja', '-C', folder, *wanted], check=True)
     except subprocess.CalledProcessError as error:
-        sys.exit(f'it does not build here ({" ".join(map(str, error.cmd[:3]))} ended with {error.returncode}; its own words are '
-                 'above): make a folder with tools/pack_gpu where FSCCL is built, carry it here and name it with --build')
+        sys.exit(
+            f'it does not build here ({" ".join(map(str, error.cmd[:3]))} ended with '
+            f'{error.returncode}; its own words are '
+            'above): make a folder with tools/pack_gpu where FSCCL is built, carry it here and '
+            'name it with --build'
+        )
     return folder
 
 
@@ -69,14 +105,24 @@ def kept(folder, name):
 
 
 def python_with_torch(given):
-    """(a Python whose torch sees a GPU, its torch's version, '') or (None, None, why there is none)."""
-    question = ('import torch; print(torch.__version__ if torch.cuda.is_available() else "", "no GPU is seen by torch" '
-                'if not torch.cuda.is_available() else "", sep="|")')
+    """(a Python whose torch sees a GPU, its torch's version, '') or (None, None, why there is
+    none)."""
+    question = (
+        'import torch; print(torch.__version__ if torch.cuda.is_available() else "", "no GPU is '
+        'seen by torch" '
+        'if not torch.cuda.is_available() else "", sep="|")'
+    )
     candidates = [given] if given else [ROOT / 'build-torch/base/bin/python', 'python3']
     why = 'no Python with torch'
     for candidate in candidates:
         try:
-            answer = subprocess.run([str(candidate), '-c', question], capture_output=True, text=True, timeout=IMPORT_S, check=False)
+            answer = subprocess.run(
+                [str(candidate), '-c', question],
+                capture_output=True,
+                text=True,
+                timeout=IMPORT_S,
+                check=False,
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             why = f'{candidate}: {error}'
             continue
@@ -88,16 +134,26 @@ def python_with_torch(given):
 
 
 def environment(folder, python=None):
-    """Variables under which the programs of a build run: its library, the libraries packed with it, torch's NCCL, and CUPTI."""
-    found = dict(os.environ, FSCCL_TORCH_LIBRARY=str(folder / 'libfsccl.so.0'), OMP_NUM_THREADS='1',
-                 # Ranks of one process wait on streams of one GPU: each needs a queue of its own, as do their copies, for which
-                 # newer CUDA has a number apart.
-                 CUDA_DEVICE_MAX_CONNECTIONS='32', CUDA_DEVICE_MAX_COPY_CONNECTIONS='32')
+    """Variables under which the programs of a build run: its library, the libraries packed with it,
+    torch's NCCL, and CUPTI."""
+    found = dict(
+        os.environ,
+        FSCCL_TORCH_LIBRARY=str(folder / 'libfsccl.so.0'),
+        OMP_NUM_THREADS='1',
+        # Ranks of one process wait on streams of one GPU: each needs a queue of its own,
+        # as do their copies, for which newer CUDA has a number apart.
+        CUDA_DEVICE_MAX_CONNECTIONS='32',
+        CUDA_DEVICE_MAX_COPY_CONNECTIONS='32',
+    )
     folders = [str(folder / 'lib')] if (folder / 'lib').is_dir() else []
     if python:
         question = 'import importlib.util as u; print(*u.find_spec("nvidia").submodule_search_locations, sep="\\n")'
-        answer = subprocess.run([python, '-c', question], capture_output=True, text=True, check=False)
-        for place in answer.stdout.split('\n') if answer.returncode == 0 else []:  # wheels of CUDA 12 have a folder each
+        answer = subprocess.run(
+            [python, '-c', question], capture_output=True, text=True, check=False
+        )
+        for place in (
+            answer.stdout.split('\n') if answer.returncode == 0 else []
+        ):  # wheels of CUDA 12 have a folder each
             wheels = [pathlib.Path(place, part, 'lib') for part in ('nccl', 'cu13', 'cuda_cupti')]
             folders += [str(libraries) for libraries in wheels if libraries.is_dir()]
     if found.get('LD_LIBRARY_PATH'):

@@ -1,5 +1,6 @@
-"""The programs of a build that are for a GPU: which they are, whether they can be loaded here, and how one is run so that it
-ends."""
+"""The programs of a build that are for a GPU: which they are, whether they can be loaded here, and
+how one is run so that it ends."""
+
 import os
 import pathlib
 import signal
@@ -9,14 +10,24 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# What tests/gpu/run runs, a program of each or several, in its order: what says most, then Python's tests, then the rest, where
-# ranks that are processes come before ranks that are threads.
-FIRST_TESTS = ['tests/unit/kernels/device_kernels_test', 'tests/gpu/gpu_unit_test', 'tests/gpu/gpu_collectives_test']
-OTHER_TESTS = ['tests/gpu/gpu_*_test', 'tests/unit/pool/pool_device_processes_test',
-               'tests/multi/device_units_processes_test',
-               'tests/conformance/conformance_device_units', 'tests/conformance/conformance_device_hsdp',
-               'tests/conformance/conformance_device', 'tests/conformance/conformance_device_pool',
-               'tests/unit/pool/pool_device_test', 'tests/unit/comm/stream_watch_test']
+# What tests/gpu/run runs, a program of each or several, in its order: what says most, then Python's
+# tests, then the rest, where ranks that are processes come before ranks that are threads.
+FIRST_TESTS = [
+    'tests/unit/kernels/device_kernels_test',
+    'tests/gpu/gpu_unit_test',
+    'tests/gpu/gpu_collectives_test',
+]
+OTHER_TESTS = [
+    'tests/gpu/gpu_*_test',
+    'tests/unit/pool/pool_device_processes_test',
+    'tests/multi/device_units_processes_test',
+    'tests/conformance/conformance_device_units',
+    'tests/conformance/conformance_device_hsdp',
+    'tests/conformance/conformance_device',
+    'tests/conformance/conformance_device_pool',
+    'tests/unit/pool/pool_device_test',
+    'tests/unit/comm/stream_watch_test',
+]
 EXAMPLE, INFO = 'examples/gpu', 'tools/fsccl-info'
 MEASURED = ['perf/gpu/*_gpu', 'perf/gpu/gather/gather_gpu']
 FOR_PYTHON = ['perf/fsccl-perf']  # of torch_test.py
@@ -25,22 +36,43 @@ ALL = [*FIRST_TESTS, *OTHER_TESTS, EXAMPLE, INFO, *MEASURED, *FOR_PYTHON]
 
 def found(folder, patterns):
     """The programs of a build, each once, in the order of the patterns."""
-    return list(dict.fromkeys(path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()))
+    return list(
+        dict.fromkeys(
+            path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()
+        )
+    )
 
 
 def not_loaded(program, env):
-    """What the loader of this machine does not find for a program, in its words; none where it can be loaded."""
-    answer = subprocess.run([program], env=dict(env, LD_TRACE_LOADED_OBJECTS='1'), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            text=True, errors='replace', timeout=60, check=False)
+    """What the loader of this machine does not find for a program, in its words; none where it can
+    be loaded."""
+    answer = subprocess.run(
+        [program],
+        env=dict(env, LD_TRACE_LOADED_OBJECTS='1'),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors='replace',
+        timeout=60,
+        check=False,
+    )
     return [' '.join(line.split()) for line in answer.stdout.splitlines() if 'not found' in line]
 
 
 def run(command, env, limit_s, silent_s=None, apart=False):
-    """(exit status, None when it was ended; what it printed; `apart`: on stderr, else that is with the rest). It is ended after
-    `limit_s`, or when it has printed nothing for `silent_s`, together with all that it started."""
+    """(exit status, None when it was ended; what it printed; `apart`: on stderr, else that is with
+    the rest). It is ended after `limit_s`, or when it has printed nothing for `silent_s`, together
+    with all that it started."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen([str(word) for word in command], env=env, stdin=subprocess.DEVNULL, stdout=output,
-                                   stderr=errors if apart else subprocess.STDOUT, cwd=ROOT, start_new_session=True)
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors if apart else subprocess.STDOUT,
+            cwd=ROOT,
+            start_new_session=True,
+        )
         try:
             status = _ended(process, output, limit_s, limit_s if silent_s is None else silent_s)
         finally:
@@ -76,21 +108,33 @@ def _text(file):
 
 
 def prepare(folder, patterns, env):
-    """Lines about what programs are to run on. What can be run only as a program that may be executed is made one; SystemExit, with
-    what to do, where one cannot be loaded."""
+    """Lines about what programs are to run on. What can be run only as a program that may be
+    executed is made one; SystemExit, with what to do, where one cannot be loaded."""
     lines = []
     for program in found(folder, patterns):
         if not os.access(program, os.X_OK):
             try:
                 program.chmod(program.stat().st_mode | 0o111)
             except OSError as error:
-                sys.exit(f'{program} may not be executed, and cannot be made so ({error}): chmod +x')
+                sys.exit(
+                    f'{program} may not be executed, and cannot be made so ({error}): chmod +x'
+                )
             lines.append(f'{program.relative_to(folder)}: made executable')
         if missing := not_loaded(program, env):
-            sys.exit('\n'.join([f'{program} cannot be loaded here:', *(f'    {line}' for line in missing),
-                                'make the folder again with tools/pack_gpu, on a machine whose C and C++ libraries are no newer '
-                                'than these']))
+            sys.exit(
+                '\n'.join(
+                    [
+                        f'{program} cannot be loaded here:',
+                        *(f'    {line}' for line in missing),
+                        'make the folder again with tools/pack_gpu, on a machine whose C and C++ '
+                        'libraries are no newer '
+                        'than these',
+                    ]
+                )
+            )
     for program in found(folder, [INFO]):
         status, output, _ = run([program, 'devices'], env, 60)
-        lines += [f'fsccl-info devices: {"it does not end" if status is None else status}'] * (status != 0) + output.splitlines()
+        lines += [f'fsccl-info devices: {"it does not end" if status is None else status}'] * (
+            status != 0
+        ) + output.splitlines()
     return lines

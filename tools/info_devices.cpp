@@ -40,9 +40,11 @@ void add(void* context, const fsccl_device_info_t* info) {
                         {"values_64", info->values_64 != 0},
                         {"batches", info->batches != 0},
                         {"driver", driver}});
-  const std::string shared = info->descriptors ? info->fabric ? "of this host and, as fabric handles, of others" : "of this host"
-                             : info->fabric    ? "of other hosts, as fabric handles"
-                                               : "none";
+  const std::string shared =
+      info->descriptors
+          ? info->fabric ? "of this host and, as fabric handles, of others" : "of this host"
+      : info->fabric ? "of other hosts, as fabric handles"
+                     : "none";
   found.text += fmt::format(
       "device {}: {}\n"
       "    memory           {:.1f} GiB\n"
@@ -50,13 +52,15 @@ void add(void* context, const fsccl_device_info_t* info) {
       "    driver           for CUDA {}, {} batches of copies\n"
       "    processes        that can map its memory: {}\n"
       "    values           of {} bits in streams\n",
-      info->device, info->name, static_cast<double>(info->memory_bytes) / (1u << 30), capability, info->multiprocessors,
-      info->copy_engines, driver, info->batches ? "with" : "without", shared, info->values_64 ? "32 and 64" : "32");
+      info->device, info->name, static_cast<double>(info->memory_bytes) / (1u << 30), capability,
+      info->multiprocessors, info->copy_engines, driver, info->batches ? "with" : "without", shared,
+      info->values_64 ? "32 and 64" : "32");
 }
 
 }  // namespace
 
-DevicesCommand::DevicesCommand(CLI::App& app) : command_(app.add_subcommand("devices", "the GPUs, or why there are none")) {
+DevicesCommand::DevicesCommand(CLI::App& app)
+    : command_(app.add_subcommand("devices", "the GPUs, or why there are none")) {
   command_->add_flag("--json", json_, "as JSON");
 }
 
@@ -73,7 +77,8 @@ int DevicesCommand::run() const {
     return 1;
   }
   if (json_) {
-    fmt::print("{}\n", Json({{"why", why}, {"devices", found.list}}).dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", Json({{"why", why}, {"devices", found.list}})
+                           .dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
     fmt::print("{}", why.empty() ? found.text : why + "\n");
   }

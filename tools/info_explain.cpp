@@ -13,55 +13,79 @@ namespace {
 
 using Json = nlohmann::json;
 
-void keep(void* text, const char* json, size_t bytes) { static_cast<std::string*>(text)->assign(json, bytes); }
+void keep(void* text, const char* json, size_t bytes) {
+  static_cast<std::string*>(text)->assign(json, bytes);
+}
 
 void print_costs(const Json& answer) {
   const Json& costs = answer["measured"];
-  fmt::print("{} of {} bytes on {} ranks, {} host{}; transport {}, farthest link: {}\n", answer["operation"].get<std::string>(),
-             answer["bytes"].get<uint64_t>(), answer["ranks"].get<int>(), answer["hosts"].get<int>(),
-             answer["hosts"].get<int>() == 1 ? "" : "s", answer["transport"].get<std::string>(), answer["link"].get<std::string>());
-  fmt::print("costs from the {}: exchange {:.0f} ns, through slots {} ns for {} bytes, copy {:.0f} ns/KiB\n\n",
-             answer["costs_from"].get<std::string>(), costs["exchange_ns"].get<double>(), costs["slots_ns"].dump(),
-             costs["sizes"].dump(), costs["copy_ns_per_kib"].get<double>());
+  fmt::print("{} of {} bytes on {} ranks, {} host{}; transport {}, farthest link: {}\n",
+             answer["operation"].get<std::string>(), answer["bytes"].get<uint64_t>(),
+             answer["ranks"].get<int>(), answer["hosts"].get<int>(),
+             answer["hosts"].get<int>() == 1 ? "" : "s", answer["transport"].get<std::string>(),
+             answer["link"].get<std::string>());
+  fmt::print(
+      "costs from the {}: exchange {:.0f} ns, through slots {} ns for {} bytes, copy {:.0f} "
+      "ns/KiB\n\n",
+      answer["costs_from"].get<std::string>(), costs["exchange_ns"].get<double>(),
+      costs["slots_ns"].dump(), costs["sizes"].dump(), costs["copy_ns_per_kib"].get<double>());
 }
 
 void print_candidates(const Json& answer) {
   fmt::print("  {:<28} {:>9} {:<8} {:>13}\n", "plan", "chunk", "memory", "predicted us");
   for (const Json& candidate : answer["candidates"]) {
     fmt::print("{} {:<28} {:>9} {:<8} {:>13.2f}\n", candidate["chosen"].get<bool>() ? '*' : ' ',
-               candidate["plan"].get<std::string>(), candidate["chunk"].get<uint64_t>(), candidate["memory"].get<std::string>(),
-               candidate["predicted_us"].get<double>());
+               candidate["plan"].get<std::string>(), candidate["chunk"].get<uint64_t>(),
+               candidate["memory"].get<std::string>(), candidate["predicted_us"].get<double>());
     if (!candidate.contains("stages")) continue;
     for (const Json& stage : candidate["stages"])
-      fmt::print("    {:<13} {:<30} {:>17.2f}\n", stage["between_hosts"].get<bool>() ? "between hosts" : "inside hosts",
+      fmt::print("    {:<13} {:<30} {:>17.2f}\n",
+                 stage["between_hosts"].get<bool>() ? "between hosts" : "inside hosts",
                  stage["plan"].get<std::string>(), stage["predicted_us"].get<double>());
   }
-  fmt::print("\n* chosen (one for buffers in pools, one for others, where they differ): {}\n", answer["why"].get<std::string>());
+  fmt::print("\n* chosen (one for buffers in pools, one for others, where they differ): {}\n",
+             answer["why"].get<std::string>());
 }
 
 }  // namespace
 
 ExplainCommand::ExplainCommand(CLI::App& app)
-    : command_(app.add_subcommand("explain",
-                                  "how a collective would be carried out, on any number of ranks: candidates, their "
-                                  "predicted times, and the choice")) {
-  command_->add_option("operation", operation_, "all_gather, reduce_scatter, all_reduce, ...")->required()->type_name("OPERATION");
-  command_->add_option("bytes", bytes_, "of the larger buffer: 4096, 64K, 16M")->required()->type_name("BYTES");
-  CLI::Option* ranks = command_->add_option("--ranks", ranks_, "on one host")->check(CLI::Range(1, 65536))->capture_default_str();
+    : command_(app.add_subcommand(
+          "explain",
+          "how a collective would be carried out, on any number of ranks: candidates, their "
+          "predicted times, and the choice")) {
+  command_->add_option("operation", operation_, "all_gather, reduce_scatter, all_reduce, ...")
+      ->required()
+      ->type_name("OPERATION");
+  command_->add_option("bytes", bytes_, "of the larger buffer: 4096, 64K, 16M")
+      ->required()
+      ->type_name("BYTES");
+  CLI::Option* ranks = command_->add_option("--ranks", ranks_, "on one host")
+                           ->check(CLI::Range(1, 65536))
+                           ->capture_default_str();
   CLI::Option* hosts = command_->add_option("--hosts", hosts_, "with the same number of ranks each")
                            ->check(CLI::Range(1, 65536))
                            ->capture_default_str()
                            ->excludes(ranks);
-  command_->add_option("--ranks-per-host", per_host_, "of --hosts")->check(CLI::Range(1, 65536))->needs(hosts)->default_str("1");
-  command_->add_option("--file", topology_, "not this machine: a topology as `fsccl-info topology` takes it")->type_name("FILE");
-  command_->add_option("--tuning", tuning_, "rules and costs, as `fsccl-perf tune` writes them")->type_name("FILE");
+  command_->add_option("--ranks-per-host", per_host_, "of --hosts")
+      ->check(CLI::Range(1, 65536))
+      ->needs(hosts)
+      ->default_str("1");
+  command_
+      ->add_option("--file", topology_,
+                   "not this machine: a topology as `fsccl-info topology` takes it")
+      ->type_name("FILE");
+  command_->add_option("--tuning", tuning_, "rules and costs, as `fsccl-perf tune` writes them")
+      ->type_name("FILE");
   command_->add_flag("--json", json_, "as JSON (fsccl_explain in fsccl.h)");
 }
 
 int ExplainCommand::run() const {
   const auto bytes = fsccl::perf::parse_bytes(bytes_);
   if (!bytes) {
-    fmt::print(stderr, "fsccl-info: \"{}\" is not a size: a number of bytes like 4096, 64K, 16M, 2G\n", bytes_);
+    fmt::print(stderr,
+               "fsccl-info: \"{}\" is not a size: a number of bytes like 4096, 64K, 16M, 2G\n",
+               bytes_);
     return 2;
   }
   fsccl_explain_config_t config = FSCCL_EXPLAIN_CONFIG_INIT;

@@ -32,7 +32,9 @@ bool same_shapes(const ModelUnit& a, const ModelUnit& b) {
 std::vector<Kind> kinds_of(const Model& model) {
   std::vector<Kind> kinds;
   for (const ModelUnit& unit : model.units) {
-    const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& kind) { return same_shapes(*kind.unit, unit); });
+    const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& kind) {
+      return same_shapes(*kind.unit, unit);
+    });
     if (known == kinds.end())
       kinds.push_back({&unit, 1});
     else
@@ -67,22 +69,24 @@ nlohmann::ordered_json json_of(const Row& row) {
 void print_table(const std::vector<Row>& rows) {
   size_t width = 4;
   for (const Row& row : rows) width = std::max(width, row.kind.unit->name.size());
-  fmt::print("{:<{}} {:>5} {:>15} {:>9} {:>8} {:>14} {:>10} {:>10} {:>9}\n", "unit", width, "units", "elements", "block", "world",
-             "largest shard", "padding", "bound", "plan us");
+  fmt::print("{:<{}} {:>5} {:>15} {:>9} {:>8} {:>14} {:>10} {:>10} {:>9}\n", "unit", width, "units",
+             "elements", "block", "world", "largest shard", "padding", "bound", "plan us");
   for (const Row& row : rows)
-    fmt::print("{:<{}} {:>5} {:>15} {:>9} {:>8} {:>14} {:>9.4f}% {:>9.4f}% {:>9.1f}\n", row.kind.unit->name, width, row.kind.units,
-               row.stats.elements, row.block, row.world, row.stats.largest_shard, 100 * row.fraction(row.stats.padding),
+    fmt::print("{:<{}} {:>5} {:>15} {:>9} {:>8} {:>14} {:>9.4f}% {:>9.4f}% {:>9.1f}\n",
+               row.kind.unit->name, width, row.kind.units, row.stats.elements, row.block, row.world,
+               row.stats.largest_shard, 100 * row.fraction(row.stats.padding),
                100 * row.fraction(row.stats.padding_bound), row.plan_us);
   fmt::print(
-      "units: how many have these shapes. padding: by how much equal shards would exceed the parameters; it is neither stored nor "
+      "units: how many have these shapes. padding: by how much equal shards would exceed the "
+      "parameters; it is neither stored nor "
       "moved. bound: no layout of such blocks has less.\n");
 }
 
 bool plan(fsccl_layout_t layout, const std::vector<fsccl_param_t>& params, Row* row) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
-  const fsccl_status_t status =
-      fsccl_layout_plan(layout, params.data(), params.size(), row->world, FSCCL_ALL_RANKS, nullptr, &row->stats);
+  const fsccl_status_t status = fsccl_layout_plan(layout, params.data(), params.size(), row->world,
+                                                  FSCCL_ALL_RANKS, nullptr, &row->stats);
   row->plan_us = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   return !failed(status, fmt::format("unit {}: ", row->kind.unit->name));
 }
@@ -90,11 +94,19 @@ bool plan(fsccl_layout_t layout, const std::vector<fsccl_param_t>& params, Row* 
 }  // namespace
 
 LayoutCommand::LayoutCommand(CLI::App& app)
-    : command_(app.add_subcommand("layout", "how evenly a layout spreads a model's units over ranks, against a bound")) {
-  command_->add_option("model", model_, "name of a model (an unknown one lists those there are), or a JSON file")->required();
-  command_->add_option("--world", world_, "numbers of ranks, separated by commas")->delimiter(',')->capture_default_str();
+    : command_(app.add_subcommand(
+          "layout", "how evenly a layout spreads a model's units over ranks, against a bound")) {
   command_
-      ->add_option("--block", blocks_, "what a shard boundary never cuts, of tensors of two and more dimensions: element, or RxC")
+      ->add_option("model", model_,
+                   "name of a model (an unknown one lists those there are), or a JSON file")
+      ->required();
+  command_->add_option("--world", world_, "numbers of ranks, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  command_
+      ->add_option("--block", blocks_,
+                   "what a shard boundary never cuts, of tensors of two and more dimensions: "
+                   "element, or RxC")
       ->delimiter(',')
       ->check(fsccl::perf::check_block)
       ->capture_default_str();
@@ -106,7 +118,8 @@ LayoutCommand::LayoutCommand(CLI::App& app)
 
 int LayoutCommand::run() const {
   std::string error;
-  const std::optional<Model> model = fsccl::perf::load_model(model_, fsccl::perf::model_folders(), &error);
+  const std::optional<Model> model =
+      fsccl::perf::load_model(model_, fsccl::perf::model_folders(), &error);
   if (!model) {
     fmt::print(stderr, "fsccl-info: {}\n", error);
     return 1;
@@ -120,7 +133,11 @@ int LayoutCommand::run() const {
       const std::vector<fsccl_param_t> params =
           fsccl::perf::params_of(*kind.unit, fsccl::perf::parse_block(block).value_or(Block{}));
       for (const int world : world_) {
-        rows.push_back({kind, layout_ == "per_param" ? "row" : block == "1" ? "element" : block, world});
+        rows.push_back({kind,
+                        layout_ == "per_param" ? "row"
+                        : block == "1"         ? "element"
+                                               : block,
+                        world});
         if (!plan(layout, params, &rows.back())) return 1;
       }
     }

@@ -1,4 +1,5 @@
-// fsccl-info layout: how evenly a layout spreads the units of a model over ranks, against the bound that no layout can beat.
+// fsccl-info layout: how evenly a layout spreads the units of a model over ranks, against the bound
+// that no layout can beat.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>

@@ -10,7 +10,9 @@
 
 namespace {
 
-void append(void* text, const char* more, size_t bytes) { static_cast<std::string*>(text)->append(more, bytes); }
+void append(void* text, const char* more, size_t bytes) {
+  static_cast<std::string*>(text)->append(more, bytes);
+}
 
 bool write_file(const std::string& path, const std::string& text) {
   const fsccl::Status written = fsccl::write_output(path, text);
@@ -21,12 +23,18 @@ bool write_file(const std::string& path, const std::string& text) {
 }  // namespace
 
 TopologyCommand::TopologyCommand(CLI::App& app)
-    : command_(app.add_subcommand("topology", "packages, memory, caches, cores, GPUs, network cards, and what lies between them")) {
-  command_->add_option("--file", file_, "not this machine: hwloc's XML (lstopo machine.xml), or what --json writes")
+    : command_(app.add_subcommand(
+          "topology",
+          "packages, memory, caches, cores, GPUs, network cards, and what lies between them")) {
+  command_
+      ->add_option("--file", file_,
+                   "not this machine: hwloc's XML (lstopo machine.xml), or what --json writes")
       ->type_name("FILE");
   command_->add_option("--svg", svg_, "draws it into a file, too")->type_name("FILE");
   CLI::Option* json = command_->add_flag("--json", json_, "as JSON, which --file takes");
-  command_->add_option("--between", between_, "the way between two places, each host/device, host/core or a switch")
+  command_
+      ->add_option("--between", between_,
+                   "the way between two places, each host/device, host/core or a switch")
       ->expected(2)
       ->type_name("PLACE PLACE")
       ->excludes(json);
@@ -36,11 +44,14 @@ int TopologyCommand::run() const {
   const char* file = file_.empty() ? nullptr : file_.c_str();
   std::string text, picture;
   const fsccl_topology_form_t form = json_ ? FSCCL_TOPOLOGY_JSON : FSCCL_TOPOLOGY_TREE;
-  const fsccl_status_t status = between_.empty()
-                                    ? fsccl_topology_describe(file, form, append, &text)
-                                    : fsccl_topology_between(file, between_[0].c_str(), between_[1].c_str(), append, &text);
+  const fsccl_status_t status =
+      between_.empty()
+          ? fsccl_topology_describe(file, form, append, &text)
+          : fsccl_topology_between(file, between_[0].c_str(), between_[1].c_str(), append, &text);
   if (failed(status)) return 1;
-  if (!svg_.empty() && (failed(fsccl_topology_describe(file, FSCCL_TOPOLOGY_SVG, append, &picture)) || !write_file(svg_, picture)))
+  if (!svg_.empty() &&
+      (failed(fsccl_topology_describe(file, FSCCL_TOPOLOGY_SVG, append, &picture)) ||
+       !write_file(svg_, picture)))
     return 1;
   fmt::print("{}", text);
   return 0;  // main() flushes

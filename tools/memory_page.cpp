@@ -25,8 +25,12 @@ constexpr size_t kMostPoints = 1200;             // of a line
 constexpr size_t kMostRows = 2000;               // of a table
 constexpr size_t kGrey = perf::kPageColors - 1;  // of what is no unit's
 
-std::string bytes_text(double bytes) { return format_bytes(static_cast<uint64_t>(std::max(bytes, 0.0))); }
-std::string ratio_text(double value, double bound) { return bound > 0 ? fmt::format("{:.3f} x", value / bound) : "-"; }
+std::string bytes_text(double bytes) {
+  return format_bytes(static_cast<uint64_t>(std::max(bytes, 0.0)));
+}
+std::string ratio_text(double value, double bound) {
+  return bound > 0 ? fmt::format("{:.3f} x", value / bound) : "-";
+}
 
 // "unit layers.3, parameters, stream 0x1" as the snapshot's owners are named.
 struct OwnerName {
@@ -34,9 +38,11 @@ struct OwnerName {
 };
 OwnerName split_owner(const std::string& owner) {
   constexpr std::string_view kUnit = "unit ";
-  const size_t comma =
-      owner.rfind(", stream 0x") == std::string::npos ? owner.rfind(", ") : owner.rfind(", ", owner.rfind(", stream 0x") - 1);
-  if (!owner.starts_with(kUnit) || comma == std::string::npos || comma < kUnit.size()) return {"", owner};
+  const size_t comma = owner.rfind(", stream 0x") == std::string::npos
+                           ? owner.rfind(", ")
+                           : owner.rfind(", ", owner.rfind(", stream 0x") - 1);
+  if (!owner.starts_with(kUnit) || comma == std::string::npos || comma < kUnit.size())
+    return {"", owner};
   return {owner.substr(kUnit.size(), comma - kUnit.size()), owner.substr(comma + 2)};
 }
 std::string owner_of(const MemoryUse& use) {
@@ -65,20 +71,26 @@ class Colors {
 class Page {
  public:
   Page(const MemorySnapshot& snapshot, const PageOptions& options)
-      : snapshot_(snapshot), options_(options), timeline_(make_timeline(snapshot)), colors_(snapshot) {
+      : snapshot_(snapshot),
+        options_(options),
+        timeline_(make_timeline(snapshot)),
+        colors_(snapshot) {
     for (size_t i = 0; i < snapshot.parts.size(); i++) {
       const MemoryPart& part = snapshot.parts[i];
       mapped_ += static_cast<double>(part.bytes);
       if (i == kBlocksPart) continue;
-      planned_ += static_cast<double>(part.planned_bytes), live_bound_ += static_cast<double>(part.live_bound_bytes);
+      planned_ += static_cast<double>(part.planned_bytes),
+          live_bound_ += static_cast<double>(part.live_bound_bytes);
       clique_bound_ += static_cast<double>(part.clique_bound_bytes);
     }
   }
 
   std::string write() const {
     const View view = make_view();
-    const std::string title = fmt::format("Memory of pool \"{}\", rank {} of {}", snapshot_.pool, snapshot_.rank, snapshot_.ranks);
-    return perf::make_page(title, summary(), {draw(map(view)), draw(slots_chart()), draw(zoomed_chart(view))},
+    const std::string title = fmt::format("Memory of pool \"{}\", rank {} of {}", snapshot_.pool,
+                                          snapshot_.rank, snapshot_.ranks);
+    return perf::make_page(title, summary(),
+                           {draw(map(view)), draw(slots_chart()), draw(zoomed_chart(view))},
                            {draw(parts_table()), draw(owners_table()), refused_table()});
   }
 
@@ -92,30 +104,37 @@ class Page {
   };
   // In words, for who reads no picture.
   std::string summary() const {
-    std::string text =
-        fmt::format("The pool has {} of memory, {} the {} that were live when most was. This rank reserves {} of it. ",
-                    bytes_text(mapped_), ratio_text(mapped_, static_cast<double>(snapshot_.live_peak_bytes)),
-                    format_bytes(snapshot_.live_peak_bytes), format_bytes(snapshot_.reserved_bytes));
+    std::string text = fmt::format(
+        "The pool has {} of memory, {} the {} that were live when most was. This rank reserves {} "
+        "of it. ",
+        bytes_text(mapped_), ratio_text(mapped_, static_cast<double>(snapshot_.live_peak_bytes)),
+        format_bytes(snapshot_.live_peak_bytes), format_bytes(snapshot_.reserved_bytes));
     if (planned_ > 0)
       text += fmt::format(
-          "The plan places a step in {}: {} the live bound of {} (the most held at once, of shared and of own slots, each by "
+          "The plan places a step in {}: {} the live bound of {} (the most held at once, of shared "
+          "and of own slots, each by "
           "itself), "
           "{} the clique bound of {} (what may not overlap). {} of {} slots came from the plan. ",
-          bytes_text(planned_), ratio_text(planned_, live_bound_), bytes_text(live_bound_), ratio_text(planned_, clique_bound_),
-          bytes_text(clique_bound_), snapshot_.plan_hits, snapshot_.plan_hits + snapshot_.plan_misses);
+          bytes_text(planned_), ratio_text(planned_, live_bound_), bytes_text(live_bound_),
+          ratio_text(planned_, clique_bound_), bytes_text(clique_bound_), snapshot_.plan_hits,
+          snapshot_.plan_hits + snapshot_.plan_misses);
     else
       text += "There is no plan yet: the order of a step is not known. ";
-    text += fmt::format("Memory was asked of the system {} times in {} steps. ", snapshot_.growths, snapshot_.steps);
+    text += fmt::format("Memory was asked of the system {} times in {} steps. ", snapshot_.growths,
+                        snapshot_.steps);
     if (snapshot_.ranks > 1 && snapshot_.shared_host != snapshot_.rank)
-      text += fmt::format("Shared slots are memory of rank {} and not in what this rank reserves. ", snapshot_.shared_host);
+      text += fmt::format("Shared slots are memory of rank {} and not in what this rank reserves. ",
+                          snapshot_.shared_host);
     if (snapshot_.dry_run) text += "A rehearsal (dry_run): nothing has memory. ";
     if (snapshot_.events.empty())
       text += "No events were kept: set FSCCL_POOL_HISTORY to see memory over time.";
     else
-      text += fmt::format("{} events are known{}.", snapshot_.events.size(),
-                          snapshot_.events_lost
-                              ? fmt::format("; {} before them are not, FSCCL_POOL_HISTORY is smaller", snapshot_.events_lost)
-                              : "");
+      text +=
+          fmt::format("{} events are known{}.", snapshot_.events.size(),
+                      snapshot_.events_lost
+                          ? fmt::format("; {} before them are not, FSCCL_POOL_HISTORY is smaller",
+                                        snapshot_.events_lost)
+                          : "");
     return text;
   }
 
@@ -126,8 +145,9 @@ class Page {
     if (options_.steps && steps.size() > options_.steps) {
       view.begin_us = steps[steps.size() - 1 - options_.steps];
       view.words = fmt::format("the last {} of {} known steps", options_.steps, steps.size());
-      const auto first = std::partition_point(snapshot_.events.begin(), snapshot_.events.end(),
-                                              [&](const MemoryEvent& event) { return event.time_us < view.begin_us; });
+      const auto first = std::partition_point(
+          snapshot_.events.begin(), snapshot_.events.end(),
+          [&](const MemoryEvent& event) { return event.time_us < view.begin_us; });
       view.begin_event = static_cast<size_t>(first - snapshot_.events.begin());
     }
     for (const Tenancy& tenancy : timeline_.tenancies)
@@ -138,7 +158,8 @@ class Page {
       };
       std::nth_element(view.shown.begin(), view.shown.begin() + kMostAreas, view.shown.end(),
                        [&](const Tenancy* a, const Tenancy* b) { return area(a) > area(b); });
-      view.words += fmt::format("; of {} slots and blocks the {} with the most bytes x time", view.shown.size(), kMostAreas);
+      view.words += fmt::format("; of {} slots and blocks the {} with the most bytes x time",
+                                view.shown.size(), kMostAreas);
       view.shown.resize(kMostAreas);
     }
     return view;
@@ -148,9 +169,11 @@ class Page {
     MapChart chart;
     chart.title = fmt::format("What lies where: offset over time ({})", view.words);
     chart.x_label = options_.by_event ? "events" : "ms";
-    const double origin = options_.by_event ? static_cast<double>(view.begin_event) : static_cast<double>(view.begin_us);
+    const double origin = options_.by_event ? static_cast<double>(view.begin_event)
+                                            : static_cast<double>(view.begin_us);
     const auto x_of = [&](uint64_t time_us, size_t event) {
-      const double at = options_.by_event ? static_cast<double>(event) : static_cast<double>(time_us);
+      const double at =
+          options_.by_event ? static_cast<double>(event) : static_cast<double>(time_us);
       return std::max(at - origin, 0.0) / (options_.by_event ? 1 : 1e3);
     };
     chart.x_end = x_of(timeline_.end_us, snapshot_.events.size());
@@ -160,7 +183,8 @@ class Page {
     for (const Tenancy* tenancy : view.shown) {
       const size_t part = part_of(snapshot_, tenancy->address);
       if (band_of[part] != SIZE_MAX)
-        chart.areas.push_back(area_of(*tenancy, band_of[part], snapshot_.parts[part], x_of(tenancy->begin_us, tenancy->begin_event),
+        chart.areas.push_back(area_of(*tenancy, band_of[part], snapshot_.parts[part],
+                                      x_of(tenancy->begin_us, tenancy->begin_event),
                                       x_of(tenancy->end_us, tenancy->end_event)));
     }
     if (!options_.by_event)
@@ -177,36 +201,46 @@ class Page {
     std::string name = fmt::format("{}: {} reserved", part.name, format_bytes(part.bytes));
     if (part.reserved_bytes == 0) name += " by another rank";
     if (part.planned_bytes)
-      name += fmt::format(", {} planned, live bound {}, clique bound {}", format_bytes(part.planned_bytes),
-                          format_bytes(part.live_bound_bytes), format_bytes(part.clique_bound_bytes));
+      name += fmt::format(", {} planned, live bound {}, clique bound {}",
+                          format_bytes(part.planned_bytes), format_bytes(part.live_bound_bytes),
+                          format_bytes(part.clique_bound_bytes));
     chart->bands.push_back({std::move(name), static_cast<double>(part.bytes)});
     return chart->bands.size() - 1;
   }
 
-  MapChart::Area area_of(const Tenancy& tenancy, size_t band, const MemoryPart& part, double begin, double end) const {
+  MapChart::Area area_of(const Tenancy& tenancy, size_t band, const MemoryPart& part, double begin,
+                         double end) const {
     const std::string& owner = snapshot_.owners[tenancy.owner];
     const OwnerName name = split_owner(owner);
     const uint64_t offset = tenancy.address - part.address;
-    const auto ms = [&](uint64_t time_us) { return static_cast<double>(time_us - timeline_.begin_us) / 1e3; };
+    const auto ms = [&](uint64_t time_us) {
+      return static_cast<double>(time_us - timeline_.begin_us) / 1e3;
+    };
     MapChart::Area area;
     area.band = band;
     area.begin = begin, area.end = end;
-    area.low = static_cast<double>(offset), area.high = area.low + static_cast<double>(tenancy.bytes);
+    area.low = static_cast<double>(offset),
+    area.high = area.low + static_cast<double>(tenancy.bytes);
     area.color = colors_.of(name.unit);
     area.pale = name.rest.starts_with("gradients");
     area.label = name.unit.empty() ? name.rest : name.unit;
-    area.words = fmt::format("{}: {} ({} bytes) at offset {} of {}; from {} to {}", owner.empty() ? "unknown" : owner,
-                             format_bytes(tenancy.bytes), tenancy.bytes, offset, part.name,
-                             tenancy.open_begin ? "before the first event" : fmt::format("{:.3f} ms", ms(tenancy.begin_us)),
-                             tenancy.open_end ? "the end" : fmt::format("{:.3f} ms", ms(tenancy.end_us)));
+    area.words = fmt::format(
+        "{}: {} ({} bytes) at offset {} of {}; from {} to {}", owner.empty() ? "unknown" : owner,
+        format_bytes(tenancy.bytes), tenancy.bytes, offset, part.name,
+        tenancy.open_begin ? "before the first event"
+                           : fmt::format("{:.3f} ms", ms(tenancy.begin_us)),
+        tenancy.open_end ? "the end" : fmt::format("{:.3f} ms", ms(tenancy.end_us)));
     return area;
   }
 
-  // A value over time, in stairs. Where there are more moments than can be seen, the least and the most of each stretch.
+  // A value over time, in stairs. Where there are more moments than can be seen, the least and the
+  // most of each stretch.
   template <class Value>
   void add_points(Line* line, Value value, size_t first = 0) const {
     const std::vector<Moment>& moments = timeline_.moments;
-    const auto x = [&](size_t i) { return static_cast<double>(moments[i].time_us - moments[first].time_us) / 1e3; };
+    const auto x = [&](size_t i) {
+      return static_cast<double>(moments[i].time_us - moments[first].time_us) / 1e3;
+    };
     const size_t stretch = std::max<size_t>(1, (moments.size() - first) * 2 / kMostPoints);
     for (size_t i = first; i < moments.size(); i += stretch) {
       double least = value(moments[i]), most = least;
@@ -225,59 +259,76 @@ class Page {
   }
 
   LineChart slots_chart() const {
-    Line live{"live", {}, 0, false, false, true}, reserved{"reserved", {}, kGrey, false, false, true};
+    Line live{"live", {}, 0, false, false, true},
+        reserved{"reserved", {}, kGrey, false, false, true};
     if (!snapshot_.events.empty()) {
       add_points(&live, [](const Moment& moment) { return moment.slots; });
       add_points(&reserved, [](const Moment& moment) { return moment.reserved_slots; });
     }
-    return LineChart{"Slots over the whole history, against the bounds of the plan",
+    return LineChart{
+        "Slots over the whole history, against the bounds of the plan",
+        "ms",
+        "bytes",
+        Axis::kLinear,
+        Axis::kBytes,
+        {reserved, level("planned", planned_, 3), level("clique bound", clique_bound_, 1),
+         level("live bound", live_bound_, 2), live}};
+  }
+  // What the map shows, as a sum.
+  LineChart zoomed_chart(const View& view) const {
+    Line live{"live, slots and blocks", {}, 0, false, false, true},
+        blocks{"of which blocks", {}, 4, false, false, true},
+        reserved{"reserved", {}, kGrey, false, false, true};
+    if (!snapshot_.events.empty()) {
+      add_points(
+          &live, [](const Moment& moment) { return moment.slots + moment.blocks; },
+          view.begin_event);
+      add_points(&blocks, [](const Moment& moment) { return moment.blocks; }, view.begin_event);
+      add_points(
+          &reserved,
+          [](const Moment& moment) { return moment.reserved_slots + moment.reserved_blocks; },
+          view.begin_event);
+    }
+    return LineChart{fmt::format("All memory ({})", view.words),
                      "ms",
                      "bytes",
                      Axis::kLinear,
                      Axis::kBytes,
-                     {reserved, level("planned", planned_, 3), level("clique bound", clique_bound_, 1),
-                      level("live bound", live_bound_, 2), live}};
-  }
-  // What the map shows, as a sum.
-  LineChart zoomed_chart(const View& view) const {
-    Line live{"live, slots and blocks", {}, 0, false, false, true}, blocks{"of which blocks", {}, 4, false, false, true},
-        reserved{"reserved", {}, kGrey, false, false, true};
-    if (!snapshot_.events.empty()) {
-      add_points(
-          &live, [](const Moment& moment) { return moment.slots + moment.blocks; }, view.begin_event);
-      add_points(
-          &blocks, [](const Moment& moment) { return moment.blocks; }, view.begin_event);
-      add_points(
-          &reserved, [](const Moment& moment) { return moment.reserved_slots + moment.reserved_blocks; }, view.begin_event);
-    }
-    return LineChart{
-        fmt::format("All memory ({})", view.words), "ms", "bytes", Axis::kLinear, Axis::kBytes, {reserved, live, blocks}};
+                     {reserved, live, blocks}};
   }
 
   Table parts_table() const {
-    Table table{{"part", "reserved", "planned", "live bound", "clique bound", "planned / live bound"}, {}};
+    Table table{
+        {"part", "reserved", "planned", "live bound", "clique bound", "planned / live bound"}, {}};
     for (const MemoryPart& part : snapshot_.parts)
       table.rows.push_back({part.name, format_bytes(part.bytes), format_bytes(part.planned_bytes),
-                            format_bytes(part.live_bound_bytes), format_bytes(part.clique_bound_bytes),
-                            ratio_text(static_cast<double>(part.planned_bytes), static_cast<double>(part.live_bound_bytes))});
+                            format_bytes(part.live_bound_bytes),
+                            format_bytes(part.clique_bound_bytes),
+                            ratio_text(static_cast<double>(part.planned_bytes),
+                                       static_cast<double>(part.live_bound_bytes))});
     return table;
   }
 
   Table owners_table() const {
     std::map<std::string, double> at_peak;
-    for (size_t i = 0; i < snapshot_.owners.size(); i++) at_peak[snapshot_.owners[i]] += timeline_.owned_at_peak[i];
+    for (size_t i = 0; i < snapshot_.owners.size(); i++)
+      at_peak[snapshot_.owners[i]] += timeline_.owned_at_peak[i];
     std::vector<MemoryUse> uses = snapshot_.uses;
-    std::stable_sort(uses.begin(), uses.end(), [](const MemoryUse& a, const MemoryUse& b) { return a.peak_bytes > b.peak_bytes; });
-    Table table{{"kind", "unit", "stream", "live now", "when most was live", "its own peak", "taken", "given back", "bytes in all"},
+    std::stable_sort(uses.begin(), uses.end(), [](const MemoryUse& a, const MemoryUse& b) {
+      return a.peak_bytes > b.peak_bytes;
+    });
+    Table table{{"kind", "unit", "stream", "live now", "when most was live", "its own peak",
+                 "taken", "given back", "bytes in all"},
                 {}};
     for (const MemoryUse& use : uses) {
       if (table.rows.size() == kMostRows) break;
       const auto found = at_peak.find(owner_of(use));
-      table.rows.push_back({use.kind, use.unit.empty() ? "-" : use.unit, use.stream ? fmt::format("{:#x}", use.stream) : "-",
-                            format_bytes(use.live_bytes),
-                            snapshot_.events.empty() ? "-" : bytes_text(found == at_peak.end() ? 0 : found->second),
-                            format_bytes(use.peak_bytes), fmt::format("{}", use.allocations), fmt::format("{}", use.frees),
-                            format_bytes(use.allocated_bytes)});
+      table.rows.push_back(
+          {use.kind, use.unit.empty() ? "-" : use.unit,
+           use.stream ? fmt::format("{:#x}", use.stream) : "-", format_bytes(use.live_bytes),
+           snapshot_.events.empty() ? "-" : bytes_text(found == at_peak.end() ? 0 : found->second),
+           format_bytes(use.peak_bytes), fmt::format("{}", use.allocations),
+           fmt::format("{}", use.frees), format_bytes(use.allocated_bytes)});
     }
     return table;
   }
@@ -286,8 +337,9 @@ class Page {
     Table table{{"refused: who", "bytes", "at ms"}, {}};
     for (const MemoryEvent& event : snapshot_.events)
       if (event.action == MemoryEvent::Action::kRefused && table.rows.size() < kMostRows)
-        table.rows.push_back({snapshot_.owners[event.owner], format_bytes(event.bytes),
-                              fmt::format("{:.3f}", static_cast<double>(event.time_us - timeline_.begin_us) / 1e3)});
+        table.rows.push_back(
+            {snapshot_.owners[event.owner], format_bytes(event.bytes),
+             fmt::format("{:.3f}", static_cast<double>(event.time_us - timeline_.begin_us) / 1e3)});
     return table.rows.empty() ? "" : draw(table);
   }
 
@@ -302,6 +354,8 @@ class Page {
 
 }  // namespace
 
-std::string memory_page(const MemorySnapshot& snapshot, const PageOptions& options) { return Page(snapshot, options).write(); }
+std::string memory_page(const MemorySnapshot& snapshot, const PageOptions& options) {
+  return Page(snapshot, options).write();
+}
 
 }  // namespace fsccl::trace

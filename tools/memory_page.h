@@ -1,5 +1,6 @@
-// A memory snapshot as a page for people: what lies where over time, how much is live against what is reserved and what no plan
-// can do without, and who owns each byte. Pure: a page of any snapshot, which nobody vouches for.
+// A memory snapshot as a page for people: what lies where over time, how much is live against what
+// is reserved and what no plan can do without, and who owns each byte. Pure: a page of any
+// snapshot, which nobody vouches for.
 #pragma once
 #include <string>
 

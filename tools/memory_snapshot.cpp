@@ -30,7 +30,9 @@ class Reader {
     const Json* traces = nullptr;
     if (!json.is_object()) return wrong("the document", "an object", json);
     if (!json.contains("fsccl"))
-      return wrong("the document", "a snapshot that fsccl_pool_snapshot() wrote as JSON, which has a key \"fsccl\"", json);
+      return wrong("the document",
+                   "a snapshot that fsccl_pool_snapshot() wrote as JSON, which has a key \"fsccl\"",
+                   json);
     if (!child(json, "fsccl", "", &own) || !facts(*own)) return false;
     if (!list(json, "segments", "", &segments)) return false;
     for (size_t i = 0; i < segments->size(); i++)
@@ -46,8 +48,9 @@ class Reader {
   }
 
   bool wrong(const std::string& place, const std::string& expected, const Json& found) {
-    std::string text = found.is_object() || found.is_array() ? std::string("another ") + found.type_name()
-                                                             : found.dump(-1, ' ', true, Json::error_handler_t::replace);
+    std::string text = found.is_object() || found.is_array()
+                           ? std::string("another ") + found.type_name()
+                           : found.dump(-1, ' ', true, Json::error_handler_t::replace);
     if (text.size() > 60) text = text.substr(0, 60) + "...";
     *error_ = fmt::format("{}: {} must be {}, not {}", source_, place, expected, text);
     return false;
@@ -67,9 +70,11 @@ class Reader {
   }
   bool list(const Json& json, const char* key, const std::string& place, const Json** value) {
     if (!child(json, key, place, value)) return false;
-    return (*value)->is_array() || wrong(place.empty() ? key : place + "." + key, "a list", **value);
+    return (*value)->is_array() ||
+           wrong(place.empty() ? key : place + "." + key, "a list", **value);
   }
-  bool number(const Json& json, const char* key, const std::string& place, uint64_t most, uint64_t* value) {
+  bool number(const Json& json, const char* key, const std::string& place, uint64_t most,
+              uint64_t* value) {
     const Json* found = nullptr;
     return child(json, key, place, &found) && number(*found, place + "." + key, most, value);
   }
@@ -87,7 +92,8 @@ class Reader {
     return true;
   }
   uint32_t owner(std::string name) {
-    const auto [found, is_new] = owners_.try_emplace(name, static_cast<uint32_t>(snapshot_->owners.size()));
+    const auto [found, is_new] =
+        owners_.try_emplace(name, static_cast<uint32_t>(snapshot_->owners.size()));
     if (is_new) snapshot_->owners.push_back(std::move(name));
     return found->second;
   }
@@ -98,18 +104,23 @@ class Reader {
     const std::string place = "fsccl";
     uint64_t version = 0;
     if (!number(json, "version", place, kMostNumber, &version)) return false;
-    if (version != 1) return wrong("fsccl.version", "1: take fsccl-trace of the version that wrote it", json["version"]);
+    if (version != 1)
+      return wrong("fsccl.version", "1: take fsccl-trace of the version that wrote it",
+                   json["version"]);
     if (!child(json, "dry_run", place, &found)) return false;
     if (!found->is_boolean()) return wrong("fsccl.dry_run", "true or false", *found);
     s.dry_run = found->get<bool>();
     if (!text(json, "pool", place, &s.pool) || !number(json, "rank", place, kMostNumber, &s.rank) ||
-        !number(json, "ranks", place, kMostNumber, &s.ranks) || !number(json, "shared_host", place, kMostNumber, &s.shared_host) ||
-        !number(json, "time_us", place, kLatest, &s.time_us) || !number(json, "limit_bytes", place, kMostNumber, &s.limit_bytes) ||
+        !number(json, "ranks", place, kMostNumber, &s.ranks) ||
+        !number(json, "shared_host", place, kMostNumber, &s.shared_host) ||
+        !number(json, "time_us", place, kLatest, &s.time_us) ||
+        !number(json, "limit_bytes", place, kMostNumber, &s.limit_bytes) ||
         !number(json, "reserved_bytes", place, kMostNumber, &s.reserved_bytes) ||
         !number(json, "live_peak_bytes", place, kMostNumber, &s.live_peak_bytes) ||
         !number(json, "plan_hits", place, kMostNumber, &s.plan_hits) ||
         !number(json, "plan_misses", place, kMostNumber, &s.plan_misses) ||
-        !number(json, "growths", place, kMostNumber, &s.growths) || !number(json, "steps", place, kMostNumber, &s.steps) ||
+        !number(json, "growths", place, kMostNumber, &s.growths) ||
+        !number(json, "steps", place, kMostNumber, &s.steps) ||
         !number(json, "events_lost", place, kMostNumber, &s.events_lost))
       return false;
     if (!list(json, "parts", place, &found)) return false;
@@ -123,7 +134,8 @@ class Reader {
       uint64_t time = 0;
       const std::string where = fmt::format("fsccl.step_times_us[{}]", i);
       if (!number((*found)[i], where, kLatest, &time)) return false;
-      if (i && time < s.step_times_us.back()) return wrong(where, "no earlier than the one before", (*found)[i]);
+      if (i && time < s.step_times_us.back())
+        return wrong(where, "no earlier than the one before", (*found)[i]);
       s.step_times_us.push_back(time);
     }
     return true;
@@ -131,7 +143,8 @@ class Reader {
 
   bool part(const Json& json, const std::string& place) {
     MemoryPart part;
-    if (!text(json, "name", place, &part.name) || !number(json, "address", place, kMostNumber, &part.address) ||
+    if (!text(json, "name", place, &part.name) ||
+        !number(json, "address", place, kMostNumber, &part.address) ||
         !number(json, "bytes", place, kMostBytes, &part.bytes) ||
         !number(json, "reserved_bytes", place, kMostBytes, &part.reserved_bytes) ||
         !number(json, "planned_bytes", place, kMostBytes, &part.planned_bytes) ||
@@ -164,14 +177,16 @@ class Reader {
       const std::string where = fmt::format("{}.blocks[{}]", place, i);
       LiveMemory live;
       std::string state;
-      if (!text(block, "state", where, &state) || !number(block, "address", where, kMostNumber, &live.address) ||
+      if (!text(block, "state", where, &state) ||
+          !number(block, "address", where, kMostNumber, &live.address) ||
           !number(block, "size", where, kMostBytes, &live.bytes))
         return false;
       if (state != "active_allocated") continue;
       const Json* frames = nullptr;
       std::string name;
       if (!list(block, "frames", where, &frames)) return false;
-      if (!frames->empty() && !text((*frames)[0], "name", where + ".frames[0]", &name)) return false;
+      if (!frames->empty() && !text((*frames)[0], "name", where + ".frames[0]", &name))
+        return false;
       live.owner = owner(std::move(name));
       snapshot_->live.push_back(live);
     }
@@ -187,9 +202,11 @@ class Reader {
         {"segment_unmap", MemoryEvent::Action::kReleased}};
     std::string action, name;
     MemoryEvent event;
-    if (!text(json, "action", place, &action) || !number(json, "addr", place, kMostNumber, &event.address) ||
+    if (!text(json, "action", place, &action) ||
+        !number(json, "addr", place, kMostNumber, &event.address) ||
         !number(json, "size", place, action == "oom" ? kMostNumber : kMostBytes, &event.bytes) ||
-        !number(json, "time_us", place, kLatest, &event.time_us) || !text(json, "user_metadata", place, &name))
+        !number(json, "time_us", place, kLatest, &event.time_us) ||
+        !text(json, "user_metadata", place, &name))
       return false;
     const auto known = kActions.find(action);
     if (known == kActions.end())
@@ -211,15 +228,20 @@ class Reader {
 
 }  // namespace
 
-std::optional<MemorySnapshot> parse_memory_snapshot(std::string_view text, const std::string& source, std::string* error) {
+std::optional<MemorySnapshot> parse_memory_snapshot(std::string_view text,
+                                                    const std::string& source, std::string* error) {
   if (text.starts_with('\x80')) {
-    *error = fmt::format("{}: this is a pickle, not JSON: give fsccl_pool_snapshot() a path that does not end in .pickle", source);
+    *error = fmt::format(
+        "{}: this is a pickle, not JSON: give fsccl_pool_snapshot() a path that does not end in "
+        ".pickle",
+        source);
     return std::nullopt;
   }
   Json json;
   try {
     json = Json::parse(text);
-  } catch (const Json::exception& problem) {  // the parser's only way to say where it stopped; it quotes the text
+    // the parser's only way to say where it stopped; it quotes the text
+  } catch (const Json::exception& problem) {
     std::string what = problem.what();
     std::replace_if(
         what.begin(), what.end(), [](char letter) { return letter < ' ' || letter > '~'; }, '?');
@@ -243,7 +265,9 @@ std::optional<MemorySnapshot> read_memory_snapshot(const std::string& path, std:
   while (file.read(piece.data(), piece.size()), file.gcount() > 0) {
     text.append(piece.data(), static_cast<size_t>(file.gcount()));
     if (text.size() > kMostFileBytes)
-      return refused(fmt::format("more than {} MiB; take the snapshot with a smaller FSCCL_POOL_HISTORY", kMostFileBytes >> 20));
+      return refused(
+          fmt::format("more than {} MiB; take the snapshot with a smaller FSCCL_POOL_HISTORY",
+                      kMostFileBytes >> 20));
   }
   if (file.bad()) return refused("cannot be read");
   return parse_memory_snapshot(text, path, error);

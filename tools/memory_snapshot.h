@@ -1,5 +1,6 @@
-// A memory snapshot as fsccl_pool_snapshot() writes it in JSON, read from a file that nobody vouches for: every value is checked,
-// and an error names the place in the file and what was expected there.
+// A memory snapshot as fsccl_pool_snapshot() writes it in JSON, read from a file that nobody
+// vouches for: every value is checked, and an error names the place in the file and what was
+// expected there.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -27,7 +28,8 @@ struct MemoryPart {
 };
 struct MemoryUse {
   std::string kind, unit;
-  uint64_t stream = 0, live_bytes = 0, peak_bytes = 0, allocations = 0, frees = 0, allocated_bytes = 0;
+  uint64_t stream = 0, live_bytes = 0, peak_bytes = 0, allocations = 0, frees = 0,
+           allocated_bytes = 0;
 };
 struct LiveMemory {
   uint64_t address = 0, bytes = 0;
@@ -50,7 +52,8 @@ struct MemorySnapshot {
 };
 
 // `source` names the text in errors.
-std::optional<MemorySnapshot> parse_memory_snapshot(std::string_view text, const std::string& source, std::string* error);
+std::optional<MemorySnapshot> parse_memory_snapshot(std::string_view text,
+                                                    const std::string& source, std::string* error);
 std::optional<MemorySnapshot> read_memory_snapshot(const std::string& path, std::string* error);
 
 }  // namespace fsccl::trace

@@ -31,7 +31,8 @@ class Maker {
       if (event.action == Action::kTaken) {
         end(event, i);  // a broken snapshot may say nothing of it
         open_.emplace(event.address, timeline_.tenancies.size());
-        timeline_.tenancies.push_back({event.time_us, event.time_us, event.address, event.bytes, event.owner, false, true, i, i});
+        timeline_.tenancies.push_back({event.time_us, event.time_us, event.address, event.bytes,
+                                       event.owner, false, true, i, i});
       } else if (event.action == Action::kGivenBack && !end(event, i)) {
         add_early(event.address, event.bytes, event.owner);
         close(timeline_.tenancies.back(), event, i);
@@ -40,13 +41,17 @@ class Maker {
     for (const LiveMemory& live : snapshot_.live)
       if (!open_.contains(live.address)) add_early(live.address, live.bytes, live.owner);
     for (Tenancy& tenancy : timeline_.tenancies)
-      if (tenancy.open_end) tenancy.end_us = timeline_.end_us, tenancy.end_event = snapshot_.events.size();
-    std::stable_sort(timeline_.tenancies.begin(), timeline_.tenancies.end(), [](const Tenancy& a, const Tenancy& b) {
-      return a.open_begin != b.open_begin ? a.open_begin : a.begin_event < b.begin_event;
-    });
+      if (tenancy.open_end)
+        tenancy.end_us = timeline_.end_us, tenancy.end_event = snapshot_.events.size();
+    std::stable_sort(timeline_.tenancies.begin(), timeline_.tenancies.end(),
+                     [](const Tenancy& a, const Tenancy& b) {
+                       return a.open_begin != b.open_begin ? a.open_begin
+                                                           : a.begin_event < b.begin_event;
+                     });
   }
   void add_early(uint64_t address, uint64_t bytes, uint32_t owner) {
-    timeline_.tenancies.push_back({timeline_.begin_us, timeline_.begin_us, address, bytes, owner, true, true, 0, 0});
+    timeline_.tenancies.push_back(
+        {timeline_.begin_us, timeline_.begin_us, address, bytes, owner, true, true, 0, 0});
   }
   static void close(Tenancy& tenancy, const MemoryEvent& event, size_t number) {
     tenancy.end_us = event.time_us;
@@ -61,26 +66,33 @@ class Maker {
     return true;
   }
 
-  // Changes at each event; before the first, what was there early, and what of the memory reserved now was not grown since.
+  // Changes at each event; before the first, what was there early, and what of the memory reserved
+  // now was not grown since.
   void add_moments() {
     const size_t events = snapshot_.events.size();
     std::vector<Moment> changes(events + 1);
     Moment now{};
     now.time_us = timeline_.begin_us;
-    const auto is_block = [&](uint64_t address) { return part_of(snapshot_, address) == kBlocksPart; };
+    const auto is_block = [&](uint64_t address) {
+      return part_of(snapshot_, address) == kBlocksPart;
+    };
     for (const Tenancy& tenancy : timeline_.tenancies) {
       const double bytes = static_cast<double>(tenancy.bytes);
       const bool block = is_block(tenancy.address);
-      const auto add = [&](Moment& moment, double change) { (block ? moment.blocks : moment.slots) += change; };
+      const auto add = [&](Moment& moment, double change) {
+        (block ? moment.blocks : moment.slots) += change;
+      };
       add(tenancy.open_begin ? now : changes[tenancy.begin_event], bytes);
       if (!tenancy.open_end) add(changes[tenancy.end_event], -bytes);
     }
     for (size_t i = 0; i < snapshot_.parts.size(); i++)
-      (i == kBlocksPart ? now.reserved_blocks : now.reserved_slots) += static_cast<double>(snapshot_.parts[i].bytes);
+      (i == kBlocksPart ? now.reserved_blocks : now.reserved_slots) +=
+          static_cast<double>(snapshot_.parts[i].bytes);
     for (size_t i = 0; i < events; i++) {
       const MemoryEvent& event = snapshot_.events[i];
       if (event.action != Action::kGrown && event.action != Action::kReleased) continue;
-      const double bytes = static_cast<double>(event.bytes) * (event.action == Action::kGrown ? 1 : -1);
+      const double bytes =
+          static_cast<double>(event.bytes) * (event.action == Action::kGrown ? 1 : -1);
       const bool block = is_block(event.address);
       (block ? changes[i].reserved_blocks : changes[i].reserved_slots) += bytes;
       (block ? now.reserved_blocks : now.reserved_slots) -= bytes;
@@ -89,7 +101,8 @@ class Maker {
     for (size_t i = 0; i < events; i++) {
       now.time_us = snapshot_.events[i].time_us;
       now.slots += changes[i].slots, now.blocks += changes[i].blocks;
-      now.reserved_slots += changes[i].reserved_slots, now.reserved_blocks += changes[i].reserved_blocks;
+      now.reserved_slots += changes[i].reserved_slots,
+          now.reserved_blocks += changes[i].reserved_blocks;
       timeline_.moments.push_back(now);
     }
     now.time_us = timeline_.end_us;
@@ -99,12 +112,15 @@ class Maker {
   void find_peak() {
     const std::vector<Moment>& moments = timeline_.moments;
     for (size_t i = 1; i < moments.size(); i++)
-      if (moments[i].slots + moments[i].blocks > moments[timeline_.peak].slots + moments[timeline_.peak].blocks) timeline_.peak = i;
+      if (moments[i].slots + moments[i].blocks >
+          moments[timeline_.peak].slots + moments[timeline_.peak].blocks)
+        timeline_.peak = i;
     timeline_.owned_at_peak.resize(snapshot_.owners.size());
     for (const Tenancy& tenancy : timeline_.tenancies) {  // moment i is after event i - 1
       const bool begun = tenancy.open_begin || tenancy.begin_event < timeline_.peak;
       const bool ended = !tenancy.open_end && tenancy.end_event < timeline_.peak;
-      if (begun && !ended) timeline_.owned_at_peak[tenancy.owner] += static_cast<double>(tenancy.bytes);
+      if (begun && !ended)
+        timeline_.owned_at_peak[tenancy.owner] += static_cast<double>(tenancy.bytes);
     }
   }
 
@@ -116,11 +132,13 @@ class Maker {
 }  // namespace
 
 size_t part_of(const MemorySnapshot& snapshot, uint64_t address) {
-  // A part's memory may have been released since, so that only its beginning is known: the nearest one below.
+  // A part's memory may have been released since, so that only its beginning is known: the nearest
+  // one below.
   size_t best = snapshot.parts.size();
   for (size_t i = 0; i < snapshot.parts.size(); i++) {
     const MemoryPart& part = snapshot.parts[i];
-    if (part.address && part.address <= address && (best == snapshot.parts.size() || part.address > snapshot.parts[best].address))
+    if (part.address && part.address <= address &&
+        (best == snapshot.parts.size() || part.address > snapshot.parts[best].address))
       best = i;
   }
   return best;

@@ -1,6 +1,6 @@
-// The events of a snapshot as what they mean: from when to when each slot and block was there, and how many bytes were live and
-// reserved at each moment. What was there before the first event that is known, is there from the beginning. Pure; for any
-// snapshot, also one that no pool wrote.
+// The events of a snapshot as what they mean: from when to when each slot and block was there, and
+// how many bytes were live and reserved at each moment. What was there before the first event that
+// is known, is there from the beginning. Pure; for any snapshot, also one that no pool wrote.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -13,8 +13,9 @@ struct Tenancy {
   uint64_t begin_us = 0, end_us = 0;
   uint64_t address = 0, bytes = 0;
   uint32_t owner = 0;
-  bool open_begin = false, open_end = false;  // it was there before the first event; it is there after the last
-  size_t begin_event = 0, end_event = 0;      // their numbers
+  // it was there before the first event; it is there after the last
+  bool open_begin = false, open_end = false;
+  size_t begin_event = 0, end_event = 0;  // their numbers
 };
 
 struct Moment {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""select_tests.py BUILD --suite SUITE | NAME ...: the tests of a configured tree that belong to a suite, or whose names contain one
-of the words, and what must be built for them.
+"""select_tests.py BUILD --suite SUITE | NAME ...: the tests of a configured tree that belong to a
+suite, or whose names contain one of the words, and what must be built for them.
 
-Prints one line each: `target FILE`, relative to BUILD, and `test NAME`. Exit status 1, and what is close, for a word that is in no
-name.
+Prints one line each: `target FILE`, relative to BUILD, and `test NAME`. Exit status 1, and what is
+close, for a word that is in no name.
 """
+
 import difflib
 import json
 import pathlib
@@ -13,18 +14,26 @@ import sys
 
 
 def introspect(build, what):
-    answer = subprocess.run(['meson', 'introspect', build, f'--{what}'], stdout=subprocess.PIPE, text=True, check=True)
+    answer = subprocess.run(
+        ['meson', 'introspect', build, f'--{what}'], stdout=subprocess.PIPE, text=True, check=True
+    )
     return json.loads(answer.stdout)
 
 
 def chosen(tests, words):
-    """Tests by words; SystemExit where a word is in no name. A word that is a whole name means that test alone."""
+    """Tests by words; SystemExit where a word is in no name. A word that is a whole name means that
+    test alone."""
     found = {}
     for word in words:
-        matches = [test for test in tests if test['name'] == word] or [test for test in tests if word in test['name']]
+        matches = [test for test in tests if test['name'] == word] or [
+            test for test in tests if word in test['name']
+        ]
         if not matches:
             close = difflib.get_close_matches(word, [test['name'] for test in tests], 3, 0.4)
-            sys.exit(f"error: no test has '{word}' in its name" + (f'; close are: {", ".join(close)}' if close else ''))
+            sys.exit(
+                f"error: no test has '{word}' in its name"
+                + (f'; close are: {", ".join(close)}' if close else '')
+            )
         found.update((test['name'], test) for test in matches)
     return list(found.values())
 
@@ -35,7 +44,9 @@ def main():
     build, words = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
     tests = introspect(build, 'tests')
     if words[0] == '--suite':
-        tests = [test for test in tests if any(suite.endswith(f':{words[1]}') for suite in test['suite'])]
+        tests = [
+            test for test in tests if any(suite.endswith(f':{words[1]}') for suite in test['suite'])
+        ]
     else:
         tests = chosen(tests, words)
     files = {target['id']: target['filename'][0] for target in introspect(build, 'targets')}

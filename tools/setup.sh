@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What tools/demo and tools/test share; sourced, not run. It installs what a Debian or Ubuntu machine lacks, then configures
-# and builds one tree. When nothing is missing and nothing has changed, neither the network nor the compiler is used.
-# Variables it sets: root (the repository), jobs.
+# What tools/demo and tools/test share; sourced, not run. It installs what a Debian or Ubuntu
+# machine lacks, then configures and builds one tree. When nothing is missing and nothing has
+# changed, neither the network nor the compiler is used. Variables it sets: root (the repository),
+# jobs.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 jobs=$(nproc)
@@ -82,7 +83,8 @@ make_environment() {
   python3 -m venv "$1"
 }
 
-# Meson 1.0 or newer, from the system or, where that is older, in a virtual environment of the tree's own.
+# Meson 1.0 or newer, from the system or, where that is older, in a virtual environment of the
+# tree's own.
 choose_meson() {
   PATH=$tool_folder/bin:$PATH
   if have meson && at_least "$(meson --version)" 1.0; then return; fi
@@ -91,7 +93,8 @@ choose_meson() {
     fail "pip could not install Meson 1.0 or newer"
 }
 
-# Highway 1.0 or newer, from the system or, where that is older (Ubuntu 22.04), built from Debian's source archive.
+# Highway 1.0 or newer, from the system or, where that is older (Ubuntu 22.04), built from Debian's
+# source archive.
 choose_highway() {
   local version=1.0.3 archive folder=$tool_folder/highway
   local hash=566fc77315878473d9a6bd815f7de78c73734acdcb745c3dde8579560ac5440e
@@ -134,7 +137,8 @@ prepare_machine() {
   choose_highway
 }
 
-# configure_tree FOLDER [meson option ...]: once, and again when the options or the place of the tree changed.
+# configure_tree FOLDER [meson option ...]: once, and again when the options or the place of the
+# tree changed.
 configure_tree() {
   local folder=$1 stamp log
   shift
@@ -179,7 +183,8 @@ configure_main_tree() {
   configure_tree "$root/build" "--prefix=$install_folder"
 }
 
-# The tree that both commands use, or some targets of it, and the installed form of the library and its programs.
+# The tree that both commands use, or some targets of it, and the installed form of the library and
+# its programs.
 build_main_tree() { # [target ...]
   configure_main_tree
   build_targets "$root/build" "$@"

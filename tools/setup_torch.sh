@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# The virtual environments of the tests of fsccl_torch, below build-torch/: `base` has torch, the others add one framework to it,
-# and 2.11.0 has that version of torch, without CUDA's libraries.
-# Sourced after tools/setup.sh. The system's Python is not touched. Environments that are complete are used again.
+# The virtual environments of the tests of fsccl_torch, below build-torch/: `base` has torch, the
+# others add one framework to it, and 2.11.0 has that version of torch, without CUDA's libraries.
+# Sourced after tools/setup.sh. The system's Python is not touched. Environments that are complete
+# are used again.
 
+# shellcheck disable=SC2154 # setup.sh, sourced before, sets root
 torch_folder=$root/build-torch
 
 # torch is made for Python 3.11 and newer; Ubuntu 22.04 calls an older one python3.
@@ -23,7 +25,8 @@ has_python_parts() {
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' 2>/dev/null
 }
 
-# install_environment NAME REQUIREMENTS PYTHON: with all that REQUIREMENTS says; what `base` has is not installed again.
+# install_environment NAME REQUIREMENTS PYTHON: with all that REQUIREMENTS says; what `base` has is
+# not installed again.
 install_environment() {
   local folder=$torch_folder/$1 requirements=$2 python=$3 stamp
   stamp="$folder $("$python" --version) $(cat "$requirements")"
@@ -38,7 +41,8 @@ install_environment() {
   printf '%s' "$stamp" >"$folder/.complete"
 }
 
-# install_fsccl_torch: the package of the tree, with the library of the tree's own build, into `base`.
+# install_fsccl_torch: the package of the tree, with the library of the tree's own build, into
+# `base`.
 install_fsccl_torch() {
   FSCCL_TORCH_LIBRARY=$root/build/libfsccl.so "$torch_folder/base/bin/python" -m pip install --disable-pip-version-check \
     --no-deps --no-build-isolation --force-reinstall "$root/bindings/torch" >>"$torch_folder/base.log" 2>&1
@@ -53,7 +57,8 @@ install_older() {
   "$python" "$root/tests/torch/matrix.py" --make "$1" "$folder" && printf '%s' "$stamp" >"$folder/.complete"
 }
 
-# prepare_torch [FRAMEWORK ...]: a failure is said here, and the tests that need what is missing fail.
+# prepare_torch [FRAMEWORK ...]: a failure is said here, and the tests that need what is missing
+# fail.
 prepare_torch() {
   local python name
   python=$(torch_python)

@@ -40,26 +40,31 @@ class TimelinePage {
   TimelinePage(const std::vector<Recording>& job, double last_ms) : job_(job) {
     for (const Recording& recording : job) {
       std::vector<Span> spans = spans_of(recording);
-      spans_.insert(spans_.end(), std::make_move_iterator(spans.begin()), std::make_move_iterator(spans.end()));
+      spans_.insert(spans_.end(), std::make_move_iterator(spans.begin()),
+                    std::make_move_iterator(spans.end()));
     }
     for (const Span& span : spans_) {
       begin_ns_ = std::min(begin_ns_, span.begin_ns);
       end_ns_ = std::max(end_ns_, span.end_ns);
     }
     if (spans_.empty()) begin_ns_ = end_ns_ = 0;
-    if (last_ms > 0) begin_ns_ = std::max(begin_ns_, end_ns_ - static_cast<int64_t>(std::min(last_ms * 1e6, 1e18)));
+    if (last_ms > 0)
+      begin_ns_ =
+          std::max(begin_ns_, end_ns_ - static_cast<int64_t>(std::min(last_ms * 1e6, 1e18)));
     std::erase_if(spans_, [&](const Span& span) { return span.end_ns < begin_ns_; });
-    for (const Span& span : spans_) colors_.try_emplace(span.call->operation, colors_.size() % kWaitColor);
+    for (const Span& span : spans_)
+      colors_.try_emplace(span.call->operation, colors_.size() % kWaitColor);
   }
 
   std::string write() const {
     const Verdict verdict = find_cause(job_);
-    const std::string words =
-        fmt::format("{} of {} ranks, {:.3f} ms, {} operations. {}", job_.size(), job_.empty() ? 0 : job_.front().ranks,
-                    ms(end_ns_ - begin_ns_), spans_.size(), verdict.text);
+    const std::string words = fmt::format("{} of {} ranks, {:.3f} ms, {} operations. {}",
+                                          job_.size(), job_.empty() ? 0 : job_.front().ranks,
+                                          ms(end_ns_ - begin_ns_), spans_.size(), verdict.text);
     Table ranks{{"what each rank did last"}, {}};
     for (const std::string& line : verdict.ranks) ranks.rows.push_back({line});
-    return perf::make_page("Timeline of a job", words, {draw(picture())}, {draw(operations()), draw(waits()), draw(ranks)});
+    return perf::make_page("Timeline of a job", words, {draw(picture())},
+                           {draw(operations()), draw(waits()), draw(ranks)});
   }
 
  private:
@@ -78,23 +83,28 @@ class TimelinePage {
     std::vector<const Span*> shown;
     for (const Span& span : spans_) shown.push_back(&span);
     if (shown.size() > kMostTimelineAreas) {
-      const auto longer = [](const Span* a, const Span* b) { return a->end_ns - a->begin_ns > b->end_ns - b->begin_ns; };
+      const auto longer = [](const Span* a, const Span* b) {
+        return a->end_ns - a->begin_ns > b->end_ns - b->begin_ns;
+      };
       std::nth_element(shown.begin(), shown.begin() + kMostTimelineAreas, shown.end(), longer);
       shown.resize(kMostTimelineAreas);
     }
     chart.title = shown.size() < spans_.size()
-                      ? fmt::format("Operations of each rank: the longest {} of {}", shown.size(), spans_.size())
+                      ? fmt::format("Operations of each rank: the longest {} of {}", shown.size(),
+                                    spans_.size())
                       : "Operations of each rank";
     for (const Span* span : shown) {
       const double took = ms(span->end_ns - span->begin_ns);
-      chart.areas.push_back({band_of[span->rank], x_of(span->begin_ns), x_of(span->end_ns), 0, 1, colors_.at(span->call->operation),
-                             false, span->call->operation,
-                             fmt::format("{} of '{}': {:.3f} ms{}", describe(*span->call), span->communicator, took,
-                                         span->complete ? "" : ", not complete")});
+      chart.areas.push_back(
+          {band_of[span->rank], x_of(span->begin_ns), x_of(span->end_ns), 0, 1,
+           colors_.at(span->call->operation), false, span->call->operation,
+           fmt::format("{} of '{}': {:.3f} ms{}", describe(*span->call), span->communicator, took,
+                       span->complete ? "" : ", not complete")});
       for (const Span::Wait& wait : span->waits)
-        chart.areas.push_back({band_of[span->rank], x_of(wait.begin_ns), x_of(wait.end_ns), 0, 0.4, kWaitColor, false,
-                               fmt::format("rank {}", wait.peer),
-                               fmt::format("waits for rank {}: {:.3f} ms", wait.peer, ms(wait.end_ns - wait.begin_ns))});
+        chart.areas.push_back({band_of[span->rank], x_of(wait.begin_ns), x_of(wait.end_ns), 0, 0.4,
+                               kWaitColor, false, fmt::format("rank {}", wait.peer),
+                               fmt::format("waits for rank {}: {:.3f} ms", wait.peer,
+                                           ms(wait.end_ns - wait.begin_ns))});
     }
     for (const auto& [name, color] : colors_) chart.legend.push_back({name, color, false});
     chart.legend.push_back({"asleep, waiting for the rank that is named", kWaitColor, false});
@@ -106,7 +116,9 @@ class TimelinePage {
     for (const Span& span : spans_) {
       const Event& call = *span.call;
       const std::string name =
-          call.operation == "barrier" ? call.operation : fmt::format("{} of {} {}", call.operation, call.count, call.dtype);
+          call.operation == "barrier"
+              ? call.operation
+              : fmt::format("{} of {} {}", call.operation, call.count, call.dtype);
       Operations& all = by_name[name];
       all.bytes = call.count * bytes_of(call.dtype);
       if (span.complete)
@@ -115,15 +127,20 @@ class TimelinePage {
         all.incomplete++;
       for (const Span::Wait& wait : span.waits) all.waited_ms += ms(wait.end_ns - wait.begin_ns);
     }
-    Table table{{"operation", "calls", "bytes", "median us", "longest us", "GB/s at the median", "asleep ms", "not complete"}, {}};
+    Table table{{"operation", "calls", "bytes", "median us", "longest us", "GB/s at the median",
+                 "asleep ms", "not complete"},
+                {}};
     for (auto& [name, all] : by_name) {
       std::sort(all.times_ns.begin(), all.times_ns.end());
-      const double median = all.times_ns.empty() ? 0 : static_cast<double>(all.times_ns[all.times_ns.size() / 2]);
+      const double median =
+          all.times_ns.empty() ? 0 : static_cast<double>(all.times_ns[all.times_ns.size() / 2]);
       const double longest = all.times_ns.empty() ? 0 : static_cast<double>(all.times_ns.back());
-      table.rows.push_back({name, fmt::format("{}", all.times_ns.size() + all.incomplete), perf::format_bytes(all.bytes),
-                            fmt::format("{:.1f}", median / 1e3), fmt::format("{:.1f}", longest / 1e3),
-                            median > 0 ? fmt::format("{:.3f}", static_cast<double>(all.bytes) / median) : "-",
-                            fmt::format("{:.3f}", all.waited_ms), fmt::format("{}", all.incomplete)});
+      table.rows.push_back(
+          {name, fmt::format("{}", all.times_ns.size() + all.incomplete),
+           perf::format_bytes(all.bytes), fmt::format("{:.1f}", median / 1e3),
+           fmt::format("{:.1f}", longest / 1e3),
+           median > 0 ? fmt::format("{:.3f}", static_cast<double>(all.bytes) / median) : "-",
+           fmt::format("{:.3f}", all.waited_ms), fmt::format("{}", all.incomplete)});
     }
     return table;
   }
@@ -135,13 +152,17 @@ class TimelinePage {
         auto& [times, waited_ms] = by_pair[{span.rank, wait.peer}];
         times++, waited_ms += ms(wait.end_ns - wait.begin_ns);
       }
-    std::vector<std::pair<std::pair<int, int>, std::pair<uint64_t, double>>> sorted(by_pair.begin(), by_pair.end());
-    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.second > b.second.second; });
+    std::vector<std::pair<std::pair<int, int>, std::pair<uint64_t, double>>> sorted(by_pair.begin(),
+                                                                                    by_pair.end());
+    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+      return a.second.second > b.second.second;
+    });
     Table table{{"rank", "waited for rank", "times", "ms", "of the time"}, {}};
     for (const auto& [pair, sum] : sorted)
-      table.rows.push_back({fmt::format("{}", pair.first), fmt::format("{}", pair.second), fmt::format("{}", sum.first),
-                            fmt::format("{:.3f}", sum.second),
-                            fmt::format("{:.1f} %", 100.0 * sum.second / std::max(ms(end_ns_ - begin_ns_), 1e-6))});
+      table.rows.push_back(
+          {fmt::format("{}", pair.first), fmt::format("{}", pair.second),
+           fmt::format("{}", sum.first), fmt::format("{:.3f}", sum.second),
+           fmt::format("{:.1f} %", 100.0 * sum.second / std::max(ms(end_ns_ - begin_ns_), 1e-6))});
     return table;
   }
 
@@ -153,6 +174,8 @@ class TimelinePage {
 
 }  // namespace
 
-std::string timeline_page(const std::vector<Recording>& job, double last_ms) { return TimelinePage(job, last_ms).write(); }
+std::string timeline_page(const std::vector<Recording>& job, double last_ms) {
+  return TimelinePage(job, last_ms).write();
+}
 
 }  // namespace fsccl::trace

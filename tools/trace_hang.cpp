@@ -21,10 +21,13 @@ struct Inside {
 
 struct State {
   const Recording* recording = nullptr;
-  std::vector<Inside> inside;  // for each communicator its wait outside of operations, and the first operation that is not complete
+  // for each communicator its wait outside of operations, and the first operation that is not
+  // complete
+  std::vector<Inside> inside;
   std::map<std::string, uint64_t> submitted, completed;           // by tag: the last one's sequence
   std::map<std::string, std::map<uint64_t, const Event*>> calls;  // by tag and sequence
-  std::map<int, const Event*> waits;                              // by communicator: outside of operations, and not over
+  // by communicator: outside of operations, and not over
+  std::map<int, const Event*> waits;
   int64_t last_ns = 0;
   const Event* last = nullptr;
 };
@@ -42,14 +45,16 @@ State state_of(const Recording& recording) {
     }
     if (event.kind == "waits") state.waits[event.communicator] = &event;
     if (event.kind == "goes_on") state.waits.erase(event.communicator);
-    if (event.kind == "completed") state.completed[tag] = std::max(state.completed[tag], event.sequence);
+    if (event.kind == "completed")
+      state.completed[tag] = std::max(state.completed[tag], event.sequence);
     if (event.kind == "submitted" || event.kind == "completed") state.last = &event;
     state.last_ns = std::max(state.last_ns, event.at_ns);
   }
   for (const auto& [id, communicator] : recording.communicators) {
     if (!communicator.lives) continue;
     if (const auto wait = state.waits.find(id); wait != state.waits.end()) {
-      Inside inside{communicator.tag, communicator.name, *wait->second, wait->second->peer, wait->second->at_ns};
+      Inside inside{communicator.tag, communicator.name, *wait->second, wait->second->peer,
+                    wait->second->at_ns};
       inside.call.sequence = UINT64_MAX;  // nobody has completed it
       state.inside.push_back(std::move(inside));
     }
@@ -72,21 +77,25 @@ std::string seconds(int64_t ns) { return fmt::format("{:.3f} s", static_cast<dou
 
 int64_t latest(const States& states) {
   int64_t at = 0;
-  for (const auto& [rank, state] : states) at = std::max({at, state.last_ns, state.recording->last_look_ns});
+  for (const auto& [rank, state] : states)
+    at = std::max({at, state.last_ns, state.recording->last_look_ns});
   return at;
 }
 
 std::string line_of(int rank, const State& state, int64_t end_ns) {
-  std::string text = fmt::format("rank {} (pid {} on {})", rank, state.recording->pid, state.recording->host);
+  std::string text =
+      fmt::format("rank {} (pid {} on {})", rank, state.recording->pid, state.recording->host);
   for (const Inside& in : state.inside) {
-    text += fmt::format(": in {} of '{}' for {}", describe(in.call), in.name, seconds(end_ns - in.call.at_ns));
+    text += fmt::format(": in {} of '{}' for {}", describe(in.call), in.name,
+                        seconds(end_ns - in.call.at_ns));
     if (in.blocked_on) text += fmt::format(", waits for rank {}", *in.blocked_on);
   }
   if (state.inside.empty() && state.last)
-    text += fmt::format(": in no operation; {} {} {} before the end", describe(*state.last), state.last->kind,
-                        seconds(end_ns - state.last->at_ns));
+    text += fmt::format(": in no operation; {} {} {} before the end", describe(*state.last),
+                        state.last->kind, seconds(end_ns - state.last->at_ns));
   for (const auto& [id, communicator] : state.recording->communicators)
-    if (!communicator.error.empty()) text += fmt::format("; '{}' failed: {}", communicator.name, communicator.error);
+    if (!communicator.error.empty())
+      text += fmt::format("; '{}' failed: {}", communicator.name, communicator.error);
   return text;
 }
 
@@ -99,8 +108,8 @@ bool find_disagreement(const States& states, Verdict* verdict) {
         const auto [known, is_new] = first.try_emplace({tag, sequence}, rank, event);
         if (is_new) continue;
         const Event& other = *known->second.second;
-        if (other.operation == event->operation && other.count == event->count && other.dtype == event->dtype &&
-            other.peer == event->peer)
+        if (other.operation == event->operation && other.count == event->count &&
+            other.dtype == event->dtype && other.peer == event->peer)
           continue;
         // The odd one out is guilty, where there is one.
         std::map<std::string, std::vector<int>> by_call;
@@ -112,15 +121,18 @@ bool find_disagreement(const States& states, Verdict* verdict) {
         verdict->cause = "disagree";
         verdict->communicator = state.recording->communicators.at(event->communicator).name;
         verdict->operation = describe(other);
-        const auto fewest = std::min_element(by_call.begin(), by_call.end(),
-                                             [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-        const bool outvoted =
-            std::any_of(by_call.begin(), by_call.end(), [&](const auto& one) { return one.second.size() > fewest->second.size(); });
+        const auto fewest = std::min_element(
+            by_call.begin(), by_call.end(),
+            [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+        const bool outvoted = std::any_of(by_call.begin(), by_call.end(), [&](const auto& one) {
+          return one.second.size() > fewest->second.size();
+        });
         verdict->guilty = fewest->second;
         if (!outvoted) verdict->guilty = {known->second.first, rank};  // nobody knows which of them
-        verdict->text =
-            fmt::format("On '{}' rank {} calls {}, rank {} calls {}: all ranks must issue the same operations in the same order.",
-                        verdict->communicator, known->second.first, describe(other), rank, describe(*event));
+        verdict->text = fmt::format(
+            "On '{}' rank {} calls {}, rank {} calls {}: all ranks must issue the same operations "
+            "in the same order.",
+            verdict->communicator, known->second.first, describe(other), rank, describe(*event));
         return true;
       }
   return false;
@@ -132,14 +144,16 @@ bool find_death(const States& states, Verdict* verdict) {
   for (const auto& [rank, state] : states)
     for (const Event& event : state.recording->events) {
       if (event.kind == "failed") break;
-      if (event.kind == "lost" && (seen_by[event.peer].empty() || seen_by[event.peer].back() != rank))
+      if (event.kind == "lost" &&
+          (seen_by[event.peer].empty() || seen_by[event.peer].back() != rank))
         seen_by[event.peer].push_back(rank);
     }
   if (seen_by.empty()) return false;
   verdict->cause = "died";
   for (const auto& [dead, by] : seen_by) {
     verdict->guilty.push_back(dead);
-    verdict->text += fmt::format("{}Rank {} died, as rank(s) {} saw", verdict->text.empty() ? "" : " ", dead, fmt::join(by, ", "));
+    verdict->text += fmt::format("{}Rank {} died, as rank(s) {} saw",
+                                 verdict->text.empty() ? "" : " ", dead, fmt::join(by, ", "));
     const auto found = states.find(dead);
     if (found == states.end()) {
       verdict->text += "; it left no recording.";
@@ -159,8 +173,8 @@ bool find_death(const States& states, Verdict* verdict) {
   return true;
 }
 
-// Whom this rank waits for in that operation: whom it says, else the first that has not called it. Not one that has completed it:
-// then the rank does not see what has come.
+// Whom this rank waits for in that operation: whom it says, else the first that has not called it.
+// Not one that has completed it: then the rank does not see what has come.
 std::optional<int> waits_for(const States& states, int rank, const Inside& in) {
   const auto has_completed = [&](int other) {
     const auto found = states.find(other);
@@ -168,13 +182,16 @@ std::optional<int> waits_for(const States& states, int rank, const Inside& in) {
     const auto last = found->second.completed.find(in.tag);
     return last != found->second.completed.end() && last->second >= in.call.sequence;
   };
-  if (in.blocked_on && *in.blocked_on != rank && !has_completed(*in.blocked_on)) return in.blocked_on;
+  if (in.blocked_on && *in.blocked_on != rank && !has_completed(*in.blocked_on))
+    return in.blocked_on;
   for (const auto& [other, state] : states) {
     if (other == rank) continue;
     const auto count = state.submitted.find(in.tag);
-    const bool member = std::any_of(state.recording->communicators.begin(), state.recording->communicators.end(),
-                                    [&](const auto& one) { return one.second.tag == in.tag; });
-    if (member && (count == state.submitted.end() || count->second < in.call.sequence)) return other;
+    const bool member =
+        std::any_of(state.recording->communicators.begin(), state.recording->communicators.end(),
+                    [&](const auto& one) { return one.second.tag == in.tag; });
+    if (member && (count == state.submitted.end() || count->second < in.call.sequence))
+      return other;
   }
   return {};
 }
@@ -209,7 +226,8 @@ std::optional<End> follow(const States& states, int rank) {
       continue;
     }
     const auto found = states.find(at);
-    if (!end && found != states.end() && !found->second.inside.empty()) end = End{at, found->second.inside.front(), false};
+    if (!end && found != states.end() && !found->second.inside.empty())
+      end = End{at, found->second.inside.front(), false};
     return end;
   }
 }
@@ -229,15 +247,18 @@ std::optional<Suspicion> suspicion_of(const States& states, int rank) {
       if (event.peer == rank && (event.kind == "suspect" || event.kind == "alive")) last = &event;
     if (!last || last->kind != "suspect") continue;
     const int64_t since_ns = last->at_ns - last->silent_ms * 1'000'000;
-    if (!found || since_ns < found->since_ns) found = Suspicion{by, since_ns, found && found->stopped};
+    if (!found || since_ns < found->since_ns)
+      found = Suspicion{by, since_ns, found && found->stopped};
     found->stopped |= last->stopped;
   }
   return found;
 }
 
 std::string text_of(const Suspicion& suspicion, int rank, int64_t end_ns) {
-  return fmt::format("Rank {} is a suspect: {}. Rank {} saw it silent from {} before the end on.", rank,
-                     suspicion.stopped ? "stopped (SIGSTOP, a debugger)" : "its process is stopped, or its host cut off",
+  return fmt::format("Rank {} is a suspect: {}. Rank {} saw it silent from {} before the end on.",
+                     rank,
+                     suspicion.stopped ? "stopped (SIGSTOP, a debugger)"
+                                       : "its process is stopped, or its host cut off",
                      suspicion.by, seconds(end_ns - suspicion.since_ns));
 }
 
@@ -263,11 +284,13 @@ bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
     if (state.inside.empty()) continue;
     if (const std::optional<End> end = follow(states, rank)) {
       auto& [times, kept] = ends[end->rank];
-      if (times++ == 0 || !end->waited_in.call.duty.empty()) kept = *end;  // a duty says more than the operation of who has it
+      // a duty says more than the operation of who has it
+      if (times++ == 0 || !end->waited_in.call.duty.empty()) kept = *end;
     }
   }
   if (ends.empty()) return false;
-  const auto most = std::max_element(ends.begin(), ends.end(), [](auto& a, auto& b) { return a.second.first < b.second.first; });
+  const auto most = std::max_element(
+      ends.begin(), ends.end(), [](auto& a, auto& b) { return a.second.first < b.second.first; });
   const int guilty = most->first;
   const End& end = most->second.second;
   verdict->guilty = {guilty};
@@ -282,40 +305,49 @@ bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
       verdict->guilty.push_back(at);
       at = next_of(states, at)->rank;  // all of a circle wait
     } while (at != guilty);
-    verdict->text =
-        fmt::format("Ranks {} wait for each other in a circle: they issue operations of several communicators in different orders.",
-                    fmt::join(verdict->guilty, ", "));
+    verdict->text = fmt::format(
+        "Ranks {} wait for each other in a circle: they issue operations of several communicators "
+        "in different orders.",
+        fmt::join(verdict->guilty, ", "));
     return true;
   }
   if (const std::optional<Suspicion> suspicion = suspicion_of(states, guilty)) {
     verdict->cause = "suspect";
-    verdict->text = fmt::format("{} It is waited for in {} of '{}'.", text_of(*suspicion, guilty, end_ns), verdict->operation,
-                                verdict->communicator);
+    verdict->text =
+        fmt::format("{} It is waited for in {} of '{}'.", text_of(*suspicion, guilty, end_ns),
+                    verdict->operation, verdict->communicator);
     return true;
   }
   if (!end.waited_in.call.duty.empty()) {
     verdict->cause = "stuck";
     verdict->text = fmt::format(
-        "Rank {} has to {} of '{}', for which others have waited for {}: it is in an operation that does not end, outside of "
+        "Rank {} has to {} of '{}', for which others have waited for {}: it is in an operation "
+        "that does not end, outside of "
         "FSCCL, or "
         "stopped.",
-        guilty, end.waited_in.call.duty, end.waited_in.name, seconds(end_ns - end.waited_in.since_ns));
+        guilty, end.waited_in.call.duty, end.waited_in.name,
+        seconds(end_ns - end.waited_in.since_ns));
     return true;
   }
-  const bool called = found != states.end() && found->second.submitted.contains(end.waited_in.tag) &&
+  const bool called = found != states.end() &&
+                      found->second.submitted.contains(end.waited_in.tag) &&
                       found->second.submitted.at(end.waited_in.tag) >= end.waited_in.call.sequence;
   verdict->cause = called ? "stuck" : "absent";
   if (called)
-    verdict->text = fmt::format("Rank {} has called {} of '{}' and does not move on: its process is stopped, or gets no processor.",
-                                guilty, verdict->operation, verdict->communicator);
+    verdict->text = fmt::format(
+        "Rank {} has called {} of '{}' and does not move on: its process is stopped, or gets no "
+        "processor.",
+        guilty, verdict->operation, verdict->communicator);
   else if (found == states.end())
-    verdict->text = fmt::format("Rank {}, for which {} of '{}' waits, has left no recording here.", guilty, verdict->operation,
-                                verdict->communicator);
+    verdict->text = fmt::format("Rank {}, for which {} of '{}' waits, has left no recording here.",
+                                guilty, verdict->operation, verdict->communicator);
   else
     verdict->text = fmt::format(
-        "Rank {} has not called {} of '{}'; the last that it did was {} ({}), {} before the end of the recording: it is "
+        "Rank {} has not called {} of '{}'; the last that it did was {} ({}), {} before the end of "
+        "the recording: it is "
         "outside of FSCCL, or stopped.",
-        guilty, verdict->operation, verdict->communicator, found->second.last ? describe(*found->second.last) : "nothing",
+        guilty, verdict->operation, verdict->communicator,
+        found->second.last ? describe(*found->second.last) : "nothing",
         found->second.last ? found->second.last->kind : "-",
         seconds(end_ns - (found->second.last ? found->second.last->at_ns : end_ns)));
   return true;
@@ -326,7 +358,8 @@ bool find_failure(const States& states, Verdict* verdict) {
   int where = 0;
   for (const auto& [rank, state] : states)
     for (const Event& event : state.recording->events)
-      if (event.kind == "failed" && (!first || event.at_ns < first->at_ns)) first = &event, where = rank;
+      if (event.kind == "failed" && (!first || event.at_ns < first->at_ns))
+        first = &event, where = rank;
   if (!first) return false;
   const auto& communicators = states.at(where).recording->communicators;
   const auto found = communicators.find(first->communicator);
@@ -349,7 +382,8 @@ Verdict find_cause(const std::vector<Recording>& job) {
   for (const auto& [rank, state] : states) verdict.ranks.push_back(line_of(rank, state, end_ns));
   if (find_death(states, &verdict) || find_disagreement(states, &verdict)) return verdict;
   // A time-out fails those who wait: what they waited for says more than that.
-  if (find_wait(states, end_ns, &verdict) || find_failure(states, &verdict) || find_suspect(states, end_ns, &verdict))
+  if (find_wait(states, end_ns, &verdict) || find_failure(states, &verdict) ||
+      find_suspect(states, end_ns, &verdict))
     return verdict;
   verdict.cause = "none";
   verdict.text = "Every rank has completed what it called.";
@@ -357,9 +391,12 @@ Verdict find_cause(const std::vector<Recording>& job) {
 }
 
 std::string as_json(const Verdict& verdict) {
-  return nlohmann::ordered_json{
-      {"cause", verdict.cause},         {"guilty", verdict.guilty}, {"communicator", verdict.communicator},
-      {"operation", verdict.operation}, {"text", verdict.text},     {"ranks", verdict.ranks}}
+  return nlohmann::ordered_json{{"cause", verdict.cause},
+                                {"guilty", verdict.guilty},
+                                {"communicator", verdict.communicator},
+                                {"operation", verdict.operation},
+                                {"text", verdict.text},
+                                {"ranks", verdict.ranks}}
       .dump();
 }
 

@@ -1,10 +1,11 @@
 // Why a job stands still or has failed: who waits for whom, followed to where it ends.
 //
-// A rank waits if its last operation of some communicator was submitted and not completed. It waits for the rank that its last
-// "blocked" event names, else for those of the communicator that have not submitted so many operations. Following that from rank to
-// rank one comes to a rank that died, one that calls another operation than the rest, one that does not call the operation at all,
-// one that has called it and does not move on, or back to where one began. If that rank is a suspect in some recording, silent and
-// not heard of since, it is for this that the others wait.
+// A rank waits if its last operation of some communicator was submitted and not completed. It waits
+// for the rank that its last "blocked" event names, else for those of the communicator that have
+// not submitted so many operations. Following that from rank to rank one comes to a rank that died,
+// one that calls another operation than the rest, one that does not call the operation at all, one
+// that has called it and does not move on, or back to where one began. If that rank is a suspect in
+// some recording, silent and not heard of since, it is for this that the others wait.
 #pragma once
 #include <string>
 #include <vector>

@@ -14,7 +14,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-void keep(void* to, const char* json, size_t bytes) { static_cast<std::string*>(to)->assign(json, bytes); }
+void keep(void* to, const char* json, size_t bytes) {
+  static_cast<std::string*>(to)->assign(json, bytes);
+}
 
 // The library has checked the file: its JSON has the form that it promises.
 Recording parse(const std::string& text, const std::string& file) {
@@ -35,7 +37,8 @@ Recording parse(const std::string& text, const std::string& file) {
     to.rank = one["rank"];
     to.size = one["size"];
     to.lives = one["lives"];
-    if (one.contains("error")) to.error_code = one["error"]["code"], to.error = one["error"]["text"];
+    if (one.contains("error"))
+      to.error_code = one["error"]["code"], to.error = one["error"]["text"];
   }
   for (const Json& one : json["events"]) {
     Event& to = made.events.emplace_back();
@@ -56,7 +59,8 @@ Recording parse(const std::string& text, const std::string& file) {
 
 }  // namespace
 
-std::vector<Recording> read_recordings(const std::string& folder, int* other_jobs, std::string* error) {
+std::vector<Recording> read_recordings(const std::string& folder, int* other_jobs,
+                                       std::string* error) {
   std::error_code code;
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder, code))
@@ -80,18 +84,22 @@ std::vector<Recording> read_recordings(const std::string& folder, int* other_job
     jobs[job].push_back(std::move(one));
   }
   if (jobs.empty()) {
-    *error = fmt::format("{} holds no recordings (*.ring): run the job with FSCCL_TRACE_DIR={}", folder, folder);
+    *error = fmt::format("{} holds no recordings (*.ring): run the job with FSCCL_TRACE_DIR={}",
+                         folder, folder);
     return {};
   }
   const auto last = [](const std::vector<Recording>& job) {
     int64_t at = 0;
-    for (const Recording& one : job) at = std::max({at, one.last_look_ns, one.events.empty() ? 0 : one.events.back().at_ns});
+    for (const Recording& one : job)
+      at = std::max({at, one.last_look_ns, one.events.empty() ? 0 : one.events.back().at_ns});
     return at;
   };
-  const auto newest = std::max_element(jobs.begin(), jobs.end(), [&](auto& a, auto& b) { return last(a.second) < last(b.second); });
+  const auto newest = std::max_element(
+      jobs.begin(), jobs.end(), [&](auto& a, auto& b) { return last(a.second) < last(b.second); });
   *other_jobs = static_cast<int>(jobs.size()) - 1;
   std::vector<Recording> found = std::move(newest->second);
-  std::sort(found.begin(), found.end(), [](const Recording& a, const Recording& b) { return a.rank < b.rank; });
+  std::sort(found.begin(), found.end(),
+            [](const Recording& a, const Recording& b) { return a.rank < b.rank; });
   return found;
 }
 
@@ -99,7 +107,8 @@ std::string describe(const Event& event) {
   if (!event.duty.empty()) return fmt::format("a wait for a rank that has to {}", event.duty);
   if (event.operation.empty()) return fmt::format("operation {}", event.sequence);
   if (event.operation == "barrier") return fmt::format("barrier (operation {})", event.sequence);
-  return fmt::format("{} of {} {} (operation {})", event.operation, event.count, event.dtype, event.sequence);
+  return fmt::format("{} of {} {} (operation {})", event.operation, event.count, event.dtype,
+                     event.sequence);
 }
 
 }  // namespace fsccl::trace

@@ -9,8 +9,8 @@ namespace fsccl::trace {
 
 struct Event {
   int64_t at_ns = 0;  // since 1970
-  // "submitted", "completed", "blocked", "failed", "lost", "left", "suspect", "alive", "waits", "goes_on"; others are a newer
-  // library's
+  // "submitted", "completed", "blocked", "failed", "lost", "left", "suspect", "alive", "waits",
+  // "goes_on"; others are a newer library's
   std::string kind;
   int communicator = 0;
   int peer = -1;
@@ -40,9 +40,10 @@ struct Recording {
   std::vector<Event> events;                          // in order
 };
 
-// Of a folder's *.ring files, by rank. Those of the job that was active last where there are several; `other_jobs`: how many more
-// there are. An error is a text, and then nothing is returned.
-std::vector<Recording> read_recordings(const std::string& folder, int* other_jobs, std::string* error);
+// Of a folder's *.ring files, by rank. Those of the job that was active last where there are
+// several; `other_jobs`: how many more there are. An error is a text, and then nothing is returned.
+std::vector<Recording> read_recordings(const std::string& folder, int* other_jobs,
+                                       std::string* error);
 
 // "all_gather of 16 float32 (operation 12)"
 std::string describe(const Event& event);

@@ -29,14 +29,20 @@ std::vector<Span> spans_of(const Recording& recording) {
     if (event.kind == "submitted") {
       const auto found = recording.communicators.find(event.communicator);
       open[key] = spans.size();
-      spans.push_back(
-          {recording.rank, found == recording.communicators.end() ? "" : found->second.name, &event, event.at_ns, 0, false, {}});
+      spans.push_back({recording.rank,
+                       found == recording.communicators.end() ? "" : found->second.name,
+                       &event,
+                       event.at_ns,
+                       0,
+                       false,
+                       {}});
     }
     const auto at = open.find(key);
     if (at == open.end()) continue;
     Span& span = spans[at->second];
     const bool blocked = event.kind == "blocked", completed = event.kind == "completed";
-    if ((blocked || completed) && !span.waits.empty() && !span.waits.back().end_ns) span.waits.back().end_ns = event.at_ns;
+    if ((blocked || completed) && !span.waits.empty() && !span.waits.back().end_ns)
+      span.waits.back().end_ns = event.at_ns;
     if (blocked) span.waits.push_back({event.peer, event.at_ns, 0});
     if (completed) {
       span.end_ns = event.at_ns;
@@ -57,10 +63,12 @@ std::string as_perfetto(const std::vector<Recording>& job) {
     if (!recording.events.empty()) begin_ns = std::min(begin_ns, recording.events.front().at_ns);
   Json events = Json::array();
   for (const Recording& recording : job) {
-    events.push_back(named("process_name", recording.rank, 0, fmt::format("rank {} on {}", recording.rank, recording.host)));
+    events.push_back(named("process_name", recording.rank, 0,
+                           fmt::format("rank {} on {}", recording.rank, recording.host)));
     for (const auto& [id, communicator] : recording.communicators)
       events.push_back(named("thread_name", recording.rank, id,
-                             fmt::format("{} (rank {} of {})", communicator.name, communicator.rank, communicator.size)));
+                             fmt::format("{} (rank {} of {})", communicator.name, communicator.rank,
+                                         communicator.size)));
     for (const Span& span : spans_of(recording)) {
       const Json where = {{"pid", span.rank}, {"tid", span.call->communicator}};
       Json one = {{"ph", "X"},
@@ -84,14 +92,16 @@ std::string as_perfetto(const std::vector<Recording>& job) {
       }
     }
     for (const Event& event : recording.events)
-      if (event.kind == "lost" || event.kind == "left" || event.kind == "failed" || event.kind == "suspect" ||
-          event.kind == "alive")
-        events.push_back({{"ph", "i"},
-                          {"s", "p"},
-                          {"name", event.kind == "failed" ? "failed" : fmt::format("rank {} {}", event.peer, event.kind)},
-                          {"ts", us(event.at_ns - begin_ns)},
-                          {"pid", recording.rank},
-                          {"tid", event.communicator}});
+      if (event.kind == "lost" || event.kind == "left" || event.kind == "failed" ||
+          event.kind == "suspect" || event.kind == "alive")
+        events.push_back(
+            {{"ph", "i"},
+             {"s", "p"},
+             {"name", event.kind == "failed" ? "failed"
+                                             : fmt::format("rank {} {}", event.peer, event.kind)},
+             {"ts", us(event.at_ns - begin_ns)},
+             {"pid", recording.rank},
+             {"tid", event.communicator}});
   }
   return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}.dump();
 }

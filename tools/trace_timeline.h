@@ -22,8 +22,8 @@ struct Span {
 };
 std::vector<Span> spans_of(const Recording& recording);
 
-// In the form of Chrome's trace events: a process a rank, a thread a communicator, waits inside their operations; what was lost or
-// failed as instants.
+// In the form of Chrome's trace events: a process a rank, a thread a communicator, waits inside
+// their operations; what was lost or failed as instants.
 std::string as_perfetto(const std::vector<Recording>& job);
 
 }  // namespace fsccl::trace

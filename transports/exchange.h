@@ -1,6 +1,7 @@
-// Parts of memory, GPUs' or the host's, that the ranks of a communicator send each other from where they lie to where they are to
-// be. The caller waits. By UCX, where it was built for CUDA (ucx/exchange.h): then it finds for each pair of ranks the way between
-// their GPUs, with RDMA, CUDA IPC, or through host memory of its own.
+// Parts of memory, GPUs' or the host's, that the ranks of a communicator send each other from where
+// they lie to where they are to be. The caller waits. By UCX, where it was built for CUDA
+// (ucx/exchange.h): then it finds for each pair of ranks the way between their GPUs, with RDMA,
+// CUDA IPC, or through host memory of its own.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,12 +28,15 @@ class Exchange {
   };
   struct Patience {
     int64_t timeout_ms;
-    std::function<Status()> lost;  // asked now and then: an error when the others need not be waited for any more
+    // asked now and then: an error when the others need not be waited for any more
+    std::function<Status()> lost;
   };
-  // Until all parts have left and are there. Between two ranks they meet in the order of the calls, and within one of their lists;
-  // they are as long on both. Memory of GPUs: the caller holds its context, and the stream that made the bytes has come to them.
-  // After an error nothing touches the memory any more, and every later call is the same error. One thread at a time.
-  virtual Status run(const std::vector<Part>& sends, const std::vector<Part>& receives, const Patience& patience) = 0;
+  // Until all parts have left and are there. Between two ranks they meet in the order of the calls,
+  // and within one of their lists; they are as long on both. Memory of GPUs: the caller holds its
+  // context, and the stream that made the bytes has come to them. After an error nothing touches
+  // the memory any more, and every later call is the same error. One thread at a time.
+  virtual Status run(const std::vector<Part>& sends, const std::vector<Part>& receives,
+                     const Patience& patience) = 0;
   virtual ~Exchange() = default;
 
  protected:

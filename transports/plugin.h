@@ -1,4 +1,5 @@
-// Transports of other makers: shared libraries that export fsccl_transport_plugin() (fsccl/transport.h).
+// Transports of other makers: shared libraries that export fsccl_transport_plugin()
+// (fsccl/transport.h).
 #pragma once
 #include <string>
 
@@ -7,7 +8,8 @@
 
 namespace fsccl {
 
-// A copy of a table that a plug-in gave, with null for what it is too short to have; an error unless all that is needed is there.
+// A copy of a table that a plug-in gave, with null for what it is too short to have; an error
+// unless all that is needed is there.
 Result<fsccl_transport_ops_t> checked_table(const fsccl_transport_ops_t* given);
 
 // That of the plug-in at `path`, loaded once and for ever. Any thread.

@@ -11,12 +11,14 @@ namespace fsccl {
 
 struct KnownTransport {
   std::string_view name;
-  const fsccl_transport_ops_t* ops = nullptr;  // null: not in this build; or the plug-in's, which is loaded when it is asked for
-  const char* why = "";                        // not in this build
+  // null: not in this build; or the plug-in's, which is loaded when it is asked for
+  const fsccl_transport_ops_t* ops = nullptr;
+  const char* why = "";  // not in this build
 };
 std::span<const KnownTransport> known_transports();
 
-// Null, and *why, when it cannot be used on this machine. The name of the one that FSCCL_TRANSPORT_PLUGIN gives is "plugin" here.
+// Null, and *why, when it cannot be used on this machine. The name of the one that
+// FSCCL_TRANSPORT_PLUGIN gives is "plugin" here.
 const fsccl_transport_ops_t* usable_transport(std::string_view name, std::string* why);
 
 // Whether this machine has devices for RDMA, by what the kernel lists.
@@ -24,20 +26,24 @@ bool has_rdma(const char* folder = "/sys/class/infiniband");
 // The transport between hosts that a TransportChoice or a NetworkChoice names; null: it names none.
 template <class Choice>
 constexpr const char* network_of(Choice choice) {
-  return choice == Choice::kUcx ? "ucx" : choice == Choice::kTcp ? "tcp" : choice == Choice::kPlugin ? "plugin" : nullptr;
+  return choice == Choice::kUcx      ? "ucx"
+         : choice == Choice::kTcp    ? "tcp"
+         : choice == Choice::kPlugin ? "plugin"
+                                     : nullptr;
 }
 // A transport between hosts that also joins the ranks of one.
 constexpr bool forces_network(TransportChoice choice) { return network_of(choice) != nullptr; }
 // What the settings ask for between hosts; null: nothing.
 const char* asked_network(const Config& settings);
-// Between hosts, as far as this rank is concerned: "ucx" where it can use RDMA through UCX, else "tcp", which is faster than UCX
-// over TCP.
+// Between hosts, as far as this rank is concerned: "ucx" where it can use RDMA through UCX, else
+// "tcp", which is faster than UCX over TCP.
 const char* preferred_network();
 // What the table of the one that goes by `name` here calls itself: a plug-in has a name of its own.
 const char* table_name(const char* name);
 // Why that, or what the settings ask for, is what ranks of several hosts take.
 std::string why_network(const Config& settings);
-// Where FSCCL_NETWORK says another than FSCCL_TRANSPORT, which counts: a text that says so; else empty.
+// Where FSCCL_NETWORK says another than FSCCL_TRANSPORT, which counts: a text that says so; else
+// empty.
 std::string overruled_network(const Config& settings);
 // Of each slot of a channel of so many ranks between hosts, where nothing else is asked for.
 size_t network_slot_bytes(std::string_view network, size_t ranks);

@@ -1,8 +1,10 @@
-// Zones of a pattern before and behind each block, and contents that no computation survives unnoticed:
+// Zones of a pattern before and behind each block, and contents that no computation survives
+// unnoticed:
 //
 //   | zone, 64 bytes and up to the alignment | block | zone, 64 bytes |
 //
-// What is known of a block is kept apart from it: whoever overruns one must not be able to overwrite that.
+// What is known of a block is kept apart from it: whoever overruns one must not be able to
+// overwrite that.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -37,7 +39,8 @@ class Guard : public Adaptor {
   Result<void*> allocate(const MemoryRequest& request) override {
     Block block{nullptr, request, std::max(kZone, request.alignment)};
     if (__builtin_add_overflow(request.bytes, block.before + kZone, &block.whole.bytes))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes are more than any machine has", request.bytes);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes are more than any machine has",
+                  request.bytes);
     FSCCL_ASSIGN(block.begin, upstream_->allocate(block.whole));
     auto* const begin = static_cast<unsigned char*>(block.begin);
     unsigned char* const pointer = begin + block.before;
@@ -54,7 +57,8 @@ class Guard : public Adaptor {
     {
       const std::lock_guard lock(mutex_);
       const auto found = blocks_.find(pointer);
-      if (found == blocks_.end()) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of this guard", pointer);
+      if (found == blocks_.end())
+        return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of this guard", pointer);
       block = found->second;
       blocks_.erase(found);
     }
@@ -64,11 +68,13 @@ class Guard : public Adaptor {
     return upstream_->deallocate(block.begin, block.whole);
   }
   Result<SharedMemory> share(void*) override {
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "a guarded block does not begin at a page of its file: share without the guard");
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "a guarded block does not begin at a page of its file: share without the guard");
   }
   Result<EndSource*> end() override {
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "a guard cannot be in the source of a pool, whose slots lie side by side: use debug = 1 (FSCCL_POOL_DEBUG=1), or "
+                "a guard cannot be in the source of a pool, whose slots lie side by side: use "
+                "debug = 1 (FSCCL_POOL_DEBUG=1), or "
                 "guard an allocator of the pool (fsccl_pool_allocator)");
   }
 
@@ -83,11 +89,15 @@ class Guard : public Adaptor {
     const auto* const begin = static_cast<const unsigned char*>(block.begin);
     uint64_t first = 0, last = 0;
     if (damage(begin, block.before, &first, &last))
-      report_(fmt::format("a block of {} bytes at {} was overrun: it was written from {} to {} bytes before its beginning", bytes,
-                          pointer, block.before - first, block.before - last));
+      report_(
+          fmt::format("a block of {} bytes at {} was overrun: it was written from {} to {} bytes "
+                      "before its beginning",
+                      bytes, pointer, block.before - first, block.before - last));
     if (damage(begin + block.before + bytes, kZone, &first, &last))
-      report_(fmt::format("a block of {} bytes at {} was overrun: it was written from {} to {} bytes beyond its end", bytes,
-                          pointer, first + 1, last + 1));
+      report_(
+          fmt::format("a block of {} bytes at {} was overrun: it was written from {} to {} bytes "
+                      "beyond its end",
+                      bytes, pointer, first + 1, last + 1));
   }
 
   const std::function<void(const std::string&)> report_;
@@ -97,9 +107,11 @@ class Guard : public Adaptor {
 
 }  // namespace
 
-Result<Upstream> make_guard(Upstream upstream, std::function<void(const std::string& text)> report) {
+Result<Upstream> make_guard(Upstream upstream,
+                            std::function<void(const std::string& text)> report) {
   if (upstream->memory() != FSCCL_MEMORY_HOST)
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "a guard writes to the memory from the host, and this is device memory");
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "a guard writes to the memory from the host, and this is device memory");
   return Upstream(std::make_shared<Guard>(std::move(upstream), std::move(report)));
 }
 

@@ -1,4 +1,5 @@
-// At most so many bytes out at once. The count is taken before upstream is asked, so threads cannot pass the limit together.
+// At most so many bytes out at once. The count is taken before upstream is asked, so threads cannot
+// pass the limit together.
 #include <atomic>
 
 #include "allocators/adaptors/adaptors.h"
@@ -14,9 +15,10 @@ class LimitAdaptor : public Adaptor {
     uint64_t out = out_.load(std::memory_order_relaxed);
     do {
       if (request.bytes > limit_ - out)
-        return fail(FSCCL_ERR_OUT_OF_MEMORY,
-                    "{} bytes are out and {} more would pass the limit of {} bytes: free some, or raise it", out, request.bytes,
-                    limit_);
+        return fail(
+            FSCCL_ERR_OUT_OF_MEMORY,
+            "{} bytes are out and {} more would pass the limit of {} bytes: free some, or raise it",
+            out, request.bytes, limit_);
     } while (!out_.compare_exchange_weak(out, out + request.bytes, std::memory_order_relaxed));
     Result<void*> result = upstream_->allocate(request);
     if (!result.ok()) out_ -= request.bytes;

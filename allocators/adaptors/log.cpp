@@ -10,7 +10,8 @@ namespace {
 
 class Log : public Adaptor {
  public:
-  Log(Upstream upstream, std::unique_ptr<AllocationLog> log) : Adaptor(std::move(upstream)), log_(std::move(log)) {}
+  Log(Upstream upstream, std::unique_ptr<AllocationLog> log)
+      : Adaptor(std::move(upstream)), log_(std::move(log)) {}
 
   Result<void*> allocate(const MemoryRequest& request) override {
     Result<void*> result = upstream_->allocate(request);
@@ -23,7 +24,8 @@ class Log : public Adaptor {
     log_->flush();
     return result;
   }
-  // The line comes first: once it is free, another thread may get the address, and its line must come later.
+  // The line comes first: once it is free, another thread may get the address, and its line must
+  // come later.
   Status deallocate(void* pointer, const MemoryRequest& request) override {
     {
       const std::lock_guard lock(mutex_);
@@ -36,7 +38,9 @@ class Log : public Adaptor {
  private:
   static uint64_t number(const void* address) { return reinterpret_cast<uint64_t>(address); }
   static int64_t now_us() {
-    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::microseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
   }
 
   std::mutex mutex_;
@@ -46,7 +50,8 @@ class Log : public Adaptor {
 }  // namespace
 
 Result<Upstream> make_log(Upstream upstream, const std::string& path) {
-  FSCCL_ASSIGN(std::unique_ptr<AllocationLog> log, AllocationLog::open(path, "the log of allocations"));
+  FSCCL_ASSIGN(std::unique_ptr<AllocationLog> log,
+               AllocationLog::open(path, "the log of allocations"));
   return Upstream(std::make_shared<Log>(std::move(upstream), std::move(log)));
 }
 

@@ -1,10 +1,11 @@
-// A source of memory, as everything inside sees it, and what adaptors over one share. The C form is fsccl_allocator_t
-// (fsccl/allocator.h): outside_source.h makes this of it, api/allocators.cpp that of this.
+// A source of memory, as everything inside sees it, and what adaptors over one share. The C form is
+// fsccl_allocator_t (fsccl/allocator.h): outside_source.h makes this of it, api/allocators.cpp that
+// of this.
 //
 //   adaptor -> adaptor -> end
 //
-// A pool's growth goes down its stack too, so that adaptors see and may refuse it; but what answers it at the end is the pool's own
-// arena, whose ranges have their places (MemoryRequest::growth).
+// A pool's growth goes down its stack too, so that adaptors see and may refuse it; but what answers
+// it at the end is the pool's own arena, whose ranges have their places (MemoryRequest::growth).
 //
 // Thread rules: all functions from any thread.
 #pragma once
@@ -47,7 +48,8 @@ class MemorySource {
  public:
   virtual ~MemorySource() = default;
   virtual Result<void*> allocate(const MemoryRequest& request) = 0;
-  // `request`: bytes and growth as they were in allocate(). A pool gives a growth back in parts, whole pages each.
+  // `request`: bytes and growth as they were in allocate(). A pool gives a growth back in parts,
+  // whole pages each.
   virtual Status deallocate(void* pointer, const MemoryRequest& request) = 0;
   virtual Result<SharedMemory> share(void* pointer) = 0;
   virtual fsccl_memory_t memory() const = 0;
@@ -80,7 +82,9 @@ class EndSource : public MemorySource {
 class Adaptor : public MemorySource {
  public:
   explicit Adaptor(std::shared_ptr<MemorySource> upstream) : upstream_(std::move(upstream)) {}
-  Status deallocate(void* pointer, const MemoryRequest& request) override { return upstream_->deallocate(pointer, request); }
+  Status deallocate(void* pointer, const MemoryRequest& request) override {
+    return upstream_->deallocate(pointer, request);
+  }
   Result<SharedMemory> share(void* pointer) override { return upstream_->share(pointer); }
   fsccl_memory_t memory() const final { return upstream_->memory(); }
   int device() const final { return upstream_->device(); }

@@ -1,4 +1,5 @@
-// Where upstream has no memory, asks somebody to give some back, and tries once more. A request that is wrong stays so.
+// Where upstream has no memory, asks somebody to give some back, and tries once more. A request
+// that is wrong stays so.
 #include "allocators/adaptors/adaptors.h"
 
 namespace fsccl {
@@ -6,11 +7,13 @@ namespace {
 
 class OnFailure : public Adaptor {
  public:
-  OnFailure(Upstream upstream, std::function<uint64_t(uint64_t)> ask) : Adaptor(std::move(upstream)), ask_(std::move(ask)) {}
+  OnFailure(Upstream upstream, std::function<uint64_t(uint64_t)> ask)
+      : Adaptor(std::move(upstream)), ask_(std::move(ask)) {}
 
   Result<void*> allocate(const MemoryRequest& request) override {
     Result<void*> result = upstream_->allocate(request);
-    if (result.ok() || !is_shortage(result.status().code()) || ask_(request.bytes) == 0) return result;
+    if (result.ok() || !is_shortage(result.status().code()) || ask_(request.bytes) == 0)
+      return result;
     return upstream_->allocate(request);
   }
 

@@ -1,5 +1,6 @@
-// A source of somebody else's, given as a table of functions (fsccl/allocator.h). The table is copied, and neither it nor what its
-// functions answer is trusted: each answer is checked before anybody uses it.
+// A source of somebody else's, given as a table of functions (fsccl/allocator.h). The table is
+// copied, and neither it nor what its functions answer is trusted: each answer is checked before
+// anybody uses it.
 #pragma once
 #include <memory>
 
@@ -8,9 +9,11 @@
 
 namespace fsccl {
 
-// The table of this library's version of a table of any version, checked. Missing functions that may be missing are null.
+// The table of this library's version of a table of any version, checked. Missing functions that
+// may be missing are null.
 Result<fsccl_allocator_t> read_table(const fsccl_allocator_t* given);
 
-std::shared_ptr<MemorySource> make_outside_source(const fsccl_allocator_t& table);  // from read_table()
+// from read_table()
+std::shared_ptr<MemorySource> make_outside_source(const fsccl_allocator_t& table);
 
 }  // namespace fsccl

@@ -43,7 +43,9 @@ class Statistics : public Adaptor {
 
 }  // namespace
 
-Upstream make_statistics(Upstream upstream) { return std::make_shared<Statistics>(std::move(upstream)); }
+Upstream make_statistics(Upstream upstream) {
+  return std::make_shared<Statistics>(std::move(upstream));
+}
 
 bool read_statistics(const MemorySource& source, fsccl_allocator_stats_t* stats) {
   const auto* const counting = dynamic_cast<const Statistics*>(&source);

@@ -16,25 +16,30 @@ constexpr uint64_t kMostBytes = uint64_t{1} << 47;
 cuda::AllocationProperties properties_of(const cuda::Device& device) {
   cuda::AllocationProperties properties;
   properties.location.id = device.ordinal();
-  properties.handles = (device.posix_handles() ? cuda::kPosixHandle : 0) | (device.fabric_handles() ? cuda::kFabricHandle : 0);
+  properties.handles = (device.posix_handles() ? cuda::kPosixHandle : 0) |
+                       (device.fabric_handles() ? cuda::kFabricHandle : 0);
   properties.gpu_direct_rdma = device.direct_rdma();
   return properties;
 }
 
 }  // namespace
 
-Result<DeviceArena> DeviceArena::reserve(const cuda::Device& device, uint64_t bytes, uint64_t alignment) {
+Result<DeviceArena> DeviceArena::reserve(const cuda::Device& device, uint64_t bytes,
+                                         uint64_t alignment) {
   if (bytes > kMostBytes || alignment > kMostBytes)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes aligned to {} are more than any GPU has addresses for", bytes, alignment);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "{} bytes aligned to {} are more than any GPU has addresses for", bytes, alignment);
   const cuda::Current current(device);
   DeviceArena arena;
   arena.properties_ = properties_of(device);
   size_t granularity = 0;
-  FSCCL_TRY(device.check("cuMemGetAllocationGranularity", device.driver().granularity(&granularity, &arena.properties_, 0)));
+  FSCCL_TRY(device.check("cuMemGetAllocationGranularity",
+                         device.driver().granularity(&granularity, &arena.properties_, 0)));
   arena.granularity_ = granularity;
   const uint64_t space = round_up(bytes ? bytes : 1, granularity);
   const uint64_t asked = alignment > granularity ? alignment : 0;
-  FSCCL_TRY(device.check("cuMemAddressReserve", device.driver().reserve_addresses(&arena.base_, space, asked, 0, 0)));
+  FSCCL_TRY(device.check("cuMemAddressReserve",
+                         device.driver().reserve_addresses(&arena.base_, space, asked, 0, 0)));
   arena.device_ = &device;  // from here on there is something to give back
   arena.address_bytes_ = space;
   return arena;
@@ -72,20 +77,23 @@ void DeviceArena::leak() {
 
 Status DeviceArena::fits(uint64_t bytes) const {
   if (bytes > address_bytes_ - bytes_)
-    return fail(FSCCL_ERR_OUT_OF_MEMORY, "a segment of {} bytes behind {} exceeds the {} bytes of addresses of this arena", bytes,
-                bytes_, address_bytes_);
+    return fail(FSCCL_ERR_OUT_OF_MEMORY,
+                "a segment of {} bytes behind {} exceeds the {} bytes of addresses of this arena",
+                bytes, bytes_, address_bytes_);
   return success();
 }
 
 Status DeviceArena::grow(uint64_t bytes) {
   const uint64_t whole = bytes > kMostBytes ? bytes : round_up(bytes ? bytes : 1, granularity_);
   FSCCL_TRY(fits(whole));
-  segments_.reserve(segments_.size() + 1);  // so that nothing has to be undone for want of host memory
+  // so that nothing has to be undone for want of host memory
+  segments_.reserve(segments_.size() + 1);
   const cuda::Current current(*device_);
   const cuda::Driver& driver = device_->driver();
   cuda::MemoryHandle handle = 0;
   cuda::Code code = driver.create_memory(&handle, whole, &properties_, 0);
-  if (code != cuda::kSuccess && code != cuda::kOutOfMemory && (properties_.handles & cuda::kFabricHandle)) {
+  if (code != cuda::kSuccess && code != cuda::kOutOfMemory &&
+      (properties_.handles & cuda::kFabricHandle)) {
     // The GPU could, but this process may not, or the host is in no domain.
     cuda::AllocationProperties without = properties_;
     without.handles &= ~cuda::kFabricHandle;
@@ -95,8 +103,8 @@ Status DeviceArena::grow(uint64_t bytes) {
   if (code == cuda::kOutOfMemory) {
     size_t free_bytes = 0, total = 0;
     (void)driver.memory_info(&free_bytes, &total);
-    return fail(FSCCL_ERR_OUT_OF_MEMORY, "device {} has no {} bytes more: {} of {} are free", device_->ordinal(), whole, free_bytes,
-                total);
+    return fail(FSCCL_ERR_OUT_OF_MEMORY, "device {} has no {} bytes more: {} of {} are free",
+                device_->ordinal(), whole, free_bytes, total);
   }
   FSCCL_TRY(device_->check("cuMemCreate", code));
   return append({handle, whole, properties_.handles});
@@ -124,13 +132,15 @@ Status DeviceArena::append(Segment segment) {
   return success();
 }
 
-Status DeviceArena::exported(void* shareable, size_t index, cuda::HandleKind kind, const char* others) const {
+Status DeviceArena::exported(void* shareable, size_t index, cuda::HandleKind kind,
+                             const char* others) const {
   const Segment& segment = segments_[index];
   if (!(segment.handles & kind))
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "memory of device {} ({}) cannot be shared with {}", device_->ordinal(), device_->name(),
-                others);
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "memory of device {} ({}) cannot be shared with {}",
+                device_->ordinal(), device_->name(), others);
   const cuda::Current current(*device_);
-  return device_->check("cuMemExportToShareableHandle", device_->driver().export_memory(shareable, segment.handle, kind, 0));
+  return device_->check("cuMemExportToShareableHandle",
+                        device_->driver().export_memory(shareable, segment.handle, kind, 0));
 }
 
 Result<Fd> DeviceArena::export_segment(size_t index) const {
@@ -138,18 +148,21 @@ Result<Fd> DeviceArena::export_segment(size_t index) const {
   const StandardNumbersTaken taken;
   FSCCL_TRY(exported(&raw, index, cuda::kPosixHandle, "other processes of this host"));
   Fd fd(raw);
-  if (fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) return fail_errno(errno, "a descriptor of a GPU's memory");
+  if (fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0)
+    return fail_errno(errno, "a descriptor of a GPU's memory");
   return fd;
 }
 
 Result<cuda::FabricHandle> DeviceArena::export_to_fabric(size_t index) const {
   cuda::FabricHandle handle;
-  FSCCL_TRY(exported(&handle, index, cuda::kFabricHandle, "other hosts: they are in no NVLink domain (IMEX)"));
+  FSCCL_TRY(exported(&handle, index, cuda::kFabricHandle,
+                     "other hosts: they are in no NVLink domain (IMEX)"));
   return handle;
 }
 
 Status DeviceArena::adopt(Fd fd, uint64_t bytes) {
-  return import(reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())), cuda::kPosixHandle, bytes);
+  return import(reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())), cuda::kPosixHandle,
+                bytes);
 }
 
 Status DeviceArena::adopt(const cuda::FabricHandle& handle, uint64_t bytes) {
@@ -159,8 +172,9 @@ Status DeviceArena::adopt(const cuda::FabricHandle& handle, uint64_t bytes) {
 
 Status DeviceArena::import(void* shareable, cuda::HandleKind kind, uint64_t bytes) {
   if (!bytes || bytes % granularity_)
-    return fail(FSCCL_ERR_PROTOCOL, "another rank's memory is said to have {} bytes, which is not a multiple of {}", bytes,
-                granularity_);
+    return fail(FSCCL_ERR_PROTOCOL,
+                "another rank's memory is said to have {} bytes, which is not a multiple of {}",
+                bytes, granularity_);
   FSCCL_TRY(fits(bytes));
   segments_.reserve(segments_.size() + 1);
   const cuda::Current current(*device_);

@@ -1,7 +1,9 @@
-// The arena of a pool on a GPU: one range of addresses, and physical memory behind it that other processes can map. A segment is
-// one exportable handle of exactly the bytes that it was asked for (rounded up to the device's granularity); a pool whose schedule
-// was declared has one, one that grows has several, end to end. It goes to other processes as a file descriptor (POSIX handle), or
-// as a fabric handle where hosts share one; who imports it maps it at the same offset of a range of its own.
+// The arena of a pool on a GPU: one range of addresses, and physical memory behind it that other
+// processes can map. A segment is one exportable handle of exactly the bytes that it was asked for
+// (rounded up to the device's granularity); a pool whose schedule was declared has one, one that
+// grows has several, end to end. It goes to other processes as a file descriptor (POSIX handle), or
+// as a fabric handle where hosts share one; who imports it maps it at the same offset of a range of
+// its own.
 //
 // Thread rules: one thread at a time. A child of fork() has no use of it.
 #pragma once
@@ -15,8 +17,10 @@ namespace fsccl {
 
 class DeviceArena {
  public:
-  // Addresses for `bytes` (rounded up), the first a multiple of `alignment`, a power of two; no memory yet.
-  static Result<DeviceArena> reserve(const cuda::Device& device, uint64_t bytes, uint64_t alignment = 1);
+  // Addresses for `bytes` (rounded up), the first a multiple of `alignment`, a power of two; no
+  // memory yet.
+  static Result<DeviceArena> reserve(const cuda::Device& device, uint64_t bytes,
+                                     uint64_t alignment = 1);
   DeviceArena(DeviceArena&&) noexcept;
   DeviceArena& operator=(DeviceArena&&) noexcept;
   ~DeviceArena();  // nothing on the device may use it any more
@@ -31,10 +35,12 @@ class DeviceArena {
   // One more segment behind the last. An error changes nothing.
   Status grow(uint64_t bytes);
   Result<Fd> export_segment(size_t index) const;
-  // The same for processes of other hosts of one NVLink domain. FSCCL_ERR_NOT_AVAILABLE: this host is in none.
+  // The same for processes of other hosts of one NVLink domain. FSCCL_ERR_NOT_AVAILABLE: this host
+  // is in none.
   Result<cuda::FabricHandle> export_to_fabric(size_t index) const;
   uint64_t segment_bytes(size_t index) const { return segments_[index].bytes; }
-  // Somebody else's segment, likewise behind the last. `bytes` as its owner says, checked by the driver.
+  // Somebody else's segment, likewise behind the last. `bytes` as its owner says, checked by the
+  // driver.
   Status adopt(Fd fd, uint64_t bytes);
   Status adopt(const cuda::FabricHandle& handle, uint64_t bytes);
   // Gives the segments up that lie whole at or above `bytes`; returns how many bytes.

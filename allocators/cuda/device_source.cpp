@@ -20,7 +20,8 @@ class DeviceSource : public EndSource {
   }
   fsccl_memory_t memory() const override { return FSCCL_MEMORY_CUDA; }
   int device() const override { return device_.ordinal(); }
-  bool is_system() const override { return true; }  // segments of a pool are mapped by others, at places of its own
+  // segments of a pool are mapped by others, at places of its own
+  bool is_system() const override { return true; }
 
  private:
   Result<void*> make(const MemoryRequest& request) override {
@@ -39,19 +40,22 @@ class DeviceSource : public EndSource {
     const auto ended = blocks_.extract(pointer);
     lock.unlock();
     if (!ended.empty()) return success();
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of device {}, or was given back before", pointer, device_.ordinal());
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "{} is not a block of device {}, or was given back before", pointer,
+                device_.ordinal());
   }
   Status finish(cuda::Stream stream) const {
     const cuda::Current current(device_);
     const cuda::Driver& driver = device_.driver();
     FSCCL_ASSIGN(const bool capturing, device_.capturing(stream));
     if (capturing)
-      return fail(
-          FSCCL_ERR_NOT_AVAILABLE,
-          "a block of device {} is given back on stream {} while that is being captured, and cannot be waited for: it stays",
-          device_.ordinal(), static_cast<void*>(stream));
-    return cuda::is_legacy(stream) ? device_.check("cuCtxSynchronize", driver.synchronize())
-                                   : device_.check("cuStreamSynchronize", driver.stream_synchronize(stream));
+      return fail(FSCCL_ERR_NOT_AVAILABLE,
+                  "a block of device {} is given back on stream {} while that is being captured, "
+                  "and cannot be waited for: it stays",
+                  device_.ordinal(), static_cast<void*>(stream));
+    return cuda::is_legacy(stream)
+               ? device_.check("cuCtxSynchronize", driver.synchronize())
+               : device_.check("cuStreamSynchronize", driver.stream_synchronize(stream));
   }
 
   const cuda::Device& device_;
@@ -61,6 +65,8 @@ class DeviceSource : public EndSource {
 
 }  // namespace
 
-std::shared_ptr<MemorySource> make_device_source(const cuda::Device& device) { return std::make_shared<DeviceSource>(device); }
+std::shared_ptr<MemorySource> make_device_source(const cuda::Device& device) {
+  return std::make_shared<DeviceSource>(device);
+}
 
 }  // namespace fsccl

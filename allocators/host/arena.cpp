@@ -17,7 +17,8 @@
 #include "base/reserve_file.h"
 #include "base/write_file.h"
 
-// Newer than the headers of some systems that this builds on; their kernels answer EINVAL, which is handled.
+// Newer than the headers of some systems that this builds on; their kernels answer EINVAL, which is
+// handled.
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
@@ -35,7 +36,8 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 constexpr uint64_t kCheckEveryBytes = uint64_t{16} << 20;  // other processes take memory meanwhile
 constexpr uint64_t kPopulateStepBytes = uint64_t{64} << 20;
-constexpr uint64_t kDumpLimitBytes = uint64_t{64} << 20;  // larger arenas are left out of core files
+// larger arenas are left out of core files
+constexpr uint64_t kDumpLimitBytes = uint64_t{64} << 20;
 
 bool round_up_to_page(uint64_t value, uint64_t* result) {
   const uint64_t mask = page_bytes() - 1;
@@ -47,28 +49,33 @@ bool round_up_to_page(uint64_t value, uint64_t* result) {
 Status check_limit(rlim_t limit, uint64_t bytes, const char* name, const char* command) {
   if (limit == RLIM_INFINITY || bytes <= limit) return success();
   return fail(FSCCL_ERR_LIMIT,
-              "host arena: needs {} bytes, the limit {} is {} bytes; raise it ({}) or lower the pool's limit (FSCCL_POOL_LIMIT)",
+              "host arena: needs {} bytes, the limit {} is {} bytes; raise it ({}) or lower the "
+              "pool's limit (FSCCL_POOL_LIMIT)",
               bytes, name, static_cast<uint64_t>(limit), command);
 }
 
 Result<Fd> create_file(uint64_t bytes) {
   // The error of resize_file() would not name the pool's limit, which can be lowered as well.
   rlimit limit{};
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0) FSCCL_TRY(check_limit(limit.rlim_cur, bytes, "RLIMIT_FSIZE", "ulimit -f unlimited"));
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0)
+    FSCCL_TRY(check_limit(limit.rlim_cur, bytes, "RLIMIT_FSIZE", "ulimit -f unlimited"));
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   Fd fd = make_fd([] { return memfd_create("fsccl-arena", kFlags | MFD_NOEXEC_SEAL); });
-  if (!fd.valid() && errno == EINVAL) fd = make_fd([] { return memfd_create("fsccl-arena", kFlags); });
+  if (!fd.valid() && errno == EINVAL)
+    fd = make_fd([] { return memfd_create("fsccl-arena", kFlags); });
   if (!fd.valid()) return fail_errno(errno, "host arena: memfd_create");
   if (const int error = resize_file(fd.get(), bytes))
     return fail_errno(error, fmt::format("host arena: ftruncate to {} bytes", bytes));
-  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return fail_errno(errno, "host arena: fcntl(F_ADD_SEALS)");
+  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
+    return fail_errno(errno, "host arena: fcntl(F_ADD_SEALS)");
   return fd;
 }
 
 // Reads and writes each page without changing it, whoever else writes it at the same time.
 void touch(std::byte* begin, uint64_t bytes) {
   for (uint64_t at = 0; at < bytes; at += page_bytes()) {
-    std::atomic_ref<unsigned char>(reinterpret_cast<unsigned char&>(begin[at])).fetch_or(0, std::memory_order_relaxed);
+    std::atomic_ref<unsigned char>(reinterpret_cast<unsigned char&>(begin[at]))
+        .fetch_or(0, std::memory_order_relaxed);
   }
 }
 
@@ -78,16 +85,17 @@ Result<HostArena> HostArena::with_sizes(int ranks, uint64_t control_bytes, uint6
   HostArena arena;
   arena.ranks_ = ranks;
   uint64_t regions = 0;
-  const bool fits = ranks > 0 && round_up_to_page(control_bytes, &arena.control_bytes_) &&
-                    round_up_to_page(region_bytes, &arena.region_bytes_) &&
-                    !__builtin_mul_overflow(static_cast<uint64_t>(ranks), arena.region_bytes_, &regions) &&
-                    !__builtin_add_overflow(regions, arena.control_bytes_, &arena.total_bytes_) &&
-                    arena.total_bytes_ <= INT64_MAX - kHugePageBytes;
+  const bool fits =
+      ranks > 0 && round_up_to_page(control_bytes, &arena.control_bytes_) &&
+      round_up_to_page(region_bytes, &arena.region_bytes_) &&
+      !__builtin_mul_overflow(static_cast<uint64_t>(ranks), arena.region_bytes_, &regions) &&
+      !__builtin_add_overflow(regions, arena.control_bytes_, &arena.total_bytes_) &&
+      arena.total_bytes_ <= INT64_MAX - kHugePageBytes;
   if (!fits || arena.total_bytes_ == 0) {
-    return fail(
-        FSCCL_ERR_INVALID_ARGUMENT,
-        "host arena: {} ranks with {} bytes each and {} control bytes is not a size that can be mapped; lower the pool's limit",
-        ranks, region_bytes, control_bytes);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "host arena: {} ranks with {} bytes each and {} control bytes is not a size that "
+                "can be mapped; lower the pool's limit",
+                ranks, region_bytes, control_bytes);
   }
   return arena;
 }
@@ -104,17 +112,21 @@ Result<HostArena> HostArena::create(int ranks, uint64_t control_bytes, uint64_t 
 
 Result<HostArena> HostArena::open(Fd fd, int ranks, uint64_t control_bytes, uint64_t region_bytes) {
   FSCCL_ASSIGN(HostArena arena, with_sizes(ranks, control_bytes, region_bytes));
-  struct stat state {};
-  if (fstat(fd.get(), &state) != 0) return fail_errno(errno, "host arena: fstat of the descriptor received");
+  struct stat state{};
+  if (fstat(fd.get(), &state) != 0)
+    return fail_errno(errno, "host arena: fstat of the descriptor received");
   if (!S_ISREG(state.st_mode) || static_cast<uint64_t>(state.st_size) != arena.total_bytes_) {
     return fail(FSCCL_ERR_PROTOCOL,
-                "host arena: the descriptor received is not an arena of {} bytes (mode {:o}, {} bytes); do all ranks have the same "
+                "host arena: the descriptor received is not an arena of {} bytes (mode {:o}, {} "
+                "bytes); do all ranks have the same "
                 "pool limit?",
                 arena.total_bytes_, state.st_mode, state.st_size);
   }
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
-    return fail(FSCCL_ERR_PROTOCOL, "host arena: the descriptor received is not sealed against shrinking and growing (seals {})",
+    return fail(FSCCL_ERR_PROTOCOL,
+                "host arena: the descriptor received is not sealed against shrinking and growing "
+                "(seals {})",
                 seals);
   }
   arena.fd_ = std::move(fd);
@@ -144,28 +156,36 @@ HostArena& HostArena::operator=(HostArena&& other) noexcept {
 HostArena::~HostArena() { unmap(); }
 
 Status HostArena::map() {
-  // First the address space alone, a little more than needed, to begin at a multiple of a huge page.
+  // First the address space alone, a little more than needed, to begin at a multiple of a huge
+  // page.
   const uint64_t wanted = total_bytes_ + kHugePageBytes;
-  void* space = mmap(nullptr, wanted, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* space =
+      mmap(nullptr, wanted, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (space == MAP_FAILED) {
     const int error = errno;
     rlimit limit{};
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
       return fail(FSCCL_ERR_LIMIT,
-                  "host arena: no address space for {} bytes, the limit RLIMIT_AS is {} bytes; raise it (ulimit -v unlimited) or "
+                  "host arena: no address space for {} bytes, the limit RLIMIT_AS is {} bytes; "
+                  "raise it (ulimit -v unlimited) or "
                   "lower the pool's limit "
                   "(FSCCL_POOL_LIMIT)",
                   wanted, static_cast<uint64_t>(limit.rlim_cur));
     }
     if (error == ENOMEM) {
-      return fail(FSCCL_ERR_LIMIT, "host arena: no address space for {} bytes; lower the pool's limit (FSCCL_POOL_LIMIT)", wanted);
+      return fail(
+          FSCCL_ERR_LIMIT,
+          "host arena: no address space for {} bytes; lower the pool's limit (FSCCL_POOL_LIMIT)",
+          wanted);
     }
     return fail_errno(error, fmt::format("host arena: mmap of {} bytes of address space", wanted));
   }
   std::byte* const begin = static_cast<std::byte*>(space);
-  const uint64_t skip = (kHugePageBytes - reinterpret_cast<uintptr_t>(space) % kHugePageBytes) % kHugePageBytes;
-  void* mapped = mmap(begin + skip, total_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd_.get(),
-                      static_cast<off_t>(file_offset_));
+  const uint64_t skip =
+      (kHugePageBytes - reinterpret_cast<uintptr_t>(space) % kHugePageBytes) % kHugePageBytes;
+  void* mapped =
+      mmap(begin + skip, total_bytes_, PROT_READ | PROT_WRITE,
+           MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd_.get(), static_cast<off_t>(file_offset_));
   if (mapped == MAP_FAILED) {
     const int error = errno;
     munmap(space, wanted);
@@ -175,8 +195,10 @@ Status HostArena::map() {
   if (kHugePageBytes > skip) munmap(begin + skip + total_bytes_, kHugePageBytes - skip);
   base_ = static_cast<std::byte*>(mapped);
   owner_ = getpid();
-  if (madvise(base_, total_bytes_, MADV_DONTFORK) != 0) return fail_errno(errno, "host arena: madvise(MADV_DONTFORK)");
-  if (total_bytes_ > kDumpLimitBytes) madvise(base_, total_bytes_, MADV_DONTDUMP);  // only keeps core files small: may fail
+  if (madvise(base_, total_bytes_, MADV_DONTFORK) != 0)
+    return fail_errno(errno, "host arena: madvise(MADV_DONTFORK)");
+  // only keeps core files small: may fail
+  if (total_bytes_ > kDumpLimitBytes) madvise(base_, total_bytes_, MADV_DONTDUMP);
   return success();
 }
 
@@ -187,7 +209,8 @@ void HostArena::unmap() {
 }
 
 bool HostArena::locate(const void* pointer, int* rank, uint64_t* offset) const {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(pointer), begin = reinterpret_cast<uintptr_t>(base_) + control_bytes_;
+  const uintptr_t address = reinterpret_cast<uintptr_t>(pointer),
+                  begin = reinterpret_cast<uintptr_t>(base_) + control_bytes_;
   if (!base_ || address < begin || region_bytes_ == 0) return false;
   const uint64_t distance = address - begin;
   if (distance >= total_bytes_ - control_bytes_) return false;
@@ -196,8 +219,10 @@ bool HostArena::locate(const void* pointer, int* rank, uint64_t* offset) const {
   return true;
 }
 
-bool HostArena::whole_pages(int rank, uint64_t offset, uint64_t bytes, uint64_t* begin, uint64_t* end) const {
-  if (rank < 0 || rank >= ranks_ || offset > region_bytes_ || bytes > region_bytes_ - offset) return false;
+bool HostArena::whole_pages(int rank, uint64_t offset, uint64_t bytes, uint64_t* begin,
+                            uint64_t* end) const {
+  if (rank < 0 || rank >= ranks_ || offset > region_bytes_ || bytes > region_bytes_ - offset)
+    return false;
   const uint64_t region_begin = control_bytes_ + static_cast<uint64_t>(rank) * region_bytes_;
   *begin = (region_begin + offset) & ~(page_bytes() - 1);
   return round_up_to_page(region_begin + offset + bytes, end);
@@ -206,7 +231,8 @@ bool HostArena::whole_pages(int rank, uint64_t offset, uint64_t bytes, uint64_t*
 Status HostArena::reserve(int rank, uint64_t offset, uint64_t bytes, bool populate) {
   uint64_t begin = 0, end = 0;
   if (!whole_pages(rank, offset, bytes, &begin, &end)) {
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "host arena: [{}, {} + {}) of rank {} is outside its region of {} bytes ({} ranks)",
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "host arena: [{}, {} + {}) of rank {} is outside its region of {} bytes ({} ranks)",
                 offset, offset, bytes, rank, region_bytes_, ranks_);
   }
   const std::vector<std::pair<uint64_t, uint64_t>> missing = reserved_.missing(begin, end);
@@ -220,7 +246,8 @@ Status HostArena::reserve(int rank, uint64_t offset, uint64_t bytes, bool popula
     for (size_t j = 0; j <= i; ++j) {
       const uint64_t to = j < i ? missing[j].second : done;
       if (to > missing[j].first) {
-        fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(file_offset_ + missing[j].first),
+        fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  static_cast<off_t>(file_offset_ + missing[j].first),
                   static_cast<off_t>(to - missing[j].first));
       }
     }
@@ -238,12 +265,15 @@ Status HostArena::allocate(uint64_t begin, uint64_t end, uint64_t* done) {
   while (*done < end) {
     if (!outside_ && *done > begin) FSCCL_TRY(check_available(end - *done));
     uint64_t at = file_offset_ + *done;
-    const int error = reserve_file(fd_.get(), &at, file_offset_ + std::min(*done + kCheckEveryBytes, end));
+    const int error =
+        reserve_file(fd_.get(), &at, file_offset_ + std::min(*done + kCheckEveryBytes, end));
     *done = at - file_offset_;
     if (error == 0) continue;
     if (outside_ && error == ENODEV) return success();
-    return fail_errno(error, fmt::format("host arena: fallocate of {} bytes, {} of them done ({} bytes available)", end - begin,
-                                         *done - begin, available_memory().bytes));
+    return fail_errno(
+        error,
+        fmt::format("host arena: fallocate of {} bytes, {} of them done ({} bytes available)",
+                    end - begin, *done - begin, available_memory().bytes));
   }
   return success();
 }
@@ -251,7 +281,8 @@ Status HostArena::allocate(uint64_t begin, uint64_t end, uint64_t* done) {
 Status HostArena::populate(int rank, uint64_t offset, uint64_t bytes) {
   uint64_t begin = 0, end = 0;
   if (!whole_pages(rank, offset, bytes, &begin, &end)) {
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "host arena: [{}, {} + {}) of rank {} is outside its region of {} bytes", offset,
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "host arena: [{}, {} + {}) of rank {} is outside its region of {} bytes", offset,
                 offset, bytes, rank, region_bytes_);
   }
   if (huge_pages_ && end > begin) madvise(base_ + begin, end - begin, MADV_HUGEPAGE);
@@ -262,7 +293,9 @@ Status HostArena::populate(int rank, uint64_t offset, uint64_t bytes) {
       continue;
     }
     if (errno == EINTR || errno == EAGAIN) continue;
-    if (errno != EINVAL) return fail_errno(errno, fmt::format("host arena: madvise(MADV_POPULATE_WRITE) of {} bytes", step));
+    if (errno != EINVAL)
+      return fail_errno(errno,
+                        fmt::format("host arena: madvise(MADV_POPULATE_WRITE) of {} bytes", step));
     touch(base_ + at, step);  // a kernel before 5.14
     at += step;
   }
@@ -281,9 +314,10 @@ void HostArena::release(int rank, uint64_t offset, uint64_t bytes) {
   if (begin < region_begin + offset) begin += page_bytes();
   if (end > region_begin + offset + bytes) end -= page_bytes();
   if (begin >= end) return;
-  // A failure (a kernel without holes) only means that the memory is kept; it stays noted as reserved, and is used again.
-  if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(file_offset_ + begin),
-                static_cast<off_t>(end - begin)) != 0)
+  // A failure (a kernel without holes) only means that the memory is kept; it stays noted as
+  // reserved, and is used again.
+  if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                static_cast<off_t>(file_offset_ + begin), static_cast<off_t>(end - begin)) != 0)
     return;
   reserved_.remove(begin, end);
 }

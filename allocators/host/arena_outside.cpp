@@ -8,14 +8,18 @@
 
 namespace fsccl {
 
-Result<HostArena> HostArena::adopt(Fd fd, uint64_t file_offset, int ranks, uint64_t control_bytes, uint64_t region_bytes) {
+Result<HostArena> HostArena::adopt(Fd fd, uint64_t file_offset, int ranks, uint64_t control_bytes,
+                                   uint64_t region_bytes) {
   FSCCL_ASSIGN(HostArena arena, with_sizes(ranks, control_bytes, region_bytes));
-  struct stat state {};
-  if (fstat(fd.get(), &state) != 0) return fail_errno(errno, "host arena: fstat of the source's file");
+  struct stat state{};
+  if (fstat(fd.get(), &state) != 0)
+    return fail_errno(errno, "host arena: fstat of the source's file");
   uint64_t end = 0;
-  const bool wraps = __builtin_add_overflow(file_offset, arena.total_bytes_, &end) || end > INT64_MAX;
+  const bool wraps =
+      __builtin_add_overflow(file_offset, arena.total_bytes_, &end) || end > INT64_MAX;
   if (wraps || (S_ISREG(state.st_mode) && static_cast<uint64_t>(state.st_size) < end))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "host arena: the source's file has {} bytes: too few for {} bytes from byte {} on",
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "host arena: the source's file has {} bytes: too few for {} bytes from byte {} on",
                 state.st_size, arena.total_bytes_, file_offset);
   arena.fd_ = std::move(fd);
   arena.file_offset_ = file_offset;
@@ -26,7 +30,8 @@ Result<HostArena> HostArena::adopt(Fd fd, uint64_t file_offset, int ranks, uint6
   return arena;
 }
 
-Result<HostArena> HostArena::over(std::byte* memory, uint64_t control_bytes, uint64_t region_bytes) {
+Result<HostArena> HostArena::over(std::byte* memory, uint64_t control_bytes,
+                                  uint64_t region_bytes) {
   FSCCL_ASSIGN(HostArena arena, with_sizes(1, control_bytes, region_bytes));
   arena.base_ = memory;  // mapped by somebody else, who unmaps it: there is no owner_
   arena.outside_ = true;
@@ -34,11 +39,12 @@ Result<HostArena> HostArena::over(std::byte* memory, uint64_t control_bytes, uin
 }
 
 Result<uint64_t> HostArena::file_offset(const void* pointer) const {
-  if (fd_.valid()) return file_offset_ + static_cast<uint64_t>(static_cast<const std::byte*>(pointer) - base_);
-  return fail(
-      FSCCL_ERR_NOT_AVAILABLE,
-      "the memory of this pool comes from a source that has no file (share in fsccl/allocator.h), so it can be mapped in one "
-      "place only: there are no imports and no FSCCL_SHARING_COPY_ON_WRITE on it");
+  if (fd_.valid())
+    return file_offset_ + static_cast<uint64_t>(static_cast<const std::byte*>(pointer) - base_);
+  return fail(FSCCL_ERR_NOT_AVAILABLE,
+              "the memory of this pool comes from a source that has no file (share in "
+              "fsccl/allocator.h), so it can be mapped in one "
+              "place only: there are no imports and no FSCCL_SHARING_COPY_ON_WRITE on it");
 }
 
 }  // namespace fsccl

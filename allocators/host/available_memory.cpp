@@ -24,7 +24,9 @@ std::optional<uint64_t> parse_number(std::string_view text) {
 }
 
 // A file that holds one number; "max" and everything else that is not a number is nullopt.
-std::optional<uint64_t> read_number(const std::string& path) { return parse_number(read_small_file(path)); }
+std::optional<uint64_t> read_number(const std::string& path) {
+  return parse_number(read_small_file(path));
+}
 
 // The number that follows `name` at the beginning of a line.
 std::optional<uint64_t> read_field(const std::string& path, std::string_view name) {
@@ -46,15 +48,17 @@ struct GroupFiles {
   const char* usage;
   const char* cache_field;  // in memory.stat: page cache that can be dropped
 };
-constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "};
+constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
+                                  "total_inactive_file "};
 constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file "};
 
 // The group at mount + path and all above it.
-void consider_groups(AvailableMemory& least, const std::string& root, const std::string& mount, std::string path,
-                     const GroupFiles& files) {
+void consider_groups(AvailableMemory& least, const std::string& root, const std::string& mount,
+                     std::string path, const GroupFiles& files) {
   while (true) {
     const std::string folder = root + mount + path + "/";
-    const std::optional<uint64_t> limit = read_number(folder + files.limit), usage = read_number(folder + files.usage);
+    const std::optional<uint64_t> limit = read_number(folder + files.limit),
+                                  usage = read_number(folder + files.usage);
     if (limit && usage) {
       const uint64_t cache = read_field(folder + "memory.stat", files.cache_field).value_or(0);
       const uint64_t used = *usage > cache ? *usage - cache : 0;
@@ -75,19 +79,21 @@ AvailableMemory available_memory(const std::string& root) {
     const uint64_t total_kib = read_field(meminfo, "MemTotal:").value_or(*kib);
     consider(least, *kib * 1024, total_kib * 1024, "the memory of this machine");
   }
-  // Lines are "number:controllers:/path"; version 2 has no controllers. Inside a container the path may not be visible: then only
-  // the mount's own files count.
+  // Lines are "number:controllers:/path"; version 2 has no controllers. Inside a container the path
+  // may not be visible: then only the mount's own files count.
   std::istringstream groups(read_small_file(root + "/proc/self/cgroup"));
   std::string line;
   while (std::getline(groups, line)) {
-    const size_t first = line.find(':'), second = line.find(':', first == std::string::npos ? first : first + 1);
+    const size_t first = line.find(':'),
+                 second = line.find(':', first == std::string::npos ? first : first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     std::string path = line.substr(second + 1);
     if (path.empty() || path.front() != '/') continue;
     if (path.back() == '/') path.pop_back();
     if (controllers.empty()) consider_groups(least, root, "/sys/fs/cgroup", path, kVersion2);
-    if (controllers == "memory") consider_groups(least, root, "/sys/fs/cgroup/memory", path, kVersion1);
+    if (controllers == "memory")
+      consider_groups(least, root, "/sys/fs/cgroup/memory", path, kVersion1);
   }
   return least;
 }
@@ -95,9 +101,11 @@ AvailableMemory available_memory(const std::string& root) {
 Status check_available(uint64_t bytes) {
   const AvailableMemory available = available_memory();
   const uint64_t margin = std::min(kLargestMargin, available.total / 32);
-  if (available.source.empty() || (available.bytes > margin && bytes <= available.bytes - margin)) return success();
+  if (available.source.empty() || (available.bytes > margin && bytes <= available.bytes - margin))
+    return success();
   return fail(FSCCL_ERR_OUT_OF_MEMORY,
-              "host arena: wanted {} more bytes, but only {} are available in {} (of which {} are left to others); use smaller "
+              "host arena: wanted {} more bytes, but only {} are available in {} (of which {} are "
+              "left to others); use smaller "
               "units or a smaller pool, "
               "or give this process more memory",
               bytes, available.bytes, available.source, margin);

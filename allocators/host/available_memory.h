@@ -1,6 +1,6 @@
-// How much memory this process can still get before the system starts to kill processes: the smaller of what the machine has
-// available and what is left under each memory control group above the process. An estimate, never a promise; what cannot be read
-// does not limit.
+// How much memory this process can still get before the system starts to kill processes: the
+// smaller of what the machine has available and what is left under each memory control group above
+// the process. An estimate, never a promise; what cannot be read does not limit.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,8 +18,8 @@ struct AvailableMemory {
 // `root` goes before /proc and /sys (tests).
 AvailableMemory available_memory(const std::string& root = "");
 
-// An error, naming bytes wanted and available, when `bytes` more would bring the machine, or a control group of this process, to
-// the point where the system kills.
+// An error, naming bytes wanted and available, when `bytes` more would bring the machine, or a
+// control group of this process, to the point where the system kills.
 Status check_available(uint64_t bytes);
 
 }  // namespace fsccl

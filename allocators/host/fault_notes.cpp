@@ -18,7 +18,8 @@ namespace {
 
 constexpr size_t kTextBytes = 200;
 
-// A writer makes `version` odd, changes the rest and makes it even again. All of it is atomic: a handler may read meanwhile.
+// A writer makes `version` odd, changes the rest and makes it even again. All of it is atomic: a
+// handler may read meanwhile.
 struct Note {
   std::atomic<uint64_t> version{0};
   std::atomic<uint64_t> begin{0}, end{0}, set{0};  // `set`: how many were set before
@@ -40,8 +41,10 @@ bool find(uint64_t address, char* text, uint64_t* begin) {
     const uint64_t version = note.version.load(std::memory_order_acquire);
     if (version % 2 || address < note.begin || address >= note.end || note.set <= latest) continue;
     std::array<uint64_t, kTextBytes / sizeof(uint64_t)> words;
-    for (size_t w = 0; w < words.size(); w++) words[w] = note.text[w].load(std::memory_order_acquire);
-    const uint64_t from = note.begin.load(std::memory_order_acquire), set = note.set.load(std::memory_order_acquire);
+    for (size_t w = 0; w < words.size(); w++)
+      words[w] = note.text[w].load(std::memory_order_acquire);
+    const uint64_t from = note.begin.load(std::memory_order_acquire),
+                   set = note.set.load(std::memory_order_acquire);
     if (note.version.load(std::memory_order_relaxed) != version) continue;
     latest = set;
     *begin = from;
@@ -74,7 +77,8 @@ class Line {
 const char* access_of([[maybe_unused]] void* context) {
 #if defined(__x86_64__)
   constexpr greg_t kWrite = 2;  // of the page fault's error code
-  return static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWrite ? "write to " : "read of ";
+  return static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWrite ? "write to "
+                                                                                      : "read of ";
 #else
   return "access to ";
 #endif
@@ -103,14 +107,16 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   if (info->si_code > 0) tell(reinterpret_cast<uint64_t>(info->si_addr), context);
   errno = saved;
   if (previous.sa_flags & SA_SIGINFO) return previous.sa_sigaction(signal, info, context);
-  if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) return previous.sa_handler(signal);
+  if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN)
+    return previous.sa_handler(signal);
   struct sigaction once = previous;
   sigaction(signal, &once, nullptr);
-  if (info->si_code <= 0) raise(signal);  // sent by somebody; an access faults again when this returns
+  // sent by somebody; an access faults again when this returns
+  if (info->si_code <= 0) raise(signal);
 }
 
 void install() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
@@ -123,11 +129,13 @@ int add_fault_note() {
   static std::once_flag once;
   std::call_once(once, install);
   const std::lock_guard lock(notes_mutex);
-  const auto free = std::find_if(notes.begin(), notes.end(), [](const Note& note) { return !note.used; });
+  const auto free =
+      std::find_if(notes.begin(), notes.end(), [](const Note& note) { return !note.used; });
   if (free == notes.end()) return -1;
   free->used = true;
   const auto index = static_cast<size_t>(free - notes.begin());
-  if (index >= highest.load(std::memory_order_relaxed)) highest.store(index + 1, std::memory_order_release);
+  if (index >= highest.load(std::memory_order_relaxed))
+    highest.store(index + 1, std::memory_order_release);
   return static_cast<int>(index);
 }
 

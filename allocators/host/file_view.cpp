@@ -8,12 +8,16 @@
 
 namespace fsccl {
 
-Result<FileView> FileView::map(int fd, uint64_t offset, uint64_t bytes, int protection, int sharing, const char* name) {
-  void* mapped = mmap(nullptr, bytes, protection, sharing | MAP_NORESERVE, fd, static_cast<off_t>(offset));
+Result<FileView> FileView::map(int fd, uint64_t offset, uint64_t bytes, int protection, int sharing,
+                               const char* name) {
+  void* mapped =
+      mmap(nullptr, bytes, protection, sharing | MAP_NORESERVE, fd, static_cast<off_t>(offset));
   if (mapped == MAP_FAILED) {
-    if (errno != ENOMEM) return fail_errno(errno, fmt::format("host arena: mmap of {} bytes for {}", bytes, name));
+    if (errno != ENOMEM)
+      return fail_errno(errno, fmt::format("host arena: mmap of {} bytes for {}", bytes, name));
     return fail(FSCCL_ERR_LIMIT,
-                "host arena: no address space for {} of {} bytes; raise RLIMIT_AS (ulimit -v unlimited) or lower "
+                "host arena: no address space for {} of {} bytes; raise RLIMIT_AS (ulimit -v "
+                "unlimited) or lower "
                 "FSCCL_POOL_REGION_BYTES",
                 name, bytes);
   }
@@ -21,7 +25,8 @@ Result<FileView> FileView::map(int fd, uint64_t offset, uint64_t bytes, int prot
   view.base_ = static_cast<std::byte*>(mapped);
   view.bytes_ = bytes;
   view.owner_ = getpid();
-  if (madvise(mapped, bytes, MADV_DONTFORK) != 0) return fail_errno(errno, "host arena: madvise(MADV_DONTFORK)");
+  if (madvise(mapped, bytes, MADV_DONTFORK) != 0)
+    return fail_errno(errno, "host arena: madvise(MADV_DONTFORK)");
   madvise(mapped, bytes, MADV_DONTDUMP);  // only keeps core files small: may fail
   return view;
 }

@@ -1,5 +1,5 @@
-// A further mapping of a range of an arena's file, which ends with this object. Costs address space only. A child of fork() does
-// not have it.
+// A further mapping of a range of an arena's file, which ends with this object. Costs address space
+// only. A child of fork() does not have it.
 #pragma once
 #include <sys/types.h>
 
@@ -12,8 +12,10 @@ namespace fsccl {
 
 class FileView {
  public:
-  // Of `bytes` bytes of the file from `offset` on, with mmap's `protection` and `sharing`. `name`: what to call it in an error.
-  static Result<FileView> map(int fd, uint64_t offset, uint64_t bytes, int protection, int sharing, const char* name);
+  // Of `bytes` bytes of the file from `offset` on, with mmap's `protection` and `sharing`. `name`:
+  // what to call it in an error.
+  static Result<FileView> map(int fd, uint64_t offset, uint64_t bytes, int protection, int sharing,
+                              const char* name);
   FileView(FileView&&) noexcept;
   FileView& operator=(FileView&&) noexcept;
   ~FileView();

@@ -1,7 +1,8 @@
-// Debug mode: a second mapping of an arena, with which a pool answers what callers ask for the address of a slot. Callers may touch
-// only what is theirs at the moment, page by page, and only to read what is read-only; anything else is SIGSEGV, and
-// fault_notes.h says what it hit. The library itself works through the arena's own mapping, which is always open, so nothing of a
-// collective depends on the guard.
+// Debug mode: a second mapping of an arena, with which a pool answers what callers ask for the
+// address of a slot. Callers may touch only what is theirs at the moment, page by page, and only to
+// read what is read-only; anything else is SIGSEGV, and fault_notes.h says what it hit. The library
+// itself works through the arena's own mapping, which is always open, so nothing of a collective
+// depends on the guard.
 #pragma once
 #include <cstddef>
 #include <cstdint>

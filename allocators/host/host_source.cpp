@@ -23,23 +23,28 @@ class HostSource : public EndSource {
   Result<SharedMemory> share(void* pointer) override {
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(pointer);
-    if (found == blocks_.end()) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of host memory", pointer);
+    if (found == blocks_.end())
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of host memory", pointer);
     SharedMemory shared;
     shared.fd = make_fd([&] { return fcntl(found->second.fd(), F_DUPFD_CLOEXEC, 0); });
     if (!shared.fd.valid()) return fail_errno(errno, "share: a descriptor of the block's file");
-    shared.offset = static_cast<uint64_t>(static_cast<std::byte*>(pointer) - found->second.control());
+    shared.offset =
+        static_cast<uint64_t>(static_cast<std::byte*>(pointer) - found->second.control());
     return shared;
   }
 
  private:
   Result<void*> make(const MemoryRequest& request) override {
     if (request.bytes > kMostHostBytes || request.alignment > kMostHostBytes)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes aligned to {} are more than any machine has", request.bytes,
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "{} bytes aligned to {} are more than any machine has", request.bytes,
                   request.alignment);
     // An arena begins at a page at least; what is before the first aligned address stays a hole.
-    const uint64_t space = std::max<uint64_t>(request.bytes, 1) + (request.alignment > page_bytes() ? request.alignment : 0);
+    const uint64_t space = std::max<uint64_t>(request.bytes, 1) +
+                           (request.alignment > page_bytes() ? request.alignment : 0);
     FSCCL_ASSIGN(HostArena arena, HostArena::create(1, 0, space));
-    const uint64_t address = reinterpret_cast<uint64_t>(arena.region(0)), skip = round_up(address, request.alignment) - address;
+    const uint64_t address = reinterpret_cast<uint64_t>(arena.region(0)),
+                   skip = round_up(address, request.alignment) - address;
     FSCCL_TRY(arena.reserve(0, skip, std::max<uint64_t>(request.bytes, 1), false));
     void* const pointer = arena.region(0) + skip;
     const std::lock_guard lock(mutex_);
@@ -49,7 +54,8 @@ class HostSource : public EndSource {
   Status give_back(void* pointer, const MemoryRequest&) override {
     const std::unique_lock lock(mutex_);
     if (blocks_.erase(pointer) == 1) return success();
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of host memory, or was given back before", pointer);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "{} is not a block of host memory, or was given back before", pointer);
   }
 
   std::mutex mutex_;

@@ -1,5 +1,5 @@
-// Host memory of the system as a source: each block is an arena of one rank (arena.h), so an anonymous file that exists as a whole,
-// is sealed, and vanishes with whoever maps it last.
+// Host memory of the system as a source: each block is an arena of one rank (arena.h), so an
+// anonymous file that exists as a whole, is sealed, and vanishes with whoever maps it last.
 #pragma once
 #include <memory>
 

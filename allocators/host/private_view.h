@@ -1,9 +1,9 @@
-// A second, private mapping of a range of an arena's file: whoever writes through it gets a page of its own, and the file, which
-// all ranks of the host map, does not change. Pages that were not written show what the file holds, always. drop_writes() brings a
-// range back to that state.
+// A second, private mapping of a range of an arena's file: whoever writes through it gets a page of
+// its own, and the file, which all ranks of the host map, does not change. Pages that were not
+// written show what the file holds, always. drop_writes() brings a range back to that state.
 //
-// Invariant: outside of a tenancy of a slot its range has no written pages here, else the next tenant's parameters would be hidden
-// behind them.
+// Invariant: outside of a tenancy of a slot its range has no written pages here, else the next
+// tenant's parameters would be hidden behind them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,8 @@ class PrivateView {
   static Result<PrivateView> create(int fd, uint64_t offset, uint64_t bytes);
 
   std::byte* base() const { return view_.base(); }
-  // Pages of [offset, offset + bytes) that were written show the file again. The bytes dropped: in whole pages.
+  // Pages of [offset, offset + bytes) that were written show the file again. The bytes dropped: in
+  // whole pages.
   uint64_t drop_writes(uint64_t offset, uint64_t bytes);
 
  private:

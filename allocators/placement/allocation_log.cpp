@@ -23,20 +23,27 @@ constexpr std::string_view kHead = "Thread,Time,Action,Pointer,Size,Stream\n";
 
 }  // namespace
 
-Result<std::unique_ptr<AllocationLog>> AllocationLog::open(const std::string& path, const std::string& setting) {
+Result<std::unique_ptr<AllocationLog>> AllocationLog::open(const std::string& path,
+                                                           const std::string& setting) {
   auto refused = [&](const std::string& why) {
-    return fail(FSCCL_ERR_CONFIG, "{} '{}' cannot be written: {}; name a file in a folder that is there, or unset it", setting,
-                path, why);
+    return fail(FSCCL_ERR_CONFIG,
+                "{} '{}' cannot be written: {}; name a file in a folder that is there, or unset it",
+                setting, path, why);
   };
   const Result<OutputPlace> place = output_place(path);
-  if (!place.ok()) return fail(FSCCL_ERR_CONFIG, "{} {}; or unset it", setting, place.status().text());
+  if (!place.ok())
+    return fail(FSCCL_ERR_CONFIG, "{} {}; or unset it", setting, place.status().text());
   Fd fd = place.value().in_place ? open_in_place(path) : make_fd([&] {
-    return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+    return ::open(path.c_str(),
+                  O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+                  0600);
   });
   if (!fd.valid()) return refused(why_not_written(errno));
-  struct stat file {};
-  // Pools of several ranks may share the file: one writes its head. Only the length of a regular file tells whether it has one.
-  if (::flock(fd.get(), LOCK_EX) != 0 || ::fstat(fd.get(), &file) != 0) return refused(why_not_written(errno));
+  struct stat file{};
+  // Pools of several ranks may share the file: one writes its head. Only the length of a regular
+  // file tells whether it has one.
+  if (::flock(fd.get(), LOCK_EX) != 0 || ::fstat(fd.get(), &file) != 0)
+    return refused(why_not_written(errno));
   const bool headed = !place.value().in_place && file.st_size > 0;
   const int error = headed ? 0 : write_all(fd.get(), kHead, kPatienceMs);
   ::flock(fd.get(), LOCK_UN);
@@ -44,7 +51,8 @@ Result<std::unique_ptr<AllocationLog>> AllocationLog::open(const std::string& pa
   return std::unique_ptr<AllocationLog>(new AllocationLog(path, setting, std::move(fd)));
 }
 
-void AllocationLog::line(int64_t time_us, const char* action, uint64_t address, uint64_t bytes, uint64_t stream) {
+void AllocationLog::line(int64_t time_us, const char* action, uint64_t address, uint64_t bytes,
+                         uint64_t stream) {
   if (!fd_.valid()) return;
   if (const int64_t second = time_us / 1'000'000; second != second_) {
     std::tm parts{};
@@ -54,14 +62,15 @@ void AllocationLog::line(int64_t time_us, const char* action, uint64_t address, 
     second_ = second;
   }
   thread_local const pid_t thread = ::gettid();
-  fmt::format_to(std::back_inserter(lines_), "{},{}.{:06},{},{:#x},{},{:#x}\n", thread, clock_, time_us % 1'000'000, action,
-                 address, bytes, stream);
+  fmt::format_to(std::back_inserter(lines_), "{},{}.{:06},{},{:#x},{},{:#x}\n", thread, clock_,
+                 time_us % 1'000'000, action, address, bytes, stream);
   if (lines_.size() >= kMostCollected) flush();
 }
 
 void AllocationLog::flush() {
   if (const int error = fd_.valid() ? write_all(fd_.get(), lines_, kPatienceMs) : 0) {
-    FSCCL_LOG(kWarn, "{} '{}' ends here, it cannot be written: {}", setting_, path_, why_not_written(error));
+    FSCCL_LOG(kWarn, "{} '{}' ends here, it cannot be written: {}", setting_, path_,
+              why_not_written(error));
     fd_.reset();
   }
   lines_.clear();

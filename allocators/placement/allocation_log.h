@@ -1,7 +1,9 @@
-// A file with a line for each piece of memory taken and given back, in the form of RMM's logging_resource_adaptor, which tools that
-// replay or draw such logs read: "Thread,Time,Action,Pointer,Size,Stream", the time of day to the microsecond, addresses and
-// streams in hexadecimal. Lines are collected and written many at once, whole. What cannot be written ends the log with a warning,
-// never the program. The caller sees to it that one thread at a time is here.
+// A file with a line for each piece of memory taken and given back, in the form of RMM's
+// logging_resource_adaptor, which tools that replay or draw such logs read:
+// "Thread,Time,Action,Pointer,Size,Stream", the time of day to the microsecond, addresses and
+// streams in hexadecimal. Lines are collected and written many at once, whole. What cannot be
+// written ends the log with a warning, never the program. The caller sees to it that one thread at
+// a time is here.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,18 +16,23 @@ namespace fsccl {
 
 class AllocationLog {
  public:
-  // Appends to a file that is there; a new one is its owner's alone. Devices, FIFOs with a reader and names of descriptors such as
-  // /dev/stdout are written in place; a link to a file is refused. FSCCL_ERR_CONFIG: it cannot be opened.
-  // `setting`: where the path was said, for errors.
-  static Result<std::unique_ptr<AllocationLog>> open(const std::string& path, const std::string& setting = "FSCCL_POOL_LOG");
+  // Appends to a file that is there; a new one is its owner's alone. Devices, FIFOs with a reader
+  // and names of descriptors such as /dev/stdout are written in place; a link to a file is refused.
+  // FSCCL_ERR_CONFIG: it cannot be opened. `setting`: where the path was said, for errors.
+  static Result<std::unique_ptr<AllocationLog>> open(const std::string& path,
+                                                     const std::string& setting = "FSCCL_POOL_LOG");
   ~AllocationLog() { flush(); }
   AllocationLog(const AllocationLog&) = delete;
 
   void allocate(int64_t time_us, uint64_t address, uint64_t bytes, uint64_t stream) {
     line(time_us, "allocate", address, bytes, stream);
   }
-  void free(int64_t time_us, uint64_t address, uint64_t bytes, uint64_t stream) { line(time_us, "free", address, bytes, stream); }
-  void failure(int64_t time_us, uint64_t bytes, uint64_t stream) { line(time_us, "allocate failure", 0, bytes, stream); }
+  void free(int64_t time_us, uint64_t address, uint64_t bytes, uint64_t stream) {
+    line(time_us, "free", address, bytes, stream);
+  }
+  void failure(int64_t time_us, uint64_t bytes, uint64_t stream) {
+    line(time_us, "allocate failure", 0, bytes, stream);
+  }
   void flush();
 
  private:

@@ -5,7 +5,8 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kMargin = 32;  // one part in so many above what is needed may exist before anything is given back
+// one part in so many above what is needed may exist before anything is given back
+constexpr uint64_t kMargin = 32;
 
 // What exists from `from` on and is no slot's, by address.
 BackedBytes::Ranges idle(const ByteRanges& backed, const BackedBytes::Ranges& held, uint64_t from) {
@@ -24,21 +25,25 @@ BackedBytes::Ranges idle(const ByteRanges& backed, const BackedBytes::Ranges& he
 
 }  // namespace
 
-// Gives back `bytes` bytes of these ranges, in whole pages, beginning with the ranges that were given back first.
+// Gives back `bytes` bytes of these ranges, in whole pages, beginning with the ranges that were
+// given back first.
 void BackedBytes::give(Ranges free, uint64_t bytes, CollectiveRegion& slots, Change* change) const {
   bytes = round_up(bytes, CollectiveRegion::kAlignment);
   const auto since = [&](const auto& range) { return slots.given_back(range.first, range.second); };
-  std::stable_sort(free.begin(), free.end(), [&](const auto& a, const auto& b) { return since(a) < since(b); });
+  std::stable_sort(free.begin(), free.end(),
+                   [&](const auto& a, const auto& b) { return since(a) < since(b); });
   for (const auto& range : free) {
     const uint64_t part = std::min(bytes, range.second - range.first);
     if (part == 0) break;
     change->given_back.emplace_back(range.second - part, range.second);
-    change->released = std::max(change->released, slots.given_back(range.second - part, range.second));
+    change->released =
+        std::max(change->released, slots.given_back(range.second - part, range.second));
     bytes -= part;
   }
 }
 
-BackedBytes::Change BackedBytes::place(uint64_t begin, uint64_t end, CollectiveRegion& slots, uint64_t most) const {
+BackedBytes::Change BackedBytes::place(uint64_t begin, uint64_t end, CollectiveRegion& slots,
+                                       uint64_t most) const {
   Change change{.given_back = {}, .made = backed_.missing(begin, end)};
   if (change.made.empty()) return change;
   uint64_t exist = bytes();
@@ -48,7 +53,8 @@ BackedBytes::Change BackedBytes::place(uint64_t begin, uint64_t end, CollectiveR
   if (exist > wanted) give(idle(backed_, slots.held_ranges(), 0), exist - wanted, slots, &change);
   for (const auto& [from, to] : change.given_back) exist -= to - from;
   if (end > reach()) {  // the rest of a huge page, as far as there is room
-    const uint64_t room = (most - std::min(exist, most)) / CollectiveRegion::kAlignment * CollectiveRegion::kAlignment;
+    const uint64_t room = (most - std::min(exist, most)) / CollectiveRegion::kAlignment *
+                          CollectiveRegion::kAlignment;
     change.made.back().second = end + std::min(round_up(end, unit_) - end, room);
   }
   return change;
@@ -61,8 +67,10 @@ BackedBytes::Change BackedBytes::spare(uint64_t bytes, CollectiveRegion& slots) 
 }
 
 BackedBytes::Change BackedBytes::mend(uint64_t whole, CollectiveRegion& slots) const {
-  Change change{.given_back = idle(backed_, slots.held_ranges(), whole), .made = backed_.missing(0, whole)};
-  for (const auto& [begin, end] : change.given_back) change.released = std::max(change.released, slots.given_back(begin, end));
+  Change change{.given_back = idle(backed_, slots.held_ranges(), whole),
+                .made = backed_.missing(0, whole)};
+  for (const auto& [begin, end] : change.given_back)
+    change.released = std::max(change.released, slots.given_back(begin, end));
   return change;
 }
 

@@ -1,10 +1,12 @@
-// Which bytes of a part exist as memory. Offsets alone cannot serve a step that nobody knew near its bound: what was placed before
-// it left the plan stays, free bytes lie in pieces, and a slot that fits none of them goes above. Then pieces that are free are
-// given back to the system, so that what exists is what is live, or planned, and a little more; what grows is the range of
-// addresses. When the step is known, at a step boundary, the plan's bytes exist again as a whole, and nothing is given back or made
-// any more.
+// Which bytes of a part exist as memory. Offsets alone cannot serve a step that nobody knew near
+// its bound: what was placed before it left the plan stays, free bytes lie in pieces, and a slot
+// that fits none of them goes above. Then pieces that are free are given back to the system, so
+// that what exists is what is live, or planned, and a little more; what grows is the range of
+// addresses. When the step is known, at a step boundary, the plan's bytes exist again as a whole,
+// and nothing is given back or made any more.
 //
-// A pure function of the history of slots, as their offsets are: alike on all ranks. Whose memory it is does what it says.
+// A pure function of the history of slots, as their offsets are: alike on all ranks. Whose memory
+// it is does what it says.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -21,7 +23,8 @@ class BackedBytes {
   using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;  // [begin, end)
   struct Change {
     Ranges given_back, made;
-    uint64_t released = 0;  // position that every rank must have released before bytes are given back
+    // position that every rank must have released before bytes are given back
+    uint64_t released = 0;
     bool empty() const { return given_back.empty() && made.empty(); }
   };
 
@@ -29,13 +32,17 @@ class BackedBytes {
   explicit BackedBytes(uint64_t unit) : unit_(unit) {}
 
   uint64_t bytes() const { return backed_.bytes(); }
-  uint64_t reach() const { return backed_.ranges().empty() ? 0 : backed_.ranges().rbegin()->second; }
+  uint64_t reach() const {
+    return backed_.ranges().empty() ? 0 : backed_.ranges().rbegin()->second;
+  }
   uint64_t whole() const { return whole_; }  // all bytes below exist
 
-  // Lets [begin, end) of a slot exist, while no more than `most` bytes do. `most` is at least what is live. As far as there would
-  // be more than is live or planned, and a margin, or more than `most`, bytes of no slot go, those that were given back first.
+  // Lets [begin, end) of a slot exist, while no more than `most` bytes do. `most` is at least what
+  // is live. As far as there would be more than is live or planned, and a margin, or more than
+  // `most`, bytes of no slot go, those that were given back first.
   Change place(uint64_t begin, uint64_t end, CollectiveRegion& slots, uint64_t most) const;
-  // Gives `bytes` bytes of no slot back, those that were given back first. Less where there is less.
+  // Gives `bytes` bytes of no slot back, those that were given back first. Less where there is
+  // less.
   Change spare(uint64_t bytes, CollectiveRegion& slots) const;
   // The first `whole` bytes exist, and nothing else does.
   bool is(uint64_t whole) const { return whole_ == whole && bytes() == whole; }

@@ -1,5 +1,5 @@
-// What the collective region does with a step that leaves its plan: requests are placed near the plan, so that most of what follows
-// finds its place free and the pool hardly grows.
+// What the collective region does with a step that leaves its plan: requests are placed near the
+// plan, so that most of what follows finds its place free and the pool hardly grows.
 #include <algorithm>
 #include <utility>
 
@@ -8,15 +8,16 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kPlanMargin = 32;   // one part in so many above what was needed is taken rather than to be in the plan's way
+// one part in so many above what was needed is taken rather than to be in the plan's way
+constexpr uint64_t kPlanMargin = 32;
 constexpr uint64_t kStableWeight = 8;  // how much worse it is to push a stable key from its place
 constexpr size_t kMostExpected = 256;  // slots to come that are looked at
 
 }  // namespace
 
-// A request of a deviating step. It stays near the plan: what the plan has for the same occurrence of the key, if that is free and
-// large enough; else where it is in the way of least that the plan has still to place, within a margin above what was needed so
-// far.
+// A request of a deviating step. It stays near the plan: what the plan has for the same occurrence
+// of the key, if that is free and large enough; else where it is in the way of least that the plan
+// has still to place, within a margin above what was needed so far.
 std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) {
   const StepSchedule& step = known_.plan().steps[current_];
   std::optional<uint64_t> planned;
@@ -39,11 +40,13 @@ std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) 
   }
   if (!offset) {
     const uint64_t needed = std::max({peak_, live_ + event.bytes, plan_bytes()});
-    const uint64_t limit = std::min(std::max(most_extent_, needed + needed / kPlanMargin), addresses_);
+    const uint64_t limit =
+        std::min(std::max(most_extent_, needed + needed / kPlanMargin), addresses_);
     const auto homes = known_.plan().homes.find(event.bytes);
     const std::optional<uint64_t> place =
         least_harm(region_, event.bytes, most_extent_, limit,
-                   homes == known_.plan().homes.end() ? std::vector<uint64_t>() : homes->second, expected_beside(event, at));
+                   homes == known_.plan().homes.end() ? std::vector<uint64_t>() : homes->second,
+                   expected_beside(event, at));
     if (place && region_.take(*place, event.bytes)) offset = place;
   }
   if (!offset) offset = region_.alloc(event.bytes, kAlignment);
@@ -52,16 +55,18 @@ std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) 
   return offset;
 }
 
-// What the plan will place while the request is there: as long as the plan has it, or for the rest of the step. A stable key wants
-// its place in all its occurrences.
-std::vector<ExpectedSlot> CollectiveRegion::expected_beside(const Event& event, std::optional<uint32_t> at) const {
+// What the plan will place while the request is there: as long as the plan has it, or for the rest
+// of the step. A stable key wants its place in all its occurrences.
+std::vector<ExpectedSlot> CollectiveRegion::expected_beside(const Event& event,
+                                                            std::optional<uint32_t> at) const {
   std::vector<std::pair<uint32_t, uint32_t>> windows;
   const StepSchedule& step = known_.plan().steps[current_];
   const auto count = static_cast<uint32_t>(step.events.size());
   if (!at) {
     windows.emplace_back(reached_, count);
   } else if (event.stable) {
-    for (const uint32_t take : step.takes.at(event.key)) windows.emplace_back(std::max(take, *at), step.until[take]);
+    for (const uint32_t take : step.takes.at(event.key))
+      windows.emplace_back(std::max(take, *at), step.until[take]);
   } else {
     windows.emplace_back(*at, step.until[*at]);
   }
@@ -70,8 +75,9 @@ std::vector<ExpectedSlot> CollectiveRegion::expected_beside(const Event& event, 
     for (uint32_t i = from; i < to && expected.size() < kMostExpected; ++i) {
       const Event& other = step.events[i];
       if (!other.takes() || other.key == event.key || held_.contains(other.key)) continue;
-      expected.push_back(
-          {.begin = step.offset[i], .end = step.offset[i] + other.bytes, .weight = other.stable ? kStableWeight : 1});
+      expected.push_back({.begin = step.offset[i],
+                          .end = step.offset[i] + other.bytes,
+                          .weight = other.stable ? kStableWeight : 1});
     }
   }
   return expected;

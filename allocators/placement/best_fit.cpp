@@ -6,7 +6,9 @@
 #include <utility>
 
 namespace fsccl {
-BestFit::BestFit(const PackingProblem& problem) : problem_(problem), items_(problem.items) { make_orders(); }
+BestFit::BestFit(const PackingProblem& problem) : problem_(problem), items_(problem.items) {
+  make_orders();
+}
 
 // Places the items in this order; pinned ones are there from the beginning.
 Packing BestFit::pack(const std::vector<uint32_t>& order, Fit fit, int64_t& effort) {
@@ -19,7 +21,8 @@ Packing BestFit::pack(const std::vector<uint32_t>& order, Fit fit, int64_t& effo
     packing.offset[i] = place(i, packing, fit);
     effort -= static_cast<int64_t>(items_[i].meets.size()) + 1;
   }
-  for (uint32_t i = 0; i < items_.size(); ++i) packing.bytes = std::max(packing.bytes, packing.offset[i] + items_[i].bytes);
+  for (uint32_t i = 0; i < items_.size(); ++i)
+    packing.bytes = std::max(packing.bytes, packing.offset[i] + items_[i].bytes);
   return packing;
 }
 
@@ -48,17 +51,26 @@ void BestFit::make_orders() {
   std::iota(identity.begin(), identity.end(), 0U);
   orders_.assign(6, identity);
   const auto sort_by = [&](std::vector<uint32_t>& order, auto rank_of) {
-    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return rank_of(items_[a]) < rank_of(items_[b]); });
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+      return rank_of(items_[a]) < rank_of(items_[b]);
+    });
   };
   const auto descending = [](uint64_t value) { return UINT64_MAX - value; };
-  sort_by(orders_[0], [&](const PackingItem& i) { return std::tuple(descending(i.bytes), i.start); });
+  sort_by(orders_[0],
+          [&](const PackingItem& i) { return std::tuple(descending(i.bytes), i.start); });
   sort_by(orders_[1], [&](const PackingItem& i) {
     return std::tuple(-static_cast<double>(i.bytes) * static_cast<double>(i.duration), i.start);
   });
-  sort_by(orders_[2], [&](const PackingItem& i) { return std::tuple(i.start, descending(i.bytes)); });
-  sort_by(orders_[3], [&](const PackingItem& i) { return std::tuple(descending(i.meets.size()), descending(i.bytes)); });
-  sort_by(orders_[4], [&](const PackingItem& i) { return std::tuple(descending(static_cast<uint64_t>(i.duration)), i.start); });
-  sort_by(orders_[5], [&](const PackingItem& i) { return std::tuple(-i.start, descending(i.bytes)); });
+  sort_by(orders_[2],
+          [&](const PackingItem& i) { return std::tuple(i.start, descending(i.bytes)); });
+  sort_by(orders_[3], [&](const PackingItem& i) {
+    return std::tuple(descending(i.meets.size()), descending(i.bytes));
+  });
+  sort_by(orders_[4], [&](const PackingItem& i) {
+    return std::tuple(descending(static_cast<uint64_t>(i.duration)), i.start);
+  });
+  sort_by(orders_[5],
+          [&](const PackingItem& i) { return std::tuple(-i.start, descending(i.bytes)); });
 }
 
 void BestFit::try_orders(Packing& best, int64_t& effort) {

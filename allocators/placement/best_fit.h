@@ -1,5 +1,6 @@
-// Packing by best fit: items one by one, each in the best gap among those already placed that it meets, for several orders of the
-// items, until the target is reached or the effort is spent. Effort is counted in neighbours looked at.
+// Packing by best fit: items one by one, each in the best gap among those already placed that it
+// meets, for several orders of the items, until the target is reached or the effort is spent.
+// Effort is counted in neighbours looked at.
 #pragma once
 #include "allocators/placement/slot_conflicts.h"
 

@@ -8,7 +8,9 @@ Result<uint32_t> BlockStreams::number(const void* stream) {
   for (uint32_t s = 0; s < count_; ++s)
     if (names_[s] == stream) return s;
   if (count_ == kMostStreams)
-    return fail(FSCCL_ERR_LIMIT, "{} would be the stream number {} of the pool, which knows at most {}, NULL among them: use fewer",
+    return fail(FSCCL_ERR_LIMIT,
+                "{} would be the stream number {} of the pool, which knows at most {}, NULL among "
+                "them: use fewer",
                 stream, count_ + 1, kMostStreams);
   names_[count_] = stream;
   return count_++;
@@ -27,6 +29,8 @@ void BlockStreams::wait(const void* event, uint32_t stream) {
   for (uint32_t s = 1; s < kMostStreams; ++s) (void)order_.wait_for(known(kProgram), s);
 }
 
-std::string stream_text(const void* stream) { return stream ? fmt::format("stream {}", stream) : "the program's own stream"; }
+std::string stream_text(const void* stream) {
+  return stream ? fmt::format("stream {}", stream) : "the program's own stream";
+}
 
 }  // namespace fsccl

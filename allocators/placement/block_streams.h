@@ -1,6 +1,7 @@
-// The streams that a pool's blocks are used on, named by any address, and what orders them (stream_order.h). The program itself is
-// one of them, NULL: its work is done when it is told of, and all that any stream is given later follows what the program has
-// waited for. So what the program knows, every stream knows.
+// The streams that a pool's blocks are used on, named by any address, and what orders them
+// (stream_order.h). The program itself is one of them, NULL: its work is done when it is told of,
+// and all that any stream is given later follows what the program has waited for. So what the
+// program knows, every stream knows.
 #pragma once
 #include <array>
 

@@ -14,31 +14,39 @@ constexpr int kPoisonByte = 0xff, kZoneByte = 0xfd;
 // The first byte that is not `value`; `bytes` when there is none.
 uint64_t first_other(const std::byte* memory, uint64_t bytes, int value) {
   if (bytes == 0) return 0;
-  if (memory[0] == std::byte(value) && std::memcmp(memory, memory + 1, bytes - 1) == 0) return bytes;
-  return static_cast<uint64_t>(std::find_if(memory, memory + bytes, [&](std::byte b) { return b != std::byte(value); }) - memory);
+  if (memory[0] == std::byte(value) && std::memcmp(memory, memory + 1, bytes - 1) == 0)
+    return bytes;
+  return static_cast<uint64_t>(
+      std::find_if(memory, memory + bytes, [&](std::byte b) { return b != std::byte(value); }) -
+      memory);
 }
 
 std::string use_text(bool writes, uint64_t begin, uint64_t end, const void* stream, uint64_t call) {
-  return fmt::format("the {} of its bytes [{}, {}) on {} (call {})", writes ? "write" : "read", begin, end, stream_text(stream),
-                     call);
+  return fmt::format("the {} of its bytes [{}, {}) on {} (call {})", writes ? "write" : "read",
+                     begin, end, stream_text(stream), call);
 }
 
 }  // namespace
 
 std::string block_text(const Block& block) {
-  return fmt::format("{} of {} bytes at {} (made by call {} on {})", block.import ? "import" : "block", block.bytes,
+  return fmt::format("{} of {} bytes at {} (made by call {} on {})",
+                     block.import ? "import" : "block", block.bytes,
                      static_cast<void*>(block.address), block.call, stream_text(block.stream));
 }
 
 std::string BlockWatch::freed_text(const Freed& freed) {
-  return fmt::format("{}, which was freed by call {} on {}", block_text(freed.block), freed.call, stream_text(freed.stream));
+  return fmt::format("{}, which was freed by call {} on {}", block_text(freed.block), freed.call,
+                     stream_text(freed.stream));
 }
 
-uint64_t BlockWatch::room(uint64_t bytes, uint64_t alignment) { return round_up(kPlaces * alignment + bytes + kZone, alignment); }
+uint64_t BlockWatch::room(uint64_t bytes, uint64_t alignment) {
+  return round_up(kPlaces * alignment + bytes + kZone, alignment);
+}
 
 uint64_t BlockWatch::place(uint64_t begin, uint64_t alignment) const {
   uint64_t best = begin + alignment, oldest = ~uint64_t{0};
-  for (uint64_t place = begin + alignment; place <= begin + kPlaces * alignment; place += alignment) {
+  for (uint64_t place = begin + alignment; place <= begin + kPlaces * alignment;
+       place += alignment) {
     const auto last = last_at_.find(memory_ + place);
     if (last == last_at_.end()) return place;
     if (last->second.call < oldest) best = place, oldest = last->second.call;
@@ -49,7 +57,8 @@ uint64_t BlockWatch::place(uint64_t begin, uint64_t alignment) const {
 void BlockWatch::given(Block& block, uint32_t stream, bool over) {
   // Whoever had the bytes before may be at work on them for as long as this stream is.
   if (stream != BlockStreams::kProgram)
-    uses_[block.call] = {{0, std::max<uint64_t>(block.bytes, 1), stream, true, streams_.known(stream)[stream], block.call}};
+    uses_[block.call] = {{0, std::max<uint64_t>(block.bytes, 1), stream, true,
+                          streams_.known(stream)[stream], block.call}};
   block.zones = over && !block.import;
   allow_memory(memory_ + block.begin, block.end - block.begin);
   if (!block.zones) return;
@@ -63,14 +72,17 @@ void BlockWatch::given(Block& block, uint32_t stream, bool over) {
 Status BlockWatch::intact(const Block& block) {
   if (!block.zones) return success();
   allow_memory(memory_ + block.begin, block.end - block.begin);
-  const uint64_t front = block.data - block.begin, behind = block.data + block.bytes, back = block.end - behind;
+  const uint64_t front = block.data - block.begin, behind = block.data + block.bytes,
+                 back = block.end - behind;
   const uint64_t after = first_other(memory_ + behind, back, kZoneByte);
   if (after < back)
-    return fail(FSCCL_ERR_INVALID_STATE, "{} was written beyond its end: byte {} behind the end is {:#04x}", block_text(block),
-                after, static_cast<int>(memory_[behind + after]));
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "{} was written beyond its end: byte {} behind the end is {:#04x}",
+                block_text(block), after, static_cast<int>(memory_[behind + after]));
   for (uint64_t before = 1; before <= front; ++before)
     if (memory_[block.data - before] != std::byte(kZoneByte))
-      return fail(FSCCL_ERR_INVALID_STATE, "{} was written before its begin: byte {} before the begin is {:#04x}",
+      return fail(FSCCL_ERR_INVALID_STATE,
+                  "{} was written before its begin: byte {} before the begin is {:#04x}",
                   block_text(block), before, static_cast<int>(memory_[block.data - before]));
   return success();
 }
@@ -81,8 +93,10 @@ Status BlockWatch::unchanged(uint64_t begin, uint64_t end, const Freed& freed) c
   const uint64_t at = begin + first_other(memory_ + begin, end - begin, kPoisonByte);
   forbid_memory(memory_ + begin, end - begin);
   if (at == end) return success();
-  return fail(FSCCL_ERR_INVALID_STATE, "use after free: {}, was written after that: its byte {} is {:#04x}", freed_text(freed),
-              static_cast<int64_t>(at) - static_cast<int64_t>(freed.block.data), static_cast<int>(memory_[at]));
+  return fail(FSCCL_ERR_INVALID_STATE,
+              "use after free: {}, was written after that: its byte {} is {:#04x}",
+              freed_text(freed), static_cast<int64_t>(at) - static_cast<int64_t>(freed.block.data),
+              static_cast<int>(memory_[at]));
 }
 
 void BlockWatch::poison(uint64_t begin, uint64_t end, Freed& freed) {
@@ -109,28 +123,36 @@ Status BlockWatch::reuse(uint64_t begin, uint64_t end) {
   return found;
 }
 
-Status BlockWatch::use(const Block& block, uint64_t begin, uint64_t end, uint32_t stream, bool writes, uint64_t call) {
+Status BlockWatch::use(const Block& block, uint64_t begin, uint64_t end, uint32_t stream,
+                       bool writes, uint64_t call) {
   const StreamClock& known = streams_.known(stream);
-  const auto unordered = [&](uint32_t other, uint64_t clock) { return other != stream && clock > known[other]; };
+  const auto unordered = [&](uint32_t other, uint64_t clock) {
+    return other != stream && clock > known[other];
+  };
   auto [entry, first] = uses_.try_emplace(block.call);
   std::vector<Use>& uses = entry->second;
   Status found;
   for (const Use& use : uses) {
-    if (!found.ok() || use.begin >= end || begin >= use.end || !(writes || use.writes) || !unordered(use.stream, use.clock))
+    if (!found.ok() || use.begin >= end || begin >= use.end || !(writes || use.writes) ||
+        !unordered(use.stream, use.clock))
       continue;
-    found =
-        fail(FSCCL_ERR_INVALID_STATE,
-             "no order between streams: {}: {} is not ordered behind {}. Record an event on the one stream after it, and let the "
-             "other wait for it",
-             block_text(block), use_text(writes, begin, end, streams_.name(stream), call),
-             use.call == block.call ? fmt::format("its allocation on {} (call {})", stream_text(block.stream), block.call)
-                                    : use_text(use.writes, use.begin, use.end, streams_.name(use.stream), use.call));
+    found = fail(
+        FSCCL_ERR_INVALID_STATE,
+        "no order between streams: {}: {} is not ordered behind {}. Record an event on the one "
+        "stream after it, and let the "
+        "other wait for it",
+        block_text(block), use_text(writes, begin, end, streams_.name(stream), call),
+        use.call == block.call
+            ? fmt::format("its allocation on {} (call {})", stream_text(block.stream), block.call)
+            : use_text(use.writes, use.begin, use.end, streams_.name(use.stream), use.call));
   }
   if (!found.ok()) return found;
-  // What the program has waited for, and what this use stands for from now on, can be in nobody's way.
+  // What the program has waited for, and what this use stands for from now on, can be in nobody's
+  // way.
   std::erase_if(uses, [&](const Use& use) {
     const bool covered = use.begin >= begin && use.end <= end && !unordered(use.stream, use.clock);
-    return use.clock <= streams_.known(BlockStreams::kProgram)[use.stream] || (covered && (writes || !use.writes));
+    return use.clock <= streams_.known(BlockStreams::kProgram)[use.stream] ||
+           (covered && (writes || !use.writes));
   });
   const uint64_t clock = streams_.known(stream)[stream];
   if (stream != BlockStreams::kProgram) uses.push_back({begin, end, stream, writes, clock, call});
@@ -143,8 +165,10 @@ Status BlockWatch::may_end(const Block& import) const {
   for (const Use& use : found == uses_.end() ? std::vector<Use>{} : found->second)
     if (use.clock > streams_.known(BlockStreams::kProgram)[use.stream])
       return fail(FSCCL_ERR_INVALID_STATE,
-                  "no order between streams: {} cannot end: the program has not waited for {} (fsccl_pool_wait with stream = NULL)",
-                  block_text(import), use_text(use.writes, use.begin, use.end, streams_.name(use.stream), use.call));
+                  "no order between streams: {} cannot end: the program has not waited for {} "
+                  "(fsccl_pool_wait with stream = NULL)",
+                  block_text(import),
+                  use_text(use.writes, use.begin, use.end, streams_.name(use.stream), use.call));
   return success();
 }
 
@@ -182,12 +206,14 @@ Status BlockWatch::look(uint64_t from) { return reuse(from, ~uint64_t{0}); }
 
 std::string BlockWatch::past_of(const void* pointer) const {
   const auto* address = static_cast<const std::byte*>(pointer);
-  if (const auto found = last_at_.find(address); found != last_at_.end()) return freed_text(found->second);
+  if (const auto found = last_at_.find(address); found != last_at_.end())
+    return freed_text(found->second);
   for (auto last = order_of_last_.rbegin(); last != order_of_last_.rend(); ++last) {
     const auto found = last_at_.find(last->first);
     if (found == last_at_.end() || found->second.call != last->second) continue;
     const Block& block = found->second.block;
-    if (address >= block.address && address < block.address + std::max<uint64_t>(block.bytes, 1)) return freed_text(found->second);
+    if (address >= block.address && address < block.address + std::max<uint64_t>(block.bytes, 1))
+      return freed_text(found->second);
   }
   return {};
 }

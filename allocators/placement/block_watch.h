@@ -1,15 +1,20 @@
-// Debug mode of blocks: what a program did wrong with one, found out at the next call that can see it. Four means:
+// Debug mode of blocks: what a program did wrong with one, found out at the next call that can see
+// it. Four means:
 //
-//   red zones   bytes before and behind a block, looked at when it is freed: somebody wrote beyond its ends.
-//   poison      freed bytes are 0xff, a NaN in every type of floating point, and looked at before they are given out again:
-//   somebody
-//               wrote after the free. Fresh blocks are full of it, too, so that what was never written shows.
-//   places      an address carries a tag of its generation: a block begins at one of several places in its bytes, one whose address
-//               none of the last blocks had, so that an old address is not taken for the new block's.
-//   uses        the work that was declared on a block: a use must be ordered behind the writes before it, a write behind the reads.
+//   red zones   bytes before and behind a block, looked at when it is freed: somebody wrote beyond
+//               its ends.
+//   poison      freed bytes are 0xff, a NaN in every type of floating point, and looked at before
+//               they are given out again: other bytes mean that somebody wrote after the free.
+//               Fresh blocks are full of it, too, so that what was never written shows.
+//   places      an address carries a tag of its generation: a block begins at one of several places
+//               in its bytes, one whose address none of the last blocks had, so that an old address
+//               is not taken for the new block's.
+//   uses        the work that was declared on a block: a use must be ordered behind the writes
+//               before it, a write behind the reads.
 //
-// Bytes are only written to when the program itself has waited for all work on them (`over`); until then they belong to a stream's
-// queue. So a block that takes over bytes in the order of a stream alone has no red zones.
+// Bytes are only written to when the program itself has waited for all work on them (`over`); until
+// then they belong to a stream's queue. So a block that takes over bytes in the order of a stream
+// alone has no red zones.
 #pragma once
 #include <deque>
 #include <map>
@@ -32,11 +37,13 @@ struct Block {
   bool zones = false;            // it has red zones
   StreamClock done{};            // its last use on each stream so far
 };
-std::string block_text(const Block& block);  // "block of 8 bytes at 0x40 (made by call 3 on stream 0x10)"
+// "block of 8 bytes at 0x40 (made by call 3 on stream 0x10)"
+std::string block_text(const Block& block);
 
 class BlockWatch {
  public:
-  static constexpr size_t kRemembered = 1024;  // blocks that were freed last, for the text of an error
+  // blocks that were freed last, for the text of an error
+  static constexpr size_t kRemembered = 1024;
   static constexpr uint64_t kPlaces = 4;
   static constexpr uint64_t kZone = 64;  // at least, behind a block; before it is its alignment
 
@@ -44,17 +51,21 @@ class BlockWatch {
   BlockWatch(std::byte* memory, const BlockStreams& streams) : memory_(memory), streams_(streams) {}
 
   static uint64_t room(uint64_t bytes, uint64_t alignment);  // that a block takes
-  // Before [begin, end) is given out: was any of it written after it was freed? Not to be asked again.
+  // Before [begin, end) is given out: was any of it written after it was freed? Not to be asked
+  // again.
   Status reuse(uint64_t begin, uint64_t end);
   uint64_t place(uint64_t begin, uint64_t alignment) const;  // where a block in these bytes begins
   void given(Block& block, uint32_t stream, bool over);      // what the block begins with
-  Status use(const Block& block, uint64_t begin, uint64_t end, uint32_t stream, bool writes, uint64_t call);
+  Status use(const Block& block, uint64_t begin, uint64_t end, uint32_t stream, bool writes,
+             uint64_t call);
   Status intact(const Block& block);          // its red zones
   Status may_end(const Block& import) const;  // is all work on it over?
   void freed(const Block& block, uint64_t call, const void* stream);
-  Status cool();                                   // the program has waited for something
-  Status look(uint64_t from);                      // through all free bytes from this offset on, which are forgotten
-  std::string past_of(const void* pointer) const;  // "; it was ..." if it points into a block that is freed
+  Status cool();  // the program has waited for something
+  // through all free bytes from this offset on, which are forgotten
+  Status look(uint64_t from);
+  // "; it was ..." if it points into a block that is freed
+  std::string past_of(const void* pointer) const;
 
  private:
   struct Use {
@@ -76,10 +87,12 @@ class BlockWatch {
 
   std::byte* memory_;
   const BlockStreams& streams_;
-  std::map<uint64_t, std::pair<uint64_t, Freed>> free_;              // begin -> (end, whose it was), of what nobody has taken since
+  // begin -> (end, whose it was), of what nobody has taken since
+  std::map<uint64_t, std::pair<uint64_t, Freed>> free_;
   std::unordered_map<const std::byte*, Freed> last_at_;              // by address
   std::deque<std::pair<const std::byte*, uint64_t>> order_of_last_;  // (address, call)
-  std::unordered_map<uint64_t, std::vector<Use>> uses_;              // by the call that made the block
+  // by the call that made the block
+  std::unordered_map<uint64_t, std::vector<Use>> uses_;
 };
 
 }  // namespace fsccl

@@ -1,6 +1,7 @@
-// What the collective region does while steps go by tables (step_table.h), one a known step: from one table to another where steps
-// part, into a table when a step has left everything as it found it, and out of it when an event deviates. While a table is active,
-// the search structures are as they were at a step boundary: at any of them, since each step by a table ends as it began.
+// What the collective region does while steps go by tables (step_table.h), one a known step: from
+// one table to another where steps part, into a table when a step has left everything as it found
+// it, and out of it when an event deviates. While a table is active, the search structures are as
+// they were at a step boundary: at any of them, since each step by a table ends as it began.
 #include <algorithm>
 
 #include "allocators/placement/collective_region.h"
@@ -8,7 +9,8 @@
 
 namespace fsccl {
 
-// From the row on, what the step before gave back, if it went by the active table. Later positions than these are noted later.
+// From the row on, what the step before gave back, if it went by the active table. Later positions
+// than these are noted later.
 void CollectiveRegion::note_table_before(size_t row) {
   if (!std::exchange(table_before_, false)) return;
   for (; row < table_.size(); ++row) note_row(row);
@@ -16,7 +18,8 @@ void CollectiveRegion::note_table_before(size_t row) {
 
 void CollectiveRegion::note_row(size_t row) {
   const StepTable::Row& at = table_[row];
-  if (at.event.op == StepOp::kGiveBack) given_back_.set(at.offset, at.offset + at.event.bytes, positions_[row]);
+  if (at.event.op == StepOp::kGiveBack)
+    given_back_.set(at.offset, at.offset + at.event.bytes, positions_[row]);
 }
 
 // The step so far is also the beginning of this one.
@@ -46,22 +49,26 @@ bool CollectiveRegion::goes_by_another_table(const Event& event) {
 
 // True when the step is over as a table says.
 bool CollectiveRegion::end_table_step() {
-  const std::optional<size_t> step = next_ == table_.size() ? current_ : known_.plan().ends(current_, next_);
+  const std::optional<size_t> step =
+      next_ == table_.size() ? current_ : known_.plan().ends(current_, next_);
   if (!step || (*step != current_ && tables_[*step].empty())) return false;
   if (*step != current_) change_table(*step);
   hits_ = hits();
   hash_ = hash();
   next_ = 0;
   table_before_ = true;
-  for (const StepTable::Early& early : table_.early()) positions_[table_[early.row].freed_by] = positions_[early.freed_by];
+  for (const StepTable::Early& early : table_.early())
+    positions_[table_[early.row].freed_by] = positions_[early.freed_by];
   known_.came(current_);
   return true;
 }
 
-// A step has gone by the plan. One that began and ended alike does so each time; tables are for steps that all begin alike.
+// A step has gone by the plan. One that began and ended alike does so each time; tables are for
+// steps that all begin alike.
 void CollectiveRegion::enter_table() {
   uint64_t held = 0;
-  for (const auto& [key, slot] : held_) held ^= mix_in_order(mix_in_order(key, slot.offset), slot.bytes);
+  for (const auto& [key, slot] : held_)
+    held ^= mix_in_order(mix_in_order(key, slot.offset), slot.bytes);
   std::vector<uint64_t> state = differences_;
   state.push_back(held);
   if (as_before_ && table_state_ != state) {
@@ -80,7 +87,8 @@ void CollectiveRegion::enter_table() {
   find_early();
 }
 
-// Tells the search structures what the last steps did: of the one before, what was not done again in this one; of this one, all.
+// Tells the search structures what the last steps did: of the one before, what was not done again
+// in this one; of this one, all.
 void CollectiveRegion::leave_table() {
   if (table_.empty()) return;
   live_ = live();

@@ -1,5 +1,6 @@
-// When were these bytes last given back? Ranges of bytes with the history position of their last release; what was never released
-// has position 0. One entry per distinct range, so a planned step, which releases the same ranges again and again, keeps it small.
+// When were these bytes last given back? Ranges of bytes with the history position of their last
+// release; what was never released has position 0. One entry per distinct range, so a planned step,
+// which releases the same ranges again and again, keeps it small.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -27,7 +28,8 @@ class ByteHistory {
     uint64_t position = 0;
     auto range = ranges_.upper_bound(begin);
     if (range != ranges_.begin() && std::prev(range)->second.end > begin) --range;
-    for (; range != ranges_.end() && range->first < end; ++range) position = std::max(position, range->second.position);
+    for (; range != ranges_.end() && range->first < end; ++range)
+      position = std::max(position, range->second.position);
     return position;
   }
 

@@ -5,7 +5,8 @@
 namespace fsccl {
 namespace {
 
-constexpr size_t kMostWidened = 16384;              // items; the sets of neighbours of so many take 32 MiB
+// items; the sets of neighbours of so many take 32 MiB
+constexpr size_t kMostWidened = 16384;
 constexpr int64_t kWidenEffort = int64_t{1} << 26;  // words and items looked at; about 50 ms
 
 class Sets {  // of neighbours, a bit each
@@ -13,7 +14,8 @@ class Sets {  // of neighbours, a bit each
   explicit Sets(const PackingProblem& problem)
       : items_(problem.items), words_((items_.size() + 63) / 64), bits_(items_.size() * words_) {
     for (size_t i = 0; i < items_.size(); ++i)
-      for (const uint32_t other : items_[i].meets) bits_[i * words_ + other / 64] |= uint64_t{1} << other % 64;
+      for (const uint32_t other : items_[i].meets)
+        bits_[i * words_ + other / 64] |= uint64_t{1} << other % 64;
   }
 
   void widen(std::vector<uint32_t>& clique, int64_t& effort) const {
@@ -38,7 +40,8 @@ class Sets {  // of neighbours, a bit each
     for (size_t w = 0; w < words_; ++w) {
       for (uint64_t bits = set[w]; bits != 0; bits &= bits - 1) {
         const auto i = static_cast<uint32_t>(w * 64) + static_cast<uint32_t>(__builtin_ctzll(bits));
-        if (i < items_.size() && (result == UINT32_MAX || items_[i].bytes > items_[result].bytes)) result = i;
+        if (i < items_.size() && (result == UINT32_MAX || items_[i].bytes > items_[result].bytes))
+          result = i;
         --effort;
       }
     }
@@ -51,7 +54,9 @@ class Sets {  // of neighbours, a bit each
   std::vector<uint64_t> bits_;
 };
 
-bool heavier(const Clique& a, const Clique& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.items < b.items; }
+bool heavier(const Clique& a, const Clique& b) {
+  return a.bytes != b.bytes ? a.bytes > b.bytes : a.items < b.items;
+}
 
 uint64_t bytes_of(const std::vector<uint32_t>& set, const std::vector<PackingItem>& items) {
   uint64_t bytes = 0;
@@ -77,7 +82,8 @@ std::vector<Clique> find_cliques(const PackingProblem& problem) {
     }
     std::sort(found.begin(), found.end(), heavier);
   }
-  found.erase(std::unique(found.begin(), found.end(), [](const Clique& a, const Clique& b) { return a.items == b.items; }),
+  found.erase(std::unique(found.begin(), found.end(),
+                          [](const Clique& a, const Clique& b) { return a.items == b.items; }),
               found.end());
   return found;
 }

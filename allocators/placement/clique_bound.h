@@ -1,5 +1,6 @@
-// A lower bound of every packing: items that must not overlap in pairs lie beside each other, so the heaviest such set found is
-// one. What is live at once is such a set; uses that no edge orders, and occurrences that share an offset, can make a heavier one.
+// A lower bound of every packing: items that must not overlap in pairs lie beside each other, so
+// the heaviest such set found is one. What is live at once is such a set; uses that no edge orders,
+// and occurrences that share an offset, can make a heavier one.
 #pragma once
 #include "allocators/placement/slot_conflicts.h"
 
@@ -9,8 +10,9 @@ struct Clique {
   std::vector<uint32_t> items;  // ascending
   uint64_t bytes = 0;
 };
-// Each crowd, widened as far as it goes by the heaviest items first; heaviest first, without repetitions. Crowds of large problems,
-// and the lightest where there are many, are left as they are.
+// Each crowd, widened as far as it goes by the heaviest items first; heaviest first, without
+// repetitions. Crowds of large problems, and the lightest where there are many, are left as they
+// are.
 std::vector<Clique> find_cliques(const PackingProblem& problem);
 
 }  // namespace fsccl

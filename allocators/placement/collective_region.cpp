@@ -18,8 +18,9 @@ bool aligned_size(uint64_t bytes, uint64_t* result) {
 
 Status check_stream(uint32_t stream, uint32_t streams) {
   if (stream < streams) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool: stream {} is named, but the pool was made for {} (at most {})", stream, streams,
-              kMostStreams);
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "pool: stream {} is named, but the pool was made for {} (at most {})", stream,
+              streams, kMostStreams);
 }
 
 }  // namespace
@@ -33,7 +34,8 @@ CollectiveRegion::CollectiveRegion(uint64_t capacity, bool record, uint32_t stre
       region_(capacity),
       order_(streams_) {}
 
-Result<SlotGrant> CollectiveRegion::take_off_table(uint64_t key, uint64_t bytes, bool stable, uint64_t position, uint32_t stream) {
+Result<SlotGrant> CollectiveRegion::take_off_table(uint64_t key, uint64_t bytes, bool stable,
+                                                   uint64_t position, uint32_t stream) {
   if (bytes == 0) return take(key, 1, stable, position, stream);
   Event event{.op = StepOp::kTake, .stable = stable, .stream = stream, .key = key, .bytes = 0};
   const bool fits = aligned_size(bytes, &event.bytes);
@@ -41,15 +43,18 @@ Result<SlotGrant> CollectiveRegion::take_off_table(uint64_t key, uint64_t bytes,
   leave_table();
   FSCCL_TRY(check_stream(stream, streams_));
   if (held_.contains(key))
-    return fail(FSCCL_ERR_INVALID_STATE, "pool: slot {:#x} is taken at event {}, but it is held already; give it back first", key,
-                position);
-  if (!fits) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool: a slot of {} bytes is too large", bytes);
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "pool: slot {:#x} is taken at event {}, but it is held already; give it back first",
+                key, position);
+  if (!fits)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool: a slot of {} bytes is too large", bytes);
   SlotGrant grant;
   const bool room = live_ <= capacity_ && event.bytes <= capacity_ - live_;
   const std::optional<uint64_t> offset = room ? place(event, &grant.waits) : std::nullopt;
   if (!offset) {
     return fail(FSCCL_ERR_OUT_OF_MEMORY,
-                "pool: a slot of {} bytes does not fit: {} of {} bytes are in use by {} slots, in pieces up to {} (plan: {} "
+                "pool: a slot of {} bytes does not fit: {} of {} bytes are in use by {} slots, in "
+                "pieces up to {} (plan: {} "
                 "bytes); give units back earlier "
                 "or raise the pool's limit (FSCCL_POOL_LIMIT)",
                 event.bytes, live_, capacity_, held_.size(), region_.top(), plan_bytes());
@@ -78,7 +83,8 @@ Status CollectiveRegion::give_back_off_table(uint64_t key, uint64_t position) {
   leave_table();
   const auto slot = held_.find(key);
   if (slot == held_.end())
-    return fail(FSCCL_ERR_INVALID_STATE, "pool: slot {:#x} is given back at event {}, but it is not held", key, position);
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "pool: slot {:#x} is given back at event {}, but it is not held", key, position);
   if (on_plan(event)) {
     positions_[next_++] = position;
   } else if (following_) {
@@ -101,7 +107,9 @@ Status CollectiveRegion::order_off_table(const Event& event) {
   leave_table();
   FSCCL_TRY(check_stream(event.stream, streams_));
   if (event.op == StepOp::kUse && !held_.contains(event.key))
-    return fail(FSCCL_ERR_INVALID_STATE, "pool: slot {:#x} is used on stream {}, but it is not held", event.key, event.stream);
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "pool: slot {:#x} is used on stream {}, but it is not held", event.key,
+                event.stream);
   if (on_plan(event)) {
     ++next_;
   } else if (following_) {
@@ -126,8 +134,10 @@ std::vector<std::pair<uint64_t, uint64_t>> CollectiveRegion::held_ranges() {
 void CollectiveRegion::follow(const Event& event) {
   if (event.op == StepOp::kRecord) order_.record(event.key, event.stream);
   if (event.op == StepOp::kWait) order_.wait(event.key, event.stream);
-  if (event.takes()) held_.emplace(event.key, HeldSlot{.bytes = event.bytes, .stable = event.stable});
-  if (event.takes() || event.op == StepOp::kUse) held_.at(event.key).done[event.stream] = order_.work(event.stream);
+  if (event.takes())
+    held_.emplace(event.key, HeldSlot{.bytes = event.bytes, .stable = event.stable});
+  if (event.takes() || event.op == StepOp::kUse)
+    held_.at(event.key).done[event.stream] = order_.work(event.stream);
 }
 
 void CollectiveRegion::free_bytes(const HeldSlot& slot) {
@@ -143,14 +153,16 @@ bool CollectiveRegion::holds(uint64_t key) const {
   return held_.contains(key);
 }
 
-// Takes exactly these bytes, for the event's stream, if nobody holds any of them; returns what the stream must wait for.
+// Takes exactly these bytes, for the event's stream, if nobody holds any of them; returns what the
+// stream must wait for.
 std::optional<uint32_t> CollectiveRegion::occupy(const Event& event, uint64_t offset) {
   const uint64_t end = offset + event.bytes;
   bool taken = region_.take(offset, event.bytes);
   if (taken || cooling_.empty()) return taken ? std::optional(0U) : std::nullopt;
   cooling_.open(region_, order_.known(event.stream), offset, end);
   taken = region_.take(offset, event.bytes);
-  const StreamClock done = cooling_.close(region_, order_.known_to_all(), taken ? offset : 0, taken ? end : 0);
+  const StreamClock done =
+      cooling_.close(region_, order_.known_to_all(), taken ? offset : 0, taken ? end : 0);
   return taken ? std::optional(order_.wait_for(done, event.stream)) : std::nullopt;
 }
 
@@ -171,7 +183,8 @@ std::optional<uint64_t> CollectiveRegion::place(const Event& event, uint32_t* wa
   const std::optional<uint64_t> offset = place_anywhere(event);
   if (cooling) {
     const uint64_t begin = offset.value_or(0), end = offset ? begin + event.bytes : 0;
-    *waits = order_.wait_for(cooling_.close(region_, order_.known_to_all(), begin, end), event.stream);
+    *waits =
+        order_.wait_for(cooling_.close(region_, order_.known_to_all(), begin, end), event.stream);
     added_waits_ += static_cast<uint64_t>(std::popcount(*waits));
   }
   return offset;
@@ -180,7 +193,8 @@ std::optional<uint64_t> CollectiveRegion::place(const Event& event, uint32_t* wa
 std::optional<uint64_t> CollectiveRegion::place_anywhere(const Event& event) {
   if (!known_.empty()) return place_beside_plan(event);
   const auto last = last_offset_.find(event.key);
-  if (event.stable && last != last_offset_.end() && region_.take(last->second, event.bytes)) return last->second;
+  if (event.stable && last != last_offset_.end() && region_.take(last->second, event.bytes))
+    return last->second;
   return region_.alloc(event.bytes, kAlignment);
 }
 
@@ -203,7 +217,8 @@ void CollectiveRegion::note(const Event& event) {
 
 Status CollectiveRegion::declare(const std::vector<Event>& events) {
   if (events.size() > kMostEvents)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool: the schedule has {} events, at most {} are planned; declare a shorter step",
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "pool: the schedule has {} events, at most {} are planned; declare a shorter step",
                 events.size(), kMostEvents);
   leave_table();
   std::vector<Event> rounded;
@@ -215,14 +230,17 @@ Status CollectiveRegion::declare(const std::vector<Event>& events) {
       const auto state = taken.find(event.key);
       const bool known = state != taken.end();
       if (known ? state->second == event.takes() : !event.takes() && !holds(event.key)) {
-        return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool: event {} of the schedule {} slot {:#x}, which is {} at that point", i,
-                    event.takes() ? "takes" : "gives back", event.key, event.takes() ? "held already" : "not held");
+        return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                    "pool: event {} of the schedule {} slot {:#x}, which is {} at that point", i,
+                    event.takes() ? "takes" : "gives back", event.key,
+                    event.takes() ? "held already" : "not held");
       }
       taken[event.key] = event.takes();
     }
     if (event.takes()) {
       if (!aligned_size(events[i].bytes, &event.bytes))
-        return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool: event {} takes {} bytes, which is too much", i, events[i].bytes);
+        return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool: event {} takes {} bytes, which is too much",
+                    i, events[i].bytes);
     } else {
       event.bytes = 0;
       event.stable = false;
@@ -233,7 +251,8 @@ Status CollectiveRegion::declare(const std::vector<Event>& events) {
   if (!rounded.empty()) {
     if (!known_.learn(rounded, held_, kAlignment, plan_capacity_)) {
       return fail(FSCCL_ERR_OUT_OF_MEMORY,
-                  "pool: the schedule needs {} bytes, the pool's limit leaves {}; raise it (FSCCL_POOL_LIMIT) or let less be live "
+                  "pool: the schedule needs {} bytes, the pool's limit leaves {}; raise it "
+                  "(FSCCL_POOL_LIMIT) or let less be live "
                   "at once",
                   plan_step(rounded, held_, kAlignment).bytes, plan_capacity_);
     }
@@ -251,9 +270,11 @@ void CollectiveRegion::end_step() {
   if (!by_table) leave_table();
   mix(kEndOfStep);
   if (by_table) return;
-  if (std::exchange(step_events_, 0) == 0) return;  // a step without events says nothing about the next ones
+  // a step without events says nothing about the next ones
+  if (std::exchange(step_events_, 0) == 0) return;
   end_streams_step();
-  const std::optional<size_t> ended = following_ ? known_.plan().ends(current_, next_) : std::nullopt;
+  const std::optional<size_t> ended =
+      following_ ? known_.plan().ends(current_, next_) : std::nullopt;
   if (ended) {
     current_ = *ended;
     next_ = 0;

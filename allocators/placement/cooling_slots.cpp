@@ -18,7 +18,8 @@ void CoolingSlots::open(Region& region, const StreamClock& known, uint64_t begin
   slots_.resize(kept);
 }
 
-StreamClock CoolingSlots::close(Region& region, const StreamClock& known_to_all, uint64_t begin, uint64_t end) {
+StreamClock CoolingSlots::close(Region& region, const StreamClock& known_to_all, uint64_t begin,
+                                uint64_t end) {
   StreamClock done{};
   for (const Slot& slot : open_) {
     if (slot.begin < end && begin < slot.end)
@@ -42,14 +43,16 @@ uint64_t CoolingSlots::bytes() const {
 }
 
 bool CoolingSlots::touches(uint64_t begin, uint64_t end) const {
-  return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.begin < end && begin < slot.end; });
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [&](const Slot& slot) { return slot.begin < end && begin < slot.end; });
 }
 
 void CoolingSlots::end_step() {
   for (Slot& slot : slots_) slot.steps = std::min(slot.steps + 1, 2);
 }
 
-void CoolingSlots::append_differences(const StreamOrder& order, std::vector<uint64_t>* differences) const {
+void CoolingSlots::append_differences(const StreamOrder& order,
+                                      std::vector<uint64_t>* differences) const {
   for (const Slot& slot : slots_) {
     differences->insert(differences->end(), {slot.begin, slot.end});
     order.append_lags(slot.done, differences);

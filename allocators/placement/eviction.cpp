@@ -21,12 +21,14 @@ void Eviction::improve(Packing& packing, uint64_t enough, int64_t& effort) {
   try_within(enough, std::move(nothing), packing, stage, effort);
   uint64_t low = problem_.target;  // no packing was found within it, or there is none
   while (packing.bytes > enough && packing.bytes > low + problem_.target / kNear && effort > 0) {
-    const uint64_t limit = (low + (packing.bytes - low) / 2) / problem_.alignment * problem_.alignment;
+    const uint64_t limit =
+        (low + (packing.bytes - low) / 2) / problem_.alignment * problem_.alignment;
     if (!try_within(limit, packing.offset, packing, stage, effort)) low = limit;
   }
 }
 
-bool Eviction::try_within(uint64_t limit, std::vector<uint64_t> start, Packing& packing, int64_t most_effort, int64_t& effort) {
+bool Eviction::try_within(uint64_t limit, std::vector<uint64_t> start, Packing& packing,
+                          int64_t most_effort, int64_t& effort) {
   offset_ = std::move(start);
   int64_t left = std::min(most_effort, effort);
   effort -= left;
@@ -34,7 +36,8 @@ bool Eviction::try_within(uint64_t limit, std::vector<uint64_t> start, Packing& 
   effort += left;
   if (!packed) return false;
   packing = {.offset = offset_, .bytes = 0};
-  for (size_t i = 0; i < items_.size(); ++i) packing.bytes = std::max(packing.bytes, offset_[i] + items_[i].bytes);
+  for (size_t i = 0; i < items_.size(); ++i)
+    packing.bytes = std::max(packing.bytes, offset_[i] + items_[i].bytes);
   return true;
 }
 
@@ -62,8 +65,10 @@ bool Eviction::place(uint32_t item, uint64_t limit, int64_t& effort) {
   const uint64_t bytes = items_[item].bytes;
   busy_.clear();
   for (const uint32_t other : items_[item].meets)
-    if (offset_[other] != SlotRequest::kAnywhere) busy_.push_back({offset_[other], offset_[other] + items_[other].bytes, other});
-  std::sort(busy_.begin(), busy_.end(), [](const Busy& a, const Busy& b) { return a.from < b.from; });
+    if (offset_[other] != SlotRequest::kAnywhere)
+      busy_.push_back({offset_[other], offset_[other] + items_[other].bytes, other});
+  std::sort(busy_.begin(), busy_.end(),
+            [](const Busy& a, const Busy& b) { return a.from < b.from; });
   effort -= static_cast<int64_t>(items_[item].meets.size()) + 1;
   uint64_t at = tightest_gap(bytes, limit);
   if (at == SlotRequest::kAnywhere) {

@@ -32,7 +32,9 @@ Result<std::unique_ptr<Journal>> Journal::open(size_t history, const std::string
     FSCCL_ASSIGN(journal->log_, AllocationLog::open(log_path));
   }
   using std::chrono::system_clock;
-  const int64_t now = std::chrono::duration_cast<std::chrono::microseconds>(system_clock::now().time_since_epoch()).count();
+  const int64_t now =
+      std::chrono::duration_cast<std::chrono::microseconds>(system_clock::now().time_since_epoch())
+          .count();
   journal->clock_ahead_ = now - now_ns() / 1000;
   journal->asked_ = journal->watched() ? kLock : 0;
   return journal;
@@ -102,7 +104,8 @@ void Journal::use_in(Use& use, size_t part) {
       for (LiveSlot& live : slot->live) live.alone = false;
 }
 
-void Journal::slot_taken(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested) {
+void Journal::slot_taken(Slot& slot, size_t part, uint64_t address, uint64_t bytes,
+                         uint64_t requested) {
   const std::lock_guard lock(mutex_);
   count(*slot.use);
   LiveSlot& live = slot.live[part];
@@ -123,7 +126,8 @@ void Journal::slot_given_back(Slot& slot, size_t part) {
   live.events.store(++live.counted, std::memory_order_relaxed);
   ask_for_peak();
   const uint64_t address = live.address.load(std::memory_order_relaxed);
-  give_back(*slot.use, slots_live_[part], {address, live.bytes, live.requested, slot.use_number}, 0);
+  give_back(*slot.use, slots_live_[part], {address, live.bytes, live.requested, slot.use_number},
+            0);
 }
 
 void Journal::slot_refused(uint64_t key, uint64_t bytes, uint64_t free) {
@@ -131,7 +135,8 @@ void Journal::slot_refused(uint64_t key, uint64_t bytes, uint64_t free) {
   refuse(named(key).use_number, bytes, free);
 }
 
-void Journal::block_taken(const Owner& owner, uint64_t address, uint64_t bytes, uint64_t requested) {
+void Journal::block_taken(const Owner& owner, uint64_t address, uint64_t bytes,
+                          uint64_t requested) {
   const std::lock_guard lock(mutex_);
   const LiveMemory memory{address, bytes, requested, use_of(owner, false)};
   blocks_[address] = memory;
@@ -166,7 +171,8 @@ void Journal::take(Use& use, std::atomic<uint64_t>& live, const LiveMemory& memo
   if (log_) log_->allocate(time, memory.address, memory.bytes, use.stream);
 }
 
-void Journal::give_back(Use& use, std::atomic<uint64_t>& live, const LiveMemory& memory, uint64_t stream) {
+void Journal::give_back(Use& use, std::atomic<uint64_t>& live, const LiveMemory& memory,
+                        uint64_t stream) {
   use.live -= memory.bytes;
   use.frees++;
   note_peak();
@@ -178,8 +184,9 @@ void Journal::give_back(Use& use, std::atomic<uint64_t>& live, const LiveMemory&
   if (log_) log_->free(time, memory.address, memory.bytes, stream);
 }
 
-// Slots and blocks are counted by two threads, each of which may not see yet what the other has just added; so whoever gives back
-// looks once more. What was there for less than a store takes to be seen, beside another, may go unnoticed.
+// Slots and blocks are counted by two threads, each of which may not see yet what the other has
+// just added; so whoever gives back looks once more. What was there for less than a store takes to
+// be seen, beside another, may go unnoticed.
 void Journal::note_peak() {
   const uint64_t live = live_in_slots() + blocks_live_.load(std::memory_order_relaxed);
   uint64_t peak = live_peak_.load(std::memory_order_relaxed);
@@ -197,18 +204,22 @@ void Journal::refuse(uint32_t use, uint64_t bytes, uint64_t free) {
 void Journal::grown(size_t part, uint64_t part_address, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   parts_[part].address = part_address;
-  note(JournalAction::kGrown, {part_address + parts_[part].bytes, bytes, bytes, static_cast<uint32_t>(part)}, 0, time_us());
+  note(JournalAction::kGrown,
+       {part_address + parts_[part].bytes, bytes, bytes, static_cast<uint32_t>(part)}, 0,
+       time_us());
   parts_[part].bytes += bytes;
 }
 
 void Journal::released(size_t part, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   parts_[part].bytes -= bytes;
-  note(JournalAction::kReleased, {parts_[part].address + parts_[part].bytes, bytes, bytes, static_cast<uint32_t>(part)}, 0,
+  note(JournalAction::kReleased,
+       {parts_[part].address + parts_[part].bytes, bytes, bytes, static_cast<uint32_t>(part)}, 0,
        time_us());
 }
 
-void Journal::changed(size_t part, uint64_t part_address, uint64_t reach, JournalAction action, uint64_t offset, uint64_t bytes) {
+void Journal::changed(size_t part, uint64_t part_address, uint64_t reach, JournalAction action,
+                      uint64_t offset, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   parts_[part] = {part_address, reach};
   note(action, {part_address + offset, bytes, bytes, static_cast<uint32_t>(part)}, 0, time_us());
@@ -216,25 +227,30 @@ void Journal::changed(size_t part, uint64_t part_address, uint64_t reach, Journa
 
 void Journal::step() {
   const uint32_t over = asked_.load(std::memory_order_relaxed) & kPeakNow ? kPeakNow : kPeakNext;
-  if (asked_.load(std::memory_order_relaxed) & over) asked_.fetch_and(~over, std::memory_order_relaxed);
+  if (asked_.load(std::memory_order_relaxed) & over)
+    asked_.fetch_and(~over, std::memory_order_relaxed);
   if (!watched()) return;
   const std::lock_guard lock(mutex_);
   note(JournalAction::kStep, {}, 0, time_us());
   if (log_) log_->flush();
 }
 
-void Journal::note(JournalAction action, const LiveMemory& memory, uint64_t stream, int64_t time_us) {
+void Journal::note(JournalAction action, const LiveMemory& memory, uint64_t stream,
+                   int64_t time_us) {
   if (!capacity_) return;
-  ring_[events_++ % capacity_] = {time_us, memory.address, memory.bytes, memory.requested, stream, memory.use, action};
+  ring_[events_++ % capacity_] = {time_us, memory.address, memory.bytes, memory.requested,
+                                  stream,  memory.use,     action};
 }
 
 uint64_t Journal::live_peak() const {
-  return std::max(live_peak_.load(std::memory_order_relaxed), live_in_slots() + blocks_live_.load(std::memory_order_relaxed));
+  return std::max(live_peak_.load(std::memory_order_relaxed),
+                  live_in_slots() + blocks_live_.load(std::memory_order_relaxed));
 }
 
 // Up to so many events of the slot, whose bytes have not changed meanwhile.
 void Journal::count(Use& use, LiveSlot& slot, uint64_t events) const {
-  const uint64_t taken = (events + 1) / 2 - (slot.counted + 1) / 2, given_back = events / 2 - slot.counted / 2;
+  const uint64_t taken = (events + 1) / 2 - (slot.counted + 1) / 2,
+                 given_back = events / 2 - slot.counted / 2;
   use.allocations += taken;
   use.frees += given_back;
   use.allocated += taken * slot.bytes;
@@ -248,9 +264,10 @@ void Journal::count(Use& use) const {
     for (LiveSlot& live : slot->live) count(use, live, live.events.load(std::memory_order_relaxed));
 }
 
-// As of one moment, by anybody. Words only grow, and one event changes one of them: where none has changed between two looks, all
-// were as they are at once, and who sees a word sees all that the program did before. The program, which takes the lock from now
-// on, is at most in the middle of one event.
+// As of one moment, by anybody. Words only grow, and one event changes one of them: where none has
+// changed between two looks, all were as they are at once, and who sees a word sees all that the
+// program did before. The program, which takes the lock from now on, is at most in the middle of
+// one event.
 std::vector<LiveMemory> Journal::count_all() const {
   struct Seen {
     uint64_t events = ~uint64_t{0}, address = 0;
@@ -274,7 +291,8 @@ std::vector<LiveMemory> Journal::count_all() const {
   for (auto& [key, slot] : slots_)
     for (LiveSlot& live : slot.live) {
       if (slot.use) count(*slot.use, live, at->events);
-      if (at->events % 2) held.push_back({at->address, live.bytes, live.requested, slot.use_number});
+      if (at->events % 2)
+        held.push_back({at->address, live.bytes, live.requested, slot.use_number});
       ++at;
     }
   return held;
@@ -284,7 +302,8 @@ std::vector<MemoryUse> Journal::list_uses() const {
   std::vector<MemoryUse> uses;
   uses.reserve(uses_.size());
   for (const Use& use : uses_)
-    uses.push_back({use.kind, use.unit, use.stream, use.live, use.peak, use.allocations, use.frees, use.allocated});
+    uses.push_back({use.kind, use.unit, use.stream, use.live, use.peak, use.allocations, use.frees,
+                    use.allocated});
   return uses;
 }
 
@@ -308,7 +327,8 @@ JournalCopy Journal::copy() const {
     for (uint64_t i = copy.lost; i < events_; i++) copy.events.push_back(ring_[i % capacity_]);
     copy.time_us = time_us();
   }
-  std::sort(copy.live.begin(), copy.live.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
+  std::sort(copy.live.begin(), copy.live.end(),
+            [](const auto& a, const auto& b) { return a.address < b.address; });
   return copy;
 }
 

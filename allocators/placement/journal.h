@@ -1,12 +1,15 @@
-// What happened to a pool's memory, and by whom: counters for each kind, unit and stream; what is live now; if it was asked for,
-// the last events in a ring that was made with the journal, and a log (allocation_log.h). The pool reports every slot and block
-// after it was granted and before its bytes can be granted anew, so that events of one address are in order.
+// What happened to a pool's memory, and by whom: counters for each kind, unit and stream; what is
+// live now; if it was asked for, the last events in a ring that was made with the journal, and a
+// log (allocation_log.h). The pool reports every slot and block after it was granted and before its
+// bytes can be granted anew, so that events of one address are in order.
 //
-// Slots are named, taken and given back by one thread at a time, that of the pool's program; all else is for any thread, under the
-// lock. While steps repeat, the program takes no lock either: it adds to one word of the slot (LiveSlot::events), and whoever asks
-// for figures counts what the words say since they were counted last. Peaks need no counting then: that a step repeats means that
-// all it holds at once was held before; only when blocks were taken, or an event was none of a step that repeats, the program looks
-// at the peak until a whole step is over. Where events or a log are kept, or somebody asks just now, the program takes the lock.
+// Slots are named, taken and given back by one thread at a time, that of the pool's program; all
+// else is for any thread, under the lock. While steps repeat, the program takes no lock either: it
+// adds to one word of the slot (LiveSlot::events), and whoever asks for figures counts what the
+// words say since they were counted last. Peaks need no counting then: that a step repeats means
+// that all it holds at once was held before; only when blocks were taken, or an event was none of a
+// step that repeats, the program looks at the peak until a whole step is over. Where events or a
+// log are kept, or somebody asks just now, the program takes the lock.
 #pragma once
 #include <array>
 #include <atomic>
@@ -81,17 +84,19 @@ class Journal {
   static Result<std::unique_ptr<Journal>> open(size_t history, const std::string& log_path);
 
   class Slot;
-  // A unit says what its key is for, before it takes a slot with it, and takes that back when it has none; until then the slot is
-  // where it is. `part` is the pool's part that it lies in: a key can have one slot in each.
+  // A unit says what its key is for, before it takes a slot with it, and takes that back when it
+  // has none; until then the slot is where it is. `part` is the pool's part that it lies in: a key
+  // can have one slot in each.
   void name_slot(uint64_t key, UseKind kind, const std::string& unit);
   void forget_slot(uint64_t key);
   Slot& slot(uint64_t key);  // of nobody, if nobody said who it is
   void slot_taken(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested);
   void slot_given_back(Slot& slot, size_t part);
   void slot_refused(uint64_t key, uint64_t bytes, uint64_t free);
-  // The same of a step that repeats: it holds at no time what no step has held before. `live`: bytes of slots in that part, with
-  // what was taken and without what was given back.
-  void slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested, uint64_t live);
+  // The same of a step that repeats: it holds at no time what no step has held before. `live`:
+  // bytes of slots in that part, with what was taken and without what was given back.
+  void slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes,
+                        uint64_t requested, uint64_t live);
   void slot_given_back_again(Slot& slot, size_t part, uint64_t live);
 
   void block_taken(const Owner& owner, uint64_t address, uint64_t bytes, uint64_t requested);
@@ -102,11 +107,13 @@ class Journal {
   void grown(size_t part, uint64_t part_address, uint64_t bytes);
   void released(size_t part, uint64_t bytes);
   // Anywhere in it; afterwards it reaches so far.
-  void changed(size_t part, uint64_t part_address, uint64_t reach, JournalAction action, uint64_t offset, uint64_t bytes);
+  void changed(size_t part, uint64_t part_address, uint64_t reach, JournalAction action,
+               uint64_t offset, uint64_t bytes);
   void step();
 
   uint64_t live_in_slots() const {
-    return slots_live_[0].load(std::memory_order_relaxed) + slots_live_[1].load(std::memory_order_relaxed);
+    return slots_live_[0].load(std::memory_order_relaxed) +
+           slots_live_[1].load(std::memory_order_relaxed);
   }
   uint64_t live_peak() const;  // the most bytes live at once
   std::vector<MemoryUse> uses() const;
@@ -161,12 +168,13 @@ class Journal {
   int64_t time_us() const;
 
   mutable std::mutex mutex_;
-  // What the program must do besides: look at the peak, in this step and in the next one; and take the lock, once for each who
-  // wants that.
+  // What the program must do besides: look at the peak, in this step and in the next one; and take
+  // the lock, once for each who wants that.
   static constexpr uint32_t kPeakNow = 1, kPeakNext = 2, kLock = 4;
   mutable std::atomic<uint32_t> asked_{0};
-  std::array<std::atomic<uint64_t>, kSlotParts> slots_live_{};  // bytes, by part; each, as that of blocks, is written
-  std::atomic<uint64_t> blocks_live_{0};                        // by one thread at a time
+  // bytes, by part; each, as that of blocks, is written
+  std::array<std::atomic<uint64_t>, kSlotParts> slots_live_{};
+  std::atomic<uint64_t> blocks_live_{0};  // by one thread at a time
   std::atomic<uint64_t> live_peak_{0};
   mutable std::deque<Use> uses_;
   struct Earlier {  // also of keys that only look at a name
@@ -174,7 +182,8 @@ class Journal {
     using Key = std::tuple<bool, UseKind, std::string_view, uint64_t>;
     bool operator()(const Key& a, const Key& b) const { return a < b; }
   };
-  std::map<std::tuple<bool, UseKind, std::string, uint64_t>, uint32_t, Earlier> use_numbers_;  // bool: of slots
+  // bool: of slots
+  std::map<std::tuple<bool, UseKind, std::string, uint64_t>, uint32_t, Earlier> use_numbers_;
   mutable std::unordered_map<uint64_t, Slot> slots_;
   NodeMemory nodes_;
   std::pmr::unordered_map<uint64_t, LiveMemory> blocks_{nodes_.get()};
@@ -188,8 +197,8 @@ class Journal {
 };
 
 // What of a use lies in two parts is counted at once: its peak may be new.
-inline void Journal::slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested,
-                                      uint64_t live) {
+inline void Journal::slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes,
+                                      uint64_t requested, uint64_t live) {
   LiveSlot& of = slot.live[part];
   const uint32_t asked = asked_.load(std::memory_order_relaxed);
   if (asked >= kLock || of.requested != requested || !of.alone) [[unlikely]]

@@ -14,7 +14,8 @@ constexpr size_t kMostLineEvents = size_t{1} << 19;  // of a line that holds eve
 uint64_t digest_of(const std::vector<StepEvent>& events) {
   uint64_t digest = events.size();
   for (const StepEvent& event : events) {
-    const uint64_t kind = uint64_t{event.stream} << 16 | uint64_t{event.stable} << 8 | static_cast<uint64_t>(event.op);
+    const uint64_t kind = uint64_t{event.stream} << 16 | uint64_t{event.stable} << 8 |
+                          static_cast<uint64_t>(event.op);
     digest = mix_in_order(mix_in_order(mix_in_order(digest, kind), event.key), event.bytes);
   }
   return digest;
@@ -22,7 +23,9 @@ uint64_t digest_of(const std::vector<StepEvent>& events) {
 
 }  // namespace
 
-size_t KnownSteps::latest() const { return static_cast<size_t>(std::max_element(came_.begin(), came_.end()) - came_.begin()); }
+size_t KnownSteps::latest() const {
+  return static_cast<size_t>(std::max_element(came_.begin(), came_.end()) - came_.begin());
+}
 
 bool KnownSteps::worth_learning(const std::vector<StepEvent>& events) {
   const uint64_t digest = digest_of(events);
@@ -35,7 +38,8 @@ bool KnownSteps::worth_learning(const std::vector<StepEvent>& events) {
   return false;
 }
 
-bool KnownSteps::learn(const std::vector<StepEvent>& events, const HeldSlots& held, uint64_t alignment, uint64_t most_bytes) {
+bool KnownSteps::learn(const std::vector<StepEvent>& events, const HeldSlots& held,
+                       uint64_t alignment, uint64_t most_bytes) {
   std::vector<Step> all = steps();
   all.push_back({events, ++now_});
   return adopt(std::move(all), held, alignment, most_bytes);
@@ -51,8 +55,10 @@ std::vector<KnownSteps::Step> KnownSteps::steps() const {
   return result;
 }
 
-bool KnownSteps::adopt(std::vector<Step> steps, const HeldSlots& held, uint64_t alignment, uint64_t most_bytes) {
-  std::sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.came > b.came; });
+bool KnownSteps::adopt(std::vector<Step> steps, const HeldSlots& held, uint64_t alignment,
+                       uint64_t most_bytes) {
+  std::sort(steps.begin(), steps.end(),
+            [](const Step& a, const Step& b) { return a.came > b.came; });
   const auto too_many = [&] {
     size_t events = 0;
     for (const Step& step : steps) events += step.events.size();
@@ -66,7 +72,8 @@ bool KnownSteps::adopt(std::vector<Step> steps, const HeldSlots& held, uint64_t 
     JointPlan plan = plan_steps(events, held, alignment, kMostCompared, &became);
     if (plan.bytes > most_bytes) continue;
     came_.assign(plan.steps.size(), 0);
-    for (size_t i = 0; i < became.size(); ++i) came_[became[i]] = std::max(came_[became[i]], steps[i].came);
+    for (size_t i = 0; i < became.size(); ++i)
+      came_[became[i]] = std::max(came_[became[i]], steps[i].came);
     plan_ = std::move(plan);
     return true;
   }

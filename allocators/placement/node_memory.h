@@ -1,8 +1,9 @@
-// Memory for the nodes of containers, kept for the next nodes: in a step that repeats the one before, containers that take and drop
-// nodes ask the system for nothing. And a little is kept back: what changes several containers, one after the other, is not stopped
-// in the middle by a system that gives no more, but for a while goes on with that. A class has one as a member before its
-// containers. Its copies get their own; it is not moved, since a moved container would go on using the memory of the one it came
-// from: such a class declares copies alone.
+// Memory for the nodes of containers, kept for the next nodes: in a step that repeats the one
+// before, containers that take and drop nodes ask the system for nothing. And a little is kept
+// back: what changes several containers, one after the other, is not stopped in the middle by a
+// system that gives no more, but for a while goes on with that. A class has one as a member before
+// its containers. Its copies get their own; it is not moved, since a moved container would go on
+// using the memory of the one it came from: such a class declares copies alone.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -21,7 +22,8 @@ class NodeMemory {
   std::pmr::memory_resource* get() { return &nodes_; }
 
  private:
-  static constexpr size_t kStep = 16, kLargestNode = 256, kSmallestChunk = 1024, kLargestChunk = 16384, kReserve = 4096;
+  static constexpr size_t kStep = 16, kLargestNode = 256, kSmallestChunk = 1024,
+                          kLargestChunk = 16384, kReserve = 4096;
 
   class Nodes : public std::pmr::memory_resource {
    public:
@@ -36,7 +38,8 @@ class NodeMemory {
     };
 
     void* do_allocate(size_t bytes, size_t alignment) override {
-      if (!is_node(bytes, alignment)) return operator new(bytes, std::align_val_t(std::max(alignment, kStep)));
+      if (!is_node(bytes, alignment))
+        return operator new(bytes, std::align_val_t(std::max(alignment, kStep)));
       Link*& free = free_[(bytes - 1) / kStep];
       if (free) return std::exchange(free, free->next);
       const size_t size = (bytes + kStep - 1) / kStep * kStep;
@@ -45,13 +48,18 @@ class NodeMemory {
       return std::exchange(next_, next_ + size);
     }
     void do_deallocate(void* memory, size_t bytes, size_t alignment) override {
-      if (!is_node(bytes, alignment)) return operator delete(memory, std::align_val_t(std::max(alignment, kStep)));
+      if (!is_node(bytes, alignment))
+        return operator delete(memory, std::align_val_t(std::max(alignment, kStep)));
       Link*& free = free_[(bytes - 1) / kStep];
       free = new (memory) Link{free};
     }
-    bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
+    bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+      return this == &other;
+    }
 
-    static bool is_node(size_t bytes, size_t alignment) { return bytes > 0 && bytes <= kLargestNode && alignment <= kStep; }
+    static bool is_node(size_t bytes, size_t alignment) {
+      return bytes > 0 && bytes <= kLargestNode && alignment <= kStep;
+    }
 
     // What is left of the chunk before is too little for one node: it is not used again.
     void add_chunk() {

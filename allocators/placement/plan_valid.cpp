@@ -1,5 +1,5 @@
-// The check of a plan, on purpose nothing like the planner: it walks the step event by event and compares whatever is live there,
-// pair by pair.
+// The check of a plan, on purpose nothing like the planner: it walks the step event by event and
+// compares whatever is live there, pair by pair.
 #include <cstddef>
 #include <map>
 
@@ -14,14 +14,17 @@ bool live_at(const SlotRequest& request, int64_t event) {
   return event >= request.first || event <= request.last;
 }
 
-bool requests_hold(const std::vector<SlotRequest>& requests, const SlotPlan& plan, uint64_t alignment) {
+bool requests_hold(const std::vector<SlotRequest>& requests, const SlotPlan& plan,
+                   uint64_t alignment) {
   std::map<int64_t, uint64_t> offset_of_key;
   for (size_t i = 0; i < requests.size(); ++i) {
     const uint64_t offset = plan.offset[i];
     const bool aligned = offset % alignment == 0 || offset == requests[i].pinned;
     const bool inside = offset <= plan.bytes && requests[i].bytes <= plan.bytes - offset;
-    const bool at_pin = requests[i].pinned == SlotRequest::kAnywhere || requests[i].pinned == offset;
-    const bool with_key = requests[i].key < 0 || offset_of_key.emplace(requests[i].key, offset).first->second == offset;
+    const bool at_pin =
+        requests[i].pinned == SlotRequest::kAnywhere || requests[i].pinned == offset;
+    const bool with_key = requests[i].key < 0 ||
+                          offset_of_key.emplace(requests[i].key, offset).first->second == offset;
     if (!aligned || !inside || !at_pin || !with_key) return false;
   }
   return true;
@@ -29,8 +32,10 @@ bool requests_hold(const std::vector<SlotRequest>& requests, const SlotPlan& pla
 
 }  // namespace
 
-bool plan_valid(const std::vector<SlotRequest>& requests, const SlotPlan& plan, int64_t events, uint64_t alignment) {
-  if (plan.offset.size() != requests.size() || !requests_hold(requests, plan, alignment)) return false;
+bool plan_valid(const std::vector<SlotRequest>& requests, const SlotPlan& plan, int64_t events,
+                uint64_t alignment) {
+  if (plan.offset.size() != requests.size() || !requests_hold(requests, plan, alignment))
+    return false;
   std::vector<size_t> live;
   for (int64_t event = 0; event < events; ++event) {
     live.clear();

@@ -1,6 +1,6 @@
-// What is tried, in this order, until a packing is as small as the bound: best fit on all slots; the same on slots fused to units;
-// tilings of repeating units, solved exactly where that is quick; exact search on the units; eviction on all slots, and exact
-// search.
+// What is tried, in this order, until a packing is as small as the bound: best fit on all slots;
+// the same on slots fused to units; tilings of repeating units, solved exactly where that is quick;
+// exact search on the units; eviction on all slots, and exact search.
 #include "allocators/placement/planner.h"
 
 #include <algorithm>
@@ -16,9 +16,10 @@ namespace fsccl {
 namespace {
 
 // Neighbours looked at; 10 million are about 50 ms.
-constexpr int64_t kOrdersEffort = 400'000, kTiledOrdersEffort = 50'000, kTiledSearchEffort = 50'000, kSearchEffort = 750'000,
-                  kLastSearchEffort = 250'000, kEvictionEffort = 6'000'000, kEvictionEffortOfItem = 3'000,
-                  kAllTilingsEffort = 2'000'000, kReduceEffort = int64_t{1} << 23;
+constexpr int64_t kOrdersEffort = 400'000, kTiledOrdersEffort = 50'000, kTiledSearchEffort = 50'000,
+                  kSearchEffort = 750'000, kLastSearchEffort = 250'000, kEvictionEffort = 6'000'000,
+                  kEvictionEffortOfItem = 3'000, kAllTilingsEffort = 2'000'000,
+                  kReduceEffort = int64_t{1} << 23;
 constexpr size_t kItemEffort = 64;  // of an item itself in a reduction, in neighbours
 constexpr uint32_t kLongestPeriod = 8;
 // A problem that is hardly reduced, or large, is not worth an exact search.
@@ -28,7 +29,10 @@ constexpr uint64_t kNearBound = 1024;  // the search ends one part in so many ab
 class Planner {
  public:
   Planner(const std::vector<SlotRequest>& requests, int64_t events, const PackingProblem& problem)
-      : requests_(requests), events_(events), problem_(problem), enough_(problem.target + problem.target / kNearBound) {}
+      : requests_(requests),
+        events_(events),
+        problem_(problem),
+        enough_(problem.target + problem.target / kNearBound) {}
 
   Packing run() {
     fit(problem_, {}, kOrdersEffort);
@@ -42,7 +46,8 @@ class Planner {
       search(fused->problem, {&*fused}, kSearchEffort);
     }
     if (!done()) {
-      int64_t effort = std::min(kEvictionEffort, kEvictionEffortOfItem * static_cast<int64_t>(problem_.items.size()));
+      int64_t effort = std::min(
+          kEvictionEffort, kEvictionEffortOfItem * static_cast<int64_t>(problem_.items.size()));
       Eviction(problem_).improve(best_, enough_, effort);
     }
     if (smaller) search(problem_, {}, kLastSearchEffort);
@@ -68,8 +73,11 @@ class Planner {
   }
 
   void search(const PackingProblem& problem, const Reductions& reductions, int64_t effort) {
-    const auto pinned = [](const PackingItem& item) { return item.pinned != SlotRequest::kAnywhere; };
-    if (done() || problem.items.size() > kMostSearchedItems || std::any_of(problem.items.begin(), problem.items.end(), pinned))
+    const auto pinned = [](const PackingItem& item) {
+      return item.pinned != SlotRequest::kAnywhere;
+    };
+    if (done() || problem.items.size() > kMostSearchedItems ||
+        std::any_of(problem.items.begin(), problem.items.end(), pinned))
       return;
     const std::vector<Clique> cliques = find_cliques(problem);
     for (const SearchOrder order : kSearchOrders) {
@@ -119,7 +127,8 @@ class Planner {
 
 }  // namespace
 
-SlotPlan plan_slots(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment, int64_t most_compared) {
+SlotPlan plan_slots(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment,
+                    int64_t most_compared) {
   SlotPlan plan;
   if (requests.empty()) return plan;
   events = std::max<int64_t>(events, 1);
@@ -128,8 +137,9 @@ SlotPlan plan_slots(const std::vector<SlotRequest>& requests, int64_t events, ui
   plan.bound = problem.live_bound;
   plan.clique_bound = std::max(plan.bound, cliques.empty() ? 0 : cliques[0].bytes);
   problem.target = std::max(problem.target, plan.clique_bound);
-  const Packing packing =
-      problem.conflicts_known ? Planner(requests, events, problem).run() : pack_in_order(requests, events, alignment, problem);
+  const Packing packing = problem.conflicts_known
+                              ? Planner(requests, events, problem).run()
+                              : pack_in_order(requests, events, alignment, problem);
   plan.bytes = packing.bytes;
   for (const uint32_t item : problem.item_of) plan.offset.push_back(packing.offset[item]);
   return plan;

@@ -19,12 +19,16 @@ void make_set(Values& values) {
 // Adds an item like this one, without neighbours, to the reduced problem.
 uint32_t add_item(Reduction& reduction, const PackingItem& like) {
   std::vector<PackingItem>& items = reduction.problem.items;
-  items.push_back({.bytes = like.bytes, .pinned = like.pinned, .start = like.start, .duration = like.duration, .meets = {}});
+  items.push_back({.bytes = like.bytes,
+                   .pinned = like.pinned,
+                   .start = like.start,
+                   .duration = like.duration,
+                   .meets = {}});
   return static_cast<uint32_t>(items.size() - 1);
 }
 
-// Neighbours and crowds, once it is known where each item of the whole went. False when two that are in one place meet; those that
-// lie beside each other in it may.
+// Neighbours and crowds, once it is known where each item of the whole went. False when two that
+// are in one place meet; those that lie beside each other in it may.
 bool connect(Reduction& reduction, const PackingProblem& whole) {
   std::vector<PackingItem>& items = reduction.problem.items;
   for (size_t i = 0; i < whole.items.size(); ++i) {
@@ -41,7 +45,8 @@ bool connect(Reduction& reduction, const PackingProblem& whole) {
     reduction.problem.crowds.push_back(std::move(crowd));
   }
   make_set(reduction.problem.crowds);
-  for (const uint32_t item : whole.item_of) reduction.problem.item_of.push_back(reduction.item_of[item]);
+  for (const uint32_t item : whole.item_of)
+    reduction.problem.item_of.push_back(reduction.item_of[item]);
   reduction.problem.alignment = whole.alignment;
   reduction.problem.live_bound = whole.live_bound;
   reduction.problem.target = whole.target;
@@ -53,21 +58,24 @@ bool connect(Reduction& reduction, const PackingProblem& whole) {
 Packing Reduction::expand(const Packing& small) const {
   Packing packing{.offset = {}, .bytes = small.bytes};
   packing.offset.reserve(item_of.size());
-  for (size_t i = 0; i < item_of.size(); ++i) packing.offset.push_back(small.offset[item_of[i]] + inner[i]);
+  for (size_t i = 0; i < item_of.size(); ++i)
+    packing.offset.push_back(small.offset[item_of[i]] + inner[i]);
   return packing;
 }
 
 std::optional<Reduction> fuse_twins(const PackingProblem& whole) {
   Reduction reduction;
   reduction.inner.assign(whole.items.size(), 0);
-  std::map<std::vector<uint32_t>, uint32_t> by_company;  // an item and all that it meets -> where they go
+  // an item and all that it meets -> where they go
+  std::map<std::vector<uint32_t>, uint32_t> by_company;
   for (uint32_t i = 0; i < whole.items.size(); ++i) {
     const PackingItem& item = whole.items[i];
     std::vector<uint32_t> company = item.meets;
     company.insert(std::lower_bound(company.begin(), company.end(), i), i);
     const auto next = static_cast<uint32_t>(reduction.problem.items.size());
     const bool movable = item.pinned == SlotRequest::kAnywhere;
-    const uint32_t place = movable ? by_company.emplace(std::move(company), next).first->second : next;
+    const uint32_t place =
+        movable ? by_company.emplace(std::move(company), next).first->second : next;
     reduction.item_of.push_back(place);
     if (place == next) {
       add_item(reduction, item);
@@ -83,8 +91,11 @@ std::optional<Reduction> fuse_twins(const PackingProblem& whole) {
   return reduction;
 }
 
-Periods::Periods(const std::vector<SlotRequest>& requests, int64_t events, const PackingProblem& whole) : whole_(whole) {
-  // What happens in the step, in order: takes and give-backs, each known by its size and whether its offset is shared.
+Periods::Periods(const std::vector<SlotRequest>& requests, int64_t events,
+                 const PackingProblem& whole)
+    : whole_(whole) {
+  // What happens in the step, in order: takes and give-backs, each known by its size and whether
+  // its offset is shared.
   std::vector<std::tuple<int64_t, bool, uint32_t>> order;  // (event, takes, request)
   for (uint32_t i = 0; i < requests.size(); ++i) {
     order.emplace_back(requests[i].first, true, i);
@@ -93,8 +104,9 @@ Periods::Periods(const std::vector<SlotRequest>& requests, int64_t events, const
   std::sort(order.begin(), order.end());
   std::vector<uint64_t> label;
   for (const auto& [event, takes, request] : order)
-    label.push_back(mix_in_order(requests[request].bytes,
-                                 (takes ? 1 : 0) + (requests[request].key >= 0 ? 2 : 0) + (requests[request].stable ? 4 : 0)));
+    label.push_back(mix_in_order(requests[request].bytes, (takes ? 1 : 0) +
+                                                              (requests[request].key >= 0 ? 2 : 0) +
+                                                              (requests[request].stable ? 4 : 0)));
   for (int reach = 0; reach <= kLargestReach; ++reach) {
     std::vector<uint64_t> likeness(whole.items.size(), 0);
     for (size_t i = 0; i < order.size(); ++i) {
@@ -116,8 +128,9 @@ std::optional<Reduction> Periods::reduce(int reach, uint32_t period, size_t most
   const size_t count = whole_.items.size();
   std::vector<uint32_t> by_start(count);
   std::iota(by_start.begin(), by_start.end(), 0U);
-  std::stable_sort(by_start.begin(), by_start.end(),
-                   [&](uint32_t a, uint32_t b) { return whole_.items[a].start < whole_.items[b].start; });
+  std::stable_sort(by_start.begin(), by_start.end(), [&](uint32_t a, uint32_t b) {
+    return whole_.items[a].start < whole_.items[b].start;
+  });
   struct Alike {
     std::vector<uint32_t> places;  // at most `period`
     size_t seen = 0;
@@ -143,7 +156,9 @@ std::optional<Reduction> Periods::reduce(int reach, uint32_t period, size_t most
     }
     reduction.item_of[i] = group.places[turn];
   }
-  if (reduction.problem.items.size() > std::min(most_items, count - 1) || !connect(reduction, whole_)) return std::nullopt;
+  if (reduction.problem.items.size() > std::min(most_items, count - 1) ||
+      !connect(reduction, whole_))
+    return std::nullopt;
   return reduction;
 }
 

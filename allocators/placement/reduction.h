@@ -1,5 +1,6 @@
-// A smaller problem whose packings are packings of the larger one: several items of it lie in one of the smaller. A step of a model
-// asks for much that is alike, so what is small is often solved exactly.
+// A smaller problem whose packings are packings of the larger one: several items of it lie in one
+// of the smaller. A step of a model asks for much that is alike, so what is small is often solved
+// exactly.
 #pragma once
 #include <optional>
 
@@ -15,23 +16,26 @@ struct Reduction {
   Packing expand(const Packing& small) const;
 };
 
-// Items that meet the same others, and each other, side by side as one: the parameters of a unit that are fetched one by one.
-// Nothing when items without bytes would lie in one place.
+// Items that meet the same others, and each other, side by side as one: the parameters of a unit
+// that are fetched one by one. Nothing when items without bytes would lie in one place.
 std::optional<Reduction> fuse_twins(const PackingProblem& whole);
 
-// Layer after layer asks for the same: the slots of every n-th layer in one place. What is found is a packing of all layers, tiled.
+// Layer after layer asks for the same: the slots of every n-th layer in one place. What is found is
+// a packing of all layers, tiled.
 class Periods {
  public:
   // `whole` with an item for each request, as made of them or fused.
   Periods(const std::vector<SlotRequest>& requests, int64_t events, const PackingProblem& whole);
   static constexpr int kLargestReach = 8;
-  // Items whose neighbourhood in the step is alike for 2^`reach` events are numbered in order, and those with equal numbers modulo
-  // `period` become one. Nothing when two of them meet, nothing becomes smaller, or more than `most_items` are left.
+  // Items whose neighbourhood in the step is alike for 2^`reach` events are numbered in order, and
+  // those with equal numbers modulo `period` become one. Nothing when two of them meet, nothing
+  // becomes smaller, or more than `most_items` are left.
   std::optional<Reduction> reduce(int reach, uint32_t period, size_t most_items) const;
 
  private:
   const PackingProblem& whole_;
-  std::vector<std::vector<uint64_t>> likeness_;  // by reach, per item: equal where the neighbourhoods are alike
+  // by reach, per item: equal where the neighbourhoods are alike
+  std::vector<std::vector<uint64_t>> likeness_;
 };
 
 }  // namespace fsccl

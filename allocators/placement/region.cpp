@@ -18,7 +18,8 @@ std::optional<uint64_t> align_up(uint64_t value, uint64_t alignment) {
 
 std::optional<uint64_t> Region::alloc(uint64_t bytes, uint64_t alignment) {
   if (bytes == 0 || alignment == 0 || (alignment & (alignment - 1)) != 0) return std::nullopt;
-  // Gaps in order of size, then offset; a gap that is only just large enough may still be lost to alignment.
+  // Gaps in order of size, then offset; a gap that is only just large enough may still be lost to
+  // alignment.
   for (auto gap = gaps_by_size_.lower_bound({bytes, 0}); gap != gaps_by_size_.end(); ++gap) {
     const auto [gap_bytes, gap_offset] = *gap;
     const std::optional<uint64_t> offset = align_up(gap_offset, alignment);
@@ -68,7 +69,8 @@ std::optional<uint64_t> Region::free(uint64_t offset) {
     end += after->second;
     remove_gap(after->first);
   }
-  if (!highest) add_gap(begin, end - begin);  // above the highest block there are no gaps, only free space
+  // above the highest block there are no gaps, only free space
+  if (!highest) add_gap(begin, end - begin);
   return bytes;
 }
 

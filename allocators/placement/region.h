@@ -1,5 +1,5 @@
-// Offsets without memory: a best-fit allocator over [0, capacity). Deterministic: the same calls give the same offsets, everywhere.
-// O(log n).
+// Offsets without memory: a best-fit allocator over [0, capacity). Deterministic: the same calls
+// give the same offsets, everywhere. O(log n).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,12 +17,13 @@ class Region {
   Region(const Region&) = default;
   Region& operator=(const Region&) = default;
   void set_capacity(uint64_t capacity) { capacity_ = capacity; }  // not below top()
-  // Lowest-offset best fit: the smallest gap that holds it, else above the highest use. nullopt: it does not fit. bytes > 0,
-  // alignment a power of two.
+  // Lowest-offset best fit: the smallest gap that holds it, else above the highest use. nullopt: it
+  // does not fit. bytes > 0, alignment a power of two.
   std::optional<uint64_t> alloc(uint64_t bytes, uint64_t alignment);
   // Takes exactly [offset, offset + bytes); false when any of it is in use or outside.
   bool take(uint64_t offset, uint64_t bytes);
-  // The size of the block at `offset`, which is free afterwards; nullopt when no block begins there.
+  // The size of the block at `offset`, which is free afterwards; nullopt when no block begins
+  // there.
   std::optional<uint64_t> free(uint64_t offset);
   std::optional<uint64_t> size_of(uint64_t offset) const;
   uint64_t live() const { return live_; }
@@ -39,8 +40,9 @@ class Region {
   uint64_t capacity_;
   uint64_t live_ = 0;
   NodeMemory nodes_;
-  std::pmr::map<uint64_t, uint64_t> used_{nodes_.get()};                     // offset -> bytes
-  std::pmr::map<uint64_t, uint64_t> gaps_{nodes_.get()};                     // offset -> bytes, below top
+  std::pmr::map<uint64_t, uint64_t> used_{nodes_.get()};  // offset -> bytes
+  // offset -> bytes, below top
+  std::pmr::map<uint64_t, uint64_t> gaps_{nodes_.get()};
   std::pmr::set<std::pair<uint64_t, uint64_t>> gaps_by_size_{nodes_.get()};  // (bytes, offset)
 };
 

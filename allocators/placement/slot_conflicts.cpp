@@ -10,9 +10,11 @@
 namespace fsccl {
 namespace {
 
-constexpr size_t kMostCrowds = 512, kMostInCrowds = size_t{1} << 20;  // items, counted in each crowd
+// items, counted in each crowd
+constexpr size_t kMostCrowds = 512, kMostInCrowds = size_t{1} << 20;
 
-// An occurrence of a request. Those of the step (round 0) meet each other and those of the step that follows (round 1).
+// An occurrence of a request. Those of the step (round 0) meet each other and those of the step
+// that follows (round 1).
 struct Occurrence {
   uint32_t request;
   int64_t first, last;
@@ -32,13 +34,15 @@ void connect(std::vector<PackingItem>& items, uint32_t a, uint32_t b) {
 
 class Conflicts {
  public:
-  Conflicts(const std::vector<SlotRequest>& requests, int64_t events, const std::vector<uint32_t>& item_of)
+  Conflicts(const std::vector<SlotRequest>& requests, int64_t events,
+            const std::vector<uint32_t>& item_of)
       : requests_(requests), events_(events), item_of_(item_of) {
     list();
     later_.resize(occurrences_.size() + 1);
     later_.back().fill(UINT64_MAX);
     for (size_t i = occurrences_.size(); i-- > 0;)
-      for (size_t s = 0; s < kMostStreams; ++s) later_[i][s] = std::min(later_[i + 1][s], (*occurrences_[i].ready)[s]);
+      for (size_t s = 0; s < kMostStreams; ++s)
+        later_[i][s] = std::min(later_[i + 1][s], (*occurrences_[i].ready)[s]);
   }
 
   // The graph; false when it would take more comparisons than these.
@@ -56,7 +60,8 @@ class Conflicts {
       if (left < 0) return false;
       std::erase_if(active, [&](const Occurrence& other) { return is_over(other, i); });
       for (const Occurrence& other : active) {
-        if (other.last < here.first && covers(*here.ready, requests_[other.request].order.done)) continue;
+        if (other.last < here.first && covers(*here.ready, requests_[other.request].order.done))
+          continue;
         connect(items, item_of_[other.request], item_of_[here.request]);
       }
       if (!here.next) active.push_back(here);
@@ -77,7 +82,9 @@ class Conflicts {
     };
     const std::vector<Life> lives = lives_of(items.size());
     const auto end = static_cast<uint32_t>(occurrences_.size() / 2);
-    const auto movable = [&](uint32_t item) { return items[item].pinned == SlotRequest::kAnywhere; };
+    const auto movable = [&](uint32_t item) {
+      return items[item].pinned == SlotRequest::kAnywhere;
+    };
     for (uint32_t i = 0; i < items.size(); ++i)
       if (movable(i) && lives[i].until > end && !place(i)) return packing;
     std::vector<std::vector<uint32_t>> ending(end + 1);
@@ -147,10 +154,13 @@ class Conflicts {
       }
       const int64_t last = request.last >= request.first ? request.last : request.last + events_;
       occurrences_.push_back({i, request.first, last, &request.order.ready, false});
-      occurrences_.push_back({i, request.first + events_, last + events_, &request.order.ready_next, true});
+      occurrences_.push_back(
+          {i, request.first + events_, last + events_, &request.order.ready_next, true});
     }
     std::sort(occurrences_.begin(), occurrences_.end(),
-              [](const Occurrence& a, const Occurrence& b) { return std::tie(a.first, a.request) < std::tie(b.first, b.request); });
+              [](const Occurrence& a, const Occurrence& b) {
+                return std::tie(a.first, a.request) < std::tie(b.first, b.request);
+              });
   }
 
   const std::vector<SlotRequest>& requests_;
@@ -187,7 +197,8 @@ Times merged(Times times) {
 }
 
 using Edges =
-    std::vector<std::tuple<int64_t, bool, uint32_t>>;  // (event, begins, item); ends are noted one event later, and come first
+    // (event, begins, item); ends are noted one event later, and come first
+    std::vector<std::tuple<int64_t, bool, uint32_t>>;
 
 struct Peak {
   size_t edge;  // the end that comes after it
@@ -197,19 +208,22 @@ struct Peak {
 
 // The heaviest, in the order of the step.
 std::vector<Peak> heaviest(std::vector<Peak> peaks) {
-  std::sort(peaks.begin(), peaks.end(),
-            [](const Peak& a, const Peak& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.edge < b.edge; });
+  std::sort(peaks.begin(), peaks.end(), [](const Peak& a, const Peak& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.edge < b.edge;
+  });
   size_t kept = 0;
   for (size_t items = 0; kept < std::min(peaks.size(), kMostCrowds); ++kept) {
     items += peaks[kept].items;
     if (kept > 0 && items > kMostInCrowds) break;
   }
   peaks.resize(kept);
-  std::sort(peaks.begin(), peaks.end(), [](const Peak& a, const Peak& b) { return a.edge < b.edge; });
+  std::sort(peaks.begin(), peaks.end(),
+            [](const Peak& a, const Peak& b) { return a.edge < b.edge; });
   return peaks;
 }
 
-// One sweep over the starts and ends for the most bytes at once, and one for who is there at the peaks.
+// One sweep over the starts and ends for the most bytes at once, and one for who is there at the
+// peaks.
 void find_crowds(PackingProblem& problem, const std::vector<Times>& times) {
   Edges edges;
   for (uint32_t i = 0; i < times.size(); ++i) {
@@ -252,8 +266,8 @@ void make_sets_of_neighbours(std::vector<PackingItem>& items) {
   for (size_t i = 0; i < items.size(); ++i) items[i].meets = std::move(noted[i]);
 }
 
-PackingProblem make_packing_problem(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment,
-                                    int64_t most_compared) {
+PackingProblem make_packing_problem(const std::vector<SlotRequest>& requests, int64_t events,
+                                    uint64_t alignment, int64_t most_compared) {
   PackingProblem problem;
   problem.alignment = alignment;
   std::map<int64_t, uint32_t> by_key;
@@ -266,7 +280,8 @@ PackingProblem make_packing_problem(const std::vector<SlotRequest>& requests, in
       times.emplace_back();
     }
     PackingItem& item = problem.items[index];
-    const uint64_t bytes = std::max<uint64_t>(request.bytes, 1);  // what has no bytes would share the place of what it meets
+    // what has no bytes would share the place of what it meets
+    const uint64_t bytes = std::max<uint64_t>(request.bytes, 1);
     item.bytes = std::max(item.bytes, (bytes + alignment - 1) & ~(alignment - 1));
     if (request.pinned != SlotRequest::kAnywhere) item.pinned = request.pinned;
     add_times(times[index], request, events);
@@ -278,16 +293,19 @@ PackingProblem make_packing_problem(const std::vector<SlotRequest>& requests, in
     for (const auto& [first, last] : times[i]) problem.items[i].duration += last - first + 1;
   }
   find_crowds(problem, times);
-  problem.conflicts_known = Conflicts(requests, events, problem.item_of).connect_all(problem.items, most_compared);
+  problem.conflicts_known =
+      Conflicts(requests, events, problem.item_of).connect_all(problem.items, most_compared);
   if (!problem.conflicts_known)
     for (PackingItem& item : problem.items) item.meets = {};
   problem.target = problem.live_bound;
   for (const PackingItem& item : problem.items)
-    if (item.pinned != SlotRequest::kAnywhere) problem.target = std::max(problem.target, item.pinned + item.bytes);
+    if (item.pinned != SlotRequest::kAnywhere)
+      problem.target = std::max(problem.target, item.pinned + item.bytes);
   return problem;
 }
 
-Packing pack_in_order(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment, const PackingProblem& problem) {
+Packing pack_in_order(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment,
+                      const PackingProblem& problem) {
   return Conflicts(requests, events, problem.item_of).pack_in_order(problem.items, alignment);
 }
 

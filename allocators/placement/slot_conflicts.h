@@ -1,6 +1,6 @@
-// Which slots may not share bytes: requests as the items of a packing, with the graph of their conflicts. Requests with one key are
-// one item. Pure. The graph of a long step can have more conflicts than there is memory for: then it is not made, and the step is
-// packed without it.
+// Which slots may not share bytes: requests as the items of a packing, with the graph of their
+// conflicts. Requests with one key are one item. Pure. The graph of a long step can have more
+// conflicts than there is memory for: then it is not made, and the step is packed without it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,29 +17,33 @@ struct PackingItem {
   std::vector<uint32_t> meets;  // items that must not overlap it, ascending
 };
 
-// Neighbours noted in any order, and several times, but each with the other: ascending and once. Nothing is sorted for that.
+// Neighbours noted in any order, and several times, but each with the other: ascending and once.
+// Nothing is sorted for that.
 void make_sets_of_neighbours(std::vector<PackingItem>& items);
 
 struct PackingProblem {
   std::vector<PackingItem> items;
   std::vector<uint32_t> item_of;  // request -> item
   std::vector<std::vector<uint32_t>>
-      crowds;                   // sets of items that are live at once, the heaviest, none within another one; ascending
+      // sets of items that are live at once, the heaviest, none within another one; ascending
+      crowds;
   bool conflicts_known = true;  // else `meets` is empty everywhere
   uint64_t live_bound = 0;      // most bytes live at once
   uint64_t alignment = 1;       // of offsets, and of sizes
-  uint64_t target = 0;          // no packing that is known to exist is smaller: bounds, and the end of what is pinned
+  // no packing that is known to exist is smaller: bounds, and the end of what is pinned
+  uint64_t target = 0;
 };
 
-PackingProblem make_packing_problem(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment,
-                                    int64_t most_compared = kMostCompared);
+PackingProblem make_packing_problem(const std::vector<SlotRequest>& requests, int64_t events,
+                                    uint64_t alignment, int64_t most_compared = kMostCompared);
 
 struct Packing {
   std::vector<uint64_t> offset;  // per item
   uint64_t bytes = UINT64_MAX;
 };
-// Without the graph, in O(n log n): best fit in the order of the step. An item has its place from its first occurrence to its last;
-// one that may meet the next step, always.
-Packing pack_in_order(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment, const PackingProblem& problem);
+// Without the graph, in O(n log n): best fit in the order of the step. An item has its place from
+// its first occurrence to its last; one that may meet the next step, always.
+Packing pack_in_order(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment,
+                      const PackingProblem& problem);
 
 }  // namespace fsccl

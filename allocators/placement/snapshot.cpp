@@ -11,10 +11,12 @@ constexpr std::array<const char*, kPoolParts> kPartNames = {"shared slots", "own
 
 class Snapshot {
  public:
-  Snapshot(const SnapshotFacts& facts, const JournalCopy& journal, ValueWriter& out) : facts_(facts), journal_(journal), out_(out) {
+  Snapshot(const SnapshotFacts& facts, const JournalCopy& journal, ValueWriter& out)
+      : facts_(facts), journal_(journal), out_(out) {
     place_ = fmt::format("pool '{}', rank {}", valid_utf8(facts.pool), facts.rank);
     for (const MemoryUse& use : journal.uses) {
-      const std::string unit = use.unit.empty() ? "" : fmt::format("unit {}, ", valid_utf8(use.unit));
+      const std::string unit =
+          use.unit.empty() ? "" : fmt::format("unit {}, ", valid_utf8(use.unit));
       const std::string stream = use.stream ? fmt::format(", stream {:#x}", use.stream) : "";
       owners_.push_back(unit + name_of(use.kind) + stream);
     }
@@ -83,7 +85,8 @@ class Snapshot {
       for (const LiveMemory& memory : journal_.live) {
         if (!in_part(memory)) continue;
         if (memory.address > at) block(at, memory.address - at, 0, "inactive", {});
-        block(memory.address, memory.bytes, memory.requested, "active_allocated", owners_[memory.use]);
+        block(memory.address, memory.bytes, memory.requested, "active_allocated",
+              owners_[memory.use]);
         at = memory.address + memory.bytes;
       }
       if (end > at) block(at, end - at, 0, "inactive", {});
@@ -91,7 +94,8 @@ class Snapshot {
     out_.end_map();
   }
 
-  void block(uint64_t address, uint64_t bytes, uint64_t requested, const char* state, std::string_view owner) {
+  void block(uint64_t address, uint64_t bytes, uint64_t requested, const char* state,
+             std::string_view owner) {
     out_.begin_map();
     out_.entry("address", address);
     out_.entry("size", bytes);

@@ -1,7 +1,9 @@
-// A pool's memory and its last events in the schema of PyTorch's memory snapshots (torch/cuda/memory.py, _snapshot), which
-// pytorch.org/memory_viz and torch/cuda/_memory_viz.py read. A part of the pool is a segment; its blocks, live ones and the gaps
-// between them, fill it without a rest. Owners are frames: "unit layers.3, parameters". What that schema has no place for, such as
-// the plan and its bounds, stands under a key of its own, "fsccl", which other readers pass over.
+// A pool's memory and its last events in the schema of PyTorch's memory snapshots
+// (torch/cuda/memory.py, _snapshot), which pytorch.org/memory_viz and torch/cuda/_memory_viz.py
+// read. A part of the pool is a segment; its blocks, live ones and the gaps between them, fill it
+// without a rest. Owners are frames: "unit layers.3, parameters". What that schema has no place
+// for, such as the plan and its bounds, stands under a key of its own, "fsccl", which other readers
+// pass over.
 #pragma once
 #include <array>
 #include <string>

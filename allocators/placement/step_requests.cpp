@@ -13,8 +13,9 @@ constexpr StreamClock everything() {
 }
 constexpr StreamClock kEverything = everything();
 
-// Requests with a number in common have one place. A stable key has one in all steps, and so has a key that is held between steps;
-// other slots have one where the steps that take them have gone alike so far.
+// Requests with a number in common have one place. A stable key has one in all steps, and so has a
+// key that is held between steps; other slots have one where the steps that take them have gone
+// alike so far.
 class Numbers {
  public:
   Numbers(const JointPlan& plan, const HeldSlots& held) : plan_(plan) {
@@ -79,7 +80,8 @@ class LineBuilder {
     follow(line);
   }
 
-  // A line that repeats in which every step follows every one, itself as well, once: for three steps 0 0 1 0 2 1 1 2 2.
+  // A line that repeats in which every step follows every one, itself as well, once: for three
+  // steps 0 0 1 0 2 1 1 2 2.
   std::vector<size_t> every_pair() const {
     std::vector<size_t> line;
     for (size_t a = 0; a < plan_.steps.size(); ++a) {
@@ -159,14 +161,16 @@ class LineBuilder {
     SlotOrder& of = requests_.list[user->second.request].order;
     StreamClock& ready = user->second.round == 0 ? of.ready : of.ready_next;
     const StreamClock& known = order.known(event.stream);
-    for (size_t s = 0; s < kMostStreams; ++s) ready[s] = event.takes() ? known[s] : std::min(ready[s], known[s]);
+    for (size_t s = 0; s < kMostStreams; ++s)
+      ready[s] = event.takes() ? known[s] : std::min(ready[s], known[s]);
     const uint64_t work = order.work(event.stream);
     if (user->second.round == 0) of.done[event.stream] = work;
   }
   void note_unfinished(uint32_t from, uint32_t to, const StreamOrder& order) {
     for (uint32_t request = from; request < to; ++request)
       for (uint32_t stream = 0; stream < kMostStreams; ++stream)
-        unfinished_ |= (used_ >> stream & 1) && !covers(order.known(stream), requests_.list[request].order.done);
+        unfinished_ |= (used_ >> stream & 1) &&
+                       !covers(order.known(stream), requests_.list[request].order.done);
   }
 
   const JointPlan& plan_;
@@ -181,6 +185,8 @@ class LineBuilder {
 
 }  // namespace
 
-StepRequests step_requests(const JointPlan& plan, const HeldSlots& held) { return LineBuilder(plan, held).build(); }
+StepRequests step_requests(const JointPlan& plan, const HeldSlots& held) {
+  return LineBuilder(plan, held).build();
+}
 
 }  // namespace fsccl

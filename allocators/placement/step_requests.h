@@ -1,6 +1,7 @@
-// Known steps as the requests of one packing problem: they are laid one behind the other on one time line that repeats. As each may
-// follow each, a slot whose work may go on beyond the end of its step must meet the beginning of all of them: if there is such a
-// slot, the line holds every pair of steps; else each step once. Slots that are held between steps stay where they are.
+// Known steps as the requests of one packing problem: they are laid one behind the other on one
+// time line that repeats. As each may follow each, a slot whose work may go on beyond the end of
+// its step must meet the beginning of all of them: if there is such a slot, the line holds every
+// pair of steps; else each step once. Slots that are held between steps stay where they are.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -7,10 +7,13 @@
 namespace fsccl {
 namespace {
 
-constexpr size_t kMostHomes = 256;  // of a size; each is looked at for each gap when a step deviates
+// of a size; each is looked at for each gap when a step deviates
+constexpr size_t kMostHomes = 256;
 
-// What a step that begins with these slots held can do of `events`. *periodic: whether it ends with the same ones held.
-std::vector<StepEvent> without_contradictions(const std::vector<StepEvent>& events, const HeldSlots& held, bool* periodic) {
+// What a step that begins with these slots held can do of `events`. *periodic: whether it ends with
+// the same ones held.
+std::vector<StepEvent> without_contradictions(const std::vector<StepEvent>& events,
+                                              const HeldSlots& held, bool* periodic) {
   std::unordered_map<uint64_t, bool> is_held;
   for (const auto& [key, slot] : held) is_held[key] = true;
   std::vector<StepEvent> result;
@@ -53,8 +56,8 @@ void note_homes(JointPlan& plan) {
 }
 
 // Those that are left of `steps`, each once.
-std::vector<StepSchedule> reconciled(const std::vector<std::vector<StepEvent>>& steps, const HeldSlots& held,
-                                     std::vector<size_t>* of) {
+std::vector<StepSchedule> reconciled(const std::vector<std::vector<StepEvent>>& steps,
+                                     const HeldSlots& held, std::vector<size_t>* of) {
   std::vector<StepSchedule> result;
   if (of) of->clear();
   for (const std::vector<StepEvent>& events : steps) {
@@ -72,7 +75,9 @@ std::vector<StepSchedule> reconciled(const std::vector<std::vector<StepEvent>>& 
 
 std::optional<size_t> JointPlan::next(size_t step, size_t events, const StepEvent& event) const {
   for (size_t other = 0; other < steps.size(); ++other)
-    if (common(step, other) >= events && events < steps[other].events.size() && steps[other].events[events] == event) return other;
+    if (common(step, other) >= events && events < steps[other].events.size() &&
+        steps[other].events[events] == event)
+      return other;
   return std::nullopt;
 }
 
@@ -87,11 +92,12 @@ void JointPlan::compare() {
   for (const StepSchedule& a : steps)
     for (const StepSchedule& b : steps)
       common_.push_back(static_cast<size_t>(
-          std::mismatch(a.events.begin(), a.events.end(), b.events.begin(), b.events.end()).first - a.events.begin()));
+          std::mismatch(a.events.begin(), a.events.end(), b.events.begin(), b.events.end()).first -
+          a.events.begin()));
 }
 
-JointPlan plan_steps(const std::vector<std::vector<StepEvent>>& steps, const HeldSlots& held, uint64_t alignment,
-                     int64_t most_compared, std::vector<size_t>* of) {
+JointPlan plan_steps(const std::vector<std::vector<StepEvent>>& steps, const HeldSlots& held,
+                     uint64_t alignment, int64_t most_compared, std::vector<size_t>* of) {
   JointPlan plan;
   plan.steps = reconciled(steps, held, of);
   plan.compare();
@@ -109,13 +115,15 @@ JointPlan plan_steps(const std::vector<std::vector<StepEvent>>& steps, const Hel
   }
   for (size_t i = 0; i < requests.list.size(); ++i) {
     const StepRequests::Place& place = requests.place[i];
-    if (place.event >= 0) plan.steps[place.step].offset[static_cast<size_t>(place.event)] = packed.offset[i];
+    if (place.event >= 0)
+      plan.steps[place.step].offset[static_cast<size_t>(place.event)] = packed.offset[i];
   }
   note_homes(plan);
   return plan;
 }
 
-StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& held, uint64_t alignment, int64_t most_compared) {
+StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& held,
+                       uint64_t alignment, int64_t most_compared) {
   return plan_steps({events}, held, alignment, most_compared).steps[0];
 }
 

@@ -1,6 +1,6 @@
-// The events of one step as a plan: what a step that has run, or was declared, says about the next ones, and the offset of each
-// event. A slot may live across the step boundary (a unit that is kept, or fetched ahead for the next step), so a step begins with
-// some slots held.
+// The events of one step as a plan: what a step that has run, or was declared, says about the next
+// ones, and the offset of each event. A slot may live across the step boundary (a unit that is
+// kept, or fetched ahead for the next step), so a step begins with some slots held.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,16 +16,18 @@
 
 namespace fsccl {
 
-// What happens to a slot, and what orders the streams that use slots. A program of one stream has nothing to say but take and give
-// back.
+// What happens to a slot, and what orders the streams that use slots. A program of one stream has
+// nothing to say but take and give back.
 enum class StepOp : uint8_t { kGiveBack, kTake, kUse, kRecord, kWait };
 
 struct StepEvent {
   StepOp op = StepOp::kTake;
   bool stable = false;  // take: one offset for all occurrences of the key
-  uint32_t stream = 0;  // take: that the slot is first used on; use, record, wait: that it happens on
-  uint64_t key = 0;     // take, give back, use: whose slot (unit and role); record, wait: which event between streams
-  uint64_t bytes = 0;   // take: of the slot
+  // take: that the slot is first used on; use, record, wait: that it happens on
+  uint32_t stream = 0;
+  // take, give back, use: whose slot (unit and role); record, wait: which event between streams
+  uint64_t key = 0;
+  uint64_t bytes = 0;  // take: of the slot
   bool takes() const { return op == StepOp::kTake; }
   bool moves_slot() const { return op == StepOp::kTake || op == StepOp::kGiveBack; }
   bool operator==(const StepEvent&) const = default;
@@ -41,25 +43,32 @@ using HeldSlots = std::pmr::unordered_map<uint64_t, HeldSlot>;
 
 struct StepSchedule {
   std::vector<StepEvent> events;
-  std::vector<uint64_t> offset;                               // per event; meaningless where it gives back
+  // per event; meaningless where it gives back
+  std::vector<uint64_t> offset;
   std::unordered_map<uint64_t, std::vector<uint32_t>> takes;  // key -> its take events, in order
-  std::vector<uint32_t> until;                                // per take: the event that gives it back, else the end of the step
-  uint64_t bytes = 0;                                         // extent
-  uint64_t bound = 0;                                         // most bytes live at once
-  uint64_t clique_bound = 0;                                  // most bytes that may not overlap; >= bound
-  bool periodic = true;                                       // it ends with the slots held that it begins with
+  // per take: the event that gives it back, else the end of the step
+  std::vector<uint32_t> until;
+  uint64_t bytes = 0;  // extent
+  uint64_t bound = 0;  // most bytes live at once
+  // most bytes that may not overlap; >= bound
+  uint64_t clique_bound = 0;
+  // it ends with the slots held that it begins with
+  bool periodic = true;
 };
 
-// Several steps whose events are known, planned together: each may follow each. What they have in common has one place in all of
-// them: a stable key, and a slot that is taken where the steps have not parted yet.
+// Several steps whose events are known, planned together: each may follow each. What they have in
+// common has one place in all of them: a stable key, and a slot that is taken where the steps have
+// not parted yet.
 struct JointPlan {
-  std::vector<StepSchedule> steps;                  // no two with the same events
-  std::map<uint64_t, std::vector<uint64_t>> homes;  // size -> offsets that slots of it have, the lowest, ascending
+  std::vector<StepSchedule> steps;  // no two with the same events
+  // size -> offsets that slots of it have, the lowest, ascending
+  std::map<uint64_t, std::vector<uint64_t>> homes;
   uint64_t bytes = 0, bound = 0, clique_bound = 0;  // of all of them; a schedule says the same
 
   // Events, from the first on, that two steps have in common.
   size_t common(size_t a, size_t b) const { return common_[a * steps.size() + b]; }
-  // A step that goes like `step` so far, for `events` events: which one has this event next, or ends here?
+  // A step that goes like `step` so far, for `events` events: which one has this event next, or
+  // ends here?
   std::optional<size_t> next(size_t step, size_t events, const StepEvent& event) const;
   std::optional<size_t> ends(size_t step, size_t events) const;
   void compare();  // when the steps are there
@@ -68,12 +77,14 @@ struct JointPlan {
   std::vector<size_t> common_;
 };
 
-// Plans the steps that are `steps` without what contradicts `held`, the slots held when each begins: a slot that is held already
-// (kept) is not taken again. Where two are then the same, the first is left out; *of, if given, says for each which one it became.
-// Events with bytes rounded up to `alignment`. Pure: the same everywhere.
-JointPlan plan_steps(const std::vector<std::vector<StepEvent>>& steps, const HeldSlots& held, uint64_t alignment,
-                     int64_t most_compared = kMostCompared, std::vector<size_t>* of = nullptr);
-StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& held, uint64_t alignment,
-                       int64_t most_compared = kMostCompared);
+// Plans the steps that are `steps` without what contradicts `held`, the slots held when each
+// begins: a slot that is held already (kept) is not taken again. Where two are then the same, the
+// first is left out; *of, if given, says for each which one it became. Events with bytes rounded up
+// to `alignment`. Pure: the same everywhere.
+JointPlan plan_steps(const std::vector<std::vector<StepEvent>>& steps, const HeldSlots& held,
+                     uint64_t alignment, int64_t most_compared = kMostCompared,
+                     std::vector<size_t>* of = nullptr);
+StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& held,
+                       uint64_t alignment, int64_t most_compared = kMostCompared);
 
 }  // namespace fsccl

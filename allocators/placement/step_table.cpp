@@ -5,8 +5,11 @@
 
 namespace fsccl {
 uint64_t StepTable::digest(const StepEvent& event, uint64_t offset) {
-  return mix_in_order(mix_in_order(mix_in_order(uint64_t{event.stream} << 8 | static_cast<uint64_t>(event.op), event.key), offset),
-                      event.bytes);
+  return mix_in_order(
+      mix_in_order(
+          mix_in_order(uint64_t{event.stream} << 8 | static_cast<uint64_t>(event.op), event.key),
+          offset),
+      event.bytes);
 }
 
 void StepTable::build(const StepSchedule& plan, const HeldSlots& held, size_t first_early) {
@@ -40,7 +43,8 @@ void StepTable::build(const StepSchedule& plan, const HeldSlots& held, size_t fi
     row.power = (i > 0 ? rows_[i - 1].power : 1) * kHashFactor;
     row.digests = (i > 0 ? rows_[i - 1].digests : 0) * kHashFactor + digest(row.event, row.offset);
   }
-  // Over two rounds, so that each take finds what was given back in the step before. Positions in this history: rows, from 1.
+  // Over two rounds, so that each take finds what was given back in the step before. Positions in
+  // this history: rows, from 1.
   ByteHistory last;
   early_.clear();
   for (size_t at = 0; at < 2 * count; ++at) {

@@ -1,8 +1,9 @@
-// A step that repeats, as rows to be walked through: once a whole step has gone by its plan and left everything as it found it, all
-// that a take or a give-back has to answer is known from its place in the step, but for the history position at which the bytes
-// were given back last. Those are kept beside the rows, one a row, and one more for each take of bytes that were given back before
-// the step began. So nothing is searched and no node is touched until an event deviates; then the rows say what the search
-// structures have missed (StepReplay::leave_table).
+// A step that repeats, as rows to be walked through: once a whole step has gone by its plan and
+// left everything as it found it, all that a take or a give-back has to answer is known from its
+// place in the step, but for the history position at which the bytes were given back last. Those
+// are kept beside the rows, one a row, and one more for each take of bytes that were given back
+// before the step began. So nothing is searched and no node is touched until an event deviates;
+// then the rows say what the search structures have missed (StepReplay::leave_table).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,27 +16,32 @@ namespace fsccl {
 class StepTable {
  public:
   struct Row {
-    StepEvent event;       // bytes rounded up; of a give-back too
-    uint64_t power = 1;    // of the history's hash after the step so far, this row included: what its hash before is multiplied by,
+    StepEvent event;  // bytes rounded up; of a give-back too
+    // of the history's hash after the step so far, this row included: what its hash before is
+    // multiplied by,
+    uint64_t power = 1;
     uint64_t digests = 0;  // and what is added
     uint64_t offset = 0;   // of the slot that is taken or given back
-    uint32_t freed_by = 0;  // take: where the position is at which any of these bytes were given back last
+    // take: where the position is at which any of these bytes were given back last
+    uint32_t freed_by = 0;
     uint32_t takes_so_far = 0;
     uint64_t live = 0;  // bytes held after it
 
     bool is_take(uint64_t key, uint64_t bytes, bool stable, uint32_t stream) const {
-      return event.op == StepOp::kTake && event.key == key && event.bytes - bytes < kAlignment && event.stable == stable &&
-             event.stream == stream;
+      return event.op == StepOp::kTake && event.key == key && event.bytes - bytes < kAlignment &&
+             event.stable == stable && event.stream == stream;
     }
-    bool is_give_back(uint64_t key) const { return event.op == StepOp::kGiveBack && event.key == key; }
+    bool is_give_back(uint64_t key) const {
+      return event.op == StepOp::kGiveBack && event.key == key;
+    }
     bool is_order(StepOp op, uint64_t key, uint32_t stream) const {
       return event.op == op && event.key == key && event.stream == stream;
     }
   };
   static constexpr uint64_t kAlignment = 4096;  // what sizes are rounded up to
 
-  // A history's hash is multiplied by this and then increased by the digest of each event, with its bytes, of a give-back too. So
-  // what a step does to it is known when the table is made.
+  // A history's hash is multiplied by this and then increased by the digest of each event, with its
+  // bytes, of a give-back too. So what a step does to it is known when the table is made.
   static constexpr uint64_t kHashFactor = 0x9e3779b97f4a7c15U;
   static uint64_t digest(const StepEvent& event, uint64_t offset);
 
@@ -45,7 +51,8 @@ class StepTable {
     uint32_t freed_by = 0;  // the row that did so in the step before, if that was like this one
   };
 
-  // A step that begins and ends with `held` and goes as planned. Positions of early takes lie behind `first_early`, in order.
+  // A step that begins and ends with `held` and goes as planned. Positions of early takes lie
+  // behind `first_early`, in order.
   void build(const StepSchedule& plan, const HeldSlots& held, size_t first_early);
   const std::vector<Early>& early() const { return early_; }
   bool empty() const { return size_ == 0; }

@@ -22,10 +22,12 @@ struct Life {
 class Proof {
  public:
   Proof(const StepSchedule& first, const StepSchedule& second, const HeldSlots& held) {
-    for (const auto& [key, slot] : held) open_.emplace(key, begin_life(key, slot.offset, slot.bytes, 0));
+    for (const auto& [key, slot] : held)
+      open_.emplace(key, begin_life(key, slot.offset, slot.bytes, 0));
     size_t at = 0;
     for (const StepSchedule* step : {&first, &second})
-      for (size_t i = 0; i < step->events.size(); ++i) follow(at++, step->events[i], step->offset[i]);
+      for (size_t i = 0; i < step->events.size(); ++i)
+        follow(at++, step->events[i], step->offset[i]);
   }
 
   std::string problem() const {
@@ -87,15 +89,17 @@ class Proof {
   std::string of_pair(const Life& a, const Life& b) const {
     if (a.given_at > b.taken_at) {
       if (b.given_at <= a.taken_at) return {};
-      return fmt::format("slots {:#x} and {:#x} are there at once, at event {}, and share bytes", a.key, b.key, b.taken_at);
+      return fmt::format("slots {:#x} and {:#x} are there at once, at event {}, and share bytes",
+                         a.key, b.key, b.taken_at);
     }
     if (a.key == b.key) return {};
     for (const size_t later : b.work)
       for (const size_t earlier : a.work)
         if (earlier >= ancestors_[later].size() || !ancestors_[later][earlier])
           return fmt::format(
-              "slot {:#x}, taken at event {}, has bytes that slot {:#x} had until event {}, and nothing orders its work", b.key,
-              b.taken_at, a.key, a.given_at);
+              "slot {:#x}, taken at event {}, has bytes that slot {:#x} had until event {}, and "
+              "nothing orders its work",
+              b.key, b.taken_at, a.key, a.given_at);
     return {};
   }
 
@@ -107,26 +111,32 @@ class Proof {
 };
 
 // Of each take by itself; `stable`: where stable keys lie, in all steps.
-std::string takes_problem(const StepSchedule& schedule, uint64_t alignment, std::map<uint64_t, uint64_t>& stable) {
+std::string takes_problem(const StepSchedule& schedule, uint64_t alignment,
+                          std::map<uint64_t, uint64_t>& stable) {
   for (size_t i = 0; i < schedule.events.size(); ++i) {
     const StepEvent& event = schedule.events[i];
     if (!event.takes()) continue;
     const uint64_t offset = schedule.offset[i];
     if (offset % alignment != 0)
-      return fmt::format("slot {:#x} lies at {}, which is not aligned to {}", event.key, offset, alignment);
+      return fmt::format("slot {:#x} lies at {}, which is not aligned to {}", event.key, offset,
+                         alignment);
     if (offset > schedule.bytes || event.bytes > schedule.bytes - offset)
-      return fmt::format("slot {:#x} lies at {} and ends beyond the extent of {}", event.key, offset, schedule.bytes);
+      return fmt::format("slot {:#x} lies at {} and ends beyond the extent of {}", event.key,
+                         offset, schedule.bytes);
     if (event.stable && stable.emplace(event.key, offset).first->second != offset)
-      return fmt::format("stable slot {:#x} lies at {} and at {}", event.key, stable.at(event.key), offset);
+      return fmt::format("stable slot {:#x} lies at {} and at {}", event.key, stable.at(event.key),
+                         offset);
   }
   return {};
 }
 
 std::string parting_problem(const StepSchedule& a, const StepSchedule& b) {
-  for (size_t i = 0; i < std::min(a.events.size(), b.events.size()) && a.events[i] == b.events[i]; ++i)
+  for (size_t i = 0; i < std::min(a.events.size(), b.events.size()) && a.events[i] == b.events[i];
+       ++i)
     if (a.events[i].takes() && a.offset[i] != b.offset[i])
-      return fmt::format("two steps are alike up to event {}, but there slot {:#x} lies at {} or at {}", i, a.events[i].key,
-                         a.offset[i], b.offset[i]);
+      return fmt::format(
+          "two steps are alike up to event {}, but there slot {:#x} lies at {} or at {}", i,
+          a.events[i].key, a.offset[i], b.offset[i]);
   return {};
 }
 

@@ -1,6 +1,6 @@
-// What is ordered after what, between streams: vector clocks. A stream is a queue of work that runs in order; an event that is
-// recorded on one stream and waited for on another orders what comes after the wait behind what came before the record. Nothing
-// else does.
+// What is ordered after what, between streams: vector clocks. A stream is a queue of work that runs
+// in order; an event that is recorded on one stream and waited for on another orders what comes
+// after the wait behind what came before the record. Nothing else does.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -11,7 +11,8 @@
 namespace fsccl {
 
 inline constexpr uint32_t kMostStreams = 8;
-using StreamClock = std::array<uint64_t, kMostStreams>;  // per stream: how much of its work, counted from 1
+// per stream: how much of its work, counted from 1
+using StreamClock = std::array<uint64_t, kMostStreams>;
 
 inline bool covers(const StreamClock& known, const StreamClock& done) {
   bool all = true;
@@ -32,7 +33,8 @@ class StreamOrder {
   void wait(uint64_t event, uint32_t stream);  // an event that was never recorded orders nothing
   size_t events() const { return events_.size(); }
   void forget_known();  // events that all streams are behind: a wait for one orders nothing more
-  // The stream waits until this is done; returns the streams that it had to wait for beyond what it knew, a bit each.
+  // The stream waits until this is done; returns the streams that it had to wait for beyond what it
+  // knew, a bit each.
   uint32_t wait_for(const StreamClock& done, uint32_t stream);
   // How far `clock` is behind what each stream has been given.
   void append_lags(const StreamClock& clock, std::vector<uint64_t>* lags) const;

@@ -8,7 +8,8 @@ namespace {
 
 class Tree {
  public:
-  Tree(const PackingProblem& problem, const std::vector<Clique>& cliques, uint64_t limit, SearchOrder order, int64_t& effort)
+  Tree(const PackingProblem& problem, const std::vector<Clique>& cliques, uint64_t limit,
+       SearchOrder order, int64_t& effort)
       : items_(problem.items), cliques_(cliques), limit_(limit), effort_(effort) {
     const size_t count = items_.size();
     offset_.assign(count, SlotRequest::kAnywhere);
@@ -21,7 +22,8 @@ class Tree {
     by_rank_.resize(count);
     std::iota(by_rank_.begin(), by_rank_.end(), 0U);
     const std::vector<double> urgency = urgencies(order);
-    std::stable_sort(by_rank_.begin(), by_rank_.end(), [&](uint32_t a, uint32_t b) { return urgency[a] > urgency[b]; });
+    std::stable_sort(by_rank_.begin(), by_rank_.end(),
+                     [&](uint32_t a, uint32_t b) { return urgency[a] > urgency[b]; });
     rank_.resize(count);
     for (uint32_t r = 0; r < count; ++r) rank_[by_rank_[r]] = r;
   }
@@ -31,7 +33,8 @@ class Tree {
     if (result == Search::kFound) {
       found.offset = offset_;
       found.bytes = 0;
-      for (size_t i = 0; i < items_.size(); ++i) found.bytes = std::max(found.bytes, offset_[i] + items_[i].bytes);
+      for (size_t i = 0; i < items_.size(); ++i)
+        found.bytes = std::max(found.bytes, offset_[i] + items_[i].bytes);
     }
     return result;
   }
@@ -47,9 +50,11 @@ class Tree {
     std::vector<double> urgency(items_.size(), 0);
     for (uint32_t i = 0; i < items_.size(); ++i) {
       double pressure = 0;  // the heaviest clique that it is in
-      for (const uint32_t c : cliques_of_[i]) pressure = std::max(pressure, static_cast<double>(cliques_[c].bytes));
+      for (const uint32_t c : cliques_of_[i])
+        pressure = std::max(pressure, static_cast<double>(cliques_[c].bytes));
       const auto bytes = static_cast<double>(items_[i].bytes);
-      const double urgencies[] = {pressure * 0x1p20 + bytes, bytes, static_cast<double>(items_[i].duration),
+      const double urgencies[] = {pressure * 0x1p20 + bytes, bytes,
+                                  static_cast<double>(items_[i].duration),
                                   -static_cast<double>(items_[i].start)};
       urgency[i] = urgencies[static_cast<size_t>(order)];
     }
@@ -61,7 +66,8 @@ class Tree {
     if (placed == items_.size()) return Search::kFound;
     effort_ -= static_cast<int64_t>(items_.size());
     if (effort_ <= 0) return Search::kGaveUp;
-    uint64_t ceiling = UINT64_MAX;  // something unplaced would fit below: the same packing, pushed down, is found elsewhere
+    // something unplaced would fit below: the same packing, pushed down, is found elsewhere
+    uint64_t ceiling = UINT64_MAX;
     std::vector<uint32_t> candidates;
     for (const uint32_t i : by_rank_) {
       if (offset_[i] != SlotRequest::kAnywhere) continue;
@@ -69,7 +75,8 @@ class Tree {
       if (lower_[i] > floor || (lower_[i] == floor && rank_[i] >= rank)) candidates.push_back(i);
     }
     std::erase_if(candidates, [&](uint32_t i) { return lower_[i] >= ceiling; });
-    std::stable_sort(candidates.begin(), candidates.end(), [&](uint32_t a, uint32_t b) { return lower_[a] < lower_[b]; });
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [&](uint32_t a, uint32_t b) { return lower_[a] < lower_[b]; });
     for (const uint32_t i : candidates) {
       const uint64_t at = lower_[i];
       const size_t mark = raised_.size();
@@ -125,8 +132,8 @@ class Tree {
 
 }  // namespace
 
-Search pack_within(const PackingProblem& problem, const std::vector<Clique>& cliques, uint64_t limit, SearchOrder order,
-                   Packing& found, int64_t& effort) {
+Search pack_within(const PackingProblem& problem, const std::vector<Clique>& cliques,
+                   uint64_t limit, SearchOrder order, Packing& found, int64_t& effort) {
   return Tree(problem, cliques, limit, order, effort).run(found);
 }
 

@@ -1,6 +1,7 @@
-// Is there a packing within a limit? Depth first over packings in which every item lies on a neighbour or on the ground (each
-// packing can be pushed down to such a one), item by item in the order of their offsets (after MiniMalloc, Moffitt 2023). Exact
-// when it ends; it gives up when the effort is spent. For small problems.
+// Is there a packing within a limit? Depth first over packings in which every item lies on a
+// neighbour or on the ground (each packing can be pushed down to such a one), item by item in the
+// order of their offsets (after MiniMalloc, Moffitt 2023). Exact when it ends; it gives up when the
+// effort is spent. For small problems.
 #pragma once
 #include <optional>
 
@@ -9,13 +10,14 @@
 namespace fsccl {
 
 enum class Search : uint8_t { kFound, kNone, kGaveUp };
-// Which of the items that could come next is tried first. No order is good for all problems, and a wrong first choice costs a
-// search its effort.
+// Which of the items that could come next is tried first. No order is good for all problems, and a
+// wrong first choice costs a search its effort.
 enum class SearchOrder : uint8_t { kCrowded, kLargest, kLongest, kEarliest };
-inline constexpr SearchOrder kSearchOrders[] = {SearchOrder::kCrowded, SearchOrder::kLargest, SearchOrder::kLongest,
-                                                SearchOrder::kEarliest};
-// `cliques`: of the problem; the more, the earlier a dead end is seen. Pinned items are not known here.
-Search pack_within(const PackingProblem& problem, const std::vector<Clique>& cliques, uint64_t limit, SearchOrder order,
-                   Packing& found, int64_t& effort);
+inline constexpr SearchOrder kSearchOrders[] = {SearchOrder::kCrowded, SearchOrder::kLargest,
+                                                SearchOrder::kLongest, SearchOrder::kEarliest};
+// `cliques`: of the problem; the more, the earlier a dead end is seen. Pinned items are not known
+// here.
+Search pack_within(const PackingProblem& problem, const std::vector<Clique>& cliques,
+                   uint64_t limit, SearchOrder order, Packing& found, int64_t& effort);
 
 }  // namespace fsccl

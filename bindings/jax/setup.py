@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds libfsccl and the libraries for XLA from the sources of this repository and puts them into the package, with the shared
-libraries that they need beyond those of every Linux system, so that the wheel works where those are not installed.
+"""Builds libfsccl and the libraries for XLA from the sources of this repository and puts them into
+the package, with the shared libraries that they need beyond those of every Linux system, so that
+the wheel works where those are not installed.
 
-FSCCL_JAX_LIBRARIES lists the folders, separated by colons, of libraries that are built already; those are carried as they are.
+FSCCL_JAX_LIBRARIES lists the folders, separated by colons, of libraries that are built already;
+those are carried as they are.
 """
+
 import os
 import re
 import shutil
@@ -20,24 +23,35 @@ FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
 # The C and C++ runtime: jaxlib needs the C runtime from the system as well.
 SYSTEM_LIBRARIES = re.compile(r'linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so')
-NEEDS = ('libfsccl is built with g++ 12 or clang 14 or newer, pkg-config, and the development files of libfmt, libsodium, '
-         'Highway, hwloc and nlohmann-json. On Debian and Ubuntu: '
-         'apt install g++ pkg-config libfmt-dev libsodium-dev libhwy-dev libhwloc-dev nlohmann-json3-dev. '
-         'Or let FSCCL_JAX_LIBRARIES list the folders of libraries that are built already.')
+NEEDS = (
+    'libfsccl is built with g++ 12 or clang 14 or newer, pkg-config, and the development files of '
+    'libfmt, libsodium, '
+    'Highway, hwloc and nlohmann-json. On Debian and Ubuntu: '
+    'apt install g++ pkg-config libfmt-dev libsodium-dev libhwy-dev libhwloc-dev '
+    'nlohmann-json3-dev. '
+    'Or let FSCCL_JAX_LIBRARIES list the folders of libraries that are built already.'
+)
 CARRIED = ('libfsccl.so.0', 'libfsccl_jax.so', 'libfsccl_mpi.so')
 
 
 def version():
     header = ROOT / 'include/fsccl/fsccl.h'
     if not header.is_file():
-        raise SetupError(f'{header} is missing: fsccl_jax is built in a clone of FSCCL, pip install ./bindings/jax')
-    numbers = re.findall(r'#define FSCCL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)', header.read_text(encoding='utf-8'))
+        raise SetupError(
+            f'{header} is missing: fsccl_jax is built in a clone of FSCCL, pip install '
+            f'./bindings/jax'
+        )
+    numbers = re.findall(
+        r'#define FSCCL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)', header.read_text(encoding='utf-8')
+    )
     return '.'.join(numbers)
 
 
 def run(*command):
     try:
-        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        result = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
     except OSError as error:
         raise SetupError(f'{command[0]} cannot be run: {error}. {NEEDS}') from error
     if result.returncode != 0:
@@ -55,10 +69,19 @@ def needed_libraries(library):
 
 
 def build_library(target):
-    """Builds the libraries into the folder. They look for what they need beside themselves first."""
+    """Builds the libraries into the folder. They look for what they need beside themselves
+    first."""
     with tempfile.TemporaryDirectory() as build:
-        run('meson', 'setup', build, str(ROOT), '--buildtype=release', '-Dprograms=disabled', '-Dwerror=false',
-            '-Dcpp_link_args=-Wl,-rpath,$ORIGIN')
+        run(
+            'meson',
+            'setup',
+            build,
+            str(ROOT),
+            '--buildtype=release',
+            '-Dprograms=disabled',
+            '-Dwerror=false',
+            '-Dcpp_link_args=-Wl,-rpath,$ORIGIN',
+        )
         run('ninja', '-C', build)
         for path, name in needed_libraries(Path(build) / 'libfsccl.so.0'):
             shutil.copy(path, target / name)
@@ -66,19 +89,25 @@ def build_library(target):
 
 
 def carry(folders, target):
-    """Copies each library from the first of the folders that has it. They find each other beside themselves."""
+    """Copies each library from the first of the folders that has it. They find each other beside
+    themselves."""
     for name in CARRIED:
         found = next((folder / name for folder in folders if (folder / name).is_file()), None)
         if found is None:
-            raise SetupError(f'{name} is not in {", ".join(map(str, folders))}: build FSCCL there with `ninja`, or unset '
-                             'FSCCL_JAX_LIBRARIES, and it is built now')
+            raise SetupError(
+                f'{name} is not in {", ".join(map(str, folders))}: build FSCCL there with `ninja`, '
+                f'or unset '
+                'FSCCL_JAX_LIBRARIES, and it is built now'
+            )
         shutil.copy(found, target / name)
 
 
 class BuildWithLibrary(build_py):
     def run(self):
         if not self.editable_mode:
-            shutil.rmtree(self.build_lib, ignore_errors=True)  # a module that is gone would be packed again
+            shutil.rmtree(
+                self.build_lib, ignore_errors=True
+            )  # a module that is gone would be packed again
         super().run()
         target = (FOLDER if self.editable_mode else Path(self.build_lib)) / 'fsccl_jax'
         target.mkdir(parents=True, exist_ok=True)
@@ -105,4 +134,8 @@ class PlatformWheel(bdist_wheel):
         return 'py3', 'none', super().get_tag()[2]
 
 
-setup(version=version(), distclass=Platform, cmdclass={'build_py': BuildWithLibrary, 'bdist_wheel': PlatformWheel})
+setup(
+    version=version(),
+    distclass=Platform,
+    cmdclass={'build_py': BuildWithLibrary, 'bdist_wheel': PlatformWheel},
+)

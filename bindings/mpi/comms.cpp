@@ -53,7 +53,8 @@ std::string where(fsccl_comm_config_t& config) {
   const fsccl_status_t status = fsccl_launcher(&launch);
   if (status != FSCCL_OK) return last_error(status);
   if (launch.launcher != nullptr) return "";
-  return "no launcher has started this process, so its rank is not known: set RANK, WORLD_SIZE and MASTER_PORT for each process, "
+  return "no launcher has started this process, so its rank is not known: set RANK, WORLD_SIZE and "
+         "MASTER_PORT for each process, "
          "or "
          "start them with mpirun or srun, or call fsccl_jax.use(), which asks JAX";
 }
@@ -61,15 +62,18 @@ std::string where(fsccl_comm_config_t& config) {
 // Both ranks of a pair learn of a difference that one of them sees: everybody gets everybody's key.
 std::string check_keys(Comm& comm, int key) {
   std::vector<int> keys(static_cast<size_t>(comm.size));
-  const fsccl_status_t status = fsccl_all_gather(&key, keys.data(), 1, FSCCL_INT32, comm.comm, nullptr, nullptr);
+  const fsccl_status_t status =
+      fsccl_all_gather(&key, keys.data(), 1, FSCCL_INT32, comm.comm, nullptr, nullptr);
   if (status != FSCCL_OK) return last_error(status);
   for (int rank = 0; rank < comm.size; ++rank) {
     const int theirs = keys[static_cast<size_t>(rank)];
     if (theirs != rank) {
-      return "rank " + std::to_string(rank) + " of a communicator of " + std::to_string(comm.size) + " was made for place " +
-             std::to_string(theirs) +
-             ". XLA made communicators in another order on the ranks, or has several devices in a process, which its MPI door "
-             "does not support: one device a process (no --xla_force_host_platform_device_count, no jax_num_cpu_devices above 1)";
+      return "rank " + std::to_string(rank) + " of a communicator of " + std::to_string(comm.size) +
+             " was made for place " + std::to_string(theirs) +
+             ". XLA made communicators in another order on the ranks, or has several devices in a "
+             "process, which its MPI door "
+             "does not support: one device a process (no --xla_force_host_platform_device_count, "
+             "no jax_num_cpu_devices above 1)";
     }
   }
   return "";
@@ -183,7 +187,10 @@ int release(uintptr_t handle) {
     const std::lock_guard guard(lock);
     const auto found = comms.find(handle);
     if (found == comms.end()) {
-      return ended ? kSUCCESS : refuse("MPI_Comm_free was called with a communicator that is freed, or was never made");
+      return ended ? kSUCCESS
+                   : refuse(
+                         "MPI_Comm_free was called with a communicator that is freed, or was never "
+                         "made");
     }
     comm = found->second;
     comms.erase(found);
@@ -218,7 +225,8 @@ const char* fsccl_mpi_init_error(void) {
 }
 
 fsccl_status_t fsccl_mpi_counters(fsccl_counters_t* counters) {
-  if (counters == nullptr || counters->size != sizeof(fsccl_counters_t)) return FSCCL_ERR_INVALID_ARGUMENT;
+  if (counters == nullptr || counters->size != sizeof(fsccl_counters_t))
+    return FSCCL_ERR_INVALID_ARGUMENT;
   const std::lock_guard guard(fsccl_mpi::lock);
   fsccl_counters_t sum = fsccl_mpi::gone;
   for (auto& entry : fsccl_mpi::comms) fsccl_mpi::add(sum, *entry.second);

@@ -1,6 +1,6 @@
-// Communicators by MPI's handles. XLA does not look at what MPI_Init_thread, MPI_Comm_split and MPI_Comm_rank return, so a
-// communicator that could not be made has a handle all the same, and every operation on it returns the reason.
-// SPDX-License-Identifier: Apache-2.0
+// Communicators by MPI's handles. XLA does not look at what MPI_Init_thread, MPI_Comm_split and
+// MPI_Comm_rank return, so a communicator that could not be made has a handle all the same, and
+// every operation on it returns the reason. SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -21,7 +21,8 @@ struct Comm {
   std::string function;  // that made it, for messages
 };
 
-// Joins the world; 0 or the number of an error, which is also what fsccl_mpi_init_error() then tells.
+// Joins the world; 0 or the number of an error, which is also what fsccl_mpi_init_error() then
+// tells.
 int begin();
 bool has_begun();
 bool has_ended();
@@ -34,8 +35,8 @@ std::shared_ptr<Comm> find(uintptr_t handle, const char* function, int* error);
 int split(const std::shared_ptr<Comm>& parent, int color, int key, uintptr_t* result);
 int release(uintptr_t handle);
 
-// An error of an operation on `comm`: its number. The first of each communicator goes to stderr, too: JAX may end the process
-// before Python shows the exception.
+// An error of an operation on `comm`: its number. The first of each communicator goes to stderr,
+// too: JAX may end the process before Python shows the exception.
 int failure(Comm& comm, const char* function, fsccl_status_t status);
 
 }  // namespace fsccl_mpi

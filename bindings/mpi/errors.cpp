@@ -11,7 +11,8 @@ namespace fsccl_mpi {
 namespace {
 constexpr int kFirst = kERR_LASTCODE + 1;
 constexpr int kKept = 256;
-constexpr size_t kLongest = 1023;  // MPI_MAX_ERROR_STRING with its zero is 1024 in MPItrampoline's ABI
+// MPI_MAX_ERROR_STRING with its zero is 1024 in MPItrampoline's ABI
+constexpr size_t kLongest = 1023;
 
 std::mutex texts_lock;
 std::array<std::string, kKept> texts;
@@ -29,7 +30,8 @@ int refuse(const std::string& text) {
 std::string text_of(int code) {
   if (code == kSUCCESS) return "no error";
   const std::lock_guard guard(texts_lock);
-  if (code < kFirst || code >= kFirst + kKept || texts[static_cast<size_t>(code - kFirst)].empty()) {
+  if (code < kFirst || code >= kFirst + kKept ||
+      texts[static_cast<size_t>(code - kFirst)].empty()) {
     return "FSCCL: " + std::to_string(code) + " is no error that it has returned";
   }
   return texts[static_cast<size_t>(code - kFirst)].substr(0, kLongest);

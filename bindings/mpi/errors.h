@@ -1,5 +1,5 @@
-// Errors of MPI's functions: a number whose text MPI_Error_string gives, which XLA puts into the exception of Python.
-// SPDX-License-Identifier: Apache-2.0
+// Errors of MPI's functions: a number whose text MPI_Error_string gives, which XLA puts into the
+// exception of Python. SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <fsccl/fsccl.h>
 

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Makes symbols.c, every symbol of symbols.txt that is not written by hand, and symbols.h, the numbers of the constants.
+"""Makes symbols.c, every symbol of symbols.txt that is not written by hand, and symbols.h, the
+numbers of the constants.
 
 usage: generate.py SYMBOLS SOURCE HEADER
 
-A constant is stored in eight bytes. Its reader takes an int (its low half), a handle or an address from there, which agrees on the
-little-endian machines that jaxlib is made for. A function that is missing says its name and returns an error of MPI; it reads no
-argument, so that one form serves all signatures.
+A constant is stored in eight bytes. Its reader takes an int (its low half), a handle or an address
+from there, which agrees on the little-endian machines that jaxlib is made for. A function that is
+missing says its name and returns an error of MPI; it reads no argument, so that one form serves all
+signatures.
 """
+
 import sys
+
 
 def groups(path):
     """{group: [(name, value or None)]} of the file."""
@@ -23,11 +27,13 @@ def groups(path):
                     group.append((name, int(value) if value else None))
     return found
 
+
 def full(name):
     """The names of the program's and of the ABI's side."""
     if name.startswith('MPIX_'):
         return name, name.replace('MPIX_', 'MPIXABI_')
     return 'MPI_' + name, 'MPIABI_' + name
+
 
 def numbered(members):
     taken = {value for _, value in members if value is not None}
@@ -40,14 +46,23 @@ def numbered(members):
             value = number
         yield name, value
 
+
 def main():
     if len(sys.argv) != 4:
         sys.exit(__doc__)
     found = groups(sys.argv[1])
-    source = ['/* Generated from symbols.txt. */', '#include <stdint.h>', '#define EXPORT __attribute__((visibility("default")))',
-              'int fsccl_mpi_missing(const char* name);']
-    header = ['// Generated from symbols.txt: the numbers of the constants.', '#pragma once', '#include <cstdint>',
-              'namespace fsccl_mpi {']
+    source = [
+        '/* Generated from symbols.txt. */',
+        '#include <stdint.h>',
+        '#define EXPORT __attribute__((visibility("default")))',
+        'int fsccl_mpi_missing(const char* name);',
+    ]
+    header = [
+        '// Generated from symbols.txt: the numbers of the constants.',
+        '#pragma once',
+        '#include <cstdint>',
+        'namespace fsccl_mpi {',
+    ]
     for group in ('constants', 'errors', 'datatypes', 'operators', 'others'):
         kind = 'int' if group in ('constants', 'errors') else 'uintptr_t'
         for name, value in numbered(found[group]):
@@ -59,13 +74,19 @@ def main():
         header += [f'    {{{value}, "{full(name)[0]}"}},' for name, value in numbered(found[group])]
         header.append('};')
     header.append('}  // namespace fsccl_mpi')
-    for group, result, after in (('missing functions', 'int', ''), ('missing functions of a handle', 'int64_t', ' & 0')):
+    for group, result, after in (
+        ('missing functions', 'int', ''),
+        ('missing functions of a handle', 'int64_t', ' & 0'),
+    ):
         for name, _ in found[group]:
             mpi, abi = full(name)
-            source.append(f'EXPORT {result} {abi}(void) {{ return fsccl_mpi_missing("{mpi}"){after}; }}')
+            source.append(
+                f'EXPORT {result} {abi}(void) {{ return fsccl_mpi_missing("{mpi}"){after}; }}'
+            )
     for path, lines in ((sys.argv[2], source), (sys.argv[3], header)):
         with open(path, 'w', encoding='utf-8') as file:
             file.write('\n'.join(lines) + '\n')
+
 
 if __name__ == '__main__':
     main()

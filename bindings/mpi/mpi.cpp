@@ -1,6 +1,6 @@
-// The functions of MPI that XLA calls, and the few that any program calls first, over the public header. Each is exported under the
-// name that MPItrampoline looks up. Data types and operators are those that fsccl.h has; others are refused by name.
-// SPDX-License-Identifier: Apache-2.0
+// The functions of MPI that XLA calls, and the few that any program calls first, over the public
+// header. Each is exported under the name that MPItrampoline looks up. Data types and operators are
+// those that fsccl.h has; others are refused by name. SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -100,7 +100,8 @@ std::string name_of(const Name (&names)[N], uintptr_t handle) {
 
 // One call: its communicator and its data type, or the error that it returns.
 struct Call {
-  Call(const char* name, uintptr_t comm_handle) : function(name), comm(find(comm_handle, name, &error)) {
+  Call(const char* name, uintptr_t comm_handle)
+      : function(name), comm(find(comm_handle, name, &error)) {
     if (comm != nullptr && !comm->failed.empty()) error = refuse(comm->failed);
   }
   void wants(uintptr_t handle) {
@@ -127,13 +128,15 @@ struct Call {
       op = FSCCL_MAX;
     } else {
       stop(name_of(kOperatorsNames, handle) + (type.parts == 2 ? " of complex numbers" : "") +
-           " is an operator that it does not have: it sums, and multiplies and compares numbers that are not complex");
+           " is an operator that it does not have: it sums, and multiplies and compares numbers "
+           "that are not complex");
     }
   }
   void wants_peer(int peer) {
     if (error == kSUCCESS && (peer < 0 || peer >= comm->size || peer == comm->rank)) {
-      stop("the other rank is " + std::to_string(peer) + ", and this is rank " + std::to_string(comm->rank) + " of " +
-           std::to_string(comm->size) + ": name another rank; MPI_ANY_SOURCE and MPI_PROC_NULL are not carried");
+      stop("the other rank is " + std::to_string(peer) + ", and this is rank " +
+           std::to_string(comm->rank) + " of " + std::to_string(comm->size) +
+           ": name another rank; MPI_ANY_SOURCE and MPI_PROC_NULL are not carried");
     }
   }
   void stop(const std::string& text) { error = refuse(std::string(function) + ": " + text); }
@@ -156,22 +159,26 @@ struct Call {
 
 bool in_place(const void* address) { return reinterpret_cast<uintptr_t>(address) == kIN_PLACE; }
 
-int message(const char* function, void* address, int count, uintptr_t type, int peer, int tag, uintptr_t comm, bool sends,
-            fsccl_work_t* work) {
+int message(const char* function, void* address, int count, uintptr_t type, int peer, int tag,
+            uintptr_t comm, bool sends, fsccl_work_t* work) {
   Call call(function, comm);
   call.wants(type);
   call.wants_count(count, "count");
   call.wants_peer(peer);
-  if (call.error == kSUCCESS && tag == kANY_TAG) call.stop("MPI_ANY_TAG is not carried: name the tag");
+  if (call.error == kSUCCESS && tag == kANY_TAG)
+    call.stop("MPI_ANY_TAG is not carried: name the tag");
   return call.run([&] {
-    return sends ? fsccl_send(address, call.elements(count), call.type.dtype, peer, tag, call.comm->comm, nullptr, work)
-                 : fsccl_recv(address, call.elements(count), call.type.dtype, peer, tag, call.comm->comm, nullptr, work);
+    return sends ? fsccl_send(address, call.elements(count), call.type.dtype, peer, tag,
+                              call.comm->comm, nullptr, work)
+                 : fsccl_recv(address, call.elements(count), call.type.dtype, peer, tag,
+                              call.comm->comm, nullptr, work);
   });
 }
 
 int wait_for(const char* function, fsccl_work_t work) {
   const fsccl_status_t status = fsccl_work_wait(work, -1);
-  const int code = status == FSCCL_OK ? kSUCCESS : refuse(std::string(function) + ": " + last_error(status));
+  const int code =
+      status == FSCCL_OK ? kSUCCESS : refuse(std::string(function) + ": " + last_error(status));
   fsccl_work_release(work);
   return code;
 }
@@ -189,12 +196,15 @@ extern "C" {
 FSCCL_API int fsccl_mpi_missing(const char* name);
 int fsccl_mpi_missing(const char* name) {
   return refuse(std::string(name) +
-                " is a function of MPI that libfsccl_mpi does not have: it has those that XLA's CPU collectives call "
+                " is a function of MPI that libfsccl_mpi does not have: it has those that XLA's "
+                "CPU collectives call "
                 "(docs/jax.md). A program that needs MPI itself has to use an MPI library");
 }
 
-FSCCL_API extern const int mpiabi_version_major = 2, mpiabi_version_minor = 10, mpiabi_version_patch = 0;
-FSCCL_API extern const int mpiwrapper_version_major = 2, mpiwrapper_version_minor = 10, mpiwrapper_version_patch = 0;
+FSCCL_API extern const int mpiabi_version_major = 2, mpiabi_version_minor = 10,
+                           mpiabi_version_patch = 0;
+FSCCL_API extern const int mpiwrapper_version_major = 2, mpiwrapper_version_minor = 10,
+                           mpiwrapper_version_patch = 0;
 FSCCL_API void mpiwrapper_export_fortran_constants_() {}
 
 FSCCL_API int MPIABI_Init_thread(int*, char***, int, int* provided) {
@@ -233,11 +243,14 @@ FSCCL_API int MPIABI_Get_version(int* version, int* subversion) {
 FSCCL_API int MPIABI_Get_library_version(char* text, int* length) {
   int version = 0;
   fsccl_version(&version);
-  return copy_text("FSCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-                       std::to_string(version % 100) + ", the functions of MPI that XLA calls",
+  return copy_text("FSCCL " + std::to_string(version / 10000) + "." +
+                       std::to_string(version / 100 % 100) + "." + std::to_string(version % 100) +
+                       ", the functions of MPI that XLA calls",
                    text, length);
 }
-FSCCL_API int MPIABI_Error_string(int code, char* text, int* length) { return copy_text(text_of(code), text, length); }
+FSCCL_API int MPIABI_Error_string(int code, char* text, int* length) {
+  return copy_text(text_of(code), text, length);
+}
 FSCCL_API int MPIABI_Error_class(int code, int* error_class) {
   *error_class = code == kSUCCESS ? kSUCCESS : kERR_OTHER;
   return kSUCCESS;
@@ -277,41 +290,48 @@ FSCCL_API int MPIABI_Bcast(void* buffer, int count, uintptr_t type, int root, ui
   Call call("MPI_Bcast", comm);
   call.wants(type);
   call.wants_count(count, "count");
-  return call.run(
-      [&] { return fsccl_broadcast(buffer, call.elements(count), call.type.dtype, root, call.comm->comm, nullptr, nullptr); });
+  return call.run([&] {
+    return fsccl_broadcast(buffer, call.elements(count), call.type.dtype, root, call.comm->comm,
+                           nullptr, nullptr);
+  });
 }
-FSCCL_API int MPIABI_Allreduce(const void* send, void* recv, int count, uintptr_t type, uintptr_t op, uintptr_t comm) {
+FSCCL_API int MPIABI_Allreduce(const void* send, void* recv, int count, uintptr_t type,
+                               uintptr_t op, uintptr_t comm) {
   Call call("MPI_Allreduce", comm);
   call.wants(type);
   call.wants_op(op);
   call.wants_count(count, "count");
   return call.run([&] {
-    return fsccl_all_reduce(in_place(send) ? recv : send, recv, call.elements(count), call.type.dtype, call.op, call.comm->comm,
-                            nullptr, nullptr);
+    return fsccl_all_reduce(in_place(send) ? recv : send, recv, call.elements(count),
+                            call.type.dtype, call.op, call.comm->comm, nullptr, nullptr);
   });
 }
-FSCCL_API int MPIABI_Allgather(const void* send, int send_count, uintptr_t send_type, void* recv, int count, uintptr_t type,
-                               uintptr_t comm) {
+FSCCL_API int MPIABI_Allgather(const void* send, int send_count, uintptr_t send_type, void* recv,
+                               int count, uintptr_t type, uintptr_t comm) {
   Call call("MPI_Allgather", comm);
   call.wants(type);
   call.wants_count(count, "recvcount");
   const bool own = in_place(send);
   if (call.error == kSUCCESS && !own && (send_count != count || send_type != type)) {
-    call.stop("sendcount and sendtype (" + std::to_string(send_count) + ", " + name_of(kDatatypesNames, send_type) +
-              ") differ from recvcount and recvtype (" + std::to_string(count) + ", " + name_of(kDatatypesNames, type) +
-              "): give the same");
+    call.stop("sendcount and sendtype (" + std::to_string(send_count) + ", " +
+              name_of(kDatatypesNames, send_type) + ") differ from recvcount and recvtype (" +
+              std::to_string(count) + ", " + name_of(kDatatypesNames, type) + "): give the same");
   }
   return call.run([&] {
     const size_t bytes = call.elements(count) * fsccl_dtype_size(call.type.dtype);
-    const void* from = own ? static_cast<char*>(recv) + static_cast<size_t>(call.comm->rank) * bytes : send;
-    return fsccl_all_gather(from, recv, call.elements(count), call.type.dtype, call.comm->comm, nullptr, nullptr);
+    const void* from =
+        own ? static_cast<char*>(recv) + static_cast<size_t>(call.comm->rank) * bytes : send;
+    return fsccl_all_gather(from, recv, call.elements(count), call.type.dtype, call.comm->comm,
+                            nullptr, nullptr);
   });
 }
-FSCCL_API int MPIABI_Reduce_scatter(const void* send, void* recv, const int* counts, uintptr_t type, uintptr_t op, uintptr_t comm) {
+FSCCL_API int MPIABI_Reduce_scatter(const void* send, void* recv, const int* counts, uintptr_t type,
+                                    uintptr_t op, uintptr_t comm) {
   Call call("MPI_Reduce_scatter", comm);
   call.wants(type);
   call.wants_op(op);
-  if (call.error == kSUCCESS && in_place(send)) call.stop("MPI_IN_PLACE is not carried here: give a buffer of its own");
+  if (call.error == kSUCCESS && in_place(send))
+    call.stop("MPI_IN_PLACE is not carried here: give a buffer of its own");
   std::vector<size_t> parts;
   bool even = true;
   for (int rank = 0; call.error == kSUCCESS && rank < call.comm->size; ++rank) {
@@ -320,16 +340,20 @@ FSCCL_API int MPIABI_Reduce_scatter(const void* send, void* recv, const int* cou
     parts.push_back(call.elements(counts[rank]));
   }
   return call.run([&] {
-    return even ? fsccl_reduce_scatter(send, recv, parts[0], call.type.dtype, call.op, call.comm->comm, nullptr, nullptr)
-                : fsccl_reduce_scatter_v(send, recv, parts.data(), call.type.dtype, call.op, call.comm->comm, nullptr, nullptr);
+    return even ? fsccl_reduce_scatter(send, recv, parts[0], call.type.dtype, call.op,
+                                       call.comm->comm, nullptr, nullptr)
+                : fsccl_reduce_scatter_v(send, recv, parts.data(), call.type.dtype, call.op,
+                                         call.comm->comm, nullptr, nullptr);
   });
 }
 
-FSCCL_API int MPIABI_Isend(const void* address, int count, uintptr_t type, int peer, int tag, uintptr_t comm,
-                           fsccl_work_t* request) {
-  return message("MPI_Isend", const_cast<void*>(address), count, type, peer, tag, comm, true, request);
+FSCCL_API int MPIABI_Isend(const void* address, int count, uintptr_t type, int peer, int tag,
+                           uintptr_t comm, fsccl_work_t* request) {
+  return message("MPI_Isend", const_cast<void*>(address), count, type, peer, tag, comm, true,
+                 request);
 }
-FSCCL_API int MPIABI_Irecv(void* address, int count, uintptr_t type, int peer, int tag, uintptr_t comm, fsccl_work_t* request) {
+FSCCL_API int MPIABI_Irecv(void* address, int count, uintptr_t type, int peer, int tag,
+                           uintptr_t comm, fsccl_work_t* request) {
   return message("MPI_Irecv", address, count, type, peer, tag, comm, false, request);
 }
 FSCCL_API int MPIABI_Wait(fsccl_work_t* request, MpiStatus* status) {
@@ -339,13 +363,16 @@ FSCCL_API int MPIABI_Wait(fsccl_work_t* request, MpiStatus* status) {
   *request = nullptr;
   return wait_for("MPI_Wait", work);
 }
-FSCCL_API int MPIABI_Sendrecv(const void* send, int send_count, uintptr_t send_type, int to, int send_tag, void* recv,
-                              int recv_count, uintptr_t recv_type, int from, int recv_tag, uintptr_t comm, MpiStatus* status) {
+FSCCL_API int MPIABI_Sendrecv(const void* send, int send_count, uintptr_t send_type, int to,
+                              int send_tag, void* recv, int recv_count, uintptr_t recv_type,
+                              int from, int recv_tag, uintptr_t comm, MpiStatus* status) {
   if (status != nullptr) *status = {};
   fsccl_work_t receives = nullptr, sends = nullptr;
-  const int first = message("MPI_Sendrecv", recv, recv_count, recv_type, from, recv_tag, comm, false, &receives);
+  const int first =
+      message("MPI_Sendrecv", recv, recv_count, recv_type, from, recv_tag, comm, false, &receives);
   if (first != kSUCCESS) return first;
-  const int second = message("MPI_Sendrecv", const_cast<void*>(send), send_count, send_type, to, send_tag, comm, true, &sends);
+  const int second = message("MPI_Sendrecv", const_cast<void*>(send), send_count, send_type, to,
+                             send_tag, comm, true, &sends);
   if (second != kSUCCESS) return second;  // the communicator is over, and the receive with it
   const int sent = wait_for("MPI_Sendrecv", sends);
   const int received = wait_for("MPI_Sendrecv", receives);

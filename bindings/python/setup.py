@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts an installed FSCCL into the package: library, headers, programs, CMake and pkg-config files, a bill of materials.
+"""Puts an installed FSCCL into the package: library, headers, programs, CMake and pkg-config files,
+a bill of materials.
 
-FSCCL_WHEEL_PREFIX names a folder that FSCCL is installed in with --libdir=lib (packaging/wheel/build.py does so); FSCCL_WHEEL_TREE
-its build folder. Without them the library is built from the sources of this repository, with the shared libraries that it needs
-beyond those of every Linux system put beside it.
+FSCCL_WHEEL_PREFIX names a folder that FSCCL is installed in with --libdir=lib
+(packaging/wheel/build.py does so); FSCCL_WHEEL_TREE its build folder. Without them the library is
+built from the sources of this repository, with the shared libraries that it needs beyond those of
+every Linux system put beside it.
 """
+
 import json
 import os
 import re
@@ -22,40 +25,75 @@ from setuptools.errors import SetupError
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
 # The C and C++ runtime: what uses the package needs it from the system as well.
-SYSTEM_LIBRARIES = re.compile(r'linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so|libfsccl')
-NEEDS = ('FSCCL is built with g++ 12 or clang 14 or newer, pkg-config, and the development files of libfmt, libsodium, '
-         'Highway, hwloc, nlohmann-json and CLI11. On Debian and Ubuntu: apt install g++ pkg-config libfmt-dev libsodium-dev '
-         'libhwy-dev libhwloc-dev nlohmann-json3-dev libcli11-dev. Or let FSCCL_WHEEL_PREFIX name a folder that has FSCCL.')
+SYSTEM_LIBRARIES = re.compile(
+    r'linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so|libfsccl'
+)
+NEEDS = (
+    'FSCCL is built with g++ 12 or clang 14 or newer, pkg-config, and the development files of '
+    'libfmt, libsodium, '
+    'Highway, hwloc, nlohmann-json and CLI11. On Debian and Ubuntu: apt install g++ pkg-config '
+    'libfmt-dev libsodium-dev '
+    'libhwy-dev libhwloc-dev nlohmann-json3-dev libcli11-dev. Or let FSCCL_WHEEL_PREFIX name a '
+    'folder that has FSCCL.'
+)
 PROGRAMS = ('fsccl-info', 'fsccl-perf', 'fsccl-trace')
 
 
 def version():
     header = ROOT / 'include/fsccl/fsccl.h'
     if not header.is_file():
-        raise SetupError(f'{header} is missing: fsccl is built in a clone of FSCCL, pip install ./bindings/python')
-    numbers = re.findall(r'#define FSCCL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)', header.read_text(encoding='utf-8'))
+        raise SetupError(
+            f'{header} is missing: fsccl is built in a clone of FSCCL, pip install '
+            f'./bindings/python'
+        )
+    numbers = re.findall(
+        r'#define FSCCL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)', header.read_text(encoding='utf-8')
+    )
     return '.'.join(numbers)
 
 
 def run(*command):
     try:
-        result = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                check=False)
+        result = subprocess.run(
+            [str(word) for word in command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
     except OSError as error:
         raise SetupError(f'{command[0]} cannot be run: {error}. {NEEDS}') from error
     if result.returncode != 0:
         tail = '\n'.join(result.stdout.splitlines()[-25:])
-        raise SetupError(f'{tail}\n\n{" ".join(map(str, command))}: exit status {result.returncode}. {NEEDS}')
+        raise SetupError(
+            f'{tail}\n\n{" ".join(map(str, command))}: exit status {result.returncode}. {NEEDS}'
+        )
     return result.stdout
 
 
 def build_prefix(folder):
     """Builds and installs FSCCL there. Returns the prefix and the build folder."""
     tree, prefix = folder / 'tree', folder / 'prefix'
-    run('meson', 'setup', tree, ROOT, '--buildtype=release', f'--prefix={prefix}', '--libdir=lib', '-Dtests=false',
-        '-Dwerror=false', '-Dpkgconfig.relocatable=true', '-Dcpp_link_args=-Wl,-rpath,$ORIGIN')
+    run(
+        'meson',
+        'setup',
+        tree,
+        ROOT,
+        '--buildtype=release',
+        f'--prefix={prefix}',
+        '--libdir=lib',
+        '-Dtests=false',
+        '-Dwerror=false',
+        '-Dpkgconfig.relocatable=true',
+        '-Dcpp_link_args=-Wl,-rpath,$ORIGIN',
+    )
     targets = json.loads((tree / 'meson-info/intro-targets.json').read_text(encoding='utf-8'))
-    files = [os.path.relpath(file, tree) for target in targets if target['installed'] for file in target['filename']]
+    files = [
+        os.path.relpath(file, tree)
+        for target in targets
+        if target['installed']
+        for file in target['filename']
+    ]
     run('ninja', '-C', tree, *files)
     run('meson', 'install', '-C', tree, '--no-rebuild', '--quiet')
     for line in run('ldd', prefix / 'lib/libfsccl.so.0').splitlines():
@@ -68,12 +106,15 @@ def build_prefix(folder):
 def change(path, pattern, value):
     text, count = re.subn(pattern, lambda match: value, path.read_text(encoding='utf-8'))
     if not count:
-        raise SetupError(f'{path} has nothing that matches {pattern}: is it of another version than {version()}?')
+        raise SetupError(
+            f'{path} has nothing that matches {pattern}: is it of another version than {version()}?'
+        )
     path.write_text(text, encoding='utf-8')
 
 
 def fill(target, prefix):
-    """A wheel has no links: the library lies there once, by the name that programs ask for. What a linker looks for is a script."""
+    """A wheel has no links: the library lies there once, by the name that programs ask for. What a
+    linker looks for is a script."""
     for name in ('bin', 'include', 'lib', 'share'):
         shutil.rmtree(target / name, ignore_errors=True)
     libraries = target / 'lib'
@@ -88,8 +129,16 @@ def fill(target, prefix):
     (libraries / 'libfsccl.so').write_text('INPUT(libfsccl.so.0)\n', encoding='utf-8')
     for folder in ('pkgconfig', 'cmake/fsccl'):
         shutil.copytree(prefix / 'lib' / folder, libraries / folder)
-    change(libraries / 'cmake/fsccl/fsccl-config.cmake', re.escape(f'libfsccl.so.{version()}'), 'libfsccl.so.0')
-    for name, place in (('prefix', '${pcfiledir}/../..'), ('includedir', '${prefix}/include'), ('libdir', '${prefix}/lib')):
+    change(
+        libraries / 'cmake/fsccl/fsccl-config.cmake',
+        re.escape(f'libfsccl.so.{version()}'),
+        'libfsccl.so.0',
+    )
+    for name, place in (
+        ('prefix', '${pcfiledir}/../..'),
+        ('includedir', '${prefix}/include'),
+        ('libdir', '${prefix}/lib'),
+    ):
         change(libraries / 'pkgconfig/fsccl.pc', f'(?m)^{name}=.*', f'{name}={place}')
     if (prefix / 'share').is_dir():
         shutil.copytree(prefix / 'share', target / 'share')
@@ -98,13 +147,18 @@ def fill(target, prefix):
 class BuildWithLibrary(build_py):
     def run(self):
         if not self.editable_mode:
-            shutil.rmtree(self.build_lib, ignore_errors=True)  # a module that is gone would be packed again
+            shutil.rmtree(
+                self.build_lib, ignore_errors=True
+            )  # a module that is gone would be packed again
         super().run()
         target = (FOLDER if self.editable_mode else Path(self.build_lib)) / 'fsccl'
         given = os.environ.get('FSCCL_WHEEL_PREFIX')
         if given and not Path(given, 'lib/libfsccl.so.0').is_file():
-            raise SetupError(f'FSCCL_WHEEL_PREFIX is {given}, and there is no lib/libfsccl.so.0 in it: install FSCCL there with '
-                             '--libdir=lib')
+            raise SetupError(
+                f'FSCCL_WHEEL_PREFIX is {given}, and there is no lib/libfsccl.so.0 in it: install '
+                f'FSCCL there with '
+                '--libdir=lib'
+            )
         if given:
             fill(target, Path(given))
             self.bill(os.environ.get('FSCCL_WHEEL_TREE'))
@@ -147,4 +201,8 @@ class PlatformWheel(bdist_wheel):
             (folder / 'fsccl.cdx.json').write_text(self.distribution.bill, encoding='utf-8')
 
 
-setup(version=version(), distclass=Platform, cmdclass={'build_py': BuildWithLibrary, 'bdist_wheel': PlatformWheel})
+setup(
+    version=version(),
+    distclass=Platform,
+    cmdclass={'build_py': BuildWithLibrary, 'bdist_wheel': PlatformWheel},
+)

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small transformer with FSDP2 on this file's own text, character by character, and prints loss and time of each step.
+"""Trains a small transformer with FSDP2 on this file's own text, character by character, and prints
+loss and time of each step.
 
   pip install ./bindings/python ./bindings/torch
   torchrun --standalone --nproc-per-node 2 examples/torch/fsdp2_train.py
   torchrun --standalone --nproc-per-node 2 examples/torch/fsdp2_train.py --fused
   torchrun --standalone --nproc-per-node 2 examples/torch/fsdp2_train.py --backend gloo
-  mpirun -n 2 python examples/torch/fsdp2_train.py                 mpiexec, prterun and srun likewise
+  mpirun -n 2 python examples/torch/fsdp2_train.py                 mpiexec, prterun and srun
+                                                                   likewise
 
-Three lines concern FSCCL: from_launcher(), which torchrun makes needless; the name of the backend; and, with --fused, enable(model)
-after fully_shard.
+Three lines concern FSCCL: from_launcher(), which torchrun makes needless; the name of the backend;
+and, with --fused, enable(model) after fully_shard.
 """
+
 import argparse
 import pathlib
 import time
@@ -31,7 +34,9 @@ class Block(nn.Module):
         self.attention_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query_key_value = nn.Linear(width, 3 * width, bias=False)
         self.output = nn.Linear(width, width, bias=False)
-        self.feed_forward = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.feed_forward = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x):
         heads = self.query_key_value(self.attention_norm(x)).unflatten(-1, (3, self.heads, -1))
@@ -49,7 +54,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(width, CHARACTERS, bias=False)
 
     def forward(self, text):
-        x = self.embedding(text) + self.position.weight[:text.shape[1]]
+        x = self.embedding(text) + self.position.weight[: text.shape[1]]
         for block in self.blocks:
             x = block(x)
         return self.head(x)
@@ -64,12 +69,25 @@ def sample(step, rank, sequences, tokens):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backend", default="fsccl")
-    parser.add_argument("--fused", action="store_true", help="gather into parameters and reduce gradients in place")
-    parser.add_argument("--bf16", action="store_true", help="gather and compute in bfloat16, reduce in float32")
-    for name, default in {"steps": 20, "width": 128, "layers": 4, "heads": 4, "sequences": 4, "tokens": 64}.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--backend', default='fsccl')
+    parser.add_argument(
+        '--fused', action='store_true', help='gather into parameters and reduce gradients in place'
+    )
+    parser.add_argument(
+        '--bf16', action='store_true', help='gather and compute in bfloat16, reduce in float32'
+    )
+    for name, default in {
+        'steps': 20,
+        'width': 128,
+        'layers': 4,
+        'heads': 4,
+        'sequences': 4,
+        'tokens': 64,
+    }.items():
+        parser.add_argument(f'--{name}', type=int, default=default)
     return parser.parse_args()
 
 
@@ -82,16 +100,24 @@ def main():
     torch.manual_seed(0)  # the same weights on every rank, of which each keeps its part
     model = Transformer(arguments.width, arguments.layers, arguments.heads, arguments.tokens)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if arguments.bf16 else MixedPrecisionPolicy()
+    policy = (
+        MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+        if arguments.bf16
+        else MixedPrecisionPolicy()
+    )
     for block in model.blocks:
         fully_shard(block, mp_policy=policy)
     fully_shard(model, mp_policy=policy)
     if arguments.fused:
         from fsccl_torch import fsdp2
+
         fsdp2.enable(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     if rank == 0:
-        print(f"{parameters} parameters over {ranks} ranks, {dist.get_backend()}{', fused' if arguments.fused else ''}")
+        print(
+            f'{parameters} parameters over {ranks} ranks, '
+            f'{dist.get_backend()}{", fused" if arguments.fused else ""}'
+        )
 
     for step in range(arguments.steps):
         begin = time.perf_counter()
@@ -105,9 +131,13 @@ def main():
         dist.all_reduce(mean, dist.ReduceOp.SUM)
         if rank == 0:
             milliseconds = 1e3 * (time.perf_counter() - begin)
-            print(f"step {step:3d}  loss {mean.item() / ranks:.4f}  norm {norm.item():.4f}  {milliseconds:.1f} ms", flush=True)
+            print(
+                f'step {step:3d}  loss {mean.item() / ranks:.4f}  norm {norm.item():.4f}  '
+                f'{milliseconds:.1f} ms',
+                flush=True,
+            )
     dist.destroy_process_group()
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

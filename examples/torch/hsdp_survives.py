@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HSDP that outlives a rank: two replicas of a model, each sharded over some ranks; one rank is killed; the others go on with what
-they have in memory, sharded over all that are left, without a checkpoint.
+"""HSDP that outlives a rank: two replicas of a model, each sharded over some ranks; one rank is
+killed; the others go on with what they have in memory, sharded over all that are left, without a
+checkpoint.
 
   pip install ./bindings/python ./bindings/torch
   python examples/torch/hsdp_survives.py --ranks 4 --victim 3
 
-It starts its ranks itself: torchrun ends them all when one has died. The last line says what the survivors have.
+It starts its ranks itself: torchrun ends them all when one has died. The last line says what the
+survivors have.
 """
+
 import argparse
 import os
 import signal
@@ -22,7 +25,8 @@ from torch.distributed.fsdp import fully_shard
 
 
 class Training:
-    """A model sharded over one dimension of a mesh and replicated over the other, if it has two; and its optimizer."""
+    """A model sharded over one dimension of a mesh and replicated over the other, if it has two;
+    and its optimizer."""
 
     def __init__(self, mesh):
         torch.manual_seed(0)
@@ -34,7 +38,10 @@ class Training:
 
     def gradients(self, step):
         generator = torch.Generator().manual_seed(1000 * step + dist.get_rank())
-        data, wanted = torch.randn(16, 8, generator=generator), torch.randn(16, 5, generator=generator)
+        data, wanted = (
+            torch.randn(16, 8, generator=generator),
+            torch.randn(16, 5, generator=generator),
+        )
         nn.functional.mse_loss(self.model(data), wanted).backward()
 
     def update(self):
@@ -42,16 +49,22 @@ class Training:
         self.optimizer.zero_grad()
 
     def tensors(self):
-        """All that has to survive, in an order that does not depend on the mesh. Adam's count of steps is the same everywhere."""
+        """All that has to survive, in an order that does not depend on the mesh. Adam's count of
+        steps is the same everywhere."""
         state = self.optimizer.state
         parameters = list(self.model.parameters())
-        return parameters + [state[parameter][name] for name in ("exp_avg", "exp_avg_sq") for parameter in parameters]
+        return parameters + [
+            state[parameter][name] for name in ('exp_avg', 'exp_avg_sq') for parameter in parameters
+        ]
 
     def make_state(self, step):
         """What Adam makes in its first step, to be filled."""
         for parameter in self.model.parameters():
-            self.optimizer.state[parameter] = {"step": torch.tensor(float(step)), "exp_avg": torch.zeros_like(parameter),
-                                               "exp_avg_sq": torch.zeros_like(parameter)}
+            self.optimizer.state[parameter] = {
+                'step': torch.tensor(float(step)),
+                'exp_avg': torch.zeros_like(parameter),
+                'exp_avg_sq': torch.zeros_like(parameter),
+            }
 
 
 def go_on(old, step):
@@ -61,10 +74,16 @@ def go_on(old, step):
     if newest > step:  # some survivors were over the barrier, so all have their gradients
         old.update()
         step += 1
-    made = Training(init_device_mesh("cpu", (dist.get_world_size(),)))
+    made = Training(init_device_mesh('cpu', (dist.get_world_size(),)))
     made.make_state(step)
-    assert fsccl_torch.reshard([tensor.detach() for tensor in old.tensors()], [tensor.detach() for tensor in made.tensors()],
-                               version=step) == step
+    assert (
+        fsccl_torch.reshard(
+            [tensor.detach() for tensor in old.tensors()],
+            [tensor.detach() for tensor in made.tensors()],
+            version=step,
+        )
+        == step
+    )
     dist.barrier()  # all have theirs: the old tensors may go
     return made, step
 
@@ -84,8 +103,12 @@ def leave_out(training, step, rank):
 
 def run(rank, arguments, folder, results):
     torch.set_num_threads(1)
-    dist.init_process_group("fsccl", init_method=f"file://{folder}/store", rank=rank, world_size=arguments.ranks)
-    training = Training(init_device_mesh("cpu", (2, arguments.ranks // 2), mesh_dim_names=("replicas", "shards")))
+    dist.init_process_group(
+        'fsccl', init_method=f'file://{folder}/store', rank=rank, world_size=arguments.ranks
+    )
+    training = Training(
+        init_device_mesh('cpu', (2, arguments.ranks // 2), mesh_dim_names=('replicas', 'shards'))
+    )
     step, changed = 0, None
     while step < arguments.steps:
         try:
@@ -97,9 +120,10 @@ def run(rank, arguments, folder, results):
                 elif rank == arguments.victim:
                     os.kill(os.getpid(), signal.SIGKILL)
             training.gradients(step)
-            dist.barrier()  # a step counts when all have its gradients: the rest of it needs nobody else
+            # a step counts when all have its gradients: the rest of it needs nobody else
+            dist.barrier()
         except dist.DistBackendError as error:
-            print(f"rank {rank}: {error}", flush=True)
+            print(f'rank {rank}: {error}', flush=True)
             training, step = survive(training, step)
             changed = step
             continue
@@ -111,33 +135,46 @@ def run(rank, arguments, folder, results):
 
 
 def main(given=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in {"ranks": 4, "victim": 3, "change-after": 4, "steps": 9}.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--without-death", action="store_true", help="the victim lives, and is left out")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in {'ranks': 4, 'victim': 3, 'change-after': 4, 'steps': 9}.items():
+        parser.add_argument(f'--{name}', type=int, default=default)
+    parser.add_argument(
+        '--without-death', action='store_true', help='the victim lives, and is left out'
+    )
     arguments = parser.parse_args(given)
-    context = mp.get_context("spawn")
+    context = mp.get_context('spawn')
     results = context.SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [context.Process(target=run, args=(rank, arguments, folder, results)) for rank in range(arguments.ranks)]
+        ranks = [
+            context.Process(target=run, args=(rank, arguments, folder, results))
+            for rank in range(arguments.ranks)
+        ]
         for process in ranks:
             process.start()
         for process in ranks:
             process.join()
     codes = [process.exitcode for process in ranks]
-    wanted = [-signal.SIGKILL if rank == arguments.victim and not arguments.without_death else 0 for rank in range(arguments.ranks)]
+    wanted = [
+        -signal.SIGKILL if rank == arguments.victim and not arguments.without_death else 0
+        for rank in range(arguments.ranks)
+    ]
     if codes != wanted:
-        raise SystemExit(f"exit codes {codes}, and not {wanted}")
+        raise SystemExit(f'exit codes {codes}, and not {wanted}')
     said = {}
     while not results.empty():
         rank, changed, whole = results.get()
         said[rank] = changed, whole
     if len(said) != arguments.ranks - 1 or len(set(said.values())) != 1:
-        raise SystemExit("the survivors have different results")
+        raise SystemExit('the survivors have different results')
     changed, whole = said.popitem()[1]
-    print(f"{arguments.ranks - 1} ranks went on from step {changed} to {arguments.steps} with the same {len(whole) // 4} numbers")
+    print(
+        f'{arguments.ranks - 1} ranks went on from step {changed} to {arguments.steps} with the '
+        f'same {len(whole) // 4} numbers'
+    )
     return whole
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

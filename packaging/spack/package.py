@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spack's recipe, for Spack 1.0 and newer: put it into a repository of packages as packages/fsccl/package.py."""
-
-from spack_repo.builtin.build_systems.meson import MesonPackage
+"""Spack's recipe, for Spack 1.0 and newer: put it into a repository of packages as
+packages/fsccl/package.py."""
 
 from spack.package import *
+from spack_repo.builtin.build_systems.meson import MesonPackage
 
 
 class Fsccl(MesonPackage):
-    """Fully Sharded Collective Communication Library: the collectives and the memory of fully sharded data parallel training."""
+    """Fully Sharded Collective Communication Library: the collectives and the memory of fully
+    sharded data parallel training."""
 
     license('Apache-2.0')
-    # There is no release with an address yet: `spack dev-build fsccl@0.1.0` in a clone builds what is there.
+    # There is no release with an address yet: `spack dev-build fsccl@0.1.0` in a clone builds what
+    # is there.
     version('0.1.0')
 
-    variant('ucx', default=True, description='Transport between hosts by UCX, loaded when it is there')
+    variant(
+        'ucx', default=True, description='Transport between hosts by UCX, loaded when it is there'
+    )
     variant('cuda', default=False, description='Kernels for GPUs')
     variant('programs', default=True, description='fsccl-perf, fsccl-info and fsccl-trace')
 
@@ -37,4 +41,9 @@ class Fsccl(MesonPackage):
         def feature(name):
             return 'enabled' if self.spec.satisfies(f'+{name}') else 'disabled'
 
-        return ['-Dtests=false', '-Dwerror=false', f'-Dcuda={feature("cuda")}', f'-Dprograms={feature("programs")}']
+        return [
+            '-Dtests=false',
+            '-Dwerror=false',
+            f'-Dcuda={feature("cuda")}',
+            f'-Dprograms={feature("programs")}',
+        ]

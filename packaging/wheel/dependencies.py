@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The libraries that libfsccl is built with, for a wheel that runs on old systems: fetched as sources.txt pins them, checked, built
-by the compiler of the wheel as static libraries, and put with their headers and pkg-config files into one folder.
+"""The libraries that libfsccl is built with, for a wheel that runs on old systems: fetched as
+sources.txt pins them, checked, built by the compiler of the wheel as static libraries, and put with
+their headers and pkg-config files into one folder.
 """
 
 import hashlib
@@ -16,7 +17,10 @@ from typing import NamedTuple
 
 LIST = Path(__file__).with_name('sources.txt')
 # The archive drops a file when a newer one takes its place; the snapshot keeps it.
-PLACES = ('https://deb.debian.org/debian/pool/main/', 'https://snapshot.debian.org/archive/debian/20250901T000000Z/pool/main/')
+PLACES = (
+    'https://deb.debian.org/debian/pool/main/',
+    'https://snapshot.debian.org/archive/debian/20250901T000000Z/pool/main/',
+)
 FLAGS = ['-O2', '-fPIC', '-fvisibility=hidden', '-DNDEBUG']
 
 
@@ -35,13 +39,16 @@ def sources():
 
 
 def fetch(source, folder):
-    """The file of the source in the folder; it is read from the archive where it is not there yet."""
+    """The file of the source in the folder; it is read from the archive where it is not there
+    yet."""
     path = folder / Path(source.file).name
     tried = []
     for place in ('', *PLACES):
         if place:
             try:
-                with urllib.request.urlopen(place + urllib.parse.quote(source.file), timeout=60) as answer:
+                with urllib.request.urlopen(
+                    place + urllib.parse.quote(source.file), timeout=60
+                ) as answer:
                     path.write_bytes(answer.read())
             except (urllib.error.URLError, OSError) as error:
                 tried.append(f'{place}{source.file}: {error}')
@@ -81,10 +88,18 @@ def unpack(path, folder):
 
 def run(*command, **options):
     done = subprocess.run(
-        [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        **options,
     )
     if done.returncode:
-        raise SystemExit('\n'.join(done.stdout.splitlines()[-30:]) + f'\n{command[0]}: exit status {done.returncode}')
+        raise SystemExit(
+            '\n'.join(done.stdout.splitlines()[-30:])
+            + f'\n{command[0]}: exit status {done.returncode}'
+        )
 
 
 def archive(tools, prefix, name, folder, files, flags):
@@ -98,7 +113,8 @@ def archive(tools, prefix, name, folder, files, flags):
 def describe(prefix, source, libs, cflags=''):
     """Its pkg-config file."""
     text = (
-        f'prefix={prefix}\nName: {source.name}\nDescription: {source.name} for the wheel of FSCCL\nVersion: {source.version}\n'
+        f'prefix={prefix}\nName: {source.name}\nDescription: {source.name} for the wheel of '
+        f'FSCCL\nVersion: {source.version}\n'
         f'Libs: {libs}\nCflags: -I${{prefix}}/include {cflags}\n'
     )
     (prefix / f'lib/pkgconfig/{source.name}.pc').write_text(text, encoding='utf-8')
@@ -106,12 +122,20 @@ def describe(prefix, source, libs, cflags=''):
 
 def build_fmt(tools, prefix, source, folder):
     archive(
-        tools, prefix, 'fmt', folder, ['src/format.cc', 'src/os.cc'], [f'-I{folder}/include', '-Wno-deprecated-literal-operator']
+        tools,
+        prefix,
+        'fmt',
+        folder,
+        ['src/format.cc', 'src/os.cc'],
+        [f'-I{folder}/include', '-Wno-deprecated-literal-operator'],
     )
     shutil.copytree(folder / 'include/fmt', prefix / 'include/fmt')
-    # A format string that clang 20 and newer do not take for a constant, as later versions of fmt know.
+    # A format string that clang 20 and newer do not take for a constant, as later versions of fmt
+    # know.
     header, text = prefix / 'include/fmt/chrono.h', 'FMT_STRING("{:.{}f}")'
-    header.write_text(header.read_text(encoding='utf-8').replace(text, 'runtime("{:.{}f}")'), encoding='utf-8')
+    header.write_text(
+        header.read_text(encoding='utf-8').replace(text, 'runtime("{:.{}f}")'), encoding='utf-8'
+    )
     describe(prefix, source, '-L${prefix}/lib -lfmt', '-Wno-deprecated-literal-operator')
 
 
@@ -126,24 +150,55 @@ def build_libhwy(tools, prefix, source, folder):
 
 
 def build_libsodium(tools, prefix, source, folder):
-    """The portable code of every algorithm, without configure, which the archive's file lacks: FSCCL asks for hashes of short texts."""
+    """The portable code of every algorithm, without configure, which the archive's file lacks:
+    FSCCL asks for hashes of short texts."""
     code = folder / 'src/libsodium'
     headers = code / 'include'
-    version = {'@VERSION@': source.version, '@SODIUM_LIBRARY_VERSION_MAJOR@': '10', '@SODIUM_LIBRARY_VERSION_MINOR@': '3',
-               '@SODIUM_LIBRARY_MINIMAL_DEF@': ''}
+    version = {
+        '@VERSION@': source.version,
+        '@SODIUM_LIBRARY_VERSION_MAJOR@': '10',
+        '@SODIUM_LIBRARY_VERSION_MINOR@': '3',
+        '@SODIUM_LIBRARY_MINIMAL_DEF@': '',
+    }
     text = (headers / 'sodium/version.h.in').read_text(encoding='utf-8')
     for word, value in version.items():
         text = text.replace(word, value)
     (headers / 'sodium/version.h').write_text(text, encoding='utf-8')
-    defines = ['CONFIGURED=1', 'SODIUM_STATIC=1', 'NATIVE_LITTLE_ENDIAN=1', '_GNU_SOURCE=1', 'HAVE_SYS_MMAN_H=1',
-               'HAVE_MLOCK=1', 'HAVE_MADVISE=1', 'HAVE_MMAP=1', 'HAVE_MPROTECT=1', 'HAVE_RAISE=1', 'HAVE_SYSCONF=1',
-               'HAVE_POSIX_MEMALIGN=1', 'HAVE_NANOSLEEP=1', 'HAVE_EXPLICIT_BZERO=1', 'HAVE_PTHREAD=1', 'HAVE_ATOMIC_OPS=1',
-               'HAVE_WEAK_SYMBOLS=1', 'HAVE_STDINT_H=1', 'HAVE_INTTYPES_H=1']
+    defines = [
+        'CONFIGURED=1',
+        'SODIUM_STATIC=1',
+        'NATIVE_LITTLE_ENDIAN=1',
+        '_GNU_SOURCE=1',
+        'HAVE_SYS_MMAN_H=1',
+        'HAVE_MLOCK=1',
+        'HAVE_MADVISE=1',
+        'HAVE_MMAP=1',
+        'HAVE_MPROTECT=1',
+        'HAVE_RAISE=1',
+        'HAVE_SYSCONF=1',
+        'HAVE_POSIX_MEMALIGN=1',
+        'HAVE_NANOSLEEP=1',
+        'HAVE_EXPLICIT_BZERO=1',
+        'HAVE_PTHREAD=1',
+        'HAVE_ATOMIC_OPS=1',
+        'HAVE_WEAK_SYMBOLS=1',
+        'HAVE_STDINT_H=1',
+        'HAVE_INTTYPES_H=1',
+    ]
     objects = []
     for number, file in enumerate(sorted(code.rglob('*.c'))):
         objects.append(folder / f'{number}-{file.stem}.o')
-        run(tools['c'], *FLAGS, *(f'-D{name}' for name in defines), f'-I{headers}', f'-I{headers}/sodium', '-c', file, '-o',
-            objects[-1])
+        run(
+            tools['c'],
+            *FLAGS,
+            *(f'-D{name}' for name in defines),
+            f'-I{headers}',
+            f'-I{headers}/sodium',
+            '-c',
+            file,
+            '-o',
+            objects[-1],
+        )
     run(tools['ar'], 'rcs', prefix / 'lib/libsodium.a', *objects)
     shutil.copy(headers / 'sodium.h', prefix / 'include/sodium.h')
     shutil.copytree(headers / 'sodium', prefix / 'include/sodium')

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""False alarms: more ranks than cores compute, between hosts that lose packets, and nobody may be held for silent or dead:
+"""False alarms: more ranks than cores compute, between hosts that lose packets, and nobody may be
+held for silent or dead:
 
-    tests/hosts/hosts.py --hosts 2 --loss 1 --rate 100mbit -- perf/failures/alarms.py --library build/libfsccl.so.0 --hosts 2
+    tests/hosts/hosts.py --hosts 2 --loss 1 --rate 100mbit -- \\
+        perf/failures/alarms.py --library build/libfsccl.so.0 --hosts 2
                          [--ranks 32] [--minutes 30] [--compute 30]
 
-In every other round each rank computes for so many seconds, in the others each second one; then all gather, and check what they
-got. Prints rounds, and how often a rank was called a suspect, lost, or what failed. The exit status is 0 if nothing of that was.
+In every other round each rank computes for so many seconds, in the others each second one; then all
+gather, and check what they got. Prints rounds, and how often a rank was called a suspect, lost, or
+what failed. The exit status is 0 if nothing of that was.
 """
+
 import argparse
 import os
 import re
@@ -17,7 +21,7 @@ import time
 from ranks import Job, say
 
 PATIENCE_S = 900  # for a round: the machine may have other things to do
-ALARMS = re.compile(r"is a suspect|is dead")
+ALARMS = re.compile(r'is a suspect|is dead')
 
 
 def compute(seconds):
@@ -35,43 +39,61 @@ def rounds(rank, options):
         mine = 2 * rank.rank + (rank.rank == 0 and time.monotonic() >= end)
         found = rank.gather(rank.comm, mine, rank.ranks)
         over = found[0] == 1
-        if [value - (over and other == 0) for other, value in enumerate(found)] != [2 * other for other in range(rank.ranks)]:
-            raise SystemExit(f"rank {rank.rank}: gathered {found}")
+        if [value - (over and other == 0) for other, value in enumerate(found)] != [
+            2 * other for other in range(rank.ranks)
+        ]:
+            raise SystemExit(f'rank {rank.rank}: gathered {found}')
         number += 1
-    say("rounds", number)
+    say('rounds', number)
     rank.must(rank.barrier(rank.comm))
-    say("over", 0)
+    say('over', 0)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", required=True)
-    for name, value in (("ranks", 32), ("hosts", 1), ("minutes", 30), ("compute", 30)):
-        parser.add_argument(f"--{name}", type=float if name in ("minutes", "compute") else int, default=value)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--library', required=True)
+    for name, value in (('ranks', 32), ('hosts', 1), ('minutes', 30), ('compute', 30)):
+        parser.add_argument(
+            f'--{name}', type=float if name in ('minutes', 'compute') else int, default=value
+        )
     options = parser.parse_args()
-    settings = {"FSCCL_TIMEOUT_MS": str(PATIENCE_S * 1000), "FSCCL_LOG_LEVEL": "warn"}
+    settings = {'FSCCL_TIMEOUT_MS': str(PATIENCE_S * 1000), 'FSCCL_LOG_LEVEL': 'warn'}
     job = Job(options, options.ranks, rounds, options, lambda rank: settings)
-    begin, problem = time.monotonic(), ""
+    begin, problem = time.monotonic(), ''
     try:
-        number = job.expect("rounds", seconds=options.minutes * 60 + 2 * PATIENCE_S)[0]
-        job.expect("over")
+        number = job.expect('rounds', seconds=options.minutes * 60 + 2 * PATIENCE_S)[0]
+        job.expect('over')
     except SystemExit as error:
-        number, problem = 0, f"; {error}"
+        number, problem = 0, f'; {error}'
     minutes = (time.monotonic() - begin) / 60
     job.end()
-    alarms = [line for text in job.text for line in text.split("\n") if ALARMS.search(line)]
+    alarms = [line for text in job.text for line in text.split('\n') if ALARMS.search(line)]
     host = lambda rank: rank * options.hosts // options.ranks
-    pairs = [tuple(map(int, re.search(r"fsccl\[(\d+)\].* rank (\d+) ", line).groups())) for line in alarms]
-    near, dead = sum(host(by) == host(of) for by, of in pairs), sum("is dead" in line for line in alarms)
-    print(f"{options.ranks} ranks on {options.hosts} hosts and {os.cpu_count()} cores for {minutes:.1f} minutes, computing "
-          f"{options.compute:g} s, load {os.getloadavg()[1]:.0f}: {number} rounds, {len(alarms)} false alarms, {near} of them of "
-          f"ranks of the same host, {dead} of a death{problem}")
+    pairs = [
+        tuple(map(int, re.search(r'fsccl\[(\d+)\].* rank (\d+) ', line).groups()))
+        for line in alarms
+    ]
+    near, dead = (
+        sum(host(by) == host(of) for by, of in pairs),
+        sum('is dead' in line for line in alarms),
+    )
+    print(
+        f'{options.ranks} ranks on {options.hosts} hosts and {os.cpu_count()} cores for '
+        f'{minutes:.1f} minutes, computing '
+        f'{options.compute:g} s, load {os.getloadavg()[1]:.0f}: {number} rounds, {len(alarms)} '
+        f'false alarms, {near} of them of '
+        f'ranks of the same host, {dead} of a death{problem}'
+    )
     for line in alarms[:20]:
         print(line.rstrip())
     for rank, text in enumerate(job.text if problem else []):
-        print(f"rank {rank} said: {text.strip()[-500:]}")  # all of them: who failed first is one of them
+        print(
+            f'rank {rank} said: {text.strip()[-500:]}'
+        )  # all of them: who failed first is one of them
     sys.exit(1 if alarms or problem else 0)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks as processes that say what they come to, for the scripts beside this one: Rank is one of them, inside its process; Job
-starts them and hears what they say; show() prints percentiles. And what such scripts need of the C header."""
+"""Ranks as processes that say what they come to, for the scripts beside this one: Rank is one of
+them, inside its process; Job starts them and hears what they say; show() prints percentiles. And
+what such scripts need of the C header."""
+
 import ctypes
 import os
 import random
@@ -18,22 +20,38 @@ PR_SET_PDEATHSIG = 1
 
 
 class Id(ctypes.Structure):
-    _fields_ = [("bytes", ctypes.c_ubyte * 256)]
+    _fields_ = [('bytes', ctypes.c_ubyte * 256)]
 
 
 class Config(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("version", ctypes.c_int), ("unique_id", ctypes.POINTER(Id)),
-                ("all_gather", ctypes.c_void_p), ("all_gather_context", ctypes.c_void_p), ("rank", ctypes.c_int),
-                ("ranks", ctypes.c_int), ("nonblocking", ctypes.c_int), ("timeout_ms", ctypes.c_int64), ("name", ctypes.c_char_p)]
+    _fields_ = [
+        ('size', ctypes.c_size_t),
+        ('version', ctypes.c_int),
+        ('unique_id', ctypes.POINTER(Id)),
+        ('all_gather', ctypes.c_void_p),
+        ('all_gather_context', ctypes.c_void_p),
+        ('rank', ctypes.c_int),
+        ('ranks', ctypes.c_int),
+        ('nonblocking', ctypes.c_int),
+        ('timeout_ms', ctypes.c_int64),
+        ('name', ctypes.c_char_p),
+    ]
 
 
 class Op(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_int32), ("reserved", ctypes.c_int32), ("scale", ctypes.c_double)]
+    _fields_ = [('kind', ctypes.c_int32), ('reserved', ctypes.c_int32), ('scale', ctypes.c_double)]
 
 
 class ErrorInfo(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("code", ctypes.c_int), ("rank", ctypes.c_int), ("peer", ctypes.c_int),
-                ("sequence", ctypes.c_uint64), ("operation", ctypes.c_char_p), ("text", ctypes.c_char_p)]
+    _fields_ = [
+        ('size', ctypes.c_size_t),
+        ('code', ctypes.c_int),
+        ('rank', ctypes.c_int),
+        ('peer', ctypes.c_int),
+        ('sequence', ctypes.c_uint64),
+        ('operation', ctypes.c_char_p),
+        ('text', ctypes.c_char_p),
+    ]
 
 
 def last_error(lib):
@@ -46,7 +64,18 @@ def by_id(lib, unique, rank, ranks, timeout_ms, name=None):
     """What fsccl_comm_create() takes."""
     version = ctypes.c_int()
     lib.fsccl_version(ctypes.byref(version))
-    return Config(ctypes.sizeof(Config), version.value, ctypes.pointer(unique), None, None, rank, ranks, 0, timeout_ms, name)
+    return Config(
+        ctypes.sizeof(Config),
+        version.value,
+        ctypes.pointer(unique),
+        None,
+        None,
+        rank,
+        ranks,
+        0,
+        timeout_ms,
+        name,
+    )
 
 
 def free_port():
@@ -55,7 +84,7 @@ def free_port():
         port = random.randrange(15000, 20000)
         with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind(('127.0.0.1', port))
                 return port
             except OSError:
                 continue
@@ -72,14 +101,21 @@ class Rank:
 
     def must(self, status):
         if status < 0:
-            raise SystemExit(f"rank {self.rank}: {self.lib.fsccl_status_string(status).decode()}: {self.error().text.decode()}")
+            raise SystemExit(
+                f'rank {self.rank}: {self.lib.fsccl_status_string(status).decode()}: '
+                f'{self.error().text.decode()}'
+            )
 
     def barrier(self, comm):
         return self.lib.fsccl_barrier(comm, None, None)
 
     def gather(self, comm, value, ranks):
         mine, all_of = ctypes.c_int64(value), (ctypes.c_int64 * ranks)()
-        self.must(self.lib.fsccl_all_gather(ctypes.byref(mine), all_of, ctypes.c_size_t(1), INT64, comm, None, None))
+        self.must(
+            self.lib.fsccl_all_gather(
+                ctypes.byref(mine), all_of, ctypes.c_size_t(1), INT64, comm, None, None
+            )
+        )
         return list(all_of)
 
     def error(self):
@@ -87,42 +123,55 @@ class Rank:
 
 
 def say(what, number):
-    os.write(1, f"{what} {number}\n".encode())
+    os.write(1, f'{what} {number}\n'.encode())
 
 
 def enter(host):
-    """The network of a host that tests/hosts/hosts.py has made, if there is one; else it is a name alone."""
-    made = os.environ.get("TEST_HOSTS", "")
-    if not made.startswith("/"):
-        return {"FSCCL_HOST_ID": f"host {host}", "FSCCL_INSECURE": "1"}
-    with open(made.split(",")[host], "rb") as network:
+    """The network of a host that tests/hosts/hosts.py has made, if there is one; else it is a name
+    alone."""
+    made = os.environ.get('TEST_HOSTS', '')
+    if not made.startswith('/'):
+        return {'FSCCL_HOST_ID': f'host {host}', 'FSCCL_INSECURE': '1'}
+    with open(made.split(',')[host], 'rb') as network:
         if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), CLONE_NEWNET) != 0:
-            raise SystemExit(f"setns: {os.strerror(ctypes.get_errno())}")
-    return {"MASTER_ADDR": "10.119.0.1", "FSCCL_INSECURE": "1"}
+            raise SystemExit(f'setns: {os.strerror(ctypes.get_errno())}')
+    return {'MASTER_ADDR': '10.119.0.1', 'FSCCL_INSECURE': '1'}
 
 
 class Job:
-    """Ranks as processes, and the lines that they say. `settings(rank)`: variables besides. The ranks from `held` on begin when
-    release() is called. With --hosts over 1 each host has as many of them."""
+    """Ranks as processes, and the lines that they say. `settings(rank)`: variables besides. The
+    ranks from `held` on begin when release() is called. With --hosts over 1 each host has as many
+    of them."""
+
     count = 0
 
     def __init__(self, options, ranks, body, argument, settings=lambda rank: {}, held=None):
         Job.count += 1
-        self.ranks, self.processes, self.pipes, self.text = ranks, [], [], [""] * ranks
+        self.ranks, self.processes, self.pipes, self.text = ranks, [], [], [''] * ranks
         self.gate = os.pipe()
         for rank in range(ranks):
             reader, writer = os.pipe()
             process = os.fork()
             if process == 0:
-                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # nothing is left of a run that fails
+                ctypes.CDLL(None).prctl(
+                    PR_SET_PDEATHSIG, signal.SIGKILL
+                )  # nothing is left of a run that fails
                 os.dup2(writer, 1)
                 os.close(self.gate[1])
                 if held is not None and rank >= held:
                     os.read(self.gate[0], 1)
                 os.closerange(3, 4096)  # also what this process was given
-                port = 20000 + (os.getppid() * 61 + Job.count) % 10000  # below those that systems give to connections
-                os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-                                  TORCHELASTIC_RUN_ID=f"{os.getppid()}/{Job.count}", FSCCL_TIMEOUT_MS=str(TIMEOUT_S * 1000))
+                port = (
+                    20000 + (os.getppid() * 61 + Job.count) % 10000
+                )  # below those that systems give to connections
+                os.environ.update(
+                    RANK=str(rank),
+                    WORLD_SIZE=str(ranks),
+                    MASTER_ADDR='127.0.0.1',
+                    MASTER_PORT=str(port),
+                    TORCHELASTIC_RUN_ID=f'{os.getppid()}/{Job.count}',
+                    FSCCL_TIMEOUT_MS=str(TIMEOUT_S * 1000),
+                )
                 if options.hosts > 1:
                     os.environ.update(enter(rank * options.hosts // ranks))
                 else:
@@ -150,7 +199,7 @@ class Job:
         deadline = time.monotonic() + seconds
         wanted = [rank for rank in range(self.ranks) if rank != but and of in (None, rank)]
         while True:
-            lines = [[line.split() for line in self.text[rank].split("\n")[:-1]] for rank in wanted]
+            lines = [[line.split() for line in self.text[rank].split('\n')[:-1]] for rank in wanted]
             found = [[int(line[1]) for line in some if line[:1] == [word]] for some in lines]
             if all(len(numbers) >= count for numbers in found):
                 return [number for numbers in found for number in numbers]
@@ -158,7 +207,7 @@ class Job:
             pieces = [(self.pipes.index(pipe), os.read(pipe, 65536).decode()) for pipe in ready]
             for rank, piece in pieces:
                 self.text[rank] += piece
-                if not piece and rank in wanted and self.text[rank].count(word + " ") < count:
+                if not piece and rank in wanted and self.text[rank].count(word + ' ') < count:
                     raise SystemExit(f"rank {rank} ended before it said '{word}'")
             if not ready:
                 raise SystemExit(f"not all ranks said '{word}' in {seconds} s")
@@ -183,4 +232,8 @@ class Job:
 def show(what, values_ns):
     values = sorted(value / 1e6 for value in values_ns)
     at = lambda part: values[min(len(values) - 1, int(part * len(values)))]
-    print(f"{what}: p50 {at(0.5):.2f} ms, p99 {at(0.99):.2f} ms, most {values[-1]:.2f} ms, of {len(values)}", flush=True)
+    print(
+        f'{what}: p50 {at(0.5):.2f} ms, p99 {at(0.99):.2f} ms, most {values[-1]:.2f} ms, of '
+        f'{len(values)}',
+        flush=True,
+    )

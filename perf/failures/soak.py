@@ -1,13 +1,17 @@
-"""Soak: ranks do checked collectives for a while, some are killed, and who lives begins again. Prints wrong results, drift of
-descriptors and memory of who lived, and what is left after mass kills (files, segments, sockets, processes).
+"""Soak: ranks do checked collectives for a while, some are killed, and who lives begins again.
+Prints wrong results, drift of descriptors and memory of who lived, and what is left after mass
+kills (files, segments, sockets, processes).
 
 usage: soak.py LIBRARY [--minutes 1] [--ranks 4] [--kill-every 2] [--mass-kills 20]
 
-In each job the unique id goes through a pipe to the ranks, they join, gather and reduce what each can check, and one of them is
-killed at a moment of its own (a seed). Rank 0 lives through all jobs; its descriptors and memory are what drifts. Before that whole
-jobs are killed, as many over shared memory as over tcp; where the system allows it, in a place without files, sockets and processes
-of others. Exit status 0: nothing wrong, nothing left, no error that no kill explains, and less than 1 MiB more memory.
+In each job the unique id goes through a pipe to the ranks, they join, gather and reduce what each
+can check, and one of them is killed at a moment of its own (a seed). Rank 0 lives through all jobs;
+its descriptors and memory are what drifts. Before that whole jobs are killed, as many over shared
+memory as over tcp; where the system allows it, in a place without files, sockets and processes of
+others. Exit status 0: nothing wrong, nothing left, no error that no kill explains, and less than 1
+MiB more memory.
 """
+
 import argparse
 import ctypes
 import os
@@ -25,10 +29,12 @@ from ranks import FLOAT32, PEER_DEAD, Id, Op, by_id
 
 LINK, TIMEOUT = -40, -63
 MOST_KIB = 1024  # of drift
-JUDGED = 1000  # jobs, from which on resident memory is: after the first hundreds it may still be a megabyte more, and no more later
+# jobs, from which on resident memory is: after the first hundreds it may still be a megabyte more,
+# and no more later
+JUDGED = 1000
 COUNT = 20000
-TIME_WAIT = "06"  # of a connection that no process has any more
-END = struct.Struct("=?iI")
+TIME_WAIT = '06'  # of a connection that no process has any more
+END = struct.Struct('=?iI')
 
 
 def join(lib, unique, rank, ranks):
@@ -38,18 +44,23 @@ def join(lib, unique, rank, ranks):
 
 
 def work(lib, comm, rank, ranks, until):
-    """Rounds of an all-gather and an all-reduce until the time or an error; (rounds, wrong numbers, the error or 0)."""
+    """Rounds of an all-gather and an all-reduce until the time or an error; (rounds, wrong numbers,
+    the error or 0)."""
     part, whole = (ctypes.c_float * COUNT)(), (ctypes.c_float * (COUNT * ranks))()
     done = wrong = status = 0
     while time.monotonic() < until:
         part[:] = [float(rank * 1000 + done % 100)] * COUNT
-        status = lib.fsccl_all_gather(part, whole, ctypes.c_size_t(COUNT), FLOAT32, comm, None, None)
+        status = lib.fsccl_all_gather(
+            part, whole, ctypes.c_size_t(COUNT), FLOAT32, comm, None, None
+        )
         if status:
             break
         for other in range(ranks):
-            values = whole[other * COUNT:(other + 1) * COUNT]
+            values = whole[other * COUNT : (other + 1) * COUNT]
             wrong += COUNT - values.count(float(other * 1000 + done % 100))
-        status = lib.fsccl_all_reduce(part, whole, ctypes.c_size_t(COUNT), FLOAT32, Op(0, 0, 1.0), comm, None, None)
+        status = lib.fsccl_all_reduce(
+            part, whole, ctypes.c_size_t(COUNT), FLOAT32, Op(0, 0, 1.0), comm, None, None
+        )
         if status:
             break
         total = float(sum(other * 1000 + done % 100 for other in range(ranks)))
@@ -59,7 +70,8 @@ def work(lib, comm, rank, ranks, until):
 
 
 def explained(joined, status):
-    """By the kill of the job's victim. Who has never come is missed by the others when their time is over."""
+    """By the kill of the job's victim. Who has never come is missed by the others when their time
+    is over."""
     return status in (PEER_DEAD, LINK) or (status == TIMEOUT and not joined)
 
 
@@ -68,13 +80,27 @@ def unread(pipe):
     try:
         return os.read(pipe, 65536)
     except BlockingIOError:
-        return b""
+        return b''
 
 
 class Allocated(ctypes.Structure):
     """mallinfo2() of glibc."""
-    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
-                                                     "uordblks", "fordblks", "keepcost")]
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            'arena',
+            'ordblks',
+            'smblks',
+            'hblks',
+            'hblkhd',
+            'usmblks',
+            'fsmblks',
+            'uordblks',
+            'fordblks',
+            'keepcost',
+        )
+    ]
 
 
 def allocated_kib():
@@ -85,13 +111,13 @@ def allocated_kib():
 
 
 def resident_kib():
-    with open("/proc/self/smaps_rollup", encoding="ascii") as file:
-        return int(next(line for line in file if line.startswith("Rss")).split()[1])
+    with open('/proc/self/smaps_rollup', encoding='ascii') as file:
+        return int(next(line for line in file if line.startswith('Rss')).split()[1])
 
 
 def lines_of(path):
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
+        with open(path, encoding='ascii', errors='replace') as file:
             return file.read().splitlines()[1:]
     except FileNotFoundError:
         return []
@@ -99,20 +125,33 @@ def lines_of(path):
 
 def traces():
     """All that is there, of this job or not: files, memory and sockets with a name, processes."""
-    found = {f"{folder}/{name}" for folder in ("/dev/shm", tempfile.gettempdir()) for name in os.listdir(folder)}
-    found |= {f"/tmp/{name}" for name in os.listdir("/tmp") if "fsccl" in name}  # what went past TMPDIR
-    for kind in ("shm", "sem", "msg"):
-        found |= {f"{kind} {line.split()[1]} of System V" for line in lines_of(f"/proc/sysvipc/{kind}")}
-    found |= {f"process {name}" for name in os.listdir("/proc") if name.isdigit()}
-    found |= {f"socket {' '.join(line.split()[6:])}" for line in lines_of("/proc/net/unix")}
-    for kind in ("tcp", "tcp6", "udp", "udp6"):
-        fields = [line.split() for line in lines_of(f"/proc/net/{kind}")]
-        found |= {f"{kind} {line[1]} {line[2]} in state {line[3]}" for line in fields if line[3] != TIME_WAIT}
+    found = {
+        f'{folder}/{name}'
+        for folder in ('/dev/shm', tempfile.gettempdir())
+        for name in os.listdir(folder)
+    }
+    found |= {
+        f'/tmp/{name}' for name in os.listdir('/tmp') if 'fsccl' in name
+    }  # what went past TMPDIR
+    for kind in ('shm', 'sem', 'msg'):
+        found |= {
+            f'{kind} {line.split()[1]} of System V' for line in lines_of(f'/proc/sysvipc/{kind}')
+        }
+    found |= {f'process {name}' for name in os.listdir('/proc') if name.isdigit()}
+    found |= {f'socket {" ".join(line.split()[6:])}' for line in lines_of('/proc/net/unix')}
+    for kind in ('tcp', 'tcp6', 'udp', 'udp6'):
+        fields = [line.split() for line in lines_of(f'/proc/net/{kind}')]
+        found |= {
+            f'{kind} {line[1]} {line[2]} in state {line[3]}'
+            for line in fields
+            if line[3] != TIME_WAIT
+        }
     return found
 
 
 def left_since(before):
-    """What is more than `before`, after the kernel has had time to take apart what belonged to dead processes."""
+    """What is more than `before`, after the kernel has had time to take apart what belonged to dead
+    processes."""
     deadline = time.monotonic() + 5
     while True:
         try:
@@ -129,17 +168,21 @@ def left_since(before):
 def sees_what_is_left():
     """One of each kind is left on purpose."""
     before = traces()
-    with tempfile.NamedTemporaryFile(dir="/dev/shm"), tempfile.NamedTemporaryFile(), socket.socket(socket.AF_UNIX) as local, \
-            socket.create_server(("127.0.0.1", 0)):
-        local.bind("\0soak")
+    with (
+        tempfile.NamedTemporaryFile(dir='/dev/shm'),
+        tempfile.NamedTemporaryFile(),
+        socket.socket(socket.AF_UNIX) as local,
+        socket.create_server(('127.0.0.1', 0)),
+    ):
+        local.bind('\0soak')
         child = os.fork()
         if child == 0:
             while True:
                 signal.pause()
-        kinds = sorted(re.match("/dev/shm|/|[a-z]+", trace).group() for trace in traces() - before)
+        kinds = sorted(re.match('/dev/shm|/|[a-z]+', trace).group() for trace in traces() - before)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    return kinds == ["/", "/dev/shm", "process", "socket", "tcp"] and not left_since(before)
+    return kinds == ['/', '/dev/shm', 'process', 'socket', 'tcp'] and not left_since(before)
 
 
 def start(lib, unique, ranks, seconds, told=None):
@@ -151,7 +194,9 @@ def start(lib, unique, ranks, seconds, told=None):
             comm, status = join(ctypes.CDLL(lib), unique, rank, ranks)
             wrong = 0
             if comm:
-                _, wrong, status = work(ctypes.CDLL(lib), comm, rank, ranks, time.monotonic() + seconds)
+                _, wrong, status = work(
+                    ctypes.CDLL(lib), comm, rank, ranks, time.monotonic() + seconds
+                )
             if told is not None:
                 os.write(told, END.pack(comm is not None, status, wrong))
             os._exit(0)
@@ -162,7 +207,8 @@ def start(lib, unique, ranks, seconds, told=None):
 def lifetime(lib_path, ranks, seconds, kill_every, seed):
     """Rank 0 of many jobs, one after the other."""
     chance = random.Random(seed)
-    # Children are forked by a process that has not used the library: a helper that gets each id through a pipe.
+    # Children are forked by a process that has not used the library: a helper that gets each id
+    # through a pipe.
     ask, tell = os.pipe(), os.pipe()
     ends = os.pipe()
     os.set_blocking(ends[0], False)
@@ -178,7 +224,7 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
             os.kill(chance.choice(children), signal.SIGKILL)
             for child in children:
                 os.waitpid(child, 0)
-            os.write(tell[1], b"r")
+            os.write(tell[1], b'r')
     os.close(ask[0])
     lib = ctypes.CDLL(lib_path)
     rounds = jobs = wrong = 0
@@ -203,24 +249,37 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
         wrong += sum(bad for _, _, bad in told)
         ends_of = [(comm is not None, status), *((joined, code) for joined, code, _ in told)]
         others += [code for joined, code in ends_of if not explained(joined, code)]
-        drift.append((len(os.listdir("/proc/self/fd")), allocated_kib(), resident_kib()))
+        drift.append((len(os.listdir('/proc/self/fd')), allocated_kib(), resident_kib()))
     os.close(ask[1])
     os.wait()
-    # What is resident goes up and down by megabytes with the threads of each job; what leaks lifts the least of many, so that short
-    # runs are judged by what is allocated alone. The first jobs, in which caches fill, do not count.
+    # What is resident goes up and down by megabytes with the threads of each job; what leaks lifts
+    # the least of many, so that short runs are judged by what is allocated alone. The first jobs,
+    # in which caches fill, do not count.
     third = max(1, (len(drift) - 3) // 3)
-    descriptors, allocated, resident = (drift[-1][0] - drift[min(2, jobs - 1)][0], *(
-        min(one[which] for one in drift[-third:]) - min(one[which] for one in drift[3:3 + third] or drift) for which in (1, 2)))
-    judged = "" if jobs >= JUDGED else " (too few jobs to judge)"
-    print(f"soak: {seconds:.0f} s, {ranks} ranks, {jobs} jobs each with a kill, {rounds} checked rounds of rank 0: {wrong} wrong, "
-          f"{len(others)} odd errors {others[:10]}, descriptors {descriptors:+d}; least of the last third of the jobs over that of "
-          f"the first: {allocated:+d} KiB allocated, {resident:+d} KiB resident{judged}", flush=True)
+    descriptors, allocated, resident = (
+        drift[-1][0] - drift[min(2, jobs - 1)][0],
+        *(
+            min(one[which] for one in drift[-third:])
+            - min(one[which] for one in drift[3 : 3 + third] or drift)
+            for which in (1, 2)
+        ),
+    )
+    judged = '' if jobs >= JUDGED else ' (too few jobs to judge)'
+    print(
+        f'soak: {seconds:.0f} s, {ranks} ranks, {jobs} jobs each with a kill, {rounds} checked '
+        f'rounds of rank 0: {wrong} wrong, '
+        f'{len(others)} odd errors {others[:10]}, descriptors {descriptors:+d}; least of the last '
+        f'third of the jobs over that of '
+        f'the first: {allocated:+d} KiB allocated, {resident:+d} KiB resident{judged}',
+        flush=True,
+    )
     good = wrong == 0 and not others and descriptors == 0 and allocated <= MOST_KIB
     return good and (jobs < JUDGED or resident <= MOST_KIB)
 
 
 def whole_job(lib_path, ranks, working):
-    """Of a group of processes of its own, until somebody kills them; it tells when it is at work."""
+    """Of a group of processes of its own, until somebody kills them; it tells when it is at
+    work."""
     os.setpgid(0, 0)
     lib = ctypes.CDLL(lib_path)
     reader, writer = os.pipe()
@@ -234,14 +293,14 @@ def whole_job(lib_path, ranks, working):
     os.write(writer, bytes(unique.bytes))
     comm = join(lib, unique, 0, ranks)[0]
     if comm:
-        os.write(working, b"x")
+        os.write(working, b'x')
         work(lib, comm, 0, ranks, time.monotonic() + 30)
 
 
 def mass_kills(lib_path, transport, ranks, kills, seed):
     """All ranks killed at once, at any moment from the start on."""
     chance = random.Random(seed)
-    os.environ["FSCCL_TRANSPORT"] = transport
+    os.environ['FSCCL_TRANSPORT'] = transport
     before, left, at_work, working = traces(), set(), 0, os.pipe()
     os.set_blocking(working[0], False)
     for _ in range(kills):
@@ -262,49 +321,89 @@ def mass_kills(lib_path, transport, ranks, kills, seed):
         at_work += len(unread(working[0]))
     for end in working:
         os.close(end)
-    print(f"mass kills: {kills} of {ranks} ranks over {transport}, {at_work} of them at work: {len(left)} files, segments, sockets "
-          f"and processes left {sorted(left)[:5]}", flush=True)
+    print(
+        f'mass kills: {kills} of {ranks} ranks over {transport}, {at_work} of them at work: '
+        f'{len(left)} files, segments, sockets '
+        f'and processes left {sorted(left)[:5]}',
+        flush=True,
+    )
     return not left and at_work >= kills // 4
 
 
 def alone(options):
-    """Starts this script again where there are no processes, files and sockets of others, if the system allows that."""
-    inside = "mount -t tmpfs tmpfs /dev/shm && ip link set lo up && exec \"$@\""
-    words = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
-    if options.inside or subprocess.run([*words, inside, "sh", "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+    """Starts this script again where there are no processes, files and sockets of others, if the
+    system allows that."""
+    inside = 'mount -t tmpfs tmpfs /dev/shm && ip link set lo up && exec "$@"'
+    words = [
+        'unshare',
+        '--mount',
+        '--net',
+        '--ipc',
+        '--pid',
+        '--fork',
+        '--kill-child',
+        '--mount-proc',
+        'sh',
+        '-c',
+    ]
+    if (
+        options.inside
+        or subprocess.run(
+            [*words, inside, 'sh', 'true'], stderr=subprocess.DEVNULL, check=False
+        ).returncode
+        != 0
+    ):
         return
-    os.execvp(words[0], [*words, inside, "sh", sys.executable, os.path.abspath(__file__), "--inside",
-                         os.path.abspath(options.library), *sys.argv[2:]])
+    os.execvp(
+        words[0],
+        [
+            *words,
+            inside,
+            'sh',
+            sys.executable,
+            os.path.abspath(__file__),
+            '--inside',
+            os.path.abspath(options.library),
+            *sys.argv[2:],
+        ],
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("library")
-    parser.add_argument("--minutes", type=float, default=1)
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--kill-every", type=float, default=2, help="seconds")
-    parser.add_argument("--mass-kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument('library')
+    parser.add_argument('--minutes', type=float, default=1)
+    parser.add_argument('--ranks', type=int, default=4)
+    parser.add_argument('--kill-every', type=float, default=2, help='seconds')
+    parser.add_argument('--mass-kills', type=int, default=20)
+    parser.add_argument('--seed', type=int, default=1)
+    parser.add_argument('--inside', action='store_true', help=argparse.SUPPRESS)
     options = parser.parse_args()
-    transport = os.environ.get("FSCCL_TRANSPORT", "shm")
+    transport = os.environ.get('FSCCL_TRANSPORT', 'shm')
     alone(options)
     if not options.inside:
-        print("beside other programs: what they leave counts, too", flush=True)
+        print('beside other programs: what they leave counts, too', flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        os.environ['TMPDIR'] = tempfile.tempdir = folder
         good = sees_what_is_left()
         if not good:
-            print("what is left on purpose is not seen", flush=True)
+            print('what is left on purpose is not seen', flush=True)
         if options.mass_kills:
-            for name in ("shm", "tcp"):
-                good &= mass_kills(options.library, name, options.ranks, options.mass_kills, options.seed)
-    os.environ["FSCCL_TRANSPORT"] = transport
+            for name in ('shm', 'tcp'):
+                good &= mass_kills(
+                    options.library, name, options.ranks, options.mass_kills, options.seed
+                )
+    os.environ['FSCCL_TRANSPORT'] = transport
     if not options.minutes:
         sys.exit(0 if good else 1)
-    good = lifetime(options.library, options.ranks, options.minutes * 60, options.kill_every, options.seed) and good
+    good = (
+        lifetime(
+            options.library, options.ranks, options.minutes * 60, options.kill_every, options.seed
+        )
+        and good
+    )
     sys.exit(0 if good else 1)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

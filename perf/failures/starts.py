@@ -4,19 +4,25 @@
 
     starts.py --library build/libfsccl.so.0 [forged] [fire] [limits] [fork] [signals]     (all without a name)
 
-forged:  three ranks meet over TCP with a secret. The second comes by a proxy that records its handshake; then so many handshakes
-         with forged, replayed, reflected and downgraded proofs knock at the door (--forged 100000), and the third comes. None may
-         get further than the first message, and the job must gather the right ranks.
-fire:    --starts 100 jobs of 16 ranks in peace and as many, in turn, under fire: random bytes, half messages, lengths of 2^32 and
-         500 connections that say nothing, at the TCP door and at each Unix socket of the ranks. The last rank comes when all these
-         are there, and its time counts.
-limits:  64 descriptors; no locked memory; 1 GiB of addresses; /dev/shm of 1 MiB (not tried is not passed): two ranks gather, or an
-         error names the limit.
-fork:    after the start a rank forks 1,000 children, each of which calls the library: FSCCL_ERR_FORKED, and the parent goes on.
-         No descriptor survives exec, no handler of a signal was set.
-signals: 10,000 signals a second to each of four ranks, from before they join, while they gather for --seconds 10.
-Exit status 0: all as it must be, the rates and times of `fire` and `signals` included unless --no-goals is given.
+forged:  three ranks meet over TCP with a secret. The second comes by a proxy that records its
+         handshake; then so many handshakes with forged, replayed, reflected and downgraded proofs
+         knock at the door (--forged 100000), and the third comes. None may get further than the
+         first message, and the job must gather the right ranks.
+fire:    --starts 100 jobs of 16 ranks in peace and as many, in turn, under fire: random bytes, half
+         messages, lengths of 2^32 and 500 connections that say nothing, at the TCP door and at each
+         Unix socket of the ranks. The last rank comes when all these are there, and its time
+         counts.
+limits:  64 descriptors; no locked memory; 1 GiB of addresses; /dev/shm of 1 MiB (not tried is not
+         passed): two ranks gather, or an error names the limit.
+fork:    after the start a rank forks 1,000 children, each of which calls the library:
+         FSCCL_ERR_FORKED, and the parent goes on. No descriptor survives exec, no handler of a
+         signal was set.
+signals: 10,000 signals a second to each of four ranks, from before they join, while they gather for
+         --seconds 10.
+Exit status 0: all as it must be, the rates and times of `fire` and `signals` included unless
+--no-goals is given.
 """
+
 import argparse
 import binascii
 import ctypes
@@ -34,28 +40,31 @@ import tempfile
 import threading
 import time
 
-from ranks import Job, Rank, free_port, say, show
+from ranks import Job, free_port, say, show
 
 HELLO, CHALLENGE, PROOF, FAILURE, REGISTER = 1, 2, 3, 4, 10
-HEADER = struct.Struct("<IHHI")
+HEADER = struct.Struct('<IHHI')
 MAGIC = 0x4C435346
 HELLO_BYTES, PROOF_BYTES = 56, 32
 MODE_AT, PURPOSE_AT, NONCE_AT = 6, 7, 24  # in a Hello
 FORKED = -7
 IDLE = 500
-KNOCKS = struct.Struct("QQQ")
-ALARMS_A_SECOND = 9000  # at least: what Python's handlers count of 10,000, as some come while one runs
+KNOCKS = struct.Struct('QQQ')
+ALARMS_A_SECOND = (
+    9000  # at least: what Python's handlers count of 10,000, as some come while one runs
+)
 
 
 def frame(kind, payload):
-    total = binascii.crc_hqx(struct.pack("<HI", kind, len(payload)) + payload, 0xFFFF)
+    total = binascii.crc_hqx(struct.pack('<HI', kind, len(payload)) + payload, 0xFFFF)
     return HEADER.pack(MAGIC, kind, total, len(payload)) + payload
 
 
 def read_frame(connection):
     """(type, payload), or None when the other side has closed."""
+
     def exactly(count):
-        data = b""
+        data = b''
         while len(data) < count:
             try:
                 piece = connection.recv(count - len(data))
@@ -65,6 +74,7 @@ def read_frame(connection):
                 return None
             data += piece
         return data
+
     header = exactly(HEADER.size)
     if header is None:
         return None
@@ -74,11 +84,12 @@ def read_frame(connection):
 
 
 class Proxy(threading.Thread):
-    """Between one rank and the door; keeps the messages of the handshake and the one that follows, the rank's request."""
+    """Between one rank and the door; keeps the messages of the handshake and the one that follows,
+    the rank's request."""
 
     def __init__(self, door):
         super().__init__(daemon=True)
-        self.door, self.listener, self.recorded = door, socket.create_server(("127.0.0.1", 0)), []
+        self.door, self.listener, self.recorded = door, socket.create_server(('127.0.0.1', 0)), []
         self.port = self.listener.getsockname()[1]
 
     def run(self):
@@ -100,7 +111,7 @@ def connect(port):
     deadline = time.monotonic() + 30
     while True:
         try:
-            return socket.create_connection(("127.0.0.1", port), timeout=30)
+            return socket.create_connection(('127.0.0.1', port), timeout=30)
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
                 raise
@@ -108,16 +119,26 @@ def connect(port):
 
 
 def forge(port, number, recorded):
-    """One attempt; whether the door answered the request after the proof. (To grant it twice ends the job, too.)"""
+    """One attempt; whether the door answered the request after the proof. (To grant it twice ends
+    the job, too.)"""
     hello, challenge, proof, request = recorded
-    ways = ["random", "replayed", "reflected", "as a user", "as anybody", "another purpose", "zero", "nearly replayed"]
+    ways = [
+        'random',
+        'replayed',
+        'reflected',
+        'as a user',
+        'as anybody',
+        'another purpose',
+        'zero',
+        'nearly replayed',
+    ]
     way = ways[number % len(ways)]
     hello = bytearray(hello)
-    if way not in ("replayed", "nearly replayed"):
+    if way not in ('replayed', 'nearly replayed'):
         hello[NONCE_AT:] = secrets.token_bytes(len(hello) - NONCE_AT)
-    if way in ("as a user", "as anybody"):
-        hello[MODE_AT] = 2 if way == "as a user" else 3
-    if way == "another purpose":
+    if way in ('as a user', 'as anybody'):
+        hello[MODE_AT] = 2 if way == 'as a user' else 3
+    if way == 'another purpose':
         hello[PURPOSE_AT] = 1 + number // len(ways) % 5
     with connect(port) as connection:
         try:
@@ -126,9 +147,16 @@ def forge(port, number, recorded):
             given = answer[1] if answer and answer[0] == CHALLENGE else challenge
             bits = bytearray(proof)
             bits[number % PROOF_BYTES] ^= 1 << number % 8
-            said = {"reflected": given[-PROOF_BYTES:], "replayed": proof, "zero": bytes(PROOF_BYTES),
-                    "nearly replayed": bytes(bits)}
-            connection.sendall(frame(PROOF, said.get(way) or secrets.token_bytes(PROOF_BYTES)) + frame(REGISTER, request))
+            said = {
+                'reflected': given[-PROOF_BYTES:],
+                'replayed': proof,
+                'zero': bytes(PROOF_BYTES),
+                'nearly replayed': bytes(bits),
+            }
+            connection.sendall(
+                frame(PROOF, said.get(way) or secrets.token_bytes(PROOF_BYTES))
+                + frame(REGISTER, request)
+            )
             while answer := read_frame(connection):
                 if answer[0] != FAILURE:
                     return True
@@ -140,12 +168,12 @@ def forge(port, number, recorded):
 def gathers(rank, _):
     found = rank.gather(rank.comm, rank.rank, rank.ranks)
     if found != list(range(rank.ranks)):
-        raise SystemExit(f"rank {rank.rank}: gathered {found}")
-    say("gathered", time.monotonic_ns())
+        raise SystemExit(f'rank {rank.rank}: gathered {found}')
+    say('gathered', time.monotonic_ns())
 
 
 def forged(options):
-    with tempfile.NamedTemporaryFile(prefix="secret") as secret:
+    with tempfile.NamedTemporaryFile(prefix='secret') as secret:
         secret.write(secrets.token_hex(32).encode())
         secret.flush()
         port = free_port()
@@ -153,37 +181,47 @@ def forged(options):
         proxy.start()
 
         def settings(rank):
-            return {"FSCCL_HOST_ID": f"host {rank}", "FSCCL_JOB_SECRET_FILE": secret.name, "LOCAL_RANK": "0",
-                    "LOCAL_WORLD_SIZE": "1", "FSCCL_BOOTSTRAP_PORT": str(proxy.port if rank == 1 else port),
-                    "FSCCL_TIMEOUT_MS": "3600000"}
+            return {
+                'FSCCL_HOST_ID': f'host {rank}',
+                'FSCCL_JOB_SECRET_FILE': secret.name,
+                'LOCAL_RANK': '0',
+                'LOCAL_WORLD_SIZE': '1',
+                'FSCCL_BOOTSTRAP_PORT': str(proxy.port if rank == 1 else port),
+                'FSCCL_TIMEOUT_MS': '3600000',
+            }
+
         job = Job(options, 3, gathers, None, settings, held=2)
         deadline = time.monotonic() + 30
         while len(proxy.recorded) < 4:
             if time.monotonic() > deadline:
-                raise SystemExit("no handshake came by the proxy")
+                raise SystemExit('no handshake came by the proxy')
             time.sleep(0.005)
         begin = time.monotonic()
         accepted = sum(forge(port, number, proxy.recorded) for number in range(options.forged))
         took = time.monotonic() - begin
         job.release()
-        job.expect("gathered")
+        job.expect('gathered')
         job.end()
-    print(f"forged: {options.forged} handshakes in {took:.0f} s, {accepted} accepted; the job gathered all its ranks", flush=True)
+    print(
+        f'forged: {options.forged} handshakes in {took:.0f} s, {accepted} accepted; the job '
+        f'gathered all its ranks',
+        flush=True,
+    )
     return accepted == 0
 
 
 def doors(port):
     """Where ranks of any job listen: the TCP door and the library's Unix sockets."""
-    with open("/proc/net/unix", encoding="ascii", errors="replace") as file:
-        names = {line.split()[-1] for line in file if " @fsccl" in line}
-    return [port] + [name.replace("@", "\0", 1) for name in sorted(names)]
+    with open('/proc/net/unix', encoding='ascii', errors='replace') as file:
+        names = {line.split()[-1] for line in file if ' @fsccl' in line}
+    return [port] + [name.replace('@', '\0', 1) for name in sorted(names)]
 
 
 def knock(door):
     made = socket.socket(socket.AF_INET if isinstance(door, int) else socket.AF_UNIX)
     made.setblocking(False)
     try:
-        made.connect(("127.0.0.1", door) if isinstance(door, int) else door)
+        made.connect(('127.0.0.1', door) if isinstance(door, int) else door)
     except BlockingIOError:
         pass
     except OSError:
@@ -193,11 +231,16 @@ def knock(door):
 
 
 def attack(port, stop, told):
-    """In a process of its own, until `stop` can be read. It tells how many connections it holds that said nothing, how many said
-    something, and how many of those it still holds: once all that it wants are there, and at the end."""
+    """In a process of its own, until `stop` can be read. It tells how many connections it holds
+    that said nothing, how many said something, and how many of those it still holds: once all that
+    it wants are there, and at the end."""
     chance, silent, spoken = random.Random(port), [], []
-    said = [lambda: chance.randbytes(100), lambda: HEADER.pack(MAGIC, HELLO, 0, 0xFFFFFFFF),
-            lambda: frame(HELLO, bytes(HELLO_BYTES))[:7], lambda: frame(HELLO, bytes(HELLO_BYTES))]
+    said = [
+        lambda: chance.randbytes(100),
+        lambda: HEADER.pack(MAGIC, HELLO, 0, 0xFFFFFFFF),
+        lambda: frame(HELLO, bytes(HELLO_BYTES))[:7],
+        lambda: frame(HELLO, bytes(HELLO_BYTES)),
+    ]
     number = spoke = 0
     waited_for = True
     while not select.select([stop], [], [], 0)[0]:
@@ -224,7 +267,8 @@ def attack(port, stop, told):
 
 
 def start_once(options, under_fire):
-    """From when the last rank may begin, which is when all strangers are there, until all have gathered."""
+    """From when the last rank may begin, which is when all strangers are there, until all have
+    gathered."""
     port = free_port()
     if under_fire:
         stop, told = os.pipe(), os.pipe()
@@ -236,7 +280,12 @@ def start_once(options, under_fire):
         os.close(told[1])
 
     def settings(rank):
-        return {"FSCCL_BOOTSTRAP_PORT": str(port), "FSCCL_INSECURE": "1", "FSCCL_HOST_ID": f"host {rank // 8}"}
+        return {
+            'FSCCL_BOOTSTRAP_PORT': str(port),
+            'FSCCL_INSECURE': '1',
+            'FSCCL_HOST_ID': f'host {rank // 8}',
+        }
+
     job = Job(options, 16, gathers, None, settings, held=15)
     knocks = (0, 0, 0)
     if not under_fire:
@@ -245,7 +294,7 @@ def start_once(options, under_fire):
         knocks = KNOCKS.unpack(os.read(told[0], KNOCKS.size))
     begin = time.monotonic_ns()
     job.release()
-    took = max(job.expect("gathered")) - begin
+    took = max(job.expect('gathered')) - begin
     if under_fire:
         os.close(stop[0])
         os.close(stop[1])
@@ -263,56 +312,94 @@ def fire(options):
             took.append(took_ns)
             if under_fire:
                 knocks.append(knocked)
-    show("the last of 16 ranks comes, in peace", times[False])
-    show("the last of 16 ranks comes, under fire", times[True])
-    more = (sorted(times[True])[options.starts // 2] - sorted(times[False])[options.starts // 2]) / 1e6
+    show('the last of 16 ranks comes, in peace', times[False])
+    show('the last of 16 ranks comes, under fire', times[True])
+    more = (
+        sorted(times[True])[options.starts // 2] - sorted(times[False])[options.starts // 2]
+    ) / 1e6
     silent, spoke, open_ones = (min(numbers) for numbers in zip(*knocks))
-    print(f"fire: {options.starts} of {options.starts} starts, {more:+.0f} ms in the median; before the last rank came, at least "
-          f"{silent} connections were there that said nothing and {open_ones} others, of {spoke} that said something", flush=True)
+    print(
+        f'fire: {options.starts} of {options.starts} starts, {more:+.0f} ms in the median; before '
+        f'the last rank came, at least '
+        f'{silent} connections were there that said nothing and {open_ones} others, of {spoke} '
+        f'that said something',
+        flush=True,
+    )
     return silent == IDLE and spoke >= IDLE and (options.no_goals or more <= 100)
 
 
 def limited(options, name, limit, words):
     """Two ranks gather under the limit, or are refused by an error that has one of these words."""
-    with tempfile.NamedTemporaryFile("r") as said:
+    with tempfile.NamedTemporaryFile('r') as said:
+
         def settings(_):
             os.dup2(os.open(said.name, os.O_WRONLY | os.O_APPEND), 2)
             limit()
             return {}
+
         job = Job(options, 2, gathers, None, settings)
         try:
-            job.expect("gathered")
-            print(f"limits: {name}: works", flush=True)
+            job.expect('gathered')
+            print(f'limits: {name}: works', flush=True)
             return True
         except SystemExit as error:
             text = said.read().strip()
-            named = "ended before" in str(error) and any(word in text for word in words)
-            print(f"limits: {name}: {'refused' if named else 'NOT NAMED'}: {error}: {text}", flush=True)
+            named = 'ended before' in str(error) and any(word in text for word in words)
+            print(
+                f'limits: {name}: {"refused" if named else "NOT NAMED"}: {error}: {text}',
+                flush=True,
+            )
             return named
         finally:
             job.end()
 
 
 def limits(options):
-    if os.environ.get("SMALL_SHM"):
-        return limited(options, "/dev/shm of 1 MiB", lambda: None, ["/dev/shm"])
-    good = limited(options, "64 descriptors", lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)), ["ulimit -n"])
-    good &= limited(options, "no locked memory", lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)), ["ulimit -l"])
-    good &= limited(options, "1 GiB of addresses", lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)),
-                    ["ulimit -v"])
-    command = "mount -t tmpfs -o size=1m tmpfs /dev/shm && exec \"$@\""
-    again = [sys.executable, os.path.abspath(__file__), "--library", options.library, "limits"]
-    small = subprocess.run(["unshare", "-m", "sh", "-c", command, "sh", *again], env={**os.environ, "SMALL_SHM": "1"}, check=False,
-                           capture_output=True, text=True)
-    tried = "limits:" in small.stdout
-    print(small.stdout.strip() if tried else f"limits: /dev/shm of 1 MiB: NOT TRIED: {small.stderr.strip()}", flush=True)
+    if os.environ.get('SMALL_SHM'):
+        return limited(options, '/dev/shm of 1 MiB', lambda: None, ['/dev/shm'])
+    good = limited(
+        options,
+        '64 descriptors',
+        lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)),
+        ['ulimit -n'],
+    )
+    good &= limited(
+        options,
+        'no locked memory',
+        lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)),
+        ['ulimit -l'],
+    )
+    good &= limited(
+        options,
+        '1 GiB of addresses',
+        lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)),
+        ['ulimit -v'],
+    )
+    command = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
+    again = [sys.executable, os.path.abspath(__file__), '--library', options.library, 'limits']
+    small = subprocess.run(
+        ['unshare', '-m', 'sh', '-c', command, 'sh', *again],
+        env={**os.environ, 'SMALL_SHM': '1'},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    tried = 'limits:' in small.stdout
+    print(
+        small.stdout.strip()
+        if tried
+        else f'limits: /dev/shm of 1 MiB: NOT TRIED: {small.stderr.strip()}',
+        flush=True,
+    )
     return good and (small.returncode == 0 or (options.no_goals and not tried))
 
 
 def caught_signals(process):
     """As a set of bits, but for the two that the C library keeps to itself for its threads."""
-    with open(f"/proc/{process}/status", encoding="ascii") as file:
-        return int(next(line.split()[1] for line in file if line.startswith("SigCgt")), 16) & ~(3 << 31)
+    with open(f'/proc/{process}/status', encoding='ascii') as file:
+        return int(next(line.split()[1] for line in file if line.startswith('SigCgt')), 16) & ~(
+            3 << 31
+        )
 
 
 def forks(rank, count):
@@ -323,17 +410,17 @@ def forks(rank, count):
             if child == 0:
                 os._exit(0 if rank.barrier(rank.comm) == FORKED else 1)
             if os.waitpid(child, 0)[1] != 0:
-                raise SystemExit("a child was not told that it is one")
-        kept = [name for name in os.listdir("/proc/self/fd") if not closes_on_exec(name)]
+                raise SystemExit('a child was not told that it is one')
+        kept = [name for name in os.listdir('/proc/self/fd') if not closes_on_exec(name)]
         if [name for name in kept if int(name) > 2]:
-            raise SystemExit(f"descriptors {kept} survive exec")
+            raise SystemExit(f'descriptors {kept} survive exec')
     gathers(rank, None)
 
 
 def closes_on_exec(name):
     try:
-        with open(f"/proc/self/fdinfo/{name}", encoding="ascii") as file:
-            flags = next(int(line.split()[1], 8) for line in file if line.startswith("flags"))
+        with open(f'/proc/self/fdinfo/{name}', encoding='ascii') as file:
+            flags = next(int(line.split()[1], 8) for line in file if line.startswith('flags'))
         return bool(flags & os.O_CLOEXEC)
     except FileNotFoundError:
         return True
@@ -342,10 +429,14 @@ def closes_on_exec(name):
 def fork(options):
     before = caught_signals(os.getpid())
     job = Job(options, 2, forks, 1000)
-    job.expect("gathered", 2)
+    job.expect('gathered', 2)
     after = caught_signals(job.processes[0])
     job.end()
-    print(f"fork: 1000 children were told, the parent went on; signals handled before {before:x}, after {after:x}", flush=True)
+    print(
+        f'fork: 1000 children were told, the parent went on; signals handled before {before:x}, '
+        f'after {after:x}',
+        flush=True,
+    )
     return before == after
 
 
@@ -371,39 +462,49 @@ def under_signals(rank, seconds):
         mine = int(time.monotonic() < end)
         found = rank.gather(rank.comm, rank.rank * 2 + mine, rank.ranks)
         if [value // 2 for value in found] != list(range(rank.ranks)):
-            raise SystemExit(f"rank {rank.rank}: gathered {found}")
+            raise SystemExit(f'rank {rank.rank}: gathered {found}')
         go_on = all(value % 2 for value in found)
         rounds += 1
     signal.setitimer(signal.ITIMER_REAL, 0)
-    say("rounds", rounds)
-    say("signals", ALARMS[0])
+    say('rounds', rounds)
+    say('signals', ALARMS[0])
 
 
 def signals(options):
     job = Job(options, 4, under_signals, options.seconds, begin_alarms)
-    rounds, counts = job.expect("rounds"), job.expect("signals")
+    rounds, counts = job.expect('rounds'), job.expect('signals')
     job.end()
-    print(f"signals: {min(rounds)} gathers of 4 ranks while each got {min(counts)} signals or more in {options.seconds} s: right",
-          flush=True)
+    print(
+        f'signals: {min(rounds)} gathers of 4 ranks while each got {min(counts)} signals or more '
+        f'in {options.seconds} s: right',
+        flush=True,
+    )
     return options.no_goals or min(counts) >= ALARMS_A_SECOND * options.seconds
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--forged", type=int, default=100_000)
-    parser.add_argument("--starts", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--no-goals", action="store_true",
-                        help="print times and rates, and what cannot be tried here, but do not judge them")
-    parser.add_argument("what", nargs="*", choices=["forged", "fire", "limits", "fork", "signals", []])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--library', required=True)
+    parser.add_argument('--forged', type=int, default=100_000)
+    parser.add_argument('--starts', type=int, default=100)
+    parser.add_argument('--seconds', type=float, default=10)
+    parser.add_argument(
+        '--no-goals',
+        action='store_true',
+        help='print times and rates, and what cannot be tried here, but do not judge them',
+    )
+    parser.add_argument(
+        'what', nargs='*', choices=['forged', 'fire', 'limits', 'fork', 'signals', []]
+    )
     options = parser.parse_args()
     options.hosts = 1
     ctypes.CDLL(options.library)  # an error now, and not in every rank
-    wanted = options.what or ["forged", "fire", "limits", "fork", "signals"]
+    wanted = options.what or ['forged', 'fire', 'limits', 'fork', 'signals']
     good = [globals()[name](options) for name in wanted]
     sys.exit(0 if all(good) else 1)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

@@ -1,5 +1,6 @@
-// The driver's own allocator in the order of streams (cudaMallocAsync), to be measured beside a pool. Declared after cuda.h, as
-// cuda/driver.h is (tests/unit/cuda/abi_test.cpp compares); the library itself has no use of it.
+// The driver's own allocator in the order of streams (cudaMallocAsync), to be measured beside a
+// pool. Declared after cuda.h, as cuda/driver.h is (tests/unit/cuda/abi_test.cpp compares); the
+// library itself has no use of it.
 #pragma once
 #include "base/loaded_library.h"
 #include "cuda/driver.h"

@@ -1,6 +1,7 @@
-// The kernels for GPUs against a copy of as many bytes by the driver, by turns in the same run: a line of JSON each, with the ratio
-// of both bandwidths. Bytes are those that must be read and written; of consecutive launches each has other memory, so that what
-// one left in the cache is not what the next one finds. Without a GPU: a line that begins with SKIP.
+// The kernels for GPUs against a copy of as many bytes by the driver, by turns in the same run: a
+// line of JSON each, with the ratio of both bandwidths. Bytes are those that must be read and
+// written; of consecutive launches each has other memory, so that what one left in the cache is not
+// what the next one finds. Without a GPU: a line that begins with SKIP.
 //
 //   kernels_gpu [--small] [DEVICE]     --small: a 256th of the elements, to see that it runs
 #include <fmt/format.h>
@@ -24,7 +25,8 @@ struct Case {
   fsccl_dtype_t from, to;
   int sources = 0;  // 0: a cast
   bool accumulate = false, norm = false;
-  uint64_t ranks = 1;        // of a cast: so many parts of each piece, which lie rank by rank, and then piece by piece
+  // of a cast: so many parts of each piece, which lie rank by rank, and then piece by piece
+  uint64_t ranks = 1;
   uint64_t alignment = 256;  // of what is written, bytes
 
   uint64_t elements() const {
@@ -33,7 +35,8 @@ struct Case {
     return sum * ranks;
   }
   uint64_t bytes() const {
-    const uint64_t read = static_cast<uint64_t>(std::max(sources, 1)) * dtype_size(from) + (accumulate ? dtype_size(to) : 0);
+    const uint64_t read = static_cast<uint64_t>(std::max(sources, 1)) * dtype_size(from) +
+                          (accumulate ? dtype_size(to) : 0);
     return elements() * (read + dtype_size(to));
   }
 };
@@ -50,31 +53,41 @@ std::vector<uint64_t> llama_3_8b_layer() {
 // As of a small convolutional network: kernels, and the biases between them.
 std::vector<uint64_t> small_parameters() {
   std::vector<uint64_t> counts;
-  for (uint64_t i = 0; i < 300; i++) counts.push_back(i % 2 ? uint64_t{64} << i / 2 % 4 : uint64_t{1024} << i / 2 % 7);
+  for (uint64_t i = 0; i < 300; i++)
+    counts.push_back(i % 2 ? uint64_t{64} << i / 2 % 4 : uint64_t{1024} << i / 2 % 7);
   return counts;
 }
 
 std::vector<Case> all_cases(uint64_t divide) {
   const auto kFp32 = FSCCL_FLOAT32, kBf16 = FSCCL_BFLOAT16;
   const auto layer = divided(llama_3_8b_layer(), divide), small = small_parameters();
-  const std::vector<uint64_t> mib_64{(uint64_t{16} << 20) / divide}, mib_512{(uint64_t{128} << 20) / divide};
+  const std::vector<uint64_t> mib_64{(uint64_t{16} << 20) / divide},
+      mib_512{(uint64_t{128} << 20) / divide};
   std::vector<Case> cases{
-      {"cast_llama_3_8b_layer", layer, kFp32, kBf16}, {"cast_300_small", small, kFp32, kBf16},
-      {"cast_64_mib", mib_64, kFp32, kBf16},          {"cast_512_mib", mib_512, kFp32, kBf16},
-      {"widen_64_mib", mib_64, kBf16, kFp32},         {"pack_llama_3_8b_layer", layer, kBf16, kBf16},
+      {"cast_llama_3_8b_layer", layer, kFp32, kBf16},
+      {"cast_300_small", small, kFp32, kBf16},
+      {"cast_64_mib", mib_64, kFp32, kBf16},
+      {"cast_512_mib", mib_512, kFp32, kBf16},
+      {"widen_64_mib", mib_64, kBf16, kFp32},
+      {"pack_llama_3_8b_layer", layer, kBf16, kBf16},
       {"pack_300_small", small, kBf16, kBf16},
   };
   constexpr uint64_t kRanks = 2;
-  for (const auto& [name, counts] : {std::pair("unpack_llama_3_8b_layer", layer), {"unpack_300_small", small}})
-    cases.push_back({.name = name, .counts = divided(counts, kRanks), .from = kBf16, .to = kBf16, .ranks = kRanks});
+  for (const auto& [name, counts] :
+       {std::pair("unpack_llama_3_8b_layer", layer), {"unpack_300_small", small}})
+    cases.push_back({.name = name,
+                     .counts = divided(counts, kRanks),
+                     .from = kBf16,
+                     .to = kBf16,
+                     .ranks = kRanks});
   for (const int sources : {2, 8}) {
     for (const bool norm : {false, true}) {
       const auto shard = divided(layer, static_cast<uint64_t>(sources));
       const std::string rest = fmt::format("_{}_sources{}", sources, norm ? "_norm" : "");
       cases.push_back({"reduce_llama_3_8b_layer" + rest, shard, kBf16, kFp32, sources, true, norm});
       cases.push_back({"reduce_64_mib" + rest, mib_64, kBf16, kFp32, sources, false, norm});
-      cases.push_back(
-          {"reduce_300_small" + rest, divided(small, static_cast<uint64_t>(sources)), kBf16, kFp32, sources, false, norm});
+      cases.push_back({"reduce_300_small" + rest, divided(small, static_cast<uint64_t>(sources)),
+                       kBf16, kFp32, sources, false, norm});
     }
   }
   for (const bool norm : {false, true})  // a unit of 64 MiB of bf16 on 8 ranks: a rank's part of it
@@ -86,45 +99,61 @@ std::vector<Case> all_cases(uint64_t divide) {
                      false,
                      norm});
   // Behind an odd number of elements no vector that is written begins where one that is read does.
-  cases.push_back({.name = "cast_64_mib_misaligned", .counts = {1001, mib_64[0]}, .from = kFp32, .to = kBf16, .alignment = 2});
+  cases.push_back({.name = "cast_64_mib_misaligned",
+                   .counts = {1001, mib_64[0]},
+                   .from = kFp32,
+                   .to = kBf16,
+                   .alignment = 2});
   cases.push_back({"reduce_fp32_64_mib_2_sources_norm", mib_64, kFp32, kFp32, 2, false, true});
   return cases;
 }
 
-uint64_t rounded(uint64_t bytes, uint64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
+uint64_t rounded(uint64_t bytes, uint64_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
 
 // Offsets of pieces of `parts` such counts each; the last is the end.
-std::vector<uint64_t> offsets(const Case& c, fsccl_dtype_t type, uint64_t alignment, uint64_t parts = 1) {
+std::vector<uint64_t> offsets(const Case& c, fsccl_dtype_t type, uint64_t alignment,
+                              uint64_t parts = 1) {
   std::vector<uint64_t> result{0};
-  for (const uint64_t count : c.counts) result.push_back(rounded(result.back() + parts * count * dtype_size(type), alignment));
+  for (const uint64_t count : c.counts)
+    result.push_back(rounded(result.back() + parts * count * dtype_size(type), alignment));
   return result;
 }
 
 class Bench {
  public:
   // Of `footprint` bytes or more launches take turns: of more than the cache holds.
-  Bench(const cuda::Device& device, const cuda::DeviceKernels& kernels, TimedLaunches& timed, size_t footprint)
+  Bench(const cuda::Device& device, const cuda::DeviceKernels& kernels, TimedLaunches& timed,
+        size_t footprint)
       : device_(device), kernels_(kernels), timed_(timed), footprint_(footprint) {}
 
   Status run(const Case& c) {
-    const auto sources = offsets(c, c.from, 256), destinations = offsets(c, c.to, c.alignment, c.ranks);
-    const uint64_t used = static_cast<uint64_t>(std::max(c.sources, 1)) * c.ranks * sources.back() + destinations.back();
-    const uint64_t set = rounded(std::max(used, c.bytes()), 256), sets = std::max<uint64_t>(1, footprint_ / set);
+    const auto sources = offsets(c, c.from, 256),
+               destinations = offsets(c, c.to, c.alignment, c.ranks);
+    const uint64_t used = static_cast<uint64_t>(std::max(c.sources, 1)) * c.ranks * sources.back() +
+                          destinations.back();
+    const uint64_t set = rounded(std::max(used, c.bytes()), 256),
+                   sets = std::max<uint64_t>(1, footprint_ / set);
     FSCCL_ASSIGN(const auto memory, Memory::allocate(device_, sets * set + 256));
     // Memory of its own: what a copy left there, the kernel would read as numbers of another type.
     FSCCL_ASSIGN(const auto copied, Memory::allocate(device_, sets * set));
     const auto begin = [&](size_t i) { return memory->begin() + 256 + i % sets * set; };
     const auto copied_begin = [&](size_t i) { return copied->begin() + i % sets * set; };
-    FSCCL_ASSIGN(const Put put, c.sources ? reduces(c, sources, destinations, memory->begin(), begin, sets)
-                                          : casts(c, sources, destinations, begin));
+    FSCCL_ASSIGN(const Put put,
+                 c.sources ? reduces(c, sources, destinations, memory->begin(), begin, sets)
+                           : casts(c, sources, destinations, begin));
     FSCCL_ASSIGN(const auto times, timed_.beside_copies(put, copies(c, copied_begin)));
     const auto bytes = static_cast<double>(c.bytes());
     fmt::print(
-        "{{\"case\": \"{}\", \"pieces\": {}, \"from\": \"{}\", \"to\": \"{}\", \"sources\": {}, \"accumulate\": {}, \"norm\": {}, "
-        "\"bytes\": {}, \"us\": {:.2f}, \"gb_per_s\": {:.1f}, \"copy_us\": {:.2f}, \"copy_gb_per_s\": {:.1f}, "
+        "{{\"case\": \"{}\", \"pieces\": {}, \"from\": \"{}\", \"to\": \"{}\", \"sources\": {}, "
+        "\"accumulate\": {}, \"norm\": {}, "
+        "\"bytes\": {}, \"us\": {:.2f}, \"gb_per_s\": {:.1f}, \"copy_us\": {:.2f}, "
+        "\"copy_gb_per_s\": {:.1f}, "
         "\"ratio_to_copy\": {:.3f}}}\n",
-        c.name, c.ranks * c.counts.size(), dtype_name(c.from), dtype_name(c.to), std::max(c.sources, 1), c.accumulate, c.norm,
-        c.bytes(), times.us, bytes / times.us / 1e3, times.copy_us, bytes / times.copy_us / 1e3, times.ratio_to_copy);
+        c.name, c.ranks * c.counts.size(), dtype_name(c.from), dtype_name(c.to),
+        std::max(c.sources, 1), c.accumulate, c.norm, c.bytes(), times.us, bytes / times.us / 1e3,
+        times.copy_us, bytes / times.copy_us / 1e3, times.ratio_to_copy);
     std::fflush(stdout);
     return success();
   }
@@ -137,31 +166,37 @@ class Bench {
   Put copies(const Case& c, const Begin& begin) {
     const size_t bytes = c.bytes() / 2 / 256 * 256;
     return [=, this](size_t i) {
-      return device_.check("cuMemcpyAsync", device_.driver().copy_async(begin(i), begin(i) + bytes, bytes, timed_.stream()));
+      return device_.check("cuMemcpyAsync", device_.driver().copy_async(begin(i), begin(i) + bytes,
+                                                                        bytes, timed_.stream()));
     };
   }
 
-  Result<Put> casts(const Case& c, const std::vector<uint64_t>& sources, const std::vector<uint64_t>& destinations,
-                    const Begin& begin) {
+  Result<Put> casts(const Case& c, const std::vector<uint64_t>& sources,
+                    const std::vector<uint64_t>& destinations, const Begin& begin) {
     std::vector<cuda::CastPiece> pieces;
     for (uint64_t rank = 0; rank < c.ranks; rank++)
       for (size_t i = 0; i < c.counts.size(); i++)
-        pieces.push_back({rank * sources.back() + sources[i], destinations[i] + rank * c.counts[i] * dtype_size(c.to), c.counts[i],
+        pieces.push_back({rank * sources.back() + sources[i],
+                          destinations[i] + rank * c.counts[i] * dtype_size(c.to), c.counts[i],
                           c.from, c.to});
     FSCCL_ASSIGN(const auto table, kernels_.make_casts(pieces, cuda::CastBase::both));
     const uint64_t all_sources = c.ranks * sources.back();
-    return Put([=, this](size_t i) { return kernels_.cast(*table, begin(i), begin(i) + all_sources, timed_.stream()); });
+    return Put([=, this](size_t i) {
+      return kernels_.cast(*table, begin(i), begin(i) + all_sources, timed_.stream());
+    });
   }
 
   // A table has the destinations' addresses, so there is one for each set.
-  Result<Put> reduces(const Case& c, const std::vector<uint64_t>& sources, const std::vector<uint64_t>& destinations,
-                      DevicePointer norm, const Begin& begin, uint64_t sets) {
+  Result<Put> reduces(const Case& c, const std::vector<uint64_t>& sources,
+                      const std::vector<uint64_t>& destinations, DevicePointer norm,
+                      const Begin& begin, uint64_t sets) {
     std::vector<std::shared_ptr<const cuda::ReduceTable>> tables;
     const uint64_t all_sources = static_cast<uint64_t>(c.sources) * sources.back();
     for (uint64_t set = 0; set < sets; set++) {
       std::vector<cuda::ReducePiece> pieces;
       for (size_t i = 0; i < c.counts.size(); i++)
-        pieces.push_back({sources[i], begin(set) + all_sources + destinations[i], c.counts[i], c.from, c.to});
+        pieces.push_back(
+            {sources[i], begin(set) + all_sources + destinations[i], c.counts[i], c.from, c.to});
       FSCCL_ASSIGN(const auto table, kernels_.make_reduces(pieces, c.sources));
       tables.push_back(table);
     }
@@ -169,7 +204,8 @@ class Bench {
     const DevicePointer norm_at = c.norm ? norm : 0;
     return Put([=, this, count = c.sources, of_source = sources.back()](size_t i) {
       std::vector<DevicePointer> bases;
-      for (int s = 0; s < count; s++) bases.push_back(begin(i) + static_cast<uint64_t>(s) * of_source);
+      for (int s = 0; s < count; s++)
+        bases.push_back(begin(i) + static_cast<uint64_t>(s) * of_source);
       return kernels_.reduce(*tables[i % sets], bases.data(), epilogue, norm_at, timed_.stream());
     });
   }
@@ -184,8 +220,10 @@ Status run(int ordinal, uint64_t divide) {
   FSCCL_ASSIGN(const cuda::Device* device, cuda::Device::open(ordinal));
   FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(*device));
   FSCCL_ASSIGN(const auto timed, TimedLaunches::make(*device, divide == 1 ? 7 : 1));
-  fmt::print("{{\"device\": \"{}\", \"capability\": {}, \"multiprocessors\": {}, \"timed_by\": \"{}\"}}\n", device->name(),
-             device->capability(), device->multiprocessors(), device->driver().event_elapsed ? "events" : "clock");
+  fmt::print(
+      "{{\"device\": \"{}\", \"capability\": {}, \"multiprocessors\": {}, \"timed_by\": \"{}\"}}\n",
+      device->name(), device->capability(), device->multiprocessors(),
+      device->driver().event_elapsed ? "events" : "clock");
   Bench bench(*device, *kernels, *timed, (512 << 20) / divide);
   for (const Case& c : all_cases(divide)) FSCCL_TRY(bench.run(c));
   return success();
@@ -203,7 +241,10 @@ int main(int argc, char** argv) {
     } else {
       const char* const end = argv[i] + std::strlen(argv[i]);
       if (std::from_chars(argv[i], end, ordinal).ptr != end) {
-        fmt::print(stderr, "kernels_gpu: '{}' is no number of a device; usage: kernels_gpu [--small] [DEVICE]\n", argv[i]);
+        fmt::print(
+            stderr,
+            "kernels_gpu: '{}' is no number of a device; usage: kernels_gpu [--small] [DEVICE]\n",
+            argv[i]);
         return 2;
       }
     }

@@ -1,14 +1,19 @@
-// What a pool on a GPU costs the host, and how much it reserves, beside the driver's own allocator (cudaMallocAsync):
+// What a pool on a GPU costs the host, and how much it reserves, beside the driver's own allocator
+// (cudaMallocAsync):
 //
-//   pairs    a planned slot, of which a step has 32, or a block, is taken and given back, of several sizes, on one stream and on
-//            two; and beside them what the driver takes for an event that orders two streams
-//   traces   training steps (pool_steps.h) that come again: a pair of them, and the most that is reserved beside the most that is
+//   pairs    a planned slot, of which a step has 32, or a block, is taken and given back, of
+//            several sizes, on one stream and on two; and beside them what the driver takes for an
+//            event that orders two streams
+//   traces   training steps (pool_steps.h) that come again: a pair of them, and the most that is
+//            reserved beside the most that is
 //   live
 //
-// RMM's pool is given the traces, too, where perf/pool/rmm/build.sh has made it in the folder rmm/ of the build: its own code over
-// addresses instead of a device. Nothing runs on the streams, so what is measured is the host alone.
+// RMM's pool is given the traces, too, where perf/pool/rmm/build.sh has made it in the folder rmm/
+// of the build: its own code over addresses instead of a device. Nothing runs on the streams, so
+// what is measured is the host alone.
 //
-//   pool_gpu [pairs]       one line of JSON for each measurement, and for what is missing; "SKIP: why" without a GPU
+//   pool_gpu [pairs]       one line of JSON for each measurement, and for what is missing; "SKIP:
+//                          why" without a GPU
 //   pool_gpu --steps       the traces, a line of JSON each, for others to replay; needs no GPU
 #include <algorithm>
 #include <charconv>
@@ -22,10 +27,10 @@
 #include <vector>
 
 #include "api/objects.h"
-#include "pool/device/device_pool.h"
 #include "perf/gpu/driver_pool.h"
 #include "perf/gpu/pool_steps.h"
 #include "perf/pool/rmm/peer.h"
+#include "pool/device/device_pool.h"
 
 namespace {
 
@@ -61,7 +66,8 @@ struct Bench {
     config.device = device.ordinal();
     return need(DevicePool::create(comm, config));
   }
-  // Nanoseconds a pair of those that a run is: the median of some, of which the first warms up. Streams are idle when each begins.
+  // Nanoseconds a pair of those that a run is: the median of some, of which the first warms up.
+  // Streams are idle when each begins.
   template <class Run>
   double ns(size_t in_run, Run&& run) const {
     std::vector<double> times;
@@ -70,21 +76,26 @@ struct Bench {
       need(device.check("cuCtxSynchronize", device.driver().synchronize()));
       const auto begin = std::chrono::steady_clock::now();
       run();
-      const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - begin;
+      const std::chrono::duration<double, std::nano> taken =
+          std::chrono::steady_clock::now() - begin;
       if (i) times.push_back(taken.count() / static_cast<double>(in_run));
     }
     std::nth_element(times.begin(), times.begin() + kRepeats / 2, times.end());
     return times[kRepeats / 2];
   }
   std::string common(const char* what) const {
-    return fmt::format("{{\"bench\": \"pool_gpu\", \"what\": \"{}\", \"device\": \"{}\"", what, device.name());
+    return fmt::format("{{\"bench\": \"pool_gpu\", \"what\": \"{}\", \"device\": \"{}\"", what,
+                       device.name());
   }
 };
 
-void print(const Bench& bench, const char* what, uint64_t bytes, int streams, double ns, double driver_ns) {
-  const std::string beside = driver_ns > 0 ? fmt::format("{:.1f}, \"ratio\": {:.4f}", driver_ns, ns / driver_ns) : "null";
-  std::printf("%s, \"bytes\": %llu, \"streams\": %d, \"ns\": %.1f, \"cuMemAllocAsync_ns\": %s}\n", bench.common(what).c_str(),
-              static_cast<unsigned long long>(bytes), streams, ns, beside.c_str());
+void print(const Bench& bench, const char* what, uint64_t bytes, int streams, double ns,
+           double driver_ns) {
+  const std::string beside =
+      driver_ns > 0 ? fmt::format("{:.1f}, \"ratio\": {:.4f}", driver_ns, ns / driver_ns) : "null";
+  std::printf("%s, \"bytes\": %llu, \"streams\": %d, \"ns\": %.1f, \"cuMemAllocAsync_ns\": %s}\n",
+              bench.common(what).c_str(), static_cast<unsigned long long>(bytes), streams, ns,
+              beside.c_str());
 }
 
 // 0: there is none.
@@ -93,15 +104,18 @@ double driver_ns(const Bench& bench, uint64_t bytes, cuda::Stream free_on) {
   return bench.ns(bench.pairs, [&] {
     for (size_t i = 0; i < bench.pairs; i++) {
       cuda::DevicePointer pointer = 0;
-      need(bench.device.check("cuMemAllocAsync", bench.driver_pool.allocate(&pointer, bytes, bench.a)));
+      need(bench.device.check("cuMemAllocAsync",
+                              bench.driver_pool.allocate(&pointer, bytes, bench.a)));
       need(bench.device.check("cuMemFreeAsync", bench.driver_pool.free(pointer, free_on)));
     }
   });
 }
 
-constexpr uint64_t kLayers = 32;  // of a step: one slot after the other, as a model without prefetching has them
+// of a step: one slot after the other, as a model without prefetching has them
+constexpr uint64_t kLayers = 32;
 
-// An event that one stream records and another waits for: the least of the driver that orders two streams.
+// An event that one stream records and another waits for: the least of the driver that orders two
+// streams.
 double event_ns(const Bench& bench) {
   const cuda::Current current(bench.device);
   const cuda::Driver& driver = bench.device.driver();
@@ -117,7 +131,8 @@ double event_ns(const Bench& bench) {
   return ns;
 }
 
-// Taken on one stream; given back on it, or on another one, as a gather's slot is by the computation.
+// Taken on one stream; given back on it, or on another one, as a gather's slot is by the
+// computation.
 void measure(const Bench& bench, uint64_t bytes, bool two) {
   const cuda::Stream back = two ? bench.b : bench.a;
   const double beside = driver_ns(bench, bytes, back);
@@ -143,17 +158,21 @@ void measure(const Bench& bench, uint64_t bytes, bool two) {
   }
   const std::unique_ptr<DevicePool> pool = bench.pool();
   const double ns = bench.ns(bench.pairs, [&] {
-    for (size_t i = 0; i < bench.pairs; i++) need(pool->free(need(pool->alloc(bytes, bench.a, 1)), back));
+    for (size_t i = 0; i < bench.pairs; i++)
+      need(pool->free(need(pool->alloc(bytes, bench.a, 1)), back));
   });
   print(bench, "block", bytes, 1 + two, ns, beside);
 }
 
-void print(const Bench& bench, const perf::PoolStep& step, const char* allocator, double ns, uint64_t peak) {
+void print(const Bench& bench, const perf::PoolStep& step, const char* allocator, double ns,
+           uint64_t peak) {
   std::printf(
-      "%s, \"trace\": \"%s\", \"allocator\": \"%s\", \"ns\": %.1f, \"peak_reserved_bytes\": %llu, \"bound_bytes\": %llu, "
+      "%s, \"trace\": \"%s\", \"allocator\": \"%s\", \"ns\": %.1f, \"peak_reserved_bytes\": %llu, "
+      "\"bound_bytes\": %llu, "
       "\"ratio\": %.4f}\n",
-      bench.common("trace").c_str(), step.name.c_str(), allocator, ns, static_cast<unsigned long long>(peak),
-      static_cast<unsigned long long>(step.bound_bytes), static_cast<double>(peak) / static_cast<double>(step.bound_bytes));
+      bench.common("trace").c_str(), step.name.c_str(), allocator, ns,
+      static_cast<unsigned long long>(peak), static_cast<unsigned long long>(step.bound_bytes),
+      static_cast<double>(peak) / static_cast<double>(step.bound_bytes));
 }
 
 // Declared, as a program whose steps are alike does.
@@ -205,7 +224,8 @@ void replay_driver(const Bench& bench, const perf::PoolStep& step) {
   uint64_t most = 0;
   need(bench.device.check("cuCtxSynchronize", bench.device.driver().synchronize()));
   need(bench.device.check("cuMemPoolTrimTo", calls.trim(bench.others, 0)));
-  need(bench.device.check("cuMemPoolSetAttribute", calls.set(bench.others, perf::kMostReserved, &most)));
+  need(bench.device.check("cuMemPoolSetAttribute",
+                          calls.set(bench.others, perf::kMostReserved, &most)));
   const auto take = [&](uint64_t bytes) {
     cuda::DevicePointer pointer = 0;
     need(bench.device.check("cuMemAllocAsync", calls.allocate(&pointer, bytes, bench.a)));
@@ -215,7 +235,8 @@ void replay_driver(const Bench& bench, const perf::PoolStep& step) {
     need(bench.device.check("cuMemFreeAsync", calls.free(pointer, bench.a)));
   };
   const double ns = replay<cuda::DevicePointer>(bench, step, take, give);
-  need(bench.device.check("cuMemPoolGetAttribute", calls.get(bench.others, perf::kMostReserved, &most)));
+  need(bench.device.check("cuMemPoolGetAttribute",
+                          calls.get(bench.others, perf::kMostReserved, &most)));
   print(bench, step, "cudaMallocAsync", ns, most);
 }
 
@@ -226,7 +247,8 @@ void replay_rmm(const Bench& bench, const perf::PoolStep& step, const rmm_peer& 
     if (!block) stop("RMM's pool refuses a block");
     return block;
   };
-  const double ns = replay<void*>(bench, step, take, [&](void* block, uint64_t bytes) { rmm.give_back(block, bytes, 0); });
+  const double ns = replay<void*>(
+      bench, step, take, [&](void* block, uint64_t bytes) { rmm.give_back(block, bytes, 0); });
   print(bench, step, "rmm", ns, rmm.reserved());
 }
 
@@ -234,17 +256,22 @@ void print_missing(const char* what, const std::string& why) {
   std::printf("{\"missing\": \"%s\", \"why\": \"%s\"}\n", what, why.c_str());
 }
 
-// It keeps what is freed, as PyTorch and RMM have it: else it gives all back to the system whenever somebody waits for a stream.
+// It keeps what is freed, as PyTorch and RMM have it: else it gives all back to the system whenever
+// somebody waits for a stream.
 void open_driver_pool(Bench* bench) {
   perf::DriverPool& calls = bench->driver_pool;
-  if (const char* const lacks = calls.find()) return print_missing("cudaMallocAsync", std::string("the driver has no ") + lacks);
+  if (const char* const lacks = calls.find())
+    return print_missing("cudaMallocAsync", std::string("the driver has no ") + lacks);
   int device = 0;
-  need(bench->device.check("cuDeviceGet", bench->device.driver().device_get(&device, bench->device.ordinal())));
+  need(bench->device.check("cuDeviceGet",
+                           bench->device.driver().device_get(&device, bench->device.ordinal())));
   const cuda::Code code = calls.default_pool(&bench->others, device);
   if (code != cuda::kSuccess)
-    return print_missing("cudaMallocAsync", bench->device.check("cuDeviceGetDefaultMemPool", code).text());
+    return print_missing("cudaMallocAsync",
+                         bench->device.check("cuDeviceGetDefaultMemPool", code).text());
   uint64_t all = UINT64_MAX;
-  need(bench->device.check("cuMemPoolSetAttribute", calls.set(bench->others, perf::kReleaseThreshold, &all)));
+  need(bench->device.check("cuMemPoolSetAttribute",
+                           calls.set(bench->others, perf::kReleaseThreshold, &all)));
 }
 
 // Beside this program, in the folder of the build.
@@ -253,7 +280,9 @@ const rmm_peer* open_rmm(const char* program) {
   const std::string file = build / "rmm/librmm_peer.so";
   const rmm_peer* (*peer)() = nullptr;
   LoadedLibrary(file.c_str()).find(peer, "fsccl_perf_rmm_peer");
-  if (!peer) print_missing("rmm", "the build has no rmm/librmm_peer.so: perf/pool/rmm/build.sh BUILD/rmm makes it");
+  if (!peer)
+    print_missing("rmm",
+                  "the build has no rmm/librmm_peer.so: perf/pool/rmm/build.sh BUILD/rmm makes it");
   return peer ? peer() : nullptr;
 }
 
@@ -266,7 +295,8 @@ int main(int argc, char** argv) {
     for (const perf::PoolStep& step : steps) std::printf("%s\n", step.json().c_str());
     return 0;
   }
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // who ends it for taking too long has what was measured until then
+  // who ends it for taking too long has what was measured until then
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   size_t pairs = 0;
   if (std::from_chars(given.data(), given.data() + given.size(), pairs).ec != std::errc() || !pairs)
     stop("how many pairs? a number above 0");
@@ -282,12 +312,19 @@ int main(int argc, char** argv) {
   config.rank = 0;
   config.ranks = 1;
   fsccl_comm_t comm = nullptr;
-  if (fsccl_unique_id_create(&id) != FSCCL_OK || fsccl_comm_create(&config, &comm) != FSCCL_OK) stop("no communicator");
-  Bench bench{.device = device, .comm = *live_comm(comm), .a = nullptr, .b = nullptr, .pairs = pairs, .driver_pool = {}};
+  if (fsccl_unique_id_create(&id) != FSCCL_OK || fsccl_comm_create(&config, &comm) != FSCCL_OK)
+    stop("no communicator");
+  Bench bench{.device = device,
+              .comm = *live_comm(comm),
+              .a = nullptr,
+              .b = nullptr,
+              .pairs = pairs,
+              .driver_pool = {}};
   {
     const cuda::Current current(device);
     for (cuda::Stream* stream : {&bench.a, &bench.b})
-      need(device.check("cuStreamCreate", device.driver().stream_create(stream, cuda::kNonBlockingStream, 0)));
+      need(device.check("cuStreamCreate",
+                        device.driver().stream_create(stream, cuda::kNonBlockingStream, 0)));
   }
   open_driver_pool(&bench);
   const rmm_peer* const rmm = open_rmm(argv[0]);

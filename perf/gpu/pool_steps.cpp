@@ -12,7 +12,8 @@ using Units = std::vector<std::vector<uint64_t>>;  // bytes of the parameters of
 class StepMaker {
  public:
   // `copies`: parameters have slots of their own, and what was gathered goes when they are filled.
-  StepMaker(const Units& units, bool copies) : units_(units), copies_(copies), ready_(units.size()) {
+  StepMaker(const Units& units, bool copies)
+      : units_(units), copies_(copies), ready_(units.size()) {
     for (const auto& unit : units) {
       first_.push_back(made_.keys);
       made_.keys += 2 + unit.size();
@@ -43,7 +44,9 @@ class StepMaker {
     for (const uint64_t size : units_[unit]) sum += size;
     return sum;
   }
-  void take(uint64_t key, uint64_t size, bool stable) { made_.events.push_back({.stable = stable, .key = key, .bytes = size}); }
+  void take(uint64_t key, uint64_t size, bool stable) {
+    made_.events.push_back({.stable = stable, .key = key, .bytes = size});
+  }
   void give(uint64_t key) { made_.events.push_back({.op = StepOp::kGiveBack, .key = key}); }
 
   void gather(size_t unit) {
@@ -102,16 +105,19 @@ Units between(uint64_t outer, const std::vector<uint64_t>& layer, size_t layers)
 std::vector<PoolStep> pool_steps() {
   constexpr uint64_t kMb = 1 << 20, kRow = uint64_t{4096} * 2;  // of a parameter of Llama 3 8B
   const Units equal = between(200 * kMb, {85 * kMb}, 32);
-  const Units llama =
-      between(128256 * kRow,
-              {4096 * kRow, 1024 * kRow, 1024 * kRow, 4096 * kRow, 14336 * kRow, 14336 * kRow, 14336 * kRow, kRow, kRow}, 32);
-  return {StepMaker(equal, false).step("equal_layers_flat"), StepMaker(llama, true).step("llama_3_8b_copies")};
+  const Units llama = between(128256 * kRow,
+                              {4096 * kRow, 1024 * kRow, 1024 * kRow, 4096 * kRow, 14336 * kRow,
+                               14336 * kRow, 14336 * kRow, kRow, kRow},
+                              32);
+  return {StepMaker(equal, false).step("equal_layers_flat"),
+          StepMaker(llama, true).step("llama_3_8b_copies")};
 }
 
 std::string PoolStep::json() const {
   std::string list;
   for (const StepEvent& event : events)
-    list += fmt::format("{}[{}, {}, {}]", list.empty() ? "" : ", ", event.takes() ? 1 : 0, event.key, event.bytes);
+    list += fmt::format("{}[{}, {}, {}]", list.empty() ? "" : ", ", event.takes() ? 1 : 0,
+                        event.key, event.bytes);
   return fmt::format("{{\"trace\": \"{}\", \"events\": [{}]}}", name, list);
 }
 

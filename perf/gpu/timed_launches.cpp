@@ -26,7 +26,8 @@ Status fill(const cuda::Device& device, cuda::DevicePointer begin, size_t bytes)
     return device.check("cuMemcpyAsync", device.driver().copy_async(to, from, size, nullptr));
   };
   FSCCL_TRY(copy(begin, reinterpret_cast<cuda::DevicePointer>(values.data()), filled));
-  for (; filled < bytes; filled *= 2) FSCCL_TRY(copy(begin + filled, begin, std::min(filled, bytes - filled)));
+  for (; filled < bytes; filled *= 2)
+    FSCCL_TRY(copy(begin + filled, begin, std::min(filled, bytes - filled)));
   return device.check("cuStreamSynchronize", device.driver().stream_synchronize(nullptr));
 }
 
@@ -45,10 +46,12 @@ Memory::~Memory() {
   if (begin_) (void)device_.driver().free(begin_);
 }
 
-Result<std::unique_ptr<TimedLaunches>> TimedLaunches::make(const cuda::Device& device, size_t rows) {
+Result<std::unique_ptr<TimedLaunches>> TimedLaunches::make(const cuda::Device& device,
+                                                           size_t rows) {
   std::unique_ptr<TimedLaunches> made(new TimedLaunches(device, rows));
   const cuda::Current current(device);
-  FSCCL_TRY(device.check("cuStreamCreate", device.driver().stream_create(&made->stream_, cuda::kNonBlockingStream, 0)));
+  FSCCL_TRY(device.check("cuStreamCreate", device.driver().stream_create(
+                                               &made->stream_, cuda::kNonBlockingStream, 0)));
   FSCCL_TRY(device.check("cuEventCreate", device.driver().event_create(&made->begin_, 0)));
   FSCCL_TRY(device.check("cuEventCreate", device.driver().event_create(&made->end_, 0)));
   return made;
@@ -61,7 +64,8 @@ TimedLaunches::~TimedLaunches() {
   if (stream_) (void)device_.driver().stream_destroy(stream_);
 }
 
-// A driver without times of events is none of NVIDIA's: then it is the clock, and no figure of a GPU.
+// A driver without times of events is none of NVIDIA's: then it is the clock, and no figure of a
+// GPU.
 Result<double> TimedLaunches::row(const Put& put, size_t count) {
   const cuda::Driver& driver = device_.driver();
   const cuda::Current current(device_);
@@ -70,7 +74,8 @@ Result<double> TimedLaunches::row(const Put& put, size_t count) {
   for (size_t i = 0; i < count; i++) FSCCL_TRY(put(turn_++));
   FSCCL_TRY(device_.check("cuEventRecord", driver.event_record(end_, stream_)));
   FSCCL_TRY(device_.check("cuEventSynchronize", driver.event_synchronize(end_)));
-  const std::chrono::duration<double, std::micro> by_clock = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double, std::micro> by_clock =
+      std::chrono::steady_clock::now() - start;
   float milliseconds = 0;
   if (!driver.event_elapsed) return by_clock.count() / static_cast<double>(count);
   FSCCL_TRY(device_.check("cuEventElapsedTime", driver.event_elapsed(&milliseconds, begin_, end_)));
@@ -81,7 +86,8 @@ Result<double> TimedLaunches::row(const Put& put, size_t count) {
 Result<size_t> TimedLaunches::count_of(const Put& put) {
   FSCCL_ASSIGN(double once, row(put, 1));  // what is slow the first time
   FSCCL_ASSIGN(once, row(put, 1));
-  return std::clamp<size_t>(static_cast<size_t>(kRowMicroseconds / std::max(once, 1.0)), 1, kMostInRow);
+  return std::clamp<size_t>(static_cast<size_t>(kRowMicroseconds / std::max(once, 1.0)), 1,
+                            kMostInRow);
 }
 
 Result<TimedLaunches::Times> TimedLaunches::beside_copies(const Put& put, const Put& copy) {

@@ -7,8 +7,9 @@
 
 namespace fsccl::perf {
 
-// So many bytes of a device until this goes, filled with random bits that are finite numbers of about 1 in fp16, bf16 and fp32: of
-// zeros, wires and caches that compress have less to do than of gradients.
+// So many bytes of a device until this goes, filled with random bits that are finite numbers of
+// about 1 in fp16, bf16 and fp32: of zeros, wires and caches that compress have less to do than of
+// gradients.
 class Memory {
  public:
   static Result<std::unique_ptr<Memory>> allocate(const cuda::Device& device, size_t bytes);
@@ -31,8 +32,8 @@ class TimedLaunches {
     double us, copy_us;    // of one
     double ratio_to_copy;  // of bandwidths
   };
-  // Medians of rows of back-to-back ones, i counting up. Rows of `put` and `copy` take turns, and the ratio is of neighbours:
-  // clocks and temperatures that change meanwhile change both.
+  // Medians of rows of back-to-back ones, i counting up. Rows of `put` and `copy` take turns, and
+  // the ratio is of neighbours: clocks and temperatures that change meanwhile change both.
   Result<Times> beside_copies(const Put& put, const Put& copy);
 
  private:

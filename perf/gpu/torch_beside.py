@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch does in place of this library's kernels and pools, on the same GPU: one line of JSON each, times are medians.
+"""What PyTorch does in place of this library's kernels and pools, on the same GPU: one line of JSON
+each, times are medians.
 
   cast_*, pack_*       torch._foreach_copy_ into parts of one tensor: the least that PyTorch can do
-  copy_in_*            what FSDP2 does in place of cast_* before it gathers: shards are cast into a tensor made for that, and its
-                       parts are copied to where the gather reads (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:
-                       foreach_all_gather(), which calls _get_param_all_gather_inputs() and then all_gather_copy_in)
-  reduce_*_N_sources   torch._chunk_cat of a rank's gradients (bf16) into fp32 for N ranks, as FSDP2 does before it reduces, and the
-                       mean of N such chunks behind it: what a reduce-scatter does, without what it sends. Of which
+  copy_in_*            what FSDP2 does in place of cast_* before it gathers: shards are cast into a
+                       tensor made for that, and its parts are copied to where the gather reads
+                       (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:
+                       foreach_all_gather(), which calls _get_param_all_gather_inputs() and then
+                       all_gather_copy_in)
+  reduce_*_N_sources   torch._chunk_cat of a rank's gradients (bf16) into fp32 for N ranks, as FSDP2
+                       does before it reduces, and the mean of N such chunks behind it: what a
+                       reduce-scatter does, without what it sends. Of which
   chunk_cat_*          is the first half alone
   unpack_*             torch.split_with_sizes_copy, as FSDP2 does with what it has gathered
-  pairs                bytes from and to the allocator that the environment chooses (perf/gpu/run starts one process each): its
-                       raw_alloc and raw_delete, as tensors call them; not the tensor around it. `python_ns` is what the same loop
-                       takes with calls that do nothing
-  traces               the training steps of `pool_gpu --steps`, likewise: time of a pair, most reserved, and the most live
+  pairs                bytes from and to the allocator that the environment chooses (perf/gpu/run
+                       starts one process each): its raw_alloc and raw_delete, as tensors call them;
+                       not the tensor around it. `python_ns` is what the same loop takes with calls
+                       that do nothing
+  traces               the training steps of `pool_gpu --steps`, likewise: time of a pair, most
+                       reserved, and the most live
 
-Cases and sizes are those of kernels_gpu.cpp and pool_gpu.cpp. Usage: torch_beside.py kernels | allocator NAME STEPS
+Cases and sizes are those of kernels_gpu.cpp and pool_gpu.cpp. Usage: torch_beside.py kernels |
+allocator NAME STEPS
 """
+
 import json
 import operator
 import pathlib
@@ -26,17 +34,25 @@ import time
 import torch
 
 SQUARE, NARROW, WIDE = 4096 * 4096, 1024 * 4096, 14336 * 4096
-CASES = {"llama_3_8b_layer": [SQUARE, NARROW, NARROW, SQUARE, WIDE, WIDE, WIDE, 4096, 4096],
-         "300_small": [64 << i // 2 % 4 if i % 2 else 1024 << i // 2 % 7 for i in range(300)]}
-ACCUMULATED = ("llama_3_8b_layer",)
+CASES = {
+    'llama_3_8b_layer': [SQUARE, NARROW, NARROW, SQUARE, WIDE, WIDE, WIDE, 4096, 4096],
+    '300_small': [64 << i // 2 % 4 if i % 2 else 1024 << i // 2 % 7 for i in range(300)],
+}
+ACCUMULATED = ('llama_3_8b_layer',)
 SIZES = (64 << 10, 16 << 20, 256 << 20)
 ROUNDS, REPEATS, PAIRS = 15, 10, 2000
 STREAM = 0  # the default one
-FOOTPRINT = 256 << 20  # consecutive launches use other memory, so that none finds its own in the cache
+FOOTPRINT = (
+    256 << 20
+)  # consecutive launches use other memory, so that none finds its own in the cache
 
 
 def microseconds(launch, sets):
-    times, first, last = [], torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    times, first, last = (
+        [],
+        torch.cuda.Event(enable_timing=True),
+        torch.cuda.Event(enable_timing=True),
+    )
     for warm in range(3):
         launch(warm % sets)
     for _ in range(ROUNDS):
@@ -50,23 +66,33 @@ def microseconds(launch, sets):
 
 
 def say(case, us, size):
-    print(json.dumps({"case": case, "us": round(us, 2), "bytes": size, "gb_per_s": round(size / us / 1e3, 1)}),
-          flush=True)
+    print(
+        json.dumps(
+            {'case': case, 'us': round(us, 2), 'bytes': size, 'gb_per_s': round(size / us / 1e3, 1)}
+        ),
+        flush=True,
+    )
 
 
 def kernels():
     for name, counts in CASES.items():
         total = sum(counts)
-        for case, source, target in (("cast", torch.float32, torch.bfloat16), ("pack", torch.bfloat16, torch.bfloat16)):
+        for case, source, target in (
+            ('cast', torch.float32, torch.bfloat16),
+            ('pack', torch.bfloat16, torch.bfloat16),
+        ):
             sets = max(1, FOOTPRINT // (total * (source.itemsize + target.itemsize)))
-            flat = [torch.empty(total, dtype=target, device="cuda") for _ in range(sets)]
+            flat = [torch.empty(total, dtype=target, device='cuda') for _ in range(sets)]
             parts = [torch.split(one, counts) for one in flat]
-            shards = [[torch.rand(count, device="cuda").to(source) for count in counts] for _ in range(sets)]
+            shards = [
+                [torch.rand(count, device='cuda').to(source) for count in counts]
+                for _ in range(sets)
+            ]
             us = microseconds(lambda i: torch._foreach_copy_(parts[i], shards[i]), sets)
-            say(f"{case}_{name}", us, total * (source.itemsize + target.itemsize))
-            if case == "cast":
+            say(f'{case}_{name}', us, total * (source.itemsize + target.itemsize))
+            if case == 'cast':
                 us = microseconds(lambda i: copy_in(shards[i], counts, flat[i]), sets)
-                say(f"copy_in_{name}", us, total * (source.itemsize + 3 * target.itemsize))
+                say(f'copy_in_{name}', us, total * (source.itemsize + 3 * target.itemsize))
             del flat, parts, shards
         for ranks in (2, 8):
             reduction(name, counts, ranks)
@@ -74,19 +100,23 @@ def kernels():
 
 
 def copy_in(shards, counts, gathered):
-    between = torch.split(torch.empty(sum(counts), dtype=gathered.dtype, device="cuda"), counts)
+    between = torch.split(torch.empty(sum(counts), dtype=gathered.dtype, device='cuda'), counts)
     torch._foreach_copy_(between, shards)
     torch._foreach_copy_(torch.split(gathered, counts), between)
 
 
 def reduction(name, counts, ranks):
-    """All counts are multiples of 8, so nothing is padded. The layer's gradients are added to others, as in kernels_gpu.cpp."""
+    """All counts are multiples of 8, so nothing is padded. The layer's gradients are added to
+    others, as in kernels_gpu.cpp."""
     total, shard = sum(counts), sum(counts) // ranks
     sets = max(1, FOOTPRINT // (total * 6))
-    grads = [[torch.rand(count, device="cuda").to(torch.bfloat16).view(8, -1) for count in counts] for _ in range(sets)]
-    chunks = [torch.empty(ranks, shard, device="cuda") for _ in range(sets)]
-    sums = [torch.zeros(shard, device="cuda") for _ in range(sets)]
-    held = [torch.zeros(shard, device="cuda") for _ in range(sets)] if name in ACCUMULATED else None
+    grads = [
+        [torch.rand(count, device='cuda').to(torch.bfloat16).view(8, -1) for count in counts]
+        for _ in range(sets)
+    ]
+    chunks = [torch.empty(ranks, shard, device='cuda') for _ in range(sets)]
+    sums = [torch.zeros(shard, device='cuda') for _ in range(sets)]
+    held = [torch.zeros(shard, device='cuda') for _ in range(sets)] if name in ACCUMULATED else None
 
     def cat(i):
         torch._chunk_cat(grads[i], dim=0, num_chunks=ranks, out=chunks[i])
@@ -96,21 +126,34 @@ def reduction(name, counts, ranks):
         torch.mean(chunks[i], dim=0, out=sums[i])
         if held:
             held[i].add_(sums[i])
-    say(f"chunk_cat_{name}_{ranks}", microseconds(cat, sets), total * 6)
-    say(f"reduce_{name}_{ranks}_sources", microseconds(reduce, sets), total * 2 + shard * (8 if held else 4))
+
+    say(f'chunk_cat_{name}_{ranks}', microseconds(cat, sets), total * 6)
+    say(
+        f'reduce_{name}_{ranks}_sources',
+        microseconds(reduce, sets),
+        total * 2 + shard * (8 if held else 4),
+    )
 
 
 def unpack(name, counts, ranks):
     sets = max(1, FOOTPRINT // (sum(counts) * 4))
     sizes = [count // ranks for count in counts]
-    gathered = [torch.rand(ranks, sum(sizes), device="cuda").to(torch.bfloat16) for _ in range(sets)]
-    whole = [[torch.empty(ranks, size, dtype=torch.bfloat16, device="cuda") for size in sizes] for _ in range(sets)]
-    us = microseconds(lambda i: torch.split_with_sizes_copy(gathered[i], sizes, dim=1, out=whole[i]), sets)
-    say(f"unpack_{name}", us, gathered[0].nbytes * 2)
+    gathered = [
+        torch.rand(ranks, sum(sizes), device='cuda').to(torch.bfloat16) for _ in range(sets)
+    ]
+    whole = [
+        [torch.empty(ranks, size, dtype=torch.bfloat16, device='cuda') for size in sizes]
+        for _ in range(sets)
+    ]
+    us = microseconds(
+        lambda i: torch.split_with_sizes_copy(gathered[i], sizes, dim=1, out=whole[i]), sets
+    )
+    say(f'unpack_{name}', us, gathered[0].nbytes * 2)
 
 
 def idle(take, give):
-    """The two calls where they do nothing: for no bytes. Of an allocator that refuses those, two of Python itself."""
+    """The two calls where they do nothing: for no bytes. Of an allocator that refuses those, two of
+    Python itself."""
     try:
         give(take(0, STREAM))
         return take, give
@@ -134,7 +177,10 @@ def replayed_ns(take, give, events):
 
 
 def replay(name, trace, events):
-    take, give = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_cudaCachingAllocator_raw_delete
+    take, give = (
+        torch._C._cuda_cudaCachingAllocator_raw_alloc,
+        torch._C._cuda_cudaCachingAllocator_raw_delete,
+    )
     python_ns = replayed_ns(*idle(take, give), [(takes, key, 0) for takes, key, _ in events])
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -145,8 +191,21 @@ def replay(name, trace, events):
         sizes[key] = size
         bound = max(bound, live)
     peak = torch.cuda.max_memory_reserved()
-    print(json.dumps({"what": "trace", "trace": trace, "allocator": name, "ns": round(ns, 1), "python_ns": round(python_ns, 1),
-                      "peak_reserved_bytes": peak, "bound_bytes": bound, "ratio": round(peak / bound, 4)}), flush=True)
+    print(
+        json.dumps(
+            {
+                'what': 'trace',
+                'trace': trace,
+                'allocator': name,
+                'ns': round(ns, 1),
+                'python_ns': round(python_ns, 1),
+                'peak_reserved_bytes': peak,
+                'bound_bytes': bound,
+                'ratio': round(peak / bound, 4),
+            }
+        ),
+        flush=True,
+    )
 
 
 def pair_ns(take, give, size):
@@ -161,25 +220,38 @@ def pair_ns(take, give, size):
 
 
 def pairs(name, size):
-    take, give = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_cudaCachingAllocator_raw_delete
+    take, give = (
+        torch._C._cuda_cudaCachingAllocator_raw_alloc,
+        torch._C._cuda_cudaCachingAllocator_raw_delete,
+    )
     python_ns, ns = pair_ns(*idle(take, give), 0), pair_ns(take, give, size)
-    print(json.dumps({"what": "pair", "allocator": name, "bytes": size, "ns": round(ns, 1), "python_ns": round(python_ns, 1)}),
-          flush=True)
+    print(
+        json.dumps(
+            {
+                'what': 'pair',
+                'allocator': name,
+                'bytes': size,
+                'ns': round(ns, 1),
+                'python_ns': round(python_ns, 1),
+            }
+        ),
+        flush=True,
+    )
 
 
 def allocator(name, steps):
     torch.cuda.init()
-    for line in pathlib.Path(steps).read_text(encoding="utf-8").splitlines():
+    for line in pathlib.Path(steps).read_text(encoding='utf-8').splitlines():
         step = json.loads(line)
-        replay(name, step["trace"], step["events"])
+        replay(name, step['trace'], step['events'])
     for size in SIZES:
         pairs(name, size)
 
 
-if __name__ == "__main__":
-    if sys.argv[1:] == ["kernels"]:
+if __name__ == '__main__':
+    if sys.argv[1:] == ['kernels']:
         kernels()
-    elif len(sys.argv) == 4 and sys.argv[1] == "allocator":
+    elif len(sys.argv) == 4 and sys.argv[1] == 'allocator':
         allocator(*sys.argv[2:])
     else:
         sys.exit(__doc__)

@@ -1,27 +1,30 @@
-// What a step costs beside its bytes: slots taken and given back by a planned pool, the planner itself, the plans of a unit, and
-// the checks of an operation.
+// What a step costs beside its bytes: slots taken and given back by a planned pool, the planner
+// itself, the plans of a unit, and the checks of an operation.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
 
 #include "allocators/placement/collective_region.h"
 #include "base/hash.h"
-#include "plan/fingerprint.h"
-#include "record/recorder.h"
 #include "fsccl/transport.h"
+#include "plan/fingerprint.h"
 #include "plan/unit_plans.h"
+#include "record/recorder.h"
 
 namespace {
 
 using namespace fsccl;
 
-constexpr uint64_t kGradient = uint64_t{1} << 32;  // added to a unit's key: that of its gradient slot
+// added to a unit's key: that of its gradient slot
+constexpr uint64_t kGradient = uint64_t{1} << 32;
 constexpr uint64_t kUnitBytes = uint64_t{128} << 20;
 
 // A step with prefetch: two units there at once, and the gradients of one.
 std::vector<StepEvent> step_of(uint64_t units) {
   std::vector<StepEvent> events;
-  const auto take = [&](uint64_t key, bool stable) { events.push_back({.stable = stable, .key = key, .bytes = kUnitBytes}); };
+  const auto take = [&](uint64_t key, bool stable) {
+    events.push_back({.stable = stable, .key = key, .bytes = kUnitBytes});
+  };
   const auto give = [&](uint64_t key) { events.push_back({.op = StepOp::kGiveBack, .key = key}); };
   take(0, true);
   for (uint64_t u = 0; u < units; u++) {
@@ -59,7 +62,8 @@ void planned_step(benchmark::State& state) {
 
 void plan_a_step(benchmark::State& state) {
   const std::vector<StepEvent> events = step_of(static_cast<uint64_t>(state.range(0)));
-  for (auto _ : state) benchmark::DoNotOptimize(plan_step(events, {}, CollectiveRegion::kAlignment));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(plan_step(events, {}, CollectiveRegion::kAlignment));
 }
 
 // The parameters of a transformer layer, on `ranks` ranks.
@@ -77,7 +81,8 @@ template <Plan (*kMake)(const UnitShape&)>
 void build_plan(benchmark::State& state) {
   std::vector<ParamShape> params(9);
   for (ParamShape& param : params) param.dims = {4096, 4096};
-  Result<Layout> layout = Layout::make(FSCCL_LAYOUT_PER_PARAM, params, static_cast<int>(state.range(0)));
+  Result<Layout> layout =
+      Layout::make(FSCCL_LAYOUT_PER_PARAM, params, static_cast<int>(state.range(0)));
   if (!layout.ok()) return state.SkipWithError("no layout");
   const UnitShape shape = shape_of(layout.value(), FSCCL_BFLOAT16);
   for (auto _ : state) benchmark::DoNotOptimize(kMake(shape));
@@ -86,7 +91,9 @@ void build_plan(benchmark::State& state) {
 void lay_out(benchmark::State& state) {
   std::vector<ParamShape> params(9);
   for (ParamShape& param : params) param.dims = {4096, 4096};
-  for (auto _ : state) benchmark::DoNotOptimize(Layout::make(FSCCL_LAYOUT_PER_PARAM, params, static_cast<int>(state.range(0))));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(
+        Layout::make(FSCCL_LAYOUT_PER_PARAM, params, static_cast<int>(state.range(0))));
 }
 
 void compare_fingerprints(benchmark::State& state) {
@@ -108,8 +115,9 @@ void flight_recorder_event(benchmark::State& state) {
   }
 }
 
-// All that an operation pays for being checked, where nobody sleeps: its fingerprint into the signal, a peer's out of one and
-// compared, and both its events. Deadlines and losses are looked at before a sleep, heartbeats are the service thread's.
+// All that an operation pays for being checked, where nobody sleeps: its fingerprint into the
+// signal, a peer's out of one and compared, and both its events. Deadlines and losses are looked at
+// before a sleep, heartbeats are the service thread's.
 void checks_of_an_operation(benchmark::State& state) {
   const auto made = Recorder::create({"", 4096, 1, 0, 1});
   if (!made.ok()) return state.SkipWithError("no recorder");

@@ -1,6 +1,7 @@
-// GB/s (read + written) of the kernels, cached against streaming stores, per working set (bytes of everything read and written). A
-// small set stays in a cache from one iteration to the next; a large one comes from memory. The small_* benchmarks are about the
-// overhead of a call. Of checksums the bytes are those read.
+// GB/s (read + written) of the kernels, cached against streaming stores, per working set (bytes of
+// everything read and written). A small set stays in a cache from one iteration to the next; a
+// large one comes from memory. The small_* benchmarks are about the overhead of a call. Of
+// checksums the bytes are those read.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -19,7 +20,8 @@ using namespace fsccl;
 class Memory {
  public:
   explicit Memory(size_t bytes)
-      : bytes_(bytes), at_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+      : bytes_(bytes),
+        at_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
     if (at_ == MAP_FAILED) std::abort();
     std::memset(at_, 0, bytes);
   }
@@ -33,7 +35,9 @@ class Memory {
   void* at_;
 };
 
-Stores stores_of(const benchmark::State& state) { return state.range(1) != 0 ? Stores::streaming : Stores::cached; }
+Stores stores_of(const benchmark::State& state) {
+  return state.range(1) != 0 ? Stores::streaming : Stores::cached;
+}
 
 void report(benchmark::State& state, size_t bytes) {
   state.SetBytesProcessed(static_cast<int64_t>(bytes) * state.iterations());
@@ -51,7 +55,8 @@ void copy(benchmark::State& state) {
 void copy_to_block(benchmark::State& state) {
   const size_t bytes = static_cast<size_t>(state.range(0)) / 2;
   const Memory from(bytes), to(bytes + 16);
-  for (auto _ : state) copy_bytes(static_cast<char*>(to.at()) + 16, from.at(), bytes, stores_of(state));
+  for (auto _ : state)
+    copy_bytes(static_cast<char*>(to.at()) + 16, from.at(), bytes, stores_of(state));
   report(state, 2 * bytes);
 }
 
@@ -65,7 +70,8 @@ void checksum(benchmark::State& state) {
 
 template <int kFrom, int kTo>
 void cast_types(benchmark::State& state) {
-  constexpr auto from_type = static_cast<fsccl_dtype_t>(kFrom), to_type = static_cast<fsccl_dtype_t>(kTo);
+  constexpr auto from_type = static_cast<fsccl_dtype_t>(kFrom),
+                 to_type = static_cast<fsccl_dtype_t>(kTo);
   constexpr size_t kBytes = dtype_size(from_type) + dtype_size(to_type);
   const size_t count = static_cast<size_t>(state.range(0)) / kBytes;
   const Memory from(count * dtype_size(from_type)), to(count * dtype_size(to_type));
@@ -77,14 +83,23 @@ enum Epilogue { kPlain, kNorm, kAccumulate, kAverage };
 
 template <int kFrom, int kTo, int kSources, Epilogue kEpilogue>
 void sum(benchmark::State& state) {
-  constexpr auto from_type = static_cast<fsccl_dtype_t>(kFrom), to_type = static_cast<fsccl_dtype_t>(kTo);
-  constexpr size_t kBytes = kSources * dtype_size(from_type) + dtype_size(to_type) * (kEpilogue == kAccumulate ? 2 : 1);
-  const size_t count = static_cast<size_t>(state.range(0)) / kBytes, piece = count * dtype_size(from_type) / 64 * 64 + 64;
+  constexpr auto from_type = static_cast<fsccl_dtype_t>(kFrom),
+                 to_type = static_cast<fsccl_dtype_t>(kTo);
+  constexpr size_t kBytes =
+      kSources * dtype_size(from_type) + dtype_size(to_type) * (kEpilogue == kAccumulate ? 2 : 1);
+  const size_t count = static_cast<size_t>(state.range(0)) / kBytes,
+               piece = count * dtype_size(from_type) / 64 * 64 + 64;
   const Memory from(kSources * piece), to(count * dtype_size(to_type));
   std::vector<const void*> sources;
-  for (size_t s = 0; s < kSources; ++s) sources.push_back(static_cast<const char*>(from.at()) + s * piece);
+  for (size_t s = 0; s < kSources; ++s)
+    sources.push_back(static_cast<const char*>(from.at()) + s * piece);
   Norm norm;
-  Reduce args{.sources = sources.data(), .n = kSources, .from = from_type, .dst = to.at(), .to = to_type, .count = count};
+  Reduce args{.sources = sources.data(),
+              .n = kSources,
+              .from = from_type,
+              .dst = to.at(),
+              .to = to_type,
+              .count = count};
   args.scale = kEpilogue == kAverage ? 1 : 0.5;
   args.divisor = kEpilogue == kAverage ? 3 : 1;  // which is divided by
   args.accumulate = kEpilogue == kAccumulate;
@@ -96,13 +111,15 @@ void sum(benchmark::State& state) {
 }
 
 void sizes(benchmark::internal::Benchmark* b) {
-  for (const int64_t bytes : {64 << 10, 4 << 20, 64 << 20, 256 << 20}) b->Args({bytes, 0})->Args({bytes, 1});
+  for (const int64_t bytes : {64 << 10, 4 << 20, 64 << 20, 256 << 20})
+    b->Args({bytes, 0})->Args({bytes, 1});
 }
 void small_sizes(benchmark::internal::Benchmark* b) {
   for (const int64_t bytes : {24, 96, 384, 3072}) b->Args({bytes, 0});
 }
 
-constexpr int kFp16 = FSCCL_FLOAT16, kBf16 = FSCCL_BFLOAT16, kFp32 = FSCCL_FLOAT32, kFp64 = FSCCL_FLOAT64;
+constexpr int kFp16 = FSCCL_FLOAT16, kBf16 = FSCCL_BFLOAT16, kFp32 = FSCCL_FLOAT32,
+              kFp64 = FSCCL_FLOAT64;
 
 BENCHMARK(copy)->Apply(sizes);
 BENCHMARK(copy_to_block)->Apply(sizes);

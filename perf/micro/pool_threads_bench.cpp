@@ -1,6 +1,7 @@
-// What a slot costs on the planned path, taken and given back: ranks are threads, each with its own units in a pool that they
-// share, all at once. Mean over batches of 32 slots, the slowest thread's percentiles; of the whole pool (ledger, placement, what
-// is kept of it), of the placement alone, and of an array that is indexed, which nothing can be faster than.
+// What a slot costs on the planned path, taken and given back: ranks are threads, each with its own
+// units in a pool that they share, all at once. Mean over batches of 32 slots, the slowest thread's
+// percentiles; of the whole pool (ledger, placement, what is kept of it), of the placement alone,
+// and of an array that is indexed, which nothing can be faster than.
 //
 //   pool_threads_bench [THREADS [STEPS]]
 #include <fmt/format.h>
@@ -41,7 +42,9 @@ struct Times {
 // Forward and backward with one unit gathered ahead.
 std::vector<StepEvent> step() {
   std::vector<StepEvent> events;
-  const auto take = [&](uint64_t key, bool stable) { events.push_back({.stable = stable, .key = key, .bytes = kUnitBytes}); };
+  const auto take = [&](uint64_t key, bool stable) {
+    events.push_back({.stable = stable, .key = key, .bytes = kUnitBytes});
+  };
   const auto give = [&](uint64_t key) { events.push_back({.op = StepOp::kGiveBack, .key = key}); };
   take(1, true);
   for (uint64_t u = 1; u <= kUnits; u++) {
@@ -91,7 +94,9 @@ Percentiles time_pool(fsccl_comm_t comm, int steps, std::barrier<>& together) {
   for (uint64_t u = 1; u <= kUnits; u++)
     for (const uint64_t key : {u, kGradient + u}) names[key] = pool.name_of(key);
   const auto apply = [&](const StepEvent& event) {
-    if (event.takes()) return pool.take(Part::own, pool.rank(), names[event.key], event.bytes, event.stable, taker).ok();
+    if (event.takes())
+      return pool.take(Part::own, pool.rank(), names[event.key], event.bytes, event.stable, taker)
+          .ok();
     const uint64_t position = pool.open_position();
     const bool given_back = pool.give_back(Part::own, names[event.key], position).ok();
     pool.done_last();
@@ -131,14 +136,16 @@ Percentiles time_array(int steps, std::barrier<>& together) {
       [] {});
 }
 
-Times run_rank(const fsccl_unique_id_t& id, int rank, int ranks, int steps, std::barrier<>& together) {
+Times run_rank(const fsccl_unique_id_t& id, int rank, int ranks, int steps,
+               std::barrier<>& together) {
   fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
   config.unique_id = &id;
   config.rank = rank;
   config.ranks = ranks;
   fsccl_comm_t comm = nullptr;
   if (fsccl_comm_create(&config, &comm) != FSCCL_OK) stop("fsccl_comm_create");
-  const Times times{time_pool(comm, steps, together), time_region(steps, together), time_array(steps, together)};
+  const Times times{time_pool(comm, steps, together), time_region(steps, together),
+                    time_array(steps, together)};
   if (fsccl_comm_destroy(comm) != FSCCL_OK) stop("fsccl_comm_destroy");
   return times;
 }
@@ -148,7 +155,8 @@ Times run_rank(const fsccl_unique_id_t& id, int rank, int ranks, int steps, std:
 int main(int count, char** arguments) {
   const std::vector<std::string_view> given(arguments, arguments + count);
   const auto number = [&](size_t nth, int otherwise) {
-    if (nth < given.size()) std::from_chars(given[nth].data(), given[nth].data() + given[nth].size(), otherwise);
+    if (nth < given.size())
+      std::from_chars(given[nth].data(), given[nth].data() + given[nth].size(), otherwise);
     return std::max(otherwise, 1);
   };
   const int ranks = number(1, 2), steps = number(2, 2000);
@@ -158,13 +166,17 @@ int main(int count, char** arguments) {
   std::vector<Times> times(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; rank++)
-    threads.emplace_back([&, rank] { times[static_cast<size_t>(rank)] = run_rank(id, rank, ranks, steps, together); });
+    threads.emplace_back([&, rank] {
+      times[static_cast<size_t>(rank)] = run_rank(id, rank, ranks, steps, together);
+    });
   for (std::thread& thread : threads) thread.join();
   fmt::print("{} threads; ns of a slot, taken and given back: p50, p99\n", ranks);
   for (const auto& [name, of] :
-       {std::pair("pool", &Times::pool), std::pair("placement alone", &Times::region), std::pair("indexed array", &Times::array)}) {
+       {std::pair("pool", &Times::pool), std::pair("placement alone", &Times::region),
+        std::pair("indexed array", &Times::array)}) {
     Percentiles worst;
-    for (const Times& one : times) worst = {std::max(worst.p50, (one.*of).p50), std::max(worst.p99, (one.*of).p99)};
+    for (const Times& one : times)
+      worst = {std::max(worst.p50, (one.*of).p50), std::max(worst.p99, (one.*of).p99)};
     fmt::print("  {:<16} {:>7.1f} {:>7.1f}\n", name, worst.p50, worst.p99);
   }
   return 0;

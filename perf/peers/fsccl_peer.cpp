@@ -1,6 +1,6 @@
-// fsccl-peer: this library as one row of the table of peers. The harness (fsb.hpp) owns timing, data and checks; this program only
-// answers its calls. It is started once for each rank with RANK, WORLD_SIZE and the FSB_ variables, and rank 0 writes one JSON line
-// for each cell.
+// fsccl-peer: this library as one row of the table of peers. The harness (fsb.hpp) owns timing,
+// data and checks; this program only answers its calls. It is started once for each rank with RANK,
+// WORLD_SIZE and the FSB_ variables, and rank 0 writes one JSON line for each cell.
 #include <CLI/CLI.hpp>
 
 #include "peer_backends.h"
@@ -18,8 +18,8 @@ void run_step(Job& job, const fsb::Opt& options, const std::vector<fsb::Unit>& u
   for (const std::string& name : options.colls) {
     if (name != "fsdp_bf16" && name != "fsdp_f32") continue;
     Step step(job, units);
-    // Gradients are born in bf16 for both; sums are always formed in fp32, so that the result also passes the harness's fp32
-    // tolerance.
+    // Gradients are born in bf16 for both; sums are always formed in fp32, so that the result also
+    // passes the harness's fp32 tolerance.
     fsb::run_fsdp(step, options, units, name == "fsdp_f32" ? fsb::F32 : fsb::BF16);
   }
 }
@@ -27,7 +27,8 @@ void run_step(Job& job, const fsb::Opt& options, const std::vector<fsb::Unit>& u
 void run(const fsb::Opt& options, const std::vector<std::string>& kinds) {
   Job job;
   fsb::Opt collectives = options;  // the step has its own classes, below
-  std::erase_if(collectives.colls, [](const std::string& name) { return name.rfind("fsdp", 0) == 0; });
+  std::erase_if(collectives.colls,
+                [](const std::string& name) { return name.rfind("fsdp", 0) == 0; });
   if (wants(kinds, "caller")) {
     CallerBackend backend(job);
     fsb::run_all(backend, collectives);
@@ -56,9 +57,11 @@ bool read_place(int* rank, int* size) {
   const char *rank_text = getenv("RANK"), *size_text = getenv("WORLD_SIZE");
   if (!rank_text || !size_text) return false;
   char *rank_end = nullptr, *size_end = nullptr;
-  const long rank_value = strtol(rank_text, &rank_end, 10), size_value = strtol(size_text, &size_end, 10);
+  const long rank_value = strtol(rank_text, &rank_end, 10),
+             size_value = strtol(size_text, &size_end, 10);
   if (rank_end == rank_text || *rank_end || size_end == size_text || *size_end) return false;
-  if (size_value < 1 || size_value > 64 || rank_value < 0 || rank_value >= size_value) return false;  // the harness has 64 places
+  // the harness has 64 places
+  if (size_value < 1 || size_value > 64 || rank_value < 0 || rank_value >= size_value) return false;
   *rank = static_cast<int>(rank_value);
   *size = static_cast<int>(size_value);
   return true;
@@ -68,12 +71,15 @@ bool read_place(int* rank, int* size) {
 }  // namespace fsccl_peer
 
 int main(int argc, char** argv) {
-  CLI::App app("One rank of FSCCL in the table of peers. Set RANK, WORLD_SIZE and the FSB_ variables; see perf/peers/README.md.",
-               "fsccl-peer");
+  CLI::App app(
+      "One rank of FSCCL in the table of peers. Set RANK, WORLD_SIZE and the FSB_ variables; see "
+      "perf/peers/README.md.",
+      "fsccl-peer");
   bool json = false;
   std::vector<std::string> kinds;
   app.add_flag("--json", json, "accepted for the harness; output is always JSON lines");
-  app.add_option("--memory", kinds, "only these kinds: caller, pool, shared, slot-gradients, private-gradients")
+  app.add_option("--memory", kinds,
+                 "only these kinds: caller, pool, shared, slot-gradients, private-gradients")
       ->delimiter(',')
       ->check(CLI::IsMember({"caller", "pool", "shared", "slot-gradients", "private-gradients"}));
   try {

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""One rank of Gloo, by torch.distributed, for netns.py: what fsccl-perf measures, timed by the same rules, each result checked.
+"""One rank of Gloo, by torch.distributed, for netns.py: what fsccl-perf measures, timed by the same
+rules, each result checked.
 
     RANK= WORLD_SIZE= MASTER_ADDR= MASTER_PORT= gloo_peer.py collectives samples warm-up calls bytes...
 
 mpi_peer.c says what a sample is and what is printed.
 """
+
 import json
 import sys
 import time
@@ -49,7 +51,9 @@ class Test:
             right = value(0, self.elements, sample)
         else:
             begin = self.rank * self.block if self.kind == 'reduce_scatter' else 0
-            right = sum(value(rank, self.output.numel(), sample, begin) for rank in range(self.ranks))
+            right = sum(
+                value(rank, self.output.numel(), sample, begin) for rank in range(self.ranks)
+            )
         if self.kind == 'all_reduce':
             right *= self.ranks ** (calls - 1)
         return int((self.output != right).sum())
@@ -82,7 +86,18 @@ def main():
             wrong = torch.tensor([wrong])
             dist.all_reduce(wrong)
             if dist.get_rank() == 0:
-                print(json.dumps({'coll': kind, 'bytes': size, 'p10_us': p10, 'p50_us': p50, 'wrong': int(wrong)}), flush=True)
+                print(
+                    json.dumps(
+                        {
+                            'coll': kind,
+                            'bytes': size,
+                            'p10_us': p10,
+                            'p50_us': p50,
+                            'wrong': int(wrong),
+                        }
+                    ),
+                    flush=True,
+                )
     dist.barrier()
     dist.destroy_process_group()
 

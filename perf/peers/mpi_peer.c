@@ -1,16 +1,19 @@
-/* One rank of MPI for netns.py: the collectives of fsccl-perf, timed by the same rules, each result checked.
+/* One rank of MPI for netns.py: the collectives of fsccl-perf, timed by the same rules, each result
+ * checked.
  *
  *     mpirun ... mpi_peer collectives samples warm-up calls bytes...
  *
- * A sample is `calls` calls back to back between two barriers; its time is the slowest rank's. Inputs are written anew before and
- * results checked after it, off the clock. Prints a JSON object a line: coll, bytes, p10_us, p50_us, wrong. */
+ * A sample is `calls` calls back to back between two barriers; its time is the slowest rank's.
+ * Inputs are written anew before and results checked after it, off the clock. Prints a JSON object
+ * a line: coll, bytes, p10_us, p50_us, wrong. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { all_gather, reduce_scatter, broadcast, all_reduce, kinds };
-static const char* const kNames[kinds] = {"all_gather", "reduce_scatter", "broadcast", "all_reduce"};
+static const char* const kNames[kinds] = {"all_gather", "reduce_scatter", "broadcast",
+                                          "all_reduce"};
 
 struct test {
   int kind, rank, ranks, calls;
@@ -19,7 +22,9 @@ struct test {
   float *input, *output;
 };
 
-static float value(int rank, size_t at, int sample) { return (float)((at * 7 + (size_t)sample * 13 + (size_t)rank * 31) % 1024); }
+static float value(int rank, size_t at, int sample) {
+  return (float)((at * 7 + (size_t)sample * 13 + (size_t)rank * 31) % 1024);
+}
 
 static void prepare(const struct test* t, int sample) {
   for (size_t i = 0; i < t->inputs; i++) t->input[i] = value(t->rank, i, sample);
@@ -75,14 +80,16 @@ static void measure(struct test* t, size_t bytes, int samples, int warmup) {
     const double time = (MPI_Wtime() - start) / t->calls;
     MPI_Barrier(MPI_COMM_WORLD);
     if (sample >= 0) times[sample] = time * 1e6;
-    for (size_t i = 0; i < t->outputs; i++) wrong += t->output[i] != expected(t, i, sample + warmup);
+    for (size_t i = 0; i < t->outputs; i++)
+      wrong += t->output[i] != expected(t, i, sample + warmup);
   }
   MPI_Allreduce(MPI_IN_PLACE, times, samples, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
   qsort(times, (size_t)samples, sizeof(double), by_size);
   if (t->rank == 0)
-    printf("{\"coll\": \"%s\", \"bytes\": %zu, \"p10_us\": %.3f, \"p50_us\": %.3f, \"wrong\": %lld}\n", kNames[t->kind], bytes,
-           times[samples / 10], times[samples / 2], wrong);
+    printf(
+        "{\"coll\": \"%s\", \"bytes\": %zu, \"p10_us\": %.3f, \"p50_us\": %.3f, \"wrong\": %lld}\n",
+        kNames[t->kind], bytes, times[samples / 10], times[samples / 2], wrong);
   fflush(stdout);
   free(times);
   free(t->input);
@@ -101,7 +108,8 @@ int main(int argc, char** argv) {
   t.calls = (int)strtol(argv[4], NULL, 10);
   for (t.kind = 0; t.kind < kinds; t.kind++)
     for (int i = 5; i < argc && strstr(argv[1], kNames[t.kind]); i++)
-      measure(&t, strtoul(argv[i], NULL, 10), (int)strtol(argv[2], NULL, 10), (int)strtol(argv[3], NULL, 10));
+      measure(&t, strtoul(argv[i], NULL, 10), (int)strtol(argv[2], NULL, 10),
+              (int)strtol(argv[3], NULL, 10));
   MPI_Finalize();
   return 0;
 }

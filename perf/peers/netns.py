@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""FSCCL, Open MPI, Gloo and ucx_perftest over one link between two hosts, which are network namespaces of this machine.
+"""FSCCL, Open MPI, Gloo and ucx_perftest over one link between two hosts, which are network
+namespaces of this machine.
 
     netns.sh [--quick] [--rate 1gbit] [--rounds N] [--pin] [--no-limits] [--json FILE]
 
-They take turns in every round: all measure under what else the machine does. A number is the median over the rounds. Every library
-runs the same sizes, samples and calls per sample (mpi_peer.c says what a sample is), and checks its results. What is not installed
-is left out, and said so.
+They take turns in every round: all measure under what else the machine does. A number is the median
+over the rounds. Every library runs the same sizes, samples and calls per sample (mpi_peer.c says
+what a sample is), and checks its results. What is not installed is left out, and said so.
 
-Limits of the link are what ucx_perftest moves with its best operation and message size: one way for broadcast, both ways at once
-for all-gather and reduce-scatter; for few bytes, its latency. All ranks share the cores of one machine, so that without --rate
-"the link" is the kernel's TCP and the cores that run it.
+Limits of the link are what ucx_perftest moves with its best operation and message size: one way for
+broadcast, both ways at once for all-gather and reduce-scatter; for few bytes, its latency. All
+ranks share the cores of one machine, so that without --rate "the link" is the kernel's TCP and the
+cores that run it.
 """
+
 import argparse
 import functools
 import json
@@ -46,7 +49,10 @@ def address(host):
 def together(commands):
     """Runs all; what the first printed. None, and why, when one failed."""
     files = [tempfile.TemporaryFile('w+') for _ in commands]
-    running = [subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT) for command, file in zip(commands, files)]
+    running = [
+        subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        for command, file in zip(commands, files)
+    ]
     end, failed = time.monotonic() + TIMEOUT_S, None
     for process in running:
         try:
@@ -111,18 +117,35 @@ class Peers:
         return ['taskset', '-c', self.cores_of(host)] if self.options.pin else []
 
     def on_host(self, host, command, variables=None):
-        """The words that run a command on a host; on a real one, other hosts' memory is out of reach, and so it is made here."""
+        """The words that run a command on a host; on a real one, other hosts' memory is out of
+        reach, and so it is made here."""
         common = {'UCX_TLS': 'tcp,self', 'UCX_NET_DEVICES': 'eth0', 'GLOO_SOCKET_IFNAME': 'eth0'}
         words = [f'{name}={value}' for name, value in {**common, **(variables or {})}.items()]
-        return [*self.pinned(host), 'nsenter', f'--net=/run/netns/host{host}', 'env', *words, *command]
+        return [
+            *self.pinned(host),
+            'nsenter',
+            f'--net=/run/netns/host{host}',
+            'env',
+            *words,
+            *command,
+        ]
 
     def places(self):
         """Variables of each rank, and its host."""
         self.port += 7
         each = self.options.ranks_per_host
         for rank in range(self.ranks):
-            yield rank // each, {'RANK': rank, 'WORLD_SIZE': self.ranks, 'LOCAL_RANK': rank % each, 'LOCAL_WORLD_SIZE': each,
-                                 'MASTER_ADDR': address(0), 'MASTER_PORT': self.port}
+            yield (
+                rank // each,
+                {
+                    'RANK': rank,
+                    'WORLD_SIZE': self.ranks,
+                    'LOCAL_RANK': rank % each,
+                    'LOCAL_WORLD_SIZE': each,
+                    'MASTER_ADDR': address(0),
+                    'MASTER_PORT': self.port,
+                },
+            )
 
     def find_fsccl(self):
         program = os.path.join(self.options.build, 'perf', 'fsccl-perf')
@@ -133,15 +156,44 @@ class Peers:
             file.write(os.urandom(32).hex().encode())
 
         def run(samples, warmup, calls, sizes, more=()):
-            command = [program, 'collectives', '--json', '--coll', ','.join(self.options.collectives), '--in-place', 'no',
-                       '--memory', 'caller',
-                       *words_of({'-f': 4, '-b': sizes[0], '-e': sizes[-1], '-n': samples, '-w': warmup, '-m': calls})]
+            command = [
+                program,
+                'collectives',
+                '--json',
+                '--coll',
+                ','.join(self.options.collectives),
+                '--in-place',
+                'no',
+                '--memory',
+                'caller',
+                *words_of(
+                    {
+                        '-f': 4,
+                        '-b': sizes[0],
+                        '-e': sizes[-1],
+                        '-n': samples,
+                        '-w': warmup,
+                        '-m': calls,
+                    }
+                ),
+            ]
             own = {'FSCCL_JOB_SECRET_FILE': secret, **dict(more)}
-            return rows(together([self.on_host(host, command, {**place, **own, 'FSCCL_HOST_ID': f'host{host}'})
-                                  for host, place in self.places()]))
+            return rows(
+                together(
+                    [
+                        self.on_host(
+                            host, command, {**place, **own, 'FSCCL_HOST_ID': f'host{host}'}
+                        )
+                        for host, place in self.places()
+                    ]
+                )
+            )
+
         self.list['fsccl'] = run
         if self.options.set:
-            self.list['fsccl, set'] = functools.partial(run, more=[words.split('=', 1) for words in self.options.set])
+            self.list['fsccl, set'] = functools.partial(
+                run, more=[words.split('=', 1) for words in self.options.set]
+            )
 
     def find_mpi(self):
         if not shutil.which('mpicc') or not shutil.which('mpirun'):
@@ -150,36 +202,88 @@ class Peers:
         compiler = ['mpicc', '-O2', '-std=c99', os.path.join(HERE, 'mpi_peer.c'), '-o', program]
         if subprocess.run(compiler, check=False).returncode != 0:
             return say('left out: Open MPI: mpicc compiles nothing (package libopenmpi-dev)')
-        # In place of ssh: a host has a name of its own, by which Open MPI knows that its ranks share no memory with others.
-        pins = ' '.join(f'host{host}) pin="{" ".join(self.pinned(host))}" ;;' for host in range(HOSTS))
+        # In place of ssh: a host has a name of its own, by which Open MPI knows that its ranks
+        # share no memory with others.
+        pins = ' '.join(
+            f'host{host}) pin="{" ".join(self.pinned(host))}" ;;' for host in range(HOSTS)
+        )
         with open(os.open(agent, os.O_WRONLY | os.O_CREAT, 0o755), 'w', encoding='utf-8') as file:
-            file.write(f'#!/bin/sh\nhost=host$((${{1##*.}} - 1))\nshift\ncase $host in {pins} esac\n'
-                       'exec $pin nsenter --net=/run/netns/$host unshare --uts --ipc sh -c "hostname $host; $*"\n')
+            file.write(
+                f'#!/bin/sh\nhost=host$((${{1##*.}} - 1))\nshift\ncase $host in {pins} esac\n'
+                'exec $pin nsenter --net=/run/netns/$host unshare --uts --ipc sh -c "hostname '
+                '$host; $*"\n'
+            )
         hosts = ','.join(f'{address(host)}:{self.options.ranks_per_host}' for host in range(HOSTS))
-        common = ['mpirun', '--allow-run-as-root', '-np', str(self.ranks), '--host', hosts, '--bind-to', 'none',
-                  '-x', 'UCX_TLS=tcp,self,sm', '-x', 'UCX_NET_DEVICES=eth0']
-        settings = {'plm_rsh_agent': agent, 'btl': '^openib,ofi', 'btl_tcp_if_include': 'eth0', 'osc': '^ucx'}
+        common = [
+            'mpirun',
+            '--allow-run-as-root',
+            '-np',
+            str(self.ranks),
+            '--host',
+            hosts,
+            '--bind-to',
+            'none',
+            '-x',
+            'UCX_TLS=tcp,self,sm',
+            '-x',
+            'UCX_NET_DEVICES=eth0',
+        ]
+        settings = {
+            'plm_rsh_agent': agent,
+            'btl': '^openib,ofi',
+            'btl_tcp_if_include': 'eth0',
+            'osc': '^ucx',
+        }
         if self.ranks > os.cpu_count():
             settings['mpi_yield_when_idle'] = '1'  # each host believes that the cores are its own
         if self.options.ranks_per_host == 1:
             common[common.index('UCX_TLS=tcp,self,sm')] = 'UCX_TLS=tcp,self'  # UCX sees one machine
-        ways = {'mpi/tcp': {'pml': 'ob1'}, 'mpi/ucx': {'pml': 'ucx', 'pml_ucx_tls': 'any', 'pml_ucx_devices': 'any'}}
+        ways = {
+            'mpi/tcp': {'pml': 'ob1'},
+            'mpi/ucx': {'pml': 'ucx', 'pml_ucx_tls': 'any', 'pml_ucx_devices': 'any'},
+        }
         for name, way in ways.items():
+
             def run(samples, warmup, calls, sizes, way=way):
-                given = [word for name, value in {**settings, **way}.items() for word in ('--mca', name, value)]
-                return rows(together([[*common, *given, program, ','.join(self.options.collectives),
-                                            *map(str, (samples, warmup, calls, *sizes))]]))
+                given = [
+                    word
+                    for name, value in {**settings, **way}.items()
+                    for word in ('--mca', name, value)
+                ]
+                return rows(
+                    together(
+                        [
+                            [
+                                *common,
+                                *given,
+                                program,
+                                ','.join(self.options.collectives),
+                                *map(str, (samples, warmup, calls, *sizes)),
+                            ]
+                        ]
+                    )
+                )
+
             self.list[name] = run
 
     def find_gloo(self):
         python = os.environ.get('PYTHON', 'python3')
-        if subprocess.run([python, '-c', 'import torch.distributed'], stderr=subprocess.DEVNULL, check=False).returncode:
+        if subprocess.run(
+            [python, '-c', 'import torch.distributed'], stderr=subprocess.DEVNULL, check=False
+        ).returncode:
             return say(f'left out: Gloo: {python} has no torch ($PYTHON names another)')
 
         def run(samples, warmup, calls, sizes):
-            command = [python, os.path.join(HERE, 'gloo_peer.py'), ','.join(self.options.collectives),
-                       *map(str, (samples, warmup, calls, *sizes))]
-            return rows(together([self.on_host(host, command, place) for host, place in self.places()]))
+            command = [
+                python,
+                os.path.join(HERE, 'gloo_peer.py'),
+                ','.join(self.options.collectives),
+                *map(str, (samples, warmup, calls, *sizes)),
+            ]
+            return rows(
+                together([self.on_host(host, command, place) for host, place in self.places()])
+            )
+
         self.list['gloo'] = run
 
     def perftests(self, test, size, iterations, directions=1):
@@ -188,12 +292,30 @@ class Peers:
         servers, clients = [], []
         for way in range(directions):
             words = [self.perftest, '-p', str(self.port + way)]
-            servers.append(subprocess.Popen(self.on_host(1 - way, words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            servers.append(
+                subprocess.Popen(
+                    self.on_host(1 - way, words),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
         time.sleep(0.3)
         for way in range(directions):
-            given = {'-p': self.port + way, '-t': test, '-s': size, '-n': iterations, '-w': max(10, iterations // 20)}
-            words = self.on_host(way, [self.perftest, address(1 - way), '-f', '-v', *words_of(given)])
-            clients.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+            given = {
+                '-p': self.port + way,
+                '-t': test,
+                '-s': size,
+                '-n': iterations,
+                '-w': max(10, iterations // 20),
+            }
+            words = self.on_host(
+                way, [self.perftest, address(1 - way), '-f', '-v', *words_of(given)]
+            )
+            clients.append(
+                subprocess.Popen(
+                    words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                )
+            )
         results = []
         for client in clients:
             try:
@@ -202,7 +324,9 @@ class Peers:
                 client.kill()
                 text = []
             numbers = text[-1].split(',') if text else []
-            results.append(float(numbers[2 if test in LATENCIES else 5]) if len(numbers) >= 6 else None)
+            results.append(
+                float(numbers[2 if test in LATENCIES else 5]) if len(numbers) >= 6 else None
+            )
         for server in servers:
             try:
                 server.wait(5)
@@ -212,15 +336,24 @@ class Peers:
         return results
 
     def limits(self):
-        """The link: megabytes/s one way and of each of both ways at once, us of few bytes; by operation and size."""
+        """The link: megabytes/s one way and of each of both ways at once, us of few bytes; by
+        operation and size."""
         one, both = {}, {}
-        cases = {f'{name} {size >> 10}K': (test, size) for name, test in OPERATIONS.items() for size in MESSAGES}
+        cases = {
+            f'{name} {size >> 10}K': (test, size)
+            for name, test in OPERATIONS.items()
+            for size in MESSAGES
+        }
         for key, (test, size) in cases.items():
-            one[key] = self.perftests(test, size, (16 << 20 if self.options.rate else 512 << 20) // size)[0]
+            one[key] = self.perftests(
+                test, size, (16 << 20 if self.options.rate else 512 << 20) // size
+            )[0]
         # Long, so that the two start at once by comparison.
         for key in sorted(cases, key=lambda key: one[key] or 0)[-4:]:
             test, size = cases[key]
-            ways = self.perftests(test, size, (128 << 20 if self.options.rate else 4 << 30) // size, 2)
+            ways = self.perftests(
+                test, size, (128 << 20 if self.options.rate else 4 << 30) // size, 2
+            )
             both[key] = min(ways) if None not in ways else None
         latency = {test: self.perftests(test, 32, 3000)[0] for test in LATENCIES}
         return {'one way': one, 'both ways': both, 'latency': latency}
@@ -230,7 +363,9 @@ def measure(options, folder):
     peers = Peers(options, folder)
     sizes = [1 << shift for shift in range(6, 29, 2) if 1 << shift <= options.most]
     if options.quick:
-        sizes = [size for size in sizes if size in (64, 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20)]
+        sizes = [
+            size for size in sizes if size in (64, 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20)
+        ]
     if options.sizes:
         sizes = sorted(options.sizes)
     results, limits = [], []
@@ -245,7 +380,10 @@ def measure(options, folder):
             for name, run in peers.list.items():
                 runs = [group] if group and not name.startswith('fsccl') else fsccl_groups(group)
                 for part in runs:
-                    say(f'round {turn + 1} of {options.rounds}: {name}, {part[0]} to {part[-1]} bytes')
+                    say(
+                        f'round {turn + 1} of {options.rounds}: {name}, {part[0]} to {part[-1]} '
+                        f'bytes'
+                    )
                     found[name].update(run(samples, warmup, calls, part))
         results.append(found)
         if peers.perftest:
@@ -273,7 +411,11 @@ def median(values):
 def best(limits, what, choose):
     """The best kind of ucx_perftest by its median: (value, name)."""
     names = {name for turn in limits for name in turn[what]}
-    values = [(value, name) for name in names if (value := median([turn[what].get(name) for turn in limits])) is not None]
+    values = [
+        (value, name)
+        for name in names
+        if (value := median([turn[what].get(name) for turn in limits])) is not None
+    ]
     return choose(values) if values else (None, '')
 
 
@@ -282,11 +424,12 @@ def line_rate(rate):
     units = {'kbit': 1e3, 'mbit': 1e6, 'gbit': 1e9}
     for unit, factor in units.items():
         if rate.endswith(unit):
-            return float(rate[:-len(unit)]) * factor / 8e6 * 1448 / 1514
+            return float(rate[: -len(unit)]) * factor / 8e6 * 1448 / 1514
     return None
 
 
-# Bytes that the link carries each way between two hosts, when the fewest are sent: parts of the size.
+# Bytes that the link carries each way between two hosts, when the fewest are sent: parts of the
+# size.
 CARRIED = {'broadcast': 1, 'all_gather': 0.5, 'reduce_scatter': 0.5, 'all_reduce': 1}
 
 
@@ -295,13 +438,22 @@ def table(options, sizes, results, limits):
     both, both_name = best(limits, 'both ways', max)
     latency, latency_name = best(limits, 'latency', min)
     if limits:
-        print(f'# ucx_perftest: one way {one:.0f} MiB/s ({one_name}), each of both ways {both:.0f} MiB/s ({both_name}), latency '
-              f'{latency:.1f} us ({latency_name}); medians of {len(limits)} rounds')
+        print(
+            f'# ucx_perftest: one way {one:.0f} MiB/s ({one_name}), each of both ways {both:.0f} '
+            f'MiB/s ({both_name}), latency '
+            f'{latency:.1f} us ({latency_name}); medians of {len(limits)} rounds'
+        )
     names = list(results[0])
     others = [name for name in names if not name.startswith('fsccl')]
-    print('# p10/p50 in us. best/ours: of p10 (p50), above 1 FSCCL is ahead. limit/ours: of p50, what the link needs.')
-    print(f'{"collective":<15}{"bytes":>10}' + ''.join(f'{name:>21}' for name in names) +
-          f'{"best":>9}{"best/ours":>14}{"limit/ours":>11}')
+    print(
+        '# p10/p50 in us. best/ours: of p10 (p50), above 1 FSCCL is ahead. limit/ours: of p50, '
+        'what the link needs.'
+    )
+    print(
+        f'{"collective":<15}{"bytes":>10}'
+        + ''.join(f'{name:>21}' for name in names)
+        + f'{"best":>9}{"best/ours":>14}{"limit/ours":>11}'
+    )
     records = []
     for collective in options.collectives:
         for size in sizes:
@@ -328,13 +480,28 @@ def table(options, sizes, results, limits):
             elif ours[1] and latency and size <= 64:
                 share = latency / ours[1]
             shown = f'{ahead[0]:.2f} ({ahead[1]:.2f})' if rivals and ours[0] else '-'
-            print(line + f'{best_name:>9}{shown:>14}' + (f'{share:>11.2f}' if share else f'{"":>11}'))
-            records.append({'collective': collective, 'bytes': size, 'times_us': times, 'best': best_name, 'ahead': ahead,
-                            'of_limit': share,
-                            'rounds_p10_us': {name: [turn[name].get((collective, size), (None,))[0] for turn in results]
-                                              for name in names}})
+            print(
+                line + f'{best_name:>9}{shown:>14}' + (f'{share:>11.2f}' if share else f'{"":>11}')
+            )
+            records.append(
+                {
+                    'collective': collective,
+                    'bytes': size,
+                    'times_us': times,
+                    'best': best_name,
+                    'ahead': ahead,
+                    'of_limit': share,
+                    'rounds_p10_us': {
+                        name: [turn[name].get((collective, size), (None,))[0] for turn in results]
+                        for name in names
+                    },
+                }
+            )
     if options.rate and line_rate(options.rate):
-        print(f'# limit: the line rate, {line_rate(options.rate):.1f} bytes/us of payload; of 64 bytes the latency')
+        print(
+            f'# limit: the line rate, {line_rate(options.rate):.1f} bytes/us of payload; of 64 '
+            f'bytes the latency'
+        )
     return records
 
 
@@ -347,24 +514,52 @@ def goals(options, records):
         chosen = [(row, value) for row, value in chosen if value is not None]
         if not chosen:
             return
-        bad = [f'{row["collective"]} {row["bytes"]}: {value:.2f}' for row, value in chosen if value < least]
+        bad = [
+            f'{row["collective"]} {row["bytes"]}: {value:.2f}'
+            for row, value in chosen
+            if value < least
+        ]
         missed += len(bad)
-        print(f'{"MISSED" if bad else "met   "}  {text} (at least {least})' + (': ' + ', '.join(bad) if bad else ''))
+        print(
+            f'{"MISSED" if bad else "met   "}  {text} (at least {least})'
+            + (': ' + ', '.join(bad) if bad else '')
+        )
 
     large = [row for row in records if row['bytes'] >= 4 << 20]
     if options.rate:
         judge('share of line rate from 4 MiB', [(row, row['of_limit']) for row in large], 0.95)
     else:
-        judge('broadcast from 4 MiB, of ucx_perftest one way',
-              [(row, row['of_limit']) for row in large if row['collective'] == 'broadcast'], 0.9)
-        judge('all-gather and reduce-scatter from 4 MiB, of ucx_perftest both ways',
-              [(row, row['of_limit']) for row in large if row['collective'] in ('all_gather', 'reduce_scatter')], 0.9)
-    judge('all-gather of 64 bytes, of the latency', [(row, row['of_limit']) for row in records if row['bytes'] == 64
-                                                     and row['collective'] == 'all_gather'], 0.67)
+        judge(
+            'broadcast from 4 MiB, of ucx_perftest one way',
+            [(row, row['of_limit']) for row in large if row['collective'] == 'broadcast'],
+            0.9,
+        )
+        judge(
+            'all-gather and reduce-scatter from 4 MiB, of ucx_perftest both ways',
+            [
+                (row, row['of_limit'])
+                for row in large
+                if row['collective'] in ('all_gather', 'reduce_scatter')
+            ],
+            0.9,
+        )
+    judge(
+        'all-gather of 64 bytes, of the latency',
+        [
+            (row, row['of_limit'])
+            for row in records
+            if row['bytes'] == 64 and row['collective'] == 'all_gather'
+        ],
+        0.67,
+    )
     for prefix, name, least in (('mpi', 'Open MPI', 0.95), ('gloo', 'Gloo', 1.0)):
         chosen = []
         for row in records:
-            others = [times[0] for peer, times in row['times_us'].items() if peer.startswith(prefix) and times[0]]
+            others = [
+                times[0]
+                for peer, times in row['times_us'].items()
+                if peer.startswith(prefix) and times[0]
+            ]
             if others and row['times_us']['fsccl'][0]:
                 chosen.append((row, min(others) / row['times_us']['fsccl'][0]))
         if chosen:
@@ -380,39 +575,102 @@ def names(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--build', default=os.path.join(ROOT, 'build'), help='folder of the build (build)')
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        '--build', default=os.path.join(ROOT, 'build'), help='folder of the build (build)'
+    )
     parser.add_argument('--rate', help='of the link in both directions, as tc has it: 1gbit')
     parser.add_argument('--quick', action='store_true', help='fewer sizes, up to 16 MiB')
-    parser.add_argument('--collectives', type=names, default=COLLECTIVES, help='only these, separated by commas')
-    parser.add_argument('--sizes', type=lambda text: [int(size) for size in text.split(',')], help='in bytes, separated by commas')
+    parser.add_argument(
+        '--collectives', type=names, default=COLLECTIVES, help='only these, separated by commas'
+    )
+    parser.add_argument(
+        '--sizes',
+        type=lambda text: [int(size) for size in text.split(',')],
+        help='in bytes, separated by commas',
+    )
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--ranks-per-host', type=int, default=1)
-    parser.add_argument('--pin', action='store_true', help='each host to processors of its own: of two ranks, neither moves')
-    parser.add_argument('--set', action='append', metavar='NAME=VALUE', help='a variable for a second run of FSCCL in each turn')
-    parser.add_argument('--tcp', default='cubic', help="the kernel's congestion control between the hosts (cubic)")
-    parser.add_argument('--no-limits', dest='limits', action='store_false', help='without ucx_perftest, which takes longest')
+    parser.add_argument(
+        '--pin',
+        action='store_true',
+        help='each host to processors of its own: of two ranks, neither moves',
+    )
+    parser.add_argument(
+        '--set',
+        action='append',
+        metavar='NAME=VALUE',
+        help='a variable for a second run of FSCCL in each turn',
+    )
+    parser.add_argument(
+        '--tcp', default='cubic', help="the kernel's congestion control between the hosts (cubic)"
+    )
+    parser.add_argument(
+        '--no-limits',
+        dest='limits',
+        action='store_false',
+        help='without ucx_perftest, which takes longest',
+    )
     parser.add_argument('--json', help='file for the results')
     options = parser.parse_args()
     options.most = 16 << 20 if options.quick else 256 << 20
     options.build = os.path.abspath(options.build)
     if 'TEST_HOSTS' not in os.environ:
-        words = [sys.executable, os.path.join(ROOT, 'tests', 'hosts', 'hosts.py'), '--hosts', str(HOSTS)]
-        os.execv(sys.executable, [*words, *(['--rate', options.rate] if options.rate else []), '--', sys.executable, *sys.argv])
+        words = [
+            sys.executable,
+            os.path.join(ROOT, 'tests', 'hosts', 'hosts.py'),
+            '--hosts',
+            str(HOSTS),
+        ]
+        os.execv(
+            sys.executable,
+            [
+                *words,
+                *(['--rate', options.rate] if options.rate else []),
+                '--',
+                sys.executable,
+                *sys.argv,
+            ],
+        )
     if '/' not in os.environ['TEST_HOSTS']:
         sys.exit('netns: this kernel, or this user, may not make network namespaces')
     subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
-    subprocess.run(['ip', 'addr', 'add', '10.119.0.254/24', 'dev', 'between'], check=True)  # of mpirun
+    subprocess.run(
+        ['ip', 'addr', 'add', '10.119.0.254/24', 'dev', 'between'], check=True
+    )  # of mpirun
     for host in range(HOSTS):
-        subprocess.run(['ip', '-n', f'host{host}', 'route', 'change', '10.119.0.0/24', 'dev', 'eth0', 'congctl', options.tcp, 'src',
-                        address(host)], check=True)
+        subprocess.run(
+            [
+                'ip',
+                '-n',
+                f'host{host}',
+                'route',
+                'change',
+                '10.119.0.0/24',
+                'dev',
+                'eth0',
+                'congctl',
+                options.tcp,
+                'src',
+                address(host),
+            ],
+            check=True,
+        )
     with tempfile.TemporaryDirectory() as folder:
         sizes, results, limits = measure(options, folder)
     records = table(options, sizes, results, limits)
     missed = goals(options, records)
     if options.json:
         with open(options.json, 'w', encoding='utf-8') as file:
-            found = {'rate': options.rate, 'tcp': options.tcp, 'rounds': options.rounds, 'records': records, 'limits': limits}
+            found = {
+                'rate': options.rate,
+                'tcp': options.tcp,
+                'rounds': options.rounds,
+                'records': records,
+                'limits': limits,
+            }
             json.dump(found, file, indent=1)
     return 1 if missed else 0
 

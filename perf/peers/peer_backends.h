@@ -1,5 +1,6 @@
-// The library behind the harness's interface for collectives, one class per kind of memory: the caller's own, blocks of a pool, and
-// one physical output per host. Only the public API is used, and every call is blocking: when it returns, the result is there.
+// The library behind the harness's interface for collectives, one class per kind of memory: the
+// caller's own, blocks of a pool, and one physical output per host. Only the public API is used,
+// and every call is blocking: when it returns, the result is there.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -15,11 +16,13 @@ inline void must(fsccl_status_t status, const char* what) {
   if (status == FSCCL_OK) return;
   fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
   fsccl_last_error(&info);
-  fprintf(stderr, "fsccl-peer: rank %d: %s: %s: %s\n", fsb::g_rank, what, fsccl_status_string(status), info.text);
+  fprintf(stderr, "fsccl-peer: rank %d: %s: %s: %s\n", fsb::g_rank, what,
+          fsccl_status_string(status), info.text);
   exit(1);
 }
 
-// The communicator of all ranks and a pool on it. Ranks meet through the harness's page, which only the user can read.
+// The communicator of all ranks and a pool on it. Ranks meet through the harness's page, which only
+// the user can read.
 class Job {
  public:
   Job() {
@@ -68,21 +71,27 @@ class CallerBackend : public fsb::Backend {
   bool has(const char*, fsb::DT) { return true; }
   void allgather(void* buffer, size_t shard) {
     const char* own = static_cast<char*>(buffer) + static_cast<size_t>(fsb::g_rank) * shard;
-    must(fsccl_all_gather(own, buffer, shard, FSCCL_UINT8, comm_, nullptr, nullptr), "fsccl_all_gather");
+    must(fsccl_all_gather(own, buffer, shard, FSCCL_UINT8, comm_, nullptr, nullptr),
+         "fsccl_all_gather");
   }
   void reduce_scatter(const void* in, void* out, size_t count, fsb::DT dtype) {
-    must(fsccl_reduce_scatter(in, out, count, dtype_of(dtype), FSCCL_SUM, comm_, nullptr, nullptr), "fsccl_reduce_scatter");
+    must(fsccl_reduce_scatter(in, out, count, dtype_of(dtype), FSCCL_SUM, comm_, nullptr, nullptr),
+         "fsccl_reduce_scatter");
   }
   void allreduce(const void* in, void* out, size_t count, fsb::DT dtype) {
-    must(fsccl_all_reduce(in, out, count, dtype_of(dtype), FSCCL_SUM, comm_, nullptr, nullptr), "fsccl_all_reduce");
+    must(fsccl_all_reduce(in, out, count, dtype_of(dtype), FSCCL_SUM, comm_, nullptr, nullptr),
+         "fsccl_all_reduce");
   }
   void bcast(void* buffer, size_t bytes) {
-    must(fsccl_broadcast(buffer, bytes, FSCCL_UINT8, 0, comm_, nullptr, nullptr), "fsccl_broadcast");
+    must(fsccl_broadcast(buffer, bytes, FSCCL_UINT8, 0, comm_, nullptr, nullptr),
+         "fsccl_broadcast");
   }
   void bcast_list(char** tensors, const size_t* bytes, size_t count) {
     list_.clear();
-    for (size_t i = 0; i < count; i++) list_.push_back({nullptr, tensors[i], bytes + i, FSCCL_UINT8});
-    must(fsccl_broadcast_list(list_.data(), count, 0, comm_, nullptr, nullptr), "fsccl_broadcast_list");
+    for (size_t i = 0; i < count; i++)
+      list_.push_back({nullptr, tensors[i], bytes + i, FSCCL_UINT8});
+    must(fsccl_broadcast_list(list_.data(), count, 0, comm_, nullptr, nullptr),
+         "fsccl_broadcast_list");
   }
   void barrier() { must(fsccl_barrier(comm_, nullptr, nullptr), "fsccl_barrier"); }
 
@@ -102,21 +111,26 @@ class PoolBackend : public CallerBackend {
     memset(block, 1, bytes);
     return block;
   }
-  void free_(void* block, size_t) { must(fsccl_pool_free(pool_, block, nullptr), "fsccl_pool_free"); }
+  void free_(void* block, size_t) {
+    must(fsccl_pool_free(pool_, block, nullptr), "fsccl_pool_free");
+  }
 
  private:
   fsccl_pool_t pool_;
 };
 
-// memory "shared": one physical output per host, which is the host-shared slot of a unit with one parameter. For the all-gather the
-// unit is flat, so that every rank holds an equal part; for the broadcast it is a single row, which rank 0 holds alone. A unit
-// takes its input's address when it is made, and the harness allocates inputs after outputs, so alloc() makes a unit with shards of
+// memory "shared": one physical output per host, which is the host-shared slot of a unit with one
+// parameter. For the all-gather the unit is flat, so that every rank holds an equal part; for the
+// broadcast it is a single row, which rank 0 holds alone. A unit takes its input's address when it
+// is made, and the harness allocates inputs after outputs, so alloc() makes a unit with shards of
 // its own to learn the slot's address, and the first (untimed) call replaces it.
 class SharedBackend : public CallerBackend {
  public:
   explicit SharedBackend(Job& job) : CallerBackend(job), pool_(job.pool()) {}
   const char* memory() { return "shared"; }
-  bool has(const char* name, fsb::DT) { return !strcmp(name, "all_gather") || !strcmp(name, "broadcast"); }
+  bool has(const char* name, fsb::DT) {
+    return !strcmp(name, "all_gather") || !strcmp(name, "broadcast");
+  }
   void* alloc(size_t bytes) {
     Output output = make(bytes, FSCCL_LAYOUT_FLAT, nullptr);
     void* address = unshard(output);
@@ -131,7 +145,9 @@ class SharedBackend : public CallerBackend {
   void allgather_from(const void* own, void* out, size_t shard) {
     gather(out, FSCCL_LAYOUT_FLAT, own, shard * static_cast<size_t>(fsb::g_size));
   }
-  void bcast_from(const void* source, void* out, size_t bytes) { gather(out, FSCCL_LAYOUT_PER_PARAM, source, bytes); }
+  void bcast_from(const void* source, void* out, size_t bytes) {
+    gather(out, FSCCL_LAYOUT_PER_PARAM, source, bytes);
+  }
 
  private:
   struct Output {
@@ -184,8 +200,10 @@ class SharedBackend : public CallerBackend {
     output = make(bytes, layout, input);
     output.ready = true;
     if (void* address = unshard(output); address != out) {
-      fprintf(stderr, "fsccl-peer: rank %d: the shared slot moved from %p to %p when its unit was made again\n", fsb::g_rank, out,
-              address);
+      fprintf(
+          stderr,
+          "fsccl-peer: rank %d: the shared slot moved from %p to %p when its unit was made again\n",
+          fsb::g_rank, out, address);
       exit(5);
     }
   }

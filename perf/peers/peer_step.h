@@ -1,13 +1,15 @@
-// The harness's FSDP step on units of the library: fused gathers into host-shared slots, fused reductions out of gradient slots or
-// out of the caller's own gradients. Shards and sharded gradients are the caller's memory, as for every peer. A gradient slot is
-// taken again right after each reduction, before any other slot is, so that it stays where it is: the harness writes gradients once
-// and reduces them once for each layer.
+// The harness's FSDP step on units of the library: fused gathers into host-shared slots, fused
+// reductions out of gradient slots or out of the caller's own gradients. Shards and sharded
+// gradients are the caller's memory, as for every peer. A gradient slot is taken again right after
+// each reduction, before any other slot is, so that it stays where it is: the harness writes
+// gradients once and reduces them once for each layer.
 #pragma once
 #include "peer_backends.h"
 
 namespace fsccl_peer {
 
-// Parameter sizes that divide by the number of ranks, which is what the harness's shards and checks assume.
+// Parameter sizes that divide by the number of ranks, which is what the harness's shards and checks
+// assume.
 inline std::vector<fsb::Unit> even_units(const fsb::Opt& options) {
   std::vector<fsb::Unit> units = fsb::step_units(options);
   const size_t ranks = static_cast<size_t>(fsb::g_size);
@@ -48,7 +50,9 @@ class UnitStep {
     state.changed = true;
     return static_cast<float*>(state.shards[static_cast<size_t>(i)]);
   }
-  float* gshard(int u, int i) { return static_cast<float*>(at(u).sharded_grads[static_cast<size_t>(i)]); }
+  float* gshard(int u, int i) {
+    return static_cast<float*>(at(u).sharded_grads[static_cast<size_t>(i)]);
+  }
   uint16_t* grad(int u, int i) {
     State& state = at(u);
     if (kSlots) take_gradients(state);
@@ -116,17 +120,21 @@ class UnitStep {
     config.pool = job.pool();
     config.keep = kKeep ? FSCCL_KEEP_ALWAYS : FSCCL_KEEP_NONE;
     config.marks_changes = 1;
-    must(fsccl_unit_create(&config, definitions.data(), definitions.size(), &state.unit), "fsccl_unit_create");
+    must(fsccl_unit_create(&config, definitions.data(), definitions.size(), &state.unit),
+         "fsccl_unit_create");
     return state;
   }
 
-  // Takes the gradient slot, or finds that it is held. Its address may not change: what the harness wrote must still be there.
+  // Takes the gradient slot, or finds that it is held. Its address may not change: what the harness
+  // wrote must still be there.
   static void take_gradients(State& state) {
     for (size_t i = 0; i < state.grads.size(); i++) {
       fsccl_view_t view;
       must(fsccl_unit_grad(state.unit, i, &view), "fsccl_unit_grad");
       if (state.grads[i] && state.grads[i] != view.data) {
-        fprintf(stderr, "fsccl-peer: rank %d: a gradient slot moved from %p to %p while its gradients were still needed\n",
+        fprintf(stderr,
+                "fsccl-peer: rank %d: a gradient slot moved from %p to %p while its gradients were "
+                "still needed\n",
                 fsb::g_rank, state.grads[i], view.data);
         exit(5);
       }

@@ -1,4 +1,5 @@
-// What the library itself knows of free memory, for all subcommands: this folder is the one that looks inside.
+// What the library itself knows of free memory, for all subcommands: this folder is the one that
+// looks inside.
 #pragma once
 #include <cstdint>
 

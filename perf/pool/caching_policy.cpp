@@ -42,7 +42,9 @@ void CachingPolicy::take(const StepEvent& event) {
 }
 
 uint64_t CachingPolicy::grow(uint32_t pool, uint64_t bytes, bool small) {
-  const uint64_t wanted = small ? 2 * kMiB : bytes < 10 * kMiB ? 20 * kMiB : round_up(bytes, 2 * kMiB);
+  const uint64_t wanted = small               ? 2 * kMiB
+                          : bytes < 10 * kMiB ? 20 * kMiB
+                                              : round_up(bytes, 2 * kMiB);
   const uint64_t address = ++next_segment_ * kApart;
   blocks_[address] = {wanted, address, false, pool};
   reserved_ += wanted;
@@ -59,7 +61,8 @@ uint64_t CachingPolicy::expand(uint32_t pool, uint64_t bytes, bool small) {
   const auto above = blocks_.lower_bound(begin);
   if (above != blocks_.begin()) {
     const auto last = std::prev(above);
-    if (!last->second.used && last->second.segment == segment && last->first + last->second.bytes == begin) {
+    if (!last->second.used && last->second.segment == segment &&
+        last->first + last->second.bytes == begin) {
       pools_[pool].free.erase({last->second.bytes, last->first});
       begin = last->first;
     }
@@ -80,7 +83,8 @@ void CachingPolicy::give_back(uint64_t key) {
   block->second.used = false;
   auto& free = pools_[block->second.pool].free;
   const auto joins = [&](auto low, auto high) {
-    return high != blocks_.end() && !low->second.used && !high->second.used && low->second.segment == high->second.segment &&
+    return high != blocks_.end() && !low->second.used && !high->second.used &&
+           low->second.segment == high->second.segment &&
            low->first + low->second.bytes == high->first;
   };
   if (joins(block, std::next(block))) {

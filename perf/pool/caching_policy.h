@@ -1,8 +1,10 @@
-// A simulation of the policy of PyTorch's caching allocator of device memory (c10/cuda/CUDACachingAllocator.cpp, 2.15): a pool per
-// stream, sizes in units of 512 bytes, requests up to 1 MiB from segments of 2 MiB, up to 10 MiB from 20 MiB, above in units of 2
-// MiB; best fit; the rest of a large block is split off from 1 MiB on; neighbours that are free are joined. With expandable
-// segments, one range per stream and pool that grows by pages of 20 MiB (small: 2 MiB). Blocks return to their stream's pool when
-// they are freed; nothing is ever returned to the system.
+// A simulation of the policy of PyTorch's caching allocator of device memory
+// (c10/cuda/CUDACachingAllocator.cpp, 2.15): a pool per stream, sizes in units of 512 bytes,
+// requests up to 1 MiB from segments of 2 MiB, up to 10 MiB from 20 MiB, above in units of 2 MiB;
+// best fit; the rest of a large block is split off from 1 MiB on; neighbours that are free are
+// joined. With expandable segments, one range per stream and pool that grows by pages of 20 MiB
+// (small: 2 MiB). Blocks return to their stream's pool when they are freed; nothing is ever
+// returned to the system.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -12,7 +12,8 @@ constexpr uint64_t kReducedBytes = 4;
 
 class Step {
  public:
-  Step(const Model& model, uint64_t ranks, uint64_t wire_bytes) : model_(model), ranks_(ranks), wire_bytes_(wire_bytes) {
+  Step(const Model& model, uint64_t ranks, uint64_t wire_bytes)
+      : model_(model), ranks_(ranks), wire_bytes_(wire_bytes) {
     copied_.assign(model.units.size(), false);
     gathered_.assign(model.units.size(), false);
   }
@@ -22,13 +23,15 @@ class Step {
     take(kGather, key(unit, kGathered), padded(unit) * wire_bytes_);
     gathered_[unit] = true;
   }
-  // Copies a gathered unit out; the buffer of the one before is free then, its own after the next, or at once.
+  // Copies a gathered unit out; the buffer of the one before is free then, its own after the next,
+  // or at once.
   void copy_out(size_t unit, bool at_once) {
     if (copied_[unit]) return;
     gather(unit);
     end_copies();
     const auto& params = model_.units[unit].params;
-    for (size_t i = 0; i < params.size(); i++) take(kCompute, key(unit, kParameter, i), padded(params[i]) * wire_bytes_);
+    for (size_t i = 0; i < params.size(); i++)
+      take(kCompute, key(unit, kParameter, i), padded(params[i]) * wire_bytes_);
     copied_[unit] = true;
     last_copied_ = unit;
     if (at_once) end_copies();
@@ -40,12 +43,14 @@ class Step {
     last_copied_.reset();
   }
   void reshard(size_t unit) {
-    for (size_t i = 0; i < model_.units[unit].params.size(); i++) give_back(key(unit, kParameter, i));
+    for (size_t i = 0; i < model_.units[unit].params.size(); i++)
+      give_back(key(unit, kParameter, i));
     copied_[unit] = false;
   }
   void reduce(size_t unit) {
     const auto& params = model_.units[unit].params;
-    for (size_t i = params.size(); i-- > 0;) take(kCompute, key(unit, kGradient, i), params[i].elements() * wire_bytes_);
+    for (size_t i = params.size(); i-- > 0;)
+      take(kCompute, key(unit, kGradient, i), params[i].elements() * wire_bytes_);
     reshard(unit);
     end_reduction();
     take(kCompute, key(unit, kReduced), padded(unit) * kReducedBytes);
@@ -61,7 +66,9 @@ class Step {
  private:
   enum Kind : uint64_t { kGathered, kParameter, kGradient, kReduced };
 
-  static uint64_t key(size_t unit, Kind kind, size_t param = 0) { return uint64_t{unit} << 24 | uint64_t{param} << 2 | kind; }
+  static uint64_t key(size_t unit, Kind kind, size_t param = 0) {
+    return uint64_t{unit} << 24 | uint64_t{param} << 2 | kind;
+  }
   void take(Stream stream, uint64_t key, uint64_t bytes) {
     if (bytes) events_.push_back({StepOp::kTake, false, stream, key, bytes});
   }
@@ -87,7 +94,8 @@ class Step {
 
 }  // namespace
 
-std::vector<fsccl::StepEvent> fsdp2_step(const Model& model, uint64_t ranks, uint64_t wire_bytes, const std::vector<bool>& kept) {
+std::vector<fsccl::StepEvent> fsdp2_step(const Model& model, uint64_t ranks, uint64_t wire_bytes,
+                                         const std::vector<bool>& kept) {
   Step step(model, ranks, wire_bytes);
   const size_t units = model.units.size();
   for (size_t u = 0; u < units; u++) {

@@ -73,16 +73,19 @@ uint64_t status_bytes(const char* name) {
   return 0;
 }
 
-// In a child: the most memory of the process over some steps that touch every page, less what it had before.
+// In a child: the most memory of the process over some steps that touch every page, less what it
+// had before.
 std::optional<uint64_t> most_memory(const Trace& trace) {
-  void* page = mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* page =
+      mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return std::nullopt;
   const pid_t child = fork();
   if (child == 0) {
     std::ofstream("/proc/self/clear_refs") << "5";
     const uint64_t before = status_bytes("VmRSS:");
     Blocks blocks(trace, true);
-    const bool good = blocks.steps(trace, static_cast<int>(std::max<size_t>(trace.steps.size(), 3)));
+    const bool good =
+        blocks.steps(trace, static_cast<int>(std::max<size_t>(trace.steps.size(), 3)));
     const uint64_t most = status_bytes("VmHWM:");
     *static_cast<uint64_t*>(page) = most > before ? most - before : 0;
     _exit(good && before > 0 ? 0 : 1);
@@ -91,19 +94,22 @@ std::optional<uint64_t> most_memory(const Trace& trace) {
   if (child > 0) waitpid(child, &status, 0);
   const uint64_t bytes = *static_cast<uint64_t*>(page);
   munmap(page, sizeof(uint64_t));
-  return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? std::optional(bytes) : std::nullopt;
+  return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? std::optional(bytes)
+                                                                    : std::nullopt;
 }
 
 }  // namespace
 
 const std::vector<Peer>& malloc_peers() {
-  static const std::vector<Peer> peers = {
-      {"glibc", nullptr, nullptr}, {"jemalloc", "libjemalloc.so.2", "mallctl"}, {"mimalloc", "libmimalloc.so.2", "mi_version"}};
+  static const std::vector<Peer> peers = {{"glibc", nullptr, nullptr},
+                                          {"jemalloc", "libjemalloc.so.2", "mallctl"},
+                                          {"mimalloc", "libmimalloc.so.2", "mi_version"}};
   return peers;
 }
 
 ReplayRow replay_malloc(const Peer& peer, const Trace& trace, const ReplayOptions& options) {
-  ReplayRow row{.trace = trace.name, .allocator = peer.name, .how = "run", .live = trace.live_bytes};
+  ReplayRow row{
+      .trace = trace.name, .allocator = peer.name, .how = "run", .live = trace.live_bytes};
   if (peer.symbol && !dlsym(RTLD_DEFAULT, peer.symbol)) {
     row.note = fmt::format("not installed ({})", peer.library);
     return row;
@@ -134,8 +140,10 @@ ReplayRow replay_malloc(const Peer& peer, const Trace& trace, const ReplayOption
   return row;
 }
 
-ReplayRow run_peer(const Peer& peer, const std::string& file, const Trace& trace, const ReplayOptions& options) {
-  ReplayRow failed{.trace = trace.name, .allocator = peer.name, .how = "run", .live = trace.live_bytes};
+ReplayRow run_peer(const Peer& peer, const std::string& file, const Trace& trace,
+                   const ReplayOptions& options) {
+  ReplayRow failed{
+      .trace = trace.name, .allocator = peer.name, .how = "run", .live = trace.live_bytes};
   failed.note = "could not be started";
   int ends[2];
   if (pipe(ends) != 0) return failed;
@@ -147,13 +155,15 @@ ReplayRow run_peer(const Peer& peer, const std::string& file, const Trace& trace
     close(ends[1]);
     if (peer.library) setenv("LD_PRELOAD", peer.library, 1);
     for (const char* program : {own_path(), "/proc/self/exe"})
-      execl(program, "fsccl-perf", "pool", "--peer", peer.name, "--steps", steps.c_str(), file.c_str(), nullptr);
+      execl(program, "fsccl-perf", "pool", "--peer", peer.name, "--steps", steps.c_str(),
+            file.c_str(), nullptr);
     _exit(127);
   }
   close(ends[1]);
   std::string line;
   char buffer[4096];
-  for (ssize_t got; child > 0 && (got = read(ends[0], buffer, sizeof buffer)) > 0;) line.append(buffer, static_cast<size_t>(got));
+  for (ssize_t got; child > 0 && (got = read(ends[0], buffer, sizeof buffer)) > 0;)
+    line.append(buffer, static_cast<size_t>(got));
   close(ends[0]);
   int status = 1;
   if (child > 0) waitpid(child, &status, 0);
@@ -168,7 +178,8 @@ std::vector<ReplayRow> replay_policies(const Trace& trace, const ReplayOptions& 
     const int warm_up = static_cast<int>(std::max<size_t>(trace.steps.size(), 4));
     for (int nth = 0; nth < warm_up + options.steps; ++nth) {
       if (nth == warm_up) before = policy.upstream_calls();
-      for (const StepEvent& event : trace.steps[static_cast<size_t>(nth) % trace.steps.size()]) policy.apply(event);
+      for (const StepEvent& event : trace.steps[static_cast<size_t>(nth) % trace.steps.size()])
+        policy.apply(event);
     }
     rows.push_back({.trace = trace.name,
                     .allocator = expandable ? "torch-expand" : "torch-caching",

@@ -11,7 +11,8 @@ namespace fsccl::perf {
 class PoolCommand {
  public:
   void add_to(CLI::App* command);
-  int run();  // exit status: 0, 1 when a replay failed, 2 for a file that is not a trace, or no library
+  // exit status: 0, 1 when a replay failed, 2 for a file that is not a trace, or no library
+  int run();
 
  private:
   std::vector<std::string> files_;

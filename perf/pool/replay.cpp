@@ -13,12 +13,14 @@
 namespace fsccl::perf {
 namespace {
 
-constexpr uint64_t kCapacity = uint64_t{1} << 60;      // of a region without memory
-constexpr uint64_t kMostMemory = uint64_t{256} << 20;  // larger pools are rehearsed: placed and counted, without memory
-constexpr uint64_t kAddresses = uint64_t{16} << 30;    // of an arena
-constexpr size_t kWarmUp = 4;                          // steps: the plan, two by it, and the table
+constexpr uint64_t kCapacity = uint64_t{1} << 60;  // of a region without memory
+// larger pools are rehearsed: placed and counted, without memory
+constexpr uint64_t kMostMemory = uint64_t{256} << 20;
+constexpr uint64_t kAddresses = uint64_t{16} << 30;  // of an arena
+constexpr size_t kWarmUp = 4;                        // steps: the plan, two by it, and the table
 
-// A region and what a pool does around it: it asks the arena for memory when a slot lies beyond what is there.
+// A region and what a pool does around it: it asks the arena for memory when a slot lies beyond
+// what is there.
 class ReplayedPool {
  public:
   ReplayedPool(uint32_t streams, bool record, bool rehearsal)
@@ -42,7 +44,8 @@ class ReplayedPool {
   bool apply(const StepEvent& event) {
     switch (event.op) {
       case StepOp::kTake: {
-        const Result<SlotGrant> grant = region_.take(event.key, event.bytes, event.stable, ++position_, event.stream);
+        const Result<SlotGrant> grant =
+            region_.take(event.key, event.bytes, event.stable, ++position_, event.stream);
         return grant.ok() && back(grant.value().offset, event.bytes);
       }
       case StepOp::kGiveBack:
@@ -62,7 +65,8 @@ class ReplayedPool {
     end_step();
     return true;
   }
-  // What the plan does not need goes at the next boundary, and what was given back of it comes again, as in a pool.
+  // What the plan does not need goes at the next boundary, and what was given back of it comes
+  // again, as in a pool.
   void end_step() {
     region_.end_step();
     const uint64_t whole = region_.whole_extent();
@@ -79,13 +83,14 @@ class ReplayedPool {
 
  private:
   bool back(uint64_t begin, uint64_t bytes) {
-    const uint64_t end =
-        begin + (bytes + CollectiveRegion::kAlignment - 1) / CollectiveRegion::kAlignment * CollectiveRegion::kAlignment;
+    const uint64_t end = begin + (bytes + CollectiveRegion::kAlignment - 1) /
+                                     CollectiveRegion::kAlignment * CollectiveRegion::kAlignment;
     return end <= backed_.whole() || carry_out(backed_.place(begin, end, region_, UINT64_MAX));
   }
   bool carry_out(const BackedBytes::Change& change) {
     for (const auto& [begin, end] : change.given_back) {
-      waits_ += region_.cooling(begin, end);  // of the program, for the streams: only then the bytes can go
+      // of the program, for the streams: only then the bytes can go
+      waits_ += region_.cooling(begin, end);
       if (arena_) arena_->release(0, begin, end - begin);
       backed_.given_back(begin, end);
     }
@@ -113,7 +118,8 @@ using Steps = std::vector<std::vector<StepEvent>>;
 // What one way of telling the pool about the trace comes to.
 class Replay {
  public:
-  Replay(const Trace& trace, const ReplayOptions& options, const char* how) : trace_(trace), options_(options) {
+  Replay(const Trace& trace, const ReplayOptions& options, const char* how)
+      : trace_(trace), options_(options) {
     row_.trace = trace.name;
     row_.allocator = "fsccl";
     row_.how = how;
@@ -123,7 +129,8 @@ class Replay {
   }
 
   // `first`: declared, or recorded by being run once; then `steps` come again and again.
-  ReplayRow run(const std::vector<StepEvent>& first, const Steps& steps, bool learn, uint64_t clique_bound) {
+  ReplayRow run(const std::vector<StepEvent>& first, const Steps& steps, bool learn,
+                uint64_t clique_bound) {
     row_.clique_bound = clique_bound;
     ReplayedPool pool(trace_.streams, learn || options_.recorded, rehearsal_);
     if (!prepare(pool, first, steps)) return failed(pool);
@@ -132,7 +139,8 @@ class Replay {
     BatchTimes times;
     for (int nth = 0; nth < options_.steps; ++nth) {
       const std::vector<StepEvent>& step = steps[static_cast<size_t>(nth) % steps.size()];
-      if (!times.run(step, [&](const StepEvent& event) { return pool.apply(event); })) return failed(pool);
+      if (!times.run(step, [&](const StepEvent& event) { return pool.apply(event); }))
+        return failed(pool);
       pool.end_step();
       least = std::min(least, pool.reserved_bytes());
       most = std::max(most, pool.reserved_bytes());
@@ -152,11 +160,13 @@ class Replay {
   void set_plan_us(double plan_us) { row_.plan_us = plan_us; }
 
  private:
-  // Until everything has been seen: the plan and what it does not need any more; or all steps, and what was learned.
+  // Until everything has been seen: the plan and what it does not need any more; or all steps, and
+  // what was learned.
   bool prepare(ReplayedPool& pool, const std::vector<StepEvent>& first, const Steps& steps) {
     if (!pool.make_arena()) return false;
     if (!options_.recorded && !pool.declare(first)) return false;
-    for (size_t i = 0; i < whole_rounds(steps.size(), kWarmUp) + (steps.size() > 1 ? steps.size() : 0); ++i)
+    for (size_t i = 0;
+         i < whole_rounds(steps.size(), kWarmUp) + (steps.size() > 1 ? steps.size() : 0); ++i)
       if (!pool.step(steps[i % steps.size()])) return false;
     return true;
   }
@@ -179,7 +189,8 @@ class Replay {
     row_.p50_ns = percentile(times.samples_ns(), 0.5);
     row_.p99_ns = percentile(times.samples_ns(), 0.99);
   }
-  std::optional<uint64_t> count(const std::vector<StepEvent>& first, const Steps& steps, bool learn) {
+  std::optional<uint64_t> count(const std::vector<StepEvent>& first, const Steps& steps,
+                                bool learn) {
     return count_system_calls([&](const CallCounter& counter) {
       ReplayedPool pool(trace_.streams, learn || options_.recorded, rehearsal_);
       if (!prepare(pool, first, steps)) return false;
@@ -191,8 +202,10 @@ class Replay {
     });
   }
   ReplayRow failed(ReplayedPool& pool) {
-    row_.note = "failed: " + (pool.refusal().empty() ? "a slot was refused with " + format_bytes(pool.region().extent()) + " in use"
-                                                     : pool.refusal());
+    row_.note = "failed: " +
+                (pool.refusal().empty()
+                     ? "a slot was refused with " + format_bytes(pool.region().extent()) + " in use"
+                     : pool.refusal());
     row_.failed = true;
     return row_;
   }
@@ -244,7 +257,8 @@ std::vector<ReplayRow> replay_pool(const Trace& trace, const ReplayOptions& opti
 }
 
 ReplayRow replay_array(const Trace& trace, const ReplayOptions& options) {
-  ReplayRow row{.trace = trace.name, .allocator = "array", .how = "by index", .live = trace.live_bytes};
+  ReplayRow row{
+      .trace = trace.name, .allocator = "array", .how = "by index", .live = trace.live_bytes};
   std::vector<uint64_t> offset(trace.keys, 0);
   std::vector<uint64_t> taken(trace.keys, 0);
   Steps moves(trace.steps.size());

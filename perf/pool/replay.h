@@ -24,9 +24,11 @@ struct ReplayRow {
   std::optional<uint64_t> most_reserved;  // the most ever, as while a step was recorded
   std::optional<double> plan_us;
   std::optional<uint64_t> system_calls, added_waits, growths, variance;
-  std::optional<uint64_t> host_waits;    // ever: of the program, for work on bytes that it gives back to the system
+  // ever: of the program, for work on bytes that it gives back to the system
+  std::optional<uint64_t> host_waits;
   std::optional<double> p50_ns, p99_ns;  // of an allocation and its release
-  std::optional<double> with_order_p50_ns, with_order_p99_ns;  // and what the trace says of streams between them
+  // and what the trace says of streams between them
+  std::optional<double> with_order_p50_ns, with_order_p99_ns;
   std::string note;
   bool failed = false;
 };
@@ -34,6 +36,7 @@ struct ReplayRow {
 // A trace whose steps are alike: one row. Else two: all steps declared as one, and only the first.
 std::vector<ReplayRow> replay_pool(const Trace& trace, const ReplayOptions& options);
 ReplayRow replay_array(const Trace& trace,
-                       const ReplayOptions& options);  // an offset by index: what no allocator can be faster than
+                       // an offset by index: what no allocator can be faster than
+                       const ReplayOptions& options);
 
 }  // namespace fsccl::perf

@@ -15,7 +15,9 @@ namespace {
 // A pool made anew, and the blocks that a trace holds of it.
 class RmmBlocks {
  public:
-  RmmBlocks(const rmm_peer& peer, const Trace& trace) : peer_(peer), blocks_(trace.keys) { peer_.open(); }
+  RmmBlocks(const rmm_peer& peer, const Trace& trace) : peer_(peer), blocks_(trace.keys) {
+    peer_.open();
+  }
   ~RmmBlocks() {
     for (Block& block : blocks_)
       if (block.at) peer_.give_back(block.at, block.bytes, block.stream);
@@ -24,7 +26,8 @@ class RmmBlocks {
   RmmBlocks& operator=(const RmmBlocks&) = delete;
 
   bool apply(const StepEvent& event) {
-    if (!event.moves_slot()) return true;  // RMM leaves it to the program to give back when no other stream uses a block
+    // RMM leaves it to the program to give back when no other stream uses a block
+    if (!event.moves_slot()) return true;
     Block& block = blocks_[event.key];
     if (event.takes()) {
       block = {peer_.take(event.bytes, event.stream), event.bytes, event.stream};
@@ -65,7 +68,8 @@ const rmm_peer* load_rmm(const std::string& library, std::string* error) {
 
 ReplayRow replay_rmm(const rmm_peer& peer, const Trace& trace, const ReplayOptions& options) {
   ReplayRow row{.trace = trace.name, .allocator = "rmm", .how = "run", .live = trace.live_bytes};
-  const size_t warm_up = whole_rounds(trace.steps.size(), 4), measured = static_cast<size_t>(options.steps);
+  const size_t warm_up = whole_rounds(trace.steps.size(), 4),
+               measured = static_cast<size_t>(options.steps);
   const auto failed = [&] {
     row.note = "failed";
     return row;
@@ -76,7 +80,8 @@ ReplayRow replay_rmm(const rmm_peer& peer, const Trace& trace, const ReplayOptio
     const uint64_t growths = peer.growths(), waits = peer.waits(), bytes = peer.reserved();
     BatchTimes times;
     for (size_t nth = 0; nth < measured; ++nth)
-      if (!times.run(trace.steps[nth % trace.steps.size()], [&](const StepEvent& event) { return blocks.apply(event); }))
+      if (!times.run(trace.steps[nth % trace.steps.size()],
+                     [&](const StepEvent& event) { return blocks.apply(event); }))
         return failed();
     row.reserved = peer.reserved();  // it gives nothing back
     row.variance = *row.reserved - bytes;

@@ -2,8 +2,8 @@
 #pragma once
 #include <string>
 
-#include "perf/pool/rmm/peer.h"
 #include "perf/pool/replay.h"
+#include "perf/pool/rmm/peer.h"
 
 namespace fsccl::perf {
 

@@ -15,7 +15,9 @@ template <typename Value>
 Json or_null(const std::optional<Value>& value) {
   return value ? Json(*value) : Json();
 }
-Json rounded(const std::optional<double>& value) { return value ? Json(std::round(*value * 10) / 10) : Json(); }
+Json rounded(const std::optional<double>& value) {
+  return value ? Json(std::round(*value * 10) / 10) : Json();
+}
 
 template <typename Value>
 void read(const Json& json, const char* name, std::optional<Value>* value) {
@@ -24,7 +26,8 @@ void read(const Json& json, const char* name, std::optional<Value>* value) {
 }
 
 double over_bound(const ReplayRow& row, uint64_t bytes) {
-  return static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>({row.live, row.clique_bound, 1}));
+  return static_cast<double>(bytes) /
+         static_cast<double>(std::max<uint64_t>({row.live, row.clique_bound, 1}));
 }
 Json ratio_json(const ReplayRow& row, const std::optional<uint64_t>& bytes) {
   return bytes ? Json(std::round(over_bound(row, *bytes) * 1e4) / 1e4) : Json();
@@ -62,8 +65,8 @@ std::optional<ReplayRow> row_of_json(const std::string& line) {
   const Json json = Json::parse(line, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   ReplayRow row;
-  for (auto [name, text] : {std::pair("trace", &row.trace), std::pair("allocator", &row.allocator), std::pair("how", &row.how),
-                            std::pair("note", &row.note)})
+  for (auto [name, text] : {std::pair("trace", &row.trace), std::pair("allocator", &row.allocator),
+                            std::pair("how", &row.how), std::pair("note", &row.note)})
     if (json.contains(name) && json[name].is_string()) *text = json[name].get<std::string>();
   std::optional<uint64_t> live;
   read(json, "live", &live);
@@ -76,21 +79,24 @@ std::optional<ReplayRow> row_of_json(const std::string& line) {
 }
 
 std::string table_head() {
-  return fmt::format("# {:<38} {:<12} {:<9} {:>9} {:>8} {:>8} {:>8} {:>9} {:>6} {:>8} {:>7} {:>7} {:>7}  {}\n", "trace",
-                     "allocator", "how", "live GiB", "ratio", "at most", "plan us", "sys calls", "waits", "growths", "p50 ns",
-                     "p99 ns", "+order", "note");
+  return fmt::format(
+      "# {:<38} {:<12} {:<9} {:>9} {:>8} {:>8} {:>8} {:>9} {:>6} {:>8} {:>7} {:>7} {:>7}  {}\n",
+      "trace", "allocator", "how", "live GiB", "ratio", "at most", "plan us", "sys calls", "waits",
+      "growths", "p50 ns", "p99 ns", "+order", "note");
 }
 
 std::string table_line(const ReplayRow& row) {
   const auto cell = [](const auto& value, int digits) {
     return value ? fmt::format("{:.{}f}", static_cast<double>(*value), digits) : std::string("-");
   };
-  return fmt::format("  {:<38} {:<12} {:<9} {:>9.4f} {:>8} {:>8} {:>8} {:>9} {:>6} {:>8} {:>7} {:>7} {:>7}  {}\n", row.trace,
-                     row.allocator, row.how, static_cast<double>(row.live) / 0x1p30,
-                     row.reserved ? fmt::format("{:.4f}", ratio(row)) : "-",
-                     row.most_reserved ? fmt::format("{:.4f}", over_bound(row, *row.most_reserved)) : "-", cell(row.plan_us, 0),
-                     cell(row.system_calls, 0), cell(row.added_waits, 0), cell(row.growths, 0), cell(row.p50_ns, 1),
-                     cell(row.p99_ns, 1), cell(row.with_order_p50_ns, 1), row.note);
+  return fmt::format(
+      "  {:<38} {:<12} {:<9} {:>9.4f} {:>8} {:>8} {:>8} {:>9} {:>6} {:>8} {:>7} {:>7} {:>7}  {}\n",
+      row.trace, row.allocator, row.how, static_cast<double>(row.live) / 0x1p30,
+      row.reserved ? fmt::format("{:.4f}", ratio(row)) : "-",
+      row.most_reserved ? fmt::format("{:.4f}", over_bound(row, *row.most_reserved)) : "-",
+      cell(row.plan_us, 0), cell(row.system_calls, 0), cell(row.added_waits, 0),
+      cell(row.growths, 0), cell(row.p50_ns, 1), cell(row.p99_ns, 1),
+      cell(row.with_order_p50_ns, 1), row.note);
 }
 
 }  // namespace fsccl::perf

@@ -29,7 +29,8 @@ enum class Child : uint8_t {
 Child follow(pid_t child, const std::atomic<int>& counting, uint64_t* calls) {
   int status = 0;
   if (wait_for(child, &status) != child || !WIFSTOPPED(status)) return Child::kGone;
-  if (ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL) != 0) return Child::kThere;
+  if (ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL) != 0)
+    return Child::kThere;
   bool entering = true;
   int signal = 0;
   while (true) {
@@ -37,7 +38,8 @@ Child follow(pid_t child, const std::atomic<int>& counting, uint64_t* calls) {
     if (wait_for(child, &status) != child) return Child::kGone;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Child::kGood;
     if (!WIFSTOPPED(status)) return Child::kGone;
-    signal = WSTOPSIG(status) == (SIGTRAP | 0x80) || WSTOPSIG(status) == SIGSTOP ? 0 : WSTOPSIG(status);
+    signal =
+        WSTOPSIG(status) == (SIGTRAP | 0x80) || WSTOPSIG(status) == SIGSTOP ? 0 : WSTOPSIG(status);
     if (WSTOPSIG(status) != (SIGTRAP | 0x80)) continue;
     if (entering && counting.load()) ++*calls;
     entering = !entering;
@@ -47,14 +49,16 @@ Child follow(pid_t child, const std::atomic<int>& counting, uint64_t* calls) {
 }  // namespace
 
 std::optional<uint64_t> count_system_calls(const std::function<bool(const CallCounter&)>& work) {
-  void* page = mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* page = mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return std::nullopt;
   auto* counting = new (page) std::atomic<int>(0);
   const pid_t child = fork();
   if (child == 0) {
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(2);
     raise(SIGSTOP);
-    const bool good = work({.begin = [counting] { counting->store(1); }, .end = [counting] { counting->store(0); }});
+    const bool good = work(
+        {.begin = [counting] { counting->store(1); }, .end = [counting] { counting->store(0); }});
     _exit(good ? 0 : 1);
   }
   uint64_t calls = 0;

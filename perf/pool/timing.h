@@ -9,7 +9,9 @@
 namespace fsccl::perf {
 
 // At least so many steps, and all equally often: a block that one step leaves is freed by the next.
-constexpr size_t whole_rounds(size_t steps, size_t at_least) { return (at_least + steps - 1) / steps * steps; }
+constexpr size_t whole_rounds(size_t steps, size_t at_least) {
+  return (at_least + steps - 1) / steps * steps;
+}
 
 class BatchTimes {
  public:
@@ -24,12 +26,14 @@ class BatchTimes {
         moves += events[at].moves_slot();
         if (!apply(events[at])) return false;
       }
-      const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
+      const std::chrono::duration<double, std::nano> time =
+          std::chrono::steady_clock::now() - start;
       if (moves == kBatch) samples_.push_back(time.count() / (static_cast<double>(kBatch) / 2));
     }
     return true;
   }
-  const std::vector<double>& samples_ns() const { return samples_; }  // of a take and a give-back, each the mean of a batch
+  // of a take and a give-back, each the mean of a batch
+  const std::vector<double>& samples_ns() const { return samples_; }
   void clear() { samples_.clear(); }
 
  private:

@@ -31,12 +31,16 @@ class Parser {
       ++line_;
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
       const Json record = Json::parse(line, nullptr, false);
-      if (!record.is_object()) return fail("not a JSON object; each line of a trace is one"), std::nullopt;
+      if (!record.is_object())
+        return fail("not a JSON object; each line of a trace is one"), std::nullopt;
       if (!read(record)) return std::nullopt;
     }
     if (trace_.steps.back().empty()) trace_.steps.pop_back();
     if (trace_.steps.empty())
-      return fail("the trace ends without a step; it needs alloc and free records of a pool's kinds"), std::nullopt;
+      return fail(
+                 "the trace ends without a step; it needs alloc and free records of a pool's "
+                 "kinds"),
+             std::nullopt;
     if (!held_.empty()) return fail_held(), std::nullopt;
     finish();
     return std::move(trace_);
@@ -53,10 +57,12 @@ class Parser {
   bool fail_held() {
     const std::pair<const uint64_t, Block>* first = nullptr;
     for (const auto& block : blocks_)
-      if (block.second.of_pool && (!first || block.second.line < first->second.line)) first = &block;
+      if (block.second.of_pool && (!first || block.second.line < first->second.line))
+        first = &block;
     line_ = first->second.line;
     return fail(
-        fmt::format("{} blocks are not freed at the end of the trace, the first is block {}; add their free records, for the "
+        fmt::format("{} blocks are not freed at the end of the trace, the first is block {}; add "
+                    "their free records, for the "
                     "steps of a trace are repeated",
                     held_.size(), first->first));
   }
@@ -69,19 +75,24 @@ class Parser {
     const auto member = record.find(name);
     if (member == record.end() || !member->is_number_unsigned() || member->get<uint64_t>() > most)
       return fail(fmt::format("\"{}\" must be a whole number from 0 to {}{}", name, most,
-                              member == record.end() ? "; it is missing" : fmt::format(", not {}", shortened(member->dump()))));
+                              member == record.end()
+                                  ? "; it is missing"
+                                  : fmt::format(", not {}", shortened(member->dump()))));
     *out = member->get<uint64_t>();
     return true;
   }
   bool text(const Json& record, const char* name, std::string* out) {
     const auto member = record.find(name);
-    if (member == record.end() || !member->is_string() || member->get_ref<const std::string&>().size() > kMostNameBytes)
+    if (member == record.end() || !member->is_string() ||
+        member->get_ref<const std::string&>().size() > kMostNameBytes)
       return fail(fmt::format("\"{}\" must be a text of at most {} bytes{}", name, kMostNameBytes,
                               member == record.end() ? "; it is missing" : ""));
     *out = member->get<std::string>();
     return true;
   }
-  static std::string shortened(const std::string& word) { return word.size() <= 40 ? word : word.substr(0, 40) + ".."; }
+  static std::string shortened(const std::string& word) {
+    return word.size() <= 40 ? word : word.substr(0, 40) + "..";
+  }
 
   bool read(const Json& record) {
     std::string op;
@@ -91,7 +102,8 @@ class Parser {
     if (op == "use" || op == "free") return touch(record, op == "use");
     if (op == "event" || op == "wait") return order(record, op == "event");
     if (op == "mark") return mark(record);
-    return fail(fmt::format("\"op\" is \"{}\"; known are meta, alloc, use, free, event, wait and mark", shortened(op)));
+    return fail(fmt::format(
+        "\"op\" is \"{}\"; known are meta, alloc, use, free, event, wait and mark", shortened(op)));
   }
 
   bool stream(const Json& record, uint32_t* out) {
@@ -99,17 +111,20 @@ class Parser {
     if (!text(record, "stream", &name)) return false;
     *out = streams_.emplace(name, static_cast<uint32_t>(streams_.size())).first->second;
     if (*out < kMostStreams) return true;
-    return fail(fmt::format("stream \"{}\" is one too many; a trace may have {}", shortened(name), kMostStreams));
+    return fail(fmt::format("stream \"{}\" is one too many; a trace may have {}", shortened(name),
+                            kMostStreams));
   }
 
   bool alloc(const Json& record) {
     uint64_t id = 0;
     StepEvent event;
     std::string kind, key;
-    if (!number(record, "id", UINT64_MAX, &id) || !number(record, "bytes", kMostBlockBytes, &event.bytes) ||
-        !stream(record, &event.stream) || !text(record, "kind", &kind) || !text(record, "key", &key))
+    if (!number(record, "id", UINT64_MAX, &id) ||
+        !number(record, "bytes", kMostBlockBytes, &event.bytes) || !stream(record, &event.stream) ||
+        !text(record, "kind", &kind) || !text(record, "key", &key))
       return false;
-    if (event.bytes == 0) return fail(fmt::format("block {} has 0 bytes; leave such blocks out", id));
+    if (event.bytes == 0)
+      return fail(fmt::format("block {} has 0 bytes; leave such blocks out", id));
     Block block{.bytes = event.bytes, .line = line_, .of_pool = kPoolKinds.contains(kind)};
     if (block.of_pool) {
       block.key = free_key(kind + ':' + key);
@@ -129,8 +144,10 @@ class Parser {
   // Two blocks with one key may be there at once; the pool wants a key for each.
   uint32_t free_key(const std::string& name) {
     for (int nth = 0;; ++nth) {
-      const uint32_t key =
-          keys_.emplace(nth == 0 ? name : fmt::format("{}#{}", name, nth), static_cast<uint32_t>(keys_.size())).first->second;
+      const uint32_t key = keys_
+                               .emplace(nth == 0 ? name : fmt::format("{}#{}", name, nth),
+                                        static_cast<uint32_t>(keys_.size()))
+                               .first->second;
       if (held_.insert(key).second) return key;
     }
   }
@@ -141,8 +158,9 @@ class Parser {
     if (!number(record, "id", UINT64_MAX, &id) || !stream(record, &event.stream)) return false;
     const auto block = blocks_.find(id);
     if (block == blocks_.end())
-      return fail(fmt::format("block {} is {}, but no alloc record before this line has made it, or it was freed", id,
-                              use ? "used" : "freed"));
+      return fail(fmt::format(
+          "block {} is {}, but no alloc record before this line has made it, or it was freed", id,
+          use ? "used" : "freed"));
     event.key = block->second.key;
     if (block->second.of_pool) {
       if (!use) event.stream = 0;
@@ -161,10 +179,14 @@ class Parser {
   bool order(const Json& record, bool records) {
     uint64_t id = 0;
     StepEvent event{.op = records ? StepOp::kRecord : StepOp::kWait};
-    if (!number(record, records ? "id" : "event", UINT64_MAX, &id) || !stream(record, &event.stream)) return false;
+    if (!number(record, records ? "id" : "event", UINT64_MAX, &id) ||
+        !stream(record, &event.stream))
+      return false;
     if (records) events_[id] = in_step_++;
     const auto known = events_.find(id);
-    if (known == events_.end()) return fail(fmt::format("event {} is waited for, but no event record before this line has it", id));
+    if (known == events_.end())
+      return fail(
+          fmt::format("event {} is waited for, but no event record before this line has it", id));
     event.key = known->second;
     trace_.steps.back().push_back(event);
     return true;
@@ -174,7 +196,8 @@ class Parser {
     std::string what;
     if (!text(record, "what", &what)) return false;
     if (what != "step_end" && what != "eval_end")
-      return fail(fmt::format("\"what\" is \"{}\"; known are step_end and eval_end", shortened(what)));
+      return fail(
+          fmt::format("\"what\" is \"{}\"; known are step_end and eval_end", shortened(what)));
     if (!trace_.steps.back().empty()) trace_.steps.emplace_back();
     in_step_ = 0;
     return true;
@@ -185,9 +208,10 @@ class Parser {
     trace_.keys = static_cast<uint32_t>(keys_.size());
     const std::set<uint32_t>& stable = any_param_ ? params_ : gathered_;
     for (std::vector<StepEvent>& step : trace_.steps)
-      for (StepEvent& event : step) event.stable = event.takes() && stable.contains(static_cast<uint32_t>(event.key));
-    trace_.steady =
-        std::all_of(trace_.steps.begin(), trace_.steps.end(), [&](const auto& step) { return step == trace_.steps[0]; });
+      for (StepEvent& event : step)
+        event.stable = event.takes() && stable.contains(static_cast<uint32_t>(event.key));
+    trace_.steady = std::all_of(trace_.steps.begin(), trace_.steps.end(),
+                                [&](const auto& step) { return step == trace_.steps[0]; });
     if (trace_.name.empty()) trace_.name = source_;
   }
 
@@ -206,7 +230,8 @@ class Parser {
 
 }  // namespace
 
-std::optional<Trace> parse_trace(const std::string& text, const std::string& source, std::string* error) {
+std::optional<Trace> parse_trace(const std::string& text, const std::string& source,
+                                 std::string* error) {
   return Parser(source, error).parse(text);
 }
 
@@ -214,8 +239,8 @@ std::optional<Trace> read_trace(const std::string& path, std::string* error) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   const std::streamoff bytes = file ? static_cast<std::streamoff>(file.tellg()) : -1;
   if (bytes < 0 || static_cast<uint64_t>(bytes) > kMostFileBytes) {
-    *error =
-        fmt::format("{}: cannot be read as a trace: {}", path, bytes < 0 ? "no such file, or not readable" : "larger than 1 GiB");
+    *error = fmt::format("{}: cannot be read as a trace: {}", path,
+                         bytes < 0 ? "no such file, or not readable" : "larger than 1 GiB");
     return std::nullopt;
   }
   std::string text(static_cast<size_t>(bytes), '\0');

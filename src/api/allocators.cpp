@@ -1,5 +1,5 @@
-// The public functions of fsccl/allocator.h, and the table that any source of the library's has outside. A table's context is a
-// handle, so one that was destroyed is seen.
+// The public functions of fsccl/allocator.h, and the table that any source of the library's has
+// outside. A table's context is a handle, so one that was destroyed is seen.
 #include "api/allocators.h"
 
 #include <algorithm>
@@ -33,18 +33,22 @@ AllocatorTable& allocators() {
 }
 
 Result<Ref<AllocatorObject>> allocator_of(const void* context) {
-  Ref<AllocatorObject> object = forked() ? Ref<AllocatorObject>() : allocators().find(bits_of(context));
+  Ref<AllocatorObject> object =
+      forked() ? Ref<AllocatorObject>() : allocators().find(bits_of(context));
   if (!object) [[unlikely]]
     return bad_handle(HandleKind::allocator, bits_of(context));
   return object;
 }
 
-fsccl_status_t allocate(void* context, size_t bytes, size_t alignment, void* stream, void** pointer) {
+fsccl_status_t allocate(void* context, size_t bytes, size_t alignment, void* stream,
+                        void** pointer) {
   return guarded("fsccl_allocator_t.allocate", [&]() -> Status {
     if (!pointer) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pointer is NULL");
     FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(context));
     const uint64_t wanted = alignment ? alignment : kSourceAlignment;
-    FSCCL_ASSIGN(*pointer, object->blocks.allocate(object->source, {.bytes = bytes, .alignment = wanted, .stream = stream}));
+    FSCCL_ASSIGN(*pointer,
+                 object->blocks.allocate(object->source,
+                                         {.bytes = bytes, .alignment = wanted, .stream = stream}));
     return success();
   });
 }
@@ -73,19 +77,24 @@ fsccl_status_t destroy(void* context) {
     const auto may_end = [](AllocatorObject& object) {
       const uint64_t blocks = object.blocks.blocks();
       return !blocks ? success()
-                     : fail(FSCCL_ERR_INVALID_STATE, "{} block(s) of this allocator, with {} bytes, are out: give them back first",
+                     : fail(FSCCL_ERR_INVALID_STATE,
+                            "{} block(s) of this allocator, with {} bytes, are out: give them back "
+                            "first",
                             blocks, object.blocks.bytes());
     };
     {
       FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(context));
       FSCCL_TRY(may_end(*object));
     }
-    return allocators().end(bits_of(context), Deadline::in_ms(config()->timeout_ms), may_end).take_status();
+    return allocators()
+        .end(bits_of(context), Deadline::in_ms(config()->timeout_ms), may_end)
+        .take_status();
   });
 }
 
 // Makes the table of a source.
-Status put_out(std::shared_ptr<MemorySource> source, const char* name, fsccl_allocator_t* allocator) {
+Status put_out(std::shared_ptr<MemorySource> source, const char* name,
+               fsccl_allocator_t* allocator) {
   watch_forks();
   fsccl_allocator_t table = FSCCL_ALLOCATOR_INIT;
   table.name = name;
@@ -105,8 +114,8 @@ Status put_out(std::shared_ptr<MemorySource> source, const char* name, fsccl_all
 
 // An adaptor: `make` gets the source below it.
 template <class Make>
-fsccl_status_t adapt(const char* operation, const char* name, const fsccl_allocator_t* upstream, fsccl_allocator_t* allocator,
-                     Make&& make) {
+fsccl_status_t adapt(const char* operation, const char* name, const fsccl_allocator_t* upstream,
+                     fsccl_allocator_t* allocator, Make&& make) {
   return guarded(operation, [&]() -> Status {
     if (forked()) return forked_status();
     if (!allocator) return fail(FSCCL_ERR_INVALID_ARGUMENT, "allocator is NULL");
@@ -121,19 +130,26 @@ fsccl_status_t adapt(const char* operation, const char* name, const fsccl_alloca
 class PoolBlocks : public EndSource {
  public:
   PoolBlocks(fsccl_pool_t pool, const DevicePool* device)
-      : pool_(pool), memory_(device ? FSCCL_MEMORY_CUDA : FSCCL_MEMORY_HOST), device_(device ? device->device().ordinal() : 0) {}
+      : pool_(pool),
+        memory_(device ? FSCCL_MEMORY_CUDA : FSCCL_MEMORY_HOST),
+        device_(device ? device->device().ordinal() : 0) {}
   fsccl_memory_t memory() const override { return memory_; }
   int device() const override { return device_; }
 
  private:
   Result<void*> make(const MemoryRequest& request) override {
     FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(pool_));
-    if (object->device) return object->device->alloc(request.bytes, static_cast<cuda::Stream>(request.stream), request.alignment);
+    if (object->device)
+      return object->device->alloc(request.bytes, static_cast<cuda::Stream>(request.stream),
+                                   request.alignment);
     Pool& pool = *object->pool;
-    if (pool.dry_run()) return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' is a rehearsal (dry_run) and has no memory", pool.name());
+    if (pool.dry_run())
+      return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' is a rehearsal (dry_run) and has no memory",
+                  pool.name());
     if (request.alignment > page_bytes())
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "the alignment is {}: blocks of a pool are aligned to {} at most", request.alignment,
-                  page_bytes());
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "the alignment is {}: blocks of a pool are aligned to {} at most",
+                  request.alignment, page_bytes());
     return pool.alloc(request.bytes, request.stream, request.alignment);
   }
   Status give_back(void* pointer, const MemoryRequest& request) override {
@@ -151,7 +167,8 @@ class PoolBlocks : public EndSource {
 
 Result<std::shared_ptr<MemorySource>> source_of(const fsccl_allocator_t* table) {
   FSCCL_ASSIGN(const fsccl_allocator_t checked, read_table(table));
-  if (checked.allocate != allocate || checked.deallocate != deallocate) return make_outside_source(checked);
+  if (checked.allocate != allocate || checked.deallocate != deallocate)
+    return make_outside_source(checked);
   FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(checked.context));
   return object->source;
 }
@@ -187,35 +204,47 @@ fsccl_status_t fsccl_pool_allocator(fsccl_pool_t handle, fsccl_allocator_t* allo
   });
 }
 
-fsccl_status_t fsccl_allocator_limit(const fsccl_allocator_t* upstream, uint64_t limit_bytes, fsccl_allocator_t* allocator) {
+fsccl_status_t fsccl_allocator_limit(const fsccl_allocator_t* upstream, uint64_t limit_bytes,
+                                     fsccl_allocator_t* allocator) {
   return adapt("fsccl_allocator_limit", "limit", upstream, allocator,
-               [&](Upstream below) -> Result<Upstream> { return make_limit(std::move(below), limit_bytes); });
+               [&](Upstream below) -> Result<Upstream> {
+                 return make_limit(std::move(below), limit_bytes);
+               });
 }
 
-fsccl_status_t fsccl_allocator_statistics(const fsccl_allocator_t* upstream, fsccl_allocator_t* allocator) {
-  return adapt("fsccl_allocator_statistics", "statistics", upstream, allocator,
-               [](Upstream below) -> Result<Upstream> { return make_statistics(std::move(below)); });
+fsccl_status_t fsccl_allocator_statistics(const fsccl_allocator_t* upstream,
+                                          fsccl_allocator_t* allocator) {
+  return adapt(
+      "fsccl_allocator_statistics", "statistics", upstream, allocator,
+      [](Upstream below) -> Result<Upstream> { return make_statistics(std::move(below)); });
 }
 
-fsccl_status_t fsccl_allocator_stats(const fsccl_allocator_t* allocator, fsccl_allocator_stats_t* stats) {
+fsccl_status_t fsccl_allocator_stats(const fsccl_allocator_t* allocator,
+                                     fsccl_allocator_stats_t* stats) {
   return guarded("fsccl_allocator_stats", [&]() -> Status {
     if (!stats || stats->size < sizeof(*stats))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "stats is NULL, or not initialised with FSCCL_ALLOCATOR_STATS_INIT");
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "stats is NULL, or not initialised with FSCCL_ALLOCATOR_STATS_INIT");
     FSCCL_ASSIGN(Upstream source, source_of(allocator));
     if (read_statistics(*source, stats)) return success();
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "the allocator does not count: give the one that fsccl_allocator_statistics() made");
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "the allocator does not count: give the one that fsccl_allocator_statistics() made");
   });
 }
 
-fsccl_status_t fsccl_allocator_log(const fsccl_allocator_t* upstream, const char* path, fsccl_allocator_t* allocator) {
-  return adapt("fsccl_allocator_log", "log", upstream, allocator, [&](Upstream below) -> Result<Upstream> {
-    if (!path) return fail(FSCCL_ERR_INVALID_ARGUMENT, "path is NULL");
-    return make_log(std::move(below), path);
-  });
+fsccl_status_t fsccl_allocator_log(const fsccl_allocator_t* upstream, const char* path,
+                                   fsccl_allocator_t* allocator) {
+  return adapt("fsccl_allocator_log", "log", upstream, allocator,
+               [&](Upstream below) -> Result<Upstream> {
+                 if (!path) return fail(FSCCL_ERR_INVALID_ARGUMENT, "path is NULL");
+                 return make_log(std::move(below), path);
+               });
 }
 
-fsccl_status_t fsccl_allocator_guard(const fsccl_allocator_t* upstream, void (*report)(void* context, const char* text),
-                                     void* context, fsccl_allocator_t* allocator) {
+fsccl_status_t fsccl_allocator_guard(const fsccl_allocator_t* upstream,
+                                     void (*report)(void* context, const char* text), void* context,
+                                     fsccl_allocator_t* allocator) {
   return adapt("fsccl_allocator_guard", "guard", upstream, allocator, [&](Upstream below) {
     return make_guard(std::move(below), [report, context](const std::string& text) {
       if (report) return call_user("report()", [&] { report(context, text.c_str()); });
@@ -224,14 +253,17 @@ fsccl_status_t fsccl_allocator_guard(const fsccl_allocator_t* upstream, void (*r
   });
 }
 
-fsccl_status_t fsccl_allocator_on_failure(const fsccl_allocator_t* upstream, uint64_t (*on_failure)(void* context, uint64_t bytes),
+fsccl_status_t fsccl_allocator_on_failure(const fsccl_allocator_t* upstream,
+                                          uint64_t (*on_failure)(void* context, uint64_t bytes),
                                           void* context, fsccl_allocator_t* allocator) {
-  return adapt("fsccl_allocator_on_failure", "on failure", upstream, allocator, [&](Upstream below) -> Result<Upstream> {
-    if (!on_failure) return fail(FSCCL_ERR_INVALID_ARGUMENT, "on_failure is NULL");
-    return make_on_failure(std::move(below), [on_failure, context](uint64_t bytes) {
-      return call_user("on_failure", uint64_t{0}, [&] { return on_failure(context, bytes); });
-    });
-  });
+  return adapt("fsccl_allocator_on_failure", "on failure", upstream, allocator,
+               [&](Upstream below) -> Result<Upstream> {
+                 if (!on_failure) return fail(FSCCL_ERR_INVALID_ARGUMENT, "on_failure is NULL");
+                 return make_on_failure(std::move(below), [on_failure, context](uint64_t bytes) {
+                   return call_user("on_failure", uint64_t{0},
+                                    [&] { return on_failure(context, bytes); });
+                 });
+               });
 }
 
 }  // extern "C"

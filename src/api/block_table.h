@@ -1,5 +1,5 @@
-// The blocks that somebody outside has got from a source: so that a foreign, freed or resized pointer is an error, and so is a
-// block that a source from outside gives twice. Any thread.
+// The blocks that somebody outside has got from a source: so that a foreign, freed or resized
+// pointer is an error, and so is a block that a source from outside gives twice. Any thread.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -18,7 +18,8 @@ class BlockTable {
 
   // A block of `source`, on record.
   Result<void*> allocate(const std::shared_ptr<MemorySource>& source, const MemoryRequest& request);
-  // Gives the block back to the source that it is of. Whatever that says to it, it is off the record.
+  // Gives the block back to the source that it is of. Whatever that says to it, it is off the
+  // record.
   Status deallocate(void* pointer, uint64_t bytes, void* stream);
   Status check(const void* pointer) const;  // that it is a block
   uint64_t blocks() const;

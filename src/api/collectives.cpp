@@ -1,5 +1,5 @@
-// The plain collectives: a call becomes a CollectiveCall and runs. Errors of arguments are found here or in Collectives::run,
-// before anything is sent.
+// The plain collectives: a call becomes a CollectiveCall and runs. Errors of arguments are found
+// here or in Collectives::run, before anything is sent.
 #include "api/device_calls.h"
 #include "api/group.h"
 
@@ -7,11 +7,12 @@ using namespace fsccl;
 
 namespace {
 
-// Runs submit(communicator, wait, state) and makes the work, if one is wanted; or submit_on_device(communicator) where the buffers
-// are a GPU's.
+// Runs submit(communicator, wait, state) and makes the work, if one is wanted; or
+// submit_on_device(communicator) where the buffers are a GPU's.
 template <class Submit, class SubmitOnDevice>
-inline fsccl_status_t issue(const char* name, const void* send, const void* recv, fsccl_comm_t handle, void* stream,
-                            fsccl_work_t* work, Submit&& submit, SubmitOnDevice&& submit_on_device) {
+inline fsccl_status_t issue(const char* name, const void* send, const void* recv,
+                            fsccl_comm_t handle, void* stream, fsccl_work_t* work, Submit&& submit,
+                            SubmitOnDevice&& submit_on_device) {
   fsccl_status_t state = FSCCL_OK;
   const fsccl_status_t code = guarded(name, [&]() -> Status {
     const Ref<Communicator> comm = live_comm(handle);
@@ -31,17 +32,23 @@ inline fsccl_status_t issue(const char* name, const void* send, const void* recv
   return code == FSCCL_OK ? state : code;
 }
 
-inline fsccl_status_t run(const char* name, const CollectiveCall& call, fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
+inline fsccl_status_t run(const char* name, const CollectiveCall& call, fsccl_comm_t handle,
+                          void* stream, fsccl_work_t* work) {
   return issue(
       name, call.input, call.output, handle, stream, work,
-      [&](Communicator& comm, bool wait, fsccl_status_t* state) { return comm.collectives().run(call, wait, state); },
+      [&](Communicator& comm, bool wait, fsccl_status_t* state) {
+        return comm.collectives().run(call, wait, state);
+      },
       [&](Communicator& comm) { return run_on_device(comm, call, stream, work); });
 }
 
-inline fsccl_status_t run_list(const char* name, const ListCall& call, fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
+inline fsccl_status_t run_list(const char* name, const ListCall& call, fsccl_comm_t handle,
+                               void* stream, fsccl_work_t* work) {
   return issue(
       name, nullptr, some_buffer(call), handle, stream, work,
-      [&](Communicator& comm, bool wait, fsccl_status_t* state) { return comm.lists().run(comm.collectives(), call, wait, state); },
+      [&](Communicator& comm, bool wait, fsccl_status_t* state) {
+        return comm.lists().run(comm.collectives(), call, wait, state);
+      },
       [&](Communicator& comm) { return run_on_device(comm, call, stream, work); });
 }
 
@@ -49,85 +56,108 @@ inline fsccl_status_t run_list(const char* name, const ListCall& call, fsccl_com
 
 extern "C" {
 
-fsccl_status_t fsccl_all_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream,
+fsccl_status_t fsccl_all_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
+                                fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  return run("fsccl_all_gather", {OpCode::all_gather, send, recv, count, dtype, FSCCL_SUM, -1},
+             comm, stream, work);
+}
+
+fsccl_status_t fsccl_reduce_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
+                                    fsccl_op_t op, fsccl_comm_t comm, void* stream,
+                                    fsccl_work_t* work) {
+  return run("fsccl_reduce_scatter", {OpCode::reduce_scatter, send, recv, count, dtype, op, -1},
+             comm, stream, work);
+}
+
+fsccl_status_t fsccl_all_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
+                                fsccl_op_t op, fsccl_comm_t comm, void* stream,
                                 fsccl_work_t* work) {
-  return run("fsccl_all_gather", {OpCode::all_gather, send, recv, count, dtype, FSCCL_SUM, -1}, comm, stream, work);
+  return run("fsccl_all_reduce", {OpCode::all_reduce, send, recv, count, dtype, op, -1}, comm,
+             stream, work);
 }
 
-fsccl_status_t fsccl_reduce_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op,
-                                    fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run("fsccl_reduce_scatter", {OpCode::reduce_scatter, send, recv, count, dtype, op, -1}, comm, stream, work);
-}
-
-fsccl_status_t fsccl_all_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op, fsccl_comm_t comm,
-                                void* stream, fsccl_work_t* work) {
-  return run("fsccl_all_reduce", {OpCode::all_reduce, send, recv, count, dtype, op, -1}, comm, stream, work);
-}
-
-fsccl_status_t fsccl_broadcast(void* buffer, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm, void* stream,
-                               fsccl_work_t* work) {
-  return run("fsccl_broadcast", {OpCode::broadcast, nullptr, buffer, count, dtype, FSCCL_SUM, root}, comm, stream, work);
+fsccl_status_t fsccl_broadcast(void* buffer, size_t count, fsccl_dtype_t dtype, int root,
+                               fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  return run("fsccl_broadcast", {OpCode::broadcast, nullptr, buffer, count, dtype, FSCCL_SUM, root},
+             comm, stream, work);
 }
 
 fsccl_status_t fsccl_barrier(fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
   return run("fsccl_barrier", {}, comm, stream, work);
 }
 
-fsccl_status_t fsccl_all_gather_v(const void* send, void* recv, const size_t* counts, const size_t* displacements,
-                                  fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run("fsccl_all_gather_v", {OpCode::all_gather_v, send, recv, 0, dtype, FSCCL_SUM, -1, counts, displacements}, comm, stream,
-             work);
-}
-
-fsccl_status_t fsccl_reduce_scatter_v(const void* send, void* recv, const size_t* counts, fsccl_dtype_t dtype, fsccl_op_t op,
-                                      fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run("fsccl_reduce_scatter_v", {OpCode::reduce_scatter_v, send, recv, 0, dtype, op, -1, counts, nullptr}, comm, stream,
-             work);
-}
-
-fsccl_status_t fsccl_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op, int root,
-                            fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run("fsccl_reduce", {OpCode::reduce, send, recv, count, dtype, op, root}, comm, stream, work);
-}
-
-fsccl_status_t fsccl_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
-                            void* stream, fsccl_work_t* work) {
-  return run("fsccl_gather", {OpCode::gather, send, recv, count, dtype, FSCCL_SUM, root}, comm, stream, work);
-}
-
-fsccl_status_t fsccl_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
-                             void* stream, fsccl_work_t* work) {
-  return run("fsccl_scatter", {OpCode::scatter, send, recv, count, dtype, FSCCL_SUM, root}, comm, stream, work);
-}
-
-fsccl_status_t fsccl_all_to_all(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream,
-                                fsccl_work_t* work) {
-  return run("fsccl_all_to_all", {OpCode::all_to_all, send, recv, count, dtype, FSCCL_SUM, -1}, comm, stream, work);
-}
-
-fsccl_status_t fsccl_all_to_all_v(const void* send, const size_t* send_counts, const size_t* send_displacements, void* recv,
-                                  const size_t* recv_counts, const size_t* recv_displacements, fsccl_dtype_t dtype,
+fsccl_status_t fsccl_all_gather_v(const void* send, void* recv, const size_t* counts,
+                                  const size_t* displacements, fsccl_dtype_t dtype,
                                   fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  const CollectiveCall call{OpCode::all_to_all_v, send, recv, 0, dtype, FSCCL_SUM, -1, send_counts, send_displacements};
+  return run("fsccl_all_gather_v",
+             {OpCode::all_gather_v, send, recv, 0, dtype, FSCCL_SUM, -1, counts, displacements},
+             comm, stream, work);
+}
+
+fsccl_status_t fsccl_reduce_scatter_v(const void* send, void* recv, const size_t* counts,
+                                      fsccl_dtype_t dtype, fsccl_op_t op, fsccl_comm_t comm,
+                                      void* stream, fsccl_work_t* work) {
+  return run("fsccl_reduce_scatter_v",
+             {OpCode::reduce_scatter_v, send, recv, 0, dtype, op, -1, counts, nullptr}, comm,
+             stream, work);
+}
+
+fsccl_status_t fsccl_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
+                            fsccl_op_t op, int root, fsccl_comm_t comm, void* stream,
+                            fsccl_work_t* work) {
+  return run("fsccl_reduce", {OpCode::reduce, send, recv, count, dtype, op, root}, comm, stream,
+             work);
+}
+
+fsccl_status_t fsccl_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
+                            int root, fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  return run("fsccl_gather", {OpCode::gather, send, recv, count, dtype, FSCCL_SUM, root}, comm,
+             stream, work);
+}
+
+fsccl_status_t fsccl_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
+                             int root, fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  return run("fsccl_scatter", {OpCode::scatter, send, recv, count, dtype, FSCCL_SUM, root}, comm,
+             stream, work);
+}
+
+fsccl_status_t fsccl_all_to_all(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
+                                fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  return run("fsccl_all_to_all", {OpCode::all_to_all, send, recv, count, dtype, FSCCL_SUM, -1},
+             comm, stream, work);
+}
+
+fsccl_status_t fsccl_all_to_all_v(const void* send, const size_t* send_counts,
+                                  const size_t* send_displacements, void* recv,
+                                  const size_t* recv_counts, const size_t* recv_displacements,
+                                  fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream,
+                                  fsccl_work_t* work) {
+  const CollectiveCall call{OpCode::all_to_all_v, send, recv, 0, dtype, FSCCL_SUM, -1, send_counts,
+                            send_displacements};
   return issue(
       "fsccl_all_to_all_v", send, recv, comm, stream, work,
       [&](Communicator& on, bool wait, fsccl_status_t* state) {
         return on.collectives().all_to_all_v(call, recv_counts, recv_displacements, wait, state);
       },
-      [&](Communicator& on) { return run_on_device(on, call, stream, work, recv_counts, recv_displacements); });
+      [&](Communicator& on) {
+        return run_on_device(on, call, stream, work, recv_counts, recv_displacements);
+      });
 }
 
-fsccl_status_t fsccl_all_gather_list(const fsccl_tensor_t* list, size_t tensors, fsccl_comm_t comm, void* stream,
-                                     fsccl_work_t* work) {
-  return run_list("fsccl_all_gather_list", {list, tensors, ListKind::all_gather, FSCCL_SUM, 0}, comm, stream, work);
+fsccl_status_t fsccl_all_gather_list(const fsccl_tensor_t* list, size_t tensors, fsccl_comm_t comm,
+                                     void* stream, fsccl_work_t* work) {
+  return run_list("fsccl_all_gather_list", {list, tensors, ListKind::all_gather, FSCCL_SUM, 0},
+                  comm, stream, work);
 }
-fsccl_status_t fsccl_reduce_scatter_list(const fsccl_tensor_t* list, size_t tensors, fsccl_op_t op, fsccl_comm_t comm, void* stream,
-                                         fsccl_work_t* work) {
-  return run_list("fsccl_reduce_scatter_list", {list, tensors, ListKind::reduce_scatter, op, 0}, comm, stream, work);
+fsccl_status_t fsccl_reduce_scatter_list(const fsccl_tensor_t* list, size_t tensors, fsccl_op_t op,
+                                         fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  return run_list("fsccl_reduce_scatter_list", {list, tensors, ListKind::reduce_scatter, op, 0},
+                  comm, stream, work);
 }
-fsccl_status_t fsccl_broadcast_list(const fsccl_tensor_t* list, size_t tensors, int root, fsccl_comm_t comm, void* stream,
-                                    fsccl_work_t* work) {
-  return run_list("fsccl_broadcast_list", {list, tensors, ListKind::broadcast, FSCCL_SUM, root}, comm, stream, work);
+fsccl_status_t fsccl_broadcast_list(const fsccl_tensor_t* list, size_t tensors, int root,
+                                    fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  return run_list("fsccl_broadcast_list", {list, tensors, ListKind::broadcast, FSCCL_SUM, root},
+                  comm, stream, work);
 }
 
 }  // extern "C"

@@ -13,7 +13,8 @@ Status check_version(int version) {
   const int major = version / 10000, minor = version / 100 % 100;
   if (major == FSCCL_VERSION_MAJOR && minor <= FSCCL_VERSION_MINOR) return success();
   return fail(FSCCL_ERR_VERSION,
-              "the program was built with the header of version {} and runs with the library of version {}: rebuild it, or install "
+              "the program was built with the header of version {} and runs with the library of "
+              "version {}: rebuild it, or install "
               "the library it was built for",
               version, FSCCL_VERSION);
 }
@@ -25,19 +26,26 @@ struct Request {
 };
 
 Status check_ranks(const fsccl_comm_config_t& config) {
-  if (config.ranks < 1) return fail(FSCCL_ERR_INVALID_ARGUMENT, "ranks is {}: a communicator has at least one", config.ranks);
+  if (config.ranks < 1)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "ranks is {}: a communicator has at least one",
+                config.ranks);
   if (config.rank < 0 || config.rank >= config.ranks)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is not one of 0 .. {}", config.rank, config.ranks - 1);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is not one of 0 .. {}", config.rank,
+                config.ranks - 1);
   return success();
 }
 
-Status read_request(const fsccl_comm_config_t* given, fsccl_comm_config_t* config, Request* request) {
+Status read_request(const fsccl_comm_config_t* given, fsccl_comm_config_t* config,
+                    Request* request) {
   FSCCL_TRY(read_config(given, fsccl_comm_config_t FSCCL_COMM_CONFIG_INIT, config));
   FSCCL_TRY(check_version(config->version));
   if (config->timeout_ms < 0)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "timeout_ms is {}: it is at least 1, or 0 for FSCCL_TIMEOUT_MS", config->timeout_ms);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "timeout_ms is {}: it is at least 1, or 0 for FSCCL_TIMEOUT_MS",
+                config->timeout_ms);
   if (config->unique_id && config->all_gather)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "unique_id and all_gather are both set: choose one way for the ranks to meet");
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "unique_id and all_gather are both set: choose one way for the ranks to meet");
   if (config->unique_id || config->all_gather) {
     FSCCL_TRY(check_ranks(*config));
     request->join.rank = config->rank;
@@ -53,7 +61,8 @@ Status read_request(const fsccl_comm_config_t* given, fsccl_comm_config_t* confi
 
 Status make(CommObject& object, Request& request, bool with_id, fsccl_comm_t handle) {
   if (with_id) request.join.unique_id = &request.id;
-  request.join.deadline = Deadline::in_ms(request.options.timeout_ms ? request.options.timeout_ms : config()->timeout_ms);
+  request.join.deadline = Deadline::in_ms(request.options.timeout_ms ? request.options.timeout_ms
+                                                                     : config()->timeout_ms);
   FSCCL_ASSIGN(object.comm, Communicator::create(request.join, request.options));
   register_engine(&object.comm->engine(), handle);
   object.ready.store(object.comm.get(), std::memory_order_release);
@@ -76,13 +85,15 @@ void make_later(CommObject& object, Request& request, bool with_id, uint64_t bit
 }
 
 // Of a communicator that is made from another.
-Result<CommunicatorOptions> read_child_options(const fsccl_comm_config_t* given, const Communicator& parent) {
+Result<CommunicatorOptions> read_child_options(const fsccl_comm_config_t* given,
+                                               const Communicator& parent) {
   fsccl_comm_config_t config;
   Request request;
   FSCCL_TRY(read_request(given, &config, &request));
   if (config.nonblocking)
     return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "a communicator cannot be made from another nonblocking in this release: set nonblocking to 0");
+                "a communicator cannot be made from another nonblocking in this release: set "
+                "nonblocking to 0");
   if (!request.options.timeout_ms) request.options.timeout_ms = parent.timeout_ms();
   return std::move(request.options);
 }
@@ -90,18 +101,21 @@ Result<CommunicatorOptions> read_child_options(const fsccl_comm_config_t* given,
 // The list of fsccl_comm_subset.
 Result<std::vector<int>> read_members(const int* ranks, size_t count, const Communicator& parent) {
   if (count < 1 || count > static_cast<size_t>(parent.size()))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "count is {}: a part of {} ranks has from 1 to {}", count, parent.size(),
-                parent.size());
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "count is {}: a part of {} ranks has from 1 to {}",
+                count, parent.size(), parent.size());
   std::vector<bool> seen(static_cast<size_t>(parent.size()));
   for (size_t i = 0; i < count; i++) {
     if (ranks[i] < 0 || ranks[i] >= parent.size())
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "ranks[{}] is {}, which is outside 0 .. {}", i, ranks[i], parent.size() - 1);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "ranks[{}] is {}, which is outside 0 .. {}", i,
+                  ranks[i], parent.size() - 1);
     if (seen[static_cast<size_t>(ranks[i])])
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "ranks[{}] is {}, which is in the list before", i, ranks[i]);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "ranks[{}] is {}, which is in the list before", i,
+                  ranks[i]);
     seen[static_cast<size_t>(ranks[i])] = true;
   }
   if (!seen[static_cast<size_t>(parent.rank())])
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "this rank, {}, is not in ranks: only its members call", parent.rank());
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "this rank, {}, is not in ranks: only its members call",
+                parent.rank());
   return std::vector<int>(ranks, ranks + count);
 }
 
@@ -127,14 +141,18 @@ Status may_end(const CommObject& object) {
   Communicator* const comm = object.ready.load();
   if (!comm) return success();
   if (const int dependents = comm->dependents)
-    return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' still has {} pool(s) and unit(s): destroy them first", comm->name(),
-                dependents);
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "communicator '{}' still has {} pool(s) and unit(s): destroy them first",
+                comm->name(), dependents);
   if (comm->engine().unattended())
-    return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' has {} operation(s) in flight: wait for them, or abort it",
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "communicator '{}' has {} operation(s) in flight: wait for them, or abort it",
                 comm->name(), comm->engine().under_way());
   for (const auto& [ranks, pair] : object.pairs)
-    if (const CommObject* open = comms().owned(bits_of(pair)); open && open->comm->engine().unattended())
-      return fail(FSCCL_ERR_INVALID_STATE, "'{}' has messages in flight: wait for them, or abort the communicator",
+    if (const CommObject* open = comms().owned(bits_of(pair));
+        open && open->comm->engine().unattended())
+      return fail(FSCCL_ERR_INVALID_STATE,
+                  "'{}' has messages in flight: wait for them, or abort the communicator",
                   open->comm->name());
   return success();
 }
@@ -167,7 +185,9 @@ fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* given, fsccl_comm_t*
     const bool with_id = config.unique_id != nullptr;
     Undo undo([&] { comms().take(bits); });
     if (config.nonblocking)
-      FSCCL_TRY(object->creator.start([object, request, with_id, bits]() mutable { make_later(*object, request, with_id, bits); }));
+      FSCCL_TRY(object->creator.start([object, request, with_id, bits]() mutable {
+        make_later(*object, request, with_id, bits);
+      }));
     else
       FSCCL_TRY(make(*object, request, with_id, as_handle(bits)));
     undo.keep();
@@ -176,12 +196,14 @@ fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* given, fsccl_comm_t*
   });
 }
 
-fsccl_status_t fsccl_comm_split(fsccl_comm_t handle, int color, int key, const fsccl_comm_config_t* given, fsccl_comm_t* result) {
+fsccl_status_t fsccl_comm_split(fsccl_comm_t handle, int color, int key,
+                                const fsccl_comm_config_t* given, fsccl_comm_t* result) {
   return guarded("fsccl_comm_split", [&]() -> Status {
     if (!result) return fail(FSCCL_ERR_INVALID_ARGUMENT, "result is NULL");
     FSCCL_ASSIGN(const Ref<Communicator> parent, comm_of(handle));
     if (color < 0 && color != FSCCL_COLOR_NONE)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "color {} is not at least 0, nor FSCCL_COLOR_NONE", color);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "color {} is not at least 0, nor FSCCL_COLOR_NONE",
+                  color);
     FSCCL_ASSIGN(const CommunicatorOptions options, read_child_options(given, *parent));
     FSCCL_ASSIGN(std::unique_ptr<Communicator> made, parent->split(color, key, options));
     return add_child(std::move(made), result);
@@ -201,7 +223,8 @@ fsccl_status_t fsccl_comm_subset(fsccl_comm_t handle, const int* ranks, size_t c
   });
 }
 
-fsccl_status_t fsccl_comm_shrink(fsccl_comm_t handle, const fsccl_comm_config_t* given, fsccl_comm_t* result) {
+fsccl_status_t fsccl_comm_shrink(fsccl_comm_t handle, const fsccl_comm_config_t* given,
+                                 fsccl_comm_t* result) {
   return guarded("fsccl_comm_shrink", [&]() -> Status {
     if (!result) return fail(FSCCL_ERR_INVALID_ARGUMENT, "result is NULL");
     FSCCL_ASSIGN(const Ref<Communicator> parent, comm_of(handle));
@@ -229,7 +252,8 @@ fsccl_status_t fsccl_comm_abort(fsccl_comm_t handle) {
     error.code = FSCCL_ERR_ABORTED;
     error.rank = error.peer = comm->rank();
     try {
-      error.text = fmt::format("communicator '{}' was aborted by rank {}", comm->name(), comm->rank());
+      error.text =
+          fmt::format("communicator '{}' was aborted by rank {}", comm->name(), comm->rank());
     } catch (const std::bad_alloc&) {
       error.text = "aborted";  // fits into the string itself
     }
@@ -244,20 +268,24 @@ fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
     {
       FSCCL_ASSIGN(const Ref<CommObject> object, comm_object_of(handle));
       if (Notifications::calling())
-        return fail(FSCCL_ERR_INVALID_STATE, "called from a function that was given to fsccl_work_callback: destroy it elsewhere");
+        return fail(
+            FSCCL_ERR_INVALID_STATE,
+            "called from a function that was given to fsccl_work_callback: destroy it elsewhere");
       const std::lock_guard lock(object->creator_mutex);
       if (object->creator.joinable()) object->creator.join();
       FSCCL_TRY(may_end(*object));
       if (const Communicator* comm = object->ready.load()) deadline = comm->deadline();
     }
     std::vector<std::unique_ptr<CommObject>> pairs;
-    Result<std::unique_ptr<CommObject>> ended = comms().end(bits_of(handle), deadline, [&](CommObject& object) -> Status {
-      FSCCL_TRY(may_end(object));
-      pairs.reserve(object.pairs.size());
-      for (const auto& [ranks, pair] : object.pairs)
-        if (std::unique_ptr<CommObject> taken = comms().take(bits_of(pair))) pairs.push_back(std::move(taken));
-      return success();
-    });
+    Result<std::unique_ptr<CommObject>> ended =
+        comms().end(bits_of(handle), deadline, [&](CommObject& object) -> Status {
+          FSCCL_TRY(may_end(object));
+          pairs.reserve(object.pairs.size());
+          for (const auto& [ranks, pair] : object.pairs)
+            if (std::unique_ptr<CommObject> taken = comms().take(bits_of(pair)))
+              pairs.push_back(std::move(taken));
+          return success();
+        });
     if (!ended.ok()) return ended.take_status();
     for (const auto& pair : pairs) unregister_engine(&pair->comm->engine());
     pairs.clear();  // before the communicator that they were made in
@@ -326,7 +354,8 @@ fsccl_status_t fsccl_comm_async_error(fsccl_comm_t handle, fsccl_status_t* state
 fsccl_status_t fsccl_comm_counters(fsccl_comm_t handle, fsccl_counters_t* counters) {
   return guarded("fsccl_comm_counters", [&]() -> Status {
     if (!counters || counters->size < sizeof(*counters))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "counters is NULL, or not initialised with FSCCL_COUNTERS_INIT");
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "counters is NULL, or not initialised with FSCCL_COUNTERS_INIT");
     FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     const size_t size = counters->size;
     *counters = comm->engine().tally().counters();

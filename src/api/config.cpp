@@ -27,15 +27,16 @@ fsccl_status_t fsccl_config_get(const char* name, char* buffer, size_t capacity)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", name == nullptr ? "name" : "buffer");
     FSCCL_ASSIGN(const std::string value, fsccl::config_get(name));
     if (value.size() >= capacity) {
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "the value of {} needs {} bytes, the buffer has {}", name, value.size() + 1,
-                  capacity);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "the value of {} needs {} bytes, the buffer has {}",
+                  name, value.size() + 1, capacity);
     }
     std::memcpy(buffer, value.c_str(), value.size() + 1);
     return fsccl::success();
   });
 }
 
-fsccl_status_t fsccl_config_dump(void (*visit)(void* context, const fsccl_config_entry_t* entry), void* context) {
+fsccl_status_t fsccl_config_dump(void (*visit)(void* context, const fsccl_config_entry_t* entry),
+                                 void* context) {
   return fsccl::guarded("fsccl_config_dump", [&]() -> Status {
     if (fsccl::forked()) return fsccl::forked_status();
     if (visit == nullptr) return fail(FSCCL_ERR_INVALID_ARGUMENT, "visit is NULL");

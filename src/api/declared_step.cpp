@@ -9,14 +9,17 @@ namespace {
 
 Result<Ref<UnitObject>> unit_of(const fsccl_event_t& event, size_t number) {
   Result<Ref<UnitObject>> found = any_unit_of(event.unit);
-  if (!found.ok()) return fail(FSCCL_ERR_INVALID_HANDLE, "event {}: {}", number, found.status().text());
+  if (!found.ok())
+    return fail(FSCCL_ERR_INVALID_HANDLE, "event {}: {}", number, found.status().text());
   if (event.kind < FSCCL_EVENT_UNSHARD || event.kind > FSCCL_EVENT_RELEASE)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: {} is not a fsccl_event_kind_t", number, static_cast<int>(event.kind));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: {} is not a fsccl_event_kind_t", number,
+                static_cast<int>(event.kind));
   return found;
 }
 
 Status elsewhere(const UnitObject& object, size_t number) {
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: unit '{}' has its slots in another pool, '{}': declare them there", number,
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "event {}: unit '{}' has its slots in another pool, '{}': declare them there", number,
               object.device ? object.device->spec().name : object.unit->spec().name,
               object.device ? object.device->pool().name() : object.unit->spec().pool->name());
 }
@@ -30,8 +33,10 @@ DeclaredStep::UnitState& DeclaredStep::state_of(const Unit& unit) {
   state.unsharded.now = unit.unsharded();
   state.parameters.resize(unit.parameter_slots().size());
   state.gradients.resize(unit.gradient_slots().size());
-  for (size_t k = 0; k < state.parameters.size(); k++) state.parameters[k].now = unit.unsharded() && unit.parameter_slots().held(k);
-  for (size_t k = 0; k < state.gradients.size(); k++) state.gradients[k].now = unit.gradient_slots().held(k);
+  for (size_t k = 0; k < state.parameters.size(); k++)
+    state.parameters[k].now = unit.unsharded() && unit.parameter_slots().held(k);
+  for (size_t k = 0; k < state.gradients.size(); k++)
+    state.gradients[k].now = unit.gradient_slots().held(k);
   return state;
 }
 
@@ -39,27 +44,35 @@ Status DeclaredStep::add(const fsccl_event_t& event, size_t number) {
   FSCCL_ASSIGN(Ref<UnitObject> object, unit_of(event, number));
   if (!object->unit || object->unit->spec().pool != &pool_) return elsewhere(*object, number);
   const Unit& unit = *object->unit;
-  for (const uint64_t part : {unit.parameter_slots().key(0), static_cast<uint64_t>(event.kind), event.first, event.count})
+  for (const uint64_t part :
+       {unit.parameter_slots().key(0), static_cast<uint64_t>(event.kind), event.first, event.count})
     hash = mix_hash(hash, part);
   UnitState& state = state_of(unit);
   if (!state.object) state.object = std::move(object);
-  if (event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_RESHARD) return move_unit(unit, event, state, number);
+  if (event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_RESHARD)
+    return move_unit(unit, event, state, number);
   const bool release = event.kind == FSCCL_EVENT_RELEASE;
   if (release && !unit.spec().by_parameter)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "event {}: unit '{}' has one slot for all parameters: FSCCL_EVENT_RESHARD gives it back", number, unit.spec().name);
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "event {}: unit '{}' has one slot for all parameters: FSCCL_EVENT_RESHARD gives it back",
+        number, unit.spec().name);
   std::vector<Held>& states = release ? state.parameters : state.gradients;
   FSCCL_TRY(find_slots(unit, event, states, number));
-  return move_slots(unit, release ? unit.parameter_slots() : unit.gradient_slots(), states, event.kind == FSCCL_EVENT_GRAD, number);
+  return move_slots(unit, release ? unit.parameter_slots() : unit.gradient_slots(), states,
+                    event.kind == FSCCL_EVENT_GRAD, number);
 }
 
-Status DeclaredStep::move_unit(const Unit& unit, const fsccl_event_t& event, UnitState& state, size_t number) {
+Status DeclaredStep::move_unit(const Unit& unit, const fsccl_event_t& event, UnitState& state,
+                               size_t number) {
   const bool take = event.kind == FSCCL_EVENT_UNSHARD;
   const SlotSet& slots = unit.parameter_slots();
   if (event.first || event.count)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: a unit is unsharded and resharded whole: first and count are 0", number);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "event {}: a unit is unsharded and resharded whole: first and count are 0", number);
   if (!state.unsharded.may(take))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: the slot for the parameters of unit '{}' is {} at that point", number,
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "event {}: the slot for the parameters of unit '{}' is {} at that point", number,
                 unit.spec().name, take ? "held already" : "not held");
   state.unsharded.set(take);
   if (unit.keeps()) {  // taken once, and it stays
@@ -74,16 +87,19 @@ Status DeclaredStep::move_unit(const Unit& unit, const fsccl_event_t& event, Uni
   return success();
 }
 
-Status DeclaredStep::find_slots(const Unit& unit, const fsccl_event_t& event, const std::vector<Held>& states, size_t number) {
+Status DeclaredStep::find_slots(const Unit& unit, const fsccl_event_t& event,
+                                const std::vector<Held>& states, size_t number) {
   const size_t count = unit.spec().params.size();
   const bool all = event.first == 0 && event.count == 0, take = event.kind == FSCCL_EVENT_GRAD;
   slots_.clear();
   if (!all && !unit.spec().by_parameter)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: unit '{}' has one slot for all gradients: first and count are 0", number,
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "event {}: unit '{}' has one slot for all gradients: first and count are 0", number,
                 unit.spec().name);
   if (!all && (event.count == 0 || event.first >= count || event.count > count - event.first))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: unit '{}' has {} parameters, not {} from {} on", number, unit.spec().name,
-                count, event.count, event.first);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "event {}: unit '{}' has {} parameters, not {} from {} on", number,
+                unit.spec().name, count, event.count, event.first);
   if (!unit.spec().by_parameter) {
     slots_.push_back(0);
     return success();
@@ -98,12 +114,16 @@ Status DeclaredStep::find_slots(const Unit& unit, const fsccl_event_t& event, co
   return success();
 }
 
-Status DeclaredStep::move_slots(const Unit& unit, const SlotSet& slots, std::vector<Held>& states, bool take, size_t number) {
+Status DeclaredStep::move_slots(const Unit& unit, const SlotSet& slots, std::vector<Held>& states,
+                                bool take, size_t number) {
   for (const size_t k : slots_) {
     if (!states[k].may(take))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: the slot for the {}{} of unit '{}' is {} at that point", number,
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "event {}: the slot for the {}{} of unit '{}' is {} at that point", number,
                   slots.stable() ? "parameters" : "gradients",
-                  unit.spec().by_parameter ? fmt::format(" (that of parameter {}, '{}')", k, unit.spec().params[k].name) : "",
+                  unit.spec().by_parameter
+                      ? fmt::format(" (that of parameter {}, '{}')", k, unit.spec().params[k].name)
+                      : "",
                   unit.spec().name, take ? "held already" : "not held");
     states[k].set(take);
     move(slots, k, take);
@@ -128,20 +148,25 @@ Status DeclaredDeviceStep::add(const fsccl_event_t& event, size_t number) {
   const bool parameters = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_RESHARD;
   const DeviceUnit::SlotInfo slot = parameters ? unit.parameter_slot() : unit.gradient_slot();
   if (event.kind == FSCCL_EVENT_RELEASE || event.first || event.count)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "event {}: unit '{}' has one slot for all parameters, and one for all gradients: no "
-                "FSCCL_EVENT_RELEASE, and first and count are 0",
-                number, unit.spec().name);
-  for (const uint64_t part : {slot.key, static_cast<uint64_t>(event.kind)}) hash = mix_hash(hash, part);
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "event {}: unit '{}' has one slot for all parameters, and one for all gradients: no "
+        "FSCCL_EVENT_RELEASE, and first and count are 0",
+        number, unit.spec().name);
+  for (const uint64_t part : {slot.key, static_cast<uint64_t>(event.kind)})
+    hash = mix_hash(hash, part);
   const auto [found, first] = units_.try_emplace(&unit);
   UnitState& state = found->second;
-  if (first) state.unsharded.now = unit.unsharded(), state.gradients.now = unit.gradient_slot().held;
+  if (first)
+    state.unsharded.now = unit.unsharded(), state.gradients.now = unit.gradient_slot().held;
   if (!state.object) state.object = std::move(object);
   const bool take = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_GRAD;
   DeclaredHold& hold = parameters ? state.unsharded : state.gradients;
   if (!hold.may(take))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: the slot for the {} of unit '{}' is {} at that point", number,
-                parameters ? "parameters" : "gradients", unit.spec().name, take ? "held already" : "not held");
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "event {}: the slot for the {} of unit '{}' is {} at that point", number,
+                parameters ? "parameters" : "gradients", unit.spec().name,
+                take ? "held already" : "not held");
   hold.set(take);
   const bool stays = parameters && unit.keeps();  // taken once
   const bool moves = !stays || (take && !slot.held && !state.kept);

@@ -1,6 +1,6 @@
-// A step that a program declares, event by event, as the pool's regions plan it. An order that no program can follow is refused,
-// slot by slot: what is taken is not held, and what is given back is. Slots that are held before the step may be given back first,
-// or be taken anew.
+// A step that a program declares, event by event, as the pool's regions plan it. An order that no
+// program can follow is refused, slot by slot: what is taken is not held, and what is given back
+// is. Slots that are held before the step may be given back first, or be taken anew.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -13,7 +13,8 @@
 
 namespace fsccl {
 
-// Of a slot, or of a unit that is unsharded: at this point of the step, and whether an event has been about it.
+// Of a slot, or of a unit that is unsharded: at this point of the step, and whether an event has
+// been about it.
 struct DeclaredHold {
   bool now = false, touched = false;
 
@@ -29,7 +30,8 @@ class DeclaredStep {
 
   std::vector<CollectiveRegion::Event> shared, own;  // of the pool's two regions
   int host_rank = -1;                                // of shared slots; negative: there are none
-  uint64_t hash = 0;                                 // alike on all ranks, or they declared different steps
+  // alike on all ranks, or they declared different steps
+  uint64_t hash = 0;
 
  private:
   using Held = DeclaredHold;
@@ -41,9 +43,11 @@ class DeclaredStep {
   };
   UnitState& state_of(const Unit& unit);
   // Sets slots_: those that the event is about, of slots with these states.
-  Status find_slots(const Unit& unit, const fsccl_event_t& event, const std::vector<Held>& states, size_t number);
+  Status find_slots(const Unit& unit, const fsccl_event_t& event, const std::vector<Held>& states,
+                    size_t number);
   Status move_unit(const Unit& unit, const fsccl_event_t& event, UnitState& state, size_t number);
-  Status move_slots(const Unit& unit, const SlotSet& slots, std::vector<Held>& states, bool take, size_t number);
+  Status move_slots(const Unit& unit, const SlotSet& slots, std::vector<Held>& states, bool take,
+                    size_t number);
   void move(const SlotSet& slots, size_t k, bool take);
 
   const Pool& pool_;
@@ -51,7 +55,8 @@ class DeclaredStep {
   std::vector<size_t> slots_;
 };
 
-// The same for a pool on a GPU, whose units have one slot for their parameters and one for their gradients.
+// The same for a pool on a GPU, whose units have one slot for their parameters and one for their
+// gradients.
 class DeclaredDeviceStep {
  public:
   explicit DeclaredDeviceStep(const DevicePool& pool) : pool_(pool) {}

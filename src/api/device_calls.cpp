@@ -8,7 +8,8 @@ namespace {
 Status check_work(const fsccl_work_t* work) {
   if (!work) return success();
   return fail(FSCCL_ERR_NOT_AVAILABLE,
-              "work is not NULL, and these are buffers on a GPU: the call is in the order of its stream, so pass NULL, and "
+              "work is not NULL, and these are buffers on a GPU: the call is in the order of its "
+              "stream, so pass NULL, and "
               "record an event on the stream");
 }
 
@@ -17,17 +18,21 @@ Result<int> device_of(Communicator& comm, const void* send, const void* recv) {
   int sends = -1, recvs = -1;
   const bool send_there = cuda::on_device(send, &sends), recv_there = cuda::on_device(recv, &recvs);
   if (!send_there && !recv_there && (send || recv))
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL, and the buffers are memory of the host: pass NULL");
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "stream is not NULL, and the buffers are memory of the host: pass NULL");
   if ((send && !send_there) || (recv && !recv_there))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is memory of the host, the other buffer is on a GPU: give buffers of one GPU",
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "{} is memory of the host, the other buffer is on a GPU: give buffers of one GPU",
                 recv_there ? "send" : "recv");
   if (send_there && recv_there && sends != recvs)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "send is on device {} and recv on device {}", sends, recvs);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "send is on device {} and recv on device {}", sends,
+                recvs);
   if (send_there || recv_there) return recv_there ? recvs : sends;
   const DeviceCollectives& device = DeviceCollectives::of(comm);
   if (device.prepared()) return device.device().ordinal();
   return fail(FSCCL_ERR_NOT_AVAILABLE,
-              "stream is not NULL, and no buffer tells of which device it is: call a collective of communicator {} with a buffer "
+              "stream is not NULL, and no buffer tells of which device it is: call a collective of "
+              "communicator {} with a buffer "
               "on the device first, or pass NULL",
               comm.name());
 }
@@ -46,18 +51,21 @@ Status issue(Communicator& comm, std::vector<DeviceCall> calls, int ordinal) {
 
 }  // namespace
 
-Status run_on_device(Communicator& comm, const CollectiveCall& given, void* stream, fsccl_work_t* work, const size_t* recv_counts,
+Status run_on_device(Communicator& comm, const CollectiveCall& given, void* stream,
+                     fsccl_work_t* work, const size_t* recv_counts,
                      const size_t* recv_displacements) {
   FSCCL_TRY(check_work(work));
   CollectiveCall call = given;
-  if ((call.op == OpCode::reduce || call.op == OpCode::gather) && call.root != comm.rank()) call.output = nullptr;
+  if ((call.op == OpCode::reduce || call.op == OpCode::gather) && call.root != comm.rank())
+    call.output = nullptr;
   if (call.op == OpCode::scatter && call.root != comm.rank()) call.input = nullptr;
   FSCCL_TRY(comm.collectives().check_call(call));
-  if (call.op == OpCode::all_to_all_v && !(call.counts && call.displacements && recv_counts && recv_displacements))
+  if (call.op == OpCode::all_to_all_v &&
+      !(call.counts && call.displacements && recv_counts && recv_displacements))
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "an array of counts or displacements is NULL");
   FSCCL_ASSIGN(const int ordinal, device_of(comm, call.input, call.output));
-  const DeviceCall made =
-      device_call(call, recv_counts, recv_displacements, comm.rank(), comm.size(), static_cast<cuda::Stream>(stream));
+  const DeviceCall made = device_call(call, recv_counts, recv_displacements, comm.rank(),
+                                      comm.size(), static_cast<cuda::Stream>(stream));
   return issue(comm, {made}, ordinal);
 }
 
@@ -76,15 +84,18 @@ Status run_on_device(Communicator& comm, const ListCall& call, void* stream, fsc
   for (size_t t = 0; t < call.count; t++) {
     const bool broadcast = call.kind == ListKind::broadcast;  // its send is not used
     if (!call.tensors[t].recv && (broadcast || !call.tensors[t].send)) continue;
-    FSCCL_ASSIGN(const int here, device_of(comm, broadcast ? nullptr : call.tensors[t].send, call.tensors[t].recv));
+    FSCCL_ASSIGN(const int here,
+                 device_of(comm, broadcast ? nullptr : call.tensors[t].send, call.tensors[t].recv));
     if (ordinal >= 0 && here != ordinal)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}] is on device {}, others on device {}", t, here, ordinal);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}] is on device {}, others on device {}", t,
+                  here, ordinal);
     ordinal = here;
   }
   if (ordinal < 0) {
     FSCCL_ASSIGN(ordinal, device_of(comm, nullptr, nullptr));
   }
-  std::vector<DeviceCall> calls = device_calls(call, comm.rank(), comm.size(), static_cast<cuda::Stream>(stream));
+  std::vector<DeviceCall> calls =
+      device_calls(call, comm.rank(), comm.size(), static_cast<cuda::Stream>(stream));
   if (calls.empty()) {  // a barrier
     calls.emplace_back();
     calls.back().stream = static_cast<cuda::Stream>(stream);

@@ -1,8 +1,9 @@
-// Calls whose buffers are memory of a GPU: they leave the way of the host's here, before anything of the engine is touched.
+// Calls whose buffers are memory of a GPU: they leave the way of the host's here, before anything
+// of the engine is touched.
 #pragma once
 #include "api/objects.h"
-#include "cuda/pointer.h"
 #include "comm/device/collectives.h"
+#include "cuda/pointer.h"
 
 namespace fsccl {
 
@@ -12,9 +13,11 @@ inline bool on_device(const void* send, const void* recv, void* stream, int* ord
 }
 
 // Runs it, or keeps it for the end of the group.
-[[gnu::cold]] Status run_on_device(Communicator& comm, const CollectiveCall& call, void* stream, fsccl_work_t* work,
-                                   const size_t* recv_counts = nullptr, const size_t* recv_displacements = nullptr);
-[[gnu::cold]] Status run_on_device(Communicator& comm, const ListCall& call, void* stream, fsccl_work_t* work);
+[[gnu::cold]] Status run_on_device(Communicator& comm, const CollectiveCall& call, void* stream,
+                                   fsccl_work_t* work, const size_t* recv_counts = nullptr,
+                                   const size_t* recv_displacements = nullptr);
+[[gnu::cold]] Status run_on_device(Communicator& comm, const ListCall& call, void* stream,
+                                   fsccl_work_t* work);
 const void* some_buffer(const ListCall& call);
 
 }  // namespace fsccl

@@ -1,4 +1,5 @@
-// Status codes as text, the calling thread's last error, and the facts of the library that need no object.
+// Status codes as text, the calling thread's last error, and the facts of the library that need no
+// object.
 #include <exception>
 #include <new>
 
@@ -59,11 +60,14 @@ fsccl_status_t record_exception(const char* operation) noexcept {
     throw;
   } catch (const std::bad_alloc&) {
     set_fixed(FSCCL_ERR_OUT_OF_MEMORY,
-              "the system gave no memory for the library's own data; free some, or raise the limit of the container");
+              "the system gave no memory for the library's own data; free some, or raise the limit "
+              "of the container");
     return FSCCL_ERR_OUT_OF_MEMORY;
   } catch (const std::exception& exception) {
     try {
-      return record_error(operation, fail(FSCCL_ERR_INTERNAL, "unexpected exception: {}; please report it", exception.what()));
+      return record_error(
+          operation,
+          fail(FSCCL_ERR_INTERNAL, "unexpected exception: {}; please report it", exception.what()));
     } catch (...) {
       set_fixed(FSCCL_ERR_INTERNAL, "unexpected exception; please report it");
     }
@@ -84,7 +88,8 @@ const char* fsccl_status_string(fsccl_status_t status) {
     case FSCCL_IN_PROGRESS:
       return "FSCCL_IN_PROGRESS: submitted, not complete";
     case FSCCL_ERR_INVALID_ARGUMENT:
-      return "FSCCL_ERR_INVALID_ARGUMENT: a value is out of range, NULL, overlapping or inconsistent";
+      return "FSCCL_ERR_INVALID_ARGUMENT: a value is out of range, NULL, overlapping or "
+             "inconsistent";
     case FSCCL_ERR_INVALID_HANDLE:
       return "FSCCL_ERR_INVALID_HANDLE: the handle is NULL, destroyed or of another kind";
     case FSCCL_ERR_INVALID_STATE:
@@ -146,6 +151,8 @@ fsccl_status_t fsccl_version(int* version) {
   });
 }
 
-size_t fsccl_dtype_size(fsccl_dtype_t dtype) { return fsccl::dtype_valid(dtype) ? fsccl::dtype_size(dtype) : 0; }
+size_t fsccl_dtype_size(fsccl_dtype_t dtype) {
+  return fsccl::dtype_valid(dtype) ? fsccl::dtype_size(dtype) : 0;
+}
 
 }  // extern "C"

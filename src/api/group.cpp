@@ -33,16 +33,19 @@ fsccl_status_t fsccl_group_start(void) {
 fsccl_status_t fsccl_group_end(void) {
   if (forked()) return record_error("fsccl_group_end", forked_status());
   if (group.depth == 0)
-    return record_error("fsccl_group_end",
-                        fail(FSCCL_ERR_INVALID_STATE, "there is no group to end: fsccl_group_start() begins one"));
+    return record_error(
+        "fsccl_group_end",
+        fail(FSCCL_ERR_INVALID_STATE, "there is no group to end: fsccl_group_start() begins one"));
   if (--group.depth > 0) return FSCCL_OK;
   const std::vector<fsccl_work_t> works = std::move(group.works);
   group.works.clear();
   std::vector<DeviceCollectives::Grouped> on_device = std::move(group.on_device);
   group.on_device.clear();
   fsccl_status_t code = FSCCL_OK;
-  if (!on_device.empty()) code = guarded("fsccl_group_end", [&] { return DeviceCollectives::run_group(on_device); });
-  // All are waited for, whatever happened to one: until then buffers are the library's. The first error is the caller's last.
+  if (!on_device.empty())
+    code = guarded("fsccl_group_end", [&] { return DeviceCollectives::run_group(on_device); });
+  // All are waited for, whatever happened to one: until then buffers are the library's. The first
+  // error is the caller's last.
   fsccl_work_t failed = 0;
   for (const fsccl_work_t work : works)
     if (fsccl_work_wait(work, -1) < 0 && !failed) failed = work;

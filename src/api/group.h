@@ -1,5 +1,6 @@
-// Group start and end: between the two, operations of this thread that would block are submitted only, and the end waits for all of
-// them. So a thread that drives several communicators, or sends and receives in a ring, cannot deadlock on its own order.
+// Group start and end: between the two, operations of this thread that would block are submitted
+// only, and the end waits for all of them. So a thread that drives several communicators, or sends
+// and receives in a ring, cannot deadlock on its own order.
 #pragma once
 #include "api/objects.h"
 #include "comm/device/collectives.h"

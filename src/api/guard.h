@@ -1,5 +1,6 @@
-// The gate of every public function: a Status becomes its code and the thread's last error, and what the standard library throws
-// becomes a status. Nothing below knows of either. On success it costs a test of a register.
+// The gate of every public function: a Status becomes its code and the thread's last error, and
+// what the standard library throws becomes a status. Nothing below knows of either. On success it
+// costs a test of a register.
 #pragma once
 #include <exception>
 #include <type_traits>
@@ -9,7 +10,8 @@
 
 namespace fsccl {
 
-// Makes `status`, an error, the last one of this thread. Never throws: short of memory it keeps the code and a fixed text.
+// Makes `status`, an error, the last one of this thread. Never throws: short of memory it keeps the
+// code and a fixed text.
 void set_last_error(const Status& status) noexcept;
 
 // The same, adding the operation where the error has none; returns the code.

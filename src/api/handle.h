@@ -1,12 +1,14 @@
-// Handles: small numbers that name objects. A handle holds its kind, the slot of a table and the slot's generation, so a NULL,
-// destroyed or foreign one is seen without touching memory that may be gone. Slots are never given back to the system.
+// Handles: small numbers that name objects. A handle holds its kind, the slot of a table and the
+// slot's generation, so a NULL, destroyed or foreign one is seen without touching memory that may
+// be gone. Slots are never given back to the system.
 //
-// A caller that looks a handle up uses the object for as long as it keeps the reference: the object is pinned (base/pins.h), and
-// the end of the handle waits for that. To look one up and let go again costs a few nanoseconds, and writes nothing that other
-// threads write.
+// A caller that looks a handle up uses the object for as long as it keeps the reference: the object
+// is pinned (base/pins.h), and the end of the handle waits for that. To look one up and let go
+// again costs a few nanoseconds, and writes nothing that other threads write.
 //
-// A slot is used again only when all others have been used since, so a generation comes again after 2^32 uses of one slot; works,
-// which have fewer bits for it, name another communicator only after 2^31 communicators.
+// A slot is used again only when all others have been used since, so a generation comes again after
+// 2^32 uses of one slot; works, which have fewer bits for it, name another communicator only after
+// 2^31 communicators.
 #pragma once
 #include <array>
 #include <atomic>
@@ -23,7 +25,13 @@
 
 namespace fsccl {
 
-enum class HandleKind : uint8_t { comm = 0xC1, pool = 0xC2, unit = 0xC3, work = 0xC4, allocator = 0xC5 };
+enum class HandleKind : uint8_t {
+  comm = 0xC1,
+  pool = 0xC2,
+  unit = 0xC3,
+  work = 0xC4,
+  allocator = 0xC5
+};
 const char* kind_name(HandleKind kind);
 
 // kind:8 | generation:32 | slot + 1:24. A work's is made otherwise, and below 2^63 (work.cpp).
@@ -39,7 +47,8 @@ class Use {
  public:
   Use() = default;
   Use(Pins::Word* word, std::atomic<uint32_t>* count) : word_(word), count_(count) {}
-  Use(Use&& other) noexcept : word_(std::exchange(other.word_, nullptr)), count_(std::exchange(other.count_, nullptr)) {}
+  Use(Use&& other) noexcept
+      : word_(std::exchange(other.word_, nullptr)), count_(std::exchange(other.count_, nullptr)) {}
   Use& operator=(Use&& other) noexcept {
     std::swap(word_, other.word_);
     std::swap(count_, other.count_);
@@ -79,12 +88,14 @@ class Ref {
 
 template <class T, HandleKind Kind, uint32_t Capacity>
 class HandleTable {
-  static constexpr uint64_t kOpen = 1;             // in a slot's state: its object can be found
-  static constexpr int64_t kForUsersNs = 200'000;  // how long a slot is closed to wait for calls that are short
+  static constexpr uint64_t kOpen = 1;  // in a slot's state: its object can be found
+  // how long a slot is closed to wait for calls that are short
+  static constexpr int64_t kForUsersNs = 200'000;
 
  public:
   static constexpr uint32_t kCapacity = Capacity;
-  // `owner`: a handle of this table; who uses the object then uses that one's instead, which ends it before its own.
+  // `owner`: a handle of this table; who uses the object then uses that one's instead, which ends
+  // it before its own.
   Result<uint64_t> add(std::unique_ptr<T> object, uint64_t owner = 0) {
     Pins::prepare();
     const std::lock_guard lock(mutex_);
@@ -96,21 +107,24 @@ class HandleTable {
       first_free_ = (first_free_ + 1) % Capacity;
       free_count_--;
     } else {
-      return fail(FSCCL_ERR_LIMIT, "more than {} {} handles at once: destroy some", Capacity, kind_name(Kind));
+      return fail(FSCCL_ERR_LIMIT, "more than {} {} handles at once: destroy some", Capacity,
+                  kind_name(Kind));
     }
     Slot& slot = slots_[index];
     slot.owner.store(owner ? HandleBits{owner}.slot() : index, std::memory_order_relaxed);
     slot.object.store(object.release(), std::memory_order_relaxed);
     const uint64_t state = slot.state.load(std::memory_order_relaxed) + 2;
     slot.state.store(state | kOpen, std::memory_order_release);
-    return uint64_t{static_cast<uint8_t>(Kind)} << 56 | (state >> 1 & 0xffffffff) << 24 | (index + 1);
+    return uint64_t{static_cast<uint8_t>(Kind)} << 56 | (state >> 1 & 0xffffffff) << 24 |
+           (index + 1);
   }
   // Null when the handle does not name a live object.
   Ref<T> find(uint64_t bits) {
     const HandleBits handle{bits};
     if (handle.kind() != Kind || handle.slot() >= Capacity) [[unlikely]]
       return {};
-    return at(handle.slot(), [wanted = handle.generation()](uint32_t generation) { return generation == wanted; });
+    return at(handle.slot(),
+              [wanted = handle.generation()](uint32_t generation) { return generation == wanted; });
   }
   // By slot, and whether its generation is meant (works name their communicator in few bits).
   template <class Meant>
@@ -119,26 +133,34 @@ class HandleTable {
     Ref<T> found;
     if (look_up(index, meant, &found)) [[likely]]
       return found;
-    // Another thread has closed the slot to end the object: it ends the object, or opens the slot again, within kForUsersNs.
-    wait_until([&] { return look_up(index, meant, &found); }, Deadline::never(), kNothingBreaks, Yields());
+    // Another thread has closed the slot to end the object: it ends the object, or opens the slot
+    // again, within kForUsersNs.
+    wait_until([&] { return look_up(index, meant, &found); }, Deadline::never(), kNothingBreaks,
+               Yields());
     return found;
   }
   // The object of a handle whose owner is the caller's.
-  T* owned(uint64_t bits) const { return slots_[HandleBits{bits}.slot()].object.load(std::memory_order_acquire); }
-  // Ends a handle: waits until no thread uses the object, and then, before anybody can find it again, asks `may_end` whether it may
-  // end. Until the deadline a user that stays, such as a call that blocks, goes on undisturbed, and so may others.
+  T* owned(uint64_t bits) const {
+    return slots_[HandleBits{bits}.slot()].object.load(std::memory_order_acquire);
+  }
+  // Ends a handle: waits until no thread uses the object, and then, before anybody can find it
+  // again, asks `may_end` whether it may end. Until the deadline a user that stays, such as a call
+  // that blocks, goes on undisturbed, and so may others.
   template <class MayEnd>
   Result<std::unique_ptr<T>> end(uint64_t bits, Deadline deadline, const MayEnd& may_end) {
     Slot& slot = slots_[HandleBits{bits}.slot()];
     if (Pins::held_here(&slot))
       return fail(FSCCL_ERR_INVALID_STATE,
-                  "called from a function of the program that the library calls for this {}: destroy it when that has returned",
+                  "called from a function of the program that the library calls for this {}: "
+                  "destroy it when that has returned",
                   kind_name(Kind));
     Result<std::unique_ptr<T>> ended = std::unique_ptr<T>();
     const auto decided = [&] {
       if (!try_close(bits)) {
-        if (is_closed(bits)) return false;  // by another thread, which ends the object or opens the slot again
-        ended = fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle {:#x} was destroyed by another thread", kind_name(Kind), bits);
+        // by another thread, which ends the object or opens the slot again
+        if (is_closed(bits)) return false;
+        ended = fail(FSCCL_ERR_INVALID_HANDLE,
+                     "the {} handle {:#x} was destroyed by another thread", kind_name(Kind), bits);
         return true;
       }
       Undo still_there([&] { reopen(slot); });  // also where `may_end` finds no memory
@@ -152,9 +174,11 @@ class HandleTable {
       }
       return true;
     };
-    if (wait_until(decided, deadline, kNothingBreaks, Naps(0, 50'000, 5'000'000)) == WaitEnd::held) return ended;
+    if (wait_until(decided, deadline, kNothingBreaks, Naps(0, 50'000, 5'000'000)) == WaitEnd::held)
+      return ended;
     return fail(FSCCL_ERR_INVALID_STATE,
-                "the {} is still used by a call of another thread, which has not returned: end that first (fsccl_comm_abort ends "
+                "the {} is still used by a call of another thread, which has not returned: end "
+                "that first (fsccl_comm_abort ends "
                 "calls that wait for other ranks), and destroy it again",
                 kind_name(Kind));
   }
@@ -218,8 +242,11 @@ class HandleTable {
   // Returns whether nobody uses the object of a closed slot, now or within kForUsersNs.
   bool unused_soon(const Slot& slot) const {
     Pins::settle();
-    const auto unused = [&] { return !Pins::held(&slot) && slot.users.load(std::memory_order_seq_cst) == 0; };
-    return wait_until(unused, Deadline::at(now_ns() + kForUsersNs), kNothingBreaks, Yields()) == WaitEnd::held;
+    const auto unused = [&] {
+      return !Pins::held(&slot) && slot.users.load(std::memory_order_seq_cst) == 0;
+    };
+    return wait_until(unused, Deadline::at(now_ns() + kForUsersNs), kNothingBreaks, Yields()) ==
+           WaitEnd::held;
   }
 
   std::mutex mutex_;

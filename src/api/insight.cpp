@@ -5,9 +5,9 @@
 #include "api/objects.h"
 #include "base/config.h"
 #include "base/fork.h"
-#include "cuda/device.h"
 #include "comm/device/collectives.h"
 #include "comm/explain.h"
+#include "cuda/device.h"
 #include "record/metrics.h"
 #include "record/recorder.h"
 #include "transports/transports.h"
@@ -16,7 +16,9 @@ using namespace fsccl;
 
 extern "C" {
 
-fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const fsccl_transport_info_t* info), void* context) {
+fsccl_status_t fsccl_transport_list(void (*visit)(void* context,
+                                                  const fsccl_transport_info_t* info),
+                                    void* context) {
   return guarded("fsccl_transport_list", [&]() -> Status {
     if (forked()) return forked_status();
     if (!visit) return fail(FSCCL_ERR_INVALID_ARGUMENT, "visit is NULL");
@@ -34,7 +36,8 @@ fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const fsccl_tra
   });
 }
 
-fsccl_status_t fsccl_device_list(void (*visit)(void* context, const fsccl_device_info_t* info), void* context) {
+fsccl_status_t fsccl_device_list(void (*visit)(void* context, const fsccl_device_info_t* info),
+                                 void* context) {
   return guarded("fsccl_device_list", [&]() -> Status {
     if (forked()) return forked_status();
     if (!visit) return fail(FSCCL_ERR_INVALID_ARGUMENT, "visit is NULL");
@@ -68,32 +71,40 @@ fsccl_status_t fsccl_device_list(void (*visit)(void* context, const fsccl_device
   });
 }
 
-fsccl_status_t fsccl_explain(fsccl_comm_t handle, const char* operation, size_t bytes, char* json, size_t capacity) {
+fsccl_status_t fsccl_explain(fsccl_comm_t handle, const char* operation, size_t bytes, char* json,
+                             size_t capacity) {
   return guarded("fsccl_explain", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
-    if (!operation || !json) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", operation ? "json" : "operation");
+    if (!operation || !json)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", operation ? "json" : "operation");
     FSCCL_ASSIGN(std::string text, comm->collectives().explain(operation, bytes));
     if (comm->companion)
       if (const std::string device = DeviceCollectives::of(*comm).explain(); !device.empty())
         text.insert(text.size() - 1, ",\"device\":" + device);
     if (text.size() >= capacity)
-      return fail(FSCCL_ERR_LIMIT, "json has room for {} bytes, the text needs {}", capacity, text.size() + 1);
+      return fail(FSCCL_ERR_LIMIT, "json has room for {} bytes, the text needs {}", capacity,
+                  text.size() + 1);
     std::memcpy(json, text.c_str(), text.size() + 1);
     return success();
   });
 }
 
-fsccl_status_t fsccl_explain_for(const fsccl_explain_config_t* config, const char* operation, size_t bytes,
-                                 void (*take)(void* context, const char* json, size_t bytes), void* context) {
+fsccl_status_t fsccl_explain_for(const fsccl_explain_config_t* config, const char* operation,
+                                 size_t bytes,
+                                 void (*take)(void* context, const char* json, size_t bytes),
+                                 void* context) {
   return guarded("fsccl_explain_for", [&]() -> Status {
     if (forked()) return forked_status();
-    if (!operation || !take) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", operation ? "take" : "operation");
+    if (!operation || !take)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", operation ? "take" : "operation");
     FSCCL_TRY(config_status());
     fsccl_explain_config_t given;
     FSCCL_TRY(read_config(config, fsccl_explain_config_t FSCCL_EXPLAIN_CONFIG_INIT, &given));
     const auto path = [](const char* name) { return std::string(name ? name : ""); };
     FSCCL_ASSIGN(const std::string text,
-                 explanation_for(operation, bytes, {given.hosts, given.ranks_per_host, path(given.topology), path(given.tuning)}));
+                 explanation_for(operation, bytes,
+                                 {given.hosts, given.ranks_per_host, path(given.topology),
+                                  path(given.tuning)}));
     take(context, text.c_str(), text.size());
     return success();
   });
@@ -107,16 +118,20 @@ fsccl_status_t fsccl_trace_dump(const char* directory) {
   });
 }
 
-fsccl_status_t fsccl_trace_read(const char* path, void (*take)(void* context, const char* json, size_t bytes), void* context) {
+fsccl_status_t fsccl_trace_read(const char* path,
+                                void (*take)(void* context, const char* json, size_t bytes),
+                                void* context) {
   return guarded("fsccl_trace_read", [&]() -> Status {
-    if (!path || !take) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", path ? "take" : "path");
+    if (!path || !take)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", path ? "take" : "path");
     FSCCL_ASSIGN(const std::string json, recording::read(path));
     take(context, json.c_str(), json.size());
     return success();
   });
 }
 
-fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* text, size_t bytes), void* context) {
+fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* text, size_t bytes),
+                             void* context) {
   return guarded("fsccl_metrics", [&]() -> Status {
     if (forked()) return forked_status();
     if (!take) return fail(FSCCL_ERR_INVALID_ARGUMENT, "take is NULL");

@@ -20,7 +20,8 @@ fsccl_status_t fsccl_launcher(fsccl_launch_info_t* info) {
   return guarded("fsccl_launcher", [&]() -> Status {
     if (forked()) return forked_status();
     if (!info || info->size < sizeof(*info))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "info is NULL or its size is not set: initialise it with FSCCL_LAUNCH_INFO_INIT");
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "info is NULL or its size is not set: initialise it with FSCCL_LAUNCH_INFO_INIT");
     static thread_local LaunchEnvironment launch;
     launch = {};
     FSCCL_TRY(config_status());

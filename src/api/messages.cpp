@@ -1,6 +1,7 @@
-// Messages from one rank to another. What rank a sends to rank b runs on a communicator of the two, made inside the caller's when
-// it is first used, and is there what a broadcast is elsewhere: so messages of one direction match in order, and other directions,
-// other peers and the collectives go their own ways.
+// Messages from one rank to another. What rank a sends to rank b runs on a communicator of the two,
+// made inside the caller's when it is first used, and is there what a broadcast is elsewhere: so
+// messages of one direction match in order, and other directions, other peers and the collectives
+// go their own ways.
 #include "api/device_calls.h"
 #include "api/group.h"
 #include "base/undo.h"
@@ -27,18 +28,20 @@ Result<fsccl_comm_t> pair_of(fsccl_comm_t handle, int from, int to) {
 
 Status check_peer(const Communicator& comm, int peer) {
   if (peer >= 0 && peer < comm.size() && peer != comm.rank()) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "peer {} is not another rank: they are 0 .. {}, and this is rank {}", peer,
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "peer {} is not another rank: they are 0 .. {}, and this is rank {}", peer,
               comm.size() - 1, comm.rank());
 }
 
-fsccl_status_t move(const char* name, bool sends, void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag,
-                    fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
+fsccl_status_t move(const char* name, bool sends, void* buffer, size_t count, fsccl_dtype_t dtype,
+                    int peer, int tag, fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
   fsccl_status_t state = FSCCL_OK;
   const fsccl_status_t code = guarded(name, [&]() -> Status {
     FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     if (comm->engine().failed()) return comm->engine().failure();
     FSCCL_TRY(check_peer(*comm, peer));
-    FSCCL_ASSIGN(const fsccl_comm_t pair, sends ? pair_of(handle, comm->rank(), peer) : pair_of(handle, peer, comm->rank()));
+    FSCCL_ASSIGN(const fsccl_comm_t pair,
+                 sends ? pair_of(handle, comm->rank(), peer) : pair_of(handle, peer, comm->rank()));
     FSCCL_ASSIGN(const Ref<Communicator> between, comm_of(pair));
     CollectiveCall call;
     call.op = OpCode::send;
@@ -47,7 +50,8 @@ fsccl_status_t move(const char* name, bool sends, void* buffer, size_t count, fs
     call.dtype = dtype;
     call.root = 0;
     call.tag = tag;
-    if (int ordinal; on_device(nullptr, buffer, stream, &ordinal)) return run_on_device(*between, call, stream, work);
+    if (int ordinal; on_device(nullptr, buffer, stream, &ordinal))
+      return run_on_device(*between, call, stream, work);
     const bool later = work == nullptr && grouped();
     FSCCL_TRY(between->collectives().run(call, work == nullptr && !later, &state));
     const fsccl_work_t made = make_work(pair, between->engine().submitted());
@@ -65,13 +69,14 @@ fsccl_status_t move(const char* name, bool sends, void* buffer, size_t count, fs
 
 extern "C" {
 
-fsccl_status_t fsccl_send(const void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm, void* stream,
-                          fsccl_work_t* work) {
-  return move("fsccl_send", true, const_cast<void*>(buffer), count, dtype, peer, tag, comm, stream, work);
+fsccl_status_t fsccl_send(const void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag,
+                          fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  return move("fsccl_send", true, const_cast<void*>(buffer), count, dtype, peer, tag, comm, stream,
+              work);
 }
 
-fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm, void* stream,
-                          fsccl_work_t* work) {
+fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag,
+                          fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
   return move("fsccl_recv", false, buffer, count, dtype, peer, tag, comm, stream, work);
 }
 

@@ -37,9 +37,11 @@ Status bad_handle(HandleKind wanted, uint64_t bits) {
   const HandleKind kind = is_work(bits) ? HandleKind::work : HandleBits{bits}.kind();
   const bool known = kind >= HandleKind::comm && kind <= HandleKind::allocator;
   if (known && kind != wanted)
-    return fail(FSCCL_ERR_INVALID_HANDLE, "a {} handle was given where a {} is wanted", kind_name(kind), kind_name(wanted));
-  return fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle {:#x} names nothing: it was destroyed, or never made", kind_name(wanted),
-              bits);
+    return fail(FSCCL_ERR_INVALID_HANDLE, "a {} handle was given where a {} is wanted",
+                kind_name(kind), kind_name(wanted));
+  return fail(FSCCL_ERR_INVALID_HANDLE,
+              "the {} handle {:#x} names nothing: it was destroyed, or never made",
+              kind_name(wanted), bits);
 }
 
 // The tables outlive every thread that may look something up.
@@ -71,7 +73,8 @@ Result<Ref<Communicator>> comm_of(fsccl_comm_t handle) {
     return Ref<Communicator>(comm, std::move(object));
   if (object->failed.load(std::memory_order_acquire)) return Status(object->error);
   return fail(FSCCL_ERR_INVALID_STATE,
-              "the communicator is still being created: poll fsccl_comm_async_error() until it says FSCCL_OK");
+              "the communicator is still being created: poll fsccl_comm_async_error() until it "
+              "says FSCCL_OK");
 }
 
 Result<Ref<PoolObject>> any_pool_of(fsccl_pool_t handle) {
@@ -85,7 +88,9 @@ Result<Ref<Pool>> pool_of(fsccl_pool_t handle) {
   FSCCL_ASSIGN(Ref<PoolObject> object, any_pool_of(handle));
   if (Pool* const pool = object->pool.get()) [[likely]]
     return Ref<Pool>(pool, std::move(object));
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool '{}' is on a GPU, and this takes a pool of host memory", object->device->name());
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "pool '{}' is on a GPU, and this takes a pool of host memory",
+              object->device->name());
 }
 
 Result<Ref<UnitObject>> any_unit_of(fsccl_unit_t handle) {
@@ -111,7 +116,8 @@ fsccl_comm_t comm_of_engine(const Engine* engine) {
 
 fsccl_status_t not_available(const char* operation, const char* why, const char* instead) {
   if (forked()) return record_error(operation, forked_status());
-  return record_error(operation, fail(FSCCL_ERR_NOT_AVAILABLE, "{} is not available: {}; {}", operation, why, instead));
+  return record_error(operation, fail(FSCCL_ERR_NOT_AVAILABLE, "{} is not available: {}; {}",
+                                      operation, why, instead));
 }
 
 }  // namespace fsccl

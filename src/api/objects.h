@@ -9,8 +9,8 @@
 #include "api/guard.h"
 #include "api/handle.h"
 #include "base/threads.h"
-#include "unit/device/device_unit.h"
 #include "comm/communicator.h"
+#include "unit/device/device_unit.h"
 #include "unit/host/unit.h"
 
 namespace fsccl {
@@ -21,8 +21,9 @@ struct CommObject {
   std::atomic<bool> failed{false};  // creation failed; `error` says how
   Error error;
   std::mutex creator_mutex;
-  Thread creator;                                     // of a nonblocking creation
-  std::map<std::pair<int, int>, fsccl_comm_t> pairs;  // by (from, to): on which this rank sends and receives, made when first used
+  Thread creator;  // of a nonblocking creation
+  // by (from, to): on which this rank sends and receives, made when first used
+  std::map<std::pair<int, int>, fsccl_comm_t> pairs;
 };
 struct PoolObject {  // one of both
   std::unique_ptr<Pool> pool;
@@ -57,36 +58,41 @@ inline Ref<Communicator> live_comm(fsccl_comm_t handle) {
 }
 
 // The object behind a handle, which lives as long as the reference, or the error for the caller.
-Result<Ref<CommObject>> comm_object_of(fsccl_comm_t handle);  // also while it is being created, or could not be
+// also while it is being created, or could not be
+Result<Ref<CommObject>> comm_object_of(fsccl_comm_t handle);
 Result<Ref<Communicator>> comm_of(fsccl_comm_t handle);
 Result<Ref<PoolObject>> any_pool_of(fsccl_pool_t handle);
 Result<Ref<Pool>> pool_of(fsccl_pool_t handle);  // of host memory: else an error
 Result<Ref<UnitObject>> any_unit_of(fsccl_unit_t handle);
 
-// A work names an operation: its communicator's slot, a part of that slot's generation, and the low half of its sequence number. It
-// needs no memory.
+// A work names an operation: its communicator's slot, a part of that slot's generation, and the low
+// half of its sequence number. It needs no memory.
 fsccl_work_t make_work(fsccl_comm_t comm, uint64_t sequence);
 bool is_work(uint64_t bits);  // it looks like one
-// The handle of the communicator that an engine belongs to (a unit's operations run on its communicators).
+// The handle of the communicator that an engine belongs to (a unit's operations run on its
+// communicators).
 void register_engine(const Engine* engine, fsccl_comm_t comm);
 void unregister_engine(const Engine* engine);
 fsccl_comm_t comm_of_engine(const Engine* engine);
 
-// A config struct of the caller, which may be older (shorter) or newer than ours: the fields it has over our defaults. A size that
-// no struct has could end in the middle of a pointer.
+// A config struct of the caller, which may be older (shorter) or newer than ours: the fields it has
+// over our defaults. A size that no struct has could end in the middle of a pointer.
 template <class T>
 Status read_config(const T* given, const T& defaults, T* result) {
   *result = defaults;
   if (!given) return success();
   if (given->size < sizeof(size_t) || given->size > 4096 || given->size % alignof(T) != 0)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "the config struct's size field is {}: initialise it with its FSCCL_..._INIT macro",
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "the config struct's size field is {}: initialise it with its FSCCL_..._INIT macro",
                 given->size);
-  __builtin_memcpy(static_cast<void*>(result), given, given->size < sizeof(T) ? given->size : sizeof(T));
+  __builtin_memcpy(static_cast<void*>(result), given,
+                   given->size < sizeof(T) ? given->size : sizeof(T));
   result->size = sizeof(T);
   return success();
 }
 
 // For functions of a later release.
-[[gnu::cold]] fsccl_status_t not_available(const char* operation, const char* why, const char* instead);
+[[gnu::cold]] fsccl_status_t not_available(const char* operation, const char* why,
+                                           const char* instead);
 
 }  // namespace fsccl

@@ -19,11 +19,11 @@ Status with_pool(fsccl_pool_t handle, Do&& act) {
 Result<Ref<Pool>> pool_with_told_streams(fsccl_pool_t handle) {
   FSCCL_ASSIGN(Ref<PoolObject> object, any_pool_of(handle));
   if (Pool* const pool = object->pool.get()) return Ref<Pool>(pool, std::move(object));
-  return fail(
-      FSCCL_ERR_INVALID_ARGUMENT,
-      "pool '{}' is on a GPU, where streams and events are CUDA's: order them with cudaEventRecord and cudaStreamWaitEvent, "
-      "and the pool follows",
-      object->device->name());
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "pool '{}' is on a GPU, where streams and events are CUDA's: order them with "
+              "cudaEventRecord and cudaStreamWaitEvent, "
+              "and the pool follows",
+              object->device->name());
 }
 
 // Every rank must declare the same.
@@ -41,7 +41,8 @@ Status compare(AnyPool& pool, uint64_t hash) {
   FSCCL_TRY(comm.collectives().run(call, true, &state));
   for (size_t rank = 0; rank < all.size(); rank++)
     if (all[rank] != hash)
-      return fail(FSCCL_ERR_MISMATCH, "rank {} declared another schedule for pool '{}' than rank {}", rank, pool.name(),
+      return fail(FSCCL_ERR_MISMATCH,
+                  "rank {} declared another schedule for pool '{}' than rank {}", rank, pool.name(),
                   comm.rank());
   return success();
 }
@@ -50,14 +51,16 @@ Status compare(AnyPool& pool, uint64_t hash) {
 
 extern "C" {
 
-fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t* given, fsccl_pool_t* pool) {
+fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t* given,
+                                 fsccl_pool_t* pool) {
   return guarded("fsccl_pool_create", [&]() -> Status {
     if (!pool) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool is NULL");
     FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     fsccl_pool_config_t config;
     FSCCL_TRY(read_config(given, fsccl_pool_config_t FSCCL_POOL_CONFIG_INIT, &config));
     if (config.memory != FSCCL_MEMORY_HOST && config.memory != FSCCL_MEMORY_CUDA)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "memory is {}, which is not a fsccl_memory_t", static_cast<int>(config.memory));
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "memory is {}, which is not a fsccl_memory_t",
+                  static_cast<int>(config.memory));
     auto object = std::make_unique<PoolObject>();
     Result<std::shared_ptr<MemorySource>> source = std::shared_ptr<MemorySource>();
     if (config.source) source = source_of(config.source);
@@ -70,7 +73,8 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
     FSCCL_ASSIGN(const uint64_t bits, pools().add(std::move(object)));
     *pool = reinterpret_cast<fsccl_pool_t>(bits);
     if (!config.on_pressure) return success();
-    const auto ask = [call = config.on_pressure, context = config.on_pressure_context, handle = *pool](uint64_t bytes) {
+    const auto ask = [call = config.on_pressure, context = config.on_pressure_context,
+                      handle = *pool](uint64_t bytes) {
       (void)call_user("on_pressure", uint64_t{0}, [&] { return call(context, handle, bytes); });
     };
     made->device ? made->device->set_pressure(ask) : made->pool->set_pressure(ask);
@@ -87,7 +91,9 @@ fsccl_status_t fsccl_pool_destroy(fsccl_pool_t handle) {
     {
       FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
       if (Notifications::calling())
-        return fail(FSCCL_ERR_INVALID_STATE, "called from a function that was given to fsccl_work_callback: destroy it elsewhere");
+        return fail(
+            FSCCL_ERR_INVALID_STATE,
+            "called from a function that was given to fsccl_work_callback: destroy it elsewhere");
       FSCCL_TRY(may_end(*object));
       deadline = (object->device ? object->device->comm() : object->pool->comm()).deadline();
     }
@@ -99,9 +105,11 @@ fsccl_status_t fsccl_pool_alloc(fsccl_pool_t handle, size_t bytes, void* stream,
   return guarded("fsccl_pool_alloc", [&]() -> Status {
     if (!pointer) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pointer is NULL");
     FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
-    if (bytes > uint64_t{1} << 47) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes are more than any machine has", bytes);
-    FSCCL_ASSIGN(*pointer, object->device ? object->device->alloc(bytes, static_cast<cuda::Stream>(stream), 1)
-                                          : object->pool->alloc(bytes, stream));
+    if (bytes > uint64_t{1} << 47)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes are more than any machine has", bytes);
+    FSCCL_ASSIGN(*pointer, object->device
+                               ? object->device->alloc(bytes, static_cast<cuda::Stream>(stream), 1)
+                               : object->pool->alloc(bytes, stream));
     return success();
   });
 }
@@ -110,7 +118,8 @@ fsccl_status_t fsccl_pool_free(fsccl_pool_t handle, void* pointer, void* stream)
   return guarded("fsccl_pool_free", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
     if (!pointer) return success();
-    return object->device ? object->device->free(pointer, static_cast<cuda::Stream>(stream)) : object->pool->free(pointer, stream);
+    return object->device ? object->device->free(pointer, static_cast<cuda::Stream>(stream))
+                          : object->pool->free(pointer, stream);
   });
 }
 
@@ -118,10 +127,10 @@ fsccl_status_t fsccl_pool_import(fsccl_pool_t handle, void* pointer, size_t byte
   return guarded("fsccl_pool_import", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
     if (object->device)
-      return fail(
-          FSCCL_ERR_NOT_AVAILABLE,
-          "pool '{}' is on a GPU, whose driver exchanges no pages under memory that is there: copy into a block of the pool",
-          object->device->name());
+      return fail(FSCCL_ERR_NOT_AVAILABLE,
+                  "pool '{}' is on a GPU, whose driver exchanges no pages under memory that is "
+                  "there: copy into a block of the pool",
+                  object->device->name());
     Pool* const pool = object->pool.get();
     return pool->import(pointer, bytes);
   });
@@ -130,7 +139,8 @@ fsccl_status_t fsccl_pool_import(fsccl_pool_t handle, void* pointer, size_t byte
 fsccl_status_t fsccl_pool_stats(fsccl_pool_t handle, fsccl_pool_stats_t* stats) {
   return guarded("fsccl_pool_stats", [&]() -> Status {
     if (!stats || stats->size < sizeof(*stats))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "stats is NULL, or not initialised with FSCCL_POOL_STATS_INIT");
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "stats is NULL, or not initialised with FSCCL_POOL_STATS_INIT");
     return with_pool(handle, [&](auto& pool) {
       pool.stats(stats);
       return success();
@@ -150,12 +160,15 @@ fsccl_status_t fsccl_pool_trim(fsccl_pool_t handle, uint64_t* released) {
 
 fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t handle, const char* path) {
   return guarded("fsccl_pool_snapshot", [&]() -> Status {
-    if (!path || !*path) return fail(FSCCL_ERR_INVALID_ARGUMENT, "path is {}: name the file to write", path ? "empty" : "NULL");
+    if (!path || !*path)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "path is {}: name the file to write",
+                  path ? "empty" : "NULL");
     return with_pool(handle, [&](auto& pool) { return pool.snapshot(path); });
   });
 }
 
-fsccl_status_t fsccl_pool_use(fsccl_pool_t handle, const void* pointer, size_t bytes, void* stream, int writes) {
+fsccl_status_t fsccl_pool_use(fsccl_pool_t handle, const void* pointer, size_t bytes, void* stream,
+                              int writes) {
   return guarded("fsccl_pool_use", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<Pool> pool, pool_with_told_streams(handle));
     return pool->blocks().use(pointer, bytes, stream, writes != 0);
@@ -176,9 +189,13 @@ fsccl_status_t fsccl_pool_wait(fsccl_pool_t handle, const void* event, void* str
   });
 }
 
-fsccl_status_t fsccl_pool_uses(fsccl_pool_t handle, void (*visit)(void* context, const fsccl_pool_use_t* use), void* context) {
+fsccl_status_t fsccl_pool_uses(fsccl_pool_t handle,
+                               void (*visit)(void* context, const fsccl_pool_use_t* use),
+                               void* context) {
   return guarded("fsccl_pool_uses", [&]() -> Status {
-    if (!visit) return fail(FSCCL_ERR_INVALID_ARGUMENT, "visit is NULL: it is called for each owner of memory");
+    if (!visit)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "visit is NULL: it is called for each owner of memory");
     return with_pool(handle, [&](auto& pool) {
       pool.uses(visit, context);
       return success();
@@ -189,7 +206,8 @@ fsccl_status_t fsccl_pool_uses(fsccl_pool_t handle, void (*visit)(void* context,
 fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* events, size_t count) {
   return guarded("fsccl_pool_schedule", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
-    if (count && !events) return fail(FSCCL_ERR_INVALID_ARGUMENT, "events is NULL though count is {}", count);
+    if (count && !events)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "events is NULL though count is {}", count);
     const auto read = [&](auto& step, auto& pool) -> Status {
       for (size_t i = 0; i < count; i++) FSCCL_TRY(step.add(events[i], i));
       return compare(pool, step.hash);
@@ -206,7 +224,9 @@ fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* eve
 }
 
 fsccl_status_t fsccl_pool_step(fsccl_pool_t handle) {
-  return guarded("fsccl_pool_step", [&]() -> Status { return with_pool(handle, [](auto& pool) { return pool.end_step(); }); });
+  return guarded("fsccl_pool_step", [&]() -> Status {
+    return with_pool(handle, [](auto& pool) { return pool.end_step(); });
+  });
 }
 
 }  // extern "C"

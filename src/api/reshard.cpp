@@ -9,13 +9,15 @@ namespace {
 
 constexpr size_t kMostBuffers = size_t{1} << 24;
 
-Result<ReshardRequest> read_request(const fsccl_reshard_config_t* given, const fsccl_resharded_t* buffers, size_t count) {
-  if (!given) return fail(FSCCL_ERR_INVALID_ARGUMENT, "config is NULL: it says what is dealt out, and how");
+Result<ReshardRequest> read_request(const fsccl_reshard_config_t* given,
+                                    const fsccl_resharded_t* buffers, size_t count) {
+  if (!given)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "config is NULL: it says what is dealt out, and how");
   fsccl_reshard_config_t config;
   FSCCL_TRY(read_config(given, fsccl_reshard_config_t FSCCL_RESHARD_CONFIG_INIT, &config));
   if (!config.params || config.count == 0 || config.count > 1u << 20)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "1 .. {} parameters at params, not {} at {}", 1u << 20, config.count,
-                static_cast<const void*>(config.params));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "1 .. {} parameters at params, not {} at {}", 1u << 20,
+                config.count, static_cast<const void*>(config.params));
   if ((count && !buffers) || count > kMostBuffers)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "0 .. {} buffers, not {} at {}", kMostBuffers, count,
                 static_cast<const void*>(buffers));
@@ -27,16 +29,21 @@ Result<ReshardRequest> read_request(const fsccl_reshard_config_t* given, const f
   for (size_t i = 0; i < config.count; i++) {
     const fsccl_param_t& param = config.params[i];
     if (param.dims < 0 || param.dims > FSCCL_MAX_DIMS)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {}: dims is {}, it is 0 .. {}", i, param.dims, FSCCL_MAX_DIMS);
-    request.params.push_back({{param.shape, param.shape + param.dims}, param.tied_to, param.block_rows, param.block_columns});
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {}: dims is {}, it is 0 .. {}", i,
+                  param.dims, FSCCL_MAX_DIMS);
+    request.params.push_back({{param.shape, param.shape + param.dims},
+                              param.tied_to,
+                              param.block_rows,
+                              param.block_columns});
     request.names.emplace_back(param.name ? param.name : "");
   }
   for (size_t k = 0; k < count; k++) {
     int device = 0;
     if (cuda::on_device(buffers[k].from, &device) || cuda::on_device(buffers[k].to, &device))
       return fail(FSCCL_ERR_NOT_AVAILABLE,
-                  "buffer {} is memory of GPU {}: in this release what is dealt out anew lies in host memory; copy it there", k,
-                  device);
+                  "buffer {} is memory of GPU {}: in this release what is dealt out anew lies in "
+                  "host memory; copy it there",
+                  k, device);
     request.buffers.push_back(buffers[k]);
   }
   return request;
@@ -46,8 +53,8 @@ Result<ReshardRequest> read_request(const fsccl_reshard_config_t* given, const f
 
 extern "C" {
 
-fsccl_status_t fsccl_reshard(const fsccl_reshard_config_t* config, const fsccl_resharded_t* buffers, size_t count,
-                             fsccl_comm_t handle, uint64_t* version) {
+fsccl_status_t fsccl_reshard(const fsccl_reshard_config_t* config, const fsccl_resharded_t* buffers,
+                             size_t count, fsccl_comm_t handle, uint64_t* version) {
   return guarded("fsccl_reshard", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     FSCCL_ASSIGN(const uint64_t dealt, reshard(*comm, read_request(config, buffers, count)));

@@ -1,5 +1,6 @@
-// The two functions that PyTorch's CUDAPluggableAllocator loads by name (torch/csrc/cuda/CUDAPluggableAllocator.cpp). PyTorch asks
-// with size 0 for empty tensors, and never gives NULL back; what is NULL for another size a MemPool takes for out-of-memory.
+// The two functions that PyTorch's CUDAPluggableAllocator loads by name
+// (torch/csrc/cuda/CUDAPluggableAllocator.cpp). PyTorch asks with size 0 for empty tensors, and
+// never gives NULL back; what is NULL for another size a MemPool takes for out-of-memory.
 #include <map>
 #include <mutex>
 
@@ -24,7 +25,8 @@ Devices& devices() {
   return all.get();
 }
 
-constexpr uint64_t kAlignment = 512;  // what PyTorch's kernels may expect of memory: its own allocator's
+// what PyTorch's kernels may expect of memory: its own allocator's
+constexpr uint64_t kAlignment = 512;
 
 Status told(Status status) {
   if (!status.ok()) FSCCL_LOG(kWarn, "for PyTorch: {}", status.text());
@@ -40,8 +42,11 @@ Result<void*> serve(ssize_t size, int device, void* stream) {
     const auto found = devices().current.find(device);
     if (found != devices().current.end()) source = found->second;
   }
-  if (!source) return fail(FSCCL_ERR_INVALID_STATE, "no allocator serves device {}: call fsccl_torch_use() first", device);
-  return devices().blocks.allocate(source, {.bytes = static_cast<uint64_t>(size), .alignment = kAlignment, .stream = stream});
+  if (!source)
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "no allocator serves device {}: call fsccl_torch_use() first", device);
+  return devices().blocks.allocate(
+      source, {.bytes = static_cast<uint64_t>(size), .alignment = kAlignment, .stream = stream});
 }
 
 }  // namespace
@@ -54,12 +59,14 @@ extern "C" {
 fsccl_status_t fsccl_torch_use(int device, const fsccl_allocator_t* allocator) {
   return guarded("fsccl_torch_use", [&]() -> Status {
     if (forked()) return forked_status();
-    if (device < 0) return fail(FSCCL_ERR_INVALID_ARGUMENT, "device is {}: it must be 0 or more", device);
+    if (device < 0)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "device is {}: it must be 0 or more", device);
     std::shared_ptr<MemorySource> source;
     if (allocator) {
       FSCCL_ASSIGN(source, source_of(allocator));
       if (source->memory() == FSCCL_MEMORY_CUDA && source->device() != device)
-        return fail(FSCCL_ERR_INVALID_ARGUMENT, "the allocator gives memory of device {}, and is to serve device {}",
+        return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                    "the allocator gives memory of device {}, and is to serve device {}",
                     source->device(), device);
     }
     const std::lock_guard lock(devices().mutex);

@@ -7,15 +7,18 @@ namespace {
 
 bool unit_float(fsccl_dtype_t dtype) { return dtype_valid(dtype) && dtype_float(dtype); }
 
-Status read_param(const fsccl_param_t& given, size_t index, const fsccl_unit_config_t& config, UnitSpec::Param* param) {
+Status read_param(const fsccl_param_t& given, size_t index, const fsccl_unit_config_t& config,
+                  UnitSpec::Param* param) {
   param->name = given.name ? given.name : fmt::format("{}", index);
   auto wrong = [&](std::string what) {
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} ('{}'): {}", index, param->name, what);
   };
   if (given.dims < 0 || given.dims > FSCCL_MAX_DIMS)
     return wrong(fmt::format("dims is {}, it is 0 .. {}", given.dims, FSCCL_MAX_DIMS));
-  if (!dtype_valid(given.dtype)) return wrong(fmt::format("dtype {} is not a fsccl_dtype_t", static_cast<int>(given.dtype)));
-  if (given.flags & ~FSCCL_PARAM_FROZEN) return wrong(fmt::format("flags {:#x} has unknown bits", given.flags));
+  if (!dtype_valid(given.dtype))
+    return wrong(fmt::format("dtype {} is not a fsccl_dtype_t", static_cast<int>(given.dtype)));
+  if (given.flags & ~FSCCL_PARAM_FROZEN)
+    return wrong(fmt::format("flags {:#x} has unknown bits", given.flags));
   param->dims.assign(given.shape, given.shape + given.dims);
   param->dtype = given.dtype;
   param->frozen = given.flags & FSCCL_PARAM_FROZEN;
@@ -26,9 +29,10 @@ Status read_param(const fsccl_param_t& given, size_t index, const fsccl_unit_con
   param->block_columns = given.block_columns;
   if (unit_float(given.dtype)) return success();
   if (given.dtype != config.wire_dtype || !param->frozen)
-    return wrong(fmt::format(
-        "{} travels only as it is and without gradient: mark it FSCCL_PARAM_FROZEN and put it in a unit with wire_dtype {}",
-        dtype_name(given.dtype), dtype_name(given.dtype)));
+    return wrong(
+        fmt::format("{} travels only as it is and without gradient: mark it FSCCL_PARAM_FROZEN and "
+                    "put it in a unit with wire_dtype {}",
+                    dtype_name(given.dtype), dtype_name(given.dtype)));
   return success();
 }
 
@@ -49,44 +53,58 @@ Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec, UnitBase*
     FSCCL_ASSIGN(base->replicate_comm, comm_of(config.replicate_comm));
     spec->replicate_comm = base->replicate_comm.get();
     if (spec->pool && spec->pool->dry_run())
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "a pool with dry_run takes units without a replicate_comm: rehearse one shard_comm");
+      return fail(
+          FSCCL_ERR_INVALID_ARGUMENT,
+          "a pool with dry_run takes units without a replicate_comm: rehearse one shard_comm");
   }
   for (int rank = 0; spec->replicate_comm && rank < spec->shard_comm->size(); rank++)
-    if (rank != spec->shard_comm->rank() && &spec->replicate_comm->context() == &spec->shard_comm->context() &&
+    if (rank != spec->shard_comm->rank() &&
+        &spec->replicate_comm->context() == &spec->shard_comm->context() &&
         spec->replicate_comm->rank_of(spec->shard_comm->job_rank(rank)) >= 0)
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "rank {} of shard_comm is in replicate_comm, too: the two share this rank alone (split by shard, and by replica)",
+                  "rank {} of shard_comm is in replicate_comm, too: the two share this rank alone "
+                  "(split by shard, and by replica)",
                   rank);
   for (int rank = 0; rank < spec->shard_comm->size(); rank++) {
     if (spec->pool && !spec->shard_comm->is_here(rank)) continue;  // its host has a pool of its own
-    if (&pool_comm.context() != &spec->shard_comm->context() || pool_comm.rank_of(spec->shard_comm->job_rank(rank)) < 0)
+    if (&pool_comm.context() != &spec->shard_comm->context() ||
+        pool_comm.rank_of(spec->shard_comm->job_rank(rank)) < 0)
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "the pool was made on a communicator without rank {} of shard_comm: make it on shard_comm or on its parent",
+                  "the pool was made on a communicator without rank {} of shard_comm: make it on "
+                  "shard_comm or on its parent",
                   rank);
   }
   return success();
 }
 
-Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, size_t count, UnitSpec* spec, UnitBase* base) {
-  if (!given) return fail(FSCCL_ERR_INVALID_ARGUMENT, "config is NULL: a unit needs at least shard_comm and pool");
+Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, size_t count,
+                 UnitSpec* spec, UnitBase* base) {
+  if (!given)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "config is NULL: a unit needs at least shard_comm and pool");
   fsccl_unit_config_t config;
   FSCCL_TRY(read_config(given, fsccl_unit_config_t FSCCL_UNIT_CONFIG_INIT, &config));
-  if (count && !params) return fail(FSCCL_ERR_INVALID_ARGUMENT, "params is NULL though count is {}", count);
+  if (count && !params)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "params is NULL though count is {}", count);
   if (count == 0 || count > 1u << 20)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a unit has 1 .. {} parameters, not {}", 1u << 20, count);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a unit has 1 .. {} parameters, not {}", 1u << 20,
+                count);
   FSCCL_TRY(read_handles(config, spec, base));
   if (config.sharing < FSCCL_SHARING_READ_ONLY || config.sharing > FSCCL_SHARING_COPY_ON_WRITE)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "sharing {} is not a fsccl_sharing_t", static_cast<int>(config.sharing));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "sharing {} is not a fsccl_sharing_t",
+                static_cast<int>(config.sharing));
   if (config.keep < FSCCL_KEEP_NONE || config.keep > FSCCL_KEEP_BUDGET)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "keep {} is not a fsccl_keep_t", static_cast<int>(config.keep));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "keep {} is not a fsccl_keep_t",
+                static_cast<int>(config.keep));
   if (!dtype_valid(config.wire_dtype))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "wire_dtype {} is not a fsccl_dtype_t", static_cast<int>(config.wire_dtype));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "wire_dtype {} is not a fsccl_dtype_t",
+                static_cast<int>(config.wire_dtype));
   if (!unit_float(config.reduce_dtype) || !unit_float(config.grad_dtype) ||
       !reduce_supported(config.reduce_dtype, config.grad_dtype, FSCCL_OP_SUM))
-    return fail(
-        FSCCL_ERR_INVALID_ARGUMENT,
-        "gradients of reduce_dtype {} cannot be reduced to grad_dtype {}: both are one of float16, bfloat16, float32, float64",
-        dtype_name(config.reduce_dtype), dtype_name(config.grad_dtype));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "gradients of reduce_dtype {} cannot be reduced to grad_dtype {}: both are one of "
+                "float16, bfloat16, float32, float64",
+                dtype_name(config.reduce_dtype), dtype_name(config.grad_dtype));
   spec->name = config.name ? config.name : "unit";
   spec->layout = config.layout;
   spec->wire_dtype = config.wire_dtype;
@@ -98,13 +116,15 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
   spec->marks_changes = config.marks_changes != 0;
   spec->by_parameter = config.by_parameter != 0;
   if (spec->by_parameter && (spec->keep != FSCCL_KEEP_NONE || spec->replicate_comm))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "by_parameter = 1 goes with FSCCL_KEEP_NONE and without a replicate_comm");
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "by_parameter = 1 goes with FSCCL_KEEP_NONE and without a replicate_comm");
   spec->params.resize(count);
   for (size_t i = 0; i < count; i++) FSCCL_TRY(read_param(params[i], i, config, &spec->params[i]));
   for (size_t i = 0; i < count; i++)
     if (unit_float(spec->params[i].dtype) && !unit_float(config.wire_dtype))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} ('{}') of {} cannot travel as {}", i, spec->params[i].name,
-                  dtype_name(spec->params[i].dtype), dtype_name(config.wire_dtype));
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} ('{}') of {} cannot travel as {}", i,
+                  spec->params[i].name, dtype_name(spec->params[i].dtype),
+                  dtype_name(config.wire_dtype));
   return success();
 }
 
@@ -117,14 +137,16 @@ Status on_unit(fsccl_unit_t handle, Do&& act) {
 
 // The work of an operation that a unit submitted on one of its communicators.
 void give_work(const Submitted& submitted, fsccl_work_t* work) {
-  if (work && submitted.engine) *work = make_work(comm_of_engine(submitted.engine), submitted.sequence);
+  if (work && submitted.engine)
+    *work = make_work(comm_of_engine(submitted.engine), submitted.sequence);
 }
 
 }  // namespace
 
 extern "C" {
 
-fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_param_t* params, size_t count, fsccl_unit_t* unit) {
+fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_param_t* params,
+                                 size_t count, fsccl_unit_t* unit) {
   return guarded("fsccl_unit_create", [&]() -> Status {
     if (!unit) return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit is NULL");
     UnitSpec spec;
@@ -158,14 +180,17 @@ fsccl_status_t fsccl_unit_destroy(fsccl_unit_t handle) {
   });
 }
 
-fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode, fsccl_work_t* work) {
+fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode,
+                                  fsccl_work_t* work) {
   return guarded("fsccl_unit_unshard", [&]() -> Result<fsccl_status_t> {
     if (mode != FSCCL_UNSHARD_READ && mode != FSCCL_UNSHARD_WRITABLE)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "mode {} is not a fsccl_unshard_mode_t", static_cast<int>(mode));
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "mode {} is not a fsccl_unshard_mode_t",
+                  static_cast<int>(mode));
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
-    FSCCL_TRY(on_unit(
-        handle, [&](auto& unit) { return unit.unshard(mode == FSCCL_UNSHARD_WRITABLE, work == nullptr, &state, &submitted); }));
+    FSCCL_TRY(on_unit(handle, [&](auto& unit) {
+      return unit.unshard(mode == FSCCL_UNSHARD_WRITABLE, work == nullptr, &state, &submitted);
+    }));
     give_work(submitted, work);
     return state;
   });
@@ -175,23 +200,28 @@ fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t handle, void* stream) {
   return guarded("fsccl_unit_set_stream", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<UnitObject> object, any_unit_of(handle));
     if (object->device) return object->device->set_stream(stream);
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' lies in host memory, where nothing is ordered by streams",
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "unit '{}' lies in host memory, where nothing is ordered by streams",
                 object->unit->spec().name);
   });
 }
 
 fsccl_status_t fsccl_unit_reshard(fsccl_unit_t handle) {
-  return guarded("fsccl_unit_reshard", [&]() -> Status { return on_unit(handle, [&](auto& unit) { return unit.reshard(); }); });
+  return guarded("fsccl_unit_reshard", [&]() -> Status {
+    return on_unit(handle, [&](auto& unit) { return unit.reshard(); });
+  });
 }
 
 fsccl_status_t fsccl_unit_release(fsccl_unit_t handle, size_t index) {
-  return guarded("fsccl_unit_release",
-                 [&]() -> Status { return on_unit(handle, [&](auto& unit) { return unit.release(index); }); });
+  return guarded("fsccl_unit_release", [&]() -> Status {
+    return on_unit(handle, [&](auto& unit) { return unit.release(index); });
+  });
 }
 
 fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t handle, void* const* shards) {
   return guarded("fsccl_unit_set_shards", [&]() -> Status {
-    if (!shards) return fail(FSCCL_ERR_INVALID_ARGUMENT, "shards is NULL: it has one pointer per parameter");
+    if (!shards)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "shards is NULL: it has one pointer per parameter");
     return on_unit(handle, [&](auto& unit) { return unit.set_shards(shards); });
   });
 }
@@ -233,7 +263,8 @@ fsccl_status_t fsccl_unit_sharded_grad(fsccl_unit_t handle, size_t index, fsccl_
   });
 }
 
-fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t handle, const fsccl_reduce_config_t* given, fsccl_work_t* work) {
+fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t handle, const fsccl_reduce_config_t* given,
+                                       fsccl_work_t* work) {
   return guarded("fsccl_unit_reduce_grads", [&]() -> Result<fsccl_status_t> {
     fsccl_reduce_config_t config;
     FSCCL_TRY(read_config(given, fsccl_reduce_config_t FSCCL_REDUCE_CONFIG_INIT, &config));
@@ -251,7 +282,9 @@ fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t handle, const fsccl_reduce_c
     request.handle = handle;
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
-    FSCCL_TRY(on_unit(handle, [&](auto& unit) { return unit.reduce_grads(request, work == nullptr, &state, &submitted); }));
+    FSCCL_TRY(on_unit(handle, [&](auto& unit) {
+      return unit.reduce_grads(request, work == nullptr, &state, &submitted);
+    }));
     give_work(submitted, work);
     return state;
   });
@@ -261,15 +294,18 @@ fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t handle, int root, fsccl_w
   return guarded("fsccl_unit_broadcast_state", [&]() -> Result<fsccl_status_t> {
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
-    FSCCL_TRY(on_unit(handle, [&](auto& unit) { return unit.broadcast_state(root, work == nullptr, &state, &submitted); }));
+    FSCCL_TRY(on_unit(handle, [&](auto& unit) {
+      return unit.broadcast_state(root, work == nullptr, &state, &submitted);
+    }));
     give_work(submitted, work);
     return state;
   });
 }
 
 fsccl_status_t fsccl_unit_verify_replicas(fsccl_unit_t handle) {
-  return guarded("fsccl_unit_verify_replicas",
-                 [&]() -> Status { return on_unit(handle, [&](auto& unit) { return unit.verify_replicas(); }); });
+  return guarded("fsccl_unit_verify_replicas", [&]() -> Status {
+    return on_unit(handle, [&](auto& unit) { return unit.verify_replicas(); });
+  });
 }
 
 }  // extern "C"

@@ -1,4 +1,5 @@
-// fsccl_work_*: a work is a name for an operation, made of numbers; there is nothing to allocate or to leak.
+// fsccl_work_*: a work is a name for an operation, made of numbers; there is nothing to allocate or
+// to leak.
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
@@ -14,7 +15,8 @@ namespace {
 constexpr int kSequenceBits = 32, kSlotBits = 14, kGenerationBits = 17;
 constexpr uint64_t kFirst = uint64_t{1} << (kSequenceBits + kSlotBits);  // no work is below
 constexpr uint32_t kGenerations = (1u << kGenerationBits) - 1;
-static_assert(CommTable::kCapacity <= 1u << kSlotBits && kSequenceBits + kSlotBits + kGenerationBits == 63);
+static_assert(CommTable::kCapacity <= 1u << kSlotBits &&
+              kSequenceBits + kSlotBits + kGenerationBits == 63);
 
 struct Operand {
   Ref<Communicator> comm;
@@ -25,15 +27,20 @@ struct Operand {
 Result<Operand> operand_of(fsccl_work_t work) {
   const uint64_t bits = bits_of(work);
   if (forked() || !is_work(bits)) return bad_handle(HandleKind::work, bits);
-  const uint64_t slot = bits >> kSequenceBits & ((1u << kSlotBits) - 1), generation = bits >> (kSequenceBits + kSlotBits);
-  Ref<CommObject> object =
-      comms().at(static_cast<uint32_t>(slot), [generation](uint32_t whole) { return whole % kGenerations + 1 == generation; });
+  const uint64_t slot = bits >> kSequenceBits & ((1u << kSlotBits) - 1),
+                 generation = bits >> (kSequenceBits + kSlotBits);
+  Ref<CommObject> object = comms().at(static_cast<uint32_t>(slot), [generation](uint32_t whole) {
+    return whole % kGenerations + 1 == generation;
+  });
   Communicator* const comm = object ? object->ready.load(std::memory_order_acquire) : nullptr;
   if (!comm) return fail(FSCCL_ERR_INVALID_HANDLE, "the communicator of this work was destroyed");
   // The sequence number whose low half this is, among the last 2^32 submitted.
   const uint64_t submitted = comm->engine().submitted();
-  const uint64_t age = static_cast<uint32_t>(static_cast<uint32_t>(submitted) - static_cast<uint32_t>(bits));
-  if (age >= submitted) return fail(FSCCL_ERR_INVALID_HANDLE, "the work handle {:#x} names no operation of its communicator", bits);
+  const uint64_t age =
+      static_cast<uint32_t>(static_cast<uint32_t>(submitted) - static_cast<uint32_t>(bits));
+  if (age >= submitted)
+    return fail(FSCCL_ERR_INVALID_HANDLE,
+                "the work handle {:#x} names no operation of its communicator", bits);
   return Operand{Ref<Communicator>(comm, std::move(object)), &comm->engine(), submitted - age};
 }
 
@@ -44,7 +51,8 @@ namespace fsccl {
 fsccl_work_t make_work(fsccl_comm_t comm, uint64_t sequence) {
   const HandleBits handle{bits_of(comm)};
   const uint64_t generation = handle.generation() % kGenerations + 1;
-  return reinterpret_cast<fsccl_work_t>(generation << (kSequenceBits + kSlotBits) | uint64_t{handle.slot()} << kSequenceBits |
+  return reinterpret_cast<fsccl_work_t>(generation << (kSequenceBits + kSlotBits) |
+                                        uint64_t{handle.slot()} << kSequenceBits |
                                         static_cast<uint32_t>(sequence));
 }
 
@@ -75,12 +83,14 @@ fsccl_status_t fsccl_work_wait(fsccl_work_t work, int64_t timeout_ms) {
 fsccl_status_t fsccl_work_error(fsccl_work_t work) {
   return guarded("fsccl_work_error", [&]() -> Status {
     FSCCL_ASSIGN(const Operand operand, operand_of(work));
-    if (operand.engine->completed() >= operand.sequence || !operand.engine->failed()) return success();
+    if (operand.engine->completed() >= operand.sequence || !operand.engine->failed())
+      return success();
     return operand.engine->failure();
   });
 }
 
-fsccl_status_t fsccl_work_callback(fsccl_work_t work, void (*done)(void*, fsccl_status_t), void* context) {
+fsccl_status_t fsccl_work_callback(fsccl_work_t work, void (*done)(void*, fsccl_status_t),
+                                   void* context) {
   return guarded("fsccl_work_callback", [&]() -> Status {
     if (!done) return fail(FSCCL_ERR_INVALID_ARGUMENT, "done is NULL");
     FSCCL_ASSIGN(const Operand operand, operand_of(work));
@@ -95,7 +105,8 @@ fsccl_status_t fsccl_work_event_fd(fsccl_work_t work, int* fd) {
     FSCCL_ASSIGN(const Operand operand, operand_of(work));
     Fd theirs = make_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     if (!theirs.valid()) return fail_errno(errno, "eventfd");
-    Fd ours = make_fd([&] { return fcntl(theirs.get(), F_DUPFD_CLOEXEC, 0); });  // so the caller may close early
+    // so the caller may close early
+    Fd ours = make_fd([&] { return fcntl(theirs.get(), F_DUPFD_CLOEXEC, 0); });
     if (!ours.valid()) return fail_errno(errno, "fcntl(F_DUPFD_CLOEXEC) of an eventfd");
     operand.engine->notify(operand.sequence, {nullptr, nullptr, std::move(ours)});
     *fd = theirs.release();

@@ -1,4 +1,5 @@
-// Tells AddressSanitizer, in a build that has it, which memory of a pool nobody may touch now; else nothing at all.
+// Tells AddressSanitizer, in a build that has it, which memory of a pool nobody may touch now; else
+// nothing at all.
 #pragma once
 #include <cstdint>
 

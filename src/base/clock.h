@@ -1,4 +1,5 @@
-// Time as the library sees it: a monotonic clock that can be replaced (simulation), and a Deadline that every wait carries.
+// Time as the library sees it: a monotonic clock that can be replaced (simulation), and a Deadline
+// that every wait carries.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -14,7 +15,9 @@ class Deadline {
   static Deadline never() { return Deadline(std::numeric_limits<int64_t>::max()); }
   static Deadline at(int64_t ns) { return Deadline(ns); }
   static Deadline in_ms(int64_t ms) {
-    return ms < 0 || ms > std::numeric_limits<int64_t>::max() / 2'000'000 ? never() : Deadline(now_ns() + ms * 1'000'000);
+    return ms < 0 || ms > std::numeric_limits<int64_t>::max() / 2'000'000
+               ? never()
+               : Deadline(now_ns() + ms * 1'000'000);
   }
   bool passed() const { return now_ns() >= at_ns_; }
   int64_t at_ns() const { return at_ns_; }

@@ -14,8 +14,8 @@
 namespace fsccl {
 namespace {
 
-// The FSCCL_* of the environment, in its order, without those that the Python packages read themselves. A program with more rights
-// than its user does not listen to it.
+// The FSCCL_* of the environment, in its order, without those that the Python packages read
+// themselves. A program with more rights than its user does not listen to it.
 std::vector<ConfigSetting> read_environment() {
   std::vector<ConfigSetting> settings;
   if (getauxval(AT_SECURE) != 0 || environ == nullptr) return settings;
@@ -24,7 +24,8 @@ std::vector<ConfigSetting> read_environment() {
     const size_t equals = text.find('=');
     const bool of_a_binding = text.starts_with("FSCCL_TORCH_") || text.starts_with("FSCCL_JAX_");
     if (!text.starts_with("FSCCL_") || of_a_binding || equals == std::string_view::npos) continue;
-    settings.push_back({std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), 0});
+    settings.push_back(
+        {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), 0});
   }
   return settings;
 }
@@ -80,7 +81,9 @@ ProcessConfig& process_config() {
 
 ConfigRef config() { return process_config().snapshot(); }
 Status config_status() { return process_config().status(); }
-Status config_set(std::string_view name, std::string_view value) { return process_config().set(name, value); }
+Status config_set(std::string_view name, std::string_view value) {
+  return process_config().set(name, value);
+}
 
 Result<std::string> config_get(std::string_view name) {
   FSCCL_TRY(config_status());
@@ -93,7 +96,8 @@ Status config_dump(const std::function<void(const fsccl_config_entry_t&)>& visit
   const auto& specs = config_specs();
   for (size_t i = 0; i < specs.size(); ++i) {
     const std::string accepted = config_accepted(specs[i]);
-    visit({specs[i].name, entries[i].value.c_str(), specs[i].default_text, entries[i].source, accepted.c_str(), specs[i].doc});
+    visit({specs[i].name, entries[i].value.c_str(), specs[i].default_text, entries[i].source,
+           accepted.c_str(), specs[i].doc});
   }
   return success();
 }

@@ -1,6 +1,7 @@
-// The configuration as the library sees it: one immutable Config, a typed field for each variable of config.def, resolved once.
-// Authority rises from the default over the file named by FSCCL_CONFIG_FILE and the environment to fsccl_config_set(). Objects take
-// a snapshot when they are made; nothing on the step path looks a variable up.
+// The configuration as the library sees it: one immutable Config, a typed field for each variable
+// of config.def, resolved once. Authority rises from the default over the file named by
+// FSCCL_CONFIG_FILE and the environment to fsccl_config_set(). Objects take a snapshot when they
+// are made; nothing on the step path looks a variable up.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -37,12 +38,13 @@ struct Config {
 
 using ConfigRef = std::shared_ptr<const Config>;
 
-// The present snapshot, never null. The first call reads the file and the environment. Where these hold an unacceptable value the
-// next lower authority's stands here, and config_status() is the error. Any thread.
+// The present snapshot, never null. The first call reads the file and the environment. Where these
+// hold an unacceptable value the next lower authority's stands here, and config_status() is the
+// error. Any thread.
 ConfigRef config();
 
-// What is wrong with the file or the environment (FSCCL_ERR_CONFIG). Whatever creates objects checks it first and refuses on an
-// error. Any thread.
+// What is wrong with the file or the environment (FSCCL_ERR_CONFIG). Whatever creates objects
+// checks it first and refuses on an error. Any thread.
 Status config_status();
 
 // The three functions of the public header. A failed set changes nothing.

@@ -1,6 +1,6 @@
-// The configuration file: lines NAME=value, blank lines, and comments that begin with #. Blanks around name and value are dropped.
-// A file that somebody else could have written is refused, and so is one with a line that cannot be read: settings are never
-// dropped in silence.
+// The configuration file: lines NAME=value, blank lines, and comments that begin with #. Blanks
+// around name and value are dropped. A file that somebody else could have written is refused, and
+// so is one with a line that cannot be read: settings are never dropped in silence.
 #pragma once
 #include <string>
 #include <string_view>
@@ -17,6 +17,7 @@ struct ConfigSetting {
 
 Result<std::vector<ConfigSetting>> read_config_file(const std::string& path);
 // `path` is for messages.
-Result<std::vector<ConfigSetting>> parse_config_file(const std::string& path, std::string_view content);
+Result<std::vector<ConfigSetting>> parse_config_file(const std::string& path,
+                                                     std::string_view content);
 
 }  // namespace fsccl

@@ -10,7 +10,8 @@ constexpr std::string_view kFileVariable = "FSCCL_CONFIG_FILE";
 // The index of a known name, or -1.
 int find_variable(std::string_view name) {
   const auto& specs = config_specs();
-  const auto found = std::find_if(specs.begin(), specs.end(), [&](const ConfigSpec& spec) { return name == spec.name; });
+  const auto found = std::find_if(specs.begin(), specs.end(),
+                                  [&](const ConfigSpec& spec) { return name == spec.name; });
   return found == specs.end() ? -1 : static_cast<int>(found - specs.begin());
 }
 
@@ -18,7 +19,9 @@ std::string unknown_text(std::string_view name) {
   std::vector<std::string_view> names;
   for (const ConfigSpec& spec : config_specs()) names.push_back(spec.name);
   const std::string_view nearest = nearest_name(name, names);
-  if (nearest.empty()) return fmt::format("unknown variable {}; `fsccl-info config` lists the known ones", quote(name));
+  if (nearest.empty())
+    return fmt::format("unknown variable {}; `fsccl-info config` lists the known ones",
+                       quote(name));
   return fmt::format("unknown variable {}; did you mean {}?", quote(name), nearest);
 }
 
@@ -46,18 +49,25 @@ const std::vector<ConfigSpec>& config_specs() {
   static const std::vector<ConfigSpec> specs = {
 #define FSCCL_INTEGER(NAME, field, text, minimum, maximum, doc) \
   {"FSCCL_" #NAME, ConfigType::kInteger, text, minimum, maximum, "", doc},
-#define FSCCL_BYTES(NAME, field, text, minimum, maximum, doc) {"FSCCL_" #NAME, ConfigType::kBytes, text, minimum, maximum, "", doc},
+#define FSCCL_BYTES(NAME, field, text, minimum, maximum, doc) \
+  {"FSCCL_" #NAME, ConfigType::kBytes, text, minimum, maximum, "", doc},
 #define FSCCL_BOOL(NAME, field, text, doc) {"FSCCL_" #NAME, ConfigType::kBool, text, 0, 0, "", doc},
-#define FSCCL_STRING(NAME, field, text, maximum, doc) {"FSCCL_" #NAME, ConfigType::kString, text, 0, maximum, "", doc},
+#define FSCCL_STRING(NAME, field, text, maximum, doc) \
+  {"FSCCL_" #NAME, ConfigType::kString, text, 0, maximum, "", doc},
 #define FSCCL_PATH(NAME, field, text, doc) {"FSCCL_" #NAME, ConfigType::kPath, text, 0, 0, "", doc},
-#define FSCCL_ENUM(NAME, field, Type, text, doc, ...) {"FSCCL_" #NAME, ConfigType::kEnum, text, 0, 0, #__VA_ARGS__, doc},
-#define FSCCL_LIST(NAME, field, Type, text, doc, ...) {"FSCCL_" #NAME, ConfigType::kList, text, 0, 0, #__VA_ARGS__, doc},
+#define FSCCL_ENUM(NAME, field, Type, text, doc, ...) \
+  {"FSCCL_" #NAME, ConfigType::kEnum, text, 0, 0, #__VA_ARGS__, doc},
+#define FSCCL_LIST(NAME, field, Type, text, doc, ...) \
+  {"FSCCL_" #NAME, ConfigType::kList, text, 0, 0, #__VA_ARGS__, doc},
 #include "base/config.def"
   };
   return specs;
 }
 
-ConfigStore::ConfigStore(std::vector<ConfigSetting> environment) : environment_(std::move(environment)) { resolve(); }
+ConfigStore::ConfigStore(std::vector<ConfigSetting> environment)
+    : environment_(std::move(environment)) {
+  resolve();
+}
 
 void ConfigStore::complain(Status status) {
   if (status_.ok()) status_ = std::move(status);
@@ -80,16 +90,19 @@ Status ConfigStore::read_file() {
   return success();
 }
 
-void ConfigStore::apply(const std::vector<ConfigSetting>& settings, const char* source, std::vector<ConfigValue>* values) {
+void ConfigStore::apply(const std::vector<ConfigSetting>& settings, const char* source,
+                        std::vector<ConfigValue>* values) {
   for (const ConfigSetting& setting : settings) {
-    const std::string place = setting.line > 0 ? fmt::format("{}, line {}", quote(file_path_), setting.line) : source;
+    const std::string place =
+        setting.line > 0 ? fmt::format("{}, line {}", quote(file_path_), setting.line) : source;
     const int index = find_variable(setting.name);
     if (index < 0) {
       warnings_.push_back(fmt::format("{} (from {})", unknown_text(setting.name), place));
       continue;
     }
     if (setting.line > 0 && setting.name == kFileVariable) {
-      complain(fail(FSCCL_ERR_CONFIG, "{} sets {}: a file cannot name another; remove the line", place, kFileVariable));
+      complain(fail(FSCCL_ERR_CONFIG, "{} sets {}: a file cannot name another; remove the line",
+                    place, kFileVariable));
       continue;
     }
     auto value = parse_config_value(config_specs()[static_cast<size_t>(index)], setting.value);

@@ -1,6 +1,6 @@
-// Resolves the variables from their four authorities: default < file < environment < API. A store is what the process-wide
-// functions of config.h are made of; it takes the environment as an argument and never changes between two calls of set(). Not
-// thread safe.
+// Resolves the variables from their four authorities: default < file < environment < API. A store
+// is what the process-wide functions of config.h are made of; it takes the environment as an
+// argument and never changes between two calls of set(). Not thread safe.
 #pragma once
 #include <array>
 #include <string>
@@ -38,7 +38,8 @@ class ConfigStore {
  private:
   Status read_file();
   void resolve();
-  void apply(const std::vector<ConfigSetting>& settings, const char* source, std::vector<ConfigValue>* values);
+  void apply(const std::vector<ConfigSetting>& settings, const char* source,
+             std::vector<ConfigValue>* values);
   void complain(Status status);
 
   std::vector<ConfigSetting> file_, environment_, api_;

@@ -16,7 +16,8 @@ constexpr size_t kMaxQuoted = 80;
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
-    return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
+    return std::tolower(static_cast<unsigned char>(x)) ==
+           std::tolower(static_cast<unsigned char>(y));
   });
 }
 
@@ -41,7 +42,8 @@ bool parse_bytes(std::string_view text, int64_t* number) {
 }
 
 Status refuse(const ConfigSpec& spec, std::string_view text) {
-  return fail(FSCCL_ERR_CONFIG, "{} is {}; accepted: {}", spec.name, quote(text), config_accepted(spec));
+  return fail(FSCCL_ERR_CONFIG, "{} is {}; accepted: {}", spec.name, quote(text),
+              config_accepted(spec));
 }
 
 Result<ConfigValue> parse_numeric(const ConfigSpec& spec, std::string_view text) {
@@ -50,7 +52,8 @@ Result<ConfigValue> parse_numeric(const ConfigSpec& spec, std::string_view text)
     value.number = -1;
     return value;
   }
-  const bool parsed = spec.type == ConfigType::kBytes ? parse_bytes(text, &value.number) : parse_number(text, &value.number);
+  const bool parsed = spec.type == ConfigType::kBytes ? parse_bytes(text, &value.number)
+                                                      : parse_number(text, &value.number);
   if (!parsed) return refuse(spec, text);
   if (value.number < spec.minimum || value.number > spec.maximum) return refuse(spec, text);
   return value;
@@ -71,8 +74,10 @@ Result<ConfigValue> parse_bool(const ConfigSpec& spec, std::string_view text) {
 }
 
 Result<ConfigValue> parse_text(const ConfigSpec& spec, std::string_view text) {
-  const size_t maximum = spec.type == ConfigType::kPath ? kMaxPath : static_cast<size_t>(spec.maximum);
-  const bool printable = std::none_of(text.begin(), text.end(), [](char c) { return std::iscntrl(static_cast<unsigned char>(c)); });
+  const size_t maximum =
+      spec.type == ConfigType::kPath ? kMaxPath : static_cast<size_t>(spec.maximum);
+  const bool printable = std::none_of(
+      text.begin(), text.end(), [](char c) { return std::iscntrl(static_cast<unsigned char>(c)); });
   if (text.size() > maximum || !printable) return refuse(spec, text);
   ConfigValue value;
   value.text = text;
@@ -98,7 +103,8 @@ Result<ConfigValue> parse_words(const ConfigSpec& spec, std::string_view text) {
   for (std::string_view rest = text; !text.empty();) {
     const size_t comma = rest.find(',');
     const int64_t word = find_word(words, rest.substr(0, comma));
-    if (word < 0 || std::find(value.list.begin(), value.list.end(), word) != value.list.end()) return refuse(spec, text);
+    if (word < 0 || std::find(value.list.begin(), value.list.end(), word) != value.list.end())
+      return refuse(spec, text);
     value.list.push_back(word);
     if (comma == std::string_view::npos) break;
     rest.remove_prefix(comma + 1);
@@ -146,7 +152,8 @@ std::string config_accepted(const ConfigSpec& spec) {
     case ConfigType::kInteger:
       return fmt::format("integer, {} to {}{}", spec.minimum, spec.maximum, or_auto);
     case ConfigType::kBytes:
-      return fmt::format("bytes, {} to {}, with K, M, G or T{}", bytes_text(spec.minimum), bytes_text(spec.maximum), or_auto);
+      return fmt::format("bytes, {} to {}, with K, M, G or T{}", bytes_text(spec.minimum),
+                         bytes_text(spec.maximum), or_auto);
     case ConfigType::kBool:
       return "0 or 1 (also no, yes, off, on, false, true)";
     case ConfigType::kString:
@@ -156,7 +163,8 @@ std::string config_accepted(const ConfigSpec& spec) {
     case ConfigType::kEnum:
       return fmt::format("one of {}", fmt::join(config_words(spec), ", "));
     case ConfigType::kList:
-      return fmt::format("any of {}, each once, separated by commas", fmt::join(config_words(spec), ", "));
+      return fmt::format("any of {}, each once, separated by commas",
+                         fmt::join(config_words(spec), ", "));
   }
   return "";
 }
@@ -180,11 +188,13 @@ std::vector<std::string> config_words(const ConfigSpec& spec) {
 
 std::string quote(std::string_view text) {
   std::string result = "\"";
-  for (const char c : text.substr(0, kMaxQuoted)) result += std::iscntrl(static_cast<unsigned char>(c)) ? '?' : c;
+  for (const char c : text.substr(0, kMaxQuoted))
+    result += std::iscntrl(static_cast<unsigned char>(c)) ? '?' : c;
   return result + (text.size() > kMaxQuoted ? "...\"" : "\"");
 }
 
-std::string_view nearest_name(std::string_view name, const std::vector<std::string_view>& candidates) {
+std::string_view nearest_name(std::string_view name,
+                              const std::vector<std::string_view>& candidates) {
   // The prefix is common to all; up to half of the rest may be wrong.
   constexpr size_t kPrefix = 6, kLongest = 64;
   if (name.size() > kLongest) return {};

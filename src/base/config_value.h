@@ -1,5 +1,5 @@
-// One variable's type, and its parser. The text of a value comes from users: it is checked in full, and what is refused is named
-// together with what would have been accepted.
+// One variable's type, and its parser. The text of a value comes from users: it is checked in full,
+// and what is refused is named together with what would have been accepted.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -40,7 +40,9 @@ std::vector<std::string> config_words(const ConfigSpec& spec);
 // Foreign text made safe for a message: quoted, control characters replaced, shortened.
 std::string quote(std::string_view text);
 
-// The candidate with the smallest edit distance to `name`; empty when none is near enough to be meant.
-std::string_view nearest_name(std::string_view name, const std::vector<std::string_view>& candidates);
+// The candidate with the smallest edit distance to `name`; empty when none is near enough to be
+// meant.
+std::string_view nearest_name(std::string_view name,
+                              const std::vector<std::string_view>& candidates);
 
 }  // namespace fsccl

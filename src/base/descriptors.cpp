@@ -28,23 +28,27 @@ Status check_descriptors(int count, const char* purpose) {
       free.push_back(std::move(one));
       continue;
     }
-    if (error != EMFILE && error != ENFILE) break;  // a filter that permits no open: nothing is known
-    return fail_errno(error,
-                      fmt::format("{} more open files are needed to {}, and there is room for {}", count, purpose, free.size()));
+    // a filter that permits no open: nothing is known
+    if (error != EMFILE && error != ENFILE) break;
+    return fail_errno(
+        error, fmt::format("{} more open files are needed to {}, and there is room for {}", count,
+                           purpose, free.size()));
   }
   return success();
 }
 
 Status short_of_descriptors(int rank, const char* purpose) {
   return fail(FSCCL_ERR_LIMIT,
-              "rank {} has too little room for open files to {}: raise the limit of its process (ulimit -n); its own error has the "
+              "rank {} has too little room for open files to {}: raise the limit of its process "
+              "(ulimit -n); its own error has the "
               "numbers",
               rank, purpose)
       .with_peer(-1, rank);
 }
 
 MoreDescriptors::MoreDescriptors(bool wanted) {
-  if (!wanted || getrlimit(RLIMIT_NOFILE, &before_) != 0 || before_.rlim_cur == RLIM_INFINITY) return;
+  if (!wanted || getrlimit(RLIMIT_NOFILE, &before_) != 0 || before_.rlim_cur == RLIM_INFINITY)
+    return;
   rlimit more = before_;
   more.rlim_cur = std::min(before_.rlim_max, before_.rlim_cur + kRoom);
   raised_ = more.rlim_cur > before_.rlim_cur && setrlimit(RLIMIT_NOFILE, &more) == 0;

@@ -1,5 +1,6 @@
-// How many more files this process may open, which is the limit that a job meets first (ulimit -n). What several ranks do together
-// asks before it begins: a rank that finds out in the middle leaves the others waiting for it.
+// How many more files this process may open, which is the limit that a job meets first (ulimit -n).
+// What several ranks do together asks before it begins: a rank that finds out in the middle leaves
+// the others waiting for it.
 #pragma once
 #include <sys/resource.h>
 
@@ -7,18 +8,18 @@
 
 namespace fsccl {
 
-// FSCCL_ERR_LIMIT, with the limit, where fewer than `count` descriptors are free. `purpose` follows "are needed to". What other
-// threads open afterwards it cannot know.
+// FSCCL_ERR_LIMIT, with the limit, where fewer than `count` descriptors are free. `purpose` follows
+// "are needed to". What other threads open afterwards it cannot know.
 Status check_descriptors(int count, const char* purpose);
 // Returns the error of the other ranks where check_descriptors() failed on `rank`.
 Status short_of_descriptors(int rank, const char* purpose);
 
-// The number of descriptors that a rank takes for a while when it makes a communicator or a pool with others: for its memory, and
-// for the connections by which the others fetch it.
+// The number of descriptors that a rank takes for a while when it makes a communicator or a pool
+// with others: for its memory, and for the connections by which the others fetch it.
 inline constexpr int kDescriptorsToMake = 6;
 
-// Room to say so, as long as this object lives: a few descriptors beyond the soft limit, where the hard one permits it and they are
-// `wanted`.
+// Room to say so, as long as this object lives: a few descriptors beyond the soft limit, where the
+// hard one permits it and they are `wanted`.
 class MoreDescriptors {
  public:
   explicit MoreDescriptors(bool wanted);

@@ -38,7 +38,8 @@ void in_child() {
 
 Status forked_status() {
   return fail(FSCCL_ERR_FORKED,
-              "this process is a fork of one that uses the library, whose handles it does not inherit; fork before the first "
+              "this process is a fork of one that uses the library, whose handles it does not "
+              "inherit; fork before the first "
               "communicator is made, or start a new program (exec, spawn) instead");
 }
 
@@ -56,7 +57,9 @@ Result<int> add_fork_hook(void (*hook)(void* context), void* context) {
     free = {hook, context};
     return id;
   }
-  return fail(FSCCL_ERR_LIMIT, "more than {} objects of this process need to know of fork(); destroy pools that are no longer used",
+  return fail(FSCCL_ERR_LIMIT,
+              "more than {} objects of this process need to know of fork(); destroy pools that are "
+              "no longer used",
               kMaxHooks);
 }
 

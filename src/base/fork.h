@@ -1,6 +1,6 @@
-// What fork() does to the library: the child has none of its threads, and its handles would reach into the parent's communicators.
-// So in a child of a process that had initialised, forked() is true for good and every call answers FSCCL_ERR_FORKED; the parent
-// does not notice.
+// What fork() does to the library: the child has none of its threads, and its handles would reach
+// into the parent's communicators. So in a child of a process that had initialised, forked() is
+// true for good and every call answers FSCCL_ERR_FORKED; the parent does not notice.
 #pragma once
 #include <atomic>
 
@@ -16,11 +16,12 @@ extern std::atomic<bool> forked;
 inline bool forked() { return internal::forked.load(std::memory_order_relaxed); }
 Status forked_status();  // FSCCL_ERR_FORKED with its text
 
-// From now on children of this process are marked. Idempotent; to be called before the first object is made.
+// From now on children of this process are marked. Idempotent; to be called before the first object
+// is made.
 void watch_forks();
 
-// Runs hook(context) in the child, in fork() itself: only async-signal-safe functions are allowed there. Returns an id, or an error
-// when too many are registered.
+// Runs hook(context) in the child, in fork() itself: only async-signal-safe functions are allowed
+// there. Returns an id, or an error when too many are registered.
 Result<int> add_fork_hook(void (*hook)(void* context), void* context);
 void remove_fork_hook(int id);
 

@@ -1,8 +1,10 @@
-// Sleeping on a 32-bit word in memory that processes share, without a barrier on the signaller's side: it stores the word and looks
-// whether anybody sleeps. A sleeper counts itself in `sleepers` with a full barrier before it looks at the word a last time. So the
-// two can miss each other only while the signaller's store has not left its processor, which is less than kBriefNs: none keeps a
-// store to itself for longer than the stores before it take. Who sleeps therefore sleeps briefly first, stays counted, and looks
-// again: then it sees the store, or any later look of the signaller sees the sleeper.
+// Sleeping on a 32-bit word in memory that processes share, without a barrier on the signaller's
+// side: it stores the word and looks whether anybody sleeps. A sleeper counts itself in `sleepers`
+// with a full barrier before it looks at the word a last time. So the two can miss each other only
+// while the signaller's store has not left its processor, which is less than kBriefNs: none keeps a
+// store to itself for longer than the stores before it take. Who sleeps therefore sleeps briefly
+// first, stays counted, and looks again: then it sees the store, or any later look of the signaller
+// sees the sleeper.
 #pragma once
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -16,9 +18,12 @@
 
 namespace fsccl {
 
-inline void futex_wake_all(uint32_t* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+inline void futex_wake_all(uint32_t* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
 
-// Returns when *word differs from `value`, somebody woke us, or the time is over: the caller looks again.
+// Returns when *word differs from `value`, somebody woke us, or the time is over: the caller looks
+// again.
 inline void futex_wait(uint32_t* word, uint32_t value, int64_t timeout_ns) {
   const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
   syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, nullptr, 0);
@@ -38,7 +43,8 @@ inline void futex_sleep(uint32_t* word, uint32_t value, uint32_t* sleepers, int6
 
 // The signaller's half, behind its store: wakes whoever sleeps. Whether anybody seems to.
 inline bool futex_wake_sleepers(uint32_t* word, uint32_t* sleepers) {
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler does not look before it stores
+  // the compiler does not look before it stores
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   const bool any = std::atomic_ref<uint32_t>(*sleepers).load(std::memory_order_relaxed) != 0;
   if (any) [[unlikely]]
     futex_wake_all(word);

@@ -14,7 +14,9 @@ constexpr uint64_t mix_hash(uint64_t hash, uint64_t value) {
 }
 
 // The same where their order counts.
-constexpr uint64_t mix_in_order(uint64_t before, uint64_t value) { return mix_hash(before * 0x9e3779b97f4a7c15ull, value); }
+constexpr uint64_t mix_in_order(uint64_t before, uint64_t value) {
+  return mix_hash(before * 0x9e3779b97f4a7c15ull, value);
+}
 
 constexpr uint64_t hash_of(std::string_view text) {
   uint64_t hash = mix_hash(text.size(), 0);

@@ -59,13 +59,15 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
   std::string name = without_brackets(host);
   errno = 0;
   int error = getaddrinfo(name.c_str(), nullptr, &hints, &list);
-  if (error != 0 && name.size() > 1 && name.back() == '.') {  // /etc/hosts knows names without the dot
+  // /etc/hosts knows names without the dot
+  if (error != 0 && name.size() > 1 && name.back() == '.') {
     name.pop_back();
     error = getaddrinfo(name.c_str(), nullptr, &hints, &list);
   }
   if (error != 0 && (error == EAI_SYSTEM || errno == EMFILE || errno == ENFILE))
     return fail_errno(errno, fmt::format("looking up the host name \"{}\"", host));
-  if (error != 0) return fail(FSCCL_ERR_CONFIG, "host name \"{}\" is not known: {}", host, gai_strerror(error));
+  if (error != 0)
+    return fail(FSCCL_ERR_CONFIG, "host name \"{}\" is not known: {}", host, gai_strerror(error));
   const Undo freed([&] { freeaddrinfo(list); });
   std::vector<SocketAddress> addresses;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
@@ -94,8 +96,9 @@ Result<bool> is_this_host(const SocketAddress& address) {
   if (is_loopback(ip) || is_unspecified(ip)) return true;
   FSCCL_ASSIGN(const std::vector<Own> all, own_addresses());
   const uint32_t link = link_of(address);
-  return std::any_of(all.begin(), all.end(),
-                     [&](const Own& own) { return own.ip == ip && (link == 0 || own.link == 0 || own.link == link); });
+  return std::any_of(all.begin(), all.end(), [&](const Own& own) {
+    return own.ip == ip && (link == 0 || own.link == 0 || own.link == link);
+  });
 }
 
 Result<uint32_t> only_link() {

@@ -1,5 +1,6 @@
-// An object that is there until the process ends: never destroyed, for the library's threads and a program's static destructors may
-// come to it late; and not from the heap, for the first to ask may be a destructor, where memory is too short.
+// An object that is there until the process ends: never destroyed, for the library's threads and a
+// program's static destructors may come to it late; and not from the heap, for the first to ask may
+// be a destructor, where memory is too short.
 #pragma once
 #include <cstddef>
 #include <new>

@@ -19,7 +19,8 @@ constexpr int kWriterMs = 10'000;  // for whoever writes to a FIFO
 }
 
 Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
-  const Fd file = make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); });
+  const Fd file =
+      make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); });
   if (!file.valid()) return fail_errno(errno, path + ": cannot be opened");
   std::string text;
   std::vector<char> part(64 << 10);
@@ -33,12 +34,14 @@ Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
       text.append(part.data(), static_cast<size_t>(got));
     } else if (errno == EAGAIN) {
       pollfd entry = {file.get(), POLLIN, 0};
-      if (::poll(&entry, 1, kWriterMs) == 0) return fail(FSCCL_ERR_SYSTEM, "{} cannot be read: its writer has stopped", path);
+      if (::poll(&entry, 1, kWriterMs) == 0)
+        return fail(FSCCL_ERR_SYSTEM, "{} cannot be read: its writer has stopped", path);
     } else if (errno != EINTR) {
       return fail(FSCCL_ERR_SYSTEM, "{} cannot be read: {}", path, std::strerror(errno));
     }
   }
-  if (text.size() > most_bytes) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: more than {} bytes", path, most_bytes);
+  if (text.size() > most_bytes)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: more than {} bytes", path, most_bytes);
   return text;
 }
 
@@ -46,7 +49,8 @@ Result<nlohmann::json> parse_json_text(const std::string& text, const std::strin
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& error) {
-    const std::string_view before = std::string_view(text).substr(0, std::max<size_t>(error.byte, 1) - 1);
+    const std::string_view before =
+        std::string_view(text).substr(0, std::max<size_t>(error.byte, 1) - 1);
     const size_t line_begin = before.rfind('\n') + 1;  // 0 where there is none
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: not JSON at line {}, column {}", source,
                 1 + std::count(before.begin(), before.end(), '\n'), before.size() - line_begin + 1);
@@ -55,29 +59,35 @@ Result<nlohmann::json> parse_json_text(const std::string& text, const std::strin
   }
 }
 
-bool JsonReader::object(const Json& json, const std::string& place, std::initializer_list<const char*> known) {
+bool JsonReader::object(const Json& json, const std::string& place,
+                        std::initializer_list<const char*> known) {
   if (!json.is_object()) return wrong("{} must be an object", place);
   for (const auto& [key, value] : json.items())
-    if (std::find_if(known.begin(), known.end(), [&key = key](const char* name) { return key == name; }) == known.end())
+    if (std::find_if(known.begin(), known.end(),
+                     [&key = key](const char* name) { return key == name; }) == known.end())
       return wrong("{} has \"{}\"; known are {}", place, key, fmt::join(known, ", "));
   return true;
 }
 
-bool JsonReader::text(const Json& json, const char* key, const std::string& place, bool needed, std::string* value) {
+bool JsonReader::text(const Json& json, const char* key, const std::string& place, bool needed,
+                      std::string* value) {
   if (!json.contains(key)) return !needed || wrong("{} has no \"{}\"", place, key);
   if (!json[key].is_string()) return wrong("{}.{} must be a text", place, key);
   *value = json[key].get<std::string>();
   if (needed && value->empty()) return wrong("{}.{} is empty", place, key);
   for (const char c : *value)
-    if (static_cast<unsigned char>(c) < ' ') return wrong("{}.{} has a control character", place, key);
+    if (static_cast<unsigned char>(c) < ' ')
+      return wrong("{}.{} has a control character", place, key);
   return true;
 }
 
-bool JsonReader::number(const Json& json, const char* key, const std::string& place, double most, double* value) {
+bool JsonReader::number(const Json& json, const char* key, const std::string& place, double most,
+                        double* value) {
   if (!json.contains(key)) return true;
   if (!json[key].is_number()) return wrong("{}.{} must be a number", place, key);
   *value = json[key].get<double>();
-  return (*value >= 0 && *value <= most) || wrong("{}.{} is {}: it must be from 0 to {}", place, key, *value, most);
+  return (*value >= 0 && *value <= most) ||
+         wrong("{}.{} is {}: it must be from 0 to {}", place, key, *value, most);
 }
 
 }  // namespace fsccl

@@ -1,5 +1,6 @@
-// JSON that people hand over as a file: read within a limit, and checked so that an error names the file, the place in it and what
-// was expected. A reader of one format derives from JsonReader; its functions return false after wrong().
+// JSON that people hand over as a file: read within a limit, and checked so that an error names the
+// file, the place in it and what was expected. A reader of one format derives from JsonReader; its
+// functions return false after wrong().
 #pragma once
 #include <fmt/ranges.h>
 
@@ -32,8 +33,10 @@ class JsonReader {
   // An object with no other keys than these.
   bool object(const Json& json, const std::string& place, std::initializer_list<const char*> known);
   // What is missing and not needed leaves the value as it is.
-  bool text(const Json& json, const char* key, const std::string& place, bool needed, std::string* value);
-  bool number(const Json& json, const char* key, const std::string& place, double most, double* value);
+  bool text(const Json& json, const char* key, const std::string& place, bool needed,
+            std::string* value);
+  bool number(const Json& json, const char* key, const std::string& place, double most,
+              double* value);
 
  private:
   std::string source_, problem_;

@@ -14,7 +14,9 @@ std::string quoted(std::string_view text) {
 
 }  // namespace
 
-std::string valid_utf8(std::string_view text) { return nlohmann::json::parse(quoted(text)).get<std::string>(); }
+std::string valid_utf8(std::string_view text) {
+  return nlohmann::json::parse(quoted(text)).get<std::string>();
+}
 
 void JsonWriter::separate() {
   flush_much();

@@ -18,11 +18,13 @@ namespace {
 Limit resource(__rlimit_resource_t which, const char* name) {
   rlimit value;
   Limit limit{kUnlimited, name};
-  if (getrlimit(which, &value) == 0 && value.rlim_cur != RLIM_INFINITY) limit.value = value.rlim_cur;
+  if (getrlimit(which, &value) == 0 && value.rlim_cur != RLIM_INFINITY)
+    limit.value = value.rlim_cur;
   return limit;
 }
 
-// The number at the start of the text, after blanks; kUnlimited when there is none ("max", or no file).
+// The number at the start of the text, after blanks; kUnlimited when there is none ("max", or no
+// file).
 uint64_t first_number(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t\n"), text.size()));
   uint64_t number = kUnlimited;
@@ -68,7 +70,9 @@ void apply_cgroup_memory(const std::string& directory, Limits* limits) {
   const uint64_t used = first_number(read_small_file(directory + "/memory.current"));
   const std::string statistics = fmt::format("\n{}", read_small_file(directory + "/memory.stat"));
   const size_t found = statistics.find("\ninactive_file ");
-  const uint64_t evictable = found == std::string::npos ? 0 : first_number(std::string_view(statistics).substr(found + 15));
+  const uint64_t evictable = found == std::string::npos
+                                 ? 0
+                                 : first_number(std::string_view(statistics).substr(found + 15));
   if (used == kUnlimited) return;
   const uint64_t held = used - std::min(used, evictable);
   lower(&limits->memory_available_bytes, maximum - std::min(maximum, held), name);
@@ -76,10 +80,12 @@ void apply_cgroup_memory(const std::string& directory, Limits* limits) {
 
 void apply_cgroup_cores(const std::string& directory, Limits* limits) {
   const std::string file = directory + "/cpu.max";
-  const std::string text = read_small_file(file);  // "200000 100000": quota and period in microseconds
+  // "200000 100000": quota and period in microseconds
+  const std::string text = read_small_file(file);
   const uint64_t quota = first_number(text);
   const size_t blank = text.find(' ');
-  const uint64_t period = blank == std::string::npos ? 0 : first_number(std::string_view(text).substr(blank));
+  const uint64_t period =
+      blank == std::string::npos ? 0 : first_number(std::string_view(text).substr(blank));
   if (quota == kUnlimited || period == 0 || period == kUnlimited) return;
   lower(&limits->cores, std::max<uint64_t>(1, quota / period + (quota % period != 0)),
         fmt::format("the container's cores ({})", file));
@@ -90,7 +96,8 @@ Limit affinity_cores() {
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   Limit limit{online > 0 ? static_cast<uint64_t>(online) : 1, "the cores of the machine"};
   if (sched_getaffinity(0, sizeof set, &set) == 0)
-    lower(&limit, static_cast<uint64_t>(std::max(1, CPU_COUNT(&set))), "the affinity of the process");
+    lower(&limit, static_cast<uint64_t>(std::max(1, CPU_COUNT(&set))),
+          "the affinity of the process");
   return limit;
 }
 
@@ -103,7 +110,8 @@ Limits read_limits(const std::string& root) {
   limits.address_space_bytes = resource(RLIMIT_AS, "the limit of address space (ulimit -v)");
   const std::string meminfo = read_small_file(root + "/proc/meminfo");
   limits.memory_bytes = {meminfo_bytes(meminfo, "MemTotal:"), "the memory of the machine"};
-  limits.memory_available_bytes = {meminfo_bytes(meminfo, "MemAvailable:"), "the free memory of the machine"};
+  limits.memory_available_bytes = {meminfo_bytes(meminfo, "MemAvailable:"),
+                                   "the free memory of the machine"};
   limits.cores = affinity_cores();
   for (const std::string& directory : cgroup_directories(root)) {
     apply_cgroup_memory(directory, &limits);
@@ -118,7 +126,8 @@ uint64_t page_bytes() {
 }
 
 std::string limit_text(const Limit& limit) {
-  return limit.value == kUnlimited ? limit.name + " is not set" : fmt::format("{} is {}", limit.name, limit.value);
+  return limit.value == kUnlimited ? limit.name + " is not set"
+                                   : fmt::format("{} is {}", limit.name, limit.value);
 }
 
 }  // namespace fsccl

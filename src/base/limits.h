@@ -1,5 +1,5 @@
-// What this process may use: the limits of the system, of its user and of its container, each with the name under which its owner
-// can raise it.
+// What this process may use: the limits of the system, of its user and of its container, each with
+// the name under which its owner can raise it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,10 +19,12 @@ struct Limits {
   Limit address_space_bytes;
   Limit memory_bytes;            // in all: the machine's, or less by the container
   Limit memory_available_bytes;  // now, without evicting somebody
-  Limit cores;                   // at least 1: affinity, or less by the container's quota (rounded up)
+  // at least 1: affinity, or less by the container's quota (rounded up)
+  Limit cores;
 };
 
-// Reads /proc and the cgroup (v2) below `root`, which is "" but in tests. What cannot be read does not limit.
+// Reads /proc and the cgroup (v2) below `root`, which is "" but in tests. What cannot be read does
+// not limit.
 Limits read_limits(const std::string& root = "");
 
 // Of a page of memory.

@@ -1,5 +1,5 @@
-// A library that is used when it is there: its functions are found by name at run time. Stays loaded, so that what it has started
-// (threads, handlers) never outlives its code.
+// A library that is used when it is there: its functions are found by name at run time. Stays
+// loaded, so that what it has started (threads, handlers) never outlives its code.
 #pragma once
 #include <dlfcn.h>
 

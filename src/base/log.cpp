@@ -24,8 +24,8 @@ constexpr int kRankSeveral = -2;
 
 thread_local int thread_rank = kRankUnknown;
 std::atomic<int> process_rank{kRankUnknown};
-// The file's descriptor keeps its number for good: another file is put in its place, so a writer in another thread never meets a
-// closed one.
+// The file's descriptor keeps its number for good: another file is put in its place, so a writer in
+// another thread never meets a closed one.
 std::atomic<int> file_fd{-1};
 std::atomic<bool> to_file{false};
 
@@ -49,9 +49,15 @@ const char* level_name(LogLevel level) {
 
 Status configure_log(LogLevel level, const std::string& path) {
   if (!path.empty()) {
-    // Not blocking: a FIFO without a reader is an error, and one whose reader is behind loses lines.
-    Fd fd = make_fd([&] { return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600); });
-    if (!fd.valid()) return fail(FSCCL_ERR_CONFIG, "FSCCL_LOG_FILE {} cannot be opened: {}", quote(path), why_not_written(errno));
+    // Not blocking: a FIFO without a reader is an error, and one whose reader is behind loses
+    // lines.
+    Fd fd = make_fd([&] {
+      return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+                    0600);
+    });
+    if (!fd.valid())
+      return fail(FSCCL_ERR_CONFIG, "FSCCL_LOG_FILE {} cannot be opened: {}", quote(path),
+                  why_not_written(errno));
     if (file_fd < 0) {
       file_fd = fd.release();
     } else if (::dup3(fd.get(), file_fd, O_CLOEXEC) < 0) {
@@ -66,12 +72,13 @@ Status configure_log(LogLevel level, const std::string& path) {
 void set_log_rank(int rank) {
   thread_rank = rank;
   int known = kRankUnknown;
-  if (!process_rank.compare_exchange_strong(known, rank) && known != rank) process_rank = kRankSeveral;
+  if (!process_rank.compare_exchange_strong(known, rank) && known != rank)
+    process_rank = kRankSeveral;
 }
 
 std::string format_log_line(LogLevel level, int rank, std::string_view text) {
-  std::string line =
-      rank < 0 ? fmt::format("fsccl[-] {}: ", level_name(level)) : fmt::format("fsccl[{}] {}: ", rank, level_name(level));
+  std::string line = rank < 0 ? fmt::format("fsccl[-] {}: ", level_name(level))
+                              : fmt::format("fsccl[{}] {}: ", rank, level_name(level));
   for (const char c : text) line += std::iscntrl(static_cast<unsigned char>(c)) ? ' ' : c;
   line += '\n';
   return line;
@@ -81,9 +88,11 @@ void write_log(LogLevel level, std::string_view text) {
   const int rank = thread_rank >= 0 ? thread_rank : process_rank.load(std::memory_order_relaxed);
   const std::string line = format_log_line(level, rank, text);
   const int fd = to_file ? file_fd.load() : STDERR_FILENO;
-  const FileSignalsHeld held;  // a full file, or a pipe that nobody reads any more, does not end the process
+  // a full file, or a pipe that nobody reads any more, does not end the process
+  const FileSignalsHeld held;
   const int saved_errno = errno;
-  // One write, so that lines stay whole. What cannot be written is lost: a message never stops the work.
+  // One write, so that lines stay whole. What cannot be written is lost: a message never stops the
+  // work.
   while (::write(fd, line.data(), line.size()) < 0 && errno == EINTR) {
   }
   errno = saved_errno;

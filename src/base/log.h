@@ -1,5 +1,6 @@
-// Messages for people: "fsccl[rank] level: text", one line and one write each, so that lines of ranks that share a file never mix.
-// A message costs one load when its level is off, and its arguments are not evaluated. Texts never hold secrets.
+// Messages for people: "fsccl[rank] level: text", one line and one write each, so that lines of
+// ranks that share a file never mix. A message costs one load when its level is off, and its
+// arguments are not evaluated. Texts never hold secrets.
 //
 //   FSCCL_LOG(kInfo, "pool {} grew to {} bytes", name, bytes);
 //   FSCCL_LOG_ONCE(kWarn, "huge pages are not available");
@@ -21,12 +22,15 @@ namespace internal {
 extern std::atomic<int> log_level;
 }  // namespace internal
 
-inline bool log_enabled(LogLevel level) { return static_cast<int>(level) <= internal::log_level.load(std::memory_order_relaxed); }
+inline bool log_enabled(LogLevel level) {
+  return static_cast<int>(level) <= internal::log_level.load(std::memory_order_relaxed);
+}
 
 // Where messages go from now on; an empty path means standard error. Called by the configuration.
 Status configure_log(LogLevel level, const std::string& path);
 
-// The rank named by messages of this thread, and by threads that have none of their own when the process has but one rank.
+// The rank named by messages of this thread, and by threads that have none of their own when the
+// process has but one rank.
 void set_log_rank(int rank);
 
 // Writes one line, whatever the level. Control characters in the text become blanks.
@@ -37,7 +41,8 @@ std::string format_log_line(LogLevel level, int rank, std::string_view text);  /
 class RateLimit {
  public:
   explicit constexpr RateLimit(int64_t period_ms) : period_ns_(period_ms * 1'000'000) {}
-  // True when the message may pass; then *suppressed is the number of those held back since the last one.
+  // True when the message may pass; then *suppressed is the number of those held back since the
+  // last one.
   bool allow(int64_t now, uint64_t* suppressed);
 
  private:
@@ -62,13 +67,15 @@ class RateLimit {
       ::fsccl::write_log(::fsccl::LogLevel::level, ::fmt::format(__VA_ARGS__));           \
   } while (0)
 
-#define FSCCL_LOG_EVERY_MS(period_ms, level, ...)                                                                     \
-  do {                                                                                                                \
-    static ::fsccl::RateLimit fsccl_log_rate(period_ms);                                                              \
-    uint64_t fsccl_log_held = 0;                                                                                      \
-    if (::fsccl::log_enabled(::fsccl::LogLevel::level) && fsccl_log_rate.allow(::fsccl::now_ns(), &fsccl_log_held)) { \
-      std::string fsccl_log_text = ::fmt::format(__VA_ARGS__);                                                        \
-      if (fsccl_log_held > 0) fsccl_log_text += ::fmt::format(" ({} more like this)", fsccl_log_held);                \
-      ::fsccl::write_log(::fsccl::LogLevel::level, fsccl_log_text);                                                   \
-    }                                                                                                                 \
+#define FSCCL_LOG_EVERY_MS(period_ms, level, ...)                                \
+  do {                                                                           \
+    static ::fsccl::RateLimit fsccl_log_rate(period_ms);                         \
+    uint64_t fsccl_log_held = 0;                                                 \
+    if (::fsccl::log_enabled(::fsccl::LogLevel::level) &&                        \
+        fsccl_log_rate.allow(::fsccl::now_ns(), &fsccl_log_held)) {              \
+      std::string fsccl_log_text = ::fmt::format(__VA_ARGS__);                   \
+      if (fsccl_log_held > 0)                                                    \
+        fsccl_log_text += ::fmt::format(" ({} more like this)", fsccl_log_held); \
+      ::fsccl::write_log(::fsccl::LogLevel::level, fsccl_log_text);              \
+    }                                                                            \
   } while (0)

@@ -4,8 +4,10 @@ namespace fsccl {
 namespace {
 
 // Instructions, as Python's pickletools.py describes them.
-constexpr char kProtocol = '\x80', kStop = '.', kMark = '(', kTrue = '\x88', kFalse = '\x89', kPair = '\x86';
-constexpr char kNumber1 = 'K', kNumber2 = 'M', kNumber4 = 'J', kLong = '\x8a';  // of that many bytes; the third is signed
+constexpr char kProtocol = '\x80', kStop = '.', kMark = '(', kTrue = '\x88', kFalse = '\x89',
+               kPair = '\x86';
+// of that many bytes; the third is signed
+constexpr char kNumber1 = 'K', kNumber2 = 'M', kNumber4 = 'J', kLong = '\x8a';
 constexpr char kText = 'X', kRemember1 = 'q', kRemember4 = 'r', kRecall1 = 'h', kRecall4 = 'j';
 constexpr char kFillList = 'e', kFillMap = 'u';
 constexpr size_t kPortion = 1000;
@@ -54,7 +56,8 @@ void PickleWriter::text(std::string_view value) {
 }
 
 void PickleWriter::put_text(std::string_view value) {
-  const auto [known, is_new] = texts_.try_emplace(std::string(value), static_cast<uint32_t>(texts_.size()));
+  const auto [known, is_new] =
+      texts_.try_emplace(std::string(value), static_cast<uint32_t>(texts_.size()));
   const uint32_t number = known->second;
   const bool one_byte = number < 256;
   if (!is_new) {

@@ -1,6 +1,6 @@
-// Values as a pickle of protocol 2 (value_writer.h), which every Python since 2.3 loads, and memory_viz's reader in JavaScript.
-// Lists and maps are filled in portions, as Python itself does it, since readers put a portion on their stack; a text that comes
-// again is named by its number.
+// Values as a pickle of protocol 2 (value_writer.h), which every Python since 2.3 loads, and
+// memory_viz's reader in JavaScript. Lists and maps are filled in portions, as Python itself does
+// it, since readers put a portion on their stack; a text that comes again is named by its number.
 #pragma once
 #include <unordered_map>
 #include <vector>

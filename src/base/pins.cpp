@@ -24,7 +24,8 @@ constinit std::atomic<bool> Pins::light_{false};
 // Gives the record to a later thread when this one ends.
 struct Pins::End {
   ~End() {
-    if (Record* const record = std::exchange(mine, nullptr)) record->taken.store(false, std::memory_order_release);
+    if (Record* const record = std::exchange(mine, nullptr))
+      record->taken.store(false, std::memory_order_release);
     ended = true;
   }
 };
@@ -33,7 +34,8 @@ void Pins::prepare() {
   static std::once_flag once;
   std::call_once(once, [] {
     const long known = membarrier(MEMBARRIER_CMD_QUERY);
-    light_.store(known > 0 && (known & MEMBARRIER_CMD_PRIVATE_EXPEDITED), std::memory_order_relaxed);
+    light_.store(known > 0 && (known & MEMBARRIER_CMD_PRIVATE_EXPEDITED),
+                 std::memory_order_relaxed);
   });
 }
 
@@ -44,7 +46,8 @@ Pins::Record* Pins::begin() noexcept {
     if (record->taken.exchange(true, std::memory_order_acquire)) continue;
     return mine = record;
   }
-  auto* const record = new (std::nothrow) Record;  // never given back: who ends an object may be looking at it
+  // never given back: who ends an object may be looking at it
+  auto* const record = new (std::nothrow) Record;
   if (!record) return nullptr;
   record->next = all_.load(std::memory_order_relaxed);
   while (!all_.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
@@ -55,7 +58,8 @@ Pins::Record* Pins::begin() noexcept {
 void Pins::settle() noexcept {
   if (!light_.load(std::memory_order_relaxed)) return;
   const Record* const first = all_.load(std::memory_order_seq_cst);
-  if (first == mine && (!first || !first->next)) return;  // no other thread has ever pinned anything
+  // no other thread has ever pinned anything
+  if (first == mine && (!first || !first->next)) return;
   static const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
   if (registered && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return;
   (void)membarrier(MEMBARRIER_CMD_GLOBAL);

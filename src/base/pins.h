@@ -1,9 +1,11 @@
-// Which objects threads use now, so that no thread frees one that another is in. Who uses an object pins it; who ends it first
-// makes sure that nobody finds it any more, and then waits until nobody has it pinned.
+// Which objects threads use now, so that no thread frees one that another is in. Who uses an object
+// pins it; who ends it first makes sure that nobody finds it any more, and then waits until nobody
+// has it pinned.
 //
-// To pin is a store into a word of the thread's own, and a look at whether the object is still to be found (handle.h). Between the
-// two the processor must not change the order. That is made sure of by who ends the object, with membarrier(2), and costs who pins
-// nothing. Where the system has no membarrier, who pins pays for it.
+// To pin is a store into a word of the thread's own, and a look at whether the object is still to
+// be found (handle.h). Between the two the processor must not change the order. That is made sure
+// of by who ends the object, with membarrier(2), and costs who pins nothing. Where the system has
+// no membarrier, who pins pays for it.
 #pragma once
 #include <array>
 #include <atomic>
@@ -18,7 +20,8 @@ class Pins {
 
   // Before the first object is made.
   static void prepare();
-  // Says that this thread uses what has this address; null when it uses too many, or ends. Order as above.
+  // Says that this thread uses what has this address; null when it uses too many, or ends. Order as
+  // above.
   static Word* set(const void* what) noexcept {
     Record* record = mine;
     if (!record) [[unlikely]]
@@ -27,7 +30,8 @@ class Pins {
       if (word.load(std::memory_order_relaxed)) continue;
       if (light_.load(std::memory_order_relaxed)) [[likely]] {
         word.store(what, std::memory_order_release);
-        std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with the membarrier of settle()
+        // pairs with the membarrier of settle()
+        std::atomic_signal_fence(std::memory_order_seq_cst);
       } else {
         (void)word.exchange(what, std::memory_order_seq_cst);
       }
@@ -35,8 +39,10 @@ class Pins {
     }
     return nullptr;
   }
-  static void clear(Word* word) noexcept { word->store(nullptr, std::memory_order_release); }  // pairs with the load in held()
-  // From now on every thread that has set a word is seen by held(), or sees what this thread has done before.
+  // pairs with the load in held()
+  static void clear(Word* word) noexcept { word->store(nullptr, std::memory_order_release); }
+  // From now on every thread that has set a word is seen by held(), or sees what this thread has
+  // done before.
   static void settle() noexcept;
   // held() returns whether any thread has the object pinned, held_here() whether this thread has.
   static bool held(const void* what) noexcept;

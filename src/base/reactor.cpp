@@ -26,21 +26,25 @@ namespace {
 
 constexpr uint64_t kWakeId = 0;  // the eventfd; watcher ids begin at 1
 constexpr int kEventsAtOnce = 64;
-constexpr int64_t kLookNs = 1'000'000'000;        // between looks whether the program has ended
-constexpr int64_t kShortOfMemoryNs = 10'000'000;  // before a callback is called again for which memory was too short
+constexpr int64_t kLookNs = 1'000'000'000;  // between looks whether the program has ended
+// before a callback is called again for which memory was too short
+constexpr int64_t kShortOfMemoryNs = 10'000'000;
 
-// epoll_pwait2 sleeps to the nanosecond; before Linux 5.11 a hook's short sleep is rounded up to a millisecond.
+// epoll_pwait2 sleeps to the nanosecond; before Linux 5.11 a hook's short sleep is rounded up to a
+// millisecond.
 int epoll_sleep(int epoll, epoll_event* events, int capacity, int64_t sleep_ns) {
 #ifdef SYS_epoll_pwait2
   static std::atomic<bool> missing{false};
   if (!missing.load(std::memory_order_relaxed)) {
     const timespec time = {sleep_ns / 1'000'000'000, sleep_ns % 1'000'000'000};
-    const long count = syscall(SYS_epoll_pwait2, epoll, events, capacity, sleep_ns < 0 ? nullptr : &time, nullptr, 0);
+    const long count = syscall(SYS_epoll_pwait2, epoll, events, capacity,
+                               sleep_ns < 0 ? nullptr : &time, nullptr, 0);
     if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return static_cast<int>(count);
     missing = true;
   }
 #endif
-  const int64_t ms = sleep_ns < 0 ? -1 : std::min<int64_t>((sleep_ns + 999'999) / 1'000'000, 1 << 30);
+  const int64_t ms =
+      sleep_ns < 0 ? -1 : std::min<int64_t>((sleep_ns + 999'999) / 1'000'000, 1 << 30);
   return epoll_wait(epoll, events, capacity, static_cast<int>(ms));
 }
 
@@ -56,8 +60,9 @@ Reactor::Reactor() { pthread_atfork(before_fork, after_fork_parent, after_fork_c
 void Reactor::before_fork() { instance().mutex_.lock(); }
 void Reactor::after_fork_parent() { instance().mutex_.unlock(); }
 
-// The epoll set is shared with the parent, so it is not touched. Each watched descriptor becomes /dev/null: the number stays taken,
-// so an owner's later close hits nothing else, and the connection is the parent's alone.
+// The epoll set is shared with the parent, so it is not touched. Each watched descriptor becomes
+// /dev/null: the number stays taken, so an owner's later close hits nothing else, and the
+// connection is the parent's alone.
 void Reactor::after_fork_child() {
   Reactor& self = instance();
   self.forked_ = true;
@@ -72,7 +77,9 @@ void Reactor::after_fork_child() {
 
 Status Reactor::start_locked() {
   if (forked_)
-    return fail(FSCCL_ERR_FORKED, "the process forked after FSCCL was used: create new communicators in a program started by exec");
+    return fail(FSCCL_ERR_FORKED,
+                "the process forked after FSCCL was used: create new communicators in a program "
+                "started by exec");
   if (running_) return success();
   if (thread_.joinable()) thread_.join();  // has left its loop
   if (!epoll_.valid()) {
@@ -83,7 +90,8 @@ Status Reactor::start_locked() {
     epoll_event event = {};
     event.events = EPOLLIN | EPOLLET;  // never read: each write is a new edge
     event.data.u64 = kWakeId;
-    if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return fail_errno(errno, "epoll_ctl");
+    if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
+      return fail_errno(errno, "epoll_ctl");
     epoll_ = std::move(epoll);
     wake_ = std::move(wake);
   }
@@ -93,15 +101,16 @@ Status Reactor::start_locked() {
   return success();
 }
 
-// Ends the thread when nothing is watched, and waits for its end; from the service thread itself that is left to the next user that
-// goes.
+// Ends the thread when nothing is watched, and waits for its end; from the service thread itself
+// that is left to the next user that goes.
 void Reactor::stop_if_unused(std::unique_lock<std::mutex>& lock) {
   if (!running_ || !unused() || in_service_thread()) return;
   stopping_ = true;
   kick();
-  // The service thread has ended, or a new user came. It answers a kick always, so nothing else can end this wait, nor the one
-  // below.
-  wait_until([&] { return !stopping_; }, Deadline::never(), kNothingBreaks, UntilNotified{lock, idle_});
+  // The service thread has ended, or a new user came. It answers a kick always, so nothing else can
+  // end this wait, nor the one below.
+  wait_until([&] { return !stopping_; }, Deadline::never(), kNothingBreaks,
+             UntilNotified{lock, idle_});
   if (running_ || !thread_.joinable()) return;
   Thread thread = std::move(thread_);
   lock.unlock();
@@ -123,7 +132,8 @@ bool Reactor::end_if_unused() {
 Status Reactor::watch(int fd, std::function<void()> readable, std::function<void()> writable) {
   std::unique_lock lock(mutex_);
   FSCCL_TRY(start_locked());
-  if (watcher_of_fd_.contains(fd)) return fail(FSCCL_ERR_INTERNAL, "descriptor {} is watched twice", fd);
+  if (watcher_of_fd_.contains(fd))
+    return fail(FSCCL_ERR_INTERNAL, "descriptor {} is watched twice", fd);
   while (next_watcher_id_ == 0 || watchers_.contains(next_watcher_id_)) ++next_watcher_id_;
   const uint32_t id = next_watcher_id_++;
   Undo undo([&] {
@@ -131,12 +141,14 @@ Status Reactor::watch(int fd, std::function<void()> readable, std::function<void
     watcher_of_fd_.erase(fd);
     stop_if_unused(lock);
   });
-  watchers_[id] = std::make_shared<Watcher>(Watcher{fd, false, std::move(readable), std::move(writable)});
+  watchers_[id] =
+      std::make_shared<Watcher>(Watcher{fd, false, std::move(readable), std::move(writable)});
   watcher_of_fd_[fd] = id;
   epoll_event event = {};
   event.events = EPOLLIN | EPOLLRDHUP;
   event.data.u64 = id;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno(errno, "epoll_ctl");
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return fail_errno(errno, "epoll_ctl");
   undo.keep();
   return success();
 }
@@ -156,7 +168,8 @@ void Reactor::want_writable(int fd, bool wanted) {
 
 void Reactor::wait_until_idle(std::unique_lock<std::mutex>& lock, const void* what) {
   if (in_service_thread()) return;
-  wait_until([&] { return current_ != what; }, Deadline::never(), kNothingBreaks, UntilNotified{lock, idle_});
+  wait_until([&] { return current_ != what; }, Deadline::never(), kNothingBreaks,
+             UntilNotified{lock, idle_});
 }
 
 void Reactor::unwatch(int fd) {
@@ -184,7 +197,8 @@ int Reactor::add_hook(std::function<int64_t()> hook) {
 
 void Reactor::remove_hook(int id) {
   std::unique_lock lock(mutex_);
-  const auto found = std::find_if(hooks_.begin(), hooks_.end(), [&](const auto& hook) { return hook->id == id; });
+  const auto found =
+      std::find_if(hooks_.begin(), hooks_.end(), [&](const auto& hook) { return hook->id == id; });
   if (forked_ || found == hooks_.end()) return;
   const std::shared_ptr<Hook> hook = *found;
   hook->removed = true;
@@ -193,15 +207,16 @@ void Reactor::remove_hook(int id) {
   stop_if_unused(lock);
 }
 
-// The thread says that it sleeps and then looks at kicked_; a kicker sets kicked_ and then looks whether it sleeps. One of the two
-// sees the other.
+// The thread says that it sleeps and then looks at kicked_; a kicker sets kicked_ and then looks
+// whether it sleeps. One of the two sees the other.
 void Reactor::kick() {
   if (forked_.load(std::memory_order_relaxed)) return;
   if (kicked_.exchange(true) || !sleeping_.load()) return;
   const int saved_errno = errno;
   const uint64_t one = 1;
   if (write(wake_.get(), &one, sizeof(one)) < 0 && errno != EAGAIN) {
-    // What refuses the write must not leave the thread asleep: an eventfd that is watched anew for room is ready at once.
+    // What refuses the write must not leave the thread asleep: an eventfd that is watched anew for
+    // room is ready at once.
     epoll_event event = {};
     event.events = EPOLLIN | EPOLLOUT | EPOLLET;
     event.data.u64 = kWakeId;
@@ -210,7 +225,9 @@ void Reactor::kick() {
   errno = saved_errno;
 }
 
-bool Reactor::in_service_thread() const { return service_thread_.load() == std::this_thread::get_id(); }
+bool Reactor::in_service_thread() const {
+  return service_thread_.load() == std::this_thread::get_id();
+}
 
 template <class Call>
 void Reactor::run_unlocked(std::unique_lock<std::mutex>& lock, const void* what, Call call) {
@@ -249,7 +266,8 @@ void Reactor::dispatch(uint32_t watcher_id, uint32_t events) {
   const auto found = watchers_.find(watcher_id);
   if (found == watchers_.end()) return;
   const std::shared_ptr<Watcher> watcher = found->second;
-  if ((events & EPOLLOUT) != 0 && watcher->writable) run_unlocked(lock, watcher.get(), [&] { watcher->writable(); });
+  if ((events & EPOLLOUT) != 0 && watcher->writable)
+    run_unlocked(lock, watcher.get(), [&] { watcher->writable(); });
   if ((events & ~uint32_t{EPOLLOUT}) != 0 && watchers_.contains(watcher_id))
     run_unlocked(lock, watcher.get(), [&] { watcher->readable(); });
 }
@@ -266,12 +284,14 @@ void Reactor::wait_for_events(int64_t sleep_ns) {
   sleeping_ = false;
   kicked_ = false;
   for (int i = 0; i < count; ++i)
-    if (events[i].data.u64 != kWakeId) dispatch(static_cast<uint32_t>(events[i].data.u64), events[i].events);
+    if (events[i].data.u64 != kWakeId)
+      dispatch(static_cast<uint32_t>(events[i].data.u64), events[i].events);
 }
 
-// After pthread_exit() in main() the process lives until its last thread has ended, and this thread, for which nobody waits any
-// more, would be that one for good. A thread of its own ends the process: what runs at the exit may wait for the service thread.
-// Signals that came meanwhile and that no other thread could take are for that thread.
+// After pthread_exit() in main() the process lives until its last thread has ended, and this
+// thread, for which nobody waits any more, would be that one for good. A thread of its own ends the
+// process: what runs at the exit may wait for the service thread. Signals that came meanwhile and
+// that no other thread could take are for that thread.
 void Reactor::end_with_program() {
   if (ending_ || now_ns() < next_look_ns_) return;
   next_look_ns_ = now_ns() + kLookNs;

@@ -1,9 +1,11 @@
-// The library's one thread per process: watches descriptors and calls back, and between that lets the engine move operations on.
-// Started at the first use, ended with its last user, all signals blocked. It does not keep the process alive: when no thread of
-// the program is left, the thread ends the process as the end of the last thread would have. After fork the child has none and
-// starts none, and the descriptors that were watched are closed there, so that a child that lives on does not hide its parent's
-// death from the peers. A callback for which memory is too short (it throws std::bad_alloc) is over, and called again a little
-// later as long as what it was called for is there. What it had begun is its own to put right.
+// The library's one thread per process: watches descriptors and calls back, and between that lets
+// the engine move operations on. Started at the first use, ended with its last user, all signals
+// blocked. It does not keep the process alive: when no thread of the program is left, the thread
+// ends the process as the end of the last thread would have. After fork the child has none and
+// starts none, and the descriptors that were watched are closed there, so that a child that lives
+// on does not hide its parent's death from the peers. A callback for which memory is too short (it
+// throws std::bad_alloc) is over, and called again a little later as long as what it was called for
+// is there. What it had begun is its own to put right.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -25,16 +27,19 @@ class Reactor {
  public:
   static Reactor& instance();
 
-  // Calls back (in the service thread) whenever fd is readable or its peer has closed, and `writable` while want_writable says so.
-  // Callbacks must not block. One watcher per descriptor; unwatch before closing it.
+  // Calls back (in the service thread) whenever fd is readable or its peer has closed, and
+  // `writable` while want_writable says so. Callbacks must not block. One watcher per descriptor;
+  // unwatch before closing it.
   Status watch(int fd, std::function<void()> readable, std::function<void()> writable = {});
   void want_writable(int fd, bool wanted);
-  // After it returns, the callback does not run any more and is not running (safe to call from the callback itself).
+  // After it returns, the callback does not run any more and is not running (safe to call from the
+  // callback itself).
   void unwatch(int fd);
 
-  // A hook moves things on and returns how long the thread may sleep in epoll before it is called again, in ns (0: at once,
-  // negative: until kicked). The hook may itself sleep, at most about 10 ms. Hooks run after every wake-up, whatever its cause.
-  // Returns an id for remove_hook, which has unwatch's guarantee; -1 after fork.
+  // A hook moves things on and returns how long the thread may sleep in epoll before it is called
+  // again, in ns (0: at once, negative: until kicked). The hook may itself sleep, at most about 10
+  // ms. Hooks run after every wake-up, whatever its cause. Returns an id for remove_hook, which has
+  // unwatch's guarantee; -1 after fork.
   int add_hook(std::function<int64_t()> hook);
   void remove_hook(int id);
   // Wakes the thread. Any thread, async-signal-safe, cheap when it is awake.

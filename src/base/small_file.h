@@ -23,7 +23,8 @@ inline std::string read_small_file(const std::string& path) {
   char part[4096];
   const Fd file = make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   ssize_t bytes = 0;
-  while (file.valid() && (bytes = ::read(file.get(), part, sizeof part)) > 0) text.append(part, static_cast<size_t>(bytes));
+  while (file.valid() && (bytes = ::read(file.get(), part, sizeof part)) > 0)
+    text.append(part, static_cast<size_t>(bytes));
   return text;
 }
 

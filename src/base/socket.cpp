@@ -14,15 +14,20 @@ namespace fsccl {
 
 namespace {
 
-constexpr int kBacklog = 4096;             // the kernel lowers it to its own limit
-constexpr int kDatagramRoom = 32 << 10;    // of heartbeats unread: some dozens; whoever floods it takes no more memory
-constexpr int64_t kCrowdedNs = 1'000'000;  // between two attempts to connect to a listener whose backlog is full
+constexpr int kBacklog = 4096;  // the kernel lowers it to its own limit
+// of heartbeats unread: some dozens; whoever floods it takes no more memory
+constexpr int kDatagramRoom = 32 << 10;
+// between two attempts to connect to a listener whose backlog is full
+constexpr int64_t kCrowdedNs = 1'000'000;
 constexpr IpAddress kAnyIp4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0};
 
-const sockaddr* generic(const SocketAddress& address) { return reinterpret_cast<const sockaddr*>(&address.storage); }
+const sockaddr* generic(const SocketAddress& address) {
+  return reinterpret_cast<const sockaddr*>(&address.storage);
+}
 
 bool peer_gone(int error_number) {
-  return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT || error_number == EHOSTUNREACH;
+  return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT ||
+         error_number == EHOSTUNREACH;
 }
 bool would_block(int error_number) { return error_number == EAGAIN || error_number == EWOULDBLOCK; }
 
@@ -45,8 +50,9 @@ Result<size_t> moved(ssize_t count, bool zero_is_end, const char* call) {
   return fail_errno(error_number, call);
 }
 
-// A host that vanishes without a word is noticed within about 20 s, also on a link that is silent. By many probes: with three, a
-// job with some hundred links over a network that loses packets soon lost a silent one.
+// A host that vanishes without a word is noticed within about 20 s, also on a link that is silent.
+// By many probes: with three, a job with some hundred links over a network that loses packets soon
+// lost a silent one.
 void prepare_tcp(int fd) {
   const int on = 1, idle_s = 10, interval_s = 1, probes = 10, user_timeout_ms = 20'000;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -59,9 +65,11 @@ void prepare_tcp(int fd) {
 
 // To be bound there; of IPv6, for IPv4 as well.
 Fd socket_for(const SocketAddress& address, int type) {
-  Fd fd = make_fd([&] { return socket(address.storage.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  Fd fd = make_fd(
+      [&] { return socket(address.storage.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   const int off = 0;
-  if (fd.valid() && address.storage.ss_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (fd.valid() && address.storage.ss_family == AF_INET6)
+    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   return fd;
 }
 
@@ -71,7 +79,8 @@ Result<Fd> listen_at(const SocketAddress& address) {
   const int on = 1;
   if (!address.is_unix()) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(fd.get(), generic(address), address.bytes) != 0 || listen(fd.get(), kBacklog) != 0) {
-    if (errno == EADDRINUSE) return fail(FSCCL_ERR_INVALID_STATE, "{} is in use", describe(address));
+    if (errno == EADDRINUSE)
+      return fail(FSCCL_ERR_INVALID_STATE, "{} is in use", describe(address));
     return fail_errno(errno, fmt::format("listening at {}", describe(address)));
   }
   return fd;
@@ -93,12 +102,14 @@ bool is_refused(const SocketAddress& address) {
 
 Result<Fd> listen_unix(std::string_view name) { return listen_at(unix_address(name)); }
 
-// Names of datagram sockets are others than those of streams: that somebody has this one is all that is said, with one descriptor.
+// Names of datagram sockets are others than those of streams: that somebody has this one is all
+// that is said, with one descriptor.
 Result<Fd> refuse_unix(std::string_view name) {
   const SocketAddress address = unix_address(name);
   Fd fd = socket_for(address, SOCK_DGRAM);
   if (!fd.valid()) return fail_errno(errno, "socket");
-  if (bind(fd.get(), generic(address), address.bytes) != 0) return fail_errno(errno, fmt::format("binding {}", describe(address)));
+  if (bind(fd.get(), generic(address), address.bytes) != 0)
+    return fail_errno(errno, fmt::format("binding {}", describe(address)));
   return fd;
 }
 
@@ -111,21 +122,27 @@ Result<Fd> listen_tcp(uint16_t port) {
 SocketAddress local_address(int fd) {
   SocketAddress address;
   address.bytes = sizeof(address.storage);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0) address.bytes = 0;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0)
+    address.bytes = 0;
   return address;
 }
 
 SocketAddress peer_address(int fd) {
   SocketAddress address;
   address.bytes = sizeof(address.storage);
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0) address.bytes = 0;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0)
+    address.bytes = 0;
   return address;
 }
 
 Result<Fd> accept_connection(int listener) {
-  Fd fd = make_fd([&] { return uninterrupted([&] { return accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); }); });
+  Fd fd = make_fd([&] {
+    return uninterrupted(
+        [&] { return accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+  });
   if (!fd.valid()) {
-    const bool resources = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+    const bool resources =
+        errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
     if (resources) return fail_errno(errno, "accept");
     return fd;  // none waiting, or the stranger has already gone
   }
@@ -140,14 +157,16 @@ Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const Bre
   int error_number = 0;
   const auto begun = [&] {
     error_number = connect(fd.get(), generic(address), address.bytes) == 0 ? 0 : errno;
-    return error_number != EAGAIN;  // a Unix listener's backlog is full, and nothing tells when there is room
+    // a Unix listener's backlog is full, and nothing tells when there is room
+    return error_number != EAGAIN;
   };
   FSCCL_ASSIGN(const bool in_time, wait_unless(broken, begun, deadline, Naps(kCrowdedNs)));
   if (!in_time) return fail(FSCCL_ERR_TIMEOUT, "{}: too many others connect", describe(address));
   if (error_number == 0) return fd;
   if (error_number == ECONNREFUSED && is_refused(address))
     return fail(FSCCL_ERR_LIMIT,
-                "the process that should listen at {} may open too few files for that: raise the limit of its process (ulimit -n); "
+                "the process that should listen at {} may open too few files for that: raise the "
+                "limit of its process (ulimit -n); "
                 "its own error has the numbers",
                 describe(address));
   if (error_number != EINPROGRESS && error_number != EINTR)
@@ -161,7 +180,8 @@ Result<Fd> begin_connecting(const SocketAddress& address) {
   Fd fd = socket_for(address, SOCK_STREAM);
   if (!fd.valid()) return fail_errno(errno, "socket");
   prepare_tcp(fd.get());
-  if (connect(fd.get(), generic(address), address.bytes) != 0 && errno != EINPROGRESS && errno != EINTR)
+  if (connect(fd.get(), generic(address), address.bytes) != 0 && errno != EINPROGRESS &&
+      errno != EINTR)
     return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(errno));
   return fd;
 }
@@ -170,13 +190,16 @@ Status finish_connecting(int fd, const SocketAddress& address) {
   int error_number = 0;
   socklen_t bytes = sizeof(error_number);
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &error_number, &bytes);
-  return error_number == 0 ? success() : fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(error_number));
+  return error_number == 0
+             ? success()
+             : fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(error_number));
 }
 
 Result<PeerUser> peer_user(int fd) {
   ucred credentials = {};
   socklen_t bytes = sizeof(credentials);
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return fail_errno(errno, "SO_PEERCRED");
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0)
+    return fail_errno(errno, "SO_PEERCRED");
   return PeerUser{credentials.uid, credentials.pid};
 }
 
@@ -189,7 +212,9 @@ Status wait_ready(int fd, Direction direction, Deadline deadline, const BreakChe
     error_number = ready < 0 && errno != EINTR ? errno : 0;
     return ready > 0 || error_number;
   };
-  const auto pause = [&](int64_t left_ns) { (void)poll_for(broken ? std::min(left_ns, kBreakCheckNs) : left_ns); };
+  const auto pause = [&](int64_t left_ns) {
+    (void)poll_for(broken ? std::min(left_ns, kBreakCheckNs) : left_ns);
+  };
   const auto over = [&] { return ready > 0 || error_number || poll_for(0); };
   FSCCL_ASSIGN(const bool is_over, wait_unless(broken, over, deadline, pause));
   if (error_number) return fail_errno(error_number, "poll");
@@ -197,7 +222,8 @@ Status wait_ready(int fd, Direction direction, Deadline deadline, const BreakChe
 }
 
 Result<size_t> send_some(int fd, const void* data, size_t bytes) {
-  return moved(uninterrupted([&] { return send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT); }), false, "send");
+  return moved(uninterrupted([&] { return send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT); }),
+               false, "send");
 }
 
 Result<size_t> receive_some(int fd, void* data, size_t bytes) {
@@ -217,7 +243,9 @@ int64_t owed_for_ns(int fd) {
   tcp_info info = {};
   socklen_t bytes = sizeof(info);
   if (ioctl(fd, SIOCOUTQ, &queued) != 0 || queued == 0) return 0;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 || bytes < offsetof(tcp_info, tcpi_pmtu)) return 0;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+      bytes < offsetof(tcp_info, tcpi_pmtu))
+    return 0;
   return int64_t{info.tcpi_last_ack_recv} * 1'000'000;
 }
 
@@ -234,7 +262,8 @@ Result<size_t> send_with_fd(int fd, const void* data, size_t bytes, int passed) 
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &passed, sizeof(int));
-  return moved(uninterrupted([&] { return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT); }), false, "sendmsg");
+  return moved(uninterrupted([&] { return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT); }),
+               false, "sendmsg");
 }
 
 Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed) {
@@ -246,9 +275,11 @@ Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed) {
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   const StandardNumbersTaken taken;  // the descriptors that come get higher ones
-  const ssize_t count = uninterrupted([&] { return recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
+  const ssize_t count =
+      uninterrupted([&] { return recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
   const int error_number = errno;
-  for (cmsghdr* header = count < 0 ? nullptr : CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+  for (cmsghdr* header = count < 0 ? nullptr : CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const size_t descriptors = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < descriptors; ++i) {
@@ -279,13 +310,18 @@ bool send_datagram(int fd, const SocketAddress& to, const void* data, size_t byt
   if (local_address(fd).storage.ss_family == AF_INET6 && to.storage.ss_family == AF_INET) {
     address = tcp_address(IpAddress{}, port_of(to));  // as such a socket knows it
     const IpAddress ip = ip_of(to);
-    std::memcpy(&reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_addr, ip.data(), ip.size());
+    std::memcpy(&reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_addr, ip.data(),
+                ip.size());
   }
-  return uninterrupted([&] { return sendto(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT, generic(address), address.bytes); }) >= 0;
+  return uninterrupted([&] {
+           return sendto(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT, generic(address),
+                         address.bytes);
+         }) >= 0;
 }
 
 Result<ssize_t> receive_datagram(int fd, void* data, size_t bytes) {
-  const ssize_t count = uninterrupted([&] { return recv(fd, data, bytes, MSG_DONTWAIT | MSG_TRUNC); });
+  const ssize_t count =
+      uninterrupted([&] { return recv(fd, data, bytes, MSG_DONTWAIT | MSG_TRUNC); });
   if (count >= 0 || would_block(errno)) return count;
   return fail_errno(errno, "recv of a datagram");
 }

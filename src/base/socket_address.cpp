@@ -12,7 +12,9 @@ namespace {
 
 constexpr uint8_t kMappedPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-bool is_mapped_ip4(const IpAddress& ip) { return std::memcmp(ip.data(), kMappedPrefix, sizeof(kMappedPrefix)) == 0; }
+bool is_mapped_ip4(const IpAddress& ip) {
+  return std::memcmp(ip.data(), kMappedPrefix, sizeof(kMappedPrefix)) == 0;
+}
 
 IpAddress map_ip4(const in_addr& ip4) {
   IpAddress ip;
@@ -28,7 +30,8 @@ SocketAddress unix_address(std::string_view name) {
   auto* const un = reinterpret_cast<sockaddr_un*>(&address.storage);
   un->sun_family = AF_UNIX;
   const size_t bytes = std::min(name.size(), sizeof(un->sun_path) - 1);
-  std::memcpy(un->sun_path + 1, name.data(), bytes);  // the leading zero byte marks the abstract namespace
+  std::memcpy(un->sun_path + 1, name.data(),
+              bytes);  // the leading zero byte marks the abstract namespace
   address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
   return address;
 }
@@ -54,15 +57,19 @@ SocketAddress tcp_address(const IpAddress& ip, uint16_t port, uint32_t link) {
 
 IpAddress ip_of(const SocketAddress& address) {
   IpAddress ip = {};
-  if (address.storage.ss_family == AF_INET) return map_ip4(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr);
+  if (address.storage.ss_family == AF_INET)
+    return map_ip4(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr);
   if (address.storage.ss_family == AF_INET6)
-    std::memcpy(ip.data(), &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr, ip.size());
+    std::memcpy(ip.data(), &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr,
+                ip.size());
   return ip;
 }
 
 uint16_t port_of(const SocketAddress& address) {
-  if (address.storage.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
-  if (address.storage.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
+  if (address.storage.ss_family == AF_INET)
+    return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
+  if (address.storage.ss_family == AF_INET6)
+    return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
   return 0;
 }
 
@@ -82,7 +89,8 @@ std::string describe(const SocketAddress& address) {
   if (address.is_unix()) {
     const auto* const un = reinterpret_cast<const sockaddr_un*>(&address.storage);
     const size_t head = offsetof(sockaddr_un, sun_path) + 1;
-    return fmt::format("@{}", std::string_view(un->sun_path + 1, address.bytes <= head ? 0 : address.bytes - head));
+    return fmt::format("@{}", std::string_view(un->sun_path + 1,
+                                               address.bytes <= head ? 0 : address.bytes - head));
   }
   char text[INET6_ADDRSTRLEN] = "?";
   const IpAddress ip = ip_of(address);
@@ -92,7 +100,8 @@ std::string describe(const SocketAddress& address) {
   }
   inet_ntop(AF_INET6, ip.data(), text, sizeof(text));
   const uint32_t link = link_of(address);
-  return fmt::format("[{}{}]:{}", text, link == 0 ? "" : fmt::format("%{}", link), port_of(address));
+  return fmt::format("[{}{}]:{}", text, link == 0 ? "" : fmt::format("%{}", link),
+                     port_of(address));
 }
 
 }  // namespace fsccl

@@ -1,6 +1,7 @@
-// Errors as values. A Status is one pointer: null is success, so the good path costs a register; an error owns its whole story
-// (code, text with advice, who was concerned). Result<T> is a T or a Status. Nothing below src/api throws on purpose, and only
-// src/api turns what the standard library throws into a status.
+// Errors as values. A Status is one pointer: null is success, so the good path costs a register; an
+// error owns its whole story (code, text with advice, who was concerned). Result<T> is a T or a
+// Status. Nothing below src/api throws on purpose, and only src/api turns what the standard library
+// throws into a status.
 #pragma once
 #include <fmt/format.h>
 
@@ -52,9 +53,11 @@ class [[nodiscard]] Status {
 
 inline Status success() { return {}; }
 
-// Returns whether this process, its system or a limit of it lacks something: the group of codes of resources (fsccl.h), which ends
-// before those of links.
-inline bool is_shortage(fsccl_status_t code) { return code <= FSCCL_ERR_OUT_OF_MEMORY && code > FSCCL_ERR_LINK; }
+// Returns whether this process, its system or a limit of it lacks something: the group of codes of
+// resources (fsccl.h), which ends before those of links.
+inline bool is_shortage(fsccl_status_t code) {
+  return code <= FSCCL_ERR_OUT_OF_MEMORY && code > FSCCL_ERR_LINK;
+}
 
 template <class... Args>
 [[gnu::cold]] Status fail(fsccl_status_t code, fmt::format_string<Args...> text, Args&&... args) {
@@ -65,15 +68,18 @@ template <class... Args>
 }
 // For a failed system call: appends the text of `error_number`.
 [[gnu::cold]] Status fail_errno(int error_number, const std::string& what);
-// What may help against a failed call: "; raise the limit of open files (ulimit -n)". Empty where nothing is known.
+// What may help against a failed call: "; raise the limit of open files (ulimit -n)". Empty where
+// nothing is known.
 std::string advice_for(int error_number);
-// As the tables of functions want it (transport.h): the code; an error's text goes to text[capacity], as much as it holds.
+// As the tables of functions want it (transport.h): the code; an error's text goes to
+// text[capacity], as much as it holds.
 fsccl_status_t report(const Status& status, char* text, size_t capacity);
 
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit, so that functions return either
+  // NOLINT: implicit, so that functions return either
+  Result(T value) : value_(std::move(value)) {}
   Result(Status status) : status_(std::move(status)) {}  // NOLINT
   bool ok() const { return value_.has_value(); }
   T& value() { return *value_; }
@@ -99,7 +105,8 @@ class [[nodiscard]] Result {
 // FSCCL_ASSIGN(auto x, f()): x = the value of the Result f(), or returns its status.
 #define FSCCL_CONCAT_(a, b) a##b
 #define FSCCL_CONCAT(a, b) FSCCL_CONCAT_(a, b)
-#define FSCCL_ASSIGN(variable, expression) FSCCL_ASSIGN_(variable, expression, FSCCL_CONCAT(fsccl_result_, __LINE__))
+#define FSCCL_ASSIGN(variable, expression) \
+  FSCCL_ASSIGN_(variable, expression, FSCCL_CONCAT(fsccl_result_, __LINE__))
 #define FSCCL_ASSIGN_(variable, expression, name) \
   auto name = (expression);                       \
   if (!name.ok()) return name.take_status();      \

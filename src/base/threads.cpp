@@ -74,7 +74,9 @@ Status Thread::start(std::function<void()> run) {
       run();
     });
   } catch (const std::system_error& error) {
-    return fail(FSCCL_ERR_LIMIT, "a thread cannot start: {}; raise the limit of processes (ulimit -u)", error.what());
+    return fail(FSCCL_ERR_LIMIT,
+                "a thread cannot start: {}; raise the limit of processes (ulimit -u)",
+                error.what());
   } catch (const std::bad_alloc&) {
     return fail(FSCCL_ERR_OUT_OF_MEMORY, "there is no memory for a thread");
   }

@@ -1,4 +1,5 @@
-// The threads of the control side, and how they wait: in one place, for which a simulation has its own (transports/sim).
+// The threads of the control side, and how they wait: in one place, for which a simulation has its
+// own (transports/sim).
 #pragma once
 #include <signal.h>
 
@@ -16,8 +17,8 @@ namespace fsccl {
 // The same as std::condition_variable. Threads wait on it by wait_until() of base/wait.h.
 class Condition {
  public:
-  // Returns when somebody notifies, when `ns` have passed, or for no reason. A thread of a service may sleep so between two rounds;
-  // whoever waits for a condition uses wait_until().
+  // Returns when somebody notifies, when `ns` have passed, or for no reason. A thread of a service
+  // may sleep so between two rounds; whoever waits for a condition uses wait_until().
   void wait_for(std::unique_lock<std::mutex>& lock, int64_t ns);
   void notify_all();
 
@@ -25,8 +26,8 @@ class Condition {
   std::condition_variable condition_;
 };
 
-// All signals are blocked in the calling thread while this lives, and so in those that it starts: the program's signals are for its
-// own threads.
+// All signals are blocked in the calling thread while this lives, and so in those that it starts:
+// the program's signals are for its own threads.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -45,23 +46,25 @@ class SignalsBlocked {
 // Joined or left before it is destroyed or started again.
 class Thread {
  public:
-  // FSCCL_ERR_LIMIT: the system gives no thread; FSCCL_ERR_OUT_OF_MEMORY: nor memory for one. What runs has the signals blocked
-  // that the caller has.
+  // FSCCL_ERR_LIMIT: the system gives no thread; FSCCL_ERR_OUT_OF_MEMORY: nor memory for one. What
+  // runs has the signals blocked that the caller has.
   Status start(std::function<void()> run);
   bool joinable() const { return thread_ != nullptr; }
   void join();
-  void leave();  // it goes on, and nobody waits for it: what it uses is its own, or there until the process ends
+  // it goes on, and nobody waits for it: what it uses is its own, or there until the process ends
+  void leave();
 
  private:
   std::shared_ptr<void> thread_;
 };
 
-// The calling thread sleeps, or gives its core to another thread that wants it. Loops do so by wait_until() of base/wait.h.
+// The calling thread sleeps, or gives its core to another thread that wants it. Loops do so by
+// wait_until() of base/wait.h.
 void sleep_ns(int64_t ns);
 void yield_core();
 
-// Whether no thread of the program is left: the one that began it has ended, by pthread_exit() in main(), and every other that is
-// there was started by a Thread. False where /proc does not tell.
+// Whether no thread of the program is left: the one that began it has ended, by pthread_exit() in
+// main(), and every other that is there was started by a Thread. False where /proc does not tell.
 bool only_library_threads_left();
 
 // Of the calling thread, as the system numbers it.

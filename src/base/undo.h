@@ -1,5 +1,6 @@
-// Takes back what was begun, where a scope is left before keep(): with an error, or by an exception (memory that is too short).
-// Where the action is short of memory, too, it ends there, and what left the scope goes on.
+// Takes back what was begun, where a scope is left before keep(): with an error, or by an exception
+// (memory that is too short). Where the action is short of memory, too, it ends there, and what
+// left the scope goes on.
 #pragma once
 #include <new>
 #include <utility>

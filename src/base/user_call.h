@@ -1,5 +1,6 @@
-// Calls of functions that the program has given. An exception of C++ that leaves one ends there, is logged, and counts as an
-// answer: nothing of the library is left half done. A thread that is cancelled goes on to end.
+// Calls of functions that the program has given. An exception of C++ that leaves one ends there, is
+// logged, and counts as an answer: nothing of the library is left half done. A thread that is
+// cancelled goes on to end.
 #pragma once
 #include <exception>
 #include <utility>

@@ -1,8 +1,9 @@
-// Values in maps and lists, written as they come, so that a long list never lies in memory as a whole. What writes them chooses the
-// form: JSON (json_writer.h) or Python's pickle (pickle_writer.h); a reader of either gets the same values.
+// Values in maps and lists, written as they come, so that a long list never lies in memory as a
+// whole. What writes them chooses the form: JSON (json_writer.h) or Python's pickle
+// (pickle_writer.h); a reader of either gets the same values.
 //
-// A map's entries are a key() and a value each. Texts are UTF-8 (valid_utf8). What has been written leaves through `put`, in
-// pieces.
+// A map's entries are a key() and a value each. Texts are UTF-8 (valid_utf8). What has been written
+// leaves through `put`, in pieces.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,8 @@
-// The one way in which the library waits. A wait has a condition, a deadline, and a reason for which it ends without the condition:
-// the communicator has failed, somebody has aborted it, or the rank that would make the condition true is gone. wait_until() takes
-// all three, so a loop that looks at the condition alone cannot be written by accident; tools/checks/waits.py refuses every other
-// call that sleeps or yields. A pause says how the thread spends the time between two looks.
+// The one way in which the library waits. A wait has a condition, a deadline, and a reason for
+// which it ends without the condition: the communicator has failed, somebody has aborted it, or the
+// rank that would make the condition true is gone. wait_until() takes all three, so a loop that
+// looks at the condition alone cannot be written by accident; tools/checks/waits.py refuses every
+// other call that sleeps or yields. A pause says how the thread spends the time between two looks.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -20,12 +21,14 @@ enum class WaitEnd : uint8_t {
   late,    // neither, and the deadline has passed
 };
 
-// The longest time for which a pause is asked to last; it keeps deadlines that never pass out of the arithmetic of system calls.
+// The longest time for which a pause is asked to last; it keeps deadlines that never pass out of
+// the arithmetic of system calls.
 inline constexpr int64_t kLongestWaitNs = int64_t{3600} * 1'000'000'000;
 
-// Looks at `holds`, then at `broken`, then at the deadline, and calls pause(ns) until one of them ends the wait. `ns` is the time
-// that is left until the deadline, at most kLongestWaitNs: a pause may be shorter. The condition is looked at first, so a wait
-// whose condition holds already succeeds even when the communicator has failed.
+// Looks at `holds`, then at `broken`, then at the deadline, and calls pause(ns) until one of them
+// ends the wait. `ns` is the time that is left until the deadline, at most kLongestWaitNs: a pause
+// may be shorter. The condition is looked at first, so a wait whose condition holds already
+// succeeds even when the communicator has failed.
 template <class Holds, class Broken, class Pause>
 WaitEnd wait_until(const Holds& holds, Deadline deadline, const Broken& broken, Pause&& pause) {
   for (;;) {
@@ -37,12 +40,15 @@ WaitEnd wait_until(const Holds& holds, Deadline deadline, const Broken& broken, 
   }
 }
 
-// A reason to end a wait, as an error; success while there is none. An empty function never ends a wait.
+// A reason to end a wait, as an error; success while there is none. An empty function never ends a
+// wait.
 using BreakCheck = std::function<Status()>;
 
-// The same as wait_until(), with the reason as an error: true when the condition holds, false when the deadline has passed.
+// The same as wait_until(), with the reason as an error: true when the condition holds, false when
+// the deadline has passed.
 template <class Holds, class Pause>
-Result<bool> wait_unless(const BreakCheck& broken, const Holds& holds, Deadline deadline, Pause&& pause) {
+Result<bool> wait_unless(const BreakCheck& broken, const Holds& holds, Deadline deadline,
+                         Pause&& pause) {
   Status reason;
   const auto is_broken = [&] {
     if (broken) reason = broken();
@@ -59,11 +65,12 @@ inline constexpr int64_t kBreakCheckNs = 10'000'000;
 // For waits that only the condition or the deadline ends.
 inline constexpr auto kNothingBreaks = [] { return false; };
 
-// A pause between looks at something that nobody announces: first the core is given away a number of times, then the thread sleeps,
-// each time twice as long as before.
+// A pause between looks at something that nobody announces: first the core is given away a number
+// of times, then the thread sleeps, each time twice as long as before.
 class Naps {
  public:
-  Naps(int yields, int64_t first_ns, int64_t longest_ns) : yields_(yields), next_ns_(first_ns), longest_ns_(longest_ns) {}
+  Naps(int yields, int64_t first_ns, int64_t longest_ns)
+      : yields_(yields), next_ns_(first_ns), longest_ns_(longest_ns) {}
   explicit Naps(int64_t each_ns) : Naps(0, each_ns, each_ns) {}
   void operator()(int64_t left_ns) {
     if (yields_ > 0) {
@@ -85,7 +92,8 @@ struct Yields {
   void operator()(int64_t) const { yield_core(); }
 };
 
-// A pause until another thread, which changes the condition under the same lock, notifies `changed`.
+// A pause until another thread, which changes the condition under the same lock, notifies
+// `changed`.
 struct UntilNotified {
   std::unique_lock<std::mutex>& lock;
   Condition& changed;

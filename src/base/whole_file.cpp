@@ -31,19 +31,22 @@ std::string folder_of(const std::string& path) {
 
 // Returns whether the links of this folder stand for descriptors of a process, such as /dev/fd/1.
 bool of_descriptors(const std::string& folder) {
-  struct statfs facts {};
+  struct statfs facts{};
   return ::statfs(folder.c_str(), &facts) == 0 && facts.f_type == PROC_SUPER_MAGIC;
 }
 
 const char* unusable(mode_t mode) {
-  return S_ISDIR(mode) ? "a directory" : S_ISSOCK(mode) ? "a socket" : S_ISBLK(mode) ? "a block device" : nullptr;
+  return S_ISDIR(mode)    ? "a directory"
+         : S_ISSOCK(mode) ? "a socket"
+         : S_ISBLK(mode)  ? "a block device"
+                          : nullptr;
 }
 
 }  // namespace
 
 Result<OutputPlace> output_place(const std::string& path) {
   OutputPlace place{path, false, 0};
-  struct stat facts {};
+  struct stat facts{};
   for (int links = 0; ::lstat(place.path.c_str(), &facts) == 0; links++) {
     if (S_ISLNK(facts.st_mode) && !of_descriptors(folder_of(place.path))) {
       char text[PATH_MAX];
@@ -56,10 +59,13 @@ Result<OutputPlace> output_place(const std::string& path) {
     const bool descriptor = S_ISLNK(facts.st_mode);
     if (descriptor && ::stat(place.path.c_str(), &facts) != 0) return refused(path, errno);
     if (const char* const kind = unusable(facts.st_mode))
-      return fail(FSCCL_ERR_SYSTEM, "'{}' cannot be written: it is {}; name a file, a FIFO or a terminal", path, kind);
+      return fail(FSCCL_ERR_SYSTEM,
+                  "'{}' cannot be written: it is {}; name a file, a FIFO or a terminal", path,
+                  kind);
     if (S_ISFIFO(facts.st_mode) && facts.st_uid != ::geteuid() && facts.st_uid != 0)
-      return fail(FSCCL_ERR_SYSTEM, "'{}' cannot be written: it is a FIFO of user {}, not of this one ({})", path, facts.st_uid,
-                  ::geteuid());
+      return fail(FSCCL_ERR_SYSTEM,
+                  "'{}' cannot be written: it is a FIFO of user {}, not of this one ({})", path,
+                  facts.st_uid, ::geteuid());
     place.in_place = descriptor || !S_ISREG(facts.st_mode);
     if (!place.in_place && facts.st_uid == ::geteuid()) place.mode = facts.st_mode & 0777;
     return place;
@@ -69,7 +75,9 @@ Result<OutputPlace> output_place(const std::string& path) {
 }
 
 Fd open_in_place(const std::string& path) {
-  return make_fd([&] { return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); });
+  return make_fd([&] {
+    return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  });
 }
 
 std::string why_not_written(int error) {
@@ -98,9 +106,13 @@ Result<WholeFile> WholeFile::create(const std::string& path, How how) {
 Status WholeFile::open_beside(mode_t mode) {
   for (int tries = 0;; tries++) {
     uint32_t number = 0;
-    if (::getrandom(&number, sizeof number, 0) != sizeof number) number = static_cast<uint32_t>(::getpid() + tries);
+    if (::getrandom(&number, sizeof number, 0) != sizeof number)
+      number = static_cast<uint32_t>(::getpid() + tries);
     written_ = fmt::format("{}.{:08x}", path_, number);
-    fd_ = make_fd([&] { return ::open(written_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, how_.mode); });
+    fd_ = make_fd([&] {
+      return ::open(written_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                    how_.mode);
+    });
     if (fd_.valid()) break;
     if (errno != EEXIST || tries == kMostNames) return refused(path_, errno);
   }

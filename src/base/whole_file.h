@@ -1,6 +1,7 @@
-// A file of output. A regular file is there whole or not at all: the text is written beside its place under another name, and moved
-// there at the end, over what was there; without commit() nothing is left of it. What is no regular file is never replaced: a
-// character device, a FIFO, and the standard output by its name in /dev are written in place, anything else is refused.
+// A file of output. A regular file is there whole or not at all: the text is written beside its
+// place under another name, and moved there at the end, over what was there; without commit()
+// nothing is left of it. What is no regular file is never replaced: a character device, a FIFO, and
+// the standard output by its name in /dev are written in place, anything else is refused.
 #pragma once
 #include <sys/types.h>
 
@@ -12,7 +13,8 @@
 
 namespace fsccl {
 
-// What the path of an output names. Errors (FSCCL_ERR_SYSTEM, here and below) name the path and the reason.
+// What the path of an output names. Errors (FSCCL_ERR_SYSTEM, here and below) name the path and the
+// reason.
 struct OutputPlace {
   std::string path;       // where symbolic links lead
   bool in_place = false;  // a device, a FIFO, or a descriptor by its name in /proc or /dev
@@ -20,8 +22,8 @@ struct OutputPlace {
 };
 Result<OutputPlace> output_place(const std::string& path);
 
-// Opens what is written in place, for appending, without waiting: a FIFO that nobody reads is an error. Returns an invalid
-// descriptor with errno.
+// Opens what is written in place, for appending, without waiting: a FIFO that nobody reads is an
+// error. Returns an invalid descriptor with errno.
 Fd open_in_place(const std::string& path);
 
 // The words of an error number of open() or write_all() for an output, with what to do about it.
@@ -30,7 +32,8 @@ std::string why_not_written(int error);
 class WholeFile {
  public:
   struct How {
-    mode_t mode = 0600;            // of a new file, less the umask; a file of this user that is there keeps its own
+    // of a new file, less the umask; a file of this user that is there keeps its own
+    mode_t mode = 0600;
     bool follow_links = false;     // to a regular file; otherwise that link is what is replaced
     int64_t patience_ms = 10'000;  // how long a reader of a FIFO may take nothing
   };

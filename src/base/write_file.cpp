@@ -22,7 +22,8 @@ FileSignalsHeld::FileSignalsHeld() {
   errno = saved_errno;
 }
 
-// A signal that a call raised is pending in this thread: it is taken away before the thread sees signals again.
+// A signal that a call raised is pending in this thread: it is taken away before the thread sees
+// signals again.
 FileSignalsHeld::~FileSignalsHeld() {
   const int saved_errno = errno;
   const timespec now{};

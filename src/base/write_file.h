@@ -1,6 +1,7 @@
-// Calls that write to a file or make it larger. The system answers some of them with a signal that ends the process: SIGXFSZ where
-// the file passes the limit of file sizes (ulimit -f), which counts for shared memory, too, and SIGPIPE where nobody reads a pipe
-// any more. Here both are errors: EFBIG and EPIPE.
+// Calls that write to a file or make it larger. The system answers some of them with a signal that
+// ends the process: SIGXFSZ where the file passes the limit of file sizes (ulimit -f), which counts
+// for shared memory, too, and SIGPIPE where nobody reads a pipe any more. Here both are errors:
+// EFBIG and EPIPE.
 #pragma once
 #include <signal.h>
 
@@ -22,7 +23,8 @@ class FileSignalsHeld {
   sigset_t to_take_;  // those of the two that were not pending before
 };
 
-// All of `bytes`. A pipe or a terminal that takes nothing for `patience_ms` is EAGAIN. Returns 0 or an error number.
+// All of `bytes`. A pipe or a terminal that takes nothing for `patience_ms` is EAGAIN. Returns 0 or
+// an error number.
 int write_all(int fd, std::string_view bytes, int64_t patience_ms = 0);
 
 // ftruncate(). Returns 0 or an error number.

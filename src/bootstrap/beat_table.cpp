@@ -20,8 +20,10 @@ Result<Fd> BeatTable::create(uint64_t job, size_t lines) {
   // Reserved now, so that no beat can meet a shortage of memory.
   uint64_t reserved = 0;
   if (const int error = reserve_file(fd.get(), &reserved, bytes))
-    return fail_errno(error, fmt::format("cannot reserve {} bytes of shared memory for heartbeats", bytes));
-  if (const int error = write_all(fd.get(), {reinterpret_cast<const char*>(&header), sizeof header}))
+    return fail_errno(
+        error, fmt::format("cannot reserve {} bytes of shared memory for heartbeats", bytes));
+  if (const int error =
+          write_all(fd.get(), {reinterpret_cast<const char*>(&header), sizeof header}))
     return fail_errno(error, "writing the table of heartbeats");
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
     return fail_errno(errno, "cannot seal the table of heartbeats");
@@ -30,18 +32,20 @@ Result<Fd> BeatTable::create(uint64_t job, size_t lines) {
 
 Result<std::unique_ptr<BeatTable>> BeatTable::map(const Fd& fd, uint64_t job, size_t lines) {
   Header header{};
-  struct stat st {};
+  struct stat st{};
   const size_t bytes = bytes_of(lines);
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
   if (!sealed || fstat(fd.get(), &st) || static_cast<size_t>(st.st_size) != bytes ||
-      pread(fd.get(), &header, sizeof header, 0) != sizeof header || header.magic != kMagic || header.job != job ||
-      header.lines != lines)
+      pread(fd.get(), &header, sizeof header, 0) != sizeof header || header.magic != kMagic ||
+      header.job != job || header.lines != lines)
     return fail(FSCCL_ERR_PROTOCOL,
-                "the table of heartbeats that another rank offered is not one of this job: run the same version");
+                "the table of heartbeats that another rank offered is not one of this job: run the "
+                "same version");
   std::unique_ptr<BeatTable> table(new BeatTable);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (memory == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of {} bytes for heartbeats", bytes));
+  if (memory == MAP_FAILED)
+    return fail_errno(errno, fmt::format("mmap of {} bytes for heartbeats", bytes));
   table->memory_ = static_cast<std::byte*>(memory);
   table->bytes_ = bytes;
   return table;
@@ -56,15 +60,21 @@ void BeatTable::beat(size_t line, int64_t now_ns, int32_t thread) {
   std::atomic_ref(at(line).beat_ns).store(now_ns, std::memory_order_release);
 }
 
-void BeatTable::leave(size_t line) { std::atomic_ref(at(line).beat_ns).store(kLeft, std::memory_order_release); }
+void BeatTable::leave(size_t line) {
+  std::atomic_ref(at(line).beat_ns).store(kLeft, std::memory_order_release);
+}
 
-int64_t BeatTable::last(size_t line) const { return std::atomic_ref(at(line).beat_ns).load(std::memory_order_acquire); }
+int64_t BeatTable::last(size_t line) const {
+  return std::atomic_ref(at(line).beat_ns).load(std::memory_order_acquire);
+}
 
 int64_t BeatTable::age_ns(size_t line, int64_t now_ns) const {
   const int64_t beat_ns = last(line);
   return beat_ns < 0 || beat_ns > now_ns ? 0 : now_ns - beat_ns;
 }
 
-int32_t BeatTable::thread(size_t line) const { return std::atomic_ref(at(line).thread).load(std::memory_order_relaxed); }
+int32_t BeatTable::thread(size_t line) const {
+  return std::atomic_ref(at(line).thread).load(std::memory_order_relaxed);
+}
 
 }  // namespace fsccl

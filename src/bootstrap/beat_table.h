@@ -1,8 +1,10 @@
-// The beats of the processes of one host: an anonymous file that they all map, with a line for each rank of the job there. A rank
-// writes its own line and reads others': a beat is a store, and no message.
+// The beats of the processes of one host: an anonymous file that they all map, with a line for each
+// rank of the job there. A rank writes its own line and reads others': a beat is a store, and no
+// message.
 //
-// What stands there is not trusted: a mark only tells that something has changed, an age is believed within what the reader knows,
-// and a thread is asked for at the system under the process's number and start.
+// What stands there is not trusted: a mark only tells that something has changed, an age is
+// believed within what the reader knows, and a thread is asked for at the system under the
+// process's number and start.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -6,7 +6,8 @@
 
 namespace fsccl {
 
-void Census::begin(std::vector<int32_t> members, int32_t self, const std::vector<int32_t>& failed, int32_t code) {
+void Census::begin(std::vector<int32_t> members, int32_t self, const std::vector<int32_t>& failed,
+                   int32_t code) {
   if (begun()) return;
   std::sort(members.begin(), members.end());
   members_ = std::move(members);
@@ -33,13 +34,17 @@ bool Census::hear(const Stand& stand) {
   return true;
 }
 
-bool Census::gone(int32_t rank) const { return std::binary_search(mine_.failed.begin(), mine_.failed.end(), rank); }
+bool Census::gone(int32_t rank) const {
+  return std::binary_search(mine_.failed.begin(), mine_.failed.end(), rank);
+}
 
-// Whether there are more members that are held for gone: lost ones, and whom somebody holds for it who is not.
+// Whether there are more members that are held for gone: lost ones, and whom somebody holds for it
+// who is not.
 bool Census::grow(const std::map<int32_t, bool>& lost) {
   std::vector<int32_t> more;
   const auto add = [&](int32_t rank) {
-    if (std::binary_search(members_.begin(), members_.end(), rank) && !gone(rank)) more.push_back(rank);
+    if (std::binary_search(members_.begin(), members_.end(), rank) && !gone(rank))
+      more.push_back(rank);
   };
   for (const auto& [rank, left] : lost) add(rank);
   for (const auto& [rank, stand] : others_)
@@ -76,7 +81,8 @@ std::optional<Stand> Census::advance(const std::map<int32_t, bool>& lost) {
     return mine_;
   }
   if (!begun() || decided() || expelled_) return std::nullopt;
-  if (take_over()) {  // before the losses: they may be of ranks that this rank has not yet held for gone
+  // before the losses: they may be of ranks that this rank has not yet held for gone
+  if (take_over()) {
     expelled_ = gone(mine_.rank);
     mine_.decided = !expelled_;
   } else {
@@ -85,7 +91,8 @@ std::optional<Stand> Census::advance(const std::map<int32_t, bool>& lost) {
     expelled_ = gone(mine_.rank);
     mine_.decided = !expelled_ && unanimous();
     for (const int32_t rank : members_)  // the worst code holds
-      if (mine_.decided && rank != mine_.rank && !gone(rank)) mine_.code = std::min(mine_.code, others_.at(rank).code);
+      if (mine_.decided && rank != mine_.rank && !gone(rank))
+        mine_.code = std::min(mine_.code, others_.at(rank).code);
   }
   if (expelled_ || mine_ == said_) return std::nullopt;
   said_ = mine_;
@@ -101,8 +108,9 @@ std::vector<Stand> Census::all() const {
 
 std::vector<int32_t> Census::missing() const {
   std::vector<int32_t> missing;
-  std::copy_if(members_.begin(), members_.end(), std::back_inserter(missing),
-               [&](int32_t rank) { return rank != mine_.rank && !gone(rank) && !others_.contains(rank); });
+  std::copy_if(members_.begin(), members_.end(), std::back_inserter(missing), [&](int32_t rank) {
+    return rank != mine_.rank && !gone(rank) && !others_.contains(rank);
+  });
   return missing;
 }
 

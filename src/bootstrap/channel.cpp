@@ -22,8 +22,8 @@ Status Channel::pump_in(Fd* passed) {
   }
   for (int i = 0; i < kReadsAtOnce; ++i) {
     uint8_t piece[kReadBytes];
-    Result<size_t> count =
-        passed ? receive_with_fd(fd_.get(), piece, sizeof(piece), passed) : receive_some(fd_.get(), piece, sizeof(piece));
+    Result<size_t> count = passed ? receive_with_fd(fd_.get(), piece, sizeof(piece), passed)
+                                  : receive_some(fd_.get(), piece, sizeof(piece));
     if (!count.ok()) return count.take_status();
     in_.insert(in_.end(), piece, piece + count.value());
     if (count.value() < sizeof(piece)) return success();  // all that was there
@@ -52,7 +52,8 @@ void Channel::queue(FrameType type, ByteView payload) {
 
 Result<bool> Channel::pump_out() {
   while (out_sent_ < out_.size()) {
-    FSCCL_ASSIGN(const size_t count, send_some(fd_.get(), out_.data() + out_sent_, out_.size() - out_sent_));
+    FSCCL_ASSIGN(const size_t count,
+                 send_some(fd_.get(), out_.data() + out_sent_, out_.size() - out_sent_));
     if (count == 0) return false;
     out_sent_ += count;
   }
@@ -69,7 +70,8 @@ Status Channel::flush(Deadline deadline, const BreakCheck& broken) {
   }
 }
 
-Status Channel::send(FrameType type, ByteView payload, Deadline deadline, const BreakCheck& broken) {
+Status Channel::send(FrameType type, ByteView payload, Deadline deadline,
+                     const BreakCheck& broken) {
   queue(type, payload);
   return flush(deadline, broken);
 }
@@ -89,11 +91,12 @@ Result<Frame> Channel::receive(Deadline deadline, Fd* passed, const BreakCheck& 
   return to_status(failure);
 }
 
-Result<Bytes> Channel::expect(FrameType type, Deadline deadline, Fd* passed, const BreakCheck& broken) {
+Result<Bytes> Channel::expect(FrameType type, Deadline deadline, Fd* passed,
+                              const BreakCheck& broken) {
   FSCCL_ASSIGN(Frame frame, receive(deadline, passed, broken));
   if (frame.type != type)
-    return fail(FSCCL_ERR_PROTOCOL, "a message of type {} arrived, {} was expected", static_cast<int>(frame.type),
-                static_cast<int>(type));
+    return fail(FSCCL_ERR_PROTOCOL, "a message of type {} arrived, {} was expected",
+                static_cast<int>(frame.type), static_cast<int>(type));
   return std::move(frame.payload);
 }
 

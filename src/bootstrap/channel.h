@@ -1,5 +1,6 @@
-// Frames over one socket, never blocking in the service thread and with a deadline elsewhere. Input is bounded by the longest
-// payload that its owner allows at the moment, output by what its owner queues.
+// Frames over one socket, never blocking in the service thread and with a deadline elsewhere. Input
+// is bounded by the longest payload that its owner allows at the moment, output by what its owner
+// queues.
 #pragma once
 #include <cstdint>
 
@@ -10,19 +11,22 @@
 
 namespace fsccl {
 
-inline constexpr size_t kMaxRequestBytes = 4096;           // of messages of fixed form, and all that a stranger may send
-inline constexpr size_t kMaxTableBytes = size_t{1} << 28;  // of what an authenticated member of the job may send
+// of messages of fixed form, and all that a stranger may send
+inline constexpr size_t kMaxRequestBytes = 4096;
+// of what an authenticated member of the job may send
+inline constexpr size_t kMaxTableBytes = size_t{1} << 28;
 
 class Channel {
  public:
   Channel() = default;
-  Channel(Fd fd, size_t max_payload_bytes) : fd_(std::move(fd)), max_payload_bytes_(max_payload_bytes) {}
+  Channel(Fd fd, size_t max_payload_bytes)
+      : fd_(std::move(fd)), max_payload_bytes_(max_payload_bytes) {}
   int fd() const { return fd_.get(); }
   bool valid() const { return fd_.valid(); }
   void allow(size_t max_payload_bytes) { max_payload_bytes_ = max_payload_bytes; }
 
-  // Reads what has arrived, up to a bound. FSCCL_ERR_LINK: the other side has closed; frames that came before it are still there
-  // for next().
+  // Reads what has arrived, up to a bound. FSCCL_ERR_LINK: the other side has closed; frames that
+  // came before it are still there for next().
   Status pump_in();
   // Whether a whole frame was there. FSCCL_ERR_PROTOCOL: the bytes are not ours.
   Result<bool> next(Frame& frame);
@@ -32,13 +36,16 @@ class Channel {
   // Writes what the socket takes; whether that was everything.
   Result<bool> pump_out();
 
-  // For callers' threads: whole frames, waiting until the deadline passes or `broken` gives an error, which is returned.
+  // For callers' threads: whole frames, waiting until the deadline passes or `broken` gives an
+  // error, which is returned.
   Status send(FrameType type, ByteView payload, Deadline deadline, const BreakCheck& broken = {});
   Status flush(Deadline deadline, const BreakCheck& broken = {});
-  // A Failure that arrives is returned as the status it tells. With `passed`, a descriptor that rides on the frame is kept there.
+  // A Failure that arrives is returned as the status it tells. With `passed`, a descriptor that
+  // rides on the frame is kept there.
   Result<Frame> receive(Deadline deadline, Fd* passed = nullptr, const BreakCheck& broken = {});
   // The payload of the next frame, which must be of this type.
-  Result<Bytes> expect(FrameType type, Deadline deadline, Fd* passed = nullptr, const BreakCheck& broken = {});
+  Result<Bytes> expect(FrameType type, Deadline deadline, Fd* passed = nullptr,
+                       const BreakCheck& broken = {});
   // Answers with a descriptor; for a channel with nothing else to send.
   Status send_descriptor(FrameType type, ByteView payload, int passed);
   void shutdown();

@@ -16,18 +16,22 @@ namespace fsccl {
 
 namespace {
 
-constexpr int kRefusalDescriptors = 6;     // for the service thread, and for those who come
-constexpr int64_t kRefusalMs = 1000;       // for those who come a little later
-constexpr int64_t kNamePatienceMs = 2000;  // an earlier communicator of the same name may just be ending
+constexpr int kRefusalDescriptors = 6;  // for the service thread, and for those who come
+constexpr int64_t kRefusalMs = 1000;    // for those who come a little later
+// an earlier communicator of the same name may just be ending
+constexpr int64_t kNamePatienceMs = 2000;
 
 std::string owner_of(const std::string& name) {
   const Result<Fd> fd = connect_to(unix_address(name), Deadline::in_ms(100));
-  const Result<PeerUser> owner = fd.ok() ? peer_user(fd.value().get()) : Result<PeerUser>(fd.status().clone());
-  return owner.ok() ? fmt::format("process {} of user {}", owner.value().pid, owner.value().uid) : "another process";
+  const Result<PeerUser> owner =
+      fd.ok() ? peer_user(fd.value().get()) : Result<PeerUser>(fd.status().clone());
+  return owner.ok() ? fmt::format("process {} of user {}", owner.value().pid, owner.value().uid)
+                    : "another process";
 }
 
 Result<Fd> patiently(const std::function<Result<Fd>()>& listen, Deadline deadline) {
-  const Deadline patience = Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(kNamePatienceMs).at_ns()));
+  const Deadline patience =
+      Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(kNamePatienceMs).at_ns()));
   Result<Fd> fd = listen();
   const auto decided = [&] {
     if (!fd.ok() && fd.status().code() == FSCCL_ERR_INVALID_STATE) fd = listen();
@@ -38,27 +42,31 @@ Result<Fd> patiently(const std::function<Result<Fd>()>& listen, Deadline deadlin
 }
 
 // `here`: rank 0 is on this host.
-Result<Credentials> choose_credentials(const LaunchEnvironment& launch, const Config& settings, bool here) {
+Result<Credentials> choose_credentials(const LaunchEnvironment& launch, const Config& settings,
+                                       bool here) {
   Credentials credentials;
   if (!settings.job_secret_file.empty()) {
     credentials.mode = AuthMode::kSecret;
     FSCCL_ASSIGN(credentials.key, read_secret_file(settings.job_secret_file));
     return credentials;
   }
-  // Where ranks of other hosts may come without a proof, those of this host give none, too: all ranks of a job do the same.
+  // Where ranks of other hosts may come without a proof, those of this host give none, too: all
+  // ranks of a job do the same.
   const bool by_user = here && !(launch.hosts_unknown && settings.insecure);
   credentials.mode = by_user ? AuthMode::kUser : AuthMode::kNone;
   if (by_user || settings.insecure) return credentials;
   const std::string& said = launch.local_ranks_said;
-  const std::string why = launch.hosts_unknown ? fmt::format(" (MASTER_ADDR={} is not this one)", launch.master_address)
-                          : said.empty()       ? ""
-                                               : fmt::format(" ({}, of {} ranks)", said, launch.ranks);
-  return fail(
-      FSCCL_ERR_AUTH,
-      "the {} ranks are on several hosts{} and nothing proves that they belong together: set FSCCL_JOB_SECRET_FILE to a file "
-      "with the same secret on every "
-      "host (mode 0600), or use fsccl_unique_id_create(), or, on a closed network only, set FSCCL_INSECURE=1",
-      launch.ranks, why);
+  const std::string why =
+      launch.hosts_unknown ? fmt::format(" (MASTER_ADDR={} is not this one)", launch.master_address)
+      : said.empty()       ? ""
+                           : fmt::format(" ({}, of {} ranks)", said, launch.ranks);
+  return fail(FSCCL_ERR_AUTH,
+              "the {} ranks are on several hosts{} and nothing proves that they belong together: "
+              "set FSCCL_JOB_SECRET_FILE to a file "
+              "with the same secret on every "
+              "host (mode 0600), or use fsccl_unique_id_create(), or, on a closed network only, "
+              "set FSCCL_INSECURE=1",
+              launch.ranks, why);
 }
 
 uint64_t number_from(const std::string& text) {
@@ -69,12 +77,14 @@ uint64_t number_from(const std::string& text) {
 }
 
 // Two processes with RANK=0, and two jobs with one name, look alike from here.
-Result<Fd> listen_on_host(const std::string& name, const LaunchEnvironment& launch, Deadline deadline) {
+Result<Fd> listen_on_host(const std::string& name, const LaunchEnvironment& launch,
+                          Deadline deadline) {
   Result<Fd> listener = patiently([&] { return listen_unix(name); }, deadline);
   if (listener.ok() || listener.status().code() != FSCCL_ERR_INVALID_STATE) return listener;
   return fail(
       FSCCL_ERR_CONFIG,
-      "another job with the same name (\"{}\") runs on this host, or two processes of this one have rank 0: {} holds @{}, where "
+      "another job with the same name (\"{}\") runs on this host, or two processes of this one "
+      "have rank 0: {} holds @{}, where "
       "process {} should listen; give each job its own MASTER_PORT, and each process its own RANK",
       launch.job, owner_of(name), name, getpid());
 }
@@ -82,34 +92,39 @@ Result<Fd> listen_on_host(const std::string& name, const LaunchEnvironment& laun
 Result<Fd> listen_between_hosts(uint16_t port, Deadline deadline) {
   Result<Fd> listener = patiently([&] { return listen_tcp(port); }, deadline);
   if (listener.ok() || listener.status().code() != FSCCL_ERR_INVALID_STATE) return listener;
-  return fail(
-      FSCCL_ERR_CONFIG,
-      "TCP port {} is in use on the host of rank 0: set FSCCL_BOOTSTRAP_PORT to a free one, the same on all ranks; or is there "
-      "another process with rank 0?",
-      port);
+  return fail(FSCCL_ERR_CONFIG,
+              "TCP port {} is in use on the host of rank 0: set FSCCL_BOOTSTRAP_PORT to a free "
+              "one, the same on all ranks; or is there "
+              "another process with rank 0?",
+              port);
 }
 
 Result<uint16_t> meeting_port(const LaunchEnvironment& launch, const Config& settings) {
   if (!settings.bootstrap_tcp)
-    return fail(FSCCL_ERR_CONFIG, "FSCCL_BOOTSTRAP_TCP=0, but {} says that the {} ranks are on several hosts",
+    return fail(FSCCL_ERR_CONFIG,
+                "FSCCL_BOOTSTRAP_TCP=0, but {} says that the {} ranks are on several hosts",
                 name_of(launch.launcher), launch.ranks);
   if (launch.master_address.empty())
     return fail(FSCCL_ERR_CONFIG,
-                "MASTER_ADDR is not set: the {} ranks are on several hosts and need the address of rank 0's, which {} does not "
+                "MASTER_ADDR is not set: the {} ranks are on several hosts and need the address of "
+                "rank 0's, which {} does not "
                 "tell (mpirun -x "
                 "MASTER_ADDR=..., mpiexec -genv MASTER_ADDR ...)",
                 launch.ranks, name_of(launch.launcher));
   if (settings.bootstrap_port != 0) return static_cast<uint16_t>(settings.bootstrap_port);
   if (launch.master_port == 0 || launch.master_port == UINT16_MAX)
-    return fail(FSCCL_ERR_CONFIG, "FSCCL_BOOTSTRAP_PORT is not set, and MASTER_PORT + 1, its default, is not a port");
+    return fail(FSCCL_ERR_CONFIG,
+                "FSCCL_BOOTSTRAP_PORT is not set, and MASTER_PORT + 1, its default, is not a port");
   return static_cast<uint16_t>(launch.master_port + 1);
 }
 
 Result<std::vector<SocketAddress>> look_up(const std::string& master_address, uint16_t port) {
   Result<std::vector<SocketAddress>> found = resolve(master_address, port);
   if (!found.ok())
-    return fail(found.status().code(), "MASTER_ADDR: {}; give an address of rank 0's host, or a name that this host can look up",
-                found.status().error().text);
+    return fail(
+        found.status().code(),
+        "MASTER_ADDR: {}; give an address of rank 0's host, or a name that this host can look up",
+        found.status().error().text);
   FSCCL_ASSIGN(const uint32_t link, only_link());
   for (SocketAddress& address : found.value())
     if (link_of(address) == 0) address = tcp_address(ip_of(address), port, link);
@@ -127,7 +142,8 @@ Result<bool> any_here(const std::vector<SocketAddress>& addresses) {
 // One rank's way to the place.
 class Meeting {
  public:
-  Meeting(const LaunchEnvironment& launch, const Config& settings, const std::string& name, Deadline deadline)
+  Meeting(const LaunchEnvironment& launch, const Config& settings, const std::string& name,
+          Deadline deadline)
       : launch_(launch), settings_(settings), deadline_(deadline) {
     ListenerName digits;
     const Digest digest = fingerprint_text(fmt::format("{} user {}", name, geteuid()));
@@ -140,11 +156,14 @@ class Meeting {
 
   Result<MeetingPlace> find(Status problem) {
     const MoreDescriptors room(!problem.ok());
-    Status status = launch_.hosts_unknown ? anywhere() : launch_.one_host ? on_host() : between_hosts();
+    Status status = launch_.hosts_unknown ? anywhere()
+                    : launch_.one_host    ? on_host()
+                                          : between_hosts();
     if (!status.ok()) return tell_this_host(std::move(status));
     if (!problem.ok()) return tell(place_, std::move(problem));
     if (launch_.rank == 0)
-      FSCCL_TRY(Registrar::open(place_.credentials, place_.meeting, random_number(), std::move(listeners_), advice_));
+      FSCCL_TRY(Registrar::open(place_.credentials, place_.meeting, random_number(),
+                                std::move(listeners_), advice_));
     return std::move(place_);
   }
 
@@ -164,9 +183,10 @@ class Meeting {
     return launch_.rank == 0 ? open_tcp(port) : success();
   }
 
-  // No variable says whether the ranks share a host, and each may name the host of rank 0 in its own way; rank 0 itself perhaps as
-  // localhost, though others come from elsewhere. So rank 0 listens both for its host and for others, and a rank looks for it at
-  // whatever MASTER_ADDR means here.
+  // No variable says whether the ranks share a host, and each may name the host of rank 0 in its
+  // own way; rank 0 itself perhaps as localhost, though others come from elsewhere. So rank 0
+  // listens both for its host and for others, and a rank looks for it at whatever MASTER_ADDR means
+  // here.
   Status anywhere() {
     bool here = launch_.one_host;
     std::vector<SocketAddress> addresses;
@@ -178,7 +198,8 @@ class Meeting {
     FSCCL_ASSIGN(place_.credentials, choose_credentials(launch_, settings_, here));
     const bool tcp = place_.credentials.mode != AuthMode::kUser && settings_.bootstrap_tcp;
     if (!port.ok() && (!here || (tcp && !launch_.one_host))) return port.status().clone();
-    place_.who_listens = fmt::format("rank 0, on this host as MASTER_ADDR={} says,", launch_.master_address);
+    place_.who_listens =
+        fmt::format("rank 0, on this host as MASTER_ADDR={} says,", launch_.master_address);
     if (here) place_.addresses.push_back(unix_address(listener_));
     if (tcp) place_.addresses.insert(place_.addresses.end(), addresses.begin(), addresses.end());
     if (tcp && port.ok()) FSCCL_TRY(go_by_tcp(port.value()));
@@ -186,19 +207,23 @@ class Meeting {
     if (!tcp) advice_ = "; ranks on other hosts need FSCCL_JOB_SECRET_FILE";
     FSCCL_TRY(open_unix());
     const Status opened = tcp && port.ok() ? open_tcp(port.value()) : success();
-    if (opened.ok() || opened.code() != FSCCL_ERR_CONFIG || !launch_.one_host) return opened.clone();
-    FSCCL_LOG(kWarn, "ranks of this host alone can join (MASTER_ADDR={}): {}", launch_.master_address, opened.text());
+    if (opened.ok() || opened.code() != FSCCL_ERR_CONFIG || !launch_.one_host)
+      return opened.clone();
+    FSCCL_LOG(kWarn, "ranks of this host alone can join (MASTER_ADDR={}): {}",
+              launch_.master_address, opened.text());
     return success();
   }
 
   Status go_by_tcp(uint16_t port) {
     place_.tcp = true;
-    for (const SocketAddress& address : place_.addresses) place_.link = std::max(place_.link, link_of(address));
+    for (const SocketAddress& address : place_.addresses)
+      place_.link = std::max(place_.link, link_of(address));
     if (place_.link == 0) {
       FSCCL_ASSIGN(place_.link, only_link());
     }
     if (place_.addresses.empty() || !place_.addresses.front().is_unix())
-      place_.who_listens = fmt::format("rank 0 at MASTER_ADDR={} port {}", launch_.master_address, port);
+      place_.who_listens =
+          fmt::format("rank 0 at MASTER_ADDR={} port {}", launch_.master_address, port);
     return success();
   }
 
@@ -213,8 +238,8 @@ class Meeting {
     return success();
   }
 
-  // This rank does not come. Ranks that wait for it on this host need not wait for the deadline: they learn why, from whoever
-  // listens there, or from this rank, if it is rank 0. `why` goes on.
+  // This rank does not come. Ranks that wait for it on this host need not wait for the deadline:
+  // they learn why, from whoever listens there, or from this rank, if it is rank 0. `why` goes on.
   Status tell_this_host(Status why) {
     MeetingPlace here = place_;
     here.credentials = {};
@@ -237,15 +262,20 @@ class Meeting {
 
   // Those who come to `place`, where this rank listens, or else whoever listens there.
   Status tell(const MeetingPlace& place, Status why) {
-    if (listeners_.empty()) return report_failure(place, launch_.rank, launch_.ranks, std::move(why), deadline_);
-    if (why.code() == FSCCL_ERR_LIMIT && !check_descriptors(kRefusalDescriptors, "refuse a job").ok()) {
+    if (listeners_.empty())
+      return report_failure(place, launch_.rank, launch_.ranks, std::move(why), deadline_);
+    if (why.code() == FSCCL_ERR_LIMIT &&
+        !check_descriptors(kRefusalDescriptors, "refuse a job").ok()) {
       listeners_.clear();
       const Result<Fd> refusal = refuse_unix(listener_);
-      const Deadline seen = Deadline::at(std::min(Deadline::in_ms(kRefusalMs).at_ns(), deadline_.at_ns()));  // by those who come
+      // by those who come
+      const Deadline seen =
+          Deadline::at(std::min(Deadline::in_ms(kRefusalMs).at_ns(), deadline_.at_ns()));
       if (refusal.ok()) wait_until([] { return false; }, seen, kNothingBreaks, between_attempts());
       return why;
     }
-    Registrar::refuse(place.credentials, place.meeting, launch_.ranks, std::move(listeners_), why, deadline_);
+    Registrar::refuse(place.credentials, place.meeting, launch_.ranks, std::move(listeners_), why,
+                      deadline_);
     return why;
   }
 
@@ -260,9 +290,10 @@ class Meeting {
 
 }  // namespace
 
-Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, const Config& settings, uint64_t instance,
-                                           Deadline deadline, Status problem) {
-  return Meeting(launch, settings, fmt::format("{} #{}", launch.job, instance), deadline).find(std::move(problem));
+Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, const Config& settings,
+                                           uint64_t instance, Deadline deadline, Status problem) {
+  return Meeting(launch, settings, fmt::format("{} #{}", launch.job, instance), deadline)
+      .find(std::move(problem));
 }
 
 }  // namespace fsccl

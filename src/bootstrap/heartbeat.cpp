@@ -11,7 +11,9 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 constexpr uint8_t kMostHops = 32;  // twice the depth of a tree of millions
 
-uint32_t as_ms(int64_t ns) { return static_cast<uint32_t>(std::clamp<int64_t>((ns + kMs / 2) / kMs, 0, UINT32_MAX)); }
+uint32_t as_ms(int64_t ns) {
+  return static_cast<uint32_t>(std::clamp<int64_t>((ns + kMs / 2) / kMs, 0, UINT32_MAX));
+}
 
 }  // namespace
 
@@ -20,7 +22,8 @@ HeartbeatTimes heartbeat_times(const Config& settings) {
   times.beat_ns = settings.heartbeat_ms * kMs;
   times.suspect_ns = std::max(settings.suspect_ms, 2 * settings.heartbeat_ms) * kMs;
   if (settings.dead_ms) times.dead_ns = std::max(settings.dead_ms * kMs, times.suspect_ns);
-  if (settings.host_lost_ms) times.host_lost_ns = std::max(settings.host_lost_ms * kMs, 2 * times.beat_ns);
+  if (settings.host_lost_ms)
+    times.host_lost_ns = std::max(settings.host_lost_ms * kMs, 2 * times.beat_ns);
   return times;
 }
 
@@ -39,7 +42,8 @@ void Pulse::look(uint64_t mark, int64_t age_ns, int64_t waking_ns) {
 }
 
 // Whether it is silent.
-bool Heart::watch(int32_t rank, int64_t now_ns, int64_t waking_ns, Senses& senses, Findings& findings) {
+bool Heart::watch(int32_t rank, int64_t now_ns, int64_t waking_ns, Senses& senses,
+                  Findings& findings) {
   Watched& watched = watched_[rank];
   Pulse& pulse = watched.pulse;
   const Senses::Beat beat = senses.last_beat(rank);
@@ -52,18 +56,21 @@ bool Heart::watch(int32_t rank, int64_t now_ns, int64_t waking_ns, Senses& sense
   pulse.look(beat.mark, beat.age_ns, waking_ns);
   if (first) watched.seen = senses.state(rank) != 'X';
   int64_t silent_ns = pulse.silent_ns(waking_ns);
-  if (times_.host_lost_ns && silent_ns >= times_.host_lost_ns && senses.host_silent(rank, times_.host_lost_ns))
+  if (times_.host_lost_ns && silent_ns >= times_.host_lost_ns &&
+      senses.host_silent(rank, times_.host_lost_ns))
     findings.cut_off.push_back(rank);
   const char state = silent_ns < times_.suspect_ns ? 0 : senses.state(rank);
   if (state == 'R') {
     silent_ns = times_.suspect_ns - times_.beat_ns;
     pulse.excuse(silent_ns, waking_ns);
   }
-  const bool stopped = state == 'T' || state == 't', ended = state == 'Z' || (state == 'X' && watched.seen);
+  const bool stopped = state == 'T' || state == 't',
+             ended = state == 'Z' || (state == 'X' && watched.seen);
   const bool sleeps = state != 0 && state != 'X' && !stopped && !ended;
   const int64_t limit_ns = sleeps ? 2 * times_.suspect_ns : times_.suspect_ns;
   for (const int64_t next_ns : {times_.suspect_ns, limit_ns, times_.dead_ns, times_.host_lost_ns})
-    if (next_ns > silent_ns) findings.next_ns = std::min(findings.next_ns, now_ns + next_ns - silent_ns);
+    if (next_ns > silent_ns)
+      findings.next_ns = std::min(findings.next_ns, now_ns + next_ns - silent_ns);
   if (silent_ns < limit_ns) {
     seen_.erase(rank);
     return false;
@@ -78,16 +85,20 @@ Heart::Findings Heart::look(int64_t now_ns, Senses& senses) {
   Findings findings;
   const int64_t waking_ns = clock_.advance(now_ns);
   std::set<int32_t> met{rank_};
-  std::vector<std::pair<int32_t, bool>> ranks{{rank_, false}};  // and whether a silent one is between: then it tells nothing
+  // and whether a silent one is between: then it tells nothing
+  std::vector<std::pair<int32_t, bool>> ranks{{rank_, false}};
   for (size_t i = 0; i < ranks.size(); i++) {
     const auto [rank, cut_off] = ranks[i];
-    const bool through = rank == rank_ || gone_.contains(rank);  // this rank itself, and where the tree is mended
+    // this rank itself, and where the tree is mended
+    const bool through = rank == rank_ || gone_.contains(rank);
     const bool silent = !through && watch(rank, now_ns, waking_ns, senses, findings);
     if (!through && !silent && !cut_off) continue;
     for (const int32_t next : senses.next_to(rank))
       if (met.insert(next).second) ranks.emplace_back(next, cut_off || silent);
   }
-  const auto unwatched = [&](const auto& one) { return !met.contains(one.first) || gone_.contains(one.first); };
+  const auto unwatched = [&](const auto& one) {
+    return !met.contains(one.first) || gone_.contains(one.first);
+  };
   std::erase_if(watched_, unwatched);
   std::erase_if(seen_, unwatched);
   return findings;
@@ -97,7 +108,8 @@ void Heart::told(int32_t neighbour, const std::vector<Silent>& silent, int64_t n
   Silences& silences = told_[neighbour];
   silences.clear();
   for (const Silent& one : silent)
-    if (one.rank != rank_) silences[one.rank] = {now_ns - one.silent_ms * kMs, one.stopped, one.hops};
+    if (one.rank != rank_)
+      silences[one.rank] = {now_ns - one.silent_ms * kMs, one.stopped, one.hops};
 }
 
 void Heart::lost(int32_t rank, bool with_host, int64_t now_ns) {
@@ -132,7 +144,8 @@ std::vector<Silent> Heart::news_for(int32_t neighbour, int64_t now_ns) const {
   std::vector<Silent> news;
   for (const auto& [rank, silence] : known(neighbour))
     if (silence.hops < kMostHops)
-      news.push_back({rank, as_ms(now_ns - silence.since_ns), silence.stopped, static_cast<uint8_t>(silence.hops + 1)});
+      news.push_back({rank, as_ms(now_ns - silence.since_ns), silence.stopped,
+                      static_cast<uint8_t>(silence.hops + 1)});
   return news;
 }
 

@@ -1,15 +1,17 @@
-// Whom a rank holds for silent: the rules of heartbeats. No input or output and no clock of its own: TreeJob (tree_beats.cpp)
-// follows them over sockets and shared memory, a test by hand.
+// Whom a rank holds for silent: the rules of heartbeats. No input or output and no clock of its
+// own: TreeJob (tree_beats.cpp) follows them over sockets and shared memory, a test by hand.
 //
-// Who watches. Each rank watches those next to it in the tree, and behind one that is silent all that it can see: who lives there
-// has no way to tell it. What it sees it tells along the tree, each link all that comes from elsewhere. Between any two ranks lies
-// a neighbour of each that sees it with its own eyes. While a tree is mended it may have cycles: a rumour is told on so often at
+// Who watches. Each rank watches those next to it in the tree, and behind one that is silent all
+// that it can see: who lives there has no way to tell it. What it sees it tells along the tree,
+// each link all that comes from elsewhere. Between any two ranks lies a neighbour of each that sees
+// it with its own eyes. While a tree is mended it may have cycles: a rumour is told on so often at
 // most, so that it does not outlive what it was about for long.
 //
-// What counts. A rank shows a mark that changes with every beat. Its silence is counted in the watcher's waking time, of which a
-// pause between two looks is one beat at most: who was stopped itself, or got no processor, blames nobody for what it missed. And
-// who runs, or would if it got a processor, is not silent, as far as the watcher's system can tell; who sleeps, and is not stopped,
-// gets twice the time: a lock or a page takes long on an overloaded machine.
+// What counts. A rank shows a mark that changes with every beat. Its silence is counted in the
+// watcher's waking time, of which a pause between two looks is one beat at most: who was stopped
+// itself, or got no processor, blames nobody for what it missed. And who runs, or would if it got a
+// processor, is not silent, as far as the watcher's system can tell; who sleeps, and is not
+// stopped, gets twice the time: a lock or a page takes long on an overloaded machine.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -64,8 +66,8 @@ class Senses {
     bool left = false;  // there will be none any more, as it should be
   };
   virtual Beat last_beat(int32_t rank) = 0;
-  // Of the thread that beats, as its system has it: R runs or could, T stopped, Z its process has ended, X that cannot
-  // be seen, for it has ended or is out of sight; 0: unknown.
+  // Of the thread that beats, as its system has it: R runs or could, T stopped, Z its process has
+  // ended, X that cannot be seen, for it has ended or is out of sight; 0: unknown.
   virtual char state(int32_t rank) = 0;
   // The system of its host owes an answer for so long.
   virtual bool host_silent(int32_t rank, int64_t ns) = 0;
@@ -73,7 +75,8 @@ class Senses {
 
 class Heart {
  public:
-  Heart(const HeartbeatTimes& times, int32_t rank) : times_(times), rank_(rank), clock_(times.beat_ns) {}
+  Heart(const HeartbeatTimes& times, int32_t rank)
+      : times_(times), rank_(rank), clock_(times.beat_ns) {}
 
   struct Findings {
     std::vector<int32_t> left;

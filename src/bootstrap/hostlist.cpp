@@ -15,7 +15,8 @@ Status malformed(const std::string& list, size_t at, const char* expected) {
 }
 
 bool of_a_name(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' || c == '_';
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+         c == '.' || c == '_';
 }
 
 // Reads a list from its begin to its end.
@@ -62,8 +63,10 @@ Status read_numbers(Cursor* cursor, std::vector<std::string>* numbers) {
       FSCCL_ASSIGN(last, cursor->number(&last_digits));
     }
     if (last < first) return cursor->wrong("a range ends before it begins");
-    if (static_cast<size_t>(last - first) >= kMaxHosts - numbers->size()) return cursor->wrong("more hosts than there can be");
-    for (int32_t number = first; number <= last; ++number) numbers->push_back(fmt::format("{:0{}}", number, digits));
+    if (static_cast<size_t>(last - first) >= kMaxHosts - numbers->size())
+      return cursor->wrong("more hosts than there can be");
+    for (int32_t number = first; number <= last; ++number)
+      numbers->push_back(fmt::format("{:0{}}", number, digits));
   } while (cursor->take(','));
   return cursor->take(']') ? success() : cursor->wrong("a comma or a closing bracket is expected");
 }
@@ -75,8 +78,10 @@ Status read_entry(Cursor* cursor, std::vector<std::string>* hosts) {
     std::vector<std::string> numbers;
     FSCCL_TRY(read_numbers(cursor, &numbers));
     const std::string rest(cursor->name());
-    if (names.size() * numbers.size() > kMaxHosts) return cursor->wrong("more hosts than there can be");
-    if (names.front().size() + kMaxDigits + rest.size() > kMaxNameBytes) return cursor->wrong("the name of a host is too long");
+    if (names.size() * numbers.size() > kMaxHosts)
+      return cursor->wrong("more hosts than there can be");
+    if (names.front().size() + kMaxDigits + rest.size() > kMaxNameBytes)
+      return cursor->wrong("the name of a host is too long");
     std::vector<std::string> longer;
     for (const std::string& name : names)
       for (const std::string& number : numbers) longer.push_back(name + number + rest);
@@ -84,7 +89,8 @@ Status read_entry(Cursor* cursor, std::vector<std::string>* hosts) {
   }
   if (names.front().size() > kMaxNameBytes) return cursor->wrong("the name of a host is too long");
   if (names.front().empty()) return cursor->wrong("the name of a host is expected");
-  if (hosts->size() + names.size() > kMaxHosts) return cursor->wrong("more hosts than there can be");
+  if (hosts->size() + names.size() > kMaxHosts)
+    return cursor->wrong("more hosts than there can be");
   hosts->insert(hosts->end(), names.begin(), names.end());
   return success();
 }
@@ -117,7 +123,8 @@ Result<int32_t> count_of_node(const std::string& counts, int32_t node) {
     if (node < nodes) return count;
   } while (cursor.take(','));
   if (!cursor.at_end()) return cursor.wrong("a comma is expected");
-  return fail(FSCCL_ERR_CONFIG, "\"{}\" has counts for {} nodes, none for node {}", counts, nodes, node);
+  return fail(FSCCL_ERR_CONFIG, "\"{}\" has counts for {} nodes, none for node {}", counts, nodes,
+              node);
 }
 
 }  // namespace fsccl

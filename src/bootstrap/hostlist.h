@@ -1,4 +1,5 @@
-// The lists that Slurm writes into variables: hosts, "rack[0-1]n[08-11,3],login", and counts for each node, "4(x2),1".
+// The lists that Slurm writes into variables: hosts, "rack[0-1]n[08-11,3],login", and counts for
+// each node, "4(x2),1".
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,8 +11,8 @@ namespace fsccl {
 
 inline constexpr size_t kMaxHosts = 65536;
 
-// In Slurm's order: the leftmost bracket changes slowest, and numbers keep their leading zeros. What is none of its lists, or more
-// than kMaxHosts: FSCCL_ERR_CONFIG, whose text says where.
+// In Slurm's order: the leftmost bracket changes slowest, and numbers keep their leading zeros.
+// What is none of its lists, or more than kMaxHosts: FSCCL_ERR_CONFIG, whose text says where.
 Result<std::vector<std::string>> expand_hosts(const std::string& list);
 
 // The count of the node with this number, from 0.

@@ -19,22 +19,26 @@ namespace fsccl {
 
 namespace {
 
-constexpr int kOwnDescriptors = 12;     // the service thread's, listeners, the way into the job, a communicator's memory
+// the service thread's, listeners, the way into the job, a communicator's memory
+constexpr int kOwnDescriptors = 12;
 constexpr int kMeetingDescriptors = 5;  // its listeners, and who stands there
 
 Status check_rank(int rank, int ranks) {
   if (ranks < 1 || ranks > kMaxRanks)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a communicator of {} ranks: the number must be from 1 to {}", ranks, kMaxRanks);
-  if (rank < 0 || rank >= ranks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, ranks - 1);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "a communicator of {} ranks: the number must be from 1 to {}", ranks, kMaxRanks);
+  if (rank < 0 || rank >= ranks)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, ranks - 1);
   return success();
 }
 
 // `problem`: why this rank cannot join whatever the id says; the others are told.
-Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& bytes, int rank, int ranks, Status problem, Deadline deadline) {
+Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& bytes, int rank, int ranks,
+                                        Status problem, Deadline deadline) {
   FSCCL_ASSIGN(const UniqueId id, decode_unique_id(bytes));
   const ConfigRef settings = config();
-  FSCCL_ASSIGN(const MeetingPlace place,
-               meeting_place(id, host_number(settings->host_id), settings->bootstrap_tcp, settings->host_id));
+  FSCCL_ASSIGN(const MeetingPlace place, meeting_place(id, host_number(settings->host_id),
+                                                       settings->bootstrap_tcp, settings->host_id));
   if (problem.ok()) problem = check_rank(rank, ranks);
   if (problem.ok()) problem = check_descriptors(descriptors_to_join(ranks, false), "join a job");
   if (!problem.ok()) return report_failure(place, rank, ranks, std::move(problem), deadline);
@@ -45,16 +49,19 @@ Result<std::shared_ptr<Job>> join_by_environment(Deadline deadline) {
   static std::atomic<uint64_t> instances{0};
   const uint64_t instance = instances++;
   const ConfigRef settings = config();
-  FSCCL_ASSIGN(const LaunchEnvironment launch,
-               read_environment([](const char* name) { return std::getenv(name); }, settings->launcher));
+  FSCCL_ASSIGN(
+      const LaunchEnvironment launch,
+      read_environment([](const char* name) { return std::getenv(name); }, settings->launcher));
   if (launch.ranks == 1) return join_alone(settings->host_id);
-  Status problem = check_descriptors(descriptors_to_join(launch.ranks, launch.rank == 0), "join a job");
-  FSCCL_ASSIGN(const MeetingPlace place, meet_from_environment(launch, *settings, instance, deadline, std::move(problem)));
+  Status problem =
+      check_descriptors(descriptors_to_join(launch.ranks, launch.rank == 0), "join a job");
+  FSCCL_ASSIGN(const MeetingPlace place,
+               meet_from_environment(launch, *settings, instance, deadline, std::move(problem)));
   return join_at(place, launch.rank, launch.ranks, deadline);
 }
 
-// What each rank passes through the caller's all-gather. The same form and the same single call on every rank, whatever fails
-// before.
+// What each rank passes through the caller's all-gather. The same form and the same single call on
+// every rank, whatever fails before.
 struct CallbackEntry {
   uint32_t magic;
   int32_t rank, ranks;
@@ -70,7 +77,8 @@ Status check_entries(const std::vector<CallbackEntry>& entries) {
     const CallbackEntry& entry = entries[static_cast<size_t>(rank)];
     if (entry.magic != kCallbackMagic)
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "the caller's all-gather gave something else than what rank {} put in; it must gather bytes, in rank order",
+                  "the caller's all-gather gave something else than what rank {} put in; it must "
+                  "gather bytes, in rank order",
                   rank);
     if (entry.code != FSCCL_OK) {
       Failure failure{static_cast<fsccl_status_t>(entry.code), rank,
@@ -79,8 +87,9 @@ Status check_entries(const std::vector<CallbackEntry>& entries) {
       return to_status(failure);
     }
     if (entry.rank != rank || entry.ranks != ranks)
-      return fail(FSCCL_ERR_MISMATCH, "the caller's all-gather gave at place {} of {} what comes from rank {} of {}", rank, ranks,
-                  entry.rank, entry.ranks)
+      return fail(FSCCL_ERR_MISMATCH,
+                  "the caller's all-gather gave at place {} of {} what comes from rank {} of {}",
+                  rank, ranks, entry.rank, entry.ranks)
           .with_peer(-1, rank);
   }
   return success();
@@ -97,13 +106,17 @@ Result<std::shared_ptr<Job>> join_by_callback(const JoinRequest& request, Status
     std::strncpy(mine.text, problem.text().c_str(), sizeof(mine.text) - 1);
   }
   std::vector<CallbackEntry> all(static_cast<size_t>(request.ranks));
-  const int answer = request.all_gather(request.all_gather_context, &mine, all.data(), sizeof(mine));
+  const int answer =
+      request.all_gather(request.all_gather_context, &mine, all.data(), sizeof(mine));
   Status status = std::move(problem);
-  if (status.ok() && answer != 0) status = fail(FSCCL_ERR_LINK, "the caller's all-gather failed: it returned {}", answer);
+  if (status.ok() && answer != 0)
+    status = fail(FSCCL_ERR_LINK, "the caller's all-gather failed: it returned {}", answer);
   if (status.ok()) status = check_entries(all);
-  if (status.ok()) return join_by_id(all.front().id, request.rank, request.ranks, {}, request.deadline);
+  if (status.ok())
+    return join_by_id(all.front().id, request.rank, request.ranks, {}, request.deadline);
   if (request.rank == 0)
-    if (const Result<UniqueId> id = decode_unique_id(mine.id); id.ok()) Registrar::cancel(id.value().job);
+    if (const Result<UniqueId> id = decode_unique_id(mine.id); id.ok())
+      Registrar::cancel(id.value().job);
   return status;
 }
 
@@ -115,8 +128,11 @@ int descriptors_to_join(int ranks, bool meets_here) {
 
 Result<std::shared_ptr<Job>> Job::join(const JoinRequest& request) {
   Status settings = config_status();
-  if (request.all_gather && !request.unique_id) return join_by_callback(request, std::move(settings));
-  if (request.unique_id) return join_by_id(*request.unique_id, request.rank, request.ranks, std::move(settings), request.deadline);
+  if (request.all_gather && !request.unique_id)
+    return join_by_callback(request, std::move(settings));
+  if (request.unique_id)
+    return join_by_id(*request.unique_id, request.rank, request.ranks, std::move(settings),
+                      request.deadline);
   FSCCL_TRY(std::move(settings));
   return join_by_environment(request.deadline);
 }

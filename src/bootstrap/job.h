@@ -1,14 +1,16 @@
-// A job is the control side of a communicator: who its members are, an authenticated tree of links between them, and the watch on
-// their lives. It moves small things rarely (addresses, descriptors, failures); no payload ever passes here.
+// A job is the control side of a communicator: who its members are, an authenticated tree of links
+// between them, and the watch on their lives. It moves small things rarely (addresses, descriptors,
+// failures); no payload ever passes here.
 //
-// Joining. Every rank proves the job's secret (or, on one host without a secret, its user) to the registrar, which listens at the
-// id's address and answers with a parent: the k-th to arrive hangs below an earlier one, so no rank waits for another to come up,
-// and no socket of the registrar outlives its answer but the first one's, the tree's root, through which a failure reaches all
-// until the tree is whole. Links on one host are Unix sockets, between hosts TCP. The tree has a fixed fan-out; nobody holds more
-// than O(fan-out) links.
+// Joining. Every rank proves the job's secret (or, on one host without a secret, its user) to the
+// registrar, which listens at the id's address and answers with a parent: the k-th to arrive hangs
+// below an earlier one, so no rank waits for another to come up, and no socket of the registrar
+// outlives its answer but the first one's, the tree's root, through which a failure reaches all
+// until the tree is whole. Links on one host are Unix sockets, between hosts TCP. The tree has a
+// fixed fan-out; nobody holds more than O(fan-out) links.
 //
-// Service. The process's service thread (base/reactor.h) answers requests of peers: descriptors that this rank has published, and
-// the loss of a link.
+// Service. The process's service thread (base/reactor.h) answers requests of peers: descriptors
+// that this rank has published, and the loss of a link.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -33,11 +35,13 @@ struct Member {
 // What this rank knows of another's life.
 struct PeerLife {
   fsccl_peer_state_t state = FSCCL_PEER_ALIVE;
-  int64_t silent_ms = 0;   // a suspect: until now; a dead rank: before it counted as dead, 0: it ended without that
+  // a suspect: until now; a dead rank: before it counted as dead, 0: it ended without that
+  int64_t silent_ms = 0;
   bool stopped = false;    // its host says that its process is stopped
   bool host_lost = false;  // dead with its host
 };
-std::string describe(const PeerLife& life);  // of its silence: "silent for 520 ms, its process is stopped"
+// of its silence: "silent for 520 ms, its process is stopped"
+std::string describe(const PeerLife& life);
 
 struct HeartbeatTimes;
 
@@ -60,33 +64,42 @@ class Job {
   virtual int size() const = 0;
   virtual uint64_t id() const = 0;  // random, the same on all ranks, not secret
   virtual const Member& member(int rank) const = 0;
-  // A key that follows from the job's secret, if it has one, and from `with`, which all ranks give alike.
+  // A key that follows from the job's secret, if it has one, and from `with`, which all ranks give
+  // alike.
   virtual SecretKey derive_key(std::string_view label, ByteView with) const = 0;
 
-  // Over the tree. Collective: all members, same order, same size. Blocking; not thread safe against itself.
+  // Over the tree. Collective: all members, same order, same size. Blocking; not thread safe
+  // against itself.
   virtual Status all_gather(const void* mine, void* all, size_t bytes, Deadline deadline) = 0;
   virtual Status barrier(Deadline deadline) = 0;
 
-  // Offers a descriptor to the other ranks of this host under a name; the job keeps a duplicate until withdrawn or the job ends.
+  // Offers a descriptor to the other ranks of this host under a name; the job keeps a duplicate
+  // until withdrawn or the job ends.
   virtual Status publish_fd(uint64_t tag, int fd) = 0;
   virtual void withdraw_fd(uint64_t tag) = 0;
-  // Fetches what `rank` (of this host) offers; waits until it is offered, the deadline passes, or `broken` gives an error, which is
-  // returned. A rank that lives may never offer it, because its communicator has failed: `broken` asks for that.
-  virtual Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline, const BreakCheck& broken) = 0;
+  // Fetches what `rank` (of this host) offers; waits until it is offered, the deadline passes, or
+  // `broken` gives an error, which is returned. A rank that lives may never offer it, because its
+  // communicator has failed: `broken` asks for that.
+  virtual Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline,
+                              const BreakCheck& broken) = 0;
 
-  // Called once for each rank that is lost, from the service thread: with `left` when it said goodbye. A loss is learnt from the
-  // link itself when this rank is its neighbour in the tree, else from those who are, forwarded along what remains of the tree.
+  // Called once for each rank that is lost, from the service thread: with `left` when it said
+  // goodbye. A loss is learnt from the link itself when this rank is its neighbour in the tree,
+  // else from those who are, forwarded along what remains of the tree.
   using LossHandler = std::function<void(int rank, bool left)>;
   virtual void on_loss(LossHandler handler) = 0;
 
-  // Who is left of a group of ranks: its survivors get the same answer. Collective over them, blocking until all have asked the
-  // same question (by its meeting) or are known to be gone, or the deadline passes; then the question can be asked again. A member
-  // that is lost after it was answered is in it.
+  // Who is left of a group of ranks: its survivors get the same answer. Collective over them,
+  // blocking until all have asked the same question (by its meeting) or are known to be gone, or
+  // the deadline passes; then the question can be asked again. A member that is lost after it was
+  // answered is in it.
   struct Question {
     uint64_t meeting = 0;
     std::vector<int> members;
-    std::vector<int32_t> gone;       // members that have left the group for good before this rank asked for the first time
-    fsccl_status_t code = FSCCL_OK;  // of each rank; the worst one of those who are left is part of the answer
+    // members that have left the group for good before this rank asked for the first time
+    std::vector<int32_t> gone;
+    // of each rank; the worst one of those who are left is part of the answer
+    fsccl_status_t code = FSCCL_OK;
   };
   struct Agreed {
     bool reached = false;          // else not all came in time
@@ -99,11 +112,13 @@ class Job {
   // This rank will not come to that meeting: nobody waits for it there. Does not block.
   virtual void decline(uint64_t meeting) = 0;
 
-  // From now on tells the others that this process runs, and watches those next to it (heartbeat.h). Collective, with the same
-  // times; once. The handler is called from the service thread for each rank that becomes a suspect, or is alive again after
-  // `silent_ms`. Where all ranks are threads of one process nobody beats: that runs, or nobody is there to ask.
+  // From now on tells the others that this process runs, and watches those next to it
+  // (heartbeat.h). Collective, with the same times; once. The handler is called from the service
+  // thread for each rank that becomes a suspect, or is alive again after `silent_ms`. Where all
+  // ranks are threads of one process nobody beats: that runs, or nobody is there to ask.
   using LifeHandler = std::function<void(int rank, const PeerLife& life)>;
-  virtual Status begin_beats(const HeartbeatTimes& times, LifeHandler handler, Deadline deadline) = 0;
+  virtual Status begin_beats(const HeartbeatTimes& times, LifeHandler handler,
+                             Deadline deadline) = 0;
   virtual PeerLife life(int rank) const = 0;
 
   // Says goodbye to the neighbours and closes the links. Idempotent.

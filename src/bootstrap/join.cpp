@@ -14,13 +14,15 @@ namespace fsccl {
 
 namespace {
 
-// It listened before its address was given out: whoever refuses is gone. As many attempts as fit into half a second; not the time,
-// which may be over after one in which this process was stopped.
+// It listened before its address was given out: whoever refuses is gone. As many attempts as fit
+// into half a second; not the time, which may be over after one in which this process was stopped.
 constexpr int kParentAttempts = 28;
 constexpr int64_t kReportPatienceMs = 1000;
 constexpr int64_t kTcpAttemptMs = 2000;
 
-Deadline sooner(Deadline deadline, int64_t ms) { return Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(ms).at_ns())); }
+Deadline sooner(Deadline deadline, int64_t ms) {
+  return Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(ms).at_ns()));
+}
 
 // Another attempt may succeed: nobody listens yet, or a crowd at the door had this rank sent away.
 bool worth_another_try(const Status& status) { return status.code() == FSCCL_ERR_LINK; }
@@ -30,12 +32,12 @@ struct Registration {
   Assign assign;
 };
 
-Result<Registration> register_once(const MeetingPlace& place, const SocketAddress& address, MemberRecord* self, int32_t ranks,
-                                   Deadline deadline) {
+Result<Registration> register_once(const MeetingPlace& place, const SocketAddress& address,
+                                   MemberRecord* self, int32_t ranks, Deadline deadline) {
   Status versions;
   const Deadline attempt = address.is_unix() ? deadline : sooner(deadline, kTcpAttemptMs);
-  Result<Channel> connected =
-      connect_as(address, place.credentials, Purpose::kRegister, place.meeting, self->rank, ranks, attempt, &versions);
+  Result<Channel> connected = connect_as(address, place.credentials, Purpose::kRegister,
+                                         place.meeting, self->rank, ranks, attempt, &versions);
   if (!connected.ok()) {
     if (connected.status().code() == FSCCL_ERR_TIMEOUT && !deadline.passed())
       return fail(FSCCL_ERR_LINK, "{}: no answer", describe(address));
@@ -45,7 +47,8 @@ Result<Registration> register_once(const MeetingPlace& place, const SocketAddres
   registration.channel = connected.take();
   self->via_unix = address.is_unix();
   const auto left_ms = static_cast<uint64_t>(deadline.left_ns() / 1'000'000);
-  FSCCL_TRY(registration.channel.send(FrameType::kRegister, encode(Register{*self, left_ms}), deadline));
+  FSCCL_TRY(
+      registration.channel.send(FrameType::kRegister, encode(Register{*self, left_ms}), deadline));
   Result<Bytes> answer = registration.channel.expect(FrameType::kAssign, deadline);
   if (!versions.ok()) return versions;  // the registrar has seen it too, and fails the job
   if (!answer.ok()) return answer.take_status();
@@ -53,7 +56,8 @@ Result<Registration> register_once(const MeetingPlace& place, const SocketAddres
   return registration;
 }
 
-Result<Registration> register_rank(const MeetingPlace& place, MemberRecord* self, int32_t ranks, Deadline deadline) {
+Result<Registration> register_rank(const MeetingPlace& place, MemberRecord* self, int32_t ranks,
+                                   Deadline deadline) {
   Status last;
   std::optional<Registration> registered;
   const SocketAddress* tried = nullptr;
@@ -71,21 +75,23 @@ Result<Registration> register_rank(const MeetingPlace& place, MemberRecord* self
   wait_until(decided, deadline, kNothingBreaks, between_attempts());
   if (registered) return std::move(*registered);
   if (last.code() == FSCCL_ERR_PROTOCOL && last.error().peer < 0)
-    return fail(FSCCL_ERR_PROTOCOL, "rank {}: at {}, where the {} ranks are to meet: {}", self->rank, describe(*tried), ranks,
-                last.text());
+    return fail(FSCCL_ERR_PROTOCOL, "rank {}: at {}, where the {} ranks are to meet: {}",
+                self->rank, describe(*tried), ranks, last.text());
   if (!worth_another_try(last) && last.code() != FSCCL_ERR_TIMEOUT) return last;
-  if (last.error().peer >= 0 || last.text().find("joined") != std::string::npos) return last;  // the registrar's own words
+  // the registrar's own words
+  if (last.error().peer >= 0 || last.text().find("joined") != std::string::npos) return last;
   return fail(FSCCL_ERR_TIMEOUT,
-              "rank {} did not reach the place where the {} ranks meet in {} ms; is {} running? (last attempt: {})", self->rank,
-              ranks, (now_ns() - begin_ns) / 1'000'000, place.who_listens, last.text());
+              "rank {} did not reach the place where the {} ranks meet in {} ms; is {} running? "
+              "(last attempt: {})",
+              self->rank, ranks, (now_ns() - begin_ns) / 1'000'000, place.who_listens, last.text());
 }
 
-Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& registration, const MemberRecord& self, int32_t ranks,
-                               Deadline deadline) {
+Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& registration,
+                               const MemberRecord& self, int32_t ranks, Deadline deadline) {
   const MemberRecord& parent = registration.assign.parent;
   const bool by_unix = parent.via_unix && self.via_unix;
-  const SocketAddress address =
-      by_unix ? unix_address(listener_name(parent.listener)) : tcp_address(parent.ip, parent.port, place.link);
+  const SocketAddress address = by_unix ? unix_address(listener_name(parent.listener))
+                                        : tcp_address(parent.ip, parent.port, place.link);
   Status versions, last;
   std::optional<Channel> linked;
   int attempts = 0;
@@ -93,23 +99,29 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
     Result<Fd> fd = connect_to(address, deadline);
     if (!fd.ok()) {
       last = fd.take_status();
-      return by_unix || !worth_another_try(last) || ++attempts == kParentAttempts;  // nobody listens at a Unix socket any more
+      // nobody listens at a Unix socket any more
+      return by_unix || !worth_another_try(last) || ++attempts == kParentAttempts;
     }
     Result<Channel> channel =
-        introduce_as(fd.take(), place.credentials, Purpose::kLink, registration.assign.job, self.rank, ranks, deadline, &versions);
-    last = channel.ok() ? channel.value().expect(FrameType::kLinked, deadline).take_status() : channel.take_status();
+        introduce_as(fd.take(), place.credentials, Purpose::kLink, registration.assign.job,
+                     self.rank, ranks, deadline, &versions);
+    last = channel.ok() ? channel.value().expect(FrameType::kLinked, deadline).take_status()
+                        : channel.take_status();
     if (last.ok()) linked = channel.take();
     return !worth_another_try(last) || ++attempts == kParentAttempts;
   };
   wait_until(decided, deadline, kNothingBreaks, between_attempts());
   if (linked) return std::move(*linked);
   if (last.code() == FSCCL_ERR_TIMEOUT && last.error().peer < 0)
-    return fail(FSCCL_ERR_TIMEOUT, "rank {} got no answer from rank {} at {}, below which it belongs; is a firewall between them?",
+    return fail(FSCCL_ERR_TIMEOUT,
+                "rank {} got no answer from rank {} at {}, below which it belongs; is a firewall "
+                "between them?",
                 self.rank, parent.rank, describe(address))
         .with_peer(self.rank, parent.rank);
   if (!worth_another_try(last)) return last;
-  return fail(FSCCL_ERR_PEER_DEAD, "rank {} cannot connect to rank {} (process {}), below which it belongs: {}", self.rank,
-              parent.rank, parent.pid, last.text())
+  return fail(FSCCL_ERR_PEER_DEAD,
+              "rank {} cannot connect to rank {} (process {}), below which it belongs: {}",
+              self.rank, parent.rank, parent.pid, last.text())
       .with_peer(self.rank, parent.rank);
 }
 
@@ -122,7 +134,8 @@ Result<Doors> open_doors(const MeetingPlace& place, MemberRecord* self) {
   FSCCL_ASSIGN(Fd tcp_listener, listen_tcp(0));
   self->port = port_of(local_address(tcp_listener.get()));
   doors.listeners.push_back(std::move(tcp_listener));
-  Result<Fd> beats = config()->heartbeat_ms ? open_datagrams() : Fd();  // without it beats come in frames alone
+  // without it beats come in frames alone
+  Result<Fd> beats = config()->heartbeat_ms ? open_datagrams() : Fd();
   if (beats.ok()) doors.beats = beats.take();
   if (doors.beats.valid()) self->beat_port = port_of(local_address(doors.beats.get()));
   return doors;
@@ -130,7 +143,8 @@ Result<Doors> open_doors(const MeetingPlace& place, MemberRecord* self) {
 
 }  // namespace
 
-Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, int32_t ranks, Deadline deadline) {
+Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, int32_t ranks,
+                                     Deadline deadline) {
   MemberRecord self = describe_process(place.host_id);
   self.rank = rank;
   Result<Doors> doors = open_doors(place, &self);
@@ -140,7 +154,8 @@ Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, in
     return report_failure(place, rank, ranks, registered.take_status(), deadline);
   FSCCL_ASSIGN(Registration registration, std::move(registered));
 
-  TreePlace tree_place{place.credentials, registration.assign.job, rank, ranks, registration.assign.order, -1, self};
+  TreePlace tree_place{
+      place.credentials, registration.assign.job, rank, ranks, registration.assign.order, -1, self};
   tree_place.registrar_rank = place.registrar_rank;
   tree_place.registrar = ip_of(peer_address(registration.channel.fd()));
   tree_place.link = place.link;
@@ -153,7 +168,8 @@ Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, in
     status = tree->add_registrar(std::move(registration.channel));
   } else {
     Result<Channel> parent = link_to_parent(place, registration, self, ranks, deadline);
-    status = parent.ok() ? tree->add_parent(parent.take()) : report_failure(place, rank, ranks, parent.take_status(), deadline);
+    status = parent.ok() ? tree->add_parent(parent.take())
+                         : report_failure(place, rank, ranks, parent.take_status(), deadline);
   }
   if (!status.ok()) {
     tree->give_up(status);
@@ -166,11 +182,13 @@ Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, in
 Result<std::shared_ptr<Job>> join_alone(const std::string& host_id) {
   MemberRecord self = describe_process(host_id);
   self.rank = 0;
-  FSCCL_ASSIGN(const std::shared_ptr<TreeJob> tree, TreeJob::open(TreePlace{{}, random_number(), 0, 1, 0, -1, self}, {}));
+  FSCCL_ASSIGN(const std::shared_ptr<TreeJob> tree,
+               TreeJob::open(TreePlace{{}, random_number(), 0, 1, 0, -1, self}, {}));
   return std::shared_ptr<Job>(tree);
 }
 
-Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, Status why, Deadline deadline) {
+Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, Status why,
+                      Deadline deadline) {
   const MoreDescriptors room(why.code() == FSCCL_ERR_LIMIT);
   const Deadline patience = sooner(deadline, kReportPatienceMs);
   Status answered;  // the failure of the job, if an earlier one than `why` has ended it
@@ -178,24 +196,29 @@ Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, St
   const auto reported = [&] {
     for (const SocketAddress& address : place.addresses) {
       Status versions;
-      Result<Channel> channel =
-          connect_as(address, place.credentials, Purpose::kReport, place.meeting, rank, ranks, patience, &versions);
+      Result<Channel> channel = connect_as(address, place.credentials, Purpose::kReport,
+                                           place.meeting, rank, ranks, patience, &versions);
       if (!channel.ok() && worth_another_try(channel.status())) continue;
       reached = true;
-      if (!channel.ok() || !channel.value().send(FrameType::kFailure, encode(to_failure(why)), patience).ok()) return true;
+      if (!channel.ok() ||
+          !channel.value().send(FrameType::kFailure, encode(to_failure(why)), patience).ok())
+        return true;
       Result<Frame> answer = channel.value().receive(patience);  // a Failure comes as a status
-      if (!answer.ok() && answer.status().code() != FSCCL_ERR_LINK && answer.status().code() != FSCCL_ERR_TIMEOUT)
+      if (!answer.ok() && answer.status().code() != FSCCL_ERR_LINK &&
+          answer.status().code() != FSCCL_ERR_TIMEOUT)
         answered = answer.take_status();
       return true;
     }
     return false;
   };
   wait_until(reported, patience, kNothingBreaks, between_attempts());
-  // A rank that nobody reaches any more may have ended because the one where the ranks meet has: that one is the likely cause.
+  // A rank that nobody reaches any more may have ended because the one where the ranks meet has:
+  // that one is the likely cause.
   const int32_t meets_at = place.registrar_rank;
   if (!reached && why.code() == FSCCL_ERR_PEER_DEAD && meets_at >= 0 && meets_at != rank)
-    return fail(FSCCL_ERR_PEER_DEAD, "rank {}, where the ranks meet, has ended while the job was being joined ({})", meets_at,
-                why.text())
+    return fail(FSCCL_ERR_PEER_DEAD,
+                "rank {}, where the ranks meet, has ended while the job was being joined ({})",
+                meets_at, why.text())
         .with_peer(rank, meets_at);
   return answered.ok() ? std::move(why) : std::move(answered);
 }

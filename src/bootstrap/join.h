@@ -17,22 +17,26 @@ struct MeetingPlace {
   uint64_t meeting = 0;                  // the number under which to ask for it
   std::vector<SocketAddress> addresses;  // of the registrar, tried in turn
   bool tcp = false;                      // whether this rank, too, can be reached over TCP
-  uint32_t link = 0;                     // the interface by which link-local addresses of others are reached
-  std::string host_id;                   // FSCCL_HOST_ID
-  std::string who_listens;               // for messages
-  int32_t registrar_rank = -1;           // the rank whose process listens there, if that is known
+  // the interface by which link-local addresses of others are reached
+  uint32_t link = 0;
+  std::string host_id;          // FSCCL_HOST_ID
+  std::string who_listens;      // for messages
+  int32_t registrar_rank = -1;  // the rank whose process listens there, if that is known
 };
 
-// As many descriptors as a rank of a job takes until it has its first communicators. `meets_here`: the ranks meet in its process.
+// As many descriptors as a rank of a job takes until it has its first communicators. `meets_here`:
+// the ranks meet in its process.
 int descriptors_to_join(int ranks, bool meets_here);
 
-Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, int32_t ranks, Deadline deadline);
+Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, int32_t ranks,
+                                     Deadline deadline);
 
 // The only rank of a job.
 Result<std::shared_ptr<Job>> join_alone(const std::string& host_id);
 
-// Lets the others know that this rank will not come, if they can be reached soon. Returns why the job fails, `why` or what came
-// before it.
-Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, Status why, Deadline deadline);
+// Lets the others know that this rank will not come, if they can be reached soon. Returns why the
+// job fails, `why` or what came before it.
+Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, Status why,
+                      Deadline deadline);
 
 }  // namespace fsccl

@@ -29,7 +29,8 @@ uint64_t host_number(const std::string& host_id) {
       gethostname(name, sizeof(name) - 1);
       boot = name;
     }
-    text = fmt::format("system {} {} {}", boot, read_link("/proc/self/ns/net"), read_link("/proc/self/ns/pid"));
+    text = fmt::format("system {} {} {}", boot, read_link("/proc/self/ns/net"),
+                       read_link("/proc/self/ns/pid"));
   }
   const Digest digest = fingerprint_text(text);
   uint64_t number = 0;
@@ -38,8 +39,8 @@ uint64_t host_number(const std::string& host_id) {
 }
 
 uint64_t parse_start_time(const std::string& stat) {
-  // The second field is the program's name in parentheses and may hold anything, so fields are counted from the last parenthesis.
-  // It is the 22nd field.
+  // The second field is the program's name in parentheses and may hold anything, so fields are
+  // counted from the last parenthesis. It is the 22nd field.
   size_t position = stat.rfind(')');
   if (position == std::string::npos) return 0;
   for (int field = 2; field < 22; ++field) {
@@ -51,7 +52,9 @@ uint64_t parse_start_time(const std::string& stat) {
   return result.ec == std::errc() ? ticks : 0;
 }
 
-uint64_t start_time_of(int32_t pid) { return parse_start_time(read_small_file(fmt::format("/proc/{}/stat", pid))); }
+uint64_t start_time_of(int32_t pid) {
+  return parse_start_time(read_small_file(fmt::format("/proc/{}/stat", pid)));
+}
 
 char state_of(int32_t pid, uint64_t start_time, int32_t thread) {
   const auto state = [](const std::string& stat) {
@@ -61,7 +64,8 @@ char state_of(int32_t pid, uint64_t start_time, int32_t thread) {
   const std::string process = read_small_file(fmt::format("/proc/{}/stat", pid));
   if (start_time == 0 || parse_start_time(process) != start_time) return 'X';
   const std::string stat = read_small_file(fmt::format("/proc/{}/task/{}/stat", pid, thread));
-  if (!stat.empty() && state(process) == 'R') return 'R';  // the thread may wait for what the first one does
+  // the thread may wait for what the first one does
+  if (!stat.empty() && state(process) == 'R') return 'R';
   if (!stat.empty() && state(stat) != 'Z') return state(stat);
   return state(process) == 'Z' ? 'Z' : 0;  // its first thread alone may have ended
 }

@@ -5,15 +5,17 @@
 
 namespace fsccl {
 
-// Equal for processes that share the kernel and its name spaces for networks and processes (so that Unix sockets and process ids
-// mean the same to both), or that have the same FSCCL_HOST_ID.
+// Equal for processes that share the kernel and its name spaces for networks and processes (so that
+// Unix sockets and process ids mean the same to both), or that have the same FSCCL_HOST_ID.
 uint64_t host_number(const std::string& host_id);
 
-// When a process started, in the kernel's ticks since boot; 0 if unknown. From the text of /proc/<pid>/stat.
+// When a process started, in the kernel's ticks since boot; 0 if unknown. From the text of
+// /proc/<pid>/stat.
 uint64_t parse_start_time(const std::string& stat);
 uint64_t start_time_of(int32_t pid);
-// The state of a thread of a process of this host, a letter of proc(5): R runs or could, T is stopped; Z: its process has ended; X:
-// that cannot be seen, for it has ended or is out of sight; 0: the process has no such thread.
+// The state of a thread of a process of this host, a letter of proc(5): R runs or could, T is
+// stopped; Z: its process has ended; X: that cannot be seen, for it has ended or is out of sight;
+// 0: the process has no such thread.
 char state_of(int32_t pid, uint64_t start_time, int32_t thread);
 
 // Rank, addresses and listener are left to the caller.

@@ -6,9 +6,12 @@
 
 namespace fsccl {
 
-bool same_process(const Member& a, const Member& b) { return a.host == b.host && a.pid == b.pid && a.start_time == b.start_time; }
+bool same_process(const Member& a, const Member& b) {
+  return a.host == b.host && a.pid == b.pid && a.start_time == b.start_time;
+}
 
-Neighbourhood::Neighbourhood(const std::vector<Member>& members, const std::vector<int32_t>& arrivals)
+Neighbourhood::Neighbourhood(const std::vector<Member>& members,
+                             const std::vector<int32_t>& arrivals)
     : members_(members), arrivals_(arrivals), places_(members.size()) {
   std::map<uint64_t, size_t> numbers;
   for (size_t rank = 0; rank < members.size(); ++rank) {
@@ -26,9 +29,12 @@ std::vector<int32_t> Neighbourhood::beside(int32_t rank) const {
   const std::vector<int32_t>& ring = mates(rank);
   std::vector<int32_t> ranks;
   const auto walk = [&](size_t step) {
-    for (size_t at = (line_of(rank) + step) % ring.size(); ring[at] != rank; at = (at + step) % ring.size()) {
+    for (size_t at = (line_of(rank) + step) % ring.size(); ring[at] != rank;
+         at = (at + step) % ring.size()) {
       ranks.push_back(ring[at]);
-      if (!same_process(members_[static_cast<size_t>(ring[at])], members_[static_cast<size_t>(rank)])) return;
+      if (!same_process(members_[static_cast<size_t>(ring[at])],
+                        members_[static_cast<size_t>(rank)]))
+        return;
     }
   };
   walk(1);
@@ -39,8 +45,10 @@ std::vector<int32_t> Neighbourhood::beside(int32_t rank) const {
 std::vector<int32_t> Neighbourhood::in_tree(int32_t rank) const {
   const int64_t order = places_[static_cast<size_t>(rank)].order, first = order * kFanOut + 1;
   std::vector<int32_t> ranks;
-  if (order > 0) ranks.push_back(arrivals_[static_cast<size_t>(parent_order(static_cast<int32_t>(order)))]);
-  for (int64_t child = first; child < first + kFanOut && child < static_cast<int64_t>(arrivals_.size()); ++child)
+  if (order > 0)
+    ranks.push_back(arrivals_[static_cast<size_t>(parent_order(static_cast<int32_t>(order)))]);
+  for (int64_t child = first;
+       child < first + kFanOut && child < static_cast<int64_t>(arrivals_.size()); ++child)
     ranks.push_back(arrivals_[static_cast<size_t>(child)]);
   return ranks;
 }

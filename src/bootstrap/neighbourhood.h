@@ -1,5 +1,5 @@
-// Where the ranks of a job stand to each other: who shares a host, who stands beside whom there, and who is next to whom in the
-// tree.
+// Where the ranks of a job stand to each other: who shares a host, who stands beside whom there,
+// and who is next to whom in the tree.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,11 +18,14 @@ class Neighbourhood {
 
   size_t hosts() const { return hosts_.size(); }
   size_t host_of(int32_t rank) const { return places_[static_cast<size_t>(rank)].host; }
-  const std::vector<int32_t>& mates(int32_t rank) const { return hosts_[host_of(rank)]; }  // with it, in order
-  size_t line_of(int32_t rank) const { return places_[static_cast<size_t>(rank)].line; }   // its place among them
+  // with it, in order
+  const std::vector<int32_t>& mates(int32_t rank) const { return hosts_[host_of(rank)]; }
+  // its place among them
+  size_t line_of(int32_t rank) const { return places_[static_cast<size_t>(rank)].line; }
   bool far(int32_t a, int32_t b) const { return host_of(a) != host_of(b); }
 
-  // The ranks of a host stand in a ring. In either direction: all up to the first of another process, with that.
+  // The ranks of a host stand in a ring. In either direction: all up to the first of another
+  // process, with that.
   std::vector<int32_t> beside(int32_t rank) const;
   // Above and below it, as the tree was at first.
   std::vector<int32_t> in_tree(int32_t rank) const;

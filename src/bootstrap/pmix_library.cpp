@@ -42,7 +42,8 @@ Result<Library> load() {
   file.find(library.get, "PMIx_Get");
   file.find(library.finalize, "PMIx_Finalize");
   file.find(library.error_string, "PMIx_Error_string");
-  if (file.missing()) return fail(FSCCL_ERR_NOT_AVAILABLE, "libpmix.so.2 lacks functions of PMIx 2");
+  if (file.missing())
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "libpmix.so.2 lacks functions of PMIx 2");
   return library;
 }
 
@@ -51,7 +52,8 @@ template <class Read>
 Status get(const Library& library, const Process& of, const char* key, uint16_t type, Read&& read) {
   Value* value = nullptr;
   const int status = library.get(&of, key, nullptr, 0, &value);
-  if (status != 0 || !value) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}: {}", key, library.error_string(status));
+  if (status != 0 || !value)
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "{}: {}", key, library.error_string(status));
   const bool right = value->type == type && (type != kString || value->data.text);
   if (right) read(*value);
   if (value->type == kString) std::free(value->data.text);
@@ -63,10 +65,14 @@ Status get_all(const Library& library, const Process& self, PmixJob* job) {
   Process all = self, first = self;
   all.rank = kAllRanks;
   first.rank = 0;
-  FSCCL_TRY(get(library, all, "pmix.job.size", kUint32, [&](const Value& value) { job->ranks = value.data.number32; }));
-  FSCCL_TRY(get(library, all, "pmix.local.size", kUint32, [&](const Value& value) { job->local_ranks = value.data.number32; }));
-  FSCCL_TRY(get(library, self, "pmix.lrank", kUint16, [&](const Value& value) { job->local_rank = value.data.number16; }));
-  return get(library, first, "pmix.hname", kString, [&](const Value& value) { job->first_host = value.data.text; });
+  FSCCL_TRY(get(library, all, "pmix.job.size", kUint32,
+                [&](const Value& value) { job->ranks = value.data.number32; }));
+  FSCCL_TRY(get(library, all, "pmix.local.size", kUint32,
+                [&](const Value& value) { job->local_ranks = value.data.number32; }));
+  FSCCL_TRY(get(library, self, "pmix.lrank", kUint16,
+                [&](const Value& value) { job->local_rank = value.data.number16; }));
+  return get(library, first, "pmix.hname", kString,
+             [&](const Value& value) { job->first_host = value.data.text; });
 }
 
 Result<PmixJob> ask() {

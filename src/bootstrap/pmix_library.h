@@ -1,4 +1,5 @@
-// What PMIx knows and no variable says: how many ranks a job has, and where they are. Asked of libpmix.so.2, when there is one.
+// What PMIx knows and no variable says: how many ranks a job has, and where they are. Asked of
+// libpmix.so.2, when there is one.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,8 +15,8 @@ struct PmixJob {
   std::string first_host;  // of rank 0
 };
 
-// Connects to the launcher's server on this host, asks, and leaves again, so that an MPI library may do the same later. An answer
-// is kept: it does not change while the process lives.
+// Connects to the launcher's server on this host, asks, and leaves again, so that an MPI library
+// may do the same later. An answer is kept: it does not change while the process lives.
 Result<PmixJob> ask_pmix();
 
 }  // namespace fsccl

@@ -17,7 +17,8 @@ namespace {
 constexpr int64_t kHandshakeMs = 5000;
 constexpr int64_t kPauseNs = 20'000'000;
 constexpr size_t kMaxVisitors = 512;
-constexpr int64_t kTurnMs = 500;  // what a visitor has at least: a crowd must not send away whoever is about to be through
+// what a visitor has at least: a crowd must not send away whoever is about to be through
+constexpr int64_t kTurnMs = 500;
 
 Nonce make_nonce() {
   Nonce nonce;
@@ -27,8 +28,9 @@ Nonce make_nonce() {
 
 }  // namespace
 
-Result<std::shared_ptr<Reception>> Reception::open(const Credentials& credentials, uint64_t job, int32_t rank,
-                                                   std::vector<Fd> listeners, Admit admit) {
+Result<std::shared_ptr<Reception>> Reception::open(const Credentials& credentials, uint64_t job,
+                                                   int32_t rank, std::vector<Fd> listeners,
+                                                   Admit admit) {
   std::shared_ptr<Reception> self(new Reception(credentials, job, rank, std::move(admit)));
   FSCCL_TRY(self->start(std::move(listeners)));
   return self;
@@ -47,9 +49,10 @@ Status Reception::start(std::vector<Fd> listeners) {
 
 Status Reception::watch_listeners() {
   for (const Fd& listener : listeners_) {
-    FSCCL_TRY(Reactor::instance().watch(listener.get(), [weak = weak_from_this(), fd = listener.get()] {
-      if (const auto self = weak.lock()) self->accept_all(fd);
-    }));
+    FSCCL_TRY(
+        Reactor::instance().watch(listener.get(), [weak = weak_from_this(), fd = listener.get()] {
+          if (const auto self = weak.lock()) self->accept_all(fd);
+        }));
   }
   return success();
 }
@@ -74,14 +77,17 @@ void Reception::accept_all(int listener) {
   const std::lock_guard lock(mutex_);
   while (!closed_) {
     if (visitors_.size() >= kMaxVisitors) {
-      const int64_t turn_over_ns = longest()->second->deadline_ns - (kHandshakeMs - kTurnMs) * 1'000'000;
+      const int64_t turn_over_ns =
+          longest()->second->deadline_ns - (kHandshakeMs - kTurnMs) * 1'000'000;
       if (turn_over_ns > now_ns()) return pause(turn_over_ns, true);
       dismiss(longest()->first, fail(FSCCL_ERR_TIMEOUT, "too many connections"));
     }
     Result<Fd> fd = accept_connection(listener);
     if (!fd.ok()) {
-      // No descriptor is left: make room at the door, and look again a little later rather than at once for ever.
-      if (!visitors_.empty()) dismiss(longest()->first, fail(FSCCL_ERR_LIMIT, "too many open files"));
+      // No descriptor is left: make room at the door, and look again a little later rather than at
+      // once for ever.
+      if (!visitors_.empty())
+        dismiss(longest()->first, fail(FSCCL_ERR_LIMIT, "too many open files"));
       return pause(now_ns() + kPauseNs, false);
     }
     if (!fd.value().valid()) return;
@@ -123,8 +129,9 @@ void Reception::dismiss(int fd, const Status& why) {
 }
 
 Reception::Visitors::iterator Reception::longest() {
-  return std::min_element(visitors_.begin(), visitors_.end(),
-                          [](const auto& a, const auto& b) { return a.second->deadline_ns < b.second->deadline_ns; });
+  return std::min_element(visitors_.begin(), visitors_.end(), [](const auto& a, const auto& b) {
+    return a.second->deadline_ns < b.second->deadline_ns;
+  });
 }
 
 // Accepts nobody until then, or until there is room.
@@ -143,16 +150,20 @@ void Reception::resume() {
 Result<bool> Reception::advance(Visitor& visitor) {
   for (;;) {
     const Purpose purpose = visitor.handshake.peer().purpose;
-    if (visitor.step == Visitor::Step::kRequest && (purpose == Purpose::kLink || purpose == Purpose::kMend)) return true;
+    if (visitor.step == Visitor::Step::kRequest &&
+        (purpose == Purpose::kLink || purpose == Purpose::kMend))
+      return true;
     Frame& frame = visitor.request;
     FSCCL_ASSIGN(const bool complete, visitor.channel->next(frame));
     if (!complete) return false;
     if (visitor.step == Visitor::Step::kRequest) return true;
-    const FrameType expected = visitor.step == Visitor::Step::kHello ? FrameType::kHello : FrameType::kProof;
+    const FrameType expected =
+        visitor.step == Visitor::Step::kHello ? FrameType::kHello : FrameType::kProof;
     if (frame.type != expected) return bad_payload("handshake");
     if (visitor.step == Visitor::Step::kHello) {
       FSCCL_ASSIGN(const Bytes challenge, visitor.handshake.challenge(frame.payload));
-      if (visitor.handshake.peer().job != job_) return fail(FSCCL_ERR_PROTOCOL, "a guest of another job");
+      if (visitor.handshake.peer().job != job_)
+        return fail(FSCCL_ERR_PROTOCOL, "a guest of another job");
       visitor.channel->queue(FrameType::kChallenge, challenge);
       FSCCL_ASSIGN(const bool sent, visitor.channel->pump_out());
       if (!sent) return fail(FSCCL_ERR_LINK, "the other side does not read");

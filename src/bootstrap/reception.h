@@ -1,6 +1,7 @@
-// The door of a listener: accepts connections, takes them through the handshake and hands over those that have proved themselves. A
-// stranger gets a few seconds and a few kilobytes and cannot keep others out: when too many stand at the door, the one that has
-// stood longest goes once it has had its turn, and the others wait outside until then.
+// The door of a listener: accepts connections, takes them through the handshake and hands over
+// those that have proved themselves. A stranger gets a few seconds and a few kilobytes and cannot
+// keep others out: when too many stand at the door, the one that has stood longest goes once it has
+// had its turn, and the others wait outside until then.
 //
 // Runs in the service thread, but for open() and close().
 #pragma once
@@ -23,16 +24,19 @@ struct Guest {
   Hello hello;
   std::shared_ptr<Channel> channel;  // not watched by the reactor any more
   Status versions;                   // FSCCL_ERR_VERSION when the guest's differ
-  Frame request;                     // the first message after the handshake; none when purpose is link or mend
+  // the first message after the handshake; none when purpose is link or mend
+  Frame request;
 };
 
 class Reception : public std::enable_shared_from_this<Reception> {
  public:
   using Admit = std::function<void(Guest guest)>;
 
-  // `rank`: who listens, -1 for the registrar. A guest for another job than `job` is sent away without a word; it will try again.
-  static Result<std::shared_ptr<Reception>> open(const Credentials& credentials, uint64_t job, int32_t rank,
-                                                 std::vector<Fd> listeners, Admit admit);
+  // `rank`: who listens, -1 for the registrar. A guest for another job than `job` is sent away
+  // without a word; it will try again.
+  static Result<std::shared_ptr<Reception>> open(const Credentials& credentials, uint64_t job,
+                                                 int32_t rank, std::vector<Fd> listeners,
+                                                 Admit admit);
   ~Reception() { close(); }
   void close();
   // Connections that ended without a proof.
@@ -41,7 +45,8 @@ class Reception : public std::enable_shared_from_this<Reception> {
  private:
   struct Visitor {
     Visitor(Fd fd, const Credentials& credentials, uint64_t job, int32_t rank, const Nonce& nonce)
-        : channel(std::make_shared<Channel>(std::move(fd), kMaxRequestBytes)), handshake(credentials, job, rank, nonce) {}
+        : channel(std::make_shared<Channel>(std::move(fd), kMaxRequestBytes)),
+          handshake(credentials, job, rank, nonce) {}
     std::shared_ptr<Channel> channel;
     HandshakeServer handshake;
     enum class Step { kHello, kProof, kRequest } step = Step::kHello;

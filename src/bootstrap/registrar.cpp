@@ -17,10 +17,12 @@ namespace {
 
 constexpr int64_t kLongestLingerNs = 30'000'000'000;
 constexpr int64_t kBeforeExitNs =
-    1'000'000'000;  // for ranks that come a little later than the failure, or still look for their parent
+    // for ranks that come a little later than the failure, or still look for their parent
+    1'000'000'000;
 constexpr int64_t kLeaveLookNs = 2'000'000;
 
-// The registrars of this process keep themselves alive here. Never destroyed: the service thread may outlive static destructors.
+// The registrars of this process keep themselves alive here. Never destroyed: the service thread
+// may outlive static destructors.
 struct Open {
   std::mutex mutex;
   std::vector<std::shared_ptr<Registrar>> list;
@@ -33,7 +35,8 @@ Open& open_registrars() {
 
 void answer(Channel& channel, FrameType type, ByteView payload) {
   channel.queue(type, payload);
-  (void)channel.pump_out().ok();  // a few hundred bytes into an empty socket; a guest that is gone has itself to blame
+  // a few hundred bytes into an empty socket; a guest that is gone has itself to blame
+  (void)channel.pump_out().ok();
 }
 
 }  // namespace
@@ -41,34 +44,39 @@ void answer(Channel& channel, FrameType type, ByteView payload) {
 std::string list_ranks(const std::vector<int32_t>& ranks) {
   constexpr size_t kShown = 16;
   std::string text;
-  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
   if (ranks.size() > kShown) text += fmt::format(" and {} more", ranks.size() - kShown);
   return text;
 }
 
-// Who comes late is told why the job failed for as long as ranks wait for each other, within bounds.
+// Who comes late is told why the job failed for as long as ranks wait for each other, within
+// bounds.
 Registrar::Registrar(uint64_t job)
     : job_(job),
       linger_ns_(std::min(kLongestLingerNs, config()->timeout_ms * 1'000'000)),
-      no_memory_(fail(FSCCL_ERR_OUT_OF_MEMORY, "the process where the ranks meet got no memory from the system")) {}
+      no_memory_(fail(FSCCL_ERR_OUT_OF_MEMORY,
+                      "the process where the ranks meet got no memory from the system")) {}
 
-Status Registrar::open(const Credentials& credentials, uint64_t meeting, uint64_t job, std::vector<Fd> listeners,
-                       std::string advice) {
+Status Registrar::open(const Credentials& credentials, uint64_t meeting, uint64_t job,
+                       std::vector<Fd> listeners, std::string advice) {
   std::shared_ptr<Registrar> self(new Registrar(job));
   self->advice_ = std::move(advice);
   return self->begin(credentials, meeting, std::move(listeners));
 }
 
-void Registrar::refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks, std::vector<Fd> listeners,
-                       const Status& why, Deadline deadline) {
+void Registrar::refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks,
+                       std::vector<Fd> listeners, const Status& why, Deadline deadline) {
   const std::shared_ptr<Registrar> self(new Registrar(meeting));
   self->ranks_ = ranks;
   self->told_.insert(0);  // who refuses
   self->fail_all(why);
-  if (self->begin(credentials, meeting, std::move(listeners)).ok() && why.code() == FSCCL_ERR_LIMIT) tell_all(self, deadline);
+  if (self->begin(credentials, meeting, std::move(listeners)).ok() && why.code() == FSCCL_ERR_LIMIT)
+    tell_all(self, deadline);
 }
 
-Status Registrar::begin(const Credentials& credentials, uint64_t meeting, std::vector<Fd> listeners) {
+Status Registrar::begin(const Credentials& credentials, uint64_t meeting,
+                        std::vector<Fd> listeners) {
   const std::weak_ptr<Registrar> weak = weak_from_this();
   FSCCL_ASSIGN(std::shared_ptr<Reception> reception,
                Reception::open(credentials, meeting, -1, std::move(listeners), [weak](Guest guest) {
@@ -106,7 +114,8 @@ void Registrar::tell_before_exit() {
 }
 
 void Registrar::tell_all(const std::shared_ptr<Registrar>& self, Deadline deadline) {
-  wait_until([&] { return self->has_told_all(now_ns()); }, deadline, kNothingBreaks, Naps(kLeaveLookNs));
+  wait_until([&] { return self->has_told_all(now_ns()); }, deadline, kNothingBreaks,
+             Naps(kLeaveLookNs));
 }
 
 Registrar::~Registrar() {
@@ -123,11 +132,12 @@ void Registrar::retire(const std::shared_ptr<Registrar>& self) {
 }
 
 void Registrar::cancel(uint64_t job) {
-  std::shared_ptr<Registrar> last;  // ended after the lock: its end waits for callbacks, which may want the lock
+  // ended after the lock: its end waits for callbacks, which may want the lock
+  std::shared_ptr<Registrar> last;
   Open& open = open_registrars();
   const std::lock_guard lock(open.mutex);
-  const auto found =
-      std::find_if(open.list.begin(), open.list.end(), [&](const auto& registrar) { return registrar->job_ == job; });
+  const auto found = std::find_if(open.list.begin(), open.list.end(),
+                                  [&](const auto& registrar) { return registrar->job_ == job; });
   if (found == open.list.end()) return;
   last = std::move(*found);
   open.list.erase(found);
@@ -158,7 +168,8 @@ void Registrar::admit_locked(Guest& guest) {
     Result<Failure> failure = decode_failure(guest.request.payload);
     if (!failure.ok()) return;
     status = to_status(failure.value());
-  } else if (guest.hello.purpose != Purpose::kRegister || guest.request.type != FrameType::kRegister) {
+  } else if (guest.hello.purpose != Purpose::kRegister ||
+             guest.request.type != FrameType::kRegister) {
     return;
   } else {
     const Result<Register> request = decode_register(guest.request.payload);
@@ -182,7 +193,8 @@ Status Registrar::place(Guest& guest, const Register& request) {
   if (roll_.members().empty()) waited_since_ns_ = now;
   FSCCL_ASSIGN(const int32_t order, roll_.enter(member, guest.hello.ranks));
   const auto left_ms = static_cast<int64_t>(std::min<uint64_t>(request.left_ms, uint64_t{1} << 40));
-  const int64_t margin_ms = std::min<int64_t>(left_ms / 10, 500);  // so that the reason arrives before ranks give up without one
+  // so that the reason arrives before ranks give up without one
+  const int64_t margin_ms = std::min<int64_t>(left_ms / 10, 500);
   give_up_ns_ = std::min(give_up_ns_, now + (left_ms - margin_ms) * 1'000'000);
 
   Assign assign{job_, order, {}};
@@ -190,11 +202,13 @@ Status Registrar::place(Guest& guest, const Register& request) {
     assign.parent = roll_.parent_of(order);
     // A parent on this host came over loopback; others reach it as they reached this process.
     const SocketAddress here = local_address(guest.channel->fd());
-    if (!here.is_unix() && (assign.parent.via_unix || is_loopback(assign.parent.ip))) assign.parent.ip = ip_of(here);
+    if (!here.is_unix() && (assign.parent.via_unix || is_loopback(assign.parent.ip)))
+      assign.parent.ip = ip_of(here);
     const bool by_unix = assign.parent.via_unix && member.via_unix;
     if (!by_unix && assign.parent.port == 0)
       return fail(FSCCL_ERR_LINK,
-                  "rank {} cannot reach rank {}: they are on different hosts or in different network namespaces, and TCP is off "
+                  "rank {} cannot reach rank {}: they are on different hosts or in different "
+                  "network namespaces, and TCP is off "
                   "(FSCCL_BOOTSTRAP_TCP=0, or the launcher says that all ranks share one host)",
                   member.rank, assign.parent.rank);
   }
@@ -252,12 +266,14 @@ void Registrar::on_root_readable() {
       return retire(keep);
     }
     if (frame.type != FrameType::kFailure) continue;
-    if (const Result<Failure> failure = decode_failure(frame.payload); failure.ok()) fail_all(to_status(failure.value()));
+    if (const Result<Failure> failure = decode_failure(frame.payload); failure.ok())
+      fail_all(to_status(failure.value()));
   }
   if (open.ok()) return;
   Reactor::instance().unwatch(root_->fd());
   const MemberRecord& first = roll_.members().front();
-  fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} (process {}) ended while the job was being joined", first.rank, first.pid)
+  fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} (process {}) ended while the job was being joined",
+                first.rank, first.pid)
                .with_peer(-1, first.rank));
 }
 
@@ -281,12 +297,17 @@ int64_t Registrar::tick() {
   const int64_t now = now_ns();
   if (state_ == State::kCollecting && give_up_ns_ <= now) {
     const int strangers = reception_->strangers();
-    fail_all(fail(FSCCL_ERR_TIMEOUT,
-                  "{} of {} ranks joined in {} ms; missing: {}{}. Are they running, and is the network to "
-                  "them up? See FSCCL_TIMEOUT_MS{}",
-                  roll_.members().size(), roll_.ranks(), (now - waited_since_ns_) / 1'000'000, list_ranks(roll_.missing()),
-                  strangers == 0 ? "" : fmt::format(" ({} connections came without a proof of belonging to the job)", strangers),
-                  advice_));
+    fail_all(fail(
+        FSCCL_ERR_TIMEOUT,
+        "{} of {} ranks joined in {} ms; missing: {}{}. Are they running, and is the network to "
+        "them up? See FSCCL_TIMEOUT_MS{}",
+        roll_.members().size(), roll_.ranks(), (now - waited_since_ns_) / 1'000'000,
+        list_ranks(roll_.missing()),
+        strangers == 0
+            ? ""
+            : fmt::format(" ({} connections came without a proof of belonging to the job)",
+                          strangers),
+        advice_));
   }
   if (state_ == State::kFailed) {
     if (over_ns_ > now) return over_ns_ - now;

@@ -1,9 +1,11 @@
-// Where the ranks of a job meet. It gives each rank that arrives its place in the tree (the k-th below the ((k - 1) / fan-out)-th),
-// and when all have arrived hands the list of members to the first, from where the tree carries it on. It keeps one connection, to
-// that first rank: whatever fails before the tree is whole is told there, and to all who still come.
+// Where the ranks of a job meet. It gives each rank that arrives its place in the tree (the k-th
+// below the ((k - 1) / fan-out)-th), and when all have arrived hands the list of members to the
+// first, from where the tree carries it on. It keeps one connection, to that first rank: whatever
+// fails before the tree is whole is told there, and to all who still come.
 //
-// Lives in the process that made it until the tree is whole, or for a while after a failure, so that late ranks learn the reason.
-// The process waits a moment for them when it ends before. Runs in the service thread.
+// Lives in the process that made it until the tree is whole, or for a while after a failure, so
+// that late ranks learn the reason. The process waits a moment for them when it ends before. Runs
+// in the service thread.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -18,14 +20,15 @@ namespace fsccl {
 
 class Registrar : public std::enable_shared_from_this<Registrar> {
  public:
-  // `meeting`: the number under which ranks ask for it (Hello::job); `job`: the number that the job shall have.
-  // `advice` goes to the ranks when some have not come in time.
-  static Status open(const Credentials& credentials, uint64_t meeting, uint64_t job, std::vector<Fd> listeners,
-                     std::string advice = {});
-  // Of a job of `ranks` ranks that cannot be: tells all who come `why`, as after a failure. Where this process is short of
-  // descriptors the caller waits a moment for them, as at the end of the process.
-  static void refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks, std::vector<Fd> listeners, const Status& why,
-                     Deadline deadline);
+  // `meeting`: the number under which ranks ask for it (Hello::job); `job`: the number that the job
+  // shall have. `advice` goes to the ranks when some have not come in time.
+  static Status open(const Credentials& credentials, uint64_t meeting, uint64_t job,
+                     std::vector<Fd> listeners, std::string advice = {});
+  // Of a job of `ranks` ranks that cannot be: tells all who come `why`, as after a failure. Where
+  // this process is short of descriptors the caller waits a moment for them, as at the end of the
+  // process.
+  static void refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks,
+                     std::vector<Fd> listeners, const Status& why, Deadline deadline);
   // Ends the one of this process for `job`, if it is still there.
   static void cancel(uint64_t job);
   ~Registrar();
@@ -64,7 +67,8 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   int64_t waited_since_ns_ = 0;
   int64_t over_ns_ = INT64_MAX;  // when a failed registrar ends
   int64_t failed_ns_ = 0;
-  int32_t ranks_ = 0;       // as many have to learn of a failure; 0: nobody has said how many there are
+  // as many have to learn of a failure; 0: nobody has said how many there are
+  int32_t ranks_ = 0;
   std::set<int32_t> told_;  // ranks that have learnt of it here
 };
 

@@ -14,7 +14,8 @@ namespace fsccl {
 namespace {
 
 constexpr int64_t kRegistrarsWordNs = 300'000'000;
-constexpr int64_t kLookNs = 200'000'000;  // between two looks whether the ranks of this host are still there
+// between two looks whether the ranks of this host are still there
+constexpr int64_t kLookNs = 200'000'000;
 
 }  // namespace
 
@@ -24,7 +25,8 @@ TreeJob::TreeJob(TreePlace place)
       members_(static_cast<size_t>(place_.ranks)),
       records_(members_.size()),
       no_memory_(fail(FSCCL_ERR_OUT_OF_MEMORY,
-                      "rank {} got no memory from the system for the library's own data; free some, or raise the limit of the "
+                      "rank {} got no memory from the system for the library's own data; free "
+                      "some, or raise the limit of the "
                       "container",
                       place_.rank)
                      .with_peer(place_.rank, place_.rank)) {}
@@ -37,10 +39,11 @@ Result<std::shared_ptr<TreeJob>> TreeJob::open(TreePlace place, Doors doors) {
     self->phase_ = Phase::kJoined;
     return self;
   }
-  FSCCL_ASSIGN(self->reception_, Reception::open(self->place_.credentials, self->place_.job, self->place_.rank,
-                                                 std::move(doors.listeners), [weak](Guest guest) {
-                                                   if (const auto job = weak.lock()) job->admit(std::move(guest));
-                                                 }));
+  FSCCL_ASSIGN(self->reception_,
+               Reception::open(self->place_.credentials, self->place_.job, self->place_.rank,
+                               std::move(doors.listeners), [weak](Guest guest) {
+                                 if (const auto job = weak.lock()) job->admit(std::move(guest));
+                               }));
   self->datagrams_ = std::move(doors.beats);
   self->hook_ = Reactor::instance().add_hook([weak]() -> int64_t {
     const auto job = weak.lock();
@@ -63,12 +66,15 @@ void TreeJob::admit(Guest guest) {
   link->rank = rank;
   link->channel = guest.channel;
   if (phase_ != Phase::kJoining) {
-    const Status why = phase_ == Phase::kFailed ? failure_.clone() : fail(FSCCL_ERR_PROTOCOL, "rank {} is a member already", rank);
+    const Status why = phase_ == Phase::kFailed
+                           ? failure_.clone()
+                           : fail(FSCCL_ERR_PROTOCOL, "rank {} is a member already", rank);
     return send(*link, FrameType::kFailure, encode(to_failure(why)));
   }
   // A child that connects again has given its earlier connection up.
-  const auto earlier =
-      std::find_if(links_.begin(), links_.end(), [&](const LinkPtr& other) { return other->rank == rank && !other->is_parent; });
+  const auto earlier = std::find_if(links_.begin(), links_.end(), [&](const LinkPtr& other) {
+    return other->rank == rank && !other->is_parent;
+  });
   if (earlier != links_.end()) drop_link(LinkPtr(*earlier));
   if (const Status added = add_link(link); !added.ok()) return fail_all(added, nullptr);
   std::vector<MemberRecord> members;
@@ -105,7 +111,8 @@ Status TreeJob::add_link(LinkPtr link) {
     undo.keep();
   };
   FSCCL_TRY(Reactor::instance().watch(
-      link->channel->fd(), [call] { call(&TreeJob::on_readable); }, [call] { call(&TreeJob::on_writable); }));
+      link->channel->fd(), [call] { call(&TreeJob::on_readable); },
+      [call] { call(&TreeJob::on_writable); }));
   Undo undo([&] { Reactor::instance().unwatch(link->channel->fd()); });
   links_.push_back(link);
   undo.keep();
@@ -175,7 +182,8 @@ void TreeJob::on_readable(const LinkPtr& link) {
 Status TreeJob::handle(Link& link, const Frame& frame) {
   switch (frame.type) {
     case FrameType::kMembers: {
-      if (steps_.has_members() || (!link.is_parent && link.rank >= 0)) return bad_payload("Members");
+      if (steps_.has_members() || (!link.is_parent && link.rank >= 0))
+        return bad_payload("Members");
       FSCCL_TRY(take_members(frame.payload));
       advance_join(steps_.members_came(arrivals_), frame.payload);
       return success();
@@ -192,7 +200,9 @@ Status TreeJob::handle(Link& link, const Frame& frame) {
       return success();
     }
     case FrameType::kGather:
-      if (link.is_parent || link.rank < 0 || !gather_.parts.emplace(link.rank, frame.payload).second) return bad_payload("Gather");
+      if (link.is_parent || link.rank < 0 ||
+          !gather_.parts.emplace(link.rank, frame.payload).second)
+        return bad_payload("Gather");
       advance_gather();
       return success();
     case FrameType::kGathered:
@@ -236,15 +246,19 @@ void TreeJob::link_closed(const LinkPtr& link, const char* what) {
   if (link->rank < 0) {
     if (phase_ != Phase::kJoining) return;
     const int32_t rank = place_.registrar_rank;
-    fail_all(rank < 0 ? fail(FSCCL_ERR_LINK, "the process that made the unique id, where the ranks meet, has ended")
-                      : fail(FSCCL_ERR_PEER_DEAD, "rank {}, where the ranks meet, ended while the job was being joined", rank)
-                            .with_peer(place_.rank, rank),
+    fail_all(rank < 0
+                 ? fail(FSCCL_ERR_LINK,
+                        "the process that made the unique id, where the ranks meet, has ended")
+                 : fail(FSCCL_ERR_PEER_DEAD,
+                        "rank {}, where the ranks meet, ended while the job was being joined", rank)
+                       .with_peer(place_.rank, rank),
              nullptr);
     return;
   }
   if (phase_ == Phase::kJoining)
     fail_all(
-        fail(FSCCL_ERR_PEER_DEAD, "rank {} {} while the job was being joined", link->rank, what).with_peer(place_.rank, link->rank),
+        fail(FSCCL_ERR_PEER_DEAD, "rank {} {} while the job was being joined", link->rank, what)
+            .with_peer(place_.rank, link->rank),
         nullptr);
   lose({link->rank, false}, nullptr);
 }
@@ -268,7 +282,8 @@ void TreeJob::advance_join(const TreeSteps::Sends& sends, ByteView carried) {
   if (phase_ != Phase::kJoining) return;
   perform(sends, carried);
   if (!steps_.joined()) return;
-  const auto registrar = std::find_if(links_.begin(), links_.end(), [](const LinkPtr& link) { return link->rank < 0; });
+  const auto registrar = std::find_if(links_.begin(), links_.end(),
+                                      [](const LinkPtr& link) { return link->rank < 0; });
   if (registrar != links_.end()) drop_link(LinkPtr(*registrar));
   phase_ = Phase::kJoined;
   changed_.notify_all();
@@ -286,8 +301,9 @@ void TreeJob::fail_all(const Status& why, const Link* from) {
   changed_.notify_all();
 }
 
-// Memory was too short for what a neighbour said: the link has no meaning any more. Its end, which both sides see, is dealt with
-// when there is memory again, and an exchange that is under way ends now.
+// Memory was too short for what a neighbour said: the link has no meaning any more. Its end, which
+// both sides see, is dealt with when there is memory again, and an exchange that is under way ends
+// now.
 void TreeJob::break_off(const LinkPtr& link) {
   const std::lock_guard lock(mutex_);
   link->channel->shutdown();
@@ -305,15 +321,16 @@ void TreeJob::give_up(const Status& why) {
 std::string TreeJob::what_is_missing() const {
   if (!steps_.has_members()) return "not all ranks have come, or the list of them has not";
   const std::vector<int32_t> missing = steps_.missing();
-  return missing.empty()
-             ? "this rank is ready, others are not"
-             : fmt::format(
-                   "ranks {} or ranks below them have not linked up; do they run, and can hosts connect to each other at any port?",
-                   list_ranks(missing));
+  return missing.empty() ? "this rank is ready, others are not"
+                         : fmt::format(
+                               "ranks {} or ranks below them have not linked up; do they run, and "
+                               "can hosts connect to each other at any port?",
+                               list_ranks(missing));
 }
 
-// A rank of this host whose process has ended, -1 if none has, or if that cannot be told: where FSCCL_HOST_ID says which ranks
-// share a host, their processes may be out of sight, in another name space.
+// A rank of this host whose process has ended, -1 if none has, or if that cannot be told: where
+// FSCCL_HOST_ID says which ranks share a host, their processes may be out of sight, in another name
+// space.
 int32_t TreeJob::ended_here() const {
   const auto visible = [](const MemberRecord& one) {
     const char state = state_of(one.pid, one.start_time, one.pid);
@@ -332,29 +349,32 @@ int32_t TreeJob::ended_here() const {
   return in_sight ? ended : -1;
 }
 
-// A rank that dies after it has registered, and before others are linked to it, breaks no link: the ranks of its host look whether
-// its process is there.
+// A rank that dies after it has registered, and before others are linked to it, breaks no link: the
+// ranks of its host look whether its process is there.
 Status TreeJob::finish_join(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto decided = [&] { return phase_ != Phase::kJoining; };
   const auto knows_missing = [&] { return steps_.has_members() && !steps_.subtree_joined(); };
   while (!decided()) {
-    // Whoever knows the ranks that are missing gives up a little earlier, so that the others hear it from there; while that is the
-    // registrar, this rank leaves it the time to say so.
+    // Whoever knows the ranks that are missing gives up a little earlier, so that the others hear
+    // it from there; while that is the registrar, this rank leaves it the time to say so.
     const bool knows = knows_missing();
     const int64_t left_ns = deadline.left_ns(kLongestWaitNs);
     const int64_t early_ns = knows ? std::min<int64_t>(left_ns / 10, 200'000'000) : 0;
     const int64_t late_ns = steps_.has_members() ? 0 : kRegistrarsWordNs;
     const int64_t until_ns = now_ns() + left_ns - early_ns + late_ns;
     const WaitEnd end =
-        wait_until([&] { return decided() || knows != knows_missing(); }, Deadline::at(std::min(until_ns, now_ns() + kLookNs)),
-                   kNothingBreaks, UntilNotified{lock, changed_});  // a failure of the job decides
+        wait_until([&] { return decided() || knows != knows_missing(); },
+                   Deadline::at(std::min(until_ns, now_ns() + kLookNs)), kNothingBreaks,
+                   UntilNotified{lock, changed_});  // a failure of the job decides
     if (end != WaitEnd::late) continue;
     if (const int32_t ended = ended_here(); ended >= 0)
-      fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} ended while the job was being joined", ended).with_peer(place_.rank, ended),
+      fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} ended while the job was being joined", ended)
+                   .with_peer(place_.rank, ended),
                nullptr);
     else if (deadline.left_ns() <= early_ns + 1'000'000)
-      fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", place_.rank, place_.ranks, what_is_missing()),
+      fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", place_.rank,
+                    place_.ranks, what_is_missing()),
                nullptr);
   }
   return phase_ == Phase::kJoined ? success() : failure_.clone();

@@ -1,10 +1,11 @@
-// A job as its members run it: an arrival-order tree of authenticated links. Everything is driven by events in the service thread;
-// callers only post what they have and wait for a state. What is known of a failure travels along all links that remain, once:
-// nobody waits for what cannot come.
+// A job as its members run it: an arrival-order tree of authenticated links. Everything is driven
+// by events in the service thread; callers only post what they have and wait for a state. What is
+// known of a failure travels along all links that remain, once: nobody waits for what cannot come.
 //
-// What is sent when is in tree_steps.h, who is held for silent in heartbeat.h. Seven files: tree.cpp (links, joining),
-// tree_losses.cpp (losses, leaving), tree_mending.cpp (links in place of those to ranks that are gone), tree_census.cpp (who is
-// left of a group), tree_beats.cpp (heartbeats), tree_gather.cpp (all-gather), tree_descriptors.cpp (published descriptors).
+// What is sent when is in tree_steps.h, who is held for silent in heartbeat.h. Seven files:
+// tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_mending.cpp (links in place of
+// those to ranks that are gone), tree_census.cpp (who is left of a group), tree_beats.cpp
+// (heartbeats), tree_gather.cpp (all-gather), tree_descriptors.cpp (published descriptors).
 #pragma once
 #include <deque>
 #include <map>
@@ -97,8 +98,9 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
     size_t bytes = 0;
     bool active = false, sent_up = false;
     Bytes mine;
-    std::map<int32_t, Bytes> parts;  // by child: what its subtree has given to the current all-gather, or to the next
-    std::optional<Bytes> result;     // the payload of Gathered
+    // by child: what its subtree has given to the current all-gather, or to the next
+    std::map<int32_t, Bytes> parts;
+    std::optional<Bytes> result;  // the payload of Gathered
   };
 
   explicit TreeJob(TreePlace place);
@@ -174,7 +176,8 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void answer_fetch(Guest& guest);
   Status owner_gone(const Status& status, int rank);
   Result<Fd> own_fd(uint64_t tag, Deadline deadline, std::unique_lock<std::mutex>& lock);
-  Result<Fd> fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline, const BreakCheck& broken) const;
+  Result<Fd> fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline,
+                        const BreakCheck& broken) const;
   void on_fetch_readable(int fd);
 
   const TreePlace place_;
@@ -191,9 +194,10 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::vector<int32_t> arrivals_;      // ranks by order
   Status no_memory_;                   // made when there was some
 
-  std::map<int32_t, bool> lost_;      // rank -> left
-  int32_t first_lost_ = -1;           // the rank of whose loss this rank has heard first
-  std::vector<LostRank> departures_;  // told to the neighbours together, a little later: a whole job leaves at once as a rule
+  std::map<int32_t, bool> lost_;  // rank -> left
+  int32_t first_lost_ = -1;       // the rank of whose loss this rank has heard first
+  // told to the neighbours together, a little later: a whole job leaves at once as a rule
+  std::vector<LostRank> departures_;
   int64_t departures_due_ns_ = INT64_MAX;
   std::deque<LostRank> undelivered_;
   LossHandler loss_handler_;

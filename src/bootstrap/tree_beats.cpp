@@ -1,16 +1,20 @@
-// Heartbeats over a job's links (heartbeat.h has the rules). To the processes of its host a rank beats by a store into memory that
-// they share (beat_table.h), to a neighbour on another host by a small frame. That carries who is silent, as does one on any link
-// when there is somebody, or this has changed.
+// Heartbeats over a job's links (heartbeat.h has the rules). To the processes of its host a rank
+// beats by a store into memory that they share (beat_table.h), to a neighbour on another host by a
+// small frame. That carries who is silent, as does one on any link when there is somebody, or this
+// has changed.
 //
-// A frame waits behind what was lost before it, so to a neighbour on another host a datagram (wire/beat.h) goes beside it where the
-// network lets it pass. It says that this rank lives, for which either is enough, and nothing else. Whatever does not prove that a
-// neighbour made it is dropped, without an answer and with nothing kept.
+// A frame waits behind what was lost before it, so to a neighbour on another host a datagram
+// (wire/beat.h) goes beside it where the network lets it pass. It says that this rank lives, for
+// which either is enough, and nothing else. Whatever does not prove that a neighbour made it is
+// dropped, without an answer and with nothing kept.
 //
-// Who gets no processor does not send. So those beside a rank on its host beat for it, too, to its first neighbours on other hosts
-// (not to those that it was linked with when others had died): as long as their system says that it runs, or would if it could.
+// Who gets no processor does not send. So those beside a rank on its host beat for it, too, to its
+// first neighbours on other hosts (not to those that it was linked with when others had died): as
+// long as their system says that it runs, or would if it could.
 //
-// A host is lost when it owes an answer: what was sent is not acknowledged, which the system of a host does also for a process that
-// is stopped. Nothing more is sent to a neighbour that has not taken what was sent before.
+// A host is lost when it owes an answer: what was sent is not acknowledged, which the system of a
+// host does also for a process that is stopped. Nothing more is sent to a neighbour that has not
+// taken what was sent before.
 #include <algorithm>
 #include <deque>
 
@@ -27,20 +31,24 @@ namespace fsccl {
 
 namespace {
 
-constexpr int kMostUnanswered = 600;             // beats to a stopped process, which its system keeps: far less than has room there
+// beats to a stopped process, which its system keeps: far less than has room there
+constexpr int kMostUnanswered = 600;
 constexpr int64_t kFirstBeatNs = 1'000'000'000;  // goes on without it then
 constexpr int kOwingLooks = 3;                   // what was sent just now is not owed yet
-// The table must not overtake what a rank has said before it left, a census's answer above all (census.h); its goodbye comes behind
-// that. So what stands there counts where no goodbye came, because those between had left before.
+// The table must not overtake what a rank has said before it left, a census's answer above all
+// (census.h); its goodbye comes behind that. So what stands there counts where no goodbye came,
+// because those between had left before.
 constexpr int64_t kGoodbyesWayNs = 1'000'000'000;
-constexpr int kDatagramsAtOnce = 32;              // so that whoever floods the socket does not keep the service thread
+// so that whoever floods the socket does not keep the service thread
+constexpr int kDatagramsAtOnce = 32;
 constexpr uint64_t kBeats = 0x6265'6174'7300ull;  // no communicator's number
 
 }  // namespace
 
 std::string describe(const PeerLife& life) {
   if (life.host_lost) return "its host does not answer (FSCCL_HOST_LOST_MS)";
-  return fmt::format("silent for {} ms{}", life.silent_ms, life.stopped ? ", its process is stopped" : "");
+  return fmt::format("silent for {} ms{}", life.silent_ms,
+                     life.stopped ? ", its process is stopped" : "");
 }
 
 // With the job's mutex held, but for the constructor and share().
@@ -59,11 +67,14 @@ class TreeJob::Beats final : public Senses {
   void leave() {
     if (table_) table_->leave(where_.line_of(mine()));
   }
-  // Whether its line says that it has left: for so long that its goodbye does not come any more, or just now.
+  // Whether its line says that it has left: for so long that its goodbye does not come any more, or
+  // just now.
   enum class Leaving { no, just_now, long_ago };
   Leaving leaving(int32_t rank, int64_t now) {
     if (is_far(rank) || !table_ || !table_->has_left(where_.line_of(rank))) return Leaving::no;
-    return now - left_since_.try_emplace(rank, now).first->second >= kGoodbyesWayNs ? Leaving::long_ago : Leaving::just_now;
+    return now - left_since_.try_emplace(rank, now).first->second >= kGoodbyesWayNs
+               ? Leaving::long_ago
+               : Leaving::just_now;
   }
   const LifeHandler& handler() const { return handler_; }
   bool begun() { return due_ns_ != 0 || next_to(mine()).empty(); }
@@ -96,13 +107,17 @@ class TreeJob::Beats final : public Senses {
   void send_datagram_of(int32_t from, int32_t to, const IpAddress& ip);
   void send_datagrams();
   void take_datagram(ByteView datagram);
-  const MemberRecord& record(int32_t rank) const { return job_.records_[static_cast<size_t>(rank)]; }
+  const MemberRecord& record(int32_t rank) const {
+    return job_.records_[static_cast<size_t>(rank)];
+  }
   const Member& member(int32_t rank) const { return job_.members_[static_cast<size_t>(rank)]; }
   int32_t mine() const { return job_.place_.rank; }
   const Member& self() const { return member(mine()); }
   bool is_far(int32_t rank) const { return where_.far(rank, mine()); }
   const std::vector<int32_t>& here() const { return where_.mates(mine()); }
-  int64_t next_beat(int64_t now) const { return now - (now - phase_ns_) % times_.beat_ns + times_.beat_ns; }
+  int64_t next_beat(int64_t now) const {
+    return now - (now - phase_ns_) % times_.beat_ns + times_.beat_ns;
+  }
   void spread(bool beats, int64_t now);
   void lose_host(int32_t rank, int64_t now);
 
@@ -114,29 +129,38 @@ class TreeJob::Beats final : public Senses {
   std::unique_ptr<BeatTable> table_;
   int64_t due_ns_ = 0, look_ns_ = INT64_MAX;
   std::map<int32_t, Far> far_;
-  std::map<std::pair<int32_t, int32_t>, SecretKey> keys_;  // of datagrams that this rank sends, by whose they are and for whom
-  std::map<int32_t, int64_t> left_since_;                  // by rank: when the table first said so
-  std::map<int32_t, std::vector<Silent>> said_;            // by neighbour
+  // of datagrams that this rank sends, by whose they are and for whom
+  std::map<std::pair<int32_t, int32_t>, SecretKey> keys_;
+  std::map<int32_t, int64_t> left_since_;        // by rank: when the table first said so
+  std::map<int32_t, std::vector<Silent>> said_;  // by neighbour
   std::deque<std::pair<int, PeerLife>> changes_;
 };
 
 TreeJob::Beats::Beats(TreeJob& job, const HeartbeatTimes& times, LifeHandler handler)
-    : heart(times, job.place_.rank), job_(job), times_(times), handler_(std::move(handler)), where_(job.members_, job.arrivals_) {
-  phase_ns_ = static_cast<int64_t>(mix_hash(0, static_cast<uint64_t>(self().pid)) % static_cast<uint64_t>(times.beat_ns));
+    : heart(times, job.place_.rank),
+      job_(job),
+      times_(times),
+      handler_(std::move(handler)),
+      where_(job.members_, job.arrivals_) {
+  phase_ns_ = static_cast<int64_t>(mix_hash(0, static_cast<uint64_t>(self().pid)) %
+                                   static_cast<uint64_t>(times.beat_ns));
 }
 
-// The first rank of the host makes the table. If it is gone by then, those of the host are not watched there: the job has lost it,
-// and whoever called learns that where it matters to him.
+// The first rank of the host makes the table. If it is gone by then, those of the host are not
+// watched there: the job has lost it, and whoever called learns that where it matters to him.
 Status TreeJob::Beats::share(Deadline deadline) {
-  const bool one_process =
-      std::all_of(here().begin(), here().end(), [&](int32_t rank) { return same_process(member(rank), self()); });
+  const bool one_process = std::all_of(here().begin(), here().end(), [&](int32_t rank) {
+    return same_process(member(rank), self());
+  });
   if (one_process) return success();
   const uint64_t tag = mix_hash(job_.id(), kBeats);
   const bool makes = here().front() == mine();
-  Result<Fd> fd = makes ? BeatTable::create(job_.id(), here().size()) : job_.fetch_fd(here().front(), tag, deadline, {});
+  Result<Fd> fd = makes ? BeatTable::create(job_.id(), here().size())
+                        : job_.fetch_fd(here().front(), tag, deadline, {});
   if (!makes && !fd.ok() && fd.status().code() == FSCCL_ERR_PEER_DEAD) return success();
   if (!fd.ok()) return fd.take_status();
-  FSCCL_ASSIGN(std::unique_ptr<BeatTable> table, BeatTable::map(fd.value(), job_.id(), here().size()));
+  FSCCL_ASSIGN(std::unique_ptr<BeatTable> table,
+               BeatTable::map(fd.value(), job_.id(), here().size()));
   if (makes) FSCCL_TRY(job_.publish_fd(tag, fd.value().get()));
   const std::lock_guard lock(job_.mutex_);
   table_ = std::move(table);
@@ -149,7 +173,8 @@ std::vector<int32_t> TreeJob::Beats::next_to(int32_t rank) {
   const bool own = rank == mine();
   const auto add = [&](int32_t other) {
     const bool visible = (own || !is_far(other)) && !same_process(member(other), self());
-    if (visible && std::find(ranks.begin(), ranks.end(), other) == ranks.end()) ranks.push_back(other);
+    if (visible && std::find(ranks.begin(), ranks.end(), other) == ranks.end())
+      ranks.push_back(other);
   };
   for (const int32_t other : where_.in_tree(rank)) add(other);
   for (const LinkPtr& link : job_.links_)  // also those in the place of others (tree_mending.cpp)
@@ -161,7 +186,8 @@ Senses::Beat TreeJob::Beats::last_beat(int32_t rank) {
   if (is_far(rank)) return {far(rank).beats, now_ns() - far(rank).heard_ns};
   if (!table_) return {};
   const size_t line = where_.line_of(rank);
-  return {static_cast<uint64_t>(table_->last(line)), table_->age_ns(line, now_ns()), table_->has_left(line)};
+  return {static_cast<uint64_t>(table_->last(line)), table_->age_ns(line, now_ns()),
+          table_->has_left(line)};
 }
 
 char TreeJob::Beats::state(int32_t rank) {
@@ -174,8 +200,11 @@ bool TreeJob::Beats::host_silent(int32_t rank, int64_t ns) {
   if (!is_far(rank)) return false;
   Far& other = far(rank);
   const bool owes = other.unanswered < kMostUnanswered &&
-                    std::any_of(job_.links_.begin(), job_.links_.end(),
-                                [&](const LinkPtr& link) { return link->rank == rank && owed_for_ns(link->channel->fd()) >= ns; });
+                    std::any_of(
+                        job_.links_.begin(), job_.links_.end(),
+                        [&](const LinkPtr& link) {
+                          return link->rank == rank && owed_for_ns(link->channel->fd()) >= ns;
+                        });
   other.owing = owes ? other.owing + 1 : 0;
   return other.owing >= kOwingLooks;
 }
@@ -186,7 +215,8 @@ int64_t TreeJob::Beats::beat() {
   if (!due && now < look_ns_) return std::min(due_ns_, look_ns_) - now;
   if (due && next_to(mine()).empty()) return -1;  // all neighbours are this process
   if (due) {
-    if (std::exchange(due_ns_, next_beat(now)) == 0) job_.changed_.notify_all();  // begin_beats() waits for the first
+    // begin_beats() waits for the first
+    if (std::exchange(due_ns_, next_beat(now)) == 0) job_.changed_.notify_all();
     if (table_) table_->beat(where_.line_of(mine()), now, thread_number());
   }
   const Heart::Findings findings = heart.look(now, *this);
@@ -218,7 +248,9 @@ Status TreeJob::Beats::hear(const Link& link, ByteView payload) {
 
 TreeJob::Beats::Far& TreeJob::Beats::far(int32_t rank) {
   const auto [found, made] = far_.try_emplace(rank);
-  if (made) found->second.key = beat_key(job_.place_.credentials.key, job_.id(), record(rank), record(mine()));
+  if (made)
+    found->second.key =
+        beat_key(job_.place_.credentials.key, job_.id(), record(rank), record(mine()));
   return found->second;
 }
 
@@ -231,11 +263,13 @@ bool TreeJob::Beats::runs(int32_t rank) {
   return its_state == 'R' || (sleeps && table_->age_ns(line, now_ns()) < 2 * times_.beat_ns);
 }
 
-// The count is the time of the host, which grows whoever of it sends. What does not leave is lost, as any datagram may be.
+// The count is the time of the host, which grows whoever of it sends. What does not leave is lost,
+// as any datagram may be.
 void TreeJob::Beats::send_datagram_of(int32_t from, int32_t to, const IpAddress& ip) {
   if (record(to).beat_port == 0) return;
   const auto [key, made] = keys_.try_emplace({from, to});
-  if (made) key->second = beat_key(job_.place_.credentials.key, job_.id(), record(from), record(to));
+  if (made)
+    key->second = beat_key(job_.place_.credentials.key, job_.id(), record(from), record(to));
   const BeatDatagram datagram = seal_beat(key->second, from, static_cast<uint64_t>(now_ns()));
   const SocketAddress address = tcp_address(ip, record(to).beat_port, job_.place_.link);
   (void)send_datagram(job_.datagrams_.get(), address, datagram.data(), datagram.size());
@@ -259,7 +293,8 @@ void TreeJob::Beats::send_datagrams() {
 Status TreeJob::Beats::hear_datagrams() {
   std::array<uint8_t, kBeatBytes> bytes;
   for (int i = 0; i < kDatagramsAtOnce; ++i) {
-    FSCCL_ASSIGN(const ssize_t count, receive_datagram(job_.datagrams_.get(), bytes.data(), bytes.size()));
+    FSCCL_ASSIGN(const ssize_t count,
+                 receive_datagram(job_.datagrams_.get(), bytes.data(), bytes.size()));
     if (count < 0) break;
     if (count == static_cast<ssize_t>(bytes.size())) take_datagram(bytes);
   }
@@ -282,13 +317,17 @@ void TreeJob::Beats::spread(bool beats, int64_t now) {
     std::vector<Silent> news = heart.news_for(link->rank, now);
     std::vector<Silent>& said = said_[link->rank];
     const bool changed = !std::equal(news.begin(), news.end(), said.begin(), said.end(),
-                                     [](const Silent& a, const Silent& b) { return a.rank == b.rank && a.stopped == b.stopped; });
-    const bool beats_there = beats && is_far(link->rank) && far(link->rank).unanswered++ < kMostUnanswered;
+                                     [](const Silent& a, const Silent& b) {
+                                       return a.rank == b.rank && a.stopped == b.stopped;
+                                     });
+    const bool beats_there =
+        beats && is_far(link->rank) && far(link->rank).unanswered++ < kMostUnanswered;
     if (!changed && !beats_there && !(beats && !is_far(link->rank) && !news.empty())) continue;
     job_.send(*link, FrameType::kBeat, encode_silent(news));
     said = std::move(news);
   }
-  for (const Heart::Change& change : heart.changes(now)) changes_.emplace_back(change.rank, change.life);
+  for (const Heart::Change& change : heart.changes(now))
+    changes_.emplace_back(change.rank, change.life);
 }
 
 bool TreeJob::Beats::take(std::pair<int, PeerLife>* change) {
@@ -301,8 +340,9 @@ bool TreeJob::Beats::take(std::pair<int, PeerLife>* change) {
 // --- the job
 
 Status TreeJob::begin_beats(const HeartbeatTimes& times, LifeHandler handler, Deadline deadline) {
-  const bool one_process =
-      std::all_of(members_.begin(), members_.end(), [&](const Member& one) { return same_process(one, members_.front()); });
+  const bool one_process = std::all_of(members_.begin(), members_.end(), [&](const Member& one) {
+    return same_process(one, members_.front());
+  });
   if (times.beat_ns <= 0 || one_process) {
     const std::lock_guard lock(mutex_);
     datagrams_.reset();
@@ -319,19 +359,22 @@ Status TreeJob::begin_beats(const HeartbeatTimes& times, LifeHandler handler, De
     if (datagrams_.valid() && !watch_datagrams().ok()) datagrams_.reset();
   }
   Reactor::instance().kick();
-  FSCCL_TRY(beats->share(deadline));  // other hosts hear of this rank already: it may wait here for one that is late
+  // other hosts hear of this rank already: it may wait here for one that is late
+  FSCCL_TRY(beats->share(deadline));
   Reactor::instance().kick();
   // Who has never beaten is not missed: nobody is in the job without having done so once.
   std::unique_lock lock(mutex_);
-  wait_until([&] { return beats->begun() || phase_ == Phase::kLeft; }, Deadline::at(now_ns() + deadline.left_ns(kFirstBeatNs)),
-             kNothingBreaks, UntilNotified{lock, changed_});
+  wait_until([&] { return beats->begun() || phase_ == Phase::kLeft; },
+             Deadline::at(now_ns() + deadline.left_ns(kFirstBeatNs)), kNothingBreaks,
+             UntilNotified{lock, changed_});
   return success();
 }
 
 PeerLife TreeJob::life(int rank) const {
   const std::lock_guard lock(mutex_);
   PeerLife life = beats_ ? beats_->heart.life(rank, now_ns()) : PeerLife{};
-  if (const auto lost = lost_.find(rank); lost != lost_.end()) life.state = lost->second ? FSCCL_PEER_LEFT : FSCCL_PEER_DEAD;
+  if (const auto lost = lost_.find(rank); lost != lost_.end())
+    life.state = lost->second ? FSCCL_PEER_LEFT : FSCCL_PEER_DEAD;
   return life;
 }
 
@@ -371,7 +414,8 @@ void TreeJob::end_watch(int rank) {
 // Of a rank that cannot be reached any more.
 void TreeJob::lose_unreachable(int rank) {
   const Beats::Leaving leaving = beats_ ? beats_->leaving(rank, now_ns()) : Beats::Leaving::no;
-  if (leaving != Beats::Leaving::just_now) lose({rank, leaving == Beats::Leaving::long_ago}, nullptr);
+  if (leaving != Beats::Leaving::just_now)
+    lose({rank, leaving == Beats::Leaving::long_ago}, nullptr);
 }
 
 // Whoever cannot be told, because those between have left before, sees it after a while.

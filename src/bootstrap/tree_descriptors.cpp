@@ -1,4 +1,5 @@
-// Descriptors between the ranks of one host: offering them under a name, and fetching what another rank offers (tree.h).
+// Descriptors between the ranks of one host: offering them under a name, and fetching what another
+// rank offers (tree.h).
 #include <fcntl.h>
 
 #include <algorithm>
@@ -25,17 +26,22 @@ Result<Fd> duplicate(int fd) {
 
 }  // namespace
 
-// FSCCL_ERR_LINK, as connections give it, in words that name the rank. The links tell how it went: that is waited for, because the
-// caller, who knows now, may leave at once, and this rank's neighbours must learn it from this rank.
+// FSCCL_ERR_LINK, as connections give it, in words that name the rank. The links tell how it went:
+// that is waited for, because the caller, who knows now, may leave at once, and this rank's
+// neighbours must learn it from this rank.
 Status TreeJob::owner_gone(const Status& status, int rank) {
   if (status.code() != FSCCL_ERR_LINK) return status.clone();
   std::unique_lock lock(mutex_);
-  const auto known = [&] { return phase_ == Phase::kLeft || lost_.contains(rank) || links_.empty(); };
+  const auto known = [&] {
+    return phase_ == Phase::kLeft || lost_.contains(rank) || links_.empty();
+  };
   wait_until(known, Deadline::in_ms(kNewsMs), kNothingBreaks, UntilNotified{lock, changed_});
   const auto lost = lost_.find(rank);
   if (lost == lost_.end())
-    return fail(FSCCL_ERR_PEER_DEAD, "rank {} does not answer any more: {}", rank, status.text()).with_peer(place_.rank, rank);
-  return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, lost->second ? "has left" : "is dead").with_peer(place_.rank, rank);
+    return fail(FSCCL_ERR_PEER_DEAD, "rank {} does not answer any more: {}", rank, status.text())
+        .with_peer(place_.rank, rank);
+  return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, lost->second ? "has left" : "is dead")
+      .with_peer(place_.rank, rank);
 }
 
 Status TreeJob::publish_fd(uint64_t tag, int fd) {
@@ -48,7 +54,9 @@ Status TreeJob::publish_fd(uint64_t tag, int fd) {
   for (const auto& [connection, fetch] : fetches_) {
     if (fetch.tag != tag) continue;
     // Its end closes the connection, which removes the entry in the service thread.
-    (void)fetch.channel->send_descriptor(FrameType::kDescriptor, encode_tag(tag), entry->second.get()).ok();
+    (void)fetch.channel
+        ->send_descriptor(FrameType::kDescriptor, encode_tag(tag), entry->second.get())
+        .ok();
     fetch.channel->shutdown();
   }
   changed_.notify_all();
@@ -60,13 +68,16 @@ void TreeJob::withdraw_fd(uint64_t tag) {
   published_.erase(tag);
 }
 
-// A rank asks for a descriptor: at once, or when it is published, as long as the rank keeps its connection.
+// A rank asks for a descriptor: at once, or when it is published, as long as the rank keeps its
+// connection.
 void TreeJob::answer_fetch(Guest& guest) {
   const Result<uint64_t> tag = decode_tag(guest.request.payload);
   if (guest.request.type != FrameType::kFetch || !tag.ok()) return;
   const auto published = published_.find(tag.value());
   if (published != published_.end()) {
-    (void)guest.channel->send_descriptor(FrameType::kDescriptor, encode_tag(tag.value()), published->second.get()).ok();
+    (void)guest.channel
+        ->send_descriptor(FrameType::kDescriptor, encode_tag(tag.value()), published->second.get())
+        .ok();
     return;
   }
   if (fetches_.size() >= kMaxWaitingFetches) return;
@@ -89,10 +100,12 @@ void TreeJob::on_fetch_readable(int fd) {
 
 // Another thread of this rank publishes it. `lock` holds mutex_.
 Result<Fd> TreeJob::own_fd(uint64_t tag, Deadline deadline, std::unique_lock<std::mutex>& lock) {
-  const WaitEnd end = wait_until([&] { return published_.contains(tag); }, deadline, [this] { return phase_ == Phase::kLeft; },
-                                 UntilNotified{lock, changed_});
+  const WaitEnd end =
+      wait_until([&] { return published_.contains(tag); }, deadline,
+                 [this] { return phase_ == Phase::kLeft; }, UntilNotified{lock, changed_});
   if (end == WaitEnd::broken) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
-  if (end == WaitEnd::late) return fail(FSCCL_ERR_TIMEOUT, "descriptor {} of this rank was not published in time", tag);
+  if (end == WaitEnd::late)
+    return fail(FSCCL_ERR_TIMEOUT, "descriptor {} of this rank was not published in time", tag);
   return duplicate(published_.at(tag).get());
 }
 
@@ -104,14 +117,16 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline, const Br
     std::unique_lock lock(mutex_);
     const MemberRecord& record = records_[static_cast<size_t>(rank)];
     if (record.host != place_.self.host)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is on another host: no descriptor can come from there", rank);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "rank {} is on another host: no descriptor can come from there", rank);
     if (rank == place_.rank) return own_fd(tag, deadline, lock);
     if (const auto lost = lost_.find(rank); lost != lost_.end())
-      return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, lost->second ? "has left" : "is dead").with_peer(place_.rank, rank);
+      return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, lost->second ? "has left" : "is dead")
+          .with_peer(place_.rank, rank);
     name = listener_name(record.listener);
   }
-  // The owner closes the connection where a crowd is at its door: another attempt may succeed. Where nobody listens the owner is
-  // gone.
+  // The owner closes the connection where a crowd is at its door: another attempt may succeed.
+  // Where nobody listens the owner is gone.
   Result<Fd> fetched = Fd();
   const auto decided = [&] {
     Result<Fd> connected = connect_to(unix_address(name), deadline, broken);
@@ -123,16 +138,20 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline, const Br
     return fetched.ok() || fetched.status().code() != FSCCL_ERR_LINK;
   };
   FSCCL_ASSIGN(const bool in_time, wait_unless(broken, decided, deadline, between_attempts()));
-  if (!in_time) fetched = fail(FSCCL_ERR_TIMEOUT, "rank {} closed every connection before it gave descriptor {}", rank, tag);
+  if (!in_time)
+    fetched = fail(FSCCL_ERR_TIMEOUT,
+                   "rank {} closed every connection before it gave descriptor {}", rank, tag);
   if (fetched.ok() || fetched.status().error().peer >= 0) return fetched;
   return fetched.take_status().with_peer(place_.rank, rank);
 }
 
 // FSCCL_ERR_LINK: the connection was closed before there was an answer.
-Result<Fd> TreeJob::fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline, const BreakCheck& broken) const {
+Result<Fd> TreeJob::fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline,
+                               const BreakCheck& broken) const {
   Status versions;
-  FSCCL_ASSIGN(Channel channel, introduce_as(std::move(connected), place_.credentials, Purpose::kFetch, place_.job, place_.rank,
-                                             place_.ranks, deadline, &versions, broken));
+  FSCCL_ASSIGN(Channel channel,
+               introduce_as(std::move(connected), place_.credentials, Purpose::kFetch, place_.job,
+                            place_.rank, place_.ranks, deadline, &versions, broken));
   FSCCL_TRY(channel.send(FrameType::kFetch, encode_tag(tag), deadline, broken));
   Fd passed;
   const Result<Bytes> answer = channel.expect(FrameType::kDescriptor, deadline, &passed, broken);

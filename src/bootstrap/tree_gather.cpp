@@ -11,7 +11,8 @@ namespace fsccl {
 Status TreeJob::all_gather(const void* mine, void* all, size_t bytes, Deadline deadline) {
   const auto ranks = static_cast<size_t>(place_.ranks);
   if (bytes > kMaxTableBytes / 2 / ranks - 16)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes a rank are too much for the control tree of {} ranks", bytes, ranks);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "{} bytes a rank are too much for the control tree of {} ranks", bytes, ranks);
   const std::lock_guard one_at_a_time(gather_callers_);
   std::unique_lock lock(mutex_);
   if (phase_ == Phase::kJoined && ranks == 1) {
@@ -27,12 +28,14 @@ Status TreeJob::all_gather(const void* mine, void* all, size_t bytes, Deadline d
   const auto* const first = static_cast<const uint8_t*>(mine);
   gather_.mine.assign(first, first + bytes);
   advance_gather();
-  const Result<bool> given = wait_unless([this] { return gather_broken(); }, [this] { return gather_.result.has_value(); },
-                                         deadline, UntilNotified{lock, changed_});
+  const Result<bool> given =
+      wait_unless([this] { return gather_broken(); }, [this] { return gather_.result.has_value(); },
+                  deadline, UntilNotified{lock, changed_});
   gather_.active = false;
   if (!given.ok()) return given.status().clone();
   if (!given.value()) {
-    fail_all(fail(FSCCL_ERR_TIMEOUT, "an exchange over the control tree was not over in time: rank {} {}", place_.rank,
+    fail_all(fail(FSCCL_ERR_TIMEOUT,
+                  "an exchange over the control tree was not over in time: rank {} {}", place_.rank,
                   gather_missing()),
              nullptr);
     return gather_broken();
@@ -41,17 +44,19 @@ Status TreeJob::all_gather(const void* mine, void* all, size_t bytes, Deadline d
   gather_.result.reset();
   FSCCL_ASSIGN(const Gathered gathered, decode_gathered(payload));
   if (gathered.sequence != gather_.sequence || gathered.data.size() != ranks * bytes) {
-    fail_all(fail(FSCCL_ERR_PROTOCOL, "the result of an exchange over the control tree does not fit what rank {} asked for",
-                  place_.rank),
-             nullptr);
+    fail_all(
+        fail(FSCCL_ERR_PROTOCOL,
+             "the result of an exchange over the control tree does not fit what rank {} asked for",
+             place_.rank),
+        nullptr);
     return failure_.clone();
   }
   if (bytes > 0) std::memcpy(all, gathered.data.data(), gathered.data.size());
   return success();
 }
 
-// Why no all-gather can succeed any more. One that everybody has given to still does: its result comes before the news of whoever
-// left after it.
+// Why no all-gather can succeed any more. One that everybody has given to still does: its result
+// comes before the news of whoever left after it.
 Status TreeJob::gather_broken() const {
   if (phase_ == Phase::kLeft) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
   if (!failure_.ok()) return failure_.clone();
@@ -59,7 +64,8 @@ Status TreeJob::gather_broken() const {
   if (lost_.empty()) return success();
   const int32_t rank = first_lost_;  // those that were lost later may have ended because of it
   const bool left = lost_.at(rank);
-  return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, left ? "has left" : "is dead: its connection was closed without a goodbye")
+  return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank,
+              left ? "has left" : "is dead: its connection was closed without a goodbye")
       .with_peer(place_.rank, rank);
 }
 
@@ -81,8 +87,9 @@ Result<Bytes> TreeJob::add_up_gather() const {
     FSCCL_ASSIGN(const Gather part, decode_gather(payload, place_.ranks));
     if (part.sequence != sum.sequence || part.bytes != sum.bytes)
       return fail(FSCCL_ERR_MISMATCH,
-                  "exchange {} of {} bytes over the control tree on rank {} meets exchange {} of {} bytes on rank {}", sum.sequence,
-                  sum.bytes, place_.rank, part.sequence, part.bytes, child);
+                  "exchange {} of {} bytes over the control tree on rank {} meets exchange {} of "
+                  "{} bytes on rank {}",
+                  sum.sequence, sum.bytes, place_.rank, part.sequence, part.bytes, child);
     sum.entries.insert(sum.entries.end(), part.entries.begin(), part.entries.end());
   }
   if (place_.order != 0) return encode(sum);
@@ -90,10 +97,12 @@ Result<Bytes> TreeJob::add_up_gather() const {
   std::vector<bool> seen(static_cast<size_t>(place_.ranks));
   for (const Gather::Entry& entry : sum.entries) {
     const auto rank = static_cast<size_t>(entry.rank);
-    if (!entry.data.empty()) std::memcpy(table.data() + rank * sum.bytes, entry.data.data(), entry.data.size());
+    if (!entry.data.empty())
+      std::memcpy(table.data() + rank * sum.bytes, entry.data.data(), entry.data.size());
     seen[rank] = true;
   }
-  if (sum.entries.size() != seen.size() || std::find(seen.begin(), seen.end(), false) != seen.end()) return bad_payload("Gather");
+  if (sum.entries.size() != seen.size() || std::find(seen.begin(), seen.end(), false) != seen.end())
+    return bad_payload("Gather");
   return encode(Gathered{sum.sequence, table});
 }
 

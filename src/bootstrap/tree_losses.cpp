@@ -1,4 +1,5 @@
-// How the loss of a rank becomes known: the end of a link, and what neighbours pass on along the remaining tree (tree.h).
+// How the loss of a rank becomes known: the end of a link, and what neighbours pass on along the
+// remaining tree (tree.h).
 #include "bootstrap/tree.h"
 
 #include <algorithm>
@@ -16,12 +17,15 @@ namespace {
 
 constexpr int64_t kDepartureDelayNs = 10'000'000;
 constexpr int64_t kGoodbyeMs = 200;
-constexpr int64_t kArrivalMs = 2000;  // of a goodbye that was lost three times; only where a host does not answer it takes as long
-constexpr int64_t kLeavingTogetherNs = 1'000'000'000;  // as a rule nobody is left by then, and no link is worth making
+// of a goodbye that was lost three times; only where a host does not answer it takes as long
+constexpr int64_t kArrivalMs = 2000;
+// as a rule nobody is left by then, and no link is worth making
+constexpr int64_t kLeavingTogetherNs = 1'000'000'000;
 
 }  // namespace
 
-// Others hold this rank for dead. Its neighbours may not yet: while they count on it, they hear of the others through it alone.
+// Others hold this rank for dead. Its neighbours may not yet: while they count on it, they hear of
+// the others through it alone.
 void TreeJob::be_expelled(const Link* from) {
   if (std::exchange(expelled_, true)) return;
   changed_.notify_all();
@@ -32,14 +36,16 @@ void TreeJob::lose(const LostRank& lost, const Link* from) {
   if (lost.rank == place_.rank && !lost.left) be_expelled(from);
   if (lost.rank < 0 || lost.rank == place_.rank || phase_ == Phase::kLeft) return;
   if (lost_.contains(lost.rank)) return;
-  undelivered_.push_back(lost);  // before it is known, for where memory is short: told twice rather than never
+  // before it is known, for where memory is short: told twice rather than never
+  undelivered_.push_back(lost);
   if (lost_.empty()) first_lost_ = lost.rank;
   lost_.emplace(lost.rank, lost.left);
   last_loss_ns_ = now_ns();
   mend_due_ns_ = std::min(mend_due_ns_, last_loss_ns_ + (lost.left ? kLeavingTogetherNs : 0));
   changed_.notify_all();
   if (lost.left && phase_ == Phase::kJoining)
-    fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} left while the job was being joined", lost.rank).with_peer(place_.rank, lost.rank),
+    fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} left while the job was being joined", lost.rank)
+                 .with_peer(place_.rank, lost.rank),
              from);
   end_watch(lost.rank);
   if (lost.left) {
@@ -86,7 +92,8 @@ int64_t TreeJob::tick() {
     LinkPtr unread;
     {
       const std::lock_guard lock(mutex_);
-      const auto found = std::find_if(links_.begin(), links_.end(), [](const LinkPtr& link) { return link->unread; });
+      const auto found = std::find_if(links_.begin(), links_.end(),
+                                      [](const LinkPtr& link) { return link->unread; });
       if (found == links_.end()) break;
       unread = *found;
       unread->unread = false;
@@ -107,8 +114,8 @@ int64_t TreeJob::tick() {
   return beat_ns < 0 ? next_ns - now : std::min(next_ns - now, beat_ns);
 }
 
-// What a link says that the service thread, which has left it, did not read: ranks that hear of the others through this one alone
-// would never learn it.
+// What a link says that the service thread, which has left it, did not read: ranks that hear of the
+// others through this one alone would never learn it.
 void TreeJob::hear_out(Link& link) {
   const auto note = [this](const LostRank& lost) {
     if (lost.rank < 0 || lost.rank == place_.rank) return;
@@ -138,7 +145,8 @@ void TreeJob::leave() {
     std::unique_lock lock(mutex_);
     if (phase_ == Phase::kLeft) return;
     // Else its goodbye reaches nobody who does not know it already.
-    wait_until([&] { return !mending_; }, Deadline::in_ms(kGoodbyeMs), kNothingBreaks, UntilNotified{lock, changed_});
+    wait_until([&] { return !mending_; }, Deadline::in_ms(kGoodbyeMs), kNothingBreaks,
+               UntilNotified{lock, changed_});
     phase_ = Phase::kLeft;
     links = std::exchange(links_, {});
     loss_handler_ = nullptr;
@@ -169,11 +177,16 @@ void TreeJob::say_goodbye(const std::vector<LinkPtr>& links) {
   const Bytes departures = encode_losses(departures_);
   for (const LinkPtr& link : links)
     if (link->rank >= 0) (void)link->channel->send(FrameType::kGoodbye, departures, deadline).ok();
-  for (const LinkPtr& link : links) link->channel->end_sending();  // the others close their ends, and what they owe comes at once
-  // Else what is lost on its way would be lost for good, the census's answer before it, too (census.h).
+  // the others close their ends, and what they owe comes at once
+  for (const LinkPtr& link : links) link->channel->end_sending();
+  // Else what is lost on its way would be lost for good, the census's answer before it, too
+  // (census.h).
   const Deadline patience = Deadline::in_ms(kArrivalMs);
-  const auto arrived = [](const LinkPtr& link) { return link->channel->arrived() || !link->channel->pump_in().ok(); };
-  wait_until([&] { return std::all_of(links.begin(), links.end(), arrived); }, patience, kNothingBreaks, between_attempts());
+  const auto arrived = [](const LinkPtr& link) {
+    return link->channel->arrived() || !link->channel->pump_in().ok();
+  };
+  wait_until([&] { return std::all_of(links.begin(), links.end(), arrived); }, patience,
+             kNothingBreaks, between_attempts());
 }
 
 }  // namespace fsccl

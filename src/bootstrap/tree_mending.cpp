@@ -1,7 +1,9 @@
-// Links in place of those that ended with a lost rank (tree.h). Each rank belongs below mended_parent(); it connects there, and to
-// those that belong below it and have not come by themselves. So every lost rank is found out: whoever is not linked where it
-// belongs is looked for from there, and where nobody listens any more, nobody lives. And whoever lives is linked to a rank of lower
-// order, or is the first: all are in one tree again, and what one of them knows, all learn.
+// Links in place of those that ended with a lost rank (tree.h). Each rank belongs below
+// mended_parent(); it connects there, and to those that belong below it and have not come by
+// themselves. So every lost rank is found out: whoever is not linked where it belongs is looked for
+// from there, and where nobody listens any more, nobody lives. And whoever lives is linked to a
+// rank of lower order, or is the first: all are in one tree again, and what one of them knows, all
+// learn.
 //
 // Connecting may block, so threads do it, which live while links are missing.
 #include <algorithm>
@@ -18,8 +20,10 @@ namespace fsccl {
 
 namespace {
 
-constexpr int64_t kOwnWayNs = 50'000'000;  // those who belong below this rank get it to come by themselves
-constexpr int64_t kAnswerMs = 300;         // of a rank that is not stopped, at first; it may be slow
+// those who belong below this rank get it to come by themselves
+constexpr int64_t kOwnWayNs = 50'000'000;
+// of a rank that is not stopped, at first; it may be slow
+constexpr int64_t kAnswerMs = 300;
 constexpr int64_t kLongestAnswerMs = 2400;
 constexpr int64_t kMendPauseNs = 20'000'000;
 constexpr int64_t kNoThreadNs = 100'000'000;  // until the system is asked for one again
@@ -30,24 +34,28 @@ constexpr int kClosedDoors = 250;   // as many pauses: whoever listens there is 
 }  // namespace
 
 bool TreeJob::linked(int32_t rank) const {
-  return std::any_of(links_.begin(), links_.end(), [&](const LinkPtr& link) { return link->rank == rank; });
+  return std::any_of(links_.begin(), links_.end(),
+                     [&](const LinkPtr& link) { return link->rank == rank; });
 }
 
 std::vector<TreeJob::Wanted> TreeJob::wanted_links() const {
   std::vector<Wanted> wanted;
   std::vector<bool> lost(arrivals_.size());
-  for (size_t order = 0; order < lost.size(); ++order) lost[order] = lost_.contains(arrivals_[order]);
+  for (size_t order = 0; order < lost.size(); ++order)
+    lost[order] = lost_.contains(arrivals_[order]);
   const auto want = [&](int32_t order, int64_t due_ns) {
     const int32_t rank = arrivals_[static_cast<size_t>(order)];
     if (!linked(rank)) wanted.push_back({rank, due_ns});
   };
   if (const int32_t parent = mended_parent(place_.order, lost); parent >= 0) want(parent, 0);
   for (int32_t order = place_.order + 1; order < place_.ranks; ++order)
-    if (!lost[static_cast<size_t>(order)] && mended_parent(order, lost) == place_.order) want(order, last_loss_ns_ + kOwnWayNs);
+    if (!lost[static_cast<size_t>(order)] && mended_parent(order, lost) == place_.order)
+      want(order, last_loss_ns_ + kOwnWayNs);
   return wanted;
 }
 
-// When to look again. Runs in the service thread, whose signals are blocked: the new thread's are, too.
+// When to look again. Runs in the service thread, whose signals are blocked: the new thread's are,
+// too.
 int64_t TreeJob::mend_if_due(int64_t now) {
   if (phase_ != Phase::kJoined || !reception_) return INT64_MAX;
   if (mend_due_ns_ > now) return mend_due_ns_;
@@ -59,8 +67,8 @@ int64_t TreeJob::mend_if_due(int64_t now) {
   return mend_due_ns_;
 }
 
-// Each attempt to connect has a thread of its own, because one to a host that is gone takes long. The job's mutex is held, but
-// while an attempt, or this, waits.
+// Each attempt to connect has a thread of its own, because one to a host that is gone takes long.
+// The job's mutex is held, but while an attempt, or this, waits.
 class TreeJob::Mending {
  public:
   Mending(TreeJob& job, std::unique_lock<std::mutex>& lock) : job_(job), lock_(lock) {}
@@ -97,7 +105,8 @@ void TreeJob::Mending::run() {
   while (job_.phase_ == Phase::kJoined && !job_.expelled_) {
     const std::vector<Wanted> wanted = job_.wanted_links();
     if (wanted.empty() && under_way_ == 0) break;
-    const int64_t next_ns = std::min(begin_due(wanted, true), begin_due(silent_with_their_host(), false));
+    const int64_t next_ns =
+        std::min(begin_due(wanted, true), begin_due(silent_with_their_host(), false));
     job_.changed_.wait_for(lock_, std::clamp<int64_t>(next_ns - now_ns(), 0, kLongestPauseNs));
   }
 }
@@ -113,7 +122,8 @@ int64_t TreeJob::Mending::begin_due(const std::vector<Wanted>& wanted, bool to_l
       continue;
     }
     if (attempt.thread.joinable()) attempt.thread.join();  // it has nothing left to do
-    const bool started = attempt.thread.start([this, rank = one.rank, to_link] { connect(rank, to_link); }).ok();
+    const bool started =
+        attempt.thread.start([this, rank = one.rank, to_link] { connect(rank, to_link); }).ok();
     attempt.under_way = true;
     under_way_++;
     if (started) continue;
@@ -125,12 +135,14 @@ int64_t TreeJob::Mending::begin_due(const std::vector<Wanted>& wanted, bool to_l
   return next_ns;
 }
 
-// Where a host is gone its ranks are found out together, not one after the other has been waited for. Each is asked for, though:
-// one that cannot be reached may be alone in that, stopped and with as many at its door as its system lets wait.
+// Where a host is gone its ranks are found out together, not one after the other has been waited
+// for. Each is asked for, though: one that cannot be reached may be alone in that, stopped and with
+// as many at its door as its system lets wait.
 std::vector<TreeJob::Wanted> TreeJob::Mending::silent_with_their_host() const {
   std::vector<Wanted> asked;
   for (const MemberRecord& member : job_.records_)
-    if (silent_hosts_.contains(member.host) && !job_.lost_.contains(member.rank) && !job_.linked(member.rank))
+    if (silent_hosts_.contains(member.host) && !job_.lost_.contains(member.rank) &&
+        !job_.linked(member.rank))
       asked.push_back({member.rank, 0});
   return asked;
 }
@@ -165,11 +177,13 @@ void TreeJob::Mending::connect(int32_t rank, bool to_link) {
 
 void TreeJob::Mending::judge(int32_t rank, Attempt& attempt, Reached reached) {
   if (job_.phase_ != Phase::kJoined) return;
-  if (reached == Reached::silent) attempt.answer_ms = std::min(2 * attempt.answer_ms, kLongestAnswerMs);
+  if (reached == Reached::silent)
+    attempt.answer_ms = std::min(2 * attempt.answer_ms, kLongestAnswerMs);
   if (reached == Reached::closed) attempt.closed++;
   if (reached == Reached::refused) job_.be_expelled(nullptr);
   if (reached == Reached::unreachable) silent_hosts_.insert(job_.member(rank).host);
-  if (reached != Reached::gone && reached != Reached::unreachable && attempt.closed <= kClosedDoors) return;
+  if (reached != Reached::gone && reached != Reached::unreachable && attempt.closed <= kClosedDoors)
+    return;
   job_.lose_unreachable(rank);
   Reactor::instance().kick();  // losses are told from the service thread
 }
@@ -188,32 +202,39 @@ void TreeJob::mend() {
   changed_.notify_all();
 }
 
-// Over TCP. Who met the registrar on a host of its own has told no address that others can use: it is where that is.
+// Over TCP. Who met the registrar on a host of its own has told no address that others can use: it
+// is where that is.
 IpAddress TreeJob::ip_to(const MemberRecord& member) const {
   const bool with_registrar = !place_.self.via_unix && (member.via_unix || is_loopback(member.ip));
   return with_registrar ? place_.registrar : member.ip;
 }
 
-// gone: nobody listens. unreachable: its system does not answer, or lets nobody more wait. closed: somebody listens and has closed
-// the connection, so it may be that it is not ready yet. silent: stopped, or very busy. Without `channel`, yes is that it is there.
-TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms, Channel* channel) const {
+// gone: nobody listens. unreachable: its system does not answer, or lets nobody more wait. closed:
+// somebody listens and has closed the connection, so it may be that it is not ready yet. silent:
+// stopped, or very busy. Without `channel`, yes is that it is there.
+TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms,
+                                Channel* channel) const {
   const bool near = by_unix(member);
-  const SocketAddress address =
-      near ? unix_address(listener_name(member.listener)) : tcp_address(ip_to(member), member.port, place_.link);
+  const SocketAddress address = near ? unix_address(listener_name(member.listener))
+                                     : tcp_address(ip_to(member), member.port, place_.link);
   const int64_t host_lost_ms = config()->host_lost_ms;
-  Result<Fd> connected = connect_to(address, Deadline::in_ms(near || host_lost_ms == 0 ? answer_ms : host_lost_ms));
+  Result<Fd> connected =
+      connect_to(address, Deadline::in_ms(near || host_lost_ms == 0 ? answer_ms : host_lost_ms));
   if (!connected.ok()) {
     if (connected.status().code() == FSCCL_ERR_LINK) return Reached::gone;
-    const bool in_vain = connected.status().code() == FSCCL_ERR_TIMEOUT && !near && host_lost_ms != 0;
+    const bool in_vain =
+        connected.status().code() == FSCCL_ERR_TIMEOUT && !near && host_lost_ms != 0;
     return in_vain ? Reached::unreachable : Reached::silent;
   }
   if (!channel) return Reached::yes;
   const Deadline deadline = Deadline::in_ms(answer_ms);
   Status versions;
-  Result<Channel> introduced = introduce_as(connected.take(), place_.credentials, Purpose::kMend, place_.job, place_.rank,
-                                            place_.ranks, deadline, &versions);
-  Status status =
-      introduced.ok() ? introduced.value().expect(FrameType::kLinked, deadline).status().clone() : introduced.take_status();
+  Result<Channel> introduced =
+      introduce_as(connected.take(), place_.credentials, Purpose::kMend, place_.job, place_.rank,
+                   place_.ranks, deadline, &versions);
+  Status status = introduced.ok()
+                      ? introduced.value().expect(FrameType::kLinked, deadline).status().clone()
+                      : introduced.take_status();
   if (status.ok()) *channel = introduced.take();
   return status.ok()                            ? Reached::yes
          : status.code() == FSCCL_ERR_PEER_DEAD ? Reached::refused
@@ -227,9 +248,11 @@ void TreeJob::admit_mended(Guest& guest) {
   auto link = std::make_shared<Link>();
   link->rank = guest.hello.rank;
   link->channel = guest.channel;
-  link->met = false;  // until it has said something: it waits for an answer only so long, and goes on after that
+  // until it has said something: it waits for an answer only so long, and goes on after that
+  link->met = false;
   if (const auto lost = lost_.find(link->rank); lost != lost_.end()) {
-    const Status why = fail(FSCCL_ERR_PEER_DEAD, "rank {} is held for dead by rank {}", link->rank, place_.rank);
+    const Status why =
+        fail(FSCCL_ERR_PEER_DEAD, "rank {} is held for dead by rank {}", link->rank, place_.rank);
     return send(*link, FrameType::kFailure, encode(to_failure(why)));
   }
   send(*link, FrameType::kLinked, {});
@@ -242,7 +265,8 @@ Status TreeJob::add_mended(LinkPtr link) {
   Undo undo([&] { link->channel->shutdown(); });  // a link that lacks some of it is none
   begin_watch(link->rank);
   for (const auto& [meeting, census] : censuses_)
-    if (const std::vector<Stand> stands = census.all(); !stands.empty()) send(*link, FrameType::kStands, encode_stands(stands));
+    if (const std::vector<Stand> stands = census.all(); !stands.empty())
+      send(*link, FrameType::kStands, encode_stands(stands));
   std::vector<LostRank> losses;
   for (const auto& [rank, left] : lost_) losses.push_back({rank, left});
   if (!losses.empty()) send(*link, FrameType::kLoss, encode_losses(losses));

@@ -9,25 +9,29 @@ int32_t mended_parent(int32_t order, const std::vector<bool>& lost) {
     above = parent_order(above);
     if (!lost[static_cast<size_t>(above)]) return above;
   }
-  const auto first = static_cast<int32_t>(std::find(lost.begin(), lost.end(), false) - lost.begin());
+  const auto first =
+      static_cast<int32_t>(std::find(lost.begin(), lost.end(), false) - lost.begin());
   return first < order ? first : -1;
 }
 
 Result<int32_t> Roll::enter(const MemberRecord& member, int32_t ranks) {
   const int32_t rank = member.rank;
   if (ranks < 1 || ranks > kMaxRanks)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} says that the job has {} ranks", rank, ranks).with_peer(-1, rank);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} says that the job has {} ranks", rank, ranks)
+        .with_peer(-1, rank);
   if (members_.empty()) {
     ranks_ = ranks;
     order_of_rank_.assign(static_cast<size_t>(ranks), -1);
   }
   if (ranks != ranks_)
     return fail(FSCCL_ERR_MISMATCH,
-                "rank {} says that the job has {} ranks, rank {} says {}: give all the same number of them (WORLD_SIZE)", rank,
-                ranks, members_.front().rank, ranks_)
+                "rank {} says that the job has {} ranks, rank {} says {}: give all the same number "
+                "of them (WORLD_SIZE)",
+                rank, ranks, members_.front().rank, ranks_)
         .with_peer(-1, rank);
   if (rank < 0 || rank >= ranks)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, ranks - 1).with_peer(-1, rank);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, ranks - 1)
+        .with_peer(-1, rank);
   int32_t& order = order_of_rank_[static_cast<size_t>(rank)];
   if (order < 0) {
     order = static_cast<int32_t>(members_.size());
@@ -36,7 +40,8 @@ Result<int32_t> Roll::enter(const MemberRecord& member, int32_t ranks) {
   const MemberRecord& first = members_[static_cast<size_t>(order)];
   if (first.listener == member.listener) return int32_t{order};
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "rank {} joined twice: from process {} and from process {}; give each process a rank of its own (RANK), and each job "
+              "rank {} joined twice: from process {} and from process {}; give each process a rank "
+              "of its own (RANK), and each job "
               "on this "
               "host a MASTER_PORT of its own",
               rank, first.pid, member.pid)
@@ -86,12 +91,14 @@ TreeSteps::Sends TreeSteps::may_go() {
 std::vector<int32_t> TreeSteps::missing() const {
   std::vector<int32_t> missing;
   for (const int32_t rank : expected_)
-    if (std::none_of(linked_.begin(), linked_.end(), [&](const Child& child) { return child.rank == rank && child.ready; }))
+    if (std::none_of(linked_.begin(), linked_.end(),
+                     [&](const Child& child) { return child.rank == rank && child.ready; }))
       missing.push_back(rank);
   return missing;
 }
 
-// Once the subtree is whole, says so to the parent; the root, to whom nobody is left to say it, lets all go.
+// Once the subtree is whole, says so to the parent; the root, to whom nobody is left to say it,
+// lets all go.
 TreeSteps::Sends TreeSteps::advance() {
   if (!has_members_ || subtree_joined_ || !missing().empty()) return {};
   subtree_joined_ = true;

@@ -1,6 +1,7 @@
-// The rules of a job's tree: who belongs below whom, and what a rank sends to whom when something arrives. No input or output:
-// TreeJob (tree.h) follows them over sockets, a test for more ranks than a host has. A rank is entered at the registrar's (Roll),
-// has links to its parent and its children alone, and says each of these once; an exchange goes up the tree and down again.
+// The rules of a job's tree: who belongs below whom, and what a rank sends to whom when something
+// arrives. No input or output: TreeJob (tree.h) follows them over sockets, a test for more ranks
+// than a host has. A rank is entered at the registrar's (Roll), has links to its parent and its
+// children alone, and says each of these once; an exchange goes up the tree and down again.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,17 +15,23 @@ namespace fsccl {
 inline constexpr int32_t kFanOut = 8;
 constexpr int32_t parent_order(int32_t order) { return (order - 1) / kFanOut; }
 
-// Below whom a rank belongs in a tree that has lost some, all by order of arrival: its nearest ancestor that is there, else the
-// first rank that is. -1: it is that one itself. Always less than `order`, so whatever links ranks make by it, they are a tree.
+// Below whom a rank belongs in a tree that has lost some, all by order of arrival: its nearest
+// ancestor that is there, else the first rank that is. -1: it is that one itself. Always less than
+// `order`, so whatever links ranks make by it, they are a tree.
 int32_t mended_parent(int32_t order, const std::vector<bool>& lost);
 
 // Who has come to a job, in the order of arrival, which is that of the tree.
 class Roll {
  public:
-  // Checks who comes against those who have come, and gives the order. A rank that asks again gets its place again.
+  // Checks who comes against those who have come, and gives the order. A rank that asks again gets
+  // its place again.
   Result<int32_t> enter(const MemberRecord& member, int32_t ranks);
-  const MemberRecord& parent_of(int32_t order) const { return members_[static_cast<size_t>(parent_order(order))]; }
-  bool complete() const { return !members_.empty() && static_cast<int32_t>(members_.size()) == ranks_; }
+  const MemberRecord& parent_of(int32_t order) const {
+    return members_[static_cast<size_t>(parent_order(order))];
+  }
+  bool complete() const {
+    return !members_.empty() && static_cast<int32_t>(members_.size()) == ranks_;
+  }
   int32_t ranks() const { return ranks_; }  // as the first one said
   const std::vector<MemberRecord>& members() const { return members_; }
   std::vector<int32_t> missing() const;
@@ -49,7 +56,8 @@ class TreeSteps {
 
   TreeSteps(int32_t order, int32_t ranks) : order_(order), ranks_(ranks) {}
 
-  // Joining: the list comes down, the news that a subtree is whole goes up, the permission to begin comes down.
+  // Joining: the list comes down, the news that a subtree is whole goes up, the permission to begin
+  // comes down.
   Sends child_linked(int32_t rank);
   void child_dropped(int32_t rank);
   Sends members_came(const std::vector<int32_t>& ranks_by_order);

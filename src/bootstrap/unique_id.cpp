@@ -22,7 +22,8 @@ constexpr uint16_t kIdVersion = 1;
 constexpr size_t kChecksumBytes = 8;  // at the end, against ids cut short or mixed up on their way
 
 uint64_t checksum(const fsccl_unique_id_t& id) {
-  const std::string_view content(reinterpret_cast<const char*>(id.bytes), sizeof(id.bytes) - kChecksumBytes);
+  const std::string_view content(reinterpret_cast<const char*>(id.bytes),
+                                 sizeof(id.bytes) - kChecksumBytes);
   const Digest digest = fingerprint_text(content);
   uint64_t sum = 0;
   std::memcpy(&sum, digest.data(), sizeof(sum));
@@ -54,11 +55,14 @@ Result<UniqueId> decode_unique_id(const fsccl_unique_id_t& bytes) {
   uint64_t sum = 0;
   std::memcpy(&sum, bytes.bytes + sizeof(bytes.bytes) - kChecksumBytes, sizeof(sum));
   if (magic != kIdMagic || sum != checksum(bytes))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "the unique id is not one: pass all {} bytes that fsccl_unique_id_create() gave",
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "the unique id is not one: pass all {} bytes that fsccl_unique_id_create() gave",
                 sizeof(bytes.bytes));
   if (version != kIdVersion)
-    return fail(FSCCL_ERR_VERSION, "the unique id is of form {}, this library knows form {}: all ranks need the same version",
-                version, kIdVersion);
+    return fail(
+        FSCCL_ERR_VERSION,
+        "the unique id is of form {}, this library knows form {}: all ranks need the same version",
+        version, kIdVersion);
   UniqueId id;
   id.job = reader.get<uint64_t>();
   id.secret = SecretKey(reader.view(kKeyBytes));
@@ -71,30 +75,33 @@ Result<UniqueId> decode_unique_id(const fsccl_unique_id_t& bytes) {
   return id;
 }
 
-Result<MeetingPlace> meeting_place(const UniqueId& id, uint64_t host, bool tcp, const std::string& host_id) {
+Result<MeetingPlace> meeting_place(const UniqueId& id, uint64_t host, bool tcp,
+                                   const std::string& host_id) {
   MeetingPlace place;
   place.credentials.mode = AuthMode::kSecret;
   place.credentials.key = id.secret;
   place.meeting = id.job;
   place.tcp = tcp && id.port != 0;
   place.host_id = host_id;
-  place.who_listens = fmt::format("the process that made the unique id (process {} of its host)", id.pid);
+  place.who_listens =
+      fmt::format("the process that made the unique id (process {} of its host)", id.pid);
   if (host == id.host) {
     place.addresses.push_back(unix_address(listener_name(id.listener)));
     return place;
   }
   for (const IpAddress& ip : id.ips) place.addresses.push_back(tcp_address(ip, id.port));
   if (!tcp || id.port == 0 || place.addresses.empty())
-    return fail(
-        FSCCL_ERR_CONFIG,
-        "the unique id was made on another host (or in another container), and TCP is off: remove FSCCL_BOOTSTRAP_TCP=0, or set "
-        "FSCCL_HOST_ID alike if the ranks share a host");
+    return fail(FSCCL_ERR_CONFIG,
+                "the unique id was made on another host (or in another container), and TCP is off: "
+                "remove FSCCL_BOOTSTRAP_TCP=0, or set "
+                "FSCCL_HOST_ID alike if the ranks share a host");
   return place;
 }
 
 Status create_unique_id(fsccl_unique_id_t* result) {
   FSCCL_TRY(config_status());
-  FSCCL_TRY(check_descriptors(descriptors_to_join(2, true), "make a unique id, and to join a job by it"));
+  FSCCL_TRY(
+      check_descriptors(descriptors_to_join(2, true), "make a unique id, and to join a job by it"));
   const ConfigRef settings = config();
   UniqueId id;
   id.job = random_number();
@@ -108,13 +115,15 @@ Status create_unique_id(fsccl_unique_id_t* result) {
   if (settings->bootstrap_tcp) {
     Result<Fd> tcp_listener = listen_tcp(static_cast<uint16_t>(settings->bootstrap_port));
     if (!tcp_listener.ok() && tcp_listener.status().code() == FSCCL_ERR_INVALID_STATE)
-      return fail(FSCCL_ERR_CONFIG, "FSCCL_BOOTSTRAP_PORT={}: the port is in use; choose another, or 0 for any",
+      return fail(FSCCL_ERR_CONFIG,
+                  "FSCCL_BOOTSTRAP_PORT={}: the port is in use; choose another, or 0 for any",
                   settings->bootstrap_port);
     if (!tcp_listener.ok()) return tcp_listener.take_status();
     id.port = port_of(local_address(tcp_listener.value().get()));
     id.ips = local_ips(settings->bootstrap_interface);
     if (id.ips.empty() && !settings->bootstrap_interface.empty())
-      return fail(FSCCL_ERR_CONFIG, "FSCCL_BOOTSTRAP_INTERFACE={}: no such interface is up, or it has no address",
+      return fail(FSCCL_ERR_CONFIG,
+                  "FSCCL_BOOTSTRAP_INTERFACE={}: no such interface is up, or it has no address",
                   settings->bootstrap_interface);
     listeners.push_back(tcp_listener.take());
   }

@@ -58,17 +58,25 @@ Result<Told> told_by(const Meeting& meeting, int peer, uint32_t tick) {
   }
   if (const fsccl_transport_failure_t* failure = meeting.transport->failure(meeting.channel))
     return fail(static_cast<fsccl_status_t>(failure->code), "{}", failure->text)
-        .with_peer(meeting.shown(meeting.rank), failure->peer >= 0 ? failure->peer : meeting.shown(peer));
+        .with_peer(meeting.shown(meeting.rank),
+                   failure->peer >= 0 ? failure->peer : meeting.shown(peer));
   if (now_ns() > meeting.deadline_ns)
-    return concerning(meeting, fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", meeting.shown(peer)), peer);
+    return concerning(meeting,
+                      fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", meeting.shown(peer)),
+                      peer);
   if (meeting.why_cancelled) return meeting.why_cancelled(meeting.context);
-  return concerning(meeting, fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while rank {} was waited for", meeting.shown(peer)), peer);
+  return concerning(meeting,
+                    fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while rank {} was waited for",
+                         meeting.shown(peer)),
+                    peer);
 }
 
-// Whether all have the same terms and can begin: as a barrier by dissemination, so that each rank tells no more than the logarithm
-// of their number. The same answer on all, for each has heard, at second hand, of every other in the end.
+// Whether all have the same terms and can begin: as a barrier by dissemination, so that each rank
+// tells no more than the logarithm of their number. The same answer on all, for each has heard, at
+// second hand, of every other in the end.
 Result<bool> all_alike(const Meeting& meeting, const Terms& terms, uint32_t tick) {
-  Alike mine{hash_of({reinterpret_cast<const char*>(&terms), sizeof terms}), terms.unprepared ? uint8_t{0} : uint8_t{1}};
+  Alike mine{hash_of({reinterpret_cast<const char*>(&terms), sizeof terms}),
+             terms.unprepared ? uint8_t{0} : uint8_t{1}};
   for (int distance = 1; distance < meeting.ranks; distance *= 2) {
     meeting.signal_to((meeting.rank + distance) % meeting.ranks, tick, mine);
     const int before = (meeting.rank - distance + meeting.ranks) % meeting.ranks;
@@ -89,11 +97,13 @@ Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepare
   const uint32_t at = (*tick)++;
   meeting.signal(at, terms);
   Status status = std::move(prepared);
-  const auto differ = [&](const char* name, int peer, const std::string& own, const std::string& theirs) {
-    status = concerning(meeting,
-                        fail(FSCCL_ERR_MISMATCH, "rank {} has {} {}, rank {} has {}: set it alike on all ranks",
-                             meeting.shown(peer), name, theirs, meeting.shown(meeting.rank), own),
-                        peer);
+  const auto differ = [&](const char* name, int peer, const std::string& own,
+                          const std::string& theirs) {
+    status = concerning(
+        meeting,
+        fail(FSCCL_ERR_MISMATCH, "rank {} has {} {}, rank {} has {}: set it alike on all ranks",
+             meeting.shown(peer), name, theirs, meeting.shown(meeting.rank), own),
+        peer);
   };
   // To the end also after a difference: nobody leaves before all have told.
   for (int peer = 0; peer < meeting.ranks; peer++) {
@@ -101,12 +111,16 @@ Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepare
     FSCCL_ASSIGN(const Terms theirs, told_by<Terms>(meeting, peer, at));
     if (!status.ok()) continue;
     if (theirs.unprepared)
-      status = concerning(
-          meeting, fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not begin: its own error says why", meeting.shown(peer)), peer);
+      status =
+          concerning(meeting,
+                     fail(FSCCL_ERR_OUT_OF_MEMORY,
+                          "rank {} could not begin: its own error says why", meeting.shown(peer)),
+                     peer);
     if (theirs.eager_bytes != terms.eager_bytes)
       differ("FSCCL_EAGER_BYTES", peer, text_of(terms.eager_bytes), text_of(theirs.eager_bytes));
     if (theirs.slot_bytes != terms.slot_bytes)
-      differ("FSCCL_SLOT_BYTES", peer, std::to_string(terms.slot_bytes), std::to_string(theirs.slot_bytes));
+      differ("FSCCL_SLOT_BYTES", peer, std::to_string(terms.slot_bytes),
+             std::to_string(theirs.slot_bytes));
     if (theirs.plan != terms.plan) differ("FSCCL_PLAN", peer, "another one", "one");
     if (theirs.single_copy != terms.single_copy)
       differ("FSCCL_SINGLE_COPY", peer, text_of(terms.single_copy), text_of(theirs.single_copy));

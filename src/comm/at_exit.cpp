@@ -28,7 +28,8 @@ Living& living() {
 
 void note_status(int status, void*) { living().ends_well = status == 0; }
 
-// When the library is let go: behind the program's own handlers and static destructors, which may still use it.
+// When the library is let go: behind the program's own handlers and static destructors, which may
+// still use it.
 [[gnu::destructor]] void leave_all() {
   if (!living().ends_well || forked() || Reactor::instance().in_service_thread()) return;
   const std::lock_guard lock(living().mutex);
@@ -40,7 +41,8 @@ void note_status(int status, void*) { living().ends_well = status == 0; }
 void leave_at_exit(JobContext* context) {
   const std::lock_guard lock(living().mutex);
   living().jobs.push_back(context);
-  if (!std::exchange(living().watched, true)) (void)on_exit(note_status, nullptr);  // refused: that end will be a death
+  // refused: that end will be a death
+  if (!std::exchange(living().watched, true)) (void)on_exit(note_status, nullptr);
 }
 
 void forget_at_exit(JobContext* context) {

@@ -5,8 +5,8 @@
 
 #include "base/count_text.h"
 #include "bootstrap/job.h"
-#include "engine/at_once.h"
 #include "comm/hierarchy.h"
+#include "engine/at_once.h"
 
 namespace fsccl {
 namespace {
@@ -15,10 +15,13 @@ bool parted(OpCode op) { return op == OpCode::all_gather_v || op == OpCode::redu
 bool one_buffer(OpCode op) { return op == OpCode::broadcast || op == OpCode::send; }
 // Every rank needs something of every other one.
 bool mutual(OpCode op) {
-  return op == OpCode::all_gather || op == OpCode::all_gather_v || op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v ||
-         op == OpCode::all_reduce || op == OpCode::all_to_all;
+  return op == OpCode::all_gather || op == OpCode::all_gather_v || op == OpCode::reduce_scatter ||
+         op == OpCode::reduce_scatter_v || op == OpCode::all_reduce || op == OpCode::all_to_all;
 }
-bool rooted(OpCode op) { return op == OpCode::broadcast || op == OpCode::reduce || op == OpCode::gather || op == OpCode::scatter; }
+bool rooted(OpCode op) {
+  return op == OpCode::broadcast || op == OpCode::reduce || op == OpCode::gather ||
+         op == OpCode::scatter;
+}
 
 uint64_t hash_of(const std::vector<uint64_t>& values, uint64_t hash) {
   for (const uint64_t value : values) hash = mix_hash(hash, value);
@@ -33,9 +36,12 @@ void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherw
   if (settings->publishes) settings->otherwise = &otherwise;
 }
 
-Collectives::Collectives(Engine& engine, const CollectiveOptions& options) : engine_(engine), options_(options) {}
+Collectives::Collectives(Engine& engine, const CollectiveOptions& options)
+    : engine_(engine), options_(options) {}
 
-Party Collectives::party() const { return {engine_.ranks(), engine_.slot_bytes(), engine_.mirrored(), options_.select}; }
+Party Collectives::party() const {
+  return {engine_.ranks(), engine_.slot_bytes(), engine_.mirrored(), options_.select};
+}
 
 Shape Collectives::shape_of(const CollectiveCall& call) const {
   Shape shape;
@@ -54,11 +60,13 @@ Shape Collectives::shape_of(const CollectiveCall& call) const {
     return shape;
   }
   shape.displacements.resize(shape.counts.size());
-  std::exclusive_scan(shape.counts.begin(), shape.counts.end(), shape.displacements.begin(), uint64_t{0});
+  std::exclusive_scan(shape.counts.begin(), shape.counts.end(), shape.displacements.begin(),
+                      uint64_t{0});
   return shape;
 }
 
-std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall& call, const Shape& shape) const {
+std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall& call,
+                                                            const Shape& shape) const {
   auto entry = std::make_unique<Entry>();
   Selection selection = select(call.op, shape, options_.select);
   entry->plan = std::move(selection.plan);
@@ -74,11 +82,17 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   } else if (entry->plan.buffers.size() >= 2) {
     entry->input_bytes = entry->plan.buffers[0].bytes;
     entry->output_bytes = entry->plan.buffers[1].bytes;
-    // Where one buffer holds a part of each rank and the other this rank's, the latter may be its place in the former.
+    // Where one buffer holds a part of each rank and the other this rank's, the latter may be its
+    // place in the former.
     const auto own = static_cast<int64_t>(shape.part(shape.rank).begin * shape.size());
-    const bool gathers = call.op == OpCode::all_gather || call.op == OpCode::all_gather_v || call.op == OpCode::gather;
-    const bool scatters = call.op == OpCode::reduce_scatter || call.op == OpCode::reduce_scatter_v || call.op == OpCode::scatter;
-    entry->in_place = gathers ? own : scatters ? -own : call.op == OpCode::all_to_all ? INT64_MAX : 0;
+    const bool gathers = call.op == OpCode::all_gather || call.op == OpCode::all_gather_v ||
+                         call.op == OpCode::gather;
+    const bool scatters = call.op == OpCode::reduce_scatter ||
+                          call.op == OpCode::reduce_scatter_v || call.op == OpCode::scatter;
+    entry->in_place = gathers                         ? own
+                      : scatters                      ? -own
+                      : call.op == OpCode::all_to_all ? INT64_MAX
+                                                      : 0;
   }
   if (entry->plan.buffers.size() > 2 && !entry->plan.buffers[2].slot)
     entry->scratch = std::make_unique_for_overwrite<std::byte[]>(entry->plan.buffers[2].bytes);
@@ -86,7 +100,8 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   set_plans(&settings, entry->plan, entry->otherwise);
   settings.reads = selection.reads;
   settings.foresees = settings.publishes && mutual(call.op);
-  if (entry->bytes_read + entry->bytes_written >= options_.streaming_bytes) settings.stores = Stores::streaming;
+  if (entry->bytes_read + entry->bytes_written >= options_.streaming_bytes)
+    settings.stores = Stores::streaming;
   // A message's tag and a factor come with the call.
   const bool alike = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM;
   entry->small = alike && small_enough(entry->plan);
@@ -104,22 +119,28 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   return entry;
 }
 
-// Where a rule wants a call to go by hosts that cannot. Not on the ranks of one host of several, or one rank of each: those carry
-// out what goes by hosts.
+// Where a rule wants a call to go by hosts that cannot. Not on the ranks of one host of several, or
+// one rank of each: those carry out what goes by hosts.
 void Collectives::announce_flat(const CollectiveCall& call, const Shape& shape) const {
   const Rule* const rule = options_.select.rule(rule_of_hosts, call.op, call_bytes(call.op, shape));
   const auto [hosts, per_host] = options_.select.spread;
   const bool nothing_to_move = shape.count == 0;
-  if (!rule || rule->way != Way::by_hosts || nothing_to_move || (hierarchy_ && hierarchy_->takes(call))) return;
+  if (!rule || rule->way != Way::by_hosts || nothing_to_move ||
+      (hierarchy_ && hierarchy_->takes(call)))
+    return;
   const Job* const job = engine_.options().job;
   if (hosts == 1 && engine_.ranks() > 1 && job && job->size() == engine_.ranks())
     announce_ignored(*rule, call.op, "all ranks are on one host");
   else if (hosts > 1 && per_host != 1)
-    announce_ignored(*rule, call.op, "these ranks, the number of elements or the settings do not allow to go by hosts");
+    announce_ignored(
+        *rule, call.op,
+        "these ranks, the number of elements or the settings do not allow to go by hosts");
 }
 
-Result<const Collectives::Entry*> Collectives::entry_for(const CollectiveCall& call, const Key& key) {
-  if ((entries_.size() >= kMostEntries || parted_entries_.size() >= kMostEntries) && engine_.completed() == engine_.submitted()) {
+Result<const Collectives::Entry*> Collectives::entry_for(const CollectiveCall& call,
+                                                         const Key& key) {
+  if ((entries_.size() >= kMostEntries || parted_entries_.size() >= kMostEntries) &&
+      engine_.completed() == engine_.submitted()) {
     entries_.clear();
     parted_entries_.clear();
     recent_.fill({});
@@ -136,12 +157,14 @@ Result<const Collectives::Entry*> Collectives::parted_entry_for(const Collective
   const uint64_t hash = hash_of(shape.displacements, hash_of(shape.counts, key_of(call).rest));
   for (auto [found, end] = parted_entries_.equal_range(hash); found != end; ++found) {
     const Entry& entry = *found->second;
-    if (entry.fingerprint.op == call.op && entry.fingerprint.dtype == call.dtype && entry.counts == shape.counts &&
-        entry.displacements == shape.displacements && (!reduces(call.op) || entry.fingerprint.kind == call.reduction.kind))
+    if (entry.fingerprint.op == call.op && entry.fingerprint.dtype == call.dtype &&
+        entry.counts == shape.counts && entry.displacements == shape.displacements &&
+        (!reduces(call.op) || entry.fingerprint.kind == call.reduction.kind))
       return &entry;
   }
   FSCCL_TRY(check_parts(shape));
-  return static_cast<const Entry*>(parted_entries_.emplace(hash, make_entry(call, shape))->second.get());
+  return static_cast<const Entry*>(
+      parted_entries_.emplace(hash, make_entry(call, shape))->second.get());
 }
 
 // Parts must not overlap, nor overflow.
@@ -150,14 +173,17 @@ Status Collectives::check_parts(const Shape& shape) const {
   for (int q = 0; q < shape.ranks; q++) {
     const Shape::Part part = shape.part(q);
     if (part.count >> 58 || part.begin >> 58)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "counts[{}] is {} at displacement {}: beyond the address space", q,
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "counts[{}] is {} at displacement {}: beyond the address space", q,
                   count_text(part.count), count_text(part.begin));
     if (part.count) parts.push_back(part);
   }
-  std::sort(parts.begin(), parts.end(), [](const Shape::Part& a, const Shape::Part& b) { return a.begin < b.begin; });
+  std::sort(parts.begin(), parts.end(),
+            [](const Shape::Part& a, const Shape::Part& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < parts.size(); i++)
     if (parts[i - 1].begin + parts[i - 1].count > parts[i].begin)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "the parts at displacements {} ({} elements) and {} overlap", parts[i - 1].begin,
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "the parts at displacements {} ({} elements) and {} overlap", parts[i - 1].begin,
                   parts[i - 1].count, parts[i].begin);
   return success();
 }
@@ -166,21 +192,27 @@ Status Collectives::check_call(const CollectiveCall& call) const {
   if (call.op == OpCode::barrier) return success();
   const auto ranks = static_cast<uint64_t>(engine_.ranks());
   if (!dtype_valid(call.dtype))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "dtype {} is not a fsccl_dtype_t", static_cast<int>(call.dtype));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "dtype {} is not a fsccl_dtype_t",
+                static_cast<int>(call.dtype));
   uint64_t bytes = 0;
-  if (call.count >> 60 || __builtin_mul_overflow(call.count * dtype_size(call.dtype), ranks, &bytes) || bytes >> 47)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "count {} times {} ranks of {} overflows the address space", count_text(call.count),
+  if (call.count >> 60 ||
+      __builtin_mul_overflow(call.count * dtype_size(call.dtype), ranks, &bytes) || bytes >> 47)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "count {} times {} ranks of {} overflows the address space", count_text(call.count),
                 ranks, dtype_name(call.dtype));
-  if (parted(call.op) && !call.counts) return fail(FSCCL_ERR_INVALID_ARGUMENT, "counts is NULL: it holds one count per rank");
+  if (parted(call.op) && !call.counts)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "counts is NULL: it holds one count per rank");
   if (rooted(call.op) && (call.root < 0 || call.root >= engine_.ranks()))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank: they are 0 .. {}", call.root, engine_.ranks() - 1);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank: they are 0 .. {}", call.root,
+                engine_.ranks() - 1);
   if (reduces(call.op)) {
     const int kind = call.reduction.kind;
     if (kind < FSCCL_OP_SUM || kind > FSCCL_OP_PREMUL_SUM)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "operator {} is not a fsccl_op_kind_t", kind);
     if (!reduce_supported(call.dtype, call.dtype, static_cast<fsccl_op_kind_t>(kind)) ||
         (kind == FSCCL_OP_PREMUL_SUM && !dtype_float(call.dtype)))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} cannot be reduced with this operator{}", dtype_name(call.dtype),
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} cannot be reduced with this operator{}",
+                  dtype_name(call.dtype),
                   dtype_bytes_only(call.dtype)  ? ": fp8 values are only moved; cast them first"
                   : kind == FSCCL_OP_PREMUL_SUM ? ": fsccl_premul_sum() needs a floating-point type"
                                                 : "");
@@ -190,12 +222,15 @@ Status Collectives::check_call(const CollectiveCall& call) const {
 
 Status Collectives::bad_buffers(const CollectiveCall& call, const Entry& entry) const {
   if ((entry.output_bytes && !call.output) || (entry.input_bytes && !call.input))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a buffer is NULL though count is {}", entry.fingerprint.count);
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "send and recv overlap, and not in the in-place form that fsccl.h names for {}",
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a buffer is NULL though count is {}",
+                entry.fingerprint.count);
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "send and recv overlap, and not in the in-place form that fsccl.h names for {}",
               op_name(call.op));
 }
 
-// Whether every rank of this communicator maps the arena. Arena ids are never reused, so the answer never changes.
+// Whether every rank of this communicator maps the arena. Arena ids are never reused, so the answer
+// never changes.
 bool Collectives::common(uint32_t arena) {
   for (const auto& [id, answer] : common_)
     if (id == arena) return answer;
@@ -207,7 +242,8 @@ bool Collectives::common(uint32_t arena) {
 Location Collectives::locate(const void* buffer, uint64_t bytes) {
   if (bytes == 0) return {};
   Location location;
-  if (engine_.options().arenas->locate(buffer, bytes, &location) && common(location.arena)) return location;
+  if (engine_.options().arenas->locate(buffer, bytes, &location) && common(location.arena))
+    return location;
   return {reinterpret_cast<uint64_t>(buffer), kPrivate};
 }
 
@@ -220,24 +256,30 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
     if (!call.counts) recent = {key, found};
   }
   const Entry& entry = *found;
-  const auto in = reinterpret_cast<intptr_t>(call.input), out = reinterpret_cast<intptr_t>(call.output);
-  const bool overlap = in < out + static_cast<int64_t>(entry.output_bytes) && out < in + static_cast<int64_t>(entry.input_bytes);
-  if ((entry.output_bytes && !out) || (entry.input_bytes && !in) || (overlap && in - out != entry.in_place)) [[unlikely]]
+  const auto in = reinterpret_cast<intptr_t>(call.input),
+             out = reinterpret_cast<intptr_t>(call.output);
+  const bool overlap = in < out + static_cast<int64_t>(entry.output_bytes) &&
+                       out < in + static_cast<int64_t>(entry.input_bytes);
+  if ((entry.output_bytes && !out) || (entry.input_bytes && !in) ||
+      (overlap && in - out != entry.in_place)) [[unlikely]]
     return bad_buffers(call, entry);
   if (entry.by_hosts && hierarchy_->takes(call)) [[unlikely]]
     return hierarchy_->run(call, wait, state);
 
   auto* const input = static_cast<std::byte*>(const_cast<void*>(call.input));
   auto* const output = static_cast<std::byte*>(call.output);
-  const std::array<std::byte*, 3> buffers{one_buffer(call.op) ? output : input, output, entry.scratch.get()};
+  const std::array<std::byte*, 3> buffers{one_buffer(call.op) ? output : input, output,
+                                          entry.scratch.get()};
   const auto location = [&](uint32_t i) {
     const uint32_t buffer = entry.settings.published[i];
     return locate(buffers[buffer], entry.plan.buffers[buffer].bytes);
   };
-  if ((entry.small || entry.small_otherwise) && wait && !call.prepare && engine_.may_run_at_once()) {
+  if ((entry.small || entry.small_otherwise) && wait && !call.prepare &&
+      engine_.may_run_at_once()) {
     const bool foreseen = entry.settings.foresees && engine_.foresees_unreachable();
     if (foreseen ? entry.small_otherwise : entry.small) {
-      SmallCall small{foreseen ? &entry.otherwise : &entry.plan, &entry.settings, &entry.fingerprint, buffers};
+      SmallCall small{foreseen ? &entry.otherwise : &entry.plan, &entry.settings,
+                      &entry.fingerprint, buffers};
       if (entry.settings.publishes) small.asks = &entry.plan;
       for (uint32_t i = 0; i < entry.settings.publishes; i++) small.published[i] = location(i);
       engine_.tally().moved(entry.bytes_read, entry.bytes_written);
@@ -255,7 +297,8 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
     std::memcpy(&bits, &op->premul, sizeof bits);
     op->fingerprint.history = mix_hash(op->fingerprint.history, bits);
   }
-  for (uint32_t i = 0; i < entry.settings.publishes; i++) op->inline_bindings[entry.settings.published[i]].location = location(i);
+  for (uint32_t i = 0; i < entry.settings.publishes; i++)
+    op->inline_bindings[entry.settings.published[i]].location = location(i);
   if (call.prepare) [[unlikely]]
     call.prepare(*op, call.prepare_context);
   engine_.tally().moved(entry.bytes_read, entry.bytes_written);

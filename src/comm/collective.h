@@ -1,11 +1,14 @@
-// Plain collectives on any memory: from a call to an operation. The plans of a call (operation, counts, dtype, root) are made at
-// its first use and kept. What a call adds is where the buffers are. Which way the bytes go:
+// Plain collectives on any memory: from a call to an operation. The plans of a call (operation,
+// counts, dtype, root) are made at its first use and kept. What a call adds is where the buffers
+// are. Which way the bytes go:
 //   tiny              in the signals
 //   small             through slots, in one exchange
 //   large, in arenas  straight between the ranks' buffers
-//   large, elsewhere  through slots in rounds, or, where that measured faster, read by the kernel (process_vm_readv)
-// The last two begin alike: with the enter signal each rank says where its buffers are, and once all have entered all know whether
-// every buffer can be touched. After some calls where not, the next begin with slots (foresight.h).
+//   large, elsewhere  through slots in rounds, or, where that measured faster, read by the kernel
+//                     (process_vm_readv)
+// The last two begin alike: with the enter signal each rank says where its buffers are, and once
+// all have entered all know whether every buffer can be touched. After some calls where not, the
+// next begin with slots (foresight.h).
 #pragma once
 #include <algorithm>
 #include <array>
@@ -14,8 +17,8 @@
 
 #include "base/hash.h"
 #include "engine/engine.h"
-#include "select/select.h"
 #include "plan/collectives.h"
+#include "select/select.h"
 
 namespace fsccl {
 
@@ -41,8 +44,9 @@ struct CollectiveCall {
 
 struct CollectiveOptions {
   SelectOptions select;
-  topo::LinkClass link{};        // between the farthest ranks
-  const char* path = nullptr;    // of the transport's ways, the one between those; null: it has no choice
+  topo::LinkClass link{};  // between the farthest ranks
+  // of the transport's ways, the one between those; null: it has no choice
+  const char* path = nullptr;
   uint64_t streaming_bytes = 0;  // from this working set on, stores bypass the caches
   uint64_t cache_bytes = 0;      // of a core's own cache
 };
@@ -53,11 +57,13 @@ class Collectives {
 
   // Checks, submits. See Engine::submit for `wait` and `state`.
   Status run(const CollectiveCall& call, bool wait, fsccl_status_t* state);
-  // Whether the arguments are of a collective at all; buffers are not looked at, nor the parts of the v forms.
+  // Whether the arguments are of a collective at all; buffers are not looked at, nor the parts of
+  // the v forms.
   Status check_call(const CollectiveCall& call) const;
-  // `call` with these counts and displacements of what this rank receives; its own are of what it sends.
-  Status all_to_all_v(const CollectiveCall& call, const size_t* recv_counts, const size_t* recv_displacements, bool wait,
-                      fsccl_status_t* state);
+  // `call` with these counts and displacements of what this rank receives; its own are of what it
+  // sends.
+  Status all_to_all_v(const CollectiveCall& call, const size_t* recv_counts,
+                      const size_t* recv_displacements, bool wait, fsccl_status_t* state);
 
   // Everything about a call but its buffers and its scale, made once.
   struct Entry {
@@ -68,9 +74,10 @@ class Collectives {
     uint64_t input_bytes = 0, output_bytes = 0;
     int64_t in_place = 0;  // input - output where the two may overlap
     std::vector<uint64_t> counts, displacements;
-    std::unique_ptr<std::byte[]> scratch;         // of the plan: operations run one after the other
-    bool by_hosts = false;                        // if the call can
-    bool small = false, small_otherwise = false;  // at_once.h; of `plan`, and of the other one where it is foreseen
+    std::unique_ptr<std::byte[]> scratch;  // of the plan: operations run one after the other
+    bool by_hosts = false;                 // if the call can
+    // at_once.h; of `plan`, and of the other one where it is foreseen
+    bool small = false, small_otherwise = false;
   };
   // Calls that it takes and chooses to go by hosts from now on; before the first one.
   void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
@@ -90,8 +97,12 @@ class Collectives {
     bool operator==(const Key&) const = default;
   };
   static Key key_of(const CollectiveCall& call) {
-    const auto byte = [](auto value) { return std::min<uint64_t>(static_cast<uint32_t>(value), 255); };  // 255: nothing valid
-    return {call.count, uint64_t{static_cast<uint8_t>(call.op)} | byte(call.dtype) << 8 | byte(call.reduction.kind) << 16 |
+    // 255: nothing valid
+    const auto byte = [](auto value) {
+      return std::min<uint64_t>(static_cast<uint32_t>(value), 255);
+    };
+    return {call.count, uint64_t{static_cast<uint8_t>(call.op)} | byte(call.dtype) << 8 |
+                            byte(call.reduction.kind) << 16 |
                             uint64_t{static_cast<uint32_t>(call.root)} << 32};
   }
   struct KeyHash {
@@ -117,11 +128,14 @@ class Collectives {
   };
   std::array<Recent, kRecent> recent_;
   std::unordered_map<Key, std::unique_ptr<Entry>, KeyHash> entries_;
-  std::unordered_multimap<uint64_t, std::unique_ptr<Entry>> parted_entries_;  // of the v forms, by hash
-  std::vector<std::pair<uint32_t, bool>> common_;                             // arenas seen, and whether every rank here maps them
+  // of the v forms, by hash
+  std::unordered_multimap<uint64_t, std::unique_ptr<Entry>> parted_entries_;
+  // arenas seen, and whether every rank here maps them
+  std::vector<std::pair<uint32_t, bool>> common_;
 };
 
-// Which buffers of a plan travel with the enter signal, and the plan that runs where those cannot be touched.
+// Which buffers of a plan travel with the enter signal, and the plan that runs where those cannot
+// be touched.
 void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherwise);
 
 }  // namespace fsccl

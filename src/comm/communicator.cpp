@@ -11,25 +11,28 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "comm/agreement.h"
-#include "select/calibration.h"
 #include "engine/sums.h"
+#include "select/calibration.h"
 
 namespace fsccl {
 namespace {
 
-constexpr size_t kLargeSlotBytes = 256u << 10;  // fewer rounds, then; not for many ranks, whose slots would be large in all
+// fewer rounds, then; not for many ranks, whose slots would be large in all
+constexpr size_t kLargeSlotBytes = 256u << 10;
 constexpr int kFewRanks = 16;
 constexpr size_t kLeastChosenSlotBytes = 16u << 10;  // that transports choose
 constexpr int64_t kNewsMs = 300, kNewsNapNs = 1'000'000;
 constexpr const char* kSplits = "split a communicator";
 constexpr uint64_t kSubsets = UINT64_MAX;  // no number of a split
-constexpr int64_t kDefaultSpinUs = 20;     // a few context switches: longer only burns the core of a peer that shares it
+// a few context switches: longer only burns the core of a peer that shares it
+constexpr int64_t kDefaultSpinUs = 20;
 
-// From a quarter of the last cache on, streaming stores gained in every kernel that was measured; below, and where caches are
-// larger than any working set that is used again, they do not.
+// From a quarter of the last cache on, streaming stores gained in every kernel that was measured;
+// below, and where caches are larger than any working set that is used again, they do not.
 uint64_t default_streaming_bytes() {
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return std::clamp<uint64_t>(cache > 0 ? static_cast<uint64_t>(cache) / 4 : 0, 8u << 20, 24u << 20);
+  return std::clamp<uint64_t>(cache > 0 ? static_cast<uint64_t>(cache) / 4 : 0, 8u << 20,
+                              24u << 20);
 }
 
 std::atomic<uint64_t> communicators_made{0};
@@ -68,12 +71,14 @@ struct Communicator::Exchange {
     parent->engine().look_for_failure();
     return parent->engine().failed();
   }
-  // Why the channel will not be opened any more, with a number of the job; success while nothing speaks against it.
+  // Why the channel will not be opened any more, with a number of the job; success while nothing
+  // speaks against it.
   Status why_cancelled() {
     if (parent_failed()) return parent->engine().failure();
     const int dead = context.first_dead(members);
     if (dead < 0) return success();
-    return fail(FSCCL_ERR_PEER_DEAD, "rank {} of the job died", dead).with_peer(context.job().rank(), dead);
+    return fail(FSCCL_ERR_PEER_DEAD, "rank {} of the job died", dead)
+        .with_peer(context.job().rank(), dead);
   }
   bool cancelled() { return context.first_dead(members) >= 0 || parent_failed(); }
   int failed(Status status, char* error, size_t capacity) {
@@ -89,13 +94,15 @@ struct Communicator::Exchange {
   }
   static int fetch(void* self, int rank, char* error, size_t capacity) {
     auto& exchange = *static_cast<Exchange*>(self);
-    Result<Fd> fd = exchange.context.job().fetch_fd(exchange.members[static_cast<size_t>(rank)], exchange.name, exchange.deadline,
-                                                    [&exchange] { return exchange.why_cancelled(); });
+    Result<Fd> fd = exchange.context.job().fetch_fd(
+        exchange.members[static_cast<size_t>(rank)], exchange.name, exchange.deadline,
+        [&exchange] { return exchange.why_cancelled(); });
     return fd.ok() ? fd.value().release() : exchange.failed(fd.take_status(), error, capacity);
   }
   // The same as why_cancelled(), with the numbers that messages have.
   static Status why_lost(void* self) {
-    return static_cast<Exchange*>(self)->explain(FSCCL_ERR_PEER_DEAD, "a rank was lost while the communicator was made");
+    return static_cast<Exchange*>(self)->explain(FSCCL_ERR_PEER_DEAD,
+                                                 "a rank was lost while the communicator was made");
   }
   static int cancelled(void* self) { return static_cast<Exchange*>(self)->cancelled(); }
 
@@ -107,21 +114,25 @@ struct Communicator::Exchange {
     return all;
   }
   Meeting meeting(const EngineOptions& engine, int rank, const std::vector<int>& known_as) {
-    return {engine.transport, engine.channel, rank, static_cast<int>(members.size()), deadline.at_ns(), cancelled, this,
-            known_as.data(),  why_lost};
+    return {engine.transport, engine.channel, rank, static_cast<int>(members.size()),
+            deadline.at_ns(), cancelled,      this, known_as.data(),
+            why_lost};
   }
-  // An error of the new communicator, whose numbers nobody else knows: its peer becomes a number of the parent.
+  // An error of the new communicator, whose numbers nobody else knows: its peer becomes a number of
+  // the parent.
   Status in_numbers_of_parent(Status status) const {
     const int peer = status.error().peer;
     if (!parent || peer < 0 || peer >= static_cast<int>(members.size())) return status;
     const int known = known_as(members[static_cast<size_t>(peer)]);
-    return fail(status.code(), "{}, which is rank {} of the communicator that it is made of", status.text(), known)
+    return fail(status.code(), "{}, which is rank {} of the communicator that it is made of",
+                status.text(), known)
         .with_peer(known_as(context.job().rank()), known);
   }
   // Why no channel was opened, as far as it is known better here than to the transport.
   Status explain(fsccl_status_t code, const char* text) {
     if (code == FSCCL_ERR_PEER_DEAD || (!problem.ok() && problem.code() == FSCCL_ERR_PEER_DEAD)) {
-      // A rank that another one waited for may have ended because a third one died, of which the job tells in a moment.
+      // A rank that another one waited for may have ended because a third one died, of which the
+      // job tells in a moment.
       const auto told = [this] { return context.first_dead(members) >= 0; };
       wait_until(
           told, Deadline::in_ms(kNewsMs), [this] { return parent_failed(); }, Naps(kNewsNapNs));
@@ -132,9 +143,11 @@ struct Communicator::Exchange {
       problem = fail(code, "{}", text).with_peer(-1, members[static_cast<size_t>(concerns)]);
     if (problem.ok()) return fail(code, "{}", text);
     const int peer = known_as(problem.error().peer);
-    Status why = problem.code() == FSCCL_ERR_TIMEOUT     ? fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", peer)
-                 : problem.code() == FSCCL_ERR_PEER_DEAD ? fail(FSCCL_ERR_PEER_DEAD, "rank {} died or has left", peer)
-                                                         : fail(problem.code(), "{}", text);
+    Status why = problem.code() == FSCCL_ERR_TIMEOUT
+                     ? fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", peer)
+                 : problem.code() == FSCCL_ERR_PEER_DEAD
+                     ? fail(FSCCL_ERR_PEER_DEAD, "rank {} died or has left", peer)
+                     : fail(problem.code(), "{}", text);
     return std::move(why).with_peer(known_as(context.job().rank()), peer);
   }
 };
@@ -144,7 +157,8 @@ int Communicator::rank_of(int job_rank) const {
   return found == members_.end() ? -1 : static_cast<int>(found - members_.begin());
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::create(const JoinRequest& request, const CommunicatorOptions& options) {
+Result<std::unique_ptr<Communicator>> Communicator::create(const JoinRequest& request,
+                                                           const CommunicatorOptions& options) {
   FSCCL_ASSIGN(std::shared_ptr<JobContext> context, JobContext::join(request));
   set_log_rank(context->job().rank());
   std::vector<int> members(static_cast<size_t>(context->job().size()));
@@ -154,8 +168,10 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const JoinRequest& re
 }
 
 // What the transport is told, to open the channel. It points into what is passed.
-fsccl_transport_request_t Communicator::request(Exchange& exchange, const CommunicatorOptions& options,
-                                                const std::vector<int32_t>& pids, bool reads, bool known) const {
+fsccl_transport_request_t Communicator::request(Exchange& exchange,
+                                                const CommunicatorOptions& options,
+                                                const std::vector<int32_t>& pids, bool reads,
+                                                bool known) const {
   const int64_t slot_bytes = config()->slot_bytes;
   fsccl_transport_request_t request{};
   request.size = sizeof request;
@@ -173,7 +189,8 @@ fsccl_transport_request_t Communicator::request(Exchange& exchange, const Commun
                        : oversubscribed() && size() <= kFewRanks ? kLargeSlotBytes
                                                                  : 0;
   // With a line of every rank there is room for its sums.
-  if (const size_t least = slot_bytes_with_sums(static_cast<size_t>(size()) * sizeof(fsccl_transport_line_t));
+  if (const size_t least =
+          slot_bytes_with_sums(static_cast<size_t>(size()) * sizeof(fsccl_transport_line_t));
       context_->checksum() && (request.slot_bytes || least > kLeastChosenSlotBytes))
     request.slot_bytes = std::max(request.slot_bytes, least);
   request.concerns = &exchange.concerns;
@@ -199,19 +216,23 @@ Costs Communicator::typical_costs_of(int farthest) const {
 // Where the transport has a choice of ways, and what is found says something of them.
 Paths Communicator::find_paths(const Meeting& meeting, uint32_t* tick) const {
   const fsccl_transport_ops_t& transport = *meeting.transport;
-  if (size() == 1 || oversubscribed() || !transport.path || !transport.path(meeting.channel, 1)) return {};
+  if (size() == 1 || oversubscribed() || !transport.path || !transport.path(meeting.channel, 1))
+    return {};
   std::vector<topo::LinkClass> links;
   for (const int member : members_) links.push_back(context_->link(members_.front(), member));
   const Paths paths = fsccl::find_paths(meeting, links, tick);
   for (int peer = 0; peer < size(); peer++)
     if (peer != rank_)
-      transport.take_path(meeting.channel, peer, paths[static_cast<size_t>(context_->link(job_rank(rank_), job_rank(peer)))]);
+      transport.take_path(
+          meeting.channel, peer,
+          paths[static_cast<size_t>(context_->link(job_rank(rank_), job_rank(peer)))]);
   return paths;
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context, std::vector<int> members,
-                                                         uint64_t name, const CommunicatorOptions& options, Communicator* parent,
-                                                         bool survives) {
+Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context,
+                                                         std::vector<int> members, uint64_t name,
+                                                         const CommunicatorOptions& options,
+                                                         Communicator* parent, bool survives) {
   const ConfigRef settings = config();
   FSCCL_ASSIGN(const fsccl_transport_ops_t* transport, context->transport_for(members));
   std::unique_ptr<Communicator> comm(new Communicator);
@@ -219,16 +240,21 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   comm->members_ = std::move(members);
   comm->rank_ = comm->rank_of(comm->context_->job().rank());
   comm->tag_ = name;
-  for (const int member : comm->members_) comm->tag_ = mix_hash(comm->tag_, static_cast<uint64_t>(member));
+  for (const int member : comm->members_)
+    comm->tag_ = mix_hash(comm->tag_, static_cast<uint64_t>(member));
   comm->timeout_ms_ = options.timeout_ms ? options.timeout_ms : settings->timeout_ms;
   const uint64_t number = communicators_made++;
   comm->name_ = options.name.empty() ? fmt::format("comm {}", number) : options.name;
 
-  comm->ranks_per_core_ = std::max(parent ? parent->ranks_per_core_ : 0, comm->context_->ranks_per_core(comm->members_));
-  // What the parent knows of memory and of costs holds for what it is made of, not for another transport.
+  comm->ranks_per_core_ = std::max(parent ? parent->ranks_per_core_ : 0,
+                                   comm->context_->ranks_per_core(comm->members_));
+  // What the parent knows of memory and of costs holds for what it is made of, not for another
+  // transport.
   const bool fresh = !parent || parent->engine().options().transport != transport;
 
-  Exchange exchange{*comm->context_, comm->members_, name, earlier(comm->deadline(), options.made_by), parent, survives, {}};
+  Exchange exchange{
+      *comm->context_, comm->members_, name, earlier(comm->deadline(), options.made_by),
+      parent,          survives,       {}};
   std::vector<int32_t> pids;
   EngineOptions engine;
   const Member& self = comm->context_->job().member(comm->context_->job().rank());
@@ -237,24 +263,28 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
     pids.push_back(member.pid);
     engine.same_process.push_back(member.pid == self.pid && member.start_time == self.start_time);
   }
-  const bool reads = settings->single_copy != SingleCopy::kOff && (fresh || parent->engine().single_copy());
+  const bool reads =
+      settings->single_copy != SingleCopy::kOff && (fresh || parent->engine().single_copy());
   const fsccl_transport_request_t request = comm->request(exchange, options, pids, reads, !fresh);
 
   engine.transport = transport;
   char error[512] = "";
-  fsccl_status_t code = engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
+  fsccl_status_t code =
+      engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return exchange.explain(code, error);
   const OpenedChannel opened{transport, comm->engine_, engine.channel};
   const std::vector<int> known_as = exchange.known_as();
   const Meeting meeting = exchange.meeting(engine, comm->rank_, known_as);
   const Costs* const known = comm->context_->known_costs(comm->members_, transport->name);
   // Where ranks share cores, two of them can be alone while all others nap, if those are few.
-  const bool measures = fresh && !known && comm->size() > 1 && (!comm->oversubscribed() || comm->size() <= kFewRanks);
+  const bool measures =
+      fresh && !known && comm->size() > 1 && (!comm->oversubscribed() || comm->size() <= kFewRanks);
   const int farthest = comm->context_->farthest(comm->members_), other = comm->rank_of(farthest);
   Status ready;
   if (measures && (comm->rank_ == 0 || comm->rank_ == other)) {
     code = engine.transport->reserve(engine.channel, error, sizeof error);
-    if (code != FSCCL_OK) ready = fail(code, "rank {}: {}", known_as[static_cast<size_t>(comm->rank_)], error);
+    if (code != FSCCL_OK)
+      ready = fail(code, "rank {}: {}", known_as[static_cast<size_t>(comm->rank_)], error);
   }
   auto rules = comm->context_->rules();
   if (ready.ok() && !rules.ok()) ready = rules.take_status();
@@ -271,24 +301,26 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   if (transport->rest) transport->rest(engine.channel);
   engine.known_as = options.known_as;
   comm->start(std::move(engine), costs, rules.take(), options.works_for);
-  if (Status formed = comm->form_hosts(); !formed.ok()) return exchange.in_numbers_of_parent(std::move(formed));
+  if (Status formed = comm->form_hosts(); !formed.ok())
+    return exchange.in_numbers_of_parent(std::move(formed));
   return comm;
 }
 
 // Where some hosts have several ranks, collectives may go by hosts.
 Status Communicator::form_hosts() {
   const Spread spread = context_->spread(members_);
-  if (spread.hosts <= 1 || spread.hosts >= size() || config()->hierarchy == HierarchyMode::kOff) return success();
+  if (spread.hosts <= 1 || spread.hosts >= size() || config()->hierarchy == HierarchyMode::kOff)
+    return success();
   FSCCL_ASSIGN(Hosts * hosts, this->hosts());
   hierarchy_ = std::make_unique<Hierarchy>(*this, *hosts);
   collectives_->by_hosts(hierarchy_.get());
   return success();
 }
 
-// With an open channel. What it works for hears of a loss before it does, and knows why: a rank may have ended because another
-// died.
-void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules,
-                         Engine* works_for) {
+// With an open channel. What it works for hears of a loss before it does, and knows why: a rank may
+// have ended because another died.
+void Communicator::start(EngineOptions engine, const Costs& costs,
+                         std::shared_ptr<const std::vector<Rule>> rules, Engine* works_for) {
   const ConfigRef settings = config();
   engine.rank = rank_;
   engine.ranks = size();
@@ -311,30 +343,36 @@ void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_p
   collectives.select.eager_bytes = settings->eager_bytes;
   collectives.select.always_read = settings->single_copy == SingleCopy::kOn;
   collectives.link = context_->link(members_.front(), context_->farthest(members_));
-  collectives.path = path_name(*engine_->options().transport, engine_->options().channel, paths_, collectives.link);
+  collectives.path = path_name(*engine_->options().transport, engine_->options().channel, paths_,
+                               collectives.link);
   collectives.select.rules = std::move(rules);
   collectives.select.spread = context_->spread(members_);
   collectives.select.only_slots = context_->checksum();
-  collectives.streaming_bytes =
-      settings->streaming_bytes == kConfigAuto ? default_streaming_bytes() : static_cast<uint64_t>(settings->streaming_bytes);
+  collectives.streaming_bytes = settings->streaming_bytes == kConfigAuto
+                                    ? default_streaming_bytes()
+                                    : static_cast<uint64_t>(settings->streaming_bytes);
   collectives.cache_bytes = static_cast<uint64_t>(std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L));
   collectives_ = std::make_unique<Collectives>(*engine_, collectives);
   if (oversubscribed()) oversubscribed_communicators++;
   if (works_for) works_for->bind(*engine_);
   context_->add(this);
-  metrics_ = std::make_unique<MetricsSource>([this](MetricSamples& samples, std::string_view id) { tell(samples, id); });
+  metrics_ = std::make_unique<MetricsSource>(
+      [this](MetricSamples& samples, std::string_view id) { tell(samples, id); });
 }
 
 void Communicator::tell(MetricSamples& samples, std::string_view id) const {
   const std::string rank = std::to_string(rank_), size = std::to_string(this->size());
   const auto labels = [&](std::string_view name = {}, std::string_view value = {}) {
-    std::string text = MetricSamples::labels({{"comm", name_}, {"id", id}, {"rank", rank}, {"size", size}});
+    std::string text =
+        MetricSamples::labels({{"comm", name_}, {"id", id}, {"rank", rank}, {"size", size}});
     return name.empty() ? text : text + ',' + MetricSamples::labels({{name, value}});
   };
   const std::string own = labels();
   const Tally& tally = engine_->tally();
   const fsccl_counters_t counters = tally.counters();
-  tally.each_kind([&](OpCode op, uint64_t count) { samples.add(Metric::operations, labels("operation", op_name(op)), count); });
+  tally.each_kind([&](OpCode op, uint64_t count) {
+    samples.add(Metric::operations, labels("operation", op_name(op)), count);
+  });
   samples.add(Metric::in_flight, own, engine_->under_way());
   samples.add(Metric::read_bytes, own, counters.bytes_read);
   samples.add(Metric::written_bytes, own, counters.bytes_written);
@@ -346,7 +384,8 @@ void Communicator::tell(MetricSamples& samples, std::string_view id) const {
   std::array<uint64_t, 4> peers{};  // by fsccl_peer_state_t
   for (int peer = 0; peer < this->size(); peer++)
     if (peer != rank_) peers[static_cast<size_t>(peer_state(peer))]++;
-  for (size_t state = 0; state < peers.size(); state++) samples.add(Metric::peers, labels("state", kStates[state]), peers[state]);
+  for (size_t state = 0; state < peers.size(); state++)
+    samples.add(Metric::peers, labels("state", kStates[state]), peers[state]);
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
@@ -363,10 +402,12 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
   engine.transport = engine_->options().transport;
   engine.inside = engine_.get();
   engine.known_as = {from, to};
-  for (const int rank : engine.known_as) engine.same_process.push_back(engine_->options().same_process[static_cast<size_t>(rank)]);
+  for (const int rank : engine.known_as)
+    engine.same_process.push_back(engine_->options().same_process[static_cast<size_t>(rank)]);
   char error[512] = "";
   const fsccl_status_t code =
-      engine.transport->pair(engine_->options().channel, from, to, &engine.channel, &engine.first_tick, error, sizeof error);
+      engine.transport->pair(engine_->options().channel, from, to, &engine.channel,
+                             &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return fail(code, "{}", error);
   const OpenedChannel opened{engine.transport, made->engine_, engine.channel};
   const SelectOptions& mine = collectives_->options().select;
@@ -374,11 +415,13 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
   return made;
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, const CommunicatorOptions& options) {
+Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key,
+                                                          const CommunicatorOptions& options) {
   struct Choice {
     int32_t color, key, short_of_files;
   };
-  Status room = color == FSCCL_COLOR_NONE ? success() : check_descriptors(kDescriptorsToMake, kSplits);
+  Status room =
+      color == FSCCL_COLOR_NONE ? success() : check_descriptors(kDescriptorsToMake, kSplits);
   const Choice mine{color, key, room.ok() ? 0 : 1};
   std::vector<Choice> all(static_cast<size_t>(size()));
   fsccl_status_t state;
@@ -396,28 +439,36 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
   std::vector<int> group;
   for (int rank = 0; rank < size(); rank++)
     if (all[static_cast<size_t>(rank)].color == color) group.push_back(rank);
-  std::stable_sort(group.begin(), group.end(),
-                   [&](int a, int b) { return all[static_cast<size_t>(a)].key < all[static_cast<size_t>(b)].key; });
+  std::stable_sort(group.begin(), group.end(), [&](int a, int b) {
+    return all[static_cast<size_t>(a)].key < all[static_cast<size_t>(b)].key;
+  });
   for (int& rank : group) rank = job_rank(rank);
-  return open(context_, std::move(group), mix_hash(mix_hash(tag_, number), static_cast<uint32_t>(color)), options, this);
+  return open(context_, std::move(group),
+              mix_hash(mix_hash(tag_, number), static_cast<uint32_t>(color)), options, this);
 }
 
 // The first rank and the tag name the place to meet. There the others compare the list.
-Result<std::unique_ptr<Communicator>> Communicator::subset(const std::vector<int>& ranks, uint64_t tag,
+Result<std::unique_ptr<Communicator>> Communicator::subset(const std::vector<int>& ranks,
+                                                           uint64_t tag,
                                                            const CommunicatorOptions& options) {
   engine_->look_for_failure();
   if (engine_->failed()) return engine_->failure();
-  uint64_t name = mix_hash(mix_hash(mix_hash(tag_, kSubsets), tag), static_cast<uint64_t>(ranks.front()));
+  uint64_t name =
+      mix_hash(mix_hash(mix_hash(tag_, kSubsets), tag), static_cast<uint64_t>(ranks.front()));
   {
     const std::lock_guard lock(subsets_mutex_);
     name = mix_hash(name, ++subsets_[name]);
   }
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(job_rank(rank));
-  Result<std::unique_ptr<Communicator>> made = open(context_, std::move(members), name, options, this);
-  if (made.ok() || (made.status().code() != FSCCL_ERR_TIMEOUT && made.status().code() != FSCCL_ERR_MISMATCH)) return made;
+  Result<std::unique_ptr<Communicator>> made =
+      open(context_, std::move(members), name, options, this);
+  if (made.ok() ||
+      (made.status().code() != FSCCL_ERR_TIMEOUT && made.status().code() != FSCCL_ERR_MISMATCH))
+    return made;
   return fail(made.status().code(),
-              "{}. This is rank {} of the communicator they are taken from, with ranks [{}] and tag {:#x}: all "
+              "{}. This is rank {} of the communicator they are taken from, with ranks [{}] and "
+              "tag {:#x}: all "
               "listed ranks call, with the same list and tag",
               made.status().text(), rank_, fmt::join(ranks, ", "), tag)
       .with_peer(rank_, made.status().error().peer);
@@ -435,7 +486,8 @@ Result<Hosts*> Communicator::hosts() {
 // Who has left this communicator may be in others still.
 fsccl_peer_state_t Communicator::peer_state(int rank) const {
   const fsccl_peer_state_t state = context_->job().life(job_rank(rank)).state;
-  return state != FSCCL_PEER_DEAD && rank != rank_ && engine_->has_left(rank) ? FSCCL_PEER_LEFT : state;
+  return state != FSCCL_PEER_DEAD && rank != rank_ && engine_->has_left(rank) ? FSCCL_PEER_LEFT
+                                                                              : state;
 }
 
 bool Communicator::is_here(int rank) const {
@@ -450,8 +502,10 @@ std::vector<int> Communicator::ranks_here() const {
   return ranks;
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::part(const std::vector<int>& ranks, uint64_t tag, const char* what) {
-  return subset(ranks, tag, {timeout_ms_, fmt::format("{}, {}", name_, what), ranks, engine_.get()});
+Result<std::unique_ptr<Communicator>> Communicator::part(const std::vector<int>& ranks,
+                                                         uint64_t tag, const char* what) {
+  return subset(ranks, tag,
+                {timeout_ms_, fmt::format("{}, {}", name_, what), ranks, engine_.get()});
 }
 
 Communicator::~Communicator() {

@@ -1,5 +1,5 @@
-// A communicator on this rank: its job (who, where), its channel and engine, and its collectives. Those
-// made from it share the job.
+// A communicator on this rank: its job (who, where), its channel and engine, and its collectives.
+// Those made from it share the job.
 #pragma once
 #include <atomic>
 #include <map>
@@ -10,20 +10,21 @@
 #include <vector>
 
 #include "comm/collective.h"
-#include "engine/engine.h"
 #include "comm/hierarchy.h"
 #include "comm/job_context.h"
 #include "comm/list.h"
+#include "engine/engine.h"
 #include "record/metrics.h"
 #include "select/paths.h"
 
 namespace fsccl {
 
 struct CommunicatorOptions {
-  int64_t timeout_ms = 0;                // 0: configured
-  std::string name;                      // empty: numbered
-  std::vector<int> known_as;             // in messages; empty: their numbers here
-  Engine* works_for = nullptr;           // of another communicator, with which this one fails, and that with it
+  int64_t timeout_ms = 0;     // 0: configured
+  std::string name;           // empty: numbered
+  std::vector<int> known_as;  // in messages; empty: their numbers here
+  // of another communicator, with which this one fails, and that with it
+  Engine* works_for = nullptr;
   Deadline made_by = Deadline::never();  // if that is before its timeout
 };
 
@@ -36,25 +37,30 @@ class Companion {
 class Communicator {
  public:
   // Collective, blocking.
-  static Result<std::unique_ptr<Communicator>> create(const JoinRequest& request, const CommunicatorOptions& options);
+  static Result<std::unique_ptr<Communicator>> create(const JoinRequest& request,
+                                                      const CommunicatorOptions& options);
   // Null when this rank has no color.
-  Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
-  // Of these ranks of this communicator, this rank among them, in this order; called by them alone. Any thread.
-  Result<std::unique_ptr<Communicator>> subset(const std::vector<int>& ranks, uint64_t tag, const CommunicatorOptions& options);
-  // Of the ranks that are left, this one among them, in the order of their ranks; this communicator has failed. Collective over
-  // them, blocking; one thread at a time.
+  Result<std::unique_ptr<Communicator>> split(int color, int key,
+                                              const CommunicatorOptions& options);
+  // Of these ranks of this communicator, this rank among them, in this order; called by them alone.
+  // Any thread.
+  Result<std::unique_ptr<Communicator>> subset(const std::vector<int>& ranks, uint64_t tag,
+                                               const CommunicatorOptions& options);
+  // Of the ranks that are left, this one among them, in the order of their ranks; this communicator
+  // has failed. Collective over them, blocking; one thread at a time.
   Result<std::unique_ptr<Communicator>> shrink(const CommunicatorOptions& options);
-  // Likewise, of ranks that work for this communicator: it fails with it, this one with the part, and its messages have the numbers
-  // of this one. Destroyed before it.
-  Result<std::unique_ptr<Communicator>> part(const std::vector<int>& ranks, uint64_t tag, const char* what);
+  // Likewise, of ranks that work for this communicator: it fails with it, this one with the part,
+  // and its messages have the numbers of this one. Destroyed before it.
+  Result<std::unique_ptr<Communicator>> part(const std::vector<int>& ranks, uint64_t tag,
+                                             const char* what);
   bool one_host() const;
   bool is_here(int rank) const;  // on this host
   std::vector<int> ranks_here() const;
   // Where there are several hosts. The first call is collective over all ranks, blocking.
   Result<Hosts*> hosts();
   fsccl_peer_state_t peer_state(int rank) const;
-  // The communicator of two on which `from` (its rank 0) sends to `to`; this rank is one of them. Blocks for nobody; must be
-  // destroyed before this one.
+  // The communicator of two on which `from` (its rank 0) sends to `to`; this rank is one of them.
+  // Blocks for nobody; must be destroyed before this one.
   Result<std::unique_ptr<Communicator>> pair(int from, int to);
   ~Communicator();
 
@@ -65,7 +71,8 @@ class Communicator {
   int64_t timeout_ms() const { return timeout_ms_; }
   Deadline deadline() const { return Deadline::in_ms(timeout_ms_); }
   const std::string& name() const { return name_; }
-  uint64_t tag() const { return tag_; }  // the same on all members, another for every communicator of the job
+  // the same on all members, another for every communicator of the job
+  uint64_t tag() const { return tag_; }
   JobContext& context() { return *context_; }
   Engine& engine() { return *engine_; }
   Collectives& collectives() { return *collectives_; }
@@ -75,24 +82,29 @@ class Communicator {
 
   std::atomic<int> dependents{0};  // pools and units made on it
   std::unique_ptr<Companion> companion;
-  std::shared_ptr<void> attached;  // of a layer above: goes with this communicator (unit/device/inboxes.h)
+  // of a layer above: goes with this communicator (unit/device/inboxes.h)
+  std::shared_ptr<void> attached;
 
  private:
   Communicator() = default;
-  // The ranks meet, and measure unless they have a parent, which has done so. `survives`: the parent has failed.
-  static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t name,
-                                                    const CommunicatorOptions& options, Communicator* parent,
-                                                    bool survives = false);
+  // The ranks meet, and measure unless they have a parent, which has done so. `survives`: the
+  // parent has failed.
+  static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context,
+                                                    std::vector<int> members, uint64_t name,
+                                                    const CommunicatorOptions& options,
+                                                    Communicator* parent, bool survives = false);
   // shrink.cpp
   uint64_t meeting() const;
   void will_not_shrink() noexcept;
   Result<Job::Agreed> agree_who_is_left(Deadline deadline);
-  Result<std::unique_ptr<Communicator>> gather_survivors(CommunicatorOptions options, Deadline deadline);
+  Result<std::unique_ptr<Communicator>> gather_survivors(CommunicatorOptions options,
+                                                         Deadline deadline);
   struct Exchange;
-  fsccl_transport_request_t request(Exchange& exchange, const CommunicatorOptions& options, const std::vector<int32_t>& pids,
-                                    bool reads, bool known) const;
+  fsccl_transport_request_t request(Exchange& exchange, const CommunicatorOptions& options,
+                                    const std::vector<int32_t>& pids, bool reads, bool known) const;
   Status form_hosts();
-  void start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules, Engine* works_for = nullptr);
+  void start(EngineOptions engine, const Costs& costs,
+             std::shared_ptr<const std::vector<Rule>> rules, Engine* works_for = nullptr);
   void tell(MetricSamples& samples, std::string_view id) const;
   Costs typical_costs_of(int farthest) const;
   Paths find_paths(const Meeting& meeting, uint32_t* tick) const;
@@ -107,11 +119,12 @@ class Communicator {
   uint64_t splits_ = 0;
   std::mutex subsets_mutex_;
   std::map<uint64_t, uint64_t> subsets_;  // calls of subset(), by first rank and tag
-  // How far shrink() has got: what the last round decided, and what this rank has made of it. Kept when the deadline passes, for
-  // others may go on with it.
+  // How far shrink() has got: what the last round decided, and what this rank has made of it. Kept
+  // when the deadline passes, for others may go on with it.
   struct Shrinking {
     uint64_t round = 0;
-    std::optional<std::vector<int32_t>> failed;  // ranks of the job without which it was tried; none yet
+    // ranks of the job without which it was tried; none yet
+    std::optional<std::vector<int32_t>> failed;
     std::unique_ptr<Communicator> made;
     Status problem;  // why not
   } shrinking_;

@@ -1,4 +1,5 @@
-// How the ranks of a communicator come to one answer before they go on: each tells the others a few bytes, blocking.
+// How the ranks of a communicator come to one answer before they go on: each tells the others a few
+// bytes, blocking.
 #pragma once
 #include "comm/communicator.h"
 

@@ -16,45 +16,57 @@
 namespace fsccl {
 namespace {
 
-constexpr std::array kExplained{OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast, OpCode::reduce,
-                                OpCode::gather,     OpCode::scatter,        OpCode::all_to_all, OpCode::send,      OpCode::barrier};
+constexpr std::array kExplained{OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce,
+                                OpCode::broadcast,  OpCode::reduce,         OpCode::gather,
+                                OpCode::scatter,    OpCode::all_to_all,     OpCode::send,
+                                OpCode::barrier};
 constexpr std::array kFrom{"table", "calibration", "tuning file"};
 constexpr int kMostImagined = 1 << 16;
 
 std::string array_of(const Cost& cost) { return fmt::format("[{:.0f}]", fmt::join(cost.ns, ",")); }
 
 std::string text_of(const Costs& costs) {
-  return fmt::format(
-      R"({{"exchange_ns":{},"message_ns":{},"sizes":[{}],"slots_ns":{},"slots_past_caches_ns":{},"side_by_side":"{}",)"
-      R"("read_ns":{},"copy_ns_per_kib":{:.1f}}})",
-      costs.exchange, costs.message, fmt::join(Cost::kSizes, ","), array_of(costs.slot_cached), array_of(costs.slot_streaming),
-      kSideBySide[static_cast<size_t>(costs.side_by_side)], costs.can_read ? array_of(costs.read) : "null",
-      costs.copy_per_byte * 1024);
+  return fmt::format(R"({{"exchange_ns":{},"message_ns":{},"sizes":[{}],"slots_ns":{},)"
+                     R"("slots_past_caches_ns":{},"side_by_side":"{}",)"
+                     R"("read_ns":{},"copy_ns_per_kib":{:.1f}}})",
+                     costs.exchange, costs.message, fmt::join(Cost::kSizes, ","),
+                     array_of(costs.slot_cached), array_of(costs.slot_streaming),
+                     kSideBySide[static_cast<size_t>(costs.side_by_side)],
+                     costs.can_read ? array_of(costs.read) : "null", costs.copy_per_byte * 1024);
 }
 
 std::string text_of(const std::vector<Stage>& stages) {
   std::string text;
   for (const Stage& stage : stages)
-    text += fmt::format(R"({}{{"between_hosts":{},"operation":"{}","plan":"{}","predicted_us":{:.3f}}})", text.empty() ? "" : ",",
-                        stage.between_hosts, op_name(stage.op), stage.plan, stage.ns / 1000);
+    text += fmt::format(
+        R"({}{{"between_hosts":{},"operation":"{}","plan":"{}","predicted_us":{:.3f}}})",
+        text.empty() ? "" : ",", stage.between_hosts, op_name(stage.op), stage.plan,
+        stage.ns / 1000);
   return text;
 }
 
 // The cores on which ranks would run, one each, and how far they are from each other.
 struct Seats {
-  size_t cores = 0;                 // of a host
-  topo::Connection within, across;  // the farthest from the first, in its host; the same place on the next host
+  size_t cores = 0;  // of a host
+  // the farthest from the first, in its host; the same place on the next host
+  topo::Connection within, across;
 };
-topo::Connection typical(topo::LinkClass link) { return {link, topo::traits(link).ns, topo::traits(link).gb_per_s, {}}; }
+topo::Connection typical(topo::LinkClass link) {
+  return {link, topo::traits(link).ns, topo::traits(link).gb_per_s, {}};
+}
 
 Seats seats_of(const topo::Topology& topology, size_t per_host) {
-  const std::vector<int> hosts = topology.all(topo::Kind::host), cores = topology.all(topo::Kind::core, hosts.front());
+  const std::vector<int> hosts = topology.all(topo::Kind::host),
+                         cores = topology.all(topo::Kind::core, hosts.front());
   Seats seats{cores.size(), typical(topo::LinkClass::core), typical(topo::LinkClass::network)};
   if (cores.empty()) return seats;
   const std::vector<topo::Connection> reach = topo::Graph(topology).from(cores.front());
   for (size_t i = 1; i < std::min(cores.size(), per_host); i++)
-    if (const topo::Connection& way = reach[static_cast<size_t>(cores[i])]; way.link >= seats.within.link) seats.within = way;
-  const std::vector<int> next = hosts.size() > 1 ? topology.all(topo::Kind::core, hosts[1]) : std::vector<int>();
+    if (const topo::Connection& way = reach[static_cast<size_t>(cores[i])];
+        way.link >= seats.within.link)
+      seats.within = way;
+  const std::vector<int> next =
+      hosts.size() > 1 ? topology.all(topo::Kind::core, hosts[1]) : std::vector<int>();
   if (!next.empty() && reach[static_cast<size_t>(next.front())].gb_per_s > 0)
     seats.across = reach[static_cast<size_t>(next.front())];
   return seats;
@@ -68,64 +80,84 @@ uint64_t typical_slot_bytes(int ranks) {
 }  // namespace
 
 Result<OpCode> explained_operation(std::string_view name) {
-  const auto* found = std::find_if(kExplained.begin(), kExplained.end(), [&](OpCode op) { return op_name(op) == name; });
+  const auto* found = std::find_if(kExplained.begin(), kExplained.end(),
+                                   [&](OpCode op) { return op_name(op) == name; });
   if (found != kExplained.end()) return *found;
   std::vector<const char*> names;
   for (const OpCode op : kExplained) names.push_back(op_name(op));
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "operation \"{}\" is not one of {}", name, fmt::join(names, ", "));
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "operation \"{}\" is not one of {}", name,
+              fmt::join(names, ", "));
 }
 
 Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& where) {
-  if (bytes >> 58) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes are beyond the address space", bytes);
+  if (bytes >> 58)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes are beyond the address space", bytes);
   Party whole = where.whole;
   if (op == OpCode::send) whole.ranks = 2;
-  const bool one_buffer = op == OpCode::all_reduce || op == OpCode::broadcast || op == OpCode::reduce || op == OpCode::send;
-  Shape shape = whole.shape(one_buffer ? bytes : bytes / static_cast<uint64_t>(whole.ranks), FSCCL_UINT8);
+  const bool one_buffer = op == OpCode::all_reduce || op == OpCode::broadcast ||
+                          op == OpCode::reduce || op == OpCode::send;
+  Shape shape =
+      whole.shape(one_buffer ? bytes : bytes / static_cast<uint64_t>(whole.ranks), FSCCL_UINT8);
   shape.root = 0;
   std::vector<Candidate> candidates;
   const Selection selection = select(op, shape, whole.select, &candidates);
   HostsChoice hosts;
   if (where.by_hosts) hosts = choose_by_hosts(op, shape, whole, where.mode);
-  // Plans are chosen among themselves, to which bytes cost alike; beside what goes by hosts they have the prices of that choice.
+  // Plans are chosen among themselves, to which bytes cost alike; beside what goes by hosts they
+  // have the prices of that choice.
   std::vector<Candidate> shared;
-  if (!hosts.stages.empty()) (void)select(op, shape, sharing_link(whole.select, whole.per_host()), &shared);
+  if (!hosts.stages.empty())
+    (void)select(op, shape, sharing_link(whole.select, whole.per_host()), &shared);
   for (Candidate& candidate : candidates)
     for (const Candidate& same : shared)
-      if (same.plan == candidate.plan && same.chunk == candidate.chunk && std::string_view(same.memory) == candidate.memory)
+      if (same.plan == candidate.plan && same.chunk == candidate.chunk &&
+          std::string_view(same.memory) == candidate.memory)
         candidate.ns = same.ns;
   const char* const crossing =
-      hosts.by_hosts && reduces(op) ? "; sums of 16-bit floats cross between hosts in fp32, twice their bytes" : "";
-  const std::string why = hosts.stages.empty()            ? selection.why
-                          : hosts.by_hosts || hosts.asked ? hosts.why + crossing
-                                                          : selection.why + ", and flat: " + hosts.why;
+      hosts.by_hosts && reduces(op)
+          ? "; sums of 16-bit floats cross between hosts in fp32, twice their bytes"
+          : "";
+  const std::string why = hosts.stages.empty() ? selection.why
+                          : hosts.by_hosts || hosts.asked
+                              ? hosts.why + crossing
+                              : selection.why + ", and flat: " + hosts.why;
 
   std::string text = fmt::format(
-      R"({{"operation":"{}","bytes":{},"ranks":{},"measured":{},"costs_from":"{}","machine":"{}","transport":"{}",{}{}"link":"{}",)"
+      R"({{"operation":"{}","bytes":{},"ranks":{},"measured":{},"costs_from":"{}",)"
+      R"("machine":"{}","transport":"{}",{}{}"link":"{}",)"
       R"("hosts":{},"ranks_per_host":{},"why":"{}","candidates":[)",
-      op_name(op), bytes, whole.ranks, text_of(whole.select.costs), kFrom[static_cast<size_t>(whole.select.costs.origin)],
-      where.machine, where.transport, where.path ? fmt::format(R"("path":"{}",)", where.path) : "",
-      where.why_transport.empty() ? "" : fmt::format(R"("transport_why":"{}",)", where.why_transport),
+      op_name(op), bytes, whole.ranks, text_of(whole.select.costs),
+      kFrom[static_cast<size_t>(whole.select.costs.origin)], where.machine, where.transport,
+      where.path ? fmt::format(R"("path":"{}",)", where.path) : "",
+      where.why_transport.empty() ? ""
+                                  : fmt::format(R"("transport_why":"{}",)", where.why_transport),
       topo::traits(where.link).name, whole.select.spread.hosts, whole.select.spread.per_host, why);
   for (const Candidate& candidate : candidates)
-    text += fmt::format(R"({}{{"plan":"{}","chunk":{},"memory":"{}","predicted_us":{:.3f},"chosen":{}}})",
-                        &candidate == candidates.data() ? "" : ",", candidate.plan, candidate.chunk, candidate.memory,
-                        candidate.ns / 1000, candidate.chosen && !hosts.by_hosts);
+    text += fmt::format(
+        R"({}{{"plan":"{}","chunk":{},"memory":"{}","predicted_us":{:.3f},"chosen":{}}})",
+        &candidate == candidates.data() ? "" : ",", candidate.plan, candidate.chunk,
+        candidate.memory, candidate.ns / 1000, candidate.chosen && !hosts.by_hosts);
   if (!hosts.stages.empty())
-    text += fmt::format(R"(,{{"plan":"by_hosts","chunk":0,"memory":"any","predicted_us":{:.3f},"chosen":{},"stages":[{}]}})",
+    text += fmt::format(R"(,{{"plan":"by_hosts","chunk":0,"memory":"any","predicted_us":{:.3f},)"
+                        R"("chosen":{},"stages":[{}]}})",
                         hosts.ns / 1000, hosts.by_hosts, text_of(hosts.stages));
   return text + "]}";
 }
 
-Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, const Imagined& ranks) {
+Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
+                                    const Imagined& ranks) {
   FSCCL_ASSIGN(const OpCode op, explained_operation(operation));
   if (ranks.hosts < 1 || ranks.per_host < 1 || ranks.hosts > kMostImagined / ranks.per_host)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} hosts with {} ranks each: give 1 to {} ranks in all", ranks.hosts, ranks.per_host,
-                kMostImagined);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "{} hosts with {} ranks each: give 1 to {} ranks in all", ranks.hosts,
+                ranks.per_host, kMostImagined);
   FSCCL_TRY(config_status());
   const ConfigRef settings = config();
-  FSCCL_ASSIGN(const Tuning tuning, load_tuning(ranks.tuning.empty() ? settings->tuning_file : ranks.tuning));
+  FSCCL_ASSIGN(const Tuning tuning,
+               load_tuning(ranks.tuning.empty() ? settings->tuning_file : ranks.tuning));
   FSCCL_ASSIGN(const auto rules, rules_in_force(*settings, tuning));
-  Result<topo::Topology> topology = ranks.topology.empty() ? topo::discover() : topo::load_file(ranks.topology);
+  Result<topo::Topology> topology =
+      ranks.topology.empty() ? topo::discover() : topo::load_file(ranks.topology);
   if (!topology.ok()) return topology.take_status();
   const std::string machine = ranks.topology.empty() ? machine_name() : "";
   const Seats seats = seats_of(topology.value(), static_cast<size_t>(ranks.per_host));
@@ -137,16 +169,18 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
     const topo::Connection& link = hosts > 1 ? seats.across : seats.within;
     Party made;
     made.ranks = hosts * per_host;
-    made.slot_bytes = settings->slot_bytes != kConfigAuto ? static_cast<uint64_t>(settings->slot_bytes)
-                      : network                           ? network_slot_bytes(between, static_cast<size_t>(made.ranks))
-                      : ranks.topology.empty()            ? shm_slot_bytes(made.ranks)
-                                                          : typical_slot_bytes(made.ranks);
+    made.slot_bytes = settings->slot_bytes != kConfigAuto
+                          ? static_cast<uint64_t>(settings->slot_bytes)
+                      : network ? network_slot_bytes(between, static_cast<size_t>(made.ranks))
+                      : ranks.topology.empty() ? shm_slot_bytes(made.ranks)
+                                               : typical_slot_bytes(made.ranks);
     made.mirrored = network;
     const Costs* const known = tuning.find(machine, network ? between : "shm", link.link);
     made.select.costs = known ? *known : typical_costs(link);
     made.select.costs.can_read = !network && settings->single_copy != SingleCopy::kOff;
     made.select.costs.apply_to(made.mirrored,
-                               static_cast<double>(ranks.per_host) / static_cast<double>(std::max<size_t>(seats.cores, 1)));
+                               static_cast<double>(ranks.per_host) /
+                                   static_cast<double>(std::max<size_t>(seats.cores, 1)));
     made.select.eager_bytes = settings->eager_bytes;
     made.select.always_read = settings->single_copy == SingleCopy::kOn;
     made.select.rules = rules;
@@ -155,7 +189,8 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
     return made;
   };
   Circumstances where{party(ranks.hosts, ranks.per_host)};
-  where.by_hosts = ranks.hosts > 1 && ranks.per_host > 1 && settings->hierarchy != HierarchyMode::kOff &&
+  where.by_hosts = ranks.hosts > 1 && ranks.per_host > 1 &&
+                   settings->hierarchy != HierarchyMode::kOff &&
                    (!reduces(op) || settings->reproducible == Reproducible::kRun);
   where.mode = settings->hierarchy;
   where.machine = machine;

@@ -1,5 +1,5 @@
-// Why a collective is carried out as it is, as JSON (fsccl.h, fsccl_explain and fsccl_explain_for): on a communicator, or on ranks
-// that are only imagined.
+// Why a collective is carried out as it is, as JSON (fsccl.h, fsccl_explain and fsccl_explain_for):
+// on a communicator, or on ranks that are only imagined.
 #pragma once
 #include <string>
 
@@ -14,20 +14,23 @@ struct Circumstances {
   HierarchyMode mode = HierarchyMode::kAuto;
   std::string machine;
   const char* transport = "";
-  std::string why_transport;   // if there was a choice
-  const char* path = nullptr;  // of several that the transport has; null: it has but one, or nobody knows yet
-  topo::LinkClass link{};      // of the farthest two ranks
+  std::string why_transport;  // if there was a choice
+  // of several that the transport has; null: it has but one, or nobody knows yet
+  const char* path = nullptr;
+  topo::LinkClass link{};  // of the farthest two ranks
 };
 
 Result<OpCode> explained_operation(std::string_view name);
 // `bytes` of the larger buffer.
 Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& where);
 
-// Ranks that are only imagined: what they would find at their start is typical of the topology's links, or in the tuning file.
+// Ranks that are only imagined: what they would find at their start is typical of the topology's
+// links, or in the tuning file.
 struct Imagined {
   int hosts = 1, per_host = 2;
   std::string topology, tuning;  // files; empty: this machine; FSCCL_TUNING_FILE
 };
-Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, const Imagined& ranks);
+Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
+                                    const Imagined& ranks);
 
 }  // namespace fsccl

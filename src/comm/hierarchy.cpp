@@ -9,7 +9,8 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kFromBytes = 64u << 10;  // of a list: below, the exchanges of more stages cost more
+// of a list: below, the exchanges of more stages cost more
+constexpr uint64_t kFromBytes = 64u << 10;
 
 bool gathers(OpCode op) { return op == OpCode::all_gather || op == OpCode::all_gather_v; }
 bool scatters(OpCode op) { return op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v; }
@@ -45,8 +46,10 @@ Hierarchy::Hierarchy(Communicator& whole, const Hosts& hosts)
 bool Hierarchy::takes(const CollectiveCall& call) const {
   const bool each = gathers(call.op) || scatters(call.op);  // count is a rank's
   const bool sums = scatters(call.op) || call.op == OpCode::all_reduce;
-  if ((!each && !sums && call.op != OpCode::broadcast) || call.prepare || (sums && !sums_)) return false;
-  return call.count || (call.counts && std::accumulate(call.counts, call.counts + seats_.size(), uint64_t{0}));
+  if ((!each && !sums && call.op != OpCode::broadcast) || call.prepare || (sums && !sums_))
+    return false;
+  return call.count ||
+         (call.counts && std::accumulate(call.counts, call.counts + seats_.size(), uint64_t{0}));
 }
 
 HostsChoice Hierarchy::choose(const CollectiveCall& call, const Shape& shape) const {
@@ -60,7 +63,8 @@ bool Hierarchy::takes(const ListCall& call) const {
   uint64_t bytes = 0;
   for (size_t t = 0; t < call.count; t++) {
     const fsccl_tensor_t& tensor = call.tensors[t];
-    const size_t* const end = tensor.counts + (call.kind == ListKind::broadcast ? 1 : seats_.size());
+    const size_t* const end =
+        tensor.counts + (call.kind == ListKind::broadcast ? 1 : seats_.size());
     bytes += std::accumulate(tensor.counts, end, uint64_t{0}) * dtype_size(tensor.dtype);
   }
   return bytes && (mode_ == HierarchyMode::kOn || bytes >= kFromBytes);
@@ -80,8 +84,8 @@ void Hierarchy::parts_of(const CollectiveCall& call) {
     std::byte* const all = (gather ? output : input) + begin * dtype_size(call.dtype);
     std::byte* const own = rank != self ? nullptr : gather ? input : output;
     if (count)
-      parts_.push_back(
-          {rank, call.displacements ? rank : 0, count, call.dtype, partial_dtype(call.dtype, call.reduction), all, own});
+      parts_.push_back({rank, call.displacements ? rank : 0, count, call.dtype,
+                        partial_dtype(call.dtype, call.reduction), all, own});
     begin += count;
   }
 }
@@ -97,8 +101,8 @@ void Hierarchy::parts_of(const ListCall& call) {
     for (size_t rank = 0; rank < seats_.size(); rank++) {
       const size_t count = tensor.counts[rank];
       if (count)
-        parts_.push_back(
-            {rank, t, count, tensor.dtype, partial_dtype(tensor.dtype, call.reduction), all, rank == self ? mine : nullptr});
+        parts_.push_back({rank, t, count, tensor.dtype, partial_dtype(tensor.dtype, call.reduction),
+                          all, rank == self ? mine : nullptr});
       all += count * dtype_size(tensor.dtype);
     }
   }
@@ -132,7 +136,8 @@ Status Hierarchy::on(Communicator& part, Call call, bool last_sum) {
 template Status Hierarchy::on(Communicator&, CollectiveCall, bool);
 template Status Hierarchy::on(Communicator&, ListCall, bool);
 
-Status Hierarchy::stage_list(Communicator& part, ListKind kind, fsccl_op_t reduction, bool last_sum) {
+Status Hierarchy::stage_list(Communicator& part, ListKind kind, fsccl_op_t reduction,
+                             bool last_sum) {
   if (held_.empty()) return success();
   const bool gather = kind == ListKind::all_gather;
   const auto ranks = static_cast<size_t>(part.size()), self = static_cast<size_t>(part.rank());
@@ -141,7 +146,8 @@ Status Hierarchy::stage_list(Communicator& part, ListKind kind, fsccl_op_t reduc
   counts_.clear();
   for (const Held& held : held_) {
     if (!held.joins) {
-      tensors_.push_back({gather ? nullptr : held.at, gather ? held.at : nullptr, nullptr, held.dtype});
+      tensors_.push_back(
+          {gather ? nullptr : held.at, gather ? held.at : nullptr, nullptr, held.dtype});
       received_.push_back(held.received);
       counts_.resize(counts_.size() + ranks);
     }
@@ -155,8 +161,8 @@ Status Hierarchy::stage_list(Communicator& part, ListKind kind, fsccl_op_t reduc
   return on(part, call, last_sum);
 }
 
-// Of a plain call, between hosts: the parts that each host holds one after the other, one of each host in each round. They lie
-// anywhere behind `base`.
+// Of a plain call, between hosts: the parts that each host holds one after the other, one of each
+// host in each round. They lie anywhere behind `base`.
 Status Hierarchy::stage_rounds(ListKind kind, std::byte* base, fsccl_op_t reduction) {
   const bool gather = kind == ListKind::all_gather;
   for (size_t round = 0;; round++) {
@@ -211,7 +217,8 @@ Status Hierarchy::run(const CollectiveCall& call, bool wait, fsccl_status_t* sta
   begin();
   if (gathers(call.op) || scatters(call.op)) {
     parts_of(call);
-    FSCCL_TRY(gathers(call.op) ? gather(static_cast<std::byte*>(call.output)) : reduce_scatter(call.reduction, true));
+    FSCCL_TRY(gathers(call.op) ? gather(static_cast<std::byte*>(call.output))
+                               : reduce_scatter(call.reduction, true));
   } else {
     FSCCL_TRY(call.op == OpCode::all_reduce ? all_reduce(call) : broadcast(call));
   }
@@ -224,7 +231,8 @@ Status Hierarchy::run(const ListCall& call, bool wait, fsccl_status_t* state) {
     FSCCL_TRY(broadcast(call));
   } else {
     parts_of(call);
-    FSCCL_TRY(call.kind == ListKind::all_gather ? gather(nullptr) : reduce_scatter(call.reduction, false));
+    FSCCL_TRY(call.kind == ListKind::all_gather ? gather(nullptr)
+                                                : reduce_scatter(call.reduction, false));
   }
   return end(op_code(call.kind), call.count, wait, state);
 }

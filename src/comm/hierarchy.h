@@ -1,20 +1,26 @@
-// Collectives of a communicator between hosts, by hosts: inside each host through its own communicator, between hosts over lanes
-// (hosts.h). A byte then crosses between two hosts once, not once for every rank there. An operation is made of operations of these
-// communicators, one behind the other, and the whole communicator's own, without steps, which is over when the last of them is:
+// Collectives of a communicator between hosts, by hosts: inside each host through its own
+// communicator, between hosts over lanes (hosts.h). A byte then crosses between two hosts once, not
+// once for every rank there. An operation is made of operations of these communicators, one behind
+// the other, and the whole communicator's own, without steps, which is over when the last of them
+// is:
 //
-//   all_gather       hosts with ranks without a lane gather; lanes gather what their ranks bring or carry; then each host gathers
-//                    what its lanes have
-//   reduce_scatter   each host sums, for every rank, where its lane is; then lanes sum over hosts; what is of ranks without a
-//                    lane is gathered in their host
-//   all_reduce       each host sums, a part for every lane; lanes sum their parts over hosts; each host gathers the parts
-//   broadcast        in the root's host; then each lane carries its part to the other hosts; those gather the parts
+//   all_gather       hosts with ranks without a lane gather; lanes gather what their ranks bring or
+//                    carry; then each host gathers what its lanes have
+//   reduce_scatter   each host sums, for every rank, where its lane is; then lanes sum over hosts;
+//                    what is of ranks without a lane is gathered in their host
+//   all_reduce       each host sums, a part for every lane; lanes sum their parts over hosts; each
+//                    host gathers the parts
+//   broadcast        in the root's host; then each lane carries its part to the other hosts; those
+//                    gather the parts
 //
-// The v forms and the lists are the same with other parts. Hosts and their ranks may be numbered in any order, and hosts may
-// differ.
+// The v forms and the lists are the same with other parts. Hosts and their ranks may be numbered in
+// any order, and hosts may differ.
 //
-// Sums are thus over the ranks of a host, in rank order, and then over hosts, in the order of their first ranks: other bits than in
-// rank order over all ranks, the same in every run. FSCCL_REPRODUCIBLE=placement keeps to rank order. A host's sum of 16-bit floats
-// crosses to other hosts as the fp32 that it was accumulated in, twice the bytes, so that the result is rounded to 16 bits once.
+// Sums are thus over the ranks of a host, in rank order, and then over hosts, in the order of their
+// first ranks: other bits than in rank order over all ranks, the same in every run.
+// FSCCL_REPRODUCIBLE=placement keeps to rank order. A host's sum of 16-bit floats crosses to other
+// hosts as the fp32 that it was accumulated in, twice the bytes, so that the result is rounded to
+// 16 bits once.
 #pragma once
 #include <memory>
 #include <vector>
@@ -28,7 +34,8 @@ namespace fsccl {
 
 class Communicator;
 
-// In which type the sum of a host's ranks goes to other hosts: that of the accumulator, where the operator can use it.
+// In which type the sum of a host's ranks goes to other hosts: that of the accumulator, where the
+// operator can use it.
 fsccl_dtype_t partial_dtype(fsccl_dtype_t dtype, fsccl_op_t op);
 
 class Hierarchy {
@@ -62,17 +69,21 @@ class Hierarchy {
     bool joins = false;                 // in one tensor with the one before
     std::byte *at = nullptr, *own = nullptr;
   };
-  enum class Join : uint8_t { never, holders, all };  // all: parts of one holder lie one behind the other there, too
+  // all: parts of one holder lie one behind the other there, too
+  enum class Join : uint8_t { never, holders, all };
 
   void parts_of(const CollectiveCall& call);
   void parts_of(const ListCall& call);
   size_t lane_of(const Part& part) const { return at_.lane_of(part.rank); }
-  bool carried(const Part& part) const { return seats_[part.rank].host == seat_.host && seats_[part.rank].place >= at_.lanes(); }
+  bool carried(const Part& part) const {
+    return seats_[part.rank].host == seat_.host && seats_[part.rank].place >= at_.lanes();
+  }
   uint64_t place_partials();
 
   template <class Use>
   void hold(Join join, Use use);
-  Status stage_list(Communicator& part, ListKind kind, fsccl_op_t reduction = FSCCL_SUM, bool last_sum = false);
+  Status stage_list(Communicator& part, ListKind kind, fsccl_op_t reduction = FSCCL_SUM,
+                    bool last_sum = false);
   Status stage_rounds(ListKind kind, std::byte* base, fsccl_op_t reduction = FSCCL_SUM);
   Status gather(std::byte* plain);
   Status reduce_scatter(fsccl_op_t reduction, bool plain);

@@ -8,11 +8,15 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kWideElements = 16u << 20;  // of an all_reduce at a time: bounds the memory of its sums over a host
+// of an all_reduce at a time: bounds the memory of its sums over a host
+constexpr uint64_t kWideElements = 16u << 20;
 
-std::byte* at(const void* base, uint64_t bytes) { return static_cast<std::byte*>(const_cast<void*>(base)) + bytes; }
+std::byte* at(const void* base, uint64_t bytes) {
+  return static_cast<std::byte*>(const_cast<void*>(base)) + bytes;
+}
 
-// Of the first sum, over a host, and the second, over hosts: what is multiplied is so before all, what is divided after all.
+// Of the first sum, over a host, and the second, over hosts: what is multiplied is so before all,
+// what is divided after all.
 fsccl_op_t first_sum(fsccl_op_t op) {
   if (op.kind == FSCCL_OP_AVG) op.kind = FSCCL_OP_SUM;
   return op;
@@ -24,10 +28,12 @@ fsccl_op_t last_sum(fsccl_op_t op) {
 
 }  // namespace
 
-// Elements cut into a part for each lane, of whole lines but for the last; ranks without a lane get none.
+// Elements cut into a part for each lane, of whole lines but for the last; ranks without a lane get
+// none.
 void Hierarchy::cut(uint64_t count, fsccl_dtype_t dtype) {
   const size_t lanes = at_.lanes();
-  const uint64_t line = 64 / dtype_size(dtype), lines = (count + line - 1) / line, each = (lines + lanes - 1) / lanes * line;
+  const uint64_t line = 64 / dtype_size(dtype), lines = (count + line - 1) / line,
+                 each = (lines + lanes - 1) / lanes * line;
   counts_.assign(at_.here(), 0);
   displacements_.assign(at_.here(), count);
   for (size_t i = 0; i < lanes; i++) {
@@ -45,7 +51,8 @@ void Hierarchy::hold(Join join, Use use) {
     Held held{0, part.count, part.dtype, part.dtype, false, part.at, part.own};
     if (!use(part, held)) continue;
     if (join != Join::never && before && before + 1 == &part && before->tensor == part.tensor)
-      held.joins = held.holder > held_.back().holder || (join == Join::all && held.holder == held_.back().holder);
+      held.joins = held.holder > held_.back().holder ||
+                   (join == Join::all && held.holder == held_.back().holder);
     held_.push_back(held);
     before = &part;
   }
@@ -67,7 +74,8 @@ Status Hierarchy::gather(std::byte* plain) {
       if (!held.own) held.own = part.at;
       return lane_of(part) == seat_.place;
     });
-    FSCCL_TRY(plain ? stage_rounds(ListKind::all_gather, plain) : stage_list(*lane_, ListKind::all_gather));
+    FSCCL_TRY(plain ? stage_rounds(ListKind::all_gather, plain)
+                    : stage_list(*lane_, ListKind::all_gather));
   }
   hold(Join::all, [&](const Part& part, Held& held) {
     held.holder = lane_of(part);
@@ -121,8 +129,9 @@ Status Hierarchy::reduce_scatter(fsccl_op_t reduction, bool plain) {
       if (!held.own) held.own = at(scratch_.data(), part.result);
       return lane_of(part) == seat_.place;
     });
-    FSCCL_TRY(plain && !widens ? stage_rounds(ListKind::reduce_scatter, scratch_.data(), last_sum(reduction))
-                               : stage_list(*lane_, ListKind::reduce_scatter, last_sum(reduction), true));
+    FSCCL_TRY(plain && !widens
+                  ? stage_rounds(ListKind::reduce_scatter, scratch_.data(), last_sum(reduction))
+                  : stage_list(*lane_, ListKind::reduce_scatter, last_sum(reduction), true));
   }
   hold(Join::never, [&](const Part& part, Held& held) {
     held.holder = lane_of(part);
@@ -163,7 +172,8 @@ Status Hierarchy::all_reduce(const CollectiveCall& call) {
   return gather_cut(call, own);
 }
 
-// With sums over a host that are wider than the elements. Each lane shares its part out to the hosts, whose sums it then gathers.
+// With sums over a host that are wider than the elements. Each lane shares its part out to the
+// hosts, whose sums it then gathers.
 Status Hierarchy::all_reduce_wide(const CollectiveCall& call) {
   const fsccl_dtype_t wide = partial_dtype(call.dtype, call.reduction);
   const uint64_t size = dtype_size(call.dtype);
@@ -172,7 +182,8 @@ Status Hierarchy::all_reduce_wide(const CollectiveCall& call) {
   const uint64_t count = counts_[seat_.place];
   std::byte* const own = at(call.output, displacements_[seat_.place] * size);
   FSCCL_TRY(reserve_scratch(count * dtype_size(wide)));
-  const fsccl_tensor_t inside = {const_cast<void*>(call.input), scratch_.data(), lane_counts.data(), call.dtype};
+  const fsccl_tensor_t inside = {const_cast<void*>(call.input), scratch_.data(), lane_counts.data(),
+                                 call.dtype};
   ListCall stage{&inside, 1, ListKind::reduce_scatter, first_sum(call.reduction)};
   stage.received = &wide;
   FSCCL_TRY(on(*host_, stage));
@@ -180,7 +191,8 @@ Status Hierarchy::all_reduce_wide(const CollectiveCall& call) {
     counts_.assign(at_.count(), 0);
     displacements_.assign(at_.count(), 0);
     for (size_t host = 0; host < at_.count(); host++) {
-      const Portion share = portion_of(count, static_cast<int>(host), static_cast<int>(at_.count()), size);
+      const Portion share =
+          portion_of(count, static_cast<int>(host), static_cast<int>(at_.count()), size);
       displacements_[host] = share.begin;
       counts_[host] = share.count;
     }
@@ -233,21 +245,24 @@ Status Hierarchy::broadcast(const CollectiveCall& call) {
 Status Hierarchy::broadcast(const ListCall& call) {
   const Hosts::Seat root = seats_[static_cast<size_t>(call.root)];
   const bool here = seat_.host == root.host;
-  if (here) FSCCL_TRY(on(*host_, ListCall{call.tensors, call.count, call.kind, FSCCL_SUM, static_cast<int>(root.place)}));
+  if (here)
+    FSCCL_TRY(on(*host_, ListCall{call.tensors, call.count, call.kind, FSCCL_SUM,
+                                  static_cast<int>(root.place)}));
   parts_.clear();
   for (size_t t = 0; t < call.count; t++) {
     const fsccl_tensor_t& tensor = call.tensors[t];
     cut(tensor.counts[0], tensor.dtype);
     for (size_t lane = 0; lane < at_.lanes(); lane++)
       if (counts_[lane])
-        parts_.push_back(
-            {lane, t, counts_[lane], tensor.dtype, tensor.dtype, at(tensor.recv, displacements_[lane] * dtype_size(tensor.dtype))});
+        parts_.push_back({lane, t, counts_[lane], tensor.dtype, tensor.dtype,
+                          at(tensor.recv, displacements_[lane] * dtype_size(tensor.dtype))});
   }
   tensors_.clear();
   for (const Part& part : parts_)
     if (part.rank == seat_.place) tensors_.push_back({nullptr, part.at, &part.count, part.dtype});
   if (!tensors_.empty())
-    FSCCL_TRY(on(*lane_, ListCall{tensors_.data(), tensors_.size(), call.kind, FSCCL_SUM, static_cast<int>(root.host)}));
+    FSCCL_TRY(on(*lane_, ListCall{tensors_.data(), tensors_.size(), call.kind, FSCCL_SUM,
+                                  static_cast<int>(root.host)}));
   if (here) return success();
   hold(Join::holders, [](const Part& part, Held& held) {
     held.holder = part.rank;

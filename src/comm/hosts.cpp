@@ -16,7 +16,8 @@ std::vector<std::vector<int>> ranks_by_host(Communicator& whole) {
   std::vector<std::vector<int>> ranks;
   for (int rank = 0; rank < whole.size(); rank++) {
     const uint64_t host = job.member(whole.job_rank(rank)).host;
-    const auto found = static_cast<size_t>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
+    const auto found =
+        static_cast<size_t>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
     if (found == hosts.size()) hosts.push_back(host), ranks.emplace_back();
     ranks[found].push_back(rank);
   }

@@ -1,6 +1,7 @@
-// The parts of a communicator of several hosts: the ranks of each host, and the *lanes* between hosts. There are as many lanes as
-// the smallest host has ranks; each joins the ranks with the same place on their hosts, one of each host. What is of a rank without
-// a lane is carried by a rank of its host that has one.
+// The parts of a communicator of several hosts: the ranks of each host, and the *lanes* between
+// hosts. There are as many lanes as the smallest host has ranks; each joins the ranks with the same
+// place on their hosts, one of each host. What is of a rank without a lane is carried by a rank of
+// its host that has one.
 #pragma once
 #include <memory>
 #include <vector>

@@ -36,7 +36,8 @@ Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request)
   auto context = std::make_shared<JobContext>();
   FSCCL_ASSIGN(context->job_, Job::join(request));
   context->lost_ranks_.resize(static_cast<size_t>(context->job_->size()));
-  context->deaths_.reserve(static_cast<size_t>(context->job_->size()));  // a death can be noted where memory is short
+  // a death can be noted where memory is short
+  context->deaths_.reserve(static_cast<size_t>(context->job_->size()));
   context->job_->on_loss([raw = context.get()](int rank, bool left) { raw->on_loss(rank, left); });
   FSCCL_TRY(context->meet(request.deadline));
   leave_at_exit(context.get());
@@ -62,14 +63,18 @@ Status JobContext::load_choices(Facts* mine) {
   return success();
 }
 
-Result<std::shared_ptr<const std::vector<Rule>>> JobContext::rules() const { return rules_in_force(*config(), tuning_); }
+Result<std::shared_ptr<const std::vector<Rule>>> JobContext::rules() const {
+  return rules_in_force(*config(), tuning_);
+}
 
 // Of this rank's facts with another's.
 Status JobContext::compare(const Facts& mine, size_t rank) const {
   const Facts& theirs = facts_[rank];
   const int peer = static_cast<int>(rank);
   if (theirs.unreadable)
-    return fail(FSCCL_ERR_CONFIG, "rank {} cannot use its FSCCL_PLAN or FSCCL_TUNING_FILE: its own error says why", rank)
+    return fail(FSCCL_ERR_CONFIG,
+                "rank {} cannot use its FSCCL_PLAN or FSCCL_TUNING_FILE: its own error says why",
+                rank)
         .with_peer(job_->rank(), peer);
   const char* differs = theirs.transport != mine.transport         ? "FSCCL_TRANSPORT"
                         : theirs.network != mine.network           ? "FSCCL_NETWORK"
@@ -83,15 +88,16 @@ Status JobContext::compare(const Facts& mine, size_t rank) const {
                         : theirs.slot_bytes != mine.slot_bytes     ? "FSCCL_SLOT_BYTES"
                                                                    : nullptr;
   if (differs)
-    return fail(FSCCL_ERR_MISMATCH, "ranks {} and {} have {} set differently: set it alike on all ranks", job_->rank(), rank,
-                differs)
+    return fail(FSCCL_ERR_MISMATCH,
+                "ranks {} and {} have {} set differently: set it alike on all ranks", job_->rank(),
+                rank, differs)
         .with_peer(job_->rank(), peer);
   if (theirs.tuning != mine.tuning)
-    return fail(
-               FSCCL_ERR_MISMATCH,
-               "ranks {} and {} have different tuning files, or one has none: give all ranks the same content in FSCCL_TUNING_FILE "
-               "(here: {})",
-               job_->rank(), rank, config()->tuning_file.empty() ? "none" : config()->tuning_file)
+    return fail(FSCCL_ERR_MISMATCH,
+                "ranks {} and {} have different tuning files, or one has none: give all ranks the "
+                "same content in FSCCL_TUNING_FILE "
+                "(here: {})",
+                job_->rank(), rank, config()->tuning_file.empty() ? "none" : config()->tuning_file)
         .with_peer(job_->rank(), peer);
   return success();
 }
@@ -116,7 +122,8 @@ Status JobContext::meet(Deadline deadline) {
   mine.network = static_cast<uint8_t>(config()->network);
   mine.plugin = config()->transport_plugin.empty() ? 0 : 1;
   mine.ucx_path = static_cast<uint8_t>(config()->ucx_path);
-  mine.fast_network = !asked_network(*config()) && preferred_network() == std::string_view("ucx") ? 1 : 0;
+  mine.fast_network =
+      !asked_network(*config()) && preferred_network() == std::string_view("ucx") ? 1 : 0;
   mine.seat = topo::seat_of(mine.words);
   Status room = check_descriptors(kDescriptorsToMake, kMakes);
   Status loaded = load_choices(&mine);
@@ -126,7 +133,8 @@ Status JobContext::meet(Deadline deadline) {
   FSCCL_TRY(job_->all_gather(&mine, facts_.data(), sizeof mine, deadline));
   FSCCL_TRY(std::move(room));
   for (size_t rank = 0; rank < facts_.size(); rank++)
-    if (facts_[rank].unreadable == kShortOfDescriptors) return short_of_descriptors(static_cast<int>(rank), kMakes);
+    if (facts_[rank].unreadable == kShortOfDescriptors)
+      return short_of_descriptors(static_cast<int>(rank), kMakes);
   FSCCL_TRY(std::move(loaded));
   for (size_t rank = 0; rank < facts_.size(); rank++) {
     taken_ |= facts_[rank].taken != 0;
@@ -134,30 +142,39 @@ Status JobContext::meet(Deadline deadline) {
   }
   const std::string_view salt(reinterpret_cast<const char*>(facts_.front().salt), sizeof mine.salt);
   const ConfigRef settings = config();
-  FSCCL_ASSIGN(recorder_, Recorder::create({settings->trace_dir, static_cast<uint32_t>(settings->trace_events), hash_of(salt),
-                                            job_->rank(), job_->size()}));
-  // A recording that others read while the job runs, or after it was killed, then tells how long ranks have stood.
+  FSCCL_ASSIGN(recorder_,
+               Recorder::create({settings->trace_dir, static_cast<uint32_t>(settings->trace_events),
+                                 hash_of(salt), job_->rank(), job_->size()}));
+  // A recording that others read while the job runs, or after it was killed, then tells how long
+  // ranks have stood.
   if (!settings->trace_dir.empty())
     look_hook_ = Reactor::instance().add_hook([this] {
       recorder_->look_at_clock();
       return kLookNs;
     });
   metrics_file_ = MetricsFile::create(*settings, job_->rank());
-  if (const std::string text = overruled_network(*settings); job_->rank() == 0 && !text.empty()) FSCCL_LOG(kWarn, "{}", text);
-  const bool network = forces_network(choice_) || (choice_ == TransportChoice::kAuto && !one_host(all_ranks()));
+  if (const std::string text = overruled_network(*settings); job_->rank() == 0 && !text.empty())
+    FSCCL_LOG(kWarn, "{}", text);
+  const bool network =
+      forces_network(choice_) || (choice_ == TransportChoice::kAuto && !one_host(all_ranks()));
   if (network) FSCCL_TRY(join_network(deadline));
   return job_->begin_beats(
-      heartbeat_times(*settings), [this](int rank, const PeerLife& life) { on_life(rank, life); }, deadline);
+      heartbeat_times(*settings), [this](int rank, const PeerLife& life) { on_life(rank, life); },
+      deadline);
 }
 
 // That all ranks would have.
 const char* JobContext::network_name() const {
   if (const char* const asked = asked_network(*config())) return asked;
-  return std::all_of(facts_.begin(), facts_.end(), [](const Facts& one) { return one.fast_network != 0; }) ? "ucx" : "tcp";
+  return std::all_of(facts_.begin(), facts_.end(),
+                     [](const Facts& one) { return one.fast_network != 0; })
+             ? "ucx"
+             : "tcp";
 }
 
-// A rank that cannot join says why in place of its card: then nobody has the transport, and all know the reason. Cards are gathered
-// as large as the largest one: a job has many ranks, and a transport may have room for many addresses.
+// A rank that cannot join says why in place of its card: then nobody has the transport, and all
+// know the reason. Cards are gathered as large as the largest one: a job has many ranks, and a
+// transport may have room for many addresses.
 Status JobContext::join_network(Deadline deadline) {
   struct Head {
     fsccl_status_t code;  // FSCCL_OK: it can be used
@@ -167,7 +184,8 @@ Status JobContext::join_network(Deadline deadline) {
   const SecretKey key = job_->derive_key("fsccl transports", ByteView(facts_.front().salt));
   std::vector<uint64_t> hosts;
   for (const int rank : all_ranks()) hosts.push_back(job_->member(rank).host);
-  const fsccl_transport_job_t job{sizeof job, job_->rank(), job_->size(), key.data(), checksum_ ? 1 : 0, hosts.data()};
+  const fsccl_transport_job_t job{sizeof job, job_->rank(),      job_->size(),
+                                  key.data(), checksum_ ? 1 : 0, hosts.data()};
   std::string why;
   const fsccl_transport_ops_t* network = usable_transport(network_name(), &why);
   Head mine{};
@@ -177,7 +195,8 @@ Status JobContext::join_network(Deadline deadline) {
     size_t bytes = card.size();
     char error[512] = "";
     mine.code = network->join(&job, &node_, card.data(), &bytes, error, sizeof error);
-    if (mine.code != FSCCL_OK) node_ = nullptr;  // whatever it wrote there: there is nothing to leave
+    // whatever it wrote there: there is nothing to leave
+    if (mine.code != FSCCL_OK) node_ = nullptr;
     mine.bytes = static_cast<uint32_t>(bytes);
     why = error;
     std::strncpy(mine.name, network->name, sizeof mine.name - 1);
@@ -187,24 +206,31 @@ Status JobContext::join_network(Deadline deadline) {
     }
   }
   network_ = network;
-  if (mine.code != FSCCL_OK) mine.bytes = static_cast<uint32_t>(why.copy(reinterpret_cast<char*>(card.data()), card.size()));
+  if (mine.code != FSCCL_OK)
+    mine.bytes = static_cast<uint32_t>(why.copy(reinterpret_cast<char*>(card.data()), card.size()));
   std::vector<Head> heads(facts_.size());
   FSCCL_TRY(job_->all_gather(&mine, heads.data(), sizeof mine, deadline));
   size_t most = 1;
-  for (Head& head : heads) most = std::max<size_t>(most, head.bytes = std::min(head.bytes, kMostCardBytes));
+  for (Head& head : heads)
+    most = std::max<size_t>(most, head.bytes = std::min(head.bytes, kMostCardBytes));
   std::vector<unsigned char> cards(heads.size() * most);
   FSCCL_TRY(job_->all_gather(card.data(), cards.data(), most, deadline));
-  for (size_t rank = 0; rank < heads.size(); rank++)  // who has none is told why, not that others have another
+  // who has none is told why, not that others have another
+  for (size_t rank = 0; rank < heads.size(); rank++)
     if (const fsccl_status_t code = heads[rank].code; code != FSCCL_OK)
-      return fail(is_shortage(code) ? code : FSCCL_ERR_NOT_AVAILABLE, "rank {} cannot use the {} transport, which {}: {}", rank,
-                  network_name(), !one_host(all_ranks()) ? "joins ranks of several hosts" : "the settings ask for",
-                  std::string_view(reinterpret_cast<const char*>(&cards[rank * most]), heads[rank].bytes))
+      return fail(is_shortage(code) ? code : FSCCL_ERR_NOT_AVAILABLE,
+                  "rank {} cannot use the {} transport, which {}: {}", rank, network_name(),
+                  !one_host(all_ranks()) ? "joins ranks of several hosts" : "the settings ask for",
+                  std::string_view(reinterpret_cast<const char*>(&cards[rank * most]),
+                                   heads[rank].bytes))
           .with_peer(job_->rank(), static_cast<int>(rank));
   for (size_t rank = 0; rank < heads.size(); rank++)
     if (std::memcmp(heads[rank].name, mine.name, sizeof mine.name) != 0)
       return fail(FSCCL_ERR_MISMATCH,
-                  "the FSCCL_TRANSPORT_PLUGIN of rank {} is the transport {}, that of rank {} is {}: give all ranks the same",
-                  job_->rank(), mine.name, rank, std::string(heads[rank].name, strnlen(heads[rank].name, sizeof heads[rank].name)))
+                  "the FSCCL_TRANSPORT_PLUGIN of rank {} is the transport {}, that of rank {} is "
+                  "{}: give all ranks the same",
+                  job_->rank(), mine.name, rank,
+                  std::string(heads[rank].name, strnlen(heads[rank].name, sizeof heads[rank].name)))
           .with_peer(job_->rank(), static_cast<int>(rank));
   char error[512] = "";
   const fsccl_status_t code = network_->connect(node_, cards.data(), most, error, sizeof error);
@@ -218,25 +244,29 @@ std::vector<int> JobContext::all_ranks() const {
 }
 
 bool JobContext::one_host(const std::vector<int>& ranks) const {
-  return std::all_of(ranks.begin(), ranks.end(),
-                     [&](int rank) { return job_->member(rank).host == job_->member(ranks.front()).host; });
+  return std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+    return job_->member(rank).host == job_->member(ranks.front()).host;
+  });
 }
 
-Result<const fsccl_transport_ops_t*> JobContext::transport_for(const std::vector<int>& ranks) const {
+Result<const fsccl_transport_ops_t*> JobContext::transport_for(
+    const std::vector<int>& ranks) const {
   const bool near = one_host(ranks);
   if (node_ && (!near || forces_network(choice_))) return network_;
   if (near) return shm_transport();
-  return fail(
-      FSCCL_ERR_NOT_AVAILABLE,
-      "the ranks are on several hosts, and FSCCL_TRANSPORT=shm joins the ranks of one host only: set it to auto on all ranks; if "
-      "they are on one host after all (containers hide it), set FSCCL_HOST_ID to the same text on all of them");
+  return fail(FSCCL_ERR_NOT_AVAILABLE,
+              "the ranks are on several hosts, and FSCCL_TRANSPORT=shm joins the ranks of one host "
+              "only: set it to auto on all ranks; if "
+              "they are on one host after all (containers hide it), set FSCCL_HOST_ID to the same "
+              "text on all of them");
 }
 
 Spread JobContext::spread(const std::vector<int>& ranks) const {
   std::map<uint64_t, int> hosts;
   for (const int rank : ranks) hosts[job_->member(rank).host]++;
   const int per_host = hosts.begin()->second;
-  const bool even = std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host.second == per_host; });
+  const bool even = std::all_of(hosts.begin(), hosts.end(),
+                                [&](const auto& host) { return host.second == per_host; });
   return {static_cast<int>(hosts.size()), even ? per_host : 0};
 }
 
@@ -247,15 +277,18 @@ topo::LinkClass JobContext::link(int a, int b) const {
 
 int JobContext::farthest(const std::vector<int>& ranks) const {
   if (ranks.size() < 2) return ranks.front();
-  return *std::max_element(ranks.begin() + 1, ranks.end(),
-                           [&](int a, int b) { return link(ranks.front(), a) < link(ranks.front(), b); });
+  return *std::max_element(ranks.begin() + 1, ranks.end(), [&](int a, int b) {
+    return link(ranks.front(), a) < link(ranks.front(), b);
+  });
 }
 
-const Costs* JobContext::known_costs(const std::vector<int>& ranks, std::string_view transport) const {
+const Costs* JobContext::known_costs(const std::vector<int>& ranks,
+                                     std::string_view transport) const {
   if (tuning_.costs.empty()) return nullptr;
   const uint64_t here = hash_of(machine_);
-  const bool alike =
-      std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return facts_[static_cast<size_t>(rank)].machine == here; });
+  const bool alike = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+    return facts_[static_cast<size_t>(rank)].machine == here;
+  });
   return alike ? tuning_.find(machine_, transport, link(ranks.front(), farthest(ranks))) : nullptr;
 }
 
@@ -264,7 +297,8 @@ double JobContext::ranks_per_core(const std::vector<int>& ranks) const {
   for (const int rank : ranks) hosts[job_->member(rank).host].push_back(rank);
   double most = taken_ ? 2 : 0;
   for (const auto& [host, those] : hosts)
-    most = std::max(most, static_cast<double>(those.size()) / static_cast<double>(std::max<size_t>(cores_of(those), 1)));
+    most = std::max(most, static_cast<double>(those.size()) /
+                              static_cast<double>(std::max<size_t>(cores_of(those), 1)));
   return most;
 }
 
@@ -283,9 +317,11 @@ void JobContext::add(Communicator* comm) {
   const std::lock_guard lock(mutex_);
   communicators_.push_back(comm);
   for (const int dead : deaths_)  // in their order: the first is the cause
-    if (const int rank = comm->rank_of(dead); rank >= 0) comm->engine().lost(rank, false, silence_of(dead));
+    if (const int rank = comm->rank_of(dead); rank >= 0)
+      comm->engine().lost(rank, false, silence_of(dead));
   for (int rank = 0; rank < comm->size(); rank++)
-    if (lost_ranks_[static_cast<size_t>(comm->job_rank(rank))] == 2) comm->engine().lost(rank, true);
+    if (lost_ranks_[static_cast<size_t>(comm->job_rank(rank))] == 2)
+      comm->engine().lost(rank, true);
 }
 
 void JobContext::remove(Communicator* comm) {
@@ -296,8 +332,9 @@ void JobContext::remove(Communicator* comm) {
 int JobContext::first_dead(const std::vector<int>& ranks) {
   if (!lost_.load(std::memory_order_acquire)) return -1;
   const std::lock_guard lock(mutex_);
-  const auto dead = std::find_if(deaths_.begin(), deaths_.end(),
-                                 [&](int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); });
+  const auto dead = std::find_if(deaths_.begin(), deaths_.end(), [&](int rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  });
   return dead == deaths_.end() ? -1 : *dead;
 }
 
@@ -316,7 +353,8 @@ void JobContext::on_loss(int rank, bool left) {
     lost_.store(true, std::memory_order_release);
   }
   for (Communicator* comm : communicators_)
-    if (const int member = comm->rank_of(rank); member >= 0) comm->engine().lost(member, left, silence);
+    if (const int member = comm->rank_of(rank); member >= 0)
+      comm->engine().lost(member, left, silence);
 }
 
 void JobContext::on_life(int rank, const PeerLife& life) {
@@ -325,8 +363,10 @@ void JobContext::on_life(int rank, const PeerLife& life) {
   if (suspect)
     FSCCL_LOG(kWarn, "rank {} (process {}) is a suspect: {}", rank, member.pid, describe(life));
   else
-    FSCCL_LOG(kWarn, "rank {} (process {}) is alive again, after {} ms", rank, member.pid, life.silent_ms);
-  recorder_->silence(suspect ? recording::Event::suspect : recording::Event::alive, rank, life.silent_ms, life.stopped);
+    FSCCL_LOG(kWarn, "rank {} (process {}) is alive again, after {} ms", rank, member.pid,
+              life.silent_ms);
+  recorder_->silence(suspect ? recording::Event::suspect : recording::Event::alive, rank,
+                     life.silent_ms, life.stopped);
 }
 
 }  // namespace fsccl

@@ -8,11 +8,11 @@
 #include "base/config.h"
 #include "bootstrap/job.h"
 #include "engine/arena_table.h"
+#include "fsccl/transport.h"
 #include "record/metrics_file.h"
 #include "record/recorder.h"
 #include "select/rules.h"
 #include "select/tuning_file.h"
-#include "fsccl/transport.h"
 #include "topo/seat.h"
 
 namespace fsccl {
@@ -33,12 +33,13 @@ class JobContext {
   }
   void add(Communicator* comm);
   void remove(Communicator* comm);
-  // The rank among these of whose death this rank has heard first, -1 if none has died. Ranks that end because of it are heard of
-  // later.
+  // The rank among these of whose death this rank has heard first, -1 if none has died. Ranks that
+  // end because of it are heard of later.
   int first_dead(const std::vector<int>& ranks);
-  // Of these ranks, how many share a core of those that they may run on (affinity), on the host where that is most. At least two
-  // where the process of some rank of the job was a rank of such a communicator when the job was joined: its cores are then taken
-  // by others than these. The same on all ranks.
+  // Of these ranks, how many share a core of those that they may run on (affinity), on the host
+  // where that is most. At least two where the process of some rank of the job was a rank of such a
+  // communicator when the job was joined: its cores are then taken by others than these. The same
+  // on all ranks.
   double ranks_per_core(const std::vector<int>& ranks) const;
   uint32_t next_arena_number() { return arena_numbers_++; }
   bool one_host(const std::vector<int>& ranks) const;
@@ -66,12 +67,15 @@ class JobContext {
     uint32_t taken;                                        // see ranks_per_core()
     uint8_t transport, hierarchy, reproducible, checksum;  // settings that all must have alike
     uint8_t network, ucx_path;                             // likewise
-    uint8_t fast_network;                                  // 1: this rank would use UCX between hosts (transports.h)
-    uint8_t unreadable;                                    // 1: FSCCL_PLAN or the tuning file cannot be used there
-    uint8_t plugin;                                        // 1: FSCCL_TRANSPORT_PLUGIN is set; alike, too
-    uint64_t plan, tuning;                                 // hashes of what must be alike, too
-    int64_t heartbeat_ms, slot_bytes;                      // likewise
-    uint64_t machine;                                      // of its name
+    // 1: this rank would use UCX between hosts (transports.h)
+    uint8_t fast_network;
+    // 1: FSCCL_PLAN or the tuning file cannot be used there
+    uint8_t unreadable;
+    // 1: FSCCL_TRANSPORT_PLUGIN is set; alike, too
+    uint8_t plugin;
+    uint64_t plan, tuning;             // hashes of what must be alike, too
+    int64_t heartbeat_ms, slot_bytes;  // likewise
+    uint64_t machine;                  // of its name
     topo::Seat seat;
     uint8_t salt[kKeyBytes];
   };
@@ -90,8 +94,9 @@ class JobContext {
   ArenaTable arenas_;
   std::unique_ptr<Recorder> recorder_;
   int look_hook_ = -1;
-  std::unique_ptr<MetricsFile> metrics_file_;       // or null
-  const fsccl_transport_ops_t* network_ = nullptr;  // the transport between hosts, where the job has one, and its node
+  std::unique_ptr<MetricsFile> metrics_file_;  // or null
+  // the transport between hosts, where the job has one, and its node
+  const fsccl_transport_ops_t* network_ = nullptr;
   void* node_ = nullptr;
   TransportChoice choice_ = TransportChoice::kAuto;
   std::vector<Facts> facts_;  // of each rank

@@ -8,9 +8,11 @@
 namespace fsccl {
 
 Status check_list(const ListCall& call, const Engine& engine) {
-  if (call.count && !call.tensors) return fail(FSCCL_ERR_INVALID_ARGUMENT, "list is NULL though it has {} tensors", call.count);
+  if (call.count && !call.tensors)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "list is NULL though it has {} tensors", call.count);
   if (call.kind == ListKind::broadcast && (call.root < 0 || call.root >= engine.ranks()))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank: they are 0 .. {}", call.root, engine.ranks() - 1);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank: they are 0 .. {}", call.root,
+                engine.ranks() - 1);
   const int kind = call.reduction.kind;
   const bool folds = call.kind == ListKind::reduce_scatter;
   if (folds && (kind < FSCCL_OP_SUM || kind > FSCCL_OP_PREMUL_SUM))
@@ -18,21 +20,26 @@ Status check_list(const ListCall& call, const Engine& engine) {
   for (size_t t = 0; t < call.count; t++) {
     const fsccl_tensor_t& tensor = call.tensors[t];
     if (!dtype_valid(tensor.dtype))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: dtype {} is not a fsccl_dtype_t", t, static_cast<int>(tensor.dtype));
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: dtype {} is not a fsccl_dtype_t", t,
+                  static_cast<int>(tensor.dtype));
     if (!tensor.counts) return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: counts is NULL", t);
-    if (folds && (!reduce_supported(tensor.dtype, received_dtype(call, t), static_cast<fsccl_op_kind_t>(kind)) ||
+    if (folds && (!reduce_supported(tensor.dtype, received_dtype(call, t),
+                                    static_cast<fsccl_op_kind_t>(kind)) ||
                   (kind == FSCCL_OP_PREMUL_SUM && !dtype_float(tensor.dtype))))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: {} cannot be reduced with this operator", t, dtype_name(tensor.dtype));
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: {} cannot be reduced with this operator",
+                  t, dtype_name(tensor.dtype));
     uint64_t whole = 0;
     for (int q = 0; q < (call.kind == ListKind::broadcast ? 1 : engine.ranks()); q++) {
       if (tensor.counts[q] >> 40)
-        return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: counts[{}] is {}: beyond the address space", t, q,
+        return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                    "list[{}]: counts[{}] is {}: beyond the address space", t, q,
                     count_text(tensor.counts[q]));
       whole += tensor.counts[q];
     }
     const uint64_t own = call.kind == ListKind::broadcast ? 0 : tensor.counts[engine.rank()];
     if (((folds ? whole : own) && !tensor.send) || ((folds ? own : whole) && !tensor.recv))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: a buffer is NULL though its count is not 0", t);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "list[{}]: a buffer is NULL though its count is not 0", t);
   }
   return success();
 }
@@ -53,23 +60,27 @@ ListShape shape_of(const ListCall& call, const Engine& engine) {
   shape.mirrored = engine.mirrored();
   const size_t parts = parts_of(call, engine);
   for (size_t t = 0; t < call.count; t++)
-    shape.tensors.push_back(
-        {call.tensors[t].dtype, {call.tensors[t].counts, call.tensors[t].counts + parts}, received_dtype(call, t)});
+    shape.tensors.push_back({call.tensors[t].dtype,
+                             {call.tensors[t].counts, call.tensors[t].counts + parts},
+                             received_dtype(call, t)});
   return shape;
 }
 
 // Everything but the addresses, without an allocation: this is run for every call.
 uint64_t hash_of(const ListCall& call, size_t parts) {
-  uint64_t hash = mix_hash(call.count, static_cast<uint64_t>(call.kind) << 32 | static_cast<uint32_t>(call.root));
+  uint64_t hash = mix_hash(
+      call.count, static_cast<uint64_t>(call.kind) << 32 | static_cast<uint32_t>(call.root));
   for (size_t t = 0; t < call.count; t++) {
-    uint64_t tensor = static_cast<uint64_t>(call.tensors[t].dtype) | static_cast<uint64_t>(received_dtype(call, t)) << 8;
+    uint64_t tensor = static_cast<uint64_t>(call.tensors[t].dtype) |
+                      static_cast<uint64_t>(received_dtype(call, t)) << 8;
     for (size_t q = 0; q < parts; q++) tensor = tensor * 0x100000001b3u + call.tensors[t].counts[q];
     hash = mix_hash(hash, tensor);
   }
   return hash;
 }
 bool same(const ListShape& shape, const ListCall& call) {
-  if (shape.tensors.size() != call.count || shape.kind != call.kind || shape.root != call.root) return false;
+  if (shape.tensors.size() != call.count || shape.kind != call.kind || shape.root != call.root)
+    return false;
   for (size_t t = 0; t < call.count; t++) {
     const ListShape::Tensor& tensor = shape.tensors[t];
     if (tensor.dtype != call.tensors[t].dtype || tensor.received != received_dtype(call, t) ||
@@ -101,8 +112,10 @@ Completion next_window(Operation& op) {
 bool reach(const Run& run, int rank, const Location& location, uint64_t bytes, Remote* remote) {
   if (location.arena == kNowhere) return true;
   if (rank == run.engine.rank()) return true;
-  if (location.arena == kPrivate) remote->mapped = reinterpret_cast<std::byte*>(location.address);  // one process
-  if (location.arena >= kFirstArena) remote->mapped = run.engine.options().arenas->resolve(location, bytes);
+  // one process
+  if (location.arena == kPrivate) remote->mapped = reinterpret_cast<std::byte*>(location.address);
+  if (location.arena >= kFirstArena)
+    remote->mapped = run.engine.options().arenas->resolve(location, bytes);
   return remote->mapped != nullptr;
 }
 
@@ -110,7 +123,8 @@ Completion located(Operation& op) {
   Run& run = *static_cast<Run*>(op.owner);
   const auto ranks = static_cast<size_t>(run.engine.ranks());
   bool direct = true;
-  for (const Location& location : run.all) direct &= location.arena != kPrivate || run.engine.one_process();
+  for (const Location& location : run.all)
+    direct &= location.arena != kPrivate || run.engine.one_process();
   op.bindings = run.bindings.data();
   op.plan = direct ? &run.entry->direct : &run.entry->windows[0];
   if (!direct) {
@@ -124,19 +138,26 @@ Completion located(Operation& op) {
     const size_t buffer = shape.kind == ListKind::broadcast ? 2 * t + 1 : 2 * t;
     for (size_t q = 0; q < ranks; q++) {
       const uint64_t size = dtype_size(shape.tensors[t].dtype);
-      const uint64_t bytes = (shape.kind == ListKind::all_gather ? shape.part(t, static_cast<int>(q)) : shape.whole(t)) * size;
-      if (reach(run, static_cast<int>(q), run.all[q * tensors + t], bytes, &run.remotes[buffer * ranks + q])) continue;
+      const uint64_t bytes =
+          (shape.kind == ListKind::all_gather ? shape.part(t, static_cast<int>(q))
+                                              : shape.whole(t)) *
+          size;
+      if (reach(run, static_cast<int>(q), run.all[q * tensors + t], bytes,
+                &run.remotes[buffer * ranks + q]))
+        continue;
       Error error;
       error.code = FSCCL_ERR_PROTOCOL;
       error.rank = run.engine.rank();
       error.peer = static_cast<int>(q);
-      error.text = fmt::format("rank {} named a place for tensor {} that rank {} cannot reach", q, t, run.engine.rank());
+      error.text = fmt::format("rank {} named a place for tensor {} that rank {} cannot reach", q,
+                               t, run.engine.rank());
       run.engine.fail_all(error);
       return Completion::again;  // drive() sees it
     }
     run.bindings[buffer].table = &run.remotes[buffer * ranks];
   }
-  op.complete = nullptr;  // not before: without one, an operation whose steps are over has completed
+  // not before: without one, an operation whose steps are over has completed
+  op.complete = nullptr;
   return Completion::again;
 }
 
@@ -148,7 +169,8 @@ OpCode op_code(ListKind kind) {
                                             : OpCode::broadcast_list;
 }
 
-std::shared_ptr<const Lists::Entry> Lists::entry_for(const ListCall& call, uint64_t hash, const Engine& engine) {
+std::shared_ptr<const Lists::Entry> Lists::entry_for(const ListCall& call, uint64_t hash,
+                                                     const Engine& engine) {
   for (auto [found, end] = entries_.equal_range(hash); found != end; ++found)
     if (same(found->second->shape, call)) return found->second;
   if (entries_.size() >= kMostEntries) entries_.clear();
@@ -156,15 +178,18 @@ std::shared_ptr<const Lists::Entry> Lists::entry_for(const ListCall& call, uint6
   entry->shape = shape_of(call, engine);
   entry->direct = list_direct(entry->shape);
   entry->windows = list_windows(entry->shape, engine.slot_bytes());
-  for (size_t t = 0; t < call.count; t++) entry->bytes.push_back({entry->shape.send_bytes(t), entry->shape.recv_bytes(t)});
+  for (size_t t = 0; t < call.count; t++)
+    entry->bytes.push_back({entry->shape.send_bytes(t), entry->shape.recv_bytes(t)});
   count_bytes(entry->direct, &entry->bytes_read, &entry->bytes_written);
   return entries_.emplace(hash, std::move(entry))->second;
 }
 
-Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsccl_status_t* state) {
+Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
+                  fsccl_status_t* state) {
   Engine& engine = collectives.engine();
   FSCCL_TRY(check_list(call, engine));
-  if (Hierarchy* hierarchy = collectives.hierarchy(); hierarchy && hierarchy->takes(call)) return hierarchy->run(call, wait, state);
+  if (Hierarchy* hierarchy = collectives.hierarchy(); hierarchy && hierarchy->takes(call))
+    return hierarchy->run(call, wait, state);
   const uint64_t hash = hash_of(call, parts_of(call, engine));
   auto run = std::make_shared<Run>(Run{engine, entry_for(call, hash, engine), {}, {}, {}, {}, {}});
   const Lists::Entry& entry = *run->entry;
@@ -182,7 +207,8 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsc
     run->bindings.push_back(send);
     run->bindings.push_back(recv);
     if (!at_once)
-      run->mine.push_back(broadcast ? collectives.locate(tensor.recv, recv_bytes) : collectives.locate(tensor.send, send_bytes));
+      run->mine.push_back(broadcast ? collectives.locate(tensor.recv, recv_bytes)
+                                    : collectives.locate(tensor.send, send_bytes));
   }
   run->bindings.emplace_back();  // the slot
 
@@ -201,7 +227,8 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsc
       fingerprint.history = mix_hash(hash, std::bit_cast<uint64_t>(settings.premul));
     }
   }
-  if (entry.bytes_read + entry.bytes_written >= collectives.options().streaming_bytes) settings.stores = Stores::streaming;
+  if (entry.bytes_read + entry.bytes_written >= collectives.options().streaming_bytes)
+    settings.stores = Stores::streaming;
   Operation* op = nullptr;
   FSCCL_TRY(engine.acquire(&op, settings, fingerprint));
   op->owner = run.get();

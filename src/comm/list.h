@@ -1,6 +1,7 @@
-// The list forms: many tensors in one operation. Where all of them fit a slot they travel packed, in one exchange. Else the ranks
-// first exchange where their buffers are, and so all know whether the bytes can go straight between them or must go through slots;
-// mirrored slots (plan.h) are the only way there is.
+// The list forms: many tensors in one operation. Where all of them fit a slot they travel packed,
+// in one exchange. Else the ranks first exchange where their buffers are, and so all know whether
+// the bytes can go straight between them or must go through slots; mirrored slots (plan.h) are the
+// only way there is.
 #pragma once
 #include "comm/collective.h"
 #include "plan/list_plans.h"

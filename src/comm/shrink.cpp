@@ -1,8 +1,9 @@
-// Going on with the ranks that are left. In rounds: those who live agree who they are (Job::agree), and make a communicator of
-// themselves; the next round asks again, and whether all have made it. Where the answer is the same and all have, that is the one;
-// where it is not, somebody was lost meanwhile, and the round is the first of another try. So either all survivors return the
-// communicator of the same ranks, or none does. Each try meets under a name of its own and has memory of its own: nothing that a
-// dead rank has left half written is read.
+// Going on with the ranks that are left. In rounds: those who live agree who they are (Job::agree),
+// and make a communicator of themselves; the next round asks again, and whether all have made it.
+// Where the answer is the same and all have, that is the one; where it is not, somebody was lost
+// meanwhile, and the round is the first of another try. So either all survivors return the
+// communicator of the same ranks, or none does. Each try meets under a name of its own and has
+// memory of its own: nothing that a dead rank has left half written is read.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -26,9 +27,12 @@ bool may_be_a_loss(fsccl_status_t code) {
 }  // namespace
 
 // Where the survivors come together next.
-uint64_t Communicator::meeting() const { return mix_hash(mix_hash(tag_, kShrinks), shrinking_.round); }
+uint64_t Communicator::meeting() const {
+  return mix_hash(mix_hash(tag_, kShrinks), shrinking_.round);
+}
 
-// This rank gives the communicator up, while others may already wait for it there: the job, which lives on, tells them.
+// This rank gives the communicator up, while others may already wait for it there: the job, which
+// lives on, tells them.
 void Communicator::will_not_shrink() noexcept {
   try {
     engine_->look_for_failure();
@@ -42,33 +46,41 @@ Result<Job::Agreed> Communicator::agree_who_is_left(Deadline deadline) {
   question.meeting = meeting();
   question.members = members_;
   question.code = shrinking_.problem.code();
-  // Who has closed its channel before this rank says anything will not take part; later it may be one that has its answer. Nor will
-  // who was left out of the last round: it was asked there, and is not here.
+  // Who has closed its channel before this rank says anything will not take part; later it may be
+  // one that has its answer. Nor will who was left out of the last round: it was asked there, and
+  // is not here.
   const auto left_out = [&](int rank) {
-    return shrinking_.failed && std::binary_search(shrinking_.failed->begin(), shrinking_.failed->end(), job_rank(rank));
+    return shrinking_.failed &&
+           std::binary_search(shrinking_.failed->begin(), shrinking_.failed->end(), job_rank(rank));
   };
   for (int rank = 0; rank < size(); rank++)
-    if (rank != rank_ && (left_out(rank) || engine_->has_left(rank))) question.gone.push_back(job_rank(rank));
+    if (rank != rank_ && (left_out(rank) || engine_->has_left(rank)))
+      question.gone.push_back(job_rank(rank));
   Result<Job::Agreed> agreed = context_->job().agree(question, deadline);
   if (!agreed.ok()) return agreed.take_status().with_peer(rank_, rank_);
   if (agreed.value().reached) return agreed;
   std::vector<int> missing;
   for (const int32_t rank : agreed.value().missing) missing.push_back(rank_of(rank));
   if (missing.empty())
-    return fail(FSCCL_ERR_TIMEOUT, "the survivors of '{}' did not agree in time who they are; call fsccl_comm_shrink() again",
-                name_);
+    return fail(
+        FSCCL_ERR_TIMEOUT,
+        "the survivors of '{}' did not agree in time who they are; call fsccl_comm_shrink() again",
+        name_);
   return fail(FSCCL_ERR_TIMEOUT,
-              "rank(s) {} of '{}' did not come in time, and are not known to be dead: all survivors call fsccl_comm_shrink(); "
+              "rank(s) {} of '{}' did not come in time, and are not known to be dead: all "
+              "survivors call fsccl_comm_shrink(); "
               "those that still wait in an operation are ended by fsccl_comm_abort()",
               fmt::join(missing, ", "), name_)
       .with_peer(rank_, missing.front());
 }
 
 // Fails where one of them cannot have it.
-Result<std::unique_ptr<Communicator>> Communicator::gather_survivors(CommunicatorOptions options, Deadline deadline) {
+Result<std::unique_ptr<Communicator>> Communicator::gather_survivors(CommunicatorOptions options,
+                                                                     Deadline deadline) {
   std::vector<int> members;
-  std::copy_if(members_.begin(), members_.end(), std::back_inserter(members),
-               [&](int rank) { return !std::binary_search(shrinking_.failed->begin(), shrinking_.failed->end(), rank); });
+  std::copy_if(members_.begin(), members_.end(), std::back_inserter(members), [&](int rank) {
+    return !std::binary_search(shrinking_.failed->begin(), shrinking_.failed->end(), rank);
+  });
   options.made_by = deadline;
   const uint64_t name = mix_hash(meeting(), kShrinks);
   return open(context_, std::move(members), name, options, this, true);
@@ -77,11 +89,11 @@ Result<std::unique_ptr<Communicator>> Communicator::gather_survivors(Communicato
 Result<std::unique_ptr<Communicator>> Communicator::shrink(const CommunicatorOptions& options) {
   engine_->look_for_failure();
   if (!engine_->failed())
-    return fail(
-        FSCCL_ERR_INVALID_STATE,
-        "'{}' has not failed: all its ranks are there, as far as rank {} knows. To go on without some that live, make a part of "
-        "it (fsccl_comm_subset), or abort it first (fsccl_comm_abort)",
-        name_, rank_);
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "'{}' has not failed: all its ranks are there, as far as rank {} knows. To go on "
+                "without some that live, make a part of "
+                "it (fsccl_comm_subset), or abort it first (fsccl_comm_abort)",
+                name_, rank_);
   const Deadline deadline = Deadline::in_ms(options.timeout_ms ? options.timeout_ms : timeout_ms_);
   Shrinking& now = shrinking_;
   while (true) {
@@ -93,8 +105,10 @@ Result<std::unique_ptr<Communicator>> Communicator::shrink(const CommunicatorOpt
     now.failed.reset();
     if (same && agreed.code == FSCCL_OK) return made;
     if (same && !may_be_a_loss(agreed.code))
-      return !problem.ok() ? std::move(problem)
-                           : fail(agreed.code, "another survivor of '{}' could not go on: its own error says why", name_);
+      return !problem.ok()
+                 ? std::move(problem)
+                 : fail(agreed.code,
+                        "another survivor of '{}' could not go on: its own error says why", name_);
     made.reset();
     now.failed = std::move(agreed.failed);
     Result<std::unique_ptr<Communicator>> tried = gather_survivors(options, deadline);

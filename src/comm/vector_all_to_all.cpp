@@ -1,5 +1,6 @@
-// All-to-all with counts that each rank knows only of its own part: first the ranks exchange what they send to whom and where it
-// lies, then everybody knows every flow, and the bytes move as in any other collective. The plans are made for this one call.
+// All-to-all with counts that each rank knows only of its own part: first the ranks exchange what
+// they send to whom and where it lies, then everybody knows every flow, and the bytes move as in
+// any other collective. The plans are made for this one call.
 #include <memory>
 #include <vector>
 
@@ -10,7 +11,8 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kSmallBytes = 4096;  // the plans are made on the way: pricing them would cost more than it gains
+// the plans are made on the way: pricing them would cost more than it gains
+constexpr uint64_t kSmallBytes = 4096;
 
 struct Exchange {
   Engine& engine;
@@ -23,8 +25,12 @@ struct Exchange {
   Plan table_plan, plan, otherwise;
 
   uint64_t count(int from, int to) const { return all[row(from) + static_cast<size_t>(to)]; }
-  uint64_t displacement(int from, int to) const { return all[row(from) + static_cast<size_t>(engine.ranks() + to)]; }
-  size_t row(int rank) const { return static_cast<size_t>(rank) * 2 * static_cast<size_t>(engine.ranks()); }
+  uint64_t displacement(int from, int to) const {
+    return all[row(from) + static_cast<size_t>(engine.ranks() + to)];
+  }
+  size_t row(int rank) const {
+    return static_cast<size_t>(rank) * 2 * static_cast<size_t>(engine.ranks());
+  }
 };
 
 Movement movement_of(const Exchange& x) {
@@ -42,7 +48,8 @@ Movement movement_of(const Exchange& x) {
   made.output_bytes.resize(ranks);
   for (int from = 0; from < made.ranks; from++)
     for (int to = 0; to < made.ranks; to++) {
-      const Flow flow = {x.displacement(from, to), to == made.rank ? x.recv_displacements[static_cast<size_t>(from)] : 0,
+      const Flow flow = {x.displacement(from, to),
+                         to == made.rank ? x.recv_displacements[static_cast<size_t>(from)] : 0,
                          x.count(from, to)};
       if (from == made.rank) made.sends[static_cast<size_t>(to)] = flow;
       if (to == made.rank) made.receives[static_cast<size_t>(from)] = flow;
@@ -52,8 +59,9 @@ Movement movement_of(const Exchange& x) {
     }
   for (size_t q = 0; q < ranks; q++)
     if (x.recv_counts[q])
-      made.output_bytes[static_cast<size_t>(made.rank)] = std::max(
-          made.output_bytes[static_cast<size_t>(made.rank)], (x.recv_displacements[q] + x.recv_counts[q]) * dtype_size(made.dtype));
+      made.output_bytes[static_cast<size_t>(made.rank)] =
+          std::max(made.output_bytes[static_cast<size_t>(made.rank)],
+                   (x.recv_displacements[q] + x.recv_counts[q]) * dtype_size(made.dtype));
   return made;
 }
 
@@ -66,12 +74,14 @@ bool check_counts(const Exchange& x, const Operation& op) {
         error.code = FSCCL_ERR_PROTOCOL;
         error.rank = x.engine.rank();
         error.peer = from;
-        error.text = fmt::format("rank {} sent a count beyond the address space: {} elements to rank {}", from,
-                                 count_text(x.count(from, to)), to);
+        error.text =
+            fmt::format("rank {} sent a count beyond the address space: {} elements to rank {}",
+                        from, count_text(x.count(from, to)), to);
         x.engine.fail_all(error);
         return false;
       }
-    const uint64_t sent = x.count(from, x.engine.rank()), wanted = x.recv_counts[static_cast<size_t>(from)];
+    const uint64_t sent = x.count(from, x.engine.rank()),
+                   wanted = x.recv_counts[static_cast<size_t>(from)];
     if (sent == wanted) continue;
     Error error;
     error.code = FSCCL_ERR_MISMATCH;
@@ -79,17 +89,18 @@ bool check_counts(const Exchange& x, const Operation& op) {
     error.peer = from;
     error.operation = op_name(op.fingerprint.op);
     error.sequence = op.fingerprint.sequence;
-    error.text =
-        fmt::format("rank {} sends {} elements to rank {}, which wants {} of it: recv_counts[{}] must be rank {}'s send_counts[{}]",
-                    from, sent, x.engine.rank(), wanted, from, from, x.engine.rank());
+    error.text = fmt::format(
+        "rank {} sends {} elements to rank {}, which wants {} of it: recv_counts[{}] must be rank "
+        "{}'s send_counts[{}]",
+        from, sent, x.engine.rank(), wanted, from, from, x.engine.rank());
     x.engine.fail_all(error);
     return false;
   }
   return true;
 }
 
-// The operation keeps this function until its bytes have a plan: one that has none counts as completed once its steps are over, and
-// making the plan may find no memory.
+// The operation keeps this function until its bytes have a plan: one that has none counts as
+// completed once its steps are over, and making the plan may find no memory.
 Completion table_is_here(Operation& op) {
   Exchange& x = *static_cast<Exchange*>(op.owner);
   if (!check_counts(x, op)) return Completion::again;  // drive() sees that the engine has failed
@@ -97,12 +108,15 @@ Completion table_is_here(Operation& op) {
   const uint64_t most = movement.longest * dtype_size(movement.dtype);
   x.otherwise = move_slots(movement, turn_bytes(x.engine.slot_bytes(), x.engine.mirrored()));
   const SelectOptions& select = x.options.select;
-  const uint64_t eager_bytes = select.eager_bytes == kConfigAuto ? kSmallBytes : static_cast<uint64_t>(select.eager_bytes);
+  const uint64_t eager_bytes =
+      select.eager_bytes == kConfigAuto ? kSmallBytes : static_cast<uint64_t>(select.eager_bytes);
   x.plan = most <= eager_bytes || x.engine.only_slots() ? x.otherwise : move_direct(movement);
   op.publishes = 0;
   set_plans(&op, x.plan, x.otherwise);
-  const uint64_t at_most = 2 * most * static_cast<uint64_t>(x.engine.ranks());  // what one rank moves is not known to others
-  op.reads = select.costs.can_read && (select.always_read || select.costs.reading_pays(most, at_most));
+  // what one rank moves is not known to others
+  const uint64_t at_most = 2 * most * static_cast<uint64_t>(x.engine.ranks());
+  op.reads =
+      select.costs.can_read && (select.always_read || select.costs.reading_pays(most, at_most));
   uint64_t read = 0, written = 0;
   count_bytes(x.plan, &read, &written);
   if (read + written >= x.options.streaming_bytes) op.stores = Stores::streaming;
@@ -114,24 +128,29 @@ Completion table_is_here(Operation& op) {
   return Completion::again;
 }
 
-Status check_side(const char* what, const void* buffer, const std::vector<uint64_t>& counts, const std::vector<uint64_t>& begins) {
+Status check_side(const char* what, const void* buffer, const std::vector<uint64_t>& counts,
+                  const std::vector<uint64_t>& begins) {
   for (size_t q = 0; q < counts.size(); q++) {
     if (counts[q] >> 58 || begins[q] >> 58)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}_counts[{}] is {} at displacement {}: beyond the address space", what, q,
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "{}_counts[{}] is {} at displacement {}: beyond the address space", what, q,
                   count_text(counts[q]), count_text(begins[q]));
     if (counts[q] && !buffer)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL though {}_counts[{}] is {}", what, what, q, counts[q]);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL though {}_counts[{}] is {}", what, what,
+                  q, counts[q]);
   }
   return success();
 }
 
 }  // namespace
 
-Status Collectives::all_to_all_v(const CollectiveCall& call, const size_t* recv_counts, const size_t* recv_displacements, bool wait,
+Status Collectives::all_to_all_v(const CollectiveCall& call, const size_t* recv_counts,
+                                 const size_t* recv_displacements, bool wait,
                                  fsccl_status_t* state) {
   if (!call.counts || !call.displacements || !recv_counts || !recv_displacements)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "counts and displacements of what is sent and received hold one number per rank: none is NULL");
+                "counts and displacements of what is sent and received hold one number per rank: "
+                "none is NULL");
   FSCCL_TRY(check_call(call));
   const auto ranks = static_cast<size_t>(engine_.ranks());
   auto x = std::make_shared<Exchange>(Exchange{engine_,
@@ -156,7 +175,8 @@ Status Collectives::all_to_all_v(const CollectiveCall& call, const size_t* recv_
   FSCCL_TRY(check_parts(received));
   uint64_t input_bytes = 0;
   for (size_t q = 0; q < ranks; q++)
-    if (x->mine[q]) input_bytes = std::max(input_bytes, (begins[q] + x->mine[q]) * dtype_size(call.dtype));
+    if (x->mine[q])
+      input_bytes = std::max(input_bytes, (begins[q] + x->mine[q]) * dtype_size(call.dtype));
   x->input_location = locate(call.input, input_bytes);
   x->mine.insert(x->mine.end(), begins.begin(), begins.end());
   x->all.resize(ranks * x->mine.size());

@@ -26,7 +26,9 @@ Result<Device> Device::look(int ordinal) {
   int count = 0;
   FSCCL_TRY(cuda::check(*driver, "cuDeviceGetCount", driver->device_count(&count)));
   if (ordinal < 0 || ordinal >= count)
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "device {} is not there: this process sees {} (CUDA_VISIBLE_DEVICES)", ordinal, count);
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "device {} is not there: this process sees {} (CUDA_VISIBLE_DEVICES)", ordinal,
+                count);
   Device made;
   made.driver_ = driver;
   made.ordinal_ = ordinal;
@@ -37,7 +39,8 @@ Result<Device> Device::look(int ordinal) {
     return driver->device_attribute(&value, which, made.device_) == kSuccess ? value : 0;
   };
   if (!attribute(Attribute::virtual_memory))
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "device {} has no virtual memory management, which pools are made of", ordinal);
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "device {} has no virtual memory management, which pools are made of", ordinal);
   char name[256] = "";
   FSCCL_TRY(checked("cuDeviceGetName", driver->device_name(name, sizeof name, made.device_)));
   made.name_ = name;
@@ -47,7 +50,8 @@ Result<Device> Device::look(int ordinal) {
   FSCCL_TRY(checked("cuDeviceGetUuid", driver->device_uuid(made.uuid_, made.device_)));
   made.copy_engines_ = attribute(Attribute::copy_engines);
   made.multiprocessors_ = attribute(Attribute::multiprocessors);
-  made.capability_ = 10 * attribute(Attribute::capability_major) + attribute(Attribute::capability_minor);
+  made.capability_ =
+      10 * attribute(Attribute::capability_major) + attribute(Attribute::capability_minor);
   made.posix_handles_ = attribute(Attribute::posix_handles) != 0;
   made.fabric_handles_ = attribute(Attribute::fabric_handles) != 0;
   made.direct_rdma_ = attribute(Attribute::direct_rdma) != 0;
@@ -57,13 +61,15 @@ Result<Device> Device::look(int ordinal) {
 
 Result<const Device*> Device::open(int ordinal) {
   static std::mutex mutex;
-  // Kept, like what is in it: streams and memory of the caller's may outlive everything of the library.
+  // Kept, like what is in it: streams and memory of the caller's may outlive everything of the
+  // library.
   static Immortal<std::map<int, const Device*>> kept;
   auto& devices = kept.get();
   const std::lock_guard lock(mutex);
   if (const auto found = devices.find(ordinal); found != devices.end()) return found->second;
   FSCCL_ASSIGN(Device looked, look(ordinal));
-  FSCCL_TRY(looked.check("cuDevicePrimaryCtxRetain", looked.driver_->primary_retain(&looked.context_, looked.device_)));
+  FSCCL_TRY(looked.check("cuDevicePrimaryCtxRetain",
+                         looked.driver_->primary_retain(&looked.context_, looked.device_)));
   return devices.emplace(ordinal, new Device(std::move(looked))).first->second;
 }
 
@@ -82,8 +88,10 @@ int device_count(std::string* why) {
 bool devices_may_be_there() {
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible && !*visible) return false;
-  constexpr const char* kFiles[] = {"/dev/nvidiactl", "/dev/nvmap", "/dev/dxg"};  // of a PC, of a Jetson, of WSL
-  return std::any_of(std::begin(kFiles), std::end(kFiles), [](const char* file) { return access(file, F_OK) == 0; });
+  // of a PC, of a Jetson, of WSL
+  constexpr const char* kFiles[] = {"/dev/nvidiactl", "/dev/nvmap", "/dev/dxg"};
+  return std::any_of(std::begin(kFiles), std::end(kFiles),
+                     [](const char* file) { return access(file, F_OK) == 0; });
 }
 
 Result<bool> Device::capturing(Stream stream) const {
@@ -96,8 +104,10 @@ Result<bool> Device::capturing(Stream stream) const {
 
 Status Device::put_values(std::vector<MemoryOperation> operations, Stream stream) const {
   for (size_t first = 0; first < operations.size(); first += kMostMemoryOperations) {
-    const auto count = static_cast<unsigned>(std::min<size_t>(operations.size() - first, kMostMemoryOperations));
-    FSCCL_TRY(check("cuStreamBatchMemOp", driver_->stream_values(stream, count, &operations[first], 0)));
+    const auto count =
+        static_cast<unsigned>(std::min<size_t>(operations.size() - first, kMostMemoryOperations));
+    FSCCL_TRY(
+        check("cuStreamBatchMemOp", driver_->stream_values(stream, count, &operations[first], 0)));
   }
   return success();
 }
@@ -105,11 +115,13 @@ Status Device::put_values(std::vector<MemoryOperation> operations, Stream stream
 Result<OwnedStream> OwnedStream::create(const Device& device) {
   const Current current(device);
   Stream stream = nullptr;
-  FSCCL_TRY(device.check("cuStreamCreate", device.driver().stream_create(&stream, kNonBlockingStream, 0)));
+  FSCCL_TRY(device.check("cuStreamCreate",
+                         device.driver().stream_create(&stream, kNonBlockingStream, 0)));
   return OwnedStream(device, stream);
 }
 
-OwnedStream::OwnedStream(OwnedStream&& other) noexcept : device_(other.device_), stream_(std::exchange(other.stream_, nullptr)) {}
+OwnedStream::OwnedStream(OwnedStream&& other) noexcept
+    : device_(other.device_), stream_(std::exchange(other.stream_, nullptr)) {}
 
 OwnedStream& OwnedStream::operator=(OwnedStream&& other) noexcept {
   std::swap(device_, other.device_);
@@ -137,7 +149,8 @@ Result<OwnedEvent> OwnedEvent::create(const Device& device) {
   return OwnedEvent(device, event);
 }
 
-OwnedEvent::OwnedEvent(OwnedEvent&& other) noexcept : device_(other.device_), event_(std::exchange(other.event_, nullptr)) {}
+OwnedEvent::OwnedEvent(OwnedEvent&& other) noexcept
+    : device_(other.device_), event_(std::exchange(other.event_, nullptr)) {}
 
 OwnedEvent& OwnedEvent::operator=(OwnedEvent&& other) noexcept {
   std::swap(device_, other.device_);
@@ -156,7 +169,8 @@ Status OwnedEvent::record(Stream stream) const {
 }
 
 Status OwnedEvent::make_wait(Stream stream) const {
-  return device_->check("cuStreamWaitEvent", device_->driver().stream_wait_event(stream, event_, 0));
+  return device_->check("cuStreamWaitEvent",
+                        device_->driver().stream_wait_event(stream, event_, 0));
 }
 
 bool OwnedEvent::complete() const { return device_->driver().event_query(event_) != kNotReady; }

@@ -14,7 +14,8 @@ struct Loaded {
   std::string why;
 };
 
-// What is not found is null. The first missing one of those that must be there is what `missing` says.
+// What is not found is null. The first missing one of those that must be there is what `missing`
+// says.
 void find_all(LoadedLibrary& library, Driver& d) {
   library.find(d.init, "cuInit");
   library.find(d.driver_version, "cuDriverGetVersion");
@@ -73,12 +74,16 @@ void find_all(LoadedLibrary& library, Driver& d) {
 
 Loaded load() {
   LoadedLibrary library("libcuda.so.1");
-  if (!library.loaded()) return {std::nullopt, fmt::format("NVIDIA's driver is not installed: {}", library.why_not())};
-  take_standard_numbers_for_good();  // the driver opens descriptors in any of its calls, and so does NCCL, which needs the driver
+  if (!library.loaded())
+    return {std::nullopt, fmt::format("NVIDIA's driver is not installed: {}", library.why_not())};
+  // the driver opens descriptors in any of its calls, and so does NCCL, which needs the driver
+  take_standard_numbers_for_good();
   Driver found{};
   find_all(library, found);
   if (library.missing())
-    return {std::nullopt, fmt::format("libcuda.so.1 has no {}: install a driver for CUDA 12.0 or later", library.missing())};
+    return {std::nullopt,
+            fmt::format("libcuda.so.1 has no {}: install a driver for CUDA 12.0 or later",
+                        library.missing())};
   library.find(found.copy_batch, "cuMemcpyBatchAsync");
   library.find(found.event_elapsed, "cuEventElapsedTime");
   library.find(found.copy_batch_v2, "cuMemcpyBatchAsync_v2");
@@ -86,8 +91,8 @@ Loaded load() {
   library.find(found.occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   Code code = found.driver_version(&found.version);
   if (code == kSuccess && found.version < kOldest)
-    return {std::nullopt, fmt::format("the driver is for CUDA {}.{}: install one for 12.0 or later", found.version / 1000,
-                                      found.version % 1000 / 10)};
+    return {std::nullopt, fmt::format("the driver is for CUDA {}.{}: install one for 12.0 or later",
+                                      found.version / 1000, found.version % 1000 / 10)};
   if (code == kSuccess) code = found.init(0);
   if (code != kSuccess) return {std::nullopt, failed(found, "cuInit", code).text()};
   return {found, ""};
@@ -105,9 +110,10 @@ Status failed(const Driver& driver, const char* operation, Code code) {
   const char *name = nullptr, *text = nullptr;
   if (driver.error_name(code, &name) != kSuccess || !name) name = "an unknown error";
   if (driver.error_string(code, &text) != kSuccess || !text) text = "no text";
-  const fsccl_status_t status = code == kOutOfMemory                         ? FSCCL_ERR_OUT_OF_MEMORY
-                                : code == kNoDevice || code == kNotSupported ? FSCCL_ERR_NOT_AVAILABLE
-                                                                             : FSCCL_ERR_SYSTEM;
+  const fsccl_status_t status = code == kOutOfMemory ? FSCCL_ERR_OUT_OF_MEMORY
+                                : code == kNoDevice || code == kNotSupported
+                                    ? FSCCL_ERR_NOT_AVAILABLE
+                                    : FSCCL_ERR_SYSTEM;
   return fail(status, "{}: {} ({})", operation, name, text);
 }
 

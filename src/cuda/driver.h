@@ -1,8 +1,10 @@
-// The functions of the CUDA driver that are used, from libcuda.so.1 when there is one: so one build serves machines with and
-// without GPUs. Nothing else of CUDA is linked or loaded: the runtime's calls are made of these, and a cudaStream_t is a CUstream.
+// The functions of the CUDA driver that are used, from libcuda.so.1 when there is one: so one build
+// serves machines with and without GPUs. Nothing else of CUDA is linked or loaded: the runtime's
+// calls are made of these, and a cudaStream_t is a CUstream.
 //
-// Types and numbers are declared here as in cuda.h, whose soname keeps them; tests/unit/cuda/abi_test.cpp compares them with the
-// toolkit's header where there is one. Names carry the version that is meant (_v2), as the library exports them.
+// Types and numbers are declared here as in cuda.h, whose soname keeps them;
+// tests/unit/cuda/abi_test.cpp compares them with the toolkit's header where there is one. Names
+// carry the version that is meant (_v2), as the library exports them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,8 +28,10 @@ using Module = ModuleHandle*;
 using Function = FunctionHandle*;
 
 using Code = int;  // CUresult
-inline constexpr Code kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100, kNotReady = 600, kNotSupported = 801;
-inline constexpr Code kCapturedBeside = 906;  // of the legacy default stream: one that it would wait for is being captured
+inline constexpr Code kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100,
+                      kNotReady = 600, kNotSupported = 801;
+// of the legacy default stream: one that it would wait for is being captured
+inline constexpr Code kCapturedBeside = 906;
 
 enum class Attribute : int {
   multiprocessors = 16,
@@ -73,7 +77,12 @@ struct CopyAttributes {
   unsigned flags = 1;  // on copy engines, beside kernels
 };
 
-enum ValueOperation : int { kWaitValue32 = 1, kWriteValue32 = 2, kWaitValue64 = 4, kWriteValue64 = 5 };
+enum ValueOperation : int {
+  kWaitValue32 = 1,
+  kWriteValue32 = 2,
+  kWaitValue64 = 4,
+  kWriteValue64 = 5
+};
 // Of cuStreamBatchMemOp. A wait ends when (int)(*address - value) >= 0.
 struct MemoryOperation {
   int operation = 0;
@@ -87,11 +96,13 @@ struct MemoryOperation {
 inline constexpr unsigned kMostMemoryOperations = 255;  // in one call
 inline constexpr int kRelaxedCapture = 2;               // CUstreamCaptureMode
 inline bool is_legacy(Stream stream) { return reinterpret_cast<uintptr_t>(stream) <= 1; }
-inline constexpr unsigned kNonBlockingStream = 1, kEventWithoutTime = 2, kHostPortable = 1, kHostMapped = 2;
+inline constexpr unsigned kNonBlockingStream = 1, kEventWithoutTime = 2, kHostPortable = 1,
+                          kHostMapped = 2;
 inline constexpr int kPointerMemoryType = 2, kPointerOrdinal = 9;  // of pointer_attribute
 inline constexpr unsigned kMemoryOfHost = 1, kMemoryOfDevice = 2;
 
-// A field is null when the driver is too old to have it; those that every driver from 12.0 on has are never null.
+// A field is null when the driver is too old to have it; those that every driver from 12.0 on has
+// are never null.
 struct Driver {
   Code (*init)(unsigned flags);
   Code (*driver_version)(int* version);
@@ -112,13 +123,17 @@ struct Driver {
 
   Code (*memory_info)(size_t* free, size_t* total);
   Code (*granularity)(size_t* bytes, const AllocationProperties* properties, int recommended);
-  Code (*reserve_addresses)(DevicePointer* pointer, size_t bytes, size_t alignment, DevicePointer hint, unsigned long long flags);
+  Code (*reserve_addresses)(DevicePointer* pointer, size_t bytes, size_t alignment,
+                            DevicePointer hint, unsigned long long flags);
   Code (*free_addresses)(DevicePointer pointer, size_t bytes);
-  Code (*create_memory)(MemoryHandle* handle, size_t bytes, const AllocationProperties* properties, unsigned long long flags);
+  Code (*create_memory)(MemoryHandle* handle, size_t bytes, const AllocationProperties* properties,
+                        unsigned long long flags);
   Code (*release_memory)(MemoryHandle handle);
-  Code (*map_memory)(DevicePointer pointer, size_t bytes, size_t offset, MemoryHandle handle, unsigned long long flags);
+  Code (*map_memory)(DevicePointer pointer, size_t bytes, size_t offset, MemoryHandle handle,
+                     unsigned long long flags);
   Code (*unmap_memory)(DevicePointer pointer, size_t bytes);
-  Code (*set_access)(DevicePointer pointer, size_t bytes, const AccessDescription* access, size_t count);
+  Code (*set_access)(DevicePointer pointer, size_t bytes, const AccessDescription* access,
+                     size_t count);
   Code (*export_memory)(void* shareable, MemoryHandle handle, int kind, unsigned long long flags);
   Code (*import_memory)(MemoryHandle* handle, void* shareable, int kind);
   Code (*allocate)(DevicePointer* pointer, size_t bytes);
@@ -130,10 +145,12 @@ struct Driver {
 
   Code (*copy_async)(DevicePointer destination, DevicePointer source, size_t bytes, Stream stream);
   // Two forms of one function: drivers from 12.8 on have the first, from 13.0 on the second.
-  Code (*copy_batch)(DevicePointer* destinations, DevicePointer* sources, size_t* sizes, size_t count, CopyAttributes* attributes,
-                     size_t* begins, size_t attribute_count, size_t* failed, Stream stream);
-  Code (*copy_batch_v2)(DevicePointer* destinations, DevicePointer* sources, size_t* sizes, size_t count,
-                        CopyAttributes* attributes, size_t* begins, size_t attribute_count, Stream stream);
+  Code (*copy_batch)(DevicePointer* destinations, DevicePointer* sources, size_t* sizes,
+                     size_t count, CopyAttributes* attributes, size_t* begins,
+                     size_t attribute_count, size_t* failed, Stream stream);
+  Code (*copy_batch_v2)(DevicePointer* destinations, DevicePointer* sources, size_t* sizes,
+                        size_t count, CopyAttributes* attributes, size_t* begins,
+                        size_t attribute_count, Stream stream);
   Code (*fill_async)(DevicePointer pointer, unsigned char value, size_t bytes, Stream stream);
 
   Code (*stream_create)(Stream* stream, unsigned flags, int priority);
@@ -150,7 +167,8 @@ struct Driver {
   Code (*event_record)(Event event, Stream stream);
   Code (*event_query)(Event event);
   Code (*event_synchronize)(Event event);
-  Code (*event_elapsed)(float* milliseconds, Event begin, Event end);  // may be null; of events with a time
+  // may be null; of events with a time
+  Code (*event_elapsed)(float* milliseconds, Event begin, Event end);
 
   Code (*module_load)(Module* module, const void* image);
   Code (*module_unload)(Module module);
@@ -158,8 +176,9 @@ struct Driver {
   Code (*function_load)(Function function);  // may be null: from 12.4 on
   // May be null. Blocks of so many threads that a multiprocessor has at once.
   Code (*occupancy)(int* blocks, Function function, int threads, size_t shared_bytes);
-  Code (*launch)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-                 unsigned block_z, unsigned shared_bytes, Stream stream, void** arguments, void** extra);
+  Code (*launch)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                 Stream stream, void** arguments, void** extra);
 
   int version;  // 1000 * major + 10 * minor
 };
@@ -167,7 +186,8 @@ struct Driver {
 // Initialised; null, and *why there is none. Stays loaded. A driver before 12.0 is none.
 const Driver* driver(std::string* why);
 
-// "operation: CUDA_ERROR_X (its text)" as FSCCL_ERR_OUT_OF_MEMORY, FSCCL_ERR_NOT_AVAILABLE or FSCCL_ERR_SYSTEM.
+// "operation: CUDA_ERROR_X (its text)" as FSCCL_ERR_OUT_OF_MEMORY, FSCCL_ERR_NOT_AVAILABLE or
+// FSCCL_ERR_SYSTEM.
 [[gnu::cold]] Status failed(const Driver& driver, const char* operation, Code code);
 inline Status check(const Driver& driver, const char* operation, Code code) {
   return code == kSuccess ? success() : failed(driver, operation, code);

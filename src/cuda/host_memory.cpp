@@ -29,18 +29,21 @@ Status HostMemory::add(size_t size) {
   std::memset(memory, 0, bytes);
   const Driver& driver = device_.driver();
   DevicePointer device = 0;
-  Status status = device_.check("cuMemHostRegister", driver.register_host(memory, bytes, kHostPortable | kHostMapped));
+  Status status = device_.check("cuMemHostRegister",
+                                driver.register_host(memory, bytes, kHostPortable | kHostMapped));
   if (!status.ok()) {
     std::free(memory);
     return status;
   }
-  status = device_.check("cuMemHostGetDevicePointer", driver.host_device_pointer(&device, memory, 0));
+  status =
+      device_.check("cuMemHostGetDevicePointer", driver.host_device_pointer(&device, memory, 0));
   if (!status.ok()) {
     (void)driver.unregister_host(memory);
     std::free(memory);
     return status;
   }
-  for (size_t at = 0; at < bytes; at += size) spare_.emplace(size, Place{static_cast<std::byte*>(memory) + at, device + at});
+  for (size_t at = 0; at < bytes; at += size)
+    spare_.emplace(size, Place{static_cast<std::byte*>(memory) + at, device + at});
   return success();
 }
 

@@ -1,9 +1,11 @@
-// Host memory that a device writes to: results for the host, and words that say how far a stream has got. What was given back is
-// kept for the next: to register memory, or to end that, may wait for all that the device was given, and a stream of this process
-// may wait for a peer that waits for what comes behind the call.
+// Host memory that a device writes to: results for the host, and words that say how far a stream
+// has got. What was given back is kept for the next: to register memory, or to end that, may wait
+// for all that the device was given, and a stream of this process may wait for a peer that waits
+// for what comes behind the call.
 //
-// A copy to ordinary memory of the host takes another way: the driver makes it, and until the stream has come to it the call stays
-// inside, where other threads' calls wait for it. So nothing is copied there that is behind a wait for a peer.
+// A copy to ordinary memory of the host takes another way: the driver makes it, and until the
+// stream has come to it the call stays inside, where other threads' calls wait for it. So nothing
+// is copied there that is behind a wait for a peer.
 #pragma once
 #include <cstddef>
 #include <map>

@@ -21,8 +21,8 @@ bool ask_whether_on_device(const void* pointer, int* ordinal) {
   static const Ask ask = find();
   unsigned type = 0;
   const auto address = reinterpret_cast<DevicePointer>(pointer);
-  return ask && pointer && ask(&type, kPointerMemoryType, address) == kSuccess && type == kMemoryOfDevice &&
-         ask(ordinal, kPointerOrdinal, address) == kSuccess;
+  return ask && pointer && ask(&type, kPointerMemoryType, address) == kSuccess &&
+         type == kMemoryOfDevice && ask(ordinal, kPointerOrdinal, address) == kSuccess;
 }
 
 }  // namespace fsccl::cuda

@@ -1,5 +1,6 @@
-// Whether an address is memory of a GPU: asked for every buffer of every call, so it costs one test where there is no driver. The
-// driver is not initialised for that: who has device memory has done so, and before that no address is.
+// Whether an address is memory of a GPU: asked for every buffer of every call, so it costs one test
+// where there is no driver. The driver is not initialised for that: who has device memory has done
+// so, and before that no address is.
 #pragma once
 #include <atomic>
 
@@ -11,7 +12,8 @@ inline std::atomic<bool> may_have_devices{true};
 bool ask_whether_on_device(const void* pointer, int* ordinal);
 
 inline bool on_device(const void* pointer, int* ordinal) {
-  return may_have_devices.load(std::memory_order_relaxed) && ask_whether_on_device(pointer, ordinal);
+  return may_have_devices.load(std::memory_order_relaxed) &&
+         ask_whether_on_device(pointer, ordinal);
 }
 
 }  // namespace fsccl::cuda

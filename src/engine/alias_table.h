@@ -1,7 +1,8 @@
-// Addresses that are arena memory though they lie outside the arena's mapping: memory of the caller's own whose pages were
-// exchanged for pages of an arena (pool/host/import.h). Sorted, disjoint ranges. Readers take no lock: they read while the version
-// is even and stays the same, else again. (A reader that sees a new value sees the odd version that was stored before it: entries are
-// stored with release and loaded with acquire.)
+// Addresses that are arena memory though they lie outside the arena's mapping: memory of the
+// caller's own whose pages were exchanged for pages of an arena (pool/host/import.h). Sorted,
+// disjoint ranges. Readers take no lock: they read while the version is even and stays the same,
+// else again. (A reader that sees a new value sees the odd version that was stored before it:
+// entries are stored with release and loaded with acquire.)
 #pragma once
 #include <array>
 #include <atomic>
@@ -15,7 +16,8 @@ class AliasTable {
  public:
   static constexpr size_t kCapacity = 1024;
 
-  // [address, address + bytes) is [offset, offset + bytes) of the arena. False: the table is full. Ranges never overlap.
+  // [address, address + bytes) is [offset, offset + bytes) of the arena. False: the table is full.
+  // Ranges never overlap.
   bool add(uint64_t address, uint64_t bytes, uint32_t arena, uint64_t offset) {
     const std::lock_guard lock(mutex_);
     const size_t count = count_.load(std::memory_order_relaxed), at = first_above(address, count);
@@ -32,7 +34,8 @@ class AliasTable {
   }
   void remove(uint64_t address) {
     const std::lock_guard lock(mutex_);
-    const size_t count = count_.load(std::memory_order_relaxed), after = first_above(address, count);
+    const size_t count = count_.load(std::memory_order_relaxed),
+                 after = first_above(address, count);
     if (after == 0 || get(entries_[after - 1].begin) != address) return;
     begin_change();
     for (size_t i = after; i < count; i++) copy(entries_[i - 1], entries_[i]);

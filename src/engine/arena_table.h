@@ -1,6 +1,6 @@
-// The arenas that this rank has mapped, so that a buffer's address becomes (arena, offset), which means the same to every rank that
-// maps the arena. Reading is lock-free (an operation looks its buffers up); adding and removing happen when pools are made and
-// destroyed, off the step path.
+// The arenas that this rank has mapped, so that a buffer's address becomes (arena, offset), which
+// means the same to every rank that maps the arena. Reading is lock-free (an operation looks its
+// buffers up); adding and removing happen when pools are made and destroyed, off the step path.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -37,7 +37,8 @@ class ArenaTable {
         entry.bytes = bytes;
         entry.members = std::move(members);
         entry.id.store(id, std::memory_order_release);
-        if (used_.load(std::memory_order_relaxed) < static_cast<size_t>(&entry - entries_.data()) + 1)
+        if (used_.load(std::memory_order_relaxed) <
+            static_cast<size_t>(&entry - entries_.data()) + 1)
           used_.store(static_cast<size_t>(&entry - entries_.data()) + 1, std::memory_order_release);
         return success();
       }
@@ -46,13 +47,16 @@ class ArenaTable {
   void remove(uint32_t id) {
     const std::lock_guard lock(mutex_);
     for (Entry& entry : entries_)
-      if (entry.id.load(std::memory_order_relaxed) == id) entry.id.store(0, std::memory_order_release);
+      if (entry.id.load(std::memory_order_relaxed) == id)
+        entry.id.store(0, std::memory_order_release);
   }
 
   // [pointer, pointer + bytes), outside the arena's mapping, is its memory at `location`.
   Status add_alias(const void* pointer, uint64_t bytes, const Location& location) {
-    if (aliases_.add(reinterpret_cast<uint64_t>(pointer), bytes, location.arena, location.address)) return success();
-    return fail(FSCCL_ERR_LIMIT, "more than {} imports at once: import fewer, larger ranges", AliasTable::kCapacity);
+    if (aliases_.add(reinterpret_cast<uint64_t>(pointer), bytes, location.arena, location.address))
+      return success();
+    return fail(FSCCL_ERR_LIMIT, "more than {} imports at once: import fewer, larger ranges",
+                AliasTable::kCapacity);
   }
   void remove_alias(const void* pointer) { aliases_.remove(reinterpret_cast<uint64_t>(pointer)); }
 
@@ -62,23 +66,27 @@ class ArenaTable {
     for (size_t i = 0, n = used_.load(std::memory_order_acquire); i < n; i++) {
       const Entry& entry = entries_[i];
       const uint32_t id = entry.id.load(std::memory_order_acquire);
-      if (id == 0 || p < entry.base || p >= entry.base + entry.bytes || bytes > static_cast<uint64_t>(entry.base + entry.bytes - p))
+      if (id == 0 || p < entry.base || p >= entry.base + entry.bytes ||
+          bytes > static_cast<uint64_t>(entry.base + entry.bytes - p))
         continue;
       *location = {static_cast<uint64_t>(p - entry.base), id};
       return true;
     }
-    return aliases_.find(reinterpret_cast<uint64_t>(pointer), bytes, &location->arena, &location->address);
+    return aliases_.find(reinterpret_cast<uint64_t>(pointer), bytes, &location->arena,
+                         &location->address);
   }
   // Whether all of `ranks` map the arena.
   bool reaches(uint32_t id, const std::vector<int>& ranks) const {
     const std::lock_guard lock(mutex_);
     for (const Entry& entry : entries_)
       if (entry.id.load(std::memory_order_relaxed) == id)
-        return std::all_of(ranks.begin(), ranks.end(),
-                           [&](int rank) { return std::binary_search(entry.members.begin(), entry.members.end(), rank); });
+        return std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+          return std::binary_search(entry.members.begin(), entry.members.end(), rank);
+        });
     return false;
   }
-  // The address of a location here; null when it does not lie whole in an arena of this rank (never trust a peer's numbers).
+  // The address of a location here; null when it does not lie whole in an arena of this rank (never
+  // trust a peer's numbers).
   std::byte* resolve(const Location& location, uint64_t bytes) const {
     for (size_t i = 0, n = used_.load(std::memory_order_acquire); i < n; i++) {
       const Entry& entry = entries_[i];

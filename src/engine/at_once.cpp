@@ -6,9 +6,15 @@
 namespace fsccl {
 
 bool small_enough(const Plan& plan) {
-  const auto given = [&](const Place& place) { return !plan.buffers[place.buffer].slot && place.rank == plan.rank; };
-  const auto touched = [&](const Place& place) { return plan.buffers[place.buffer].slot || given(place); };
-  const auto read = [&](const Place& place) { return touched(place) || plan.buffers[place.buffer].published; };
+  const auto given = [&](const Place& place) {
+    return !plan.buffers[place.buffer].slot && place.rank == plan.rank;
+  };
+  const auto touched = [&](const Place& place) {
+    return plan.buffers[place.buffer].slot || given(place);
+  };
+  const auto read = [&](const Place& place) {
+    return touched(place) || plan.buffers[place.buffer].published;
+  };
   const auto small = [&](const Step& step) {
     switch (step.kind) {
       case StepKind::signal:
@@ -17,7 +23,8 @@ bool small_enough(const Plan& plan) {
       case StepKind::choose:
         return true;
       case StepKind::copy:
-        return read(step.src) && touched(step.dst) && step.count * dtype_size(step.from) <= Engine::kSmallBytes;
+        return read(step.src) && touched(step.dst) &&
+               step.count * dtype_size(step.from) <= Engine::kSmallBytes;
       case StepKind::put:
         return touched(step.src) && step.count * dtype_size(step.from) <= Engine::kSmallBytes;
       case StepKind::reduce:
@@ -27,7 +34,8 @@ bool small_enough(const Plan& plan) {
         return false;
     }
   };
-  const auto slots = static_cast<size_t>(std::count_if(plan.buffers.begin(), plan.buffers.end(), [](auto& b) { return b.slot; }));
+  const auto slots = static_cast<size_t>(
+      std::count_if(plan.buffers.begin(), plan.buffers.end(), [](auto& b) { return b.slot; }));
   return plan.ticks > 0 && plan.rounds == 1 && !plan.relayed &&
          plan.buffers.size() - slots <= std::tuple_size_v<decltype(SmallCall::buffers)> &&
          std::all_of(plan.steps.begin(), plan.steps.end(), small);
@@ -51,7 +59,8 @@ bool AtOnce::run() {
   if (!engine_.may_begin(tick_ + static_cast<uint32_t>(plan.ticks))) return false;
   if (!has_slots_)
     engine_.placed_ = tick_;
-  else if (!engine_.slots_reserved_.load(std::memory_order_relaxed) || !engine_.place_slots(plan, tick_))
+  else if (!engine_.slots_reserved_.load(std::memory_order_relaxed) ||
+           !engine_.place_slots(plan, tick_))
     return false;
   Recorder* recorder = engine_.options_.recorder;
   for (const auto count = static_cast<uint32_t>(plan.steps.size()); step_ < count; step_++) {
@@ -95,11 +104,13 @@ void AtOnce::signal(const Step& step) {
     for (uint32_t i = 0; i < call_.settings->publishes; i++) {
       const Location& location = call_.published[i];
       published.set(i, location);
-      if (location.arena == kPrivate) learn(engine_.rank_, i, location);  // others judge it, so do we
+      // others judge it, so do we
+      if (location.arena == kPrivate) learn(engine_.rank_, i, location);
     }
     std::memcpy(line.payload, &published, sizeof published);
   }
-  if (engine_.transport_.hold && Executor::signals_again(*call_.plan, step_)) engine_.transport_.hold(engine_.channel_);
+  if (engine_.transport_.hold && Executor::signals_again(*call_.plan, step_))
+    engine_.transport_.hold(engine_.channel_);
   engine_.transport_.signal(engine_.channel_, &line);
 }
 
@@ -125,12 +136,14 @@ bool AtOnce::copy(const Step& step) const {
   if (bytes <= kInlineBytes)
     copy_inline(to, from, bytes);
   else
-    engine_.copy(to, from, bytes, call_.plan->slot_bytes(step.dst), is_slot(step.src), *call_.settings);
+    engine_.copy(to, from, bytes, call_.plan->slot_bytes(step.dst), is_slot(step.src),
+                 *call_.settings);
   return true;
 }
 
 void AtOnce::put(const Step& step) const {
-  const size_t at = engine_.slot_at_[call_.plan->buffers[step.dst.buffer].slot_tick] + step.dst.offset;
+  const size_t at =
+      engine_.slot_at_[call_.plan->buffers[step.dst.buffer].slot_tick] + step.dst.offset;
   const uint64_t bytes = step.count * dtype_size(step.from);
   if (bytes) engine_.transport_.put(engine_.channel_, step.peer, at, this->at(step.src), bytes);
 }
@@ -189,7 +202,8 @@ void AtOnce::go_on_in_ring() const {
     op.foreseen = call_.asks != call_.plan;
     if (op.foreseen) op.otherwise = call_.asks;
     op.unreachable = unreachable_;
-    for (uint32_t i = 0; i < op.publishes; i++) op.inline_bindings[op.published[i]].location = call_.published[i];
+    for (uint32_t i = 0; i < op.publishes; i++)
+      op.inline_bindings[op.published[i]].location = call_.published[i];
   }
   op.begun = true;
   op.tick = tick_;

@@ -1,10 +1,12 @@
-// A small call, waited for, and issued where nothing else is under way: done at once, without a place in the ring of operations.
-// Its plan is one round of signals, waits, and copies and folds of no more than 32 KiB: in the caller's memory, in slots, and out
-// of peers' blocks of pools; between hosts, puts into mirrored slots.
+// A small call, waited for, and issued where nothing else is under way: done at once, without a
+// place in the ring of operations. Its plan is one round of signals, waits, and copies and folds of
+// no more than 32 KiB: in the caller's memory, in slots, and out of peers' blocks of pools; between
+// hosts, puts into mirrored slots.
 //
-// Whatever is out of the ordinary (a peer that is not there after some looks, one that calls something else, a window that is not
-// free, buffers that cannot be touched) goes on in the ring, from the step that the call has come to: there it is waited for,
-// failed and told like every operation.
+// Whatever is out of the ordinary (a peer that is not there after some looks, one that calls
+// something else, a window that is not free, buffers that cannot be touched) goes on in the ring,
+// from the step that the call has come to: there it is waited for, failed and told like every
+// operation.
 #pragma once
 #include "engine/engine.h"
 
@@ -15,8 +17,8 @@ struct SmallCall {
   const OperationSettings* settings = nullptr;
   const Fingerprint* fingerprint = nullptr;  // its sequence is set by the engine
   std::array<std::byte*, 3> buffers{};       // of the plan, by index; slots come behind them
-  // The plan that asks where peers' buffers are, or null, and where its published ones are here. Another than `plan` where the call
-  // is foreseen (foresight.h).
+  // The plan that asks where peers' buffers are, or null, and where its published ones are here.
+  // Another than `plan` where the call is foreseen (foresight.h).
   const Plan* asks = nullptr;
   std::array<Location, 2> published{};
 };
@@ -42,9 +44,12 @@ class AtOnce {
   void put(const Step& step) const;
   bool fold(const Step& step);
   std::byte* in_slot(const Place& place, int rank) const {
-    return engine_.slots_[static_cast<size_t>(rank)] + engine_.slot_at_[call_.plan->buffers[place.buffer].slot_tick] + place.offset;
+    return engine_.slots_[static_cast<size_t>(rank)] +
+           engine_.slot_at_[call_.plan->buffers[place.buffer].slot_tick] + place.offset;
   }
-  bool is_slot(const Place& place) const { return has_slots_ && call_.plan->buffers[place.buffer].slot; }
+  bool is_slot(const Place& place) const {
+    return has_slots_ && call_.plan->buffers[place.buffer].slot;
+  }
   // Null: in a peer's memory that only the system reads, or that is not to be touched any more.
   std::byte* at(const Place& place, int rank) const {
     if (is_slot(place)) return in_slot(place, rank);

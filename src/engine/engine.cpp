@@ -5,12 +5,13 @@
 #include "base/fetch.h"
 #include "base/hash.h"
 #include "engine/executor.h"
-#include "record/message_names.h"
 #include "engine/progress.h"
+#include "record/message_names.h"
 
 namespace fsccl {
 
-static_assert(FSCCL_TRANSPORT_TICKS >= 2 * kWindow && FSCCL_TRANSPORT_SLOTS >= kWindow + 2);  // engine.h
+// engine.h
+static_assert(FSCCL_TRANSPORT_TICKS >= 2 * kWindow && FSCCL_TRANSPORT_SLOTS >= kWindow + 2);
 
 Engine::Engine(EngineOptions options)
     : options_(std::move(options)),
@@ -30,16 +31,19 @@ Engine::Engine(EngineOptions options)
       sources_(static_cast<size_t>(options_.ranks)),
       departed_(static_cast<size_t>(options_.ranks)) {
   for (int rank = 0; rank < ranks_; rank++) {
-    slots_.push_back(static_cast<std::byte*>(transport_.slots(channel_, rank, &ring_bytes_, &slot_bytes_)));
+    slots_.push_back(
+        static_cast<std::byte*>(transport_.slots(channel_, rank, &ring_bytes_, &slot_bytes_)));
     one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
   }
   slot_ring_ = SlotRing(ring_bytes_, slot_bytes_, mirrored());
   if (sums_) slot_bytes_ = slot_bytes_beside_sums(slot_bytes_);
-  slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate, options_.side_by_side);
+  slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate,
+                            options_.side_by_side);
   no_memory_.code = FSCCL_ERR_OUT_OF_MEMORY;
   no_memory_.rank = no_memory_.peer = known_as(rank_);
   no_memory_.text = fmt::format(
-      "rank {} of '{}' got no memory from the system for the library's own data, in the middle of an operation; free some, or "
+      "rank {} of '{}' got no memory from the system for the library's own data, in the middle of "
+      "an operation; free some, or "
       "raise the limit of the container",
       known_as(rank_), options_.name);
   Progress::instance().expect();
@@ -51,7 +55,8 @@ Engine::~Engine() {
   transport_.close(channel_);
 }
 
-Status Engine::acquire(Operation** operation, const OperationSettings& settings, const Fingerprint& fingerprint) {
+Status Engine::acquire(Operation** operation, const OperationSettings& settings,
+                       const Fingerprint& fingerprint) {
   const uint64_t sequence = tail_.load(std::memory_order_relaxed) + 1;
   if (failed()) [[unlikely]]
     return failure();
@@ -63,7 +68,8 @@ Status Engine::acquire(Operation** operation, const OperationSettings& settings,
   return success();
 }
 
-Operation& Engine::place(uint64_t sequence, const OperationSettings& settings, const Fingerprint& fingerprint) {
+Operation& Engine::place(uint64_t sequence, const OperationSettings& settings,
+                         const Fingerprint& fingerprint) {
   Operation& op = ring_[sequence % kRing];
   static_cast<OperationSettings&>(op) = settings;
   op.fingerprint = fingerprint;
@@ -81,12 +87,14 @@ Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
   }
   tail_.store(sequence, std::memory_order_seq_cst);  // before `attended` is looked at
   FSCCL_TRY(test(sequence, state));
-  if (*state == FSCCL_IN_PROGRESS && !attended.load(std::memory_order_seq_cst)) Progress::instance().attend(this);
+  if (*state == FSCCL_IN_PROGRESS && !attended.load(std::memory_order_seq_cst))
+    Progress::instance().attend(this);
   return success();
 }
 
 Engine::Outcome Engine::drive() noexcept {
-  if (!under_way()) return Outcome::done;  // what is the driver's may be another thread's (engine.h)
+  // what is the driver's may be another thread's (engine.h)
+  if (!under_way()) return Outcome::done;
   drove_ = true;
   Outcome outcome = Outcome::failed;
   try {
@@ -142,7 +150,8 @@ uint64_t Engine::count_completed(OpCode op) {
   return head;
 }
 
-// The first of the calls in the history of this one that were not compared by themselves; 0: there are none.
+// The first of the calls in the history of this one that were not compared by themselves; 0: there
+// are none.
 uint64_t Engine::before_unheard(const Fingerprint& mine) const {
   return unheard_first_ < mine.sequence && mine.sequence <= unheard_last_ + 1 ? unheard_first_ : 0;
 }
@@ -155,14 +164,16 @@ void Engine::mismatch(const Fingerprint& mine, int peer, const Fingerprint& thei
   error.operation = name_for(rank_, mine);
   error.sequence = mine.sequence;
   error.text = fmt::format(
-      "ranks disagree: rank {} calls {}, rank {} calls {}; they differ in {}. All ranks must issue the same operations in the same "
+      "ranks disagree: rank {} calls {}, rank {} calls {}; they differ in {}. All ranks must issue "
+      "the same operations in the same "
       "order",
       error.rank, describe_for(rank_, mine), error.peer, describe_for(peer, theirs),
       difference(mine, theirs, before_unheard(mine)));
   fail_all(error);
 }
 
-void Engine::damaged(const Fingerprint& mine, int peer, const std::string& what, const std::string& sums) {
+void Engine::damaged(const Fingerprint& mine, int peer, const std::string& what,
+                     const std::string& sums) {
   Error error;
   error.code = FSCCL_ERR_PROTOCOL;
   error.rank = known_as(rank_);
@@ -170,7 +181,8 @@ void Engine::damaged(const Fingerprint& mine, int peer, const std::string& what,
   error.operation = name_for(rank_, mine);
   error.sequence = mine.sequence;
   error.text = fmt::format(
-      "rank {} got {} of {} from rank {} over {} that changed on the way: {}. Look at the memory and the processors of these two",
+      "rank {} got {} of {} from rank {} over {} that changed on the way: {}. Look at the memory "
+      "and the processors of these two",
       error.rank, what, describe_for(rank_, mine), error.peer, transport_.name, sums);
   fail_all(error);
 }
@@ -192,18 +204,20 @@ bool Engine::check_claim(const Fingerprint& mine, int peer, const fsccl_transpor
                         sum ^ static_cast<uint32_t>((mine.sequence ^ theirs.sequence) >> 32)));
     return false;
   }
-  // Rounds before this one may not have been looked at yet, and may have had other numbers of ticks, or been quiet: the first that
-  // differs from what anybody told is told.
+  // Rounds before this one may not have been looked at yet, and may have had other numbers of
+  // ticks, or been quiet: the first that differs from what anybody told is told.
   for (uint32_t i = 0; i < pending_count_; i++) {
     const Pending& round = pending_[(pending_begin_ + i) % kWindow];
     if (round.fingerprint.sequence == theirs.sequence &&
-        !equal(round.fingerprint, &theirs)) {  // of a plan in steps: the peer has told no other tick of it here
+        // of a plan in steps: the peer has told no other tick of it here
+        !equal(round.fingerprint, &theirs)) {
       mismatch(round.fingerprint, peer, theirs);
       return false;
     }
     for (int k = 0; k < ranks_; k++) {
       const int q = (peer + k) % ranks_;
-      const fsccl_transport_line_t* before = q == rank_ ? nullptr : transport_.poll(channel_, q, round.tick);
+      const fsccl_transport_line_t* before =
+          q == rank_ ? nullptr : transport_.poll(channel_, q, round.tick);
       if (!before) continue;
       if (const Fingerprint then = claimed(*before); !equal(round.fingerprint, &then)) {
         mismatch(round.fingerprint, q, then);
@@ -217,8 +231,12 @@ bool Engine::check_claim(const Fingerprint& mine, int peer, const fsccl_transpor
 
 bool Engine::settle(uint32_t tick) {
   while (pending_count_ && static_cast<int32_t>(left_ - tick) < 0) {
-    const auto round_at = [&](uint32_t i) -> Pending& { return pending_[(pending_begin_ + i) % kWindow]; };
-    uint32_t next = 0;  // in which all say that they have entered; where there is none, they were seen to in a later one
+    const auto round_at = [&](uint32_t i) -> Pending& {
+      return pending_[(pending_begin_ + i) % kWindow];
+    };
+    // in which all say that they have entered; where there is none, they were seen to in a later
+    // one
+    uint32_t next = 0;
     while (next + 1 < pending_count_ && round_at(next).quiet) next++;
     Pending& round = round_at(next);
     for (; !round.quiet && round.peer < ranks_; round.peer++) {
@@ -262,7 +280,8 @@ bool Engine::place_slots(const Plan& plan, uint32_t tick) {
   return !next_slots(plan, &slot_ring_, &slot_at_) || slots_reserved_ || reserve_slots();
 }
 
-bool Engine::next_slots(const Plan& plan, SlotRing* ring, std::array<size_t, kMaxTicks>* slot_at) const {
+bool Engine::next_slots(const Plan& plan, SlotRing* ring,
+                        std::array<size_t, kMaxTicks>* slot_at) const {
   uint64_t all = 0;
   for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
     const uint64_t bytes = plan.slots[t] + (sums_ ? table_bytes(plan.slots[t]) : 0);
@@ -298,8 +317,8 @@ bool Engine::end_round(const Plan& plan, uint32_t tick, const Fingerprint& what)
   return true;
 }
 
-bool Engine::learn(int rank, uint32_t index, const Location& location, const Plan& asks, const OperationSettings& how,
-                   bool* unreachable) {
+bool Engine::learn(int rank, uint32_t index, const Location& location, const Plan& asks,
+                   const OperationSettings& how, bool* unreachable) {
   const Buffer& buffer = asks.buffers[how.published[index]];
   const auto at = static_cast<size_t>(rank);
   const uint64_t bytes = buffer.peer_bytes.empty() ? buffer.bytes : buffer.peer_bytes[at];
@@ -311,7 +330,8 @@ bool Engine::learn(int rank, uint32_t index, const Location& location, const Pla
   }
   if (location.arena != kPrivate) return location.arena == kNowhere && bytes == 0;
   remote.address = location.address;
-  if (can_read_ && options_.same_process[at]) remote.mapped = reinterpret_cast<std::byte*>(location.address);
+  if (can_read_ && options_.same_process[at])
+    remote.mapped = reinterpret_cast<std::byte*>(location.address);
   *unreachable |= out_of_reach(location, buffer, how);
   return true;
 }
@@ -346,7 +366,8 @@ void Engine::stop_driving(Calls calls) {
 
 void Engine::notify_due() {
   if (!notifications_.due(completed())) return;
-  const bool over = failed();        // before `completed` is read: what completed first was a success
+  // before `completed` is read: what completed first was a success
+  const bool over = failed();
   if (over && !look_back()) return;  // then who drives does it, or the service thread
   notifications_.notify(completed(), over ? failure_code() : FSCCL_OK);
 }
@@ -358,7 +379,8 @@ void Engine::notify(uint64_t sequence, Notification notification) {
     return Notifications::call(std::move(notification), status);
   }
   notifications_.add(sequence, std::move(notification));
-  // A driver that completes the operation now may not see ours: then we do, here, or the service thread.
+  // A driver that completes the operation now may not see ours: then we do, here, or the service
+  // thread.
   const bool seen = over();
   if (failed()) notifications_.all_due();
   notify_due();
@@ -369,7 +391,8 @@ Status Engine::test(uint64_t sequence, fsccl_status_t* state, Calls calls) {
   while (completed() < sequence && !failed() && try_drive()) {
     const bool stuck = drive() != Outcome::done;
     stop_driving(calls);
-    if (stuck || completed() == submitted()) break;  // one that was never submitted does not complete
+    // one that was never submitted does not complete
+    if (stuck || completed() == submitted()) break;
   }
   const bool over = failed() && look_back();
   if (completed() >= sequence) {
@@ -388,7 +411,8 @@ bool Engine::has_come(int peer) {
   return come;
 }
 
-// What blocks is asked only for an operation that drive() has come to: one that is submitted behind it may still be written.
+// What blocks is asked only for an operation that drive() has come to: one that is submitted behind
+// it may still be written.
 Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
   while (true) {
     notify_due();
@@ -397,7 +421,8 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
       return Attempt::busy;
     }
     const Outcome outcome = drive();
-    const bool more = outcome == Outcome::done && unattended(), blocked = outcome == Outcome::blocked;
+    const bool more = outcome == Outcome::done && unattended(),
+               blocked = outcome == Outcome::blocked;
     if (!more) rest();
     if (blocked) {
       record_blocked();
@@ -407,7 +432,8 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
     }
     driving_.store(false, std::memory_order_release);
     if (blocked && !failed()) return Attempt::blocked;
-    if (!unattended()) return Attempt::idle;  // else it was submitted meanwhile, by a thread that saw this one drive
+    // else it was submitted meanwhile, by a thread that saw this one drive
+    if (!unattended()) return Attempt::idle;
   }
 }
 

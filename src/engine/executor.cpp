@@ -12,11 +12,13 @@
 namespace fsccl {
 namespace {
 
-// Bytes of each source that go through the cache at once when peers' memory can only be read by the system.
+// Bytes of each source that go through the cache at once when peers' memory can only be read by the
+// system.
 constexpr uint64_t kWindowBytes = 128u << 10;
 // Of a result for all ranks: folded at once.
 constexpr uint64_t kSpreadBytes = 8u << 10;
-// A list's pieces lie one behind the other in a slot. What is fetched by itself ends with a piece: these are fetched so far ahead.
+// A list's pieces lie one behind the other in a slot. What is fetched by itself ends with a piece:
+// these are fetched so far ahead.
 constexpr uint64_t kPieceBytes = 8u << 10, kAheadBytes = 2048;
 constexpr int64_t kReasonNapNs = 1'000'000;
 constexpr int64_t kReasonMs = 300;  // for news of why a rank's memory cannot be read
@@ -49,13 +51,15 @@ void Executor::signal(const Step& step) {
     for (uint32_t i = 0; i < op_.publishes; i++) {
       const Location& location = op_.bindings[op_.published[i]].location;
       published.set(i, location);
-      if (location.arena == kPrivate) learn_location(engine_.rank_, i, location);  // others judge it, so do we
+      // others judge it, so do we
+      if (location.arena == kPrivate) learn_location(engine_.rank_, i, location);
     }
     std::memcpy(line.payload, &published, sizeof published);
   }
   if (sealed) [[unlikely]]
     seal(line);
-  if (step.peer == kAllPeers && engine_.transport_.hold && &step == &plan_->steps[op_.step] && signals_again(*plan_, op_.step))
+  if (step.peer == kAllPeers && engine_.transport_.hold && &step == &plan_->steps[op_.step] &&
+      signals_again(*plan_, op_.step))
     engine_.transport_.hold(engine_.channel_);
   if (step.peer != kAllPeers)
     engine_.transport_.signal_to(engine_.channel_, step.peer, &line);
@@ -67,10 +71,11 @@ bool Executor::learn_location(int peer, uint32_t index, const Location& location
   const Plan& asks = *(op_.foreseen ? op_.otherwise : plan_);
   if (engine_.learn(peer, index, location, asks, op_, &op_.unreachable)) return true;
   give_up(FSCCL_ERR_PROTOCOL, peer,
-          fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, at {}): use pools made on a communicator "
+          fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, at {}): "
+                      "use pools made on a communicator "
                       "of both",
-                      engine_.known_as(peer), describe_for(engine_.rank_, op_.fingerprint), engine_.known_as(engine_.rank_),
-                      location.arena, location.address));
+                      engine_.known_as(peer), describe_for(engine_.rank_, op_.fingerprint),
+                      engine_.known_as(engine_.rank_), location.arena, location.address));
   return false;
 }
 
@@ -84,10 +89,12 @@ bool Executor::enter(int peer, const fsccl_transport_line_t& line) {
   return true;
 }
 
-// Who calls something else may have told all of it, and be at the next call by the tick that we wait for.
+// Who calls something else may have told all of it, and be at the next call by the tick that we
+// wait for.
 bool Executor::enter_relayed(int peer, const fsccl_transport_line_t& line) {
   if (line.tick != op_.tick && !equal(op_.fingerprint, line.fingerprint))
-    if (const fsccl_transport_line_t* first = engine_.transport_.poll(engine_.channel_, peer, op_.tick))
+    if (const fsccl_transport_line_t* first =
+            engine_.transport_.poll(engine_.channel_, peer, op_.tick))
       if (!enter(peer, *first)) return false;
   return enter(peer, line);
 }
@@ -105,8 +112,11 @@ bool Executor::wait(const Step& step) {
       fetch_ahead(peer);
       return false;
     }
-    if (plan_->relayed ? !enter_relayed(peer, *line) : step.tick == 0 && !enter(peer, *line)) return false;
-    if (step.tick && step.count && engine_.options_.checksum && !engine_.check_enter(op_.fingerprint, peer, *line)) return false;
+    if (plan_->relayed ? !enter_relayed(peer, *line) : step.tick == 0 && !enter(peer, *line))
+      return false;
+    if (step.tick && step.count && engine_.options_.checksum &&
+        !engine_.check_enter(op_.fingerprint, peer, *line))
+      return false;
     if (step.count) copy_inline(here(step.dst), line->payload, step.count);
   }
   op_.peer = 0;
@@ -122,7 +132,9 @@ const Step* Executor::reads_slot_behind(const Plan& plan, uint32_t wait) {
 }
 
 bool Executor::signals_again(const Plan& plan, uint32_t step) {
-  const auto for_all = [](const Step& any) { return any.kind == StepKind::signal && any.peer == kAllPeers && !any.optional; };
+  const auto for_all = [](const Step& any) {
+    return any.kind == StepKind::signal && any.peer == kAllPeers && !any.optional;
+  };
   if (!for_all(plan.steps[step])) return false;
   do step++;
   while (step < plan.steps.size() && plan.steps[step].kind == StepKind::put);
@@ -141,7 +153,8 @@ void Executor::fetch_ahead(int peer) {
 bool Executor::wait_released() {
   for (; op_.peer < engine_.ranks_; op_.peer++) {
     const ReleaseLine* line = op_.releases[op_.peer];
-    if ((op_.peer == engine_.rank_ && !op_.releases_elsewhere) || line->reached() >= op_.released) continue;
+    if ((op_.peer == engine_.rank_ && !op_.releases_elsewhere) || line->reached() >= op_.released)
+      continue;
     engine_.blocked_ = {line, op_.released, op_.peer, 0};
     return false;
   }
@@ -172,21 +185,23 @@ Executor::Slice Executor::slice(const Step& step, uint32_t round) const {
 
 bool Executor::read(const Remote& remote, int rank, void* dst, uint64_t bytes) {
   char error[256] = "";
-  const fsccl_status_t code = engine_.transport_.read(engine_.channel_, rank, remote.address, dst, bytes, error, sizeof error);
+  const fsccl_status_t code = engine_.transport_.read(engine_.channel_, rank, remote.address, dst,
+                                                      bytes, error, sizeof error);
   engine_.tally_.kernel_copied();
   if (code == FSCCL_OK) return true;
   const Deadline patience = Deadline::in_ms(code == FSCCL_ERR_PEER_DEAD ? 0 : kReasonMs);
-  // It may have ended because another died, of which it was the first to tell; or have heard of that before this rank, and given
-  // its buffers back to their owner.
+  // It may have ended because another died, of which it was the first to tell; or have heard of
+  // that before this rank, and given its buffers back to their owner.
   const auto has_failed = [this] {
     engine_.look_for_failure();
     return engine_.failed();
   };
-  if (wait_until(has_failed, patience, kNothingBreaks, Naps(kReasonNapNs)) == WaitEnd::held) return false;
+  if (wait_until(has_failed, patience, kNothingBreaks, Naps(kReasonNapNs)) == WaitEnd::held)
+    return false;
   if (code == FSCCL_ERR_PEER_DEAD)
-    give_up(
-        code, rank,
-        fmt::format("rank {} died while {} read its memory", engine_.known_as(rank), describe_for(engine_.rank_, op_.fingerprint)));
+    give_up(code, rank,
+            fmt::format("rank {} died while {} read its memory", engine_.known_as(rank),
+                        describe_for(engine_.rank_, op_.fingerprint)));
   else
     give_up(code, rank, fmt::format("rank {}: {}", engine_.known_as(rank), error));
   return false;
@@ -204,8 +219,11 @@ bool Executor::move(const Step& step) {
   if (bytes > Engine::kSmallBytes && was_placed(step, bytes)) return true;
   const uint64_t into = plan_->slot_bytes(step.dst), out_of = plan_->slot_bytes(step.src);
   const uint64_t ahead = step.src.offset + kAheadBytes;
-  if (bytes < kPieceBytes && ahead < out_of) fetch_to_read(src.mapped + kAheadBytes, std::min(bytes, out_of - ahead));
-  const auto convert = [&](Stores stores) { cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores); };
+  if (bytes < kPieceBytes && ahead < out_of)
+    fetch_to_read(src.mapped + kAheadBytes, std::min(bytes, out_of - ahead));
+  const auto convert = [&](Stores stores) {
+    cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores);
+  };
   if (step.kind != StepKind::cast)
     engine_.copy(dst.mapped, src.mapped, bytes, into, out_of != 0, op_);
   else if (into)
@@ -217,14 +235,16 @@ bool Executor::move(const Step& step) {
   return true;
 }
 
-// What is summed is what it comes from and what it went to, not what lies in the slot: a copy that went wrong is found, too.
+// What is summed is what it comes from and what it went to, not what lies in the slot: a copy that
+// went wrong is found, too.
 bool Executor::sum_moved(const Step& step, const void* src, const void* dst, uint64_t count) {
   if (plan_->buffers[step.dst.buffer].slot) {
     const bool same = step.kind == StepKind::copy;
     put_sum(step.dst, same ? src : dst, count * dtype_size(same ? step.from : step.to));
   }
   const bool from_peer = plan_->buffers[step.src.buffer].slot && step.src.rank != engine_.rank_;
-  return !from_peer || check_sum(step.src, step.src.rank, step.kind == StepKind::copy ? dst : src, count * dtype_size(step.from));
+  return !from_peer || check_sum(step.src, step.src.rank, step.kind == StepKind::copy ? dst : src,
+                                 count * dtype_size(step.from));
 }
 
 uint32_t& Executor::sum_of(const Place& place, int rank) const {
@@ -232,7 +252,9 @@ uint32_t& Executor::sum_of(const Place& place, int rank) const {
   return engine_.sum_at(rank, tick, plan_->slots[tick], place.offset);
 }
 
-void Executor::put_sum(const Place& place, const void* data, uint64_t bytes) { sum_of(place, engine_.rank_) = crc32c(data, bytes); }
+void Executor::put_sum(const Place& place, const void* data, uint64_t bytes) {
+  sum_of(place, engine_.rank_) = crc32c(data, bytes);
+}
 
 bool Executor::check_sum(const Place& place, int rank, const void* data, uint64_t bytes) {
   const uint32_t meant = sum_of(place, rank), sum = crc32c(data, bytes);
@@ -242,7 +264,8 @@ bool Executor::check_sum(const Place& place, int rank, const void* data, uint64_
   return false;
 }
 
-// What is copied from mirrors in this round and those that peers may begin meanwhile can go straight to where it is copied to.
+// What is copied from mirrors in this round and those that peers may begin meanwhile can go
+// straight to where it is copied to.
 void Executor::expect_ahead() {
   if (!engine_.transport_.expect || op_.dry_run) return;
   if (op_.round == 0) {
@@ -250,7 +273,8 @@ void Executor::expect_ahead() {
     engine_.expected_ring_ = engine_.slot_ring_;
     expect(0, op_.tick, engine_.slot_at_);
   }
-  const auto ticks = static_cast<uint32_t>(plan_->ticks), end = std::min(plan_->rounds, op_.round + kWindow / ticks);
+  const auto ticks = static_cast<uint32_t>(plan_->ticks),
+             end = std::min(plan_->rounds, op_.round + kWindow / ticks);
   std::array<size_t, kMaxTicks> slot_at{};
   for (uint32_t& round = engine_.expected_rounds_; round < end; round++) {
     engine_.next_slots(*plan_, &engine_.expected_ring_, &slot_at);
@@ -265,7 +289,8 @@ void Executor::expect(uint32_t round, uint32_t tick, const std::array<size_t, kM
     const Slice part = slice(step, round);
     const uint64_t bytes = part.count * dtype_size(step.from);
     if (!src.slot || plan_->buffers[step.dst.buffer].slot || bytes <= Engine::kSmallBytes) continue;
-    engine_.transport_.expect(engine_.channel_, step.src.rank, tick + src.slot_tick, slot_at[src.slot_tick] + step.src.offset,
+    engine_.transport_.expect(engine_.channel_, step.src.rank, tick + src.slot_tick,
+                              slot_at[src.slot_tick] + step.src.offset,
                               there(step.dst, step.dst.rank, part.begin, step.to).mapped, bytes);
   }
 }
@@ -284,23 +309,29 @@ bool Executor::put(const Step& step) {
   engine_.fence_slots();
   const Remote src = there(step.src, step.src.rank, part.begin, step.from);
   const size_t at = engine_.slot_at_[plan_->buffers[step.dst.buffer].slot_tick] + step.dst.offset;
-  engine_.transport_.put(engine_.channel_, step.peer, at, src.mapped, part.count * dtype_size(step.from));
+  engine_.transport_.put(engine_.channel_, step.peer, at, src.mapped,
+                         part.count * dtype_size(step.from));
   return true;
 }
 
-bool Executor::fold_range(const Step& step, const void* const* sources, std::byte* dst, uint64_t count, Stores stores) {
+bool Executor::fold_range(const Step& step, const void* const* sources, std::byte* dst,
+                          uint64_t count, Stores stores) {
   Reduce args = op_.reduction(step, sources, engine_.ranks_, dst, count);
   args.norm = op_.want_norm ? &op_.norm : nullptr;
   args.stores = op_.accumulate ? Stores::cached : stores;
   if (reduce(args)) return true;
-  give_up(FSCCL_ERR_INTERNAL, -1, fmt::format("no kernel reduces {} to {}", dtype_name(step.from), dtype_name(step.to)));
+  give_up(FSCCL_ERR_INTERNAL, -1,
+          fmt::format("no kernel reduces {} to {}", dtype_name(step.from), dtype_name(step.to)));
   return false;
 }
 
-// Folds `count` elements from the sources to the step's destinations, of which `begin` elements are done. A result for all ranks is
-// folded in blocks that stay in the first cache, from where each is copied out.
+// Folds `count` elements from the sources to the step's destinations, of which `begin` elements are
+// done. A result for all ranks is folded in blocks that stay in the first cache, from where each is
+// copied out.
 bool Executor::deliver(const Step& step, const void** sources, uint64_t begin, uint64_t count) {
-  if (!step.spread) return fold_range(step, sources, there(step.dst, step.dst.rank, begin, step.to).mapped, count, op_.stores);
+  if (!step.spread)
+    return fold_range(step, sources, there(step.dst, step.dst.rank, begin, step.to).mapped, count,
+                      op_.stores);
   alignas(64) std::byte window[kSpreadBytes];
   const uint64_t size = dtype_size(step.to), each = kSpreadBytes / size;
   for (uint64_t done = 0; done < count; done += each) {
@@ -313,14 +344,16 @@ bool Executor::deliver(const Step& step, const void** sources, uint64_t begin, u
       std::byte* dst = there(step.dst, q, begin + done, step.to).mapped;
       if (dst != folded) copy_bytes(dst, folded, now * size, op_.stores);
     }
-    for (int q = 0; q < engine_.ranks_; q++) sources[q] = static_cast<const std::byte*>(sources[q]) + now * dtype_size(step.from);
+    for (int q = 0; q < engine_.ranks_; q++)
+      sources[q] = static_cast<const std::byte*>(sources[q]) + now * dtype_size(step.from);
   }
   return true;
 }
 
 Remote Executor::source_of(const Step& step, int rank, uint64_t begin) const {
   if (rank != engine_.rank_) return there(step.src, rank, begin, step.from);
-  if (op_.own_sources) return {static_cast<std::byte*>(const_cast<void*>(op_.own_sources[step.dst.buffer - 1])), 0};
+  if (op_.own_sources)
+    return {static_cast<std::byte*>(const_cast<void*>(op_.own_sources[step.dst.buffer - 1])), 0};
   return there(step.own, rank, begin, step.from);
 }
 
@@ -328,7 +361,8 @@ Remote Executor::source_of(const Step& step, int rank, uint64_t begin) const {
 bool Executor::fold_windowed(const Step& step, const Slice& part) {
   const auto ranks = static_cast<size_t>(engine_.ranks_);
   const uint64_t size = dtype_size(step.from);
-  if (!engine_.window_) engine_.window_ = std::make_unique_for_overwrite<std::byte[]>(ranks * kWindowBytes);
+  if (!engine_.window_)
+    engine_.window_ = std::make_unique_for_overwrite<std::byte[]>(ranks * kWindowBytes);
   const uint64_t chunk = kWindowBytes / size / kNormBlock * kNormBlock;
   for (uint64_t done = 0; done < part.count; done += chunk) {
     const uint64_t count = std::min(chunk, part.count - done);
@@ -355,7 +389,8 @@ bool Executor::fold(const Step& step) {
     engine_.sources_[static_cast<size_t>(q)] = source.mapped;
     mapped &= source.mapped != nullptr;
   }
-  bool folded = mapped ? deliver(step, engine_.sources_.data(), part.begin, part.count) : fold_windowed(step, part);
+  bool folded = mapped ? deliver(step, engine_.sources_.data(), part.begin, part.count)
+                       : fold_windowed(step, part);
   if (engine_.sums_) [[unlikely]]
     folded = folded && sum_folded(step, part);
   if (folded && op_.step_done) op_.step_done(op_, step);
@@ -364,16 +399,19 @@ bool Executor::fold(const Step& step) {
 
 bool Executor::sum_folded(const Step& step, const Slice& part) {
   for (int q = 0; q < engine_.ranks_ && plan_->buffers[step.src.buffer].slot; q++)
-    if (q != engine_.rank_ && !check_sum(step.src, q, source_of(step, q, part.begin).mapped, part.count * dtype_size(step.from)))
+    if (q != engine_.rank_ && !check_sum(step.src, q, source_of(step, q, part.begin).mapped,
+                                         part.count * dtype_size(step.from)))
       return false;
   if (plan_->buffers[step.dst.buffer].slot)
-    put_sum(step.dst, there(step.dst, engine_.rank_, part.begin, step.to).mapped, part.count * dtype_size(step.to));
+    put_sum(step.dst, there(step.dst, engine_.rank_, part.begin, step.to).mapped,
+            part.count * dtype_size(step.to));
   return true;
 }
 
 bool Executor::fold_local(const Step& step) {
   if (op_.dry_run) return true;
-  return fold_range(step, engine_.blocks(here(step.src), step.stride), here(step.dst), step.count, op_.stores);
+  return fold_range(step, engine_.blocks(here(step.src), step.stride), here(step.dst), step.count,
+                    op_.stores);
 }
 
 // Some buffer cannot be touched by all: all ranks know, and go on with the plan that needs none.
@@ -433,8 +471,11 @@ bool Executor::run_round() {
 }
 
 bool Executor::has_come() {
-  if (!op_.begun || op_.complete || plan_->ticks == 0 || op_.round + 1 < plan_->rounds) return false;
-  const auto in_signals = [](const Step& step) { return step.kind == StepKind::wait || step.kind == StepKind::reduce_local; };
+  if (!op_.begun || op_.complete || plan_->ticks == 0 || op_.round + 1 < plan_->rounds)
+    return false;
+  const auto in_signals = [](const Step& step) {
+    return step.kind == StepKind::wait || step.kind == StepKind::reduce_local;
+  };
   if (!std::all_of(plan_->steps.begin() + op_.step, plan_->steps.end(), in_signals)) return false;
   for (; op_.step < plan_->steps.size(); op_.step++)
     if (!perform(plan_->steps[op_.step])) return false;

@@ -1,5 +1,6 @@
-// Runs the steps of one operation until it is done or a peer is not there yet. Steps are the plan's; addresses come from the
-// operation's bindings and, for buffers that peers published, from their enter signals.
+// Runs the steps of one operation until it is done or a peer is not there yet. Steps are the
+// plan's; addresses come from the operation's bindings and, for buffers that peers published, from
+// their enter signals.
 #pragma once
 #include "engine/engine.h"
 
@@ -7,14 +8,15 @@ namespace fsccl {
 
 class Executor {
  public:
-  Executor(Engine& engine, Operation& operation) : engine_(engine), op_(operation), plan_(operation.plan) {}
+  Executor(Engine& engine, Operation& operation)
+      : engine_(engine), op_(operation), plan_(operation.plan) {}
   Engine::Outcome run();
-  // Behind a failure: nothing is left to do but to wait for signals that are there, all of which it has taken in. Nothing that
-  // peers may have given back is touched.
+  // Behind a failure: nothing is left to do but to wait for signals that are there, all of which it
+  // has taken in. Nothing that peers may have given back is touched.
   bool has_come();
   void signal(const Step& step);
-  // What comes right behind a wait, if that is a copy or a fold from the slot whose signal was waited for: its lines and the signal
-  // can arrive together. Else null.
+  // What comes right behind a wait, if that is a copy or a fold from the slot whose signal was
+  // waited for: its lines and the signal can arrive together. Else null.
   static const Step* reads_slot_behind(const Plan& plan, uint32_t wait);
   // Nothing but puts is between this signal for all and another, which is not left out.
   static bool signals_again(const Plan& plan, uint32_t step);
@@ -30,7 +32,8 @@ class Executor {
   bool wait(const Step& step);
   void fetch_ahead(int peer);
   bool wait_released();
-  bool enter(int peer, const fsccl_transport_line_t& line);          // checks a peer's fingerprint, learns where its buffers are
+  // checks a peer's fingerprint, learns where its buffers are
+  bool enter(int peer, const fsccl_transport_line_t& line);
   bool enter_relayed(int peer, const fsccl_transport_line_t& line);  // likewise, at any tick
   bool learn_location(int peer, uint32_t index, const Location& location);
   bool go_otherwise();
@@ -43,7 +46,8 @@ class Executor {
   bool fold_windowed(const Step& step, const Slice& part);
   bool fold_local(const Step& step);
   bool deliver(const Step& step, const void** sources, uint64_t begin, uint64_t count);
-  bool fold_range(const Step& step, const void* const* sources, std::byte* dst, uint64_t count, Stores stores);
+  bool fold_range(const Step& step, const void* const* sources, std::byte* dst, uint64_t count,
+                  Stores stores);
 
   Slice slice(const Step& step) const { return slice(step, op_.round); }
   Slice slice(const Step& step, uint32_t round) const;
@@ -53,7 +57,9 @@ class Executor {
   void put_sum(const Place& place, const void* data, uint64_t bytes);
   bool check_sum(const Place& place, int rank, const void* data, uint64_t bytes);
   uint32_t& sum_of(const Place& place, int rank) const;
-  std::byte* here(const Place& place) const { return op_.bindings[place.buffer].base + place.offset; }
+  std::byte* here(const Place& place) const {
+    return op_.bindings[place.buffer].base + place.offset;
+  }
   std::byte* slot_of(const Buffer& buffer, int rank) const;
   Remote there(const Place& place, int rank, uint64_t begin, fsccl_dtype_t dtype) const;
   Remote source_of(const Step& step, int rank, uint64_t begin) const;

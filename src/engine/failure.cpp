@@ -1,12 +1,12 @@
-// How an engine fails: by itself, by what another rank has written to the board, or by a loss; what is still complete then, and who
-// still drives it.
+// How an engine fails: by itself, by what another rank has written to the board, or by a loss; what
+// is still complete then, and who still drives it.
 #include <algorithm>
 #include <cstring>
 
 #include "base/wait.h"
 #include "engine/executor.h"
-#include "record/metrics.h"
 #include "engine/progress.h"
+#include "record/metrics.h"
 
 namespace fsccl {
 namespace {
@@ -36,7 +36,8 @@ void Engine::fail_with(Error& error) noexcept {
     error_ = std::move(error);
     // Before anybody can hear of it: what it leads to comes behind it in the recording.
     if (options_.recorder) options_.recorder->failed(options_.recorded_as, error_, completed() + 1);
-    // Boards first: from then on transports write to no buffer, and whoever sees that we failed will want its own back.
+    // Boards first: from then on transports write to no buffer, and whoever sees that we failed
+    // will want its own back.
     write_board(error_);
     const std::lock_guard bound_lock(bound_mutex_);
     for (const auto* others : {&bound_, &heirs_})
@@ -84,7 +85,8 @@ void Engine::lost(int rank, bool left, const std::string& silence) noexcept {
     look_for_failure();
   }
   // Behind that failure, so that it does not look like the cause.
-  record(left ? recording::Event::left : recording::Event::lost, {}, options_.members[static_cast<size_t>(rank)]);
+  record(left ? recording::Event::left : recording::Event::lost, {},
+         options_.members[static_cast<size_t>(rank)]);
   if (left) return;
   if (failed()) return;
   Error error;
@@ -92,7 +94,8 @@ void Engine::lost(int rank, bool left, const std::string& silence) noexcept {
   error.rank = known_as(rank_);
   error.peer = known_as(rank);
   try {
-    error.text = fmt::format("rank {} of '{}' {}{}", error.peer, options_.name, silence.empty() ? "died" : "is dead: ", silence);
+    error.text = fmt::format("rank {} of '{}' {}{}", error.peer, options_.name,
+                             silence.empty() ? "died" : "is dead: ", silence);
   } catch (const std::bad_alloc&) {
     error.text = "a rank died";  // fits into the string itself
   }
@@ -115,21 +118,27 @@ fsccl_status_t Engine::failure_code() const {
 }
 
 bool Engine::being_driven() {
-  const auto driven = [](const Engine& engine) { return engine.driving_.load(std::memory_order_acquire); };
+  const auto driven = [](const Engine& engine) {
+    return engine.driving_.load(std::memory_order_acquire);
+  };
   if (driven(*this)) return true;
   const std::lock_guard lock(bound_mutex_);
-  return std::any_of(bound_.begin(), bound_.end(), [&](const Engine* other) { return driven(*other); });
+  return std::any_of(bound_.begin(), bound_.end(),
+                     [&](const Engine* other) { return driven(*other); });
 }
 
 // They leave after their present step, or when they next look up from their sleep.
 void Engine::await_drivers() {
-  wait_until([this] { return look_back(); }, Deadline::in_ms(kDriversMs), kNothingBreaks, Naps(kTakeOverNapNs));
+  wait_until([this] { return look_back(); }, Deadline::in_ms(kDriversMs), kNothingBreaks,
+             Naps(kTakeOverNapNs));
 }
 
 // The engine has failed or has nothing under way, so whoever drives it leaves soon.
 void Engine::retire() {
-  wait_until([this] { return try_drive(); }, Deadline::never(), kNothingBreaks, Naps(kTakeOverNapNs));
-  looked_back_.store(true, std::memory_order_release);  // else the next to drive looks at an operation
+  wait_until([this] { return try_drive(); }, Deadline::never(), kNothingBreaks,
+             Naps(kTakeOverNapNs));
+  // else the next to drive looks at an operation
+  looked_back_.store(true, std::memory_order_release);
   driving_.store(false, std::memory_order_release);
 }
 
@@ -138,7 +147,8 @@ bool Engine::look_back() noexcept {
   if (looked_back_.load(std::memory_order_acquire)) return true;
   if (!try_drive()) return false;
   try {
-    while (!looked_back_.load(std::memory_order_relaxed) && under_way() && Executor(*this, at_head()).has_come())
+    while (!looked_back_.load(std::memory_order_relaxed) && under_way() &&
+           Executor(*this, at_head()).has_come())
       complete(at_head().fingerprint);
   } catch (const std::bad_alloc&) {  // then it has failed, as it was
   }

@@ -14,9 +14,11 @@ thread_local void* later = nullptr;  // a list of entries, of the call that this
 
 void Notifications::add(uint64_t sequence, Notification notification) {
   const std::lock_guard lock(mutex_);
-  const auto behind = std::find_if(list_.begin(), list_.end(), [&](const Entry& entry) { return entry.sequence > sequence; });
+  const auto behind = std::find_if(list_.begin(), list_.end(),
+                                   [&](const Entry& entry) { return entry.sequence > sequence; });
   list_.insert(behind, Entry{sequence, std::move(notification)});
-  if (sequence < next_.load(std::memory_order_relaxed)) next_.store(sequence, std::memory_order_relaxed);
+  if (sequence < next_.load(std::memory_order_relaxed))
+    next_.store(sequence, std::memory_order_relaxed);
 }
 
 bool Notifications::all_due() {
@@ -54,7 +56,8 @@ void Notifications::call(std::list<Entry>&& due) {
       continue;
     }
     const uint64_t one = 1;
-    (void)!write(first.event.get(), &one, sizeof one);  // cannot fail: the counter is at most what a reader left there
+    // cannot fail: the counter is at most what a reader left there
+    (void)!write(first.event.get(), &one, sizeof one);
     due.pop_front();
   }
   if (later) {
@@ -65,7 +68,8 @@ void Notifications::call(std::list<Entry>&& due) {
   later = &functions;
   for (; !functions.empty(); functions.pop_front()) {
     const Entry& first = functions.front();
-    call_user("callback", [&] { first.notification.done(first.notification.context, first.status); });
+    call_user("callback",
+              [&] { first.notification.done(first.notification.context, first.status); });
   }
   later = nullptr;
 }

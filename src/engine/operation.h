@@ -1,5 +1,6 @@
-// An operation in flight: a plan, what its symbolic buffers are bound to, the numbers that do not change the plan (scale,
-// operator), and how far it has come. Operations live in a ring of their engine: submitting one allocates nothing.
+// An operation in flight: a plan, what its symbolic buffers are bound to, the numbers that do not
+// change the plan (scale, operator), and how far it has come. Operations live in a ring of their
+// engine: submitting one allocates nothing.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -12,25 +13,29 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "engine/arena_table.h"
-#include "plan/fingerprint.h"
 #include "kernels/kernels.h"
+#include "plan/fingerprint.h"
 #include "plan/plan.h"
 
 namespace fsccl {
 
-// How far a rank has come in the history of collective memory events: what it held before `position` it uses no more. One line per
-// rank in a pool's control pages, written by its rank alone (sleepers excepted).
+// How far a rank has come in the history of collective memory events: what it held before
+// `position` it uses no more. One line per rank in a pool's control pages, written by its rank
+// alone (sleepers excepted).
 struct alignas(64) ReleaseLine {
   uint64_t position = 0;
   uint32_t sleepers = 0;
   // Sees what its rank did before it got there.
-  uint64_t reached() const { return std::atomic_ref(const_cast<uint64_t&>(position)).load(std::memory_order_acquire); }
+  uint64_t reached() const {
+    return std::atomic_ref(const_cast<uint64_t&>(position)).load(std::memory_order_acquire);
+  }
   // By one thread at a time.
   void reach(uint64_t to) {
     std::atomic_ref(position).store(to, std::memory_order_release);
     futex_wake_sleepers(word(), &sleepers);
   }
-  uint32_t* word() { return reinterpret_cast<uint32_t*>(&position); }  // to sleep on; its low half: little endian
+  // to sleep on; its low half: little endian
+  uint32_t* word() { return reinterpret_cast<uint32_t*>(&position); }
 };
 
 // A peer's buffer as seen from here.
@@ -38,7 +43,9 @@ struct Remote {
   std::byte* mapped = nullptr;  // its address in this process; else
   uint64_t address = 0;         // its address in the peer's process, to be read by the transport
 
-  Remote plus(uint64_t offset) const { return {mapped ? mapped + offset : nullptr, address + offset}; }
+  Remote plus(uint64_t offset) const {
+    return {mapped ? mapped + offset : nullptr, address + offset};
+  }
 };
 
 // What an enter signal carries of a call that publishes buffers.
@@ -58,7 +65,9 @@ static_assert(sizeof(Published) == kInlineBytes);
 struct Binding {
   std::byte* base = nullptr;  // this rank's
   const Remote* table =
-      nullptr;  // symmetric and tabled buffers: each rank's; plus `table_offset`. Published ones: null, the signals say.
+      // symmetric and tabled buffers: each rank's; plus `table_offset`. Published ones: null, the
+      // signals say.
+      nullptr;
   uint64_t table_offset = 0;
   Location location;  // published buffers: where peers find it
 };
@@ -80,23 +89,29 @@ inline void copy_inline(void* to, const void* from, uint64_t bytes) {
   }
 }
 
-// Hooks run in the driving thread. `complete` runs after the last step and says whether the operation is over; it may instead give
-// it another plan. It may not fail but through Engine::fail_all.
+// Hooks run in the driving thread. `complete` runs after the last step and says whether the
+// operation is over; it may instead give it another plan. It may not fail but through
+// Engine::fail_all.
 struct Operation;
 enum class Completion : uint8_t { over, again };
 
 // What an operation is beside its plan and its buffers: reset as one for each operation.
 struct OperationSettings {
-  // Buffers of the plan whose locations travel with the enter signal, and the plan that runs instead if some cannot be touched.
+  // Buffers of the plan whose locations travel with the enter signal, and the plan that runs
+  // instead if some cannot be touched.
   uint32_t publishes = 0;
   std::array<uint32_t, 2> published{};
   const Plan* otherwise = nullptr;
-  bool reads = false;     // private memory that is only read counts as touchable: the system reads it
-  bool foresees = false;  // foresight.h: every rank waits in either plan for the enter signals of all
+  // private memory that is only read counts as touchable: the system reads it
+  bool reads = false;
+  // foresight.h: every rank waits in either plan for the enter signals of all
+  bool foresees = false;
 
   // reductions
   const void* const* own_sources =
-      nullptr;  // per destination buffer (less one): where this rank's own contribution is, instead of in the source buffer
+      // per destination buffer (less one): where this rank's own contribution is, instead of in the
+      // source buffer
+      nullptr;
   fsccl_op_kind_t kind = FSCCL_OP_SUM;
   double premul = 1, scale = 1;
   int64_t divisor = 1;
@@ -108,14 +123,16 @@ struct OperationSettings {
   bool in_cache = false;                         // input and output together fit a core's own cache
   const ReleaseLine* const* releases = nullptr;  // wait_released: the line of each rank
   uint64_t released = 0;                         // ... must have reached this position
-  bool releases_elsewhere = false;  // this rank's own release comes with an operation of another engine: it may lie ahead
+  // this rank's own release comes with an operation of another engine: it may lie ahead
+  bool releases_elsewhere = false;
 
   Completion (*complete)(Operation&) = nullptr;
   void (*step_done)(Operation&, const Step&) = nullptr;  // after each reduce step; may be null
   void* owner = nullptr;
 
-  // An operation that begins only when another one, of another engine, has got so far: when `gate` has reached `gate_position`.
-  // Whoever waits for this operation drives `gate_engine` up to its operation `gate_sequence` meanwhile.
+  // An operation that begins only when another one, of another engine, has got so far: when `gate`
+  // has reached `gate_position`. Whoever waits for this operation drives `gate_engine` up to its
+  // operation `gate_sequence` meanwhile.
   const ReleaseLine* gate = nullptr;
   uint64_t gate_position = 0;
   class Engine* gate_engine = nullptr;
@@ -129,7 +146,8 @@ struct OperationSettings {
   int64_t deadline_ns = 0;   // 0: nobody has slept on it yet
 
   // The fold of `count` elements of `ranks` sources that a step, `of`, makes.
-  Reduce reduction(const Step& of, const void* const* sources, int ranks, void* dst, uint64_t count) const {
+  Reduce reduction(const Step& of, const void* const* sources, int ranks, void* dst,
+                   uint64_t count) const {
     Reduce args{};
     args.sources = sources;
     args.n = ranks;
@@ -149,13 +167,15 @@ struct OperationSettings {
 struct Operation : OperationSettings {
   static constexpr size_t kInlineBindings = 4;
 
-  const Plan* plan = nullptr;         // must outlive the operation
-  const Binding* bindings = nullptr;  // one per buffer of the plan: inline_bindings, or owned by a unit
+  const Plan* plan = nullptr;  // must outlive the operation
+  // one per buffer of the plan: inline_bindings, or owned by a unit
+  const Binding* bindings = nullptr;
   Fingerprint fingerprint;
   uint32_t tick = 0;  // of tick 0 of the plan's present round; the driver's
   std::array<Binding, kInlineBindings> inline_bindings;
   Norm norm;
-  std::shared_ptr<void> state;        // what the hooks need beyond `context`; dropped when the operation is over
+  // what the hooks need beyond `context`; dropped when the operation is over
+  std::shared_ptr<void> state;
   std::array<uint64_t, 8> context{};  // the hooks' own
 };
 

@@ -33,7 +33,9 @@ int wait_any(const std::vector<FutexWait>& entries, int64_t slice_ns) {
   clock_gettime(CLOCK_MONOTONIC, &until);
   until.tv_nsec += slice_ns;
   if (until.tv_nsec >= 1'000'000'000) until.tv_sec++, until.tv_nsec -= 1'000'000'000;
-  return syscall(SYS_futex_waitv, entries.data(), entries.size(), 0, &until, CLOCK_MONOTONIC) < 0 ? errno : 0;
+  return syscall(SYS_futex_waitv, entries.data(), entries.size(), 0, &until, CLOCK_MONOTONIC) < 0
+             ? errno
+             : 0;
 }
 
 }  // namespace
@@ -59,7 +61,8 @@ void Progress::attend(Engine* engine) {
   {
     const std::lock_guard lock(mutex_);
     engine->attended.store(true, std::memory_order_seq_cst);
-    if (std::find(engines_.begin(), engines_.end(), engine) == engines_.end()) engines_.push_back(engine);
+    if (std::find(engines_.begin(), engines_.end(), engine) == engines_.end())
+      engines_.push_back(engine);
   }
   std::atomic_ref(kicks_).fetch_add(1, std::memory_order_seq_cst);
   if (std::atomic_ref(sleeping_).load(std::memory_order_seq_cst))
@@ -78,7 +81,8 @@ void Progress::settle() {
   const uint64_t visit = visits_;
   end_sleep();
   // The service thread ends every visit, and end_sleep() wakes it: nothing else can end this wait.
-  wait_until([&] { return !visiting_ || visits_ != visit; }, Deadline::never(), kNothingBreaks, UntilNotified{lock, ended_});
+  wait_until([&] { return !visiting_ || visits_ != visit; }, Deadline::never(), kNothingBreaks,
+             UntilNotified{lock, ended_});
 }
 
 void Progress::forget(Engine* engine) {
@@ -130,10 +134,13 @@ bool Progress::move_on(uint32_t kicks) {
     if (attempt == Engine::Attempt::blocked && words_.size() < kMostWords) words_.push_back(word);
   }
   if (!any) return false;
-  // The words are counted as slept on while the engines are still ours, so none is unmapped between.
-  for (const fsccl_transport_word_t& word : words_) std::atomic_ref(*word.sleepers).fetch_add(1, std::memory_order_seq_cst);
+  // The words are counted as slept on while the engines are still ours, so none is unmapped
+  // between.
+  for (const fsccl_transport_word_t& word : words_)
+    std::atomic_ref(*word.sleepers).fetch_add(1, std::memory_order_seq_cst);
   sleep(kicks);
-  for (const fsccl_transport_word_t& word : words_) std::atomic_ref(*word.sleepers).fetch_sub(1, std::memory_order_relaxed);
+  for (const fsccl_transport_word_t& word : words_)
+    std::atomic_ref(*word.sleepers).fetch_sub(1, std::memory_order_relaxed);
   return true;
 }
 

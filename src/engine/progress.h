@@ -1,5 +1,6 @@
-// Moves on operations that nobody waits for. The service thread visits the engines that have such operations, and sleeps on all the
-// words they are blocked on at once (futex_waitv, Linux 5.16; else in short slices).
+// Moves on operations that nobody waits for. The service thread visits the engines that have such
+// operations, and sleeps on all the words they are blocked on at once (futex_waitv, Linux 5.16;
+// else in short slices).
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -24,13 +25,16 @@ struct FutexWait {
 class Progress {
  public:
   static Progress& instance();
-  // There will be one engine more to attend to, until it is forgotten: what that needs is allocated now.
+  // There will be one engine more to attend to, until it is forgotten: what that needs is allocated
+  // now.
   void expect();
-  // `engine` has an operation that its submitter does not wait for. Cheap when it is attended already.
+  // `engine` has an operation that its submitter does not wait for. Cheap when it is attended
+  // already.
   void attend(Engine* engine);
   // After it returns the service thread does not touch the engine any more.
   void forget(Engine* engine);
-  // After it returns the service thread sleeps on no word that it slept on before: memory that failed operations waited in may go.
+  // After it returns the service thread sleeps on no word that it slept on before: memory that
+  // failed operations waited in may go.
   void settle();
 
  private:
@@ -42,7 +46,8 @@ class Progress {
   void end_sleep();
 
   std::mutex mutex_;
-  Condition ended_;  // a visit; who waits for that need not get in between two, which may follow at once
+  // a visit; who waits for that need not get in between two, which may follow at once
+  Condition ended_;
   std::vector<Engine*> engines_;
   size_t expected_ = 0;
   bool visiting_ = false;

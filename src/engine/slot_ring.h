@@ -1,9 +1,11 @@
-// Where the slots of one tick after another come to lie in the ranks' rings: alike on all ranks, for they run the same rounds. A
-// slot's bytes are used again kWindow ticks later at the earliest (engine.h), for a ring is as long as kWindow + 2 of its largest
-// slots: one more for what is left over at its end, one for overlap.
+// Where the slots of one tick after another come to lie in the ranks' rings: alike on all ranks,
+// for they run the same rounds. A slot's bytes are used again kWindow ticks later at the earliest
+// (engine.h), for a ring is as long as kWindow + 2 of its largest slots: one more for what is left
+// over at its end, one for overlap.
 //
-// Where rings are mirrors, small slots go round in a short ring of their own at the beginning: what comes from a network lands in
-// caches and on pages that are there, and not, one small slot after another, all over memory for the largest.
+// Where rings are mirrors, small slots go round in a short ring of their own at the beginning: what
+// comes from a network lands in caches and on pages that are there, and not, one small slot after
+// another, all over memory for the largest.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -17,7 +19,8 @@ class SlotRing {
   SlotRing() = default;
   // `small_apart`: as much of the ring as the largest slots leave over is for small ones.
   SlotRing(size_t ring_bytes, size_t slot_bytes, bool small_apart)
-      : most_small_(small_apart ? (ring_bytes / FSCCL_TRANSPORT_SLOTS - slot_bytes) / kLine * kLine : 0),
+      : most_small_(small_apart ? (ring_bytes / FSCCL_TRANSPORT_SLOTS - slot_bytes) / kLine * kLine
+                                : 0),
         end_{ring_bytes, FSCCL_TRANSPORT_SLOTS * most_small_},
         at_{end_[1], 0} {}
 

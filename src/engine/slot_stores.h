@@ -1,9 +1,11 @@
-// How a slot is written: through the caches, or past them. A peer reads the bytes next, so with plain stores each line moves from
-// cache to cache, twice until the slot is written again: best where the two cores are near each other, and several times slower
-// than a detour through memory where they are not. The measurement at start says which holds, but it need not last: a virtual
-// machine's cores move. The writer's own time tells, for plain stores take as long as a copy where cores are near, and ten times
-// that where they are not; so they are watched, given up when they are slow, and tried again now and then. What a writer chooses
-// is its affair alone. Where plain stores are right, the copies are those that measured fastest at start; where they are not, what
+// How a slot is written: through the caches, or past them. A peer reads the bytes next, so with
+// plain stores each line moves from cache to cache, twice until the slot is written again: best
+// where the two cores are near each other, and several times slower than a detour through memory
+// where they are not. The measurement at start says which holds, but it need not last: a virtual
+// machine's cores move. The writer's own time tells, for plain stores take as long as a copy where
+// cores are near, and ten times that where they are not; so they are watched, given up when they
+// are slow, and tried again now and then. What a writer chooses is its affair alone. Where plain
+// stores are right, the copies are those that measured fastest at start; where they are not, what
 // comes out of slots comes from afar, and pages side by side help.
 #pragma once
 #include <algorithm>
@@ -17,9 +19,11 @@ namespace fsccl {
 
 class SlotStores {
  public:
-  // `streaming_from`: bytes from which on streaming stores were better at start (UINT64_MAX: never). `ring_bytes`: until a slot is
-  // written again. `copy_rate`: ns a byte of a copy within the caches. `near`: of plain stores. `clock`: in ns.
-  SlotStores(uint64_t streaming_from, uint64_t ring_bytes, double copy_rate, SideBySide near, int64_t (*clock)() = now_ns)
+  // `streaming_from`: bytes from which on streaming stores were better at start (UINT64_MAX:
+  // never). `ring_bytes`: until a slot is written again. `copy_rate`: ns a byte of a copy within
+  // the caches. `near`: of plain stores. `clock`: in ns.
+  SlotStores(uint64_t streaming_from, uint64_t ring_bytes, double copy_rate, SideBySide near,
+             int64_t (*clock)() = now_ns)
       : streaming_from_(streaming_from),
         ring_bytes_(ring_bytes),
         limit_(kSlow * copy_rate),
@@ -31,11 +35,14 @@ class SlotStores {
   Cores cores() const { return streams_ ? Cores::far : Cores::near; }
   // Whether a copy with plain stores into a slot, or out of one, takes pages side by side.
   bool side_by_side(bool into) const {
-    return streams_ ? !into : near_ == SideBySide::both || (near_ == SideBySide::from_slots && !into);
+    return streams_ ? !into
+                    : near_ == SideBySide::both || (near_ == SideBySide::from_slots && !into);
   }
 
   // Whether a slot of so many bytes is written past the caches.
-  bool past_caches(uint64_t slot_bytes) const { return slot_bytes < kLeast ? slot_bytes >= streaming_from_ : streams_; }
+  bool past_caches(uint64_t slot_bytes) const {
+    return slot_bytes < kLeast ? slot_bytes >= streaming_from_ : streams_;
+  }
 
   // Calls `write` once with the stores to use, for `bytes` of a slot of `slot_bytes`.
   template <class Write>
@@ -52,16 +59,19 @@ class SlotStores {
     const int64_t begin = clock_();
     write(Stores::cached);
     const double rate = static_cast<double>(clock_() - begin) / static_cast<double>(bytes);
-    // One sample says little: the thread may have been interrupted. And lines that were written past the caches are slow once.
+    // One sample says little: the thread may have been interrupted. And lines that were written
+    // past the caches are slow once.
     rate_ += (std::min(rate, 2 * limit_) - rate_) / 8;
     if (rate_ > limit_ && written_ > 2 * ring_bytes_) turn(true);
   }
 
  private:
-  static constexpr uint64_t kLeast = 4096;      // below it the store buffer hides what a write takes
+  // below it the store buffer hides what a write takes
+  static constexpr uint64_t kLeast = 4096;
   static constexpr uint64_t kEvery = 64 << 10;  // bytes from one sample to the next
   static constexpr uint64_t kStay = 64;         // rings to write until plain stores are tried again
-  static constexpr double kSlow = 10;           // times a copy; what comes from memory, not from a cache, takes 4 to 6
+  // times a copy; what comes from memory, not from a cache, takes 4 to 6
+  static constexpr double kSlow = 10;
 
   void turn(bool streams) {
     streams_ = streams;

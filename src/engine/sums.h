@@ -1,19 +1,21 @@
-// FSCCL_CHECKSUM between an engine and its peers: CRC32C of what a sender means, compared by whoever takes it.
+// FSCCL_CHECKSUM between an engine and its peers: CRC32C of what a sender means, compared by
+// whoever takes it.
 //
-// In the line of a signal the sum of its payload lies over the high half of the fingerprint's sequence number: the low half tells
-// operations apart that can meet.
+// In the line of a signal the sum of its payload lies over the high half of the fingerprint's
+// sequence number: the low half tells operations apart that can meet.
 //
-// In a slot every piece that a step brings has its sum in a table behind the slot, by the line where the piece begins. So what a
-// step brings into a slot is taken out of it in the same pieces (plan.h). Mirrored slots have no table: there messages carry sums.
+// In a slot every piece that a step brings has its sum in a table behind the slot, by the line
+// where the piece begins. So what a step brings into a slot is taken out of it in the same pieces
+// (plan.h). Mirrored slots have no table: there messages carry sums.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "base/round_up.h"
-#include "plan/fingerprint.h"
 #include "fsccl/transport.h"
 #include "kernels/crc32c.h"
+#include "plan/fingerprint.h"
 
 namespace fsccl {
 
@@ -22,9 +24,13 @@ inline constexpr uint64_t kPerSum = 64;  // bytes of a slot
 inline constexpr uint64_t table_bytes(uint64_t slot_bytes) {
   return round_up((slot_bytes + kPerSum - 1) / kPerSum * sizeof(uint32_t), kPerSum);
 }
-inline constexpr size_t slot_bytes_with_sums(size_t slot_bytes) { return slot_bytes + table_bytes(slot_bytes); }
+inline constexpr size_t slot_bytes_with_sums(size_t slot_bytes) {
+  return slot_bytes + table_bytes(slot_bytes);
+}
 // What is left for a slot that has its table in as many bytes.
-inline constexpr size_t slot_bytes_beside_sums(size_t bytes) { return bytes / kPerSum * 16 / 17 * kPerSum; }
+inline constexpr size_t slot_bytes_beside_sums(size_t bytes) {
+  return bytes / kPerSum * 16 / 17 * kPerSum;
+}
 
 inline uint64_t sum_over_sequence(const fsccl_transport_line_t& line) {
   return uint64_t{crc32c(line.payload, sizeof line.payload)} << 32;

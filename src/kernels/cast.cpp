@@ -1,5 +1,6 @@
-// Casts between the floating-point types: one group of 16 loaded, converted, stored. Every result is rounded once. One sequence of
-// addresses: walking several pages side by side made streaming stores slower.
+// Casts between the floating-point types: one group of 16 loaded, converted, stored. Every result
+// is rounded once. One sequence of addresses: walking several pages side by side made streaming
+// stores slower.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cast.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -13,7 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace fsccl {
 namespace HWY_NAMESPACE {
 
-// fp64 to fp32 so that a second rounding to 16 bits gives what a single rounding would: towards zero, the last bit set if inexact.
+// fp64 to fp32 so that a second rounding to 16 bits gives what a single rounding would: towards
+// zero, the last bit set if inexact.
 HWY_INLINE float round_to_odd(double value) {
   float result = static_cast<float>(value);
   uint32_t bits;

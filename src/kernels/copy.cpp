@@ -1,9 +1,11 @@
-// The copies that are not memcpy. Two align the destination to a cache line, then write whole lines in order, with nothing else:
-// the streaming one, for which neither software prefetch nor several pages side by side measured better, and the one that stands in
-// for memcpy where that would be slow (dispatch.cpp says where). The ones between cores take a line of
-// each of some pages in turn: what a core fetches ahead ends with the page, so page after page is a walk with a halt at each, and
-// of several pages one is fetched during another's halt. Two pages do while lines come soon, and are best then; from afar four.
-// What is less than two pages, or left of them, goes line after line. Within one core's memory memcpy is faster.
+// The copies that are not memcpy. Two align the destination to a cache line, then write whole lines
+// in order, with nothing else: the streaming one, for which neither software prefetch nor several
+// pages side by side measured better, and the one that stands in for memcpy where that would be
+// slow (dispatch.cpp says where). The ones between cores take a line of each of some pages in turn:
+// what a core fetches ahead ends with the page, so page after page is a walk with a halt at each,
+// and of several pages one is fetched during another's halt. Two pages do while lines come soon,
+// and are best then; from afar four. What is less than two pages, or left of them, goes line after
+// line. Within one core's memory memcpy is faster.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/copy.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -21,12 +23,14 @@ inline constexpr size_t kLineBytes = 64, kPageBytes = 4096;
 
 HWY_INLINE void copy_line(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT from) {
   const hn::CappedTag<uint8_t, kLineBytes> d;
-  for (size_t k = 0; k < kLineBytes; k += hn::MaxLanes(d)) hn::StoreU(hn::LoadU(d, from + k), d, to + k);
+  for (size_t k = 0; k < kLineBytes; k += hn::MaxLanes(d))
+    hn::StoreU(hn::LoadU(d, from + k), d, to + k);
 }
 
 HWY_INLINE void stream_line(uint8_t* to, const uint8_t* from) {
   const hn::CappedTag<uint8_t, kLineBytes> d;
-  for (size_t k = 0; k < kLineBytes; k += hn::MaxLanes(d)) hn::Stream(hn::LoadU(d, from + k), d, to + k);
+  for (size_t k = 0; k < kLineBytes; k += hn::MaxLanes(d))
+    hn::Stream(hn::LoadU(d, from + k), d, to + k);
 }
 
 template <void (*copy_one)(uint8_t*, const uint8_t*)>
@@ -44,15 +48,20 @@ HWY_INLINE void copy_in_lines(void* dst, const void* src, size_t bytes) {
   copy_small<kLineBytes / 2, 1>(to + i, from + i, bytes - i);
 }
 
-void copy_lines_here(void* dst, const void* src, size_t bytes) { copy_in_lines<copy_line>(dst, src, bytes); }
+void copy_lines_here(void* dst, const void* src, size_t bytes) {
+  copy_in_lines<copy_line>(dst, src, bytes);
+}
 
-void copy_streaming_here(void* dst, const void* src, size_t bytes) { copy_in_lines<stream_line>(dst, src, bytes); }
+void copy_streaming_here(void* dst, const void* src, size_t bytes) {
+  copy_in_lines<stream_line>(dst, src, bytes);
+}
 
 // The next `pages` pages, line by line in turn.
 template <size_t pages>
 HWY_INLINE void copy_side_by_side(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT from) {
   for (size_t line = 0; line < kPageBytes; line += kLineBytes)
-    for (size_t page = 0; page < pages; page++) copy_line(to + page * kPageBytes + line, from + page * kPageBytes + line);
+    for (size_t page = 0; page < pages; page++)
+      copy_line(to + page * kPageBytes + line, from + page * kPageBytes + line);
 }
 
 template <size_t pages>
@@ -60,8 +69,10 @@ void copy_between_cores_here(void* dst, const void* src, size_t bytes) {
   uint8_t* to = static_cast<uint8_t*>(dst);
   const uint8_t* from = static_cast<const uint8_t*>(src);
   size_t done = 0;
-  for (; done + pages * kPageBytes <= bytes; done += pages * kPageBytes) copy_side_by_side<pages>(to + done, from + done);
-  for (; done + 2 * kPageBytes <= bytes; done += 2 * kPageBytes) copy_side_by_side<2>(to + done, from + done);
+  for (; done + pages * kPageBytes <= bytes; done += pages * kPageBytes)
+    copy_side_by_side<pages>(to + done, from + done);
+  for (; done + 2 * kPageBytes <= bytes; done += 2 * kPageBytes)
+    copy_side_by_side<2>(to + done, from + done);
   for (; done + kLineBytes <= bytes; done += kLineBytes) copy_line(to + done, from + done);
   copy_small<kLineBytes / 2, 1>(to + done, from + done, bytes - done);
 }

@@ -1,6 +1,7 @@
-// The instruction takes a word each cycle, but gives its result three cycles later: so three runs of bytes are summed side by side,
-// and joined. Sums are linear: what the state of one run becomes behind the bytes of the next is a product with a matrix of bits,
-// kept as a table for each byte of the state.
+// The instruction takes a word each cycle, but gives its result three cycles later: so three runs
+// of bytes are summed side by side, and joined. Sums are linear: what the state of one run becomes
+// behind the bytes of the next is a product with a matrix of bits, kept as a table for each byte of
+// the state.
 #include "kernels/crc32c.h"
 
 #include <array>
@@ -42,7 +43,8 @@ constexpr Table behind_zeros(size_t bytes) {
   }
   Table table{};
   for (size_t byte = 0; byte < 4; byte++)
-    for (uint32_t value = 0; value < 256; value++) table[byte][value] = product(matrix, value << (8 * byte));
+    for (uint32_t value = 0; value < 256; value++)
+      table[byte][value] = product(matrix, value << (8 * byte));
   return table;
 }
 
@@ -67,13 +69,18 @@ inline uint64_t word_at(const uint8_t* at) {
 }
 
 inline uint32_t shifted(const Table& table, uint32_t state) {
-  return table[0][state & 255] ^ table[1][state >> 8 & 255] ^ table[2][state >> 16 & 255] ^ table[3][state >> 24];
+  return table[0][state & 255] ^ table[1][state >> 8 & 255] ^ table[2][state >> 16 & 255] ^
+         table[3][state >> 24];
 }
 
 // The instructions, which the compiler need not be allowed to use elsewhere.
 #if defined(__x86_64__)
-inline void add_word(uint64_t& state, uint64_t word) { asm("crc32q %1, %0" : "+r"(state) : "rm"(word)); }
-inline void add_byte(uint64_t& state, uint8_t byte) { asm("crc32b %1, %0" : "+r"(state) : "rm"(byte)); }
+inline void add_word(uint64_t& state, uint64_t word) {
+  asm("crc32q %1, %0" : "+r"(state) : "rm"(word));
+}
+inline void add_byte(uint64_t& state, uint8_t byte) {
+  asm("crc32b %1, %0" : "+r"(state) : "rm"(byte));
+}
 bool has_instruction() { return __builtin_cpu_supports("sse4.2"); }
 #elif defined(__aarch64__)
 inline void add_word(uint64_t& state, uint64_t word) {
@@ -108,7 +115,8 @@ uint32_t by_instruction(const void* data, size_t bytes, uint32_t before) {
   uint64_t state = ~before;
   add_runs(state, at, bytes, kLongBytes, kBehindLong);
   add_runs(state, at, bytes, kShortBytes, kBehindShort);
-  for (; bytes >= sizeof(uint64_t); at += sizeof(uint64_t), bytes -= sizeof(uint64_t)) add_word(state, word_at(at));
+  for (; bytes >= sizeof(uint64_t); at += sizeof(uint64_t), bytes -= sizeof(uint64_t))
+    add_word(state, word_at(at));
   for (; bytes; at++, bytes--) add_byte(state, *at);
   return ~static_cast<uint32_t>(state);
 }
@@ -133,7 +141,8 @@ bool crc32c_by_instruction() {
 }
 
 uint32_t crc32c(const void* data, size_t bytes, uint32_t before) {
-  return crc32c_by_instruction() ? by_instruction(data, bytes, before) : crc32c_portable(data, bytes, before);
+  return crc32c_by_instruction() ? by_instruction(data, bytes, before)
+                                 : crc32c_portable(data, bytes, before);
 }
 
 }  // namespace fsccl

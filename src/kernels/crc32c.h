@@ -1,5 +1,5 @@
-// CRC32C, the checksum of iSCSI and ext4 (polynomial 0x1edc6f41, bits reflected, first and last inverted): by the processor's own
-// instruction where it has one, else by tables.
+// CRC32C, the checksum of iSCSI and ext4 (polynomial 0x1edc6f41, bits reflected, first and last
+// inverted): by the processor's own instruction where it has one, else by tables.
 #pragma once
 #include <cstddef>
 #include <cstdint>

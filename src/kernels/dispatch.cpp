@@ -1,5 +1,6 @@
-// The front doors of kernels.h: they check what is supported and follow a pointer into the table of the chosen instruction set.
-// The table is built once, on the first call of the process, and never changes after it is published.
+// The front doors of kernels.h: they check what is supported and follow a pointer into the table of
+// the chosen instruction set. The table is built once, on the first call of the process, and never
+// changes after it is published.
 #include <atomic>
 #include <cstring>
 
@@ -13,10 +14,11 @@ namespace {
 
 constinit std::atomic<const KernelTable*> current_table{nullptr};
 
-// Below these streaming stores cost more than they can save: with a fence, which is what one would measure, and without.
+// Below these streaming stores cost more than they can save: with a fence, which is what one would
+// measure, and without.
 constexpr size_t kLeastStreamingBytes = 1024, kLeastUnfencedBytes = 256;
-// From here on glibc's memcpy moves single bytes (rep movsb) where processors say that they do that fast; of lines from another
-// core it then waits for each.
+// From here on glibc's memcpy moves single bytes (rep movsb) where processors say that they do that
+// fast; of lines from another core it then waits for each.
 constexpr size_t kLeastMovedBytes = 2113;
 
 const char* target_name(int64_t target) {
@@ -65,16 +67,20 @@ const KernelTable& kernels() {
 }
 
 Stores worthwhile(Stores stores, size_t bytes) {
-  return bytes < (stores == Stores::unfenced ? kLeastUnfencedBytes : kLeastStreamingBytes) ? Stores::cached : stores;
+  return bytes < (stores == Stores::unfenced ? kLeastUnfencedBytes : kLeastStreamingBytes)
+             ? Stores::cached
+             : stores;
 }
 
 }  // namespace
 
-// A processor that moves bytes may do it one by one, at a twentieth of what it can: AMD's do where the destination lies up to
-// 31 bytes further into a page than the source (measured on Zen 3; https://sourceware.org/bugzilla/show_bug.cgi?id=30994). So does
-// what malloc returns from 128 KiB on, 16 bytes into a page, beside a slot, which begins a page.
+// A processor that moves bytes may do it one by one, at a twentieth of what it can: AMD's do where
+// the destination lies up to 31 bytes further into a page than the source (measured on Zen 3;
+// https://sourceware.org/bugzilla/show_bug.cgi?id=30994). So does what malloc returns from 128 KiB
+// on, 16 bytes into a page, beside a slot, which begins a page.
 bool slow_to_move(const void* dst, const void* src, size_t bytes) {
-  const uintptr_t ahead = (reinterpret_cast<uintptr_t>(dst) - reinterpret_cast<uintptr_t>(src)) % 4096;
+  const uintptr_t ahead =
+      (reinterpret_cast<uintptr_t>(dst) - reinterpret_cast<uintptr_t>(src)) % 4096;
   return bytes >= kLeastMovedBytes && ahead > 0 && ahead < 32;
 }
 
@@ -101,10 +107,12 @@ void copy_between_cores(void* dst, const void* src, size_t bytes, Cores cores) {
 }
 
 bool cast_supported(fsccl_dtype_t to, fsccl_dtype_t from) {
-  return dtype_valid(to) && dtype_valid(from) && (to == from || (dtype_float(to) && dtype_float(from)));
+  return dtype_valid(to) && dtype_valid(from) &&
+         (to == from || (dtype_float(to) && dtype_float(from)));
 }
 
-bool cast(void* dst, fsccl_dtype_t to, const void* src, fsccl_dtype_t from, size_t count, Stores stores) {
+bool cast(void* dst, fsccl_dtype_t to, const void* src, fsccl_dtype_t from, size_t count,
+          Stores stores) {
   if (!cast_supported(to, from)) return false;
   const size_t bytes = count * dtype_size(to);
   if (to == from) {
@@ -116,13 +124,15 @@ bool cast(void* dst, fsccl_dtype_t to, const void* src, fsccl_dtype_t from, size
 }
 
 bool reduce_supported(fsccl_dtype_t from, fsccl_dtype_t to, fsccl_op_kind_t op) {
-  if (!dtype_valid(from) || !dtype_valid(to) || op < FSCCL_OP_SUM || op > FSCCL_OP_PREMUL_SUM) return false;
+  if (!dtype_valid(from) || !dtype_valid(to) || op < FSCCL_OP_SUM || op > FSCCL_OP_PREMUL_SUM)
+    return false;
   if (dtype_float(from) && dtype_float(to)) return true;
   return from == to && !dtype_bytes_only(from) && op != FSCCL_OP_PREMUL_SUM;
 }
 
 bool reduce(const Reduce& args) {
-  if (!reduce_supported(args.from, args.to, args.op) || args.n < 1 || args.divisor < 1) return false;
+  if (!reduce_supported(args.from, args.to, args.op) || args.n < 1 || args.divisor < 1)
+    return false;
   const KernelTable& table = kernels();
   if (!dtype_float(args.from)) {
     table.general[args.from](args, table);

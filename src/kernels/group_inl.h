@@ -1,7 +1,8 @@
-// A group is 16 consecutive elements in the accumulator's precision, in as few vectors as the instruction set needs. Sixteen
-// because the norm has 16 partial sums: with groups, its bits are the same for every vector width. Loads and stores convert, and
-// give the same bits on every instruction set: where the hardware's conversion cannot be trusted, it is spelled out. Included once
-// per instruction set, so the guard toggles.
+// A group is 16 consecutive elements in the accumulator's precision, in as few vectors as the
+// instruction set needs. Sixteen because the norm has 16 partial sums: with groups, its bits are
+// the same for every vector width. Loads and stores convert, and give the same bits on every
+// instruction set: where the hardware's conversion cannot be trusted, it is spelled out. Included
+// once per instruction set, so the guard toggles.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -81,7 +82,8 @@ HWY_INLINE Group<T> zero_group() {
   return g;
 }
 
-// ---- fp16 <-> fp32 in integer arithmetic, as the hardware does it: subnormals right, NaN quiet with its payload's top bits.
+// ---- fp16 <-> fp32 in integer arithmetic, as the hardware does it: subnormals right, NaN quiet
+// with its payload's top bits.
 
 HWY_INLINE hn::Vec<Floats> fp16_to_float(hn::Vec<HalfBits> half) {
 #if FSCCL_HARDWARE_FP16
@@ -93,11 +95,14 @@ HWY_INLINE hn::Vec<Floats> fp16_to_float(hn::Vec<HalfBits> half) {
   const auto sign = hn::ShiftLeft<16>(hn::And(wide, hn::Set(d, 0x8000u)));
   const auto exponent = hn::And(magnitude, hn::Set(d, 0x7c00u << 13));
   const auto normal = hn::Add(magnitude, hn::Set(d, (127u - 15u) << 23));
-  // The smallest normal plus the mantissa, minus the smallest normal: exact, and normalised by the subtraction.
+  // The smallest normal plus the mantissa, minus the smallest normal: exact, and normalised by the
+  // subtraction.
   const auto smallest = hn::Set(d, 113u << 23);
-  const auto tiny = hn::BitCast(d, hn::Sub(hn::BitCast(Floats(), hn::Add(magnitude, smallest)), hn::BitCast(Floats(), smallest)));
+  const auto tiny = hn::BitCast(d, hn::Sub(hn::BitCast(Floats(), hn::Add(magnitude, smallest)),
+                                           hn::BitCast(Floats(), smallest)));
   const auto infinite =
-      hn::Or(hn::Or(magnitude, hn::Set(d, 0x7f800000u)), hn::IfThenElseZero(hn::Gt(magnitude, exponent), hn::Set(d, 0x00400000u)));
+      hn::Or(hn::Or(magnitude, hn::Set(d, 0x7f800000u)),
+             hn::IfThenElseZero(hn::Gt(magnitude, exponent), hn::Set(d, 0x00400000u)));
   auto result = hn::IfThenElse(hn::Eq(exponent, hn::Zero(d)), tiny, normal);
   result = hn::IfThenElse(hn::Eq(exponent, hn::Set(d, 0x7c00u << 13)), infinite, result);
   return hn::BitCast(Floats(), hn::Or(result, sign));
@@ -112,9 +117,11 @@ HWY_INLINE hn::Vec<HalfBits> float_to_fp16(hn::Vec<Floats> value) {
   const auto bits = hn::BitCast(d, value);
   const auto sign = hn::And(bits, hn::Set(d, 0x80000000u));
   const auto magnitude = hn::Xor(bits, sign);
-  // Subnormal results: adding 0.5 leaves the mantissa in the low bits, rounded by the addition itself.
+  // Subnormal results: adding 0.5 leaves the mantissa in the low bits, rounded by the addition
+  // itself.
   const auto half = hn::Set(d, 0x3f000000u);
-  const auto tiny = hn::Sub(hn::BitCast(d, hn::Add(hn::BitCast(Floats(), magnitude), hn::BitCast(Floats(), half))), half);
+  const auto tiny = hn::Sub(
+      hn::BitCast(d, hn::Add(hn::BitCast(Floats(), magnitude), hn::BitCast(Floats(), half))), half);
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1u));
   const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, hn::Set(d, 0xc8000fffu)), odd));
   const auto payload = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 0x3ffu));
@@ -126,8 +133,8 @@ HWY_INLINE hn::Vec<HalfBits> float_to_fp16(hn::Vec<Floats> value) {
 #endif
 }
 
-// The bf16 of each lane, round to nearest even, in the upper 16 bits. NaN stays NaN, quiet; if all NaN are
-// known to be the plain quiet one, rounding leaves them alone.
+// The bf16 of each lane, round to nearest even, in the upper 16 bits. NaN stays NaN, quiet; if all
+// NaN are known to be the plain quiet one, rounding leaves them alone.
 template <bool kPlainNan>
 HWY_INLINE hn::Vec<FloatBits> float_to_bf16_high(hn::Vec<Floats> value) {
   const FloatBits d;
@@ -142,10 +149,12 @@ HWY_INLINE hn::Vec<FloatBits> float_to_bf16_high(hn::Vec<Floats> value) {
 // ---- Load 16 elements, widened to the accumulator. Any alignment.
 
 HWY_INLINE void load(const float* from, Group<float>& g) {
-  for (size_t k = 0; k < kVectors<float>; ++k) g.v[k] = hn::LoadU(Floats(), from + k * kLanes<float>);
+  for (size_t k = 0; k < kVectors<float>; ++k)
+    g.v[k] = hn::LoadU(Floats(), from + k * kLanes<float>);
 }
 HWY_INLINE void load(const double* from, Group<double>& g) {
-  for (size_t k = 0; k < kVectors<double>; ++k) g.v[k] = hn::LoadU(Doubles(), from + k * kLanes<double>);
+  for (size_t k = 0; k < kVectors<double>; ++k)
+    g.v[k] = hn::LoadU(Doubles(), from + k * kLanes<double>);
 }
 HWY_INLINE void load(const Bf16* from, Group<float>& g) {
   const uint16_t* bits = reinterpret_cast<const uint16_t*>(from);
@@ -156,10 +165,12 @@ HWY_INLINE void load(const Bf16* from, Group<float>& g) {
 }
 HWY_INLINE void load(const Fp16* from, Group<float>& g) {
   const uint16_t* bits = reinterpret_cast<const uint16_t*>(from);
-  for (size_t k = 0; k < kVectors<float>; ++k) g.v[k] = fp16_to_float(hn::LoadU(HalfBits(), bits + k * kLanes<float>));
+  for (size_t k = 0; k < kVectors<float>; ++k)
+    g.v[k] = fp16_to_float(hn::LoadU(HalfBits(), bits + k * kLanes<float>));
 }
 
-// ---- Store 16 elements, rounded to nearest even. kStream needs `to` aligned to the group's size; kPlainNan: see above.
+// ---- Store 16 elements, rounded to nearest even. kStream needs `to` aligned to the group's size;
+// kPlainNan: see above.
 
 template <bool kStream, class D, class V>
 HWY_INLINE void put(V v, D d, hn::TFromD<D>* to) {
@@ -171,11 +182,13 @@ HWY_INLINE void put(V v, D d, hn::TFromD<D>* to) {
 }
 template <bool kStream, bool kPlainNan = false>
 HWY_INLINE void store(const Group<float>& g, float* to) {
-  for (size_t k = 0; k < kVectors<float>; ++k) put<kStream>(g.v[k], Floats(), to + k * kLanes<float>);
+  for (size_t k = 0; k < kVectors<float>; ++k)
+    put<kStream>(g.v[k], Floats(), to + k * kLanes<float>);
 }
 template <bool kStream, bool kPlainNan = false>
 HWY_INLINE void store(const Group<double>& g, double* to) {
-  for (size_t k = 0; k < kVectors<double>; ++k) put<kStream>(g.v[k], Doubles(), to + k * kLanes<double>);
+  for (size_t k = 0; k < kVectors<double>; ++k)
+    put<kStream>(g.v[k], Doubles(), to + k * kLanes<double>);
 }
 // 16-bit results: two float vectors make one whole vector, where there are two.
 template <bool kStream, bool kPlainNan = false, class G>
@@ -204,12 +217,14 @@ HWY_INLINE void store(const G& g, Fp16* to) {
   if constexpr (sizeof(g.v) > sizeof(g.v[0])) {
     const hn::Repartition<uint16_t, typename G::D> d;
     for (size_t k = 0; k < kVectors<float>; k += 2) {
-      put<kStream>(hn::Combine(d, float_to_fp16(g.v[k + 1]), float_to_fp16(g.v[k])), d, out + k * kLanes<float>);
+      put<kStream>(hn::Combine(d, float_to_fp16(g.v[k + 1]), float_to_fp16(g.v[k])), d,
+                   out + k * kLanes<float>);
     }
     return;
   }
 #endif
-  for (size_t k = 0; k < kVectors<float>; ++k) put<kStream>(float_to_fp16(g.v[k]), HalfBits(), out + k * kLanes<float>);
+  for (size_t k = 0; k < kVectors<float>; ++k)
+    put<kStream>(float_to_fp16(g.v[k]), HalfBits(), out + k * kLanes<float>);
 }
 
 // What the group becomes when it is stored as T and read again. Its NaN are plain.
@@ -218,14 +233,16 @@ HWY_INLINE void round_to(Group<A>& g) {
   if constexpr (std::is_same_v<T, Bf16>) {
     for (size_t k = 0; k < kVectors<float>; ++k) {
       const FloatBits d;
-      g.v[k] = hn::BitCast(Floats(), hn::And(float_to_bf16_high<true>(g.v[k]), hn::Set(d, 0xffff0000u)));
+      g.v[k] =
+          hn::BitCast(Floats(), hn::And(float_to_bf16_high<true>(g.v[k]), hn::Set(d, 0xffff0000u)));
     }
   } else if constexpr (std::is_same_v<T, Fp16>) {
     for (size_t k = 0; k < kVectors<float>; ++k) g.v[k] = fp16_to_float(float_to_fp16(g.v[k]));
   }
 }
 
-// Elements until `to` is aligned to a group of T, at most `count`; all of them when it never will be.
+// Elements until `to` is aligned to a group of T, at most `count`; all of them when it never will
+// be.
 template <class T>
 HWY_INLINE size_t elements_to_alignment(const void* to, size_t count) {
   constexpr size_t kBytes = kGroup * sizeof(T);

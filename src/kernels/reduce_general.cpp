@@ -1,6 +1,7 @@
-// The reduces that are not hot: MIN, MAX, PROD, PREMUL_SUM, integers, bool and mixed fp64. A block of each source is widened into
-// a buffer in the first-level cache and folded there by plain loops, which the compiler vectorises for each instruction set; then
-// the block is finished and stored. Right for everything, two or three times the cache traffic of reduce_sum.cpp.
+// The reduces that are not hot: MIN, MAX, PROD, PREMUL_SUM, integers, bool and mixed fp64. A block
+// of each source is widened into a buffer in the first-level cache and folded there by plain loops,
+// which the compiler vectorises for each instruction set; then the block is finished and stored.
+// Right for everything, two or three times the cache traffic of reduce_sum.cpp.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce_general.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -100,7 +101,8 @@ void general_integer(const Reduce& args, const KernelTable&) {
       for (size_t i = 0; i < count; ++i) acc[i].value = acc[i].value != 0;
     } else if (op == FSCCL_OP_AVG && args.divisor != 1) {
       using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
-      for (size_t i = 0; i < count; ++i) acc[i] = static_cast<T>(static_cast<Wide>(acc[i]) / static_cast<Wide>(args.divisor));
+      for (size_t i = 0; i < count; ++i)
+        acc[i] = static_cast<T>(static_cast<Wide>(acc[i]) / static_cast<Wide>(args.divisor));
     }
     char* dst = static_cast<char*>(args.dst) + offset;
     if (args.accumulate) {
@@ -113,8 +115,10 @@ void general_integer(const Reduce& args, const KernelTable&) {
 
 // `count` elements of `type` at `from`, in the accumulator's precision A.
 template <class A>
-HWY_INLINE void widen(A* to, const void* from, fsccl_dtype_t type, size_t count, const KernelTable& table) {
-  constexpr int kAccumulator = std::is_same_v<A, double> ? float_index(FSCCL_FLOAT64) : float_index(FSCCL_FLOAT32);
+HWY_INLINE void widen(A* to, const void* from, fsccl_dtype_t type, size_t count,
+                      const KernelTable& table) {
+  constexpr int kAccumulator =
+      std::is_same_v<A, double> ? float_index(FSCCL_FLOAT64) : float_index(FSCCL_FLOAT32);
   const KernelTable::Cast cast_block = table.cast[kAccumulator][float_index(type)];
   if (cast_block == nullptr) {
     std::memcpy(to, from, count * sizeof(A));
@@ -144,14 +148,16 @@ HWY_INLINE void add_squares(const A* values, size_t count, double* partial, bool
       partial[k] += x * x;
     }
   }
-  for (size_t k = 0; i < count; ++i, ++k) partial[k] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  for (size_t k = 0; i < count; ++i, ++k)
+    partial[k] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
   for (i = 0; i < count; ++i) poison += values[i] - values[i];  // 0, or NaN where not finite
   finite = finite && poison == 0;
 }
 
 template <class A>
 void general_float(const Reduce& args, const KernelTable& table) {
-  constexpr int kAccumulator = std::is_same_v<A, double> ? float_index(FSCCL_FLOAT64) : float_index(FSCCL_FLOAT32);
+  constexpr int kAccumulator =
+      std::is_same_v<A, double> ? float_index(FSCCL_FLOAT64) : float_index(FSCCL_FLOAT32);
   const size_t from_size = dtype_size(args.from), to_size = dtype_size(args.to);
   const KernelTable::Cast narrow = table.cast[float_index(args.to)][kAccumulator];
   const bool premul = args.op == FSCCL_OP_PREMUL_SUM;
@@ -162,7 +168,8 @@ void general_float(const Reduce& args, const KernelTable& table) {
     const size_t count = args.count - begin < kBlock ? args.count - begin : kBlock;
     for (int s = 0; s < args.n; ++s) {
       A* block = s == 0 ? acc : other;
-      widen(block, static_cast<const char*>(args.sources[s]) + begin * from_size, args.from, count, table);
+      widen(block, static_cast<const char*>(args.sources[s]) + begin * from_size, args.from, count,
+            table);
       if (premul) multiply(block, static_cast<A>(args.premul), count);
       if (s > 0) fold(args.op, acc, other, count);
     }
@@ -173,7 +180,8 @@ void general_float(const Reduce& args, const KernelTable& table) {
       fold(FSCCL_OP_SUM, acc, other, count);
     }
     // One NaN for all: which operand's payload survives differs between machines.
-    for (size_t i = 0; i < count; ++i) acc[i] = acc[i] == acc[i] ? acc[i] : std::numeric_limits<A>::quiet_NaN();
+    for (size_t i = 0; i < count; ++i)
+      acc[i] = acc[i] == acc[i] ? acc[i] : std::numeric_limits<A>::quiet_NaN();
     if (narrow == nullptr) {
       std::memcpy(dst, acc, count * sizeof(A));
     } else {

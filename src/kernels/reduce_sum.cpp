@@ -1,6 +1,7 @@
-// The hot reduce: SUM (and AVG) of n floating-point sources with the whole epilogue (scale, accumulate, round, store, norm) in one
-// sweep, everything between the loads and the store in registers: a few groups at a time, an inner loop over the sources. (Loops
-// unrolled for two or four sources measure no better.) What it cannot do goes to reduce_general.cpp.
+// The hot reduce: SUM (and AVG) of n floating-point sources with the whole epilogue (scale,
+// accumulate, round, store, norm) in one sweep, everything between the loads and the store in
+// registers: a few groups at a time, an inner loop over the sources. (Loops unrolled for two or
+// four sources measure no better.) What it cannot do goes to reduce_general.cpp.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce_sum.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -21,13 +22,14 @@ namespace HWY_NAMESPACE {
 void install_sum_here(KernelTable&) {}
 #else
 
-// Partial sums of squares of one block. Lane k belongs to the elements whose index modulo 16 is k + `rotation`, which is not 0 when
-// the groups begin at an aligned address instead of at the block.
+// Partial sums of squares of one block. Lane k belongs to the elements whose index modulo 16 is k +
+// `rotation`, which is not 0 when the groups begin at an aligned address instead of at the block.
 struct NormBlock {
   double lanes[kGroup];
   bool finite = true;  // of fp64 elements only
 
-  HWY_INLINE NormBlock() { store<false>(zero_group<double>(), lanes); }  // not by a string instruction, which holds up all loads
+  // not by a string instruction, which holds up all loads
+  HWY_INLINE NormBlock() { store<false>(zero_group<double>(), lanes); }
   void add_to(Norm& norm, size_t rotation, bool is_fp64) const {
     double partial[kNormPartials];
     for (size_t k = 0; k < kGroup; ++k) partial[(k + rotation) % kGroup] = lanes[k];
@@ -53,7 +55,9 @@ struct NormLanes {
       block.finite = block.finite && hn::AllTrue(Doubles(), hn::Eq(poison, hn::Zero(Doubles())));
   }
   // The square of a float is exact in double, so that fusing it with the sum changes no bit.
-  HWY_INLINE void add_exact_square(size_t k, hn::Vec<Doubles> x) { sum.v[k] = hn::MulAdd(x, x, sum.v[k]); }
+  HWY_INLINE void add_exact_square(size_t k, hn::Vec<Doubles> x) {
+    sum.v[k] = hn::MulAdd(x, x, sum.v[k]);
+  }
   HWY_INLINE void add(const Group<A>& g) {
     if constexpr (std::is_same_v<A, double>) {
       for (size_t k = 0; k < kVectors<double>; ++k) {
@@ -70,7 +74,9 @@ struct NormLanes {
   }
 };
 
-HWY_INLINE hn::Vec<Floats> quiet_nan(Floats d) { return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<Floats>(), 0x7fc00000u)); }
+HWY_INLINE hn::Vec<Floats> quiet_nan(Floats d) {
+  return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<Floats>(), 0x7fc00000u));
+}
 HWY_INLINE hn::Vec<Doubles> quiet_nan(Doubles d) {
   return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<Doubles>(), uint64_t{0x7ff8} << 48));
 }
@@ -86,7 +92,8 @@ struct SumPass {
   size_t n;
   To* dst;
   hn::Vec<Tag<A> > factor, divisor;
-  Quotient<A> quotient;  // the same; to load a lane of what was just stored as a vector can take as long as all else
+  // the same; to load a lane of what was just stored as a vector can take as long as all else
+  Quotient<A> quotient;
   bool divides;
   bool accumulate;
   bool stream;
@@ -108,8 +115,8 @@ struct SumPass {
     }
   }
 
-  // Everything after the fold. Every NaN becomes the same one: which operand's payload survives an addition differs between
-  // machines.
+  // Everything after the fold. Every NaN becomes the same one: which operand's payload survives an
+  // addition differs between machines.
   HWY_INLINE void finish(Group<A>& g, const To* old, To* out, bool streaming) const {
     const Tag<A> d;
     const auto nan = quiet_nan(d);
@@ -121,7 +128,8 @@ struct SumPass {
       load(old, before);
       for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Add(before.v[k], g.v[k]);
     }
-    for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::IfThenElse(hn::IsNaN(g.v[k]), nan, g.v[k]);
+    for (size_t k = 0; k < kVectors<A>; ++k)
+      g.v[k] = hn::IfThenElse(hn::IsNaN(g.v[k]), nan, g.v[k]);
     if (streaming) {
       store<true, true>(g, out);
     } else {
@@ -129,10 +137,12 @@ struct SumPass {
     }
   }
 
-  // Elements [i, i + valid) one at a time: for two or three elements, a padded group would cost more than the rest of the call. All
-  // it needs comes in registers: to load the factor back from this object, just written, took three times the rest (Zen 3).
-  HWY_NOINLINE static void few_scalar(const void* const* sources, size_t n, To* dst, Quotient<A> quotient, bool accumulate,
-                                      size_t i, size_t valid) {
+  // Elements [i, i + valid) one at a time: for two or three elements, a padded group would cost
+  // more than the rest of the call. All it needs comes in registers: to load the factor back from
+  // this object, just written, took three times the rest (Zen 3).
+  HWY_NOINLINE static void few_scalar(const void* const* sources, size_t n, To* dst,
+                                      Quotient<A> quotient, bool accumulate, size_t i,
+                                      size_t valid) {
     const auto at = [&](size_t s) { return read(static_cast<const From*>(sources[s]) + i); };
     for (; valid > 0; ++i, --valid) {
       A acc = at(0);

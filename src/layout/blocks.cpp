@@ -8,7 +8,8 @@
 
 namespace fsccl {
 
-BlockGrid BlockGrid::make(const std::vector<int64_t>& dims, uint64_t block_rows, uint64_t block_columns) {
+BlockGrid BlockGrid::make(const std::vector<int64_t>& dims, uint64_t block_rows,
+                          uint64_t block_columns) {
   BlockGrid grid;
   if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return grid;
   const size_t count = dims.size();
@@ -30,7 +31,8 @@ uint64_t BlockGrid::boundary_before(uint64_t place) const {
 }
 
 uint64_t block_bound(const std::vector<BlockGrid>& grids, uint64_t ranks) {
-  std::vector<std::pair<uint64_t, uint64_t>> kinds;  // elements of a block, and how many such blocks there are
+  // elements of a block, and how many such blocks there are
+  std::vector<std::pair<uint64_t, uint64_t>> kinds;
   for (const BlockGrid& grid : grids) {
     const uint64_t down = grid.rows / grid.block_rows, across = grid.columns / grid.block_columns;
     const uint64_t low = grid.rows % grid.block_rows, narrow = grid.columns % grid.block_columns;

@@ -14,13 +14,16 @@ Result<uint64_t> count_elements(const std::vector<int64_t>& dims, size_t param) 
   uint64_t numel = 1;
   bool empty = false;
   for (const int64_t dim : dims) {
-    if (dim < 0) return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {}: a dimension is {}; dimensions are 0 or more", param, dim);
+    if (dim < 0)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "parameter {}: a dimension is {}; dimensions are 0 or more", param, dim);
     empty |= dim == 0;
   }
   if (empty) return uint64_t{0};
   for (const int64_t dim : dims) {
     if (__builtin_mul_overflow(numel, static_cast<uint64_t>(dim), &numel) || numel > kMaxElements)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {}: its dimensions multiply to more than 2^58 elements", param);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "parameter {}: its dimensions multiply to more than 2^58 elements", param);
   }
   return numel;
 }
@@ -29,24 +32,32 @@ Status check_tie(const std::vector<ParamShape>& params, size_t param) {
   const int target = params[param].tied_to;
   if (target == -1) return success();
   if (target < 0 || static_cast<size_t>(target) >= param)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} is tied to {}; a parameter is tied to {}, or to -1 for none", param,
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "parameter {} is tied to {}; a parameter is tied to {}, or to -1 for none", param,
                 target,
-                param == 0 ? "an earlier one, of which the first has none" : fmt::format("an earlier one (0 .. {})", param - 1));
+                param == 0 ? "an earlier one, of which the first has none"
+                           : fmt::format("an earlier one (0 .. {})", param - 1));
   const ParamShape& owner = params[static_cast<size_t>(target)];
   if (owner.tied_to != -1)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} is tied to {}, which is itself tied to {}: tie both to {}", param, target,
-                owner.tied_to, owner.tied_to);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "parameter {} is tied to {}, which is itself tied to {}: tie both to {}", param,
+                target, owner.tied_to, owner.tied_to);
   if (owner.dims != params[param].dims)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} is tied to {}, but their dimensions differ", param, target);
-  if (owner.block_rows != params[param].block_rows || owner.block_columns != params[param].block_columns)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} is tied to {}, but their blocks differ", param, target);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "parameter {} is tied to {}, but their dimensions differ", param, target);
+  if (owner.block_rows != params[param].block_rows ||
+      owner.block_columns != params[param].block_columns)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} is tied to {}, but their blocks differ",
+                param, target);
   return success();
 }
 
 Status check_block(fsccl_layout_t kind, const ParamShape& shape, size_t param) {
-  if (kind == FSCCL_LAYOUT_RAGGED || (shape.block_rows <= 1 && shape.block_columns <= 1)) return success();
+  if (kind == FSCCL_LAYOUT_RAGGED || (shape.block_rows <= 1 && shape.block_columns <= 1))
+    return success();
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "parameter {} names blocks of {} x {} elements, which only FSCCL_LAYOUT_RAGGED keeps whole: use it, or name no block",
+              "parameter {} names blocks of {} x {} elements, which only FSCCL_LAYOUT_RAGGED keeps "
+              "whole: use it, or name no block",
               param, shape.block_rows, shape.block_columns);
 }
 
@@ -54,10 +65,12 @@ Status check_block(fsccl_layout_t kind, const ParamShape& shape, size_t param) {
 
 Result<Layout> Layout::make(fsccl_layout_t kind, std::vector<ParamShape> params, int ranks) {
   if (kind != FSCCL_LAYOUT_FLAT && kind != FSCCL_LAYOUT_PER_PARAM && kind != FSCCL_LAYOUT_RAGGED)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "layout {} is not a fsccl_layout_t: it is flat ({}), per_param ({}) or ragged ({})",
-                static_cast<int>(kind), static_cast<int>(FSCCL_LAYOUT_FLAT), static_cast<int>(FSCCL_LAYOUT_PER_PARAM),
-                static_cast<int>(FSCCL_LAYOUT_RAGGED));
-  if (ranks < 1) return fail(FSCCL_ERR_INVALID_ARGUMENT, "a layout over {} ranks; at least 1 is needed", ranks);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "layout {} is not a fsccl_layout_t: it is flat ({}), per_param ({}) or ragged ({})",
+                static_cast<int>(kind), static_cast<int>(FSCCL_LAYOUT_FLAT),
+                static_cast<int>(FSCCL_LAYOUT_PER_PARAM), static_cast<int>(FSCCL_LAYOUT_RAGGED));
+  if (ranks < 1)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a layout over {} ranks; at least 1 is needed", ranks);
   Layout layout;
   layout.kind_ = kind;
   layout.ranks_ = ranks;
@@ -71,12 +84,15 @@ Result<Layout> Layout::make(fsccl_layout_t kind, std::vector<ParamShape> params,
     layout.owner_.push_back(is_tied ? static_cast<size_t>(params[i].tied_to) : i);
     layout.flat_begin_.push_back(layout.total_);
     if (kind == FSCCL_LAYOUT_RAGGED)
-      layout.grids_.push_back(is_tied ? BlockGrid{}
-                                      : BlockGrid::make(params[i].dims, params[i].block_rows, params[i].block_columns));
+      layout.grids_.push_back(
+          is_tied ? BlockGrid{}
+                  : BlockGrid::make(params[i].dims, params[i].block_rows, params[i].block_columns));
     if (is_tied) continue;
     layout.total_ += numel;
     if (layout.total_ > kMaxElements)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "the first {} parameters hold more than 2^58 elements; make smaller units", i + 1);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "the first {} parameters hold more than 2^58 elements; make smaller units",
+                  i + 1);
   }
   if (kind == FSCCL_LAYOUT_RAGGED) layout.ragged_ = plan_ragged(layout.grids_, ranks);
   return layout;
@@ -120,26 +136,32 @@ uint64_t Layout::shard_total(int rank) const {
 }
 
 // Flat and per_param: no rank holds more of any parameter set than rank 0.
-uint64_t Layout::largest_shard() const { return kind_ == FSCCL_LAYOUT_RAGGED ? ragged_.largest : shard_total(0); }
+uint64_t Layout::largest_shard() const {
+  return kind_ == FSCCL_LAYOUT_RAGGED ? ragged_.largest : shard_total(0);
+}
 
 uint64_t Layout::padding_of(uint64_t largest) const {
   uint64_t padded = 0;
-  if (__builtin_mul_overflow(largest, static_cast<uint64_t>(ranks_), &padded)) padded = ~uint64_t{0};
+  if (__builtin_mul_overflow(largest, static_cast<uint64_t>(ranks_), &padded))
+    padded = ~uint64_t{0};
   return padded > total_ ? padded - total_ : 0;
 }
 
 uint64_t Layout::padding() const { return padding_of(largest_shard()); }
 
 uint64_t Layout::padding_bound() const {
-  if (kind_ == FSCCL_LAYOUT_RAGGED) return padding_of(block_bound(grids_, static_cast<uint64_t>(ranks_)));
+  if (kind_ == FSCCL_LAYOUT_RAGGED)
+    return padding_of(block_bound(grids_, static_cast<uint64_t>(ranks_)));
   if (kind_ == FSCCL_LAYOUT_FLAT) return 0;
   std::vector<BlockGrid> rows;
   for (size_t i = 0; i < size(); ++i)
-    if (!tied(i) && numel_[i] > 0) rows.push_back({1, rows_[i], numel_[i] / rows_[i], 1, numel_[i] / rows_[i]});
+    if (!tied(i) && numel_[i] > 0)
+      rows.push_back({1, rows_[i], numel_[i] / rows_[i], 1, numel_[i] / rows_[i]});
   return padding_of(block_bound(rows, static_cast<uint64_t>(ranks_)));
 }
 
-SlotMap make_slot_map(const Layout& layout, const std::vector<size_t>& element_size, uint64_t alignment) {
+SlotMap make_slot_map(const Layout& layout, const std::vector<size_t>& element_size,
+                      uint64_t alignment) {
   SlotMap map;
   map.offset.assign(layout.size(), SlotMap::kAbsent);
   uint64_t end = 0;
@@ -157,7 +179,8 @@ SlotMap make_slot_map(const Layout& layout, const std::vector<size_t>& element_s
   return map;
 }
 
-SlotMap make_slots_by_parameter(const Layout& layout, const std::vector<size_t>& element_size, uint64_t alignment) {
+SlotMap make_slots_by_parameter(const Layout& layout, const std::vector<size_t>& element_size,
+                                uint64_t alignment) {
   SlotMap map;
   map.by_parameter = true;
   map.slots.assign(layout.size(), 0);

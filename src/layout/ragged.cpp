@@ -10,7 +10,8 @@ class Planner {
   Planner(const std::vector<BlockGrid>& grids, uint64_t ranks) : grids_(grids), load_(ranks) {
     for (size_t i = 0; i < grids.size(); ++i)
       if (elements(i) > 0) order_.push_back(i);
-    std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) { return grids_[a].block() > grids_[b].block(); });
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](size_t a, size_t b) { return grids_[a].block() > grids_[b].block(); });
     plan_.params.resize(grids.size());
   }
 
@@ -35,7 +36,9 @@ class Planner {
   }
 
  private:
-  uint64_t elements(size_t i) const { return grids_[i].matrices * grids_[i].rows * grids_[i].columns; }
+  uint64_t elements(size_t i) const {
+    return grids_[i].matrices * grids_[i].rows * grids_[i].columns;
+  }
 
   // Fills plan_ with shards of at most `level` elements; false where that fails.
   bool deal(uint64_t level) {
@@ -43,13 +46,15 @@ class Planner {
     plan_.cuts.clear();
     size_t rank = 0;
     for (size_t k = 0; k < order_.size(); ++k) {
-      if (k == 0 || grids_[order_[k]].block() != grids_[order_[k - 1]].block()) rank = 0;  // a new stream
+      // a new stream
+      if (k == 0 || grids_[order_[k]].block() != grids_[order_[k - 1]].block()) rank = 0;
       if (!deal_parameter(order_[k], level, rank)) return false;
     }
     return true;
   }
 
-  // Gives the blocks of parameter i to `rank` and the ranks after it; leaves `rank` at the one that took the last block.
+  // Gives the blocks of parameter i to `rank` and the ranks after it; leaves `rank` at the one that
+  // took the last block.
   bool deal_parameter(size_t i, uint64_t level, size_t& rank) {
     const uint64_t end = elements(i);
     RaggedPlan::Param& param = plan_.params[i];

@@ -1,15 +1,18 @@
-// The planner of the ragged layout: which blocks each rank holds, so that the largest shard is as small as it can be.
+// The planner of the ragged layout: which blocks each rank holds, so that the largest shard is as
+// small as it can be.
 //
-// Parameters of one block size form a stream, in the order in which they were given. Every rank takes one contiguous run of every
-// stream, in rank order, so its part of a parameter is one piece. For a given largest shard (a level), the streams are dealt out
-// from the largest blocks to the smallest; a rank takes blocks until the next one would exceed the level. The level is found by
+// Parameters of one block size form a stream, in the order in which they were given. Every rank
+// takes one contiguous run of every stream, in rank order, so its part of a parameter is one piece.
+// For a given largest shard (a level), the streams are dealt out from the largest blocks to the
+// smallest; a rank takes blocks until the next one would exceed the level. The level is found by
 // bisection between two bounds that are proved here, with W ranks, N elements and largest block b:
-//   no plan is below  max(ceil(N / W), block_bound);
-//   a level of ceil(N / W) + b always succeeds: were blocks left over, every rank would hold more than level - b, together more
-//   than N.
-// Where each block size divides the next larger one and no matrix has smaller blocks at its edges (the usual case: one block size,
-// and vectors cut anywhere), the first of the two succeeds: the room for blocks of size b is W * floor(level / b) less what larger
-// ones took, however those were dealt. Packing blocks of any sizes optimally is NP-hard.
+//   - no plan is below max(ceil(N / W), block_bound);
+//   - a level of ceil(N / W) + b always succeeds: were blocks left over, every rank would hold more
+//     than level - b, and all together more than N.
+// Where each block size divides the next larger one and no matrix has smaller blocks at its edges
+// (the usual case: one block size, and vectors cut anywhere), the first of the two succeeds: the
+// room for blocks of size b is W * floor(level / b) less what larger ones took, however those were
+// dealt. Packing blocks of any sizes optimally is NP-hard.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +23,8 @@
 namespace fsccl {
 
 struct RaggedPlan {
-  // Rank first_rank + k holds [cuts[first_cut + k], cuts[first_cut + k + 1]) of the parameter, for k < ranks.
+  // Rank first_rank + k holds [cuts[first_cut + k], cuts[first_cut + k + 1]) of the parameter, for
+  // k < ranks.
   struct Param {
     uint64_t first_cut = 0;
     uint32_t first_rank = 0, ranks = 0;

@@ -1,5 +1,5 @@
-// Tiny all-gather: each rank's part rides in its enter signal, so a rank is done once it has seen every peer's signal. No peer's
-// memory is touched.
+// Tiny all-gather: each rank's part rides in its enter signal, so a rank is done once it has seen
+// every peer's signal. No peer's memory is touched.
 #include "plan/build.h"
 #include "plan/collectives.h"
 
@@ -14,7 +14,8 @@ Plan all_gather_inline(const Shape& shape) {
   build.buffer("output", Role::output, shape.whole_bytes());
   build.signal(0, build.here(0, 0), bytes(shape.rank));
   build.copy(part(shape.rank), build.here(0, 0), shape.part(shape.rank).count, shape.dtype);
-  for (int i = 1; i < shape.ranks; ++i) build.wait(build.peer(i), 0, part(build.peer(i)), bytes(build.peer(i)));
+  for (int i = 1; i < shape.ranks; ++i)
+    build.wait(build.peer(i), 0, part(build.peer(i)), bytes(build.peer(i)));
   return build.take();
 }
 

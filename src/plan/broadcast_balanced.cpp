@@ -1,5 +1,6 @@
-// Broadcast in which every core moves bytes: of `ranks` equal pieces of its buffer a receiver pulls all but the last, and the root
-// pushes the last one to every receiver. All move the same: (ranks - 1) / ranks of the buffer.
+// Broadcast in which every core moves bytes: of `ranks` equal pieces of its buffer a receiver pulls
+// all but the last, and the root pushes the last one to every receiver. All move the same: (ranks -
+// 1) / ranks of the buffer.
 #include "plan/build.h"
 #include "plan/collectives.h"
 
@@ -9,7 +10,8 @@ Plan broadcast_balanced(const Shape& shape) {
   const uint64_t size = shape.size(), bytes = shape.count * size;
   Builder build("broadcast_balanced", shape.rank, shape.ranks, shape.ranks > 1 ? 2 : 1);
   build.published("buffer", Role::inout, bytes);
-  const uint64_t line = 64 / size, piece = shape.count / static_cast<uint64_t>(shape.ranks) / line * line;
+  const uint64_t line = 64 / size,
+                 piece = shape.count / static_cast<uint64_t>(shape.ranks) / line * line;
   const uint64_t pulled = shape.count - piece;
   build.signal(0);
   build.wait_all(0);
@@ -17,7 +19,8 @@ Plan broadcast_balanced(const Shape& shape) {
   build.choose();
   if (shape.rank == shape.root) {
     for (int i = 1; i < shape.ranks; ++i)
-      build.copy(build.at(build.peer(i), 0, pulled * size), build.here(0, pulled * size), piece, shape.dtype);
+      build.copy(build.at(build.peer(i), 0, pulled * size), build.here(0, pulled * size), piece,
+                 shape.dtype);
     build.signal(1);
     build.wait_all(1);
   } else {

@@ -1,5 +1,5 @@
-// Broadcast of all shards of a unit from one replica to the others, in place: one enter, one leave, and a pull per parameter
-// between.
+// Broadcast of all shards of a unit from one replica to the others, in place: one enter, one leave,
+// and a pull per parameter between.
 #include <algorithm>
 
 #include "plan/build.h"
@@ -10,8 +10,10 @@ namespace fsccl {
 Plan broadcast_shards(const std::vector<uint64_t>& bytes, int rank, int ranks, int root) {
   Builder build("broadcast_shards", rank, ranks, ranks > 1 ? 2 : 1);
   for (size_t i = 0; i < bytes.size(); ++i)
-    build.buffer("shard " + std::to_string(i), Role::inout, bytes[i]).tabled = bytes[i] > 0 && ranks > 1;
-  const bool empty = std::all_of(bytes.begin(), bytes.end(), [](uint64_t size) { return size == 0; });
+    build.buffer("shard " + std::to_string(i), Role::inout, bytes[i]).tabled =
+        bytes[i] > 0 && ranks > 1;
+  const bool empty =
+      std::all_of(bytes.begin(), bytes.end(), [](uint64_t size) { return size == 0; });
   if (empty || ranks == 1) return build.only_enter();
 
   build.signal(0);

@@ -1,5 +1,5 @@
-// What the builders share: a plan under construction, and the shorthand for its steps. A one-rank plan gets no waits, and nothing
-// of zero size becomes a step.
+// What the builders share: a plan under construction, and the shorthand for its steps. A one-rank
+// plan gets no waits, and nothing of zero size becomes a step.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -23,7 +23,8 @@ struct Portion {
 };
 inline Portion portion_of(uint64_t count, int tick, int ticks, uint64_t size) {
   const uint64_t line = 64 / size, lines = (count + line - 1) / line;
-  const uint64_t each = (lines + static_cast<uint64_t>(ticks) - 1) / static_cast<uint64_t>(ticks) * line;
+  const uint64_t each =
+      (lines + static_cast<uint64_t>(ticks) - 1) / static_cast<uint64_t>(ticks) * line;
   const uint64_t begin = std::min(count, each * static_cast<uint64_t>(tick));
   return {begin, std::min(each, count - begin)};
 }
@@ -37,7 +38,8 @@ class Builder {
     plan_.ticks = ticks;
   }
 
-  // Buffers are numbered in the order of these calls. The returned one may be changed until the next call.
+  // Buffers are numbered in the order of these calls. The returned one may be changed until the
+  // next call.
   Buffer& buffer(std::string name, Role role, uint64_t bytes) {
     plan_.buffers.push_back({});
     Buffer& made = plan_.buffers.back();
@@ -75,7 +77,8 @@ class Builder {
 
   Place here(uint32_t buffer, uint64_t offset) const { return {buffer, plan_.rank, offset}; }
   static Place at(int rank, uint32_t buffer, uint64_t offset) { return {buffer, rank, offset}; }
-  // The i-th peer in rotated order, i = 1 .. ranks-1: ranks that run in step read from different peers.
+  // The i-th peer in rotated order, i = 1 .. ranks-1: ranks that run in step read from different
+  // peers.
   int peer(int i) const { return (plan_.rank + i) % plan_.ranks; }
   int rank() const { return plan_.rank; }
   int ranks() const { return plan_.ranks; }
@@ -110,13 +113,16 @@ class Builder {
     if (plan_.ranks > 1) add(StepKind::choose);
   }
   void wait_released(uint32_t buffer) { add(StepKind::wait_released).dst = here(buffer, 0); }
-  void copy(Place dst, Place src, uint64_t count, fsccl_dtype_t dtype) { move(StepKind::copy, dst, dtype, src, dtype, count); }
+  void copy(Place dst, Place src, uint64_t count, fsccl_dtype_t dtype) {
+    move(StepKind::copy, dst, dtype, src, dtype, count);
+  }
   void put(int peer, Place slot, Place src, uint64_t count, fsccl_dtype_t dtype) {
     if (count == 0) return;
     move(StepKind::put, slot, dtype, src, dtype, count);
     plan_.steps.back().peer = peer;
   }
-  // To where `peer` reads it in this rank's slot. Unless slots are mirrored, it is there for every other peer as well.
+  // To where `peer` reads it in this rank's slot. Unless slots are mirrored, it is there for every
+  // other peer as well.
   void offer(int peer, Place slot, Place src, uint64_t count, fsccl_dtype_t dtype) {
     if (plan_.mirrored)
       put(peer, slot, src, count, dtype);
@@ -130,7 +136,8 @@ class Builder {
   void reduce(Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count) {
     reduce(dst, to, src, from, count, here(src.buffer, src.offset));
   }
-  void reduce(Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count, Place own) {
+  void reduce(Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count,
+              Place own) {
     if (count == 0) return;
     move(StepKind::reduce, dst, to, src, from, count);
     plan_.steps.back().own = own;
@@ -157,7 +164,8 @@ class Builder {
     plan_.steps.back().kind = kind;
     return plan_.steps.back();
   }
-  void move(StepKind kind, Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count) {
+  void move(StepKind kind, Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from,
+            uint64_t count) {
     if (count == 0) return;
     Step& step = add(kind);
     step.from = from;

@@ -1,13 +1,17 @@
-// The builders of the plain collectives, one algorithm a file. A collective that only moves bytes is a Movement (who sends what to
-// whom), one that reduces is a Folding (who folds which part, and who gets the result); the algorithms know nothing else of it:
+// The builders of the plain collectives, one algorithm a file. A collective that only moves bytes
+// is a Movement (who sends what to whom), one that reduces is a Folding (who folds which part, and
+// who gets the result); the algorithms know nothing else of it:
 //
 //   ..._inline   payload rides in the signals: tiny ones, one exchange
-//   ..._slots    through the slots of the channel, in rounds: small ones (one exchange), and memory that peers cannot touch
-//   ..._steps    between hosts, through slots, to a few others at a time who pass it on: small ones of many ranks
-//   ..._direct   from, and to, peers' buffers where they are: each byte is moved once; not where slots are mirrored
+//   ..._slots    through the slots of the channel, in rounds: small ones (one exchange), and memory
+//                that peers cannot touch
+//   ..._steps    between hosts, through slots, to a few others at a time who pass it on: small ones
+//                of many ranks
+//   ..._direct   from, and to, peers' buffers where they are: each byte is moved once; not where
+//                slots are mirrored
 //
-// All are right, too, when any of the ranks passes input and output that are the same memory as the public header allows: a copy
-// from a place to itself is then skipped.
+// All are right, too, when any of the ranks passes input and output that are the same memory as the
+// public header allows: a copy from a place to itself is then skipped.
 #pragma once
 #include <vector>
 
@@ -24,7 +28,8 @@ struct Shape {
   int root = 0;
   uint64_t slot_bytes = 32768;
   bool mirrored = false;  // slots are (plan.h); as in Movement and Folding
-  // The v forms: the part of each rank, and where it lies in the larger buffer. Empty: `count` each, end to end.
+  // The v forms: the part of each rank, and where it lies in the larger buffer. Empty: `count`
+  // each, end to end.
   std::vector<uint64_t> counts, displacements;
 
   struct Part {
@@ -41,21 +46,25 @@ struct Shape {
   uint64_t largest_part_bytes() const { return largest_part() * size(); }
 };
 
-// Who sends what to whom, as far as it concerns one rank: a plan, and the time it takes to make it, grow with the ranks, not with
-// their pairs. Buffer 0 is the input, 1 the output (one and the same for a broadcast: 0).
+// Who sends what to whom, as far as it concerns one rank: a plan, and the time it takes to make it,
+// grow with the ranks, not with their pairs. Buffer 0 is the input, 1 the output (one and the same
+// for a broadcast: 0).
 struct Flow {
-  uint64_t src = 0, dst = 0, count = 0;  // elements, in the sender's input and the receiver's output
+  // elements, in the sender's input and the receiver's output
+  uint64_t src = 0, dst = 0, count = 0;
 };
 struct Movement {
   const char* name = "";  // of the collective
   int rank = 0, ranks = 1;
   fsccl_dtype_t dtype = FSCCL_UINT8;
-  bool same_to_all = false;           // a rank sends the same bytes to everybody
-  bool one_buffer = false;            // broadcast: output is the input
-  bool mutual = false;                // everybody sends to everybody: the call ends when all have entered, whatever the counts
+  bool same_to_all = false;  // a rank sends the same bytes to everybody
+  bool one_buffer = false;   // broadcast: output is the input
+  // everybody sends to everybody: the call ends when all have entered, whatever the counts
+  bool mutual = false;
   bool mirrored = false;
-  std::vector<Flow> sends, receives;  // of `rank`: to each rank, from each rank; what it keeps is in both
-  uint64_t longest = 0;               // elements of the longest flow between any two ranks
+  // of `rank`: to each rank, from each rank; what it keeps is in both
+  std::vector<Flow> sends, receives;
+  uint64_t longest = 0;  // elements of the longest flow between any two ranks
   std::vector<uint64_t> input_bytes, output_bytes;  // by rank
 
   const Flow& to(int peer) const { return sends[static_cast<size_t>(peer)]; }
@@ -67,7 +76,8 @@ Movement scatter_movement(const Shape&);
 Movement all_to_all_movement(const Shape&);
 Movement broadcast_movement(const Shape&);
 
-// Who folds which elements of everybody's input (parts may overlap: then several ranks fold the same), and who gets them.
+// Who folds which elements of everybody's input (parts may overlap: then several ranks fold the
+// same), and who gets them.
 enum class Deliver : uint8_t {
   self,  // the folder, at the begin of its output
   all,   // everybody, at the place in the output where the part lies in the input
@@ -78,13 +88,15 @@ struct Folding {
   int rank = 0, ranks = 1, root = 0;
   fsccl_dtype_t dtype = FSCCL_UINT8;
   Deliver deliver = Deliver::self;
-  bool everybody_folds_all = false;  // then a rank's slot holds its input once, not a part for each folder
+  // then a rank's slot holds its input once, not a part for each folder
+  bool everybody_folds_all = false;
   bool mirrored = false;
   std::vector<Shape::Part> parts;  // by rank
   uint64_t input_bytes = 0, output_bytes = 0;
 };
 Folding reduce_scatter_folding(const Shape&);
-Folding all_reduce_folding(const Shape&);        // in parts of whole 64-byte lines, as even as possible
+// in parts of whole 64-byte lines, as even as possible
+Folding all_reduce_folding(const Shape&);
 Folding small_all_reduce_folding(const Shape&);  // everybody folds everything: one exchange less
 Folding reduce_folding(const Shape&);
 Folding small_reduce_folding(const Shape&);  // the root folds everything
@@ -94,7 +106,8 @@ Plan move_slots(const Movement&, uint64_t slot_bytes);
 Plan fold_direct(const Folding&);
 Plan fold_slots(const Folding&, uint64_t slot_bytes);
 
-// In at most so many steps, 1 .. kMaxTicks, of as few messages as suffice (in_steps.cpp); mirrored slots that hold all of it.
+// In at most so many steps, 1 .. kMaxTicks, of as few messages as suffice (in_steps.cpp); mirrored
+// slots that hold all of it.
 Plan all_gather_in_steps(const Shape&, int steps);
 Plan reduce_scatter_in_steps(const Shape&, int steps);
 Plan all_reduce_in_steps(const Shape&, int steps);
@@ -103,7 +116,8 @@ Plan barrier_in_steps(int rank, int ranks, int steps);
 // By what the ranks that are known of multiply in each step.
 int radix_of(int ranks, int steps);
 
-// Payloads of at most kInlineBytes: each part (all_gather), the whole input (reduce_scatter), the vector (the others).
+// Payloads of at most kInlineBytes: each part (all_gather), the whole input (reduce_scatter), the
+// vector (the others).
 Plan all_gather_inline(const Shape&);
 Plan reduce_scatter_inline(const Shape&);
 Plan all_reduce_inline(const Shape&);

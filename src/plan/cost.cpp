@@ -7,12 +7,14 @@
 namespace fsccl {
 namespace {
 
-constexpr uint32_t kFollowedRounds = 2 * kWindow;  // the others take as long as the last one of these
+// the others take as long as the last one of these
+constexpr uint32_t kFollowedRounds = 2 * kWindow;
 constexpr double kNotYet = -1;
 constexpr double kStepNs = 10;                      // of any step
 constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
-// From so many bytes on that a rank reads and writes, a quarter of most last caches, memory itself is what takes time. All stores
-// but the system's then bypass the caches: its own have each line fetched before it is overwritten, so a third pass over memory.
+// From so many bytes on that a rank reads and writes, a quarter of most last caches, memory itself
+// is what takes time. All stores but the system's then bypass the caches: its own have each line
+// fetched before it is overwritten, so a third pass over memory.
 constexpr uint64_t kPastCachesBytes = 8u << 20;
 constexpr double kFetchesWhatItWrites = 1.5;
 
@@ -26,13 +28,15 @@ class Follower {
         travel_(costs.exchange - 2 * costs.message),
         fetched_(costs.sharers > 1 || !costs.by_messages) {
     rounds_ = std::min(plans[0].rounds, kFollowedRounds);
-    for (auto& signals : signals_) signals.assign(static_cast<size_t>(rounds_) * kMaxTicks, kNotYet);
+    for (auto& signals : signals_)
+      signals.assign(static_cast<size_t>(rounds_) * kMaxTicks, kNotYet);
   }
 
   Price price() {
     while (advance(0) | advance(1)) {
     }
-    const double end = std::max(clock_[0], clock_[1]), busy = std::max(clock_[0] - waited_[0], clock_[1] - waited_[1]);
+    const double end = std::max(clock_[0], clock_[1]),
+                 busy = std::max(clock_[0] - waited_[0], clock_[1] - waited_[1]);
     if (rounds_ < 2 || plans_[0].rounds == rounds_) return {end, busy};
     const double rounds = rounds_in_full();
     return {end + (end - last_but_one_) * (rounds - rounds_), busy * rounds / rounds_};
@@ -95,18 +99,26 @@ class Follower {
     count_bytes(plan, &read, &written);
     return read + written;
   }
-  double peers_of(size_t who, const Step& step) const { return step.peer == kAllPeers ? plans_[who].ranks - 1 : 1; }
-  double copy(uint64_t bytes) const { return kStepNs + costs_.copy_per_byte * static_cast<double>(bytes); }
-  size_t index(size_t who, const Step& step) const { return static_cast<size_t>(round_[who]) * kMaxTicks + step.tick; }
+  double peers_of(size_t who, const Step& step) const {
+    return step.peer == kAllPeers ? plans_[who].ranks - 1 : 1;
+  }
+  double copy(uint64_t bytes) const {
+    return kStepNs + costs_.copy_per_byte * static_cast<double>(bytes);
+  }
+  size_t index(size_t who, const Step& step) const {
+    return static_cast<size_t>(round_[who]) * kMaxTicks + step.tick;
+  }
   // Of the round that it is in. The last one has what is left.
   uint64_t bytes_of(size_t who, const Step& step) const {
-    const uint64_t bytes = step.count * dtype_size(step.from), chunk = plans_[who].chunk, done = chunk * round_[who];
+    const uint64_t bytes = step.count * dtype_size(step.from), chunk = plans_[who].chunk,
+                   done = chunk * round_[who];
     return chunk == 0 ? bytes : std::min(chunk, bytes - std::min(bytes, done));
   }
   // The last one counted by what is left for it.
   double rounds_in_full() const {
     uint64_t most = 0;
-    for (const Step& step : plans_[0].steps) most = std::max(most, step.count * dtype_size(step.from));
+    for (const Step& step : plans_[0].steps)
+      most = std::max(most, step.count * dtype_size(step.from));
     const double last_but_one = plans_[0].rounds - 1;
     return std::max(last_but_one, static_cast<double>(most) / static_cast<double>(plans_[0].chunk));
   }
@@ -116,7 +128,8 @@ class Follower {
     const uint64_t bytes = bytes_of(who, step);
     if (bytes == 0) return 0;
     const Buffer& src = plan.buffers[step.src.buffer];
-    if (step.kind != StepKind::reduce && plan.buffers[dst.buffer].slot) return costs_.slot(bytes) / 2;
+    if (step.kind != StepKind::reduce && plan.buffers[dst.buffer].slot)
+      return costs_.slot(bytes) / 2;
     if (!from_peer) return copy(bytes);
     if (src.slot) return costs_.slot(bytes) / 2;
     return reads_ ? costs_.reading(bytes, moved_) : copy(bytes);
@@ -130,7 +143,8 @@ class Follower {
     if (step.kind == StepKind::reduce_local) return one * plan.ranks;
     double ns = step.spread ? one * (plan.ranks - 1) : 0;
     for (int q = 0; q < plan.ranks; q++) ns += move(who, step, q != plan.rank, {});
-    if (reads_ && !plan.buffers[step.src.buffer].slot) ns += one * (plan.ranks - 1);  // from the window that the system reads into
+    // from the window that the system reads into
+    if (reads_ && !plan.buffers[step.src.buffer].slot) ns += one * (plan.ranks - 1);
     return ns;
   }
 
@@ -139,7 +153,8 @@ class Follower {
   const bool reads_;
   const uint64_t moved_;  // by a rank, in all
   const double travel_;   // of a signal, without what its two ranks do for it
-  const bool fetched_;    // who waits for a signal takes that long for it, however long it has been there
+  // who waits for a signal takes that long for it, however long it has been there
+  const bool fetched_;
   uint32_t rounds_;
   std::array<std::vector<double>, 2> signals_;  // [round][tick]
   std::array<double, 2> clock_{}, waited_{};
@@ -154,17 +169,22 @@ void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written) {
   *read = *written = 0;
   for (const Step& step : plan.steps) {
     const bool folds = step.kind == StepKind::reduce || step.kind == StepKind::reduce_local;
-    if (!folds && step.kind != StepKind::copy && step.kind != StepKind::cast && step.kind != StepKind::put) continue;
+    if (!folds && step.kind != StepKind::copy && step.kind != StepKind::cast &&
+        step.kind != StepKind::put)
+      continue;
     *read += step.count * dtype_size(step.from) * (folds ? static_cast<uint64_t>(plan.ranks) : 1);
-    *written += step.count * dtype_size(step.to) * (step.spread ? static_cast<uint64_t>(plan.ranks) : 1);
+    *written +=
+        step.count * dtype_size(step.to) * (step.spread ? static_cast<uint64_t>(plan.ranks) : 1);
   }
 }
 
 double Cost::at(uint64_t bytes) const {
   size_t above = 1;
   while (above + 1 < kSizes.size() && bytes > kSizes[above]) above++;
-  const double rate = (ns[above] - ns[above - 1]) / static_cast<double>(kSizes[above] - kSizes[above - 1]);
-  return std::max(0.0, ns[above] + rate * (static_cast<double>(bytes) - static_cast<double>(kSizes[above])));
+  const double rate =
+      (ns[above] - ns[above - 1]) / static_cast<double>(kSizes[above] - kSizes[above - 1]);
+  return std::max(
+      0.0, ns[above] + rate * (static_cast<double>(bytes) - static_cast<double>(kSizes[above])));
 }
 
 void Costs::apply_to(bool sends_messages, double ranks_per_core) {
@@ -174,7 +194,8 @@ void Costs::apply_to(bool sends_messages, double ranks_per_core) {
 }
 uint64_t Costs::slot_streaming_from() const {
   uint64_t from = std::numeric_limits<uint64_t>::max();
-  for (uint64_t bytes = Cost::kSizes.back(); bytes >= Cost::kSizes.front() && slot_streaming.at(bytes) < slot_cached.at(bytes);
+  for (uint64_t bytes = Cost::kSizes.back();
+       bytes >= Cost::kSizes.front() && slot_streaming.at(bytes) < slot_cached.at(bytes);
        bytes /= 2)
     from = bytes;
   return from;
@@ -182,12 +203,15 @@ uint64_t Costs::slot_streaming_from() const {
 double Costs::reading(uint64_t bytes, uint64_t in_all) const {
   return read.at(bytes) * (in_all >= kPastCachesBytes ? kFetchesWhatItWrites : 1);
 }
-double Costs::slot(uint64_t bytes) const { return std::min(slot_cached.at(bytes), slot_streaming.at(bytes)); }
+double Costs::slot(uint64_t bytes) const {
+  return std::min(slot_cached.at(bytes), slot_streaming.at(bytes));
+}
 
-// What goes through a slot passes the link twice, but for a network, where the second copy is the receiver's own. The system takes
-// as long as two such copies to read what is large.
+// What goes through a slot passes the link twice, but for a network, where the second copy is the
+// receiver's own. The system takes as long as two such copies to read what is large.
 Costs typical_costs(const topo::Connection& link) {
-  constexpr double kSlotNs = 60, kPastCachesNs = 300, kMessageNs = 1000, kSystemCallNs = 1200, kPerPeer = 0.07;
+  constexpr double kSlotNs = 60, kPastCachesNs = 300, kMessageNs = 1000, kSystemCallNs = 1200,
+                   kPerPeer = 0.07;
   const bool network = link.link == topo::LinkClass::network;
   const double per_byte = 1 / link.gb_per_s;
   Costs costs;
@@ -197,14 +221,19 @@ Costs typical_costs(const topo::Connection& link) {
   costs.copy_per_byte = network ? Costs{}.copy_per_byte : per_byte;
   for (size_t i = 0; i < Cost::kSizes.size(); i++) {
     const auto bytes = static_cast<double>(Cost::kSizes[i]);
-    costs.slot_cached.ns[i] = network ? kMessageNs + bytes * (per_byte + costs.copy_per_byte) : kSlotNs + bytes * 2 * per_byte;
+    costs.slot_cached.ns[i] = network ? kMessageNs + bytes * (per_byte + costs.copy_per_byte)
+                                      : kSlotNs + bytes * 2 * per_byte;
     costs.slot_streaming.ns[i] = costs.slot_cached.ns[i] * 1.6 + kPastCachesNs;
     costs.read.ns[i] = kSystemCallNs + bytes * 2.5 * per_byte;
   }
   return costs;
 }
-Costs typical_costs(topo::LinkClass link) { return typical_costs({link, topo::traits(link).ns, topo::traits(link).gb_per_s, {}}); }
+Costs typical_costs(topo::LinkClass link) {
+  return typical_costs({link, topo::traits(link).ns, topo::traits(link).gb_per_s, {}});
+}
 
-Price price(const std::array<Plan, 2>& plans, const Costs& costs, bool reads) { return Follower(plans, costs, reads).price(); }
+Price price(const std::array<Plan, 2>& plans, const Costs& costs, bool reads) {
+  return Follower(plans, costs, reads).price();
+}
 
 }  // namespace fsccl

@@ -6,8 +6,9 @@ namespace fsccl {
 namespace {
 
 std::string describe(const Plan& plan, const Place& place) {
-  const std::string name =
-      place.buffer < plan.buffers.size() ? plan.buffers[place.buffer].name : fmt::format("unknown buffer {}", place.buffer);
+  const std::string name = place.buffer < plan.buffers.size()
+                               ? plan.buffers[place.buffer].name
+                               : fmt::format("unknown buffer {}", place.buffer);
   if (place.rank == plan.rank) return fmt::format("{}[{}]", name, place.offset);
   return fmt::format("{}[{}] of rank {}", name, place.offset, place.rank);
 }
@@ -33,28 +34,36 @@ std::string describe(const Plan& plan, const Step& step) {
   const char* to = dtype_name(step.to);
   switch (step.kind) {
     case StepKind::copy:
-      return fmt::format("copy {} x {}: {} <- {}", step.count, from, describe(plan, step.dst), describe(plan, step.src));
+      return fmt::format("copy {} x {}: {} <- {}", step.count, from, describe(plan, step.dst),
+                         describe(plan, step.src));
     case StepKind::cast:
-      return fmt::format("cast {} x {}: {} <- {} {}", step.count, to, describe(plan, step.dst), from, describe(plan, step.src));
+      return fmt::format("cast {} x {}: {} <- {} {}", step.count, to, describe(plan, step.dst),
+                         from, describe(plan, step.src));
     case StepKind::reduce: {
       const Place everywhere{step.src.buffer, plan.rank, step.src.offset};
-      return fmt::format("reduce {} x {}: {}{} <- {} {} of all ranks", step.count, to, describe(plan, step.dst),
-                         step.spread ? " of all ranks" : "", from, describe(plan, everywhere));
+      return fmt::format("reduce {} x {}: {}{} <- {} {} of all ranks", step.count, to,
+                         describe(plan, step.dst), step.spread ? " of all ranks" : "", from,
+                         describe(plan, everywhere));
     }
     case StepKind::reduce_local:
-      return fmt::format("reduce {} x {}: {} <- {} {} and {} more, {} bytes apart", step.count, to, describe(plan, step.dst), from,
-                         describe(plan, step.src), plan.ranks - 1, step.stride);
+      return fmt::format("reduce {} x {}: {} <- {} {} and {} more, {} bytes apart", step.count, to,
+                         describe(plan, step.dst), from, describe(plan, step.src), plan.ranks - 1,
+                         step.stride);
     case StepKind::put:
-      return fmt::format("put {} x {} for rank {}: {} <- {}", step.count, from, step.peer, describe(plan, step.dst),
-                         describe(plan, step.src));
+      return fmt::format("put {} x {} for rank {}: {} <- {}", step.count, from, step.peer,
+                         describe(plan, step.dst), describe(plan, step.src));
     case StepKind::signal:
-      if (step.peer != kAllPeers) return fmt::format("signal tick {} to rank {}", step.tick, step.peer);
-      if (step.count == 0) return fmt::format("signal tick {}{}", step.tick, step.optional ? ", now and then" : "");
-      return fmt::format("signal tick {} with {} bytes of {}", step.tick, step.count, describe(plan, step.src));
+      if (step.peer != kAllPeers)
+        return fmt::format("signal tick {} to rank {}", step.tick, step.peer);
+      if (step.count == 0)
+        return fmt::format("signal tick {}{}", step.tick, step.optional ? ", now and then" : "");
+      return fmt::format("signal tick {} with {} bytes of {}", step.tick, step.count,
+                         describe(plan, step.src));
     case StepKind::wait: {
       const std::string who = step.peer == kAllPeers ? "all" : fmt::format("rank {}", step.peer);
       if (step.count == 0) return fmt::format("wait for tick {} of {}", step.tick, who);
-      return fmt::format("wait for tick {} of {}: {} <- its {} bytes", step.tick, who, describe(plan, step.dst), step.count);
+      return fmt::format("wait for tick {} of {}: {} <- its {} bytes", step.tick, who,
+                         describe(plan, step.dst), step.count);
     }
     case StepKind::choose:
       return "go on if all buffers can be touched";
@@ -65,19 +74,23 @@ std::string describe(const Plan& plan, const Step& step) {
 }
 
 std::string describe(const Plan& plan) {
-  std::string text = fmt::format("{}: rank {} of {}, {} ticks{}{}\n", plan.name, plan.rank, plan.ranks, plan.ticks,
-                                 plan.rounds > 1 ? fmt::format(" in each of {} rounds of {} bytes", plan.rounds, plan.chunk) : "",
-                                 plan.mirrored ? ", slots are mirrored" : "");
+  std::string text = fmt::format(
+      "{}: rank {} of {}, {} ticks{}{}\n", plan.name, plan.rank, plan.ranks, plan.ticks,
+      plan.rounds > 1 ? fmt::format(" in each of {} rounds of {} bytes", plan.rounds, plan.chunk)
+                      : "",
+      plan.mirrored ? ", slots are mirrored" : "");
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.bytes == 0) continue;
-    text += fmt::format("  {}: {}, {} bytes{}{}{}{}{}\n", buffer.name, role_name(buffer.role), buffer.bytes,
-                        buffer.shared ? ", shared" : "", buffer.symmetric ? ", symmetric" : "", buffer.tabled ? ", tabled" : "",
+    text += fmt::format("  {}: {}, {} bytes{}{}{}{}{}\n", buffer.name, role_name(buffer.role),
+                        buffer.bytes, buffer.shared ? ", shared" : "",
+                        buffer.symmetric ? ", symmetric" : "", buffer.tabled ? ", tabled" : "",
                         buffer.published ? ", published" : "",
                         buffer.slot      ? fmt::format(", slot of tick {}", buffer.slot_tick)
                         : buffer.guarded ? ", guarded"
                                          : "");
   }
-  for (size_t i = 0; i < plan.steps.size(); ++i) text += fmt::format("  {}. {}\n", i, describe(plan, plan.steps[i]));
+  for (size_t i = 0; i < plan.steps.size(); ++i)
+    text += fmt::format("  {}. {}\n", i, describe(plan, plan.steps[i]));
   return text;
 }
 

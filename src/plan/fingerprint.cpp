@@ -30,18 +30,24 @@ constexpr const char* kOpNames[] = {"none",
                                     "send"};
 constexpr const char* kKindNames[] = {"sum", "avg", "min", "max", "prod", "premul_sum"};
 
-const char* kind_name(uint8_t kind) { return kind < std::size(kKindNames) ? kKindNames[kind] : "unknown operator"; }
+const char* kind_name(uint8_t kind) {
+  return kind < std::size(kKindNames) ? kKindNames[kind] : "unknown operator";
+}
 bool by_parts(OpCode op) { return op == OpCode::all_gather_v || op == OpCode::reduce_scatter_v; }
 
 bool by_tensors(OpCode op) {
-  return op == OpCode::all_gather_list || op == OpCode::reduce_scatter_list || op == OpCode::broadcast_list;
+  return op == OpCode::all_gather_list || op == OpCode::reduce_scatter_list ||
+         op == OpCode::broadcast_list;
 }
 
-// Of a unit's gradients, parameter by parameter: `root` is the first, `count` how many from there on.
+// Of a unit's gradients, parameter by parameter: `root` is the first, `count` how many from there
+// on.
 bool by_parameter(const Fingerprint& f) { return f.op == OpCode::reduce_grads && f.root >= 0; }
 std::string parameters(const Fingerprint& f) {
   if (f.root < 0) return "all parameters";
-  return f.count ? fmt::format("parameters {} .. {}", f.root, static_cast<uint64_t>(f.root) + f.count - 1) : "no parameters";
+  return f.count ? fmt::format("parameters {} .. {}", f.root,
+                               static_cast<uint64_t>(f.root) + f.count - 1)
+                 : "no parameters";
 }
 
 std::string in_history(const Fingerprint& f) {
@@ -51,14 +57,16 @@ std::string in_history(const Fingerprint& f) {
                                                : "";
   if (scaled) return parts + (parts.empty() ? "" : ", or ") + "the scale of fsccl_premul_sum()";
   if (!parts.empty()) return parts;
-  return "the history of collective memory events (units taken and given back in another order, other definitions, or another "
+  return "the history of collective memory events (units taken and given back in another order, "
+         "other definitions, or another "
          "scale)";
 }
 
 std::string describe_sizes(const Fingerprint& f) {
   if (by_tensors(f.op)) return fmt::format(" of {} tensors", f.count);
   const char* dtype = dtype_name(static_cast<fsccl_dtype_t>(f.dtype));
-  return by_parameter(f) ? fmt::format(" of {} in {}", parameters(f), dtype) : fmt::format(" of {} {}", f.count, dtype);
+  return by_parameter(f) ? fmt::format(" of {} in {}", parameters(f), dtype)
+                         : fmt::format(" of {} {}", f.count, dtype);
 }
 
 }  // namespace
@@ -84,22 +92,27 @@ std::string difference(const Fingerprint& a, const Fingerprint& b, uint64_t unhe
   auto add = [&](auto&& part) { text += (text.empty() ? "" : ", ") + part; };
   if (a.op != b.op) add(fmt::format("operation {} and {}", op_name(a.op), op_name(b.op)));
   const bool ranges = a.op == b.op && (by_parameter(a) || by_parameter(b));
-  if (ranges && (a.root != b.root || a.count != b.count)) add(fmt::format("{} and {}", parameters(a), parameters(b)));
+  if (ranges && (a.root != b.root || a.count != b.count))
+    add(fmt::format("{} and {}", parameters(a), parameters(b)));
   if (!ranges && a.count != b.count) add(fmt::format("count {} and {}", a.count, b.count));
   if (a.dtype != b.dtype)
     add(fmt::format("dtype {} and {}", dtype_name(static_cast<fsccl_dtype_t>(a.dtype)),
                     dtype_name(static_cast<fsccl_dtype_t>(b.dtype))));
-  if (a.kind != b.kind) add(fmt::format("operator {} and {}", kind_name(a.kind), kind_name(b.kind)));
+  if (a.kind != b.kind)
+    add(fmt::format("operator {} and {}", kind_name(a.kind), kind_name(b.kind)));
   if (!ranges && a.root != b.root) add(fmt::format("root {} and {}", a.root, b.root));
   if (a.flags != b.flags) add(fmt::format("mode {} and {}", a.flags, b.flags));
-  if (a.sequence != b.sequence) add(fmt::format("sequence number {} and {}", a.sequence, b.sequence));
+  if (a.sequence != b.sequence)
+    add(fmt::format("sequence number {} and {}", a.sequence, b.sequence));
   if (!text.empty() || a.history == b.history) return text;
   if (a.op == OpCode::send)
-    return fmt::format("tag {} and {}: messages between two ranks match in the order of the calls", static_cast<int32_t>(a.history),
-                       static_cast<int32_t>(b.history));
+    return fmt::format("tag {} and {}: messages between two ranks match in the order of the calls",
+                       static_cast<int32_t>(a.history), static_cast<int32_t>(b.history));
   if (unheard)
-    text =
-        fmt::format("a call from operation {} on, which ranks that did not wait for each other have not compared, or in ", unheard);
+    text = fmt::format(
+        "a call from operation {} on, which ranks that did not wait for each other have not "
+        "compared, or in ",
+        unheard);
   return text + in_history(a);
 }
 

@@ -1,5 +1,5 @@
-// What an operation claims to be: 32 bytes that ride in the line of its first signal. Two ranks whose fingerprints differ do not
-// run the same program; both get an error that says how.
+// What an operation claims to be: 32 bytes that ride in the line of its first signal. Two ranks
+// whose fingerprints differ do not run the same program; both get an error that says how.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -36,8 +36,8 @@ enum class OpCode : uint8_t {
 };
 const char* op_name(OpCode op);
 inline bool reduces(OpCode op) {
-  return op == OpCode::reduce_scatter || op == OpCode::all_reduce || op == OpCode::reduce || op == OpCode::reduce_scatter_v ||
-         op == OpCode::reduce_scatter_list;
+  return op == OpCode::reduce_scatter || op == OpCode::all_reduce || op == OpCode::reduce ||
+         op == OpCode::reduce_scatter_v || op == OpCode::reduce_scatter_list;
 }
 
 struct Fingerprint {
@@ -48,7 +48,8 @@ struct Fingerprint {
   int32_t root = -1;      // reduce_grads by parameter: the first parameter
   uint64_t count = 0;     // elements; reduce_grads by parameter: parameters from there on
   uint64_t sequence = 0;  // number of the operation in its communicator, from 1
-  uint64_t history = 0;   // of collective memory events, and whatever else must agree (scale, definition)
+  // of collective memory events, and whatever else must agree (scale, definition)
+  uint64_t history = 0;
 };
 static_assert(sizeof(Fingerprint) == 32);
 
@@ -58,12 +59,14 @@ inline uint64_t gist_of(const Fingerprint& what) {
   std::memcpy(&which, &what, sizeof which);
   return which + what.count * 0xbf58476d1ce4e5b9ull + what.history * 0x94d049bb133111ebull;
 }
-inline bool equal(const Fingerprint& a, const void* line_bytes) { return std::memcmp(&a, line_bytes, sizeof a) == 0; }
+inline bool equal(const Fingerprint& a, const void* line_bytes) {
+  return std::memcmp(&a, line_bytes, sizeof a) == 0;
+}
 
 // "all_gather of 10 float32 (operation 5)"
 std::string describe(const Fingerprint& fingerprint);
-// Names what differs: "count 10 and 20, dtype float32 and int8". `unheard`: the number of the first call that went into my history
-// without being compared by itself; 0: none.
+// Names what differs: "count 10 and 20, dtype float32 and int8". `unheard`: the number of the first
+// call that went into my history without being compared by itself; 0: none.
 std::string difference(const Fingerprint& mine, const Fingerprint& theirs, uint64_t unheard);
 
 }  // namespace fsccl

@@ -1,6 +1,7 @@
-// Reducing by pulling: each rank folds its part of all inputs, reading them where they are, in rank order, and writes the result in
-// the same pass to whoever gets it. Part q of an input is read by rank q alone, and part q of an output is written by rank q alone,
-// after it has read: so the plan is right whether or not a rank, or its peers, run in place.
+// Reducing by pulling: each rank folds its part of all inputs, reading them where they are, in rank
+// order, and writes the result in the same pass to whoever gets it. Part q of an input is read by
+// rank q alone, and part q of an output is written by rank q alone, after it has read: so the plan
+// is right whether or not a rank, or its peers, run in place.
 #include "plan/build.h"
 #include "plan/collectives.h"
 
@@ -24,8 +25,9 @@ Plan fold_direct(const Folding& f) {
   build.wait_all(0);
   build.choose();
   const uint64_t begin = part.begin * size;
-  const Place result =
-      f.deliver == Deliver::self ? build.here(1, 0) : build.at(f.deliver == Deliver::root ? f.root : f.rank, 1, begin);
+  const Place result = f.deliver == Deliver::self
+                           ? build.here(1, 0)
+                           : build.at(f.deliver == Deliver::root ? f.root : f.rank, 1, begin);
   build.reduce(result, f.dtype, build.here(0, begin), f.dtype, part.count);
   if (f.deliver == Deliver::all && part.count) build.last()->spread = true;
   if (f.ranks == 1) return build.take();

@@ -1,8 +1,10 @@
-// Reducing through slots, in rounds: a rank puts what others fold of its input into its slot; each folds its part from the slots
-// and its own input, in rank order. Where others get the result, the folder puts it into the slot of a later tick.
+// Reducing through slots, in rounds: a rank puts what others fold of its input into its slot; each
+// folds its part from the slots and its own input, in rank order. Where others get the result, the
+// folder puts it into the slot of a later tick.
 //
-// Mirrored slots are filled straight from the input, and from where the result was folded. What does not fit is cut into a part for
-// each of several ticks, and all of them are on their way before the first is folded: one folds while the network moves the next.
+// Mirrored slots are filled straight from the input, and from where the result was folded. What
+// does not fit is cut into a part for each of several ticks, and all of them are on their way
+// before the first is folded: one folds while the network moves the next.
 #include <algorithm>
 
 #include "plan/build.h"
@@ -19,14 +21,17 @@ struct Cut {
     uint64_t longest = 0;
     for (const Shape::Part& part : f.parts) longest = std::max(longest, part.count);
     // One piece: all read all of it, or a mirrored slot has but one reader.
-    pieces = f.everybody_folds_all || (f.mirrored && f.ranks == 2) ? 1 : static_cast<uint64_t>(f.ranks);
+    pieces =
+        f.everybody_folds_all || (f.mirrored && f.ranks == 2) ? 1 : static_cast<uint64_t>(f.ranks);
     const uint64_t room = slot_bytes / pieces, needed = (longest * size + room - 1) / room;
     const int most_ticks = !f.mirrored ? 1 : f.deliver == Deliver::self ? kMaxTicks : kMaxTicks / 2;
     ticks = static_cast<int>(std::clamp<uint64_t>(needed, 1, static_cast<uint64_t>(most_ticks)));
     most = portion_of(longest, 0, ticks, size).count * size;
     chunk = piece_of(room, most);
   }
-  uint64_t place(int reader) const { return pieces == 1 ? 0 : chunk * static_cast<uint64_t>(reader); }
+  uint64_t place(int reader) const {
+    return pieces == 1 ? 0 : chunk * static_cast<uint64_t>(reader);
+  }
 
   uint64_t pieces = 1;  // in a slot
   int ticks = 1;        // of a round, that bring what is folded
@@ -41,8 +46,8 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
   const bool delivers = f.deliver != Deliver::self && f.ranks > 1;
   const Cut cut(f, slot_bytes);
   const int ticks = cut.ticks;
-  Builder build(std::string(f.name) + (f.everybody_folds_all ? "_small_slots" : "_slots"), f.rank, f.ranks,
-                delivers ? 2 * ticks : ticks);
+  Builder build(std::string(f.name) + (f.everybody_folds_all ? "_small_slots" : "_slots"), f.rank,
+                f.ranks, delivers ? 2 * ticks : ticks);
   build.mirrored(f.mirrored);
   build.buffer("input", Role::input, f.input_bytes);
   build.buffer("output", Role::output, f.output_bytes);
@@ -58,13 +63,15 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
     return Portion{whole.begin + portion.begin, portion.count};
   };
   const bool folds = f.parts[static_cast<size_t>(f.rank)].count > 0;
-  // In place, a rank that folds everything overwrites its input as soon as it has the others', when the puts of it may still be on
-  // their way: they leave from a copy.
-  const auto folders = std::count_if(f.parts.begin(), f.parts.end(), [](const Shape::Part& any) { return any.count > 0; });
+  // In place, a rank that folds everything overwrites its input as soon as it has the others', when
+  // the puts of it may still be on their way: they leave from a copy.
+  const auto folders = std::count_if(f.parts.begin(), f.parts.end(),
+                                     [](const Shape::Part& any) { return any.count > 0; });
   const bool staged = f.mirrored && f.everybody_folds_all && folds && folders > 1;
   for (int t = 0; t < ticks; ++t) {
     const Portion own = part(f.rank, t);
-    if (staged) build.copy(build.here(slot(t), 0), build.here(0, own.begin * size), own.count, f.dtype);
+    if (staged)
+      build.copy(build.here(slot(t), 0), build.here(0, own.begin * size), own.count, f.dtype);
     for (int i = 1; i < f.ranks; ++i) {
       const int q = build.peer(i);
       const Portion theirs = part(q, t);
@@ -74,17 +81,24 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
     }
     build.signal(t);
   }
-  const bool stays = !delivers || f.deliver == Deliver::all || f.rank == f.root;  // the result belongs in this rank's output
+  // the result belongs in this rank's output
+  const bool stays = !delivers || f.deliver == Deliver::all || f.rank == f.root;
   if (!folds && f.everybody_folds_all) build.lazy();
   for (int t = 0; t < ticks; ++t) {
     const Portion own = part(f.rank, t);
     if (folds || !f.everybody_folds_all) build.wait_all(t);
     const uint32_t result_slot = slot(ticks + t);
-    const Portion& kept = f.deliver == Deliver::self ? portion_of(f.parts[static_cast<size_t>(f.rank)].count, t, ticks, size) : own;
-    const Place result = stays ? build.here(kOutput, kept.begin * size) : build.here(result_slot, 0);
-    build.reduce(result, f.dtype, build.here(slot(t), cut.place(f.rank)), f.dtype, own.count, build.here(0, own.begin * size));
+    const Portion& kept =
+        f.deliver == Deliver::self
+            ? portion_of(f.parts[static_cast<size_t>(f.rank)].count, t, ticks, size)
+            : own;
+    const Place result =
+        stays ? build.here(kOutput, kept.begin * size) : build.here(result_slot, 0);
+    build.reduce(result, f.dtype, build.here(slot(t), cut.place(f.rank)), f.dtype, own.count,
+                 build.here(0, own.begin * size));
     if (!delivers) continue;
-    if (f.deliver == Deliver::all && !f.mirrored) build.copy(build.here(result_slot, 0), result, own.count, f.dtype);
+    if (f.deliver == Deliver::all && !f.mirrored)
+      build.copy(build.here(result_slot, 0), result, own.count, f.dtype);
     for (int i = 1; i < f.ranks && f.mirrored; ++i)
       if (const int q = build.peer(i); f.deliver == Deliver::all || q == f.root)
         build.put(q, build.here(result_slot, 0), result, own.count, f.dtype);
@@ -97,7 +111,8 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
       const Portion theirs = part(q, t);
       if (theirs.count == 0) continue;
       build.wait(q, ticks + t);
-      build.copy(build.here(kOutput, theirs.begin * size), build.at(q, slot(ticks + t), 0), theirs.count, f.dtype);
+      build.copy(build.here(kOutput, theirs.begin * size), build.at(q, slot(ticks + t), 0),
+                 theirs.count, f.dtype);
     }
   }
   return build.take();

@@ -11,10 +11,13 @@ HappensBefore::HappensBefore(int ranks, int ticks)
       signals_(ranks_ * static_cast<size_t>(ticks) * ranks_) {}
 
 Moment HappensBefore::now(int rank, uint32_t step) const {
-  return {rank, step, static_cast<uint32_t>(clocks_[static_cast<size_t>(rank)].size() / ranks_ - 1)};
+  return {rank, step,
+          static_cast<uint32_t>(clocks_[static_cast<size_t>(rank)].size() / ranks_ - 1)};
 }
 
-void HappensBefore::signal(int rank, uint32_t step, int tick, int peer) { signals_[index(rank, tick, peer)] = now(rank, step); }
+void HappensBefore::signal(int rank, uint32_t step, int tick, int peer) {
+  signals_[index(rank, tick, peer)] = now(rank, step);
+}
 
 void HappensBefore::begin_wait(int rank) {
   std::vector<uint32_t>& clock = clocks_[static_cast<size_t>(rank)];
@@ -26,7 +29,8 @@ void HappensBefore::begin_wait(int rank) {
 
 void HappensBefore::wait(int rank, int peer, int tick) {
   const Moment sent = *signals_[index(peer, tick, rank)];
-  uint32_t* mine = &clocks_[static_cast<size_t>(rank)][clocks_[static_cast<size_t>(rank)].size() - ranks_];
+  uint32_t* mine =
+      &clocks_[static_cast<size_t>(rank)][clocks_[static_cast<size_t>(rank)].size() - ranks_];
   const uint32_t* theirs = &clocks_[static_cast<size_t>(peer)][sent.epoch * ranks_];
   for (size_t q = 0; q < ranks_; ++q) mine[q] = std::max(mine[q], theirs[q]);
   mine[peer] = std::max(mine[peer], sent.step + 1);
@@ -35,16 +39,20 @@ void HappensBefore::wait(int rank, int peer, int tick) {
 bool HappensBefore::knows_entered(int rank, int peer) const {
   const Moment end = now(rank, 0);
   const auto* entered = &signals_[index(peer, 0, 0)];
-  return std::any_of(entered, entered + ranks_, [&](const auto& signal) { return signal && before(*signal, end); });
+  return std::any_of(entered, entered + ranks_,
+                     [&](const auto& signal) { return signal && before(*signal, end); });
 }
 
 bool HappensBefore::before(const Moment& first, const Moment& second) const {
   if (first.rank == second.rank) return first.step < second.step;
-  return clocks_[static_cast<size_t>(second.rank)][second.epoch * ranks_ + static_cast<size_t>(first.rank)] > first.step;
+  return clocks_[static_cast<size_t>(second.rank)]
+                [second.epoch * ranks_ + static_cast<size_t>(first.rank)] > first.step;
 }
 
-std::optional<Conflict> find_conflict(std::vector<MemoryAccess>& accesses, const HappensBefore& order) {
-  std::sort(accesses.begin(), accesses.end(), [](const MemoryAccess& a, const MemoryAccess& b) { return a.begin < b.begin; });
+std::optional<Conflict> find_conflict(std::vector<MemoryAccess>& accesses,
+                                      const HappensBefore& order) {
+  std::sort(accesses.begin(), accesses.end(),
+            [](const MemoryAccess& a, const MemoryAccess& b) { return a.begin < b.begin; });
   std::vector<const MemoryAccess*> reads, writes;  // those that reach the current place
   const auto unordered = [&](const MemoryAccess& a, const MemoryAccess& b) {
     const bool same_step = a.moment.rank == b.moment.rank && a.moment.step == b.moment.step;

@@ -1,8 +1,10 @@
-// Between hosts, in steps: a rank tells a few others what it has, and they tell others what they have heard. With radix r a rank
-// knows after k steps of the r^k ranks up to itself, in r - 1 messages a step; an exchange with everybody at once takes as many
-// messages as there are others. What is moved is so little that a message costs more than its bytes, and all of it fits a slot.
+// Between hosts, in steps: a rank tells a few others what it has, and they tell others what they
+// have heard. With radix r a rank knows after k steps of the r^k ranks up to itself, in r - 1
+// messages a step; an exchange with everybody at once takes as many messages as there are others.
+// What is moved is so little that a message costs more than its bytes, and all of it fits a slot.
 //
-// Who is to fold gathers everybody's input and folds it itself, in rank order: the bits are those of any other plan.
+// Who is to fold gathers everybody's input and folds it itself, in rank order: the bits are those
+// of any other plan.
 #include <algorithm>
 
 #include "plan/build.h"
@@ -18,14 +20,18 @@ std::vector<int> reaches(int ranks, int steps) {
   for (int64_t reach = 1; reach < ranks; reach *= radix) made.push_back(static_cast<int>(reach));
   return made;
 }
-int ticks(int ranks, int steps) { return std::max(1, static_cast<int>(reaches(ranks, steps).size())); }
+int ticks(int ranks, int steps) {
+  return std::max(1, static_cast<int>(reaches(ranks, steps).size()));
+}
 
-// A part of each rank, which this one has in `buffer` when it has heard of it. In slots they lie in the order of ranks, the
-// sender's own last: who has the first ones from elsewhere gets the rest, from where that begins.
+// A part of each rank, which this one has in `buffer` when it has heard of it. In slots they lie in
+// the order of ranks, the sender's own last: who has the first ones from elsewhere gets the rest,
+// from where that begins.
 class Relay {
  public:
   // The slots come behind the buffers that the plan has; rank r's own part is there.
-  Relay(Builder& build, int steps, uint32_t buffer, fsccl_dtype_t dtype, std::vector<Shape::Part> parts)
+  Relay(Builder& build, int steps, uint32_t buffer, fsccl_dtype_t dtype,
+        std::vector<Shape::Part> parts)
       : build_(build),
         radix_(radix_of(build.ranks(), steps)),
         reaches_(reaches(build.ranks(), steps)),
@@ -33,9 +39,11 @@ class Relay {
         dtype_(dtype),
         parts_(std::move(parts)) {
     uint64_t all = 0, longest = 0;
-    for (const Shape::Part& part : parts_) all += part.count, longest = std::max(longest, part.count);
+    for (const Shape::Part& part : parts_)
+      all += part.count, longest = std::max(longest, part.count);
     for (int step = 0; step < static_cast<int>(reaches_.size()); step++)
-      build_.slot("slot", std::min(all, longest * static_cast<uint64_t>(lacked(step, 1))) * size(), step);
+      build_.slot("slot", std::min(all, longest * static_cast<uint64_t>(lacked(step, 1))) * size(),
+                  step);
   }
 
   void run() {
@@ -47,13 +55,16 @@ class Relay {
 
  private:
   uint64_t size() const { return dtype_size(dtype_); }
-  int back(int rank, int distance) const { return (rank - distance + build_.ranks()) % build_.ranks(); }
+  int back(int rank, int distance) const {
+    return (rank - distance + build_.ranks()) % build_.ranks();
+  }
   uint32_t slot(int step) const { return buffer_ + 1 + static_cast<uint32_t>(step); }
   // Of the parts up to `rank`'s, from the farthest on.
   template <class Use>
   void each(int rank, int ranks, Use use) const {
     for (int distance = ranks - 1; distance >= 0; distance--)
-      if (const Shape::Part& part = parts_[static_cast<size_t>(back(rank, distance))]; part.count) use(part);
+      if (const Shape::Part& part = parts_[static_cast<size_t>(back(rank, distance))]; part.count)
+        use(part);
   }
   uint64_t count_of(int rank, int ranks) const {
     uint64_t count = 0;
@@ -91,7 +102,8 @@ class Relay {
     uint64_t at = 0;
     for (const Shape::Part& run : have) {
       const Place place = build_.here(slot(step), at * size());
-      if (have.size() > 1) build_.copy(place, build_.here(buffer_, run.begin * size()), run.count, dtype_);
+      if (have.size() > 1)
+        build_.copy(place, build_.here(buffer_, run.begin * size()), run.count, dtype_);
       at += run.count;
     }
     partners(step, [&](int distance, int lacks) {
@@ -109,7 +121,8 @@ class Relay {
       build_.wait(peer, step);
       uint64_t at = count_of(peer, lacked(step, 1)) - count_of(peer, lacks);
       for (const Shape::Part& run : runs(peer, lacks)) {
-        build_.copy(build_.here(buffer_, run.begin * size()), build_.at(peer, slot(step), at * size()), run.count, dtype_);
+        build_.copy(build_.here(buffer_, run.begin * size()),
+                    build_.at(peer, slot(step), at * size()), run.count, dtype_);
         at += run.count;
       }
     });
@@ -124,7 +137,8 @@ class Relay {
 };
 
 Builder begin(const char* collective, int rank, int ranks, int steps) {
-  Builder build(std::string(collective) + '_' + std::to_string(steps) + "_steps", rank, ranks, ticks(ranks, steps));
+  Builder build(std::string(collective) + '_' + std::to_string(steps) + "_steps", rank, ranks,
+                ticks(ranks, steps));
   build.relayed();
   return build;
 }
@@ -137,10 +151,12 @@ Plan fold_in_steps(const char* name, const Folding& f, int steps) {
   build.buffer("scratch", Role::scratch, f.input_bytes * static_cast<uint64_t>(f.ranks));
   std::vector<Shape::Part> parts;
   for (uint64_t q = 0; q < static_cast<uint64_t>(f.ranks); q++) parts.push_back({count * q, count});
-  build.copy(build.here(2, f.input_bytes * static_cast<uint64_t>(f.rank)), build.here(0, 0), count, f.dtype);
+  build.copy(build.here(2, f.input_bytes * static_cast<uint64_t>(f.rank)), build.here(0, 0), count,
+             f.dtype);
   Relay(build, steps, 2, f.dtype, std::move(parts)).run();
   const Shape::Part& own = f.parts[static_cast<size_t>(f.rank)];
-  build.reduce_local(build.here(1, 0), build.here(2, own.begin * size), own.count, f.dtype, f.input_bytes);
+  build.reduce_local(build.here(1, 0), build.here(2, own.begin * size), own.count, f.dtype,
+                     f.input_bytes);
   return build.take();
 }
 
@@ -181,7 +197,8 @@ Plan broadcast_in_steps(const Shape& shape, int steps) {
 Plan barrier_in_steps(int rank, int ranks, int steps) {
   Builder build = begin("barrier", rank, ranks, steps);
   build.buffer("nothing", Role::scratch, 0);
-  Relay(build, steps, 0, FSCCL_UINT8, std::vector<Shape::Part>(static_cast<size_t>(ranks), {0, 0})).run();
+  Relay(build, steps, 0, FSCCL_UINT8, std::vector<Shape::Part>(static_cast<size_t>(ranks), {0, 0}))
+      .run();
   return build.take();
 }
 

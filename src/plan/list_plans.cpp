@@ -22,16 +22,20 @@ void add_buffers(Builder& build, const ListShape& shape, bool tabled) {
   for (size_t t = 0; t < shape.tensors.size(); t++) {
     build.buffer("send " + std::to_string(t), Role::input, shape.send_bytes(t)).tabled =
         tabled && shape.kind != ListKind::broadcast;
-    build.buffer("recv " + std::to_string(t), shape.kind == ListKind::broadcast ? Role::inout : Role::output, shape.recv_bytes(t))
+    build
+        .buffer("recv " + std::to_string(t),
+                shape.kind == ListKind::broadcast ? Role::inout : Role::output, shape.recv_bytes(t))
         .tabled = tabled && shape.kind == ListKind::broadcast;
   }
 }
 
 uint64_t size_of(const ListShape& shape, size_t t) { return dtype_size(shape.tensors[t].dtype); }
-uint64_t received_size(const ListShape& shape, size_t t) { return dtype_size(shape.tensors[t].received); }
+uint64_t received_size(const ListShape& shape, size_t t) {
+  return dtype_size(shape.tensors[t].received);
+}
 
-// What this rank moves itself of a broadcast: the root the last of `ranks` equal shares of the bytes, to everybody; the others the
-// rest of theirs.
+// What this rank moves itself of a broadcast: the root the last of `ranks` equal shares of the
+// bytes, to everybody; the others the rest of theirs.
 void broadcast_share(Builder& build, const ListShape& shape) {
   uint64_t bytes = 0, at = 0;
   for (size_t t = 0; t < shape.tensors.size(); t++) bytes += shape.recv_bytes(t);
@@ -42,23 +46,25 @@ void broadcast_share(Builder& build, const ListShape& shape) {
     at = end;
     // The tensor in which the shares meet is cut at a line.
     const uint64_t cut = pulled <= begin ? 0
-                         : pulled >= end ? count
-                                         : std::min(count, ((pulled - begin) / size + line - 1) / line * line);
+                         : pulled >= end
+                             ? count
+                             : std::min(count, ((pulled - begin) / size + line - 1) / line * line);
     const Place tail = {recv_buffer(t), 0, cut * size};
     if (shape.rank == shape.root) {
       for (int i = 1; i < shape.ranks; i++)
-        build.copy(build.at(build.peer(i), tail.buffer, tail.offset), build.here(tail.buffer, tail.offset), count - cut,
-                   shape.tensors[t].dtype);
+        build.copy(build.at(build.peer(i), tail.buffer, tail.offset),
+                   build.here(tail.buffer, tail.offset), count - cut, shape.tensors[t].dtype);
     } else {
-      build.copy(build.here(tail.buffer, 0), build.at(shape.root, tail.buffer, 0), cut, shape.tensors[t].dtype);
+      build.copy(build.here(tail.buffer, 0), build.at(shape.root, tail.buffer, 0), cut,
+                 shape.tensors[t].dtype);
     }
   }
 }
 
 void own_parts(Builder& build, const ListShape& shape) {
   for (size_t t = 0; t < shape.tensors.size(); t++)
-    build.copy(build.here(recv_buffer(t), shape.before(t, shape.rank) * size_of(shape, t)), build.here(send_buffer(t), 0),
-               shape.part(t, shape.rank), shape.tensors[t].dtype);
+    build.copy(build.here(recv_buffer(t), shape.before(t, shape.rank) * size_of(shape, t)),
+               build.here(send_buffer(t), 0), shape.part(t, shape.rank), shape.tensors[t].dtype);
 }
 
 // A run of elements of one tensor's part, and where it lies in the slot.
@@ -92,16 +98,18 @@ const std::vector<ListPiece>& window_of(const Windows& windows, size_t k) {
   return k < windows.size() ? windows[k] : none;
 }
 
-// Brings pieces to where `readers` read them, in this rank's slot from `at` on. Mirrored slots get several in one put, packed in
-// the own slot before, which costs less than a put of each; a piece alone is put from where it is.
+// Brings pieces to where `readers` read them, in this rank's slot from `at` on. Mirrored slots get
+// several in one put, packed in the own slot before, which costs less than a put of each; a piece
+// alone is put from where it is.
 template <class SourceOf>
-void offer(Builder& build, const ListShape& shape, const std::vector<ListPiece>& pieces, Place at, SourceOf source,
-           const std::vector<int>& readers) {
+void offer(Builder& build, const ListShape& shape, const std::vector<ListPiece>& pieces, Place at,
+           SourceOf source, const std::vector<int>& readers) {
   if (pieces.empty() || readers.empty()) return;
   const bool packs = !shape.mirrored || pieces.size() > 1;
   if (packs)
     for (const ListPiece& piece : pieces)
-      build.copy({at.buffer, at.rank, at.offset + piece.offset}, source(piece), piece.count, shape.tensors[piece.tensor].dtype);
+      build.copy({at.buffer, at.rank, at.offset + piece.offset}, source(piece), piece.count,
+                 shape.tensors[piece.tensor].dtype);
   if (!shape.mirrored) return;
   const ListPiece& last = pieces.back();
   const uint64_t bytes = last.offset + last.count * size_of(shape, last.tensor);
@@ -109,13 +117,16 @@ void offer(Builder& build, const ListShape& shape, const std::vector<ListPiece>&
 }
 
 // Windows k to k + ticks - 1: all are filled before the first is emptied (move_slots.cpp).
-Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, size_t k, int ticks, uint64_t chunk) {
+Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, size_t k, int ticks,
+                    uint64_t chunk) {
   const bool broadcast = shape.kind == ListKind::broadcast;
   Builder build(std::string(name_of(shape.kind)) + "_slots", shape.rank, shape.ranks, ticks);
   build.mirrored(shape.mirrored);
   add_buffers(build, shape, false);
   for (int tick = 0; tick < ticks; tick++) build.slot("slot", chunk, tick);
-  const auto slot = [&](int tick) { return static_cast<uint32_t>(2 * shape.tensors.size()) + static_cast<uint32_t>(tick); };
+  const auto slot = [&](int tick) {
+    return static_cast<uint32_t>(2 * shape.tensors.size()) + static_cast<uint32_t>(tick);
+  };
   const auto window = [&](int q, int tick) -> const std::vector<ListPiece>& {
     return window_of(parts[static_cast<size_t>(q)], k + static_cast<size_t>(tick));
   };
@@ -124,7 +135,8 @@ Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, s
                       piece.begin * size_of(shape, piece.tensor));
   };
   std::vector<int> readers;
-  for (int i = 1; i < shape.ranks && (!broadcast || shape.rank == shape.root); i++) readers.push_back(build.peer(i));
+  for (int i = 1; i < shape.ranks && (!broadcast || shape.rank == shape.root); i++)
+    readers.push_back(build.peer(i));
   for (int tick = 0; tick < ticks; tick++) {
     offer(build, shape, window(shape.rank, tick), build.here(slot(tick), 0), source, readers);
     build.signal(tick);
@@ -137,8 +149,10 @@ Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, s
       build.wait(q, tick);
       for (const ListPiece& piece : window(q, tick)) {
         const uint64_t before = broadcast ? 0 : shape.before(piece.tensor, q);
-        build.copy(build.here(recv_buffer(piece.tensor), (before + piece.begin) * size_of(shape, piece.tensor)),
-                   build.at(q, slot(tick), piece.offset), piece.count, shape.tensors[piece.tensor].dtype);
+        build.copy(build.here(recv_buffer(piece.tensor),
+                              (before + piece.begin) * size_of(shape, piece.tensor)),
+                   build.at(q, slot(tick), piece.offset), piece.count,
+                   shape.tensors[piece.tensor].dtype);
       }
     }
   }
@@ -146,7 +160,8 @@ Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, s
   return build.take();
 }
 
-Plan folding_window(const ListShape& shape, const std::vector<Windows>& parts, size_t k, uint64_t slot_bytes, uint64_t chunk) {
+Plan folding_window(const ListShape& shape, const std::vector<Windows>& parts, size_t k,
+                    uint64_t slot_bytes, uint64_t chunk) {
   Builder build("reduce_scatter_list_slots", shape.rank, shape.ranks, 1);
   build.mirrored(shape.mirrored);
   add_buffers(build, shape, false);
@@ -154,19 +169,23 @@ Plan folding_window(const ListShape& shape, const std::vector<Windows>& parts, s
   const auto slot = static_cast<uint32_t>(2 * shape.tensors.size());
   const auto place = [&](int q) { return chunk * static_cast<uint64_t>(q); };
   const auto source = [&](const ListPiece& piece, int q) {
-    return build.here(send_buffer(piece.tensor), (shape.before(piece.tensor, q) + piece.begin) * size_of(shape, piece.tensor));
+    return build.here(send_buffer(piece.tensor),
+                      (shape.before(piece.tensor, q) + piece.begin) * size_of(shape, piece.tensor));
   };
   for (int i = 1; i < shape.ranks; i++) {
     const int q = build.peer(i);
     const auto its = [&](const ListPiece& piece) { return source(piece, q); };
-    offer(build, shape, window_of(parts[static_cast<size_t>(q)], k), build.here(slot, place(q)), its, {q});
+    offer(build, shape, window_of(parts[static_cast<size_t>(q)], k), build.here(slot, place(q)),
+          its, {q});
   }
   build.signal(0);
   build.wait_all(0);
   for (const ListPiece& piece : window_of(parts[static_cast<size_t>(shape.rank)], k)) {
     const auto& [dtype, counts, received] = shape.tensors[piece.tensor];
-    build.reduce(build.here(recv_buffer(piece.tensor), piece.begin * received_size(shape, piece.tensor)), received,
-                 build.here(slot, place(shape.rank) + piece.offset), dtype, piece.count, source(piece, shape.rank));
+    build.reduce(
+        build.here(recv_buffer(piece.tensor), piece.begin * received_size(shape, piece.tensor)),
+        received, build.here(slot, place(shape.rank) + piece.offset), dtype, piece.count,
+        source(piece, shape.rank));
   }
   return build.take();
 }
@@ -174,7 +193,9 @@ Plan folding_window(const ListShape& shape, const std::vector<Windows>& parts, s
 }  // namespace
 
 uint64_t ListShape::before(size_t t, int q) const {
-  return kind == ListKind::broadcast ? 0 : std::accumulate(tensors[t].counts.begin(), tensors[t].counts.begin() + q, uint64_t{0});
+  return kind == ListKind::broadcast ? 0
+                                     : std::accumulate(tensors[t].counts.begin(),
+                                                       tensors[t].counts.begin() + q, uint64_t{0});
 }
 uint64_t ListShape::part(size_t t, int q) const {
   return tensors[t].counts[kind == ListKind::broadcast ? 0 : static_cast<size_t>(q)];
@@ -183,15 +204,19 @@ uint64_t ListShape::whole(size_t t) const {
   return std::accumulate(tensors[t].counts.begin(), tensors[t].counts.end(), uint64_t{0});
 }
 uint64_t ListShape::send_bytes(size_t t) const {
-  const uint64_t count = kind == ListKind::broadcast ? 0 : kind == ListKind::all_gather ? part(t, rank) : whole(t);
+  const uint64_t count = kind == ListKind::broadcast    ? 0
+                         : kind == ListKind::all_gather ? part(t, rank)
+                                                        : whole(t);
   return count * dtype_size(tensors[t].dtype);
 }
 uint64_t ListShape::recv_bytes(size_t t) const {
-  return (kind == ListKind::reduce_scatter ? part(t, rank) : whole(t)) * dtype_size(tensors[t].received);
+  return (kind == ListKind::reduce_scatter ? part(t, rank) : whole(t)) *
+         dtype_size(tensors[t].received);
 }
 
 Plan list_direct(const ListShape& shape) {
-  Builder build(std::string(name_of(shape.kind)) + "_direct", shape.rank, shape.ranks, shape.ranks > 1 ? 2 : 1);
+  Builder build(std::string(name_of(shape.kind)) + "_direct", shape.rank, shape.ranks,
+                shape.ranks > 1 ? 2 : 1);
   add_buffers(build, shape, true);
   build.signal(0);
   if (shape.kind == ListKind::all_gather) own_parts(build, shape);
@@ -202,10 +227,12 @@ Plan list_direct(const ListShape& shape) {
     const fsccl_dtype_t dtype = shape.tensors[t].dtype;
     if (shape.kind == ListKind::reduce_scatter)
       build.reduce(build.here(recv_buffer(t), 0), shape.tensors[t].received,
-                   build.here(send_buffer(t), shape.before(t, shape.rank) * size), dtype, shape.part(t, shape.rank));
+                   build.here(send_buffer(t), shape.before(t, shape.rank) * size), dtype,
+                   shape.part(t, shape.rank));
     for (int i = 1; i < shape.ranks && shape.kind == ListKind::all_gather; i++) {
       const int q = build.peer(i);
-      build.copy(build.here(recv_buffer(t), shape.before(t, q) * size), build.at(q, send_buffer(t), 0), shape.part(t, q), dtype);
+      build.copy(build.here(recv_buffer(t), shape.before(t, q) * size),
+                 build.at(q, send_buffer(t), 0), shape.part(t, q), dtype);
     }
   }
   if (shape.ranks == 1) return build.take();
@@ -215,9 +242,11 @@ Plan list_direct(const ListShape& shape) {
 }
 
 std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
-  slot_bytes = packed_bytes(slot_bytes, shape.mirrored);  // of broadcasts, too: they are packed into their slots
+  // of broadcasts, too: they are packed into their slots
+  slot_bytes = packed_bytes(slot_bytes, shape.mirrored);
   const bool folds = shape.kind == ListKind::reduce_scatter;
-  // The windows of a broadcast are small: its receivers copy one while the root fills the next. Not where each costs a message.
+  // The windows of a broadcast are small: its receivers copy one while the root fills the next. Not
+  // where each costs a message.
   const bool overlaps = shape.kind == ListKind::broadcast && !shape.mirrored;
   const uint64_t pieces = folds ? static_cast<uint64_t>(shape.ranks) : overlaps ? kOverlap : 1;
   const uint64_t chunk = slot_bytes / pieces / 64 * 64;
@@ -230,8 +259,10 @@ std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
   const size_t together = shape.kind == ListKind::all_gather && shape.ranks > 1 ? kMaxTicks : 1;
   std::vector<Plan> plans;
   for (size_t k = 0; k < windows; k += together)
-    plans.push_back(folds ? folding_window(shape, parts, k, slot_bytes, chunk)
-                          : moving_windows(shape, parts, k, static_cast<int>(std::min(together, windows - k)), chunk));
+    plans.push_back(folds
+                        ? folding_window(shape, parts, k, slot_bytes, chunk)
+                        : moving_windows(shape, parts, k,
+                                         static_cast<int>(std::min(together, windows - k)), chunk));
   return plans;
 }
 

@@ -1,8 +1,10 @@
-// Collectives over a list of tensors as one operation: one enter and one leave, whatever the number of tensors. Tensor t is buffers
-// 2t (send) and 2t + 1 (recv); a broadcast has recv alone. Two ways:
+// Collectives over a list of tensors as one operation: one enter and one leave, whatever the number
+// of tensors. Tensor t is buffers 2t (send) and 2t + 1 (recv); a broadcast has recv alone. Two
+// ways:
 //   list_direct    between the ranks' buffers, whose locations were exchanged before (`tabled`)
-//   list_windows   through slots: a series of plans, each of which fills a slot (an all-gather: some slots) with pieces of as many
-//                  tensors as it holds, so that small tensors travel packed
+//   list_windows   through slots: a series of plans, each of which fills a slot (an all-gather:
+//                  some slots) with pieces of as many tensors as it holds, so that small tensors
+//                  travel packed
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,6 @@
-// Moving by pulling: each rank copies what is meant for it straight from where the sender has it, and tells at tick 1 that it has.
-// What peers read is never written by its owner after the enter signal.
+// Moving by pulling: each rank copies what is meant for it straight from where the sender has it,
+// and tells at tick 1 that it has. What peers read is never written by its owner after the enter
+// signal.
 #include "plan/build.h"
 #include "plan/collectives.h"
 
@@ -10,7 +11,8 @@ Plan move_direct(const Movement& m) {
   const auto rank = static_cast<size_t>(m.rank);
   const uint32_t output = m.one_buffer ? 0 : 1;
   Builder build(std::string(m.name) + "_direct", m.rank, m.ranks, m.ranks > 1 ? 2 : 1);
-  build.published("input", m.one_buffer ? Role::inout : Role::input, m.input_bytes[rank]).peer_bytes = m.input_bytes;
+  build.published("input", m.one_buffer ? Role::inout : Role::input, m.input_bytes[rank])
+      .peer_bytes = m.input_bytes;
   if (!m.one_buffer) build.buffer("output", Role::output, m.output_bytes[rank]);
 
   build.signal(0);
@@ -23,7 +25,8 @@ Plan move_direct(const Movement& m) {
   for (int i = 1; i < m.ranks; ++i) {
     const int q = build.peer(i);
     const Flow& flow = m.from(q);
-    build.copy(build.here(output, flow.dst * size), build.at(q, 0, flow.src * size), flow.count, m.dtype);
+    build.copy(build.here(output, flow.dst * size), build.at(q, 0, flow.src * size), flow.count,
+               m.dtype);
   }
   if (m.ranks == 1) return build.take();
   build.signal(1);

@@ -1,12 +1,14 @@
-// Moving through slots: a rank puts what it sends into its slot, signals, and copies what is meant for it from the senders' slots.
-// One exchange for what fits; the rest goes in rounds, whose slots alternate, so that a sender may be some rounds ahead. No peer's
-// buffer is touched, and the slots are so small that the second copy reads from the caches. Mirrored slots are filled by a put for
+// Moving through slots: a rank puts what it sends into its slot, signals, and copies what is meant
+// for it from the senders' slots. One exchange for what fits; the rest goes in rounds, whose slots
+// alternate, so that a sender may be some rounds ahead. No peer's buffer is touched, and the slots
+// are so small that the second copy reads from the caches. Mirrored slots are filled by a put for
 // each receiver, straight from the input.
 //
-// Where everybody sends and receives, what does not fit a slot is cut into a part for each of several ticks, and a round fills the
-// slots of all of them before it empties the first: a rank that is late holds nobody up, and the ranks do not write slots while
-// others read theirs, which slows both. Mirrored slots are filled so by those, too, who only send: a signal there is a message, and
-// who only receives then gives one for several slots.
+// Where everybody sends and receives, what does not fit a slot is cut into a part for each of
+// several ticks, and a round fills the slots of all of them before it empties the first: a rank
+// that is late holds nobody up, and the ranks do not write slots while others read theirs, which
+// slows both. Mirrored slots are filled so by those, too, who only send: a signal there is a
+// message, and who only receives then gives one for several slots.
 #include <algorithm>
 
 #include "plan/build.h"
@@ -18,11 +20,13 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
   const uint64_t size = dtype_size(m.dtype);
   const auto rank = static_cast<size_t>(m.rank), ranks = static_cast<size_t>(m.ranks);
   const uint32_t output = m.one_buffer ? 0 : 1, first_slot = output + 1;
-  const uint64_t room = m.same_to_all ? slot_bytes : slot_bytes / ranks;  // for one receiver, or for all
+  // for one receiver, or for all
+  const uint64_t room = m.same_to_all ? slot_bytes : slot_bytes / ranks;
   const uint64_t pieces = (m.longest * size + room - 1) / room;
   const bool ahead = (m.mutual || m.mirrored) && m.ranks > 1;
   const int ticks = ahead ? static_cast<int>(std::clamp<uint64_t>(pieces, 1, kMaxTicks)) : 1;
-  const uint64_t most = portion_of(m.longest, 0, ticks, size).count * size, chunk = piece_of(room, most);
+  const uint64_t most = portion_of(m.longest, 0, ticks, size).count * size,
+                 chunk = piece_of(room, most);
   Builder build(std::string(m.name) + "_slots", m.rank, m.ranks, ticks);
   build.mirrored(m.mirrored);
   build.buffer("input", m.one_buffer ? Role::inout : Role::input, m.input_bytes[rank]);
@@ -43,7 +47,8 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
     for (int i = 1; i < m.ranks; ++i) {
       const int q = build.peer(i);
       const Flow sent = part(m.to(q), t);
-      build.offer(q, build.here(slot(t), place(q)), build.here(0, sent.src * size), sent.count, m.dtype);
+      build.offer(q, build.here(slot(t), place(q)), build.here(0, sent.src * size), sent.count,
+                  m.dtype);
       if (m.same_to_all && !m.mirrored && sent.count) break;
     }
     if (sends)
@@ -65,7 +70,8 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
         continue;
       }
       build.wait(q, t);
-      build.copy(build.here(output, received.dst * size), build.at(q, slot(t), place(m.rank)), received.count, m.dtype);
+      build.copy(build.here(output, received.dst * size), build.at(q, slot(t), place(m.rank)),
+                 received.count, m.dtype);
     }
   }
   if (!everybody) build.lazy();

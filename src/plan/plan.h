@@ -1,46 +1,57 @@
-// A collective as data. A Plan is what one rank does, as a list of steps over symbolic buffers; builders (one algorithm a file)
-// make it by pure arithmetic from (shape, rank, ranks). The engine executes it, the verifier executes the plans of all ranks
-// symbolically, and neither knows where a plan came from.
+// A collective as data. A Plan is what one rank does, as a list of steps over symbolic buffers;
+// builders (one algorithm a file) make it by pure arithmetic from (shape, rank, ranks). The engine
+// executes it, the verifier executes the plans of all ranks symbolically, and neither knows where a
+// plan came from.
 //
-// Signals and ticks. Every rank has lines of signals that all its peers can read. A plan has `ticks` moments, numbered from 0, the
-// same number on every rank. signal(t) says "I have reached moment t" and makes everything this rank wrote before visible to
-// whoever waits for it; wait(peer, t) waits for that. Rules, which the verifier checks:
-//   1. Every rank signals tick 0 exactly once ("enter": this signal carries the operation's fingerprint and says where this rank's
-//      buffers are), and then the later ticks in order; where slots are mirrored, it may leave some of those out. It waits for tick
-//      0 of every peer before the plan ends, unless the plan is `lazy`: then the engine sees to it before kWindow more ticks have
-//      passed. So lines and slots can be reused (engine.h).
-//   2. A peer's buffer is touched only after a wait on that peer, and a buffer that peers touch is given back (the plan ends) only
-//      after a wait that covers their last touch, unless the buffer's reuse is guarded by release counters (`guarded`) or by the
-//      window (slots).
+// Signals and ticks. Every rank has lines of signals that all its peers can read. A plan has
+// `ticks` moments, numbered from 0, the same number on every rank. signal(t) says "I have reached
+// moment t" and makes everything this rank wrote before visible to whoever waits for it; wait(peer,
+// t) waits for that. Rules, which the verifier checks:
+//   1. Every rank signals tick 0 exactly once ("enter": this signal carries the operation's
+//      fingerprint and says where this rank's buffers are), and then the later ticks in order;
+//      where slots are mirrored, it may leave some of those out. It waits for tick 0 of every peer
+//      before the plan ends, unless the plan is `lazy`: then the engine sees to it before kWindow
+//      more ticks have passed. So lines and slots can be reused (engine.h).
+//   2. A peer's buffer is touched only after a wait on that peer, and a buffer that peers touch is
+//      given back (the plan ends) only after a wait that covers their last touch, unless the
+//      buffer's reuse is guarded by release counters (`guarded`) or by the window (slots).
 //   3. ticks <= kMaxTicks.
 //
-// Quiet. Who only receives tells that it has entered for the window's sake alone (rule 1). In a plan that is `quiet` (one tick a
-// round) such a signal is `optional`: it is its rank's first step, carries nothing, and nobody's plan waits for it. The engine
-// leaves it out of rounds that are quiet (LastHeard), which are the same on all ranks: of four in a row, three. One rank, the root,
-// signals always: so where ranks disagree about such a call, somebody has told something else than another one believes.
+// Quiet. Who only receives tells that it has entered for the window's sake alone (rule 1). In a
+// plan that is `quiet` (one tick a round) such a signal is `optional`: it is its rank's first step,
+// carries nothing, and nobody's plan waits for it. The engine leaves it out of rounds that are
+// quiet (LastHeard), which are the same on all ranks: of four in a row, three. One rank, the root,
+// signals always: so where ranks disagree about such a call, somebody has told something else than
+// another one believes.
 //
-// Mirrored slots. Where ranks share no memory, each has a copy, a mirror, of every other rank's slots. In a plan that is `mirrored`
-// a rank sees of a peer's slot what that peer has `put` there for it, and nothing else; its own slots are memory that nobody else
-// sees. Rules, which the verifier checks too:
-//   4. A put into the slot of tick t comes before its rank's signal(t). The bytes are there for `peer` once that has itself waited
-//      for this rank's tick t: to have heard of it from a third rank is not enough.
-//   5. What a put reads stays unchanged until the plan ends, or until this rank has waited for a signal that `peer` gave when it
-//      had them (rule 4).
-//   6. Of peers' memory nothing but slots is touched. Mirrored or not, a rank writes to no slot but its own.
+// Mirrored slots. Where ranks share no memory, each has a copy, a mirror, of every other rank's
+// slots. In a plan that is `mirrored` a rank sees of a peer's slot what that peer has `put` there
+// for it, and nothing else; its own slots are memory that nobody else sees. Rules, which the
+// verifier checks too:
+//   4. A put into the slot of tick t comes before its rank's signal(t). The bytes are there for
+//      `peer` once that has itself waited for this rank's tick t: to have heard of it from a third
+//      rank is not enough.
+//   5. What a put reads stays unchanged until the plan ends, or until this rank has waited for a
+//      signal that `peer` gave when it had them (rule 4).
+//   6. Of peers' memory nothing but slots is touched. Mirrored or not, a rank writes to no slot but
+//      its own.
 //
-// Relayed. Between hosts each peer that sees a signal costs a message. In a plan that is `relayed` (mirrored, one round) every
-// signal is for one peer and every wait for one, and a tick may be signalled to several. Rule 1 then holds by hearsay: when its
-// plan ends, a rank knows of every other that it has entered, from itself or from one who knew. Fingerprints are compared wherever
+// Relayed. Between hosts each peer that sees a signal costs a message. In a plan that is `relayed`
+// (mirrored, one round) every signal is for one peer and every wait for one, and a tick may be
+// signalled to several. Rule 1 then holds by hearsay: when its plan ends, a rank knows of every
+// other that it has entered, from itself or from one who knew. Fingerprints are compared wherever
 // one waits.
 //
-// Pieces. What one step brings into a slot is taken out of it by steps that read just that: pieces have sums (engine/sums.h).
+// Pieces. What one step brings into a slot is taken out of it by steps that read just that: pieces
+// have sums (engine/sums.h).
 //
-// Rounds. A plan with `rounds` > 1 is run that many times, each time with ticks of its own. Its copies and reduces then move
-// `chunk` bytes a round: round k does elements [k, k + 1) * chunk / element size of each step's count, at places that advance by as
-// much, and so do puts. What lies in slots does not advance: every tick has a slot of its own.
+// Rounds. A plan with `rounds` > 1 is run that many times, each time with ticks of its own. Its
+// copies and reduces then move `chunk` bytes a round: round k does elements [k, k + 1) * chunk /
+// element size of each step's count, at places that advance by as much, and so do puts. What lies
+// in slots does not advance: every tick has a slot of its own.
 //
-// Places. `Place` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are one piece of memory that all
-// ranks map (a host-shared slot): every rank's is the same bytes.
+// Places. `Place` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are
+// one piece of memory that all ranks map (a host-shared slot): every rank's is the same bytes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -52,24 +63,36 @@
 namespace fsccl {
 
 inline constexpr int kMaxTicks = 4;
-inline constexpr int kWindow = 8;  // ticks whose slots may be in use: the one of tick t is that of tick t - kWindow
+// ticks whose slots may be in use: the one of tick t is that of tick t - kWindow
+inline constexpr int kWindow = 8;
 inline constexpr int kAllPeers = -1;
 inline constexpr uint64_t kInlineBytes = 24;  // what a signal can carry itself
 
 enum class StepKind : uint8_t {
-  copy,    // dst = src, `count` elements of dtype `from`; one of the two may be a peer's place
-  cast,    // likewise, converted from `from` to `to`; both are this rank's places or shared
-  reduce,  // dst = fold over rank q = 0 .. ranks-1 of (src.buffer of rank q at src.offset); src.rank is ignored; operator, scale,
-           //   accumulate and norm come with the operation (they do not change the plan)
-  reduce_local,   // dst = fold over k = 0 .. ranks-1 of the block of `count` elements at src.offset + k * stride, all in one buffer
-                  // of this rank
-  put,            // dst = src, `count` elements of dtype `from`: src is any place of this rank, dst one in a slot of this rank, as
-                  // `peer` sees that slot (mirrored)
-  signal,         // reach `tick`; with `count` > 0 carries count (<= kInlineBytes) bytes from src, which lies on this rank
-  wait,           // until `peer` (or every peer) has reached `tick`; with count > 0 stores the carried bytes at dst, on this rank
-  wait_released,  // until every rank of the operation has released what was in buffer dst.buffer before (release counters)
-  choose,         // all have entered: go on if every published buffer can be touched; else all ranks go on with the operation's
-                  //   other plan, which needs no peer's buffers
+  copy,  // dst = src, `count` elements of dtype `from`; one of the two may be a peer's place
+  cast,  // likewise, converted from `from` to `to`; both are this rank's places or shared
+  // dst = fold over rank q = 0 .. ranks-1 of (src.buffer of rank q at src.offset); src.rank is
+  // ignored; operator, scale, accumulate and norm come with the operation (they do not change the
+  // plan)
+  reduce,
+  // dst = fold over k = 0 .. ranks-1 of the block of `count` elements at src.offset + k * stride,
+  // all in one buffer of this rank
+  reduce_local,
+  // dst = src, `count` elements of dtype `from`: src is any place of this rank, dst one in a slot
+  // of this rank, as `peer` sees that slot (mirrored)
+  put,
+  // reach `tick`; with `count` > 0 carries count (<= kInlineBytes) bytes from src, which lies on
+  // this rank
+  signal,
+  // until `peer` (or every peer) has reached `tick`; with count > 0 stores the carried bytes at
+  // dst, on this rank
+  wait,
+  // until every rank of the operation has released what was in buffer dst.buffer before (release
+  // counters)
+  wait_released,
+  // all have entered: go on if every published buffer can be touched; else all ranks go on with the
+  // operation's other plan, which needs no peer's buffers
+  choose,
 };
 
 struct Place {
@@ -102,18 +125,25 @@ enum class Role : uint8_t {
 struct Buffer {
   std::string name;  // for messages and `explain`
   Role role{};
-  uint64_t bytes = 0;      // on this rank; 0: not present on this rank
-  bool shared = false;     // one piece of memory for all ranks
-  bool guarded = false;    // reuse after the plan is guarded by release counters, and waited for before it is written, unless it is
-                           // inout: then it was, by who wrote what is there
-  bool published = false;  // peers touch it: its location travels with the enter signal (at most 2 such buffers that are not
-                           // shared, symmetric or tabled)
+  uint64_t bytes = 0;   // on this rank; 0: not present on this rank
+  bool shared = false;  // one piece of memory for all ranks
+  // reuse after the plan is guarded by release counters, and waited for before it is written,
+  // unless it is inout: then it was, by who wrote what is there
+  bool guarded = false;
+  // peers touch it: its location travels with the enter signal (at most 2 such buffers that are not
+  // shared, symmetric or tabled)
+  bool published = false;
   bool symmetric = false;  // a slot at the same arena offset on every rank: peers know where it is
-  bool writable = false;   // the caller may write to it when the plan ends: peers are through with it by then, guarded or not
-  bool tabled = false;     // peers touch it and know where it is: its location was exchanged when the unit was made
-  bool slot = false;       // the slot, on each rank, of tick `slot_tick` of the round; peers know where it is
+  // the caller may write to it when the plan ends: peers are through with it by then, guarded or
+  // not
+  bool writable = false;
+  // peers touch it and know where it is: its location was exchanged when the unit was made
+  bool tabled = false;
+  // the slot, on each rank, of tick `slot_tick` of the round; peers know where it is
+  bool slot = false;
   uint16_t slot_tick = 0;
-  std::vector<uint64_t> peer_bytes;  // published: its size on each rank where that differs; empty: `bytes` everywhere
+  // published: its size on each rank where that differs; empty: `bytes` everywhere
+  std::vector<uint64_t> peer_bytes;
 };
 
 struct Plan {
@@ -122,12 +152,15 @@ struct Plan {
   int ranks = 0;
   int ticks = 0;  // of a round
   uint32_t rounds = 1;
-  std::array<uint64_t, kMaxTicks> slots{};  // bytes of the slot of each tick, a multiple of 64; alike on all ranks
-  uint64_t chunk = 0;                       // bytes that a step moves in a round, a multiple of 64; 0: all of them
-  bool lazy = false;                        // this rank does not wait for every peer to enter
-  bool mirrored = false;                    // slots are seen by those for whom they were put
-  bool relayed = false;                     // signals are for one peer each
-  bool quiet = false;                       // some ranks' signals may be optional; alike on all ranks
+  // bytes of the slot of each tick, a multiple of 64; alike on all ranks
+  std::array<uint64_t, kMaxTicks> slots{};
+  // bytes that a step moves in a round, a multiple of 64; 0: all of them
+  uint64_t chunk = 0;
+  bool lazy = false;      // this rank does not wait for every peer to enter
+  bool mirrored = false;  // slots are seen by those for whom they were put
+  bool relayed = false;   // signals are for one peer each
+  // some ranks' signals may be optional; alike on all ranks
+  bool quiet = false;
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
 
@@ -138,12 +171,14 @@ struct Plan {
   }
 };
 
-// The tick of the last round that was not quiet, or of the first of all. What a round of kMaxTicks ticks waits for, that peers have
-// entered some round of the last kWindow - kMaxTicks, is there to be waited for as long as no more than these are quiet.
+// The tick of the last round that was not quiet, or of the first of all. What a round of kMaxTicks
+// ticks waits for, that peers have entered some round of the last kWindow - kMaxTicks, is there to
+// be waited for as long as no more than these are quiet.
 struct LastHeard {
   uint32_t tick = 0;
   bool quiet(const Plan& plan, uint32_t at) const {
-    return plan.quiet && at + static_cast<uint32_t>(plan.ticks) - tick <= uint32_t{kWindow - kMaxTicks};
+    return plan.quiet &&
+           at + static_cast<uint32_t>(plan.ticks) - tick <= uint32_t{kWindow - kMaxTicks};
   }
 };
 

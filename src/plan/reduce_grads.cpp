@@ -1,18 +1,21 @@
-// Reduction of a unit's gradients: each rank folds its piece of every parameter from all gradient slots, in rank order, straight
-// into its sharded gradient. The slots are guarded: they are written again only after every rank released them.
+// Reduction of a unit's gradients: each rank folds its piece of every parameter from all gradient
+// slots, in rank order, straight into its sharded gradient. The slots are guarded: they are written
+// again only after every rank released them.
 #include "plan/unit_build.h"
 
 namespace fsccl {
 
 Plan reduce_grads(const UnitShape& shape) {
   Builder build("reduce_grads", shape.rank, ranks_of(shape), 1);
-  const Buffer slot{.name = "gradient slot", .role = Role::input, .guarded = true, .symmetric = true};
+  const Buffer slot{
+      .name = "gradient slot", .role = Role::input, .guarded = true, .symmetric = true};
   add_unit_buffers(build, shape, slot, Role::output, shape.grad_dtype);
   build.signal(0);
   build.wait_all(0);
   for_each_piece(shape, shape.rank, [&](const UnitPiece& own) {
-    build.reduce(build.here(own.shard, 0), shape.grad_dtype[own.parameter], build.here(own.slot, own.offset),
-                 shape.slot_dtype[own.parameter], own.piece.count);
+    build.reduce(build.here(own.shard, 0), shape.grad_dtype[own.parameter],
+                 build.here(own.slot, own.offset), shape.slot_dtype[own.parameter],
+                 own.piece.count);
   });
   return build.take();
 }

@@ -1,19 +1,21 @@
-// Between hosts, the part of a gradient's sum that is over the ranks of one host: each of them folds the pieces that it takes to
-// the other hosts, or that it keeps, into its own gradient slots. If the sum has the gradients' type it takes the place of this
-// rank's own contribution, else it lies behind the gradients. Nobody else reads either place: pieces are held by one rank.
+// Between hosts, the part of a gradient's sum that is over the ranks of one host: each of them
+// folds the pieces that it takes to the other hosts, or that it keeps, into its own gradient slots.
+// If the sum has the gradients' type it takes the place of this rank's own contribution, else it
+// lies behind the gradients. Nobody else reads either place: pieces are held by one rank.
 #include "plan/unit_build.h"
 
 namespace fsccl {
 
 Plan reduce_partials(const UnitShape& shape) {
   Builder build("reduce_partials", shape.rank, ranks_of(shape), 1);
-  add_slots(build, shape, {.name = "gradient slot", .role = Role::inout, .guarded = true, .symmetric = true});
+  add_slots(build, shape,
+            {.name = "gradient slot", .role = Role::inout, .guarded = true, .symmetric = true});
   build.signal(0);
   build.wait_all(0);
   for_each_piece(shape, shape.rank, [&](const UnitPiece& held) {
     const uint64_t sum = shape.sums.offset[held.parameter][static_cast<size_t>(held.rank)];
-    build.reduce(build.here(held.slot, sum), shape.sums.dtype, build.here(held.slot, held.offset), shape.slot_dtype[held.parameter],
-                 held.piece.count);
+    build.reduce(build.here(held.slot, sum), shape.sums.dtype, build.here(held.slot, held.offset),
+                 shape.slot_dtype[held.parameter], held.piece.count);
   });
   return build.take();
 }

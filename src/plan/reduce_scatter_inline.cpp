@@ -1,5 +1,6 @@
-// Tiny reduce-scatter: each rank's whole input rides in its enter signal; every rank stores all of them side by side, in rank
-// order, and folds its own part. The fold is the same as that of fold_direct, so the bits are too.
+// Tiny reduce-scatter: each rank's whole input rides in its enter signal; every rank stores all of
+// them side by side, in rank order, and folds its own part. The fold is the same as that of
+// fold_direct, so the bits are too.
 #include "plan/build.h"
 #include "plan/collectives.h"
 
@@ -14,11 +15,15 @@ Plan reduce_scatter_inline(const Shape& shape) {
   build.buffer("scratch", Role::scratch, static_cast<uint64_t>(shape.ranks) * kInlineBytes);
   if (whole == 0) return build.only_enter();
 
-  const auto slot = [&](int q, uint64_t offset) { return build.here(2, kInlineBytes * static_cast<uint64_t>(q) + offset); };
+  const auto slot = [&](int q, uint64_t offset) {
+    return build.here(2, kInlineBytes * static_cast<uint64_t>(q) + offset);
+  };
   build.signal(0, build.here(0, 0), whole);
-  build.copy(slot(shape.rank, own.begin * size), build.here(0, own.begin * size), own.count, shape.dtype);
+  build.copy(slot(shape.rank, own.begin * size), build.here(0, own.begin * size), own.count,
+             shape.dtype);
   for (int i = 1; i < shape.ranks; ++i) build.wait(build.peer(i), 0, slot(build.peer(i), 0), whole);
-  build.reduce_local(build.here(1, 0), slot(0, own.begin * size), own.count, shape.dtype, kInlineBytes);
+  build.reduce_local(build.here(1, 0), slot(0, own.begin * size), own.count, shape.dtype,
+                     kInlineBytes);
   return build.take();
 }
 

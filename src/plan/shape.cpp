@@ -29,7 +29,8 @@ void fill(Movement& made, FlowOf flow_of) {
   }
 }
 
-Folding folding(const char* name, const Shape& shape, Deliver deliver, uint64_t input_count, uint64_t output_count) {
+Folding folding(const char* name, const Shape& shape, Deliver deliver, uint64_t input_count,
+                uint64_t output_count) {
   Folding made;
   made.name = name;
   made.rank = shape.rank;
@@ -43,13 +44,16 @@ Folding folding(const char* name, const Shape& shape, Deliver deliver, uint64_t 
   return made;
 }
 
-// Whole 64-byte lines, as even as possible; a short last line goes to the last rank that has a part.
+// Whole 64-byte lines, as even as possible; a short last line goes to the last rank that has a
+// part.
 Shape::Part line_part(const Shape& shape, int q) {
   const uint64_t line = 64 / shape.size(), lines = shape.count / line + (shape.count % line != 0);
   const auto ranks = static_cast<uint64_t>(shape.ranks), r = static_cast<uint64_t>(q);
-  const uint64_t each = lines / ranks, longer = lines % ranks;  // the first `longer` ranks have one line more
+  // the first `longer` ranks have one line more
+  const uint64_t each = lines / ranks, longer = lines % ranks;
   const uint64_t first = r * each + std::min(r, longer), last = first + each + (r < longer ? 1 : 0);
-  const uint64_t begin = std::min(first * line, shape.count), end = std::min(last * line, shape.count);
+  const uint64_t begin = std::min(first * line, shape.count),
+                 end = std::min(last * line, shape.count);
   return {begin, end - begin};
 }
 
@@ -62,12 +66,15 @@ uint64_t Shape::whole_bytes() const {
   return end * size();
 }
 
-uint64_t Shape::largest_part() const { return counts.empty() ? count : *std::max_element(counts.begin(), counts.end()); }
+uint64_t Shape::largest_part() const {
+  return counts.empty() ? count : *std::max_element(counts.begin(), counts.end());
+}
 
 Movement all_gather_movement(const Shape& shape) {
   Movement made = movement("all_gather", shape);
   made.same_to_all = made.mutual = true;
-  fill(made, [&](int from, int) { return Flow{0, shape.part(from).begin, shape.part(from).count}; });
+  fill(made,
+       [&](int from, int) { return Flow{0, shape.part(from).begin, shape.part(from).count}; });
   made.longest = shape.largest_part();
   const uint64_t whole_bytes = shape.whole_bytes();
   for (int q = 0; q < shape.ranks; q++) {
@@ -82,14 +89,17 @@ Movement gather_movement(const Shape& shape) {
   made.name = "gather";
   made.mutual = false;
   for (int q = 0; q < shape.ranks; q++)
-    if (q != shape.root) made.sends[static_cast<size_t>(q)] = {}, made.output_bytes[static_cast<size_t>(q)] = 0;
+    if (q != shape.root)
+      made.sends[static_cast<size_t>(q)] = {}, made.output_bytes[static_cast<size_t>(q)] = 0;
   if (shape.rank != shape.root) std::fill(made.receives.begin(), made.receives.end(), Flow{});
   return made;
 }
 
 Movement scatter_movement(const Shape& shape) {
   Movement made = movement("scatter", shape);
-  fill(made, [&](int from, int to) { return from == shape.root ? Flow{shape.part(to).begin, 0, shape.part(to).count} : Flow{}; });
+  fill(made, [&](int from, int to) {
+    return from == shape.root ? Flow{shape.part(to).begin, 0, shape.part(to).count} : Flow{};
+  });
   made.longest = shape.largest_part();
   for (int q = 0; q < shape.ranks; q++) {
     made.input_bytes[static_cast<size_t>(q)] = q == shape.root ? shape.whole_bytes() : 0;
@@ -102,7 +112,8 @@ Movement all_to_all_movement(const Shape& shape) {
   Movement made = movement("all_to_all", shape);
   made.mutual = true;
   fill(made, [&](int from, int to) {
-    return Flow{shape.count * static_cast<uint64_t>(to), shape.count * static_cast<uint64_t>(from), shape.count};
+    return Flow{shape.count * static_cast<uint64_t>(to), shape.count * static_cast<uint64_t>(from),
+                shape.count};
   });
   made.longest = shape.count;
   const uint64_t bytes = shape.count * static_cast<uint64_t>(shape.ranks) * shape.size();
@@ -114,14 +125,17 @@ Movement all_to_all_movement(const Shape& shape) {
 Movement broadcast_movement(const Shape& shape) {
   Movement made = movement("broadcast", shape);
   made.same_to_all = made.one_buffer = true;
-  fill(made, [&](int from, int to) { return from == shape.root && to != from ? Flow{0, 0, shape.count} : Flow{}; });
+  fill(made, [&](int from, int to) {
+    return from == shape.root && to != from ? Flow{0, 0, shape.count} : Flow{};
+  });
   made.longest = shape.ranks > 1 ? shape.count : 0;
   std::fill(made.input_bytes.begin(), made.input_bytes.end(), shape.count * shape.size());
   return made;
 }
 
 Folding reduce_scatter_folding(const Shape& shape) {
-  Folding made = folding("reduce_scatter", shape, Deliver::self, shape.whole_bytes() / shape.size(), shape.part(shape.rank).count);
+  Folding made = folding("reduce_scatter", shape, Deliver::self, shape.whole_bytes() / shape.size(),
+                         shape.part(shape.rank).count);
   for (int q = 0; q < shape.ranks; q++) made.parts.push_back(shape.part(q));
   return made;
 }
@@ -140,13 +154,15 @@ Folding small_all_reduce_folding(const Shape& shape) {
 }
 
 Folding reduce_folding(const Shape& shape) {
-  Folding made = folding("reduce", shape, Deliver::root, shape.count, shape.rank == shape.root ? shape.count : 0);
+  Folding made = folding("reduce", shape, Deliver::root, shape.count,
+                         shape.rank == shape.root ? shape.count : 0);
   for (int q = 0; q < shape.ranks; q++) made.parts.push_back(line_part(shape, q));
   return made;
 }
 
 Folding small_reduce_folding(const Shape& shape) {
-  Folding made = folding("reduce", shape, Deliver::self, shape.count, shape.rank == shape.root ? shape.count : 0);
+  Folding made = folding("reduce", shape, Deliver::self, shape.count,
+                         shape.rank == shape.root ? shape.count : 0);
   made.parts.assign(static_cast<size_t>(shape.ranks), {0, 0});
   made.parts[static_cast<size_t>(shape.root)] = {0, shape.count};
   made.everybody_folds_all = true;

@@ -7,7 +7,9 @@
 namespace fsccl {
 
 bool SymbolicValue::operator==(const SymbolicValue& other) const {
-  if (raw() != other.raw() || folded != other.folded || buffer != other.buffer || offset != other.offset) return false;
+  if (raw() != other.raw() || folded != other.folded || buffer != other.buffer ||
+      offset != other.offset)
+    return false;
   if (!folded && rank != other.rank) return false;
   return raw() || (from == other.from && to == other.to);
 }
@@ -24,7 +26,8 @@ bool SymbolicValue::advance(uint64_t bytes) {
 
 std::string SymbolicValue::text() const {
   const std::string who = folded ? "the fold over all ranks" : fmt::format("rank {}", rank);
-  const std::string conversion = raw() ? "" : fmt::format(", {} to {}", dtype_name(from), dtype_name(to));
+  const std::string conversion =
+      raw() ? "" : fmt::format(", {} to {}", dtype_name(from), dtype_name(to));
   return fmt::format("{} of buffer {} from byte {} on{}", who, buffer, offset, conversion);
 }
 
@@ -39,9 +42,11 @@ Result<std::vector<SymbolicRange>> SymbolicMemory::read(uint64_t begin, uint64_t
   if (next != ranges_.begin()) --next;
   for (; at < begin + bytes; ++next) {
     while (next != ranges_.end() && next->second.end <= at) ++next;
-    if (next == ranges_.end() || next->second.begin > at) return fail(FSCCL_ERR_INTERNAL, "byte {} holds nothing yet", at);
+    if (next == ranges_.end() || next->second.begin > at)
+      return fail(FSCCL_ERR_INTERNAL, "byte {} holds nothing yet", at);
     SymbolicRange range = next->second;
-    if (!range.value.advance(at - range.begin)) return fail(FSCCL_ERR_INTERNAL, "byte {} is inside an element", at);
+    if (!range.value.advance(at - range.begin))
+      return fail(FSCCL_ERR_INTERNAL, "byte {} is inside an element", at);
     range.begin = at;
     range.end = std::min(range.end, begin + bytes);
     at = range.end;
@@ -56,22 +61,24 @@ Status SymbolicMemory::cut(uint64_t at) {
   SymbolicRange& before = std::prev(next)->second;
   if (before.begin == at || before.end <= at) return success();
   SymbolicRange tail = before;
-  if (!tail.value.advance(at - before.begin)) return fail(FSCCL_ERR_INTERNAL, "byte {} is inside an element", at);
+  if (!tail.value.advance(at - before.begin))
+    return fail(FSCCL_ERR_INTERNAL, "byte {} is inside an element", at);
   tail.begin = at;
   before.end = at;
   ranges_.emplace_hint(next, at, tail);
   return success();
 }
 
-Status SymbolicMemory::write(uint64_t begin, uint64_t bytes, const SymbolicValue& value, bool once) {
+Status SymbolicMemory::write(uint64_t begin, uint64_t bytes, const SymbolicValue& value,
+                             bool once) {
   if (bytes == 0) return success();
   FSCCL_TRY(cut(begin));
   FSCCL_TRY(cut(begin + bytes));
   auto old = ranges_.lower_bound(begin);
   while (old != ranges_.end() && old->first < begin + bytes) {
     if (once && old->second.written)
-      return fail(FSCCL_ERR_INTERNAL, "bytes {} .. {} were written before, with {}", old->second.begin, old->second.end - 1,
-                  old->second.value.text());
+      return fail(FSCCL_ERR_INTERNAL, "bytes {} .. {} were written before, with {}",
+                  old->second.begin, old->second.end - 1, old->second.value.text());
     old = ranges_.erase(old);
   }
   ranges_[begin] = {begin, begin + bytes, value, true};

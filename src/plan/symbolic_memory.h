@@ -1,5 +1,5 @@
-// One buffer of one rank (or one shared buffer) during verification: a map from ranges of bytes to what they hold. Ranges never
-// overlap.
+// One buffer of one rank (or one shared buffer) during verification: a map from ranges of bytes to
+// what they hold. Ranges never overlap.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,8 +11,8 @@
 
 namespace fsccl {
 
-// What a range holds: elements of `to` that come from elements of `from`, the first of which lies at `offset` of a rank's initial
-// buffer.
+// What a range holds: elements of `to` that come from elements of `from`, the first of which lies
+// at `offset` of a rank's initial buffer.
 struct SymbolicValue {
   int32_t rank = 0;  // whose; 0 when folded
   uint32_t buffer = 0;

@@ -9,7 +9,8 @@ namespace {
 
 Result<uint64_t> bytes_of(uint64_t count, fsccl_dtype_t dtype) {
   uint64_t bytes = 0;
-  if (!dtype_valid(dtype)) return fail(FSCCL_ERR_INTERNAL, "dtype {} is unknown", static_cast<int>(dtype));
+  if (!dtype_valid(dtype))
+    return fail(FSCCL_ERR_INTERNAL, "dtype {} is unknown", static_cast<int>(dtype));
   if (__builtin_mul_overflow(count, dtype_size(dtype), &bytes))
     return fail(FSCCL_ERR_INTERNAL, "{} elements exceed any memory", count);
   return bytes;
@@ -19,7 +20,8 @@ Result<uint64_t> bytes_of(uint64_t count, fsccl_dtype_t dtype) {
 
 std::string at_step(const Plan& plan, uint32_t step, const std::string& why) {
   const std::string what = step < plan.steps.size() ? describe(plan, plan.steps[step]) : "end";
-  return fmt::format("plan {}, rank {} of {}, step {} ({}): {}", plan.name, plan.rank, plan.ranks, step, what, why);
+  return fmt::format("plan {}, rank {} of {}, step {} ({}): {}", plan.name, plan.rank, plan.ranks,
+                     step, what, why);
 }
 
 SymbolicRun::SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias>& aliases)
@@ -42,7 +44,8 @@ SymbolicRun::SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias
   for (const Plan& plan : plans) {
     for (uint32_t i = 0; i < buffers; ++i) {
       const Buffer& buffer = plan.buffers[i];
-      // An own slot that is mirrored may be put as a whole, gaps included: they are what they were, which is no expected value.
+      // An own slot that is mirrored may be put as a whole, gaps included: they are what they were,
+      // which is no expected value.
       const bool mine = buffer.slot && !buffer.tabled;
       if (buffer.role != Role::input && buffer.role != Role::inout && !mine) continue;
       const SymbolicValue initial{buffer.shared ? 0 : plan.rank, i, 0};
@@ -53,7 +56,8 @@ SymbolicRun::SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias
 }
 
 SymbolicRun::Location SymbolicRun::locate(const Place& place) const {
-  const Location& start = locations_[place.buffer * plans_.size() + static_cast<size_t>(place.rank)];
+  const Location& start =
+      locations_[place.buffer * plans_.size() + static_cast<size_t>(place.rank)];
   return {start.memory, start.offset + place.offset};
 }
 
@@ -92,8 +96,10 @@ Result<bool> SymbolicRun::advance(int rank) {
     const Step& step = plan.steps[next];
     if (step.kind == StepKind::wait) {
       if (step.peer != kAllPeers && (step.peer < 0 || step.peer >= plan.ranks || step.peer == rank))
-        return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, next, "waits for a rank that is not a peer"));
-      if (step.tick >= plan.ticks) return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, next, "the plan has no such tick"));
+        return fail(FSCCL_ERR_INTERNAL, "{}",
+                    at_step(plan, next, "waits for a rank that is not a peer"));
+      if (step.tick >= plan.ticks)
+        return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, next, "the plan has no such tick"));
       if (!met(rank, step)) break;
     }
     if (Status status = execute(rank, next, step); !status.ok())
@@ -126,7 +132,8 @@ Status SymbolicRun::execute(int rank, uint32_t index, const Step& step) {
       return do_wait(rank, index, step);
     case StepKind::choose:
       for (int q = 0; q < static_cast<int>(plans_.size()); ++q)
-        if (q != rank && !waited_enter(rank, q)) return fail(FSCCL_ERR_INTERNAL, "chooses before rank {} has entered", q);
+        if (q != rank && !waited_enter(rank, q))
+          return fail(FSCCL_ERR_INTERNAL, "chooses before rank {} has entered", q);
       return success();
     case StepKind::wait_released: {
       const std::vector<Buffer>& buffers = plans_[static_cast<size_t>(rank)].buffers;
@@ -142,59 +149,72 @@ Status SymbolicRun::execute(int rank, uint32_t index, const Step& step) {
 // Whether `rank` may access the place at all.
 Status SymbolicRun::check_place(int rank, const Place& place, uint64_t bytes, bool write) {
   const Plan& plan = plans_[static_cast<size_t>(rank)];
-  if (place.rank < 0 || place.rank >= plan.ranks) return fail(FSCCL_ERR_INTERNAL, "rank {} does not exist", place.rank);
+  if (place.rank < 0 || place.rank >= plan.ranks)
+    return fail(FSCCL_ERR_INTERNAL, "rank {} does not exist", place.rank);
   const Plan& owner = plans_[static_cast<size_t>(place.rank)];
-  if (place.buffer >= owner.buffers.size()) return fail(FSCCL_ERR_INTERNAL, "buffer {} does not exist", place.buffer);
+  if (place.buffer >= owner.buffers.size())
+    return fail(FSCCL_ERR_INTERNAL, "buffer {} does not exist", place.buffer);
   const Buffer& buffer = owner.buffers[place.buffer];
   uint64_t end = 0;
   if (__builtin_add_overflow(place.offset, bytes, &end) || end > buffer.bytes)
-    return fail(FSCCL_ERR_INTERNAL, "{} bytes from {} on exceed the {} bytes of {} on rank {}", bytes, place.offset, buffer.bytes,
-                buffer.name, place.rank);
-  if (write && buffer.role == Role::input) return fail(FSCCL_ERR_INTERNAL, "{} is an input and must not be written", buffer.name);
+    return fail(FSCCL_ERR_INTERNAL, "{} bytes from {} on exceed the {} bytes of {} on rank {}",
+                bytes, place.offset, buffer.bytes, buffer.name, place.rank);
+  if (write && buffer.role == Role::input)
+    return fail(FSCCL_ERR_INTERNAL, "{} is an input and must not be written", buffer.name);
   if (write && buffer.slot && place.rank != rank)
     return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is written by another", buffer.name, place.rank);
   if (write && buffer.guarded && buffer.role != Role::inout &&
       !released_[static_cast<size_t>(rank) * plan.buffers.size() + place.buffer])
-    return fail(FSCCL_ERR_INTERNAL, "{} is guarded and written before a wait for its release", buffer.name);
+    return fail(FSCCL_ERR_INTERNAL, "{} is guarded and written before a wait for its release",
+                buffer.name);
   if (place.rank == rank || buffer.shared) return success();
   if (!buffer.published && !buffer.symmetric && !buffer.tabled)
-    return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is not known to peers (published, symmetric, tabled or shared)", buffer.name,
-                place.rank);
+    return fail(FSCCL_ERR_INTERNAL,
+                "{} of rank {} is not known to peers (published, symmetric, tabled or shared)",
+                buffer.name, place.rank);
   if (!waited(rank, place.rank))
-    return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is touched before any wait for that rank", buffer.name, place.rank);
+    return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is touched before any wait for that rank",
+                buffer.name, place.rank);
   return success();
 }
 
-// Source and destination of one step may be the same bytes element for element, if at all; never overlap otherwise.
-Status SymbolicRun::check_alias(const Place& dst, uint64_t dst_bytes, const Place& src, uint64_t src_bytes,
-                                bool same_allowed) const {
+// Source and destination of one step may be the same bytes element for element, if at all; never
+// overlap otherwise.
+Status SymbolicRun::check_alias(const Place& dst, uint64_t dst_bytes, const Place& src,
+                                uint64_t src_bytes, bool same_allowed) const {
   const Location to = locate(dst), from = locate(src);
-  if (to.memory != from.memory || to.offset + dst_bytes <= from.offset || from.offset + src_bytes <= to.offset || dst_bytes == 0)
+  if (to.memory != from.memory || to.offset + dst_bytes <= from.offset ||
+      from.offset + src_bytes <= to.offset || dst_bytes == 0)
     return success();
   if (same_allowed && to.offset == from.offset && dst_bytes == src_bytes) return success();
   return fail(FSCCL_ERR_INTERNAL, "source and destination overlap");
 }
 
-Result<std::vector<SymbolicRange>> SymbolicRun::read(int rank, uint32_t index, const Place& place, uint64_t bytes) {
+Result<std::vector<SymbolicRange>> SymbolicRun::read(int rank, uint32_t index, const Place& place,
+                                                     uint64_t bytes) {
   FSCCL_TRY(check_place(rank, place, bytes, false));
   const Location from = locate(place);
   note(from.memory, from.offset, bytes, false, order_.now(rank, index));
   auto ranges = memories_[from.memory].read(from.offset, bytes);
   if (!ranges.ok())
-    return fail(FSCCL_ERR_INTERNAL, "reads buffer {} of rank {}: {}", place.buffer, place.rank, ranges.status().text());
+    return fail(FSCCL_ERR_INTERNAL, "reads buffer {} of rank {}: {}", place.buffer, place.rank,
+                ranges.status().text());
   for (SymbolicRange& range : ranges.value()) range.begin -= from.offset, range.end -= from.offset;
   return ranges;
 }
 
-Status SymbolicRun::write(int rank, uint32_t index, const Place& place, uint64_t bytes, const SymbolicValue& value) {
+Status SymbolicRun::write(int rank, uint32_t index, const Place& place, uint64_t bytes,
+                          const SymbolicValue& value) {
   FSCCL_TRY(check_place(rank, place, bytes, true));
   const Location to = locate(place);
   note(to.memory, to.offset, bytes, true, order_.now(rank, index));
-  const bool once = plans_[static_cast<size_t>(place.rank)].buffers[place.buffer].role != Role::scratch;
+  const bool once =
+      plans_[static_cast<size_t>(place.rank)].buffers[place.buffer].role != Role::scratch;
   return memories_[to.memory].write(to.offset, bytes, value, once);
 }
 
-// As a copy, but one that lasts until `peer` certainly has the bytes: when it has waited for the tick of the slot.
+// As a copy, but one that lasts until `peer` certainly has the bytes: when it has waited for the
+// tick of the slot.
 Status SymbolicRun::do_put(int rank, uint32_t index, const Step& step) {
   const Plan& plan = plans_[static_cast<size_t>(rank)];
   if (!plan.mirrored) return fail(FSCCL_ERR_INTERNAL, "puts into a slot that is not mirrored");
@@ -202,7 +222,8 @@ Status SymbolicRun::do_put(int rank, uint32_t index, const Step& step) {
     return fail(FSCCL_ERR_INTERNAL, "puts for a rank that is not a peer");
   FSCCL_TRY(check_place(rank, step.dst, 0, true));
   FSCCL_TRY(check_place(rank, step.src, 0, false));
-  if (!plan.buffers[step.dst.buffer].slot) return fail(FSCCL_ERR_INTERNAL, "puts into what is not a slot");
+  if (!plan.buffers[step.dst.buffer].slot)
+    return fail(FSCCL_ERR_INTERNAL, "puts into what is not a slot");
   if (step.src.rank != rank) return fail(FSCCL_ERR_INTERNAL, "puts what lies on another rank");
   if (step.tick >= plan.ticks) return fail(FSCCL_ERR_INTERNAL, "the plan has no such tick");
   if (order_.signalled(rank, step.tick, step.peer))
@@ -225,7 +246,8 @@ Status SymbolicRun::do_move(int rank, uint32_t index, const Step& step) {
   FSCCL_TRY(check_place(rank, step.dst, dst_bytes, true));
   FSCCL_TRY(check_place(rank, step.src, src_bytes, false));
   const Location to = locate(step.dst), from = locate(step.src);
-  const bool in_place = step.dst.buffer != step.src.buffer && to.memory == from.memory && to.offset == from.offset;
+  const bool in_place =
+      step.dst.buffer != step.src.buffer && to.memory == from.memory && to.offset == from.offset;
   if (in_place && !convert) return success();
   FSCCL_TRY(check_alias(step.dst, dst_bytes, step.src, src_bytes, false));
   FSCCL_ASSIGN(const auto ranges, read(rank, index, step.src, src_bytes));
@@ -233,15 +255,19 @@ Status SymbolicRun::do_move(int rank, uint32_t index, const Step& step) {
   const bool dst_local = step.dst.rank == rank || buffers[step.dst.buffer].shared;
   const bool src_local = step.src.rank == rank || buffers[step.src.buffer].shared;
   if (convert ? !(dst_local && src_local) : !(dst_local || src_local))
-    return fail(FSCCL_ERR_INTERNAL, "{}", convert ? "a cast is between places of this rank" : "a copy is from or to this rank");
+    return fail(
+        FSCCL_ERR_INTERNAL, "{}",
+        convert ? "a cast is between places of this rank" : "a copy is from or to this rank");
   for (const SymbolicRange& range : ranges) {
     Place place = step.dst;
     SymbolicValue value = range.value;
     uint64_t bytes = range.end - range.begin;
     place.offset += range.begin / dtype_size(step.from) * dtype_size(convert ? step.to : step.from);
     if (convert) {
-      if (!value.raw()) return fail(FSCCL_ERR_INTERNAL, "converts {}, which is not an input", value.text());
-      if (bytes % dtype_size(step.from) != 0) return fail(FSCCL_ERR_INTERNAL, "an element is made of two sources");
+      if (!value.raw())
+        return fail(FSCCL_ERR_INTERNAL, "converts {}, which is not an input", value.text());
+      if (bytes % dtype_size(step.from) != 0)
+        return fail(FSCCL_ERR_INTERNAL, "an element is made of two sources");
       value.from = step.from;
       value.to = step.to;
       bytes = bytes / dtype_size(step.from) * dtype_size(step.to);
@@ -253,15 +279,19 @@ Status SymbolicRun::do_move(int rank, uint32_t index, const Step& step) {
   return success();
 }
 
-// Source k must be the same bytes of rank k's input, whether read there (reduce) or gathered before (reduce_local).
+// Source k must be the same bytes of rank k's input, whether read there (reduce) or gathered before
+// (reduce_local).
 Status SymbolicRun::do_fold(int rank, uint32_t index, const Step& step) {
   const bool local = step.kind == StepKind::reduce_local;
   const std::vector<Buffer>& buffers = plans_[static_cast<size_t>(rank)].buffers;
   FSCCL_ASSIGN(const uint64_t src_bytes, bytes_of(step.count, step.from));
   FSCCL_ASSIGN(const uint64_t dst_bytes, bytes_of(step.count, step.to));
-  const auto first_dst = step.spread ? 0 : step.dst.rank, last_dst = step.spread ? plans_[0].ranks - 1 : step.dst.rank;
-  for (int q = first_dst; q <= last_dst; ++q) FSCCL_TRY(check_place(rank, {step.dst.buffer, q, step.dst.offset}, dst_bytes, true));
-  if (step.spread && buffers[step.dst.buffer].shared) return fail(FSCCL_ERR_INTERNAL, "a shared result is written once");
+  const auto first_dst = step.spread ? 0 : step.dst.rank,
+             last_dst = step.spread ? plans_[0].ranks - 1 : step.dst.rank;
+  for (int q = first_dst; q <= last_dst; ++q)
+    FSCCL_TRY(check_place(rank, {step.dst.buffer, q, step.dst.offset}, dst_bytes, true));
+  if (step.spread && buffers[step.dst.buffer].shared)
+    return fail(FSCCL_ERR_INTERNAL, "a shared result is written once");
   SymbolicValue result{0, 0, 0, step.from, step.to, true};
   bool first = true;
   for (int k = 0; k < static_cast<int>(plans_.size()); ++k) {
@@ -276,13 +306,16 @@ Status SymbolicRun::do_fold(int rank, uint32_t index, const Step& step) {
     }
     FSCCL_ASSIGN(const auto ranges, read(rank, index, place, src_bytes));
     for (int q = first_dst; q <= last_dst; ++q)
-      FSCCL_TRY(check_alias({step.dst.buffer, q, step.dst.offset}, dst_bytes, place, src_bytes, true));
+      FSCCL_TRY(
+          check_alias({step.dst.buffer, q, step.dst.offset}, dst_bytes, place, src_bytes, true));
     for (const SymbolicRange& range : ranges) {
       const SymbolicValue& value = range.value;
       const uint64_t base = value.offset - range.begin;
       if (first) result.buffer = value.buffer, result.offset = base, first = false;
       if (!value.raw() || value.rank != k || value.buffer != result.buffer || base != result.offset)
-        return fail(FSCCL_ERR_INTERNAL, "source {} holds {}, not what the other sources hold for rank {}", k, value.text(), k);
+        return fail(FSCCL_ERR_INTERNAL,
+                    "source {} holds {}, not what the other sources hold for rank {}", k,
+                    value.text(), k);
     }
   }
   for (int q = first_dst; q <= last_dst; ++q)
@@ -297,24 +330,34 @@ Status SymbolicRun::do_signal(int rank, uint32_t index, const Step& step) {
             last = step.peer == kAllPeers ? ranks : first + 1;
   if (plans_[0].relayed && (step.peer < 0 || step.peer >= ranks || step.peer == rank))
     return fail(FSCCL_ERR_INTERNAL, "a relayed signal is for one peer");
-  if (!plans_[0].relayed && step.peer != kAllPeers) return fail(FSCCL_ERR_INTERNAL, "a signal is for all peers");
-  // Ticks but the first of a round, without which the peers' engines do not go on; of quiet plans that, too.
+  if (!plans_[0].relayed && step.peer != kAllPeers)
+    return fail(FSCCL_ERR_INTERNAL, "a signal is for all peers");
+  // Ticks but the first of a round, without which the peers' engines do not go on; of quiet plans
+  // that, too.
   const bool may_skip = plans_[0].mirrored || plans_[0].quiet;
   for (int peer = first; peer < last; ++peer) {
-    if (order_.signalled(rank, step.tick, peer)) return fail(FSCCL_ERR_INTERNAL, "tick {} is signalled twice", step.tick);
+    if (order_.signalled(rank, step.tick, peer))
+      return fail(FSCCL_ERR_INTERNAL, "tick {} is signalled twice", step.tick);
     for (int t = step.tick + 1; t < ticks && may_skip; ++t)
-      if (order_.signalled(rank, t, peer)) return fail(FSCCL_ERR_INTERNAL, "tick {} came before", t);
+      if (order_.signalled(rank, t, peer))
+        return fail(FSCCL_ERR_INTERNAL, "tick {} came before", t);
     if (step.tick > 0 && !may_skip && !order_.signalled(rank, step.tick - 1, peer))
       return fail(FSCCL_ERR_INTERNAL, "tick {} is skipped or comes later", step.tick - 1);
   }
-  if (step.count > kInlineBytes) return fail(FSCCL_ERR_INTERNAL, "a signal carries at most {} bytes", kInlineBytes);
+  if (step.count > kInlineBytes)
+    return fail(FSCCL_ERR_INTERNAL, "a signal carries at most {} bytes", kInlineBytes);
   if (step.count > 0) {
-    if (step.src.rank != rank) return fail(FSCCL_ERR_INTERNAL, "a signal carries bytes of its own rank");
-    Payload& payload = payloads_[static_cast<size_t>(rank) * static_cast<size_t>(ticks) + step.tick];
-    // A later payload replaces an earlier one in the line, and nothing says that peers have read that.
+    if (step.src.rank != rank)
+      return fail(FSCCL_ERR_INTERNAL, "a signal carries bytes of its own rank");
+    Payload& payload =
+        payloads_[static_cast<size_t>(rank) * static_cast<size_t>(ticks) + step.tick];
+    // A later payload replaces an earlier one in the line, and nothing says that peers have read
+    // that.
     for (int t = 0; t < step.tick; ++t)
-      if (payloads_[static_cast<size_t>(rank) * static_cast<size_t>(ticks) + static_cast<size_t>(t)].bytes > 0)
-        return fail(FSCCL_ERR_INTERNAL, "only one signal of a plan carries bytes, and tick {} did", t);
+      if (payloads_[static_cast<size_t>(rank) * static_cast<size_t>(ticks) + static_cast<size_t>(t)]
+              .bytes > 0)
+        return fail(FSCCL_ERR_INTERNAL, "only one signal of a plan carries bytes, and tick {} did",
+                    t);
     FSCCL_ASSIGN(payload.ranges, read(rank, index, step.src, step.count));
     payload.bytes = step.count;
   }
@@ -336,11 +379,15 @@ Status SymbolicRun::do_wait(int rank, uint32_t index, const Step& step) {
     });
   }
   if (step.count == 0) return success();
-  if (step.peer == kAllPeers) return fail(FSCCL_ERR_INTERNAL, "a wait for all peers stores no bytes");
-  if (step.dst.rank != rank) return fail(FSCCL_ERR_INTERNAL, "carried bytes are stored on the rank that waits");
-  const Payload& payload = payloads_[static_cast<size_t>(step.peer) * static_cast<size_t>(plans_[0].ticks) + step.tick];
+  if (step.peer == kAllPeers)
+    return fail(FSCCL_ERR_INTERNAL, "a wait for all peers stores no bytes");
+  if (step.dst.rank != rank)
+    return fail(FSCCL_ERR_INTERNAL, "carried bytes are stored on the rank that waits");
+  const Payload& payload =
+      payloads_[static_cast<size_t>(step.peer) * static_cast<size_t>(plans_[0].ticks) + step.tick];
   if (payload.bytes != step.count)
-    return fail(FSCCL_ERR_INTERNAL, "the signal carries {} bytes, and {} are wanted", payload.bytes, step.count);
+    return fail(FSCCL_ERR_INTERNAL, "the signal carries {} bytes, and {} are wanted", payload.bytes,
+                step.count);
   FSCCL_TRY(check_place(rank, step.dst, step.count, true));
   for (const SymbolicRange& range : payload.ranges) {
     Place place = step.dst;

@@ -1,5 +1,6 @@
-// Runs the plans of all ranks together, one possible timing of them, over symbolic memory. Whether another timing could differ is
-// decided afterwards from the log of accesses and the order that signals and waits impose.
+// Runs the plans of all ranks together, one possible timing of them, over symbolic memory. Whether
+// another timing could differ is decided afterwards from the log of accesses and the order that
+// signals and waits impose.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,11 +14,13 @@ namespace fsccl {
 
 class SymbolicRun {
  public:
-  // The plans have one shape: as many as ranks, numbered, equal ticks and number of buffers (verify() checks that first).
+  // The plans have one shape: as many as ranks, numbered, equal ticks and number of buffers
+  // (verify() checks that first).
   SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias>& aliases);
   Status run();
 
-  // Where a place is. A shared buffer is one memory, that of rank 0; an aliased one is part of another.
+  // Where a place is. A shared buffer is one memory, that of rank 0; an aliased one is part of
+  // another.
   struct Location {
     size_t memory = 0;
     uint64_t offset = 0;
@@ -42,7 +45,9 @@ class SymbolicRun {
     uint16_t tick;
   };
 
-  size_t pair(int rank, int peer) const { return static_cast<size_t>(rank) * plans_.size() + static_cast<size_t>(peer); }
+  size_t pair(int rank, int peer) const {
+    return static_cast<size_t>(rank) * plans_.size() + static_cast<size_t>(peer);
+  }
   Result<bool> advance(int rank);  // runs `rank` to its next unmet wait; whether it moved
   bool met(int rank, const Step& step) const;
   Status execute(int rank, uint32_t index, const Step& step);
@@ -55,10 +60,13 @@ class SymbolicRun {
     accesses_[memory].push_back({begin, begin + bytes, write, now, now});
   }
   Status check_place(int rank, const Place& place, uint64_t bytes, bool write);
-  Status check_alias(const Place& dst, uint64_t dst_bytes, const Place& src, uint64_t src_bytes, bool same_allowed) const;
+  Status check_alias(const Place& dst, uint64_t dst_bytes, const Place& src, uint64_t src_bytes,
+                     bool same_allowed) const;
   // What the place holds, its ranges relative to its first byte.
-  Result<std::vector<SymbolicRange>> read(int rank, uint32_t index, const Place& place, uint64_t bytes);
-  Status write(int rank, uint32_t index, const Place& place, uint64_t bytes, const SymbolicValue& value);
+  Result<std::vector<SymbolicRange>> read(int rank, uint32_t index, const Place& place,
+                                          uint64_t bytes);
+  Status write(int rank, uint32_t index, const Place& place, uint64_t bytes,
+               const SymbolicValue& value);
   Status blocked() const;
 
   const std::vector<Plan>& plans_;

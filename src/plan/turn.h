@@ -1,6 +1,7 @@
-// What several ranks that send at once use of a slot, and what is packed into one. Where each has a mirror of the others' it is
-// less than a slot can hold: none of them reads while it sends, and what is packed is to come from the caches. Who sends alone,
-// from where it lies, fills its slot, for fewer messages.
+// What several ranks that send at once use of a slot, and what is packed into one. Where each has a
+// mirror of the others' it is less than a slot can hold: none of them reads while it sends, and
+// what is packed is to come from the caches. Who sends alone, from where it lies, fills its slot,
+// for fewer messages.
 #pragma once
 #include <algorithm>
 #include <cstdint>

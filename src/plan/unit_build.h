@@ -1,4 +1,5 @@
-// What the builders of a unit's plans share: their buffers, and writing this rank's pieces into the slots.
+// What the builders of a unit's plans share: their buffers, and writing this rank's pieces into the
+// slots.
 #pragma once
 #include <numeric>
 
@@ -38,7 +39,8 @@ void for_each_piece_of(const UnitShape& shape, int layout_rank, Visit visit) {
     if (shape.layout->tied(i) || shape.slot.offset[i] == SlotMap::kAbsent) continue;
     const Piece piece = shape.layout->piece(layout_rank, i);
     if (piece.count == 0) continue;
-    visit(UnitPiece{i, layout_rank, piece, static_cast<uint32_t>(shape.slot.by_parameter ? k : 0), static_cast<uint32_t>(slots + k),
+    visit(UnitPiece{i, layout_rank, piece, static_cast<uint32_t>(shape.slot.by_parameter ? k : 0),
+                    static_cast<uint32_t>(slots + k),
                     shape.slot.offset[i] + piece.begin * dtype_size(shape.slot_dtype[i])});
   }
 }
@@ -47,7 +49,8 @@ void for_each_piece_of(const UnitShape& shape, int layout_rank, Visit visit) {
 template <class Visit>
 void for_each_piece(const UnitShape& shape, int rank, Visit visit) {
   if (shape.holds.empty()) return for_each_piece_of(shape, rank, visit);
-  for (const int held : shape.holds[static_cast<size_t>(rank)]) for_each_piece_of(shape, held, visit);
+  for (const int held : shape.holds[static_cast<size_t>(rank)])
+    for_each_piece_of(shape, held, visit);
 }
 
 // The slots of a unit's plan, as unit_plans.h numbers its buffers: `slot` is what each is like.
@@ -56,7 +59,8 @@ inline void add_slots(Builder& build, const UnitShape& shape, const Buffer& slot
   for (size_t k = 0; k < (shape.slot.by_parameter ? list.size() : 1); ++k) {
     std::string name = slot.name;
     if (shape.slot.by_parameter) name.append(" ").append(std::to_string(list[k]));
-    Buffer& made = build.buffer(std::move(name), slot.role, shape.slot.slots[shape.slot.by_parameter ? list[k] : 0]);
+    Buffer& made = build.buffer(std::move(name), slot.role,
+                                shape.slot.slots[shape.slot.by_parameter ? list[k] : 0]);
     made.shared = slot.shared;
     made.symmetric = slot.symmetric;
     made.guarded = slot.guarded;
@@ -65,10 +69,11 @@ inline void add_slots(Builder& build, const UnitShape& shape, const Buffer& slot
 }
 
 // All its buffers: a shard has elements of `dtypes`.
-inline void add_unit_buffers(Builder& build, const UnitShape& shape, const Buffer& slot, Role shard_role,
-                             const std::vector<fsccl_dtype_t>& dtypes) {
+inline void add_unit_buffers(Builder& build, const UnitShape& shape, const Buffer& slot,
+                             Role shard_role, const std::vector<fsccl_dtype_t>& dtypes) {
   add_slots(build, shape, slot);
-  const int own = shape.holds.empty() ? shape.rank : shape.holds[static_cast<size_t>(shape.rank)].front();
+  const int own =
+      shape.holds.empty() ? shape.rank : shape.holds[static_cast<size_t>(shape.rank)].front();
   for (const size_t i : parameters_of(shape)) {
     const bool present = !shape.layout->tied(i) && shape.slot.offset[i] != SlotMap::kAbsent;
     const uint64_t count = present ? shape.layout->piece(own, i).count : 0;
@@ -77,24 +82,27 @@ inline void add_unit_buffers(Builder& build, const UnitShape& shape, const Buffe
   }
 }
 
-// Pulls what peer q has in its slots of the pieces that it acts for. One copy per piece; pieces that touch (flat layouts, where
-// parameters lie end to end) become one.
+// Pulls what peer q has in its slots of the pieces that it acts for. One copy per piece; pieces
+// that touch (flat layouts, where parameters lie end to end) become one.
 inline void pull_pieces(Builder& build, const UnitShape& shape, int q) {
   for_each_piece(shape, q, [&](const UnitPiece& its) {
     const fsccl_dtype_t dtype = shape.slot_dtype[its.parameter];
     Step* last = build.last();
-    const bool touches = last && last->kind == StepKind::copy && last->src.rank == q && last->src.buffer == its.slot &&
-                         last->from == dtype && last->src.offset + last->count * dtype_size(dtype) == its.offset;
+    const bool touches = last && last->kind == StepKind::copy && last->src.rank == q &&
+                         last->src.buffer == its.slot && last->from == dtype &&
+                         last->src.offset + last->count * dtype_size(dtype) == its.offset;
     if (touches) {
       last->count += its.piece.count;
     } else {
-      build.copy(build.here(its.slot, its.offset), build.at(q, its.slot, its.offset), its.piece.count, dtype);
+      build.copy(build.here(its.slot, its.offset), build.at(q, its.slot, its.offset),
+                 its.piece.count, dtype);
     }
   });
 }
 
-// The end of a plan whose ranks have slots of their own: what the others have in theirs is pulled once they have said that it is
-// there; with `leave` in one more tick all have, and the caller may write to his.
+// The end of a plan whose ranks have slots of their own: what the others have in theirs is pulled
+// once they have said that it is there; with `leave` in one more tick all have, and the caller may
+// write to his.
 inline Plan pull_from_peers(Builder& build, const UnitShape& shape, bool leave) {
   build.signal(0);
   for (int i = 1; i < build.ranks(); ++i) {
@@ -116,8 +124,8 @@ inline void cast_own_pieces(Builder& build, const UnitShape& shape) {
   for (uint32_t k = 0; shape.slot.by_parameter && k < list.size(); ++k)
     if (shape.slot.slots[list[k]]) build.wait_released(k);
   for_each_piece(shape, shape.rank, [&](const UnitPiece& own) {
-    build.cast(build.here(own.slot, own.offset), shape.slot_dtype[own.parameter], build.here(own.shard, 0),
-               shape.shard_dtype[own.parameter], own.piece.count);
+    build.cast(build.here(own.slot, own.offset), shape.slot_dtype[own.parameter],
+               build.here(own.shard, 0), shape.shard_dtype[own.parameter], own.piece.count);
   });
 }
 

@@ -13,7 +13,8 @@ struct Unroller {
   LastHeard heard{};
   std::vector<uint16_t> heard_at;  // rounds that are not quiet
 
-  explicit Unroller(const Plan& given) : plan(given), out(given), views(given.mirrored ? static_cast<uint32_t>(given.ranks) : 1) {
+  explicit Unroller(const Plan& given)
+      : plan(given), out(given), views(given.mirrored ? static_cast<uint32_t>(given.ranks) : 1) {
     out.steps.clear();
     out.ticks = plan.ticks * static_cast<int>(plan.rounds);
     out.rounds = 1;
@@ -34,20 +35,23 @@ struct Unroller {
       slot.role = Role::scratch;
       slot.bytes = slot_bytes;
       slot.slot = true;
-      slot.tabled = !plan.mirrored || static_cast<int>(view) != plan.rank;  // what nobody else sees is the rank's own
+      // what nobody else sees is the rank's own
+      slot.tabled = !plan.mirrored || static_cast<int>(view) != plan.rank;
       out.buffers.push_back(slot);
     }
   }
 
   // Bytes a place advances per element before it; slots do not. `viewer`: who sees it.
-  Place moved(Place place, uint64_t elements, fsccl_dtype_t dtype, int first_tick, int viewer) const {
+  Place moved(Place place, uint64_t elements, fsccl_dtype_t dtype, int first_tick,
+              int viewer) const {
     if (place.buffer >= plan.buffers.size()) {  // for verify() to find
       place.buffer += static_cast<uint32_t>(out.buffers.size() - plan.buffers.size());
       return place;
     }
     const Buffer& buffer = plan.buffers[place.buffer];
     if (buffer.slot)
-      place.buffer = first_slot + static_cast<uint32_t>((first_tick + buffer.slot_tick) % kWindow) * views +
+      place.buffer = first_slot +
+                     static_cast<uint32_t>((first_tick + buffer.slot_tick) % kWindow) * views +
                      (plan.mirrored ? static_cast<uint32_t>(viewer) : 0);
     else
       place.offset += elements * dtype_size(dtype);
@@ -56,7 +60,8 @@ struct Unroller {
 
   void round(uint32_t r) {
     const int first_tick = static_cast<int>(r) * plan.ticks;
-    // The engine's own wait: whoever used a slot of this round, or a line, before has left that round.
+    // The engine's own wait: whoever used a slot of this round, or a line, before has left that
+    // round.
     const int needed = first_tick + plan.ticks - kWindow;
     const bool quiet = heard.quiet(plan, static_cast<uint32_t>(first_tick));
     if (needed > 0 && plan.ranks > 1) {
@@ -74,7 +79,8 @@ struct Unroller {
       if (step.kind == StepKind::signal || step.kind == StepKind::wait) {
         step.tick = static_cast<uint16_t>(step.tick + first_tick);
       } else if (step.kind != StepKind::choose && step.kind != StepKind::wait_released) {
-        const uint64_t each = plan.chunk ? plan.chunk / dtype_size(step.from) : step.count, begin = each * r;
+        const uint64_t each = plan.chunk ? plan.chunk / dtype_size(step.from) : step.count,
+                       begin = each * r;
         if (begin >= step.count) continue;
         step.count = std::min(each, step.count - begin);
         const bool puts = step.kind == StepKind::put;

@@ -15,56 +15,72 @@ Status check_shape(const std::vector<Plan>& plans) {
   if (plans.empty()) return fail(FSCCL_ERR_INTERNAL, "no plans to verify");
   const Plan& first = plans[0];
   if (first.ticks < 1 || first.ticks > kMaxTicks)
-    return fail(FSCCL_ERR_INTERNAL, "plan {} has {} ticks; 1 .. {} are possible", first.name, first.ticks, kMaxTicks);
+    return fail(FSCCL_ERR_INTERNAL, "plan {} has {} ticks; 1 .. {} are possible", first.name,
+                first.ticks, kMaxTicks);
   for (size_t r = 0; r < plans.size(); ++r) {
     const Plan& plan = plans[r];
     const auto wrong = [&](const char* what) {
-      return fail(FSCCL_ERR_INTERNAL, "plan {} of rank {} ({} of {} plans): {}", plan.name, plan.rank, r, plans.size(), what);
+      return fail(FSCCL_ERR_INTERNAL, "plan {} of rank {} ({} of {} plans): {}", plan.name,
+                  plan.rank, r, plans.size(), what);
     };
     if (plan.rank != static_cast<int>(r)) return wrong("its rank is not its index");
-    if (plan.ranks != static_cast<int>(plans.size())) return wrong("its number of ranks is not the number of plans");
-    if (plan.name != first.name || plan.ticks != first.ticks || plan.rounds != first.rounds || plan.chunk != first.chunk ||
-        plan.mirrored != first.mirrored || plan.relayed != first.relayed || plan.quiet != first.quiet)
-      return wrong("its algorithm, its ticks, its rounds, its kind of slots or whether it is quiet differ from rank 0's");
-    if (plan.quiet && (plan.ticks > 1 || plan.relayed)) return wrong("what is quiet has one tick a round, and is not relayed");
+    if (plan.ranks != static_cast<int>(plans.size()))
+      return wrong("its number of ranks is not the number of plans");
+    if (plan.name != first.name || plan.ticks != first.ticks || plan.rounds != first.rounds ||
+        plan.chunk != first.chunk || plan.mirrored != first.mirrored ||
+        plan.relayed != first.relayed || plan.quiet != first.quiet)
+      return wrong(
+          "its algorithm, its ticks, its rounds, its kind of slots or whether it is quiet differ "
+          "from rank 0's");
+    if (plan.quiet && (plan.ticks > 1 || plan.relayed))
+      return wrong("what is quiet has one tick a round, and is not relayed");
     for (const Step& step : plan.steps)
-      if (step.optional && (!plan.quiet || step.kind != StepKind::signal || step.count || &step != &plan.steps.front()))
-        return wrong("only the first step of a quiet plan, a signal that carries nothing, is optional");
+      if (step.optional && (!plan.quiet || step.kind != StepKind::signal || step.count ||
+                            &step != &plan.steps.front()))
+        return wrong(
+            "only the first step of a quiet plan, a signal that carries nothing, is optional");
     if (plan.relayed && (!plan.mirrored || plan.lazy || plan.rounds > 1))
       return wrong("what is relayed has one round, waits for all, and its slots are mirrored");
     if (plan.chunk % 64) return wrong("its rounds cut elements: a chunk is whole lines");
-    if (plan.buffers.size() != first.buffers.size()) return wrong("its number of buffers differs from rank 0's");
+    if (plan.buffers.size() != first.buffers.size())
+      return wrong("its number of buffers differs from rank 0's");
     size_t published = 0;
     for (size_t i = 0; i < plan.buffers.size(); ++i) {
       const Buffer& mine = plan.buffers[i];
       const Buffer& other = first.buffers[i];
       if (mine.role != other.role || mine.shared != other.shared || mine.guarded != other.guarded)
         return wrong("a buffer's role, shared or guarded differs from rank 0's");
-      if (mine.shared && mine.bytes != other.bytes) return wrong("a shared buffer's size differs from rank 0's");
+      if (mine.shared && mine.bytes != other.bytes)
+        return wrong("a shared buffer's size differs from rank 0's");
       if (plan.mirrored && (mine.shared || mine.published || mine.symmetric || mine.tabled))
         return wrong("its slots are mirrored, and peers touch another buffer of it");
       published += mine.published && !mine.shared && !mine.symmetric && !mine.tabled;
     }
-    if (published > kMaxPublished) return wrong("more than 2 buffers are published: their locations do not fit the signal");
+    if (published > kMaxPublished)
+      return wrong("more than 2 buffers are published: their locations do not fit the signal");
   }
   return success();
 }
 
-// Rule 1: every rank entered (of relayed plans: all know it of all), reached every moment that it may not leave out, and has itself
-// seen every peer enter.
+// Rule 1: every rank entered (of relayed plans: all know it of all), reached every moment that it
+// may not leave out, and has itself seen every peer enter.
 Status check_signals(const std::vector<Plan>& plans, const SymbolicRun& run) {
   for (const Plan& plan : plans) {
     const auto end = static_cast<uint32_t>(plan.steps.size());
     for (int q = 0; q < plan.ranks && plan.relayed; ++q)
       if (q != plan.rank && !run.order().knows_entered(plan.rank, q))
-        return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, end, fmt::format("does not know that rank {} has entered", q)));
+        return fail(FSCCL_ERR_INTERNAL, "{}",
+                    at_step(plan, end, fmt::format("does not know that rank {} has entered", q)));
     if (plan.relayed) continue;
-    for (int tick = 0; !plan.quiet && tick < (plan.mirrored ? std::min(1, plan.ticks) : plan.ticks); ++tick)
+    for (int tick = 0; !plan.quiet && tick < (plan.mirrored ? std::min(1, plan.ticks) : plan.ticks);
+         ++tick)
       if (!run.order().signalled(plan.rank, tick, plan.rank))
-        return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, end, fmt::format("tick {} was never signalled", tick)));
+        return fail(FSCCL_ERR_INTERNAL, "{}",
+                    at_step(plan, end, fmt::format("tick {} was never signalled", tick)));
     for (int q = 0; q < plan.ranks && !plan.lazy; ++q)
       if (q != plan.rank && !run.waited_enter(plan.rank, q))
-        return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, end, fmt::format("never waited for rank {} to enter", q)));
+        return fail(FSCCL_ERR_INTERNAL, "{}",
+                    at_step(plan, end, fmt::format("never waited for rank {} to enter", q)));
   }
   return success();
 }
@@ -80,15 +96,16 @@ Status check_conflicts(const std::vector<Plan>& plans, SymbolicRun& run) {
     const auto conflict = find_conflict(run.accesses(m), run.order());
     if (!conflict) continue;
     const Plan& owner = plans[m % plans.size()];
-    return fail(FSCCL_ERR_INTERNAL, "two accesses to {} of rank {} are not ordered. First: {}. Second: {}",
+    return fail(FSCCL_ERR_INTERNAL,
+                "two accesses to {} of rank {} are not ordered. First: {}. Second: {}",
                 owner.buffers[m / plans.size()].name, owner.rank, text_of(plans, conflict->first),
                 text_of(plans, conflict->second));
   }
   return success();
 }
 
-// Rule 2: when a rank's plan ends, its memory is whole and is its own again. Reads of a guarded buffer may go on, as its reuse
-// waits for them, unless it is the caller's to write.
+// Rule 2: when a rank's plan ends, its memory is whole and is its own again. Reads of a guarded
+// buffer may go on, as its reuse waits for them, unless it is the caller's to write.
 Status check_end(const std::vector<Plan>& plans, SymbolicRun& run) {
   for (const Plan& plan : plans) {
     const auto steps = static_cast<uint32_t>(plan.steps.size());
@@ -96,10 +113,12 @@ Status check_end(const std::vector<Plan>& plans, SymbolicRun& run) {
     for (uint32_t b = 0; b < plan.buffers.size(); ++b) {
       if (plan.buffers[b].slot) continue;  // the window guards its reuse
       for (const MemoryAccess& access : run.accesses(run.locate({b, plan.rank, 0}).memory)) {
-        if (access.moment.rank == plan.rank || access.begin == access.end || run.order().before(access.moment, end)) continue;
+        if (access.moment.rank == plan.rank || access.begin == access.end ||
+            run.order().before(access.moment, end))
+          continue;
         if (!access.write && plan.buffers[b].guarded && !plan.buffers[b].writable) continue;
-        const std::string why =
-            fmt::format("the plan ends while {} may still be in use by: {}", plan.buffers[b].name, text_of(plans, access));
+        const std::string why = fmt::format("the plan ends while {} may still be in use by: {}",
+                                            plan.buffers[b].name, text_of(plans, access));
         return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, steps, why));
       }
     }
@@ -117,10 +136,12 @@ Status check_one(const std::vector<Plan>& plans, const SymbolicRun& run, const E
   const auto exists = [&](const Place& place) {
     return place.rank >= 0 && place.rank < ranks && place.buffer < plans[0].buffers.size();
   };
-  if (!exists(want.place) || (!want.folded && !exists(want.source)) || want.source.buffer >= plans[0].buffers.size())
+  if (!exists(want.place) || (!want.folded && !exists(want.source)) ||
+      want.source.buffer >= plans[0].buffers.size())
     return fail(FSCCL_ERR_INTERNAL, "the expectation names a place that does not exist");
   const Plan& plan = plans[static_cast<size_t>(want.place.rank)];
-  const std::string where = fmt::format("plan {}, rank {}: result {}", plan.name, plan.rank, plan.buffers[want.place.buffer].name);
+  const std::string where = fmt::format("plan {}, rank {}: result {}", plan.name, plan.rank,
+                                        plan.buffers[want.place.buffer].name);
   const uint64_t bytes = want.count * dtype_size(want.to);
   const SymbolicRun::Location result = run.locate(want.place);
   covered[result.memory].push_back({result.offset, result.offset + bytes});
@@ -128,31 +149,40 @@ Status check_one(const std::vector<Plan>& plans, const SymbolicRun& run, const E
   if (!ranges.ok()) return fail(FSCCL_ERR_INTERNAL, "{}: {}", where, ranges.status().text());
   const bool shared = plan.buffers[want.source.buffer].shared;
   for (const SymbolicRange& range : ranges.value()) {
-    SymbolicValue value{
-        want.folded || shared ? 0 : want.source.rank, want.source.buffer, want.source.offset, want.from, want.to, want.folded};
+    SymbolicValue value{want.folded || shared ? 0 : want.source.rank,
+                        want.source.buffer,
+                        want.source.offset,
+                        want.from,
+                        want.to,
+                        want.folded};
     if (!value.advance(range.begin - result.offset) || !(value == range.value))
-      return fail(FSCCL_ERR_INTERNAL, "{}, bytes {} .. {}: holds {}, but should hold {}", where, range.begin, range.end - 1,
-                  range.value.text(), value.text());
+      return fail(FSCCL_ERR_INTERNAL, "{}, bytes {} .. {}: holds {}, but should hold {}", where,
+                  range.begin, range.end - 1, range.value.text(), value.text());
   }
   return success();
 }
 
 // Nothing but results and scratch may have been written.
-Status check_strays(const std::vector<Plan>& plans, const SymbolicRun& run, std::vector<std::vector<Span>>& covered) {
+Status check_strays(const std::vector<Plan>& plans, const SymbolicRun& run,
+                    std::vector<std::vector<Span>>& covered) {
   for (size_t m = 0; m < run.memories(); ++m) {
     const Buffer& buffer = plans[0].buffers[m / plans.size()];
     if (buffer.role == Role::scratch) continue;
     std::vector<Span>& spans = covered[m];
-    std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+    std::sort(spans.begin(), spans.end(),
+              [](const Span& a, const Span& b) { return a.begin < b.begin; });
     size_t next = 0;
     for (const auto& [begin, range] : run.memory(m).ranges()) {
       if (!range.written) continue;
       uint64_t at = begin;
       while (next < spans.size() && spans[next].end <= at) ++next;
-      for (size_t i = next; i < spans.size() && spans[i].begin <= at && at < range.end; ++i) at = std::max(at, spans[i].end);
+      for (size_t i = next; i < spans.size() && spans[i].begin <= at && at < range.end; ++i)
+        at = std::max(at, spans[i].end);
       if (at < range.end)
-        return fail(FSCCL_ERR_INTERNAL, "plan {}: byte {} of {} on rank {} was written (with {}) but is no part of the result",
-                    plans[0].name, at, buffer.name, m % plans.size(), range.value.text());
+        return fail(
+            FSCCL_ERR_INTERNAL,
+            "plan {}: byte {} of {} on rank {} was written (with {}) but is no part of the result",
+            plans[0].name, at, buffer.name, m % plans.size(), range.value.text());
     }
   }
   return success();
@@ -160,13 +190,15 @@ Status check_strays(const std::vector<Plan>& plans, const SymbolicRun& run, std:
 
 }  // namespace
 
-Status verify(const std::vector<Plan>& given, const std::vector<Expected>& expected, const std::vector<Alias>& aliases) {
+Status verify(const std::vector<Plan>& given, const std::vector<Expected>& expected,
+              const std::vector<Alias>& aliases) {
   FSCCL_TRY(check_shape(given));
   std::vector<Plan> plans;
   for (const Plan& plan : given) plans.push_back(unroll(plan));
   for (const Alias& alias : aliases) {
     const auto buffers = static_cast<uint32_t>(plans[0].buffers.size());
-    if (alias.rank < 0 || alias.rank >= static_cast<int>(plans.size()) || alias.buffer >= buffers || alias.inside >= buffers)
+    if (alias.rank < 0 || alias.rank >= static_cast<int>(plans.size()) || alias.buffer >= buffers ||
+        alias.inside >= buffers)
       return fail(FSCCL_ERR_INTERNAL, "an alias names a buffer that does not exist");
   }
   SymbolicRun run(plans, aliases);

@@ -1,5 +1,5 @@
-// What a rank calls an operation: a message between two ranks is a send on the first of its pair and a recv on the other, though
-// the operation is one. Errors name it as the caller does.
+// What a rank calls an operation: a message between two ranks is a send on the first of its pair
+// and a recv on the other, though the operation is one. Errors name it as the caller does.
 #pragma once
 #include <string>
 
@@ -7,8 +7,12 @@
 
 namespace fsccl {
 
-inline bool receives(const Fingerprint& what, int rank) { return what.op == OpCode::send && rank != 0; }
-inline const char* name_for(int rank, const Fingerprint& what) { return receives(what, rank) ? "recv" : op_name(what.op); }
+inline bool receives(const Fingerprint& what, int rank) {
+  return what.op == OpCode::send && rank != 0;
+}
+inline const char* name_for(int rank, const Fingerprint& what) {
+  return receives(what, rank) ? "recv" : op_name(what.op);
+}
 inline std::string describe_for(int rank, const Fingerprint& what) {
   const std::string text = describe(what);
   return receives(what, rank) ? "recv" + text.substr(std::string(op_name(what.op)).size()) : text;

@@ -106,7 +106,9 @@ void MetricSamples::add(Metric metric, std::string_view labels, std::string_view
     fmt::format_to(std::back_inserter(text), "{}{}{{{}}} {}\n", family.name, suffix, labels, value);
 }
 
-void MetricSamples::add(Metric metric, std::string_view labels, uint64_t value) { add(metric, labels, std::to_string(value)); }
+void MetricSamples::add(Metric metric, std::string_view labels, uint64_t value) {
+  add(metric, labels, std::to_string(value));
+}
 
 void MetricSamples::add_ns(Metric metric, std::string_view labels, uint64_t ns) {
   add(metric, labels, fmt::format("{}.{:09}", ns / 1'000'000'000, ns % 1'000'000'000));
@@ -117,14 +119,16 @@ std::string MetricSamples::text() const {
   for (size_t i = 0; i < families_.size(); i++) {
     const Family& family = kFamilies[i];
     fmt::format_to(std::back_inserter(text), "# TYPE {} {}\n", family.name, family.type);
-    if (*family.unit) fmt::format_to(std::back_inserter(text), "# UNIT {} {}\n", family.name, family.unit);
+    if (*family.unit)
+      fmt::format_to(std::back_inserter(text), "# UNIT {} {}\n", family.name, family.unit);
     fmt::format_to(std::back_inserter(text), "# HELP {} {}\n", family.name, family.help);
     text += families_[i];
   }
   return text + "# EOF\n";
 }
 
-MetricsSource::MetricsSource(Tell tell) : tell_(std::move(tell)), id_(std::to_string(sources_made++)) {
+MetricsSource::MetricsSource(Tell tell)
+    : tell_(std::move(tell)), id_(std::to_string(sources_made++)) {
   const std::lock_guard lock(sources().mutex);
   sources().living.push_back(this);
 }
@@ -135,15 +139,16 @@ MetricsSource::~MetricsSource() {
 }
 
 void count_failure(fsccl_status_t code) {
-  const auto found =
-      std::find_if(std::begin(kFailures), std::prev(std::end(kFailures)), [&](const Failure& one) { return one.code == code; });
+  const auto found = std::find_if(std::begin(kFailures), std::prev(std::end(kFailures)),
+                                  [&](const Failure& one) { return one.code == code; });
   failures[found - std::begin(kFailures)].fetch_add(1, std::memory_order_relaxed);
 }
 
 std::string metrics_text(bool* objects) {
   MetricSamples samples;
   const uint32_t number = library_version();
-  const std::string version = fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+  const std::string version =
+      fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
   samples.add(Metric::build, MetricSamples::labels({{"version", version}}), 1);
   for (size_t i = 0; i < std::size(kFailures); i++)
     samples.add(Metric::failures, MetricSamples::labels({{"code", kFailures[i].name}}),

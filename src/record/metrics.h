@@ -1,5 +1,6 @@
-// The numbers of this process as OpenMetrics 1.0 text: what each family is called and means stands in one table (metrics.cpp), what
-// the samples are is told by sources, which objects have while they live. Labels hold names, ranks and links, never contents.
+// The numbers of this process as OpenMetrics 1.0 text: what each family is called and means stands
+// in one table (metrics.cpp), what the samples are is told by sources, which objects have while
+// they live. Labels hold names, ranks and links, never contents.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -56,8 +57,8 @@ class MetricSamples {
   std::array<std::string, static_cast<size_t>(Metric::count_)> families_;
 };
 
-// While it lives, its object's samples are part of the text. `tell` is called by any thread, under a lock that is taken for nothing
-// else but to make and end sources; `id` is of this source alone.
+// While it lives, its object's samples are part of the text. `tell` is called by any thread, under
+// a lock that is taken for nothing else but to make and end sources; `id` is of this source alone.
 class MetricsSource {
  public:
   using Tell = std::function<void(MetricSamples& samples, std::string_view id)>;

@@ -39,7 +39,8 @@ struct MetricsFile::Shared {
   std::mutex mutex;  // also of each write: a later one has the later numbers
   std::vector<MetricsFile*> living;
   bool at_exit = false;
-  bool over = false;  // the last ones are written: the service thread, which ends anywhere now, would leave half a file
+  // the last ones are written: the service thread, which ends anywhere now, would leave half a file
+  bool over = false;
 };
 
 MetricsFile::Shared& MetricsFile::shared() {
@@ -49,10 +50,12 @@ MetricsFile::Shared& MetricsFile::shared() {
 
 std::unique_ptr<MetricsFile> MetricsFile::create(const Config& settings, int rank) {
   if (settings.metrics_file.empty()) return nullptr;
-  return std::unique_ptr<MetricsFile>(new MetricsFile(path_of(settings.metrics_file, rank), settings.metrics_ms * 1'000'000));
+  return std::unique_ptr<MetricsFile>(
+      new MetricsFile(path_of(settings.metrics_file, rank), settings.metrics_ms * 1'000'000));
 }
 
-MetricsFile::MetricsFile(std::string path, int64_t period_ns) : path_(std::move(path)), period_ns_(period_ns) {
+MetricsFile::MetricsFile(std::string path, int64_t period_ns)
+    : path_(std::move(path)), period_ns_(period_ns) {
   {
     const std::lock_guard lock(shared().mutex);
     shared().living.push_back(this);
@@ -93,7 +96,8 @@ void MetricsFile::write_whole() {
     return file.commit();
   };
   if (const Status status = written(); !status.ok() && !std::exchange(complained_, true))
-    FSCCL_LOG(kWarn, "FSCCL_METRICS_FILE: {}. It is tried again, and not told of again", status.text());
+    FSCCL_LOG(kWarn, "FSCCL_METRICS_FILE: {}. It is tried again, and not told of again",
+              status.text());
 }
 
 // At the exit of a process that still has communicators. A child after fork has none.

@@ -1,6 +1,6 @@
-// FSCCL_METRICS_FILE: the text of metrics.h in a file, whole at any moment, written anew by the service thread every
-// FSCCL_METRICS_MS, when an object whose numbers it holds ends, and when the process exits. Whoever may not write there is told so
-// once, and goes on.
+// FSCCL_METRICS_FILE: the text of metrics.h in a file, whole at any moment, written anew by the
+// service thread every FSCCL_METRICS_MS, when an object whose numbers it holds ends, and when the
+// process exits. Whoever may not write there is told so once, and goes on.
 #pragma once
 #include <memory>
 #include <string>

@@ -41,11 +41,15 @@ void copy_text(char (&to)[N], const std::string& from) {
   std::memcpy(to, from.data(), std::min(from.size(), N - 1));
 }
 
-// A new file of the user's own: what lies there under the name already is another run's, or somebody's trap.
+// A new file of the user's own: what lies there under the name already is another run's, or
+// somebody's trap.
 Result<Fd> make_file(const std::string& path) {
-  Fd fd = make_fd([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600); });
+  Fd fd = make_fd([&] {
+    return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  });
   if (fd.valid()) return fd;
-  return fail(FSCCL_ERR_CONFIG, "the recorder's file {} cannot be made: {}. See FSCCL_TRACE_DIR", path, std::strerror(errno));
+  return fail(FSCCL_ERR_CONFIG, "the recorder's file {} cannot be made: {}. See FSCCL_TRACE_DIR",
+              path, std::strerror(errno));
 }
 
 Status write_whole(const Fd& fd, const void* bytes, size_t size, const std::string& path) {
@@ -57,7 +61,8 @@ Status write_whole(const Fd& fd, const void* bytes, size_t size, const std::stri
 recording::Words whole_record(recording::Words& from) {
   recording::Words words;
   const uint64_t before = std::atomic_ref(from[3]).load(std::memory_order_acquire);
-  for (size_t i = 0; i < 3; i++) words[i] = std::atomic_ref(from[i]).load(std::memory_order_acquire);
+  for (size_t i = 0; i < 3; i++)
+    words[i] = std::atomic_ref(from[i]).load(std::memory_order_acquire);
   words[3] = std::atomic_ref(from[3]).load(std::memory_order_relaxed);
   return words[3] == before && before != recording::kWriting ? words : recording::Words{};
 }
@@ -67,7 +72,9 @@ recording::Words whole_record(recording::Words& from) {
 // Tells who reads the file meanwhile that it is being changed. With the lock held.
 class Recorder::Change {
  public:
-  explicit Change(recording::Header* header) : changes_(header->changes) { changes_.fetch_add(1, std::memory_order_acq_rel); }
+  explicit Change(recording::Header* header) : changes_(header->changes) {
+    changes_.fetch_add(1, std::memory_order_acq_rel);
+  }
   ~Change() { changes_.fetch_add(1, std::memory_order_release); }
   Change(const Change&) = delete;
 
@@ -75,7 +82,9 @@ class Recorder::Change {
   std::atomic_ref<uint64_t> changes_;
 };
 
-std::string Recorder::file_name() const { return fmt::format("fsccl-{:016x}-{}.ring", header_->job, header_->rank); }
+std::string Recorder::file_name() const {
+  return fmt::format("fsccl-{:016x}-{}.ring", header_->job, header_->rank);
+}
 
 Result<std::unique_ptr<Recorder>> Recorder::create(const Place& place) {
   std::unique_ptr<Recorder> made(new Recorder);
@@ -102,11 +111,13 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const Place& place) {
       error = posix_fallocate(fd.get(), 0, static_cast<off_t>(made->bytes_));  // which writes, then
     }
     if (error != 0)
-      return fail_errno(error, fmt::format("the recorder's file in {} (FSCCL_TRACE_DIR): {} bytes", place.folder, made->bytes_));
+      return fail_errno(error, fmt::format("the recorder's file in {} (FSCCL_TRACE_DIR): {} bytes",
+                                           place.folder, made->bytes_));
     flags = MAP_SHARED;
   }
   void* memory = mmap(nullptr, made->bytes_, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
-  if (memory == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of {} bytes for the flight recorder", made->bytes_));
+  if (memory == MAP_FAILED)
+    return fail_errno(errno, fmt::format("mmap of {} bytes for the flight recorder", made->bytes_));
   made->memory_ = static_cast<std::byte*>(memory);
   made->owner_ = getpid();
   made->header_ = reinterpret_cast<recording::Header*>(made->memory_);
@@ -140,7 +151,8 @@ uint16_t Recorder::add(uint64_t tag, const std::string& name, int rank, int size
   // One that was never used, else one that is gone; the newest stay readable longest.
   const auto begin = table_ + 1, end = table_ + recording::kCommunicators;
   auto free = std::find_if(begin, end, [](const auto& entry) { return entry.state == 0; });
-  if (free == end) free = std::find_if(begin, end, [](const auto& entry) { return entry.state == 2; });
+  if (free == end)
+    free = std::find_if(begin, end, [](const auto& entry) { return entry.state == 2; });
   if (free == end) return 0;
   recording::Communicator entry;
   entry.tag = tag;
@@ -180,7 +192,8 @@ void Recorder::failed(uint16_t communicator, const Error& error, uint64_t sequen
   look_at_clock();
 }
 
-// The two numbers are of one look. Not while another thread is at it, or at the table: the next look comes soon.
+// The two numbers are of one look. Not while another thread is at it, or at the table: the next
+// look comes soon.
 void Recorder::look_at_clock() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
@@ -196,7 +209,8 @@ Status Recorder::write(const std::string& path) {
   {
     const std::lock_guard lock(mutex_);
     std::memcpy(begin.data(), memory_, sizeof(recording::Header));
-    std::memcpy(begin.data() + recording::kTableAt, table_, recording::kCommunicators * sizeof *table_);
+    std::memcpy(begin.data() + recording::kTableAt, table_,
+                recording::kCommunicators * sizeof *table_);
   }
   const uint64_t next = std::atomic_ref(*next_).load(std::memory_order_acquire);
   std::memcpy(begin.data() + recording::kNextAt, &next, sizeof next);

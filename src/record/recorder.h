@@ -1,13 +1,15 @@
-// The flight recorder of a rank: the last things that its communicators did, in a ring that costs a few nanoseconds an event and is
-// always on. With FSCCL_TRACE_DIR the ring is a file there, which outlives the process however that ends; else memory, which
-// fsccl_trace_dump() writes out.
+// The flight recorder of a rank: the last things that its communicators did, in a ring that costs a
+// few nanoseconds an event and is always on. With FSCCL_TRACE_DIR the ring is a file there, which
+// outlives the process however that ends; else memory, which fsccl_trace_dump() writes out.
 //
-// Any thread records, without a lock: a record's number is taken from a counter, its place is taken by an exchange of its last
-// word, which is written last. So who reads that word before and after the others has a whole record, or knows that it has none. An
-// event whose place somebody still writes who is a whole ring behind is left out. The table of communicators has a lock.
+// Any thread records, without a lock: a record's number is taken from a counter, its place is taken
+// by an exchange of its last word, which is written last. So who reads that word before and after
+// the others has a whole record, or knows that it has none. An event whose place somebody still
+// writes who is a whole ring behind is left out. The table of communicators has a lock.
 //
-// Operations that are done at once are over in less time than the two locked instructions of this take just behind a signal, since
-// they wait until that is out. So each communicator has a ring of its own for them, which one thread at a time writes.
+// Operations that are done at once are over in less time than the two locked instructions of this
+// take just behind a signal, since they wait until that is out. So each communicator has a ring of
+// its own for them, which one thread at a time writes.
 #pragma once
 #include <atomic>
 #include <bit>
@@ -53,14 +55,19 @@ class Recorder {
   }
   // By one thread at a time for each communicator.
   void at_once(uint16_t communicator, const Fingerprint& what) {
-    if (communicator == 0) return record(recording::Event::at_once, 0, what, what.root);  // many share that one
-    recording::Words& to = at_once_[communicator * recording::kAtOnce + what.sequence % recording::kAtOnce];
+    // many share that one
+    if (communicator == 0) return record(recording::Event::at_once, 0, what, what.root);
+    recording::Words& to =
+        at_once_[communicator * recording::kAtOnce + what.sequence % recording::kAtOnce];
     std::atomic_ref(to[3]).store(recording::kWriting, std::memory_order_relaxed);
-    fill(to, recording::Event::at_once, communicator, what, what.root, what.count, what.sequence / recording::kAtOnce);
+    fill(to, recording::Event::at_once, communicator, what, what.root, what.count,
+         what.sequence / recording::kAtOnce);
     if (what.sequence % kLookEvery == 0) [[unlikely]]
       look_at_clock();
   }
-  void note(recording::Event event, uint16_t communicator, int peer) { put(event, communicator, Fingerprint{}, peer, 0); }
+  void note(recording::Event event, uint16_t communicator, int peer) {
+    put(event, communicator, Fingerprint{}, peer, 0);
+  }
   // This rank waits for rank `peer` of the job outside of operations, and goes on.
   void waits(uint16_t communicator, int peer, recording::Duty duty) {
     Fingerprint what;
@@ -68,7 +75,9 @@ class Recorder {
     put(recording::Event::waits, communicator, what, peer, 0);
     look_at_clock();
   }
-  void goes_on(uint16_t communicator, int peer) { put(recording::Event::goes_on, communicator, Fingerprint{}, peer, 0); }
+  void goes_on(uint16_t communicator, int peer) {
+    put(recording::Event::goes_on, communicator, Fingerprint{}, peer, 0);
+  }
   // Of a rank of the job, whatever the communicator.
   void silence(recording::Event event, int peer, int64_t silent_ms, bool stopped) {
     Fingerprint what;
@@ -89,22 +98,28 @@ class Recorder {
     return static_cast<uint64_t>(now_ns());
 #endif
   }
-  void put(recording::Event event, uint16_t communicator, const Fingerprint& what, int peer, uint64_t count) {
+  void put(recording::Event event, uint16_t communicator, const Fingerprint& what, int peer,
+           uint64_t count) {
     const uint64_t number = std::atomic_ref(*next_).fetch_add(1, std::memory_order_relaxed);
     recording::Words& to = records_[number & mask_];
-    if (std::atomic_ref(to[3]).exchange(recording::kWriting, std::memory_order_acquire) == recording::kWriting) return;
+    if (std::atomic_ref(to[3]).exchange(recording::kWriting, std::memory_order_acquire) ==
+        recording::kWriting)
+      return;
     fill(to, event, communicator, what, peer, count, number >> round_bits_);
     if (number % kLookEvery == 0) [[unlikely]]
       look_at_clock();
   }
   // A place whose last word says that it is being written.
-  static void fill(recording::Words& to, recording::Event event, uint16_t communicator, const Fingerprint& what, int peer,
-                   uint64_t count, uint64_t round) {
-    const uint64_t whose = static_cast<uint32_t>(what.sequence) | recording::at_byte(4, static_cast<uint32_t>(peer));
-    const uint64_t which = communicator | recording::at_byte(2, event) | recording::at_byte(3, what.op) |
-                           recording::at_byte(4, what.dtype) | recording::at_byte(5, what.kind) |
+  static void fill(recording::Words& to, recording::Event event, uint16_t communicator,
+                   const Fingerprint& what, int peer, uint64_t count, uint64_t round) {
+    const uint64_t whose =
+        static_cast<uint32_t>(what.sequence) | recording::at_byte(4, static_cast<uint32_t>(peer));
+    const uint64_t which = communicator | recording::at_byte(2, event) |
+                           recording::at_byte(3, what.op) | recording::at_byte(4, what.dtype) |
+                           recording::at_byte(5, what.kind) |
                            recording::at_byte(6, recording::stamp_of(round));
-    // A recording::Record. Each released: who reads one of these words also sees, afterwards, that the last is being written.
+    // A recording::Record. Each released: who reads one of these words also sees, afterwards, that
+    // the last is being written.
     std::atomic_ref(to[0]).store(ticks(), std::memory_order_release);
     std::atomic_ref(to[1]).store(count, std::memory_order_release);
     std::atomic_ref(to[2]).store(whose, std::memory_order_release);

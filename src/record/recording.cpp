@@ -22,18 +22,19 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kMostNs = 1e18;                       // thirty years
-constexpr int64_t kLatestNs = int64_t{1} << 62;        // since 1970; so the difference of any two moments is a number
+constexpr double kMostNs = 1e18;  // thirty years
+// since 1970; so the difference of any two moments is a number
+constexpr int64_t kLatestNs = int64_t{1} << 62;
 constexpr uint64_t kMostSilentMs = 1'000'000'000'000;  // thirty years
-constexpr const char* kEventNames[] = {"none", "submitted", "completed", "blocked", "failed", "lost",
-                                       "left", "suspect",   "alive",     "at_once", "waits",  "goes_on"};
+constexpr const char* kEventNames[] = {"none",   "submitted", "completed", "blocked",
+                                       "failed", "lost",      "left",      "suspect",
+                                       "alive",  "at_once",   "waits",     "goes_on"};
 
 // Text from a file that anybody may have written: ends within its field, printable.
 template <size_t N>
 std::string text_of(const char (&field)[N]) {
   std::string text(field, strnlen(field, N));
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 32 || c > 126; }, '?');
+  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < 32 || c > 126; }, '?');
   return text;
 }
 
@@ -56,10 +57,13 @@ class File {
   }
   Status read(size_t offset, void* to, size_t bytes) const {
     for (size_t done = 0; done < bytes;) {
-      const ssize_t got = pread(fd_.get(), static_cast<std::byte*>(to) + done, bytes - done, static_cast<off_t>(offset + done));
+      const ssize_t got = pread(fd_.get(), static_cast<std::byte*>(to) + done, bytes - done,
+                                static_cast<off_t>(offset + done));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return fail_errno(errno, path_ + ": cannot be read");
-      if (got == 0) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a recording of this version of FSCCL: it is cut off", path_);
+      if (got == 0)
+        return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                    "{} is not a recording of this version of FSCCL: it is cut off", path_);
       done += static_cast<size_t>(got);
     }
     return success();
@@ -72,12 +76,14 @@ class File {
 
 Status check(const Header& header, const std::string& path) {
   const auto wrong = [&](const char* what) {
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a recording of this version of FSCCL: {}", path, what);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a recording of this version of FSCCL: {}",
+                path, what);
   };
   if (header.magic != kMagic) return wrong("it does not begin as one");
   if (header.record_bytes != sizeof(Record) || header.communicators != kCommunicators)
     return wrong("its records have another form");
-  if (header.records == 0 || header.records > kMostRecords || (header.records & (header.records - 1)) != 0)
+  if (header.records == 0 || header.records > kMostRecords ||
+      (header.records & (header.records - 1)) != 0)
     return wrong("its number of records");
   if (header.rank < 0 || header.rank >= header.ranks) return wrong("its rank");
   if (header.last.ticks < header.begin.ticks) return wrong("its clock runs backwards");
@@ -86,9 +92,10 @@ Status check(const Header& header, const std::string& path) {
   return success();
 }
 
-// The header and the table, of one moment: no change was being made before they were read, and none begun until after. Where there
-// is no such moment, who wrote was killed or stopped in the middle, and says of that entry that it is being written; or goes on all
-// the time: entries that were seen to change are left empty.
+// The header and the table, of one moment: no change was being made before they were read, and none
+// begun until after. Where there is no such moment, who wrote was killed or stopped in the middle,
+// and says of that entry that it is being written; or goes on all the time: entries that were seen
+// to change are left empty.
 Result<std::vector<std::byte>> read_begin(const File& file) {
   std::vector<std::byte> begin(kAtOnceAt), before;
   std::array<bool, kCommunicators> changed{};
@@ -100,29 +107,36 @@ Result<std::vector<std::byte>> read_begin(const File& file) {
     if (changes % 2 == 0 && changes == after.changes) return begin;
     for (size_t i = 0; i < kCommunicators && tries > 0; i++) {
       const size_t entry = kTableAt + i * sizeof(Communicator);
-      changed[i] |= std::memcmp(begin.data() + entry, before.data() + entry, sizeof(Communicator)) != 0;
+      changed[i] |=
+          std::memcmp(begin.data() + entry, before.data() + entry, sizeof(Communicator)) != 0;
     }
     before = begin;
     yield_core();
   }
   for (size_t i = 0; i < kCommunicators; i++)
-    if (changed[i]) std::memset(begin.data() + kTableAt + i * sizeof(Communicator), 0, sizeof(Communicator));
+    if (changed[i])
+      std::memset(begin.data() + kTableAt + i * sizeof(Communicator), 0, sizeof(Communicator));
   return begin;
 }
 
 // Up to 64 places that follow each other; those that are not whole are empty.
 Status read_places(const File& file, size_t offset, size_t count, std::array<Record, 64>* found) {
   std::array<Record, 64> before, after;
-  for (auto* part : {&before, found, &after}) FSCCL_TRY(file.read(offset, part->data(), count * sizeof(Record)));
+  for (auto* part : {&before, found, &after})
+    FSCCL_TRY(file.read(offset, part->data(), count * sizeof(Record)));
   for (size_t i = 0; i < count; i++) {
     Record& now = (*found)[i];
-    if (before[i].stamp != now.stamp || after[i].stamp != now.stamp || now.communicator >= kCommunicators) now = {};
+    if (before[i].stamp != now.stamp || after[i].stamp != now.stamp ||
+        now.communicator >= kCommunicators)
+      now = {};
   }
   return success();
 }
 
-// Those from number `first` to `next`, the oldest first, since it is those that are overwritten. Counts what is not whole.
-Result<std::vector<Record>> read_records(const File& file, uint32_t records, uint64_t first, uint64_t next, uint64_t* torn) {
+// Those from number `first` to `next`, the oldest first, since it is those that are overwritten.
+// Counts what is not whole.
+Result<std::vector<Record>> read_records(const File& file, uint32_t records, uint64_t first,
+                                         uint64_t next, uint64_t* torn) {
   std::vector<Record> found;
   std::array<Record, 64> part;
   while (first < next) {
@@ -142,9 +156,11 @@ Status read_at_once(const File& file, std::vector<Record>* found) {
   static_assert(kAtOnce == 64);
   std::array<Record, 64> part;
   for (uint32_t communicator = 0; communicator < kCommunicators; communicator++) {
-    FSCCL_TRY(read_places(file, kAtOnceAt + communicator * kAtOnce * sizeof(Record), kAtOnce, &part));
+    FSCCL_TRY(
+        read_places(file, kAtOnceAt + communicator * kAtOnce * sizeof(Record), kAtOnce, &part));
     for (const Record& record : part)
-      if (record.event == Event::at_once && record.communicator == communicator) found->push_back(record);
+      if (record.event == Event::at_once && record.communicator == communicator)
+        found->push_back(record);
   }
   return success();
 }
@@ -160,25 +176,31 @@ Json communicators_of(const std::vector<std::byte>& begin) {
                 {"rank", entry.rank},
                 {"size", entry.size},
                 {"lives", entry.state == 1}};
-    if (entry.code) one["error"] = {{"code", entry.code}, {"peer", entry.peer}, {"text", text_of(entry.text)}};
+    if (entry.code)
+      one["error"] = {{"code", entry.code}, {"peer", entry.peer}, {"text", text_of(entry.text)}};
     list.push_back(std::move(one));
   }
   return list;
 }
 
-// Nanoseconds a tick, from the two moments; a recorder that was never asked again has only the first: then a tick counts as one.
+// Nanoseconds a tick, from the two moments; a recorder that was never asked again has only the
+// first: then a tick counts as one.
 double tick_ns(const Header& header) {
   const auto ticks = static_cast<double>(header.last.ticks - header.begin.ticks);
-  const auto ns = static_cast<double>(header.last.unix_ns) - static_cast<double>(header.begin.unix_ns);
+  const auto ns =
+      static_cast<double>(header.last.unix_ns) - static_cast<double>(header.begin.unix_ns);
   return ticks > 0 && ns > 0 ? ns / ticks : 1;
 }
 
 Json event_of(const Header& header, const Record& record, double ns_per_tick) {
-  const double ns = (static_cast<double>(record.ticks) - static_cast<double>(header.begin.ticks)) * ns_per_tick;
+  const double ns =
+      (static_cast<double>(record.ticks) - static_cast<double>(header.begin.ticks)) * ns_per_tick;
   const int64_t since_ns = static_cast<int64_t>(std::clamp(ns, -kMostNs, kMostNs));
   const int64_t at_ns = std::clamp(header.begin.unix_ns + since_ns, int64_t{0}, kLatestNs);
-  Json event = {
-      {"at_ns", at_ns}, {"event", event_name(record.event)}, {"communicator", record.communicator}, {"peer", record.peer}};
+  Json event = {{"at_ns", at_ns},
+                {"event", event_name(record.event)},
+                {"communicator", record.communicator},
+                {"peer", record.peer}};
   if (record.sequence) event["sequence"] = record.sequence;
   if (record.op) {
     event["operation"] = op_name(static_cast<OpCode>(record.op));
@@ -193,13 +215,17 @@ Json event_of(const Header& header, const Record& record, double ns_per_tick) {
   return event;
 }
 
-// In the order of their times. What was done at once is told as two events; and where it was not, after all, as what follows of it.
+// In the order of their times. What was done at once is told as two events; and where it was not,
+// after all, as what follows of it.
 Json events_of(const Header& header, std::vector<Record> records, double ns_per_tick) {
-  std::stable_sort(records.begin(), records.end(), [](const Record& a, const Record& b) { return a.ticks < b.ticks; });
+  std::stable_sort(records.begin(), records.end(),
+                   [](const Record& a, const Record& b) { return a.ticks < b.ticks; });
   std::vector<bool> done(records.size());
   std::array<uint32_t, kCommunicators> later{};  // sequence of the next operation that is told of
   for (size_t i = records.size(); i-- > 0;)
-    if (records[i].sequence) done[i] = std::exchange(later[records[i].communicator], records[i].sequence) != records[i].sequence;
+    if (records[i].sequence)
+      done[i] =
+          std::exchange(later[records[i].communicator], records[i].sequence) != records[i].sequence;
   Json events = Json::array();
   for (size_t i = 0; i < records.size(); i++) {
     Record& record = records[i];
@@ -218,7 +244,9 @@ Json events_of(const Header& header, std::vector<Record> records, double ns_per_
 }  // namespace
 
 const char* duty_name(Duty duty) {
-  return duty == Duty::release_slot ? "release a slot" : duty == Duty::give_descriptor ? "give a descriptor" : "unknown";
+  return duty == Duty::release_slot      ? "release a slot"
+         : duty == Duty::give_descriptor ? "give a descriptor"
+                                         : "unknown";
 }
 
 const char* event_name(Event event) {

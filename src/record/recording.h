@@ -1,6 +1,7 @@
-// What a flight recorder's file holds, byte for byte, and how it is read again. A file is a header, a table of communicators, for
-// each of these a short ring of operations that were done at once, and a ring of all other records; whoever writes it (recorder.h)
-// may be at it, or be killed at any moment, so a record counts only if it carries the number that its place should have, before and
+// What a flight recorder's file holds, byte for byte, and how it is read again. A file is a header,
+// a table of communicators, for each of these a short ring of operations that were done at once,
+// and a ring of all other records; whoever writes it (recorder.h) may be at it, or be killed at any
+// moment, so a record counts only if it carries the number that its place should have, before and
 // after it was read.
 //
 // The reader trusts nothing: a file may be cut off, be half written, or be anything.
@@ -17,7 +18,8 @@
 namespace fsccl::recording {
 
 inline constexpr uint64_t kMagic = 0x32'6365'7243'5346ull;  // "FSCrec2"
-inline constexpr uint32_t kCommunicators = 128;             // of which entry 0 stands for all that have no place of their own
+// of which entry 0 stands for all that have no place of their own
+inline constexpr uint32_t kCommunicators = 128;
 inline constexpr uint32_t kMostRecords = 1u << 22;
 
 enum class Event : uint8_t {
@@ -28,10 +30,16 @@ enum class Event : uint8_t {
   failed,   // peer: whom it concerns; count: the status, negated
   lost,     // peer died; operation none
   left,     // peer has left
-  suspect,  // peer (of the job) has been silent; count: for so many ms, kind 1: its process is stopped; operation none
-  alive,    // peer is not silent any more; count: it was for so many ms
-  at_once,  // submitted, and completed after few looks, unless another event of the operation follows; peer: the root
-  waits,    // outside of operations; peer: the rank of the job that is waited for, kind: what it has to do, a Duty
+  // peer (of the job) has been silent; count: for so many ms, kind 1: its process is stopped;
+  // operation none
+  suspect,
+  alive,  // peer is not silent any more; count: it was for so many ms
+  // submitted, and completed after few looks, unless another event of the operation follows; peer:
+  // the root
+  at_once,
+  // outside of operations; peer: the rank of the job that is waited for, kind: what it has to do, a
+  // Duty
+  waits,
   goes_on,  // the last such wait on this communicator is over
 };
 const char* event_name(Event event);
@@ -79,7 +87,8 @@ struct Record {
   uint8_t op = 0, dtype = 0, kind = 0;
   uint16_t stamp = 0;  // of the record's number, written last: tells it from what lay there before
 };
-// As it lies in the ring, word by word. The last holds the stamp: kWriting while the others are written, by one thread alone.
+// As it lies in the ring, word by word. The last holds the stamp: kWriting while the others are
+// written, by one thread alone.
 using Words = std::array<uint64_t, 4>;
 static_assert(sizeof(Record) == sizeof(Words) && std::has_unique_object_representations_v<Record>);
 inline constexpr uint64_t kWriting = ~uint64_t{0};
@@ -93,12 +102,15 @@ static_assert(std::endian::native == std::endian::little);
 // Never 0 for a record that exists, nor that of kWriting, and another one each time round the ring.
 inline uint16_t stamp_of(uint64_t round) { return static_cast<uint16_t>(round % 65534 + 1); }
 
-inline constexpr size_t kNextAt = 1024;  // the number of the record that comes next: on a line of its own, every event counts it on
+// the number of the record that comes next: on a line of its own, every event counts it on
+inline constexpr size_t kNextAt = 1024;
 inline constexpr size_t kTableAt = 4096;
 inline constexpr size_t kAtOnceAt = kTableAt + kCommunicators * sizeof(Communicator);
 inline constexpr uint32_t kAtOnce = 64;  // a communicator, each at its sequence number modulo this
 inline constexpr size_t kRecordsAt = kAtOnceAt + kCommunicators * kAtOnce * sizeof(Record);
-inline constexpr size_t file_bytes(uint32_t records) { return kRecordsAt + size_t{records} * sizeof(Record); }
+inline constexpr size_t file_bytes(uint32_t records) {
+  return kRecordsAt + size_t{records} * sizeof(Record);
+}
 static_assert(sizeof(Header) <= kNextAt);
 
 // The file as JSON (its form: fsccl_trace_read in fsccl.h).

@@ -1,11 +1,12 @@
-// What an engine has done so far: numbers that one thread at a time raises, and any thread reads at any time.
+// What an engine has done so far: numbers that one thread at a time raises, and any thread reads at
+// any time.
 #pragma once
 #include <array>
 #include <atomic>
 #include <cstdint>
 
-#include "plan/fingerprint.h"
 #include "fsccl/fsccl.h"
+#include "plan/fingerprint.h"
 
 namespace fsccl {
 
@@ -36,7 +37,8 @@ class Tally {
   template <class Visit>
   void each_kind(Visit visit) const {
     for (size_t op = 0; op < kKinds; op++)
-      if (const uint64_t count = completed_[op].load(std::memory_order_relaxed)) visit(static_cast<OpCode>(op), count);
+      if (const uint64_t count = completed_[op].load(std::memory_order_relaxed))
+        visit(static_cast<OpCode>(op), count);
   }
 
  private:

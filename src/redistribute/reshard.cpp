@@ -1,8 +1,8 @@
 #include "redistribute/reshard.h"
 
-#include "redistribute/resharding.h"
 #include "redistribute/reshard_claims.h"
 #include "redistribute/reshard_exchange.h"
+#include "redistribute/resharding.h"
 #include "unit/unit_definition.h"
 
 namespace fsccl {
@@ -10,18 +10,24 @@ namespace {
 
 constexpr int kMostShards = 1 << 20;
 
-// Blocks matter to the ragged layout alone. Where they do not change the order of elements, other layouts can do without them.
-Result<Layout> layout_of(const fsccl_sharding_t& sharding, const char* which, const ReshardRequest& request, bool both_ragged) {
-  if (sharding.ranks < 1 || sharding.ranks > kMostShards || sharding.rank < FSCCL_NO_SHARD || sharding.rank >= sharding.ranks)
+// Blocks matter to the ragged layout alone. Where they do not change the order of elements, other
+// layouts can do without them.
+Result<Layout> layout_of(const fsccl_sharding_t& sharding, const char* which,
+                         const ReshardRequest& request, bool both_ragged) {
+  if (sharding.ranks < 1 || sharding.ranks > kMostShards || sharding.rank < FSCCL_NO_SHARD ||
+      sharding.rank >= sharding.ranks)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "{}: shard {} of {}: there are 1 .. {} shards, and this rank's is one of them, or FSCCL_NO_SHARD", which,
-                sharding.rank, sharding.ranks, kMostShards);
+                "{}: shard {} of {}: there are 1 .. {} shards, and this rank's is one of them, or "
+                "FSCCL_NO_SHARD",
+                which, sharding.rank, sharding.ranks, kMostShards);
   std::vector<ParamShape> params = request.params;
   for (size_t i = 0; i < params.size() && !both_ragged; i++) {
     ParamShape& param = params[i];
-    if (param.block_rows > 1 && param.dims.size() > 1 && param.block_columns < static_cast<uint64_t>(param.dims.back()))
+    if (param.block_rows > 1 && param.dims.size() > 1 &&
+        param.block_columns < static_cast<uint64_t>(param.dims.back()))
       return fail(FSCCL_ERR_NOT_AVAILABLE,
-                  "parameter {} ('{}') is stored in blocks of {} x {} elements: only from FSCCL_LAYOUT_RAGGED to it can it be "
+                  "parameter {} ('{}') is stored in blocks of {} x {} elements: only from "
+                  "FSCCL_LAYOUT_RAGGED to it can it be "
                   "dealt out anew",
                   i, request.names[i], param.block_rows, param.block_columns);
     if (sharding.layout != FSCCL_LAYOUT_RAGGED) param.block_rows = param.block_columns = 0;
@@ -32,25 +38,31 @@ Result<Layout> layout_of(const fsccl_sharding_t& sharding, const char* which, co
 Status check_buffer(const ReshardRequest& request, const Resharding& plan, size_t index) {
   const fsccl_resharded_t& buffer = request.buffers[index];
   if (buffer.param >= request.params.size() || !dtype_valid(buffer.dtype))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "buffer {}: parameter {} of {}, dtype {}: there is no such parameter or dtype", index,
-                buffer.param, request.params.size(), static_cast<int>(buffer.dtype));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "buffer {}: parameter {} of {}, dtype {}: there is no such parameter or dtype",
+                index, buffer.param, request.params.size(), static_cast<int>(buffer.dtype));
   const auto bytes = [&](const Layout& layout, int shard) {
     return shard < 0 ? 0 : layout.piece(shard, buffer.param).count * dtype_size(buffer.dtype);
   };
   const uint64_t old = bytes(plan.from, request.from.rank), made = bytes(plan.to, request.to.rank);
   if ((old && !buffer.from) || (made && !buffer.to))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "buffer {}: `{}` is NULL, though this rank's piece of parameter {} ('{}') has {} bytes",
-                index, old && !buffer.from ? "from" : "to", buffer.param, request.names[buffer.param],
-                old && !buffer.from ? old : made);
-  const auto from = reinterpret_cast<uintptr_t>(buffer.from), to = reinterpret_cast<uintptr_t>(buffer.to);
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "buffer {}: `{}` is NULL, though this rank's piece of parameter {} ('{}') has {} bytes",
+        index, old && !buffer.from ? "from" : "to", buffer.param, request.names[buffer.param],
+        old && !buffer.from ? old : made);
+  const auto from = reinterpret_cast<uintptr_t>(buffer.from),
+             to = reinterpret_cast<uintptr_t>(buffer.to);
   if (old && made && from < to + made && to < from + old)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "buffer {}: `from` and `to` overlap: the new piece has memory of its own", index);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "buffer {}: `from` and `to` overlap: the new piece has memory of its own", index);
   return success();
 }
 
 // What follows from this rank's own arguments. Nobody else's are known yet.
 Result<Resharding> plan_of(const ReshardRequest& request) {
-  const bool both_ragged = request.from.layout == FSCCL_LAYOUT_RAGGED && request.to.layout == FSCCL_LAYOUT_RAGGED;
+  const bool both_ragged =
+      request.from.layout == FSCCL_LAYOUT_RAGGED && request.to.layout == FSCCL_LAYOUT_RAGGED;
   FSCCL_ASSIGN(Layout from, layout_of(request.from, "from", request, both_ragged));
   FSCCL_ASSIGN(Layout to, layout_of(request.to, "to", request, both_ragged));
   Resharding plan{std::move(from), std::move(to), {}, {}};
@@ -64,7 +76,8 @@ Result<Resharding> plan_of(const ReshardRequest& request) {
 }  // namespace
 
 Result<uint64_t> reshard(Communicator& comm, Result<ReshardRequest> request) {
-  Result<Resharding> planned = request.ok() ? plan_of(request.value()) : Result<Resharding>(request.take_status());
+  Result<Resharding> planned =
+      request.ok() ? plan_of(request.value()) : Result<Resharding>(request.take_status());
   ReshardClaim mine;
   if (planned.ok()) mine = claim_of(request.value());
   mine.wrong = !planned.ok();
@@ -72,7 +85,8 @@ Result<uint64_t> reshard(Communicator& comm, Result<ReshardRequest> request) {
   FSCCL_TRY(gather(comm, &mine, claims.data(), sizeof mine));
   if (!planned.ok()) return planned.take_status();
   std::vector<uint64_t> hosts;
-  for (int rank = 0; rank < comm.size(); rank++) hosts.push_back(comm.context().job().member(comm.job_rank(rank)).host);
+  for (int rank = 0; rank < comm.size(); rank++)
+    hosts.push_back(comm.context().job().member(comm.job_rank(rank)).host);
   Resharding& plan = planned.value();
   FSCCL_ASSIGN(const uint64_t version, settle(claims, hosts, request.value(), &plan));
   FSCCL_TRY(exchange(comm, plan, request.value().buffers, request.value().limit_bytes));

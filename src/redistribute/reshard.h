@@ -1,6 +1,7 @@
-// State of training is dealt out anew, in memory: from the shards that the ranks of a communicator hold to those that they are to
-// hold (redistribute/resharding.h says who gives what to whom). The ranks first say what they have and want, and all come to the
-// same answer whether that is enough; then bytes go in rounds, through memory of a fixed size.
+// State of training is dealt out anew, in memory: from the shards that the ranks of a communicator
+// hold to those that they are to hold (redistribute/resharding.h says who gives what to whom). The
+// ranks first say what they have and want, and all come to the same answer whether that is enough;
+// then bytes go in rounds, through memory of a fixed size.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,7 +20,8 @@ struct ReshardRequest {
   uint64_t limit_bytes = 0;
 };
 
-// Collective, blocking. `request`: or why this rank cannot take part, which the others are told. The version that was dealt out.
+// Collective, blocking. `request`: or why this rank cannot take part, which the others are told.
+// The version that was dealt out.
 Result<uint64_t> reshard(Communicator& comm, Result<ReshardRequest> request);
 
 }  // namespace fsccl

@@ -10,23 +10,30 @@ namespace {
 
 // The same on every rank that can take part.
 Status compare(const std::vector<ReshardClaim>& claims, const Resharding& plan) {
-  const auto wrong = std::find_if(claims.begin(), claims.end(), [](const ReshardClaim& claim) { return claim.wrong != 0; });
+  const auto wrong = std::find_if(claims.begin(), claims.end(),
+                                  [](const ReshardClaim& claim) { return claim.wrong != 0; });
   if (wrong != claims.end())
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} cannot take part; its own error says why", wrong - claims.begin());
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} cannot take part; its own error says why",
+                wrong - claims.begin());
   for (size_t rank = 1; rank < claims.size(); rank++) {
-    const auto differ = [&](uint64_t ReshardClaim::*hash) { return claims[rank].*hash != claims[0].*hash; };
-    if (differ(&ReshardClaim::layouts) || differ(&ReshardClaim::params) || differ(&ReshardClaim::buffers))
+    const auto differ = [&](uint64_t ReshardClaim::* hash) {
+      return claims[rank].*hash != claims[0].*hash;
+    };
+    if (differ(&ReshardClaim::layouts) || differ(&ReshardClaim::params) ||
+        differ(&ReshardClaim::buffers))
       return fail(FSCCL_ERR_MISMATCH, "ranks disagree: rank 0 and rank {} gave other {}", rank,
-                  differ(&ReshardClaim::layouts)  ? "layouts or numbers of shards"
-                  : differ(&ReshardClaim::params) ? "parameters (shapes, ties or blocks)"
-                                                  : "buffers (parameters or dtypes, or their order)");
+                  differ(&ReshardClaim::layouts) ? "layouts or numbers of shards"
+                  : differ(&ReshardClaim::params)
+                      ? "parameters (shapes, ties or blocks)"
+                      : "buffers (parameters or dtypes, or their order)");
   }
   const auto foreign = std::find_if(claims.begin(), claims.end(), [&](const ReshardClaim& claim) {
-    return claim.holds < -1 || claim.holds >= plan.from.ranks() || claim.takes < -1 || claim.takes >= plan.to.ranks();
+    return claim.holds < -1 || claim.holds >= plan.from.ranks() || claim.takes < -1 ||
+           claim.takes >= plan.to.ranks();
   });
   if (foreign != claims.end())
-    return fail(FSCCL_ERR_PROTOCOL, "rank {} sent shard numbers {} and {} that there are not", foreign - claims.begin(),
-                foreign->holds, foreign->takes);
+    return fail(FSCCL_ERR_PROTOCOL, "rank {} sent shard numbers {} and {} that there are not",
+                foreign - claims.begin(), foreign->holds, foreign->takes);
   return success();
 }
 
@@ -37,15 +44,16 @@ std::string elements_of(const Resharding& plan, const ReshardRequest& request, i
     const size_t owner = plan.from.owner(buffer.param);
     const Piece piece = plan.from.piece(shard, owner);
     if (piece.count && params.insert(owner).second && params.size() == 1)
-      text = fmt::format("elements {} .. {} of parameter {} ('{}')", piece.begin, piece.begin + piece.count - 1, owner,
-                         request.names[owner]);
+      text = fmt::format("elements {} .. {} of parameter {} ('{}')", piece.begin,
+                         piece.begin + piece.count - 1, owner, request.names[owner]);
   }
   return params.size() > 1 ? fmt::format("{}, and of {} more", text, params.size() - 1) : text;
 }
 
-// The newest version of which all is there; shards of others are no longer held. Else what is missing: of the version that lacks
-// least, the newest of these.
-Result<uint64_t> choose_version(Resharding* plan, const ReshardRequest& request, const std::vector<ReshardClaim>& claims) {
+// The newest version of which all is there; shards of others are no longer held. Else what is
+// missing: of the version that lacks least, the newest of these.
+Result<uint64_t> choose_version(Resharding* plan, const ReshardRequest& request,
+                                const std::vector<ReshardClaim>& claims) {
   std::set<uint64_t, std::greater<>> versions;
   for (const ReshardClaim& claim : claims)
     if (claim.holds >= 0) versions.insert(claim.version);
@@ -60,18 +68,23 @@ Result<uint64_t> choose_version(Resharding* plan, const ReshardRequest& request,
     if (least.empty() || lost.size() < least.size()) nearest = version, least = std::move(lost);
   }
   std::string others;
-  if (versions.size() > 1) others = fmt::format("; of the {} other versions that ranks have, no less", versions.size() - 1);
+  if (versions.size() > 1)
+    others =
+        fmt::format("; of the {} other versions that ranks have, no less", versions.size() - 1);
   return fail(FSCCL_ERR_INVALID_STATE,
-              "no rank holds shard {} of {} of version {}: {}{}{}. Who had it is gone: read the state from a checkpoint", least[0],
-              request.from.ranks, nearest, elements_of(*plan, request, least[0]),
-              least.size() > 1 ? fmt::format("; and {} more shards", least.size() - 1) : "", others);
+              "no rank holds shard {} of {} of version {}: {}{}{}. Who had it is gone: read the "
+              "state from a checkpoint",
+              least[0], request.from.ranks, nearest, elements_of(*plan, request, least[0]),
+              least.size() > 1 ? fmt::format("; and {} more shards", least.size() - 1) : "",
+              others);
 }
 
 // Of all buffers; so no flow is longer.
 uint64_t all_bytes(const Resharding& plan) {
   uint64_t all = 0;
   for (const Resharding::Buffer& buffer : plan.buffers)
-    if (__builtin_add_overflow(all, plan.from.numel(buffer.param) * buffer.element_bytes, &all)) return UINT64_MAX;
+    if (__builtin_add_overflow(all, plan.from.numel(buffer.param) * buffer.element_bytes, &all))
+      return UINT64_MAX;
   return all;
 }
 
@@ -80,45 +93,54 @@ uint64_t all_bytes(const Resharding& plan) {
 ReshardClaim claim_of(const ReshardRequest& request) {
   ReshardClaim claim;
   for (const fsccl_sharding_t& side : {request.from, request.to})
-    claim.layouts =
-        mix_in_order(mix_in_order(claim.layouts, static_cast<uint64_t>(side.layout)), static_cast<uint64_t>(side.ranks));
+    claim.layouts = mix_in_order(mix_in_order(claim.layouts, static_cast<uint64_t>(side.layout)),
+                                 static_cast<uint64_t>(side.ranks));
   claim.params = request.params.size();
   for (const ParamShape& param : request.params) {
     claim.params = mix_in_order(claim.params, param.dims.size());
-    for (const int64_t dim : param.dims) claim.params = mix_in_order(claim.params, static_cast<uint64_t>(dim));
-    for (const uint64_t value : {static_cast<uint64_t>(param.tied_to), param.block_rows, param.block_columns})
+    for (const int64_t dim : param.dims)
+      claim.params = mix_in_order(claim.params, static_cast<uint64_t>(dim));
+    for (const uint64_t value :
+         {static_cast<uint64_t>(param.tied_to), param.block_rows, param.block_columns})
       claim.params = mix_in_order(claim.params, value);
   }
   claim.buffers = request.buffers.size();
   for (const fsccl_resharded_t& buffer : request.buffers)
-    claim.buffers = mix_in_order(mix_in_order(claim.buffers, buffer.param), static_cast<uint64_t>(buffer.dtype));
+    claim.buffers = mix_in_order(mix_in_order(claim.buffers, buffer.param),
+                                 static_cast<uint64_t>(buffer.dtype));
   claim.version = request.version;
   claim.holds = request.from.rank;
   claim.takes = request.to.rank;
   return claim;
 }
 
-Result<uint64_t> settle(const std::vector<ReshardClaim>& claims, const std::vector<uint64_t>& hosts, const ReshardRequest& request,
-                        Resharding* plan) {
+Result<uint64_t> settle(const std::vector<ReshardClaim>& claims, const std::vector<uint64_t>& hosts,
+                        const ReshardRequest& request, Resharding* plan) {
   FSCCL_TRY(compare(claims, *plan));
-  for (size_t rank = 0; rank < claims.size(); rank++) plan->parties.push_back({-1, claims[rank].takes, hosts[rank]});
+  for (size_t rank = 0; rank < claims.size(); rank++)
+    plan->parties.push_back({-1, claims[rank].takes, hosts[rank]});
   if (const std::vector<int> idle = plan->not_taken(); !idle.empty())
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "no rank takes shard {} of the {} new ones: what belongs there would be lost", idle[0],
-                request.to.ranks);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "no rank takes shard {} of the {} new ones: what belongs there would be lost",
+                idle[0], request.to.ranks);
   return choose_version(plan, request, claims);
 }
 
-Result<ReshardRounds> settle(const std::vector<ReshardTerms>& terms, const Resharding& plan, uint64_t limit_bytes) {
+Result<ReshardRounds> settle(const std::vector<ReshardTerms>& terms, const Resharding& plan,
+                             uint64_t limit_bytes) {
   ReshardRounds rounds{UINT64_MAX, 0};
   const uint64_t most = all_bytes(plan);
   for (size_t rank = 0; rank < terms.size(); rank++) {
     const ReshardTerms& its = terms[rank];
     if (its.failed)
-      return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} has no memory for the exchange, of up to {} bytes: give a lower limit_bytes",
-                  rank, limit_bytes);
+      return fail(
+          FSCCL_ERR_OUT_OF_MEMORY,
+          "rank {} has no memory for the exchange, of up to {} bytes: give a lower limit_bytes",
+          rank, limit_bytes);
     if (its.part < kLeastReshardPart || its.longest > most)
-      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent terms that cannot be: {} bytes a round, {} of {} in all", rank, its.part,
-                  its.longest, most);
+      return fail(FSCCL_ERR_PROTOCOL,
+                  "rank {} sent terms that cannot be: {} bytes a round, {} of {} in all", rank,
+                  its.part, its.longest, most);
     rounds.part = std::min(rounds.part, its.part);
     rounds.longest = std::max(rounds.longest, its.longest);
   }

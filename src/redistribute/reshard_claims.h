@@ -1,10 +1,11 @@
-// What the ranks tell each other before state is dealt out anew, and what all of them conclude from it, alike. Claims and terms
-// come from other ranks: nothing in them is believed that would lead beyond this rank's memory, or to rounds without end.
+// What the ranks tell each other before state is dealt out anew, and what all of them conclude from
+// it, alike. Claims and terms come from other ranks: nothing in them is believed that would lead
+// beyond this rank's memory, or to rounds without end.
 #pragma once
 #include <vector>
 
-#include "redistribute/resharding.h"
 #include "redistribute/reshard.h"
+#include "redistribute/resharding.h"
 
 namespace fsccl {
 
@@ -15,11 +16,13 @@ struct ReshardClaim {
   uint32_t wrong = 0, reserved = 0;  // wrong: it cannot take part
 };
 ReshardClaim claim_of(const ReshardRequest& request);
-// The version that is dealt out, by the claims of all ranks and the hosts that they are on: `plan` then has its parties.
-Result<uint64_t> settle(const std::vector<ReshardClaim>& claims, const std::vector<uint64_t>& hosts, const ReshardRequest& request,
-                        Resharding* plan);
+// The version that is dealt out, by the claims of all ranks and the hosts that they are on: `plan`
+// then has its parties.
+Result<uint64_t> settle(const std::vector<ReshardClaim>& claims, const std::vector<uint64_t>& hosts,
+                        const ReshardRequest& request, Resharding* plan);
 
-// How bytes go: in each round at most `part` of them from one rank to another, until `longest` have gone.
+// How bytes go: in each round at most `part` of them from one rank to another, until `longest` have
+// gone.
 struct ReshardTerms {
   uint64_t part = 0, longest = 0;  // what this rank can, and its longest flow
   uint64_t failed = 0;             // it has no memory for it
@@ -29,6 +32,7 @@ struct ReshardRounds {
   uint64_t part = kLeastReshardPart, longest = 0;
 };
 // By the terms of all ranks. limit_bytes: for the text of an error.
-Result<ReshardRounds> settle(const std::vector<ReshardTerms>& terms, const Resharding& plan, uint64_t limit_bytes);
+Result<ReshardRounds> settle(const std::vector<ReshardTerms>& terms, const Resharding& plan,
+                             uint64_t limit_bytes);
 
 }  // namespace fsccl

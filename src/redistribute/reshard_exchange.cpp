@@ -47,7 +47,8 @@ struct Side {
   std::vector<size_t> counts, displacements;
 
   uint64_t peers() const {
-    return static_cast<uint64_t>(std::count_if(flows.begin(), flows.end(), [](const Flow& flow) { return flow.left() > 0; }));
+    return static_cast<uint64_t>(std::count_if(flows.begin(), flows.end(),
+                                               [](const Flow& flow) { return flow.left() > 0; }));
   }
   bool allocate(uint64_t part) {
     uint64_t bytes = 0;
@@ -69,8 +70,12 @@ struct Side {
 
 class Exchange {
  public:
-  Exchange(Communicator& comm, const Resharding& plan, const std::vector<fsccl_resharded_t>& buffers, uint64_t limit_bytes)
-      : comm_(comm), plan_(plan), buffers_(buffers), limit_bytes_(limit_bytes ? limit_bytes : kUsualLimit) {
+  Exchange(Communicator& comm, const Resharding& plan,
+           const std::vector<fsccl_resharded_t>& buffers, uint64_t limit_bytes)
+      : comm_(comm),
+        plan_(plan),
+        buffers_(buffers),
+        limit_bytes_(limit_bytes ? limit_bytes : kUsualLimit) {
     for (int rank = 0; rank < comm.size(); rank++) {
       const bool self = rank == comm.rank();
       out_.flows.emplace_back(self ? std::vector<Resharding::Run>{} : plan.runs(comm.rank(), rank));
@@ -81,7 +86,8 @@ class Exchange {
 
   Status run() {
     FSCCL_TRY(agree());
-    for (const Resharding::Run& run : own_) copy_bytes(to(run), from(run), run.bytes, Stores::cached);
+    for (const Resharding::Run& run : own_)
+      copy_bytes(to(run), from(run), run.bytes, Stores::cached);
     for (uint64_t done = 0; done < rounds_.longest; done += rounds_.part) FSCCL_TRY(round());
     return success();
   }
@@ -90,12 +96,16 @@ class Exchange {
   const std::byte* from(const Resharding::Run& run) const {
     return static_cast<const std::byte*>(buffers_[run.buffer].from) + run.from;
   }
-  std::byte* to(const Resharding::Run& run) const { return static_cast<std::byte*>(buffers_[run.buffer].to) + run.to; }
+  std::byte* to(const Resharding::Run& run) const {
+    return static_cast<std::byte*>(buffers_[run.buffer].to) + run.to;
+  }
 
-  // How much goes to one rank in a round, and how many rounds there are; and that all have memory for them.
+  // How much goes to one rank in a round, and how many rounds there are; and that all have memory
+  // for them.
   Status agree() {
     const uint64_t peers = std::max({out_.peers(), in_.peers(), uint64_t{1}});
-    ReshardTerms mine{std::max(limit_bytes_ / 2 / peers / kLeastReshardPart * kLeastReshardPart, kLeastReshardPart)};
+    ReshardTerms mine{std::max(limit_bytes_ / 2 / peers / kLeastReshardPart * kLeastReshardPart,
+                               kLeastReshardPart)};
     for (const Flow& flow : out_.flows) mine.longest = std::max(mine.longest, flow.left());
     mine.failed = !out_.allocate(mine.part) || !in_.allocate(mine.part);
     std::vector<ReshardTerms> all(static_cast<size_t>(comm_.size()));
@@ -109,10 +119,11 @@ class Exchange {
     in_.next(rounds_.part);
     for (size_t rank = 0; rank < out_.flows.size(); rank++) {
       std::byte* place = out_.memory.get() + out_.displacements[rank];
-      out_.flows[rank].pass(out_.counts[rank], [&](const Resharding::Run& run, uint64_t at, uint64_t bytes) {
-        copy_bytes(place, from(run) + at, bytes, Stores::cached);
-        place += bytes;
-      });
+      out_.flows[rank].pass(out_.counts[rank],
+                            [&](const Resharding::Run& run, uint64_t at, uint64_t bytes) {
+                              copy_bytes(place, from(run) + at, bytes, Stores::cached);
+                              place += bytes;
+                            });
     }
     CollectiveCall call;
     call.op = OpCode::all_to_all_v;
@@ -121,13 +132,15 @@ class Exchange {
     call.counts = out_.counts.data();
     call.displacements = out_.displacements.data();
     fsccl_status_t state;
-    FSCCL_TRY(comm_.collectives().all_to_all_v(call, in_.counts.data(), in_.displacements.data(), true, &state));
+    FSCCL_TRY(comm_.collectives().all_to_all_v(call, in_.counts.data(), in_.displacements.data(),
+                                               true, &state));
     for (size_t rank = 0; rank < in_.flows.size(); rank++) {
       const std::byte* place = in_.memory.get() + in_.displacements[rank];
-      in_.flows[rank].pass(in_.counts[rank], [&](const Resharding::Run& run, uint64_t at, uint64_t bytes) {
-        copy_bytes(to(run) + at, place, bytes, Stores::cached);
-        place += bytes;
-      });
+      in_.flows[rank].pass(in_.counts[rank],
+                           [&](const Resharding::Run& run, uint64_t at, uint64_t bytes) {
+                             copy_bytes(to(run) + at, place, bytes, Stores::cached);
+                             place += bytes;
+                           });
     }
     return success();
   }
@@ -143,7 +156,8 @@ class Exchange {
 
 }  // namespace
 
-Status exchange(Communicator& comm, const Resharding& plan, const std::vector<fsccl_resharded_t>& buffers, uint64_t limit_bytes) {
+Status exchange(Communicator& comm, const Resharding& plan,
+                const std::vector<fsccl_resharded_t>& buffers, uint64_t limit_bytes) {
   return Exchange(comm, plan, buffers, limit_bytes).run();
 }
 

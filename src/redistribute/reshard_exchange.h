@@ -1,6 +1,6 @@
-// The bytes of a resharding, moved between the ranks in rounds. In each every rank hands at most so much to each other, all the
-// same, that what it sends and receives fits its memory for it: the next bytes of a flow, whose order both ends know
-// (resharding.h).
+// The bytes of a resharding, moved between the ranks in rounds. In each every rank hands at most so
+// much to each other, all the same, that what it sends and receives fits its memory for it: the
+// next bytes of a flow, whose order both ends know (resharding.h).
 #pragma once
 #include <vector>
 
@@ -9,7 +9,9 @@
 
 namespace fsccl {
 
-// Collective, blocking. `buffers` are those of `plan`, with this rank's addresses. limit_bytes: 0: 64 MiB. Ranks may differ in it.
-Status exchange(Communicator& comm, const Resharding& plan, const std::vector<fsccl_resharded_t>& buffers, uint64_t limit_bytes);
+// Collective, blocking. `buffers` are those of `plan`, with this rank's addresses. limit_bytes: 0:
+// 64 MiB. Ranks may differ in it.
+Status exchange(Communicator& comm, const Resharding& plan,
+                const std::vector<fsccl_resharded_t>& buffers, uint64_t limit_bytes);
 
 }  // namespace fsccl

@@ -6,12 +6,14 @@ namespace fsccl {
 namespace {
 
 // Bytes begin .. end of the runs, taken end to end.
-std::vector<Resharding::Run> cut(const std::vector<Resharding::Run>& runs, uint64_t begin, uint64_t end) {
+std::vector<Resharding::Run> cut(const std::vector<Resharding::Run>& runs, uint64_t begin,
+                                 uint64_t end) {
   std::vector<Resharding::Run> part;
   uint64_t at = 0;
   for (const Resharding::Run& run : runs) {
     const uint64_t first = std::max(begin, at), last = std::min(end, at + run.bytes);
-    if (first < last) part.push_back({run.buffer, run.from + (first - at), run.to + (first - at), last - first});
+    if (first < last)
+      part.push_back({run.buffer, run.from + (first - at), run.to + (first - at), last - first});
     at += run.bytes;
   }
   return part;
@@ -26,8 +28,11 @@ std::vector<Resharding::Run> Resharding::needed(int shard, int taker) const {
     const Piece old = from.piece(shard, buffers[k].param);
     const Piece wanted = to.piece(parties[static_cast<size_t>(taker)].takes, buffers[k].param);
     const uint64_t begin = std::max(old.begin, wanted.begin);
-    const uint64_t end = std::min(old.begin + old.count, wanted.begin + wanted.count), size = buffers[k].element_bytes;
-    if (begin < end) runs.push_back({k, (begin - old.begin) * size, (begin - wanted.begin) * size, (end - begin) * size});
+    const uint64_t end = std::min(old.begin + old.count, wanted.begin + wanted.count),
+                   size = buffers[k].element_bytes;
+    if (begin < end)
+      runs.push_back(
+          {k, (begin - old.begin) * size, (begin - wanted.begin) * size, (end - begin) * size});
   }
   return runs;
 }
@@ -44,7 +49,8 @@ std::vector<Resharding::Run> Resharding::runs(int giver, int taker) const {
     if (parties[rank].host == wants.host) near.push_back(static_cast<int>(rank));
   }
   if (!near.empty()) givers = std::move(near);
-  const auto place = static_cast<uint64_t>(std::find(givers.begin(), givers.end(), giver) - givers.begin());
+  const auto place =
+      static_cast<uint64_t>(std::find(givers.begin(), givers.end(), giver) - givers.begin());
   if (place == givers.size()) return {};
   const std::vector<Run> all = needed(shard, taker);
   uint64_t bytes = 0;
@@ -54,12 +60,14 @@ std::vector<Resharding::Run> Resharding::runs(int giver, int taker) const {
   return cut(all, begin, begin + share + (place < rest ? 1 : 0));
 }
 
-std::vector<int> Resharding::missing(const Layout& layout, int Party::*role) const {
+std::vector<int> Resharding::missing(const Layout& layout, int Party::* role) const {
   std::vector<int> missing;
   for (int shard = 0; shard < layout.ranks(); shard++) {
-    const bool there = std::any_of(parties.begin(), parties.end(), [&](const Party& party) { return party.*role == shard; });
-    const bool holds_something = std::any_of(buffers.begin(), buffers.end(),
-                                             [&](const Buffer& buffer) { return layout.piece(shard, buffer.param).count > 0; });
+    const bool there = std::any_of(parties.begin(), parties.end(),
+                                   [&](const Party& party) { return party.*role == shard; });
+    const bool holds_something = std::any_of(
+        buffers.begin(), buffers.end(),
+        [&](const Buffer& buffer) { return layout.piece(shard, buffer.param).count > 0; });
     if (!there && holds_something) missing.push_back(shard);
   }
   return missing;

@@ -1,9 +1,10 @@
-// Who gives which bytes to whom when what was sharded by one layout is to be sharded by another, and some of the ranks that held
-// the old shards are gone. Pure arithmetic: each rank works out its own part, and both ends of a flow the same runs in the same
-// order.
+// Who gives which bytes to whom when what was sharded by one layout is to be sharded by another,
+// and some of the ranks that held the old shards are gone. Pure arithmetic: each rank works out its
+// own part, and both ends of a flow the same runs in the same order.
 //
-// Invariant: what a taker needs of a shard comes from itself if it holds that shard; else from all who hold it, of its own host if
-// there are such, each of them an equal share. So each byte goes to each rank that needs it once, and copies share the work.
+// Invariant: what a taker needs of a shard comes from itself if it holds that shard; else from all
+// who hold it, of its own host if there are such, each of them an equal share. So each byte goes to
+// each rank that needs it once, and copies share the work.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -33,13 +34,14 @@ struct Resharding {
 
   // What rank `giver` hands to rank `taker`; both may be the same.
   std::vector<Run> runs(int giver, int taker) const;
-  // Shards of a layout, `from` or `to`, that hold something of the buffers, by whether somebody here has that shard.
+  // Shards of a layout, `from` or `to`, that hold something of the buffers, by whether somebody
+  // here has that shard.
   std::vector<int> not_held() const;
   std::vector<int> not_taken() const;
 
  private:
   std::vector<Run> needed(int shard, int taker) const;
-  std::vector<int> missing(const Layout& layout, int Party::*role) const;
+  std::vector<int> missing(const Layout& layout, int Party::* role) const;
 };
 
 }  // namespace fsccl

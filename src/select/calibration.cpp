@@ -11,19 +11,21 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "select/in_step.h"
 #include "kernels/kernels.h"
+#include "select/in_step.h"
 
 namespace fsccl {
 namespace {
 
 constexpr size_t kLarge = Cost::kSizes.back();
-// Of what pages side by side are tried with: all of it stays in a core's own cache, as what is copied so in use does.
+// Of what pages side by side are tried with: all of it stays in a core's own cache, as what is
+// copied so in use does.
 constexpr size_t kInCache = 32u << 10;
-// Ticks of each part: so many samples of so many exchanges. Before slots are measured, the ring has been used twice: fresh pages
-// are no measure.
+// Ticks of each part: so many samples of so many exchanges. Before slots are measured, the ring has
+// been used twice: fresh pages are no measure.
 constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 128;
-constexpr size_t kBuffers = 4;  // of the largest size, taken in turn: as in use, the first cache does not hold what is moved
+// of the largest size, taken in turn: as in use, the first cache does not hold what is moved
+constexpr size_t kBuffers = 4;
 constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 2;
 constexpr double kSlowExchange = 3000;  // the two share a core for now: the defaults then
 constexpr double kSlowNetwork = 2'000'000;
@@ -32,8 +34,10 @@ constexpr double kBetter = 0.95;      // of the time, or it is no better
 
 // Findings as they travel, in the payload of a line.
 struct Findings {
-  uint16_t exchange = 0;                                                    // in `unit` ns, as all of these
-  std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};  // mirrored: read[0] is what a message takes
+  // in `unit` ns, as all of these
+  uint16_t exchange = 0;
+  // mirrored: read[0] is what a message takes
+  std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
   uint16_t copy = 0;
   uint8_t unit = 0;  // 0: nothing found
   uint8_t can_read : 1 = 0, side_by_side : 2 = 0, mirrored : 1 = 0;
@@ -65,9 +69,11 @@ struct alignas(64) Line {
 
 class Probe {
  public:
-  explicit Probe(InStep& both) : both_(both), meeting_(both.meeting()), transport_(*meeting_.transport), peer_(both.peer()) {
+  explicit Probe(InStep& both)
+      : both_(both), meeting_(both.meeting()), transport_(*meeting_.transport), peer_(both.peer()) {
     const auto ring = [&](int rank) {
-      return static_cast<std::byte*>(transport_.slots(meeting_.channel, rank, &ring_bytes_, &slot_bytes_));
+      return static_cast<std::byte*>(
+          transport_.slots(meeting_.channel, rank, &ring_bytes_, &slot_bytes_));
     };
     own_ring_ = ring(meeting_.rank);
     peer_ring_ = ring(peer_);
@@ -77,7 +83,9 @@ class Probe {
   Findings run() {
     Findings found;
     found.unit = mirrored_ ? kNetworkUnit : 1;
-    const auto pack = [&](double ns) { return static_cast<uint16_t>(std::clamp(ns / found.unit, 1.0, 65535.0)); };
+    const auto pack = [&](double ns) {
+      return static_cast<uint16_t>(std::clamp(ns / found.unit, 1.0, 65535.0));
+    };
     found.can_read = transport_.can_read(meeting_.channel) != 0;
     const double exchange = sample([this] { both_.exchange(); });
     if (exchange > (mirrored_ ? kSlowNetwork : kSlowExchange)) both_.stop();  // with the next one
@@ -86,15 +94,18 @@ class Probe {
       found.read[0] = pack(message());
     }
     const size_t twice = 2 * ring_bytes_ / std::min(kLarge, slot_bytes_);
-    for (size_t i = 0; i < std::min<size_t>(mirrored_ ? 2 : kWarm, twice); i++) through_slot(kLarge, Stores::cached);
+    for (size_t i = 0; i < std::min<size_t>(mirrored_ ? 2 : kWarm, twice); i++)
+      through_slot(kLarge, Stores::cached);
     for (size_t i = 0; i < Cost::kSizes.size(); i++) {
       found.cached[i] = pack(slots(Cost::kSizes[i], Stores::cached, exchange));
-      found.streaming[i] = mirrored_ ? found.cached[i] : pack(slots(Cost::kSizes[i], Stores::streaming, exchange));
+      found.streaming[i] =
+          mirrored_ ? found.cached[i] : pack(slots(Cost::kSizes[i], Stores::streaming, exchange));
     }
     if (!mirrored_) side_by_side(&found, exchange);
     if (found.can_read) found.can_read = reads(&found, pack);
     found.exchange = pack(exchange);
-    found.copy = pack(sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); }));
+    found.copy =
+        pack(sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); }));
     if (both_.stopped()) found.unit = 0;
     return found;
   }
@@ -124,7 +135,8 @@ class Probe {
   }
   // In ns, without the exchanges of `exchange` ns that are measured with it.
   double slots(size_t bytes, Stores stores, double exchange, SideBySide way = SideBySide::none) {
-    const double pieces = std::max(1.0, static_cast<double>(bytes) / static_cast<double>(slot_bytes_));
+    const double pieces =
+        std::max(1.0, static_cast<double>(bytes) / static_cast<double>(slot_bytes_));
     return pieces * (sample([&] { through_slot(bytes, stores, way); }) - exchange);
   }
   void side_by_side(Findings* found, double exchange) {
@@ -135,9 +147,11 @@ class Probe {
       best = ns;
       found->side_by_side = static_cast<uint8_t>(way) & 3;
     }
-    // Also if nothing was better here: the other may have found otherwise, and both exchange equally often.
+    // Also if nothing was better here: the other may have found otherwise, and both exchange
+    // equally often.
     const double large = slots(kLarge, Stores::cached, exchange, SideBySide{found->side_by_side});
-    found->cached.back() = static_cast<uint16_t>(std::clamp(large, 1.0, static_cast<double>(found->cached.back())));
+    found->cached.back() =
+        static_cast<uint16_t>(std::clamp(large, 1.0, static_cast<double>(found->cached.back())));
   }
   size_t next_buffer() { return turn_++ % kBuffers * (kLarge / sizeof(Line)); }
   void through_slot(size_t bytes, Stores stores, SideBySide way = SideBySide::none) {
@@ -145,7 +159,8 @@ class Probe {
     bytes = std::min(bytes, slot_bytes_);
     if (ring_at_ + bytes > ring_bytes_) ring_at_ = 0;
     const size_t buffer = next_buffer();
-    const Cores cores = stores == Stores::cached ? Cores::near : Cores::far;  // where either kind of stores is chosen
+    // where either kind of stores is chosen
+    const Cores cores = stores == Stores::cached ? Cores::near : Cores::far;
     if (mirrored_)
       transport_.put(meeting_.channel, peer_, ring_at_, &in_[buffer], bytes);
     else if (way == SideBySide::both)
@@ -168,8 +183,9 @@ class Probe {
       found->read[i] = pack(sample([&] {
         char error[64];
         const size_t buffer = next_buffer();
-        read = read && transport_.read(meeting_.channel, peer_, *address + buffer * sizeof(Line), &out_[buffer], Cost::kSizes[i],
-                                       error, sizeof error) == FSCCL_OK;
+        read = read &&
+               transport_.read(meeting_.channel, peer_, *address + buffer * sizeof(Line),
+                               &out_[buffer], Cost::kSizes[i], error, sizeof error) == FSCCL_OK;
       }));
     both_.exchange();
     return read;
@@ -190,15 +206,18 @@ class Probe {
 }  // namespace
 
 Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, uint32_t* tick) {
-  const auto found = found_in_step<Findings>(meeting, other, kTicks, tick, [](InStep& both) { return Probe(both).run(); });
+  const auto found = found_in_step<Findings>(meeting, other, kTicks, tick,
+                                             [](InStep& both) { return Probe(both).run(); });
   const Costs costs = unpack(found, otherwise);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(kInfo,
-            "measured{}: exchange {} ns, of it {} ns a message; {} bytes through slots {} ns, pages side by side {}, past the "
+            "measured{}: exchange {} ns, of it {} ns a message; {} bytes through slots {} ns, "
+            "pages side by side {}, past the "
             "caches {}, read by the system {}; copy {:.0f} ns/KiB",
-            found.unit ? "" : " nothing (the ranks do not run at once), taken", costs.exchange, costs.message,
-            fmt::join(Cost::kSizes, "/"), text(costs.slot_cached), kSideBySide[static_cast<size_t>(costs.side_by_side)],
-            text(costs.slot_streaming), text(costs.read), costs.copy_per_byte * 1024);
+            found.unit ? "" : " nothing (the ranks do not run at once), taken", costs.exchange,
+            costs.message, fmt::join(Cost::kSizes, "/"), text(costs.slot_cached),
+            kSideBySide[static_cast<size_t>(costs.side_by_side)], text(costs.slot_streaming),
+            text(costs.read), costs.copy_per_byte * 1024);
   return costs;
 }
 

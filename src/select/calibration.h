@@ -1,16 +1,18 @@
-// The short measurement at the start of a communicator: rank 0 and another exchange signals, move pieces through their slots and
-// read each other's memory, about a millisecond in all; everybody takes over what the other found, so that all choose plans alike.
-// It ends early where the two share a core: nothing can be learned there but how long a change of context takes.
+// The short measurement at the start of a communicator: rank 0 and another exchange signals, move
+// pieces through their slots and read each other's memory, about a millisecond in all; everybody
+// takes over what the other found, so that all choose plans alike. It ends early where the two
+// share a core: nothing can be learned there but how long a change of context takes.
 #pragma once
 #include <cstdint>
 
-#include "select/meeting.h"
 #include "plan/cost.h"
+#include "select/meeting.h"
 
 namespace fsccl {
 
-// Uses ticks from *tick on and leaves the next unused one there, the same on all ranks. Where nothing is measured, also because a
-// peer is lost meanwhile, which the engine will find out, it returns `otherwise`.
+// Uses ticks from *tick on and leaves the next unused one there, the same on all ranks. Where
+// nothing is measured, also because a peer is lost meanwhile, which the engine will find out, it
+// returns `otherwise`.
 Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, uint32_t* tick);
 
 }  // namespace fsccl

@@ -1,5 +1,5 @@
-// Two ranks of a channel that was just opened measure something in step with each other, while all others wait; everybody then has
-// what one of them found, so that all choose alike.
+// Two ranks of a channel that was just opened measure something in step with each other, while all
+// others wait; everybody then has what one of them found, so that all choose alike.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -12,9 +12,11 @@ namespace fsccl {
 
 class InStep {
  public:
-  InStep(const Meeting& meeting, int peer, uint32_t tick) : meeting_(meeting), peer_(peer), tick_(tick) {}
+  InStep(const Meeting& meeting, int peer, uint32_t tick)
+      : meeting_(meeting), peer_(peer), tick_(tick) {}
 
-  // Signals and sees the other's signal, with the word that it gave. When either has had enough, both know, and get nothing.
+  // Signals and sees the other's signal, with the word that it gave. When either has had enough,
+  // both know, and get nothing.
   std::optional<uint64_t> exchange(uint64_t word = 0) {
     if (stopped_) return std::nullopt;
     const Signal mine{stop_, word};
@@ -22,7 +24,9 @@ class InStep {
     meeting_.signal_to(peer_, tick_, mine);
     signalling_ns_ += now_ns() - before_ns;
     const fsccl_transport_line_t* other = nullptr;
-    const auto come = [&] { return (other = meeting_.transport->poll(meeting_.channel, peer_, tick_)) != nullptr; };
+    const auto come = [&] {
+      return (other = meeting_.transport->poll(meeting_.channel, peer_, tick_)) != nullptr;
+    };
     bool there = false;
     for (int polls = 0; polls < kBarePolls && !there; polls++) there = come();
     const auto given_up = [&] {
@@ -39,13 +43,15 @@ class InStep {
   // As soon as the other knows.
   void stop() { stop_ = true; }
   bool stopped() const { return stopped_; }
-  int64_t signalling_ns() const { return signalling_ns_; }  // all exchanges together: what giving the signals took
-  uint32_t tick() const { return tick_; }                   // the next one
+  // all exchanges together: what giving the signals took
+  int64_t signalling_ns() const { return signalling_ns_; }
+  uint32_t tick() const { return tick_; }  // the next one
   int peer() const { return peer_; }
   const Meeting& meeting() const { return meeting_; }
 
  private:
-  static constexpr int kBarePolls = 1000;           // what is measured must not contain the cost of a look at the clock
+  // what is measured must not contain the cost of a look at the clock
+  static constexpr int kBarePolls = 1000;
   static constexpr int64_t kEnoughNs = 20'000'000;  // somebody does not run: the defaults then
   struct Signal {
     uint64_t stop = 0, word = 0;
@@ -58,14 +64,17 @@ class InStep {
   int64_t signalling_ns_ = 0;
 };
 
-// What rank 0 and `other` find, as `other` has it. Collective. Uses ticks from *tick on, of which `probe`, which gets an InStep,
-// takes at most `ticks`, and leaves the next unused one there, the same on all ranks.
+// What rank 0 and `other` find, as `other` has it. Collective. Uses ticks from *tick on, of which
+// `probe`, which gets an InStep, takes at most `ticks`, and leaves the next unused one there, the
+// same on all ranks.
 //
-// The two may have stopped, both after the same exchange, long before the last of the ticks that are kept for them; the lines of
-// that tick and of the engine's first ones may lie where those of that exchange lie. So nobody signals them before each of the two
-// has seen the other's: rank 0 says so with the tick that comes next.
+// The two may have stopped, both after the same exchange, long before the last of the ticks that
+// are kept for them; the lines of that tick and of the engine's first ones may lie where those of
+// that exchange lie. So nobody signals them before each of the two has seen the other's: rank 0
+// says so with the tick that comes next.
 template <class Findings, class Probe>
-Findings found_in_step(const Meeting& meeting, int other, uint32_t ticks, uint32_t* tick, const Probe& probe) {
+Findings found_in_step(const Meeting& meeting, int other, uint32_t ticks, uint32_t* tick,
+                       const Probe& probe) {
   const uint32_t begin = *tick, last = begin + ticks + 1;
   *tick = last + 1;
   Findings found{};
@@ -86,7 +95,8 @@ Findings found_in_step(const Meeting& meeting, int other, uint32_t ticks, uint32
     }
   }
   found = {};
-  if (const unsigned char* of_other = meeting.await_napping(other, last)) std::memcpy(&found, of_other, sizeof found);
+  if (const unsigned char* of_other = meeting.await_napping(other, last))
+    std::memcpy(&found, of_other, sizeof found);
   return found;
 }
 

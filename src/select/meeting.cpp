@@ -9,13 +9,16 @@ namespace fsccl {
 namespace {
 
 constexpr int kPolls = 100, kPollsBeforeNaps = 1000;
-constexpr int64_t kSleepNs = 10'000'000;                       // how soon it is seen that the meeting is over
-constexpr int64_t kShortNapNs = 50'000, kLongNapNs = 400'000;  // so long that a dozen on two cores hardly disturb who measures
+// how soon it is seen that the meeting is over
+constexpr int64_t kSleepNs = 10'000'000;
+// so long that a dozen on two cores hardly disturb who measures
+constexpr int64_t kShortNapNs = 50'000, kLongNapNs = 400'000;
 
 }  // namespace
 
-// Ranks whose calls differ have begun, and so have sent what this rank still waits for; its own first call will tell. A mismatch
-// that no rank has signed is the transport's: then it is the communicators that differ.
+// Ranks whose calls differ have begun, and so have sent what this rank still waits for; its own
+// first call will tell. A mismatch that no rank has signed is the transport's: then it is the
+// communicators that differ.
 bool Meeting::over() const {
   const fsccl_transport_failure_t* failure = transport->failure(channel);
   const bool calls_differ = failure && failure->code == FSCCL_ERR_MISMATCH && failure->rank >= 0;
@@ -23,14 +26,13 @@ bool Meeting::over() const {
 }
 
 template <class Pause>
-const unsigned char* Meeting::await_line(int peer, uint32_t tick, int bare_polls, Pause pause) const {
+const unsigned char* Meeting::await_line(int peer, uint32_t tick, int bare_polls,
+                                         Pause pause) const {
   const fsccl_transport_line_t* line = nullptr;
   const auto come = [&] { return (line = transport->poll(channel, peer, tick)) != nullptr; };
   bool there = false;
   for (int polls = 0; polls < bare_polls && !there; polls++) there = come();
-  if (!there)
-    wait_until(
-        come, Deadline::at(deadline_ns), [this] { return over(); }, pause);
+  if (!there) wait_until(come, Deadline::at(deadline_ns), [this] { return over(); }, pause);
   return line ? line->payload : nullptr;
 }
 
@@ -38,7 +40,8 @@ const unsigned char* Meeting::await(int peer, uint32_t tick) const {
   const auto sleep = [&](int64_t left_ns) {
     fsccl_transport_word_t word;
     transport->word(channel, peer, tick, &word);
-    if (!transport->poll(channel, peer, tick)) futex_sleep(word.word, word.value, word.sleepers, std::min(left_ns, kSleepNs));
+    if (!transport->poll(channel, peer, tick))
+      futex_sleep(word.word, word.value, word.sleepers, std::min(left_ns, kSleepNs));
   };
   return await_line(peer, tick, kPolls, sleep);
 }

@@ -1,4 +1,5 @@
-// The ranks of a channel that was just opened, before an engine runs on it: they tell each other things in lines of signals.
+// The ranks of a channel that was just opened, before an engine runs on it: they tell each other
+// things in lines of signals.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -15,7 +16,8 @@ struct Meeting {
   int64_t deadline_ns = 0;
   int (*cancelled)(void* context) = nullptr;
   void* context = nullptr;
-  const int* known_as = nullptr;                     // the number of each rank in messages; null: its own
+  // the number of each rank in messages; null: its own
+  const int* known_as = nullptr;
   Status (*why_cancelled)(void* context) = nullptr;  // the error of a meeting that was cancelled
 
   int shown(int peer) const { return known_as ? known_as[peer] : peer; }

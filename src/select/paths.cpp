@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kMostPaths = 4;
 constexpr uint32_t kPrepare = 40, kWarmRounds = 2,
-                   kRounds = 5;  // exchanges until a way is open, before times count, and of which they are taken
+                   // exchanges until a way is open, before times count, and of which they are taken
+    kRounds = 5;
 constexpr uint32_t kPathTicks = kMostPaths * (kPrepare + kWarmRounds + kRounds);
 constexpr int64_t kHopeless = 4;  // times the best: is not measured further
 constexpr double kGain = 0.9;     // of the time of way 0: less is within the spread of repeats
@@ -28,9 +29,11 @@ struct PathTimes {
 
 class PathProbe {
  public:
-  explicit PathProbe(InStep& both) : both_(both), transport_(*both.meeting().transport), channel_(both.meeting().channel) {
+  explicit PathProbe(InStep& both)
+      : both_(both), transport_(*both.meeting().transport), channel_(both.meeting().channel) {
     size_t ring = 0;
-    theirs_ = static_cast<const std::byte*>(transport_.slots(channel_, both.peer(), &ring, &slot_bytes_));
+    theirs_ =
+        static_cast<const std::byte*>(transport_.slots(channel_, both.peer(), &ring, &slot_bytes_));
     bytes_.assign(slot_bytes_, std::byte{1});
   }
 
@@ -96,7 +99,8 @@ class PathProbe {
 
 uint8_t best_of(const PathTimes& times) {
   const auto* const least = std::min_element(times.ns.begin(), times.ns.end());
-  const bool pays = *least < kUnknown && static_cast<double>(*least) < kGain * static_cast<double>(times.ns[0]);
+  const bool pays =
+      *least < kUnknown && static_cast<double>(*least) < kGain * static_cast<double>(times.ns[0]);
   return pays ? static_cast<uint8_t>(least - times.ns.begin()) : 0;
 }
 
@@ -104,22 +108,27 @@ void tell(const Meeting& meeting, topo::LinkClass link, const PathTimes& times, 
   std::string text;
   for (int path = 0; const char* name = meeting.transport->path(meeting.channel, path); path++) {
     const uint32_t ns = times.ns[static_cast<size_t>(path)];
-    text += fmt::format("{}{} {}", path ? ", " : "", name,
-                        ns == 0 || ns == kUnknown ? "unknown" : fmt::format("{:.0f} us", ns / 1000.0));
+    text +=
+        fmt::format("{}{} {}", path ? ", " : "", name,
+                    ns == 0 || ns == kUnknown ? "unknown" : fmt::format("{:.0f} us", ns / 1000.0));
   }
-  FSCCL_LOG(kInfo, "bytes over {} on links of class {} go by {}: a slot each way took {}", meeting.transport->name,
-            topo::traits(link).name, meeting.transport->path(meeting.channel, taken), text);
+  FSCCL_LOG(kInfo, "bytes over {} on links of class {} go by {}: a slot each way took {}",
+            meeting.transport->name, topo::traits(link).name,
+            meeting.transport->path(meeting.channel, taken), text);
 }
 
 }  // namespace
 
-Paths find_paths(const Meeting& meeting, const std::vector<topo::LinkClass>& links, uint32_t* tick) {
+Paths find_paths(const Meeting& meeting, const std::vector<topo::LinkClass>& links,
+                 uint32_t* tick) {
   Paths paths{};
   for (int link = 0; link < topo::kLinkClasses; link++) {
-    const auto first = std::find(links.begin() + 1, links.end(), static_cast<topo::LinkClass>(link));
+    const auto first =
+        std::find(links.begin() + 1, links.end(), static_cast<topo::LinkClass>(link));
     if (first == links.end()) continue;
-    const auto times = found_in_step<PathTimes>(meeting, static_cast<int>(first - links.begin()), kPathTicks, tick,
-                                                [](InStep& both) { return PathProbe(both).run(); });
+    const auto times =
+        found_in_step<PathTimes>(meeting, static_cast<int>(first - links.begin()), kPathTicks, tick,
+                                 [](InStep& both) { return PathProbe(both).run(); });
     uint8_t& taken = paths[static_cast<size_t>(link)];
     taken = best_of(times);
     if (meeting.rank == 0) tell(meeting, static_cast<topo::LinkClass>(link), times, taken);
@@ -127,7 +136,8 @@ Paths find_paths(const Meeting& meeting, const std::vector<topo::LinkClass>& lin
   return paths;
 }
 
-const char* path_name(const fsccl_transport_ops_t& transport, void* channel, const Paths& paths, topo::LinkClass link) {
+const char* path_name(const fsccl_transport_ops_t& transport, void* channel, const Paths& paths,
+                      topo::LinkClass link) {
   return transport.path ? transport.path(channel, paths[static_cast<size_t>(link)]) : nullptr;
 }
 

@@ -1,6 +1,7 @@
-// Which of a transport's ways bytes go (fsccl_transport_ops_t::path): what is the fastest differs with the fabric and the release
-// of its library. Two ranks at the ends of each class of link try them when a communicator starts, a few milliseconds in all, and
-// all ranks take what they found for peers of that class.
+// Which of a transport's ways bytes go (fsccl_transport_ops_t::path): what is the fastest differs
+// with the fabric and the release of its library. Two ranks at the ends of each class of link try
+// them when a communicator starts, a few milliseconds in all, and all ranks take what they found
+// for peers of that class.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,10 +15,12 @@ namespace fsccl {
 // By class of link; way 0 where nothing was found.
 using Paths = std::array<uint8_t, topo::kLinkClasses>;
 
-// `links`: what lies between rank 0 and each rank. Collective; uses ticks from *tick on and leaves the next unused one there.
+// `links`: what lies between rank 0 and each rank. Collective; uses ticks from *tick on and leaves
+// the next unused one there.
 Paths find_paths(const Meeting& meeting, const std::vector<topo::LinkClass>& links, uint32_t* tick);
 
 // The name of the way that bytes for such peers go; null: there is but one, without a name.
-const char* path_name(const fsccl_transport_ops_t& transport, void* channel, const Paths& paths, topo::LinkClass link);
+const char* path_name(const fsccl_transport_ops_t& transport, void* channel, const Paths& paths,
+                      topo::LinkClass link);
 
 }  // namespace fsccl

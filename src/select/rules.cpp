@@ -16,8 +16,9 @@
 namespace fsccl {
 namespace {
 
-constexpr std::array kRuled{OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast, OpCode::reduce,
-                            OpCode::gather,     OpCode::scatter,        OpCode::all_to_all, OpCode::send};
+constexpr std::array kRuled{OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce,
+                            OpCode::broadcast,  OpCode::reduce,         OpCode::gather,
+                            OpCode::scatter,    OpCode::all_to_all,     OpCode::send};
 constexpr uint64_t kLeastChunk = 4096, kMostChunk = 1u << 30;
 
 struct Named {
@@ -27,12 +28,13 @@ struct Named {
 
 std::vector<Named> plans_of(OpCode op) {
   std::vector<Named> plans{{"slots", Way::slots}};
-  const bool whole = op == OpCode::all_reduce || op == OpCode::reduce, one_buffer = op == OpCode::broadcast || op == OpCode::send;
+  const bool whole = op == OpCode::all_reduce || op == OpCode::reduce,
+             one_buffer = op == OpCode::broadcast || op == OpCode::send;
   if (whole) plans.push_back({"small_slots", Way::small_slots});
   plans.push_back({one_buffer ? "balanced" : "direct", Way::direct});
   if (!whole && !one_buffer) plans.push_back({"read", Way::read});
-  const bool hierarchical =
-      op == OpCode::all_gather || op == OpCode::reduce_scatter || op == OpCode::all_reduce || op == OpCode::broadcast;
+  const bool hierarchical = op == OpCode::all_gather || op == OpCode::reduce_scatter ||
+                            op == OpCode::all_reduce || op == OpCode::broadcast;
   if (hierarchical)
     plans.insert(plans.end(), {{"2_steps", Way::two_steps},
                                {"3_steps", Way::three_steps},
@@ -44,7 +46,8 @@ std::vector<Named> plans_of(OpCode op) {
 
 std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\n");
-  return begin == text.npos ? std::string_view() : text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1);
+  return begin == text.npos ? std::string_view()
+                            : text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1);
 }
 
 // Cuts off what follows the separator; empty if there is none.
@@ -66,7 +69,8 @@ bool parse_bytes(std::string_view text, uint64_t* bytes) {
 bool parse_range(std::string_view text, Rule* rule) {
   std::string_view to;
   if (!cut(&text, '-', &to)) return false;
-  return (text.empty() || parse_bytes(text, &rule->from)) && (to.empty() || parse_bytes(to, &rule->to)) && rule->from <= rule->to;
+  return (text.empty() || parse_bytes(text, &rule->from)) &&
+         (to.empty() || parse_bytes(to, &rule->to)) && rule->from <= rule->to;
 }
 
 bool parse_number(std::string_view text, int* number) {
@@ -77,14 +81,17 @@ bool parse_number(std::string_view text, int* number) {
 
 bool parse_spread(std::string_view text, Rule* rule) {
   std::string_view per_host;
-  return cut(&text, 'x', &per_host) && parse_number(text, &rule->hosts) && parse_number(per_host, &rule->per_host);
+  return cut(&text, 'x', &per_host) && parse_number(text, &rule->hosts) &&
+         parse_number(per_host, &rule->per_host);
 }
 
 template <class Condition>
-const Rule* first(const std::vector<Rule>& rules, const RuledCall& call, const Condition& condition) {
+const Rule* first(const std::vector<Rule>& rules, const RuledCall& call,
+                  const Condition& condition) {
   const OpCode op = even_form(call.op);
   const auto found = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) {
-    return rule.op == op && rule.from <= call.bytes && call.bytes <= rule.to && (!rule.hosts || rule.hosts == call.spread.hosts) &&
+    return rule.op == op && rule.from <= call.bytes && call.bytes <= rule.to &&
+           (!rule.hosts || rule.hosts == call.spread.hosts) &&
            (!rule.per_host || rule.per_host == call.spread.per_host) && condition(rule);
   });
   return found == rules.end() ? nullptr : &*found;
@@ -93,34 +100,42 @@ const Rule* first(const std::vector<Rule>& rules, const RuledCall& call, const C
 }  // namespace
 
 OpCode even_form(OpCode op) {
-  return op == OpCode::all_gather_v ? OpCode::all_gather : op == OpCode::reduce_scatter_v ? OpCode::reduce_scatter : op;
+  return op == OpCode::all_gather_v       ? OpCode::all_gather
+         : op == OpCode::reduce_scatter_v ? OpCode::reduce_scatter
+                                          : op;
 }
 
 Result<Rule> parse_rule(std::string_view text) {
   const auto refuse = [&](const std::string& what) {
     return fail(FSCCL_ERR_CONFIG,
-                "rule {}: {}. A rule is operation[@HOSTSxRANKS][:FROM-TO]=plan[/PIECE], such as all_gather@2x4:64K-1M=slots/32K",
+                "rule {}: {}. A rule is operation[@HOSTSxRANKS][:FROM-TO]=plan[/PIECE], such as "
+                "all_gather@2x4:64K-1M=slots/32K",
                 quote(text), what);
   };
   std::string_view left = trimmed(text), plan, chunk, range, spread;
   if (!cut(&left, '=', &plan)) return refuse("it has no \"=\"");
-  const bool pieces = cut(&plan, '/', &chunk), ranges = cut(&left, ':', &range), spreads = cut(&left, '@', &spread);
+  const bool pieces = cut(&plan, '/', &chunk), ranges = cut(&left, ':', &range),
+             spreads = cut(&left, '@', &spread);
   const std::string_view operation = trimmed(left);
   plan = trimmed(plan);
 
-  const auto op = std::find_if(kRuled.begin(), kRuled.end(), [&](OpCode one) { return op_name(one) == operation; });
+  const auto op = std::find_if(kRuled.begin(), kRuled.end(),
+                               [&](OpCode one) { return op_name(one) == operation; });
   if (op == kRuled.end()) {
     std::vector<const char*> names;
     for (const OpCode one : kRuled) names.push_back(op_name(one));
-    return refuse(fmt::format("operation {} is not one of {}", quote(operation), fmt::join(names, ", ")));
+    return refuse(
+        fmt::format("operation {} is not one of {}", quote(operation), fmt::join(names, ", ")));
   }
   Rule rule;
   rule.op = *op;
   const std::vector<Named> plans = plans_of(*op);
   // The plans of `send` are those of a broadcast on two ranks.
   for (const OpCode prefix : {*op, *op == OpCode::send ? OpCode::broadcast : *op})
-    if (const std::string before = std::string(op_name(prefix)) + '_'; plan.starts_with(before)) plan.remove_prefix(before.size());
-  const auto known = std::find_if(plans.begin(), plans.end(), [&](const Named& one) { return plan == one.name; });
+    if (const std::string before = std::string(op_name(prefix)) + '_'; plan.starts_with(before))
+      plan.remove_prefix(before.size());
+  const auto known =
+      std::find_if(plans.begin(), plans.end(), [&](const Named& one) { return plan == one.name; });
   if (known == plans.end()) {
     std::vector<const char*> names;
     for (const Named& one : plans) names.push_back(one.name);
@@ -134,7 +149,8 @@ Result<Rule> parse_rule(std::string_view text) {
   if (!pieces) return rule;
   if (rule.of_hosts() || rule.in_steps() || rule.way == Way::read)
     return refuse(fmt::format("{} does not go in pieces", known->name));
-  if (!parse_bytes(trimmed(chunk), &rule.chunk) || rule.chunk < kLeastChunk || rule.chunk > kMostChunk || rule.chunk % 64)
+  if (!parse_bytes(trimmed(chunk), &rule.chunk) || rule.chunk < kLeastChunk ||
+      rule.chunk > kMostChunk || rule.chunk % 64)
     return refuse(fmt::format("piece {} is not a multiple of 64 from 4K to 1G", quote(chunk)));
   return rule;
 }
@@ -162,8 +178,11 @@ const Rule* rule_of_plan(const std::vector<Rule>& rules, const RuledCall& call) 
 void announce_ignored(const Rule& rule, OpCode op, std::string_view reason) {
   static std::mutex mutex;
   static Immortal<std::set<std::string>> announced;
-  const std::string file = rule.origin.ends_with("FSCCL_TUNING_FILE") ? fmt::format(" ({})", config()->tuning_file) : std::string();
-  std::string text = fmt::format("{}{} is not followed for {}: {}; the cost model chooses", rule.origin, file, op_name(op), reason);
+  const std::string file = rule.origin.ends_with("FSCCL_TUNING_FILE")
+                               ? fmt::format(" ({})", config()->tuning_file)
+                               : std::string();
+  std::string text = fmt::format("{}{} is not followed for {}: {}; the cost model chooses",
+                                 rule.origin, file, op_name(op), reason);
   const std::lock_guard lock(mutex);
   if (announced.get().insert(text).second) FSCCL_LOG(kWarn, "{}", text);
 }

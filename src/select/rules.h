@@ -1,5 +1,5 @@
-// Which plans carry out which calls, as FSCCL_PLAN and tuning files (tuning_file.h) say it: rules in order, of which the first that
-// fits a call counts.
+// Which plans carry out which calls, as FSCCL_PLAN and tuning files (tuning_file.h) say it: rules
+// in order, of which the first that fits a call counts.
 //
 //   all_gather@2x4:64K-1M=slots/32K, all_reduce=by_hosts
 //
@@ -9,9 +9,9 @@
 //   =slots       one of the candidates that fsccl_explain names; `all_gather_slots` is the same
 //   /32K         what goes through slots does so in pieces of 32 KiB
 //
-// `by_hosts` and `flat` say how a communicator of several hosts with several ranks each goes about it, and nothing elsewhere: the
-// next rule that fits says by which plan then. Any other plan implies `flat` there. Rules are for plain collectives, not for units
-// and lists.
+// `by_hosts` and `flat` say how a communicator of several hosts with several ranks each goes about
+// it, and nothing elsewhere: the next rule that fits says by which plan then. Any other plan
+// implies `flat` there. Rules are for plain collectives, not for units and lists.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -48,7 +48,9 @@ struct Rule {
   uint64_t chunk = 0;                  // 0: as the cost model finds
   std::string origin;                  // "FSCCL_PLAN", "rule 2 of FSCCL_TUNING_FILE"
 
-  bool in_steps() const { return way == Way::two_steps || way == Way::three_steps || way == Way::four_steps; }
+  bool in_steps() const {
+    return way == Way::two_steps || way == Way::three_steps || way == Way::four_steps;
+  }
   bool of_hosts() const { return way == Way::by_hosts || way == Way::flat; }
 };
 
@@ -64,7 +66,8 @@ struct RuledCall {
   uint64_t bytes = 0;
   Spread spread;
 };
-// Null: none. The first that says whether the call goes by hosts, and the first that says by which plan.
+// Null: none. The first that says whether the call goes by hosts, and the first that says by which
+// plan.
 const Rule* rule_of_hosts(const std::vector<Rule>& rules, const RuledCall& call);
 const Rule* rule_of_plan(const std::vector<Rule>& rules, const RuledCall& call);
 

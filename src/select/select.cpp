@@ -30,11 +30,12 @@ struct Ways {
   uint64_t payload = 0;  // bytes, as FSCCL_EAGER_BYTES counts them
 };
 
-// Pieces of `most` bytes, and parts of them: smaller ones overlap sooner, larger ones need fewer exchanges. Of many ranks a slot
-// holds small pieces anyway, and their plans are long.
+// Pieces of `most` bytes, and parts of them: smaller ones overlap sooner, larger ones need fewer
+// exchanges. Of many ranks a slot holds small pieces anyway, and their plans are long.
 std::vector<uint64_t> chunks_of(const Shape& shape, uint64_t most) {
   std::vector<uint64_t> sizes{most};
-  if (shape.ranks > kManyRanks || shape.mirrored) return sizes;  // a message costs what a large piece does
+  // a message costs what a large piece does
+  if (shape.ranks > kManyRanks || shape.mirrored) return sizes;
   const uint64_t least = std::max<uint64_t>(4096, 64 * static_cast<uint64_t>(shape.ranks));
   for (const uint64_t part : {4, 16})
     if (most / part >= least && shape.whole_bytes() > most / part) sizes.push_back(most / part);
@@ -47,9 +48,11 @@ uint64_t turn_bytes_of(const Shape& shape) { return turn_bytes(shape.slot_bytes,
 void add_slots(Ways& ways, const Shape& shape, uint64_t most, uint64_t asked, Way way,
                const std::function<Plan(const Shape&, uint64_t)>& make) {
   std::vector<uint64_t> pieces = chunks_of(shape, most);
-  if (asked && std::find(pieces.begin(), pieces.end(), asked) == pieces.end()) pieces.push_back(asked);
+  if (asked && std::find(pieces.begin(), pieces.end(), asked) == pieces.end())
+    pieces.push_back(asked);
   for (const uint64_t bytes : pieces)
-    ways.through_slots.push_back({way, bytes, [make, bytes](const Shape& at) { return make(at, bytes); }});
+    ways.through_slots.push_back(
+        {way, bytes, [make, bytes](const Shape& at) { return make(at, bytes); }});
 }
 
 Ways moving(const Shape& shape, uint64_t asked, Movement (*movement)(const Shape&)) {
@@ -57,18 +60,21 @@ Ways moving(const Shape& shape, uint64_t asked, Movement (*movement)(const Shape
   ways.direct = [=](const Shape& at) { return move_direct(movement(at)); };
   ways.payload = shape.largest_part_bytes();
   const uint64_t most = movement(shape).mutual ? turn_bytes_of(shape) : shape.slot_bytes;
-  add_slots(ways, shape, most, asked, Way::slots, [=](const Shape& at, uint64_t bytes) { return move_slots(movement(at), bytes); });
+  add_slots(ways, shape, most, asked, Way::slots,
+            [=](const Shape& at, uint64_t bytes) { return move_slots(movement(at), bytes); });
   return ways;
 }
 
-Ways folding(const Shape& shape, uint64_t asked, Folding (*folding)(const Shape&), Folding (*whole)(const Shape&)) {
+Ways folding(const Shape& shape, uint64_t asked, Folding (*folding)(const Shape&),
+             Folding (*whole)(const Shape&)) {
   Ways ways;
   ways.direct = [=](const Shape& at) { return fold_direct(folding(at)); };
   ways.payload = folding(shape).input_bytes;
   ways.readable = folding(shape).deliver == Deliver::self;
   const uint64_t most = turn_bytes_of(shape);
   const auto add = [&](Way way, Folding (*kind)(const Shape&)) {
-    add_slots(ways, shape, most, asked, way, [=](const Shape& at, uint64_t bytes) { return fold_slots(kind(at), bytes); });
+    add_slots(ways, shape, most, asked, way,
+              [=](const Shape& at, uint64_t bytes) { return fold_slots(kind(at), bytes); });
   };
   add(Way::slots, folding);
   if (whole) add(Way::small_slots, whole);
@@ -155,17 +161,21 @@ void add_steps(Ways& ways, OpCode op, const Shape& shape) {
   for (int steps = 2; steps <= kMaxTicks; steps++)
     if (const int radix = radix_of(shape.ranks, steps); radix < radix_of(shape.ranks, steps - 1))
       ways.through_slots.push_back(
-          {kWays[static_cast<size_t>(steps - 2)], 0, [op, steps](const Shape& at) { return plan_in_steps(op, at, steps); }});
+          {kWays[static_cast<size_t>(steps - 2)], 0,
+           [op, steps](const Shape& at) { return plan_in_steps(op, at, steps); }});
 }
 
-// What is so small that it rides in the signals is better off nowhere else, unless each signal is a message to everybody.
+// What is so small that it rides in the signals is better off nowhere else, unless each signal is a
+// message to everybody.
 std::optional<Plan> inline_plan(OpCode op, const Shape& shape) {
   const bool tiny = shape.largest_part_bytes() <= kInlineBytes;
   if (op == OpCode::barrier) return barrier(shape.rank, shape.ranks);
-  if ((op == OpCode::all_gather || op == OpCode::all_gather_v) && tiny) return all_gather_inline(shape);
+  if ((op == OpCode::all_gather || op == OpCode::all_gather_v) && tiny)
+    return all_gather_inline(shape);
   if ((op == OpCode::broadcast || op == OpCode::send) && tiny) return broadcast_inline(shape);
   if (op == OpCode::all_reduce && tiny) return all_reduce_inline(shape);
-  if ((op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v) && shape.whole_bytes() <= kInlineBytes)
+  if ((op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v) &&
+      shape.whole_bytes() <= kInlineBytes)
     return reduce_scatter_inline(shape);
   return std::nullopt;
 }
@@ -175,7 +185,8 @@ std::array<Shape, 2> representatives(const Shape& shape) {
   std::array<Shape, 2> two{shape, shape};
   two[0].rank = std::max(shape.root, 0);
   if (!shape.counts.empty())
-    two[0].rank = static_cast<int>(std::max_element(shape.counts.begin(), shape.counts.end()) - shape.counts.begin());
+    two[0].rank = static_cast<int>(std::max_element(shape.counts.begin(), shape.counts.end()) -
+                                   shape.counts.begin());
   two[1].rank = (two[0].rank + 1) % shape.ranks;
   return two;
 }
@@ -191,7 +202,9 @@ class Contest {
     candidates.push_back({plan, chunk, memory, ns});
     return candidates.size() - 1;
   }
-  Price price_of(const std::array<Plan, 2>& plans, bool reads = false) const { return price(plans, costs_, reads); }
+  Price price_of(const std::array<Plan, 2>& plans, bool reads = false) const {
+    return price(plans, costs_, reads);
+  }
 
   std::vector<Candidate> candidates;
 
@@ -213,7 +226,8 @@ struct Slots {
 };
 
 bool allows(const Rule* rule, uint64_t asked, const ThroughSlots& one) {
-  const bool names_slots = rule && (rule->way == Way::slots || rule->way == Way::small_slots || rule->in_steps());
+  const bool names_slots =
+      rule && (rule->way == Way::slots || rule->way == Way::small_slots || rule->in_steps());
   return (!names_slots || rule->way == one.way) && (!asked || asked == one.piece);
 }
 
@@ -223,40 +237,49 @@ Slots cheapest_slots(const Ways& ways, const Rule* rule, uint64_t asked, Contest
   for (const ThroughSlots& one : ways.through_slots) {
     const std::array<Plan, 2> plans = contest.plans_of(one.make);
     Slots slots{&one.make, 0, contest.price_of(plans), plans[0].lazy || plans[1].lazy};
-    slots.at = contest.enter(plans[0].name, plans[0].chunk ? one.piece : 0, slots.expected(), "any");
+    slots.at =
+        contest.enter(plans[0].name, plans[0].chunk ? one.piece : 0, slots.expected(), "any");
     const std::vector<Candidate>& all = contest.candidates;
-    if (slots.at > 0 && all[slots.at].plan == all[slots.at - 1].plan && all[slots.at].chunk == all[slots.at - 1].chunk) {
+    if (slots.at > 0 && all[slots.at].plan == all[slots.at - 1].plan &&
+        all[slots.at].chunk == all[slots.at - 1].chunk) {
       contest.candidates.pop_back();  // all of it fits either piece
       slots.at--;
     }
-    if (allows(rule, asked, one) && (!best.make || slots.expected() < best.expected())) best = slots;
+    if (allows(rule, asked, one) && (!best.make || slots.expected() < best.expected()))
+      best = slots;
   }
   return best;
 }
 
-// Nobody knows before all have entered where the others' buffers lie. Slots at once are slower by what they take more than the
-// direct way, if all are in pools; asking first is by an exchange, if one is not, and by another where slots let ranks run ahead.
-// What loses less when it is wrong is right.
+// Nobody knows before all have entered where the others' buffers lie. Slots at once are slower by
+// what they take more than the direct way, if all are in pools; asking first is by an exchange, if
+// one is not, and by another where slots let ranks run ahead. What loses less when it is wrong is
+// right.
 bool better_at_once(const Slots& slots, double direct_ns, double exchange_ns) {
   return slots.in_a_row() - direct_ns <= exchange_ns * (slots.lazy ? 2 : 1);
 }
 
-Selection only(Plan plan, const SelectOptions& options, const char* why, std::vector<Candidate>* considered) {
+Selection only(Plan plan, const SelectOptions& options, const char* why,
+               std::vector<Candidate>* considered) {
   const double ns = plan.ranks > 1 ? options.costs.exchange : 0;
   if (considered) *considered = {{plan.name, 0, "any", ns, true}};
   return {std::move(plan), {}, false, ns, why};
 }
 
 // A rule that can be followed; null, and why not, if it cannot.
-const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways, const SelectOptions& options, const char** why_not) {
+const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways,
+                   const SelectOptions& options, const char** why_not) {
   if (!rule) return nullptr;
   if (shape.mirrored && (rule->way == Way::direct || rule->way == Way::read))
     *why_not = "these ranks share no memory, and none but slots carries bytes between them";
   else if (options.only_slots && (rule->way == Way::direct || rule->way == Way::read))
     *why_not = "FSCCL_CHECKSUM=1 checks what goes through slots";
-  else if (rule->in_steps() && std::none_of(ways.through_slots.begin(), ways.through_slots.end(),
-                                            [&](const ThroughSlots& one) { return one.way == rule->way; }))
-    *why_not = "plans in steps are for ranks of several hosts, enough of them for so many steps, and for what fits a slot of all";
+  else if (rule->in_steps() &&
+           std::none_of(ways.through_slots.begin(), ways.through_slots.end(),
+                        [&](const ThroughSlots& one) { return one.way == rule->way; }))
+    *why_not =
+        "plans in steps are for ranks of several hosts, enough of them for so many steps, and for "
+        "what fits a slot of all";
   else if (rule->way == Way::read && !(options.costs.can_read && ways.readable))
     *why_not = "the system lets no rank read another's memory here, or FSCCL_SINGLE_COPY is off";
   else
@@ -267,18 +290,24 @@ const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways, const
 }  // namespace
 
 uint64_t call_bytes(OpCode op, const Shape& shape) {
-  const bool whole = op == OpCode::all_reduce || op == OpCode::reduce || op == OpCode::broadcast || op == OpCode::send;
+  const bool whole = op == OpCode::all_reduce || op == OpCode::reduce || op == OpCode::broadcast ||
+                     op == OpCode::send;
   return whole ? shape.count * shape.size() : shape.whole_bytes();
 }
 
-Selection select(OpCode op, const Shape& shape, const SelectOptions& options, std::vector<Candidate>* considered) {
+Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
+                 std::vector<Candidate>* considered) {
   const Rule* const named = options.rule(rule_of_plan, op, call_bytes(op, shape));
   const uint64_t asked =
-      named && named->chunk ? std::clamp<uint64_t>(named->chunk, 64 * static_cast<uint64_t>(shape.ranks), shape.slot_bytes) : 0;
+      named && named->chunk
+          ? std::clamp<uint64_t>(named->chunk, 64 * static_cast<uint64_t>(shape.ranks),
+                                 shape.slot_bytes)
+          : 0;
   std::optional<Plan> tiny;
   if (!named || named->way == Way::direct || named->way == Way::read) tiny = inline_plan(op, shape);
   Ways ways = ways_of(op, shape, asked);
-  if (tiny) ways.through_slots = {{Way::direct, 0, [op](const Shape& at) { return *inline_plan(op, at); }}};
+  if (tiny)
+    ways.through_slots = {{Way::direct, 0, [op](const Shape& at) { return *inline_plan(op, at); }}};
   if (shape.mirrored) add_steps(ways, op, shape);
   if (tiny && (named || ways.through_slots.size() == 1))
     return only(std::move(*tiny), options, "it fits into the signals", considered);
@@ -293,7 +322,8 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
   Selection selection;
   if (considered)
     selection.why = rule      ? rule->origin + " says so"
-                    : why_not ? fmt::format("least predicted time; {} is not followed: {}", named->origin, why_not)
+                    : why_not ? fmt::format("least predicted time; {} is not followed: {}",
+                                            named->origin, why_not)
                               : "least predicted time";
   bool eager = shape.mirrored || options.only_slots;
   if (!eager) {
@@ -301,19 +331,24 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
     const double direct_ns = contest.price_of(direct).ns;
     const size_t direct_at = contest.enter(direct[0].name, 0, direct_ns, "pool");
     const bool can_read = options.costs.can_read && ways.readable;
-    const size_t read_at =
-        can_read ? contest.enter(std::string(op_name(op)) + "_read", 0, contest.price_of(direct, true).ns, "private") : 0;
+    const size_t read_at = can_read ? contest.enter(std::string(op_name(op)) + "_read", 0,
+                                                    contest.price_of(direct, true).ns, "private")
+                                    : 0;
     const double asking = options.costs.exchange;
-    eager = rule                                 ? rule->way == Way::slots || rule->way == Way::small_slots
-            : options.eager_bytes == kConfigAuto ? better_at_once(slots, direct_ns, asking)
-                                                 : ways.payload <= static_cast<uint64_t>(options.eager_bytes);
-    if (considered && !rule && options.eager_bytes != kConfigAuto) selection.why = "FSCCL_EAGER_BYTES says so";
+    eager = rule ? rule->way == Way::slots || rule->way == Way::small_slots
+            : options.eager_bytes == kConfigAuto
+                ? better_at_once(slots, direct_ns, asking)
+                : ways.payload <= static_cast<uint64_t>(options.eager_bytes);
+    if (considered && !rule && options.eager_bytes != kConfigAuto)
+      selection.why = "FSCCL_EAGER_BYTES says so";
     if (!eager) {
       const bool named_way = rule && (rule->way == Way::read || asked);
       selection.plan = ways.direct(shape);
       selection.otherwise = (*slots.make)(shape);
-      selection.reads = can_read && (named_way ? rule->way == Way::read
-                                               : options.always_read || candidates[read_at].ns < slots.expected() + asking);
+      selection.reads =
+          can_read &&
+          (named_way ? rule->way == Way::read
+                     : options.always_read || candidates[read_at].ns < slots.expected() + asking);
       selection.ns = selection.reads ? candidates[read_at].ns : slots.expected() + asking;
       candidates[direct_at].chosen = true;
       candidates[selection.reads ? read_at : slots.at].chosen = true;

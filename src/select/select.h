@@ -1,38 +1,45 @@
-// Which plan carries out a collective. Where more than one can, the cost model (plan/cost.h) prices each and the cheapest wins,
-// unless a rule (rules.h) says otherwise. Where slots are mirrored (plan.h), no peer's buffer can be touched, and none but slots
-// are considered.
+// Which plan carries out a collective. Where more than one can, the cost model (plan/cost.h) prices
+// each and the cheapest wins, unless a rule (rules.h) says otherwise. Where slots are mirrored
+// (plan.h), no peer's buffer can be touched, and none but slots are considered.
 #pragma once
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/config.h"
-#include "plan/fingerprint.h"
-#include "select/rules.h"
 #include "plan/collectives.h"
 #include "plan/cost.h"
+#include "plan/fingerprint.h"
+#include "select/rules.h"
 
 namespace fsccl {
 
 struct SelectOptions {
   Costs costs;
-  int64_t eager_bytes = kConfigAuto;               // a number: payloads up to it, and no others, go through slots at once
-  bool always_read = false;                        // peers' own memory is read by the system wherever that is possible
+  // a number: payloads up to it, and no others, go through slots at once
+  int64_t eager_bytes = kConfigAuto;
+  // peers' own memory is read by the system wherever that is possible
+  bool always_read = false;
   std::shared_ptr<const std::vector<Rule>> rules;  // may be null
   Spread spread;
-  bool only_slots = false;  // payloads are checked as they come out of slots: no rank touches another's buffers
+  // payloads are checked as they come out of slots: no rank touches another's buffers
+  bool only_slots = false;
 
-  const Rule* rule(const Rule* (*which)(const std::vector<Rule>&, const RuledCall&), OpCode op, uint64_t bytes) const {
+  const Rule* rule(const Rule* (*which)(const std::vector<Rule>&, const RuledCall&), OpCode op,
+                   uint64_t bytes) const {
     return rules ? which(*rules, {op, bytes, spread}) : nullptr;
   }
 };
 
 struct Selection {
   Plan plan;
-  Plan otherwise;      // runs instead of `plan` where peers' buffers cannot be touched; without steps if `plan` needs none
+  // runs instead of `plan` where peers' buffers cannot be touched; without steps if `plan` needs
+  // none
+  Plan otherwise;
   bool reads = false;  // peers' own memory is read by the system: then it counts as touchable
-  double ns = 0;       // predicted (of a call that may be alone or one of many in a row), for buffers outside pools
-  std::string why;     // of the choice; only for whoever considers it
+  // predicted (of a call that may be alone or one of many in a row), for buffers outside pools
+  double ns = 0;
+  std::string why;  // of the choice; only for whoever considers it
 };
 
 struct Candidate {
@@ -46,7 +53,9 @@ struct Candidate {
 // Of the larger buffer, as nccl-tests and rules count them.
 uint64_t call_bytes(OpCode op, const Shape& shape);
 
-// `considered`, if not null, gets all candidates; then a rule that cannot be followed is not announced.
-Selection select(OpCode op, const Shape& shape, const SelectOptions& options, std::vector<Candidate>* considered = nullptr);
+// `considered`, if not null, gets all candidates; then a rule that cannot be followed is not
+// announced.
+Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
+                 std::vector<Candidate>* considered = nullptr);
 
 }  // namespace fsccl

@@ -10,10 +10,12 @@ namespace {
 constexpr uint64_t kTypicalSlotBytes = 128u << 10;
 constexpr double kStageNs = 1000;  // of an operation that begins when another is over
 
-std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, const Party& lane, bool widens) {
+std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, const Party& lane,
+                             bool widens) {
   const auto ranks = static_cast<uint64_t>(shape.ranks);
   const uint64_t count = shape.counts.empty() ? shape.count : (shape.count + ranks - 1) / ranks;
-  const uint64_t per_host = static_cast<uint64_t>(host.ranks), hosts = static_cast<uint64_t>(lane.ranks),
+  const uint64_t per_host = static_cast<uint64_t>(host.ranks),
+                 hosts = static_cast<uint64_t>(lane.ranks),
                  part = (count + per_host - 1) / per_host;
   std::vector<Stage> stages;
   op = even_form(op);
@@ -25,7 +27,9 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, c
       stages = {{false, op, count * hosts}, {true, op, count, widens}};
       break;
     case OpCode::all_reduce:
-      stages = {{false, OpCode::reduce_scatter, part}, {true, op, part}, {false, OpCode::all_gather, part}};
+      stages = {{false, OpCode::reduce_scatter, part},
+                {true, op, part},
+                {false, OpCode::all_gather, part}};
       if (widens) {
         const uint64_t share = (part + hosts - 1) / hosts;
         stages[1] = {true, OpCode::reduce_scatter, share, true};
@@ -42,8 +46,9 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, c
   for (Stage& stage : stages) {
     const Party& party = stage.between_hosts ? lane : host;
     std::vector<Candidate> considered;
-    const Selection selection = select(stage.op, party.shape(stage.count, stage.widened ? FSCCL_FLOAT32 : shape.dtype),
-                                       stage.between_hosts ? shared : party.select, &considered);
+    const Selection selection =
+        select(stage.op, party.shape(stage.count, stage.widened ? FSCCL_FLOAT32 : shape.dtype),
+               stage.between_hosts ? shared : party.select, &considered);
     stage.plan = selection.plan.name;
     stage.ns = selection.ns;
   }
@@ -60,7 +65,8 @@ Costs lasting(const Costs& costs) {
     made.copy_per_byte = costs.copy_per_byte;
     made.origin = costs.origin;
   }
-  made.message = 0;  // the time of exchanges decides of tiny ones, and keeps the order of their sums
+  // the time of exchanges decides of tiny ones, and keeps the order of their sums
+  made.message = 0;
   return made;
 }
 
@@ -86,7 +92,8 @@ Shape Party::shape(uint64_t count, fsccl_dtype_t dtype) const {
   return made;
 }
 
-HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode, bool widens) {
+HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode,
+                            bool widens) {
   whole.select.costs = lasting(whole.select.costs);
   whole.slot_bytes = kTypicalSlotBytes;
   const int hosts = whole.select.spread.hosts, per_host = whole.per_host();
@@ -109,11 +116,14 @@ HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, Hierarch
     choice.why = "FSCCL_HIERARCHY says so";
   } else {
     std::vector<Candidate> considered;
-    const double flat_ns = select(op, shape, sharing_link(whole.select, host.ranks), &considered).ns;
+    const double flat_ns =
+        select(op, shape, sharing_link(whole.select, host.ranks), &considered).ns;
     choice.by_hosts = choice.ns < flat_ns;
-    choice.why = fmt::format("{:.1f} us by hosts and {:.1f} flat are predicted from the {}, for a link that a host's ranks share",
-                             choice.ns / 1000, flat_ns / 1000,
-                             whole.select.costs.origin == CostsOrigin::table ? "table of links" : "tuning file");
+    choice.why = fmt::format(
+        "{:.1f} us by hosts and {:.1f} flat are predicted from the {}, for a link that a host's "
+        "ranks share",
+        choice.ns / 1000, flat_ns / 1000,
+        whole.select.costs.origin == CostsOrigin::table ? "table of links" : "tuning file");
   }
   return choice;
 }

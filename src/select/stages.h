@@ -1,6 +1,6 @@
-// Going by hosts (hierarchy.h) as far as its price: the stages of an operation, each one of the ranks of a host or of a lane
-// between hosts, and whether they take less time than the whole communicator's own plan. Nothing here communicates: the same on all
-// ranks.
+// Going by hosts (hierarchy.h) as far as its price: the stages of an operation, each one of the
+// ranks of a host or of a lane between hosts, and whether they take less time than the whole
+// communicator's own plan. Nothing here communicates: the same on all ranks.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,7 +17,8 @@ struct Party {
   SelectOptions select;
 
   Shape shape(uint64_t count, fsccl_dtype_t dtype) const;
-  int per_host() const { return (ranks + select.spread.hosts - 1) / select.spread.hosts; }  // ranks, as if hosts were even
+  // ranks, as if hosts were even
+  int per_host() const { return (ranks + select.spread.hosts - 1) / select.spread.hosts; }
 };
 
 struct Stage {
@@ -36,17 +37,20 @@ struct HostsChoice {
   bool asked = false;         // by a rule or a setting; else the predictions decided
   std::string why;
 };
-// As it costs several ranks of each host, who share its network: bytes take as many times longer; latencies do not.
+// As it costs several ranks of each host, who share its network: bytes take as many times longer;
+// latencies do not.
 SelectOptions sharing_link(SelectOptions options, int ranks);
 
-// Of an operation on hosts with several ranks: by the stages or by the own plan of the communicator, `whole`. From nothing but what
-// all ranks know alike: hosts that differ count as even ones, uneven parts too, and what a host measured for itself is left aside.
+// Of an operation on hosts with several ranks: by the stages or by the own plan of the
+// communicator, `whole`. From nothing but what all ranks know alike: hosts that differ count as
+// even ones, uneven parts too, and what a host measured for itself is left aside.
 //
-// Prices are of links as they typically are, or as a tuning file has them, not as this start found them: whether a sum goes by
-// hosts decides in which order it is taken, and so its bits; and how many bytes an operation sends between hosts is the same in
-// every run.
+// Prices are of links as they typically are, or as a tuning file has them, not as this start found
+// them: whether a sum goes by hosts decides in which order it is taken, and so its bits; and how
+// many bytes an operation sends between hosts is the same in every run.
 //
 // `widens`: sums of a host cross to others in fp32, and the elements have 16 bits (hierarchy.h).
-HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode, bool widens = false);
+HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode,
+                            bool widens = false);
 
 }  // namespace fsccl

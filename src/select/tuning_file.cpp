@@ -20,7 +20,8 @@ class Reader : JsonReader {
   explicit Reader(const std::string& source) : JsonReader(source) {}
 
   Result<Tuning> read(const Json& json) {
-    if (!object(json, "the document", {"fsccl_tuning", "costs", "rules"}) || !version(json) || !costs(json) || !rules(json))
+    if (!object(json, "the document", {"fsccl_tuning", "costs", "rules"}) || !version(json) ||
+        !costs(json) || !rules(json))
       return problem();
     return std::move(tuning_);
   }
@@ -29,7 +30,8 @@ class Reader : JsonReader {
   bool version(const Json& json) {
     return (json.contains("fsccl_tuning") && json["fsccl_tuning"] == 1) ||
            wrong(
-               "\"fsccl_tuning\" must be 1, the version of the format that this library knows: write the file anew with "
+               "\"fsccl_tuning\" must be 1, the version of the format that this library knows: "
+               "write the file anew with "
                "`fsccl-perf "
                "tune`");
   }
@@ -50,35 +52,43 @@ class Reader : JsonReader {
   bool measured(const Json& json, const std::string& place) {
     Tuning::Measured made;
     std::string link;
-    if (!object(json, place, {"machine", "transport", "link", "measured"}) || !text(json, "machine", place, true, &made.machine) ||
-        !text(json, "transport", place, true, &made.transport) || !text(json, "link", place, true, &link))
+    if (!object(json, place, {"machine", "transport", "link", "measured"}) ||
+        !text(json, "machine", place, true, &made.machine) ||
+        !text(json, "transport", place, true, &made.transport) ||
+        !text(json, "link", place, true, &link))
       return false;
     int known = 0;
-    while (known < topo::kLinkClasses && topo::traits(static_cast<topo::LinkClass>(known)).name != link) known++;
-    if (known == topo::kLinkClasses) return wrong("{}.link \"{}\" is not a class of link", place, link);
+    while (known < topo::kLinkClasses &&
+           topo::traits(static_cast<topo::LinkClass>(known)).name != link)
+      known++;
+    if (known == topo::kLinkClasses)
+      return wrong("{}.link \"{}\" is not a class of link", place, link);
     made.link = static_cast<topo::LinkClass>(known);
     if (!json.contains("measured")) return wrong("{} has no \"measured\"", place);
     const Json& values = json["measured"];
     const std::string inside = place + ".measured";
     if (!object(values, inside,
-                {"exchange_ns", "message_ns", "sizes", "slots_ns", "slots_past_caches_ns", "side_by_side", "read_ns",
-                 "copy_ns_per_kib"}))
+                {"exchange_ns", "message_ns", "sizes", "slots_ns", "slots_past_caches_ns",
+                 "side_by_side", "read_ns", "copy_ns_per_kib"}))
       return false;
     if (!values.contains("sizes") || values["sizes"] != Json(Cost::kSizes))
-      return wrong("{}.sizes must be {}, the sizes that this library measures", inside, Json(Cost::kSizes).dump());
+      return wrong("{}.sizes must be {}, the sizes that this library measures", inside,
+                   Json(Cost::kSizes).dump());
     Costs& costs = made.costs;
     costs.origin = CostsOrigin::tuning_file;
     double per_kib = costs.copy_per_byte * 1024;
     if (!number(values, "exchange_ns", inside, kMostNs, &costs.exchange) ||
         !number(values, "message_ns", inside, costs.exchange / 2, &costs.message) ||
-        !number(values, "copy_ns_per_kib", inside, kMostNs, &per_kib) || !cost(values, "slots_ns", inside, &costs.slot_cached) ||
+        !number(values, "copy_ns_per_kib", inside, kMostNs, &per_kib) ||
+        !cost(values, "slots_ns", inside, &costs.slot_cached) ||
         !cost(values, "slots_past_caches_ns", inside, &costs.slot_streaming))
       return false;
     costs.copy_per_byte = per_kib / 1024;
     std::string way(kSideBySide[0]);
     if (!text(values, "side_by_side", inside, false, &way)) return false;
     const auto found = std::find(kSideBySide.begin(), kSideBySide.end(), way);
-    if (found == kSideBySide.end()) return wrong("{}.side_by_side must be one of {}", inside, fmt::join(kSideBySide, ", "));
+    if (found == kSideBySide.end())
+      return wrong("{}.side_by_side must be one of {}", inside, fmt::join(kSideBySide, ", "));
     costs.side_by_side = static_cast<SideBySide>(found - kSideBySide.begin());
     const bool reads = values.contains("read_ns") && !values["read_ns"].is_null();
     costs.can_read = reads;
@@ -88,7 +98,9 @@ class Reader : JsonReader {
   }
 
   bool cost(const Json& json, const char* key, const std::string& place, Cost* cost) {
-    const auto fits = [](const Json& one) { return one.is_number() && one.get<double>() >= 0 && one.get<double>() <= kMostNs; };
+    const auto fits = [](const Json& one) {
+      return one.is_number() && one.get<double>() >= 0 && one.get<double>() <= kMostNs;
+    };
     if (!json.contains(key) || !json[key].is_array() || json[key].size() != cost->ns.size() ||
         !std::all_of(json[key].begin(), json[key].end(), fits))
       return wrong("{}.{} must be {} numbers from 0 to {}", place, key, cost->ns.size(), kMostNs);
@@ -115,9 +127,11 @@ class Reader : JsonReader {
 
 }  // namespace
 
-const Costs* Tuning::find(const std::string& machine, std::string_view transport, topo::LinkClass link) const {
+const Costs* Tuning::find(const std::string& machine, std::string_view transport,
+                          topo::LinkClass link) const {
   const auto found = std::find_if(costs.begin(), costs.end(), [&](const Measured& one) {
-    return (machine.empty() || one.machine == machine) && one.transport == transport && one.link == link;
+    return (machine.empty() || one.machine == machine) && one.transport == transport &&
+           one.link == link;
   });
   return found == costs.end() ? nullptr : &found->costs;
 }
@@ -133,14 +147,17 @@ Result<Tuning> load_tuning(const std::string& path) {
   if (path.empty()) return Tuning{};
   Result<std::string> text = read_text_file(path, kMostFileBytes);
   Result<Tuning> parsed = text.ok() ? parse_tuning(text.value(), path) : text.take_status();
-  if (!parsed.ok()) return fail(FSCCL_ERR_CONFIG, "FSCCL_TUNING_FILE: the tuning file {}", parsed.status().text());
+  if (!parsed.ok())
+    return fail(FSCCL_ERR_CONFIG, "FSCCL_TUNING_FILE: the tuning file {}", parsed.status().text());
   return parsed;
 }
 
-Result<std::shared_ptr<const std::vector<Rule>>> rules_in_force(const Config& settings, const Tuning& tuning) {
+Result<std::shared_ptr<const std::vector<Rule>>> rules_in_force(const Config& settings,
+                                                                const Tuning& tuning) {
   FSCCL_ASSIGN(std::vector<Rule> rules, parse_rules(settings.plan, "FSCCL_PLAN"));
   const bool free_hosts = settings.hierarchy == HierarchyMode::kAuto;
-  const bool free_plans = settings.eager_bytes == kConfigAuto && settings.single_copy != SingleCopy::kOn;
+  const bool free_plans =
+      settings.eager_bytes == kConfigAuto && settings.single_copy != SingleCopy::kOn;
   for (const Rule& rule : tuning.rules)
     if (rule.of_hosts() ? free_hosts : free_plans) rules.push_back(rule);
   return std::make_shared<const std::vector<Rule>>(std::move(rules));

@@ -1,21 +1,24 @@
-// What was found out on a machine once and for all, as a file (FSCCL_TUNING_FILE; `fsccl-perf tune` writes it):
+// What was found out on a machine once and for all, as a file (FSCCL_TUNING_FILE; `fsccl-perf tune`
+// writes it):
 //   {"fsccl_tuning": 1,
-//    "costs": [{"machine": "..", "transport": "shm", "link": "cache", "measured": {"exchange_ns": 110, "sizes": [256, 2048,
-//    131072],
-//               "slots_ns": [..], "slots_past_caches_ns": [..], "side_by_side": "none", "read_ns": [..] or null,
-//               "copy_ns_per_kib": 40}}],
+//    "costs": [{"machine": "..", "transport": "shm", "link": "cache",
+//               "measured": {"exchange_ns": 110, "sizes": [256, 2048, 131072],
+//                            "slots_ns": [..], "slots_past_caches_ns": [..],
+//                            "side_by_side": "none", "read_ns": [..] or null,
+//                            "copy_ns_per_kib": 40}}],
 //    "rules": ["all_gather@1x2:64K-1M=slots/32K"]}
-// `costs` are for communicators of machines of that name (machine_name()) over that transport whose farthest ranks are that class
-// of link apart (topo/connection.h); such a communicator measures nothing when it starts. "measured" is what fsccl_explain says.
-// `rules` are those of rules.h. A tuning file is not trusted: errors name the file, the place in it and what was expected.
+// `costs` are for communicators of machines of that name (machine_name()) over that transport whose
+// farthest ranks are that class of link apart (topo/connection.h); such a communicator measures
+// nothing when it starts. "measured" is what fsccl_explain says. `rules` are those of rules.h. A
+// tuning file is not trusted: errors name the file, the place in it and what was expected.
 #pragma once
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/config.h"
-#include "select/rules.h"
 #include "plan/cost.h"
+#include "select/rules.h"
 #include "topo/connection.h"
 
 namespace fsccl {
@@ -31,14 +34,16 @@ struct Tuning {
   uint64_t hash = 0;  // of the text
 
   // Empty: of any machine.
-  const Costs* find(const std::string& machine, std::string_view transport, topo::LinkClass link) const;
+  const Costs* find(const std::string& machine, std::string_view transport,
+                    topo::LinkClass link) const;
 };
 
 Result<Tuning> load_tuning(const std::string& path);  // empty: nothing
 Result<Tuning> parse_tuning(const std::string& text, const std::string& source);
 
 // Those of FSCCL_PLAN, then those of the file that no setting contradicts.
-Result<std::shared_ptr<const std::vector<Rule>>> rules_in_force(const Config& settings, const Tuning& tuning);
+Result<std::shared_ptr<const std::vector<Rule>>> rules_in_force(const Config& settings,
+                                                                const Tuning& tuning);
 
 // Of this machine: its processors, as they call themselves, and how many.
 std::string machine_name();

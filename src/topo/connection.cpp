@@ -11,7 +11,9 @@ namespace {
 LinkClass class_above(Kind kind, Kind parent) {
   switch (kind) {
     case Kind::core:
-      return parent == Kind::cache ? LinkClass::cache : parent == Kind::numa ? LinkClass::numa : LinkClass::package;
+      return parent == Kind::cache  ? LinkClass::cache
+             : parent == Kind::numa ? LinkClass::numa
+                                    : LinkClass::package;
     case Kind::cache:
       return parent == Kind::package || parent == Kind::host ? LinkClass::package : LinkClass::numa;
     case Kind::numa:
@@ -24,7 +26,9 @@ LinkClass class_above(Kind kind, Kind parent) {
 }
 
 LinkClass class_across(Kind a, Kind b) {
-  const auto is_network = [](Kind kind) { return kind == Kind::network_switch || kind == Kind::nic; };
+  const auto is_network = [](Kind kind) {
+    return kind == Kind::network_switch || kind == Kind::nic;
+  };
   return is_network(a) || is_network(b) ? LinkClass::network : LinkClass::nvlink;
 }
 
@@ -38,17 +42,21 @@ Graph::Graph(const Topology& topology) : topology_(topology), edges_(topology.no
   };
   for (size_t i = 0; i < topology.nodes.size(); i++) {
     const Node& node = topology.nodes[i];
-    if (node.parent < 0 || node.kind == Kind::nv_switch) continue;  // that lies in the host, but only NVLinks lead to it
-    add(static_cast<int>(i), node.parent, class_above(node.kind, topology.nodes[static_cast<size_t>(node.parent)].kind),
+    // that lies in the host, but only NVLinks lead to it
+    if (node.parent < 0 || node.kind == Kind::nv_switch) continue;
+    add(static_cast<int>(i), node.parent,
+        class_above(node.kind, topology.nodes[static_cast<size_t>(node.parent)].kind),
         node.gb_per_s);
   }
   for (const Link& link : topology.links) {
-    const Node &a = topology.nodes[static_cast<size_t>(link.a)], &b = topology.nodes[static_cast<size_t>(link.b)];
+    const Node &a = topology.nodes[static_cast<size_t>(link.a)],
+               &b = topology.nodes[static_cast<size_t>(link.b)];
     if (!a.down && !b.down) add(link.a, link.b, class_across(a.kind, b.kind), link.gb_per_s);
   }
 }
 
-// How a place was reached. A way over a network is never taken while there is one inside the host, however narrow.
+// How a place was reached. A way over a network is never taken while there is one inside the host,
+// however narrow.
 struct Graph::Reached {
   LinkClass link = LinkClass::core;
   double gb_per_s = 0;
@@ -56,20 +64,24 @@ struct Graph::Reached {
   int before = -1;
   std::array<int, kLinkClasses> of_class{};  // edges
   bool better_than(const Reached& other) const {
-    const bool network = link == LinkClass::network, other_network = other.link == LinkClass::network;
-    return std::tuple(!network, gb_per_s, -hops) > std::tuple(!other_network, other.gb_per_s, -other.hops);
+    const bool network = link == LinkClass::network,
+               other_network = other.link == LinkClass::network;
+    return std::tuple(!network, gb_per_s, -hops) >
+           std::tuple(!other_network, other.gb_per_s, -other.hops);
   }
 };
 
-// Dijkstra's algorithm: a way that is lengthened never gets better. The width found is the greatest there is; among ways that are
-// narrowed alike further on, the shortest may be missed.
+// Dijkstra's algorithm: a way that is lengthened never gets better. The width found is the greatest
+// there is; among ways that are narrowed alike further on, the shortest may be missed.
 std::vector<Graph::Reached> Graph::reach(int from) const {
   std::vector<Reached> best(edges_.size());
   std::vector<bool> known(best.size()), settled(best.size());
   const auto worse = [](const std::pair<Reached, int>& a, const std::pair<Reached, int>& b) {
     return b.first.better_than(a.first);
   };
-  std::priority_queue<std::pair<Reached, int>, std::vector<std::pair<Reached, int>>, decltype(worse)> queue(worse);
+  std::priority_queue<std::pair<Reached, int>, std::vector<std::pair<Reached, int>>,
+                      decltype(worse)>
+      queue(worse);
   queue.push({Reached{LinkClass::core, 1e12, 0, -1, {}}, from});
   while (!queue.empty()) {
     const auto [way, node] = queue.top();
@@ -106,14 +118,15 @@ Connection Graph::describe(const Reached& reached) {
 }
 
 const LinkTraits& traits(LinkClass link) {
-  static constexpr std::array<LinkTraits, kLinkClasses> kTraits{{{"core", "one core", 20, 40},
-                                                                 {"cache", "cores that share a cache", 110, 25},
-                                                                 {"nvlink", "NVLink", 1000, 150},
-                                                                 {"numa", "caches of one memory node", 150, 22},
-                                                                 {"pcie", "devices below one PCI bridge", 800, 24},
-                                                                 {"package", "memory nodes of one package", 200, 20},
-                                                                 {"host", "packages of one host", 300, 16},
-                                                                 {"network", "hosts", 3000, 1.25}}};
+  static constexpr std::array<LinkTraits, kLinkClasses> kTraits{
+      {{"core", "one core", 20, 40},
+       {"cache", "cores that share a cache", 110, 25},
+       {"nvlink", "NVLink", 1000, 150},
+       {"numa", "caches of one memory node", 150, 22},
+       {"pcie", "devices below one PCI bridge", 800, 24},
+       {"package", "memory nodes of one package", 200, 20},
+       {"host", "packages of one host", 300, 16},
+       {"network", "hosts", 3000, 1.25}}};
   return kTraits[static_cast<size_t>(link)];
 }
 
@@ -127,7 +140,8 @@ Connection Graph::between(int from, int to) const {
   const std::vector<Reached> best = reach(from);
   Connection found = describe(best[static_cast<size_t>(to)]);
   if (best[static_cast<size_t>(to)].hops < 0) return found;
-  for (int node = to; node >= 0; node = best[static_cast<size_t>(node)].before) found.nodes.push_back(node);
+  for (int node = to; node >= 0; node = best[static_cast<size_t>(node)].before)
+    found.nodes.push_back(node);
   std::reverse(found.nodes.begin(), found.nodes.end());
   return found;
 }

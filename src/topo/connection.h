@@ -1,5 +1,6 @@
-// How far two places are from each other: the widest way between them, and among equally wide ones the shortest. Its class is that
-// of the worst edge it takes, so two cores below one cache are of class `cache`, two GPUs on one NVLink switch of class `nvlink`.
+// How far two places are from each other: the widest way between them, and among equally wide ones
+// the shortest. Its class is that of the worst edge it takes, so two cores below one cache are of
+// class `cache`, two GPUs on one NVLink switch of class `nvlink`.
 #pragma once
 #include <array>
 
@@ -16,16 +17,19 @@ struct LinkTraits {
   double ns;        // until what one side wrote is seen by the other
   double gb_per_s;  // one way, where the topology does not say
 };
-// The latency of `cache` is what two threads on an AMD EPYC showed whose cores were near each other, the bandwidth of `host` what
-// NCCL 2.28 takes for AMD (src/graph/topo.h). All else is typical of today's servers, with 10 Gbit/s between hosts, and not
-// measured. They order what nothing else is known of; a communicator measures at its start.
+// The latency of `cache` is what two threads on an AMD EPYC showed whose cores were near each
+// other, the bandwidth of `host` what NCCL 2.28 takes for AMD (src/graph/topo.h). All else is
+// typical of today's servers, with 10 Gbit/s between hosts, and not measured. They order what
+// nothing else is known of; a communicator measures at its start.
 const LinkTraits& traits(LinkClass link);
 
 struct Connection {
   LinkClass link{};
-  double ns = 0;           // of the slowest class on the way, and half of that for each of its edges beyond the first two
-  double gb_per_s = 0;     // of the narrowest edge
-  std::vector<int> nodes;  // the way, both ends included; empty: there is none (then the numbers are 0)
+  // of the slowest class on the way, and half of that for each of its edges beyond the first two
+  double ns = 0;
+  double gb_per_s = 0;  // of the narrowest edge
+  // the way, both ends included; empty: there is none (then the numbers are 0)
+  std::vector<int> nodes;
 };
 
 // The nodes and the edges between them. Keeps a reference to the topology.

@@ -15,8 +15,8 @@ namespace {
 // What a host is, without its names.
 std::string signature(const Topology& topology, const Tree& tree, int node) {
   const Node& here = topology.nodes[static_cast<size_t>(node)];
-  std::string text =
-      fmt::format("{}|{}|{}|{}|{}|{}(", kind_name(here.kind), here.model, here.bytes, here.cpus.size(), here.gb_per_s, here.down);
+  std::string text = fmt::format("{}|{}|{}|{}|{}|{}(", kind_name(here.kind), here.model, here.bytes,
+                                 here.cpus.size(), here.gb_per_s, here.down);
   for (const int child : tree.below(node)) text += signature(topology, tree, child);
   return text + ")";
 }
@@ -37,18 +37,22 @@ std::string cores_text(const Topology& topology, const std::vector<int>& cores) 
     const std::vector<int>& threads = topology.nodes[static_cast<size_t>(core)].cpus;
     cpus.insert(cpus.end(), threads.begin(), threads.end());
   }
-  return fmt::format("{} core{}, processor{} {}", cores.size(), cores.size() == 1 ? "" : "s", cpus.size() == 1 ? "" : "s",
-                     ranges(std::move(cpus)));
+  return fmt::format("{} core{}, processor{} {}", cores.size(), cores.size() == 1 ? "" : "s",
+                     cpus.size() == 1 ? "" : "s", ranges(std::move(cpus)));
 }
 
-void add_tree(const Topology& topology, const Tree& tree, int node, const std::string& indent, std::string* text) {
+void add_tree(const Topology& topology, const Tree& tree, int node, const std::string& indent,
+              std::string* text) {
   std::vector<int> cores, others;
   for (const int child : tree.below(node))
-    (topology.nodes[static_cast<size_t>(child)].kind == Kind::core ? cores : others).push_back(child);
-  if (!cores.empty()) *text += indent + (others.empty() ? "└─ " : "├─ ") + cores_text(topology, cores) + "\n";
+    (topology.nodes[static_cast<size_t>(child)].kind == Kind::core ? cores : others)
+        .push_back(child);
+  if (!cores.empty())
+    *text += indent + (others.empty() ? "└─ " : "├─ ") + cores_text(topology, cores) + "\n";
   for (const int child : others) {
     const bool last = child == others.back();
-    *text += indent + (last ? "└─ " : "├─ ") + label(topology.nodes[static_cast<size_t>(child)]) + "\n";
+    *text +=
+        indent + (last ? "└─ " : "├─ ") + label(topology.nodes[static_cast<size_t>(child)]) + "\n";
     add_tree(topology, tree, child, indent + (last ? "   " : "│  "), text);
   }
 }
@@ -58,7 +62,8 @@ constexpr size_t kMostSteps = 20'000'000;  // in the search for examples: some s
 bool an_end(Kind kind) { return kind == Kind::core || kind == Kind::gpu || kind == Kind::nic; }
 
 // What lies between the ends in the first host of each group and all others.
-void add_connections(const Topology& topology, const std::vector<HostGroup>& groups, std::string* text) {
+void add_connections(const Topology& topology, const std::vector<HostGroup>& groups,
+                     std::string* text) {
   struct Example {
     int from, to;
     double ns;
@@ -66,24 +71,31 @@ void add_connections(const Topology& topology, const std::vector<HostGroup>& gro
   std::map<std::tuple<Kind, Kind, LinkClass, double>, Example> kept;
   const Graph graph(topology);
   size_t sources = std::max<size_t>(8, kMostSteps / (topology.nodes.size() + 1));
-  std::set<std::pair<Kind, int>> seen;  // with its parent: from there one of a kind is enough, its siblings are where it is
+  // with its parent: from there one of a kind is enough, its siblings are where it is
+  std::set<std::pair<Kind, int>> seen;
   for (const HostGroup& group : groups)
     for (size_t i = 0; i < topology.nodes.size(); i++) {
       const int from = static_cast<int>(i);
-      if (!an_end(topology.nodes[i].kind) || topology.host_of(from) != group.hosts.front()) continue;
-      if (!seen.emplace(topology.nodes[i].kind, topology.nodes[i].parent).second || sources-- == 0) continue;
+      if (!an_end(topology.nodes[i].kind) || topology.host_of(from) != group.hosts.front())
+        continue;
+      if (!seen.emplace(topology.nodes[i].kind, topology.nodes[i].parent).second || sources-- == 0)
+        continue;
       const std::vector<Connection> all = graph.from(from);
       for (size_t to = 0; to < all.size(); to++) {
         const Kind a = topology.nodes[i].kind, b = topology.nodes[to].kind;
         if (to == i || !an_end(b) || b < a || all[to].gb_per_s <= 0) continue;
-        kept.try_emplace({a, b, all[to].link, all[to].gb_per_s}, Example{from, static_cast<int>(to), all[to].ns});
+        kept.try_emplace({a, b, all[to].link, all[to].gb_per_s},
+                         Example{from, static_cast<int>(to), all[to].ns});
       }
     }
-  *text += fmt::format("\n{:<12} {:<9} {:>11} {:>12}   {}\n", "between", "class", "latency", "bandwidth", "for example");
+  *text += fmt::format("\n{:<12} {:<9} {:>11} {:>12}   {}\n", "between", "class", "latency",
+                       "bandwidth", "for example");
   for (const auto& [key, example] : kept) {
     const auto& [a, b, link, gb_per_s] = key;
-    *text += fmt::format("{:<12} {:<9} {:>8.0f} ns {:>12}   {} - {}\n", fmt::format("{} - {}", kind_name(a), kind_name(b)),
-                         traits(link).name, example.ns, width(gb_per_s), topology.path(example.from), topology.path(example.to));
+    *text += fmt::format("{:<12} {:<9} {:>8.0f} ns {:>12}   {} - {}\n",
+                         fmt::format("{} - {}", kind_name(a), kind_name(b)), traits(link).name,
+                         example.ns, width(gb_per_s), topology.path(example.from),
+                         topology.path(example.to));
   }
 }
 
@@ -96,9 +108,9 @@ std::vector<HostGroup> alike(const Topology& topology) {
   std::map<int, std::vector<std::string>> links;
   for (const Link& link : topology.links)
     for (const auto& [here, there] : {std::pair(link.a, link.b), std::pair(link.b, link.a)})
-      links[topology.host_of(here)].push_back(fmt::format("{}-{}-{}", topology.nodes[static_cast<size_t>(here)].name,
-                                                          kind_name(topology.nodes[static_cast<size_t>(there)].kind),
-                                                          link.gb_per_s));
+      links[topology.host_of(here)].push_back(
+          fmt::format("{}-{}-{}", topology.nodes[static_cast<size_t>(here)].name,
+                      kind_name(topology.nodes[static_cast<size_t>(there)].kind), link.gb_per_s));
   for (const int host : topology.all(Kind::host)) {
     std::string text = signature(topology, tree, host);
     for (const std::string& link : links[host]) text += link;
@@ -117,7 +129,9 @@ std::string amount(uint64_t bytes) {
   return fmt::format("{:.4g} {}", value, kUnits[unit]);
 }
 
-std::string width(double gb_per_s) { return gb_per_s > 0 ? fmt::format("{:.3g} GB/s", gb_per_s) : "? GB/s"; }
+std::string width(double gb_per_s) {
+  return gb_per_s > 0 ? fmt::format("{:.3g} GB/s", gb_per_s) : "? GB/s";
+}
 
 std::string ranges(std::vector<int> numbers) {
   std::sort(numbers.begin(), numbers.end());
@@ -137,7 +151,9 @@ std::string hosts_text(const Topology& topology, const HostGroup& group) {
   const size_t others = group.hosts.size() - 1;
   std::string text = name(group.hosts.front());
   if (others == 1) text += fmt::format(" (and one alike: {})", name(group.hosts[1]));
-  if (others > 1) text += fmt::format(" (and {} alike: {} .. {})", others, name(group.hosts[1]), name(group.hosts.back()));
+  if (others > 1)
+    text += fmt::format(" (and {} alike: {} .. {})", others, name(group.hosts[1]),
+                        name(group.hosts.back()));
   return text;
 }
 
@@ -151,20 +167,24 @@ std::string to_tree(const Topology& topology) {
     add_tree(topology, tree, group.hosts.front(), "", &text);
   }
   std::vector<std::string> switches;
-  for (const int node : topology.all(Kind::network_switch)) switches.push_back(topology.nodes[static_cast<size_t>(node)].name);
+  for (const int node : topology.all(Kind::network_switch))
+    switches.push_back(topology.nodes[static_cast<size_t>(node)].name);
   if (!switches.empty()) text += fmt::format("network switches: {}\n", fmt::join(switches, ", "));
-  if (!topology.links.empty()) text += fmt::format("{} links between devices and switches\n", topology.links.size());
+  if (!topology.links.empty())
+    text += fmt::format("{} links between devices and switches\n", topology.links.size());
   add_connections(topology, groups, &text);
   return text;
 }
 
 std::string to_way(const Topology& topology, int from, int to) {
   const Connection found = Graph(topology).between(from, to);
-  if (found.nodes.empty()) return fmt::format("There is no way from {} to {}.\n", topology.path(from), topology.path(to));
+  if (found.nodes.empty())
+    return fmt::format("There is no way from {} to {}.\n", topology.path(from), topology.path(to));
   std::vector<std::string> names;
   for (const int node : found.nodes) names.push_back(topology.path(node));
-  return fmt::format("{} ({}), {:.0f} ns, {}\n{}\n", traits(found.link).name, traits(found.link).meaning, found.ns,
-                     width(found.gb_per_s), fmt::join(names, " - "));
+  return fmt::format("{} ({}), {:.0f} ns, {}\n{}\n", traits(found.link).name,
+                     traits(found.link).meaning, found.ns, width(found.gb_per_s),
+                     fmt::join(names, " - "));
 }
 
 }  // namespace fsccl::topo

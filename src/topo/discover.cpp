@@ -38,7 +38,8 @@ class Walk {
   explicit Walk(bool live) : live_(live) {}
 
   Topology run(hwloc_obj_t machine) {
-    const int host = add(Kind::host, -1, *info(machine, "HostName") ? info(machine, "HostName") : "host");
+    const int host =
+        add(Kind::host, -1, *info(machine, "HostName") ? info(machine, "HostName") : "host");
     below(machine, host);
     if (live_) ask_nvidia(nvidia_, &topology_);
     return std::move(topology_);
@@ -52,7 +53,8 @@ class Walk {
     for (char& c : name)
       if (c == '/' || static_cast<unsigned char>(c) < ' ') c = '_';
     node.name = name;
-    while (!names_.insert(node.name).second) node.name = fmt::format("{}-{}", name, ++copies_.try_emplace(name, 1).first->second);
+    while (!names_.insert(node.name).second)
+      node.name = fmt::format("{}-{}", name, ++copies_.try_emplace(name, 1).first->second);
     topology_.nodes.push_back(std::move(node));
     return static_cast<int>(topology_.nodes.size()) - 1;
   }
@@ -61,13 +63,14 @@ class Walk {
 
   void below(hwloc_obj_t object, int node) {
     node = memory(object, node);
-    for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling) visit(child, node);
+    for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling)
+      visit(child, node);
     for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling)
       input_output(child, above(node, Kind::numa));
   }
 
-  // The nearest above, or itself, below which `most` and what comes before it may hang: memory is not in memory, nor a device in a
-  // cache.
+  // The nearest above, or itself, below which `most` and what comes before it may hang: memory is
+  // not in memory, nor a device in a cache.
   int above(int node, Kind most) {
     while (at(node).kind > most) node = at(node).parent;
     return node;
@@ -94,10 +97,13 @@ class Walk {
     if (object->type == HWLOC_OBJ_PACKAGE) {
       node = add(Kind::package, parent, number(Kind::package, "package"));
       at(node).model = info(object, "CPUModel");
-    } else if (object->type == HWLOC_OBJ_L3CACHE || (object->type == HWLOC_OBJ_L2CACHE && object->arity > 1)) {
-      node = add(Kind::cache, memory(object, parent), number(Kind::cache, object->type == HWLOC_OBJ_L3CACHE ? "L3-" : "L2-"));
+    } else if (object->type == HWLOC_OBJ_L3CACHE ||
+               (object->type == HWLOC_OBJ_L2CACHE && object->arity > 1)) {
+      node = add(Kind::cache, memory(object, parent),
+                 number(Kind::cache, object->type == HWLOC_OBJ_L3CACHE ? "L3-" : "L2-"));
       at(node).bytes = object->attr->cache.size;
-      for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling) visit(child, node);
+      for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling)
+        visit(child, node);
       for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling)
         input_output(child, above(node, Kind::numa));
       return;
@@ -110,18 +116,22 @@ class Walk {
 
   static void processors(hwloc_obj_t object, std::vector<int>* cpus) {
     if (object->type == HWLOC_OBJ_PU) cpus->push_back(static_cast<int>(object->os_index));
-    for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling) processors(child, cpus);
+    for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling)
+      processors(child, cpus);
   }
 
-  // Bridges are kept where something that concerns us hangs below, and more than one thing or the host itself.
+  // Bridges are kept where something that concerns us hangs below, and more than one thing or the
+  // host itself.
   void input_output(hwloc_obj_t object, int parent) {
     if (object->type == HWLOC_OBJ_BRIDGE) {
       const int devices = count_devices(object);
       int node = parent;
-      if (devices > 1 || (devices == 1 && object->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST))
+      if (devices > 1 ||
+          (devices == 1 && object->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST))
         node = add(Kind::pci, parent, number(Kind::pci, "pci"));
       if (devices > 0)
-        for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling) input_output(child, node);
+        for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling)
+          input_output(child, node);
     } else if (object->type == HWLOC_OBJ_PCI_DEVICE) {
       const Kind kind = kind_of(object);
       if (kind == Kind::gpu) gpu(object, parent);
@@ -132,16 +142,21 @@ class Walk {
   static int count_devices(hwloc_obj_t object) {
     if (object->type == HWLOC_OBJ_PCI_DEVICE) return kind_of(object) != Kind::pci;
     int sum = 0;
-    for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling) sum += count_devices(child);
+    for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling)
+      sum += count_devices(child);
     return sum;
   }
 
   // Kind::pci: none that concerns us.
   static Kind kind_of(hwloc_obj_t device) {
     const auto& pci = device->attr->pcidev;
-    if (pci.class_id >> 8 == kDisplay && std::find(kGpuMakers.begin(), kGpuMakers.end(), pci.vendor_id) != kGpuMakers.end())
+    if (pci.class_id >> 8 == kDisplay &&
+        std::find(kGpuMakers.begin(), kGpuMakers.end(), pci.vendor_id) != kGpuMakers.end())
       return Kind::gpu;
-    return system_name(device, HWLOC_OBJ_OSDEV_NETWORK) || system_name(device, HWLOC_OBJ_OSDEV_OPENFABRICS) ? Kind::nic : Kind::pci;
+    return system_name(device, HWLOC_OBJ_OSDEV_NETWORK) ||
+                   system_name(device, HWLOC_OBJ_OSDEV_OPENFABRICS)
+               ? Kind::nic
+               : Kind::pci;
   }
 
   static const char* system_name(hwloc_obj_t device, hwloc_obj_osdev_type_t type) {
@@ -159,17 +174,22 @@ class Walk {
   }
 
   void nic(hwloc_obj_t device, int parent) {
-    const char *net = system_name(device, HWLOC_OBJ_OSDEV_NETWORK), *verbs = system_name(device, HWLOC_OBJ_OSDEV_OPENFABRICS);
+    const char *net = system_name(device, HWLOC_OBJ_OSDEV_NETWORK),
+               *verbs = system_name(device, HWLOC_OBJ_OSDEV_OPENFABRICS);
     const int node = add(Kind::nic, parent, verbs ? verbs : net);
     at(node).model = info(device, "PCIDevice");
     at(node).gb_per_s = static_cast<double>(device->attr->pcidev.linkspeed);
     if (!live_) return;
     const double rate =
-        verbs ? number_in(std::string("/sys/class/infiniband/") + verbs + "/ports/1/rate") : 0;  // "400 Gb/sec (4X NDR)"
+        // "400 Gb/sec (4X NDR)"
+        verbs ? number_in(std::string("/sys/class/infiniband/") + verbs + "/ports/1/rate") : 0;
     const double mbit = net ? number_in(std::string("/sys/class/net/") + net + "/speed") : 0;
     const double port = (rate > 0 ? rate * 1e3 : mbit) * kGbPerMbit;
-    if (port > 0) at(node).gb_per_s = at(node).gb_per_s > 0 ? std::min(at(node).gb_per_s, port) : port;
-    if (net) at(node).down = read_start(std::string("/sys/class/net/") + net + "/operstate").starts_with("down");
+    if (port > 0)
+      at(node).gb_per_s = at(node).gb_per_s > 0 ? std::min(at(node).gb_per_s, port) : port;
+    if (net)
+      at(node).down =
+          read_start(std::string("/sys/class/net/") + net + "/operstate").starts_with("down");
   }
 
   const bool live_;
@@ -185,7 +205,8 @@ std::optional<Topology> with_hwloc(const HwlocLibrary& hwloc) {
   hwloc_topology_t topology = nullptr;
   if (hwloc.init(&topology) != 0) return std::nullopt;
   std::optional<Topology> found;
-  for (const char* plugin : {"cuda", "gl", "levelzero", "nvml", "opencl", "rsmi"})  // slow, and PCI says what is used here
+  // slow, and PCI says what is used here
+  for (const char* plugin : {"cuda", "gl", "levelzero", "nvml", "opencl", "rsmi"})
     hwloc.set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
   hwloc.set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);
   if (hwloc.load(topology) == 0) found = Walk(true).run(hwloc.get_obj_by_depth(topology, 0, 0));
@@ -207,7 +228,8 @@ Topology processors() {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_SET(0, &set);
   for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-    if (CPU_ISSET(cpu, &set)) topology.nodes.push_back({Kind::core, 1, fmt::format("core{}", cpu), {}, 0, {cpu}, 0, false});
+    if (CPU_ISSET(cpu, &set))
+      topology.nodes.push_back({Kind::core, 1, fmt::format("core{}", cpu), {}, 0, {cpu}, 0, false});
   return topology;
 }
 

@@ -1,5 +1,5 @@
-// Finds out what a machine is made of: with hwloc, which is loaded when it is there, and what hwloc does not tell from /sys and, of
-// NVIDIA's GPUs, with NVML.
+// Finds out what a machine is made of: with hwloc, which is loaded when it is there, and what hwloc
+// does not tell from /sys and, of NVIDIA's GPUs, with NVML.
 #pragma once
 #include <string>
 
@@ -8,9 +8,11 @@
 
 namespace fsccl::topo {
 
-// This machine, as far as this process may use it. Without hwloc: one package with the processors that there are.
+// This machine, as far as this process may use it. Without hwloc: one package with the processors
+// that there are.
 Topology discover();
-// The machine of hwloc's XML, whose text is not trusted; `source` is its name in errors. What may hang below what is not checked.
+// The machine of hwloc's XML, whose text is not trusted; `source` is its name in errors. What may
+// hang below what is not checked.
 Result<Topology> parse_xml(const std::string& text, const std::string& source);
 
 }  // namespace fsccl::topo

@@ -11,7 +11,8 @@ namespace fsccl::topo {
 namespace {
 
 using Json = nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;  // its objects are searched one by one: for writing only
+// its objects are searched one by one: for writing only
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostFileBytes = size_t{16} << 20;
 constexpr size_t kMostNodes = 1'000'000, kMostLinks = 1'000'000;
@@ -49,8 +50,8 @@ class Reader : JsonReader {
   explicit Reader(const std::string& source) : JsonReader(source) {}
 
   Result<Topology> read(const Json& json) {
-    if (!object(json, "the document", {"fsccl_topology", "hosts", "switches", "links"}) || !hosts(json) || !switches(json) ||
-        !links(json))
+    if (!object(json, "the document", {"fsccl_topology", "hosts", "switches", "links"}) ||
+        !hosts(json) || !switches(json) || !links(json))
       return problem();
     return std::move(topology_);
   }
@@ -71,7 +72,8 @@ class Reader : JsonReader {
 
   bool hosts(const Json& json) {
     if (!json.contains("fsccl_topology") || json["fsccl_topology"] != 1)
-      return wrong("\"fsccl_topology\" must be 1, the version of the format that this library knows");
+      return wrong(
+          "\"fsccl_topology\" must be 1, the version of the format that this library knows");
     if (!json.contains("hosts") || !json["hosts"].is_array() || json["hosts"].empty())
       return wrong("\"hosts\" must be a list of at least one host");
     for (size_t i = 0; i < json["hosts"].size(); i++)
@@ -81,7 +83,9 @@ class Reader : JsonReader {
 
   // The node, or its copies, with all below.
   bool copies(const Json& json, Kind kind, int parent, const std::string& place, int depth) {
-    if (!object(json, place, {"kind", "name", "model", "bytes", "cpus", "gb_per_s", "down", "repeat", "first", "children"}))
+    if (!object(json, place,
+                {"kind", "name", "model", "bytes", "cpus", "gb_per_s", "down", "repeat", "first",
+                 "children"}))
       return false;
     if (depth > kMostDepth) return wrong("{} lies deeper than {} levels", place, kMostDepth);
     int repeat = 1, first = 0;
@@ -90,7 +94,8 @@ class Reader : JsonReader {
         !text(json, "name", place, true, &name))
       return false;
     if (name.find('/') != name.npos)
-      return wrong("{}.name \"{}\" has a slash, which divides a host's name from a device's", place, name);
+      return wrong("{}.name \"{}\" has a slash, which divides a host's name from a device's", place,
+                   name);
     if (json.contains("repeat") && name.find("{}") == name.npos)
       return wrong("{} repeats: its name needs {{}}, which the number of the copy takes", place);
     for (int i = 0; i < repeat; i++) {
@@ -101,18 +106,23 @@ class Reader : JsonReader {
     return true;
   }
 
-  bool node(const Json& json, Kind kind, int parent, const std::string& place, int depth, const std::string& name, int copy) {
-    if (topology_.nodes.size() >= kMostNodes) return wrong("there are more than {} nodes", kMostNodes);
+  bool node(const Json& json, Kind kind, int parent, const std::string& place, int depth,
+            const std::string& name, int copy) {
+    if (topology_.nodes.size() >= kMostNodes)
+      return wrong("there are more than {} nodes", kMostNodes);
     Node made;
     made.kind = kind;
     made.parent = parent;
     made.name = name;
     double bytes = 0;
-    if (!text(json, "model", place, false, &made.model) || !number(json, "bytes", place, 1e18, &bytes) ||
-        !number(json, "gb_per_s", place, kMostGbPerS, &made.gb_per_s) || !cpus(json, place, copy, &made))
+    if (!text(json, "model", place, false, &made.model) ||
+        !number(json, "bytes", place, 1e18, &bytes) ||
+        !number(json, "gb_per_s", place, kMostGbPerS, &made.gb_per_s) ||
+        !cpus(json, place, copy, &made))
       return false;
     made.bytes = static_cast<uint64_t>(bytes);
-    if (json.contains("down") && !json["down"].is_boolean()) return wrong("{}.down must be true or false", place);
+    if (json.contains("down") && !json["down"].is_boolean())
+      return wrong("{}.down must be true or false", place);
     made.down = json.value("down", false);
     const int index = static_cast<int>(topology_.nodes.size());
     const int host = parent < 0 ? index : topology_.host_of(parent);
@@ -128,7 +138,8 @@ class Reader : JsonReader {
       if (!child.is_object()) return wrong("{} must be an object", below);
       if (!kind_of(child, below, &child_kind)) return false;
       if (!belongs(child_kind, kind))
-        return wrong("{}: a {} cannot hang below a {}", below, kind_name(child_kind), kind_name(kind));
+        return wrong("{}: a {} cannot hang below a {}", below, kind_name(child_kind),
+                     kind_name(kind));
       if (!copies(child, child_kind, index, below, depth + 1)) return false;
     }
     return true;
@@ -146,14 +157,17 @@ class Reader : JsonReader {
   }
 
   bool cpus(const Json& json, const std::string& place, int copy, Node* made) {
-    if (made->kind != Kind::core) return !json.contains("cpus") || wrong("{}: only a core has \"cpus\"", place);
+    if (made->kind != Kind::core)
+      return !json.contains("cpus") || wrong("{}: only a core has \"cpus\"", place);
     if (!json.contains("cpus") || copy > 0) {
       made->cpus = {cpus_++};
       return true;
     }
-    if (!json["cpus"].is_array() || json["cpus"].empty() || json["cpus"].size() > 64) return wrong("{}.cpus must be a list", place);
+    if (!json["cpus"].is_array() || json["cpus"].empty() || json["cpus"].size() > 64)
+      return wrong("{}.cpus must be a list", place);
     for (const Json& cpu : json["cpus"]) {
-      if (!cpu.is_number_integer() || cpu < 0 || cpu > 1'000'000) return wrong("{}.cpus must be numbers of processors", place);
+      if (!cpu.is_number_integer() || cpu < 0 || cpu > 1'000'000)
+        return wrong("{}.cpus must be numbers of processors", place);
       made->cpus.push_back(cpu.get<int>());
     }
     cpus_ = made->cpus.back() + 1;
@@ -169,7 +183,8 @@ class Reader : JsonReader {
       Node made;
       made.kind = Kind::network_switch;
       made.name = name.get<std::string>();
-      if (!names_.emplace(std::pair(-1, made.name), static_cast<int>(topology_.nodes.size())).second)
+      if (!names_.emplace(std::pair(-1, made.name), static_cast<int>(topology_.nodes.size()))
+               .second)
         return wrong("switches[{}]: there are two \"{}\"", i, made.name);
       topology_.nodes.push_back(std::move(made));
     }
@@ -188,15 +203,20 @@ class Reader : JsonReader {
   bool link(const Json& json, const Json& document, const std::string& place) {
     std::string a, b;
     Link made;
-    if (!object(json, place, {"a", "b", "gb_per_s"}) || !text(json, "a", place, true, &a) || !text(json, "b", place, true, &b) ||
+    if (!object(json, place, {"a", "b", "gb_per_s"}) || !text(json, "a", place, true, &a) ||
+        !text(json, "b", place, true, &b) ||
         !number(json, "gb_per_s", place, kMostGbPerS, &made.gb_per_s))
       return false;
     const std::vector<int> of_a = copies_of(a, document), of_b = copies_of(b, document);
-    if (of_a.empty() || of_b.empty()) return wrong("{}: no host is named as in \"{}\"", place, of_a.empty() ? a : b);
-    if (repeats(a) && repeats(b) && of_a != of_b) return wrong("{}: \"{}\" and \"{}\" repeat differently", place, a, b);
+    if (of_a.empty() || of_b.empty())
+      return wrong("{}: no host is named as in \"{}\"", place, of_a.empty() ? a : b);
+    if (repeats(a) && repeats(b) && of_a != of_b)
+      return wrong("{}: \"{}\" and \"{}\" repeat differently", place, a, b);
     for (const int i : repeats(a) ? of_a : of_b) {
-      if (topology_.links.size() >= kMostLinks) return wrong("there are more than {} links", kMostLinks);
-      if (!end(numbered(a, i), place, &made.a) || !end(numbered(b, i), place, &made.b)) return false;
+      if (topology_.links.size() >= kMostLinks)
+        return wrong("there are more than {} links", kMostLinks);
+      if (!end(numbered(a, i), place, &made.a) || !end(numbered(b, i), place, &made.b))
+        return false;
       if (made.a == made.b) return wrong("{} joins \"{}\" with itself", place, a);
       topology_.links.push_back(made);
     }
@@ -204,7 +224,9 @@ class Reader : JsonReader {
   }
 
   static std::string host_part(const std::string& path) { return path.substr(0, path.find('/')); }
-  static bool repeats(const std::string& path) { return host_part(path).find("{}") != std::string::npos; }
+  static bool repeats(const std::string& path) {
+    return host_part(path).find("{}") != std::string::npos;
+  }
 
   // The numbers of the hosts that a link's end stands for; 0 of one that does not repeat.
   static std::vector<int> copies_of(const std::string& path, const Json& document) {
@@ -221,16 +243,20 @@ class Reader : JsonReader {
   bool end(const std::string& path, const std::string& place, int* node) {
     const size_t slash = path.find('/');
     auto found = names_.find({-1, path.substr(0, slash)});
-    if (found != names_.end() && slash != path.npos) found = names_.find({found->second, path.substr(slash + 1)});
-    if (found == names_.end()) return wrong("{}: there is no \"{}\": an end is host/device, or a switch", place, path);
+    if (found != names_.end() && slash != path.npos)
+      found = names_.find({found->second, path.substr(slash + 1)});
+    if (found == names_.end())
+      return wrong("{}: there is no \"{}\": an end is host/device, or a switch", place, path);
     *node = found->second;
     const Kind kind = topology_.nodes[static_cast<size_t>(*node)].kind;
-    return device(kind) || wrong("{}: \"{}\" is a {}: links join devices and switches", place, path, kind_name(kind));
+    return device(kind) || wrong("{}: \"{}\" is a {}: links join devices and switches", place, path,
+                                 kind_name(kind));
   }
 
   Topology topology_;
-  std::map<std::pair<int, std::string>, int> names_;  // (the node among whose children the name is unique; a device's host), name
-  int cpus_ = 0;                                      // the next processor's number in this host
+  // (the node among whose children the name is unique; a device's host), name
+  std::map<std::pair<int, std::string>, int> names_;
+  int cpus_ = 0;  // the next processor's number in this host
 };
 
 OrderedJson json_of(const Topology& topology, const Tree& tree, int index) {
@@ -243,7 +269,8 @@ OrderedJson json_of(const Topology& topology, const Tree& tree, int index) {
   if (!node.cpus.empty()) json["cpus"] = node.cpus;
   if (node.gb_per_s > 0) json["gb_per_s"] = node.gb_per_s;
   if (node.down) json["down"] = true;
-  for (const int child : tree.below(index)) json["children"].push_back(json_of(topology, tree, child));
+  for (const int child : tree.below(index))
+    json["children"].push_back(json_of(topology, tree, child));
   return json;
 }
 
@@ -251,7 +278,9 @@ OrderedJson json_of(const Topology& topology, const Tree& tree, int index) {
 
 Result<Topology> parse_json(const std::string& text, const std::string& source) {
   const Result<Json> json = parse_json_text(text, source);
-  if (!json.ok()) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}, and not XML of hwloc either", json.status().text());
+  if (!json.ok())
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}, and not XML of hwloc either",
+                json.status().text());
   return Reader(source).read(json.value());
 }
 
@@ -266,8 +295,10 @@ Result<Topology> load_file(const std::string& path) {
 
 std::string to_json(const Topology& topology) {
   const Tree tree(topology);
-  OrderedJson json = {
-      {"fsccl_topology", 1}, {"hosts", OrderedJson::array()}, {"switches", OrderedJson::array()}, {"links", OrderedJson::array()}};
+  OrderedJson json = {{"fsccl_topology", 1},
+                      {"hosts", OrderedJson::array()},
+                      {"switches", OrderedJson::array()},
+                      {"links", OrderedJson::array()}};
   for (const int root : tree.roots()) {
     if (topology.nodes[static_cast<size_t>(root)].kind == Kind::host)
       json["hosts"].push_back(json_of(topology, tree, root));

@@ -1,11 +1,15 @@
-// Topologies as files: hwloc's XML of one machine (`lstopo machine.xml`), and JSON of any number of hosts:
+// Topologies as files: hwloc's XML of one machine (`lstopo machine.xml`), and JSON of any number of
+// hosts:
 //   {"fsccl_topology": 1,
-//    "hosts": [{"name": "node{}", "repeat": 4, "model": "..", "children": [{"kind": "package", "name": "package0", "children":
-//    ..}]}], "switches": ["rail0", "rail1"], "links": [{"a": "node{}/nic0", "b": "rail0", "gb_per_s": 50}]}
-// A node has "kind" and "name", may have "model", "bytes", "cpus" (of a core: a list), "gb_per_s" (to its parent), "down" and
-// "children". "repeat" stands for so many copies, numbered from "first" (0) in the place of {} in the name. Cores without "cpus"
-// have one processor each, counted through the host, and that is their number. A link of hosts that repeat stands for one of each
-// copy. What to_json() writes repeats nothing.
+//    "hosts": [{"name": "node{}", "repeat": 4, "model": "..",
+//               "children": [{"kind": "package", "name": "package0", "children": ..}]}],
+//    "switches": ["rail0", "rail1"],
+//    "links": [{"a": "node{}/nic0", "b": "rail0", "gb_per_s": 50}]}
+// A node has "kind" and "name", may have "model", "bytes", "cpus" (of a core: a list), "gb_per_s"
+// (to its parent), "down" and "children". "repeat" stands for so many copies, numbered from "first"
+// (0) in the place of {} in the name. Cores without "cpus" have one processor each, counted through
+// the host, and that is their number. A link of hosts that repeat stands for one of each copy. What
+// to_json() writes repeats nothing.
 #pragma once
 #include <string>
 

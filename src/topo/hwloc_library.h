@@ -1,4 +1,5 @@
-// The functions of hwloc 2 that are used, from libhwloc.so.15 when there is one. Objects are read through hwloc's header alone.
+// The functions of hwloc 2 that are used, from libhwloc.so.15 when there is one. Objects are read
+// through hwloc's header alone.
 #pragma once
 #include <hwloc.h>
 

@@ -18,29 +18,37 @@ constexpr unsigned kMostIndex = 1u << 20;
 
 using Attributes = std::map<std::string, std::string, std::less<>>;
 
-constexpr std::pair<const char*, hwloc_obj_type_t> kTypes[] = {{"Machine", HWLOC_OBJ_MACHINE},   {"System", HWLOC_OBJ_MACHINE},
-                                                               {"Package", HWLOC_OBJ_PACKAGE},   {"Socket", HWLOC_OBJ_PACKAGE},
-                                                               {"Die", HWLOC_OBJ_DIE},           {"Group", HWLOC_OBJ_GROUP},
-                                                               {"Core", HWLOC_OBJ_CORE},         {"PU", HWLOC_OBJ_PU},
-                                                               {"L1Cache", HWLOC_OBJ_L1CACHE},   {"L2Cache", HWLOC_OBJ_L2CACHE},
-                                                               {"L3Cache", HWLOC_OBJ_L3CACHE},   {"L4Cache", HWLOC_OBJ_L4CACHE},
-                                                               {"L5Cache", HWLOC_OBJ_L5CACHE},   {"L1iCache", HWLOC_OBJ_L1ICACHE},
-                                                               {"L2iCache", HWLOC_OBJ_L2ICACHE}, {"L3iCache", HWLOC_OBJ_L3ICACHE},
-                                                               {"NUMANode", HWLOC_OBJ_NUMANODE}, {"MemCache", HWLOC_OBJ_MEMCACHE},
-                                                               {"Bridge", HWLOC_OBJ_BRIDGE},     {"PCIDev", HWLOC_OBJ_PCI_DEVICE},
-                                                               {"OSDev", HWLOC_OBJ_OS_DEVICE},   {"Misc", HWLOC_OBJ_MISC}};
+constexpr std::pair<const char*, hwloc_obj_type_t> kTypes[] = {
+    {"Machine", HWLOC_OBJ_MACHINE},   {"System", HWLOC_OBJ_MACHINE},
+    {"Package", HWLOC_OBJ_PACKAGE},   {"Socket", HWLOC_OBJ_PACKAGE},
+    {"Die", HWLOC_OBJ_DIE},           {"Group", HWLOC_OBJ_GROUP},
+    {"Core", HWLOC_OBJ_CORE},         {"PU", HWLOC_OBJ_PU},
+    {"L1Cache", HWLOC_OBJ_L1CACHE},   {"L2Cache", HWLOC_OBJ_L2CACHE},
+    {"L3Cache", HWLOC_OBJ_L3CACHE},   {"L4Cache", HWLOC_OBJ_L4CACHE},
+    {"L5Cache", HWLOC_OBJ_L5CACHE},   {"L1iCache", HWLOC_OBJ_L1ICACHE},
+    {"L2iCache", HWLOC_OBJ_L2ICACHE}, {"L3iCache", HWLOC_OBJ_L3ICACHE},
+    {"NUMANode", HWLOC_OBJ_NUMANODE}, {"MemCache", HWLOC_OBJ_MEMCACHE},
+    {"Bridge", HWLOC_OBJ_BRIDGE},     {"PCIDev", HWLOC_OBJ_PCI_DEVICE},
+    {"OSDev", HWLOC_OBJ_OS_DEVICE},   {"Misc", HWLOC_OBJ_MISC}};
 
-bool is_memory(hwloc_obj_type_t type) { return type == HWLOC_OBJ_NUMANODE || type == HWLOC_OBJ_MEMCACHE; }
+bool is_memory(hwloc_obj_type_t type) {
+  return type == HWLOC_OBJ_NUMANODE || type == HWLOC_OBJ_MEMCACHE;
+}
 bool is_io(hwloc_obj_type_t type) {
   return type == HWLOC_OBJ_BRIDGE || type == HWLOC_OBJ_PCI_DEVICE || type == HWLOC_OBJ_OS_DEVICE;
 }
-bool is_cache(hwloc_obj_type_t type) { return type >= HWLOC_OBJ_L1CACHE && type <= HWLOC_OBJ_L3ICACHE; }
+bool is_cache(hwloc_obj_type_t type) {
+  return type >= HWLOC_OBJ_L1CACHE && type <= HWLOC_OBJ_L3ICACHE;
+}
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.' || c == ':'; }
+bool is_name(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.' ||
+         c == ':';
+}
 
-// As hwloc writes a set: words of up to 32 bits in hexadecimal, the highest first; "0xf...f" before them stands for all higher
-// bits.
+// As hwloc writes a set: words of up to 32 bits in hexadecimal, the highest first; "0xf...f" before
+// them stands for all higher bits.
 bool is_set(std::string_view text) {
   if (text.empty()) return false;
   if (text.starts_with("0xf...f")) {
@@ -53,7 +61,8 @@ bool is_set(std::string_view text) {
     const size_t comma = std::min(text.find(','), text.size());
     std::string_view word = text.substr(0, comma);
     if (word.starts_with("0x")) word.remove_prefix(2);
-    if (word.size() > 8 || word.find_first_not_of("0123456789abcdefABCDEF") != word.npos) return false;
+    if (word.size() > 8 || word.find_first_not_of("0123456789abcdefABCDEF") != word.npos)
+      return false;
     if (comma == text.size()) return true;
     text.remove_prefix(comma + 1);
   }
@@ -78,8 +87,9 @@ class HwlocXmlReader {
     if (problem_.empty() && made_.objects_.empty()) wrong("there is no object of type Machine");
     if (problem_.empty() && !processors_) wrong("there is no processor (an object of type PU)");
     if (!problem_.empty())
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}, line {}: {}: it is not what hwloc writes (`lstopo file.xml`)", source_, line(),
-                  problem_);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "{}, line {}: {}: it is not what hwloc writes (`lstopo file.xml`)", source_,
+                  line(), problem_);
     return std::move(made_);
   }
 
@@ -96,7 +106,9 @@ class HwlocXmlReader {
     return false;
   }
   ptrdiff_t line() const {
-    return 1 + std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(std::min(at_, text_.size())), '\n');
+    return 1 + std::count(text_.begin(),
+                          text_.begin() + static_cast<ptrdiff_t>(std::min(at_, text_.size())),
+                          '\n');
   }
 
   // ---- XML
@@ -134,7 +146,8 @@ class HwlocXmlReader {
     if (name.empty()) return wrong("a tag has no name");
     if (!ends) return begin_element(name);
     skip_spaces();
-    if (open_.empty() || open_.back().name != name) return wrong("</{}> ends nothing that is open", name);
+    if (open_.empty() || open_.back().name != name)
+      return wrong("</{}> ends nothing that is open", name);
     open_.pop_back();
     return character('>');
   }
@@ -151,7 +164,8 @@ class HwlocXmlReader {
     const bool whole = at_ < text_.size() && text_[at_] == '/';
     if (whole) at_++;
     if (!character('>')) return false;
-    if (open_.size() >= kMostXmlDepth) return wrong("elements are nested deeper than {}", kMostXmlDepth);
+    if (open_.size() >= kMostXmlDepth)
+      return wrong("elements are nested deeper than {}", kMostXmlDepth);
     Element element{name, nullptr};
     if (!take(attributes, &element)) return false;
     if (!whole) open_.push_back(std::move(element));
@@ -168,11 +182,13 @@ class HwlocXmlReader {
     if (!skip_past({&quote, 1}, "a value")) return false;
     std::optional<std::string> value = decoded(text_.substr(begin, at_ - 1 - begin));
     if (!value) return wrong("the value of {} has a '<', or a '&' that begins no character", name);
-    if (!attributes->emplace(name, std::move(*value)).second) return wrong("there are two {}", name);
+    if (!attributes->emplace(name, std::move(*value)).second)
+      return wrong("there are two {}", name);
     return true;
   }
   static std::optional<std::string> decoded(std::string_view text) {
-    constexpr std::pair<std::string_view, char> kNamed[] = {{"amp", '&'}, {"lt", '<'}, {"gt", '>'}, {"quot", '"'}, {"apos", '\''}};
+    constexpr std::pair<std::string_view, char> kNamed[] = {
+        {"amp", '&'}, {"lt", '<'}, {"gt", '>'}, {"quot", '"'}, {"apos", '\''}};
     std::string result;
     while (!text.empty()) {
       const char first = text.front();
@@ -185,11 +201,13 @@ class HwlocXmlReader {
       const size_t end = text.find(';');
       if (end == text.npos) return std::nullopt;
       const std::string_view name = text.substr(0, end);
-      const auto* found = std::find_if(std::begin(kNamed), std::end(kNamed), [&](const auto& one) { return one.first == name; });
+      const auto* found = std::find_if(std::begin(kNamed), std::end(kNamed),
+                                       [&](const auto& one) { return one.first == name; });
       unsigned number = 0;
       if (found != std::end(kNamed))
         result += found->second;
-      else if (name.starts_with('#') && read_number(std::string(name.substr(1)), 127u, &number) && number > 0)
+      else if (name.starts_with('#') && read_number(std::string(name.substr(1)), 127u, &number) &&
+               number > 0)
         result += static_cast<char>(number);  // hwloc writes others as they are
       else
         return std::nullopt;
@@ -200,7 +218,8 @@ class HwlocXmlReader {
 
   // ---- hwloc
 
-  // What an element means. Elements that are not known, and all in them, say nothing about distance.
+  // What an element means. Elements that are not known, and all in them, say nothing about
+  // distance.
   bool take(const Attributes& attributes, Element* element) {
     if (open_.empty()) return begin_topology(attributes, *element);
     Object* const parent = open_.back().object;
@@ -224,7 +243,8 @@ class HwlocXmlReader {
   }
   bool info(const Attributes& attributes, Object& of) {
     const auto name = attributes.find("name"), value = attributes.find("value");
-    if (name == attributes.end() || value == attributes.end()) return wrong("an info has no name or no value");
+    if (name == attributes.end() || value == attributes.end())
+      return wrong("an info has no name or no value");
     of.infos.push_back({kept(name->second), kept(value->second)});
     of.object.infos = of.infos.data();
     of.object.infos_count = static_cast<unsigned>(of.infos.size());
@@ -242,9 +262,12 @@ class HwlocXmlReader {
     if (named->second == "Cache" && number(attributes, "depth", 5u, &depth) && depth > 0)
       type = static_cast<hwloc_obj_type_t>(HWLOC_OBJ_L1CACHE + depth - 1);
     if (!problem_.empty()) return false;
-    if (type == HWLOC_OBJ_TYPE_MAX) return wrong("type \"{}\" of an object is not known", named->second);
-    if (made_.objects_.size() >= kMostObjects) return wrong("there are more than {} objects", kMostObjects);
-    if ((type == HWLOC_OBJ_MACHINE) != made_.objects_.empty()) return wrong("the first object, and no other, must be the Machine");
+    if (type == HWLOC_OBJ_TYPE_MAX)
+      return wrong("type \"{}\" of an object is not known", named->second);
+    if (made_.objects_.size() >= kMostObjects)
+      return wrong("there are more than {} objects", kMostObjects);
+    if ((type == HWLOC_OBJ_MACHINE) != made_.objects_.empty())
+      return wrong("the first object, and no other, must be the Machine");
     if (!check_sets(attributes, type, named->second)) return false;
     Object& made = make(type);
     element->object = &made;
@@ -259,11 +282,13 @@ class HwlocXmlReader {
   }
   bool check_sets(const Attributes& attributes, hwloc_obj_type_t type, const std::string& name) {
     if (is_io(type) || type == HWLOC_OBJ_MISC) return true;
-    for (const std::string_view key : {"cpuset", "complete_cpuset", "nodeset", "complete_nodeset"}) {
+    for (const std::string_view key :
+         {"cpuset", "complete_cpuset", "nodeset", "complete_nodeset"}) {
       const auto found = attributes.find(key);
       if (found == attributes.end() && (sets_of_memory_ || key.ends_with("cpuset")))
         return wrong("an object of type {} has no {}: the file is not complete", name, key);
-      if (found != attributes.end() && !is_set(found->second)) return wrong("{} \"{}\" is not a set", key, found->second);
+      if (found != attributes.end() && !is_set(found->second))
+        return wrong("{} \"{}\" is not a set", key, found->second);
     }
     return true;
   }
@@ -278,17 +303,21 @@ class HwlocXmlReader {
   bool fill(const Attributes& attributes, Object& made) {
     hwloc_obj& object = made.object;
     const auto index = attributes.find("os_index");
-    if (index != attributes.end() && index->second != "-1" && !number(attributes, "os_index", kMostIndex, &object.os_index))
+    if (index != attributes.end() && index->second != "-1" &&
+        !number(attributes, "os_index", kMostIndex, &object.os_index))
       return false;
-    if ((object.type == HWLOC_OBJ_PU || object.type == HWLOC_OBJ_NUMANODE) && object.os_index == HWLOC_UNKNOWN_INDEX)
+    if ((object.type == HWLOC_OBJ_PU || object.type == HWLOC_OBJ_NUMANODE) &&
+        object.os_index == HWLOC_UNKNOWN_INDEX)
       return wrong("a processor or a memory node has no os_index");
     processors_ += object.type == HWLOC_OBJ_PU;
-    if (const auto name = attributes.find("name"); name != attributes.end() && !name->second.empty())
+    if (const auto name = attributes.find("name");
+        name != attributes.end() && !name->second.empty())
       object.name = kept(name->second);
     constexpr uint64_t kMostBytes = uint64_t{1} << 60;
     if (object.type == HWLOC_OBJ_NUMANODE)
       return number(attributes, "local_memory", kMostBytes, &made.attributes.numanode.local_memory);
-    if (is_cache(object.type)) return number(attributes, "cache_size", kMostBytes, &made.attributes.cache.size);
+    if (is_cache(object.type))
+      return number(attributes, "cache_size", kMostBytes, &made.attributes.cache.size);
     if (object.type == HWLOC_OBJ_BRIDGE) return bridge(attributes, made);
     if (object.type == HWLOC_OBJ_PCI_DEVICE) return pci_device(attributes, made.attributes.pcidev);
     if (object.type == HWLOC_OBJ_OS_DEVICE) {
@@ -302,7 +331,8 @@ class HwlocXmlReader {
     made.attributes.bridge.upstream_type = HWLOC_OBJ_BRIDGE_HOST;
     const auto type = attributes.find("bridge_type");
     if (type == attributes.end()) return true;
-    if (type->second != "0-1" && type->second != "1-1") return wrong("bridge_type \"{}\" is neither 0-1 nor 1-1", type->second);
+    if (type->second != "0-1" && type->second != "1-1")
+      return wrong("bridge_type \"{}\" is neither 0-1 nor 1-1", type->second);
     if (type->second[0] == '1') made.attributes.bridge.upstream_type = HWLOC_OBJ_BRIDGE_PCI;
     return true;
   }
@@ -360,6 +390,8 @@ class HwlocXmlReader {
   std::string problem_;
 };
 
-Result<HwlocXml> HwlocXml::parse(std::string_view text, const std::string& source) { return HwlocXmlReader(text, source).read(); }
+Result<HwlocXml> HwlocXml::parse(std::string_view text, const std::string& source) {
+  return HwlocXmlReader(text, source).read();
+}
 
 }  // namespace fsccl::topo

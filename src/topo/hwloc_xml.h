@@ -1,6 +1,6 @@
-// The XML in which hwloc writes a machine (`lstopo machine.xml`), hwloc 1 and 2. It is read here and not by hwloc, which takes the
-// file's word: an attribute that is missing made it follow a null pointer. A file is not trusted, and an error names the file, the
-// line and what was expected.
+// The XML in which hwloc writes a machine (`lstopo machine.xml`), hwloc 1 and 2. It is read here
+// and not by hwloc, which takes the file's word: an attribute that is missing made it follow a null
+// pointer. A file is not trusted, and an error names the file, the line and what was expected.
 #pragma once
 #include <hwloc.h>
 
@@ -13,8 +13,9 @@
 
 namespace fsccl::topo {
 
-// The objects of the file as hwloc would have them: types, numbers, names, infos, attributes, and the lists of children. Sets of
-// processors and of memory nodes are checked and not kept: the processors of a core are its PUs.
+// The objects of the file as hwloc would have them: types, numbers, names, infos, attributes, and
+// the lists of children. Sets of processors and of memory nodes are checked and not kept: the
+// processors of a core are its PUs.
 class HwlocXml {
  public:
   static Result<HwlocXml> parse(std::string_view text, const std::string& source);

@@ -21,32 +21,43 @@ double gb_per_s_of(unsigned version) { return version <= 1 ? 20 : version <= 6 ?
 class Links {
  public:
   Links(const NvmlLibrary& nvml, const std::vector<PciGpu>& gpus, Topology* topology)
-      : nvml_(nvml), gpus_(gpus), topology_(*topology), host_(topology->host_of(gpus.front().node)) {}
+      : nvml_(nvml),
+        gpus_(gpus),
+        topology_(*topology),
+        host_(topology->host_of(gpus.front().node)) {}
 
   void of(const PciGpu& gpu, NvmlDevice* device) {
     for (unsigned link = 0; link < kMostLinksOfGpu; link++) {
       int active = 0;
       unsigned version = 0;
-      if (nvml_.link_active(device, link, &active) != 0 || !active || nvml_.link_version(device, link, &version) != 0) continue;
+      if (nvml_.link_active(device, link, &active) != 0 || !active ||
+          nvml_.link_version(device, link, &version) != 0)
+        continue;
       const int remote = remote_of(device, link);
       // Links between two GPUs are told by both.
-      if (remote >= 0 && !(is_gpu(remote) && remote < gpu.node)) gb_per_s_[{gpu.node, remote}] += gb_per_s_of(version);
+      if (remote >= 0 && !(is_gpu(remote) && remote < gpu.node))
+        gb_per_s_[{gpu.node, remote}] += gb_per_s_of(version);
     }
   }
 
   void add() {
-    for (const auto& [ends, gb_per_s] : gb_per_s_) topology_.links.push_back({ends.first, ends.second, gb_per_s});
+    for (const auto& [ends, gb_per_s] : gb_per_s_)
+      topology_.links.push_back({ends.first, ends.second, gb_per_s});
   }
 
  private:
-  bool is_gpu(int node) const { return topology_.nodes[static_cast<size_t>(node)].kind == Kind::gpu; }
+  bool is_gpu(int node) const {
+    return topology_.nodes[static_cast<size_t>(node)].kind == Kind::gpu;
+  }
 
-  // -1: neither a switch nor a GPU that this process may use. In virtual machines a switch has no address on the PCI bus.
+  // -1: neither a switch nor a GPU that this process may use. In virtual machines a switch has no
+  // address on the PCI bus.
   int remote_of(NvmlDevice* device, unsigned link) {
     NvmlPci remote{};
     if (nvml_.link_remote(device, link, &remote) == 0)
       for (const PciGpu& gpu : gpus_)
-        if (gpu.domain == remote.domain && gpu.bus == remote.bus && gpu.device == remote.device) return gpu.node;
+        if (gpu.domain == remote.domain && gpu.bus == remote.bus && gpu.device == remote.device)
+          return gpu.node;
     int kind = kRemoteSwitch;  // what else is there to link to, where the driver cannot tell
     if (nvml_.link_remote_kind && nvml_.link_remote_kind(device, link, &kind) != 0) return -1;
     return kind == kRemoteSwitch ? the_switch() : -1;
@@ -80,7 +91,8 @@ void ask_nvidia(const std::vector<PciGpu>& gpus, Topology* topology) {
   Links links(*nvml, gpus, topology);
   for (const PciGpu& gpu : gpus) {
     NvmlDevice* device = nullptr;
-    const std::string bus_id = fmt::format("{:08X}:{:02X}:{:02X}.0", gpu.domain, gpu.bus, gpu.device);
+    const std::string bus_id =
+        fmt::format("{:08X}:{:02X}:{:02X}.0", gpu.domain, gpu.bus, gpu.device);
     if (nvml->device_by_bus_id(bus_id.c_str(), &device) != 0) continue;
     Node& node = topology->nodes[static_cast<size_t>(gpu.node)];
     std::array<char, 96> name{};

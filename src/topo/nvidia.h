@@ -1,4 +1,5 @@
-// What NVIDIA's driver tells of GPUs that are known already: their names, their memory, and the NVLinks between them.
+// What NVIDIA's driver tells of GPUs that are known already: their names, their memory, and the
+// NVLinks between them.
 #pragma once
 #include <vector>
 
@@ -11,8 +12,8 @@ struct PciGpu {
   unsigned domain, bus, device;
 };
 
-// All of one host. Without NVML, or without a driver, nothing is added. The NVLink switches of a host are one node: a GPU uses all
-// of them at once.
+// All of one host. Without NVML, or without a driver, nothing is added. The NVLink switches of a
+// host are one node: a GPU uses all of them at once.
 void ask_nvidia(const std::vector<PciGpu>& gpus, Topology* topology);
 
 }  // namespace fsccl::topo

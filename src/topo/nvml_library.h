@@ -1,5 +1,6 @@
-// The functions of NVML that are used, from libnvidia-ml.so.1, which NVIDIA's driver brings. Their types are declared here as in
-// nvml.h, and the soname keeps them: so no CUDA toolkit is needed to build.
+// The functions of NVML that are used, from libnvidia-ml.so.1, which NVIDIA's driver brings. Their
+// types are declared here as in nvml.h, and the soname keeps them: so no CUDA toolkit is needed to
+// build.
 #pragma once
 
 namespace fsccl::topo {
@@ -27,7 +28,8 @@ struct NvmlLibrary {
   int (*link_active)(NvmlDevice* device, unsigned link, int* active);
   int (*link_version)(NvmlDevice* device, unsigned link, unsigned* version);
   int (*link_remote)(NvmlDevice* device, unsigned link, NvmlPci* remote);
-  int (*link_remote_kind)(NvmlDevice* device, unsigned link, int* kind);  // null in drivers before 470
+  // null in drivers before 470
+  int (*link_remote_kind)(NvmlDevice* device, unsigned link, int* kind);
 };
 
 // Null when there is none. Stays loaded.

@@ -25,7 +25,8 @@ bool all_in(std::string_view list, std::span<const uint64_t> processors) {
     if (read.ec != std::errc()) break;
     last = first;
     if (read.ptr < end && *read.ptr == '-') read = std::from_chars(read.ptr + 1, end, last);
-    for (unsigned cpu = first; cpu <= last && cpu / 64 < rest.size(); cpu++) rest[cpu / 64] &= ~(uint64_t{1} << cpu % 64);
+    for (unsigned cpu = first; cpu <= last && cpu / 64 < rest.size(); cpu++)
+      rest[cpu / 64] &= ~(uint64_t{1} << cpu % 64);
     at = read.ptr + 1;
   }
   for (const uint64_t word : rest)
@@ -38,7 +39,8 @@ std::string first_line(const std::string& path) {
   return text.substr(0, text.find('\n'));
 }
 
-// The number of a part of the machine that holds all of them, if this list names its processors. Its first one is its number.
+// The number of a part of the machine that holds all of them, if this list names its processors.
+// Its first one is its number.
 int16_t part(const std::string& list_path, std::span<const uint64_t> processors) {
   const std::string list = first_line(list_path);
   int16_t number = Seat::kSeveral;
@@ -53,7 +55,8 @@ Seat seat_of(std::span<const uint64_t> processors) {
   while (word < processors.size() && !processors[word]) word++;
   if (word == processors.size()) return {};
   const std::string cpu =
-      fmt::format("/sys/devices/system/cpu/cpu{}", 64 * word + static_cast<size_t>(std::countr_zero(processors[word])));
+      fmt::format("/sys/devices/system/cpu/cpu{}",
+                  64 * word + static_cast<size_t>(std::countr_zero(processors[word])));
   Seat seat;
   seat.package = part(cpu + "/topology/package_cpus_list", processors);
   if (seat.package == Seat::kSeveral) return seat;
@@ -67,7 +70,9 @@ Seat seat_of(std::span<const uint64_t> processors) {
 }
 
 LinkClass between(const Seat& a, const Seat& b) {
-  const auto same = [&](int16_t Seat::*what) { return a.*what != Seat::kSeveral && a.*what == b.*what; };
+  const auto same = [&](int16_t Seat::* what) {
+    return a.*what != Seat::kSeveral && a.*what == b.*what;
+  };
   return same(&Seat::cache)     ? LinkClass::cache
          : same(&Seat::numa)    ? LinkClass::numa
          : same(&Seat::package) ? LinkClass::package

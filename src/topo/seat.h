@@ -1,5 +1,6 @@
-// Where on its host a process may run, as far as it says how far two of them are from each other. Cheap enough for every rank to
-// find out when it starts: a few small files of /sys, where discover() would take milliseconds.
+// Where on its host a process may run, as far as it says how far two of them are from each other.
+// Cheap enough for every rank to find out when it starts: a few small files of /sys, where
+// discover() would take milliseconds.
 #pragma once
 #include <cstdint>
 #include <span>

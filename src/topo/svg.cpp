@@ -1,5 +1,5 @@
-// The picture: boxes in boxes as the parts of a host lie in each other, devices below, switches under all hosts, and a line for
-// each link.
+// The picture: boxes in boxes as the parts of a host lie in each other, devices below, switches
+// under all hosts, and a line for each link.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace fsccl::topo {
 namespace {
 
 constexpr size_t kMostDrawn = 4;  // hosts of a group
-constexpr double kGap = 6, kTitle = 15, kCore = 12, kCoreGap = 2, kWidest = 620, kDeviceWidth = 84, kDeviceHeight = 30;
+constexpr double kGap = 6, kTitle = 15, kCore = 12, kCoreGap = 2, kWidest = 620, kDeviceWidth = 84,
+                 kDeviceHeight = 30;
 constexpr double kBarHeight = 16, kLineGap = 4;
 constexpr double kCharacter = 5.6;  // about its width
 constexpr size_t kCoresInRow = 16;
@@ -54,7 +55,8 @@ std::string escaped(const std::string& text, double room) {
   const auto most = static_cast<size_t>(std::max(3.0, room / kCharacter));
   size_t end = text.size();
   if (end > most)
-    for (end = most - 1; end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80; end--) {  // inside a character of UTF-8
+    // inside a character of UTF-8
+    for (end = most - 1; end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80; end--) {
     }
   std::string result;
   for (const char c : text.substr(0, end)) {
@@ -88,8 +90,10 @@ class Drawing {
     height = put_switches(height + kGap, std::max(x, 2 * kDeviceWidth));
     for (const Link& link : topology_.links) draw(link);
     return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-        "font-family=\"sans-serif\" font-size=\"10\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{2}{3}</svg>\n",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
+        "width=\"{0:.0f}\" height=\"{1:.0f}\" "
+        "font-family=\"sans-serif\" font-size=\"10\">\n<rect width=\"100%\" height=\"100%\" "
+        "fill=\"white\"/>\n{2}{3}</svg>\n",
         std::max(x, 2 * kDeviceWidth), height + kGap, body_, lines_);
   }
 
@@ -108,7 +112,8 @@ class Drawing {
     return std::min(kWidest / 2, kCharacter * static_cast<double>(title(node).size()) + 3 * kGap);
   }
 
-  // The box of a node with all that is in it, placed inside; its own place is the caller's to choose.
+  // The box of a node with all that is in it, placed inside; its own place is the caller's to
+  // choose.
   Box measure(int node) const {
     Box box;
     box.node = node;
@@ -121,7 +126,8 @@ class Drawing {
         box.inside.push_back(measure(child));
     }
     if (cores.cores) {
-      const size_t columns = std::min(kCoresInRow, cores.cores), rows = (cores.cores + kCoresInRow - 1) / kCoresInRow;
+      const size_t columns = std::min(kCoresInRow, cores.cores),
+                   rows = (cores.cores + kCoresInRow - 1) / kCoresInRow;
       cores.place.w = static_cast<double>(columns) * (kCore + kCoreGap);
       cores.place.h = static_cast<double>(rows) * (kCore + kCoreGap);
       box.inside.insert(box.inside.begin(), std::move(cores));
@@ -137,7 +143,8 @@ class Drawing {
 
   // From left to right, in rows: cores and what has them, then devices, then switches.
   void arrange(Box* box) const {
-    std::stable_sort(box->inside.begin(), box->inside.end(), [&](const Box& a, const Box& b) { return below(a) < below(b); });
+    std::stable_sort(box->inside.begin(), box->inside.end(),
+                     [&](const Box& a, const Box& b) { return below(a) < below(b); });
     double x = kGap, y = kTitle + kGap, row = 0;
     int rank = 0;
     for (Box& part : box->inside) {
@@ -156,20 +163,24 @@ class Drawing {
       if (part.node >= 0 && is_bar(at(part.node).kind)) part.place.w = box->place.w - 2 * kGap;
   }
   static bool is_bar(Kind kind) { return kind == Kind::nv_switch || kind == Kind::network_switch; }
-  int below(const Box& box) const { return box.node < 0 ? 0 : is_bar(at(box.node).kind) ? 2 : at(box.node).kind >= Kind::pci; }
+  int below(const Box& box) const {
+    return box.node < 0 ? 0 : is_bar(at(box.node).kind) ? 2 : at(box.node).kind >= Kind::pci;
+  }
 
   void put(const Box& box, double x, double y) {
     if (box.node < 0) {
       for (size_t i = 0; i < box.cores; i++)
-        body_ += fmt::format("<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{}\" height=\"{}\" fill=\"#7b8fa8\"/>\n",
-                             x + static_cast<double>(i % kCoresInRow) * (kCore + kCoreGap),
-                             y + static_cast<double>(i / kCoresInRow) * (kCore + kCoreGap), kCore, kCore);
+        body_ += fmt::format(
+            "<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{}\" height=\"{}\" fill=\"#7b8fa8\"/>\n",
+            x + static_cast<double>(i % kCoresInRow) * (kCore + kCoreGap),
+            y + static_cast<double>(i / kCoresInRow) * (kCore + kCoreGap), kCore, kCore);
       return;
     }
     const Node& node = at(box.node);
     places_[box.node] = {x, y, box.place.w, box.place.h};
     body_ += fmt::format(
-        "<g><title>{}</title><rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" rx=\"3\" fill=\"{}\" "
+        "<g><title>{}</title><rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" "
+        "rx=\"3\" fill=\"{}\" "
         "stroke=\"#888\"{}/>\n<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text>",
         escaped(title(box.node), 1e6), x, y, box.place.w, box.place.h, fill_of(node.kind),
         node.down ? " stroke-dasharray=\"3\"" : "", x + 4, y + 12,
@@ -197,20 +208,23 @@ class Drawing {
     return y;
   }
 
-  // Down from the device or switch that is higher up. Lines that begin at one place, or one above another, lie beside each other.
+  // Down from the device or switch that is higher up. Lines that begin at one place, or one above
+  // another, lie beside each other.
   void draw(const Link& link) {
     const auto a = places_.find(link.a), b = places_.find(link.b);
     if (a == places_.end() || b == places_.end()) return;  // of a host that is not drawn
     const bool a_above = a->second.y <= b->second.y;
     const Place &upper = a_above ? a->second : b->second, &lower = a_above ? b->second : a->second;
     const double room = upper.w / 2 - kGap;  // on the right: names are on the left
-    const double x = upper.x + upper.w - kGap - std::fmod(kLineGap * static_cast<double>(drawn_++), room);
+    const double x =
+        upper.x + upper.w - kGap - std::fmod(kLineGap * static_cast<double>(drawn_++), room);
     const double end = lower.y + lower.h / 2;
     lines_ += fmt::format(
-        "<g stroke=\"#a35\" fill=\"#a35\" opacity=\".6\"><title>{} - {}, {}</title><line x1=\"{:.0f}\" y1=\"{:.0f}\" "
+        "<g stroke=\"#a35\" fill=\"#a35\" opacity=\".6\"><title>{} - {}, {}</title><line "
+        "x1=\"{:.0f}\" y1=\"{:.0f}\" "
         "x2=\"{:.0f}\" y2=\"{:.0f}\"/><circle cx=\"{:.0f}\" cy=\"{:.0f}\" r=\"2.5\"/></g>\n",
-        escaped(topology_.path(link.a), 1e6), escaped(topology_.path(link.b), 1e6), width(link.gb_per_s), x, upper.y + upper.h, x,
-        end, x, end);
+        escaped(topology_.path(link.a), 1e6), escaped(topology_.path(link.b), 1e6),
+        width(link.gb_per_s), x, upper.y + upper.h, x, end, x, end);
   }
 
   std::string lines_;

@@ -1,6 +1,7 @@
-// What moves bytes between ranks, as a graph: machines with their packages, memory, caches, cores and devices as trees, network
-// switches beside them, and links across. Nothing here measures or decides: discover.h finds it out, file.h keeps it, connection.h
-// says how far two places are from each other.
+// What moves bytes between ranks, as a graph: machines with their packages, memory, caches, cores
+// and devices as trees, network switches beside them, and links across. Nothing here measures or
+// decides: discover.h finds it out, file.h keeps it, connection.h says how far two places are from
+// each other.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,16 +10,30 @@
 
 namespace fsccl::topo {
 
-// A host has packages, a package memory (NUMA nodes), memory caches that cores share, a cache cores; levels that say nothing may be
-// missing. Devices hang below a PCI bridge, which hangs where its lanes end. nv_switch belongs to a host, network_switch to none.
-enum class Kind : uint8_t { host, package, numa, cache, core, pci, gpu, nic, nv_switch, network_switch };
+// A host has packages, a package memory (NUMA nodes), memory caches that cores share, a cache
+// cores; levels that say nothing may be missing. Devices hang below a PCI bridge, which hangs where
+// its lanes end. nv_switch belongs to a host, network_switch to none.
+enum class Kind : uint8_t {
+  host,
+  package,
+  numa,
+  cache,
+  core,
+  pci,
+  gpu,
+  nic,
+  nv_switch,
+  network_switch
+};
 inline constexpr int kKinds = 10;
 std::string_view kind_name(Kind kind);
 
 struct Node {
   Kind kind{};
-  int parent = -1;        // index in Topology::nodes, always a smaller one; -1: a host, or a network switch
-  std::string name;       // unlike those of its siblings; of a device, a switch and a host, unlike all others of the host
+  // index in Topology::nodes, always a smaller one; -1: a host, or a network switch
+  int parent = -1;
+  // unlike those of its siblings; of a device, a switch and a host, unlike all others of the host
+  std::string name;
   std::string model;      // as the maker calls it; empty: unknown
   uint64_t bytes = 0;     // of memory or cache
   std::vector<int> cpus;  // of a core: the system's numbers of its hardware threads, ascending

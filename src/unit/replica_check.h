@@ -1,4 +1,5 @@
-// What may be asked of a unit's replicas (HSDP), and whether they are the same: alike for units on host memory and on GPUs.
+// What may be asked of a unit's replicas (HSDP), and whether they are the same: alike for units on
+// host memory and on GPUs.
 #pragma once
 #include <vector>
 
@@ -10,11 +11,12 @@ namespace fsccl {
 Status check_has_replicas(const UnitSpec& spec, const char* what_for);
 Status check_replica_root(const UnitSpec& spec, int root);
 // Sums over the replicas cannot be added to. `pending`: the last reduction left them out.
-Status check_adds_to_replicas(const UnitSpec& spec, bool accumulates, bool reduced_once, bool pending);
+Status check_adds_to_replicas(const UnitSpec& spec, bool accumulates, bool reduced_once,
+                              bool pending);
 
 uint64_t hash_shard(const std::byte* data, uint64_t bytes);
-// `hashes`: of this rank's shards, by parameter. Collective over shard_comm and replicate_comm, blocking: FSCCL_ERR_MISMATCH on all
-// ranks, with the first parameter that differs.
+// `hashes`: of this rank's shards, by parameter. Collective over shard_comm and replicate_comm,
+// blocking: FSCCL_ERR_MISMATCH on all ranks, with the first parameter that differs.
 Status compare_replicas(const UnitSpec& spec, const std::vector<uint64_t>& hashes);
 
 }  // namespace fsccl

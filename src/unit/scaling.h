@@ -1,7 +1,8 @@
-// What the sums of a reduction of gradients are multiplied with or divided by. A mean is divided by the number of contributions,
-// once, after the last sum. Of a unit with replicas the last sum is that over the replicas, and reductions that leave it to a later
-// one hold undivided sums until then; but 16-bit sums, which must not overflow, are divided by the shard ranks before, and the last
-// one by the replicas.
+// What the sums of a reduction of gradients are multiplied with or divided by. A mean is divided by
+// the number of contributions, once, after the last sum. Of a unit with replicas the last sum is
+// that over the replicas, and reductions that leave it to a later one hold undivided sums until
+// then; but 16-bit sums, which must not overflow, are divided by the shard ranks before, and the
+// last one by the replicas.
 #pragma once
 #include <cstdint>
 
@@ -16,14 +17,16 @@ struct Scaling {
 
 class GradScaling {
  public:
-  // Of the sum over the shard ranks. `scale`: 0 is the mean. `pending`: the sums of the last reduction wait for that over the
-  // replicas, to which this one may add.
+  // Of the sum over the shard ranks. `scale`: 0 is the mean. `pending`: the sums of the last
+  // reduction wait for that over the replicas, to which this one may add.
   Scaling next(const UnitSpec& spec, double scale, bool accumulates, bool pending) {
-    const int64_t ranks = spec.shard_comm->size(), replicas = spec.replicate_comm ? spec.replicate_comm->size() : 1;
+    const int64_t ranks = spec.shard_comm->size(),
+                  replicas = spec.replicate_comm ? spec.replicate_comm->size() : 1;
     const bool mean = scale == 0;
     if (!pending) {
       const bool narrow = dtype_size(spec.grad_dtype) == 2;
-      const bool divides_last = mean && !accumulates && spec.replicate_comm;  // what is there already is divided with the rest
+      // what is there already is divided with the rest
+      const bool divides_last = mean && !accumulates && spec.replicate_comm;
       replicas_divisor_ = !divides_last ? 1 : narrow ? replicas : ranks * replicas;
     }
     if (mean) return {1, ranks * replicas / replicas_divisor_};

@@ -10,21 +10,27 @@ namespace fsccl {
 namespace {
 
 uint64_t hash_param(const UnitSpec::Param& param) {
-  uint64_t hash = mix_hash(static_cast<uint64_t>(param.dtype), static_cast<uint64_t>(param.dims.size()));
+  uint64_t hash =
+      mix_hash(static_cast<uint64_t>(param.dtype), static_cast<uint64_t>(param.dims.size()));
   for (const int64_t dim : param.dims) hash = mix_hash(hash, static_cast<uint64_t>(dim));
   hash = mix_hash(mix_hash(hash, param.block_rows), param.block_columns);
   return mix_hash(hash, uint64_t{param.frozen} << 32 | static_cast<uint32_t>(param.tied_to));
 }
 
 uint64_t hash_settings(const UnitSpec& spec) {
-  uint64_t hash = mix_hash(static_cast<uint64_t>(spec.layout), static_cast<uint64_t>(spec.wire_dtype));
-  hash = mix_hash(hash, static_cast<uint64_t>(spec.reduce_dtype) << 32 | static_cast<uint64_t>(spec.grad_dtype));
-  hash = mix_hash(hash, static_cast<uint64_t>(spec.sharing) << 32 | static_cast<uint64_t>(spec.keep));
+  uint64_t hash =
+      mix_hash(static_cast<uint64_t>(spec.layout), static_cast<uint64_t>(spec.wire_dtype));
+  hash = mix_hash(hash, static_cast<uint64_t>(spec.reduce_dtype) << 32 |
+                            static_cast<uint64_t>(spec.grad_dtype));
+  hash =
+      mix_hash(hash, static_cast<uint64_t>(spec.sharing) << 32 | static_cast<uint64_t>(spec.keep));
   hash = mix_hash(hash, spec.keep_budget_bytes);
-  return mix_hash(hash, uint64_t{spec.by_parameter} << 2 | uint64_t{spec.marks_changes} << 1 | (spec.replicate_comm != nullptr));
+  return mix_hash(hash, uint64_t{spec.by_parameter} << 2 | uint64_t{spec.marks_changes} << 1 |
+                            (spec.replicate_comm != nullptr));
 }
 
-// All ranks must have described the same unit; where they did not, the first parameter that differs is named.
+// All ranks must have described the same unit; where they did not, the first parameter that differs
+// is named.
 Result<uint64_t> compare_definitions(const UnitSpec& spec) {
   struct Summary {
     uint64_t hash, params, shard;
@@ -38,20 +44,29 @@ Result<uint64_t> compare_definitions(const UnitSpec& spec) {
   for (Communicator* comm : {spec.shard_comm, spec.replicate_comm}) {
     if (!comm) continue;
     const auto ranks = static_cast<size_t>(comm->size());
-    const Summary mine{definition, count, comm == spec.replicate_comm ? static_cast<uint64_t>(spec.shard_comm->rank()) : 0};
+    const Summary mine{
+        definition, count,
+        comm == spec.replicate_comm ? static_cast<uint64_t>(spec.shard_comm->rank()) : 0};
     std::vector<Summary> all(ranks);
     FSCCL_TRY(gather(*comm, &mine, all.data(), sizeof mine));
-    const auto odd = std::find_if(all.begin(), all.end(), [&](const Summary& other) { return other.params != all[0].params; });
+    const auto odd = std::find_if(all.begin(), all.end(), [&](const Summary& other) {
+      return other.params != all[0].params;
+    });
     if (odd != all.end())
-      return fail(FSCCL_ERR_MISMATCH, "ranks disagree on unit '{}': rank 0 has {} parameters, rank {} has {}", spec.name,
-                  all[0].params, odd - all.begin(), odd->params);
-    const auto stranger = std::find_if(all.begin(), all.end(), [&](const Summary& other) { return other.shard != all[0].shard; });
+      return fail(FSCCL_ERR_MISMATCH,
+                  "ranks disagree on unit '{}': rank 0 has {} parameters, rank {} has {}",
+                  spec.name, all[0].params, odd - all.begin(), odd->params);
+    const auto stranger = std::find_if(
+        all.begin(), all.end(), [&](const Summary& other) { return other.shard != all[0].shard; });
     if (stranger != all.end())
       return fail(FSCCL_ERR_MISMATCH,
-                  "replicas of unit '{}' hold different shards: rank 0 of replicate_comm is rank {} of its shard_comm, rank {} is "
+                  "replicas of unit '{}' hold different shards: rank 0 of replicate_comm is rank "
+                  "{} of its shard_comm, rank {} is "
                   "rank {}; a replicate_comm joins the ranks that hold the same shard",
                   spec.name, all[0].shard, stranger - all.begin(), stranger->shard);
-    if (std::all_of(all.begin(), all.end(), [&](const Summary& other) { return other.hash == all[0].hash; })) continue;
+    if (std::all_of(all.begin(), all.end(),
+                    [&](const Summary& other) { return other.hash == all[0].hash; }))
+      continue;
     std::vector<uint64_t> table(ranks * hashes.size());
     FSCCL_TRY(gather(*comm, hashes.data(), table.data(), hashes.size() * sizeof hashes[0]));
     for (size_t rank = 1; rank < ranks; rank++)
@@ -59,11 +74,13 @@ Result<uint64_t> compare_definitions(const UnitSpec& spec) {
         if (table[rank * hashes.size() + i] == table[i]) continue;
         if (i == 0)
           return fail(FSCCL_ERR_MISMATCH,
-                      "ranks disagree on unit '{}': rank 0 and rank {} gave other settings (layout, dtypes, sharing, keep, slots "
+                      "ranks disagree on unit '{}': rank 0 and rank {} gave other settings "
+                      "(layout, dtypes, sharing, keep, slots "
                       "or replicas)",
                       spec.name, rank);
         return fail(FSCCL_ERR_MISMATCH,
-                    "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, block, dtype, tie or flag on rank 0 "
+                    "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, "
+                    "block, dtype, tie or flag on rank 0 "
                     "than on rank {}",
                     spec.name, i - 1, spec.params[i - 1].name, rank);
       }
@@ -77,8 +94,9 @@ SlotMap map_slots(const UnitSpec& spec, const Layout& layout, const std::vector<
 }
 
 template <class Wanted, class Callers, class ElementBytes>
-Result<ShardPlaces> place(const UnitSpec& spec, const Layout& layout, const AllocateShards& allocate, Wanted wanted,
-                          Callers callers, ElementBytes element_bytes) {
+Result<ShardPlaces> place(const UnitSpec& spec, const Layout& layout,
+                          const AllocateShards& allocate, Wanted wanted, Callers callers,
+                          ElementBytes element_bytes) {
   const size_t count = spec.params.size();
   ShardPlaces made;
   uint64_t bytes = 0;
@@ -96,7 +114,8 @@ Result<ShardPlaces> place(const UnitSpec& spec, const Layout& layout, const Allo
   made.places.resize(count);
   for (size_t i = 0; i < count; i++) {
     const size_t owner = layout.owner(i);
-    made.places[i] = offsets[owner] != SlotMap::kAbsent ? made.block + offsets[owner] : static_cast<std::byte*>(callers(owner));
+    made.places[i] = offsets[owner] != SlotMap::kAbsent ? made.block + offsets[owner]
+                                                        : static_cast<std::byte*>(callers(owner));
   }
   return made;
 }
@@ -109,7 +128,8 @@ Result<UnitDefinition> UnitDefinition::make(UnitSpec& spec) {
   std::vector<ParamShape> shapes;
   for (const UnitSpec::Param& param : spec.params)
     shapes.push_back({param.dims, param.tied_to, param.block_rows, param.block_columns});
-  FSCCL_ASSIGN(Layout layout, Layout::make(spec.layout, std::move(shapes), spec.shard_comm->size()));
+  FSCCL_ASSIGN(Layout layout,
+               Layout::make(spec.layout, std::move(shapes), spec.shard_comm->size()));
   for (size_t i = 0; i < count; i++)
     if (layout.tied(i)) spec.params[i].frozen = spec.params[layout.owner(i)].frozen;
   FSCCL_ASSIGN(made.hash, compare_definitions(spec));
@@ -118,7 +138,8 @@ Result<UnitDefinition> UnitDefinition::make(UnitSpec& spec) {
   for (size_t i = 0; i < count; i++) {
     const UnitSpec::Param& owner = spec.params[layout.owner(i)];
     const bool castable = cast_supported(spec.wire_dtype, owner.dtype);
-    made.wire_dtypes.push_back(castable ? spec.wire_dtype : owner.dtype);  // what cannot be cast travels as it is
+    // what cannot be cast travels as it is
+    made.wire_dtypes.push_back(castable ? spec.wire_dtype : owner.dtype);
     wire_sizes.push_back(dtype_size(made.wire_dtypes.back()));
     grad_sizes.push_back(spec.params[i].frozen ? 0 : dtype_size(spec.reduce_dtype));
     made.unshard_shape.shard_dtype.push_back(owner.dtype);
@@ -148,22 +169,27 @@ Status agree_on_shards(const UnitSpec& spec, Status mine) {
     if (first == all.end()) continue;
     failed = 1;
     if (mine.ok())
-      mine = fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} of '{}' could not place its shards of unit '{}'; its own error says why",
+      mine = fail(FSCCL_ERR_OUT_OF_MEMORY,
+                  "rank {} of '{}' could not place its shards of unit '{}'; its own error says why",
                   first - all.begin(), comm->name(), spec.name);
   }
   return mine;
 }
 
-Result<ShardPlaces> place_shards(const UnitSpec& spec, const Layout& layout, const AllocateShards& allocate) {
+Result<ShardPlaces> place_shards(const UnitSpec& spec, const Layout& layout,
+                                 const AllocateShards& allocate) {
   return place(
-      spec, layout, allocate, [](size_t) { return true; }, [&](size_t i) { return spec.params[i].shard; },
+      spec, layout, allocate, [](size_t) { return true; },
+      [&](size_t i) { return spec.params[i].shard; },
       [&](size_t i) { return dtype_size(spec.params[i].dtype); });
 }
 
-Result<ShardPlaces> place_sharded_grads(const UnitSpec& spec, const Layout& layout, const AllocateShards& allocate) {
+Result<ShardPlaces> place_sharded_grads(const UnitSpec& spec, const Layout& layout,
+                                        const AllocateShards& allocate) {
   return place(
       spec, layout, allocate, [&](size_t i) { return !spec.params[i].frozen; },
-      [&](size_t i) { return spec.params[i].sharded_grad; }, [&](size_t) { return dtype_size(spec.grad_dtype); });
+      [&](size_t i) { return spec.params[i].sharded_grad; },
+      [&](size_t) { return dtype_size(spec.grad_dtype); });
 }
 
 }  // namespace fsccl

@@ -1,5 +1,6 @@
-// What a unit is whatever memory it lies in, and the part of making one that units on host memory and on GPUs share: the ranks'
-// definitions are compared, parameters laid out, and storage found for the shards.
+// What a unit is whatever memory it lies in, and the part of making one that units on host memory
+// and on GPUs share: the ranks' definitions are compared, parameters laid out, and storage found
+// for the shards.
 #pragma once
 #include <functional>
 #include <memory>
@@ -43,8 +44,8 @@ struct UnitSpec {
 
 // What follows from a definition, alike on all ranks.
 struct UnitDefinition {
-  // Collective over the unit's communicators, blocking: FSCCL_ERR_MISMATCH names the first parameter that differs. A tied parameter
-  // is as frozen as its owner from here on.
+  // Collective over the unit's communicators, blocking: FSCCL_ERR_MISMATCH names the first
+  // parameter that differs. A tied parameter is as frozen as its owner from here on.
   static Result<UnitDefinition> make(UnitSpec& spec);
 
   std::unique_ptr<Layout> layout;
@@ -57,17 +58,22 @@ struct UnitDefinition {
 // All ranks of the unit succeeded so far, or all fail.
 Status agree_on_shards(const UnitSpec& spec, Status mine);
 
-// Where this rank's shards, or its reduced gradients, lie: in memory of the caller's, or in pieces of one block.
+// Where this rank's shards, or its reduced gradients, lie: in memory of the caller's, or in pieces
+// of one block.
 struct ShardPlaces {
   std::vector<std::byte*> places;  // per parameter; null where this rank holds none
   std::byte* block = nullptr;
   uint64_t block_bytes = 0;
 
-  bool in_block(const std::byte* place) const { return block && place >= block && place < block + block_bytes; }
+  bool in_block(const std::byte* place) const {
+    return block && place >= block && place < block + block_bytes;
+  }
 };
 // The block's memory, filled with zeros.
 using AllocateShards = std::function<Result<std::byte*>(uint64_t bytes)>;
-Result<ShardPlaces> place_shards(const UnitSpec& spec, const Layout& layout, const AllocateShards& allocate);
-Result<ShardPlaces> place_sharded_grads(const UnitSpec& spec, const Layout& layout, const AllocateShards& allocate);
+Result<ShardPlaces> place_shards(const UnitSpec& spec, const Layout& layout,
+                                 const AllocateShards& allocate);
+Result<ShardPlaces> place_sharded_grads(const UnitSpec& spec, const Layout& layout,
+                                        const AllocateShards& allocate);
 
 }  // namespace fsccl

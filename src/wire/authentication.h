@@ -1,5 +1,6 @@
-// Proof of a shared secret without showing it: HMAC-SHA256 over everything both sides have said, under a key that only the job
-// knows. Keys are wiped when their owner ends; comparisons take the same time whatever the bytes.
+// Proof of a shared secret without showing it: HMAC-SHA256 over everything both sides have said,
+// under a key that only the job knows. Keys are wiped when their owner ends; comparisons take the
+// same time whatever the bytes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -34,7 +35,8 @@ uint64_t random_number();  // never 0
 void wipe(void* data, size_t bytes);
 
 // The label says who speaks, so that a proof cannot be sent back to its maker.
-Digest authenticate(const SecretKey& key, std::string_view label, ByteView first, ByteView second = {});
+Digest authenticate(const SecretKey& key, std::string_view label, ByteView first,
+                    ByteView second = {});
 bool equal_constant_time(const Digest& a, const Digest& b);
 // A digest of public things, for names.
 Digest fingerprint_text(std::string_view text);

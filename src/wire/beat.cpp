@@ -18,7 +18,8 @@ Bytes name_of(uint64_t job, const MemberRecord& member) {
 
 }  // namespace
 
-SecretKey beat_key(const SecretKey& job_key, uint64_t job, const MemberRecord& from, const MemberRecord& to) {
+SecretKey beat_key(const SecretKey& job_key, uint64_t job, const MemberRecord& from,
+                   const MemberRecord& to) {
   return SecretKey(authenticate(job_key, kKeyLabel, name_of(job, from), name_of(job, to)));
 }
 
@@ -43,7 +44,8 @@ uint64_t open_beat(const SecretKey& key, ByteView datagram, uint64_t last) {
   if (count <= last) return 0;
   Digest proof;
   ByteReader(datagram.subspan(kSaidBytes)).get(proof);
-  return equal_constant_time(proof, authenticate(key, kLabel, datagram.first(kSaidBytes))) ? count : 0;
+  return equal_constant_time(proof, authenticate(key, kLabel, datagram.first(kSaidBytes))) ? count
+                                                                                           : 0;
 }
 
 }  // namespace fsccl

@@ -1,5 +1,6 @@
-// A heartbeat as a datagram, beside the Beat frame (frame.h), which waits behind whatever was lost before it. It says that a rank
-// lives, and nothing else; nobody answers it, and lost, late or double ones do no harm.
+// A heartbeat as a datagram, beside the Beat frame (frame.h), which waits behind whatever was lost
+// before it. It says that a rank lives, and nothing else; nobody answers it, and lost, late or
+// double ones do no harm.
 //
 //     offset  bytes  field
 //          0      4  magic 0x62435346 ("FSCb")
@@ -7,8 +8,9 @@
 //          8      8  count: larger with each beat, whoever of its host sends it: that host's time
 //         16     32  proof: HMAC-SHA256 of what stands before it
 //
-// The proof's key follows from the job's secret and from what both ranks drew for this job: what was recorded in another job, from
-// another rank or in the other direction proves nothing, and within a job each count is taken once.
+// The proof's key follows from the job's secret and from what both ranks drew for this job: what
+// was recorded in another job, from another rank or in the other direction proves nothing, and
+// within a job each count is taken once.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -22,12 +24,14 @@ inline constexpr size_t kBeatBytes = 4 + 4 + 8 + sizeof(Digest);
 using BeatDatagram = std::array<uint8_t, kBeatBytes>;
 
 // For what `from` says to `to`.
-SecretKey beat_key(const SecretKey& job_key, uint64_t job, const MemberRecord& from, const MemberRecord& to);
+SecretKey beat_key(const SecretKey& job_key, uint64_t job, const MemberRecord& from,
+                   const MemberRecord& to);
 
 BeatDatagram seal_beat(const SecretKey& key, int32_t rank, uint64_t count);
 // Whose it says that it is, which proves nothing yet; -1: not ours.
 int32_t claimed_rank(ByteView datagram);
-// Its count, if that is above `last` and who has the key made it; else 0. What is old costs no look at the proof.
+// Its count, if that is above `last` and who has the key made it; else 0. What is old costs no look
+// at the proof.
 uint64_t open_beat(const SecretKey& key, ByteView datagram, uint64_t last);
 
 }  // namespace fsccl

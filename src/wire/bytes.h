@@ -1,5 +1,5 @@
-// Reading and writing little-endian bytes. A reader never passes its end: a short input gives zeros and says so once, at
-// finished().
+// Reading and writing little-endian bytes. A reader never passes its end: a short input gives zeros
+// and says so once, at finished().
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,14 +14,18 @@ namespace fsccl {
 using Bytes = std::vector<uint8_t>;
 using ByteView = std::span<const uint8_t>;
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the codecs copy integers as they are in memory");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "the codecs copy integers as they are in memory");
 
 class ByteWriter {
  public:
   explicit ByteWriter(size_t reserve_bytes = 0) { bytes_.reserve(reserve_bytes); }
 
   template <class T>
-  requires std::is_integral_v<T> ByteWriter& put(T value) { return put_raw(&value, sizeof(T)); }
+    requires std::is_integral_v<T>
+  ByteWriter& put(T value) {
+    return put_raw(&value, sizeof(T));
+  }
   template <size_t N>
   ByteWriter& put(const std::array<uint8_t, N>& value) {
     return put_raw(value.data(), N);
@@ -43,7 +47,8 @@ class ByteReader {
   explicit ByteReader(ByteView bytes) : bytes_(bytes) {}
 
   template <class T>
-  requires std::is_integral_v<T> T get() {
+    requires std::is_integral_v<T>
+  T get() {
     T value = 0;
     get_raw(&value, sizeof(T));
     return value;

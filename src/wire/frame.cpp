@@ -15,7 +15,8 @@ constexpr SumTables make_sum_tables() {
   for (size_t byte = 0; byte < 256; ++byte) {
     auto sum = static_cast<uint16_t>(byte << 8);
     for (size_t k = 0; k < kAtOnce; ++k) {
-      for (int bit = 0; bit < 8; ++bit) sum = static_cast<uint16_t>(sum << 1 ^ ((sum & 0x8000) != 0 ? 0x1021 : 0));
+      for (int bit = 0; bit < 8; ++bit)
+        sum = static_cast<uint16_t>(sum << 1 ^ ((sum & 0x8000) != 0 ? 0x1021 : 0));
       tables[k][byte] = sum;
     }
   }
@@ -30,22 +31,31 @@ uint16_t add_to_sum(uint16_t sum, ByteView bytes) {
     for (size_t k = 2; k < kAtOnce; ++k) next ^= kSumTables[kAtOnce - 1 - k][bytes[i + k]];
     sum = next;
   }
-  for (; i < bytes.size(); ++i) sum = static_cast<uint16_t>(sum << 8 ^ kSumTables[0][bytes[i] ^ sum >> 8]);
+  for (; i < bytes.size(); ++i)
+    sum = static_cast<uint16_t>(sum << 8 ^ kSumTables[0][bytes[i] ^ sum >> 8]);
   return sum;
 }
 
 uint16_t frame_sum(FrameType type, ByteView payload) {
-  const Bytes head = ByteWriter().put(static_cast<uint16_t>(type)).put(static_cast<uint32_t>(payload.size())).take();
+  const Bytes head = ByteWriter()
+                         .put(static_cast<uint16_t>(type))
+                         .put(static_cast<uint32_t>(payload.size()))
+                         .take();
   return add_to_sum(add_to_sum(0xffff, head), payload);
 }
 
 }  // namespace
 
-Status bad_payload(const char* what) { return fail(FSCCL_ERR_PROTOCOL, "a malformed {} message arrived", what); }
+Status bad_payload(const char* what) {
+  return fail(FSCCL_ERR_PROTOCOL, "a malformed {} message arrived", what);
+}
 
 Bytes encode_frame(FrameType type, ByteView payload) {
   ByteWriter writer(kFrameHeaderBytes + payload.size());
-  writer.put(kFrameMagic).put(static_cast<uint16_t>(type)).put(frame_sum(type, payload)).put(static_cast<uint32_t>(payload.size()));
+  writer.put(kFrameMagic)
+      .put(static_cast<uint16_t>(type))
+      .put(frame_sum(type, payload))
+      .put(static_cast<uint32_t>(payload.size()));
   writer.put_raw(payload.data(), payload.size());
   return writer.take();
 }
@@ -55,20 +65,23 @@ Result<FrameHeader> decode_header(ByteView bytes, size_t max_payload_bytes) {
   ByteReader reader(bytes.first(kFrameHeaderBytes));
   if (reader.get<uint32_t>() != kFrameMagic)
     return fail(FSCCL_ERR_PROTOCOL,
-                "the other side does not speak FSCCL's protocol: if another program has that port, give the job another one");
+                "the other side does not speak FSCCL's protocol: if another program has that port, "
+                "give the job another one");
   FrameHeader header;
   header.type = static_cast<FrameType>(reader.get<uint16_t>());
   header.sum = reader.get<uint16_t>();
   header.payload_bytes = reader.get<uint32_t>();
   if (header.payload_bytes > max_payload_bytes)
-    return fail(FSCCL_ERR_PROTOCOL, "a message of {} bytes arrived where {} are allowed", header.payload_bytes, max_payload_bytes);
+    return fail(FSCCL_ERR_PROTOCOL, "a message of {} bytes arrived where {} are allowed",
+                header.payload_bytes, max_payload_bytes);
   return header;
 }
 
 Status check_payload(const FrameHeader& header, ByteView payload) {
   if (frame_sum(header.type, payload) == header.sum) return success();
   return fail(FSCCL_ERR_PROTOCOL,
-              "a message arrived otherwise than it was sent: the network between the two hosts, or the memory of one, is faulty");
+              "a message arrived otherwise than it was sent: the network between the two hosts, or "
+              "the memory of one, is faulty");
 }
 
 Bytes encode(const Failure& failure) {
@@ -85,7 +98,8 @@ Result<Failure> decode_failure(ByteView payload) {
   failure.rank = reader.get<int32_t>();
   const ByteView text = reader.rest();
   if (!reader.finished() || text.size() > kMaxFailureTextBytes) return bad_payload("Failure");
-  failure.code = code < 0 && code >= FSCCL_ERR_INTERNAL ? static_cast<fsccl_status_t>(code) : FSCCL_ERR_PROTOCOL;
+  failure.code = code < 0 && code >= FSCCL_ERR_INTERNAL ? static_cast<fsccl_status_t>(code)
+                                                        : FSCCL_ERR_PROTOCOL;
   failure.rank = std::max(failure.rank, -1);
   failure.text.assign(text.begin(), text.end());
   for (char& letter : failure.text)
@@ -101,6 +115,8 @@ Status to_status(const Failure& failure) {
   return Status(std::move(error));
 }
 
-Failure to_failure(const Status& status) { return {status.error().code, status.error().peer, status.text()}; }
+Failure to_failure(const Status& status) {
+  return {status.error().code, status.error().peer, status.text()};
+}
 
 }  // namespace fsccl

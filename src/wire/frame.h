@@ -1,28 +1,36 @@
-// The wire format of the control side: what two ranks, or a rank and the registrar, say to each other over one stream socket.
+// The wire format of the control side: what two ranks, or a rank and the registrar, say to each
+// other over one stream socket.
 //
-// Everything is a frame (but for heartbeats, which come as datagrams, too: beat.h): a header of 12 bytes and a payload whose form
-// the type decides. All integers are little-endian, there is no padding.
+// Everything is a frame (but for heartbeats, which come as datagrams, too: beat.h): a header of 12
+// bytes and a payload whose form the type decides. All integers are little-endian, there is no
+// padding.
 //
 //     offset  bytes  field
 //          0      4  magic 0x4c435346 ("FSCL")
 //          4      2  type (FrameType)
-//          6      2  sum: CRC-16 of type, bytes of the payload, and payload (polynomial 1021 hex, begun with ffff)
+//          6      2 sum: CRC-16 of type, bytes of the payload, and payload (polynomial 1021 hex,
+//                 begun with ffff)
 //          8      4  bytes of the payload
 //         12      -  payload
 //
-// A connection begins with a handshake (handshake.h), one frame each: Hello from the side that connected, Challenge from the side
-// that listened, Proof from the first. Only then the listener believes anything, and only a Failure may come before. What follows
-// depends on the purpose in the Hello:
+// A connection begins with a handshake (handshake.h), one frame each: Hello from the side that
+// connected, Challenge from the side that listened, Proof from the first. Only then the listener
+// believes anything, and only a Failure may come before. What follows depends on the purpose in the
+// Hello:
 //
-//     register   Register ->, <- Assign; the first rank to register keeps the connection: <- Members, <- Failure, Failure ->, Done
-//     -> report     Failure ->, <- Failure (the reason for which the job failed, perhaps an earlier one) link       Linked <-, then
-//     both ways, for as long as the job lives: Members, Ready, Go, Failure, Gather, Gathered, Loss, Goodbye, Beat (messages.h)
-//     fetch Fetch ->, <- Descriptor with a file descriptor riding on its first byte
+//     register   Register ->, <- Assign. The first rank to register keeps the connection:
+//                <- Members, <- Failure, Failure ->, Done ->
+//     report     Failure ->, <- Failure (the reason for which the job failed, perhaps an earlier
+//                one)
+//     link       Linked <-, then both ways, for as long as the job lives: Members, Ready, Go,
+//                Failure, Gather, Gathered, Loss, Goodbye, Beat (messages.h)
+//     fetch      Fetch ->, <- Descriptor with a file descriptor riding on its first byte
 //     mend       Linked <- or Failure <-, then both ways: Loss, Goodbye, Stands, Beat
 //
-// The header, the handshake and Failure keep their form in every version, so that any two versions can authenticate each other and
-// tell that they differ. A reader knows for each state how long a payload may be and drops the connection on the header alone when
-// it is longer. Bytes of a payload that decoders do not expect, missing or left over, are an error too.
+// The header, the handshake and Failure keep their form in every version, so that any two versions
+// can authenticate each other and tell that they differ. A reader knows for each state how long a
+// payload may be and drops the connection on the header alone when it is longer. Bytes of a payload
+// that decoders do not expect, missing or left over, are an error too.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -72,8 +80,8 @@ struct Frame {
 Bytes encode_frame(FrameType type, ByteView payload);
 // Of the first kFrameHeaderBytes of `bytes`. FSCCL_ERR_PROTOCOL: not ours, or longer than allowed.
 Result<FrameHeader> decode_header(ByteView bytes, size_t max_payload_bytes);
-// FSCCL_ERR_PROTOCOL: not what was sent. Networks check what they carry, but not so well that nothing ever passes; and after the
-// handshake nothing else would notice.
+// FSCCL_ERR_PROTOCOL: not what was sent. Networks check what they carry, but not so well that
+// nothing ever passes; and after the handshake nothing else would notice.
 Status check_payload(const FrameHeader& header, ByteView payload);
 
 // Why a job or a request failed, as told to others.
@@ -84,7 +92,8 @@ struct Failure {
   std::string text;
 };
 Bytes encode(const Failure& failure);
-// Text that is not printable is made so; an unknown or non-negative code becomes FSCCL_ERR_PROTOCOL.
+// Text that is not printable is made so; an unknown or non-negative code becomes
+// FSCCL_ERR_PROTOCOL.
 Result<Failure> decode_failure(ByteView payload);
 Status to_status(const Failure& failure);
 Failure to_failure(const Status& status);

@@ -27,37 +27,48 @@ bool known(AuthMode mode) { return mode >= AuthMode::kSecret && mode <= AuthMode
 
 Status wrong_secret() {
   return fail(FSCCL_ERR_AUTH,
-              "the other side does not know the secret of this job: give all ranks the same unique id or FSCCL_JOB_SECRET_FILE");
+              "the other side does not know the secret of this job: give all ranks the same unique "
+              "id or FSCCL_JOB_SECRET_FILE");
 }
 
 Status compare_modes(AuthMode mine, AuthMode theirs) {
   if (mine == theirs) return success();
   return fail(FSCCL_ERR_AUTH,
-              "this rank trusts {}, the other side {}: set FSCCL_JOB_SECRET_FILE and FSCCL_INSECURE alike on all ranks",
+              "this rank trusts {}, the other side {}: set FSCCL_JOB_SECRET_FILE and "
+              "FSCCL_INSECURE alike on all ranks",
               mode_name(mine), mode_name(theirs));
 }
 
 std::string version_text(const Version& version) {
   const uint32_t number = version.library;
-  return fmt::format("FSCCL {}.{}.{} (protocol {})", number / 10000, number / 100 % 100, number % 100, version.protocol);
+  return fmt::format("FSCCL {}.{}.{} (protocol {})", number / 10000, number / 100 % 100,
+                     number % 100, version.protocol);
 }
 
-std::string name_of(int32_t rank) { return rank < 0 ? "the registrar" : fmt::format("rank {}", rank); }
+std::string name_of(int32_t rank) {
+  return rank < 0 ? "the registrar" : fmt::format("rank {}", rank);
+}
 
-Status compare(const Version& connector, int32_t connector_rank, const Version& listener, int32_t listener_rank) {
-  if (connector.protocol == listener.protocol && connector.library == listener.library) return success();
-  return fail(FSCCL_ERR_VERSION, "{} runs {}, {} runs {}: all ranks need the same version", name_of(connector_rank),
-              version_text(connector), name_of(listener_rank), version_text(listener));
+Status compare(const Version& connector, int32_t connector_rank, const Version& listener,
+               int32_t listener_rank) {
+  if (connector.protocol == listener.protocol && connector.library == listener.library)
+    return success();
+  return fail(FSCCL_ERR_VERSION, "{} runs {}, {} runs {}: all ranks need the same version",
+              name_of(connector_rank), version_text(connector), name_of(listener_rank),
+              version_text(listener));
 }
 
 Bytes encode_unproven(const Challenge& challenge) {
   ByteWriter writer(kChallengeBytes);
-  writer.put(challenge.version.protocol).put(challenge.version.library).put(static_cast<uint8_t>(challenge.mode));
+  writer.put(challenge.version.protocol)
+      .put(challenge.version.library)
+      .put(static_cast<uint8_t>(challenge.mode));
   writer.put(challenge.job).put(challenge.rank).put(challenge.nonce);
   return writer.take();
 }
 
-Digest prove(const Credentials& credentials, std::string_view label, ByteView hello, const Challenge& challenge) {
+Digest prove(const Credentials& credentials, std::string_view label, ByteView hello,
+             const Challenge& challenge) {
   if (credentials.mode != AuthMode::kSecret) return {};
   return authenticate(credentials.key, label, hello, encode_unproven(challenge));
 }
@@ -110,8 +121,8 @@ Result<Challenge> decode_challenge(ByteView payload) {
   return challenge;
 }
 
-HandshakeClient::HandshakeClient(const Credentials& credentials, Purpose purpose, uint64_t job, int32_t rank, int32_t ranks,
-                                 const Nonce& nonce)
+HandshakeClient::HandshakeClient(const Credentials& credentials, Purpose purpose, uint64_t job,
+                                 int32_t rank, int32_t ranks, const Nonce& nonce)
     : credentials_(credentials),
       hello_{credentials.version, credentials.mode, purpose, job, rank, ranks, nonce},
       hello_bytes_(encode(hello_)) {}
@@ -119,7 +130,9 @@ HandshakeClient::HandshakeClient(const Credentials& credentials, Purpose purpose
 Result<Bytes> HandshakeClient::answer(ByteView challenge) {
   FSCCL_ASSIGN(challenge_, decode_challenge(challenge));
   FSCCL_TRY(compare_modes(credentials_.mode, challenge_.mode));
-  if (!equal_constant_time(challenge_.proof, prove(credentials_, kListenerLabel, hello_bytes_, challenge_))) return wrong_secret();
+  if (!equal_constant_time(challenge_.proof,
+                           prove(credentials_, kListenerLabel, hello_bytes_, challenge_)))
+    return wrong_secret();
   const Digest proof = prove(credentials_, kConnectorLabel, hello_bytes_, challenge_);
   return Bytes(proof.begin(), proof.end());
 }
@@ -128,8 +141,10 @@ Status HandshakeClient::compare_versions() const {
   return compare(hello_.version, hello_.rank, challenge_.version, challenge_.rank);
 }
 
-HandshakeServer::HandshakeServer(const Credentials& credentials, uint64_t job, int32_t rank, const Nonce& nonce)
-    : credentials_(credentials), challenge_{credentials.version, credentials.mode, job, rank, nonce, {}} {}
+HandshakeServer::HandshakeServer(const Credentials& credentials, uint64_t job, int32_t rank,
+                                 const Nonce& nonce)
+    : credentials_(credentials),
+      challenge_{credentials.version, credentials.mode, job, rank, nonce, {}} {}
 
 Result<Bytes> HandshakeServer::challenge(ByteView hello) {
   FSCCL_ASSIGN(hello_, decode_hello(hello));

@@ -1,13 +1,14 @@
-// The first three messages of every connection: each side proves to the other, by the job's secret, that it belongs to the job, and
-// tells its version.
+// The first three messages of every connection: each side proves to the other, by the job's secret,
+// that it belongs to the job, and tells its version.
 //
 //     Hello      who connects, for what, and a nonce                      connecting side
 //     Challenge  who listens, a nonce, and a proof over both messages     listening side
 //     Proof      a proof over both messages                               connecting side
 //
-// A proof is HMAC-SHA256(job key, direction, Hello, Challenge without its proof). So it holds for this job, this pair of nonces and
-// this direction only: neither a recorded nor a reflected one is of use. Ranks of one user on one host may do without a secret:
-// then both ask the kernel for the other's user (AuthMode::kUser) and the proofs are zero. A side accepts its own mode only, so
+// A proof is HMAC-SHA256(job key, direction, Hello, Challenge without its proof). So it holds for
+// this job, this pair of nonces and this direction only: neither a recorded nor a reflected one is
+// of use. Ranks of one user on one host may do without a secret: then both ask the kernel for the
+// other's user (AuthMode::kUser) and the proofs are zero. A side accepts its own mode only, so
 // nobody can talk it into a weaker one.
 //
 // Versions are compared after the proofs: a stranger's version never fails a job.
@@ -69,7 +70,8 @@ struct Credentials {
 // Nonces are passed in, so that a handshake is a pure function of its inputs.
 class HandshakeClient {
  public:
-  HandshakeClient(const Credentials& credentials, Purpose purpose, uint64_t job, int32_t rank, int32_t ranks, const Nonce& nonce);
+  HandshakeClient(const Credentials& credentials, Purpose purpose, uint64_t job, int32_t rank,
+                  int32_t ranks, const Nonce& nonce);
   Bytes hello() const { return hello_bytes_; }
   // The proof to send. FSCCL_ERR_AUTH: the listener does not know the secret; send nothing.
   Result<Bytes> answer(ByteView challenge);

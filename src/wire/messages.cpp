@@ -10,7 +10,11 @@ constexpr size_t kSilentBytes = 4 + 4 + 1 + 1;
 
 void put(ByteWriter& writer, const MemberRecord& member) {
   writer.put(member.rank).put(member.host).put(member.pid).put(member.uid).put(member.start_time);
-  writer.put(member.listener).put(member.via_unix).put(member.ip).put(member.port).put(member.beat_port);
+  writer.put(member.listener)
+      .put(member.via_unix)
+      .put(member.ip)
+      .put(member.port)
+      .put(member.beat_port);
 }
 
 MemberRecord get_member(ByteReader& reader) {
@@ -62,7 +66,8 @@ Result<Assign> decode_assign(ByteView payload, int32_t ranks) {
   message.order = reader.get<int32_t>();
   message.parent = get_member(reader);
   const bool parent_good = message.order == 0 || in_range(message.parent.rank, ranks);
-  if (!reader.finished() || !in_range(message.order, ranks) || !parent_good) return bad_payload("Assign");
+  if (!reader.finished() || !in_range(message.order, ranks) || !parent_good)
+    return bad_payload("Assign");
   return message;
 }
 
@@ -73,13 +78,15 @@ Bytes encode_members(const std::vector<MemberRecord>& members) {
 }
 
 Result<std::vector<MemberRecord>> decode_members(ByteView payload, int32_t ranks) {
-  if (ranks < 0 || payload.size() != static_cast<size_t>(ranks) * kMemberRecordBytes) return bad_payload("Members");
+  if (ranks < 0 || payload.size() != static_cast<size_t>(ranks) * kMemberRecordBytes)
+    return bad_payload("Members");
   ByteReader reader(payload);
   std::vector<MemberRecord> members(static_cast<size_t>(ranks));
   std::vector<bool> seen(members.size());
   for (MemberRecord& member : members) {
     member = get_member(reader);
-    if (!in_range(member.rank, ranks) || seen[static_cast<size_t>(member.rank)]) return bad_payload("Members");
+    if (!in_range(member.rank, ranks) || seen[static_cast<size_t>(member.rank)])
+      return bad_payload("Members");
     seen[static_cast<size_t>(member.rank)] = true;
   }
   return members;
@@ -87,8 +94,11 @@ Result<std::vector<MemberRecord>> decode_members(ByteView payload, int32_t ranks
 
 Bytes encode(const Gather& message) {
   ByteWriter writer(20 + message.entries.size() * (4 + message.bytes));
-  writer.put(message.sequence).put(message.bytes).put(static_cast<uint32_t>(message.entries.size()));
-  for (const Gather::Entry& entry : message.entries) writer.put(entry.rank).put_raw(entry.data.data(), entry.data.size());
+  writer.put(message.sequence)
+      .put(message.bytes)
+      .put(static_cast<uint32_t>(message.entries.size()));
+  for (const Gather::Entry& entry : message.entries)
+    writer.put(entry.rank).put_raw(entry.data.data(), entry.data.size());
   return writer.take();
 }
 
@@ -98,7 +108,8 @@ Result<Gather> decode_gather(ByteView payload, int32_t ranks) {
   message.sequence = reader.get<uint64_t>();
   message.bytes = reader.get<uint64_t>();
   const auto count = reader.get<uint32_t>();
-  if (!reader.good() || ranks < 0 || count > static_cast<uint32_t>(ranks) || message.bytes > payload.size())
+  if (!reader.good() || ranks < 0 || count > static_cast<uint32_t>(ranks) ||
+      message.bytes > payload.size())
     return bad_payload("Gather");
   if (reader.left() != count * (4 + message.bytes)) return bad_payload("Gather");
   message.entries.reserve(count);
@@ -151,7 +162,10 @@ Result<std::vector<LostRank>> decode_losses(ByteView payload, int32_t ranks) {
 Bytes encode_stands(const std::vector<Stand>& stands) {
   ByteWriter writer;
   for (const Stand& stand : stands) {
-    writer.put(stand.meeting).put(stand.rank).put(stand.code).put(static_cast<uint8_t>(stand.decided));
+    writer.put(stand.meeting)
+        .put(stand.rank)
+        .put(stand.code)
+        .put(static_cast<uint8_t>(stand.decided));
     writer.put(static_cast<uint32_t>(stand.failed.size()));
     for (const int32_t rank : stand.failed) writer.put(rank);
   }
@@ -168,12 +182,14 @@ Result<std::vector<Stand>> decode_stands(ByteView payload, int32_t ranks) {
     stand.code = reader.get<int32_t>();
     const auto decided = reader.get<uint8_t>();
     const auto count = reader.get<uint32_t>();
-    if (!reader.good() || !in_range(stand.rank, ranks) || stand.code > 0 || decided > 1 || count > reader.left() / sizeof(int32_t))
+    if (!reader.good() || !in_range(stand.rank, ranks) || stand.code > 0 || decided > 1 ||
+        count > reader.left() / sizeof(int32_t))
       return bad_payload("Stands");
     stand.decided = decided == 1;
     for (uint32_t i = 0; i < count; ++i) {
       const auto rank = reader.get<int32_t>();
-      if (!in_range(rank, ranks) || (i > 0 && rank <= stand.failed.back())) return bad_payload("Stands");
+      if (!in_range(rank, ranks) || (i > 0 && rank <= stand.failed.back()))
+        return bad_payload("Stands");
       stand.failed.push_back(rank);
     }
     stands.push_back(std::move(stand));
@@ -183,14 +199,16 @@ Result<std::vector<Stand>> decode_stands(ByteView payload, int32_t ranks) {
 
 Bytes encode_silent(const std::vector<Silent>& silent) {
   ByteWriter writer(silent.size() * kSilentBytes);
-  for (const Silent& one : silent) writer.put(one.rank).put(one.silent_ms).put(static_cast<uint8_t>(one.stopped)).put(one.hops);
+  for (const Silent& one : silent)
+    writer.put(one.rank).put(one.silent_ms).put(static_cast<uint8_t>(one.stopped)).put(one.hops);
   return writer.take();
 }
 
 Result<std::vector<Silent>> decode_silent(ByteView payload, int32_t ranks) {
   ByteReader reader(payload);
   std::vector<Silent> silent;
-  if (ranks < 0 || payload.size() > static_cast<size_t>(ranks) * kSilentBytes) return bad_payload("Beat");
+  if (ranks < 0 || payload.size() > static_cast<size_t>(ranks) * kSilentBytes)
+    return bad_payload("Beat");
   while (reader.left() > 0 && reader.good()) {
     Silent one;
     one.rank = reader.get<int32_t>();

@@ -1,6 +1,7 @@
-// What follows the handshake (frame.h says when): payloads of the rendezvous, the tree and the passing of descriptors. Decoders
-// check every number against what the receiver knows (its number of ranks, above all), so nothing that they return can index out of
-// range or ask for unbounded memory.
+// What follows the handshake (frame.h says when): payloads of the rendezvous, the tree and the
+// passing of descriptors. Decoders check every number against what the receiver knows (its number
+// of ranks, above all), so nothing that they return can index out of range or ask for unbounded
+// memory.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace fsccl {
 
 inline constexpr int32_t kMaxRanks = 1 << 20;
 
-using ListenerName = std::array<uint8_t, 16>;  // random; the rank's Unix listener is named by its hexadecimal form
+// random; the rank's Unix listener is named by its hexadecimal form
+using ListenerName = std::array<uint8_t, 16>;
 
 // A rank and how to reach it.
 struct MemberRecord {
@@ -23,7 +25,8 @@ struct MemberRecord {
   uint32_t uid = 0;
   uint64_t start_time = 0;
   ListenerName listener = {};
-  uint8_t via_unix = 0;             // reached the registrar over a Unix socket, so that others that did can reach it likewise
+  // reached the registrar over a Unix socket, so that others that did can reach it likewise
+  uint8_t via_unix = 0;
   std::array<uint8_t, 16> ip = {};  // all zero: found by the registrar from the connection
   uint16_t port = 0;                // 0: no TCP
   uint16_t beat_port = 0;           // where it takes heartbeats as datagrams (beat.h); 0: nowhere
@@ -70,7 +73,8 @@ struct Gathered {
 Bytes encode(const Gathered& message);
 Result<Gathered> decode_gathered(ByteView payload);
 
-// Ranks that are gone: `left` when they said goodbye. The payload of Loss, and of Goodbye (what its sender had not yet passed on).
+// Ranks that are gone: `left` when they said goodbye. The payload of Loss, and of Goodbye (what its
+// sender had not yet passed on).
 struct LostRank {
   int32_t rank = -1;
   bool left = false;
@@ -82,7 +86,8 @@ Result<std::vector<LostRank>> decode_losses(ByteView payload, int32_t ranks);
 struct Stand {
   uint64_t meeting = 0;
   int32_t rank = -1;
-  int32_t code = 0;             // a fsccl_status_t: FSCCL_OK, or why it could not do what the census before had decided
+  // a fsccl_status_t: FSCCL_OK, or why it could not do what the census before had decided
+  int32_t code = 0;
   bool decided = false;         // `failed` and `code` are what holds for all
   std::vector<int32_t> failed;  // members that it holds for dead or gone; ascending
   bool operator==(const Stand&) const = default;

@@ -17,7 +17,8 @@ TEST(Adaptors, LimitIsExact) {
   ASSERT_OK(fsccl_allocator_limit(&below.table, 1000, &limit));
   void *first = nullptr, *second = nullptr;
   ASSERT_OK(get(limit, 600, &first));
-  EXPECT_ERROR(get(limit, 401, &second), FSCCL_ERR_OUT_OF_MEMORY, "600 bytes are out", "401 more", "limit of 1000");
+  EXPECT_ERROR(get(limit, 401, &second), FSCCL_ERR_OUT_OF_MEMORY, "600 bytes are out", "401 more",
+               "limit of 1000");
   ASSERT_OK(get(limit, 400, &second));
   EXPECT_OK(give(limit, first, 600));
   below.source->capacity = 0;  // what is refused below does not count
@@ -48,8 +49,10 @@ TEST(Adaptors, StatisticsCount) {
   EXPECT_EQ(stats.allocations, 4u);
   EXPECT_EQ(stats.frees, 2u);
   EXPECT_EQ(stats.failures, 1u);
-  EXPECT_ERROR(fsccl_allocator_stats(&below.table, &stats), FSCCL_ERR_INVALID_ARGUMENT, "fsccl_allocator_statistics");
-  EXPECT_ERROR(fsccl_allocator_stats(&counting, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "FSCCL_ALLOCATOR_STATS_INIT");
+  EXPECT_ERROR(fsccl_allocator_stats(&below.table, &stats), FSCCL_ERR_INVALID_ARGUMENT,
+               "fsccl_allocator_statistics");
+  EXPECT_ERROR(fsccl_allocator_stats(&counting, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+               "FSCCL_ALLOCATOR_STATS_INIT");
   EXPECT_OK(give(counting, blocks[0], 100));
   EXPECT_OK(give(counting, blocks[1], 50));
 }
@@ -85,9 +88,10 @@ TEST(Adaptors, LogHasTheFormOfRmm) {
   }
   EXPECT_EQ(found, expected);
   fsccl_allocator_t none;
-  EXPECT_ERROR(fsccl_allocator_log(&below.table, (file.path() + "/none").c_str(), &none), FSCCL_ERR_CONFIG, "/none",
-               "the log of allocations");
-  EXPECT_ERROR(fsccl_allocator_log(&below.table, nullptr, &none), FSCCL_ERR_INVALID_ARGUMENT, "path");
+  EXPECT_ERROR(fsccl_allocator_log(&below.table, (file.path() + "/none").c_str(), &none),
+               FSCCL_ERR_CONFIG, "/none", "the log of allocations");
+  EXPECT_ERROR(fsccl_allocator_log(&below.table, nullptr, &none), FSCCL_ERR_INVALID_ARGUMENT,
+               "path");
 }
 
 TEST(Adaptors, GuardReportsOverruns) {
@@ -95,14 +99,18 @@ TEST(Adaptors, GuardReportsOverruns) {
   std::vector<std::string> reports;
   fsccl_allocator_t& guard = *below.add();
   ASSERT_OK(fsccl_allocator_guard(
-      &below.table, [](void* list, const char* text) { static_cast<std::vector<std::string>*>(list)->push_back(text); }, &reports,
-      &guard));
-  for (const auto& [at, words] : std::vector<std::pair<int, std::string>>{{100, "from 1 to 1 bytes beyond its end"},
-                                                                          {163, "from 64 to 64 bytes beyond"},
-                                                                          {-1, "from 1 to 1 bytes before its begin"},
-                                                                          {-64, "from 64 to 64 bytes before"},
-                                                                          {0, ""},
-                                                                          {99, ""}}) {
+      &below.table,
+      [](void* list, const char* text) {
+        static_cast<std::vector<std::string>*>(list)->push_back(text);
+      },
+      &reports, &guard));
+  for (const auto& [at, words] :
+       std::vector<std::pair<int, std::string>>{{100, "from 1 to 1 bytes beyond its end"},
+                                                {163, "from 64 to 64 bytes beyond"},
+                                                {-1, "from 1 to 1 bytes before its begin"},
+                                                {-64, "from 64 to 64 bytes before"},
+                                                {0, ""},
+                                                {99, ""}}) {
     void* pointer = nullptr;
     ASSERT_OK(get(guard, 100, &pointer));
     auto* const bytes = static_cast<unsigned char*>(pointer);
@@ -127,7 +135,8 @@ TEST(Adaptors, GuardReportsOverruns) {
   int poisoned = 0;
   fsccl_allocator_t watched = FSCCL_ALLOCATOR_INIT;
   watched.context = &poisoned;
-  watched.allocate = [](void*, size_t bytes, size_t alignment, void*, void** result) -> fsccl_status_t {
+  watched.allocate = [](void*, size_t bytes, size_t alignment, void*,
+                        void** result) -> fsccl_status_t {
     *result = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     return FSCCL_OK;
   };
@@ -139,7 +148,8 @@ TEST(Adaptors, GuardReportsOverruns) {
   EXPECT_EQ(poisoned, 100);
   watched.memory = FSCCL_MEMORY_CUDA;
   fsccl_allocator_t none;
-  EXPECT_ERROR(fsccl_allocator_guard(&watched, nullptr, nullptr, &none), FSCCL_ERR_NOT_AVAILABLE, "device memory");
+  EXPECT_ERROR(fsccl_allocator_guard(&watched, nullptr, nullptr, &none), FSCCL_ERR_NOT_AVAILABLE,
+               "device memory");
 }
 
 TEST(Adaptors, OnFailureIsAskedOnce) {
@@ -174,7 +184,8 @@ TEST(Adaptors, OnFailureIsAskedOnce) {
   below.source->answer = OUTSIDE_NULL;  // wrong, not short
   EXPECT_EQ(get(careful, 10, &pointer), FSCCL_ERR_INVALID_STATE);
   EXPECT_THAT(asked.bytes, ::testing::IsEmpty());
-  EXPECT_ERROR(fsccl_allocator_on_failure(&below.table, nullptr, nullptr, &careful), FSCCL_ERR_INVALID_ARGUMENT, "on_failure");
+  EXPECT_ERROR(fsccl_allocator_on_failure(&below.table, nullptr, nullptr, &careful),
+               FSCCL_ERR_INVALID_ARGUMENT, "on_failure");
 }
 
 TEST(Adaptors, AChildOfForkIsTold) {
@@ -186,9 +197,10 @@ TEST(Adaptors, AChildOfForkIsTold) {
   if (child == 0) {
     void* none = nullptr;
     fsccl_allocator_t limit;
-    const bool told = get(host, 100, &none) == FSCCL_ERR_FORKED && give(host, pointer, 100) == FSCCL_ERR_FORKED &&
-                      fsccl_allocator_limit(&host, 1, &limit) == FSCCL_ERR_FORKED && !fsccl_torch_malloc(1, 0, nullptr) &&
-                      last_error().code == FSCCL_ERR_FORKED;
+    const bool told = get(host, 100, &none) == FSCCL_ERR_FORKED &&
+                      give(host, pointer, 100) == FSCCL_ERR_FORKED &&
+                      fsccl_allocator_limit(&host, 1, &limit) == FSCCL_ERR_FORKED &&
+                      !fsccl_torch_malloc(1, 0, nullptr) && last_error().code == FSCCL_ERR_FORKED;
     _exit(told ? 0 : 1);
   }
   int status = -1;
@@ -223,7 +235,8 @@ TEST(Adaptors, APoolThatWasDestroyedIsSeen) {
   {
     const PoolScope pool(comm);
     ASSERT_OK(fsccl_pool_allocator(pool.get(), &blocks));
-    EXPECT_ERROR(blocks.allocate(blocks.context, 8, 8192, nullptr, &pointer), FSCCL_ERR_INVALID_ARGUMENT, "4096 at most");
+    EXPECT_ERROR(blocks.allocate(blocks.context, 8, 8192, nullptr, &pointer),
+                 FSCCL_ERR_INVALID_ARGUMENT, "4096 at most");
   }
   EXPECT_ERROR(get(blocks, 8, &pointer), FSCCL_ERR_INVALID_HANDLE, "destroyed");
   EXPECT_ERROR(fsccl_pool_allocator(nullptr, &blocks), FSCCL_ERR_INVALID_HANDLE, "NULL");

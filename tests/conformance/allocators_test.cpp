@@ -1,5 +1,6 @@
-// What every source of memory promises (fsccl/allocator.h): the library's own, a pool, one of somebody else's, and each adaptor and
-// some stacks of three over each of them. What an adaptor does besides is in adaptors_test.cpp.
+// What every source of memory promises (fsccl/allocator.h): the library's own, a pool, one of
+// somebody else's, and each adaptor and some stacks of three over each of them. What an adaptor
+// does besides is in adaptors_test.cpp.
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -22,7 +23,9 @@ class Allocators : public ::testing::TestWithParam<std::tuple<const char*, Adapt
     EXPECT_NE(pointer, nullptr);
     return pointer;
   }
-  fsccl_status_t give(void* pointer, size_t bytes) { return table_.deallocate(table_.context, pointer, bytes, nullptr); }
+  fsccl_status_t give(void* pointer, size_t bytes) {
+    return table_.deallocate(table_.context, pointer, bytes, nullptr);
+  }
 
   SourceStack stack_;
   const fsccl_allocator_t table_;
@@ -34,7 +37,8 @@ struct Block {
   unsigned char seed;
 };
 void write(const Block& block) {
-  for (size_t i = 0; i < block.bytes; ++i) block.pointer[i] = static_cast<unsigned char>(block.seed + i);
+  for (size_t i = 0; i < block.bytes; ++i)
+    block.pointer[i] = static_cast<unsigned char>(block.seed + i);
 }
 bool holds(const Block& block) {
   for (size_t i = 0; i < block.bytes; ++i)
@@ -49,7 +53,8 @@ TEST_P(Allocators, SizesAndAlignments) {
     if (alignment > stack_.largest_alignment()) continue;
     for (const size_t bytes : {0, 1, 7, 63, 64, 65, 4095, 4096, 4097, 65535, 100'003}) {
       auto* const pointer = static_cast<unsigned char*>(get(bytes, alignment));
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(pointer) % (alignment ? alignment : 64), 0u) << bytes << " at " << alignment;
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(pointer) % (alignment ? alignment : 64), 0u)
+          << bytes << " at " << alignment;
       blocks.push_back({pointer, bytes, static_cast<unsigned char>(random.next())});
       write(blocks.back());
     }
@@ -57,7 +62,8 @@ TEST_P(Allocators, SizesAndAlignments) {
   std::vector<const unsigned char*> starts;
   for (const Block& block : blocks) starts.push_back(block.pointer);
   std::sort(starts.begin(), starts.end());
-  EXPECT_EQ(std::adjacent_find(starts.begin(), starts.end()), starts.end()) << "an address was given twice";
+  EXPECT_EQ(std::adjacent_find(starts.begin(), starts.end()), starts.end())
+      << "an address was given twice";
   while (!blocks.empty()) {
     const size_t at = random.below(blocks.size());
     EXPECT_TRUE(holds(blocks[at])) << blocks[at].bytes << " bytes";
@@ -72,7 +78,8 @@ TEST_P(Allocators, RandomOrder) {
   for (int step = 0; step < 300; ++step) {
     if (blocks.size() < 20 && random.below(5) < 3) {
       const size_t bytes = random.below(random.below(4) ? 5000 : 200'000);
-      blocks.push_back({static_cast<unsigned char*>(get(bytes)), bytes, static_cast<unsigned char>(step)});
+      blocks.push_back(
+          {static_cast<unsigned char*>(get(bytes)), bytes, static_cast<unsigned char>(step)});
       write(blocks.back());
     } else if (!blocks.empty()) {
       const size_t at = random.below(blocks.size());
@@ -96,7 +103,8 @@ TEST_P(Allocators, Threads) {
         std::vector<Block> blocks;
         for (size_t i = 0; i < 1 + random.below(4); ++i) {
           const size_t bytes = random.below(20'000);
-          blocks.push_back({static_cast<unsigned char*>(get(bytes)), bytes, static_cast<unsigned char>(seed * 64 + i)});
+          blocks.push_back({static_cast<unsigned char*>(get(bytes)), bytes,
+                            static_cast<unsigned char>(seed * 64 + i)});
           write(blocks.back());
         }
         for (const Block& block : blocks) {
@@ -116,9 +124,11 @@ TEST_P(Allocators, WrongRequests) {
     EXPECT_GT(status, -40) << explain(status);
   }
   for (const size_t alignment : {size_t{3}, size_t{96}, size_t{1} << 31, SIZE_MAX})
-    EXPECT_ERROR(table_.allocate(table_.context, 64, alignment, nullptr, &pointer), FSCCL_ERR_INVALID_ARGUMENT, "alignment");
+    EXPECT_ERROR(table_.allocate(table_.context, 64, alignment, nullptr, &pointer),
+                 FSCCL_ERR_INVALID_ARGUMENT, "alignment");
   EXPECT_EQ(pointer, this) << "written by a call that failed";
-  EXPECT_ERROR(table_.allocate(table_.context, 64, 64, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
+  EXPECT_ERROR(table_.allocate(table_.context, 64, 64, nullptr, nullptr),
+               FSCCL_ERR_INVALID_ARGUMENT, "NULL");
 }
 
 TEST_P(Allocators, ForeignAndDoubleFree) {
@@ -142,8 +152,10 @@ TEST_P(Allocators, ExhaustionAndRecovery) {
     std::vector<Block> blocks;
     void* pointer = nullptr;
     fsccl_status_t status = FSCCL_OK;
-    while (blocks.size() < 100 && (status = table_.allocate(table_.context, kBytes, 64, nullptr, &pointer)) == FSCCL_OK) {
-      blocks.push_back({static_cast<unsigned char*>(pointer), kBytes, static_cast<unsigned char>(blocks.size())});
+    while (blocks.size() < 100 &&
+           (status = table_.allocate(table_.context, kBytes, 64, nullptr, &pointer)) == FSCCL_OK) {
+      blocks.push_back({static_cast<unsigned char*>(pointer), kBytes,
+                        static_cast<unsigned char>(blocks.size())});
       write(blocks.back());
     }
     EXPECT_EQ(status, FSCCL_ERR_OUT_OF_MEMORY) << explain(status);
@@ -173,7 +185,8 @@ TEST_P(Allocators, ShareIsTheSameMemoryOrRefused) {
     EXPECT_EQ(fd, -1);
   }
   EXPECT_OK(give(block, 10'000));
-  EXPECT_ERROR(table_.share(table_.context, block, &fd, &offset), FSCCL_ERR_INVALID_ARGUMENT, "is not a block");
+  EXPECT_ERROR(table_.share(table_.context, block, &fd, &offset), FSCCL_ERR_INVALID_ARGUMENT,
+               "is not a block");
 }
 
 TEST_P(Allocators, DestroyIsRefusedWhileBlocksAreOut) {
@@ -184,7 +197,8 @@ TEST_P(Allocators, DestroyIsRefusedWhileBlocksAreOut) {
   stack_.forget_top();
   void* pointer = nullptr;
   EXPECT_ERROR(table_.destroy(table_.context), FSCCL_ERR_INVALID_HANDLE, "destroyed");
-  EXPECT_ERROR(table_.allocate(table_.context, 1, 1, nullptr, &pointer), FSCCL_ERR_INVALID_HANDLE, "destroyed");
+  EXPECT_ERROR(table_.allocate(table_.context, 1, 1, nullptr, &pointer), FSCCL_ERR_INVALID_HANDLE,
+               "destroyed");
   EXPECT_ERROR(give(block, 100), FSCCL_ERR_INVALID_HANDLE, "destroyed");
 }
 
@@ -201,7 +215,8 @@ std::vector<Adaptors> stacks() {
 }
 // None without the stand-in driver: memory of a GPU is not for these tests to write.
 std::vector<const char*> cuda() {
-  return stand_in::Control().there() ? std::vector<const char*>{"cuda"} : std::vector<const char*>{};
+  return stand_in::Control().there() ? std::vector<const char*>{"cuda"}
+                                     : std::vector<const char*>{};
 }
 std::string name_of(const ::testing::TestParamInfo<Allocators::ParamType>& info) {
   std::string name = std::get<0>(info.param);
@@ -209,17 +224,22 @@ std::string name_of(const ::testing::TestParamInfo<Allocators::ParamType>& info)
   return name;
 }
 // A table of somebody else's is checked where the library stands on it: with one adaptor at least.
-INSTANTIATE_TEST_SUITE_P(Sources, Allocators, ::testing::Combine(::testing::Values("host", "pool"), ::testing::Values(Adaptors{})),
+INSTANTIATE_TEST_SUITE_P(Sources, Allocators,
+                         ::testing::Combine(::testing::Values("host", "pool"),
+                                            ::testing::Values(Adaptors{})),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Adaptors, Allocators,
-                         ::testing::Combine(::testing::Values("host", "pool", "outside"), ::testing::ValuesIn(stacks())), name_of);
-INSTANTIATE_TEST_SUITE_P(Cuda, Allocators,
-                         ::testing::Combine(::testing::ValuesIn(cuda()),
-                                            ::testing::Values(Adaptors{}, Adaptors{"limit"}, Adaptors{"statistics"},
-                                                              Adaptors{"log"}, Adaptors{"on_failure"},
-                                                              Adaptors{"limit", "statistics", "log"},
-                                                              Adaptors{"log", "on_failure", "limit"})),
+                         ::testing::Combine(::testing::Values("host", "pool", "outside"),
+                                            ::testing::ValuesIn(stacks())),
                          name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Cuda, Allocators,
+    ::testing::Combine(::testing::ValuesIn(cuda()),
+                       ::testing::Values(Adaptors{}, Adaptors{"limit"}, Adaptors{"statistics"},
+                                         Adaptors{"log"}, Adaptors{"on_failure"},
+                                         Adaptors{"limit", "statistics", "log"},
+                                         Adaptors{"log", "on_failure", "limit"})),
+    name_of);
 
 }  // namespace
 }  // namespace fsccl::testing

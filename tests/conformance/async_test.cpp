@@ -1,4 +1,5 @@
-// Works: operations in flight, their completion by waiting, by testing, by other threads, and by nobody.
+// Works: operations in flight, their completion by waiting, by testing, by other threads, and by
+// nobody.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -9,7 +10,8 @@
 namespace fsccl::testing {
 namespace {
 
-// Without a wait or a test of this work: the library's own thread must move it on. A query of something else does not.
+// Without a wait or a test of this work: the library's own thread must move it on. A query of
+// something else does not.
 void wait_for_operations(fsccl_comm_t comm, uint64_t operations) {
   for (;;) {
     fsccl_counters_t counters = FSCCL_COUNTERS_INIT;
@@ -27,9 +29,11 @@ TEST_P(Async, ManyInFlightThenWaitInAnyOrder) {
     Random random(11), own(static_cast<uint64_t>(self.rank));
     for (int round = 0; round < 12 && !HasFailure(); ++round) {
       std::vector<std::unique_ptr<Collective>> collectives;
-      std::vector<fsccl_work_t> works(1 + random.below(100));  // beyond the 64 that the library holds
+      // beyond the 64 that the library holds
+      std::vector<fsccl_work_t> works(1 + random.below(100));
       for (fsccl_work_t& work : works) {
-        collectives.push_back(std::make_unique<Collective>(random_case(random, self.ranks, 20'000), self, pool.get()));
+        collectives.push_back(std::make_unique<Collective>(random_case(random, self.ranks, 20'000),
+                                                           self, pool.get()));
         const fsccl_status_t status = collectives.back()->start(&work);
         ASSERT_TRUE(status == FSCCL_OK || status == FSCCL_IN_PROGRESS) << explain(status);
         dawdle(own);
@@ -58,13 +62,15 @@ TEST_P(Async, CompletesThoughNobodyWaits) {
         std::vector<std::unique_ptr<Collective>> collectives;
         const uint64_t operations = 1 + random.below(4);
         for (uint64_t i = 0; i < operations; ++i) {
-          collectives.push_back(std::make_unique<Collective>(random_case(random, self.ranks, 50'000), self, pool.get()));
+          collectives.push_back(std::make_unique<Collective>(
+              random_case(random, self.ranks, 50'000), self, pool.get()));
           fsccl_work_t work = nullptr;
           dawdle(own);
           ASSERT_GE(collectives.back()->start(&work), 0);
         }
         wait_for_operations(self.comm, before.operations + operations);
-        ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // counters say that bytes are there, not that this thread sees them
+        // counters say that bytes are there, not that this thread sees them
+        ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
         for (const auto& collective : collectives) collective->check();
       }
     });
@@ -133,7 +139,8 @@ TEST_P(Async, OtherThreadsWaitAndTest) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shm, Async, ::testing::Values(1, 2, 4), ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Shm, Async, ::testing::Values(1, 2, 4),
+                         ::testing::PrintToStringParamName());
 
 TEST(Works, ShortWaitReturnsInProgress) {
   run_ranks(2, [](Rank& self) {
@@ -151,7 +158,8 @@ TEST(Works, ShortWaitReturnsInProgress) {
     EXPECT_EQ(fsccl_work_wait(work, 0), FSCCL_IN_PROGRESS);
     EXPECT_EQ(fsccl_work_wait(work, 5), FSCCL_IN_PROGRESS);
     EXPECT_OK(fsccl_work_error(work));
-    EXPECT_ERROR(fsccl_comm_destroy(self.comm), FSCCL_ERR_INVALID_STATE, "in flight", "wait for them");
+    EXPECT_ERROR(fsccl_comm_destroy(self.comm), FSCCL_ERR_INVALID_STATE, "in flight",
+                 "wait for them");
     go = true;
     EXPECT_OK(fsccl_work_wait(work, -1));
     EXPECT_OK(fsccl_work_test(work));

@@ -1,6 +1,6 @@
-// Averages and means, on every way that a sum takes: by signals, through slots, directly, in steps and by hosts. An average is what
-// the sum is, divided by the number of ranks and rounded once; so that of equal values is that value, in every dtype and for every
-// number of ranks.
+// Averages and means, on every way that a sum takes: by signals, through slots, directly, in steps
+// and by hosts. An average is what the sum is, divided by the number of ranks and rounded once; so
+// that of equal values is that value, in every dtype and for every number of ranks.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -17,20 +17,27 @@ constexpr fsccl_dtype_t kFloats[] = {FSCCL_FLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT3
 struct Results {
   std::vector<char> all, scattered, parted, listed, reduced;
 
-  Results(const Rank& self, fsccl_dtype_t dtype, fsccl_op_t op, size_t each, std::vector<char>& send) {
+  Results(const Rank& self, fsccl_dtype_t dtype, fsccl_op_t op, size_t each,
+          std::vector<char>& send) {
     const size_t size = fsccl_dtype_size(dtype), whole = each * static_cast<size_t>(self.ranks);
     const std::vector<size_t> counts(static_cast<size_t>(self.ranks), each);
     for (std::vector<char>* const one : {&all, &reduced}) one->resize(whole * size);
     for (std::vector<char>* const one : {&scattered, &parted, &listed}) one->resize(each * size);
-    EXPECT_OK(fsccl_all_reduce(send.data(), all.data(), whole, dtype, op, self.comm, nullptr, nullptr));
-    EXPECT_OK(fsccl_reduce_scatter(send.data(), scattered.data(), each, dtype, op, self.comm, nullptr, nullptr));
-    EXPECT_OK(fsccl_reduce_scatter_v(send.data(), parted.data(), counts.data(), dtype, op, self.comm, nullptr, nullptr));
+    EXPECT_OK(
+        fsccl_all_reduce(send.data(), all.data(), whole, dtype, op, self.comm, nullptr, nullptr));
+    EXPECT_OK(fsccl_reduce_scatter(send.data(), scattered.data(), each, dtype, op, self.comm,
+                                   nullptr, nullptr));
+    EXPECT_OK(fsccl_reduce_scatter_v(send.data(), parted.data(), counts.data(), dtype, op,
+                                     self.comm, nullptr, nullptr));
     const fsccl_tensor_t tensor = {send.data(), listed.data(), counts.data(), dtype};
     EXPECT_OK(fsccl_reduce_scatter_list(&tensor, 1, op, self.comm, nullptr, nullptr));
-    EXPECT_OK(fsccl_reduce(send.data(), reduced.data(), whole, dtype, op, self.ranks - 1, self.comm, nullptr, nullptr));
+    EXPECT_OK(fsccl_reduce(send.data(), reduced.data(), whole, dtype, op, self.ranks - 1, self.comm,
+                           nullptr, nullptr));
     if (self.rank + 1 < self.ranks) reduced.clear();  // the root's
   }
-  std::vector<const std::vector<char>*> each() const { return {&all, &scattered, &parted, &listed, &reduced}; }
+  std::vector<const std::vector<char>*> each() const {
+    return {&all, &scattered, &parted, &listed, &reduced};
+  }
 };
 
 class Averages : public ::testing::TestWithParam<int> {};
@@ -47,7 +54,8 @@ TEST_P(Averages, OfEqualValuesAreThatValue) {
           const Results results(self, dtype, FSCCL_AVG, each, send);
           for (const std::vector<char>* const one : results.each())
             ASSERT_TRUE(std::equal(one->begin(), one->end(), send.begin()))
-                << name_of(dtype) << ", " << each << " for each rank: " << load_float(dtype, one->data(), 0) << ", not " << value;
+                << name_of(dtype) << ", " << each
+                << " for each rank: " << load_float(dtype, one->data(), 0) << ", not " << value;
         }
   });
 }
@@ -58,8 +66,10 @@ TEST_P(Averages, AreTheSumsDivided) {
       for (const size_t each : {1, 2, 50, 4000, 70'000}) {
         const size_t size = fsccl_dtype_size(dtype);
         std::vector<char> send(each * static_cast<size_t>(self.ranks) * size);
-        fill_values(dtype, send.data(), send.size() / size, static_cast<uint64_t>(self.rank) + each, false);
-        const Results sums(self, dtype, FSCCL_SUM, each, send), averages(self, dtype, FSCCL_AVG, each, send);
+        fill_values(dtype, send.data(), send.size() / size, static_cast<uint64_t>(self.rank) + each,
+                    false);
+        const Results sums(self, dtype, FSCCL_SUM, each, send),
+            averages(self, dtype, FSCCL_AVG, each, send);
         for (size_t k = 0; k < sums.each().size(); ++k) {
           const std::vector<char>&sum = *sums.each()[k], &average = *averages.each()[k];
           std::vector<char> want(sum.size());
@@ -67,10 +77,12 @@ TEST_P(Averages, AreTheSumsDivided) {
             const double value = load_float(dtype, sum.data(), i);
             const double quotient = dtype == FSCCL_FLOAT64
                                         ? value / self.ranks
-                                        : static_cast<double>(static_cast<float>(value) / static_cast<float>(self.ranks));
+                                        : static_cast<double>(static_cast<float>(value) /
+                                                              static_cast<float>(self.ranks));
             store_float(dtype, want.data(), i, quotient);
           }
-          ASSERT_EQ(average, want) << name_of(dtype) << ", " << each << " for each rank, result " << k;
+          ASSERT_EQ(average, want)
+              << name_of(dtype) << ", " << each << " for each rank, result " << k;
         }
       }
   });
@@ -80,18 +92,21 @@ TEST_P(Averages, AreTheSumsDivided) {
 TEST_P(Averages, OfIntegersAndBool) {
   run_ranks(GetParam(), [](Rank& self) {
     std::vector<int8_t> bytes = {127, -128, 3, -3, 0};
-    EXPECT_OK(fsccl_all_reduce(bytes.data(), bytes.data(), bytes.size(), FSCCL_INT8, FSCCL_AVG, self.comm, nullptr, nullptr));
+    EXPECT_OK(fsccl_all_reduce(bytes.data(), bytes.data(), bytes.size(), FSCCL_INT8, FSCCL_AVG,
+                               self.comm, nullptr, nullptr));
     std::vector<int8_t> want;
     for (const int value : {127, -128, 3, -3, 0})
       want.push_back(static_cast<int8_t>(static_cast<int8_t>(value * self.ranks) / self.ranks));
     EXPECT_EQ(bytes, want);
     std::vector<uint8_t> truths = {1, 0, static_cast<uint8_t>(self.rank == 0)};
-    EXPECT_OK(fsccl_all_reduce(truths.data(), truths.data(), truths.size(), FSCCL_BOOL, FSCCL_AVG, self.comm, nullptr, nullptr));
+    EXPECT_OK(fsccl_all_reduce(truths.data(), truths.data(), truths.size(), FSCCL_BOOL, FSCCL_AVG,
+                               self.comm, nullptr, nullptr));
     EXPECT_EQ(truths, (std::vector<uint8_t>{1, 0, 0}));
   });
 }
 
-void fill_grads(const TestUnit& unit, fsccl_dtype_t dtype, const std::function<double(uint64_t)>& value) {
+void fill_grads(const TestUnit& unit, fsccl_dtype_t dtype,
+                const std::function<double(uint64_t)>& value) {
   for (size_t i = 0; i < unit.size(); ++i) {
     fsccl_view_t view{};
     ASSERT_OK(fsccl_unit_grad(unit.get(), i, &view));
@@ -104,7 +119,8 @@ std::vector<double> sharded_grads(const TestUnit& unit) {
   for (size_t i = 0; i < unit.size(); ++i) {
     fsccl_view_t view{};
     EXPECT_OK(fsccl_unit_sharded_grad(unit.get(), i, &view));
-    for (uint64_t k = 0; k < view.count; ++k) values.push_back(load_float(view.dtype, view.data, k));
+    for (uint64_t k = 0; k < view.count; ++k)
+      values.push_back(load_float(view.dtype, view.data, k));
   }
   return values;
 }
@@ -117,8 +133,10 @@ UnitCase unit_of(fsccl_layout_t layout, fsccl_dtype_t reduce, fsccl_dtype_t grad
   return c;
 }
 
-void check_means(fsccl_comm_t shards, fsccl_comm_t replicas, fsccl_pool_t pool, int rank, double contributions) {
-  for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
+void check_means(fsccl_comm_t shards, fsccl_comm_t replicas, fsccl_pool_t pool, int rank,
+                 double contributions) {
+  for (const fsccl_layout_t layout :
+       {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
     for (const fsccl_dtype_t reduce : kFloats)
       for (const fsccl_dtype_t grad : kFloats) {
         const UnitCase c = unit_of(layout, reduce, grad);
@@ -162,14 +180,16 @@ TEST_P(Averages, OfGradientsOverReplicas) {
   }
 }
 
-// Reductions whose sum over the replicas comes later: means, and one that is scaled, add up as if each were by itself.
+// Reductions whose sum over the replicas comes later: means, and one that is scaled, add up as if
+// each were by itself.
 TEST(AveragesOverReplicas, OfSeveralReductions) {
   run_ranks(6, [](Rank& self) {
     const Mesh mesh(self, 3);
     const PoolScope pool(self.comm);
     for (const fsccl_dtype_t grad : {FSCCL_FLOAT32, FSCCL_BFLOAT16})
       for (const double first : {0.0, 0.5}) {
-        TestUnit unit(unit_of(FSCCL_LAYOUT_FLAT, FSCCL_BFLOAT16, grad), mesh.shard, pool.get(), mesh.replicas);
+        TestUnit unit(unit_of(FSCCL_LAYOUT_FLAT, FSCCL_BFLOAT16, grad), mesh.shard, pool.get(),
+                      mesh.replicas);
         fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
         double want = 0;
         for (const double scale : {first, 0.0, 0.25}) {

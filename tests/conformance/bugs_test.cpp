@@ -1,6 +1,7 @@
-// Debug mode of pools against random programs: blocks on streams, imports and a unit's gradients, taken, used and given back in a
-// right order. Into each of a thousand programs exactly one bug is put, and the first error must name it: what kind, and whose
-// memory. A thousand programs without a bug must run without a word. What is in memory is checked throughout.
+// Debug mode of pools against random programs: blocks on streams, imports and a unit's gradients,
+// taken, used and given back in a right order. Into each of a thousand programs exactly one bug is
+// put, and the first error must name it: what kind, and whose memory. A thousand programs without a
+// bug must run without a word. What is in memory is checked throughout.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -45,18 +46,22 @@ void* stream_of(size_t s) {
   return s == 0 ? nullptr : &names[s];
 }
 
-// What the documentation says of order, said again: `known` is what is over before the next work of a stream begins.
+// What the documentation says of order, said again: `known` is what is over before the next work of
+// a stream begins.
 class Model {
  public:
   size_t events = 0;
   uint64_t work(size_t s) { return s == 0 ? 0 : ++known_[s][s]; }
   void order(size_t before, size_t after) {  // an event on the one that the other waits for
-    for (size_t s = 0; s < kStreams; s++) known_[after][s] = std::max(known_[after][s], known_[before][s]);
+    for (size_t s = 0; s < kStreams; s++)
+      known_[after][s] = std::max(known_[after][s], known_[before][s]);
     if (after != 0) return;
     for (Clock& clock : known_)
       for (size_t s = 0; s < kStreams; s++) clock[s] = std::max(clock[s], known_[0][s]);
   }
-  bool knows(size_t stream, size_t other, uint64_t clock) const { return clock <= known_[stream][other]; }
+  bool knows(size_t stream, size_t other, uint64_t clock) const {
+    return clock <= known_[stream][other];
+  }
 
  private:
   std::array<Clock, kStreams> known_{};
@@ -81,7 +86,9 @@ class Program {
   // The first error's text; empty when there was none.
   std::string run() {
     const size_t steps = 20 + random_.below(40), at = random_.below(steps);
-    if (bug_ == Bug::slot_overrun || bug_ == Bug::slot_underrun || bug_ == Bug::unit_leak || random_.below(4) == 0) make_unit();
+    if (bug_ == Bug::slot_overrun || bug_ == Bug::slot_underrun || bug_ == Bug::unit_leak ||
+        random_.below(4) == 0)
+      make_unit();
     for (size_t i = 0; i < steps && error_.empty(); i++) {
       if (i == at) put_bug();
       step();
@@ -121,7 +128,8 @@ class Program {
   }
 
   size_t allocate(size_t stream, size_t bytes = ~size_t{0}) {
-    if (bytes == ~size_t{0}) bytes = random_.below(10) == 0 ? 65536 + random_.below(20000) : random_.below(3000);
+    if (bytes == ~size_t{0})
+      bytes = random_.below(10) == 0 ? 65536 + random_.below(20000) : random_.below(3000);
     Memory memory;
     void* pointer = nullptr;
     if (!ok(fsccl_pool_alloc(pool_, bytes, stream_of(stream), &pointer))) return ~size_t{0};
@@ -149,7 +157,8 @@ class Program {
   void fill(Memory& memory, size_t begin, size_t end) {
     memory.contents.resize(memory.bytes);
     const auto value = static_cast<unsigned char>(random_.next());
-    std::fill(memory.contents.begin() + static_cast<long>(begin), memory.contents.begin() + static_cast<long>(end), value);
+    std::fill(memory.contents.begin() + static_cast<long>(begin),
+              memory.contents.begin() + static_cast<long>(end), value);
     if (end > begin) std::memset(memory.data + begin, value, end - begin);
   }
 
@@ -158,9 +167,11 @@ class Program {
     if (memory.bytes == 0) return;
     const bool writes = random_.below(2) == 0;
     for (size_t other = 0; other < kStreams; other++)
-      if (!model_.knows(stream, other, memory.writes[other]) || (writes && !model_.knows(stream, other, memory.reads[other])))
+      if (!model_.knows(stream, other, memory.writes[other]) ||
+          (writes && !model_.knows(stream, other, memory.reads[other])))
         order(other, stream);
-    const size_t begin = random_.below(memory.bytes), end = begin + 1 + random_.below(memory.bytes - begin);
+    const size_t begin = random_.below(memory.bytes),
+                 end = begin + 1 + random_.below(memory.bytes - begin);
     declare(memory, begin, end, stream, writes);
     if (writes) fill(memory, begin, end);
     EXPECT_EQ(std::memcmp(memory.data, memory.contents.data(), memory.bytes), 0);
@@ -206,7 +217,8 @@ class Program {
     param.shape[0] = static_cast<int64_t>(1 + random_.below(5000));
     ok(fsccl_unit_create(&config, &param, 1, &unit_));
   }
-  // A step of the unit, with a byte of this distance from its gradients written: at or behind the end, or before the begin.
+  // A step of the unit, with a byte of this distance from its gradients written: at or behind the
+  // end, or before the begin.
   void reduce(int64_t stray = 0, bool beyond = false) {
     if (!ok(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr))) return;
     fsccl_view_t view{};
@@ -216,15 +228,16 @@ class Program {
     std::memset(grads, 0, static_cast<size_t>(bytes));
     if (beyond) grads[stray < 0 ? stray : bytes + stray] ^= 0x5a;
     ok(fsccl_unit_reshard(unit_));
-    if (!ok(fsccl_unit_reduce_grads(unit_, nullptr, nullptr))) ok(fsccl_unit_reduce_grads(unit_, nullptr, nullptr));
+    if (!ok(fsccl_unit_reduce_grads(unit_, nullptr, nullptr)))
+      ok(fsccl_unit_reduce_grads(unit_, nullptr, nullptr));
     ok(fsccl_pool_step(pool_));
   }
 
   void expect(const char* kind, const Memory& memory) {
     expected_kind = kind;
     char text[96];
-    std::snprintf(text, sizeof text, "%s of %zu bytes at %p", memory.import ? "import" : "block", memory.bytes,
-                  static_cast<void*>(memory.data));
+    std::snprintf(text, sizeof text, "%s of %zu bytes at %p", memory.import ? "import" : "block",
+                  memory.bytes, static_cast<void*>(memory.data));
     expected_owner = text;
   }
 
@@ -232,7 +245,8 @@ class Program {
     if (bug_ == Bug::none) return;
     if (bug_ == Bug::slot_overrun || bug_ == Bug::slot_underrun) {
       const auto distance = static_cast<int64_t>(random_.below(64));
-      expected_kind = bug_ == Bug::slot_overrun ? "beyond the end of 'weight'" : "beyond the begin of 'weight'";
+      expected_kind =
+          bug_ == Bug::slot_overrun ? "beyond the end of 'weight'" : "beyond the begin of 'weight'";
       expected_owner = "gradients of unit 'layer7'";
       return reduce(bug_ == Bug::slot_overrun ? distance : -1 - distance, true);
     }
@@ -242,7 +256,9 @@ class Program {
       return;
     }
     if (bug_ == Bug::leak || bug_ == Bug::import_in_use) {
-      leaked_ = bug_ == Bug::import_in_use || random_.below(3) == 0 ? import() : allocate(random_.below(kStreams));
+      leaked_ = bug_ == Bug::import_in_use || random_.below(3) == 0
+                    ? import()
+                    : allocate(random_.below(kStreams));
       expect(bug_ == Bug::leak ? "still has" : "no order between streams", live_[leaked_]);
       Memory memory = live_[leaked_];
       live_.erase(live_.begin() + static_cast<long>(leaked_));
@@ -259,25 +275,29 @@ class Program {
     const size_t bytes = 1 + random_.below(3000), index = allocate(0, bytes);
     Memory memory = live_[index];
     if (bug_ == Bug::no_order) {
-      const size_t first = 1 + random_.below(kStreams - 1), second = (first + 1 + random_.below(kStreams - 1)) % kStreams;
+      const size_t first = 1 + random_.below(kStreams - 1),
+                   second = (first + 1 + random_.below(kStreams - 1)) % kStreams;
       declare(memory, 0, bytes, first, true);
       expect("no order between streams", memory);
       return declare(memory, random_.below(bytes), bytes, second, random_.below(2) == 0);
     }
     if (bug_ == Bug::overrun || bug_ == Bug::underrun) {
       const auto distance = static_cast<int64_t>(random_.below(64));
-      memory.data[bug_ == Bug::overrun ? static_cast<int64_t>(bytes) + distance : -1 - distance] ^= 0x81;
+      memory.data[bug_ == Bug::overrun ? static_cast<int64_t>(bytes) + distance : -1 - distance] ^=
+          0x81;
       return expect(bug_ == Bug::overrun ? "beyond its end" : "before its begin", memory);
     }
     const size_t stream = random_.below(kStreams);
     give_back(index, stream);
     if (bug_ == Bug::double_free) {
       expect("was freed before", memory);
-      for (size_t others = random_.below(3); others > 0; others--) allocate(0, bytes);  // which may have the same bytes
+      // which may have the same bytes
+      for (size_t others = random_.below(3); others > 0; others--) allocate(0, bytes);
       ok(fsccl_pool_free(pool_, memory.data, stream_of(random_.below(kStreams))));
     } else if (bug_ == Bug::use_after_free) {
       expect("use after free", memory);
-      ok(fsccl_pool_use(pool_, memory.data + random_.below(bytes), 1, stream_of(random_.below(kStreams)), random_.below(2) == 0));
+      ok(fsccl_pool_use(pool_, memory.data + random_.below(bytes), 1,
+                        stream_of(random_.below(kStreams)), random_.below(2) == 0));
     } else {
       wait_for_all();  // before that the bytes are the streams'
       expect("use after free", memory);
@@ -315,7 +335,8 @@ class Program {
 
 constexpr uint64_t kPrograms = 1000;
 // Each has a pool, of which it uses little.
-const std::initializer_list<std::pair<const char*, const char*>> kSmall{{"FSCCL_PREFAULT", "0"}, {"FSCCL_HUGE_PAGES", "off"}};
+const std::initializer_list<std::pair<const char*, const char*>> kSmall{
+    {"FSCCL_PREFAULT", "0"}, {"FSCCL_HUGE_PAGES", "off"}};
 
 TEST(Bugs, EachOfAThousandIsNamed) {
   const Settings settings(kSmall);
@@ -323,11 +344,13 @@ TEST(Bugs, EachOfAThousandIsNamed) {
     std::map<Bug, int> found;
     for (uint64_t seed = 1; seed <= kPrograms && !::testing::Test::HasFailure(); seed++) {
       auto bug = static_cast<Bug>(1 + seed % (static_cast<uint64_t>(Bug::kinds) - 1));
-      const bool stray = bug == Bug::write_after_free || bug == Bug::overrun || bug == Bug::underrun;
+      const bool stray =
+          bug == Bug::write_after_free || bug == Bug::overrun || bug == Bug::underrun;
       if (!kStrayWrites && stray) continue;
       Program program(self.comm, seed, bug);
       const std::string error = program.run();
-      const ::testing::Message which = ::testing::Message() << "seed " << seed << ", kind " << static_cast<int>(bug);
+      const ::testing::Message which = ::testing::Message()
+                                       << "seed " << seed << ", kind " << static_cast<int>(bug);
       EXPECT_THAT(error, ::testing::HasSubstr(program.expected_kind)) << which;
       EXPECT_THAT(error, ::testing::HasSubstr(program.expected_owner)) << which;
       EXPECT_FALSE(program.expected_kind.empty()) << which;

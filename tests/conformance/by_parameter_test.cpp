@@ -1,5 +1,6 @@
-// Units with a slot for each parameter: what is given back and reduced early, and that memory falls by it. That values are right,
-// over layouts, dtypes and sharing, is among the random units (units_test.cpp, step_test.cpp).
+// Units with a slot for each parameter: what is given back and reduced early, and that memory falls
+// by it. That values are right, over layouts, dtypes and sharing, is among the random units
+// (units_test.cpp, step_test.cpp).
 #include <algorithm>
 #include <atomic>
 #include <deque>
@@ -28,7 +29,8 @@ fsccl_reduce_config_t range(size_t first, size_t count) {
 }
 
 TEST(ByParameter, ReleaseGivesBackOneSlot) {
-  for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE, FSCCL_SHARING_COPY_ON_WRITE})
+  for (const fsccl_sharing_t sharing :
+       {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE, FSCCL_SHARING_COPY_ON_WRITE})
     for (const fsccl_unshard_mode_t mode : {FSCCL_UNSHARD_READ, FSCCL_UNSHARD_WRITABLE})
       run_ranks(3, [=](Rank& self) {
         const PoolScope pool(self.comm);
@@ -39,7 +41,8 @@ TEST(ByParameter, ReleaseGivesBackOneSlot) {
           unit.unshard(mode);
           EXPECT_EQ(live(), 7u);
           if (mode == FSCCL_UNSHARD_WRITABLE || sharing == FSCCL_SHARING_COPY_ON_WRITE)
-            unit.write_params(50 + static_cast<uint64_t>(self.rank)), unit.check_params(50 + static_cast<uint64_t>(self.rank));
+            unit.write_params(50 + static_cast<uint64_t>(self.rank)),
+                unit.check_params(50 + static_cast<uint64_t>(self.rank));
           ASSERT_OK(fsccl_unit_release(unit.get(), 1));
           EXPECT_EQ(live(), 3u);
           unit.reshard();
@@ -48,7 +51,8 @@ TEST(ByParameter, ReleaseGivesBackOneSlot) {
           unit.check_params(1);
           for (const size_t i : {2, 0, 1}) ASSERT_OK(fsccl_unit_release(unit.get(), i));
           EXPECT_EQ(live(), 0u);
-          EXPECT_ERROR(fsccl_unit_unshard(unit.get(), mode, nullptr), FSCCL_ERR_INVALID_STATE, "reshard");
+          EXPECT_ERROR(fsccl_unit_unshard(unit.get(), mode, nullptr), FSCCL_ERR_INVALID_STATE,
+                       "reshard");
           unit.reshard();
         }
       });
@@ -60,16 +64,19 @@ TEST(ByParameter, CallsAtTheWrongMoment) {
     UnitCase c = sliced();
     c.params.push_back(c.params[0]);
     c.params[3].tied_to = 0;
-    TestUnit unit(c, self.comm, pool.get()), whole(simple_unit({{8}, {8}}, 2), self.comm, pool.get());
+    TestUnit unit(c, self.comm, pool.get()),
+        whole(simple_unit({{8}, {8}}, 2), self.comm, pool.get());
     unit.write_shards(1);
     fsccl_view_t view{};
     EXPECT_ERROR(fsccl_unit_release(unit.get(), 0), FSCCL_ERR_INVALID_STATE, "unshard it");
     whole.unshard();
-    EXPECT_ERROR(fsccl_unit_release(whole.get(), 0), FSCCL_ERR_INVALID_STATE, "one slot", "by_parameter");
+    EXPECT_ERROR(fsccl_unit_release(whole.get(), 0), FSCCL_ERR_INVALID_STATE, "one slot",
+                 "by_parameter");
     whole.reshard();
     fsccl_reduce_config_t config = range(0, 1);
     whole.write_grads(1, self.rank);
-    EXPECT_ERROR(fsccl_unit_reduce_grads(whole.get(), &config, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "one slot", "by_parameter");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(whole.get(), &config, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "one slot", "by_parameter");
     unit.unshard();
     EXPECT_ERROR(fsccl_unit_release(unit.get(), 4), FSCCL_ERR_INVALID_ARGUMENT, "4 parameters");
     ASSERT_OK(fsccl_unit_release(unit.get(), 3));  // its owner's
@@ -77,17 +84,22 @@ TEST(ByParameter, CallsAtTheWrongMoment) {
     EXPECT_ERROR(fsccl_unit_param(unit.get(), 3, &view), FSCCL_ERR_INVALID_STATE, "was released");
     EXPECT_OK(fsccl_unit_param(unit.get(), 1, &view));
     unit.reshard();
-    for (const auto& [first, count] : {std::pair<size_t, size_t>{4, 1}, {0, 5}, {2, 0}, {1, ~size_t{0}}}) {
+    for (const auto& [first, count] :
+         {std::pair<size_t, size_t>{4, 1}, {0, 5}, {2, 0}, {1, ~size_t{0}}}) {
       config = range(first, count);
-      EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "4 parameters");
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr),
+                   FSCCL_ERR_INVALID_ARGUMENT, "4 parameters");
     }
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr), FSCCL_ERR_INVALID_STATE, "no gradients");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "no gradients");
     unit.write_grad(1, 1, self.rank);
     config = range(1, 2);
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_STATE, "no gradients", "parameter 2");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "no gradients", "parameter 2");
     config = range(1, 1);
     config.grads = unit.own_grads(1, self.rank);
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_STATE, "grads = NULL");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "grads = NULL");
     unit.reduce(nullptr);  // the one that was written
     unit.write_grad(3, 1, self.rank);
     unit.write_grad(2, 1, self.rank);
@@ -112,17 +124,21 @@ TEST(ByParameter, IsRefusedWithKeepAndWithReplicas) {
     config.by_parameter = 1;
     config.keep = FSCCL_KEEP_ALWAYS;
     fsccl_unit_t unit = nullptr;
-    EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_INVALID_ARGUMENT, "by_parameter", "FSCCL_KEEP_NONE");
+    EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_INVALID_ARGUMENT,
+                 "by_parameter", "FSCCL_KEEP_NONE");
     config.keep = FSCCL_KEEP_NONE;
     config.replicate_comm = self.comm;
-    EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_INVALID_ARGUMENT, "by_parameter", "replicate_comm");
+    EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_INVALID_ARGUMENT,
+                 "by_parameter", "replicate_comm");
     EXPECT_OK(fsccl_comm_destroy(alone));
   });
 }
 
-// The same sums and the same norm, to the bit, as the unit with one slot; of its parts to the rounding of their sum.
+// The same sums and the same norm, to the bit, as the unit with one slot; of its parts to the
+// rounding of their sum.
 TEST(ByParameter, TheSameBitsAsWithOneSlot) {
-  for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
+  for (const fsccl_layout_t layout :
+       {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
     run_ranks(3, [layout](Rank& self) {
       const PoolScope pool(self.comm);
       UnitCase c = simple_unit({{101, 97}, {13'001}, {7}});
@@ -154,17 +170,20 @@ TEST(ByParameter, TheSameBitsAsWithOneSlot) {
           for (TestUnit* unit : {&all, &parts}) {
             ASSERT_OK(fsccl_unit_sharded_grad(unit->get(), i, &got));
             ASSERT_EQ(got.count, wanted.count);
-            EXPECT_TRUE(got.count == 0 || std::memcmp(got.data, wanted.data, got.count * sizeof(float)) == 0);
+            EXPECT_TRUE(got.count == 0 ||
+                        std::memcmp(got.data, wanted.data, got.count * sizeof(float)) == 0);
           }
         }
-        EXPECT_EQ(std::memcmp(&results[0].norm_squared, &results[1].norm_squared, sizeof(double)), 0);
+        EXPECT_EQ(std::memcmp(&results[0].norm_squared, &results[1].norm_squared, sizeof(double)),
+                  0);
         const double sum = part[0].norm_squared + part[1].norm_squared;
         EXPECT_NEAR(sum, results[0].norm_squared, 1e-14 * sum);
       }
     });
 }
 
-// Reductions of several parameters are in flight at once; the memory of another gradient is there to be written meanwhile.
+// Reductions of several parameters are in flight at once; the memory of another gradient is there
+// to be written meanwhile.
 TEST(ByParameter, ReductionsOverlap) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -187,7 +206,8 @@ TEST(ByParameter, ReductionsOverlap) {
         EXPECT_EQ(fsccl_unit_reduce_grads(unit.get(), &config, &works[i - 1]), FSCCL_IN_PROGRESS);
       }
       for (const size_t i : {1, 2})
-        EXPECT_ERROR(fsccl_unit_sharded_grad(unit.get(), i, &view), FSCCL_ERR_INVALID_STATE, "wait for the work");
+        EXPECT_ERROR(fsccl_unit_sharded_grad(unit.get(), i, &view), FSCCL_ERR_INVALID_STATE,
+                     "wait for the work");
       EXPECT_OK(fsccl_unit_sharded_grad(unit.get(), 0, &view));  // has nothing to do with them
       EXPECT_ERROR(fsccl_unit_destroy(unit.get()), FSCCL_ERR_INVALID_STATE, "in flight");
       turn = 1;
@@ -200,7 +220,8 @@ TEST(ByParameter, ReductionsOverlap) {
 }
 
 TEST(ByParameter, DestroyGivesSlotsBackInAnyState) {
-  for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE, FSCCL_SHARING_COPY_ON_WRITE})
+  for (const fsccl_sharing_t sharing :
+       {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE, FSCCL_SHARING_COPY_ON_WRITE})
     for (const fsccl_unshard_mode_t mode : {FSCCL_UNSHARD_READ, FSCCL_UNSHARD_WRITABLE})
       run_ranks(2, [=](Rank& self) {
         const PoolScope pool(self.comm);
@@ -223,8 +244,8 @@ TEST(ByParameter, RanksThatReduceOtherParametersAreToldWhich) {
     TestUnit unit(sliced(), self.comm, pool.get());
     unit.write_grads(1, self.rank);
     const fsccl_reduce_config_t config = self.rank ? range(1, 2) : range(0, 1);
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_MISMATCH, "parameters 0 .. 0",
-                 "parameters 1 .. 2");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_MISMATCH,
+                 "parameters 0 .. 0", "parameters 1 .. 2");
   });
 }
 
@@ -236,36 +257,47 @@ TEST(ByParameter, RanksThatReleaseOtherParametersMismatch) {
     unit.unshard();
     ASSERT_OK(fsccl_unit_release(unit.get(), static_cast<size_t>(self.rank)));
     unit.reshard();
-    EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_MISMATCH, "history");
+    EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_MISMATCH,
+                 "history");
   });
 }
 
-// --- schedules --------------------------------------------------------------------------------------------------------------
+// --- schedules
+// -------------------------------------------------------------------------------------------------
 
 TEST(ByParameter, WrongSchedulesAreRefused) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm);
-    TestUnit unit(sliced(), self.comm, pool.get()), whole(simple_unit({{8}}, 2), self.comm, pool.get());
+    TestUnit unit(sliced(), self.comm, pool.get()),
+        whole(simple_unit({{8}}, 2), self.comm, pool.get());
     const fsccl_unit_t u = unit.get(), w = whole.get();
-    const auto refused = [&](std::vector<fsccl_event_t> events, const char* event, const char* why) {
-      EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events.data(), events.size()), FSCCL_ERR_INVALID_ARGUMENT, event, why);
+    const auto refused = [&](std::vector<fsccl_event_t> events, const char* event,
+                             const char* why) {
+      EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events.data(), events.size()),
+                   FSCCL_ERR_INVALID_ARGUMENT, event, why);
     };
     refused({{FSCCL_EVENT_RELEASE, u, 0, 1}}, "event 0", "not held");
     refused({{FSCCL_EVENT_UNSHARD, u, 0, 1}}, "event 0", "whole");
-    refused({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_RELEASE, u, 1, 1}, {FSCCL_EVENT_RELEASE, u, 0, 2}}, "event 2",
-            "parameter 1");
-    refused({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_RELEASE, u, 0, 3}, {FSCCL_EVENT_UNSHARD, u, 0, 0}}, "event 2",
-            "held already");
-    refused({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_RELEASE, u, 2, 2}}, "event 1", "3 parameters");
+    refused({{FSCCL_EVENT_UNSHARD, u, 0, 0},
+             {FSCCL_EVENT_RELEASE, u, 1, 1},
+             {FSCCL_EVENT_RELEASE, u, 0, 2}},
+            "event 2", "parameter 1");
+    refused({{FSCCL_EVENT_UNSHARD, u, 0, 0},
+             {FSCCL_EVENT_RELEASE, u, 0, 3},
+             {FSCCL_EVENT_UNSHARD, u, 0, 0}},
+            "event 2", "held already");
+    refused({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_RELEASE, u, 2, 2}}, "event 1",
+            "3 parameters");
     refused({{FSCCL_EVENT_GRAD, u, 0, 1}, {FSCCL_EVENT_REDUCE, u, 1, 1}}, "event 1", "not held");
     refused({{FSCCL_EVENT_GRAD, u, 0, 1}, {FSCCL_EVENT_GRAD, u, 0, 2}}, "event 1", "held already");
-    refused({{FSCCL_EVENT_UNSHARD, w, 0, 0}, {FSCCL_EVENT_RELEASE, w, 0, 0}}, "event 1", "one slot");
+    refused({{FSCCL_EVENT_UNSHARD, w, 0, 0}, {FSCCL_EVENT_RELEASE, w, 0, 0}}, "event 1",
+            "one slot");
     refused({{FSCCL_EVENT_GRAD, w, 0, 1}}, "event 0", "one slot");
   });
 }
 
-// Backward with the next unit there: classic, or each parameter given back when passed and its gradient reduced when the next one
-// is wanted.
+// Backward with the next unit there: classic, or each parameter given back when passed and its
+// gradient reduced when the next one is wanted.
 std::vector<fsccl_event_t> backward(std::deque<TestUnit>& units, bool by_parameter) {
   std::vector<fsccl_event_t> events{{FSCCL_EVENT_UNSHARD, units.back().get(), 0, 0}};
   for (size_t u = units.size(); u-- > 0;) {
@@ -298,23 +330,29 @@ TEST(ByParameter, PeakOfADeclaredBackward) {
         }
         const std::vector<fsccl_event_t> events = backward(units, by_parameter);
         ASSERT_OK(fsccl_pool_schedule(pool.get(), events.data(), events.size()));
-        // Units of 7 pages, parameters of 2, 4 and 1. Classic: two units and the gradients of one. By parameter, the gradients: 4 +
-        // 2 pages; shared slots are apart, so that is what there is; private ones make room for them: the third parameter (1 page)
-        // is gone when the second's gradient (4) is taken while that of the third (1) is there.
-        const uint64_t pages = !by_parameter ? 21 : sharing == FSCCL_SHARING_READ_ONLY ? 14 + 6 : 14 + 4;
+        // Units of 7 pages, parameters of 2, 4 and 1. Classic: two units and the gradients of one.
+        // By parameter, the gradients: 4 + 2 pages; shared slots are apart, so that is what there
+        // is; private ones make room for them: the third parameter (1 page) is gone when the
+        // second's gradient (4) is taken while that of the third (1) is there.
+        const uint64_t pages = !by_parameter                        ? 21
+                               : sharing == FSCCL_SHARING_READ_ONLY ? 14 + 6
+                                                                    : 14 + 4;
         EXPECT_EQ(pool.stats().plan_bound_bytes, pages * kPage);
         EXPECT_EQ(pool.stats().planned_bytes, pages * kPage);
         const fsccl_pool_stats_t before = pool.stats();
         for (uint64_t step = 1; step <= 3 && !HasFailure(); ++step) {  // runs, and by the plan
           for (const fsccl_event_t& event : events) {
-            TestUnit& unit = *std::find_if(units.begin(), units.end(), [&](const TestUnit& u) { return u.get() == event.unit; });
+            TestUnit& unit = *std::find_if(units.begin(), units.end(), [&](const TestUnit& u) {
+              return u.get() == event.unit;
+            });
             const fsccl_reduce_config_t config = range(event.first, event.count);
             if (event.kind == FSCCL_EVENT_UNSHARD) unit.unshard(), unit.check_params(1);
             if (event.kind == FSCCL_EVENT_RELEASE) {
               ASSERT_OK(fsccl_unit_release(unit.get(), event.first));
             }
             if (event.kind == FSCCL_EVENT_RESHARD) unit.reshard();
-            if (event.kind == FSCCL_EVENT_GRAD && by_parameter) unit.write_grad(event.first, step, self.rank);
+            if (event.kind == FSCCL_EVENT_GRAD && by_parameter)
+              unit.write_grad(event.first, step, self.rank);
             if (event.kind == FSCCL_EVENT_GRAD && !by_parameter) unit.write_grads(step, self.rank);
             if (event.kind == FSCCL_EVENT_REDUCE) unit.reduce(&config);
           }

@@ -1,5 +1,6 @@
-// A stream is being captured while this lives, in global mode as PyTorch's are: by the driver's own functions, of a GPU or of the
-// stand-in (tests/stand_in/cuda/graphs.cpp). The thread keeps its own mode.
+// A stream is being captured while this lives, in global mode as PyTorch's are: by the driver's own
+// functions, of a GPU or of the stand-in (tests/stand_in/cuda/graphs.cpp). The thread keeps its own
+// mode.
 #pragma once
 #include <dlfcn.h>
 #include <gtest/gtest.h>

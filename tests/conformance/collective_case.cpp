@@ -16,12 +16,13 @@ constexpr size_t kMostReports = 3;
 }  // namespace
 
 std::string describe(const CollectiveCase& c) {
-  constexpr const char* kKinds[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "barrier"};
+  constexpr const char* kKinds[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
+                                    "barrier"};
   constexpr const char* kMemories[] = {"caller", "pool", "mixed", "device"};
   return std::string(kKinds[static_cast<int>(c.kind)]) + " " + name_of(c.dtype) + " " +
-         name_of(static_cast<fsccl_op_kind_t>(c.op.kind)) + " count " + std::to_string(c.count) + " " +
-         kMemories[static_cast<int>(c.memory)] + (c.in_place ? " in place" : "") + " root " + std::to_string(c.root) + " seed " +
-         std::to_string(c.seed);
+         name_of(static_cast<fsccl_op_kind_t>(c.op.kind)) + " count " + std::to_string(c.count) +
+         " " + kMemories[static_cast<int>(c.memory)] + (c.in_place ? " in place" : "") + " root " +
+         std::to_string(c.root) + " seed " + std::to_string(c.seed);
 }
 
 Collective::Collective(const CollectiveCase& c, const Rank& self, fsccl_pool_t pool)
@@ -61,8 +62,9 @@ Collective::~Collective() {
 Collective::Area Collective::make_area(size_t bytes) {
   Area area;
   area.bytes = bytes;
-  area.pooled = case_.memory == Memory::pool ||
-                (case_.memory == Memory::mixed && mix(case_.seed, static_cast<uint64_t>(self_.rank)) % 2 == 0);
+  area.pooled =
+      case_.memory == Memory::pool || (case_.memory == Memory::mixed &&
+                                       mix(case_.seed, static_cast<uint64_t>(self_.rank)) % 2 == 0);
   const size_t all = bytes + 2 * kGuardBytes;
   void* block = nullptr;
   if (area.pooled) {
@@ -71,7 +73,8 @@ Collective::Area Collective::make_area(size_t bytes) {
     block = std::aligned_alloc(64, (all + 63) / 64 * 64);
   }
   area.block = static_cast<char*>(block);
-  area.data = area.block + kGuardBytes - (mix(case_.seed, 7) % 2 ? size_ * (1 + static_cast<size_t>(self_.rank)) : 0);
+  area.data = area.block + kGuardBytes -
+              (mix(case_.seed, 7) % 2 ? size_ * (1 + static_cast<size_t>(self_.rank)) : 0);
   std::fill(area.block, area.block + all, kGuard);
   std::fill(area.data, area.data + bytes, kUnwritten);
   if (gpu_) area.device = std::make_shared<DeviceBlock>(*gpu_, all);
@@ -79,12 +82,13 @@ Collective::Area Collective::make_area(size_t bytes) {
 }
 
 std::vector<char> Collective::input_of(int rank) const {
-  if (case_.kind == Kind::broadcast && rank != case_.root) return std::vector<char>(case_.count * size_, kUnwritten);
+  if (case_.kind == Kind::broadcast && rank != case_.root)
+    return std::vector<char>(case_.count * size_, kUnwritten);
   std::vector<char> bytes(case_.count * size_ * parts_in_);
   // What is only moved may be any bits.
   const fsccl_dtype_t dtype = reduces() ? case_.dtype : FSCCL_UINT8;
-  fill_values(dtype, bytes.data(), reduces() ? case_.count * parts_in_ : bytes.size(), mix(case_.seed, static_cast<uint64_t>(rank)),
-              case_.op.kind == FSCCL_OP_PROD);
+  fill_values(dtype, bytes.data(), reduces() ? case_.count * parts_in_ : bytes.size(),
+              mix(case_.seed, static_cast<uint64_t>(rank)), case_.op.kind == FSCCL_OP_PROD);
   return bytes;
 }
 
@@ -96,7 +100,8 @@ std::vector<char> Collective::expected() const {
   std::vector<char> result(part * parts_out_);
   if (case_.kind == Kind::all_gather) {
     for (size_t q = 0; q < inputs.size(); ++q)
-      std::copy(inputs[q].begin(), inputs[q].end(), result.begin() + static_cast<std::ptrdiff_t>(q * part));
+      std::copy(inputs[q].begin(), inputs[q].end(),
+                result.begin() + static_cast<std::ptrdiff_t>(q * part));
     return result;
   }
   std::vector<const void*> sources;
@@ -115,12 +120,14 @@ fsccl_status_t Collective::start(fsccl_work_t* work) {
   void* const stream = stream_ ? stream_->get() : nullptr;
   switch (c.kind) {
     case Kind::all_gather:
-      return fsccl_all_gather(c.in_place ? out + own : in, out, c.count, c.dtype, self_.comm, stream, work);
+      return fsccl_all_gather(c.in_place ? out + own : in, out, c.count, c.dtype, self_.comm,
+                              stream, work);
     case Kind::reduce_scatter:
-      return fsccl_reduce_scatter(c.in_place ? out : in, c.in_place ? out + own : out, c.count, c.dtype, c.op, self_.comm, stream,
-                                  work);
+      return fsccl_reduce_scatter(c.in_place ? out : in, c.in_place ? out + own : out, c.count,
+                                  c.dtype, c.op, self_.comm, stream, work);
     case Kind::all_reduce:
-      return fsccl_all_reduce(c.in_place ? out : in, out, c.count, c.dtype, c.op, self_.comm, stream, work);
+      return fsccl_all_reduce(c.in_place ? out : in, out, c.count, c.dtype, c.op, self_.comm,
+                              stream, work);
     case Kind::broadcast:
       return fsccl_broadcast(out, c.count, c.dtype, c.root, self_.comm, stream, work);
     case Kind::barrier:
@@ -133,24 +140,28 @@ void Collective::check_guards(const Area& area, const char* what) const {
   if (!area.block) return;
   const char* const end = area.block + area.bytes + 2 * kGuardBytes;
   const bool whole =
-      std::all_of(static_cast<const char*>(area.block), static_cast<const char*>(area.data), [](char c) { return c == kGuard; }) &&
-      std::all_of(static_cast<const char*>(area.data) + area.bytes, end, [](char c) { return c == kGuard; });
-  EXPECT_TRUE(whole) << "rank " << self_.rank << " of " << self_.ranks << ": bytes beside the " << what << " of " << describe(case_)
-                     << " were written";
+      std::all_of(static_cast<const char*>(area.block), static_cast<const char*>(area.data),
+                  [](char c) { return c == kGuard; }) &&
+      std::all_of(static_cast<const char*>(area.data) + area.bytes, end,
+                  [](char c) { return c == kGuard; });
+  EXPECT_TRUE(whole) << "rank " << self_.rank << " of " << self_.ranks << ": bytes beside the "
+                     << what << " of " << describe(case_) << " were written";
 }
 
 // NCCL adds and multiplies wider floats in the order of its rings and trees.
 bool Collective::in_any_order() const {
   const bool wide = case_.dtype == FSCCL_FLOAT32 || case_.dtype == FSCCL_FLOAT64;
-  if (!stream_ || !reduces() || !wide || self_.ranks < 3 || case_.op.kind == FSCCL_OP_MIN || case_.op.kind == FSCCL_OP_MAX)
+  if (!stream_ || !reduces() || !wide || self_.ranks < 3 || case_.op.kind == FSCCL_OP_MIN ||
+      case_.op.kind == FSCCL_OP_MAX)
     return false;
   std::vector<char> text(1 << 16);
   return fsccl_explain(self_.comm, "all_reduce", 4, text.data(), text.size()) == FSCCL_OK &&
-         std::string_view(text.data()).find(R"("sums_of_wider_floats":"by NCCL)") != std::string_view::npos;
+         std::string_view(text.data()).find(R"("sums_of_wider_floats":"by NCCL)") !=
+             std::string_view::npos;
 }
 
-// As many roundings apart as there are ranks, in either order: of the largest sums that the values of fill_values() have on the
-// way.
+// As many roundings apart as there are ranks, in either order: of the largest sums that the values
+// of fill_values() have on the way.
 bool Collective::near(double got, double wanted) const {
   const double rounding = case_.dtype == FSCCL_FLOAT32 ? 0x1p-24 : 0x1p-53;
   const double largest = case_.op.kind == FSCCL_OP_PROD ? std::abs(wanted) : 0x1p8 * self_.ranks;
@@ -167,19 +178,25 @@ void Collective::check() {
   const std::vector<char> mine = input_of(self_.rank);
   if (input_.block) {
     EXPECT_TRUE(std::equal(mine.begin(), mine.end(), input_.data))
-        << "rank " << self_.rank << " of " << self_.ranks << ": the input of " << describe(case_) << " was changed";
+        << "rank " << self_.rank << " of " << self_.ranks << ": the input of " << describe(case_)
+        << " was changed";
   }
   const std::vector<char> wanted = expected();
-  const size_t own =
-      case_.in_place && case_.kind == Kind::reduce_scatter ? case_.count * size_ * static_cast<size_t>(self_.rank) : 0;
+  const size_t own = case_.in_place && case_.kind == Kind::reduce_scatter
+                         ? case_.count * size_ * static_cast<size_t>(self_.rank)
+                         : 0;
   const bool any_order = in_any_order();
   size_t wrong = 0;
   for (size_t i = 0; i < case_.count * parts_out_; ++i) {
     if (agree(case_.dtype, output_.data + own, wanted.data(), i)) continue;
-    if (any_order && near(load_float(case_.dtype, output_.data + own, i), load_float(case_.dtype, wanted.data(), i))) continue;
+    if (any_order && near(load_float(case_.dtype, output_.data + own, i),
+                          load_float(case_.dtype, wanted.data(), i)))
+      continue;
     if (++wrong > kMostReports) continue;
-    ADD_FAILURE() << "rank " << self_.rank << " of " << self_.ranks << ": element " << i << " of " << describe(case_) << " is "
-                  << ::testing::PrintToString(std::string(output_.data + own + i * size_, size_)) << ", not "
+    ADD_FAILURE() << "rank " << self_.rank << " of " << self_.ranks << ": element " << i << " of "
+                  << describe(case_) << " is "
+                  << ::testing::PrintToString(std::string(output_.data + own + i * size_, size_))
+                  << ", not "
                   << ::testing::PrintToString(std::string(wanted.data() + i * size_, size_));
   }
   EXPECT_EQ(wrong, 0u) << describe(case_);

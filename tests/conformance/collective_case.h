@@ -1,6 +1,7 @@
-// One collective with everything that may vary, run and checked by every rank. Inputs are functions of (case, rank, index), so each
-// rank knows what all others gave and computes what it must get. Buffers lie between guards, which must survive, at addresses that
-// are not aligned to more than the element in half of the cases; inputs must be as they were.
+// One collective with everything that may vary, run and checked by every rank. Inputs are functions
+// of (case, rank, index), so each rank knows what all others gave and computes what it must get.
+// Buffers lie between guards, which must survive, at addresses that are not aligned to more than
+// the element in half of the cases; inputs must be as they were.
 #pragma once
 #include <memory>
 #include <string>
@@ -42,7 +43,8 @@ class Collective {
     char* data = nullptr;
     size_t bytes = 0;
     bool pooled = false;
-    std::shared_ptr<DeviceBlock> device;  // the operand, where it is one of a GPU; block is then what it is filled from
+    // the operand, where it is one of a GPU; block is then what it is filled from
+    std::shared_ptr<DeviceBlock> device;
     char* operand() const { return device ? device->get() + (data - block) : data; }
   };
   Area make_area(size_t bytes);
@@ -51,7 +53,9 @@ class Collective {
   std::vector<char> expected() const;
   bool in_any_order() const;
   bool near(double got, double wanted) const;
-  bool reduces() const { return case_.kind == Kind::reduce_scatter || case_.kind == Kind::all_reduce; }
+  bool reduces() const {
+    return case_.kind == Kind::reduce_scatter || case_.kind == Kind::all_reduce;
+  }
 
   const CollectiveCase case_;
   const Rank self_;

@@ -1,5 +1,5 @@
-// fsccl_allocator_cuda() over the stand-in driver: what it is beside a source like any other (allocators_test.cpp), and as
-// PyTorch's.
+// fsccl_allocator_cuda() over the stand-in driver: what it is beside a source like any other
+// (allocators_test.cpp), and as PyTorch's.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,7 +43,8 @@ TEST_F(CudaSource, IsOfItsDevice) {
   EXPECT_EQ(limited.device, 1);
   EXPECT_OK(limited.destroy(limited.context));
   fsccl_allocator_t none = FSCCL_ALLOCATOR_INIT;
-  EXPECT_ERROR(fsccl_allocator_guard(&table, nullptr, nullptr, &none), FSCCL_ERR_NOT_AVAILABLE, "device memory");
+  EXPECT_ERROR(fsccl_allocator_guard(&table, nullptr, nullptr, &none), FSCCL_ERR_NOT_AVAILABLE,
+               "device memory");
   EXPECT_ERROR(fsccl_allocator_cuda(2, &none), FSCCL_ERR_NOT_AVAILABLE, "device 2", "sees 2");
   EXPECT_ERROR(fsccl_allocator_cuda(-1, &none), FSCCL_ERR_NOT_AVAILABLE, "device -1");
   EXPECT_ERROR(fsccl_allocator_cuda(0, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
@@ -63,7 +64,8 @@ TEST_F(CudaSource, TakesWholePagesOfTheDevice) {
 TEST_F(CudaSource, AFullDeviceIsOutOfMemoryAndRecovers) {
   void *first = nullptr, *second = nullptr, *none = nullptr;
   ASSERT_OK(get(table, 600 << 20, &first));
-  EXPECT_ERROR(get(table, 600 << 20, &none), FSCCL_ERR_OUT_OF_MEMORY, "device 1 has no 629145600 bytes more", "are free");
+  EXPECT_ERROR(get(table, 600 << 20, &none), FSCCL_ERR_OUT_OF_MEMORY,
+               "device 1 has no 629145600 bytes more", "are free");
   ASSERT_OK(get(table, 400 << 20, &second));
   EXPECT_OK(give(table, first, 600 << 20));
   ASSERT_OK(get(table, 600 << 20, &first));
@@ -111,7 +113,9 @@ TEST_F(CudaSource, ABlockThatCannotBeWaitedForStaysAndIsSaid) {
   TestStream a(gpu(1));
   void* block = nullptr;
   ASSERT_OK(get(table, 1000, &block));
-  const auto give_on = [&](void* stream) { return table.deallocate(table.context, block, 1000, stream); };
+  const auto give_on = [&](void* stream) {
+    return table.deallocate(table.context, block, 1000, stream);
+  };
   {
     const Capture capture(1, a.get());
     EXPECT_ERROR(give_on(a.get()), FSCCL_ERR_NOT_AVAILABLE, "being captured", "stays");
@@ -126,7 +130,8 @@ TEST_F(CudaSource, AChildOfForkIsTold) {
   if (child == 0) {
     void* none = nullptr;
     fsccl_allocator_t other;
-    const bool told = get(table, 100, &none) == FSCCL_ERR_FORKED && give(table, block, 1000) == FSCCL_ERR_FORKED &&
+    const bool told = get(table, 100, &none) == FSCCL_ERR_FORKED &&
+                      give(table, block, 1000) == FSCCL_ERR_FORKED &&
                       fsccl_allocator_cuda(0, &other) == FSCCL_ERR_FORKED;
     _exit(told ? 0 : 1);
   }

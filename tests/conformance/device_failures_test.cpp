@@ -12,7 +12,8 @@ namespace {
 class DeviceFailures : public OnGpus {};
 
 // What is left of a communicator that failed: its stream is through, and the next call tells.
-void expect_drained(OnGpu& on, fsccl_unit_t unit, fsccl_status_t code, std::initializer_list<const char*> words) {
+void expect_drained(OnGpu& on, fsccl_unit_t unit, fsccl_status_t code,
+                    std::initializer_list<const char*> words) {
   on.gpu.synchronize(on.stream);
   const fsccl_status_t status = fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr);
   expect_error(status, code, words, __FILE__, __LINE__);
@@ -40,13 +41,15 @@ TEST_F(DeviceFailures, AnotherOrderIsAMismatch) {
       ASSERT_OK(make_unit(simple_unit({{64}}, u + 1), self.comm, on.pool.get(), &units[u]));
       ASSERT_OK(fsccl_unit_set_stream(units[u], on.stream));
     }
-    for (size_t u = 0; u < 2; u++) (void)fsccl_unit_unshard(units[u ^ static_cast<size_t>(self.rank)], FSCCL_UNSHARD_READ, nullptr);
+    for (size_t u = 0; u < 2; u++)
+      (void)fsccl_unit_unshard(units[u ^ static_cast<size_t>(self.rank)], FSCCL_UNSHARD_READ,
+                               nullptr);
     wait_until_failed(self.comm);
     on.gpu.synchronize(on.stream);
     fsccl_view_t view{};
     // Of the one that was first here: the other may have been refused already.
-    EXPECT_ERROR(fsccl_unit_param(units[static_cast<size_t>(self.rank)], 0, &view), FSCCL_ERR_MISMATCH, "unshard of unit 'unit 1'",
-                 "unshard of unit 'unit 2'");
+    EXPECT_ERROR(fsccl_unit_param(units[static_cast<size_t>(self.rank)], 0, &view),
+                 FSCCL_ERR_MISMATCH, "unshard of unit 'unit 1'", "unshard of unit 'unit 2'");
     for (fsccl_unit_t unit : units) EXPECT_OK(fsccl_unit_destroy(unit));
   });
 }
@@ -57,7 +60,8 @@ TEST_F(DeviceFailures, AnotherModeIsAMismatch) {
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, on.pool.get(), &unit));
     ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
-    ASSERT_OK(fsccl_unit_unshard(unit, self.rank ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ, nullptr));
+    ASSERT_OK(
+        fsccl_unit_unshard(unit, self.rank ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ, nullptr));
     wait_until_failed(self.comm);
     (void)fsccl_unit_reshard(unit);
     expect_drained(on, unit, FSCCL_ERR_MISMATCH, {"another mode"});
@@ -79,8 +83,9 @@ TEST_F(DeviceFailures, WhoIsLateIsNamed) {
                 on.gpu.synchronize(on.stream);
                 over = true;
                 (void)fsccl_unit_reshard(unit);
-                expect_drained(on, unit, FSCCL_ERR_TIMEOUT,
-                               {"unshard of unit 'unit 1'", "still waits for rank(s) 1", "FSCCL_TIMEOUT_MS"});
+                expect_drained(
+                    on, unit, FSCCL_ERR_TIMEOUT,
+                    {"unshard of unit 'unit 1'", "still waits for rank(s) 1", "FSCCL_TIMEOUT_MS"});
               }
               while (!over) std::this_thread::yield();
               EXPECT_OK(fsccl_unit_destroy(unit));
@@ -158,13 +163,17 @@ TEST_F(DeviceFailures, TablesThatTheDeviceHadNoMemoryForAreMissed) {
     both.arrive_and_wait();
     if (self.rank == 0) {
       control.fail("cuMemcpyAsync");  // out of memory
-      EXPECT_ERROR(fsccl_unit_set_shards(unit, &shard.data), FSCCL_ERR_OUT_OF_MEMORY, "cuMemcpyAsync");
+      EXPECT_ERROR(fsccl_unit_set_shards(unit, &shard.data), FSCCL_ERR_OUT_OF_MEMORY,
+                   "cuMemcpyAsync");
       for (int i = 0; i < 2; i++)
-        EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "name it again");
+        EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY,
+                     "name it again");
       control.fail("cuMemcpyAsync");  // out of memory
-      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &reduction, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "cuMemcpyAsync");
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &reduction, nullptr), FSCCL_ERR_OUT_OF_MEMORY,
+                   "cuMemcpyAsync");
       reduction.sharded_grads = nullptr;
-      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &reduction, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "name it again");
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &reduction, nullptr), FSCCL_ERR_OUT_OF_MEMORY,
+                   "name it again");
       reduction.sharded_grads = &grad.data;  // where they were: the tables are made anew
       ASSERT_OK(fsccl_unit_set_shards(unit, &shard.data));
     }

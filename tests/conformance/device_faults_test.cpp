@@ -1,5 +1,6 @@
-// What goes wrong with NCCL ends in an error with its reason on every rank, in time, and streams go on; or in the way without NCCL.
-// Over the stand-in (tests/stand_in/nccl), in processes of their own: it reads its settings once.
+// What goes wrong with NCCL ends in an error with its reason on every rank, in time, and streams go
+// on; or in the way without NCCL. Over the stand-in (tests/stand_in/nccl), in processes of their
+// own: it reads its settings once.
 #include <atomic>
 #include <functional>
 
@@ -19,14 +20,17 @@ void in_process(std::initializer_list<std::pair<const char*, const char*>> envir
 
 // A word of each rank, and its sum over them.
 struct Summing {
-  explicit Summing(const Rank& rank) : self(rank), gpu(gpu_of(rank)), stream(*gpu), block(*gpu, 4) { put(1); }
+  explicit Summing(const Rank& rank) : self(rank), gpu(gpu_of(rank)), stream(*gpu), block(*gpu, 4) {
+    put(1);
+  }
   static const cuda::Device* gpu_of(const Rank& rank) {
     std::string why;
     return device_of_rank(rank.rank, &why);
   }
   void put(uint32_t value) const { block.put(&value); }
   fsccl_status_t start() const {
-    return fsccl_all_reduce(block.get(), block.get(), 1, FSCCL_UINT32, FSCCL_SUM, self.comm, stream.get(), nullptr);
+    return fsccl_all_reduce(block.get(), block.get(), 1, FSCCL_UINT32, FSCCL_SUM, self.comm,
+                            stream.get(), nullptr);
   }
   uint32_t result() const {
     uint32_t value = 0;
@@ -96,7 +100,8 @@ TEST(DeviceFaults, WhatNcclFindsOutEndsTheCommunicator) {
       const Rank& self = summing.self;
       fsccl_status_t status = summing.start();  // may see it already
       summing.stream.synchronize();
-      while (status == FSCCL_OK && self.rank == 0) status = fsccl_barrier(self.comm, nullptr, nullptr);
+      while (status == FSCCL_OK && self.rank == 0)
+        status = fsccl_barrier(self.comm, nullptr, nullptr);
       EXPECT_TRUE(self.rank == 1 || status < 0) << explain(status);
     });
   });
@@ -123,7 +128,8 @@ TEST(DeviceFaults, AGroupOverCommunicatorsIsOneOfNccl) {
         ASSERT_OK(fsccl_comm_split(self.comm, 0, self.rank, nullptr, &other));
         const DeviceBlock word(*summing.gpu, 4);
         const auto meet = [&] {
-          return fsccl_all_reduce(word.get(), word.get(), 1, FSCCL_UINT32, FSCCL_MAX, other, summing.stream.get(), nullptr);
+          return fsccl_all_reduce(word.get(), word.get(), 1, FSCCL_UINT32, FSCCL_MAX, other,
+                                  summing.stream.get(), nullptr);
         };
         ASSERT_OK(meet());
         for (int turn = 0; turn < 2; turn++) {
@@ -153,17 +159,20 @@ TEST(DeviceFaults, ANcclThatIsToldToBlockIsNotUsed) {
 }
 
 TEST(DeviceFaults, WithoutNcclOnOneRankAllGoThroughTheHost) {
-  in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclCommInitRankConfig:1:error:1"}, {"FSCCL_STAND_IN_UCX_WITHOUT_CUDA", "1"}}, [] {
-    run_ranks(
-        3,
-        [](Rank& self) {
-          const Summing summing(self);
-          ASSERT_OK(summing.start());
-          EXPECT_EQ(summing.result(), 3u);
-          EXPECT_THAT(summing.explained(), ::testing::HasSubstr(R"("transport":"staged")"));
-        },
-        with_timeout(10'000, false));
-  });
+  in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclCommInitRankConfig:1:error:1"},
+              {"FSCCL_STAND_IN_UCX_WITHOUT_CUDA", "1"}},
+             [] {
+               run_ranks(
+                   3,
+                   [](Rank& self) {
+                     const Summing summing(self);
+                     ASSERT_OK(summing.start());
+                     EXPECT_EQ(summing.result(), 3u);
+                     EXPECT_THAT(summing.explained(),
+                                 ::testing::HasSubstr(R"("transport":"staged")"));
+                   },
+                   with_timeout(10'000, false));
+             });
 }
 
 // Where there is a UCX that takes memory of GPUs.
@@ -177,7 +186,8 @@ TEST(DeviceFaults, WithoutNcclOnOneRankAllGoByUcx) {
           EXPECT_EQ(summing.result(), 3u);
           const std::string explained = summing.explained();
           if (explained.find("UCX cannot be loaded") != std::string::npos) return;
-          EXPECT_THAT(explained, ::testing::HasSubstr(R"("transport":"ucx","why":"NCCL did not start on rank )"));
+          EXPECT_THAT(explained, ::testing::HasSubstr(
+                                     R"("transport":"ucx","why":"NCCL did not start on rank )"));
         },
         with_timeout(10'000, false));
   });
@@ -187,7 +197,8 @@ TEST(DeviceFaults, UcxIsAskedForAndHasNoCuda) {
   in_process({{"FSCCL_STAND_IN_UCX_WITHOUT_CUDA", "1"}, {"FSCCL_DEVICE_TRANSPORT", "ucx"}}, [] {
     run_ranks(2, [](Rank& self) {
       const Summing summing(self);
-      EXPECT_ERROR(summing.start(), FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is ucx", "rank 0: ");
+      EXPECT_ERROR(summing.start(), FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is ucx",
+                   "rank 0: ");
     });
   });
 }
@@ -215,7 +226,8 @@ TEST(DeviceFaults, WhatIsAskedForAndIsNotThereIsAnError) {
   in_process({{"FSCCL_STAND_IN_NCCL_VERSION", "21805"}, {"FSCCL_DEVICE_TRANSPORT", "nccl"}}, [] {
     run_ranks(2, [](Rank& self) {
       const Summing summing(self);
-      EXPECT_ERROR(summing.start(), FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is nccl", "2.18.5");
+      EXPECT_ERROR(summing.start(), FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is nccl",
+                   "2.18.5");
     });
   });
 }
@@ -230,17 +242,24 @@ TEST(DeviceFaults, TwoRanksOnOneGpu) {
     });
     EXPECT_EQ(stand_in_nccl::Control().calls("ncclAllReduce"), 0u);
   });
-  in_process({{"FSCCL_STAND_IN_GPUS", "1"}, {"NCCL_MULTI_RANK_GPU_ENABLE", "1"}, {"FSCCL_STAND_IN_NCCL_VERSION", "23007"}}, [] {
-    run_ranks(2, [](Rank& self) {
-      const Summing summing(self);
-      ASSERT_OK(summing.start());
-      EXPECT_EQ(summing.result(), 2u);
-    });
-    EXPECT_EQ(stand_in_nccl::Control().calls("ncclAllReduce"), 2u);
-    std::string why;
-    const int most = device_of_rank(0, &why)->multiprocessors() / 4;  // two ranks: else kernels could wait for one that has no room
-    EXPECT_EQ(stand_in_nccl::Control().calls(("ncclCommInitRankConfig with maxCTAs " + std::to_string(most)).c_str()), 2u);
-  });
+  in_process({{"FSCCL_STAND_IN_GPUS", "1"},
+              {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
+              {"FSCCL_STAND_IN_NCCL_VERSION", "23007"}},
+             [] {
+               run_ranks(2, [](Rank& self) {
+                 const Summing summing(self);
+                 ASSERT_OK(summing.start());
+                 EXPECT_EQ(summing.result(), 2u);
+               });
+               EXPECT_EQ(stand_in_nccl::Control().calls("ncclAllReduce"), 2u);
+               std::string why;
+               // two ranks: else kernels could wait for one that has no room
+               const int most = device_of_rank(0, &why)->multiprocessors() / 4;
+               EXPECT_EQ(
+                   stand_in_nccl::Control().calls(
+                       ("ncclCommInitRankConfig with maxCTAs " + std::to_string(most)).c_str()),
+                   2u);
+             });
 }
 
 }  // namespace

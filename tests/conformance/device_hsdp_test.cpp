@@ -1,5 +1,5 @@
-// HSDP on GPUs: what is summed over the replicas has the bits of units on host memory, and so have norms; states are brought into
-// step; and who fails in one dimension ends the other.
+// HSDP on GPUs: what is summed over the replicas has the bits of units on host memory, and so have
+// norms; states are brought into step; and who fails in one dimension ends the other.
 #include <array>
 #include <atomic>
 #include <thread>
@@ -19,9 +19,11 @@ class DeviceHsdp : public OnGpus {
     }
   }
 };
-class DeviceMeshes : public DeviceHsdp, public ::testing::WithParamInterface<std::pair<int, int>> {};
+class DeviceMeshes : public DeviceHsdp,
+                     public ::testing::WithParamInterface<std::pair<int, int>> {};
 
-// Sums so far, then over the replicas: as often as a program does it, and each time what the host's units give.
+// Sums so far, then over the replicas: as often as a program does it, and each time what the host's
+// units give.
 void train(TwinUnits& twins, Random& random, uint64_t* step) {
   fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
   const uint64_t batches = 1 + random.below(3);
@@ -72,8 +74,10 @@ TEST_P(DeviceMeshes, TheStateGoesToTheNextUnshardOnAnyStream) {
     TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream, &mesh);
     for (int root = 0; root < groups && !HasFailure(); root++) {
       twins.write_shards(static_cast<uint64_t>(root) + 1);
-      EXPECT_EQ(fsccl_unit_verify_replicas(twins.get()), groups > 1 ? FSCCL_ERR_MISMATCH : FSCCL_OK);
-      for (const fsccl_unit_t unit : {twins.get(), twins.host()}) ASSERT_OK(fsccl_unit_broadcast_state(unit, root, nullptr));
+      EXPECT_EQ(fsccl_unit_verify_replicas(twins.get()),
+                groups > 1 ? FSCCL_ERR_MISMATCH : FSCCL_OK);
+      for (const fsccl_unit_t unit : {twins.get(), twins.host()})
+        ASSERT_OK(fsccl_unit_broadcast_state(unit, root, nullptr));
       twins.set_stream(other);
       twins.unshard();
       twins.compare_params();
@@ -90,13 +94,15 @@ TEST_P(DeviceMeshes, InfinitiesOfAnyReplicaAreSeen) {
     const Mesh mesh(self, groups);
     OnGpu on(self);
     fsccl_unit_t unit = nullptr;
-    ASSERT_OK(make_unit(simple_unit({{12, 2}}), mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
+    ASSERT_OK(
+        make_unit(simple_unit({{12, 2}}), mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
     ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     for (const bool bad : {true, false}) {
       fsccl_view_t grad{};
       ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
       const bool mine = bad && self.rank == self.ranks - 1;
-      const std::vector<uint16_t> values(grad.count, mine ? uint16_t{0x7f80} : uint16_t{0x3f80});  // infinity, or 1
+      // infinity, or 1
+      const std::vector<uint16_t> values(grad.count, mine ? uint16_t{0x7f80} : uint16_t{0x3f80});
       on.gpu.copy(grad.data, values.data(), values.size() * 2, on.stream);
       on.gpu.synchronize(on.stream);
       fsccl_reduce_result_t result{};
@@ -115,8 +121,12 @@ TEST_P(DeviceMeshes, InfinitiesOfAnyReplicaAreSeen) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, DeviceMeshes,
-                         ::testing::Values(std::pair{2, 2}, std::pair{4, 2}, std::pair{4, 4}, std::pair{6, 3}, std::pair{2, 1}),
-                         [](const auto& one) { return std::to_string(one.param.first) + "in" + std::to_string(one.param.second); });
+                         ::testing::Values(std::pair{2, 2}, std::pair{4, 2}, std::pair{4, 4},
+                                           std::pair{6, 3}, std::pair{2, 1}),
+                         [](const auto& one) {
+                           return std::to_string(one.param.first) + "in" +
+                                  std::to_string(one.param.second);
+                         });
 
 // A pool for each group: replicas do not reach each other's slots.
 TEST_F(DeviceHsdp, APoolForEachGroup) {
@@ -127,10 +137,12 @@ TEST_F(DeviceHsdp, APoolForEachGroup) {
     const PoolScope host(self.comm);
     CudaStream* const stream = gpu.stream();
     Random random(5);
-    if (const char* const transport = std::getenv("FSCCL_DEVICE_TRANSPORT"); transport && std::string(transport) == "p2p") {
+    if (const char* const transport = std::getenv("FSCCL_DEVICE_TRANSPORT");
+        transport && std::string(transport) == "p2p") {
       fsccl_unit_t unit = nullptr;
-      EXPECT_ERROR(make_unit(simple_unit({{8}}), mesh.shard, pool.get(), &unit, {}, {}, mesh.replicas), FSCCL_ERR_NOT_AVAILABLE,
-                   "replicate_comm", "without that rank");
+      EXPECT_ERROR(
+          make_unit(simple_unit({{8}}), mesh.shard, pool.get(), &unit, {}, {}, mesh.replicas),
+          FSCCL_ERR_NOT_AVAILABLE, "replicate_comm", "without that rank");
       return;
     }
     for (int i = 0; i < 6 && !HasFailure(); i++) {
@@ -147,7 +159,8 @@ TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
   run_ranks(4, [](Rank& self) {
     const Mesh mesh(self, 2);
     OnGpu on(self);
-    auto* const result = static_cast<fsccl_reduce_result_t*>(on.gpu.memory(sizeof(fsccl_reduce_result_t)));
+    auto* const result =
+        static_cast<fsccl_reduce_result_t*>(on.gpu.memory(sizeof(fsccl_reduce_result_t)));
     void* const moved[2] = {on.gpu.memory(15 * 4), on.gpu.memory(4)};
     UnitCase c = simple_unit({{6, 5}, {1}}, 4);
     fsccl_unit_t unit = nullptr;
@@ -156,7 +169,9 @@ TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
     std::vector<size_t> ready;
     fsccl_view_t grad{};
     fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
-    config.shard_ready = [](void* context, fsccl_unit_t, size_t i) { static_cast<std::vector<size_t>*>(context)->push_back(i); };
+    config.shard_ready = [](void* context, fsccl_unit_t, size_t i) {
+      static_cast<std::vector<size_t>*>(context)->push_back(i);
+    };
     config.shard_ready_context = &ready;
     const std::vector<uint16_t> ones(30, 0x3f80);
     for (const bool defer : {true, false}) {
@@ -177,7 +192,9 @@ TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
       const bool first = self.rank % 2 == 0;
       EXPECT_EQ(got.norm_squared, (first ? 16 : 15) * each * each);
       EXPECT_EQ(got.finite, 1);
-      EXPECT_EQ(ready, defer ? (std::vector<size_t>{}) : first ? (std::vector<size_t>{0, 1}) : (std::vector<size_t>{0}));
+      EXPECT_EQ(ready, defer   ? (std::vector<size_t>{})
+                       : first ? (std::vector<size_t>{0, 1})
+                               : (std::vector<size_t>{0}));
       fsccl_view_t sharded{};
       ASSERT_OK(fsccl_unit_sharded_grad(unit, 0, &sharded));
       EXPECT_EQ(sharded.data, moved[0]);
@@ -187,7 +204,8 @@ TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
     }
     ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
     config.accumulate = 1;
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &config, nullptr), FSCCL_ERR_INVALID_STATE, "already summed", "defer_replicas");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &config, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "already summed", "defer_replicas");
     config.accumulate = 0;
     EXPECT_OK(fsccl_unit_reduce_grads(unit, &config, nullptr));
     EXPECT_OK(fsccl_unit_destroy(unit));
@@ -209,30 +227,34 @@ TEST_F(DeviceHsdp, VerifyNamesTheFirstThatDiffers) {
       on.gpu.copy(static_cast<char*>(view.data) + 5, &odd, 1, on.stream);
       on.gpu.synchronize(on.stream);
     }
-    EXPECT_ERROR(fsccl_unit_verify_replicas(twins.get()), FSCCL_ERR_MISMATCH, "parameter 1", "rank 1 of shard_comm",
-                 "rank 1 of replicate_comm", "fsccl_unit_broadcast_state");
-    EXPECT_ERROR(fsccl_unit_broadcast_state(twins.get(), 2, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "root 2", "0 .. 1");
+    EXPECT_ERROR(fsccl_unit_verify_replicas(twins.get()), FSCCL_ERR_MISMATCH, "parameter 1",
+                 "rank 1 of shard_comm", "rank 1 of replicate_comm", "fsccl_unit_broadcast_state");
+    EXPECT_ERROR(fsccl_unit_broadcast_state(twins.get(), 2, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "root 2", "0 .. 1");
     fsccl_work_t work = nullptr;
-    EXPECT_ERROR(fsccl_unit_broadcast_state(twins.get(), 0, &work), FSCCL_ERR_NOT_AVAILABLE, "event");
+    EXPECT_ERROR(fsccl_unit_broadcast_state(twins.get(), 0, &work), FSCCL_ERR_NOT_AVAILABLE,
+                 "event");
     ASSERT_OK(fsccl_unit_broadcast_state(twins.get(), 1, nullptr));
     EXPECT_OK(fsccl_unit_verify_replicas(twins.get()));
     fsccl_unit_t alone = nullptr;
     ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &alone));
-    EXPECT_ERROR(fsccl_unit_broadcast_state(alone, 0, nullptr), FSCCL_ERR_INVALID_STATE, "no replicate_comm");
+    EXPECT_ERROR(fsccl_unit_broadcast_state(alone, 0, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "no replicate_comm");
     EXPECT_ERROR(fsccl_unit_verify_replicas(alone), FSCCL_ERR_INVALID_STATE, "no replicate_comm");
     EXPECT_OK(fsccl_unit_destroy(alone));
   });
 }
 
-// Whoever waits for sums that can never be right is let go, and its next call says so: also on the replicas of the group that
-// failed.
+// Whoever waits for sums that can never be right is let go, and its next call says so: also on the
+// replicas of the group that failed.
 TEST_F(DeviceHsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
   std::atomic<int> waiting{0}, ended{0};
   run_ranks(4, [&](Rank& self) {
     const Mesh mesh(self, 2);
     OnGpu on(self);
     fsccl_unit_t unit = nullptr;
-    ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
+    ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {}, {},
+                        mesh.replicas));
     ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     fsccl_view_t grad{};
     ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
@@ -244,7 +266,8 @@ TEST_F(DeviceHsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
       EXPECT_OK(put);
       waiting++;
       on.gpu.synchronize(on.stream);
-      // Rank 3's group is whole: it has heard of it from rank 1, its replica, whose shard_comm ended.
+      // Rank 3's group is whole: it has heard of it from rank 1, its replica, whose shard_comm
+      // ended.
       EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_ABORTED, "abort");
     }
     ended++;
@@ -253,14 +276,15 @@ TEST_F(DeviceHsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
   });
 }
 
-// A call that waits in the driver for a stream keeps others out, and those may be a peer's that the stream waits for, for ranks are
-// threads here.
+// A call that waits in the driver for a stream keeps others out, and those may be a peer's that the
+// stream waits for, for ranks are threads here.
 TEST_F(DeviceHsdp, WhoWaitsForNumbersKeepsNoPeerOutOfTheDriver) {
   run_ranks(4, [](Rank& self) {
     const Mesh mesh(self, 2);
     OnGpu on(self);
     fsccl_unit_t unit = nullptr;
-    ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
+    ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {}, {},
+                        mesh.replicas));
     ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     const auto be_late = [&] {
       ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
@@ -292,7 +316,8 @@ TEST_F(DeviceHsdp, AReplicaThatIsLateIsNamed) {
               const Mesh mesh(self, 2);
               OnGpu on(self);
               fsccl_unit_t unit = nullptr;
-              ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
+              ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {},
+                                  {}, mesh.replicas));
               ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
               fsccl_view_t grad{};
               ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
@@ -300,8 +325,8 @@ TEST_F(DeviceHsdp, AReplicaThatIsLateIsNamed) {
                 fsccl_reduce_result_t result{};
                 fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
                 config.result = &result;
-                EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &config, nullptr), FSCCL_ERR_TIMEOUT, "all_reduce of unit 'unit 2'",
-                             "still waits for rank(s) 1");
+                EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &config, nullptr), FSCCL_ERR_TIMEOUT,
+                             "all_reduce of unit 'unit 2'", "still waits for rank(s) 1");
               }
               over++;
               while (over < 2) std::this_thread::yield();

@@ -22,7 +22,8 @@ const cuda::Device* device_of_rank(int rank, std::string* why) {
 
 DeviceStream::DeviceStream(const cuda::Device& device) : device_(device) {
   const cuda::Current current(device_);
-  expect_done(device_, "cuStreamCreate", device_.driver().stream_create(&stream_, cuda::kNonBlockingStream, 0));
+  expect_done(device_, "cuStreamCreate",
+              device_.driver().stream_create(&stream_, cuda::kNonBlockingStream, 0));
 }
 DeviceStream::~DeviceStream() {
   const cuda::Current current(device_);
@@ -33,7 +34,8 @@ void DeviceStream::synchronize() const {
   expect_done(device_, "cuStreamSynchronize", device_.driver().stream_synchronize(stream_));
 }
 
-DeviceBlock::DeviceBlock(const cuda::Device& device, size_t bytes) : device_(device), bytes_(bytes) {
+DeviceBlock::DeviceBlock(const cuda::Device& device, size_t bytes)
+    : device_(device), bytes_(bytes) {
   const cuda::Current current(device_);
   expect_done(device_, "cuMemAlloc", device_.driver().allocate(&memory_, bytes_));
 }
@@ -41,7 +43,9 @@ DeviceBlock::~DeviceBlock() {
   const cuda::Current current(device_);
   expect_done(device_, "cuMemFree", device_.driver().free(memory_));
 }
-void DeviceBlock::put(const void* from) const { copy(memory_, reinterpret_cast<cuda::DevicePointer>(from)); }
+void DeviceBlock::put(const void* from) const {
+  copy(memory_, reinterpret_cast<cuda::DevicePointer>(from));
+}
 void DeviceBlock::take(void* to) const { copy(reinterpret_cast<cuda::DevicePointer>(to), memory_); }
 void DeviceBlock::copy(cuda::DevicePointer to, cuda::DevicePointer from) const {
   const cuda::Current current(device_);

@@ -1,4 +1,5 @@
-// Memory and streams of a GPU for tests, through the driver: a real one, or the stand-in (tests/stand_in/cuda).
+// Memory and streams of a GPU for tests, through the driver: a real one, or the stand-in
+// (tests/stand_in/cuda).
 #pragma once
 #include <cstddef>
 #include <string>

@@ -1,5 +1,6 @@
-// Pools on a GPU through the public API: blocks on CUDA's streams, what they are as an allocator and for PyTorch, sources, limits,
-// what they tell, and what they refuse. Slots are units' affair (device_units_test.cpp; tests/unit/device).
+// Pools on a GPU through the public API: blocks on CUDA's streams, what they are as an allocator
+// and for PyTorch, sources, limits, what they tell, and what they refuse. Slots are units' affair
+// (device_units_test.cpp; tests/unit/device).
 #include <fsccl/allocator.h>
 #include <unistd.h>
 
@@ -18,7 +19,8 @@ constexpr uint64_t kMb = 1 << 20;
 class DevicePoolApi : public OnDevice {
  protected:
   using Configure = std::function<void(fsccl_pool_config_t&)>;
-  // A pool of one rank, on the last device: not the one that a thread begins with, where there are more.
+  // A pool of one rank, on the last device: not the one that a thread begins with, where there are
+  // more.
   void with_pool(const std::function<void(Rank&)>& body, const Configure& configure = {}) {
     run_ranks(1, [&](Rank& self) {
       fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
@@ -41,7 +43,9 @@ class DevicePoolApi : public OnDevice {
     EXPECT_OK(fsccl_pool_stats(pool, &result));
     return result;
   }
-  static cuda::DevicePointer at(void* pointer) { return reinterpret_cast<cuda::DevicePointer>(pointer); }
+  static cuda::DevicePointer at(void* pointer) {
+    return reinterpret_cast<cuda::DevicePointer>(pointer);
+  }
   fsccl_pool_t pool = nullptr;
 };
 
@@ -89,7 +93,8 @@ TEST_F(DevicePoolApi, AsAnAllocatorItServesPyTorchOnItsStream) {
     page.hold(a, 0);
     a.fill(at(block), 1, 20 * kMb);
     fsccl_torch_free(block, 20 * kMb, last_gpu(), a.get());
-    void* const next = fsccl_torch_malloc(20 * kMb, last_gpu(), b.get());  // the stream has come through, or it would not wait
+    // the stream has come through, or it would not wait
+    void* const next = fsccl_torch_malloc(20 * kMb, last_gpu(), b.get());
     EXPECT_EQ(next, block);
     b.fill(at(next), 2, 20 * kMb);
     EXPECT_FALSE(b.idle());
@@ -120,14 +125,16 @@ TEST_F(DevicePoolApi, GrowthPassesThroughAdaptorsOverTheDevicesSource) {
         EXPECT_EQ(seen.live_bytes, 20 * kMb);
         EXPECT_EQ(seen.live_bytes, stats().reserved_bytes);
         void* none = nullptr;
-        EXPECT_ERROR(fsccl_pool_alloc(pool, 40 * kMb, a.get(), &none), FSCCL_ERR_OUT_OF_MEMORY, "source");
+        EXPECT_ERROR(fsccl_pool_alloc(pool, 40 * kMb, a.get(), &none), FSCCL_ERR_OUT_OF_MEMORY,
+                     "source");
         EXPECT_OK(fsccl_pool_free(pool, block, a.get()));
       },
       [&](fsccl_pool_config_t& config) { config.source = &counting; });
   fsccl_allocator_stats_t seen = FSCCL_ALLOCATOR_STATS_INIT;
   ASSERT_OK(fsccl_allocator_stats(&counting, &seen));
   EXPECT_EQ(seen.live_bytes, 0u);
-  for (fsccl_allocator_t* table : {&counting, &limit, &device}) EXPECT_OK(table->destroy(table->context));
+  for (fsccl_allocator_t* table : {&counting, &limit, &device})
+    EXPECT_OK(table->destroy(table->context));
 }
 
 TEST_F(DevicePoolApi, OtherSourcesAreRefused) {
@@ -142,14 +149,17 @@ TEST_F(DevicePoolApi, OtherSourcesAreRefused) {
     for (const fsccl_allocator_t* source : {&host, &other}) {
       if (source == &other && last_gpu() == 0) continue;  // there is no other device
       config.source = source;
-      EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_INVALID_ARGUMENT, own.c_str());
+      EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_INVALID_ARGUMENT,
+                   own.c_str());
     }
     config.source = nullptr;
     config.dry_run = 1;
-    EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_NOT_AVAILABLE, "host memory");
+    EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_NOT_AVAILABLE,
+                 "host memory");
     config.dry_run = 0;
     config.device = 99;
-    EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_NOT_AVAILABLE, "device 99");
+    EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_NOT_AVAILABLE,
+                 "device 99");
     config.memory = wild<fsccl_memory_t>(3);
     EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_INVALID_ARGUMENT, "3");
   });
@@ -160,12 +170,15 @@ TEST_F(DevicePoolApi, WhatIsForHostMemoryIsRefusedWithAWordWhatToDo) {
   with_pool([&](Rank& self) {
     alignas(4096) static char page[4096];
     EXPECT_ERROR(fsccl_pool_import(pool, page, sizeof page), FSCCL_ERR_NOT_AVAILABLE, "copy");
-    EXPECT_ERROR(fsccl_pool_use(pool, page, 1, nullptr, 1), FSCCL_ERR_INVALID_ARGUMENT, "cudaEventRecord");
-    EXPECT_ERROR(fsccl_pool_record(pool, page, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "cudaEventRecord");
-    EXPECT_ERROR(fsccl_pool_wait(pool, page, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "cudaStreamWaitEvent");
+    EXPECT_ERROR(fsccl_pool_use(pool, page, 1, nullptr, 1), FSCCL_ERR_INVALID_ARGUMENT,
+                 "cudaEventRecord");
+    EXPECT_ERROR(fsccl_pool_record(pool, page, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "cudaEventRecord");
+    EXPECT_ERROR(fsccl_pool_wait(pool, page, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "cudaStreamWaitEvent");
     void* none = nullptr;
-    EXPECT_ERROR(fsccl_pool_alloc(pool, 1, reinterpret_cast<void*>(uintptr_t{2}), &none), FSCCL_ERR_INVALID_ARGUMENT,
-                 "cudaStreamPerThread");
+    EXPECT_ERROR(fsccl_pool_alloc(pool, 1, reinterpret_cast<void*>(uintptr_t{2}), &none),
+                 FSCCL_ERR_INVALID_ARGUMENT, "cudaStreamPerThread");
     EXPECT_ERROR(fsccl_comm_destroy(self.comm), FSCCL_ERR_INVALID_STATE, "pool");
     EXPECT_OK(fsccl_pool_step(pool));
     EXPECT_EQ(stats().steps, 1u);
@@ -204,7 +217,8 @@ TEST_F(DevicePoolApi, BeyondTheSoftLimitAStepGivesBack) {
         TestStream a(gpu(last_gpu()));
         void* const block = take(40 * kMb, a);
         EXPECT_OK(fsccl_pool_free(pool, block, a.get()));
-        EXPECT_OK(fsccl_pool_step(pool));  // looks how far the stream has got, and waits for nothing
+        // looks how far the stream has got, and waits for nothing
+        EXPECT_OK(fsccl_pool_step(pool));
         a.finish();
         EXPECT_OK(fsccl_pool_step(pool));
         EXPECT_EQ(stats().reserved_bytes, 0u);
@@ -215,7 +229,8 @@ TEST_F(DevicePoolApi, BeyondTheSoftLimitAStepGivesBack) {
 TEST_F(DevicePoolApi, TellsWhatItHolds) {
   char directory[] = "/tmp/fsccl_device_pool_XXXXXX";
   ASSERT_NE(mkdtemp(directory), nullptr);
-  const std::string log = std::string(directory) + "/log.csv", snapshot = std::string(directory) + "/snapshot.json";
+  const std::string log = std::string(directory) + "/log.csv",
+                    snapshot = std::string(directory) + "/snapshot.json";
   {
     const Settings settings{{"FSCCL_POOL_LOG", log.c_str()}, {"FSCCL_POOL_HISTORY", "100"}};
     with_pool(
@@ -235,7 +250,9 @@ TEST_F(DevicePoolApi, TellsWhatItHolds) {
           EXPECT_OK(fsccl_pool_snapshot(pool, snapshot.c_str()));
           std::string metrics;
           EXPECT_OK(fsccl_metrics(
-              [](void* context, const char* text, size_t bytes) { static_cast<std::string*>(context)->append(text, bytes); },
+              [](void* context, const char* text, size_t bytes) {
+                static_cast<std::string*>(context)->append(text, bytes);
+              },
               &metrics));
           EXPECT_THAT(metrics, ::testing::HasSubstr("pool=\"on device\""));
           EXPECT_OK(fsccl_pool_free(pool, block, a.get()));

@@ -1,6 +1,7 @@
-// Collectives on memory of GPUs: the same operations, results and errors as on the host's, whatever moves the bytes
-// (FSCCL_DEVICE_TRANSPORT); each rank with a stream, on its own GPU where there are as many: NCCL gives ranks that are threads
-// no common one, so there they go through host memory. Skipped where there is no GPU, nor a stand-in.
+// Collectives on memory of GPUs: the same operations, results and errors as on the host's, whatever
+// moves the bytes (FSCCL_DEVICE_TRANSPORT); each rank with a stream, on its own GPU where there are
+// as many: NCCL gives ranks that are threads no common one, so there they go through host memory.
+// Skipped where there is no GPU, nor a stand-in.
 #include <numeric>
 
 #include "capture.h"
@@ -34,9 +35,12 @@ std::string explained(fsccl_comm_t comm) {
   return text.data();
 }
 
-// Sums of 16-bit floats are rounded at every step by NCCL where this library has no kernel for them: then they are other values.
+// Sums of 16-bit floats are rounded at every step by NCCL where this library has no kernel for
+// them: then they are other values.
 bool rounds_alike(const std::string& explanation, fsccl_dtype_t dtype, fsccl_op_t op, Kind kind) {
-  if (fsccl_dtype_size(dtype) != 2 || !is_float(dtype) || op.kind == FSCCL_OP_MIN || op.kind == FSCCL_OP_MAX) return true;
+  if (fsccl_dtype_size(dtype) != 2 || !is_float(dtype) || op.kind == FSCCL_OP_MIN ||
+      op.kind == FSCCL_OP_MAX)
+    return true;
   if (explanation.find(R"("transport":"staged")") != std::string::npos) return true;
   const bool folds = explanation.find("by this library's kernel") != std::string::npos;
   return folds && (op.kind == FSCCL_OP_SUM || op.kind == FSCCL_OP_AVG) &&
@@ -87,15 +91,20 @@ TEST_P(Device, EveryDtypeOperatorAndForm) {
 // More than a piece of a stage.
 TEST_P(Device, LargerCounts) {
   run_ranks(GetParam(), [](Rank& self) {
-    for (const Kind kind : {Kind::all_gather, Kind::reduce_scatter, Kind::all_reduce, Kind::broadcast})
-      for (const size_t count : {size_t{25'600}, (size_t{9} << 18) / static_cast<size_t>(self.ranks) + 5})
-        run_collective({kind, FSCCL_FLOAT32, FSCCL_SUM, count, Memory::device, false, self.ranks - 1, count}, self, nullptr);
+    for (const Kind kind :
+         {Kind::all_gather, Kind::reduce_scatter, Kind::all_reduce, Kind::broadcast})
+      for (const size_t count :
+           {size_t{25'600}, (size_t{9} << 18) / static_cast<size_t>(self.ranks) + 5})
+        run_collective(
+            {kind, FSCCL_FLOAT32, FSCCL_SUM, count, Memory::device, false, self.ranks - 1, count},
+            self, nullptr);
   });
 }
 
 // Blocks of 32-bit numbers, with what was where: rank * 10^6 + index.
 struct Numbers {
-  Numbers(const cuda::Device& gpu, size_t count, uint32_t first) : host(count), device(gpu, count * 4 + 4) {
+  Numbers(const cuda::Device& gpu, size_t count, uint32_t first)
+      : host(count), device(gpu, count * 4 + 4) {
     std::iota(host.begin(), host.end(), first);
     std::vector<uint32_t> padded = host;
     padded.push_back(0);
@@ -114,7 +123,8 @@ struct Numbers {
 uint32_t of_rank(size_t rank) { return static_cast<uint32_t>(rank) * 1'000'000; }
 
 struct Setting {
-  explicit Setting(const Rank& self) : ranks(static_cast<size_t>(self.ranks)), rank(static_cast<size_t>(self.rank)) {
+  explicit Setting(const Rank& self)
+      : ranks(static_cast<size_t>(self.ranks)), rank(static_cast<size_t>(self.rank)) {
     std::string why;
     gpu = device_of_rank(self.rank, &why);
     stream = std::make_unique<DeviceStream>(*gpu);
@@ -131,11 +141,11 @@ TEST_P(Device, PartsOfDifferentSizes) {
     for (size_t q = 0; q < at.ranks; q++) counts.push_back(q % 2 ? 0 : 100 * q + 7);
     const size_t whole = std::accumulate(counts.begin(), counts.end(), size_t{0});
     const Numbers mine(*at.gpu, counts[at.rank], of_rank(at.rank)), all(*at.gpu, whole, 0);
-    ASSERT_OK(
-        fsccl_all_gather_v(mine.at(0), all.at(0), counts.data(), nullptr, FSCCL_UINT32, self.comm, at.stream->get(), nullptr));
+    ASSERT_OK(fsccl_all_gather_v(mine.at(0), all.at(0), counts.data(), nullptr, FSCCL_UINT32,
+                                 self.comm, at.stream->get(), nullptr));
     const Numbers parts(*at.gpu, whole, 5), sum(*at.gpu, counts[at.rank], 0);
-    ASSERT_OK(fsccl_reduce_scatter_v(parts.at(0), sum.at(0), counts.data(), FSCCL_UINT32, FSCCL_SUM, self.comm, at.stream->get(),
-                                     nullptr));
+    ASSERT_OK(fsccl_reduce_scatter_v(parts.at(0), sum.at(0), counts.data(), FSCCL_UINT32, FSCCL_SUM,
+                                     self.comm, at.stream->get(), nullptr));
     at.stream->synchronize();
     std::vector<uint32_t> wanted;
     for (size_t q = 0; q < at.ranks; q++)
@@ -143,7 +153,8 @@ TEST_P(Device, PartsOfDifferentSizes) {
     EXPECT_EQ(all.now(), wanted);
     const size_t before = std::accumulate(counts.begin(), counts.begin() + self.rank, size_t{0});
     std::vector<uint32_t> sums;
-    for (size_t i = 0; i < counts[at.rank]; i++) sums.push_back(static_cast<uint32_t>((5 + before + i) * at.ranks));
+    for (size_t i = 0; i < counts[at.rank]; i++)
+      sums.push_back(static_cast<uint32_t>((5 + before + i) * at.ranks));
     EXPECT_EQ(sum.now(), sums);
   });
 }
@@ -154,13 +165,15 @@ TEST_P(Device, RootedOnes) {
     constexpr size_t kCount = 333;
     const int root = self.ranks - 1;
     const bool is_root = self.rank == root;
-    const Numbers mine(*at.gpu, kCount, of_rank(at.rank)), all(*at.gpu, kCount * at.ranks, 0), part(*at.gpu, kCount, 0),
-        sum(*at.gpu, kCount, 0);
+    const Numbers mine(*at.gpu, kCount, of_rank(at.rank)), all(*at.gpu, kCount * at.ranks, 0),
+        part(*at.gpu, kCount, 0), sum(*at.gpu, kCount, 0);
     void* const stream = at.stream->get();
-    ASSERT_OK(fsccl_gather(mine.at(0), is_root ? all.at(0) : nullptr, kCount, FSCCL_UINT32, root, self.comm, stream, nullptr));
-    ASSERT_OK(fsccl_scatter(is_root ? all.at(0) : nullptr, part.at(0), kCount, FSCCL_UINT32, root, self.comm, stream, nullptr));
-    ASSERT_OK(
-        fsccl_reduce(mine.at(0), is_root ? sum.at(0) : nullptr, kCount, FSCCL_UINT32, FSCCL_SUM, root, self.comm, stream, nullptr));
+    ASSERT_OK(fsccl_gather(mine.at(0), is_root ? all.at(0) : nullptr, kCount, FSCCL_UINT32, root,
+                           self.comm, stream, nullptr));
+    ASSERT_OK(fsccl_scatter(is_root ? all.at(0) : nullptr, part.at(0), kCount, FSCCL_UINT32, root,
+                            self.comm, stream, nullptr));
+    ASSERT_OK(fsccl_reduce(mine.at(0), is_root ? sum.at(0) : nullptr, kCount, FSCCL_UINT32,
+                           FSCCL_SUM, root, self.comm, stream, nullptr));
     at.stream->synchronize();
     EXPECT_EQ(part.now(), mine.host);
     if (!is_root) return;
@@ -179,8 +192,10 @@ TEST_P(Device, AllToAllAndItsVForm) {
   run_ranks(GetParam(), [](Rank& self) {
     const Setting at(self);
     constexpr size_t kCount = 50;
-    const Numbers mine(*at.gpu, kCount * at.ranks, of_rank(at.rank)), all(*at.gpu, kCount * at.ranks, 0);
-    ASSERT_OK(fsccl_all_to_all(mine.at(0), all.at(0), kCount, FSCCL_UINT32, self.comm, at.stream->get(), nullptr));
+    const Numbers mine(*at.gpu, kCount * at.ranks, of_rank(at.rank)),
+        all(*at.gpu, kCount * at.ranks, 0);
+    ASSERT_OK(fsccl_all_to_all(mine.at(0), all.at(0), kCount, FSCCL_UINT32, self.comm,
+                               at.stream->get(), nullptr));
     // From a to b: a + 2 b elements, none from the last rank.
     const auto between = [&](size_t a, size_t b) { return a + 1 == at.ranks ? 0 : a + 2 * b; };
     std::vector<size_t> sent, sent_from, received, received_to;
@@ -189,16 +204,19 @@ TEST_P(Device, AllToAllAndItsVForm) {
       received.push_back(between(q, at.rank)), received_to.push_back(in), in += received.back() + 1;
     }
     const Numbers uneven(*at.gpu, kCount * at.ranks, 77);
-    ASSERT_OK(fsccl_all_to_all_v(mine.at(0), sent.data(), sent_from.data(), uneven.at(0), received.data(), received_to.data(),
-                                 FSCCL_UINT32, self.comm, at.stream->get(), nullptr));
+    ASSERT_OK(fsccl_all_to_all_v(mine.at(0), sent.data(), sent_from.data(), uneven.at(0),
+                                 received.data(), received_to.data(), FSCCL_UINT32, self.comm,
+                                 at.stream->get(), nullptr));
     at.stream->synchronize();
     const std::vector<uint32_t> got = all.now(), got_uneven = uneven.now();
     std::vector<uint32_t> wanted = uneven.host;
     for (size_t q = 0; q < at.ranks; q++) {
-      for (size_t i = 0; i < kCount; i++) ASSERT_EQ(got[q * kCount + i], of_rank(q) + at.rank * kCount + i);
+      for (size_t i = 0; i < kCount; i++)
+        ASSERT_EQ(got[q * kCount + i], of_rank(q) + at.rank * kCount + i);
       size_t begin = 0;
       for (size_t r = 0; r < at.rank; r++) begin += between(q, r);
-      for (size_t i = 0; i < received[q]; i++) wanted[received_to[q] + i] = of_rank(q) + static_cast<uint32_t>(begin + i);
+      for (size_t i = 0; i < received[q]; i++)
+        wanted[received_to[q] + i] = of_rank(q) + static_cast<uint32_t>(begin + i);
     }
     EXPECT_EQ(got_uneven, wanted);
   });
@@ -210,8 +228,8 @@ TEST_P(Device, Lists) {
     std::vector<size_t> even(at.ranks, 40), uneven;
     for (size_t q = 0; q < at.ranks; q++) uneven.push_back(3 * q);
     const size_t whole = std::accumulate(uneven.begin(), uneven.end(), size_t{0});
-    const Numbers a(*at.gpu, 40, of_rank(at.rank)), b(*at.gpu, uneven[at.rank], of_rank(at.rank)), all_a(*at.gpu, 40 * at.ranks, 0),
-        all_b(*at.gpu, whole, 0);
+    const Numbers a(*at.gpu, 40, of_rank(at.rank)), b(*at.gpu, uneven[at.rank], of_rank(at.rank)),
+        all_a(*at.gpu, 40 * at.ranks, 0), all_b(*at.gpu, whole, 0);
     const fsccl_tensor_t list[] = {{a.at(0), all_a.at(0), even.data(), FSCCL_UINT32},
                                    {b.at(0), all_b.at(0), uneven.data(), FSCCL_UINT32}};
     ASSERT_OK(fsccl_all_gather_list(list, 2, self.comm, at.stream->get(), nullptr));
@@ -222,12 +240,14 @@ TEST_P(Device, Lists) {
       for (uint32_t i = 0; i < uneven[q]; i++) ASSERT_EQ(got_b[end++], of_rank(q) + i);
     }
     ASSERT_OK(fsccl_broadcast_list(list, 2, 0, self.comm, at.stream->get(), nullptr));
-    ASSERT_OK(fsccl_reduce_scatter_list(nullptr, 0, FSCCL_SUM, self.comm, at.stream->get(), nullptr));
+    ASSERT_OK(
+        fsccl_reduce_scatter_list(nullptr, 0, FSCCL_SUM, self.comm, at.stream->get(), nullptr));
     at.stream->synchronize();
   });
 }
 
-// Around a ring, large and small, twice: whoever sent before receiving without a group would wait for ever.
+// Around a ring, large and small, twice: whoever sent before receiving without a group would wait
+// for ever.
 TEST_P(Device, MessagesInAGroup) {
   if (GetParam() < 2) return;
   run_ranks(GetParam(), [](Rank& self) {
@@ -236,8 +256,10 @@ TEST_P(Device, MessagesInAGroup) {
     for (const size_t count : {size_t{1}, size_t{300'000}, size_t{300'000}}) {
       const Numbers mine(*at.gpu, count, of_rank(at.rank)), theirs(*at.gpu, count, 0);
       ASSERT_OK(fsccl_group_start());
-      ASSERT_OK(fsccl_send(mine.at(0), count, FSCCL_UINT32, next, 3, self.comm, at.stream->get(), nullptr));
-      ASSERT_OK(fsccl_recv(theirs.at(0), count, FSCCL_UINT32, last, 3, self.comm, at.stream->get(), nullptr));
+      ASSERT_OK(fsccl_send(mine.at(0), count, FSCCL_UINT32, next, 3, self.comm, at.stream->get(),
+                           nullptr));
+      ASSERT_OK(fsccl_recv(theirs.at(0), count, FSCCL_UINT32, last, 3, self.comm, at.stream->get(),
+                           nullptr));
       ASSERT_OK(fsccl_group_end());
       at.stream->synchronize();
       std::vector<uint32_t> wanted(count);
@@ -250,10 +272,13 @@ TEST_P(Device, MessagesInAGroup) {
 TEST_P(Device, CollectivesInAGroup) {
   run_ranks(GetParam(), [](Rank& self) {
     const Setting at(self);
-    const Numbers a(*at.gpu, 100, of_rank(at.rank)), all(*at.gpu, 100 * at.ranks, 0), sum(*at.gpu, 100, 0);
+    const Numbers a(*at.gpu, 100, of_rank(at.rank)), all(*at.gpu, 100 * at.ranks, 0),
+        sum(*at.gpu, 100, 0);
     ASSERT_OK(fsccl_group_start());
-    ASSERT_OK(fsccl_all_gather(a.at(0), all.at(0), 100, FSCCL_UINT32, self.comm, at.stream->get(), nullptr));
-    ASSERT_OK(fsccl_all_reduce(a.at(0), sum.at(0), 100, FSCCL_UINT32, FSCCL_MAX, self.comm, at.stream->get(), nullptr));
+    ASSERT_OK(fsccl_all_gather(a.at(0), all.at(0), 100, FSCCL_UINT32, self.comm, at.stream->get(),
+                               nullptr));
+    ASSERT_OK(fsccl_all_reduce(a.at(0), sum.at(0), 100, FSCCL_UINT32, FSCCL_MAX, self.comm,
+                               at.stream->get(), nullptr));
     ASSERT_OK(fsccl_group_end());
     at.stream->synchronize();
     const std::vector<uint32_t> got = all.now(), most = sum.now();
@@ -262,7 +287,8 @@ TEST_P(Device, CollectivesInAGroup) {
   });
 }
 
-// Each has a communicator of NCCL's of its own; the parts work beside each other, and the whole goes on.
+// Each has a communicator of NCCL's of its own; the parts work beside each other, and the whole
+// goes on.
 TEST_P(Device, PartsOfASplitCommunicator) {
   if (GetParam() < 2) return;
   run_ranks(GetParam(), [](Rank& self) {
@@ -271,19 +297,24 @@ TEST_P(Device, PartsOfASplitCommunicator) {
     ASSERT_OK(fsccl_comm_split(self.comm, self.rank % 2, -self.rank, nullptr, &part));  // backwards
     const size_t size = (at.ranks + 1 - at.rank % 2) / 2;
     for (int round = 0; round < 2; round++) {
-      const Numbers mine(*at.gpu, 100, of_rank(at.rank)), of_part(*at.gpu, 100 * size, 0), of_all(*at.gpu, 100 * at.ranks, 0);
-      ASSERT_OK(fsccl_all_gather(mine.at(0), of_part.at(0), 100, FSCCL_UINT32, part, at.stream->get(), nullptr));
-      ASSERT_OK(fsccl_all_gather(mine.at(0), of_all.at(0), 100, FSCCL_UINT32, self.comm, at.stream->get(), nullptr));
+      const Numbers mine(*at.gpu, 100, of_rank(at.rank)), of_part(*at.gpu, 100 * size, 0),
+          of_all(*at.gpu, 100 * at.ranks, 0);
+      ASSERT_OK(fsccl_all_gather(mine.at(0), of_part.at(0), 100, FSCCL_UINT32, part,
+                                 at.stream->get(), nullptr));
+      ASSERT_OK(fsccl_all_gather(mine.at(0), of_all.at(0), 100, FSCCL_UINT32, self.comm,
+                                 at.stream->get(), nullptr));
       at.stream->synchronize();
       const std::vector<uint32_t> parts = of_part.now(), all = of_all.now();
-      for (size_t q = 0; q < size; q++) ASSERT_EQ(parts[q * 100 + 99], of_rank(2 * (size - 1 - q) + at.rank % 2) + 99);
+      for (size_t q = 0; q < size; q++)
+        ASSERT_EQ(parts[q * 100 + 99], of_rank(2 * (size - 1 - q) + at.rank % 2) + 99);
       for (size_t q = 0; q < at.ranks; q++) ASSERT_EQ(all[q * 100 + 99], of_rank(q) + 99);
     }
     const std::string whole = explained(self.comm), key = R"("device":{"transport":")";
     const size_t begin = whole.find(key) + key.size();
     const std::string by = whole.substr(begin, whole.find('"', begin) - begin);
     if (size > 1) {
-      EXPECT_NE(explained(part).find(R"("device":{"transport":")" + by), std::string::npos) << explained(part);
+      EXPECT_NE(explained(part).find(R"("device":{"transport":")" + by), std::string::npos)
+          << explained(part);
     }
     ASSERT_OK(fsccl_comm_destroy(part));
   });
@@ -295,30 +326,39 @@ TEST_P(Device, SaysWhatItDoesNot) {
     const Numbers a(*at.gpu, 10, 0);
     std::vector<uint32_t> host(10 * at.ranks);
     fsccl_work_t work = nullptr;
-    EXPECT_ERROR(fsccl_all_reduce(a.at(0), a.at(0), 10, FSCCL_UINT32, FSCCL_SUM, self.comm, at.stream->get(), &work),
+    EXPECT_ERROR(fsccl_all_reduce(a.at(0), a.at(0), 10, FSCCL_UINT32, FSCCL_SUM, self.comm,
+                                  at.stream->get(), &work),
                  FSCCL_ERR_NOT_AVAILABLE, {"record an event"});
-    EXPECT_ERROR(fsccl_all_gather(a.at(0), host.data(), 10, FSCCL_UINT32, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 {"recv is memory of the host"});
-    EXPECT_ERROR(fsccl_all_reduce(host.data(), host.data(), 10, FSCCL_UINT32, FSCCL_SUM, self.comm, at.stream->get(), nullptr),
+    EXPECT_ERROR(
+        fsccl_all_gather(a.at(0), host.data(), 10, FSCCL_UINT32, self.comm, nullptr, nullptr),
+        FSCCL_ERR_INVALID_ARGUMENT, {"recv is memory of the host"});
+    EXPECT_ERROR(fsccl_all_reduce(host.data(), host.data(), 10, FSCCL_UINT32, FSCCL_SUM, self.comm,
+                                  at.stream->get(), nullptr),
                  FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL", "memory of the host");
-    EXPECT_ERROR(fsccl_barrier(self.comm, at.stream->get(), nullptr), FSCCL_ERR_NOT_AVAILABLE, "of which device");
-    EXPECT_ERROR(fsccl_broadcast(a.at(0), 10, FSCCL_UINT32, 99, self.comm, at.stream->get(), nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 {"root 99"});
-    EXPECT_ERROR(fsccl_all_reduce(nullptr, a.at(0), 10, FSCCL_UINT32, FSCCL_SUM, self.comm, at.stream->get(), nullptr),
+    EXPECT_ERROR(fsccl_barrier(self.comm, at.stream->get(), nullptr), FSCCL_ERR_NOT_AVAILABLE,
+                 "of which device");
+    EXPECT_ERROR(
+        fsccl_broadcast(a.at(0), 10, FSCCL_UINT32, 99, self.comm, at.stream->get(), nullptr),
+        FSCCL_ERR_INVALID_ARGUMENT, {"root 99"});
+    EXPECT_ERROR(fsccl_all_reduce(nullptr, a.at(0), 10, FSCCL_UINT32, FSCCL_SUM, self.comm,
+                                  at.stream->get(), nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, {"NULL"});
   });
 }
 
-// What a graph can repeat goes into it; the rest is refused before anything is put on the stream, and all goes on behind it.
+// What a graph can repeat goes into it; the rest is refused before anything is put on the stream,
+// and all goes on behind it.
 TEST_P(Device, ACaptureHasWhatAGraphCanRepeat) {
   run_ranks(GetParam(), [](Rank& self) {
     const Setting at(self);
     const Numbers a(*at.gpu, 100, of_rank(at.rank)), all(*at.gpu, 100 * at.ranks, 0);
     const auto gather = [&] {
-      return fsccl_all_gather(a.at(0), all.at(0), 100, FSCCL_UINT32, self.comm, at.stream->get(), nullptr);
+      return fsccl_all_gather(a.at(0), all.at(0), 100, FSCCL_UINT32, self.comm, at.stream->get(),
+                              nullptr);
     };
     const auto sum = [&](fsccl_dtype_t dtype) {
-      return fsccl_all_reduce(a.at(0), all.at(0), 50, dtype, FSCCL_SUM, self.comm, at.stream->get(), nullptr);
+      return fsccl_all_reduce(a.at(0), all.at(0), 50, dtype, FSCCL_SUM, self.comm, at.stream->get(),
+                              nullptr);
     };
     {
       const Capture early(at.gpu->ordinal(), at.stream->get());
@@ -337,17 +377,21 @@ TEST_P(Device, ACaptureHasWhatAGraphCanRepeat) {
     const DeviceStream beside(*at.gpu);
     Capture capture(at.gpu->ordinal(), at.stream->get());
     if (nccl) {
-      // NCCL takes a communicator's calls of a group into graphs all, or none, and would end the communicator.
+      // NCCL takes a communicator's calls of a group into graphs all, or none, and would end the
+      // communicator.
       ASSERT_OK(fsccl_group_start());
       ASSERT_OK(gather());
       ASSERT_OK(fsccl_barrier(self.comm, beside.get(), nullptr));
-      EXPECT_ERROR(fsccl_group_end(), FSCCL_ERR_INVALID_ARGUMENT, "1 of 2 calls", "groups of their own");
-      EXPECT_OK(fsccl_all_gather(a.at(0), again.at(0), 100, FSCCL_UINT32, self.comm, at.stream->get(), nullptr));
+      EXPECT_ERROR(fsccl_group_end(), FSCCL_ERR_INVALID_ARGUMENT, "1 of 2 calls",
+                   "groups of their own");
+      EXPECT_OK(fsccl_all_gather(a.at(0), again.at(0), 100, FSCCL_UINT32, self.comm,
+                                 at.stream->get(), nullptr));
     } else {
       EXPECT_ERROR(gather(), FSCCL_ERR_NOT_AVAILABLE, "cannot capture", "fsccl_explain");
     }
     if (nccl && folds) {
-      EXPECT_ERROR(sum(FSCCL_BFLOAT16), FSCCL_ERR_NOT_AVAILABLE, "bfloat16", "outside of the capture");
+      EXPECT_ERROR(sum(FSCCL_BFLOAT16), FSCCL_ERR_NOT_AVAILABLE, "bfloat16",
+                   "outside of the capture");
     } else if (!nccl) {
       EXPECT_ERROR(sum(FSCCL_BFLOAT16), FSCCL_ERR_NOT_AVAILABLE, "cannot capture");
     }
@@ -360,7 +404,8 @@ TEST_P(Device, ACaptureHasWhatAGraphCanRepeat) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpu, Device, ::testing::Values(1, 2, 3, 4), ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Gpu, Device, ::testing::Values(1, 2, 3, 4),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace fsccl::testing

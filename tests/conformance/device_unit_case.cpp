@@ -27,8 +27,9 @@ DevicePoolScope::~DevicePoolScope() {
   }
 }
 
-fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fsccl_unit_t* unit,
-                         const std::vector<void*>& shards, const std::vector<void*>& sharded_grads, fsccl_comm_t replicas) {
+fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool,
+                         fsccl_unit_t* unit, const std::vector<void*>& shards,
+                         const std::vector<void*>& sharded_grads, fsccl_comm_t replicas) {
   const std::string name = name_of(c);
   fsccl_unit_config_t config = config_of(c, comm, pool, name);
   config.replicate_comm = replicas;
@@ -42,11 +43,12 @@ fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool
   return fsccl_unit_create(&config, params.data(), params.size(), unit);
 }
 
-TwinUnits::TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool, fsccl_pool_t device_pool, Gpu& gpu,
-                     CudaStream* stream, const Mesh* mesh)
+TwinUnits::TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool,
+                     fsccl_pool_t device_pool, Gpu& gpu, CudaStream* stream, const Mesh* mesh)
     : case_(c), rank_(self.rank), gpu_(gpu), stream_(stream) {
-  // Some shards and gradients are memory of the test, as large as the whole: which part is this rank's the library says later. All
-  // of it is allocated before anything is on a stream: the driver may wait for the device then, and so for ranks of other threads.
+  // Some shards and gradients are memory of the test, as large as the whole: which part is this
+  // rank's the library says later. All of it is allocated before anything is on a stream: the
+  // driver may wait for the device then, and so for ranks of other threads.
   std::vector<void*> shards, grads;
   own_grads_.resize(c.params.size());
   for (const UnitCase::Param& param : c.params) {
@@ -55,7 +57,8 @@ TwinUnits::TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool
     grads.push_back(param.own_grad ? gpu.memory(count * fsccl_dtype_size(c.grad)) : nullptr);
     own_device_grads_.push_back(gpu.memory(count * fsccl_dtype_size(c.reduce)));
   }
-  const fsccl_comm_t comm = mesh ? mesh->shard : self.comm, replicas = mesh ? mesh->replicas : nullptr;
+  const fsccl_comm_t comm = mesh ? mesh->shard : self.comm,
+                     replicas = mesh ? mesh->replicas : nullptr;
   EXPECT_OK(make_unit(c, comm, host_pool, &host_, {}, {}, replicas)) << describe(c);
   EXPECT_OK(make_unit(c, comm, device_pool, &device_, shards, grads, replicas)) << describe(c);
   set_stream(stream);
@@ -94,7 +97,8 @@ void TwinUnits::write_shards(uint64_t version) {
     ASSERT_OK(fsccl_unit_shard(device_, i, &device));
     ASSERT_EQ(host.count, device.count);
     ASSERT_EQ(host.offset, device.offset);
-    const auto bytes = values(version << 32 | i << 8 | static_cast<uint64_t>(rank_), host.dtype, host.count);
+    const auto bytes =
+        values(version << 32 | i << 8 | static_cast<uint64_t>(rank_), host.dtype, host.count);
     if (host.count) std::memcpy(host.data, bytes.data(), bytes.size());
     put(device, bytes);
   }
@@ -121,8 +125,9 @@ void TwinUnits::compare(Get view_of, const char* what) {
     ASSERT_EQ(host.dtype, device.dtype);
     ASSERT_EQ(host.offset, device.offset);
     const size_t bytes = host.count * fsccl_dtype_size(host.dtype);
-    ASSERT_TRUE(gpu_.read(device.data, bytes, stream_) ==
-                std::vector<char>(static_cast<char*>(host.data), static_cast<char*>(host.data) + bytes))
+    ASSERT_TRUE(
+        gpu_.read(device.data, bytes, stream_) ==
+        std::vector<char>(static_cast<char*>(host.data), static_cast<char*>(host.data) + bytes))
         << what << " " << i << " on rank " << rank_ << " of " << describe(case_);
   }
 }
@@ -130,7 +135,8 @@ void TwinUnits::compare(Get view_of, const char* what) {
 void TwinUnits::compare_params() { compare(fsccl_unit_param, "parameter"); }
 
 void TwinUnits::compare_grads() {
-  compare([](fsccl_unit_t unit, size_t i, fsccl_view_t* view) { return fsccl_unit_sharded_grad(unit, i, view); },
+  compare([](fsccl_unit_t unit, size_t i,
+             fsccl_view_t* view) { return fsccl_unit_sharded_grad(unit, i, view); },
           "sharded gradient");
 }
 
@@ -148,19 +154,21 @@ void TwinUnits::write_grads(uint64_t step) {
     const fsccl_status_t status = fsccl_unit_grad(host_, i, &host);
     ASSERT_EQ(fsccl_unit_grad(device_, i, &device), status);
     if (status != FSCCL_OK || case_.params[i].tied_to >= 0) continue;
-    const auto bytes = values(step << 32 | i << 8 | static_cast<uint64_t>(rank_) | 0x80, host.dtype, host.count);
+    const auto bytes =
+        values(step << 32 | i << 8 | static_cast<uint64_t>(rank_) | 0x80, host.dtype, host.count);
     if (host.count) std::memcpy(host.data, bytes.data(), bytes.size());
     put(device, bytes);
   }
 }
 
-void TwinUnits::own_grads(uint64_t step, std::vector<const void*>* host, std::vector<const void*>* device) {
+void TwinUnits::own_grads(uint64_t step, std::vector<const void*>* host,
+                          std::vector<const void*>* device) {
   const size_t count = case_.params.size();
   for (size_t i = 0; i < count; i++) {
     const UnitCase::Param& param = case_.params[i];
     const bool wanted = param.tied_to < 0 && !param.frozen;
-    own_grads_[i] =
-        values(step << 32 | i << 8 | static_cast<uint64_t>(rank_) | 0x80, case_.reduce, wanted ? count_of(param.shape) : 0);
+    own_grads_[i] = values(step << 32 | i << 8 | static_cast<uint64_t>(rank_) | 0x80, case_.reduce,
+                           wanted ? count_of(param.shape) : 0);
     gpu_.copy(own_device_grads_[i], own_grads_[i].data(), own_grads_[i].size(), stream_);
     host->push_back(wanted ? own_grads_[i].data() : nullptr);
     device->push_back(wanted ? own_device_grads_[i] : nullptr);

@@ -1,5 +1,5 @@
-// A unit on a GPU beside the same unit on host memory: both are given the same bytes, and whatever comes out of one must be what
-// comes out of the other, bit for bit.
+// A unit on a GPU beside the same unit on host memory: both are given the same bytes, and whatever
+// comes out of one must be what comes out of the other, bit for bit.
 #pragma once
 #include <memory>
 #include <vector>
@@ -22,16 +22,18 @@ class DevicePoolScope {
   fsccl_pool_t pool_ = nullptr;
 };
 
-// The unit of a case, of either kind; *unit null where it was refused. Shards are the unit's own, or in `shards`.
-fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fsccl_unit_t* unit,
-                         const std::vector<void*>& shards = {}, const std::vector<void*>& sharded_grads = {},
+// The unit of a case, of either kind; *unit null where it was refused. Shards are the unit's own,
+// or in `shards`.
+fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool,
+                         fsccl_unit_t* unit, const std::vector<void*>& shards = {},
+                         const std::vector<void*>& sharded_grads = {},
                          fsccl_comm_t replicas = nullptr);
 
 class TwinUnits {
  public:
   // Of the ranks of `mesh`, with replicas, or of all.
-  TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool, fsccl_pool_t device_pool, Gpu& gpu, CudaStream* stream,
-            const Mesh* mesh = nullptr);
+  TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool, fsccl_pool_t device_pool,
+            Gpu& gpu, CudaStream* stream, const Mesh* mesh = nullptr);
   ~TwinUnits();
   TwinUnits(const TwinUnits&) = delete;
 

@@ -1,4 +1,5 @@
-// Units on GPUs: the same bits as units on host memory, in the order of streams, with no thread that waits for a peer.
+// Units on GPUs: the same bits as units on host memory, in the order of streams, with no thread
+// that waits for a peer.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -28,10 +29,12 @@ void train(const UnitCase& c, const Rank& self, OnGpu& on, int steps = 2) {
       EXPECT_OK(fsccl_unit_mark_changed(twins.get()));
       EXPECT_OK(fsccl_unit_mark_changed(twins.host()));
     }
-    for (const fsccl_unshard_mode_t mode : {FSCCL_UNSHARD_READ, FSCCL_UNSHARD_WRITABLE, FSCCL_UNSHARD_READ}) {
+    for (const fsccl_unshard_mode_t mode :
+         {FSCCL_UNSHARD_READ, FSCCL_UNSHARD_WRITABLE, FSCCL_UNSHARD_READ}) {
       twins.unshard(mode);
       twins.compare_params();
-      if (mode == FSCCL_UNSHARD_WRITABLE || c.sharing == FSCCL_SHARING_COPY_ON_WRITE) twins.scribble();
+      if (mode == FSCCL_UNSHARD_WRITABLE || c.sharing == FSCCL_SHARING_COPY_ON_WRITE)
+        twins.scribble();
       twins.reshard();
       if (::testing::Test::HasFailure()) return;
     }
@@ -51,7 +54,8 @@ TEST_P(DeviceUnits, EveryLayoutAndDtypeAsOnTheHost) {
   run_ranks(GetParam(), [](Rank& self) {
     OnGpu on(self);
     uint64_t seed = 1;
-    for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
+    for (const fsccl_layout_t layout :
+         {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
       for (const fsccl_dtype_t wire : {FSCCL_BFLOAT16, FSCCL_FLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64})
         for (const fsccl_dtype_t reduce : {FSCCL_BFLOAT16, FSCCL_FLOAT32}) {
           UnitCase c = simple_unit({{7, 5}, {33}, {}, {3, 2, 4}}, seed++);
@@ -78,9 +82,11 @@ TEST_P(DeviceUnits, RandomOnesAsOnTheHost) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DeviceUnits, ::testing::Values(1, 2, 3, 4), ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceUnits, ::testing::Values(1, 2, 3, 4),
+                         ::testing::PrintToStringParamName());
 
-// A step as training has it: the next unit is gathered on one stream while the last one is read on another.
+// A step as training has it: the next unit is gathered on one stream while the last one is read on
+// another.
 TEST_F(DeviceUnit, TwentyStepsWithPrefetchOnTwoStreams) {
   run_ranks(3, [](Rank& self) {
     OnGpu on(self);
@@ -102,7 +108,8 @@ TEST_F(DeviceUnit, TwentyStepsWithPrefetchOnTwoStreams) {
         fsccl_view_t shard{};
         ASSERT_OK(fsccl_unit_shard(units[u], 0, &shard));
         std::vector<float> values;
-        for (uint64_t k = 0; k < shard.count; k++) values.push_back(value(u, step, shard.offset + k));
+        for (uint64_t k = 0; k < shard.count; k++)
+          values.push_back(value(u, step, shard.offset + k));
         on.gpu.copy(shard.data, values.data(), values.size() * sizeof(float), on.stream);
         on.gpu.synchronize(on.stream);
       }
@@ -122,11 +129,13 @@ TEST_F(DeviceUnit, TwentyStepsWithPrefetchOnTwoStreams) {
       }
       ASSERT_OK(fsccl_pool_step(on.pool.get()));
       for (size_t u = 0; u < kUnits; u++) {
-        const std::vector<char> bytes = on.gpu.read(seen[u], kRows * kColumns * sizeof(float), compute);
+        const std::vector<char> bytes =
+            on.gpu.read(seen[u], kRows * kColumns * sizeof(float), compute);
         for (uint64_t k = 0; k < kRows * kColumns; k++) {
           float got = 0;
           std::memcpy(&got, bytes.data() + k * sizeof got, sizeof got);
-          ASSERT_EQ(got, value(u, step, k)) << "unit " << u << " step " << step << " element " << k << " rank " << self.rank;
+          ASSERT_EQ(got, value(u, step, k))
+              << "unit " << u << " step " << step << " element " << k << " rank " << self.rank;
         }
       }
     }
@@ -134,7 +143,8 @@ TEST_F(DeviceUnit, TwentyStepsWithPrefetchOnTwoStreams) {
   });
 }
 
-// Rank 0 holds all, so it is through at once and takes the same memory for the next unit, while rank 1 still reads it.
+// Rank 0 holds all, so it is through at once and takes the same memory for the next unit, while
+// rank 1 still reads it.
 TEST_F(DeviceUnit, ASlotIsNotWrittenWhileAPeerReadsIt) {
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);
@@ -166,9 +176,11 @@ TEST_F(DeviceUnit, ASlotIsNotWrittenWhileAPeerReadsIt) {
       }
       ASSERT_EQ(places[0], places[1]) << "the test is about memory that is used again";
       for (size_t u = 0; u < units.size(); u++) {
-        const std::vector<char> bytes = on.gpu.read(copies[u], kElements * sizeof(float), on.stream);
+        const std::vector<char> bytes =
+            on.gpu.read(copies[u], kElements * sizeof(float), on.stream);
         const std::vector<float> wanted(kElements, static_cast<float>(u + 1));
-        ASSERT_EQ(std::memcmp(bytes.data(), wanted.data(), bytes.size()), 0) << "unit " << u << " rank " << self.rank;
+        ASSERT_EQ(std::memcmp(bytes.data(), wanted.data(), bytes.size()), 0)
+            << "unit " << u << " rank " << self.rank;
       }
       ASSERT_OK(fsccl_pool_step(on.pool.get()));
     }
@@ -183,16 +195,19 @@ TEST_F(DeviceUnit, AUnitIsOneLaunchOneBatchAndTwoSignals) {
   constexpr int kRanks = 3;
   std::barrier all(kRanks);
   std::array<uint64_t, 4> before{};
-  const std::array<const char*, 4> kCalls = {"cuLaunchKernel", "cuMemcpyBatchAsync_v2", "cuMemcpyAsync", "cuStreamBatchMemOp_v2"};
+  const std::array<const char*, 4> kCalls = {"cuLaunchKernel", "cuMemcpyBatchAsync_v2",
+                                             "cuMemcpyAsync", "cuStreamBatchMemOp_v2"};
   const auto expect = [&](const Rank& self, std::array<uint64_t, 4> wanted, const char* what) {
     all.arrive_and_wait();
     for (size_t i = 0; self.rank == 0 && i < kCalls.size(); i++)
-      EXPECT_EQ(control.calls(kCalls[i]) - before[i], wanted[i] * kRanks) << kCalls[i] << " of " << what;
+      EXPECT_EQ(control.calls(kCalls[i]) - before[i], wanted[i] * kRanks)
+          << kCalls[i] << " of " << what;
     all.arrive_and_wait();
   };
   const auto begin = [&](const Rank& self) {
     all.arrive_and_wait();
-    for (size_t i = 0; self.rank == 0 && i < kCalls.size(); i++) before[i] = control.calls(kCalls[i]);
+    for (size_t i = 0; self.rank == 0 && i < kCalls.size(); i++)
+      before[i] = control.calls(kCalls[i]);
     all.arrive_and_wait();
   };
   run_ranks(kRanks, [&](Rank& self) {
@@ -206,7 +221,8 @@ TEST_F(DeviceUnit, AUnitIsOneLaunchOneBatchAndTwoSignals) {
     begin(self);
     ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
     expect(self, {1, 1, 0, 4}, "a gather: it begins, ready, waits, done");
-    // Left to its first launch, a kernel may be loaded when a stream waits for a peer, and wait for that stream.
+    // Left to its first launch, a kernel may be loaded when a stream waits for a peer, and wait for
+    // that stream.
     EXPECT_EQ(control.calls("cuFuncLoad"), control.calls("cuModuleGetFunction"));
     ASSERT_OK(fsccl_unit_reshard(unit));
     begin(self);
@@ -277,7 +293,8 @@ TEST_F(DeviceUnit, ThePoolTellsWhoseItsSlotsAre) {
       ASSERT_OK(fsccl_unit_reshard(unit));
       ASSERT_OK(fsccl_unit_reduce_grads(unit, nullptr, nullptr));
       ASSERT_OK(fsccl_pool_step(on.pool.get()));
-      EXPECT_THAT(told().taken, ::testing::ElementsAre(::testing::Pair("gradients", step), ::testing::Pair("parameters", step)));
+      EXPECT_THAT(told().taken, ::testing::ElementsAre(::testing::Pair("gradients", step),
+                                                       ::testing::Pair("parameters", step)));
       EXPECT_THAT(told().live, ::testing::Each(::testing::Pair(::testing::_, 0)));
     }
     EXPECT_EQ(told().owners.size(), 1u);
@@ -289,7 +306,8 @@ TEST_F(DeviceUnit, ThePoolTellsWhoseItsSlotsAre) {
 TEST_F(DeviceUnit, ResultsOnTheDeviceAndMovedGradients) {
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);
-    auto* const result = static_cast<fsccl_reduce_result_t*>(on.gpu.memory(sizeof(fsccl_reduce_result_t)));
+    auto* const result =
+        static_cast<fsccl_reduce_result_t*>(on.gpu.memory(sizeof(fsccl_reduce_result_t)));
     void* const moved[2] = {on.gpu.memory(15 * 4), on.gpu.memory(4)};
     UnitCase c = simple_unit({{6, 5}, {1}}, 4);  // rank 1 has nothing of the second
     fsccl_unit_t unit = nullptr;
@@ -308,7 +326,9 @@ TEST_F(DeviceUnit, ResultsOnTheDeviceAndMovedGradients) {
     config.scale = 1;
     config.result = result;
     config.sharded_grads = moved;
-    config.shard_ready = [](void* context, fsccl_unit_t, size_t i) { static_cast<std::vector<size_t>*>(context)->push_back(i); };
+    config.shard_ready = [](void* context, fsccl_unit_t, size_t i) {
+      static_cast<std::vector<size_t>*>(context)->push_back(i);
+    };
     config.shard_ready_context = &ready;
     ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, nullptr));
     EXPECT_EQ(ready, self.rank == 0 ? (std::vector<size_t>{0, 1}) : (std::vector<size_t>{0}));
@@ -335,26 +355,32 @@ TEST_F(DeviceUnit, WhatItDoesNotDoItSays) {
     sliced.shard_comm = self.comm, sliced.pool = on.pool.get(), sliced.by_parameter = 1;
     fsccl_param_t param = FSCCL_PARAM_INIT;
     param.dims = 1, param.shape[0] = 8;
-    EXPECT_ERROR(fsccl_unit_create(&sliced, &param, 1, &unit), FSCCL_ERR_NOT_AVAILABLE, "by_parameter = 0");
+    EXPECT_ERROR(fsccl_unit_create(&sliced, &param, 1, &unit), FSCCL_ERR_NOT_AVAILABLE,
+                 "by_parameter = 0");
     std::vector<char> on_host(64);
-    EXPECT_ERROR(make_unit(c, self.comm, on.pool.get(), &unit, {on_host.data()}), FSCCL_ERR_INVALID_ARGUMENT, "host memory",
-                 "device");
+    EXPECT_ERROR(make_unit(c, self.comm, on.pool.get(), &unit, {on_host.data()}),
+                 FSCCL_ERR_INVALID_ARGUMENT, "host memory", "device");
     ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
     fsccl_work_t work = nullptr;
-    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, &work), FSCCL_ERR_NOT_AVAILABLE, "event");
+    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, &work), FSCCL_ERR_NOT_AVAILABLE,
+                 "event");
     EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_INVALID_STATE, "not unsharded");
     fsccl_view_t view{};
     EXPECT_ERROR(fsccl_unit_param(unit, 0, &view), FSCCL_ERR_INVALID_STATE, "unshard");
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_INVALID_STATE, "no gradients");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "no gradients");
     EXPECT_ERROR(fsccl_unit_release(unit, 0), FSCCL_ERR_INVALID_STATE, "reshard");
-    // Until a stream is named it is the legacy default one, whose copies are no batch, and which ranks on one GPU share here.
+    // Until a stream is named it is the legacy default one, whose copies are no batch, and which
+    // ranks on one GPU share here.
     if (Gpu::count() < 2) {
       ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     }
     ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
-    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_INVALID_STATE, "already");
+    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "already");
     const void* one[] = {nullptr};
-    EXPECT_ERROR(fsccl_unit_set_shards(unit, const_cast<void* const*>(one)), FSCCL_ERR_INVALID_STATE, "reshard it");
+    EXPECT_ERROR(fsccl_unit_set_shards(unit, const_cast<void* const*>(one)),
+                 FSCCL_ERR_INVALID_STATE, "reshard it");
     ASSERT_OK(fsccl_unit_reshard(unit));
     fsccl_unit_t host = nullptr;
     ASSERT_OK(make_unit(c, self.comm, on.host.get(), &host));
@@ -364,11 +390,13 @@ TEST_F(DeviceUnit, WhatItDoesNotDoItSays) {
   });
 }
 
-// A graph would repeat the signals and slots of one step: nothing of it gets into one, and the unit goes on behind the capture.
+// A graph would repeat the signals and slots of one step: nothing of it gets into one, and the unit
+// goes on behind the capture.
 TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
   run_ranks(2, [&](Rank& self) {
     OnGpu on(self);
-    TwinUnits twins(simple_unit({{9, 5}, {4}}, 3), self, on.host.get(), on.pool.get(), on.gpu, on.stream);
+    TwinUnits twins(simple_unit({{9, 5}, {4}}, 3), self, on.host.get(), on.pool.get(), on.gpu,
+                    on.stream);
     const fsccl_unit_t unit = twins.get();
     twins.write_shards(1);
     fsccl_view_t view{};
@@ -378,15 +406,20 @@ TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
     };
     for (int step = 1; step <= 2; step++) {
       while_captured([&] {
-        EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_NOT_AVAILABLE, "captured", "outside");
+        EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_NOT_AVAILABLE,
+                     "captured", "outside");
         EXPECT_ERROR(fsccl_unit_grad(unit, 0, &view), FSCCL_ERR_NOT_AVAILABLE, "captured");
       });
       twins.unshard();
       twins.compare_params();
-      while_captured([&] { EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_NOT_AVAILABLE, "captured"); });
+      while_captured(
+          [&] { EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_NOT_AVAILABLE, "captured"); });
       twins.reshard();
       twins.write_grads(static_cast<uint64_t>(step));
-      while_captured([&] { EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_NOT_AVAILABLE, "captured"); });
+      while_captured([&] {
+        EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_NOT_AVAILABLE,
+                     "captured");
+      });
       twins.reduce(FSCCL_REDUCE_CONFIG_INIT, false, static_cast<uint64_t>(step));
       twins.compare_grads();
     }
@@ -401,7 +434,8 @@ TEST_F(DeviceUnit, IsMadeWhileAStreamThatBlocksIsCaptured) {
     {
       const Capture capture(on.gpu.ordinal(), on.gpu.blocking_stream());
       ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, on.pool.get(), &unit));
-      EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_NOT_AVAILABLE, "captured");
+      EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_NOT_AVAILABLE,
+                   "captured");
       ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     }
     ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
@@ -418,7 +452,8 @@ TEST_F(DeviceUnit, APoolEndsBesideACapture) {
     std::optional<Capture> capture;
     const DevicePoolScope pool(self.comm, 0);
     fsccl_unit_t unit = nullptr;
-    ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, pool.get(), &unit, {gpu.memory(256)}, {gpu.memory(256)}));
+    ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, pool.get(), &unit, {gpu.memory(256)},
+                        {gpu.memory(256)}));
     ASSERT_OK(fsccl_unit_set_stream(unit, stream));
     ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
     ASSERT_OK(fsccl_unit_reshard(unit));
@@ -430,12 +465,14 @@ TEST_F(DeviceUnit, APoolEndsBesideACapture) {
   }
 }
 
-// By either of its names; it takes no batches of copies. A GPU has one of it for each process: ranks that are threads need GPUs of
-// their own, or they wait for what they would do after; so there is one rank where there is one GPU.
+// By either of its names; it takes no batches of copies. A GPU has one of it for each process:
+// ranks that are threads need GPUs of their own, or they wait for what they would do after; so
+// there is one rank where there is one GPU.
 TEST_F(DeviceUnit, TheLegacyStreamServes) {
   run_ranks(std::min(Gpu::count(), 2), [](Rank& self) {
     OnGpu on(self);
-    TwinUnits twins(simple_unit({{600, 256}, {4}}, 3), self, on.host.get(), on.pool.get(), on.gpu, nullptr);
+    TwinUnits twins(simple_unit({{600, 256}, {4}}, 3), self, on.host.get(), on.pool.get(), on.gpu,
+                    nullptr);
     for (uint64_t step = 1; step <= 2; step++) {
       twins.set_stream(reinterpret_cast<CudaStream*>(uintptr_t{step - 1}));
       twins.write_shards(step);
@@ -452,8 +489,9 @@ TEST_F(DeviceUnit, DefinitionsAreCompared) {
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);
     fsccl_unit_t unit = nullptr;
-    EXPECT_ERROR(make_unit(simple_unit({{8}, {self.rank ? 4 : 5}}), self.comm, on.pool.get(), &unit), FSCCL_ERR_MISMATCH,
-                 "parameter 1", "rank 0");
+    EXPECT_ERROR(
+        make_unit(simple_unit({{8}, {self.rank ? 4 : 5}}), self.comm, on.pool.get(), &unit),
+        FSCCL_ERR_MISMATCH, "parameter 1", "rank 0");
   });
 }
 
@@ -461,7 +499,8 @@ TEST_F(DeviceUnit, ADeclaredStepPlansItsSlots) {
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);
     std::array<fsccl_unit_t, 2> units{};
-    for (size_t u = 0; u < 2; u++) ASSERT_OK(make_unit(simple_unit({{64, 64}}, u + 1), self.comm, on.pool.get(), &units[u]));
+    for (size_t u = 0; u < 2; u++)
+      ASSERT_OK(make_unit(simple_unit({{64, 64}}, u + 1), self.comm, on.pool.get(), &units[u]));
     std::vector<fsccl_event_t> events;
     for (fsccl_unit_t unit : units) {
       ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
@@ -470,8 +509,8 @@ TEST_F(DeviceUnit, ADeclaredStepPlansItsSlots) {
     }
     ASSERT_OK(fsccl_pool_schedule(on.pool.get(), events.data(), events.size()));
     std::swap(events[0], events[1]);
-    EXPECT_ERROR(fsccl_pool_schedule(on.pool.get(), events.data(), events.size()), FSCCL_ERR_INVALID_ARGUMENT, "event 0",
-                 "not held");
+    EXPECT_ERROR(fsccl_pool_schedule(on.pool.get(), events.data(), events.size()),
+                 FSCCL_ERR_INVALID_ARGUMENT, "event 0", "not held");
     for (int step = 0; step < 2; step++) {
       for (fsccl_unit_t unit : units) {
         ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));

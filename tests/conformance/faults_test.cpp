@@ -1,5 +1,5 @@
-// Debug mode of slots: an access that is not the caller's to make ends the process with SIGSEGV, as it would have, after a line
-// that says what was touched. Each in a process of its own.
+// Debug mode of slots: an access that is not the caller's to make ends the process with SIGSEGV, as
+// it would have, after a line that says what was touched. Each in a process of its own.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -87,13 +87,15 @@ TEST_F(Faults, AWriteToReadOnlyParameters) {
                      if (last) write(param + 70);
                      while (!last) read(param);  // the other rank has a view of its own
                    }),
-               "write to 0x[0-9a-f]+, byte 70 of parameters of unit 'layer3' \\(10048 bytes in pool 'slots' of rank 1\\), which "
+               "write to 0x[0-9a-f]+, byte 70 of parameters of unit 'layer3' \\(10048 bytes in "
+               "pool 'slots' of rank 1\\), which "
                "are read-only");
 }
 
 // The caller has said that it only reads, though others would not see the write.
 TEST_F(Faults, AWriteToPrivateParameters) {
-  EXPECT_DEATH(run({.sharing = FSCCL_SHARING_PRIVATE}, [](const Layer& layer, bool) { write(layer.param()); }),
+  EXPECT_DEATH(run({.sharing = FSCCL_SHARING_PRIVATE},
+                   [](const Layer& layer, bool) { write(layer.param()); }),
                "write to .*parameters of unit 'layer3'.* read-only");
 }
 
@@ -106,11 +108,18 @@ TEST_F(Faults, ReadsAndWritesAfterReshard) {
       writes ? write(param + 8) : static_cast<void>(read(param + 8));
     });
   };
-  EXPECT_DEATH(after({}, false), "read of 0x[0-9a-f]+, byte 8 of parameters of unit 'layer3'.* after their slot was given back");
-  EXPECT_DEATH(after({}, true), "write to 0x[0-9a-f]+, byte 8 of parameters of unit 'layer3'.* after their slot was given back");
-  EXPECT_DEATH(after({.sharing = FSCCL_SHARING_PRIVATE}, true), "write to .*parameters of unit 'layer3'.* given back");
-  EXPECT_DEATH(after({.sharing = FSCCL_SHARING_COPY_ON_WRITE}, false), "read of .*parameters of unit 'layer3'.* given back");
-  EXPECT_DEATH(after({.mode = FSCCL_UNSHARD_WRITABLE}, true), "write to .*parameters of unit 'layer3'.* given back");
+  EXPECT_DEATH(after({}, false),
+               "read of 0x[0-9a-f]+, byte 8 of parameters of unit 'layer3'.* after their slot was "
+               "given back");
+  EXPECT_DEATH(after({}, true),
+               "write to 0x[0-9a-f]+, byte 8 of parameters of unit 'layer3'.* after their slot was "
+               "given back");
+  EXPECT_DEATH(after({.sharing = FSCCL_SHARING_PRIVATE}, true),
+               "write to .*parameters of unit 'layer3'.* given back");
+  EXPECT_DEATH(after({.sharing = FSCCL_SHARING_COPY_ON_WRITE}, false),
+               "read of .*parameters of unit 'layer3'.* given back");
+  EXPECT_DEATH(after({.mode = FSCCL_UNSHARD_WRITABLE}, true),
+               "write to .*parameters of unit 'layer3'.* given back");
 }
 
 TEST_F(Faults, GradientsAfterTheirReductionWasSubmitted) {
@@ -122,7 +131,9 @@ TEST_F(Faults, GradientsAfterTheirReductionWasSubmitted) {
       writes ? write(grad) : static_cast<void>(read(grad));
     });
   };
-  EXPECT_DEATH(after(true), "write to 0x[0-9a-f]+, byte 0 of gradients of unit 'layer3'.* after their slot was given back");
+  EXPECT_DEATH(after(true),
+               "write to 0x[0-9a-f]+, byte 0 of gradients of unit 'layer3'.* after their slot was "
+               "given back");
   EXPECT_DEATH(after(false), "read of .*gradients of unit 'layer3'");
 }
 
@@ -135,11 +146,13 @@ TEST_F(Faults, AForkedChildDoesNotHaveThem) {
                      int status = 0;
                      if (waitpid(child, &status, 0) == child && ended_by_it(status)) std::abort();
                    }),
-               "parameters of unit 'layer3'.*; this is a child of fork\\(\\), which does not have the memory of pools");
+               "parameters of unit 'layer3'.*; this is a child of fork\\(\\), which does not have "
+               "the memory of pools");
 }
 
 TEST_F(Faults, FarFromAnySlot) {
-  EXPECT_DEATH(run({}, [](const Layer& layer, bool) { read(layer.param() + (1 << 22)); }), "of pool 'slots' of rank 0, in no slot");
+  EXPECT_DEATH(run({}, [](const Layer& layer, bool) { read(layer.param() + (1 << 22)); }),
+               "of pool 'slots' of rank 0, in no slot");
 }
 
 // Whoever handled the signal before is asked next; the process ends as it would have.
@@ -161,9 +174,11 @@ TEST_F(Faults, TheHandlerBeforeIsCalled) {
   EXPECT_EXIT(another(), ::testing::KilledBySignal(SIGSEGV), "");
 }
 
-// What is the caller's stays so, over steps, in every kind of slot; a kept unit's parameters can be read after reshard.
+// What is the caller's stays so, over steps, in every kind of slot; a kept unit's parameters can be
+// read after reshard.
 TEST_F(Faults, NoneWhereAllIsRight) {
-  for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE, FSCCL_SHARING_COPY_ON_WRITE})
+  for (const fsccl_sharing_t sharing :
+       {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE, FSCCL_SHARING_COPY_ON_WRITE})
     for (const fsccl_keep_t keep : {FSCCL_KEEP_NONE, FSCCL_KEEP_ALWAYS})
       for (const fsccl_unshard_mode_t mode : {FSCCL_UNSHARD_READ, FSCCL_UNSHARD_WRITABLE})
         run_ranks(2, [&](Rank& self) {
@@ -173,7 +188,8 @@ TEST_F(Faults, NoneWhereAllIsRight) {
             ASSERT_OK(fsccl_unit_unshard(layer.unit, mode, nullptr));
             char* param = layer.param();
             for (int64_t at = 0; at < 2 * kElements; at++) ASSERT_EQ(read(param + at), 0);
-            if (mode == FSCCL_UNSHARD_WRITABLE || sharing == FSCCL_SHARING_COPY_ON_WRITE) std::memset(param, 7, 2 * kElements);
+            if (mode == FSCCL_UNSHARD_WRITABLE || sharing == FSCCL_SHARING_COPY_ON_WRITE)
+              std::memset(param, 7, 2 * kElements);
             char* grad = layer.grad();
             for (int64_t at = 0; at < 2 * kElements; at++) ASSERT_EQ(read(grad + at), '\xff');
             std::memset(grad, 0, 2 * kElements);

@@ -1,6 +1,7 @@
-// The forms with a root, with parts of different sizes, and all-to-all; groups of operations. Every element of every rank's input
-// is a function of (rank, index), small whole numbers, so that sums are exact and each rank knows what it must get. Buffers lie in
-// the caller's memory, in the pool, or here and there by rank.
+// The forms with a root, with parts of different sizes, and all-to-all; groups of operations. Every
+// element of every rank's input is a function of (rank, index), small whole numbers, so that sums
+// are exact and each rank knows what it must get. Buffers lie in the caller's memory, in the pool,
+// or here and there by rank.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -10,12 +11,15 @@
 namespace fsccl::testing {
 namespace {
 
-float value_of(int rank, size_t index) { return static_cast<float>((static_cast<size_t>(rank) * 31 + index * 7) % 101); }
+float value_of(int rank, size_t index) {
+  return static_cast<float>((static_cast<size_t>(rank) * 31 + index * 7) % 101);
+}
 
 // A buffer of floats with a guard behind it, from the pool or not.
 class Floats {
  public:
-  Floats(fsccl_pool_t pool, bool pooled, size_t count) : pool_(pooled ? pool : nullptr), count_(count) {
+  Floats(fsccl_pool_t pool, bool pooled, size_t count)
+      : pool_(pooled ? pool : nullptr), count_(count) {
     void* block = nullptr;
     if (pool_) {
       EXPECT_OK(fsccl_pool_alloc(pool_, (count + 1) * sizeof(float), nullptr, &block));
@@ -81,8 +85,8 @@ void gather(Form& f) {
   in.fill(f.self.rank);
   float* const own = out.data() + count * f.rank();
   if (at_root && in_place) std::copy_n(in.data(), count, own);
-  ASSERT_OK(fsccl_gather(at_root && in_place ? own : in.data(), at_root ? out.data() : nullptr, count, FSCCL_FLOAT32, root,
-                         f.self.comm, nullptr, nullptr));
+  ASSERT_OK(fsccl_gather(at_root && in_place ? own : in.data(), at_root ? out.data() : nullptr,
+                         count, FSCCL_FLOAT32, root, f.self.comm, nullptr, nullptr));
   for (size_t i = 0; at_root && i < count * f.ranks(); i++)
     ASSERT_EQ(out[i], value_of(static_cast<int>(i / count), i % count)) << i;
 }
@@ -94,8 +98,10 @@ void scatter(Form& f) {
   Floats in(f.pool, pooled, at_root ? count * f.ranks() : 0), out(f.pool, pooled, count);
   in.fill(f.self.rank);
   float* const result = at_root && in_place ? in.data() + count * f.rank() : out.data();
-  ASSERT_OK(fsccl_scatter(at_root ? in.data() : nullptr, result, count, FSCCL_FLOAT32, root, f.self.comm, nullptr, nullptr));
-  for (size_t i = 0; i < count; i++) ASSERT_EQ(result[i], value_of(root, count * f.rank() + i)) << i;
+  ASSERT_OK(fsccl_scatter(at_root ? in.data() : nullptr, result, count, FSCCL_FLOAT32, root,
+                          f.self.comm, nullptr, nullptr));
+  for (size_t i = 0; i < count; i++)
+    ASSERT_EQ(result[i], value_of(root, count * f.rank() + i)) << i;
 }
 
 void reduce(Form& f) {
@@ -105,8 +111,10 @@ void reduce(Form& f) {
   Floats in(f.pool, pooled, count), out(f.pool, pooled, at_root ? count : 0);
   in.fill(f.self.rank);
   float* const result = at_root ? (in_place ? in.data() : out.data()) : nullptr;
-  ASSERT_OK(fsccl_reduce(in.data(), result, count, FSCCL_FLOAT32, FSCCL_SUM, root, f.self.comm, nullptr, nullptr));
-  for (size_t i = 0; i < count; i++) ASSERT_EQ(at_root ? result[i] : in[i], at_root ? sum_at(f, i) : value_of(f.self.rank, i)) << i;
+  ASSERT_OK(fsccl_reduce(in.data(), result, count, FSCCL_FLOAT32, FSCCL_SUM, root, f.self.comm,
+                         nullptr, nullptr));
+  for (size_t i = 0; i < count; i++)
+    ASSERT_EQ(at_root ? result[i] : in[i], at_root ? sum_at(f, i) : value_of(f.self.rank, i)) << i;
 }
 
 void all_to_all(Form& f) {
@@ -114,7 +122,8 @@ void all_to_all(Form& f) {
   const bool pooled = f.pooled();
   Floats in(f.pool, pooled, count * f.ranks()), out(f.pool, pooled, count * f.ranks());
   in.fill(f.self.rank);
-  ASSERT_OK(fsccl_all_to_all(in.data(), out.data(), count, FSCCL_FLOAT32, f.self.comm, nullptr, nullptr));
+  ASSERT_OK(
+      fsccl_all_to_all(in.data(), out.data(), count, FSCCL_FLOAT32, f.self.comm, nullptr, nullptr));
   for (size_t i = 0; i < count * f.ranks(); i++)
     ASSERT_EQ(out[i], value_of(static_cast<int>(i / count), count * f.rank() + i % count)) << i;
 }
@@ -133,8 +142,9 @@ void all_gather_v(Form& f) {
   in.fill(f.self.rank);
   float* const own = out.data() + begins[f.rank()];
   if (in_place) std::copy_n(in.data(), counts[f.rank()], own);
-  ASSERT_OK(fsccl_all_gather_v(in_place ? own : in.data(), out.data(), counts.data(), end_to_end ? nullptr : begins.data(),
-                               FSCCL_FLOAT32, f.self.comm, nullptr, nullptr));
+  ASSERT_OK(fsccl_all_gather_v(in_place ? own : in.data(), out.data(), counts.data(),
+                               end_to_end ? nullptr : begins.data(), FSCCL_FLOAT32, f.self.comm,
+                               nullptr, nullptr));
   std::vector<float> wanted(whole, -1.0f);
   for (size_t q = 0; q < f.ranks(); q++)
     for (size_t i = 0; i < counts[q]; i++) wanted[begins[q] + i] = value_of(static_cast<int>(q), i);
@@ -149,12 +159,14 @@ void reduce_scatter_v(Form& f) {
   Floats in(f.pool, pooled, whole), out(f.pool, pooled, counts[f.rank()]);
   in.fill(f.self.rank);
   float* const result = in_place ? in.data() + begin : out.data();
-  ASSERT_OK(fsccl_reduce_scatter_v(in.data(), result, counts.data(), FSCCL_FLOAT32, FSCCL_SUM, f.self.comm, nullptr, nullptr));
+  ASSERT_OK(fsccl_reduce_scatter_v(in.data(), result, counts.data(), FSCCL_FLOAT32, FSCCL_SUM,
+                                   f.self.comm, nullptr, nullptr));
   for (size_t i = 0; i < counts[f.rank()]; i++) ASSERT_EQ(result[i], sum_at(f, begin + i)) << i;
 }
 
 void all_to_all_v(Form& f) {
-  // counts[p][q]: what p sends to q; everybody draws the same table, and uses its own row and column.
+  // counts[p][q]: what p sends to q; everybody draws the same table, and uses its own row and
+  // column.
   std::vector<std::vector<size_t>> counts;
   for (size_t p = 0; p < f.ranks(); p++) counts.push_back(f.counts());
   std::vector<size_t> send_begins, recv_counts, recv_begins;
@@ -169,11 +181,14 @@ void all_to_all_v(Form& f) {
   const bool pooled = f.pooled();
   Floats in(f.pool, pooled, sent), out(f.pool, pooled, received);
   in.fill(f.self.rank);
-  ASSERT_OK(fsccl_all_to_all_v(in.data(), counts[f.rank()].data(), send_begins.data(), out.data(), recv_counts.data(),
-                               recv_begins.data(), FSCCL_FLOAT32, f.self.comm, nullptr, nullptr));
+  ASSERT_OK(fsccl_all_to_all_v(in.data(), counts[f.rank()].data(), send_begins.data(), out.data(),
+                               recv_counts.data(), recv_begins.data(), FSCCL_FLOAT32, f.self.comm,
+                               nullptr, nullptr));
   for (size_t p = 0; p < f.ranks(); p++) {
-    const size_t there = std::accumulate(counts[p].begin(), counts[p].begin() + f.self.rank, size_t{0});
-    for (size_t i = 0; i < recv_counts[p]; i++) ASSERT_EQ(out[recv_begins[p] + i], value_of(static_cast<int>(p), there + i));
+    const size_t there =
+        std::accumulate(counts[p].begin(), counts[p].begin() + f.self.rank, size_t{0});
+    for (size_t i = 0; i < recv_counts[p]; i++)
+      ASSERT_EQ(out[recv_begins[p] + i], value_of(static_cast<int>(p), there + i));
     ASSERT_EQ(out[recv_begins[p] + recv_counts[p]], -1.0f) << "a gap was written";
   }
 }
@@ -182,26 +197,34 @@ struct Way {
   const char *name, *single_copy, *eager_bytes, *slot_bytes;
 };
 std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
-constexpr Way kWays[] = {{"Defaults", "auto", "4K", "128K"}, {"SmallSlots", "off", "0", "4K"}, {"Eager", "off", "64K", "64K"}};
+constexpr Way kWays[] = {{"Defaults", "auto", "4K", "128K"},
+                         {"SmallSlots", "off", "0", "4K"},
+                         {"Eager", "off", "64K", "64K"}};
 
 class Forms : public ::testing::TestWithParam<std::tuple<Way, int>> {};
 
 TEST_P(Forms, RandomCases) {
   const auto& [way, ranks] = GetParam();
-  const Settings settings{
-      {"FSCCL_SINGLE_COPY", way.single_copy}, {"FSCCL_EAGER_BYTES", way.eager_bytes}, {"FSCCL_SLOT_BYTES", way.slot_bytes}};
+  const Settings settings{{"FSCCL_SINGLE_COPY", way.single_copy},
+                          {"FSCCL_EAGER_BYTES", way.eager_bytes},
+                          {"FSCCL_SLOT_BYTES", way.slot_bytes}};
   run_ranks(ranks, [](Rank& self) {
     const PoolScope pool(self.comm);
     Form form{self, pool.get(), Random(static_cast<uint64_t>(self.ranks))};
-    constexpr void (*kForms[])(Form&) = {gather, scatter, reduce, all_to_all, all_gather_v, reduce_scatter_v, all_to_all_v};
-    for (int i = 0; i < 200 && !HasFailure(); ++i) kForms[form.random.below(std::size(kForms))](form);
+    constexpr void (*kForms[])(Form&) = {gather,       scatter,          reduce,      all_to_all,
+                                         all_gather_v, reduce_scatter_v, all_to_all_v};
+    for (int i = 0; i < 200 && !HasFailure(); ++i)
+      kForms[form.random.below(std::size(kForms))](form);
     // What a lazy operation has left unseen is seen here.
     EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
   });
 }
-INSTANTIATE_TEST_SUITE_P(Shm, Forms, ::testing::Combine(::testing::ValuesIn(kWays), ::testing::Values(1, 2, 3, 5)),
+INSTANTIATE_TEST_SUITE_P(Shm, Forms,
+                         ::testing::Combine(::testing::ValuesIn(kWays),
+                                            ::testing::Values(1, 2, 3, 5)),
                          [](const auto& one) {
-                           return std::string(std::get<0>(one.param).name) + "_" + std::to_string(std::get<1>(one.param));
+                           return std::string(std::get<0>(one.param).name) + "_" +
+                                  std::to_string(std::get<1>(one.param));
                          });
 
 void broadcast_often(Rank& self) {
@@ -212,13 +235,15 @@ void broadcast_often(Rank& self) {
     const size_t count = round % 3 == 0 ? 2 : round % 10 == 1 ? round % 4000 + 1 : round % 400 + 1;
     if (self.rank == root) std::fill(words.begin(), words.end(), round);
     if (random.below(50) == 0) dawdle(random);
-    ASSERT_OK(fsccl_broadcast(words.data(), count, FSCCL_UINT64, root, self.comm, nullptr, nullptr));
+    ASSERT_OK(
+        fsccl_broadcast(words.data(), count, FSCCL_UINT64, root, self.comm, nullptr, nullptr));
     ASSERT_EQ(words[0], round);
     ASSERT_EQ(words[count - 1], round);
   }
 }
 
-// The root of many broadcasts runs ahead of the others, but not for ever; nobody reads what was overwritten.
+// The root of many broadcasts runs ahead of the others, but not for ever; nobody reads what was
+// overwritten.
 TEST(Lazy, ManyBroadcastsInARow) {
   for (const char* single_copy : {"auto", "off"})
     for (const int ranks : {2, 3, 5}) {
@@ -236,11 +261,11 @@ TEST(Group, BlockingCallsEndTogether) {
     ASSERT_OK(fsccl_group_start());
     ASSERT_OK(fsccl_group_start());
     const bool swap = self.rank == 1;
-    ASSERT_OK(
-        fsccl_all_gather(mine.data(), swap ? b.data() : a.data(), 1000, FSCCL_FLOAT32, swap ? other : self.comm, nullptr, nullptr));
+    ASSERT_OK(fsccl_all_gather(mine.data(), swap ? b.data() : a.data(), 1000, FSCCL_FLOAT32,
+                               swap ? other : self.comm, nullptr, nullptr));
     ASSERT_OK(fsccl_group_end());
-    ASSERT_OK(
-        fsccl_all_gather(mine.data(), swap ? a.data() : b.data(), 1000, FSCCL_FLOAT32, swap ? self.comm : other, nullptr, nullptr));
+    ASSERT_OK(fsccl_all_gather(mine.data(), swap ? a.data() : b.data(), 1000, FSCCL_FLOAT32,
+                               swap ? self.comm : other, nullptr, nullptr));
     ASSERT_OK(fsccl_group_end());
     for (size_t i = 0; i < 3000; i++) ASSERT_EQ(a[i] + b[i], 2 * static_cast<float>(i / 1000));
     EXPECT_ERROR(fsccl_group_end(), FSCCL_ERR_INVALID_STATE, "fsccl_group_start");
@@ -253,21 +278,26 @@ TEST(Forms, WrongCounts) {
   run_ranks(2, [](Rank& self) {
     std::vector<float> in(10), out(10);
     const size_t overlapping[] = {0, 1}, counts[] = {2, 2}, wild_counts[] = {size_t{1} << 60, 1};
-    EXPECT_ERROR(fsccl_all_gather_v(in.data(), out.data(), nullptr, nullptr, FSCCL_FLOAT32, self.comm, nullptr, nullptr),
+    EXPECT_ERROR(fsccl_all_gather_v(in.data(), out.data(), nullptr, nullptr, FSCCL_FLOAT32,
+                                    self.comm, nullptr, nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, "counts");
-    EXPECT_ERROR(fsccl_all_gather_v(in.data(), out.data(), counts, overlapping, FSCCL_FLOAT32, self.comm, nullptr, nullptr),
+    EXPECT_ERROR(fsccl_all_gather_v(in.data(), out.data(), counts, overlapping, FSCCL_FLOAT32,
+                                    self.comm, nullptr, nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, "overlap");
-    EXPECT_ERROR(fsccl_all_gather_v(in.data(), out.data(), wild_counts, nullptr, FSCCL_FLOAT32, self.comm, nullptr, nullptr),
+    EXPECT_ERROR(fsccl_all_gather_v(in.data(), out.data(), wild_counts, nullptr, FSCCL_FLOAT32,
+                                    self.comm, nullptr, nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, "counts[0]");
-    EXPECT_ERROR(fsccl_gather(in.data(), out.data(), 1, FSCCL_FLOAT32, 2, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "root 2");
+    EXPECT_ERROR(
+        fsccl_gather(in.data(), out.data(), 1, FSCCL_FLOAT32, 2, self.comm, nullptr, nullptr),
+        FSCCL_ERR_INVALID_ARGUMENT, "root 2");
     EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // nothing was lost
     const size_t zeros[] = {0, 0}, one[] = {1, 1}, begins[] = {0, 1};
-    EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, out.data(), one, zeros, FSCCL_FLOAT32, self.comm, nullptr, nullptr),
+    EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, out.data(), one, zeros, FSCCL_FLOAT32,
+                                    self.comm, nullptr, nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, "overlap");
     // Only the ranks together can see that these do not fit.
-    EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, out.data(), self.rank ? one : zeros, begins, FSCCL_FLOAT32, self.comm,
-                                    nullptr, nullptr),
+    EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, out.data(), self.rank ? one : zeros,
+                                    begins, FSCCL_FLOAT32, self.comm, nullptr, nullptr),
                  FSCCL_ERR_MISMATCH, "send_counts");
   });
 }
@@ -276,8 +306,8 @@ TEST(Forms, RanksThatDisagreeOnParts) {
   run_ranks(2, [](Rank& self) {
     std::vector<float> in(2000), out(4000);
     const size_t counts[] = {1000, self.rank ? size_t{1001} : size_t{1002}};
-    const fsccl_status_t status =
-        fsccl_all_gather_v(in.data(), out.data(), counts, nullptr, FSCCL_FLOAT32, self.comm, nullptr, nullptr);
+    const fsccl_status_t status = fsccl_all_gather_v(in.data(), out.data(), counts, nullptr,
+                                                     FSCCL_FLOAT32, self.comm, nullptr, nullptr);
     EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, "count");
   });
 }

@@ -1,5 +1,5 @@
-// What tests do on a GPU themselves: streams, copies and events, by the driver that the library uses, found at run time. Over the
-// stand-in (tests/stand_in/cuda) as over a real one.
+// What tests do on a GPU themselves: streams, copies and events, by the driver that the library
+// uses, found at run time. Over the stand-in (tests/stand_in/cuda) as over a real one.
 #pragma once
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,10 @@ class Gpu {
   static bool there() { return library() && count() > 0; }
   static int count() {
     int count = 0;
-    return function<int(unsigned)>("cuInit")(0) == 0 && function<int(int*)>("cuDeviceGetCount")(&count) == 0 ? count : 0;
+    return function<int(unsigned)>("cuInit")(0) == 0 &&
+                   function<int(int*)>("cuDeviceGetCount")(&count) == 0
+               ? count
+               : 0;
   }
 
   explicit Gpu(int ordinal) : ordinal_(ordinal) {
@@ -38,9 +41,11 @@ class Gpu {
     device_ = device;
   }
   ~Gpu() {
-    for (CudaStream* stream : streams_) check(function<int(CudaStream*)>("cuStreamDestroy_v2")(stream));
+    for (CudaStream* stream : streams_)
+      check(function<int(CudaStream*)>("cuStreamDestroy_v2")(stream));
     for (CudaEvent* event : events_) check(function<int(CudaEvent*)>("cuEventDestroy_v2")(event));
-    for (void* memory : memory_) check(function<int(unsigned long long)>("cuMemFree_v2")(reinterpret_cast<uintptr_t>(memory)));
+    for (void* memory : memory_)
+      check(function<int(unsigned long long)>("cuMemFree_v2")(reinterpret_cast<uintptr_t>(memory)));
     void* context = nullptr;
     check(function<int(void**)>("cuCtxPopCurrent_v2")(&context));
     check(function<int(int)>("cuDevicePrimaryCtxRelease_v2")(device_));
@@ -49,8 +54,11 @@ class Gpu {
 
   int ordinal() const { return ordinal_; }
   CudaStream* stream() { return stream(1); }
-  CudaStream* blocking_stream() { return stream(0); }  // it and the legacy default one wait for each other
-  void synchronize(CudaStream* stream) { check(function<int(CudaStream*)>("cuStreamSynchronize")(stream)); }
+  // it and the legacy default one wait for each other
+  CudaStream* blocking_stream() { return stream(0); }
+  void synchronize(CudaStream* stream) {
+    check(function<int(CudaStream*)>("cuStreamSynchronize")(stream));
+  }
   void settle(CudaStream* stream) {
     while (function<int(CudaStream*)>("cuStreamQuery")(stream) == kNotReady)
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -61,23 +69,26 @@ class Gpu {
     events_.emplace_back();
     check(function<int(CudaEvent**, unsigned)>("cuEventCreate")(&events_.back(), 2));
     check(function<int(CudaEvent*, CudaStream*)>("cuEventRecord")(events_.back(), first));
-    check(function<int(CudaStream*, CudaEvent*, unsigned)>("cuStreamWaitEvent")(later, events_.back(), 0));
+    check(function<int(CudaStream*, CudaEvent*, unsigned)>("cuStreamWaitEvent")(later,
+                                                                                events_.back(), 0));
   }
-  // Before a call that all ranks come to, and what is put on streams: the driver may wait for the device here, and so for ranks
-  // that are other threads of this process, which wait for this one.
+  // Before a call that all ranks come to, and what is put on streams: the driver may wait for the
+  // device here, and so for ranks that are other threads of this process, which wait for this one.
   void* memory(size_t bytes) {
     unsigned long long address = 0;
     check(function<int(unsigned long long*, size_t)>("cuMemAlloc_v2")(&address, bytes ? bytes : 1));
     memory_.push_back(reinterpret_cast<void*>(address));
     return memory_.back();
   }
-  // Any of the two on the host. Where the driver would wait inside the call for what the stream still has to do, the stream is idle
-  // first: calls of other ranks, which are threads of this process, would wait for this one, and the stream may wait for them.
+  // Any of the two on the host. Where the driver would wait inside the call for what the stream
+  // still has to do, the stream is idle first: calls of other ranks, which are threads of this
+  // process, would wait for this one, and the stream may wait for them.
   void copy(void* to, const void* from, size_t bytes, CudaStream* stream) {
     if (ordinary(to) || (ordinary(from) && bytes > kStaged)) settle(stream);
     if (bytes)
-      check(function<int(unsigned long long, unsigned long long, size_t, CudaStream*)>("cuMemcpyAsync")(
-          reinterpret_cast<uintptr_t>(to), reinterpret_cast<uintptr_t>(from), bytes, stream));
+      check(function<int(unsigned long long, unsigned long long, size_t, CudaStream*)>(
+          "cuMemcpyAsync")(reinterpret_cast<uintptr_t>(to), reinterpret_cast<uintptr_t>(from),
+                           bytes, stream));
   }
   std::vector<char> read(const void* from, size_t bytes, CudaStream* stream) {
     std::vector<char> result(bytes);
@@ -86,23 +97,26 @@ class Gpu {
     return result;
   }
   void call(CudaStream* stream, void (*run)(void*), void* context) {
-    check(function<int(CudaStream*, void (*)(void*), void*)>("cuLaunchHostFunc")(stream, run, context));
+    check(function<int(CudaStream*, void (*)(void*), void*)>("cuLaunchHostFunc")(stream, run,
+                                                                                 context));
   }
 
  private:
   CudaStream* stream(unsigned flags) {
     streams_.emplace_back();
-    check(function<int(CudaStream**, unsigned, int)>("cuStreamCreateWithPriority")(&streams_.back(), flags, 0));
+    check(function<int(CudaStream**, unsigned, int)>("cuStreamCreateWithPriority")(&streams_.back(),
+                                                                                   flags, 0));
     return streams_.back();
   }
-  static constexpr size_t kStaged = 64 << 10;  // up to so much of a source the driver copies aside at once
+  // up to so much of a source the driver copies aside at once
+  static constexpr size_t kStaged = 64 << 10;
   static constexpr int kNotReady = 600;
 
   // Memory of the host that the driver does not know.
   static bool ordinary(const void* pointer) {
     unsigned type = 0;
-    return function<int(void*, int, unsigned long long)>("cuPointerGetAttribute")(&type, 2, reinterpret_cast<uintptr_t>(pointer)) !=
-           0;
+    return function<int(void*, int, unsigned long long)>("cuPointerGetAttribute")(
+               &type, 2, reinterpret_cast<uintptr_t>(pointer)) != 0;
   }
   static void* library() {
     static void* const opened = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -1,6 +1,6 @@
-// Collectives by hosts, on hosts of every shape: what they give, what crosses between hosts, and the order of sums, bit for bit:
-// over the ranks of a host first (run), or in rank order whatever the hosts are (placement). Where there is one host, or hosts have
-// one rank, both are rank order.
+// Collectives by hosts, on hosts of every shape: what they give, what crosses between hosts, and
+// the order of sums, bit for bit: over the ranks of a host first (run), or in rank order whatever
+// the hosts are (placement). Where there is one host, or hosts have one rank, both are rank order.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -47,7 +47,8 @@ void run_shape(const Shape& hosts, const std::function<void(Rank&)>& body) {
   run_ranks(static_cast<int>(hosts.size()), body, {.hosts = hosts});
 }
 
-// The ranks of each group whose sums are summed: those of a host, hosts in the order of their first ranks; or each alone.
+// The ranks of each group whose sums are summed: those of a host, hosts in the order of their first
+// ranks; or each alone.
 std::vector<std::vector<int>> groups_of(const Shape& hosts, bool by_hosts) {
   std::vector<std::vector<int>> groups;
   std::vector<int> seen;
@@ -89,26 +90,34 @@ void expect_same(const float* have, const float* want, size_t count, const char*
 
 void sums(const Shape& hosts, bool by_hosts) {
   run_shape(hosts, [&](Rank& self) {
-    const size_t each = kCount / static_cast<size_t>(self.ranks), whole = each * static_cast<size_t>(self.ranks);
-    const std::vector<float> mine = input_of(self.rank, kCount), want = sum_of(groups_of(hosts, by_hosts), kCount);
+    const size_t each = kCount / static_cast<size_t>(self.ranks),
+                 whole = each * static_cast<size_t>(self.ranks);
+    const std::vector<float> mine = input_of(self.rank, kCount),
+                             want = sum_of(groups_of(hosts, by_hosts), kCount);
     for (int turn = 0; turn < 3; ++turn) {
       std::vector<float> all(kCount), part(each);
-      ASSERT_OK(fsccl_all_reduce(mine.data(), all.data(), kCount, FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, nullptr));
+      ASSERT_OK(fsccl_all_reduce(mine.data(), all.data(), kCount, FSCCL_FLOAT32, FSCCL_SUM,
+                                 self.comm, nullptr, nullptr));
       expect_same(all.data(), want.data(), kCount, "all_reduce");
-      ASSERT_OK(fsccl_reduce_scatter(mine.data(), part.data(), each, FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, nullptr));
-      expect_same(part.data(), want.data() + each * static_cast<size_t>(self.rank), each, "reduce_scatter");
+      ASSERT_OK(fsccl_reduce_scatter(mine.data(), part.data(), each, FSCCL_FLOAT32, FSCCL_SUM,
+                                     self.comm, nullptr, nullptr));
+      expect_same(part.data(), want.data() + each * static_cast<size_t>(self.rank), each,
+                  "reduce_scatter");
       const std::vector<size_t> counts(static_cast<size_t>(self.ranks), each);
       std::vector<float> send = mine;
-      const fsccl_tensor_t tensor = {send.data(), send.data() + each * static_cast<size_t>(self.rank), counts.data(),
-                                     FSCCL_FLOAT32};
+      const fsccl_tensor_t tensor = {send.data(),
+                                     send.data() + each * static_cast<size_t>(self.rank),
+                                     counts.data(), FSCCL_FLOAT32};
       ASSERT_OK(fsccl_reduce_scatter_list(&tensor, 1, FSCCL_SUM, self.comm, nullptr, nullptr));
       expect_same(static_cast<const float*>(tensor.recv), part.data(), each, "reduce_scatter_list");
       std::vector<float> gathered(whole);
-      ASSERT_OK(fsccl_all_gather(part.data(), gathered.data(), each, FSCCL_FLOAT32, self.comm, nullptr, nullptr));
+      ASSERT_OK(fsccl_all_gather(part.data(), gathered.data(), each, FSCCL_FLOAT32, self.comm,
+                                 nullptr, nullptr));
       expect_same(gathered.data(), want.data(), whole, "all_gather");
       const int root = turn % self.ranks;
       std::vector<float> sent = self.rank == root ? want : std::vector<float>(kCount);
-      ASSERT_OK(fsccl_broadcast(sent.data(), kCount, FSCCL_FLOAT32, root, self.comm, nullptr, nullptr));
+      ASSERT_OK(
+          fsccl_broadcast(sent.data(), kCount, FSCCL_FLOAT32, root, self.comm, nullptr, nullptr));
       expect_same(sent.data(), want.data(), kCount, "broadcast");
     }
   });
@@ -141,7 +150,9 @@ TEST(Sums, InRankOrderWithoutHierarchy) {
 }
 
 // Integers, whose sums are the same in any order.
-uint32_t value(int rank, size_t index) { return static_cast<uint32_t>(rank) * 1'000'003u + static_cast<uint32_t>(index) * 7u; }
+uint32_t value(int rank, size_t index) {
+  return static_cast<uint32_t>(rank) * 1'000'003u + static_cast<uint32_t>(index) * 7u;
+}
 std::vector<uint32_t> values(int rank, size_t first, size_t count) {
   std::vector<uint32_t> made(count);
   for (size_t i = 0; i < count; ++i) made[i] = value(rank, first + i);
@@ -154,10 +165,15 @@ std::vector<uint32_t> totals(int ranks, size_t first, size_t count) {
   return made;
 }
 using Counts = std::vector<size_t>;
-size_t whole(const Counts& counts) { return std::accumulate(counts.begin(), counts.end(), size_t{0}); }
-size_t before(const Counts& counts, int rank) { return std::accumulate(counts.begin(), counts.begin() + rank, size_t{0}); }
+size_t whole(const Counts& counts) {
+  return std::accumulate(counts.begin(), counts.end(), size_t{0});
+}
+size_t before(const Counts& counts, int rank) {
+  return std::accumulate(counts.begin(), counts.begin() + rank, size_t{0});
+}
 bool even(const Counts& counts) {
-  return std::all_of(counts.begin(), counts.end(), [&](size_t count) { return count == counts[0]; });
+  return std::all_of(counts.begin(), counts.end(),
+                     [&](size_t count) { return count == counts[0]; });
 }
 
 // Parts end to end, or with gaps and in the other order on odd ranks.
@@ -172,15 +188,19 @@ void gather(Rank& self, const Counts& counts, bool in_place, bool displaced) {
   }
   std::vector<uint32_t> recv(end + 1, 77), want = recv, send = values(self.rank, 0, counts[rank]);
   for (size_t q = 0; q < counts.size(); ++q)
-    std::ranges::copy(values(static_cast<int>(q), 0, counts[q]), want.begin() + static_cast<ptrdiff_t>(places[q]));
+    std::ranges::copy(values(static_cast<int>(q), 0, counts[q]),
+                      want.begin() + static_cast<ptrdiff_t>(places[q]));
   if (in_place) std::ranges::copy(send, recv.begin() + static_cast<ptrdiff_t>(places[rank]));
   const uint32_t* from = in_place ? recv.data() + places[rank] : send.data();
   if (even(counts) && !displaced)
-    ASSERT_OK(fsccl_all_gather(from, recv.data(), counts[0], FSCCL_UINT32, self.comm, nullptr, nullptr));
+    ASSERT_OK(
+        fsccl_all_gather(from, recv.data(), counts[0], FSCCL_UINT32, self.comm, nullptr, nullptr));
   else
-    ASSERT_OK(fsccl_all_gather_v(from, recv.data(), counts.data(), displaced ? places.data() : nullptr, FSCCL_UINT32, self.comm,
+    ASSERT_OK(fsccl_all_gather_v(from, recv.data(), counts.data(),
+                                 displaced ? places.data() : nullptr, FSCCL_UINT32, self.comm,
                                  nullptr, nullptr));
-  EXPECT_TRUE(recv == want) << "all_gather" << (in_place ? " in place" : "") << (displaced ? ", displaced" : "");
+  EXPECT_TRUE(recv == want) << "all_gather" << (in_place ? " in place" : "")
+                            << (displaced ? ", displaced" : "");
 }
 
 void scatter(Rank& self, const Counts& counts, bool in_place) {
@@ -188,9 +208,11 @@ void scatter(Rank& self, const Counts& counts, bool in_place) {
   std::vector<uint32_t> send = values(self.rank, 0, whole(counts)), recv(own);
   uint32_t* const to = in_place ? send.data() + begin : recv.data();
   if (even(counts))
-    ASSERT_OK(fsccl_reduce_scatter(send.data(), to, own, FSCCL_UINT32, FSCCL_SUM, self.comm, nullptr, nullptr));
+    ASSERT_OK(fsccl_reduce_scatter(send.data(), to, own, FSCCL_UINT32, FSCCL_SUM, self.comm,
+                                   nullptr, nullptr));
   else
-    ASSERT_OK(fsccl_reduce_scatter_v(send.data(), to, counts.data(), FSCCL_UINT32, FSCCL_SUM, self.comm, nullptr, nullptr));
+    ASSERT_OK(fsccl_reduce_scatter_v(send.data(), to, counts.data(), FSCCL_UINT32, FSCCL_SUM,
+                                     self.comm, nullptr, nullptr));
   EXPECT_TRUE(std::equal(to, to + own, totals(self.ranks, begin, own).begin()))
       << "reduce_scatter" << (in_place ? " in place" : "");
 }
@@ -198,12 +220,15 @@ void scatter(Rank& self, const Counts& counts, bool in_place) {
 void reduce(Rank& self, size_t count, bool in_place) {
   std::vector<uint32_t> send = values(self.rank, 0, count), recv(count);
   uint32_t* const to = in_place ? send.data() : recv.data();
-  ASSERT_OK(fsccl_all_reduce(send.data(), to, count, FSCCL_UINT32, FSCCL_SUM, self.comm, nullptr, nullptr));
-  EXPECT_TRUE(std::equal(to, to + count, totals(self.ranks, 0, count).begin())) << "all_reduce" << (in_place ? " in place" : "");
+  ASSERT_OK(fsccl_all_reduce(send.data(), to, count, FSCCL_UINT32, FSCCL_SUM, self.comm, nullptr,
+                             nullptr));
+  EXPECT_TRUE(std::equal(to, to + count, totals(self.ranks, 0, count).begin()))
+      << "all_reduce" << (in_place ? " in place" : "");
 }
 
 void broadcast(Rank& self, size_t count, int root) {
-  std::vector<uint32_t> buffer = self.rank == root ? values(root, 0, count) : std::vector<uint32_t>(count);
+  std::vector<uint32_t> buffer =
+      self.rank == root ? values(root, 0, count) : std::vector<uint32_t>(count);
   ASSERT_OK(fsccl_broadcast(buffer.data(), count, FSCCL_UINT32, root, self.comm, nullptr, nullptr));
   EXPECT_TRUE(buffer == values(root, 0, count)) << "broadcast of rank " << root;
 }
@@ -214,7 +239,8 @@ void lists(Rank& self, size_t count, bool in_place, int root) {
   std::vector<std::vector<uint32_t>> sends, recvs;
   for (size_t t = 0; t < 5; ++t) {
     counts.emplace_back();
-    for (size_t q = 0; q < static_cast<size_t>(self.ranks); ++q) counts[t].push_back(t == 3 ? 0 : (q + t) % 4 * count / (t + 1));
+    for (size_t q = 0; q < static_cast<size_t>(self.ranks); ++q)
+      counts[t].push_back(t == 3 ? 0 : (q + t) % 4 * count / (t + 1));
   }
   const auto rank = static_cast<size_t>(self.rank);
   const auto list_of = [&](auto send_of, auto recv_of, size_t size) {
@@ -223,13 +249,15 @@ void lists(Rank& self, size_t count, bool in_place, int root) {
     for (size_t t = 0; t < counts.size(); ++t) {
       sends.push_back(send_of(counts[t]));
       recvs.push_back(recv_of(counts[t]));
-      list.push_back({sends[t].data(), recvs[t].data(), counts[t].data(), size == 4 ? FSCCL_UINT32 : FSCCL_UINT8});
+      list.push_back({sends[t].data(), recvs[t].data(), counts[t].data(),
+                      size == 4 ? FSCCL_UINT32 : FSCCL_UINT8});
     }
     return list;
   };
   const auto nothing = [](const Counts& each) { return std::vector<uint32_t>(whole(each) + 1); };
 
-  auto list = list_of([&](const Counts& each) { return values(self.rank, 0, each[rank] + 1); }, nothing, 4);
+  auto list =
+      list_of([&](const Counts& each) { return values(self.rank, 0, each[rank] + 1); }, nothing, 4);
   for (size_t t = 0; t < list.size() && in_place; ++t) {
     auto* const place = recvs[t].data() + before(counts[t], self.rank);
     std::copy_n(sends[t].begin(), counts[t][rank], place);
@@ -240,23 +268,33 @@ void lists(Rank& self, size_t count, bool in_place, int root) {
     for (int q = 0; q < self.ranks; ++q) {
       const auto from = recvs[t].begin() + static_cast<ptrdiff_t>(before(counts[t], q));
       const std::vector<uint32_t> want = values(q, 0, counts[t][static_cast<size_t>(q)]);
-      EXPECT_TRUE(std::equal(want.begin(), want.end(), from)) << "all_gather_list, tensor " << t << " of rank " << q;
+      EXPECT_TRUE(std::equal(want.begin(), want.end(), from))
+          << "all_gather_list, tensor " << t << " of rank " << q;
     }
 
-  list = list_of([&](const Counts& each) { return values(self.rank, 0, whole(each) + 1); }, nothing, 4);
-  for (size_t t = 0; t < list.size() && in_place; ++t) list[t].recv = sends[t].data() + before(counts[t], self.rank);
-  ASSERT_OK(fsccl_reduce_scatter_list(list.data(), list.size(), FSCCL_SUM, self.comm, nullptr, nullptr));
+  list = list_of([&](const Counts& each) { return values(self.rank, 0, whole(each) + 1); }, nothing,
+                 4);
+  for (size_t t = 0; t < list.size() && in_place; ++t)
+    list[t].recv = sends[t].data() + before(counts[t], self.rank);
+  ASSERT_OK(
+      fsccl_reduce_scatter_list(list.data(), list.size(), FSCCL_SUM, self.comm, nullptr, nullptr));
   for (size_t t = 0; t < list.size(); ++t) {
-    const std::vector<uint32_t> want = totals(self.ranks, before(counts[t], self.rank), counts[t][rank]);
-    EXPECT_TRUE(std::equal(want.begin(), want.end(), static_cast<uint32_t*>(list[t].recv))) << "reduce_scatter_list, tensor " << t;
+    const std::vector<uint32_t> want =
+        totals(self.ranks, before(counts[t], self.rank), counts[t][rank]);
+    EXPECT_TRUE(std::equal(want.begin(), want.end(), static_cast<uint32_t*>(list[t].recv)))
+        << "reduce_scatter_list, tensor " << t;
   }
 
   list = list_of([](const Counts&) { return std::vector<uint32_t>(); },
-                 [&](const Counts& each) { return self.rank == root ? values(root, 0, each[0] + 1) : nothing(each); }, 1);
+                 [&](const Counts& each) {
+                   return self.rank == root ? values(root, 0, each[0] + 1) : nothing(each);
+                 },
+                 1);
   for (size_t t = 0; t < list.size(); ++t) list[t].send = nullptr;
   ASSERT_OK(fsccl_broadcast_list(list.data(), list.size(), root, self.comm, nullptr, nullptr));
   for (size_t t = 0; t < list.size(); ++t)
-    EXPECT_EQ(memcmp(recvs[t].data(), values(root, 0, counts[t][0] + 1).data(), counts[t][0]), 0) << "broadcast_list, tensor " << t;
+    EXPECT_EQ(memcmp(recvs[t].data(), values(root, 0, counts[t][0] + 1).data(), counts[t][0]), 0)
+        << "broadcast_list, tensor " << t;
 }
 
 TEST_P(Hosts, EveryForm) {
@@ -281,8 +319,8 @@ TEST_P(Hosts, EveryForm) {
   });
 }
 
-// Sums of 16-bit floats are over each host and then over hosts in fp32, and rounded to the type at the end. A host's sums may be
-// beyond fp16's largest value, and those of all not.
+// Sums of 16-bit floats are over each host and then over hosts in fp32, and rounded to the type at
+// the end. A host's sums may be beyond fp16's largest value, and those of all not.
 TEST_P(Hosts, RoundOnce) {
   const Settings settings{{"FSCCL_HIERARCHY", "on"}};
   const auto groups = groups_of(GetParam(), hosts_given());
@@ -290,13 +328,15 @@ TEST_P(Hosts, RoundOnce) {
     for (const fsccl_dtype_t dtype : {FSCCL_BFLOAT16, FSCCL_FLOAT16})
       for (const fsccl_op_t op : {FSCCL_SUM, FSCCL_AVG, fsccl_premul_sum(0.3)})
         for (const size_t each : {size_t{5}, size_t{3'001}}) {
-          const size_t count = each * static_cast<size_t>(self.ranks), begin = each * static_cast<size_t>(self.rank);
+          const size_t count = each * static_cast<size_t>(self.ranks),
+                       begin = each * static_cast<size_t>(self.rank);
           std::vector<std::vector<uint16_t>> inputs;
           for (int q = 0; q < self.ranks; ++q) {
             inputs.emplace_back(count);
             fill_values(dtype, inputs.back().data(), count, static_cast<uint64_t>(q) + 7, false);
             for (size_t i = 0; i < count && dtype == FSCCL_FLOAT16; i += 7)
-              store_float(dtype, inputs.back().data(), i, (q % 3 == 1 ? -1 : 1) * (60'000.0 - static_cast<double>(i % 100)));
+              store_float(dtype, inputs.back().data(), i,
+                          (q % 3 == 1 ? -1 : 1) * (60'000.0 - static_cast<double>(i % 100)));
           }
           std::vector<uint16_t> want(count), reduced(count), scattered(each), listed(each);
           for (size_t i = 0; i < count; ++i) {
@@ -304,27 +344,36 @@ TEST_P(Hosts, RoundOnce) {
             for (const std::vector<int>& ranks : groups) {
               values.emplace_back();
               for (const int q : ranks) {
-                const auto value = static_cast<float>(load_float(dtype, inputs[static_cast<size_t>(q)].data(), i));
+                const auto value =
+                    static_cast<float>(load_float(dtype, inputs[static_cast<size_t>(q)].data(), i));
                 const bool scaled = op.kind == FSCCL_OP_PREMUL_SUM;
-                values.back().push_back(static_cast<double>(scaled ? value * static_cast<float>(op.scale) : value));
+                values.back().push_back(
+                    static_cast<double>(scaled ? value * static_cast<float>(op.scale) : value));
               }
             }
             const Finish finish{1, op.kind == FSCCL_OP_AVG ? static_cast<double>(self.ranks) : 1};
-            store_float(dtype, want.data(), i, reference_gradient(dtype, dtype, values, finish, nullptr));
+            store_float(dtype, want.data(), i,
+                        reference_gradient(dtype, dtype, values, finish, nullptr));
           }
           auto& mine = inputs[static_cast<size_t>(self.rank)];
           const std::vector<size_t> counts(static_cast<size_t>(self.ranks), each);
           const fsccl_tensor_t tensor = {mine.data(), listed.data(), counts.data(), dtype};
-          ASSERT_OK(fsccl_all_reduce(mine.data(), reduced.data(), count, dtype, op, self.comm, nullptr, nullptr));
-          ASSERT_OK(fsccl_reduce_scatter(mine.data(), scattered.data(), each, dtype, op, self.comm, nullptr, nullptr));
+          ASSERT_OK(fsccl_all_reduce(mine.data(), reduced.data(), count, dtype, op, self.comm,
+                                     nullptr, nullptr));
+          ASSERT_OK(fsccl_reduce_scatter(mine.data(), scattered.data(), each, dtype, op, self.comm,
+                                         nullptr, nullptr));
           ASSERT_OK(fsccl_reduce_scatter_list(&tensor, 1, op, self.comm, nullptr, nullptr));
-          ASSERT_OK(fsccl_all_reduce(mine.data(), mine.data(), count, dtype, op, self.comm, nullptr, nullptr));
+          ASSERT_OK(fsccl_all_reduce(mine.data(), mine.data(), count, dtype, op, self.comm, nullptr,
+                                     nullptr));
           size_t wrong = 0;
           for (size_t i = 0; i < count; ++i)
-            wrong += !agree(dtype, reduced.data(), want.data(), i) + !agree(dtype, mine.data(), want.data(), i);
+            wrong += !agree(dtype, reduced.data(), want.data(), i) +
+                     !agree(dtype, mine.data(), want.data(), i);
           for (size_t i = 0; i < each; ++i)
-            wrong += !agree(dtype, scattered.data(), want.data() + begin, i) + !agree(dtype, listed.data(), want.data() + begin, i);
-          ASSERT_EQ(wrong, 0u) << name_of(dtype) << ' ' << name_of(static_cast<fsccl_op_kind_t>(op.kind)) << ' ' << each;
+            wrong += !agree(dtype, scattered.data(), want.data() + begin, i) +
+                     !agree(dtype, listed.data(), want.data() + begin, i);
+          ASSERT_EQ(wrong, 0u) << name_of(dtype) << ' '
+                               << name_of(static_cast<fsccl_op_kind_t>(op.kind)) << ' ' << each;
         }
   });
 }
@@ -342,11 +391,14 @@ TEST_P(Hosts, Scale) {
     mean.kind = FSCCL_OP_AVG;
     for (const fsccl_op_t& op : {mean, multiple}) {
       std::vector<float> send(1000 * ranks), scattered(1000), listed(1000), reduced(send.size());
-      for (size_t i = 0; i < send.size(); ++i) send[i] = static_cast<float>(static_cast<size_t>(self.rank) + i % 100);
-      ASSERT_OK(fsccl_reduce_scatter(send.data(), scattered.data(), 1000, FSCCL_FLOAT32, op, self.comm, nullptr, nullptr));
+      for (size_t i = 0; i < send.size(); ++i)
+        send[i] = static_cast<float>(static_cast<size_t>(self.rank) + i % 100);
+      ASSERT_OK(fsccl_reduce_scatter(send.data(), scattered.data(), 1000, FSCCL_FLOAT32, op,
+                                     self.comm, nullptr, nullptr));
       const fsccl_tensor_t tensor = {send.data(), listed.data(), counts.data(), FSCCL_FLOAT32};
       ASSERT_OK(fsccl_reduce_scatter_list(&tensor, 1, op, self.comm, nullptr, nullptr));
-      ASSERT_OK(fsccl_all_reduce(send.data(), reduced.data(), reduced.size(), FSCCL_FLOAT32, op, self.comm, nullptr, nullptr));
+      ASSERT_OK(fsccl_all_reduce(send.data(), reduced.data(), reduced.size(), FSCCL_FLOAT32, op,
+                                 self.comm, nullptr, nullptr));
       for (size_t i = 0; i < 1000; ++i) {
         const auto sum = static_cast<float>(ranks * (ranks - 1) / 2 + ranks * (i % 100));
         const float want = op.kind == FSCCL_OP_AVG ? sum / static_cast<float>(ranks) : sum / 2;
@@ -356,14 +408,16 @@ TEST_P(Hosts, Scale) {
   });
 }
 
-// A byte crosses between two hosts once: a host sends its parts, or its sums for the ranks of the others, to each other host.
+// A byte crosses between two hosts once: a host sends its parts, or its sums for the ranks of the
+// others, to each other host.
 TEST_P(Hosts, SendOnce) {
   const Shape& hosts = GetParam();
   run_shape(hosts, [&](Rank& self) {
     if (bytes_sent() < 0) return;
     const auto ranks = static_cast<size_t>(self.ranks);
     const size_t each = size_t{1} << 20;
-    const auto here = static_cast<size_t>(std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(self.rank)]));
+    const auto here = static_cast<size_t>(
+        std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(self.rank)]));
     const auto others = groups_of(hosts, true).size() - 1;
     std::vector<char> part(each), all(each * ranks);
     const auto sent = [&](const char* what, size_t bytes, auto run) {
@@ -375,15 +429,19 @@ TEST_P(Hosts, SendOnce) {
         ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
         run();
         ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
-        crossed = std::min(crossed, static_cast<double>(bytes_sent() - begin) / static_cast<double>(bytes));
+        crossed = std::min(crossed,
+                           static_cast<double>(bytes_sent() - begin) / static_cast<double>(bytes));
       }
       EXPECT_GT(crossed, 0.95) << what;
       EXPECT_LT(crossed, 1.15) << what;
     };
-    sent("all_gather", here * others * each,
-         [&] { ASSERT_OK(fsccl_all_gather(part.data(), all.data(), each, FSCCL_UINT8, self.comm, nullptr, nullptr)); });
+    sent("all_gather", here * others * each, [&] {
+      ASSERT_OK(fsccl_all_gather(part.data(), all.data(), each, FSCCL_UINT8, self.comm, nullptr,
+                                 nullptr));
+    });
     sent("reduce_scatter", (ranks - here) * each, [&] {
-      ASSERT_OK(fsccl_reduce_scatter(all.data(), part.data(), each, FSCCL_UINT8, FSCCL_SUM, self.comm, nullptr, nullptr));
+      ASSERT_OK(fsccl_reduce_scatter(all.data(), part.data(), each, FSCCL_UINT8, FSCCL_SUM,
+                                     self.comm, nullptr, nullptr));
     });
   });
 }
@@ -395,7 +453,8 @@ std::string choice(fsccl_comm_t comm, const char* operation, size_t bytes) {
 }
 bool by_hosts(const std::string& explanation) {
   const size_t at = explanation.find(R"("plan":"by_hosts")");
-  return at != std::string::npos && explanation.find(R"("chosen":true,"stages":[)", at) != std::string::npos;
+  return at != std::string::npos &&
+         explanation.find(R"("chosen":true,"stages":[)", at) != std::string::npos;
 }
 
 TEST(Sums, ExplainedAsTheyAre) {
@@ -411,7 +470,8 @@ TEST(Sums, ExplainedAsTheyAre) {
 }
 
 TEST(Sums, RulesDecide) {
-  const Settings settings{{"FSCCL_PLAN", "all_gather:64K-=by_hosts, all_reduce=flat"}, {"FSCCL_HIERARCHY", "on"}};
+  const Settings settings{{"FSCCL_PLAN", "all_gather:64K-=by_hosts, all_reduce=flat"},
+                          {"FSCCL_HIERARCHY", "on"}};
   run_ranks(4, [](Rank& self) {
     const bool possible = number_of_hosts() > 1 && number_of_hosts() < 4;
     EXPECT_EQ(by_hosts(choice(self.comm, "all_gather", 1 << 20)), possible);
@@ -430,7 +490,8 @@ TEST(Sums, InFlightTogether) {
       const size_t count = i % 2 ? 1000 : kCount;  // below and above what goes by hosts
       works.emplace_back();
       const fsccl_status_t status =
-          fsccl_all_reduce(values.data(), values.data(), count, FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, &works.back());
+          fsccl_all_reduce(values.data(), values.data(), count, FSCCL_FLOAT32, FSCCL_SUM, self.comm,
+                           nullptr, &works.back());
       ASSERT_TRUE(status == FSCCL_OK || status == FSCCL_IN_PROGRESS) << explain(status);
       expected *= 4;
     }

@@ -1,5 +1,6 @@
-// Ranks as processes on several hosts: where tests/hosts/hosts.py has made some (TEST_HOSTS), run_ranks() forks a process for each
-// rank, which enters its host, before the library has been used in this one. What a body leaves in memory stays in its process.
+// Ranks as processes on several hosts: where tests/hosts/hosts.py has made some (TEST_HOSTS),
+// run_ranks() forks a process for each rank, which enters its host, before the library has been
+// used in this one. What a body leaves in memory stays in its process.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -25,7 +26,8 @@ std::vector<std::string> host_names() {
   if (!given) return names;
   std::stringstream list(given);
   for (std::string name; std::getline(list, name, ',');) names.push_back(name);
-  if (names.size() == 1 && names[0][0] != '/') names.assign(static_cast<size_t>(std::atoi(given)), "");
+  if (names.size() == 1 && names[0][0] != '/')
+    names.assign(static_cast<size_t>(std::atoi(given)), "");
   return names;
 }
 
@@ -64,12 +66,14 @@ int64_t bytes_sent() {
   return -1;
 }
 
-void run_ranks_on_hosts(int ranks, std::vector<int> placed, const std::function<void(fsccl_unique_id_t*, int)>& run) {
+void run_ranks_on_hosts(int ranks, std::vector<int> placed,
+                        const std::function<void(fsccl_unique_id_t*, int)>& run) {
   const std::vector<std::string> hosts = host_names();
   for (int rank = static_cast<int>(placed.size()); rank < ranks; ++rank)
     placed.push_back(rank * static_cast<int>(hosts.size()) / ranks);
   // What rank 0 tells the others: written once, then the pipe ends.
-  void* const shared = mmap(nullptr, sizeof(fsccl_unique_id_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const shared = mmap(nullptr, sizeof(fsccl_unique_id_t), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);
   auto* const id = static_cast<fsccl_unique_id_t*>(shared);
   int ready[2];
@@ -105,7 +109,8 @@ void run_ranks_on_hosts(int ranks, std::vector<int> placed, const std::function<
     int status = 0;
     while (waitpid(children[rank], &status, 0) < 0 && errno == EINTR) {
     }
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << rank << " ended with status " << status;
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        << "rank " << rank << " ended with status " << status;
   }
   munmap(shared, sizeof *id);
 }

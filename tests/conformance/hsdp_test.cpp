@@ -1,5 +1,5 @@
-// HSDP: reductions whose two phases run behind the program's back, what they tell when they are done, and whether replicas are
-// equal.
+// HSDP: reductions whose two phases run behind the program's back, what they tell when they are
+// done, and whether replicas are equal.
 #include <array>
 #include <atomic>
 #include <deque>
@@ -63,13 +63,14 @@ class Meshes : public ::testing::TestWithParam<std::pair<int, int>> {
   // Where there are hosts, neighbours are on different ones, and so are the ranks of a shard_comm.
   static void run_spread(int ranks, const std::function<void(Rank&)>& body) {
     RanksOptions options;
-    for (int rank = 0; hosts_given() && rank < ranks; ++rank) options.hosts.push_back(rank % static_cast<int>(number_of_hosts()));
+    for (int rank = 0; hosts_given() && rank < ranks; ++rank)
+      options.hosts.push_back(rank % static_cast<int>(number_of_hosts()));
     run_ranks(ranks, body, options);
   }
 };
 
-// Micro-batches that are reduced over the shard ranks alone, then one that is summed over the replicas, too. Frozen and tied
-// parameters come with the random units.
+// Micro-batches that are reduced over the shard ranks alone, then one that is summed over the
+// replicas, too. Frozen and tied parameters come with the random units.
 TEST_P(Meshes, AccumulateAndTell) {
   const auto& [ranks, groups] = GetParam();
   run_spread(ranks, [groups = groups](Rank& self) {
@@ -104,14 +105,17 @@ TEST_P(Meshes, AccumulateAndTell) {
         }
         history.push_back({batch, 0, batch > 1});
         unit.check_result(result);
-        EXPECT_EQ(ready.indices, batch == batches ? owned_gradients(unit, c) : std::vector<size_t>{}) << describe(c);
+        EXPECT_EQ(ready.indices,
+                  batch == batches ? owned_gradients(unit, c) : std::vector<size_t>{})
+            << describe(c);
       }
       unit.check_sharded_grads(history, mesh.contributors);
     }
   });
 }
 
-// Reductions of several units in flight at once; whoever asks moves them: a wait for the last, tests, another thread, or nobody.
+// Reductions of several units in flight at once; whoever asks moves them: a wait for the last,
+// tests, another thread, or nobody.
 TEST_P(Meshes, ManyInFlight) {
   const auto& [ranks, groups] = GetParam();
   run_spread(ranks, [groups = groups](Rank& self) {
@@ -137,7 +141,8 @@ TEST_P(Meshes, ManyInFlight) {
           ASSERT_OK(fsccl_work_wait(works[3], -1));
           break;
         case 1:
-          for (fsccl_status_t state = FSCCL_IN_PROGRESS; state == FSCCL_IN_PROGRESS; std::this_thread::yield()) {
+          for (fsccl_status_t state = FSCCL_IN_PROGRESS; state == FSCCL_IN_PROGRESS;
+               std::this_thread::yield()) {
             state = fsccl_work_test(works[3]);
             ASSERT_GE(state, 0) << explain(state);
           }
@@ -147,7 +152,8 @@ TEST_P(Meshes, ManyInFlight) {
           break;
         default: {  // the library alone
           fsccl_view_t view{};
-          while (fsccl_unit_sharded_grad(units[3].get(), 0, &view) == FSCCL_ERR_INVALID_STATE) std::this_thread::yield();
+          while (fsccl_unit_sharded_grad(units[3].get(), 0, &view) == FSCCL_ERR_INVALID_STATE)
+            std::this_thread::yield();
         }
       }
       for (const fsccl_work_t work : works) EXPECT_OK(fsccl_work_test(work));
@@ -166,7 +172,8 @@ TEST_P(Meshes, InfinitiesOfAnyReplicaAreSeen) {
       unit.write_grads(1, self.rank);
       fsccl_view_t grad{};
       ASSERT_OK(fsccl_unit_grad(unit.get(), 0, &grad));
-      if (bad && self.rank == self.ranks - 1) std::fill_n(static_cast<uint16_t*>(grad.data), grad.count, uint16_t{0x7f80});
+      if (bad && self.rank == self.ranks - 1)
+        std::fill_n(static_cast<uint16_t*>(grad.data), grad.count, uint16_t{0x7f80});
       fsccl_reduce_result_t result{};
       fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
       config.result = &result;
@@ -192,7 +199,8 @@ TEST_P(Meshes, VerifyNamesTheFirstThatDiffers) {
       unit.write_shards(1);
       EXPECT_OK(fsccl_unit_verify_replicas(unit.get()));
       if (groups == 1) continue;
-      // The last byte of the last parameter that any rank holds, then, before it, one of parameter 1.
+      // The last byte of the last parameter that any rank holds, then, before it, one of parameter
+      // 1.
       for (const size_t param : {size_t{2}, size_t{1}}) {
         if (self.rank == self.ranks - 1) {
           fsccl_view_t view{};
@@ -207,7 +215,8 @@ TEST_P(Meshes, VerifyNamesTheFirstThatDiffers) {
         std::array<char, 200> mine{}, first{};
         std::strncpy(mine.data(), last_error().text, mine.size() - 1);
         first = mine;
-        ASSERT_OK(fsccl_broadcast(first.data(), first.size(), FSCCL_UINT8, 0, self.comm, nullptr, nullptr));
+        ASSERT_OK(fsccl_broadcast(first.data(), first.size(), FSCCL_UINT8, 0, self.comm, nullptr,
+                                  nullptr));
         EXPECT_STREQ(mine.data(), first.data());
         const std::string shard = "rank " + std::to_string(mesh.per_group - 1) + " of shard_comm";
         const std::string replica = "rank " + std::to_string(groups - 1) + " of replicate_comm";
@@ -217,7 +226,8 @@ TEST_P(Meshes, VerifyNamesTheFirstThatDiffers) {
         EXPECT_THAT(mine.data(), ::testing::HasSubstr(shard));
         EXPECT_THAT(mine.data(), ::testing::HasSubstr(replica));
       }
-      // Mended, and a kept copy of the parameters does not outlive it though the caller marks changes itself.
+      // Mended, and a kept copy of the parameters does not outlive it though the caller marks
+      // changes itself.
       unit.unshard();
       unit.reshard();
       unit.write_shards(mesh.group == 0 ? 2 : 1);
@@ -230,8 +240,13 @@ TEST_P(Meshes, VerifyNamesTheFirstThatDiffers) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shm, Meshes, ::testing::Values(std::pair{2, 2}, std::pair{4, 2}, std::pair{6, 3}, std::pair{2, 1}),
-                         [](const auto& one) { return std::to_string(one.param.first) + "in" + std::to_string(one.param.second); });
+INSTANTIATE_TEST_SUITE_P(Shm, Meshes,
+                         ::testing::Values(std::pair{2, 2}, std::pair{4, 2}, std::pair{6, 3},
+                                           std::pair{2, 1}),
+                         [](const auto& one) {
+                           return std::to_string(one.param.first) + "in" +
+                                  std::to_string(one.param.second);
+                         });
 
 TEST(Hsdp, VerifyAtTheWrongMoment) {
   std::atomic<bool> go{false};
@@ -239,7 +254,8 @@ TEST(Hsdp, VerifyAtTheWrongMoment) {
     const Mesh mesh(self, 2);
     const PoolScope pool(self.comm);
     TestUnit alone(simple_unit({{8}}), self.comm, pool.get());
-    EXPECT_ERROR(fsccl_unit_verify_replicas(alone.get()), FSCCL_ERR_INVALID_STATE, "no replicate_comm");
+    EXPECT_ERROR(fsccl_unit_verify_replicas(alone.get()), FSCCL_ERR_INVALID_STATE,
+                 "no replicate_comm");
     TestUnit unit(simple_unit({{8}}, 2), mesh.shard, pool.get(), mesh.replicas);
     if (self.rank == 1) {
       while (!go.load()) std::this_thread::yield();

@@ -1,5 +1,5 @@
-// fsccl_pool_import: the caller's memory keeps its addresses and contents, and collectives on it are right, before, while and after
-// it belongs to the pool.
+// fsccl_pool_import: the caller's memory keeps its addresses and contents, and collectives on it
+// are right, before, while and after it belongs to the pool.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -21,7 +21,8 @@ constexpr size_t kPage = 4096;
 // Whole pages of the caller's own.
 class Pages {
  public:
-  explicit Pages(size_t pages) : bytes_(pages * kPage), data_(static_cast<char*>(std::aligned_alloc(kPage, bytes_))) {}
+  explicit Pages(size_t pages)
+      : bytes_(pages * kPage), data_(static_cast<char*>(std::aligned_alloc(kPage, bytes_))) {}
   ~Pages() { std::free(data_); }
   Pages(const Pages&) = delete;
   char* data() const { return data_; }
@@ -36,13 +37,16 @@ class Pages {
   char* data_;
 };
 
-char pattern(uint64_t seed, size_t index) { return static_cast<char>(mix(seed, index / 64) + index); }
+char pattern(uint64_t seed, size_t index) {
+  return static_cast<char>(mix(seed, index / 64) + index);
+}
 
 void fill(const Pages& pages, uint64_t seed) {
   for (size_t i = 0; i < pages.bytes(); i++) pages.data()[i] = pattern(seed, i);
 }
 void expect_filled(const Pages& pages, uint64_t seed, const char* when) {
-  for (size_t i = 0; i < pages.bytes(); i++) ASSERT_EQ(pages.data()[i], pattern(seed, i)) << when << ", byte " << i;
+  for (size_t i = 0; i < pages.bytes(); i++)
+    ASSERT_EQ(pages.data()[i], pattern(seed, i)) << when << ", byte " << i;
 }
 
 class Import : public ::testing::TestWithParam<int> {};
@@ -50,17 +54,24 @@ class Import : public ::testing::TestWithParam<int> {};
 // All-gather, all-reduce and broadcast on `pages` (which holds an all-gather's result).
 void run_collectives(const Rank& self, const Pages& send, const Pages& recv, int round) {
   const size_t count = send.bytes() / sizeof(int32_t);
-  const auto value = [&](int rank, size_t i) { return static_cast<int32_t>(i * 7) + rank * 1000 + round; };
+  const auto value = [&](int rank, size_t i) {
+    return static_cast<int32_t>(i * 7) + rank * 1000 + round;
+  };
   for (size_t i = 0; i < count; i++) send.as<int32_t>()[i] = value(self.rank, i);
-  ASSERT_OK(fsccl_all_gather(send.data(), recv.data(), count, FSCCL_INT32, self.comm, nullptr, nullptr));
+  ASSERT_OK(
+      fsccl_all_gather(send.data(), recv.data(), count, FSCCL_INT32, self.comm, nullptr, nullptr));
   for (int q = 0; q < self.ranks; q++)
-    for (size_t i = 0; i < count; i++) ASSERT_EQ(recv.as<int32_t>()[static_cast<size_t>(q) * count + i], value(q, i));
-  ASSERT_OK(fsccl_all_reduce(send.data(), recv.data(), count, FSCCL_INT32, FSCCL_SUM, self.comm, nullptr, nullptr));
+    for (size_t i = 0; i < count; i++)
+      ASSERT_EQ(recv.as<int32_t>()[static_cast<size_t>(q) * count + i], value(q, i));
+  ASSERT_OK(fsccl_all_reduce(send.data(), recv.data(), count, FSCCL_INT32, FSCCL_SUM, self.comm,
+                             nullptr, nullptr));
   for (size_t i = 0; i < count; i++)
-    ASSERT_EQ(recv.as<int32_t>()[i], self.ranks * value(0, i) + 1000 * (self.ranks * (self.ranks - 1) / 2));
+    ASSERT_EQ(recv.as<int32_t>()[i],
+              self.ranks * value(0, i) + 1000 * (self.ranks * (self.ranks - 1) / 2));
   const int root = round % self.ranks;
   // Some odd part of it, which begins and ends inside.
-  ASSERT_OK(fsccl_broadcast(send.as<int32_t>() + 3, count - 5, FSCCL_INT32, root, self.comm, nullptr, nullptr));
+  ASSERT_OK(fsccl_broadcast(send.as<int32_t>() + 3, count - 5, FSCCL_INT32, root, self.comm,
+                            nullptr, nullptr));
   for (size_t i = 3; i < count - 2; i++) ASSERT_EQ(send.as<int32_t>()[i], value(root, i));
 }
 
@@ -100,19 +111,23 @@ TEST_P(Import, CollectivesAndContents) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shm, Import, ::testing::Values(1, 2, 4), ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Shm, Import, ::testing::Values(1, 2, 4),
+                         ::testing::PrintToStringParamName());
 
 TEST(Imports, PartsOfOneAllocationInAnyOrder) {
   run_ranks(1, [](Rank& self) {
     const PoolScope pool(self.comm);
     const Pages pages(40);
     fill(pages, 3);
-    for (const size_t at : {20, 0, 39, 5}) ASSERT_OK(fsccl_pool_import(pool.get(), pages.data() + at * kPage, kPage));
+    for (const size_t at : {20, 0, 39, 5})
+      ASSERT_OK(fsccl_pool_import(pool.get(), pages.data() + at * kPage, kPage));
     EXPECT_EQ(pool.stats().local_live_bytes, 4 * kPage);
     expect_filled(pages, 3, "parts imported");
-    for (const size_t at : {0, 5, 39, 20}) ASSERT_OK(fsccl_pool_free(pool.get(), pages.data() + at * kPage, nullptr));
+    for (const size_t at : {0, 5, 39, 20})
+      ASSERT_OK(fsccl_pool_free(pool.get(), pages.data() + at * kPage, nullptr));
     expect_filled(pages, 3, "parts ended");
-    ASSERT_OK(fsccl_pool_import(pool.get(), pages.data(), pages.bytes()));  // it is private memory again
+    // it is private memory again
+    ASSERT_OK(fsccl_pool_import(pool.get(), pages.data(), pages.bytes()));
     expect_filled(pages, 3, "whole imported");
     ASSERT_OK(fsccl_pool_free(pool.get(), pages.data(), nullptr));
     expect_filled(pages, 3, "whole ended");
@@ -132,7 +147,9 @@ TEST(Imports, MisuseIsRefusedAndChangesNothing) {
     refuse(pages.data() + 64, kPage, "whole pages of 4096 bytes");
     refuse(pages.data(), kPage + 1, "whole pages of 4096 bytes");
     refuse(pages.data(), SIZE_MAX / kPage * kPage, "aligned_alloc");
-    const auto map = [](size_t bytes, int protection, int flags) { return mmap(nullptr, bytes, protection, flags, -1, 0); };
+    const auto map = [](size_t bytes, int protection, int flags) {
+      return mmap(nullptr, bytes, protection, flags, -1, 0);
+    };
     constexpr int kReadWrite = PROT_READ | PROT_WRITE;
     void* shared = map(kPage, kReadWrite, MAP_SHARED | MAP_ANONYMOUS);
     void* constant = map(kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS);
@@ -146,7 +163,9 @@ TEST(Imports, MisuseIsRefusedAndChangesNothing) {
     ASSERT_NE(file, MAP_FAILED);
     refuse(file, kPage, "of a file");
     // Not the address of a variable: a sanitizer keeps these elsewhere.
-    refuse(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) / kPage * kPage), kPage, "stack");
+    refuse(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) / kPage *
+                                   kPage),
+           kPage, "stack");
     void* block = nullptr;
     ASSERT_OK(fsccl_pool_alloc(pool.get(), 1 << 20, nullptr, &block));
     refuse(block, kPage, "of a pool already");
@@ -154,11 +173,13 @@ TEST(Imports, MisuseIsRefusedAndChangesNothing) {
     ASSERT_OK(fsccl_pool_import(pool.get(), pages.data(), pages.bytes()));
     refuse(pages.data(), pages.bytes(), "of a pool already");
     refuse(pages.data() + kPage, kPage, "of a pool already");
-    EXPECT_ERROR(fsccl_pool_free(pool.get(), pages.data() + kPage, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "not a block");
+    EXPECT_ERROR(fsccl_pool_free(pool.get(), pages.data() + kPage, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "not a block");
     EXPECT_ERROR(fsccl_pool_destroy(pool.get()), FSCCL_ERR_INVALID_STATE, "1 import(s)");
     EXPECT_ERROR(fsccl_pool_import(nullptr, pages.data(), kPage), FSCCL_ERR_INVALID_HANDLE, "NULL");
     ASSERT_OK(fsccl_pool_free(pool.get(), pages.data(), nullptr));
-    EXPECT_ERROR(fsccl_pool_free(pool.get(), pages.data(), nullptr), FSCCL_ERR_INVALID_ARGUMENT, "not a block");
+    EXPECT_ERROR(fsccl_pool_free(pool.get(), pages.data(), nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "not a block");
     expect_filled(pages, 5, "after all");
     EXPECT_EQ(pool.stats().local_live_bytes, 0u);
     close(fd);
@@ -175,7 +196,8 @@ TEST(Imports, ThePoolsLimitHolds) {
     const Pages small(512), large(2048);  // 2 and 8 MiB
     fill(large, 9);
     ASSERT_OK(fsccl_pool_import(pool.get(), small.data(), small.bytes()));
-    EXPECT_ERROR(fsccl_pool_import(pool.get(), large.data(), large.bytes()), FSCCL_ERR_OUT_OF_MEMORY, "limit");
+    EXPECT_ERROR(fsccl_pool_import(pool.get(), large.data(), large.bytes()),
+                 FSCCL_ERR_OUT_OF_MEMORY, "limit");
     expect_filled(large, 9, "refused");
     EXPECT_EQ(pool.stats().local_live_bytes, small.bytes());
     ASSERT_OK(fsccl_pool_free(pool.get(), small.data(), nullptr));
@@ -189,7 +211,8 @@ TEST(Imports, ARehearsalHasNoMemory) {
     fsccl_pool_t pool = nullptr;
     ASSERT_OK(fsccl_pool_create(self.comm, &config, &pool));
     const Pages pages(1);
-    EXPECT_ERROR(fsccl_pool_import(pool, pages.data(), pages.bytes()), FSCCL_ERR_INVALID_STATE, "dry_run");
+    EXPECT_ERROR(fsccl_pool_import(pool, pages.data(), pages.bytes()), FSCCL_ERR_INVALID_STATE,
+                 "dry_run");
     ASSERT_OK(fsccl_pool_destroy(pool));
   });
 }

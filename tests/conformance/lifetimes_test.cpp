@@ -1,4 +1,5 @@
-// How long objects live: any thread may use what another one destroys. LIFETIME_MS says for how long each storm of calls lasts.
+// How long objects live: any thread may use what another one destroys. LIFETIME_MS says for how
+// long each storm of calls lasts.
 #include <fsccl/allocator.h>
 
 #include <atomic>
@@ -99,7 +100,8 @@ fsccl_status_t call_pool(Objects& objects, unsigned which) {
     case 1:
       return fsccl_pool_uses(pool, visit_use, nullptr);
     case 2:
-      return which % 48 ? FSCCL_OK : fsccl_pool_snapshot(pool, (objects.folder + "/snapshot.json").c_str());
+      return which % 48 ? FSCCL_OK
+                        : fsccl_pool_snapshot(pool, (objects.folder + "/snapshot.json").c_str());
     case 3:
       return fsccl_pool_trim(pool, &released);
     case 4:
@@ -120,15 +122,17 @@ fsccl_status_t call_pool(Objects& objects, unsigned which) {
   }
 }
 
-// What the program's one thread does with a unit; others hold it up, or are too late.
-// No function of units is for any thread. This one reads what does not change, so that the handle alone is raced for.
+// What the program's one thread does with a unit; others hold it up, or are too late. No function
+// of units is for any thread. This one reads what does not change, so that the handle alone is
+// raced for.
 fsccl_status_t call_unit(Objects& objects, unsigned) {
   fsccl_view_t view;
   return fsccl_unit_shard(objects.unit, 0, &view);
 }
 
 // Makes and destroys everything as often as it can, while threads call.
-int come_and_go(Objects& objects, bool aborts, const std::vector<fsccl_status_t (*)(Objects&, unsigned)>& calls) {
+int come_and_go(Objects& objects, bool aborts,
+                const std::vector<fsccl_status_t (*)(Objects&, unsigned)>& calls) {
   std::vector<std::thread> threads;
   std::vector<std::map<fsccl_status_t, uint64_t>> seen(calls.size());
   for (size_t t = 0; t < calls.size(); t++)
@@ -166,24 +170,28 @@ int come_and_go(Objects& objects, bool aborts, const std::vector<fsccl_status_t 
         fsccl_unit_reshard(unit);
         EXPECT_OK(fsccl_unit_destroy(unit));
       }
-      while (fsccl_pool_destroy(pool) == FSCCL_ERR_INVALID_STATE) std::this_thread::yield();  // others have a block
+      // others have a block
+      while (fsccl_pool_destroy(pool) == FSCCL_ERR_INVALID_STATE) std::this_thread::yield();
     }
     EXPECT_OK(fsccl_comm_destroy(comm));
   }
   objects.stop = true;
   for (std::thread& thread : threads) thread.join();
-  const std::set<fsccl_status_t> allowed{FSCCL_OK, FSCCL_IN_PROGRESS, FSCCL_ERR_INVALID_HANDLE, FSCCL_ERR_INVALID_STATE,
-                                         FSCCL_ERR_ABORTED};
+  const std::set<fsccl_status_t> allowed{FSCCL_OK, FSCCL_IN_PROGRESS, FSCCL_ERR_INVALID_HANDLE,
+                                         FSCCL_ERR_INVALID_STATE, FSCCL_ERR_ABORTED};
   for (size_t t = 0; t < calls.size(); t++)
-    for (const auto& [status, count] : seen[t]) EXPECT_TRUE(allowed.count(status)) << fsccl_status_string(status) << ", " << count;
+    for (const auto& [status, count] : seen[t])
+      EXPECT_TRUE(allowed.count(status)) << fsccl_status_string(status) << ", " << count;
   return cycles;
 }
 
 TEST(Lifetimes, AnyThreadMayUseWhatAnotherOneDestroys) {
   Objects objects;
-  objects.folder = std::filesystem::temp_directory_path() / ("fsccl-lifetimes-" + std::to_string(getpid()));
+  objects.folder =
+      std::filesystem::temp_directory_path() / ("fsccl-lifetimes-" + std::to_string(getpid()));
   std::filesystem::create_directory(objects.folder);
-  const int cycles = come_and_go(objects, false, {call_comm, call_work, call_pool, call_pool, call_unit});
+  const int cycles =
+      come_and_go(objects, false, {call_comm, call_work, call_pool, call_pool, call_unit});
   printf("%d cycles, %d callbacks\n", cycles, callbacks.load());
   std::filesystem::remove_all(objects.folder);
 }
@@ -255,7 +263,8 @@ TEST(Lifetimes, ACallbackCannotDestroyItsOwnObject) {
     };
     ASSERT_OK(fsccl_pool_create(self.comm, &config, &seen.pool));
     void* block = nullptr;
-    EXPECT_ERROR(fsccl_pool_alloc(seen.pool, 8 << 20, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY, "limit");
+    EXPECT_ERROR(fsccl_pool_alloc(seen.pool, 8 << 20, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY,
+                 "limit");
     EXPECT_EQ(seen.status, FSCCL_ERR_INVALID_STATE);
     ASSERT_OK(fsccl_pool_alloc(seen.pool, 4096, nullptr, &block));
     ASSERT_OK(fsccl_pool_free(seen.pool, block, nullptr));
@@ -270,7 +279,8 @@ TEST(Lifetimes, ACallbackCannotDestroyItsOwnObject) {
   });
 }
 
-// A thread waits for another rank in an operation: its communicator cannot be destroyed, until it was aborted.
+// A thread waits for another rank in an operation: its communicator cannot be destroyed, until it
+// was aborted.
 TEST(Lifetimes, ACommunicatorWithACallThatBlocksIsAbortedFirst) {
   run_ranks(2, [](Rank& self) {
     static std::atomic<int> over;
@@ -300,7 +310,8 @@ TEST(Lifetimes, ACommunicatorWithACallThatBlocksIsAbortedFirst) {
   });
 }
 
-// A thread waits in a call that is no operation: the end waits for it, and the call ends at its own deadline.
+// A thread waits in a call that is no operation: the end waits for it, and the call ends at its own
+// deadline.
 TEST(Lifetimes, ADestroyWaitsForCallsUpToTheDeadline) {
   run_ranks(2, [](Rank& self) {
     fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
@@ -315,8 +326,10 @@ TEST(Lifetimes, ADestroyWaitsForCallsUpToTheDeadline) {
         const int both[] = {0, 1};
         fsccl_comm_t part = nullptr;
         begun = true;
-        const fsccl_status_t status = fsccl_comm_subset(comm, both, 2, 7, nullptr, &part);  // the other one does not come
-        EXPECT_TRUE(status == FSCCL_ERR_TIMEOUT || status == FSCCL_ERR_INVALID_HANDLE) << explain(status);
+        // the other one does not come
+        const fsccl_status_t status = fsccl_comm_subset(comm, both, 2, 7, nullptr, &part);
+        EXPECT_TRUE(status == FSCCL_ERR_TIMEOUT || status == FSCCL_ERR_INVALID_HANDLE)
+            << explain(status);
       });
       while (!begun) std::this_thread::yield();
       fsccl_status_t status = fsccl_comm_destroy(comm);

@@ -1,4 +1,5 @@
-// What a pool does where memory is short: what it gives back, whom it asks, and what its refusal says.
+// What a pool does where memory is short: what it gives back, whom it asks, and what its refusal
+// says.
 #include <deque>
 #include <fstream>
 #include <list>
@@ -14,14 +15,16 @@ namespace {
 TEST(Pools, OnAHostDoNotStartTheDriverOfGpus) {
   run_ranks(2, [](Rank& self) { const PoolScope pool(self.comm); });
   std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) EXPECT_THAT(line, ::testing::Not(::testing::HasSubstr("libcuda.so")));
+  for (std::string line; std::getline(maps, line);)
+    EXPECT_THAT(line, ::testing::Not(::testing::HasSubstr("libcuda.so")));
 }
 
 TEST(Pools, ALimitIsNamedAndEverythingGoesOn) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm, 8 << 20);
     void* block = nullptr;
-    EXPECT_ERROR(fsccl_pool_alloc(pool.get(), 16 << 20, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY, "limit", "FSCCL_POOL_LIMIT");
+    EXPECT_ERROR(fsccl_pool_alloc(pool.get(), 16 << 20, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY,
+                 "limit", "FSCCL_POOL_LIMIT");
     EXPECT_EQ(pool.stats().live_bytes, 0u);
     ASSERT_OK(fsccl_pool_alloc(pool.get(), 4 << 20, nullptr, &block));
     EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
@@ -40,7 +43,8 @@ TEST(Pools, ALimitIsNamedAndEverythingGoesOn) {
       ASSERT_OK(fsccl_pool_alloc(pool.get(), 6 << 20, nullptr, &block));
     }
     param.shape[0] = 1 << 20;
-    EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_OUT_OF_MEMORY, self.rank == 1 ? "limit" : "rank 1");
+    EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_OUT_OF_MEMORY,
+                 self.rank == 1 ? "limit" : "rank 1");
     if (self.rank == 1) {
       EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
     }
@@ -69,9 +73,10 @@ TEST(Pools, ASlotBeyondTheLimitIsRefusedOnEveryRank) {
         UnitCase c = wide_unit();
         c.sharing = sharing;
         TestUnit wide(c, self.comm, pool.get());
-        EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "limit of 12582912",
-                     "FSCCL_POOL_LIMIT");
-        const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, wide.get(), 0, 0}, {FSCCL_EVENT_RESHARD, wide.get(), 0, 0}};
+        EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr),
+                     FSCCL_ERR_OUT_OF_MEMORY, "limit of 12582912", "FSCCL_POOL_LIMIT");
+        const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, wide.get(), 0, 0},
+                                        {FSCCL_EVENT_RESHARD, wide.get(), 0, 0}};
         EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 2), FSCCL_ERR_OUT_OF_MEMORY, "limit");
         TestUnit small(simple_unit({{100}}), self.comm, pool.get());
         small.write_shards(1);
@@ -81,8 +86,8 @@ TEST(Pools, ASlotBeyondTheLimitIsRefusedOnEveryRank) {
       });
 }
 
-// A block of one rank is in the way of a slot: all ranks have the error, nothing has changed, and when the block has gone the slot
-// is there.
+// A block of one rank is in the way of a slot: all ranks have the error, nothing has changed, and
+// when the block has gone the slot is there.
 TEST(Pools, ABlockInTheWayOfASlotIsEverybodysError) {
   for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
     run_ranks(3, [=](Rank& self) {
@@ -97,7 +102,8 @@ TEST(Pools, ABlockInTheWayOfASlotIsEverybodysError) {
       }
       const uint64_t live = pool.stats().live_bytes, reserved = pool.stats().reserved_bytes;
       for (int i = 0; i < 3; i++)
-        EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "of rank 1", "limit");
+        EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr),
+                     FSCCL_ERR_OUT_OF_MEMORY, "of rank 1", "limit");
       EXPECT_EQ(pool.stats().live_bytes, live);
       EXPECT_EQ(pool.stats().reserved_bytes, reserved);
       EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
@@ -107,7 +113,8 @@ TEST(Pools, ABlockInTheWayOfASlotIsEverybodysError) {
     });
 }
 
-// A schedule that one rank has no memory for is refused on all of them, and the steps go on without it.
+// A schedule that one rank has no memory for is refused on all of them, and the steps go on without
+// it.
 TEST(Pools, ABlockInTheWayOfAScheduleIsEverybodysError) {
   run_ranks(3, [](Rank& self) {
     const PoolScope pool(self.comm, 64 << 20);
@@ -117,8 +124,10 @@ TEST(Pools, ABlockInTheWayOfAScheduleIsEverybodysError) {
     if (self.rank == 2) {
       ASSERT_OK(fsccl_pool_alloc(pool.get(), 50 << 20, nullptr, &block));
     }
-    const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, wide.get(), 0, 0}, {FSCCL_EVENT_RESHARD, wide.get(), 0, 0}};
-    EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 2), FSCCL_ERR_OUT_OF_MEMORY, "of rank 2", "limit");
+    const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, wide.get(), 0, 0},
+                                    {FSCCL_EVENT_RESHARD, wide.get(), 0, 0}};
+    EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 2), FSCCL_ERR_OUT_OF_MEMORY, "of rank 2",
+                 "limit");
     EXPECT_EQ(pool.stats().planned_bytes, 0u);
     EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
     for (int i = 0; i < 2; i++) {
@@ -131,8 +140,8 @@ TEST(Pools, ABlockInTheWayOfAScheduleIsEverybodysError) {
   });
 }
 
-// A limit that is no multiple of a huge page, nor of a page, is there to its last whole page: for blocks, and for slots of both
-// kinds.
+// A limit that is no multiple of a huge page, nor of a page, is there to its last whole page: for
+// blocks, and for slots of both kinds.
 TEST(Pools, ALimitIsUsableUpToItself) {
   constexpr uint64_t kLimit = (5 << 20) + 5 * 4096 + 1000, kPages = kLimit / 4096 * 4096;
   for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
@@ -142,7 +151,8 @@ TEST(Pools, ALimitIsUsableUpToItself) {
       ASSERT_OK(fsccl_pool_alloc(pool.get(), kPages, nullptr, &block));
       EXPECT_EQ(pool.stats().reserved_bytes, kPages);
       EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
-      EXPECT_ERROR(fsccl_pool_alloc(pool.get(), kPages + 1, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY, "limit");
+      EXPECT_ERROR(fsccl_pool_alloc(pool.get(), kPages + 1, nullptr, &block),
+                   FSCCL_ERR_OUT_OF_MEMORY, "limit");
       uint64_t released = 0;
       EXPECT_OK(fsccl_pool_trim(pool.get(), &released));
       UnitCase c = simple_unit({{static_cast<int64_t>(kPages / 8)}});
@@ -219,8 +229,8 @@ TEST(Limits, TheProgramIsAskedBeforeTheLimitRefuses) {
     EXPECT_EQ(pressed.asked, std::vector<uint64_t>{2 * kMiB});
     EXPECT_TRUE(pressed.blocks.empty());
     void* block = nullptr;
-    EXPECT_ERROR(fsccl_pool_alloc(pressed.pool, 4 * kMiB, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY, "its limit of 16777216",
-                 "at least 18874368");
+    EXPECT_ERROR(fsccl_pool_alloc(pressed.pool, 4 * kMiB, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY,
+                 "its limit of 16777216", "at least 18874368");
     EXPECT_EQ(pressed.asked.size(), 2u);  // it was asked, once, and had nothing
     EXPECT_OK(fsccl_pool_free(pressed.pool, first, nullptr));
   });
@@ -241,8 +251,8 @@ TEST(Limits, BeyondTheSoftLimitTheProgramIsAskedAndNothingRefused) {
   });
 }
 
-// Three units that keep their slots of 8 MiB, in a limit that holds two: the one that has been idle for the longest time gives way,
-// and is gathered again when it is wanted.
+// Three units that keep their slots of 8 MiB, in a limit that holds two: the one that has been idle
+// for the longest time gives way, and is gathered again when it is wanted.
 TEST(Limits, KeptSlotsGiveWay) {
   for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
     run_ranks(3, [sharing](Rank& self) {
@@ -269,8 +279,10 @@ TEST(Limits, KeptSlotsGiveWay) {
       // Those in use do not give way.
       auto unit = units.begin();
       (unit++)->unshard(), (unit++)->unshard();
-      EXPECT_ERROR(fsccl_unit_unshard(unit->get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "limit of 20971520",
-                   "8388608 bytes of parameters of unit 'unit 1', 8388608 bytes of parameters of unit 'unit 2'");
+      EXPECT_ERROR(fsccl_unit_unshard(unit->get(), FSCCL_UNSHARD_READ, nullptr),
+                   FSCCL_ERR_OUT_OF_MEMORY, "limit of 20971520",
+                   "8388608 bytes of parameters of unit 'unit 1', 8388608 bytes of parameters of "
+                   "unit 'unit 2'");
       units.front().check_params(1);
       units.front().reshard();
       unit->unshard();
@@ -278,16 +290,21 @@ TEST(Limits, KeptSlotsGiveWay) {
     });
 }
 
-// An exception of the program's function counts as an answer that there is nothing to give back, and leaves nothing behind.
+// An exception of the program's function counts as an answer that there is nothing to give back,
+// and leaves nothing behind.
 TEST(Limits, AnExceptionOfTheProgramLeavesNothingBehind) {
   run_ranks(2, [](Rank& self) {
     fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
     config.limit_bytes = 4 * kMiB;
-    config.on_pressure = [](void*, fsccl_pool_t, uint64_t) -> uint64_t { throw std::runtime_error("no"); };
+    config.on_pressure = [](void*, fsccl_pool_t, uint64_t) -> uint64_t {
+      throw std::runtime_error("no");
+    };
     fsccl_pool_t pool = nullptr;
     ASSERT_OK(fsccl_pool_create(self.comm, &config, &pool));
     void* block = nullptr;
-    for (int i = 0; i < 3; i++) EXPECT_ERROR(fsccl_pool_alloc(pool, 100 * kMiB, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY, "limit");
+    for (int i = 0; i < 3; i++)
+      EXPECT_ERROR(fsccl_pool_alloc(pool, 100 * kMiB, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY,
+                   "limit");
     EXPECT_OK(fsccl_pool_alloc(pool, 4 * kMiB, nullptr, &block));
     // A slot, which rank 1 alone has no memory for.
     if (self.rank == 0) {
@@ -299,7 +316,8 @@ TEST(Limits, AnExceptionOfTheProgramLeavesNothingBehind) {
     {
       TestUnit unit(c, self.comm, pool);
       unit.write_shards(1);
-      EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "of rank 1", "limit");
+      EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr),
+                   FSCCL_ERR_OUT_OF_MEMORY, "of rank 1", "limit");
       if (self.rank == 1) {
         EXPECT_OK(fsccl_pool_free(pool, block, nullptr));
       }
@@ -323,7 +341,8 @@ TEST(Limits, AScheduleThatDoesNotFitSaysWhatItNeeds) {
                                     {FSCCL_EVENT_GRAD, unit.get(), 0, 0},
                                     {FSCCL_EVENT_RESHARD, unit.get(), 0, 0},
                                     {FSCCL_EVENT_REDUCE, unit.get(), 0, 0}};
-    EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 4), FSCCL_ERR_OUT_OF_MEMORY, "needs 16777216 bytes", "limit of 12582912");
+    EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 4), FSCCL_ERR_OUT_OF_MEMORY,
+                 "needs 16777216 bytes", "limit of 12582912");
     EXPECT_EQ(pool.stats().planned_bytes, 0u);
     EXPECT_EQ(pool.stats().reserved_bytes, 0u);
     unit.write_shards(1);
@@ -333,8 +352,8 @@ TEST(Limits, AScheduleThatDoesNotFitSaysWhatItNeeds) {
   });
 }
 
-// Three schedules with two of three units each, 8 MiB a unit: any two of them fit 20 MiB together, all three do not, since a unit
-// has one place in all that are known. The first gives way.
+// Three schedules with two of three units each, 8 MiB a unit: any two of them fit 20 MiB together,
+// all three do not, since a unit has one place in all that are known. The first gives way.
 TEST(Limits, AScheduleThatIsKnownGivesWayToOneThatIsDeclared) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm, 20 * kMiB);

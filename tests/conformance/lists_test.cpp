@@ -1,5 +1,6 @@
-// The list forms: random lists of tensors, of every size, dtype by dtype, in the caller's memory, in the pool or here and there;
-// every element checked. The same lists with slots so small that they take many windows, and so large that all is packed at once.
+// The list forms: random lists of tensors, of every size, dtype by dtype, in the caller's memory,
+// in the pool or here and there; every element checked. The same lists with slots so small that
+// they take many windows, and so large that all is packed at once.
 #include <numeric>
 #include <vector>
 
@@ -22,7 +23,9 @@ struct Tensor {
 
   size_t size() const { return fsccl_dtype_size(dtype); }
   size_t whole() const { return std::accumulate(counts.begin(), counts.end(), size_t{0}); }
-  size_t before(int rank) const { return std::accumulate(counts.begin(), counts.begin() + rank, size_t{0}); }
+  size_t before(int rank) const {
+    return std::accumulate(counts.begin(), counts.begin() + rank, size_t{0});
+  }
   std::vector<char> values(int rank, size_t count) const {
     std::vector<char> bytes(count * size());
     fill_values(dtype, bytes.data(), count, mix(seed, static_cast<uint64_t>(rank)), false);
@@ -33,7 +36,10 @@ struct Tensor {
 class List {
  public:
   List(Rank& self, fsccl_pool_t pool, Random& random, Kind kind, size_t most)
-      : self_(self), pool_(pool), kind_(kind), root_(static_cast<int>(random.below(static_cast<uint64_t>(self.ranks)))) {
+      : self_(self),
+        pool_(pool),
+        kind_(kind),
+        root_(static_cast<int>(random.below(static_cast<uint64_t>(self.ranks)))) {
     tensors_.resize(random.below(12));
     const uint64_t memory = random.below(3);
     for (Tensor& tensor : tensors_) {
@@ -41,7 +47,8 @@ class List {
       tensor.dtype = kTypes[random.below(4)];
       tensor.seed = random.next();
       tensor.in_place = random.below(2);
-      tensor.pooled = memory == 0 || (memory == 1 && mix(tensor.seed, static_cast<uint64_t>(self.rank)) % 2);
+      tensor.pooled =
+          memory == 0 || (memory == 1 && mix(tensor.seed, static_cast<uint64_t>(self.rank)) % 2);
       for (int q = 0; q < (kind == Kind::broadcast ? 1 : self.ranks); q++)
         tensor.counts.push_back(random.below(4) ? random.below(random.below(3) ? 20 : most) : 0);
       make(tensor);
@@ -60,12 +67,14 @@ class List {
 
   fsccl_status_t run(fsccl_op_t op) {
     std::vector<fsccl_tensor_t> list;
-    for (Tensor& tensor : tensors_) list.push_back({tensor.send, tensor.recv, tensor.counts.data(), tensor.dtype});
+    for (Tensor& tensor : tensors_)
+      list.push_back({tensor.send, tensor.recv, tensor.counts.data(), tensor.dtype});
     switch (kind_) {
       case Kind::all_gather:
         return fsccl_all_gather_list(list.data(), list.size(), self_.comm, nullptr, nullptr);
       case Kind::reduce_scatter:
-        return fsccl_reduce_scatter_list(list.data(), list.size(), op, self_.comm, nullptr, nullptr);
+        return fsccl_reduce_scatter_list(list.data(), list.size(), op, self_.comm, nullptr,
+                                         nullptr);
       case Kind::broadcast:
         break;
     }
@@ -77,8 +86,8 @@ class List {
       const Tensor& tensor = tensors_[t];
       const std::vector<char> wanted = result(tensor, op);
       ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), tensor.recv))
-          << "rank " << self_.rank << " of " << self_.ranks << ", kind " << static_cast<int>(kind_) << ", tensor " << t << " of "
-          << tensors_.size() << ", " << wanted.size() << " bytes";
+          << "rank " << self_.rank << " of " << self_.ranks << ", kind " << static_cast<int>(kind_)
+          << ", tensor " << t << " of " << tensors_.size() << ", " << wanted.size() << " bytes";
     }
   }
 
@@ -91,8 +100,10 @@ class List {
   }
   void make(Tensor& tensor) {
     const size_t whole = tensor.whole() * tensor.size(),
-                 own_begin = kind_ == Kind::broadcast ? 0 : tensor.before(self_.rank) * tensor.size();
-    const size_t own = kind_ == Kind::broadcast ? 0 : tensor.counts[static_cast<size_t>(self_.rank)];
+                 own_begin =
+                     kind_ == Kind::broadcast ? 0 : tensor.before(self_.rank) * tensor.size();
+    const size_t own =
+        kind_ == Kind::broadcast ? 0 : tensor.counts[static_cast<size_t>(self_.rank)];
     tensor.send_block = allocate(tensor.pooled, whole);
     tensor.recv_block = allocate(tensor.pooled, whole);
     tensor.send = static_cast<char*>(tensor.send_block);
@@ -123,7 +134,8 @@ class List {
     std::vector<std::vector<char>> inputs;
     std::vector<const void*> sources;
     for (int q = 0; q < self_.ranks; q++) inputs.push_back(tensor.values(q, tensor.whole()));
-    for (const std::vector<char>& input : inputs) sources.push_back(input.data() + tensor.before(self_.rank) * tensor.size());
+    for (const std::vector<char>& input : inputs)
+      sources.push_back(input.data() + tensor.before(self_.rank) * tensor.size());
     const size_t count = tensor.counts[static_cast<size_t>(self_.rank)];
     bytes.resize(count * tensor.size());
     reference_reduce(tensor.dtype, op, sources, count, bytes.data());
@@ -142,13 +154,16 @@ struct Way {
   size_t most;
 };
 std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
-constexpr Way kWays[] = {{"Defaults", "auto", "128K", 60'000}, {"SmallSlots", "off", "4K", 9'000}, {"Packed", "off", "4M", 3'000}};
+constexpr Way kWays[] = {{"Defaults", "auto", "128K", 60'000},
+                         {"SmallSlots", "off", "4K", 9'000},
+                         {"Packed", "off", "4M", 3'000}};
 
 class Lists : public ::testing::TestWithParam<std::tuple<Way, int>> {};
 
 TEST_P(Lists, RandomLists) {
   const auto& [way, ranks] = GetParam();
-  const Settings settings{{"FSCCL_SINGLE_COPY", way.single_copy}, {"FSCCL_SLOT_BYTES", way.slot_bytes}};
+  const Settings settings{{"FSCCL_SINGLE_COPY", way.single_copy},
+                          {"FSCCL_SLOT_BYTES", way.slot_bytes}};
   const size_t most = way.most;
   run_ranks(ranks, [most](Rank& self) {
     const PoolScope pool(self.comm);
@@ -157,16 +172,20 @@ TEST_P(Lists, RandomLists) {
       List list(self, pool.get(), random, static_cast<Kind>(i % 3), most);
       for (int again = 0; again < 2; again++) ASSERT_OK(list.run(FSCCL_MAX));
       if (i % 3 != 1) list.check(FSCCL_MAX);
-      // A sum in place changes its input: once is right, and twice is not; so sums have lists of their own.
+      // A sum in place changes its input: once is right, and twice is not; so sums have lists of
+      // their own.
       List sums(self, pool.get(), random, Kind::reduce_scatter, most);
       ASSERT_OK(sums.run(FSCCL_SUM));
       sums.check(FSCCL_SUM);
     }
   });
 }
-INSTANTIATE_TEST_SUITE_P(Shm, Lists, ::testing::Combine(::testing::ValuesIn(kWays), ::testing::Values(1, 2, 3, 5)),
+INSTANTIATE_TEST_SUITE_P(Shm, Lists,
+                         ::testing::Combine(::testing::ValuesIn(kWays),
+                                            ::testing::Values(1, 2, 3, 5)),
                          [](const auto& one) {
-                           return std::string(std::get<0>(one.param).name) + "_" + std::to_string(std::get<1>(one.param));
+                           return std::string(std::get<0>(one.param).name) + "_" +
+                                  std::to_string(std::get<1>(one.param));
                          });
 
 TEST(Lists, Misuse) {
@@ -174,22 +193,27 @@ TEST(Lists, Misuse) {
     float value = 0;
     const size_t one = 1, many = size_t{1} << 50;
     fsccl_tensor_t tensor = {&value, &value, nullptr, FSCCL_FLOAT32};
-    EXPECT_ERROR(fsccl_all_gather_list(nullptr, 1, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "list is NULL");
-    EXPECT_ERROR(fsccl_all_gather_list(&tensor, 1, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "counts is NULL");
+    EXPECT_ERROR(fsccl_all_gather_list(nullptr, 1, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "list is NULL");
+    EXPECT_ERROR(fsccl_all_gather_list(&tensor, 1, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "counts is NULL");
     tensor.counts = &many;
-    EXPECT_ERROR(fsccl_all_gather_list(&tensor, 1, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "address space");
+    EXPECT_ERROR(fsccl_all_gather_list(&tensor, 1, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "address space");
     const size_t negative = static_cast<size_t>(-1);
     tensor.counts = &negative;
-    EXPECT_ERROR(fsccl_all_gather_list(&tensor, 1, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "counts[0] is -1 (negative)");
+    EXPECT_ERROR(fsccl_all_gather_list(&tensor, 1, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "counts[0] is -1 (negative)");
     tensor.counts = &one;
     tensor.recv = nullptr;
-    EXPECT_ERROR(fsccl_broadcast_list(&tensor, 1, 0, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
+    EXPECT_ERROR(fsccl_broadcast_list(&tensor, 1, 0, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "NULL");
     tensor.recv = &value;
     tensor.dtype = FSCCL_FLOAT8_E4M3;
-    EXPECT_ERROR(fsccl_reduce_scatter_list(&tensor, 1, FSCCL_SUM, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "reduced");
-    EXPECT_ERROR(fsccl_broadcast_list(&tensor, 1, 1, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "root 1");
+    EXPECT_ERROR(fsccl_reduce_scatter_list(&tensor, 1, FSCCL_SUM, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "reduced");
+    EXPECT_ERROR(fsccl_broadcast_list(&tensor, 1, 1, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "root 1");
     EXPECT_OK(fsccl_broadcast_list(nullptr, 0, 0, self.comm, nullptr, nullptr));
   });
 }
@@ -199,7 +223,8 @@ TEST(Lists, RanksThatDisagree) {
     std::vector<float> values(1'000'000);  // more than a root sends ahead of those who listen
     const size_t count = self.rank ? 1'000'000 : 999'999;
     const fsccl_tensor_t tensor = {nullptr, values.data(), &count, FSCCL_FLOAT32};
-    EXPECT_ERROR(fsccl_broadcast_list(&tensor, 1, 0, self.comm, nullptr, nullptr), FSCCL_ERR_MISMATCH, "broadcast_list");
+    EXPECT_ERROR(fsccl_broadcast_list(&tensor, 1, 0, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_MISMATCH, "broadcast_list");
   });
 }
 

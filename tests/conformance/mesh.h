@@ -1,5 +1,5 @@
-// HSDP's two dimensions of communicators, made by splits of one: the ranks that share a unit's parameters, and those that hold the
-// same shard.
+// HSDP's two dimensions of communicators, made by splits of one: the ranks that share a unit's
+// parameters, and those that hold the same shard.
 #pragma once
 #include <vector>
 

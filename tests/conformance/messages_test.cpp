@@ -1,5 +1,5 @@
-// Messages between two ranks: every size and kind of memory, in order, in rings, in groups, in flight; what is no message; and
-// what becomes of one whose peer is gone.
+// Messages between two ranks: every size and kind of memory, in order, in rings, in groups, in
+// flight; what is no message; and what becomes of one whose peer is gone.
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace {
 // The bytes of message `number` from one rank to another.
 std::vector<char> letter(int from, int to, uint64_t number, size_t bytes) {
   std::vector<char> text(bytes);
-  fill_values(FSCCL_UINT8, text.data(), bytes, mix(mix(static_cast<uint64_t>(from), static_cast<uint64_t>(to)), number), false);
+  fill_values(FSCCL_UINT8, text.data(), bytes,
+              mix(mix(static_cast<uint64_t>(from), static_cast<uint64_t>(to)), number), false);
   return text;
 }
 
@@ -40,10 +41,12 @@ class Buffer {
   std::vector<char> own_;
 };
 
-fsccl_status_t send(const Rank& self, const char* data, size_t bytes, int to, int tag = 0, fsccl_work_t* work = nullptr) {
+fsccl_status_t send(const Rank& self, const char* data, size_t bytes, int to, int tag = 0,
+                    fsccl_work_t* work = nullptr) {
   return fsccl_send(data, bytes, FSCCL_UINT8, to, tag, self.comm, nullptr, work);
 }
-fsccl_status_t receive(const Rank& self, char* data, size_t bytes, int from, int tag = 0, fsccl_work_t* work = nullptr) {
+fsccl_status_t receive(const Rank& self, char* data, size_t bytes, int from, int tag = 0,
+                       fsccl_work_t* work = nullptr) {
   return fsccl_recv(data, bytes, FSCCL_UINT8, from, tag, self.comm, nullptr, work);
 }
 
@@ -67,7 +70,8 @@ TEST_P(Messages, AllPairsAllSizes) {
     for (uint64_t number = 0; number < 3 * std::size(kSizes); number++)
       for (int step = 1; step < self.ranks; step++) {
         const size_t bytes = kSizes[number % std::size(kSizes)];
-        const int to = (self.rank + step) % self.ranks, from = (self.rank + self.ranks - step) % self.ranks;
+        const int to = (self.rank + step) % self.ranks,
+                  from = (self.rank + self.ranks - step) % self.ranks;
         Buffer out(memory, bytes), in(memory, bytes);
         std::ranges::copy(letter(self.rank, to, number, bytes), out.data());
         in.data()[bytes] = 77;
@@ -76,13 +80,15 @@ TEST_P(Messages, AllPairsAllSizes) {
         ASSERT_OK(receive(self, in.data(), bytes, from));
         ASSERT_OK(fsccl_group_end());
         const std::vector<char> wanted = letter(from, self.rank, number, bytes);
-        ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), in.data())) << bytes << " bytes from " << from << " to " << self.rank;
+        ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), in.data()))
+            << bytes << " bytes from " << from << " to " << self.rank;
         ASSERT_EQ(in.data()[bytes], 77);
       }
   });
 }
 
-// A pipeline: rank r receives from r - 1, then sends to r + 1. Nobody is in a group; the last rank's collective meets the others'.
+// A pipeline: rank r receives from r - 1, then sends to r + 1. Nobody is in a group; the last
+// rank's collective meets the others'.
 TEST_P(Messages, ManyInOneDirectionKeepTheirOrder) {
   const Settings settings{{"FSCCL_SINGLE_COPY", GetParam().single_copy}};
   run_ranks(3, [](Rank& self) {
@@ -96,7 +102,9 @@ TEST_P(Messages, ManyInOneDirectionKeepTheirOrder) {
       if (self.rank > 0) {
         std::fill_n(buffer.data(), bytes, 0);
         ASSERT_OK(receive(self, buffer.data(), bytes, self.rank - 1, static_cast<int>(number)));
-        ASSERT_TRUE(std::ranges::equal(letter(0, 1, number, bytes), std::span(buffer.data(), bytes))) << number;
+        ASSERT_TRUE(
+            std::ranges::equal(letter(0, 1, number, bytes), std::span(buffer.data(), bytes)))
+            << number;
       }
       dawdle(own);
       if (self.rank + 1 < self.ranks) {
@@ -122,14 +130,17 @@ TEST_P(Messages, InFlightBesideCollectives) {
       std::vector<float> sum{1, 2, 3};
       fsccl_work_t sent = nullptr, received = nullptr, reduced = nullptr;
       ASSERT_GE(receive(self, in.data(), kBytes, peer, 0, &received), 0);
-      ASSERT_GE(fsccl_all_reduce(sum.data(), sum.data(), sum.size(), FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, &reduced), 0);
+      ASSERT_GE(fsccl_all_reduce(sum.data(), sum.data(), sum.size(), FSCCL_FLOAT32, FSCCL_SUM,
+                                 self.comm, nullptr, &reduced),
+                0);
       ASSERT_GE(send(self, out.data(), kBytes, peer, 0, &sent), 0);
       for (const fsccl_work_t work : {reduced, received, sent}) {
         ASSERT_OK(fsccl_work_wait(work, -1));
         ASSERT_OK(fsccl_work_release(work));
       }
       EXPECT_THAT(sum, ::testing::ElementsAre(2, 4, 6));
-      ASSERT_TRUE(std::ranges::equal(letter(peer, self.rank, round, kBytes), std::span(in.data(), kBytes)));
+      ASSERT_TRUE(
+          std::ranges::equal(letter(peer, self.rank, round, kBytes), std::span(in.data(), kBytes)));
     }
   });
 }
@@ -146,13 +157,18 @@ TEST(Message, WrongArguments) {
     EXPECT_ERROR(receive(self, data, 8, -1), FSCCL_ERR_INVALID_ARGUMENT, "peer -1");
     EXPECT_ERROR(send(self, data, 8, self.rank), FSCCL_ERR_INVALID_ARGUMENT, "not another rank");
     EXPECT_ERROR(send(self, nullptr, 8, 1 - self.rank), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
-    EXPECT_ERROR(fsccl_send(data, 8, wild<fsccl_dtype_t>(99), 1 - self.rank, 0, self.comm, nullptr, nullptr),
-                 FSCCL_ERR_INVALID_ARGUMENT, "dtype");
-    EXPECT_ERROR(fsccl_send(data, SIZE_MAX, FSCCL_FLOAT32, 1 - self.rank, 0, self.comm, nullptr, nullptr),
-                 FSCCL_ERR_INVALID_ARGUMENT, "count");
-    EXPECT_ERROR(fsccl_recv(data, 8, FSCCL_UINT8, 1 - self.rank, 0, self.comm, data, nullptr), FSCCL_ERR_NOT_AVAILABLE, "stream");
-    EXPECT_ERROR(fsccl_send(data, 8, FSCCL_UINT8, 1 - self.rank, 0, nullptr, nullptr, nullptr), FSCCL_ERR_INVALID_HANDLE);
-    ASSERT_OK(self.rank == 0 ? send(self, data, 8, 1) : receive(self, data, 8, 0));  // nothing is lost
+    EXPECT_ERROR(
+        fsccl_send(data, 8, wild<fsccl_dtype_t>(99), 1 - self.rank, 0, self.comm, nullptr, nullptr),
+        FSCCL_ERR_INVALID_ARGUMENT, "dtype");
+    EXPECT_ERROR(
+        fsccl_send(data, SIZE_MAX, FSCCL_FLOAT32, 1 - self.rank, 0, self.comm, nullptr, nullptr),
+        FSCCL_ERR_INVALID_ARGUMENT, "count");
+    EXPECT_ERROR(fsccl_recv(data, 8, FSCCL_UINT8, 1 - self.rank, 0, self.comm, data, nullptr),
+                 FSCCL_ERR_NOT_AVAILABLE, "stream");
+    EXPECT_ERROR(fsccl_send(data, 8, FSCCL_UINT8, 1 - self.rank, 0, nullptr, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_HANDLE);
+    // nothing is lost
+    ASSERT_OK(self.rank == 0 ? send(self, data, 8, 1) : receive(self, data, 8, 0));
   });
 }
 
@@ -174,9 +190,9 @@ TEST(Message, ThatDoesNotMatchIsNamedOnBothSides) {
                 fsccl_status_t status = FSCCL_OK;
                 // The sender of a small message learns it at a later one at the latest.
                 for (int i = 0; i < 100 && status == FSCCL_OK; i++)
-                  status = self.rank == 0
-                               ? send(self, data.data(), 8, 1, 5)
-                               : fsccl_recv(data.data(), other.count, other.dtype, 0, other.tag, self.comm, nullptr, nullptr);
+                  status = self.rank == 0 ? send(self, data.data(), 8, 1, 5)
+                                          : fsccl_recv(data.data(), other.count, other.dtype, 0,
+                                                       other.tag, self.comm, nullptr, nullptr);
                 EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, other.here, other.there);
                 EXPECT_ERROR(fsccl_barrier(self.comm, nullptr, nullptr), FSCCL_ERR_MISMATCH);
               },
@@ -222,7 +238,8 @@ TEST(Message, InFlightKeepsTheCommunicatorAndAnAbortEndsIt) {
               ASSERT_OK(met);
               fsccl_work_t work = nullptr;
               EXPECT_EQ(receive(self, data, 8, 1, 0, &work), FSCCL_IN_PROGRESS);
-              EXPECT_ERROR(fsccl_comm_destroy(self.comm), FSCCL_ERR_INVALID_STATE, "messages in flight");
+              EXPECT_ERROR(fsccl_comm_destroy(self.comm), FSCCL_ERR_INVALID_STATE,
+                           "messages in flight");
               EXPECT_OK(fsccl_comm_abort(self.comm));
               EXPECT_ERROR(fsccl_work_wait(work, -1), FSCCL_ERR_ABORTED);
             },
@@ -243,17 +260,18 @@ TEST(Message, FromARankThatHasLeft) {
 }
 
 TEST(Message, LargeOnesAgainstEachOtherAskForAGroup) {
-  run_ranks(2,
-            [](Rank& self) {
-              std::vector<char> data(size_t{16} << 20);
-              const fsccl_status_t status =
-                  fsccl_send(data.data(), data.size(), FSCCL_UINT8, 1 - self.rank, 0, self.comm, nullptr, nullptr);
-              EXPECT_EQ(status, FSCCL_ERR_TIMEOUT);
-              fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-              ASSERT_OK(fsccl_last_error(&info));
-              EXPECT_NE(std::string(info.text).find("fsccl_group_start"), std::string::npos) << info.text;
-            },
-            {.timeout_ms = 1000, .abort_at_end = true});
+  run_ranks(
+      2,
+      [](Rank& self) {
+        std::vector<char> data(size_t{16} << 20);
+        const fsccl_status_t status = fsccl_send(data.data(), data.size(), FSCCL_UINT8,
+                                                 1 - self.rank, 0, self.comm, nullptr, nullptr);
+        EXPECT_EQ(status, FSCCL_ERR_TIMEOUT);
+        fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+        ASSERT_OK(fsccl_last_error(&info));
+        EXPECT_NE(std::string(info.text).find("fsccl_group_start"), std::string::npos) << info.text;
+      },
+      {.timeout_ms = 1000, .abort_at_end = true});
 }
 
 TEST(Message, ThatIsNeverSentEndsAtTheDeadline) {
@@ -261,10 +279,12 @@ TEST(Message, ThatIsNeverSentEndsAtTheDeadline) {
             [](Rank& self) {
               char data[8] = "";
               if (self.rank == 1) {
-                EXPECT_ERROR(receive(self, data, 8, 0), FSCCL_ERR_TIMEOUT, "3000 ms", "rank(s) 0", "recv of 8 uint8");
+                EXPECT_ERROR(receive(self, data, 8, 0), FSCCL_ERR_TIMEOUT, "3000 ms", "rank(s) 0",
+                             "recv of 8 uint8");
                 fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
                 ASSERT_OK(fsccl_last_error(&info));
-                EXPECT_NE(std::string(info.operation).find("recv"), std::string::npos) << info.operation;
+                EXPECT_NE(std::string(info.operation).find("recv"), std::string::npos)
+                    << info.operation;
               } else {
                 fsccl_status_t state = FSCCL_OK;
                 while (state == FSCCL_OK) ASSERT_OK(fsccl_comm_async_error(self.comm, &state));

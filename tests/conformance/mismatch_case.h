@@ -7,10 +7,12 @@
 
 namespace fsccl::testing {
 
-// What two calls can differ in. A field that the fingerprint gets does not compile here, and has to be drawn below.
+// What two calls can differ in. A field that the fingerprint gets does not compile here, and has to
+// be drawn below.
 enum class Field { op, dtype, kind, flags, root, count, sequence, history };
 constexpr bool all_fields_are_known() {
-  [[maybe_unused]] const auto [op, dtype, kind, flags, root, count, sequence, history] = Fingerprint{};
+  [[maybe_unused]] const auto [op, dtype, kind, flags, root, count, sequence, history] =
+      Fingerprint{};
   return true;
 }
 static_assert(all_fields_are_known());
@@ -33,15 +35,20 @@ enum Operation {
   kBroadcastList,
   kOperations
 };
-inline constexpr const char* kNames[] = {
-    "all_gather",      "reduce_scatter",      "all_reduce",    "broadcast",    "reduce",           "gather",
-    "scatter",         "all_to_all",          "barrier",       "all_gather_v", "reduce_scatter_v", "all_to_all_v",
-    "all_gather_list", "reduce_scatter_list", "broadcast_list"};
+inline constexpr const char* kNames[] = {"all_gather",       "reduce_scatter",
+                                         "all_reduce",       "broadcast",
+                                         "reduce",           "gather",
+                                         "scatter",          "all_to_all",
+                                         "barrier",          "all_gather_v",
+                                         "reduce_scatter_v", "all_to_all_v",
+                                         "all_gather_list",  "reduce_scatter_list",
+                                         "broadcast_list"};
 inline constexpr size_t kMost = 3000;  // elements of a rank's part
 inline constexpr size_t kMostTensors = 4;
 
 inline bool sums(int op) {
-  return op == kReduceScatter || op == kAllReduce || op == kReduce || op == kReduceScatterV || op == kReduceScatterList;
+  return op == kReduceScatter || op == kAllReduce || op == kReduce || op == kReduceScatterV ||
+         op == kReduceScatterList;
 }
 inline bool rooted(int op) { return (op >= kBroadcast && op <= kScatter) || op == kBroadcastList; }
 inline bool in_parts(int op) { return op == kAllGatherV || op == kReduceScatterV; }
@@ -76,24 +83,30 @@ inline Call random_call(Random& random, int ranks) {
 }
 
 // Of `ranks` ranks each a part for each other, for as many tensors as there can be.
-inline size_t most_elements(int ranks) { return kMostTensors * static_cast<size_t>(ranks) * (kMost + 2); }
+inline size_t most_elements(int ranks) {
+  return kMostTensors * static_cast<size_t>(ranks) * (kMost + 2);
+}
 
-inline fsccl_status_t issue_list(const Call& c, const fsccl_op_t& op, const size_t* counts, fsccl_comm_t comm, double* in,
-                                 double* out) {
+inline fsccl_status_t issue_list(const Call& c, const fsccl_op_t& op, const size_t* counts,
+                                 fsccl_comm_t comm, double* in, double* out) {
   std::vector<fsccl_tensor_t> list;
   for (size_t t = 0; t < c.tensors; ++t) {
     const size_t at = t * static_cast<size_t>(c.ranks) * (kMost + 2);
     list.push_back({in + at, out + at, counts, t == 0 ? c.dtype : FSCCL_FLOAT32});
   }
-  if (c.op == kAllGatherList) return fsccl_all_gather_list(list.data(), list.size(), comm, nullptr, nullptr);
-  if (c.op == kReduceScatterList) return fsccl_reduce_scatter_list(list.data(), list.size(), op, comm, nullptr, nullptr);
+  if (c.op == kAllGatherList)
+    return fsccl_all_gather_list(list.data(), list.size(), comm, nullptr, nullptr);
+  if (c.op == kReduceScatterList)
+    return fsccl_reduce_scatter_list(list.data(), list.size(), op, comm, nullptr, nullptr);
   return fsccl_broadcast_list(list.data(), list.size(), c.root, comm, nullptr, nullptr);
 }
 
-inline fsccl_status_t issue(const Call& c, fsccl_comm_t comm, std::vector<double>& in, std::vector<double>& out) {
+inline fsccl_status_t issue(const Call& c, fsccl_comm_t comm, std::vector<double>& in,
+                            std::vector<double>& out) {
   const fsccl_op_t op = {c.kind, 0, c.scale};
   void *send = in.data(), *recv = out.data();
-  // Each rank sends, or gets, `count` elements of each; of those in parts and lists one part is longer.
+  // Each rank sends, or gets, `count` elements of each; of those in parts and lists one part is
+  // longer.
   const auto ranks = static_cast<size_t>(c.ranks);
   std::vector<size_t> even(ranks, c.count), counts = even, begins;
   counts[of_a_list(c.op) && c.op == kBroadcastList ? 0 : static_cast<size_t>(c.longer)] += 1;
@@ -119,12 +132,13 @@ inline fsccl_status_t issue(const Call& c, fsccl_comm_t comm, std::vector<double
     case kBarrier:
       return fsccl_barrier(comm, nullptr, nullptr);
     case kAllGatherV:
-      return fsccl_all_gather_v(send, recv, counts.data(), nullptr, c.dtype, comm, nullptr, nullptr);
+      return fsccl_all_gather_v(send, recv, counts.data(), nullptr, c.dtype, comm, nullptr,
+                                nullptr);
     case kReduceScatterV:
       return fsccl_reduce_scatter_v(send, recv, counts.data(), c.dtype, op, comm, nullptr, nullptr);
     case kAllToAllV:
-      return fsccl_all_to_all_v(send, even.data(), begins.data(), recv, even.data(), begins.data(), c.dtype, comm, nullptr,
-                                nullptr);
+      return fsccl_all_to_all_v(send, even.data(), begins.data(), recv, even.data(), begins.data(),
+                                c.dtype, comm, nullptr, nullptr);
     default:
       return issue_list(c, op, counts.data(), comm, in.data(), out.data());
   }
@@ -134,11 +148,13 @@ inline int another(int now, int bound, Random& random) {
   return (now + 1 + static_cast<int>(random.below(static_cast<uint64_t>(bound - 1)))) % bound;
 }
 inline fsccl_dtype_t another(fsccl_dtype_t now) {
-  return now == FSCCL_FLOAT32 ? FSCCL_FLOAT64 : now == FSCCL_FLOAT64 ? FSCCL_BFLOAT16 : FSCCL_FLOAT32;
+  return now == FSCCL_FLOAT32   ? FSCCL_FLOAT64
+         : now == FSCCL_FLOAT64 ? FSCCL_BFLOAT16
+                                : FSCCL_FLOAT32;
 }
 
-// Changes what the field says of a call, where there are several things in one of these ways; false: this operation does not have
-// it.
+// Changes what the field says of a call, where there are several things in one of these ways;
+// false: this operation does not have it.
 inline bool differ(Field field, uint64_t way, Call* call, Random& random) {
   switch (field) {
     case Field::op:
@@ -149,7 +165,8 @@ inline bool differ(Field field, uint64_t way, Call* call, Random& random) {
       call->dtype = another(call->dtype);
       return call->op != kBarrier && !of_a_list(call->op) && floats(call->dtype);
     case Field::kind:
-      call->kind = static_cast<fsccl_op_kind_t>(another(call->kind, floats(call->dtype) ? 6 : 5, random));
+      call->kind =
+          static_cast<fsccl_op_kind_t>(another(call->kind, floats(call->dtype) ? 6 : 5, random));
       return sums(call->op);
     case Field::root:
       call->root = another(call->root, call->ranks, random);
@@ -159,7 +176,8 @@ inline bool differ(Field field, uint64_t way, Call* call, Random& random) {
       call->count = call->count > 1 && random.below(2) ? call->count - 1 : call->count + 1;
       return call->op != kBarrier && call->op != kAllToAllV;
     case Field::history:
-      // What a call has beside: a scale, the types of a list's tensors, or the ranks' parts. That of units is elsewhere.
+      // What a call has beside: a scale, the types of a list's tensors, or the ranks' parts. That
+      // of units is elsewhere.
       if (way % 3 == 0) {
         call->scale = 1 + 0x1p-52;
         return sums(call->op) && call->kind == FSCCL_OP_PREMUL_SUM;
@@ -180,7 +198,8 @@ inline bool differ(Field field, uint64_t way, Call* call, Random& random) {
 inline const char* word_of(Field field) {
   switch (field) {
     case Field::op:
-    case Field::sequence:  // a rank that has made a call less: what it calls next meets what the others call
+    // a rank that has made a call less: what it calls next meets what the others call
+    case Field::sequence:
       return "they differ in operation";
     case Field::dtype:
       return "dtype";

@@ -1,5 +1,6 @@
-// A thousand programs in which one rank calls something else than the others, in each field of an operation's fingerprint: an error
-// on every rank, with both calls in its text. And programs whose ranks differ where they may: never called a mismatch.
+// A thousand programs in which one rank calls something else than the others, in each field of an
+// operation's fingerprint: an error on every rank, with both calls in its text. And programs whose
+// ranks differ where they may: never called a mismatch.
 #include <fmt/format.h>
 
 #include "mismatch_case.h"
@@ -11,22 +12,28 @@ namespace {
 class Mismatches : public ::testing::TestWithParam<int> {};
 
 TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
-  constexpr Field kFields[] = {Field::op, Field::dtype, Field::kind, Field::root, Field::count, Field::sequence, Field::history};
-  // The last ones in many rounds, and a reduce whose senders wait for nobody: ranks are further apart when they meet.
+  constexpr Field kFields[] = {Field::op,    Field::dtype,    Field::kind,   Field::root,
+                               Field::count, Field::sequence, Field::history};
+  // The last ones in many rounds, and a reduce whose senders wait for nobody: ranks are further
+  // apart when they meet.
   const bool rounds = GetParam() >= 10;
-  const Settings settings{{"FSCCL_SLOT_BYTES", rounds ? "4K" : "auto"}, {"FSCCL_PLAN", rounds ? "reduce=small_slots" : ""}};
+  const Settings settings{{"FSCCL_SLOT_BYTES", rounds ? "4K" : "auto"},
+                          {"FSCCL_PLAN", rounds ? "reduce=small_slots" : ""}};
   for (int i = 0; i < 98 && !HasFailure(); ++i) {
     const uint64_t seed = static_cast<uint64_t>(GetParam() * 100 + i);
     const Field field = kFields[seed % std::size(kFields)];
     Random random(mix(seed, 1));
-    const int ranks = 2 + static_cast<int>(random.below(3)), odd = static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
+    const int ranks = 2 + static_cast<int>(random.below(3)),
+              odd = static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
     std::vector<Call> calls, odd_calls;
     for (uint64_t n = 1 + random.below(4); n > 0; --n) calls.push_back(random_call(random, ranks));
     Call wrong = calls.back();
-    while (!differ(field, seed / std::size(kFields), &wrong, random)) wrong = calls.back() = random_call(random, ranks);
+    while (!differ(field, seed / std::size(kFields), &wrong, random))
+      wrong = calls.back() = random_call(random, ranks);
     odd_calls = calls;
     odd_calls.back() = wrong;
-    if (field == Field::sequence) calls.push_back(wrong);  // the other ranks come to it one call later
+    // the other ranks come to it one call later
+    if (field == Field::sequence) calls.push_back(wrong);
     const Call right = calls[odd_calls.size() - 1];
     const std::string said = fmt::format("rank {} calls {}", odd, words_of(wrong));
     SCOPED_TRACE(fmt::format("seed {}: {} of {}, not {}", seed, said, ranks, words_of(right)));
@@ -36,8 +43,10 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
       fsccl_status_t status = FSCCL_OK;
       for (const Call& call : self.rank == odd ? odd_calls : calls)
         if (status == FSCCL_OK) status = issue(call, self.comm, in, out);
-      if (status == FSCCL_OK) status = fsccl_barrier(self.comm, nullptr, nullptr);  // an operation that need not see all ranks
-      EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, said.c_str(), words_of(right).c_str(), "they differ in", word_of(field, wrong));
+      // an operation that need not see all ranks
+      if (status == FSCCL_OK) status = fsccl_barrier(self.comm, nullptr, nullptr);
+      EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, said.c_str(), words_of(right).c_str(),
+                   "they differ in", word_of(field, wrong));
     });
   }
 }
@@ -45,19 +54,24 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
 // What steps of units can differ in, beside what the others have.
 enum Difference { kWritable, kKept, kAccumulated, kDeferred, kScaled, kOrdered, kDifferences };
 
-fsccl_status_t unshard(TestUnit& unit) { return fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr); }
+fsccl_status_t unshard(TestUnit& unit) {
+  return fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr);
+}
 fsccl_status_t reshard(TestUnit& unit) { return fsccl_unit_reshard(unit.get()); }
 
-// `steps` of a unit, and then the call of this rank that differs, or does not. A rank may hear of it before it comes there: others
-// are ahead. With one step they all have made their units when the first of them differs.
-fsccl_status_t steps_that_differ(int64_t steps, int difference, bool odd, TestUnit& unit, TestUnit& other) {
+// `steps` of a unit, and then the call of this rank that differs, or does not. A rank may hear of
+// it before it comes there: others are ahead. With one step they all have made their units when the
+// first of them differs.
+fsccl_status_t steps_that_differ(int64_t steps, int difference, bool odd, TestUnit& unit,
+                                 TestUnit& other) {
   for (; steps > 0; --steps)
     for (const auto call : {unshard, reshard})
       if (const fsccl_status_t status = call(unit); status != FSCCL_OK) return status;
   fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
   switch (difference) {
     case kWritable:
-      return fsccl_unit_unshard(unit.get(), odd ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ, nullptr);
+      return fsccl_unit_unshard(unit.get(), odd ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ,
+                                nullptr);
     case kKept:
       if (odd) {
         EXPECT_OK(fsccl_unit_mark_changed(unit.get()));
@@ -70,7 +84,8 @@ fsccl_status_t steps_that_differ(int64_t steps, int difference, bool odd, TestUn
         if (const fsccl_status_t status = reshard(*each); status != FSCCL_OK) return status;
       return unshard(unit);
     default:
-      // The gradients lie in memory of the caller: fsccl_unit_grad() fails as soon as ranks that are ahead have differed.
+      // The gradients lie in memory of the caller: fsccl_unit_grad() fails as soon as ranks that
+      // are ahead have differed.
       config.grads = unit.own_grads(1, unit.rank());
       config.accumulate = difference == kAccumulated && odd;
       config.defer_replicas = difference == kDeferred && odd;
@@ -82,26 +97,32 @@ fsccl_status_t steps_that_differ(int64_t steps, int difference, bool odd, TestUn
 TEST_P(Mismatches, OfUnitsAreToldWithBothCallsOnEveryRank) {
   for (int i = 0; i < 12 && !HasFailure(); ++i) {
     const int difference = i % kDifferences;
-    const Field field = difference == kScaled || difference == kOrdered ? Field::history : Field::flags;
+    const Field field =
+        difference == kScaled || difference == kOrdered ? Field::history : Field::flags;
     const bool reduces = difference >= kAccumulated && difference <= kScaled;
     const uint64_t seed = static_cast<uint64_t>(GetParam() * 100 + i);
     Random random(mix(seed, 2));
-    const int ranks = 2 + static_cast<int>(random.below(3)), odd = static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
-    const auto rows = static_cast<int64_t>(1 + random.below(3000)), steps = static_cast<int64_t>(1 + random.below(3));
+    const int ranks = 2 + static_cast<int>(random.below(3)),
+              odd = static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
+    const auto rows = static_cast<int64_t>(1 + random.below(3000)),
+               steps = static_cast<int64_t>(1 + random.below(3));
     UnitCase c = simple_unit({{rows, 3}}, seed + 1);
     if (difference == kKept) c.keep = FSCCL_KEEP_ALWAYS;
-    SCOPED_TRACE(fmt::format("seed {}: rank {} of {} differs in way {}", seed, odd, ranks, difference));
-    const std::string said = fmt::format("rank {} calls {} of ", odd, reduces ? "unit_reduce_grads" : "unit_unshard");
+    SCOPED_TRACE(
+        fmt::format("seed {}: rank {} of {} differs in way {}", seed, odd, ranks, difference));
+    const std::string said =
+        fmt::format("rank {} calls {} of ", odd, reduces ? "unit_reduce_grads" : "unit_unshard");
     run_ranks(ranks, [&](Rank& self) {
       fsccl_comm_t alone = nullptr;  // one replica
       ASSERT_OK(fsccl_comm_split(self.comm, self.rank, 0, nullptr, &alone));
       {
         const PoolScope pool(self.comm);
-        TestUnit unit(c, self.comm, pool.get(), difference == kDeferred ? alone : nullptr), other(c, self.comm, pool.get());
+        TestUnit unit(c, self.comm, pool.get(), difference == kDeferred ? alone : nullptr),
+            other(c, self.comm, pool.get());
         unit.write_shards(1);
         other.write_shards(1);
-        EXPECT_ERROR(steps_that_differ(steps, difference, self.rank == odd, unit, other), FSCCL_ERR_MISMATCH, said.c_str(),
-                     "they differ in", word_of(field));
+        EXPECT_ERROR(steps_that_differ(steps, difference, self.rank == odd, unit, other),
+                     FSCCL_ERR_MISMATCH, said.c_str(), "they differ in", word_of(field));
       }
       EXPECT_OK(fsccl_comm_destroy(alone));
     });
@@ -117,16 +138,19 @@ TEST(Differences, OfAllRanksAreTold) {
       run_ranks(3, [&](Rank& self) {
         std::vector<double> buffer(kMost, 1);
         const auto broadcast = [&](int root) {
-          return fsccl_broadcast(buffer.data(), count, FSCCL_FLOAT64, root, self.comm, nullptr, nullptr);
+          return fsccl_broadcast(buffer.data(), count, FSCCL_FLOAT64, root, self.comm, nullptr,
+                                 nullptr);
         };
         fsccl_status_t status = FSCCL_OK;
-        for (size_t n = 0; n < before && status == FSCCL_OK; n++) status = broadcast(0);  // others may be ahead
+        // others may be ahead
+        for (size_t n = 0; n < before && status == FSCCL_OK; n++) status = broadcast(0);
         if (status == FSCCL_OK) status = broadcast((self.rank + 1) % 3);
         EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, "broadcast of", "they differ in root");
       });
 }
 
-// Tensor parallelism by FSDP: each rank is in a row and a column, uses both in its own rhythm, and does what concerns it alone.
+// Tensor parallelism by FSDP: each rank is in a row and a column, uses both in its own rhythm, and
+// does what concerns it alone.
 TEST(Differences, ThatAreAllowed) {
   for (uint64_t seed = 0; seed < 30 && !HasFailure(); ++seed)
     run_ranks(4, [seed](Rank& self) {
@@ -140,7 +164,8 @@ TEST(Differences, ThatAreAllowed) {
         std::vector<void*> blocks;
         for (int i = 0; i < 20; ++i) {
           const Call call = random_call(shared, 2);
-          // Rows and columns go through the same operations; a rank's neighbours in one are late when those in the other are not.
+          // Rows and columns go through the same operations; a rank's neighbours in one are late
+          // when those in the other are not.
           dawdle(own);
           ASSERT_OK(issue(call, row, in, out));
           if (own.below(2)) {

@@ -1,5 +1,5 @@
-// Bad input and disagreement: every case is a clear error on the rank that made it, or on every rank when ranks disagree; nothing
-// hangs and nothing is written.
+// Bad input and disagreement: every case is a clear error on the rank that made it, or on every
+// rank when ranks disagree; nothing hangs and nothing is written.
 #include <atomic>
 #include <cstring>
 #include <limits>
@@ -11,7 +11,8 @@
 namespace fsccl::testing {
 namespace {
 
-fsccl_unit_t make_unit(fsccl_comm_t comm, fsccl_pool_t pool, int64_t rows = 8, fsccl_status_t* status = nullptr) {
+fsccl_unit_t make_unit(fsccl_comm_t comm, fsccl_pool_t pool, int64_t rows = 8,
+                       fsccl_status_t* status = nullptr) {
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   config.shard_comm = comm;
   config.pool = pool;
@@ -30,7 +31,8 @@ fsccl_unit_t make_unit(fsccl_comm_t comm, fsccl_pool_t pool, int64_t rows = 8, f
   return unit;
 }
 
-// --- handles ----------------------------------------------------------------------------------------------------------------
+// --- handles
+// -------------------------------------------------------------------------------------------------
 
 TEST(Misuse, NullForeignAndDestroyedHandles) {
   run_ranks(1, [](Rank& self) {
@@ -45,22 +47,26 @@ TEST(Misuse, NullForeignAndDestroyedHandles) {
     fsccl_view_t view;
     for (fsccl_comm_t bad : {static_cast<fsccl_comm_t>(nullptr), gone, as_comm, foreign}) {
       EXPECT_ERROR(fsccl_barrier(bad, nullptr, nullptr), FSCCL_ERR_INVALID_HANDLE, "communicator");
-      EXPECT_ERROR(fsccl_all_gather(&value, &value, 1, FSCCL_INT32, bad, nullptr, nullptr), FSCCL_ERR_INVALID_HANDLE,
-                   "communicator");
+      EXPECT_ERROR(fsccl_all_gather(&value, &value, 1, FSCCL_INT32, bad, nullptr, nullptr),
+                   FSCCL_ERR_INVALID_HANDLE, "communicator");
       EXPECT_ERROR(fsccl_comm_rank(bad, &value), FSCCL_ERR_INVALID_HANDLE, "communicator");
       EXPECT_ERROR(fsccl_comm_abort(bad), FSCCL_ERR_INVALID_HANDLE, "communicator");
       EXPECT_ERROR(fsccl_comm_destroy(bad), FSCCL_ERR_INVALID_HANDLE, "communicator");
       fsccl_pool_t none = nullptr;
-      EXPECT_ERROR(fsccl_pool_create(bad, nullptr, &none), FSCCL_ERR_INVALID_HANDLE, "communicator");
+      EXPECT_ERROR(fsccl_pool_create(bad, nullptr, &none), FSCCL_ERR_INVALID_HANDLE,
+                   "communicator");
       const auto bad_pool = reinterpret_cast<fsccl_pool_t>(bad == as_comm ? self.comm : bad);
-      EXPECT_ERROR(fsccl_pool_alloc(bad_pool, 8, nullptr, &pointer), FSCCL_ERR_INVALID_HANDLE, "pool");
+      EXPECT_ERROR(fsccl_pool_alloc(bad_pool, 8, nullptr, &pointer), FSCCL_ERR_INVALID_HANDLE,
+                   "pool");
       EXPECT_ERROR(fsccl_pool_free(bad_pool, &value, nullptr), FSCCL_ERR_INVALID_HANDLE, "pool");
       EXPECT_ERROR(fsccl_pool_step(bad_pool), FSCCL_ERR_INVALID_HANDLE, "pool");
       const auto bad_unit = reinterpret_cast<fsccl_unit_t>(bad);
-      EXPECT_ERROR(fsccl_unit_unshard(bad_unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_INVALID_HANDLE, "unit");
+      EXPECT_ERROR(fsccl_unit_unshard(bad_unit, FSCCL_UNSHARD_READ, nullptr),
+                   FSCCL_ERR_INVALID_HANDLE, "unit");
       EXPECT_ERROR(fsccl_unit_param(bad_unit, 0, &view), FSCCL_ERR_INVALID_HANDLE, "unit");
       EXPECT_ERROR(fsccl_unit_destroy(bad_unit), FSCCL_ERR_INVALID_HANDLE, "unit");
-      EXPECT_ERROR(fsccl_work_wait(reinterpret_cast<fsccl_work_t>(bad), 0), FSCCL_ERR_INVALID_HANDLE, "work");
+      EXPECT_ERROR(fsccl_work_wait(reinterpret_cast<fsccl_work_t>(bad), 0),
+                   FSCCL_ERR_INVALID_HANDLE, "work");
     }
     EXPECT_OK(fsccl_work_release(nullptr));
     EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // the communicator is as before
@@ -79,36 +85,45 @@ TEST(Misuse, AWorkOfADestroyedCommunicator) {
   });
 }
 
-// --- arguments --------------------------------------------------------------------------------------------------------------
+// --- arguments
+// -------------------------------------------------------------------------------------------------
 
 TEST(Misuse, ArgumentsOfCollectives) {
   run_ranks(2, [](Rank& self) {
     std::vector<float> in(64), out(128);
     const auto gather = [&](const void* send, void* recv, size_t count, int dtype) {
-      return fsccl_all_gather(send, recv, count, wild<fsccl_dtype_t>(dtype), self.comm, nullptr, nullptr);
+      return fsccl_all_gather(send, recv, count, wild<fsccl_dtype_t>(dtype), self.comm, nullptr,
+                              nullptr);
     };
     EXPECT_ERROR(gather(in.data(), out.data(), 4, 15), FSCCL_ERR_INVALID_ARGUMENT, "dtype", "15");
     EXPECT_ERROR(gather(in.data(), out.data(), 4, -1), FSCCL_ERR_INVALID_ARGUMENT, "dtype");
-    EXPECT_ERROR(gather(in.data(), out.data(), 4, 256 + FSCCL_FLOAT32), FSCCL_ERR_INVALID_ARGUMENT, "dtype");
-    EXPECT_ERROR(gather(in.data(), out.data(), std::numeric_limits<size_t>::max() / 2, FSCCL_FLOAT32), FSCCL_ERR_INVALID_ARGUMENT,
-                 "overflow");
+    EXPECT_ERROR(gather(in.data(), out.data(), 4, 256 + FSCCL_FLOAT32), FSCCL_ERR_INVALID_ARGUMENT,
+                 "dtype");
+    EXPECT_ERROR(
+        gather(in.data(), out.data(), std::numeric_limits<size_t>::max() / 2, FSCCL_FLOAT32),
+        FSCCL_ERR_INVALID_ARGUMENT, "overflow");
     EXPECT_ERROR(gather(nullptr, out.data(), 4, FSCCL_FLOAT32), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
     EXPECT_ERROR(gather(in.data(), nullptr, 4, FSCCL_FLOAT32), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
-    EXPECT_ERROR(gather(out.data() + 1, out.data(), 4, FSCCL_FLOAT32), FSCCL_ERR_INVALID_ARGUMENT, "overlap");
+    EXPECT_ERROR(gather(out.data() + 1, out.data(), 4, FSCCL_FLOAT32), FSCCL_ERR_INVALID_ARGUMENT,
+                 "overlap");
     fsccl_op_t odd = FSCCL_SUM;
     odd.kind = 99;
-    EXPECT_ERROR(fsccl_all_reduce(in.data(), out.data(), 4, FSCCL_FLOAT32, odd, self.comm, nullptr, nullptr),
-                 FSCCL_ERR_INVALID_ARGUMENT, "operator", "99");
-    EXPECT_ERROR(fsccl_all_reduce(in.data(), out.data(), 4, FSCCL_FLOAT8_E4M3, FSCCL_SUM, self.comm, nullptr, nullptr),
+    EXPECT_ERROR(
+        fsccl_all_reduce(in.data(), out.data(), 4, FSCCL_FLOAT32, odd, self.comm, nullptr, nullptr),
+        FSCCL_ERR_INVALID_ARGUMENT, "operator", "99");
+    EXPECT_ERROR(fsccl_all_reduce(in.data(), out.data(), 4, FSCCL_FLOAT8_E4M3, FSCCL_SUM, self.comm,
+                                  nullptr, nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, "fp8");
-    EXPECT_ERROR(fsccl_all_reduce(in.data(), out.data(), 4, FSCCL_INT32, fsccl_premul_sum(2), self.comm, nullptr, nullptr),
+    EXPECT_ERROR(fsccl_all_reduce(in.data(), out.data(), 4, FSCCL_INT32, fsccl_premul_sum(2),
+                                  self.comm, nullptr, nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, "operator");
-    EXPECT_ERROR(fsccl_all_reduce(in.data(), in.data() + 2, 4, FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, nullptr),
+    EXPECT_ERROR(fsccl_all_reduce(in.data(), in.data() + 2, 4, FSCCL_FLOAT32, FSCCL_SUM, self.comm,
+                                  nullptr, nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, "overlap");
-    EXPECT_ERROR(fsccl_broadcast(in.data(), 4, FSCCL_FLOAT32, 2, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "root 2");
-    EXPECT_ERROR(fsccl_broadcast(in.data(), 4, FSCCL_FLOAT32, -1, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "root -1");
+    EXPECT_ERROR(fsccl_broadcast(in.data(), 4, FSCCL_FLOAT32, 2, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "root 2");
+    EXPECT_ERROR(fsccl_broadcast(in.data(), 4, FSCCL_FLOAT32, -1, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "root -1");
     EXPECT_ERROR(fsccl_barrier(self.comm, &in, nullptr), FSCCL_ERR_NOT_AVAILABLE, "stream");
     EXPECT_OK(gather(nullptr, nullptr, 0, FSCCL_FLOAT32));
     EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
@@ -120,25 +135,33 @@ TEST(Misuse, ArgumentsOfPoolsAndUnits) {
     PoolScope pool(self.comm);
     void* block = nullptr;
     ASSERT_OK(fsccl_pool_alloc(pool.get(), 1000, nullptr, &block));
-    EXPECT_ERROR(fsccl_pool_free(pool.get(), static_cast<char*>(block) + 64, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "not a block");
+    EXPECT_ERROR(fsccl_pool_free(pool.get(), static_cast<char*>(block) + 64, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "not a block");
     int local = 0;
-    EXPECT_ERROR(fsccl_pool_free(pool.get(), &local, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "not a block");
+    EXPECT_ERROR(fsccl_pool_free(pool.get(), &local, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "not a block");
     EXPECT_ERROR(fsccl_pool_destroy(pool.get()), FSCCL_ERR_INVALID_STATE, "1 block");
     EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
-    EXPECT_ERROR(fsccl_pool_free(pool.get(), block, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "freed before");
-    EXPECT_ERROR(fsccl_pool_alloc(pool.get(), size_t{1} << 50, nullptr, &block), FSCCL_ERR_INVALID_ARGUMENT, "bytes");
+    EXPECT_ERROR(fsccl_pool_free(pool.get(), block, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "freed before");
+    EXPECT_ERROR(fsccl_pool_alloc(pool.get(), size_t{1} << 50, nullptr, &block),
+                 FSCCL_ERR_INVALID_ARGUMENT, "bytes");
 
     fsccl_unit_t unit = make_unit(self.comm, pool.get());
     fsccl_view_t view;
     EXPECT_ERROR(fsccl_unit_param(unit, 0, &view), FSCCL_ERR_INVALID_STATE, "layer", "unshard");
     EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_INVALID_STATE, "not unsharded");
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_INVALID_STATE, "no gradients");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "no gradients");
     EXPECT_ERROR(fsccl_unit_shard(unit, 2, &view), FSCCL_ERR_INVALID_ARGUMENT, "2 parameters");
     EXPECT_ERROR(fsccl_unit_grad(unit, 1, &view), FSCCL_ERR_INVALID_ARGUMENT, "frozen", "scale");
-    EXPECT_ERROR(fsccl_unit_broadcast_state(unit, 0, nullptr), FSCCL_ERR_INVALID_STATE, "replicate_comm");
-    EXPECT_ERROR(fsccl_unit_unshard(unit, wild<fsccl_unshard_mode_t>(7), nullptr), FSCCL_ERR_INVALID_ARGUMENT, "7");
+    EXPECT_ERROR(fsccl_unit_broadcast_state(unit, 0, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "replicate_comm");
+    EXPECT_ERROR(fsccl_unit_unshard(unit, wild<fsccl_unshard_mode_t>(7), nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "7");
     ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
-    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_INVALID_STATE, "reshard");
+    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "reshard");
     ASSERT_OK(fsccl_unit_reshard(unit));
     EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_INVALID_STATE, "not unsharded");
     EXPECT_ERROR(fsccl_pool_destroy(pool.get()), FSCCL_ERR_INVALID_STATE, "1 unit");
@@ -155,12 +178,15 @@ TEST(Misuse, DefinitionsOfUnits) {
     fsccl_param_t param = FSCCL_PARAM_INIT;
     param.dims = 1, param.shape[0] = 4;
     fsccl_unit_t unit = nullptr;
-    EXPECT_ERROR(fsccl_unit_create(nullptr, &param, 1, &unit), FSCCL_ERR_INVALID_ARGUMENT, "config");
-    EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_INVALID_HANDLE, "communicator");
+    EXPECT_ERROR(fsccl_unit_create(nullptr, &param, 1, &unit), FSCCL_ERR_INVALID_ARGUMENT,
+                 "config");
+    EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_INVALID_HANDLE,
+                 "communicator");
     config.shard_comm = self.comm;
     EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_INVALID_HANDLE, "pool");
     config.pool = pool.get();
-    EXPECT_ERROR(fsccl_unit_create(&config, &param, 0, &unit), FSCCL_ERR_INVALID_ARGUMENT, "parameters");
+    EXPECT_ERROR(fsccl_unit_create(&config, &param, 0, &unit), FSCCL_ERR_INVALID_ARGUMENT,
+                 "parameters");
     const auto refuse = [&](auto change, fsccl_status_t code, const char* word) {
       fsccl_unit_config_t changed = config;
       fsccl_param_t one = param;
@@ -175,7 +201,8 @@ TEST(Misuse, DefinitionsOfUnits) {
     refuse([](C, P p) { p.dtype = FSCCL_INT32; }, FSCCL_ERR_INVALID_ARGUMENT, "FROZEN");
     refuse([](C, P p) { p.flags = 64; }, FSCCL_ERR_INVALID_ARGUMENT, "flags");
     refuse([](C, P p) { p.tied_to = 3; }, FSCCL_ERR_INVALID_ARGUMENT, "3");
-    refuse([](C c, P) { c.layout = wild<fsccl_layout_t>(3); }, FSCCL_ERR_INVALID_ARGUMENT, "layout 3");
+    refuse([](C c, P) { c.layout = wild<fsccl_layout_t>(3); }, FSCCL_ERR_INVALID_ARGUMENT,
+           "layout 3");
     refuse([](C, P p) { p.block_columns = 2; }, FSCCL_ERR_INVALID_ARGUMENT, "FSCCL_LAYOUT_RAGGED");
     refuse([](C c, P) { c.reduce_dtype = FSCCL_INT8; }, FSCCL_ERR_INVALID_ARGUMENT, "reduce_dtype");
     refuse([](C c, P) { c.keep = wild<fsccl_keep_t>(5); }, FSCCL_ERR_INVALID_ARGUMENT, "keep");
@@ -186,24 +213,29 @@ TEST(Misuse, DefinitionsOfUnits) {
 TEST(Misuse, OnlyWhatHasFailedIsShrunk) {
   run_ranks(1, [](Rank& self) {
     fsccl_comm_t made = nullptr;
-    EXPECT_ERROR(fsccl_comm_shrink(self.comm, nullptr, &made), FSCCL_ERR_INVALID_STATE, "has not failed", "fsccl_comm_abort");
-    EXPECT_ERROR(fsccl_comm_shrink(self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "result");
+    EXPECT_ERROR(fsccl_comm_shrink(self.comm, nullptr, &made), FSCCL_ERR_INVALID_STATE,
+                 "has not failed", "fsccl_comm_abort");
+    EXPECT_ERROR(fsccl_comm_shrink(self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "result");
     EXPECT_ERROR(fsccl_comm_shrink(nullptr, nullptr, &made), FSCCL_ERR_INVALID_HANDLE, "NULL");
     EXPECT_EQ(made, nullptr);
   });
 }
 
-// --- ranks that disagree ----------------------------------------------------------------------------------------------------
+// --- ranks that disagree
+// -------------------------------------------------------------------------------------------------
 
-// Each rank calls `call`; all must get a mismatch that names both ranks and holds `word`; nothing may be written but the result of
-// the call, which is undefined.
-void expect_mismatch(const std::function<fsccl_status_t(const Rank&, const std::vector<float>&, std::vector<float>&)>& call,
+// Each rank calls `call`; all must get a mismatch that names both ranks and holds `word`; nothing
+// may be written but the result of the call, which is undefined.
+void expect_mismatch(const std::function<fsccl_status_t(const Rank&, const std::vector<float>&,
+                                                        std::vector<float>&)>& call,
                      const char* word) {
   run_ranks(3, [&](Rank& self) {
     const std::vector<float> in(4096, 1);
     std::vector<float> out(4 * 4096, -7);
     EXPECT_ERROR(call(self, in, out), FSCCL_ERR_MISMATCH, "rank", word);
-    for (size_t i = 3 * 4096; i < out.size(); i++) ASSERT_EQ(out[i], -7) << "a refused operation wrote behind its result";
+    for (size_t i = 3 * 4096; i < out.size(); i++)
+      ASSERT_EQ(out[i], -7) << "a refused operation wrote behind its result";
     for (const float x : in) ASSERT_EQ(x, 1);
     EXPECT_LT(fsccl_barrier(self.comm, nullptr, nullptr), 0);  // the communicator is over
     fsccl_status_t state;
@@ -216,8 +248,10 @@ TEST(Mismatch, Operation) {
   expect_mismatch(
       [](const Rank& self, const auto& in, auto& out) {
         if (self.rank == 2)
-          return fsccl_all_reduce(in.data(), out.data(), 1000, FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, nullptr);
-        return fsccl_all_gather(in.data(), out.data(), 1000, FSCCL_FLOAT32, self.comm, nullptr, nullptr);
+          return fsccl_all_reduce(in.data(), out.data(), 1000, FSCCL_FLOAT32, FSCCL_SUM, self.comm,
+                                  nullptr, nullptr);
+        return fsccl_all_gather(in.data(), out.data(), 1000, FSCCL_FLOAT32, self.comm, nullptr,
+                                nullptr);
       },
       "all_reduce");
 }
@@ -225,41 +259,46 @@ TEST(Mismatch, Count) {
   for (const size_t count : {size_t{1}, size_t{1000}})
     expect_mismatch(
         [&](const Rank& self, const auto& in, auto& out) {
-          return fsccl_all_gather(in.data(), out.data(), self.rank == 1 ? count + 1 : count, FSCCL_FLOAT32, self.comm, nullptr,
-                                  nullptr);
+          return fsccl_all_gather(in.data(), out.data(), self.rank == 1 ? count + 1 : count,
+                                  FSCCL_FLOAT32, self.comm, nullptr, nullptr);
         },
         "count");
 }
 TEST(Mismatch, Dtype) {
   expect_mismatch(
       [](const Rank& self, const auto& in, auto& out) {
-        return fsccl_all_gather(in.data(), out.data(), 1000, self.rank ? FSCCL_FLOAT32 : FSCCL_INT32, self.comm, nullptr, nullptr);
+        return fsccl_all_gather(in.data(), out.data(), 1000,
+                                self.rank ? FSCCL_FLOAT32 : FSCCL_INT32, self.comm, nullptr,
+                                nullptr);
       },
       "int32");
 }
 TEST(Mismatch, Operator) {
   expect_mismatch(
       [](const Rank& self, const auto& in, auto& out) {
-        return fsccl_all_reduce(in.data(), out.data(), 1000, FSCCL_FLOAT32, self.rank ? FSCCL_MAX : FSCCL_SUM, self.comm, nullptr,
-                                nullptr);
+        return fsccl_all_reduce(in.data(), out.data(), 1000, FSCCL_FLOAT32,
+                                self.rank ? FSCCL_MAX : FSCCL_SUM, self.comm, nullptr, nullptr);
       },
       "max");
 }
 TEST(Mismatch, Scale) {
   expect_mismatch(
       [](const Rank& self, const auto& in, auto& out) {
-        return fsccl_all_reduce(in.data(), out.data(), 1000, FSCCL_FLOAT32, fsccl_premul_sum(self.rank == 1 ? 0.5 : 0.25),
-                                self.comm, nullptr, nullptr);
+        return fsccl_all_reduce(in.data(), out.data(), 1000, FSCCL_FLOAT32,
+                                fsccl_premul_sum(self.rank == 1 ? 0.5 : 0.25), self.comm, nullptr,
+                                nullptr);
       },
       "scale");
 }
-// A small broadcast is over at its root when it has been sent: whoever comes later says that they disagree.
+// A small broadcast is over at its root when it has been sent: whoever comes later says that they
+// disagree.
 TEST(Mismatch, Root) {
   for (const size_t count : {size_t{4}, size_t{400}, size_t{4000}})
     expect_mismatch(
         [&](const Rank& self, const auto&, auto& out) {
           const fsccl_status_t status =
-              fsccl_broadcast(out.data(), count, FSCCL_FLOAT32, self.rank == 0 ? 0 : 1, self.comm, nullptr, nullptr);
+              fsccl_broadcast(out.data(), count, FSCCL_FLOAT32, self.rank == 0 ? 0 : 1, self.comm,
+                              nullptr, nullptr);
           return status == FSCCL_OK ? fsccl_barrier(self.comm, nullptr, nullptr) : status;
         },
         "root");
@@ -269,7 +308,8 @@ TEST(Mismatch, OrderOfUnits) {
   run_ranks(2, [](Rank& self) {
     PoolScope pool(self.comm);
     fsccl_unit_t a = make_unit(self.comm, pool.get(), 8), b = make_unit(self.comm, pool.get(), 8);
-    EXPECT_ERROR(fsccl_unit_unshard(self.rank ? a : b, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_MISMATCH, "history");
+    EXPECT_ERROR(fsccl_unit_unshard(self.rank ? a : b, FSCCL_UNSHARD_READ, nullptr),
+                 FSCCL_ERR_MISMATCH, "history");
     EXPECT_OK(fsccl_unit_destroy(a));
     EXPECT_OK(fsccl_unit_destroy(b));
   });
@@ -298,7 +338,8 @@ TEST(Mismatch, BlocksOfAParameter) {
     param.dims = 2, param.shape[0] = param.shape[1] = 8;
     param.block_rows = 4, param.block_columns = self.rank == 1 ? 4 : 2;
     fsccl_unit_t unit = nullptr;
-    EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_MISMATCH, "parameter 0", "block");
+    EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_MISMATCH, "parameter 0",
+                 "block");
   });
 }
 
@@ -306,21 +347,24 @@ TEST(Mismatch, Schedule) {
   run_ranks(2, [](Rank& self) {
     PoolScope pool(self.comm);
     fsccl_unit_t a = make_unit(self.comm, pool.get()), b = make_unit(self.comm, pool.get());
-    const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, self.rank ? a : b, 0, 0}, {FSCCL_EVENT_RESHARD, self.rank ? a : b, 0, 0}};
+    const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, self.rank ? a : b, 0, 0},
+                                    {FSCCL_EVENT_RESHARD, self.rank ? a : b, 0, 0}};
     EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 2), FSCCL_ERR_MISMATCH, "schedule");
     EXPECT_OK(fsccl_unit_destroy(a));
     EXPECT_OK(fsccl_unit_destroy(b));
   });
 }
 
-// --- waits that end ---------------------------------------------------------------------------------------------------------
+// --- waits that end
+// -------------------------------------------------------------------------------------------------
 
 TEST(Waits, ADeadlineNamesWhoIsMissing) {
   std::atomic<int> over{0};
   run_ranks(3,
             [&](Rank& self) {
               if (self.rank != 1) {
-                EXPECT_ERROR(fsccl_barrier(self.comm, nullptr, nullptr), FSCCL_ERR_TIMEOUT, "barrier", "1");
+                EXPECT_ERROR(fsccl_barrier(self.comm, nullptr, nullptr), FSCCL_ERR_TIMEOUT,
+                             "barrier", "1");
                 over++;
               }
               while (over < 2) std::this_thread::yield();  // rank 1 is there, but never calls
@@ -336,7 +380,8 @@ TEST(Waits, AnAbortEndsThemAll) {
       EXPECT_OK(fsccl_comm_abort(self.comm));
     } else {
       waiting++;
-      EXPECT_ERROR(fsccl_barrier(self.comm, nullptr, nullptr), FSCCL_ERR_ABORTED, "aborted", "rank 0");
+      EXPECT_ERROR(fsccl_barrier(self.comm, nullptr, nullptr), FSCCL_ERR_ABORTED, "aborted",
+                   "rank 0");
     }
     EXPECT_ERROR(fsccl_barrier(self.comm, nullptr, nullptr), FSCCL_ERR_ABORTED, "aborted");
   });

@@ -1,4 +1,5 @@
-// fsccl_work_callback and fsccl_work_event_fd: told once, whoever completes the operation and however it ends.
+// fsccl_work_callback and fsccl_work_event_fd: told once, whoever completes the operation and
+// however it ends.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -69,7 +70,8 @@ TEST_P(Notify, OnceWhoeverCompletesIt) {
         works[i] = start_barrier(self.comm);
         ASSERT_OK(fsccl_work_callback(works[i], Told::done, &each[i]));
       }
-      for (Told& one : told) ASSERT_OK(fsccl_work_callback(works[own.below(works.size())], Told::done, &one));
+      for (Told& one : told)
+        ASSERT_OK(fsccl_work_callback(works[own.below(works.size())], Told::done, &one));
       ASSERT_OK(fsccl_work_event_fd(works.back(), &fd));
       if (round % 3 == 0) {
         ASSERT_OK(fsccl_work_wait(works[own.below(works.size())], -1));
@@ -111,7 +113,8 @@ TEST_P(Notify, AtOnceInThisThreadWhenComplete) {
   });
 }
 
-// A chain of operations, each submitted by the callback of the one before, moves itself on and needs no stack.
+// A chain of operations, each submitted by the callback of the one before, moves itself on and
+// needs no stack.
 struct Chain {
   fsccl_comm_t comm;
   int left;
@@ -125,7 +128,8 @@ struct Chain {
     }
     fsccl_work_t work = nullptr;
     const fsccl_status_t started = fsccl_barrier(chain.comm, nullptr, &work);
-    if (started < 0 || fsccl_work_callback(work, next, self) != FSCCL_OK) chain.status = FSCCL_ERR_INTERNAL;
+    if (started < 0 || fsccl_work_callback(work, next, self) != FSCCL_OK)
+      chain.status = FSCCL_ERR_INTERNAL;
   }
 };
 
@@ -150,7 +154,8 @@ TEST_P(Notify, SeveralThreadsRegister) {
       helpers.emplace_back([&, h] {
         for (int i = 0; i < kOperations; ++i) {
           while (!works[static_cast<size_t>(i)].load()) std::this_thread::yield();
-          EXPECT_OK(fsccl_work_callback(works[static_cast<size_t>(i)], Told::done, &told[static_cast<size_t>(i * kThreads + h)]));
+          EXPECT_OK(fsccl_work_callback(works[static_cast<size_t>(i)], Told::done,
+                                        &told[static_cast<size_t>(i * kThreads + h)]));
         }
       });
     Random own(static_cast<uint64_t>(self.rank) + 40);
@@ -168,16 +173,19 @@ TEST_P(Notify, SeveralThreadsRegister) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shm, Notify, ::testing::Values(1, 2, 4), ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Shm, Notify, ::testing::Values(1, 2, 4),
+                         ::testing::PrintToStringParamName());
 
-// The waiter of the second operation completes the first; who waits for news of that must not wait for the second.
+// The waiter of the second operation completes the first; who waits for news of that must not wait
+// for the second.
 TEST(Notifications, TheFirstIsToldWhileTheSecondIsWaitedFor) {
   Gate gate;
   run_ranks(2, [&](Rank& self) {
     if (self.rank == 0) {
       const fsccl_work_t first = start_barrier(self.comm), second = start_barrier(self.comm);
       ASSERT_OK(fsccl_work_callback(
-          first, [](void* context, fsccl_status_t) { static_cast<Gate*>(context)->release(); }, &gate));
+          first, [](void* context, fsccl_status_t) { static_cast<Gate*>(context)->release(); },
+          &gate));
       ASSERT_OK(fsccl_work_wait(second, -1));
     } else {
       ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
@@ -285,7 +293,8 @@ TEST(Notifications, DestroyTellsThoseThatAreLeft) {
       ASSERT_OK(fsccl_comm_destroy(self.comm));
       self.comm = nullptr;
       EXPECT_EQ(told.times, 1);
-      EXPECT_TRUE(told.status == FSCCL_ERR_ABORTED || told.status == FSCCL_ERR_PEER_DEAD) << told.status;
+      EXPECT_TRUE(told.status == FSCCL_ERR_ABORTED || told.status == FSCCL_ERR_PEER_DEAD)
+          << told.status;
     });
     EXPECT_EQ(told.times, 1);
   }
@@ -296,9 +305,9 @@ TEST(Notifications, MismatchTellsBothRanks) {
             [](Rank& self) {
               std::vector<float> values(5000, 1);
               fsccl_work_t work = nullptr;
-              const fsccl_status_t status =
-                  fsccl_all_reduce(values.data(), values.data(), values.size() - static_cast<size_t>(self.rank), FSCCL_FLOAT32,
-                                   FSCCL_SUM, self.comm, nullptr, &work);
+              const fsccl_status_t status = fsccl_all_reduce(
+                  values.data(), values.data(), values.size() - static_cast<size_t>(self.rank),
+                  FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, &work);
               if (status < 0) {
                 EXPECT_EQ(status, FSCCL_ERR_MISMATCH);
                 return;
@@ -338,13 +347,15 @@ TEST(Notifications, MisuseIsRefused) {
     EXPECT_ERROR(fsccl_work_event_fd(work, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "fd");
     EXPECT_ERROR(fsccl_work_callback(nullptr, Told::done, &told), FSCCL_ERR_INVALID_HANDLE, "NULL");
     int fd = -1;
-    EXPECT_ERROR(fsccl_work_event_fd(reinterpret_cast<fsccl_work_t>(self.comm), &fd), FSCCL_ERR_INVALID_HANDLE, "communicator");
+    EXPECT_ERROR(fsccl_work_event_fd(reinterpret_cast<fsccl_work_t>(self.comm), &fd),
+                 FSCCL_ERR_INVALID_HANDLE, "communicator");
     EXPECT_EQ(told.times, 0);
     EXPECT_EQ(fd, -1);
     ASSERT_OK(fsccl_work_callback(
         work,
         [](void* context, fsccl_status_t) {
-          EXPECT_ERROR(fsccl_comm_destroy(static_cast<fsccl_comm_t>(context)), FSCCL_ERR_INVALID_STATE, "callback");
+          EXPECT_ERROR(fsccl_comm_destroy(static_cast<fsccl_comm_t>(context)),
+                       FSCCL_ERR_INVALID_STATE, "callback");
         },
         self.comm));
   });

@@ -1,4 +1,5 @@
-// Of tests of units on GPUs: ranks with a pool, a stream and a host pool each, and a check that no rule of the driver was broken.
+// Of tests of units on GPUs: ranks with a pool, a stream and a host pool each, and a check that no
+// rule of the driver was broken.
 #pragma once
 #include "../stand_in/cuda/control.h"
 #include "device_unit_case.h"
@@ -42,7 +43,10 @@ class OnGpus : public ::testing::Test {
 
 struct OnGpu {
   explicit OnGpu(const Rank& self)
-      : gpu(self.rank % Gpu::count()), pool(self.comm, gpu.ordinal()), host(self.comm), stream(gpu.stream()) {}
+      : gpu(self.rank % Gpu::count()),
+        pool(self.comm, gpu.ordinal()),
+        host(self.comm),
+        stream(gpu.stream()) {}
   Gpu gpu;
   DevicePoolScope pool;
   PoolScope host;

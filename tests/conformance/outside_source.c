@@ -38,13 +38,15 @@ static fsccl_status_t make_memory(size_t bytes, size_t alignment, void** whole, 
   return FSCCL_OK;
 }
 
-static fsccl_status_t allocate(void* context, size_t bytes, size_t alignment, void* stream, void** pointer) {
+static fsccl_status_t allocate(void* context, size_t bytes, size_t alignment, void* stream,
+                               void** pointer) {
   outside_source_t* const source = (outside_source_t*)context;
   fsccl_status_t status = FSCCL_ERR_OUT_OF_MEMORY;
   void* given = NULL;
   int slot;
   (void)stream;
-  if (bytes == 0 || alignment == 0) return FSCCL_ERR_INVALID_ARGUMENT; /* the library does not ask so */
+  /* the library does not ask so */
+  if (bytes == 0 || alignment == 0) return FSCCL_ERR_INVALID_ARGUMENT;
   if (source->answer == OUTSIDE_NULL) return FSCCL_OK;
   if (source->answer == OUTSIDE_ODD_STATUS) return (fsccl_status_t)FSCCL_ERR_ABORTED;
   if (source->answer == OUTSIDE_TWICE) return *pointer = source->blocks[0].pointer, FSCCL_OK;
@@ -102,7 +104,8 @@ static fsccl_status_t share(void* context, void* pointer, int* fd, uint64_t* off
   return *fd < 0 ? FSCCL_ERR_SYSTEM : FSCCL_OK;
 }
 
-void outside_source_init(outside_source_t* source, size_t capacity, int files, fsccl_allocator_t* allocator) {
+void outside_source_init(outside_source_t* source, size_t capacity, int files,
+                         fsccl_allocator_t* allocator) {
   const fsccl_allocator_t empty = FSCCL_ALLOCATOR_INIT;
   memset(source, 0, sizeof *source);
   pthread_mutex_init(&source->mutex, NULL);

@@ -1,6 +1,6 @@
 /*
- * A source of memory as a program outside would write it, in C: on malloc, or on one anonymous file a block, of at most `capacity`
- * bytes, with contents of 0xAB. It can be told to misbehave.
+ * A source of memory as a program outside would write it, in C: on malloc, or on one anonymous file
+ * a block, of at most `capacity` bytes, with contents of 0xAB. It can be told to misbehave.
  */
 #ifndef OUTSIDE_SOURCE_H
 #define OUTSIDE_SOURCE_H
@@ -38,7 +38,8 @@ typedef struct outside_source {
 } outside_source_t;
 
 /* Fills the source, and *allocator with functions on it; share() is there if `files`. */
-void outside_source_init(outside_source_t* source, size_t capacity, int files, fsccl_allocator_t* allocator);
+void outside_source_init(outside_source_t* source, size_t capacity, int files,
+                         fsccl_allocator_t* allocator);
 
 #ifdef __cplusplus
 }

@@ -15,7 +15,8 @@ TEST(Outside, TablesFromOutsideAreChecked) {
   EXPECT_ERROR(fsccl_allocator_limit(nullptr, 1, &made), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
   EXPECT_ERROR(fsccl_allocator_limit(&below.table, 1, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
   fsccl_allocator_t table = below.table;
-  for (const size_t size : {size_t{0}, size_t{8}, offsetof(fsccl_allocator_t, share) + 2, size_t{5000}}) {
+  for (const size_t size :
+       {size_t{0}, size_t{8}, offsetof(fsccl_allocator_t, share) + 2, size_t{5000}}) {
     table.size = size;
     expect(table, FSCCL_ERR_INVALID_ARGUMENT, "FSCCL_ALLOCATOR_INIT");
   }

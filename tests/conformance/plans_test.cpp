@@ -1,5 +1,6 @@
-// What pools plan from steps that are recorded: several kinds of step are known at once, and what the first, unplanned round took
-// beyond its plan is given back while ranks run at different speeds.
+// What pools plan from steps that are recorded: several kinds of step are known at once, and what
+// the first, unplanned round took beyond its plan is given back while ranks run at different
+// speeds.
 #include <deque>
 #include <functional>
 
@@ -10,7 +11,8 @@ namespace {
 
 using Units = std::deque<TestUnit>;
 
-void add_unit(Units& units, const Rank& self, fsccl_pool_t pool, fsccl_sharing_t sharing, int64_t rows, int64_t columns) {
+void add_unit(Units& units, const Rank& self, fsccl_pool_t pool, fsccl_sharing_t sharing,
+              int64_t rows, int64_t columns) {
   UnitCase c = simple_unit({{rows, columns}}, 200 + units.size());
   c.sharing = sharing;
   units.emplace_back(c, self.comm, pool);
@@ -25,7 +27,8 @@ TEST_P(Plans, WhatARecordedStepTookBeyondItsPlanIsGivenBack) {
   run_ranks(3, [=](Rank& self) {
     const PoolScope pool(self.comm);
     Units units;
-    for (const int64_t rows : {1100, 1100, 2200}) add_unit(units, self, pool.get(), GetParam(), rows, 1024);
+    for (const int64_t rows : {1100, 1100, 2200})
+      add_unit(units, self, pool.get(), GetParam(), rows, 1024);
     const bool hosts = GetParam() == FSCCL_SHARING_PRIVATE || self.rank == 0;
     const auto overlapping = [&](bool all_at_once) {
       for (const int now : {0, 1, 2}) {
@@ -55,7 +58,8 @@ TEST_P(Plans, KnownStepsFollowEachOtherWithoutAMiss) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm);
     Units units;
-    for (const int64_t rows : {40, 90, 17, 60}) add_unit(units, self, pool.get(), GetParam(), rows, 31);
+    for (const int64_t rows : {40, 90, 17, 60})
+      add_unit(units, self, pool.get(), GetParam(), rows, 31);
     uint64_t version = 1;
     const auto forward = [&] {
       for (TestUnit& unit : units) {
@@ -76,7 +80,8 @@ TEST_P(Plans, KnownStepsFollowEachOtherWithoutAMiss) {
       ++version;
       for (TestUnit& unit : units) unit.write_shards(version);
     };
-    const std::vector<std::function<void()>> kinds = {[&] { train(0); }, forward, [&] { train(2); }};
+    const std::vector<std::function<void()>> kinds = {[&] { train(0); }, forward,
+                                                      [&] { train(2); }};
     fsccl_pool_stats_t known{};
     std::vector<const void*> places;
     for (size_t step = 0; step < 24 && !HasFailure(); ++step) {
@@ -90,7 +95,8 @@ TEST_P(Plans, KnownStepsFollowEachOtherWithoutAMiss) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sharing, Plans, ::testing::Values(FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE));
+INSTANTIATE_TEST_SUITE_P(Sharing, Plans,
+                         ::testing::Values(FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE));
 
 }  // namespace
 }  // namespace fsccl::testing

@@ -1,5 +1,6 @@
-// What a pool tells about itself: who has its memory, snapshots, the log. Each is held against what the program did, and against
-// fsccl_pool_stats(). tests/torch/memory_viz_test.py has PyTorch's own viewer read snapshots.
+// What a pool tells about itself: who has its memory, snapshots, the log. Each is held against what
+// the program did, and against fsccl_pool_stats(). tests/torch/memory_viz_test.py has PyTorch's own
+// viewer read snapshots.
 #include <unistd.h>
 
 #include <atomic>
@@ -32,7 +33,8 @@ class Folder {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
   size_t files() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_),
+                                             std::filesystem::directory_iterator()));
   }
 
  private:
@@ -42,7 +44,8 @@ class Folder {
 struct Use {
   uint64_t live = 0, peak = 0, allocations = 0, frees = 0, allocated = 0;
 };
-using Uses = std::map<std::tuple<std::string, std::string, const void*>, Use>;  // by kind, unit, stream
+// by kind, unit, stream
+using Uses = std::map<std::tuple<std::string, std::string, const void*>, Use>;
 
 Uses uses_of(fsccl_pool_t pool) {
   Uses uses;
@@ -52,7 +55,8 @@ Uses uses_of(fsccl_pool_t pool) {
         EXPECT_EQ(use->size, sizeof *use);
         const auto [at, is_new] = static_cast<Uses*>(context)->try_emplace(
             std::tuple(use->kind, use->owner ? use->owner : "", use->stream),
-            Use{use->live_bytes, use->peak_bytes, use->allocations, use->frees, use->allocated_bytes});
+            Use{use->live_bytes, use->peak_bytes, use->allocations, use->frees,
+                use->allocated_bytes});
         EXPECT_TRUE(is_new) << use->kind;
       },
       &uses));
@@ -63,7 +67,8 @@ void expect_sums(const Uses& uses, const fsccl_pool_stats_t& stats) {
   uint64_t live = 0, local = 0;
   for (const auto& [owner, use] : uses) {
     live += use.live;
-    if (const std::string& kind = std::get<0>(owner); kind != "parameters" && kind != "gradients") local += use.live;
+    if (const std::string& kind = std::get<0>(owner); kind != "parameters" && kind != "gradients")
+      local += use.live;
     EXPECT_LE(use.live, use.peak);
     EXPECT_LE(use.peak, stats.live_peak_bytes);
     EXPECT_GE(use.allocations, use.frees);
@@ -78,7 +83,8 @@ Json snapshot_of(fsccl_pool_t pool, const std::string& path) {
 }
 
 // What holds for every snapshot. Returns live bytes by the owner's name.
-std::map<std::string, uint64_t> check_snapshot(const Json& snapshot, const fsccl_pool_stats_t& stats, bool hosts_shared) {
+std::map<std::string, uint64_t> check_snapshot(const Json& snapshot,
+                                               const fsccl_pool_stats_t& stats, bool hosts_shared) {
   std::map<std::string, uint64_t> live;
   uint64_t live_sum = 0, reserved = 0;
   for (const Json& segment : snapshot.at("segments")) {
@@ -169,8 +175,10 @@ TEST(PoolUses, AreWhatUnitsAndTheProgramTook) {
     const Uses uses = uses_of(pool.get());  // of a unit that is gone, too
     expect_sums(uses, pool.stats());
     EXPECT_EQ(uses.size(), 4u);
-    for (const auto& [owner, use] : uses) EXPECT_EQ(use.allocations, use.frees) << std::get<0>(owner);
-    EXPECT_ERROR(fsccl_pool_uses(pool.get(), nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "visit");
+    for (const auto& [owner, use] : uses)
+      EXPECT_EQ(use.allocations, use.frees) << std::get<0>(owner);
+    EXPECT_ERROR(fsccl_pool_uses(pool.get(), nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "visit");
   });
 }
 
@@ -223,8 +231,10 @@ TEST(PoolSnapshot, SaysWhatThePoolHoldsAndDid) {
       for (const Json& one : segment.at("blocks")) {
         const uint64_t begin = one.at("address"), end = begin + one.at("size").get<uint64_t>();
         if (one.at("state") != "active_allocated") continue;
-        found |= begin <= at && at < end && one.at("frames").at(0).at("name") == "unit unit 1, parameters";
-        block_found |= begin == reinterpret_cast<uint64_t>(block) && one.at("requested_size") == 5000;
+        found |= begin <= at && at < end &&
+                 one.at("frames").at(0).at("name") == "unit unit 1, parameters";
+        block_found |=
+            begin == reinterpret_cast<uint64_t>(block) && one.at("requested_size") == 5000;
       }
     EXPECT_TRUE(found && block_found);
 
@@ -236,29 +246,35 @@ TEST(PoolSnapshot, SaysWhatThePoolHoldsAndDid) {
     EXPECT_EQ(own.at("step_times_us").size(), 3u);
     uint64_t planned = 0, bound = 0;
     for (const Json& part : own.at("parts"))
-      planned += part.at("planned_bytes").get<uint64_t>(), bound += part.at("live_bound_bytes").get<uint64_t>();
+      planned += part.at("planned_bytes").get<uint64_t>(),
+          bound += part.at("live_bound_bytes").get<uint64_t>();
     EXPECT_EQ(planned, stats.planned_bytes);
     EXPECT_EQ(bound, stats.plan_bound_bytes);
 
     // A file that is there is replaced as a whole, and nothing is left beside it.
     unit.reshard();
-    EXPECT_EQ(check_snapshot(snapshot_of(pool.get(), path), pool.stats(), self.rank == 0).count("unit unit 1, parameters"), 0u);
+    EXPECT_EQ(check_snapshot(snapshot_of(pool.get(), path), pool.stats(), self.rank == 0)
+                  .count("unit unit 1, parameters"),
+              0u);
     ASSERT_OK(fsccl_pool_free(pool.get(), block, nullptr));
   });
   EXPECT_EQ(folder.files(), 3u);
 }
 
-// While the program goes on, with steps that differ, so that plans come and go. The thread sanitizer says what this is about.
+// While the program goes on, with steps that differ, so that plans come and go. The thread
+// sanitizer says what this is about.
 TEST(PoolSnapshot, IsTakenByAnyThread) {
   const Settings settings{{"FSCCL_POOL_HISTORY", "100"}};
   const Folder folder;
   run_ranks(1, [&](Rank& self) {
     const PoolScope pool(self.comm);
-    TestUnit small(simple_unit({{40}}), self.comm, pool.get()), large(simple_unit({{900}}), self.comm, pool.get());
+    TestUnit small(simple_unit({{40}}), self.comm, pool.get()),
+        large(simple_unit({{900}}), self.comm, pool.get());
     std::atomic<bool> over{false};
     std::atomic<int> taken{0};
     std::thread looker([&] {
-      for (; !over || !taken; taken++) EXPECT_EQ(snapshot_of(pool.get(), folder.path("a")).at("fsccl").at("ranks"), 1);
+      for (; !over || !taken; taken++)
+        EXPECT_EQ(snapshot_of(pool.get(), folder.path("a")).at("fsccl").at("ranks"), 1);
     });
     for (uint64_t step = 1; step <= 40 || !taken; step++) {
       for (TestUnit* unit : {&small, &large}) {
@@ -284,8 +300,9 @@ TEST(PoolSnapshot, KeepsTheLastEventsOnly) {
       ASSERT_OK(fsccl_pool_free(pool.get(), block, nullptr));
     }
     const Json snapshot = snapshot_of(pool.get(), folder.path("a"));
-    EXPECT_EQ(snapshot.at("device_traces").at(0).size(), 12u);  // 4 taken, 4 given back, of which each is two
-    EXPECT_EQ(snapshot.at("fsccl").at("events_lost"), 33);      // and one growth
+    // 4 taken, 4 given back, of which each is two
+    EXPECT_EQ(snapshot.at("device_traces").at(0).size(), 12u);
+    EXPECT_EQ(snapshot.at("fsccl").at("events_lost"), 33);  // and one growth
   });
 }
 
@@ -298,7 +315,9 @@ TEST(PoolSnapshot, HasNoEventsUnlessTheyWereAskedFor) {
     unit.unshard();
     const Json snapshot = snapshot_of(pool.get(), folder.path(std::to_string(self.rank)));
     EXPECT_EQ(snapshot.at("device_traces"), Json::parse("[[]]"));
-    EXPECT_EQ(check_snapshot(snapshot, pool.stats(), self.rank == 0).count("unit unit 1, parameters"), 1u);
+    EXPECT_EQ(
+        check_snapshot(snapshot, pool.stats(), self.rank == 0).count("unit unit 1, parameters"),
+        1u);
     unit.reshard();
   });
 }
@@ -309,7 +328,8 @@ TEST(PoolSnapshot, SaysWhatWasRefused) {
   run_ranks(1, [&](Rank& self) {
     const PoolScope pool(self.comm, 4 << 20);
     void* block = nullptr;
-    EXPECT_ERROR(fsccl_pool_alloc(pool.get(), 64 << 20, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY, "limit");
+    EXPECT_ERROR(fsccl_pool_alloc(pool.get(), 64 << 20, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY,
+                 "limit");
     const Json traces = snapshot_of(pool.get(), folder.path("a")).at("device_traces").at(0);
     ASSERT_EQ(traces.size(), 1u);
     EXPECT_EQ(traces[0].at("action"), "oom");
@@ -323,14 +343,17 @@ TEST(PoolSnapshot, NamesThePathThatItCannotWrite) {
   run_ranks(1, [&](Rank& self) {
     const PoolScope pool(self.comm);
     const std::string path = folder.path("missing/a.json");
-    EXPECT_ERROR(fsccl_pool_snapshot(pool.get(), path.c_str()), FSCCL_ERR_SYSTEM, path.c_str(), "No such file");
-    EXPECT_ERROR(fsccl_pool_snapshot(pool.get(), nullptr), FSCCL_ERR_INVALID_ARGUMENT, "path is NULL");
+    EXPECT_ERROR(fsccl_pool_snapshot(pool.get(), path.c_str()), FSCCL_ERR_SYSTEM, path.c_str(),
+                 "No such file");
+    EXPECT_ERROR(fsccl_pool_snapshot(pool.get(), nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "path is NULL");
     EXPECT_ERROR(fsccl_pool_snapshot(pool.get(), ""), FSCCL_ERR_INVALID_ARGUMENT, "path is empty");
     EXPECT_ERROR(fsccl_pool_snapshot(nullptr, "a"), FSCCL_ERR_INVALID_HANDLE, "pool");
   });
 }
 
-// Replays the log of each rank: what is given back was taken, with its size; at the end nothing is left.
+// Replays the log of each rank: what is given back was taken, with its size; at the end nothing is
+// left.
 TEST(PoolLog, CanBeReplayed) {
   const Folder folder;
   const std::string pattern = folder.path("log.%r.csv");
@@ -346,7 +369,8 @@ TEST(PoolLog, CanBeReplayed) {
       ASSERT_OK(fsccl_pool_free(pool.get(), block, nullptr));
       ASSERT_OK(fsccl_pool_step(pool.get()));
     }
-    for (const auto& [owner, use] : uses_of(pool.get())) allocations[static_cast<size_t>(self.rank)] += use.allocations;
+    for (const auto& [owner, use] : uses_of(pool.get()))
+      allocations[static_cast<size_t>(self.rank)] += use.allocations;
   });
   EXPECT_EQ(folder.files(), 2u);
   for (size_t rank = 0; rank < 2; rank++) {
@@ -358,7 +382,8 @@ TEST(PoolLog, CanBeReplayed) {
     uint64_t taken = 0;
     while (std::getline(log, line)) {
       std::vector<std::string> fields;
-      for (std::istringstream words(line); std::getline(words, field, ',');) fields.push_back(field);
+      for (std::istringstream words(line); std::getline(words, field, ',');)
+        fields.push_back(field);
       ASSERT_EQ(fields.size(), 6u) << line;
       if (fields[2] == "allocate") {
         EXPECT_TRUE(open.emplace(fields[3], fields[4]).second) << line;
@@ -384,9 +409,11 @@ TEST(PoolLog, ThatCannotBeOpenedIsAnErrorOnAllRanks) {
     fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
     fsccl_pool_t pool = nullptr;
     if (self.rank == 1)
-      EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_CONFIG, "FSCCL_POOL_LOG", "log.1", "it is a directory");
+      EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_CONFIG, "FSCCL_POOL_LOG",
+                   "log.1", "it is a directory");
     else
-      EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_OUT_OF_MEMORY, "rank 1", "log");
+      EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_OUT_OF_MEMORY, "rank 1",
+                   "log");
   });
 }
 

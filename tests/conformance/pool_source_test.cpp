@@ -1,5 +1,5 @@
-// Pools over a source of the program's: adaptors see and refuse the growth of the library's own arena, on each rank; and memory
-// from outside carries units, where it can.
+// Pools over a source of the program's: adaptors see and refuse the growth of the library's own
+// arena, on each rank; and memory from outside carries units, where it can.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -23,7 +23,8 @@ fsccl_pool_stats_t read(fsccl_pool_t pool) {
   return stats;
 }
 
-fsccl_pool_t make_pool(fsccl_comm_t comm, const fsccl_allocator_t& source, uint64_t limit_bytes = 64 << 20) {
+fsccl_pool_t make_pool(fsccl_comm_t comm, const fsccl_allocator_t& source,
+                       uint64_t limit_bytes = 64 << 20) {
   fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
   config.limit_bytes = limit_bytes;
   config.source = &source;
@@ -60,7 +61,8 @@ TEST(PoolSource, AdaptorsSeeTheGrowthOfTheirRank) {
       const fsccl_pool_stats_t held = read(pool);
       EXPECT_GT(held.reserved_bytes, 0u);
       EXPECT_EQ(read(stack.top()).live_bytes, held.reserved_bytes);
-      EXPECT_EQ(read(stack.top()).allocations, held.growths - (self.rank ? 1 : 0)) << "the shared part is that of rank 0";
+      EXPECT_EQ(read(stack.top()).allocations, held.growths - (self.rank ? 1 : 0))
+          << "the shared part is that of rank 0";
       void* block = nullptr;
       ASSERT_OK(fsccl_pool_alloc(pool, 3 << 20, nullptr, &block));
       std::memset(block, 1, 3 << 20);
@@ -83,8 +85,8 @@ TEST(PoolSource, BlocksAreRefusedByTheSource) {
     fsccl_pool_t pool = make_pool(self.comm, stack.top());
     void *block = nullptr, *other = nullptr;
     ASSERT_OK(fsccl_pool_alloc(pool, 10 << 20, nullptr, &block));
-    EXPECT_ERROR(fsccl_pool_alloc(pool, 4 << 20, nullptr, &other), FSCCL_ERR_OUT_OF_MEMORY, "asked its source",
-                 "limit of 12582912");
+    EXPECT_ERROR(fsccl_pool_alloc(pool, 4 << 20, nullptr, &other), FSCCL_ERR_OUT_OF_MEMORY,
+                 "asked its source", "limit of 12582912");
     ASSERT_OK(fsccl_pool_alloc(pool, 2 << 20, nullptr, &other));
     EXPECT_EQ(read(stack.table(1)).live_bytes, 12u << 20);
     ASSERT_OK(fsccl_pool_free(pool, other, nullptr));
@@ -130,12 +132,13 @@ TEST(PoolSource, OnFailureMayFreeOfThePoolItself) {
     unit.reshard();
   }
   ASSERT_OK(fsccl_pool_destroy(state.pool));
-  for (const fsccl_allocator_t& table : {host, limit, careful}) EXPECT_OK(table.destroy(table.context));
+  for (const fsccl_allocator_t& table : {host, limit, careful})
+    EXPECT_OK(table.destroy(table.context));
   ASSERT_OK(fsccl_comm_destroy(comm));
 }
 
-// One rank's source refuses a slot that all take: all have the error, as with a shortage of its machine, and go on without the
-// slot.
+// One rank's source refuses a slot that all take: all have the error, as with a shortage of its
+// machine, and go on without the slot.
 TEST(PoolSource, ASlotThatOneRankRefusesIsRefusedOnAll) {
   run_ranks(3, [](Rank& self) {
     fsccl_allocator_t host, limit;
@@ -148,8 +151,8 @@ TEST(PoolSource, ASlotThatOneRankRefusesIsRefusedOnAll) {
       TestUnit unit(c, self.comm, pool);  // its shards and their gradients take the 4 MiB
       for (int i = 0; i < 3; i++) {
         fsccl_work_t work = nullptr;
-        EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, &work), FSCCL_ERR_OUT_OF_MEMORY,
-                     self.rank == 1 ? "asked its source" : "of rank 1");
+        EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, &work),
+                     FSCCL_ERR_OUT_OF_MEMORY, self.rank == 1 ? "asked its source" : "of rank 1");
       }
       UnitCase fits = simple_unit({{10, 10}});
       fits.sharing = FSCCL_SHARING_READ_ONLY;  // on rank 0
@@ -181,9 +184,10 @@ TEST(PoolSource, OutsideMemoryThatIsShared) {
       if (self.rank == 0) {
         EXPECT_EQ(source.allocations, 1);
         EXPECT_EQ(source.out, static_cast<size_t>(self.ranks) * 3 * (64 << 20) + (2 << 20));
-        struct stat state {};
+        struct stat state{};
         EXPECT_EQ(fstat(source.blocks[0].fd, &state), 0);
-        EXPECT_GE(static_cast<uint64_t>(state.st_blocks) * 512, read(pool).reserved_bytes) << "the memory is not the source's";
+        EXPECT_GE(static_cast<uint64_t>(state.st_blocks) * 512, read(pool).reserved_bytes)
+            << "the memory is not the source's";
       }
       UnitCase c = simple_unit({{90, 40}});
       c.sharing = FSCCL_SHARING_COPY_ON_WRITE;
@@ -227,8 +231,10 @@ TEST(PoolSource, OutsideMemoryWithoutAFileServesOneRank) {
       fsccl_pool_t pool = nullptr;
       if (self.ranks == 2) {
         const fsccl_status_t status = fsccl_pool_create(self.comm, &config, &pool);
-        EXPECT_EQ(status, self.rank == 0 ? FSCCL_ERR_NOT_AVAILABLE : FSCCL_ERR_OUT_OF_MEMORY) << explain(status);
-        EXPECT_THAT(explain(status), ::testing::HasSubstr(self.rank == 0 ? "has no function share" : "rank 0"));
+        EXPECT_EQ(status, self.rank == 0 ? FSCCL_ERR_NOT_AVAILABLE : FSCCL_ERR_OUT_OF_MEMORY)
+            << explain(status);
+        EXPECT_THAT(explain(status),
+                    ::testing::HasSubstr(self.rank == 0 ? "has no function share" : "rank 0"));
         const PoolScope usual(self.comm);  // the communicator is as it was
         train(self.comm, usual.get());
         return;
@@ -241,7 +247,8 @@ TEST(PoolSource, OutsideMemoryWithoutAFileServesOneRank) {
       std::free(memory);
       EXPECT_OK(fsccl_pool_destroy(pool));
       config.limit_bytes = 64 << 20;
-      EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_OUT_OF_MEMORY, "three parts of the limit", "'outside'");
+      EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_OUT_OF_MEMORY,
+                   "three parts of the limit", "'outside'");
     });
     EXPECT_EQ(source->out, 0u);
     EXPECT_EQ(source->wrong_frees, 0);
@@ -261,7 +268,8 @@ TEST(PoolSource, APoolStandsOnAnother) {
   EXPECT_OK(blocks.destroy(blocks.context));
 }
 
-// Every rank learns of a source that cannot be, with its own words or those of the rank that has them; nobody waits.
+// Every rank learns of a source that cannot be, with its own words or those of the rank that has
+// them; nobody waits.
 TEST(PoolSource, SourcesThatCannotBe) {
   outside_source_t source;
   fsccl_allocator_t outside;

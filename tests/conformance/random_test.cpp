@@ -1,6 +1,6 @@
-// Random calls with random, mostly wrong, arguments: every one returns a status that the header names, nothing crashes, nothing
-// hangs, and what is alive afterwards still works. One rank, so that every call ends by itself; two ranks for sequences that are
-// valid.
+// Random calls with random, mostly wrong, arguments: every one returns a status that the header
+// names, nothing crashes, nothing hangs, and what is alive afterwards still works. One rank, so
+// that every call ends by itself; two ranks for sequences that are valid.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -23,7 +23,8 @@ class Monkey {
     const fsccl_status_t status = one(what);
     counts_[status]++;
     const char* const name = fsccl_status_string(status);
-    ASSERT_EQ(std::string(name).find("unknown"), std::string::npos) << "call " << what << " returned " << status;
+    ASSERT_EQ(std::string(name).find("unknown"), std::string::npos)
+        << "call " << what << " returned " << status;
     ASSERT_NE(status, FSCCL_ERR_INTERNAL) << "call " << what << ": " << last_error().text;
     if (status < 0) {
       ASSERT_EQ(last_error().code, status) << "call " << what;
@@ -49,7 +50,8 @@ class Monkey {
     const uint64_t kind = random_.below(20);
     if (kind == 0) return nullptr;
     if (kind == 1) return reinterpret_cast<Handle>(static_cast<uintptr_t>(random_.next()));
-    if (kind == 2 && !graves_.empty()) return reinterpret_cast<Handle>(graves_[random_.below(graves_.size())]);
+    if (kind == 2 && !graves_.empty())
+      return reinterpret_cast<Handle>(graves_[random_.below(graves_.size())]);
     if (kind == 3) return reinterpret_cast<Handle>(static_cast<uintptr_t>(random_.below(1000)));
     if (live.empty()) return nullptr;
     return *std::next(live.begin(), static_cast<std::ptrdiff_t>(random_.below(live.size())));
@@ -62,7 +64,10 @@ class Monkey {
     for (const auto& [one, its_pool] : units_) live.push_back(one);
     return pick<fsccl_unit_t>(live);
   }
-  size_t count() { return random_.below(8) == 0 ? static_cast<size_t>(random_.next()) | size_t{1} << 47 : random_.below(2000); }
+  size_t count() {
+    return random_.below(8) == 0 ? static_cast<size_t>(random_.next()) | size_t{1} << 47
+                                 : random_.below(2000);
+  }
   fsccl_dtype_t dtype() { return wild<fsccl_dtype_t>(static_cast<int>(random_.below(18)) - 1); }
   fsccl_op_t op() {
     fsccl_op_t result = FSCCL_SUM;
@@ -71,7 +76,9 @@ class Monkey {
     return result;
   }
   int small() { return static_cast<int>(random_.below(6)) - 2; }
-  void* buffer() { return random_.below(10) == 0 ? nullptr : memory_ + random_.below(3) * sizeof memory_ / 3; }
+  void* buffer() {
+    return random_.below(10) == 0 ? nullptr : memory_ + random_.below(3) * sizeof memory_ / 3;
+  }
   void* stream() { return random_.below(30) == 0 ? memory_ : nullptr; }
   fsccl_work_t* work_out() { return random_.below(2) ? &new_work_ : nullptr; }
   fsccl_view_t* view_out() { return random_.below(20) == 0 ? nullptr : &view_; }
@@ -80,7 +87,9 @@ class Monkey {
     return random_.below(20) == 0 ? nullptr : pointer;
   }
 
-  fsccl_status_t one(size_t what) { return what < 12 ? call_memory(what) : what < 27 ? call_unit(what) : call_collective(what); }
+  fsccl_status_t one(size_t what) {
+    return what < 12 ? call_memory(what) : what < 27 ? call_unit(what) : call_collective(what);
+  }
   fsccl_status_t call_memory(size_t what);
   fsccl_status_t call_unit(size_t what);
   fsccl_status_t call_collective(size_t what);
@@ -139,10 +148,12 @@ fsccl_status_t Monkey::make_unit() {
   config.shard_comm = comm();
   config.pool = pool();
   if (random_.below(6) == 0) config.replicate_comm = comm();
-  config.layout = wild<fsccl_layout_t>(static_cast<int>(random_.below(10) == 0 ? random_.below(5) : random_.below(2)));
+  config.layout = wild<fsccl_layout_t>(
+      static_cast<int>(random_.below(10) == 0 ? random_.below(5) : random_.below(2)));
   if (random_.below(4) == 0) config.wire_dtype = dtype();
   if (random_.below(4) == 0) config.grad_dtype = dtype();
-  config.sharing = wild<fsccl_sharing_t>(static_cast<int>(random_.below(10) == 0 ? 3 : random_.below(2)));
+  config.sharing =
+      wild<fsccl_sharing_t>(static_cast<int>(random_.below(10) == 0 ? 3 : random_.below(2)));
   config.keep = wild<fsccl_keep_t>(static_cast<int>(random_.below(10) == 0 ? 7 : random_.below(3)));
   config.keep_budget_bytes = random_.below(10'000);
   config.marks_changes = small();
@@ -158,7 +169,8 @@ fsccl_status_t Monkey::make_unit() {
     if (random_.below(8) == 0) params[i].dtype = dtype();
     if (random_.below(8) == 0) params[i].flags = static_cast<uint32_t>(random_.below(3));
     if (random_.below(10) == 0) params[i].tied_to = small();
-    const bool fits = params[i].dims <= 4;  // else it may be larger than the memory, which is the one promise to keep
+    // else it may be larger than the memory, which is the one promise to keep
+    const bool fits = params[i].dims <= 4;
     if (fits && random_.below(8) == 0) params[i].shard = shard_memory_;
     if (fits && random_.below(8) == 0) params[i].sharded_grad = shard_memory_;
   }
@@ -172,7 +184,8 @@ fsccl_status_t Monkey::schedule() {
   fsccl_event_t events[8];
   const size_t n = random_.below(8);
   for (size_t i = 0; i < n; ++i)
-    events[i] = {wild<fsccl_event_kind_t>(static_cast<int>(random_.below(6))), unit(), random_.below(3), random_.below(3)};
+    events[i] = {wild<fsccl_event_kind_t>(static_cast<int>(random_.below(6))), unit(),
+                 random_.below(3), random_.below(3)};
   return fsccl_pool_schedule(pool(), maybe(events), n);
 }
 
@@ -231,24 +244,29 @@ fsccl_status_t Monkey::call_memory(size_t what) {
     case 5: {
       const fsccl_unit_t victim = unit();
       const fsccl_status_t status = fsccl_unit_destroy(victim);
-      if (status == FSCCL_OK) units_.erase(victim), graves_.push_back(reinterpret_cast<uintptr_t>(victim));
+      if (status == FSCCL_OK)
+        units_.erase(victim), graves_.push_back(reinterpret_cast<uintptr_t>(victim));
       return status;
     }
     case 6:
     case 7: {
       const fsccl_pool_t where = pool();
-      const fsccl_status_t status = fsccl_pool_alloc(where, random_.below(20) ? random_.below(100'000) : count(), stream(), &block);
+      const fsccl_status_t status = fsccl_pool_alloc(
+          where, random_.below(20) ? random_.below(100'000) : count(), stream(), &block);
       if (status == FSCCL_OK) blocks_[block] = where;
       return status;
     }
     case 8:
     case 9: {
       if (blocks_.empty() || random_.below(8) == 0)
-        return fsccl_pool_free(pool(), random_.below(2) ? memory_ : reinterpret_cast<void*>(random_.next()), nullptr);
-      const auto found = std::next(blocks_.begin(), static_cast<std::ptrdiff_t>(random_.below(blocks_.size())));
+        return fsccl_pool_free(
+            pool(), random_.below(2) ? memory_ : reinterpret_cast<void*>(random_.next()), nullptr);
+      const auto found =
+          std::next(blocks_.begin(), static_cast<std::ptrdiff_t>(random_.below(blocks_.size())));
       const auto [pointer, owner] = *found;
-      const fsccl_status_t status =
-          random_.below(6) == 0 ? fsccl_pool_free(pool(), pointer, nullptr) : fsccl_pool_free(owner, pointer, nullptr);
+      const fsccl_status_t status = random_.below(6) == 0
+                                        ? fsccl_pool_free(pool(), pointer, nullptr)
+                                        : fsccl_pool_free(owner, pointer, nullptr);
       if (status == FSCCL_OK) blocks_.erase(found);
       return status;
     }
@@ -272,7 +290,9 @@ fsccl_status_t Monkey::call_unit(size_t what) {
     case 15:
     case 16:
       return keep_work(fsccl_unit_unshard(
-          unit(), wild<fsccl_unshard_mode_t>(static_cast<int>(random_.below(random_.below(9) ? 2 : 4))), work_out()));
+          unit(),
+          wild<fsccl_unshard_mode_t>(static_cast<int>(random_.below(random_.below(9) ? 2 : 4))),
+          work_out()));
     case 17:
       return fsccl_unit_release(unit(), random_.below(6));
     case 18:
@@ -299,13 +319,17 @@ fsccl_status_t Monkey::call_collective(size_t what) {
   fsccl_status_t state = FSCCL_OK;
   switch (what) {
     case 27:
-      return keep_work(fsccl_all_gather(buffer(), buffer(), count(), dtype(), comm(), stream(), work_out()));
+      return keep_work(
+          fsccl_all_gather(buffer(), buffer(), count(), dtype(), comm(), stream(), work_out()));
     case 28:
-      return keep_work(fsccl_reduce_scatter(buffer(), buffer(), count(), dtype(), op(), comm(), stream(), work_out()));
+      return keep_work(fsccl_reduce_scatter(buffer(), buffer(), count(), dtype(), op(), comm(),
+                                            stream(), work_out()));
     case 29:
-      return keep_work(fsccl_all_reduce(buffer(), buffer(), count(), dtype(), op(), comm(), stream(), work_out()));
+      return keep_work(fsccl_all_reduce(buffer(), buffer(), count(), dtype(), op(), comm(),
+                                        stream(), work_out()));
     case 30:
-      return keep_work(fsccl_broadcast(buffer(), count(), dtype(), small(), comm(), stream(), work_out()));
+      return keep_work(
+          fsccl_broadcast(buffer(), count(), dtype(), small(), comm(), stream(), work_out()));
     case 31:
       return keep_work(fsccl_barrier(comm(), stream(), work_out()));
     case 32:
@@ -321,7 +345,8 @@ fsccl_status_t Monkey::call_collective(size_t what) {
     case 37:
       return fsccl_comm_local_rank(comm(), maybe(&number), maybe(&number));
     case 38:
-      return fsccl_config_set(random_.below(2) ? "FSCCL_EAGER_BYTES" : "FSCCL_EAGER_BITES", random_.below(2) ? "16K" : "many");
+      return fsccl_config_set(random_.below(2) ? "FSCCL_EAGER_BYTES" : "FSCCL_EAGER_BITES",
+                              random_.below(2) ? "16K" : "many");
     default: {
       fsccl_counters_t counters = FSCCL_COUNTERS_INIT;
       return fsccl_comm_counters(comm(), maybe(&counters));
@@ -336,8 +361,8 @@ TEST_P(Calls, RandomOnes) {
   for (int i = 0; i < 50'000 && !HasFailure(); ++i) monkey.call();
   // It must have done something: the greater part of these calls succeeds.
   EXPECT_GT(monkey.counts().at(FSCCL_OK), 5'000);
-  for (const fsccl_status_t code :
-       {FSCCL_ERR_INVALID_ARGUMENT, FSCCL_ERR_INVALID_HANDLE, FSCCL_ERR_INVALID_STATE, FSCCL_ERR_NOT_AVAILABLE})
+  for (const fsccl_status_t code : {FSCCL_ERR_INVALID_ARGUMENT, FSCCL_ERR_INVALID_HANDLE,
+                                    FSCCL_ERR_INVALID_STATE, FSCCL_ERR_NOT_AVAILABLE})
     EXPECT_TRUE(monkey.counts().contains(code)) << fsccl_status_string(code);
   monkey.clean();
   run_ranks(1, [](Rank& self) {
@@ -349,8 +374,8 @@ TEST_P(Calls, RandomOnes) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Calls, ::testing::Range(1, 4));
 
-// Valid sequences on two ranks that the generator chooses, in which one rank makes wrong calls in between: they are refused and
-// disturb nothing.
+// Valid sequences on two ranks that the generator chooses, in which one rank makes wrong calls in
+// between: they are refused and disturb nothing.
 TEST(Calls2, WrongCallsBetweenRightOnes) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -361,7 +386,8 @@ TEST(Calls2, WrongCallsBetweenRightOnes) {
     for (uint64_t i = 1; i < 3000 && !HasFailure(); ++i) {
       switch (own.below(8)) {
         case 0:
-          EXPECT_LT(fsccl_all_gather(nullptr, nullptr, 5, FSCCL_INT8, self.comm, nullptr, nullptr), 0);
+          EXPECT_LT(fsccl_all_gather(nullptr, nullptr, 5, FSCCL_INT8, self.comm, nullptr, nullptr),
+                    0);
           break;
         case 1:
           EXPECT_LT(fsccl_broadcast(&c, 1, FSCCL_INT8, 2, self.comm, nullptr, nullptr), 0);

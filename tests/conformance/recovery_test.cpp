@@ -1,4 +1,5 @@
-// Failures in the middle of things: everything that waits ends, everything can be destroyed, and what did not fail goes on.
+// Failures in the middle of things: everything that waits ends, everything can be destroyed, and
+// what did not fail goes on.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -15,8 +16,8 @@
 namespace fsccl::testing {
 namespace {
 
-// Operations of all kinds run on a child until some thread aborts it; then all of it is destroyed, and the parent and its pool, in
-// which the child's units lived, work as before.
+// Operations of all kinds run on a child until some thread aborts it; then all of it is destroyed,
+// and the parent and its pool, in which the child's units lived, work as before.
 TEST(Recovery, AbortAtAnyMoment) {
   run_ranks(3, [](Rank& self) {
     const PoolScope whole(self.comm);
@@ -27,7 +28,8 @@ TEST(Recovery, AbortAtAnyMoment) {
       ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &child));
       const Rank inside{self.rank, self.ranks, child};
       const bool aborts = random.below(3) == static_cast<uint64_t>(self.rank);
-      std::vector<std::unique_ptr<Collective>> collectives;  // outlive the communicator: peers may be reading them
+      // outlive the communicator: peers may be reading them
+      std::vector<std::unique_ptr<Collective>> collectives;
       {
         UnitCase c = simple_unit({{64, 16}});
         c.sharing = round % 2 ? FSCCL_SHARING_PRIVATE : FSCCL_SHARING_READ_ONLY;
@@ -54,14 +56,16 @@ TEST(Recovery, AbortAtAnyMoment) {
               break;
             case 1:
               collectives.push_back(std::make_unique<Collective>(
-                  CollectiveCase{Kind::all_reduce, FSCCL_INT32, FSCCL_SUM, i * 7 % 6000, Memory::caller, false, 0, i}, inside,
-                  pool.get()));
+                  CollectiveCase{Kind::all_reduce, FSCCL_INT32, FSCCL_SUM, i * 7 % 6000,
+                                 Memory::caller, false, 0, i},
+                  inside, pool.get()));
               status = collectives.back()->start(i % 4 ? &work : nullptr);
               break;
             default:
               status = fsccl_unit_reshard(unit.get());
               if (status >= 0) status = fsccl_unit_grad(unit.get(), 0, &view);
-              if (status >= 0) status = fsccl_unit_reduce_grads(unit.get(), nullptr, i % 2 ? &work : nullptr);
+              if (status >= 0)
+                status = fsccl_unit_reduce_grads(unit.get(), nullptr, i % 2 ? &work : nullptr);
           }
         }
         EXPECT_EQ(status, FSCCL_ERR_ABORTED) << explain(status);
@@ -87,7 +91,8 @@ TEST(Recovery, AbortAtAnyMoment) {
   });
 }
 
-// The service thread waits for a slot to be given back when the communicator is aborted and the pool goes.
+// The service thread waits for a slot to be given back when the communicator is aborted and the
+// pool goes.
 TEST(Recovery, PoolDestroyedWhileTheLibraryWaitedInIt) {
   run_ranks(2, [](Rank& self) {
     static std::atomic<int> turn;
@@ -105,7 +110,8 @@ TEST(Recovery, PoolDestroyedWhileTheLibraryWaitedInIt) {
         if (self.rank == 0) {
           first.reshard();
           fsccl_work_t work = nullptr;
-          EXPECT_EQ(fsccl_unit_unshard(second.get(), FSCCL_UNSHARD_READ, &work), FSCCL_IN_PROGRESS);  // rank 1 holds the slot
+          // rank 1 holds the slot
+          EXPECT_EQ(fsccl_unit_unshard(second.get(), FSCCL_UNSHARD_READ, &work), FSCCL_IN_PROGRESS);
           for (int i = 0; i < 100 * round; ++i) std::this_thread::yield();
           EXPECT_OK(fsccl_comm_abort(child));
           EXPECT_ERROR(fsccl_work_wait(work, -1), FSCCL_ERR_ABORTED, "aborted");
@@ -134,8 +140,8 @@ TEST(Recovery, ASlotThatIsNotGivenBackIsADeadlineThatNamesTheHolder) {
               first.unshard();
               if (self.rank == 0) {
                 first.reshard();
-                EXPECT_ERROR(fsccl_unit_unshard(second.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_TIMEOUT, "rank(s) 1", "slot",
-                             "reshard");
+                EXPECT_ERROR(fsccl_unit_unshard(second.get(), FSCCL_UNSHARD_READ, nullptr),
+                             FSCCL_ERR_TIMEOUT, "rank(s) 1", "slot", "reshard");
                 EXPECT_EQ(last_error().peer, 1);
                 done = true;
               } else {
@@ -158,7 +164,8 @@ TEST(Recovery, ADeadlineNamesAllWhoAreMissing) {
                 EXPECT_OK(fsccl_comm_async_error(self.comm, &state));
                 EXPECT_EQ(state, FSCCL_ERR_TIMEOUT);
               } else {
-                EXPECT_ERROR(fsccl_barrier(self.comm, nullptr, nullptr), FSCCL_ERR_TIMEOUT, "barrier", "1, 3", "FSCCL_TIMEOUT_MS");
+                EXPECT_ERROR(fsccl_barrier(self.comm, nullptr, nullptr), FSCCL_ERR_TIMEOUT,
+                             "barrier", "1, 3", "FSCCL_TIMEOUT_MS");
                 EXPECT_EQ(last_error().peer % 2, 1);
                 waiting--;
               }
@@ -197,7 +204,8 @@ TEST(Recovery, NonblockingCreation) {
     config.nonblocking = 1;
     EXPECT_EQ(fsccl_comm_create(&config, &comms[rank]), FSCCL_IN_PROGRESS);
     if (rank == 0) {
-      EXPECT_ERROR(fsccl_barrier(comms[0], nullptr, nullptr), FSCCL_ERR_INVALID_STATE, "still being created");
+      EXPECT_ERROR(fsccl_barrier(comms[0], nullptr, nullptr), FSCCL_ERR_INVALID_STATE,
+                   "still being created");
     }
   }
   for (const fsccl_comm_t comm : comms)
@@ -307,16 +315,21 @@ TEST(Creation, WrongConfigs) {
   refuse([](C c) { c.timeout_ms = -5; }, FSCCL_ERR_INVALID_ARGUMENT, "-5");
   refuse([](C c) { c.version = 990000; }, FSCCL_ERR_VERSION, "990000");
   refuse([](C c) { c.size = 3; }, FSCCL_ERR_INVALID_ARGUMENT, "INIT");
-  refuse([](C c) { c.size = offsetof(fsccl_comm_config_t, unique_id) + 2; }, FSCCL_ERR_INVALID_ARGUMENT, "INIT");
-  refuse([](C c) { c.all_gather = gather_between_threads; }, FSCCL_ERR_INVALID_ARGUMENT, "choose one");
-  refuse([](C) {}, FSCCL_ERR_INVALID_ARGUMENT, "id");  // all zero: never made by fsccl_unique_id_create
+  refuse([](C c) { c.size = offsetof(fsccl_comm_config_t, unique_id) + 2; },
+         FSCCL_ERR_INVALID_ARGUMENT, "INIT");
+  refuse([](C c) { c.all_gather = gather_between_threads; }, FSCCL_ERR_INVALID_ARGUMENT,
+         "choose one");
+  // all zero: never made by fsccl_unique_id_create
+  refuse([](C) {}, FSCCL_ERR_INVALID_ARGUMENT, "id");
   ASSERT_OK(fsccl_unique_id_create(&id));
-  refuse([](C c) { c.ranks = 1 << 30; }, FSCCL_ERR_INVALID_ARGUMENT, "1073741824");  // more than a job can have
+  // more than a job can have
+  refuse([](C c) { c.ranks = 1 << 30; }, FSCCL_ERR_INVALID_ARGUMENT, "1073741824");
   EXPECT_ERROR(fsccl_comm_create(nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "comm is NULL");
   EXPECT_ERROR(fsccl_unique_id_create(nullptr), FSCCL_ERR_INVALID_ARGUMENT, "id is NULL");
 }
 
-// One communicator of a group fails; another's peer comes late. The group is over when that one is, too: its buffers are in use.
+// One communicator of a group fails; another's peer comes late. The group is over when that one is,
+// too: its buffers are in use.
 TEST(Recovery, AGroupEndsWithTheLastOfItsOperations) {
   std::promise<void> ended;
   const std::shared_future<void> group_ended = ended.get_future().share();
@@ -327,7 +340,8 @@ TEST(Recovery, AGroupEndsWithTheLastOfItsOperations) {
     std::vector<int32_t> input(100'000, self.rank + 1), output(2 * input.size());
     int32_t sum = 1;
     const auto gather = [&] {
-      return fsccl_all_gather(input.data(), output.data(), input.size(), FSCCL_INT32, sound, nullptr, nullptr);
+      return fsccl_all_gather(input.data(), output.data(), input.size(), FSCCL_INT32, sound,
+                              nullptr, nullptr);
     };
     if (self.rank == 0) {
       ASSERT_OK(fsccl_group_start());

@@ -18,7 +18,8 @@ float from_float16(uint16_t bits) {
   return sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
 }
 
-// To a 16-bit float of so many fraction bits and that least exponent, straight from fp64: one rounding, to nearest even.
+// To a 16-bit float of so many fraction bits and that least exponent, straight from fp64: one
+// rounding, to nearest even.
 uint16_t to_half(double value, int fraction_bits, int least_exponent) {
   const auto sign = static_cast<uint32_t>(std::signbit(value) ? 0x8000 : 0);
   const uint32_t infinity = 0x8000u - (1u << fraction_bits);
@@ -26,9 +27,10 @@ uint16_t to_half(double value, int fraction_bits, int least_exponent) {
   const double size = std::fabs(value);
   if (std::isinf(size)) return static_cast<uint16_t>(sign | infinity);
   const int exponent = size > 0 ? std::max(std::ilogb(size), least_exponent) : least_exponent;
-  // nearbyint rounds to nearest even in the default mode. A normal value's leading bit adds one to the exponent field, and so does
-  // a carry out of the fraction.
-  const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(size, fraction_bits - exponent)));
+  // nearbyint rounds to nearest even in the default mode. A normal value's leading bit adds one to
+  // the exponent field, and so does a carry out of the fraction.
+  const auto units =
+      static_cast<uint32_t>(std::nearbyint(std::ldexp(size, fraction_bits - exponent)));
   const uint32_t bits = (static_cast<uint32_t>(exponent - least_exponent) << fraction_bits) + units;
   return static_cast<uint16_t>(sign | std::min(bits, infinity));
 }
@@ -47,7 +49,8 @@ void store(void* place, size_t index, T value) {
 }
 
 template <class Accumulator>
-Accumulator fold_floats(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources, size_t i) {
+Accumulator fold_floats(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources,
+                        size_t i) {
   const bool premul = op.kind == FSCCL_OP_PREMUL_SUM;
   auto contribution = [&](size_t q) {
     const auto value = static_cast<Accumulator>(load_float(dtype, sources[q], i));
@@ -90,10 +93,12 @@ T fold_integers(fsccl_op_t op, const std::vector<const void*>& sources, size_t i
         result = std::max(result, value);
         break;
       case FSCCL_OP_PROD:
-        result = static_cast<T>(static_cast<Wrapping>(static_cast<uint64_t>(result) * static_cast<uint64_t>(value)));
+        result = static_cast<T>(
+            static_cast<Wrapping>(static_cast<uint64_t>(result) * static_cast<uint64_t>(value)));
         break;
       default:
-        result = static_cast<T>(static_cast<Wrapping>(static_cast<Wrapping>(result) + static_cast<Wrapping>(value)));
+        result = static_cast<T>(
+            static_cast<Wrapping>(static_cast<Wrapping>(result) + static_cast<Wrapping>(value)));
     }
   }
   if (op.kind == FSCCL_OP_AVG) {
@@ -118,8 +123,9 @@ uint8_t fold_bools(fsccl_op_t op, const std::vector<const void*>& sources, size_
 }  // namespace
 
 const char* name_of(fsccl_dtype_t dtype) {
-  constexpr const char* kNames[] = {"int8",    "uint8",    "int16",   "uint16",  "int32", "uint32", "int64", "uint64",
-                                    "float16", "bfloat16", "float32", "float64", "bool",  "e4m3",   "e5m2"};
+  constexpr const char* kNames[] = {"int8",    "uint8",   "int16",  "uint16",  "int32",
+                                    "uint32",  "int64",   "uint64", "float16", "bfloat16",
+                                    "float32", "float64", "bool",   "e4m3",    "e5m2"};
   return kNames[dtype];
 }
 const char* name_of(fsccl_op_kind_t kind) {
@@ -159,7 +165,8 @@ double round_to(fsccl_dtype_t dtype, double value) {
   return load_float(dtype, &place, 0);
 }
 
-void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources, size_t count, void* dst) {
+void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources,
+                      size_t count, void* dst) {
   for (size_t i = 0; i < count; ++i) switch (dtype) {
       case FSCCL_INT8:
         store(dst, i, fold_integers<int8_t>(op, sources, i));
@@ -199,7 +206,8 @@ void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<cons
 namespace {
 
 template <class A>
-double gradient_in(const std::vector<std::vector<double>>& groups, const Finish& finish, const double* before) {
+double gradient_in(const std::vector<std::vector<double>>& groups, const Finish& finish,
+                   const double* before) {
   A sum = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
     auto part = static_cast<A>(groups[g][0]);
@@ -212,15 +220,18 @@ double gradient_in(const std::vector<std::vector<double>>& groups, const Finish&
 
 }  // namespace
 
-double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to, const std::vector<std::vector<double>>& groups,
-                          const Finish& finish, const double* before) {
+double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to,
+                          const std::vector<std::vector<double>>& groups, const Finish& finish,
+                          const double* before) {
   const bool wide = from == FSCCL_FLOAT64 || to == FSCCL_FLOAT64;
-  return wide ? gradient_in<double>(groups, finish, before) : gradient_in<float>(groups, finish, before);
+  return wide ? gradient_in<double>(groups, finish, before)
+              : gradient_in<float>(groups, finish, before);
 }
 
 bool agree(fsccl_dtype_t dtype, const void* a, const void* b, size_t index) {
   const size_t size = fsccl_dtype_size(dtype);
-  const char *x = static_cast<const char*>(a) + index * size, *y = static_cast<const char*>(b) + index * size;
+  const char *x = static_cast<const char*>(a) + index * size,
+             *y = static_cast<const char*>(b) + index * size;
   if (std::memcmp(x, y, size) == 0) return true;
   if (!is_float(dtype)) return false;
   const double p = load_float(dtype, a, index), q = load_float(dtype, b, index);
@@ -237,8 +248,10 @@ void fill_values(fsccl_dtype_t dtype, void* place, size_t count, uint64_t seed, 
     } else if (is_float(dtype)) {
       const double unit = static_cast<double>(bits >> 11) * 0x1p-53;
       // Magnitudes from 2^-6 to 2^6: sums depend on their order.
-      const double value = tame ? 0.5 + unit : (unit * 2 - 1) * std::ldexp(1.0, static_cast<int>(bits & 7) * 2 - 6);
-      store_float(dtype, place, i, dtype == FSCCL_FLOAT64 ? value : static_cast<double>(static_cast<float>(value)));
+      const double value =
+          tame ? 0.5 + unit : (unit * 2 - 1) * std::ldexp(1.0, static_cast<int>(bits & 7) * 2 - 6);
+      store_float(dtype, place, i,
+                  dtype == FSCCL_FLOAT64 ? value : static_cast<double>(static_cast<float>(value)));
     } else {
       std::memcpy(static_cast<char*>(place) + i * size, &bits, size);
     }

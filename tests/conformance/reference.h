@@ -1,5 +1,6 @@
-// What the public header says a reduction gives: contributions folded in rank order in the accumulator of the dtype, one rounding
-// at the end. Plain loops over values, nothing shared with the library.
+// What the public header says a reduction gives: contributions folded in rank order in the
+// accumulator of the dtype, one rounding at the end. Plain loops over values, nothing shared with
+// the library.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -12,8 +13,12 @@
 
 namespace fsccl::testing {
 
-inline bool is_float(fsccl_dtype_t dtype) { return dtype >= FSCCL_FLOAT16 && dtype <= FSCCL_FLOAT64; }
-inline bool is_fp8(fsccl_dtype_t dtype) { return dtype == FSCCL_FLOAT8_E4M3 || dtype == FSCCL_FLOAT8_E5M2; }
+inline bool is_float(fsccl_dtype_t dtype) {
+  return dtype >= FSCCL_FLOAT16 && dtype <= FSCCL_FLOAT64;
+}
+inline bool is_fp8(fsccl_dtype_t dtype) {
+  return dtype == FSCCL_FLOAT8_E4M3 || dtype == FSCCL_FLOAT8_E5M2;
+}
 
 const char* name_of(fsccl_dtype_t dtype);
 const char* name_of(fsccl_op_kind_t kind);
@@ -24,20 +29,24 @@ void store_float(fsccl_dtype_t dtype, void* place, size_t index, double value);
 double round_to(fsccl_dtype_t dtype, double value);  // what storing and loading it gives
 
 // dst[i] = fold over the sources of element i.
-void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources, size_t count, void* dst);
+void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources,
+                      size_t count, void* dst);
 
-// The sum of one element over groups of contributions, each group's first, in fp32 (fp64 when either dtype is); times scale, or
-// divided by the divisor; plus `before`; not yet rounded to the result's dtype.
+// The sum of one element over groups of contributions, each group's first, in fp32 (fp64 when
+// either dtype is); times scale, or divided by the divisor; plus `before`; not yet rounded to the
+// result's dtype.
 struct Finish {
   double scale = 1, divisor = 1;
 };
-double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to, const std::vector<std::vector<double>>& groups,
-                          const Finish& finish, const double* before);
+double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to,
+                          const std::vector<std::vector<double>>& groups, const Finish& finish,
+                          const double* before);
 
 // Returns whether two elements are equal as the header promises: the same bits, NaN equal to NaN.
 bool agree(fsccl_dtype_t dtype, const void* a, const void* b, size_t index);
 
-// Fills `count` elements with values that depend on everything. `tame`: products of several stay finite.
+// Fills `count` elements with values that depend on everything. `tame`: products of several stay
+// finite.
 void fill_values(fsccl_dtype_t dtype, void* place, size_t count, uint64_t seed, bool tame);
 
 }  // namespace fsccl::testing

@@ -1,4 +1,5 @@
-// A source from outside (outside_source.c) for tests of what stands on it, and short forms of its table's functions.
+// A source from outside (outside_source.c) for tests of what stands on it, and short forms of its
+// table's functions.
 #pragma once
 #include <deque>
 
@@ -6,10 +7,12 @@
 
 namespace fsccl::testing {
 
-inline fsccl_status_t get(const fsccl_allocator_t& table, size_t bytes, void** pointer, void* stream = nullptr) {
+inline fsccl_status_t get(const fsccl_allocator_t& table, size_t bytes, void** pointer,
+                          void* stream = nullptr) {
   return table.allocate(table.context, bytes, 64, stream, pointer);
 }
-inline fsccl_status_t give(const fsccl_allocator_t& table, void* pointer, size_t bytes, void* stream = nullptr) {
+inline fsccl_status_t give(const fsccl_allocator_t& table, void* pointer, size_t bytes,
+                           void* stream = nullptr) {
   return table.deallocate(table.context, pointer, bytes, stream);
 }
 

@@ -1,4 +1,5 @@
-// HSDP: units whose shards are held by several groups of ranks. Two dimensions of communicators made by splits, one pool of all.
+// HSDP: units whose shards are held by several groups of ranks. Two dimensions of communicators
+// made by splits, one pool of all.
 #include <atomic>
 #include <thread>
 
@@ -65,12 +66,14 @@ TEST_P(Replicas, DeferredSumsOverTheReplicas) {
         config.defer_replicas = 0;
         unit.write_grads(10 * round + 3, self.rank);
         unit.reduce(&config);
-        unit.check_sharded_grads({{10 * round + 1, 0.125, false}, {10 * round + 2, 0.125, true}, {10 * round + 3, 0.125, true}},
+        unit.check_sharded_grads({{10 * round + 1, 0.125, false},
+                                  {10 * round + 2, 0.125, true},
+                                  {10 * round + 3, 0.125, true}},
                                  mesh.contributors);
         // What is summed over the replicas already cannot be added to.
         unit.write_grads(1, self.rank);
-        EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_STATE, "already summed",
-                     "defer_replicas");
+        EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_STATE,
+                     "already summed", "defer_replicas");
         config.accumulate = 0;
         unit.reduce(&config);
       }
@@ -118,8 +121,12 @@ TEST_P(Replicas, WorksOfBothPhases) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shm, Replicas, ::testing::Values(std::pair{2, 2}, std::pair{4, 2}, std::pair{6, 3}),
-                         [](const auto& one) { return std::to_string(one.param.first) + "in" + std::to_string(one.param.second); });
+INSTANTIATE_TEST_SUITE_P(Shm, Replicas,
+                         ::testing::Values(std::pair{2, 2}, std::pair{4, 2}, std::pair{6, 3}),
+                         [](const auto& one) {
+                           return std::to_string(one.param.first) + "in" +
+                                  std::to_string(one.param.second);
+                         });
 
 TEST(ReplicaErrors, InFlightIsGuarded) {
   run_ranks(2, [](Rank& self) {
@@ -137,7 +144,8 @@ TEST(ReplicaErrors, InFlightIsGuarded) {
       fsccl_work_t work = nullptr;
       fsccl_view_t view{};
       unit.reduce(nullptr, &work);
-      EXPECT_ERROR(fsccl_unit_sharded_grad(unit.get(), 0, &view), FSCCL_ERR_INVALID_STATE, "replicas", "wait");
+      EXPECT_ERROR(fsccl_unit_sharded_grad(unit.get(), 0, &view), FSCCL_ERR_INVALID_STATE,
+                   "replicas", "wait");
       EXPECT_ERROR(fsccl_unit_destroy(unit.get()), FSCCL_ERR_INVALID_STATE, "in flight");
       go = true;
       ASSERT_OK(fsccl_work_wait(work, -1));
@@ -161,15 +169,19 @@ TEST(ReplicaErrors, DefinitionsAndRoots) {
       param.shape[0] = 10;
       fsccl_unit_t unit = nullptr;
       config.replicate_comm = crossed;
-      EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_MISMATCH, "different shards");
+      EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_MISMATCH,
+                   "different shards");
       config.replicate_comm = mesh.shard;
-      EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_INVALID_ARGUMENT, "replicate_comm");
+      EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_INVALID_ARGUMENT,
+                   "replicate_comm");
       config.replicate_comm = mesh.replicas;
       param.shape[0] = mesh.group ? 10 : 11;  // alike in each group
       EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_MISMATCH, "parameter 0");
       TestUnit good(simple_unit({{10}}), mesh.shard, pool.get(), mesh.replicas);
-      EXPECT_ERROR(fsccl_unit_broadcast_state(good.get(), 2, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "root 2");
-      EXPECT_ERROR(fsccl_unit_broadcast_state(good.get(), -1, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "root -1");
+      EXPECT_ERROR(fsccl_unit_broadcast_state(good.get(), 2, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                   "root 2");
+      EXPECT_ERROR(fsccl_unit_broadcast_state(good.get(), -1, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                   "root -1");
       EXPECT_ERROR(fsccl_comm_destroy(mesh.replicas), FSCCL_ERR_INVALID_STATE, "destroy");
     }
     EXPECT_OK(fsccl_comm_destroy(crossed));

@@ -1,5 +1,6 @@
-// fsccl_reshard(): state that is sharded in one way becomes sharded in another, between ranks of which some hold copies, some other
-// versions, and some nothing. Every byte of what a rank gets is checked, and that nothing else was written.
+// fsccl_reshard(): state that is sharded in one way becomes sharded in another, between ranks of
+// which some hold copies, some other versions, and some nothing. Every byte of what a rank gets is
+// checked, and that nothing else was written.
 #include <algorithm>
 
 #include "support.h"
@@ -26,7 +27,9 @@ fsccl_param_t param_of(std::vector<int64_t> shape, const char* name = nullptr) {
   return param;
 }
 
-char value_at(size_t buffer, uint64_t byte, uint64_t version) { return static_cast<char>(mix(mix(buffer, byte), version)); }
+char value_at(size_t buffer, uint64_t byte, uint64_t version) {
+  return static_cast<char>(mix(mix(buffer, byte), version));
+}
 
 // What a rank has and gets, in memory of its own with guards at both ends.
 class State {
@@ -44,7 +47,8 @@ class State {
       from_.push_back(memory(old_, buffer));
       to_.push_back(memory(new_, buffer));
       const uint64_t begin = at(old_, buffer).begin * fsccl_dtype_size(buffer.dtype);
-      for (size_t i = kGuard; i + kGuard < from_[k].size(); i++) from_[k][i] = value_at(k, begin + i - kGuard, version);
+      for (size_t i = kGuard; i + kGuard < from_[k].size(); i++)
+        from_[k][i] = value_at(k, begin + i - kGuard, version);
       if (holds >= 0) buffer.from = from_[k].data() + kGuard;
       if (takes >= 0) buffer.to = to_[k].data() + kGuard;
     }
@@ -60,10 +64,12 @@ class State {
     EXPECT_TRUE(from_ == before_);
     for (size_t k = 0; k < to_.size(); k++) {
       const fsccl_resharded_t& buffer = case_.buffers[k];
-      const uint64_t begin = takes_ < 0 ? 0 : at(new_, buffer).begin * fsccl_dtype_size(buffer.dtype);
+      const uint64_t begin =
+          takes_ < 0 ? 0 : at(new_, buffer).begin * fsccl_dtype_size(buffer.dtype);
       for (size_t i = 0; i < to_[k].size(); i++) {
         const bool guard = i < kGuard || i + kGuard >= to_[k].size();
-        ASSERT_EQ(to_[k][i], guard ? kUntouched : value_at(k, begin + i - kGuard, version)) << "buffer " << k << " byte " << i;
+        ASSERT_EQ(to_[k][i], guard ? kUntouched : value_at(k, begin + i - kGuard, version))
+            << "buffer " << k << " byte " << i;
       }
     }
   }
@@ -71,19 +77,23 @@ class State {
   Case& parts() { return case_; }
 
  private:
-  static const fsccl_piece_t& at(const std::vector<fsccl_piece_t>& pieces, const fsccl_resharded_t& buffer) {
+  static const fsccl_piece_t& at(const std::vector<fsccl_piece_t>& pieces,
+                                 const fsccl_resharded_t& buffer) {
     static const fsccl_piece_t kNone = {0, 0};
     return pieces.empty() ? kNone : pieces[buffer.param];
   }
   std::vector<fsccl_piece_t> pieces(fsccl_layout_t layout, int shards, int shard) {
     std::vector<fsccl_piece_t> pieces(shard < 0 ? 0 : case_.params.size());
     if (shard >= 0) {
-      EXPECT_OK(fsccl_layout_plan(layout, case_.params.data(), case_.params.size(), shards, shard, pieces.data(), nullptr));
+      EXPECT_OK(fsccl_layout_plan(layout, case_.params.data(), case_.params.size(), shards, shard,
+                                  pieces.data(), nullptr));
     }
     return pieces;
   }
-  static std::vector<char> memory(const std::vector<fsccl_piece_t>& pieces, const fsccl_resharded_t& buffer) {
-    return std::vector<char>(at(pieces, buffer).count * fsccl_dtype_size(buffer.dtype) + 2 * kGuard, kUntouched);
+  static std::vector<char> memory(const std::vector<fsccl_piece_t>& pieces,
+                                  const fsccl_resharded_t& buffer) {
+    return std::vector<char>(at(pieces, buffer).count * fsccl_dtype_size(buffer.dtype) + 2 * kGuard,
+                             kUntouched);
   }
 
   Case case_;
@@ -98,7 +108,8 @@ Case random_case(Random& random, int ranks) {
   const fsccl_layout_t layouts[] = {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED};
   for (uint64_t i = 1 + random.below(5); i > 0; i--) {
     std::vector<int64_t> shape;
-    for (uint64_t dims = random.below(4); dims > 0; dims--) shape.push_back(static_cast<int64_t>(random.below(12)));
+    for (uint64_t dims = random.below(4); dims > 0; dims--)
+      shape.push_back(static_cast<int64_t>(random.below(12)));
     c.params.push_back(param_of(shape));
     c.params.back().dtype = FSCCL_FLOAT32;
     if (c.params.size() > 1 && random.below(5) == 0 && c.params[0].tied_to < 0) {
@@ -108,7 +119,8 @@ Case random_case(Random& random, int ranks) {
   }
   for (size_t i = 0; i < c.params.size(); i++)
     for (uint64_t states = random.below(4); states > 0; states--)
-      c.buffers.push_back({i, static_cast<fsccl_dtype_t>(random.below(FSCCL_DTYPE_COUNT)), nullptr, nullptr});
+      c.buffers.push_back(
+          {i, static_cast<fsccl_dtype_t>(random.below(FSCCL_DTYPE_COUNT)), nullptr, nullptr});
   c.from = layouts[random.below(3)];
   c.to = layouts[random.below(3)];
   c.old_shards = 1 + static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
@@ -123,7 +135,9 @@ std::vector<int> deal_out(Random& random, int ranks, int shards) {
   const uint64_t first = random.below(static_cast<uint64_t>(ranks));
   for (size_t k = 0; k < dealt.size(); k++)
     dealt[(k + first) % dealt.size()] =
-        static_cast<int>(k) < shards ? static_cast<int>(k) : static_cast<int>(random.below(static_cast<uint64_t>(shards) + 1)) - 1;
+        static_cast<int>(k) < shards
+            ? static_cast<int>(k)
+            : static_cast<int>(random.below(static_cast<uint64_t>(shards) + 1)) - 1;
   return dealt;
 }
 
@@ -133,8 +147,10 @@ TEST(Reshard, AnyLayoutToAnyOther) {
     Random random(5);
     for (uint64_t round = 0; round < 60 && !HasFailure(); round++) {
       const Case c = random_case(random, kRanks);
-      const auto holds = deal_out(random, kRanks, c.old_shards), takes = deal_out(random, kRanks, c.new_shards);
-      State state(c, holds[static_cast<size_t>(self.rank)], takes[static_cast<size_t>(self.rank)], round);
+      const auto holds = deal_out(random, kRanks, c.old_shards),
+                 takes = deal_out(random, kRanks, c.new_shards);
+      State state(c, holds[static_cast<size_t>(self.rank)], takes[static_cast<size_t>(self.rank)],
+                  round);
       uint64_t version = ~uint64_t{0};
       ASSERT_OK(state.move(self.comm, &version));
       EXPECT_EQ(version, round);
@@ -176,9 +192,11 @@ TEST(Reshard, RoundsKeepToTheLimit) {
     };
     Case c;
     c.params = {param_of({1 << 14})};
-    c.buffers = {{0, FSCCL_UINT8, nullptr, nullptr}, {0, FSCCL_FLOAT32, nullptr, nullptr}};  // 80 KiB, of which half moves
+    // 80 KiB, of which half moves
+    c.buffers = {{0, FSCCL_UINT8, nullptr, nullptr}, {0, FSCCL_FLOAT32, nullptr, nullptr}};
     c.old_shards = c.new_shards = 2;
-    for (const uint64_t limit : {uint64_t{0}, uint64_t{80} << 10, uint64_t{16} << 10, uint64_t{6000}}) {
+    for (const uint64_t limit :
+         {uint64_t{0}, uint64_t{80} << 10, uint64_t{16} << 10, uint64_t{6000}}) {
       c.limit_bytes = limit;
       State state(c, self.rank, 1 - self.rank, 3);
       const uint64_t before = operations(), part = limit ? limit / 2 / 64 * 64 : 40 << 10;
@@ -202,10 +220,12 @@ TEST(Reshard, WhatIsLostIsNamedByAll) {
       State lost(c, self.rank == 2 ? 3 : self.rank, self.rank, 5);
       if (layout == FSCCL_LAYOUT_FLAT) {
         EXPECT_ERROR(lost.move(self.comm, &version), FSCCL_ERR_INVALID_STATE,
-                     "no rank holds shard 2 of 4 of version 5: elements 14 .. 19 of parameter 0 ('first'), and of 1 more",
+                     "no rank holds shard 2 of 4 of version 5: elements 14 .. 19 of parameter 0 "
+                     "('first'), and of 1 more",
                      "checkpoint");
       } else {
-        EXPECT_ERROR(lost.move(self.comm, &version), FSCCL_ERR_INVALID_STATE, "shard 2 of 4", "elements 12 .. 17 of parameter 0");
+        EXPECT_ERROR(lost.move(self.comm, &version), FSCCL_ERR_INVALID_STATE, "shard 2 of 4",
+                     "elements 12 .. 17 of parameter 0");
       }
       EXPECT_EQ(version, 77u);
     }
@@ -213,7 +233,8 @@ TEST(Reshard, WhatIsLostIsNamedByAll) {
     c.from = FSCCL_LAYOUT_FLAT;
     c.old_shards = 3;
     State mixed(c, self.rank, self.rank, self.rank == 1 ? 6 : 5);
-    EXPECT_ERROR(mixed.move(self.comm, &version), FSCCL_ERR_INVALID_STATE, "shard 1 of 3 of version 5", "1 other versions");
+    EXPECT_ERROR(mixed.move(self.comm, &version), FSCCL_ERR_INVALID_STATE,
+                 "shard 1 of 3 of version 5", "1 other versions");
     State whole(c, self.rank, 2 - self.rank, 6);
     ASSERT_OK(whole.move(self.comm, &version));
     whole.check(6);
@@ -231,17 +252,22 @@ TEST(Reshard, WrongArguments) {
     const auto both = [&](const char* text, auto&& spoil) {
       State state(c, self.rank, self.rank, 1);
       if (odd) spoil(state);
-      EXPECT_ERROR(state.move(self.comm, nullptr), FSCCL_ERR_INVALID_ARGUMENT, odd ? text : "rank 1 cannot take part");
+      EXPECT_ERROR(state.move(self.comm, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                   odd ? text : "rank 1 cannot take part");
     };
     both("shard 2 of 2", [](State& state) { state.config().from.rank = 2; });
     both("shard -2 of 2", [](State& state) { state.config().to.rank = -2; });
     both("shard 1 of 0", [](State& state) { state.config().to.ranks = 0; });
     both("`from` is NULL", [](State& state) { state.parts().buffers[1].from = nullptr; });
     both("`to` is NULL", [](State& state) { state.parts().buffers[1].to = nullptr; });
-    both("overlap", [](State& state) { state.parts().buffers[1].to = const_cast<void*>(state.parts().buffers[1].from); });
+    both("overlap", [](State& state) {
+      state.parts().buffers[1].to = const_cast<void*>(state.parts().buffers[1].from);
+    });
     both("buffer 1: parameter 2 of 2", [](State& state) { state.parts().buffers[1].param = 2; });
-    both("dtype 99", [](State& state) { state.parts().buffers[1].dtype = wild<fsccl_dtype_t>(99); });
-    both("not a fsccl_layout_t", [](State& state) { state.config().to.layout = wild<fsccl_layout_t>(9); });
+    both("dtype 99",
+         [](State& state) { state.parts().buffers[1].dtype = wild<fsccl_dtype_t>(99); });
+    both("not a fsccl_layout_t",
+         [](State& state) { state.config().to.layout = wild<fsccl_layout_t>(9); });
     both("dims is 9", [](State& state) { state.parts().params[0].dims = 9; });
     both("size field is 3", [](State& state) { state.config().size = 3; });
     const auto differ = [&](const char* text, auto&& spoil) {
@@ -253,16 +279,20 @@ TEST(Reshard, WrongArguments) {
     differ("shapes", [](State& state) { state.parts().params[1].shape[0] = 7; });
     differ("buffers", [](State& state) { state.parts().buffers[1].dtype = FSCCL_INT32; });
     State idle(c, self.rank, odd ? 0 : FSCCL_NO_SHARD, 1);
-    EXPECT_ERROR(idle.move(self.comm, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "no rank takes shard 1 of the 2");
-    EXPECT_ERROR(fsccl_reshard(nullptr, nullptr, 0, self.comm, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "config is NULL");
-    EXPECT_ERROR(fsccl_reshard(nullptr, nullptr, 0, nullptr, nullptr), FSCCL_ERR_INVALID_HANDLE, "");
+    EXPECT_ERROR(idle.move(self.comm, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "no rank takes shard 1 of the 2");
+    EXPECT_ERROR(fsccl_reshard(nullptr, nullptr, 0, self.comm, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "config is NULL");
+    EXPECT_ERROR(fsccl_reshard(nullptr, nullptr, 0, nullptr, nullptr), FSCCL_ERR_INVALID_HANDLE,
+                 "");
     State good(c, self.rank, 1 - self.rank, 1);
     ASSERT_OK(good.move(self.comm, nullptr));
     good.check(1);
   });
 }
 
-// Blocks that are whole rows are stored as the parameter is; others keep their order from ragged to ragged alone.
+// Blocks that are whole rows are stored as the parameter is; others keep their order from ragged to
+// ragged alone.
 TEST(Reshard, Blocks) {
   run_ranks(2, [](Rank& self) {
     Case c;
@@ -284,9 +314,11 @@ TEST(Reshard, Blocks) {
     rows.parts().buffers[1].to = tail.data();
     ASSERT_OK(rows.move(self.comm, nullptr));
     for (size_t i = 0; i < sizeof(double) * mine.size(); i++)
-      ASSERT_EQ(reinterpret_cast<const char*>(mine.data())[i], value_at(0, static_cast<uint64_t>(self.rank) * 480 + i, 2));
+      ASSERT_EQ(reinterpret_cast<const char*>(mine.data())[i],
+                value_at(0, static_cast<uint64_t>(self.rank)* 480 + i, 2));
     rows.parts().params[0].block_columns = 5;
-    EXPECT_ERROR(rows.move(self.comm, nullptr), FSCCL_ERR_NOT_AVAILABLE, "blocks of 4 x 5", "FSCCL_LAYOUT_RAGGED");
+    EXPECT_ERROR(rows.move(self.comm, nullptr), FSCCL_ERR_NOT_AVAILABLE, "blocks of 4 x 5",
+                 "FSCCL_LAYOUT_RAGGED");
   });
 }
 

@@ -1,5 +1,6 @@
-// Many steps of several units whose slots are taken, given back and taken again while ranks run at different speeds: contents are
-// always those of the right unit and version, addresses are stable, steady steps ask for no memory, and replicas agree.
+// Many steps of several units whose slots are taken, given back and taken again while ranks run at
+// different speeds: contents are always those of the right unit and version, addresses are stable,
+// steady steps ask for no memory, and replicas agree.
 #include <algorithm>
 #include <atomic>
 #include <deque>
@@ -11,9 +12,11 @@ namespace fsccl::testing {
 namespace {
 
 struct Model {
-  Model(const Rank& self, fsccl_pool_t pool, size_t units, fsccl_sharing_t sharing, fsccl_keep_t keep = FSCCL_KEEP_NONE) {
+  Model(const Rank& self, fsccl_pool_t pool, size_t units, fsccl_sharing_t sharing,
+        fsccl_keep_t keep = FSCCL_KEEP_NONE) {
     for (size_t i = 0; i < units; ++i) {
-      UnitCase c = simple_unit({{static_cast<int64_t>(17 + 40 * i), 31}, {static_cast<int64_t>(5 + i)}}, 100 + i);
+      UnitCase c = simple_unit(
+          {{static_cast<int64_t>(17 + 40 * i), 31}, {static_cast<int64_t>(5 + i)}}, 100 + i);
       c.layout = i % 2 ? FSCCL_LAYOUT_FLAT : FSCCL_LAYOUT_PER_PARAM;
       c.sharing = sharing;
       c.keep = keep;
@@ -28,7 +31,8 @@ struct Model {
       result.push_back({FSCCL_EVENT_RESHARD, unit.get(), 0, 0});
     }
     for (auto unit = list.rbegin(); unit != list.rend(); ++unit)
-      for (const auto kind : {FSCCL_EVENT_UNSHARD, FSCCL_EVENT_GRAD, FSCCL_EVENT_RESHARD, FSCCL_EVENT_REDUCE})
+      for (const auto kind :
+           {FSCCL_EVENT_UNSHARD, FSCCL_EVENT_GRAD, FSCCL_EVENT_RESHARD, FSCCL_EVENT_REDUCE})
         result.push_back({kind, unit->get(), 0, 0});
     return result;
   }
@@ -74,7 +78,8 @@ TEST_P(Schedule, AddressesAreStableFromTheSecondStep) {
       if (step == 1) continue;
       if (step == 2) second = now;
       EXPECT_EQ(now, second) << "step " << step;
-      for (size_t i = 0; i < now.size(); ++i) EXPECT_EQ(now[i], now[now.size() - 1 - i]) << "backward as forward";
+      for (size_t i = 0; i < now.size(); ++i)
+        EXPECT_EQ(now[i], now[now.size() - 1 - i]) << "backward as forward";
       if (step == 3) steady = pool.stats();
       if (step > 3) {
         EXPECT_EQ(pool.stats().growths, steady.growths);
@@ -127,7 +132,8 @@ TEST_P(Schedule, DeviatingStepsAreServedAndCounted) {
         for (TestUnit& unit : model.list) unit.check_params(version);
         for (TestUnit& unit : model.list) unit.reshard();
         if (what == 3) {
-          for (TestUnit& unit : model.list) unit.unshard(FSCCL_UNSHARD_WRITABLE), unit.write_params(77), unit.reshard();
+          for (TestUnit& unit : model.list)
+            unit.unshard(FSCCL_UNSHARD_WRITABLE), unit.write_params(77), unit.reshard();
         }
       }
       ASSERT_OK(fsccl_pool_step(pool.get()));
@@ -136,14 +142,17 @@ TEST_P(Schedule, DeviatingStepsAreServedAndCounted) {
   });
 }
 
-// The next unit is gathered while this one is used; gradients are reduced while the unit before is used: works in flight all the
-// time, and ranks that run apart as far as the library lets them.
-void overlapped_steps(const Rank& self, fsccl_pool_t pool, fsccl_sharing_t sharing, fsccl_keep_t keep, uint64_t steps) {
+// The next unit is gathered while this one is used; gradients are reduced while the unit before is
+// used: works in flight all the time, and ranks that run apart as far as the library lets them.
+void overlapped_steps(const Rank& self, fsccl_pool_t pool, fsccl_sharing_t sharing,
+                      fsccl_keep_t keep, uint64_t steps) {
   Model model(self, pool, 4, sharing, keep);
   Random pace(mix(static_cast<uint64_t>(self.rank), steps));
   const size_t n = model.list.size();
   std::vector<fsccl_work_t> gathered(n), reduced(n);
-  auto start = [&](size_t i) { ASSERT_GE(fsccl_unit_unshard(model.list[i].get(), FSCCL_UNSHARD_READ, &gathered[i]), 0); };
+  auto start = [&](size_t i) {
+    ASSERT_GE(fsccl_unit_unshard(model.list[i].get(), FSCCL_UNSHARD_READ, &gathered[i]), 0);
+  };
   for (uint64_t step = 1; step <= steps && !::testing::Test::HasFailure(); ++step) {
     start(0);
     for (size_t i = 0; i < n; ++i) {
@@ -183,7 +192,8 @@ TEST_P(Schedule, PrefetchAndOverlappedReductions) {
       });
 }
 
-// Two units in one slot, as fast as they can be taken and given back: a rank that is ahead must not write what another still reads.
+// Two units in one slot, as fast as they can be taken and given back: a rank that is ahead must not
+// write what another still reads.
 TEST_P(Schedule, SlotsAreNotReusedTooEarly) {
   run_ranks(4, [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -212,42 +222,52 @@ TEST_P(Schedule, SlotsAreNotReusedTooEarly) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shm, Schedule, ::testing::Values(FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE),
-                         [](const auto& one) { return one.param == FSCCL_SHARING_PRIVATE ? "Private" : "ReadOnly"; });
+INSTANTIATE_TEST_SUITE_P(Shm, Schedule,
+                         ::testing::Values(FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE),
+                         [](const auto& one) {
+                           return one.param == FSCCL_SHARING_PRIVATE ? "Private" : "ReadOnly";
+                         });
 
 TEST(Schedules, WrongOnesAreRefused) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm), other(self.comm);
-    TestUnit unit(simple_unit({{8}}), self.comm, pool.get()), foreign(simple_unit({{8}}), self.comm, other.get());
+    TestUnit unit(simple_unit({{8}}), self.comm, pool.get()),
+        foreign(simple_unit({{8}}), self.comm, other.get());
     auto schedule = [&](std::vector<fsccl_event_t> events) {
       return fsccl_pool_schedule(pool.get(), events.data(), events.size());
     };
     const fsccl_unit_t u = unit.get();
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_UNSHARD, u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT,
-                 "held already");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_RESHARD, u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT, "not held");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_UNSHARD, u, 0, 0}}),
+                 FSCCL_ERR_INVALID_ARGUMENT, "held already");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_RESHARD, u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT,
+                 "not held");
     EXPECT_ERROR(schedule({{FSCCL_EVENT_REDUCE, u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT, "not held");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_GRAD, u, 0, 0}, {FSCCL_EVENT_GRAD, u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT, "event 1",
-                 "held already", "gradients");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_REDUCE, u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT, "event 1",
-                 "not held", "gradients");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_GRAD, u, 0, 0}, {FSCCL_EVENT_GRAD, u, 0, 0}}),
+                 FSCCL_ERR_INVALID_ARGUMENT, "event 1", "held already", "gradients");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_REDUCE, u, 0, 0}}),
+                 FSCCL_ERR_INVALID_ARGUMENT, "event 1", "not held", "gradients");
     UnitCase keeps = simple_unit({{8}}, 9);
     keeps.keep = FSCCL_KEEP_ALWAYS;
     TestUnit kept(keeps, self.comm, pool.get());
     const fsccl_unit_t k = kept.get();
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, k, 0, 0}, {FSCCL_EVENT_UNSHARD, k, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT,
-                 "held already");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, k, 0, 0}, {FSCCL_EVENT_RESHARD, k, 0, 0}, {FSCCL_EVENT_RESHARD, k, 0, 0}}),
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, k, 0, 0}, {FSCCL_EVENT_UNSHARD, k, 0, 0}}),
+                 FSCCL_ERR_INVALID_ARGUMENT, "held already");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, k, 0, 0},
+                           {FSCCL_EVENT_RESHARD, k, 0, 0},
+                           {FSCCL_EVENT_RESHARD, k, 0, 0}}),
                  FSCCL_ERR_INVALID_ARGUMENT, "event 2", "not held");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, nullptr, 0, 0}}), FSCCL_ERR_INVALID_HANDLE, "event 0");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {wild<fsccl_event_kind_t>(9), u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT,
-                 "event 1");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, foreign.get(), 0, 0}, {FSCCL_EVENT_RESHARD, foreign.get(), 0, 0}}),
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, nullptr, 0, 0}}), FSCCL_ERR_INVALID_HANDLE,
+                 "event 0");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {wild<fsccl_event_kind_t>(9), u, 0, 0}}),
+                 FSCCL_ERR_INVALID_ARGUMENT, "event 1");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, foreign.get(), 0, 0},
+                           {FSCCL_EVENT_RESHARD, foreign.get(), 0, 0}}),
                  FSCCL_ERR_INVALID_ARGUMENT, "another pool");
     EXPECT_ERROR(fsccl_pool_schedule(pool.get(), nullptr, 3), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
     unit.write_shards(1);
     unit.unshard();
-    EXPECT_OK(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_RESHARD, u, 0, 0}}));  // not the moment for it, yet harmless
+    // not the moment for it, yet harmless
+    EXPECT_OK(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_RESHARD, u, 0, 0}}));
     unit.check_params(1);
     unit.reshard();
     EXPECT_OK(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_RESHARD, u, 0, 0}}));
@@ -296,7 +316,8 @@ TEST(Pools, BlocksKeepTheirContentsAndCountRight) {
       } else if (!blocks.empty()) {
         const size_t which = random.below(blocks.size());
         const Block block = blocks[which];
-        EXPECT_TRUE(std::all_of(block.data, block.data + block.bytes, [&](char c) { return c == block.value; }));
+        EXPECT_TRUE(std::all_of(block.data, block.data + block.bytes,
+                                [&](char c) { return c == block.value; }));
         ASSERT_OK(fsccl_pool_free(pool.get(), block.data, nullptr));
         blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(which));
       }

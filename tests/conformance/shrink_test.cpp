@@ -1,4 +1,5 @@
-// fsccl_comm_shrink() between ranks that live in one process: after an abort, after a rank has left, with a rank that is late.
+// fsccl_comm_shrink() between ranks that live in one process: after an abort, after a rank has
+// left, with a rank that is late.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -12,7 +13,8 @@
 namespace fsccl::testing {
 namespace {
 
-// A communicator that was made by shrinking: its ranks, as the parent numbers them, and that it works: collectives, a pool, a unit.
+// A communicator that was made by shrinking: its ranks, as the parent numbers them, and that it
+// works: collectives, a pool, a unit.
 void check_survivors(fsccl_comm_t comm, int parent_rank, const std::vector<int>& expected) {
   int rank = -1, size = 0;
   ASSERT_OK(fsccl_comm_rank(comm, &rank));
@@ -36,7 +38,8 @@ void check_survivors(fsccl_comm_t comm, int parent_rank, const std::vector<int>&
   unit.check_sharded_grads({{1}});
 }
 
-// Until the leaver is missed: who is slow hears that from the others before its own first barrier is over.
+// Until the leaver is missed: who is slow hears that from the others before its own first barrier
+// is over.
 void meet_until_bereft(fsccl_comm_t comm) {
   fsccl_status_t status = FSCCL_OK;
   while (status >= 0) status = fsccl_barrier(comm, nullptr, nullptr);
@@ -55,7 +58,8 @@ TEST(Shrink, AfterAnAbortAllAreLeft) {
     for (int round = 0; round < 3 && !HasFailure(); round++) {
       fsccl_comm_t child = nullptr, shrunk = nullptr;
       ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &child));
-      EXPECT_ERROR(fsccl_comm_shrink(child, nullptr, &shrunk), FSCCL_ERR_INVALID_STATE, "has not failed", "fsccl_comm_subset");
+      EXPECT_ERROR(fsccl_comm_shrink(child, nullptr, &shrunk), FSCCL_ERR_INVALID_STATE,
+                   "has not failed", "fsccl_comm_subset");
       ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
       if (self.rank == round) {
         EXPECT_OK(fsccl_comm_abort(child));
@@ -99,7 +103,8 @@ TEST(Shrink, WhoHasLeftIsLeftOut) {
       });
 }
 
-// Asks again and again, in a hurry, until it is told that this rank alone is missing: at first others may be late as well.
+// Asks again and again, in a hurry, until it is told that this rank alone is missing: at first
+// others may be late as well.
 void shrink_until_one_is_late(fsccl_comm_t comm, int late) {
   fsccl_comm_config_t hasty = FSCCL_COMM_CONFIG_INIT;
   hasty.timeout_ms = 100;

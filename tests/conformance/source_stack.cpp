@@ -82,19 +82,26 @@ fsccl_allocator_t SourceStack::put_on(const std::string& adaptor, const fsccl_al
         &below, [](void*, uint64_t) { return uint64_t{0}; }, nullptr, &table);
   if (adaptor == "guard")
     status = fsccl_allocator_guard(
-        &below, [](void* self, const char* text) { static_cast<SourceStack*>(self)->reports.push_back(text); }, this, &table);
+        &below,
+        [](void* self, const char* text) {
+          static_cast<SourceStack*>(self)->reports.push_back(text);
+        },
+        this, &table);
   EXPECT_OK(status);
   return table;
 }
 
 // From below: whatever stands on a table keeps alive what it needs of it.
 SourceStack::~SourceStack() {
-  for (const fsccl_allocator_t& table : tables_) EXPECT_OK(table.destroy ? table.destroy(table.context) : FSCCL_OK);
+  for (const fsccl_allocator_t& table : tables_)
+    EXPECT_OK(table.destroy ? table.destroy(table.context) : FSCCL_OK);
   EXPECT_OK(pool_ ? fsccl_pool_destroy(pool_) : FSCCL_OK);
   EXPECT_OK(comm_ ? fsccl_comm_destroy(comm_) : FSCCL_OK);
 }
 
-bool SourceStack::bounded() const { return source_ == "pool" || source_ == "outside" || has(adaptors_, "limit"); }
+bool SourceStack::bounded() const {
+  return source_ == "pool" || source_ == "outside" || has(adaptors_, "limit");
+}
 bool SourceStack::shares() const { return source_ == "host" && !has(adaptors_, "guard"); }
 
 bool SourceStack::reads(int fd, uint64_t offset, const void* expected, size_t bytes) {

@@ -1,5 +1,6 @@
-// A source of memory for tests, by name, with adaptors on it, the lowest first: "host", "pool" (of a communicator of one rank),
-// "outside" (outside_source.c), or "cuda", over the stand-in driver, whose memory this program can touch.
+// A source of memory for tests, by name, with adaptors on it, the lowest first: "host", "pool" (of
+// a communicator of one rank), "outside" (outside_source.c), or "cuda", over the stand-in driver,
+// whose memory this program can touch.
 #pragma once
 #include <fsccl/allocator.h>
 

@@ -1,4 +1,5 @@
-// Communicators made from others: who is in them, operations on both in turn, and pools of one used on the other.
+// Communicators made from others: who is in them, operations on both in turn, and pools of one used
+// on the other.
 #include <numeric>
 
 #include "collective_case.h"
@@ -26,7 +27,8 @@ TEST(Split, EvenAndOdd) {
   run_ranks(5, [](Rank& self) {
     fsccl_comm_t child = nullptr;
     ASSERT_OK(fsccl_comm_split(self.comm, self.rank % 2, 0, nullptr, &child));
-    EXPECT_EQ(members_of(child, self.rank), self.rank % 2 ? (std::vector{1, 3}) : (std::vector{0, 2, 4}));
+    EXPECT_EQ(members_of(child, self.rank),
+              self.rank % 2 ? (std::vector{1, 3}) : (std::vector{0, 2, 4}));
     EXPECT_EQ(rank_in(child).rank, self.rank / 2);
     EXPECT_OK(fsccl_comm_destroy(child));
   });
@@ -42,7 +44,8 @@ TEST(Split, KeysOrderAndEqualKeysKeepTheOrder) {
     {
       const PoolScope pool(reversed);
       Random random(3);
-      for (int i = 0; i < 100 && !HasFailure(); ++i) run_collective(random_case(random, 4, 50'000), rank_in(reversed), pool.get());
+      for (int i = 0; i < 100 && !HasFailure(); ++i)
+        run_collective(random_case(random, 4, 50'000), rank_in(reversed), pool.get());
     }
     EXPECT_OK(fsccl_comm_destroy(pairs));
     EXPECT_OK(fsccl_comm_destroy(reversed));
@@ -52,7 +55,8 @@ TEST(Split, KeysOrderAndEqualKeysKeepTheOrder) {
 TEST(Split, ColorNoneGetsTheNullHandle) {
   run_ranks(3, [](Rank& self) {
     fsccl_comm_t child = reinterpret_cast<fsccl_comm_t>(1);
-    ASSERT_OK(fsccl_comm_split(self.comm, self.rank == 1 ? FSCCL_COLOR_NONE : 0, 0, nullptr, &child));
+    ASSERT_OK(
+        fsccl_comm_split(self.comm, self.rank == 1 ? FSCCL_COLOR_NONE : 0, 0, nullptr, &child));
     if (self.rank == 1) {
       EXPECT_EQ(child, nullptr);
     } else {
@@ -80,11 +84,13 @@ TEST(Split, OfASplitAndTheParentDestroyedFirst) {
     EXPECT_OK(fsccl_comm_destroy(self.comm));
     self.comm = nullptr;
     EXPECT_OK(fsccl_comm_destroy(half));
-    EXPECT_EQ(members_of(one, self.rank), self.rank < 2 ? (std::vector{0, 1}) : (std::vector{2, 3}));
+    EXPECT_EQ(members_of(one, self.rank),
+              self.rank < 2 ? (std::vector{0, 1}) : (std::vector{2, 3}));
     {
       const PoolScope pool(one);
       Random random(3);
-      for (int i = 0; i < 50 && !HasFailure(); ++i) run_collective(random_case(random, 2, 50'000), rank_in(one), pool.get());
+      for (int i = 0; i < 50 && !HasFailure(); ++i)
+        run_collective(random_case(random, 2, 50'000), rank_in(one), pool.get());
       EXPECT_ERROR(fsccl_comm_destroy(one), FSCCL_ERR_INVALID_STATE, "pool", "destroy");
       ASSERT_OK(fsccl_barrier(one, nullptr, nullptr));
     }
@@ -92,10 +98,13 @@ TEST(Split, OfASplitAndTheParentDestroyedFirst) {
   });
 }
 
-// Operations of parent and children interleave, as works and blocking; buffers come from pools of either.
+// Operations of parent and children interleave, as works and blocking; buffers come from pools of
+// either.
 TEST(Split, OperationsAndPoolsOfParentAndChildInTurn) {
   for (const char* single_copy : {"auto", "off"}) {
-    const Settings settings{{"FSCCL_SINGLE_COPY", single_copy}, {"FSCCL_SLOT_BYTES", "8K"}, {"FSCCL_EAGER_BYTES", "1K"}};
+    const Settings settings{{"FSCCL_SINGLE_COPY", single_copy},
+                            {"FSCCL_SLOT_BYTES", "8K"},
+                            {"FSCCL_EAGER_BYTES", "1K"}};
     run_ranks(4, [](Rank& self) {
       fsccl_comm_t comms[2] = {};
       ASSERT_OK(fsccl_comm_split(self.comm, self.rank % 2, -self.rank, nullptr, &comms[0]));
@@ -112,8 +121,8 @@ TEST(Split, OperationsAndPoolsOfParentAndChildInTurn) {
             const Rank& where = ranks[random.below(3)];
             const bool blocking = random.below(3) == 0;
             // Which pool is this rank's own affair.
-            collectives.push_back(
-                std::make_unique<Collective>(random_case(random, where.ranks, 40'000), where, pools[own.below(3)]));
+            collectives.push_back(std::make_unique<Collective>(
+                random_case(random, where.ranks, 40'000), where, pools[own.below(3)]));
             fsccl_work_t work = nullptr;
             const fsccl_status_t status = collectives.back()->start(blocking ? nullptr : &work);
             ASSERT_GE(status, 0) << explain(status);
@@ -155,7 +164,8 @@ TEST(Split, FailureOfAChildLeavesTheParent) {
     EXPECT_ERROR(fsccl_barrier(child, nullptr, nullptr), FSCCL_ERR_ABORTED, "aborted by rank 0");
     EXPECT_OK(fsccl_comm_destroy(child));
     const PoolScope pool(self.comm);
-    run_collective({Kind::all_gather, FSCCL_INT32, FSCCL_SUM, 1000, Memory::pool, false, 0, 1}, self, pool.get());
+    run_collective({Kind::all_gather, FSCCL_INT32, FSCCL_SUM, 1000, Memory::pool, false, 0, 1},
+                   self, pool.get());
   });
 }
 
@@ -165,14 +175,16 @@ TEST(Split, ManyAfterEachOther) {
       fsccl_comm_t child = nullptr;
       ASSERT_OK(fsccl_comm_split(self.comm, 0, i % 2 ? self.rank : -self.rank, nullptr, &child));
       int sum = 0;
-      ASSERT_OK(fsccl_all_reduce(&self.rank, &sum, 1, FSCCL_INT32, FSCCL_SUM, child, nullptr, nullptr));
+      ASSERT_OK(
+          fsccl_all_reduce(&self.rank, &sum, 1, FSCCL_INT32, FSCCL_SUM, child, nullptr, nullptr));
       EXPECT_EQ(sum, 3);
       ASSERT_OK(fsccl_comm_destroy(child));
     }
   });
 }
 
-// A pool of a child is private memory to the rest of the parent: the library must find another way there.
+// A pool of a child is private memory to the rest of the parent: the library must find another way
+// there.
 TEST(Split, PoolOfAChildUsedByTheParent) {
   for (const char* single_copy : {"auto", "off"}) {
     const Settings settings{{"FSCCL_SINGLE_COPY", single_copy}};
@@ -181,9 +193,11 @@ TEST(Split, PoolOfAChildUsedByTheParent) {
       ASSERT_OK(fsccl_comm_split(self.comm, self.rank == 2 ? 1 : 0, 0, nullptr, &child));
       {
         const PoolScope pool(child);
-        for (const Kind kind : {Kind::all_gather, Kind::reduce_scatter, Kind::all_reduce, Kind::broadcast})
+        for (const Kind kind :
+             {Kind::all_gather, Kind::reduce_scatter, Kind::all_reduce, Kind::broadcast})
           for (const size_t count : {size_t{1}, size_t{999}, size_t{50'000}})
-            run_collective({kind, FSCCL_FLOAT32, FSCCL_SUM, count, Memory::pool, false, 1, count}, self, pool.get());
+            run_collective({kind, FSCCL_FLOAT32, FSCCL_SUM, count, Memory::pool, false, 1, count},
+                           self, pool.get());
       }
       EXPECT_OK(fsccl_comm_destroy(child));
     });

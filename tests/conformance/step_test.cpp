@@ -1,6 +1,6 @@
-// Training steps of several units, checked in full: every element of every gathered parameter, every reduced gradient, over
-// layouts, dtypes, sharing and keep policies, uneven and empty shards, tied and frozen parameters, while ranks take different time
-// between their calls.
+// Training steps of several units, checked in full: every element of every gathered parameter,
+// every reduced gradient, over layouts, dtypes, sharing and keep policies, uneven and empty shards,
+// tied and frozen parameters, while ranks take different time between their calls.
 #include <deque>
 
 #include "unit_case.h"
@@ -21,9 +21,11 @@ void train(Rank& self, uint64_t seed, bool scheduled) {
   if (scheduled) {
     std::vector<fsccl_event_t> events;
     for (auto& unit : units)
-      events.push_back({FSCCL_EVENT_UNSHARD, unit.get(), 0, 0}), events.push_back({FSCCL_EVENT_RESHARD, unit.get(), 0, 0});
+      events.push_back({FSCCL_EVENT_UNSHARD, unit.get(), 0, 0}),
+          events.push_back({FSCCL_EVENT_RESHARD, unit.get(), 0, 0});
     for (auto unit = units.rbegin(); unit != units.rend(); ++unit)
-      for (const auto kind : {FSCCL_EVENT_UNSHARD, FSCCL_EVENT_GRAD, FSCCL_EVENT_RESHARD, FSCCL_EVENT_REDUCE})
+      for (const auto kind :
+           {FSCCL_EVENT_UNSHARD, FSCCL_EVENT_GRAD, FSCCL_EVENT_RESHARD, FSCCL_EVENT_REDUCE})
         events.push_back({kind, unit->get(), 0, 0});
     ASSERT_OK(fsccl_pool_schedule(pool.get(), events.data(), events.size()));
   }
@@ -64,7 +66,9 @@ TEST(Step, RandomUnits) {
   for (const int ranks : {1, 2, 3, 5})
     for (uint64_t seed = 1; seed <= 12; seed++) {
       SCOPED_TRACE(::testing::Message() << ranks << " ranks, seed " << seed);
-      run_ranks(ranks, [&](Rank& self) { train(self, mix(seed, static_cast<uint64_t>(ranks)), seed % 2 == 0); });
+      run_ranks(ranks, [&](Rank& self) {
+        train(self, mix(seed, static_cast<uint64_t>(ranks)), seed % 2 == 0);
+      });
     }
 }
 

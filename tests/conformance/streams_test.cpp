@@ -1,5 +1,6 @@
-// Blocks of a pool on streams: freed bytes go to another stream only when events order it behind their last use, and what is said
-// of it when they do not. Forks, foreign pointers, and pools that are not empty.
+// Blocks of a pool on streams: freed bytes go to another stream only when events order it behind
+// their last use, and what is said of it when they do not. Forks, foreign pointers, and pools that
+// are not empty.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,7 +85,8 @@ TEST_F(Streams, AWaitOfTheProgramOrdersEveryStream) {
   });
 }
 
-// An event says what its stream had waited for, too; one that is recorded again means the later record.
+// An event says what its stream had waited for, too; one that is recorded again means the later
+// record.
 TEST_F(Streams, OrderPassesThroughOtherStreams) {
   with_pool([&] {
     char* block = take(1000, stream(0));
@@ -113,9 +115,11 @@ TEST_F(Streams, ADeclaredUseCountsAsTheStreamOfTheBlock) {
     EXPECT_EQ(take(1000, stream(1)), block);
     give(block, stream(1));
     give(first, nullptr);
-    EXPECT_ERROR(fsccl_pool_use(pool, first, 1, nullptr, 0), FSCCL_ERR_INVALID_ARGUMENT, "not in a block");
+    EXPECT_ERROR(fsccl_pool_use(pool, first, 1, nullptr, 0), FSCCL_ERR_INVALID_ARGUMENT,
+                 "not in a block");
     first = take(100, nullptr);
-    EXPECT_ERROR(fsccl_pool_use(pool, first + 90, 11, nullptr, 0), FSCCL_ERR_INVALID_ARGUMENT, "beyond", "block of 100 bytes");
+    EXPECT_ERROR(fsccl_pool_use(pool, first + 90, 11, nullptr, 0), FSCCL_ERR_INVALID_ARGUMENT,
+                 "beyond", "block of 100 bytes");
     EXPECT_OK(fsccl_pool_use(pool, first + 90, 10, nullptr, 1));
     EXPECT_OK(fsccl_pool_use(pool, first + 100, 0, nullptr, 1));
     give(first, nullptr);
@@ -145,8 +149,8 @@ TEST_F(Streams, ShortOfMemoryTheErrorNamesWhatIsNotOrdered) {
       [&] {
         give(take(5 << 20, stream(0)), stream(0));
         void* pointer = nullptr;
-        EXPECT_ERROR(fsccl_pool_alloc(pool, 5 << 20, stream(1), &pointer), FSCCL_ERR_OUT_OF_MEMORY, "5242880 bytes more were freed",
-                     "fsccl_pool_wait");
+        EXPECT_ERROR(fsccl_pool_alloc(pool, 5 << 20, stream(1), &pointer), FSCCL_ERR_OUT_OF_MEMORY,
+                     "5242880 bytes more were freed", "fsccl_pool_wait");
         ASSERT_OK(fsccl_pool_record(pool, event(0), stream(0)));
         ASSERT_OK(fsccl_pool_wait(pool, event(0), stream(1)));
         give(take(5 << 20, stream(1)), stream(1));
@@ -177,7 +181,8 @@ TEST_F(Streams, AnyThreadDeclares) {
         debug);
 }
 
-// --- debug mode: what is said ----------------------------------------------------------------------------------------------
+// --- debug mode: what is said
+// ----------------------------------------------------------------------------------------------
 
 using Debug = Blocks;
 
@@ -186,16 +191,18 @@ TEST_F(Debug, AMissingOrderNamesBothUses) {
       [&] {
         char* block = take(1000, stream(0));
         EXPECT_ERROR(fsccl_pool_use(pool, block, 8, stream(1), 0), FSCCL_ERR_INVALID_STATE,
-                     "the read of its bytes [0, 8) on stream", "(call 2)", "its allocation on stream", "(call 1)",
-                     "block of 1000 bytes");
+                     "the read of its bytes [0, 8) on stream", "(call 2)",
+                     "its allocation on stream", "(call 1)", "block of 1000 bytes");
         ASSERT_OK(fsccl_pool_use(pool, block, 100, stream(0), 1));  // call 3
         ASSERT_OK(fsccl_pool_record(pool, event(0), stream(0)));
         ASSERT_OK(fsccl_pool_wait(pool, event(0), stream(1)));
         ASSERT_OK(fsccl_pool_use(pool, block + 50, 100, stream(1), 0));
         ASSERT_OK(fsccl_pool_use(pool, block, 10, stream(0), 1));  // other bytes than what is read
-        EXPECT_ERROR(fsccl_pool_use(pool, block + 60, 1, stream(0), 1), FSCCL_ERR_INVALID_STATE, "the write of its bytes [60, 61)",
+        EXPECT_ERROR(fsccl_pool_use(pool, block + 60, 1, stream(0), 1), FSCCL_ERR_INVALID_STATE,
+                     "the write of its bytes [60, 61)",
                      "not ordered behind the read of its bytes [50, 150)");
-        EXPECT_ERROR(fsccl_pool_use(pool, block + 60, 1, nullptr, 0), FSCCL_ERR_INVALID_STATE, "the program's own stream");
+        EXPECT_ERROR(fsccl_pool_use(pool, block + 60, 1, nullptr, 0), FSCCL_ERR_INVALID_STATE,
+                     "the program's own stream");
         give(block, stream(0));
       },
       1);
@@ -228,7 +235,8 @@ TEST_F(Debug, AnOldAddressIsNotTheNextThreeBlocks) {
           old.push_back(block);
           for (char* address : old)
             if (address != block) {
-              EXPECT_ERROR(fsccl_pool_free(pool, address, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "freed before", "640");
+              EXPECT_ERROR(fsccl_pool_free(pool, address, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                           "freed before", "640");
             }
           give(block, nullptr);
         }
@@ -244,8 +252,9 @@ TEST_F(Debug, WhatIsLeftIsListed) {
           std::vector<char*> blocks;
           for (size_t i = 0; i < 20; i++) blocks.push_back(take(100 + i, stream(0)));
           char* large = take(4000, nullptr);
-          EXPECT_ERROR(fsccl_pool_destroy(pool), FSCCL_ERR_INVALID_STATE, "21 block(s)", "block of 4000 bytes",
-                       "made by call 21 on the program's", "block of 119 bytes", "made by call 20 on stream", "and 5 more");
+          EXPECT_ERROR(fsccl_pool_destroy(pool), FSCCL_ERR_INVALID_STATE, "21 block(s)",
+                       "block of 4000 bytes", "made by call 21 on the program's",
+                       "block of 119 bytes", "made by call 20 on stream", "and 5 more");
           for (char* block : blocks) give(block, stream(0));
           give(large, nullptr);
         },
@@ -258,14 +267,16 @@ TEST(Pools, DebugModeOfAllRanksAlike) {
     config.debug = self.rank;
     fsccl_pool_t none = nullptr;
     if (self.rank == 1) {
-      EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &none), FSCCL_ERR_MISMATCH, "debug", "all ranks alike");
+      EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &none), FSCCL_ERR_MISMATCH, "debug",
+                   "all ranks alike");
     } else {
       EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &none), FSCCL_ERR_OUT_OF_MEMORY, "rank 1");
     }
   });
 }
 
-// --- forks ------------------------------------------------------------------------------------------------------------------
+// --- forks
+// -------------------------------------------------------------------------------------------------
 
 TEST(Forks, InAForkedChildEveryFunctionOfAPoolSaysSo) {
   run_ranks(1, [](Rank& self) {
@@ -299,13 +310,15 @@ TEST(Forks, InAForkedChildEveryFunctionOfAPoolSaysSo) {
     }
     int status = 1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0) << "the number of the call that said something else";
+    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0)
+        << "the number of the call that said something else";
     EXPECT_OK(fsccl_pool_free(pool, block, nullptr));  // the parent does not notice
     EXPECT_OK(fsccl_pool_destroy(pool));
   });
 }
 
-// --- pointers of others, and slots that are held ----------------------------------------------------------------------------
+// --- pointers of others, and slots that are held
+// ----------------------------------------------------------------------------
 
 TEST(Pools, PointersOfOthersAndPoolsWithSlots) {
   for (const int debug : {0, 1})
@@ -317,8 +330,10 @@ TEST(Pools, PointersOfOthersAndPoolsWithSlots) {
       ASSERT_OK(fsccl_pool_create(self.comm, &config, &other));
       void* block = nullptr;
       ASSERT_OK(fsccl_pool_alloc(other, 100, nullptr, &block));
-      EXPECT_ERROR(fsccl_pool_free(pool, block, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "not a block");
-      EXPECT_ERROR(fsccl_pool_use(pool, block, 1, nullptr, 1), FSCCL_ERR_INVALID_ARGUMENT, "not in a block");
+      EXPECT_ERROR(fsccl_pool_free(pool, block, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                   "not a block");
+      EXPECT_ERROR(fsccl_pool_use(pool, block, 1, nullptr, 1), FSCCL_ERR_INVALID_ARGUMENT,
+                   "not in a block");
       fsccl_unit_config_t unit_config = FSCCL_UNIT_CONFIG_INIT;
       unit_config.shard_comm = self.comm;
       unit_config.pool = pool;
@@ -331,9 +346,11 @@ TEST(Pools, PointersOfOthersAndPoolsWithSlots) {
       fsccl_view_t view{};
       for (const bool grads : {false, true}) {
         ASSERT_OK(grads ? fsccl_unit_grad(unit, 0, &view) : fsccl_unit_param(unit, 0, &view));
-        EXPECT_ERROR(fsccl_pool_free(pool, view.data, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "not a block");
-        EXPECT_ERROR(fsccl_pool_destroy(pool), FSCCL_ERR_INVALID_STATE, "unit 'held' (its parameters are unsharded)",
-                     "with the units' shards", grads ? "gradients are not reduced" : "unsharded");
+        EXPECT_ERROR(fsccl_pool_free(pool, view.data, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                     "not a block");
+        EXPECT_ERROR(fsccl_pool_destroy(pool), FSCCL_ERR_INVALID_STATE,
+                     "unit 'held' (its parameters are unsharded)", "with the units' shards",
+                     grads ? "gradients are not reduced" : "unsharded");
       }
       ASSERT_OK(fsccl_unit_destroy(unit));
       EXPECT_OK(fsccl_pool_destroy(pool));

@@ -8,7 +8,8 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-fsccl_status_t subset(fsccl_comm_t comm, const Ranks& ranks, uint64_t tag, fsccl_comm_t* result, int64_t timeout_ms = 0) {
+fsccl_status_t subset(fsccl_comm_t comm, const Ranks& ranks, uint64_t tag, fsccl_comm_t* result,
+                      int64_t timeout_ms = 0) {
   fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
   config.timeout_ms = timeout_ms;
   return fsccl_comm_subset(comm, ranks.data(), ranks.size(), tag, &config, result);
@@ -48,7 +49,8 @@ TEST(Subset, TheListGivesTheOrderAndTheOthersDoNotCall) {
   });
 }
 
-// The two dimensions of a mesh; groups of one dimension have the same tag and are made at the same time.
+// The two dimensions of a mesh; groups of one dimension have the same tag and are made at the same
+// time.
 TEST(Subset, RowsAndColumnsOfAMesh) {
   for (const char* single_copy : {"auto", "off"}) {
     const Settings settings{{"FSCCL_SINGLE_COPY", single_copy}};
@@ -106,14 +108,18 @@ TEST(Subset, ThreadsOfARankAndOperationsInFlight) {
     float value = 1;
     fsccl_work_t work = nullptr;
     if (self.rank == 0) {
-      ASSERT_GE(fsccl_all_reduce(&value, &value, 1, FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, &work), 0);
+      ASSERT_GE(
+          fsccl_all_reduce(&value, &value, 1, FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, &work),
+          0);
     }
     std::vector<fsccl_comm_t> made(4);
     std::vector<std::thread> threads;
-    for (size_t i = 0; i < made.size(); ++i) threads.emplace_back([&, i] { EXPECT_OK(subset(self.comm, {0, 1}, i, &made[i])); });
+    for (size_t i = 0; i < made.size(); ++i)
+      threads.emplace_back([&, i] { EXPECT_OK(subset(self.comm, {0, 1}, i, &made[i])); });
     for (std::thread& thread : threads) thread.join();
     if (self.rank == 1) {
-      ASSERT_OK(fsccl_all_reduce(&value, &value, 1, FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, nullptr));
+      ASSERT_OK(fsccl_all_reduce(&value, &value, 1, FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr,
+                                 nullptr));
     } else {
       ASSERT_OK(fsccl_work_wait(work, -1));
     }
@@ -154,18 +160,26 @@ TEST(Subset, ListsThatNoCallCanMean) {
     fsccl_comm_t part = untouched;
     const int mine = self.rank, other = 1 - self.rank;
     EXPECT_ERROR(subset(self.comm, {other}, 1, &part), FSCCL_ERR_INVALID_ARGUMENT, "not in ranks");
-    EXPECT_ERROR(subset(self.comm, {mine, 2}, 1, &part), FSCCL_ERR_INVALID_ARGUMENT, "ranks[1] is 2", "0 .. 1");
-    EXPECT_ERROR(subset(self.comm, {-1, mine}, 1, &part), FSCCL_ERR_INVALID_ARGUMENT, "ranks[0] is -1");
-    EXPECT_ERROR(subset(self.comm, {mine, mine}, 1, &part), FSCCL_ERR_INVALID_ARGUMENT, "ranks[1]", "before");
-    EXPECT_ERROR(subset(self.comm, {mine, other, mine}, 1, &part), FSCCL_ERR_INVALID_ARGUMENT, "count is 3");
+    EXPECT_ERROR(subset(self.comm, {mine, 2}, 1, &part), FSCCL_ERR_INVALID_ARGUMENT,
+                 "ranks[1] is 2", "0 .. 1");
+    EXPECT_ERROR(subset(self.comm, {-1, mine}, 1, &part), FSCCL_ERR_INVALID_ARGUMENT,
+                 "ranks[0] is -1");
+    EXPECT_ERROR(subset(self.comm, {mine, mine}, 1, &part), FSCCL_ERR_INVALID_ARGUMENT, "ranks[1]",
+                 "before");
+    EXPECT_ERROR(subset(self.comm, {mine, other, mine}, 1, &part), FSCCL_ERR_INVALID_ARGUMENT,
+                 "count is 3");
     EXPECT_ERROR(subset(self.comm, {}, 1, &part), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
-    EXPECT_ERROR(fsccl_comm_subset(self.comm, &mine, 0, 1, nullptr, &part), FSCCL_ERR_INVALID_ARGUMENT, "count is 0");
-    EXPECT_ERROR(fsccl_comm_subset(self.comm, &mine, 1, 1, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "result");
-    EXPECT_ERROR(fsccl_comm_subset(nullptr, &mine, 1, 1, nullptr, &part), FSCCL_ERR_INVALID_HANDLE, "NULL");
+    EXPECT_ERROR(fsccl_comm_subset(self.comm, &mine, 0, 1, nullptr, &part),
+                 FSCCL_ERR_INVALID_ARGUMENT, "count is 0");
+    EXPECT_ERROR(fsccl_comm_subset(self.comm, &mine, 1, 1, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "result");
+    EXPECT_ERROR(fsccl_comm_subset(nullptr, &mine, 1, 1, nullptr, &part), FSCCL_ERR_INVALID_HANDLE,
+                 "NULL");
     EXPECT_ERROR(subset(self.comm, {mine}, 1, &part, -1), FSCCL_ERR_INVALID_ARGUMENT, "timeout_ms");
     fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
     config.nonblocking = 1;
-    EXPECT_ERROR(fsccl_comm_subset(self.comm, &mine, 1, 1, &config, &part), FSCCL_ERR_NOT_AVAILABLE, "nonblocking");
+    EXPECT_ERROR(fsccl_comm_subset(self.comm, &mine, 1, 1, &config, &part), FSCCL_ERR_NOT_AVAILABLE,
+                 "nonblocking");
     EXPECT_EQ(part, untouched);
     ASSERT_OK(subset(self.comm, {0, 1}, 1, &part));
     expect_members(part, self.rank, {0, 1});
@@ -179,9 +193,11 @@ TEST(Subset, ListsThatDisagree) {
     run_ranks(3, [&](Rank& self) {
       fsccl_comm_t part = nullptr;
       if (self.rank == 0) {
-        EXPECT_ERROR(subset(self.comm, {0, 1}, 1, &part, 1000), FSCCL_ERR_TIMEOUT, "rank 1", "[0, 1]", "tag 0x1");
+        EXPECT_ERROR(subset(self.comm, {0, 1}, 1, &part, 1000), FSCCL_ERR_TIMEOUT, "rank 1",
+                     "[0, 1]", "tag 0x1");
       } else if (self.rank == 2) {
-        EXPECT_ERROR(subset(self.comm, others, 1, &part), FSCCL_ERR_MISMATCH, "other ranks", "with ranks [0, ", "tag 0x1");
+        EXPECT_ERROR(subset(self.comm, others, 1, &part), FSCCL_ERR_MISMATCH, "other ranks",
+                     "with ranks [0, ", "tag 0x1");
       }
       ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // the parent is as before
       ASSERT_OK(subset(self.comm, {0, 1, 2}, 2, &part));
@@ -213,7 +229,8 @@ TEST(Subset, AMemberDoesNotCome) {
     run_ranks(3, [&](Rank& self) {
       fsccl_comm_t part = nullptr;
       if (self.rank != absent) {
-        EXPECT_ERROR(subset(self.comm, {0, 1, 2}, 1, &part, 300), FSCCL_ERR_TIMEOUT, "in time", "[0, 1, 2]", "tag 0x1");
+        EXPECT_ERROR(subset(self.comm, {0, 1, 2}, 1, &part, 300), FSCCL_ERR_TIMEOUT, "in time",
+                     "[0, 1, 2]", "tag 0x1");
         EXPECT_EQ(part, nullptr);
       }
       ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
@@ -224,7 +241,8 @@ TEST(Subset, AMemberDoesNotCome) {
   }
 }
 
-// The end of the parent ends the attempts in which ranks wait, whether for the first of the list or as it.
+// The end of the parent ends the attempts in which ranks wait, whether for the first of the list or
+// as it.
 TEST(Subset, AbortOfTheParent) {
   run_ranks(3, [](Rank& self) {
     fsccl_comm_t part = nullptr;

@@ -14,15 +14,17 @@ fsccl_error_info_t last_error() {
 
 std::string explain(fsccl_status_t status) {
   const fsccl_error_info_t info = last_error();
-  return std::string(fsccl_status_string(status)) + "; last error of " + info.operation + ": " + info.text;
+  return std::string(fsccl_status_string(status)) + "; last error of " + info.operation + ": " +
+         info.text;
 }
 
 ::testing::AssertionResult succeeded(fsccl_status_t status) {
-  return status == FSCCL_OK ? ::testing::AssertionSuccess() : ::testing::AssertionFailure() << explain(status);
+  return status == FSCCL_OK ? ::testing::AssertionSuccess()
+                            : ::testing::AssertionFailure() << explain(status);
 }
 
-void expect_error(fsccl_status_t status, fsccl_status_t code, std::initializer_list<const char*> words, const char* file,
-                  int line) {
+void expect_error(fsccl_status_t status, fsccl_status_t code,
+                  std::initializer_list<const char*> words, const char* file, int line) {
   const ::testing::ScopedTrace trace(file, line, "");
   EXPECT_EQ(status, code) << explain(status);
   if (status >= 0) return;
@@ -71,7 +73,8 @@ Settings::Settings(std::initializer_list<std::pair<const char*, const char*>> va
   }
 }
 Settings::~Settings() {
-  for (const auto& [name, value] : before_) EXPECT_OK(fsccl_config_set(name.c_str(), value.c_str()));
+  for (const auto& [name, value] : before_)
+    EXPECT_OK(fsccl_config_set(name.c_str(), value.c_str()));
 }
 
 void dawdle(Random& random) {

@@ -1,5 +1,6 @@
-// What every test of the public API needs: ranks as threads of this process, checks that print the library's own explanation, and a
-// limit on the time of each test. Uses fsccl.h alone, so the same tests hold for any transport.
+// What every test of the public API needs: ranks as threads of this process, checks that print the
+// library's own explanation, and a limit on the time of each test. Uses fsccl.h alone, so the same
+// tests hold for any transport.
 #pragma once
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
@@ -24,11 +25,14 @@ std::string explain(fsccl_status_t status);
 #define ASSERT_OK(call) ASSERT_TRUE(::fsccl::testing::succeeded(call))
 
 // The status is `code`, and the last error says so with a text that holds every one of `words`.
-void expect_error(fsccl_status_t status, fsccl_status_t code, std::initializer_list<const char*> words, const char* file, int line);
-#define EXPECT_ERROR(call, code, ...) ::fsccl::testing::expect_error((call), code, {__VA_ARGS__}, __FILE__, __LINE__)
+void expect_error(fsccl_status_t status, fsccl_status_t code,
+                  std::initializer_list<const char*> words, const char* file, int line);
+#define EXPECT_ERROR(call, code, ...) \
+  ::fsccl::testing::expect_error((call), code, {__VA_ARGS__}, __FILE__, __LINE__)
 
 unsigned seconds_of_a_test();  // TEST_SECONDS, or 120: after them it has hung
-// Deadline of communicators in tests where nothing is meant to time out: half of that, so that those fail and say why.
+// Deadline of communicators in tests where nothing is meant to time out: half of that, so that
+// those fail and say why.
 inline const int64_t kPatienceMs = 500 * int64_t{seconds_of_a_test()};
 
 struct Rank {
@@ -41,16 +45,19 @@ struct RanksOptions {
   int64_t timeout_ms = kPatienceMs;
   const char* name = nullptr;
   bool abort_at_end = false;  // operations may be in flight when a body returns
-  std::vector<int> hosts;     // of each rank, where there are some; empty: host by host, as evenly as it goes
+  // of each rank, where there are some; empty: host by host, as evenly as it goes
+  std::vector<int> hosts;
 };
 
 // Runs body on `ranks` threads that are the ranks of one communicator; returns when all have ended.
 void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOptions& options = {});
 
-// The same as processes on several hosts (host_ranks.cpp), when there are some: run_ranks() does it then.
+// The same as processes on several hosts (host_ranks.cpp), when there are some: run_ranks() does it
+// then.
 size_t number_of_hosts();  // 0: none are given
 inline bool hosts_given() { return number_of_hosts() > 0; }
-void run_ranks_on_hosts(int ranks, std::vector<int> hosts, const std::function<void(fsccl_unique_id_t*, int)>& run);
+void run_ranks_on_hosts(int ranks, std::vector<int> hosts,
+                        const std::function<void(fsccl_unique_id_t*, int)>& run);
 // In the process of such a rank: the host of each, and its own; else empty, and 0.
 const std::vector<int>& host_of_ranks();
 int own_host();
@@ -93,7 +100,8 @@ Enum wild(int value) {
   return result;
 }
 
-// Spends a little time that the generator chooses: nothing, a computation, or a sleep of some microseconds.
+// Spends a little time that the generator chooses: nothing, a computation, or a sleep of some
+// microseconds.
 void dawdle(Random& random);
 
 // The pool of a communicator, for as long as the scope lives.

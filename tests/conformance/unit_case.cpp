@@ -11,7 +11,9 @@ constexpr size_t kMostUnitReports = 3;
 constexpr fsccl_dtype_t kFloats[] = {FSCCL_FLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64};
 
 // In [-1, 1), from many bits: rounds differently in every dtype.
-double value_of(uint64_t seed) { return static_cast<double>(static_cast<int64_t>(Random(seed).next()) >> 11) * 0x1p-52; }
+double value_of(uint64_t seed) {
+  return static_cast<double>(static_cast<int64_t>(Random(seed).next()) >> 11) * 0x1p-52;
+}
 
 uint64_t count_of(const std::vector<int64_t>& shape) {
   uint64_t count = 1;
@@ -23,13 +25,16 @@ uint64_t count_of(const std::vector<int64_t>& shape) {
 
 std::string describe(const UnitCase& c) {
   const char* const kLayouts[] = {"flat", "per_param", "ragged"};
-  std::string text = std::string(kLayouts[c.layout]) + " wire " + name_of(c.wire) + " reduce " + name_of(c.reduce) + " grad " +
-                     name_of(c.grad) + " sharing " + std::to_string(c.sharing) + " keep " + std::to_string(c.keep) +
-                     (c.by_parameter ? " by parameter" : "") + " seed " + std::to_string(c.seed) + ":";
+  std::string text = std::string(kLayouts[c.layout]) + " wire " + name_of(c.wire) + " reduce " +
+                     name_of(c.reduce) + " grad " + name_of(c.grad) + " sharing " +
+                     std::to_string(c.sharing) + " keep " + std::to_string(c.keep) +
+                     (c.by_parameter ? " by parameter" : "") + " seed " + std::to_string(c.seed) +
+                     ":";
   for (const UnitCase::Param& param : c.params) {
     text += std::string(" ") + name_of(param.dtype) + "[";
     for (const int64_t dim : param.shape) text += std::to_string(dim) + " ";
-    text += std::string("]") + (param.frozen ? "F" : "") + (param.own_shard ? "s" : "") + (param.own_grad ? "g" : "");
+    text += std::string("]") + (param.frozen ? "F" : "") + (param.own_shard ? "s" : "") +
+            (param.own_grad ? "g" : "");
     if (param.block_rows || param.block_columns)
       text += std::to_string(param.block_rows) + "x" + std::to_string(param.block_columns);
     if (param.tied_to >= 0) text.append("=").append(std::to_string(param.tied_to));
@@ -65,7 +70,8 @@ UnitCase random_unit(Random& random, int64_t most_elements) {
     UnitCase::Param param;
     int64_t left = most_elements;
     for (uint64_t dims = random.below(4); dims > 0; --dims) {
-      param.shape.push_back(static_cast<int64_t>(random.below(static_cast<uint64_t>(std::min<int64_t>(left, 40)) + 1)));
+      param.shape.push_back(static_cast<int64_t>(
+          random.below(static_cast<uint64_t>(std::min<int64_t>(left, 40)) + 1)));
       if (random.below(8) != 0 && param.shape.back() == 0) param.shape.back() = 1;
       left /= std::max<int64_t>(param.shape.back(), 1);
     }
@@ -88,9 +94,12 @@ UnitCase random_unit(Random& random, int64_t most_elements) {
   return c;
 }
 
-std::string name_of(const UnitCase& c) { return std::string("unit ").append(std::to_string(c.seed)); }
+std::string name_of(const UnitCase& c) {
+  return std::string("unit ").append(std::to_string(c.seed));
+}
 
-fsccl_unit_config_t config_of(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, const std::string& name) {
+fsccl_unit_config_t config_of(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool,
+                              const std::string& name) {
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   config.name = name.c_str();
   config.layout = c.layout;
@@ -141,8 +150,13 @@ TestUnit::TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fscc
     const UnitCase::Param& given = c.params[i];
     fsccl_param_t param = param_of(given);
     // As large as the whole: which part of it is this rank's is what the library says later.
-    if (given.own_shard) param.shard = (shard_memory_[i] = std::vector<char>(numel(i) * fsccl_dtype_size(given.dtype) + 8)).data();
-    if (given.own_grad) param.sharded_grad = (grad_memory_[i] = std::vector<char>(numel(i) * fsccl_dtype_size(c.grad) + 8)).data();
+    if (given.own_shard)
+      param.shard =
+          (shard_memory_[i] = std::vector<char>(numel(i) * fsccl_dtype_size(given.dtype) + 8))
+              .data();
+    if (given.own_grad)
+      param.sharded_grad =
+          (grad_memory_[i] = std::vector<char>(numel(i) * fsccl_dtype_size(c.grad) + 8)).data();
     params.push_back(param);
   }
   EXPECT_OK(fsccl_unit_create(&config, params.data(), params.size(), &unit_)) << describe(c);
@@ -163,18 +177,21 @@ std::vector<int> TestUnit::ranks_list() const {
 }
 
 double TestUnit::master(size_t i, uint64_t element, uint64_t version) const {
-  return round_to(case_.params[owner(i)].dtype, value_of(mix(mix(case_.seed, version), owner(i) << 40 | element)));
+  return round_to(case_.params[owner(i)].dtype,
+                  value_of(mix(mix(case_.seed, version), owner(i) << 40 | element)));
 }
 double TestUnit::gradient(size_t i, uint64_t element, uint64_t step, int contributor) const {
   const uint64_t key = mix(mix(case_.seed ^ 0x9d, step), static_cast<uint64_t>(contributor));
   return round_to(case_.reduce, value_of(mix(key, owner(i) << 40 | element)));
 }
 
-void TestUnit::put_master(size_t i, void* place, uint64_t at, uint64_t element, uint64_t version) const {
+void TestUnit::put_master(size_t i, void* place, uint64_t at, uint64_t element,
+                          uint64_t version) const {
   const fsccl_dtype_t dtype = case_.params[owner(i)].dtype;
   if (is_float(dtype)) return store_float(dtype, place, at, master(i, element, version));
   const uint64_t bits = mix(mix(case_.seed, version), owner(i) << 40 | element);
-  std::memcpy(static_cast<char*>(place) + at * fsccl_dtype_size(dtype), &bits, fsccl_dtype_size(dtype));
+  std::memcpy(static_cast<char*>(place) + at * fsccl_dtype_size(dtype), &bits,
+              fsccl_dtype_size(dtype));
 }
 
 void TestUnit::write_shards(uint64_t version) {
@@ -211,7 +228,8 @@ void TestUnit::check_layout() {
     shapes[i].block_columns = case_.params[i].block_columns;
   }
   std::vector<fsccl_piece_t> planned(size());
-  ASSERT_OK(fsccl_layout_plan(case_.layout, shapes.data(), size(), ranks_, rank_, planned.data(), nullptr));
+  ASSERT_OK(fsccl_layout_plan(case_.layout, shapes.data(), size(), ranks_, rank_, planned.data(),
+                              nullptr));
   for (size_t i = 0; i < size(); ++i) {
     fsccl_view_t view{};
     ASSERT_OK(fsccl_unit_shard(unit_, i, &view));
@@ -229,14 +247,18 @@ void TestUnit::check_layout() {
     EXPECT_EQ(end, numel(i)) << describe(case_);
     if (case_.layout != FSCCL_LAYOUT_PER_PARAM || numel(i) == 0) continue;
     const auto& shape = case_.params[i].shape;
-    const uint64_t rows = shape.empty() ? 1 : static_cast<uint64_t>(shape[0]), width = numel(i) / rows,
-                   ranks = static_cast<uint64_t>(ranks_);
-    const uint64_t chunk = (rows + ranks - 1) / ranks, begin = std::min(rows, chunk * static_cast<uint64_t>(rank_));
-    EXPECT_EQ(view.count, (std::min(rows, begin + chunk) - begin) * width) << "torch.chunk's rule; " << describe(case_);
+    const uint64_t rows = shape.empty() ? 1 : static_cast<uint64_t>(shape[0]),
+                   width = numel(i) / rows, ranks = static_cast<uint64_t>(ranks_);
+    const uint64_t chunk = (rows + ranks - 1) / ranks,
+                   begin = std::min(rows, chunk * static_cast<uint64_t>(rank_));
+    EXPECT_EQ(view.count, (std::min(rows, begin + chunk) - begin) * width)
+        << "torch.chunk's rule; " << describe(case_);
   }
 }
 
-void TestUnit::unshard(fsccl_unshard_mode_t mode) { ASSERT_OK(fsccl_unit_unshard(unit_, mode, nullptr)) << describe(case_); }
+void TestUnit::unshard(fsccl_unshard_mode_t mode) {
+  ASSERT_OK(fsccl_unit_unshard(unit_, mode, nullptr)) << describe(case_);
+}
 void TestUnit::reshard() { ASSERT_OK(fsccl_unit_reshard(unit_)) << describe(case_); }
 
 const void* TestUnit::address(size_t i) {
@@ -267,8 +289,8 @@ void TestUnit::check_params(uint64_t version, size_t end) {
       const size_t bytes = fsccl_dtype_size(view.dtype);
       if (std::memcmp(static_cast<char*>(view.data) + k * bytes, wanted, bytes) == 0) continue;
       if (++wrong <= kMostUnitReports)
-        ADD_FAILURE() << "rank " << rank_ << ": parameter " << i << " element " << k << " is not that of version " << version
-                      << " of " << describe(case_);
+        ADD_FAILURE() << "rank " << rank_ << ": parameter " << i << " element " << k
+                      << " is not that of version " << version << " of " << describe(case_);
     }
   }
   EXPECT_EQ(wrong, 0u) << describe(case_);
@@ -294,10 +316,12 @@ void TestUnit::write_grad(size_t i, uint64_t step, int contributor) {
   ASSERT_OK(fsccl_unit_grad(unit_, i, &view)) << describe(case_);
   ASSERT_EQ(view.count, numel(i));
   ASSERT_EQ(view.dtype, case_.reduce);
-  for (uint64_t k = 0; k < view.count; ++k) store_float(case_.reduce, view.data, k, gradient(i, k, step, contributor));
+  for (uint64_t k = 0; k < view.count; ++k)
+    store_float(case_.reduce, view.data, k, gradient(i, k, step, contributor));
 }
 
-fsccl_reduce_result_t TestUnit::backward_by_parameter(uint64_t step, int contributor, uint64_t version) {
+fsccl_reduce_result_t TestUnit::backward_by_parameter(uint64_t step, int contributor,
+                                                      uint64_t version) {
   fsccl_reduce_result_t sum{0, 1};
   std::vector<fsccl_reduce_result_t> results(size());
   std::vector<fsccl_work_t> works(size());
@@ -335,7 +359,8 @@ const void* const* TestUnit::own_grads(uint64_t step, int contributor) {
     pointers_[i] = nullptr;
     if (!has_gradient(i) || owner(i) != i) continue;
     whole_grads_[i].resize(numel(i) * fsccl_dtype_size(case_.reduce) + 8);
-    for (uint64_t k = 0; k < numel(i); ++k) store_float(case_.reduce, whole_grads_[i].data(), k, gradient(i, k, step, contributor));
+    for (uint64_t k = 0; k < numel(i); ++k)
+      store_float(case_.reduce, whole_grads_[i].data(), k, gradient(i, k, step, contributor));
     pointers_[i] = whole_grads_[i].data();
   }
   return pointers_.data();
@@ -343,34 +368,41 @@ const void* const* TestUnit::own_grads(uint64_t step, int contributor) {
 
 void TestUnit::reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work) {
   const fsccl_status_t status = fsccl_unit_reduce_grads(unit_, config, work);
-  ASSERT_TRUE(status == FSCCL_OK || (work && status == FSCCL_IN_PROGRESS)) << explain(status) << describe(case_);
+  ASSERT_TRUE(status == FSCCL_OK || (work && status == FSCCL_IN_PROGRESS))
+      << explain(status) << describe(case_);
 }
 
-// Where ranks are on several hosts, the sum is over those of each host and then over hosts; or it is in rank order. `of_rank`: the
-// host of each contributor; empty: one.
-double TestUnit::reduced(size_t i, uint64_t element, const Reduction& one, const std::vector<int>& ranks,
-                         const std::vector<int>& of_rank, const Finish& finish, const double* accumulate) const {
+// Where ranks are on several hosts, the sum is over those of each host and then over hosts; or it
+// is in rank order. `of_rank`: the host of each contributor; empty: one.
+double TestUnit::reduced(size_t i, uint64_t element, const Reduction& one,
+                         const std::vector<int>& ranks, const std::vector<int>& of_rank,
+                         const Finish& finish, const double* accumulate) const {
   const auto setting = [](const char* name) {
     char text[64];
     EXPECT_OK(fsccl_config_get(name, text, sizeof text));
     return std::string(text);
   };
-  const bool by_hosts = setting("FSCCL_REPRODUCIBLE") != "placement" && setting("FSCCL_HIERARCHY") != "off";
+  const bool by_hosts =
+      setting("FSCCL_REPRODUCIBLE") != "placement" && setting("FSCCL_HIERARCHY") != "off";
   std::vector<int> hosts;  // in the order of their first ranks
   std::vector<std::vector<double>> contributions;
   for (const int contributor : ranks) {
     const int host = of_rank.empty() || !by_hosts ? 0 : of_rank[static_cast<size_t>(contributor)];
-    const auto found = static_cast<size_t>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
+    const auto found =
+        static_cast<size_t>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
     if (found == hosts.size()) hosts.push_back(host), contributions.emplace_back();
     contributions[found].push_back(gradient(i, element, one.step, contributor));
   }
-  return round_to(case_.grad, reference_gradient(case_.reduce, case_.grad, contributions, finish, accumulate));
+  return round_to(case_.grad,
+                  reference_gradient(case_.reduce, case_.grad, contributions, finish, accumulate));
 }
 
-void TestUnit::check_sharded_grads(const std::vector<Reduction>& history, const std::vector<std::vector<int>>& replicas) {
+void TestUnit::check_sharded_grads(const std::vector<Reduction>& history,
+                                   const std::vector<std::vector<int>>& replicas) {
   size_t wrong = 0;
   // A mean is divided after the sum over the replicas; sums of 16 bits in part before it.
-  const auto shards = static_cast<double>(replicas[0].size()), groups = static_cast<double>(replicas.size());
+  const auto shards = static_cast<double>(replicas[0].size()),
+             groups = static_cast<double>(replicas.size());
   const bool mean = history.front().scale == 0, narrow = fsccl_dtype_size(case_.grad) == 2;
   const double last = groups == 1 || !mean ? 1 : narrow ? groups : groups * shards;
   for (size_t i = 0; i < size(); ++i) {
@@ -388,20 +420,24 @@ void TestUnit::check_sharded_grads(const std::vector<Reduction>& history, const 
       for (const auto& ranks : replicas) {
         double value = 0;
         for (const Reduction& one : history) {
-          const Finish finish = one.scale != 0 ? Finish{one.scale * last, 1} : Finish{1, groups * shards / last};
-          value = reduced(i, view.offset + k, one, ranks, replicas.size() == 1 ? hosts_ : host_of_ranks(), finish,
+          const Finish finish =
+              one.scale != 0 ? Finish{one.scale * last, 1} : Finish{1, groups * shards / last};
+          value = reduced(i, view.offset + k, one, ranks,
+                          replicas.size() == 1 ? hosts_ : host_of_ranks(), finish,
                           one.accumulate ? &value : nullptr);
         }
         sums.push_back(value);
       }
       char wanted[8] = {};
-      store_float(case_.grad, wanted, 0, reference_gradient(case_.grad, case_.grad, {sums}, {1, last}, nullptr));
-      if (std::memcmp(static_cast<char*>(view.data) + k * fsccl_dtype_size(case_.grad), wanted, fsccl_dtype_size(case_.grad)) == 0)
+      store_float(case_.grad, wanted, 0,
+                  reference_gradient(case_.grad, case_.grad, {sums}, {1, last}, nullptr));
+      if (std::memcmp(static_cast<char*>(view.data) + k * fsccl_dtype_size(case_.grad), wanted,
+                      fsccl_dtype_size(case_.grad)) == 0)
         continue;
       if (++wrong <= kMostUnitReports)
-        ADD_FAILURE() << "rank " << rank_ << ": sharded gradient " << i << " element " << view.offset + k << " is "
-                      << load_float(case_.grad, view.data, k) << ", not " << load_float(case_.grad, wanted, 0) << "; "
-                      << describe(case_);
+        ADD_FAILURE() << "rank " << rank_ << ": sharded gradient " << i << " element "
+                      << view.offset + k << " is " << load_float(case_.grad, view.data, k)
+                      << ", not " << load_float(case_.grad, wanted, 0) << "; " << describe(case_);
     }
   }
   EXPECT_EQ(wrong, 0u) << describe(case_);

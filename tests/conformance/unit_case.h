@@ -1,6 +1,7 @@
-// A unit with a known value for every element of every parameter and of every rank's gradients, so that each step of its life can
-// be checked in full: what is gathered, where shards lie, what is reduced. Values depend on (unit, parameter, element, version):
-// bytes of a stale slot, of another unit or of a neighbour never pass.
+// A unit with a known value for every element of every parameter and of every rank's gradients, so
+// that each step of its life can be checked in full: what is gathered, where shards lie, what is
+// reduced. Values depend on (unit, parameter, element, version): bytes of a stale slot, of another
+// unit or of a neighbour never pass.
 #pragma once
 #include <memory>
 #include <string>
@@ -31,9 +32,11 @@ struct UnitCase {
   uint64_t seed = 1;
 };
 std::string describe(const UnitCase& c);
-// What fsccl_unit_create is to be given. `name` must live as long; without by_parameter and replicas, and memory of the test.
+// What fsccl_unit_create is to be given. `name` must live as long; without by_parameter and
+// replicas, and memory of the test.
 std::string name_of(const UnitCase& c);
-fsccl_unit_config_t config_of(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, const std::string& name);
+fsccl_unit_config_t config_of(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool,
+                              const std::string& name);
 fsccl_param_t param_of(const UnitCase::Param& given);
 UnitCase simple_unit(std::vector<std::vector<int64_t>> shapes, uint64_t seed = 1);
 UnitCase random_unit(Random& random, int64_t most_elements = 600);
@@ -41,7 +44,8 @@ UnitCase random_unit(Random& random, int64_t most_elements = 600);
 class TestUnit {
  public:
   // `replicas`: HSDP's communicator, or null.
-  TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fsccl_comm_t replicas = nullptr);
+  TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool,
+           fsccl_comm_t replicas = nullptr);
   ~TestUnit();
   TestUnit(const TestUnit&) = delete;
 
@@ -55,41 +59,49 @@ class TestUnit {
   void check_shards(uint64_t version);
   void check_layout();  // the pieces of all ranks are the parameters; collective
   void unshard(fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ);
-  void check_params(uint64_t version, size_t end = ~size_t{0});  // all of each, of those before `end`; and what the library says
-  void write_params(uint64_t version);                           // into a writable slot
+  // all of each, of those before `end`; and what the library says
+  void check_params(uint64_t version, size_t end = ~size_t{0});
+  void write_params(uint64_t version);  // into a writable slot
   void reshard();
   const void* address(size_t i);  // of param(i), for stability
 
-  // Gradients of `step`: into grad(i), or into memory of the test (then `pointers` is what reduce_grads takes).
+  // Gradients of `step`: into grad(i), or into memory of the test (then `pointers` is what
+  // reduce_grads takes).
   void write_grads(uint64_t step, int contributor);
   void write_grad(size_t i, uint64_t step, int contributor);
   const void* const* own_grads(uint64_t step, int contributor);
   void reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work = nullptr);
-  // Of a unit by parameter that is unsharded: what backward does from its last parameter to its first, each given back when passed
-  // and its gradient (every second one in memory of the test) reduced while the next is written. Then reshards. The results added
-  // up.
+  // Of a unit by parameter that is unsharded: what backward does from its last parameter to its
+  // first, each given back when passed and its gradient (every second one in memory of the test)
+  // reduced while the next is written. Then reshards. The results added up.
   fsccl_reduce_result_t backward_by_parameter(uint64_t step, int contributor, uint64_t version);
 
-  // What sharded_grad(i) must be after reductions of the given steps over `contributors` (each a rank's `contributor` number, in
-  // fold order).
+  // What sharded_grad(i) must be after reductions of the given steps over `contributors` (each a
+  // rank's `contributor` number, in fold order).
   struct Reduction {
     uint64_t step = 0;
     double scale = 0;  // 0: the mean
     bool accumulate = false;
   };
-  void check_sharded_grads(const std::vector<Reduction>& history, const std::vector<std::vector<int>>& replicas);
-  void check_sharded_grads(const std::vector<Reduction>& history) { check_sharded_grads(history, {ranks_list()}); }
+  void check_sharded_grads(const std::vector<Reduction>& history,
+                           const std::vector<std::vector<int>>& replicas);
+  void check_sharded_grads(const std::vector<Reduction>& history) {
+    check_sharded_grads(history, {ranks_list()});
+  }
   void check_result(const fsccl_reduce_result_t& result);  // against sharded_grad(i) itself
 
   std::vector<int> ranks_list() const;
   int rank() const { return rank_; }
 
  private:
-  size_t owner(size_t i) const { return case_.params[i].tied_to < 0 ? i : static_cast<size_t>(case_.params[i].tied_to); }
+  size_t owner(size_t i) const {
+    return case_.params[i].tied_to < 0 ? i : static_cast<size_t>(case_.params[i].tied_to);
+  }
   double master(size_t i, uint64_t element, uint64_t version) const;
   double gradient(size_t i, uint64_t element, uint64_t step, int contributor) const;
-  double reduced(size_t i, uint64_t element, const Reduction& one, const std::vector<int>& ranks, const std::vector<int>& of_rank,
-                 const Finish& finish, const double* accumulate) const;
+  double reduced(size_t i, uint64_t element, const Reduction& one, const std::vector<int>& ranks,
+                 const std::vector<int>& of_rank, const Finish& finish,
+                 const double* accumulate) const;
   void put_master(size_t i, void* place, uint64_t at, uint64_t element, uint64_t version) const;
   fsccl_dtype_t wire_of(size_t i) const {
     return is_float(case_.params[owner(i)].dtype) ? case_.wire : case_.params[owner(i)].dtype;

@@ -1,4 +1,5 @@
-// Where the memory of a unit is: slots that may be written to, shards and sharded gradients that move.
+// Where the memory of a unit is: slots that may be written to, shards and sharded gradients that
+// move.
 #include "unit_case.h"
 
 namespace fsccl::testing {
@@ -30,7 +31,8 @@ TEST(Unit, WritableIsPrivateAndDropped) {
       });
 }
 
-// A program that loads a checkpoint by assignment gives its parameters other memory, and a framework gives each reduction its own.
+// A program that loads a checkpoint by assignment gives its parameters other memory, and a
+// framework gives each reduction its own.
 TEST(Unit, ShardsAndShardedGradsMove) {
   for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM})
     run_ranks(3, [layout](Rank& self) {
@@ -43,10 +45,12 @@ TEST(Unit, ShardsAndShardedGradsMove) {
       std::vector<std::vector<char>> memory;
       std::vector<void*> shards, grads;
       for (size_t i = 0; i < unit.size(); ++i) {
-        for (std::vector<void*>* places : {&shards, &grads}) places->push_back(memory.emplace_back(1024).data());
+        for (std::vector<void*>* places : {&shards, &grads})
+          places->push_back(memory.emplace_back(1024).data());
       }
       unit.unshard();
-      EXPECT_ERROR(fsccl_unit_set_shards(unit.get(), shards.data()), FSCCL_ERR_INVALID_STATE, "reshard it");
+      EXPECT_ERROR(fsccl_unit_set_shards(unit.get(), shards.data()), FSCCL_ERR_INVALID_STATE,
+                   "reshard it");
       unit.reshard();
       EXPECT_ERROR(fsccl_unit_set_shards(unit.get(), nullptr), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
       shards[1] = nullptr;  // stays
@@ -81,7 +85,8 @@ TEST(Unit, CopyOnWriteKeepsWritesToOneRankAndOneTenancy) {
       UnitCase c = simple_unit({{90, 40}, {5}, {4000}});
       c.sharing = FSCCL_SHARING_COPY_ON_WRITE;
       c.keep = keep;
-      for (int life = 0; life < 2; ++life) {  // the second unit takes the slot that the first left unsharded and written
+      // the second unit takes the slot that the first left unsharded and written
+      for (int life = 0; life < 2; ++life) {
         TestUnit unit(c, self.comm, pool.get());
         for (uint64_t round = 1; round <= 4; ++round) {
           unit.write_shards(round);

@@ -1,4 +1,5 @@
-// Units: everything a step does to one unit, over layouts, dtypes, sharing, keeping, odd shapes and ways to own memory.
+// Units: everything a step does to one unit, over layouts, dtypes, sharing, keeping, odd shapes and
+// ways to own memory.
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -54,15 +55,19 @@ class Units : public ::testing::TestWithParam<int> {};
 TEST_P(Units, EveryLayoutAndDtype) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);
-    for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
+    for (const fsccl_layout_t layout :
+         {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
       for (const fsccl_dtype_t wire : {FSCCL_BFLOAT16, FSCCL_FLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64})
-        for (const fsccl_dtype_t reduce : {FSCCL_BFLOAT16, FSCCL_FLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64})
+        for (const fsccl_dtype_t reduce :
+             {FSCCL_BFLOAT16, FSCCL_FLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64})
           for (const fsccl_dtype_t grad : {FSCCL_FLOAT32, FSCCL_BFLOAT16, FSCCL_FLOAT64}) {
             UnitCase c =
-                simple_unit({{7, 5}, {33}, {}, {3, 2, 4}},
-                            static_cast<uint64_t>(wire) * 64 + static_cast<uint64_t>(reduce) * 8 + static_cast<uint64_t>(grad));
+                simple_unit({{7, 5}, {33}, {}, {3, 2, 4}}, static_cast<uint64_t>(wire) * 64 +
+                                                               static_cast<uint64_t>(reduce) * 8 +
+                                                               static_cast<uint64_t>(grad));
             c.layout = layout;
-            if (layout == FSCCL_LAYOUT_RAGGED) c.params[0].block_rows = c.params[0].block_columns = 2;
+            if (layout == FSCCL_LAYOUT_RAGGED)
+              c.params[0].block_rows = c.params[0].block_columns = 2;
             c.wire = wire;
             c.reduce = reduce;
             c.grad = grad;
@@ -85,7 +90,8 @@ TEST_P(Units, LargeEnoughToStream) {
   const Settings settings{{"FSCCL_STREAMING_BYTES", "64K"}};
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);
-    for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED}) {
+    for (const fsccl_layout_t layout :
+         {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED}) {
       UnitCase c = simple_unit({{301, 173}, {10'007}, {1, 40'000}, {5}}, 9);
       c.layout = layout;
       if (layout == FSCCL_LAYOUT_RAGGED) c.params[0].block_rows = c.params[0].block_columns = 32;
@@ -94,8 +100,8 @@ TEST_P(Units, LargeEnoughToStream) {
   });
 }
 
-// As soon as a private slot is there its rank may write to it: the others have what they need of it. So much that they could be
-// late.
+// As soon as a private slot is there its rank may write to it: the others have what they need of
+// it. So much that they could be late.
 TEST_P(Units, WhatARankWritesToAPrivateSlotStaysThere) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);
@@ -118,7 +124,8 @@ TEST_P(Units, WhatARankWritesToAPrivateSlotStaysThere) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shm, Units, ::testing::Values(1, 2, 3, 5), ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Shm, Units, ::testing::Values(1, 2, 3, 5),
+                         ::testing::PrintToStringParamName());
 
 TEST(Unit, MovesFrozenParametersOfAnyDtype) {
   run_ranks(3, [](Rank& self) {
@@ -259,7 +266,8 @@ TEST(Unit, TheSameBitsTwiceWhateverTheAddresses) {
       results.push_back(result);
       EXPECT_OK(fsccl_pool_free(pool.get(), filler, nullptr));
     }
-    for (const auto& result : results) EXPECT_EQ(std::memcmp(&result.norm_squared, &results[0].norm_squared, sizeof(double)), 0);
+    for (const auto& result : results)
+      EXPECT_EQ(std::memcmp(&result.norm_squared, &results[0].norm_squared, sizeof(double)), 0);
   });
 }
 
@@ -280,7 +288,8 @@ TEST(Unit, ReportsInfiniteAndNaNGradients) {
         fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
         config.result = &result;
         unit.reduce(&config);
-        EXPECT_EQ(result.finite, self.rank == 0 && bad != 0 ? 0 : 1) << name_of(grad) << " " << bad;  // element 3 is rank 0's
+        // element 3 is rank 0's
+        EXPECT_EQ(result.finite, self.rank == 0 && bad != 0 ? 0 : 1) << name_of(grad) << " " << bad;
       }
   });
 }
@@ -323,7 +332,8 @@ void note_ready(void* context, fsccl_unit_t unit, size_t index) {
 }
 
 TEST(Unit, TellsWhenEachShardIsReady) {
-  for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
+  for (const fsccl_layout_t layout :
+       {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
     run_ranks(3, [layout](Rank& self) {
       const PoolScope pool(self.comm);
       UnitCase c = simple_unit({{6, 2}, {5}, {6, 2}, {2}, {9}});
@@ -363,26 +373,35 @@ TEST(Unit, CallsAtTheWrongMoment) {
     fsccl_view_t view{};
     EXPECT_ERROR(fsccl_unit_param(unit.get(), 0, &view), FSCCL_ERR_INVALID_STATE, "unshard");
     EXPECT_ERROR(fsccl_unit_reshard(unit.get()), FSCCL_ERR_INVALID_STATE, "not unsharded");
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr), FSCCL_ERR_INVALID_STATE, "no gradients", "grad()");
-    EXPECT_ERROR(fsccl_unit_broadcast_state(unit.get(), 0, nullptr), FSCCL_ERR_INVALID_STATE, "replicate_comm");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "no gradients", "grad()");
+    EXPECT_ERROR(fsccl_unit_broadcast_state(unit.get(), 0, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "replicate_comm");
     unit.unshard();
-    EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_INVALID_STATE, "already", "reshard");
-    EXPECT_ERROR(fsccl_unit_param(unit.get(), 2, &view), FSCCL_ERR_INVALID_ARGUMENT, "2 parameters");
-    EXPECT_ERROR(fsccl_unit_shard(unit.get(), ~size_t{0}, &view), FSCCL_ERR_INVALID_ARGUMENT, "2 parameters");
+    EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr),
+                 FSCCL_ERR_INVALID_STATE, "already", "reshard");
+    EXPECT_ERROR(fsccl_unit_param(unit.get(), 2, &view), FSCCL_ERR_INVALID_ARGUMENT,
+                 "2 parameters");
+    EXPECT_ERROR(fsccl_unit_shard(unit.get(), ~size_t{0}, &view), FSCCL_ERR_INVALID_ARGUMENT,
+                 "2 parameters");
     EXPECT_ERROR(fsccl_unit_grad(unit.get(), 2, &view), FSCCL_ERR_INVALID_ARGUMENT, "2 parameters");
-    EXPECT_ERROR(fsccl_unit_sharded_grad(unit.get(), 2, &view), FSCCL_ERR_INVALID_ARGUMENT, "2 parameters");
-    EXPECT_ERROR(fsccl_unit_param(unit.get(), 0, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
+    EXPECT_ERROR(fsccl_unit_sharded_grad(unit.get(), 2, &view), FSCCL_ERR_INVALID_ARGUMENT,
+                 "2 parameters");
+    EXPECT_ERROR(fsccl_unit_param(unit.get(), 0, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "view is NULL");
     unit.reshard();
     EXPECT_ERROR(fsccl_unit_reshard(unit.get()), FSCCL_ERR_INVALID_STATE, "not unsharded");
     EXPECT_ERROR(fsccl_unit_param(unit.get(), 0, &view), FSCCL_ERR_INVALID_STATE, "unshard");
     unit.write_grads(1, self.rank);
     fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
     config.grads = unit.own_grads(1, self.rank);
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_STATE, "grads = NULL");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "grads = NULL");
     unit.reduce(nullptr);
     const void* const nothing[2] = {nullptr, nullptr};
     config.grads = nothing;
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "grads[0]");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "grads[0]");
     EXPECT_ERROR(fsccl_pool_destroy(pool.get()), FSCCL_ERR_INVALID_STATE, "1 unit", "destroy");
     EXPECT_ERROR(fsccl_comm_destroy(self.comm), FSCCL_ERR_INVALID_STATE, "destroy them first");
     unit.check_sharded_grads({{1}});  // none of this did harm
@@ -446,13 +465,15 @@ TEST(Unit, OperationsInFlightAreGuarded) {
       fsccl_view_t view{};
       fsccl_work_t work = nullptr;
       EXPECT_EQ(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, &work), FSCCL_IN_PROGRESS);
-      EXPECT_ERROR(fsccl_unit_param(unit.get(), 0, &view), FSCCL_ERR_INVALID_STATE, "wait for its work");
+      EXPECT_ERROR(fsccl_unit_param(unit.get(), 0, &view), FSCCL_ERR_INVALID_STATE,
+                   "wait for its work");
       EXPECT_ERROR(fsccl_unit_destroy(unit.get()), FSCCL_ERR_INVALID_STATE, "in flight", "wait");
       turn = 1;
       ASSERT_OK(fsccl_work_wait(work, -1));
       unit.check_params(1);
       unit.reduce(nullptr, &work);
-      EXPECT_ERROR(fsccl_unit_sharded_grad(unit.get(), 0, &view), FSCCL_ERR_INVALID_STATE, "wait for the work");
+      EXPECT_ERROR(fsccl_unit_sharded_grad(unit.get(), 0, &view), FSCCL_ERR_INVALID_STATE,
+                   "wait for the work");
       EXPECT_ERROR(fsccl_unit_destroy(unit.get()), FSCCL_ERR_INVALID_STATE, "in flight", "wait");
       turn = 2;
       ASSERT_OK(fsccl_work_wait(work, -1));
@@ -478,12 +499,14 @@ TEST(Unit, OnASplitWithAPoolOfTheParent) {
 
 // Where there are hosts, ranks lie on them in any order, and not as many on each.
 TEST(Unit, OnHostsOfAnyShape) {
-  for (const std::vector<int>& hosts : {std::vector<int>{0, 1, 0, 1}, {1, 0, 0}, {0, 1, 1, 1}, {0, 1, 1, 0, 1}})
+  for (const std::vector<int>& hosts :
+       {std::vector<int>{0, 1, 0, 1}, {1, 0, 0}, {0, 1, 1, 1}, {0, 1, 1, 0, 1}})
     run_ranks(static_cast<int>(hosts.size()),
               [](Rank& self) {
                 const PoolScope pool(self.comm);
                 Random random(static_cast<uint64_t>(self.ranks) + 70);
-                for (int i = 0; i < 25 && !HasFailure(); ++i) train(random_unit(random), self, pool.get());
+                for (int i = 0; i < 25 && !HasFailure(); ++i)
+                  train(random_unit(random), self, pool.get());
               },
               {.hosts = hosts});
 }

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The examples do what they promise: training reaches its accuracy, and its losses do not depend on the number of ranks.
+"""The examples do what they promise: training reaches its accuracy, and its losses do not depend on
+the number of ranks.
 
 usage: examples_test.py losses|mixed|flat|hello|gpu|allocators|usage PROGRAM
 """
+
 import os
 import pathlib
 import subprocess
@@ -17,9 +19,18 @@ TIMEOUT_SECONDS = 300
 def run(program, *arguments, status=0):
     """Runs the program; its output. Another exit status than the expected one ends the test."""
     command = [program, *arguments]
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_SECONDS)
+    result = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+    )
     if result.returncode != status:
-        sys.exit(f'{" ".join(command)}: exit status {result.returncode} instead of {status}\n{result.stdout}')
+        sys.exit(
+            f'{" ".join(command)}: exit status {result.returncode} instead of '
+            f'{status}\n{result.stdout}'
+        )
     return result.stdout
 
 
@@ -36,7 +47,10 @@ def compare(reference, other, what):
     worst = max(abs(a - b) / a for a, b in zip(reference, other))
     print(f'{what}: losses differ by at most {worst:.2e} of their value')
     if not worst <= RELATIVE_TOLERANCE:
-        sys.exit(f'{what}: more than {RELATIVE_TOLERANCE} is a difference of the training:\n{reference}\n{other}')
+        sys.exit(
+            f'{what}: more than {RELATIVE_TOLERANCE} is a difference of the '
+            f'training:\n{reference}\n{other}'
+        )
 
 
 def check_losses(program):
@@ -53,26 +67,37 @@ def check_flat(program):
 
 
 def check_mixed(program):
-    print(run(program, '--ranks', '2', '--mixed'))  # its exit status says whether the accuracy is reached
+    print(
+        run(program, '--ranks', '2', '--mixed')
+    )  # its exit status says whether the accuracy is reached
 
 
 def check_gpu(program):
-    """Two ranks on one GPU, or a word that there is none. Over the stand-in driver only kernels may be missing."""
+    """Two ranks on one GPU, or a word that there is none. Over the stand-in driver only kernels may
+    be missing."""
     output = run(program)
     if 'there is nothing to run on here' in output:
         if os.environ.get('TEST_NEEDS_GPU') and 'nvcc' not in output:
             sys.exit(f'the stand-in driver is not taken for a GPU:\n{output}')
         print(output)
         return
-    lines = sorted(line for line in output.splitlines() if not line.startswith('fsccl['))  # variables of the stand-in
-    expected = [f'rank {rank}: gathered 4194304 elements on the GPU, reduced gradients of 2097152' for rank in range(2)]
+    lines = sorted(
+        line for line in output.splitlines() if not line.startswith('fsccl[')
+    )  # variables of the stand-in
+    expected = [
+        f'rank {rank}: gathered 4194304 elements on the GPU, reduced gradients of 2097152'
+        for rank in range(2)
+    ]
     if lines != expected:
         sys.exit(f'the example printed:\n{output}')
 
 
 def check_hello(program):
     lines = sorted(run(program).splitlines())
-    expected = ['rank 0: elements 0 to 3 have gradient 0 1 2 3', 'rank 1: elements 4 to 7 have gradient 4 5 6 7']
+    expected = [
+        'rank 0: elements 0 to 3 have gradient 0 1 2 3',
+        'rank 1: elements 4 to 7 have gradient 4 5 6 7',
+    ]
     if lines != expected:
         sys.exit(f'expected {expected}, got {lines}')
 
@@ -82,23 +107,33 @@ def check_allocators(program):
         path = pathlib.Path(folder) / 'log.csv'
         refused, *rest = run(program, str(path)).splitlines()
         lines = [line.split(',') for line in path.read_text(encoding='utf-8').splitlines()]
-    if 'limit of 8388608 bytes' not in refused or rest != ['the pool holds 6 MiB', 'given back: all']:
+    if 'limit of 8388608 bytes' not in refused or rest != [
+        'the pool holds 6 MiB',
+        'given back: all',
+    ]:
         sys.exit(f'unexpected: {[refused, *rest]}')
     # The second request is tried again after the pool has given back what blocks do not use.
     rows = [(action, int(size)) for _, _, action, _, size, _ in lines[1:]]
-    if rows[0] != ('allocate', 6 << 20) or rows[-1] != ('free', 6 << 20) or ('allocate failure', 4 << 20) not in rows:
+    if (
+        rows[0] != ('allocate', 6 << 20)
+        or rows[-1] != ('free', 6 << 20)
+        or ('allocate failure', 4 << 20) not in rows
+    ):
         sys.exit(f'unexpected log: {lines}')
 
 
 def check_usage(program):
-    """What is not understood ends the program with the accepted values; bad data with its line; and too little training fails."""
+    """What is not understood ends the program with the accepted values; bad data with its line; and
+    too little training fails."""
     for ranks in ('0', '2x', '257'):
         if 'from 1 to 256' not in run(program, '--ranks', ranks, status=2):
             sys.exit(f'--ranks {ranks}: the accepted numbers are not named')
     run(program, '--ranks', '2', '--epochs', '1', status=1)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / 'bad.csv'
-        path.write_text(','.join(['0'] * 64) + ',3\n' + ','.join(['17'] * 64) + ',3\n', encoding='utf-8')
+        path.write_text(
+            ','.join(['0'] * 64) + ',3\n' + ','.join(['17'] * 64) + ',3\n', encoding='utf-8'
+        )
         if 'bad.csv:2:' not in run(program, '--data', str(path), status=1):
             sys.exit('the bad line is not named')
 
@@ -106,6 +141,13 @@ def check_usage(program):
 if __name__ == '__main__':
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    checks = {'losses': check_losses, 'mixed': check_mixed, 'flat': check_flat, 'hello': check_hello, 'gpu': check_gpu,
-              'allocators': check_allocators, 'usage': check_usage}
+    checks = {
+        'losses': check_losses,
+        'mixed': check_mixed,
+        'flat': check_flat,
+        'hello': check_hello,
+        'gpu': check_gpu,
+        'allocators': check_allocators,
+        'usage': check_usage,
+    }
     checks[sys.argv[1]](sys.argv[2])

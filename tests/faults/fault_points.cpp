@@ -111,7 +111,8 @@ struct Range {
   }
 };
 
-Range library, standard_library;  // libfsccl, and the one through which it allocates and starts threads
+// libfsccl, and the one through which it allocates and starts threads
+Range library, standard_library;
 
 std::atomic<bool> armed{false};
 std::atomic<uint64_t> calls[kKinds];
@@ -136,19 +137,24 @@ int note_library(dl_phdr_info* info, size_t, void*) {
   return 0;
 }
 
-// The stack is searched for what may be return addresses into the library: enough to find the place with addr2line.
+// The stack is searched for what may be return addresses into the library: enough to find the place
+// with addr2line.
 void note_place() {
   const auto* at = static_cast<const uintptr_t*>(__builtin_frame_address(0));
   for (size_t i = 0; i < 400 && place->depth < std::size(place->offsets); i++)
-    if (library.holds(reinterpret_cast<const void*>(at[i]))) place->offsets[place->depth++] = at[i] - library.begin;
+    if (library.holds(reinterpret_cast<const void*>(at[i])))
+      place->offsets[place->depth++] = at[i] - library.begin;
 }
 
 bool count(int kind, const void* caller) {
   if (!armed.load(std::memory_order_relaxed)) return false;
   if (!library.holds(caller) && !standard_library.holds(caller)) return false;
   const uint64_t number = calls[kind].fetch_add(1) + 1;
-  if (kind != failing_kind || failing == 0 || number < failing || (number > failing && !all_further)) return false;
-  if (kFaultKinds[kind].harmless && (number - failing) % 2) return false;  // who tries again gets on
+  if (kind != failing_kind || failing == 0 || number < failing ||
+      (number > failing && !all_further))
+    return false;
+  // who tries again gets on
+  if (kFaultKinds[kind].harmless && (number - failing) % 2) return false;
   if (!happened.exchange(true)) note_place();
   return true;
 }
@@ -348,7 +354,8 @@ int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
   if (operation != EPOLL_CTL_DEL && FAILS(kWatch)) return errno = ENOMEM, -1;
   return static_cast<int>(syscall(SYS_epoll_ctl, epoll, operation, fd, event));
 }
-int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* argument) {
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                   void* argument) {
   if (FAILS(kThread)) return EAGAIN;
   SYSTEM(pthread_create);
   return next(thread, attributes, run, argument);
@@ -363,8 +370,8 @@ int getifaddrs(ifaddrs** result) {
   SYSTEM(getifaddrs);
   return next(result);
 }
-ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long locals, const iovec* remote, unsigned long remotes,
-                         unsigned long flags) {
+ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long locals, const iovec* remote,
+                         unsigned long remotes, unsigned long flags) {
   if (FAILS(kReadPeer)) return errno = ENOMEM, -1;
   return syscall(SYS_process_vm_readv, pid, local, locals, remote, remotes, flags);
 }

@@ -14,7 +14,9 @@ constexpr size_t kCount = 6000;  // elements: too many for a line, enough for a 
 constexpr int kParams = 2;
 
 // Of whom and where an element is: what all ranks can check.
-float element(int rank, size_t at) { return static_cast<float>(1000 * rank + static_cast<int>(at % 777)); }
+float element(int rank, size_t at) {
+  return static_cast<float>(1000 * rank + static_cast<int>(at % 777));
+}
 
 float own[kCount], gathered[kRanks * kCount];
 
@@ -25,7 +27,8 @@ const char* name_of(Phase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-// True when the call succeeded. Errors end the communicator, as nobody else would tell the other rank.
+// True when the call succeeded. Errors end the communicator, as nobody else would tell the other
+// rank.
 bool Scenario::note(const char* call, fsccl_status_t status) {
   if (status >= 0) return true;
   fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
@@ -65,7 +68,8 @@ void Scenario::work() {
 
 bool Scenario::collectives() {
   if (!note("pool_create", fsccl_pool_create(comm_, nullptr, &pool_)) ||
-      !note("pool_alloc", fsccl_pool_alloc(pool_, (kRanks + 1) * kCount * sizeof(float), nullptr, &block_)))
+      !note("pool_alloc",
+            fsccl_pool_alloc(pool_, (kRanks + 1) * kCount * sizeof(float), nullptr, &block_)))
     return false;
   auto* const send = static_cast<float*>(block_);
   for (size_t i = 0; i < kCount; i++) own[i] = send[i] = element(rank_, i);
@@ -74,10 +78,14 @@ bool Scenario::collectives() {
     float* recv;
   };
   for (const Way& way : {Way{send, send + kCount}, Way{own, gathered}}) {
-    if (!note("all_gather", fsccl_all_gather(way.send, way.recv, kCount, FSCCL_FLOAT32, comm_, nullptr, nullptr))) return false;
-    for (size_t i = 0; i < kRanks * kCount; i++) wrong_bytes_ |= way.recv[i] != element(static_cast<int>(i / kCount), i % kCount);
+    if (!note("all_gather",
+              fsccl_all_gather(way.send, way.recv, kCount, FSCCL_FLOAT32, comm_, nullptr, nullptr)))
+      return false;
+    for (size_t i = 0; i < kRanks * kCount; i++)
+      wrong_bytes_ |= way.recv[i] != element(static_cast<int>(i / kCount), i % kCount);
     float sum[kCount / 2];
-    if (!note("reduce_scatter", fsccl_reduce_scatter(way.send, sum, kCount / 2, FSCCL_FLOAT32, FSCCL_SUM, comm_, nullptr, nullptr)))
+    if (!note("reduce_scatter", fsccl_reduce_scatter(way.send, sum, kCount / 2, FSCCL_FLOAT32,
+                                                     FSCCL_SUM, comm_, nullptr, nullptr)))
       return false;
     for (size_t i = 0; i < kCount / 2; i++) {
       const size_t at = static_cast<size_t>(rank_) * (kCount / 2) + i;
@@ -89,16 +97,19 @@ bool Scenario::collectives() {
   if (!note("barrier", fsccl_barrier(comm_, nullptr, &work))) return false;
   const bool watched = note("work_event_fd", fsccl_work_event_fd(work, &fd));
   if (fd >= 0) close(fd);
-  return note("work_wait", fsccl_work_wait(work, -1)) && watched && note("work_release", fsccl_work_release(work));
+  return note("work_wait", fsccl_work_wait(work, -1)) && watched &&
+         note("work_release", fsccl_work_release(work));
 }
 
 bool Scenario::messages() {
   float buffer[64] = {};
   if (rank_ == 0) {
     for (size_t i = 0; i < 64; i++) buffer[i] = element(0, i);
-    if (!note("send", fsccl_send(buffer, 64, FSCCL_FLOAT32, 1, 5, comm_, nullptr, nullptr))) return false;
+    if (!note("send", fsccl_send(buffer, 64, FSCCL_FLOAT32, 1, 5, comm_, nullptr, nullptr)))
+      return false;
   } else {
-    if (!note("recv", fsccl_recv(buffer, 64, FSCCL_FLOAT32, 0, 5, comm_, nullptr, nullptr))) return false;
+    if (!note("recv", fsccl_recv(buffer, 64, FSCCL_FLOAT32, 0, 5, comm_, nullptr, nullptr)))
+      return false;
     for (size_t i = 0; i < 64; i++) wrong_bytes_ |= buffer[i] != element(0, i);
   }
   return note("comm_split", fsccl_comm_split(comm_, 0, -rank_, nullptr, &part_)) &&
@@ -123,7 +134,8 @@ bool Scenario::steps() {
   fsccl_view_t view{};
   for (size_t i = 0; i < kParams; i++) {
     if (!note("unit_shard", fsccl_unit_shard(unit_, i, &view))) return false;
-    for (uint64_t at = 0; at < view.count; at++) static_cast<float*>(view.data)[at] = static_cast<float>((view.offset + at) % 128);
+    for (uint64_t at = 0; at < view.count; at++)
+      static_cast<float*>(view.data)[at] = static_cast<float>((view.offset + at) % 128);
   }
   for (int step = 0; step < 2; step++) {
     if (!note("unit_unshard", fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr)) ||
@@ -140,7 +152,8 @@ bool Scenario::steps() {
       std::memset(view.data, 0, view.count * 2);
     }
     if (!note("unit_reshard", fsccl_unit_reshard(unit_)) ||
-        !note("unit_reduce", fsccl_unit_reduce_grads(unit_, nullptr, nullptr)) || !note("pool_step", fsccl_pool_step(pool_)))
+        !note("unit_reduce", fsccl_unit_reduce_grads(unit_, nullptr, nullptr)) ||
+        !note("pool_step", fsccl_pool_step(pool_)))
       return false;
   }
   return true;
@@ -149,13 +162,17 @@ bool Scenario::steps() {
 // Once both have nothing more to do on the old communicator. Who has given up by now is left out.
 void Scenario::shrink() {
   if (!comm_) return;
-  if (part_ && outcome_.status == FSCCL_OK) note("barrier of a part", fsccl_barrier(part_, nullptr, nullptr));
-  if (!note("comm_abort", fsccl_comm_abort(comm_)) || !note("comm_shrink", fsccl_comm_shrink(comm_, nullptr, &left_))) return;
+  if (part_ && outcome_.status == FSCCL_OK)
+    note("barrier of a part", fsccl_barrier(part_, nullptr, nullptr));
+  if (!note("comm_abort", fsccl_comm_abort(comm_)) ||
+      !note("comm_shrink", fsccl_comm_shrink(comm_, nullptr, &left_)))
+    return;
   int size = 0;
   if (!note("comm_size", fsccl_comm_size(left_, &size)) || size < kRanks) return;
   // Whether the other one has a unit, too, only this one's own luck so far can tell.
   float mine = outcome_.status == FSCCL_OK && unit_ ? 1 : 0, both = 0;
-  if (note("all_reduce of the survivors", fsccl_all_reduce(&mine, &both, 1, FSCCL_FLOAT32, FSCCL_MIN, left_, nullptr, nullptr)) &&
+  if (note("all_reduce of the survivors",
+           fsccl_all_reduce(&mine, &both, 1, FSCCL_FLOAT32, FSCCL_MIN, left_, nullptr, nullptr)) &&
       both > 0)
     (void)reshard();
 }
@@ -182,9 +199,12 @@ bool Scenario::reshard() {
   config.limit_bytes = 3000;
   if (!note("reshard", fsccl_reshard(&config, buffers, kParams, left_, nullptr))) return false;
   fsccl_piece_t pieces[kParams];
-  if (!note("layout_plan", fsccl_layout_plan(FSCCL_LAYOUT_FLAT, params, kParams, kRanks, 1 - rank_, pieces, nullptr))) return false;
+  if (!note("layout_plan", fsccl_layout_plan(FSCCL_LAYOUT_FLAT, params, kParams, kRanks, 1 - rank_,
+                                             pieces, nullptr)))
+    return false;
   for (size_t i = 0; i < kParams; i++)
-    for (uint64_t at = 0; at < pieces[i].count; at++) wrong_bytes_ |= to[i][at] != static_cast<float>((pieces[i].begin + at) % 128);
+    for (uint64_t at = 0; at < pieces[i].count; at++)
+      wrong_bytes_ |= to[i][at] != static_cast<float>((pieces[i].begin + at) % 128);
   return true;
 }
 

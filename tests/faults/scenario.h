@@ -1,6 +1,7 @@
-// What a program of two ranks does with the library, in phases in which calls of the system may fail: it joins, works, goes on with
-// a new communicator after the first was aborted, and gives everything back. A rank that meets an error does what the header says:
-// it ends the communicator where others may wait for it, and destroys what it has.
+// What a program of two ranks does with the library, in phases in which calls of the system may
+// fail: it joins, works, goes on with a new communicator after the first was aborted, and gives
+// everything back. A rank that meets an error does what the header says: it ends the communicator
+// where others may wait for it, and destroys what it has.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -23,7 +24,8 @@ struct Outcome {
 class Scenario {
  public:
   // `read_id` and `write_id`: ends of a pipe from rank 0 to rank 1. Closes them.
-  Scenario(int rank, int read_id, int write_id) : rank_(rank), read_id_(read_id), write_id_(write_id) {}
+  Scenario(int rank, int read_id, int write_id)
+      : rank_(rank), read_id_(read_id), write_id_(write_id) {}
 
   void join();
   void work();

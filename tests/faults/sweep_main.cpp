@@ -1,12 +1,17 @@
-// The n-th call of malloc, and of each kind of system call, fails: while two ranks join, work, shrink and give everything back; in
-// either of them; that call alone, or it and all that follow; for every n. However it goes,
+// The n-th call of malloc, and of each kind of system call, fails: while two ranks join, work,
+// shrink and give everything back; in either of them; that call alone, or it and all that follow;
+// for every n. However it goes,
 //   - nobody crashes, and everybody is done before a deadline;
-//   - each rank ends with FSCCL_OK and right results, or an error that says something (and not that the library is at fault);
-//   - everything can be given back, and the same processes then do all of it once more without a fault;
-//   - after that there are no more descriptors, threads and blocks of memory than without the fault.
-// usage: PROGRAM all | sample [PHASE [KIND [FIRST LAST]]], or PROGRAM one PHASE KIND NUMBER once|persistent RANK. Exit status 0: no
-// failure. With FIRST and LAST only the calls of these numbers fail: a long sweep in pieces, each of which says when there are
-// more. FSCCL_TRANSPORT says over what; else over shared memory.
+//   - each rank ends with FSCCL_OK and right results, or an error that says something (and not that
+//     the library is at fault);
+//   - everything can be given back, and the same processes then do all of it once more without a
+//     fault;
+//   - after that there are no more descriptors, threads and blocks of memory than without the
+//     fault.
+// usage: PROGRAM all | sample [PHASE [KIND [FIRST LAST]]], or PROGRAM one PHASE KIND NUMBER
+// once|persistent RANK. Exit status 0: no failure. With FIRST and LAST only the calls of these
+// numbers fail: a long sweep in pieces, each of which says when there are more. FSCCL_TRANSPORT
+// says over what; else over shared memory.
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
@@ -32,10 +37,14 @@ namespace fsccl::testing {
 namespace {
 
 constexpr const char* kTimeoutMs = "3000";
-constexpr int kLingerMs = 3000;            // for so long, the timeout, who comes late is awaited, to be told of a failure
-constexpr int kDeadlineMs = 30'000;        // a run takes 20 ms, a fault of which nobody can be told the timeout
-constexpr int kLeftMs = kLingerMs + 2000;  // within it the library's own thread gives back what calls leave to it
-constexpr int64_t kSpareBlocks = 24;  // what a text of an error, or a cache that grew, may be: a leak of a fault comes with each
+// for so long, the timeout, who comes late is awaited, to be told of a failure
+constexpr int kLingerMs = 3000;
+// a run takes 20 ms, a fault of which nobody can be told the timeout
+constexpr int kDeadlineMs = 30'000;
+// within it the library's own thread gives back what calls leave to it
+constexpr int kLeftMs = kLingerMs + 2000;
+// what a text of an error, or a cache that grew, may be: a leak of a fault comes with each
+constexpr int64_t kSpareBlocks = 24;
 
 struct Fault {
   Phase phase = Phase::join;
@@ -76,13 +85,14 @@ template <class Counts>
 int entries_of(const char* folder, Counts counts) {
   int count = 0;
   DIR* const open = opendir(folder);
-  while (const dirent* entry = open ? readdir(open) : nullptr) count += entry->d_name[0] != '.' && counts(std::atoi(entry->d_name));
+  while (const dirent* entry = open ? readdir(open) : nullptr)
+    count += entry->d_name[0] != '.' && counts(std::atoi(entry->d_name));
   if (open) closedir(open);
   return count;
 }
 
-// Where the ranks meet is listened at for a while after a failure, for who comes late. That is meant to be, and not counted; what
-// else there is with it, beyond `usual`, must go with it.
+// Where the ranks meet is listened at for a while after a failure, for who comes late. That is
+// meant to be, and not counted; what else there is with it, beyond `usual`, must go with it.
 int descriptors_left(int usual) {
   const int64_t end = now_ms() + kLeftMs;
   int count = 0;
@@ -91,7 +101,8 @@ int descriptors_left(int usual) {
     socklen_t bytes = sizeof listens;
     return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || !listens;
   };
-  while ((count = entries_of("/proc/self/fd", stays)) > usual && usual > 0 && now_ms() < end) usleep(10'000);
+  while ((count = entries_of("/proc/self/fd", stays)) > usual && usual > 0 && now_ms() < end)
+    usleep(10'000);
   return count;
 }
 
@@ -105,7 +116,9 @@ int threads_allowed() {
 int threads_left() {
   const int64_t end = now_ms() + 2000;
   int count = 0;
-  while ((count = entries_of("/proc/self/task", [](int) { return true; })) > threads_allowed() && now_ms() < end) usleep(1000);
+  while ((count = entries_of("/proc/self/task", [](int) { return true; })) > threads_allowed() &&
+         now_ms() < end)
+    usleep(1000);
   return count;
 }
 
@@ -117,7 +130,9 @@ int64_t blocks_allowed(int rank, const Report& normal, const Report& report) {
 
 int64_t blocks_left(int rank, const Report& normal, const Report& report) {
   const int64_t end = now_ms() + kLeftMs;
-  while (live_blocks() > blocks_allowed(rank, normal, report) && normal.blocks > 0 && now_ms() < end) usleep(1000);
+  while (live_blocks() > blocks_allowed(rank, normal, report) && normal.blocks > 0 &&
+         now_ms() < end)
+    usleep(1000);
   return live_blocks();
 }
 
@@ -130,8 +145,8 @@ void meet(int rank, const int (&meeting)[2][2]) {
 }
 
 // `normal`: what was left without a fault; zeroes in the run that measures it.
-void run_rank(int rank, const Fault& fault, const int (&ids)[2][2], const int (&meeting)[2][2], const Report& normal,
-              Report* report) {
+void run_rank(int rank, const Fault& fault, const int (&ids)[2][2], const int (&meeting)[2][2],
+              const Report& normal, Report* report) {
   const auto armed = [&](Phase phase, auto&& act) {
     report->at = name_of(phase);
     const bool here = fault.phase == phase && fault.rank == rank;
@@ -169,8 +184,8 @@ void run_rank(int rank, const Fault& fault, const int (&ids)[2][2], const int (&
 class Sweep {
  public:
   Sweep()
-      : reports_(static_cast<Report*>(
-            mmap(nullptr, kRanks * sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+      : reports_(static_cast<Report*>(mmap(nullptr, kRanks * sizeof(Report), PROT_READ | PROT_WRITE,
+                                           MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
 
   // False when n is beyond the last call.
   bool try_fault(const Fault& fault) {
@@ -179,8 +194,9 @@ class Sweep {
     const Report& report = reports_[fault.rank];
     if (!problem.empty()) {
       failures_++;
-      printf("FAILED %s %s %lu %s rank %d: %s\n", name_of(fault.phase), kFaultKinds[fault.kind].name, fault.number,
-             fault.persistent ? "persistent" : "once", fault.rank, problem.c_str());
+      printf("FAILED %s %s %lu %s rank %d: %s\n", name_of(fault.phase),
+             kFaultKinds[fault.kind].name, fault.number, fault.persistent ? "persistent" : "once",
+             fault.rank, problem.c_str());
       printf("  addr2line -Cfie LIBRARY");
       for (size_t i = 0; i < report.place.depth; i++) printf(" 0x%lx", report.place.offsets[i]);
       printf("\n");
@@ -197,18 +213,24 @@ class Sweep {
     return calls_;
   }
 
-  // Every n; of a sample three, once in rank 0 and persistently in rank 1. This process takes the share `worker` of `workers`.
+  // Every n; of a sample three, once in rank 0 and persistently in rank 1. This process takes the
+  // share `worker` of `workers`.
   void sweep(Phase phase, int rank, const Wanted& wanted, uint64_t worker, uint64_t workers) {
     const uint64_t* const calls = measure(phase, rank);
     for (int kind = 0; kind < kFaultKindCount; kind++) {
-      if (calls[kind] == 0 || (wanted.kind && std::strcmp(wanted.kind, kFaultKinds[kind].name) != 0)) continue;
-      if (wanted.sample && (static_cast<uint64_t>(kind) + static_cast<uint64_t>(rank)) % workers != worker) continue;
+      if (calls[kind] == 0 ||
+          (wanted.kind && std::strcmp(wanted.kind, kFaultKinds[kind].name) != 0))
+        continue;
+      if (wanted.sample &&
+          (static_cast<uint64_t>(kind) + static_cast<uint64_t>(rank)) % workers != worker)
+        continue;
       for (const bool persistent : {false, true}) {
         if (wanted.sample && persistent != (rank == 1)) continue;
         // Other threads come to more or fewer calls in another run: on until none fails.
         const uint64_t step = wanted.sample ? (calls[kind] + 1) / 2 : workers;
         uint64_t number = wanted.first + (wanted.sample ? 0 : worker);
-        while (number <= wanted.last && try_fault({phase, kind, number, persistent, rank})) number += step;
+        while (number <= wanted.last && try_fault({phase, kind, number, persistent, rank}))
+          number += step;
         more_ = more_ || number > wanted.last;
       }
     }
@@ -217,9 +239,12 @@ class Sweep {
   int finish() const {
     std::string statuses;
     for (const auto& [code, count] : statuses_)
-      statuses.append(", ").append(std::to_string(count)).append(" x ").append(std::to_string(code));
-    printf("%ld runs, slowest %ld ms, %ld failed%s%s\n", runs_, slowest_ms_, failures_, statuses.c_str(),
-           more_ ? "; there are more calls" : "");
+      statuses.append(", ")
+          .append(std::to_string(count))
+          .append(" x ")
+          .append(std::to_string(code));
+    printf("%ld runs, slowest %ld ms, %ld failed%s%s\n", runs_, slowest_ms_, failures_,
+           statuses.c_str(), more_ ? "; there are more calls" : "");
     return failures_ ? 1 : 0;
   }
 
@@ -237,7 +262,8 @@ class Sweep {
       if (children[rank] == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(done[0]);
-        run_rank(rank, fault, ids, meeting, fault.number ? baseline_[rank] : Report{}, &reports_[rank]);
+        run_rank(rank, fault, ids, meeting, fault.number ? baseline_[rank] : Report{},
+                 &reports_[rank]);
         _exit(0);
       }
     }
@@ -256,7 +282,11 @@ class Sweep {
       waitpid(children[rank], &status, 0);
       const std::string one = judge(fault, rank, status, late);
       if (!one.empty())
-        problem.append(problem.empty() ? "" : "; ").append("of rank ").append(std::to_string(rank)).append(": ").append(one);
+        problem.append(problem.empty() ? "" : "; ")
+            .append("of rank ")
+            .append(std::to_string(rank))
+            .append(": ")
+            .append(one);
     }
     return problem;
   }
@@ -264,15 +294,19 @@ class Sweep {
   std::string judge(const Fault& fault, int rank, int status, bool late) {
     const Report& report = reports_[rank];
     if (late && !report.over) return std::string("hangs in ") + report.at;
-    if (!WIFEXITED(status)) return "killed by signal " + std::to_string(WTERMSIG(status)) + " in " + report.at;
+    if (!WIFEXITED(status))
+      return "killed by signal " + std::to_string(WTERMSIG(status)) + " in " + report.at;
     if (!report.over) return std::string("ended in ") + report.at;
     statuses_[report.faulty.status]++;
     const auto told = [](const Outcome& outcome) {
-      return std::string(outcome.call) + ": " + fsccl_status_string(outcome.status) + ": " + outcome.text;
+      return std::string(outcome.call) + ": " + fsccl_status_string(outcome.status) + ": " +
+             outcome.text;
     };
     const bool fault_free = fault.number == 0 || kFaultKinds[fault.kind].harmless;
-    if (report.faulty.status != FSCCL_OK && fault_free) return "not harmless: " + told(report.faulty);
-    if (report.faulty.status != FSCCL_OK && !plausible(report.faulty)) return "an odd error: " + told(report.faulty);
+    if (report.faulty.status != FSCCL_OK && fault_free)
+      return "not harmless: " + told(report.faulty);
+    if (report.faulty.status != FSCCL_OK && !plausible(report.faulty))
+      return "an odd error: " + told(report.faulty);
     if (report.wrong_bytes) return "wrong bytes";
     if (!report.given_back_later) return "cannot be destroyed: " + told(report.faulty);
     if (report.clean.status != FSCCL_OK)
@@ -283,11 +317,14 @@ class Sweep {
     }
     const Report& normal = baseline_[rank];
     const auto more = [&](const char* what, int64_t now, int64_t before) {
-      return std::to_string(now - before) + " " + what + " more than without a fault, after " + told(report.faulty);
+      return std::to_string(now - before) + " " + what + " more than without a fault, after " +
+             told(report.faulty);
     };
-    if (report.descriptors > normal.descriptors) return more("descriptors", report.descriptors, normal.descriptors);
+    if (report.descriptors > normal.descriptors)
+      return more("descriptors", report.descriptors, normal.descriptors);
     if (report.threads > normal.threads) return more("threads", report.threads, normal.threads);
-    if (report.blocks > blocks_allowed(rank, normal, report)) return more("blocks of memory", report.blocks, normal.blocks);
+    if (report.blocks > blocks_allowed(rank, normal, report))
+      return more("blocks of memory", report.blocks, normal.blocks);
     return "";
   }
 
@@ -296,8 +333,10 @@ class Sweep {
     const int code = outcome.status;
     // What tells hosts apart, or lists their addresses, is unreadable.
     if (code == FSCCL_ERR_NOT_AVAILABLE)
-      return std::strstr(outcome.text, "FSCCL_HOST_ID") || std::strstr(outcome.text, "network interface");
-    return outcome.text[0] != '\0' && code <= FSCCL_ERR_OUT_OF_MEMORY && code > FSCCL_ERR_INTERNAL && code != FSCCL_ERR_MISMATCH;
+      return std::strstr(outcome.text, "FSCCL_HOST_ID") ||
+             std::strstr(outcome.text, "network interface");
+    return outcome.text[0] != '\0' && code <= FSCCL_ERR_OUT_OF_MEMORY &&
+           code > FSCCL_ERR_INTERNAL && code != FSCCL_ERR_MISMATCH;
   }
 
   Report* reports_;
@@ -314,11 +353,13 @@ int try_one(char** words) {
   Sweep sweep;
   for (int phase = 0; phase < static_cast<int>(Phase::count); phase++)
     for (int kind = 0; kind < kFaultKindCount; kind++) {
-      if (std::strcmp(words[0], name_of(static_cast<Phase>(phase))) != 0 || std::strcmp(words[1], kFaultKinds[kind].name) != 0)
+      if (std::strcmp(words[0], name_of(static_cast<Phase>(phase))) != 0 ||
+          std::strcmp(words[1], kFaultKinds[kind].name) != 0)
         continue;
       const int rank = std::atoi(words[4]) == 1 ? 1 : 0;
       sweep.measure(static_cast<Phase>(phase), rank);
-      sweep.try_fault({static_cast<Phase>(phase), kind, std::strtoull(words[2], nullptr, 10), words[3][0] == 'p', rank});
+      sweep.try_fault({static_cast<Phase>(phase), kind, std::strtoull(words[2], nullptr, 10),
+                       words[3][0] == 'p', rank});
     }
   return sweep.finish();
 }
@@ -326,22 +367,29 @@ int try_one(char** words) {
 int sweep_all(const Wanted& wanted, uint64_t worker, uint64_t workers) {
   Sweep sweep;
   for (int phase = 0; phase < static_cast<int>(Phase::count); phase++) {
-    if (wanted.phase && std::strcmp(wanted.phase, name_of(static_cast<Phase>(phase))) != 0) continue;
-    for (int rank = 0; rank < kRanks; rank++) sweep.sweep(static_cast<Phase>(phase), rank, wanted, worker, workers);
+    if (wanted.phase && std::strcmp(wanted.phase, name_of(static_cast<Phase>(phase))) != 0)
+      continue;
+    for (int rank = 0; rank < kRanks; rank++)
+      sweep.sweep(static_cast<Phase>(phase), rank, wanted, worker, workers);
   }
   return sweep.finish();
 }
 
 int main_of(int argc, char** argv) {
-  const bool sample = argc > 1 && std::strcmp(argv[1], "sample") == 0, one = argc == 7 && std::strcmp(argv[1], "one") == 0;
-  if (!one && (argc < 2 || argc == 5 || argc > 6 || (!sample && std::strcmp(argv[1], "all") != 0))) {
-    fprintf(stderr, "usage: %s all | sample [PHASE [KIND [FIRST LAST]]]\n       %s one PHASE KIND NUMBER once|persistent RANK\n",
+  const bool sample = argc > 1 && std::strcmp(argv[1], "sample") == 0,
+             one = argc == 7 && std::strcmp(argv[1], "one") == 0;
+  if (!one &&
+      (argc < 2 || argc == 5 || argc > 6 || (!sample && std::strcmp(argv[1], "all") != 0))) {
+    fprintf(stderr,
+            "usage: %s all | sample [PHASE [KIND [FIRST LAST]]]\n       %s one PHASE KIND NUMBER "
+            "once|persistent RANK\n",
             argv[0], argv[0]);
     return 2;
   }
   Wanted wanted{sample, argc > 2 ? argv[2] : nullptr, argc > 3 ? argv[3] : nullptr};
   if (argc == 6)
-    wanted.first = std::max(std::strtoull(argv[4], nullptr, 10), 1ULL), wanted.last = std::strtoull(argv[5], nullptr, 10);
+    wanted.first = std::max(std::strtoull(argv[4], nullptr, 10), 1ULL),
+    wanted.last = std::strtoull(argv[5], nullptr, 10);
   setvbuf(stdout, nullptr, _IOLBF, 0);
   setenv("FSCCL_TIMEOUT_MS", kTimeoutMs, 1);
   setenv("FSCCL_TRANSPORT", "shm", 0);

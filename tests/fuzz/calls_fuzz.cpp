@@ -1,6 +1,8 @@
-// Calls of the public header in any order, with arguments that are right, wrong, of another kind, or of objects that are gone: each
-// returns a status that says something, none crashes or hangs, and in the end everything can be given back. One rank; what takes
-// memory or time is bounded by the arguments. Pointers and sizes of buffers are the caller's to get right and are never wrong here.
+// Calls of the public header in any order, with arguments that are right, wrong, of another kind,
+// or of objects that are gone: each returns a status that says something, none crashes or hangs,
+// and in the end everything can be given back. One rank; what takes memory or time is bounded by
+// the arguments. Pointers and sizes of buffers are the caller's to get right and are never wrong
+// here.
 #include <fsccl/fsccl.h>
 
 #include <algorithm>
@@ -45,7 +47,8 @@ struct Handles {
   Handle& place(Input& input) { return all[static_cast<size_t>(input.below(Places))]; }
   Handle get(Input& input) {
     if (!input.rarely()) return place(input);
-    static constexpr uint64_t kForeign[] = {0, 1, ~uint64_t{0}, 0x0100000100000001, 0x0200000100000002, 0xdeadbeef};
+    static constexpr uint64_t kForeign[] = {
+        0, 1, ~uint64_t{0}, 0x0100000100000001, 0x0200000100000002, 0xdeadbeef};
     return reinterpret_cast<Handle>(kForeign[input.below(std::size(kForeign))]);
   }
 };
@@ -63,16 +66,19 @@ class Program {
   ~Program() { give_all_back(); }
 
   void call() {
-    static constexpr void (Program::*kCalls[])() = {
-        &Program::make_comm,   &Program::make_pool,   &Program::make_unit,   &Program::collective,  &Program::collective,
-        &Program::rooted,      &Program::unit_action, &Program::unit_action, &Program::pool_action, &Program::pool_action,
-        &Program::work_action, &Program::message,     &Program::divide,      &Program::destroy,     &Program::ask,
-        &Program::group,       &Program::deal_out};
+    static constexpr void (Program::* kCalls[])() = {
+        &Program::make_comm,   &Program::make_pool,   &Program::make_unit,   &Program::collective,
+        &Program::collective,  &Program::rooted,      &Program::unit_action, &Program::unit_action,
+        &Program::pool_action, &Program::pool_action, &Program::work_action, &Program::message,
+        &Program::divide,      &Program::destroy,     &Program::ask,         &Program::group,
+        &Program::deal_out};
     (this->*kCalls[input_.below(std::size(kCalls))])();
   }
 
  private:
-  fsccl_dtype_t dtype() { return static_cast<fsccl_dtype_t>(input_.number(input_.below(FSCCL_DTYPE_COUNT))); }
+  fsccl_dtype_t dtype() {
+    return static_cast<fsccl_dtype_t>(input_.number(input_.below(FSCCL_DTYPE_COUNT)));
+  }
   fsccl_op_t op() { return {input_.number(input_.below(6)), 0, 0.5}; }
   void* buffer() { return input_.rarely() ? nullptr : buffers[input_.below(4)]; }
   size_t elements() { return input_.count(kBufferBytes / 8 / 4); }
@@ -81,7 +87,8 @@ class Program {
   void make_comm() {
     fsccl_comm_t& place = comms_.place(input_);
     if (alive(place)) return;
-    if (place) expect_sense(fsccl_comm_destroy(std::exchange(place, nullptr)));  // could not be made, or has not been yet
+    // could not be made, or has not been yet
+    if (place) expect_sense(fsccl_comm_destroy(std::exchange(place, nullptr)));
     fsccl_unique_id_t id{};
     expect_sense(fsccl_unique_id_create(&id));
     const bool spoilt = input_.rarely();
@@ -116,11 +123,13 @@ class Program {
 
   void make_unit() {
     fsccl_param_t params[3];
-    const size_t count = input_.number(1 + input_.below(3)) == 99 ? 0 : 1 + static_cast<size_t>(input_.below(3));
+    const size_t count =
+        input_.number(1 + input_.below(3)) == 99 ? 0 : 1 + static_cast<size_t>(input_.below(3));
     for (fsccl_param_t& param : params) {
       param = FSCCL_PARAM_INIT;
       param.dims = input_.number(1 + input_.below(2));
-      for (int64_t& extent : param.shape) extent = input_.rarely() ? int64_t{input_.number(0)} << 33 : input_.byte();
+      for (int64_t& extent : param.shape)
+        extent = input_.rarely() ? int64_t{input_.number(0)} << 33 : input_.byte();
       if (input_.rarely()) param.dtype = dtype();
       param.flags = input_.rarely() ? input_.byte() : 0;
       param.tied_to = input_.rarely() ? input_.number(0) : -1;
@@ -146,13 +155,17 @@ class Program {
     const fsccl_comm_t comm = comms_.get(input_);
     switch (input_.below(5)) {
       case 0:
-        return expect_sense(fsccl_all_gather(buffer(), buffer(), elements(), dtype(), comm, nullptr, work()));
+        return expect_sense(
+            fsccl_all_gather(buffer(), buffer(), elements(), dtype(), comm, nullptr, work()));
       case 1:
-        return expect_sense(fsccl_reduce_scatter(buffer(), buffer(), elements(), dtype(), op(), comm, nullptr, work()));
+        return expect_sense(fsccl_reduce_scatter(buffer(), buffer(), elements(), dtype(), op(),
+                                                 comm, nullptr, work()));
       case 2:
-        return expect_sense(fsccl_all_reduce(buffer(), buffer(), elements(), dtype(), op(), comm, nullptr, work()));
+        return expect_sense(
+            fsccl_all_reduce(buffer(), buffer(), elements(), dtype(), op(), comm, nullptr, work()));
       case 3:
-        return expect_sense(fsccl_all_to_all(buffer(), buffer(), elements(), dtype(), comm, nullptr, work()));
+        return expect_sense(
+            fsccl_all_to_all(buffer(), buffer(), elements(), dtype(), comm, nullptr, work()));
       default:
         return expect_sense(fsccl_barrier(comm, input_.rarely() ? buffers[0] : nullptr, work()));
     }
@@ -163,17 +176,23 @@ class Program {
     const int root = input_.number(0);
     switch (input_.below(5)) {
       case 0:
-        return expect_sense(fsccl_broadcast(buffer(), elements(), dtype(), root, comm, nullptr, work()));
+        return expect_sense(
+            fsccl_broadcast(buffer(), elements(), dtype(), root, comm, nullptr, work()));
       case 1:
-        return expect_sense(fsccl_reduce(buffer(), buffer(), elements(), dtype(), op(), root, comm, nullptr, work()));
+        return expect_sense(fsccl_reduce(buffer(), buffer(), elements(), dtype(), op(), root, comm,
+                                         nullptr, work()));
       case 2:
-        return expect_sense(fsccl_gather(buffer(), buffer(), elements(), dtype(), root, comm, nullptr, work()));
+        return expect_sense(
+            fsccl_gather(buffer(), buffer(), elements(), dtype(), root, comm, nullptr, work()));
       case 3:
-        return expect_sense(fsccl_scatter(buffer(), buffer(), elements(), dtype(), root, comm, nullptr, work()));
+        return expect_sense(
+            fsccl_scatter(buffer(), buffer(), elements(), dtype(), root, comm, nullptr, work()));
       default: {
         const size_t counts[] = {elements()};
-        const fsccl_tensor_t tensor{buffer(), buffer(), input_.rarely() ? nullptr : counts, dtype()};
-        return expect_sense(fsccl_all_gather_list(&tensor, static_cast<size_t>(input_.below(2)), comm, nullptr, work()));
+        const fsccl_tensor_t tensor{buffer(), buffer(), input_.rarely() ? nullptr : counts,
+                                    dtype()};
+        return expect_sense(fsccl_all_gather_list(&tensor, static_cast<size_t>(input_.below(2)),
+                                                  comm, nullptr, work()));
       }
     }
   }
@@ -199,9 +218,11 @@ class Program {
     config.limit_bytes = input_.count(255);
     if (input_.rarely()) config.size = input_.byte();
     const size_t odd = input_.rarely() ? SIZE_MAX : 0;
-    const fsccl_resharded_t all[] = {{odd, dtype(), buffer(), buffer()}, {0, dtype(), buffer(), buffer()}};
+    const fsccl_resharded_t all[] = {{odd, dtype(), buffer(), buffer()},
+                                     {0, dtype(), buffer(), buffer()}};
     uint64_t version = 0;
-    expect_sense(fsccl_reshard(&config, all, static_cast<size_t>(input_.below(3)), comms_.get(input_), &version));
+    expect_sense(fsccl_reshard(&config, all, static_cast<size_t>(input_.below(3)),
+                               comms_.get(input_), &version));
   }
 
   void unit_action() {
@@ -210,7 +231,8 @@ class Program {
     const size_t index = input_.rarely() ? SIZE_MAX : static_cast<size_t>(input_.below(4));
     switch (input_.below(10)) {
       case 0:
-        return expect_sense(fsccl_unit_unshard(unit, static_cast<fsccl_unshard_mode_t>(input_.number(input_.below(2))), work()));
+        return expect_sense(fsccl_unit_unshard(
+            unit, static_cast<fsccl_unshard_mode_t>(input_.number(input_.below(2))), work()));
       case 1:
         return expect_sense(fsccl_unit_reshard(unit));
       case 2:
@@ -227,7 +249,8 @@ class Program {
         config.accumulate = input_.below(2);
         config.defer_replicas = input_.rarely();
         if (input_.rarely()) config.first = index, config.count = input_.count(4);
-        return expect_sense(fsccl_unit_reduce_grads(unit, input_.below(2) ? &config : nullptr, work()));
+        return expect_sense(
+            fsccl_unit_reduce_grads(unit, input_.below(2) ? &config : nullptr, work()));
       }
       case 6:
         return expect_sense(fsccl_unit_mark_changed(unit));
@@ -247,7 +270,8 @@ class Program {
     switch (input_.below(8)) {
       case 0: {
         if (block.live) return;
-        const size_t bytes = input_.rarely() ? SIZE_MAX >> input_.below(32) : size_t{input_.byte()} << input_.below(14);
+        const size_t bytes = input_.rarely() ? SIZE_MAX >> input_.below(32)
+                                             : size_t{input_.byte()} << input_.below(14);
         void* pointer = nullptr;
         const fsccl_status_t status = fsccl_pool_alloc(pool, bytes, stream, &pointer);
         expect_sense(status);
@@ -255,7 +279,8 @@ class Program {
         return;
       }
       case 1: {
-        const fsccl_status_t status = fsccl_pool_free(pool, input_.rarely() ? buffers[1] : block.pointer, stream);
+        const fsccl_status_t status =
+            fsccl_pool_free(pool, input_.rarely() ? buffers[1] : block.pointer, stream);
         expect_sense(status);
         if (status == FSCCL_OK && block.pool == pool) block.live = false;
         return;
@@ -263,15 +288,19 @@ class Program {
       case 2:
         return expect_sense(fsccl_pool_step(pool));
       case 3:
-        return expect_sense(fsccl_pool_use(pool, block.pointer, input_.count(64), stream, input_.below(2)));
+        return expect_sense(
+            fsccl_pool_use(pool, block.pointer, input_.count(64), stream, input_.below(2)));
       case 4:
         return expect_sense(input_.below(2) ? fsccl_pool_record(pool, buffers[2], stream)
                                             : fsccl_pool_wait(pool, buffers[2], stream));
       case 5: {
         const fsccl_unit_t unit = units_.get(input_);
-        const fsccl_event_t events[] = {{static_cast<fsccl_event_kind_t>(input_.number(input_.below(5))), unit, 0, 0},
-                                        {static_cast<fsccl_event_kind_t>(input_.below(5)), units_.get(input_), 0, input_.count(2)}};
-        return expect_sense(fsccl_pool_schedule(pool, events, static_cast<size_t>(input_.below(3))));
+        const fsccl_event_t events[] = {
+            {static_cast<fsccl_event_kind_t>(input_.number(input_.below(5))), unit, 0, 0},
+            {static_cast<fsccl_event_kind_t>(input_.below(5)), units_.get(input_), 0,
+             input_.count(2)}};
+        return expect_sense(
+            fsccl_pool_schedule(pool, events, static_cast<size_t>(input_.below(3))));
       }
       case 6: {
         uint64_t released = 0;
@@ -306,7 +335,9 @@ class Program {
     const fsccl_comm_t comm = comms_.get(input_);
     const int peer = input_.number(0), tag = input_.number(1);
     if (input_.below(8) == 7) return expect_sense(fsccl_probe(peer, comm));
-    if (input_.below(2)) return expect_sense(fsccl_send(buffer(), elements(), dtype(), peer, tag, comm, nullptr, work()));
+    if (input_.below(2))
+      return expect_sense(
+          fsccl_send(buffer(), elements(), dtype(), peer, tag, comm, nullptr, work()));
     expect_sense(fsccl_recv(buffer(), elements(), dtype(), peer, tag, comm, nullptr, work()));
   }
 
@@ -314,9 +345,11 @@ class Program {
     fsccl_comm_t made = nullptr;
     const int ranks[] = {input_.number(0), input_.number(0)};
     if (input_.below(2))
-      expect_sense(fsccl_comm_split(comms_.get(input_), input_.number(0), input_.byte(), nullptr, &made));
+      expect_sense(
+          fsccl_comm_split(comms_.get(input_), input_.number(0), input_.byte(), nullptr, &made));
     else
-      expect_sense(fsccl_comm_subset(comms_.get(input_), ranks, input_.count(1), input_.byte(), nullptr, &made));
+      expect_sense(fsccl_comm_subset(comms_.get(input_), ranks, input_.count(1), input_.byte(),
+                                     nullptr, &made));
     if (made && !keep(comms_, made)) expect_sense(fsccl_comm_destroy(made));
   }
 
@@ -343,7 +376,8 @@ class Program {
     expect_sense(fsccl_comm_local_rank(comm, &rank, input_.rarely() ? nullptr : &size));
     expect_sense(fsccl_comm_async_error(comm, &state));
     expect_sense(fsccl_comm_counters(comm, &counters));
-    expect_sense(fsccl_explain(comm, input_.below(2) ? "all_gather" : "none of it", size_t{input_.byte()} << input_.below(20), text,
+    expect_sense(fsccl_explain(comm, input_.below(2) ? "all_gather" : "none of it",
+                               size_t{input_.byte()} << input_.below(20), text,
                                input_.rarely() ? 3 : sizeof text));
   }
 
@@ -364,7 +398,9 @@ class Program {
     fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
     return fsccl_pool_stats(pool, &stats) == FSCCL_OK;
   }
-  static bool still(fsccl_unit_t unit) { return fsccl_unit_mark_changed(unit) != FSCCL_ERR_INVALID_HANDLE; }
+  static bool still(fsccl_unit_t unit) {
+    return fsccl_unit_mark_changed(unit) != FSCCL_ERR_INVALID_HANDLE;
+  }
 
   void give_all_back() {
     while (fsccl_group_end() != FSCCL_ERR_INVALID_STATE) {
@@ -397,8 +433,8 @@ class Program {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
-  static const bool set =
-      fsccl_config_set("FSCCL_BOOTSTRAP_TCP", "0") == FSCCL_OK && fsccl_config_set("FSCCL_TIMEOUT_MS", "50") == FSCCL_OK;
+  static const bool set = fsccl_config_set("FSCCL_BOOTSTRAP_TCP", "0") == FSCCL_OK &&
+                          fsccl_config_set("FSCCL_TIMEOUT_MS", "50") == FSCCL_OK;
   FUZZ_REQUIRE(set);
   Input input(data, bytes);
   Program program(input);
@@ -406,7 +442,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   return 0;
 }
 
-// A communicator, a pool and a unit with right arguments, and then calls on them: the numbers are places in the tables above.
+// A communicator, a pool and a unit with right arguments, and then calls on them: the numbers are
+// places in the tables above.
 std::vector<std::string> fuzz_seeds() {
   std::vector<std::string> seeds;
   const std::string comm(12, '\0'), pool = std::string(1, '\1') + std::string(10, '\0');
@@ -416,7 +453,8 @@ std::vector<std::string> fuzz_seeds() {
   for (char action = 3; action < 16; action++) {
     std::string seed = comm + pool + unit;
     for (char way = 0; way < 10; way++)
-      seed += std::string(1, action) + std::string(2, '\0') + std::string(1, way) + std::string(9, '\0');
+      seed += std::string(1, action) + std::string(2, '\0') + std::string(1, way) +
+              std::string(9, '\0');
     seeds.push_back(seed);
   }
   return seeds;

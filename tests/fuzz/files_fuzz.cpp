@@ -1,12 +1,12 @@
-// Files that people hand over: topologies, tuning files, traces of memory, and the bytes of a unique id. The first byte chooses.
-// What fsccl-trace reads: trace_fuzz.cpp.
+// Files that people hand over: topologies, tuning files, traces of memory, and the bytes of a
+// unique id. The first byte chooses. What fsccl-trace reads: trace_fuzz.cpp.
 #include <algorithm>
 #include <cstring>
 
 #include "bootstrap/unique_id.h"
-#include "select/tuning_file.h"
 #include "fuzz.h"
 #include "perf/pool/trace.h"
+#include "select/tuning_file.h"
 #include "topo/discover.h"
 #include "topo/file.h"
 
@@ -39,8 +39,10 @@ constexpr std::string_view kMachine = R"(<?xml version="1.0" encoding="UTF-8"?>
  complete_nodeset="0x1">
 <object type="PU" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x1"
  complete_nodeset="0x1"/></object></object>
-<object type="Bridge" bridge_type="0-1"><object type="PCIDev" pci_type="0302 [10de:2330] a1" pci_link_speed="15.7"/>
-<object type="PCIDev" pci_type="0200 [15b3:1021]"><object type="OSDev" name="mlx5_0" osdev_type="3"/></object></object>
+<object type="Bridge" bridge_type="0-1">
+<object type="PCIDev" pci_type="0302 [10de:2330] a1" pci_link_speed="15.7"/>
+<object type="PCIDev" pci_type="0200 [15b3:1021]">
+<object type="OSDev" name="mlx5_0" osdev_type="3"/></object></object>
 </object></object><!-- end --></topology>
 )";
 
@@ -76,14 +78,22 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
 
 std::vector<std::string> fuzz_seeds() {
   std::vector<std::string> seeds;
-  const auto add = [&](uint8_t kind, std::string_view text) { seeds.push_back(seed_of(kind, text)); };
+  const auto add = [&](uint8_t kind, std::string_view text) {
+    seeds.push_back(seed_of(kind, text));
+  };
   add(0,
-      R"({"fsccl_topology": 1, "hosts": [{"name": "a{}", "repeat": 2, "children": [{"kind": "package", "name": "p0", "children": [
-      {"kind": "numa", "name": "n0", "bytes": 1024}, {"kind": "cache", "name": "L3", "bytes": 64, "children": [
+      R"({"fsccl_topology": 1, "hosts": [{"name": "a{}", "repeat": 2,
+"children": [{"kind": "package", "name": "p0", "children": [
+      {"kind": "numa", "name": "n0", "bytes": 1024}, {"kind": "cache", "name": "L3", "bytes": 64,
+"children": [
       {"kind": "core", "name": "core{}", "repeat": 4}]}]}]}], "switches": [], "links": []})");
-  add(1, R"({"fsccl_tuning": 1, "costs": [{"machine": "m", "transport": "shm", "link": "cache", "measured": {"exchange_ns": 110,
-      "sizes": [256, 2048, 131072], "slots_ns": [60, 250, 11000], "slots_past_caches_ns": [400, 700, 18000],
-      "read_ns": [1200, 1400, 15000], "copy_ns_per_kib": 40.96}}], "rules": ["all_gather@1x2:64K-1M=slots/32K"]})");
+  add(1,
+      R"({"fsccl_tuning": 1, "costs": [{"machine": "m", "transport": "shm", "link": "cache",
+"measured": {"exchange_ns": 110,
+      "sizes": [256, 2048, 131072], "slots_ns": [60, 250, 11000], "slots_past_caches_ns": [400,
+700, 18000],
+      "read_ns": [1200, 1400, 15000], "copy_ns_per_kib": 40.96}}],
+"rules": ["all_gather@1x2:64K-1M=slots/32K"]})");
   add(2, R"({"op":"meta","name":"t"}
 {"op":"alloc","id":7,"bytes":4096,"stream":"ag","kind":"ag_out","key":"3/ag"}
 {"op":"event","id":4,"stream":"ag"}

@@ -1,6 +1,7 @@
-// What ranks of a job send to each other between hosts, whatever transport brings it (transports/mirror): messages for channels
-// that are open, closed, of other ranks or not there yet, in any order, with any header, whole or in place. What comes lands in the
-// mirror of its sender's ring or where just it was expected, and nowhere else.
+// What ranks of a job send to each other between hosts, whatever transport brings it
+// (transports/mirror): messages for channels that are open, closed, of other ranks or not there
+// yet, in any order, with any header, whole or in place. What comes lands in the mirror of its
+// sender's ring or where just it was expected, and nowhere else.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -16,7 +17,8 @@ using namespace fsccl::mirror;
 
 constexpr int kRanks = 3, kOwn = 1;
 constexpr size_t kExpectedBytes = 96, kMostBytes = 8192;
-constexpr uint64_t kMeetings[] = {7, 8, 9, 10};  // 7: open; 8: is opened and closed on the way; 9, 10: never
+// 7: open; 8: is opened and closed on the way; 9, 10: never
+constexpr uint64_t kMeetings[] = {7, 8, 9, 10};
 constexpr std::byte kGuard{0x5a};
 
 class Input {
@@ -40,7 +42,8 @@ class Nowhere final : public StillNode {
  public:
   explicit Nowhere(const fsccl_transport_job_t& job) : StillNode("fuzzed", job) {}
   ~Nowhere() override { release_early(); }
-  // As a transport does that has the bytes of a message itself, and as one that asks first where to put them.
+  // As a transport does that has the bytes of a message itself, and as one that asks first where to
+  // put them.
   void whole(int from, const Header& header, void* data, size_t bytes) {
     const std::lock_guard lock(mutex());
     FUZZ_REQUIRE(!deliver(from, header, data, bytes, false));
@@ -75,10 +78,12 @@ class Nowhere final : public StillNode {
 
 class World {
  public:
-  explicit World(bool checksum) : job_{sizeof job_, kOwn, kRanks, key_, checksum}, node_(job_), first_(open(0)) {}
+  explicit World(bool checksum)
+      : job_{sizeof job_, kOwn, kRanks, key_, checksum}, node_(job_), first_(open(0)) {}
   ~World() {
     for (const auto& place : places_)
-      FUZZ_REQUIRE(place.front() == kGuard && place.back() == kGuard);  // of what was expected, not a byte more
+      // of what was expected, not a byte more
+      FUZZ_REQUIRE(place.front() == kGuard && place.back() == kGuard);
     // Of this rank's own ring, which nobody mirrors here.
     size_t ring = 0, slot = 0;
     const std::byte* const own = first_->slots(kOwn, &ring, &slot);
@@ -122,7 +127,8 @@ class World {
   }
 
   static void use(Channel& channel, uint32_t tick) {
-    if (const fsccl_transport_line_t* line = channel.poll(2, tick)) FUZZ_REQUIRE(line->tick == tick && line->processor == -1);
+    if (const fsccl_transport_line_t* line = channel.poll(2, tick))
+      FUZZ_REQUIRE(line->tick == tick && line->processor == -1);
     (void)channel.placed(2, tick, 0, kExpectedBytes);
     if (channel.left(2)) FUZZ_REQUIRE(channel.left(2));
     if (const fsccl_transport_failure_t* failure = channel.failure())
@@ -140,9 +146,10 @@ class World {
     header.sent = odd & 128 ? input.number() : input.byte() % 2 ? kExpectedBytes : 0;
     header.line.tick = odd & 8 ? static_cast<uint32_t>(input.number()) : input.byte();
     const uint8_t size = input.byte();
-    const size_t length = header.kind == MessageKind::failure && size % 8 ? sizeof(fsccl_transport_failure_t)
-                          : size % 4                                      ? kExpectedBytes
-                                                                          : size * 32u;
+    const size_t length = header.kind == MessageKind::failure && size % 8
+                              ? sizeof(fsccl_transport_failure_t)
+                          : size % 4 ? kExpectedBytes
+                                     : size * 32u;
     const int from = odd & 4 ? 0 : 2;
     if (node_.gone(from)) return;  // nothing more comes from it
     if (input.byte() % 2)
@@ -170,16 +177,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
 }
 
 std::vector<std::string> fuzz_seeds() {
-  // Actions by their bytes: which channel and which action; of a message then what is odd, kind, at, sent, tick, size, how.
+  // Actions by their bytes: which channel and which action; of a message then what is odd, kind,
+  // at, sent, tick, size, how.
   using Text = std::string;
   const Text expect{0, 0, 5, 1}, open{0, 1}, look{0, 2, 4}, lose{0, 3, 0};
-  const Text in_place{0, 4, 0, 1, 1, 1, 5, 1, 1}, other_place{0, 4, 0, 1, 2, 1, 5, 1, 1}, bytes{0, 4, 0, 0, 1, 1, 5, 1, 0};
-  const Text early{0, 4, 1, 1, 1, 1, 5, 1, 0}, left{0, 4, 0, 3, 0, 0, 0, 0, 0}, failure{0, 4, 0, 2, 0, 0, 0, 1, 0};
+  const Text in_place{0, 4, 0, 1, 1, 1, 5, 1, 1}, other_place{0, 4, 0, 1, 2, 1, 5, 1, 1},
+      bytes{0, 4, 0, 0, 1, 1, 5, 1, 0};
+  const Text early{0, 4, 1, 1, 1, 1, 5, 1, 0}, left{0, 4, 0, 3, 0, 0, 0, 0, 0},
+      failure{0, 4, 0, 2, 0, 0, 0, 1, 0};
   Text outside{0, 4, 64, 1};
   outside += Text(8, '\xff') + Text{1, 5, 1, 1};
   const Text begin(1, '\1');
-  return {begin + expect + in_place + look,        begin + expect + other_place + look + left,
-          begin + early + open + look + open,      begin + expect + bytes + failure + in_place + look,
-          begin + expect + outside + look,         begin + early + lose + look,
-          Text(1, '\0') + expect + in_place + look};
+  return {
+      begin + expect + in_place + look,        begin + expect + other_place + look + left,
+      begin + early + open + look + open,      begin + expect + bytes + failure + in_place + look,
+      begin + expect + outside + look,         begin + early + lose + look,
+      Text(1, '\0') + expect + in_place + look};
 }

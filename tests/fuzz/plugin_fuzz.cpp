@@ -1,5 +1,5 @@
-// Tables of functions of transports that are plug-ins (fsccl/transport.h): sizes, versions and names, functions that are missing.
-// What is taken has all that the engine calls.
+// Tables of functions of transports that are plug-ins (fsccl/transport.h): sizes, versions and
+// names, functions that are missing. What is taken has all that the engine calls.
 #include "transports/plugin.h"
 
 #include <cstddef>
@@ -27,21 +27,25 @@ bool is(const fsccl_transport_ops_t& ops, size_t offset) {
 void expect_whole(const fsccl_transport_ops_t& ops, size_t given) {
   FUZZ_REQUIRE(ops.size == sizeof ops && ops.abi == FSCCL_TRANSPORT_ABI);
   FUZZ_REQUIRE(strnlen(ops.name, kNameBytes) > 0 && strnlen(ops.name, kNameBytes) < kNameBytes);
-  FUZZ_REQUIRE(std::strspn(ops.name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == std::strlen(ops.name));
+  FUZZ_REQUIRE(std::strspn(ops.name, "abcdefghijklmnopqrstuvwxyz0123456789_-") ==
+               std::strlen(ops.name));
   FUZZ_REQUIRE(std::strcmp(ops.name, "tcp") != 0 && std::strcmp(ops.name, "shm") != 0);
   for (size_t at = kHead; at < offsetof(fsccl_transport_ops_t, keeps_pages); at += kPointer)
-    FUZZ_REQUIRE(is(ops, at) || at == offsetof(fsccl_transport_ops_t, expect) || at == offsetof(fsccl_transport_ops_t, placed));
+    FUZZ_REQUIRE(is(ops, at) || at == offsetof(fsccl_transport_ops_t, expect) ||
+                 at == offsetof(fsccl_transport_ops_t, placed));
   FUZZ_REQUIRE(!ops.expect == !ops.placed && !ops.path == !ops.take_path);
   for (size_t at = given; at < sizeof ops; at += kPointer) FUZZ_REQUIRE(!is(ops, at));
 }
 
 }  // namespace
 
-// Two bytes are its size, one is its version (77 is the right one), 16 the name, and one for each function whether it is there.
+// Two bytes are its size, one is its version (77 is the right one), 16 the name, and one for each
+// function whether it is there.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   if (bytes < 3 + kNameBytes) return 0;
   const size_t size = data[0] | size_t{data[1]} << 8;
-  const size_t room = size < sizeof size ? sizeof size : size;  // no more, so that a sanitizer sees who reads beyond it
+  // no more, so that a sanitizer sees who reads beyond it
+  const size_t room = size < sizeof size ? sizeof size : size;
   const std::unique_ptr<void, decltype(&free)> memory(malloc(room), free);
   auto* const table = static_cast<unsigned char*>(memory.get());
   const auto write = [&](size_t at, const void* what, size_t count) {
@@ -64,22 +68,30 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   if (taken.ok())
     expect_whole(taken.value(), size);
   else
-    FUZZ_REQUIRE(taken.status().code() == FSCCL_ERR_NOT_AVAILABLE && !taken.status().text().empty());
+    FUZZ_REQUIRE(taken.status().code() == FSCCL_ERR_NOT_AVAILABLE &&
+                 !taken.status().text().empty());
   return 0;
 }
 
 std::vector<std::string> fuzz_seeds() {
   std::vector<std::string> seeds;
-  const auto add = [&](size_t size, uint8_t abi, std::string name, const std::string& functions = {}) {
+  const auto add = [&](size_t size, uint8_t abi, std::string name,
+                       const std::string& functions = {}) {
     name.resize(kNameBytes, '\0');
-    seeds.push_back(std::string{static_cast<char>(size), static_cast<char>(size >> 8), static_cast<char>(abi)} + name + functions);
+    seeds.push_back(
+        std::string{static_cast<char>(size), static_cast<char>(size >> 8), static_cast<char>(abi)} +
+        name + functions);
   };
   constexpr size_t kWhole = sizeof(fsccl_transport_ops_t);
   add(kWhole, 77, "a-name_2");
-  for (const size_t size : {kWhole + 64, kWhole - kPointer, kWhole - 4, offsetof(fsccl_transport_ops_t, path), kHead, size_t{0}})
+  for (const size_t size : {kWhole + 64, kWhole - kPointer, kWhole - 4,
+                            offsetof(fsccl_transport_ops_t, path), kHead, size_t{0}})
     add(size, 77, "of-this-size");
   add(kWhole, 2, "newer");
-  for (const char* name : {"", "!", "tcp", "Upper", "a name", "fifteen-letters", "sixteen--letters"}) add(kWhole, 77, name);
-  for (size_t i = 0; i < (kWhole - kHead) / kPointer; i++) add(kWhole, 77, "lacks-one", std::string(i, '\1') + '\0');
+  for (const char* name :
+       {"", "!", "tcp", "Upper", "a name", "fifteen-letters", "sixteen--letters"})
+    add(kWhole, 77, name);
+  for (size_t i = 0; i < (kWhole - kHead) / kPointer; i++)
+    add(kWhole, 77, "lacks-one", std::string(i, '\1') + '\0');
   return seeds;
 }

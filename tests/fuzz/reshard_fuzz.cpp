@@ -1,5 +1,6 @@
-// What ranks tell each other before state is dealt out anew (fsccl_reshard): whatever others claim, this rank refuses it, or knows
-// for each pair of ranks which bytes of the one's pieces go to which place in the other's, and within them; and rounds have an end.
+// What ranks tell each other before state is dealt out anew (fsccl_reshard): whatever others claim,
+// this rank refuses it, or knows for each pair of ranks which bytes of the one's pieces go to which
+// place in the other's, and within them; and rounds have an end.
 #include <algorithm>
 #include <cstring>
 
@@ -13,15 +14,17 @@ using namespace fsccl;
 constexpr size_t kMostRanks = 8;
 constexpr int kShards = 3;
 
-// The same on all ranks, but for the shards that this one has: of these the fuzzer says what it likes.
+// The same on all ranks, but for the shards that this one has: of these the fuzzer says what it
+// likes.
 ReshardRequest request_of(fsccl_layout_t from, fsccl_layout_t to) {
   ReshardRequest request;
   request.from = {from, kShards, 0};
   request.to = {to, 2, 0};
   request.params = {{{5, 3}}, {{}}, {{7}}, {{5, 3}, 0}};
   request.names = {"a", "b", "c", "d"};
-  request.buffers = {
-      {0, FSCCL_FLOAT32, nullptr, nullptr}, {1, FSCCL_FLOAT64, nullptr, nullptr}, {2, FSCCL_BFLOAT16, nullptr, nullptr}};
+  request.buffers = {{0, FSCCL_FLOAT32, nullptr, nullptr},
+                     {1, FSCCL_FLOAT64, nullptr, nullptr},
+                     {2, FSCCL_BFLOAT16, nullptr, nullptr}};
   return request;
 }
 
@@ -32,7 +35,8 @@ Resharding plan_of(const ReshardRequest& request) {
     return made.take();
   };
   Resharding plan{make(request.from), make(request.to), {}, {}};
-  for (const fsccl_resharded_t& buffer : request.buffers) plan.buffers.push_back({buffer.param, dtype_size(buffer.dtype)});
+  for (const fsccl_resharded_t& buffer : request.buffers)
+    plan.buffers.push_back({buffer.param, dtype_size(buffer.dtype)});
   return plan;
 }
 
@@ -45,8 +49,10 @@ void check_flows(const Resharding& plan) {
         const auto bytes = [&](const Layout& layout, int shard) {
           return layout.piece(shard, buffer.param).count * buffer.element_bytes;
         };
-        FUZZ_REQUIRE(run.from + run.bytes <= bytes(plan.from, plan.parties[static_cast<size_t>(giver)].holds));
-        FUZZ_REQUIRE(run.to + run.bytes <= bytes(plan.to, plan.parties[static_cast<size_t>(taker)].takes));
+        FUZZ_REQUIRE(run.from + run.bytes <=
+                     bytes(plan.from, plan.parties[static_cast<size_t>(giver)].holds));
+        FUZZ_REQUIRE(run.to + run.bytes <=
+                     bytes(plan.to, plan.parties[static_cast<size_t>(taker)].takes));
       }
 }
 
@@ -57,7 +63,8 @@ void deal_out(fsccl_layout_t from, fsccl_layout_t to, const uint8_t* data, size_
   std::vector<ReshardClaim> claims(std::clamp<size_t>(bytes / sizeof(ReshardClaim), 1, kMostRanks));
   std::memcpy(claims.data(), data, std::min(bytes, claims.size() * sizeof(ReshardClaim)));
   const ReshardClaim own = claim_of(request);
-  for (ReshardClaim& claim : claims) claim.layouts ^= own.layouts, claim.params ^= own.params, claim.buffers ^= own.buffers;
+  for (ReshardClaim& claim : claims)
+    claim.layouts ^= own.layouts, claim.params ^= own.params, claim.buffers ^= own.buffers;
   std::vector<uint64_t> hosts(claims.size());
   for (size_t rank = 0; rank < hosts.size(); rank++) hosts[rank] = rank / 2;
   const Result<uint64_t> version = settle(claims, hosts, request, &plan);
@@ -84,7 +91,8 @@ void agree(const uint8_t* data, size_t bytes) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
-  constexpr fsccl_layout_t kLayouts[] = {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED};
+  constexpr fsccl_layout_t kLayouts[] = {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM,
+                                         FSCCL_LAYOUT_RAGGED};
   if (bytes == 0) return 0;
   const uint8_t kind = data[0];
   if (kind % 4 == 0)
@@ -97,7 +105,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
 std::vector<std::string> fuzz_seeds() {
   std::vector<std::string> seeds;
   const auto add = [&](uint8_t kind, const auto& all) {
-    seeds.push_back(seed_of(kind, {reinterpret_cast<const char*>(all.data()), all.size() * sizeof all[0]}));
+    seeds.push_back(
+        seed_of(kind, {reinterpret_cast<const char*>(all.data()), all.size() * sizeof all[0]}));
   };
   add(0, std::vector<ReshardTerms>{{64, 60, 0}, {128, 0, 0}});
   add(0, std::vector<ReshardTerms>{{64, 60, 0}, {64, 0, 1}});

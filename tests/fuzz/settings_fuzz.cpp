@@ -1,11 +1,11 @@
-// Texts from the environment and from files of settings: configuration, rules of plans, a launcher's lists of hosts. The first byte
-// chooses.
+// Texts from the environment and from files of settings: configuration, rules of plans, a
+// launcher's lists of hosts. The first byte chooses.
 #include "base/config_file.h"
 #include "base/config_store.h"
 #include "base/config_value.h"
 #include "bootstrap/hostlist.h"
-#include "select/rules.h"
 #include "fuzz.h"
+#include "select/rules.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   using namespace fsccl;
@@ -17,14 +17,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       break;
     case 1: {
       const size_t comma = text.find('=');
-      const std::string name = text.substr(0, comma), value = comma == std::string::npos ? "" : text.substr(comma + 1);
-      for (const ConfigType type : {ConfigType::kInteger, ConfigType::kBytes, ConfigType::kBool, ConfigType::kString,
-                                    ConfigType::kPath, ConfigType::kEnum, ConfigType::kList}) {
+      const std::string name = text.substr(0, comma),
+                        value = comma == std::string::npos ? "" : text.substr(comma + 1);
+      for (const ConfigType type :
+           {ConfigType::kInteger, ConfigType::kBytes, ConfigType::kBool, ConfigType::kString,
+            ConfigType::kPath, ConfigType::kEnum, ConfigType::kList}) {
         const ConfigSpec spec{"FSCCL_FUZZED", type, "", -5, 1 << 20, "kOne, kOtherOne", ""};
         const Result<ConfigValue> parsed = parse_config_value(spec, value);
         const bool number = type == ConfigType::kInteger || type == ConfigType::kBytes;
-        if (parsed.ok() && number) FUZZ_REQUIRE(parsed.value().number >= -5 && parsed.value().number <= (1 << 20));
-        if (parsed.ok() && type == ConfigType::kEnum) FUZZ_REQUIRE(parsed.value().number >= 0 && parsed.value().number < 2);
+        if (parsed.ok() && number)
+          FUZZ_REQUIRE(parsed.value().number >= -5 && parsed.value().number <= (1 << 20));
+        if (parsed.ok() && type == ConfigType::kEnum)
+          FUZZ_REQUIRE(parsed.value().number >= 0 && parsed.value().number < 2);
       }
       (void)quote(name);
       break;
@@ -45,10 +49,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
 
 std::vector<std::string> fuzz_seeds() {
   std::vector<std::string> seeds;
-  const auto add = [&](uint8_t kind, std::string_view text) { seeds.push_back(seed_of(kind, text)); };
+  const auto add = [&](uint8_t kind, std::string_view text) {
+    seeds.push_back(seed_of(kind, text));
+  };
   add(0, "# a comment\nFSCCL_TIMEOUT_MS=1000\n FSCCL_LOG_LEVEL = debug \n");
-  for (const char* text :
-       {"x=17", "x=64K", "x=true", "x=some text", "x=/a/path", "x=other-one", "x=one,other-one", "x=-3", "x=1.5G"})
+  for (const char* text : {"x=17", "x=64K", "x=true", "x=some text", "x=/a/path", "x=other-one",
+                           "x=one,other-one", "x=-3", "x=1.5G"})
     add(1, text);
   add(2, "all_gather@2x4:64K-1M=slots/32K,broadcast=inline");
   add(2, "all_reduce:0-4K=direct");

@@ -1,5 +1,6 @@
-// A main for fuzz targets without libFuzzer. usage: PROGRAM RUNS [FILE...]: runs the seeds, the files, and RUNS mutations of them,
-// the same in every run. --seeds FOLDER: writes the seeds there, for libFuzzer to begin with.
+// A main for fuzz targets without libFuzzer. usage: PROGRAM RUNS [FILE...]: runs the seeds, the
+// files, and RUNS mutations of them, the same in every run. --seeds FOLDER: writes the seeds there,
+// for libFuzzer to begin with.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -27,8 +28,9 @@ void run(const std::string& input) {
 // One change of the kinds that libFuzzer makes.
 void mutate(std::string* text, const std::vector<std::string>& seeds, Random& random) {
   using namespace std::string_view_literals;
-  static constexpr std::string_view kWords[] = {"\0\0\0\0"sv, "\xff\xff\xff\xff"sv,     "-1"sv, "1e999"sv, "\"\""sv, "{}"sv, "[]"sv,
-                                                "null"sv,     "99999999999999999999"sv, ".."sv, ","sv};
+  static constexpr std::string_view kWords[] = {
+      "\0\0\0\0"sv, "\xff\xff\xff\xff"sv,     "-1"sv, "1e999"sv, "\"\""sv, "{}"sv, "[]"sv,
+      "null"sv,     "99999999999999999999"sv, ".."sv, ","sv};
   const auto at = [&](size_t size) { return size ? random() % size : 0; };
   const size_t place = at(text->size());
   switch (random() % 8) {
@@ -66,7 +68,8 @@ int main(int argc, char** argv) {
   std::vector<std::string> seeds = fuzz_seeds();
   if (argc == 3 && std::strcmp(argv[1], "--seeds") == 0) {
     for (size_t i = 0; i < seeds.size(); i++)
-      std::ofstream(std::string(argv[2]) + "/seed" + std::to_string(i), std::ios::binary) << seeds[i];
+      std::ofstream(std::string(argv[2]) + "/seed" + std::to_string(i), std::ios::binary)
+          << seeds[i];
     return 0;
   }
   const long runs = argc > 1 ? std::strtol(argv[1], nullptr, 10) : 0;

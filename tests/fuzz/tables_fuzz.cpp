@@ -1,6 +1,6 @@
-// Tables of functions that a program brings as its source of memory (fsccl/allocator.h): sizes, versions and functions that are
-// missing or wrong, and functions that answer what they must not. A table is refused or its answers are; what was taken is given
-// back.
+// Tables of functions that a program brings as its source of memory (fsccl/allocator.h): sizes,
+// versions and functions that are missing or wrong, and functions that answer what they must not. A
+// table is refused or its answers are; what was taken is given back.
 #include <fsccl/allocator.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -24,7 +24,8 @@ class Source {
   }
   uint8_t byte() { return left_ ? (left_--, *data_++) : uint8_t{0}; }
 
-  static fsccl_status_t allocate(void* context, size_t bytes, size_t alignment, void*, void** pointer) {
+  static fsccl_status_t allocate(void* context, size_t bytes, size_t alignment, void*,
+                                 void** pointer) {
     return static_cast<Source*>(context)->give(bytes, alignment, pointer);
   }
   static fsccl_status_t deallocate(void* context, void* pointer, size_t bytes, void*) {
@@ -45,7 +46,8 @@ class Source {
     const uint8_t answer = byte();
     if (answer == 1) return FSCCL_OK;  // and nothing given
     if (answer == 2) return static_cast<fsccl_status_t>(int8_t(byte()));
-    if (answer == 3) return *pointer = reinterpret_cast<void*>(UINTPTR_MAX - 63), FSCCL_OK;  // reaches beyond the end of all memory
+    // reaches beyond the end of all memory
+    if (answer == 3) return *pointer = reinterpret_cast<void*>(UINTPTR_MAX - 63), FSCCL_OK;
     if (bytes > kMostBytes || alignment > 4096) return FSCCL_ERR_OUT_OF_MEMORY;
     Block block{(bytes + 4095) / 4096 * 4096, memfd_create("fuzzed", MFD_CLOEXEC)};
     FUZZ_REQUIRE(block.fd >= 0 && ftruncate(block.fd, static_cast<off_t>(block.bytes)) == 0);
@@ -94,7 +96,8 @@ class Source {
   }
 
   static void end(void* pointer, const Block& block) {
-    munmap(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(pointer) & ~uintptr_t{4095}), block.bytes);
+    munmap(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(pointer) & ~uintptr_t{4095}),
+           block.bytes);
     close(block.fd);
   }
 
@@ -106,7 +109,8 @@ class Source {
 void expect_sense(fsccl_status_t status) {
   fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
   if (status < 0)
-    FUZZ_REQUIRE(fsccl_last_error(&error) == FSCCL_OK && error.code == status && error.text[0] && status > FSCCL_ERR_INTERNAL);
+    FUZZ_REQUIRE(fsccl_last_error(&error) == FSCCL_OK && error.code == status && error.text[0] &&
+                 status > FSCCL_ERR_INTERNAL);
 }
 
 fsccl_allocator_t read_table(Source& source) {
@@ -150,7 +154,8 @@ fsccl_comm_t alone() {
   config.rank = 0;
   config.ranks = 1;
   fsccl_comm_t comm = nullptr;
-  FUZZ_REQUIRE(fsccl_unique_id_create(&id) == FSCCL_OK && fsccl_comm_create(&config, &comm) == FSCCL_OK);
+  FUZZ_REQUIRE(fsccl_unique_id_create(&id) == FSCCL_OK &&
+               fsccl_comm_create(&config, &comm) == FSCCL_OK);
   return comm;
 }
 
@@ -162,8 +167,7 @@ void use(Source& source, const fsccl_allocator_t& table) {
   if (way % 4 == 1) status = fsccl_allocator_limit(&table, 1u << 16, &made);
   if (way % 4 == 2) status = fsccl_allocator_statistics(&table, &made);
   if (way % 4 == 3)
-    status = fsccl_allocator_guard(
-        &table, [](void*, const char*) {}, nullptr, &made);
+    status = fsccl_allocator_guard(&table, [](void*, const char*) {}, nullptr, &made);
   expect_sense(status);
   if (status < 0) return;
   if (way % 4) {
@@ -171,7 +175,8 @@ void use(Source& source, const fsccl_allocator_t& table) {
     for (int i = 0; i < 3; i++) {
       void* pointer = nullptr;
       const size_t bytes = size_t{source.byte()} << source.byte() % 10;
-      status = over.allocate(over.context, bytes, size_t{1} << source.byte() % 13, nullptr, &pointer);
+      status =
+          over.allocate(over.context, bytes, size_t{1} << source.byte() % 13, nullptr, &pointer);
       expect_sense(status);
       if (status == FSCCL_OK) expect_sense(over.deallocate(over.context, pointer, bytes, nullptr));
     }
@@ -199,8 +204,8 @@ void use(Source& source, const fsccl_allocator_t& table) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
-  static const bool set =
-      fsccl_config_set("FSCCL_BOOTSTRAP_TCP", "0") == FSCCL_OK && fsccl_config_set("FSCCL_POOL_REGION_BYTES", "3M") == FSCCL_OK;
+  static const bool set = fsccl_config_set("FSCCL_BOOTSTRAP_TCP", "0") == FSCCL_OK &&
+                          fsccl_config_set("FSCCL_POOL_REGION_BYTES", "3M") == FSCCL_OK;
   FUZZ_REQUIRE(set);
   Source source(data, bytes);
   use(source, read_table(source));
@@ -210,7 +215,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
 std::vector<std::string> fuzz_seeds() {
   std::vector<std::string> seeds;
   for (char odd = 0; odd < 112; odd = static_cast<char>(odd + (odd % 16 == 3 ? 13 : 1)))
-    for (char way = 0; way < 4; way++) seeds.push_back(std::string{odd, way, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+    for (char way = 0; way < 4; way++)
+      seeds.push_back(std::string{odd, way, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   seeds.push_back({0x13, offsetof(fsccl_allocator_t, share) + 2, 0, 0});  // ends in a pointer
   for (char answer = 1; answer < 8; answer++) {
     seeds.push_back(std::string{3, 0, answer, answer, 0, 0, 0, 0});

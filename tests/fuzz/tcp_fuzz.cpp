@@ -1,5 +1,6 @@
-// What comes over a socket of transports/tcp, in pieces of any size: nothing is written but to where a message that can be has its
-// place, and every byte of it once, in order. Cards, likewise. Both sides of the handshake: nobody passes without the key.
+// What comes over a socket of transports/tcp, in pieces of any size: nothing is written but to
+// where a message that can be has its place, and every byte of it once, in order. Cards, likewise.
+// Both sides of the handshake: nobody passes without the key.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -68,15 +69,19 @@ std::vector<std::byte> read(ByteView bytes, size_t most, bool checksum) {
 }
 
 Credentials credentials() {
-  return {AuthMode::kSecret, SecretKey::derive("fuzz", ByteView(reinterpret_cast<const uint8_t*>("secret"), 6)), {}};
+  return {AuthMode::kSecret,
+          SecretKey::derive("fuzz", ByteView(reinterpret_cast<const uint8_t*>("secret"), 6)),
+          {}};
 }
 
-// What the other end has to say comes in two pieces, and then it hangs up. `side` goes on, until it has enough of it: whether it is
-// through.
+// What the other end has to say comes in two pieces, and then it hangs up. `side` goes on, until it
+// has enough of it: whether it is through.
 template <class Side>
 bool talk(Side& side, Fd peer, ByteView bytes, size_t first) {
-  for (const ByteView piece : {bytes.first(std::min(first, bytes.size())), bytes.subspan(std::min(first, bytes.size()))}) {
-    FUZZ_REQUIRE(send(peer.get(), piece.data(), piece.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(piece.size()));
+  for (const ByteView piece :
+       {bytes.first(std::min(first, bytes.size())), bytes.subspan(std::min(first, bytes.size()))}) {
+    FUZZ_REQUIRE(send(peer.get(), piece.data(), piece.size(), MSG_NOSIGNAL) ==
+                 static_cast<ssize_t>(piece.size()));
     const auto now = side.go_on();
     if (!now.ok()) return false;
     if (now.value()) return true;
@@ -117,7 +122,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     const Result<Card> card = decode_card(rest);
     if (!card.ok()) return 0;
     const Bytes again = encode(card.value());
-    FUZZ_REQUIRE(again.size() <= rest.size() && std::equal(again.begin(), again.end(), rest.begin()));
+    FUZZ_REQUIRE(again.size() <= rest.size() &&
+                 std::equal(again.begin(), again.end(), rest.begin()));
     FUZZ_REQUIRE(card.value().addresses.size() <= kMostAddresses);
     return 0;
   }
@@ -126,7 +132,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     return 0;
   }
   const bool checksum = data[0] & 1;
-  FUZZ_REQUIRE(read(rest, 1 + data[1] % 200, checksum) == read(rest, 4u << 20, checksum));  // however it comes
+  // however it comes
+  FUZZ_REQUIRE(read(rest, 1 + data[1] % 200, checksum) == read(rest, 4u << 20, checksum));
   return 0;
 }
 
@@ -139,13 +146,13 @@ std::vector<std::string> fuzz_seeds() {
   };
   for (const bool checksum : {false, true}) {
     Bytes stream;
-    for (const auto& [kind, size] :
-         std::vector<std::pair<mirror::MessageKind, size_t>>{{mirror::MessageKind::bytes, 9000},
-                                                             {mirror::MessageKind::line, 64},
-                                                             {mirror::MessageKind::line, 0},
-                                                             {mirror::MessageKind::failure, sizeof(fsccl_transport_failure_t)},
-                                                             {mirror::MessageKind::left, 0},
-                                                             {mirror::MessageKind::goodbye, 0}}) {
+    for (const auto& [kind, size] : std::vector<std::pair<mirror::MessageKind, size_t>>{
+             {mirror::MessageKind::bytes, 9000},
+             {mirror::MessageKind::line, 64},
+             {mirror::MessageKind::line, 0},
+             {mirror::MessageKind::failure, sizeof(fsccl_transport_failure_t)},
+             {mirror::MessageKind::left, 0},
+             {mirror::MessageKind::goodbye, 0}}) {
       mirror::Header header{};
       header.kind = kind;
       const Head head = make_head(header, size, checksum);
@@ -160,8 +167,10 @@ std::vector<std::string> fuzz_seeds() {
   HandshakeClient client(credentials(), Purpose::kLink, 0, 1, 3, Nonce{2});
   HandshakeServer server(credentials(), 0, 0, Nonce{1});
   Bytes talk = encode_frame(FrameType::kHello, client.hello());
-  const Bytes challenge = encode_frame(FrameType::kChallenge, server.challenge(client.hello()).take());
-  const Bytes proof = encode_frame(FrameType::kProof, Bytes(kProofBytes)), linked = encode_frame(FrameType::kLinked, {});
+  const Bytes challenge =
+      encode_frame(FrameType::kChallenge, server.challenge(client.hello()).take());
+  const Bytes proof = encode_frame(FrameType::kProof, Bytes(kProofBytes)),
+              linked = encode_frame(FrameType::kLinked, {});
   talk.insert(talk.end(), proof.begin(), proof.end());
   add(3, talk);
   talk = challenge;

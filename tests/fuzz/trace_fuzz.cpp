@@ -1,8 +1,10 @@
-// What fsccl-trace reads: recordings of the ranks of a job, of which it makes a verdict, a timeline and a page; and snapshots of
-// the memory of a pool. Whatever the files hold, they are refused with a reason, or read; never worse. The first byte chooses.
+// What fsccl-trace reads: recordings of the ranks of a job, of which it makes a verdict, a timeline
+// and a page; and snapshots of the memory of a pool. Whatever the files hold, they are refused with
+// a reason, or read; never worse. The first byte chooses.
 //
-// Files of recordings are mostly empty: an input has for each the header, the first entries of the table of communicators and the
-// records, end to end, and is dealt out to as many files of equal size as its second byte says.
+// Files of recordings are mostly empty: an input has for each the header, the first entries of the
+// table of communicators and the records, end to end, and is dealt out to as many files of equal
+// size as its second byte says.
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,8 +13,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "record/recording.h"
 #include "fuzz.h"
+#include "record/recording.h"
 #include "tools/memory_page.h"
 #include "tools/memory_snapshot.h"
 #include "tools/timeline_page.h"
@@ -25,7 +27,8 @@ using namespace fsccl;
 
 constexpr uint32_t kRecords = 64;
 constexpr size_t kEntries = 3, kMostFiles = 3;
-constexpr size_t kEntryBytes = offsetof(recording::Communicator, name) + 8;  // of an entry; its texts end there
+// of an entry; its texts end there
+constexpr size_t kEntryBytes = offsetof(recording::Communicator, name) + 8;
 
 class Folder {
  public:
@@ -50,7 +53,8 @@ std::string file_of(std::string_view input) {
   };
   place(0, sizeof(recording::Header));
   place(recording::kNextAt, sizeof(uint64_t));
-  for (size_t i = 0; i < kEntries; i++) place(recording::kTableAt + i * sizeof(recording::Communicator), kEntryBytes);
+  for (size_t i = 0; i < kEntries; i++)
+    place(recording::kTableAt + i * sizeof(recording::Communicator), kEntryBytes);
   place(recording::kRecordsAt, kRecords * sizeof(recording::Record));
   return file;
 }
@@ -72,7 +76,8 @@ void read_recordings(std::string_view input) {
   FUZZ_REQUIRE(job.empty() != error.empty());
   if (job.empty()) return;
   const trace::Verdict verdict = find_cause(job);
-  FUZZ_REQUIRE(!verdict.cause.empty() && !verdict.text.empty() && verdict.ranks.size() <= job.size());
+  FUZZ_REQUIRE(!verdict.cause.empty() && !verdict.text.empty() &&
+               verdict.ranks.size() <= job.size());
   FUZZ_REQUIRE(!nlohmann::json::parse(as_json(verdict), nullptr, false).is_discarded());
   FUZZ_REQUIRE(!nlohmann::json::parse(as_perfetto(job), nullptr, false).is_discarded());
   for (const double last_ms : {0., 1., 1e30}) FUZZ_REQUIRE(!timeline_page(job, last_ms).empty());
@@ -83,7 +88,8 @@ void read_snapshot(std::string_view text) {
   const auto snapshot = trace::parse_memory_snapshot(text, "fuzzed", &error);
   FUZZ_REQUIRE(snapshot.has_value() == error.empty());
   if (!snapshot) return;
-  for (const bool by_events : {false, true}) FUZZ_REQUIRE(!memory_page(*snapshot, {1, by_events}).empty());
+  for (const bool by_events : {false, true})
+    FUZZ_REQUIRE(!memory_page(*snapshot, {1, by_events}).empty());
 }
 
 // Of a rank that is in the second of two operations, the first of which it has completed.
@@ -125,18 +131,25 @@ std::string recording_seed(int rank, int ranks) {
   record(recording::Event::failed, 2, 1 - rank);
   std::string all(reinterpret_cast<const char*>(&header), sizeof header);
   all.append(reinterpret_cast<const char*>(&next), sizeof next);
-  for (size_t i = 0; i < kEntries; i++) all.append(reinterpret_cast<const char*>(&communicator), kEntryBytes), communicator.tag++;
+  for (size_t i = 0; i < kEntries; i++)
+    all.append(reinterpret_cast<const char*>(&communicator), kEntryBytes), communicator.tag++;
   all += records;
-  all.resize(sizeof header + sizeof next + kEntries * kEntryBytes + 12 * sizeof(recording::Record), '\0');
+  all.resize(sizeof header + sizeof next + kEntries * kEntryBytes + 12 * sizeof(recording::Record),
+             '\0');
   return all;
 }
 
 constexpr const char* kSnapshot =
-    R"({"fsccl":{"version":1,"dry_run":false,"pool":"p","rank":0,"ranks":2,"shared_host":0,"time_us":9,"limit_bytes":99,
-"reserved_bytes":64,"live_peak_bytes":64,"plan_hits":1,"plan_misses":1,"growths":1,"steps":2,"events_lost":0,
-"parts":[{"name":"shared","address":4096,"bytes":64,"reserved_bytes":64,"planned_bytes":64,"live_bound_bytes":32,
-"clique_bound_bytes":32}],"uses":[{"kind":"parameters","unit":"u","stream":0,"live_bytes":32,"peak_bytes":64,"allocations":2,
-"frees":1,"allocated_bytes":96}],"step_times_us":[3,7]},"segments":[{"blocks":[{"state":"active_allocated","address":4096,
+    R"({"fsccl":{"version":1,"dry_run":false,"pool":"p","rank":0,"ranks":2,"shared_host":0,
+"time_us":9,"limit_bytes":99,
+"reserved_bytes":64,"live_peak_bytes":64,"plan_hits":1,"plan_misses":1,"growths":1,"steps":2,
+"events_lost":0,
+"parts":[{"name":"shared","address":4096,"bytes":64,"reserved_bytes":64,"planned_bytes":64,
+"live_bound_bytes":32,
+"clique_bound_bytes":32}],"uses":[{"kind":"parameters","unit":"u","stream":0,"live_bytes":32,
+"peak_bytes":64,"allocations":2,
+"frees":1,"allocated_bytes":96}],"step_times_us":[3,7]},
+"segments":[{"blocks":[{"state":"active_allocated","address":4096,
 "size":32,"frames":[{"name":"unit u, parameters"}]}]}],"device_traces":[[
 {"action":"segment_map","addr":4096,"size":64,"time_us":1,"user_metadata":""},
 {"action":"alloc","addr":4096,"size":32,"time_us":2,"user_metadata":"unit u, parameters"},

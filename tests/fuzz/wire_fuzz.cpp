@@ -1,5 +1,6 @@
-// Everything that comes over a control connection: what a decoder accepts it gives back byte for byte, and a handshake never
-// accepts a proof that was not made with its key. The first byte chooses the decoder.
+// Everything that comes over a control connection: what a decoder accepts it gives back byte for
+// byte, and a handshake never accepts a proof that was not made with its key. The first byte
+// chooses the decoder.
 #include <algorithm>
 #include <cstring>
 
@@ -20,11 +21,14 @@ template <class T>
 void same_again(const Result<T>& decoded, ByteView payload) {
   if (!decoded.ok()) return;
   const Bytes again = encode(decoded.value());
-  FUZZ_REQUIRE(again.size() == payload.size() && std::memcmp(again.data(), payload.data(), again.size()) == 0);
+  FUZZ_REQUIRE(again.size() == payload.size() &&
+               std::memcmp(again.data(), payload.data(), again.size()) == 0);
 }
 
 Credentials credentials() {
-  return {AuthMode::kSecret, SecretKey::derive("fuzz", ByteView(reinterpret_cast<const uint8_t*>("secret"), 6)), {}};
+  return {AuthMode::kSecret,
+          SecretKey::derive("fuzz", ByteView(reinterpret_cast<const uint8_t*>("secret"), 6)),
+          {}};
 }
 
 void talk_to_server(ByteView payload) {
@@ -60,7 +64,8 @@ void same_stands(ByteView payload) {
   const Result<std::vector<Stand>> stands = decode_stands(payload, kRanks);
   if (!stands.ok()) return;
   for (const Stand& stand : stands.value()) {
-    FUZZ_REQUIRE(stand.rank >= 0 && stand.rank < kRanks && stand.failed.size() <= static_cast<size_t>(kRanks));
+    FUZZ_REQUIRE(stand.rank >= 0 && stand.rank < kRanks &&
+                 stand.failed.size() <= static_cast<size_t>(kRanks));
     for (const int32_t rank : stand.failed) FUZZ_REQUIRE(rank >= 0 && rank < kRanks);
   }
   FUZZ_REQUIRE(std::ranges::equal(encode_stands(stands.value()), payload));
@@ -73,7 +78,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   const ByteView payload(data + 1, bytes - 1);
   switch (data[0] % 15) {
     case 0:
-      (void)decode_header(payload.subspan(0, std::min(payload.size(), kFrameHeaderBytes)), 1 << 20).ok();
+      (void)decode_header(payload.subspan(0, std::min(payload.size(), kFrameHeaderBytes)), 1 << 20)
+          .ok();
       break;
     case 1: {
       const Result<Failure> failure = decode_failure(payload);
@@ -95,8 +101,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       const Result<Gather> gather = decode_gather(payload, kRanks);
       if (gather.ok())
         for (const Gather::Entry& entry : gather.value().entries) {
-          FUZZ_REQUIRE(entry.rank >= 0 && entry.rank < kRanks && entry.data.size() == gather.value().bytes);
-          FUZZ_REQUIRE(entry.data.empty() || (entry.data.data() >= data && entry.data.data() + entry.data.size() <= data + bytes));
+          FUZZ_REQUIRE(entry.rank >= 0 && entry.rank < kRanks &&
+                       entry.data.size() == gather.value().bytes);
+          FUZZ_REQUIRE(
+              entry.data.empty() ||
+              (entry.data.data() >= data && entry.data.data() + entry.data.size() <= data + bytes));
         }
       same_again(gather, payload);
       break;
@@ -107,7 +116,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     case 7: {
       const Result<std::vector<LostRank>> losses = decode_losses(payload, kRanks);
       if (losses.ok())
-        for (const LostRank& lost : losses.value()) FUZZ_REQUIRE(lost.rank >= 0 && lost.rank < kRanks);
+        for (const LostRank& lost : losses.value())
+          FUZZ_REQUIRE(lost.rank >= 0 && lost.rank < kRanks);
       break;
     }
     case 12: {
@@ -115,7 +125,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       if (silent.ok()) {
         FUZZ_REQUIRE(silent.value().size() <= static_cast<size_t>(kRanks));
         for (const Silent& one : silent.value()) FUZZ_REQUIRE(one.rank >= 0 && one.rank < kRanks);
-        FUZZ_REQUIRE(std::equal(payload.begin(), payload.end(), encode_silent(silent.value()).begin()));
+        FUZZ_REQUIRE(
+            std::equal(payload.begin(), payload.end(), encode_silent(silent.value()).begin()));
       }
       break;
     }

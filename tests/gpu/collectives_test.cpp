@@ -1,5 +1,6 @@
-// Collectives on device buffers against the same on host buffers. Values are small whole numbers, whose sums are exact in any
-// order, so NCCL's results have the same bits. Over what the library chooses, and over each transport that is named.
+// Collectives on device buffers against the same on host buffers. Values are small whole numbers,
+// whose sums are exact in any order, so NCCL's results have the same bits. Over what the library
+// chooses, and over each transport that is named.
 #include <gmock/gmock.h>
 
 #include <numeric>
@@ -26,13 +27,15 @@ struct Buffers {
         send(static_cast<float*>(device.allocate(elements * sizeof(float)))),
         recv(static_cast<float*>(device.allocate(elements * sizeof(float)))) {}
 
-  // The same contents on both sides. They are read late: a call that took them before its turn on the stream would see nothing of
-  // it.
+  // The same contents on both sides. They are read late: a call that took them before its turn on
+  // the stream would see nothing of it.
   bool fill(int rank) {
-    for (size_t i = 0; i < host_send.size(); i++) host_send[i] = static_cast<float>((i * 7 + static_cast<size_t>(rank) * 3) % 11);
+    for (size_t i = 0; i < host_send.size(); i++)
+      host_send[i] = static_cast<float>((i * 7 + static_cast<size_t>(rank) * 3) % 11);
     std::fill(host_recv.begin(), host_recv.end(), -1.0f);
     const size_t bytes = host_send.size() * sizeof(float);
-    return gpu.copy(send, host_send.data(), bytes, stream) && gpu.copy(recv, host_recv.data(), bytes, stream);
+    return gpu.copy(send, host_send.data(), bytes, stream) &&
+           gpu.copy(recv, host_recv.data(), bytes, stream);
   }
   bool equal(size_t elements) const { return same(recv, host_recv, elements); }
   bool equal_in_place(size_t elements) const { return same(send, host_send, elements); }
@@ -50,25 +53,35 @@ int all(const Child&) {
   const fsccl_dtype_t type = FSCCL_FLOAT32;
   Buffers b(*place.gpu, kCounts[3] * ranks);
   MUST(b.fill(place.rank));
-  if (const int code = outcome("first all-gather", fsccl_all_gather(b.send, b.recv, 1, type, comm, b.stream, nullptr))) return code;
+  if (const int code = outcome("first all-gather",
+                               fsccl_all_gather(b.send, b.recv, 1, type, comm, b.stream, nullptr)))
+    return code;
   for (const size_t n : kCounts) {
-    MUST(b.fill(place.rank) && fsccl_all_gather(b.host_send.data(), b.host_recv.data(), n, type, comm, nullptr, nullptr) == 0);
-    MUST(fsccl_all_gather(b.send, b.recv, n, type, comm, b.stream, nullptr) == 0 && b.equal(n * ranks));
+    MUST(b.fill(place.rank) && fsccl_all_gather(b.host_send.data(), b.host_recv.data(), n, type,
+                                                comm, nullptr, nullptr) == 0);
+    MUST(fsccl_all_gather(b.send, b.recv, n, type, comm, b.stream, nullptr) == 0 &&
+         b.equal(n * ranks));
     for (const fsccl_op_t op : {FSCCL_SUM, FSCCL_MAX, FSCCL_AVG}) {
-      MUST(b.fill(place.rank) &&
-           fsccl_reduce_scatter(b.host_send.data(), b.host_recv.data(), n, type, op, comm, nullptr, nullptr) == 0);
-      MUST(fsccl_reduce_scatter(b.send, b.recv, n, type, op, comm, b.stream, nullptr) == 0 && b.equal(n));
-      MUST(b.fill(place.rank) &&
-           fsccl_all_reduce(b.host_send.data(), b.host_recv.data(), n, type, op, comm, nullptr, nullptr) == 0);
-      MUST(fsccl_all_reduce(b.send, b.recv, n, type, op, comm, b.stream, nullptr) == 0 && b.equal(n));
+      MUST(b.fill(place.rank) && fsccl_reduce_scatter(b.host_send.data(), b.host_recv.data(), n,
+                                                      type, op, comm, nullptr, nullptr) == 0);
+      MUST(fsccl_reduce_scatter(b.send, b.recv, n, type, op, comm, b.stream, nullptr) == 0 &&
+           b.equal(n));
+      MUST(b.fill(place.rank) && fsccl_all_reduce(b.host_send.data(), b.host_recv.data(), n, type,
+                                                  op, comm, nullptr, nullptr) == 0);
+      MUST(fsccl_all_reduce(b.send, b.recv, n, type, op, comm, b.stream, nullptr) == 0 &&
+           b.equal(n));
     }
     const int root = place.ranks - 1;
-    MUST(b.fill(place.rank) && fsccl_broadcast(b.host_send.data(), n, type, root, comm, nullptr, nullptr) == 0);
-    MUST(fsccl_broadcast(b.send, n, type, root, comm, b.stream, nullptr) == 0 && b.equal_in_place(n));
-    MUST(b.fill(place.rank) && fsccl_all_to_all(b.host_send.data(), b.host_recv.data(), n, type, comm, nullptr, nullptr) == 0);
-    MUST(fsccl_all_to_all(b.send, b.recv, n, type, comm, b.stream, nullptr) == 0 && b.equal(n * ranks));
     MUST(b.fill(place.rank) &&
-         fsccl_reduce(b.host_send.data(), b.host_recv.data(), n, type, FSCCL_SUM, root, comm, nullptr, nullptr) == 0);
+         fsccl_broadcast(b.host_send.data(), n, type, root, comm, nullptr, nullptr) == 0);
+    MUST(fsccl_broadcast(b.send, n, type, root, comm, b.stream, nullptr) == 0 &&
+         b.equal_in_place(n));
+    MUST(b.fill(place.rank) && fsccl_all_to_all(b.host_send.data(), b.host_recv.data(), n, type,
+                                                comm, nullptr, nullptr) == 0);
+    MUST(fsccl_all_to_all(b.send, b.recv, n, type, comm, b.stream, nullptr) == 0 &&
+         b.equal(n * ranks));
+    MUST(b.fill(place.rank) && fsccl_reduce(b.host_send.data(), b.host_recv.data(), n, type,
+                                            FSCCL_SUM, root, comm, nullptr, nullptr) == 0);
     MUST(fsccl_reduce(b.send, b.recv, n, type, FSCCL_SUM, root, comm, b.stream, nullptr) == 0);
     MUST(place.rank == root ? b.equal(n) : place.gpu->wait(b.stream));
   }
@@ -88,19 +101,27 @@ int uneven(const Child&) {
   const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
   Buffers b(*place.gpu, total);
   MUST(b.fill(place.rank));
-  MUST(fsccl_all_gather_v(b.host_send.data(), b.host_recv.data(), counts.data(), nullptr, type, comm, nullptr, nullptr) == 0);
+  MUST(fsccl_all_gather_v(b.host_send.data(), b.host_recv.data(), counts.data(), nullptr, type,
+                          comm, nullptr, nullptr) == 0);
   if (const int code =
-          outcome("all_gather_v", fsccl_all_gather_v(b.send, b.recv, counts.data(), nullptr, type, comm, b.stream, nullptr)))
+          outcome("all_gather_v", fsccl_all_gather_v(b.send, b.recv, counts.data(), nullptr, type,
+                                                     comm, b.stream, nullptr)))
     return code;
   MUST(b.equal(total) && b.fill(place.rank));
-  MUST(fsccl_reduce_scatter_v(b.host_send.data(), b.host_recv.data(), counts.data(), type, FSCCL_SUM, comm, nullptr, nullptr) == 0);
-  MUST(fsccl_reduce_scatter_v(b.send, b.recv, counts.data(), type, FSCCL_SUM, comm, b.stream, nullptr) == 0);
+  MUST(fsccl_reduce_scatter_v(b.host_send.data(), b.host_recv.data(), counts.data(), type,
+                              FSCCL_SUM, comm, nullptr, nullptr) == 0);
+  MUST(fsccl_reduce_scatter_v(b.send, b.recv, counts.data(), type, FSCCL_SUM, comm, b.stream,
+                              nullptr) == 0);
   MUST(b.equal(counts[mine]) && b.fill(place.rank));
-  const int next = (place.rank + 1) % place.ranks, last = (place.rank + place.ranks - 1) % place.ranks;
-  MUST(fsccl_group_start() == 0 && fsccl_send(b.send, 17, type, next, 5, comm, b.stream, nullptr) == 0);
-  MUST(fsccl_recv(b.recv, 17, type, last, 5, comm, b.stream, nullptr) == 0 && fsccl_group_end() == 0);
+  const int next = (place.rank + 1) % place.ranks,
+            last = (place.rank + place.ranks - 1) % place.ranks;
+  MUST(fsccl_group_start() == 0 &&
+       fsccl_send(b.send, 17, type, next, 5, comm, b.stream, nullptr) == 0);
+  MUST(fsccl_recv(b.recv, 17, type, last, 5, comm, b.stream, nullptr) == 0 &&
+       fsccl_group_end() == 0);
   const auto found = b.gpu.read<float>(b.recv, 17, b.stream);
-  for (size_t i = 0; i < 17; i++) MUST(found[i] == static_cast<float>((i * 7 + static_cast<size_t>(last) * 3) % 11));
+  for (size_t i = 0; i < 17; i++)
+    MUST(found[i] == static_cast<float>((i * 7 + static_cast<size_t>(last) * 3) % 11));
   return place.end() ? 0 : 1;
 }
 
@@ -110,9 +131,11 @@ int wrong_use(const Child&) {
   Buffers b(*place.gpu, 100);
   fsccl_work_t work = nullptr;
   MUST(b.fill(place.rank));
-  const fsccl_status_t status = fsccl_all_reduce(b.send, b.recv, 10, FSCCL_FLOAT32, FSCCL_SUM, place.comm, b.stream, &work);
+  const fsccl_status_t status =
+      fsccl_all_reduce(b.send, b.recv, 10, FSCCL_FLOAT32, FSCCL_SUM, place.comm, b.stream, &work);
   MUST(status == FSCCL_ERR_NOT_AVAILABLE && last_error().find("event") != std::string::npos);
-  MUST(fsccl_all_reduce(b.send, b.host_recv.data(), 10, FSCCL_FLOAT32, FSCCL_SUM, place.comm, b.stream, nullptr) < 0);
+  MUST(fsccl_all_reduce(b.send, b.host_recv.data(), 10, FSCCL_FLOAT32, FSCCL_SUM, place.comm,
+                        b.stream, nullptr) < 0);
   return place.gpu->wait(b.stream) && place.end() ? 0 : 1;
 }
 
@@ -132,7 +155,9 @@ TEST(GpuCollectives, WrongUseIsRefused) { run_ranks("wrong_use", 2, 20336, by("s
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv, {{"all", all}, {"uneven", uneven}, {"wrong_use", wrong_use}})) return *code;
+  if (const auto code =
+          run_role(argc, argv, {{"all", all}, {"uneven", uneven}, {"wrong_use", wrong_use}}))
+    return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

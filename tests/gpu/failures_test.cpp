@@ -1,5 +1,5 @@
-// Death of a rank while others have work on their streams that waits for it: the streams come free, and the next call says who
-// died.
+// Death of a rank while others have work on their streams that waits for it: the streams come free,
+// and the next call says who died.
 #include <gmock/gmock.h>
 
 #include "gpu/support.h"
@@ -7,7 +7,8 @@
 namespace fsccl::testing {
 namespace {
 
-// Rank 1 joins, gathers once, says so and waits to be killed. Rank 0 then gathers again, which cannot end.
+// Rank 1 joins, gathers once, says so and waits to be killed. Rank 0 then gathers again, which
+// cannot end.
 int gather(const Child& child) {
   Place place;
   if (const int code = place.make()) return code;
@@ -19,8 +20,10 @@ int gather(const Child& child) {
   if (const int code = outcome("unit", fsccl_unit_create(&config, &param, 1, &unit))) return code;
   void* stream = place.gpu->make_stream();
   MUST(fsccl_unit_set_stream(unit, stream) == FSCCL_OK);
-  MUST(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr) == FSCCL_OK && place.gpu->wait(stream));
-  MUST(fsccl_unit_reshard(unit) == FSCCL_OK && fsccl_unit_mark_changed(unit) == FSCCL_OK && place.gpu->wait(stream));
+  MUST(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr) == FSCCL_OK &&
+       place.gpu->wait(stream));
+  MUST(fsccl_unit_reshard(unit) == FSCCL_OK && fsccl_unit_mark_changed(unit) == FSCCL_OK &&
+       place.gpu->wait(stream));
   if (child.rank == 1) {
     std::printf("ready\n");
     for (;;) pause();
@@ -48,10 +51,12 @@ void kill_one(int port, const std::vector<Variables>& more) {
   const bool ready = processes.wait_for_output(1, "ready", limit_ms(120'000));
   if (!ready) {
     processes.finish(limit_ms(120'000));
-    if (const std::string missing = what_is_missing(processes); !missing.empty()) GTEST_SKIP() << missing;
+    if (const std::string missing = what_is_missing(processes); !missing.empty())
+      GTEST_SKIP() << missing;
     FAIL() << processes.report();
   }
-  EXPECT_TRUE(processes.wait_for_output(0, "put on the stream", limit_ms(120'000))) << processes.report();
+  EXPECT_TRUE(processes.wait_for_output(0, "put on the stream", limit_ms(120'000)))
+      << processes.report();
   processes.kill(1, SIGKILL);
   processes.finish(limit_ms(120'000));
   EXPECT_EQ(processes.exit_code(0), 0) << processes.report();

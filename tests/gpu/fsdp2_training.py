@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small Llama under fully_shard, whose all-gathers and reduce-scatters are those of FSCCL's C API: one rank, started by
-fsdp2_test.py. torch's own group of ranks moves nothing ("fake"), so what the ranks learn of each other came by FSCCL.
+"""A small Llama under fully_shard, whose all-gathers and reduce-scatters are those of FSCCL's C
+API: one rank, started by fsdp2_test.py. torch's own group of ranks moves nothing ("fake"), so what
+the ranks learn of each other came by FSCCL.
 
-Prints a line `loss NUMBER` for each step, and how often each collective was called; exit status 77 and the reason where the device
-has no transport here.
+Prints a line `loss NUMBER` for each step, and how often each collective was called; exit status 77
+and the reason where the device has no transport here.
 """
+
 import os
 import sys
 
@@ -31,7 +33,7 @@ class Collective:
 
     def issue(self, function, *arguments, device):
         self.calls += 1
-        stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
+        stream = torch.cuda.current_stream(device).cuda_stream if device.type == 'cuda' else None
         status = function(*arguments, self.comm, stream, None)
         if status == c.ERR_NOT_AVAILABLE:
             print(c.error(status))
@@ -41,24 +43,39 @@ class Collective:
 
 class AllGather(Collective, _fsdp_api.AllGather):
     def __call__(self, output_tensor, input_tensor, group, async_op=False):
-        self.issue(c.lib.fsccl_all_gather, input_tensor.data_ptr(), output_tensor.data_ptr(), input_tensor.numel(),
-                   DTYPES[input_tensor.dtype], device=input_tensor.device)
+        self.issue(
+            c.lib.fsccl_all_gather,
+            input_tensor.data_ptr(),
+            output_tensor.data_ptr(),
+            input_tensor.numel(),
+            DTYPES[input_tensor.dtype],
+            device=input_tensor.device,
+        )
 
 
 class ReduceScatter(Collective, _fsdp_api.ReduceScatter):
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
         assert op == dist.ReduceOp.SUM, op
-        self.issue(c.lib.fsccl_reduce_scatter, input_tensor.data_ptr(), output_tensor.data_ptr(), output_tensor.numel(),
-                   DTYPES[input_tensor.dtype], c.Op(kind=c.OP_SUM), device=input_tensor.device)
+        self.issue(
+            c.lib.fsccl_reduce_scatter,
+            input_tensor.data_ptr(),
+            output_tensor.data_ptr(),
+            output_tensor.numel(),
+            DTYPES[input_tensor.dtype],
+            c.Op(kind=c.OP_SUM),
+            device=input_tensor.device,
+        )
 
 
 def main():
     torch.set_num_threads(1)
-    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    if device.type == "cuda":
+    device = torch.device('cuda', 0) if torch.cuda.is_available() else torch.device('cpu')
+    if device.type == 'cuda':
         torch.cuda.set_device(device)
-    rank = int(os.environ["RANK"])
-    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=int(os.environ["WORLD_SIZE"]))
+    rank = int(os.environ['RANK'])
+    dist.init_process_group(
+        'fake', store=FakeStore(), rank=rank, world_size=int(os.environ['WORLD_SIZE'])
+    )
     mesh = DeviceMesh.from_group(dist.group.WORLD, device.type)
     comm = made(c.lib.fsccl_comm_create, None)
     gather, reduce = AllGather(comm), ReduceScatter(comm)
@@ -75,10 +92,10 @@ def main():
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        print(f"loss {loss.item():.9g}", flush=True)
-    print(f"all_gather {gather.calls} reduce_scatter {reduce.calls}", flush=True)
+        print(f'loss {loss.item():.9g}', flush=True)
+    print(f'all_gather {gather.calls} reduce_scatter {reduce.calls}', flush=True)
     c.check(c.lib.fsccl_comm_destroy(comm))
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

@@ -64,22 +64,31 @@ bool Gpu::load(std::string* why) {
   if (!library) return *why = "no GPU: NVIDIA's driver is not installed", false;
   static Functions f;
   if (!find(library, f.init, "cuInit") || !find(library, f.error_name, "cuGetErrorName") ||
-      !find(library, f.device_get, "cuDeviceGet") || !find(library, f.retain, "cuDevicePrimaryCtxRetain") ||
-      !find(library, f.push, "cuCtxPushCurrent_v2") || !find(library, f.allocate, "cuMemAlloc_v2") ||
-      !find(library, f.register_host, "cuMemHostRegister_v2") || !find(library, f.unregister_host, "cuMemHostUnregister") ||
+      !find(library, f.device_get, "cuDeviceGet") ||
+      !find(library, f.retain, "cuDevicePrimaryCtxRetain") ||
+      !find(library, f.push, "cuCtxPushCurrent_v2") ||
+      !find(library, f.allocate, "cuMemAlloc_v2") ||
+      !find(library, f.register_host, "cuMemHostRegister_v2") ||
+      !find(library, f.unregister_host, "cuMemHostUnregister") ||
       !find(library, f.host_pointer, "cuMemHostGetDevicePointer_v2") ||
-      !find(library, f.pointer_attribute, "cuPointerGetAttribute") || !find(library, f.copy, "cuMemcpyAsync") ||
-      !find(library, f.fill, "cuMemsetD8Async") || !find(library, f.stream_create, "cuStreamCreateWithPriority") ||
-      !find(library, f.stream_synchronize, "cuStreamSynchronize") || !find(library, f.stream_query, "cuStreamQuery") ||
-      !find(library, f.stream_wait_event, "cuStreamWaitEvent") || !find(library, f.stream_values, "cuStreamBatchMemOp_v2") ||
-      !find(library, f.event_create, "cuEventCreate") || !find(library, f.event_destroy, "cuEventDestroy_v2") ||
+      !find(library, f.pointer_attribute, "cuPointerGetAttribute") ||
+      !find(library, f.copy, "cuMemcpyAsync") || !find(library, f.fill, "cuMemsetD8Async") ||
+      !find(library, f.stream_create, "cuStreamCreateWithPriority") ||
+      !find(library, f.stream_synchronize, "cuStreamSynchronize") ||
+      !find(library, f.stream_query, "cuStreamQuery") ||
+      !find(library, f.stream_wait_event, "cuStreamWaitEvent") ||
+      !find(library, f.stream_values, "cuStreamBatchMemOp_v2") ||
+      !find(library, f.event_create, "cuEventCreate") ||
+      !find(library, f.event_destroy, "cuEventDestroy_v2") ||
       !find(library, f.event_record, "cuEventRecord"))
     return *why = std::string("no GPU: the driver is too old: ") + dlerror(), false;
   cuda_ = &f;
   int device = 0;
   void* context = nullptr;
-  if (f.init(0) != 0 || f.device_get(&device, 0) != 0) return *why = "no GPU: the driver knows no device", false;
-  if (f.retain(&context, device) != 0 || f.push(context) != 0) return *why = "no GPU: device 0 gives no context", false;
+  if (f.init(0) != 0 || f.device_get(&device, 0) != 0)
+    return *why = "no GPU: the driver knows no device", false;
+  if (f.retain(&context, device) != 0 || f.push(context) != 0)
+    return *why = "no GPU: device 0 gives no context", false;
   return true;
 }
 
@@ -113,8 +122,10 @@ bool Gpu::idle(void* stream) const { return cuda_->stream_query(stream) == 0; }
 
 bool Gpu::follow(void* stream, void* first) const {
   void* event = nullptr;
-  return good("event", cuda_->event_create(&event, kWithoutTime)) && good("record", cuda_->event_record(event, first)) &&
-         good("wait for an event", cuda_->stream_wait_event(stream, event, 0)) && good("event", cuda_->event_destroy(event));
+  return good("event", cuda_->event_create(&event, kWithoutTime)) &&
+         good("record", cuda_->event_record(event, first)) &&
+         good("wait for an event", cuda_->stream_wait_event(stream, event, 0)) &&
+         good("event", cuda_->event_destroy(event));
 }
 
 void* Gpu::make_stream() const {

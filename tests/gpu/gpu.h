@@ -1,6 +1,6 @@
-// What a program of these tests needs of a GPU itself: memory, streams and gates that hold a stream until they are opened. Like the
-// library it takes no more than NVIDIA's driver, loaded when it is there, so the same programs run on a GPU and over the stand-in
-// driver (tests/stand_in/cuda).
+// What a program of these tests needs of a GPU itself: memory, streams and gates that hold a stream
+// until they are opened. Like the library it takes no more than NVIDIA's driver, loaded when it is
+// there, so the same programs run on a GPU and over the stand-in driver (tests/stand_in/cuda).
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -19,9 +19,10 @@ class Gpu {
   // Each returns false after it has printed what failed.
   bool copy(void* to, const void* from, size_t bytes, void* stream) const;
   bool fill(void* to, unsigned char value, size_t bytes, void* stream) const;
-  bool wait(void* stream) const;                 // until all is done that it was given
-  bool follow(void* stream, void* first) const;  // what `stream` is given from now on follows what `first` was given so far
-  bool idle(void* stream) const;                 // nothing is left to do; prints nothing
+  bool wait(void* stream) const;  // until all is done that it was given
+  // what `stream` is given from now on follows what `first` was given so far
+  bool follow(void* stream, void* first) const;
+  bool idle(void* stream) const;  // nothing is left to do; prints nothing
 
   void* make_stream() const;  // never null
   void* allocate(size_t bytes) const;
@@ -46,7 +47,8 @@ class Gpu {
   template <typename T>
   std::vector<T> read(const void* from, size_t count, void* stream) const {
     std::vector<T> values(count);
-    if (count > 0 && (!copy(values.data(), from, count * sizeof(T), stream) || !wait(stream))) values.clear();
+    if (count > 0 && (!copy(values.data(), from, count * sizeof(T), stream) || !wait(stream)))
+      values.clear();
     return values;
   }
 

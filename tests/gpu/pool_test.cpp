@@ -1,5 +1,5 @@
-// A pool on a GPU, one rank: blocks are ordered by streams and by nothing else, what is given back is used again, and wrong use is
-// an error that says what to do.
+// A pool on a GPU, one rank: blocks are ordered by streams and by nothing else, what is given back
+// is used again, and wrong use is an error that says what to do.
 #include <fsccl/allocator.h>
 #include <gmock/gmock.h>
 
@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kBlock = 8 << 20;
 
-// A block freed on a stream that has not come to its last write yet: whoever gets the bytes next writes after that.
+// A block freed on a stream that has not come to its last write yet: whoever gets the bytes next
+// writes after that.
 int reuse(const Child&) {
   Place place;
   if (const int code = place.make()) return code;
@@ -37,7 +38,8 @@ int reuse(const Child&) {
   return place.end() ? 0 : 1;
 }
 
-// On one stream the same bytes come back at once, although the stream has not got there; the host never waits.
+// On one stream the same bytes come back at once, although the stream has not got there; the host
+// never waits.
 int same_stream(const Child&) {
   Place place;
   if (const int code = place.make()) return code;
@@ -97,7 +99,8 @@ int many(const Child&) {
     }
   }
   MUST(fsccl_pool_destroy(place.pool) == FSCCL_ERR_INVALID_STATE);
-  for (const Block& block : blocks) MUST(fsccl_pool_free(place.pool, block.pointer, block.stream) == FSCCL_OK);
+  for (const Block& block : blocks)
+    MUST(fsccl_pool_free(place.pool, block.pointer, block.stream) == FSCCL_OK);
   MUST(gpu.wait(streams[0]) && gpu.wait(streams[1]));
   uint64_t released = 0;
   MUST(fsccl_pool_trim(place.pool, &released) == FSCCL_OK && released > 0);
@@ -118,7 +121,8 @@ int wrong_use(const Child&) {
   fsccl_pool_config_t nowhere = FSCCL_POOL_CONFIG_INIT;
   nowhere.memory = FSCCL_MEMORY_CUDA, nowhere.device = 4711;
   fsccl_pool_t pool = nullptr;
-  MUST(fsccl_pool_create(place.comm, &nowhere, &pool) < 0 && last_error().find("4711") != std::string::npos);
+  MUST(fsccl_pool_create(place.comm, &nowhere, &pool) < 0 &&
+       last_error().find("4711") != std::string::npos);
   return place.end() ? 0 : 1;
 }
 
@@ -129,7 +133,8 @@ int pluggable(const Child&) {
   const Gpu& gpu = *place.gpu;
   void* stream = gpu.make_stream();
   fsccl_allocator_t source;
-  MUST(fsccl_pool_allocator(place.pool, &source) == FSCCL_OK && source.memory == FSCCL_MEMORY_CUDA && source.device == 0);
+  MUST(fsccl_pool_allocator(place.pool, &source) == FSCCL_OK &&
+       source.memory == FSCCL_MEMORY_CUDA && source.device == 0);
   MUST(fsccl_torch_use(0, &source) == FSCCL_OK);
   void* block = fsccl_torch_malloc(static_cast<ssize_t>(kBlock), 0, stream);
   MUST(block && gpu.is_device(block) && gpu.fill(block, 0x33, kBlock, stream));
@@ -150,9 +155,12 @@ TEST(GpuPool, ServesAsAPluggableAllocator) { run_ranks("pluggable", 1, 20314); }
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(
-          argc, argv,
-          {{"reuse", reuse}, {"same_stream", same_stream}, {"many", many}, {"wrong_use", wrong_use}, {"pluggable", pluggable}}))
+  if (const auto code = run_role(argc, argv,
+                                 {{"reuse", reuse},
+                                  {"same_stream", same_stream},
+                                  {"many", many},
+                                  {"wrong_use", wrong_use},
+                                  {"pluggable", pluggable}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

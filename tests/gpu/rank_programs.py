@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training by ranks that are programs of their own, on one GPU or without one, and what must come of it: the losses that one
-process has without FSCCL."""
+"""Training by ranks that are programs of their own, on one GPU or without one, and what must come
+of it: the losses that one process has without FSCCL."""
+
 import os
 import subprocess
 import sys
@@ -11,34 +12,62 @@ import pytest
 import torch
 from llama import RATE, STEPS, Llama, batch, loss_of
 
-LIMIT_S = min(200, 20 + float(os.environ.get("TEST_SECONDS", "200")))  # to import torch, and of a test
+LIMIT_S = min(
+    200, 20 + float(os.environ.get('TEST_SECONDS', '200'))
+)  # to import torch, and of a test
 
 
 def check(program, ranks, port, folder, device, **more):
-    """Runs a program that prints a line `loss NUMBER` for each step, or ends with 77 and the reason where it cannot run."""
+    """Runs a program that prints a line `loss NUMBER` for each step, or ends with 77 and the reason
+    where it cannot run."""
     texts, codes = _run(program, ranks, port, folder, more)
     if all(code == 77 for code in codes):
-        if os.environ.get("TEST_NEEDS_GPU") and "nvcc" not in texts[0]:
+        if os.environ.get('TEST_NEEDS_GPU') and 'nvcc' not in texts[0]:
             pytest.fail(texts[0])
         pytest.skip(texts[0].strip().splitlines()[-1])
-    assert codes == [0] * ranks, "\n".join(texts)
+    assert codes == [0] * ranks, '\n'.join(texts)
     wanted = _reference(ranks, device)
-    assert wanted[0][-1] < wanted[0][0], "the reference does not learn"
+    assert wanted[0][-1] < wanted[0][0], 'the reference does not learn'
     for rank in range(ranks):
-        found = [float(line.split()[1]) for line in texts[rank].splitlines() if line.startswith("loss ")]
-        assert found == pytest.approx(wanted[rank], rel=1e-4), f"rank {rank}"
+        found = [
+            float(line.split()[1]) for line in texts[rank].splitlines() if line.startswith('loss ')
+        ]
+        assert found == pytest.approx(wanted[rank], rel=1e-4), f'rank {rank}'
     return texts
 
 
 def _run(program, ranks, port, folder, more):
-    """What the ranks printed, and their exit codes. To NCCL each is a host of its own: else two on one GPU are refused."""
-    job = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-           "TORCHELASTIC_RUN_ID": f"training-{os.getpid()}", "OMP_NUM_THREADS": "1", "NCCL_MULTI_RANK_GPU_ENABLE": "1",
-           "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_MAX_CTAS": "2", **more}
-    outputs = [open(folder / f"rank{rank}", "w+", encoding="utf-8") for rank in range(ranks)]
-    started = [subprocess.Popen([sys.executable, Path(__file__).with_name(program)], stdout=outputs[rank], stderr=subprocess.STDOUT,
-                                env={**os.environ, **job, "RANK": str(rank), "LOCAL_RANK": str(rank), "NCCL_HOSTID": f"host{rank}"})
-               for rank in range(ranks)]
+    """What the ranks printed, and their exit codes. To NCCL each is a host of its own: else two on
+    one GPU are refused."""
+    job = {
+        'WORLD_SIZE': str(ranks),
+        'LOCAL_WORLD_SIZE': str(ranks),
+        'MASTER_ADDR': '127.0.0.1',
+        'MASTER_PORT': str(port),
+        'TORCHELASTIC_RUN_ID': f'training-{os.getpid()}',
+        'OMP_NUM_THREADS': '1',
+        'NCCL_MULTI_RANK_GPU_ENABLE': '1',
+        'NCCL_NET': 'Socket',
+        'NCCL_SOCKET_IFNAME': 'lo',
+        'NCCL_MAX_CTAS': '2',
+        **more,
+    }
+    outputs = [open(folder / f'rank{rank}', 'w+', encoding='utf-8') for rank in range(ranks)]
+    started = [
+        subprocess.Popen(
+            [sys.executable, Path(__file__).with_name(program)],
+            stdout=outputs[rank],
+            stderr=subprocess.STDOUT,
+            env={
+                **os.environ,
+                **job,
+                'RANK': str(rank),
+                'LOCAL_RANK': str(rank),
+                'NCCL_HOSTID': f'host{rank}',
+            },
+        )
+        for rank in range(ranks)
+    ]
     until = time.monotonic() + LIMIT_S
     try:
         while time.monotonic() < until and any(process.poll() is None for process in started):

@@ -1,6 +1,7 @@
-// Rank programs on a GPU: a test starts its ranks as processes, which all use device 0, and collects their exit codes. 77 says that
-// something is not there, in the words that the rank printed. With TEST_NEEDS_GPU=1 and TEST_NEEDS_NCCL=1, as over the stand-ins,
-// that is a failure, unless the library was built without kernels.
+// Rank programs on a GPU: a test starts its ranks as processes, which all use device 0, and
+// collects their exit codes. 77 says that something is not there, in the words that the rank
+// printed. With TEST_NEEDS_GPU=1 and TEST_NEEDS_NCCL=1, as over the stand-ins, that is a failure,
+// unless the library was built without kernels.
 #pragma once
 #include <fsccl/fsccl.h>
 #include <gtest/gtest.h>
@@ -64,17 +65,22 @@ inline int Place::make() {
   return outcome("device pool", fsccl_pool_create(comm, &config, &pool));
 }
 
-inline bool Place::end() const { return good("pool", fsccl_pool_destroy(pool)) && good("comm", fsccl_comm_destroy(comm)); }
+inline bool Place::end() const {
+  return good("pool", fsccl_pool_destroy(pool)) && good("comm", fsccl_comm_destroy(comm));
+}
 
-// Why ranks could not run, or "". Who found that something is missing has ended, and others may have seen no more than that.
+// Why ranks could not run, or "". Who found that something is missing has ended, and others may
+// have seen no more than that.
 inline std::string what_is_missing(const Processes& processes) {
   std::string said;
   for (int rank = 0; rank < static_cast<int>(processes.count()); rank++) {
     const bool missing = processes.exit_code(rank) == kNotThere;
-    if (!missing && processes.output(rank).find("FSCCL_ERR_PEER_DEAD") == std::string::npos) return "";
+    if (!missing && processes.output(rank).find("FSCCL_ERR_PEER_DEAD") == std::string::npos)
+      return "";
     if (missing && said.empty()) said = processes.output(rank);
   }
-  const bool nccl = said.find("NCCL") != std::string::npos, kernels = said.find("nvcc") != std::string::npos;
+  const bool nccl = said.find("NCCL") != std::string::npos,
+             kernels = said.find("nvcc") != std::string::npos;
   const bool ucx = said.find("FSCCL_DEVICE_TRANSPORT is ucx") != std::string::npos;
   const bool needed = std::getenv(nccl ? "TEST_NEEDS_NCCL" : "TEST_NEEDS_GPU") && !kernels && !ucx;
   return needed ? "" : said;
@@ -82,7 +88,8 @@ inline std::string what_is_missing(const Processes& processes) {
 
 inline Variables by(const char* transport) { return {{"FSCCL_DEVICE_TRANSPORT", transport}}; }
 
-// Runs `role` on `ranks` ranks. Each rank is a host of its own to NCCL, which otherwise refuses two ranks on one GPU.
+// Runs `role` on `ranks` ranks. Each rank is a host of its own to NCCL, which otherwise refuses two
+// ranks on one GPU.
 inline void run_ranks(const char* role, int ranks, int port, Variables more = {}) {
   Processes processes;
   for (int rank = 0; rank < ranks; rank++) {
@@ -94,7 +101,8 @@ inline void run_ranks(const char* role, int ranks, int port, Variables more = {}
     processes.start(role, rank, ranks, variables);
   }
   const bool all = processes.finish(limit_ms(120'000));
-  if (const std::string missing = what_is_missing(processes); !missing.empty()) GTEST_SKIP() << missing;
+  if (const std::string missing = what_is_missing(processes); !missing.empty())
+    GTEST_SKIP() << missing;
   EXPECT_TRUE(all) << processes.report();
 }
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsccl_torch on a GPU, which all ranks share: FSDP2 of a small Llama against FSDP2 as torch has it, collectives and their streams,
-memory. With TEST_ON_HOST=1 the training alone, in the host's memory: to see that this file is right where there is no GPU.
+"""fsccl_torch on a GPU, which all ranks share: FSDP2 of a small Llama against FSDP2 as torch has
+it, collectives and their streams, memory. With TEST_ON_HOST=1 the training alone, in the host's
+memory: to see that this file is right where there is no GPU.
 
 To NCCL each rank is a host of its own (NCCL_HOSTID): else it refuses two on one GPU."""
+
 import gc
 import json
 import os
@@ -16,47 +18,59 @@ import torch
 import torch.distributed as dist
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "tests/tools"), str(ROOT / "tests/gpu")]
+sys.path += [str(ROOT / 'tests/tools'), str(ROOT / 'tests/gpu')]
 from llama import Llama, batch, loss_of  # noqa: E402
 
-ON_HOST = os.environ.get("TEST_ON_HOST") == "1"
-GPU = torch.device("cpu") if ON_HOST else torch.device("cuda", 0)
-STOCK = "gloo" if ON_HOST else "nccl"
-NAME = "cpu:fsccl,cuda:fsccl"
-NCCL = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_MAX_CTAS": "2",
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-on_gpu = pytest.mark.skipif(ON_HOST, reason="it is about memory of a GPU")
+ON_HOST = os.environ.get('TEST_ON_HOST') == '1'
+GPU = torch.device('cpu') if ON_HOST else torch.device('cuda', 0)
+STOCK = 'gloo' if ON_HOST else 'nccl'
+NAME = 'cpu:fsccl,cuda:fsccl'
+NCCL = {
+    'NCCL_MULTI_RANK_GPU_ENABLE': '1',
+    'NCCL_NET': 'Socket',
+    'NCCL_SOCKET_IFNAME': 'lo',
+    'NCCL_MAX_CTAS': '2',
+    'CUBLAS_WORKSPACE_CONFIG': ':4096:8',
+}
+on_gpu = pytest.mark.skipif(ON_HOST, reason='it is about memory of a GPU')
 
 
 def a_host_of_its_own():
-    os.environ["NCCL_HOSTID"] = f"host{dist.get_rank()}"
+    os.environ['NCCL_HOSTID'] = f'host{dist.get_rank()}'
 
 
-@pytest.fixture(scope="module", params=[2, 1])
+@pytest.fixture(scope='module', params=[2, 1])
 def group(request):
     with ranks_.Ranks(request.param, NAME, timeout=60, **NCCL) as started:
         started.run(a_host_of_its_own)
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope='module')
 def two():
     with ranks_.Ranks(2, NAME, timeout=60, **NCCL) as started:
         started.run(a_host_of_its_own)
         yield started
 
 
-# -------------------------------------------------------------------------------------------------------------- FSDP2 ----
+# --------------------------------------------------------------------------------------------------
+# FSDP2 ----
+
 
 def train(how, param_dtype):
-    """The losses of this rank by FSDP2: over torch's own backend ("stock"), over FSCCL's ("backend"), and by FSCCL's units
-    ("enable")."""
+    """The losses of this rank by FSDP2: over torch's own backend ("stock"), over FSCCL's
+    ("backend"), and by FSCCL's units ("enable")."""
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32) if param_dtype else MixedPrecisionPolicy()
+
+    policy = (
+        MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32)
+        if param_dtype
+        else MixedPrecisionPolicy()
+    )
     if not ON_HOST:
         torch.cuda.set_device(GPU)
-    stock = dist.new_group(backend=STOCK) if how == "stock" else None
+    stock = dist.new_group(backend=STOCK) if how == 'stock' else None
     mesh = DeviceMesh.from_group(stock or dist.group.WORLD, GPU.type)
     torch.use_deterministic_algorithms(True)
     model = Llama().to(GPU)
@@ -64,8 +78,9 @@ def train(how, param_dtype):
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
     import fsccl_torch.fsdp2
+
     before = fsccl_torch.stats()
-    if how == "enable":
+    if how == 'enable':
         fsccl_torch.fsdp2.enable(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
@@ -77,26 +92,29 @@ def train(how, param_dtype):
         optimizer.zero_grad()
         losses.append(loss.item())
     carried = {name: count - before.get(name, 0) for name, count in fsccl_torch.stats().items()}
-    # Who carried it: units, collectives of the backend, or nothing of FSCCL. One rank alone has nothing to carry.
-    if how == "enable" and dist.get_world_size() > 1:
+    # Who carried it: units, collectives of the backend, or nothing of FSCCL. One rank alone has
+    # nothing to carry.
+    if how == 'enable' and dist.get_world_size() > 1:
         report = fsccl_torch.fsdp2.report(model)
         assert all(group.gathers is None and group.reduces is None for group in report), str(report)
-        assert carried["unshard"] > 0 and carried["reduce_grads"] > 0, carried
+        assert carried['unshard'] > 0 and carried['reduce_grads'] > 0, carried
     elif dist.get_world_size() > 1:
-        assert not carried.get("unshard"), carried
-        assert any(carried.values()) == (how == "backend"), carried
+        assert not carried.get('unshard'), carried
+        assert any(carried.values()) == (how == 'backend'), carried
     return losses
 
 
-@pytest.mark.parametrize("param_dtype", [None, torch.bfloat16])
-@pytest.mark.parametrize("how", ["enable", "backend"])
+@pytest.mark.parametrize('param_dtype', [None, torch.bfloat16])
+@pytest.mark.parametrize('how', ['enable', 'backend'])
 def test_fsdp2_trains_as_torch_does(group, how, param_dtype):
-    stock = group.run(train, "stock", param_dtype, limit=100)
+    stock = group.run(train, 'stock', param_dtype, limit=100)
     ours = group.run(train, how, param_dtype, limit=100)
     assert stock[0][-1] < stock[0][0] and ours == stock
 
 
-# ------------------------------------------------------------------------------------------------------- collectives ----
+# --------------------------------------------------------------------------------------------------
+# collectives ----
+
 
 def collectives():
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -121,7 +139,8 @@ def collectives():
 
 
 def race():
-    """A collective between two long pieces of work on other streams: what is read is what was written before, every time."""
+    """A collective between two long pieces of work on other streams: what is read is what was
+    written before, every time."""
     size, here, there = dist.get_world_size(), torch.cuda.Stream(GPU), torch.cuda.Stream(GPU)
     wrong = torch.zeros((), device=GPU)
     busy = torch.rand(2048, 2048, device=GPU)
@@ -141,7 +160,8 @@ def race():
 
 
 def captured():
-    """A collective in a capture is in the graph, or refused with what to do; it is never left out."""
+    """A collective in a capture is in the graph, or refused with what to do; it is never left
+    out."""
     tensor, graph = torch.ones(64, device=GPU), torch.cuda.CUDAGraph()
     dist.all_reduce(tensor)
     tensor.fill_(1)
@@ -149,7 +169,7 @@ def captured():
         with torch.cuda.graph(graph):
             dist.all_reduce(tensor)
     except Exception as error:
-        assert "captur" in str(error).lower(), error
+        assert 'captur' in str(error).lower(), error
         return str(error)
     graph.replay()
     torch.cuda.synchronize()
@@ -171,19 +191,24 @@ def pool_tensors():
 
 
 @on_gpu
-@pytest.mark.parametrize("case", [collectives, race, captured, pool_tensors], ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    'case', [collectives, race, captured, pool_tensors], ids=lambda case: case.__name__
+)
 def test_two_ranks(two, case):
     two.run(case, limit=120)
 
 
-# ------------------------------------------------------------------------------------------------------------- memory ----
+# --------------------------------------------------------------------------------------------------
+# memory ----
+
 
 @on_gpu
 def test_mem_pool():
-    """torch's own allocations in the arena of a pool: what fsccl_torch.mem_pool() does, for any torch."""
+    """torch's own allocations in the arena of a pool: what fsccl_torch.mem_pool() does, for any
+    torch."""
     program = f"""
 import ctypes, os, sys, torch
-sys.path.insert(0, {str(ROOT / "tests/gpu")!r})
+sys.path.insert(0, {str(ROOT / 'tests/gpu')!r})
 from unit_training import c, made
 comm = made(c.lib.fsccl_comm_create, None)
 pool = made(c.lib.fsccl_pool_create, comm, ctypes.byref(c.PoolConfig(memory=c.MEMORY_CUDA, device=0, record=1)))
@@ -209,51 +234,91 @@ torch.cuda.empty_cache()
 assert live() == before, (before, during, live())
 print("good")
 """
-    env = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
-           "MASTER_PORT": "20360"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, timeout=200, check=False)
-    assert done.returncode == 0 and "good" in done.stdout, done.stdout + done.stderr
+    env = {
+        **os.environ,
+        'RANK': '0',
+        'WORLD_SIZE': '1',
+        'LOCAL_RANK': '0',
+        'LOCAL_WORLD_SIZE': '1',
+        'MASTER_ADDR': '127.0.0.1',
+        'MASTER_PORT': '20360',
+    }
+    done = subprocess.run(
+        [sys.executable, '-c', program],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0 and 'good' in done.stdout, done.stdout + done.stderr
 
 
 def replayed(records):
-    """torch.cuda.memory_reserved after the allocations of a trace, in a fresh process: this is its program."""
+    """torch.cuda.memory_reserved after the allocations of a trace, in a fresh process: this is its
+    program."""
     streams, blocks, events = {}, {}, {}
     for record in records:
-        stream = streams.setdefault(record["stream"], torch.cuda.Stream()) if "stream" in record else None
-        if record["op"] == "alloc":
+        stream = (
+            streams.setdefault(record['stream'], torch.cuda.Stream())
+            if 'stream' in record
+            else None
+        )
+        if record['op'] == 'alloc':
             with torch.cuda.stream(stream):
-                blocks[record["id"]] = torch.empty(record["bytes"], dtype=torch.uint8, device="cuda")
-        elif record["op"] == "free":
-            del blocks[record["id"]]
-        elif record["op"] == "event":
-            events[record["id"]] = stream.record_event()
-        elif record["op"] == "wait":
-            stream.wait_event(events[record["event"]])
+                blocks[record['id']] = torch.empty(
+                    record['bytes'], dtype=torch.uint8, device='cuda'
+                )
+        elif record['op'] == 'free':
+            del blocks[record['id']]
+        elif record['op'] == 'event':
+            events[record['id']] = stream.record_event()
+        elif record['op'] == 'wait':
+            stream.wait_event(events[record['event']])
     return torch.cuda.memory_reserved()
 
 
 @on_gpu
-@pytest.mark.parametrize("expandable", [False, True])
+@pytest.mark.parametrize('expandable', [False, True])
 def test_the_simulation_of_the_caching_allocator(expandable, tmp_path):
     import fsdp_trace
-    program = Path(os.environ["FSCCL_TORCH_LIBRARY"]).parent / "perf/fsccl-perf"
+
+    program = Path(os.environ['FSCCL_TORCH_LIBRARY']).parent / 'perf/fsccl-perf'
     if not program.exists():
-        pytest.skip("fsccl-perf is not in this build")
+        pytest.skip('fsccl-perf is not in this build')
     megabytes = 1 << 20
-    models = {"equal": [[9 * megabytes]] + [[800 * 1024, 3 * megabytes, 100 * 1024]] * 12 + [[88 * megabytes]],
-              "uneven": [[(7 + 13 * i % 29) * 300_000, (3 + 5 * i % 7) * 90_000] for i in range(17)]}
+    models = {
+        'equal': [[9 * megabytes]]
+        + [[800 * 1024, 3 * megabytes, 100 * 1024]] * 12
+        + [[88 * megabytes]],
+        'uneven': [[(7 + 13 * i % 29) * 300_000, (3 + 5 * i % 7) * 90_000] for i in range(17)],
+    }
     for name, units in models.items():
-        trace = tmp_path / f"{name}.jsonl"
-        trace.write_text(fsdp_trace.make(name, units, "copies", 1), encoding="utf-8")
-        done = subprocess.run([program, "pool", "--json", "--steps", "3", trace], capture_output=True, text=True, timeout=200,
-                              check=False)
-        rows = {row["allocator"]: row for row in map(json.loads, done.stdout.splitlines())}
-        wanted = rows["torch-expand" if expandable else "torch-caching"]["reserved"]
-        folders = [str(ROOT / "tests/gpu"), str(ROOT / "tests/torch")]
-        code = (f"import sys, json; sys.path[:0] = {folders!r}; import torch_test; "
-                f"print(torch_test.replayed([json.loads(line) for line in open({str(trace)!r})]))")
-        env = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": f"expandable_segments:{expandable}"}
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=200, check=False)
+        trace = tmp_path / f'{name}.jsonl'
+        trace.write_text(fsdp_trace.make(name, units, 'copies', 1), encoding='utf-8')
+        done = subprocess.run(
+            [program, 'pool', '--json', '--steps', '3', trace],
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        rows = {row['allocator']: row for row in map(json.loads, done.stdout.splitlines())}
+        wanted = rows['torch-expand' if expandable else 'torch-caching']['reserved']
+        folders = [str(ROOT / 'tests/gpu'), str(ROOT / 'tests/torch')]
+        code = (
+            f'import sys, json; sys.path[:0] = {folders!r}; import torch_test; '
+            f'print(torch_test.replayed([json.loads(line) for line in open({str(trace)!r})]))'
+        )
+        env = {**os.environ, 'PYTORCH_CUDA_ALLOC_CONF': f'expandable_segments:{expandable}'}
+        done = subprocess.run(
+            [sys.executable, '-c', code],
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=200,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         reserved = int(done.stdout.split()[-1])
-        assert reserved == wanted, f"{name}: torch {torch.__version__}"
+        assert reserved == wanted, f'{name}: torch {torch.__version__}'

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small Llama trained on units of device memory by their C API alone: one rank, started by units_test.py. It needs no backend of
-torch.distributed, so any torch does that knows the GPU. With STAND_IN=1 the device is the stand-in driver's: its memory is the
-host's, so tensors of the CPU lie in it, and the host waits for the stream before it touches them.
+"""A small Llama trained on units of device memory by their C API alone: one rank, started by
+units_test.py. It needs no backend of torch.distributed, so any torch does that knows the GPU. With
+STAND_IN=1 the device is the stand-in driver's: its memory is the host's, so tensors of the CPU lie
+in it, and the host waits for the stream before it touches them.
 
-Prints a line `loss NUMBER` for each step; exit status 77 and the reason where there is no GPU, or no kernels for it.
+Prints a line `loss NUMBER` for each step; exit status 77 and the reason where there is no GPU, or
+no kernels for it.
 """
+
 import ctypes
 import importlib
 import os
@@ -17,18 +20,19 @@ from llama import RATE, STEPS, Llama, batch, loss_of
 
 
 def load_capi():
-    """fsccl_torch's view of the C API, without the rest of the package, which registers a backend."""
-    package = types.ModuleType("fsccl_capi")
-    package.__path__ = [str(Path(__file__).resolve().parents[2] / "bindings/torch/fsccl_torch")]
+    """fsccl_torch's view of the C API, without the rest of the package, which registers a
+    backend."""
+    package = types.ModuleType('fsccl_capi')
+    package.__path__ = [str(Path(__file__).resolve().parents[2] / 'bindings/torch/fsccl_torch')]
     sys.modules[package.__name__] = package
-    return importlib.import_module("fsccl_capi._capi")
+    return importlib.import_module('fsccl_capi._capi')
 
 
 c = load_capi()
 
 
 class Gpu:
-    device = torch.device("cuda", 0)
+    device = torch.device('cuda', 0)
 
     def stream(self):
         return torch.cuda.current_stream().cuda_stream
@@ -38,22 +42,28 @@ class Gpu:
 
     def tensor(self, address, count):
         class Owner:
-            __cuda_array_interface__ = {"shape": (count,), "typestr": "<f4", "data": (address, False), "version": 3}
+            __cuda_array_interface__ = {
+                'shape': (count,),
+                'typestr': '<f4',
+                'data': (address, False),
+                'version': 3,
+            }
+
         return torch.as_tensor(Owner(), device=self.device)
 
 
 class StandIn:
-    device = torch.device("cpu")
+    device = torch.device('cpu')
 
     def __init__(self):
-        self._cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+        self._cuda, context = ctypes.CDLL('libcuda.so.1'), ctypes.c_void_p()
         self._must(self._cuda.cuInit(0))
         self._must(self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
         self._must(self._cuda.cuCtxPushCurrent_v2(context))
 
     @staticmethod
     def _must(code):
-        assert code == 0, f"the stand-in driver returned {code}"
+        assert code == 0, f'the stand-in driver returned {code}'
 
     def stream(self):
         return 0
@@ -85,13 +95,19 @@ class Unit:
         entries = (c.Param * len(self.shapes))()
         for entry, shape in zip(entries, self.shapes):
             entry.dims, entry.dtype, entry.tied_to = len(shape), c.FLOAT32, -1
-            entry.shape[:len(shape)] = shape
-        config = c.UnitConfig(layout=c.LAYOUT_PER_PARAM, shard_comm=comm, pool=pool, wire_dtype=c.FLOAT32, reduce_dtype=c.FLOAT32,
-                              grad_dtype=c.FLOAT32)
+            entry.shape[: len(shape)] = shape
+        config = c.UnitConfig(
+            layout=c.LAYOUT_PER_PARAM,
+            shard_comm=comm,
+            pool=pool,
+            wire_dtype=c.FLOAT32,
+            reduce_dtype=c.FLOAT32,
+            grad_dtype=c.FLOAT32,
+        )
         self.handle = made(c.lib.fsccl_unit_create, ctypes.byref(config), entries, len(self.shapes))
         for index, param in enumerate(self.params.values()):
             shard, offset = self.view(c.lib.fsccl_unit_shard, index)
-            shard.copy_(param.detach().flatten()[offset:offset + shard.numel()])
+            shard.copy_(param.detach().flatten()[offset : offset + shard.numel()])
 
     def view(self, function, index):
         found = c.View()
@@ -105,8 +121,10 @@ class Unit:
         c.check(c.lib.fsccl_unit_set_stream(self.handle, self.gpu.stream()))
         c.check(c.lib.fsccl_unit_unshard(self.handle, 0, None))
         self.gpu.settle()
-        return {name: self.view(c.lib.fsccl_unit_param, index)[0].view(shape).requires_grad_()
-                for index, (name, shape) in enumerate(zip(self.params, self.shapes))}
+        return {
+            name: self.view(c.lib.fsccl_unit_param, index)[0].view(shape).requires_grad_()
+            for index, (name, shape) in enumerate(zip(self.params, self.shapes))
+        }
 
     def reduce(self, leaves):
         """Gradients to the mean over the ranks, and a step of gradient descent on the shards."""
@@ -121,21 +139,32 @@ class Unit:
 
 
 def main():
-    gpu = StandIn() if os.environ.get("STAND_IN") else Gpu()
-    rank = int(os.environ["RANK"])
+    gpu = StandIn() if os.environ.get('STAND_IN') else Gpu()
+    rank = int(os.environ['RANK'])
     comm = made(c.lib.fsccl_comm_create, None)
     memory = c.PoolConfig(memory=c.MEMORY_CUDA, device=0, record=1)
     pool = made(c.lib.fsccl_pool_create, comm, ctypes.byref(memory))
     model = Llama().to(gpu.device)
-    units = {"": Unit(gpu, comm, pool, torch.nn.ModuleDict({"embed": model.embed, "norm": model.norm, "head": model.head}))}
-    units.update({f"blocks.{i}.": Unit(gpu, comm, pool, block) for i, block in enumerate(model.blocks)})
+    units = {
+        '': Unit(
+            gpu,
+            comm,
+            pool,
+            torch.nn.ModuleDict({'embed': model.embed, 'norm': model.norm, 'head': model.head}),
+        )
+    }
+    units.update(
+        {f'blocks.{i}.': Unit(gpu, comm, pool, block) for i, block in enumerate(model.blocks)}
+    )
     for step in range(STEPS):
         words, wanted = batch(step, rank, gpu.device)
         leaves = {prefix: unit.gather() for prefix, unit in units.items()}
-        everything = {prefix + name: leaf for prefix, own in leaves.items() for name, leaf in own.items()}
+        everything = {
+            prefix + name: leaf for prefix, own in leaves.items() for name, leaf in own.items()
+        }
         loss = loss_of(torch.func.functional_call(model, everything, (words,)), wanted)
         loss.backward()
-        print(f"loss {loss.item():.9g}", flush=True)
+        print(f'loss {loss.item():.9g}', flush=True)
         for prefix, unit in reversed(units.items()):
             unit.reduce(leaves[prefix])
         c.check(c.lib.fsccl_pool_step(pool))
@@ -145,5 +174,5 @@ def main():
     c.check(c.lib.fsccl_comm_destroy(comm))
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

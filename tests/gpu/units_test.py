@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on units of device memory by the C API (unit_training.py) against the same training in one process without FSCCL. Any
-torch with CUDA; with STAND_IN=1 over the stand-in driver, on the CPU."""
+"""Training on units of device memory by the C API (unit_training.py) against the same training in
+one process without FSCCL. Any torch with CUDA; with STAND_IN=1 over the stand-in driver, on the
+CPU."""
+
 import os
 
 import pytest
 import rank_programs
 import torch
 
-DEVICE = torch.device("cpu") if os.environ.get("STAND_IN") else torch.device("cuda", 0)
+DEVICE = torch.device('cpu') if os.environ.get('STAND_IN') else torch.device('cuda', 0)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize('ranks', [1, 2, 3])
 def test_losses_are_those_of_one_process(ranks, tmp_path):
-    rank_programs.check("unit_training.py", ranks, 20350 + ranks, tmp_path, DEVICE)
+    rank_programs.check('unit_training.py', ranks, 20350 + ranks, tmp_path, DEVICE)

@@ -1,4 +1,5 @@
-// In place of src/base/version.cpp: makes a library of another version in which nothing else differs.
+// In place of src/base/version.cpp: makes a library of another version in which nothing else
+// differs.
 #include <fsccl/fsccl.h>
 
 namespace fsccl {

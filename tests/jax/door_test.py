@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's collectives over libfsccl_mpi.so: every operation and type that XLA has for them gives JAX's own numbers, and FSCCL moves
-the bytes."""
+"""XLA's collectives over libfsccl_mpi.so: every operation and type that XLA has for them gives
+JAX's own numbers, and FSCCL moves the bytes."""
+
 import ctypes
 import os
 import re
@@ -27,36 +28,44 @@ OPERATIONS = """
         x = split((np.arange(4 * ranks) * (1 + 2j)).astype(dtype))
         print(dtype, np.asarray(shard_map(lambda x: lax.psum(x, "ranks"))(x).addressable_shards[0].data).tolist())
     flags = split(np.arange(ranks) == 0)
-    print(shard_map(lambda x: jnp.stack([lax.pmax(x, "ranks"), lax.pmin(x, "ranks")]))(flags).addressable_shards[0].data.tolist())
+    both = shard_map(lambda x: jnp.stack([lax.pmax(x, "ranks"), lax.pmin(x, "ranks")]))
+    print(both(flags).addressable_shards[0].data.tolist())
 """
 
 
 def said(outputs):
     """Without the lines of Gloo and of loggers."""
-    return [[line for line in output.splitlines() if re.match(r"\w+ \d|complex|\[\[", line)] for output in outputs]
+    return [
+        [line for line in output.splitlines() if re.match(r'\w+ \d|complex|\[\[', line)]
+        for output in outputs
+    ]
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize('count', [2, 3])
 def test_every_operation_and_type_gives_jax_own_numbers(count):
     over_fsccl = said(r.run(OPERATIONS, count))
     assert len(over_fsccl[0]) == 9 * 7 + 3
-    assert over_fsccl == said(r.run(OPERATIONS, count, use=""))
+    assert over_fsccl == said(r.run(OPERATIONS, count, use=''))
 
 
 def test_axes_of_a_mesh_are_communicators():
-    outputs = r.run("""
+    outputs = r.run(
+        """
         mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("rows", "columns"))
-        x = jax.make_array_from_callback((4,), NamedSharding(mesh, P(("rows", "columns"))), lambda i: 10.0 ** np.arange(4)[i])
+        sharding = NamedSharding(mesh, P(("rows", "columns")))
+        x = jax.make_array_from_callback((4,), sharding, lambda i: 10.0 ** np.arange(4)[i])
         def sums(x):
             return lax.psum(x, "columns"), lax.psum(x, "rows"), lax.psum(x, ("rows", "columns"))
         whole = P(("rows", "columns"))
         results = jax.jit(jax.shard_map(sums, mesh=mesh, in_specs=whole, out_specs=(whole, whole, whole)))(x)
         print("sums", [float(result.addressable_shards[0].data[0]) for result in results])
-        """, 4)
+        """,
+        4,
+    )
     for rank, output in enumerate(outputs):
         row = [11.0, 11.0, 1100.0, 1100.0][rank]
         column = [101.0, 1010.0, 101.0, 1010.0][rank]
-        assert f"sums {[row, column, 1111.0]}" in output
+        assert f'sums {[row, column, 1111.0]}' in output
 
 
 def test_the_bytes_are_fsccls():
@@ -70,33 +79,44 @@ def test_the_bytes_are_fsccls():
         print("moved", after["operations"] - before["operations"], after["bytes_written"] - before["bytes_written"])
         """)
     for output in outputs:
-        operations, written = map(int, re.search(r"moved (\d+) (\d+)", output).groups())
+        operations, written = map(int, re.search(r'moved (\d+) (\d+)', output).groups())
         assert operations == 1 and written >= 4 << 20
 
 
 def test_a_program_runs_unchanged(tmp_path):
-    program = tmp_path / "unchanged.py"
-    program.write_text("import jax, sys\njax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))\n"
-                       "from jax.experimental import multihost_utils\n"
-                       "print('total', multihost_utils.process_allgather(jax.numpy.ones(3)).sum())\n"
-                       "print('mapped', 'libfsccl_mpi' in open('/proc/self/maps').read())\n")
+    program = tmp_path / 'unchanged.py'
+    program.write_text(
+        'import jax, sys\njax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))\n'
+        'from jax.experimental import multihost_utils\n'
+        "print('total', multihost_utils.process_allgather(jax.numpy.ones(3)).sum())\n"
+        "print('mapped', 'libfsccl_mpi' in open('/proc/self/maps').read())\n"
+    )
     address = r.free_address()
-    processes = [subprocess.Popen([sys.executable, "-m", "fsccl_jax", str(program), address, str(rank)], text=True,
-                                  stdout=subprocess.PIPE) for rank in range(2)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, '-m', 'fsccl_jax', str(program), address, str(rank)],
+            text=True,
+            stdout=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
     for process in processes:
         output, _ = process.communicate(timeout=120)
-        assert process.returncode == 0 and "total 6.0" in output and "mapped True" in output
+        assert process.returncode == 0 and 'total 6.0' in output and 'mapped True' in output
 
 
 def test_every_symbol_is_there_and_a_missing_function_says_its_name():
-    library = ctypes.CDLL(str(libraries.path("libfsccl_mpi.so")))
+    library = ctypes.CDLL(str(libraries.path('libfsccl_mpi.so')))
     import jaxlib  # pylint: disable=import-outside-toplevel
-    with open(os.path.join(os.path.dirname(jaxlib.__file__), "libjax_common.so"), "rb") as file:
-        names = set(re.findall(rb"\0(MPIX?ABI_\w+)(?=\0)", file.read()))
+
+    with open(os.path.join(os.path.dirname(jaxlib.__file__), 'libjax_common.so'), 'rb') as file:
+        names = set(re.findall(rb'\0(MPIX?ABI_\w+)(?=\0)', file.read()))
     assert len(names) > 600
     assert [name for name in names if not hasattr(library, name.decode())] == []
     text, length = ctypes.create_string_buffer(1024), ctypes.c_int()
     code = library.MPIABI_File_open()
     assert code != 0 and library.MPIABI_Error_string(code, text, ctypes.byref(length)) == 0
-    assert text.value.decode().startswith("FSCCL: MPI_File_open is a function of MPI that libfsccl_mpi does not have")
+    assert text.value.decode().startswith(
+        'FSCCL: MPI_File_open is a function of MPI that libfsccl_mpi does not have'
+    )
     assert length.value == len(text.value)

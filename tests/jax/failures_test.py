@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong is an exception of Python with FSCCL's words, or a sentence that says what to do; nothing hangs."""
+"""What goes wrong is an exception of Python with FSCCL's words, or a sentence that says what to do;
+nothing hangs."""
+
 import re
 import signal
 import time
@@ -22,24 +24,27 @@ SUM = """
 """
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize('count', [2, 3])
 def test_a_killed_rank_is_named_to_python_within_50_ms(count):
     """With JAX's settings as they are: its own service notices after 100 s."""
     last = count - 1
-    best = float("inf")
+    best = float('inf')
     for _ in range(3):  # other work on the machine may delay one
         with r.Job(SUM.format(then='if rank == ranks - 1: time.sleep(100)'), count) as job:
             for rank in range(count):
-                job.wait_for(rank, "ready")
+                job.wait_for(rank, 'ready')
             time.sleep(0.3)
             killed = time.time()
             job.processes[last].send_signal(signal.SIGKILL)
             statuses, outputs = job.wait(60, who=range(last))
             assert statuses == [3] * last, outputs
             for output in outputs:
-                assert f"rank {last} of" in output and "died [FSCCL_ERR_PEER_DEAD" in output, output
-                assert "libfsccl_mpi: MPI_Allreduce: rank" in output
-            best = min(best, max(float(re.search(r"caught ([\d.]+)", output)[1]) - killed for output in outputs))
+                assert f'rank {last} of' in output and 'died [FSCCL_ERR_PEER_DEAD' in output, output
+                assert 'libfsccl_mpi: MPI_Allreduce: rank' in output
+            best = min(
+                best,
+                max(float(re.search(r'caught ([\d.]+)', output)[1]) - killed for output in outputs),
+            )
         if best < 0.05:
             break
     assert best < 0.05
@@ -48,7 +53,7 @@ def test_a_killed_rank_is_named_to_python_within_50_ms(count):
 def test_fsccl_names_a_dead_coordinator_before_jax_ends_the_process():
     with r.Job(SUM.format(then='if rank == 0: time.sleep(100)')) as job:
         for rank in range(2):
-            job.wait_for(rank, "ready")
+            job.wait_for(rank, 'ready')
         time.sleep(0.3)
         job.processes[0].send_signal(signal.SIGKILL)
         _, outputs = job.wait(60, who=[1])
@@ -56,7 +61,8 @@ def test_fsccl_names_a_dead_coordinator_before_jax_ends_the_process():
 
 
 def test_an_error_leaves_the_survivor_to_python_where_jax_recovers():
-    with r.Job("""
+    with r.Job(
+        """
         total = shard_map(lambda x: lax.psum(x, "ranks"))
         x = split(np.ones(8, np.float32))
         total(x).block_until_ready()
@@ -66,12 +72,16 @@ def test_an_error_leaves_the_survivor_to_python_where_jax_recovers():
             total(x).block_until_ready()
         except (jax.errors.JaxRuntimeError, ValueError) as error:
             print("caught", error, flush=True)
-        """, before="jax.config.update('jax_enable_recoverability', True)") as job:
+        """,
+        before="jax.config.update('jax_enable_recoverability', True)",
+    ) as job:
         for rank in range(2):
-            job.wait_for(rank, "ready")
+            job.wait_for(rank, 'ready')
         job.processes[1].send_signal(signal.SIGKILL)
         statuses, outputs = job.wait(60, who=[0])
-    assert statuses == [0] and "caught UNKNOWN: MPI error: FSCCL: MPI_Allreduce: rank 0" in outputs[0], outputs
+    assert (
+        statuses == [0] and 'caught UNKNOWN: MPI error: FSCCL: MPI_Allreduce: rank 0' in outputs[0]
+    ), outputs
 
 
 def test_programs_that_differ_are_named_on_every_rank():
@@ -88,7 +98,7 @@ def test_programs_that_differ_are_named_on_every_rank():
         """) as job:
         statuses, outputs = job.wait(60)
     for output in outputs:
-        assert "FSCCL_ERR_MISMATCH" in output and "100" in output and "200" in output, output
+        assert 'FSCCL_ERR_MISMATCH' in output and '100' in output and '200' in output, output
     assert statuses == [3, 3]
 
 
@@ -102,66 +112,111 @@ def test_16_bit_reductions_say_what_xla_refuses():
         """) as job:
         _, outputs = job.wait(60)
     for output in outputs:
-        assert "caught INVALID_ARGUMENT: Unsupported primitive type for reduction: f16" in output, output
+        assert 'caught INVALID_ARGUMENT: Unsupported primitive type for reduction: f16' in output, (
+            output
+        )
 
 
-@pytest.mark.parametrize("environment", [{"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, {"JAX_NUM_CPU_DEVICES": "2"}])
+@pytest.mark.parametrize(
+    'environment',
+    [{'XLA_FLAGS': '--xla_force_host_platform_device_count=2'}, {'JAX_NUM_CPU_DEVICES': '2'}],
+)
 def test_several_devices_in_a_process_are_refused(environment):
-    with r.Job("""
+    with r.Job(
+        """
         try:
             shard_map(lambda x: lax.psum(x, "ranks"))(split(np.ones(8, np.float32))).block_until_ready()
         except Exception as error:
             print("caught", error)
-        """, **environment) as job:
+        """,
+        **environment,
+    ) as job:
         statuses, outputs = job.wait(60)
     assert statuses == [0, 0]
     for output in outputs:
-        assert "this process has 2 CPU devices, and XLA's MPI collectives support one: start a process for each device" in output
+        assert (
+            "this process has 2 CPU devices, and XLA's MPI collectives support one: start a "
+            'process for each device' in output
+        )
 
 
-USE = "import fsccl_jax; fsccl_jax.use(); import jax; print(jax.numpy.ones(2).sum())"
+USE = 'import fsccl_jax; fsccl_jax.use(); import jax; print(jax.numpy.ones(2).sum())'
 
 
 def test_use_after_jaxlib_says_so():
-    status, output = r.python("import jax, fsccl_jax; fsccl_jax.use()")
-    assert status == 1 and "comes too late: jaxlib is imported already" in output and "before the first `import jax`" in output
+    status, output = r.python('import jax, fsccl_jax; fsccl_jax.use()')
+    assert (
+        status == 1
+        and 'comes too late: jaxlib is imported already' in output
+        and 'before the first `import jax`' in output
+    )
 
 
 def test_use_twice_and_alone_is_fine():
-    assert r.python("import fsccl_jax; fsccl_jax.use();" + USE)[0] == 0
+    assert r.python('import fsccl_jax; fsccl_jax.use();' + USE)[0] == 0
 
 
-@pytest.mark.parametrize("name, value, words", [
-    ("JAX_CPU_COLLECTIVES_IMPLEMENTATION", "gloo", "is gloo, which asks JAX for other collectives: unset it"),
-    ("MPITRAMPOLINE_LIB", "/usr/lib/libmpiwrapper.so", "is /usr/lib/libmpiwrapper.so, another MPI for this process"),
-    ("MPITRAMPOLINE_DELAY_INIT", "1", "is 1, with which jaxlib does not load FSCCL as it starts: unset it"),
-    ("MPITRAMPOLINE_PRELOAD", "libmpi.so", "is libmpi.so, with which"),
-    ("MPITRAMPOLINE_DLOPEN_MODE", "dlmopen", "is dlmopen, with which jaxlib loads a second copy"),
-    ("FSCCL_JAX_LIBRARIES", "/nowhere", "libfsccl_mpi.so is not in /nowhere. Install the package"),
-])
+@pytest.mark.parametrize(
+    'name, value, words',
+    [
+        (
+            'JAX_CPU_COLLECTIVES_IMPLEMENTATION',
+            'gloo',
+            'is gloo, which asks JAX for other collectives: unset it',
+        ),
+        (
+            'MPITRAMPOLINE_LIB',
+            '/usr/lib/libmpiwrapper.so',
+            'is /usr/lib/libmpiwrapper.so, another MPI for this process',
+        ),
+        (
+            'MPITRAMPOLINE_DELAY_INIT',
+            '1',
+            'is 1, with which jaxlib does not load FSCCL as it starts: unset it',
+        ),
+        ('MPITRAMPOLINE_PRELOAD', 'libmpi.so', 'is libmpi.so, with which'),
+        (
+            'MPITRAMPOLINE_DLOPEN_MODE',
+            'dlmopen',
+            'is dlmopen, with which jaxlib loads a second copy',
+        ),
+        (
+            'FSCCL_JAX_LIBRARIES',
+            '/nowhere',
+            'libfsccl_mpi.so is not in /nowhere. Install the package',
+        ),
+    ],
+)
 def test_variables_in_the_way_are_named(name, value, words):
     status, output = r.python(USE, **{name: value})
     assert status == 1 and words in output, output
 
 
 def test_a_jaxlib_without_the_door_is_named(tmp_path):
-    (tmp_path / "jaxlib").mkdir()
-    (tmp_path / "jaxlib/__init__.py").write_text("")
-    (tmp_path / "jaxlib/libjax_common.so").write_text("no trampoline")
-    status, output = r.python(f"import sys; sys.path.insert(0, {str(tmp_path)!r});" + USE)
-    assert status == 1 and "has no MPItrampoline in it" in output and "install jaxlib 0.10 or newer" in output, output
+    (tmp_path / 'jaxlib').mkdir()
+    (tmp_path / 'jaxlib/__init__.py').write_text('')
+    (tmp_path / 'jaxlib/libjax_common.so').write_text('no trampoline')
+    status, output = r.python(f'import sys; sys.path.insert(0, {str(tmp_path)!r});' + USE)
+    assert (
+        status == 1
+        and 'has no MPItrampoline in it' in output
+        and 'install jaxlib 0.10 or newer' in output
+    ), output
 
 
 def test_without_jax_coordination_there_is_no_rank():
     """MPITRAMPOLINE_LIB by hand, without fsccl_jax and without a launcher."""
-    with r.Job("""
+    with r.Job(
+        """
         try:
             shard_map(lambda x: lax.psum(x, "ranks"))(split(np.ones(8, np.float32))).block_until_ready()
         except Exception as error:
             print("caught", error)
-        """, use="import fsccl_jax.libraries as l\nos.environ['MPITRAMPOLINE_LIB'] = str(l.path('libfsccl_mpi.so'))",
-               JAX_CPU_COLLECTIVES_IMPLEMENTATION="mpi") as job:
+        """,
+        use="import fsccl_jax.libraries as l\nos.environ['MPITRAMPOLINE_LIB'] = str(l.path('libfsccl_mpi.so'))",
+        JAX_CPU_COLLECTIVES_IMPLEMENTATION='mpi',
+    ) as job:
         _, outputs = job.wait(60)
     for output in outputs:
-        assert "libfsccl_mpi: MPI_Init: no launcher has started this process" in output, output
-        assert "or call fsccl_jax.use()" in output, output
+        assert 'libfsccl_mpi: MPI_Init: no launcher has started this process' in output, output
+        assert 'or call fsccl_jax.use()' in output, output

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSCCL's own collectives inside shard_map: values and gradients are those of jax.lax, in every dtype, for even and uneven parts,
-with ranks that are processes and ranks that are devices of one process; errors are exceptions."""
+"""FSCCL's own collectives inside shard_map: values and gradients are those of jax.lax, in every
+dtype, for even and uneven parts, with ranks that are processes and ranks that are devices of one
+process; errors are exceptions."""
+
 import signal
 import time
 
 import pytest
 import ranks as r
 
-JOIN = "import fsccl_jax\ngroup = fsccl_jax.join(mesh)\n"
+JOIN = 'import fsccl_jax\ngroup = fsccl_jax.join(mesh)\n'
 
 
 def run(text, count=2, **options):
-    return r.run(JOIN + r.textwrap.dedent(text), count, use="", **options)
+    return r.run(JOIN + r.textwrap.dedent(text), count, use='', **options)
 
 
 VALUES = """
@@ -38,9 +40,9 @@ VALUES = """
 """
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize('count', [2, 3])
 def test_values_are_those_of_lax(count):
-    assert all("equal" in output for output in run(VALUES, count))
+    assert all('equal' in output for output in run(VALUES, count))
 
 
 def test_8_bit_floats_are_moved_as_they_are():
@@ -60,7 +62,10 @@ def test_8_bit_floats_are_moved_as_they_are():
         except TypeError as error:
             print("refused", error)
         """)
-    assert all("8-bit floats are gathered and broadcast, not reduced; cast it to bfloat16 first" in output for output in outputs)
+    assert all(
+        '8-bit floats are gathered and broadcast, not reduced; cast it to bfloat16 first' in output
+        for output in outputs
+    )
 
 
 def test_gradients_are_those_of_lax():
@@ -86,12 +91,14 @@ def test_gradients_are_those_of_lax():
         assert np.allclose(mine, jaxs, rtol=1e-5), (mine, jaxs)
         print("equal", np.abs(mine).max() > 0.1)
         """)
-    assert all("equal True" in output for output in outputs)
+    assert all('equal True' in output for output in outputs)
 
 
-@pytest.mark.parametrize("width", [2, 20_000])  # in one exchange, and by itself
+@pytest.mark.parametrize('width', [2, 20_000])  # in one exchange, and by itself
 def test_uneven_parts_and_their_transposes(width):
-    outputs = run(f"width = {width}\n" + r.textwrap.dedent("""
+    outputs = run(
+        f'width = {width}\n'
+        + r.textwrap.dedent("""
         counts = [3, 0, 5]
         def both(x):
             token = group.token()
@@ -109,13 +116,16 @@ def test_uneven_parts_and_their_transposes(width):
         gradient = shard_map(jax.grad(loss))(split(x)).addressable_shards[0].data
         assert np.array_equal(gradient, 2 * own)
         print("equal")
-        """), 3)
-    assert all("equal" in output for output in outputs)
+        """),
+        3,
+    )
+    assert all('equal' in output for output in outputs)
 
 
-@pytest.mark.parametrize("devices, processes", [(4, 1), (2, 2)])
+@pytest.mark.parametrize('devices, processes', [(4, 1), (2, 2)])
 def test_devices_of_a_process_are_ranks(devices, processes):
-    outputs = run("""
+    outputs = run(
+        """
         count = len(jax.devices())
         def f(x):
             token = group.token()
@@ -129,8 +139,11 @@ def test_devices_of_a_process_are_ranks(devices, processes):
         for shard in whole.addressable_shards:
             assert np.array_equal(shard.data, x)
         print("devices", len(part.addressable_shards), count)
-        """, processes, before=f"jax.config.update('jax_num_cpu_devices', {devices})")
-    assert all(f"devices {devices} {devices * processes}" in output for output in outputs)
+        """,
+        processes,
+        before=f"jax.config.update('jax_num_cpu_devices', {devices})",
+    )
+    assert all(f'devices {devices} {devices * processes}' in output for output in outputs)
 
 
 def test_one_process_needs_no_coordination():
@@ -144,7 +157,7 @@ def test_one_process_needs_no_coordination():
                           check_vma=False)
         print(jax.jit(f)(np.ones(4, np.float32)))
         """)
-    assert status == 0 and "[4. 4. 4. 4.]" in output, output
+    assert status == 0 and '[4. 4. 4. 4.]' in output, output
 
 
 def test_bfloat16_moves_half_the_bytes_that_it_moves_through_xla():
@@ -155,16 +168,22 @@ def test_bfloat16_moves_half_the_bytes_that_it_moves_through_xla():
         gather(x).block_until_ready()
         print("moved", {counters}()["bytes_written"] - before)
         """
-    xla = r.run("gather = shard_map(lambda x: lax.all_gather(x, 'ranks', tiled=True))\n"
-                + r.textwrap.dedent(text.format(counters="fsccl_jax.counters")))
-    ours = run("gather = shard_map(lambda x: group.all_gather(x, group.token())[0])\n"
-               + r.textwrap.dedent(text.format(counters="fsccl_jax.group_counters")))
-    bytes_of = [int(outputs[0].split("moved ")[1].split()[0]) for outputs in (xla, ours)]
+    xla = r.run(
+        "gather = shard_map(lambda x: lax.all_gather(x, 'ranks', tiled=True))\n"
+        + r.textwrap.dedent(text.format(counters='fsccl_jax.counters'))
+    )
+    ours = run(
+        'gather = shard_map(lambda x: group.all_gather(x, group.token())[0])\n'
+        + r.textwrap.dedent(text.format(counters='fsccl_jax.group_counters'))
+    )
+    bytes_of = [int(outputs[0].split('moved ')[1].split()[0]) for outputs in (xla, ours)]
     assert bytes_of[1] == pytest.approx(bytes_of[0] / 2, rel=0.01), bytes_of
 
 
 def test_a_killed_rank_is_an_exception_with_its_number():
-    with r.Job(JOIN + r.textwrap.dedent("""
+    with r.Job(
+        JOIN
+        + r.textwrap.dedent("""
         total = shard_map(lambda x: group.all_reduce(x, group.token())[0])
         x = split(np.ones(1 << 16, np.float32))
         total(x).block_until_ready()
@@ -175,13 +194,20 @@ def test_a_killed_rank_is_an_exception_with_its_number():
         except Exception as error:
             print("caught", error, flush=True)
             os._exit(3)
-        """), use="") as job:
+        """),
+        use='',
+    ) as job:
         for rank in range(2):
-            job.wait_for(rank, "ready")
+            job.wait_for(rank, 'ready')
         time.sleep(0.3)
         job.processes[1].send_signal(signal.SIGKILL)
         statuses, outputs = job.wait(30, who=[0])
-    assert statuses == [3] and "rank 1 of" in outputs[0] and "died" in outputs[0] and "FSCCL_ERR_PEER_DEAD" in outputs[0], outputs
+    assert (
+        statuses == [3]
+        and 'rank 1 of' in outputs[0]
+        and 'died' in outputs[0]
+        and 'FSCCL_ERR_PEER_DEAD' in outputs[0]
+    ), outputs
 
 
 def test_wrong_use_is_named():
@@ -197,7 +223,8 @@ def test_wrong_use_is_named():
         token = group.token
         fails(lambda x: group.reduce_scatter(x, token())[0], "an array has 3 rows", "2 ranks: pad it, or give counts")
         fails(lambda x: group.all_gather(x[0], token())[0], "no dimensions", "reshape it to (1,)")
-        fails(lambda x: group.all_gather(x, token(), counts=[3])[0], "counts has 1 numbers (3,): give one for each of the 2 ranks")
+        fails(lambda x: group.all_gather(x, token(), counts=[3])[0],
+              "counts has 1 numbers (3,): give one for each of the 2 ranks")
         fails(lambda x: group.all_gather(x, token(), counts=[2, 2])[0], "has 3 rows, and counts (2, 2) ask for 2")
         fails(lambda x: group.broadcast(x, token(), root=2)[0], "root is 2, and there are ranks 0 to 1")
         fails(lambda x: group.all_gather(x, token() + 5)[0], "has place", "begin with the group's token()")
@@ -212,4 +239,4 @@ def test_wrong_use_is_named():
         fails(lambda x: group.all_reduce(x, token())[0], "is in no group: call fsccl_jax.join(mesh)")
         print("all named")
         """)
-    assert all("all named" in output for output in outputs)
+    assert all('all named' in output for output in outputs)

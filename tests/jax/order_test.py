@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lost order is an error with the names of both calls, for 4 bytes and for 64 MiB, and never a wrong number."""
+"""Lost order is an error with the names of both calls, for 4 bytes and for 64 MiB, and never a
+wrong number."""
+
 import re
 
 import pytest
 import ranks as r
 
-JOIN = "import fsccl_jax\ngroup = fsccl_jax.join(mesh)\n"
+JOIN = 'import fsccl_jax\ngroup = fsccl_jax.join(mesh)\n'
 
 
 def outputs_of(text, count=2, limit=120):
-    with r.Job(JOIN + r.textwrap.dedent(text), count, use="") as job:
+    with r.Job(JOIN + r.textwrap.dedent(text), count, use='') as job:
         return job.wait(limit)
 
 
-KINDS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "all_to_all")
+KINDS = ('all_gather', 'reduce_scatter', 'all_reduce', 'broadcast', 'all_to_all')
 SMALL = [(kind, size, count) for kind in KINDS for size in (24, 24 << 10) for count in (2, 3)]
-LARGE = [(kind, 72 << 20, 2) for kind in ("all_gather", "reduce_scatter")]
+LARGE = [(kind, 72 << 20, 2) for kind in ('all_gather', 'reduce_scatter')]
 
 
-@pytest.mark.parametrize("kind, size, count", SMALL + LARGE)
+@pytest.mark.parametrize('kind, size, count', SMALL + LARGE)
 def test_two_calls_in_another_order_are_named_on_every_rank(kind, size, count):
-    _, outputs = outputs_of(f"""
+    _, outputs = outputs_of(
+        f"""
         def program(x):
             token, results = group.token(), []
             for name in (["first", "second"] if rank == 0 else ["second", "first"]):
@@ -34,16 +37,21 @@ def test_two_calls_in_another_order_are_named_on_every_rank(kind, size, count):
         except Exception as error:
             print("caught", error, flush=True)
         os._exit(0)
-        """, count)
+        """,
+        count,
+    )
     for rank, output in enumerate(outputs):
-        assert "wrong number" not in output and "FSCCL_ERR_MISMATCH" in output, output
-        mine, theirs = ("first", "second") if rank == 0 else ("second", "first")
-        assert f'rank {rank} is at call 0 of "{mine}"' in output and f'of "{theirs}"' in output, output
+        assert 'wrong number' not in output and 'FSCCL_ERR_MISMATCH' in output, output
+        mine, theirs = ('first', 'second') if rank == 0 else ('second', 'first')
+        assert f'rank {rank} is at call 0 of "{mine}"' in output and f'of "{theirs}"' in output, (
+            output
+        )
 
 
 def test_lost_order_is_named_100_times_of_100():
     """A new group each time, so that each trial begins well."""
-    _, outputs = outputs_of("""
+    _, outputs = outputs_of(
+        """
         named = 0
         for trial in range(100):
             trial_group = group if trial == 0 else fsccl_jax.join(mesh)
@@ -57,11 +65,14 @@ def test_lost_order_is_named_100_times_of_100():
             try:
                 jax.block_until_ready(shard_map(program)(x))
             except Exception as error:
-                named += "FSCCL_ERR_MISMATCH" in str(error) and "gradient 1" in str(error) and "gradient 2" in str(error)
+                words = ("FSCCL_ERR_MISMATCH", "gradient 1", "gradient 2")
+                named += all(word in str(error) for word in words)
         print("named", named, flush=True)
         os._exit(0)
-        """, limit=300)
-    assert all("named 100" in output for output in outputs), outputs
+        """,
+        limit=300,
+    )
+    assert all('named 100' in output for output in outputs), outputs
 
 
 def test_calls_without_order_are_right_or_named_and_never_wrong():
@@ -85,7 +96,7 @@ def test_calls_without_order_are_right_or_named_and_never_wrong():
         os._exit(0)
         """)
     for output in outputs:
-        assert re.search(r"right \d+ named [01]", output), output
+        assert re.search(r'right \d+ named [01]', output), output
 
 
 def test_a_loop_that_runs_once_more_on_a_rank_is_named():
@@ -103,8 +114,14 @@ def test_a_loop_that_runs_once_more_on_a_rank_is_named():
             print("caught", error, flush=True)
         os._exit(0)
         """)
-    assert 'rank 0 is at call 3 of "in the loop", and rank 1 at call 0 of "behind the loop"' in outputs[0], outputs[0]
-    assert 'rank 1 is at call 0 of "behind the loop", and rank 0 at call 3 of "in the loop"' in outputs[1], outputs[1]
+    assert (
+        'rank 0 is at call 3 of "in the loop", and rank 1 at call 0 of "behind the loop"'
+        in outputs[0]
+    ), outputs[0]
+    assert (
+        'rank 1 is at call 0 of "behind the loop", and rank 0 at call 3 of "in the loop"'
+        in outputs[1]
+    ), outputs[1]
 
 
 def test_the_same_call_in_another_program_counts_on():
@@ -117,4 +134,4 @@ def test_the_same_call_in_another_program_counts_on():
             assert float(shard_map(f)(large).addressable_shards[0].data[0]) == ranks
         print("right")
         """)
-    assert statuses == [0, 0] and all("right" in output for output in outputs), outputs
+    assert statuses == [0, 0] and all('right' in output for output in outputs), outputs

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks for tests: one Python program in several processes, each of which JAX knows by its number."""
+"""Ranks for tests: one Python program in several processes, each of which JAX knows by its
+number."""
+
 import os
 import pathlib
 import socket
@@ -10,7 +12,7 @@ import textwrap
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-EXAMPLE = ROOT / "examples/jax/fsdp_train.py"
+EXAMPLE = ROOT / 'examples/jax/fsdp_train.py'
 
 # What programs of ranks begin with. RANK and RANKS are of the tests; FSCCL is not told of them.
 HEAD = """
@@ -29,31 +31,44 @@ def split(array):
 def shard_map(function, out=P("ranks")):
     return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=P("ranks"), out_specs=out, check_vma=False))
 """
-USE = "import fsccl_jax\nfsccl_jax.use()"
+USE = 'import fsccl_jax\nfsccl_jax.use()'
 
 
 def free_address():
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
+        free.bind(('127.0.0.1', 0))
+        return f'127.0.0.1:{free.getsockname()[1]}'
 
 
 class Job:
     """The ranks of one program; `text` follows HEAD."""
 
-    def __init__(self, text, ranks=2, use=USE, before="", initialize="", **environment):
+    def __init__(self, text, ranks=2, use=USE, before='', initialize='', **environment):
         self._folder = tempfile.TemporaryDirectory()
         folder = pathlib.Path(self._folder.name)
-        (folder / "program.py").write_text(HEAD.format(use=use, before=before, initialize=initialize) + textwrap.dedent(text))
+        (folder / 'program.py').write_text(
+            HEAD.format(use=use, before=before, initialize=initialize) + textwrap.dedent(text)
+        )
         address = free_address()
-        self.outputs = [folder / f"output{rank}" for rank in range(ranks)]
+        self.outputs = [folder / f'output{rank}' for rank in range(ranks)]
         self.processes = []
         for rank in range(ranks):
-            variables = {**os.environ, "RANK_OF_TEST": str(rank), "RANKS_OF_TEST": str(ranks), "COORDINATOR_OF_TEST": address,
-                         **environment}
-            with open(self.outputs[rank], "w") as output:
-                self.processes.append(subprocess.Popen([sys.executable, "-u", str(folder / "program.py")], env=variables,
-                                                       stdout=output, stderr=subprocess.STDOUT))
+            variables = {
+                **os.environ,
+                'RANK_OF_TEST': str(rank),
+                'RANKS_OF_TEST': str(ranks),
+                'COORDINATOR_OF_TEST': address,
+                **environment,
+            }
+            with open(self.outputs[rank], 'w') as output:
+                self.processes.append(
+                    subprocess.Popen(
+                        [sys.executable, '-u', str(folder / 'program.py')],
+                        env=variables,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                    )
+                )
 
     def __enter__(self):
         return self
@@ -65,7 +80,7 @@ class Job:
         self._folder.cleanup()
 
     def output(self, rank):
-        return self.outputs[rank].read_text(errors="replace")
+        return self.outputs[rank].read_text(errors='replace')
 
     def wait(self, limit=120, who=None):
         """(exit statuses, outputs) of the ranks; fails where one is not over at the limit."""
@@ -75,15 +90,19 @@ class Job:
             try:
                 self.processes[rank].wait(max(0.1, until - time.monotonic()))
             except subprocess.TimeoutExpired:
-                raise AssertionError(f"rank {rank} is not over after {limit} s:\n{self.output(rank)}") from None
-        return [self.processes[rank].returncode for rank in ranks], [self.output(rank) for rank in ranks]
+                raise AssertionError(
+                    f'rank {rank} is not over after {limit} s:\n{self.output(rank)}'
+                ) from None
+        return [self.processes[rank].returncode for rank in ranks], [
+            self.output(rank) for rank in ranks
+        ]
 
     def wait_for(self, rank, text, limit=60):
         """Until a rank has said `text`."""
         until = time.monotonic() + limit
         while text not in self.output(rank):
             living = time.monotonic() < until and self.processes[rank].poll() is None
-            assert living, f"no {text!r} from rank {rank}:\n{self.output(rank)}"
+            assert living, f'no {text!r} from rank {rank}:\n{self.output(rank)}'
             time.sleep(0.02)
 
 
@@ -91,12 +110,19 @@ def run(text, ranks=2, limit=120, **options):
     """The outputs of ranks that all end well."""
     with Job(text, ranks, **options) as job:
         statuses, outputs = job.wait(limit)
-        assert statuses == [0] * ranks, f"{statuses}\n" + "\n".join(outputs)
+        assert statuses == [0] * ranks, f'{statuses}\n' + '\n'.join(outputs)
         return outputs
 
 
 def python(text, limit=60, **environment):
     """(exit status, output) of one program."""
-    result = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], env={**os.environ, **environment}, timeout=limit,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, '-c', textwrap.dedent(text)],
+        env={**os.environ, **environment},
+        timeout=limit,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
     return result.returncode, result.stdout

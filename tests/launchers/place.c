@@ -1,6 +1,7 @@
 /*
- * One rank of a launcher's job: prints what fsccl_launcher() says, and, unless --look is given, what an all-gather of the ranks'
- * numbers brings on two communicators made one after the other from the environment. One line:
+ * One rank of a launcher's job: prints what fsccl_launcher() says, and, unless --look is given,
+ * what an all-gather of the ranks' numbers brings on two communicators made one after the other
+ * from the environment. One line:
  *
  *   launcher rank ranks local_rank local_ranks one_host master_address master_port [numbers ...]
  */
@@ -27,10 +28,12 @@ int main(int argc, char** argv) {
   int used, i, count = 0;
   CHECK(fsccl_launcher(&info));
   if (info.launcher == NULL) return printf("no launcher\n"), 0;
-  if (info.ranks > kMaxRanks) return fprintf(stderr, "%d ranks: %d are possible\n", info.ranks, (int)kMaxRanks), 1;
+  if (info.ranks > kMaxRanks)
+    return fprintf(stderr, "%d ranks: %d are possible\n", info.ranks, (int)kMaxRanks), 1;
   /* What the environment says may change with the next call, so it is written down first. */
-  used = snprintf(line, sizeof line, "%s %d %d %d %d %d %s %d", strcmp(info.launcher, "Open MPI") == 0 ? "OpenMPI" : info.launcher,
-                  info.rank, info.ranks, info.local_rank, info.local_ranks, info.one_host,
+  used = snprintf(line, sizeof line, "%s %d %d %d %d %d %s %d",
+                  strcmp(info.launcher, "Open MPI") == 0 ? "OpenMPI" : info.launcher, info.rank,
+                  info.ranks, info.local_rank, info.local_ranks, info.one_host,
                   info.master_address ? info.master_address : "-", info.master_port);
   if (argc == 1) {
     int round;
@@ -43,7 +46,8 @@ int main(int argc, char** argv) {
       count += info.ranks;
     }
   }
-  for (i = 0; i < count; ++i) used += snprintf(line + used, sizeof line - (size_t)used, " %d", (int)all[i]);
+  for (i = 0; i < count; ++i)
+    used += snprintf(line + used, sizeof line - (size_t)used, " %d", (int)all[i]);
   puts(line); /* at once, so that the lines of several ranks do not mix */
   return argc == 1 || strcmp(argv[1], "--look") == 0 ? 0 : 2;
 }

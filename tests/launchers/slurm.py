@@ -1,5 +1,6 @@
-"""A whole Slurm on this machine, in a folder of its own: key, socket, ports, configuration. It ends with the test, however that
-ends."""
+"""A whole Slurm on this machine, in a folder of its own: key, socket, ports, configuration. It ends
+with the test, however that ends."""
+
 import ctypes
 import getpass
 import os
@@ -17,9 +18,15 @@ import launchers
 
 START_SECONDS = 60
 STOP_SECONDS = 20
-PROGRAMS = {'munged': 'munge', 'slurmctld': 'slurmctld', 'slurmd': 'slurmd', 'srun': 'slurm-client', 'sinfo': 'slurm-client'}
+PROGRAMS = {
+    'munged': 'munge',
+    'slurmctld': 'slurmctld',
+    'slurmd': 'slurmd',
+    'srun': 'slurm-client',
+    'sinfo': 'slurm-client',
+}
 DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-CONFIGURATION = '''ClusterName=fsccl
+CONFIGURATION = """ClusterName=fsccl
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller_port}
 SlurmUser={user}
@@ -43,7 +50,7 @@ MpiDefault=none
 ReturnToService=2
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
-'''
+"""
 
 
 def die_with_the_test():
@@ -57,7 +64,9 @@ def program(name):
 
 def missing():
     """What of Slurm is not installed, as a text; empty when all is."""
-    names = sorted(f'{name} (Debian: {package})' for name, package in PROGRAMS.items() if not program(name))
+    names = sorted(
+        f'{name} (Debian: {package})' for name, package in PROGRAMS.items() if not program(name)
+    )
     return f'of Slurm on one machine these are missing: {", ".join(names)}' if names else ''
 
 
@@ -72,8 +81,8 @@ def free_ports(count):
 
 
 class Slurm:
-    """`with Slurm(nodes) as slurm: slurm.run('srun', ...)`. The nodes n1, n2 ... are this machine, and claim more
-    cores than it has."""
+    """`with Slurm(nodes) as slurm: slurm.run('srun', ...)`. The nodes n1, n2 ... are this machine,
+    and claim more cores than it has."""
 
     def __init__(self, nodes):
         self.nodes = [f'n{number}' for number in range(1, nodes + 1)]
@@ -96,16 +105,33 @@ class Slurm:
         key.chmod(0o600)
         controller_port, *ports = free_ports(1 + len(self.nodes))
         host = socket.gethostname().split('.')[0]
-        nodes = '\n'.join(f'NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 State=UNKNOWN'
-                          for node, port in zip(self.nodes, ports))
+        nodes = '\n'.join(
+            f'NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 '
+            f'State=UNKNOWN'
+            for node, port in zip(self.nodes, ports)
+        )
         self.configuration = self.folder / 'slurm.conf'
-        text = CONFIGURATION.format(host=host, controller_port=controller_port, user=getpass.getuser(), folder=self.folder,
-                                    nodes=nodes)
+        text = CONFIGURATION.format(
+            host=host,
+            controller_port=controller_port,
+            user=getpass.getuser(),
+            folder=self.folder,
+            nodes=nodes,
+        )
         self.configuration.write_text(text, encoding='utf-8')
         munge = self.folder / 'munge'
         # --force: root may run it, and its folder is not open to everybody.
-        self._daemon('munged', '--force', '--foreground', '--num-threads=1', f'--key-file={key}', f'--socket={munge}/socket',
-                     f'--pid-file={munge}/pid', f'--log-file={munge}/messages', f'--seed-file={munge}/seed')
+        self._daemon(
+            'munged',
+            '--force',
+            '--foreground',
+            '--num-threads=1',
+            f'--key-file={key}',
+            f'--socket={munge}/socket',
+            f'--pid-file={munge}/pid',
+            f'--log-file={munge}/messages',
+            f'--seed-file={munge}/seed',
+        )
         self._wait_for('munged', (munge / 'socket').exists)
         self._daemon('slurmctld', '-D', '-f', self.configuration)
         for node in self.nodes:
@@ -115,12 +141,26 @@ class Slurm:
     def _daemon(self, name, *arguments):
         log = self.folder / 'log' / f'{name}.{len(self.daemons)}'
         with log.open('w') as output:
-            self.daemons.append(subprocess.Popen([program(name), *map(str, arguments)], stdout=output, stderr=output,
-                                                 stdin=subprocess.DEVNULL, env=self.environment(), preexec_fn=die_with_the_test))
+            self.daemons.append(
+                subprocess.Popen(
+                    [program(name), *map(str, arguments)],
+                    stdout=output,
+                    stderr=output,
+                    stdin=subprocess.DEVNULL,
+                    env=self.environment(),
+                    preexec_fn=die_with_the_test,
+                )
+            )
 
     def _is_idle(self):
-        states = subprocess.run(['sinfo', '--noheader', '--Node', '--format=%T'], capture_output=True, text=True, check=False,
-                                timeout=START_SECONDS, env=self.environment()).stdout.split()
+        states = subprocess.run(
+            ['sinfo', '--noheader', '--Node', '--format=%T'],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=START_SECONDS,
+            env=self.environment(),
+        ).stdout.split()
         return states == ['idle'] * len(self.nodes)
 
     def _wait_for(self, what, ready):
@@ -128,7 +168,10 @@ class Slurm:
         while not ready():
             ended = [daemon.args[0] for daemon in self.daemons if daemon.poll() is not None]
             if ended or time.monotonic() > until:
-                logs = '\n'.join(path.read_text(errors='replace')[-2000:] for path in sorted((self.folder / 'log').iterdir()))
+                logs = '\n'.join(
+                    path.read_text(errors='replace')[-2000:]
+                    for path in sorted((self.folder / 'log').iterdir())
+                )
                 sys.exit(f'{what} did not start; {ended or "nobody"} ended before:\n{logs}')
             time.sleep(0.05)
 
@@ -143,8 +186,14 @@ class Slurm:
         mark = str(self.folder).encode()
         for entry in pathlib.Path('/proc').iterdir():
             try:
-                if entry.name.isdigit() and int(entry.name) != os.getpid() and (
-                        mark in (entry / 'cmdline').read_bytes() or mark in (entry / 'environ').read_bytes()):
+                if (
+                    entry.name.isdigit()
+                    and int(entry.name) != os.getpid()
+                    and (
+                        mark in (entry / 'cmdline').read_bytes()
+                        or mark in (entry / 'environ').read_bytes()
+                    )
+                ):
                     yield int(entry.name)
             except OSError:
                 pass  # ended meanwhile, or somebody else's
@@ -158,7 +207,9 @@ class Slurm:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        until = time.monotonic() + STOP_SECONDS  # a step's own process ends a moment after its tasks
+        until = (
+            time.monotonic() + STOP_SECONDS
+        )  # a step's own process ends a moment after its tasks
         while (left := list(self._processes())) and time.monotonic() < until:
             time.sleep(0.05)
         for process in left:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/torch/fsdp2_train.py, unchanged, under each launcher: the same losses as below torchrun."""
+"""examples/torch/fsdp2_train.py, unchanged, under each launcher: the same losses as below
+torchrun."""
+
 import os
 import re
 import sys
@@ -8,23 +10,23 @@ import launchers
 import pytest
 import slurm
 
-EXAMPLE = launchers.ROOT / "examples/torch/fsdp2_train.py"
-SCRIPT = [EXAMPLE, "--steps=4", "--width=32", "--layers=2"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+EXAMPLE = launchers.ROOT / 'examples/torch/fsdp2_train.py'
+SCRIPT = [EXAMPLE, '--steps=4', '--width=32', '--layers=2']
+TORCHRUN = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node=2']
 
 
 def losses(output):
-    found = re.findall(r"loss ([\d.]+)  norm ([\d.]+)", output)
+    found = re.findall(r'loss ([\d.]+)  norm ([\d.]+)', output)
     assert len(found) == 4, output
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope='module')
 def expected():
     return losses(launchers.run(*TORCHRUN, *SCRIPT))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope='module')
 def cluster():
     if missing := slurm.missing():
         pytest.skip(missing)
@@ -32,7 +34,7 @@ def cluster():
         yield running
 
 
-@pytest.mark.parametrize("name", launchers.ON_ONE_HOST)
+@pytest.mark.parametrize('name', launchers.ON_ONE_HOST)
 def test_under(name, expected):
     command = launchers.command(name, 2)
     if not command:
@@ -41,15 +43,24 @@ def test_under(name, expected):
 
 
 def test_under_srun(cluster, expected):
-    assert losses(cluster.run("srun", "-N1", "-n2", sys.executable, *SCRIPT)) == expected
+    assert losses(cluster.run('srun', '-N1', '-n2', sys.executable, *SCRIPT)) == expected
 
 
 def test_on_two_nodes(cluster, expected):
-    """MASTER_ADDR is given, because the names of these nodes are no host's; the rest follows from Slurm's variables."""
-    assert losses(cluster.run("srun", "-N2", "-n2", sys.executable, *SCRIPT, MASTER_ADDR="127.0.0.1")) == expected
+    """MASTER_ADDR is given, because the names of these nodes are no host's; the rest follows from
+    Slurm's variables."""
+    assert (
+        losses(cluster.run('srun', '-N2', '-n2', sys.executable, *SCRIPT, MASTER_ADDR='127.0.0.1'))
+        == expected
+    )
 
 
 def test_torchrun_below_srun(cluster, expected):
-    assert losses(cluster.run("srun", "-N1", "-n1", *TORCHRUN, *SCRIPT)) == expected
-    lines = cluster.run("srun", "-N1", "-n1", *TORCHRUN, "--no-python", os.environ["PLACE"]).splitlines()
-    assert sorted(line.split()[:3] for line in lines) == [["torchrun", "0", "2"], ["torchrun", "1", "2"]]
+    assert losses(cluster.run('srun', '-N1', '-n1', *TORCHRUN, *SCRIPT)) == expected
+    lines = cluster.run(
+        'srun', '-N1', '-n1', *TORCHRUN, '--no-python', os.environ['PLACE']
+    ).splitlines()
+    assert sorted(line.split()[:3] for line in lines) == [
+        ['torchrun', '0', '2'],
+        ['torchrun', '1', '2'],
+    ]

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""A program that knows nothing of the sources (outside/) is built against the library in each way that its users have, and runs.
+"""A program that knows nothing of the sources (outside/) is built against the library in each way
+that its users have, and runs.
 
 usage: linking_test.py WAY ROOT BUILD FOLDER MESON
 
 WAY is one of
-  pkg-config       what `meson install` leaves: compiled with the words of fsccl.pc; examples/hello.c too; the programs run
+  pkg-config       what `meson install` leaves: compiled with the words of fsccl.pc;
+                   examples/hello.c too; the programs run
   cmake            the same tree, moved elsewhere, with find_package(fsccl)
   subproject       the sources as a subproject of Meson, the library built anew (minutes)
   subproject-setup as far as the configuration: the library alone would be built, no test and no program
 FOLDER is made, and kept: the compiler's cache knows its path.
 """
+
 import json
 import os
 import pathlib
@@ -23,10 +26,19 @@ EXPECTED = 'fsccl 1: 41\n'  # header and library agree; a sum over one rank
 
 def run(*command, **options):
     # pkg-config puts a backslash before each byte of a letter that is not ASCII.
-    result = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            errors='surrogateescape', **options)
+    result = subprocess.run(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors='surrogateescape',
+        **options,
+    )
     if result.returncode != 0:
-        sys.exit(f'{" ".join(str(word) for word in command)}: exit status {result.returncode}\n{result.stdout}')
+        sys.exit(
+            f'{" ".join(str(word) for word in command)}: exit status '
+            f'{result.returncode}\n{result.stdout}'
+        )
     return result.stdout
 
 
@@ -38,8 +50,11 @@ def expect(condition, text):
 class Linking:
     def __init__(self, root, build, folder, meson):
         self.root, self.build, self.folder, self.meson = root, build, folder, [meson]
-        self.environment = {name: value for name, value in os.environ.items()
-                            if name not in ('LD_LIBRARY_PATH', 'DESTDIR', 'CMAKE_PREFIX_PATH')}
+        self.environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ('LD_LIBRARY_PATH', 'DESTDIR', 'CMAKE_PREFIX_PATH')
+        }
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
 
@@ -53,10 +68,18 @@ class Linking:
         shutil.move(installed, prefix)
         library = prefix / config.relative_to(installed).parents[1]
         header = prefix / 'include/fsccl'
-        for path in (library / 'libfsccl.so', library / 'libfsccl.so.0', header / 'fsccl.h', header / 'transport.h',
-                     header / 'allocator.h'):
+        for path in (
+            library / 'libfsccl.so',
+            library / 'libfsccl.so.0',
+            header / 'fsccl.h',
+            header / 'transport.h',
+            header / 'allocator.h',
+        ):
             expect(path.exists(), f'{path} was not installed')
-        expect('[libfsccl.so.0]' in run('readelf', '-d', library / 'libfsccl.so'), 'libfsccl.so has no soname libfsccl.so.0')
+        expect(
+            '[libfsccl.so.0]' in run('readelf', '-d', library / 'libfsccl.so'),
+            'libfsccl.so has no soname libfsccl.so.0',
+        )
         return prefix, library
 
     def check(self, program):
@@ -67,12 +90,31 @@ class Linking:
         prefix, library = self.install()
         self.environment['PKG_CONFIG_PATH'] = str(library / 'pkgconfig')
         escaped = str(prefix).replace(' ', '\\ ')
-        words = run('pkg-config', f'--define-variable=prefix={escaped}', '--cflags', '--libs', 'fsccl', env=self.environment)
+        words = run(
+            'pkg-config',
+            f'--define-variable=prefix={escaped}',
+            '--cflags',
+            '--libs',
+            'fsccl',
+            env=self.environment,
+        )
         compiler = os.environ.get('CC', 'cc').split()
-        for name, sources in {'outside': [self.root / 'tests/linking/outside/outside.c'],
-                              'hello': [self.root / 'examples/hello.c', self.root / 'examples/local_ranks.c']}.items():
-            run(*compiler, '-std=c99', '-Wall', '-Werror', *sources, '-o', self.folder / name, *shlex.split(words),
-                f'-Wl,-rpath,{library}', env=self.environment)
+        for name, sources in {
+            'outside': [self.root / 'tests/linking/outside/outside.c'],
+            'hello': [self.root / 'examples/hello.c', self.root / 'examples/local_ranks.c'],
+        }.items():
+            run(
+                *compiler,
+                '-std=c99',
+                '-Wall',
+                '-Werror',
+                *sources,
+                '-o',
+                self.folder / name,
+                *shlex.split(words),
+                f'-Wl,-rpath,{library}',
+                env=self.environment,
+            )
         self.check(self.folder / 'outside')
         output = run(self.folder / 'hello', env=self.environment)
         expect(len(output.splitlines()) == 2, f'hello printed:\n{output}')
@@ -83,18 +125,36 @@ class Linking:
         prefix, _ = self.install()
         source = self.root / 'tests/linking/outside'
         build = self.folder / 'build'
-        run('cmake', '-S', source, '-B', build, f'-DCMAKE_PREFIX_PATH={prefix}', env=self.environment)
+        run(
+            'cmake',
+            '-S',
+            source,
+            '-B',
+            build,
+            f'-DCMAKE_PREFIX_PATH={prefix}',
+            env=self.environment,
+        )
         run('cmake', '--build', build, env=self.environment)
         self.check(build / 'outside')
         # What the version file must refuse.
         for wanted in ('0.2', '1.0', '0.1.99'):
             trial = self.folder / f'refused-{wanted}'
             trial.mkdir()
-            (trial / 'CMakeLists.txt').write_text('cmake_minimum_required(VERSION 3.18)\nproject(refused C)\n'
-                                                  f'find_package(fsccl {wanted} CONFIG REQUIRED)\n')
-            result = subprocess.run(['cmake', '-S', trial, '-B', trial / 'build', f'-DCMAKE_PREFIX_PATH={prefix}'],
-                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.environment)
-            expect(result.returncode != 0 and 'fsccl' in result.stdout, f'fsccl {wanted} was found:\n{result.stdout}')
+            (trial / 'CMakeLists.txt').write_text(
+                'cmake_minimum_required(VERSION 3.18)\nproject(refused C)\n'
+                f'find_package(fsccl {wanted} CONFIG REQUIRED)\n'
+            )
+            result = subprocess.run(
+                ['cmake', '-S', trial, '-B', trial / 'build', f'-DCMAKE_PREFIX_PATH={prefix}'],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=self.environment,
+            )
+            expect(
+                result.returncode != 0 and 'fsccl' in result.stdout,
+                f'fsccl {wanted} was found:\n{result.stdout}',
+            )
 
     def set_up_subproject(self):
         source = self.folder / 'source'
@@ -105,12 +165,19 @@ class Linking:
 
     def subproject_setup(self):
         self.set_up_subproject()
-        targets = json.loads(run(*self.meson, 'introspect', '--targets', self.folder / 'build', env=self.environment))
+        targets = json.loads(
+            run(*self.meson, 'introspect', '--targets', self.folder / 'build', env=self.environment)
+        )
         built = {target['name']: target['type'] for target in targets if target['build_by_default']}
         programs = sorted(name for name, kind in built.items() if kind == 'executable')
         expect(programs == ['outside'], f'a subproject builds the programs {programs}')
-        expect(built.get('fsccl') == 'shared library', f'a subproject builds {sorted(built)}, without the library fsccl')
-        tests = json.loads(run(*self.meson, 'introspect', '--tests', self.folder / 'build', env=self.environment))
+        expect(
+            built.get('fsccl') == 'shared library',
+            f'a subproject builds {sorted(built)}, without the library fsccl',
+        )
+        tests = json.loads(
+            run(*self.meson, 'introspect', '--tests', self.folder / 'build', env=self.environment)
+        )
         expect(tests == [], f'a subproject has {len(tests)} tests')
 
     def subproject(self):
@@ -123,6 +190,12 @@ if __name__ == '__main__':
     if len(sys.argv) != 6:
         sys.exit(__doc__)
     way, root, build, folder, meson = sys.argv[1:]
-    linking = Linking(pathlib.Path(root).resolve(), build, pathlib.Path(folder).resolve() / way, meson)
-    {'pkg-config': linking.pkg_config, 'cmake': linking.cmake, 'subproject': linking.subproject,
-     'subproject-setup': linking.subproject_setup}[way]()
+    linking = Linking(
+        pathlib.Path(root).resolve(), build, pathlib.Path(folder).resolve() / way, meson
+    )
+    {
+        'pkg-config': linking.pkg_config,
+        'cmake': linking.cmake,
+        'subproject': linking.subproject,
+        'subproject-setup': linking.subproject_setup,
+    }[way]()

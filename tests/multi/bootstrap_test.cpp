@@ -25,7 +25,8 @@ using testing::Variables;
 
 constexpr int64_t kPatienceMs = 40'000;  // for what must succeed
 
-// ------------------------------------------------------------------------------------------------------------- roles
+// -------------------------------------------------------------------------------------------------
+// roles
 
 // The time until this rank gives up; a test that wants to see it shortens it.
 Deadline own_deadline() {
@@ -90,7 +91,8 @@ int wait_for_loss(const Child& child) {
   });
   std::printf("joined\n");
   std::unique_lock lock(mutex);
-  if (!changed.wait_for(lock, std::chrono::milliseconds(kPatienceMs), [&] { return losses > 0; })) return 12;
+  if (!changed.wait_for(lock, std::chrono::milliseconds(kPatienceMs), [&] { return losses > 0; }))
+    return 12;
   std::printf("lost %d %s\n", last, has_left ? "left" : "dead");
   lock.unlock();
   const Status status = joined.value()->barrier(own_deadline());
@@ -99,10 +101,11 @@ int wait_for_loss(const Child& child) {
   for (;;) pause();  // until the test kills it: its own end must not be what the others see first
 }
 
-// ----------------------------------------------------------------------------------------------------------- helpers
+// -------------------------------------------------------------------------------------------------
+// helpers
 
-// Each test has its own name for the job, or its processes could meet those of another. Below the ports that systems give to
-// connections; ranks meet at the next one.
+// Each test has its own name for the job, or its processes could meet those of another. Below the
+// ports that systems give to connections; ranks meet at the next one.
 std::string unique_port() {
   static int next = 0;
   return std::to_string(22000 + (getpid() * 16 + next++) % 5000 * 2);
@@ -125,13 +128,17 @@ Variables own_host(int rank, int ranks, const std::string& port) {
 
 // What a script sets for each rank that no launcher has started.
 Variables by_hand(int rank, int ranks, const std::string& port, const std::string& address) {
-  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(ranks)}, {"MASTER_ADDR", address}, {"MASTER_PORT", port}};
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(ranks)},
+          {"MASTER_ADDR", address},
+          {"MASTER_PORT", port}};
 }
 
 // The words by which a user may name this host, as far as this system knows them.
 std::vector<std::string> names_of_this_host() {
-  std::vector<std::string> names = {"localhost", "127.0.0.1", "LOCALHOST",        "127.1", "0.0.0.0",
-                                    "::1",       "[::1]",     "::ffff:127.0.0.1", "::"};
+  std::vector<std::string> names = {"localhost", "127.0.0.1",        "LOCALHOST",
+                                    "127.1",     "0.0.0.0",          "::1",
+                                    "[::1]",     "::ffff:127.0.0.1", "::"};
   char own[256] = {};
   gethostname(own, sizeof(own) - 1);
   names.push_back(own);
@@ -153,7 +160,8 @@ std::string hexadecimal(const fsccl_unique_id_t& id) {
   return text;
 }
 
-// ------------------------------------------------------------------------------------------------------------- tests
+// -------------------------------------------------------------------------------------------------
+// tests
 
 class ById : public ::testing::TestWithParam<int> {};
 
@@ -161,11 +169,13 @@ TEST_P(ById, ProcessesJoinAndExchange) {
   fsccl_unique_id_t id;
   ASSERT_TRUE(create_unique_id(&id).ok());
   Processes processes;
-  for (int rank = 0; rank < GetParam(); ++rank) processes.start("exchange", rank, GetParam(), {{"TEST_ID", hexadecimal(id)}});
+  for (int rank = 0; rank < GetParam(); ++rank)
+    processes.start("exchange", rank, GetParam(), {{"TEST_ID", hexadecimal(id)}});
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// A rank that does not understand its environment does not come, and the others need not wait for it.
+// A rank that does not understand its environment does not come, and the others need not wait for
+// it.
 TEST(Settings, OneRanksWrongVariableIsTheErrorOfAll) {
   fsccl_unique_id_t id;
   ASSERT_TRUE(create_unique_id(&id).ok());
@@ -223,8 +233,8 @@ TEST(Environment, RankZeroComesLast) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// Two jobs of one name, or one job in which two processes have rank 0: whichever came second sees that the name is taken, and by
-// whom, and all hear of it, long before the deadline.
+// Two jobs of one name, or one job in which two processes have rank 0: whichever came second sees
+// that the name is taken, and by whom, and all hear of it, long before the deadline.
 TEST(Environment, AnotherJobOfTheSameNameIsAnError) {
   const std::string port = unique_port();
   Processes processes;
@@ -232,8 +242,10 @@ TEST(Environment, AnotherJobOfTheSameNameIsAnError) {
   EXPECT_FALSE(processes.finish(kPatienceMs / 2));
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(processes.exit_code(i), 1) << processes.report();
-    for (const std::string& words : {std::string("MASTER_PORT"), std::string("two processes of this one have rank 0"),
-                                     "process " + std::to_string(processes.pid(0)), "process " + std::to_string(processes.pid(1))})
+    for (const std::string& words :
+         {std::string("MASTER_PORT"), std::string("two processes of this one have rank 0"),
+          "process " + std::to_string(processes.pid(0)),
+          "process " + std::to_string(processes.pid(1))})
       EXPECT_THAT(processes.output(i), HasSubstr(words)) << processes.report();
   }
 }
@@ -243,7 +255,8 @@ TEST(Environment, ARankGivenTwiceIsNamed) {
   Processes processes;
   for (int rank : {0, 1, 1}) processes.start("exchange", rank, 4, torchrun(rank, 4, port));
   EXPECT_FALSE(processes.finish(kPatienceMs / 2));
-  for (int i = 0; i < 3; ++i) EXPECT_THAT(processes.output(i), HasSubstr("rank 1 joined twice")) << processes.report();
+  for (int i = 0; i < 3; ++i)
+    EXPECT_THAT(processes.output(i), HasSubstr("rank 1 joined twice")) << processes.report();
 }
 
 TEST(Environment, RanksMayNameTheHostOfRankZeroDifferently) {
@@ -251,15 +264,18 @@ TEST(Environment, RanksMayNameTheHostOfRankZeroDifferently) {
   const auto count = static_cast<int>(names.size());
   ASSERT_GE(count, 4);
   for (const bool insecure : {false, true}) {
-    for (int turn = 0; turn < count; turn += insecure ? 2 : 1) {  // each is in turn what rank 0 says
+    // each is in turn what rank 0 says
+    for (int turn = 0; turn < count; turn += insecure ? 2 : 1) {
       const std::string port = unique_port();
       Processes processes;
       for (int rank = 0; rank < count; ++rank) {
-        Variables variables = by_hand(rank, count, port, names[static_cast<size_t>((rank + turn) % count)]);
+        Variables variables =
+            by_hand(rank, count, port, names[static_cast<size_t>((rank + turn) % count)]);
         variables.push_back({"FSCCL_INSECURE", insecure ? "1" : "0"});
         processes.start("exchange", rank, count, variables);
       }
-      EXPECT_TRUE(processes.finish(kPatienceMs)) << "rank 0 says " << names[static_cast<size_t>(turn)] << processes.report();
+      EXPECT_TRUE(processes.finish(kPatienceMs))
+          << "rank 0 says " << names[static_cast<size_t>(turn)] << processes.report();
     }
   }
 }
@@ -269,23 +285,27 @@ TEST(Environment, JobsWithOtherPortsDoNotMix) {
   for (int job = 0; job < 3; ++job) {
     const std::string port = unique_port();
     for (int rank = 0; rank < 3; ++rank)
-      processes.start("exchange", rank, 3, by_hand(rank, 3, port, rank == job ? "localhost" : "127.0.0.1"));
+      processes.start("exchange", rank, 3,
+                      by_hand(rank, 3, port, rank == job ? "localhost" : "127.0.0.1"));
   }
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// A rank that takes the others for ranks of other hosts does not come without a secret, and they need not wait for it.
+// A rank that takes the others for ranks of other hosts does not come without a secret, and they
+// need not wait for it.
 TEST(Environment, AWrongLocalWorldSizeIsNamed) {
   for (const int wrong : {0, 2}) {
     const std::string port = unique_port();
     Processes processes;
     for (int rank = 0; rank < 3; ++rank)
       processes.start("exchange", rank, 3,
-                      testing::with(torchrun(rank, 3, port), {{"LOCAL_WORLD_SIZE", rank == wrong ? "1" : "3"}}));
+                      testing::with(torchrun(rank, 3, port),
+                                    {{"LOCAL_WORLD_SIZE", rank == wrong ? "1" : "3"}}));
     EXPECT_FALSE(processes.finish(kPatienceMs / 2));
     for (int rank = 0; rank < 3; ++rank) {
       EXPECT_EQ(processes.exit_code(rank), 1) << processes.report();
-      EXPECT_THAT(processes.output(rank), HasSubstr("LOCAL_WORLD_SIZE=1, of 3 ranks")) << processes.report();
+      EXPECT_THAT(processes.output(rank), HasSubstr("LOCAL_WORLD_SIZE=1, of 3 ranks"))
+          << processes.report();
     }
   }
 }
@@ -345,13 +365,15 @@ TEST(Deaths, AKilledRankIsTheNewsOfAllOthers) {
     fsccl_unique_id_t id;
     ASSERT_TRUE(create_unique_id(&id).ok());
     Processes processes;
-    for (int rank = 0; rank < kRanks; ++rank) processes.start("wait_for_loss", rank, kRanks, {{"TEST_ID", hexadecimal(id)}});
+    for (int rank = 0; rank < kRanks; ++rank)
+      processes.start("wait_for_loss", rank, kRanks, {{"TEST_ID", hexadecimal(id)}});
     for (int rank = 0; rank < kRanks; ++rank)
       ASSERT_TRUE(processes.wait_for_output(rank, "joined", kPatienceMs)) << processes.report();
     processes.kill(victim, SIGKILL);
     for (int rank = 0; rank < kRanks; ++rank) {
       if (rank == victim) continue;
-      EXPECT_TRUE(processes.wait_for_output(rank, "barrier: -60", kPatienceMs)) << processes.report();
+      EXPECT_TRUE(processes.wait_for_output(rank, "barrier: -60", kPatienceMs))
+          << processes.report();
       EXPECT_THAT(processes.output(rank), HasSubstr("lost " + std::to_string(victim) + " dead"));
     }
   }
@@ -366,7 +388,8 @@ TEST(Deaths, ARankThatNeverComesIsNamed) {
     processes.start("exchange", rank, 5, variables);
   }
   EXPECT_FALSE(processes.finish(kPatienceMs));
-  for (int rank = 0; rank < 4; ++rank) EXPECT_THAT(processes.output(rank), HasSubstr("missing: 4")) << processes.report();
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_THAT(processes.output(rank), HasSubstr("missing: 4")) << processes.report();
 }
 
 // Another program has the port.
@@ -391,7 +414,8 @@ TEST(Environment, AStrangerWhereTheRanksMeetIsNamed) {
   processes.start("exchange", 1, 2, variables);
   EXPECT_FALSE(processes.finish(kPatienceMs));
   EXPECT_THAT(processes.output(0), HasSubstr("rank 1: at 127.0.0.1:" + port)) << processes.report();
-  EXPECT_THAT(processes.output(0), HasSubstr("another program has that port")) << processes.report();
+  EXPECT_THAT(processes.output(0), HasSubstr("another program has that port"))
+      << processes.report();
   shutdown(listener.get(), SHUT_RDWR);
   stranger.join();
 }
@@ -402,7 +426,8 @@ TEST(Deaths, RankZeroKilledWhileTheOthersWait) {
   ASSERT_TRUE(create_unique_id(&id).ok());
   Processes processes;
   for (int rank = 0; rank < 3; ++rank)
-    processes.start("wait_for_loss", rank, 4, {{"TEST_ID", hexadecimal(id)}, {"TEST_TIMEOUT_MS", "4000"}});
+    processes.start("wait_for_loss", rank, 4,
+                    {{"TEST_ID", hexadecimal(id)}, {"TEST_TIMEOUT_MS", "4000"}});
   processes.kill(0, SIGKILL);
   // Dead before it was known, or after: the others must end, with an error that says which.
   EXPECT_FALSE(processes.finish(kPatienceMs));

@@ -1,5 +1,6 @@
-// Units on GPUs between processes, over the stand-in for CUDA's driver: what happens to the others when a rank dies, is stopped, or
-// runs another program. Whatever it is, their streams end, and the next call says who and why.
+// Units on GPUs between processes, over the stand-in for CUDA's driver: what happens to the others
+// when a rank dies, is stopped, or runs another program. Whatever it is, their streams end, and the
+// next call says who and why.
 #include <dlfcn.h>
 #include <fsccl/fsccl.h>
 #include <gtest/gtest.h>
@@ -53,7 +54,8 @@ int begin_on(fsccl_comm_t comm, const Child& child, size_t units, World* world) 
     if (made == FSCCL_ERR_NOT_AVAILABLE) std::exit(kNoKernels);
     CHECK_OK(made);
     CHECK_OK(fsccl_unit_set_stream(world->units.back(), world->stream));
-    CHECK_OK(fsccl_unit_unshard(world->units.back(), FSCCL_UNSHARD_READ, nullptr));  // the pool grows
+    // the pool grows
+    CHECK_OK(fsccl_unit_unshard(world->units.back(), FSCCL_UNSHARD_READ, nullptr));
     CHECK_OK(fsccl_unit_reshard(world->units.back()));
   }
   world->gpu->synchronize(world->stream);
@@ -76,7 +78,8 @@ int end(const World& world) {
   return 0;
 }
 
-// What a rank does whose peers fail: gathers, sees its stream end, and says what the next call says.
+// What a rank does whose peers fail: gathers, sees its stream end, and says what the next call
+// says.
 int survive(const Child& child) {
   World world;
   if (begin(child, 1, &world)) return 1;
@@ -95,7 +98,8 @@ int survive(const Child& child) {
   for (;;) pause();
 }
 
-// Is in the middle of a gather, as far as the others can see, for ever: its stream does not get there.
+// Is in the middle of a gather, as far as the others can see, for ever: its stream does not get
+// there.
 int stuck(const Child& child) {
   World world;
   if (begin(child, 1, &world)) return 1;
@@ -122,12 +126,15 @@ int train(const Child& child) {
       CHECK_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
       fsccl_view_t param{};
       CHECK_OK(fsccl_unit_param(unit, 0, &param));
-      const std::vector<char> bytes = world.gpu->read(param.data, kElements * sizeof(float), world.stream);
+      const std::vector<char> bytes =
+          world.gpu->read(param.data, kElements * sizeof(float), world.stream);
       for (int64_t k = 0; k < kElements; k++) {
         float got = 0;
         std::memcpy(&got, bytes.data() + static_cast<size_t>(k) * sizeof got, sizeof got);
         if (got != static_cast<float>(step * 10000) + static_cast<float>(k))
-          return std::printf("step %d element %ld is %f\n", step, static_cast<long>(k), static_cast<double>(got)), 1;
+          return std::printf("step %d element %ld is %f\n", step, static_cast<long>(k),
+                             static_cast<double>(got)),
+                 1;
       }
       CHECK_OK(fsccl_unit_reshard(unit));
     }
@@ -135,7 +142,8 @@ int train(const Child& child) {
   return end(world);
 }
 
-// Sums over all ranks, and once more, which rank 1 is killed before; then over those that are left, whose units gather as well.
+// Sums over all ranks, and once more, which rank 1 is killed before; then over those that are left,
+// whose units gather as well.
 int shrink(const Child& child) {
   World before, after;
   if (begin(child, 1, &before)) return 1;
@@ -144,7 +152,8 @@ int shrink(const Child& child) {
   const auto start = [&](fsccl_comm_t comm) {
     const std::vector<float> mine(kCount, static_cast<float>(child.rank + 1));
     before.gpu->copy(words, mine.data(), kCount * sizeof(float), before.stream);
-    return fsccl_all_reduce(words, words, kCount, FSCCL_FLOAT32, FSCCL_SUM, comm, before.stream, nullptr);
+    return fsccl_all_reduce(words, words, kCount, FSCCL_FLOAT32, FSCCL_SUM, comm, before.stream,
+                            nullptr);
   };
   const auto sum_is = [&](float wanted) {
     const std::vector<char> bytes = before.gpu->read(words, kCount * sizeof(float), before.stream);
@@ -163,7 +172,8 @@ int shrink(const Child& child) {
     before.gpu->synchronize(before.stream);
     status = start(before.comm);
   }
-  if (status != FSCCL_ERR_PEER_DEAD) return std::printf("nobody says that a rank died: %s\n", last_error().text), 1;
+  if (status != FSCCL_ERR_PEER_DEAD)
+    return std::printf("nobody says that a rank died: %s\n", last_error().text), 1;
   fsccl_comm_t left = nullptr;
   CHECK_OK(fsccl_comm_shrink(before.comm, nullptr, &left));
   CHECK_OK(start(left));
@@ -175,7 +185,8 @@ int shrink(const Child& child) {
   return end(after) || end(before);
 }
 
-// HSDP as clusters have it: two hosts of two ranks, sharded over the ranks of a host and replicated between hosts.
+// HSDP as clusters have it: two hosts of two ranks, sharded over the ranks of a host and replicated
+// between hosts.
 int replicate(const Child& child) {
   World world;
   if (begin(child, 0, &world)) return 1;
@@ -201,7 +212,8 @@ int replicate(const Child& child) {
   };
   const auto holds = [&](float value) {
     const std::vector<float> wanted(view.count, value);
-    const std::vector<char> bytes = world.gpu->read(view.data, view.count * sizeof(float), world.stream);
+    const std::vector<char> bytes =
+        world.gpu->read(view.data, view.count * sizeof(float), world.stream);
     return std::memcmp(bytes.data(), wanted.data(), bytes.size()) == 0;
   };
   for (int step = 1; step <= 3; step++) {
@@ -212,7 +224,8 @@ int replicate(const Child& child) {
     CHECK_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
     CHECK_OK(fsccl_unit_param(unit, 0, &view));
     view.count /= 2;  // rank 2's part
-    if (!holds(static_cast<float>(10 * step + 2))) return std::puts("the state of the other host is not here"), 1;
+    if (!holds(static_cast<float>(10 * step + 2)))
+      return std::puts("the state of the other host is not here"), 1;
     CHECK_OK(fsccl_unit_reshard(unit));
     CHECK_OK(fsccl_unit_grad(unit, 0, &view));
     put(static_cast<float>(step * (child.rank + 1)));
@@ -223,7 +236,8 @@ int replicate(const Child& child) {
     CHECK_OK(fsccl_unit_reduce_grads(unit, &reduce, nullptr));
     CHECK_OK(fsccl_unit_sharded_grad(unit, 0, &view));
     const double sum = step * 10;
-    if (!holds(static_cast<float>(sum)) || result.norm_squared != sum * sum * static_cast<double>(view.count))
+    if (!holds(static_cast<float>(sum)) ||
+        result.norm_squared != sum * sum * static_cast<double>(view.count))
       return std::printf("a sum is not %g, or its norm: %g\n", sum, result.norm_squared), 1;
   }
   std::vector<char> text(1 << 16);
@@ -240,11 +254,13 @@ int disagree(const Child& child) {
   World world;
   if (begin(child, 2, &world)) return 1;
   for (size_t u = 0; u < 2; u++)
-    (void)fsccl_unit_unshard(world.units[u ^ static_cast<size_t>(child.rank)], FSCCL_UNSHARD_READ, nullptr);
+    (void)fsccl_unit_unshard(world.units[u ^ static_cast<size_t>(child.rank)], FSCCL_UNSHARD_READ,
+                             nullptr);
   world.gpu->synchronize(world.stream);
   fsccl_view_t view{};
   // Of the one that was first here: the other may have been refused already.
-  const fsccl_status_t status = fsccl_unit_param(world.units[static_cast<size_t>(child.rank)], 0, &view);
+  const fsccl_status_t status =
+      fsccl_unit_param(world.units[static_cast<size_t>(child.rank)], 0, &view);
   std::printf("says %s: %s\n", fsccl_status_string(status), last_error().text);
   return 0;
 }
@@ -265,11 +281,13 @@ int abort_it(const Child& child) {
     }
   }
   const fsccl_status_t status =
-      child.rank == 0 ? fsccl_unit_reshard(world.units[0]) : fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr);
+      child.rank == 0 ? fsccl_unit_reshard(world.units[0])
+                      : fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr);
   return status == FSCCL_ERR_ABORTED ? 0 : 1;
 }
 
-Variables on_gpus(int rank, int ranks, int port, const char* gpus, const char* timeout_ms = nullptr) {
+Variables on_gpus(int rank, int ranks, int port, const char* gpus,
+                  const char* timeout_ms = nullptr) {
   Variables variables = job(rank, ranks, port);
   variables.emplace_back("FSCCL_STAND_IN_GPUS", gpus);
   for (auto& [name, value] : variables)
@@ -284,13 +302,15 @@ class DeviceProcesses : public ::testing::TestWithParam<const char*> {
     Processes probe;
     probe.start("train", 0, 1, on_gpus(0, 1, 39410, "1"));
     probe.finish(kPatienceMs);
-    if (probe.exit_code(0) == kNoKernels) GTEST_SKIP() << "the library was built without kernels for GPUs";
+    if (probe.exit_code(0) == kNoKernels)
+      GTEST_SKIP() << "the library was built without kernels for GPUs";
   }
 };
 
 TEST_P(DeviceProcesses, Train) {
   Processes processes;
-  for (int rank = 0; rank < 3; rank++) processes.start("train", rank, 3, on_gpus(rank, 3, 39411, GetParam()));
+  for (int rank = 0; rank < 3; rank++)
+    processes.start("train", rank, 3, on_gpus(rank, 3, 39411, GetParam()));
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
@@ -305,15 +325,19 @@ class DeviceHosts : public DeviceProcesses {
     variables.emplace_back("FSCCL_DEVICE_TRANSPORT", GetParam());
     probe.start("train", 0, 1, variables);
     probe.finish(kPatienceMs);
-    if (probe.exit_code(0) == kNoKernels) GTEST_SKIP() << "nothing here moves collectives by " << GetParam();
+    if (probe.exit_code(0) == kNoKernels)
+      GTEST_SKIP() << "nothing here moves collectives by " << GetParam();
   }
   void expect_transport(const Processes& processes, std::initializer_list<int> ranks) const {
     for (const int rank : ranks)
-      EXPECT_NE(processes.output(rank).find(R"("transport":")" + std::string(GetParam())), std::string::npos) << processes.report();
+      EXPECT_NE(processes.output(rank).find(R"("transport":")" + std::string(GetParam())),
+                std::string::npos)
+          << processes.report();
   }
 };
 
-// Of two hosts, half of the ranks on each; to NCCL as well, whatever GPUs they share. Null: as the library chooses.
+// Of two hosts, half of the ranks on each; to NCCL as well, whatever GPUs they share. Null: as the
+// library chooses.
 Variables on_host_of(int rank, int ranks, int port, const char* gpus, const char* transport) {
   Variables variables = on_gpus(rank, ranks, port, gpus);
   const int here = ranks / 2;
@@ -331,16 +355,19 @@ Variables on_host_of(int rank, int ranks, int port, const char* gpus, const char
 
 TEST_P(DeviceHosts, Train) {
   Processes processes;
-  for (int rank = 0; rank < 2; rank++) processes.start("train", rank, 2, on_host_of(rank, 2, 29415, "2", GetParam()));
+  for (int rank = 0; rank < 2; rank++)
+    processes.start("train", rank, 2, on_host_of(rank, 2, 29415, "2", GetParam()));
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// NCCL is not asked for by name: shard ranks that share a GPU on a host move peer to peer, and NCCL takes no two of them.
+// NCCL is not asked for by name: shard ranks that share a GPU on a host move peer to peer, and NCCL
+// takes no two of them.
 TEST_P(DeviceHosts, ReplicasOnOtherHosts) {
   Processes processes;
   const bool by_nccl = std::string(GetParam()) == "nccl";
   for (int rank = 0; rank < 4; rank++)
-    processes.start("replicate", rank, 4, on_host_of(rank, 4, 29416, "4", by_nccl ? nullptr : GetParam()));
+    processes.start("replicate", rank, 4,
+                    on_host_of(rank, 4, 29416, "4", by_nccl ? nullptr : GetParam()));
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
   expect_transport(processes, {0, 1, 2, 3});
 }
@@ -354,7 +381,8 @@ TEST_P(DeviceHosts, WhoIsLeftGoesOn) {
     variables.emplace_back("FSCCL_DEVICE_TRANSPORT", GetParam());
     processes.start("shrink", rank, 3, variables);
   }
-  for (int rank = 0; rank < 3; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "enqueued", kPatienceMs)) << processes.report();
+  for (int rank = 0; rank < 3; rank++)
+    ASSERT_TRUE(processes.wait_for_output(rank, "enqueued", kPatienceMs)) << processes.report();
   processes.kill(1, SIGKILL);
   processes.finish(kPatienceMs);
   for (const int rank : {0, 2}) EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
@@ -364,7 +392,8 @@ TEST_P(DeviceHosts, WhoIsLeftGoesOn) {
 INSTANTIATE_TEST_SUITE_P(By, DeviceHosts, ::testing::Values("nccl", "ucx", "staged"),
                          [](const auto& by) { return std::string(by.param); });
 
-// Without NCCL_HOSTID the hosts are one to NCCL, which refuses ranks that share a GPU; and there is no RDMA for UCX.
+// Without NCCL_HOSTID the hosts are one to NCCL, which refuses ranks that share a GPU; and there is
+// no RDMA for UCX.
 TEST(DeviceReplicas, WhatNeitherNcclNorUcxTakesIsStaged) {
   if (!Gpu::there()) GTEST_SKIP() << "no GPU and no stand-in for CUDA's driver";
   Processes processes;
@@ -377,33 +406,41 @@ TEST(DeviceReplicas, WhatNeitherNcclNorUcxTakesIsStaged) {
   }
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
   for (int rank = 0; rank < 4; rank++)
-    EXPECT_NE(processes.output(rank).find(R"("transport":"staged")"), std::string::npos) << processes.report();
+    EXPECT_NE(processes.output(rank).find(R"("transport":"staged")"), std::string::npos)
+        << processes.report();
 }
 
 TEST_P(DeviceProcesses, ARankIsKilledInTheMiddleOfAGather) {
   Processes processes;
   for (int rank = 0; rank < 3; rank++)
     processes.start(rank == 1 ? "stuck" : "survive", rank, 3, on_gpus(rank, 3, 39412, GetParam()));
-  for (int rank = 0; rank < 3; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "enqueued", kPatienceMs)) << processes.report();
+  for (int rank = 0; rank < 3; rank++)
+    ASSERT_TRUE(processes.wait_for_output(rank, "enqueued", kPatienceMs)) << processes.report();
   processes.kill(1, SIGKILL);
   processes.finish(kPatienceMs);
   for (const int rank : {0, 2}) {
     EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
     EXPECT_NE(processes.output(rank).find("drained"), std::string::npos) << processes.report();
-    EXPECT_NE(processes.output(rank).find("says FSCCL_ERR_PEER_DEAD"), std::string::npos) << processes.report();
-    EXPECT_NE(processes.output(rank).find("peer 1: rank 1"), std::string::npos) << processes.report();
+    EXPECT_NE(processes.output(rank).find("says FSCCL_ERR_PEER_DEAD"), std::string::npos)
+        << processes.report();
+    EXPECT_NE(processes.output(rank).find("peer 1: rank 1"), std::string::npos)
+        << processes.report();
   }
 }
 
 TEST_P(DeviceProcesses, WhoIsStoppedPastTheDeadlineIsNamed) {
   Processes processes;
   for (int rank = 0; rank < 2; rank++)
-    processes.start(rank == 1 ? "stuck" : "survive", rank, 2, on_gpus(rank, 2, 39413, GetParam(), "8000"));
-  for (int rank = 0; rank < 2; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "enqueued", kPatienceMs)) << processes.report();
+    processes.start(rank == 1 ? "stuck" : "survive", rank, 2,
+                    on_gpus(rank, 2, 39413, GetParam(), "8000"));
+  for (int rank = 0; rank < 2; rank++)
+    ASSERT_TRUE(processes.wait_for_output(rank, "enqueued", kPatienceMs)) << processes.report();
   processes.kill(1, SIGSTOP);
   ASSERT_TRUE(processes.wait_for_output(0, "says", kPatienceMs)) << processes.report();
-  EXPECT_NE(processes.output(0).find("says FSCCL_ERR_TIMEOUT"), std::string::npos) << processes.report();
-  EXPECT_NE(processes.output(0).find("still waits for rank(s) 1"), std::string::npos) << processes.report();
+  EXPECT_NE(processes.output(0).find("says FSCCL_ERR_TIMEOUT"), std::string::npos)
+      << processes.report();
+  EXPECT_NE(processes.output(0).find("still waits for rank(s) 1"), std::string::npos)
+      << processes.report();
   processes.kill(1, SIGKILL);
   processes.finish(kPatienceMs);
   EXPECT_EQ(processes.exit_code(0), 0) << processes.report();
@@ -411,10 +448,12 @@ TEST_P(DeviceProcesses, WhoIsStoppedPastTheDeadlineIsNamed) {
 
 TEST_P(DeviceProcesses, AnotherOrderIsFoundOut) {
   Processes processes;
-  for (int rank = 0; rank < 2; rank++) processes.start("disagree", rank, 2, on_gpus(rank, 2, 39414, GetParam()));
+  for (int rank = 0; rank < 2; rank++)
+    processes.start("disagree", rank, 2, on_gpus(rank, 2, 39414, GetParam()));
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
   for (int rank = 0; rank < 2; rank++) {
-    EXPECT_NE(processes.output(rank).find("says FSCCL_ERR_MISMATCH"), std::string::npos) << processes.report();
+    EXPECT_NE(processes.output(rank).find("says FSCCL_ERR_MISMATCH"), std::string::npos)
+        << processes.report();
     EXPECT_NE(processes.output(rank).find("'layer 0'"), std::string::npos) << processes.report();
     EXPECT_NE(processes.output(rank).find("'layer 1'"), std::string::npos) << processes.report();
   }
@@ -422,7 +461,8 @@ TEST_P(DeviceProcesses, AnotherOrderIsFoundOut) {
 
 TEST_P(DeviceProcesses, Abort) {
   Processes processes;
-  for (int rank = 0; rank < 2; rank++) processes.start("abort", rank, 2, on_gpus(rank, 2, 39415, GetParam()));
+  for (int rank = 0; rank < 2; rank++)
+    processes.start("abort", rank, 2, on_gpus(rank, 2, 39415, GetParam()));
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
@@ -434,8 +474,9 @@ INSTANTIATE_TEST_SUITE_P(Gpus, DeviceProcesses, ::testing::Values("1", "2"),
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  const Roles roles{{"survive", survive}, {"stuck", stuck},         {"train", train},  {"disagree", disagree},
-                    {"abort", abort_it},  {"replicate", replicate}, {"shrink", shrink}};
+  const Roles roles{{"survive", survive},   {"stuck", stuck},    {"train", train},
+                    {"disagree", disagree}, {"abort", abort_it}, {"replicate", replicate},
+                    {"shrink", shrink}};
   if (const auto code = run_role(argc, argv, roles)) return *code;
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

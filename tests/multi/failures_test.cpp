@@ -1,5 +1,5 @@
-// What processes do to each other through the public header: one is killed, leaves, forks, or ends badly; the others learn who it
-// was, and nothing is left behind.
+// What processes do to each other through the public header: one is killed, leaves, forks, or ends
+// badly; the others learn who it was, and nothing is left behind.
 #include <dirent.h>
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
@@ -48,8 +48,8 @@ int sleeper(const Child&) {
   while (true) pause();
 }
 
-// Rank 0 sees how the others end, none of which destroys its communicator. They wait until all are through the barrier: a rank may
-// be earlier than others, whose part in it its death would end.
+// Rank 0 sees how the others end, none of which destroys its communicator. They wait until all are
+// through the barrier: a rank may be earlier than others, whose part in it its death would end.
 int ender(const Child& self) {
   sigset_t go;
   sigemptyset(&go);
@@ -120,7 +120,8 @@ int careless(const Child& self) {
   exit(0);
 }
 
-// Goes backward through a unit by parameter, in the middle of which rank 1 is gone: the others are told, and can give all back.
+// Goes backward through a unit by parameter, in the middle of which rank 1 is gone: the others are
+// told, and can give all back.
 int backward(const Child& self) {
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
@@ -146,7 +147,9 @@ int backward(const Child& self) {
   }
   tell("reduce", status);
   if (status != FSCCL_ERR_PEER_DEAD || tell("destroy", fsccl_unit_destroy(unit))) return 9;
-  return tell("empty", fsccl_pool_destroy(config.pool)) || fsccl_comm_destroy(config.shard_comm) ? 10 : 0;
+  return tell("empty", fsccl_pool_destroy(config.pool)) || fsccl_comm_destroy(config.shard_comm)
+             ? 10
+             : 0;
 }
 
 // Forks after joining: the child is refused, the parent goes on.
@@ -155,7 +158,8 @@ int forker(const Child&) {
   if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
   const pid_t child = fork();
   if (child == 0) {
-    const bool refused = fsccl_barrier(comm, nullptr, nullptr) == FSCCL_ERR_FORKED && fsccl_comm_destroy(comm) == FSCCL_ERR_FORKED;
+    const bool refused = fsccl_barrier(comm, nullptr, nullptr) == FSCCL_ERR_FORKED &&
+                         fsccl_comm_destroy(comm) == FSCCL_ERR_FORKED;
     _exit(refused ? 0 : 1);
   }
   int status = 0;
@@ -197,7 +201,8 @@ std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
   if (DIR* folder = opendir("/dev/shm")) {
     while (const dirent* entry = readdir(folder))
-      if (std::string(entry->d_name).find("fsccl") != std::string::npos) names.insert(entry->d_name);
+      if (std::string(entry->d_name).find("fsccl") != std::string::npos)
+        names.insert(entry->d_name);
     closedir(folder);
   }
   return names;
@@ -208,13 +213,15 @@ TEST(Failures, AKilledRankIsNamed) {
     Processes processes;
     for (int rank = 0; rank < 4; rank++)
       processes.start(rank == victim ? "sleeper" : "waiter", rank, 4, job(rank, 4, 20000 + victim));
-    for (int rank = 0; rank < 4; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+    for (int rank = 0; rank < 4; rank++)
+      ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
     processes.kill(victim, SIGKILL);
     processes.finish(kLimitMs);
     for (int rank = 0; rank < 4; rank++) {
       if (rank == victim) continue;
       EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
-      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("peer " + std::to_string(victim))) << processes.report();
+      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("peer " + std::to_string(victim)))
+          << processes.report();
     }
   }
 }
@@ -223,14 +230,17 @@ TEST(Failures, AKilledRankEndsTheMakingOfASubset) {
   for (const int victim : {1, 2}) {
     Processes processes;
     for (int rank = 0; rank < 4; rank++)
-      processes.start(rank == victim ? "sleeper" : "divider", rank, 4, job(rank, 4, 20500 + victim));
-    for (int rank = 0; rank < 4; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+      processes.start(rank == victim ? "sleeper" : "divider", rank, 4,
+                      job(rank, 4, 20500 + victim));
+    for (int rank = 0; rank < 4; rank++)
+      ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
     processes.kill(victim, SIGKILL);
     processes.finish(kLimitMs / 3);  // well before the deadline of the communicator
     for (int rank = 0; rank < 4; rank++) {
       if (rank == victim) continue;
       EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
-      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("peer " + std::to_string(victim))) << processes.report();
+      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("peer " + std::to_string(victim)))
+          << processes.report();
     }
   }
 }
@@ -241,7 +251,8 @@ TEST(Failures, WhoDiesWhilePoolsAreMadeIsNamedOnAllHosts) {
     Processes processes;
     const int victim = round % 2 ? 4 : 2;
     for (int rank = 0; rank < 5; rank++) {
-      const Variables host = {{"FSCCL_HOST_ID", rank < 3 ? "first" : "second"}, {"FSCCL_INSECURE", "1"}};
+      const Variables host = {{"FSCCL_HOST_ID", rank < 3 ? "first" : "second"},
+                              {"FSCCL_INSECURE", "1"}};
       processes.start("pool_maker", rank, 5, with(job(rank, 5, 20900 + round), host));
     }
     ASSERT_TRUE(processes.wait_for_output(victim, "ready", kLimitMs)) << processes.report();
@@ -249,7 +260,8 @@ TEST(Failures, WhoDiesWhilePoolsAreMadeIsNamedOnAllHosts) {
     processes.finish(kLimitMs / 3);
     for (int rank = 0; rank < 5; rank++) {
       if (rank == victim) continue;
-      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("peer " + std::to_string(victim))) << processes.report();
+      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("peer " + std::to_string(victim)))
+          << processes.report();
     }
   }
 }
@@ -258,9 +270,11 @@ TEST(Failures, ProcessesThatEndBadlyLeaveNothing) {
   const std::set<std::string> before = shared_memory_files();
   for (int round = 0; round < 3; round++) {
     Processes processes;
-    for (int rank = 0; rank < 4; rank++) processes.start("careless", rank, 4, job(rank, 4, 20100 + round));
+    for (int rank = 0; rank < 4; rank++)
+      processes.start("careless", rank, 4, job(rank, 4, 20100 + round));
     processes.finish(kLimitMs);
-    for (int rank = 0; rank < 4; rank++) EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("unit: 0")) << processes.report();
+    for (int rank = 0; rank < 4; rank++)
+      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("unit: 0")) << processes.report();
   }
   EXPECT_EQ(shared_memory_files(), before);
 }
@@ -271,7 +285,8 @@ TEST(Failures, WhoEndsWellHasLeft) {
     Processes processes;
     for (int rank = 0; rank < 4; rank++)
       processes.start("ender", rank, 4, with(job(rank, 4, port), {{"FSCCL_TRANSPORT", transport}}));
-    for (int rank = 0; rank < 4; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+    for (int rank = 0; rank < 4; rank++)
+      ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
     for (int rank = 1; rank < 4; rank++) processes.kill(rank, SIGUSR1);
     processes.finish(kLimitMs);
     EXPECT_EQ(processes.exit_code(0), 0) << transport << processes.report();
@@ -290,13 +305,15 @@ TEST(Failures, AllKilledLeaveNothing) {
   const std::set<std::string> before = shared_memory_files();
   Processes processes;
   for (int rank = 0; rank < 4; rank++) processes.start("sleeper", rank, 4, job(rank, 4, 20200));
-  for (int rank = 0; rank < 4; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+  for (int rank = 0; rank < 4; rank++)
+    ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
   for (int rank = 0; rank < 4; rank++) processes.kill(rank, SIGKILL);
   processes.finish(kLimitMs);
   EXPECT_EQ(shared_memory_files(), before);
 }
 
-// Few ranks all tell each other; many, over a transport that sends messages, do it in log steps first.
+// Few ranks all tell each other; many, over a transport that sends messages, do it in log steps
+// first.
 TEST(Failures, SettingsThatMustBeAlikeAreCompared) {
   int port = 20400;
   for (const auto& [transport, ranks] : std::map<std::string, int>{{"shm", 3}, {"tcp", 11}})
@@ -308,13 +325,15 @@ TEST(Failures, SettingsThatMustBeAlikeAreCompared) {
       Processes processes;
       for (int rank = 0; rank < ranks; rank++) {
         const Variables variables = with(job(rank, ranks, port), {{"FSCCL_TRANSPORT", transport}});
-        processes.start("stranger", rank, ranks, rank == 1 ? with(variables, {{name, value}}) : variables);
+        processes.start("stranger", rank, ranks,
+                        rank == 1 ? with(variables, {{name, value}}) : variables);
       }
       EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
       for (int rank = 0; rank < ranks; rank++) {
         EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
         EXPECT_THAT(processes.output(rank), ::testing::HasSubstr(name)) << processes.report();
-        EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("alike on all ranks")) << processes.report();
+        EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("alike on all ranks"))
+            << processes.report();
       }
       port++;
     }
@@ -330,7 +349,9 @@ TEST(Failures, AThreadThatTheSystemRefusesIsALimit) {
   Processes processes;
   processes.start("threadless", 0, 1);
   EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
-  EXPECT_THAT(processes.output(0), ::testing::HasSubstr("create: " + std::to_string(FSCCL_ERR_LIMIT))) << processes.report();
+  EXPECT_THAT(processes.output(0),
+              ::testing::HasSubstr("create: " + std::to_string(FSCCL_ERR_LIMIT)))
+      << processes.report();
   EXPECT_THAT(processes.output(0), ::testing::HasSubstr("ulimit -u")) << processes.report();
 }
 

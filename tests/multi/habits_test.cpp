@@ -1,5 +1,5 @@
-// What programs do with their own process, beside a job: closed standard streams, a limit of file sizes, an end of main() that is
-// not the end of the process, and outputs that are no files.
+// What programs do with their own process, beside a job: closed standard streams, a limit of file
+// sizes, an end of main() that is not the end of the process, and outputs that are no files.
 #include <fcntl.h>
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
@@ -66,8 +66,8 @@ void close_streams() {
     if (number_of("CLOSED") & (1 << fd)) close(fd);
 }
 
-// Whether nothing can be written to what was closed: it is, or a placeholder lies there while a thread of the library makes a
-// descriptor.
+// Whether nothing can be written to what was closed: it is, or a placeholder lies there while a
+// thread of the library makes a descriptor.
 bool streams_as_before() {
   for (int fd = 0; fd < 3; fd++) {
     const int flags = fcntl(fd, F_GETFL);
@@ -79,8 +79,11 @@ bool streams_as_before() {
 
 bool sums(fsccl_comm_t comm, int ranks) {
   std::vector<float> data(kElements, 1);
-  if (fsccl_all_reduce(data.data(), data.data(), kElements, FSCCL_FLOAT32, FSCCL_SUM, comm, nullptr, nullptr) < 0) return false;
-  return std::all_of(data.begin(), data.end(), [&](float value) { return value == static_cast<float>(ranks); });
+  if (fsccl_all_reduce(data.data(), data.data(), kElements, FSCCL_FLOAT32, FSCCL_SUM, comm, nullptr,
+                       nullptr) < 0)
+    return false;
+  return std::all_of(data.begin(), data.end(),
+                     [&](float value) { return value == static_cast<float>(ranks); });
 }
 
 // A unit whose parameters all are `value`, gathered: in shared memory of the pool.
@@ -99,17 +102,23 @@ bool gathers(fsccl_comm_t comm, float value) {
   config.shard_comm = comm;
   if (fsccl_pool_create(comm, &memory, &pool) < 0) return false;
   config.pool = pool;
-  if (fsccl_unit_create(&config, &param, 1, &unit) < 0 || fsccl_unit_shard(unit, 0, &view) < 0) return false;
+  if (fsccl_unit_create(&config, &param, 1, &unit) < 0 || fsccl_unit_shard(unit, 0, &view) < 0)
+    return false;
   std::fill_n(static_cast<float*>(view.data), view.count, value);
-  if (fsccl_unit_mark_changed(unit) < 0 || fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr) < 0) return false;
+  if (fsccl_unit_mark_changed(unit) < 0 ||
+      fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr) < 0)
+    return false;
   if (fsccl_unit_param(unit, 0, &view) < 0) return false;
   const auto* const first = static_cast<const float*>(view.data);
-  const bool right = view.count == 100'000 && std::all_of(first, first + view.count, [&](float one) { return one == value; });
-  return right && fsccl_unit_reshard(unit) >= 0 && fsccl_unit_destroy(unit) >= 0 && fsccl_pool_destroy(pool) >= 0;
+  const bool right = view.count == 100'000 && std::all_of(first, first + view.count,
+                                                          [&](float one) { return one == value; });
+  return right && fsccl_unit_reshard(unit) >= 0 && fsccl_unit_destroy(unit) >= 0 &&
+         fsccl_pool_destroy(pool) >= 0;
 }
 
-// All of it, with a line of the log at each step, while the streams are closed: before the job begins, or once it has joined. Its
-// exit code says where it went wrong, because nothing can be printed.
+// All of it, with a line of the log at each step, while the streams are closed: before the job
+// begins, or once it has joined. Its exit code says where it went wrong, because nothing can be
+// printed.
 int runs_without_streams(const Child& self) {
   if (!number_of("LATER")) close_streams();
   fsccl_comm_t comm = join();
@@ -147,11 +156,13 @@ void run_without_streams(int closed, const char* transport, const char* later, i
                                               {"FSCCL_TRANSPORT", transport},
                                               {"FSCCL_LOG_LEVEL", "trace"},
                                               {"FSCCL_TIMEOUT_MS", "20000"}}));
-  EXPECT_TRUE(processes.finish(kLimitMs)) << "closed: " << closed << " over " << transport << "\n" << processes.report();
+  EXPECT_TRUE(processes.finish(kLimitMs)) << "closed: " << closed << " over " << transport << "\n"
+                                          << processes.report();
 }
 
 TEST(ClosedStreams, EachSubset) {
-  for (int closed = 1; closed < 8; closed++) run_without_streams(closed, "auto", closed % 2 ? "0" : "1", 20140 + closed);
+  for (int closed = 1; closed < 8; closed++)
+    run_without_streams(closed, "auto", closed % 2 ? "0" : "1", 20140 + closed);
 }
 TEST(ClosedStreams, ClosedWhileTheJobRuns) { run_without_streams(4, "auto", "1", 20148); }
 TEST(ClosedStreams, OverTcp) { run_without_streams(7, "tcp", "0", 20149); }
@@ -182,13 +193,16 @@ TEST(FileSizeLimit, IsAnErrorThatNamesIt) {
       Processes processes;
       port++;
       for (int rank = 0; rank < ranks; rank++)
-        processes.start("within_the_limit", rank, ranks, with(job(rank, ranks, port), {{"BYTES", bytes}}));
+        processes.start("within_the_limit", rank, ranks,
+                        with(job(rank, ranks, port), {{"BYTES", bytes}}));
       EXPECT_FALSE(processes.finish(kLimitMs));
       for (int rank = 0; rank < ranks; rank++) {
-        EXPECT_THAT(processes.exit_code(rank), ::testing::AnyOf(3, 4)) << bytes << "\n" << processes.report();
+        EXPECT_THAT(processes.exit_code(rank), ::testing::AnyOf(3, 4)) << bytes << "\n"
+                                                                       << processes.report();
       }
       // The others may hear only that the rank that makes what all share has ended.
-      EXPECT_THAT(processes.output(0), HasSubstr("ulimit -f")) << bytes << "\n" << processes.report();
+      EXPECT_THAT(processes.output(0), HasSubstr("ulimit -f")) << bytes << "\n"
+                                                               << processes.report();
     }
 }
 
@@ -196,7 +210,8 @@ TEST(FileSizeLimit, IsAnErrorThatNamesIt) {
 TEST(FileSizeLimit, OverUcx) {
   if (!has_ucx()) GTEST_SKIP() << "no UCX";
   Processes processes;
-  processes.start("within_the_limit", 0, 1, with(job(0, 1, 20195), {{"BYTES", "0"}, {"FSCCL_TRANSPORT", "ucx"}}));
+  processes.start("within_the_limit", 0, 1,
+                  with(job(0, 1, 20195), {{"BYTES", "0"}, {"FSCCL_TRANSPORT", "ucx"}}));
   EXPECT_FALSE(processes.finish(kLimitMs));
   EXPECT_THAT(processes.exit_code(0), ::testing::AnyOf(3, 4)) << processes.report();
   EXPECT_THAT(processes.output(0), HasSubstr("ulimit -f")) << processes.report();
@@ -244,7 +259,8 @@ TEST(EndOfMain, ASignalEndsIt) {
     processes.kill(0, SIGTERM);
     processes.finish(kLimitMs);
     // Without a thread of its own the process may have ended by itself a moment before.
-    EXPECT_THAT(processes.exit_code(0), ::testing::AnyOf(128 + SIGTERM, *thread_ms == '0' ? 0 : 128 + SIGTERM))
+    EXPECT_THAT(processes.exit_code(0),
+                ::testing::AnyOf(128 + SIGTERM, *thread_ms == '0' ? 0 : 128 + SIGTERM))
         << processes.report();
   }
 }
@@ -257,10 +273,13 @@ int writes_outputs(const Child&) {
   fsccl_pool_t pool = nullptr;
   void* block = nullptr;
   if (!comm || !good("pool", fsccl_pool_create(comm, &memory, &pool))) return 2;
-  if (!good("alloc", fsccl_pool_alloc(pool, 4096, nullptr, &block)) || !good("free", fsccl_pool_free(pool, block, nullptr)))
+  if (!good("alloc", fsccl_pool_alloc(pool, 4096, nullptr, &block)) ||
+      !good("free", fsccl_pool_free(pool, block, nullptr)))
     return 3;
-  if (const char* const path = std::getenv("SNAPSHOT")) tell("snapshot", fsccl_pool_snapshot(pool, path));
-  return good("destroy", fsccl_pool_destroy(pool)) && good("comm", fsccl_comm_destroy(comm)) ? 0 : 4;
+  if (const char* const path = std::getenv("SNAPSHOT"))
+    tell("snapshot", fsccl_pool_snapshot(pool, path));
+  return good("destroy", fsccl_pool_destroy(pool)) && good("comm", fsccl_comm_destroy(comm)) ? 0
+                                                                                             : 4;
 }
 
 std::string run_outputs(int port, const Variables& more, int expected) {
@@ -272,17 +291,23 @@ std::string run_outputs(int port, const Variables& more, int expected) {
 }
 
 mode_t type_of(const std::string& path) {
-  struct stat facts {};
+  struct stat facts{};
   return lstat(path.c_str(), &facts) == 0 ? facts.st_mode & S_IFMT : 0;
 }
 
 TEST(Outputs, DevicesAreWrittenInPlace) {
   const Folder folder;
   const std::string null = device_like("null", 3, folder.path(""));
-  if (null.empty()) GTEST_SKIP() << "no device of the test's own: mknod, or a temporary folder without nodev";
+  if (null.empty())
+    GTEST_SKIP() << "no device of the test's own: mknod, or a temporary folder without nodev";
   std::filesystem::create_symlink(null, folder.path("link"));
   for (const std::string& path : {null, folder.path("link")}) {
-    run_outputs(20171, {{"FSCCL_METRICS_FILE", path}, {"FSCCL_POOL_LOG", path}, {"SNAPSHOT", path}, {"FSCCL_LOG_FILE", path}}, 0);
+    run_outputs(20171,
+                {{"FSCCL_METRICS_FILE", path},
+                 {"FSCCL_POOL_LOG", path},
+                 {"SNAPSHOT", path},
+                 {"FSCCL_LOG_FILE", path}},
+                0);
     EXPECT_EQ(type_of(null), mode_t{S_IFCHR});
   }
   EXPECT_EQ(type_of(folder.path("link")), mode_t{S_IFLNK});
@@ -292,21 +317,25 @@ TEST(Outputs, TheStandardOutputByItsName) {
   const Folder folder;
   const std::string link = folder.path("stdout");  // as /dev/stdout is
   std::filesystem::create_symlink("/proc/self/fd/1", link);
-  const std::string said = run_outputs(20172, {{"FSCCL_METRICS_FILE", link}, {"FSCCL_POOL_LOG", link}}, 0);
+  const std::string said =
+      run_outputs(20172, {{"FSCCL_METRICS_FILE", link}, {"FSCCL_POOL_LOG", link}}, 0);
   EXPECT_THAT(said, HasSubstr("fsccl_build"));
   EXPECT_THAT(said, HasSubstr("Thread,Time,Action,Pointer,Size,Stream"));
   EXPECT_THAT(said, HasSubstr("allocate,"));
   EXPECT_EQ(type_of(link), mode_t{S_IFLNK});
 }
 
-// Nobody reads it: an error where there is one to give, a warning otherwise, and the process goes on.
+// Nobody reads it: an error where there is one to give, a warning otherwise, and the process goes
+// on.
 TEST(Outputs, AFifoWithoutAReader) {
   const Folder folder;
   const std::string fifo = folder.path("fifo");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   EXPECT_THAT(run_outputs(20173, {{"SNAPSHOT", fifo}}, 0), HasSubstr("start its reader first"));
-  EXPECT_THAT(run_outputs(20174, {{"FSCCL_POOL_LOG", fifo}}, 2), HasSubstr("start its reader first"));
-  EXPECT_THAT(run_outputs(20175, {{"FSCCL_LOG_FILE", fifo}}, 2), HasSubstr("start its reader first"));
+  EXPECT_THAT(run_outputs(20174, {{"FSCCL_POOL_LOG", fifo}}, 2),
+              HasSubstr("start its reader first"));
+  EXPECT_THAT(run_outputs(20175, {{"FSCCL_LOG_FILE", fifo}}, 2),
+              HasSubstr("start its reader first"));
   run_outputs(20176, {{"FSCCL_METRICS_FILE", fifo}, {"FSCCL_LOG_FILE", folder.path("log")}}, 0);
   EXPECT_THAT(content_of(folder.path("log")), HasSubstr("start its reader first"));
   EXPECT_EQ(type_of(fifo), mode_t{S_IFIFO});
@@ -314,8 +343,10 @@ TEST(Outputs, AFifoWithoutAReader) {
 
 TEST(Outputs, AFolder) {
   const Folder folder;
-  EXPECT_THAT(run_outputs(20177, {{"SNAPSHOT", folder.path("")}}, 0), HasSubstr("it is a directory"));
-  EXPECT_THAT(run_outputs(20178, {{"FSCCL_POOL_LOG", folder.path("")}}, 2), HasSubstr("it is a directory"));
+  EXPECT_THAT(run_outputs(20177, {{"SNAPSHOT", folder.path("")}}, 0),
+              HasSubstr("it is a directory"));
+  EXPECT_THAT(run_outputs(20178, {{"FSCCL_POOL_LOG", folder.path("")}}, 2),
+              HasSubstr("it is a directory"));
 }
 
 }  // namespace

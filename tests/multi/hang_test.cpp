@@ -1,5 +1,5 @@
-// Jobs that stand still or fail, and what `fsccl-trace hang` finds in the recordings of their ranks: who is guilty, of what, and in
-// which operation. The program's path is in TRACE_PROGRAM.
+// Jobs that stand still or fail, and what `fsccl-trace hang` finds in the recordings of their
+// ranks: who is guilty, of what, and in which operation. The program's path is in TRACE_PROGRAM.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,9 @@ fsccl_comm_t join() {
   sigaddset(&go, SIGUSR1);
   sigprocmask(SIG_BLOCK, &go, nullptr);
   fsccl_comm_t comm = nullptr;
-  if (fsccl_comm_create(nullptr, &comm) != FSCCL_OK || fsccl_barrier(comm, nullptr, nullptr) != FSCCL_OK) exit(3);
+  if (fsccl_comm_create(nullptr, &comm) != FSCCL_OK ||
+      fsccl_barrier(comm, nullptr, nullptr) != FSCCL_OK)
+    exit(3);
   puts("ready");
   int signal = 0;
   sigwait(&go, &signal);
@@ -65,11 +67,14 @@ int crossed(const Child& self) {
   fsccl_comm_t first = join(), second = nullptr;
   if (fsccl_comm_split(first, 0, self.rank, nullptr, &second) != FSCCL_OK) return 5;
   if (self.rank == 0) std::swap(first, second);
-  return fsccl_barrier(first, nullptr, nullptr) == FSCCL_OK && fsccl_barrier(second, nullptr, nullptr) == FSCCL_OK ? 0 : 4;
+  return fsccl_barrier(first, nullptr, nullptr) == FSCCL_OK &&
+                 fsccl_barrier(second, nullptr, nullptr) == FSCCL_OK
+             ? 0
+             : 4;
 }
 
-// Rank 0 holds the whole parameter and does not come back from the middle of its reduction, so that rank 1 waits for its gradient
-// slot.
+// Rank 0 holds the whole parameter and does not come back from the middle of its reduction, so that
+// rank 1 waits for its gradient slot.
 int holding(const Child& self) {
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
@@ -102,7 +107,8 @@ std::string output_of(const std::string& command) {
   FILE* pipe = popen(command.c_str(), "r");
   if (!pipe) return text;
   std::array<char, 4096> part;
-  while (const size_t bytes = fread(part.data(), 1, part.size(), pipe)) text.append(part.data(), bytes);
+  while (const size_t bytes = fread(part.data(), 1, part.size(), pipe))
+    text.append(part.data(), bytes);
   pclose(pipe);
   return text;
 }
@@ -127,7 +133,8 @@ class Hang : public ::testing::Test {
   }
 
   Json verdict() const {
-    const std::string text = output_of(std::string("'") + getenv("TRACE_PROGRAM") + "' hang --json '" + folder_ + "' 2>&1");
+    const std::string text = output_of(std::string("'") + getenv("TRACE_PROGRAM") +
+                                       "' hang --json '" + folder_ + "' 2>&1");
     const Json json = Json::parse(text, nullptr, false);
     EXPECT_TRUE(json.is_object()) << text;
     return json.is_object() ? json : Json{{"cause", "unreadable"}};
@@ -145,7 +152,8 @@ class Hang : public ::testing::Test {
   // Once it has come to that, in an operation whose description contains `operation`.
   Json verdict_when(const std::string& cause, const std::string& operation = "") {
     return verdict_once([&](const Json& found) {
-      return found["cause"] == cause && found["operation"].get<std::string>().find(operation) != std::string::npos;
+      return found["cause"] == cause &&
+             found["operation"].get<std::string>().find(operation) != std::string::npos;
     });
   }
 
@@ -168,14 +176,17 @@ TEST_F(Hang, AWaitOutsideOfOperations) {
   // On their way there ranks wait for others, too.
   const Json found = verdict_once([](const Json& json) {
     for (size_t rank = 1; rank < kRanks; rank++)
-      if (json["ranks"].size() <= rank || json["ranks"][rank].get<std::string>().find("waits for rank 0") == std::string::npos)
+      if (json["ranks"].size() <= rank ||
+          json["ranks"][rank].get<std::string>().find("waits for rank 0") == std::string::npos)
         return false;
     return true;
   });
   EXPECT_EQ(found["cause"], "stuck") << found;
   EXPECT_EQ(found["guilty"], Json::array({0})) << found;
-  EXPECT_THAT(found["operation"].get<std::string>(), ::testing::HasSubstr("release a slot")) << found;
-  EXPECT_THAT(found["ranks"][1].get<std::string>(), ::testing::HasSubstr("waits for rank 0")) << found;
+  EXPECT_THAT(found["operation"].get<std::string>(), ::testing::HasSubstr("release a slot"))
+      << found;
+  EXPECT_THAT(found["ranks"][1].get<std::string>(), ::testing::HasSubstr("waits for rank 0"))
+      << found;
 }
 
 TEST_F(Hang, ARankThatDoesNotCome) {
@@ -183,11 +194,13 @@ TEST_F(Hang, ARankThatDoesNotCome) {
   const Json found = verdict_when("absent");
   EXPECT_EQ(found["cause"], "absent") << found;
   EXPECT_EQ(found["guilty"], Json::array({1})) << found;
-  EXPECT_THAT(found["operation"].get<std::string>(), ::testing::HasSubstr("all_gather of 100 float32")) << found;
+  EXPECT_THAT(found["operation"].get<std::string>(),
+              ::testing::HasSubstr("all_gather of 100 float32"))
+      << found;
 }
 
-// While a job stands nothing is recorded any more, and still the time for which it has stood is told: a second at last, and never
-// more than has passed.
+// While a job stands nothing is recorded any more, and still the time for which it has stood is
+// told: a second at last, and never more than has passed.
 TEST_F(Hang, TheTimeForWhichAJobStands) {
   const auto begin = std::chrono::steady_clock::now();
   start("absent", 20606);
@@ -220,9 +233,11 @@ TEST_F(Hang, ARankThatCallsSomethingElse) {
   EXPECT_TRUE(processes_.finish(kLimitMs)) << processes_.report();
   const Json found = verdict();
   EXPECT_EQ(found["cause"], "disagree") << found;
-  EXPECT_THAT(found["guilty"].get<std::vector<int>>(), ::testing::Contains(3)) << found;  // alone, where two others had called it
-  EXPECT_THAT(found["text"].get<std::string>(),
-              ::testing::AllOf(::testing::HasSubstr("100 float32"), ::testing::HasSubstr("50 float32")));
+  // alone, where two others had called it
+  EXPECT_THAT(found["guilty"].get<std::vector<int>>(), ::testing::Contains(3)) << found;
+  EXPECT_THAT(
+      found["text"].get<std::string>(),
+      ::testing::AllOf(::testing::HasSubstr("100 float32"), ::testing::HasSubstr("50 float32")));
 }
 
 TEST_F(Hang, CommunicatorsInDifferentOrders) {

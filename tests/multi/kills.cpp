@@ -1,11 +1,13 @@
-// Kills one rank of a job with kill -9 at a random moment, many times, and looks at what the survivors are told: every survivor has
-// an error, the error names the rank that was killed, it comes soon, and nothing is left behind.
+// Kills one rank of a job with kill -9 at a random moment, many times, and looks at what the
+// survivors are told: every survivor has an error, the error names the rank that was killed, it
+// comes soon, and nothing is left behind.
 //
 //   kills [rounds = 100] [seed = 1] [phase ...]
 //
-// Each round is a job of its own, on one host or on three uneven ones. All its ranks repeat one phase until it fails: join, split,
-// subset, pool, unit, grad, step or collective. Prints how long the survivors of each phase took, and exits with 0 if every round
-// was right. With the environment variable KILLS_P99_MS, the 99th percentile of all survivors must be below that, too.
+// Each round is a job of its own, on one host or on three uneven ones. All its ranks repeat one
+// phase until it fails: join, split, subset, pool, unit, grad, step or collective. Prints how long
+// the survivors of each phase took, and exits with 0 if every round was right. With the environment
+// variable KILLS_P99_MS, the 99th percentile of all survivors must be below that, too.
 #include <arpa/inet.h>
 #include <fsccl/fsccl.h>
 #include <net/if.h>
@@ -28,8 +30,10 @@ using fsccl::testing::Child;
 using fsccl::testing::Processes;
 using fsccl::testing::Variables;
 
-constexpr int64_t kDeadlineMs = 20'000;  // of the jobs: a survivor that waits for it has not been told
-constexpr int64_t kBoundMs = 6'000;      // FSCCL_DEAD_MS's default and a second: the bound of heartbeats
+// of the jobs: a survivor that waits for it has not been told
+constexpr int64_t kDeadlineMs = 20'000;
+// FSCCL_DEAD_MS's default and a second: the bound of heartbeats
+constexpr int64_t kBoundMs = 6'000;
 constexpr int64_t kRoundMs = 60'000;
 constexpr int kUnits = 3;
 
@@ -73,16 +77,19 @@ struct Rank {
     };
     if (index_of(rank) >= 0) {
       fsccl_comm_t part = nullptr;
-      must(fsccl_comm_subset(comm, members.data(), members.size(), 7, nullptr, &part), "fsccl_comm_subset");
+      must(fsccl_comm_subset(comm, members.data(), members.size(), 7, nullptr, &part),
+           "fsccl_comm_subset");
       use_part(part, index_of(victim));
     }
     barrier();
   }
-  // A part without the victim fails where one of its ranks has ended because of the death: then the next call on all ranks tells of
-  // it.
+  // A part without the victim fails where one of its ranks has ended because of the death: then the
+  // next call on all ranks tells of it.
   void use_part(fsccl_comm_t part, int victim_there) {
-    const Failed failed{fsccl_barrier(part, nullptr, nullptr), "fsccl_barrier of a part", victim_there};
-    if (failed.status < 0 && victim_there >= 0) throw failed;  // the part is destroyed with the communicator that it was made of
+    const Failed failed{fsccl_barrier(part, nullptr, nullptr), "fsccl_barrier of a part",
+                        victim_there};
+    // the part is destroyed with the communicator that it was made of
+    if (failed.status < 0 && victim_there >= 0) throw failed;
     must(fsccl_comm_destroy(part), "fsccl_comm_destroy");
   }
 
@@ -132,10 +139,13 @@ struct Rank {
   void collective(int number) {
     const size_t count = size_t{16} << number % 14;
     std::vector<float> mine(count * static_cast<size_t>(ranks)), all(mine.size());
-    must(fsccl_all_gather(mine.data(), all.data(), count, FSCCL_FLOAT32, comm, nullptr, nullptr), "fsccl_all_gather");
-    must(fsccl_all_reduce(mine.data(), all.data(), mine.size(), FSCCL_FLOAT32, FSCCL_SUM, comm, nullptr, nullptr),
+    must(fsccl_all_gather(mine.data(), all.data(), count, FSCCL_FLOAT32, comm, nullptr, nullptr),
+         "fsccl_all_gather");
+    must(fsccl_all_reduce(mine.data(), all.data(), mine.size(), FSCCL_FLOAT32, FSCCL_SUM, comm,
+                          nullptr, nullptr),
          "fsccl_all_reduce");
-    must(fsccl_reduce_scatter(all.data(), mine.data(), count, FSCCL_FLOAT32, FSCCL_SUM, comm, nullptr, nullptr),
+    must(fsccl_reduce_scatter(all.data(), mine.data(), count, FSCCL_FLOAT32, FSCCL_SUM, comm,
+                              nullptr, nullptr),
          "fsccl_reduce_scatter");
   }
   // Everything can be given back after a failure.
@@ -148,7 +158,8 @@ struct Rank {
   void repeat(const std::string& phase) {
     join();
     if (phase == "join") return barrier();
-    if (phase != "split" && phase != "subset" && phase != "pool" && phase != "collective") make_units();
+    if (phase != "split" && phase != "subset" && phase != "pool" && phase != "collective")
+      make_units();
     barrier();
     std::puts("ready");
     for (int number = 0;; number++) {
@@ -176,7 +187,8 @@ int rank_main(const Child& self) {
     const int64_t ended = now_ns();
     fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
     fsccl_last_error(&error);
-    std::printf("ended %" PRId64 " %d %d %d %s | %s\n", ended, failed.status, error.peer, failed.victim, failed.call, error.text);
+    std::printf("ended %" PRId64 " %d %d %d %s | %s\n", ended, failed.status, error.peer,
+                failed.victim, failed.call, error.text);
     return 0;
   }
   std::printf("joined\n");  // the victim was killed too late
@@ -190,54 +202,70 @@ struct Round {
   int64_t delay_us = 0;
 };
 
-// A rank that dies before it has registered is unknown to all, and is missed at the deadline of joining: so that is short.
+// A rank that dies before it has registered is unknown to all, and is missed at the deadline of
+// joining: so that is short.
 int64_t deadline_ms(const Round& round) { return round.phase == "join" ? 3'000 : kDeadlineMs; }
 
-// Returns whether an error of joining says of the killed rank, in its own words, that it has never come.
+// Returns whether an error of joining says of the killed rank, in its own words, that it has never
+// come.
 bool misses(const std::string& text, int victim) {
-  if (text.find("did not reach") != std::string::npos) return true;  // rank 0 has ended by then, with its word of what had happened
+  // rank 0 has ended by then, with its word of what had happened
+  if (text.find("did not reach") != std::string::npos) return true;
   const size_t at = std::min(text.find("missing"), text.find("gave up joining"));
   if (at == std::string::npos) return false;
   const std::string number = std::to_string(victim);
-  for (size_t from = text.find(number, at); from != std::string::npos; from = text.find(number, from + 1))
+  for (size_t from = text.find(number, at); from != std::string::npos;
+       from = text.find(number, from + 1))
     if (!std::isdigit(text[from - 1]) && !std::isdigit(text[from + number.size()])) return true;
   return false;
 }
 
 Variables variables_of(const Round& round, int rank, int port) {
   Variables variables = fsccl::testing::job(rank, round.ranks, port);
-  variables = fsccl::testing::with(variables, {{"KILLS_PHASE", round.phase},
-                                               {"KILLS_VICTIM", std::to_string(round.victim)},
-                                               {"FSCCL_TIMEOUT_MS", std::to_string(deadline_ms(round))}});
+  variables =
+      fsccl::testing::with(variables, {{"KILLS_PHASE", round.phase},
+                                       {"KILLS_VICTIM", std::to_string(round.victim)},
+                                       {"FSCCL_TIMEOUT_MS", std::to_string(deadline_ms(round))}});
   if (!round.hosts) return variables;
   const int host = rank < round.ranks - 3 ? 0 : rank < round.ranks - 1 ? 1 : 2;
-  std::erase_if(variables, [](const auto& one) { return one.first == "LOCAL_RANK" || one.first == "LOCAL_WORLD_SIZE"; });
+  std::erase_if(variables, [](const auto& one) {
+    return one.first == "LOCAL_RANK" || one.first == "LOCAL_WORLD_SIZE";
+  });
   variables.emplace_back("FSCCL_HOST_ID", "host " + std::to_string(host));
   variables.emplace_back("FSCCL_INSECURE", "1");
   return variables;
 }
 
-// What is wrong with what a survivor says; empty if nothing is. *took_ms: from the kill until it was told; negative if it was not.
-std::string judge(const Round& round, const std::string& output, int64_t killed_ns, double* took_ms) {
+// What is wrong with what a survivor says; empty if nothing is. *took_ms: from the kill until it
+// was told; negative if it was not.
+std::string judge(const Round& round, const std::string& output, int64_t killed_ns,
+                  double* took_ms) {
   *took_ms = -1;
   const size_t at = output.find("ended ");
-  if (at == std::string::npos) return round.phase == "join" && output.find("joined") != std::string::npos ? "" : "has no error";
+  if (at == std::string::npos)
+    return round.phase == "join" && output.find("joined") != std::string::npos ? ""
+                                                                               : "has no error";
   int64_t ended = 0;
   int status = 0, peer = 0, victim = 0;
-  if (std::sscanf(output.c_str() + at, "ended %" SCNd64 " %d %d %d", &ended, &status, &peer, &victim) != 4) return "says nonsense";
+  if (std::sscanf(output.c_str() + at, "ended %" SCNd64 " %d %d %d", &ended, &status, &peer,
+                  &victim) != 4)
+    return "says nonsense";
   *took_ms = static_cast<double>(ended - killed_ns) / 1e6;
-  if (round.phase == "join" && status == FSCCL_ERR_TIMEOUT && misses(output.substr(at), round.victim)) {
+  if (round.phase == "join" && status == FSCCL_ERR_TIMEOUT &&
+      misses(output.substr(at), round.victim)) {
     *took_ms = -1;
     return "";
   }
   if (status != FSCCL_ERR_PEER_DEAD) return "has another error than FSCCL_ERR_PEER_DEAD";
   if (peer != victim)
-    return "names rank " + std::to_string(peer) + ", not the killed one, whose number is " + std::to_string(victim);
+    return "names rank " + std::to_string(peer) + ", not the killed one, whose number is " +
+           std::to_string(victim);
   if (*took_ms > kBoundMs) return "was told after " + std::to_string(*took_ms) + " ms";
   return "";
 }
 
-// Sockets in the abstract namespace are what a rank could leave behind: everything else of it has no name.
+// Sockets in the abstract namespace are what a rank could leave behind: everything else of it has
+// no name.
 std::string left_behind() {
   std::ifstream sockets("/proc/net/unix");
   std::string text;
@@ -248,11 +276,13 @@ std::string left_behind() {
 
 bool run_round(const Round& round, int port, std::vector<double>* took_ms) {
   Processes processes;
-  for (int rank = 0; rank < round.ranks; rank++) processes.start("rank", rank, round.ranks, variables_of(round, rank, port));
+  for (int rank = 0; rank < round.ranks; rank++)
+    processes.start("rank", rank, round.ranks, variables_of(round, rank, port));
   const char* const word = round.phase == "join" ? "started" : "ready";
   std::string problems;
   for (int rank = 0; rank < round.ranks; rank++)
-    if (!processes.wait_for_output(rank, word, kRoundMs)) problems += "rank " + std::to_string(rank) + " is not " + word + "\n";
+    if (!processes.wait_for_output(rank, word, kRoundMs))
+      problems += "rank " + std::to_string(rank) + " is not " + word + "\n";
   std::this_thread::sleep_for(std::chrono::microseconds(round.delay_us));
   const int64_t killed_ns = now_ns();
   processes.kill(round.victim, SIGKILL);
@@ -263,22 +293,25 @@ bool run_round(const Round& round, int port, std::vector<double>* took_ms) {
     const std::string problem = judge(round, processes.output(rank), killed_ns, &took);
     if (took >= 0) took_ms->push_back(took);
     if (!problem.empty()) problems += "rank " + std::to_string(rank) + " " + problem + "\n";
-    if (processes.exit_code(rank) != 0) problems += "rank " + std::to_string(rank) + " does not end well\n";
+    if (processes.exit_code(rank) != 0)
+      problems += "rank " + std::to_string(rank) + " does not end well\n";
   }
   if (problems.empty()) return true;
-  std::printf("%s, %d ranks on %s, rank %d was killed after %" PRId64 " us:\n%s%s", round.phase.c_str(), round.ranks,
-              round.hosts ? "three hosts" : "one host", round.victim, round.delay_us, problems.c_str(), processes.report().c_str());
+  std::printf("%s, %d ranks on %s, rank %d was killed after %" PRId64 " us:\n%s%s",
+              round.phase.c_str(), round.ranks, round.hosts ? "three hosts" : "one host",
+              round.victim, round.delay_us, problems.c_str(), processes.report().c_str());
   return false;
 }
 
 double percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
-  return values[std::min(values.size() - 1, static_cast<size_t>(share * static_cast<double>(values.size())))];
+  return values[std::min(values.size() - 1,
+                         static_cast<size_t>(share * static_cast<double>(values.size())))];
 }
 
-// A network of its own, so that nobody else's sockets are in it. Without the right to make one, what is left behind is not looked
-// at.
+// A network of its own, so that nobody else's sockets are in it. Without the right to make one,
+// what is left behind is not looked at.
 bool enter_own_network() {
   if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
   const int any = socket(AF_INET, SOCK_DGRAM, 0);
@@ -309,11 +342,12 @@ int run(int rounds, uint64_t seed, const std::vector<std::string>& phases) {
   }
   for (const auto& [phase, values] : took_ms) {
     all_ms.insert(all_ms.end(), values.begin(), values.end());
-    std::printf("%-10s %4zu survivors  p50 %7.1f ms  p99 %7.1f ms  longest %7.1f ms\n", phase.c_str(), values.size(),
-                percentile(values, 0.5), percentile(values, 0.99), percentile(values, 1));
+    std::printf("%-10s %4zu survivors  p50 %7.1f ms  p99 %7.1f ms  longest %7.1f ms\n",
+                phase.c_str(), values.size(), percentile(values, 0.5), percentile(values, 0.99),
+                percentile(values, 1));
   }
-  std::printf("all        %4zu survivors  p50 %7.1f ms  p99 %7.1f ms; %d of %d rounds were wrong\n", all_ms.size(),
-              percentile(all_ms, 0.5), percentile(all_ms, 0.99), wrong, rounds);
+  std::printf("all        %4zu survivors  p50 %7.1f ms  p99 %7.1f ms; %d of %d rounds were wrong\n",
+              all_ms.size(), percentile(all_ms, 0.5), percentile(all_ms, 0.99), wrong, rounds);
   const std::string left = alone ? left_behind() : "";
   if (!left.empty()) std::printf("left behind: %s\n", left.c_str());
   const char* const bound = std::getenv("KILLS_P99_MS");
@@ -327,6 +361,8 @@ int run(int rounds, uint64_t seed, const std::vector<std::string>& phases) {
 int main(int argc, char** argv) {
   if (const auto code = fsccl::testing::run_role(argc, argv, {{"rank", rank_main}})) return *code;
   std::vector<std::string> phases(argv + std::min(argc, 3), argv + argc);
-  if (phases.empty()) phases = {"join", "split", "subset", "pool", "unit", "grad", "step", "collective"};
-  return run(argc > 1 ? std::atoi(argv[1]) : 100, argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1, phases);
+  if (phases.empty())
+    phases = {"join", "split", "subset", "pool", "unit", "grad", "step", "collective"};
+  return run(argc > 1 ? std::atoi(argv[1]) : 100,
+             argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1, phases);
 }

@@ -11,7 +11,18 @@ namespace {
 
 constexpr uint64_t kPage = 4096, kGrowth = 2 << 20;
 constexpr int kActsOfAStep = 24;
-enum What { kUnshard, kUnshardWritable, kUnshardLater, kReshard, kRelease, kGrad, kReduce, kReduceLater, kBlock, kFree };
+enum What {
+  kUnshard,
+  kUnshardWritable,
+  kUnshardLater,
+  kReshard,
+  kRelease,
+  kGrad,
+  kReduce,
+  kReduceLater,
+  kBlock,
+  kFree
+};
 
 uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -27,8 +38,13 @@ float value_of(size_t unit, size_t param, uint64_t element) {
 
 }  // namespace
 
-LimitedSteps::LimitedSteps(fsccl_comm_t comm, uint64_t seed, bool dry, const fsccl_allocator_t* source)
-    : comm_(comm), seed_(seed), dry_(dry), sparse_(!source && sysconf(_SC_PAGESIZE) == static_cast<long>(kPage)), random_(seed) {
+LimitedSteps::LimitedSteps(fsccl_comm_t comm, uint64_t seed, bool dry,
+                           const fsccl_allocator_t* source)
+    : comm_(comm),
+      seed_(seed),
+      dry_(dry),
+      sparse_(!source && sysconf(_SC_PAGESIZE) == static_cast<long>(kPage)),
+      random_(seed) {
   fsccl_comm_rank(comm, &rank_);
   fsccl_comm_size(comm, &ranks_);
   blocks_.resize(static_cast<size_t>(ranks_));
@@ -54,15 +70,17 @@ LimitedSteps::~LimitedSteps() {
 }
 
 void LimitedSteps::problem(std::string text) {
-  if (problem_.empty()) problem_ = "rank " + std::to_string(rank_) + " of seed " + std::to_string(seed_) + ": " + text;
+  if (problem_.empty())
+    problem_ = "rank " + std::to_string(rank_) + " of seed " + std::to_string(seed_) + ": " + text;
 }
 
 std::string LimitedSteps::setting() const {
   std::string text = std::to_string(ranks_) + " ranks, limits";
   for (const uint64_t limit : limits_) text += ' ' + std::to_string(limit);
   for (const Unit& unit : units_)
-    text += ", unit of " + std::to_string(unit.slot_bytes) + (unit.config.by_parameter ? " by parameter" : "") +
-            (unit.config.keep ? " kept" : "") + " sharing " + std::to_string(unit.config.sharing);
+    text += ", unit of " + std::to_string(unit.slot_bytes) +
+            (unit.config.by_parameter ? " by parameter" : "") + (unit.config.keep ? " kept" : "") +
+            " sharing " + std::to_string(unit.config.sharing);
   return text;
 }
 
@@ -73,7 +91,8 @@ void LimitedSteps::draw_setting() {
     unit.config.shard_comm = comm_;
     unit.config.wire_dtype = unit.config.reduce_dtype = FSCCL_FLOAT32;
     unit.config.layout = below(2) ? FSCCL_LAYOUT_FLAT : FSCCL_LAYOUT_PER_PARAM;
-    unit.config.sharing = std::vector{FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE, FSCCL_SHARING_COPY_ON_WRITE}[below(3)];
+    unit.config.sharing = std::vector{FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE,
+                                      FSCCL_SHARING_COPY_ON_WRITE}[below(3)];
     unit.config.by_parameter = below(3) == 0;
     if (!unit.config.by_parameter && below(3) == 0) unit.config.keep = FSCCL_KEEP_ALWAYS;
     unit.params.resize(1 + below(4));
@@ -102,7 +121,8 @@ void LimitedSteps::make_units(fsccl_pool_t pool) {
     for (size_t i = 0; i < params.size() && !dry_; i++) {
       fsccl_view_t shard;
       fsccl_unit_shard(unit.handle, i, &shard);
-      for (uint64_t k = 0; k < shard.count; k++) static_cast<float*>(shard.data)[k] = value_of(u, i, shard.offset + k);
+      for (uint64_t k = 0; k < shard.count; k++)
+        static_cast<float*>(shard.data)[k] = value_of(u, i, shard.offset + k);
     }
   }
 }
@@ -124,7 +144,8 @@ void LimitedSteps::measure() {
   config.limit_bytes = 1 << 30;
   config.dry_run = 1;
   fsccl_pool_t pool = nullptr;
-  if (fsccl_pool_create(comm_, &config, &pool) < 0) return problem("no pool to measure in: " + text_of_last_error());
+  if (fsccl_pool_create(comm_, &config, &pool) < 0)
+    return problem("no pool to measure in: " + text_of_last_error());
   std::vector<fsccl_keep_t> keeps;
   for (Unit& unit : units_) keeps.push_back(std::exchange(unit.config.keep, FSCCL_KEEP_NONE));
   make_units(pool);
@@ -195,25 +216,27 @@ bool LimitedSteps::answered(const char* what, fsccl_status_t status, uint64_t by
   }
   for (const int32_t other : all)
     if (other != mine)
-      problem(std::string(what) + ": " + std::to_string(mine) + " here and elsewhere " + std::to_string(other) + ' ' + text);
+      problem(std::string(what) + ": " + std::to_string(mine) + " here and elsewhere " +
+              std::to_string(other) + ' ' + text);
   if (mine == 0 || !problem_.empty()) return problem_.empty();
   refused_++;
   if (mine != FSCCL_ERR_OUT_OF_MEMORY) problem(std::string(what) + ": " + text);
   const uint64_t wanted = in_use() + bytes;
   bool room = wanted <= *std::min_element(limits_.begin(), limits_.end()) / kPage * kPage;
   for (int r = 0; r < ranks_; r++)
-    room = room && wanted + round_up(top_of_blocks(r), kGrowth) <= limits_[static_cast<size_t>(r)] / kPage * kPage;
+    room = room && wanted + round_up(top_of_blocks(r), kGrowth) <=
+                       limits_[static_cast<size_t>(r)] / kPage * kPage;
   if (room && sparse_)
-    problem(std::string(what) + " is refused, though " + std::to_string(in_use()) + " bytes are in use and " +
-            std::to_string(bytes) + " are asked for: " + text);
+    problem(std::string(what) + " is refused, though " + std::to_string(in_use()) +
+            " bytes are in use and " + std::to_string(bytes) + " are asked for: " + text);
   return false;
 }
 
 void LimitedSteps::unshard(Unit& unit, bool writable, bool later) {
   if (unit.unsharded) return;
   fsccl_work_t work = nullptr;
-  const fsccl_status_t status =
-      fsccl_unit_unshard(unit.handle, writable ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ, later ? &work : nullptr);
+  const fsccl_status_t status = fsccl_unit_unshard(
+      unit.handle, writable ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ, later ? &work : nullptr);
   if (!answered("unshard", status, writable ? unit.writable_bytes : unit.slot_bytes)) return;
   unit.unsharded = true;
   unit.writable = writable;
@@ -229,9 +252,11 @@ void LimitedSteps::look_at(Unit& unit) {
   for (size_t i = 0; i < unit.params.size() && !dry_; i++) {
     if (unit.params[i].released) continue;
     fsccl_view_t whole;
-    if (fsccl_unit_param(unit.handle, i, &whole) < 0) return problem("param(): " + text_of_last_error());
+    if (fsccl_unit_param(unit.handle, i, &whole) < 0)
+      return problem("param(): " + text_of_last_error());
     for (uint64_t k = 0; k < whole.count; k++)
-      if (static_cast<float*>(whole.data)[k] != value_of(u, i, k)) return problem("a parameter has a wrong value");
+      if (static_cast<float*>(whole.data)[k] != value_of(u, i, k))
+        return problem("a parameter has a wrong value");
   }
 }
 
@@ -239,7 +264,9 @@ void LimitedSteps::take_gradient(Unit& unit, size_t param) {
   if (unit.config.by_parameter ? unit.params[param].has_grad : unit.has_grad) return;
   fsccl_view_t view{};
   const fsccl_status_t status = fsccl_unit_grad(unit.handle, param, &view);
-  if (!answered("grad", status, unit.config.by_parameter ? unit.params[param].grad_bytes : unit.grad_bytes)) return;
+  if (!answered("grad", status,
+                unit.config.by_parameter ? unit.params[param].grad_bytes : unit.grad_bytes))
+    return;
   (unit.config.by_parameter ? unit.params[param].has_grad : unit.has_grad) = true;
 }
 
@@ -251,20 +278,24 @@ void LimitedSteps::reduce(Unit& unit, bool later) {
   if (!any) return;
   for (size_t i = 0; i < unit.params.size(); i++) {
     if (unit.config.by_parameter && !unit.params[i].has_grad) continue;
-    if (fsccl_unit_grad(unit.handle, i, &view) < 0) return problem("grad() of a held slot: " + text_of_last_error());
+    if (fsccl_unit_grad(unit.handle, i, &view) < 0)
+      return problem("grad() of a held slot: " + text_of_last_error());
     for (uint64_t k = 0; k < view.count && !dry_; k++) static_cast<float*>(view.data)[k] = value;
   }
   fsccl_work_t work = nullptr;
-  const fsccl_status_t status = fsccl_unit_reduce_grads(unit.handle, nullptr, later ? &work : nullptr);
+  const fsccl_status_t status =
+      fsccl_unit_reduce_grads(unit.handle, nullptr, later ? &work : nullptr);
   if (status < 0) return problem("reduce_grads: " + text_of_last_error());
   if (later) works_.push_back(work);
   unit.has_grad = false;
   for (size_t i = 0; i < unit.params.size(); i++) {
     const bool reduced = !unit.config.by_parameter || std::exchange(unit.params[i].has_grad, false);
     if (later || dry_ || !reduced) continue;
-    if (fsccl_unit_sharded_grad(unit.handle, i, &view) < 0) return problem("sharded_grad(): " + text_of_last_error());
+    if (fsccl_unit_sharded_grad(unit.handle, i, &view) < 0)
+      return problem("sharded_grad(): " + text_of_last_error());
     for (uint64_t k = 0; k < view.count; k++)
-      if (static_cast<float*>(view.data)[k] != value) return problem("a gradient has a wrong value");
+      if (static_cast<float*>(view.data)[k] != value)
+        return problem("a gradient has a wrong value");
   }
 }
 
@@ -275,7 +306,8 @@ void LimitedSteps::block(uint64_t bytes, int rank) {
     if (blocks.empty()) return;
     blocks.pop_back();
     if (rank != rank_) return;
-    if (fsccl_pool_free(pool_, own_blocks_.back(), nullptr) < 0) problem("free: " + text_of_last_error());
+    if (fsccl_pool_free(pool_, own_blocks_.back(), nullptr) < 0)
+      problem("free: " + text_of_last_error());
     own_blocks_.pop_back();
     return;
   }
@@ -305,7 +337,8 @@ std::vector<LimitedSteps::Act> LimitedSteps::random_step() {
 }
 
 void LimitedSteps::act(const Act& act) {
-  if (act.what == kBlock || act.what == kFree) return block(act.what == kBlock ? act.bytes : 0, static_cast<int>(act.unit));
+  if (act.what == kBlock || act.what == kFree)
+    return block(act.what == kBlock ? act.bytes : 0, static_cast<int>(act.unit));
   Unit& unit = units_[act.unit];
   switch (act.what) {
     case kUnshard:
@@ -320,7 +353,8 @@ void LimitedSteps::act(const Act& act) {
       return;
     case kRelease:
       if (!unit.unsharded || !unit.config.by_parameter || unit.params[act.param].released) return;
-      if (fsccl_unit_release(unit.handle, act.param) < 0) problem("release: " + text_of_last_error());
+      if (fsccl_unit_release(unit.handle, act.param) < 0)
+        problem("release: " + text_of_last_error());
       unit.params[act.param].released = true;
       return;
     case kGrad:
@@ -335,7 +369,8 @@ void LimitedSteps::declare() {
   std::vector<fsccl_event_t> events;
   const size_t first = below(units_.size()), count = 1 + below(units_.size());
   for (const fsccl_event_kind_t kind : {FSCCL_EVENT_UNSHARD, FSCCL_EVENT_RESHARD})
-    for (size_t u = 0; u < count; u++) events.push_back({kind, units_[(first + u) % units_.size()].handle, 0, 0});
+    for (size_t u = 0; u < count; u++)
+      events.push_back({kind, units_[(first + u) % units_.size()].handle, 0, 0});
   const fsccl_status_t status = fsccl_pool_schedule(pool_, events.data(), events.size());
   (void)answered("schedule", status, uint64_t{1} << 40);
 }

@@ -1,7 +1,10 @@
-// Random steps of a pool with a limit, by one rank of several that run the same program. What must hold after each call:
+// Random steps of a pool with a limit, by one rank of several that run the same program. What must
+// hold after each call:
 //
-//   - all ranks have the same answer, success or FSCCL_ERR_OUT_OF_MEMORY, and the communicator goes on;
-//   - what is live and what is asked for decide: where both fit every rank's limit, beside its blocks, the call succeeds.
+//   - all ranks have the same answer, success or FSCCL_ERR_OUT_OF_MEMORY, and the communicator goes
+//     on;
+//   - what is live and what is asked for decide: where both fit every rank's limit, beside its
+//     blocks, the call succeeds.
 #pragma once
 #include <fsccl/allocator.h>
 #include <fsccl/fsccl.h>
@@ -17,8 +20,9 @@ namespace fsccl::testing {
 
 class LimitedSteps {
  public:
-  // `dry`: a rehearsal, without memory. `source`: where the memory comes from, or null. A pool with a source, or on larger pages,
-  // does not give free bytes back that lie between others, so that it may refuse a slot because of their places.
+  // `dry`: a rehearsal, without memory. `source`: where the memory comes from, or null. A pool with
+  // a source, or on larger pages, does not give free bytes back that lie between others, so that it
+  // may refuse a slot because of their places.
   LimitedSteps(fsccl_comm_t comm, uint64_t seed, bool dry, const fsccl_allocator_t* source);
   ~LimitedSteps();
 

@@ -33,7 +33,9 @@ class Folder {
   Folder(const Folder&) = delete;
   ~Folder() { std::filesystem::remove_all(path_); }
   std::string path(const std::string& name) const { return (path_ / name).string(); }
-  size_t files() const { return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {})); }
+  size_t files() const {
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
+  }
 
  private:
   std::filesystem::path path_;
@@ -53,7 +55,8 @@ fsccl_comm_t join() {
 
 bool barriers(fsccl_comm_t comm, int count) {
   bool all = true;
-  for (int i = 0; i < count; i++) all = all && good("barrier", fsccl_barrier(comm, nullptr, nullptr));
+  for (int i = 0; i < count; i++)
+    all = all && good("barrier", fsccl_barrier(comm, nullptr, nullptr));
   return all;
 }
 
@@ -64,15 +67,22 @@ int asks(const Child&) {
   int ranks = 0;
   if (!comm || !barriers(comm, 3) || !good("size", fsccl_comm_size(comm, &ranks))) return 3;
   std::vector<float> part(kElements, 1), whole(kElements * static_cast<size_t>(ranks));
-  if (!good("gather", fsccl_all_gather(part.data(), whole.data(), kElements, FSCCL_FLOAT32, comm, nullptr, nullptr))) return 4;
+  if (!good("gather", fsccl_all_gather(part.data(), whole.data(), kElements, FSCCL_FLOAT32, comm,
+                                       nullptr, nullptr)))
+    return 4;
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
   fsccl_pool_t pool = nullptr;
   void* block = nullptr;
-  if (!good("pool", fsccl_pool_create(comm, &memory, &pool)) || !good("block", fsccl_pool_alloc(pool, 100'000, nullptr, &block)))
+  if (!good("pool", fsccl_pool_create(comm, &memory, &pool)) ||
+      !good("block", fsccl_pool_alloc(pool, 100'000, nullptr, &block)))
     return 5;
-  const auto print = [](void*, const char* text, size_t bytes) { printf("<%.*s>", static_cast<int>(bytes), text); };
-  if (!good("metrics", fsccl_metrics(print, nullptr)) || !barriers(comm, 1)) return 6;  // nobody leaves before all have asked
-  const bool ended = good("free", fsccl_pool_free(pool, block, nullptr)) && good("pool", fsccl_pool_destroy(pool)) &&
+  const auto print = [](void*, const char* text, size_t bytes) {
+    printf("<%.*s>", static_cast<int>(bytes), text);
+  };
+  // nobody leaves before all have asked
+  if (!good("metrics", fsccl_metrics(print, nullptr)) || !barriers(comm, 1)) return 6;
+  const bool ended = good("free", fsccl_pool_free(pool, block, nullptr)) &&
+                     good("pool", fsccl_pool_destroy(pool)) &&
                      good("comm", fsccl_comm_destroy(comm));
   return ended ? 0 : 7;
 }
@@ -90,7 +100,10 @@ int exits(const Child&) {
 
 int fails(const Child&) {
   fsccl_comm_t comm = join();
-  return comm && barriers(comm, 1) && good("abort", fsccl_comm_abort(comm)) && good("comm", fsccl_comm_destroy(comm)) ? 0 : 2;
+  return comm && barriers(comm, 1) && good("abort", fsccl_comm_abort(comm)) &&
+                 good("comm", fsccl_comm_destroy(comm))
+             ? 0
+             : 2;
 }
 
 int runs_on(const Child&) {
@@ -116,7 +129,8 @@ TEST(Metrics, TellWhatWasDone) {
   for (int rank = 0; rank < 2; rank++) {
     const std::string& all = processes.output(rank);
     const OpenMetrics told(all.substr(all.find('<') + 1, all.rfind('>') - all.find('<') - 1));
-    const OpenMetrics::Labels comm{{"comm", kShownName}, {"rank", std::to_string(rank)}, {"size", "2"}};
+    const OpenMetrics::Labels comm{
+        {"comm", kShownName}, {"rank", std::to_string(rank)}, {"size", "2"}};
     const auto with = [](OpenMetrics::Labels labels, const char* name, const char* value) {
       labels[name] = value;
       return labels;
@@ -132,7 +146,8 @@ TEST(Metrics, TellWhatWasDone) {
     EXPECT_EQ(told.value("fsccl_build", {{"version", "0.1.0"}}), 1);
     const OpenMetrics::Labels pool{{"rank", std::to_string(rank)}, {"pool", "pool"}};
     EXPECT_GE(told.value("fsccl_pool_live_bytes", pool), 100'000);
-    EXPECT_GE(told.value("fsccl_pool_reserved_bytes", pool), told.value("fsccl_pool_live_bytes", pool));
+    EXPECT_GE(told.value("fsccl_pool_reserved_bytes", pool),
+              told.value("fsccl_pool_live_bytes", pool));
     EXPECT_EQ(told.value("fsccl_pool_allocations", pool), 1);
     EXPECT_EQ(told.families().at("fsccl_pool_live_bytes").unit, "bytes");
     EXPECT_EQ(told.families().at("fsccl_operations").type, "counter");
@@ -140,15 +155,20 @@ TEST(Metrics, TellWhatWasDone) {
 }
 
 TEST(Metrics, AFileHoldsThemAtTheEnd) {
-  for (const auto& [role, ranks] : {std::pair{"runs", 2}, {"exits", 1}}) {  // who exits without a word is dead to the others
+  // who exits without a word is dead to the others
+  for (const auto& [role, ranks] : {std::pair{"runs", 2}, {"exits", 1}}) {
     const Folder folder;
-    run_all(role, ranks, 20112, {{"FSCCL_METRICS_FILE", folder.path("of-%r.txt")}, {"FSCCL_METRICS_MS", "86400000"}});
+    run_all(role, ranks, 20112,
+            {{"FSCCL_METRICS_FILE", folder.path("of-%r.txt")}, {"FSCCL_METRICS_MS", "86400000"}});
     EXPECT_EQ(folder.files(), static_cast<size_t>(ranks));
     for (int rank = 0; rank < ranks; rank++) {
       const std::string path = folder.path("of-" + std::to_string(rank) + ".txt");
       const OpenMetrics told(content_of(path));
-      EXPECT_EQ(told.value("fsccl_operations", {{"operation", "barrier"}, {"rank", std::to_string(rank)}}), 5) << role;
-      struct stat facts {};
+      EXPECT_EQ(told.value("fsccl_operations",
+                           {{"operation", "barrier"}, {"rank", std::to_string(rank)}}),
+                5)
+          << role;
+      struct stat facts{};
       ASSERT_EQ(stat(path.c_str(), &facts), 0);
       EXPECT_EQ(facts.st_mode & 07777, 0600u);
     }
@@ -160,18 +180,23 @@ TEST(Metrics, AFileHoldsThemAsTimeGoesBy) {
   Processes processes;
   for (int rank = 0; rank < 2; rank++) {
     Variables variables = job(rank, 2, 20113);
-    variables.insert(variables.end(), {{"FSCCL_METRICS_FILE", folder.path("%p")}, {"FSCCL_METRICS_MS", "100"}});
+    variables.insert(variables.end(),
+                     {{"FSCCL_METRICS_FILE", folder.path("%p")}, {"FSCCL_METRICS_MS", "100"}});
     processes.start("runs_on", rank, 2, variables);
   }
   const std::string path = folder.path(std::to_string(processes.pid(1)));
   const auto barriers_told = [&]() -> double {
     const std::string text = content_of(path);
-    return text.empty() ? 0 : OpenMetrics(text).value("fsccl_operations", {{"operation", "barrier"}}).value_or(0);
+    return text.empty() ? 0
+                        : OpenMetrics(text)
+                              .value("fsccl_operations", {{"operation", "barrier"}})
+                              .value_or(0);
   };
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kLimitMs);
   const auto more_than = [&](double before) {
     double now = before;
-    while (now <= before && std::chrono::steady_clock::now() < end) now = barriers_told();  // whole whenever it is read
+    // whole whenever it is read
+    while (now <= before && std::chrono::steady_clock::now() < end) now = barriers_told();
     return now;
   };
   const double first = more_than(0), second = more_than(first);
@@ -192,9 +217,12 @@ TEST(Metrics, AFailureIsCounted) {
 // The job goes on, and says it once.
 TEST(Metrics, AFolderThatIsNotThere) {
   const Folder folder;
-  run_all("runs", 1, 20115, {{"FSCCL_METRICS_FILE", folder.path("none/file")}, {"FSCCL_LOG_FILE", folder.path("log")}});
+  run_all(
+      "runs", 1, 20115,
+      {{"FSCCL_METRICS_FILE", folder.path("none/file")}, {"FSCCL_LOG_FILE", folder.path("log")}});
   const std::string log = content_of(folder.path("log"));
-  EXPECT_THAT(log, HasSubstr("FSCCL_METRICS_FILE: '" + folder.path("none/file") + "' cannot be written: No such file"));
+  EXPECT_THAT(log, HasSubstr("FSCCL_METRICS_FILE: '" + folder.path("none/file") +
+                             "' cannot be written: No such file"));
   EXPECT_EQ(log.find("FSCCL_METRICS_FILE"), log.rfind("FSCCL_METRICS_FILE")) << log;
 }
 
@@ -213,9 +241,11 @@ TEST(OpenMetricsReader, IsStrict) {
   const std::string head = "# TYPE a counter\n# HELP a It.\n";
   EXPECT_EQ(OpenMetrics(head + "a_total{x=\"\\\\\\n\"} 1\n# EOF\n").value("a", {{"x", "\\\n"}}), 1);
   for (const char* wrong :
-       {"", "a_total 1\n", "a_total 1\n# EOF", "a 1\n# EOF\n", "a_total 1\na_total 2\n# EOF\n", "a_total{x=\"1} 1\n# EOF\n",
-        "a_total{x=\"1\",} 1\n# EOF\n", "a_total{x=\"\\t\"} 1\n# EOF\n", "a_total -1\n# EOF\n", "a_total 1\n# EOF\n# EOF\n",
-        "# TYPE b gauge\n# HELP b It.\nb 1\na_total 1\n# EOF\n", "# UNIT a bytes\n# EOF\n", "\n# EOF\n"})
+       {"", "a_total 1\n", "a_total 1\n# EOF", "a 1\n# EOF\n", "a_total 1\na_total 2\n# EOF\n",
+        "a_total{x=\"1} 1\n# EOF\n", "a_total{x=\"1\",} 1\n# EOF\n",
+        "a_total{x=\"\\t\"} 1\n# EOF\n", "a_total -1\n# EOF\n", "a_total 1\n# EOF\n# EOF\n",
+        "# TYPE b gauge\n# HELP b It.\nb 1\na_total 1\n# EOF\n", "# UNIT a bytes\n# EOF\n",
+        "\n# EOF\n"})
     EXPECT_THROW(OpenMetrics(head + wrong), std::runtime_error) << wrong;
 }
 
@@ -224,7 +254,8 @@ TEST(OpenMetricsReader, IsStrict) {
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  const Roles roles{{"asks", asks}, {"runs", runs}, {"exits", exits}, {"fails", fails}, {"runs_on", runs_on}};
+  const Roles roles{
+      {"asks", asks}, {"runs", runs}, {"exits", exits}, {"fails", fails}, {"runs_on", runs_on}};
   if (const auto code = run_role(argc, argv, roles)) return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -1,5 +1,5 @@
-// Ranks whose process may open no more files (ulimit -n), wherever that comes, or has few addresses (ulimit -v): all ranks of the
-// job learn of it at once, by the limit's name.
+// Ranks whose process may open no more files (ulimit -n), wherever that comes, or has few addresses
+// (ulimit -v): all ranks of the job learn of it at once, by the limit's name.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -61,7 +61,8 @@ int everything(const Child&) {
   enter("split");
   if (fsccl_comm_split(comm, 0, 0, nullptr, &half) < 0) return failed("split");
   enter("pool");
-  if (const char* const text = std::getenv("TEST_ADDRESSES")) leave_addresses(std::strtoull(text, nullptr, 10));
+  if (const char* const text = std::getenv("TEST_ADDRESSES"))
+    leave_addresses(std::strtoull(text, nullptr, 10));
   fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
   if (fsccl_pool_create(comm, &config, &pool) < 0) return failed("pool");
   if (fsccl_barrier(comm, nullptr, nullptr) < 0) return failed("barrier");
@@ -81,19 +82,22 @@ TEST_P(Descriptors, TooFewAreTheErrorOfAllRanks) {
       Processes processes;
       for (int rank = 0; rank < kRanks; rank++) {
         const bool short_of_them = victim == kRanks || rank == victim;
-        processes.start("everything", rank, kRanks,
-                        fsccl::testing::with(fsccl::testing::job(rank, kRanks, 21000 + getpid() % 1000),
-                                             {{"TEST_FREE", short_of_them ? std::to_string(free) : "-1"},
-                                              {"TEST_PHASE", GetParam()},
-                                              {"TORCHELASTIC_RUN_ID", std::to_string(getpid()) + GetParam()}}));
+        processes.start(
+            "everything", rank, kRanks,
+            fsccl::testing::with(fsccl::testing::job(rank, kRanks, 21000 + getpid() % 1000),
+                                 {{"TEST_FREE", short_of_them ? std::to_string(free) : "-1"},
+                                  {"TEST_PHASE", GetParam()},
+                                  {"TORCHELASTIC_RUN_ID", std::to_string(getpid()) + GetParam()}}));
       }
       enough = processes.finish(kPatienceMs);
       if (enough) break;
       for (int rank = 0; rank < kRanks; rank++) {
-        EXPECT_EQ(processes.exit_code(rank), 1) << free << " are free on " << victim << '\n' << processes.report();
+        EXPECT_EQ(processes.exit_code(rank), 1) << free << " are free on " << victim << '\n'
+                                                << processes.report();
         EXPECT_THAT(processes.output(rank), HasSubstr("error " + std::to_string(FSCCL_ERR_LIMIT)))
             << free << " are free on " << victim;
-        EXPECT_THAT(processes.output(rank), HasSubstr("ulimit -n")) << free << " are free on " << victim;
+        EXPECT_THAT(processes.output(rank), HasSubstr("ulimit -n"))
+            << free << " are free on " << victim;
       }
     }
     EXPECT_TRUE(enough);
@@ -106,14 +110,17 @@ TEST(Addresses, FewAreEnoughForASmallPoolOrTheErrorOfAllRanks) {
     Processes processes;
     for (int rank = 0; rank < kRanks; rank++) {
       Variables variables =
-          fsccl::testing::with(fsccl::testing::job(rank, kRanks, 21500 + getpid() % 1000), {{"FSCCL_POOL_LIMIT", "64M"}});
+          fsccl::testing::with(fsccl::testing::job(rank, kRanks, 21500 + getpid() % 1000),
+                               {{"FSCCL_POOL_LIMIT", "64M"}});
       if (enough || rank == 1)
-        variables.emplace_back("TEST_ADDRESSES", std::to_string(enough ? uint64_t{1} << 30 : uint64_t{200} << 20));
+        variables.emplace_back("TEST_ADDRESSES",
+                               std::to_string(enough ? uint64_t{1} << 30 : uint64_t{200} << 20));
       processes.start("everything", rank, kRanks, variables);
     }
     EXPECT_EQ(processes.finish(kPatienceMs), enough) << processes.report();
     for (int rank = 0; rank < kRanks && !enough; rank++) {
-      EXPECT_THAT(processes.output(rank), HasSubstr("pool: error " + std::to_string(FSCCL_ERR_LIMIT)));
+      EXPECT_THAT(processes.output(rank),
+                  HasSubstr("pool: error " + std::to_string(FSCCL_ERR_LIMIT)));
       EXPECT_THAT(processes.output(rank), HasSubstr("ulimit -v"));
     }
   }
@@ -124,7 +131,8 @@ INSTANTIATE_TEST_SUITE_P(From, Descriptors, ::testing::Values("join", "split", "
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (const auto code = fsccl::testing::run_role(argc, argv, {{"everything", everything}})) return *code;
+  if (const auto code = fsccl::testing::run_role(argc, argv, {{"everything", everything}}))
+    return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -1,5 +1,6 @@
-// A strict reader of OpenMetrics 1.0 text, as far as gauges, counters and infos go: what it does not know is an error. Families are
-// whole and in one piece, their metadata comes first, no sample comes twice, and the text ends in "# EOF".
+// A strict reader of OpenMetrics 1.0 text, as far as gauges, counters and infos go: what it does
+// not know is an error. Families are whole and in one piece, their metadata comes first, no sample
+// comes twice, and the text ends in "# EOF".
 #pragma once
 #include <cmath>
 #include <cstdlib>
@@ -44,7 +45,8 @@ class OpenMetrics {
     if (at == families_.end()) return std::nullopt;
     for (const auto& [its, value] : at->second.samples) {
       bool fits = true;
-      for (const auto& [name, wanted] : labels) fits = fits && its.contains(name) && its.at(name) == wanted;
+      for (const auto& [name, wanted] : labels)
+        fits = fits && its.contains(name) && its.at(name) == wanted;
       if (!fits) continue;
       if (found) throw std::runtime_error("several samples of " + family);
       found = value;
@@ -72,7 +74,8 @@ class OpenMetrics {
     std::string& place = kind == "TYPE" ? family.type : kind == "UNIT" ? family.unit : family.help;
     require(place.empty(), "metadata twice");
     place = text;
-    if (kind == "TYPE") require(text == "gauge" || text == "counter" || text == "info", "an unknown type");
+    if (kind == "TYPE")
+      require(text == "gauge" || text == "counter" || text == "info", "an unknown type");
     if (kind == "UNIT") require(name.ends_with("_" + text), "the unit is not the end of the name");
   }
 
@@ -83,7 +86,9 @@ class OpenMetrics {
     require(families_.contains(present_), "a sample without a family");
     Family& family = families_[present_];
     require(!family.type.empty() && !family.help.empty(), "a family without a type or a help");
-    const std::string suffix = family.type == "counter" ? "_total" : family.type == "info" ? "_info" : "";
+    const std::string suffix = family.type == "counter" ? "_total"
+                               : family.type == "info"  ? "_info"
+                                                        : "";
     require(part[1] == present_ + suffix, "not the name of the family's samples");
     const double value = std::strtod(part[4].str().c_str(), nullptr);
     require(family.type != "info" || value == 1, "an info is not 1");
@@ -91,11 +96,14 @@ class OpenMetrics {
   }
 
   Labels labels_of(const std::string& text) const {
-    static const std::regex form("([a-zA-Z_][a-zA-Z0-9_]*)=\"((?:[^\"\\\\\n]|\\\\[\\\\\"n])*)\"(,|$)");
+    static const std::regex form(
+        "([a-zA-Z_][a-zA-Z0-9_]*)=\"((?:[^\"\\\\\n]|\\\\[\\\\\"n])*)\"(,|$)");
     Labels labels;
     auto at = text.cbegin();
     for (std::smatch part; at != text.cend(); at = part[0].second) {
-      require(std::regex_search(at, text.cend(), part, form, std::regex_constants::match_continuous), "no label");
+      require(
+          std::regex_search(at, text.cend(), part, form, std::regex_constants::match_continuous),
+          "no label");
       require(part[3].length() == 0 || part[0].second != text.cend(), "a comma at the end");
       std::string value;
       const std::string escaped = part[2];

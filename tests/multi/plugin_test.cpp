@@ -1,5 +1,5 @@
-// Ranks that a transport of another maker joins (examples/transport_plugin.c), each a process: one is killed; and what is said
-// where they do not have the same one, or none that is of use here.
+// Ranks that a transport of another maker joins (examples/transport_plugin.c), each a process: one
+// is killed; and what is said where they do not have the same one, or none that is of use here.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,14 +32,21 @@ int worker(const Child& self) {
   if (tell("create", fsccl_comm_create(nullptr, &comm))) return 3;
   std::vector<int32_t> mine(kCount), all(kCount * static_cast<size_t>(self.ranks)), got(kCount);
   std::iota(mine.begin(), mine.end(), self.rank);
-  if (tell("gather", fsccl_all_gather(mine.data(), all.data(), kCount, FSCCL_INT32, comm, nullptr, nullptr))) return 4;
+  if (tell("gather",
+           fsccl_all_gather(mine.data(), all.data(), kCount, FSCCL_INT32, comm, nullptr, nullptr)))
+    return 4;
   for (size_t i = 0; i < all.size(); i++)
     if (all[i] != static_cast<int32_t>(i / kCount + i % kCount)) return 5;
-  const int next = (self.rank + 1) % self.ranks, previous = (self.rank + self.ranks - 1) % self.ranks;
+  const int next = (self.rank + 1) % self.ranks,
+            previous = (self.rank + self.ranks - 1) % self.ranks;
   fsccl_work_t sent = nullptr;
-  if (tell("send", fsccl_send(mine.data(), kCount, FSCCL_INT32, next, 0, comm, nullptr, &sent))) return 6;
-  if (tell("receive", fsccl_recv(got.data(), kCount, FSCCL_INT32, previous, 0, comm, nullptr, nullptr))) return 7;
-  if (tell("sent", fsccl_work_wait(sent, -1)) || tell("release", fsccl_work_release(sent))) return 8;
+  if (tell("send", fsccl_send(mine.data(), kCount, FSCCL_INT32, next, 0, comm, nullptr, &sent)))
+    return 6;
+  if (tell("receive",
+           fsccl_recv(got.data(), kCount, FSCCL_INT32, previous, 0, comm, nullptr, nullptr)))
+    return 7;
+  if (tell("sent", fsccl_work_wait(sent, -1)) || tell("release", fsccl_work_release(sent)))
+    return 8;
   for (size_t i = 0; i < kCount; i++)
     if (got[i] != static_cast<int32_t>(i) + previous) return 9;
   puts("ready");
@@ -57,11 +64,14 @@ int stranger(const Child&) {
   return tell("create", fsccl_comm_create(nullptr, &comm)) && !comm ? 0 : 4;
 }
 
-Variables by_plugin() { return {{"FSCCL_TRANSPORT", "plugin"}, {"FSCCL_TRANSPORT_PLUGIN", from_environment("PLUGIN")}}; }
+Variables by_plugin() {
+  return {{"FSCCL_TRANSPORT", "plugin"}, {"FSCCL_TRANSPORT_PLUGIN", from_environment("PLUGIN")}};
+}
 
 TEST(Plugin, JoinsProcesses) {
   Processes processes;
-  for (int rank = 0; rank < kRanks; rank++) processes.start("worker", rank, kRanks, with(job(rank, kRanks, 21900), by_plugin()));
+  for (int rank = 0; rank < kRanks; rank++)
+    processes.start("worker", rank, kRanks, with(job(rank, kRanks, 21900), by_plugin()));
   EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
 }
 
@@ -70,8 +80,11 @@ TEST(Plugin, AKilledRankIsNamed) {
     Processes processes;
     const std::string number = std::to_string(victim);
     for (int rank = 0; rank < kRanks; rank++)
-      processes.start("worker", rank, kRanks, with(job(rank, kRanks, 21910 + victim), with(by_plugin(), {{"KILLED", number}})));
-    for (int rank = 0; rank < kRanks; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+      processes.start(
+          "worker", rank, kRanks,
+          with(job(rank, kRanks, 21910 + victim), with(by_plugin(), {{"KILLED", number}})));
+    for (int rank = 0; rank < kRanks; rank++)
+      ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
     processes.kill(victim, SIGKILL);
     processes.finish(kLimitMs / 3);
     for (int rank = 0; rank < kRanks; rank++) {
@@ -92,24 +105,55 @@ TEST(Plugin, MistakesAreToldToEveryRank) {
   const Variables both = by_plugin(), asked{both[0]}, set{both[1]};
   const std::string none = "FSCCL_ERR_NOT_AVAILABLE", differ = "FSCCL_ERR_MISMATCH";
   const std::string alike = " set differently: set it alike on all ranks";
-  const auto path = [](const std::string& value) { return Variables{{"FSCCL_TRANSPORT_PLUGIN", value}}; };
-  const auto wrong = [&](const char* what) { return with(path(from_environment("WRONG_PLUGIN")), {{"WRONG", what}}); };
+  const auto path = [](const std::string& value) {
+    return Variables{{"FSCCL_TRANSPORT_PLUGIN", value}};
+  };
+  const auto wrong = [&](const char* what) {
+    return with(path(from_environment("WRONG_PLUGIN")), {{"WRONG", what}});
+  };
   const std::vector<Mistake> mistakes{
       {"set on one rank", {}, set, {differ, "FSCCL_TRANSPORT_PLUGIN" + alike}},
       {"asked for on one rank", set, asked, {differ, "FSCCL_TRANSPORT" + alike}},
-      {"two plug-ins", both, wrong("name"), {differ, "of rank 1", "memfd", "other", "give all ranks the same"}},
-      {"no plug-in", asked, {}, {none, "rank 0 cannot use", "FSCCL_TRANSPORT_PLUGIN names none", "set it to"}},
-      {"no file", both, path("/nowhere/x.so"), {none, "rank 1 cannot use", "/nowhere/x.so", "No such file"}},
-      {"no transport", both, path("libm.so.6"), {none, "rank 1 cannot use", "libm.so.6", "exports no"}},
-      {"no such version", both, wrong("version"), {none, "rank 1 cannot use", "no table of version 1"}},
+      {"two plug-ins",
+       both,
+       wrong("name"),
+       {differ, "of rank 1", "memfd", "other", "give all ranks the same"}},
+      {"no plug-in",
+       asked,
+       {},
+       {none, "rank 0 cannot use", "FSCCL_TRANSPORT_PLUGIN names none", "set it to"}},
+      {"no file",
+       both,
+       path("/nowhere/x.so"),
+       {none, "rank 1 cannot use", "/nowhere/x.so", "No such file"}},
+      {"no transport",
+       both,
+       path("libm.so.6"),
+       {none, "rank 1 cannot use", "libm.so.6", "exports no"}},
+      {"no such version",
+       both,
+       wrong("version"),
+       {none, "rank 1 cannot use", "no table of version 1"}},
       {"a part is missing", both, wrong("table"), {none, "rank 1 cannot use", "has no put()"}},
-      {"not on this machine", both, wrong("machine"), {none, "rank 1 cannot use", "its card is unplugged"}},
+      {"not on this machine",
+       both,
+       wrong("machine"),
+       {none, "rank 1 cannot use", "its card is unplugged"}},
       {"no joining", both, wrong("join"), {none, "rank 1 cannot use", "its cable is cut"}},
       {"no node", both, wrong("node"), {none, "rank 1 cannot use", "made no node"}},
-      {"a card too large", both, wrong("card"), {none, "rank 1 cannot use", "a card that is too large"}},
+      {"a card too large",
+       both,
+       wrong("card"),
+       {none, "rank 1 cannot use", "a card that is too large"}},
       {"no connecting", with(both, wrong("connect")), {}, {"FSCCL_ERR_LINK", "its switch is off"}},
-      {"slots of two sizes", both, {{"FSCCL_SLOT_BYTES", "128K"}}, {differ, "FSCCL_SLOT_BYTES", "alike on all ranks"}},
-      {"what it cannot do", with(both, {{"FSCCL_CHECKSUM", "1"}}), {}, {none, "rank 0 cannot use", "unset FSCCL_CHECKSUM"}},
+      {"slots of two sizes",
+       both,
+       {{"FSCCL_SLOT_BYTES", "128K"}},
+       {differ, "FSCCL_SLOT_BYTES", "alike on all ranks"}},
+      {"what it cannot do",
+       with(both, {{"FSCCL_CHECKSUM", "1"}}),
+       {},
+       {none, "rank 0 cannot use", "unset FSCCL_CHECKSUM"}},
   };
   int port = 21920;
   for (const Mistake& mistake : mistakes) {
@@ -117,11 +161,13 @@ TEST(Plugin, MistakesAreToldToEveryRank) {
     Processes processes;
     for (int rank = 0; rank < kRanks; rank++) {
       const Variables variables = with(job(rank, kRanks, port), mistake.of_all);
-      processes.start("stranger", rank, kRanks, rank == 1 ? with(variables, mistake.of_rank_1) : variables);
+      processes.start("stranger", rank, kRanks,
+                      rank == 1 ? with(variables, mistake.of_rank_1) : variables);
     }
     EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
     for (int rank = 0; rank < kRanks; rank++)
-      for (const std::string& word : mistake.words) EXPECT_THAT(processes.output(rank), HasSubstr(word));
+      for (const std::string& word : mistake.words)
+        EXPECT_THAT(processes.output(rank), HasSubstr(word));
     port++;
   }
 }
@@ -131,13 +177,17 @@ TEST(Plugin, RanksOfSeveralHosts) {
   Processes processes;
   for (int rank = 0; rank < kRanks; rank++) {
     const std::string host = "host " + std::to_string(rank / 2);
-    Variables variables = with(job(rank, kRanks, 21940), {by_plugin()[1], {"FSCCL_HOST_ID", host}, {"FSCCL_INSECURE", "1"}});
-    std::erase_if(variables, [](const auto& one) { return one.first == "LOCAL_WORLD_SIZE" || one.first == "LOCAL_RANK"; });
+    Variables variables = with(job(rank, kRanks, 21940),
+                               {by_plugin()[1], {"FSCCL_HOST_ID", host}, {"FSCCL_INSECURE", "1"}});
+    std::erase_if(variables, [](const auto& one) {
+      return one.first == "LOCAL_WORLD_SIZE" || one.first == "LOCAL_RANK";
+    });
     processes.start("stranger", rank, kRanks, variables);
   }
   EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
   for (int rank = 0; rank < kRanks; rank++)
-    EXPECT_THAT(processes.output(rank), HasSubstr("ranks 0 and 2 are on different hosts")) << processes.report();
+    EXPECT_THAT(processes.output(rank), HasSubstr("ranks 0 and 2 are on different hosts"))
+        << processes.report();
 }
 
 }  // namespace
@@ -145,7 +195,8 @@ TEST(Plugin, RanksOfSeveralHosts) {
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv, {{"worker", worker}, {"stranger", stranger}})) return *code;
+  if (const auto code = run_role(argc, argv, {{"worker", worker}, {"stranger", stranger}}))
+    return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -1,5 +1,5 @@
-// Random steps under random limits (limited_steps.h) with real memory, by ranks in processes: every byte is looked at, and no
-// communicator is lost.
+// Random steps under random limits (limited_steps.h) with real memory, by ranks in processes: every
+// byte is looked at, and no communicator is lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,8 @@ void run(const char* role, int port, bool hosts = false) {
     processes.start(role, rank, kRanks, variables);
   }
   EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
-  for (int rank = 0; rank < kRanks; rank++) EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
+  for (int rank = 0; rank < kRanks; rank++)
+    EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
   printf("%s", processes.output(0).c_str());
 }
 
@@ -62,7 +63,9 @@ TEST(PoolLimit, NoCommunicatorIsLostOnASource) { run("source", 20442); }
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
   if (const auto code =
-          run_role(argc, argv, {{"steps", [](const Child& self) { return member(self, nullptr); }}, {"source", on_source}}))
+          run_role(argc, argv,
+                   {{"steps", [](const Child& self) { return member(self, nullptr); }},
+                    {"source", on_source}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -1,6 +1,7 @@
-// A pool whose steps nobody knows: ranks in processes hold units in ever other orders, reduce gradients meanwhile, and look at
-// every element before they let go. What the pool's file has of the machine's memory, as the system counts it, stays near what is
-// live; when a step repeats, nothing is asked of the system any more.
+// A pool whose steps nobody knows: ranks in processes hold units in ever other orders, reduce
+// gradients meanwhile, and look at every element before they let go. What the pool's file has of
+// the machine's memory, as the system counts it, stays near what is live; when a step repeats,
+// nothing is asked of the system any more.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,9 +32,10 @@ constexpr uint64_t kPage = 4096, kGrowth = 2 << 20;
     }                                                                                   \
   } while (0)
 
-#define CHECK(condition)                                                                                    \
-  do {                                                                                                      \
-    if (!(condition)) printf("rank %d, line %d: not %s\n", self.rank, __LINE__, #condition), std::exit(21); \
+#define CHECK(condition)                                                                    \
+  do {                                                                                      \
+    if (!(condition))                                                                       \
+      printf("rank %d, line %d: not %s\n", self.rank, __LINE__, #condition), std::exit(21); \
   } while (0)
 
 // Bytes of memory that the arena's file has.
@@ -41,14 +43,18 @@ uint64_t bytes_of_the_file() {
   for (int fd = 3; fd < 256; fd++) {
     char target[256] = "";
     const std::string link = "/proc/self/fd/" + std::to_string(fd);
-    if (readlink(link.c_str(), target, sizeof target - 1) <= 0 || !std::strstr(target, "memfd:fsccl-arena")) continue;
-    struct stat file {};
+    if (readlink(link.c_str(), target, sizeof target - 1) <= 0 ||
+        !std::strstr(target, "memfd:fsccl-arena"))
+      continue;
+    struct stat file{};
     if (fstat(fd, &file) == 0) return static_cast<uint64_t>(file.st_blocks) * 512;
   }
   return 0;
 }
 
-float value_of(size_t unit, uint64_t element) { return static_cast<float>((unit * 7919 + element) % 65521); }
+float value_of(size_t unit, uint64_t element) {
+  return static_cast<float>((unit * 7919 + element) % 65521);
+}
 
 struct Event {
   size_t unit;
@@ -127,17 +133,20 @@ class Program {
     fsccl_view_t shard;
     CHECK_OK(fsccl_unit_create(&config, &weight, 1, &units_.emplace_back()));
     CHECK_OK(fsccl_unit_shard(units_[u], 0, &shard));
-    for (uint64_t i = 0; i < shard.count; i++) static_cast<float*>(shard.data)[i] = value_of(u, shard.offset + i);
+    for (uint64_t i = 0; i < shard.count; i++)
+      static_cast<float*>(shard.data)[i] = value_of(u, shard.offset + i);
   }
 
   // With a gradient of every second unit, whose reduction goes on beside what follows.
   void let_go(size_t u, std::vector<fsccl_work_t>* works) {
     fsccl_view_t whole, grad;
     CHECK_OK(fsccl_unit_param(units_[u], 0, &whole));
-    for (uint64_t i = 0; i < whole.count; i++) CHECK(static_cast<float*>(whole.data)[i] == value_of(u, i));
+    for (uint64_t i = 0; i < whole.count; i++)
+      CHECK(static_cast<float*>(whole.data)[i] == value_of(u, i));
     if (u % 2) {
       CHECK_OK(fsccl_unit_grad(units_[u], 0, &grad));
-      for (uint64_t i = 0; i < grad.count; i++) static_cast<float*>(grad.data)[i] = static_cast<float>(i % 1000);
+      for (uint64_t i = 0; i < grad.count; i++)
+        static_cast<float*>(grad.data)[i] = static_cast<float>(i % 1000);
       CHECK_OK(fsccl_unit_reshard(units_[u]));
       look();
       CHECK_OK(fsccl_unit_reduce_grads(units_[u], nullptr, &works->emplace_back()));
@@ -146,13 +155,15 @@ class Program {
     }
   }
 
-  // What exists of slots is what is live, or planned, or was, and a little more; and the system counts no more than the pool does.
+  // What exists of slots is what is live, or planned, or was, and a little more; and the system
+  // counts no more than the pool does.
   void look() {
     const fsccl_pool_stats_t now = stats();
     most_ = std::max({most_, now.collective_peak_bytes, now.planned_bytes});
     // What each rank has in the one file; then nobody goes on until this rank has looked.
     uint64_t all[kRanks] = {};
-    CHECK_OK(fsccl_all_gather(&now.reserved_bytes, all, sizeof now.reserved_bytes, FSCCL_UINT8, comm_, nullptr, nullptr));
+    CHECK_OK(fsccl_all_gather(&now.reserved_bytes, all, sizeof now.reserved_bytes, FSCCL_UINT8,
+                              comm_, nullptr, nullptr));
     uint64_t reserved = 0;
     for (const uint64_t bytes : all) reserved += bytes;
     const uint64_t exist = bytes_of_the_file();
@@ -160,7 +171,8 @@ class Program {
     CHECK_OK(fsccl_barrier(comm_, nullptr, nullptr));
     if (self.rank != 0) return;  // which hosts the shared slots
     const uint64_t slots = now.reserved_bytes - blocks();
-    if (most_ > 16 * kGrowth) worst_ = std::max(worst_, static_cast<double>(slots) / static_cast<double>(most_));
+    if (most_ > 16 * kGrowth)
+      worst_ = std::max(worst_, static_cast<double>(slots) / static_cast<double>(most_));
     CHECK(slots <= most_ + most_ / 32 + 4 * kGrowth);
   }
   uint64_t blocks() {
@@ -181,19 +193,24 @@ int member(const Child& child, fsccl_sharing_t sharing) {
   Program program(child, sharing);
   for (uint64_t seed = 1; seed <= 8; seed++) program.run(step_of(seed));  // none as any before
   const uint64_t growths = program.stats().growths;
-  for (int i = 0; i < 4; i++) program.run(step_of(8));  // the last one again: the plan's bytes are whole by then
+  // the last one again: the plan's bytes are whole by then
+  for (int i = 0; i < 4; i++) program.run(step_of(8));
   const fsccl_pool_stats_t known = program.stats();
   for (int i = 0; i < 3; i++) program.run(step_of(8));
   const fsccl_pool_stats_t now = program.stats();
-  CHECK(now.growths == known.growths && now.reserved_bytes == known.reserved_bytes && now.plan_misses == known.plan_misses);
-  CHECK(now.given_back_bytes == known.given_back_bytes && (known.given_back_bytes > kGrowth || self.rank != 0));
-  printf("most %.1f MiB, worst %.3f of it, growths %d then %d\n", static_cast<double>(program.most()) / 0x1p20, program.worst(),
-         static_cast<int>(growths), static_cast<int>(now.growths));
+  CHECK(now.growths == known.growths && now.reserved_bytes == known.reserved_bytes &&
+        now.plan_misses == known.plan_misses);
+  CHECK(now.given_back_bytes == known.given_back_bytes &&
+        (known.given_back_bytes > kGrowth || self.rank != 0));
+  printf("most %.1f MiB, worst %.3f of it, growths %d then %d\n",
+         static_cast<double>(program.most()) / 0x1p20, program.worst(), static_cast<int>(growths),
+         static_cast<int>(now.growths));
   return 0;
 }
 
 void run(const char* role, int port, const char* transport = "auto") {
-  if (sysconf(_SC_PAGESIZE) != static_cast<long>(kPage)) GTEST_SKIP() << "pages are larger than a slot's";
+  if (sysconf(_SC_PAGESIZE) != static_cast<long>(kPage))
+    GTEST_SKIP() << "pages are larger than a slot's";
   Processes processes;
   for (int rank = 0; rank < kRanks; rank++) {
     Variables variables = job(rank, kRanks, port);
@@ -202,7 +219,8 @@ void run(const char* role, int port, const char* transport = "auto") {
     processes.start(role, rank, kRanks, variables);
   }
   EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
-  for (int rank = 0; rank < kRanks; rank++) EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
+  for (int rank = 0; rank < kRanks; rank++)
+    EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
   printf("%s", processes.output(0).c_str());
 }
 
@@ -216,9 +234,10 @@ TEST(PoolSparse, SlotsThatGoOverTcpTakeLittleMoreThanIsLive) { run("private", 20
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv,
-                                 {{"shared", [](const Child& self) { return member(self, FSCCL_SHARING_READ_ONLY); }},
-                                  {"private", [](const Child& self) { return member(self, FSCCL_SHARING_PRIVATE); }}}))
+  if (const auto code = run_role(
+          argc, argv,
+          {{"shared", [](const Child& self) { return member(self, FSCCL_SHARING_READ_ONLY); }},
+           {"private", [](const Child& self) { return member(self, FSCCL_SHARING_PRIVATE); }}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -1,5 +1,6 @@
-// Tests of several real processes: a test program starts copies of itself in a role, reads what they print, and collects how they
-// end before a deadline. Whoever is still there then is killed, so a test never hangs and leaves nothing behind.
+// Tests of several real processes: a test program starts copies of itself in a role, reads what
+// they print, and collects how they end before a deadline. Whoever is still there then is killed,
+// so a test never hangs and leaves nothing behind.
 //
 //   int worker(const Child& child) { ... puts("joined"); return 0; }          // the exit code
 //   int main(int argc, char** argv) {
@@ -47,8 +48,8 @@ struct Child {
 using Roles = std::map<std::string, std::function<int(const Child&)>>;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// Runs the role that the command line names and gives its exit code, or nothing when this is the test itself. A child dies with its
-// parent.
+// Runs the role that the command line names and gives its exit code, or nothing when this is the
+// test itself. A child dies with its parent.
 inline std::optional<int> run_role(int argc, char** argv, const Roles& roles) {
   if (argc != 5 || std::strcmp(argv[1], "--role") != 0) return std::nullopt;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -58,13 +59,16 @@ inline std::optional<int> run_role(int argc, char** argv, const Roles& roles) {
   return found->second({argv[2], std::atoi(argv[3]), std::atoi(argv[4])});
 }
 
-// What a test may take, or less where TEST_SECONDS says after how many seconds one has hung: its processes are ended then.
+// What a test may take, or less where TEST_SECONDS says after how many seconds one has hung: its
+// processes are ended then.
 inline int64_t limit_ms(int64_t otherwise) {
   const char* const given = std::getenv("TEST_SECONDS");
   return given ? std::min<int64_t>(otherwise, 1000 * std::atoll(given)) : otherwise;
 }
 // What waits inside a test gives up after half of that, and can say for what.
-inline int64_t patience_ms(int64_t otherwise) { return std::min(otherwise, limit_ms(2 * otherwise) / 2); }
+inline int64_t patience_ms(int64_t otherwise) {
+  return std::min(otherwise, limit_ms(2 * otherwise) / 2);
+}
 
 // The environment of rank `rank` of a job of `ranks` ranks on this host.
 inline Variables job(int rank, int ranks, int port, const char* single_copy = "auto") {
@@ -88,10 +92,14 @@ inline Variables with(Variables variables, const Variables& more) {
   return variables;
 }
 
-// Of a rank that may share its GPU with others: NCCL takes each for a host of its own, else it refuses two on one GPU, and goes by
-// sockets, with few blocks a kernel, so that those of all ranks run at once.
+// Of a rank that may share its GPU with others: NCCL takes each for a host of its own, else it
+// refuses two on one GPU, and goes by sockets, with few blocks a kernel, so that those of all ranks
+// run at once.
 inline Variables nccl_host(const std::string& name) {
-  return {{"NCCL_HOSTID", name}, {"NCCL_NET", "Socket"}, {"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_MAX_CTAS", "2"}};
+  return {{"NCCL_HOSTID", name},
+          {"NCCL_NET", "Socket"},
+          {"NCCL_SOCKET_IFNAME", "lo"},
+          {"NCCL_MAX_CTAS", "2"}};
 }
 
 class Processes {
@@ -107,23 +115,26 @@ class Processes {
       if (one.output >= 0) close(one.output);
   }
 
-  // Variables are set in the child in addition to this process's; one with the value "-" is removed. Returns the child's index,
-  // which is also that of the rank when they are started in order.
+  // Variables are set in the child in addition to this process's; one with the value "-" is
+  // removed. Returns the child's index, which is also that of the rank when they are started in
+  // order.
   int start(const std::string& role, int rank, int ranks, const Variables& variables = {}) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return fail("pipe2");
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    std::string rank_text = std::to_string(rank), ranks_text = std::to_string(ranks), role_text = role, flag = "--role",
-                program = "/proc/self/exe";
-    char* const arguments[] = {program.data(), flag.data(), role_text.data(), rank_text.data(), ranks_text.data(), nullptr};
+    std::string rank_text = std::to_string(rank), ranks_text = std::to_string(ranks),
+                role_text = role, flag = "--role", program = "/proc/self/exe";
+    char* const arguments[] = {program.data(),   flag.data(),       role_text.data(),
+                               rank_text.data(), ranks_text.data(), nullptr};
     std::vector<std::string> environment = make_environment(variables);
     std::vector<char*> pointers;
     for (std::string& entry : environment) pointers.push_back(entry.data());
     pointers.push_back(nullptr);
     One one;
-    const int error = posix_spawn(&one.pid, own_path().c_str(), &actions, nullptr, arguments, pointers.data());
+    const int error =
+        posix_spawn(&one.pid, own_path().c_str(), &actions, nullptr, arguments, pointers.data());
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     one.output = ends[0];
@@ -162,7 +173,9 @@ class Processes {
     return good;
   }
 
-  void kill(int index, int signal_number) { ::kill(list_.at(static_cast<size_t>(index)).pid, signal_number); }
+  void kill(int index, int signal_number) {
+    ::kill(list_.at(static_cast<size_t>(index)).pid, signal_number);
+  }
   pid_t pid(int index) const { return list_.at(static_cast<size_t>(index)).pid; }
   size_t count() const { return list_.size(); }
   // After finish(): the exit code, or 128 + the signal.
@@ -175,7 +188,8 @@ class Processes {
     for (size_t i = 0; i < list_.size(); ++i) {
       const One& one = list_[i];
       char head[80];
-      std::snprintf(head, sizeof(head), "[%zu] exit %d%s: ", i, one.code, one.late ? " (killed after the deadline)" : "");
+      std::snprintf(head, sizeof(head), "[%zu] exit %d%s: ", i, one.code,
+                    one.late ? " (killed after the deadline)" : "");
       text.append(head).append(one.text).append("\n");
     }
     return text;
@@ -210,7 +224,8 @@ class Processes {
     for (char** entry = environ; *entry != nullptr; ++entry) {
       const std::string text = *entry;
       bool replaced = false;
-      for (const auto& [name, value] : variables) replaced = replaced || text.rfind(name + "=", 0) == 0;
+      for (const auto& [name, value] : variables)
+        replaced = replaced || text.rfind(name + "=", 0) == 0;
       if (!replaced) result.push_back(text);
     }
     for (const auto& [name, value] : variables)

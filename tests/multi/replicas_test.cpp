@@ -1,4 +1,5 @@
-// HSDP between processes: two groups of two, whose reduced gradients and shards lie in the pool or in memory of each process's own.
+// HSDP between processes: two groups of two, whose reduced gradients and shards lie in the pool or
+// in memory of each process's own.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +26,9 @@ struct Mesh {
 
   bool make() {
     fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
-    if (!good("join", fsccl_comm_create(nullptr, &world)) || !good("rank", fsccl_comm_rank(world, &rank))) return false;
+    if (!good("join", fsccl_comm_create(nullptr, &world)) ||
+        !good("rank", fsccl_comm_rank(world, &rank)))
+      return false;
     if (!good("shard", fsccl_comm_split(world, rank / 2, rank, nullptr, &shard)) ||
         !good("replicas", fsccl_comm_split(world, rank % 2, rank, nullptr, &replicas)) ||
         !good("pool", fsccl_pool_create(world, &memory, &pool)))
@@ -41,34 +44,42 @@ struct Mesh {
   }
   bool end() const {
     return good("unit", fsccl_unit_destroy(unit)) && good("pool", fsccl_pool_destroy(pool)) &&
-           good("shard", fsccl_comm_destroy(shard)) && good("replicas", fsccl_comm_destroy(replicas)) &&
+           good("shard", fsccl_comm_destroy(shard)) &&
+           good("replicas", fsccl_comm_destroy(replicas)) &&
            good("world", fsccl_comm_destroy(world));
   }
 };
 
 // Element k of rank r's gradient in a step: exact, and so is every sum of them.
-float gradient(uint64_t k, int rank, int step) { return static_cast<float>(k % 1000) * 8 + static_cast<float>(rank * 2 + step); }
+float gradient(uint64_t k, int rank, int step) {
+  return static_cast<float>(k % 1000) * 8 + static_cast<float>(rank * 2 + step);
+}
 
 bool reduce_once(Mesh& mesh, int step) {
   fsccl_view_t view;
   for (size_t i = 0; i < kParams; i++) {
     if (!good("grad", fsccl_unit_grad(mesh.unit, i, &view))) return false;
-    for (uint64_t k = 0; k < view.count; k++) static_cast<float*>(view.data)[k] = gradient(k, mesh.rank, step);
+    for (uint64_t k = 0; k < view.count; k++)
+      static_cast<float*>(view.data)[k] = gradient(k, mesh.rank, step);
   }
   fsccl_reduce_result_t result;
   fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
   config.scale = 1;
   config.result = &result;
   fsccl_work_t work = nullptr;
-  if (!good("reduce", fsccl_unit_reduce_grads(mesh.unit, &config, &work)) || !good("wait", fsccl_work_wait(work, -1))) return false;
+  if (!good("reduce", fsccl_unit_reduce_grads(mesh.unit, &config, &work)) ||
+      !good("wait", fsccl_work_wait(work, -1)))
+    return false;
   double squares = 0;
   for (size_t i = 0; i < kParams; i++) {
-    if (!good("sharded_grad", fsccl_unit_sharded_grad(mesh.unit, i, &view)) || view.count == 0) return false;
+    if (!good("sharded_grad", fsccl_unit_sharded_grad(mesh.unit, i, &view)) || view.count == 0)
+      return false;
     for (uint64_t k = 0; k < view.count; k++) {
       float wanted = 0;
       for (int rank = 0; rank < 4; rank++) wanted += gradient(view.offset + k, rank, step);
       if (static_cast<float*>(view.data)[k] != wanted) {
-        printf("step %d parameter %zu element %llu is wrong\n", step, i, static_cast<unsigned long long>(view.offset + k));
+        printf("step %d parameter %zu element %llu is wrong\n", step, i,
+               static_cast<unsigned long long>(view.offset + k));
         return false;
       }
       squares += static_cast<double>(wanted) * wanted;
@@ -97,9 +108,11 @@ TEST(Replicas, TwoGroupsOfTwoProcesses) {
   for (const char* single_copy : {"auto", "off"}) {
     Processes processes;
     for (int rank = 0; rank < 4; rank++)
-      processes.start("train", rank, 4, job(rank, 4, std::string(single_copy) == "off" ? 20101 : 20102, single_copy));
+      processes.start("train", rank, 4,
+                      job(rank, 4, std::string(single_copy) == "off" ? 20101 : 20102, single_copy));
     EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
-    for (int rank = 0; rank < 4; rank++) EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
+    for (int rank = 0; rank < 4; rank++)
+      EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
   }
 }
 

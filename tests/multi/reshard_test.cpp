@@ -1,7 +1,8 @@
-// HSDP that goes on after a death without a checkpoint: ranks train two replicas, each sharded over some of them; one is killed at
-// any moment; the survivors shrink, deal parameters and the optimizer's state out anew and train on. What they have at the end is,
-// to the bit, what a job has that at the same step went on with the same ranks and without a death. And where no copy is left, all
-// say which shard is lost.
+// HSDP that goes on after a death without a checkpoint: ranks train two replicas, each sharded over
+// some of them; one is killed at any moment; the survivors shrink, deal parameters and the
+// optimizer's state out anew and train on. What they have at the end is, to the bit, what a job has
+// that at the same step went on with the same ranks and without a death. And where no copy is left,
+// all say which shard is lost.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,7 +49,8 @@ std::vector<fsccl_param_t> params() {
 // A model of one unit on some ranks, and its optimizer: momentum.
 class Model {
  public:
-  Model(fsccl_comm_t whole, fsccl_layout_t layout, fsccl_comm_t shard, fsccl_comm_t replicas) : layout_(layout), shard_(shard) {
+  Model(fsccl_comm_t whole, fsccl_layout_t layout, fsccl_comm_t shard, fsccl_comm_t replicas)
+      : layout_(layout), shard_(shard) {
     need("pool", fsccl_pool_create(whole, nullptr, &pool_));
     fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
     config.layout = layout;
@@ -87,7 +89,8 @@ class Model {
       if (status >= 0) status = fsccl_unit_grad(unit_, i, &grad);
       for (uint64_t at = 0; at < grad.count && status >= 0; at++)
         static_cast<float*>(grad.data)[at] =
-            std::sin(static_cast<float*>(param.data)[at] + 0.1f * static_cast<float>(self)) * std::cos(static_cast<float>(step));
+            std::sin(static_cast<float*>(param.data)[at] + 0.1f * static_cast<float>(self)) *
+            std::cos(static_cast<float>(step));
     }
     if (status >= 0) status = fsccl_unit_reshard(unit_);
     return status >= 0 ? fsccl_unit_reduce_grads(unit_, nullptr, nullptr) : status;
@@ -124,7 +127,8 @@ class Model {
   }
 
   // From another's state to this one's. The step that it is of.
-  static fsccl_status_t move(Model& from, Model& to, uint64_t step, fsccl_comm_t comm, uint64_t* dealt) {
+  static fsccl_status_t move(Model& from, Model& to, uint64_t step, fsccl_comm_t comm,
+                             uint64_t* dealt) {
     const std::vector<fsccl_param_t> given = params();
     fsccl_reshard_config_t config = FSCCL_RESHARD_CONFIG_INIT;
     config.params = given.data();
@@ -150,11 +154,13 @@ class Model {
 };
 
 uint64_t newest(uint64_t step, fsccl_comm_t comm) {
-  need("newest", fsccl_all_reduce(&step, &step, 1, FSCCL_UINT64, FSCCL_MAX, comm, nullptr, nullptr));
+  need("newest",
+       fsccl_all_reduce(&step, &step, 1, FSCCL_UINT64, FSCCL_MAX, comm, nullptr, nullptr));
   return step;
 }
 
-// The rest of the training, of which state is dealt out on `left`: again on those who are left of it, when a rank dies over that.
+// The rest of the training, of which state is dealt out on `left`: again on those who are left of
+// it, when a rank dies over that.
 void go_on(Model& old, uint64_t step, fsccl_layout_t layout, int self, fsccl_comm_t* left) {
   if (newest(step, *left) > step) old.update(), step++;  // some were over the barrier
   while (true) {
@@ -176,15 +182,18 @@ void go_on(Model& old, uint64_t step, fsccl_layout_t layout, int self, fsccl_com
     }
     need("reshard", status);
     printf("resumed at %d\n", static_cast<int>(step));
-    for (uint64_t end = step + kMoreSteps; step < end; step++) need("train", made->reduce(step, self)), made->update();
+    for (uint64_t end = step + kMoreSteps; step < end; step++)
+      need("train", made->reduce(step, self)), made->update();
     printf("final %016lx\n", made->hash_of_all());
     return;
   }
 }
 
-// Trains until somebody dies, or without a death to step TEST_UNTIL and from there on without the ranks of TEST_WITHOUT.
+// Trains until somebody dies, or without a death to step TEST_UNTIL and from there on without the
+// ranks of TEST_WITHOUT.
 int trainer(const Child& self) {
-  const int shards = self.ranks / kGroups, group = self.rank / shards, until = number_of("TEST_UNTIL", 0);
+  const int shards = self.ranks / kGroups, group = self.rank / shards,
+            until = number_of("TEST_UNTIL", 0);
   const auto before = static_cast<fsccl_layout_t>(number_of("TEST_FROM", 0));
   const auto after = static_cast<fsccl_layout_t>(number_of("TEST_TO", 0));
   fsccl_comm_t whole = nullptr, shard = nullptr, replicas = nullptr, left = nullptr;
@@ -205,10 +214,12 @@ int trainer(const Child& self) {
       printf("step %d done\n", static_cast<int>(++step));
     }
     if (until == 0) {
-      for (const fsccl_comm_t comm : {shard, replicas, whole}) need("abort", fsccl_comm_abort(comm));
+      for (const fsccl_comm_t comm : {shard, replicas, whole})
+        need("abort", fsccl_comm_abort(comm));
       need("shrink", fsccl_comm_shrink(whole, nullptr, &left));
     } else {
-      const int out = std::strchr(std::getenv("TEST_WITHOUT"), '0' + self.rank) ? FSCCL_COLOR_NONE : 0;
+      const int out =
+          std::strchr(std::getenv("TEST_WITHOUT"), '0' + self.rank) ? FSCCL_COLOR_NONE : 0;
       need("survivors", fsccl_comm_split(whole, out, self.rank, nullptr, &left));
     }
     if (left) go_on(old, step, after, self.rank, &left);
@@ -238,7 +249,9 @@ class Training {
   }
   void kill_after(int step, const std::vector<int>& victims) {
     for (int rank = 0; rank < ranks_; rank++)
-      ASSERT_TRUE(processes_.wait_for_output(rank, "step " + std::to_string(step) + " done", kLimitMs)) << processes_.report();
+      ASSERT_TRUE(
+          processes_.wait_for_output(rank, "step " + std::to_string(step) + " done", kLimitMs))
+          << processes_.report();
     for (const int victim : victims) processes_.kill(victim, SIGKILL);
   }
   // What the line that begins so says, on all but the victims alike.
@@ -250,7 +263,10 @@ class Training {
       EXPECT_EQ(processes_.exit_code(rank), 0) << rank << processes_.report();
       const std::string& output = processes_.output(rank);
       const size_t at = output.find(begin);
-      said.insert(at == std::string::npos ? "" : output.substr(at + begin.size(), output.find('\n', at) - at - begin.size()));
+      said.insert(
+          at == std::string::npos
+              ? ""
+              : output.substr(at + begin.size(), output.find('\n', at) - at - begin.size()));
     }
     EXPECT_EQ(said.size(), 1u) << processes_.report();
     EXPECT_NE(*said.begin(), "") << begin << processes_.report();
@@ -269,7 +285,8 @@ void goes_on(const Case& c, int number) {
   Training killed(c, port(number), {{"TEST_FALLS", std::to_string(c.falls)}});
   killed.kill_after(1 + number % 3, c.victims);
   if (c.falls >= 0) gone.push_back(c.falls);
-  const std::string resumed = killed.all_say("resumed at ", gone), end = killed.all_say("final ", gone);
+  const std::string resumed = killed.all_say("resumed at ", gone),
+                    end = killed.all_say("final ", gone);
   if (::testing::Test::HasFailure()) return;
   std::string without;
   for (const int rank : gone) without += std::to_string(rank);
@@ -280,17 +297,21 @@ void goes_on(const Case& c, int number) {
 
 TEST(ReshardAfterADeath, OfTwoTimesTwo) {
   int number = 0;
-  for (const int victim : {0, 3}) goes_on({4, {victim}, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_PER_PARAM}, number++);
+  for (const int victim : {0, 3})
+    goes_on({4, {victim}, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_PER_PARAM}, number++);
   goes_on({4, {1}, FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_RAGGED}, number++);
 }
 
 TEST(ReshardAfterADeath, OfTwoTimesThree) {
   int number = 10;
   goes_on({6, {2}, FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_FLAT}, number++);
-  goes_on({6, {0, 4}, FSCCL_LAYOUT_RAGGED, FSCCL_LAYOUT_PER_PARAM}, number++);  // two shards have one copy each
+  // two shards have one copy each
+  goes_on({6, {0, 4}, FSCCL_LAYOUT_RAGGED, FSCCL_LAYOUT_PER_PARAM}, number++);
 }
 
-TEST(ReshardAfterADeath, AnotherDiesOverIt) { goes_on({6, {2}, FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, 4}, 15); }
+TEST(ReshardAfterADeath, AnotherDiesOverIt) {
+  goes_on({6, {2}, FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, 4}, 15);
+}
 
 // Both that had the second shard.
 TEST(ReshardAfterADeath, WhatIsLostIsNamed) {
@@ -299,7 +320,8 @@ TEST(ReshardAfterADeath, WhatIsLostIsNamed) {
   job.kill_after(2, victims);
   const std::string lost = job.all_say("lost: ", victims);
   EXPECT_THAT(lost, ::testing::HasSubstr("no rank holds shard 1 of 2"));
-  EXPECT_THAT(lost, ::testing::HasSubstr("elements 1 .. 12 of parameter 1"));  // 72 elements: of the first 35, and 36 on
+  // 72 elements: of the first 35, and 36 on
+  EXPECT_THAT(lost, ::testing::HasSubstr("elements 1 .. 12 of parameter 1"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Going on after deaths, with real processes: ranks are killed, at rest, two at once, and while the others shrink; the survivors
-// make communicators of themselves, on one host and between hosts, all of them the same, and compute with them.
+// Going on after deaths, with real processes: ranks are killed, at rest, two at once, and while the
+// others shrink; the survivors make communicators of themselves, on one host and between hosts, all
+// of them the same, and compute with them.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,39 +32,45 @@ int number_of(const char* name, int otherwise) {
   return text ? std::atoi(text) : otherwise;
 }
 
-// What ranks say who are where: a gather that needs no slots, and one that does, with the right sum.
+// What ranks say who are where: a gather that needs no slots, and one that does, with the right
+// sum.
 fsccl_status_t look_around(fsccl_comm_t comm, int self, std::vector<int>* ranks) {
   constexpr size_t kCount = 30'000;
   int size = 0;
   fsccl_comm_size(comm, &size);
   ranks->assign(static_cast<size_t>(size), -1);
-  fsccl_status_t status = fsccl_all_gather(&self, ranks->data(), 1, FSCCL_INT32, comm, nullptr, nullptr);
+  fsccl_status_t status =
+      fsccl_all_gather(&self, ranks->data(), 1, FSCCL_INT32, comm, nullptr, nullptr);
   if (status < 0) return status;
   std::vector<int> mine(kCount, self), all(kCount * static_cast<size_t>(size)), sum(kCount);
   status = fsccl_all_gather(mine.data(), all.data(), kCount, FSCCL_INT32, comm, nullptr, nullptr);
   if (status < 0) return status;
   for (size_t i = 0; i < all.size(); i++)
     if (all[i] != (*ranks)[i / kCount]) exit(20);
-  status = fsccl_all_reduce(mine.data(), sum.data(), kCount, FSCCL_INT32, FSCCL_SUM, comm, nullptr, nullptr);
+  status = fsccl_all_reduce(mine.data(), sum.data(), kCount, FSCCL_INT32, FSCCL_SUM, comm, nullptr,
+                            nullptr);
   if (status < 0) return status;
   for (const int value : sum)
     if (value != std::accumulate(ranks->begin(), ranks->end(), 0)) exit(21);
   return status;
 }
 
-// Shrinks whenever somebody has died, until TEST_LEFT ranks are there and have computed together. One that is TEST_LATE sees the
-// first death and does nothing more.
+// Shrinks whenever somebody has died, until TEST_LEFT ranks are there and have computed together.
+// One that is TEST_LATE sees the first death and does nothing more.
 int survivor(const Child& self) {
-  const int left = number_of("TEST_LEFT", self.ranks), late = number_of("TEST_LATE", -1), part = number_of("TEST_PART", 0);
+  const int left = number_of("TEST_LEFT", self.ranks), late = number_of("TEST_LATE", -1),
+            part = number_of("TEST_PART", 0);
   fsccl_comm_t comm = nullptr, whole = nullptr;
   if (fsccl_comm_create(nullptr, &comm) < 0) return tell("create", FSCCL_ERR_INTERNAL);
   if (part) {
     whole = comm;
-    if (const fsccl_status_t status = fsccl_comm_split(whole, self.rank % part, 0, nullptr, &comm); status < 0)
+    if (const fsccl_status_t status = fsccl_comm_split(whole, self.rank % part, 0, nullptr, &comm);
+        status < 0)
       return tell("split", status);
   }
   std::vector<int> ranks;
-  if (const fsccl_status_t status = look_around(comm, self.rank, &ranks); status < 0) return tell("first", status);
+  if (const fsccl_status_t status = look_around(comm, self.rank, &ranks); status < 0)
+    return tell("first", status);
   puts("ready");
   std::string lives;
   while (true) {
@@ -84,7 +91,8 @@ int survivor(const Child& self) {
     status = look_around(comm, self.rank, &ranks);
     if (status < 0) return tell("last", status);
     printf("left: %s\n", text_of(ranks).c_str());
-    if (fsccl_comm_destroy(comm) < 0 || (whole && fsccl_comm_destroy(whole) < 0)) return tell("end", FSCCL_ERR_INTERNAL);
+    if (fsccl_comm_destroy(comm) < 0 || (whole && fsccl_comm_destroy(whole) < 0))
+      return tell("end", FSCCL_ERR_INTERNAL);
     return 0;
   }
 }
@@ -98,8 +106,9 @@ class Job {
       if (hosts > 1) {
         variables.emplace_back("FSCCL_HOST_ID", "host " + std::to_string(rank * hosts / ranks));
         variables.emplace_back("FSCCL_INSECURE", "1");
-        std::erase_if(variables,
-                      [](const auto& variable) { return variable.first == "LOCAL_WORLD_SIZE" || variable.first == "LOCAL_RANK"; });
+        std::erase_if(variables, [](const auto& variable) {
+          return variable.first == "LOCAL_WORLD_SIZE" || variable.first == "LOCAL_RANK";
+        });
       }
       variables.insert(variables.end(), more.begin(), more.end());
       processes_.start("survivor", rank, ranks, variables);
@@ -109,13 +118,15 @@ class Job {
   void everybody_says(const std::string& text) {
     for (int rank = 0; rank < ranks_; rank++) {
       if (killed_.contains(rank)) continue;
-      ASSERT_TRUE(processes_.wait_for_output(rank, text, kLimitMs)) << text << "\n" << processes_.report();
+      ASSERT_TRUE(processes_.wait_for_output(rank, text, kLimitMs)) << text << "\n"
+                                                                    << processes_.report();
     }
   }
   void kill(std::initializer_list<int> victims) {
     for (const int victim : victims) processes_.kill(victim, SIGKILL), killed_.insert(victim);
   }
-  // All who were not killed are left, have the right results, and have seen the same communicators on the way there.
+  // All who were not killed are left, have the right results, and have seen the same communicators
+  // on the way there.
   void ends_well(int part = 0) {
     processes_.finish(kLimitMs);
     std::vector<std::set<std::string>> ways(static_cast<size_t>(std::max(part, 1)));
@@ -124,10 +135,13 @@ class Job {
       EXPECT_EQ(processes_.exit_code(rank), 0) << rank << processes_.report();
       std::vector<int> left;
       for (int other = 0; other < ranks_; other++)
-        if (!killed_.contains(other) && (part == 0 || other % part == rank % part)) left.push_back(other);
+        if (!killed_.contains(other) && (part == 0 || other % part == rank % part))
+          left.push_back(other);
       const std::string& output = processes_.output(rank);
-      EXPECT_THAT(output, ::testing::HasSubstr("left: " + text_of(left) + "\n")) << processes_.report();
-      ways[static_cast<size_t>(part ? rank % part : 0)].insert(output.substr(std::min(output.find("bereft"), output.size())));
+      EXPECT_THAT(output, ::testing::HasSubstr("left: " + text_of(left) + "\n"))
+          << processes_.report();
+      ways[static_cast<size_t>(part ? rank % part : 0)].insert(
+          output.substr(std::min(output.find("bereft"), output.size())));
     }
     for (const auto& way : ways) EXPECT_EQ(way.size(), 1u) << processes_.report();
   }
@@ -161,7 +175,8 @@ TEST_P(Shrink, TwoAtOnce) {
   other.ends_well();
 }
 
-// Among them are ranks and those below which they hung in the tree: of these deaths nobody hears who does not look for them.
+// Among them are ranks and those below which they hung in the tree: of these deaths nobody hears
+// who does not look for them.
 TEST_P(Shrink, MostAtOnce) {
   Job first(12, port() + 26, 3, hosts());
   first.kill({0, 1, 2, 3, 4, 6, 7, 9, 10});
@@ -194,7 +209,8 @@ TEST_P(Shrink, DeathsAtAnyMoment) {
   for (int round = 0; round < 6; round++) {
     Job job(7, port() + 20 + round, 4, hosts());
     job.kill({round});
-    std::this_thread::sleep_for(std::chrono::microseconds(round * round * 900));  // somewhere in the shrinking
+    // somewhere in the shrinking
+    std::this_thread::sleep_for(std::chrono::microseconds(round * round * 900));
     job.kill({(round + 2) % 7});
     std::this_thread::sleep_for(std::chrono::microseconds(round * 1500));
     job.kill({(round + 5) % 7});

@@ -1,4 +1,5 @@
-// Processes that are stopped, continued, killed or busy, and what fsccl_comm_peer_state() and the errors of the others say of them.
+// Processes that are stopped, continued, killed or busy, and what fsccl_comm_peer_state() and the
+// errors of the others say of them.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -60,7 +61,8 @@ void watch(fsccl_comm_t comm, int ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       fsccl_peer_state_t state;
       if (fsccl_comm_peer_state(comm, rank, &state) != FSCCL_OK) exit(5);
-      if (std::exchange(states[static_cast<size_t>(rank)], state) != state) printf("rank %d is %d\n", rank, state);
+      if (std::exchange(states[static_cast<size_t>(rank)], state) != state)
+        printf("rank %d is %d\n", rank, state);
     }
     if (states != before) print_suspects();
   } while (sigtimedwait(&go, nullptr, &pause) != SIGUSR1);
@@ -101,7 +103,8 @@ int waiter(const Child&) {
   return fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 4;
 }
 
-// Does not come before the test says so. The barrier where the others were may be complete then: they all had come.
+// Does not come before the test says so. The barrier where the others were may be complete then:
+// they all had come.
 int late(const Child& self) {
   fsccl_comm_t comm = join();
   watch(comm, self.ranks);
@@ -115,13 +118,16 @@ int late(const Child& self) {
 int busy(const Child&) {
   fsccl_comm_t comm = join();
   timespec time;
-  const auto now_ms = [&] { return clock_gettime(CLOCK_MONOTONIC, &time), time.tv_sec * 1000 + time.tv_nsec / 1'000'000; };
+  const auto now_ms = [&] {
+    return clock_gettime(CLOCK_MONOTONIC, &time), time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
+  };
   volatile uint64_t sum = 0;
   for (const int64_t end = now_ms() + kBusyMs; now_ms() < end;)
     for (int i = 0; i < 100'000; ++i) sum = sum + static_cast<uint64_t>(i);
   const fsccl_status_t status = fsccl_barrier(comm, nullptr, nullptr);
   tell("barrier", status);
-  fsccl_comm_destroy(comm);  // who ends without it may be held for dead by ranks that are still in the barrier
+  // who ends without it may be held for dead by ranks that are still in the barrier
+  fsccl_comm_destroy(comm);
   return status == FSCCL_OK ? 0 : 4;
 }
 
@@ -136,7 +142,8 @@ int survivor(const Child& self) {
 
 class Silence : public ::testing::Test {
  protected:
-  void start(int ranks, int port, const std::function<const char*(int rank)>& role, const Variables& more = {}) {
+  void start(int ranks, int port, const std::function<const char*(int rank)>& role,
+             const Variables& more = {}) {
     ranks_ = ranks;
     for (int rank = 0; rank < ranks; ++rank) {
       Variables variables = job(rank, ranks, port);
@@ -147,11 +154,14 @@ class Silence : public ::testing::Test {
       if (hosts_) {
         variables.emplace_back("FSCCL_HOST_ID", "host " + std::to_string(rank));
         variables.emplace_back("FSCCL_INSECURE", "1");
-        std::erase_if(variables, [](const auto& one) { return one.first == "LOCAL_WORLD_SIZE" || one.first == "LOCAL_RANK"; });
+        std::erase_if(variables, [](const auto& one) {
+          return one.first == "LOCAL_WORLD_SIZE" || one.first == "LOCAL_RANK";
+        });
       }
       processes.start(role(rank), rank, ranks, variables);
     }
-    for (int rank = 0; rank < ranks; ++rank) ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+    for (int rank = 0; rank < ranks; ++rank)
+      ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
   }
   void signal(const std::set<int>& to, int number) {
     for (const int rank : to) processes.kill(rank, number);
@@ -166,8 +176,9 @@ class Silence : public ::testing::Test {
     for (const int rank : by)
       for (const int other : of) {
         const std::string line = "rank " + std::to_string(other) + " is " + std::to_string(state);
-        ASSERT_TRUE(processes.wait_for_output(rank, line, kLimitMs)) << "rank " << rank << ": " << line << "\n"
-                                                                     << processes.report();
+        ASSERT_TRUE(processes.wait_for_output(rank, line, kLimitMs))
+            << "rank " << rank << ": " << line << "\n"
+            << processes.report();
       }
   }
   // Some of twelve, more than a rank of the tree has children.
@@ -182,7 +193,9 @@ class Silence : public ::testing::Test {
     EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
     for (const int rank : others)
       for (const int other : others)
-        EXPECT_THAT(processes.output(rank), Not(HasSubstr("rank " + std::to_string(other) + " is 1"))) << processes.report();
+        EXPECT_THAT(processes.output(rank),
+                    Not(HasSubstr("rank " + std::to_string(other) + " is 1")))
+            << processes.report();
   }
   int ranks_ = 0;
   bool hosts_ = false;  // each rank on one of its own
@@ -194,26 +207,31 @@ TEST_F(Silence, SoIsTheOneWhereTheRanksMeet) { stop_and_continue({0}, 21001); }
 TEST_F(Silence, SoAreManyAtOnce) { stop_and_continue({0, 1, 2, 3, 4, 5, 6, 7, 8}, 21002); }
 
 TEST_F(Silence, AStoppedRankIsDeadWhenTheSettingsSaySo) {
-  start(4, 21010, [](int rank) { return rank == 2 ? "late" : "waiter"; }, {{"FSCCL_DEAD_MS", "900"}});
+  start(4, 21010, [](int rank) { return rank == 2 ? "late" : "waiter"; },
+        {{"FSCCL_DEAD_MS", "900"}});
   signal({2}, SIGSTOP);
   for (const int rank : {0, 1, 3}) {
     ASSERT_TRUE(processes.wait_for_output(rank, "barrier: -", kLimitMs)) << processes.report();
-    EXPECT_THAT(processes.output(rank), HasSubstr("barrier: " + std::to_string(FSCCL_ERR_PEER_DEAD) + " peer 2"))
+    EXPECT_THAT(processes.output(rank),
+                HasSubstr("barrier: " + std::to_string(FSCCL_ERR_PEER_DEAD) + " peer 2"))
         << processes.report();
     EXPECT_THAT(processes.output(rank), HasSubstr("rank 2")) << processes.report();
   }
   signal({2}, SIGCONT);  // it finds itself held for dead
   signal({2}, SIGUSR1);
   EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
-  EXPECT_THAT(processes.output(2), HasSubstr("barrier: " + std::to_string(FSCCL_ERR_PEER_DEAD))) << processes.report();
+  EXPECT_THAT(processes.output(2), HasSubstr("barrier: " + std::to_string(FSCCL_ERR_PEER_DEAD)))
+      << processes.report();
 }
 
 TEST_F(Silence, ATimeoutTellsOfASuspect) {
-  start(3, 21020, [](int rank) { return rank == 1 ? "late" : "waiter"; }, {{"FSCCL_TIMEOUT_MS", "3000"}});
+  start(3, 21020, [](int rank) { return rank == 1 ? "late" : "waiter"; },
+        {{"FSCCL_TIMEOUT_MS", "3000"}});
   signal({1}, SIGSTOP);
   for (const int rank : {0, 2}) {
     ASSERT_TRUE(processes.wait_for_output(rank, "barrier: -", kLimitMs)) << processes.report();
-    EXPECT_THAT(processes.output(rank), HasSubstr("barrier: " + std::to_string(FSCCL_ERR_TIMEOUT))) << processes.report();
+    EXPECT_THAT(processes.output(rank), HasSubstr("barrier: " + std::to_string(FSCCL_ERR_TIMEOUT)))
+        << processes.report();
     EXPECT_THAT(processes.output(rank), HasSubstr("1 (suspect: silent for ")) << processes.report();
     EXPECT_THAT(processes.output(rank), HasSubstr("its process is stopped")) << processes.report();
   }
@@ -225,7 +243,8 @@ TEST_F(Silence, NobodyIsASuspectWithoutHeartbeats) {
   signal({1}, SIGSTOP);
   for (const int rank : {0, 2}) {
     ASSERT_TRUE(processes.wait_for_output(rank, "barrier: -", kLimitMs)) << processes.report();
-    EXPECT_THAT(processes.output(rank), HasSubstr("barrier: " + std::to_string(FSCCL_ERR_TIMEOUT))) << processes.report();
+    EXPECT_THAT(processes.output(rank), HasSubstr("barrier: " + std::to_string(FSCCL_ERR_TIMEOUT)))
+        << processes.report();
     EXPECT_THAT(processes.output(rank), Not(HasSubstr("silent"))) << processes.report();
   }
 }
@@ -251,10 +270,12 @@ TEST_F(Silence, WhoComputesIsNoSuspect) {
   signal({0, 2}, SIGUSR1);
   processes.finish(kLimitMs);
   for (const int rank : {0, 1, 2}) EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
-  for (const int rank : {0, 2}) EXPECT_THAT(processes.output(rank), Not(HasSubstr("rank 1 is"))) << processes.report();
+  for (const int rank : {0, 2})
+    EXPECT_THAT(processes.output(rank), Not(HasSubstr("rank 1 is"))) << processes.report();
 }
 
-// Two of three hosts are linked in the tree, or through the third: then by a link that takes its place.
+// Two of three hosts are linked in the tree, or through the third: then by a link that takes its
+// place.
 class SilenceBehind : public Silence, public ::testing::WithParamInterface<int> {};
 
 TEST_P(SilenceBehind, ALostRankIsWatchedOverTheLinkInItsPlace) {
@@ -265,7 +286,8 @@ TEST_P(SilenceBehind, ALostRankIsWatchedOverTheLinkInItsPlace) {
   const std::set<int> left = all_but({lost});
   expect_seen(left, {lost}, FSCCL_PEER_DEAD);
   signal(left, SIGUSR1);
-  for (const int rank : left) ASSERT_TRUE(processes.wait_for_output(rank, "shrink: 0", kLimitMs)) << processes.report();
+  for (const int rank : left)
+    ASSERT_TRUE(processes.wait_for_output(rank, "shrink: 0", kLimitMs)) << processes.report();
   for (const int stopped : left) {
     signal({stopped}, SIGSTOP);
     expect_seen(all_but({lost, stopped}), {stopped}, FSCCL_PEER_SUSPECT);
@@ -285,7 +307,8 @@ TEST_F(Silence, HeartbeatsAreSetAlike) {
   processes.finish(kLimitMs);
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(processes.exit_code(rank), 3) << processes.report();
-    EXPECT_THAT(processes.output(rank), HasSubstr("have FSCCL_HEARTBEAT_MS set differently")) << processes.report();
+    EXPECT_THAT(processes.output(rank), HasSubstr("have FSCCL_HEARTBEAT_MS set differently"))
+        << processes.report();
   }
 }
 

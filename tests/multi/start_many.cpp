@@ -1,5 +1,6 @@
-// Starts N ranks on this host, as processes or as threads of this one, and prints how long it takes until all of them have their
-// communicator, until all have the result of a first all-gather, and until all have ended; from before the first is created.
+// Starts N ranks on this host, as processes or as threads of this one, and prints how long it takes
+// until all of them have their communicator, until all have the result of a first all-gather, and
+// until all have ended; from before the first is created.
 //
 //   start_many [ranks = 256] [id | environment | threads] [bytes a rank = 64]
 #include <fsccl/fsccl.h>
@@ -56,7 +57,8 @@ Moments run_rank(const fsccl_unique_id_t* id, int rank, int ranks, size_t bytes)
   moments.communicator = now_ns();
   const std::vector<unsigned char> mine(bytes, byte_of(static_cast<size_t>(rank)));
   std::vector<unsigned char> all(bytes * static_cast<size_t>(ranks));
-  if (!done(fsccl_all_gather(mine.data(), all.data(), bytes, FSCCL_UINT8, comm, nullptr, nullptr))) return moments;
+  if (!done(fsccl_all_gather(mine.data(), all.data(), bytes, FSCCL_UINT8, comm, nullptr, nullptr)))
+    return moments;
   moments.gathered = now_ns();
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i] == byte_of(i / bytes)) continue;
@@ -75,8 +77,8 @@ int run_child(const Child& child) {
     if (std::sscanf(hex + 2 * i, "%2x", &value) != 1) return 3;
     id.bytes[i] = static_cast<unsigned char>(value);
   }
-  const Moments moments =
-      run_rank(hex ? &id : nullptr, child.rank, child.ranks, static_cast<size_t>(std::atoi(std::getenv("START_MANY_BYTES"))));
+  const Moments moments = run_rank(hex ? &id : nullptr, child.rank, child.ranks,
+                                   static_cast<size_t>(std::atoi(std::getenv("START_MANY_BYTES"))));
   std::printf("%" PRId64 " %" PRId64 "\n", moments.communicator, moments.gathered);
   return moments.good ? 0 : 1;
 }
@@ -91,7 +93,8 @@ std::string hexadecimal(const fsccl_unique_id_t& id) {
   return text;
 }
 
-bool run_processes(const Settings& settings, const fsccl_unique_id_t& id, std::vector<Moments>* moments, int64_t* created) {
+bool run_processes(const Settings& settings, const fsccl_unique_id_t& id,
+                   std::vector<Moments>* moments, int64_t* created) {
   Processes processes;
   for (int rank = 0; rank < settings.ranks; ++rank) {
     Variables variables = fsccl::testing::job(rank, settings.ranks, 20000 + getpid() % 20000);
@@ -104,16 +107,19 @@ bool run_processes(const Settings& settings, const fsccl_unique_id_t& id, std::v
   if (!good) std::printf("%s", processes.report().c_str());
   for (int rank = 0; rank < settings.ranks && good; ++rank) {
     Moments& one = (*moments)[static_cast<size_t>(rank)];
-    one.good = std::sscanf(processes.output(rank).c_str(), "%" SCNd64 " %" SCNd64, &one.communicator, &one.gathered) == 2;
+    one.good = std::sscanf(processes.output(rank).c_str(), "%" SCNd64 " %" SCNd64,
+                           &one.communicator, &one.gathered) == 2;
   }
   return good;
 }
 
-void run_threads(const Settings& settings, const fsccl_unique_id_t& id, std::vector<Moments>* moments, int64_t* created) {
+void run_threads(const Settings& settings, const fsccl_unique_id_t& id,
+                 std::vector<Moments>* moments, int64_t* created) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < settings.ranks; ++rank)
-    threads.emplace_back(
-        [&, rank] { (*moments)[static_cast<size_t>(rank)] = run_rank(&id, rank, settings.ranks, settings.bytes); });
+    threads.emplace_back([&, rank] {
+      (*moments)[static_cast<size_t>(rank)] = run_rank(&id, rank, settings.ranks, settings.bytes);
+    });
   *created = now_ns();
   for (std::thread& thread : threads) thread.join();
 }
@@ -126,7 +132,9 @@ void raise_limit_of_files() {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-double cpu_seconds(const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; }
+double cpu_seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+}
 
 }  // namespace
 
@@ -137,8 +145,11 @@ int main(int argc, char** argv) {
   if (argc > 2) settings.kind = argv[2];
   if (argc > 3) settings.bytes = static_cast<size_t>(std::atoi(argv[3]));
   const bool threads = settings.kind == "threads";
-  if (settings.ranks < 1 || settings.bytes < 1 || (!threads && settings.kind != "id" && settings.kind != "environment")) {
-    std::fprintf(stderr, "usage: start_many [ranks = 256] [id | environment | threads] [bytes a rank = 64]\n");
+  if (settings.ranks < 1 || settings.bytes < 1 ||
+      (!threads && settings.kind != "id" && settings.kind != "environment")) {
+    std::fprintf(
+        stderr,
+        "usage: start_many [ranks = 256] [id | environment | threads] [bytes a rank = 64]\n");
     return 2;
   }
   raise_limit_of_files();
@@ -155,15 +166,18 @@ int main(int argc, char** argv) {
   rusage used = {};
   getrusage(threads ? RUSAGE_SELF : RUSAGE_CHILDREN, &used);
   const auto seconds = [&](int64_t ns) { return static_cast<double>(ns - begin) * 1e-9; };
-  const auto last = [&](int64_t Moments::*moment) {
+  const auto last = [&](int64_t Moments::* moment) {
     int64_t ns = begin;
     for (const Moments& one : moments) ns = std::max(ns, one.*moment);
     return seconds(ns);
   };
-  const bool good = std::all_of(moments.begin(), moments.end(), [](const Moments& one) { return one.good; });
-  std::printf("%d %s%s: created %.2f s, communicator %.2f s, gathered %.2f s, ended %.2f s; user %.2f s, system %.2f s; %ld MiB\n",
-              settings.ranks, threads ? "ranks as threads" : "ranks as processes", good ? "" : " FAILED", seconds(created),
-              last(&Moments::communicator), last(&Moments::gathered), seconds(end), cpu_seconds(used.ru_utime),
-              cpu_seconds(used.ru_stime), used.ru_maxrss / 1024);
+  const bool good =
+      std::all_of(moments.begin(), moments.end(), [](const Moments& one) { return one.good; });
+  std::printf(
+      "%d %s%s: created %.2f s, communicator %.2f s, gathered %.2f s, ended %.2f s; user %.2f s, "
+      "system %.2f s; %ld MiB\n",
+      settings.ranks, threads ? "ranks as threads" : "ranks as processes", good ? "" : " FAILED",
+      seconds(created), last(&Moments::communicator), last(&Moments::gathered), seconds(end),
+      cpu_seconds(used.ru_utime), cpu_seconds(used.ru_stime), used.ru_maxrss / 1024);
   return good ? 0 : 1;
 }

@@ -1,6 +1,6 @@
-// What a step may not do, once it has been recorded: ask for memory, or the system for anything but to wait. Two processes do a
-// hundred steps, and the plain collectives beside them, with every call of malloc counted and under a seccomp filter that lets
-// nothing pass but waits.
+// What a step may not do, once it has been recorded: ask for memory, or the system for anything but
+// to wait. Two processes do a hundred steps, and the plain collectives beside them, with every call
+// of malloc counted and under a seccomp filter that lets nothing pass but waits.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,14 +70,16 @@ void trapped(int, siginfo_t* info, void*) {
   _exit(9);
 }
 
-// From here on this thread may wait, look at the clock and at the processor it is on, print and end.
+// From here on this thread may wait, look at the clock and at the processor it is on, print and
+// end.
 bool allow_waits_only() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = trapped;
   action.sa_flags = SA_SIGINFO;
   sigaction(SIGSYS, &action, nullptr);
-  constexpr int kAllowed[] = {SYS_futex,           SYS_sched_yield,  SYS_clock_gettime, SYS_clock_nanosleep, SYS_getcpu,
-                              SYS_restart_syscall, SYS_rt_sigreturn, SYS_write,         SYS_exit_group};
+  constexpr int kAllowed[] = {SYS_futex,           SYS_sched_yield, SYS_clock_gettime,
+                              SYS_clock_nanosleep, SYS_getcpu,      SYS_restart_syscall,
+                              SYS_rt_sigreturn,    SYS_write,       SYS_exit_group};
   std::array<sock_filter, 2 * std::size(kAllowed) + 2> program{};
   size_t at = 0;
   program[at++] = BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr));
@@ -87,7 +89,8 @@ bool allow_waits_only() {
   }
   program[at++] = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
   const sock_fprog filter{static_cast<uint16_t>(at), program.data()};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
 struct Trainer {
@@ -110,7 +113,8 @@ struct Trainer {
       fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
       config.pool = pool;
       config.shard_comm = comm;
-      if (fsccl_unit_create(&config, params[static_cast<size_t>(u)].data(), kParams, &units[u])) return false;
+      if (fsccl_unit_create(&config, params[static_cast<size_t>(u)].data(), kParams, &units[u]))
+        return false;
     }
     return !fsccl_pool_alloc(pool, kBytes, nullptr, &send) &&
            !fsccl_pool_alloc(pool, kBytes * static_cast<size_t>(child.ranks), nullptr, &recv);
@@ -133,24 +137,32 @@ struct Trainer {
       fsccl_reduce_result_t result;
       config.result = &result;
       fsccl_work_t work = nullptr;
-      if (fsccl_unit_reduce_grads(units[u], &config, in_flight ? &work : nullptr) < 0) return "reduce_grads";
+      if (fsccl_unit_reduce_grads(units[u], &config, in_flight ? &work : nullptr) < 0)
+        return "reduce_grads";
       if (in_flight && (fsccl_work_wait(work, -1) || fsccl_work_release(work))) return "wait";
     }
     return fsccl_pool_step(pool) ? "pool_step" : nullptr;
   }
   const char* unshard(fsccl_unit_t unit, bool in_flight) {
     fsccl_work_t work = nullptr;
-    if (fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, in_flight ? &work : nullptr) < 0) return "unshard";
+    if (fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, in_flight ? &work : nullptr) < 0)
+      return "unshard";
     if (in_flight && (fsccl_work_wait(work, -1) || fsccl_work_release(work))) return "wait";
     fsccl_view_t view;
-    return fsccl_unit_param(unit, 0, &view) ? "param" : fsccl_unit_reshard(unit) ? "reshard" : nullptr;
+    return fsccl_unit_param(unit, 0, &view) ? "param"
+           : fsccl_unit_reshard(unit)       ? "reshard"
+                                            : nullptr;
   }
   const char* collectives() {
     for (const size_t count : {size_t{2}, size_t{100}, size_t{5000}}) {
-      if (fsccl_all_gather(send, recv, count, FSCCL_FLOAT32, comm, nullptr, nullptr)) return "all_gather";
-      if (fsccl_reduce_scatter(recv, send, count, FSCCL_FLOAT32, FSCCL_SUM, comm, nullptr, nullptr)) return "reduce_scatter";
-      if (fsccl_all_reduce(send, recv, count, FSCCL_FLOAT32, FSCCL_SUM, comm, nullptr, nullptr)) return "all_reduce";
-      if (fsccl_broadcast(recv, count, FSCCL_FLOAT32, 0, comm, nullptr, nullptr)) return "broadcast";
+      if (fsccl_all_gather(send, recv, count, FSCCL_FLOAT32, comm, nullptr, nullptr))
+        return "all_gather";
+      if (fsccl_reduce_scatter(recv, send, count, FSCCL_FLOAT32, FSCCL_SUM, comm, nullptr, nullptr))
+        return "reduce_scatter";
+      if (fsccl_all_reduce(send, recv, count, FSCCL_FLOAT32, FSCCL_SUM, comm, nullptr, nullptr))
+        return "all_reduce";
+      if (fsccl_broadcast(recv, count, FSCCL_FLOAT32, 0, comm, nullptr, nullptr))
+        return "broadcast";
     }
     return fsccl_barrier(comm, nullptr, nullptr) ? "barrier" : nullptr;
   }
@@ -179,9 +191,11 @@ int train(const Child& child) {
   counting = false;
   // No buffered output from here on: the filter is still there.
   char text[96];
-  const int length = snprintf(text, sizeof text, "steps done: %s, %d allocations\n", failed ? failed : "all", allocations);
+  const int length = snprintf(text, sizeof text, "steps done: %s, %d allocations\n",
+                              failed ? failed : "all", allocations);
   (void)!write(STDOUT_FILENO, text, static_cast<size_t>(length));
-  // Whoever ended now would be a dead peer to one that still waits in the last barrier: the test ends both.
+  // Whoever ended now would be a dead peer to one that still waits in the last barrier: the test
+  // ends both.
   while (true) {
     const timespec second{1, 0};
     clock_nanosleep(CLOCK_MONOTONIC, 0, &second, nullptr);
@@ -208,10 +222,12 @@ TEST(StepPath, NeitherAllocatesNorCallsTheSystemButToWait) {
                        {"MASTER_ADDR", "127.0.0.1"},
                        {"MASTER_PORT", "20177"},
                        {"FSCCL_SPIN_US", spin_us}});
-    for (int rank = 0; rank < 2; rank++) EXPECT_TRUE(processes.wait_for_output(rank, "steps done", 60'000)) << processes.report();
+    for (int rank = 0; rank < 2; rank++)
+      EXPECT_TRUE(processes.wait_for_output(rank, "steps done", 60'000)) << processes.report();
     for (int rank = 0; rank < 2; rank++) processes.kill(rank, SIGKILL);
     processes.finish(60'000);
-    for (int rank = 0; rank < 2; rank++) EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("all, 0 allocations"));
+    for (int rank = 0; rank < 2; rank++)
+      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("all, 0 allocations"));
   }
 }
 
@@ -219,7 +235,8 @@ TEST(StepPath, TheFilterTraps) {
   Processes processes;
   processes.start("deny", 0, 1, {});
   EXPECT_FALSE(processes.finish(20'000));
-  EXPECT_THAT(processes.output(0), ::testing::HasSubstr("system call " + std::to_string(SYS_getppid)));
+  EXPECT_THAT(processes.output(0),
+              ::testing::HasSubstr("system call " + std::to_string(SYS_getppid)));
 }
 
 }  // namespace

@@ -18,11 +18,14 @@ inline int tell(const char* what, fsccl_status_t status) {
   if (status >= 0)
     std::printf("%s: %d\n", what, status);
   else
-    std::printf("%s: %d peer %d %s: %s\n", what, status, error.peer, fsccl_status_string(status), error.text);
+    std::printf("%s: %d peer %d %s: %s\n", what, status, error.peer, fsccl_status_string(status),
+                error.text);
   return status < 0;
 }
 
 // The same, silent about success.
-inline bool good(const char* what, fsccl_status_t status) { return status >= 0 || tell(what, status) == 0; }
+inline bool good(const char* what, fsccl_status_t status) {
+  return status >= 0 || tell(what, status) == 0;
+}
 
 }  // namespace fsccl::testing

@@ -1,5 +1,5 @@
-// Calls that wait for another rank outside of operations: they end when that rank dies, leaves or is stopped, and when somebody
-// aborts.
+// Calls that wait for another rank outside of operations: they end when that rank dies, leaves or
+// is stopped, and when somebody aborts.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,8 @@ namespace {
 using ::testing::HasSubstr;
 constexpr int64_t kLimitMs = 60'000;
 
-// Rank 0 is in the middle of its reduction, and says so. It goes no further: the test decides how it ends.
+// Rank 0 is in the middle of its reduction, and says so. It goes no further: the test decides how
+// it ends.
 void hold(void*, fsccl_unit_t, size_t) {
   std::puts("holding");
   sigset_t end;
@@ -27,8 +28,8 @@ void hold(void*, fsccl_unit_t, size_t) {
   exit(0);
 }
 
-// Rank 0 holds all of a parameter, so rank 1 has nothing to reduce: its call is over while rank 0 still reads its gradients. The
-// next grad() of rank 1 waits until rank 0 has read them.
+// Rank 0 holds all of a parameter, so rank 1 has nothing to reduce: its call is over while rank 0
+// still reads its gradients. The next grad() of rank 1 waits until rank 0 has read them.
 int grad(const Child& self) {
   sigset_t end;
   sigemptyset(&end);
@@ -53,9 +54,14 @@ int grad(const Child& self) {
     std::memset(view.data, 0, view.count * fsccl_dtype_size(view.dtype));
     if (!good("reduce", fsccl_unit_reduce_grads(unit, nullptr, nullptr))) return 7;
   }
-  if (!good("grad", fsccl_unit_grad(unit, 0, &view)) || !good("barrier", fsccl_barrier(comm, nullptr, nullptr))) return 8;
+  if (!good("grad", fsccl_unit_grad(unit, 0, &view)) ||
+      !good("barrier", fsccl_barrier(comm, nullptr, nullptr)))
+    return 8;
   held.shard_ready = hold;
-  if (!good("held reduce", fsccl_unit_reduce_grads(unit, self.rank == 0 ? &held : nullptr, nullptr)) || self.rank == 0) return 9;
+  if (!good("held reduce",
+            fsccl_unit_reduce_grads(unit, self.rank == 0 ? &held : nullptr, nullptr)) ||
+      self.rank == 0)
+    return 9;
   std::thread aborter([&] {
     int signal = 0;
     sigwait(&end, &signal);
@@ -66,14 +72,16 @@ int grad(const Child& self) {
   tell("second grad", status);
   kill(getpid(), SIGUSR1);  // for the aborter, if nobody has sent one
   aborter.join();
-  const bool given_back = fsccl_unit_destroy(unit) == FSCCL_OK && fsccl_comm_destroy(comm) != FSCCL_ERR_INVALID_HANDLE;
+  const bool given_back =
+      fsccl_unit_destroy(unit) == FSCCL_OK && fsccl_comm_destroy(comm) != FSCCL_ERR_INVALID_HANDLE;
   return status < 0 && given_back ? 0 : 10;
 }
 
 class Waits : public ::testing::Test {
  protected:
   void start(const char* role, int port, const Variables& more = {}) {
-    for (int rank = 0; rank < 2; rank++) processes_.start(role, rank, 2, with(job(rank, 2, port), more));
+    for (int rank = 0; rank < 2; rank++)
+      processes_.start(role, rank, 2, with(job(rank, 2, port), more));
     ASSERT_TRUE(processes_.wait_for_output(0, "holding", kLimitMs)) << processes_.report();
     ASSERT_TRUE(processes_.wait_for_output(1, "waiting", kLimitMs)) << processes_.report();
   }
@@ -118,7 +126,8 @@ TEST_F(Waits, ForAGradientSlotEndWhenSomebodyAborts) {
 }  // namespace fsccl::testing
 
 int main(int argc, char** argv) {
-  if (const auto code = fsccl::testing::run_role(argc, argv, {{"grad", fsccl::testing::grad}})) return *code;
+  if (const auto code = fsccl::testing::run_role(argc, argv, {{"grad", fsccl::testing::grad}}))
+    return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

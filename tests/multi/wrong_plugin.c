@@ -1,4 +1,5 @@
-/* The plug-in of the examples, in which one thing is wrong: what the environment variable WRONG says. */
+/* The plug-in of the examples, in which one thing is wrong: what the environment variable WRONG
+ * says. */
 #include <fsccl/transport.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,12 +12,15 @@ static int wrong(const char* what) {
   return is && strcmp(is, what) == 0;
 }
 
-static int unavailable(char* why, size_t capacity) { return snprintf(why, capacity, "its card is unplugged"), 0; }
+static int unavailable(char* why, size_t capacity) {
+  return snprintf(why, capacity, "its card is unplugged"), 0;
+}
 
-static fsccl_status_t wrong_join(const fsccl_transport_job_t* job, void** node, unsigned char* card, size_t* card_bytes,
-                                 char* error, size_t capacity) {
+static fsccl_status_t wrong_join(const fsccl_transport_job_t* job, void** node, unsigned char* card,
+                                 size_t* card_bytes, char* error, size_t capacity) {
   static char nowhere;
-  const fsccl_status_t status = right_plugin(FSCCL_TRANSPORT_ABI)->join(job, node, card, card_bytes, error, capacity);
+  const fsccl_status_t status =
+      right_plugin(FSCCL_TRANSPORT_ABI)->join(job, node, card, card_bytes, error, capacity);
   if (wrong("node")) *node = NULL;
   if (wrong("card")) *card_bytes = 1u << 20;
   if (!wrong("join")) return status;
@@ -24,8 +28,10 @@ static fsccl_status_t wrong_join(const fsccl_transport_job_t* job, void** node, 
   return snprintf(error, capacity, "its cable is cut"), FSCCL_ERR_LINK;
 }
 
-static fsccl_status_t wrong_connect(void* node, const unsigned char* cards, size_t card_bytes, char* error, size_t capacity) {
-  if (!wrong("connect")) return right_plugin(FSCCL_TRANSPORT_ABI)->connect(node, cards, card_bytes, error, capacity);
+static fsccl_status_t wrong_connect(void* node, const unsigned char* cards, size_t card_bytes,
+                                    char* error, size_t capacity) {
+  if (!wrong("connect"))
+    return right_plugin(FSCCL_TRANSPORT_ABI)->connect(node, cards, card_bytes, error, capacity);
   return snprintf(error, capacity, "its switch is off"), FSCCL_ERR_LINK;
 }
 
@@ -35,7 +41,8 @@ static void wrong_leave(void* node) {
   right_plugin(FSCCL_TRANSPORT_ABI)->leave(node);
 }
 
-__attribute__((visibility("default"))) const fsccl_transport_ops_t* fsccl_transport_plugin(uint32_t abi) {
+__attribute__((visibility("default"))) const fsccl_transport_ops_t* fsccl_transport_plugin(
+    uint32_t abi) {
   static fsccl_transport_ops_t ops;
   ops = *right_plugin(abi);
   ops.join = wrong_join;

@@ -10,14 +10,23 @@ from pathlib import Path
 
 def environment(**changes):
     """This one without what chooses the package and the library of the tree."""
-    own = ("PYTHONPATH", "FSCCL_TORCH_LIBRARY", "PYTEST_ADDOPTS", "LD_PRELOAD")
-    return {**{name: value for name, value in os.environ.items() if name not in own},
-            **{name: str(value) for name, value in changes.items()}}
+    own = ('PYTHONPATH', 'FSCCL_TORCH_LIBRARY', 'PYTEST_ADDOPTS', 'LD_PRELOAD')
+    return {
+        **{name: value for name, value in os.environ.items() if name not in own},
+        **{name: str(value) for name, value in changes.items()},
+    }
 
 
 def run(*command, **changes):
-    return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          check=False, timeout=600, env=environment(**changes))
+    return subprocess.run(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=600,
+        env=environment(**changes),
+    )
 
 
 def succeed(*command, **changes):
@@ -27,35 +36,39 @@ def succeed(*command, **changes):
 
 
 class Environment:
-    """A virtual environment that sees the packages of this one, but for FSCCL's, and has a path without a compiler."""
+    """A virtual environment that sees the packages of this one, but for FSCCL's, and has a path
+    without a compiler."""
 
     def __init__(self, folder):
-        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-        self.bin = folder / "venv/bin"
-        self.python = self.bin / "python"
-        (self.site,) = folder.glob("venv/lib/python3*/site-packages")
-        others = folder / "others"
+        subprocess.run([sys.executable, '-m', 'venv', folder / 'venv'], check=True)
+        self.bin = folder / 'venv/bin'
+        self.python = self.bin / 'python'
+        (self.site,) = folder.glob('venv/lib/python3*/site-packages')
+        others = folder / 'others'
         others.mkdir()
         for path in sys.path:
-            if path.endswith("site-packages"):
+            if path.endswith('site-packages'):
                 for entry in Path(path).iterdir():
-                    if not re.match(r"(__editable__\.?)?fsccl|pip|.*\.pth", entry.name) and not (others / entry.name).exists():
+                    if (
+                        not re.match(r'(__editable__\.?)?fsccl|pip|.*\.pth', entry.name)
+                        and not (others / entry.name).exists()
+                    ):
                         (others / entry.name).symlink_to(entry)
-        (self.site / "others.pth").write_text(f"{others}\n")
-        self.pip("uninstall", "-y", "setuptools")  # where venv brings one it is older than torch's
+        (self.site / 'others.pth').write_text(f'{others}\n')
+        self.pip('uninstall', '-y', 'setuptools')  # where venv brings one it is older than torch's
 
     def files(self):
         return sorted(
             str(path)
             for top in (self.site, self.bin)
-            for path in top.rglob("*")
-            if "pip" not in path.parts and path.name != "__pycache__"
+            for path in top.rglob('*')
+            if 'pip' not in path.parts and path.name != '__pycache__'
         )
 
     def run(self, *words, **changes):
-        return run(self.python, *words, **{"PATH": self.bin, "OMP_NUM_THREADS": 1, **changes})
+        return run(self.python, *words, **{'PATH': self.bin, 'OMP_NUM_THREADS': 1, **changes})
 
     def pip(self, *words):
-        done = self.run("-m", "pip", "--disable-pip-version-check", *words)
+        done = self.run('-m', 'pip', '--disable-pip-version-check', *words)
         assert done.returncode == 0, done.stdout
         return done.stdout

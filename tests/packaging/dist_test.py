@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The archive of the sources is the same whoever packs it, and when; it has the bill of materials, and all that a build needs.
+"""The archive of the sources is the same whoever packs it, and when; it has the bill of materials,
+and all that a build needs.
 
 usage: dist_test.py ROOT BUILD_FOLDER
 """
@@ -18,7 +19,9 @@ from pathlib import Path
 def pack(root, build, folder, umask):
     folder.mkdir()
     words = [sys.executable, root / 'packaging/dist.py', build, folder]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, umask=umask)
+    done = subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, umask=umask
+    )
     assert done.returncode == 0, done.stdout
     (path,) = folder.glob('fsccl-*.tar.xz')
     return path
@@ -35,9 +38,18 @@ def main():
         with tarfile.open(first) as archive:
             names = {entry.name.partition('/')[2]: entry for entry in archive}
             content = json.load(archive.extractfile(names['fsccl.cdx.json']))
-        assert content['bomFormat'] == 'CycloneDX' and any(found['name'] == 'fmt' for found in content['components'])
-        assert {'meson.build', 'LICENSE', 'include/fsccl/fsccl.h', 'bindings/python/setup.py'} <= set(names)
-        assert len({entry.mtime for entry in names.values()}) == 1 and {entry.uid for entry in names.values()} == {0}
+        assert content['bomFormat'] == 'CycloneDX' and any(
+            found['name'] == 'fmt' for found in content['components']
+        )
+        assert {
+            'meson.build',
+            'LICENSE',
+            'include/fsccl/fsccl.h',
+            'bindings/python/setup.py',
+        } <= set(names)
+        assert len({entry.mtime for entry in names.values()}) == 1 and {
+            entry.uid for entry in names.values()
+        } == {0}
 
 
 if __name__ == '__main__':

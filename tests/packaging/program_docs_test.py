@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The manual pages and completions: they say what the programs say, groff has nothing against them, and bash completes by them.
+"""The manual pages and completions: they say what the programs say, groff has nothing against them,
+and bash completes by them.
 
 usage: program_docs_test.py PAGE COMPLETION PROGRAM
 """
+
 import re
 import shutil
 import subprocess
@@ -12,7 +14,13 @@ from pathlib import Path
 
 
 def run(*command):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, f'{command}: {done.stdout}'
     return done.stdout
 
@@ -38,13 +46,21 @@ def main():
     assert set(complete(completion, program.name, '')) == {*commands, *options, '-h'}
     for command in commands:
         assert f'.SS {program.name} {command}\n' in text, command
-        assert complete(completion, program.name, command[:-1]) == [word for word in commands if word.startswith(command[:-1])]
+        assert complete(completion, program.name, command[:-1]) == [
+            word for word in commands if word.startswith(command[:-1])
+        ]
         own, _ = said(run(program, command, '--help'))
         for option in own:
             assert f'\\fB{option}\\fR' in text, f'{command} {option}'
-            assert option in complete(completion, program.name, command, option), f'{command} {option}'
+            assert option in complete(completion, program.name, command, option), (
+                f'{command} {option}'
+            )
     if program.name == 'fsccl-perf':
-        assert complete(completion, program.name, 'step', '--layout', '') == ['per_param', 'flat', 'ragged']
+        assert complete(completion, program.name, 'step', '--layout', '') == [
+            'per_param',
+            'flat',
+            'ragged',
+        ]
         assert complete(completion, program.name, 'step', '--wire', 'f') == ['fp16', 'fp32']
         assert complete(completion, program.name, 'step', '--ranks', '') == []
     if shutil.which('groff'):

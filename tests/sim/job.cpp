@@ -19,9 +19,11 @@ const fsccl_transport_ops_t& in_pieces() {
   static const fsccl_transport_ops_t ops = [] {
     fsccl_transport_ops_t made = *ucx_transport();
     made.put = [](void* channel, int peer, size_t at, const void* source, size_t bytes) {
-      const size_t first = bytes > 1 && World::current().chance(0.5) ? 1 + World::current().below(bytes - 1) : 0;
+      const size_t first =
+          bytes > 1 && World::current().chance(0.5) ? 1 + World::current().below(bytes - 1) : 0;
       if (first) ucx_transport()->put(channel, peer, at, source, first);
-      ucx_transport()->put(channel, peer, at + first, static_cast<const std::byte*>(source) + first, bytes - first);
+      ucx_transport()->put(channel, peer, at + first, static_cast<const std::byte*>(source) + first,
+                           bytes - first);
     };
     return made;
   }();
@@ -34,7 +36,8 @@ Job::Job(uint64_t seed, bool traced)
     : world_(seed, traced),
       setting_(random_setting(world_)),
       program_(random_program(
-          world_, {setting_.ranks, setting_.ops, world_.chance(0.3) ? setting_.slot_bytes * 6 : setting_.slot_bytes / 2})),
+          world_, {setting_.ranks, setting_.ops,
+                   world_.chance(0.3) ? setting_.slot_bytes * 6 : setting_.slot_bytes / 2})),
       machine_{world_,
                setting_.slot_bytes,
                setting_.latest_ns,
@@ -46,7 +49,8 @@ Job::Job(uint64_t seed, bool traced)
       ranks_(static_cast<size_t>(setting_.ranks)) {
   auto rules = parse_rules(setting_.rules, "the seed");
   if (!rules.ok()) break_down(rules.status().text());
-  if (rules.ok() && !setting_.rules.empty()) setting_.select.rules = std::make_shared<const std::vector<Rule>>(rules.take());
+  if (rules.ok() && !setting_.rules.empty())
+    setting_.select.rules = std::make_shared<const std::vector<Rule>>(rules.take());
   if (setting_.arenas) make_arenas();
   if (setting_.network) open_network();
   if (!broken_) open_channels();
@@ -61,7 +65,8 @@ void Job::make_arenas() {
   }
   for (int r = 0; r < setting_.ranks; r++)
     for (int q = 0; q < setting_.ranks; q++)
-      if (Status added = rank(r).arenas.add(kFirstArena + static_cast<uint32_t>(q), rank(q).arena->memory.data(), kArenaBytes, all);
+      if (Status added = rank(r).arenas.add(kFirstArena + static_cast<uint32_t>(q),
+                                            rank(q).arena->memory.data(), kArenaBytes, all);
           !added.ok())
         break_down(added.text());
 }
@@ -79,19 +84,23 @@ Job::~Job() {
 // Each rank joins with the cards of all.
 void Job::open_network() {
   network_ = std::make_unique<Network>(
-      world_, setting_.ranks, setting_.weather, [this](int r) { wake(r); }, [this](int r) { return speaks(r); });
+      world_, setting_.ranks, setting_.weather, [this](int r) { wake(r); },
+      [this](int r) { return speaks(r); });
   static constexpr std::array<unsigned char, 32> kKey{1, 2, 3};
   std::vector<unsigned char> cards(static_cast<size_t>(setting_.ranks) * kCardBytes);
   char error[512] = "";
   for (int r = 0; r < setting_.ranks; r++) {
-    const fsccl_transport_job_t job{sizeof job, r, setting_.ranks, kKey.data(), setting_.checksum ? 1 : 0};
+    const fsccl_transport_job_t job{sizeof job, r, setting_.ranks, kKey.data(),
+                                    setting_.checksum ? 1 : 0};
     size_t bytes = kCardBytes;
-    if (ucx_transport()->join(&job, &rank(r).node, &cards[static_cast<size_t>(r) * kCardBytes], &bytes, error, sizeof error) !=
-        FSCCL_OK)
+    if (ucx_transport()->join(&job, &rank(r).node, &cards[static_cast<size_t>(r) * kCardBytes],
+                              &bytes, error, sizeof error) != FSCCL_OK)
       return break_down(error);
   }
   for (Rank& one : ranks_)
-    if (ucx_transport()->connect(one.node, cards.data(), kCardBytes, error, sizeof error) != FSCCL_OK) return break_down(error);
+    if (ucx_transport()->connect(one.node, cards.data(), kCardBytes, error, sizeof error) !=
+        FSCCL_OK)
+      return break_down(error);
 }
 
 void Job::open_channels() {
@@ -108,7 +117,8 @@ void Job::open_channels() {
     request.meeting = request.tag = 77;
     request.slot_bytes = setting_.slot_bytes;
     char error[512] = "";
-    if (options.transport->open(&request, &options.channel, &options.first_tick, error, sizeof error) != FSCCL_OK)
+    if (options.transport->open(&request, &options.channel, &options.first_tick, error,
+                                sizeof error) != FSCCL_OK)
       return break_down(error);
     rank(r).engine = std::make_unique<Engine>(std::move(options));
     rank(r).engine->attended = true;  // by act(), not by the service thread
@@ -119,7 +129,9 @@ void Job::open_channels() {
 
 EngineOptions Job::engine_options(int r) const {
   EngineOptions options;
-  options.transport = !setting_.network ? shared_transport() : setting_.pieces ? &in_pieces() : ucx_transport();
+  options.transport = !setting_.network ? shared_transport()
+                      : setting_.pieces ? &in_pieces()
+                                        : ucx_transport();
   options.rank = r;
   options.ranks = setting_.ranks;
   options.timeout_ms = kTimeoutMs;
@@ -141,7 +153,9 @@ CollectiveOptions Job::collective_options() const {
 }
 
 void Job::plan_trouble() {
-  const auto anyone = [this] { return static_cast<int>(world_.below(static_cast<uint64_t>(setting_.ranks))); };
+  const auto anyone = [this] {
+    return static_cast<int>(world_.below(static_cast<uint64_t>(setting_.ranks)));
+  };
   const int64_t some_time_ns = world_.between(0, (setting_.network ? 10 : 2) * kMillisecond);
   for (int i = 0; i < setting_.deaths; i++) {
     const int r = anyone();
@@ -159,14 +173,17 @@ void Job::plan_trouble() {
     });
   if (setting_.trouble == Trouble::cut) {
     const int a = anyone(),
-              b = (a + 1 + static_cast<int>(world_.below(static_cast<uint64_t>(setting_.ranks - 1)))) % setting_.ranks;
+              b = (a + 1 +
+                   static_cast<int>(world_.below(static_cast<uint64_t>(setting_.ranks - 1)))) %
+                  setting_.ranks;
     cut_ = {a, b};
     world_.after(some_time_ns, [this, a, b] {
       world_.note("nothing passes between {} and {} any more", a, b);
       network_->cut(a, b);
     });
   }
-  if (setting_.trouble == Trouble::aborted) world_.after(some_time_ns, [this, r = anyone()] { abort(r); });
+  if (setting_.trouble == Trouble::aborted)
+    world_.after(some_time_ns, [this, r = anyone()] { abort(r); });
   if (setting_.trouble != Trouble::mismatch) return;
   // Everybody meets afterwards: so nobody can end well.
   program_.insert(program_.end(), 2, Op{});
@@ -213,8 +230,8 @@ void Job::act(int r) {
     return plan(r, me.asleep_until_ns);
   }
   bool moved = look(r);
-  while (!me.dead && !me.error && me.next < program_.size() && me.flying.size() < static_cast<size_t>(setting_.depth) &&
-         world_.chance(0.7)) {
+  while (!me.dead && !me.error && me.next < program_.size() &&
+         me.flying.size() < static_cast<size_t>(setting_.depth) && world_.chance(0.7)) {
     issue(r);
     moved = true;
   }
@@ -229,7 +246,8 @@ void Job::issue(int r) {
   Rank& me = rank(r);
   const size_t number = me.next++;
   Op op = program_[number];
-  if (number == mismatch_at_ && r == mismatches_) op = differing(world_, op, setting_.ranks), differs_ = op.code;
+  if (number == mismatch_at_ && r == mismatches_)
+    op = differing(world_, op, setting_.ranks), differs_ = op.code;
   if (!op.concerns(r)) return;
   Collectives* collectives = me.collectives.get();
   if (op.code == OpCode::send) {
@@ -242,7 +260,8 @@ void Job::issue(int r) {
   world_.note("rank {} calls {}: {}", r, number, op.text());
   const Status status = call.start(*collectives, me.lists);
   if (status.ok()) return me.flying.push_back({&collectives->engine(), &call, number});
-  if (!collectives->engine().failed()) break_down(fmt::format("rank {} may not call {}: {}", r, op.text(), status.text()));
+  if (!collectives->engine().failed())
+    break_down(fmt::format("rank {} may not call {}: {}", r, op.text(), status.text()));
   me.engine->look_for_failure();
   note_failure(r);
 }
@@ -253,8 +272,10 @@ void Job::note_failure(int r) {
   if (!me.engine->failed() || me.error) return;
   me.error = me.engine->failure().error();
   const std::string_view text(me.error->text);
-  world_.note("rank {} has failed with error {}, peer {}: {}", r, static_cast<int>(me.error->code), me.error->peer,
-              text.substr(0, text.find("CRC32C")));  // sums may be of addresses, which are not the seed's
+  world_.note("rank {} has failed with error {}, peer {}: {}", r, static_cast<int>(me.error->code),
+              me.error->peer,
+              // sums may be of addresses, which are not the seed's
+              text.substr(0, text.find("CRC32C")));
 }
 
 Job::Pair* Job::pair_of(int r, int from, int to) {
@@ -268,8 +289,8 @@ Job::Pair* Job::pair_of(int r, int from, int to) {
   options.ranks = 2;
   options.same_process = {r == from || setting_.one_process, r == to || setting_.one_process};
   char error[512] = "";
-  if (options.transport->pair(me.engine->options().channel, from, to, &options.channel, &options.first_tick, error, sizeof error) !=
-      FSCCL_OK) {
+  if (options.transport->pair(me.engine->options().channel, from, to, &options.channel,
+                              &options.first_tick, error, sizeof error) != FSCCL_OK) {
     break_down(error);
     return nullptr;
   }
@@ -297,16 +318,19 @@ bool Job::look(int r) {
   Rank& me = rank(r);
   std::vector<Engine*> engines;
   for (const Flying& one : me.flying)
-    if (std::find(engines.begin(), engines.end(), one.engine) == engines.end()) engines.push_back(one.engine);
+    if (std::find(engines.begin(), engines.end(), one.engine) == engines.end())
+      engines.push_back(one.engine);
   for (Engine* engine : engines) move_on(me, *engine);
-  if (std::find(engines.begin(), engines.end(), me.engine.get()) == engines.end()) me.engine->look_for_failure();
+  if (std::find(engines.begin(), engines.end(), me.engine.get()) == engines.end())
+    me.engine->look_for_failure();
   if (me.dead) return false;
   const size_t before = me.flying.size();
   std::erase_if(me.flying, [&](const Flying& one) {
     if (one.engine->completed() >= one.call->sequence) {
       operations_++;
       world_.note("rank {} has completed {}", r, one.op);
-      if (const auto problem = checked(one.op) ? one.call->problem() : std::nullopt) break_down(*problem);
+      if (const auto problem = checked(one.op) ? one.call->problem() : std::nullopt)
+        break_down(*problem);
       return true;
     }
     if (one.engine->failed()) one.call->give_back();

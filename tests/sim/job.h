@@ -1,5 +1,6 @@
-// A simulated job: ranks that each run the program of the seed, with real engines and collectives over a simulated transport, the
-// trouble that befalls them, and what must hold (README.md). Two files: job.cpp (how it runs), job_ends.cpp (how it ends).
+// A simulated job: ranks that each run the program of the seed, with real engines and collectives
+// over a simulated transport, the trouble that befalls them, and what must hold (README.md). Two
+// files: job.cpp (how it runs), job_ends.cpp (how it ends).
 #pragma once
 #include <map>
 #include <memory>
@@ -16,9 +17,11 @@
 
 namespace fsccl::sim {
 
-inline constexpr int64_t kSliceNs = 10 * kMillisecond;      // between two looks of one who waits (engine/wait.cpp)
-inline constexpr int64_t kTimeoutMs = 60'000;               // of an operation
-inline constexpr int64_t kDetectionNs = 50 * kMillisecond;  // until a survivor hears of a death through the control tree
+// between two looks of one who waits (engine/wait.cpp)
+inline constexpr int64_t kSliceNs = 10 * kMillisecond;
+inline constexpr int64_t kTimeoutMs = 60'000;  // of an operation
+// until a survivor hears of a death through the control tree
+inline constexpr int64_t kDetectionNs = 50 * kMillisecond;
 
 struct Outcome {
   std::optional<std::string> broken;  // what does not hold
@@ -95,7 +98,9 @@ class Job {
   void judge_error(int r);
   bool names_damage(const Error& error) const;
   bool names_the_calls(const Error& error) const;
-  bool checked(size_t op) const { return setting_.trouble != Trouble::garbled && op < mismatch_at_; }
+  bool checked(size_t op) const {
+    return setting_.trouble != Trouble::garbled && op < mismatch_at_;
+  }
 
   World world_;
   Setting setting_;

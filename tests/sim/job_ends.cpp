@@ -6,10 +6,13 @@
 namespace fsccl::sim {
 namespace {
 
-constexpr int64_t kReactionNs = 50 * kMillisecond;  // from a death that is known to the end of what waits
-constexpr int64_t kBeforeNs = 30 * kSecond;         // how long a wait may have begun before the peer stopped, or after
-constexpr int64_t kEndNs = 3600 * kSecond;          // by then all is over
-constexpr int64_t kLingerNs = 50 * kMillisecond;    // from the last operation of a rank to its leaving
+// from a death that is known to the end of what waits
+constexpr int64_t kReactionNs = 50 * kMillisecond;
+// how long a wait may have begun before the peer stopped, or after
+constexpr int64_t kBeforeNs = 30 * kSecond;
+constexpr int64_t kEndNs = 3600 * kSecond;  // by then all is over
+// from the last operation of a rank to its leaving
+constexpr int64_t kLingerNs = 50 * kMillisecond;
 
 }  // namespace
 
@@ -60,7 +63,8 @@ void Job::abort(int r) {
 
 void Job::tell(int r, int lost, bool left) {
   if (r == lost) return;
-  const int64_t soonest_ns = setting_.network ? 0 : setting_.latest_ns + 1;  // memory is faster than words
+  // memory is faster than words
+  const int64_t soonest_ns = setting_.network ? 0 : setting_.latest_ns + 1;
   world_.after(world_.between(soonest_ns, kDetectionNs), [this, r, lost, left] {
     Rank& me = rank(r);
     if (me.dead || me.gone) return;
@@ -75,7 +79,8 @@ void Job::hear(Rank& me, int lost, bool left) {
   if (!me.lost.emplace(lost, left).second) return;
   me.engine->lost(lost, left);
   for (auto& [ends, pair] : me.pairs)
-    if (pair.engine && (ends.first == lost || ends.second == lost)) pair.engine->lost(ends.first == lost ? 0 : 1, left);
+    if (pair.engine && (ends.first == lost || ends.second == lost))
+      pair.engine->lost(ends.first == lost ? 0 : 1, left);
 }
 
 // ---- what must hold
@@ -83,7 +88,8 @@ void Job::hear(Rank& me, int lost, bool left) {
 Outcome Job::run() {
   plan_trouble();
   const auto running = [this] {
-    return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& one) { return !one.dead && !one.gone; });
+    return std::any_of(ranks_.begin(), ranks_.end(),
+                       [](const Rank& one) { return !one.dead && !one.gone; });
   };
   while (!broken_ && running() && world_.now() < kEndNs && world_.step()) {
   }
@@ -105,9 +111,11 @@ void Job::judge() {
     if (me.dead) continue;
     if (!me.over) return break_down(fmt::format("rank {} never ends", r));
     // In shared memory it is the peers who write, until they know, too.
-    const bool touched = std::any_of(me.calls.begin(), me.calls.end(), [](const auto& call) { return call->touched(); });
+    const bool touched = std::any_of(me.calls.begin(), me.calls.end(),
+                                     [](const auto& call) { return call->touched(); });
     if (setting_.network && touched)
-      return break_down(fmt::format("buffers of rank {} were written to after their operation failed", r));
+      return break_down(
+          fmt::format("buffers of rank {} were written to after their operation failed", r));
     if (me.error)
       judge_error(r);
     else if (setting_.trouble == Trouble::mismatch)
@@ -119,14 +127,17 @@ void Job::judge() {
 bool Job::names_damage(const Error& error) const {
   const auto& damaged = network_ ? network_->damaged() : machine_.damaged;
   return std::any_of(damaged.begin(), damaged.end(), [&](const auto& link) {
-    const auto says = [&](const std::string& words) { return error.text.find(words) != std::string::npos; };
+    const auto says = [&](const std::string& words) {
+      return error.text.find(words) != std::string::npos;
+    };
     return says(fmt::format(" from rank {} over ", link.first)) &&
            says(link.second < 0 ? " got " : fmt::format("rank {} got ", link.second));
   });
 }
 
-// What the rank called that called something else, and what another did; or from where on calls were not compared one by one, by
-// ranks that had gone on without waiting for each other; and no reason that there cannot be.
+// What the rank called that called something else, and what another did; or from where on calls
+// were not compared one by one, by ranks that had gone on without waiting for each other; and no
+// reason that there cannot be.
 bool Job::names_the_calls(const Error& error) const {
   const auto says = [&](int r, OpCode op) {
     return error.text.find(fmt::format("rank {} calls {}", r, op_name(op))) != std::string::npos;
@@ -135,8 +146,10 @@ bool Job::names_the_calls(const Error& error) const {
   if (const size_t from = error.text.find(kFrom); from != std::string::npos)
     return std::stoull(error.text.substr(from + kFrom.size())) <= mismatch_at_ + 1;
   bool another = false;
-  for (int r = 0; r < setting_.ranks; r++) another |= r != mismatches_ && says(r, program_[mismatch_at_].code);
-  return another && says(mismatches_, differs_) && error.text.find("memory events") == std::string::npos;
+  for (int r = 0; r < setting_.ranks; r++)
+    another |= r != mismatches_ && says(r, program_[mismatch_at_].code);
+  return another && says(mismatches_, differs_) &&
+         error.text.find("memory events") == std::string::npos;
 }
 
 void Job::judge_error(int r) {
@@ -150,12 +163,15 @@ void Job::judge_error(int r) {
     case Trouble::none:
       break;
     case Trouble::death:
-      right = error.code == FSCCL_ERR_PEER_DEAD && std::find(dead_.begin(), dead_.end(), error.peer) != dead_.end();
+      right = error.code == FSCCL_ERR_PEER_DEAD &&
+              std::find(dead_.begin(), dead_.end(), error.peer) != dead_.end();
       if (right && !paused_ && me.over_ns > last_death_ns_ + kDetectionNs + kReactionNs)
-        return break_down(fmt::format("rank {} took {} ms to end", r, (me.over_ns - last_death_ns_) / kMillisecond));
+        return break_down(fmt::format("rank {} took {} ms to end", r,
+                                      (me.over_ns - last_death_ns_) / kMillisecond));
       break;
     case Trouble::cut:
-      right = (error.code == FSCCL_ERR_LINK || error.code == FSCCL_ERR_PEER_DEAD) && among({cut_.first, cut_.second});
+      right = (error.code == FSCCL_ERR_LINK || error.code == FSCCL_ERR_PEER_DEAD) &&
+              among({cut_.first, cut_.second});
       break;
     case Trouble::mismatch:
       right = error.code == FSCCL_ERR_MISMATCH && names_the_calls(error);
@@ -165,22 +181,27 @@ void Job::judge_error(int r) {
       break;
     case Trouble::damaged:
       right =
-          (error.code == FSCCL_ERR_PROTOCOL && names_damage(error)) || setting_.weather.garbled > 0;  // nobody's header is dropped
+          // nobody's header is dropped
+          (error.code == FSCCL_ERR_PROTOCOL && names_damage(error)) || setting_.weather.garbled > 0;
       break;
     case Trouble::aborted:
       right = error.code == FSCCL_ERR_ABORTED && error.peer == aborted_;
       if (right && !paused_ && setting_.weather.loss == 0 && me.over_ns > aborted_ns_ + kReactionNs)
-        return break_down(fmt::format("rank {} took {} ms to end", r, (me.over_ns - aborted_ns_) / kMillisecond));
+        return break_down(
+            fmt::format("rank {} took {} ms to end", r, (me.over_ns - aborted_ns_) / kMillisecond));
       break;
     case Trouble::stopped:
-      right = error.code == FSCCL_ERR_TIMEOUT && me.over_ns >= stopped_ns_ + kTimeoutMs * kMillisecond - kBeforeNs;
-      if (right && !me.asleep_until_ns && me.over_ns > stopped_ns_ + kTimeoutMs * kMillisecond + kBeforeNs)
-        return break_down(fmt::format("rank {} took {} ms to end", r, (me.over_ns - stopped_ns_) / kMillisecond));
+      right = error.code == FSCCL_ERR_TIMEOUT &&
+              me.over_ns >= stopped_ns_ + kTimeoutMs * kMillisecond - kBeforeNs;
+      if (right && !me.asleep_until_ns &&
+          me.over_ns > stopped_ns_ + kTimeoutMs * kMillisecond + kBeforeNs)
+        return break_down(
+            fmt::format("rank {} took {} ms to end", r, (me.over_ns - stopped_ns_) / kMillisecond));
       break;
   }
   if (!right)
-    break_down(
-        fmt::format("rank {} ended with error {} about rank {}: {}", r, static_cast<int>(error.code), error.peer, error.text));
+    break_down(fmt::format("rank {} ended with error {} about rank {}: {}", r,
+                           static_cast<int>(error.code), error.peer, error.text));
 }
 
 }  // namespace fsccl::sim

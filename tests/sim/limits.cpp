@@ -1,5 +1,5 @@
-// Random steps under random limits (multi/limited_steps.h), as a rehearsal: ranks are threads, and pools have no memory. Each seed
-// has its own units, limits and ranks.
+// Random steps under random limits (multi/limited_steps.h), as a rehearsal: ranks are threads, and
+// pools have no memory. Each seed has its own units, limits and ranks.
 //
 //     build/tests/sim/sim_limits --first 1 --seeds 100 --steps 20
 #include <cstdio>
@@ -36,7 +36,9 @@ bool run(uint64_t seed, int steps, bool told, Totals* totals) {
       }
       {
         fsccl::testing::LimitedSteps program(comm, seed, true, nullptr);
-        if (told && rank == 0) std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), program.setting().c_str());
+        if (told && rank == 0)
+          std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed),
+                      program.setting().c_str());
         program.run(steps);
         problem = program.problem();
         if (rank == 0) totals->calls += program.calls(), totals->refused += program.refused();
@@ -63,14 +65,16 @@ uint64_t argument(int argc, char** argv, const char* name, uint64_t otherwise) {
 
 int main(int argc, char** argv) {
   setenv("CUDA_VISIBLE_DEVICES", "", 1);  // whoever sees a GPU keeps the pages
-  const uint64_t one = argument(argc, argv, "--seed", 0), first = one ? one : argument(argc, argv, "--first", 1);
+  const uint64_t one = argument(argc, argv, "--seed", 0),
+                 first = one ? one : argument(argc, argv, "--first", 1);
   const uint64_t seeds = one ? 1 : argument(argc, argv, "--seeds", 50);
   const int steps = static_cast<int>(argument(argc, argv, "--steps", 10));
   Totals totals;
   for (uint64_t seed = first; seed < first + seeds; seed++)
     if (!run(seed, steps, one != 0, &totals)) return 1;
   std::printf("%llu seeds of %d steps: %llu calls, %llu of them refused, no communicator lost\n",
-              static_cast<unsigned long long>(seeds), steps, static_cast<unsigned long long>(totals.calls),
+              static_cast<unsigned long long>(seeds), steps,
+              static_cast<unsigned long long>(totals.calls),
               static_cast<unsigned long long>(totals.refused));
   return totals.refused == 0;
 }

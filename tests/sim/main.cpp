@@ -1,5 +1,5 @@
-// sim [--first SEED] [--seeds N]: runs N simulated jobs; the first that breaks an invariant ends it, with its trace and its seed.
-// sim --seed SEED: one job, with its trace.
+// sim [--first SEED] [--seeds N]: runs N simulated jobs; the first that breaks an invariant ends
+// it, with its trace and its seed. sim --seed SEED: one job, with its trace.
 #include <fmt/core.h>
 
 #include <cstdlib>
@@ -24,7 +24,8 @@ int usage() {
 int show(uint64_t seed) {
   const Outcome outcome = Job(seed, true).run();
   for (const std::string& line : outcome.trace) fmt::print("{}\n", line);
-  fmt::print("seed {}: {}\n{}\n", seed, outcome.setting, outcome.broken ? "BROKEN: " + *outcome.broken : "all holds");
+  fmt::print("seed {}: {}\n{}\n", seed, outcome.setting,
+             outcome.broken ? "BROKEN: " + *outcome.broken : "all holds");
   return outcome.broken ? 1 : 0;
 }
 
@@ -33,8 +34,11 @@ int run(uint64_t first, uint64_t seeds) {
   uint64_t operations = 0;
   for (uint64_t seed = first; seed < first + seeds; seed++) {
     Outcome outcome = Job(seed, false).run();
-    const bool wrong_bits = outcome.trouble == Trouble::garbled || outcome.trouble == Trouble::damaged;  // some are of addresses
-    if (!outcome.broken && !wrong_bits && seed % kAgain == 0 && Job(seed, false).run().history != outcome.history)
+    // some are of addresses
+    const bool wrong_bits =
+        outcome.trouble == Trouble::garbled || outcome.trouble == Trouble::damaged;
+    if (!outcome.broken && !wrong_bits && seed % kAgain == 0 &&
+        Job(seed, false).run().history != outcome.history)
       outcome.broken = "the same seed has another history";
     if (outcome.broken) {
       show(seed);
@@ -45,10 +49,11 @@ int run(uint64_t first, uint64_t seeds) {
     jobs[outcome.trouble].second += outcome.errors;
     operations += outcome.operations;
   }
-  fmt::print("all holds in {} seeds from {} on; {} operations ended well\n", seeds, first, operations);
+  fmt::print("all holds in {} seeds from {} on; {} operations ended well\n", seeds, first,
+             operations);
   for (const auto& [trouble, counts] : jobs)
-    fmt::print("{:>8}: {} jobs, {} ranks ended with an error\n", kTroubles[static_cast<size_t>(trouble)], counts.first,
-               counts.second);
+    fmt::print("{:>8}: {} jobs, {} ranks ended with an error\n",
+               kTroubles[static_cast<size_t>(trouble)], counts.first, counts.second);
   for (size_t i = 0; seeds >= kEnoughForAll && i < std::size(kTroubles); i++) {
     const auto& [count, errors] = jobs[static_cast<Trouble>(i)];
     if (count && (errors > 0) == (static_cast<Trouble>(i) != Trouble::none)) continue;

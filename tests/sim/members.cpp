@@ -17,24 +17,30 @@ namespace fsccl::sim {
 namespace {
 
 constexpr int64_t kGatherMs = 30'000, kAskMs = 40'000, kSeenMs = 12'000;
-constexpr int64_t kNewsNs = 600 * kMillisecond;     // until all know that one has left; well before links are mended
+// until all know that one has left; well before links are mended
+constexpr int64_t kNewsNs = 600 * kMillisecond;
 constexpr int64_t kMendedNs = 2200 * kMillisecond;  // until the tree is whole again after that
 constexpr int64_t kComputeNs = 50 * kMillisecond;   // at most, between two things that a rank does
-constexpr int64_t kLingerNs = 31 * kSecond;         // of a process where ranks meet, after a failure
-constexpr int kMaker = 0;                           // the rank that makes the unique id
+// of a process where ranks meet, after a failure
+constexpr int64_t kLingerNs = 31 * kSecond;
+constexpr int kMaker = 0;  // the rank that makes the unique id
 
 uint8_t byte_of(int rank, int gather, size_t i) {
-  return static_cast<uint8_t>(mix_hash(static_cast<uint64_t>(rank), mix_hash(static_cast<uint64_t>(gather), i)));
+  return static_cast<uint8_t>(
+      mix_hash(static_cast<uint64_t>(rank), mix_hash(static_cast<uint64_t>(gather), i)));
 }
 
 }  // namespace
 
 Members::Members(uint64_t seed, bool traced)
-    : world_(seed, traced), setting_(random_members(world_)), wires_(std::make_unique<Wires>(world_, setting_.weather)) {
+    : world_(seed, traced),
+      setting_(random_members(world_)),
+      wires_(std::make_unique<Wires>(world_, setting_.weather)) {
   Process::fault.reset();
   ranks_.resize(static_cast<size_t>(setting_.ranks));
   for (int r = 0; r < setting_.ranks; r++) {
-    rank(r).process = std::make_shared<Process>(world_, r, setting_.host_of[static_cast<size_t>(r)]);
+    rank(r).process =
+        std::make_shared<Process>(world_, r, setting_.host_of[static_cast<size_t>(r)]);
     rank(r).process->on_kill = [this, r] {
       dead_.insert(r);
       last_death_ns_ = world_.now();
@@ -66,14 +72,16 @@ void Members::end_registrar() {
 void Members::main(int r) {
   Rank& me = rank(r);
   Process& process = *me.process;
-  while (r != kMaker && !has_id_ && !process.over() && !rank(kMaker).process->over()) process.sleep(kMillisecond);
+  while (r != kMaker && !has_id_ && !process.over() && !rank(kMaker).process->over())
+    process.sleep(kMillisecond);
   if (!process.over() && (r == kMaker || has_id_)) {
     std::shared_ptr<Job> job = join(r);
     std::vector<int> members(static_cast<size_t>(setting_.ranks));
     for (int i = 0; i < setting_.ranks; i++) members[static_cast<size_t>(i)] = i;
     if (job && !process.over()) gather_all(r, *job);
     if (job && !process.over() && !broken_) pass_descriptors(r, *job);
-    for (int phase = 0; job && !process.over() && !me.expelled && !broken_ && phase < setting_.phases; phase++)
+    for (int phase = 0;
+         job && !process.over() && !me.expelled && !broken_ && phase < setting_.phases; phase++)
       agree(r, *job, phase, &members);
     if (job && !process.over() && !me.expelled) see_the_dead(r, *job);
     if (job && !process.over() && setting_.mishap == Mishap::farewells)
@@ -88,26 +96,31 @@ void Members::main(int r) {
     if (job && !process.over()) world_.note("rank {} leaves", r);
     const bool leaves = job && !process.over();
     job.reset();
-    if (leaves && !process.over() && setting_.mishap == Mishap::farewells) farewell(r, now, std::move(known));
+    if (leaves && !process.over() && setting_.mishap == Mishap::farewells)
+      farewell(r, now, std::move(known));
     if (!process.over() && r == kMaker && me.error && world_.chance(0.7)) process.sleep(kLingerNs);
   }
   if (process.over()) return;
   me.over = true;
-  if (!me.alive.expired()) break_down(fmt::format("the job of rank {} is still there after it left", r));
+  if (!me.alive.expired())
+    break_down(fmt::format("the job of rank {} is still there after it left", r));
   // It waits for who comes late, when somebody died or joining failed.
   if (r == kMaker && (me.error || !dead_.empty())) end_registrar();
   if (process.over()) return;
-  if (!process.sockets.empty()) break_down(fmt::format("rank {} has {} sockets open at its end", r, process.sockets.size()));
+  if (!process.sockets.empty())
+    break_down(fmt::format("rank {} has {} sockets open at its end", r, process.sockets.size()));
   process.exit();
 }
 
 std::shared_ptr<Job> Members::join(int r) {
   Rank& me = rank(r);
   if (r == kMaker) {
-    if (const Status made = create_unique_id(&id_); !made.ok()) return break_down(made.text()), nullptr;
+    if (const Status made = create_unique_id(&id_); !made.ok())
+      return break_down(made.text()), nullptr;
     has_id_ = true;
   }
-  const bool misfit = setting_.mishap == Mishap::misfit && r == setting_.chosen, twice = misfit && setting_.start_ns % 2 == 0;
+  const bool misfit = setting_.mishap == Mishap::misfit && r == setting_.chosen,
+             twice = misfit && setting_.start_ns % 2 == 0;
   JoinRequest request;
   request.unique_id = &id_;
   request.rank = twice ? r - 1 : r;
@@ -130,11 +143,13 @@ std::shared_ptr<Job> Members::join(int r) {
   world_.note("rank {} has joined", r);
   for (int other = 0; other < setting_.ranks; other++)
     if (job->member(other).pid != rank(other).process->pid)
-      break_down(fmt::format("rank {} takes process {} for rank {}", r, job->member(other).pid, other));
+      break_down(
+          fmt::format("rank {} takes process {} for rank {}", r, job->member(other).pid, other));
   job->on_loss([this, r](int lost, bool left) { note_loss(r, lost, left); });
   const auto life = [this, r](int other, const PeerLife& seen) {
     if (rank(r).process->over()) return;
-    world_.note("to rank {}, rank {} is {}", r, other, seen.state == FSCCL_PEER_SUSPECT ? "suspect: " + describe(seen) : "alive");
+    world_.note("to rank {}, rank {} is {}", r, other,
+                seen.state == FSCCL_PEER_SUSPECT ? "suspect: " + describe(seen) : "alive");
     suspects_++;
     if (seen.state == FSCCL_PEER_SUSPECT) judge_suspicion(r, other);
   };
@@ -146,13 +161,15 @@ void Members::note_loss(int r, int lost, bool left) {
   Rank& me = rank(r);
   if (me.process->over()) return;
   world_.note("rank {} hears that rank {} {}", r, lost, left ? "has left" : "is dead");
-  if (!me.lost.emplace(lost, left).second) break_down(fmt::format("rank {} hears twice of the loss of rank {}", r, lost));
-  // Whose goodbye nobody was left to pass on is told apart from the dead by those of its host; where all leave in peace, it reaches
-  // all in time.
+  if (!me.lost.emplace(lost, left).second)
+    break_down(fmt::format("rank {} hears twice of the loss of rank {}", r, lost));
+  // Whose goodbye nobody was left to pass on is told apart from the dead by those of its host;
+  // where all leave in peace, it reaches all in time.
   const bool one_by_one = setting_.mishap == Mishap::farewells && setting_.hosts == 1;
   if (!left && (setting_.mishap == Mishap::none || one_by_one) && setting_.weather.loss == 0)
     break_down(fmt::format("rank {} takes rank {} for dead, which has left", r, lost));
-  if (!gone(lost) && !may_split()) break_down(fmt::format("rank {} takes rank {} for gone, which is there", r, lost));
+  if (!gone(lost) && !may_split())
+    break_down(fmt::format("rank {} takes rank {} for gone, which is there", r, lost));
 }
 
 // Who stays learns that it has left, and of all whose leaving it knew.
@@ -164,7 +181,8 @@ void Members::farewell(int r, int64_t left_ns, std::set<int> known) {
       if (one.leaving || one.process->over() || !one.joined) continue;
       for (const int lost : known)
         if (lost != other && !one.lost.contains(lost))
-          break_down(fmt::format("rank {} has left, and rank {} does not know that rank {} has", r, other, lost));
+          break_down(fmt::format("rank {} has left, and rank {} does not know that rank {} has", r,
+                                 other, lost));
     }
   });
 }
@@ -175,10 +193,12 @@ void Members::gather_all(int r, Job& job) {
   for (int i = 0; i < setting_.gathers && !me.process->over(); i++) {
     me.process->sleep(world_.between(0, kComputeNs));
     size_t bytes = mix_hash(static_cast<uint64_t>(i), setting_.bytes) % (setting_.bytes + 1);
-    if (setting_.mishap == Mishap::differing && r == setting_.chosen && i == setting_.gathers - 1) bytes++;
+    if (setting_.mishap == Mishap::differing && r == setting_.chosen && i == setting_.gathers - 1)
+      bytes++;
     std::vector<uint8_t> mine(bytes), all(bytes * ranks);
     for (size_t k = 0; k < bytes; k++) mine[k] = byte_of(r, i, k);
-    const Status status = job.all_gather(mine.data(), all.data(), bytes, Deadline::in_ms(kGatherMs));
+    const Status status =
+        job.all_gather(mine.data(), all.data(), bytes, Deadline::in_ms(kGatherMs));
     if (me.process->over()) return;
     if (!status.ok()) {
       me.gather_error = status.error();
@@ -192,35 +212,42 @@ void Members::gather_all(int r, Job& job) {
   }
 }
 
-// The first rank of each host offers a descriptor, and the others of the host fetch it, as ranks do for the memory that they share.
-// A rank that knows of a death offers nothing any more, and one that hears of it has no use for the descriptor: nobody waits for
-// long behind it.
+// The first rank of each host offers a descriptor, and the others of the host fetch it, as ranks do
+// for the memory that they share. A rank that knows of a death offers nothing any more, and one
+// that hears of it has no use for the descriptor: nobody waits for long behind it.
 void Members::pass_descriptors(int r, Job& job) {
   Rank& me = rank(r);
   constexpr uint64_t kTag = 77;
   int owner = 0;
   while (job.member(owner).host != job.member(r).host) owner++;
   const auto knows_of_a_death = [&]() -> Status {
-    const bool any = std::any_of(me.lost.begin(), me.lost.end(), [](const auto& one) { return !one.second; });
+    const bool any =
+        std::any_of(me.lost.begin(), me.lost.end(), [](const auto& one) { return !one.second; });
     return any ? fail(FSCCL_ERR_PEER_DEAD, "a rank is dead") : success();
   };
   me.process->sleep(world_.between(0, kComputeNs));
   if (me.process->over()) return;
   if (r == owner) {
     const Fd shared(knows_of_a_death().ok() ? memfd_create("members", MFD_CLOEXEC) : -1);
-    if (shared.valid() && !job.publish_fd(kTag, shared.get()).ok()) world_.note("rank {} cannot offer its descriptor", r);
+    if (shared.valid() && !job.publish_fd(kTag, shared.get()).ok())
+      world_.note("rank {} cannot offer its descriptor", r);
     return;
   }
-  const Result<Fd> fetched = job.fetch_fd(owner, kTag, Deadline::in_ms(kGatherMs), knows_of_a_death);
+  const Result<Fd> fetched =
+      job.fetch_fd(owner, kTag, Deadline::in_ms(kGatherMs), knows_of_a_death);
   if (me.process->over()) return;
   world_.note("rank {} fetches: {}", r, fetched.ok() ? "has it" : fetched.status().text());
   if (fetched.ok() || may_split()) return;
-  if (calm()) return break_down(fmt::format("rank {} cannot fetch a descriptor: {}", r, fetched.status().text()));
+  if (calm())
+    return break_down(
+        fmt::format("rank {} cannot fetch a descriptor: {}", r, fetched.status().text()));
   if (fetched.status().code() == FSCCL_ERR_TIMEOUT && !knows_of_a_death().ok())
-    break_down(fmt::format("rank {} waits for a descriptor until its deadline, although it knows of a death", r));
+    break_down(fmt::format(
+        "rank {} waits for a descriptor until its deadline, although it knows of a death", r));
 }
 
-std::optional<Job::Agreed> Members::ask(int r, Job& job, uint64_t meeting, const std::vector<int>& members) {
+std::optional<Job::Agreed> Members::ask(int r, Job& job, uint64_t meeting,
+                                        const std::vector<int>& members) {
   Rank& me = rank(r);
   const auto [asked, first] = asked_.try_emplace(meeting);
   if (first) asked->second = {world_.now(), dead_};
@@ -230,15 +257,17 @@ std::optional<Job::Agreed> Members::ask(int r, Job& job, uint64_t meeting, const
   if (world_.chance(0.1)) question.code = FSCCL_ERR_LINK;
   const Deadline deadline = Deadline::in_ms(kAskMs);
   for (;;) {
-    if (setting_.mishap == Mishap::deaths && world_.chance(0.05)) me.process->kill_at_send(1 + world_.below(8));
+    if (setting_.mishap == Mishap::deaths && world_.chance(0.05))
+      me.process->kill_at_send(1 + world_.below(8));
     const int64_t patience_ms = world_.chance(0.1) ? world_.between(100, kAskMs) : kAskMs;
-    Result<Job::Agreed> agreed =
-        job.agree(question, Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(patience_ms).at_ns())));
+    Result<Job::Agreed> agreed = job.agree(
+        question, Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(patience_ms).at_ns())));
     if (me.process->over()) return std::nullopt;
     if (!agreed.ok()) {
       world_.note("rank {} cannot ask who is left: {}", r, agreed.status().text());
       me.expelled = true;
-      if (!may_split() && !silent(r)) break_down(fmt::format("rank {} cannot ask who is left: {}", r, agreed.status().text()));
+      if (!may_split() && !silent(r))
+        break_down(fmt::format("rank {} cannot ask who is left: {}", r, agreed.status().text()));
       return std::nullopt;
     }
     if (agreed.value().reached) return agreed.take();
@@ -250,7 +279,8 @@ std::optional<Job::Agreed> Members::ask(int r, Job& job, uint64_t meeting, const
   }
 }
 
-// In rounds, until two have the same answer, as a communicator that goes on without those who are lost does.
+// In rounds, until two have the same answer, as a communicator that goes on without those who are
+// lost does.
 void Members::agree(int r, Job& job, int phase, std::vector<int>* members) {
   Rank& me = rank(r);
   std::optional<std::vector<int32_t>> before;
@@ -266,7 +296,9 @@ void Members::agree(int r, Job& job, int phase, std::vector<int>* members) {
     if (before == agreed->failed) break;
     before = agreed->failed;
   }
-  std::erase_if(*members, [&](int one) { return before && std::binary_search(before->begin(), before->end(), one); });
+  std::erase_if(*members, [&](int one) {
+    return before && std::binary_search(before->begin(), before->end(), one);
+  });
 }
 
 // All learn of every death, and that who is there lives.
@@ -283,9 +315,11 @@ void Members::see_the_dead(int r, Job& job) {
     return -1;
   };
   int other = -1;
-  while (!me.process->over() && (other = unseen()) >= 0 && !deadline.passed()) me.process->sleep(10 * kMillisecond);
+  while (!me.process->over() && (other = unseen()) >= 0 && !deadline.passed())
+    me.process->sleep(10 * kMillisecond);
   if (me.process->over() || other < 0 || may_split()) return;
-  break_down(fmt::format("to rank {}, rank {} is {}", r, other, rank(other).process->killed() ? "not dead" : "still a suspect"));
+  break_down(fmt::format("to rank {}, rank {} is {}", r, other,
+                         rank(other).process->killed() ? "not dead" : "still a suspect"));
 }
 
 // Somebody who does not belong to the job.
@@ -302,8 +336,9 @@ void Members::knock(int stranger) {
     if (world_.chance(0.5)) {
       place.value().credentials.key = SecretKey::random();
       Status versions;
-      const Result<Channel> channel = connect_as(place.value().addresses.front(), place.value().credentials, Purpose::kRegister,
-                                                 place.value().meeting, as, setting_.ranks, deadline, &versions);
+      const Result<Channel> channel =
+          connect_as(place.value().addresses.front(), place.value().credentials, Purpose::kRegister,
+                     place.value().meeting, as, setting_.ranks, deadline, &versions);
       if (channel.ok()) world_.note("a stranger believes that it is through");
       continue;
     }

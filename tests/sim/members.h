@@ -1,5 +1,5 @@
-// One simulated job as its members see it: they join, watch each other, exchange, agree who is left, and leave, with the code of
-// src/bootstrap as it is; and what must hold of it.
+// One simulated job as its members see it: they join, watch each other, exchange, agree who is
+// left, and leave, with the code of src/bootstrap as it is; and what must hold of it.
 #pragma once
 #include <map>
 #include <memory>
@@ -57,7 +57,8 @@ class Members {
   void gather_all(int r, Job& job);
   void pass_descriptors(int r, Job& job);
   void agree(int r, Job& job, int phase, std::vector<int>* members);
-  std::optional<Job::Agreed> ask(int r, Job& job, uint64_t meeting, const std::vector<int>& members);
+  std::optional<Job::Agreed> ask(int r, Job& job, uint64_t meeting,
+                                 const std::vector<int>& members);
   void see_the_dead(int r, Job& job);
   void note_loss(int r, int lost, bool left);
   void farewell(int r, int64_t left_ns, std::set<int> known);
@@ -79,13 +80,17 @@ class Members {
   bool all_run_but(int r) const;
   int64_t runs_since(const Rank& one) const;
   bool spoken_for(int r) const;
-  void check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed, const std::vector<int>& members);
+  void check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed,
+                    const std::vector<int>& members);
   bool gone(int r) const;  // or about to go
   bool silent(int r) const {
-    return setting_.mishap == Mishap::silent && r == setting_.chosen && as_known(r).process->was_stopped();
+    return setting_.mishap == Mishap::silent && r == setting_.chosen &&
+           as_known(r).process->was_stopped();
   }
   bool calm() const;  // nobody dies, nothing is cut
-  bool may_split() const { return setting_.mishap == Mishap::cuts || setting_.mishap == Mishap::garbled; }
+  bool may_split() const {
+    return setting_.mishap == Mishap::cuts || setting_.mishap == Mishap::garbled;
+  }
 
   World world_;
   MembersSetting setting_;

@@ -1,5 +1,6 @@
-// members [--first SEED] [--seeds N]: runs N simulated jobs of members; the first that breaks an invariant ends it, with its trace
-// and its seed. members --seed SEED: one job, with its trace. members --count N: goes on, and counts the seeds that break.
+// members [--first SEED] [--seeds N]: runs N simulated jobs of members; the first that breaks an
+// invariant ends it, with its trace and its seed. members --seed SEED: one job, with its trace.
+// members --count N: goes on, and counts the seeds that break.
 #include <fmt/core.h>
 #include <sodium.h>
 
@@ -19,7 +20,8 @@ constexpr uint64_t kEnoughForAll = 300;  // seeds in which each mishap occurs
 const char* name() { return "a simulated world"; }
 uint32_t random_32() { return static_cast<uint32_t>(World::current().random()); }
 void random_to(void* data, size_t bytes) {
-  for (size_t i = 0; i < bytes; i++) static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(World::current().random() >> 32);
+  for (size_t i = 0; i < bytes; i++)
+    static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(World::current().random() >> 32);
 }
 
 // Numbers, nonces and secrets follow from the seed, too.
@@ -29,26 +31,29 @@ void take_over_chance() {
 }
 
 int usage() {
-  fmt::print(stderr, "usage: members [--first SEED] [--seeds N | --count N] | members --seed SEED\n");
+  fmt::print(stderr,
+             "usage: members [--first SEED] [--seeds N | --count N] | members --seed SEED\n");
   return 2;
 }
 
 int show(uint64_t seed) {
   const MembersOutcome outcome = Members(seed, true).run();
   for (const std::string& line : outcome.trace) fmt::print("{}\n", line);
-  fmt::print("seed {}: {}\n{}\n", seed, outcome.setting, outcome.broken ? "BROKEN: " + *outcome.broken : "all holds");
+  fmt::print("seed {}: {}\n{}\n", seed, outcome.setting,
+             outcome.broken ? "BROKEN: " + *outcome.broken : "all holds");
   return outcome.broken ? 1 : 0;
 }
 
 size_t descriptors() {
-  return static_cast<size_t>(
-      std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                                           std::filesystem::directory_iterator()));
 }
 
 MembersOutcome run_seed(uint64_t seed) {
   const size_t before = descriptors();
   MembersOutcome outcome = Members(seed, false).run();
-  if (!outcome.broken && seed % kAgain == 0 && Members(seed, false).run().history != outcome.history)
+  if (!outcome.broken && seed % kAgain == 0 &&
+      Members(seed, false).run().history != outcome.history)
     outcome.broken = "the same seed has another history";
   if (!outcome.broken && descriptors() != before)
     outcome.broken = fmt::format("{} descriptors were left open", descriptors() - before);
@@ -72,7 +77,8 @@ int run(uint64_t first, uint64_t seeds, bool count) {
     }
     if (outcome.broken) {
       broken++;
-      fmt::print("seed {} ({}): {}\n", seed, kMishaps[static_cast<size_t>(outcome.mishap)], *outcome.broken);
+      fmt::print("seed {} ({}): {}\n", seed, kMishaps[static_cast<size_t>(outcome.mishap)],
+                 *outcome.broken);
     }
     Tally& tally = tallies[outcome.mishap];
     tally.jobs++;
@@ -84,10 +90,14 @@ int run(uint64_t first, uint64_t seeds, bool count) {
   if (count) fmt::print("{} of {} seeds are broken\n", broken, seeds);
   if (!count) fmt::print("all holds in {} seeds from {} on\n", seeds, first);
   for (const auto& [mishap, tally] : tallies)
-    fmt::print("{:>10}: {} jobs, {} ranks joined, {} were refused, {} answers who is left, {} words of suspects\n",
-               kMishaps[static_cast<size_t>(mishap)], tally.jobs, tally.joined, tally.refused, tally.agreed, tally.suspects);
+    fmt::print(
+        "{:>10}: {} jobs, {} ranks joined, {} were refused, {} answers who is left, {} words of "
+        "suspects\n",
+        kMishaps[static_cast<size_t>(mishap)], tally.jobs, tally.joined, tally.refused,
+        tally.agreed, tally.suspects);
   for (size_t i = 0; seeds >= kEnoughForAll && i < std::size(kMishaps); i++)
-    if (!tallies.contains(static_cast<Mishap>(i))) return fmt::print("no job with mishap {}\n", kMishaps[i]), 1;
+    if (!tallies.contains(static_cast<Mishap>(i)))
+      return fmt::print("no job with mishap {}\n", kMishaps[i]), 1;
   return 0;
 }
 

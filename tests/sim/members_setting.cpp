@@ -24,9 +24,10 @@ Mishap random_mishap(World& world) {
     Mishap mishap;
     uint64_t of_100;
   };
-  constexpr Share kShares[] = {{Mishap::none, 8},     {Mishap::pauses, 10},   {Mishap::strangers, 4}, {Mishap::missing, 3},
-                               {Mishap::misfit, 3},   {Mishap::differing, 3}, {Mishap::early, 12},    {Mishap::deaths, 28},
-                               {Mishap::hosts, 8},    {Mishap::cuts, 8},      {Mishap::garbled, 3},   {Mishap::silent, 5},
+  constexpr Share kShares[] = {{Mishap::none, 8},     {Mishap::pauses, 10}, {Mishap::strangers, 4},
+                               {Mishap::missing, 3},  {Mishap::misfit, 3},  {Mishap::differing, 3},
+                               {Mishap::early, 12},   {Mishap::deaths, 28}, {Mishap::hosts, 8},
+                               {Mishap::cuts, 8},     {Mishap::garbled, 3}, {Mishap::silent, 5},
                                {Mishap::farewells, 5}};
   uint64_t left = world.below(100);
   for (const Share& share : kShares) {
@@ -42,22 +43,28 @@ MembersSetting random_members(World& world) {
   MembersSetting made;
   made.ranks = static_cast<int>(world.chance(0.15) ? world.between(15, 26) : world.between(2, 14));
   made.mishap = random_mishap(world);
-  const bool between = made.mishap == Mishap::hosts || made.mishap == Mishap::cuts || made.mishap == Mishap::garbled;
-  made.hosts = static_cast<int>(between ? world.between(2, 4) : world.chance(0.3) ? 1 : world.between(1, 4));
+  const bool between =
+      made.mishap == Mishap::hosts || made.mishap == Mishap::cuts || made.mishap == Mishap::garbled;
+  made.hosts = static_cast<int>(between             ? world.between(2, 4)
+                                : world.chance(0.3) ? 1
+                                                    : world.between(1, 4));
   for (int rank = 0; rank < made.ranks; rank++)
     made.host_of.push_back(static_cast<int>(world.below(static_cast<uint64_t>(made.hosts))));
   made.weather = random_weather(world);
   made.times = heartbeat_times(*config());
   if (world.chance(0.2)) made.times.dead_ns = 10 * kSecond;  // longer than any pause
   // So that beats and all else meet often; where those to a stopped process have room.
-  const bool brief = made.mishap == Mishap::none || made.mishap == Mishap::strangers || made.mishap == Mishap::deaths;
-  if (brief && made.weather.room > (64 << 10) && world.chance(0.5)) made.times.beat_ns = 2 * kMillisecond;
+  const bool brief = made.mishap == Mishap::none || made.mishap == Mishap::strangers ||
+                     made.mishap == Mishap::deaths;
+  if (brief && made.weather.room > (64 << 10) && world.chance(0.5))
+    made.times.beat_ns = 2 * kMillisecond;
   made.join_ms = world.between(1500, 20'000);
   made.start_ns = world.chance(0.5) ? 10 * kMillisecond : world.between(0, kSecond);
   made.gathers = static_cast<int>(world.between(0, 5));
   made.phases = static_cast<int>(world.between(1, 3));
   made.bytes = world.chance(0.2) ? 6000 : 64;
-  made.chosen = static_cast<int>(world.between(1, made.ranks - 1));  // the first makes the unique id
+  // the first makes the unique id
+  made.chosen = static_cast<int>(world.between(1, made.ranks - 1));
   if (made.mishap == Mishap::pauses) made.join_ms = 60'000;
   if (made.mishap == Mishap::silent) made.times.dead_ns = 2 * kSecond;
   if (made.mishap == Mishap::farewells) made.weather.loss = 0;
@@ -69,13 +76,15 @@ MembersSetting random_members(World& world) {
 
 std::string describe(const MembersSetting& setting) {
   std::string where;
-  for (const int host : setting.host_of) where += fmt::format("{}{}", where.empty() ? "" : " ", host);
+  for (const int host : setting.host_of)
+    where += fmt::format("{}{}", where.empty() ? "" : " ", host);
   return fmt::format(
-      "{} ranks on hosts {}; packets take up to {} us, loss {}, room for {} bytes, {}; joining takes at most {} ms; {} gathers; "
+      "{} ranks on hosts {}; packets take up to {} us, loss {}, room for {} bytes, {}; joining "
+      "takes at most {} ms; {} gathers; "
       "mishap: {}",
-      setting.ranks, where, setting.weather.most_ns / kMicrosecond, setting.weather.loss, setting.weather.room,
-      setting.weather.datagrams ? "datagrams pass" : "no datagrams pass", setting.join_ms, setting.gathers,
-      kMishaps[static_cast<size_t>(setting.mishap)]);
+      setting.ranks, where, setting.weather.most_ns / kMicrosecond, setting.weather.loss,
+      setting.weather.room, setting.weather.datagrams ? "datagrams pass" : "no datagrams pass",
+      setting.join_ms, setting.gathers, kMishaps[static_cast<size_t>(setting.mishap)]);
 }
 
 }  // namespace fsccl::sim

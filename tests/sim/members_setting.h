@@ -25,8 +25,9 @@ enum class Mishap : uint8_t {
   silent,     // one is stopped for so long that it counts as dead, and goes on then
   farewells,  // they leave one after the other, or two at once, while others stay
 };
-inline constexpr const char* kMishaps[] = {"none",   "pauses", "strangers", "missing", "misfit", "differing", "early",
-                                           "deaths", "hosts",  "cuts",      "garbled", "silent", "farewells"};
+inline constexpr const char* kMishaps[] = {"none",      "pauses", "strangers", "missing", "misfit",
+                                           "differing", "early",  "deaths",    "hosts",   "cuts",
+                                           "garbled",   "silent", "farewells"};
 
 struct MembersSetting {
   int ranks = 2, hosts = 1;

@@ -1,4 +1,5 @@
-// Stands in for bootstrap/member_info.cpp: what ranks learn of processes and hosts of a simulated world.
+// Stands in for bootstrap/member_info.cpp: what ranks learn of processes and hosts of a simulated
+// world.
 #include "base/hash.h"
 #include "bootstrap/member_info.h"
 #include "transports/sim/process.h"
@@ -11,7 +12,9 @@ constexpr uint64_t kTicks = 1'000'000;
 
 }  // namespace
 
-uint64_t host_number(const std::string&) { return mix_hash(1, static_cast<uint64_t>(sim::Process::current().host)); }
+uint64_t host_number(const std::string&) {
+  return mix_hash(1, static_cast<uint64_t>(sim::Process::current().host));
+}
 uint64_t start_time_of(int32_t pid) { return kTicks + static_cast<uint64_t>(pid); }
 
 char state_of(int32_t pid, uint64_t start_time, int32_t) {

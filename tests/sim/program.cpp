@@ -11,9 +11,12 @@ constexpr size_t kGuard = 64;  // bytes around a buffer that nobody may touch
 constexpr std::byte kUntouched{0xa5};
 constexpr int kTags = 3;
 
-bool vector_form(OpCode code) { return code == OpCode::all_gather_v || code == OpCode::reduce_scatter_v; }
+bool vector_form(OpCode code) {
+  return code == OpCode::all_gather_v || code == OpCode::reduce_scatter_v;
+}
 bool one_buffer(const Op& op) {
-  return op.code == OpCode::broadcast || op.code == OpCode::send || op.code == OpCode::broadcast_list;
+  return op.code == OpCode::broadcast || op.code == OpCode::send ||
+         op.code == OpCode::broadcast_list;
 }
 
 template <class T>
@@ -59,11 +62,14 @@ Op::Tensor random_tensor(World& world, const ProgramSize& size, OpCode code, Op:
   Op::Tensor tensor;
   tensor.dtype = kTypes[world.below(std::size(kTypes))];
   const size_t most = size.bytes / dtype_size(tensor.dtype) / ranks;
-  const bool shared = code == OpCode::broadcast || code == OpCode::all_reduce || code == OpCode::reduce || code == OpCode::send;
+  const bool shared = code == OpCode::broadcast || code == OpCode::all_reduce ||
+                      code == OpCode::reduce || code == OpCode::send;
   tensor.count = random_count(world, shared ? most * ranks : most);
-  const bool parts = vector_form(code) || (kind == Op::Kind::list && code != OpCode::broadcast_list);
+  const bool parts =
+      vector_form(code) || (kind == Op::Kind::list && code != OpCode::broadcast_list);
   const size_t numbers = parts ? ranks : kind == Op::Kind::vector_all_to_all ? ranks * ranks : 0;
-  for (size_t i = 0; i < numbers; i++) tensor.counts.push_back(world.chance(0.2) ? 0 : random_count(world, most));
+  for (size_t i = 0; i < numbers; i++)
+    tensor.counts.push_back(world.chance(0.2) ? 0 : random_count(world, most));
   if (code == OpCode::broadcast_list) tensor.counts = {tensor.count};
   if (vector_form(code)) {
     tensor.displacements = end_to_end(tensor.counts);
@@ -74,30 +80,45 @@ Op::Tensor random_tensor(World& world, const ProgramSize& size, OpCode code, Op:
 }
 
 Op random_op(World& world, const ProgramSize& size) {
-  static constexpr OpCode kCodes[] = {
-      OpCode::barrier,       OpCode::all_gather,   OpCode::reduce_scatter,   OpCode::all_reduce,
-      OpCode::broadcast,     OpCode::reduce,       OpCode::gather,           OpCode::scatter,
-      OpCode::all_to_all,    OpCode::all_gather_v, OpCode::reduce_scatter_v, OpCode::all_to_all_v,
-      OpCode::send,          OpCode::send,         OpCode::all_gather_list,  OpCode::reduce_scatter_list,
-      OpCode::broadcast_list};
+  static constexpr OpCode kCodes[] = {OpCode::barrier,
+                                      OpCode::all_gather,
+                                      OpCode::reduce_scatter,
+                                      OpCode::all_reduce,
+                                      OpCode::broadcast,
+                                      OpCode::reduce,
+                                      OpCode::gather,
+                                      OpCode::scatter,
+                                      OpCode::all_to_all,
+                                      OpCode::all_gather_v,
+                                      OpCode::reduce_scatter_v,
+                                      OpCode::all_to_all_v,
+                                      OpCode::send,
+                                      OpCode::send,
+                                      OpCode::all_gather_list,
+                                      OpCode::reduce_scatter_list,
+                                      OpCode::broadcast_list};
   const auto ranks = static_cast<uint64_t>(size.ranks);
   Op op;
   op.code = kCodes[world.below(std::size(kCodes))];
   op.root = static_cast<int>(world.below(ranks));
   op.to = static_cast<int>((static_cast<uint64_t>(op.root) + 1 + world.below(ranks - 1)) % ranks);
   op.tag = static_cast<int>(world.below(kTags));
-  op.reduction.kind = world.chance(0.7) ? FSCCL_OP_SUM : world.chance(0.5) ? FSCCL_OP_MAX : FSCCL_OP_MIN;
+  op.reduction.kind = world.chance(0.7)   ? FSCCL_OP_SUM
+                      : world.chance(0.5) ? FSCCL_OP_MAX
+                                          : FSCCL_OP_MIN;
   op.in_place = op.code == OpCode::all_reduce && world.chance(0.3);
   if (op.code == OpCode::all_to_all_v) op.kind = Op::Kind::vector_all_to_all;
   size_t tensors = 1;
-  if (op.code == OpCode::all_gather_list || op.code == OpCode::reduce_scatter_list || op.code == OpCode::broadcast_list) {
+  if (op.code == OpCode::all_gather_list || op.code == OpCode::reduce_scatter_list ||
+      op.code == OpCode::broadcast_list) {
     op.kind = Op::Kind::list;
     op.list = op.code == OpCode::all_gather_list       ? ListKind::all_gather
               : op.code == OpCode::reduce_scatter_list ? ListKind::reduce_scatter
                                                        : ListKind::broadcast;
     tensors = world.below(5);
   }
-  for (size_t i = 0; i < tensors; i++) op.tensors.push_back(random_tensor(world, size, op.code, op.kind));
+  for (size_t i = 0; i < tensors; i++)
+    op.tensors.push_back(random_tensor(world, size, op.code, op.kind));
   return op;
 }
 
@@ -105,9 +126,12 @@ Op random_op(World& world, const ProgramSize& size) {
 
 std::string Op::text() const {
   std::string text = op_name(code);
-  if (code == OpCode::send) return text + fmt::format(" of {} from {} to {} tag {}", tensors[0].count, root, to, tag);
+  if (code == OpCode::send)
+    return text + fmt::format(" of {} from {} to {} tag {}", tensors[0].count, root, to, tag);
   for (const Tensor& tensor : tensors)
-    text += fmt::format(" {}x{}", tensor.counts.empty() ? fmt::format("{}", tensor.count) : fmt::format("{}..", tensor.counts[0]),
+    text += fmt::format(" {}x{}",
+                        tensor.counts.empty() ? fmt::format("{}", tensor.count)
+                                              : fmt::format("{}..", tensor.counts[0]),
                         dtype_name(tensor.dtype));
   return text + fmt::format(" root {}", root);
 }
@@ -115,7 +139,8 @@ std::string Op::text() const {
 std::vector<Op> random_program(World& world, const ProgramSize& size) {
   std::vector<Op> ops;
   for (int i = 0; i < size.ops; i++) {
-    ops.push_back(!ops.empty() && world.chance(0.3) ? ops[world.below(ops.size())] : random_op(world, size));
+    ops.push_back(!ops.empty() && world.chance(0.3) ? ops[world.below(ops.size())]
+                                                    : random_op(world, size));
     if (world.chance(0.2)) ops.push_back(ops.back());
   }
   return ops;
@@ -127,7 +152,9 @@ Op differing(World& world, const Op& op, int ranks) {
     other = Op{};
     other.code = op.code == OpCode::all_reduce ? OpCode::all_gather : OpCode::all_reduce;
     other.tensors.push_back({FSCCL_INT32, 5, {}, {}});
-  } else if ((op.code == OpCode::broadcast || op.code == OpCode::gather || op.code == OpCode::scatter) && world.chance(0.5)) {
+  } else if ((op.code == OpCode::broadcast || op.code == OpCode::gather ||
+              op.code == OpCode::scatter) &&
+             world.chance(0.5)) {
     other.root = (op.root + 1) % ranks;
   } else if (op.kind == Op::Kind::plain && op.tensors[0].counts.empty()) {
     if (world.chance(0.5))
@@ -141,7 +168,12 @@ Op differing(World& world, const Op& op, int ranks) {
 }
 
 Call::Call(World& world, const Op& op, uint64_t number, int rank, int ranks, Arena* arena)
-    : op_(op), number_(number), rank_(rank), ranks_(ranks), inputs_(op.tensors.size()), outputs_(op.tensors.size()) {
+    : op_(op),
+      number_(number),
+      rank_(rank),
+      ranks_(ranks),
+      inputs_(op.tensors.size()),
+      outputs_(op.tensors.size()) {
   const auto n = static_cast<size_t>(ranks), self = static_cast<size_t>(rank);
   if (op.kind == Op::Kind::vector_all_to_all)
     for (size_t q = 0; q < n; q++) {
@@ -150,16 +182,19 @@ Call::Call(World& world, const Op& op, uint64_t number, int rank, int ranks, Are
     }
   send_at_ = end_to_end(sends_), receive_at_ = end_to_end(receives_);
   for (size_t t = 0; t < op.tensors.size(); t++) {
-    if (!one_buffer(op_) && !op.in_place) make(world, &inputs_[t], t, input_count(op.tensors[t]), arena);
+    if (!one_buffer(op_) && !op.in_place)
+      make(world, &inputs_[t], t, input_count(op.tensors[t]), arena);
     make(world, &outputs_[t], t, output_count(op.tensors[t]), arena);
     Buffer& filled = one_buffer(op_) || op.in_place ? outputs_[t] : inputs_[t];
     if (one_buffer(op_) && rank != op.root) continue;
-    for (size_t i = 0; i < filled.count; i++) store(op.tensors[t].dtype, filled.at, i, value(t, rank, i));
+    for (size_t i = 0; i < filled.count; i++)
+      store(op.tensors[t].dtype, filled.at, i, value(t, rank, i));
   }
 }
 
 void Call::make(World& world, Buffer* buffer, size_t tensor, size_t count, Arena* arena) const {
-  const size_t bytes = count * dtype_size(op_.tensors[tensor].dtype), all = (bytes + 2 * kGuard + 63) / 64 * 64;
+  const size_t bytes = count * dtype_size(op_.tensors[tensor].dtype),
+               all = (bytes + 2 * kGuard + 63) / 64 * 64;
   buffer->count = count;
   const bool shared = arena && world.chance(0.6);
   if (shared && arena->used + all <= arena->memory.size()) {
@@ -175,7 +210,9 @@ void Call::make(World& world, Buffer* buffer, size_t tensor, size_t count, Arena
 
 size_t Call::input_count(const Op::Tensor& tensor) const {
   const auto n = static_cast<size_t>(ranks_), self = static_cast<size_t>(rank_);
-  const auto sum = [](const std::vector<size_t>& counts) { return std::accumulate(counts.begin(), counts.end(), size_t{0}); };
+  const auto sum = [](const std::vector<size_t>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), size_t{0});
+  };
   switch (op_.code) {
     case OpCode::reduce_scatter:
     case OpCode::scatter:
@@ -186,7 +223,8 @@ size_t Call::input_count(const Op::Tensor& tensor) const {
       return tensor.counts[self];
     case OpCode::reduce_scatter_v: {
       size_t end = 0;
-      for (size_t q = 0; q < n; q++) end = std::max(end, tensor.displacements[q] + tensor.counts[q]);
+      for (size_t q = 0; q < n; q++)
+        end = std::max(end, tensor.displacements[q] + tensor.counts[q]);
       return end;
     }
     case OpCode::reduce_scatter_list:
@@ -200,7 +238,9 @@ size_t Call::input_count(const Op::Tensor& tensor) const {
 
 size_t Call::output_count(const Op::Tensor& tensor) const {
   const auto n = static_cast<size_t>(ranks_), self = static_cast<size_t>(rank_);
-  const auto sum = [](const std::vector<size_t>& counts) { return std::accumulate(counts.begin(), counts.end(), size_t{0}); };
+  const auto sum = [](const std::vector<size_t>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), size_t{0});
+  };
   switch (op_.code) {
     case OpCode::all_gather:
     case OpCode::gather:
@@ -211,7 +251,8 @@ size_t Call::output_count(const Op::Tensor& tensor) const {
       return tensor.counts[self];
     case OpCode::all_gather_v: {
       size_t end = 0;
-      for (size_t q = 0; q < n; q++) end = std::max(end, tensor.displacements[q] + tensor.counts[q]);
+      for (size_t q = 0; q < n; q++)
+        end = std::max(end, tensor.displacements[q] + tensor.counts[q]);
       return end;
     }
     case OpCode::all_gather_list:
@@ -225,7 +266,9 @@ size_t Call::output_count(const Op::Tensor& tensor) const {
 
 // Small enough that a sum of all ranks' is exact in every type.
 int64_t Call::value(size_t tensor, int rank, size_t index) const {
-  return static_cast<int64_t>(mix_hash(mix_hash(number_ * 64 + tensor, static_cast<uint64_t>(rank)), index) % 27) + 1;
+  return static_cast<int64_t>(
+             mix_hash(mix_hash(number_ * 64 + tensor, static_cast<uint64_t>(rank)), index) % 27) +
+         1;
 }
 
 int64_t Call::reduced(size_t tensor, size_t index) const {
@@ -291,7 +334,8 @@ Status Call::start(Collectives& collectives, Lists& lists) {
   if (op_.kind == Op::Kind::list) {
     std::vector<fsccl_tensor_t> tensors;
     for (size_t t = 0; t < op_.tensors.size(); t++)
-      tensors.push_back({inputs_[t].at, outputs_[t].at, op_.tensors[t].counts.data(), op_.tensors[t].dtype});
+      tensors.push_back(
+          {inputs_[t].at, outputs_[t].at, op_.tensors[t].counts.data(), op_.tensors[t].dtype});
     ListCall call;
     call.tensors = tensors.data();
     call.count = tensors.size();
@@ -313,10 +357,12 @@ Status Call::start(Collectives& collectives, Lists& lists) {
     call.reduction = op_.reduction;
     call.root = op_.code == OpCode::send ? 0 : op_.root;
     call.tag = op_.tag;
-    if (vector_form(op_.code)) call.counts = tensor.counts.data(), call.displacements = tensor.displacements.data();
+    if (vector_form(op_.code))
+      call.counts = tensor.counts.data(), call.displacements = tensor.displacements.data();
   }
-  const bool rooted = op_.code == OpCode::broadcast || op_.code == OpCode::reduce || op_.code == OpCode::gather ||
-                      op_.code == OpCode::scatter || op_.code == OpCode::send;
+  const bool rooted = op_.code == OpCode::broadcast || op_.code == OpCode::reduce ||
+                      op_.code == OpCode::gather || op_.code == OpCode::scatter ||
+                      op_.code == OpCode::send;
   if (!rooted) call.root = -1;
   if (op_.kind == Op::Kind::vector_all_to_all) {
     call.counts = sends_.data();
@@ -337,10 +383,12 @@ std::optional<std::string> Call::problem() const {
     const size_t size = dtype_size(dtype);
     for (size_t i = 0; i < out.count; i++) {
       const std::optional<int64_t> right = expected(t, i);
-      const bool as_it_was = std::all_of(out.at + i * size, out.at + (i + 1) * size, [](std::byte b) { return b == kUntouched; });
+      const bool as_it_was = std::all_of(out.at + i * size, out.at + (i + 1) * size,
+                                         [](std::byte b) { return b == kUntouched; });
       if (right ? load(dtype, out.at, i) != *right : !as_it_was)
-        return fmt::format("{} on rank {}: element {} of {} of tensor {} is {}, not {}", op_.text(), rank_, i, out.count, t,
-                           load(dtype, out.at, i), right ? fmt::format("{}", *right) : "as it was");
+        return fmt::format("{} on rank {}: element {} of {} of tensor {} is {}, not {}", op_.text(),
+                           rank_, i, out.count, t, load(dtype, out.at, i),
+                           right ? fmt::format("{}", *right) : "as it was");
     }
     for (size_t i = 0; i < kGuard; i++)
       if (*(out.at - 1 - i) != kUntouched || out.at[out.count * size + i] != kUntouched)
@@ -348,14 +396,16 @@ std::optional<std::string> Call::problem() const {
     const Buffer& in = inputs_[t];
     for (size_t i = 0; in.at && i < in.count; i++)
       if (load(dtype, in.at, i) != value(t, rank_, i))
-        return fmt::format("{} on rank {} wrote to element {} of its input {}", op_.text(), rank_, i, t);
+        return fmt::format("{} on rank {} wrote to element {} of its input {}", op_.text(), rank_,
+                           i, t);
   }
   return std::nullopt;
 }
 
 void Call::give_back() {
   for (size_t t = 0; t < outputs_.size(); t++)
-    given_back_.emplace_back(outputs_[t].at, outputs_[t].at + outputs_[t].count * dtype_size(op_.tensors[t].dtype));
+    given_back_.emplace_back(outputs_[t].at,
+                             outputs_[t].at + outputs_[t].count * dtype_size(op_.tensors[t].dtype));
 }
 
 bool Call::touched() const {

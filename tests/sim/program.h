@@ -1,5 +1,5 @@
-// What the ranks of a simulated job call: a sequence of operations drawn from the seed, each rank's buffers for it, and what must
-// be in them when it is over.
+// What the ranks of a simulated job call: a sequence of operations drawn from the seed, each rank's
+// buffers for it, and what must be in them when it is over.
 #pragma once
 #include <memory>
 #include <optional>
@@ -53,9 +53,11 @@ class Call {
   // `arena`: null, or where buffers may lie.
   Call(World& world, const Op& op, uint64_t number, int rank, int ranks, Arena* arena);
   Status start(Collectives& collectives, Lists& lists);
-  // Why the buffers are not as they must be: the output right, nothing beside it written, the input as it was.
+  // Why the buffers are not as they must be: the output right, nothing beside it written, the input
+  // as it was.
   std::optional<std::string> problem() const;
-  // The operation failed: its buffers are the caller's again. Whether they have been written to since.
+  // The operation failed: its buffers are the caller's again. Whether they have been written to
+  // since.
   void give_back();
   bool touched() const;
 

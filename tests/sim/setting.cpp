@@ -10,18 +10,22 @@ namespace {
 constexpr int kMostRanks = 9;
 
 std::string random_rules(World& world, bool network, bool can_read) {
-  static constexpr std::string_view kOps[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce",
-                                              "gather",     "scatter",        "all_to_all", "send"};
+  static constexpr std::string_view kOps[] = {"all_gather", "reduce_scatter", "all_reduce",
+                                              "broadcast",  "reduce",         "gather",
+                                              "scatter",    "all_to_all",     "send"};
   std::string text;
   for (const std::string_view op : kOps) {
     if (world.chance(0.5)) continue;
     const bool slots = network || world.chance(0.4), one_buffer = op == "broadcast" || op == "send",
                whole = op == "reduce" || op == "all_reduce";
     const char* const straight = can_read && world.chance(0.5) ? "read" : "direct";
-    const bool relayed = network && (op.starts_with("all_") || op == "reduce_scatter" || op == "broadcast") && op != "all_to_all";
-    const std::string way = relayed && world.chance(0.4) ? fmt::format("{}_steps", world.between(2, 4))
-                            : slots                      ? fmt::format("slots/{}K", 4 << world.below(3))
-                            : one_buffer                 ? "balanced"
+    const bool relayed = network &&
+                         (op.starts_with("all_") || op == "reduce_scatter" || op == "broadcast") &&
+                         op != "all_to_all";
+    const std::string way = relayed && world.chance(0.4)
+                                ? fmt::format("{}_steps", world.between(2, 4))
+                            : slots      ? fmt::format("slots/{}K", 4 << world.below(3))
+                            : one_buffer ? "balanced"
                             : whole && world.chance(0.5) ? "small_slots"
                             : whole                      ? "direct"
                                                          : straight;
@@ -43,7 +47,8 @@ Setting random_setting(World& world) {
   made.one_process = world.chance(0.5);
   made.arenas = !made.network && world.chance(0.7);
   made.slot_bytes = size_t{4096} << world.below(3);
-  made.weather.most_ns = world.chance(0.5) ? 20 * kMicrosecond : world.between(kMicrosecond, 3 * kMillisecond);
+  made.weather.most_ns =
+      world.chance(0.5) ? 20 * kMicrosecond : world.between(kMicrosecond, 3 * kMillisecond);
   made.weather.loss = world.chance(0.3) ? 0.03 : 0;
   made.weather.fetched_from = world.chance(0.3) ? SIZE_MAX : world.below(6000) + 1;
   made.latest_ns = world.chance(0.5) ? kMicrosecond : kMillisecond;
@@ -57,7 +62,8 @@ Setting random_setting(World& world) {
                  : kind < 20 ? Trouble::garbled
                  : kind < 23 ? Trouble::damaged
                              : Trouble::aborted;
-  if (!made.network && (made.trouble == Trouble::cut || made.trouble == Trouble::garbled)) made.trouble = Trouble::none;
+  if (!made.network && (made.trouble == Trouble::cut || made.trouble == Trouble::garbled))
+    made.trouble = Trouble::none;
   if (made.trouble == Trouble::garbled) made.weather.garbled = 0.01;
   made.checksum = made.trouble == Trouble::damaged || world.chance(0.2);
   if (made.trouble == Trouble::damaged) {
@@ -66,13 +72,16 @@ Setting random_setting(World& world) {
   }
   // With the line of every rank there is room for its sums, as the communicator sees to.
   if (made.checksum)
-    made.slot_bytes = std::max(made.slot_bytes, 2 * slot_bytes_with_sums(kMostRanks * sizeof(fsccl_transport_line_t)));
+    made.slot_bytes = std::max(
+        made.slot_bytes, 2 * slot_bytes_with_sums(kMostRanks * sizeof(fsccl_transport_line_t)));
   made.select.only_slots = made.checksum;
-  if (made.trouble == Trouble::death) made.deaths = static_cast<int>(world.between(1, std::max(1, made.ranks / 3)));
+  if (made.trouble == Trouble::death)
+    made.deaths = static_cast<int>(world.between(1, std::max(1, made.ranks / 3)));
   if (world.chance(0.5)) made.rules = random_rules(world, made.network, made.can_read);
   made.select.costs.can_read = made.can_read;
   made.select.costs.exchange = static_cast<double>(world.between(50, 20'000));
-  if (made.network && world.chance(0.5)) made.select.costs.message = made.select.costs.exchange / 3;  // then small ones go in steps
+  // then small ones go in steps
+  if (made.network && world.chance(0.5)) made.select.costs.message = made.select.costs.exchange / 3;
   made.select.costs.sharers = world.chance(0.3) ? 2 : 1;
   if (world.chance(0.3)) made.select.eager_bytes = static_cast<int64_t>(world.below(20'000));
   made.select.always_read = made.can_read && world.chance(0.3);
@@ -82,12 +91,14 @@ Setting random_setting(World& world) {
 }
 
 std::string describe(const Setting& setting) {
-  const std::string where = setting.network ? fmt::format("a network (loss {})", setting.weather.loss)
-                                            : fmt::format("shared memory (arenas {}, read {}, one process {})", setting.arenas,
-                                                          setting.can_read, setting.one_process);
-  return fmt::format("{} ranks, {} at once, {}, slots of {}{}, trouble: {}, rules \"{}\"", setting.ranks, setting.depth, where,
-                     setting.slot_bytes, setting.checksum ? " with checksums" : "", kTroubles[static_cast<size_t>(setting.trouble)],
-                     setting.rules);
+  const std::string where =
+      setting.network ? fmt::format("a network (loss {})", setting.weather.loss)
+                      : fmt::format("shared memory (arenas {}, read {}, one process {})",
+                                    setting.arenas, setting.can_read, setting.one_process);
+  return fmt::format("{} ranks, {} at once, {}, slots of {}{}, trouble: {}, rules \"{}\"",
+                     setting.ranks, setting.depth, where, setting.slot_bytes,
+                     setting.checksum ? " with checksums" : "",
+                     kTroubles[static_cast<size_t>(setting.trouble)], setting.rules);
 }
 
 }  // namespace fsccl::sim

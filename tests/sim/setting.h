@@ -16,14 +16,18 @@ enum class Trouble : uint8_t {
   mismatch,  // one calls something else
   garbled,   // headers of messages have wrong bits
   stopped,   // one does nothing for longer than the timeout
-  damaged,   // bytes arrive with wrong bits, of headers and of what they carry, and of slots in memory; all have checksums
-  aborted,   // one gives up
+  // bytes arrive with wrong bits, of headers and of what they carry, and of slots in memory; all
+  // have checksums
+  damaged,
+  aborted,  // one gives up
 };
-inline constexpr const char* kTroubles[] = {"none", "death", "cut", "mismatch", "garbled", "stopped", "damaged", "aborted"};
+inline constexpr const char* kTroubles[] = {"none",    "death",   "cut",     "mismatch",
+                                            "garbled", "stopped", "damaged", "aborted"};
 
 struct Setting {
   int ranks = 2, ops = 8, depth = 1;
-  bool network = false, pieces = false, can_read = false, one_process = false, arenas = false, checksum = false;
+  bool network = false, pieces = false, can_read = false, one_process = false, arenas = false,
+       checksum = false;
   size_t slot_bytes = 0;
   Weather weather;
   int64_t latest_ns = 0;

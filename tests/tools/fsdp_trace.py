@@ -1,6 +1,8 @@
-"""Traces of the allocations of sharded training, in the form of perf/pool/trace.h: three streams, as PyTorch's FSDP uses them
-with a flat parameter a unit (dialect flat) or with parameters apart from what was gathered (dialect copies).
+"""Traces of the allocations of sharded training, in the form of perf/pool/trace.h: three streams,
+as PyTorch's FSDP uses them with a flat parameter a unit (dialect flat) or with parameters apart
+from what was gathered (dialect copies).
 """
+
 import json
 
 
@@ -10,7 +12,16 @@ class Trace:
 
     def alloc(self, size, stream, kind, key):
         self.id += 1
-        self.records.append({'op': 'alloc', 'id': self.id, 'bytes': size, 'stream': stream, 'kind': kind, 'key': key})
+        self.records.append(
+            {
+                'op': 'alloc',
+                'id': self.id,
+                'bytes': size,
+                'stream': stream,
+                'kind': kind,
+                'key': key,
+            }
+        )
         self.use(self.id, stream)
         return self.id
 
@@ -36,7 +47,8 @@ class Trace:
 
 
 class Step:
-    """One step over units; a unit is a list of the bytes of its parameters. `prefetch` units are gathered ahead."""
+    """One step over units; a unit is a list of the bytes of its parameters. `prefetch` units are
+    gathered ahead."""
 
     def __init__(self, trace, units, dialect, prefetch):
         self.trace, self.units, self.dialect, self.prefetch = trace, units, dialect, prefetch
@@ -57,7 +69,10 @@ class Step:
         self.trace.wait('compute', ready)
         if self.dialect == 'flat':
             return
-        self.params[unit] = [self.trace.alloc(size, 'compute', 'param', f'{unit}/p{i}') for i, size in enumerate(self.units[unit])]
+        self.params[unit] = [
+            self.trace.alloc(size, 'compute', 'param', f'{unit}/p{i}')
+            for i, size in enumerate(self.units[unit])
+        ]
         self.trace.use(block, 'compute')
         self.trace.wait('ag', self.trace.event('compute'))
         self.trace.free(block, 'ag')
@@ -75,7 +90,7 @@ class Step:
     def forward(self, order, keep_last=True):
         for place, unit in enumerate(order):
             self.use(unit)
-            for ahead in order[place + 1:place + 1 + self.prefetch]:
+            for ahead in order[place + 1 : place + 1 + self.prefetch]:
                 self.gather(ahead)
             self.compute(unit)
             if not keep_last or unit != order[-1]:
@@ -85,7 +100,7 @@ class Step:
         order = order[::-1]
         for place, unit in enumerate(order):
             self.use(unit)
-            for ahead in order[place + 1:place + 1 + self.prefetch]:
+            for ahead in order[place + 1 : place + 1 + self.prefetch]:
                 self.gather(ahead)
             self.compute(unit)
             self.finish(1)
@@ -106,7 +121,8 @@ class Step:
 
 
 def make(name, units, dialect='flat', prefetch=1, orders=(None, None, None), evaluate_after=()):
-    """A training step for each of `orders` (None: all units in order), and an evaluation after some."""
+    """A training step for each of `orders` (None: all units in order), and an evaluation after
+    some."""
     trace = Trace(name)
     for number, order in enumerate(orders):
         order = list(range(len(units))) if order is None else order

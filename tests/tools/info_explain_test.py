@@ -1,4 +1,6 @@
-"""What `fsccl-info explain` says, on machines that need not exist. usage: info_explain_test.py PROGRAM FOLDER-OF-TOPOLOGIES"""
+"""What `fsccl-info explain` says, on machines that need not exist. usage: info_explain_test.py
+PROGRAM FOLDER-OF-TOPOLOGIES"""
+
 import json
 import os
 import pathlib
@@ -11,81 +13,148 @@ from program import run as run_program
 
 program, samples = sys.argv[1], pathlib.Path(sys.argv[2])
 RATE = '"copy_ns_per_kib": 40'
-MEASURED = ('"exchange_ns": %s, "sizes": [256, 2048, 131072], "slots_ns": [60, 250, 11000], '
-            '"slots_past_caches_ns": [400, 700, 18000], "read_ns": null, ' + RATE)
+MEASURED = (
+    '"exchange_ns": %s, "sizes": [256, 2048, 131072], "slots_ns": [60, 250, 11000], '
+    '"slots_past_caches_ns": [400, 700, 18000], "read_ns": null, ' + RATE
+)
 
 
 def run(*arguments, status=0, **variables):
-    return run_program(program, "explain", *arguments, status=status, timeout=60, env={**os.environ, **variables})
+    return run_program(
+        program, 'explain', *arguments, status=status, timeout=60, env={**os.environ, **variables}
+    )
 
 
 def explained(*arguments, **variables):
-    answer = json.loads(run(*arguments, "--json", **variables))
-    chosen = [one for one in answer["candidates"] if one["chosen"]]
-    expect(chosen and all(one["predicted_us"] >= 0 for one in answer["candidates"]), answer)
-    return answer, [one["plan"] for one in chosen]
+    answer = json.loads(run(*arguments, '--json', **variables))
+    chosen = [one for one in answer['candidates'] if one['chosen']]
+    expect(chosen and all(one['predicted_us'] >= 0 for one in answer['candidates']), answer)
+    return answer, [one['plan'] for one in chosen]
 
 
 # One host: small and large, the table and the marks.
-answer, chosen = explained("all_gather", "8", "--ranks", "2")
-expect(chosen == ["all_gather_inline"] and "signals" in answer["why"], answer)
-answer, chosen = explained("all_gather", "4M", "--ranks", "4")
-expect("all_gather_direct" in chosen and answer["why"] == "least predicted time", answer)
-expect(answer["ranks"] == 4 and answer["hosts"] == 1 and answer["costs_from"] == "table" and answer["transport"] == "shm", answer)
-text = run("all_gather", "4M", "--ranks", "4")
-expect("* all_gather_direct" in text and "least predicted time" in text and "costs from the table" in text, text)
+answer, chosen = explained('all_gather', '8', '--ranks', '2')
+expect(chosen == ['all_gather_inline'] and 'signals' in answer['why'], answer)
+answer, chosen = explained('all_gather', '4M', '--ranks', '4')
+expect('all_gather_direct' in chosen and answer['why'] == 'least predicted time', answer)
+expect(
+    answer['ranks'] == 4
+    and answer['hosts'] == 1
+    and answer['costs_from'] == 'table'
+    and answer['transport'] == 'shm',
+    answer,
+)
+text = run('all_gather', '4M', '--ranks', '4')
+expect(
+    '* all_gather_direct' in text
+    and 'least predicted time' in text
+    and 'costs from the table' in text,
+    text,
+)
 
 # Several hosts: flat candidates, and by hosts with its stages.
-answer, chosen = explained("all_gather", "4M", "--hosts", "2", "--ranks-per-host", "2")
-expect(chosen == ["by_hosts"] and answer["ranks"] == 4 and answer["link"] == "network", answer)
-stages = answer["candidates"][-1]["stages"]
-expect([stage["between_hosts"] for stage in stages] == [True, False], stages)
-# Prices beside each other are of the same link, which the ranks of a host share: what is chosen for its time is the cheapest.
-for operation in ("all_gather", "reduce_scatter", "all_reduce", "broadcast"):
-    for size in ("4K", "16K", "64K", "256K", "1M", "16M"):
-        answer, chosen = explained(operation, size, "--hosts", "2", "--ranks-per-host", "2")
-        times = {one["plan"]: one["predicted_us"] for one in answer["candidates"]}
-        flat = min(time for plan, time in times.items() if plan != "by_hosts")
-        expect(chosen != ["by_hosts"] or times["by_hosts"] <= flat, answer)
-        told = float(re.search(r"([0-9.]+) flat", answer["why"])[1])  # with slots of a typical size
+answer, chosen = explained('all_gather', '4M', '--hosts', '2', '--ranks-per-host', '2')
+expect(chosen == ['by_hosts'] and answer['ranks'] == 4 and answer['link'] == 'network', answer)
+stages = answer['candidates'][-1]['stages']
+expect([stage['between_hosts'] for stage in stages] == [True, False], stages)
+# Prices beside each other are of the same link, which the ranks of a host share: what is chosen for
+# its time is the cheapest.
+for operation in ('all_gather', 'reduce_scatter', 'all_reduce', 'broadcast'):
+    for size in ('4K', '16K', '64K', '256K', '1M', '16M'):
+        answer, chosen = explained(operation, size, '--hosts', '2', '--ranks-per-host', '2')
+        times = {one['plan']: one['predicted_us'] for one in answer['candidates']}
+        flat = min(time for plan, time in times.items() if plan != 'by_hosts')
+        expect(chosen != ['by_hosts'] or times['by_hosts'] <= flat, answer)
+        told = float(re.search(r'([0-9.]+) flat', answer['why'])[1])  # with slots of a typical size
         expect(abs(flat - told) < 0.3 * told, answer)
-expect("between hosts" in run("all_gather", "4M", "--hosts", "2", "--ranks-per-host", "2"), "stages in the table")
-answer, chosen = explained("all_reduce", "256", "--hosts", "2", "--ranks-per-host", "2")
-expect(chosen != ["by_hosts"], answer)
-answer, chosen = explained("all_reduce", "1M", "--hosts", "16", "--ranks-per-host", "8", "--file", samples / "rails_two_tiers.json")
-expect(answer["ranks"] == 128 and chosen == ["by_hosts"], answer)
+expect(
+    'between hosts' in run('all_gather', '4M', '--hosts', '2', '--ranks-per-host', '2'),
+    'stages in the table',
+)
+answer, chosen = explained('all_reduce', '256', '--hosts', '2', '--ranks-per-host', '2')
+expect(chosen != ['by_hosts'], answer)
+answer, chosen = explained(
+    'all_reduce',
+    '1M',
+    '--hosts',
+    '16',
+    '--ranks-per-host',
+    '8',
+    '--file',
+    samples / 'rails_two_tiers.json',
+)
+expect(answer['ranks'] == 128 and chosen == ['by_hosts'], answer)
 
 # Topologies: the same ranks farther from each other.
-near = explained("barrier", "0", "--ranks", "2", "--file", samples / "two_packages.json")[0]
-far = explained("barrier", "0", "--ranks", "64", "--file", samples / "two_packages.json")[0]
-expect(far["measured"]["exchange_ns"] > near["measured"]["exchange_ns"] and far["link"] != near["link"], (near, far))
+near = explained('barrier', '0', '--ranks', '2', '--file', samples / 'two_packages.json')[0]
+far = explained('barrier', '0', '--ranks', '64', '--file', samples / 'two_packages.json')[0]
+expect(
+    far['measured']['exchange_ns'] > near['measured']['exchange_ns']
+    and far['link'] != near['link'],
+    (near, far),
+)
 
 # Authority: the environment, the file, the table.
 with tempfile.TemporaryDirectory() as folder:
-    tuned = pathlib.Path(folder) / "tuned.json"
-    tuned.write_text('{"fsccl_tuning": 1, "costs": [%s], "rules": ["gather=slots", "all_gather:1M-=slots/32K"]}' % ", ".join(
-        '{"machine": "any", "transport": "shm", "link": "%s", "measured": {%s}}' % (link, MEASURED % exchange)
-        for link, exchange in (("cache", 77), ("package", 88))), encoding="utf-8")
-    with_file = ("all_gather", "4M", "--ranks", "2", "--file", samples / "two_packages.json", "--tuning", tuned)
+    tuned = pathlib.Path(folder) / 'tuned.json'
+    tuned.write_text(
+        '{"fsccl_tuning": 1, "costs": ['
+        + ', '.join(
+            f'{{"machine": "any", "transport": "shm", "link": "{link}", '
+            f'"measured": {{{MEASURED % exchange}}}}}'
+            for link, exchange in (('cache', 77), ('package', 88))
+        )
+        + '], "rules": ["gather=slots", "all_gather:1M-=slots/32K"]}',
+        encoding='utf-8',
+    )
+    with_file = (
+        'all_gather',
+        '4M',
+        '--ranks',
+        '2',
+        '--file',
+        samples / 'two_packages.json',
+        '--tuning',
+        tuned,
+    )
     answer, chosen = explained(*with_file)
-    expect(chosen == ["all_gather_slots"] and answer["why"] == "rule 1 of FSCCL_TUNING_FILE says so", answer)
-    expect(answer["costs_from"] == "tuning file" and answer["measured"]["exchange_ns"] in (77, 88), answer)
-    answer, chosen = explained(*with_file, FSCCL_PLAN="all_gather=direct")
-    expect("all_gather_direct" in chosen and answer["why"] == "FSCCL_PLAN says so", answer)
-    answer, chosen = explained("all_gather", "4M", FSCCL_TUNING_FILE=str(tuned))
-    expect(chosen == ["all_gather_slots"], answer)
-    answer, chosen = explained(*with_file, FSCCL_EAGER_BYTES="0")
-    expect("all_gather_direct" in chosen and answer["why"] == "FSCCL_EAGER_BYTES says so", answer)
+    expect(
+        chosen == ['all_gather_slots'] and answer['why'] == 'rule 1 of FSCCL_TUNING_FILE says so',
+        answer,
+    )
+    expect(
+        answer['costs_from'] == 'tuning file' and answer['measured']['exchange_ns'] in (77, 88),
+        answer,
+    )
+    answer, chosen = explained(*with_file, FSCCL_PLAN='all_gather=direct')
+    expect('all_gather_direct' in chosen and answer['why'] == 'FSCCL_PLAN says so', answer)
+    answer, chosen = explained('all_gather', '4M', FSCCL_TUNING_FILE=str(tuned))
+    expect(chosen == ['all_gather_slots'], answer)
+    answer, chosen = explained(*with_file, FSCCL_EAGER_BYTES='0')
+    expect('all_gather_direct' in chosen and answer['why'] == 'FSCCL_EAGER_BYTES says so', answer)
 
     # What is wrong is named.
-    tuned.write_text('{"fsccl_tuning": 1, "rules": ["all_gather=ring"]}', encoding="utf-8")
+    tuned.write_text('{"fsccl_tuning": 1, "rules": ["all_gather=ring"]}', encoding='utf-8')
     for arguments, variables, words in (
-            (("all_gather", "4M", "--tuning", tuned), {}, ["tuned.json", "rules[0]", '"ring"', "slots, direct, read"]),
-            (("all_gather", "4M", "--tuning", folder + "/none"), {}, ["none"]),
-            (("allgather", "4M"), {}, ['"allgather"', "all_gather, reduce_scatter"]),
-            (("all_gather", "4M"), {"FSCCL_PLAN": "all_gather=ring"}, ["FSCCL_PLAN", '"ring"', "slots, direct, read"]),
-            (("all_gather", "4M"), {"FSCCL_HIERARCHY": "maybe"}, ['FSCCL_HIERARCHY is "maybe"; accepted: one of']),
-            (("all_gather", "4M", "--file", folder + "/none"), {}, ["none"])):
+        (
+            ('all_gather', '4M', '--tuning', tuned),
+            {},
+            ['tuned.json', 'rules[0]', '"ring"', 'slots, direct, read'],
+        ),
+        (('all_gather', '4M', '--tuning', folder + '/none'), {}, ['none']),
+        (('allgather', '4M'), {}, ['"allgather"', 'all_gather, reduce_scatter']),
+        (
+            ('all_gather', '4M'),
+            {'FSCCL_PLAN': 'all_gather=ring'},
+            ['FSCCL_PLAN', '"ring"', 'slots, direct, read'],
+        ),
+        (
+            ('all_gather', '4M'),
+            {'FSCCL_HIERARCHY': 'maybe'},
+            ['FSCCL_HIERARCHY is "maybe"; accepted: one of'],
+        ),
+        (('all_gather', '4M', '--file', folder + '/none'), {}, ['none']),
+    ):
         said = run(*arguments, status=1, **variables)
-        expect(all(word in said for word in words), f"{arguments}: {words}: {said}")
-    expect('"lots"' in run("all_gather", "lots", status=2), "a size")
+        expect(all(word in said for word in words), f'{arguments}: {words}: {said}')
+    expect('"lots"' in run('all_gather', 'lots', status=2), 'a size')

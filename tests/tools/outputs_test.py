@@ -1,7 +1,9 @@
-"""Where the programs write: full disks, limits of file sizes, closed streams, and paths that name no file.
+"""Where the programs write: full disks, limits of file sizes, closed streams, and paths that name
+no file.
 
 usage: outputs_test.py FSCCL-INFO FSCCL-PERF FSCCL-TRACE
 """
+
 import json
 import os
 import pathlib
@@ -19,8 +21,17 @@ SMALL = ('--ranks', '1', '-b', '8', '-e', '8', '-n', '1', '-w', '0')
 
 
 def run(*command, **options):
-    return subprocess.run([str(word) for word in command], **{'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True,
-                                                              'timeout': 120, 'check': False, **options})
+    return subprocess.run(
+        [str(word) for word in command],
+        **{
+            'stdout': subprocess.PIPE,
+            'stderr': subprocess.PIPE,
+            'text': True,
+            'timeout': 120,
+            'check': False,
+            **options,
+        },
+    )
 
 
 def limited(size):
@@ -29,12 +40,25 @@ def limited(size):
 
 def inputs(folder):
     """Recordings of a job, a trace of allocations, and a model."""
-    recordings, allocations, model = folder / 'recordings', folder / 'allocations.jsonl', folder / 'model.json'
-    model.write_text(json.dumps({'name': 'tiny', 'units': [{'name': 'root', 'params': [['w', [64, 64]]]}]}), encoding='utf-8')
+    recordings, allocations, model = (
+        folder / 'recordings',
+        folder / 'allocations.jsonl',
+        folder / 'model.json',
+    )
+    model.write_text(
+        json.dumps({'name': 'tiny', 'units': [{'name': 'root', 'params': [['w', [64, 64]]]}]}),
+        encoding='utf-8',
+    )
     recordings.mkdir()
-    records = [{'op': 'meta', 'name': 'small'}, {'op': 'alloc', 'id': 1, 'bytes': 4096, 'stream': 's', 'kind': 'param', 'key': 'a'},
-               {'op': 'free', 'id': 1, 'stream': 's'}, {'op': 'mark', 'what': 'step_end'}]
-    allocations.write_text(''.join(json.dumps(record) + '\n' for record in records), encoding='utf-8')
+    records = [
+        {'op': 'meta', 'name': 'small'},
+        {'op': 'alloc', 'id': 1, 'bytes': 4096, 'stream': 's', 'kind': 'param', 'key': 'a'},
+        {'op': 'free', 'id': 1, 'stream': 's'},
+        {'op': 'mark', 'what': 'step_end'},
+    ]
+    allocations.write_text(
+        ''.join(json.dumps(record) + '\n' for record in records), encoding='utf-8'
+    )
     done = run(perf, 'collectives', *SMALL, env={**os.environ, 'FSCCL_TRACE_DIR': str(recordings)})
     expect(done.returncode == 0, done)
     return recordings, allocations, model
@@ -42,25 +66,45 @@ def inputs(folder):
 
 def check_full_disk(recordings, allocations, model):
     """Each command says that its output is lost, and ends so."""
-    commands = [(info, 'config'), (info, 'config', '--json'), (info, 'config', '--markdown'), (info, 'version'),
-                (info, 'transports'), (info, 'topology'), (info, 'devices'), (info, '--help'), (perf, '--help'),
-                (trace, '--help'), (trace, 'hang', '--help'),
-                (trace, 'hang', recordings), (trace, 'hang', recordings, '--json'), (trace, 'timeline', recordings, '-o', '-'),
-                (trace, 'timeline', recordings, '-o', recordings / 'page.html'),
-                (perf, 'pool', '--no-peers', '--steps', '2', allocations),
-                (perf, 'pool', '--no-peers', '--steps', '2', '--json', allocations),
-                (perf, 'collectives', *SMALL), (perf, 'tune', '--ranks', '1', '-b', '1K', '-e', '1K', '--json'),
-                (perf, 'step', '--ranks', '1', '--model', model, '--steps', '1')]
+    commands = [
+        (info, 'config'),
+        (info, 'config', '--json'),
+        (info, 'config', '--markdown'),
+        (info, 'version'),
+        (info, 'transports'),
+        (info, 'topology'),
+        (info, 'devices'),
+        (info, '--help'),
+        (perf, '--help'),
+        (trace, '--help'),
+        (trace, 'hang', '--help'),
+        (trace, 'hang', recordings),
+        (trace, 'hang', recordings, '--json'),
+        (trace, 'timeline', recordings, '-o', '-'),
+        (trace, 'timeline', recordings, '-o', recordings / 'page.html'),
+        (perf, 'pool', '--no-peers', '--steps', '2', allocations),
+        (perf, 'pool', '--no-peers', '--steps', '2', '--json', allocations),
+        (perf, 'collectives', *SMALL),
+        (perf, 'tune', '--ranks', '1', '-b', '1K', '-e', '1K', '--json'),
+        (perf, 'step', '--ranks', '1', '--model', model, '--steps', '1'),
+    ]
     for command in commands:
         with open('/dev/full', 'w', encoding='utf-8') as full:
             done = run(*command, stdout=full)
-        expect(done.returncode != 0 and 'cannot be written' in done.stderr, f'{command} on a full disk: {done}')
+        expect(
+            done.returncode != 0 and 'cannot be written' in done.stderr,
+            f'{command} on a full disk: {done}',
+        )
         done = run(*command, preexec_fn=lambda: os.close(1))
-        expect(done.returncode > 0 and 'cannot be written' in done.stderr, f'{command} with a closed standard output: {done}')
+        expect(
+            done.returncode > 0 and 'cannot be written' in done.stderr,
+            f'{command} with a closed standard output: {done}',
+        )
 
 
 def device(folder, name, minor):
-    """One like /dev/NAME, of the test's own for a user who may replace that of the machine; None where it cannot be had."""
+    """One like /dev/NAME, of the test's own for a user who may replace that of the machine; None
+    where it cannot be had."""
     if os.geteuid() != 0:
         return pathlib.Path('/dev', name)
     try:
@@ -79,13 +123,23 @@ def check_places(folder, command, null, full):
     expect(stat.S_IMODE(page.stat().st_mode) == 0o644, f'{command}: {page.stat()}')
     page.write_text('before', encoding='utf-8')
     link.symlink_to('page')
-    expect(run(*command, link).returncode == 0 and link.is_symlink() and page.read_bytes() != b'before',
-           f'{command} through a link')
+    expect(
+        run(*command, link).returncode == 0
+        and link.is_symlink()
+        and page.read_bytes() != b'before',
+        f'{command} through a link',
+    )
     if null:
-        expect(run(*command, null).returncode == 0 and stat.S_ISCHR(null.stat().st_mode), f'{command} to a device')
+        expect(
+            run(*command, null).returncode == 0 and stat.S_ISCHR(null.stat().st_mode),
+            f'{command} to a device',
+        )
     os.mkfifo(fifo)
-    for path, words in ((folder, 'is a directory'), (fifo, 'start its reader first'),
-                        *([(full, 'No space left')] if full else [])):
+    for path, words in (
+        (folder, 'is a directory'),
+        (fifo, 'start its reader first'),
+        *([(full, 'No space left')] if full else []),
+    ):
         done = run(*command, path)
         expect(done.returncode > 0 and words in done.stderr, f'{command} to {path}: {done}')
     read = []
@@ -94,13 +148,25 @@ def check_places(folder, command, null, full):
     while run(*command, fifo).returncode != 0:  # until the reader is there
         pass
     reader.join(60)
-    expect(read and read[0][:8] == whole[:8] and stat.S_ISFIFO(fifo.stat().st_mode), f'{command} to a FIFO: {read}')
+    expect(
+        read and read[0][:8] == whole[:8] and stat.S_ISFIFO(fifo.stat().st_mode),
+        f'{command} to a FIFO: {read}',
+    )
     done = run(*command, page, preexec_fn=limited(16))
-    expect(done.returncode > 0 and 'ulimit -f' in done.stderr, f'{command} with a limit of 16 bytes: {done}')
-    expect(page.read_bytes()[:8] == whole[:8] and len(page.read_bytes()) > 16, f'{command}: what was there stays')
+    expect(
+        done.returncode > 0 and 'ulimit -f' in done.stderr,
+        f'{command} with a limit of 16 bytes: {done}',
+    )
+    expect(
+        page.read_bytes()[:8] == whole[:8] and len(page.read_bytes()) > 16,
+        f'{command}: what was there stays',
+    )
     page.unlink()
     run(*command, page, preexec_fn=lambda: os.close(1))
-    expect(not page.exists() or page.read_bytes()[:8] == whole[:8], f'{command}: the page alone, with a closed standard output')
+    expect(
+        not page.exists() or page.read_bytes()[:8] == whole[:8],
+        f'{command}: the page alone, with a closed standard output',
+    )
     left = {path.name for path in folder.iterdir()} - {'page', 'fifo', 'link'}
     expect(not left, f'{command} leaves {left}')
 
@@ -108,7 +174,10 @@ def check_places(folder, command, null, full):
 def check_limit_of_the_standard_output(folder):
     with open(folder / 'output', 'wb') as output:
         done = run(info, 'config', stdout=output, preexec_fn=limited(1024))
-    expect(done.returncode > 0 and 'ulimit -f' in done.stderr, f'the standard output beyond a limit: {done}')
+    expect(
+        done.returncode > 0 and 'ulimit -f' in done.stderr,
+        f'the standard output beyond a limit: {done}',
+    )
 
 
 os.umask(0o022)
@@ -118,9 +187,14 @@ with tempfile.TemporaryDirectory() as temporary:
     check_full_disk(recordings, *others)
     check_limit_of_the_standard_output(base)
     null, full = device(base, 'null', 3), device(base, 'full', 7)
-    for number, command in enumerate([(info, 'topology', '--svg'), (trace, 'timeline', recordings, '-o'),
-                                      (perf, 'collectives', *SMALL, '--report'),
-                                      (perf, 'tune', '--ranks', '1', '-b', '1K', '-e', '1K', '--coll', 'all_gather', '-o')]):
+    for number, command in enumerate(
+        [
+            (info, 'topology', '--svg'),
+            (trace, 'timeline', recordings, '-o'),
+            (perf, 'collectives', *SMALL, '--report'),
+            (perf, 'tune', '--ranks', '1', '-b', '1K', '-e', '1K', '--coll', 'all_gather', '-o'),
+        ]
+    ):
         folder = base / str(number)
         folder.mkdir()
         check_places(folder, command, null, full)

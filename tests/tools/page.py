@@ -1,4 +1,5 @@
 """The pages that programs write: whole, and complete in themselves."""
+
 import html.parser
 
 from program import expect
@@ -6,6 +7,7 @@ from program import expect
 
 class Page(html.parser.HTMLParser):
     """Every tag is closed, nothing is loaded from elsewhere, nothing runs."""
+
     void = {'meta', 'path', 'rect', 'circle'}
 
     def __init__(self):
@@ -16,7 +18,10 @@ class Page(html.parser.HTMLParser):
         self.count[tag] = self.count.get(tag, 0) + 1
         expect(tag not in ('script', 'link', 'img', 'iframe'), f'<{tag}> in a page')
         for name, value in attributes:
-            expect(name not in ('src', 'href') and not name.startswith('on'), f'{name}="{value}" in a page')
+            expect(
+                name not in ('src', 'href') and not name.startswith('on'),
+                f'{name}="{value}" in a page',
+            )
         if tag not in self.void:
             self.open.append(tag)
 

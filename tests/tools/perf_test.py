@@ -2,6 +2,7 @@
 
 CASE is collectives, shared, options, report, step, dry-run or models.
 """
+
 import json
 import os
 import pathlib
@@ -15,15 +16,41 @@ from program import expect
 from program import run as run_program
 
 program, case = sys.argv[1:]
-COLLECTIVE_KEYS = {'coll', 'dtype', 'bytes', 'ranks', 'in_place', 'memory', 'p10_us', 'p50_us', 'p99_us', 'algbw', 'busbw', 'wrong'}
-STEP_KEYS = {'total_us', 'phases_us', 'bytes_moved', 'bytes_minimum', 'peak_bytes', 'live_bound_bytes', 'wrong'}
+COLLECTIVE_KEYS = {
+    'coll',
+    'dtype',
+    'bytes',
+    'ranks',
+    'in_place',
+    'memory',
+    'p10_us',
+    'p50_us',
+    'p99_us',
+    'algbw',
+    'busbw',
+    'wrong',
+}
+STEP_KEYS = {
+    'total_us',
+    'phases_us',
+    'bytes_moved',
+    'bytes_minimum',
+    'peak_bytes',
+    'live_bound_bytes',
+    'wrong',
+}
 QUICK = ('-n', '3', '-w', '1')
-TINY = {'name': 'tiny', 'units': [{'name': 'root', 'params': [['embedding', [1001, 64]], ['norm', [64]]]}] +
-        [{'name': f'layers.{i}', 'params': [['w', [257, 96]], ['b', [96]]]} for i in range(4)]}
+TINY = {
+    'name': 'tiny',
+    'units': [{'name': 'root', 'params': [['embedding', [1001, 64]], ['norm', [64]]]}]
+    + [{'name': f'layers.{i}', 'params': [['w', [257, 96]], ['b', [96]]]} for i in range(4)],
+}
 
 
 def run(*arguments, status=0):
-    return run_program(program, *arguments, status=status, env={**os.environ, 'FSCCL_TIMEOUT_MS': '60000'})
+    return run_program(
+        program, *arguments, status=status, env={**os.environ, 'FSCCL_TIMEOUT_MS': '60000'}
+    )
 
 
 def rows(*arguments):
@@ -36,123 +63,334 @@ def near(a, b):
 
 def check_row(row):
     expect(COLLECTIVE_KEYS <= set(row), f'the keys of {row}')
-    expect(row['wrong'] == 0 and 0 < row['p10_us'] <= row['p50_us'] <= row['p99_us'], f'the figures of {row}')
+    expect(
+        row['wrong'] == 0 and 0 < row['p10_us'] <= row['p50_us'] <= row['p99_us'],
+        f'the figures of {row}',
+    )
     ranks = row['ranks']
-    factor = {'all_reduce': 2 * (ranks - 1) / ranks, 'broadcast': 1, 'reduce': 1, 'send_recv': 1, 'barrier': 0}.get(
-        row['coll'], (ranks - 1) / ranks)
+    factor = {
+        'all_reduce': 2 * (ranks - 1) / ranks,
+        'broadcast': 1,
+        'reduce': 1,
+        'send_recv': 1,
+        'barrier': 0,
+    }.get(row['coll'], (ranks - 1) / ranks)
     expect(near(row['algbw'], row['bytes'] / row['p50_us'] * 1e-3), f'algbw = size / time in {row}')
     expect(near(row['busbw'], row['algbw'] * factor), f'busbw = algbw x {factor} in {row}')
 
 
 def check_collectives():
-    found = rows('collectives', '--coll', 'all', '--ranks', '3', '-b', '96', '-e', '9600', '-f', '10', '--memory', 'caller,pool',
-                 *QUICK)
+    found = rows(
+        'collectives',
+        '--coll',
+        'all',
+        '--ranks',
+        '3',
+        '-b',
+        '96',
+        '-e',
+        '9600',
+        '-f',
+        '10',
+        '--memory',
+        'caller,pool',
+        *QUICK,
+    )
     for row in found:
         check_row(row)
     names = {row['coll'] for row in found}
-    expect({'all_gather', 'reduce_scatter', 'all_reduce', 'broadcast', 'barrier'} <= names, f'the collectives: {names}')
+    expect(
+        {'all_gather', 'reduce_scatter', 'all_reduce', 'broadcast', 'barrier'} <= names,
+        f'the collectives: {names}',
+    )
     for name in ('all_gather', 'reduce_scatter', 'all_reduce'):
-        forms = sorted((row['bytes'], row['memory'], row['in_place']) for row in found if row['coll'] == name)
-        expect(forms == sorted((size, memory, place) for size in (96, 960, 9600) for memory in ('caller', 'pool')
-                               for place in (False, True)), f'the forms of {name}: {forms}')
+        forms = sorted(
+            (row['bytes'], row['memory'], row['in_place']) for row in found if row['coll'] == name
+        )
+        expect(
+            forms
+            == sorted(
+                (size, memory, place)
+                for size in (96, 960, 9600)
+                for memory in ('caller', 'pool')
+                for place in (False, True)
+            ),
+            f'the forms of {name}: {forms}',
+        )
     # Every operator and type, with a root that is not 0.
-    for row in rows('collectives', '--coll', 'reduce_scatter,all_reduce,broadcast', '--ranks', '2', '-b', '1K', '-e', '1K',
-                    '-d', 'all', '-o', 'all', '-r', '1', '--in-place', 'no', *QUICK):
+    for row in rows(
+        'collectives',
+        '--coll',
+        'reduce_scatter,all_reduce,broadcast',
+        '--ranks',
+        '2',
+        '-b',
+        '1K',
+        '-e',
+        '1K',
+        '-d',
+        'all',
+        '-o',
+        'all',
+        '-r',
+        '1',
+        '--in-place',
+        'no',
+        *QUICK,
+    ):
         check_row(row)
         expect(row['root'] == (1 if row['coll'] == 'broadcast' else -1), f'the root of {row}')
     # More ranks than most machines that test have cores.
     for row in rows('collectives', '--ranks', '5', '-b', '4K', '-e', '4K', *QUICK):
         check_row(row)
     table = run('collectives', '--coll', 'all_gather', '--ranks', '2', '-b', '8', '-e', '8', *QUICK)
-    for word in ('size(B)', 'redop', 'out-of-place', 'in-place', 'algbw', 'busbw', '#wrong', 'caller'):
+    for word in (
+        'size(B)',
+        'redop',
+        'out-of-place',
+        'in-place',
+        'algbw',
+        'busbw',
+        '#wrong',
+        'caller',
+    ):
         expect(word in table, f'{word} in the table:\n{table}')
 
 
 def check_shared():
-    found = rows('collectives', '--coll', 'all_gather,broadcast,all_reduce', '--ranks', '2', '-b', '4K', '-e', '1M', '-f', '16',
-                 '--memory', 'all', '-d', 'bfloat16,int32', *QUICK)
+    found = rows(
+        'collectives',
+        '--coll',
+        'all_gather,broadcast,all_reduce',
+        '--ranks',
+        '2',
+        '-b',
+        '4K',
+        '-e',
+        '1M',
+        '-f',
+        '16',
+        '--memory',
+        'all',
+        '-d',
+        'bfloat16,int32',
+        *QUICK,
+    )
     for row in found:
         check_row(row)
-    shared = {(row['coll'], row['dtype'], row['bytes']) for row in found if row['memory'] == 'shared'}
-    expect(shared == {(name, dtype, size) for name in ('all_gather', 'broadcast') for dtype in ('bf16', 'int32')
-                      for size in (4096, 65536, 1048576)}, f'what a shared slot is measured for: {shared}')
+    shared = {
+        (row['coll'], row['dtype'], row['bytes']) for row in found if row['memory'] == 'shared'
+    }
+    expect(
+        shared
+        == {
+            (name, dtype, size)
+            for name in ('all_gather', 'broadcast')
+            for dtype in ('bf16', 'int32')
+            for size in (4096, 65536, 1048576)
+        },
+        f'what a shared slot is measured for: {shared}',
+    )
 
 
 def check_options():
-    found = rows('collectives', '--coll', 'broadcast', '-b', '1K', '-e', '3K', '-i', '1K', '--ranks', '2', *QUICK)
+    found = rows(
+        'collectives',
+        '--coll',
+        'broadcast',
+        '-b',
+        '1K',
+        '-e',
+        '3K',
+        '-i',
+        '1K',
+        '--ranks',
+        '2',
+        *QUICK,
+    )
     sizes = [row['bytes'] for row in found]
     expect(sizes == [1024, 2048, 3072], f'-i steps: {sizes}')
-    for row in rows('collectives', '--coll', 'broadcast', '-b', '64', '-e', '64', '-c', '0', '--ranks', '2', *QUICK):
+    for row in rows(
+        'collectives',
+        '--coll',
+        'broadcast',
+        '-b',
+        '64',
+        '-e',
+        '64',
+        '-c',
+        '0',
+        '--ranks',
+        '2',
+        *QUICK,
+    ):
         expect(row['wrong'] is None, f'nothing is checked with -c 0: {row}')
-    for arguments, word in ((('-b', '12Q'), '12Q'), (('-b', '2M', '-e', '1M'), '2M'), (('-d', 'quad'), 'quad'),
-                            (('-o', 'median'), 'median'), (('--coll', 'shuffle'), 'shuffle'), (('-c', '2'), '2'),
-                            (('-f', '0.5'), '0.5'), (('-f', '1'), 'stepfactor'), (('-i', '0'), 'stepbytes'),
-                            (('-b', '0'), 'minbytes'),
-                            (('--coll', 'all_reduce', '--memory', 'shared', '--ranks', '2'), 'nothing can be measured'),
-                            (('-i', '1K', '-f', '2'), 'step'),
-                            (('-i', '1', '-b', '1', '-e', '1G'), 'stepbytes'),
-                            (('-r', '2', '--ranks', '2'), 'root'), (('--ranks', '0'), 'ranks'), (('--memory', 'gpu'), 'gpu'),
-                            (('-o', 'mulsum', '-d', 'int8'), 'floating'), (('-n', '0'), 'iters'),
-                            (('--report', '/nonexistent/page.html', '--ranks', '1'), '/nonexistent/page.html')):
-        expect(word in run('collectives', *arguments, status=2), f'the error of {arguments} names {word}')
-    for arguments, word in ((('--model', 'none-such'), 'llama-3.2-1b'), (('--keep', 'some'), 'some'), (('--wire', 'fp8'), 'fp8'),
-                            (('--keep', 'budget', '3X'), '3X'), (('--block', '8'), '32x32'),
-                            (('--block', '8x8'), '--layout ragged'), (('--steps', '0'), 'steps'), (('--layers', '99'), '99')):
+    for arguments, word in (
+        (('-b', '12Q'), '12Q'),
+        (('-b', '2M', '-e', '1M'), '2M'),
+        (('-d', 'quad'), 'quad'),
+        (('-o', 'median'), 'median'),
+        (('--coll', 'shuffle'), 'shuffle'),
+        (('-c', '2'), '2'),
+        (('-f', '0.5'), '0.5'),
+        (('-f', '1'), 'stepfactor'),
+        (('-i', '0'), 'stepbytes'),
+        (('-b', '0'), 'minbytes'),
+        (('--coll', 'all_reduce', '--memory', 'shared', '--ranks', '2'), 'nothing can be measured'),
+        (('-i', '1K', '-f', '2'), 'step'),
+        (('-i', '1', '-b', '1', '-e', '1G'), 'stepbytes'),
+        (('-r', '2', '--ranks', '2'), 'root'),
+        (('--ranks', '0'), 'ranks'),
+        (('--memory', 'gpu'), 'gpu'),
+        (('-o', 'mulsum', '-d', 'int8'), 'floating'),
+        (('-n', '0'), 'iters'),
+        (('--report', '/nonexistent/page.html', '--ranks', '1'), '/nonexistent/page.html'),
+    ):
+        expect(
+            word in run('collectives', *arguments, status=2),
+            f'the error of {arguments} names {word}',
+        )
+    for arguments, word in (
+        (('--model', 'none-such'), 'llama-3.2-1b'),
+        (('--keep', 'some'), 'some'),
+        (('--wire', 'fp8'), 'fp8'),
+        (('--keep', 'budget', '3X'), '3X'),
+        (('--block', '8'), '32x32'),
+        (('--block', '8x8'), '--layout ragged'),
+        (('--steps', '0'), 'steps'),
+        (('--layers', '99'), '99'),
+    ):
         expect(word in run('step', *arguments, status=2), f'the error of {arguments} names {word}')
     # Where one rank ends, the others do, and are not heard of.
-    for arguments, word in ((('collectives', '--report', '/nonexistent/page.html', '-b', '8', '-e', '8'), 'permissions'),
-                            (('tune', '-o', '/nonexistent/tuned.json', '-b', '8', '-e', '8'), 'permissions')):
+    for arguments, word in (
+        (
+            ('collectives', '--report', '/nonexistent/page.html', '-b', '8', '-e', '8'),
+            'permissions',
+        ),
+        (('tune', '-o', '/nonexistent/tuned.json', '-b', '8', '-e', '8'), 'permissions'),
+    ):
         said = run(*arguments, '--ranks', '2', status=2)
         expect(word in said and 'died' not in said, f'{arguments}: {said}')
     said = run('step', '--model', 'llama-3.1-405b', '--ranks', '2', status=1)
-    expect('--dry-run' in said and '--layers' in said and 'died' not in said, f'what does not fit: {said}')
+    expect(
+        '--dry-run' in said and '--layers' in said and 'died' not in said,
+        f'what does not fit: {said}',
+    )
     said = run('collectives', '-b', '512G', '-e', '512G', '--ranks', '2', status=1)
     expect('--maxbytes' in said and 'died' not in said, f'what does not fit: {said}')
-    for arguments in (('collectives', '-b', '8', '-e', '8'), ('collectives', '-b', '8', '-e', '8', '--json'),
-                      ('step', '--model', 'llama-3-8b', '--dry-run', '--steps', '1')):
+    for arguments in (
+        ('collectives', '-b', '8', '-e', '8'),
+        ('collectives', '-b', '8', '-e', '8', '--json'),
+        ('step', '--model', 'llama-3-8b', '--dry-run', '--steps', '1'),
+    ):
         with open('/dev/full', 'w', encoding='utf-8') as full:
-            done = subprocess.run([program, *arguments, '--ranks', '1'], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
-        expect(done.returncode == 1 and 'cannot be written' in done.stderr, f'{arguments} on a full disk: {done}')
+            done = subprocess.run(
+                [program, *arguments, '--ranks', '1'],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+            )
+        expect(
+            done.returncode == 1 and 'cannot be written' in done.stderr,
+            f'{arguments} on a full disk: {done}',
+        )
 
 
 def read_page(path):
     text = path.read_text(encoding='utf-8')
     body = text.split('</style>')[1]
-    expect('http' not in text and 'nan' not in body.replace('name', ''), 'a page loads nothing and has numbers')
+    expect(
+        'http' not in text and 'nan' not in body.replace('name', ''),
+        'a page loads nothing and has numbers',
+    )
     return text, page_of(text)
 
 
 def check_report():
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / 'page.html'
-        run('collectives', '--coll', 'all_gather,barrier', '--ranks', '2', '-b', '4K', '-e', '64K', '--report', str(path),
-            '--memory', 'all', *QUICK)
+        run(
+            'collectives',
+            '--coll',
+            'all_gather,barrier',
+            '--ranks',
+            '2',
+            '-b',
+            '4K',
+            '-e',
+            '64K',
+            '--report',
+            str(path),
+            '--memory',
+            'all',
+            *QUICK,
+        )
         text, page = read_page(path)
-        expect(page.count['figure'] == 2 and 'limit of this machine' in text and 'prefers-color-scheme:dark' in text, 'the charts')
+        expect(
+            page.count['figure'] == 2
+            and 'limit of this machine' in text
+            and 'prefers-color-scheme:dark' in text,
+            'the charts',
+        )
         expect(page.count['tr'] == 1 + 3 * 5 + 1, f'{page.count["tr"]} lines of the table')
         model = pathlib.Path(folder) / 'model.json'
-        model.write_text(json.dumps({**TINY, 'name': '<script>alert("&")</script>'}), encoding='utf-8')
+        model.write_text(
+            json.dumps({**TINY, 'name': '<script>alert("&")</script>'}), encoding='utf-8'
+        )
         run('step', '--model', str(model), '--ranks', '3', '--report', str(path))
         text, page = read_page(path)
-        expect('script' not in page.count and '&lt;script&gt;alert(&quot;&amp;&quot;)' in text, 'the name of the model is text')
-        expect(page.count['figure'] == 3 and text.count('rank 2</text>') == 1 and 'live bound' in text, 'phases and memory')
+        expect(
+            'script' not in page.count and '&lt;script&gt;alert(&quot;&amp;&quot;)' in text,
+            'the name of the model is text',
+        )
+        expect(
+            page.count['figure'] == 3 and text.count('rank 2</text>') == 1 and 'live bound' in text,
+            'phases and memory',
+        )
 
 
 def check_step():
     with tempfile.TemporaryDirectory() as folder:
         model = pathlib.Path(folder) / 'model.json'
         model.write_text(json.dumps(TINY), encoding='utf-8')
-        for options in ((), ('--keep', 'always'), ('--layout', 'flat', '--sharing', 'private'), ('--gradients', 'private'),
-                        ('--layout', 'ragged'), ('--layout', 'ragged', '--block', '3x2', '--gradients', 'private'),
-                        ('--by-parameter',), ('--root', 'split', '--keep', 'always'), ('--root', 'split', '--by-parameter'),
-                        ('--by-parameter', '--schedule', 'declared', '--sharing', 'private', '--layout', 'flat'),
-                        ('--by-parameter', '--prefetch', '0', '--gradients', 'private'),
-                        ('--schedule', 'declared', '--prefetch', '0', '--wire', 'fp32')):
-            step, = rows('step', '--model', str(model), '--ranks', '3', '--steps', '3', *options)
+        for options in (
+            (),
+            ('--keep', 'always'),
+            ('--layout', 'flat', '--sharing', 'private'),
+            ('--gradients', 'private'),
+            ('--layout', 'ragged'),
+            ('--layout', 'ragged', '--block', '3x2', '--gradients', 'private'),
+            ('--by-parameter',),
+            ('--root', 'split', '--keep', 'always'),
+            ('--root', 'split', '--by-parameter'),
+            (
+                '--by-parameter',
+                '--schedule',
+                'declared',
+                '--sharing',
+                'private',
+                '--layout',
+                'flat',
+            ),
+            ('--by-parameter', '--prefetch', '0', '--gradients', 'private'),
+            ('--schedule', 'declared', '--prefetch', '0', '--wire', 'fp32'),
+        ):
+            (step,) = rows('step', '--model', str(model), '--ranks', '3', '--steps', '3', *options)
             expect(STEP_KEYS <= set(step), f'the keys of {step}')
-            expect(step['wrong'] == 0 and step['total_us'] > 0 and not step['dry_run'], f'{options}: {step}')
-            expect(isinstance(step['phases_us'], dict) and all(time >= 0 for time in step['phases_us'].values()), 'phases')
-            expect(step['bytes_minimum'] <= step['bytes_moved'] <= 1.5 * step['bytes_minimum'], f'{options}: bytes {step}')
+            expect(
+                step['wrong'] == 0 and step['total_us'] > 0 and not step['dry_run'],
+                f'{options}: {step}',
+            )
+            expect(
+                isinstance(step['phases_us'], dict)
+                and all(time >= 0 for time in step['phases_us'].values()),
+                'phases',
+            )
+            expect(
+                step['bytes_minimum'] <= step['bytes_moved'] <= 1.5 * step['bytes_minimum'],
+                f'{options}: bytes {step}',
+            )
             expect(step['live_bound_bytes'] <= step['peak_bytes'], f'{options}: memory {step}')
             names = [unit['name'] for unit in TINY['units']]
             if 'split' in options:
@@ -161,40 +399,124 @@ def check_step():
 
 
 def check_dry_run():
-    # A model of 800 GB, on ranks that may hold almost nothing; of a small model, what a real run reports.
+    # A model of 800 GB, on ranks that may hold almost nothing; of a small model, what a real run
+    # reports.
     most_kib = 300 * 1024  # a sanitizer's own included
-    for options in ((), ('--keep', 'always'), ('--gradients', 'private', '--sharing', 'private'), ('--schedule', 'declared')):
-        step, = rows('step', '--model', 'llama-3.1-405b', '--ranks', '2', '--dry-run', *options)
-        expect(STEP_KEYS <= set(step) and step['dry_run'] and len(step['unit_list']) == 127, f'the keys of {options}')
-        expect(step['parameters'] > 4e11 and step['live_bound_bytes'] > 2.5e10, f'a large model: {options}')
-        expect(step['live_bound_bytes'] <= step['peak_bytes'] <= 2 * step['live_bound_bytes'], f'{options}: memory')
+    for options in (
+        (),
+        ('--keep', 'always'),
+        ('--gradients', 'private', '--sharing', 'private'),
+        ('--schedule', 'declared'),
+    ):
+        (step,) = rows('step', '--model', 'llama-3.1-405b', '--ranks', '2', '--dry-run', *options)
+        expect(
+            STEP_KEYS <= set(step) and step['dry_run'] and len(step['unit_list']) == 127,
+            f'the keys of {options}',
+        )
+        expect(
+            step['parameters'] > 4e11 and step['live_bound_bytes'] > 2.5e10,
+            f'a large model: {options}',
+        )
+        expect(
+            step['live_bound_bytes'] <= step['peak_bytes'] <= 2 * step['live_bound_bytes'],
+            f'{options}: memory',
+        )
         expect(step['bytes_moved'] >= step['bytes_minimum'] > 1e12, f'{options}: bytes')
-    step, = rows('step', '--model', 'llama-3.1-405b', '--ranks', '2', '--dry-run', '--schedule', 'declared', '--by-parameter')
-    expect(step['plan_bound_bytes'] <= step['planned_bytes'] <= 0.65 * step['classic_bytes'], f'slots by parameter: {step}')
-    expect(step['plan_misses'] == 0 and step['bytes_moved'] >= step['bytes_minimum'] > 1e12, f'slots by parameter: {step}')
+    (step,) = rows(
+        'step',
+        '--model',
+        'llama-3.1-405b',
+        '--ranks',
+        '2',
+        '--dry-run',
+        '--schedule',
+        'declared',
+        '--by-parameter',
+    )
+    expect(
+        step['plan_bound_bytes'] <= step['planned_bytes'] <= 0.65 * step['classic_bytes'],
+        f'slots by parameter: {step}',
+    )
+    expect(
+        step['plan_misses'] == 0 and step['bytes_moved'] >= step['bytes_minimum'] > 1e12,
+        f'slots by parameter: {step}',
+    )
     # The memory of a unit's slots against that of FSDP2's buffers, simulated.
-    step, = rows('step', '--model', 'llama-3-8b', '--ranks', '2', '--dry-run', '--schedule', 'declared', '--root', 'split',
-                 '--layout', 'flat', '--sharing', 'private')
-    ratios = [step['planned_bytes'] / step[key] for key in ('fsdp2_caching_bytes', 'fsdp2_expandable_bytes')]
+    (step,) = rows(
+        'step',
+        '--model',
+        'llama-3-8b',
+        '--ranks',
+        '2',
+        '--dry-run',
+        '--schedule',
+        'declared',
+        '--root',
+        'split',
+        '--layout',
+        'flat',
+        '--sharing',
+        'private',
+    )
+    ratios = [
+        step['planned_bytes'] / step[key]
+        for key in ('fsdp2_caching_bytes', 'fsdp2_expandable_bytes')
+    ]
     expect(ratios[0] <= 0.30 and ratios[1] <= 0.47, f'memory against FSDP2: {ratios}')
     used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     expect(used < most_kib, f'a dry run of 800 GB touched {used} KiB')
     with tempfile.TemporaryDirectory() as folder:
         model = pathlib.Path(folder) / 'model.json'
         model.write_text(json.dumps(TINY), encoding='utf-8')
-        real, = rows('step', '--model', str(model), '--ranks', '2')
-        dry, = rows('step', '--model', str(model), '--ranks', '2', '--dry-run')
-        for key in ('bytes_moved', 'bytes_minimum', 'peak_bytes', 'live_bound_bytes', 'planned_bytes', 'plan_hits', 'plan_misses'):
-            expect(real[key] == dry[key], f'{key}: {real[key]} in a real run, {dry[key]} in a dry one')
+        (real,) = rows('step', '--model', str(model), '--ranks', '2')
+        (dry,) = rows('step', '--model', str(model), '--ranks', '2', '--dry-run')
+        for key in (
+            'bytes_moved',
+            'bytes_minimum',
+            'peak_bytes',
+            'live_bound_bytes',
+            'planned_bytes',
+            'plan_hits',
+            'plan_misses',
+        ):
+            expect(
+                real[key] == dry[key], f'{key}: {real[key]} in a real run, {dry[key]} in a dry one'
+            )
 
 
 def check_models():
-    known = run('step', '--model', 'none-such', status=2).split('known are: ')[1].split('. A model')[0].split(', ')
+    known = (
+        run('step', '--model', 'none-such', status=2)
+        .split('known are: ')[1]
+        .split('. A model')[0]
+        .split(', ')
+    )
     expect(len(known) >= 6, f'known models: {known}')
     for name in known:
-        step, = rows('step', '--model', name, '--ranks', '2', '--dry-run', '--steps', '2', '--schedule', 'declared')
-        expect(step['peak_bytes'] >= step['live_bound_bytes'] > 0, f'{name}: {step["peak_bytes"]} of {step["live_bound_bytes"]}')
+        (step,) = rows(
+            'step',
+            '--model',
+            name,
+            '--ranks',
+            '2',
+            '--dry-run',
+            '--steps',
+            '2',
+            '--schedule',
+            'declared',
+        )
+        expect(
+            step['peak_bytes'] >= step['live_bound_bytes'] > 0,
+            f'{name}: {step["peak_bytes"]} of {step["live_bound_bytes"]}',
+        )
 
 
-{'collectives': check_collectives, 'shared': check_shared, 'options': check_options, 'report': check_report, 'step': check_step,
- 'dry-run': check_dry_run, 'models': check_models}[case]()
+{
+    'collectives': check_collectives,
+    'shared': check_shared,
+    'options': check_options,
+    'report': check_report,
+    'step': check_step,
+    'dry-run': check_dry_run,
+    'models': check_models,
+}[case]()

@@ -1,18 +1,25 @@
 """What the tests of the programs share: running one, and saying what was expected."""
+
 import subprocess
 import sys
 
 
 def run(*command, status=0, timeout=200, env=None):
-    """What it printed; of one that is to fail also, and first, its errors. `status`: what it must end with; None: any but 0."""
+    """What it printed; of one that is to fail also, and first, its errors. `status`: what it must
+    end with; None: any but 0."""
     command = [str(word) for word in command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=env, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, env=env, check=False
+    )
     if done.returncode != status if status is not None else done.returncode == 0:
-        sys.exit(f"{' '.join(command)}: status {done.returncode}, not {'0 alone' if status is None else status}\n"
-                 f"{done.stdout}{done.stderr}")
+        sys.exit(
+            f'{" ".join(command)}: status {done.returncode}, not '
+            f'{"0 alone" if status is None else status}\n'
+            f'{done.stdout}{done.stderr}'
+        )
     return done.stdout if status == 0 else done.stderr + done.stdout
 
 
 def expect(holds, what):
     if not holds:
-        sys.exit(f"failed: {what}")
+        sys.exit(f'failed: {what}')

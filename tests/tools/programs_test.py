@@ -1,4 +1,6 @@
-"""What all programs have in common: --version, and that they are known by their names. usage: programs_test.py INFO PERF TRACE"""
+"""What all programs have in common: --version, and that they are known by their names. usage:
+programs_test.py INFO PERF TRACE"""
+
 import os
 import pathlib
 import re
@@ -21,20 +23,33 @@ def check_versions():
 
 
 def children_of(process):
-    return pathlib.Path(f'/proc/{process.pid}/task/{process.pid}/children').read_text(encoding='ascii').split()
+    return (
+        pathlib.Path(f'/proc/{process.pid}/task/{process.pid}/children')
+        .read_text(encoding='ascii')
+        .split()
+    )
 
 
 def check_names_of_ranks():
-    """Lists of processes show ranks under the program's name, however it was started: by path, by link, by search."""
+    """Lists of processes show ranks under the program's name, however it was started: by path, by
+    link, by search."""
     folder, name = os.path.split(os.path.abspath(perf))
     for command in ([perf], ['env', f'PATH={folder}:{os.environ["PATH"]}', name]):
-        process = subprocess.Popen([*command, *LONG], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*command, *LONG], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             names = []
-            while process.poll() is None and names != [name, name]:  # a rank has its parent's name until it begins
-                names = [pathlib.Path(f'/proc/{child}/cmdline').read_bytes().split(b'\0')[0] and
-                         pathlib.Path(f'/proc/{child}/comm').read_text(encoding='ascii').strip() for child in children_of(process)
-                         if b'--local-place' in pathlib.Path(f'/proc/{child}/cmdline').read_bytes()]
+            while process.poll() is None and names != [
+                name,
+                name,
+            ]:  # a rank has its parent's name until it begins
+                names = [
+                    pathlib.Path(f'/proc/{child}/cmdline').read_bytes().split(b'\0')[0]
+                    and pathlib.Path(f'/proc/{child}/comm').read_text(encoding='ascii').strip()
+                    for child in children_of(process)
+                    if b'--local-place' in pathlib.Path(f'/proc/{child}/cmdline').read_bytes()
+                ]
                 expect('exe' not in names, f'ranks of {command} are called {names}')
             expect(process.poll() is None, f'{command} ended')
         finally:
@@ -45,7 +60,10 @@ def check_names_of_ranks():
 def check_without_proc():
     for rights in (['unshare', '--mount'], ['unshare', '--user', '--map-root-user', '--mount']):
         hidden = [*rights, 'sh', '-c', 'mount -t tmpfs none /proc && exec "$0" "$@"']
-        if shutil.which('unshare') and subprocess.run([*hidden, 'true'], capture_output=True, check=False).returncode == 0:
+        if (
+            shutil.which('unshare')
+            and subprocess.run([*hidden, 'true'], capture_output=True, check=False).returncode == 0
+        ):
             # Without /proc the system's loader does not find a library beside a program.
             library = pathlib.Path(perf).resolve().parent.parent
             variables = {**os.environ, 'LD_LIBRARY_PATH': str(library), 'FSCCL_TIMEOUT_MS': '30000'}

@@ -1,4 +1,6 @@
-"""What `fsccl-trace` makes of what a run wrote, and what a snapshot is in its two forms. usage: trace_test.py TRACE PERF"""
+"""What `fsccl-trace` makes of what a run wrote, and what a snapshot is in its two forms. usage:
+trace_test.py TRACE PERF"""
+
 import json
 import os
 import pathlib
@@ -11,16 +13,32 @@ from program import expect
 from program import run as run_program
 
 trace, perf = sys.argv[1:]
-MODEL = {'name': 'tiny', 'units': [{'name': 'root', 'params': [['embedding', [1001, 64]]]}] +
-         [{'name': f'layers.{i}', 'params': [['w', [257, 96]], ['b', [96]]]} for i in range(4)]}
+MODEL = {
+    'name': 'tiny',
+    'units': [{'name': 'root', 'params': [['embedding', [1001, 64]]]}]
+    + [{'name': f'layers.{i}', 'params': [['w', [257, 96]], ['b', [96]]]} for i in range(4)],
+}
 
 
 def snapshots(folder, steps=3, history='100000'):
     """One state of a pool as JSON and as a pickle: paths."""
     (folder / 'model.json').write_text(json.dumps(MODEL), encoding='utf-8')
     paths = folder / 'a.json', folder / 'a.pickle'
-    run_program(perf, 'step', '--model', folder / 'model.json', '--ranks', '2', '--steps', steps, '--snapshot', paths[0],
-                '--snapshot', paths[1], env={**os.environ, 'FSCCL_TIMEOUT_MS': '60000', 'FSCCL_POOL_HISTORY': history})
+    run_program(
+        perf,
+        'step',
+        '--model',
+        folder / 'model.json',
+        '--ranks',
+        '2',
+        '--steps',
+        steps,
+        '--snapshot',
+        paths[0],
+        '--snapshot',
+        paths[1],
+        env={**os.environ, 'FSCCL_TIMEOUT_MS': '60000', 'FSCCL_POOL_HISTORY': history},
+    )
     return paths
 
 
@@ -31,7 +49,8 @@ def with_lists(value):
 
 
 def check_forms(folder):
-    """The pickle is what the JSON is, but for the moment at which each was written; and not of any other type."""
+    """The pickle is what the JSON is, but for the moment at which each was written; and not of any
+    other type."""
     text, pickled = snapshots(folder, steps=40)
     one = json.loads(text.read_text(encoding='utf-8'))
     with pickled.open('rb') as file:
@@ -42,7 +61,11 @@ def check_forms(folder):
     expect(with_lists(other) == one, 'both forms say the same')
     events = one['device_traces'][0]
     expect(len(events) > 1200, f'more events than one portion of a pickled list: {len(events)}')
-    expect(set(events[1]) == {'action', 'addr', 'size', 'stream', 'time_us', 'user_metadata', 'frames'}, f'an event: {events[1]}')
+    expect(
+        set(events[1])
+        == {'action', 'addr', 'size', 'stream', 'time_us', 'user_metadata', 'frames'},
+        f'an event: {events[1]}',
+    )
     names = {use['unit'] for use in one['fsccl']['uses']}
     expect(names == {unit['name'] for unit in MODEL['units']}, f'the owners: {names}')
 
@@ -53,10 +76,21 @@ def check_page(folder):
     expect(said.strip() == str(folder / 'page.html'), f'the name of the page: {said}')
     page = (folder / 'page.html').read_text(encoding='utf-8')
     found = page_of(page)
-    expect(found.count['figure'] == 3 and found.count['table'] == 2, f'what is on the page: {found.count}')
+    expect(
+        found.count['figure'] == 3 and found.count['table'] == 2,
+        f'what is on the page: {found.count}',
+    )
     # Two steps of 5 units: 9 slots of parameters (the last unit stays) and 5 of gradients each.
-    expect(found.count['title'] == 1 + 2 * (9 + 5), f'the slots of two steps: {found.count["title"]}')
-    for words in ('unit layers.3, gradients', 'live bound', 'clique bound', 'rank 0 of 2', 'the last 2 of 4 known steps'):
+    expect(
+        found.count['title'] == 1 + 2 * (9 + 5), f'the slots of two steps: {found.count["title"]}'
+    )
+    for words in (
+        'unit layers.3, gradients',
+        'live bound',
+        'clique bound',
+        'rank 0 of 2',
+        'the last 2 of 4 known steps',
+    ):
         expect(words in page, f'{words} on the page')
     expect(run_program(trace, 'memory', text, '-o', '-') == page, 'the same to the standard output')
     run_program(trace, 'memory', text)
@@ -65,14 +99,28 @@ def check_page(folder):
         whole = run_program(trace, 'memory', text, '-o', '-', '--steps', '0', '--axis', axis)
         expect(page_of(whole).count['title'] == 1 + 4 * (9 + 5), f'all steps, by {axis}')
     text, _ = snapshots(folder, history='0')
-    expect('set FSCCL_POOL_HISTORY' in run_program(trace, 'memory', text, '-o', '-'), 'what to do for a history')
+    expect(
+        'set FSCCL_POOL_HISTORY' in run_program(trace, 'memory', text, '-o', '-'),
+        'what to do for a history',
+    )
 
-    for arguments, words in (((pickled,), 'this is a pickle'), ((folder / 'none',), 'No such file'),
-                             ((folder / 'model.json',), 'fsccl_pool_snapshot()'),
-                             ((text, '-o', folder / 'missing' / 'page.html'), "missing/page.html' cannot be written"),
-                             ((text, '--axis', 'depth'), 'depth'), ((), 'required')):
-        expect(words in run_program(trace, 'memory', *arguments, status=None), f'{words} in the error of {arguments}')
-    expect('memory' in run_program(trace, '--help') and 'FSCCL_POOL_HISTORY' in run_program(trace, 'memory', '--help'), 'the help')
+    for arguments, words in (
+        ((pickled,), 'this is a pickle'),
+        ((folder / 'none',), 'No such file'),
+        ((folder / 'model.json',), 'fsccl_pool_snapshot()'),
+        ((text, '-o', folder / 'missing' / 'page.html'), "missing/page.html' cannot be written"),
+        ((text, '--axis', 'depth'), 'depth'),
+        ((), 'required'),
+    ):
+        expect(
+            words in run_program(trace, 'memory', *arguments, status=None),
+            f'{words} in the error of {arguments}',
+        )
+    expect(
+        'memory' in run_program(trace, '--help')
+        and 'FSCCL_POOL_HISTORY' in run_program(trace, 'memory', '--help'),
+        'the help',
+    )
 
 
 with tempfile.TemporaryDirectory() as temporary:

@@ -1,6 +1,7 @@
-"""A rank that meets others by the unique id in its standard input, does one of everything that says or writes something, and loses
-rank 1. usage: unique_id_rank.py LIBRARY RANK RANKS FOLDER; with RANKS alone it makes the id instead, and keeps it until its input
-ends."""
+"""A rank that meets others by the unique id in its standard input, does one of everything that says
+or writes something, and loses rank 1. usage: unique_id_rank.py LIBRARY RANK RANKS FOLDER; with
+RANKS alone it makes the id instead, and keeps it until its input ends."""
+
 import ctypes
 import os
 import pathlib

@@ -1,46 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's CUDAPluggableAllocator over fsccl: that PyTorch takes the library's two functions, which needs no GPU, and what they do
-when they are called as PyTorch calls them. Memory of a GPU that comes this way is for a machine that has one."""
+"""PyTorch's CUDAPluggableAllocator over fsccl: that PyTorch takes the library's two functions,
+which needs no GPU, and what they do when they are called as PyTorch calls them. Memory of a GPU
+that comes this way is for a machine that has one."""
+
 import ctypes
 import os
 
 import pytest
 import torch
 
-LIBRARY = os.environ["FSCCL_TORCH_LIBRARY"]
+LIBRARY = os.environ['FSCCL_TORCH_LIBRARY']
 
 
 class Allocator(ctypes.Structure):
     """fsccl_allocator_t."""
-    _fields_ = [("size", ctypes.c_size_t), ("abi", ctypes.c_uint32), ("name", ctypes.c_char_p), ("memory", ctypes.c_int),
-                ("device", ctypes.c_int), ("context", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
-                ("deallocate", ctypes.c_void_p), ("share", ctypes.c_void_p),
-                ("destroy", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p))]
+
+    _fields_ = [
+        ('size', ctypes.c_size_t),
+        ('abi', ctypes.c_uint32),
+        ('name', ctypes.c_char_p),
+        ('memory', ctypes.c_int),
+        ('device', ctypes.c_int),
+        ('context', ctypes.c_void_p),
+        ('allocate', ctypes.c_void_p),
+        ('deallocate', ctypes.c_void_p),
+        ('share', ctypes.c_void_p),
+        ('destroy', ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)),
+    ]
 
 
-@pytest.fixture(name="fsccl")
+@pytest.fixture(name='fsccl')
 def _fsccl():
     library = ctypes.CDLL(LIBRARY)
     library.fsccl_torch_malloc.restype = ctypes.c_void_p
     library.fsccl_torch_malloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
     library.fsccl_torch_free.restype = None
-    library.fsccl_torch_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+    library.fsccl_torch_free.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_ssize_t,
+        ctypes.c_int,
+        ctypes.c_void_p,
+    ]
     library.fsccl_allocator_limit.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p]
     return library
 
 
 def test_pytorch_takes_the_functions(fsccl):
-    pluggable = torch.cuda.memory.CUDAPluggableAllocator(LIBRARY, "fsccl_torch_malloc", "fsccl_torch_free")
+    pluggable = torch.cuda.memory.CUDAPluggableAllocator(
+        LIBRARY, 'fsccl_torch_malloc', 'fsccl_torch_free'
+    )
     assert pluggable.allocator() is not None
     with pytest.raises(AttributeError):
-        torch.cuda.memory.CUDAPluggableAllocator(LIBRARY, "fsccl_torch_none", "fsccl_torch_free")
+        torch.cuda.memory.CUDAPluggableAllocator(LIBRARY, 'fsccl_torch_none', 'fsccl_torch_free')
     assert fsccl.fsccl_torch_malloc(0, 0, None) is None  # an empty tensor
 
 
 def test_the_package_names_its_library():
     """mem_pool() hands the name to PyTorch, which loads the library by it."""
     from fsccl_torch import _capi
-    pluggable = torch.cuda.memory.CUDAPluggableAllocator(str(_capi.path()), "fsccl_torch_malloc", "fsccl_torch_free")
+
+    pluggable = torch.cuda.memory.CUDAPluggableAllocator(
+        str(_capi.path()), 'fsccl_torch_malloc', 'fsccl_torch_free'
+    )
     assert os.path.samefile(_capi.path(), LIBRARY) and pluggable.allocator() is not None
 
 
@@ -53,8 +74,10 @@ def test_blocks_come_from_the_allocator_of_the_device(fsccl):
     assert fsccl.fsccl_torch_use(0, ctypes.byref(limit)) == 0
     block = fsccl.fsccl_torch_malloc(8000, 0, None)
     ctypes.memset(block, 7, 8000)
-    assert ctypes.string_at(block + 7999, 1) == b"\7"
-    assert fsccl.fsccl_torch_malloc(8000, 0, None) is None  # beyond the limit: NULL, which a MemPool takes for out-of-memory
+    assert ctypes.string_at(block + 7999, 1) == b'\7'
+    assert (
+        fsccl.fsccl_torch_malloc(8000, 0, None) is None
+    )  # beyond the limit: NULL, which a MemPool takes for out-of-memory
     fsccl.fsccl_torch_free(block, 8000, 0, None)
     again = fsccl.fsccl_torch_malloc(8000, 0, None)
     assert again is not None

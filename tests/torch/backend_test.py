@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The backend beside its collectives: works and futures, memory, state of modules."""
+
 import datetime
 import threading
 import time
@@ -10,18 +11,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor
 
-CPU = torch.device("cpu")
+CPU = torch.device('cpu')
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope='module')
 def two():
     with ranks_.Ranks(2) as started:
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope='module')
 def four():
     with ranks_.Ranks(4) as started:
         yield started
@@ -31,7 +32,9 @@ def backend(group=None):
     return (group or dist.group.WORLD)._get_backend(CPU)
 
 
-# ----------------------------------------------------------------------------------------------- works and futures ----
+# -----------------------------------------------------------------------------------------------
+# works and futures ----
+
 
 def waits_once():
     """A second wait() does not touch the result again, staged or not."""
@@ -53,13 +56,21 @@ def futures():
     assert work.get_future().value()[0].tolist() == [total] * 3
     # a function hung on a future waits for another one
     first = dist.all_reduce(torch.ones(2), async_op=True).get_future()
-    nested = first.then(lambda done: dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0])
+    nested = first.then(
+        lambda done: dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0]
+    )
     assert nested.wait().tolist() == [size * size] * 2
     # many at once, out of order
-    works = [dist.all_reduce(torch.full((4,), float(i)), async_op=True).get_future() for i in range(100)]
+    works = [
+        dist.all_reduce(torch.full((4,), float(i)), async_op=True).get_future() for i in range(100)
+    ]
     for i in reversed(range(100)):
         assert works[i].wait()[0].tolist() == [i * size] * 4
-    messages = [dist.isend(torch.ones(1), 1) if rank == 0 else dist.irecv(torch.zeros(1), 0)] if rank < 2 else []
+    messages = (
+        [dist.isend(torch.ones(1), 1) if rank == 0 else dist.irecv(torch.zeros(1), 0)]
+        if rank < 2
+        else []
+    )
     for work in messages:
         assert work.get_future().wait()[0].item() == 1
     dist.barrier()
@@ -114,8 +125,8 @@ def hooks_and_order():
     dist.barrier()
     assert backend()._get_sequence_number_for_group() == before + 1
     assert backend().get_error() == torch._C._distributed_c10d.ErrorType.SUCCESS
-    assert backend().name() == "fsccl" and dist.get_backend() == "fsccl"
-    assert backend().counters()["operations"] > 0
+    assert backend().name() == 'fsccl' and dist.get_backend() == 'fsccl'
+    assert backend().counters()['operations'] > 0
 
 
 def coalescing_of_the_device():
@@ -127,47 +138,70 @@ def coalescing_of_the_device():
         dist.broadcast(b, 1)
         dist.all_gather(list(gathered.split(2)), torch.full((2,), float(rank)))
         dist.all_to_all_single(torch.empty(size), torch.ones(size))
-        dist.group.WORLD.allreduce_coalesced([torch.ones(2), torch.ones(3)], dist.AllreduceCoalescedOptions())
+        dist.group.WORLD.allreduce_coalesced(
+            [torch.ones(2), torch.ones(3)], dist.AllreduceCoalescedOptions()
+        )
     assert len(manager.works[0].get_future().wait()) == 1 + size + 1 + 2
     manager.wait()
-    assert b.tolist() == [1, 1] and gathered.tolist() == [peer for peer in range(size) for _ in range(2)]
+    assert b.tolist() == [1, 1] and gathered.tolist() == [
+        peer for peer in range(size) for _ in range(2)
+    ]
     dist.all_reduce(a)
     assert a.tolist() == [size] * 3
 
 
 def counted():
     import fsccl_torch
-    before = fsccl_torch.stats().get("broadcast", 0), fsccl_torch.stats().get("broadcast_bytes", 0)
+
+    before = fsccl_torch.stats().get('broadcast', 0), fsccl_torch.stats().get('broadcast_bytes', 0)
     dist.broadcast(torch.ones(10), 0)
     after = fsccl_torch.stats()
-    assert (after["broadcast"], after["broadcast_bytes"]) == (before[0] + 1, before[1] + 40)
+    assert (after['broadcast'], after['broadcast_bytes']) == (before[0] + 1, before[1] + 40)
 
 
 def registered_again():
     import fsccl_torch
+
     fsccl_torch.register()
     fsccl_torch.register()
 
 
-@pytest.mark.parametrize("case", [waits_once, futures, forgotten, threads, hooks_and_order, coalescing_of_the_device, counted,
-                                  registered_again], ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    'case',
+    [
+        waits_once,
+        futures,
+        forgotten,
+        threads,
+        hooks_and_order,
+        coalescing_of_the_device,
+        counted,
+        registered_again,
+    ],
+    ids=lambda case: case.__name__,
+)
 def test_works(two, case):
     two.run(case)
 
 
-# ---------------------------------------------------------------------------------------------------------- memory ----
+# --------------------------------------------------------------------------------------------------
+# memory ----
+
 
 def pool_memory():
     device = backend()
     rank, size = dist.get_rank(), dist.get_world_size()
     assert device.supports_tensor_alloc(CPU)
-    tensors = [device.allocate_tensor((17, 3), dtype=dtype, device=CPU) for dtype in (torch.float32, torch.bfloat16, torch.bool)]
+    tensors = [
+        device.allocate_tensor((17, 3), dtype=dtype, device=CPU)
+        for dtype in (torch.float32, torch.bfloat16, torch.bool)
+    ]
     assert [tuple(tensor.shape) for tensor in tensors] == [(17, 3)] * 3
     assert device.allocate_tensor(0, dtype=torch.float32, device=CPU).numel() == 0
     tensors[0].fill_(rank + 1)
     dist.all_reduce(tensors[0])
     assert tensors[0].eq(sum(range(1, size + 1))).all()
-    live = device.memory_stats()["local_live_bytes"]
+    live = device.memory_stats()['local_live_bytes']
     assert live > 0
     view = tensors[0][3:5].view(-1)
     tensors.clear()
@@ -190,12 +224,14 @@ def pool_outlives_group():
     assert not comm.handle
 
 
-@pytest.mark.parametrize("case", [pool_memory, pool_outlives_group], ids=lambda case: case.__name__)
+@pytest.mark.parametrize('case', [pool_memory, pool_outlives_group], ids=lambda case: case.__name__)
 def test_memory(two, case):
     two.run(case)
 
 
-# ----------------------------------------------------------------------------------------------------------- state ----
+# --------------------------------------------------------------------------------------------------
+# state ----
+
 
 class Model(nn.Module):
     def __init__(self, seed):
@@ -203,35 +239,44 @@ class Model(nn.Module):
         torch.manual_seed(seed)
         self.linear, self.norm = nn.Linear(5, 7), nn.BatchNorm1d(7)
         self.norm.running_mean.normal_()
-        self.register_buffer("turned", torch.randn(4, 6).t())
+        self.register_buffer('turned', torch.randn(4, 6).t())
 
 
 def broadcasts():
     import fsccl_torch
+
     rank = dist.get_rank()
-    tensors = [torch.full((3,), float(rank)), torch.full((2, 2), rank, dtype=torch.int64), torch.empty(0),
-               torch.full((4, 3), rank).t()]
+    tensors = [
+        torch.full((3,), float(rank)),
+        torch.full((2, 2), rank, dtype=torch.int64),
+        torch.empty(0),
+        torch.full((4, 3), rank).t(),
+    ]
     addresses = [tensor.data_ptr() for tensor in tensors]
     fsccl_torch.broadcast_coalesced(tensors, 1)
-    assert all(tensor.eq(1).all() for tensor in tensors) and addresses == [tensor.data_ptr() for tensor in tensors]
+    assert all(tensor.eq(1).all() for tensor in tensors) and addresses == [
+        tensor.data_ptr() for tensor in tensors
+    ]
 
 
 def synchronises():
     import fsccl_torch
+
     model, expected = Model(dist.get_rank()), Model(1)
-    assert fsccl_torch.verify_replicas(model)["linear.weight"] == [1]
-    fsccl_torch.sync_module_states(model, src=1, ignore=("linear.bias",), verify=True)
+    assert fsccl_torch.verify_replicas(model)['linear.weight'] == [1]
+    fsccl_torch.sync_module_states(model, src=1, ignore=('linear.bias',), verify=True)
     for name, tensor in expected.state_dict().items():
-        if name != "linear.bias":
+        if name != 'linear.bias':
             assert torch.equal(model.state_dict()[name], tensor), name
-    assert list(fsccl_torch.verify_replicas(model)) == ["linear.bias"]
+    assert list(fsccl_torch.verify_replicas(model)) == ['linear.bias']
 
 
 def synchronises_shards():
     """HSDP: each rank gets its own shard from the first replica, in place."""
     import fsccl_torch
     from torch.distributed.fsdp import fully_shard
-    grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+
+    grid = init_device_mesh('cpu', (2, 2), mesh_dim_names=('replicate', 'shard'))
     model = Model(dist.get_rank() // 2)
     fully_shard(model, mesh=grid)
     addresses = [parameter.to_local().data_ptr() for parameter in model.parameters()]
@@ -240,12 +285,15 @@ def synchronises_shards():
     assert addresses == [parameter.to_local().data_ptr() for parameter in model.parameters()]
     expected = dict(Model(0).named_parameters())
     for name, parameter in model.named_parameters():
-        assert isinstance(parameter, DTensor) and torch.equal(parameter.full_tensor(), expected[name]), name
+        assert isinstance(parameter, DTensor) and torch.equal(
+            parameter.full_tensor(), expected[name]
+        ), name
 
 
 def hook_of_ddp():
     from fsccl_torch.ddp import reduce_scatter_all_gather_hook
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
     gradients = []
     for hook in (allreduce_hook, reduce_scatter_all_gather_hook):
         torch.manual_seed(3)
@@ -262,9 +310,13 @@ def hook_of_ddp():
 def power_sgd():
     """A hook of torch's that waits for futures inside functions hung on futures."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as hooks
+
     torch.manual_seed(3)
     model = nn.parallel.DistributedDataParallel(nn.Linear(300, 200))
-    model.register_comm_hook(hooks.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2), hooks.powerSGD_hook)
+    model.register_comm_hook(
+        hooks.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2),
+        hooks.powerSGD_hook,
+    )
     for step in range(4):
         model(torch.full((4, 300), dist.get_rank() + step + 1.0)).sum().backward()
     gathered = [torch.empty_like(model.module.weight.grad) for _ in range(dist.get_world_size())]
@@ -272,7 +324,9 @@ def power_sgd():
     assert all(torch.equal(one, gathered[0]) for one in gathered)
 
 
-@pytest.mark.parametrize("case", [broadcasts, synchronises, hook_of_ddp, power_sgd], ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    'case', [broadcasts, synchronises, hook_of_ddp, power_sgd], ids=lambda case: case.__name__
+)
 def test_state(two, case):
     two.run(case)
 
@@ -285,9 +339,10 @@ def custom_communication():
     """FSDP2 with its buffers in the pool: the same parameters as without."""
     import fsccl_torch
     from torch.distributed.fsdp import FSDPModule, fully_shard
-    if not hasattr(FSDPModule, "set_custom_all_gather"):  # before 2.8
+
+    if not hasattr(FSDPModule, 'set_custom_all_gather'):  # before 2.8
         text, _ = ranks_.fails(lambda: fsccl_torch.AllGather, ImportError)
-        assert "install torch 2.8 or newer" in text
+        assert 'install torch 2.8 or newer' in text
         return
     results = []
     for custom in (False, True):
@@ -316,24 +371,27 @@ def test_custom_communication(two):
 
 
 def timeouts():
-    """A wait with a limit of its own gives up and can be repeated. The group's limit can be lowered, and ends the group."""
+    """A wait with a limit of its own gives up and can be repeated. The group's limit can be
+    lowered, and ends the group."""
     rank = dist.get_rank()
     if rank == 1:
         time.sleep(1.2)
     tensor = torch.ones(2)
     work = dist.all_reduce(tensor, async_op=True)
     if rank == 0:
-        text, seconds = ranks_.fails(lambda: work.wait(datetime.timedelta(seconds=0.3)), dist.DistBackendError)
-        assert "all_reduce" in text and "300 ms" in text and 0.2 < seconds < 1
+        text, seconds = ranks_.fails(
+            lambda: work.wait(datetime.timedelta(seconds=0.3)), dist.DistBackendError
+        )
+        assert 'all_reduce' in text and '300 ms' in text and 0.2 < seconds < 1
     work.wait()
     assert tensor.tolist() == [2, 2]
     dist.barrier()
     if rank == 0:
         backend().set_timeout(datetime.timedelta(seconds=0.3))
         text, seconds = ranks_.fails(lambda: dist.recv(tensor, 1), dist.DistBackendError)
-        assert "recv" in text and seconds < 1
+        assert 'recv' in text and seconds < 1
         backend().set_timeout(datetime.timedelta(seconds=20))
-    assert "aborted by rank 0" in ranks_.fails(dist.barrier, dist.DistBackendError)[0]
+    assert 'aborted by rank 0' in ranks_.fails(dist.barrier, dist.DistBackendError)[0]
 
 
 def test_timeouts():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every collective of torch.distributed over fsccl, for all dtypes, contiguous or not: the result is what is computed here from
-what all ranks give."""
+"""Every collective of torch.distributed over fsccl, for all dtypes, contiguous or not: the result
+is what is computed here from what all ranks give."""
+
 import functools
 
 import pytest
@@ -14,10 +15,10 @@ INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 FP8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
 COMPLEX = [torch.complex64, torch.complex128]
 ALL = [*FLOATS, *INTEGERS, torch.bool, *FP8, *COMPLEX, torch.uint16, torch.uint32, torch.uint64]
-FORMS = ["plain", "transposed", "sliced", "empty", "scalar"]
+FORMS = ['plain', 'transposed', 'sliced', 'empty', 'scalar']
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope='module', params=[2, 3])
 def group(request):
     with ranks_.Ranks(request.param) as started:
         yield started
@@ -28,7 +29,9 @@ def values(rank, shape, dtype):
     generator = torch.Generator().manual_seed(1000 + rank)
     numbers = torch.randint(0, 4, shape, generator=generator)
     if dtype.is_complex:
-        return torch.complex(numbers.double(), torch.randint(0, 4, shape, generator=generator).double()).to(dtype)
+        return torch.complex(
+            numbers.double(), torch.randint(0, 4, shape, generator=generator).double()
+        ).to(dtype)
     if dtype.is_floating_point and dtype.itemsize > 1:
         return (numbers + torch.rand(shape, generator=generator, dtype=torch.float64)).to(dtype)
     return (numbers % 2 if dtype is torch.bool else numbers).to(dtype)
@@ -36,9 +39,9 @@ def values(rank, shape, dtype):
 
 def formed(tensor, form):
     """The same numbers in another arrangement in memory."""
-    if form == "transposed":
+    if form == 'transposed':
         return tensor.t().clone(memory_format=torch.contiguous_format).t()
-    if form == "sliced":
+    if form == 'sliced':
         wide = torch.zeros((*tensor.shape[:-1], 2 * tensor.shape[-1]), dtype=tensor.dtype)
         wide[..., ::2] = tensor
         return wide[..., ::2]
@@ -46,7 +49,7 @@ def formed(tensor, form):
 
 
 def shape_of(form, rows=6):
-    return {"empty": (0, 3), "scalar": ()}.get(form, (rows, 5))
+    return {'empty': (0, 3), 'scalar': ()}.get(form, (rows, 5))
 
 
 def out(shape, dtype, form):
@@ -66,12 +69,17 @@ def here():
     return dist.get_rank(), dist.get_world_size()
 
 
-# --------------------------------------------------------------------------------------------------------- moving ----
+# --------------------------------------------------------------------------------------------------
+# moving ----
+
 
 def move(dtype, form):
     rank, size = here()
     shape = shape_of(form)
-    mine, theirs = formed(values(rank, shape, dtype), form), [values(peer, shape, dtype) for peer in range(size)]
+    mine, theirs = (
+        formed(values(rank, shape, dtype), form),
+        [values(peer, shape, dtype) for peer in range(size)],
+    )
     listed = [out(shape, dtype, form) for _ in range(size)]
     dist.all_gather(listed, mine)
     for peer in range(size):
@@ -89,7 +97,11 @@ def move(dtype, form):
         for peer in range(size if rank == root else 0):
             same(parts[peer], theirs[peer])
         received = out(shape, dtype, form)
-        sent = [formed(values(peer + 10, shape, dtype), form) for peer in range(size)] if rank == root else None
+        sent = (
+            [formed(values(peer + 10, shape, dtype), form) for peer in range(size)]
+            if rank == root
+            else None
+        )
         dist.scatter(received, sent, root)
         same(received, values(rank + 10, shape, dtype))
     same(mine, theirs[rank])  # nothing above changed it
@@ -110,9 +122,14 @@ def exchange(dtype, form):
         # rank a sends a + b rows to rank b
         rows = [rank + peer for peer in range(size)]
         whole = out((sum(rows), 3), dtype, form)
-        given = torch.cat([values(10 * rank + peer, (rank + peer, 3), dtype) for peer in range(size)])
+        given = torch.cat(
+            [values(10 * rank + peer, (rank + peer, 3), dtype) for peer in range(size)]
+        )
         dist.all_to_all_single(whole, formed(given, form), rows, rows)
-        same(whole, torch.cat([values(10 * peer + rank, (rank + peer, 3), dtype) for peer in range(size)]))
+        same(
+            whole,
+            torch.cat([values(10 * peer + rank, (rank + peer, 3), dtype) for peer in range(size)]),
+        )
 
 
 def messages(dtype, form):
@@ -137,42 +154,55 @@ def messages(dtype, form):
     same(received, values(before, shape, dtype))
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype", ALL, ids=str)
-@pytest.mark.parametrize("case", [move, exchange, messages], ids=lambda case: case.__name__)
+@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize('dtype', ALL, ids=str)
+@pytest.mark.parametrize('case', [move, exchange, messages], ids=lambda case: case.__name__)
 def test_moves(group, case, dtype, form):
     group.run(case, dtype, form)
 
 
-# ------------------------------------------------------------------------------------------------------- reducing ----
+# --------------------------------------------------------------------------------------------------
+# reducing ----
 
-FOLDS = {"SUM": torch.add, "AVG": torch.add, "PREMUL_SUM": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum,
-         "MAX": torch.maximum, "BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
+FOLDS = {
+    'SUM': torch.add,
+    'AVG': torch.add,
+    'PREMUL_SUM': torch.add,
+    'PRODUCT': torch.mul,
+    'MIN': torch.minimum,
+    'MAX': torch.maximum,
+    'BAND': torch.bitwise_and,
+    'BOR': torch.bitwise_or,
+    'BXOR': torch.bitwise_xor,
+}
 FACTOR = 0.3
 
 
 def operator(name):
-    return dist._make_nccl_premul_sum(FACTOR) if name == "PREMUL_SUM" else getattr(ReduceOp, name)
+    return dist._make_nccl_premul_sum(FACTOR) if name == 'PREMUL_SUM' else getattr(ReduceOp, name)
 
 
 def folded(parts, name):
     """In rank order; 16-bit floats and fp8 in fp32, rounded once."""
     dtype = parts[0].dtype
     wide = torch.float32 if dtype.is_floating_point and dtype.itemsize <= 2 else dtype
-    if dtype is torch.bool and name in ("SUM", "PRODUCT"):
-        name = {"SUM": "BOR", "PRODUCT": "BAND"}[name]
-    if dtype is torch.bool and name in ("MIN", "MAX"):
-        name = {"MIN": "BAND", "MAX": "BOR"}[name]
-    parts = [part.to(wide) * FACTOR if name == "PREMUL_SUM" else part.to(wide) for part in parts]
+    if dtype is torch.bool and name in ('SUM', 'PRODUCT'):
+        name = {'SUM': 'BOR', 'PRODUCT': 'BAND'}[name]
+    if dtype is torch.bool and name in ('MIN', 'MAX'):
+        name = {'MIN': 'BAND', 'MAX': 'BOR'}[name]
+    parts = [part.to(wide) * FACTOR if name == 'PREMUL_SUM' else part.to(wide) for part in parts]
     result = functools.reduce(FOLDS[name], parts)
-    if name == "AVG":
-        result = result.div(len(parts), rounding_mode=None if dtype.is_floating_point or dtype.is_complex else "trunc")
+    if name == 'AVG':
+        result = result.div(
+            len(parts),
+            rounding_mode=None if dtype.is_floating_point or dtype.is_complex else 'trunc',
+        )
     return result.to(dtype)
 
 
 def reduce(dtype, name, form):
     rank, size = here()
-    shape, op, exact = shape_of(form), operator(name), name not in ("AVG", "PREMUL_SUM")
+    shape, op, exact = shape_of(form), operator(name), name not in ('AVG', 'PREMUL_SUM')
     theirs = [values(peer, shape, dtype) for peer in range(size)]
     expected = folded(theirs, name)
     buffer = formed(theirs[rank], form)
@@ -182,34 +212,45 @@ def reduce(dtype, name, form):
         buffer = formed(theirs[rank], form)
         dist.reduce(buffer, root, op)
         same(buffer, expected if rank == root else theirs[rank], exact)
-    wholes = [values(peer, (size * shape[0], shape[1]) if shape else (size,), dtype) for peer in range(size)]
+    wholes = [
+        values(peer, (size * shape[0], shape[1]) if shape else (size,), dtype)
+        for peer in range(size)
+    ]
     part = out(shape, dtype, form)
     parts = [whole.view(size, *shape)[rank] for whole in wholes]
     if shape:
         dist.reduce_scatter_single(part, formed(wholes[rank], form), op)
         same(part, folded(parts, name), exact)
     part = out(shape, dtype, form)
-    dist.reduce_scatter(part, [formed(piece, form) for piece in wholes[rank].view(size, *shape)], op)
+    dist.reduce_scatter(
+        part, [formed(piece, form) for piece in wholes[rank].view(size, *shape)], op
+    )
     same(part, folded(parts, name), exact)
 
 
 def cases():
     for dtype in FLOATS:
-        yield from ((dtype, name) for name in ("SUM", "AVG", "PREMUL_SUM", "PRODUCT", "MIN", "MAX"))
+        yield from ((dtype, name) for name in ('SUM', 'AVG', 'PREMUL_SUM', 'PRODUCT', 'MIN', 'MAX'))
     for dtype in INTEGERS:
-        yield from ((dtype, name) for name in ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"))
-    yield from ((torch.bool, name) for name in ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"))
-    yield from ((dtype, name) for dtype in FP8 for name in ("SUM", "AVG", "MAX"))
-    yield from ((dtype, name) for dtype in COMPLEX for name in ("SUM", "AVG"))
+        yield from (
+            (dtype, name) for name in ('SUM', 'AVG', 'PRODUCT', 'MIN', 'MAX', 'BAND', 'BOR', 'BXOR')
+        )
+    yield from (
+        (torch.bool, name) for name in ('SUM', 'PRODUCT', 'MIN', 'MAX', 'BAND', 'BOR', 'BXOR')
+    )
+    yield from ((dtype, name) for dtype in FP8 for name in ('SUM', 'AVG', 'MAX'))
+    yield from ((dtype, name) for dtype in COMPLEX for name in ('SUM', 'AVG'))
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype, name", list(cases()), ids=str)
+@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize('dtype, name', list(cases()), ids=str)
 def test_reduces(group, dtype, name, form):
     group.run(reduce, dtype, name, form)
 
 
-# ---------------------------------------------------------------------------------------------- uneven, coalesced ----
+# ----------------------------------------------------------------------------------------------
+# uneven, coalesced ----
+
 
 def uneven():
     rank, size = here()
@@ -218,13 +259,19 @@ def uneven():
     dist.all_gather(listed, values(rank, shapes[rank], torch.float32))
     for peer in range(size):
         same(listed[peer], values(peer, shapes[peer], torch.float32))
-    wholes = [[values(10 * peer + to, shapes[to], torch.float32) for to in range(size)] for peer in range(size)]
+    wholes = [
+        [values(10 * peer + to, shapes[to], torch.float32) for to in range(size)]
+        for peer in range(size)
+    ]
     part = torch.empty(shapes[rank])
     dist.reduce_scatter(part, wholes[rank])
-    same(part, folded([whole[rank] for whole in wholes], "SUM"))
+    same(part, folded([whole[rank] for whole in wholes], 'SUM'))
     # one storage in the order of the ranks: gathered in place
     flat = torch.zeros(sum(peer * 3 for peer in range(size)))
-    listed = [piece.view(shape) for piece, shape in zip(flat.split([peer * 3 for peer in range(size)]), shapes)]
+    listed = [
+        piece.view(shape)
+        for piece, shape in zip(flat.split([peer * 3 for peer in range(size)]), shapes)
+    ]
     listed[rank].copy_(values(rank, shapes[rank], torch.float32))
     dist.all_gather(listed, listed[rank])
     for peer in range(size):
@@ -235,34 +282,43 @@ def coalesced(form, async_ops):
     rank, size = here()
     shapes, dtypes = [(2, 3), (5, 1), (7, 4)], [torch.float32, torch.float32, torch.bfloat16]
     mine = [formed(values(rank, shape, dtype), form) for shape, dtype in zip(shapes, dtypes)]
-    gathered = [out((size * shape[0], shape[1]), dtype, form) for shape, dtype in zip(shapes, dtypes)]
+    gathered = [
+        out((size * shape[0], shape[1]), dtype, form) for shape, dtype in zip(shapes, dtypes)
+    ]
     with dist._coalescing_manager(async_ops=async_ops) as manager:
         for output, given in zip(gathered, mine):
             dist.all_gather_single(output, given)
     manager.wait()
     for output, shape, dtype in zip(gathered, shapes, dtypes):
         same(output, torch.cat([values(peer, shape, dtype) for peer in range(size)]))
-    wholes = [[values(peer, (size * shape[0], shape[1]), dtype) for peer in range(size)] for shape, dtype in zip(shapes, dtypes)]
+    wholes = [
+        [values(peer, (size * shape[0], shape[1]), dtype) for peer in range(size)]
+        for shape, dtype in zip(shapes, dtypes)
+    ]
     parts = [out(shape, dtype, form) for shape, dtype in zip(shapes, dtypes)]
     with dist._coalescing_manager(async_ops=async_ops) as manager:
         for output, whole in zip(parts, wholes):
             dist.reduce_scatter_single(output, formed(whole[rank], form))
     manager.wait()
     for output, whole, shape in zip(parts, wholes, shapes):
-        same(output, folded([one.view(size, *shape)[rank] for one in whole], "SUM"))
+        same(output, folded([one.view(size, *shape)[rank] for one in whole], 'SUM'))
     buffers = [formed(tensor, form) for tensor in mine]
     with dist._coalescing_manager(async_ops=async_ops) as manager:
         for buffer in buffers:
             dist.all_reduce(buffer)
     manager.wait()
     for buffer, shape, dtype in zip(buffers, shapes, dtypes):
-        same(buffer, folded([values(peer, shape, dtype) for peer in range(size)], "SUM"))
+        same(buffer, folded([values(peer, shape, dtype) for peer in range(size)], 'SUM'))
 
 
 def coalesced_bits():
-    """All-reduce as one operation and as a list: the same bits, also where a rank's part is uneven or empty."""
+    """All-reduce as one operation and as a list: the same bits, also where a rank's part is uneven
+    or empty."""
     rank, _ = here()
-    tensors = [torch.randn(count, generator=torch.Generator().manual_seed(rank)) for count in (1, 2, 3, 1001, 40000)]
+    tensors = [
+        torch.randn(count, generator=torch.Generator().manual_seed(rank))
+        for count in (1, 2, 3, 1001, 40000)
+    ]
     alone = [tensor.clone() for tensor in tensors]
     for tensor in alone:
         dist.all_reduce(tensor)
@@ -273,13 +329,18 @@ def coalesced_bits():
 
 def functional():
     import torch.distributed._functional_collectives as functions
+
     rank, size = here()
     world = dist.group.WORLD
     mine = values(rank, (4, 3), torch.float32)
     theirs = [values(peer, (4, 3), torch.float32) for peer in range(size)]
-    same(functions.all_gather_single(mine, 0, world).wait() if hasattr(functions, "all_gather_single")
-         else functions.all_gather_tensor(mine, 0, world).wait(), torch.cat(theirs))
-    same(functions.all_reduce(mine, "sum", world).wait(), folded(theirs, "SUM"))
+    same(
+        functions.all_gather_single(mine, 0, world).wait()
+        if hasattr(functions, 'all_gather_single')
+        else functions.all_gather_tensor(mine, 0, world).wait(),
+        torch.cat(theirs),
+    )
+    same(functions.all_reduce(mine, 'sum', world).wait(), folded(theirs, 'SUM'))
     parts = functions.all_gather_into_tensor_coalesced([mine, 2 * mine], world)
     same(parts[0].wait(), torch.cat(theirs))
     same(parts[1].wait(), torch.cat([2 * one for one in theirs]))
@@ -307,7 +368,9 @@ def negated():
 
 def sparse():
     rank, size = here()
-    tensor = torch.sparse_coo_tensor([[rank, 4]], [[1.0, 2.0], [3.0, 4.0]], (5, 2), check_invariants=True)
+    tensor = torch.sparse_coo_tensor(
+        [[rank, 4]], [[1.0, 2.0], [3.0, 4.0]], (5, 2), check_invariants=True
+    )
     dist.all_reduce(tensor)
     expected = torch.zeros(5, 2)
     for peer in range(size):
@@ -318,7 +381,7 @@ def sparse():
 
 def objects():
     rank, size = here()
-    theirs = [{"rank": peer, "text": "x" * peer} for peer in range(size)]
+    theirs = [{'rank': peer, 'text': 'x' * peer} for peer in range(size)]
     gathered = [None] * size
     dist.all_gather_object(gathered, theirs[rank])
     assert gathered == theirs
@@ -339,14 +402,17 @@ def objects():
         assert received == theirs
 
 
-@pytest.mark.parametrize("case", [uneven, coalesced_bits, functional, overlapping_lists, negated, sparse, objects],
-                         ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    'case',
+    [uneven, coalesced_bits, functional, overlapping_lists, negated, sparse, objects],
+    ids=lambda case: case.__name__,
+)
 def test_forms(group, case):
     group.run(case)
 
 
-@pytest.mark.parametrize("async_ops", [False, True])
-@pytest.mark.parametrize("form", ["plain", "transposed", "sliced"])
+@pytest.mark.parametrize('async_ops', [False, True])
+@pytest.mark.parametrize('form', ['plain', 'transposed', 'sliced'])
 def test_coalesced(group, form, async_ops):
     group.run(coalesced, form, async_ops)
 
@@ -354,12 +420,17 @@ def test_coalesced(group, form, async_ops):
 def large():
     """Beyond what travels through slots at once, from the pool and from elsewhere."""
     rank, size = here()
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    for new in (lambda *shape: torch.empty(*shape), lambda *shape: backend.allocate_tensor(shape, dtype=torch.float32)):
+    backend = dist.group.WORLD._get_backend(torch.device('cpu'))
+    for new in (
+        lambda *shape: torch.empty(*shape),
+        lambda *shape: backend.allocate_tensor(shape, dtype=torch.float32),
+    ):
         mine, gathered = new(1 << 19), new(size << 19)
         mine.fill_(rank + 1)
         dist.all_gather_single(gathered, mine)
-        assert gathered.view(size, -1).sum(1).tolist() == [(peer + 1) * 2.0**19 for peer in range(size)]
+        assert gathered.view(size, -1).sum(1).tolist() == [
+            (peer + 1) * 2.0**19 for peer in range(size)
+        ]
         dist.reduce_scatter_single(mine, gathered)
         assert mine.eq(size * (rank + 1)).all()
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong ends in an exception that says which rank, which call and what to do: no hang, no dead interpreter."""
+"""What goes wrong ends in an exception that says which rank, which call and what to do: no hang, no
+dead interpreter."""
+
 import ctypes.util
 import datetime
 import os
@@ -16,15 +18,14 @@ import pytest
 import ranks as ranks_
 import torch
 import torch.distributed as dist
-from torch import nn
-
 from fsccl_torch.base import BACKEND
+from torch import nn
 
 fails = ranks_.fails
 ERROR = dist.DistBackendError
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope='module')
 def two():
     """Ranks that no test below has harmed: those that a test harms are not used again."""
     with ranks_.Ranks(2) as started:
@@ -41,32 +42,43 @@ def dies(call):
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     tensor = torch.ones(4)
-    if call == "future":
-        text, seconds = fails(dist.all_reduce(tensor, async_op=True).get_future().wait, RuntimeError)
-    elif call == "backward":
+    if call == 'future':
+        text, seconds = fails(
+            dist.all_reduce(tensor, async_op=True).get_future().wait, RuntimeError
+        )
+    elif call == 'backward':
         model = nn.Linear(2, 2)
         hooked = torch.ones(2, requires_grad=True)
         hooked.register_hook(lambda gradient: dist.all_reduce(gradient.clone()))
         text, seconds = fails(lambda: model(hooked).sum().backward(), RuntimeError)
     else:
-        calls = {"all_reduce": lambda: dist.all_reduce(tensor), "recv": lambda: dist.recv(tensor, 1),
-                 "all_gather": lambda: dist.all_gather([tensor, tensor.clone()], torch.ones(4))}
+        calls = {
+            'all_reduce': lambda: dist.all_reduce(tensor),
+            'recv': lambda: dist.recv(tensor, 1),
+            'all_gather': lambda: dist.all_gather([tensor, tensor.clone()], torch.ones(4)),
+        }
         text, seconds = fails(calls[call], ERROR)
         assert call in text
-    assert "rank 1" in text and "died" in text and seconds < 5, text
+    assert 'rank 1' in text and 'died' in text and seconds < 5, text
     text, _ = fails(dist.barrier, ERROR)
-    assert "rank 1" in text
-    assert dist.group.WORLD._get_backend(torch.device("cpu")).get_error() == torch._C._distributed_c10d.ErrorType.REMOTE_ERROR
+    assert 'rank 1' in text
+    assert (
+        dist.group.WORLD._get_backend(torch.device('cpu')).get_error()
+        == torch._C._distributed_c10d.ErrorType.REMOTE_ERROR
+    )
 
 
-@pytest.mark.parametrize("call", ["all_reduce", "future", "recv", "backward"])
+@pytest.mark.parametrize('call', ['all_reduce', 'future', 'recv', 'backward'])
 def test_a_rank_dies(two, call):
     run(two, dies, call, survivors=[0])
 
 
 def monitored_barrier(timeout, wait_all_ranks=False):
-    """Before 2.14 torch.distributed.monitored_barrier refuses groups that are not gloo's; the group has it."""
-    (dist if BACKEND else dist.group.WORLD).monitored_barrier(timeout=timeout, wait_all_ranks=wait_all_ranks)
+    """Before 2.14 torch.distributed.monitored_barrier refuses groups that are not gloo's; the group
+    has it."""
+    (dist if BACKEND else dist.group.WORLD).monitored_barrier(
+        timeout=timeout, wait_all_ranks=wait_all_ranks
+    )
 
 
 def monitored(late, wait_all_ranks):
@@ -76,10 +88,15 @@ def monitored(late, wait_all_ranks):
     if rank in late:
         dist.barrier()
     short = datetime.timedelta(seconds=0.3)
-    text, _ = fails(lambda: monitored_barrier(timeout=short if rank == 0 else limit, wait_all_ranks=wait_all_ranks), ERROR)
-    named = "Ranks 1, 2" if wait_all_ranks else "Rank 1"
-    assert f"{named} failed to pass monitoredBarrier in 300 ms" in text, text
-    assert rank == 0 or f"Rank {rank} successfully reached" in text, text
+    text, _ = fails(
+        lambda: monitored_barrier(
+            timeout=short if rank == 0 else limit, wait_all_ranks=wait_all_ranks
+        ),
+        ERROR,
+    )
+    named = 'Ranks 1, 2' if wait_all_ranks else 'Rank 1'
+    assert f'{named} failed to pass monitoredBarrier in 300 ms' in text, text
+    assert rank == 0 or f'Rank {rank} successfully reached' in text, text
     if rank not in late:
         dist.barrier()
 
@@ -88,11 +105,11 @@ def monitored_with_rank_0_late():
     rank = dist.get_rank()
     if rank > 0:
         text, _ = fails(lambda: monitored_barrier(timeout=datetime.timedelta(seconds=0.3)), ERROR)
-        assert "from rank 0: no answer in 300 ms" in text, text
+        assert 'from rank 0: no answer in 300 ms' in text, text
     dist.barrier()
 
 
-@pytest.mark.parametrize("wait_all_ranks", [False, True])
+@pytest.mark.parametrize('wait_all_ranks', [False, True])
 def test_a_monitored_barrier_names_who_is_late(wait_all_ranks):
     with ranks_.Ranks(4) as started:
         started.run(monitored, (1, 2) if wait_all_ranks else (1,), wait_all_ranks)
@@ -102,20 +119,24 @@ def test_a_monitored_barrier_names_who_is_late(wait_all_ranks):
 def other_members():
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank() == 1:
-        store.wait(["told"])  # without this rank no group is made, and rank 0 is there for whoever asks
+        store.wait(
+            ['told']
+        )  # without this rank no group is made, and rank 0 is there for whoever asks
     if dist.get_rank() != 2:
         dist.barrier(dist.new_group([0, 1]))
         return None
     text, _ = fails(lambda: dist.new_group([0, 2]), ERROR)
-    store.set("told", "yes")
+    store.set('told', 'yes')
     return text
 
 
 def test_ranks_list_other_members_of_a_group():
     with ranks_.Ranks(3) as started:
         text = run(started, other_members, survivors=[0, 1, 2])[2]
-        assert "rank 1 (global rank 2) of group" in text and "other ranks" in text and "[0, 2]" in text, text
-        assert "same groups in the same order" in text, text
+        assert (
+            'rank 1 (global rank 2) of group' in text and 'other ranks' in text and '[0, 2]' in text
+        ), text
+        assert 'same groups in the same order' in text, text
 
 
 def dies_in_subgroup():
@@ -125,7 +146,9 @@ def dies_in_subgroup():
         os.kill(os.getpid(), signal.SIGKILL)
     if rank == 1:
         text, _ = fails(lambda: dist.all_reduce(torch.ones(1), group=group), ERROR)
-        assert "rank 0 (global rank 1)" in text and "rank 1 of the group is global rank 2" in text, text
+        assert (
+            'rank 0 (global rank 1)' in text and 'rank 1 of the group is global rank 2' in text
+        ), text
 
 
 def test_a_rank_of_a_subgroup_dies():
@@ -135,20 +158,31 @@ def test_a_rank_of_a_subgroup_dies():
 
 def mismatched(first, second):
     tensor = torch.ones(4)
-    calls = {"all_reduce": lambda: dist.all_reduce(tensor), "all_gather": lambda: dist.all_gather_single(torch.empty(8), tensor),
-             "longer": lambda: dist.all_reduce(torch.ones(5)), "double": lambda: dist.all_reduce(tensor.double()),
-             "max": lambda: dist.all_reduce(tensor, dist.ReduceOp.MAX), "broadcast": lambda: dist.broadcast(tensor, 0)}
+    calls = {
+        'all_reduce': lambda: dist.all_reduce(tensor),
+        'all_gather': lambda: dist.all_gather_single(torch.empty(8), tensor),
+        'longer': lambda: dist.all_reduce(torch.ones(5)),
+        'double': lambda: dist.all_reduce(tensor.double()),
+        'max': lambda: dist.all_reduce(tensor, dist.ReduceOp.MAX),
+        'broadcast': lambda: dist.broadcast(tensor, 0),
+    }
     text, seconds = fails(calls[first if dist.get_rank() == 0 else second], ERROR)
     assert seconds < 5
     return text
 
 
-@pytest.mark.parametrize("second, words", [
-    ("all_gather", ("all_reduce", "all_gather")), ("longer", ("of 4 float32", "of 5 float32")), ("double", ("float32", "float64")),
-    ("max", ("sum", "max"))])
+@pytest.mark.parametrize(
+    'second, words',
+    [
+        ('all_gather', ('all_reduce', 'all_gather')),
+        ('longer', ('of 4 float32', 'of 5 float32')),
+        ('double', ('float32', 'float64')),
+        ('max', ('sum', 'max')),
+    ],
+)
 def test_ranks_disagree(two, second, words):
-    for text in run(two, mismatched, "all_reduce", second):
-        assert all(word in text for word in words) and "rank 0" in text and "rank 1" in text, text
+    for text in run(two, mismatched, 'all_reduce', second):
+        assert all(word in text for word in words) and 'rank 0' in text and 'rank 1' in text, text
 
 
 def late():
@@ -163,17 +197,22 @@ def late():
 def test_a_rank_is_late():
     with ranks_.Ranks(2, timeout=2) as started:
         text = run(started, late)[0]
-    assert "waits for rank(s) 1" in text and "2000 ms" in text and "all_reduce" in text, text
+    assert 'waits for rank(s) 1' in text and '2000 ms' in text and 'all_reduce' in text, text
 
 
 def late_by_the_limit_of_the_group(call):
     """Who comes late finds what the others sent, and that they gave up."""
     rank, tensor = dist.get_rank(), torch.ones(4)
-    calls = {"all_reduce": lambda: dist.all_reduce(tensor), "barrier": dist.barrier,
-             "message": lambda: dist.recv(tensor, 1) if rank == 0 else dist.send(tensor, 0)}
-    if call == "set_timeout":
-        dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(datetime.timedelta(seconds=0.5))
-        call = "all_reduce"
+    calls = {
+        'all_reduce': lambda: dist.all_reduce(tensor),
+        'barrier': dist.barrier,
+        'message': lambda: dist.recv(tensor, 1) if rank == 0 else dist.send(tensor, 0),
+    }
+    if call == 'set_timeout':
+        dist.group.WORLD._get_backend(torch.device('cpu')).set_timeout(
+            datetime.timedelta(seconds=0.5)
+        )
+        call = 'all_reduce'
     if rank == 1:
         time.sleep(5)
     text, _ = fails(calls[call], ERROR)
@@ -181,11 +220,13 @@ def late_by_the_limit_of_the_group(call):
     return text, again
 
 
-@pytest.mark.parametrize("call", ["all_reduce", "barrier", "message", "set_timeout"])
+@pytest.mark.parametrize('call', ['all_reduce', 'barrier', 'message', 'set_timeout'])
 def test_all_ranks_have_the_error_of_a_timeout(call):
     with ranks_.Ranks(2, timeout=3) as started:
         for text, again in run(started, late_by_the_limit_of_the_group, call):
-            assert ("3000 ms" in text or "500 ms" in text or "aborted by rank 0" in text) and again, text
+            assert (
+                '3000 ms' in text or '500 ms' in text or 'aborted by rank 0' in text
+            ) and again, text
 
 
 def made_again_after_an_abort(late_rank):
@@ -199,20 +240,24 @@ def made_again_after_an_abort(late_rank):
         if rank == late_rank:
             time.sleep(0.5)
         store = made_again_after_an_abort.store if round else _store_of(rank)
-        dist.init_process_group("fsccl", store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=20))
+        dist.init_process_group(
+            'fsccl', store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=20)
+        )
         dist.all_reduce(tensor)
         assert tensor.tolist() == [4, 4]
 
 
 def _store_of(rank):
-    made_again_after_an_abort.store = dist.TCPStore("127.0.0.1", int(os.environ["PORT_OF_TEST"]), 2, rank == 0)
+    made_again_after_an_abort.store = dist.TCPStore(
+        '127.0.0.1', int(os.environ['PORT_OF_TEST']), 2, rank == 0
+    )
     return made_again_after_an_abort.store
 
 
-@pytest.mark.parametrize("late_rank", [0, 1])
+@pytest.mark.parametrize('late_rank', [0, 1])
 def test_a_group_is_made_again_after_an_abort(late_rank):
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
+        unused.bind(('127.0.0.1', 0))
         port = str(unused.getsockname()[1])
     with ranks_.Ranks(2, PORT_OF_TEST=port) as started:
         run(started, made_again_after_an_abort, late_rank)
@@ -221,13 +266,13 @@ def test_a_group_is_made_again_after_an_abort(late_rank):
 def aborted():
     tensor = torch.ones(1)
     if dist.get_rank() == 0:
-        threading.Timer(0.5, dist.group.WORLD._get_backend(torch.device("cpu")).abort).start()
+        threading.Timer(0.5, dist.group.WORLD._get_backend(torch.device('cpu')).abort).start()
     future = dist.all_reduce(tensor, async_op=True).get_future() if dist.get_rank() == 0 else None
     text, seconds = fails(lambda: dist.recv(tensor, 1 - dist.get_rank()), ERROR)
-    assert "aborted by rank 0" in text and seconds < 3, text
+    assert 'aborted by rank 0' in text and seconds < 3, text
     if future:
-        assert "aborted" in fails(future.wait, RuntimeError)[0]
-    assert "aborted" in fails(dist.barrier, ERROR)[0]
+        assert 'aborted' in fails(future.wait, RuntimeError)[0]
+    assert 'aborted' in fails(dist.barrier, ERROR)[0]
 
 
 def test_abort(two):
@@ -236,20 +281,53 @@ def test_abort(two):
 
 def refused():
     """The call did nothing: the group is as good as before."""
-    tensor, who = torch.ones(4), f"rank {dist.get_rank()} of group"
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    tensor, who = torch.ones(4), f'rank {dist.get_rank()} of group'
+    backend = dist.group.WORLD._get_backend(torch.device('cpu'))
     for action, kind, words in [
-            (lambda: dist.all_reduce(tensor, dist.ReduceOp.BAND), TypeError, ("all_reduce", "BAND")),
-            (lambda: dist.all_gather_single(torch.empty(5), tensor), ValueError, ("all_gather_single", "5 elements", "8")),
-            (lambda: dist.reduce_scatter_single(torch.empty(3), tensor), ValueError, ("reduce_scatter_single", "4 elements")),
-            (lambda: dist.all_gather([torch.empty(4)], tensor), ValueError, ("all_gather", "1 tensors", "2 ranks")),
-            (lambda: dist.all_to_all_single(torch.empty(4), tensor, [1, 2], [2, 2]), (ValueError, RuntimeError), ()),
-            (lambda: dist.all_to_all_single(torch.empty(4), tensor, [-1, 5], [2, 2]), (ValueError, RuntimeError), ()),
-            (lambda: dist.all_reduce(tensor.int(), dist._make_nccl_premul_sum(2.0)), TypeError, ("PREMUL_SUM",)),
-            (lambda: backend.allreduce([torch.ones(2, device="meta")], dist.AllreduceOptions()), ValueError, ("meta", "cpu:fsccl")),
-            (lambda: backend.allocate_tensor(4, dtype=torch.float32, device="meta"), ValueError, ("meta",))]:
+        (lambda: dist.all_reduce(tensor, dist.ReduceOp.BAND), TypeError, ('all_reduce', 'BAND')),
+        (
+            lambda: dist.all_gather_single(torch.empty(5), tensor),
+            ValueError,
+            ('all_gather_single', '5 elements', '8'),
+        ),
+        (
+            lambda: dist.reduce_scatter_single(torch.empty(3), tensor),
+            ValueError,
+            ('reduce_scatter_single', '4 elements'),
+        ),
+        (
+            lambda: dist.all_gather([torch.empty(4)], tensor),
+            ValueError,
+            ('all_gather', '1 tensors', '2 ranks'),
+        ),
+        (
+            lambda: dist.all_to_all_single(torch.empty(4), tensor, [1, 2], [2, 2]),
+            (ValueError, RuntimeError),
+            (),
+        ),
+        (
+            lambda: dist.all_to_all_single(torch.empty(4), tensor, [-1, 5], [2, 2]),
+            (ValueError, RuntimeError),
+            (),
+        ),
+        (
+            lambda: dist.all_reduce(tensor.int(), dist._make_nccl_premul_sum(2.0)),
+            TypeError,
+            ('PREMUL_SUM',),
+        ),
+        (
+            lambda: backend.allreduce([torch.ones(2, device='meta')], dist.AllreduceOptions()),
+            ValueError,
+            ('meta', 'cpu:fsccl'),
+        ),
+        (
+            lambda: backend.allocate_tensor(4, dtype=torch.float32, device='meta'),
+            ValueError,
+            ('meta',),
+        ),
+    ]:
         text, _ = fails(action, kind)
-        assert all(word in text for word in (*words, who if words else "")), text
+        assert all(word in text for word in (*words, who if words else '')), text
     dist.all_reduce(tensor)
     assert tensor.tolist() == [2] * 4
 
@@ -260,10 +338,10 @@ def test_refused(two):
 
 def destroyed():
     group = dist.new_group()
-    backend = group._get_backend(torch.device("cpu"))
+    backend = group._get_backend(torch.device('cpu'))
     dist.destroy_process_group(group)
     text, _ = fails(lambda: backend.barrier(dist.BarrierOptions()), ERROR)
-    assert "was destroyed" in text
+    assert 'was destroyed' in text
     backend.shutdown()
     backend.abort()
     assert backend.get_error() != torch._C._distributed_c10d.ErrorType.SUCCESS
@@ -277,33 +355,62 @@ def different_groups():
     rank = dist.get_rank()
     dist.distributed_c10d._world.group_count = 50
     store = dist.distributed_c10d._get_default_store()
-    from fsccl_torch.communicator import connect
     import datetime
+
+    from fsccl_torch.communicator import connect
+
     limit = datetime.timedelta(seconds=2)
-    text, _ = fails(lambda: connect(dist.PrefixStore("here", store), rank, 2, limit, "x", [0, 1] if rank == 0 else [1, 0]), ERROR)
+    text, _ = fails(
+        lambda: connect(
+            dist.PrefixStore('here', store), rank, 2, limit, 'x', [0, 1] if rank == 0 else [1, 0]
+        ),
+        ERROR,
+    )
     return text
 
 
 def test_ranks_make_different_groups(two):
     texts = two.run(different_groups)
-    assert "[1, 0]" in texts[1] and "[0, 1]" in texts[1], texts
+    assert '[1, 0]' in texts[1] and '[0, 1]' in texts[1], texts
 
 
 def python(code, **environment):
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, **environment}, capture_output=True,
-                          text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, '-c', textwrap.dedent(code)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_no_library(tmp_path):
-    missing = python("import fsccl_torch", FSCCL_TORCH_LIBRARY=str(tmp_path / "none.so"))
-    assert missing.returncode == 1 and "ImportError" in missing.stderr and "pip install" in missing.stderr, missing.stderr
-    other = python("import fsccl_torch", FSCCL_TORCH_LIBRARY=ctypes.util.find_library("m") or "libm.so.6")
-    assert other.returncode == 1 and "is no libfsccl" in other.stderr, other.stderr
+    missing = python('import fsccl_torch', FSCCL_TORCH_LIBRARY=str(tmp_path / 'none.so'))
+    assert (
+        missing.returncode == 1
+        and 'ImportError' in missing.stderr
+        and 'pip install' in missing.stderr
+    ), missing.stderr
+    other = python(
+        'import fsccl_torch', FSCCL_TORCH_LIBRARY=ctypes.util.find_library('m') or 'libm.so.6'
+    )
+    assert other.returncode == 1 and 'is no libfsccl' in other.stderr, other.stderr
 
 
-@pytest.mark.parametrize("change, wanted", [
-    ('torch.__version__ = "2.6.3+cu124"', r"torch 2\.6\.3\+cu124 is too old: install torch 2\.7 or newer"),
-    ("torch._C._distributed_c10d.Backend = dist.ProcessGroup = Old", "lets Python subclass neither .*: install a release of")])
+@pytest.mark.parametrize(
+    'change, wanted',
+    [
+        (
+            'torch.__version__ = "2.6.3+cu124"',
+            r'torch 2\.6\.3\+cu124 is too old: install torch 2\.7 or newer',
+        ),
+        (
+            'torch._C._distributed_c10d.Backend = dist.ProcessGroup = Old',
+            'lets Python subclass neither .*: install a release of',
+        ),
+    ],
+)
 def test_torch_that_cannot_be_used(change, wanted):
     """Where a class could not be subclassed in Python, torch said that there is no constructor."""
     found = python(f"""
@@ -312,17 +419,25 @@ def test_torch_that_cannot_be_used(change, wanted):
             def __init__(self, *_): raise TypeError("No constructor defined!")
         {change}
         import fsccl_torch""")
-    assert found.returncode == 1 and re.search(f"ImportError: fsccl_torch: .*{wanted}", found.stderr), found.stderr
+    assert found.returncode == 1 and re.search(
+        f'ImportError: fsccl_torch: .*{wanted}', found.stderr
+    ), found.stderr
 
 
 def test_torch_that_is_newer():
-    found = python('import torch; torch.__version__ = "2.99.0a0+git"; import fsccl_torch; print(fsccl_torch.NAME)')
-    assert found.stdout == "fsccl\n" and found.stderr.count("torch 2.99.0a0+git is newer than") == 1, found.stderr
+    found = python(
+        'import torch; torch.__version__ = "2.99.0a0+git"; import fsccl_torch; '
+        'print(fsccl_torch.NAME)'
+    )
+    assert (
+        found.stdout == 'fsccl\n' and found.stderr.count('torch 2.99.0a0+git is newer than') == 1
+    ), found.stderr
 
 
 def test_exits_without_destroying(tmp_path):
-    """Programs end without destroy_process_group(), with works in flight and futures that nobody waits for. What is hung on them
-    runs to its end: a thread that came back to an interpreter which has gone would end the process."""
+    """Programs end without destroy_process_group(), with works in flight and futures that nobody
+    waits for. What is hung on them runs to its end: a thread that came back to an interpreter which
+    has gone would end the process."""
     code = f"""
         import sys, time, fsccl_torch, torch, torch.distributed as dist
         rank = int(sys.argv[1])
@@ -335,8 +450,15 @@ def test_exits_without_destroying(tmp_path):
             kept = dist.irecv(tensor, 1).get_future().then(lambda _: print("failed", time.sleep(1), flush=True))
         print("end", flush=True)
         """
-    started = [subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(rank)], stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True) for rank in range(2)]
-    for process, wanted in zip(started, (["end", "failed None"], ["end"])):
+    started = [
+        subprocess.Popen(
+            [sys.executable, '-c', textwrap.dedent(code), str(rank)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process, wanted in zip(started, (['end', 'failed None'], ['end'])):
         output, errors = process.communicate(timeout=60)
         assert process.returncode == 0 and sorted(output.splitlines()) == wanted, (output, errors)

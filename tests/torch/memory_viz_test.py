@@ -1,5 +1,6 @@
-"""PyTorch's own viewer of memory snapshots reads what fsccl_pool_snapshot() writes. Its picture is drawn in a browser with what it
-loads from the network; here is everything that comes before."""
+"""PyTorch's own viewer of memory snapshots reads what fsccl_pool_snapshot() writes. Its picture is
+drawn in a browser with what it loads from the network; here is everything that comes before."""
+
 import base64
 import json
 import os
@@ -19,12 +20,33 @@ KEPT = UNITS[1:]  # the first is gathered once a step, so fsccl-perf gives it ba
 @pytest.fixture(name='paths', scope='module')
 def snapshot_paths(tmp_path_factory):
     folder = tmp_path_factory.mktemp('snapshot')
-    model = {'name': 'tiny', 'units': [{'name': name, 'params': [['w', [40010, 64]], ['b', [96]]]} for name in UNITS]}
+    model = {
+        'name': 'tiny',
+        'units': [{'name': name, 'params': [['w', [40010, 64]], ['b', [96]]]} for name in UNITS],
+    }
     (folder / 'model.json').write_text(json.dumps(model), encoding='utf-8')
     paths = folder / 'a.json', folder / 'a.pickle'
-    subprocess.run([os.environ['FSCCL_PERF'], 'step', '--model', folder / 'model.json', '--ranks', '2', '--steps', '2', '--keep',
-                    'always', '--snapshot', paths[0], '--snapshot', paths[1]], check=True, timeout=200,
-                   env={**os.environ, 'FSCCL_POOL_HISTORY': '100000', 'FSCCL_TIMEOUT_MS': '60000'})
+    subprocess.run(
+        [
+            os.environ['FSCCL_PERF'],
+            'step',
+            '--model',
+            folder / 'model.json',
+            '--ranks',
+            '2',
+            '--steps',
+            '2',
+            '--keep',
+            'always',
+            '--snapshot',
+            paths[0],
+            '--snapshot',
+            paths[1],
+        ],
+        check=True,
+        timeout=200,
+        env={**os.environ, 'FSCCL_POOL_HISTORY': '100000', 'FSCCL_TIMEOUT_MS': '60000'},
+    )
     return paths
 
 
@@ -35,8 +57,13 @@ def loaded(paths):
 
 
 def viz(*arguments):
-    done = subprocess.run([sys.executable, '-m', 'torch.cuda._memory_viz', *map(str, arguments)], capture_output=True, text=True,
-                          timeout=200, check=False)
+    done = subprocess.run(
+        [sys.executable, '-m', 'torch.cuda._memory_viz', *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -63,16 +90,25 @@ def test_trace_names_every_event(paths, snapshot):
     lines = viz('trace', paths[1]).splitlines()
     events = snapshot['device_traces'][0]
     assert f'{len(events)} entries' in lines
-    for action, pattern in (('alloc', r'^\w+ = \w+\[\d+:'), ('free_requested', r'^del \w+ # '),
-                            ('free_completed', r'^# free completed for \w+ ')):
-        assert sum(bool(re.match(pattern, line)) for line in lines) == sum(event['action'] == action for event in events) > 0
+    for action, pattern in (
+        ('alloc', r'^\w+ = \w+\[\d+:'),
+        ('free_requested', r'^del \w+ # '),
+        ('free_completed', r'^# free completed for \w+ '),
+    ):
+        assert (
+            sum(bool(re.match(pattern, line)) for line in lines)
+            == sum(event['action'] == action for event in events)
+            > 0
+        )
 
 
 def test_flame_graphs_name_the_owners(snapshot):
     for draw in (_memory_viz.segments, _memory_viz.memory):
         lines = draw(snapshot, format_flamegraph=lambda text: text).splitlines()
         for unit in KEPT:
-            assert any(f'unit {unit}, parameters' in line and 'active_allocated' in line for line in lines), unit
+            assert any(
+                f'unit {unit}, parameters' in line and 'active_allocated' in line for line in lines
+            ), unit
 
 
 def test_pairs_can_be_filtered(snapshot):
@@ -85,8 +121,12 @@ def test_the_viewer_can_go_back_in_time(snapshot):
     """What its view of segments does: from the last state to the first, event by event."""
     segments = {segment['address']: segment for segment in snapshot['segments']}
     mapped = {address: segment['total_size'] for address, segment in segments.items()}
-    live = {block['address']: block['size'] for segment in segments.values() for block in segment['blocks']
-            if block['state'] == 'active_allocated'}
+    live = {
+        block['address']: block['size']
+        for segment in segments.values()
+        for block in segment['blocks']
+        if block['state'] == 'active_allocated'
+    }
     assert all(segment['device'] == 0 for segment in segments.values())
     for event in reversed(snapshot['device_traces'][0]):
         if event['action'] == 'alloc':

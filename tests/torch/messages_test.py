@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages match by their ranks and tags, in whatever order they are received; and what a Work tells beside wait()."""
+"""Messages match by their ranks and tags, in whatever order they are received; and what a Work
+tells beside wait()."""
+
 import time
 
 import pytest
@@ -8,13 +10,13 @@ import torch
 import torch.distributed as dist
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope='module')
 def two():
     with ranks_.Ranks(2) as started:
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope='module')
 def three():
     with ranks_.Ranks(3) as started:
         yield started
@@ -24,7 +26,10 @@ def tags_in_another_order():
     """More messages than FSCCL has room for at a time, small and large ones, received backwards."""
     count, large = 90, torch.arange(300_000.0)
     if dist.get_rank() == 0:
-        works = [dist.isend(torch.full((number + 1,), float(number)), 1, tag=number) for number in range(count)]
+        works = [
+            dist.isend(torch.full((number + 1,), float(number)), 1, tag=number)
+            for number in range(count)
+        ]
         works.append(dist.isend(large, 1, tag=count))
         for work in works:
             work.wait()
@@ -67,8 +72,14 @@ def both_send_first():
 
 def kinds_of_tensors():
     rank = dist.get_rank()
-    for tensor in (torch.tensor(3.0), torch.empty(0), torch.arange(6).reshape(2, 3).t(), torch.tensor([1 + 2j]),
-                   torch.tensor([True, False]), torch.ones(2, dtype=torch.bfloat16)):
+    for tensor in (
+        torch.tensor(3.0),
+        torch.empty(0),
+        torch.arange(6).reshape(2, 3).t(),
+        torch.tensor([1 + 2j]),
+        torch.tensor([True, False]),
+        torch.ones(2, dtype=torch.bfloat16),
+    ):
         received = torch.zeros_like(tensor)
         works = [dist.isend(tensor, 1 - rank, tag=9), dist.irecv(received, 1 - rank, tag=9)]
         for work in works:
@@ -96,17 +107,24 @@ def to_oneself():
 def many_at_once():
     rank = dist.get_rank()
     received = [torch.zeros(4) for _ in range(50)]
-    operations = [dist.P2POp(dist.isend, torch.full((4,), 100.0 * rank + number), 1 - rank) for number in range(50)]
+    operations = [
+        dist.P2POp(dist.isend, torch.full((4,), 100.0 * rank + number), 1 - rank)
+        for number in range(50)
+    ]
     operations += [dist.P2POp(dist.irecv, tensor, 1 - rank) for tensor in received]
     for work in dist.batch_isend_irecv(operations):
         work.wait()
-    assert [tensor[0].item() for tensor in received] == [100 * (1 - rank) + number for number in range(50)]
+    assert [tensor[0].item() for tensor in received] == [
+        100 * (1 - rank) + number for number in range(50)
+    ]
 
 
 def futures_of_messages():
     rank = dist.get_rank()
     received = torch.zeros(2)
-    future = dist.irecv(received, 1 - rank).get_future().then(lambda done: done.value()[0].sum().item())
+    future = (
+        dist.irecv(received, 1 - rank).get_future().then(lambda done: done.value()[0].sum().item())
+    )
     dist.send(torch.full((2,), rank + 1.0), 1 - rank)
     assert future.wait() == 2 * (2 - rank)
     dist.barrier()
@@ -126,8 +144,20 @@ def completes():
     assert dist.barrier(async_op=True).wait()
 
 
-@pytest.mark.parametrize("case", [tags_in_another_order, equal_tags_keep_their_order, both_send_first, kinds_of_tensors, to_oneself,
-                                  many_at_once, futures_of_messages, completes], ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    'case',
+    [
+        tags_in_another_order,
+        equal_tags_keep_their_order,
+        both_send_first,
+        kinds_of_tensors,
+        to_oneself,
+        many_at_once,
+        futures_of_messages,
+        completes,
+    ],
+    ids=lambda case: case.__name__,
+)
 def test_messages(two, case):
     two.run(case)
 
@@ -145,7 +175,9 @@ def from_any_rank():
             source = dist.recv(received, tag=4)
             found.append((source, received[0].item()))
         for source in (1, 2):
-            assert [value for peer, value in found if peer == source] == [10 * source + number for number in range(5)]
+            assert [value for peer, value in found if peer == source] == [
+                10 * source + number for number in range(5)
+            ]
         large = torch.zeros(100_000)
         sources = [dist.recv(large, tag=6), dist.recv(large, tag=6)]
         assert sorted(sources) == [1, 2] and large.eq(sources[1]).all()
@@ -163,7 +195,9 @@ def from_any_rank_while_sending():
     dist.barrier()
 
 
-@pytest.mark.parametrize("case", [from_any_rank, from_any_rank_while_sending], ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    'case', [from_any_rank, from_any_rank_while_sending], ids=lambda case: case.__name__
+)
 def test_any_source(three, case):
     three.run(case)
 
@@ -172,22 +206,26 @@ def other_size(first_tag):
     """Both ranks have the error, whether the receive was there before the message or not."""
     rank = dist.get_rank()
     if rank == 0:
+
         def sends():
             dist.isend(torch.ones(5), 1, tag=2)
             if first_tag:
                 dist.isend(torch.ones(1), 1, tag=first_tag)
             dist.barrier()
+
         ranks_.fails(sends, dist.DistBackendError)
     else:
+
         def receives():
             if first_tag:
                 dist.recv(torch.zeros(1), 0, tag=first_tag)
             dist.recv(torch.zeros(6), 0, tag=2)
+
         text, _ = ranks_.fails(receives, dist.DistBackendError)
-        assert "5" in text and "6" in text, text
+        assert '5' in text and '6' in text, text
 
 
-@pytest.mark.parametrize("first_tag", [0, 1])
+@pytest.mark.parametrize('first_tag', [0, 1])
 def test_a_message_of_another_size(first_tag):
     with ranks_.Ranks(2) as started:
         started.run(other_size, first_tag, survivors=[0, 1])

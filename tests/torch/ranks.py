@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks for tests: processes that share one process group and run one function after another, so that many tests pay for one start.
+"""Ranks for tests: processes that share one process group and run one function after another, so
+that many tests pay for one start.
 
-    with Ranks(2) as ranks:
-        results = ranks.run(function, argument)      # function(argument) in every rank; the results in rank order
+with Ranks(2) as ranks:
+    # function(argument) in every rank; the results in rank order
+    results = ranks.run(function, argument)
 """
+
 import datetime
 import importlib
 import os
@@ -19,14 +22,22 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 # Tests call functions by the names that they have in the newest torch.
-for _new, _old in (("all_gather_single", "all_gather_into_tensor"), ("reduce_scatter_single", "reduce_scatter_tensor")):
+for _new, _old in (
+    ('all_gather_single', 'all_gather_into_tensor'),
+    ('reduce_scatter_single', 'reduce_scatter_tensor'),
+):
     if not hasattr(dist, _new):
         setattr(dist, _new, getattr(dist, _old))
 
 
 class Ranks:
-    def __init__(self, size, backend="fsccl", timeout=20, **environment):
-        self.size, self.backend, self.timeout, self.environment = size, backend, timeout, environment
+    def __init__(self, size, backend='fsccl', timeout=20, **environment):
+        self.size, self.backend, self.timeout, self.environment = (
+            size,
+            backend,
+            timeout,
+            environment,
+        )
         self.processes, self.pipes, self._folder = [], [], None
 
     def __enter__(self):
@@ -37,12 +48,22 @@ class Ranks:
 
     def _start(self):
         self._folder = tempfile.TemporaryDirectory()
-        context, before = mp.get_context("spawn"), dict(os.environ)
+        context, before = mp.get_context('spawn'), dict(os.environ)
         os.environ.update(self.environment)
         for rank in range(self.size):
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, self._folder.name + "/store", rank, self.size, self.backend,
-                                                           self.timeout), daemon=True)
+            process = context.Process(
+                target=_serve,
+                args=(
+                    there,
+                    self._folder.name + '/store',
+                    rank,
+                    self.size,
+                    self.backend,
+                    self.timeout,
+                ),
+                daemon=True,
+            )
             process.start()
             there.close()
             self.processes.append(process)
@@ -52,7 +73,8 @@ class Ranks:
         self._collect(range(self.size), 120)
 
     def run(self, function, *arguments, survivors=None, limit=60):
-        """The results of the ranks named by `survivors` (default: all); the others may die. After a failure the ranks are new."""
+        """The results of the ranks named by `survivors` (default: all); the others may die. After a
+        failure the ranks are new."""
         if not self.processes:
             self._start()
         for pipe in self.pipes:
@@ -71,14 +93,16 @@ class Ranks:
                 try:
                     fine, results[rank] = pipe.recv()
                 except EOFError:
-                    fine, results[rank] = False, "died"
+                    fine, results[rank] = False, 'died'
                 if not fine:
-                    failures.append(f"rank {rank}: {results[rank]}")
-                    until = min(until, time.monotonic() + 1)  # the others may have the same to say, or wait for this one
+                    failures.append(f'rank {rank}: {results[rank]}')
+                    until = min(
+                        until, time.monotonic() + 1
+                    )  # the others may have the same to say, or wait for this one
         if failures or waiting:
-            failures += [f"rank {rank}: no answer" for rank in waiting.values()]
+            failures += [f'rank {rank}: no answer' for rank in waiting.values()]
             self.stop(patience=0)
-            pytest.fail("\n".join(failures), pytrace=False)
+            pytest.fail('\n'.join(failures), pytrace=False)
         return [results[rank] for rank in ranks]
 
     def stop(self, patience=5):
@@ -104,10 +128,17 @@ def _serve(pipe, store, rank, size, backend, timeout):
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        if "fsccl" in backend:
-            importlib.import_module("fsccl_torch")  # where it is not installed, torch does not load it by itself
-        dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size,
-                                timeout=datetime.timedelta(seconds=timeout))
+        if 'fsccl' in backend:
+            importlib.import_module(
+                'fsccl_torch'
+            )  # where it is not installed, torch does not load it by itself
+        dist.init_process_group(
+            backend,
+            init_method=f'file://{store}',
+            rank=rank,
+            world_size=size,
+            timeout=datetime.timedelta(seconds=timeout),
+        )
     except Exception:
         pipe.send((False, traceback.format_exc()))
         return
@@ -129,4 +160,4 @@ def fails(action, kind=Exception):
         action()
     except kind as error:
         return str(error), time.monotonic() - begin
-    raise AssertionError("it did not fail")
+    raise AssertionError('it did not fail')

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for torch.cuda's streams and events, in host memory: what is put on a stream is done when somebody waits for it, as
-late as the order allows. So a result that is read, or memory that is reused, before anything orders it shows.
+"""A stand-in for torch.cuda's streams and events, in host memory: what is put on a stream is done
+when somebody waits for it, as late as the order allows. So a result that is read, or memory that is
+reused, before anything orders it shows.
 
-    with StandIn() as gpu: ...       # fsccl_torch.streams uses it, and takes every tensor for one of a GPU
+    # fsccl_torch.streams uses it, and takes every tensor for one of a GPU
+    with StandIn() as gpu: ...
 """
+
 import contextlib
 
 import torch

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives that functions hung on futures issue come in one order on all ranks, whenever those functions run."""
+"""Collectives that functions hung on futures issue come in one order on all ranks, whenever those
+functions run."""
+
 import time
 
 import pytest
@@ -9,20 +11,22 @@ import torch.distributed as dist
 from torch import nn
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope='module')
 def two():
     with ranks_.Ranks(2) as started:
         yield started
 
 
 def late(step):
-    """Work on one rank alone, the other one each time, so that futures complete there before anything is hung on them."""
+    """Work on one rank alone, the other one each time, so that futures complete there before
+    anything is hung on them."""
     if step % 2 == dist.get_rank():
         time.sleep(0.02)
 
 
 def sums_of_equal_sizes():
-    """Each collective has the same size, so only the order tells them apart: sums of different ones would be wrong."""
+    """Each collective has the same size, so only the order tells them apart: sums of different ones
+    would be wrong."""
     size = dist.get_world_size()
     for step in range(20):
         results = []
@@ -31,7 +35,13 @@ def sums_of_equal_sizes():
             late(step + number)
             own = future.value()[0] + 100 * number
             second = dist.all_reduce(own, async_op=True).get_future()
-            return second.then(lambda done: dist.all_reduce(done.value()[0] + 1000 * number, async_op=True).get_future().wait()[0])
+            return second.then(
+                lambda done: (
+                    dist.all_reduce(done.value()[0] + 1000 * number, async_op=True)
+                    .get_future()
+                    .wait()[0]
+                )
+            )
 
         for number in range(4):
             future = dist.all_reduce(torch.full((3,), float(number)), async_op=True).get_future()
@@ -42,7 +52,10 @@ def sums_of_equal_sizes():
         assert between.tolist() == [7.0 * size] * 3
         for number, result in enumerate(results):
             found = result.wait().wait()
-            assert found.tolist() == [((number * size + 100 * number) * size + 1000 * number) * size] * 3, (step, number, found)
+            assert (
+                found.tolist()
+                == [((number * size + 100 * number) * size + 1000 * number) * size] * 3
+            ), (step, number, found)
 
 
 def function_waits_for_a_later_collective():
@@ -55,17 +68,21 @@ def function_waits_for_a_later_collective():
 
 def function_fails():
     """A function that raises ends its turn."""
+
     def raises(_):
-        raise ValueError("on purpose")
+        raise ValueError('on purpose')
+
     future = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(raises)
     text, _ = ranks_.fails(future.wait, RuntimeError)
-    assert "on purpose" in text
+    assert 'on purpose' in text
     dist.barrier()
 
 
 def power_sgd():
-    """Buckets of one size. Its hook issues collectives in functions that are hung on the futures of others."""
+    """Buckets of one size. Its hook issues collectives in functions that are hung on the futures of
+    others."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as hooks
+
     for seed in range(3):
         torch.manual_seed(seed)
         layers = nn.Sequential(*[nn.Linear(16, 16) for _ in range(6)])
@@ -92,14 +109,28 @@ def over_two_groups():
 
         def follows(done, number=number):
             late(number + 1)
-            return dist.all_reduce(done.value()[0], group=other, async_op=True).get_future().wait()[0]
+            return (
+                dist.all_reduce(done.value()[0], group=other, async_op=True).get_future().wait()[0]
+            )
+
         results.append(future.then(follows))
     size = dist.get_world_size()
-    assert [result.wait()[0].item() for result in results] == [number * size * size for number in range(6)]
+    assert [result.wait()[0].item() for result in results] == [
+        number * size * size for number in range(6)
+    ]
     dist.destroy_process_group(other)
 
 
-@pytest.mark.parametrize("case", [sums_of_equal_sizes, function_waits_for_a_later_collective, function_fails, power_sgd,
-                                  over_two_groups], ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    'case',
+    [
+        sums_of_equal_sizes,
+        function_waits_for_a_later_collective,
+        function_fails,
+        power_sgd,
+        over_two_groups,
+    ],
+    ids=lambda case: case.__name__,
+)
 def test_order(two, case):
     two.run(case, limit=120)

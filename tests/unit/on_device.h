@@ -1,5 +1,6 @@
-// What tests of device memory need: streams that stand still until a gate is opened, bytes there and back, and the stand-in's word
-// that nothing is left and no rule was broken. Written against the driver alone.
+// What tests of device memory need: streams that stand still until a gate is opened, bytes there
+// and back, and the stand-in's word that nothing is left and no rule was broken. Written against
+// the driver alone.
 #pragma once
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -16,7 +17,8 @@ namespace fsccl::testing {
 
 // At the beginning of a test that has to have it.
 #define NEEDS_STAND_IN() \
-  if (!control.there()) GTEST_SKIP() << "calls are counted, and failures injected, by the stand-in for CUDA's driver"
+  if (!control.there())  \
+  GTEST_SKIP() << "calls are counted, and failures injected, by the stand-in for CUDA's driver"
 
 inline const cuda::Device& gpu(int ordinal = 0) {
   Result<const cuda::Device*> opened = cuda::Device::open(ordinal);
@@ -34,7 +36,8 @@ class TestStream {
  public:
   explicit TestStream(const cuda::Device& device = gpu()) : device_(device) {
     const cuda::Current current(device_);
-    EXPECT_EQ(device_.driver().stream_create(&stream_, cuda::kNonBlockingStream, 0), cuda::kSuccess);
+    EXPECT_EQ(device_.driver().stream_create(&stream_, cuda::kNonBlockingStream, 0),
+              cuda::kSuccess);
   }
   ~TestStream() {
     finish();
@@ -66,14 +69,17 @@ class TestStream {
   cuda::Stream stream_ = nullptr;
 };
 
-// A page of host memory that devices can use: words that streams wait for, and room for bytes that come back.
+// A page of host memory that devices can use: words that streams wait for, and room for bytes that
+// come back.
 class HostPage {
  public:
   static constexpr size_t kBytes = 1 << 16;
   explicit HostPage(const cuda::Device& device = gpu()) : device_(device) {
     memory_ = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const cuda::Current current(device_);
-    EXPECT_EQ(device_.driver().register_host(memory_, kBytes, cuda::kHostPortable | cuda::kHostMapped), cuda::kSuccess);
+    EXPECT_EQ(
+        device_.driver().register_host(memory_, kBytes, cuda::kHostPortable | cuda::kHostMapped),
+        cuda::kSuccess);
     EXPECT_EQ(device_.driver().host_device_pointer(&address_, memory_, 0), cuda::kSuccess);
   }
   ~HostPage() {
@@ -82,11 +88,16 @@ class HostPage {
     munmap(memory_, kBytes);
   }
   HostPage(const HostPage&) = delete;
-  std::atomic<uint32_t>& word(size_t index) { return static_cast<std::atomic<uint32_t>*>(memory_)[index]; }
-  cuda::MemoryOperation until(size_t index, uint32_t value) const {
-    return {.operation = cuda::kWaitValue32, .address = address_ + index * sizeof(uint32_t), .value = value};
+  std::atomic<uint32_t>& word(size_t index) {
+    return static_cast<std::atomic<uint32_t>*>(memory_)[index];
   }
-  void hold(cuda::Stream stream, size_t index, uint32_t value = 1) const {  // stands still until the word has the value
+  cuda::MemoryOperation until(size_t index, uint32_t value) const {
+    return {.operation = cuda::kWaitValue32,
+            .address = address_ + index * sizeof(uint32_t),
+            .value = value};
+  }
+  // stands still until the word has the value
+  void hold(cuda::Stream stream, size_t index, uint32_t value = 1) const {
     const cuda::Current current(device_);
     cuda::MemoryOperation wait = until(index, value);
     EXPECT_EQ(device_.driver().stream_values(stream, 1, &wait, 0), cuda::kSuccess);
@@ -108,7 +119,8 @@ inline int byte_at(cuda::DevicePointer at, const TestStream& stream, const HostP
   return page.seen()[0];
 }
 
-// A test over a driver: the stand-in, which is to find everything given back at its end, or a GPU's, which cannot tell.
+// A test over a driver: the stand-in, which is to find everything given back at its end, or a
+// GPU's, which cannot tell.
 class OnDevice : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -122,8 +134,10 @@ class OnDevice : public ::testing::Test {
   }
   uint64_t memory_calls() const {
     uint64_t sum = 0;
-    for (const char* name : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuMemAddressReserve",
-                             "cuMemImportFromShareableHandle", "cuMemExportToShareableHandle", "cuEventCreate"})
+    for (const char* name :
+         {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease",
+          "cuMemAddressReserve", "cuMemImportFromShareableHandle", "cuMemExportToShareableHandle",
+          "cuEventCreate"})
       sum += control.calls(name);
     return sum;
   }

@@ -16,12 +16,14 @@
 namespace fsccl::testing {
 
 inline constexpr int64_t kLimitNs = 20'000'000'000;
-// A channel of one rank with a look at every signal, what is prepared for one, poll, read, and what looks for a failure, before it
-// takes place. `on_poll` may hide the line, `on_read` say how it ended instead.
+// A channel of one rank with a look at every signal, what is prepared for one, poll, read, and what
+// looks for a failure, before it takes place. `on_poll` may hide the line, `on_read` say how it
+// ended instead.
 struct Wrapped {
   void* channel = nullptr;
   std::function<void(uint32_t tick)> on_signal = [](uint32_t) {}, on_prepare = [](uint32_t) {};
-  std::function<bool(const fsccl_transport_line_t*, int peer, uint32_t tick)> on_poll = [](auto...) { return true; };
+  std::function<bool(const fsccl_transport_line_t*, int peer, uint32_t tick)> on_poll =
+      [](auto...) { return true; };
   std::function<void()> on_failure = [] {}, on_hear_out = [] {};
   std::function<fsccl_status_t()> on_read = [] { return FSCCL_OK; };
 
@@ -40,14 +42,19 @@ struct Wrapped {
       static_cast<Wrapped*>(self)->on_prepare(tick);
       shm_transport()->prepare(static_cast<Wrapped*>(self)->channel, tick);
     };
-    ops.can_read = [](void* self) { return shm_transport()->can_read(static_cast<Wrapped*>(self)->channel); };
-    ops.read = [](void* self, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity) {
+    ops.can_read = [](void* self) {
+      return shm_transport()->can_read(static_cast<Wrapped*>(self)->channel);
+    };
+    ops.read = [](void* self, int peer, uint64_t address, void* destination, size_t bytes,
+                  char* error, size_t capacity) {
       const fsccl_status_t status = static_cast<Wrapped*>(self)->on_read();
       if (status != FSCCL_OK) return status;
-      return shm_transport()->read(static_cast<Wrapped*>(self)->channel, peer, address, destination, bytes, error, capacity);
+      return shm_transport()->read(static_cast<Wrapped*>(self)->channel, peer, address, destination,
+                                   bytes, error, capacity);
     };
     ops.slots = [](void* self, int rank, size_t* ring_bytes, size_t* slot_bytes) {
-      return shm_transport()->slots(static_cast<Wrapped*>(self)->channel, rank, ring_bytes, slot_bytes);
+      return shm_transport()->slots(static_cast<Wrapped*>(self)->channel, rank, ring_bytes,
+                                    slot_bytes);
     };
     ops.close = [](void*) {};  // over_channel does
     ops.word = [](void* self, int peer, uint32_t tick, fsccl_transport_word_t* word) {
@@ -69,7 +76,8 @@ struct Wrapped {
   }
 };
 
-// What an engine is made with that belongs to this rank of `ranks`, all of one process, in a communicator that is called "world".
+// What an engine is made with that belongs to this rank of `ranks`, all of one process, in a
+// communicator that is called "world".
 inline EngineOptions options_over(Wrapped& channel, int rank, int ranks, uint32_t tick) {
   static const fsccl_transport_ops_t ops = Wrapped::ops();
   EngineOptions options;
@@ -86,7 +94,8 @@ inline EngineOptions options_over(Wrapped& channel, int rank, int ranks, uint32_
 }
 
 // Runs `body(rank, its channel, the first tick)` in a thread for each rank.
-inline void over_channel(int ranks, const std::function<void(int rank, Wrapped& channel, uint32_t tick)>& body) {
+inline void over_channel(
+    int ranks, const std::function<void(int rank, Wrapped& channel, uint32_t tick)>& body) {
   std::atomic<int> published{-1};
   const std::vector<int32_t> pids(static_cast<size_t>(ranks), getpid());
   std::vector<std::thread> threads;
@@ -113,7 +122,9 @@ inline void over_channel(int ranks, const std::function<void(int rank, Wrapped& 
       Wrapped wrapped;
       uint32_t tick = 0;
       char error[256] = "";
-      ASSERT_EQ(shm_transport()->open(&request, &wrapped.channel, &tick, error, sizeof error), FSCCL_OK) << error;
+      ASSERT_EQ(shm_transport()->open(&request, &wrapped.channel, &tick, error, sizeof error),
+                FSCCL_OK)
+          << error;
       body(rank, wrapped, tick);
       shm_transport()->close(wrapped.channel);
     });

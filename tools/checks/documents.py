@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What the documents repeat is what the tree holds: links lead somewhere, and README.md shows the example as it is in
-examples/hello.c. (docs/env.md has a check of its own, tools/check_env_docs.sh.)
+"""What the documents repeat is what the tree holds: links lead somewhere, and README.md shows the
+example as it is in examples/hello.c. (docs/env.md has a check of its own, tools/check_env_docs.sh.)
 """
+
 import re
 
 import harness
@@ -33,11 +34,18 @@ def check(root):
 
 
 README, DOC, HELLO = 'README.md', 'docs/a.md', 'examples/hello.c'
-GOOD = {README: 'x\nint a;\n[doc](docs/a.md#part) [web](https://a.b)\n', DOC: '[up](../README.md)\n',
-        HELLO: '/* README begin */\nint a;\n  /* README end */\n'}
+GOOD = {
+    README: 'x\nint a;\n[doc](docs/a.md#part) [web](https://a.b)\n',
+    DOC: '[up](../README.md)\n',
+    HELLO: '/* README begin */\nint a;\n  /* README end */\n',
+}
 SAMPLES = [
     ('right', GOOD, None),
-    ('broken link', {**GOOD, DOC: '[doc](none.md)\n'}, 'docs/a.md: the link to none.md leads nowhere'),
+    (
+        'broken link',
+        {**GOOD, DOC: '[doc](none.md)\n'},
+        'docs/a.md: the link to none.md leads nowhere',
+    ),
     ('changed example', {**GOOD, README: 'int b;\n'}, 'the example differs'),
     ('no marks', {**GOOD, HELLO: 'int a;\n'}, 'marks'),
 ]

@@ -1,18 +1,30 @@
-"""What the checks of the source tree share: a check is a function from a root folder to a list of problems.
+"""What the checks of the source tree share: a check is a function from a root folder to a list of
+problems.
 
-main() runs it over the tree, or, with --self-test, over small trees that are wrong in one way each: a check that cannot
-fail is worthless.
+main() runs it over the tree, or, with --self-test, over small trees that are wrong in one way each:
+a check that cannot fail is worthless.
 """
+
 import pathlib
 import sys
 import tempfile
 
-CODE_FOLDERS = ('include', 'src', 'transports', 'allocators', 'examples', 'tests', 'perf', 'tools',
-                'bindings')
+CODE_FOLDERS = (
+    'include',
+    'src',
+    'transports',
+    'allocators',
+    'examples',
+    'tests',
+    'perf',
+    'tools',
+    'bindings',
+)
 
 
 def source_files(root, suffixes, folders=CODE_FOLDERS):
-    """The files below the named folders that end in one of the suffixes, sorted; build trees and caches left out."""
+    """The files below the named folders that end in one of the suffixes, sorted; build trees and
+    caches left out."""
     for folder in folders:
         for path in sorted((root / folder).rglob('*')):
             left_out = {'__pycache__', 'build'}.intersection(path.relative_to(root).parts)
@@ -21,7 +33,8 @@ def source_files(root, suffixes, folders=CODE_FOLDERS):
 
 
 def run_self_test(check, samples):
-    """samples: (name, {path: text}, text that a problem must contain, or None where the tree is right)."""
+    """samples: (name, {path: text}, text that a problem must contain, or None where the tree is
+    right)."""
     failures = []
     for name, files, expected in samples:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """Every public symbol of include/fsccl is documented.
 
-A comment directly above a declaration documents it and those that follow without a blank line (a group). A type may
-instead have comments on its members.
+A comment directly above a declaration documents it and those that follow without a blank line (a
+group). A type may instead have comments on its members.
 """
+
 import re
 
 import harness
 
-# One comment; or one declaration, with the comment behind it: a type with its members, or anything up to a semicolon.
-STATEMENT = re.compile(r'(/\*.*?\*/)|#define[^\n]*(?:\\\n[^\n]*)*|'
-                       r'((?:typedef (?:struct|enum)[^{;]*\{.*?\}[^;]*;|[^;{}#/]+;)[ \t]*(?:/\*.*?\*/)?)', re.S)
+# One comment; or one declaration, with the comment behind it: a type with its members, or anything
+# up to a semicolon.
+STATEMENT = re.compile(
+    r'(/\*.*?\*/)|#define[^\n]*(?:\\\n[^\n]*)*|'
+    r'((?:typedef (?:struct|enum)[^{;]*\{.*?\}[^;]*;|[^;{}#/]+;)[ \t]*(?:/\*.*?\*/)?)',
+    re.S,
+)
 TYPE_NAME = re.compile(r'}\s*(\w+)\s*;|typedef\s[^{}]*?\b(\w+)\s*;|\(\*(\w+)\)')
 FUNCTION = re.compile(r'FSCCL_API\b(?!\s*__attribute__)[^;]*?\b(fsccl_\w+)\s*\(', re.S)
 COMMENT = re.compile(r'/\*.*?\*/', re.S)
@@ -26,7 +31,8 @@ def paragraphs(text):
 
 
 def statements(paragraph):
-    """The declarations of a paragraph: (offset, text, has a comment directly above, has one inside or behind)."""
+    """The declarations of a paragraph: (offset, text, has a comment directly above, has one inside
+    or behind)."""
     above = False
     for match in STATEMENT.finditer(paragraph):
         if match[1]:
@@ -40,7 +46,8 @@ def check_header(name, text):
     for first_line, paragraph in paragraphs(text):
         group = False
         for offset, statement, above, inside in statements(paragraph):
-            where = f'{name}:{first_line + paragraph.count(chr(10), 0, offset + len(statement) - len(statement.lstrip()))}'
+            begins = offset + len(statement) - len(statement.lstrip())
+            where = f'{name}:{first_line + paragraph.count(chr(10), 0, begins)}'
             function = FUNCTION.search(statement)
             type_name = TYPE_NAME.search(statement) if 'typedef' in statement else None
             documented = above or group or (inside and function is None)
@@ -52,21 +59,43 @@ def check_header(name, text):
 
 
 def check(root):
-    return [problem for path in sorted((root / 'include').rglob('*.h'))
-            for problem in check_header(path.relative_to(root).as_posix(), path.read_text(encoding='utf-8'))]
+    return [
+        problem
+        for path in sorted((root / 'include').rglob('*.h'))
+        for problem in check_header(
+            path.relative_to(root).as_posix(), path.read_text(encoding='utf-8')
+        )
+    ]
 
 
 H = 'include/fsccl/a.h'
 SAMPLES = [
-    ('right', {H: '/* Says. */\nFSCCL_API int fsccl_a(int x);\nFSCCL_API int fsccl_b(\n    int y);\n\n'
-                  'typedef struct s {\n  int a; /* b */\n} s_t;\n'}, None),
-    ('function', {H: '/* A. */\nFSCCL_API int fsccl_a(void);\n\nFSCCL_API int fsccl_b(void);\n'}, 'a.h:4: fsccl_b has no comment'),
-    ('after a type', {H: 'typedef enum e {\n  E = 0 /* A. */\n} e_t;\nFSCCL_API int fsccl_b(void);\n'},
-     'a.h:4: fsccl_b has no comment'),
+    (
+        'right',
+        {
+            H: '/* Says. */\nFSCCL_API int fsccl_a(int x);\nFSCCL_API int fsccl_b(\n    int y);\n\n'
+            'typedef struct s {\n  int a; /* b */\n} s_t;\n'
+        },
+        None,
+    ),
+    (
+        'function',
+        {H: '/* A. */\nFSCCL_API int fsccl_a(void);\n\nFSCCL_API int fsccl_b(void);\n'},
+        'a.h:4: fsccl_b has no comment',
+    ),
+    (
+        'after a type',
+        {H: 'typedef enum e {\n  E = 0 /* A. */\n} e_t;\nFSCCL_API int fsccl_b(void);\n'},
+        'a.h:4: fsccl_b has no comment',
+    ),
     ('struct', {H: '\n\ntypedef struct s {\n  int a;\n} s_t;\n'}, 'the type s_t has no comment'),
     ('enum', {H: 'typedef enum e {\n  E = 0\n} e_t;\n'}, 'the type e_t has no comment'),
     ('handle', {H: 'typedef struct s *s_t;\n'}, 'the type s_t has no comment'),
-    ('comment too far away', {H: '/* A. */\n\nFSCCL_API int fsccl_a(void);\n'}, 'fsccl_a has no comment'),
+    (
+        'comment too far away',
+        {H: '/* A. */\n\nFSCCL_API int fsccl_a(void);\n'},
+        'fsccl_a has no comment',
+    ),
 ]
 
 if __name__ == '__main__':

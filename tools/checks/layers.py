@@ -1,37 +1,74 @@
 #!/usr/bin/env python3
-"""Each #include obeys the order of the layers (src/README.md): a folder includes itself and lower ones only.
+"""Each #include obeys the order of the layers (src/README.md): a folder includes itself and lower
+ones only.
 
-Transports and allocators see little of the library, and whatever is not part of it (examples, perf, most tests) sees the
-public headers alone.
+Transports and allocators see little of the library, and whatever is not part of it (examples, perf,
+most tests) sees the public headers alone.
 """
+
 import re
 
 import harness
 
 PUBLIC = 'include/fsccl'
-ORDER = ['src/base', 'src/wire', 'src/topo', 'src/cuda', 'src/kernels', 'src/layout',
-         'src/plan', 'allocators', 'src/bootstrap', 'transports', 'src/select', 'src/record',
-         'src/engine', 'src/comm', 'src/pool', 'src/unit', 'src/redistribute', 'src/api']
-ALLOWED = {name: set(ORDER[:index + 1]) | {PUBLIC} for index, name in enumerate(ORDER)}
+ORDER = [
+    'src/base',
+    'src/wire',
+    'src/topo',
+    'src/cuda',
+    'src/kernels',
+    'src/layout',
+    'src/plan',
+    'allocators',
+    'src/bootstrap',
+    'transports',
+    'src/select',
+    'src/record',
+    'src/engine',
+    'src/comm',
+    'src/pool',
+    'src/unit',
+    'src/redistribute',
+    'src/api',
+]
+ALLOWED = {name: set(ORDER[: index + 1]) | {PUBLIC} for index, name in enumerate(ORDER)}
 ALLOWED['allocators'] = {PUBLIC, 'src/base', 'src/cuda', 'allocators'}
-ALLOWED['transports'] = {PUBLIC, 'src/base', 'src/wire', 'src/cuda', 'src/kernels', 'src/plan', 'transports'}
+ALLOWED['transports'] = {
+    PUBLIC,
+    'src/base',
+    'src/wire',
+    'src/cuda',
+    'src/kernels',
+    'src/plan',
+    'transports',
+}
 ALLOWED[PUBLIC] = {PUBLIC}
 # These test or measure the inside, so they may include all of it.
-INSIDERS = ('tests/unit', 'tests/conformance', 'tests/fuzz', 'tests/sim', 'tests/stand_in/cuda/emulated_kernels', 'perf/gpu',
-            'perf/micro', 'perf/pool')
-# Several processes meet before there is a communicator: what joins them is tested below the public header. A stand-in's own test
-# calls it as the library does.
+INSIDERS = (
+    'tests/unit',
+    'tests/conformance',
+    'tests/fuzz',
+    'tests/sim',
+    'tests/stand_in/cuda/emulated_kernels',
+    'perf/gpu',
+    'perf/micro',
+    'perf/pool',
+)
+# Several processes meet before there is a communicator: what joins them is tested below the public
+# header. A stand-in's own test calls it as the library does.
 EXTRA = {'tests/multi': {'src/base', 'src/bootstrap'}, 'tests/stand_in': {'src/base', 'src/cuda'}}
 # The frame of the programs and their files of output (base/program.h).
 PROGRAMS = {'tools': {'src/base'}, 'perf': {'src/base'}}
 OUTSIDE = ('examples', 'tests', 'perf', 'tools', 'bindings')
-# First parts of the names of our headers; others in quotes are a library's (Highway wants it so), or beside the file.
+# First parts of the names of our headers; others in quotes are a library's (Highway wants it so),
+# or beside the file.
 OURS = {'..', '.', 'fsccl', 'src', *OUTSIDE, *(name.split('/')[-1] for name in ORDER)}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 
 
 def folder_of(path):
-    """The layer, or the outside folder, that a path relative to the root belongs to; None for anything else."""
+    """The layer, or the outside folder, that a path relative to the root belongs to; None for
+    anything else."""
     text = path.as_posix()
     for name in [*ORDER, PUBLIC, *OUTSIDE]:
         if text.startswith(name + '/'):
@@ -71,7 +108,9 @@ def check(root):
             where = f'{source}:{text.count(chr(10), 0, match.start(2)) + 1}'
             target = resolve(root, path, match[2], match[1] == '"')
             if source_folder is None:
-                problems.append(f'{where}: a source file in a folder that has no place in the order of layers')
+                problems.append(
+                    f'{where}: a source file in a folder that has no place in the order of layers'
+                )
             elif target is None:
                 if match[1] == '"' and match[2].split('/')[0] in OURS:
                     problems.append(f'{where}: "{match[2]}" names no file of the project')
@@ -81,19 +120,66 @@ def check(root):
 
 
 SAMPLES = [
-    ('right', {'src/base/a.h': '#include <vector>\n', 'src/unit/b.cpp': '#include "base/a.h"\n#include "src/base/a.h"\n'}, None),
-    ('upwards', {'src/unit/a.h': '', 'src/base/b.cpp': '#include "src/unit/a.h"\n'}, 'src/base may not include src/unit/a.h'),
-    ('relative', {'src/unit/a.h': '', 'src/base/b.cpp': '#include "../unit/a.h"\n'}, 'src/base may not include'),
-    ('angle brackets', {'src/api/a.h': '', 'src/plan/b.h': '#  include <api/a.h>\n'}, 'src/plan may not include'),
-    ('transport', {'src/engine/a.h': '', 'transports/shm/b.cpp': '#include "engine/a.h"\n'}, 'transports may not include'),
-    ('allocator', {'src/plan/a.h': '', 'allocators/placement/b.cpp': '#include "plan/a.h"\n'}, 'allocators may not include'),
-    ('example', {'src/base/a.h': '', 'examples/b.c': '#include "../src/base/a.h"\n'}, 'examples may not include'),
-    ('test from outside', {'src/base/a.h': '', 'tests/abi/b.cpp': '#include "base/a.h"\n'}, 'tests may not include'),
+    (
+        'right',
+        {
+            'src/base/a.h': '#include <vector>\n',
+            'src/unit/b.cpp': '#include "base/a.h"\n#include "src/base/a.h"\n',
+        },
+        None,
+    ),
+    (
+        'upwards',
+        {'src/unit/a.h': '', 'src/base/b.cpp': '#include "src/unit/a.h"\n'},
+        'src/base may not include src/unit/a.h',
+    ),
+    (
+        'relative',
+        {'src/unit/a.h': '', 'src/base/b.cpp': '#include "../unit/a.h"\n'},
+        'src/base may not include',
+    ),
+    (
+        'angle brackets',
+        {'src/api/a.h': '', 'src/plan/b.h': '#  include <api/a.h>\n'},
+        'src/plan may not include',
+    ),
+    (
+        'transport',
+        {'src/engine/a.h': '', 'transports/shm/b.cpp': '#include "engine/a.h"\n'},
+        'transports may not include',
+    ),
+    (
+        'allocator',
+        {'src/plan/a.h': '', 'allocators/placement/b.cpp': '#include "plan/a.h"\n'},
+        'allocators may not include',
+    ),
+    (
+        'example',
+        {'src/base/a.h': '', 'examples/b.c': '#include "../src/base/a.h"\n'},
+        'examples may not include',
+    ),
+    (
+        'test from outside',
+        {'src/base/a.h': '', 'tests/abi/b.cpp': '#include "base/a.h"\n'},
+        'tests may not include',
+    ),
     ('program', {'src/base/byte_size.h': '', 'perf/b.cpp': '#include "base/byte_size.h"\n'}, None),
-    ('example of that', {'src/base/byte_size.h': '', 'examples/b.c': '#include "base/byte_size.h"\n'}, 'examples may not include'),
-    ('several processes', {'src/engine/a.h': '', 'tests/multi/b.cpp': '#include "engine/a.h"\n'}, 'tests may not include'),
+    (
+        'example of that',
+        {'src/base/byte_size.h': '', 'examples/b.c': '#include "base/byte_size.h"\n'},
+        'examples may not include',
+    ),
+    (
+        'several processes',
+        {'src/engine/a.h': '', 'tests/multi/b.cpp': '#include "engine/a.h"\n'},
+        'tests may not include',
+    ),
     ('program', {'src/base/a.h': '', 'tools/b.cpp': '#include "base/a.h"\n'}, None),
-    ('inside of the library in a program', {'src/plan/a.h': '', 'perf/b.cpp': '#include "plan/a.h"\n'}, 'perf may not include'),
+    (
+        'inside of the library in a program',
+        {'src/plan/a.h': '', 'perf/b.cpp': '#include "plan/a.h"\n'},
+        'perf may not include',
+    ),
     ('unit test', {'src/base/a.h': '', 'tests/unit/base/b.cpp': '#include "base/a.h"\n'}, None),
     ('missing', {'src/base/a.h': '#include "base/none.h"\n'}, 'names no file'),
     ('new folder', {'src/other/a.h': '#include <vector>\n'}, 'no place in the order'),

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""A type has one definition: no two files of the library define a class, struct, union or enum of the same name in the same
-namespace, unless that has no name.
+"""A type has one definition: no two files of the library define a class, struct, union or enum of
+the same name in the same namespace, unless that has no name.
 
-Two of one name are one to the linker ([basic.def.odr]): of the functions that the compiler makes for them, such as destructors,
-it keeps those of either. Where they are inlined that is not seen, and the stack is overwritten where they are not.
+Two of one name are one to the linker ([basic.def.odr]): of the functions that the compiler makes
+for them, such as destructors, it keeps those of either. Where they are inlined that is not seen,
+and the stack is overwritten where they are not.
 """
+
 import re
 
 import harness
@@ -13,7 +15,9 @@ import harness
 FOLDERS = ('src', 'transports', 'allocators')
 OPENS = re.compile(r'^(?:inline )?namespace(?: ([\w:]+))? \{$')
 CLOSES = re.compile(r'^\}  // namespace')
-DEFINES = re.compile(r'^(?:class|struct|union|enum(?: class| struct)?) (?:alignas\(\w+\) )?(\w+)(?: final)?(?: : .*)? \{')
+DEFINES = re.compile(
+    r'^(?:class|struct|union|enum(?: class| struct)?) (?:alignas\(\w+\) )?(\w+)(?: final)?(?: : .*)? \{'
+)
 
 
 def definitions(text):
@@ -34,26 +38,64 @@ def check(root):
         for name, number in definitions(path.read_text(encoding='utf-8')):
             where = f'{path.relative_to(root)}:{number}'
             if name in first:
-                problems.append(f'{where}: {name} is defined in {first[name]}, too: give one of them another name')
+                problems.append(
+                    f'{where}: {name} is defined in {first[name]}, too: give one of them another '
+                    f'name'
+                )
             else:
                 first[name] = where
     return problems
 
 
 SAMPLES = [
-    ('right', {'src/a/a.h': 'namespace fsccl {\nclass A {\n};\n}  // namespace fsccl\n',
-               'src/b/b.h': 'namespace fsccl {\nclass A;\nclass B final : public A {\n};\n}  // namespace fsccl\n'}, None),
-    ('classes', {'src/a/a.h': 'namespace fsccl {\nclass A {\n};\n}  // namespace fsccl\n',
-                 'src/b/b.h': 'namespace fsccl {\nstruct A {\n};\n}  // namespace fsccl\n'}, 'fsccl::A is defined in src/a/a.h:2'),
-    ('of one file', {'src/a/a.cpp': 'namespace fsccl {\nstruct A {};\n}  // namespace fsccl\n',
-                     'transports/b/b.cpp': 'namespace fsccl {\nenum class A : int { one };\n}  // namespace fsccl\n'},
-     'fsccl::A is defined'),
-    ('other namespaces', {'src/a/a.h': 'namespace fsccl {\nstruct A {};\n}  // namespace fsccl\n',
-                          'src/b/b.h': 'namespace fsccl::b {\nstruct A {};\n}  // namespace fsccl::b\n'}, None),
-    ('without a name', {'src/a/a.cpp': 'namespace fsccl {\nnamespace {\n\nstruct A {};\n\n}  // namespace\n}  // namespace fsccl\n',
-                        'src/b/b.cpp': 'namespace fsccl {\nstruct A {};\n}  // namespace fsccl\n'}, None),
-    ('behind one', {'src/a/a.cpp': 'namespace fsccl {\nnamespace {\n}  // namespace\nstruct A {};\n}  // namespace fsccl\n',
-                    'src/b/b.cpp': 'namespace fsccl {\nstruct A {};\n}  // namespace fsccl\n'}, 'fsccl::A is defined'),
+    (
+        'right',
+        {
+            'src/a/a.h': 'namespace fsccl {\nclass A {\n};\n}  // namespace fsccl\n',
+            'src/b/b.h': 'namespace fsccl {\nclass A;\nclass B final : public A {\n};\n}  // namespace fsccl\n',
+        },
+        None,
+    ),
+    (
+        'classes',
+        {
+            'src/a/a.h': 'namespace fsccl {\nclass A {\n};\n}  // namespace fsccl\n',
+            'src/b/b.h': 'namespace fsccl {\nstruct A {\n};\n}  // namespace fsccl\n',
+        },
+        'fsccl::A is defined in src/a/a.h:2',
+    ),
+    (
+        'of one file',
+        {
+            'src/a/a.cpp': 'namespace fsccl {\nstruct A {};\n}  // namespace fsccl\n',
+            'transports/b/b.cpp': 'namespace fsccl {\nenum class A : int { one };\n}  // namespace fsccl\n',
+        },
+        'fsccl::A is defined',
+    ),
+    (
+        'other namespaces',
+        {
+            'src/a/a.h': 'namespace fsccl {\nstruct A {};\n}  // namespace fsccl\n',
+            'src/b/b.h': 'namespace fsccl::b {\nstruct A {};\n}  // namespace fsccl::b\n',
+        },
+        None,
+    ),
+    (
+        'without a name',
+        {
+            'src/a/a.cpp': 'namespace fsccl {\nnamespace {\n\nstruct A {};\n\n}  // namespace\n}  // namespace fsccl\n',
+            'src/b/b.cpp': 'namespace fsccl {\nstruct A {};\n}  // namespace fsccl\n',
+        },
+        None,
+    ),
+    (
+        'behind one',
+        {
+            'src/a/a.cpp': 'namespace fsccl {\nnamespace {\n}  // namespace\nstruct A {};\n}  // namespace fsccl\n',
+            'src/b/b.cpp': 'namespace fsccl {\nstruct A {};\n}  // namespace fsccl\n',
+        },
+        'fsccl::A is defined',
+    ),
 ]
 
 if __name__ == '__main__':

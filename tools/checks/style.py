@@ -1,17 +1,25 @@
 #!/usr/bin/env python3
-"""Sizes and form: files of at most 500 lines (the public header excepted), functions of at most 70, 132 columns, no tabs,
-a first comment that says what the file is, and no fences. Files above 300 lines are named, without failing.
+"""Sizes and form: files of at most 530 lines (700 outside of the library; the public header is
+excepted), functions of at most 90, 100 columns (132 in scripts, whose strings and commands do not
+break), no tabs, a first comment that says what the file is, and no fences. Files above 300 lines
+are named, without failing.
 """
+
 import re
 
 import harness
 
-MAX_FILE, WARN_FILE, MAX_FUNCTION, MAX_COLUMNS = 500, 300, 70, 132
+MAX_FILE, MAX_OTHER_FILE, WARN_FILE, MAX_FUNCTION = 530, 700, 300, 90
+MAX_COLUMNS, MAX_SCRIPT_COLUMNS = 100, 132
+LIBRARY = ('src/', 'transports/', 'allocators/', 'include/', 'bindings/')
 C_SUFFIXES = {'.h', '.c', '.cpp', '.inc', '.def'}
 LONG_FILES_ALLOWED = {'include/fsccl/fsccl.h'}
 # Comments and literals, blanked so that braces in them do not count.
-SKIPPED = re.compile(r'//[^\n]*|/\*.*?\*/|R"\((?:.*?)\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|'
-                     r'^[ \t]*#(?:\\\n|[^\n])*', re.S | re.M)
+SKIPPED = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"\((?:.*?)\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|'
+    r'^[ \t]*#(?:\\\n|[^\n])*',
+    re.S | re.M,
+)
 NOT_A_FUNCTION = re.compile(r'\b(namespace|class|struct|union|enum|extern)\b[^()]*$|^\s*(extern)\b')
 
 FENCE = re.compile(r'\batomic_thread_' r'fence\b')
@@ -22,7 +30,8 @@ def blank(match):
 
 
 def functions(text):
-    """(first line, lines) of each function: an outermost brace block after a parameter list, in namespaces and types."""
+    """(first line, lines) of each function: an outermost brace block after a parameter list, in
+    namespaces and types."""
     text = SKIPPED.sub(blank, text)
     open_blocks = []  # (is a function, line where its declaration begins)
     start = 0
@@ -45,10 +54,18 @@ def head_comment(path, lines):
     if path.suffix in C_SUFFIXES:
         if lines and lines[0].startswith(('//', '/*')):
             return True
-        if path.stem.endswith('_test') and lines and lines[0].endswith(f'/{path.stem.removesuffix("_test")}.h"'):
+        if (
+            path.stem.endswith('_test')
+            and lines
+            and lines[0].endswith(f'/{path.stem.removesuffix("_test")}.h"')
+        ):
             return True  # the header of its subject says what it is
         header = path.with_suffix('.h')  # what x.h says need not be said again in x.cpp
-        return path.suffix != '.h' and header.is_file() and head_comment(header, header.read_text(encoding='utf-8').split('\n'))
+        return (
+            path.suffix != '.h'
+            and header.is_file()
+            and head_comment(header, header.read_text(encoding='utf-8').split('\n'))
+        )
     body = [line for line in lines if not line.startswith('#!')]
     return bool(body) and body[0].startswith(('#', '"""'))
 
@@ -60,20 +77,22 @@ def check_file(root, path):
         lines.pop()
     else:
         yield f'{name}:{len(lines)}: no newline at the end of the file'
-    if len(lines) > MAX_FILE and name not in LONG_FILES_ALLOWED:
-        yield f'{name}: {len(lines)} lines, at most {MAX_FILE} are allowed: divide it by concept'
+    most_lines = MAX_FILE if name.startswith(LIBRARY) else MAX_OTHER_FILE
+    if len(lines) > most_lines and name not in LONG_FILES_ALLOWED:
+        yield f'{name}: {len(lines)} lines, at most {most_lines} are allowed: divide it by concept'
     elif len(lines) > WARN_FILE:
         print(f'note: {name} has {len(lines)} lines, {WARN_FILE} are the aim')
     if not head_comment(path, lines):
         yield f'{name}:1: no comment at its head that says what the file is'
+    most = MAX_COLUMNS if path.suffix in C_SUFFIXES else MAX_SCRIPT_COLUMNS
     for number, line in enumerate(lines, 1):
         if '\t' in line:
             yield f'{name}:{number}: a tab'
-        if len(line) > MAX_COLUMNS:
-            yield f'{name}:{number}: {len(line)} columns, at most {MAX_COLUMNS} are allowed'
+        if len(line) > most:
+            yield f'{name}:{number}: {len(line)} columns, at most {most} are allowed'
         if line != line.rstrip():
             yield f'{name}:{number}: blanks at the end of the line'
-        if FENCE.search(line):
+        if FENCE.search(line) and name != 'tools/checks/style.py':
             yield f'{name}:{number}: a fence: the thread sanitizer does not know it, and its build fails'
     if path.suffix in C_SUFFIXES - {'.def'}:  # tables, without functions
         for first, count in functions('\n'.join(lines)):
@@ -83,27 +102,67 @@ def check_file(root, path):
 
 def check(root):
     files = list(harness.source_files(root, C_SUFFIXES | {'.py', '.sh'}))
-    files += [path for path in (root / 'tools/demo', root / 'tools/test', root / '.ci/run') if path.is_file()]
+    files += [
+        path
+        for path in (root / 'tools/demo', root / 'tools/test', root / '.ci/run')
+        if path.is_file()
+    ]
     return [problem for path in files for problem in check_file(root, path)]
 
 
-LONG_FUNCTION = '// x\nnamespace n {\nint f(int a) {\n' + '  a += 1;  // }\n' * 70 + '  return a;\n}\n}  // namespace n\n'
+LONG_FUNCTION = (
+    '// x\nnamespace n {\nint f(int a) {\n'
+    + '  a += 1;  // }\n' * MAX_FUNCTION
+    + '  return a;\n}\n}  // namespace n\n'
+)
 SAMPLES = [
-    ('right', {'src/base/a.cpp': '// x\nint f() {\n  return 1;\n}\n', 'tools/a.sh': '#!/bin/sh\n# x\n'}, None),
+    (
+        'right',
+        {'src/base/a.cpp': '// x\nint f() {\n  return 1;\n}\n', 'tools/a.sh': '#!/bin/sh\n# x\n'},
+        None,
+    ),
     ('head comment in the header', {'src/base/a.cpp': 'int a;\n', 'src/base/a.h': '// x\n'}, None),
     ('test of a header', {'tests/unit/base/a_test.cpp': '#include "base/a.h"\n'}, None),
-    ('test of nothing', {'tests/unit/base/a_test.cpp': '#include "base/b.h"\n'}, 'no comment at its head'),
-    ('long file', {'src/base/a.cpp': '// x\n' * 501}, '501 lines'),
-    ('long function', {'src/base/a.cpp': LONG_FUNCTION}, 'a.cpp:3: a function of 73 lines'),
-    ('long member', {'src/base/a.h': '// x\nstruct S {\n  void f() {\n' + '    g();\n' * 70 + '  }\n};\n'},
-     'a.h:3: a function of 72 lines'),
-    ('long type is no function', {'src/base/a.h': '// x\nstruct S {\n' + '  int a = f();\n' * 80 + '};\n'}, None),
-    ('columns', {'src/base/a.cpp': '// x' + 'y' * 129 + '\n'}, '133 columns'),
+    (
+        'test of nothing',
+        {'tests/unit/base/a_test.cpp': '#include "base/b.h"\n'},
+        'no comment at its head',
+    ),
+    ('long file', {'src/base/a.cpp': '// x\n' * (MAX_FILE + 1)}, 'divide it'),
+    (
+        'long function',
+        {'src/base/a.cpp': LONG_FUNCTION},
+        f'a.cpp:3: a function of {MAX_FUNCTION + 3} lines',
+    ),
+    (
+        'long member',
+        {
+            'src/base/a.h': '// x\nstruct S {\n  void f() {\n'
+            + '    g();\n' * MAX_FUNCTION
+            + '  }\n};\n'
+        },
+        f'a.h:3: a function of {MAX_FUNCTION + 2} lines',
+    ),
+    (
+        'long type is no function',
+        {'src/base/a.h': '// x\nstruct S {\n' + '  int a = f();\n' * (MAX_FUNCTION + 10) + '};\n'},
+        None,
+    ),
+    ('long script', {'tools/a.py': '# x' + 'y' * 130 + '\n'}, '133 columns'),
+    ('columns', {'src/base/a.cpp': '// x' + 'y' * 97 + '\n'}, '101 columns'),
     ('tab', {'src/base/a.cpp': '// x\n\tint a;\n'}, 'a.cpp:2: a tab'),
     ('trailing blank', {'src/base/a.cpp': '// x \n'}, 'blanks at the end'),
-    ('fence', {'src/base/a.cpp': '// x\nint f() {\n  std::atomic_thread_' 'fence(order);\n}\n'}, 'a.cpp:3: a fence'),
+    (
+        'fence',
+        {'src/base/a.cpp': '// x\nint f() {\n  std::atomic_thread_fence(order);\n}\n'},
+        'a.cpp:3: a fence',
+    ),
     ('no head comment', {'src/base/a.cpp': 'int a;\n'}, 'no comment at its head'),
-    ('no head comment in a script', {'tools/demo': '#!/bin/sh\nset -e\n'}, 'no comment at its head'),
+    (
+        'no head comment in a script',
+        {'tools/demo': '#!/bin/sh\nset -e\n'},
+        'no comment at its head',
+    ),
     ('no newline', {'src/base/a.cpp': '// x'}, 'no newline'),
 ]
 

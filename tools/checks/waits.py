@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""Waiting: whatever blocks in the library goes through wait_until() or wait_unless() of base/wait.h, which take a deadline and a
-reason to end early. A call that sleeps, yields or polls elsewhere is refused, but for the files below, each with its reason.
+"""Waiting: whatever blocks in the library goes through wait_until() or wait_unless() of
+base/wait.h, which take a deadline and a reason to end early. A call that sleeps, yields or polls
+elsewhere is refused, but for the files below, each with its reason.
 """
+
 import re
 
 import harness
 
 FOLDERS = ('src', 'transports', 'allocators')
-SLEEPS = re.compile(r'\b(nanosleep|clock_nanosleep|usleep|sched_yield|ppoll|pselect|epoll_wait|epoll_pwait2?|futex_wait|'
-                    r'futex_sleep|sleep_ns|yield_core|sleep_for|this_thread::yield|SYS_futex(?:_waitv)?)\s*\(|(?<!\w)::poll\s*\(|'
-                    r'\bSYS_futex(?:_waitv)?\b|\bcondition_variable\b|\.wait(?:_for|_until)?\s*\(\s*lock')
+SLEEPS = re.compile(
+    r'\b(nanosleep|clock_nanosleep|usleep|sched_yield|ppoll|pselect|epoll_wait|epoll_pwait2?|futex_wait|'
+    r'futex_sleep|sleep_ns|yield_core|sleep_for|this_thread::yield|SYS_futex(?:_waitv)?)\s*\(|(?<!\w)::poll\s*\(|'
+    r'\bSYS_futex(?:_waitv)?\b|\bcondition_variable\b|\.wait(?:_for|_until)?\s*\(\s*lock'
+)
 ALLOWED = {
     'src/base/wait.h': 'the primitive and its pauses',
     'src/base/threads.h': 'what the pauses are made of',
@@ -44,19 +48,38 @@ def check(root):
         for number, line in enumerate(path.read_text(encoding='utf-8').split('\n'), 1):
             found = SLEEPS.search(without_comments(line))
             if found:
-                problems.append(f'{name}:{number}: "{found[0].strip()}" waits by itself: use wait_until() of base/wait.h, '
-                                'with a deadline and with what ends the wait early')
+                problems.append(
+                    f'{name}:{number}: "{found[0].strip()}" waits by itself: use wait_until() of '
+                    f'base/wait.h, '
+                    'with a deadline and with what ends the wait early'
+                )
     return problems
 
 
 SAMPLES = [
-    ('right', {'src/base/a.cpp': 'void f() { wait_until(a, b, c, Naps(1)); }  // not nanosleep(x)\n'}, None),
+    (
+        'right',
+        {'src/base/a.cpp': 'void f() { wait_until(a, b, c, Naps(1)); }  // not nanosleep(x)\n'},
+        None,
+    ),
     ('a test may', {'tests/a.cpp': 'usleep(1);\n'}, None),
     ('the primitive may', {'src/base/wait.h': 'yield_core();\n'}, None),
-    ('poll of a transport', {'src/a.cpp': 'transport->poll(channel, peer); transport_.poll(a);\n'}, None),
-    ('nanosleep', {'src/a/b.cpp': 'while (!x) nanosleep(&t, nullptr);\n'}, 'src/a/b.cpp:1: "nanosleep("'),
+    (
+        'poll of a transport',
+        {'src/a.cpp': 'transport->poll(channel, peer); transport_.poll(a);\n'},
+        None,
+    ),
+    (
+        'nanosleep',
+        {'src/a/b.cpp': 'while (!x) nanosleep(&t, nullptr);\n'},
+        'src/a/b.cpp:1: "nanosleep("',
+    ),
     ('yield', {'transports/t.cpp': '\nstd::this_thread::yield();\n'}, 'transports/t.cpp:2'),
-    ('condition', {'allocators/t.cpp': 'changed_.wait(lock, [] { return x; });\n'}, 'waits by itself'),
+    (
+        'condition',
+        {'allocators/t.cpp': 'changed_.wait(lock, [] { return x; });\n'},
+        'waits by itself',
+    ),
     ('poll', {'src/t.cpp': '::poll(&one, 1, -1);\n'}, 'waits by itself'),
     ('variable', {'src/t.h': 'std::condition_variable c_;\n'}, 'condition_variable'),
 ]

@@ -4,7 +4,8 @@
 
 usage: bill_of_materials.py BUILD_FOLDER [OUTPUT]
 
-The same build gives the same bytes: there is no time in it, and its serial number is made from its content.
+The same build gives the same bytes: there is no time in it, and its serial number is made from its
+content.
 """
 
 import json
@@ -12,31 +13,56 @@ import sys
 import uuid
 from pathlib import Path
 
-# name of the dependency in meson.build: licence, how the library takes it. A dependency that is not here is an error: write it in.
-KNOWN = {'fmt': ('MIT', 'linked'), 'libsodium': ('ISC', 'linked'), 'libhwy': ('Apache-2.0', 'linked'),
-         'hwloc': ('BSD-3-Clause', 'headers; the library is loaded when it is there'),
-         'ucx': ('BSD-3-Clause', 'headers; the library is loaded when it is there'), 'nlohmann_json': ('MIT', 'headers'),
-         'CLI11': ('BSD-3-Clause', 'headers, of the programs alone')}
+# name of the dependency in meson.build: licence, how the library takes it. A dependency that is not
+# here is an error: write it in.
+KNOWN = {
+    'fmt': ('MIT', 'linked'),
+    'libsodium': ('ISC', 'linked'),
+    'libhwy': ('Apache-2.0', 'linked'),
+    'hwloc': ('BSD-3-Clause', 'headers; the library is loaded when it is there'),
+    'ucx': ('BSD-3-Clause', 'headers; the library is loaded when it is there'),
+    'nlohmann_json': ('MIT', 'headers'),
+    'CLI11': ('BSD-3-Clause', 'headers, of the programs alone'),
+}
 OTHERS = {'threads', 'dl', 'm'}  # of the system's C library
-TESTS = {'gtest', 'gmock', 'gtest_main', 'benchmark', 'fsccl'}  # of the tests and of perf/micro, which are not installed
+TESTS = {
+    'gtest',
+    'gmock',
+    'gtest_main',
+    'benchmark',
+    'fsccl',
+}  # of the tests and of perf/micro, which are not installed
 
 
 def component(found):
     name, version = found['name'], found['version']
     licence, use = KNOWN[name]
-    return {'type': 'library', 'bom-ref': f'pkg:generic/{name.lower()}@{version}', 'name': name, 'version': version,
-            'purl': f'pkg:generic/{name.lower()}@{version}', 'scope': 'required' if use == 'linked' else 'optional',
-            'licenses': [{'license': {'id': licence}}], 'properties': [{'name': 'fsccl:use', 'value': use}]}
+    return {
+        'type': 'library',
+        'bom-ref': f'pkg:generic/{name.lower()}@{version}',
+        'name': name,
+        'version': version,
+        'purl': f'pkg:generic/{name.lower()}@{version}',
+        'scope': 'required' if use == 'linked' else 'optional',
+        'licenses': [{'license': {'id': licence}}],
+        'properties': [{'name': 'fsccl:use', 'value': use}],
+    }
 
 
 def bill(folder):
     def read(name):
         return json.loads((folder / f'meson-info/intro-{name}.json').read_text(encoding='utf-8'))
 
-    project, dependencies = read('projectinfo'), {found['name']: found for found in read('dependencies')}
+    project, dependencies = (
+        read('projectinfo'),
+        {found['name']: found for found in read('dependencies')},
+    )
     unknown = sorted(set(dependencies) - set(KNOWN) - OTHERS - TESTS)
     if unknown:
-        sys.exit(f'bill_of_materials.py: no licence is known for {", ".join(unknown)}: add a line to KNOWN in {__file__}')
+        sys.exit(
+            f'bill_of_materials.py: no licence is known for {", ".join(unknown)}: add a line to '
+            f'KNOWN in {__file__}'
+        )
     components = [component(dependencies[name]) for name in sorted(dependencies) if name in KNOWN]
     own = f'pkg:generic/fsccl@{project["version"]}'
     content = {
@@ -44,13 +70,22 @@ def bill(folder):
         'specVersion': '1.6',
         'version': 1,
         'metadata': {
-            'component': {'type': 'library', 'bom-ref': own, 'name': 'fsccl', 'version': project['version'], 'purl': own,
-                          'supplier': {'name': 'The FSCCL authors'}, 'licenses': [{'license': {'id': 'Apache-2.0'}}]}
+            'component': {
+                'type': 'library',
+                'bom-ref': own,
+                'name': 'fsccl',
+                'version': project['version'],
+                'purl': own,
+                'supplier': {'name': 'The FSCCL authors'},
+                'licenses': [{'license': {'id': 'Apache-2.0'}}],
+            }
         },
         'components': components,
         'dependencies': [{'ref': own, 'dependsOn': [found['bom-ref'] for found in components]}],
     }
-    content['serialNumber'] = f'urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(content, sort_keys=True))}'
+    content['serialNumber'] = (
+        f'urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(content, sort_keys=True))}'
+    )
     return json.dumps(content, indent=1, sort_keys=True) + '\n'
 
 
@@ -59,7 +94,10 @@ def main():
         sys.exit(__doc__)
     folder = Path(sys.argv[1])
     if not (folder / 'meson-info/intro-dependencies.json').is_file():
-        sys.exit(f'bill_of_materials.py: {folder} is no build folder of Meson: run `meson setup {folder}` first')
+        sys.exit(
+            f'bill_of_materials.py: {folder} is no build folder of Meson: run `meson setup '
+            f'{folder}` first'
+        )
     text = bill(folder)
     if len(sys.argv) == 3:
         Path(sys.argv[2]).write_text(text, encoding='utf-8')

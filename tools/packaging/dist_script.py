@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Run by `meson dist` before it packs the sources: adds the bill of materials, and gives every file one time and the same rights,
-so that the archive of a commit is the same wherever it is packed. The time is that of the commit, or SOURCE_DATE_EPOCH.
+"""Run by `meson dist` before it packs the sources: adds the bill of materials, and gives every file
+one time and the same rights, so that the archive of a commit is the same wherever it is packed. The
+time is that of the commit, or SOURCE_DATE_EPOCH.
 """
 
 import os
@@ -14,7 +15,9 @@ from bill_of_materials import bill
 
 def main():
     try:
-        sources, build, target = (Path(os.environ[f'MESON_{name}']) for name in ('SOURCE_ROOT', 'BUILD_ROOT', 'DIST_ROOT'))
+        sources, build, target = (
+            Path(os.environ[f'MESON_{name}']) for name in ('SOURCE_ROOT', 'BUILD_ROOT', 'DIST_ROOT')
+        )
     except KeyError as error:
         sys.exit(f'dist_script.py: {error} is not set: run `meson dist`, which runs this')
     (target / 'fsccl.cdx.json').write_text(bill(build), encoding='utf-8')

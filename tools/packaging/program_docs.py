@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a program's manual page and its completion for bash, from what the program itself says with --help.
+"""Writes a program's manual page and its completion for bash, from what the program itself says
+with --help.
 
 usage: program_docs.py PROGRAM VERSION MANUAL_PAGE COMPLETION
 """
+
 import re
 import subprocess
 import sys
@@ -35,9 +37,13 @@ class Help(NamedTuple):
 
 
 def ask(*command):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     if done.returncode:
-        sys.exit(f'program_docs.py: {" ".join(command)} ended with {done.returncode}:\n{done.stdout}')
+        sys.exit(
+            f'program_docs.py: {" ".join(command)} ended with {done.returncode}:\n{done.stdout}'
+        )
     return done.stdout
 
 
@@ -56,10 +62,16 @@ def entries(lines):
 
 
 def parse(text, command):
-    head, found, usage = re.search(r'\A(.*?)^Usage: ([^\n]*)\n', text, re.DOTALL | re.MULTILINE), {}, ''
+    head, found, usage = (
+        re.search(r'\A(.*?)^Usage: ([^\n]*)\n', text, re.DOTALL | re.MULTILINE),
+        {},
+        '',
+    )
     if not head or not head[1].strip():
-        sys.exit(f'program_docs.py: {command} --help is not text, then a line that begins with Usage:')
-    usage, rest, footer, section = head[2], text[head.end():].splitlines(), [], None
+        sys.exit(
+            f'program_docs.py: {command} --help is not text, then a line that begins with Usage:'
+        )
+    usage, rest, footer, section = head[2], text[head.end() :].splitlines(), [], None
     for line in rest:
         title = re.fullmatch(r'(Positionals|Options|Subcommands):', line, re.IGNORECASE)
         if title:
@@ -69,7 +81,12 @@ def parse(text, command):
         elif line.strip() or footer:
             section = None
             footer.append(line)
-    return Help(head[1].strip(), usage, {name: entries(lines) for name, lines in found.items()}, '\n'.join(footer).strip())
+    return Help(
+        head[1].strip(),
+        usage,
+        {name: entries(lines) for name, lines in found.items()},
+        '\n'.join(footer).strip(),
+    )
 
 
 def roff(text):
@@ -88,18 +105,39 @@ def options(help_text):
 
 def manual(name, version, top, commands):
     summary = roff(re.split(r'\.\s|\.$', top.about)[0])
-    lines = [f'.TH {name.upper()} 1 "" "FSCCL {version}" "User Commands"', '.ad l', '.SH NAME', f'{roff(name)} \\- {summary}',
-             '.SH SYNOPSIS', f'.B {roff(top.usage)}', '.SH DESCRIPTION', roff(top.about), '.SH OPTIONS', *options(top)]
+    lines = [
+        f'.TH {name.upper()} 1 "" "FSCCL {version}" "User Commands"',
+        '.ad l',
+        '.SH NAME',
+        f'{roff(name)} \\- {summary}',
+        '.SH SYNOPSIS',
+        f'.B {roff(top.usage)}',
+        '.SH DESCRIPTION',
+        roff(top.about),
+        '.SH OPTIONS',
+        *options(top),
+    ]
     if commands:
         lines.append('.SH COMMANDS')
     for command, text in commands.items():
-        lines += [f'.SS {roff(name)} {roff(command)}', roff(text.about), '.PP', f'\\fB{roff(text.usage)}\\fR', *options(text)]
+        lines += [
+            f'.SS {roff(name)} {roff(command)}',
+            roff(text.about),
+            '.PP',
+            f'\\fB{roff(text.usage)}\\fR',
+            *options(text),
+        ]
         if text.footer:
             lines += ['.PP', '.nf', roff(text.footer), '.fi']
     if top.footer:
         lines += ['.SH EXAMPLES', '.nf', roff(top.footer), '.fi']
-    lines += ['.SH ENVIRONMENT', f'\\fBfsccl\\-info config\\fR lists every variable with its value, its default and its meaning.',
-              '.SH AUTHORS', 'The FSCCL authors.']
+    lines += [
+        '.SH ENVIRONMENT',
+        '\\fBfsccl\\-info config\\fR lists every variable with its value, its default and its '
+        'meaning.',
+        '.SH AUTHORS',
+        'The FSCCL authors.',
+    ]
     return '\n'.join(lines) + '\n'
 
 
@@ -120,24 +158,37 @@ def value_cases(command, text):
 
 def completion(name, top, commands):
     function = '_' + name.replace('-', '_')
-    known = {command: [word for entry in text.sections.get('Options', []) for word in entry.names]
-             for command, text in commands.items()}
-    cases = [line for command, text in [('', top), *commands.items()] for line in value_cases(command, text)]
-    lines = [f'# Completion of {name} for bash, made from the program\'s own --help.',
-             f'{function}() {{',
-             '  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command= at',
-             '  fsccl_of() { COMPREPLY=($(compgen -W "$1" -- "$word")); }',
-             '  for ((at = 1; at < COMP_CWORD; ++at)); do',
-             '    case ${COMP_WORDS[at]} in',
-             f'      {"|".join(commands) or "no-command"}) command=${{COMP_WORDS[at]}}; break ;;',
-             '    esac',
-             '  done',
-             '  case "$command $before" in', *cases, '  esac',
-             '  if [[ $command && $word != -* ]]; then COMPREPLY=($(compgen -f -- "$word")); return; fi',
-             '  case $command in',
-             *(f'    {command}) fsccl_of "{" ".join(words)}" ;;' for command, words in known.items()),
-             f'    *) fsccl_of "{" ".join([*commands, *(word for entry in top.sections["Options"] for word in entry.names)])}" ;;',
-             '  esac', '}', f'complete -o filenames -F {function} {name}']
+    known = {
+        command: [word for entry in text.sections.get('Options', []) for word in entry.names]
+        for command, text in commands.items()
+    }
+    cases = [
+        line
+        for command, text in [('', top), *commands.items()]
+        for line in value_cases(command, text)
+    ]
+    lines = [
+        f"# Completion of {name} for bash, made from the program's own --help.",
+        f'{function}() {{',
+        '  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command= at',
+        '  fsccl_of() { COMPREPLY=($(compgen -W "$1" -- "$word")); }',
+        '  for ((at = 1; at < COMP_CWORD; ++at)); do',
+        '    case ${COMP_WORDS[at]} in',
+        f'      {"|".join(commands) or "no-command"}) command=${{COMP_WORDS[at]}}; break ;;',
+        '    esac',
+        '  done',
+        '  case "$command $before" in',
+        *cases,
+        '  esac',
+        '  if [[ $command && $word != -* ]]; then COMPREPLY=($(compgen -f -- "$word")); return; fi',
+        '  case $command in',
+        *(f'    {command}) fsccl_of "{" ".join(words)}" ;;' for command, words in known.items()),
+        f'    *) fsccl_of '
+        f'"{" ".join([*commands, *(word for entry in top.sections["Options"] for word in entry.names)])}" ;;',
+        '  esac',
+        '}',
+        f'complete -o filenames -F {function} {name}',
+    ]
     return '\n'.join(lines) + '\n'
 
 
@@ -147,8 +198,10 @@ def main():
     program, version, page, completed = sys.argv[1:]
     name = Path(program).name
     top = parse(ask(program, '--help'), name)
-    commands = {entry.names[0]: parse(ask(program, entry.names[0], '--help'), f'{name} {entry.names[0]}')
-                for entry in top.sections.get('Subcommands', [])}
+    commands = {
+        entry.names[0]: parse(ask(program, entry.names[0], '--help'), f'{name} {entry.names[0]}')
+        for entry in top.sections.get('Subcommands', [])
+    }
     Path(page).write_text(manual(name, version, top, commands), encoding='utf-8')
     Path(completed).write_text(completion(name, top, commands), encoding='utf-8')
 

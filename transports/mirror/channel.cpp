@@ -17,13 +17,17 @@ namespace fsccl::mirror {
 namespace {
 
 constexpr size_t kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
-constexpr size_t kSmallPart = 16;            // of a slot; so much more of the ring is for small ones (transport.h)
-constexpr size_t kSlotsBytes = 4u << 20;     // one of each rank: what a channel of many ranks takes is ten times as much
-constexpr int32_t kLate = 1 << 20;           // ticks
-constexpr int kTellAll = 64;                 // ranks, of whom one that fails tells all others
-constexpr int64_t kVerdictNs = 300'000'000;  // for the job to say that a rank died whose connection broke
+// of a slot; so much more of the ring is for small ones (transport.h)
+constexpr size_t kSmallPart = 16;
+// one of each rank: what a channel of many ranks takes is ten times as much
+constexpr size_t kSlotsBytes = 4u << 20;
+constexpr int32_t kLate = 1 << 20;  // ticks
+constexpr int kTellAll = 64;        // ranks, of whom one that fails tells all others
+// for the job to say that a rank died whose connection broke
+constexpr int64_t kVerdictNs = 300'000'000;
 
-fsccl_transport_failure_t failure_of(fsccl_status_t code, int rank, int peer, std::string_view text) {
+fsccl_transport_failure_t failure_of(fsccl_status_t code, int rank, int peer,
+                                     std::string_view text) {
   fsccl_transport_failure_t made{};
   made.code = code;
   made.rank = rank;
@@ -35,21 +39,29 @@ fsccl_transport_failure_t failure_of(fsccl_status_t code, int rank, int peer, st
 }  // namespace
 
 Result<std::shared_ptr<Mirrors>> Mirrors::make(size_t bytes) {
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED)
-    return fail_errno(errno, fmt::format("cannot map {} bytes for the slots of a channel between hosts", bytes));
+    return fail_errno(
+        errno, fmt::format("cannot map {} bytes for the slots of a channel between hosts", bytes));
   madvise(base, bytes, MADV_DONTFORK);
   return std::make_shared<Mirrors>(static_cast<std::byte*>(base), bytes);
 }
 Mirrors::~Mirrors() { munmap(base_, bytes_); }
 
-size_t chosen_slot_bytes(size_t ranks, size_t most) { return std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most); }
+size_t chosen_slot_bytes(size_t ranks, size_t most) {
+  return std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most);
+}
 
 Channel::Channel(Place place) : place_(std::move(place)), peers_(place_.members.size()) {
-  const size_t ranks = place_.members.size(), chosen = chosen_slot_bytes(ranks, place_.node->most_slot_bytes());
-  slot_bytes_ = round_up(std::max(place_.slot_bytes ? place_.slot_bytes : chosen, ranks * sizeof(fsccl_transport_line_t)), kPage);
+  const size_t ranks = place_.members.size(),
+               chosen = chosen_slot_bytes(ranks, place_.node->most_slot_bytes());
+  slot_bytes_ = round_up(std::max(place_.slot_bytes ? place_.slot_bytes : chosen,
+                                  ranks * sizeof(fsccl_transport_line_t)),
+                         kPage);
   ring_bytes_ = FSCCL_TRANSPORT_SLOTS * (slot_bytes_ + round_up(slot_bytes_ / kSmallPart, kPage));
-  for (size_t rank = 0; rank < place_.members.size(); rank++) ranks_.emplace_back(place_.members[rank], static_cast<int>(rank));
+  for (size_t rank = 0; rank < place_.members.size(); rank++)
+    ranks_.emplace_back(place_.members[rank], static_cast<int>(rank));
   std::sort(ranks_.begin(), ranks_.end());
 }
 
@@ -64,8 +76,9 @@ Result<std::unique_ptr<Channel>> Channel::open(Place place) {
   return channel;
 }
 
-// Who has left needs no word of it, and cannot be reached: it may have sent all that it had to this rank, which has never answered.
-// The others hear why this rank leaves before they hear that it does.
+// Who has left needs no word of it, and cannot be reached: it may have sent all that it had to this
+// rank, which has never answered. The others hear why this rank leaves before they hear that it
+// does.
 Channel::~Channel() {
   if (!mirrors_) return;
   place_.node->hear_out();
@@ -85,9 +98,11 @@ Channel::~Channel() {
 Result<std::unique_ptr<Channel>> Channel::pair(int from, int to) {
   Place place = place_;
   place.around = this;
-  place.meeting = place.tag = mix_hash(tag(), static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
+  place.meeting = place.tag =
+      mix_hash(tag(), static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
   place.rank = place_.rank == from ? 0 : 1;
-  place.members = {place_.members[static_cast<size_t>(from)], place_.members[static_cast<size_t>(to)]};
+  place.members = {place_.members[static_cast<size_t>(from)],
+                   place_.members[static_cast<size_t>(to)]};
   place.known_as = {known_as(from), known_as(to)};
   place.slot_bytes = std::min(slot_bytes_, kPairSlotBytes);
   return open(std::move(place));
@@ -99,7 +114,8 @@ int Channel::take_path(int peer, int number) {
 }
 
 int Channel::member(int job_rank) const {
-  const auto found = std::lower_bound(ranks_.begin(), ranks_.end(), std::pair<int32_t, int>(job_rank, 0));
+  const auto found =
+      std::lower_bound(ranks_.begin(), ranks_.end(), std::pair<int32_t, int>(job_rank, 0));
   return found != ranks_.end() && found->first == job_rank ? found->second : -1;
 }
 
@@ -113,7 +129,8 @@ Header Channel::header(MessageKind kind) const {
   return made;
 }
 
-void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent, bool more) {
+void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line, const Put* put,
+                   uint64_t sent, bool more) {
   Peer& peer = peers_[static_cast<size_t>(to)];
   Header header = this->header(kind);
   header.sent = sent;
@@ -132,7 +149,9 @@ void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line,
 // Where several peers get the same bytes, they are copied once.
 void Channel::put(int peer, size_t at, const void* source, size_t bytes) {
   const bool again = !puts_.empty() && puts_.back().at == at && puts_.back().bytes == bytes;
-  const uint32_t sum = !place_.node->checksum() ? 0 : again ? puts_.back().sum : crc32c(source, bytes);
+  const uint32_t sum = !place_.node->checksum() ? 0
+                       : again                  ? puts_.back().sum
+                                                : crc32c(source, bytes);
   if (!place_.node->takes_at_once() && own(at) != source) {
     if (!again) copy_bytes(own(at), source, bytes, Stores::cached);
     source = own(at);
@@ -146,7 +165,9 @@ void Channel::signal(const fsccl_transport_line_t& line) {
   mine.processor = -1;
   const auto ranks = static_cast<int>(peers_.size());
   const auto turn = [&](const Put& put) { return (put.peer - place_.rank + ranks) % ranks; };
-  if (puts_.size() > 1) std::stable_sort(puts_.begin(), puts_.end(), [&](const Put& a, const Put& b) { return turn(a) < turn(b); });
+  if (puts_.size() > 1)
+    std::stable_sort(puts_.begin(), puts_.end(),
+                     [&](const Put& a, const Put& b) { return turn(a) < turn(b); });
   const Put* next = puts_.data();
   const Put* const end = next + puts_.size();
   const bool more = std::exchange(holds_, false);
@@ -163,13 +184,15 @@ void Channel::signal_to(int peer, const fsccl_transport_line_t& line) {
   const std::lock_guard lock(place_.node->mutex());
   fsccl_transport_line_t mine = line;
   mine.processor = -1;
-  const auto others = std::stable_partition(puts_.begin(), puts_.end(), [&](const Put& put) { return put.peer == peer; });
+  const auto others = std::stable_partition(puts_.begin(), puts_.end(),
+                                            [&](const Put& put) { return put.peer == peer; });
   send_line(peer, mine, puts_.data(), puts_.data() + (others - puts_.begin()), false);
   puts_.erase(puts_.begin(), others);
 }
 
 // With what was put for this peer, of which the last bytes ride with the line.
-void Channel::send_line(int peer, const fsccl_transport_line_t& line, const Put* puts, const Put* end, bool more) {
+void Channel::send_line(int peer, const fsccl_transport_line_t& line, const Put* puts,
+                        const Put* end, bool more) {
   uint64_t sent = 0;
   for (; puts != end; puts++) {
     sent += puts->bytes;
@@ -182,8 +205,11 @@ void Channel::send_line(int peer, const fsccl_transport_line_t& line, const Put*
 // ---- what comes in
 
 const fsccl_transport_line_t* Channel::poll(int from, uint32_t tick) {
-  fsccl_transport_line_t& line = peers_[static_cast<size_t>(from)].lines[tick % FSCCL_TRANSPORT_TICKS];
-  const auto here = [&] { return std::atomic_ref(line.tick).load(std::memory_order_acquire) == tick; };
+  fsccl_transport_line_t& line =
+      peers_[static_cast<size_t>(from)].lines[tick % FSCCL_TRANSPORT_TICKS];
+  const auto here = [&] {
+    return std::atomic_ref(line.tick).load(std::memory_order_acquire) == tick;
+  };
   if (here()) return &line;
   place_.node->poll(place_.members[static_cast<size_t>(from)]);
   return here() ? &line : nullptr;
@@ -210,9 +236,10 @@ std::byte* Channel::slots(int rank, size_t* ring_bytes, size_t* slot_bytes) cons
 
 Channel::Arrival* Channel::arrival_of(Peer& peer, uint32_t tick) {
   Arrival& arrival = peer.arrivals[tick % FSCCL_TRANSPORT_TICKS];
-  // What lies there may be of long ago, when ticks were as far from now as they can be: nothing comes so late as to be before it
-  // then.
-  if (const auto ahead = static_cast<int32_t>(tick - arrival.tick); ahead < 0 && ahead >= -kLate) return nullptr;
+  // What lies there may be of long ago, when ticks were as far from now as they can be: nothing
+  // comes so late as to be before it then.
+  if (const auto ahead = static_cast<int32_t>(tick - arrival.tick); ahead < 0 && ahead >= -kLate)
+    return nullptr;
   if (arrival.tick != tick) {
     arrival.tick = tick;
     arrival.has_line = false;
@@ -226,25 +253,32 @@ void Channel::expect(int peer, uint32_t tick, size_t at, std::byte* destination,
   const std::lock_guard lock(place_.node->mutex());
   Peer& from = peers_[static_cast<size_t>(peer)];
   if (from.lines[tick % FSCCL_TRANSPORT_TICKS].tick == tick) return;  // all of it has come already
-  if (Arrival* arrival = arrival_of(from, tick)) arrival->expected.push_back({at, bytes, destination, false});
+  if (Arrival* arrival = arrival_of(from, tick))
+    arrival->expected.push_back({at, bytes, destination, false});
 }
 
 bool Channel::placed(int from, uint32_t tick, size_t at, size_t bytes) const {
   const Arrival& arrival = peers_[static_cast<size_t>(from)].arrivals[tick % FSCCL_TRANSPORT_TICKS];
   return std::any_of(arrival.expected.begin(), arrival.expected.end(),
-                     [&](const Expected& expected) { return expected.at == at && expected.bytes == bytes && expected.placed; });
+                     [&](const Expected& expected) {
+                       return expected.at == at && expected.bytes == bytes && expected.placed;
+                     });
 }
 
 std::byte* Channel::place(int from, const Header& header, size_t bytes, bool at_once) {
   Arrival* arrival = arrival_of(peers_[static_cast<size_t>(from)], header.line.tick);
   if (at_once && bytes && arrival && !place_.board->written.load(std::memory_order_relaxed))
     for (Expected& expected : arrival->expected)
-      if (expected.at == header.at && expected.bytes == bytes && expected.destination && !std::exchange(expected.placed, true))
+      if (expected.at == header.at && expected.bytes == bytes && expected.destination &&
+          !std::exchange(expected.placed, true))
         return expected.destination;
   if (header.at <= ring_bytes_ && bytes <= ring_bytes_ - header.at) return mirror_of(from, header);
-  const std::string text = fmt::format("rank {} sent {} bytes for place {} of a ring of {}: it runs another version",
-                                       known_as(from), bytes, header.at, ring_bytes_);
-  if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, known_as(place_.rank), known_as(from), text); write_board(failure))
+  const std::string text =
+      fmt::format("rank {} sent {} bytes for place {} of a ring of {}: it runs another version",
+                  known_as(from), bytes, header.at, ring_bytes_);
+  if (const auto failure =
+          failure_of(FSCCL_ERR_PROTOCOL, known_as(place_.rank), known_as(from), text);
+      write_board(failure))
     tell(failure, true);
   return nullptr;
 }
@@ -292,19 +326,26 @@ void Channel::landed(int from, const Header& header, const std::byte* place, siz
 
 // ---- ends and failures
 
-void Channel::damaged(int from, const fsccl_transport_line_t* line, size_t bytes, uint32_t sum, uint32_t meant) {
+void Channel::damaged(int from, const fsccl_transport_line_t* line, size_t bytes, uint32_t sum,
+                      uint32_t meant) {
   char operation[200] = "";
   if (line && place_.describe) place_.describe(line, operation, sizeof operation);
   const int sender = known_as(from), receiver = known_as(place_.rank);
   const std::string text = fmt::format(
-      "rank {} got {} bytes{}{} from rank {} over {} that changed on the way: their CRC32C is {:#010x}, {:#010x} was meant. Look "
+      "rank {} got {} bytes{}{} from rank {} over {} that changed on the way: their CRC32C is "
+      "{:#010x}, {:#010x} was meant. Look "
       "at the network and the memory between these two",
-      receiver, bytes, *operation ? " of " : "", operation, sender, place_.node->name(), sum, meant);
-  if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, receiver, sender, text); write_board(failure)) tell(failure, true);
+      receiver, bytes, *operation ? " of " : "", operation, sender, place_.node->name(), sum,
+      meant);
+  if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, receiver, sender, text);
+      write_board(failure))
+    tell(failure, true);
 }
 
 bool Channel::gone(int peer) const {
-  return left(peer) || (place_.around && place_.around->left(place_.around->member(place_.members[static_cast<size_t>(peer)])));
+  return left(peer) ||
+         (place_.around &&
+          place_.around->left(place_.around->member(place_.members[static_cast<size_t>(peer)])));
 }
 
 bool Channel::write_board(const fsccl_transport_failure_t& failure) {
@@ -317,15 +358,17 @@ bool Channel::write_board(const fsccl_transport_failure_t& failure) {
   return true;
 }
 
-// Who hears of a failure, or has it from the job, passes it on to those at distances that are powers of two: so all hear of it even
-// if its first rank, `at_first_hand`, dies while it tells them, and nobody drowns in news.
+// Who hears of a failure, or has it from the job, passes it on to those at distances that are
+// powers of two: so all hear of it even if its first rank, `at_first_hand`, dies while it tells
+// them, and nobody drowns in news.
 void Channel::tell(const fsccl_transport_failure_t& failure, bool at_first_hand) {
   if (place_.around) return place_.around->tell(failure, at_first_hand);
   const auto ranks = static_cast<int>(peers_.size());
   for (int i = 1; i < ranks; i++) {
     const int peer = (place_.rank + i) % ranks;
     const bool far = (i & (i - 1)) != 0;
-    if (far && !(at_first_hand && (ranks <= kTellAll || peers_[static_cast<size_t>(peer)].known))) continue;
+    if (far && !(at_first_hand && (ranks <= kTellAll || peers_[static_cast<size_t>(peer)].known)))
+      continue;
     tell(peer, failure);
   }
 }
@@ -375,11 +418,13 @@ const fsccl_transport_failure_t* Channel::failure() {
   for (size_t peer = 0; peer < peers_.size(); peer++) {
     if (!place_.node->broken(place_.members[peer]) || gone(static_cast<int>(peer))) continue;
     const int here = known_as(place_.rank), there = known_as(static_cast<int>(peer));
-    auto failure = failure_of(FSCCL_ERR_LINK, here, there, place_.node->problem(place_.members[peer]));
+    auto failure =
+        failure_of(FSCCL_ERR_LINK, here, there, place_.node->problem(place_.members[peer]));
     if (place_.node->starved(place_.members[peer])) {
       failure.code = FSCCL_ERR_OUT_OF_MEMORY;
       fmt::format_to_n(failure.text, sizeof failure.text - 1,
-                       "rank {} got no memory from the system for what it exchanges with rank {}; free some, or raise the limit of "
+                       "rank {} got no memory from the system for what it exchanges with rank {}; "
+                       "free some, or raise the limit of "
                        "the container",
                        here, there);
     }

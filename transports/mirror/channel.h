@@ -1,10 +1,12 @@
-// A channel between hosts: the lines and rings of all its ranks, mirrored. What a peer puts lands in this rank's mirror of its
-// ring; its line counts once all that was put under its tick has landed, in whatever order messages come: each line says how many
-// bytes that is.
+// A channel between hosts: the lines and rings of all its ranks, mirrored. What a peer puts lands
+// in this rank's mirror of its ring; its line counts once all that was put under its tick has
+// landed, in whatever order messages come: each line says how many bytes that is.
 //
-// What is put leaves with the next signal. What has not left by then is in this rank's own ring, from where it is taken: so no call
-// waits until it has left, and whoever is told of a failure owns its buffers. A mirror is written by its peer's messages alone. The
-// engine's window (engine.h) sees to it that what lies in a ring has been read, here or there, before other bytes take its place.
+// What is put leaves with the next signal. What has not left by then is in this rank's own ring,
+// from where it is taken: so no call waits until it has left, and whoever is told of a failure owns
+// its buffers. A mirror is written by its peer's messages alone. The engine's window (engine.h)
+// sees to it that what lies in a ring has been read, here or there, before other bytes take its
+// place.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -35,7 +37,8 @@ struct Board {
   fsccl_transport_failure_t failure{};
 };
 
-// Of a channel of so many ranks whose transport moves messages of up to `most` bytes well; where nothing else is asked for.
+// Of a channel of so many ranks whose transport moves messages of up to `most` bytes well; where
+// nothing else is asked for.
 size_t chosen_slot_bytes(size_t ranks, size_t most);
 
 class Channel {
@@ -69,7 +72,9 @@ class Channel {
   void fail(const fsccl_transport_failure_t& failure);
   const fsccl_transport_failure_t* failure();
   void hear_out() { place_.node->hear_out(); }
-  bool left(int peer) const { return peers_[static_cast<size_t>(peer)].left.load(std::memory_order_acquire); }
+  bool left(int peer) const {
+    return peers_[static_cast<size_t>(peer)].left.load(std::memory_order_acquire);
+  }
   Result<std::unique_ptr<Channel>> pair(int from, int to);
   const char* path(int number) const { return place_.node->path(number); }
   int take_path(int peer, int number);
@@ -79,14 +84,16 @@ class Channel {
   uint64_t tag() const { return place_.tag; }
   int member(int job_rank) const;
   const std::shared_ptr<Mirrors>& memory() const { return mirrors_; }
-  // Where bytes of a message go; null, and the channel has failed, if they lie outside the ring. `at_once`: they are there already.
+  // Where bytes of a message go; null, and the channel has failed, if they lie outside the ring.
+  // `at_once`: they are there already.
   std::byte* place(int peer, const Header& header, size_t bytes, bool at_once);
   // Where the mirror has those of a header that has been given a place.
   std::byte* mirror_of(int peer, const Header& header) const;
   bool failed() const { return place_.board->written.load(std::memory_order_relaxed); }
   void landed(int peer, const Header& header, const std::byte* place, size_t bytes);
   // What came from it is not what was sent. Of `line`, if it is known.
-  void damaged(int peer, const fsccl_transport_line_t* line, size_t bytes, uint32_t sum, uint32_t meant);
+  void damaged(int peer, const fsccl_transport_line_t* line, size_t bytes, uint32_t sum,
+               uint32_t meant);
   void hear(int peer, const Header& header, const void* data, size_t bytes);
   // Its connection. `for_sure`: that is no death of which the job may tell.
   void lost(int job_rank, bool for_sure) noexcept;
@@ -124,12 +131,18 @@ class Channel {
   // Null for a tick whose place has gone to a later one.
   static Arrival* arrival_of(Peer& peer, uint32_t tick);
   Header header(MessageKind kind) const;
-  std::byte* own(size_t at) const { return mirrors_->at(static_cast<size_t>(place_.rank) * ring_bytes_ + at); }
+  std::byte* own(size_t at) const {
+    return mirrors_->at(static_cast<size_t>(place_.rank) * ring_bytes_ + at);
+  }
   void publish(Peer& peer, const fsccl_transport_line_t& line);
   void arrived();
-  void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent, bool more = false);
-  void send_line(int peer, const fsccl_transport_line_t& line, const Put* puts, const Put* end, bool more);
-  int known_as(int rank) const { return place_.known_as.empty() ? rank : place_.known_as[static_cast<size_t>(rank)]; }
+  void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put,
+            uint64_t sent, bool more = false);
+  void send_line(int peer, const fsccl_transport_line_t& line, const Put* puts, const Put* end,
+                 bool more);
+  int known_as(int rank) const {
+    return place_.known_as.empty() ? rank : place_.known_as[static_cast<size_t>(rank)];
+  }
   // It has left this channel, or the one around it: that its connection breaks is no failure then.
   bool gone(int peer) const;
   bool write_board(const fsccl_transport_failure_t& failure);
@@ -144,8 +157,9 @@ class Channel {
   std::vector<std::pair<int32_t, int>> ranks_;  // job rank, rank; ascending
   std::vector<Put> puts_;                       // for peers that have had no line since
   bool holds_ = false;                          // the next signal has another right behind it
-  std::atomic<int64_t> verdict_ns_{0};          // when a broken connection, whose rank has not left, is a failure; 0: none is
-  alignas(64) uint32_t arrivals_ = 0;           // what waiters sleep on
+  // when a broken connection, whose rank has not left, is a failure; 0: none is
+  std::atomic<int64_t> verdict_ns_{0};
+  alignas(64) uint32_t arrivals_ = 0;  // what waiters sleep on
 };
 
 }  // namespace fsccl::mirror

@@ -1,5 +1,5 @@
-// What goes between two ranks that mirror each other's slots: this header, and then its bytes. A transport puts around it what it
-// needs beside.
+// What goes between two ranks that mirror each other's slots: this header, and then its bytes. A
+// transport puts around it what it needs beside.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,14 +13,17 @@ enum class MessageKind : uint32_t {
   line,     // a signal; its bytes, if any, likewise
   failure,  // the bytes are a fsccl_transport_failure_t
   left,     // the sender has closed its channel
-  goodbye,  // of no channel, where the transport needs it: the sender has nothing more to say to this rank
+  // of no channel, where the transport needs it: the sender has nothing more to say to this rank
+  goodbye,
 };
 
 struct Header {
   uint64_t channel;  // where its ranks meet
   uint64_t tag;      // and who they are
   uint64_t at;       // in the sender's ring
-  uint64_t sent;     // bytes of this tick for this receiver, with those of this message; left: of all messages on this channel
+  // bytes of this tick for this receiver, with those of this message; left: of all messages on this
+  // channel
+  uint64_t sent;
   fsccl_transport_line_t line;
   MessageKind kind;
   uint32_t bytes_sum;  // with FSCCL_CHECKSUM: CRC32C of what the bytes are meant to be

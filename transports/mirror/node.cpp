@@ -7,12 +7,17 @@
 namespace fsccl::mirror {
 namespace {
 
-constexpr size_t kMostEarlyBytes = 256u << 20;  // no peer can have more under way before this rank opens the channel
+// no peer can have more under way before this rank opens the channel
+constexpr size_t kMostEarlyBytes = 256u << 20;
 
 }  // namespace
 
 Node::Node(const char* name, const fsccl_transport_job_t& job)
-    : rank_(job.rank), ranks_(job.ranks), name_(name), checksum_(job.checksum != 0), links_(static_cast<size_t>(job.ranks)) {}
+    : rank_(job.rank),
+      ranks_(job.ranks),
+      name_(name),
+      checksum_(job.checksum != 0),
+      links_(static_cast<size_t>(job.ranks)) {}
 
 void Node::poll(int rank) {
   polls_.fetch_add(1, std::memory_order_relaxed);
@@ -84,7 +89,9 @@ void Node::damaged(int from, uint32_t sum, uint32_t meant) {
       channel->damaged(peer, nullptr, sizeof(Header), sum, meant);
       told = true;
     }
-  if (!told) broke(from, fmt::format("a message of rank {} changed on its way: its CRC32C is {:#010x}", from, sum));
+  if (!told)
+    broke(from, fmt::format("a message of rank {} changed on its way: its CRC32C is {:#010x}", from,
+                            sum));
 }
 
 void Node::refuse(int from, const Header& header) {
@@ -106,7 +113,8 @@ bool Node::keep(int from, const Header& header, void* data, size_t bytes, bool o
   if (closed(header.channel)) return false;
   if (!offered && early_bytes_ + bytes + sizeof(Early) > kMostEarlyBytes) {
     broke(from,
-          fmt::format("rank {} sent over {} bytes for communicators that rank {} has not made", from, kMostEarlyBytes, rank_));
+          fmt::format("rank {} sent over {} bytes for communicators that rank {} has not made",
+                      from, kMostEarlyBytes, rank_));
     return false;
   }
   if (!offered) early_bytes_ += bytes + sizeof(Early);
@@ -131,7 +139,8 @@ void Node::add(Channel* channel) {
   early_.erase(found);
   for (Early& message : early) {
     if (message.offer) {
-      if (!deliver(message.from, message.header, message.offer, message.offer_bytes, true)) release(message.offer);
+      if (!deliver(message.from, message.header, message.offer, message.offer_bytes, true))
+        release(message.offer);
       continue;
     }
     early_bytes_ -= message.bytes.size() + sizeof(Early);
@@ -140,7 +149,8 @@ void Node::add(Channel* channel) {
 }
 
 void Node::remove(Channel* channel) {
-  if (const auto found = channels_.find(channel->meeting()); found != channels_.end()) found->second = nullptr;
+  if (const auto found = channels_.find(channel->meeting()); found != channels_.end())
+    found->second = nullptr;
 }
 
 bool Node::closed(uint64_t meeting) const {

@@ -1,17 +1,21 @@
-// What the mirrored channels of one rank of a job share: the connections to the other ranks, and a thread that moves bytes while
-// nobody else does. A transport between hosts is a class of this one: it brings messages (message.h) from rank to rank, each whole
-// and once; which channel they are for, and what comes before its channel is open, is told apart here.
+// What the mirrored channels of one rank of a job share: the connections to the other ranks, and a
+// thread that moves bytes while nobody else does. A transport between hosts is a class of this one:
+// it brings messages (message.h) from rank to rank, each whole and once; which channel they are
+// for, and what comes before its channel is open, is told apart here.
 //
-// Progress. Whoever polls a channel moves the node on; so an exchange of two ranks that both wait involves no other thread. The
-// thread of the node sleeps without any part in it until somebody is about to sleep (`need`), or goes away while something has yet
-// to leave (`rest`). Then it sleeps on the node's descriptor, moves the node on when something comes, and goes back to sleep when
-// nobody sleeps and all has left. Where peers wait for answers (UCX: who leaves wants to know that all has arrived), it looks after
-// them while nobody polls, ten times a second.
+// Progress. Whoever polls a channel moves the node on; so an exchange of two ranks that both wait
+// involves no other thread. The thread of the node sleeps without any part in it until somebody is
+// about to sleep (`need`), or goes away while something has yet to leave (`rest`). Then it sleeps
+// on the node's descriptor, moves the node on when something comes, and goes back to sleep when
+// nobody sleeps and all has left. Where peers wait for answers (UCX: who leaves wants to know that
+// all has arrived), it looks after them while nobody polls, ten times a second.
 //
-// Locking. One mutex guards the connections and all that comes from them. Handlers run with it held; they never call the engine.
+// Locking. One mutex guards the connections and all that comes from them. Handlers run with it
+// held; they never call the engine.
 //
-// Where memory is short, what was to be sent, or has come, is lost in part: that connection ends, the channels over it fail and say
-// so, and all others go on. So neither what tells of a failure nor what a thread of the library does can end in an exception.
+// Where memory is short, what was to be sent, or has come, is lost in part: that connection ends,
+// the channels over it fail and say so, and all others go on. So neither what tells of a failure
+// nor what a thread of the library does can end in an exception.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -31,8 +35,9 @@ namespace fsccl::mirror {
 class Channel;
 class Mirrors;
 
-// Bytes of a message on its way out. They are read from `source`; what has not left when send() returns, from their place in this
-// rank's own ring, to which the node copies it where it is another. That of a failure has no place there: it is copied anyway.
+// Bytes of a message on its way out. They are read from `source`; what has not left when send()
+// returns, from their place in this rank's own ring, to which the node copies it where it is
+// another. That of a failure has no place there: it is copied anyway.
 struct Payload {
   const void* source = nullptr;
   size_t bytes = 0;
@@ -52,8 +57,10 @@ class Node {
 
   const char* name() const { return name_; }   // of the transport
   bool checksum() const { return checksum_; }  // messages carry sums
-  virtual bool takes_at_once() const = 0;      // what is sent mostly leaves in send(): sources need no copy before
-  virtual size_t most_slot_bytes() const = 0;  // that a channel chooses: what is well moved as one message
+  // what is sent mostly leaves in send(): sources need no copy before
+  virtual bool takes_at_once() const = 0;
+  // that a channel chooses: what is well moved as one message
+  virtual size_t most_slot_bytes() const = 0;
   std::mutex& mutex() { return mutex_; }
   // Ways that bytes can go, where there is a choice (fsccl_transport_ops_t::path).
   virtual const char* path(int) const { return nullptr; }
@@ -61,39 +68,49 @@ class Node {
   // With the mutex held.
   void add(Channel* channel);  // gets what has come for it before
   virtual void remove(Channel* channel);
-  // `more`: the next message for this rank comes at once, and may take this one with it: its source lies until then.
+  // `more`: the next message for this rank comes at once, and may take this one with it: its source
+  // lies until then.
   void send(int rank, const Header& header, Payload payload, bool more = false) noexcept;
   virtual int take_path(Channel&, int, int) { return 1; }
   void woke() { woken_ = true; }  // something came that somebody slept for, perhaps
-  // Nothing goes to or comes from it any more, and why: this rank had no memory, or a problem that is told.
+  // Nothing goes to or comes from it any more, and why: this rank had no memory, or a problem that
+  // is told.
   bool broken(int rank) const { return links_[static_cast<size_t>(rank)].broken; }
   bool starved(int rank) const { return links_[static_cast<size_t>(rank)].starved; }
   const std::string& problem(int rank) const { return links_[static_cast<size_t>(rank)].problem; }
 
   // Without it.
-  void poll(int rank);  // moves the node on unless another thread does; what is awaited comes from `rank`, -1: from any
-  void hear_out();      // all that has come by now, where poll() leaves it to the thread that is at it
-  void need();          // somebody will sleep until a message comes
-  void rest();          // the caller goes away
+  // moves the node on unless another thread does; what is awaited comes from `rank`, -1: from any
+  void poll(int rank);
+  // all that has come by now, where poll() leaves it to the thread that is at it
+  void hear_out();
+  void need();  // somebody will sleep until a message comes
+  void rest();  // the caller goes away
   // Of those who sleep until a message comes, on whatever word.
   uint32_t sleepers = 0;
 
  protected:
   // What a transport does, with the mutex held.
   virtual void post(int rank, const Header& header, Payload payload, bool more) = 0;  // see send()
-  virtual void drop(int rank) noexcept = 0;  // the connection, if going on with it would make wrong bytes of those that are lost
-  virtual bool advance(int rank) = 0;  // sends and receives what can be now, first of all of this rank; whether that was anything
-  virtual bool flushed() = 0;          // all that was sent has left this rank
-  virtual bool arm() = 0;              // from now on events() is ready when there is something to do; false: there is already
+  // the connection, if going on with it would make wrong bytes of those that are lost
+  virtual void drop(int rank) noexcept = 0;
+  // sends and receives what can be now, first of all of this rank; whether that was anything
+  virtual bool advance(int rank) = 0;
+  virtual bool flushed() = 0;  // all that was sent has left this rank
+  // from now on events() is ready when there is something to do; false: there is already
+  virtual bool arm() = 0;
   virtual int events() const = 0;
-  // Peers wait for answers that only a node gives which is moved on: its thread looks now and then when nobody polls.
+  // Peers wait for answers that only a node gives which is moved on: its thread looks now and then
+  // when nobody polls.
   virtual bool owes_answers() const { return false; }
   virtual void interrupt() = 0;  // makes events() ready. Without the mutex
   // Bytes that a rank offers, and that can be fetched to `place`; and those that nobody wants.
-  virtual void fetch(int from, const Header& header, void* offer, size_t bytes, std::byte* place, Channel& channel, int peer) = 0;
+  virtual void fetch(int from, const Header& header, void* offer, size_t bytes, std::byte* place,
+                     Channel& channel, int peer) = 0;
   virtual void release(void* offer) = 0;
 
-  // Of those messages that come whole. `offered`: `data` is an offer of the transport's; whether it is still in use.
+  // Of those messages that come whole. `offered`: `data` is an offer of the transport's; whether it
+  // is still in use.
   bool deliver(int from, const Header& header, void* data, size_t bytes, bool offered);
   // Null: it has yet to be opened, or is closed.
   Channel* find(uint64_t meeting) const;
@@ -102,7 +119,8 @@ class Node {
   // A header of this rank is not what was sent.
   void damaged(int from, uint32_t sum, uint32_t meant);
   void broke(int rank, std::string why);
-  // Does what concerns this rank (-1: nobody knows which); where memory is short its connection is starved.
+  // Does what concerns this rank (-1: nobody knows which); where memory is short its connection is
+  // starved.
   template <class What>
   void spare(int rank, const What& what) noexcept {
     try {

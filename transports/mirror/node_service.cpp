@@ -10,11 +10,16 @@
 namespace fsccl::mirror {
 namespace {
 
-constexpr int64_t kNeededNs = 2'000'000;                                // between need() and the sleep that it announces
-constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 500'000;        // of the thread while somebody else polls
-constexpr int kSleepMs = 100;                                           // of the thread, when nothing comes
-constexpr int64_t kFirstLookNs = 1'000'000, kLastLookNs = 100'000'000;  // of the thread, where peers wait for answers
-constexpr int kTurn = 256;                                              // advances before others may have the mutex
+// between need() and the sleep that it announces
+constexpr int64_t kNeededNs = 2'000'000;
+// of the thread while somebody else polls
+constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 500'000;
+// of the thread, when nothing comes
+constexpr int kSleepMs = 100;
+// of the thread, where peers wait for answers
+constexpr int64_t kFirstLookNs = 1'000'000, kLastLookNs = 100'000'000;
+// advances before others may have the mutex
+constexpr int kTurn = 256;
 
 }  // namespace
 
@@ -66,7 +71,8 @@ bool Node::doze(const std::function<bool()>& wanted, int64_t ns) {
   std::unique_lock lock(sleep_mutex_);
   dozing_.store(true, std::memory_order_seq_cst);
   const Deadline deadline = ns == INT64_MAX ? Deadline::never() : Deadline::at(now_ns() + ns);
-  const bool is = wait_until(woken, deadline, kNothingBreaks, UntilNotified{lock, wake_}) == WaitEnd::held;
+  const bool is =
+      wait_until(woken, deadline, kNothingBreaks, UntilNotified{lock, wake_}) == WaitEnd::held;
   dozing_.store(false, std::memory_order_seq_cst);
   return is;
 }
@@ -78,7 +84,8 @@ int Node::take_turn() {
   return turns;
 }
 
-// Likewise, until somebody has been woken: who is awake moves the node on better than this thread, which may have its core.
+// Likewise, until somebody has been woken: who is awake moves the node on better than this thread,
+// which may have its core.
 int Node::serve_sleepers() {
   int turns = 0;
   woken_ = false;
@@ -88,7 +95,8 @@ int Node::serve_sleepers() {
 
 void Node::serve() {
   const auto wanted = [&] {
-    return leaving_.load(std::memory_order_seq_cst) || std::atomic_ref(sleepers).load(std::memory_order_seq_cst) > 0 ||
+    return leaving_.load(std::memory_order_seq_cst) ||
+           std::atomic_ref(sleepers).load(std::memory_order_seq_cst) > 0 ||
            now_ns() < needed_until_ns_.load(std::memory_order_seq_cst);
   };
   uint32_t polls = 0;

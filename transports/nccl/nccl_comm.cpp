@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kJoinsJobs = 22700;  // from here on ncclCommGetAsyncError does what join() is for
 
-constexpr int64_t kLongestEndMs = 30'000;  // that an abort gets: nothing that it can end takes longer
+// that an abort gets: nothing that it can end takes longer
+constexpr int64_t kLongestEndMs = 30'000;
 
 // What may never return, in a thread that nobody waits for; here, where none is to be had.
 std::shared_future<void> apart(std::function<void()> work) {
@@ -34,7 +35,8 @@ Naps naps() { return Naps(0, 20'000, 1'000'000); }
 
 Result<UniqueId> Communicator::make_id(const Library& library) {
   UniqueId id{};
-  if (const Code code = library.get_unique_id(&id); code != kSuccess) return failed(library, "ncclGetUniqueId", code, nullptr);
+  if (const Code code = library.get_unique_id(&id); code != kSuccess)
+    return failed(library, "ncclGetUniqueId", code, nullptr);
   return id;
 }
 
@@ -49,7 +51,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Request request) {
   if (r.copy_engines) settings.cta_policy = kZeroCtas;
   const std::lock_guard lock(made->mutex_);
   const Code code = r.library->init_rank(&made->comm_, r.ranks, r.id, r.rank, &settings);
-  if (code != kSuccess && code != kInProgress) return failed(*r.library, "ncclCommInitRankConfig", code, made->comm_);
+  if (code != kSuccess && code != kInProgress)
+    return failed(*r.library, "ncclCommInitRankConfig", code, made->comm_);
   Status status = made->settle("ncclCommInitRankConfig", code, r.start_ms);
   if (!status.ok()) return status;
   return made;
@@ -57,11 +60,11 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Request request) {
 
 Communicator::~Communicator() {
   if (!finish())
-    FSCCL_LOG(
-        kError,
-        "NCCL has not ended a communicator within {} ms: it waits for a rank that does not answer, and keeps memory of the GPU "
-        "until the process ends",
-        patience_ms());
+    FSCCL_LOG(kError,
+              "NCCL has not ended a communicator within {} ms: it waits for a rank that does not "
+              "answer, and keeps memory of the GPU "
+              "until the process ends",
+              patience_ms());
 }
 
 bool Communicator::finish() {
@@ -75,7 +78,8 @@ bool Communicator::finish() {
 
 // The lock is held.
 void Communicator::close() {
-  const auto close_windows = [deregister = library().window_deregister, on = request_.device, comm = comm_, windows = windows_] {
+  const auto close_windows = [deregister = library().window_deregister, on = request_.device,
+                              comm = comm_, windows = windows_] {
     const cuda::Current current(*on);
     for (const Registered& one : windows) (void)deregister(comm, one.window);
   };
@@ -83,7 +87,8 @@ void Communicator::close() {
     freed_ = apart(close_windows);
     if (!in_time(freed_)) comm_ = nullptr;  // its thread uses it
   }
-  if (!comm_ || !settle("ncclCommFinalize", library().finalize(comm_), request_.timeout_ms).ok()) return;
+  if (!comm_ || !settle("ncclCommFinalize", library().finalize(comm_), request_.timeout_ms).ok())
+    return;
   (void)library().destroy(comm_);
   comm_ = nullptr;
 }
@@ -91,7 +96,8 @@ void Communicator::close() {
 int64_t Communicator::patience_ms() const { return std::min(request_.timeout_ms, kLongestEndMs); }
 
 bool Communicator::in_time(const std::shared_future<void>& over) const {
-  return !over.valid() || over.wait_for(std::chrono::milliseconds(patience_ms())) == std::future_status::ready;
+  return !over.valid() ||
+         over.wait_for(std::chrono::milliseconds(patience_ms())) == std::future_status::ready;
 }
 
 // The lock is held. Does not wait, but for a job that the thread's next call would find.
@@ -114,7 +120,8 @@ Status Communicator::settle(const char* operation, Code code, int64_t timeout_ms
   Result<bool> in_time = wait_unless(request_.lost, over, Deadline::in_ms(timeout_ms), naps());
   if (in_time.ok() && !in_time.value())
     in_time = fail(FSCCL_ERR_TIMEOUT,
-                   "{} was not over in {} ms: some rank did not come, or the network between them does not work "
+                   "{} was not over in {} ms: some rank did not come, or the network between them "
+                   "does not work "
                    "(NCCL_SOCKET_IFNAME, NCCL_DEBUG=INFO)",
                    operation, timeout_ms);
   if (!in_time.ok()) {
@@ -134,9 +141,9 @@ Status Communicator::settle(const char* operation, Code code, int64_t timeout_ms
   return status;
 }
 
-// The lock is held, in the thread of the call that is over. Before 2.27 NCCL keeps that call's job in the thread's memory, and the
-// thread's next group on another communicator goes astray in it (NVIDIA/nccl#1605) unless a call that wants the communicator ready,
-// as this one, has joined it.
+// The lock is held, in the thread of the call that is over. Before 2.27 NCCL keeps that call's job
+// in the thread's memory, and the thread's next group on another communicator goes astray in it
+// (NVIDIA/nccl#1605) unless a call that wants the communicator ready, as this one, has joined it.
 void Communicator::join() const {
   int ranks = 0;
   if (library().version < kJoinsJobs && library().count) (void)library().count(comm_, &ranks);
@@ -168,7 +175,8 @@ Status Communicator::group(const std::function<Status()>& issue) {
 void Communicator::group(std::span<Share> shares) {
   enqueue(shares);
   for (const Share& one : shares)
-    if (!one.outcome.ok() && one.comm->ended() && one.comm->request_.refused) one.comm->request_.refused(one.outcome);
+    if (!one.outcome.ok() && one.comm->ended() && one.comm->request_.refused)
+      one.comm->request_.refused(one.outcome);
 }
 
 void Communicator::enqueue(std::span<Share> shares) {
@@ -199,20 +207,24 @@ void Communicator::enqueue(std::span<Share> shares) {
 }
 
 Status Communicator::check(const char* operation, Code code) const {
-  return code == kSuccess || code == kInProgress ? success() : failed(library(), operation, code, comm_);
+  return code == kSuccess || code == kInProgress ? success()
+                                                 : failed(library(), operation, code, comm_);
 }
 
 Status Communicator::register_window(void* memory, size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (ended() || refused_) return why_ended();
   const cuda::Current current(device());
-  new_window_ = nullptr;  // NCCL's thread writes it, until that is seen or the communicator is freed
+  // NCCL's thread writes it, until that is seen or the communicator is freed
+  new_window_ = nullptr;
   Code code = library().window_register(comm_, memory, bytes, &new_window_, kSymmetricWindow);
   if (code == kSuccess) code = state();  // NCCL answers so while it is still at it
-  // Not settle(): a refusal does not end what is on streams. Who was refused waits for the others in an exchange of the caller's.
+  // Not settle(): a refusal does not end what is on streams. Who was refused waits for the others
+  // in an exchange of the caller's.
   const auto over = [&] { return code != kInProgress || (code = state()) != kInProgress; };
   const auto ended_or_lost = [&] { return ended() || (request_.lost && !request_.lost().ok()); };
-  if (wait_until(over, Deadline::in_ms(request_.start_ms), ended_or_lost, naps()) != WaitEnd::held) {
+  if (wait_until(over, Deadline::in_ms(request_.start_ms), ended_or_lost, naps()) !=
+      WaitEnd::held) {
     FSCCL_TRY(settle("ncclCommWindowRegister", kInProgress, 0));
     code = kSuccess;  // the registration has ended in the meantime
   }
@@ -224,15 +236,18 @@ Status Communicator::register_window(void* memory, size_t bytes) {
     return status;
   }
   // Without one, NCCL has taken the call for nothing: it has no symmetric memory here.
-  if (!new_window_) return fail(FSCCL_ERR_NOT_AVAILABLE, "NCCL makes no windows here: ranks cannot map each other's memory");
+  if (!new_window_)
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "NCCL makes no windows here: ranks cannot map each other's memory");
   windows_.push_back({static_cast<const char*>(memory), bytes, new_window_});
   return success();
 }
 
 void Communicator::close_window(void* memory) {
   const std::lock_guard lock(mutex_);
-  const auto found =
-      std::find_if(windows_.begin(), windows_.end(), [&](const Registered& one) { return one.base == static_cast<char*>(memory); });
+  const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const Registered& one) {
+    return one.base == static_cast<char*>(memory);
+  });
   if (found == windows_.end()) return;
   const cuda::Current current(device());
   if (comm_ && !ended()) (void)library().window_deregister(comm_, found->window);
@@ -242,14 +257,16 @@ void Communicator::close_window(void* memory) {
 bool Communicator::in_window(const void* memory, size_t bytes) const {
   const auto* const first = static_cast<const char*>(memory);
   return std::any_of(windows_.begin(), windows_.end(), [&](const Registered& one) {
-    return first >= one.base && bytes <= one.bytes && static_cast<size_t>(first - one.base) <= one.bytes - bytes;
+    return first >= one.base && bytes <= one.bytes &&
+           static_cast<size_t>(first - one.base) <= one.bytes - bytes;
   });
 }
 
 bool Communicator::touches_window(const void* memory, size_t bytes) const {
   const auto* const first = static_cast<const char*>(memory);
-  return std::any_of(windows_.begin(), windows_.end(),
-                     [&](const Registered& one) { return first < one.base + one.bytes && one.base < first + bytes; });
+  return std::any_of(windows_.begin(), windows_.end(), [&](const Registered& one) {
+    return first < one.base + one.bytes && one.base < first + bytes;
+  });
 }
 
 Status Communicator::look() {
@@ -257,7 +274,8 @@ Status Communicator::look() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !comm_ || refused_) return success();  // a call on it sees the state itself
   const Code code = state();
-  return code == kSuccess || code == kInProgress ? success() : failed(library(), "NCCL", code, comm_);
+  return code == kSuccess || code == kInProgress ? success()
+                                                 : failed(library(), "NCCL", code, comm_);
 }
 
 void Communicator::end(const Status& why) noexcept {
@@ -273,19 +291,22 @@ void Communicator::end(const Status& why) noexcept {
       stop();
     });
   } catch (
-      const std::system_error&) {  // no thread is to be had: here, then, unless a call is under way, whose caller may be this one
+      // no thread is to be had: here, then, unless a call is under way, whose caller may be this
+      // one
+      const std::system_error&) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock) stop();
   }
 }
 
-// The lock is held. A communicator that is revoked is freed with this object. NCCL does not take that in the middle of a call, or
-// after an error: it then uses memory that it has freed.
+// The lock is held. A communicator that is revoked is freed with this object. NCCL does not take
+// that in the middle of a call, or after an error: it then uses memory that it has freed.
 void Communicator::stop() {
   if (!comm_) return;
   const cuda::Current current(device());
   if (request_.can_revoke && state() == kSuccess)
-    if (const Code code = library().revoke(comm_, 0); code == kSuccess || code == kInProgress) return;
+    if (const Code code = library().revoke(comm_, 0); code == kSuccess || code == kInProgress)
+      return;
   free_comm();
 }
 

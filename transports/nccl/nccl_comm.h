@@ -1,10 +1,12 @@
-// A communicator of NCCL, on one GPU. It is made without blocking, so that the caller's deadline and the loss of a rank end the
-// wait; the same holds for every call after it: what NCCL says it is still doing is waited for here.
+// A communicator of NCCL, on one GPU. It is made without blocking, so that the caller's deadline
+// and the loss of a rank end the wait; the same holds for every call after it: what NCCL says it is
+// still doing is waited for here.
 //
-// It ends in one of two ways: by its destructor, when all its work is done, or by end(), at once, whatever hangs. After end() it
-// takes nothing more. Neither waits without a bound: what NCCL cannot end (gathers by copy engines wait for a rank that has died)
-// is left behind with its communicator, in a thread that waits for it. Calls hold the lock of `use()`, so that nothing is freed
-// under them.
+// It ends in one of two ways: by its destructor, when all its work is done, or by end(), at once,
+// whatever hangs. After end() it takes nothing more. Neither waits without a bound: what NCCL
+// cannot end (gathers by copy engines wait for a rank that has died) is left behind with its
+// communicator, in a thread that waits for it. Calls hold the lock of `use()`, so that nothing is
+// freed under them.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -31,16 +33,20 @@ class Communicator {
     int rank = 0, ranks = 1;
     bool copy_engines = false;  // prefer them to kernels
     bool can_revoke = false;
-    int most_ctas = kUndefined;                  // blocks of a kernel: as many multiprocessors as it may take
-    int64_t timeout_ms = 0, start_ms = 0;        // of every wait; of that of create()
-    std::function<Status()> lost;                // an error when the others need not be waited for any more; any thread
-    std::function<void(const Status&)> refused;  // told of a group that has ended the communicator: the others may wait for it
+    // blocks of a kernel: as many multiprocessors as it may take
+    int most_ctas = kUndefined;
+    int64_t timeout_ms = 0, start_ms = 0;  // of every wait; of that of create()
+    // an error when the others need not be waited for any more; any thread
+    std::function<Status()> lost;
+    // told of a group that has ended the communicator: the others may wait for it
+    std::function<void(const Status&)> refused;
   };
   static Result<UniqueId> make_id(const Library& library);
   // Collective over the ranks of the id, blocking.
   static Result<std::unique_ptr<Communicator>> create(Request request);
   ~Communicator();
-  // What the destructor does, before it. False: NCCL has not come back, and streams may still use memory.
+  // What the destructor does, before it. False: NCCL has not come back, and streams may still use
+  // memory.
   bool finish();
   Communicator(const Communicator&) = delete;
 
@@ -50,11 +56,12 @@ class Communicator {
   int ranks() const { return request_.ranks; }
   Comm handle() const { return comm_; }
 
-  // Runs issue(), which enqueues, as one group of NCCL under the lock, and waits until NCCL has taken it. The caller holds a
-  // Current. After an error of NCCL's the communicator has ended.
+  // Runs issue(), which enqueues, as one group of NCCL under the lock, and waits until NCCL has
+  // taken it. The caller holds a Current. After an error of NCCL's the communicator has ended.
   Status group(const std::function<Status()>& issue);
-  // Of several communicators as one group, from this thread and in this order, which is to be the same on all ranks: NCCL before
-  // 2.26 wants one order of all that a process puts on a GPU. After an error of one all of them have ended.
+  // Of several communicators as one group, from this thread and in this order, which is to be the
+  // same on all ranks: NCCL before 2.26 wants one order of all that a process puts on a GPU. After
+  // an error of one all of them have ended.
   struct Share {
     Communicator* comm;
     std::function<Status()> issue;  // sees to its Current
@@ -63,13 +70,15 @@ class Communicator {
   static void group(std::span<Share> shares);
   Status check(const char* operation, Code code) const;  // of a call inside issue()
 
-  // The memory's offset is then the same on all ranks, and NCCL may use windows for what lies in it. It is one piece of physical
-  // memory: NCCL before 2.30.7 takes the first one for the whole. Collective, blocking; `bytes` is the same on all ranks.
-  // FSCCL_ERR_NOT_AVAILABLE: NCCL has taken the call for nothing, and everything works as before. After any other error it takes
-  // nothing more, for NCCL keeps an error of a communicator for good; what is on streams ends.
+  // The memory's offset is then the same on all ranks, and NCCL may use windows for what lies in
+  // it. It is one piece of physical memory: NCCL before 2.30.7 takes the first one for the whole.
+  // Collective, blocking; `bytes` is the same on all ranks. FSCCL_ERR_NOT_AVAILABLE: NCCL has taken
+  // the call for nothing, and everything works as before. After any other error it takes nothing
+  // more, for NCCL keeps an error of a communicator for good; what is on streams ends.
   Status register_window(void* memory, size_t bytes);
-  void close_window(void* memory);                         // not collective, when what this rank has put on streams with it is over
-  bool in_window(const void* memory, size_t bytes) const;  // all of it
+  // not collective, when what this rank has put on streams with it is over
+  void close_window(void* memory);
+  bool in_window(const void* memory, size_t bytes) const;       // all of it
   bool touches_window(const void* memory, size_t bytes) const;  // any of it
 
   // What NCCL found out by itself since.

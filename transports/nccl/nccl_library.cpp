@@ -45,7 +45,8 @@ fsccl_status_t status_of(Code code) {
 
 Result<Library> load(const char* file) {
   LoadedLibrary opened(file);
-  if (!opened.loaded()) return fail(FSCCL_ERR_NOT_AVAILABLE, "NCCL is not installed: {}", opened.why_not());
+  if (!opened.loaded())
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "NCCL is not installed: {}", opened.why_not());
   Library found{};
   opened.find(found.get_version, "ncclGetVersion");
   opened.find(found.get_unique_id, "ncclGetUniqueId");
@@ -67,13 +68,16 @@ Result<Library> load(const char* file) {
   opened.find(found.recv, "ncclRecv");
   opened.find(found.group_start, "ncclGroupStart");
   opened.find(found.group_end, "ncclGroupEnd");
-  if (opened.missing()) return fail(FSCCL_ERR_NOT_AVAILABLE, "{} has no {}: install NCCL 2.19 or later", file, opened.missing());
+  if (opened.missing())
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "{} has no {}: install NCCL 2.19 or later", file,
+                opened.missing());
   opened.find(found.count, "ncclCommCount");
   opened.find(found.revoke, "ncclCommRevoke");
   opened.find(found.window_register, "ncclCommWindowRegister");
   opened.find(found.window_deregister, "ncclCommWindowDeregister");
   opened.find(found.all_to_all, "ncclAlltoAll");
-  if (const Code code = found.get_version(&found.version); code != kSuccess) return failed(found, "ncclGetVersion", code, nullptr);
+  if (const Code code = found.get_version(&found.version); code != kSuccess)
+    return failed(found, "ncclGetVersion", code, nullptr);
   return found;
 }
 
@@ -87,15 +91,19 @@ const Library* library(std::string* why) {
 Status failed(const Library& library, const char* operation, Code code, Comm comm) {
   const char* const text = library.error_string(code);
   const char* const words = library.last_error(comm);
-  return fail(status_of(code), "{}: {}{}{}; NCCL_DEBUG=WARN makes NCCL say more, FSCCL_DEVICE_TRANSPORT=staged does without it",
-              operation, text ? text : "an unknown error", words && *words ? ": " : "", words ? words : "");
+  return fail(status_of(code),
+              "{}: {}{}{}; NCCL_DEBUG=WARN makes NCCL say more, FSCCL_DEVICE_TRANSPORT=staged does "
+              "without it",
+              operation, text ? text : "an unknown error", words && *words ? ": " : "",
+              words ? words : "");
 }
 
 std::string windows_off() {
   for (const char* const name : {"NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE"}) {
     const char* const value = std::getenv(name);
     char* end = nullptr;
-    if (value && std::strtoll(value, &end, 0) == 0 && end != value) return fmt::format("{} is {}", name, value);
+    if (value && std::strtoll(value, &end, 0) == 0 && end != value)
+      return fmt::format("{} is {}", name, value);
   }
   return "";
 }
@@ -113,6 +121,8 @@ bool made_to_block() {
   return value && std::strtoll(value, nullptr, 0) == 1;
 }
 
-std::string version_text(int version) { return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100); }
+std::string version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
 
 }  // namespace fsccl::nccl

@@ -1,8 +1,10 @@
-// The functions of NCCL that are used, from libnccl.so.2 when there is one: the one that the process has already (a framework
-// brings its own, and two in a process would not know of each other), else the system's.
+// The functions of NCCL that are used, from libnccl.so.2 when there is one: the one that the
+// process has already (a framework brings its own, and two in a process would not know of each
+// other), else the system's.
 //
-// Types and numbers are declared here as in nccl.h, whose soname keeps them; tests/unit/transports/nccl_abi_test.cpp compares them
-// with the header where there is one. A function is null when the library is too old to have it; nccl_features.h says what follows.
+// Types and numbers are declared here as in nccl.h, whose soname keeps them;
+// tests/unit/transports/nccl_abi_test.cpp compares them with the header where there is one. A
+// function is null when the library is too old to have it; nccl_features.h says what follows.
 #pragma once
 #include <climits>
 #include <cstddef>
@@ -22,8 +24,9 @@ struct UniqueId {
 };
 
 using Code = int;  // ncclResult_t
-inline constexpr Code kSuccess = 0, kUnhandledCudaError = 1, kSystemError = 2, kInternalError = 3, kInvalidArgument = 4,
-                      kInvalidUsage = 5, kRemoteError = 6, kInProgress = 7, kTimeout = 8;
+inline constexpr Code kSuccess = 0, kUnhandledCudaError = 1, kSystemError = 2, kInternalError = 3,
+                      kInvalidArgument = 4, kInvalidUsage = 5, kRemoteError = 6, kInProgress = 7,
+                      kTimeout = 8;
 
 enum class Type : int {
   int8 = 0,
@@ -46,7 +49,8 @@ inline constexpr int kUndefined = INT_MIN;  // of a field of Settings: NCCL deci
 inline constexpr int kSymmetricWindow = 1;  // all ranks' windows have the same offsets
 inline constexpr int kZeroCtas = 2;         // copy engines where NCCL can
 
-// ncclConfig_t of 2.28. Older libraries read the first fields, newer ones take the rest as undefined.
+// ncclConfig_t of 2.28. Older libraries read the first fields, newer ones take the rest as
+// undefined.
 struct Settings {
   size_t size = sizeof(Settings);
   unsigned magic = 0xcafebeef;
@@ -56,7 +60,8 @@ struct Settings {
   const char* network = nullptr;
   int share_split = kUndefined, traffic_class = kUndefined;
   const char* name = nullptr;
-  int collnet = kUndefined, cta_policy = kUndefined, share_shrink = kUndefined, nvls_ctas = kUndefined;
+  int collnet = kUndefined, cta_policy = kUndefined, share_shrink = kUndefined,
+      nvls_ctas = kUndefined;
   int channels_per_peer = kUndefined, nvlink_centric = kUndefined;
 };
 
@@ -71,19 +76,30 @@ struct Library {
   const char* (*error_string)(Code code);
   const char* (*last_error)(Comm comm);
   Code (*async_error)(Comm comm, Code* code);
-  Code (*count)(Comm comm, int* ranks);                                                       // or null
-  Code (*window_register)(Comm comm, void* memory, size_t bytes, Window* window, int flags);  // or null
-  Code (*window_deregister)(Comm comm, Window window);                                        // or null
+  // or null
+  Code (*count)(Comm comm, int* ranks);
+  // or null
+  Code (*window_register)(Comm comm, void* memory, size_t bytes, Window* window, int flags);
+  // or null
+  Code (*window_deregister)(Comm comm, Window window);
   Code (*make_scaled_sum)(Operator* made, void* scale, Type type, int residence, Comm comm);
   Code (*destroy_operator)(Operator made, Comm comm);
 
-  Code (*reduce)(const void* send, void* recv, size_t count, Type type, Operator how, int root, Comm comm, cuda::Stream stream);
-  Code (*broadcast)(const void* send, void* recv, size_t count, Type type, int root, Comm comm, cuda::Stream stream);
-  Code (*all_reduce)(const void* send, void* recv, size_t count, Type type, Operator how, Comm comm, cuda::Stream stream);
-  Code (*reduce_scatter)(const void* send, void* recv, size_t count, Type type, Operator how, Comm comm, cuda::Stream stream);
-  Code (*all_gather)(const void* send, void* recv, size_t count, Type type, Comm comm, cuda::Stream stream);
-  Code (*all_to_all)(const void* send, void* recv, size_t count, Type type, Comm comm, cuda::Stream stream);  // or null
-  Code (*send)(const void* buffer, size_t count, Type type, int peer, Comm comm, cuda::Stream stream);
+  Code (*reduce)(const void* send, void* recv, size_t count, Type type, Operator how, int root,
+                 Comm comm, cuda::Stream stream);
+  Code (*broadcast)(const void* send, void* recv, size_t count, Type type, int root, Comm comm,
+                    cuda::Stream stream);
+  Code (*all_reduce)(const void* send, void* recv, size_t count, Type type, Operator how, Comm comm,
+                     cuda::Stream stream);
+  Code (*reduce_scatter)(const void* send, void* recv, size_t count, Type type, Operator how,
+                         Comm comm, cuda::Stream stream);
+  Code (*all_gather)(const void* send, void* recv, size_t count, Type type, Comm comm,
+                     cuda::Stream stream);
+  // or null
+  Code (*all_to_all)(const void* send, void* recv, size_t count, Type type, Comm comm,
+                     cuda::Stream stream);
+  Code (*send)(const void* buffer, size_t count, Type type, int peer, Comm comm,
+               cuda::Stream stream);
   Code (*recv)(void* buffer, size_t count, Type type, int peer, Comm comm, cuda::Stream stream);
   Code (*group_start)();
   Code (*group_end)();
@@ -96,15 +112,17 @@ Result<Library> load(const char* file);
 // libnccl.so.2, once; null, and *why.
 const Library* library(std::string* why);
 
-// "operation: text of the code (NCCL's own words)" and what to do, as FSCCL_ERR_...; `comm` may be null.
+// "operation: text of the code (NCCL's own words)" and what to do, as FSCCL_ERR_...; `comm` may be
+// null.
 [[gnu::cold]] Status failed(const Library& library, const char* operation, Code code, Comm comm);
 
-// Which setting switches windows off in this process, "NCCL_WIN_ENABLE is 0"; empty: none. NCCL then takes a window for memory of
-// the rank alone and says nothing. What its own files set it puts into the environment when it begins: asked before, they are
-// missing here.
+// Which setting switches windows off in this process, "NCCL_WIN_ENABLE is 0"; empty: none. NCCL
+// then takes a window for memory of the rank alone and says nothing. What its own files set it puts
+// into the environment when it begins: asked before, they are missing here.
 std::string windows_off();
 
-// Whether NCCL_CTA_POLICY asks for them in this process, as this version reads it; NCCL takes it before what a communicator says.
+// Whether NCCL_CTA_POLICY asks for them in this process, as this version reads it; NCCL takes it
+// before what a communicator says.
 bool wants_copy_engines(int version);
 
 // Whether NCCL_COMM_BLOCKING does, in this process: NCCL takes it before what a communicator says.

@@ -1,6 +1,6 @@
-// A stretch of a channel's file as this process maps it: once, however many of its threads are ranks of the channel. Their pages
-// would be the same ones, but the entries for them in the tables, and the faults that make these, would be as many as there are
-// pairs of ranks.
+// A stretch of a channel's file as this process maps it: once, however many of its threads are
+// ranks of the channel. Their pages would be the same ones, but the entries for them in the tables,
+// and the faults that make these, would be as many as there are pairs of ranks.
 #pragma once
 #include <compare>
 #include <cstddef>

@@ -1,13 +1,16 @@
-// The memory of a shm channel: one anonymous file that all ranks of the communicator on this host map.
+// The memory of a shm channel: one anonymous file that all ranks of the communicator on this host
+// map.
 //
-//   | Header | RankBlock 0 | RankBlock 1 | ... | slots of rank 0 | slots of rank 1 | ... | pair 0 to 0 | pair 0 to 1 | ...
+//   | Header | RankBlock 0 | RankBlock 1 | ... | slots of rank 0 | slots of rank 1 | ...
+//   | pair 0 to 0 | pair 0 to 1 | ...
 //
-// A pair is two blocks and the slots of its sender. Its pages, and those of a rank's slots, are reserved when first needed: many
-// communicators are only ever used for what signals carry. The two also map a pair only then: what a process maps grows with the
-// ranks, not with their pairs.
+// A pair is two blocks and the slots of its sender. Its pages, and those of a rank's slots, are
+// reserved when first needed: many communicators are only ever used for what signals carry. The two
+// also map a pair only then: what a process maps grows with the ranks, not with their pairs.
 //
-// A rank writes only its own block, except `sleepers` (any waiter counts itself there) and the failure board in the header (first
-// come). Nothing read from here is used as an index or a length without a check: a peer is the same user, yet may be broken.
+// A rank writes only its own block, except `sleepers` (any waiter counts itself there) and the
+// failure board in the header (first come). Nothing read from here is used as an index or a length
+// without a check: a peer is the same user, yet may be broken.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -19,8 +22,9 @@ namespace fsccl::shm {
 inline constexpr uint64_t kMagic = 0x4653'4343'4c73'686dull;  // "FSCCLshm"
 inline constexpr size_t kPage = 4096;
 
-// What rank 0 offers, and the others check before they map anything. How long rings are is its choice alone: processes of one host
-// may be told other caches (cores of several kinds, an emulator).
+// What rank 0 offers, and the others check before they map anything. How long rings are is its
+// choice alone: processes of one host may be told other caches (cores of several kinds, an
+// emulator).
 struct Offer {
   uint64_t magic;
   uint32_t ranks;

@@ -1,5 +1,5 @@
-// Signals through cache lines of a shared segment. signal() fills the line and then stores its tick, by the sleeping rule of
-// base/futex.h; poll() is one load of a line that the peer owns.
+// Signals through cache lines of a shared segment. signal() fills the line and then stores its
+// tick, by the sleeping rule of base/futex.h; poll() is one load of a line that the peer owns.
 #include "transports/shm/shm.h"
 
 #include <fcntl.h>
@@ -45,20 +45,24 @@ struct Channel {
   bool can_read = false;
 };
 
-// How long a rank's ring of slots should be: twice a core's own cache, so that those who read a line no longer hold it there when
-// it is written again: the writer would have to take it back at several times the cost of the write. (Longer ones measured slower.)
-// But the rings of all ranks leave half of the last cache to others.
+// How long a rank's ring of slots should be: twice a core's own cache, so that those who read a
+// line no longer hold it there when it is written again: the writer would have to take it back at
+// several times the cost of the write. (Longer ones measured slower.) But the rings of all ranks
+// leave half of the last cache to others.
 size_t wanted_ring(int ranks) {
   const auto cache = [](int which) { return static_cast<size_t>(std::max(sysconf(which), 0L)); };
   const size_t share = cache(_SC_LEVEL3_CACHE_SIZE) / 2 / static_cast<size_t>(ranks);
   return round_up(std::min(2 * cache(_SC_LEVEL2_CACHE_SIZE), share), kPage);
 }
 // A slot has room for a line of every rank.
-size_t least_slot_bytes(int ranks) { return round_up(static_cast<size_t>(ranks) * sizeof(fsccl_transport_line_t), kPage); }
+size_t least_slot_bytes(int ranks) {
+  return round_up(static_cast<size_t>(ranks) * sizeof(fsccl_transport_line_t), kPage);
+}
 // As asked for, else what such a ring holds.
 size_t slot_bytes_of(size_t asked, int ranks) {
   constexpr size_t kLeast = 16u << 10, kMost = 128u << 10;
-  const size_t slot = asked ? asked : std::clamp(wanted_ring(ranks) / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
+  const size_t slot =
+      asked ? asked : std::clamp(wanted_ring(ranks) / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
   return std::max(round_up(slot, kPage), least_slot_bytes(ranks));
 }
 Offer offer_of(const fsccl_transport_request_t& request) {
@@ -75,23 +79,32 @@ Offer offer_of(const fsccl_transport_request_t& request) {
 
 // In large groups there are many pairs, and each is rarely used.
 size_t pair_slot_bytes(int ranks) { return (ranks <= 16 ? 8 : 1) * kPage; }
-size_t pair_bytes(int ranks) { return 2 * sizeof(RankBlock) + FSCCL_TRANSPORT_SLOTS * pair_slot_bytes(ranks); }
+size_t pair_bytes(int ranks) {
+  return 2 * sizeof(RankBlock) + FSCCL_TRANSPORT_SLOTS * pair_slot_bytes(ranks);
+}
 
 // Of what all ranks use; the file grows beyond it with the pairs that do.
-size_t segment_bytes(const Offer& offer) { return sizeof(Header) + offer.ranks * (sizeof(RankBlock) + offer.ring_bytes); }
+size_t segment_bytes(const Offer& offer) {
+  return sizeof(Header) + offer.ranks * (sizeof(RankBlock) + offer.ring_bytes);
+}
 
 Status reserve(int fd, size_t offset, size_t bytes, const char* what) {
   uint64_t from = offset;
   const int failed = reserve_file(fd, &from, offset + bytes);
-  return failed ? fail_errno(failed, fmt::format("cannot reserve {} bytes of shared memory for {}", bytes, what)) : success();
+  return failed ? fail_errno(failed, fmt::format("cannot reserve {} bytes of shared memory for {}",
+                                                 bytes, what))
+                : success();
 }
 
 Result<Fd> create_segment(const Offer& offer) {
   Fd fd = make_fd([] { return memfd_create("fsccl-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
   if (!fd.valid()) return fail_errno(errno, "memfd_create for a shm channel");
-  if (const int error = resize_file(fd.get(), segment_bytes(offer))) return fail_errno(error, "cannot size a shm channel");
-  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL)) return fail_errno(errno, "cannot seal a shm channel");
-  FSCCL_TRY(reserve(fd.get(), 0, sizeof(Header) + offer.ranks * sizeof(RankBlock), "the signals of a communicator"));
+  if (const int error = resize_file(fd.get(), segment_bytes(offer)))
+    return fail_errno(error, "cannot size a shm channel");
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL))
+    return fail_errno(errno, "cannot seal a shm channel");
+  FSCCL_TRY(reserve(fd.get(), 0, sizeof(Header) + offer.ranks * sizeof(RankBlock),
+                    "the signals of a communicator"));
   return fd;
 }
 
@@ -102,22 +115,28 @@ Result<Offer> check_segment(int fd, const fsccl_transport_request_t& request) {
   const bool complete = pread(fd, &offer, sizeof offer, 0) == sizeof offer;
   if (!complete || offer.magic != kMagic)
     return fail(FSCCL_ERR_PROTOCOL,
-                "the shared memory channel of rank 0 has another form than expected: the ranks run different versions");
+                "the shared memory channel of rank 0 has another form than expected: the ranks run "
+                "different versions");
   if (offer.tag != request.tag || offer.ranks != static_cast<uint32_t>(request.ranks))
     return fail(FSCCL_ERR_MISMATCH, "the first of the ranks makes a communicator of other ranks");
   if (offer.asked_slot_bytes != request.slot_bytes)
-    return fail(FSCCL_ERR_MISMATCH, "rank 0 has FSCCL_SLOT_BYTES {}, rank {} has {}: set it alike on all ranks",
+    return fail(FSCCL_ERR_MISMATCH,
+                "rank 0 has FSCCL_SLOT_BYTES {}, rank {} has {}: set it alike on all ranks",
                 offer.asked_slot_bytes, request.rank, request.slot_bytes);
-  struct stat st {};
+  struct stat st{};
   const int seals = fcntl(fd, F_GET_SEALS);
-  const bool sealed = !fstat(fd, &st) && S_ISREG(st.st_mode) && seals >= 0 && (seals & F_SEAL_SHRINK);
-  const uint64_t room = sealed && st.st_size > 0 ? static_cast<uint64_t>(st.st_size) : 0;  // of the file
+  const bool sealed =
+      !fstat(fd, &st) && S_ISREG(st.st_mode) && seals >= 0 && (seals & F_SEAL_SHRINK);
+  // of the file
+  const uint64_t room = sealed && st.st_size > 0 ? static_cast<uint64_t>(st.st_size) : 0;
   const auto pages = [&](uint64_t bytes) { return bytes % kPage == 0 && bytes <= room; };
-  if (!pages(offer.ring_bytes) || !pages(offer.slot_bytes) || offer.slot_bytes < least_slot_bytes(request.ranks) ||
+  if (!pages(offer.ring_bytes) || !pages(offer.slot_bytes) ||
+      offer.slot_bytes < least_slot_bytes(request.ranks) ||
       offer.slot_bytes > offer.ring_bytes / FSCCL_TRANSPORT_SLOTS ||
       (room - sizeof(Header)) / offer.ranks < sizeof(RankBlock) + offer.ring_bytes)
     return fail(FSCCL_ERR_PROTOCOL,
-                "rank 0 offered {} sealed bytes of shared memory for rings of {} bytes and slots of {}, which do not fit together: "
+                "rank 0 offered {} sealed bytes of shared memory for rings of {} bytes and slots "
+                "of {}, which do not fit together: "
                 "run the same version on all ranks",
                 room, offer.ring_bytes, offer.slot_bytes);
   return offer;
@@ -134,21 +153,26 @@ Status map_segment(Channel& channel, int fd, const Offer& offer) {
   return success();
 }
 
-std::byte* slots_of(Channel& channel, int rank) { return channel.slots + static_cast<size_t>(rank) * channel.ring_bytes; }
+std::byte* slots_of(Channel& channel, int rank) {
+  return channel.slots + static_cast<size_t>(rank) * channel.ring_bytes;
+}
 
 void signal_line(Channel& channel, const fsccl_transport_line_t& line) {
   RankBlock& block = channel.blocks[channel.rank];
   fsccl_transport_line_t& mine = block.lines[line.tick % FSCCL_TRANSPORT_TICKS];
-  // Where we run is asked for now and then: a waiter only judges by it whether we can run at all while it spins.
+  // Where we run is asked for now and then: a waiter only judges by it whether we can run at all
+  // while it spins.
   if (line.tick % FSCCL_TRANSPORT_TICKS == 0) channel.processor = sched_getcpu();
-  std::atomic_ref(mine.processor).store(channel.processor, std::memory_order_relaxed);  // peers may look before the tick comes
+  // peers may look before the tick comes
+  std::atomic_ref(mine.processor).store(channel.processor, std::memory_order_relaxed);
   std::memcpy(mine.fingerprint, line.fingerprint, sizeof(line.fingerprint) + sizeof(line.payload));
   futex_store(&mine.tick, line.tick, &block.sleepers);
 }
 
 const fsccl_transport_line_t* poll_line(Channel& channel, int peer, uint32_t tick) {
   fsccl_transport_line_t& line = channel.blocks[peer].lines[tick % FSCCL_TRANSPORT_TICKS];
-  return std::atomic_ref<uint32_t>(line.tick).load(std::memory_order_acquire) == tick ? &line : nullptr;
+  return std::atomic_ref<uint32_t>(line.tick).load(std::memory_order_acquire) == tick ? &line
+                                                                                      : nullptr;
 }
 
 // All ranks of the channel have reached `tick`; used while opening.
@@ -167,7 +191,9 @@ Status meet(Channel& channel, uint32_t tick, const fsccl_transport_request_t& re
     };
     const auto opened = [&] { return poll_line(channel, peer, tick) != nullptr; };
     const WaitEnd end = wait_until(opened, Deadline::at(request.deadline_ns), cancelled, sleep);
-    if (end == WaitEnd::broken) return fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while the shared memory channel was opened");
+    if (end == WaitEnd::broken)
+      return fail(FSCCL_ERR_PEER_DEAD,
+                  "a rank was lost while the shared memory channel was opened");
     if (end == WaitEnd::held) continue;
     *request.concerns = peer;
     return fail(FSCCL_ERR_TIMEOUT, "rank {} did not open its shared memory channel in time", peer);
@@ -185,8 +211,8 @@ bool read_once(int32_t pid, uint64_t address, void* destination, size_t* bytes) 
   return got > 0;
 }
 
-// What the system would be slow to move comes in pieces that lie in a page as the source does, still in the cache when they are
-// copied.
+// What the system would be slow to move comes in pieces that lie in a page as the source does,
+// still in the cache when they are copied.
 bool read_memory(int32_t pid, uint64_t address, void* destination, size_t bytes) {
   alignas(4096) std::array<std::byte, 9 * 4096> piece;
   auto* to = static_cast<std::byte*>(destination);
@@ -204,26 +230,32 @@ bool read_memory(int32_t pid, uint64_t address, void* destination, size_t bytes)
   return true;
 }
 
-// Whether private memory can be read is a fact of the whole channel: every rank tries its neighbour, and all must succeed.
-Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& request, uint32_t& tick) {
+// Whether private memory can be read is a fact of the whole channel: every rank tries its
+// neighbour, and all must succeed.
+Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& request,
+                         uint32_t& tick) {
   Hello& mine = channel.blocks[channel.rank].hello;
-  const uint64_t value = request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel.rank + 1));
+  const uint64_t value =
+      request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel.rank + 1));
   mine.pid = channel.pids[static_cast<size_t>(channel.rank)];
   mine.probe_address = reinterpret_cast<uint64_t>(&value);
   mine.probe_value = value;
   FSCCL_TRY(meet(channel, tick++, request));
   const Hello& other = channel.blocks[(channel.rank + 1) % channel.ranks].hello;
   uint64_t seen = 0;
-  const bool read =
-      request.single_copy && read_memory(other.pid, other.probe_address, &seen, sizeof seen) && seen == other.probe_value;
+  const bool read = request.single_copy &&
+                    read_memory(other.pid, other.probe_address, &seen, sizeof seen) &&
+                    seen == other.probe_value;
   mine.can_read = read ? 1 : 0;
   FSCCL_TRY(meet(channel, tick++, request));
   channel.can_read = true;
-  for (int rank = 0; rank < channel.ranks; rank++) channel.can_read &= channel.blocks[rank].hello.can_read == 1;
+  for (int rank = 0; rank < channel.ranks; rank++)
+    channel.can_read &= channel.blocks[rank].hello.can_read == 1;
   return success();
 }
 
-// Rank 0 makes the segment and offers it once its header is complete; the others fetch and check it.
+// Rank 0 makes the segment and offers it once its header is complete; the others fetch and check
+// it.
 Status open_segment(Channel& channel, const fsccl_transport_request_t& request) {
   Fd& fd = channel.fd;
   char error[256] = "";
@@ -232,16 +264,19 @@ Status open_segment(Channel& channel, const fsccl_transport_request_t& request) 
     FSCCL_ASSIGN(fd, create_segment(offer));
     FSCCL_TRY(map_segment(channel, fd.get(), offer));
     *channel.header = Header{.offer = offer};
-    if (request.publish_fd(request.context, fd.get(), error, sizeof error)) return fail(FSCCL_ERR_LINK, "{}", error);
+    if (request.publish_fd(request.context, fd.get(), error, sizeof error))
+      return fail(FSCCL_ERR_LINK, "{}", error);
     return success();
   }
   fd = Fd(request.fetch_fd(request.context, 0, error, sizeof error));
-  if (!fd.valid()) return fail(FSCCL_ERR_LINK, "cannot get the shared memory channel from rank 0: {}", error);
+  if (!fd.valid())
+    return fail(FSCCL_ERR_LINK, "cannot get the shared memory channel from rank 0: {}", error);
   FSCCL_ASSIGN(const Offer offer, check_segment(fd.get(), request));
   return map_segment(channel, fd.get(), offer);
 }
 
-Status open_channel(const fsccl_transport_request_t& request, std::unique_ptr<Channel>& result, uint32_t& tick) {
+Status open_channel(const fsccl_transport_request_t& request, std::unique_ptr<Channel>& result,
+                    uint32_t& tick) {
   auto channel = std::make_unique<Channel>();
   channel->rank = request.rank;
   channel->ranks = request.ranks;
@@ -256,7 +291,8 @@ Status open_channel(const fsccl_transport_request_t& request, std::unique_ptr<Ch
 
 Status open_pair(Channel& channel, int from, int to, std::unique_ptr<Channel>& result) {
   auto pair = std::make_unique<Channel>();
-  const auto ranks = static_cast<size_t>(channel.ranks), index = static_cast<size_t>(from) * ranks + static_cast<size_t>(to);
+  const auto ranks = static_cast<size_t>(channel.ranks),
+             index = static_cast<size_t>(from) * ranks + static_cast<size_t>(to);
   const size_t bytes = pair_bytes(channel.ranks), begin = channel.mapping->bytes() + index * bytes;
   FSCCL_TRY(reserve(channel.fd.get(), begin, bytes, "sending between two ranks"));
   FSCCL_ASSIGN(pair->mapping, Mapping::of(channel.fd.get(), begin, bytes));
@@ -276,21 +312,23 @@ Status open_pair(Channel& channel, int from, int to, std::unique_ptr<Channel>& r
 Channel& as_channel(void* channel) { return *static_cast<Channel*>(channel); }
 
 int op_available(char* why, size_t capacity) {
-  const Fd fd = make_fd([] { return memfd_create("fsccl-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
+  const Fd fd =
+      make_fd([] { return memfd_create("fsccl-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
   if (fd.valid()) return 1;
   report(fail(FSCCL_ERR_SYSTEM, "memfd_create: {}", std::strerror(errno)), why, capacity);
   return 0;
 }
 
-fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel, uint32_t* first_tick, char* error,
-                       size_t capacity) {
+fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel,
+                       uint32_t* first_tick, char* error, size_t capacity) {
   std::unique_ptr<Channel> result;
   const Status status = open_channel(*request, result, *first_tick);
   if (status.ok()) *channel = result.release();
   return report(status, error, capacity);
 }
 
-fsccl_status_t op_pair(void* channel, int from, int to, void** pair, uint32_t* first_tick, char* error, size_t capacity) {
+fsccl_status_t op_pair(void* channel, int from, int to, void** pair, uint32_t* first_tick,
+                       char* error, size_t capacity) {
   std::unique_ptr<Channel> result;
   const Status status = open_pair(as_channel(channel), from, to, result);
   *first_tick = 1;
@@ -311,17 +349,23 @@ void op_close(void* opened) {
   delete &channel;
 }
 int op_left(void* channel, int peer) {
-  return std::atomic_ref<uint32_t>(as_channel(channel).blocks[peer].left).load(std::memory_order_acquire) == 1;
+  return std::atomic_ref<uint32_t>(as_channel(channel).blocks[peer].left)
+             .load(std::memory_order_acquire) == 1;
 }
-void op_signal(void* channel, const fsccl_transport_line_t* line) { signal_line(as_channel(channel), *line); }
-const fsccl_transport_line_t* op_poll(void* channel, int peer, uint32_t tick) { return poll_line(as_channel(channel), peer, tick); }
+void op_signal(void* channel, const fsccl_transport_line_t* line) {
+  signal_line(as_channel(channel), *line);
+}
+const fsccl_transport_line_t* op_poll(void* channel, int peer, uint32_t tick) {
+  return poll_line(as_channel(channel), peer, tick);
+}
 
 void op_word(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* word) {
   RankBlock& block = as_channel(channel).blocks[peer];
   word->word = &block.lines[tick % FSCCL_TRANSPORT_TICKS].tick;
   word->value = std::atomic_ref<uint32_t>(*word->word).load(std::memory_order_relaxed);
   word->sleepers = &block.sleepers;
-  word->processor = std::atomic_ref(block.lines[(tick - 1) % FSCCL_TRANSPORT_TICKS].processor).load(std::memory_order_relaxed);
+  word->processor = std::atomic_ref(block.lines[(tick - 1) % FSCCL_TRANSPORT_TICKS].processor)
+                        .load(std::memory_order_relaxed);
 }
 
 void op_prepare(void* channel, uint32_t tick) {
@@ -332,13 +376,16 @@ void op_prepare(void* channel, uint32_t tick) {
 
 int op_can_read(void* channel) { return as_channel(channel).can_read ? 1 : 0; }
 
-fsccl_status_t op_read(void* channel, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity) {
-  if (read_memory(as_channel(channel).pids[static_cast<size_t>(peer)], address, destination, bytes)) return FSCCL_OK;
-  return report(fail(errno == ESRCH ? FSCCL_ERR_PEER_DEAD : FSCCL_ERR_LINK,
-                     "cannot read {} bytes of its memory: {}; is its buffer as large as the call says? "
-                     "(FSCCL_SINGLE_COPY=off avoids such reads)",
-                     bytes, std::strerror(errno)),
-                error, capacity);
+fsccl_status_t op_read(void* channel, int peer, uint64_t address, void* destination, size_t bytes,
+                       char* error, size_t capacity) {
+  if (read_memory(as_channel(channel).pids[static_cast<size_t>(peer)], address, destination, bytes))
+    return FSCCL_OK;
+  return report(
+      fail(errno == ESRCH ? FSCCL_ERR_PEER_DEAD : FSCCL_ERR_LINK,
+           "cannot read {} bytes of its memory: {}; is its buffer as large as the call says? "
+           "(FSCCL_SINGLE_COPY=off avoids such reads)",
+           bytes, std::strerror(errno)),
+      error, capacity);
 }
 
 void* op_slots(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes) {
@@ -351,7 +398,8 @@ fsccl_status_t op_reserve(void* opaque, char* error, size_t capacity) {
   Channel& channel = as_channel(opaque);
   if (!channel.fd.valid()) return FSCCL_OK;  // a pair has its memory from the start
   const auto begin = static_cast<size_t>(slots_of(channel, channel.rank) - channel.mapping->base());
-  return report(reserve(channel.fd.get(), begin, channel.ring_bytes, "the slots of a communicator"), error, capacity);
+  return report(reserve(channel.fd.get(), begin, channel.ring_bytes, "the slots of a communicator"),
+                error, capacity);
 }
 
 void op_fail(void* channel, const fsccl_transport_failure_t* failure) {
@@ -367,7 +415,9 @@ void op_fail(void* channel, const fsccl_transport_failure_t* failure) {
 
 const fsccl_transport_failure_t* op_failure(void* channel) {
   Header& header = *as_channel(channel).header;
-  return std::atomic_ref<uint32_t>(header.failure_state).load(std::memory_order_acquire) == 2 ? &header.failure : nullptr;
+  return std::atomic_ref<uint32_t>(header.failure_state).load(std::memory_order_acquire) == 2
+             ? &header.failure
+             : nullptr;
 }
 
 }  // namespace

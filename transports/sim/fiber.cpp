@@ -23,7 +23,8 @@ Fiber* now = nullptr;
 
 }  // namespace
 
-Fiber::Fiber(std::function<void()> run) : run_(std::move(run)), stack_(std::make_unique_for_overwrite<std::byte[]>(kStackBytes)) {
+Fiber::Fiber(std::function<void()> run)
+    : run_(std::move(run)), stack_(std::make_unique_for_overwrite<std::byte[]>(kStackBytes)) {
   thread_here_ = FSCCL_THREAD(create_fiber(0));
   getcontext(&here_);
   here_.uc_stack.ss_sp = stack_.get();

@@ -1,4 +1,5 @@
-// A thread of a simulated process: a stack of its own, entered and left at will. Sanitizers are told.
+// A thread of a simulated process: a stack of its own, entered and left at will. Sanitizers are
+// told.
 #pragma once
 #include <ucontext.h>
 

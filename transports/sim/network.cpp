@@ -8,13 +8,15 @@ namespace fsccl::sim {
 namespace {
 
 constexpr int64_t kLongestNoticeNs = 100 * kMillisecond;  // until a broken connection is noticed
-constexpr double kHurry = 0.2;                            // a look at what has come that comes too early for the next
+// a look at what has come that comes too early for the next
+constexpr double kHurry = 0.2;
 
 Network* living_network = nullptr;
 
 }  // namespace
 
-Network::Network(World& world, int ranks, Weather weather, std::function<void(int)> wake, std::function<bool(int)> speaks)
+Network::Network(World& world, int ranks, Weather weather, std::function<void(int)> wake,
+                 std::function<bool(int)> speaks)
     : world_(world),
       weather_(weather),
       wake_(std::move(wake)),
@@ -27,16 +29,20 @@ Network::Network(World& world, int ranks, Weather weather, std::function<void(in
 Network::~Network() { living_network = nullptr; }
 Network& Network::current() { return *living_network; }
 
-bool Network::passes(int from, int to) { return !dead(to) && !(dead(from) && world_.chance(0.5)) && !is_cut(from, to); }
+bool Network::passes(int from, int to) {
+  return !dead(to) && !(dead(from) && world_.chance(0.5)) && !is_cut(from, to);
+}
 
 bool Network::is_cut(int a, int b) const {
-  return std::find(cuts_.begin(), cuts_.end(), std::pair(std::min(a, b), std::max(a, b))) != cuts_.end();
+  return std::find(cuts_.begin(), cuts_.end(), std::pair(std::min(a, b), std::max(a, b))) !=
+         cuts_.end();
 }
 
 int64_t Network::way() {
   int64_t ns = world_.between(weather_.least_ns, weather_.most_ns);
   int64_t pause = weather_.resend_ns;
-  for (int i = 0; i < weather_.most_losses && world_.chance(weather_.loss); i++, pause *= 2) ns += pause;
+  for (int i = 0; i < weather_.most_losses && world_.chance(weather_.loss); i++, pause *= 2)
+    ns += pause;
   return ns;
 }
 
@@ -51,7 +57,8 @@ bool Network::send(int from, int to, MessagePtr message) {
   const bool fetched = !message->eager && message->size >= weather_.fetched_from;
   if (!fetched) message->bytes.assign(message->source, message->source + message->size);
   if (!fetched) message->source = nullptr;
-  if (world_.chance(weather_.garbled)) turn_a_bit(from, to, message->header.data(), message->header.size(), "a header");
+  if (world_.chance(weather_.garbled))
+    turn_a_bit(from, to, message->header.data(), message->header.size(), "a header");
   if (!fetched && weather_.damaged > 0 && world_.chance(weather_.damaged))
     turn_a_bit(from, to, message->bytes.data(), message->bytes.size(), "what is carried");
   world_.after(way(), [this, from, to, message] {
@@ -72,7 +79,8 @@ void Network::turn_a_bit(int from, int to, std::byte* bytes, size_t count, const
 }
 
 // In two halves, each as the sender's memory is at its time.
-void Network::fetch(int to, const MessagePtr& offered, std::byte* place, std::function<void()> done) {
+void Network::fetch(int to, const MessagePtr& offered, std::byte* place,
+                    std::function<void()> done) {
   const int from = offered->peer;
   const size_t half = offered->size / 2;
   const int64_t ns = way();
@@ -87,7 +95,8 @@ void Network::fetch(int to, const MessagePtr& offered, std::byte* place, std::fu
   world_.after(ns, [=, this] {
     if (part->failed || !passes(from, to)) return;
     std::memcpy(place + half, offered->source + half, offered->size - half);
-    if (weather_.damaged > 0 && world_.chance(weather_.damaged)) turn_a_bit(from, to, place, offered->size, "what was fetched");
+    if (weather_.damaged > 0 && world_.chance(weather_.damaged))
+      turn_a_bit(from, to, place, offered->size, "what was fetched");
     deliver(to, part);
     const auto sent = std::make_shared<Message>();
     sent->kind = Message::Kind::sent;

@@ -1,6 +1,7 @@
-// What lies between the hosts of a simulated world. It carries messages as UCX does, whole and once, and otherwise as badly as a
-// network may: they take long, overtake each other, are lost and sent again; the bytes of large ones are read from the sender's
-// memory while they are fetched; headers arrive garbled, connections break, ranks die with messages under way.
+// What lies between the hosts of a simulated world. It carries messages as UCX does, whole and
+// once, and otherwise as badly as a network may: they take long, overtake each other, are lost and
+// sent again; the bytes of large ones are read from the sender's memory while they are fetched;
+// headers arrive garbled, connections break, ranks die with messages under way.
 #pragma once
 #include <deque>
 #include <memory>
@@ -14,9 +15,12 @@ namespace fsccl::sim {
 struct Weather {
   int64_t least_ns = kMicrosecond, most_ns = 100 * kMicrosecond;  // of a message's way
   double loss = 0;                                                // of each attempt
-  int64_t resend_ns = 200 * kMillisecond;                         // until the second attempt; it doubles
-  int most_losses = 3;                                            // in a row; more are a broken connection
-  size_t fetched_from = 4096;                                     // messages of so many bytes are fetched by the receiver
+  // until the second attempt; it doubles
+  int64_t resend_ns = 200 * kMillisecond;
+  // in a row; more are a broken connection
+  int most_losses = 3;
+  // messages of so many bytes are fetched by the receiver
+  size_t fetched_from = 4096;
   double garbled = 0;  // messages with a wrong bit in the header: the checksums below leave few
   double damaged = 0;  // messages with a wrong bit in what they carry
 };
@@ -36,8 +40,10 @@ using MessagePtr = std::shared_ptr<Message>;
 
 class Network {
  public:
-  // `wake`: something came for the rank. `speaks`: asked before each message whether the rank lives to send it.
-  Network(World& world, int ranks, Weather weather, std::function<void(int rank)> wake, std::function<bool(int rank)> speaks);
+  // `wake`: something came for the rank. `speaks`: asked before each message whether the rank lives
+  // to send it.
+  Network(World& world, int ranks, Weather weather, std::function<void(int rank)> wake,
+          std::function<bool(int rank)> speaks);
   ~Network();
   Network(const Network&) = delete;
   static Network& current();
@@ -52,7 +58,8 @@ class Network {
   MessagePtr next(int rank);
   bool waiting(int rank) const { return !inboxes_[static_cast<size_t>(rank)].empty(); }
 
-  // Nothing leaves it any more; of what is under way half is lost. Some of its peers notice that a connection broke.
+  // Nothing leaves it any more; of what is under way half is lost. Some of its peers notice that a
+  // connection broke.
   void kill(int rank);
   bool dead(int rank) const { return dead_[static_cast<size_t>(rank)]; }
   // Nothing passes between the two any more, which both notice, and whoever sends there later.

@@ -20,7 +20,8 @@ std::vector<Process*> Process::all_;
 std::optional<std::string> Process::fault;
 
 void Process::blame(std::string what) {
-  if (!fault) fault = running_ ? fmt::format("process {}: {}", running_->number, what) : std::move(what);
+  if (!fault)
+    fault = running_ ? fmt::format("process {}: {}", running_->number, what) : std::move(what);
 }
 
 // Its code runs, as long as this lives.
@@ -46,7 +47,8 @@ Process& Process::current() {
 }
 
 Process* Process::of_pid(int pid) {
-  const auto found = std::find_if(all_.begin(), all_.end(), [&](const Process* one) { return one->pid == pid; });
+  const auto found =
+      std::find_if(all_.begin(), all_.end(), [&](const Process* one) { return one->pid == pid; });
   return found == all_.end() ? nullptr : *found;
 }
 
@@ -58,13 +60,15 @@ char Process::state() const {
 
 // From a wake-up to the processor.
 int64_t Process::latency() {
-  return world_.chance(0.02) ? world_.between(0, 5 * kMillisecond) : world_.between(kMicrosecond, 50 * kMicrosecond);
+  return world_.chance(0.02) ? world_.between(0, 5 * kMillisecond)
+                             : world_.between(kMicrosecond, 50 * kMicrosecond);
 }
 
 void Process::act_at(int64_t ns, std::function<void()> act) {
   world_.at(ns, [self = shared_from_this(), act = std::move(act)]() mutable {
     if (self->over_) return;
-    if (self->asleep_until_ns_ > self->world_.now()) return self->act_at(self->asleep_until_ns_, std::move(act));
+    if (self->asleep_until_ns_ > self->world_.now())
+      return self->act_at(self->asleep_until_ns_, std::move(act));
     const Scope scope(*self);
     act();
   });
@@ -101,7 +105,8 @@ void Process::wait(const void* what, int64_t until_ns) {
   if (!self) return blame("the service thread waits");
   if (!over_) {
     self->waits_for = what;
-    const auto found = std::find_if(fibers_.begin(), fibers_.end(), [&](const auto& fiber) { return fiber.get() == self; });
+    const auto found = std::find_if(fibers_.begin(), fibers_.end(),
+                                    [&](const auto& fiber) { return fiber.get() == self; });
     wake_at(until_ns, *found);
   }
   Fiber::leave();
@@ -109,7 +114,8 @@ void Process::wait(const void* what, int64_t until_ns) {
 
 void Process::notify(const void* what) {
   for (const auto& fiber : fibers_)
-    if (what && fiber->waits_for == what && fiber.get() != Fiber::inside()) wake_at(world_.now() + latency(), fiber);
+    if (what && fiber->waits_for == what && fiber.get() != Fiber::inside())
+      wake_at(world_.now() + latency(), fiber);
 }
 
 // --- the service thread
@@ -134,7 +140,8 @@ void Process::serve_at(int64_t ns) {
 
 void Process::pause(int64_t ns, bool stopped) {
   if (over_) return;
-  world_.note("process {} {} for {} ms", number, stopped ? "is stopped" : "gets no processor", ns / kMillisecond);
+  world_.note("process {} {} for {} ms", number, stopped ? "is stopped" : "gets no processor",
+              ns / kMillisecond);
   asleep_from_ns_ = world_.now();
   asleep_until_ns_ = std::max(asleep_until_ns_, world_.now() + ns);
   paused_ = true;

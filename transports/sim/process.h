@@ -1,12 +1,14 @@
-// The processes of a simulated world. Each has a service thread, whose rounds are events, and threads of its own, which are fibers:
-// one of them runs at a time, until it waits. A process may be stopped or get no processor for a while, and be killed at any moment
-// at which it acts, also between two pieces of what it sends.
+// The processes of a simulated world. Each has a service thread, whose rounds are events, and
+// threads of its own, which are fibers: one of them runs at a time, until it waits. A process may
+// be stopped or get no processor for a while, and be killed at any moment at which it acts, also
+// between two pieces of what it sends.
 //
-// It stands in for base/threads.cpp (threads.cpp), base/reactor.cpp (reactor.cpp) and base/socket.cpp (sockets.cpp): link it before
-// lib_base.
+// It stands in for base/threads.cpp (threads.cpp), base/reactor.cpp (reactor.cpp) and
+// base/socket.cpp (sockets.cpp): link it before lib_base.
 //
-// What a killed process would still do is wound up outside of time: its waits end, its clock runs away, its sockets are closed
-// already. So its stacks and objects are given back, and nobody learns of it.
+// What a killed process would still do is wound up outside of time: its waits end, its clock runs
+// away, its sockets are closed already. So its stacks and objects are given back, and nobody learns
+// of it.
 #pragma once
 #include <functional>
 #include <map>
@@ -45,7 +47,8 @@ class Process : public std::enable_shared_from_this<Process> {
   void sleep(int64_t ns) { wait(nullptr, world_.now() + ns); }
   void notify(const void* what);
 
-  // The service thread: `round` runs when asked for, and returns when it wants to run again: ns, or negative.
+  // The service thread: `round` runs when asked for, and returns when it wants to run again: ns, or
+  // negative.
   std::function<int64_t()> round;
   std::shared_ptr<void> reactor;
   bool in_round() const { return in_round_; }
@@ -67,7 +70,8 @@ class Process : public std::enable_shared_from_this<Process> {
   std::function<void()> on_kill;
   // Its program has ended.
   void exit();
-  // Kills it if it lives, and gives back what is left of it at once: the world may never come to do that.
+  // Kills it if it lives, and gives back what is left of it at once: the world may never come to do
+  // that.
   void finish();
   // Runs that in its name, outside of time: what is to be given back at the end.
   void tidy_up(const std::function<void()>& act);

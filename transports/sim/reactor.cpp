@@ -1,5 +1,6 @@
-// base/reactor.h in a simulated world: one for each process, whose rounds the world calls. Descriptors become ready as those of a
-// system do, and are called for in any order, some of them a round later.
+// base/reactor.h in a simulated world: one for each process, whose rounds the world calls.
+// Descriptors become ready as those of a system do, and are called for in any order, some of them a
+// round later.
 #include "base/reactor.h"
 
 #include <algorithm>
@@ -30,10 +31,12 @@ Reactor& Reactor::instance() {
 }
 
 Status Reactor::watch(int fd, std::function<void()> readable, std::function<void()> writable) {
-  if (watcher_of_fd_.contains(fd)) return fail(FSCCL_ERR_INTERNAL, "descriptor {} is watched twice", fd);
+  if (watcher_of_fd_.contains(fd))
+    return fail(FSCCL_ERR_INTERNAL, "descriptor {} is watched twice", fd);
   if (!sim::socket_of(fd)) return fail(FSCCL_ERR_LINK, "the process has ended");
   const uint32_t id = next_watcher_id_++;
-  watchers_[id] = std::make_shared<Watcher>(Watcher{fd, false, std::move(readable), std::move(writable)});
+  watchers_[id] =
+      std::make_shared<Watcher>(Watcher{fd, false, std::move(readable), std::move(writable)});
   watcher_of_fd_[fd] = id;
   kick();
   return success();
@@ -61,7 +64,8 @@ int Reactor::add_hook(std::function<int64_t()> hook) {
 }
 
 void Reactor::remove_hook(int id) {
-  const auto found = std::find_if(hooks_.begin(), hooks_.end(), [&](const auto& hook) { return hook->id == id; });
+  const auto found =
+      std::find_if(hooks_.begin(), hooks_.end(), [&](const auto& hook) { return hook->id == id; });
   if (found == hooks_.end()) return;
   (*found)->removed = true;
   hooks_.erase(found);
@@ -97,17 +101,20 @@ void Reactor::wait_for_events(int64_t) {
   sim::Process& process = sim::Process::current();
   const auto ready = [&](int fd, uint32_t id) {
     const sim::SocketPtr socket = sim::socket_of(fd);
-    return !socket || socket->readable() || (watchers_.at(id)->want_writable && sim::writable(*socket));
+    return !socket || socket->readable() ||
+           (watchers_.at(id)->want_writable && sim::writable(*socket));
   };
   std::vector<uint32_t> called;
   for (const auto& [fd, id] : watcher_of_fd_)
     if (ready(fd, id) && !process.world().chance(kLater)) called.push_back(id);
   std::sort(called.begin(), called.end());
-  for (size_t i = called.size(); i > 1; i--) std::swap(called[i - 1], called[process.world().below(i)]);
+  for (size_t i = called.size(); i > 1; i--)
+    std::swap(called[i - 1], called[process.world().below(i)]);
   for (const uint32_t id : called)
     if (!process.over()) dispatch(id, 0);
   const auto again = [&](const auto& one) { return ready(one.first, one.second); };
-  if (!process.over() && std::any_of(watcher_of_fd_.begin(), watcher_of_fd_.end(), again)) process.serve_soon();
+  if (!process.over() && std::any_of(watcher_of_fd_.begin(), watcher_of_fd_.end(), again))
+    process.serve_soon();
 }
 
 }  // namespace fsccl

@@ -1,5 +1,6 @@
-// A channel between ranks that share memory, in a simulated world: bytes are where they were written at once, signals and the board
-// are seen later, by each peer at a time of its own and in any order. A rank that dies signals nothing more.
+// A channel between ranks that share memory, in a simulated world: bytes are where they were
+// written at once, signals and the board are seen later, by each peer at a time of its own and in
+// any order. A rank that dies signals nothing more.
 #pragma once
 #include <memory>
 #include <utility>
@@ -19,10 +20,13 @@ struct SharedMachine {
   bool can_read = false;                  // the memory of peers
   std::function<void(int rank)> wake;     // something is to be seen
   std::function<bool(int rank)> dead;
-  std::function<bool(int rank)> speaks;        // asked for each peer that is to see a signal: whether the rank lives to give it
-  double damage = 0;                           // signals at which a bit turns: in what they carry, or in a slot
-  std::vector<std::pair<int, int>> damaged{};  // whose bit that was, and who is to see it; -1: whoever reads the slot
-  std::weak_ptr<SharedSegment> segment{};      // of the channel
+  // asked for each peer that is to see a signal: whether the rank lives to give it
+  std::function<bool(int rank)> speaks;
+  // signals at which a bit turns: in what they carry, or in a slot
+  double damage = 0;
+  // whose bit that was, and who is to see it; -1: whoever reads the slot
+  std::vector<std::pair<int, int>> damaged{};
+  std::weak_ptr<SharedSegment> segment{};  // of the channel
 };
 
 // What the request's `node` is. The ranks open their channels one after the other.

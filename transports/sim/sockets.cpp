@@ -1,5 +1,6 @@
-// base/socket.h over the simulated wires, and close() for their descriptors: what belongs to a process has numbers that no real
-// descriptor has, the lowest free one first, as the system gives them.
+// base/socket.h over the simulated wires, and close() for their descriptors: what belongs to a
+// process has numbers that no real descriptor has, the lowest free one first, as the system gives
+// them.
 #include "transports/sim/sockets.h"
 
 #include <sys/syscall.h>
@@ -30,14 +31,17 @@ SocketPtr make(Process& owner, bool by_unix) {
 
 Status closed() { return fail(FSCCL_ERR_LINK, "the connection was closed by the other side"); }
 
-Status refused(const SocketAddress& address, const char* why) { return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), why); }
+Status refused(const SocketAddress& address, const char* why) {
+  return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), why);
+}
 
 Result<Fd> listen_at(SocketAddress address) {
   Process& process = Process::current();
   if (process.over()) return refused(address, "the process has ended");
   Wires& wires = Wires::current();
   if (!address.is_unix() && port_of(address) == 0) address = tcp_address({}, wires.next_port());
-  if (wires.listener(address, process.host)) return fail(FSCCL_ERR_INVALID_STATE, "{} is in use", describe(address));
+  if (wires.listener(address, process.host))
+    return fail(FSCCL_ERR_INVALID_STATE, "{} is in use", describe(address));
   const SocketPtr socket = make(process, address.is_unix());
   socket->listens = true;
   socket->local = address;
@@ -49,7 +53,8 @@ Result<Fd> listen_at(SocketAddress address) {
 Status reach(int host, Deadline deadline) {
   Process& process = Process::current();
   Wires& wires = Wires::current();
-  for (int64_t pause_ns = kFirstRetryNs; wires.open_at(process.host, host) > now_ns(); pause_ns *= 2) {
+  for (int64_t pause_ns = kFirstRetryNs; wires.open_at(process.host, host) > now_ns();
+       pause_ns *= 2) {
     process.wait(nullptr, std::min(deadline.at_ns(), now_ns() + pause_ns));
     if (deadline.passed()) return fail(FSCCL_ERR_TIMEOUT, "no answer before the deadline");
   }
@@ -66,7 +71,8 @@ Result<size_t> send_piece(int fd, const void* data, size_t bytes, int passed) {
   if (socket) socket->owner->about_to_send();
   if (!socket || socket->owner->over()) return closed();
   const SocketPtr other = socket->other.lock();
-  if (socket->reset || socket->finished || (socket->by_unix && (!other || other->closed))) return closed();
+  if (socket->reset || socket->finished || (socket->by_unix && (!other || other->closed)))
+    return closed();
   Wires& wires = Wires::current();
   size_t count = std::min(bytes, room_of(*socket));
   if (count > 1 && passed < 0 && wires.piece()) count = 1 + wires.world().below(count);
@@ -85,7 +91,8 @@ Result<size_t> send_piece(int fd, const void* data, size_t bytes, int passed) {
 
 bool writable(const Socket& socket) {
   const SocketPtr other = socket.other.lock();
-  return socket.reset || socket.finished || (socket.by_unix && (!other || other->closed)) || room_of(socket) > 0;
+  return socket.reset || socket.finished || (socket.by_unix && (!other || other->closed)) ||
+         room_of(socket) > 0;
 }
 
 SocketPtr socket_of(int fd) {
@@ -118,7 +125,9 @@ void close_all(Process& process) {
   for (const auto& [fd, socket] : std::exchange(process.sockets, {})) close_socket(socket);
 }
 
-IpAddress ip_of_host(int host) { return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, static_cast<uint8_t>(host + 1)}; }
+IpAddress ip_of_host(int host) {
+  return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, static_cast<uint8_t>(host + 1)};
+}
 
 }  // namespace sim
 
@@ -127,14 +136,21 @@ using sim::SocketPtr;
 using sim::Wires;
 
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t) {
-  return fail(FSCCL_ERR_CONFIG, "host name \"{}\" is not known: there are no names in a simulated world", host);
+  return fail(FSCCL_ERR_CONFIG,
+              "host name \"{}\" is not known: there are no names in a simulated world", host);
 }
-Result<bool> is_this_host(const SocketAddress& address) { return ip_of(address) == sim::ip_of_host(Process::current().host); }
+Result<bool> is_this_host(const SocketAddress& address) {
+  return ip_of(address) == sim::ip_of_host(Process::current().host);
+}
 Result<uint32_t> only_link() { return uint32_t{0}; }
-std::vector<IpAddress> local_ips(const std::string&) { return {sim::ip_of_host(Process::current().host)}; }
+std::vector<IpAddress> local_ips(const std::string&) {
+  return {sim::ip_of_host(Process::current().host)};
+}
 
 Result<Fd> listen_unix(std::string_view name) { return sim::listen_at(unix_address(name)); }
-Result<Fd> refuse_unix(std::string_view) { return fail(FSCCL_ERR_NOT_AVAILABLE, "simulated processes have descriptors enough"); }
+Result<Fd> refuse_unix(std::string_view) {
+  return fail(FSCCL_ERR_NOT_AVAILABLE, "simulated processes have descriptors enough");
+}
 Result<Fd> listen_tcp(uint16_t port) { return sim::listen_at(tcp_address({}, port)); }
 
 SocketAddress local_address(int fd) {
@@ -166,14 +182,17 @@ Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const Bre
   FSCCL_TRY(sim::reach(host, deadline));
   const SocketPtr listener = wires.listener(address, host);
   if (!listener) return sim::refused(address, "Connection refused");
-  const SocketPtr mine = sim::make(process, address.is_unix()), theirs = sim::make(*listener->owner, address.is_unix());
+  const SocketPtr mine = sim::make(process, address.is_unix()),
+                  theirs = sim::make(*listener->owner, address.is_unix());
   mine->other = theirs;
   theirs->other = mine;
   mine->other_host = host;
   theirs->other_host = process.host;
   mine->remote = theirs->local = address;
   mine->local = theirs->remote =
-      address.is_unix() ? unix_address("") : tcp_address(near ? ip_of(address) : sim::ip_of_host(process.host), wires.next_port());
+      address.is_unix()
+          ? unix_address("")
+          : tcp_address(near ? ip_of(address) : sim::ip_of_host(process.host), wires.next_port());
   wires.add_stream(mine);
   wires.add_stream(theirs);
   listener->waiting.push_back(theirs);
@@ -194,16 +213,21 @@ Status wait_ready(int fd, Direction direction, Deadline deadline, const BreakChe
     return !socket || (direction == Direction::kRead ? socket->readable() : sim::writable(*socket));
   };
   const auto pause = [&](int64_t left_ns) {
-    Process::current().wait(socket.get(), now_ns() + (broken ? std::min(left_ns, kBreakCheckNs) : left_ns));
+    Process::current().wait(socket.get(),
+                            now_ns() + (broken ? std::min(left_ns, kBreakCheckNs) : left_ns));
   };
   FSCCL_ASSIGN(const bool is_over, wait_unless(broken, over, deadline, pause));
   if (!socket) return sim::closed();
   return is_over ? success() : fail(FSCCL_ERR_TIMEOUT, "no answer before the deadline");
 }
 
-Result<size_t> send_some(int fd, const void* data, size_t bytes) { return sim::send_piece(fd, data, bytes, -1); }
+Result<size_t> send_some(int fd, const void* data, size_t bytes) {
+  return sim::send_piece(fd, data, bytes, -1);
+}
 
-Result<size_t> send_with_fd(int fd, const void* data, size_t bytes, int passed) { return sim::send_piece(fd, data, bytes, passed); }
+Result<size_t> send_with_fd(int fd, const void* data, size_t bytes, int passed) {
+  return sim::send_piece(fd, data, bytes, passed);
+}
 
 Result<size_t> receive_some(int fd, void* data, size_t bytes) {
   const SocketPtr socket = sim::socket_of(fd);

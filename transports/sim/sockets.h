@@ -1,6 +1,7 @@
-// Stream sockets of a simulated world: Unix ones between the processes of a host, at once and without loss; TCP between hosts, in
-// order, but cut into pieces anywhere, as late as the network likes (lost packets are sent again), with room for so much and no
-// more. Datagrams between hosts overtake each other, and are lost or come twice. A process that is killed closes what it had, as
+// Stream sockets of a simulated world: Unix ones between the processes of a host, at once and
+// without loss; TCP between hosts, in order, but cut into pieces anywhere, as late as the network
+// likes (lost packets are sent again), with room for so much and no more. Datagrams between hosts
+// overtake each other, and are lost or come twice. A process that is killed closes what it had, as
 // its system does for it; a host that vanishes, and a network that is cut, answer nothing.
 #pragma once
 #include <deque>
@@ -16,12 +17,16 @@ namespace fsccl::sim {
 
 struct StreamWeather {
   int64_t least_ns = 20 * kMicrosecond, most_ns = 200 * kMicrosecond;  // of a packet's way
-  double loss = 0;                                                     // of each attempt; then 200, 600, 1400 ms more
-  size_t room = 64 << 10;                                              // bytes under way and unread, of a direction
-  double garbled = 0;                                                  // packets with a wrong bit
-  double pieces = 0.2;                                                 // sends and receives that move only a part
-  bool datagrams = true;                                               // pass; else a firewall takes them all
-  double twice = 0;                                                    // datagrams that come again
+  // of each attempt; then 200, 600, 1400 ms more
+  double loss = 0;
+  // bytes under way and unread, of a direction
+  size_t room = 64 << 10;
+  double garbled = 0;  // packets with a wrong bit
+  // sends and receives that move only a part
+  double pieces = 0.2;
+  // pass; else a firewall takes them all
+  bool datagrams = true;
+  double twice = 0;  // datagrams that come again
 };
 
 struct Segment {
@@ -42,15 +47,20 @@ struct Socket {
   int other_host = 0;
   std::deque<uint8_t> in;
   std::deque<Fd> passed;
-  bool ended = false, reset = false;                    // as this end knows
-  bool finished = false, shut = false, closed = false;  // by this end: sending, both directions, the descriptor
+  bool ended = false, reset = false;  // as this end knows
+  // by this end: sending, both directions, the descriptor
+  bool finished = false, shut = false, closed = false;
 
   std::deque<Segment> flight;  // what leaves
   size_t unread = 0;           // of what left: under way, or not yet taken by the other
   size_t owed = 0;             // of what left: not acknowledged
   int64_t acknowledged_ns = 0, arrives_ns = 0;
 
-  bool readable() const { return datagrams ? !mail.empty() : listens ? !waiting.empty() : !in.empty() || ended || reset || shut; }
+  bool readable() const {
+    return datagrams ? !mail.empty()
+           : listens ? !waiting.empty()
+                     : !in.empty() || ended || reset || shut;
+  }
 };
 using SocketPtr = std::shared_ptr<Socket>;
 

@@ -1,6 +1,7 @@
-// The functions of UCX that transports/ucx uses, over the simulated network: linked in place of ucx_library.cpp, which finds UCX's
-// own. Beside them what moves the node on, in place of mirror/node_service.cpp and ucx/node_progress.cpp: there is one thread here,
-// nobody sleeps, and what a rank has sent leaves without its help.
+// The functions of UCX that transports/ucx uses, over the simulated network: linked in place of
+// ucx_library.cpp, which finds UCX's own. Beside them what moves the node on, in place of
+// mirror/node_service.cpp and ucx/node_progress.cpp: there is one thread here, nobody sleeps, and
+// what a rank has sent leaves without its help.
 #include <ucp/api/ucp.h>
 
 #include <cstring>
@@ -42,7 +43,8 @@ ucs_status_t worker_create(ucp_context_h, const ucp_worker_params_t*, ucp_worker
   *worker = reinterpret_cast<ucp_worker_h>(made.release());
   return UCS_OK;
 }
-// As UCX does when endpoints are closed by force: what is under way is over, and whoever waits for it is told.
+// As UCX does when endpoints are closed by force: what is under way is over, and whoever waits for
+// it is told.
 void worker_destroy(ucp_worker_h handle) {
   const std::unique_ptr<Worker> worker(&as_worker(handle));
   while (!worker->requests.empty()) {
@@ -52,7 +54,8 @@ void worker_destroy(ucp_worker_h handle) {
   }
 }
 
-Request* begin_request(Worker& worker, const std::function<void(Request* request, ucs_status_t status)>& over) {
+Request* begin_request(Worker& worker,
+                       const std::function<void(Request* request, ucs_status_t status)>& over) {
   auto* const request = new Request{worker, {}};
   request->cancel = [over, request] { over(request, UCS_ERR_CANCELED); };
   worker.requests.push_back(request);
@@ -84,8 +87,8 @@ ucs_status_t ep_create(ucp_worker_h worker, const ucp_ep_params_t* params, ucp_e
   return UCS_OK;
 }
 
-ucs_status_ptr_t am_send(ucp_ep_h to, unsigned, const void* header, size_t header_bytes, const void* data, size_t bytes,
-                         const ucp_request_param_t* param) {
+ucs_status_ptr_t am_send(ucp_ep_h to, unsigned, const void* header, size_t header_bytes,
+                         const void* data, size_t bytes, const ucp_request_param_t* param) {
   const Endpoint& endpoint = as_endpoint(to);
   const auto message = std::make_shared<Message>();
   const auto* const from = static_cast<const std::byte*>(header);
@@ -93,9 +96,8 @@ ucs_status_ptr_t am_send(ucp_ep_h to, unsigned, const void* header, size_t heade
   message->source = static_cast<const std::byte*>(data);
   message->size = bytes;
   message->eager = (param->flags & UCP_AM_SEND_FLAG_EAGER) != 0;
-  const auto sent = [call = param->cb.send, user = param->user_data](Request* request, ucs_status_t status) {
-    call(request, status, user);
-  };
+  const auto sent = [call = param->cb.send, user = param->user_data](
+                        Request* request, ucs_status_t status) { call(request, status, user); };
   Request* const request = begin_request(*endpoint.worker, sent);
   message->done = [sent, request] { sent(request, UCS_OK); };
   if (!Network::current().send(endpoint.worker->rank, endpoint.to, message)) return request;
@@ -104,9 +106,11 @@ ucs_status_ptr_t am_send(ucp_ep_h to, unsigned, const void* header, size_t heade
 }
 
 // A descriptor of bytes that can be fetched is a pointer to their message.
-ucs_status_ptr_t am_fetch(ucp_worker_h worker, void* descriptor, void* place, size_t bytes, const ucp_request_param_t* param) {
+ucs_status_ptr_t am_fetch(ucp_worker_h worker, void* descriptor, void* place, size_t bytes,
+                          const ucp_request_param_t* param) {
   const std::unique_ptr<MessagePtr> offered(static_cast<MessagePtr*>(descriptor));
-  const auto fetched = [call = param->cb.recv_am, bytes, user = param->user_data](Request* request, ucs_status_t status) {
+  const auto fetched = [call = param->cb.recv_am, bytes, user = param->user_data](
+                           Request* request, ucs_status_t status) {
     call(request, status, bytes, user);
   };
   Request* const request = begin_request(as_worker(worker), fetched);
@@ -119,7 +123,8 @@ void am_release(ucp_worker_h, void* descriptor) { delete static_cast<MessagePtr*
 void take(const Worker& worker, const MessagePtr& message) {
   ucp_am_recv_param_t param{};
   const auto hand_over = [&](void* data) {
-    return worker.handler.cb(worker.handler.arg, message->header.data(), message->header.size(), data, message->size, &param);
+    return worker.handler.cb(worker.handler.arg, message->header.data(), message->header.size(),
+                             data, message->size, &param);
   };
   if (!message->source) {
     hand_over(message->bytes.data());
@@ -140,7 +145,8 @@ unsigned worker_progress(ucp_worker_h handle) {
     } else if (message->kind == Message::Kind::broken) {
       for (const auto& endpoint : worker.endpoints)
         if (endpoint->to == message->peer)
-          endpoint->handler.cb(endpoint->handler.arg, reinterpret_cast<ucp_ep_h>(endpoint.get()), UCS_ERR_CONNECTION_RESET);
+          endpoint->handler.cb(endpoint->handler.arg, reinterpret_cast<ucp_ep_h>(endpoint.get()),
+                               UCS_ERR_CONNECTION_RESET);
     } else {
       message->done();
     }
@@ -150,18 +156,24 @@ unsigned worker_progress(ucp_worker_h handle) {
 
 ucx::UcxLibrary simulated_library() {
   ucx::UcxLibrary made{};
-  made.get_version = [](unsigned* major, unsigned* minor, unsigned* release) { *major = 1, *minor = 13, *release = 1; };
+  made.get_version = [](unsigned* major, unsigned* minor, unsigned* release) {
+    *major = 1, *minor = 13, *release = 1;
+  };
   made.status_string = [](ucs_status_t) { return "the simulated network says so"; };
   made.config_read = [](const char*, const char*, ucp_config_t**) { return UCS_OK; };
   made.config_modify = [](ucp_config_t*, const char*, const char*) { return UCS_OK; };
   made.config_release = [](ucp_config_t*) {};
-  made.init_version = [](unsigned, unsigned, const ucp_params_t*, const ucp_config_t*, ucp_context_h* context) {
+  made.init_version = [](unsigned, unsigned, const ucp_params_t*, const ucp_config_t*,
+                         ucp_context_h* context) {
     static char one;
     *context = reinterpret_cast<ucp_context_h>(&one);
     return UCS_OK;
   };
-  // Nothing is put or got here; a garbled message may all the same look like the word of one that could be.
-  made.mem_map = [](ucp_context_h, const ucp_mem_map_params_t*, ucp_mem_h*) { return UCS_ERR_UNSUPPORTED; };
+  // Nothing is put or got here; a garbled message may all the same look like the word of one that
+  // could be.
+  made.mem_map = [](ucp_context_h, const ucp_mem_map_params_t*, ucp_mem_h*) {
+    return UCS_ERR_UNSUPPORTED;
+  };
   made.worker_create = worker_create;
   made.worker_destroy = worker_destroy;
   made.worker_get_address = worker_get_address;

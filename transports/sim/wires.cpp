@@ -8,9 +8,10 @@ namespace fsccl::sim {
 namespace {
 
 constexpr int64_t kResendNs = 200 * kMillisecond;
-constexpr size_t kMailRoom = 40;             // datagrams unread
-constexpr int kMostLosses = 3;               // in a row
-constexpr int64_t kGiveUpNs = 20 * kSecond;  // TCP_USER_TIMEOUT, and about what keep-alive takes (base/socket.cpp)
+constexpr size_t kMailRoom = 40;  // datagrams unread
+constexpr int kMostLosses = 3;    // in a row
+// TCP_USER_TIMEOUT, and about what keep-alive takes (base/socket.cpp)
+constexpr int64_t kGiveUpNs = 20 * kSecond;
 
 Wires* living_wires = nullptr;
 
@@ -41,7 +42,8 @@ int64_t Wires::open_at(int host, int other) const {
   for (const int lost : lost_hosts_)
     if (lost == host || lost == other) return INT64_MAX;
   for (const Cut& one : cuts_)
-    if ((one.host == host && one.other == other) || (one.host == other && one.other == host)) at = std::max(at, one.until_ns);
+    if ((one.host == host && one.other == other) || (one.host == other && one.other == host))
+      at = std::max(at, one.until_ns);
   return at;
 }
 
@@ -55,9 +57,11 @@ void Wires::cut(int host, int other, int64_t until_ns) {
 SocketPtr Wires::listener(const SocketAddress& address, int host) const {
   for (const auto& weak : listeners_) {
     const SocketPtr socket = weak.lock();
-    if (!socket || socket->closed || socket->datagrams || socket->owner->host != host || socket->by_unix != address.is_unix())
+    if (!socket || socket->closed || socket->datagrams || socket->owner->host != host ||
+        socket->by_unix != address.is_unix())
       continue;
-    const bool same = address.is_unix() ? describe(socket->local) == describe(address) : port_of(socket->local) == port_of(address);
+    const bool same = address.is_unix() ? describe(socket->local) == describe(address)
+                                        : port_of(socket->local) == port_of(address);
     if (same) return socket;
   }
   return nullptr;
@@ -79,7 +83,8 @@ void Wires::spoil(std::vector<uint8_t>* bytes, int from, int to) {
 
 void Wires::post(int host, int to_host, uint16_t port, std::vector<uint8_t> bytes) {
   if (!weather_.datagrams || world_.chance(weather_.loss)) return;
-  if (world_.chance(weather_.twice)) world_.after(world_.between(0, kSecond), [=, this] { hand_over(host, to_host, port, bytes); });
+  if (world_.chance(weather_.twice))
+    world_.after(world_.between(0, kSecond), [=, this] { hand_over(host, to_host, port, bytes); });
   spoil(&bytes, host, to_host);
   const int64_t ns = world_.between(weather_.least_ns, weather_.most_ns);
   world_.after(ns, [=, this] { hand_over(host, to_host, port, bytes); });
@@ -89,7 +94,8 @@ void Wires::hand_over(int host, int to_host, uint16_t port, const std::vector<ui
   if (open_at(host, to_host) > world_.now()) return;
   for (const auto& weak : listeners_) {
     const SocketPtr socket = weak.lock();
-    if (!socket || socket->closed || !socket->datagrams || socket->owner->host != to_host || port_of(socket->local) != port)
+    if (!socket || socket->closed || !socket->datagrams || socket->owner->host != to_host ||
+        port_of(socket->local) != port)
       continue;
     if (socket->mail.size() >= kMailRoom) return;
     socket->mail.push_back(bytes);
@@ -101,7 +107,8 @@ void Wires::carry(const SocketPtr& from, Segment segment) {
   const SocketPtr to = from->other.lock();
   if (!to) return world_.after(from->by_unix ? 0 : way(), [from] { set_reset(from); });
   if (!from->by_unix) spoil(&segment.bytes, from->owner->number, to->owner->number);
-  const bool overtakes = segment.reset && !from->by_unix && world_.chance(0.3);  // what is lost is not sent again any more
+  // what is lost is not sent again any more
+  const bool overtakes = segment.reset && !from->by_unix && world_.chance(0.3);
   if (overtakes) from->flight.clear();
   from->flight.push_back(std::move(segment));
   if (from->by_unix) return arrive(from, to);

@@ -10,7 +10,8 @@ namespace fsccl {
 namespace {
 
 constexpr int64_t kHourNs = int64_t{3600} * 1'000'000'000;
-std::atomic<int64_t> simulated_ns{0};  // the service thread, which has nothing to do here, may look as well
+// the service thread, which has nothing to do here, may look as well
+std::atomic<int64_t> simulated_ns{0};
 
 std::atomic<int64_t> late_ns{0};  // 0: in time
 
@@ -63,7 +64,9 @@ uint64_t World::random() {
 
 void World::take_note() {
   history_ = mix_in_order(mix_in_order(history_, hash_of(text_)), static_cast<uint64_t>(now()));
-  if (traced_) trace_.push_back(fmt::format("{:>14.6f} ms  {}", static_cast<double>(now() - kSecond) / kMillisecond, text_));
+  if (traced_)
+    trace_.push_back(fmt::format("{:>14.6f} ms  {}",
+                                 static_cast<double>(now() - kSecond) / kMillisecond, text_));
 }
 
 }  // namespace sim

@@ -1,8 +1,9 @@
-// A simulated world: one clock, one source of chance, one list of what is to happen. All ranks live in one thread and act one after
-// the other; time passes between what they do, never during it. Whatever depends on the seed alone happens again with the same
-// seed.
+// A simulated world: one clock, one source of chance, one list of what is to happen. All ranks live
+// in one thread and act one after the other; time passes between what they do, never during it.
+// Whatever depends on the seed alone happens again with the same seed.
 //
-// now_ns() of base/clock.h is this clock in a program that links this library: world.cpp stands in for base/clock.cpp.
+// now_ns() of base/clock.h is this clock in a program that links this library: world.cpp stands in
+// for base/clock.cpp.
 #pragma once
 #include <fmt/format.h>
 
@@ -37,9 +38,12 @@ class World {
   int64_t between(int64_t least, int64_t most) {
     return least + static_cast<int64_t>(below(static_cast<uint64_t>(most - least + 1)));
   }
-  bool chance(double probability) { return static_cast<double>(random() >> 11) < probability * 0x1p53; }
+  bool chance(double probability) {
+    return static_cast<double>(random() >> 11) < probability * 0x1p53;
+  }
 
-  // For whoever is wound up outside of time: from now on now_ns() is an hour later at each look, until the end of that.
+  // For whoever is wound up outside of time: from now on now_ns() is an hour later at each look,
+  // until the end of that.
   static void leave_time(bool out);
 
   // The history: equal for equal seeds, which its hash shows.
@@ -57,7 +61,9 @@ class World {
     int64_t at;
     uint64_t number;  // what was planned first is first at the same time
     std::function<void()> happens;
-    bool operator<(const Event& other) const { return at != other.at ? at > other.at : number > other.number; }
+    bool operator<(const Event& other) const {
+      return at != other.at ? at > other.at : number > other.number;
+    }
   };
   void take_note();
 

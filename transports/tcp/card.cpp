@@ -20,7 +20,8 @@ Result<Card> decode_card(ByteView bytes) {
     return fail(FSCCL_ERR_PROTOCOL, "a card with {} addresses and port {}", count, card.port);
   card.addresses.resize(count);
   for (IpAddress& address : card.addresses) reader.get(address);
-  if (!reader.good()) return fail(FSCCL_ERR_PROTOCOL, "a card of {} bytes for {} addresses", bytes.size(), count);
+  if (!reader.good())
+    return fail(FSCCL_ERR_PROTOCOL, "a card of {} bytes for {} addresses", bytes.size(), count);
   return card;
 }
 
@@ -31,8 +32,10 @@ Result<Card> own_card(uint16_t port) {
   Card card{port, local_ips(interface_name)};
   if (card.addresses.size() > kMostAddresses) card.addresses.resize(kMostAddresses);
   if (!card.addresses.empty()) return card;
-  if (interface_name.empty()) return fail(FSCCL_ERR_LINK, "this host has no network interface that is up and has an address");
-  return fail(FSCCL_ERR_CONFIG, "{}={}: no interface of this name is up and has an address; see `ip addr`",
+  if (interface_name.empty())
+    return fail(FSCCL_ERR_LINK, "this host has no network interface that is up and has an address");
+  return fail(FSCCL_ERR_CONFIG,
+              "{}={}: no interface of this name is up and has an address; see `ip addr`",
               own ? "FSCCL_TCP_INTERFACE" : "FSCCL_BOOTSTRAP_INTERFACE", interface_name);
 }
 

@@ -16,7 +16,8 @@ inline constexpr size_t kMostAddresses = 16;
 Bytes encode(const Card& card);
 // Of the front of `bytes`.
 Result<Card> decode_card(ByteView bytes);
-// On the interface of FSCCL_TCP_INTERFACE, else of FSCCL_BOOTSTRAP_INTERFACE, else on all that are up.
+// On the interface of FSCCL_TCP_INTERFACE, else of FSCCL_BOOTSTRAP_INTERFACE, else on all that are
+// up.
 Result<Card> own_card(uint16_t port);
 
 }  // namespace fsccl::tcp

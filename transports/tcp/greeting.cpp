@@ -36,14 +36,20 @@ Result<bool> FrameReader::read(int fd, FrameType type, size_t payload_bytes) {
     if (got == 0) return false;
     have_ += got;
     if (have_ != kFrameHeaderBytes) continue;
-    FSCCL_ASSIGN(const FrameHeader header, decode_header(ByteView(bytes_).first(kFrameHeaderBytes), payload_bytes));
-    if (header.type != type || header.payload_bytes != payload_bytes) return bad_payload("handshake");
+    FSCCL_ASSIGN(const FrameHeader header,
+                 decode_header(ByteView(bytes_).first(kFrameHeaderBytes), payload_bytes));
+    if (header.type != type || header.payload_bytes != payload_bytes)
+      return bad_payload("handshake");
   }
   return true;
 }
 
-Caller::Caller(Fd fd, const SocketAddress& address, const Credentials& credentials, int from, int to, int ranks)
-    : fd_(std::move(fd)), address_(address), handshake_(credentials, Purpose::kLink, 0, from, ranks, fresh()), to_(to) {}
+Caller::Caller(Fd fd, const SocketAddress& address, const Credentials& credentials, int from,
+               int to, int ranks)
+    : fd_(std::move(fd)),
+      address_(address),
+      handshake_(credentials, Purpose::kLink, 0, from, ranks, fresh()),
+      to_(to) {}
 
 Result<bool> Caller::go_on() {
   if (step_ == Step::connecting) {
@@ -57,7 +63,8 @@ Result<bool> Caller::go_on() {
     FSCCL_ASSIGN(const Bytes proof, handshake_.answer(reader_.payload()));
     reader_.next();
     if (handshake_.peer().rank != to_)
-      return fail(FSCCL_ERR_AUTH, "{}: this is rank {}, not {}", describe(address_), handshake_.peer().rank, to_);
+      return fail(FSCCL_ERR_AUTH, "{}: this is rank {}, not {}", describe(address_),
+                  handshake_.peer().rank, to_);
     FSCCL_TRY(handshake_.compare_versions());
     FSCCL_TRY(say(fd(), FrameType::kProof, proof));
     step_ = Step::linked;
@@ -66,7 +73,10 @@ Result<bool> Caller::go_on() {
 }
 
 Visitor::Visitor(Fd fd, const Credentials& credentials, int rank, int64_t deadline_ns)
-    : fd_(std::move(fd)), deadline_ns_(deadline_ns), rank_(rank), handshake_(credentials, 0, rank, fresh()) {}
+    : fd_(std::move(fd)),
+      deadline_ns_(deadline_ns),
+      rank_(rank),
+      handshake_(credentials, 0, rank, fresh()) {}
 
 Result<std::optional<int>> Visitor::go_on(int ranks) {
   if (!challenged_) {
@@ -75,7 +85,8 @@ Result<std::optional<int>> Visitor::go_on(int ranks) {
     FSCCL_ASSIGN(const Bytes challenge, handshake_.challenge(reader_.payload()));
     reader_.next();
     const Hello& hello = handshake_.peer();
-    if (hello.purpose != Purpose::kLink || hello.ranks != ranks || hello.rank < 0 || hello.rank >= ranks || hello.rank == rank_)
+    if (hello.purpose != Purpose::kLink || hello.ranks != ranks || hello.rank < 0 ||
+        hello.rank >= ranks || hello.rank == rank_)
       return bad_payload("Hello");
     FSCCL_TRY(say(fd(), FrameType::kChallenge, challenge));
     challenged_ = true;

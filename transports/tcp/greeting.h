@@ -2,8 +2,9 @@
 //
 //     Hello ->   <- Challenge   Proof ->   <- Linked
 //
-// Until it is over, who is at the other end gets no more than these frames' bytes of memory, and not one of its bytes is believed.
-// Its key is of the transports of one job, so that a proof of any other connection is of no use here.
+// Until it is over, who is at the other end gets no more than these frames' bytes of memory, and
+// not one of its bytes is believed. Its key is of the transports of one job, so that a proof of any
+// other connection is of no use here.
 #pragma once
 #include <array>
 #include <optional>
@@ -20,7 +21,9 @@ class FrameReader {
  public:
   // Whether it is there; an error: it will not be.
   Result<bool> read(int fd, FrameType type, size_t payload_bytes);
-  ByteView payload() const { return ByteView(bytes_).subspan(kFrameHeaderBytes, have_ - kFrameHeaderBytes); }
+  ByteView payload() const {
+    return ByteView(bytes_).subspan(kFrameHeaderBytes, have_ - kFrameHeaderBytes);
+  }
   void next() { have_ = 0; }
 
  private:
@@ -31,10 +34,12 @@ class FrameReader {
 // The side that connects.
 class Caller {
  public:
-  Caller(Fd fd, const SocketAddress& address, const Credentials& credentials, int from, int to, int ranks);
+  Caller(Fd fd, const SocketAddress& address, const Credentials& credentials, int from, int to,
+         int ranks);
   int fd() const { return fd_.get(); }
   bool connected() const { return step_ != Step::connecting; }
-  // The other side has proved itself, and may take this connection for the link between the two at any moment from now on.
+  // The other side has proved itself, and may take this connection for the link between the two at
+  // any moment from now on.
   bool answered() const { return step_ == Step::linked; }
   // Whether it is through.
   Result<bool> go_on();

@@ -1,8 +1,10 @@
-// What comes over one socket, cut into messages. Bytes go straight to where they are wanted: who reads the socket asks for that
-// (`room`), reads, and says how much came (`took`). Behind the bytes of a message a little of what follows is read with them, so
-// that a message mostly costs one call of the system.
+// What comes over one socket, cut into messages. Bytes go straight to where they are wanted: who
+// reads the socket asks for that (`room`), reads, and says how much came (`took`). Behind the bytes
+// of a message a little of what follows is read with them, so that a message mostly costs one call
+// of the system.
 //
-// Invariant: a head is checked before anything is written by its word, and before each write its reader is asked anew where to.
+// Invariant: a head is checked before anything is written by its word, and before each write its
+// reader is asked anew where to.
 #pragma once
 #include <sys/uio.h>
 
@@ -49,8 +51,10 @@ class Inbox {
   Head head_{};
   size_t got_ = 0;  // of its bytes
   std::byte* place_ = nullptr;
-  size_t end_ = 0;                       // of what is in the buffer: heads, the bytes of small messages, the first ones of larger
-  std::unique_ptr<std::byte[]> buffer_;  // from the first read on: most ranks of a job exchange nothing
+  // of what is in the buffer: heads, the bytes of small messages, the first ones of larger
+  size_t end_ = 0;
+  // from the first read on: most ranks of a job exchange nothing
+  std::unique_ptr<std::byte[]> buffer_;
 };
 
 }  // namespace fsccl::tcp

@@ -17,7 +17,8 @@ namespace fsccl::tcp {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kReachNs = 20'000 * kMs;     // until a rank's system answers, or there is no way to it
+// until a rank's system answers, or there is no way to it
+constexpr int64_t kReachNs = 20'000 * kMs;
 constexpr int64_t kAttemptNs = 5'000 * kMs;    // at one address, where there are several
 constexpr int64_t kRoundNs = 20 * kMs;         // before all addresses are tried again
 constexpr int64_t kHandshakeNs = 5'000 * kMs;  // of who stands at the door
@@ -43,16 +44,20 @@ void Node::try_next(Link& link) {
   const int64_t now = now_ns();
   while (dial.next < card.addresses.size()) {
     const SocketAddress address = tcp_address(card.addresses[dial.next++], card.port);
-    dial.until_ns = now + (card.addresses.size() == 1 ? kReachNs : kAttemptNs << std::min(dial.rounds, 7));
+    dial.until_ns =
+        now + (card.addresses.size() == 1 ? kReachNs : kAttemptNs << std::min(dial.rounds, 7));
     Result<Fd> fd = begin_connecting(address);
     if (fd.ok()) {
-      dial.caller = std::make_unique<Caller>(fd.take(), address, credentials_, rank_, link.rank, ranks_);
-      if (watch(dial.caller->fd(), EPOLLOUT, about(About::dial, link.rank), EPOLL_CTL_ADD).ok()) return;
+      dial.caller =
+          std::make_unique<Caller>(fd.take(), address, credentials_, rank_, link.rank, ranks_);
+      if (watch(dial.caller->fd(), EPOLLOUT, about(About::dial, link.rank), EPOLL_CTL_ADD).ok())
+        return;
       hang_up(dial);
     }
     dial.problem = fd.ok() ? "too many open files" : fd.status().text();
   }
-  // Whose system answered may be busy with other things, for as long as it likes: whether it lives is for the job to say.
+  // Whose system answered may be busy with other things, for as long as it likes: whether it lives
+  // is for the job to say.
   if (dial.again && (dial.answered || now < dial.end_ns)) {
     dial.next = 0;
     dial.rounds++;
@@ -60,8 +65,10 @@ void Node::try_next(Link& link) {
     dial.until_ns = now + kRoundNs;
     return;
   }
-  std::string problem = fmt::format("no connection to rank {}: {}; FSCCL_TCP_INTERFACE must lead to it, and no firewall be between",
-                                    link.rank, dial.problem);
+  std::string problem = fmt::format(
+      "no connection to rank {}: {}; FSCCL_TCP_INTERFACE must lead to it, and no firewall be "
+      "between",
+      link.rank, dial.problem);
   end_dial(link);
   link.over = true;
   broke(link.rank, std::move(problem));
@@ -94,10 +101,13 @@ void Node::dialled(Link& link) {
   Result<bool> through = caller.go_on();
   link.dial->answered |= caller.connected();
   // Who answered and closed has no room now, or calls itself.
-  if (!through.ok()) return attempt_failed(link, through.status(), caller.connected() && through.status().code() == FSCCL_ERR_LINK);
+  if (!through.ok())
+    return attempt_failed(link, through.status(),
+                          caller.connected() && through.status().code() == FSCCL_ERR_LINK);
   if (through.value()) return adopt(link, caller.take());
   if (connecting)
-    if (Status watched = watch(caller.fd(), EPOLLIN, about(About::dial, link.rank), EPOLL_CTL_MOD); !watched.ok())
+    if (Status watched = watch(caller.fd(), EPOLLIN, about(About::dial, link.rank), EPOLL_CTL_MOD);
+        !watched.ok())
       attempt_failed(link, watched, true);
 }
 
@@ -114,11 +124,16 @@ void Node::accept_all() {
     }
     if (!fd.value().valid()) return;
     if (visitors_.size() >= kMostVisitors)
-      see_off(std::min_element(visitors_.begin(), visitors_.end(),
-                               [](const auto& a, const auto& b) { return a.second.deadline_ns() < b.second.deadline_ns(); }));
+      see_off(
+          std::min_element(visitors_.begin(), visitors_.end(), [](const auto& a, const auto& b) {
+            return a.second.deadline_ns() < b.second.deadline_ns();
+          }));
     const int number = fd.value().get();
-    const auto visitor = visitors_.try_emplace(number, fd.take(), credentials_, rank_, now_ns() + kHandshakeNs).first;
-    if (!watch(number, EPOLLIN, about(About::visitor, number), EPOLL_CTL_ADD).ok()) visitors_.erase(visitor);
+    const auto visitor =
+        visitors_.try_emplace(number, fd.take(), credentials_, rank_, now_ns() + kHandshakeNs)
+            .first;
+    if (!watch(number, EPOLLIN, about(About::visitor, number), EPOLL_CTL_ADD).ok())
+      visitors_.erase(visitor);
   }
 }
 
@@ -142,16 +157,19 @@ bool Node::stays(Visitor& visitor) {
   if (!who.value()) return true;
   Link& link = links_to_[static_cast<size_t>(*who.value())];
   const bool ours_counts = link.dial && rank_ < link.rank;
-  if (!link.over && link.fd < 0 && !ours_counts && visitor.welcome().ok()) adopt(link, visitor.take());
+  if (!link.over && link.fd < 0 && !ours_counts && visitor.welcome().ok())
+    adopt(link, visitor.take());
   return false;
 }
 
 void Node::adopt(Link& link, Fd fd) {
   const bool watched = watch(fd.get(), EPOLLIN, about(About::link, link.rank), EPOLL_CTL_MOD).ok();
   end_dial(link);
-  if (!watched) return broke(link.rank, fmt::format("no connection to rank {}: epoll_ctl", link.rank));
+  if (!watched)
+    return broke(link.rank, fmt::format("no connection to rank {}: epoll_ctl", link.rank));
   link.fd.store(fd.release(), std::memory_order_relaxed);
-  // A peer that computes and reads nothing is no lost one, however long it does: heartbeats tell of those.
+  // A peer that computes and reads nothing is no lost one, however long it does: heartbeats tell of
+  // those.
   const unsigned never = 0;
   setsockopt(link.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &never, sizeof never);
   flush_all();
@@ -167,9 +185,9 @@ void Node::keep_time() {
     const bool only = cards_[static_cast<size_t>(link.rank)].addresses.size() == 1;
     spare(link.rank, [&] {
       const Caller* const caller = link.dial->caller.get();
-      if (!caller)
-        try_next(link);
-      else if (!caller->connected() || !(only || caller->answered()))  // else there is nowhere better to ask
+      if (!caller) try_next(link);
+      // else there is nowhere better to ask
+      else if (!caller->connected() || !(only || caller->answered()))
         attempt_failed(link, fail(FSCCL_ERR_TIMEOUT, "no answer"), true);
     });
   }
@@ -183,8 +201,8 @@ void Node::keep_time() {
 
 // ---- leaving
 
-// Says goodbye behind all that was sent, and waits until the other hosts' systems have it: a socket that is closed with something
-// to read in it takes with it what has not arrived.
+// Says goodbye behind all that was sent, and waits until the other hosts' systems have it: a socket
+// that is closed with something to read in it takes with it what has not arrived.
 Node::~Node() {
   stop_service();
   remove_fork_hook(fork_hook_);

@@ -41,7 +41,8 @@ Status Node::watch(int fd, uint32_t events, uint64_t what, int operation) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = what;
-  return epoll_ctl(epoll_.get(), operation, fd, &event) == 0 ? success() : no_memory_of("epoll_ctl");
+  return epoll_ctl(epoll_.get(), operation, fd, &event) == 0 ? success()
+                                                             : no_memory_of("epoll_ctl");
 }
 
 void Node::unwatch(int fd) noexcept {
@@ -68,7 +69,9 @@ Status Node::connect(const uint8_t* cards, size_t bytes) {
   std::vector<Card> all(static_cast<size_t>(ranks_));
   for (size_t rank = 0; rank < all.size(); rank++) {
     Result<Card> card = decode_card(ByteView(cards + rank * bytes, bytes));
-    if (!card.ok()) return fail(FSCCL_ERR_PROTOCOL, "rank {} sent {}: it runs another version", rank, card.status().text());
+    if (!card.ok())
+      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent {}: it runs another version", rank,
+                  card.status().text());
     all[rank] = card.take();
   }
   const std::lock_guard lock(mutex_);
@@ -76,7 +79,8 @@ Status Node::connect(const uint8_t* cards, size_t bytes) {
   return success();
 }
 
-// The connections are the parent's alone: a child that lives on must not hide its death from the peers.
+// The connections are the parent's alone: a child that lives on must not hide its death from the
+// peers.
 void Node::in_child(void* self) {
   auto& node = *static_cast<Node*>(self);
   const Fd null = make_fd([] { return ::open("/dev/null", O_RDWR | O_CLOEXEC); });
@@ -96,7 +100,8 @@ void Node::post(int rank, const mirror::Header& header, mirror::Payload payload,
   if (link.over) return broke(rank, fmt::format("rank {} has left", rank));
   Head head = make_head(header, payload.bytes, false);
   if (checksum()) {
-    if (header.kind == mirror::MessageKind::failure) head.header.bytes_sum = crc32c(payload.source, payload.bytes);
+    if (header.kind == mirror::MessageKind::failure)
+      head.header.bytes_sum = crc32c(payload.source, payload.bytes);
     head.seal = seal_of(head, true);
   }
   const bool empty = link.out.empty();
@@ -172,7 +177,8 @@ bool Node::read_some(Link& link) {
   if (!broken(link.rank))
     finish(link, got > 0 ? ""
                          : fmt::format("the connection to rank {} broke: {}", link.rank,
-                                       got == 0 ? "it was closed by the other side" : std::strerror(errno)));
+                                       got == 0 ? "it was closed by the other side"
+                                                : std::strerror(errno)));
   close_link(link);
   return true;
 }
@@ -196,7 +202,8 @@ void Node::close_link(Link& link) noexcept {
 std::byte* Node::Link::begin(const Head& head) {
   const mirror::Header& header = head.header;
   goes = Goes::nowhere;
-  const bool mirrored = header.kind == mirror::MessageKind::bytes || header.kind == mirror::MessageKind::line;
+  const bool mirrored =
+      header.kind == mirror::MessageKind::bytes || header.kind == mirror::MessageKind::line;
   channel = mirrored ? node.find(header.channel) : nullptr;
   if (!channel) {
     if (mirrored && node.closed(header.channel)) return nullptr;
@@ -214,12 +221,15 @@ std::byte* Node::Link::begin(const Head& head) {
   return place;
 }
 
-// The channel may have been closed since, or failed: then no more goes to where bytes were wanted, which may be the caller's memory
-// again. The message does not count then: a part of it is missing wherever its reader would look.
+// The channel may have been closed since, or failed: then no more goes to where bytes were wanted,
+// which may be the caller's memory again. The message does not count then: a part of it is missing
+// wherever its reader would look.
 std::byte* Node::Link::go_on(const Head& head, std::byte* place) {
   if (goes != Goes::to_channel) return place;
   const bool there = node.find(head.header.channel) == channel;
-  if (there && (!channel->failed() || place == channel->mirror_of(channel->member(rank), head.header))) return place;
+  if (there &&
+      (!channel->failed() || place == channel->mirror_of(channel->member(rank), head.header)))
+    return place;
   goes = Goes::nowhere;
   return nullptr;
 }
@@ -239,7 +249,11 @@ bool Node::Link::end(const Head& head, std::byte* place) {
 void Node::Link::spoilt(const Head& head) {
   const uint32_t meant = seal_of(head, node.checksum());
   if (node.checksum() && head.seal != meant) node.damaged(rank, meant, head.seal);
-  node.broke(rank, fmt::format("rank {} sent what is no message: it runs another version, or the network changed it", rank));
+  node.broke(
+      rank,
+      fmt::format(
+          "rank {} sent what is no message: it runs another version, or the network changed it",
+          rank));
 }
 
 // ---- moving on
@@ -293,7 +307,8 @@ bool Node::look() {
 bool Node::arm() {
   for (Link* link : writers_) {
     if (link->armed || link->fd < 0) continue;
-    link->armed = watch(link->fd, EPOLLIN | EPOLLOUT, about(About::link, link->rank), EPOLL_CTL_MOD).ok();
+    link->armed =
+        watch(link->fd, EPOLLIN | EPOLLOUT, about(About::link, link->rank), EPOLL_CTL_MOD).ok();
   }
   return true;
 }

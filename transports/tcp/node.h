@@ -1,15 +1,18 @@
-// A node over TCP: one socket to each rank with which something is exchanged, made when the first of the two has something to send.
+// A node over TCP: one socket to each rank with which something is exchanged, made when the first
+// of the two has something to send.
 //
-// Trust. A socket counts once both ends have proved the job's secret to each other (greeting.h); before that nothing is kept for it
-// but the handshake. After it, what comes is from a rank of the job; its heads are checked nevertheless (wire.h), and one that
-// cannot be ends the link.
+// Trust. A socket counts once both ends have proved the job's secret to each other (greeting.h);
+// before that nothing is kept for it but the handshake. After it, what comes is from a rank of the
+// job; its heads are checked nevertheless (wire.h), and one that cannot be ends the link.
 //
-// Two that call each other at once. The call of the lower rank counts: it refuses the other's while its own is under way, and the
-// higher one gives its own up for it.
+// Two that call each other at once. The call of the lower rank counts: it refuses the other's while
+// its own is under way, and the higher one gives its own up for it.
 //
-// Big messages. A socket that is full is left for later, so that nobody waits for a peer to read; who waits, reads and sends.
+// Big messages. A socket that is full is left for later, so that nobody waits for a peer to read;
+// who waits, reads and sends.
 //
-// The end. A rank that leaves says goodbye behind all that it sent. A socket that ends without that is the loss of its rank.
+// The end. A rank that leaves says goodbye behind all that it sent. A socket that ends without that
+// is the loss of its rank.
 #pragma once
 #include <deque>
 #include <map>
@@ -23,8 +26,8 @@
 
 namespace fsccl::tcp {
 
-// Between hosts each message costs calls, a packet that is not full, and now and then a signal of who receives. What plans use of
-// it where several send at once: src/plan/turn.h.
+// Between hosts each message costs calls, a packet that is not full, and now and then a signal of
+// who receives. What plans use of it where several send at once: src/plan/turn.h.
 inline constexpr size_t kMostSlotBytes = 512u << 10;
 
 class Node : public mirror::Node {
@@ -46,7 +49,9 @@ class Node : public mirror::Node {
   bool arm() override;
   int events() const override { return epoll_.get(); }
   void interrupt() override;
-  void fetch(int, const mirror::Header&, void*, size_t, std::byte*, mirror::Channel&, int) override {}  // nothing is offered
+  // nothing is offered
+  void fetch(int, const mirror::Header&, void*, size_t, std::byte*, mirror::Channel&,
+             int) override {}
   void release(void*) override {}
 
  private:
@@ -75,7 +80,8 @@ class Node : public mirror::Node {
     bool over = false;        // nothing will be sent or received any more
     bool deaf = false;        // the peer takes nothing more; there may be something to read
     bool said_goodbye = false;
-    bool dry = false;    // nothing was there when it was read last: epoll tells when it is worth another try
+    // nothing was there when it was read last: epoll tells when it is worth another try
+    bool dry = false;
     bool armed = false;  // epoll tells when there is room to send
     // Of the message that comes: where its bytes go.
     enum class Goes { nowhere, to_channel, to_whole } goes = Goes::nowhere;
@@ -128,6 +134,8 @@ class Node : public mirror::Node {
 
 // What an event of a node's epoll is about: an address of these, with a number.
 enum class About : uint32_t { wake, listener, visitor, dial, link };
-constexpr uint64_t about(About what, int number = 0) { return static_cast<uint64_t>(what) << 32 | static_cast<uint32_t>(number); }
+constexpr uint64_t about(About what, int number = 0) {
+  return static_cast<uint64_t>(what) << 32 | static_cast<uint32_t>(number);
+}
 
 }  // namespace fsccl::tcp

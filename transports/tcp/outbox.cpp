@@ -14,8 +14,9 @@
 namespace fsccl::tcp {
 namespace {
 
-constexpr size_t kAtOnce = 16;        // pieces in one call
-constexpr size_t kSmallBytes = 1024;  // go in one piece with their head: a second piece costs more than to copy them
+constexpr size_t kAtOnce = 16;  // pieces in one call
+// go in one piece with their head: a second piece costs more than to copy them
+constexpr size_t kSmallBytes = 1024;
 
 // So many bytes of the pieces as the socket takes; -1: it is of no use any more.
 ssize_t write_some(int fd, iovec* pieces, size_t count) {
@@ -48,12 +49,14 @@ bool Outbox::send(int fd, const Head& head, mirror::Payload payload, bool more) 
   }
   held_.push_back({head, std::move(payload)});
   if (more && 2 * (held_.size() + 1) <= kAtOnce) return true;
-  const Undo over([this] { held_.clear(); });  // also where memory is short: their sources are the caller's again
+  // also where memory is short: their sources are the caller's again
+  const Undo over([this] { held_.clear(); });
   std::array<iovec, kAtOnce> pieces;
   size_t count = 0;
   for (Held& held : held_) {
     pieces[count++] = {&held.head, sizeof(Head)};
-    if (held.payload.bytes) pieces[count++] = {const_cast<void*>(held.payload.source), held.payload.bytes};
+    if (held.payload.bytes)
+      pieces[count++] = {const_cast<void*>(held.payload.source), held.payload.bytes};
   }
   const ssize_t sent = write_some(fd, pieces.data(), count);
   if (sent < 0) return false;
@@ -92,9 +95,11 @@ bool Outbox::flush(int fd) {
       pieces[count++] = {const_cast<char*>(static_cast<const char*>(data)) + skip, bytes - skip};
       asked += bytes - skip;
     };
-    for (auto message = messages_.begin(); message != messages_.end() && count + 2 <= kAtOnce; ++message) {
+    for (auto message = messages_.begin(); message != messages_.end() && count + 2 <= kAtOnce;
+         ++message) {
       add(&message->head, sizeof(Head), message->sent);
-      add(message->data, message->head.bytes, message->sent > sizeof(Head) ? message->sent - sizeof(Head) : 0);
+      add(message->data, message->head.bytes,
+          message->sent > sizeof(Head) ? message->sent - sizeof(Head) : 0);
     }
     const ssize_t sent = write_some(fd, pieces.data(), count);
     if (sent < 0) return false;

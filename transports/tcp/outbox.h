@@ -1,5 +1,6 @@
-// What has yet to go over one socket. What the socket takes at once is read from where the sender has it; of the rest the bytes are
-// copied to the sender's ring (mirror/node.h), from where they go later.
+// What has yet to go over one socket. What the socket takes at once is read from where the sender
+// has it; of the rest the bytes are copied to the sender's ring (mirror/node.h), from where they go
+// later.
 #pragma once
 #include <deque>
 #include <vector>
@@ -11,9 +12,10 @@ namespace fsccl::tcp {
 
 class Outbox {
  public:
-  // With what is before it, as far as the socket takes that; -1: there is none yet. False: nothing goes over it any more.
-  // `more`: it may wait for the next one, so that one call takes both: each call costs some ten microseconds beside its bytes, for
-  // what the peer's system answers is worked off between calls.
+  // With what is before it, as far as the socket takes that; -1: there is none yet. False: nothing
+  // goes over it any more. `more`: it may wait for the next one, so that one call takes both: each
+  // call costs some ten microseconds beside its bytes, for what the peer's system answers is worked
+  // off between calls.
   bool send(int fd, const Head& head, mirror::Payload payload, bool more = false);
   // What is left, as far as the socket takes it. Likewise.
   bool flush(int fd);

@@ -10,7 +10,9 @@ constexpr uint32_t kMostBytes = 1u << 30;  // of a slot
 
 }  // namespace
 
-uint32_t seal_of(const Head& head, bool checksum) { return checksum ? crc32c(&head, offsetof(Head, seal)) : kSeal; }
+uint32_t seal_of(const Head& head, bool checksum) {
+  return checksum ? crc32c(&head, offsetof(Head, seal)) : kSeal;
+}
 
 Head make_head(const mirror::Header& header, size_t bytes, bool checksum) {
   Head head{header, static_cast<uint32_t>(bytes), 0};

@@ -17,19 +17,24 @@ namespace {
 constexpr const char *kTxSegments = "UCX_TCP_TX_SEG_SIZE", *kRxSegments = "UCX_TCP_RX_SEG_SIZE";
 
 // What serves us better than UCX's defaults; what the user has set stays.
-// - RNDV_THRESH. Without RDMA a rendezvous only adds messages to what goes through a socket anyway: half the bandwidth, as measured
-//   over TCP. Not where memory may be a GPU's: CUDA IPC is a rendezvous.
-// - TX_SEG_SIZE, RX_SEG_SIZE (of TCP). What goes through a socket at once: a slot with its header instead of 8 KiB. Larger messages
-//   are put together in memory that is fetched and given back for each.
-// - MAX_POLL (of TCP). Sockets that are looked at together. In 1.13 a batch in which one connection breaks can hold another event
-//   of that connection, and then an assertion ends the process ("conn_state != UCT_TCP_EP_CONN_STATE_CLOSED", seen in 8 of 125
-//   deaths of a peer; 0 of 175 with 1).
+// - RNDV_THRESH. Without RDMA a rendezvous only adds messages to what goes through a socket anyway:
+//   half the bandwidth, as measured over TCP. Not where memory may be a GPU's: CUDA IPC is a
+//   rendezvous.
+// - TX_SEG_SIZE, RX_SEG_SIZE (of TCP). What goes through a socket at once: a slot with its header
+//   instead of 8 KiB. Larger messages are put together in memory that is fetched and given back for
+//   each.
+// - MAX_POLL (of TCP). Sockets that are looked at together. In 1.13 a batch in which one connection
+//   breaks can hold another event of that connection, and then an assertion ends the process
+//   ("conn_state != UCT_TCP_EP_CONN_STATE_CLOSED", seen in 8 of 125 deaths of a peer; 0 of 175 with
+//   1).
 void configure(const UcxLibrary& ucx, ucp_config_t* config, Use use) {
   const auto prefer = [&](const char* variable, const char* name, const char* value) {
     if (std::getenv(variable)) return;
     ucs_status_t status = ucx.config_modify(config, name, value);
-    if (status != UCS_OK) status = ucx.config_modify(config, variable + sizeof "UCX_" - 1, value);  // so later releases call it
-    if (status != UCS_OK) FSCCL_LOG(kInfo, "UCX does not take {}={}: {}", name, value, ucx.status_string(status));
+    // so later releases call it
+    if (status != UCS_OK) status = ucx.config_modify(config, variable + sizeof "UCX_" - 1, value);
+    if (status != UCS_OK)
+      FSCCL_LOG(kInfo, "UCX does not take {}={}: {}", name, value, ucx.status_string(status));
   };
   std::error_code none;
   if (use != Use::tagged && !std::filesystem::exists("/sys/class/infiniband", none))
@@ -54,7 +59,8 @@ Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status) 
   return fail(FSCCL_ERR_LINK, "UCX: {}: {}", what, ucx.status_string(status));
 }
 
-Status make_worker(const UcxLibrary& ucx, ucp_context_h context, const ucp_worker_params_t& params, ucp_worker_h* worker) {
+Status make_worker(const UcxLibrary& ucx, ucp_context_h context, const ucp_worker_params_t& params,
+                   ucp_worker_h* worker) {
   const FileSignalsHeld held;
   const ucs_status_t status = ucx.worker_create(context, &params, worker);
   if (status == UCS_OK) return success();
@@ -62,7 +68,8 @@ Status make_worker(const UcxLibrary& ucx, ucp_context_h context, const ucp_worke
 }
 
 Result<ucp_context_h> context_of(const UcxLibrary& ucx, Use use) {
-  constexpr uint64_t kFeatures[] = {UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | UCP_FEATURE_RMA,
+  constexpr uint64_t kFeatures[] = {UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+                                    UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | UCP_FEATURE_RMA,
                                     UCP_FEATURE_TAG};
   static std::mutex mutex;
   static ucp_context_h contexts[3];
@@ -75,14 +82,16 @@ Result<ucp_context_h> context_of(const UcxLibrary& ucx, Use use) {
   if (status != UCS_OK) return problem_of(ucx, "its configuration (UCX_*) cannot be read", status);
   configure(ucx, config, use);
   ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME;
+  params.field_mask =
+      UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME;
   params.features = kFeatures[static_cast<size_t>(use)];
   params.mt_workers_shared = 1;
   params.name = "fsccl";
   const FileSignalsHeld held;
   status = ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
   ucx.config_release(config);
-  if (status != UCS_OK) return problem_of(ucx, "it does not start (see UCX_NET_DEVICES, and `ucx_info -d`)", status);
+  if (status != UCS_OK)
+    return problem_of(ucx, "it does not start (see UCX_NET_DEVICES, and `ucx_info -d`)", status);
   return context;
 }
 

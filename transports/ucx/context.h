@@ -1,4 +1,5 @@
-// UCX as this process uses it: a context for each use, of all its ranks, with settings that serve us.
+// UCX as this process uses it: a context for each use, of all its ranks, with settings that serve
+// us.
 #pragma once
 #include <string>
 
@@ -14,12 +15,14 @@ enum class Use {
 };
 // Lives as long as the process.
 Result<ucp_context_h> context_of(const UcxLibrary& ucx, Use use);
-// What the user has set of the sizes that go through a socket at once. UCX ends a process to which more is sent than it has room
-// for: all ranks must have the same.
+// What the user has set of the sizes that go through a socket at once. UCX ends a process to which
+// more is sent than it has room for: all ranks must have the same.
 std::string segments_set();
 Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status);
 
-// ucp_worker_create(). It makes files of shared memory: what a limit of file sizes refuses is an error that names the limit.
-Status make_worker(const UcxLibrary& ucx, ucp_context_h context, const ucp_worker_params_t& params, ucp_worker_h* worker);
+// ucp_worker_create(). It makes files of shared memory: what a limit of file sizes refuses is an
+// error that names the limit.
+Status make_worker(const UcxLibrary& ucx, ucp_context_h context, const ucp_worker_params_t& params,
+                   ucp_worker_h* worker);
 
 }  // namespace fsccl::ucx

@@ -23,11 +23,13 @@ constexpr int kTurns = 64;                 // without news, before the core is l
 constexpr int64_t kPatientNs = 2'000'000;  // without news, before the thread sleeps between turns
 constexpr int64_t kNapNs = 50'000;
 constexpr int64_t kCloseMs = 2000;
-constexpr int64_t kStragglersNs = 100'000'000;  // for what came by another way than the news that the connection broke
+// for what came by another way than the news that the connection broke
+constexpr int64_t kStragglersNs = 100'000'000;
 // The service thread's visits, soon after the last news and later.
 constexpr int64_t kSoonNs = 1'000'000, kAfterNs = 100'000'000, kRestNs = 20'000'000;
 
-// UCX has known since when virtual memory of a GPU is unmapped; before that its cache of registrations outlives it.
+// UCX has known since when virtual memory of a GPU is unmapped; before that its cache of
+// registrations outlives it.
 constexpr unsigned kOldestMajor = 1, kOldestMinor = 18;
 
 struct ExchangeHead {
@@ -41,8 +43,8 @@ std::string why_not_device_memory(const UcxLibrary& ucx) {
   unsigned major = 0, minor = 0, release = 0;
   ucx.get_version(&major, &minor, &release);
   if (major != kOldestMajor || minor < kOldestMinor)
-    return fmt::format("UCX is {}.{}.{}, and memory of GPUs needs {}.{} or a later {}.x", major, minor, release, kOldestMajor,
-                       kOldestMinor, kOldestMajor);
+    return fmt::format("UCX is {}.{}.{}, and memory of GPUs needs {}.{} or a later {}.x", major,
+                       minor, release, kOldestMajor, kOldestMinor, kOldestMajor);
   const Result<ucp_context_h> context = context_of(ucx, Use::tagged);
   if (!context.ok()) return context.status().text();
   ucp_context_attr_t attributes{};
@@ -50,7 +52,8 @@ std::string why_not_device_memory(const UcxLibrary& ucx) {
   if (const ucs_status_t status = ucx.context_query(context.value(), &attributes); status != UCS_OK)
     return fmt::format("UCX does not say what memory it takes: {}", ucx.status_string(status));
   if (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) return "";
-  return "this UCX has no CUDA (`ucx_info -d` shows no cuda_copy): it was built without, or UCX_TLS or UCX_MODULES leave it out";
+  return "this UCX has no CUDA (`ucx_info -d` shows no cuda_copy): it was built without, or "
+         "UCX_TLS or UCX_MODULES leave it out";
 }
 
 TaggedExchange::TaggedExchange(const UcxLibrary& ucx, int rank, int ranks, bool device_memory)
@@ -61,7 +64,8 @@ TaggedExchange::TaggedExchange(const UcxLibrary& ucx, int rank, int ranks, bool 
   }
 }
 
-Result<std::unique_ptr<Exchange>> TaggedExchange::create(const UcxLibrary& ucx, int rank, int ranks, bool device_memory) {
+Result<std::unique_ptr<Exchange>> TaggedExchange::create(const UcxLibrary& ucx, int rank, int ranks,
+                                                         bool device_memory) {
   std::unique_ptr<TaggedExchange> made(new TaggedExchange(ucx, rank, ranks, device_memory));
   FSCCL_TRY(made->start());
   return std::unique_ptr<Exchange>(std::move(made));
@@ -96,9 +100,9 @@ Status TaggedExchange::start() {
 
 ucp_tag_t TaggedExchange::tag(const Nonce& sender, const Nonce& receiver, int from, int to) const {
   const int pair[] = {from, to};
-  const Digest digest =
-      authenticate(SecretKey(ByteView(sender.data(), sender.size())), "fsccl ucx part", ByteView(receiver.data(), receiver.size()),
-                   ByteView(reinterpret_cast<const uint8_t*>(pair), sizeof pair));
+  const Digest digest = authenticate(SecretKey(ByteView(sender.data(), sender.size())),
+                                     "fsccl ucx part", ByteView(receiver.data(), receiver.size()),
+                                     ByteView(reinterpret_cast<const uint8_t*>(pair), sizeof pair));
   ucp_tag_t made;
   std::memcpy(&made, digest.data(), sizeof made);
   return made;
@@ -110,7 +114,8 @@ Status TaggedExchange::connect(const std::vector<std::vector<uint8_t>>& cards) {
     ExchangeHead head;
     if (card.size() >= sizeof head) std::memcpy(&head, card.data(), sizeof head);
     if (card.size() < sizeof head || head.address_bytes != card.size() - sizeof head)
-      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes for an exchange by UCX", peer.rank, card.size());
+      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes for an exchange by UCX",
+                  peer.rank, card.size());
     peer.address.assign(card.begin() + sizeof head, card.end());
     peer.to = tag(nonce_, head.nonce, rank_, peer.rank);
     peer.from = tag(head.nonce, nonce_, peer.rank, rank_);
@@ -121,7 +126,8 @@ Status TaggedExchange::connect(const std::vector<std::vector<uint8_t>>& cards) {
 Status TaggedExchange::reach(Peer& peer) {
   if (peer.endpoint) return success();
   ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = on_broken;
@@ -131,7 +137,11 @@ Status TaggedExchange::reach(Peer& peer) {
   if (status == UCS_OK) return success();
   peer.endpoint = nullptr;
   return problem_of(
-      ucx_, fmt::format("no connection to rank {}; UCX_TLS and UCX_NET_DEVICES must leave a way to it", peer.rank).c_str(), status);
+      ucx_,
+      fmt::format("no connection to rank {}; UCX_TLS and UCX_NET_DEVICES must leave a way to it",
+                  peer.rank)
+          .c_str(),
+      status);
 }
 
 Status TaggedExchange::post(const Part& part, bool receives) {
@@ -140,7 +150,8 @@ Status TaggedExchange::post(const Part& part, bool receives) {
   Pending& pending = pending_.emplace_back(Pending{this, &peer, part.bytes, receives});
   ucp_request_param_t param{};
   // Also what is over at once is told by the callback, which alone learns how many bytes came.
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.user_data = &pending;
   if (device_memory_) {  // else UCX asks its own table, which may not know what was there before it
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -168,23 +179,27 @@ void TaggedExchange::over(Pending& pending, void* request, ucs_status_t status, 
   if (request) ucx_.request_free(request);
   if (!trouble_.ok()) return;
   if (status == UCS_ERR_MESSAGE_TRUNCATED || (status == UCS_OK && bytes != pending.bytes))
-    trouble_ =
-        fail(FSCCL_ERR_MISMATCH, "rank {} sent another number of bytes than the {} of this call: ranks call different collectives",
-             pending.peer->rank, pending.bytes);
+    trouble_ = fail(FSCCL_ERR_MISMATCH,
+                    "rank {} sent another number of bytes than the {} of this call: ranks call "
+                    "different collectives",
+                    pending.peer->rank, pending.bytes);
   else if (status != UCS_OK)
-    trouble_ = fail(FSCCL_ERR_LINK, "UCX: a part of {} bytes {} rank {}: {}", pending.bytes, pending.receives ? "from" : "to",
-                    pending.peer->rank, ucx_.status_string(status));
+    trouble_ =
+        fail(FSCCL_ERR_LINK, "UCX: a part of {} bytes {} rank {}: {}", pending.bytes,
+             pending.receives ? "from" : "to", pending.peer->rank, ucx_.status_string(status));
 }
 
 void TaggedExchange::on_sent(void* request, ucs_status_t status, void* user) {
   auto& pending = *static_cast<Pending*>(user);
   pending.all->over(pending, request, status, pending.bytes);
 }
-void TaggedExchange::on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user) {
+void TaggedExchange::on_received(void* request, ucs_status_t status,
+                                 const ucp_tag_recv_info_t* info, void* user) {
   auto& pending = *static_cast<Pending*>(user);
   pending.all->over(pending, request, status, info->length);
 }
-// A rank that is done leaves, and what it sent may be here already: its end is wrong only for what is still to come.
+// A rank that is done leaves, and what it sent may be here already: its end is wrong only for what
+// is still to come.
 void TaggedExchange::on_broken(void* user, ucp_ep_h, ucs_status_t status) {
   auto& peer = *static_cast<Peer*>(user);
   peer.broken = status;
@@ -195,7 +210,8 @@ Status TaggedExchange::cut_off(int64_t now) const {
   for (const Pending& pending : pending_) {
     const Peer& peer = *pending.peer;
     if (!pending.over && peer.broken != UCS_OK && now - peer.broken_ns > kStragglersNs)
-      return fail(FSCCL_ERR_LINK, "UCX: the connection to rank {} broke: {}", peer.rank, ucx_.status_string(peer.broken));
+      return fail(FSCCL_ERR_LINK, "UCX: the connection to rank {} broke: {}", peer.rank,
+                  ucx_.status_string(peer.broken));
   }
   return success();
 }
@@ -214,7 +230,8 @@ Status TaggedExchange::wait(const Patience& patience, const std::function<bool()
   bool moved = false;
   const auto over = [&] {
     moved = false;
-    for (int turn = 0; turn < kTurns && trouble_.ok() && !done(); turn++) moved |= ucx_.worker_progress(worker_) != 0;
+    for (int turn = 0; turn < kTurns && trouble_.ok() && !done(); turn++)
+      moved |= ucx_.worker_progress(worker_) != 0;
     return !trouble_.ok() || done();
   };
   const BreakCheck broken = [&]() -> Status {
@@ -229,14 +246,16 @@ Status TaggedExchange::wait(const Patience& patience, const std::function<bool()
     if (moved) return;
     now_ns() - news > kPatientNs ? sleep_ns(std::min(left_ns, kNapNs)) : yield_core();
   };
-  FSCCL_ASSIGN(const bool in_time, wait_unless(broken, over, Deadline::in_ms(patience.timeout_ms), pause));
+  FSCCL_ASSIGN(const bool in_time,
+               wait_unless(broken, over, Deadline::in_ms(patience.timeout_ms), pause));
   if (!in_time)
-    return fail(FSCCL_ERR_TIMEOUT, "an exchange by UCX was not over in {} ms: ranks {} are missing", patience.timeout_ms,
-                missing());
+    return fail(FSCCL_ERR_TIMEOUT, "an exchange by UCX was not over in {} ms: ranks {} are missing",
+                patience.timeout_ms, missing());
   return trouble_.ok() ? success() : trouble_.clone();
 }
 
-Status TaggedExchange::run(const std::vector<Part>& sends, const std::vector<Part>& receives, const Patience& patience) {
+Status TaggedExchange::run(const std::vector<Part>& sends, const std::vector<Part>& receives,
+                           const Patience& patience) {
   const std::unique_lock lock(mutex_);
   if (!trouble_.ok()) return trouble_.clone();
   pending_.clear();
@@ -255,8 +274,8 @@ Status TaggedExchange::run(const std::vector<Part>& sends, const std::vector<Par
   return done;
 }
 
-// In the service thread. What UCX owes the others when a call is over, answers and what it has kept of small parts, leaves all the
-// same: they wait for it.
+// In the service thread. What UCX owes the others when a call is over, answers and what it has kept
+// of small parts, leaves all the same: they wait for it.
 int64_t TaggedExchange::visit() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !worker_) return kRestNs;
@@ -271,7 +290,8 @@ void TaggedExchange::close() {
   if (!worker_) return;
   const Deadline deadline = Deadline::in_ms(kCloseMs);
   const auto advance = [&](const auto& done) {
-    wait_until(done, deadline, kNothingBreaks, [this](int64_t) { (void)ucx_.worker_progress(worker_); });
+    wait_until(done, deadline, kNothingBreaks,
+               [this](int64_t) { (void)ucx_.worker_progress(worker_); });
   };
   for (Pending& pending : pending_)
     if (pending.receives && !pending.over) ucx_.request_cancel(worker_, pending.request);

@@ -1,8 +1,8 @@
-// An exchange (../exchange.h) by UCX's tagged messages, each straight from and to where its part lies. UCX moves on while the
-// caller waits, and by nobody else.
+// An exchange (../exchange.h) by UCX's tagged messages, each straight from and to where its part
+// lies. UCX moves on while the caller waits, and by nobody else.
 //
-// Trust. UCX lets in whoever can connect. A part is taken only with its tag, 64 bits that follow from a nonce of the sender's and
-// one of the receiver's, which only the communicator's ranks know.
+// Trust. UCX lets in whoever can connect. A part is taken only with its tag, 64 bits that follow
+// from a nonce of the sender's and one of the receiver's, which only the communicator's ranks know.
 #pragma once
 #include <mutex>
 
@@ -14,11 +14,13 @@ namespace fsccl::ucx {
 
 class TaggedExchange final : public Exchange {
  public:
-  static Result<std::unique_ptr<Exchange>> create(const UcxLibrary& ucx, int rank, int ranks, bool device_memory);
+  static Result<std::unique_ptr<Exchange>> create(const UcxLibrary& ucx, int rank, int ranks,
+                                                  bool device_memory);
   ~TaggedExchange() override;
 
   Status connect(const std::vector<std::vector<uint8_t>>& cards) override;
-  Status run(const std::vector<Part>& sends, const std::vector<Part>& receives, const Patience& patience) override;
+  Status run(const std::vector<Part>& sends, const std::vector<Part>& receives,
+             const Patience& patience) override;
 
  private:
   struct Peer {
@@ -45,11 +47,13 @@ class TaggedExchange final : public Exchange {
   Status post(const Part& part, bool receives);
   Status wait(const Patience& patience, const std::function<bool()>& done);
   std::string missing() const;
-  Status cut_off(int64_t now) const;  // something is still to come from, or go to, a rank whose connection broke
+  // something is still to come from, or go to, a rank whose connection broke
+  Status cut_off(int64_t now) const;
   int64_t visit();
   void over(Pending& pending, void* request, ucs_status_t status, uint64_t bytes);
   static void on_sent(void* request, ucs_status_t status, void* pending);
-  static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* pending);
+  static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                          void* pending);
   static void on_broken(void* peer, ucp_ep_h endpoint, ucs_status_t status);
   void close();
 

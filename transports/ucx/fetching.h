@@ -1,4 +1,5 @@
-// Bytes that a rank has offered, on their way to their place here; keeps the memory there, whatever becomes of the channel.
+// Bytes that a rank has offered, on their way to their place here; keeps the memory there, whatever
+// becomes of the channel.
 #pragma once
 #include "transports/ucx/lending.h"
 #include "transports/ucx/node.h"

@@ -6,7 +6,8 @@
 
 namespace fsccl::ucx {
 
-Lending::Lending(const UcxLibrary& ucx, ucp_context_h context, std::shared_ptr<mirror::Mirrors> memory, uint64_t tag)
+Lending::Lending(const UcxLibrary& ucx, ucp_context_h context,
+                 std::shared_ptr<mirror::Mirrors> memory, uint64_t tag)
     : ucx_(ucx), context_(context), memory_(std::move(memory)), tag_(tag) {
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;

@@ -1,8 +1,10 @@
-// What puts and gets need of a channel: its mirrors, registered with UCX once, and keys to those of its other ranks.
+// What puts and gets need of a channel: its mirrors, registered with UCX once, and keys to those of
+// its other ranks.
 //
-// Invariants. A key is given to a rank for one channel, and given back by it when it has closed that channel and nothing of its own
-// is under way any more. Until all have come back the memory stays, registered, whatever becomes of the channel; that to which a
-// dead rank has a key stays until the worker is gone: nobody writes into memory that has gone to others.
+// Invariants. A key is given to a rank for one channel, and given back by it when it has closed
+// that channel and nothing of its own is under way any more. Until all have come back the memory
+// stays, registered, whatever becomes of the channel; that to which a dead rank has a key stays
+// until the worker is gone: nobody writes into memory that has gone to others.
 #pragma once
 #include <map>
 #include <memory>
@@ -26,7 +28,8 @@ class Lending {
   };
 
   // Registers; if that cannot be, usable() is false.
-  Lending(const UcxLibrary& ucx, ucp_context_h context, std::shared_ptr<mirror::Mirrors> memory, uint64_t tag);
+  Lending(const UcxLibrary& ucx, ucp_context_h context, std::shared_ptr<mirror::Mirrors> memory,
+          uint64_t tag);
   ~Lending();
   Lending(const Lending&) = delete;
 
@@ -38,7 +41,8 @@ class Lending {
   uint64_t base() const { return reinterpret_cast<uint64_t>(memory_->at(0)); }
   uint64_t bytes() const { return memory_->bytes(); }
   Peer& peer(int rank) { return peers_[rank]; }
-  // Where a peer has what lies at `place` here: the mirrors of a channel are the same on all ranks. `place` lies in them.
+  // Where a peer has what lies at `place` here: the mirrors of a channel are the same on all ranks.
+  // `place` lies in them.
   uint64_t there(const Peer& peer, const std::byte* place) const {
     return peer.base + (reinterpret_cast<uint64_t>(place) - base());
   }

@@ -7,18 +7,20 @@
 
 namespace fsccl::ucx {
 
-// Who speaks, and that it belongs to the job: a proof over the nonces of both, which only the ranks of the job can make. UCX itself
-// knows no such thing: whoever can connect can send.
+// Who speaks, and that it belongs to the job: a proof over the nonces of both, which only the ranks
+// of the job can make. UCX itself knows no such thing: whoever can connect can send.
 using Token = std::array<uint64_t, 2>;
 
 enum class Act : uint32_t {
-  message,   // its bytes are in it
-  arrived,   // they have been put to the receiver's mirror
-  offer,     // they can be got from the sender's ring; `number` is the sender's
-  got,       // those of offer `number` are here
-  key,       // to the sender's mirrors of this channel, which begin at `header.at` and have `bytes`
-  holds,     // the sender has, and may use, the receiver's key
-  returned,  // the sender does not use a key of the receiver's any more, or never has; `number` 1: nor could it
+  message,  // its bytes are in it
+  arrived,  // they have been put to the receiver's mirror
+  offer,    // they can be got from the sender's ring; `number` is the sender's
+  got,      // those of offer `number` are here
+  key,      // to the sender's mirrors of this channel, which begin at `header.at` and have `bytes`
+  holds,    // the sender has, and may use, the receiver's key
+  // the sender does not use a key of the receiver's any more, or never has; `number` 1: nor could
+  // it
+  returned,
 };
 
 struct Envelope {
@@ -31,6 +33,8 @@ struct Envelope {
   uint32_t sum;   // with FSCCL_CHECKSUM: CRC32C of all before it, else 0
 };
 static_assert(sizeof(Envelope) == 144);
-inline uint32_t sum_of(const Envelope& envelope) { return crc32c(&envelope, offsetof(Envelope, sum)); }
+inline uint32_t sum_of(const Envelope& envelope) {
+  return crc32c(&envelope, offsetof(Envelope, sum));
+}
 
 }  // namespace fsccl::ucx

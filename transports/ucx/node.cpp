@@ -13,8 +13,9 @@
 namespace fsccl::ucx {
 namespace {
 
-constexpr unsigned kMessage = 1;           // id of the active message
-constexpr size_t kLeastBytes = 32u << 10;  // below, a message is over sooner than a put with its flush, or a get with its offer
+constexpr unsigned kMessage = 1;  // id of the active message
+// below, a message is over sooner than a put with its flush, or a get with its offer
+constexpr size_t kLeastBytes = 32u << 10;
 
 // What a rank tells the others of itself.
 struct CardHead {
@@ -35,7 +36,9 @@ Node::Node(const UcxLibrary& ucx, const fsccl_transport_job_t& job)
       least_bytes_(asked_ == UcxPath::kAuto ? kLeastBytes : 1) {
   for (size_t rank = 0; rank < peers_.size(); rank++) {
     peers_[rank].node = this;
-    peers_[rank].path = asked_ == UcxPath::kPut ? Path::put : asked_ == UcxPath::kGet ? Path::get : Path::am;
+    peers_[rank].path = asked_ == UcxPath::kPut   ? Path::put
+                        : asked_ == UcxPath::kGet ? Path::get
+                                                  : Path::am;
     peers_[rank].rank = static_cast<int>(rank);
   }
 }
@@ -50,7 +53,8 @@ Result<std::unique_ptr<Node>> Node::join(const fsccl_transport_job_t& job, const
 }
 
 Status Node::start() {
-  FSCCL_ASSIGN(const ucp_context_h context, context_of(ucx_, asked_ == UcxPath::kAm ? Use::messages : Use::remote));
+  FSCCL_ASSIGN(const ucp_context_h context,
+               context_of(ucx_, asked_ == UcxPath::kAm ? Use::messages : Use::remote));
   context_ = context;
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
@@ -58,9 +62,11 @@ Status Node::start() {
   params.events = UCP_WAKEUP_RX | UCP_WAKEUP_TX;
   FSCCL_TRY(make_worker(ucx_, context, params, &worker_));
   ucs_status_t status = ucx_.worker_get_efd(worker_, &events_);
-  if (status != UCS_OK) return problem_of(ucx_, "its transports have no events to sleep on (UCX_TLS)", status);
+  if (status != UCS_OK)
+    return problem_of(ucx_, "its transports have no events to sleep on (UCX_TLS)", status);
   ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = kMessage;
   handler.cb = on_message;
   handler.arg = this;
@@ -93,19 +99,22 @@ Status Node::connect(const uint8_t* cards, size_t bytes) {
   for (size_t rank = 0; rank < peers_.size(); rank++) {
     const uint8_t* card = cards + rank * bytes;
     CardHead head;
-    if (bytes < sizeof head) return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes", rank, bytes);
+    if (bytes < sizeof head)
+      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes", rank, bytes);
     std::memcpy(&head, card, sizeof head);
     if (head.address_bytes > bytes - sizeof head)
-      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes for an address of {}", rank, bytes, head.address_bytes);
+      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes for an address of {}", rank,
+                  bytes, head.address_bytes);
     if (head.major != mine.major)
-      return fail(FSCCL_ERR_VERSION, "rank {} runs UCX {}.{}, rank {} runs {}.{}: use one generation on all hosts", rank,
-                  head.major, head.minor, rank_, mine.major, mine.minor);
+      return fail(FSCCL_ERR_VERSION,
+                  "rank {} runs UCX {}.{}, rank {} runs {}.{}: use one generation on all hosts",
+                  rank, head.major, head.minor, rank_, mine.major, mine.minor);
     if (head.segments != mine.segments)
-      return fail(
-          FSCCL_ERR_MISMATCH,
-          "ranks {} and {} have UCX_TCP_TX_SEG_SIZE or UCX_TCP_RX_SEG_SIZE set differently: set them alike on all ranks, or "
-          "nowhere",
-          rank_, rank);
+      return fail(FSCCL_ERR_MISMATCH,
+                  "ranks {} and {} have UCX_TCP_TX_SEG_SIZE or UCX_TCP_RX_SEG_SIZE set "
+                  "differently: set them alike on all ranks, or "
+                  "nowhere",
+                  rank_, rank);
     peers_[rank].alike = head.minor == mine.minor;
     peers_[rank].address.assign(card + sizeof head, card + sizeof head + head.address_bytes);
     nonces[rank] = head.nonce;
@@ -114,7 +123,8 @@ Status Node::connect(const uint8_t* cards, size_t bytes) {
     const std::lock_guard lock(mutex_);
     nonces_ = std::move(nonces);
   }
-  // Not before: what peers that were sooner have sent proves nothing without the nonces, and would be dropped.
+  // Not before: what peers that were sooner have sent proves nothing without the nonces, and would
+  // be dropped.
   return start_service();
 }
 
@@ -138,7 +148,8 @@ bool Node::reach(Peer& peer) {
   if (closing_ || (broken(peer.rank) && !starved(peer.rank))) return false;
   if (peer.endpoint) return true;
   ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = on_broken;
@@ -147,8 +158,10 @@ bool Node::reach(Peer& peer) {
   const ucs_status_t status = ucx_.ep_create(worker_, &params, &peer.endpoint);
   if (status != UCS_OK) {
     peer.endpoint = nullptr;
-    broke(peer.rank, fmt::format("no connection to rank {}: {}; UCX_TLS and UCX_NET_DEVICES must leave a way to it", peer.rank,
-                                 ucx_.status_string(status)));
+    broke(peer.rank,
+          fmt::format(
+              "no connection to rank {}: {}; UCX_TLS and UCX_NET_DEVICES must leave a way to it",
+              peer.rank, ucx_.status_string(status)));
     return false;
   }
   peer.to = token(rank_, peer.rank);
@@ -161,13 +174,16 @@ void Node::submit(Peer& peer, Sending* sending, const void* data, size_t bytes) 
   envelope.from = static_cast<uint32_t>(rank_);
   envelope.sum = checksum() ? sum_of(envelope) : 0;
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = on_sent;
   param.user_data = sending;
   // What is taken in at once must come whole with its header, whatever thresholds the user has set.
-  const bool small = bytes == 0 || envelope.act != Act::message || envelope.header.kind == mirror::MessageKind::failure;
+  const bool small = bytes == 0 || envelope.act != Act::message ||
+                     envelope.header.kind == mirror::MessageKind::failure;
   param.flags = small ? UCP_AM_SEND_FLAG_EAGER : 0;
-  const ucs_status_ptr_t request = ucx_.am_send_nbx(peer.endpoint, kMessage, &envelope, sizeof envelope, data, bytes, &param);
+  const ucs_status_ptr_t request =
+      ucx_.am_send_nbx(peer.endpoint, kMessage, &envelope, sizeof envelope, data, bytes, &param);
   unflushed_.store(true, std::memory_order_relaxed);
   if (UCS_PTR_IS_PTR(request)) return;
   on_sent(nullptr, UCS_PTR_RAW_STATUS(request), sending);
@@ -228,15 +244,16 @@ void Node::on_sent(void* request, ucs_status_t status, void* user) {
   if (request) node.ucx_.request_free(request);
   if (status == UCS_OK) return;
   node.spare(rank, [&] {
-    node.broke(rank, fmt::format("what was sent to rank {} did not leave: {}", rank, node.ucx_.status_string(status)));
+    node.broke(rank, fmt::format("what was sent to rank {} did not leave: {}", rank,
+                                 node.ucx_.status_string(status)));
   });
 }
 
 void Node::on_broken(void* user, ucp_ep_h, ucs_status_t status) {
   auto& peer = *static_cast<Peer*>(user);
   peer.node->spare(peer.rank, [&] {
-    peer.node->broke(peer.rank,
-                     fmt::format("the connection to rank {} broke: {}", peer.rank, peer.node->ucx_.status_string(status)));
+    peer.node->broke(peer.rank, fmt::format("the connection to rank {} broke: {}", peer.rank,
+                                            peer.node->ucx_.status_string(status)));
   });
 }
 

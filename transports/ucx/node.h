@@ -1,14 +1,16 @@
 // A node over UCX: a worker, and an endpoint to each rank to which something was sent.
 //
-// Paths. Bytes are in an active message; or put to the receiver's mirror, which is told once they are there; or offered to the
-// receiver, which gets them and says so. The sender alone chooses: a receiver takes what comes. Puts and gets need keys to each
-// other's memory (lending.h), for which the two ask when bytes are to go that way the first time; until then, and for ever where
-// that cannot be, they go in active messages.
+// Paths. Bytes are in an active message; or put to the receiver's mirror, which is told once they
+// are there; or offered to the receiver, which gets them and says so. The sender alone chooses: a
+// receiver takes what comes. Puts and gets need keys to each other's memory (lending.h), for which
+// the two ask when bytes are to go that way the first time; until then, and for ever where that
+// cannot be, they go in active messages.
 //
 // What UCX calls (on_...) spares its rank: an exception must not go through it.
 //
-// Trust. The cards that ranks show each other pass through the job's authenticated tree, with a nonce of each. A message counts
-// only with the token of its sender and receiver (message.h); all others are dropped unread.
+// Trust. The cards that ranks show each other pass through the job's authenticated tree, with a
+// nonce of each. A message counts only with the token of its sender and receiver (message.h); all
+// others are dropped unread.
 #pragma once
 #include <deque>
 
@@ -45,7 +47,8 @@ struct Sending {
 class Node : public mirror::Node {
  public:
   // By this library; null: the one that is there.
-  static Result<std::unique_ptr<Node>> join(const fsccl_transport_job_t& job, const UcxLibrary* ucx = nullptr);
+  static Result<std::unique_ptr<Node>> join(const fsccl_transport_job_t& job,
+                                            const UcxLibrary* ucx = nullptr);
   ~Node() override;
 
   Status connect(const uint8_t* cards, size_t bytes) override;
@@ -57,7 +60,8 @@ class Node : public mirror::Node {
 
  protected:
   void post(int rank, const mirror::Header& header, mirror::Payload payload, bool more) override;
-  void drop(int) noexcept override {}  // its messages are whole or lost, so a failure can still be told
+  // its messages are whole or lost, so a failure can still be told
+  void drop(int) noexcept override {}
   bool advance(int) override { return ucx_.worker_progress(worker_) != 0; }
   bool flushed() override;
   bool arm() override;
@@ -65,8 +69,8 @@ class Node : public mirror::Node {
   void interrupt() override;
   bool owes_answers() const override { return true; }
   // What is on offer is one of those below.
-  void fetch(int from, const mirror::Header& header, void* offer, size_t bytes, std::byte* place, mirror::Channel& channel,
-             int peer) override;
+  void fetch(int from, const mirror::Header& header, void* offer, size_t bytes, std::byte* place,
+             mirror::Channel& channel, int peer) override;
   void release(void* offer) override;
 
  private:
@@ -81,7 +85,8 @@ class Node : public mirror::Node {
     bool alike = true;  // it has the same UCX, and so understands our keys
   };
   struct Fetching;
-  // Bytes of a message that are not in it: a rendezvous, what has been put to the mirror, or what can be got.
+  // Bytes of a message that are not in it: a rendezvous, what has been put to the mirror, or what
+  // can be got.
   struct Offer {
     Act act = Act::message;
     int from = 0;
@@ -96,9 +101,10 @@ class Node : public mirror::Node {
   Sending* take(Peer& peer, Act act, const mirror::Header& header);
   void submit(Peer& peer, Sending* sending, const void* data, size_t bytes);
   void finish(Sending* sending);
-  ucs_status_t receive(Peer& peer, const Envelope& envelope, void* data, size_t bytes, bool rendezvous);
-  static ucs_status_t on_message(void* self, const void* header, size_t header_bytes, void* data, size_t bytes,
-                                 const ucp_am_recv_param_t* param);
+  ucs_status_t receive(Peer& peer, const Envelope& envelope, void* data, size_t bytes,
+                       bool rendezvous);
+  static ucs_status_t on_message(void* self, const void* header, size_t header_bytes, void* data,
+                                 size_t bytes, const ucp_am_recv_param_t* param);
   static void on_sent(void* request, ucs_status_t status, void* sending);
   static void on_fetched(void* request, ucs_status_t status, size_t bytes, void* fetching);
   static void on_got(void* request, ucs_status_t status, void* fetching);

@@ -39,7 +39,8 @@ void Node::interrupt() { ucx_.worker_signal(worker_); }
 bool Node::settle(void* request, Deadline deadline) {
   if (!UCS_PTR_IS_PTR(request)) return true;
   const auto is_over = [&] { return ucx_.request_check_status(request) != UCS_INPROGRESS; };
-  const bool over = wait_until(is_over, deadline, kNothingBreaks, [this](int64_t) { advance(-1); }) == WaitEnd::held;
+  const bool over = wait_until(is_over, deadline, kNothingBreaks,
+                               [this](int64_t) { advance(-1); }) == WaitEnd::held;
   ucx_.request_free(request);
   return over;
 }
@@ -50,9 +51,11 @@ Node::~Node() {
   const std::lock_guard lock(mutex_);
   const Deadline deadline = Deadline::in_ms(kLeaveMs);
   spare(rank_, [&] { release_early(); });
-  wait_until([this] { return flushed(); }, deadline, kNothingBreaks, [this](int64_t) { advance(-1); });
+  wait_until([this] { return flushed(); }, deadline, kNothingBreaks,
+             [this](int64_t) { advance(-1); });
   if (flush_) ucx_.request_free(flush_);
-  closing_ = true;  // what comes while they close wants answers, which would go to endpoints that UCX has taken apart
+  // what comes while they close wants answers, which would go to endpoints that UCX has taken apart
+  closing_ = true;
   for (Peer& peer : peers_) {
     if (!peer.endpoint) continue;
     ucp_request_param_t param{};

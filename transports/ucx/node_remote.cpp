@@ -1,8 +1,9 @@
 // Puts and gets between the mirrors of a channel, and the keys that these take (lending.h).
 //
-// A put is told of when a flush of the endpoint says that it has reached the receiver's memory: messages may overtake puts where an
-// endpoint has several lanes. Both go to mirrors alone, never to where the engine wants the bytes: nobody can call them back when
-// the channel fails. What a peer says of places is compared with what its mirrors have (Channel::place), before anything is
+// A put is told of when a flush of the endpoint says that it has reached the receiver's memory:
+// messages may overtake puts where an endpoint has several lanes. Both go to mirrors alone, never
+// to where the engine wants the bytes: nobody can call them back when the channel fails. What a
+// peer says of places is compared with what its mirrors have (Channel::place), before anything is
 // touched.
 #include <fmt/format.h>
 
@@ -36,7 +37,8 @@ ucp_request_param_t to_call(void (*done)(void*, ucs_status_t, void*), void* user
 const char* Node::path(int number) const {
   const int known = asked_ == UcxPath::kAuto ? static_cast<int>(kPaths.size()) : 1;
   if (number < 0 || number >= known) return nullptr;
-  return asked_ == UcxPath::kAuto ? kPaths[static_cast<size_t>(number)] : kPaths[static_cast<size_t>(asked_) - 1];
+  return asked_ == UcxPath::kAuto ? kPaths[static_cast<size_t>(number)]
+                                  : kPaths[static_cast<size_t>(asked_) - 1];
 }
 
 int Node::take_path(mirror::Channel& channel, int rank, int number) {
@@ -45,7 +47,9 @@ int Node::take_path(mirror::Channel& channel, int rank, int number) {
   peer.path = static_cast<Path>(number);
   if (peer.path == Path::am) return 1;
   const auto found = lendings_.find(channel.meeting());
-  const int ready = broken(rank) ? -1 : found == lendings_.end() ? 0 : ready_for(peer, *found->second);
+  const int ready = broken(rank)               ? -1
+                    : found == lendings_.end() ? 0
+                                               : ready_for(peer, *found->second);
   if (ready < 0) peer.path = Path::am;
   return ready;
 }
@@ -55,8 +59,11 @@ std::shared_ptr<Lending> Node::lending_of(const mirror::Channel& channel) {
   if (lending) return lending;
   lending = std::make_shared<Lending>(ucx_, context_, channel.memory(), channel.tag());
   if (!lending->usable())
-    FSCCL_LOG_ONCE(kWarn, "UCX cannot register the slots of a channel ({}): its bytes go as active messages, not by {}",
-                   ucx_.status_string(lending->problem()), asked_ == UcxPath::kAuto ? "put or get" : path(0));
+    FSCCL_LOG_ONCE(kWarn,
+                   "UCX cannot register the slots of a channel ({}): its bytes go as active "
+                   "messages, not by {}",
+                   ucx_.status_string(lending->problem()),
+                   asked_ == UcxPath::kAuto ? "put or get" : path(0));
   return lending;
 }
 
@@ -109,7 +116,8 @@ void Node::put(Peer& peer, Sending* sending, const mirror::Payload& payload) {
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
   param.memh = lending.handle();
   const ucs_status_ptr_t request =
-      ucx_.put_nbx(peer.endpoint, payload.ring, payload.bytes, lending.there(with, payload.ring), with.key, &param);
+      ucx_.put_nbx(peer.endpoint, payload.ring, payload.bytes, lending.there(with, payload.ring),
+                   with.key, &param);
   unflushed_.store(true, std::memory_order_relaxed);
   if (!UCS_PTR_IS_PTR(request)) on_put(nullptr, UCS_PTR_RAW_STATUS(request), sending);
 }
@@ -121,7 +129,8 @@ void Node::on_put(void* request, ucs_status_t status, void* user) {
   if (request) node.ucx_.request_free(request);
   if (status != UCS_OK) return node.spare(sending->rank, [&] { node.not_put(sending, status); });
   const ucp_request_param_t param = to_call(on_there, sending);
-  const ucs_status_ptr_t flush = node.ucx_.ep_flush_nbx(node.peers_[static_cast<size_t>(sending->rank)].endpoint, &param);
+  const ucs_status_ptr_t flush =
+      node.ucx_.ep_flush_nbx(node.peers_[static_cast<size_t>(sending->rank)].endpoint, &param);
   if (!UCS_PTR_IS_PTR(flush)) on_there(nullptr, UCS_PTR_RAW_STATUS(flush), sending);
 }
 
@@ -143,7 +152,8 @@ void Node::not_put(Sending* sending, ucs_status_t status) {
   const int rank = sending->rank;
   const uint64_t channel = sending->envelope.header.channel;
   finish(sending);
-  broke(rank, fmt::format("what was put to rank {} did not arrive: {}", rank, ucx_.status_string(status)));
+  broke(rank, fmt::format("what was put to rank {} did not arrive: {}", rank,
+                          ucx_.status_string(status)));
   done_with(*lending, rank, channel);
 }
 
@@ -154,7 +164,9 @@ bool Node::get(Fetching* fetching, std::byte* place, size_t bytes) {
   Peer& peer = peers_[static_cast<size_t>(fetching->from)];
   const auto found = lendings_.find(fetching->channel);
   if (found == lendings_.end() || !found->second->peer(peer.rank).key || !reach(peer)) {
-    broke(peer.rank, fmt::format("rank {} offered bytes to which it has given no key: it runs another version", peer.rank));
+    broke(peer.rank,
+          fmt::format("rank {} offered bytes to which it has given no key: it runs another version",
+                      peer.rank));
     return false;
   }
   fetching->lending = found->second;
@@ -163,7 +175,8 @@ bool Node::get(Fetching* fetching, std::byte* place, size_t bytes) {
   ucp_request_param_t param = to_call(on_got, fetching);
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
   param.memh = found->second->handle();
-  const ucs_status_ptr_t request = ucx_.get_nbx(peer.endpoint, place, bytes, found->second->there(with, place), with.key, &param);
+  const ucs_status_ptr_t request = ucx_.get_nbx(
+      peer.endpoint, place, bytes, found->second->there(with, place), with.key, &param);
   if (!UCS_PTR_IS_PTR(request)) on_got(nullptr, UCS_PTR_RAW_STATUS(request), fetching);
   return true;
 }
@@ -171,10 +184,14 @@ bool Node::get(Fetching* fetching, std::byte* place, size_t bytes) {
 void Node::on_got(void* request, ucs_status_t status, void* user) {
   const std::unique_ptr<Fetching> fetching(static_cast<Fetching*>(user));
   Node& node = *fetching->node;
-  node.spare(fetching->from, [&] { node.fetched(fetching.get(), request, status, fetching->bytes); });
   node.spare(fetching->from,
-             [&] { node.say(fetching->from, Act::got, fetching->channel, fetching->lending->tag(), fetching->number); });
-  node.spare(fetching->from, [&] { node.done_with(*fetching->lending, fetching->from, fetching->channel); });
+             [&] { node.fetched(fetching.get(), request, status, fetching->bytes); });
+  node.spare(fetching->from, [&] {
+    node.say(fetching->from, Act::got, fetching->channel, fetching->lending->tag(),
+             fetching->number);
+  });
+  node.spare(fetching->from,
+             [&] { node.done_with(*fetching->lending, fetching->from, fetching->channel); });
 }
 
 // ---- keys
@@ -203,19 +220,21 @@ void Node::tell_key(Peer& peer, const mirror::Header& header, Lending& lending) 
   submit(peer, sending, lending.key().data(), lending.key().size());
 }
 
-// Each key that comes is given back once. One for a channel that is not open here, or not any more, is at once: it will be told
-// again with the next bytes.
+// Each key that comes is given back once. One for a channel that is not open here, or not any more,
+// is at once: it will be told again with the next bytes.
 void Node::take_key(Peer& peer, const Envelope& envelope, const void* key, size_t bytes) {
   const mirror::Header& header = envelope.header;
   mirror::Channel* const channel = find(header.channel);
-  if (checksum() && crc32c(key, bytes) != header.bytes_sum) return damaged(peer.rank, crc32c(key, bytes), header.bytes_sum);
+  if (checksum() && crc32c(key, bytes) != header.bytes_sum)
+    return damaged(peer.rank, crc32c(key, bytes), header.bytes_sum);
   const bool known = channel && channel->tag() == header.tag && channel->member(peer.rank) >= 0;
   if (!known) return say(peer.rank, Act::returned, header.channel, header.tag, 0);
   Lending& lending = *lending_of(*channel);
   Lending::Peer& with = lending.peer(peer.rank);
   if (with.key) return say(peer.rank, Act::returned, header.channel, header.tag, 0);
   std::array<uint8_t, 2 * kMostKeyBytes> room{};  // UCX reads as far as the key itself says
-  const bool usable = lending.usable() && peer.alike && bytes <= kMostKeyBytes && envelope.bytes == lending.bytes() && reach(peer);
+  const bool usable = lending.usable() && peer.alike && bytes <= kMostKeyBytes &&
+                      envelope.bytes == lending.bytes() && reach(peer);
   if (usable) std::memcpy(room.data(), key, bytes);
   if (!usable || ucx_.rkey_unpack(peer.endpoint, room.data(), &with.key) != UCS_OK) {
     with.key = nullptr;
@@ -238,7 +257,9 @@ void Node::key_returned(Peer& peer, const Envelope& envelope) {
   }
   if (--with.lent == 0) with.holds = false;
   if (envelope.number == 1 && !std::exchange(with.refused, true))
-    FSCCL_LOG_ONCE(kInfo, "rank {} cannot use keys to this rank's memory: bytes for it go as active messages", peer.rank);
+    FSCCL_LOG_ONCE(
+        kInfo, "rank {} cannot use keys to this rank's memory: bytes for it go as active messages",
+        peer.rank);
   tidy(envelope.header.channel);
 }
 
@@ -260,7 +281,8 @@ void Node::remove(mirror::Channel* channel) {
   const auto found = lendings_.find(channel->meeting());
   if (found == lendings_.end()) return;
   found->second->close();
-  spare(rank_, [&] { tidy(channel->meeting()); });  // else the peers keep their keys until they leave
+  // else the peers keep their keys until they leave
+  spare(rank_, [&] { tidy(channel->meeting()); });
 }
 
 }  // namespace fsccl::ucx

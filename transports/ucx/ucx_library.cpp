@@ -17,8 +17,10 @@ Loaded load() {
   UcxLibrary& found = loaded.library;
   LoadedLibrary library("libucp.so.0");
   if (!library.loaded()) {
-    loaded.problem = fmt::format("UCX cannot be loaded ({}): install it (Debian: libucx0), or set LD_LIBRARY_PATH to where it is",
-                                 library.why_not());
+    loaded.problem = fmt::format(
+        "UCX cannot be loaded ({}): install it (Debian: libucx0), or set LD_LIBRARY_PATH to where "
+        "it is",
+        library.why_not());
     return loaded;
   }
   library.find(found.get_version, "ucp_get_version");
@@ -59,7 +61,8 @@ Loaded load() {
   library.find(found.request_cancel, "ucp_request_cancel");
   library.find(found.request_free, "ucp_request_free");
   if (library.missing())
-    loaded.problem = fmt::format("this libucp.so.0 has no {}: UCX 1.13 or a later 1.x is needed", library.missing());
+    loaded.problem = fmt::format("this libucp.so.0 has no {}: UCX 1.13 or a later 1.x is needed",
+                                 library.missing());
   return loaded;
 }
 

@@ -1,5 +1,5 @@
-// The functions of UCX that are used, from libucp.so.0 when there is one. Compiled against the interface of UCX 1.13, which later
-// 1.x libraries keep.
+// The functions of UCX that are used, from libucp.so.0 when there is one. Compiled against the
+// interface of UCX 1.13, which later 1.x libraries keep.
 #pragma once
 #include <ucp/api/ucp.h>
 

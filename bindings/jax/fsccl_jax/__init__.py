@@ -1,25 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """FSCCL under JAX.
 
-use() makes the collectives that XLA inserts run over FSCCL, in any program for JAX's CPU backend with one device a process. It
-comes before the first import of jax. `python -m fsccl_jax program.py` does the same for a program that does not call it.
+use() makes the collectives that XLA inserts run over FSCCL, in any program for JAX's CPU backend
+with one device a process. It comes before the first import of jax. `python -m fsccl_jax program.py`
+does the same for a program that does not call it.
 
-join(mesh) gives FSCCL's own collectives for use inside shard_map, and fsccl_jax.fsdp trains with them.
+join(mesh) gives FSCCL's own collectives for use inside shard_map, and fsccl_jax.fsdp trains with
+them.
 """
 
 import importlib
 
 from .door import counters, use
 
-__version__ = "0.1.0"
-__all__ = ["Group", "counters", "fsdp", "group_counters", "join", "use"]
-_LATER = {"Group": ("group", "Group"), "join": ("group", "join"), "group_counters": ("group", "counters"), "fsdp": ("fsdp", None)}
+__version__ = '0.1.0'
+__all__ = ['Group', 'counters', 'fsdp', 'group_counters', 'join', 'use']
+_LATER = {
+    'Group': ('group', 'Group'),
+    'join': ('group', 'join'),
+    'group_counters': ('group', 'counters'),
+    'fsdp': ('fsdp', None),
+}
 
 
 def __getattr__(name):
     """What imports jax is imported when it is used, for use() comes before."""
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     module, member = _LATER[name]
-    found = importlib.import_module(f".{module}", __name__)
+    found = importlib.import_module(f'.{module}', __name__)
     return found if member is None else getattr(found, member)

@@ -14,18 +14,18 @@ from .door import use
 
 def main():
     arguments = sys.argv[1:]
-    if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
+    if not arguments or arguments[0] in ('-h', '--help') or arguments == ['-m']:
         sys.exit(__doc__)
     use()
-    if arguments[0] == "-m":
+    if arguments[0] == '-m':
         sys.argv = arguments[1:]
-        sys.path[0] = ""
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        sys.path[0] = ''
+        runpy.run_module(arguments[1], run_name='__main__', alter_sys=True)
     else:
         sys.argv = arguments
         sys.path[0] = str(Path(arguments[0]).resolve().parent)
-        runpy.run_path(arguments[0], run_name="__main__")
+        runpy.run_path(arguments[0], run_name='__main__')
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's own collectives over FSCCL. jaxlib carries MPItrampoline, which loads the library that MPITRAMPOLINE_LIB names when jaxlib
-is loaded, and looks nowhere later; so all of this comes before jax is imported. The ranks meet through JAX's coordination service:
-rank, number of ranks and the unique id come from there, and no variable of a launcher is needed.
+"""XLA's own collectives over FSCCL. jaxlib carries MPItrampoline, which loads the library that
+MPITRAMPOLINE_LIB names when jaxlib is loaded, and looks nowhere later; so all of this comes before
+jax is imported. The ranks meet through JAX's coordination service: rank, number of ranks and the
+unique id come from there, and no variable of a launcher is needed.
 """
 
 import ctypes
@@ -15,11 +16,12 @@ from pathlib import Path
 
 from . import libraries
 
-LIBRARY = "libfsccl_mpi.so"
-COLLECTIVES = "JAX_CPU_COLLECTIVES_IMPLEMENTATION"
-TRAMPOLINE = "MPITRAMPOLINE_LIB"
-# Variables of MPItrampoline under which it loads the library at another moment, in another way, or something before it.
-IN_THE_WAY = ("MPITRAMPOLINE_DELAY_INIT", "MPITRAMPOLINE_PRELOAD")
+LIBRARY = 'libfsccl_mpi.so'
+COLLECTIVES = 'JAX_CPU_COLLECTIVES_IMPLEMENTATION'
+TRAMPOLINE = 'MPITRAMPOLINE_LIB'
+# Variables of MPItrampoline under which it loads the library at another moment, in another way, or
+# something before it.
+IN_THE_WAY = ('MPITRAMPOLINE_DELAY_INIT', 'MPITRAMPOLINE_PRELOAD')
 
 _WHO = CFUNCTYPE(c_int, POINTER(c_int), POINTER(c_int), POINTER(c_char), c_size_t)
 _ALL_GATHER = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
@@ -28,15 +30,21 @@ _rounds = 0
 
 
 def use():
-    """Makes JAX's CPU collectives run over FSCCL. Call it before jax is imported; a second call changes nothing. Raises
-    RuntimeError where it cannot be done, and says what to do. Sets JAX_CPU_COLLECTIVES_IMPLEMENTATION and MPITRAMPOLINE_LIB."""
+    """Makes JAX's CPU collectives run over FSCCL. Call it before jax is imported; a second call
+    changes nothing. Raises RuntimeError where it cannot be done, and says what to do. Sets
+    JAX_CPU_COLLECTIVES_IMPLEMENTATION and MPITRAMPOLINE_LIB."""
     global _door  # pylint: disable=global-statement
     if _door is not None:
         return
-    if "jaxlib" in sys.modules:
-        raise RuntimeError("fsccl_jax.use() comes too late: jaxlib is imported already, and it looks for a library for its "
-                           "collectives only then. Call fsccl_jax.use() before the first `import jax` (also of flax, optax or "
-                           "another package that imports it), or start the program with `python -m fsccl_jax program.py`.")
+    if 'jaxlib' in sys.modules:
+        raise RuntimeError(
+            'fsccl_jax.use() comes too late: jaxlib is imported already, and it looks for a '
+            'library for its '
+            'collectives only then. Call fsccl_jax.use() before the first `import jax` (also of '
+            'flax, optax or '
+            'another package that imports it), or start the program with `python -m fsccl_jax '
+            'program.py`.'
+        )
     library = str(libraries.path(LIBRARY))
     _check_variables(library)
     _check_jaxlib()
@@ -44,61 +52,89 @@ def use():
     loaded.fsccl_mpi_init_error.restype = c_char_p
     calls = _WHO(_who), _ALL_GATHER(_all_gather)
     loaded.fsccl_mpi_meet(*calls)
-    os.environ[COLLECTIVES] = "mpi"
+    os.environ[COLLECTIVES] = 'mpi'
     os.environ[TRAMPOLINE] = library
     _door = loaded, calls
 
 
 def counters():
-    """{name: number} of what XLA's collectives have moved over FSCCL so far in this process (fsccl_counters_t)."""
+    """{name: number} of what XLA's collectives have moved over FSCCL so far in this process
+    (fsccl_counters_t)."""
     if _door is None:
-        raise RuntimeError("fsccl_jax.counters(): nothing runs over FSCCL: call fsccl_jax.use() before jax is imported")
+        raise RuntimeError(
+            'fsccl_jax.counters(): nothing runs over FSCCL: call fsccl_jax.use() before jax is '
+            'imported'
+        )
     return libraries.read_counters(_door[0].fsccl_mpi_counters)
 
 
 def _check_variables(library):
     chosen = os.environ.get(COLLECTIVES)
-    if chosen not in (None, "", "mpi"):
-        raise RuntimeError(f"fsccl_jax.use(): {COLLECTIVES} is {chosen}, which asks JAX for other collectives: unset it, or do not "
-                           "call use()")
+    if chosen not in (None, '', 'mpi'):
+        raise RuntimeError(
+            f'fsccl_jax.use(): {COLLECTIVES} is {chosen}, which asks JAX for other collectives: '
+            f'unset it, or do not '
+            'call use()'
+        )
     other = os.environ.get(TRAMPOLINE)
     if other and Path(other).resolve() != Path(library):
-        raise RuntimeError(f"fsccl_jax.use(): {TRAMPOLINE} is {other}, another MPI for this process, and only one can be used: "
-                           "unset it, or do not call use()")
+        raise RuntimeError(
+            f'fsccl_jax.use(): {TRAMPOLINE} is {other}, another MPI for this process, and only one '
+            f'can be used: '
+            'unset it, or do not call use()'
+        )
     for name in IN_THE_WAY:
         if os.environ.get(name):
-            raise RuntimeError(f"fsccl_jax.use(): {name} is {os.environ[name]}, with which jaxlib does not load FSCCL as it "
-                               "starts: unset it")
-    if (mode := os.environ.get("MPITRAMPOLINE_DLOPEN_MODE") or "dlopen") != "dlopen":
-        raise RuntimeError(f"fsccl_jax.use(): MPITRAMPOLINE_DLOPEN_MODE is {mode}, with which jaxlib loads a second copy of FSCCL "
-                           "that does not know this process: unset it")
+            raise RuntimeError(
+                f'fsccl_jax.use(): {name} is {os.environ[name]}, with which jaxlib does not load '
+                f'FSCCL as it '
+                'starts: unset it'
+            )
+    if (mode := os.environ.get('MPITRAMPOLINE_DLOPEN_MODE') or 'dlopen') != 'dlopen':
+        raise RuntimeError(
+            f'fsccl_jax.use(): MPITRAMPOLINE_DLOPEN_MODE is {mode}, with which jaxlib loads a '
+            f'second copy of FSCCL '
+            'that does not know this process: unset it'
+        )
 
 
 def _check_jaxlib():
     """jaxlib's makers may leave the door out, as they do on some systems."""
-    found = importlib.util.find_spec("jaxlib")
+    found = importlib.util.find_spec('jaxlib')
     if found is None or not found.submodule_search_locations:
-        raise RuntimeError("fsccl_jax.use(): there is no jaxlib here: install it with `pip install jax`")
+        raise RuntimeError(
+            'fsccl_jax.use(): there is no jaxlib here: install it with `pip install jax`'
+        )
     folder = Path(found.submodule_search_locations[0])
-    for name in ("libjax_common.so", "_jax.so", "xla_extension.so"):
+    for name in ('libjax_common.so', '_jax.so', 'xla_extension.so'):
         if (folder / name).is_file():
-            with open(folder / name, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            with (
+                open(folder / name, 'rb') as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
+            ):
                 if text.find(TRAMPOLINE.encode()) >= 0:
                     return
-    raise RuntimeError(f"fsccl_jax.use(): the jaxlib in {folder} has no MPItrampoline in it, so it cannot load other collectives: "
-                       "install jaxlib 0.10 or newer from PyPI for Linux")
+    raise RuntimeError(
+        f'fsccl_jax.use(): the jaxlib in {folder} has no MPItrampoline in it, so it cannot load '
+        f'other collectives: '
+        'install jaxlib 0.10 or newer from PyPI for Linux'
+    )
 
 
 def _devices():
     """How many CPU devices this process asks JAX for."""
     import jax  # pylint: disable=import-outside-toplevel
-    asked = getattr(jax.config, "jax_num_cpu_devices", -1)
-    flag = re.findall(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+
+    asked = getattr(jax.config, 'jax_num_cpu_devices', -1)
+    flag = re.findall(
+        r'--xla_force_host_platform_device_count=(\d+)', os.environ.get('XLA_FLAGS', '')
+    )
     return asked if asked > 0 else int(flag[-1]) if flag else 1
 
 
 def _state():
     from jax._src import distributed  # pylint: disable=import-outside-toplevel
+
     return distributed.global_state
 
 
@@ -106,8 +142,12 @@ def _who(rank, ranks, why, capacity):
     """Called by MPI_Init, in the thread in which JAX makes its CPU backend."""
     try:
         if (devices := _devices()) > 1:
-            raise RuntimeError(f"this process has {devices} CPU devices, and XLA's MPI collectives support one: start a process "
-                               "for each device instead of --xla_force_host_platform_device_count or jax_num_cpu_devices")
+            raise RuntimeError(
+                f"this process has {devices} CPU devices, and XLA's MPI collectives support one: "
+                f'start a process '
+                'for each device instead of --xla_force_host_platform_device_count or '
+                'jax_num_cpu_devices'
+            )
         rank[0], ranks[0] = _state().process_id, _state().num_processes
         return 0
     except Exception as error:  # pylint: disable=broad-exception-caught
@@ -122,15 +162,24 @@ def _all_gather(_, mine, everybody, count):
     try:
         state = _state()
         _rounds += 1
-        name = f"fsccl_jax/{_rounds}/"
-        state.client.key_value_set_bytes(name + str(state.process_id), ctypes.string_at(mine, count))
+        name = f'fsccl_jax/{_rounds}/'
+        state.client.key_value_set_bytes(
+            name + str(state.process_id), ctypes.string_at(mine, count)
+        )
         for rank in range(state.num_processes):
             part = state.client.blocking_key_value_get_bytes(name + str(rank), 600_000)
             if len(part) != count:
-                raise RuntimeError(f"process {rank} has sent {len(part)} bytes instead of {count}: give all processes one "
-                                   "version of fsccl_jax")
+                raise RuntimeError(
+                    f'process {rank} has sent {len(part)} bytes instead of {count}: give all '
+                    f'processes one '
+                    'version of fsccl_jax'
+                )
             ctypes.memmove(everybody + rank * count, part, count)
         return 0
     except Exception as error:  # pylint: disable=broad-exception-caught
-        print(f"fsccl_jax: the ranks could not meet through JAX's coordination service: {error}", file=sys.stderr, flush=True)
+        print(
+            f"fsccl_jax: the ranks could not meet through JAX's coordination service: {error}",
+            file=sys.stderr,
+            flush=True,
+        )
         return 1

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP on FSCCL's own collectives: a layer's parameters are gathered in one call where they are used, once in forward and once more
-in backward, and its gradients are reduced to the shards in one call.
+"""FSDP on FSCCL's own collectives: a layer's parameters are gathered in one call where they are
+used, once in forward and once more in backward, and its gradients are reduced to the shards in one
+call.
 
-    shards, shapes = fsdp.shard(group, parameters)                   # outside; global arrays, a part on each device
+    # outside; global arrays, a part on each device
+    shards, shapes = fsdp.shard(group, parameters)
     layer = fsdp.Layer(group, apply, shapes, "layer 0", wire="bfloat16")
-    y, token = layer(parts, x, token)                                # inside shard_map: y = apply(parameters, x)
+    # inside shard_map: y = apply(parameters, x)
+    y, token = layer(parts, x, token)
 
 Gradients are means over the ranks. They arrive in the dtype of the shards.
 """
@@ -18,8 +21,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def shard(group, tree):
-    """(shards, shapes): each array flat, padded to a multiple of the ranks and dealt out over all axes of the mesh. shapes is what
-    Layer makes the arrays from. Each process gives the same whole tree."""
+    """(shards, shapes): each array flat, padded to a multiple of the ranks and dealt out over all
+    axes of the mesh. shapes is what Layer makes the arrays from. Each process gives the same whole
+    tree."""
     sharding = NamedSharding(group.mesh, PartitionSpec(group.mesh.axis_names))
 
     def deal(array):
@@ -27,7 +31,9 @@ def shard(group, tree):
         flat = np.pad(flat, (0, -flat.size % group.ranks))
         return jax.make_array_from_callback(flat.shape, sharding, lambda index: flat[index])
 
-    return jax.tree.map(deal, tree), jax.tree.map(lambda array: jax.ShapeDtypeStruct(np.shape(array), array.dtype), tree)
+    return jax.tree.map(deal, tree), jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct(np.shape(array), array.dtype), tree
+    )
 
 
 def spec(group):
@@ -36,28 +42,38 @@ def spec(group):
 
 
 class Layer:
-    """Calls apply(parameters, x) with whole parameters. wire: the dtype in which parameters and gradients travel, and which apply()
-    takes; None: as they are. keep: backward uses the parameters of forward, and does not gather them again."""
+    """Calls apply(parameters, x) with whole parameters. wire: the dtype in which parameters and
+    gradients travel, and which apply() takes; None: as they are. keep: backward uses the parameters
+    of forward, and does not gather them again."""
 
     def __init__(self, group, apply, shapes, site, wire=None, keep=False):
         self.group, self.apply, self.site = group, apply, site
         self.wire = None if wire is None else jnp.dtype(wire)
         if self.wire is not None and self.wire.itemsize == 1:
-            raise TypeError(f"fsccl_jax.fsdp.Layer: wire is {self.wire}, and 8-bit gradients are not reduced: use bfloat16")
+            raise TypeError(
+                f'fsccl_jax.fsdp.Layer: wire is {self.wire}, and 8-bit gradients are not reduced: '
+                f'use bfloat16'
+            )
         self.keep = keep
         self.shapes, self.structure = jax.tree.flatten(shapes)
 
     def __call__(self, parts, x, token):
         leaves, structure = jax.tree.flatten(parts)
         if structure != self.structure:
-            raise ValueError(f"fsccl_jax.fsdp.Layer: \"{self.site}\" was made for {self.structure}, and is called with {structure}")
+            raise ValueError(
+                f'fsccl_jax.fsdp.Layer: "{self.site}" was made for {self.structure}, and is called '
+                f'with {structure}'
+            )
         return _layer(self, tuple(leaves), x, token)
 
     def gather(self, leaves, token):
         """The whole parameters."""
         sent = [leaf if self.wire is None else leaf.astype(self.wire) for leaf in leaves]
-        flats, token = self.group.all_gather(sent, token, self.site + " gather")
-        whole = [flat[:int(np.prod(shape.shape))].reshape(shape.shape) for flat, shape in zip(flats, self.shapes)]
+        flats, token = self.group.all_gather(sent, token, self.site + ' gather')
+        whole = [
+            flat[: int(np.prod(shape.shape))].reshape(shape.shape)
+            for flat, shape in zip(flats, self.shapes)
+        ]
         return jax.tree.unflatten(self.structure, whole), token
 
     def reduce(self, gradients, like, token):
@@ -66,8 +82,10 @@ class Layer:
         for leaf in jax.tree.leaves(gradients):
             flat = leaf.reshape(-1)
             flats.append(jnp.pad(flat, (0, -flat.size % self.group.ranks)))
-        parts, token = self.group.reduce_scatter(flats, token, self.site + " reduce")
-        return tuple(part.astype(leaf.dtype) / self.group.ranks for part, leaf in zip(parts, like)), token
+        parts, token = self.group.reduce_scatter(flats, token, self.site + ' reduce')
+        return tuple(
+            part.astype(leaf.dtype) / self.group.ranks for part, leaf in zip(parts, like)
+        ), token
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -83,7 +101,9 @@ def _forward(layer, leaves, x, token):
 
 def _backward(layer, saved, cotangents):
     leaves, whole, x, token = saved
-    token = jnp.maximum(token, cotangents[1])  # after all of forward, and after the layers behind this one
+    token = jnp.maximum(
+        token, cotangents[1]
+    )  # after all of forward, and after the layers behind this one
     if not layer.keep:
         whole, token = layer.gather(leaves, token)
     _, pull = jax.vjp(layer.apply, whole, x)

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSCCL's own collectives inside shard_map, through XLA's typed FFI: pytrees in one call, 16-bit floats as they are, uneven parts.
+"""FSCCL's own collectives inside shard_map, through XLA's typed FFI: pytrees in one call, 16-bit
+floats as they are, uneven parts.
 
-    group = fsccl_jax.join(mesh)                  # collective over the processes, after jax.distributed.initialize()
-    def step(parts, batch):                       # inside shard_map(..., mesh=mesh, check_vma=False)
+    # collective over the processes, after jax.distributed.initialize()
+    group = fsccl_jax.join(mesh)
+    # inside shard_map(..., mesh=mesh, check_vma=False)
+    def step(parts, batch):
         token = group.token()
         weights, token = group.all_gather(parts, token)
         ...
 
-XLA runs calls in any order that their operands allow, so each takes the token that the one before it returned. A call's site (by
-default its name, file and line) is compared over the ranks before its result can be read.
+XLA runs calls in any order that their operands allow, so each takes the token that the one before
+it returned. A call's site (by default its name, file and line) is compared over the ranks before
+its result can be read.
 """
 
 import atexit
@@ -24,8 +28,8 @@ from jax._src import distributed
 from . import libraries
 from .transposes import gathered, permuted, reduced, scattered, sent
 
-LIBRARY = "libfsccl_jax.so"
-TARGET = "fsccl_jax_collective"
+LIBRARY = 'libfsccl_jax.so'
+TARGET = 'fsccl_jax_collective'
 _CAPACITY = 4096
 _numbers = itertools.count()
 _library = None
@@ -35,29 +39,54 @@ def _load():
     global _library  # pylint: disable=global-statement
     if _library is None:
         _library = libraries.load(LIBRARY)
-        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_library.fsccl_jax_collective), platform="cpu")
+        jax.ffi.register_ffi_target(
+            TARGET, jax.ffi.pycapsule(_library.fsccl_jax_collective), platform='cpu'
+        )
     return _library
 
 
 def join(mesh):
-    """The Group of all devices of `mesh`, as ranks in the order of mesh.devices. Collective over the processes that have them, and
-    blocking. One CPU device is one rank; a process may have several."""
+    """The Group of all devices of `mesh`, as ranks in the order of mesh.devices. Collective over
+    the processes that have them, and blocking. One CPU device is one rank; a process may have
+    several."""
     if not isinstance(mesh, jax.sharding.Mesh):
-        raise TypeError(f"fsccl_jax.join: {mesh!r} is no jax.sharding.Mesh: give the mesh of the program's shard_map")
+        raise TypeError(
+            f"fsccl_jax.join: {mesh!r} is no jax.sharding.Mesh: give the mesh of the program's "
+            f'shard_map'
+        )
     devices = list(mesh.devices.flat)
-    if any(device.platform != "cpu" for device in devices):
-        raise ValueError(f"fsccl_jax.join: the mesh has devices of {sorted({device.platform for device in devices})}: FSCCL's "
-                         "collectives under JAX are for CPU devices")
+    if any(device.platform != 'cpu' for device in devices):
+        raise ValueError(
+            f'fsccl_jax.join: the mesh has devices of '
+            f"{sorted({device.platform for device in devices})}: FSCCL's "
+            'collectives under JAX are for CPU devices'
+        )
     library, number = _load(), next(_numbers)
-    mine = [(device.id, rank) for rank, device in enumerate(devices) if device.process_index == jax.process_index()]
+    mine = [
+        (device.id, rank)
+        for rank, device in enumerate(devices)
+        if device.process_index == jax.process_index()
+    ]
     if not mine:
-        raise ValueError("fsccl_jax.join: the mesh has no device of this process: only processes that have some call join()")
+        raise ValueError(
+            'fsccl_jax.join: the mesh has no device of this process: only processes that have some '
+            'call join()'
+        )
     name = _meet(library, number, devices[0].process_index)
     why = ctypes.create_string_buffer(_CAPACITY)
     numbers = ctypes.c_int * len(mine)
-    if library.fsccl_jax_join(name, ctypes.c_int64(number), len(devices), len(mine), numbers(*(device for device, _ in mine)),
-                              numbers(*(rank for _, rank in mine)), f"jax {number}".encode(), why, ctypes.c_size_t(_CAPACITY)):
-        raise RuntimeError(f"fsccl_jax.join: {why.value.decode(errors='replace')}")
+    if library.fsccl_jax_join(
+        name,
+        ctypes.c_int64(number),
+        len(devices),
+        len(mine),
+        numbers(*(device for device, _ in mine)),
+        numbers(*(rank for _, rank in mine)),
+        f'jax {number}'.encode(),
+        why,
+        ctypes.c_size_t(_CAPACITY),
+    ):
+        raise RuntimeError(f'fsccl_jax.join: {why.value.decode(errors="replace")}')
     group = Group(mesh, number)
     atexit.register(group.leave)  # runs before jax.distributed shuts down
     return group
@@ -66,10 +95,13 @@ def join(mesh):
 def _meet(library, number, owner):
     """The unique id, which the process of rank 0 makes and JAX's coordination service carries."""
     name = ctypes.create_string_buffer(256)
-    client, key = distributed.global_state.client, f"fsccl_jax/group/{number}"
+    client, key = distributed.global_state.client, f'fsccl_jax/group/{number}'
     if jax.process_index() == owner:
         if (status := library.fsccl_unique_id_create(name)) != 0:
-            raise RuntimeError(f"fsccl_jax.join: this process cannot listen for the other ranks: fsccl_unique_id_create: {status}")
+            raise RuntimeError(
+                f'fsccl_jax.join: this process cannot listen for the other ranks: '
+                f'fsccl_unique_id_create: {status}'
+            )
         if client is not None:
             client.key_value_set_bytes(key, name.raw)
     else:
@@ -78,18 +110,20 @@ def _meet(library, number, owner):
 
 
 def _site(name, given):
-    """What the ranks compare: the caller's words, or the operation and the line outside this package from which it is called."""
+    """What the ranks compare: the caller's words, or the operation and the line outside this
+    package from which it is called."""
     if given is not None:
         return str(given)
     frame, folder = sys._getframe(2), os.path.dirname(__file__)
     while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == folder:
         frame = frame.f_back
-    return f"{name} {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return f'{name} {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
 
 
 class Group:
-    """The ranks of one mesh. Its collectives are called inside shard_map over that mesh; `tree` is a pytree of arrays, all of which
-    go in one call, and each returns the result and the next token."""
+    """The ranks of one mesh. Its collectives are called inside shard_map over that mesh; `tree` is
+    a pytree of arrays, all of which go in one call, and each returns the result and the next
+    token."""
 
     def __init__(self, mesh, number):
         self.mesh, self.number, self.ranks = mesh, number, mesh.devices.size
@@ -105,33 +139,38 @@ class Group:
         return jax.lax.axis_index(self.mesh.axis_names).astype(jnp.float32)[None]
 
     def all_gather(self, tree, token, site=None, counts=None):
-        """Each rank's arrays end to end, along their first dimension. counts: how many rows each rank gives, where these differ; an
-        array then has the most of them, and the rows beyond a rank's own are not read. The transpose is reduce_scatter()."""
-        return self._apply(gathered, "all_gather", tree, token, site, counts)
+        """Each rank's arrays end to end, along their first dimension. counts: how many rows each
+        rank gives, where these differ; an array then has the most of them, and the rows beyond a
+        rank's own are not read. The transpose is reduce_scatter()."""
+        return self._apply(gathered, 'all_gather', tree, token, site, counts)
 
     def reduce_scatter(self, tree, token, site=None, counts=None):
-        """The sum over the ranks of this rank's part of the arrays, along their first dimension. counts: as with all_gather(); rows
-        beyond a rank's own are zero. The transpose is all_gather()."""
-        self._check_reduced("reduce_scatter", tree)
-        return self._apply(scattered, "reduce_scatter", tree, token, site, counts)
+        """The sum over the ranks of this rank's part of the arrays, along their first dimension.
+        counts: as with all_gather(); rows beyond a rank's own are zero. The transpose is
+        all_gather()."""
+        self._check_reduced('reduce_scatter', tree)
+        return self._apply(scattered, 'reduce_scatter', tree, token, site, counts)
 
     def all_reduce(self, tree, token, site=None):
         """The sum over the ranks. The transpose is all_reduce()."""
-        self._check_reduced("all_reduce", tree)
-        return self._apply(reduced, "all_reduce", tree, token, site, None)
+        self._check_reduced('all_reduce', tree)
+        return self._apply(reduced, 'all_reduce', tree, token, site, None)
 
     def all_to_all(self, tree, token, site=None):
         """Part i of the arrays' first dimension goes to rank i. The transpose is all_to_all()."""
-        return self._apply(permuted, "all_to_all", tree, token, site, None)
+        return self._apply(permuted, 'all_to_all', tree, token, site, None)
 
     def broadcast(self, tree, token, root=0, site=None):
         """Rank root's arrays. The transpose is their sum at root, and zero elsewhere."""
         if not 0 <= root < self.ranks:
-            raise ValueError(f"fsccl_jax.broadcast: root is {root}, and there are ranks 0 to {self.ranks - 1}")
-        return self._apply(lambda *words: sent(root, *words), "broadcast", tree, token, site, None)
+            raise ValueError(
+                f'fsccl_jax.broadcast: root is {root}, and there are ranks 0 to {self.ranks - 1}'
+            )
+        return self._apply(lambda *words: sent(root, *words), 'broadcast', tree, token, site, None)
 
     def leave(self):
-        """Ends the group. Programs that use it must be over; a later call is an error. Not collective."""
+        """Ends the group. Programs that use it must be over; a later call is an error. Not
+        collective."""
         if self.number is not None and _library is not None:
             why = ctypes.create_string_buffer(_CAPACITY)
             _library.fsccl_jax_leave(ctypes.c_int64(self.number), why, ctypes.c_size_t(_CAPACITY))
@@ -140,8 +179,11 @@ class Group:
     def _check_reduced(name, tree):
         for leaf in jax.tree.leaves(tree):
             if leaf.dtype.itemsize == 1 and jnp.issubdtype(leaf.dtype, jnp.floating):
-                raise TypeError(f"fsccl_jax.{name}: an array is of {leaf.dtype}: 8-bit floats are gathered and broadcast, not "
-                                "reduced; cast it to bfloat16 first")
+                raise TypeError(
+                    f'fsccl_jax.{name}: an array is of {leaf.dtype}: 8-bit floats are gathered and '
+                    f'broadcast, not '
+                    'reduced; cast it to bfloat16 first'
+                )
 
     def _apply(self, function, name, tree, token, site, counts):
         leaves, structure = jax.tree.flatten(tree)
@@ -149,20 +191,33 @@ class Group:
             return tree, token
         counts = None if counts is None else tuple(int(count) for count in counts)
         if counts is not None and (len(counts) != self.ranks or min(counts) < 0):
-            raise ValueError(f"fsccl_jax.{name}: counts has {len(counts)} numbers {counts}: give one for each of the {self.ranks} "
-                             "ranks, 0 or more")
+            raise ValueError(
+                f'fsccl_jax.{name}: counts has {len(counts)} numbers {counts}: give one for each '
+                f'of the {self.ranks} '
+                'ranks, 0 or more'
+            )
         for leaf in leaves:
-            if name in ("all_reduce", "broadcast"):
+            if name in ('all_reduce', 'broadcast'):
                 continue
             if leaf.ndim == 0:
-                raise ValueError(f"fsccl_jax.{name}: an array has no dimensions, and parts lie along the first: reshape it to (1,)")
+                raise ValueError(
+                    f'fsccl_jax.{name}: an array has no dimensions, and parts lie along the first: '
+                    f'reshape it to (1,)'
+                )
             rows = leaf.shape[0]
-            if counts is not None and rows != (max(counts) if name == "all_gather" else sum(counts)):
-                raise ValueError(f"fsccl_jax.{name}: an array has {rows} rows, and counts {counts} ask for "
-                                 f"{max(counts) if name == 'all_gather' else sum(counts)}")
-            if counts is None and name != "all_gather" and rows % self.ranks:
-                raise ValueError(f"fsccl_jax.{name}: an array has {rows} rows, which is no multiple of {self.ranks} ranks: pad it"
-                                 f"{', or give counts' if name == 'reduce_scatter' else ''}")
+            if counts is not None and rows != (
+                max(counts) if name == 'all_gather' else sum(counts)
+            ):
+                raise ValueError(
+                    f'fsccl_jax.{name}: an array has {rows} rows, and counts {counts} ask for '
+                    f'{max(counts) if name == "all_gather" else sum(counts)}'
+                )
+            if counts is None and name != 'all_gather' and rows % self.ranks:
+                raise ValueError(
+                    f'fsccl_jax.{name}: an array has {rows} rows, which is no multiple of '
+                    f'{self.ranks} ranks: pad it'
+                    f'{", or give counts" if name == "reduce_scatter" else ""}'
+                )
         results, token = function(self, _site(name, site), counts, tuple(leaves), token)
         return jax.tree.unflatten(structure, results), token
 

@@ -1,22 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the package's C libraries are: in its own folder, or in those that FSCCL_JAX_LIBRARIES lists, separated by colons."""
+"""Where the package's C libraries are: in its own folder, or in those that FSCCL_JAX_LIBRARIES
+lists, separated by colons."""
 
 import ctypes
 import os
 from pathlib import Path
 
-VARIABLE = "FSCCL_JAX_LIBRARIES"
+VARIABLE = 'FSCCL_JAX_LIBRARIES'
 
 
 def path(name):
     """The file of that name."""
     listed = os.environ.get(VARIABLE)
-    folders = [Path(folder) for folder in listed.split(":") if folder] if listed else [Path(__file__).parent]
+    folders = (
+        [Path(folder) for folder in listed.split(':') if folder]
+        if listed
+        else [Path(__file__).parent]
+    )
     for folder in folders:
         if (folder / name).is_file():
             return (folder / name).resolve()
-    raise ImportError(f"fsccl_jax: {name} is not in {', '.join(map(str, folders))}. Install the package with `pip install "
-                      f"./bindings/jax`, which builds and carries it, or let {VARIABLE} list the folders of a build tree.")
+    raise ImportError(
+        f'fsccl_jax: {name} is not in {", ".join(map(str, folders))}. Install the package with '
+        f'`pip install '
+        f'./bindings/jax`, which builds and carries it, or let {VARIABLE} list the folders of a '
+        f'build tree.'
+    )
 
 
 def load(name):
@@ -25,19 +34,25 @@ def load(name):
     try:
         return ctypes.CDLL(str(found))
     except OSError as error:
-        raise ImportError(f"fsccl_jax: cannot load {found}: {error}. Install the package with `pip install ./bindings/jax`, which "
-                          f"builds it with what it needs, or let {VARIABLE} list the folders of a build tree.") from error
+        raise ImportError(
+            f'fsccl_jax: cannot load {found}: {error}. Install the package with `pip install '
+            f'./bindings/jax`, which '
+            f'builds it with what it needs, or let {VARIABLE} list the folders of a build tree.'
+        ) from error
 
 
 class Counters(ctypes.Structure):
     """fsccl_counters_t"""
-    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_uint64) for name in (
-        "operations", "bytes_read", "bytes_written", "kernel_copies", "sleeps")]
+
+    _fields_ = [('size', ctypes.c_size_t)] + [
+        (name, ctypes.c_uint64)
+        for name in ('operations', 'bytes_read', 'bytes_written', 'kernel_copies', 'sleeps')
+    ]
 
 
 def read_counters(function):
     """{name: number} from a C function that fills fsccl_counters_t in."""
     counters = Counters(size=ctypes.sizeof(Counters))
     if (status := function(ctypes.byref(counters))) != 0:
-        raise RuntimeError(f"fsccl_jax: the counters cannot be read: status {status}")
+        raise RuntimeError(f'fsccl_jax: the counters cannot be read: status {status}')
     return {name: getattr(counters, name) for name, _ in Counters._fields_[1:]}

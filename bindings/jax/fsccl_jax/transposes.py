@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of XLA's FFI, and their transposes: backward runs the transposed collectives in reverse order, after all of forward.
+"""The calls of XLA's FFI, and their transposes: backward runs the transposed collectives in reverse
+order, after all of forward.
 
-A token is an array of one number, this rank's place on the mesh, so that every call can check it. Backward's tokens are cotangents
-of forward's. The first of them says nothing of forward, so each call's token is the larger of its cotangent and of the token that
-the call gave in forward: both are the same number, or one is zero.
+A token is an array of one number, this rank's place on the mesh, so that every call can check it.
+Backward's tokens are cotangents of forward's. The first of them says nothing of forward, so each
+call's token is the larger of its cotangent and of the token that the call gave in forward: both are
+the same number, or one is zero.
 """
 
 from functools import partial
@@ -12,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-TARGET = "fsccl_jax_collective"
+TARGET = 'fsccl_jax_collective'
 ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, BROADCAST, ALL_TO_ALL = range(5)
 
 
@@ -35,11 +37,24 @@ def _counts(kind, leaf, ranks, counts):
 
 def call(kind, group, site, counts, leaves, token, root=0):
     """One collective of all leaves: their results, and the next token."""
-    results = [jax.ShapeDtypeStruct(_shape(kind, leaf, group.ranks, counts), leaf.dtype) for leaf in leaves]
-    run = jax.ffi.ffi_call(TARGET, (*results, jax.ShapeDtypeStruct((1,), jnp.float32)), has_side_effect=True)
-    numbers = np.asarray([_counts(kind, leaf, group.ranks, counts) for leaf in leaves], np.int64).reshape(-1)
-    *values, token = run(*leaves, token, kind=np.int64(kind), group=np.int64(group.number), site=site, counts=numbers,
-                         root=np.int64(root))
+    results = [
+        jax.ShapeDtypeStruct(_shape(kind, leaf, group.ranks, counts), leaf.dtype) for leaf in leaves
+    ]
+    run = jax.ffi.ffi_call(
+        TARGET, (*results, jax.ShapeDtypeStruct((1,), jnp.float32)), has_side_effect=True
+    )
+    numbers = np.asarray(
+        [_counts(kind, leaf, group.ranks, counts) for leaf in leaves], np.int64
+    ).reshape(-1)
+    *values, token = run(
+        *leaves,
+        token,
+        kind=np.int64(kind),
+        group=np.int64(group.number),
+        site=site,
+        counts=numbers,
+        root=np.int64(root),
+    )
     return tuple(values), token
 
 
@@ -49,11 +64,22 @@ def _back(kind, group, site, counts, cotangents, token, root=0):
     if kind in (REDUCE_SCATTER, ALL_REDUCE):
         for index in present:
             if cotangents[index].dtype.itemsize == 1:
-                raise TypeError(f"fsccl_jax: the gradient of \"{site}\" is of {cotangents[index].dtype}: 8-bit floats are not "
-                                "reduced. Gather them under jax.lax.stop_gradient, or cast before the gather")
+                raise TypeError(
+                    f'fsccl_jax: the gradient of "{site}" is of {cotangents[index].dtype}: 8-bit '
+                    f'floats are not '
+                    'reduced. Gather them under jax.lax.stop_gradient, or cast before the gather'
+                )
     results = [None] * len(cotangents)
     if present:
-        values, token = call(kind, group, site + " (transposed)", counts, [cotangents[index] for index in present], token, root)
+        values, token = call(
+            kind,
+            group,
+            site + ' (transposed)',
+            counts,
+            [cotangents[index] for index in present],
+            token,
+            root,
+        )
         for index, value in zip(present, values):
             results[index] = value
     return tuple(results), token
@@ -61,6 +87,7 @@ def _back(kind, group, site, counts, cotangents, token, root=0):
 
 def _linear(forward, backward):
     """A collective with its transpose."""
+
     @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
     def function(group, site, counts, leaves, token):
         return call(forward, group, site, counts, leaves, token)
@@ -70,7 +97,9 @@ def _linear(forward, backward):
         return (results, token), token
 
     def transpose(group, site, counts, token, cotangents):
-        return _back(backward, group, site, counts, cotangents[0], jnp.maximum(token, cotangents[1]))
+        return _back(
+            backward, group, site, counts, cotangents[0], jnp.maximum(token, cotangents[1])
+        )
 
     function.defvjp(run, transpose)
     return function
@@ -94,9 +123,13 @@ def _sent_forward(root, group, site, counts, leaves, token):
 
 
 def _sent_transpose(root, group, site, counts, token, cotangents):
-    sums, after = _back(ALL_REDUCE, group, site, counts, cotangents[0], jnp.maximum(token, cotangents[1]))
+    sums, after = _back(
+        ALL_REDUCE, group, site, counts, cotangents[0], jnp.maximum(token, cotangents[1])
+    )
     is_root = token[0] == root
-    return tuple(None if leaf is None else jnp.where(is_root, leaf, jnp.zeros_like(leaf)) for leaf in sums), after
+    return tuple(
+        None if leaf is None else jnp.where(is_root, leaf, jnp.zeros_like(leaf)) for leaf in sums
+    ), after
 
 
 sent.defvjp(_sent_forward, _sent_transpose)

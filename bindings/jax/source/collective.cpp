@@ -1,9 +1,10 @@
-// The handler of XLA's typed FFI for all collectives. It submits the operation and returns a future; FSCCL's callback completes it,
-// so no thread waits.
+// The handler of XLA's typed FFI for all collectives. It submits the operation and returns a
+// future; FSCCL's callback completes it, so no thread waits.
 //
-// XLA runs calls that do not depend on each other in any order, with or without side effects. So each call also takes and gives a
-// token, and before it tells what its site is: 128 bytes that are gathered ahead of the operation, and compared on every rank
-// before the result can be read. Calls of equal size that two ranks issue in different order are an error with both names.
+// XLA runs calls that do not depend on each other in any order, with or without side effects. So
+// each call also takes and gives a token, and before it tells what its site is: 128 bytes that are
+// gathered ahead of the operation, and compared on every rank before the result can be read. Calls
+// of equal size that two ranks issue in different order are an error with both names.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
@@ -23,7 +24,8 @@ constexpr int kExecute = 3, kMetadata = 1;
 constexpr int64_t kDriveMs = 5;
 constexpr size_t kLargeBytes = 256 << 10;
 // Codes of absl::Status.
-constexpr int kInvalidArgument = 3, kDeadline = 4, kFailedPrecondition = 9, kInternal = 13, kUnavailable = 14;
+constexpr int kInvalidArgument = 3, kDeadline = 4, kFailedPrecondition = 9, kInternal = 13,
+              kUnavailable = 14;
 
 struct Site {
   uint64_t call;  // of this site, from 0
@@ -69,11 +71,14 @@ std::string differing_site(const Pending& pending) {
     const Site& theirs = pending.sites[rank];
     if (std::memcmp(&theirs, &pending.mine, sizeof(Site)) == 0) continue;
     if (theirs.name[0] == 0) return "";  // it has not said, for its call failed
-    return "rank " + std::to_string(pending.rank->rank) + " is at call " + std::to_string(pending.mine.call) + " of \"" +
-           pending.mine.name + "\", and rank " + std::to_string(rank) + " at call " + std::to_string(theirs.call) + " of \"" +
+    return "rank " + std::to_string(pending.rank->rank) + " is at call " +
+           std::to_string(pending.mine.call) + " of \"" + pending.mine.name + "\", and rank " +
+           std::to_string(rank) + " at call " + std::to_string(theirs.call) + " of \"" +
            theirs.name +
-           "\": XLA runs calls in another order there, for nothing orders them. Give each call the token that the one before it "
-           "returned, or run the same program on all ranks [FSCCL_ERR_MISMATCH: ranks disagree on an operation]";
+           "\": XLA runs calls in another order there, for nothing orders them. Give each call the "
+           "token that the one before it "
+           "returned, or run the same program on all ranks [FSCCL_ERR_MISMATCH: ranks disagree on "
+           "an operation]";
   }
   return "";
 }
@@ -106,7 +111,8 @@ void complete(Pending* call, fsccl_status_t status) {
     xla_ffi::FutureAvailable args{sizeof(args), nullptr, pending->future};
     pending->api->future_set_available(&args);
   } else {
-    xla_ffi::FutureError args{sizeof(args), nullptr, pending->future, error(pending->api, code, reason)};
+    xla_ffi::FutureError args{sizeof(args), nullptr, pending->future,
+                              error(pending->api, code, reason)};
     pending->api->future_set_error(&args);
   }
 }
@@ -116,8 +122,9 @@ void done(void* context, fsccl_status_t status) {
   hand_off([pending, status] { complete(pending, status); });
 }
 
-// Looks after a call for a moment itself, for a thread that runs sees the end sooner than one that has to be woken, on cores that
-// XLA keeps busy. Then the library's own thread goes on, and calls back.
+// Looks after a call for a moment itself, for a thread that runs sees the end sooner than one that
+// has to be woken, on cores that XLA keeps busy. Then the library's own thread goes on, and calls
+// back.
 void drive(Pending* pending) {
   const fsccl_work_t last = pending->works.back();
   fsccl_status_t status = fsccl_work_wait(last, kDriveMs);
@@ -194,7 +201,8 @@ bool type_of(int xla, Type& type) {
 
 const void* attribute(const xla_ffi::Attributes& attributes, std::string_view name) {
   for (int64_t i = 0; i < attributes.size; ++i) {
-    if (std::string_view(attributes.names[i]->data, attributes.names[i]->size) == name) return attributes.values[i];
+    if (std::string_view(attributes.names[i]->data, attributes.names[i]->size) == name)
+      return attributes.values[i];
   }
   return nullptr;
 }
@@ -210,11 +218,14 @@ size_t elements(const xla_ffi::Buffer& buffer) {
   return count;
 }
 
-// Submits the call's operations. Only the last one's completion is asked for: they complete in order.
-fsccl_status_t submit(Pending& pending, const xla_ffi::Call& call, Kind kind, const std::vector<Type>& types) {
+// Submits the call's operations. Only the last one's completion is asked for: they complete in
+// order.
+fsccl_status_t submit(Pending& pending, const xla_ffi::Call& call, Kind kind,
+                      const std::vector<Type>& types) {
   const fsccl_comm_t comm = pending.rank->comm;
   const auto next = [&pending] { return &pending.works.emplace_back(nullptr); };
-  fsccl_status_t status = fsccl_all_gather(&pending.mine, pending.sites.data(), sizeof(Site), FSCCL_UINT8, comm, nullptr, next());
+  fsccl_status_t status = fsccl_all_gather(&pending.mine, pending.sites.data(), sizeof(Site),
+                                           FSCCL_UINT8, comm, nullptr, next());
   if (status < FSCCL_OK) return status;
   const int root = static_cast<int>(number(call.attributes, "root"));
   if (kind == kAllReduce || kind == kAllToAll) {
@@ -222,14 +233,18 @@ fsccl_status_t submit(Pending& pending, const xla_ffi::Call& call, Kind kind, co
       const xla_ffi::Buffer& from = *call.arguments.buffers[i];
       void* to = call.results.buffers[i]->data;
       const size_t count = elements(from) * types[i].parts;
-      status = kind == kAllReduce ? fsccl_all_reduce(from.data, to, count, types[i].dtype, FSCCL_SUM, comm, nullptr, next())
-                                  : fsccl_all_to_all(from.data, to, count / static_cast<size_t>(pending.rank->ranks),
-                                                     types[i].dtype, comm, nullptr, next());
+      status =
+          kind == kAllReduce
+              ? fsccl_all_reduce(from.data, to, count, types[i].dtype, FSCCL_SUM, comm, nullptr,
+                                 next())
+              : fsccl_all_to_all(from.data, to, count / static_cast<size_t>(pending.rank->ranks),
+                                 types[i].dtype, comm, nullptr, next());
     }
     return status;
   }
-  // Small arrays go in one exchange. A list that does not fit one goes through slots, so a large array goes by itself, which is
-  // read where it lies. The counts decide, which all ranks have alike.
+  // Small arrays go in one exchange. A list that does not fit one goes through slots, so a large
+  // array goes by itself, which is read where it lies. The counts decide, which all ranks have
+  // alike.
   std::vector<fsccl_tensor_t> list;
   std::vector<size_t> large;
   for (size_t i = 0; i < types.size(); ++i) {
@@ -237,18 +252,21 @@ fsccl_status_t submit(Pending& pending, const xla_ffi::Call& call, Kind kind, co
     const std::vector<size_t>& parts = pending.counts[i];
     void* const to = call.results.buffers[i]->data;
     const size_t size = fsccl_dtype_size(types[i].dtype);
-    if (kind == kBroadcast && pending.rank->rank == root && to != from.data) std::memcpy(to, from.data, parts[0] * size);
+    if (kind == kBroadcast && pending.rank->rank == root && to != from.data)
+      std::memcpy(to, from.data, parts[0] * size);
     if (std::accumulate(parts.begin(), parts.end(), size_t{0}) * size > kLargeBytes) {
       large.push_back(i);
     } else {
       list.push_back({from.data, to, parts.data(), types[i].dtype});
     }
   }
-  if (!list.empty() && kind == kAllGather) status = fsccl_all_gather_list(list.data(), list.size(), comm, nullptr, next());
+  if (!list.empty() && kind == kAllGather)
+    status = fsccl_all_gather_list(list.data(), list.size(), comm, nullptr, next());
   if (!list.empty() && kind == kReduceScatter) {
     status = fsccl_reduce_scatter_list(list.data(), list.size(), FSCCL_SUM, comm, nullptr, next());
   }
-  if (!list.empty() && kind == kBroadcast) status = fsccl_broadcast_list(list.data(), list.size(), root, comm, nullptr, next());
+  if (!list.empty() && kind == kBroadcast)
+    status = fsccl_broadcast_list(list.data(), list.size(), root, comm, nullptr, next());
   for (size_t place = 0; place < large.size() && status >= FSCCL_OK; ++place) {
     const size_t i = large[place];
     const void* const from = call.arguments.buffers[i]->data;
@@ -257,11 +275,14 @@ fsccl_status_t submit(Pending& pending, const xla_ffi::Call& call, Kind kind, co
     const bool even = std::equal(parts.begin() + 1, parts.end(), parts.begin());
     const fsccl_dtype_t dtype = types[i].dtype;
     if (kind == kAllGather) {
-      status = even ? fsccl_all_gather(from, to, parts[0], dtype, comm, nullptr, next())
-                    : fsccl_all_gather_v(from, to, parts.data(), nullptr, dtype, comm, nullptr, next());
+      status =
+          even ? fsccl_all_gather(from, to, parts[0], dtype, comm, nullptr, next())
+               : fsccl_all_gather_v(from, to, parts.data(), nullptr, dtype, comm, nullptr, next());
     } else if (kind == kReduceScatter) {
-      status = even ? fsccl_reduce_scatter(from, to, parts[0], dtype, FSCCL_SUM, comm, nullptr, next())
-                    : fsccl_reduce_scatter_v(from, to, parts.data(), dtype, FSCCL_SUM, comm, nullptr, next());
+      status =
+          even ? fsccl_reduce_scatter(from, to, parts[0], dtype, FSCCL_SUM, comm, nullptr, next())
+               : fsccl_reduce_scatter_v(from, to, parts.data(), dtype, FSCCL_SUM, comm, nullptr,
+                                        next());
     } else {
       status = fsccl_broadcast(to, parts[0], dtype, root, comm, nullptr, next());
     }
@@ -270,30 +291,41 @@ fsccl_status_t submit(Pending& pending, const xla_ffi::Call& call, Kind kind, co
 }
 
 // The types and counts of the operands; "" or what is wrong with them.
-std::string operands(Pending& pending, const xla_ffi::Call& call, Kind kind, std::vector<Type>& types) {
-  const size_t leaves = static_cast<size_t>(call.arguments.size) - 1, ranks = static_cast<size_t>(pending.rank->ranks);
+std::string operands(Pending& pending, const xla_ffi::Call& call, Kind kind,
+                     std::vector<Type>& types) {
+  const size_t leaves = static_cast<size_t>(call.arguments.size) - 1,
+               ranks = static_cast<size_t>(pending.rank->ranks);
   const auto* counts = static_cast<const xla_ffi::Array*>(attribute(call.attributes, "counts"));
-  if (counts == nullptr || counts->size != leaves * ranks || call.results.size != call.arguments.size) {
-    return "the call is for " + std::to_string(counts == nullptr ? 0 : counts->size / std::max<size_t>(leaves, 1)) +
-           " ranks, and the group has " + std::to_string(ranks) + ": use the mesh with which it was joined";
+  if (counts == nullptr || counts->size != leaves * ranks ||
+      call.results.size != call.arguments.size) {
+    return "the call is for " +
+           std::to_string(counts == nullptr ? 0 : counts->size / std::max<size_t>(leaves, 1)) +
+           " ranks, and the group has " + std::to_string(ranks) +
+           ": use the mesh with which it was joined";
   }
   for (size_t leaf = 0; leaf < leaves; ++leaf) {
     const xla_ffi::Buffer& from = *call.arguments.buffers[leaf];
     xla_ffi::Buffer& to = *call.results.buffers[leaf];
     Type type{};
-    if (!type_of(from.dtype, type)) return "operand " + std::to_string(leaf) + " has a type that FSCCL does not carry";
+    if (!type_of(from.dtype, type))
+      return "operand " + std::to_string(leaf) + " has a type that FSCCL does not carry";
     if (!type.reduces && (kind == kReduceScatter || kind == kAllReduce)) {
       return "operand " + std::to_string(leaf) +
-             " is an 8-bit float, which is gathered and broadcast, not reduced: cast it to bfloat16";
+             " is an 8-bit float, which is gathered and broadcast, not reduced: cast it to "
+             "bfloat16";
     }
     types.push_back(type);
     std::vector<size_t>& parts = pending.counts.emplace_back();
     for (size_t rank = 0; rank < ranks; ++rank) {
-      parts.push_back(static_cast<size_t>(static_cast<const int64_t*>(counts->data)[leaf * ranks + rank]) * type.parts);
+      parts.push_back(
+          static_cast<size_t>(static_cast<const int64_t*>(counts->data)[leaf * ranks + rank]) *
+          type.parts);
     }
     if (kind == kReduceScatter) {  // what an uneven part leaves of its array is zero
-      const size_t size = fsccl_dtype_size(type.dtype), own = parts[static_cast<size_t>(pending.rank->rank)];
-      std::memset(static_cast<char*>(to.data) + own * size, 0, (elements(to) * type.parts - own) * size);
+      const size_t size = fsccl_dtype_size(type.dtype),
+                   own = parts[static_cast<size_t>(pending.rank->rank)];
+      std::memset(static_cast<char*>(to.data) + own * size, 0,
+                  (elements(to) * type.parts - own) * size);
     }
   }
   return "";
@@ -309,7 +341,8 @@ xla_ffi::Error* execute(xla_ffi::Call& call) {
   if (pending->rank == nullptr) {
     return error(api, kFailedPrecondition,
                  "FSCCL: device " + std::to_string(device.ordinal) +
-                     " is in no group: call fsccl_jax.join(mesh) with the mesh that the program uses, and keep "
+                     " is in no group: call fsccl_jax.join(mesh) with the mesh that the program "
+                     "uses, and keep "
                      "what it returns");
   }
   Rank& rank = *pending->rank;
@@ -318,8 +351,10 @@ xla_ffi::Error* execute(xla_ffi::Call& call) {
   const float place = *static_cast<const float*>(token.data);
   if (place != static_cast<float>(rank.rank)) {
     return error(api, kInvalidArgument,
-                 "FSCCL: rank " + std::to_string(rank.rank) + " has place " + std::to_string(static_cast<int>(place)) +
-                     " on the axis: begin with the group's token(), and use the mesh with which it was joined");
+                 "FSCCL: rank " + std::to_string(rank.rank) + " has place " +
+                     std::to_string(static_cast<int>(place)) +
+                     " on the axis: begin with the group's token(), and use the mesh with which it "
+                     "was joined");
   }
   std::vector<Type> types;
   if (const std::string wrong = operands(*pending, call, kind, types); !wrong.empty())
@@ -336,7 +371,8 @@ xla_ffi::Error* execute(xla_ffi::Call& call) {
     const fsccl_status_t status = submit(*pending, call, kind, types);
     if (status < FSCCL_OK) {
       rank.failed = "FSCCL: \"" + name + "\": " + last_error(status);
-      // Operations that were submitted before still use this call's memory: all ranks end them before this returns.
+      // Operations that were submitted before still use this call's memory: all ranks end them
+      // before this returns.
       fsccl_comm_abort(rank.comm);
       for (const fsccl_work_t work : pending->works) {
         if (work != nullptr) fsccl_work_wait(work, -1);
@@ -361,7 +397,8 @@ xla_ffi::Error* execute(xla_ffi::Call& call) {
 
 extern "C" FSCCL_API xla_ffi::Error* fsccl_jax_collective(xla_ffi::Call* call) {
   if (call->extension != nullptr && call->extension->type == fsccl_jax::kMetadata) {
-    xla_ffi::Metadata& metadata = *reinterpret_cast<xla_ffi::MetadataExtension*>(call->extension)->metadata;
+    xla_ffi::Metadata& metadata =
+        *reinterpret_cast<xla_ffi::MetadataExtension*>(call->extension)->metadata;
     metadata.version.major = xla_ffi::kMajor;
     metadata.version.minor = xla_ffi::kMinor;
     metadata.traits = 0;

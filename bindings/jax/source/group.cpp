@@ -47,10 +47,11 @@ extern "C" {
 using fsccl_jax::Members;
 using fsccl_jax::Rank;
 
-// Makes group `group` of `ranks` ranks. This process has `count` of them: the devices ordinals[i], as ranks numbers[i]. Blocks
-// until all ranks have come. 0, or 1 and the reason.
-FSCCL_API int fsccl_jax_join(const fsccl_unique_id_t* id, int64_t group, int ranks, int count, const int* ordinals,
-                             const int* numbers, const char* name, char* why, size_t capacity) {
+// Makes group `group` of `ranks` ranks. This process has `count` of them: the devices ordinals[i],
+// as ranks numbers[i]. Blocks until all ranks have come. 0, or 1 and the reason.
+FSCCL_API int fsccl_jax_join(const fsccl_unique_id_t* id, int64_t group, int ranks, int count,
+                             const int* ordinals, const int* numbers, const char* name, char* why,
+                             size_t capacity) {
   Members members;
   std::vector<std::string> reasons(static_cast<size_t>(count));
   std::vector<std::thread> threads;
@@ -59,8 +60,9 @@ FSCCL_API int fsccl_jax_join(const fsccl_unique_id_t* id, int64_t group, int ran
     rank->rank = numbers[i];
     rank->ranks = ranks;
     members[ordinals[i]] = rank;
-    threads.emplace_back(
-        [rank, id, name, &reason = reasons[static_cast<size_t>(i)]] { reason = fsccl_jax::create(*rank, id, name); });
+    threads.emplace_back([rank, id, name, &reason = reasons[static_cast<size_t>(i)]] {
+      reason = fsccl_jax::create(*rank, id, name);
+    });
   }
   for (std::thread& thread : threads) thread.join();
   for (const std::string& reason : reasons) {
@@ -94,7 +96,8 @@ FSCCL_API int fsccl_jax_leave(int64_t group, char* why, size_t capacity) {
 }
 
 FSCCL_API fsccl_status_t fsccl_jax_counters(fsccl_counters_t* counters) {
-  if (counters == nullptr || counters->size != sizeof(fsccl_counters_t)) return FSCCL_ERR_INVALID_ARGUMENT;
+  if (counters == nullptr || counters->size != sizeof(fsccl_counters_t))
+    return FSCCL_ERR_INVALID_ARGUMENT;
   fsccl_counters_t sum = FSCCL_COUNTERS_INIT;
   const std::lock_guard guard(fsccl_jax::lock);
   for (auto& [group, members] : fsccl_jax::groups) {

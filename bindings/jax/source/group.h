@@ -17,7 +17,8 @@ struct Rank {
   fsccl_comm_t comm = nullptr;
   int rank = 0;
   int ranks = 0;
-  std::mutex issue;                       // guards what follows; a call's operations are submitted together
+  // guards what follows; a call's operations are submitted together
+  std::mutex issue;
   std::map<std::string, uint64_t> calls;  // of each call site so far
   std::string failed;                     // why no more operations are issued; "" while they are
 };

@@ -1,7 +1,8 @@
 /*
- * This header declares the part of XLA's typed FFI that is used here: its C ABI, versions 0.3 to 0.5, whose structures only
- * grow. A handler says which version it was made for, and XLA keeps those of at least a year working; so one library serves
- * jaxlib 0.10 to 0.12. (jaxlib's own header is include/xla/ffi/api/c_api.h; the names are the same without XLA_FFI_.)
+ * This header declares the part of XLA's typed FFI that is used here: its C ABI, versions 0.3 to
+ * 0.5, whose structures only grow. A handler says which version it was made for, and XLA keeps
+ * those of at least a year working; so one library serves jaxlib 0.10 to 0.12. (jaxlib's own header
+ * is include/xla/ffi/api/c_api.h; the names are the same without XLA_FFI_.)
  *
  * SPDX-License-Identifier: Apache-2.0
  */

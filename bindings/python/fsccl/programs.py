@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of the package. Each becomes the program of its name, so that signals and the exit status are the program's own."""
+"""The commands of the package. Each becomes the program of its name, so that signals and the exit
+status are the program's own."""
+
 import os
 import sys
 
@@ -7,21 +9,25 @@ from . import _PREFIX, _there
 
 
 def _run(name):
-    program = _there(_PREFIX / "bin" / name)
+    program = _there(_PREFIX / 'bin' / name)
     try:
         os.execv(program, [program, *sys.argv[1:]])
     except OSError as error:
-        sys.exit(f"{name}: {program} cannot be run: {error}. The package fsccl is made for Linux with glibc, for one kind of "
-                 "processor: install the wheel for this machine, or build it here with `pip install ./bindings/python`.")
+        sys.exit(
+            f'{name}: {program} cannot be run: {error}. The package fsccl is made for Linux with '
+            f'glibc, for one kind of '
+            'processor: install the wheel for this machine, or build it here with `pip install '
+            './bindings/python`.'
+        )
 
 
 def fsccl_info():
-    _run("fsccl-info")
+    _run('fsccl-info')
 
 
 def fsccl_perf():
-    _run("fsccl-perf")
+    _run('fsccl-perf')
 
 
 def fsccl_trace():
-    _run("fsccl-trace")
+    _run('fsccl-trace')

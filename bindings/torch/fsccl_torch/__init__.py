@@ -1,36 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
 """FSCCL as a backend of torch.distributed: `init_process_group("fsccl")`.
 
-The installed package is found by its entry point, so a program needs no line for it; importing it registers the backend as well.
+The installed package is found by its entry point, so a program needs no line for it; importing it
+registers the backend as well.
 """
 
 import importlib
 
 import torch.distributed as _dist
 
-__all__ = ["AllGather", "FscclBackend", "FscclError", "ReduceScatter", "broadcast_coalesced", "from_launcher", "mem_pool",
-           "peer_states", "register", "reshard", "shrink", "stats", "sync_module_states", "verify_replicas"]
+__all__ = [
+    'AllGather',
+    'FscclBackend',
+    'FscclError',
+    'ReduceScatter',
+    'broadcast_coalesced',
+    'from_launcher',
+    'mem_pool',
+    'peer_states',
+    'register',
+    'reshard',
+    'shrink',
+    'stats',
+    'sync_module_states',
+    'verify_replicas',
+]
 
 if not _dist.is_available():
-    raise ImportError("fsccl_torch: this build of torch has no torch.distributed: install one that has.")
+    raise ImportError(
+        'fsccl_torch: this build of torch has no torch.distributed: install one that has.'
+    )
 
 
-from .base import BACKEND  # noqa: E402, F401 (first: it refuses a torch that cannot be used)
-from ._capi import FscclError  # noqa: E402
-from .backend import DEVICES, NAME, FscclBackend, create  # noqa: E402
-from .launcher import from_launcher  # noqa: E402
-from .stats import stats  # noqa: E402
+from ._capi import FscclError
+from .backend import DEVICES, NAME, FscclBackend, create
+from .base import BACKEND  # noqa: F401 (first: it refuses a torch that cannot be used)
+from .launcher import from_launcher
+from .stats import stats
 
-
-_LATER = {"AllGather": "comms", "ReduceScatter": "comms", "broadcast_coalesced": "state", "mem_pool": "pluggable",
-          "peer_states": "survivors", "reshard": "survivors", "shrink": "survivors", "sync_module_states": "state",
-          "verify_replicas": "state"}  # modules that import FSDP2 and DTensor, which take a second
+_LATER = {
+    'AllGather': 'comms',
+    'ReduceScatter': 'comms',
+    'broadcast_coalesced': 'state',
+    'mem_pool': 'pluggable',
+    'peer_states': 'survivors',
+    'reshard': 'survivors',
+    'shrink': 'survivors',
+    'sync_module_states': 'state',
+    'verify_replicas': 'state',
+}  # modules that import FSDP2 and DTensor, which take a second
 
 
 def __getattr__(name):
     if name in _LATER:
-        return getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f'.{_LATER[name]}', __name__), name)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 def register():

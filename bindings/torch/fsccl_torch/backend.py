@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The c10d backend: one communicator of FSCCL behind one process group. Collectives are in moving.py and reducing.py; here are
-messages, the life of a group, and what torch asks of a backend besides.
+"""The c10d backend: one communicator of FSCCL behind one process group. Collectives are in
+moving.py and reducing.py; here are messages, the life of a group, and what torch asks of a backend
+besides.
 
-torch finds methods by name and calls them from C++ (its trampoline of c10d::Backend), where what they return is wrapped (held.py).
-In older versions of torch the backend is the process group itself (base.py).
+torch finds methods by name and calls them from C++ (its trampoline of c10d::Backend), where what
+they return is wrapped (held.py). In older versions of torch the backend is the process group itself
+(base.py).
 """
 
 import ctypes
@@ -23,12 +25,17 @@ from .moving import Moving
 from .reducing import Reducing
 from .stats import count
 
-NAME = "fsccl"
-DEVICES = ["cpu", "cuda"]
-_ERRORS = {c.OK: ErrorType.SUCCESS, c.IN_PROGRESS: ErrorType.SUCCESS, c.ERR_TIMEOUT: ErrorType.TIMEOUT,
-           c.ERR_PEER_DEAD: ErrorType.REMOTE_ERROR}
+NAME = 'fsccl'
+DEVICES = ['cpu', 'cuda']
+_ERRORS = {
+    c.OK: ErrorType.SUCCESS,
+    c.IN_PROGRESS: ErrorType.SUCCESS,
+    c.ERR_TIMEOUT: ErrorType.TIMEOUT,
+    c.ERR_PEER_DEAD: ErrorType.REMOTE_ERROR,
+}
 
-# torch's debug wrapper keeps only the C++ half of a backend, so the other half is kept here until shutdown().
+# torch's debug wrapper keeps only the C++ half of a backend, so the other half is kept here until
+# shutdown().
 _open = {}  # in the order of their making
 
 
@@ -42,16 +49,17 @@ class FscclBackend(Moving, Reducing, Base):
         _open[self] = None
         held.install()
 
-    # -------------------------------------------------------------------------------------------------- messages ----
+    # ----------------------------------------------------------------------------------------------
+    # messages ----
 
     def send(self, tensors, peer, tag=0):
-        return self._message("send", c.lib.fsccl_send, tensors, self._source, peer, tag)
+        return self._message('send', c.lib.fsccl_send, tensors, self._source, peer, tag)
 
     def recv(self, tensors, peer, tag=0):
-        return self._message("recv", c.lib.fsccl_recv, tensors, self._target, peer, tag)
+        return self._message('recv', c.lib.fsccl_recv, tensors, self._target, peer, tag)
 
     def recv_anysource(self, tensors, tag=0):
-        return self._message("recv", c.lib.fsccl_recv, tensors, self._target, None, tag)
+        return self._message('recv', c.lib.fsccl_recv, tensors, self._target, None, tag)
 
     def _message(self, call, function, tensors, operand, peer, tag):
         works = []
@@ -59,15 +67,27 @@ class FscclBackend(Moving, Reducing, Base):
             buffer = operand(call, tensor)
             code, per = self._moved(call, tensor.dtype)
             count(call, buffer)
-            finish = self._back(buffer, tensor) if call == "recv" else None
+            finish = self._back(buffer, tensor) if call == 'recv' else None
             place = buffer.data_ptr(), buffer.numel() * per, code
             if streams.on_gpu(buffer.device):
                 if peer is None:
-                    self._refuse(call, "src is None, and a rank receives memory of a GPU from a rank that is named: name src",
-                                 NotImplementedError)
+                    self._refuse(
+                        call,
+                        'src is None, and a rank receives memory of a GPU from a rank that is '
+                        'named: name src',
+                        NotImplementedError,
+                    )
                 with self._messages.exclusively():
-                    work = self._comm.submit(call, function, (*place, peer, tag), buffer, [tensor], finish, in_order=False)
-            elif call == "send":
+                    work = self._comm.submit(
+                        call,
+                        function,
+                        (*place, peer, tag),
+                        buffer,
+                        [tensor],
+                        finish,
+                        in_order=False,
+                    )
+            elif call == 'send':
                 work = self._messages.send(peer, tag, place, buffer, [tensor])
             else:
                 work = self._messages.receive(peer, tag, place, buffer, [tensor], finish)
@@ -82,25 +102,41 @@ class FscclBackend(Moving, Reducing, Base):
 
     def end_coalescing(self):
         works, self._comm.coalesced = self._comm.coalesced or [], None
-        return self._comm.together(works) if works else self._comm.done("coalesced", [])
+        return self._comm.together(works) if works else self._comm.done('coalesced', [])
 
     def monitored_barrier(self, opts, wait_all_ranks=False):
-        count("barrier")
+        count('barrier')
         self._monitored_barrier(opts.timeout, wait_all_ranks)
 
-    # ---------------------------------------------------------------------------------------------- life and death ----
+    # ----------------------------------------------------------------------------------------------
+    # life and death ----
 
     def split(self, store, ranks, opts):
-        """The backend of a part of this group, through the links that the group has. Every rank of the group comes here, one
-        that is in no part with the ranks of another's. torch's trampoline dies of the None that such a rank should return."""
+        """The backend of a part of this group, through the links that the group has. Every rank of
+        the group comes here, one that is in no part with the ranks of another's. torch's trampoline
+        dies of the None that such a rank should return."""
         member = self._rank in ranks
-        timeout, parents = opts._timeout, self._options.global_ranks_in_group or list(range(self._size))
+        timeout, parents = (
+            opts._timeout,
+            self._options.global_ranks_in_group or list(range(self._size)),
+        )
         world = [parents[rank] for rank in ranks]
-        name = opts.group_name or f"{self._options.group_name}/{min(ranks)}"
-        comm = self._comm.split(min(ranks) if member else None, ranks.index(self._rank) if member else 0, timeout, name, world)
+        name = opts.group_name or f'{self._options.group_name}/{min(ranks)}'
+        comm = self._comm.split(
+            min(ranks) if member else None,
+            ranks.index(self._rank) if member else 0,
+            timeout,
+            name,
+            world,
+        )
         if not member:
-            self._refuse("split_group", "this rank is in no part, which torch cannot express to a backend in Python (its parts are "
-                                        "made): put it into a part of its own, or use new_group", NotImplementedError)
+            self._refuse(
+                'split_group',
+                'this rank is in no part, which torch cannot express to a backend in Python (its '
+                'parts are '
+                'made): put it into a part of its own, or use new_group',
+                NotImplementedError,
+            )
         return FscclBackend(comm, store, _options(timeout, name, world))
 
     def _rank_in_world(self):
@@ -110,8 +146,9 @@ class FscclBackend(Moving, Reducing, Base):
         """A rank that is not in a new group has nothing to do: its members meet without it."""
 
     def survive(self):
-        """Ranks of this group that its survivors agree to be gone. Collective over the survivors; shrink() then goes on without
-        them. Operations on all groups of this rank end: others wait for the dead there, too."""
+        """Ranks of this group that its survivors agree to be gone. Collective over the survivors;
+        shrink() then goes on without them. Operations on all groups of this rank end: others wait
+        for the dead there, too."""
         for other in list(_open):
             if other._rank_in_world() == self._rank_in_world():
                 other._comm.abort()
@@ -120,28 +157,40 @@ class FscclBackend(Moving, Reducing, Base):
         return self._survivors[1]
 
     def shrink(self, ranks_to_exclude, shrink_flags=0, opts_override=None):
-        """For torch.distributed.shrink_group(): the backend of the other ranks. Where this group has failed, or is to be aborted,
-        they must be the ones that live."""
+        """For torch.distributed.shrink_group(): the backend of the other ranks. Where this group
+        has failed, or is to be aborted, they must be the ones that live."""
         options = opts_override or self._options
         ranks = [rank for rank in range(self._size) if rank not in ranks_to_exclude]
         if self._survivors is None and not shrink_flags and self._comm.state() == c.OK:
-            comm = self._comm.subset(options._timeout, f"{self._comm.name} without {ranks_to_exclude}", ranks)
+            comm = self._comm.subset(
+                options._timeout, f'{self._comm.name} without {ranks_to_exclude}', ranks
+            )
         else:
             if self._survivors is None:
                 self.survive()
             (comm, lost), self._survivors = self._survivors, None
             if lost != list(ranks_to_exclude):
-                self._refuse("shrink_group", f"ranks {lost} are gone, and {ranks_to_exclude} were to be excluded: exclude the "
-                                             "former, or call fsccl_torch.shrink(), which finds out")
-        return FscclBackend(comm, self._store, _options(options._timeout, comm.name, list(range(len(ranks)))))
+                self._refuse(
+                    'shrink_group',
+                    f'ranks {lost} are gone, and {ranks_to_exclude} were to be excluded: exclude '
+                    f'the '
+                    'former, or call fsccl_torch.shrink(), which finds out',
+                )
+        return FscclBackend(
+            comm, self._store, _options(options._timeout, comm.name, list(range(len(ranks))))
+        )
 
     def set_timeout(self, timeout):
         milliseconds = int(timeout.total_seconds() * 1000)
         if milliseconds > self._comm.timeout_ms:
-            warnings.warn(f"{self._comm.who()}: set_timeout: waits end after {self._comm.timeout_ms} ms, the timeout that the "
-                          f"group was made with, at the latest; {milliseconds} ms is longer. Give it to init_process_group or "
-                          "new_group.",
-                          stacklevel=2)
+            warnings.warn(
+                f'{self._comm.who()}: set_timeout: waits end after {self._comm.timeout_ms} ms, the '
+                f'timeout that the '
+                f'group was made with, at the latest; {milliseconds} ms is longer. Give it to '
+                f'init_process_group or '
+                'new_group.',
+                stacklevel=2,
+            )
         self._comm.limit_ms = milliseconds
         self._options._timeout = timeout
 
@@ -155,23 +204,27 @@ class FscclBackend(Moving, Reducing, Base):
     def get_error(self):
         return _ERRORS.get(self._comm.state(), ErrorType.COMM_ERROR)
 
-    # ---------------------------------------------------------------------------------------------------- memory ----
+    # ----------------------------------------------------------------------------------------------
+    # memory ----
 
     def supports_tensor_alloc(self, device):
         return isinstance(device, int) or torch.device(device).type in DEVICES
 
-    def allocate_tensor(self, size, *, dtype, device="cpu"):
-        """A tensor in the group's pool on `device`, on which its collectives are fastest. The first call for a device in a group is
-        collective."""
+    def allocate_tensor(self, size, *, dtype, device='cpu'):
+        """A tensor in the group's pool on `device`, on which its collectives are fastest. The first
+        call for a device in a group is collective."""
         device = torch.device(device)
         if device.type not in DEVICES:
-            self._refuse("allocate_tensor", f"{device}: FSCCL carries memory of the host and of CUDA devices")
+            self._refuse(
+                'allocate_tensor', f'{device}: FSCCL carries memory of the host and of CUDA devices'
+            )
         return self._comm.pool_of(streams.with_index(device)).allocate(size, dtype)
 
     def memory_stats(self):
         return self._comm.pool.stats()
 
-    # ------------------------------------------------------------------------------------------------------ about ----
+    # ----------------------------------------------------------------------------------------------
+    # about ----
 
     def getBackendName(self):
         return NAME
@@ -217,14 +270,20 @@ def _options(timeout, name, ranks):
 
 
 def _world():
-    """The communicator of the default group, if it is one of FSCCL: then it has all ranks. If it has failed, it says so to all of
-    them when a group is taken from it."""
+    """The communicator of the default group, if it is one of FSCCL: then it has all ranks. If it
+    has failed, it says so to all of them when a group is taken from it."""
     if not dist.is_initialized():
         return None
     name, rank = dist.group.WORLD.group_name, dist.get_rank()
-    found = (backend._comm for backend in reversed(list(_open)) if backend._options.group_name == name and backend._rank == rank)
+    found = (
+        backend._comm
+        for backend in reversed(list(_open))
+        if backend._options.group_name == name and backend._rank == rank
+    )
     # One that was shrunk has got its name after its backend was made.
-    comm = next(found, None) or getattr(dist.group.WORLD._get_backend(torch.device("cpu")), "_comm", None)
+    comm = next(found, None) or getattr(
+        dist.group.WORLD._get_backend(torch.device('cpu')), '_comm', None
+    )
     return comm if comm and not comm.closing else None
 
 
@@ -232,16 +291,21 @@ handed_over = []  # a communicator that the next group is made of
 
 
 def create(given, backend_options):
-    """Called by torch on the members of a new group. Where there is a default group, they meet through its links."""
+    """Called by torch on the members of a new group. Where there is a default group, they meet
+    through its links."""
     ranks = list(given.global_ranks_in_group) or list(range(given.group_size))
     timeout, world = given.timeout, _world()
     if not dist.is_initialized():
-        for backend in [one for one in _open if one._comm.state() < 0]:  # torch dropped them when it aborted all groups
+        for backend in [
+            one for one in _open if one._comm.state() < 0
+        ]:  # torch dropped them when it aborted all groups
             del _open[backend]
     if handed_over:
         comm = handed_over.pop()
     elif world:
         comm = world.subset(timeout, given.group_id, ranks)
     else:
-        comm = connect(given.store, given.group_rank, given.group_size, timeout, given.group_id, ranks)
+        comm = connect(
+            given.store, given.group_rank, given.group_size, timeout, given.group_id, ranks
+        )
     return FscclBackend(comm, given.store, _options(timeout, given.group_id, ranks))

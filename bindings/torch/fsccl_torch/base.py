@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The class of torch that the backend derives from, which depends on the version of torch.
 
-From torch 2.14 on, c10d::Backend can be subclassed in Python (BACKEND). The backend is then one of the backends of a process group
-of torch's own. Older versions let Python subclass c10d::ProcessGroup alone. The backend is then the process group itself: torch
-asks it for what it asks a group, under the names that a group has. Adapter translates these calls to those of a backend.
+From torch 2.14 on, c10d::Backend can be subclassed in Python (BACKEND). The backend is then one of
+the backends of a process group of torch's own. Older versions let Python subclass
+c10d::ProcessGroup alone. The backend is then the process group itself: torch asks it for what it
+asks a group, under the names that a group has. Adapter translates these calls to those of a
+backend.
 """
 
 import warnings
@@ -21,12 +23,13 @@ NEWEST = (2, 15)
 
 def _backend_can_be_subclassed():
     """Whether C++ calls the methods of a Python subclass of c10d::Backend."""
+
     class Probe(Backend):
         def getBackendName(self):
-            return "probe"
+            return 'probe'
 
     try:
-        return Probe(0, 1).name() == "probe"
+        return Probe(0, 1).name() == 'probe'
     except (TypeError, RuntimeError):
         return False
 
@@ -34,72 +37,95 @@ def _backend_can_be_subclassed():
 def _group_can_be_subclassed():
     class Probe(dist.ProcessGroup):
         def getBackendName(self):
-            return "probe"
+            return 'probe'
 
     try:
-        return Probe(0, 1).name() == "probe"
+        return Probe(0, 1).name() == 'probe'
     except (TypeError, RuntimeError):
         return False
 
 
 def check_version(version):
-    """Refuses a torch that is too old, and says it where one is newer than those that are known here."""
-    numbers = tuple(int(number) for number in version.split("+")[0].split(".")[:2])
+    """Refuses a torch that is too old, and says it where one is newer than those that are known
+    here."""
+    numbers = tuple(int(number) for number in version.split('+')[0].split('.')[:2])
     if numbers < OLDEST:
-        raise ImportError(f"fsccl_torch: torch {version} is too old: install torch {OLDEST[0]}.{OLDEST[1]} or newer.")
+        raise ImportError(
+            f'fsccl_torch: torch {version} is too old: install torch {OLDEST[0]}.{OLDEST[1]} or '
+            f'newer.'
+        )
     if numbers > NEWEST:
-        warnings.warn(f"fsccl_torch: torch {version} is newer than {NEWEST[0]}.{NEWEST[1]}, the newest that this fsccl_torch was "
-                      "tested with: where something fails, install a newer fsccl_torch or an older torch.", stacklevel=2)
+        warnings.warn(
+            f'fsccl_torch: torch {version} is newer than {NEWEST[0]}.{NEWEST[1]}, the newest that '
+            f'this fsccl_torch was '
+            'tested with: where something fails, install a newer fsccl_torch or an older torch.',
+            stacklevel=2,
+        )
 
 
 check_version(torch.__version__)
 BACKEND = _backend_can_be_subclassed()
 if not BACKEND and not _group_can_be_subclassed():
-    raise ImportError(f"fsccl_torch: torch {torch.__version__} lets Python subclass neither c10d::Backend nor c10d::ProcessGroup: "
-                      f"install a release of torch from {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}.")
+    raise ImportError(
+        f'fsccl_torch: torch {torch.__version__} lets Python subclass neither c10d::Backend nor '
+        f'c10d::ProcessGroup: '
+        f'install a release of torch from {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}.'
+    )
 
 
 # Their names since torch 2.13.
-all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+all_gather_single = getattr(dist, 'all_gather_single', None) or dist.all_gather_into_tensor
+reduce_scatter_single = getattr(dist, 'reduce_scatter_single', None) or dist.reduce_scatter_tensor
 
 
 def blocking(opts):
-    """Whether the operation is to be over when the call returns. Some options of older versions do not say it: then torch waits."""
-    return not getattr(opts, "asyncOp", True)
+    """Whether the operation is to be over when the call returns. Some options of older versions do
+    not say it: then torch waits."""
+    return not getattr(opts, 'asyncOp', True)
 
 
 class Group(dist.ProcessGroup):
-    """What torch asks of a process group beside its communication, for a group that is its own backend."""
+    """What torch asks of a process group beside its communication, for a group that is its own
+    backend."""
 
     bound_device_id = None
 
     def __init__(self, rank, size):
         super().__init__(rank, size)
-        self._group_name, self._group_desc = "", "undefined"
-        self._names, self._groups = None, {}  # of other backends, and of groups on them, by type of device
+        self._group_name, self._group_desc = '', 'undefined'
+        self._names, self._groups = (
+            None,
+            {},
+        )  # of other backends, and of groups on them, by type of device
 
     def elsewhere(self, device):
-        """The group that carries tensors on `device` where this one does not: torch makes none of the other backends of a name like
-        "cpu:fsccl,cuda:nccl" when one of them is a group. So it is made here, at first use, in a group of its own."""
+        """The group that carries tensors on `device` where this one does not: torch makes none of
+        the other backends of a name like "cpu:fsccl,cuda:nccl" when one of them is a group. So it
+        is made here, at first use, in a group of its own."""
         if self._names is None:
             known = self._map()
             if known is None:
                 return None
-            self._names = {kind: name for kind, name in known.items() if name != self.getBackendName()}
+            self._names = {
+                kind: name for kind, name in known.items() if name != self.getBackendName()
+            }
         name = self._names.get(device.type) if device is not None else None
         if name is None:
             return None
         if device.type not in self._groups:
             self._groups[device.type] = dist.new_group(
-                self._options.global_ranks_in_group, timeout=self._options._timeout, backend=f"{device.type}:{name}",
-                use_local_synchronization=True)
+                self._options.global_ranks_in_group,
+                timeout=self._options._timeout,
+                backend=f'{device.type}:{name}',
+                use_local_synchronization=True,
+            )
         return self._groups[device.type]
 
     def _map(self):
-        """{type of device: backend} as the program named them, or None for a group that torch does not know."""
+        """{type of device: backend} as the program named them, or None for a group that torch does
+        not know."""
         known = dist.distributed_c10d._world.pg_backend_config.get(self)
-        return dict(pair.split(":") for pair in str(known).lower().split(",")) if known else None
+        return dict(pair.split(':') for pair in str(known).lower().split(',')) if known else None
 
     def _get_backend(self, device):
         other = self.elsewhere(torch.device(device))
@@ -107,7 +133,7 @@ class Group(dist.ProcessGroup):
 
     @property
     def _device_types(self):
-        return [torch.device(kind) for kind in self._map() or ("cpu", "cuda")]
+        return [torch.device(kind) for kind in self._map() or ('cpu', 'cuda')]
 
     def _set_default_backend(self, kind):
         """It is this one."""
@@ -148,22 +174,25 @@ class Options(Backend.Options):
     """The options of a group. Those of torch itself have no names and ranks before 2.8."""
 
 
-if hasattr(Backend.Options, "group_name"):
-    Options = Backend.Options  # noqa: F811
+if hasattr(Backend.Options, 'group_name'):
+    Options = Backend.Options
 
 
 class Adapter:
-    """The calls of a group that differ from those of a backend, before a class that has the latter."""
+    """The calls of a group that differ from those of a backend, before a class that has the
+    latter."""
 
     def split_group(self, new_ranks, timeout=None, opts=None, group_name=None, group_desc=None):
-        """For torch.distributed.split_group(): the part of this group that `new_ranks` are, of this group's ranks."""
+        """For torch.distributed.split_group(): the part of this group that `new_ranks` are, of this
+        group's ranks."""
         options = Options(self.getBackendName(), timeout=timeout or self._options._timeout)
-        options.group_name = group_name or ""
+        options.group_name = group_name or ''
         return self.split(self._store, new_ranks, options)
 
     @property
     def supports_shrinking(self):
-        """torch.distributed.shrink_group() would make a group of torch's own around this one. fsccl_torch.shrink() does without."""
+        """torch.distributed.shrink_group() would make a group of torch's own around this one.
+        fsccl_torch.shrink() does without."""
         return False
 
     def monitored_barrier(self, timeout, wait_all_ranks=False):
@@ -179,34 +208,50 @@ class Adapter:
         super().shutdown()
 
 
-# The names of a call at a group, the first of them also at a backend; how many operands it has; its options; and those fields of
-# the options that may be given alone.
+# The names of a call at a group, the first of them also at a backend; how many operands it has; its
+# options; and those fields of the options that may be given alone.
 _CALLS = (
-    (("broadcast",), 1, c10d.BroadcastOptions, ("rootRank",)),
-    (("allreduce",), 1, c10d.AllreduceOptions, ("reduceOp",)),
-    (("allreduce_coalesced",), 1, c10d.AllreduceCoalescedOptions, ()),
-    (("reduce",), 1, c10d.ReduceOptions, ("rootRank", "reduceOp")),
-    (("allgather",), 2, c10d.AllgatherOptions, ()),
-    (("allgather_coalesced",), 2, c10d.AllgatherOptions, ()),
-    (("all_gather_single", "_allgather_base"), 2, c10d.AllgatherOptions, ()),
-    (("all_gather_single_coalesced", "allgather_into_tensor_coalesced"), 2, c10d.AllgatherOptions, ()),
-    (("gather",), 2, c10d.GatherOptions, ("rootRank",)),
-    (("scatter",), 2, c10d.ScatterOptions, ("rootRank",)),
-    (("reduce_scatter",), 2, c10d.ReduceScatterOptions, ("reduceOp",)),
-    (("reduce_scatter_single", "_reduce_scatter_base"), 2, c10d.ReduceScatterOptions, ("reduceOp",)),
-    (("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"), 2, c10d.ReduceScatterOptions, ("reduceOp",)),
-    (("all_to_all_single", "alltoall_base"), 4, c10d.AllToAllOptions, ()),
-    (("alltoall",), 2, c10d.AllToAllOptions, ()),
-    (("barrier",), 0, c10d.BarrierOptions, ()),
-    (("send",), 1, int, ()),
-    (("recv",), 1, int, ()),
-    (("recv_anysource",), 1, int, ()),
+    (('broadcast',), 1, c10d.BroadcastOptions, ('rootRank',)),
+    (('allreduce',), 1, c10d.AllreduceOptions, ('reduceOp',)),
+    (('allreduce_coalesced',), 1, c10d.AllreduceCoalescedOptions, ()),
+    (('reduce',), 1, c10d.ReduceOptions, ('rootRank', 'reduceOp')),
+    (('allgather',), 2, c10d.AllgatherOptions, ()),
+    (('allgather_coalesced',), 2, c10d.AllgatherOptions, ()),
+    (('all_gather_single', '_allgather_base'), 2, c10d.AllgatherOptions, ()),
+    (
+        ('all_gather_single_coalesced', 'allgather_into_tensor_coalesced'),
+        2,
+        c10d.AllgatherOptions,
+        (),
+    ),
+    (('gather',), 2, c10d.GatherOptions, ('rootRank',)),
+    (('scatter',), 2, c10d.ScatterOptions, ('rootRank',)),
+    (('reduce_scatter',), 2, c10d.ReduceScatterOptions, ('reduceOp',)),
+    (
+        ('reduce_scatter_single', '_reduce_scatter_base'),
+        2,
+        c10d.ReduceScatterOptions,
+        ('reduceOp',),
+    ),
+    (
+        ('reduce_scatter_single_coalesced', 'reduce_scatter_tensor_coalesced'),
+        2,
+        c10d.ReduceScatterOptions,
+        ('reduceOp',),
+    ),
+    (('all_to_all_single', 'alltoall_base'), 4, c10d.AllToAllOptions, ()),
+    (('alltoall',), 2, c10d.AllToAllOptions, ()),
+    (('barrier',), 0, c10d.BarrierOptions, ()),
+    (('send',), 1, int, ()),
+    (('recv',), 1, int, ()),
+    (('recv_anysource',), 1, int, ()),
 )
 
 
 def _call(name, carried, operands, options, fields):
-    """The call `name` of a group, which is `carried` of a backend. After the operands it takes `options`, or what `fields` of them
-    are to be, or nothing."""
+    """The call `name` of a group, which is `carried` of a backend. After the operands it takes
+    `options`, or what `fields` of them are to be, or nothing."""
+
     def call(self, *given, **named):
         given += tuple(named.values())
         other = self.elsewhere(device_of(given[:operands])) if self._names != {} else None
@@ -232,4 +277,8 @@ def adapted(backend):
     """The class that torch is given: one of a backend itself where torch takes a backend."""
     if BACKEND:
         return backend
-    return type(backend.__name__, (Adapter, backend), {"__doc__": backend.__doc__, "__module__": backend.__module__})
+    return type(
+        backend.__name__,
+        (Adapter, backend),
+        {'__doc__': backend.__doc__, '__module__': backend.__module__},
+    )

@@ -14,9 +14,12 @@ from torch.distributed.fsdp._fully_shard import _fsdp_api as api
 from .backend import FscclBackend
 from .base import all_gather_single, reduce_scatter_single
 
-if not hasattr(api, "AllGather"):
-    raise ImportError(f"fsccl_torch: FSDP2 of torch {torch.__version__} takes no collectives of others (AllGather, ReduceScatter): "
-                      "leave them away, or install torch 2.8 or newer.")
+if not hasattr(api, 'AllGather'):
+    raise ImportError(
+        f'fsccl_torch: FSDP2 of torch {torch.__version__} takes no collectives of others '
+        f'(AllGather, ReduceScatter): '
+        'leave them away, or install torch 2.8 or newer.'
+    )
 
 
 class _Allocate:
@@ -31,17 +34,21 @@ class _Allocate:
 
 
 class AllGather(_Allocate, api.AllGather):
-    """With `overlap` a gather returns at once and FSDP2 waits where it uses the parameters, so that prefetched ones travel during
-    the layer before."""
+    """With `overlap` a gather returns at once and FSDP2 waits where it uses the parameters, so that
+    prefetched ones travel during the layer before."""
 
     def __init__(self, group=None, overlap=True):
         super().__init__(group)
         self._overlap = overlap
 
     def __call__(self, output_tensor, input_tensor, group, async_op=False):
-        return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op or self._overlap)
+        return all_gather_single(
+            output_tensor, input_tensor, group=group, async_op=async_op or self._overlap
+        )
 
 
 class ReduceScatter(_Allocate, api.ReduceScatter):
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
-        return reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+        return reduce_scatter_single(
+            output_tensor, input_tensor, op=op, group=group, async_op=async_op
+        )

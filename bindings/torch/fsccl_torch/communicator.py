@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A communicator of FSCCL as a process group uses it: how its ranks meet, the lock under which they submit, the operations in
-flight, and errors that say who, where and what.
+"""A communicator of FSCCL as a process group uses it: how its ranks meet, the lock under which they
+submit, the operations in flight, and errors that say who, where and what.
 
-FSCCL lets one thread at a time issue operations on a communicator. `lock` is held only while an operation is submitted, never
-while one is waited for, so threads of a process do not wait for each other's peers.
+FSCCL lets one thread at a time issue operations on a communicator. `lock` is held only while an
+operation is submitted, never while one is waited for, so threads of a process do not wait for each
+other's peers.
 """
 
 import atexit
@@ -15,14 +16,15 @@ import time
 import weakref
 
 import torch
+
 from . import _capi as c
 from . import streams
 from .memory import Pool
 from .turns import await_turn, futures_over
 from .work import StreamWork, Together, Work
 
-_KEY = "fsccl/unique_id"
-_FAILED = b"failed: "
+_KEY = 'fsccl/unique_id'
+_FAILED = b'failed: '
 _LAST_FUTURES_S = 10  # that a process which ends waits for what is hung on futures
 _SLICE_MS = 500  # a wait returns to Python this often, so that Ctrl-C is heard
 
@@ -49,14 +51,31 @@ def connect(store, rank, size, timeout, name, ranks):
         try:
             found = _new_id(store, rank)
         except RuntimeError as error:  # DistStoreError where the store is another process
-            raise c.FscclError(f"{who}: rank 0 of the group has not offered a place to meet: does it run, and create this group "
-                               f"at the same point? [{error}]", c.ERR_TIMEOUT, rank, 0) from error
+            raise c.FscclError(
+                f'{who}: rank 0 of the group has not offered a place to meet: does it run, and '
+                f'create this group '
+                f'at the same point? [{error}]',
+                c.ERR_TIMEOUT,
+                rank,
+                0,
+            ) from error
         if found.startswith(_FAILED):
-            raise c.FscclError(f"{who}: rank 0 of the group could not begin: {found[len(_FAILED):].decode()}", 0, rank, 0)
-        theirs = found[ctypes.sizeof(identity):].decode()
+            raise c.FscclError(
+                f'{who}: rank 0 of the group could not begin: {found[len(_FAILED) :].decode()}',
+                0,
+                rank,
+                0,
+            )
+        theirs = found[ctypes.sizeof(identity) :].decode()
         if theirs != repr(ranks):
-            raise c.FscclError(f"{who}: this rank makes it of the global ranks {ranks}, the group's rank 0 of {theirs}: all ranks "
-                               "make the same groups in the same order", c.ERR_MISMATCH, rank, 0)
+            raise c.FscclError(
+                f"{who}: this rank makes it of the global ranks {ranks}, the group's rank 0 of "
+                f'{theirs}: all ranks '
+                'make the same groups in the same order',
+                c.ERR_MISMATCH,
+                rank,
+                0,
+            )
         ctypes.memmove(ctypes.byref(identity), found, ctypes.sizeof(identity))
     config.unique_id, config.rank, config.ranks = ctypes.pointer(identity), rank, size
     handle = ctypes.c_void_p()
@@ -64,17 +83,22 @@ def connect(store, rank, size, timeout, name, ranks):
     if status < 0:
         raise _explained(c.error(status), who)
     if rank == 0 and size > 1:
-        with contextlib.suppress(RuntimeError, NotImplementedError):  # of a store that cannot forget
-            store.delete_key(_KEY)  # all have read it, and a group that is made later from this store has another
+        with contextlib.suppress(
+            RuntimeError, NotImplementedError
+        ):  # of a store that cannot forget
+            store.delete_key(
+                _KEY
+            )  # all have read it, and a group that is made later from this store has another
     return Communicator(handle.value, rank, size, timeout, name, ranks)
 
 
 def _new_id(store, rank):
-    """What rank 0 wrote for this group: not what it wrote for an earlier one, which this rank may still find."""
+    """What rank 0 wrote for this group: not what it wrote for an earlier one, which this rank may
+    still find."""
     until = time.monotonic() + store.timeout.total_seconds()
     while (rank, found := store.get(_KEY)) in _used:
         if time.monotonic() > until:
-            raise RuntimeError("the store has only the place of an earlier group")
+            raise RuntimeError('the store has only the place of an earlier group')
         time.sleep(_ID_PAUSE_S)
     if not found.startswith(_FAILED):
         _used.add((rank, found))
@@ -83,16 +107,23 @@ def _new_id(store, rank):
 
 def _config(timeout, name):
     milliseconds = max(1, int(timeout.total_seconds() * 1000))
-    return c.CommConfig(version=c.library_version, rank=-1, timeout_ms=milliseconds, name=f"torch group {name}".encode())
+    return c.CommConfig(
+        version=c.library_version,
+        rank=-1,
+        timeout_ms=milliseconds,
+        name=f'torch group {name}'.encode(),
+    )
 
 
 def _who(rank, name, ranks):
-    elsewhere = f" (global rank {ranks[rank]})" if ranks and ranks[rank] != rank else ""
+    elsewhere = f' (global rank {ranks[rank]})' if ranks and ranks[rank] != rank else ''
     return f"fsccl: rank {rank}{elsewhere} of group '{name}'"
 
 
 def _explained(error, who):
-    return c.FscclError(f"{who}: {error}", error.code, error.rank, error.peer, error.sequence, error.operation)
+    return c.FscclError(
+        f'{who}: {error}', error.code, error.rank, error.peer, error.sequence, error.operation
+    )
 
 
 class Communicator:
@@ -103,27 +134,54 @@ class Communicator:
         self.lock, self.finish_lock = threading.Lock(), threading.RLock()
         self.pending = {}  # handle -> Work, in order of submission: tensors of operations in flight
         self.coalesced = None  # list of works between start_coalescing and end_coalescing
-        self.closing = False  # close() was called; it succeeds when the last tensor in the pool has died
+        self.closing = (
+            False  # close() was called; it succeeds when the last tensor in the pool has died
+        )
         self.watched = False  # a future hangs on some operation
         self.sequence = 0
-        self.dependents = []  # objects with units or pools on this communicator: closed before it is
+        # objects with units or pools on this communicator: closed before it is
+        self.dependents = []
         self.pool = Pool(self)
         self.device_pools, self._sides = {}, {}  # by device
-        self._over = self.done("", None)  # what a call that waited returns
+        self._over = self.done('', None)  # what a call that waited returns
         self._out = ctypes.c_void_p()
         self._out_reference = ctypes.byref(self._out)
         _live.add(self)
 
-    def submit(self, call, function, arguments, keep, result, finish=None, blocking=False, in_order=True, lock=None):
-        """Issues function(*arguments, comm, stream, work). `keep`: what must live until it is over; `result`: the future's value;
-        `finish`: the step after it; `in_order`: it is a collective, which all ranks issue in one order; `lock`: held meanwhile in
-        place of the communicator's. On tensors of a GPU it goes to a stream, and nothing waits for it here."""
+    def submit(
+        self,
+        call,
+        function,
+        arguments,
+        keep,
+        result,
+        finish=None,
+        blocking=False,
+        in_order=True,
+        lock=None,
+    ):
+        """Issues function(*arguments, comm, stream, work). `keep`: what must live until it is over;
+        `result`: the future's value; `finish`: the step after it; `in_order`: it is a collective,
+        which all ranks issue in one order; `lock`: held meanwhile in place of the communicator's.
+        On tensors of a GPU it goes to a stream, and nothing waits for it here."""
         if in_order:
             await_turn()
         device = streams.device_of(keep)
         if device is not None and streams.on_gpu(device):
-            return self._put(call, function, arguments, keep, result, finish, self._side(device), blocking, in_order)
-        self.check_alive(call)  # a rank that comes late finds what the others sent before they gave up
+            return self._put(
+                call,
+                function,
+                arguments,
+                keep,
+                result,
+                finish,
+                self._side(device),
+                blocking,
+                in_order,
+            )
+        self.check_alive(
+            call
+        )  # a rank that comes late finds what the others sent before they gave up
         if lock is None:
             with self.lock:
                 status = function(*arguments, self.handle, None, self._out_reference)
@@ -137,7 +195,9 @@ class Communicator:
         coalesced = self.coalesced if in_order else None  # messages are added by who sends them
         blocking = blocking and coalesced is None
         if status == c.IN_PROGRESS and blocking:
-            status = c.lib.fsccl_work_wait(handle, min(_SLICE_MS, self.limit_ms) if self.limit_ms else _SLICE_MS)
+            status = c.lib.fsccl_work_wait(
+                handle, min(_SLICE_MS, self.limit_ms) if self.limit_ms else _SLICE_MS
+            )
         if status < 0:
             raise self.failure(status, call)
         if status == c.OK:
@@ -187,7 +247,8 @@ class Communicator:
             side.finish()
 
     def check_alive(self, call):
-        """A stream comes free when a rank has died, and what it then did is worth nothing: so whoever waits asks."""
+        """A stream comes free when a rank has died, and what it then did is worth nothing: so
+        whoever waits asks."""
         status = self.state()
         if status < 0:
             raise self.failure(status, call)
@@ -204,7 +265,8 @@ class Communicator:
         return work
 
     def pool_of(self, device):
-        """The pool of tensors on `device`. A device's is made here, at the same place on all ranks."""
+        """The pool of tensors on `device`. A device's is made here, at the same place on all
+        ranks."""
         if not streams.on_gpu(device):
             return self.pool
         pool = self.device_pools.get(device)
@@ -219,13 +281,22 @@ class Communicator:
         return works[0] if len(works) == 1 else Together(works)
 
     def late(self, call, milliseconds, again):
-        """The error of an operation that is not over after so long. `again`: the caller may wait again. If not, it was the group's
-        limit, and the group ends: the other ranks have an error, too."""
+        """The error of an operation that is not over after so long. `again`: the caller may wait
+        again. If not, it was the group's limit, and the group ends: the other ranks have an error,
+        too."""
         if not again:
             self.abort()
-        advice = "Wait again, or abort the group." if again else "This group has ended: create it again, with a longer timeout."
-        return c.FscclError(f"{self.who()}: {call}: not complete after {milliseconds} ms: another rank is late. {advice}",
-                            c.ERR_TIMEOUT, self.rank)
+        advice = (
+            'Wait again, or abort the group.'
+            if again
+            else 'This group has ended: create it again, with a longer timeout.'
+        )
+        return c.FscclError(
+            f'{self.who()}: {call}: not complete after {milliseconds} ms: another rank is late. '
+            f'{advice}',
+            c.ERR_TIMEOUT,
+            self.rank,
+        )
 
     def wait(self, handle, call, milliseconds=0):
         """Waits at most `milliseconds` (0: what the group allows)."""
@@ -235,7 +306,9 @@ class Communicator:
             return
         until = time.monotonic() + (limit - _SLICE_MS) / 1000
         while status == c.IN_PROGRESS:
-            left = _SLICE_MS if not limit else min(_SLICE_MS, int((until - time.monotonic()) * 1000))
+            left = (
+                _SLICE_MS if not limit else min(_SLICE_MS, int((until - time.monotonic()) * 1000))
+            )
             if left <= 0:
                 raise self.late(call, limit, milliseconds > 0)
             status = c.lib.fsccl_work_wait(handle, left)
@@ -247,49 +320,75 @@ class Communicator:
 
     def failure(self, status, call):
         if not self.handle:
-            return c.FscclError(f"{self.who()}: {call}: the group was destroyed: create a new one", c.ERR_INVALID_STATE, self.rank)
-        error = _explained(c.error(status), f"{self.who()}: {call}")
+            return c.FscclError(
+                f'{self.who()}: {call}: the group was destroyed: create a new one',
+                c.ERR_INVALID_STATE,
+                self.rank,
+            )
+        error = _explained(c.error(status), f'{self.who()}: {call}')
         if self.ranks and 0 <= error.peer < self.size and self.ranks[error.peer] != error.peer:
-            error.args = (f"{error} (rank {error.peer} of the group is global rank {self.ranks[error.peer]})",)
+            error.args = (
+                f'{error} (rank {error.peer} of the group is global rank {self.ranks[error.peer]})',
+            )
         return error
 
     def split(self, color, key, timeout, name, ranks):
-        """The part of this communicator with `color`, None for a color of None. Collective over all its ranks."""
+        """The part of this communicator with `color`, None for a color of None. Collective over all
+        its ranks."""
         config, handle = _config(timeout, name), ctypes.c_void_p()
         await_turn()
         with self.lock:
-            status = c.lib.fsccl_comm_split(self.handle, -1 if color is None else color, key, ctypes.byref(config),
-                                            ctypes.byref(handle))
+            status = c.lib.fsccl_comm_split(
+                self.handle,
+                -1 if color is None else color,
+                key,
+                ctypes.byref(config),
+                ctypes.byref(handle),
+            )
         if status < 0:
-            raise self.failure(status, "split")
-        return Communicator(handle.value, key, len(ranks), timeout, name, ranks) if handle.value else None
+            raise self.failure(status, 'split')
+        return (
+            Communicator(handle.value, key, len(ranks), timeout, name, ranks)
+            if handle.value
+            else None
+        )
 
     def subset(self, timeout, name, ranks):
-        """The communicator of some global ranks, of which this is the default group's. Called by those ranks; any thread."""
+        """The communicator of some global ranks, of which this is the default group's. Called by
+        those ranks; any thread."""
         members = (ctypes.c_int * len(ranks))(*ranks)
-        tag = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+        tag = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], 'little')
         config, handle = _config(timeout, name), ctypes.c_void_p()
-        status = c.lib.fsccl_comm_subset(self.handle, members, len(ranks), tag, ctypes.byref(config), ctypes.byref(handle))
+        status = c.lib.fsccl_comm_subset(
+            self.handle, members, len(ranks), tag, ctypes.byref(config), ctypes.byref(handle)
+        )
         rank = ranks.index(self.rank)
         if status < 0:
-            raise _explained(c.error(status), f"{_who(rank, name, ranks)}: all ranks make the same groups in the same order")
+            raise _explained(
+                c.error(status),
+                f'{_who(rank, name, ranks)}: all ranks make the same groups in the same order',
+            )
         return Communicator(handle.value, rank, len(ranks), timeout, name, ranks)
 
     def survivors(self, timeout):
-        """The communicator of the ranks that live, by agreement of these, and which ranks of this one they are. Collective over
-        them; ends this communicator's operations."""
-        config, handle = _config(timeout, f"survivors of {self.name}"), ctypes.c_void_p()
+        """The communicator of the ranks that live, by agreement of these, and which ranks of this
+        one they are. Collective over them; ends this communicator's operations."""
+        config, handle = _config(timeout, f'survivors of {self.name}'), ctypes.c_void_p()
         c.check(c.lib.fsccl_comm_abort(self.handle))
         status = c.lib.fsccl_comm_shrink(self.handle, ctypes.byref(config), ctypes.byref(handle))
         size, left = ctypes.c_int(), None
         if status >= 0:
             c.check(c.lib.fsccl_comm_size(handle, ctypes.byref(size)))
             left, mine = (ctypes.c_int * size.value)(), ctypes.c_int(self.rank)
-            status = c.lib.fsccl_all_gather(ctypes.byref(mine), left, 1, c.INT32, handle, None, None)
+            status = c.lib.fsccl_all_gather(
+                ctypes.byref(mine), left, 1, c.INT32, handle, None, None
+            )
         if status < 0:
-            raise self.failure(status, "shrink")
+            raise self.failure(status, 'shrink')
         left = list(left)
-        return Communicator(handle.value, left.index(self.rank), len(left), timeout, self.name, None), left
+        return Communicator(
+            handle.value, left.index(self.rank), len(left), timeout, self.name, None
+        ), left
 
     def state(self):
         """The status that ended the communicator, or OK."""
@@ -302,7 +401,8 @@ class Communicator:
             c.lib.fsccl_comm_abort(self.handle)
 
     def close(self, wait=True):
-        """Ends the communicator, as soon as no tensor lives in its pool. `wait`: for operations that nobody waited for."""
+        """Ends the communicator, as soon as no tensor lives in its pool. `wait`: for operations
+        that nobody waited for."""
         if not self.handle:
             return
         self.closing = True
@@ -319,20 +419,25 @@ class Communicator:
             return  # from a finalizer, inside another close()
         try:
             pools = [self.pool, *self.device_pools.values()]
-            if self.handle and all([pool.close() for pool in pools]) and c.lib.fsccl_comm_destroy(self.handle) == c.OK:
+            if (
+                self.handle
+                and all([pool.close() for pool in pools])
+                and c.lib.fsccl_comm_destroy(self.handle) == c.OK
+            ):
                 self.handle = None
         finally:
             self.lock.release()
 
     def __del__(self):
-        if getattr(self, "handle", None):
+        if getattr(self, 'handle', None):
             self.close(wait=False)
 
 
 @atexit.register
 def _close_all():
-    # Threads must not call into an interpreter that has gone, which ends the process from within torch: futures are completed now
-    # or fail, and what is hung on them has run. Unless that waits for something that never comes.
+    # Threads must not call into an interpreter that has gone, which ends the process from within
+    # torch: futures are completed now or fail, and what is hung on them has run. Unless that waits
+    # for something that never comes.
     for comm in list(_live):
         comm.close(wait=False)
         if comm.handle and comm.watched:

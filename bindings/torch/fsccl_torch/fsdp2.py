@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2 (torch.distributed.fsdp.fully_shard) with fused communication: `fsccl_torch.fsdp2.enable(model)` after fully_shard.
+"""FSDP2 (torch.distributed.fsdp.fully_shard) with fused communication:
+`fsccl_torch.fsdp2.enable(model)` after fully_shard.
 
-Stock FSDP2 packs a layer's shards, gathers, copies the result out into the parameters, and in backward concatenates the gradients,
-reduces, divides and casts. Here each rank writes its shards, cast, to their final place in a slot that the ranks of the host share;
-the parameters are views of it. Each rank publishes of its gradients only what others need, and one pass sums all ranks' parts,
-scales, casts and accumulates. A gather is submitted where FSDP2 starts it and waited for where FSDP2 uses it, so prefetching hides
-the wait. Gradients are reduced in buckets as autograd produces them; each reduction is waited for at the next. On GPUs a group's
-gather goes to FSDP2's all-gather stream and its reduction, one for the group, to the reduce-scatter stream; events order them as
-they order FSDP2's own, and the host waits for nothing.
+Stock FSDP2 packs a layer's shards, gathers, copies the result out into the parameters, and in
+backward concatenates the gradients, reduces, divides and casts. Here each rank writes its shards,
+cast, to their final place in a slot that the ranks of the host share; the parameters are views of
+it. Each rank publishes of its gradients only what others need, and one pass sums all ranks' parts,
+scales, casts and accumulates. A gather is submitted where FSDP2 starts it and waited for where
+FSDP2 uses it, so prefetching hides the wait. Gradients are reduced in buckets as autograd produces
+them; each reduction is waited for at the next. On GPUs a group's gather goes to FSDP2's all-gather
+stream and its reduction, one for the group, to the reduce-scatter stream; events order them as they
+order FSDP2's own, and the host waits for nothing.
 
-FSDP2 itself is unchanged: its state machine calls three functions of its own, found by name in its modules, and these go to a
-Group when the parameters belong to one. Whatever a Group cannot carry takes the stock path over the process group, announced once.
+FSDP2 itself is unchanged: its state machine calls three functions of its own, found by name in its
+modules, and these go to a Group when the parameters belong to one. Whatever a Group cannot carry
+takes the stock path over the process group, announced once.
 """
 
 import os
@@ -27,21 +31,29 @@ from .storage import can_be_exchanged
 
 
 def enable(model, *, keep_bytes=None):
-    """Switches the fused path on for every FSDP2 parameter group in `model`; returns the model. Call it after fully_shard, on all
-    ranks. Its numbers are those of FSDP2 without it: bit for bit in shard groups of 2 ranks, up to the order of summation beyond.
+    """Switches the fused path on for every FSDP2 parameter group in `model`; returns the model.
+    Call it after fully_shard, on all ranks. Its numbers are those of FSDP2 without it: bit for bit
+    in shard groups of 2 ranks, up to the order of summation beyond.
 
-    keep_bytes: up to so many bytes of gathered parameters per host stay in memory between forward and backward, where the backward
-    gather then moves nothing; None: FSCCL_TORCH_KEEP_BYTES, 0 by default (reshard_after_forward=True then frees as ever).
+    keep_bytes: up to so many bytes of gathered parameters per host stay in memory between forward
+    and backward, where the backward gather then moves nothing; None: FSCCL_TORCH_KEEP_BYTES, 0 by
+    default (reshard_after_forward=True then frees as ever).
 
-    What stays with stock FSDP2, and is logged once for each reason, fsdp2_switches.py lists; report() tells it for each group. All
-    groups do where this torch has not the seams that are known here."""
+    What stays with stock FSDP2, and is logged once for each reason, fsdp2_switches.py lists;
+    report() tells it for each group. All groups do where this torch has not the seams that are
+    known here."""
     if keep_bytes is None:
-        keep_bytes = int(os.environ.get("FSCCL_TORCH_KEEP_BYTES", "0"))
+        keep_bytes = int(os.environ.get('FSCCL_TORCH_KEEP_BYTES', '0'))
     if not any(isinstance(module, FSDPModule) for module in model.modules()):
-        raise ValueError("fsccl_torch.fsdp2.enable(model): no module of it is sharded: call fully_shard first")
+        raise ValueError(
+            'fsccl_torch.fsdp2.enable(model): no module of it is sharded: call fully_shard first'
+        )
     missing = _missing_seams()
     if missing:
-        announce(f"fsdp2.enable: torch {torch.__version__} has changed {missing}: FSDP2 runs on the plain backend")
+        announce(
+            f'fsdp2.enable: torch {torch.__version__} has changed {missing}: FSDP2 runs on the '
+            f'plain backend'
+        )
         return model
     _install()
     for state in _states(model):
@@ -51,7 +63,8 @@ def enable(model, *, keep_bytes=None):
 
 
 class GroupReport(NamedTuple):
-    """A parameter group. `gathers` and `reduces` are None where its gather, or its reduction, is fused, else why it is not."""
+    """A parameter group. `gathers` and `reduces` are None where its gather, or its reduction, is
+    fused, else why it is not."""
 
     name: str
     gathers: str | None
@@ -60,48 +73,75 @@ class GroupReport(NamedTuple):
     def __str__(self):
         if self.gathers is None and self.reduces is None:
             return f"'{self.name}': fused"
-        parts = (f"{what}: {why or 'fused'}" for what, why in (("gather", self.gathers), ("reduction", self.reduces)))
-        return f"'{self.name}': " + ("; ".join(parts) if self.gathers != self.reduces else self.gathers)
+        parts = (
+            f'{what}: {why or "fused"}'
+            for what, why in (('gather', self.gathers), ('reduction', self.reduces))
+        )
+        return f"'{self.name}': " + (
+            '; '.join(parts) if self.gathers != self.reduces else self.gathers
+        )
 
 
 class Report(list):
     """Of a model's parameter groups, a GroupReport each; as text a line each."""
 
     def __str__(self):
-        return "\n".join(str(group) for group in self)
+        return '\n'.join(str(group) for group in self)
 
 
 def report(model):
-    """Which parameter groups of `model` are fused, and why others are not, as the last gather and the last reduction of each found
-    it on this rank. Does not communicate."""
+    """Which parameter groups of `model` are fused, and why others are not, as the last gather and
+    the last reduction of each found it on this rank. Does not communicate."""
     found = Report()
     for state in _states(model):
         for group in versions.groups_of(state):
             ours = group_of(group.fsdp_params)
             if ours is not None:
-                found.append(GroupReport(ours.name, ours.why_not["gathers"], ours.why_not["reduces"]))
+                found.append(
+                    GroupReport(ours.name, ours.why_not['gathers'], ours.why_not['reduces'])
+                )
             else:
                 missing = _missing_seams()
-                why = f"torch {torch.__version__} has changed {missing}" if missing else "fsdp2.enable() was not called on it"
-                found.append(GroupReport(group._module_fqn or "root", why, why))
+                why = (
+                    f'torch {torch.__version__} has changed {missing}'
+                    if missing
+                    else 'fsdp2.enable() was not called on it'
+                )
+                found.append(GroupReport(group._module_fqn or 'root', why, why))
     return found
 
 
 def _states(model):
     """The states of FSDP2 in a model, each once; several modules may share one."""
-    return list(dict.fromkeys(module._get_fsdp_state() for module in model.modules() if isinstance(module, FSDPModule)))
+    return list(
+        dict.fromkeys(
+            module._get_fsdp_state() for module in model.modules() if isinstance(module, FSDPModule)
+        )
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------- seams ----
+# --------------------------------------------------------------------------------------------------
+# seams ----
 
 # What is replaced, and the parameters of it that are used here; the first two come first.
 _SEAMS = {
-    "foreach_all_gather": ("fsdp_params", "group", "all_gather_copy_in_stream", "all_gather_stream"),
-    "foreach_all_gather_copy_out": ("all_gather_result", "fsdp_params"),
-    "foreach_reduce": ("fsdp_params", "unsharded_grads", "reduce_scatter_stream", "reduce_dtype"),
+    'foreach_all_gather': (
+        'fsdp_params',
+        'group',
+        'all_gather_copy_in_stream',
+        'all_gather_stream',
+    ),
+    'foreach_all_gather_copy_out': ('all_gather_result', 'fsdp_params'),
+    'foreach_reduce': ('fsdp_params', 'unsharded_grads', 'reduce_scatter_stream', 'reduce_dtype'),
 }
-_FIELDS = ("all_gather_output", "all_gather_event", "all_gather_work", "param_all_gather_input_dtypes",
-           "param_all_gather_input_numels", "all_gather_input_split_sizes")
+_FIELDS = (
+    'all_gather_output',
+    'all_gather_event',
+    'all_gather_work',
+    'param_all_gather_input_dtypes',
+    'param_all_gather_input_numels',
+    'all_gather_input_split_sizes',
+)
 _stock = {}
 
 
@@ -111,14 +151,14 @@ def _missing_seams():
         function = _stock.get(name, getattr(_param_group, name, None))
         names = versions.argument_names(function) if function else ()
         if names[:2] != parameters[:2] or not set(parameters) <= set(names):
-            return f"{_param_group.__name__}.{name}"
+            return f'{_param_group.__name__}.{name}'
     for name in OVERRIDDEN[:-1]:  # the last one is new in 2.13
         if not callable(getattr(_param_group.FSDPParamGroup, name, None)):
-            return f"FSDPParamGroup.{name}"
-    if getattr(_collectives.AllGatherResult, "_fields", None) != _FIELDS:
-        return "AllGatherResult"
+            return f'FSDPParamGroup.{name}'
+    if getattr(_collectives.AllGatherResult, '_fields', None) != _FIELDS:
+        return 'AllGatherResult'
     if not can_be_exchanged():
-        return "the layout of its storages"
+        return 'the layout of its storages'
     return None
 
 
@@ -133,12 +173,12 @@ def _install():
 def _all_gather(fsdp_params, group, *arguments, **keywords):
     ours = group_of(fsdp_params)
     if ours is None or not ours.ready():
-        return _stock["foreach_all_gather"](fsdp_params, group, *arguments, **keywords)
+        return _stock['foreach_all_gather'](fsdp_params, group, *arguments, **keywords)
     if not ours.on_stream:
         ours.issue()
         return versions.gathered(ours.fsdp, None)
-    given = _given("foreach_all_gather", arguments, keywords)
-    event = ours.issue_on(given["all_gather_stream"], given["all_gather_copy_in_stream"])
+    given = _given('foreach_all_gather', arguments, keywords)
+    event = ours.issue_on(given['all_gather_stream'], given['all_gather_copy_in_stream'])
     return versions.gathered(ours.fsdp, event)
 
 
@@ -150,19 +190,23 @@ def _given(name, arguments, keywords):
 def _copy_out(all_gather_result, fsdp_params, *arguments, **keywords):
     ours = group_of(fsdp_params)
     if ours is None or not ours.gathering:
-        return _stock["foreach_all_gather_copy_out"](all_gather_result, fsdp_params, *arguments, **keywords)
+        return _stock['foreach_all_gather_copy_out'](
+            all_gather_result, fsdp_params, *arguments, **keywords
+        )
     ours.follow(all_gather_result.all_gather_event)
     return ours.open()
 
 
 def _reduce(fsdp_params, unsharded_grads, *arguments, **keywords):
     ours = group_of(fsdp_params)
-    given = _given("foreach_reduce", arguments, keywords)
-    if ours is None or not ours.reduces(unsharded_grads, given["reduce_dtype"] or unsharded_grads[0].dtype):
+    given = _given('foreach_reduce', arguments, keywords)
+    if ours is None or not ours.reduces(
+        unsharded_grads, given['reduce_dtype'] or unsharded_grads[0].dtype
+    ):
         if ours is not None:
             ours.flush()
-        return _stock["foreach_reduce"](fsdp_params, unsharded_grads, *arguments, **keywords)
-    stream, factor = given["reduce_scatter_stream"], versions.divide_factor(ours.fsdp)
+        return _stock['foreach_reduce'](fsdp_params, unsharded_grads, *arguments, **keywords)
+    stream, factor = given['reduce_scatter_stream'], versions.divide_factor(ours.fsdp)
     if ours.on_stream:
         event = ours.reduce_on(stream, fsdp_params, unsharded_grads, factor)
     else:
@@ -173,9 +217,10 @@ def _reduce(fsdp_params, unsharded_grads, *arguments, **keywords):
 
 
 def _flush_after_backward(state, groups):
-    """FSDP2 finalizes its groups after the last backward; one that is not the last must leave its gradients, too."""
+    """FSDP2 finalizes its groups after the last backward; one that is not the last must leave its
+    gradients, too."""
     stock = state._root_post_backward_final_callback
-    if getattr(stock, "_fsccl", False):
+    if getattr(stock, '_fsccl', False):
         return
 
     def callback():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the groups of FSDP2 on one communicator share. It keeps none of them: a group lives as long as its model."""
+"""What the groups of FSDP2 on one communicator share. It keeps none of them: a group lives as long
+as its model."""
 
 import weakref
 
@@ -7,17 +8,24 @@ from . import streams
 
 
 class Domain:
-    """What the groups on one communicator share: the reduction in flight, and where a step of training begins."""
+    """What the groups on one communicator share: the reduction in flight, and where a step of
+    training begins."""
 
     def __init__(self, comm):
         self.comm, self.groups = comm, weakref.WeakSet()
         self.reducing, self._gathered = None, weakref.WeakSet()
-        self._stream, self._held, self._event = None, None, None  # on a GPU: for gathers, gradients in use, and until when
+        self._stream, self._held, self._event = (
+            None,
+            None,
+            None,
+        )  # on a GPU: for gathers, gradients in use, and until when
 
     @classmethod
     def of(cls, comm):
         """The Domain of a communicator, made at first use and closed with it."""
-        known = next((dependent for dependent in comm.dependents if isinstance(dependent, cls)), None)
+        known = next(
+            (dependent for dependent in comm.dependents if isinstance(dependent, cls)), None
+        )
         if known is None:
             known = cls(comm)
             comm.dependents.append(known)
@@ -28,16 +36,17 @@ class Domain:
             group.close()
 
     def mark_step(self, group):
-        """The pool plans a step from the one before. A step begins where a group is gathered for forward again: a rule that
-        gives the same answer on all ranks, whatever else one of them does alone."""
+        """The pool plans a step from the one before. A step begins where a group is gathered for
+        forward again: a rule that gives the same answer on all ranks, whatever else one of them
+        does alone."""
         if group in self._gathered:
             self.comm.pool_of(group.fsdp.device).step()
             self._gathered.clear()
         self._gathered.add(group)
 
     def take_back(self, device):
-        """Ends the units of models that are gone on all ranks. Collective, and with them a step ends: none of what was gathered in
-        it may ever come again."""
+        """Ends the units of models that are gone on all ranks. Collective, and with them a step
+        ends: none of what was gathered in it may ever come again."""
         self.flush()
         if self.comm.pool_of(device).take_back():
             self.comm.pool_of(device).step()
@@ -50,8 +59,9 @@ class Domain:
         return self._stream
 
     def hold(self, device, grads, event):
-        """Gradients live until the next reduction, or the end of backward: then the current stream waits for `event`, the end of
-        theirs. Backward made them there, and may have their memory back behind that."""
+        """Gradients live until the next reduction, or the end of backward: then the current stream
+        waits for `event`, the end of theirs. Backward made them there, and may have their memory
+        back behind that."""
         self.let_go(device)
         self._held, self._event = list(grads), event
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An FSDPParamGroup of FSDP2 on a unit: Group does what FSDP2's state machine asks for in fsdp2.py (submit a gather, open it, close
-it, reduce).
+"""An FSDPParamGroup of FSDP2 on a unit: Group does what FSDP2's state machine asks for in fsdp2.py
+(submit a gather, open it, close it, reduce).
 
-Each operation is collective: every decision here comes out alike on all ranks. It may depend on the program and on what FSDP2 does,
-never on addresses, timing or what one rank does alone.
+Each operation is collective: every decision here comes out alike on all ranks. It may depend on the
+program and on what FSDP2 does, never on addresses, timing or what one rank does alone.
 """
 
 import functools
@@ -23,11 +23,20 @@ from .fsdp2_reduction import Reduction, shard_of, unit_shape
 from .stats import count
 from .unit import Parameters, Users, Window
 
-_log = logging.getLogger("fsccl_torch")
-_BUCKET_BYTES = 16 << 20  # gradients that are reduced together: fewer wait for peers more often, more keep more memory
-# Methods of FSDPParamGroup that go to those of the same names here, which get the stock one as their first argument.
-OVERRIDDEN = ("_to_sharded", "_to_unsharded", "post_backward", "finalize_backward", "_reset_iter_state")
-_NOT_YET = "it was not used yet"
+_log = logging.getLogger('fsccl_torch')
+_BUCKET_BYTES = (
+    16 << 20
+)  # gradients that are reduced together: fewer wait for peers more often, more keep more memory
+# Methods of FSDPParamGroup that go to those of the same names here, which get the stock one as
+# their first argument.
+OVERRIDDEN = (
+    '_to_sharded',
+    '_to_unsharded',
+    'post_backward',
+    'finalize_backward',
+    '_reset_iter_state',
+)
+_NOT_YET = 'it was not used yet'
 _announced = set()
 
 
@@ -35,12 +44,12 @@ def announce(text, reason=None):
     """Logs what falls back, once for each reason (default: the text)."""
     if (reason or text) not in _announced:
         _announced.add(reason or text)
-        _log.warning("fsccl_torch: %s", text)
+        _log.warning('fsccl_torch: %s', text)
 
 
 def group_of(fsdp_params):
     """The Group of some FSDPParams of one group, or None."""
-    return getattr(fsdp_params[0], "_fsccl_group", None) if fsdp_params else None
+    return getattr(fsdp_params[0], '_fsccl_group', None) if fsdp_params else None
 
 
 class Group:
@@ -50,9 +59,15 @@ class Group:
         self.fsdp, self._state, self._keep_bytes = fsdp, weakref.ref(state), keep_bytes
         self.on_stream = streams.on_gpu(fsdp.device)
         self.domain, self._unit, self._never = None, None, None
-        self.why_not = {"gathers": _NOT_YET, "reduces": _NOT_YET}  # None: it is fused; what report() tells
+        self.why_not = {
+            'gathers': _NOT_YET,
+            'reduces': _NOT_YET,
+        }  # None: it is fused; what report() tells
         self.gathering = False  # a gather was submitted, and its slot not given back
-        self._next, self._there = 0, set()  # in this backward: the first bucket not reduced, and parameters with a gradient
+        self._next, self._there = (
+            0,
+            set(),
+        )  # in this backward: the first bucket not reduced, and parameters with a gradient
 
     @classmethod
     def attach(cls, fsdp, state, keep_bytes):
@@ -70,21 +85,23 @@ class Group:
 
     @property
     def name(self):
-        return self.fsdp._module_fqn or "root"
+        return self.fsdp._module_fqn or 'root'
 
     def _override(self, name):
         stock, ours = getattr(self.fsdp, name), getattr(self, name)
         setattr(self.fsdp, name, lambda *arguments, **keywords: ours(stock, *arguments, **keywords))
 
-    # --------------------------------------------------------------------------------------------------- set-up ----
+    # ----------------------------------------------------------------------------------------------
+    # set-up ----
 
     def ready(self):
-        """Whether the next gather is ours. The unit is made here, at the first: only now the dtypes are final."""
+        """Whether the next gather is ours. The unit is made here, at the first: only now the dtypes
+        are final."""
         if self.fsdp.is_sharded_post_forward:
             return False
         if self._unit is None and self._never is None:
             self._never = switches.never_gathers(self.fsdp)
-        if not self._is_ours("gathers", self._never or switches.gathers_otherwise(self.fsdp)):
+        if not self._is_ours('gathers', self._never or switches.gathers_otherwise(self.fsdp)):
             self._versions = None  # what a unit has kept is of an earlier step
             return False
         if self._unit is None:
@@ -92,48 +109,79 @@ class Group:
         return True
 
     def _is_ours(self, what, why):
-        """Whether there is no reason `why` for which stock FSDP2 does `what`. The log says a reason once."""
+        """Whether there is no reason `why` for which stock FSDP2 does `what`. The log says a reason
+        once."""
         self.why_not[what] = why
         if why is not None:
-            announce(f"fsdp2: group '{self.name}' stays with stock FSDP2, which {what} for it: {why}. The same holds for all such "
-                     "groups; fsdp2.report(model) lists them", (what, why))
+            announce(
+                f"fsdp2: group '{self.name}' stays with stock FSDP2, which {what} for it: {why}. "
+                f'The same holds for all such '
+                'groups; fsdp2.report(model) lists them',
+                (what, why),
+            )
         return why is None
 
     def _make_unit(self):
         fsdp, params = self.fsdp, self.fsdp.fsdp_params
         self._comm = fsdp._all_gather_process_group._get_backend(fsdp.device)._comm
         self._wire = params[0].param_dtype or params[0].orig_dtype
-        # Sums are rounded to the dtype that FSDP2 reduces in, as it does; a later cast to the shards' is FSDP2's, too.
+        # Sums are rounded to the dtype that FSDP2 reduces in, as it does; a later cast to the
+        # shards' is FSDP2's, too.
         self._sum_dtype = switches.dtype_of_sums(fsdp)
         self.domain = Domain.of(self._comm)
         self.domain.take_back(fsdp.device)
         self._windows, users = [], Users()
         for param in params:
-            # Ranks' parts follow each other in the slot. Cut along another dimension than the first they are put together
-            # in memory of this rank's own, as FSDP2 does (which requires even parts there).
+            # Ranks' parts follow each other in the slot. Cut along another dimension than the first
+            # they are put together in memory of this rank's own, as FSDP2 does (which requires even
+            # parts there).
             size = param._orig_size.numel()
-            with torch.inference_mode(False):  # a model may be evaluated under it before it is trained
+            with torch.inference_mode(
+                False
+            ):  # a model may be evaluated under it before it is trained
                 if not param.all_gather_outputs:  # as FSDP2 makes it, which may have to gather, too
-                    param.all_gather_outputs = [self._empty(param._sharded_param_data.numel() * self._comm.size)]
+                    param.all_gather_outputs = [
+                        self._empty(param._sharded_param_data.numel() * self._comm.size)
+                    ]
                 along_first = param.fsdp_placement.dim == 0
-                self._windows.append(Window(param.all_gather_outputs[0] if along_first else self._empty(size),
-                                            size * self._wire.itemsize, users))
+                self._windows.append(
+                    Window(
+                        param.all_gather_outputs[0] if along_first else self._empty(size),
+                        size * self._wire.itemsize,
+                        users,
+                    )
+                )
         self._shards = [shard_of(param) for param in params]
         self._shard_addresses = [shard.data_ptr() for shard in self._shards]
-        self._unit = Parameters(self._comm, self.name, [unit_shape(param) for param in params], self._shards, self._wire,
-                                self._keep_bytes, users)
+        self._unit = Parameters(
+            self._comm,
+            self.name,
+            [unit_shape(param) for param in params],
+            self._shards,
+            self._wire,
+            self._keep_bytes,
+            users,
+        )
         self._versions, self._reductions = None, {}
         trainable = [param for param in reversed(params) if param.sharded_param.requires_grad]
-        self._buckets = [trainable] * bool(trainable) if self.on_stream else _buckets(trainable, self._wire)
-        # DTensors may need collectives of their own before their gradients are whole: FSDP2 sees to that, at the end.
-        # On a GPU one reduction of the whole group takes one launch; its stream runs beside backward anyway.
-        self._early = self._sum_dtype in FLOATS and not any(param.is_dtensor for param in params) and not self.on_stream
+        self._buckets = (
+            [trainable] * bool(trainable) if self.on_stream else _buckets(trainable, self._wire)
+        )
+        # DTensors may need collectives of their own before their gradients are whole: FSDP2 sees to
+        # that, at the end. On a GPU one reduction of the whole group takes one launch; its stream
+        # runs beside backward anyway.
+        self._early = (
+            self._sum_dtype in FLOATS
+            and not any(param.is_dtensor for param in params)
+            and not self.on_stream
+        )
         self.domain.groups.add(self)
 
     def _empty(self, size):
         return torch.empty(size, dtype=self._wire, device=self.fsdp.device)
 
-    # --------------------------------------------------------------------------------------------------- gather ----
+    # ----------------------------------------------------------------------------------------------
+    # gather ----
 
     def issue(self):
         """Submits the gather."""
@@ -147,17 +195,19 @@ class Group:
         if state == TrainingState.FORWARD:
             self.domain.mark_step(self)
         seen = [param._sharded_param_data._version for param in fsdp.fsdp_params]
-        # What forward gathered serves backward. Everybody else gathers: a write through .data leaves no trace in the version.
+        # What forward gathered serves backward. Everybody else gathers: a write through .data
+        # leaves no trace in the version.
         if state != TrainingState.PRE_BACKWARD or seen != self._versions:
             unit.mark_changed()
         self._versions = seen
         unit.unshard()
         self.gathering = True
-        count("unshard", *(window.tensor for window in self._windows))
+        count('unshard', *(window.tensor for window in self._windows))
 
     def issue_on(self, stream, copy_in_stream):
-        """Puts the gather on a stream; the event behind it. `copy_in_stream`: the one that FSDP2 lets wait for what the shards
-        need. Both are the current one where a program unshards by itself: then it is the domain's own, to run beside it."""
+        """Puts the gather on a stream; the event behind it. `copy_in_stream`: the one that FSDP2
+        lets wait for what the shards need. Both are the current one where a program unshards by
+        itself: then it is the domain's own, to run beside it."""
         if stream == copy_in_stream:
             stream = self.domain.gathering(self.fsdp.device)
         stream.wait_stream(copy_in_stream)
@@ -166,7 +216,8 @@ class Group:
         return streams.cuda.record(stream)
 
     def follow(self, event):
-        """The current stream goes on when the gather is over, and it is the one on which the slot will be given back."""
+        """The current stream goes on when the gather is over, and it is the one on which the slot
+        will be given back."""
         if self.on_stream and event is not None:
             streams.cuda.current_stream(self.fsdp.device).wait_event(event)
 
@@ -186,7 +237,9 @@ class Group:
         shape = list(param.sharded_size)
         ranks = parts.numel() // max(1, param.sharded_size.numel())
         with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(whole):
-            torch.cat(parts.view([ranks, *shape]).unbind(0), dim=dim, out=whole.view(param._orig_size))
+            torch.cat(
+                parts.view([ranks, *shape]).unbind(0), dim=dim, out=whole.view(param._orig_size)
+            )
 
     def close(self):
         """Takes the slot away from the parameters and gives it back."""
@@ -217,7 +270,8 @@ class Group:
         self._next, self._there = 0, set()
         stock()
 
-    # --------------------------------------------------------------------------------------------------- reduce ----
+    # ----------------------------------------------------------------------------------------------
+    # reduce ----
 
     def flush(self, keep=True):
         if self.domain is not None:
@@ -226,21 +280,27 @@ class Group:
     def reduces(self, grads, dtype):
         """Whether gradients that stock FSDP2 would reduce in `dtype` are ours to reduce."""
         if self._unit is None:
-            self.why_not["reduces"] = self.why_not["gathers"]
+            self.why_not['reduces'] = self.why_not['gathers']
             return False
         why = switches.reduces_otherwise(self.fsdp)
-        if why is None and (self._sum_dtype != dtype or any(grad.dtype not in FLOATS for grad in grads)):
-            why = f"its gradients, of {', '.join(sorted({str(grad.dtype) for grad in grads}))}, are summed in {dtype}"
-        return self._is_ours("reduces", why)
+        if why is None and (
+            self._sum_dtype != dtype or any(grad.dtype not in FLOATS for grad in grads)
+        ):
+            why = f'its gradients, of {", ".join(sorted({str(grad.dtype) for grad in grads}))}, are summed in {dtype}'
+        return self._is_ours('reduces', why)
 
     def _is_finalized_by_hand(self):
-        """Then FSDP2 reduces some groups where the program finalizes backward, and what several backwards left there at once."""
+        """Then FSDP2 reduces some groups where the program finalizes backward, and what several
+        backwards left there at once."""
         state = self._state()
-        return state is not None and getattr(state._state_ctx, "manual_backward_finalization", False)
+        return state is not None and getattr(
+            state._state_ctx, 'manual_backward_finalization', False
+        )
 
     def reduce_on(self, stream, fsdp_params, grads, factor):
-        """Puts reductions on a stream, behind what the current one was given; the event behind them. The sums are handed to the
-        parameters at once: who reads them waits for the event, as for FSDP2's own."""
+        """Puts reductions on a stream, behind what the current one was given; the event behind
+        them. The sums are handed to the parameters at once: who reads them waits for the event, as
+        for FSDP2's own."""
         stream.wait_stream(streams.cuda.current_stream(self.fsdp.device))
         with streams.cuda.on(stream):
             self.reduce(fsdp_params, grads, factor)
@@ -250,7 +310,8 @@ class Group:
         return event
 
     def reduce(self, fsdp_params, grads, factor):
-        """Submits reductions, a bucket each. Each is finished at the next one of the domain, at the latest after backward."""
+        """Submits reductions, a bucket each. Each is finished at the next one of the domain, at the
+        latest after backward."""
         given = dict(zip(fsdp_params, grads))
         bucketed = {param for bucket in self._buckets for param in bucket}
         self._buckets += [[param] for param in fsdp_params if param not in bucketed]  # thawed
@@ -260,14 +321,18 @@ class Group:
 
     def _reduce_bucket(self, i, grads, factor):
         self.domain.flush()
-        # A gradient is in the dtype that autograd gave it, or wider after accumulation without synchronisation. It travels in that,
-        # unless FSDP2 rounds it before it sums.
-        dtype = functools.reduce(torch.promote_types, {grad.dtype for grad in grads if grad is not None})
+        # A gradient is in the dtype that autograd gave it, or wider after accumulation without
+        # synchronisation. It travels in that, unless FSDP2 rounds it before it sums.
+        dtype = functools.reduce(
+            torch.promote_types, {grad.dtype for grad in grads if grad is not None}
+        )
         if torch.promote_types(dtype, self._sum_dtype) != self._sum_dtype:
             dtype = self._sum_dtype
         if (i, dtype) not in self._reductions:
             replicas = self.fsdp._all_reduce_process_group if self.fsdp._is_hsdp else None
-            self._reductions[i, dtype] = Reduction(self._comm, self.name, self._buckets[i], dtype, self._sum_dtype, replicas)
+            self._reductions[i, dtype] = Reduction(
+                self._comm, self.name, self._buckets[i], dtype, self._sum_dtype, replicas
+            )
         self.domain.reducing = self._reductions[i, dtype].submit(grads, factor)
         if self.domain.reducing.synchronous:
             self.domain.flush()
@@ -276,21 +341,30 @@ class Group:
         stock()
         if self._unit is not None and self._early:
             self._early = False  # the hooks are there from now on
-            ours = weakref.ref(self)  # a leaf keeps its hooks where the garbage collector does not look
+            ours = weakref.ref(
+                self
+            )  # a leaf keeps its hooks where the garbage collector does not look
             for param in [param for bucket in self._buckets for param in bucket]:
                 hook = functools.partial(_gradient_came, ours, weakref.ref(param))
                 param.unsharded_param.register_post_accumulate_grad_hook(hook)
 
     def reduce_early(self, param):
-        """Reduces a bucket when its gradients are there, which is well before its group's backward is over: so whole gradients do
-        not wait in memory. Ranks may get gradients in different orders, so a bucket is reduced only after all before it; what is
-        left then, FSDP2 hands to reduce()."""
+        """Reduces a bucket when its gradients are there, which is well before its group's backward
+        is over: so whole gradients do not wait in memory. Ranks may get gradients in different
+        orders, so a bucket is reduced only after all before it; what is left then, FSDP2 hands to
+        reduce()."""
         fsdp, buckets = self.fsdp, self._buckets
-        if (not fsdp.reduce_grads or getattr(fsdp, "reduce_scatter_unused_params", False) or self._is_finalized_by_hand()
-                or not self._is_ours("reduces", switches.reduces_otherwise(fsdp))):
+        if (
+            not fsdp.reduce_grads
+            or getattr(fsdp, 'reduce_scatter_unused_params', False)
+            or self._is_finalized_by_hand()
+            or not self._is_ours('reduces', switches.reduces_otherwise(fsdp))
+        ):
             return
         self._there.add(param)
-        while self._next < len(buckets) and all(param in self._there for param in buckets[self._next]):
+        while self._next < len(buckets) and all(
+            param in self._there for param in buckets[self._next]
+        ):
             with torch.no_grad():
                 grads = [versions.take_grad(param) for param in buckets[self._next]]
                 self._reduce_bucket(self._next, grads, versions.divide_factor(fsdp))
@@ -310,7 +384,8 @@ def _gradient_came(group, param, _leaf):
 
 
 def _buckets(fsdp_params, dtype):
-    """In the order in which backward is likely to meet them; each but the last has at least _BUCKET_BYTES."""
+    """In the order in which backward is likely to meet them; each but the last has at least
+    _BUCKET_BYTES."""
     buckets, room = [], 0
     for param in fsdp_params:
         if room <= 0:

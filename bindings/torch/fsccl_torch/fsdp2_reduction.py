@@ -15,23 +15,27 @@ from .stats import count
 from .unit import Gradients
 
 _ALIGNMENT = 64  # bytes, of each sharded gradient in the flat tensor of all
-_SLOT_BYTES = 32 << 20  # larger gradients, of embeddings say, get no slot if they need no cast: it would make a step's peak
+_SLOT_BYTES = (
+    32 << 20
+    # larger gradients, of embeddings say, get no slot if they need no cast: it would make a step's peak
+)
 
 
 def unit_shape(param):
-    """The parameter with the dimension along which it is cut first, which is how its parts lie in a slot."""
+    """The parameter with the dimension along which it is cut first, which is how its parts lie in a
+    slot."""
     size, dim = param._orig_size, param.fsdp_placement.dim
     return tuple(size) if dim == 0 else (size[dim], size.numel() // size[dim])
 
 
 def shard_of(param):
     """This rank's part without FSDP2's padding, flat."""
-    return param._sharded_param_data[:param.sharded_size.numel()]
+    return param._sharded_param_data[: param.sharded_size.numel()]
 
 
 def _before(factor):
-    """What FSDP2 divides fp16 gradients by before it sums them, so that sums do not overflow: a power of two, about the root of the
-    whole divisor."""
+    """What FSDP2 divides fp16 gradients by before it sums them, so that sums do not overflow: a
+    power of two, about the root of the whole divisor."""
     before = 1
     while factor % before == 0 and factor / before > before:
         before *= 2
@@ -39,54 +43,88 @@ def _before(factor):
 
 
 class _Scatter:
-    """What Gradients does, without memory of its own: through the transport's slots, which all ranks fill and empty together."""
+    """What Gradients does, without memory of its own: through the transport's slots, which all
+    ranks fill and empty together."""
 
     def __init__(self, comm, name, fsdp_params, dtype):
-        self._comm, self._call, self._code, self._work = comm, f"fsdp2: unit '{name}' reduced", MOVED[dtype][0], None
+        self._comm, self._call, self._code, self._work = (
+            comm,
+            f"fsdp2: unit '{name}' reduced",
+            MOVED[dtype][0],
+            None,
+        )
         self._counts = []
         for param in fsdp_params:
             rows, *_ = shape = unit_shape(param) or (1,)
             each, per_row = -(-rows // comm.size), math.prod(shape[1:])
-            self._counts.append(counts_of(*(min(each, max(0, rows - rank * each)) * per_row for rank in range(comm.size))))
+            self._counts.append(
+                counts_of(
+                    *(min(each, max(0, rows - rank * each)) * per_row for rank in range(comm.size))
+                )
+            )
 
     def reduce(self, grads, places, scale, accumulate):
         if accumulate:
-            raise ValueError("it does not accumulate")
-        entries = [(grad.data_ptr(), place.data_ptr(), counts, self._code)
-                   for grad, place, counts in zip(grads, places, self._counts)]
+            raise ValueError('it does not accumulate')
+        entries = [
+            (grad.data_ptr(), place.data_ptr(), counts, self._code)
+            for grad, place, counts in zip(grads, places, self._counts)
+        ]
         average = scale * self._comm.size == 1
         op = c.Op(c.OP_AVG, 0, 1.0) if average else c.Op(c.OP_PREMUL_SUM, 0, scale)
-        self._work = self._comm.submit(self._call, c.lib.fsccl_reduce_scatter_list, (tensor_list(entries), len(entries), op),
-                                       (grads, places), [])
+        self._work = self._comm.submit(
+            self._call,
+            c.lib.fsccl_reduce_scatter_list,
+            (tensor_list(entries), len(entries), op),
+            (grads, places),
+            [],
+        )
 
     def wait(self):
         self._work.wait()
 
 
 class Reduction:
-    """Reduces gradients of some parameters together. Sums are rounded to `sum_dtype`. `replicas`: the process group over which the
-    sums are summed, then (HSDP), or None."""
+    """Reduces gradients of some parameters together. Sums are rounded to `sum_dtype`. `replicas`:
+    the process group over which the sums are summed, then (HSDP), or None."""
 
     def __init__(self, comm, name, fsdp_params, dtype, sum_dtype, replicas):
         self._device = fsdp_params[0].device
-        self._params, self._dtype, self._sum_dtype, self._replicas = fsdp_params, dtype, sum_dtype, replicas
-        self._parts, self._contributions = comm.size, comm.size * (replicas.size() if replicas else 1)
+        self._params, self._dtype, self._sum_dtype, self._replicas = (
+            fsdp_params,
+            dtype,
+            sum_dtype,
+            replicas,
+        )
+        self._parts, self._contributions = (
+            comm.size,
+            comm.size * (replicas.size() if replicas else 1),
+        )
         # Waited for at once: held any longer, so much would make the peak.
-        large = sum(param._orig_size.numel() for param in fsdp_params) * dtype.itemsize > _SLOT_BYTES
+        large = (
+            sum(param._orig_size.numel() for param in fsdp_params) * dtype.itemsize > _SLOT_BYTES
+        )
         self.synchronous = large and not streams.on_gpu(self._device)
-        # FSDP2 rounds the sums and then adds, in two steps; with 32 bits and more one step has the same bits.
+        # FSDP2 rounds the sums and then adds, in two steps; with 32 bits and more one step has the
+        # same bits.
         self._accumulates = not replicas and sum_dtype.itemsize >= 4
         if self.synchronous and dtype == sum_dtype:
             self._transfer = _Scatter(comm, name, fsdp_params, dtype)
             self._accumulates = False
         else:
-            self._transfer = Gradients(comm, name, [unit_shape(param) for param in fsdp_params],
-                                       [shard_of(param) for param in fsdp_params], dtype, sum_dtype)
+            self._transfer = Gradients(
+                comm,
+                name,
+                [unit_shape(param) for param in fsdp_params],
+                [shard_of(param) for param in fsdp_params],
+                dtype,
+                sum_dtype,
+            )
         self._in_flight = None
 
     def submit(self, grads, factor):
-        """Returns itself. A gradient is None where the parameter took no part, on any rank. `factor`: what the sums are divided by,
-        None for the ranks."""
+        """Returns itself. A gradient is None where the parameter took no part, on any rank.
+        `factor`: what the sums are divided by, None for the ranks."""
         factor = factor or self._contributions
         whole = [self._laid_out(param, grad) for param, grad in zip(self._params, grads)]
         if self._sum_dtype == torch.float16:
@@ -98,8 +136,10 @@ class Reduction:
         flat, places = (None, sums) if sums else self._new_places()
         if streams.on_gpu(self._device):
             self._transfer.use(streams.cuda.current_stream(self._device))
-        self._transfer.reduce(whole, places, 1 / factor if exact else 1.0, accumulate=sums is not None)
-        count("reduce_grads", *whole)
+        self._transfer.reduce(
+            whole, places, 1 / factor if exact else 1.0, accumulate=sums is not None
+        )
+        count('reduce_grads', *whole)
         took_part = [grad is not None for grad in grads]
         self._in_flight = (whole, flat, places, took_part, None if exact else factor)
         return self
@@ -115,8 +155,13 @@ class Reduction:
     def _sums_so_far(self, grads):
         """The sharded gradients to add to in place, if every parameter takes part and has one."""
         sums = [param.sharded_param.grad for param in self._params]
-        if any(grad is None or held is None or held._local_tensor.dtype != self._sum_dtype
-               or not held._local_tensor.is_contiguous() for grad, held in zip(grads, sums)):
+        if any(
+            grad is None
+            or held is None
+            or held._local_tensor.dtype != self._sum_dtype
+            or not held._local_tensor.is_contiguous()
+            for grad, held in zip(grads, sums)
+        ):
             return None
         return [held._local_tensor for held in sums]
 
@@ -126,7 +171,10 @@ class Reduction:
         for param in self._params:
             ends.append(ends[-1] + -(-param.sharded_size.numel() // step) * step)
         flat = torch.empty(ends[-1], dtype=self._sum_dtype, device=self._device)
-        return flat, [flat.narrow(0, begin, param.sharded_size.numel()) for begin, param in zip(ends, self._params)]
+        return flat, [
+            flat.narrow(0, begin, param.sharded_size.numel())
+            for begin, param in zip(ends, self._params)
+        ]
 
     def finish(self, keep):
         """Waits, and hands the sums to the parameters, unless they are not wanted."""
@@ -137,10 +185,16 @@ class Reduction:
         with torch.no_grad():
             if self._replicas:
                 dist.all_reduce(flat, group=self._replicas)
-            for param, place in ((param, place) for param, place, took in zip(self._params, places, took_part) if took):
+            for param, place in (
+                (param, place)
+                for param, place, took in zip(self._params, places, took_part)
+                if took
+            ):
                 if flat is not None:  # else the sums were added to what was there
                     self._give(param, place, factor)
-                for hook in (getattr(param.sharded_param, "_post_accumulate_grad_hooks", None) or {}).values():
+                for hook in (
+                    getattr(param.sharded_param, '_post_accumulate_grad_hooks', None) or {}
+                ).values():
                     hook(param.sharded_param)
 
     @staticmethod

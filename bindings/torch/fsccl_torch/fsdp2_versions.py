@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What FSDP2 calls differently in the versions of torch, under one name each. The newest torch comes first in each function."""
+"""What FSDP2 calls differently in the versions of torch, under one name each. The newest torch
+comes first in each function."""
 
 import functools
 import inspect
@@ -14,7 +15,7 @@ _NOTHING = torch.empty(0)
 
 def groups_of(state):
     """The FSDPParamGroups of an FSDPState."""
-    if hasattr(state, "_fsdp_param_groups"):  # from 2.13 on
+    if hasattr(state, '_fsdp_param_groups'):  # from 2.13 on
         return state._fsdp_param_groups
     return [state._fsdp_param_group] if state._fsdp_param_group else []
 
@@ -26,52 +27,69 @@ def argument_names(function):
 
 def gathered(fsdp, event):
     """The AllGatherResult of a gather into the parameters themselves."""
-    return _param_group.AllGatherResult(getattr(fsdp, "_all_gather_output", _NOTHING), event, None, [], [], [])
+    return _param_group.AllGatherResult(
+        getattr(fsdp, '_all_gather_output', _NOTHING), event, None, [], [], []
+    )
 
 
 def reduced(fsdp, event, stream):
     """What foreach_reduce() returns when `event` on `stream` is the end of the reduction."""
-    nothing = getattr(fsdp, "_all_gather_output", _NOTHING)
-    if hasattr(fsdp.comm_ctx, "_last_post_reduce_events"):  # from 2.12 on
+    nothing = getattr(fsdp, '_all_gather_output', _NOTHING)
+    if hasattr(fsdp.comm_ctx, '_last_post_reduce_events'):  # from 2.12 on
         return nothing, event, stream, event, None, None, None
     return nothing, event, event, None, None, None
 
 
 def reduce_dtype(param):
-    """The dtype in which the gradients of a parameter are summed, None for that in which they come."""
-    if hasattr(param, "unsharded_grad_dtype"):
+    """The dtype in which the gradients of a parameter are summed, None for that in which they
+    come."""
+    if hasattr(param, 'unsharded_grad_dtype'):
         return param.unsharded_grad_dtype
-    computed = param.orig_dtype if _grads_are_cast_by_autograd(param) else param.param_dtype or param.orig_dtype
+    computed = (
+        param.orig_dtype
+        if _grads_are_cast_by_autograd(param)
+        else param.param_dtype or param.orig_dtype
+    )
     return param.reduce_dtype or computed
 
 
 def grad_dtype(param):
     """The dtype of the sharded gradient; None: that of the sum."""
-    return getattr(param, "sharded_grad_dtype", param.orig_dtype)
+    return getattr(param, 'sharded_grad_dtype', param.orig_dtype)
 
 
 def divide_factor(fsdp):
     """What the sums of gradients are divided by, None for the number of ranks."""
-    if hasattr(fsdp, "gradient_divide_factor"):  # from 2.8 on
+    if hasattr(fsdp, 'gradient_divide_factor'):  # from 2.8 on
         return fsdp.gradient_divide_factor
     operator = fsdp.reduce_scatter_reduce_op
     if operator is None:
         return None
-    replicas = fsdp._all_reduce_process_group.size() if fsdp._is_hsdp else 1  # over these it is averaged
+    replicas = (
+        fsdp._all_reduce_process_group.size() if fsdp._is_hsdp else 1
+    )  # over these it is averaged
     return replicas / operator.__getstate__()[1]
 
 
 def compiled_autograd():
     """Whether backward runs, or will run, compiled."""
-    module = sys.modules.get("torch._dynamo.compiled_autograd")
-    seen_by_fsdp2 = getattr(_common, "compiled_autograd_enabled", None)  # before 2.13 FSDP2 looks for it itself
-    return bool(seen_by_fsdp2 and seen_by_fsdp2()) or module is not None and bool(
-        module.compiled_autograd_enabled or module.in_compiled_autograd_region)
+    module = sys.modules.get('torch._dynamo.compiled_autograd')
+    seen_by_fsdp2 = getattr(
+        _common, 'compiled_autograd_enabled', None
+    )  # before 2.13 FSDP2 looks for it itself
+    return (
+        bool(seen_by_fsdp2 and seen_by_fsdp2())
+        or module is not None
+        and bool(module.compiled_autograd_enabled or module.in_compiled_autograd_region)
+    )
 
 
 def take_grad(param):
-    """The whole gradient of a parameter, taken from it, with what was accumulated without synchronisation."""
-    if not _grads_are_cast_by_autograd(param) and param.unsharded_accumulated_grad is not None:  # a tensor beside the parameter
+    """The whole gradient of a parameter, taken from it, with what was accumulated without
+    synchronisation."""
+    if (
+        not _grads_are_cast_by_autograd(param) and param.unsharded_accumulated_grad is not None
+    ):  # a tensor beside the parameter
         param.accumulate_unsharded_grad_if_needed()
         grad, param.unsharded_accumulated_grad = param.unsharded_accumulated_grad, None
         return grad
@@ -81,5 +99,6 @@ def take_grad(param):
 
 
 def _grads_are_cast_by_autograd(param):
-    """Whether autograd gives a gradient in another dtype than that of the parameter (from 2.14 on)."""
-    return not hasattr(param, "accumulate_unsharded_grad_if_needed")
+    """Whether autograd gives a gradient in another dtype than that of the parameter (from 2.14
+    on)."""
+    return not hasattr(param, 'accumulate_unsharded_grad_if_needed')

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torch does not ask of a Work that is written in Python.
 
-A backend's method returns a Work to C++, which wraps it in a holder. The holder forwards wait() and get_future(), and answers all
-else as a Work that never completes. So the methods below of torch's class ask the holder for its future while a mark is set; the
-Work behind it sees the mark and makes itself known.
+A backend's method returns a Work to C++, which wraps it in a holder. The holder forwards wait() and
+get_future(), and answers all else as a Work that never completes. So the methods below of torch's
+class ask the holder for its future while a mark is set; the Work behind it sees the mark and makes
+itself known.
 """
 
 import threading
@@ -22,7 +23,7 @@ class HeldWork(dist._Work):
     in_order = True  # a collective, which all ranks issue in one order
 
     def get_future(self):
-        if getattr(_asking, "on", False):
+        if getattr(_asking, 'on', False):
             _asking.found = self
             return _nothing
         return self.future()
@@ -55,15 +56,16 @@ def _asked_of_both(name, torchs):
     def method(self):
         work = _behind(self)
         return torchs(self) if work is None else getattr(work, name)()
+
     method.__name__, method.__doc__ = name, torchs.__doc__
     return method
 
 
 def install():
     """Once, when the first group of FSCCL is made."""
-    if getattr(dist._Work, "_fsccl", False):
+    if getattr(dist._Work, '_fsccl', False):
         return
     dist._Work._fsccl = True
-    for name in ("is_completed", "is_success", "result", "synchronize", "_source_rank"):
+    for name in ('is_completed', 'is_success', 'result', 'synchronize', '_source_rank'):
         if hasattr(dist._Work, name):
             setattr(dist._Work, name, _asked_of_both(name, getattr(dist._Work, name)))

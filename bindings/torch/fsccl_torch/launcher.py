@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mpirun, mpiexec, prterun and srun say, in the variables that torch.distributed and what is built on it read."""
+"""What mpirun, mpiexec, prterun and srun say, in the variables that torch.distributed and what is
+built on it read."""
 
 import ctypes
 import os
@@ -8,20 +9,30 @@ from . import _capi as c
 
 
 def from_launcher():
-    """Sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, each where it is missing, to what the
-    launcher of this process says, so that init_process_group("fsccl") finds them. Below torchrun, which sets them itself, it
-    changes nothing. Call it before init_process_group() or init_device_mesh(). Returns (rank, world size).
+    """Sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, each where
+    it is missing, to what the launcher of this process says, so that init_process_group("fsccl")
+    finds them. Below torchrun, which sets them itself, it changes nothing. Call it before
+    init_process_group() or init_device_mesh(). Returns (rank, world size).
 
-    MASTER_PORT is a number from 10000 to 29999 that follows from the job's name, the same on all ranks: where something else has
-    this port on rank 0's host, set another."""
+    MASTER_PORT is a number from 10000 to 29999 that follows from the job's name, the same on all
+    ranks: where something else has this port on rank 0's host, set another."""
     info = c.LaunchInfo()
     c.check(c.lib.fsccl_launcher(ctypes.byref(info)))
     if not info.launcher:
-        raise c.FscclError("fsccl_torch.from_launcher: no launcher has started this process: run it with torchrun, mpirun, "
-                           "mpiexec, prterun or srun, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT", c.ERR_CONFIG)
-    found = {"RANK": info.rank, "WORLD_SIZE": info.ranks, "LOCAL_RANK": info.local_rank if info.local_rank >= 0 else None,
-             "LOCAL_WORLD_SIZE": info.local_ranks or None,
-             "MASTER_ADDR": info.master_address.decode() if info.master_address else None, "MASTER_PORT": info.master_port or None}
+        raise c.FscclError(
+            'fsccl_torch.from_launcher: no launcher has started this process: run it with '
+            'torchrun, mpirun, '
+            'mpiexec, prterun or srun, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT',
+            c.ERR_CONFIG,
+        )
+    found = {
+        'RANK': info.rank,
+        'WORLD_SIZE': info.ranks,
+        'LOCAL_RANK': info.local_rank if info.local_rank >= 0 else None,
+        'LOCAL_WORLD_SIZE': info.local_ranks or None,
+        'MASTER_ADDR': info.master_address.decode() if info.master_address else None,
+        'MASTER_PORT': info.master_port or None,
+    }
     for name, value in found.items():
         if value is not None and not os.environ.get(name):
             os.environ[name] = str(value)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors in a communicator's pool: memory that the ranks of a host map together, so that collectives on it copy least.
+"""Tensors in a communicator's pool: memory that the ranks of a host map together, so that
+collectives on it copy least.
 
-A block goes back when the last tensor on it dies, wherever that happens: garbage may be collected in any thread, at any point. So a
-dying block is only noted, and freed by the next one to hold the communicator's lock. On a GPU it is freed on the stream that it was
-allocated on, as torch does it: other streams that use it have that one wait for them before it dies.
+A block goes back when the last tensor on it dies, wherever that happens: garbage may be collected
+in any thread, at any point. So a dying block is only noted, and freed by the next one to hold the
+communicator's lock. On a GPU it is freed on the stream that it was allocated on, as torch does it:
+other streams that use it have that one wait for them before it dies.
 """
 
 import collections
@@ -25,13 +27,17 @@ def _died(comm, pool, block):
 
 
 class Pool:
-    """The pool of one communicator, on the host or a `device`: blocks of tensors, slots of units. Made by whoever needs it first,
-    which is therefore collective: all ranks of the group come there at the same place in the order of the group's collectives."""
+    """The pool of one communicator, on the host or a `device`: blocks of tensors, slots of units.
+    Made by whoever needs it first, which is therefore collective: all ranks of the group come there
+    at the same place in the order of the group's collectives."""
 
     def __init__(self, comm, device=None):
         self._comm, self._handle, self._device = weakref.ref(comm), None, device
         self._live, self.dead = 0, collections.deque()
-        self.units, self._left = [], []  # handles, in the order of their making; they end in take_back(), or with the pool
+        self.units, self._left = (
+            [],
+            [],
+        )  # handles, in the order of their making; they end in take_back(), or with the pool
 
     def allocate(self, size, dtype):
         shape = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
@@ -39,15 +45,21 @@ class Pool:
         if count == 0:
             return torch.empty(shape, dtype=dtype, device=self._device)
         comm, block, size = self._comm(), ctypes.c_void_p(), count * dtype.itemsize
-        stream = streams.cuda.handle(streams.cuda.current_stream(self._device)) if self._device else None
+        stream = (
+            streams.cuda.handle(streams.cuda.current_stream(self._device)) if self._device else None
+        )
         with comm.lock:
-            handle = self.open("allocate_tensor")
+            handle = self.open('allocate_tensor')
             self._free_dead()
             status = c.lib.fsccl_pool_alloc(handle, size, stream, ctypes.byref(block))
             if status < 0:
-                raise comm.failure(status, "allocate_tensor")
+                raise comm.failure(status, 'allocate_tensor')
             self._live += 1
-        memory = streams.Block(block.value, size) if self._device else (ctypes.c_byte * size).from_address(block.value)
+        memory = (
+            streams.Block(block.value, size)
+            if self._device
+            else (ctypes.c_byte * size).from_address(block.value)
+        )
         weakref.finalize(memory, _died, comm, self, (block.value, stream)).atexit = False
         if self._device:
             return streams.cuda.bytes_of(memory, self._device).view(dtype).view(shape)
@@ -57,24 +69,36 @@ class Pool:
         """The fsccl_pool_t. Needs the communicator's lock."""
         if self._handle is None:
             comm, handle = self._comm(), ctypes.c_void_p()
-            config = c.PoolConfig(memory=c.MEMORY_CUDA, device=self._device.index or 0, record=1) if self._device else None
-            status = c.lib.fsccl_pool_create(comm.handle, config and ctypes.byref(config), ctypes.byref(handle))
+            config = (
+                c.PoolConfig(memory=c.MEMORY_CUDA, device=self._device.index or 0, record=1)
+                if self._device
+                else None
+            )
+            status = c.lib.fsccl_pool_create(
+                comm.handle, config and ctypes.byref(config), ctypes.byref(handle)
+            )
             if status < 0:
-                raise comm.failure(status, f"{call} (its first call is collective)")
+                raise comm.failure(status, f'{call} (its first call is collective)')
             self._handle = handle.value
         return self._handle
 
     def take_back(self):
-        """Ends the units whose objects in Python are gone on all ranks, and returns whether there were any. Collective. The slots
-        of units are given back at the same place on all ranks, and Python drops objects at any: so the ranks agree here."""
+        """Ends the units whose objects in Python are gone on all ranks, and returns whether there
+        were any. Collective. The slots of units are given back at the same place on all ranks, and
+        Python drops objects at any: so the ranks agree here."""
         if not self.units:
             return False
-        comm, gone = self._comm(), (ctypes.c_uint8 * len(self.units))(*[unit.users.are_gone() for unit in self.units])
+        comm, gone = (
+            self._comm(),
+            (ctypes.c_uint8 * len(self.units))(*[unit.users.are_gone() for unit in self.units]),
+        )
         await_turn()
         with comm.lock:
-            status = c.lib.fsccl_all_reduce(gone, gone, len(gone), c.UINT8, c.Op(c.OP_MIN, 0, 1.0), comm.handle, None, None)
+            status = c.lib.fsccl_all_reduce(
+                gone, gone, len(gone), c.UINT8, c.Op(c.OP_MIN, 0, 1.0), comm.handle, None, None
+            )
             if status < 0:
-                raise comm.failure(status, "fsdp2: which models are gone")
+                raise comm.failure(status, 'fsdp2: which models are gone')
             ended = [unit for unit, all_gone in zip(self.units, gone) if all_gone]
             self.units = [unit for unit, all_gone in zip(self.units, gone) if not all_gone]
             # One that cannot end, after a failure, is no more in the list that ranks compare.
@@ -87,7 +111,7 @@ class Pool:
         with comm.lock:
             status = c.lib.fsccl_pool_step(self._handle)
         if status < 0:
-            raise comm.failure(status, "a step of the pool")
+            raise comm.failure(status, 'a step of the pool')
 
     def _free_dead(self):
         for _ in range(len(self.dead)):
@@ -104,7 +128,8 @@ class Pool:
         return found.figures()
 
     def close(self):
-        """True when the pool is gone; False while tensors live in it. Its units must not be in use."""
+        """True when the pool is gone; False while tensors live in it. Its units must not be in
+        use."""
         if self._handle:
             for unit in self.units + self._left:
                 unit.close()

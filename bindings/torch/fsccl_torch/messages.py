@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between two ranks of a group, in host memory, matched by their tags.
 
-fsccl_send() and fsccl_recv() match in the order of their calls. torch's messages match by tag, whatever the order in which they are
-received. So each message is two of FSCCL: an envelope with tag and size, then the contents. The receiver looks at the envelope and
-receives the contents where the first posted receive with that tag wants them, or into memory of its own, where a later receive
-finds them. The threads that complete futures do this whenever an envelope arrives, so a rank that waits for its own send receives
-meanwhile.
+fsccl_send() and fsccl_recv() match in the order of their calls. torch's messages match by tag,
+whatever the order in which they are received. So each message is two of FSCCL: an envelope with tag
+and size, then the contents. The receiver looks at the envelope and receives the contents where the
+first posted receive with that tag wants them, or into memory of its own, where a later receive
+finds them. The threads that complete futures do this whenever an envelope arrives, so a rank that
+waits for its own send receives meanwhile.
 """
 
 import collections
@@ -20,14 +21,20 @@ from .held import HeldWork
 from .turns import run_later
 
 _ENVELOPE_WORDS, _ENVELOPE_TAG = 4, 0
-_SENT, _RECEIVED = (f"{call} (its envelope, {_ENVELOPE_WORDS} int64 with tag {_ENVELOPE_TAG})" for call in ("send", "recv"))
-_IN_FLIGHT = 16  # messages to one rank that FSCCL has at a time: it has room for 64 operations, and who submits another waits
+_SENT, _RECEIVED = (
+    f'{call} (its envelope, {_ENVELOPE_WORDS} int64 with tag {_ENVELOPE_TAG})'
+    for call in ('send', 'recv')
+)
+# messages to one rank that FSCCL has at a time: it has room for 64 operations, and who submits
+# another waits
+_IN_FLIGHT = 16
 _SLICE_S = 0.5  # a wait returns to Python this often, so that Ctrl-C is heard
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 50e-6, 1e-3  # between two looks for a message of any rank
 
 
 class Message(HeldWork):
-    """A message that FSCCL may not have yet: `work` is None until then. `after`: the step behind the work, or None."""
+    """A message that FSCCL may not have yet: `work` is None until then. `after`: the step behind
+    the work, or None."""
 
     in_order = False
 
@@ -73,11 +80,12 @@ class Message(HeldWork):
 
 
 class _Receive(Message):
-    """A posted receive. `place`: what fsccl_recv takes of the tensor: address, elements, type. `keep`: the tensor at that address.
-    `finish`: the step that brings it to the caller's tensor, or None."""
+    """A posted receive. `place`: what fsccl_recv takes of the tensor: address, elements, type.
+    `keep`: the tensor at that address. `finish`: the step that brings it to the caller's tensor, or
+    None."""
 
     def __init__(self, messages, source, tag, place, keep, result, finish):
-        super().__init__(messages, "recv", result)
+        super().__init__(messages, 'recv', result)
         self.wanted, self.tag, self.place, self.keep, self.finish = source, tag, place, keep, finish
 
     def wants(self, source, tag):
@@ -88,7 +96,11 @@ class _Inbox:
     """What comes from one rank: the envelope that is received now, or None."""
 
     def __init__(self, peer):
-        self.peer, self.words, self.envelope = peer, torch.empty(_ENVELOPE_WORDS, dtype=torch.int64), None
+        self.peer, self.words, self.envelope = (
+            peer,
+            torch.empty(_ENVELOPE_WORDS, dtype=torch.int64),
+            None,
+        )
 
 
 class _Unclaimed:
@@ -103,23 +115,37 @@ class Messages:
 
     def __init__(self, comm):
         self._comm = comm
-        self._changed = threading.Condition(threading.RLock())  # a posted message got its work, or failed
+        self._changed = threading.Condition(
+            threading.RLock()
+        )  # a posted message got its work, or failed
         self._posted, self._unclaimed = [], []  # in the order of posting, and of arrival
-        self._inboxes, self._queues, self._in_flight = {}, {}, collections.defaultdict(collections.deque)
+        self._inboxes, self._queues, self._in_flight = (
+            {},
+            {},
+            collections.defaultdict(collections.deque),
+        )
         self._watching = False  # for messages of any rank
         self._directions = set()
 
-    # --------------------------------------------------------------------------------------------------- sending ----
+    # ----------------------------------------------------------------------------------------------
+    # sending ----
 
     def send(self, peer, tag, place, keep, result):
         if peer == self._comm.rank:
             return self._send_to_self(tag, place, keep, result)
-        arguments = (peer, tag, torch.tensor([tag, place[1], place[2], keep.nbytes]), place, keep, result)
+        arguments = (
+            peer,
+            tag,
+            torch.tensor([tag, place[1], place[2], keep.nbytes]),
+            place,
+            keep,
+            result,
+        )
         with self._changed:
             queue = self._queues.setdefault(peer, collections.deque())
             if not queue and self._has_room(peer):
                 return self._submit(*arguments)
-            message = Message(self, "send", result)
+            message = Message(self, 'send', result)
             queue.append((message, arguments))
             if len(queue) == 1:
                 self._when_over(self._in_flight[peer][0], self._send_queued, peer)
@@ -133,10 +159,19 @@ class Messages:
 
     def _submit(self, peer, tag, envelope, place, keep, result):
         """Gives a message to FSCCL: the work of its contents."""
-        work = self._issue(_SENT, c.lib.fsccl_send, (envelope.data_ptr(), _ENVELOPE_WORDS, c.INT64), peer, _ENVELOPE_TAG, envelope,
-                           result)
+        work = self._issue(
+            _SENT,
+            c.lib.fsccl_send,
+            (envelope.data_ptr(), _ENVELOPE_WORDS, c.INT64),
+            peer,
+            _ENVELOPE_TAG,
+            envelope,
+            result,
+        )
         if place[1]:
-            work = self._issue("send", c.lib.fsccl_send, place, peer, tag, (keep, envelope), result, work.test)
+            work = self._issue(
+                'send', c.lib.fsccl_send, place, peer, tag, (keep, envelope), result, work.test
+            )
         self._in_flight[peer].append(work)
         return work
 
@@ -151,40 +186,54 @@ class Messages:
     def _send_to_self(self, tag, place, keep, result):
         memory = keep.detach().clone()
         with self._changed:
-            found = _Unclaimed(self._comm.rank, tag, place[1:], memory, self._comm.done("recv", None))
+            found = _Unclaimed(
+                self._comm.rank, tag, place[1:], memory, self._comm.done('recv', None)
+            )
             message = self._take_posted(self._comm.rank, tag)
             if message is None:
                 self._unclaimed.append(found)
             else:
                 self._start(message, self._claim, message, found)
-        return self._comm.done("send", result)
+        return self._comm.done('send', result)
 
-    # ---------------------------------------------------------------------------------------------------- issuing ----
+    # ----------------------------------------------------------------------------------------------
+    # issuing ----
 
     def _issue(self, call, function, place, peer, tag, keep, result, finish=None):
-        return self._comm.submit(call, function, (*place, peer, tag), keep, result, finish, in_order=False,
-                                 lock=self._lock_for(function, peer))
+        return self._comm.submit(
+            call,
+            function,
+            (*place, peer, tag),
+            keep,
+            result,
+            finish,
+            in_order=False,
+            lock=self._lock_for(function, peer),
+        )
 
     def exclusively(self):
         """A context for messages that do not go through this class."""
         return self._changed
 
     def _lock_for(self, function, peer):
-        """Messages of a direction between two ranks are a communicator of their own, made at the first in the group's. After that
-        they need no lock but this class's: who issues a collective may hold the communicator's until peers are there, and these may
-        wait for a message."""
+        """Messages of a direction between two ranks are a communicator of their own, made at the
+        first in the group's. After that they need no lock but this class's: who issues a collective
+        may hold the communicator's until peers are there, and these may wait for a message."""
         direction = function is c.lib.fsccl_send, peer
         known = direction in self._directions
         self._directions.add(direction)
         return self._changed if known else self._comm.lock
 
-    # ------------------------------------------------------------------------------------------------- receiving ----
+    # ----------------------------------------------------------------------------------------------
+    # receiving ----
 
     def receive(self, source, tag, place, keep, result, finish):
         """`source` is None for a message of any rank."""
         message = _Receive(self, source, tag, place, keep, result, finish)
         with self._changed:
-            found = next((one for one in self._unclaimed if message.wants(one.source, one.tag)), None)
+            found = next(
+                (one for one in self._unclaimed if message.wants(one.source, one.tag)), None
+            )
             if found is not None:
                 self._unclaimed.remove(found)
                 self._start(message, self._claim, message, found)
@@ -200,10 +249,21 @@ class Messages:
         """Receives what comes from a rank as long as somebody wants a message of it."""
         inbox = self._inboxes.setdefault(peer, _Inbox(peer))
         try:
-            while inbox.envelope is not None or any(one.wanted == peer for one in self._posted) or self._has_come(peer):
+            while (
+                inbox.envelope is not None
+                or any(one.wanted == peer for one in self._posted)
+                or self._has_come(peer)
+            ):
                 if inbox.envelope is None:
-                    inbox.envelope = self._issue(_RECEIVED, c.lib.fsccl_recv, (inbox.words.data_ptr(), _ENVELOPE_WORDS, c.INT64),
-                                                 peer, _ENVELOPE_TAG, inbox.words, [])
+                    inbox.envelope = self._issue(
+                        _RECEIVED,
+                        c.lib.fsccl_recv,
+                        (inbox.words.data_ptr(), _ENVELOPE_WORDS, c.INT64),
+                        peer,
+                        _ENVELOPE_TAG,
+                        inbox.words,
+                        [],
+                    )
                     if not inbox.envelope.test():
                         self._when_over(inbox.envelope, self._receive_from, peer)
                 if not inbox.envelope.test():
@@ -217,19 +277,31 @@ class Messages:
 
     def _receive_contents(self, source, tag, count, code, size):
         message = self._take_posted(source, tag)
-        if message is not None:  # if it wants other contents, that is a mismatch, which FSCCL tells both ranks
+        if (
+            message is not None
+        ):  # if it wants other contents, that is a mismatch, which FSCCL tells both ranks
             empty = count == 0 and message.place[1] == 0
-            self._start(message, self._contents, source, tag, None if empty else message.place, message.keep, message.finish)
+            self._start(
+                message,
+                self._contents,
+                source,
+                tag,
+                None if empty else message.place,
+                message.keep,
+                message.finish,
+            )
         else:
             memory = torch.empty(size, dtype=torch.uint8)
-            work = self._contents(source, tag, (memory.data_ptr(), count, code) if count else None, memory)
+            work = self._contents(
+                source, tag, (memory.data_ptr(), count, code) if count else None, memory
+            )
             self._unclaimed.append(_Unclaimed(source, tag, (count, code), memory, work))
 
     def _contents(self, source, tag, place, keep, finish=None):
         """The work that receives them. `place` is None where there are none."""
         if place is None:
-            return self._comm.done("recv", None)
-        return self._issue("recv", c.lib.fsccl_recv, place, source, tag, keep, None, finish)
+            return self._comm.done('recv', None)
+        return self._issue('recv', c.lib.fsccl_recv, place, source, tag, keep, None, finish)
 
     def _take_posted(self, source, tag):
         message = next((one for one in self._posted if one.wants(source, tag)), None)
@@ -243,19 +315,28 @@ class Messages:
         message.source = found.source
         if found.kind != message.place[1:]:
             self._comm.abort()
-            raise c.FscclError(f"{self._comm.who()}: recv: the message with tag {found.tag} of rank {found.source} has "
-                               f"{found.kind[0]} elements of FSCCL's type {found.kind[1]}, and the receive wants "
-                               f"{message.place[1]} of type {message.place[2]}: give both tensors of one shape and dtype. The "
-                               "group was aborted.", c.ERR_MISMATCH, self._comm.rank, found.source)
+            raise c.FscclError(
+                f'{self._comm.who()}: recv: the message with tag {found.tag} of rank '
+                f'{found.source} has '
+                f"{found.kind[0]} elements of FSCCL's type {found.kind[1]}, and the receive wants "
+                f'{message.place[1]} of type {message.place[2]}: give both tensors of one shape '
+                f'and dtype. The '
+                'group was aborted.',
+                c.ERR_MISMATCH,
+                self._comm.rank,
+                found.source,
+            )
 
         def bring():
             ctypes.memmove(message.place[0], found.memory.data_ptr(), found.memory.nbytes)
             if message.finish:
                 message.finish()
+
         message.after = bring
         return found.work
 
-    # ------------------------------------------------------------------------------------------ from any rank ----
+    # ------------------------------------------------------------------------------------------
+    # from any rank ----
 
     def _has_come(self, peer):
         """Whether a message of that rank is there, and somebody wants one of any rank."""
@@ -273,7 +354,8 @@ class Messages:
             run_later(self._look_at_all, torch.futures.Future())
 
     def _look_at_all(self):
-        """Looks for messages of all ranks until nobody wants one of any rank. In a thread of its own."""
+        """Looks for messages of all ranks until nobody wants one of any rank. In a thread of its
+        own."""
         pause = _SHORTEST_PAUSE_S
         while True:
             with self._changed:
@@ -282,14 +364,19 @@ class Messages:
                     if peer != self._comm.rank:
                         self._receive_from(peer)
                 if self._comm.state() < 0:
-                    self._fail(self._comm.failure(self._comm.state(), "recv"), None)
+                    self._fail(self._comm.failure(self._comm.state(), 'recv'), None)
                 if not self._wants_any():
                     self._watching = False
                     return
-                pause = _SHORTEST_PAUSE_S if len(self._posted) < before else min(2 * pause, _LONGEST_PAUSE_S)
+                pause = (
+                    _SHORTEST_PAUSE_S
+                    if len(self._posted) < before
+                    else min(2 * pause, _LONGEST_PAUSE_S)
+                )
             time.sleep(pause)
 
-    # --------------------------------------------------------------------------------------------------- waiting ----
+    # ----------------------------------------------------------------------------------------------
+    # waiting ----
 
     def _start(self, message, begin, *arguments):
         try:
@@ -300,7 +387,9 @@ class Messages:
 
     def _fail(self, error, peer):
         """Those that wait for a message of `peer` (None: of any rank) get the error."""
-        for message in [one for one in self._posted if one.wanted is None or peer in (None, one.wanted)]:
+        for message in [
+            one for one in self._posted if one.wanted is None or peer in (None, one.wanted)
+        ]:
             self._posted.remove(message)
             message.error = error
         self._changed.notify_all()
@@ -309,6 +398,7 @@ class Messages:
         def locked(_):
             with self._changed:
                 act(peer)
+
         over = torch.futures.Future()
         over.add_done_callback(locked)
         work.when_over(over)
@@ -326,7 +416,9 @@ class Messages:
     def await_work(self, message, call, timeout):
         """Until FSCCL has the message; raises where it has failed, or the time is over."""
         comm = self._comm
-        limit_ms = int(timeout.total_seconds() * 1000) if timeout else comm.limit_ms or comm.timeout_ms
+        limit_ms = (
+            int(timeout.total_seconds() * 1000) if timeout else comm.limit_ms or comm.timeout_ms
+        )
         until = time.monotonic() + limit_ms / 1000
         while True:
             with self._changed:
@@ -346,7 +438,7 @@ class Messages:
 
     def _envelope_for(self, message):
         """The envelope on which a receive waits, if it is known which."""
-        peer = getattr(message, "wanted", None)
+        peer = getattr(message, 'wanted', None)
         if message.work is None and message.error is None and peer in self._inboxes:
             self._receive_from(peer)
             return self._inboxes[peer].envelope

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors as FSCCL takes them. Contiguous ones go to the library as they are. Others are staged: a copy before, or a copy back as
-the operation's last step.
+"""Tensors as FSCCL takes them. Contiguous ones go to the library as they are. Others are staged: a
+copy before, or a copy back as the operation's last step.
 """
 
 import ctypes
@@ -30,7 +30,9 @@ def _carried(tensor):
 
 
 def _plain(tensor):
-    return _carried(tensor) and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+    return (
+        _carried(tensor) and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+    )
 
 
 def _adjacent(tensors):
@@ -53,8 +55,12 @@ def _unpack(flat, tensors):
 
 
 def tensor_list(entries):
-    return (c.Tensor * len(entries))(*(c.Tensor(send, recv, ctypes.cast(counts, ctypes.POINTER(ctypes.c_size_t)), code)
-                                       for send, recv, counts, code in entries))
+    return (c.Tensor * len(entries))(
+        *(
+            c.Tensor(send, recv, ctypes.cast(counts, ctypes.POINTER(ctypes.c_size_t)), code)
+            for send, recv, counts, code in entries
+        )
+    )
 
 
 @functools.lru_cache(maxsize=1024)
@@ -68,10 +74,11 @@ def _run_all(functions):
 
 
 class Operands:
-    """What collectives have in common. Needs `_comm`, a Communicator, its `_size` and its `_rank`."""
+    """What collectives have in common. Needs `_comm`, a Communicator, its `_size` and its
+    `_rank`."""
 
     def _refuse(self, call, text, kind=ValueError):
-        raise kind(f"{self._comm.who()}: {call}: {text}")
+        raise kind(f'{self._comm.who()}: {call}: {text}')
 
     def _source(self, call, tensor):
         """`tensor`, or a contiguous copy."""
@@ -89,10 +96,16 @@ class Operands:
 
     def _check(self, call, tensor):
         if not _carried(tensor):
-            self._refuse(call, f"a tensor is on {tensor.device}; FSCCL carries memory of the host and of CUDA devices. Name a "
-                               "backend for that device, as in init_process_group('cpu:fsccl,xpu:xccl').")
+            self._refuse(
+                call,
+                f'a tensor is on {tensor.device}; FSCCL carries memory of the host and of CUDA '
+                f'devices. Name a '
+                "backend for that device, as in init_process_group('cpu:fsccl,xpu:xccl').",
+            )
         if tensor.layout is not torch.strided:
-            self._refuse(call, f"a tensor has layout {tensor.layout}; only all_reduce takes sparse tensors")
+            self._refuse(
+                call, f'a tensor has layout {tensor.layout}; only all_reduce takes sparse tensors'
+            )
 
     @staticmethod
     def _back(target, tensor):
@@ -101,7 +114,9 @@ class Operands:
     def _moved(self, call, dtype, *others):
         for other in others:
             if other != dtype:
-                self._refuse(call, f"tensors of one call have one dtype, not {dtype} and {other}", TypeError)
+                self._refuse(
+                    call, f'tensors of one call have one dtype, not {dtype} and {other}', TypeError
+                )
         try:
             return MOVED[dtype]
         except TypeError as error:
@@ -116,18 +131,22 @@ class Operands:
 
     def _one(self, call, tensors):
         if len(tensors) != 1:
-            self._refuse(call, f"{len(tensors)} tensors: one per process")
+            self._refuse(call, f'{len(tensors)} tensors: one per process')
         return tensors[0]
 
     def _parts(self, call, tensors):
         if len(tensors) != self._size:
-            self._refuse(call, f"the list has {len(tensors)} tensors, the group {self._size} ranks")
+            self._refuse(call, f'the list has {len(tensors)} tensors, the group {self._size} ranks')
         return tensors
 
     def _same(self, call, tensor, others):
         for other in others:
             if other.numel() != tensor.numel():
-                self._refuse(call, f"all tensors have the same number of elements, not {tensor.numel()} and {other.numel()}")
+                self._refuse(
+                    call,
+                    f'all tensors have the same number of elements, not {tensor.numel()} and '
+                    f'{other.numel()}',
+                )
 
     def _pieces(self, call, outputs):
         """One contiguous tensor for all `outputs`, and what copies it to them."""
@@ -136,22 +155,50 @@ class Operands:
             return target, None
         for output in outputs:
             self._check(call, output)
-        target = torch.empty(sum(output.numel() for output in outputs), dtype=outputs[0].dtype,
-                             device=outputs[0].device)
+        target = torch.empty(
+            sum(output.numel() for output in outputs),
+            dtype=outputs[0].dtype,
+            device=outputs[0].device,
+        )
         return target, functools.partial(_unpack, target, outputs)
 
     def _packed(self, call, inputs):
         """One contiguous tensor with the contents of all `inputs`."""
         source = _adjacent(inputs)
-        return source if source is not None else torch.cat([self._source(call, input).reshape(-1) for input in inputs])
+        return (
+            source
+            if source is not None
+            else torch.cat([self._source(call, input).reshape(-1) for input in inputs])
+        )
 
     def _list(self, call, function, entries, arguments, keep, result, backs, opts):
         backs = [back for back in backs if back]
         finish = functools.partial(_run_all, backs) if backs else None
-        return self._comm.submit(call, function, (tensor_list(entries), len(entries), *arguments), keep, list(result), finish,
-                                 blocking(opts))
+        return self._comm.submit(
+            call,
+            function,
+            (tensor_list(entries), len(entries), *arguments),
+            keep,
+            list(result),
+            finish,
+            blocking(opts),
+        )
 
     def _exchange(self, call, source, sent, target, received, code, result, finish, opts):
-        return self._comm.submit(call, c.lib.fsccl_all_to_all_v,
-                                 (source.data_ptr(), counts_of(*sent), _begins(*sent), target.data_ptr(), counts_of(*received),
-                                  _begins(*received), code), (source, target), result, finish, blocking(opts))
+        return self._comm.submit(
+            call,
+            c.lib.fsccl_all_to_all_v,
+            (
+                source.data_ptr(),
+                counts_of(*sent),
+                _begins(*sent),
+                target.data_ptr(),
+                counts_of(*received),
+                _begins(*received),
+                code,
+            ),
+            (source, target),
+            result,
+            finish,
+            blocking(opts),
+        )

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A torch.cuda.MemPool over a device pool of FSCCL: what torch allocates in it lies in the pool's arena.
+"""A torch.cuda.MemPool over a device pool of FSCCL: what torch allocates in it lies in the pool's
+arena.
 
-    with torch.cuda.use_mem_pool(fsccl_torch.mem_pool(group)):
-        buffer = torch.empty(n, device="cuda")
+with torch.cuda.use_mem_pool(fsccl_torch.mem_pool(group)):
+    buffer = torch.empty(n, device="cuda")
 """
 
 import ctypes
@@ -16,20 +17,25 @@ _serving = {}  # device -> (MemPool, what must live as long as it)
 
 
 def mem_pool(group=None, device=None):
-    """The MemPool of `group` (default: the world) on `device` (default: the current one). Its first call is collective. One pool
-    serves a device in a process: the first group to ask. torch keeps a MemPool's memory in segments of its own, of 2 MiB and more;
-    they return to the pool when the MemPool is empty and torch.cuda.empty_cache() is called."""
-    device = streams.with_index(device if device is not None else "cuda")
+    """The MemPool of `group` (default: the world) on `device` (default: the current one). Its first
+    call is collective. One pool serves a device in a process: the first group to ask. torch keeps a
+    MemPool's memory in segments of its own, of 2 MiB and more; they return to the pool when the
+    MemPool is empty and torch.cuda.empty_cache() is called."""
+    device = streams.with_index(device if device is not None else 'cuda')
     comm = (group or dist.group.WORLD)._get_backend(device)._comm
     known = _serving.get(device)
     if known is None:
         with comm.lock:
-            handle = comm.pool_of(device).open("mem_pool")
+            handle = comm.pool_of(device).open('mem_pool')
         source = c.Allocator(size=ctypes.sizeof(c.Allocator), abi=1)
         c.check(c.lib.fsccl_pool_allocator(handle, ctypes.byref(source)))
         c.check(c.lib.fsccl_torch_use(device.index, ctypes.byref(source)))
         known = _serving[device] = (*streams.cuda.pluggable_pool(str(c.path())), source, comm)
     elif known[3] is not comm:
-        raise ValueError(f"{comm.who()}: mem_pool: the pool of group '{known[3].name}' serves {device} in this process already, "
-                         "and blocks of torch cannot change theirs: allocate there, or with the backend's allocate_tensor()")
+        raise ValueError(
+            f"{comm.who()}: mem_pool: the pool of group '{known[3].name}' serves {device} in this "
+            f'process already, '
+            "and blocks of torch cannot change theirs: allocate there, or with the backend's "
+            'allocate_tensor()'
+        )
     return known[0]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Making replicas of a module equal, and checking that they are.
 
-Tensors are sent where they lie, all of a list in one operation: nothing is flattened or copied. Of a DTensor it is the local
-shard, which each replica gets from the first replica's same shard.
+Tensors are sent where they lie, all of a list in one operation: nothing is flattened or copied. Of
+a DTensor it is the local shard, which each replica gets from the first replica's same shard.
 """
 
 import ctypes
@@ -15,50 +15,70 @@ from torch.distributed.tensor import DTensor, Replicate
 from .backend import NAME
 from .base import all_gather_single
 
-_CPU = torch.device("cpu")
+_CPU = torch.device('cpu')
 
 
 def broadcast_coalesced(tensors, src=0, group=None):
-    """Copies the tensors of the group's rank `src` to its other ranks, in place. Collective; lists are alike on all ranks."""
+    """Copies the tensors of the group's rank `src` to its other ranks, in place. Collective; lists
+    are alike on all ranks."""
     group = group or dist.group.WORLD
     tensors = [tensor.detach() for tensor in tensors if tensor.numel()]
     if not tensors:
         return
     if dist.get_backend_config(group).find(NAME) < 0:
-        raise TypeError(f"fsccl_torch.broadcast_coalesced: the group's backend is {dist.get_backend(group)}: create it with "
-                        f"'{NAME}'")
+        raise TypeError(
+            f"fsccl_torch.broadcast_coalesced: the group's backend is {dist.get_backend(group)}: "
+            f'create it with '
+            f"'{NAME}'"
+        )
     options = dist.BroadcastOptions()
     options.rootRank, options.rootTensor, options.asyncOp = src, 0, False
     group.broadcast(tensors, options).wait()
 
 
-def sync_module_states(module, group=None, *, src=0, parameters=True, buffers=True, ignore=(), verify=False):
-    """Makes all replicas of `module` equal to replica `src`: its parameters, then its buffers, one operation each.
+def sync_module_states(
+    module, group=None, *, src=0, parameters=True, buffers=True, ignore=(), verify=False
+):
+    """Makes all replicas of `module` equal to replica `src`: its parameters, then its buffers, one
+    operation each.
 
-    DTensors go over the dimensions of their mesh in which they are replicated (HSDP: the first). Other tensors go over `group`;
-    without one over the replicate dimensions of the module's DTensors, or the world if it has none. `ignore`: names left out.
-    With `verify` the replicas are compared afterwards, RuntimeError if they differ."""
+    DTensors go over the dimensions of their mesh in which they are replicated (HSDP: the first).
+    Other tensors go over `group`; without one over the replicate dimensions of the module's
+    DTensors, or the world if it has none. `ignore`: names left out. With `verify` the replicas are
+    compared afterwards, RuntimeError if they differ."""
     for wanted, named in ((parameters, module.named_parameters), (buffers, module.named_buffers)):
         if wanted:
             for replicas, tensors in _by_replicas(module, named(), group, ignore).items():
                 broadcast_coalesced([tensor for _, tensor in tensors], src, replicas)
     if verify:
-        different = verify_replicas(module, group, parameters=parameters, buffers=buffers, ignore=ignore)
+        different = verify_replicas(
+            module, group, parameters=parameters, buffers=buffers, ignore=ignore
+        )
         if different:
-            raise RuntimeError(f"fsccl_torch: replicas differ after their states were synchronised: {different}")
+            raise RuntimeError(
+                f'fsccl_torch: replicas differ after their states were synchronised: {different}'
+            )
 
 
 def verify_replicas(module, group=None, *, parameters=True, buffers=True, ignore=()):
-    """{name: ranks of the replicas' group whose tensor differs from its rank 0's}; empty when all replicas are equal. Compares
-    128-bit hashes. Collective, over the groups that sync_module_states() uses."""
-    named = [*(module.named_parameters() if parameters else ()), *(module.named_buffers() if buffers else ())]
+    """{name: ranks of the replicas' group whose tensor differs from its rank 0's}; empty when all
+    replicas are equal. Compares 128-bit hashes. Collective, over the groups that
+    sync_module_states() uses."""
+    named = [
+        *(module.named_parameters() if parameters else ()),
+        *(module.named_buffers() if buffers else ()),
+    ]
     different = {}
     for replicas, tensors in _by_replicas(module, named, group, ignore).items():
         mine = torch.stack([_digest(tensor) for _, tensor in tensors])
         all_of_them = torch.empty((replicas.size(), *mine.shape), dtype=mine.dtype)
         all_gather_single(all_of_them, mine, group=replicas)
         for index, (name, _) in enumerate(tensors):
-            ranks = [rank for rank in range(replicas.size()) if not torch.equal(all_of_them[rank, index], all_of_them[0, index])]
+            ranks = [
+                rank
+                for rank in range(replicas.size())
+                if not torch.equal(all_of_them[rank, index], all_of_them[0, index])
+            ]
             if ranks:
                 different[name] = ranks
     return different
@@ -80,7 +100,11 @@ def _by_replicas(module, named, group, ignore):
 
 def _groups_of(tensor):
     mesh = tensor.device_mesh
-    return [mesh.get_group(dim) for dim, placement in enumerate(tensor.placements) if isinstance(placement, Replicate)]
+    return [
+        mesh.get_group(dim)
+        for dim, placement in enumerate(tensor.placements)
+        if isinstance(placement, Replicate)
+    ]
 
 
 def _replica_groups(module):
@@ -93,5 +117,7 @@ def _replica_groups(module):
 
 def _digest(tensor):
     data = tensor.contiguous().to(_CPU)
-    memory = (ctypes.c_char * data.nbytes).from_address(data.data_ptr()) if data.nbytes else b""
-    return torch.frombuffer(bytearray(hashlib.blake2b(memory, digest_size=16).digest()), dtype=torch.uint8)
+    memory = (ctypes.c_char * data.nbytes).from_address(data.data_ptr()) if data.nbytes else b''
+    return torch.frombuffer(
+        bytearray(hashlib.blake2b(memory, digest_size=16).digest()), dtype=torch.uint8
+    )

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the backend carried, in this process: calls and bytes of the larger buffer, by collective."""
+"""What the backend carried, in this process: calls and bytes of the larger buffer, by
+collective."""
 
 import collections
 
@@ -17,5 +18,5 @@ def stats():
     """{name: number}: "all_reduce" counts calls, "all_reduce_bytes" bytes, and so on."""
     found = {}
     for call, (calls, size) in _carried.items():
-        found[call], found[f"{call}_bytes"] = calls, size
+        found[call], found[f'{call}_bytes'] = calls, size
     return found

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Putting memory behind a storage of torch that exists already, so that all its tensors see that memory.
+"""Putting memory behind a storage of torch that exists already, so that all its tensors see that
+memory.
 
-UntypedStorage._swap_data_ptr_() exchanges the memory of two storages. Torch 2.11 and older have no function for it.
-There the two words of the C++ object (c10::StorageImpl) that hold the address and the size are written from here. They are found by
-their values in storages whose address and size are known, and nothing is written unless they are found at the same place in all of
-these, and unless a trial with a storage of its own succeeds. The storage never owns the memory: its size is 0 otherwise.
+UntypedStorage._swap_data_ptr_() exchanges the memory of two storages. Torch 2.11 and older have no
+function for it. There the two words of the C++ object (c10::StorageImpl) that hold the address and
+the size are written from here. They are found by their values in storages whose address and size
+are known, and nothing is written unless they are found at the same place in all of these, and
+unless a trial with a storage of its own succeeds. The storage never owns the memory: its size is 0
+otherwise.
 """
 
 import ctypes
@@ -13,7 +16,7 @@ import functools
 import torch
 
 _WORDS = 8  # of the C++ object that are looked at; all its versions are larger
-_SWAPS = hasattr(torch.UntypedStorage, "_swap_data_ptr_")
+_SWAPS = hasattr(torch.UntypedStorage, '_swap_data_ptr_')
 
 
 def can_be_exchanged():
@@ -22,7 +25,8 @@ def can_be_exchanged():
 
 
 class Memory:
-    """`size` bytes at an address, which somebody else owns, to be put behind storages on `device`."""
+    """`size` bytes at an address, which somebody else owns, to be put behind storages on
+    `device`."""
 
     def __init__(self, address, size, make_storage):
         self._address, self._size = address, size
@@ -60,13 +64,18 @@ def _write(storage, address, size):
 
 @functools.cache
 def _places():
-    """The indices of the words of a storage that hold its address and its size, or None where they are not found."""
+    """The indices of the words of a storage that hold its address and its size, or None where they
+    are not found."""
     found = None
     for size in (4093, 8191, 12289):
         storage = torch.UntypedStorage(size)
         words = list(_words(storage))
-        here = [[i for i, word in enumerate(words) if word == value] for value in (storage.data_ptr(), size)]
-        # The address stands twice where the object that frees the memory is the memory itself: the first is the one that is read.
+        here = [
+            [i for i, word in enumerate(words) if word == value]
+            for value in (storage.data_ptr(), size)
+        ]
+        # The address stands twice where the object that frees the memory is the memory itself: the
+        # first is the one that is read.
         places = (here[0][0], here[1][0]) if here[0] and len(here[1]) == 1 else None
         if places is None or found not in (None, places):
             return None
@@ -75,13 +84,18 @@ def _places():
 
 
 def _trial(at_address, at_size):
-    """Whether a storage whose words are written shows other memory, and is empty again afterwards."""
+    """Whether a storage whose words are written shows other memory, and is empty again
+    afterwards."""
     tensor, other = torch.empty(5, dtype=torch.float64), torch.arange(5, dtype=torch.float64)
     storage = tensor.untyped_storage()
     storage.resize_(0)
     words = _words(storage)
     before = list(words)
     words[at_address], words[at_size] = other.data_ptr(), other.nbytes
-    shown = storage.data_ptr() == other.data_ptr() and storage.nbytes() == other.nbytes and torch.equal(tensor, other)
+    shown = (
+        storage.data_ptr() == other.data_ptr()
+        and storage.nbytes() == other.nbytes
+        and torch.equal(tensor, other)
+    )
     words[at_address], words[at_size] = before[at_address], before[at_size]
     return shown and storage.nbytes() == 0 and storage.data_ptr() == 0

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything here that touches torch.cuda, so that what orders work on streams can be tested without a GPU: by putting a stand-in
-in place of `cuda`, which has these functions and no others.
+"""Everything here that touches torch.cuda, so that what orders work on streams can be tested
+without a GPU: by putting a stand-in in place of `cuda`, which has these functions and no others.
 
-Collectives on tensors of a GPU run on a stream of their own, one for each communicator and device (Side). It waits for what the
-caller's stream was given before, and whoever waits for the work makes its own stream wait. The host never waits. Memory is not
-given back early: what an operation uses is held until a stream that waited for it may free it, or until it is known to be complete.
+Collectives on tensors of a GPU run on a stream of their own, one for each communicator and device
+(Side). It waits for what the caller's stream was given before, and whoever waits for the work makes
+its own stream wait. The host never waits. Memory is not given back early: what an operation uses is
+held until a stream that waited for it may free it, or until it is known to be complete.
 """
 
 import torch
@@ -61,8 +62,11 @@ class _Cuda:
 
     @staticmethod
     def pluggable_pool(library):
-        """A torch.cuda.MemPool that libfsccl serves, and the allocator, which must live as long as the process."""
-        allocator = torch.cuda.memory.CUDAPluggableAllocator(library, "fsccl_torch_malloc", "fsccl_torch_free")
+        """A torch.cuda.MemPool that libfsccl serves, and the allocator, which must live as long as
+        the process."""
+        allocator = torch.cuda.memory.CUDAPluggableAllocator(
+            library, 'fsccl_torch_malloc', 'fsccl_torch_free'
+        )
         return torch.cuda.MemPool(allocator.allocator()), allocator
 
 
@@ -72,15 +76,20 @@ cuda = _Cuda
 def with_index(device):
     """The device as tensors name it: "cuda" is the current one."""
     device = torch.device(device)
-    return torch.device("cuda", cuda.current_device()) if device.type == "cuda" and device.index is None else device
+    return (
+        torch.device('cuda', cuda.current_device())
+        if device.type == 'cuda' and device.index is None
+        else device
+    )
 
 
 def on_gpu(device):
-    return device.type == "cuda"
+    return device.type == 'cuda'
 
 
 def device_of(operands):
-    """The device of the first tensor in `operands` (a tensor, None, or a list of these), or None."""
+    """The device of the first tensor in `operands` (a tensor, None, or a list of these), or
+    None."""
     if isinstance(operands, torch.Tensor):
         return operands.device
     for operand in operands or ():
@@ -91,11 +100,17 @@ def device_of(operands):
 
 
 class Block:
-    """`size` bytes of device memory as torch takes them from other libraries: the tensor made of it keeps this object."""
+    """`size` bytes of device memory as torch takes them from other libraries: the tensor made of it
+    keeps this object."""
 
     def __init__(self, address, size):
-        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3,
-                                         "strides": None}
+        self.__cuda_array_interface__ = {
+            'shape': (size,),
+            'typestr': '|u1',
+            'data': (address, False),
+            'version': 3,
+            'strides': None,
+        }
 
 
 class Side:
@@ -106,13 +121,15 @@ class Side:
         self._held = {}  # id of an event -> it and operands, in the order of the stream
 
     def begin(self):
-        """What is put on the stream from now on follows what the current stream was given. Returns that stream."""
+        """What is put on the stream from now on follows what the current stream was given. Returns
+        that stream."""
         caller = cuda.current_stream(self.device)
         self.stream.wait_event(cuda.record(caller))
         return caller
 
     def end(self, operands):
-        """The event behind what was put on the stream. `operands` live until release() or its completion."""
+        """The event behind what was put on the stream. `operands` live until release() or its
+        completion."""
         event = cuda.record(self.stream)
         if not cuda.capturing():  # a graph keeps its memory, and its events cannot be asked
             self._forget()
@@ -120,7 +137,8 @@ class Side:
         return event
 
     def release(self, event):
-        """The stream on which the operands were made waits for `event`: it may have their memory back."""
+        """The stream on which the operands were made waits for `event`: it may have their memory
+        back."""
         self._held.pop(id(event), None)
 
     def finish(self):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Going on after ranks have died: who they are, a process group of those that are left, and the state of training dealt out anew
-among them, in memory.
+"""Going on after ranks have died: who they are, a process group of those that are left, and the
+state of training dealt out anew among them, in memory.
 
-    except DistBackendError:                         # on every survivor: each is told at its next collective
+    # on every survivor: each is told at its next collective
+    except DistBackendError:
         fsccl_torch.shrink()                         # the default group is now one of the survivors
         mesh = init_device_mesh("cpu", ...)
         step = fsccl_torch.reshard(old_tensors, new_tensors, version=step)
@@ -21,18 +22,21 @@ from .backend import FscclBackend, handed_over
 from .base import BACKEND
 from .dtypes import MOVED
 
-STATES = ("alive", "suspect", "left", "dead")  # by fsccl_peer_state_t
+STATES = ('alive', 'suspect', 'left', 'dead')  # by fsccl_peer_state_t
 
 
 def _backend(group):
-    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+    backend = (group or dist.group.WORLD)._get_backend(torch.device('cpu'))
     if not isinstance(backend, FscclBackend):
-        raise TypeError(f"fsccl_torch: the group's backend is {backend.name()}: create it with 'fsccl'")
+        raise TypeError(
+            f"fsccl_torch: the group's backend is {backend.name()}: create it with 'fsccl'"
+        )
     return backend
 
 
 def peer_states(group=None):
-    """What this rank knows of the life of each rank of the group: "alive", "suspect", "left" or "dead". Sends nothing."""
+    """What this rank knows of the life of each rank of the group: "alive", "suspect", "left" or
+    "dead". Sends nothing."""
     comm, state, states = _backend(group)._comm, ctypes.c_int(), []
     for rank in range(comm.size):
         c.check(c.lib.fsccl_comm_peer_state(comm.handle, rank, ctypes.byref(state)))
@@ -41,43 +45,67 @@ def peer_states(group=None):
 
 
 def shrink(group=None):
-    """The process group of those of `group` (the default one) that live: torch.distributed.shrink_group() without the ranks that
-    the survivors agree to be gone. Collective over the survivors. Operations of the group still in flight end with an error; of
-    the default group all other groups are destroyed."""
+    """The process group of those of `group` (the default one) that live:
+    torch.distributed.shrink_group() without the ranks that the survivors agree to be gone.
+    Collective over the survivors. Operations of the group still in flight end with an error; of the
+    default group all other groups are destroyed."""
     lost = _backend(group).survive()
     if not lost:
-        raise c.FscclError(f"{_backend(group)._comm.who()}: shrink: all its ranks live, and its operations were ended: make a new "
-                           "group of all ranks", c.ERR_INVALID_STATE)
+        raise c.FscclError(
+            f'{_backend(group)._comm.who()}: shrink: all its ranks live, and its operations were '
+            f'ended: make a new '
+            'group of all ranks',
+            c.ERR_INVALID_STATE,
+        )
     if BACKEND:
         return dist.shrink_group(lost, group=group, shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
     return _default_group_anew(_backend(group))
 
 
 def _default_group_anew(old):
-    """What torch.distributed.shrink_group() does for the default group, where torch cannot do it for a group written in Python."""
+    """What torch.distributed.shrink_group() does for the default group, where torch cannot do it
+    for a group written in Python."""
     if old is not dist.group.WORLD:
-        raise c.FscclError(f"{old._comm.who()}: shrink: before torch 2.14 only the default group can be made smaller: shrink that, "
-                           "and make new groups", c.ERR_NOT_AVAILABLE)
+        raise c.FscclError(
+            f'{old._comm.who()}: shrink: before torch 2.14 only the default group can be made '
+            f'smaller: shrink that, '
+            'and make new groups',
+            c.ERR_NOT_AVAILABLE,
+        )
     (comm, lost), old._survivors = old._survivors, None
-    name, store, timeout = dist.get_backend_config(), dist.distributed_c10d._get_default_store(), old.options._timeout
+    name, store, timeout = (
+        dist.get_backend_config(),
+        dist.distributed_c10d._get_default_store(),
+        old.options._timeout,
+    )
     dist.destroy_process_group()
     handed_over.append(comm)
-    dist.init_process_group(name, store=dist.PrefixStore(f"without {lost}", store), rank=comm.rank, world_size=comm.size,
-                            timeout=timeout)
+    dist.init_process_group(
+        name,
+        store=dist.PrefixStore(f'without {lost}', store),
+        rank=comm.rank,
+        world_size=comm.size,
+        timeout=timeout,
+    )
     return dist.group.WORLD
 
 
 def reshard(old, new, *, group=None, version=0, limit_bytes=0):
-    """Fills the DTensors `new` with what the ranks of `group` hold of the DTensors `old`: lists of the same tensors in the same
-    order, parameters or states of an optimizer, sharded along their first dimension over one dimension of a mesh and replicated
-    over others (FSDP2, HSDP), over any number of ranks. No byte is asked of a rank that is not in `group`. Collective.
+    """Fills the DTensors `new` with what the ranks of `group` hold of the DTensors `old`: lists of
+    the same tensors in the same order, parameters or states of an optimizer, sharded along their
+    first dimension over one dimension of a mesh and replicated over others (FSDP2, HSDP), over any
+    number of ranks. No byte is asked of a rank that is not in `group`. Collective.
 
-    `version` says what `old` is of on this rank, the number of steps, say: shards of one version only are combined, the newest of
-    which all are there; it is returned. FscclError on all ranks when there is none: it names what is lost. `limit_bytes`: of
-    memory for the exchange (64 MiB)."""
+    `version` says what `old` is of on this rank, the number of steps, say: shards of one version
+    only are combined, the newest of which all are there; it is returned. FscclError on all ranks
+    when there is none: it names what is lost. `limit_bytes`: of memory for the exchange (64
+    MiB)."""
     old, new = list(old), list(new)
     if len(old) != len(new) or not old:
-        raise ValueError(f"fsccl_torch.reshard: {len(old)} old tensors and {len(new)} new ones: give the same list of both")
+        raise ValueError(
+            f'fsccl_torch.reshard: {len(old)} old tensors and {len(new)} new ones: give the same '
+            f'list of both'
+        )
     config = c.ReshardConfig(count=len(old), version=version, limit_bytes=limit_bytes)
     params, buffers = (c.Param * len(old))(), (c.Resharded * len(old))()
     config.params = params
@@ -85,26 +113,34 @@ def reshard(old, new, *, group=None, version=0, limit_bytes=0):
     locals_ = [(_local(before), _local(after)) for before, after in zip(old, new)]
     for index, (before, after, (given, taken)) in enumerate(zip(old, new, locals_)):
         if before.shape != after.shape or before.dtype != after.dtype:
-            raise ValueError(f"fsccl_torch.reshard: tensor {index} is {tuple(before.shape)} of {before.dtype}, and was to become "
-                             f"{tuple(after.shape)} of {after.dtype}: both are the same")
+            raise ValueError(
+                f'fsccl_torch.reshard: tensor {index} is {tuple(before.shape)} of {before.dtype}, '
+                f'and was to become '
+                f'{tuple(after.shape)} of {after.dtype}: both are the same'
+            )
         code, per = MOVED[before.dtype]
         params[index].dims, params[index].dtype, params[index].tied_to = before.dim() + 1, code, -1
-        params[index].shape[:before.dim() + 1] = [*before.shape, per]
+        params[index].shape[: before.dim() + 1] = [*before.shape, per]
         buffers[index].param, buffers[index].dtype = index, code
         buffers[index].from_, buffers[index].to = given.data_ptr() or None, taken.data_ptr() or None
     comm, dealt = _backend(group)._comm, ctypes.c_uint64()
     with comm.lock:
-        status = c.lib.fsccl_reshard(ctypes.byref(config), buffers, len(old), comm.handle, ctypes.byref(dealt))
+        status = c.lib.fsccl_reshard(
+            ctypes.byref(config), buffers, len(old), comm.handle, ctypes.byref(dealt)
+        )
         if status < 0:
-            raise comm.failure(status, "reshard")
+            raise comm.failure(status, 'reshard')
     return dealt.value
 
 
 def _local(tensor):
     local = tensor.to_local().detach()
-    if local.device.type != "cpu" or not local.is_contiguous():
-        raise ValueError(f"fsccl_torch.reshard: a local shard on {local.device}, {'' if local.is_contiguous() else 'not '}"
-                         "contiguous: it carries contiguous memory of the host")
+    if local.device.type != 'cpu' or not local.is_contiguous():
+        raise ValueError(
+            f'fsccl_torch.reshard: a local shard on {local.device}, '
+            f'{"" if local.is_contiguous() else "not "}'
+            'contiguous: it carries contiguous memory of the host'
+        )
     return local
 
 
@@ -112,19 +148,33 @@ def _sharding(tensors):
     """How all of them are dealt out, and this rank's place."""
     found = {_sharding_of(tensor) for tensor in tensors}
     if len(found) > 1:
-        raise ValueError(f"fsccl_torch.reshard: tensors over {' and over '.join(str(ranks) for ranks, _ in sorted(found))} shards: "
-                         "call it for each kind")
+        raise ValueError(
+            f'fsccl_torch.reshard: tensors over '
+            f'{" and over ".join(str(ranks) for ranks, _ in sorted(found))} shards: '
+            'call it for each kind'
+        )
     ranks, rank = found.pop()
     return c.Sharding(c.LAYOUT_PER_PARAM, ranks, rank)
 
 
 def _sharding_of(tensor):
     if not isinstance(tensor, DTensor):
-        raise TypeError(f"fsccl_torch.reshard: {type(tensor).__name__} is no DTensor: what is whole on every rank is there already")
-    mesh, sharded = tensor.device_mesh, [dim for dim, place in enumerate(tensor.placements) if place == Shard(0)]
-    if len(sharded) > 1 or any(place != Shard(0) and not isinstance(place, Replicate) for place in tensor.placements):
-        raise ValueError(f"fsccl_torch.reshard: a tensor with the placements {tensor.placements}: it carries Shard(0) over one "
-                         "dimension of the mesh, and Replicate() over others")
+        raise TypeError(
+            f'fsccl_torch.reshard: {type(tensor).__name__} is no DTensor: what is whole on every '
+            f'rank is there already'
+        )
+    mesh, sharded = (
+        tensor.device_mesh,
+        [dim for dim, place in enumerate(tensor.placements) if place == Shard(0)],
+    )
+    if len(sharded) > 1 or any(
+        place != Shard(0) and not isinstance(place, Replicate) for place in tensor.placements
+    ):
+        raise ValueError(
+            f'fsccl_torch.reshard: a tensor with the placements {tensor.placements}: it carries '
+            f'Shard(0) over one '
+            'dimension of the mesh, and Replicate() over others'
+        )
     place = mesh.get_coordinate()
     if not sharded:
         return 1, 0 if place is not None else c.NO_SHARD

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Futures of operations: the threads that complete them, and the order of the collectives that functions hung on them issue.
+"""Futures of operations: the threads that complete them, and the order of the collectives that
+functions hung on them issue.
 
-Ranks must issue collectives in one order. A function that a program hangs on a future runs in another thread, at a moment that no
-other rank knows, so a collective that it issues could overtake those of the program on one rank and not on another. Therefore each
-future of a collective has a turn, in the order of the calls of get_future() in its thread, and a collective waits for its place:
+Ranks must issue collectives in one order. A function that a program hangs on a future runs in
+another thread, at a moment that no other rank knows, so a collective that it issues could overtake
+those of the program on one rank and not on another. Therefore each future of a collective has a
+turn, in the order of the calls of get_future() in its thread, and a collective waits for its place:
 
 - A collective of the program waits until the turns of all earlier futures of its thread are over.
 - A collective of a function hung on a future waits until the turns before that future's are over.
-- A turn is over when the functions hung on the future have returned, and the turns of the futures that they asked for are over.
+- A turn is over when the functions hung on the future have returned, and the turns of the futures
+  that they asked for are over.
 
-So the order is that of a program in which each future completes where get_future() was called. Functions that issue no collective
-wait for nothing. Futures of messages have no turn, because messages match by their ranks and tags.
+So the order is that of a program in which each future completes where get_future() was called.
+Functions that issue no collective wait for nothing. Futures of messages have no turn, because
+messages match by their ranks and tags.
 """
 
 import collections
@@ -45,7 +49,13 @@ class _Lane:
 
 class _Turn:
     def __init__(self, future, lane, before=None):
-        self.future, self.lane, self.before, self.inner, self.returned = future, lane, before, _Lane(), False
+        self.future, self.lane, self.before, self.inner, self.returned = (
+            future,
+            lane,
+            before,
+            _Lane(),
+            False,
+        )
         lane.add(self)
 
     def is_over(self):
@@ -57,34 +67,36 @@ class _Turn:
 
 def _lane():
     """The lane to which a future belongs that this thread asks for now."""
-    turn = getattr(_here, "turn", None)
+    turn = getattr(_here, 'turn', None)
     if turn is not None:
         return turn.inner
-    if not hasattr(_here, "lane"):
+    if not hasattr(_here, 'lane'):
         _here.lane = _Lane()
     return _here.lane
 
 
 def await_turn():
     """Called before each collective: returns when it is the one that all ranks issue next."""
-    turn = getattr(_here, "turn", None)
+    turn = getattr(_here, 'turn', None)
     if turn is not None:
         with _changed:
             _changed.wait_for(turn.may_issue)
-    elif getattr(_here, "lane", None) is not None and _here.lane._turns:
+    elif getattr(_here, 'lane', None) is not None and _here.lane._turns:
         with _changed:
             _changed.wait_for(_here.lane.is_empty)
 
 
 class _Completer:
-    """Completes futures. FSCCL calls `_done` wherever an operation ends; that must not wait, so it only names the turn to the
-    threads here. A function that a program hung on a future runs in one of them and may wait for other futures: whenever all
-    threads are busy there is one more."""
+    """Completes futures. FSCCL calls `_done` wherever an operation ends; that must not wait, so it
+    only names the turn to the threads here. A function that a program hung on a future runs in one
+    of them and may wait for other futures: whenever all threads are busy there is one more."""
 
     def __init__(self):
         self._queue, self._turns, self._names = queue.SimpleQueue(), {}, itertools.count(1)
         self._lock, self._idle, self._busy = threading.Condition(), 0, 0
-        self._callback = c.WORK_DONE(self._done)  # lives as long as the process: FSCCL may call it until then
+        self._callback = c.WORK_DONE(
+            self._done
+        )  # lives as long as the process: FSCCL may call it until then
 
     def _done(self, name, _status):
         self._queue.put(name)
@@ -98,7 +110,8 @@ class _Completer:
         return name
 
     def run_later(self, before, future):
-        """Completes `future` in another thread, behind the call of `before` there, whatever that raises."""
+        """Completes `future` in another thread, behind the call of `before` there, whatever that
+        raises."""
         self._queue.put(self._add(_Turn(future, _Lane(), before)))
 
     def watch(self, handle, future, in_order):
@@ -114,7 +127,7 @@ class _Completer:
 
     def _start(self):
         self._idle += 1
-        threading.Thread(target=self._run, name="fsccl-futures", daemon=True).start()
+        threading.Thread(target=self._run, name='fsccl-futures', daemon=True).start()
 
     def _run(self):
         while True:
@@ -151,7 +164,8 @@ class _Completer:
             _changed.notify_all()
 
     def over(self, seconds):
-        """Waits until no future is to be completed any more, and no thread is at it. False: not in so many seconds."""
+        """Waits until no future is to be completed any more, and no thread is at it. False: not in
+        so many seconds."""
         with self._lock:
             return self._lock.wait_for(lambda: not self._turns and not self._busy, seconds)
 

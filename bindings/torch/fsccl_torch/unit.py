@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A unit of FSCCL (parameters that are gathered and freed together) with torch tensors at both ends.
+"""A unit of FSCCL (parameters that are gathered and freed together) with torch tensors at both
+ends.
 
-While a unit is unsharded, a parameter is a view of the slot that the ranks of the host share; what a program writes to it stays
-this rank's own, until reshard. Its storage is the same from the first step to the last; only the memory behind it is exchanged
-(Window). So every view, saved tensor and nn.Parameter over it follows, and one that is used after reshard meets an empty storage,
-never another layer's parameters. On a GPU operations are put on the stream that use() names, and nothing here waits.
+While a unit is unsharded, a parameter is a view of the slot that the ranks of the host share; what
+a program writes to it stays this rank's own, until reshard. Its storage is the same from the first
+step to the last; only the memory behind it is exchanged (Window). So every view, saved tensor and
+nn.Parameter over it follows, and one that is used after reshard meets an empty storage, never
+another layer's parameters. On a GPU operations are put on the stream that use() names, and nothing
+here waits.
 """
 
 import ctypes
@@ -21,13 +24,14 @@ from .turns import await_turn
 
 
 def _sharing(device):
-    """On the host ranks share a slot, in which a page that one writes becomes its own; on GPUs every rank has its own slot."""
+    """On the host ranks share a slot, in which a page that one writes becomes its own; on GPUs
+    every rank has its own slot."""
     return c.SHARING_PRIVATE if streams.on_gpu(device) else c.SHARING_COPY_ON_WRITE
 
 
 class Users:
-    """The objects that still need a unit, and the storages that its memory may be behind. The unit is gone when no object is left,
-    and no storage shows its memory."""
+    """The objects that still need a unit, and the storages that its memory may be behind. The unit
+    is gone when no object is left, and no storage shows its memory."""
 
     def __init__(self):
         self._count, self._storages = 0, []
@@ -48,12 +52,16 @@ class Users:
 
 
 class Window:
-    """A flat tensor whose memory is put in place by open() and taken away by close(). It may be longer than that, which is `size`
-    bytes: FSDP2 pads it."""
+    """A flat tensor whose memory is put in place by open() and taken away by close(). It may be
+    longer than that, which is `size` bytes: FSDP2 pads it."""
 
     def __init__(self, tensor, size=None, users=None):
         self.tensor, self._storage = tensor, tensor.untyped_storage()
-        self._bytes, self._address, self._memory = tensor.nbytes if size is None else size, None, None
+        self._bytes, self._address, self._memory = (
+            tensor.nbytes if size is None else size,
+            None,
+            None,
+        )
         self._storage.resize_(0)
         self.is_open = False
         if users:
@@ -94,8 +102,9 @@ class Handle:
 
 
 class _Unit:
-    """An fsccl_unit over `shapes` (of the whole parameters, cut along their first dimension) with this rank's parts `shards`.
-    Collective to make. `config` holds what else fsccl_unit_config_t has."""
+    """An fsccl_unit over `shapes` (of the whole parameters, cut along their first dimension) with
+    this rank's parts `shards`. Collective to make. `config` holds what else fsccl_unit_config_t
+    has."""
 
     def __init__(self, comm, name, shapes, shards, flags, sharded_grads, users, **config):
         self._comm, self._name, self.size = comm, name, len(shapes)
@@ -104,16 +113,32 @@ class _Unit:
         pool = comm.pool_of(self._device)
         params = (c.Param * self.size)()
         for param, shape, shard, grad in zip(params, shapes, shards, sharded_grads):
-            param.dims, param.dtype, param.flags, param.tied_to = len(shape), MOVED[shard.dtype][0], flags, -1
-            param.shape[:len(shape)] = shape
+            param.dims, param.dtype, param.flags, param.tied_to = (
+                len(shape),
+                MOVED[shard.dtype][0],
+                flags,
+                -1,
+            )
+            param.shape[: len(shape)] = shape
             param.shard = shard.data_ptr() or None
             param.sharded_grad = grad.data_ptr() or None if grad is not None else None
-        settings = c.UnitConfig(name=name.encode(), layout=c.LAYOUT_PER_PARAM, shard_comm=comm.handle, marks_changes=1, **config)
+        settings = c.UnitConfig(
+            name=name.encode(),
+            layout=c.LAYOUT_PER_PARAM,
+            shard_comm=comm.handle,
+            marks_changes=1,
+            **config,
+        )
         handle = ctypes.c_void_p()
         await_turn()
         with comm.lock:
-            settings.pool = pool.open("fsdp2: the first gather")
-            self._check(c.lib.fsccl_unit_create(ctypes.byref(settings), params, self.size, ctypes.byref(handle)), "made")
+            settings.pool = pool.open('fsdp2: the first gather')
+            self._check(
+                c.lib.fsccl_unit_create(
+                    ctypes.byref(settings), params, self.size, ctypes.byref(handle)
+                ),
+                'made',
+            )
         self._handle, self._work = Handle(handle.value, users), ctypes.c_void_p()
         self._work_reference = None if self._on_stream else ctypes.byref(self._work)
         users.add(self)
@@ -125,7 +150,9 @@ class _Unit:
 
     def use(self, stream):
         """On a GPU: the stream of the next calls."""
-        self._check(c.lib.fsccl_unit_set_stream(self.handle, streams.cuda.handle(stream)), "given a stream")
+        self._check(
+            c.lib.fsccl_unit_set_stream(self.handle, streams.cuda.handle(stream)), 'given a stream'
+        )
 
     def _check(self, status, what):
         if status < 0:
@@ -146,16 +173,28 @@ class Parameters(_Unit):
     """The gather of some parameters, without gradients. The caller keeps the shards alive."""
 
     def __init__(self, comm, name, shapes, shards, wire_dtype, keep_bytes, users):
-        super().__init__(comm, name, shapes, shards, c.PARAM_FROZEN, [None] * len(shapes), users, wire_dtype=MOVED[wire_dtype][0],
-                         reduce_dtype=c.FLOAT32, grad_dtype=c.FLOAT32, sharing=_sharing(shards[0].device),
-                         keep=c.KEEP_BUDGET if keep_bytes else c.KEEP_NONE, keep_budget_bytes=keep_bytes)
+        super().__init__(
+            comm,
+            name,
+            shapes,
+            shards,
+            c.PARAM_FROZEN,
+            [None] * len(shapes),
+            users,
+            wire_dtype=MOVED[wire_dtype][0],
+            reduce_dtype=c.FLOAT32,
+            grad_dtype=c.FLOAT32,
+            sharing=_sharing(shards[0].device),
+            keep=c.KEEP_BUDGET if keep_bytes else c.KEEP_NONE,
+            keep_budget_bytes=keep_bytes,
+        )
         self._offsets = None  # of the parameters in the slot, from the first that is not empty
         self._view = c.View()
 
     def set_shards(self, shards):
         """The shards' memory was replaced."""
         places = (ctypes.c_void_p * self.size)(*[shard.data_ptr() or None for shard in shards])
-        self._check(c.lib.fsccl_unit_set_shards(self.handle, places), "given other shards")
+        self._check(c.lib.fsccl_unit_set_shards(self.handle, places), 'given other shards')
 
     def mark_changed(self):
         c.lib.fsccl_unit_mark_changed(self.handle)
@@ -163,11 +202,11 @@ class Parameters(_Unit):
     def unshard(self):
         await_turn()
         with self._comm.lock:
-            self._check(c.lib.fsccl_unit_unshard(self.handle, 0, self._work_reference), "unsharded")
+            self._check(c.lib.fsccl_unit_unshard(self.handle, 0, self._work_reference), 'unsharded')
 
     def wait(self):
         """Until the parameters are there, on a GPU until the calls are; their addresses."""
-        self._finish("unsharded")
+        self._finish('unsharded')
         if self._offsets is None:
             addresses = [self._address(i) or 0 for i in range(self.size)]
             self._first = next((i for i, address in enumerate(addresses) if address), 0)
@@ -176,7 +215,10 @@ class Parameters(_Unit):
         return [base + offset for offset in self._offsets]
 
     def _address(self, index):
-        self._check(c.lib.fsccl_unit_param(self.handle, index, ctypes.byref(self._view)), "asked for a parameter")
+        self._check(
+            c.lib.fsccl_unit_param(self.handle, index, ctypes.byref(self._view)),
+            'asked for a parameter',
+        )
         return self._view.data
 
     def reshard(self):
@@ -187,22 +229,43 @@ class Parameters(_Unit):
 
 
 class Gradients(_Unit):
-    """The reduction of the whole gradients of some parameters, in `dtype`, to this rank's parts of the sums, in `sum_dtype`."""
+    """The reduction of the whole gradients of some parameters, in `dtype`, to this rank's parts of
+    the sums, in `sum_dtype`."""
 
     def __init__(self, comm, name, shapes, shards, dtype, sum_dtype):
-        place = torch.empty(1, dtype=sum_dtype, device=shards[0].device)  # not written to: each reduction names its places
-        super().__init__(comm, name, shapes, shards, 0, [place] * len(shapes), Users(), wire_dtype=MOVED[shards[0].dtype][0],
-                         reduce_dtype=MOVED[dtype][0], grad_dtype=MOVED[sum_dtype][0], sharing=c.SHARING_READ_ONLY)
+        place = torch.empty(
+            1, dtype=sum_dtype, device=shards[0].device
+        )  # not written to: each reduction names its places
+        super().__init__(
+            comm,
+            name,
+            shapes,
+            shards,
+            0,
+            [place] * len(shapes),
+            Users(),
+            wire_dtype=MOVED[shards[0].dtype][0],
+            reduce_dtype=MOVED[dtype][0],
+            grad_dtype=MOVED[sum_dtype][0],
+            sharing=c.SHARING_READ_ONLY,
+        )
         self._grads, self._places = (ctypes.c_void_p * self.size)(), (ctypes.c_void_p * self.size)()
 
     def reduce(self, grads, places, scale, accumulate):
         """Submits. Both lists of tensors must live until wait()."""
         self._grads[:] = [grad.data_ptr() or None for grad in grads]
         self._places[:] = [place.data_ptr() or None for place in places]
-        config = c.ReduceConfig(scale=scale, accumulate=int(accumulate), grads=self._grads, sharded_grads=self._places)
+        config = c.ReduceConfig(
+            scale=scale, accumulate=int(accumulate), grads=self._grads, sharded_grads=self._places
+        )
         await_turn()
         with self._comm.lock:
-            self._check(c.lib.fsccl_unit_reduce_grads(self.handle, ctypes.byref(config), self._work_reference), "reduced")
+            self._check(
+                c.lib.fsccl_unit_reduce_grads(
+                    self.handle, ctypes.byref(config), self._work_reference
+                ),
+                'reduced',
+            )
 
     def wait(self):
-        self._finish("reduced")
+        self._finish('reduced')

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations in flight: what a collective returns.
 
-A Work keeps the tensors of its operation alive until the operation is over. Its last step (copying a staged result into the
-caller's tensor, folding) runs exactly once, in the thread that first learns of the completion; so a second wait() never touches
-the result again. Operations on a GPU have that step on their stream, and end there (StreamWork).
+A Work keeps the tensors of its operation alive until the operation is over. Its last step (copying
+a staged result into the caller's tensor, folding) runs exactly once, in the thread that first
+learns of the completion; so a second wait() never touches the result again. Operations on a GPU
+have that step on their stream, and end there (StreamWork).
 """
 
 import torch
@@ -15,7 +16,8 @@ from .turns import run_later, watch
 
 
 class Work(HeldWork):
-    """One operation. `handle` is 0 when it is over already. `in_order`: it is a collective, which all ranks issue in one order."""
+    """One operation. `handle` is 0 when it is over already. `in_order`: it is a collective, which
+    all ranks issue in one order."""
 
     def __init__(self, comm, call, handle, keep, result, finish, in_order=True):
         super().__init__()
@@ -43,7 +45,9 @@ class Work(HeldWork):
 
     def is_success(self):
         handle = self._handle
-        return self.test() and (not handle or not self._handle or c.lib.fsccl_work_test(handle) == c.OK)
+        return self.test() and (
+            not handle or not self._handle or c.lib.fsccl_work_test(handle) == c.OK
+        )
 
     def _complete(self):
         with self._comm.finish_lock:
@@ -60,7 +64,8 @@ class Work(HeldWork):
             if self._future is None:
                 over = torch.futures.Future()
                 if self._handle:
-                    # An error reaches torch's side of a future only out of a function hung on another.
+                    # An error reaches torch's side of a future only out of a function hung on
+                    # another.
                     self._future = over.then(self._outcome)
                     self.when_over(over)
                 else:
@@ -92,12 +97,19 @@ class Work(HeldWork):
 
 
 class StreamWork(HeldWork):
-    """One operation on a stream, as torch expects works of GPUs: waiting for it is putting an event in front of what the current
-    stream is given next; the host goes on."""
+    """One operation on a stream, as torch expects works of GPUs: waiting for it is putting an event
+    in front of what the current stream is given next; the host goes on."""
 
     def __init__(self, comm, call, side, caller, event, result):
         super().__init__()
-        self._comm, self._call, self._side, self._caller, self._event, self._result = comm, call, side, caller, event, result
+        self._comm, self._call, self._side, self._caller, self._event, self._result = (
+            comm,
+            call,
+            side,
+            caller,
+            event,
+            result,
+        )
         self._future = None
 
     def wait(self, timeout=None):

@@ -1,9 +1,13 @@
-// A gather peer to peer between two ranks on one GPU, in turns with one process's copy of as many bytes as both ranks receive, and
-// with copies that both ranks make at once of what each receives. Prints a line of JSON with these times (medians) and ratios. Then
-// other processes gather some more, recorded by CUPTI, which takes longer, and each rank prints how many kernels and copies it had
-// and when the last copies ran, or why nobody looked. Without a GPU it prints a line that begins with SKIP.
+// A gather peer to peer between two ranks on one GPU, in turns with one process's copy of as many
+// bytes as both ranks receive, and with copies that both ranks make at once of what each receives.
+// Prints a line of JSON with these times (medians) and ratios. Then other processes gather some
+// more, recorded by CUPTI, which takes longer, and each rank prints how many kernels and copies it
+// had and when the last copies ran, or why nobody looked. Without a GPU it prints a line that
+// begins with SKIP.
 //
-//   gather_gpu [--megabytes N] [--rounds N]      the size of the unit: 436, about a layer of Llama 3 8B in bf16
+//   gather_gpu [--megabytes N] [--rounds N]
+//
+// The unit has 436 MB unless --megabytes says otherwise: about a layer of Llama 3 8B in bf16.
 #include <fsccl/fsccl.h>
 
 #include <algorithm>
@@ -37,7 +41,11 @@ bool good(const char* what, fsccl_status_t status) {
   return false;
 }
 
-double now_us() { return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_us() {
+  return std::chrono::duration<double, std::micro>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -53,12 +61,14 @@ struct Bench {
 
   bool together() const { return good("barrier", fsccl_barrier(comm, nullptr, nullptr)); }
 
-  // bf16 on both sides, so that gathering is copying. Microseconds of one gather, until the last rank has ended.
+  // bf16 on both sides, so that gathering is copying. Microseconds of one gather, until the last
+  // rank has ended.
   bool gather(double* us) const {
     if (!gpu.wait(stream) || !together()) return false;
     const double begin = now_us();
     for (int i = 0; i < kGathers; i++) {
-      if (!good("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr)) || !good("reshard", fsccl_unit_reshard(unit)) ||
+      if (!good("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr)) ||
+          !good("reshard", fsccl_unit_reshard(unit)) ||
           !good("mark", fsccl_unit_mark_changed(unit)))
         return false;
     }
@@ -79,7 +89,8 @@ struct Bench {
     return together();
   }
 
-  // Each rank copies what it receives, both at once and without a word between them: what the GPU makes of two processes.
+  // Each rank copies what it receives, both at once and without a word between them: what the GPU
+  // makes of two processes.
   bool copy_beside(char* to, const char* from, double* us) const {
     if (!together()) return false;
     const double begin = now_us();
@@ -97,16 +108,20 @@ int measure(const Bench& bench, int rank, int64_t rounds) {
   std::vector<double> gathers, copies, beside;
   for (int64_t round = 0; round < rounds + kWarmUp; round++) {
     double gather = 0, copy = 0, both = 0;
-    if (!bench.gather(&gather) || !bench.copy(rank, to, from, &copy) || !bench.copy_beside(to, from, &both)) return 1;
+    if (!bench.gather(&gather) || !bench.copy(rank, to, from, &copy) ||
+        !bench.copy_beside(to, from, &both))
+      return 1;
     if (round < kWarmUp) continue;
     gathers.push_back(gather), copies.push_back(copy), beside.push_back(both);
   }
   const double gather = median(gathers), copy = median(copies), both = median(beside);
   if (rank == 0)
     std::printf(
-        "{\"case\": \"gather_2_ranks_one_gpu\", \"bytes\": %llu, \"us\": %.1f, \"copy_us\": %.1f, \"ratio_to_copy\": %.3f, "
+        "{\"case\": \"gather_2_ranks_one_gpu\", \"bytes\": %llu, \"us\": %.1f, \"copy_us\": %.1f, "
+        "\"ratio_to_copy\": %.3f, "
         "\"copies_of_both_us\": %.1f, \"ratio_to_copies_of_both\": %.3f}\n",
-        static_cast<unsigned long long>(bench.bytes), gather, copy, copy / gather, both, both / gather);
+        static_cast<unsigned long long>(bench.bytes), gather, copy, copy / gather, both,
+        both / gather);
   return 0;
 }
 
@@ -120,14 +135,17 @@ int count(const Bench& bench, int rank, int64_t rounds) {
   after = fsccl::perf::traced();
   const size_t copies = after.copies.size() - before.copies.size();
   std::printf(
-      "{\"case\": \"gather_2_ranks_one_gpu, recorded\", \"rank\": %d, \"kernels\": %llu, \"copies\": %zu, \"last_copies_us\": [",
+      "{\"case\": \"gather_2_ranks_one_gpu, recorded\", \"rank\": %d, \"kernels\": %llu, "
+      "\"copies\": %zu, \"last_copies_us\": [",
       rank, static_cast<unsigned long long>(after.kernels - before.kernels), copies);
-  // Each of the last copies is printed with its begin, its end and its bytes: they show which copies wait for others.
+  // Each of the last copies is printed with its begin, its end and its bytes: they show which
+  // copies wait for others.
   const size_t shown = std::min<size_t>(copies, 4 * kRanks);
   for (size_t i = after.copies.size() - shown; i < after.copies.size(); i++) {
     const fsccl::perf::TracedCopy& copy = after.copies[i];
     std::printf("%s[%.1f, %.1f, %llu]", i + shown > after.copies.size() ? ", " : "",
-                static_cast<double>(copy.begin_ns % 1'000'000'000) / 1e3, static_cast<double>(copy.end_ns % 1'000'000'000) / 1e3,
+                static_cast<double>(copy.begin_ns % 1'000'000'000) / 1e3,
+                static_cast<double>(copy.end_ns % 1'000'000'000) / 1e3,
                 static_cast<unsigned long long>(copy.bytes));
   }
   std::printf("]}\n");
@@ -137,7 +155,8 @@ int count(const Bench& bench, int rank, int64_t rounds) {
 int run(int rank, const Setting& setting) {
   std::string why;
   if (setting.traced && !fsccl::perf::trace_kernels(&why)) {
-    if (rank == 0) std::printf("{\"kernels\": null, \"missing\": \"CUPTI\", \"why\": \"%s\"}\n", why.c_str());
+    if (rank == 0)
+      std::printf("{\"kernels\": null, \"missing\": \"CUPTI\", \"why\": \"%s\"}\n", why.c_str());
     return 0;
   }
   const Gpu* gpu = Gpu::open(&why);
@@ -146,7 +165,8 @@ int run(int rank, const Setting& setting) {
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
   memory.memory = FSCCL_MEMORY_CUDA;
   fsccl_param_t param = FSCCL_PARAM_INIT;
-  param.dims = 2, param.shape[0] = std::max<int64_t>(setting.megabytes * (1 << 20) / (2 * kColumns), kRanks);
+  param.dims = 2,
+  param.shape[0] = std::max<int64_t>(setting.megabytes * (1 << 20) / (2 * kColumns), kRanks);
   param.shape[1] = kColumns, param.dtype = FSCCL_BFLOAT16, param.flags = FSCCL_PARAM_FROZEN;
   config.marks_changes = 1;
   fsccl_unit_t unit = nullptr;
@@ -154,11 +174,15 @@ int run(int rank, const Setting& setting) {
       !good("pool", fsccl_pool_create(config.shard_comm, &memory, &config.pool)))
     return 1;
   const fsccl_status_t made = fsccl_unit_create(&config, &param, 1, &unit);
-  if (made == FSCCL_ERR_NOT_AVAILABLE) return rank == 0 ? std::printf("SKIP: no units on this GPU\n"), 0 : 0;
+  if (made == FSCCL_ERR_NOT_AVAILABLE)
+    return rank == 0 ? std::printf("SKIP: no units on this GPU\n"), 0 : 0;
   void* stream = gpu->make_stream();
   if (!good("unit", made) || !good("stream", fsccl_unit_set_stream(unit, stream))) return 1;
-  const Bench bench{*gpu, config.shard_comm, unit, stream, static_cast<uint64_t>(param.shape[0] * param.shape[1] * 2)};
-  if (const int code = setting.traced ? count(bench, rank, setting.rounds) : measure(bench, rank, setting.rounds)) return code;
+  const Bench bench{*gpu, config.shard_comm, unit, stream,
+                    static_cast<uint64_t>(param.shape[0] * param.shape[1] * 2)};
+  if (const int code = setting.traced ? count(bench, rank, setting.rounds)
+                                      : measure(bench, rank, setting.rounds))
+    return code;
   return good("unit", fsccl_unit_destroy(unit)) && good("pool", fsccl_pool_destroy(config.pool)) &&
                  good("comm", fsccl_comm_destroy(config.shard_comm))
              ? 0
@@ -194,8 +218,9 @@ int main(int argc, char** argv) {
     return text ? std::atoll(text) : otherwise;
   };
   const auto rank = [&](const Child& child) {
-    return run(child.rank, {from_environment("GATHER_MEGABYTES", 1), from_environment("GATHER_ROUNDS", 1),
-                            from_environment("GATHER_TRACED", 0)});
+    return run(child.rank,
+               {from_environment("GATHER_MEGABYTES", 1), from_environment("GATHER_ROUNDS", 1),
+                from_environment("GATHER_TRACED", 0)});
   };
   if (const auto code = run_role(argc, argv, {{"rank", rank}})) return *code;
   Setting setting;

@@ -13,7 +13,8 @@ namespace {
 // As cupti_activity.h has them. A record begins with its kind.
 enum Kind : int { kCopy = 1, kKernel = 3, kConcurrentKernel = 10, kCopyBetweenDevices = 22 };
 using Requested = void (*)(uint8_t** buffer, size_t* bytes, size_t* records);
-using Completed = void (*)(void* context, uint32_t stream, uint8_t* buffer, size_t bytes, size_t valid);
+using Completed = void (*)(void* context, uint32_t stream, uint8_t* buffer, size_t bytes,
+                           size_t valid);
 
 struct Cupti {
   int (*enable)(int kind);
@@ -64,10 +65,13 @@ bool trace_kernels(std::string* why) {
   for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so"})
     if ((library = dlopen(name, RTLD_NOW))) break;
   if (!library) return *why = "CUPTI is not installed", false;
-  if (!find(library, cupti.enable, "cuptiActivityEnable") || !find(library, cupti.callbacks, "cuptiActivityRegisterCallbacks") ||
-      !find(library, cupti.flush, "cuptiActivityFlushAll") || !find(library, cupti.next, "cuptiActivityGetNextRecord"))
+  if (!find(library, cupti.enable, "cuptiActivityEnable") ||
+      !find(library, cupti.callbacks, "cuptiActivityRegisterCallbacks") ||
+      !find(library, cupti.flush, "cuptiActivityFlushAll") ||
+      !find(library, cupti.next, "cuptiActivityGetNextRecord"))
     return *why = "this CUPTI has not the activities", false;
-  if (cupti.callbacks(give_buffer, take_buffer) != 0 || cupti.enable(kConcurrentKernel) != 0 || cupti.enable(kCopy) != 0)
+  if (cupti.callbacks(give_buffer, take_buffer) != 0 || cupti.enable(kConcurrentKernel) != 0 ||
+      cupti.enable(kCopy) != 0)
     return *why = "CUPTI refuses to record", false;
   (void)cupti.enable(kCopyBetweenDevices);
   return true;
@@ -76,7 +80,8 @@ bool trace_kernels(std::string* why) {
 Traced traced() {
   cupti.flush(1);
   const std::lock_guard lock(mutex);
-  std::sort(recorded.copies.begin(), recorded.copies.end(), [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
+  std::sort(recorded.copies.begin(), recorded.copies.end(),
+            [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
   return recorded;
 }
 

@@ -1,4 +1,5 @@
-// Records the kernels and copies that a GPU has run for this process, as CUPTI records them; CUPTI is loaded when it is there.
+// Records the kernels and copies that a GPU has run for this process, as CUPTI records them; CUPTI
+// is loaded when it is there.
 #pragma once
 #include <cstdint>
 #include <string>

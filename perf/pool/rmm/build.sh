@@ -1,6 +1,7 @@
 #!/bin/sh
-# build.sh FOLDER: RMM from its package, and FOLDER/librmm_peer.so for `fsccl-perf pool --rmm`. Needs pip, g++ and the headers of
-# the CUDA toolkit (CUDA_HOME, else /usr/local/cuda); no device, and no driver.
+# build.sh FOLDER: RMM from its package, and FOLDER/librmm_peer.so for `fsccl-perf pool --rmm`.
+# Needs pip, g++ and the headers of the CUDA toolkit (CUDA_HOME, else /usr/local/cuda); no device,
+# and no driver.
 set -e
 [ -n "$1" ] || { echo "usage: build.sh FOLDER" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,7 @@
-// The pool of RMM itself (rmm::mr::pool_memory_resource, growing as it does by itself), over address space of the host instead of
-// a device's memory: what it places, how it grows and where it makes one stream wait for another need no device. The functions of
-// the CUDA runtime that its code calls are here, too: events are nothing, and waits are counted.
+// The pool of RMM itself (rmm::mr::pool_memory_resource, growing as it does by itself), over
+// address space of the host instead of a device's memory: what it places, how it grows and where it
+// makes one stream wait for another need no device. The functions of the CUDA runtime that its code
+// calls are here, too: events are nothing, and waits are counted.
 #include "peer.h"
 
 #include <cuda_runtime_api.h>
@@ -22,15 +23,21 @@ struct AddressSpace {
     return at;
   }
   void deallocate_sync(void* at, std::size_t bytes, std::size_t = 0) noexcept { munmap(at, bytes); }
-  void* allocate(cuda::stream_ref, std::size_t bytes, std::size_t alignment = 0) { return allocate_sync(bytes, alignment); }
-  void deallocate(cuda::stream_ref, void* at, std::size_t bytes, std::size_t = 0) noexcept { deallocate_sync(at, bytes); }
+  void* allocate(cuda::stream_ref, std::size_t bytes, std::size_t alignment = 0) {
+    return allocate_sync(bytes, alignment);
+  }
+  void deallocate(cuda::stream_ref, void* at, std::size_t bytes, std::size_t = 0) noexcept {
+    deallocate_sync(at, bytes);
+  }
   bool operator==(const AddressSpace&) const { return true; }
   friend void get_property(const AddressSpace&, cuda::mr::device_accessible) noexcept {}
 };
 
 std::unique_ptr<rmm::mr::pool_memory_resource> pool;
 
-cuda::stream_ref stream_of(uint32_t number) { return cudaStream_t(uintptr_t{0x1000} * (number + 1)); }
+cuda::stream_ref stream_of(uint32_t number) {
+  return cudaStream_t(uintptr_t{0x1000} * (number + 1));
+}
 
 const rmm_peer kPeer = {
     .open =
@@ -46,7 +53,8 @@ const rmm_peer kPeer = {
         return nullptr;
       }
     },
-    .give_back = [](void* block, uint64_t bytes, uint32_t stream) { pool->deallocate(stream_of(stream), block, bytes, 256); },
+    .give_back = [](void* block, uint64_t bytes,
+                    uint32_t stream) { pool->deallocate(stream_of(stream), block, bytes, 256); },
     .reserved = [] { return uint64_t{pool->pool_size()}; },
     .growths = [] { return growths; },
     .waits = [] { return waits; },

@@ -1,4 +1,5 @@
-// What build.sh makes of RMM: its pool of device memory as `fsccl-perf pool --rmm` loads it. One pool at a time.
+// What build.sh makes of RMM: its pool of device memory as `fsccl-perf pool --rmm` loads it. One
+// pool at a time.
 #pragma once
 #include <stdint.h>
 

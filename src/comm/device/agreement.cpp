@@ -9,8 +9,8 @@
 #include <set>
 
 #include "base/hash.h"
-#include "cuda/device.h"
 #include "comm/device/transport_names.h"
+#include "cuda/device.h"
 #include "kernels/cuda/device_kernels.h"
 #include "transports/nccl/nccl_comm.h"
 
@@ -25,15 +25,19 @@ const char* choice_name(int32_t choice) {
 Status same_settings(const std::vector<DeviceTerms>& terms) {
   for (size_t rank = 1; rank < terms.size(); rank++) {
     if (terms[rank].choice != terms[0].choice)
-      return fail(FSCCL_ERR_MISMATCH, "rank {} has FSCCL_DEVICE_TRANSPORT {}, rank 0 has {}: set it alike on all ranks", rank,
-                  choice_name(terms[rank].choice), choice_name(terms[0].choice));
+      return fail(FSCCL_ERR_MISMATCH,
+                  "rank {} has FSCCL_DEVICE_TRANSPORT {}, rank 0 has {}: set it alike on all ranks",
+                  rank, choice_name(terms[rank].choice), choice_name(terms[0].choice));
     if (terms[rank].reproducible != terms[0].reproducible)
-      return fail(FSCCL_ERR_MISMATCH, "rank {} and rank 0 differ in FSCCL_REPRODUCIBLE: set it alike on all ranks", rank);
+      return fail(FSCCL_ERR_MISMATCH,
+                  "rank {} and rank 0 differ in FSCCL_REPRODUCIBLE: set it alike on all ranks",
+                  rank);
   }
   return success();
 }
 
-// NCCL gives each rank a GPU of its own, unless it takes two of them for two hosts, or is told to share.
+// NCCL gives each rank a GPU of its own, unless it takes two of them for two hosts, or is told to
+// share.
 std::string shared_gpu(const std::vector<DeviceTerms>& terms) {
   std::map<std::pair<std::string, uint64_t>, size_t> owners;
   for (size_t rank = 0; rank < terms.size(); rank++) {
@@ -42,8 +46,10 @@ std::string shared_gpu(const std::vector<DeviceTerms>& terms) {
     const std::string gpu(reinterpret_cast<const char*>(one.device), sizeof one.device);
     const auto [owner, fresh] = owners.try_emplace({gpu, one.nccl_host}, rank);
     if (!fresh)
-      return fmt::format("ranks {} and {} are on one GPU, and NCCL wants one for each (NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30 on)",
-                         owner->second, rank);
+      return fmt::format(
+          "ranks {} and {} are on one GPU, and NCCL wants one for each "
+          "(NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30 on)",
+          owner->second, rank);
   }
   return "";
 }
@@ -59,7 +65,8 @@ int most_on_one_gpu(const std::vector<DeviceTerms>& terms) {
 // To NCCL a machine is what NCCL_HOSTID says, where it is set.
 int hosts_of_nccl(const std::vector<DeviceTerms>& terms, const std::vector<uint64_t>& hosts) {
   std::set<std::pair<uint64_t, uint64_t>> found;
-  for (size_t rank = 0; rank < terms.size(); rank++) found.emplace(terms[rank].nccl_host ? 0 : hosts[rank], terms[rank].nccl_host);
+  for (size_t rank = 0; rank < terms.size(); rank++)
+    found.emplace(terms[rank].nccl_host ? 0 : hosts[rank], terms[rank].nccl_host);
   return static_cast<int>(found.size());
 }
 
@@ -76,19 +83,24 @@ std::string obstacle(const std::vector<DeviceTerms>& terms) {
     if (!terms[rank].version) return fmt::format("rank {}: {}", rank, text_in(terms[rank].why));
     if (terms[rank].blocks)
       return fmt::format(
-          "rank {}: NCCL_COMM_BLOCKING is 1, with which calls of NCCL wait for other ranks without a deadline: unset it", rank);
+          "rank {}: NCCL_COMM_BLOCKING is 1, with which calls of NCCL wait for other ranks without "
+          "a deadline: unset it",
+          rank);
     hosts.push_back(text_in(terms[rank].host));
     versions.push_back(terms[rank].version);
   }
   if (Status status = nccl::compare_versions(versions, hosts); !status.ok()) return status.text();
   nccl::Facts facts;
   facts.version = versions[0];
-  if (const nccl::Features features = nccl::features_of(facts); !features.base.usable) return features.base.why;
+  if (const nccl::Features features = nccl::features_of(facts); !features.base.usable)
+    return features.base.why;
   return shared_gpu(terms);
 }
 
 // p2p is of units; for what it leaves it is auto.
-bool wants_nccl(DeviceTransport asked) { return asked != DeviceTransport::kStaged && asked != DeviceTransport::kUcx; }
+bool wants_nccl(DeviceTransport asked) {
+  return asked != DeviceTransport::kStaged && asked != DeviceTransport::kUcx;
+}
 
 void set_text(char (&to)[160], const std::string& text) { text.copy(to, sizeof to - 1); }
 
@@ -113,7 +125,8 @@ DeviceTerms device_terms(const cuda::Device& device, int rank) {
   if (gethostname(terms.host, sizeof terms.host) != 0) terms.host[0] = '\0';
   terms.kernels = cuda::DeviceKernels::of(device).ok();
   std::memcpy(terms.device, device.uuid(), sizeof terms.device);
-  if (const char* const host = std::getenv("NCCL_HOSTID"); host && *host) terms.nccl_host = hash_of(std::string_view(host)) | 1;
+  if (const char* const host = std::getenv("NCCL_HOSTID"); host && *host)
+    terms.nccl_host = hash_of(std::string_view(host)) | 1;
   const char* const shares = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   terms.shares_gpus = shares && std::strcmp(shares, "1") == 0;
   if (!wants_nccl(settings->device_transport)) return terms;
@@ -140,11 +153,13 @@ DeviceTerms device_terms(const cuda::Device& device, int rank) {
   return terms;
 }
 
-Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms, const std::vector<uint64_t>& hosts) {
+Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms,
+                              const std::vector<uint64_t>& hosts) {
   FSCCL_TRY(same_settings(terms));
   DeviceDecision decision;
   decision.by_placement = terms[0].reproducible == static_cast<uint8_t>(Reproducible::kPlacement);
-  decision.kernels = decision.facts.has_windows = decision.facts.has_all_to_all = decision.facts.has_revoke = true;
+  decision.kernels = decision.facts.has_windows = decision.facts.has_all_to_all =
+      decision.facts.has_revoke = true;
   decision.facts.copy_engines = true;
   decision.facts.version = terms[0].version;
   decision.facts.ranks = static_cast<int>(terms.size());
@@ -161,31 +176,41 @@ Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms, const std::
   }
   const auto choice = static_cast<DeviceTransport>(terms[0].choice);
   decision.asked = choice;
-  decision.why = wants_nccl(choice) ? obstacle(terms) : fmt::format("FSCCL_DEVICE_TRANSPORT is {}", choice_name(terms[0].choice));
+  decision.why = wants_nccl(choice)
+                     ? obstacle(terms)
+                     : fmt::format("FSCCL_DEVICE_TRANSPORT is {}", choice_name(terms[0].choice));
   decision.nccl = decision.why.empty();
   if (choice == DeviceTransport::kNccl && !decision.nccl)
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is nccl, which cannot be used: {}", decision.why);
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is nccl, which cannot be used: {}",
+                decision.why);
   return decision;
 }
 
 bool tries_exchange(const DeviceDecision& decision, std::string* why) {
-  if (decision.asked != DeviceTransport::kNccl && decision.asked != DeviceTransport::kStaged) return true;
-  *why = fmt::format("FSCCL_DEVICE_TRANSPORT is {}", choice_name(static_cast<int32_t>(decision.asked)));
+  if (decision.asked != DeviceTransport::kNccl && decision.asked != DeviceTransport::kStaged)
+    return true;
+  *why = fmt::format("FSCCL_DEVICE_TRANSPORT is {}",
+                     choice_name(static_cast<int32_t>(decision.asked)));
   return false;
 }
 
-std::string obstacle_to_exchange(const std::vector<ExchangeTerms>& terms, const std::vector<uint64_t>& hosts,
-                                 DeviceTransport asked) {
-  const auto named = [](uint32_t version) { return fmt::format("{}.{}", version >> 16, version & 0xffff); };
-  const bool one_host = std::all_of(hosts.begin(), hosts.end(), [&](uint64_t host) { return host == hosts[0]; });
+std::string obstacle_to_exchange(const std::vector<ExchangeTerms>& terms,
+                                 const std::vector<uint64_t>& hosts, DeviceTransport asked) {
+  const auto named = [](uint32_t version) {
+    return fmt::format("{}.{}", version >> 16, version & 0xffff);
+  };
+  const bool one_host =
+      std::all_of(hosts.begin(), hosts.end(), [&](uint64_t host) { return host == hosts[0]; });
   for (size_t rank = 0; rank < terms.size(); rank++) {
     const ExchangeTerms& one = terms[rank];
     if (!one.version) return fmt::format("rank {}: {}", rank, text_in(one.why));
     if (one.version != terms[0].version)
-      return fmt::format("rank {} has UCX {}, rank 0 {}", rank, named(one.version), named(terms[0].version));
+      return fmt::format("rank {} has UCX {}, rank 0 {}", rank, named(one.version),
+                         named(terms[0].version));
     if (asked != DeviceTransport::kUcx && !one_host && !one.rdma)
       return fmt::format(
-          "rank {} has no device for RDMA, without which UCX goes through memory of the host, too (FSCCL_DEVICE_TRANSPORT=ucx asks "
+          "rank {} has no device for RDMA, without which UCX goes through memory of the host, too "
+          "(FSCCL_DEVICE_TRANSPORT=ucx asks "
           "for it all the same)",
           rank);
   }

@@ -1,6 +1,7 @@
-// Before the first collective on device memory of a communicator its ranks tell each other what they have, and each draws the same
-// conclusion: what moves the bytes, what of NCCL may be used, and why. UCX, which a process that has NCCL need not start, is asked
-// only where NCCL is not what moves them.
+// Before the first collective on device memory of a communicator its ranks tell each other what
+// they have, and each draws the same conclusion: what moves the bytes, what of NCCL may be used,
+// and why. UCX, which a process that has NCCL need not start, is asked only where NCCL is not what
+// moves them.
 #pragma once
 #include <string>
 #include <vector>
@@ -46,14 +47,15 @@ struct DeviceDecision {
   int ranks_on_gpu = 1;       // on the one that most share
 };
 
-// By rank, as are `hosts`, numbers of the machines; a pure function. FSCCL_ERR_MISMATCH where settings differ,
-// FSCCL_ERR_NOT_AVAILABLE where NCCL is wanted and cannot be.
-Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms, const std::vector<uint64_t>& hosts);
+// By rank, as are `hosts`, numbers of the machines; a pure function. FSCCL_ERR_MISMATCH where
+// settings differ, FSCCL_ERR_NOT_AVAILABLE where NCCL is wanted and cannot be.
+Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms,
+                              const std::vector<uint64_t>& hosts);
 
 // Whether ranks whose `decision` is not NCCL try an exchange by UCX; else *why not.
 bool tries_exchange(const DeviceDecision& decision, std::string* why);
 // Why parts are not exchanged by UCX; empty: they are. A pure function.
-std::string obstacle_to_exchange(const std::vector<ExchangeTerms>& terms, const std::vector<uint64_t>& hosts,
-                                 DeviceTransport asked);
+std::string obstacle_to_exchange(const std::vector<ExchangeTerms>& terms,
+                                 const std::vector<uint64_t>& hosts, DeviceTransport asked);
 
 }  // namespace fsccl

@@ -5,9 +5,9 @@
 
 #include "base/json_writer.h"
 #include "base/log.h"
+#include "comm/consensus.h"
 #include "comm/device/drain.h"
 #include "comm/device/nccl_collectives.h"
-#include "comm/consensus.h"
 
 namespace fsccl {
 namespace {
@@ -48,9 +48,12 @@ DeviceCollectives::~DeviceCollectives() {
 Status DeviceCollectives::finish(const cuda::OwnedEvent& event) const {
   const cuda::Current current(*device_);
   const auto over = [&] { return event.complete(); };
-  const Result<bool> in_time = wait_unless([this] { return lost(); }, over, Deadline::never(), Naps(kCollectiveNapNs));
+  const Result<bool> in_time =
+      wait_unless([this] { return lost(); }, over, Deadline::never(), Naps(kCollectiveNapNs));
   if (in_time.ok()) return success();
-  if (wait_until(over, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kCollectiveNapNs)) == WaitEnd::held) return success();
+  if (wait_until(over, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kCollectiveNapNs)) ==
+      WaitEnd::held)
+    return success();
   return in_time.status().clone();
 }
 
@@ -64,22 +67,26 @@ Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCa
     captured++;
     if (!prepared() && !comm_.engine().options().inside)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
-                  "{}: the stream is being captured, and the first call of communicator {} on a GPU starts NCCL, or finds that it "
+                  "{}: the stream is being captured, and the first call of communicator {} on a "
+                  "GPU starts NCCL, or finds that it "
                   "is not there: call one before the capture",
                   op_name(call.op), comm_.name());
     if (way(call) == Way::staged || exchanges_)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
-                  "{} goes {} here, which a graph cannot capture (fsccl_explain says why): call it outside of the capture",
+                  "{} goes {} here, which a graph cannot capture (fsccl_explain says why): call it "
+                  "outside of the capture",
                   op_name(call.op), way(call) == Way::staged ? "through host memory" : "by UCX");
     if (way(call) == Way::folded)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
-                  "{} of {} is summed in memory of communicator {}, which a graph's replays would share with other calls: sum "
+                  "{} of {} is summed in memory of communicator {}, which a graph's replays would "
+                  "share with other calls: sum "
                   "float32, or call it outside of the capture",
                   op_name(call.op), dtype_name(call.dtype), comm_.name());
   }
   if (captured && captured < calls.size())
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "{} of {} calls of a group on communicator {} are on streams that are being captured: NCCL takes all of them into "
+                "{} of {} calls of a group on communicator {} are on streams that are being "
+                "captured: NCCL takes all of them into "
                 "graphs, or none. Put them into groups of their own",
                 captured, calls.size(), comm_.name());
   return success();
@@ -89,11 +96,13 @@ Status DeviceCollectives::prepare(int ordinal) {
   if (comm_.engine().failed()) return comm_.engine().failure();
   if (device_ && device_->ordinal() != ordinal)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "communicator {} works with device {}, and this is memory of device {}: split one off for another device",
+                "communicator {} works with device {}, and this is memory of device {}: split one "
+                "off for another device",
                 comm_.name(), device_->ordinal(), ordinal);
   if (device_) return success();
   FSCCL_ASSIGN(const cuda::Device* device, cuda::Device::open(ordinal));
-  // The two of a message have one way between them, and what answers it may be messages of the caller's.
+  // The two of a message have one way between them, and what answers it may be messages of the
+  // caller's.
   if (!comm_.engine().options().inside) FSCCL_TRY(agree(*device));
   device_ = device;
   return success();
@@ -105,17 +114,19 @@ Status DeviceCollectives::agree(const cuda::Device& device) {
   std::vector<DeviceTerms> terms(static_cast<size_t>(comm_.size()));
   FSCCL_TRY(gather(comm_, &mine, terms.data(), sizeof mine));
   std::vector<uint64_t> hosts;
-  for (int rank = 0; rank < comm_.size(); rank++) hosts.push_back(comm_.context().job().member(comm_.job_rank(rank)).host);
+  for (int rank = 0; rank < comm_.size(); rank++)
+    hosts.push_back(comm_.context().job().member(comm_.job_rank(rank)).host);
   FSCCL_ASSIGN(decision_, decide(terms, hosts));
   if (decision_.nccl) FSCCL_TRY(agree_on_nccl(device, terms));
   if (decision_.nccl) return success();
   FSCCL_TRY(agree_on_exchanges(device, hosts));
-  FSCCL_LOG(kInfo, "communicator {}: device memory goes {}: {}", comm_.name(), exchanges_ ? "by UCX" : "through host memory",
-            decision_.why);
+  FSCCL_LOG(kInfo, "communicator {}: device memory goes {}: {}", comm_.name(),
+            exchanges_ ? "by UCX" : "through host memory", decision_.why);
   return success();
 }
 
-Status DeviceCollectives::agree_on_nccl(const cuda::Device& device, const std::vector<DeviceTerms>& terms) {
+Status DeviceCollectives::agree_on_nccl(const cuda::Device& device,
+                                        const std::vector<DeviceTerms>& terms) {
   device_ = &device;
   const Status started = start_nccl(terms[0].id);
   device_ = nullptr;
@@ -131,7 +142,8 @@ Status DeviceCollectives::agree_on_nccl(const cuda::Device& device, const std::v
     outcomes[rank].text[sizeof outcomes[rank].text - 1] = '\0';
     if (outcomes[rank].code == FSCCL_OK) {
       std::string& off = decision_.facts.windows_off;
-      if (outcomes[rank].text[0] && off.empty()) off = fmt::format("rank {}: {}", rank, outcomes[rank].text);
+      if (outcomes[rank].text[0] && off.empty())
+        off = fmt::format("rank {}: {}", rank, outcomes[rank].text);
       continue;
     }
     if (!decision_.why.empty()) continue;
@@ -143,13 +155,16 @@ Status DeviceCollectives::agree_on_nccl(const cuda::Device& device, const std::v
   watch_.reset();
   if (nccl_) nccl_->end(fail(FSCCL_ERR_NOT_AVAILABLE, "{}", decision_.why));
   nccl_.reset();
-  if (decision_.asked == DeviceTransport::kNccl) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", decision_.why);
-  FSCCL_LOG(kWarn, "communicator {}: device memory does not go by NCCL: {}", comm_.name(), decision_.why);
+  if (decision_.asked == DeviceTransport::kNccl)
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", decision_.why);
+  FSCCL_LOG(kWarn, "communicator {}: device memory does not go by NCCL: {}", comm_.name(),
+            decision_.why);
   return success();
 }
 
 // Where NCCL is not what moves bytes.
-Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device, const std::vector<uint64_t>& hosts) {
+Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device,
+                                             const std::vector<uint64_t>& hosts) {
   if (!tries_exchange(decision_, &why_not_exchanges_)) return success();
   const cuda::Current current(device);
   const ExchangeTerms mine = exchange_terms();
@@ -157,18 +172,22 @@ Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device, const s
   FSCCL_TRY(gather(comm_, &mine, terms.data(), sizeof mine));
   why_not_exchanges_ = obstacle_to_exchange(terms, hosts, decision_.asked);
   if (why_not_exchanges_.empty()) {
-    Result<std::unique_ptr<Exchanges>> made = Exchanges::create(comm_, device, [this] { return lost(); });
+    Result<std::unique_ptr<Exchanges>> made =
+        Exchanges::create(comm_, device, [this] { return lost(); });
     if (!made.ok() && comm_.engine().failed()) return made.take_status();
     bool lasting = false;
-    FSCCL_ASSIGN(why_not_exchanges_, agree_on(made.ok() ? success() : made.take_status(), &lasting));
+    FSCCL_ASSIGN(why_not_exchanges_,
+                 agree_on(made.ok() ? success() : made.take_status(), &lasting));
     if (why_not_exchanges_.empty()) exchanges_ = made.take();
   }
   if (!exchanges_ && decision_.asked == DeviceTransport::kUcx)
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is ucx, which cannot be used: {}", why_not_exchanges_);
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is ucx, which cannot be used: {}",
+                why_not_exchanges_);
   return success();
 }
 
-Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(const cuda::Device& device, const nccl::UniqueId& id,
+Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(const cuda::Device& device,
+                                                                         const nccl::UniqueId& id,
                                                                          bool copy_engines) {
   std::string why;
   nccl::Communicator::Request request;
@@ -178,11 +197,14 @@ Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(const c
   request.rank = comm_.rank();
   request.ranks = comm_.size();
   request.copy_engines = copy_engines;
-  // Kernels of all ranks on it run at once, and of the two communicators of each: they wait for each other.
-  if (decision_.ranks_on_gpu > 1) request.most_ctas = std::max(1, device.multiprocessors() / (2 * decision_.ranks_on_gpu));
+  // Kernels of all ranks on it run at once, and of the two communicators of each: they wait for
+  // each other.
+  if (decision_.ranks_on_gpu > 1)
+    request.most_ctas = std::max(1, device.multiprocessors() / (2 * decision_.ranks_on_gpu));
   request.can_revoke = nccl::features_of(decision_.facts).revoke.usable;
   request.timeout_ms = comm_.timeout_ms();
-  // Who cannot start waits for the others in the next exchange: theirs ends well before that wait does.
+  // Who cannot start waits for the others in the next exchange: theirs ends well before that wait
+  // does.
   request.start_ms = std::min(comm_.timeout_ms() / 2, kLongestStartMs);
   request.lost = [this] { return lost(); };
   request.refused = [this](const Status& reason) { comm_.engine().fail_all(reason.error()); };
@@ -192,7 +214,8 @@ Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(const c
 Status DeviceCollectives::start_nccl(const nccl::UniqueId& id) {
   FSCCL_ASSIGN(nccl_, open_nccl(*device_, id, false));
   const cuda::Current current(*device_);
-  if (!scratch_) FSCCL_TRY(device_->check("cuMemAlloc", device_->driver().allocate(&scratch_, kScratchBytes)));
+  if (!scratch_)
+    FSCCL_TRY(device_->check("cuMemAlloc", device_->driver().allocate(&scratch_, kScratchBytes)));
   StreamWatch::Hooks hooks;
   hooks.look = [this] {
     Status trouble = lost();
@@ -201,29 +224,36 @@ Status DeviceCollectives::start_nccl(const nccl::UniqueId& id) {
     return trouble.ok() && copier_ ? copier_->look() : std::move(trouble);
   };
   hooks.end = [this](const Status& why_ended) {
-    comm_.engine().fail_all(why_ended.error());  // first: who is let go may abort, and peers hear one reason
+    // first: who is let go may abort, and peers hear one reason
+    comm_.engine().fail_all(why_ended.error());
     nccl_->end(why_ended);
     const std::lock_guard lock(copier_mutex_);
     if (copier_) copier_->end(why_ended);
   };
-  hooks.describe_late = [this] { return fmt::format("a collective on device memory of communicator {}", comm_.name()); };
+  hooks.describe_late = [this] {
+    return fmt::format("a collective on device memory of communicator {}", comm_.name());
+  };
   FSCCL_ASSIGN(watch_, StreamWatch::create(*device_, comm_.timeout_ms(), std::move(hooks)));
   return success();
 }
 
 // A peer's GPU that this process does not see may be reached or not: NCCL refuses the window then.
-bool DeviceCollectives::peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const {
+bool DeviceCollectives::peers_reachable(const cuda::Device& device,
+                                        const std::vector<DeviceTerms>& terms) const {
   std::string why;
   const cuda::Driver& driver = device.driver();
   for (int ordinal = 0; ordinal < cuda::device_count(&why); ordinal++) {
     int other = 0, own = 0, can = 0;
     unsigned char uuid[16] = {};
     if (ordinal == device.ordinal() || driver.device_get(&other, ordinal) != cuda::kSuccess ||
-        driver.device_get(&own, device.ordinal()) != cuda::kSuccess || driver.device_uuid(uuid, other) != cuda::kSuccess)
+        driver.device_get(&own, device.ordinal()) != cuda::kSuccess ||
+        driver.device_uuid(uuid, other) != cuda::kSuccess)
       continue;
-    const bool is_peer = std::any_of(terms.begin(), terms.end(),
-                                     [&](const DeviceTerms& one) { return std::memcmp(one.device, uuid, sizeof uuid) == 0; });
-    if (is_peer && (driver.can_access_peer(&can, own, other) != cuda::kSuccess || !can)) return false;
+    const bool is_peer = std::any_of(terms.begin(), terms.end(), [&](const DeviceTerms& one) {
+      return std::memcmp(one.device, uuid, sizeof uuid) == 0;
+    });
+    if (is_peer && (driver.can_access_peer(&can, own, other) != cuda::kSuccess || !can))
+      return false;
   }
   return true;
 }
@@ -236,10 +266,13 @@ DeviceCollectives::Way DeviceCollectives::way(const DeviceCall& call) const {
   const bool narrow = dtype_size(call.dtype) == 2;
   const bool asked = decision_.by_placement || narrow || exchanges_;
   // A scaled sum of wider floats is rounded at each product, which the kernel does not do.
-  const bool folds = foldable(call) && (narrow || call.reduction.kind != FSCCL_OP_PREMUL_SUM) && decision_.kernels;
-  if ((call.op == OpCode::reduce_scatter || call.op == OpCode::all_reduce) && folds && asked) return Way::folded;
+  const bool folds =
+      foldable(call) && (narrow || call.reduction.kind != FSCCL_OP_PREMUL_SUM) && decision_.kernels;
+  if ((call.op == OpCode::reduce_scatter || call.op == OpCode::all_reduce) && folds && asked)
+    return Way::folded;
   if (!nccl) return Way::staged;
-  const bool ordered = call.reduction.kind == FSCCL_OP_MIN || call.reduction.kind == FSCCL_OP_MAX;  // whatever the order
+  // whatever the order
+  const bool ordered = call.reduction.kind == FSCCL_OP_MIN || call.reduction.kind == FSCCL_OP_MAX;
   return decision_.by_placement && dtype_float(call.dtype) && !ordered ? Way::staged : Way::nccl;
 }
 
@@ -252,10 +285,13 @@ Status DeviceCollectives::run_staged(const DeviceCall& call) {
 
 Status DeviceCollectives::run_folded(const DeviceCall& call) {
   if (!folded_) {
-    FSCCL_ASSIGN(folded_, FoldedSum::create({*device_, comm_.size(), [this] { return lost(); },
-                                             [this](const DeviceCall& one) { return move({&one}); }}));
+    FSCCL_ASSIGN(folded_,
+                 FoldedSum::create({*device_, comm_.size(), [this] { return lost(); },
+                                    [this](const DeviceCall& one) { return move({&one}); }}));
   }
-  return call.op == OpCode::all_reduce ? all_reduce_folded(call) : folded_->reduce_scatter(call, epilogue_of(call, comm_.size()));
+  return call.op == OpCode::all_reduce
+             ? all_reduce_folded(call)
+             : folded_->reduce_scatter(call, epilogue_of(call, comm_.size()));
 }
 
 // Each rank sums its part, in its place in the result, and the parts are gathered there.
@@ -283,11 +319,13 @@ Status DeviceCollectives::all_reduce_folded(const DeviceCall& call) {
   return move({&parts});
 }
 
-// NCCL makes an average by multiplying each contribution with the rounded inverse of the number of ranks: of seven times 3 it makes
-// 3.0000002. With a power of two that is exact.
+// NCCL makes an average by multiplying each contribution with the rounded inverse of the number of
+// ranks: of seven times 3 it makes 3.0000002. With a power of two that is exact.
 bool DeviceCollectives::divides(const DeviceCall& call) const {
-  const bool wide = call.dtype == FSCCL_FLOAT32 || call.dtype == FSCCL_FLOAT64, exact = (comm_.size() & (comm_.size() - 1)) == 0;
-  return reduces(call.op) && call.reduction.kind == FSCCL_OP_AVG && wide && !exact && decision_.kernels;
+  const bool wide = call.dtype == FSCCL_FLOAT32 || call.dtype == FSCCL_FLOAT64,
+             exact = (comm_.size() & (comm_.size() - 1)) == 0;
+  return reduces(call.op) && call.reduction.kind == FSCCL_OP_AVG && wide && !exact &&
+         decision_.kernels;
 }
 
 // The sum that NCCL leaves on this rank.
@@ -344,16 +382,19 @@ std::string DeviceCollectives::explain() const {
   json.begin_map();
   json.entry("transport", decision_.nccl ? "nccl" : exchanges_ ? "ucx" : "staged");
   json.entry("why", decision_.nccl ? "all ranks can use NCCL" : decision_.why);
-  if (!decision_.nccl) json.entry("ucx", exchanges_ ? "all ranks have one for memory of GPUs" : why_not_exchanges_);
+  if (!decision_.nccl)
+    json.entry("ucx", exchanges_ ? "all ranks have one for memory of GPUs" : why_not_exchanges_);
   json.entry("gpu", device_->name());
   json.entry("messages", "staged");
-  json.entry("sums_of_16_bit_floats", staged() || (exchanges_ && !folds) ? "by the host, in fp32"
-                                      : folds                            ? "exchanged, then by this library's kernel, in fp32"
-                                              : "by NCCL, rounded at each step: this library has no kernels for a GPU here");
-  json.entry("sums_of_wider_floats", exchanges_ && folds      ? "exchanged, then by this library's kernel, in rank order"
-                                     : !decision_.nccl        ? "by the host"
-                                     : decision_.by_placement ? "in rank order (FSCCL_REPRODUCIBLE=placement)"
-                                                              : "by NCCL, in the order of its rings and trees");
+  json.entry("sums_of_16_bit_floats",
+             staged() || (exchanges_ && !folds) ? "by the host, in fp32"
+             : folds ? "exchanged, then by this library's kernel, in fp32"
+                     : "by NCCL, rounded at each step: this library has no kernels for a GPU here");
+  json.entry("sums_of_wider_floats",
+             exchanges_ && folds      ? "exchanged, then by this library's kernel, in rank order"
+             : !decision_.nccl        ? "by the host"
+             : decision_.by_placement ? "in rank order (FSCCL_REPRODUCIBLE=placement)"
+                                      : "by NCCL, in the order of its rings and trees");
   if (decision_.nccl) {
     json.entry("version", nccl::version_text(decision_.facts.version));
     feature("windows", features_.windows);

@@ -1,15 +1,17 @@
-// Collectives on memory of GPUs, of one communicator. At the first one its ranks agree what moves the bytes (agreement.h): NCCL,
-// where all of them can; else UCX, where all of them have one for GPUs; else host memory and the host's engine ("staged"). What
-// NCCL does not do as fsccl.h says it is done otherwise:
-//   16-bit floats, summed by reduce_scatter and all_reduce: exchanged, and summed in fp32 by this library's kernel, where it has
-//                  one for this GPU
-//   any sums of floats with FSCCL_REPRODUCIBLE=placement: likewise; else staged
-//   averages of wider floats over ranks whose number is no power of two: summed by NCCL, and divided by this library's kernel
-//   16-bit integers, reduced: staged
-//   messages: staged, for two ranks cannot agree without the others
-// By UCX bytes are exchanged, and any sums of floats of reduce_scatter and all_reduce made as above; what else reduces is staged,
-// as are barriers. Calls of a group are enqueued together. All is in stream order; by NCCL the call returns at once, by UCX and the
-// host when it is done.
+// Collectives on memory of GPUs, of one communicator. At the first one its ranks agree what moves
+// the bytes (agreement.h): NCCL, where all of them can; else UCX, where all of them have one for
+// GPUs; else host memory and the host's engine ("staged"). What NCCL does not do as fsccl.h says it
+// is done otherwise:
+//   - 16-bit floats, summed by reduce_scatter and all_reduce: exchanged, and summed in fp32 by this
+//     library's kernel, where it has one for this GPU; else staged
+//   - any sums of floats with FSCCL_REPRODUCIBLE=placement: the same
+//   - averages of wider floats over ranks whose number is no power of two: summed by NCCL, and
+//     divided by this library's kernel
+//   - 16-bit integers, reduced: staged
+//   - messages: staged, for two ranks cannot agree without the others
+// By UCX bytes are exchanged, and any sums of floats of reduce_scatter and all_reduce made as
+// above; what else reduces is staged, as are barriers. Calls of a group are enqueued together. All
+// is in stream order; by NCCL the call returns at once, by UCX and the host when it is done.
 #pragma once
 #include <map>
 #include <memory>
@@ -18,13 +20,13 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "comm/device/agreement.h"
 #include "comm/device/device_call.h"
 #include "comm/device/exchanges.h"
 #include "comm/device/folded_sum.h"
 #include "comm/device/staging.h"
 #include "comm/device/stream_watch.h"
-#include "comm/communicator.h"
 #include "transports/nccl/nccl_comm.h"
 
 namespace fsccl {
@@ -35,8 +37,9 @@ class DeviceCollectives : public Companion {
   static DeviceCollectives& of(Communicator& comm);
   ~DeviceCollectives() override;
 
-  // Before anything is done for any of them: whether a graph can have those that are on streams that are being captured. They are
-  // all calls of a group, of which NCCL takes all or none into a graph.
+  // Before anything is done for any of them: whether a graph can have those that are on streams
+  // that are being captured. They are all calls of a group, of which NCCL takes all or none into a
+  // graph.
   Status check_captures(int ordinal, const std::vector<DeviceCall>& calls) const;
   // Collective, blocking; once. With the GPU of this ordinal.
   Status prepare(int ordinal);
@@ -48,20 +51,22 @@ class DeviceCollectives : public Companion {
   const nccl::Features& features() const { return features_; }
   const cuda::Device& device() const { return *device_; }
   bool has_kernels() const { return decision_.kernels; }  // on all ranks
-  // NCCL may use these bytes, one piece of physical memory and as many on all ranks, as symmetric memory from now on; where copy
-  // engines can gather in them, gather_in_place() does so. Collective, blocking. Where that cannot be, explain() says why, and all
-  // goes on without.
+  // NCCL may use these bytes, one piece of physical memory and as many on all ranks, as symmetric
+  // memory from now on; where copy engines can gather in them, gather_in_place() does so.
+  // Collective, blocking. Where that cannot be, explain() says why, and all goes on without.
   Status open_window(cuda::DevicePointer memory, uint64_t bytes);
-  // As often as it was opened: its memory may then be given back. Not collective; what used it on this rank's streams is over.
+  // As often as it was opened: its memory may then be given back. Not collective; what used it on
+  // this rank's streams is over.
   void close_window(cuda::DevicePointer memory);
   bool gathers_by_copy_engines() const { return copier_ != nullptr; }
-  // Whether gather_in_place() can be called for these bytes: NCCL looks where a buffer begins, and takes the window for all of it,
-  // so no gather that it has windows for leaves one.
+  // Whether gather_in_place() can be called for these bytes: NCCL looks where a buffer begins, and
+  // takes the window for all of it, so no gather that it has windows for leaves one.
   bool can_gather_in_place(const std::byte* memory, uint64_t bytes) const;
   // An all_gather of equal parts end to end, this rank's in its place. Prepared.
   Status gather_in_place(const DeviceCall& call);
-  // When the event has come: an error where that does not come any more. After a failure streams are let go, but for copy engines
-  // that wait for a rank that has died: what they use is then left to them.
+  // When the event has come: an error where that does not come any more. After a failure streams
+  // are let go, but for copy engines that wait for a rank that has died: what they use is then left
+  // to them.
   Status finish(const cuda::OwnedEvent& event) const;
   // What was decided, as a JSON object; empty before.
   std::string explain() const;
@@ -84,7 +89,9 @@ class DeviceCollectives : public Companion {
   Status restart_nccl(const std::string& why);
   Result<std::string> agree_on(const Status& mine, bool* lasting);
   Result<nccl::UniqueId> share_id();
-  Result<std::unique_ptr<nccl::Communicator>> open_nccl(const cuda::Device& device, const nccl::UniqueId& id, bool copy_engines);
+  Result<std::unique_ptr<nccl::Communicator>> open_nccl(const cuda::Device& device,
+                                                        const nccl::UniqueId& id,
+                                                        bool copy_engines);
   Status make_copier(cuda::DevicePointer memory, uint64_t bytes, const nccl::UniqueId& id);
   bool peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const;
   Way way(const DeviceCall& call) const;
@@ -93,7 +100,8 @@ class DeviceCollectives : public Companion {
   Result<Calls> calls_of_nccl(std::span<const DeviceCall> calls) const;
   std::function<Status()> issue(nccl::Communicator& by, Calls calls);
   Status run_others(std::span<const DeviceCall> calls);
-  bool waits(const DeviceCall& call) const { return exchanges_ || way(call) == Way::staged; }  // run_others(), for other ranks
+  // run_others(), for other ranks
+  bool waits(const DeviceCall& call) const { return exchanges_ || way(call) == Way::staged; }
   Status move(const Calls& calls);
   Status follow(cuda::Stream stream) { return watch_ ? watch_->follow(stream) : success(); }
   bool divides(const DeviceCall& call) const;
@@ -107,9 +115,10 @@ class DeviceCollectives : public Companion {
   const cuda::Device* device_ = nullptr;
   DeviceDecision decision_;
   nccl::Features features_;
-  std::unique_ptr<nccl::Communicator> nccl_, copier_;  // copier_: of all-gathers by copy engines alone
-  std::mutex copier_mutex_;                            // of the pointer, against the watch's thread
-  std::string why_not_exchanges_;                      // where there are none, and no NCCL
+  // copier_: of all-gathers by copy engines alone
+  std::unique_ptr<nccl::Communicator> nccl_, copier_;
+  std::mutex copier_mutex_;        // of the pointer, against the watch's thread
+  std::string why_not_exchanges_;  // where there are none, and no NCCL
   std::unique_ptr<Exchanges> exchanges_;
   std::unique_ptr<FoldedSum> folded_;
   std::unique_ptr<Staging> staging_;

@@ -10,7 +10,8 @@
 
 namespace fsccl {
 
-Result<DeviceCollectives::Calls> DeviceCollectives::calls_of_nccl(std::span<const DeviceCall> calls) const {
+Result<DeviceCollectives::Calls> DeviceCollectives::calls_of_nccl(
+    std::span<const DeviceCall> calls) const {
   if (comm_.engine().failed()) return comm_.engine().failure();
   const cuda::Current current(*device_);
   Calls found;
@@ -48,12 +49,14 @@ Status DeviceCollectives::run(std::span<const DeviceCall> calls) {
   return run_others(calls);
 }
 
-// What NCCL takes is one group of it, from this thread. What waits for other ranks comes after that, that of different
-// communicators beside each other.
+// What NCCL takes is one group of it, from this thread. What waits for other ranks comes after
+// that, that of different communicators beside each other.
 Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
-  // One order on all ranks: of communicators that are new and agree, so that no two ranks wait for each other, and of NCCL's calls.
+  // One order on all ranks: of communicators that are new and agree, so that no two ranks wait for
+  // each other, and of NCCL's calls.
   std::stable_sort(group.begin(), group.end(), [](const Grouped& a, const Grouped& b) {
-    return std::pair(a.comm->members(), a.comm->tag()) < std::pair(b.comm->members(), b.comm->tag());
+    return std::pair(a.comm->members(), a.comm->tag()) <
+           std::pair(b.comm->members(), b.comm->tag());
   });
   struct Share {
     DeviceCollectives* on;
@@ -79,7 +82,8 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
     if (!calls.ok()) {
       share.outcome = calls.take_status();
     } else if (!calls.value().empty()) {
-      by_nccl.push_back({share.on->nccl_.get(), share.on->issue(*share.on->nccl_, calls.take()), {}});
+      by_nccl.push_back(
+          {share.on->nccl_.get(), share.on->issue(*share.on->nccl_, calls.take()), {}});
       theirs.push_back(&share);
     }
   }
@@ -99,7 +103,8 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
   };
   std::vector<Share*> waiting;
   for (Share& share : shares) {
-    if (std::any_of(share.calls.begin(), share.calls.end(), [&](const DeviceCall& call) { return share.on->waits(call); }))
+    if (std::any_of(share.calls.begin(), share.calls.end(),
+                    [&](const DeviceCall& call) { return share.on->waits(call); }))
       waiting.push_back(&share);
     else
       run(share);
@@ -110,7 +115,9 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
       threads.emplace_back([&run, &share = *waiting[i]] { run(share); });
     } catch (const std::system_error& error) {
       waiting[i]->outcome = fail(
-          FSCCL_ERR_LIMIT, "a group of calls needs a thread for each communicator: {}; raise the limit (ulimit -u)", error.what());
+          FSCCL_ERR_LIMIT,
+          "a group of calls needs a thread for each communicator: {}; raise the limit (ulimit -u)",
+          error.what());
     }
   }
   if (!waiting.empty()) run(*waiting[0]);

@@ -1,6 +1,6 @@
-// Symmetric memory for NCCL: a window on the slots, and a communicator beside the usual one whose all-gathers are the copy
-// engines'. Where NCCL refuses, all goes on without; but it keeps an error of a communicator for good, so another one takes its
-// place.
+// Symmetric memory for NCCL: a window on the slots, and a communicator beside the usual one whose
+// all-gathers are the copy engines'. Where NCCL refuses, all goes on without; but it keeps an error
+// of a communicator for good, so another one takes its place.
 #include "comm/device/collectives.h"
 
 #include "comm/consensus.h"
@@ -18,7 +18,8 @@ struct WindowOutcome {
 
 }  // namespace
 
-// How it went on all ranks: "" if it went well, else who could not and why. *lasting: some rank's NCCL has an error, not a no.
+// How it went on all ranks: "" if it went well, else who could not and why. *lasting: some rank's
+// NCCL has an error, not a no.
 Result<std::string> DeviceCollectives::agree_on(const Status& mine, bool* lasting) {
   WindowOutcome own;
   own.code = mine.code();
@@ -63,7 +64,8 @@ Status DeviceCollectives::open_window(cuda::DevicePointer memory, uint64_t bytes
       return lasting ? restart_nccl(why) : success();
     }
   }
-  if (!features_.copy_gather.usable || (copier_ && copier_->in_window(begin, bytes))) return success();
+  if (!features_.copy_gather.usable || (copier_ && copier_->in_window(begin, bytes)))
+    return success();
   FSCCL_ASSIGN(const nccl::UniqueId id, share_id());
   FSCCL_ASSIGN(why, agree_on(make_copier(memory, bytes, id), &lasting));
   if (why.empty()) return success();
@@ -78,7 +80,8 @@ Status DeviceCollectives::open_window(cuda::DevicePointer memory, uint64_t bytes
 // In the place of one that has an error for good, when what it has put on streams is over.
 Status DeviceCollectives::restart_nccl(const std::string& why) {
   const auto idle = [this] { return watch_->idle(); };
-  FSCCL_TRY(wait_unless([this] { return lost(); }, idle, Deadline::never(), Naps(kIdleNapNs)).take_status());
+  FSCCL_TRY(wait_unless([this] { return lost(); }, idle, Deadline::never(), Naps(kIdleNapNs))
+                .take_status());
   FSCCL_ASSIGN(const nccl::UniqueId id, share_id());
   watch_.reset();
   folded_.reset();
@@ -87,7 +90,8 @@ Status DeviceCollectives::restart_nccl(const std::string& why) {
   bool lasting = false;
   FSCCL_ASSIGN(const std::string again, agree_on(start_nccl(id), &lasting));
   if (again.empty()) return success();
-  return fail(FSCCL_ERR_NOT_AVAILABLE, "NCCL refused a window ({}), and does not start again: {}", why, again);
+  return fail(FSCCL_ERR_NOT_AVAILABLE, "NCCL refused a window ({}), and does not start again: {}",
+              why, again);
 }
 
 void DeviceCollectives::close_window(cuda::DevicePointer memory) {
@@ -98,7 +102,8 @@ void DeviceCollectives::close_window(cuda::DevicePointer memory) {
   if (copier_) copier_->close_window(reinterpret_cast<void*>(memory));
 }
 
-Status DeviceCollectives::make_copier(cuda::DevicePointer memory, uint64_t bytes, const nccl::UniqueId& id) {
+Status DeviceCollectives::make_copier(cuda::DevicePointer memory, uint64_t bytes,
+                                      const nccl::UniqueId& id) {
   if (!copier_) {
     FSCCL_ASSIGN(auto made, open_nccl(*device_, id, true));
     const std::lock_guard lock(copier_mutex_);

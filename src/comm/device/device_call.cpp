@@ -64,8 +64,8 @@ void make_parts(DeviceCall& made, const CollectiveCall& call, int rank, int rank
 
 }  // namespace
 
-DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts, const size_t* recv_displacements, int rank, int ranks,
-                       cuda::Stream stream) {
+DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts,
+                       const size_t* recv_displacements, int rank, int ranks, cuda::Stream stream) {
   DeviceCall made;
   made.op = call.op;
   made.input = static_cast<const std::byte*>(call.input);
@@ -95,7 +95,8 @@ DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts, co
   return made;
 }
 
-std::vector<DeviceCall> device_calls(const ListCall& list, int rank, int ranks, cuda::Stream stream) {
+std::vector<DeviceCall> device_calls(const ListCall& list, int rank, int ranks,
+                                     cuda::Stream stream) {
   std::vector<DeviceCall> made;
   for (size_t t = 0; t < list.count; t++) {
     const fsccl_tensor_t& tensor = list.tensors[t];
@@ -105,20 +106,23 @@ std::vector<DeviceCall> device_calls(const ListCall& list, int rank, int ranks, 
     call.dtype = tensor.dtype;
     call.reduction = list.reduction;
     call.root = list.root;
-    const bool alike = std::all_of(tensor.counts, tensor.counts + (list.kind == ListKind::broadcast ? 1 : ranks),
-                                   [&](size_t count) { return count == tensor.counts[0]; });
+    const bool alike =
+        std::all_of(tensor.counts, tensor.counts + (list.kind == ListKind::broadcast ? 1 : ranks),
+                    [&](size_t count) { return count == tensor.counts[0]; });
     call.count = tensor.counts[0];
     call.counts = alike ? nullptr : tensor.counts;
-    call.op = list.kind == ListKind::broadcast    ? OpCode::broadcast
-              : list.kind == ListKind::all_gather ? (alike ? OpCode::all_gather : OpCode::all_gather_v)
-                                                  : (alike ? OpCode::reduce_scatter : OpCode::reduce_scatter_v);
+    call.op = list.kind == ListKind::broadcast ? OpCode::broadcast
+              : list.kind == ListKind::all_gather
+                  ? (alike ? OpCode::all_gather : OpCode::all_gather_v)
+                  : (alike ? OpCode::reduce_scatter : OpCode::reduce_scatter_v);
     made.push_back(device_call(call, nullptr, nullptr, rank, ranks, stream));
   }
   return made;
 }
 
 Turn turn_of(const DeviceCall& call, int turn, int rank, int ranks) {
-  const bool one_out = call.op == OpCode::all_gather || call.op == OpCode::gather || call.op == OpCode::broadcast;
+  const bool one_out =
+      call.op == OpCode::all_gather || call.op == OpCode::gather || call.op == OpCode::broadcast;
   const bool one_in = call.op == OpCode::scatter || call.op == OpCode::broadcast;
   const auto part = [](const std::vector<CallPart>& parts, int peer, bool one) -> const CallPart* {
     if (parts.empty()) return nullptr;
@@ -126,17 +130,20 @@ Turn turn_of(const DeviceCall& call, int turn, int rank, int ranks) {
     return found.count ? &found : nullptr;
   };
   Turn made{(rank + turn) % ranks, (rank + ranks - turn) % ranks, nullptr, nullptr};
-  if (call.op != OpCode::gather || made.to == call.root) made.out = part(call.sends, made.to, one_out);
+  if (call.op != OpCode::gather || made.to == call.root)
+    made.out = part(call.sends, made.to, one_out);
   if (!one_in || made.from == call.root) made.in = part(call.receives, made.from, one_in);
   const bool stays = turn == 0 && made.out && made.in &&
-                     call.input + made.out->begin * call.element() == call.output + made.in->begin * call.element();
+                     call.input + made.out->begin * call.element() ==
+                         call.output + made.in->begin * call.element();
   if (turn == 0 && (stays || !made.out || !made.in)) made.out = made.in = nullptr;
   return made;
 }
 
 Status check_buffers(const DeviceCall& call) {
   const auto filled = [](const std::vector<CallPart>& parts) {
-    return std::any_of(parts.begin(), parts.end(), [](const CallPart& part) { return part.count > 0; });
+    return std::any_of(parts.begin(), parts.end(),
+                       [](const CallPart& part) { return part.count > 0; });
   };
   const void* const input = one_output(call.op) ? call.output : call.input;
   if ((filled(call.sends) && !input) || (filled(call.receives) && !call.output))

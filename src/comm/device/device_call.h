@@ -1,13 +1,13 @@
-// A collective on memory of a GPU, in the one form that all ways of running it take: parts of the input and of the output, in
-// elements, by rank. Where an operation has one part for all it is one.
+// A collective on memory of a GPU, in the one form that all ways of running it take: parts of the
+// input and of the output, in elements, by rank. Where an operation has one part for all it is one.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "cuda/device.h"
 #include "comm/collective.h"
 #include "comm/list.h"
+#include "cuda/device.h"
 
 namespace fsccl {
 
@@ -32,14 +32,16 @@ struct DeviceCall {
   std::byte* to(size_t part) const { return output + receives[part].begin * element(); }
 };
 
-// Of a call that Collectives::check_call has passed; of all_to_all_v counts are those of what is sent.
-DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts, const size_t* recv_displacements, int rank, int ranks,
-                       cuda::Stream stream);
+// Of a call that Collectives::check_call has passed; of all_to_all_v counts are those of what is
+// sent.
+DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts,
+                       const size_t* recv_displacements, int rank, int ranks, cuda::Stream stream);
 // A list's, one after the other.
-std::vector<DeviceCall> device_calls(const ListCall& list, int rank, int ranks, cuda::Stream stream);
+std::vector<DeviceCall> device_calls(const ListCall& list, int rank, int ranks,
+                                     cuda::Stream stream);
 
-// What a call that only moves sends and receives, in turns of all ranks: in turn t to the rank t further on, and from the one t
-// before; in turn 0 to itself. Null: nothing, or no elements.
+// What a call that only moves sends and receives, in turns of all ranks: in turn t to the rank t
+// further on, and from the one t before; in turn 0 to itself. Null: nothing, or no elements.
 struct Turn {
   int to, from;
   const CallPart *out, *in;

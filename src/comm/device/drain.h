@@ -1,5 +1,5 @@
-// How long the end of something waits for streams that still use its memory, when its communicator has failed or its deadline has
-// passed: after that the memory stays reserved.
+// How long the end of something waits for streams that still use its memory, when its communicator
+// has failed or its deadline has passed: after that the memory stays reserved.
 #pragma once
 #include <cstdint>
 

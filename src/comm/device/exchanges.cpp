@@ -8,9 +8,11 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kLongBytes = 64u << 10;  // of a broadcast: shorter ones cost less as one message to each rank
+// of a broadcast: shorter ones cost less as one message to each rank
+constexpr uint64_t kLongBytes = 64u << 10;
 constexpr int64_t kVerdictMs = 300, kVerdictNapNs = 1'000'000;
-constexpr uint64_t kMostCardBytes = 64u << 10;  // an address of UCX has some hundred bytes for each of a machine's devices
+// an address of UCX has some hundred bytes for each of a machine's devices
+constexpr uint64_t kMostCardBytes = 64u << 10;
 
 void keep(std::vector<Exchange::Part>& parts, int peer, const std::byte* memory, uint64_t bytes) {
   if (bytes) parts.push_back({peer, const_cast<std::byte*>(memory), bytes});
@@ -18,7 +20,8 @@ void keep(std::vector<Exchange::Part>& parts, int peer, const std::byte* memory,
 
 }  // namespace
 
-Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const cuda::Device& device, std::function<Status()> lost) {
+Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const cuda::Device& device,
+                                                     std::function<Status()> lost) {
   Result<cuda::OwnedEvent> reached = cuda::OwnedEvent::create(device);
   Result<std::unique_ptr<Exchange>> by = make_exchange(comm.rank(), comm.size());
   // Every rank comes to the two exchanges of cards, whatever went wrong on it.
@@ -30,7 +33,8 @@ Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const c
   FSCCL_TRY(gather(comm, &mine, sizes.data(), sizeof mine));
   const uint64_t largest = *std::max_element(sizes.begin(), sizes.end());
   if (largest > kMostCardBytes)
-    return fail(FSCCL_ERR_PROTOCOL, "a rank's address for UCX has {} bytes, more than {}", largest, kMostCardBytes);
+    return fail(FSCCL_ERR_PROTOCOL, "a rank's address for UCX has {} bytes, more than {}", largest,
+                kMostCardBytes);
   std::vector<uint8_t> padded(largest), all(largest * ranks);
   std::copy(card.begin(), card.end(), padded.begin());
   if (largest) FSCCL_TRY(gather(comm, padded.data(), all.data(), largest));
@@ -50,12 +54,17 @@ Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const c
 void Exchanges::add(const DeviceCall& call, Round& round) const {
   for (int turn = 1; turn < comm_.size(); turn++) {
     const Turn one = turn_of(call, turn, comm_.rank(), comm_.size());
-    if (one.out) keep(round.sends, one.to, call.input + one.out->begin * call.element(), one.out->count * call.element());
-    if (one.in) keep(round.receives, one.from, call.output + one.in->begin * call.element(), one.in->count * call.element());
+    if (one.out)
+      keep(round.sends, one.to, call.input + one.out->begin * call.element(),
+           one.out->count * call.element());
+    if (one.in)
+      keep(round.receives, one.from, call.output + one.in->begin * call.element(),
+           one.in->count * call.element());
   }
 }
 
-void Exchanges::add_long_broadcast(const DeviceCall& call, Round& scattered, Round& passed_on) const {
+void Exchanges::add_long_broadcast(const DeviceCall& call, Round& scattered,
+                                   Round& passed_on) const {
   const int ranks = comm_.size(), self = comm_.rank();
   const uint64_t bytes = (self == call.root ? call.sends : call.receives)[0].count * call.element();
   const uint64_t step = (bytes + static_cast<uint64_t>(ranks) - 1) / static_cast<uint64_t>(ranks);
@@ -75,17 +84,23 @@ void Exchanges::add_long_broadcast(const DeviceCall& call, Round& scattered, Rou
 Status Exchanges::copy_own(const DeviceCall& call) const {
   const Turn own = turn_of(call, 0, comm_.rank(), comm_.size());
   if (!own.out) return success();
-  const auto to = reinterpret_cast<cuda::DevicePointer>(call.output + own.in->begin * call.element());
-  const auto from = reinterpret_cast<cuda::DevicePointer>(call.input + own.out->begin * call.element());
-  return device_.check("cuMemcpyAsync", device_.driver().copy_async(to, from, own.out->count * call.element(), call.stream));
+  const auto to =
+      reinterpret_cast<cuda::DevicePointer>(call.output + own.in->begin * call.element());
+  const auto from =
+      reinterpret_cast<cuda::DevicePointer>(call.input + own.out->begin * call.element());
+  return device_.check(
+      "cuMemcpyAsync",
+      device_.driver().copy_async(to, from, own.out->count * call.element(), call.stream));
 }
 
 Status Exchanges::move(const std::vector<const DeviceCall*>& calls) {
   Round first, second;
   std::set<cuda::Stream> streams;
   for (const DeviceCall* call : calls) {
-    const bool is_long = call->op == OpCode::broadcast && comm_.size() > 2 &&
-                         (call->sends.empty() ? call->receives : call->sends)[0].count * call->element() >= kLongBytes;
+    const bool is_long =
+        call->op == OpCode::broadcast && comm_.size() > 2 &&
+        (call->sends.empty() ? call->receives : call->sends)[0].count * call->element() >=
+            kLongBytes;
     is_long ? add_long_broadcast(*call, first, second) : add(*call, first);
     FSCCL_TRY(copy_own(*call));
     streams.insert(call->stream);
@@ -96,12 +111,13 @@ Status Exchanges::move(const std::vector<const DeviceCall*>& calls) {
   }
   const Exchange::Patience patience{comm_.timeout_ms(), lost_};
   for (const Round* round : {&first, &second})
-    if (!round->sends.empty() || !round->receives.empty()) FSCCL_TRY(by_->run(round->sends, round->receives, patience));
+    if (!round->sends.empty() || !round->receives.empty())
+      FSCCL_TRY(by_->run(round->sends, round->receives, patience));
   return success();
 }
 
-// The others have begun: what stops this one stops them. A connection that broke is that of a rank that died, most likely, of which
-// the job says more in a moment.
+// The others have begun: what stops this one stops them. A connection that broke is that of a rank
+// that died, most likely, of which the job says more in a moment.
 Status Exchanges::run(const std::vector<const DeviceCall*>& calls) {
   Status moved = move(calls);
   if (moved.ok()) return moved;

@@ -1,17 +1,19 @@
-// Collectives on device memory that only move bytes, as exchanges of their parts between the ranks (transports/exchange.h):
-// straight from where they lie to where they are to be. A part goes from every rank to each that wants it; a long one for all is
-// scattered first, and then every rank passes on what it got, so that no rank sends it more than twice.
+// Collectives on device memory that only move bytes, as exchanges of their parts between the ranks
+// (transports/exchange.h): straight from where they lie to where they are to be. A part goes from
+// every rank to each that wants it; a long one for all is scattered first, and then every rank
+// passes on what it got, so that no rank sends it more than twice.
 //
-// In stream order: what was put on the streams before is seen, what is put there afterwards sees the result. For that the call
-// itself waits until the streams have come to it, and for the other ranks.
+// In stream order: what was put on the streams before is seen, what is put there afterwards sees
+// the result. For that the call itself waits until the streams have come to it, and for the other
+// ranks.
 #pragma once
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/wait.h"
-#include "comm/device/device_call.h"
 #include "comm/communicator.h"
+#include "comm/device/device_call.h"
 #include "transports/exchange.h"
 
 namespace fsccl {
@@ -20,11 +22,12 @@ class Exchanges {
  public:
   // Collective, blocking. On a rank that fails the others know it only if it tells them.
   // `lost`: an error when the others need not be waited for any more.
-  static Result<std::unique_ptr<Exchanges>> create(Communicator& comm, const cuda::Device& device, std::function<Status()> lost);
+  static Result<std::unique_ptr<Exchanges>> create(Communicator& comm, const cuda::Device& device,
+                                                   std::function<Status()> lost);
   Exchanges(const Exchanges&) = delete;
 
-  // Together. Any of all_gather, all_to_all, broadcast, gather and scatter. The caller holds a Current. What goes wrong ends the
-  // communicator.
+  // Together. Any of all_gather, all_to_all, broadcast, gather and scatter. The caller holds a
+  // Current. What goes wrong ends the communicator.
   Status run(const std::vector<const DeviceCall*>& calls);
 
  private:
@@ -32,7 +35,8 @@ class Exchanges {
   struct Round {
     std::vector<Exchange::Part> sends, receives;
   };
-  Exchanges(Communicator& comm, const cuda::Device& device, std::function<Status()> lost, cuda::OwnedEvent reached)
+  Exchanges(Communicator& comm, const cuda::Device& device, std::function<Status()> lost,
+            cuda::OwnedEvent reached)
       : comm_(comm), device_(device), lost_(std::move(lost)), reached_(std::move(reached)) {}
   void add(const DeviceCall& call, Round& round) const;
   void add_long_broadcast(const DeviceCall& call, Round& scattered, Round& passed_on) const;

@@ -16,7 +16,8 @@ constexpr size_t kMostTables = 64;
 
 bool foldable(const DeviceCall& call) {
   const int kind = call.reduction.kind;
-  return dtype_float(call.dtype) && (kind == FSCCL_OP_SUM || kind == FSCCL_OP_AVG || kind == FSCCL_OP_PREMUL_SUM);
+  return dtype_float(call.dtype) &&
+         (kind == FSCCL_OP_SUM || kind == FSCCL_OP_AVG || kind == FSCCL_OP_PREMUL_SUM);
 }
 
 cuda::ReduceEpilogue epilogue_of(const DeviceCall& call, int ranks) {
@@ -32,16 +33,19 @@ Result<std::unique_ptr<FoldedSum>> FoldedSum::create(Request request) {
   std::unique_ptr<FoldedSum> made(new FoldedSum(std::move(request)));
   FSCCL_ASSIGN(made->kernels_, cuda::DeviceKernels::of(device));
   const cuda::Current current(device);
-  made->piece_bytes_ = std::clamp(kSumHalfBytes / ranks / kPieceAlignment * kPieceAlignment, kPieceAlignment, kLargestPiece);
+  made->piece_bytes_ = std::clamp(kSumHalfBytes / ranks / kPieceAlignment * kPieceAlignment,
+                                  kPieceAlignment, kLargestPiece);
   const cuda::Driver& driver = device.driver();
   const uint64_t half_bytes = made->piece_bytes_ * ranks;
-  FSCCL_TRY(device.check("cuMemAlloc", driver.allocate(&made->scratch_, 2 * half_bytes + made->piece_bytes_)));
+  FSCCL_TRY(device.check("cuMemAlloc",
+                         driver.allocate(&made->scratch_, 2 * half_bytes + made->piece_bytes_)));
   made->result_ = made->scratch_ + 2 * half_bytes;
   FSCCL_ASSIGN(made->side_, cuda::OwnedStream::create(device));
   for (uint64_t half = 0; half < 2; half++) {
     FSCCL_ASSIGN(cuda::OwnedEvent exchanged, cuda::OwnedEvent::create(device));
     FSCCL_ASSIGN(cuda::OwnedEvent summed, cuda::OwnedEvent::create(device));
-    made->halves_.push_back({made->scratch_ + half * half_bytes, std::move(exchanged), std::move(summed)});
+    made->halves_.push_back(
+        {made->scratch_ + half * half_bytes, std::move(exchanged), std::move(summed)});
   }
   return made;
 }
@@ -57,15 +61,18 @@ FoldedSum::~FoldedSum() {
 Result<const cuda::ReduceTable*> FoldedSum::table(fsccl_dtype_t dtype, uint64_t count) {
   const auto found = tables_.find({dtype, count});
   if (found != tables_.end()) return found->second.get();
-  if (tables_.size() >= kMostTables) {  // lengths change all the time: begin anew, when none is in use
+  // lengths change all the time: begin anew, when none is in use
+  if (tables_.size() >= kMostTables) {
     FSCCL_TRY(side_->finish(Deadline::never(), request_.broken));
     tables_.clear();
   }
-  FSCCL_ASSIGN(auto made, kernels_->make_reduces({{0, result_, count, dtype, dtype}}, request_.ranks));
+  FSCCL_ASSIGN(auto made,
+               kernels_->make_reduces({{0, result_, count, dtype, dtype}}, request_.ranks));
   return tables_.emplace(std::pair(dtype, count), std::move(made)).first->second.get();
 }
 
-Status FoldedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half) {
+Status FoldedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t count,
+                           const Half& half) {
   DeviceCall pieces;
   pieces.op = OpCode::all_to_all;
   pieces.even = false;
@@ -75,10 +82,11 @@ Status FoldedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t coun
   pieces.output = reinterpret_cast<std::byte*>(half.memory);
   for (int q = 0; q < request_.ranks; q++) {
     const CallPart& part = call.sends[static_cast<size_t>(q)];
-    pieces.sends.push_back({part.begin + begin, part.count <= begin ? 0 : std::min(part.count - begin, count)});
+    pieces.sends.push_back(
+        {part.begin + begin, part.count <= begin ? 0 : std::min(part.count - begin, count)});
     const uint64_t mine = call.receives[0].count;
-    pieces.receives.push_back(
-        {static_cast<uint64_t>(q) * (piece_bytes_ / call.element()), mine <= begin ? 0 : std::min(mine - begin, count)});
+    pieces.receives.push_back({static_cast<uint64_t>(q) * (piece_bytes_ / call.element()),
+                               mine <= begin ? 0 : std::min(mine - begin, count)});
   }
   FSCCL_TRY(half.summed.make_wait(call.stream));  // what was there before
   FSCCL_TRY(request_.exchange(pieces));
@@ -89,14 +97,18 @@ Status FoldedSum::sum(const DeviceCall& call, uint64_t begin, uint64_t count, co
                       const cuda::ReduceEpilogue& epilogue) {
   const cuda::Device& device = request_.device;
   FSCCL_TRY(half.exchanged.make_wait(side_->get()));
-  const uint64_t mine = call.receives[0].count, here = mine <= begin ? 0 : std::min(mine - begin, count);
+  const uint64_t mine = call.receives[0].count,
+                 here = mine <= begin ? 0 : std::min(mine - begin, count);
   if (here) {
     FSCCL_ASSIGN(const cuda::ReduceTable* reduces, table(call.dtype, here));
     std::vector<cuda::DevicePointer> bases;
-    for (int q = 0; q < request_.ranks; q++) bases.push_back(half.memory + static_cast<uint64_t>(q) * piece_bytes_);
+    for (int q = 0; q < request_.ranks; q++)
+      bases.push_back(half.memory + static_cast<uint64_t>(q) * piece_bytes_);
     FSCCL_TRY(kernels_->reduce(*reduces, bases.data(), epilogue, 0, side_->get()));
-    const auto to = reinterpret_cast<cuda::DevicePointer>(call.output + (call.receives[0].begin + begin) * call.element());
-    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().copy_async(to, result_, here * call.element(), side_->get())));
+    const auto to = reinterpret_cast<cuda::DevicePointer>(
+        call.output + (call.receives[0].begin + begin) * call.element());
+    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().copy_async(
+                                                to, result_, here * call.element(), side_->get())));
   }
   return half.summed.record(side_->get());
 }
@@ -111,7 +123,8 @@ Status FoldedSum::reduce_scatter(const DeviceCall& call, const cuda::ReduceEpilo
     FSCCL_TRY(exchange(call, begin, piece, halves_[turn % 2]));
     FSCCL_TRY(sum(call, begin, piece, halves_[turn % 2], epilogue));
   }
-  for (size_t half = 0; half < std::min<size_t>(turn, 2); half++) FSCCL_TRY(halves_[half].summed.make_wait(call.stream));
+  for (size_t half = 0; half < std::min<size_t>(turn, 2); half++)
+    FSCCL_TRY(halves_[half].summed.make_wait(call.stream));
   return success();
 }
 

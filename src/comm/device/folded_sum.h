@@ -1,6 +1,7 @@
-// Reduce-scatter as an exchange of the parts and one sum of them by this library's own kernel: every element is added in rank order
-// in fp32 and rounded once, as fsccl.h promises, where NCCL would round 16-bit floats at every step and add in an order that
-// depends on its rings. The wire carries the same bytes. In pieces: while one is summed on a stream of this object's, the next is
+// Reduce-scatter as an exchange of the parts and one sum of them by this library's own kernel:
+// every element is added in rank order in fp32 and rounded once, as fsccl.h promises, where NCCL
+// would round 16-bit floats at every step and add in an order that depends on its rings. The wire
+// carries the same bytes. In pieces: while one is summed on a stream of this object's, the next is
 // exchanged on the caller's, by NCCL or by UCX.
 #pragma once
 #include <functional>
@@ -19,7 +20,8 @@ class FoldedSum {
   struct Request {
     const cuda::Device& device;
     int ranks;
-    BreakCheck broken;                                  // ends waits for the stream on which it sums
+    // ends waits for the stream on which it sums
+    BreakCheck broken;
     std::function<Status(const DeviceCall&)> exchange;  // an all_to_all, in the order of its stream
   };
   static Result<std::unique_ptr<FoldedSum>> create(Request request);
@@ -35,11 +37,13 @@ class FoldedSum {
     cuda::DevicePointer memory;
     cuda::OwnedEvent exchanged, summed;
   };
-  using Tables = std::map<std::pair<fsccl_dtype_t, uint64_t>, std::shared_ptr<const cuda::ReduceTable>>;
+  using Tables =
+      std::map<std::pair<fsccl_dtype_t, uint64_t>, std::shared_ptr<const cuda::ReduceTable>>;
   explicit FoldedSum(Request request) : request_(std::move(request)) {}
   Result<const cuda::ReduceTable*> table(fsccl_dtype_t dtype, uint64_t count);
   Status exchange(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half);
-  Status sum(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half, const cuda::ReduceEpilogue& epilogue);
+  Status sum(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half,
+             const cuda::ReduceEpilogue& epilogue);
 
   const Request request_;
   const cuda::DeviceKernels* kernels_ = nullptr;

@@ -10,7 +10,8 @@ namespace {
 using nccl::Operator;
 using nccl::Type;
 
-// What is only moved is bytes. NCCL has no 16-bit integers, and no bool: that is a byte that is 0 or 1.
+// What is only moved is bytes. NCCL has no 16-bit integers, and no bool: that is a byte that is 0
+// or 1.
 struct Elements {
   Type type;
   uint64_t scale;  // how many of `type` one element is
@@ -47,15 +48,18 @@ Type folded(fsccl_dtype_t dtype) {
 }
 
 Operator operator_of(fsccl_dtype_t dtype, int kind) {
-  if (dtype == FSCCL_BOOL) return kind == FSCCL_OP_SUM || kind == FSCCL_OP_MAX ? nccl::kMaximum : nccl::kMinimum;
-  constexpr Operator kOperators[] = {nccl::kSum, nccl::kAverage, nccl::kMinimum, nccl::kMaximum, nccl::kProduct};
+  if (dtype == FSCCL_BOOL)
+    return kind == FSCCL_OP_SUM || kind == FSCCL_OP_MAX ? nccl::kMaximum : nccl::kMinimum;
+  constexpr Operator kOperators[] = {nccl::kSum, nccl::kAverage, nccl::kMinimum, nccl::kMaximum,
+                                     nccl::kProduct};
   return kOperators[kind];
 }
 
 // One scale of a sum, as NCCL wants it: in the type of the elements.
 class Reduction {
  public:
-  Reduction(nccl::Communicator& comm, const DeviceCall& call) : comm_(comm), type_(folded(call.dtype)) {
+  Reduction(nccl::Communicator& comm, const DeviceCall& call)
+      : comm_(comm), type_(folded(call.dtype)) {
     if (!reduces(call.op)) return;
     if (call.reduction.kind != FSCCL_OP_PREMUL_SUM) {
       how_ = operator_of(call.dtype, call.reduction.kind);
@@ -69,8 +73,9 @@ class Reduction {
       (void)cast(&scale, call.dtype, &wide, FSCCL_FLOAT32, 1, Stores::cached);
     }
     const nccl::Library& library = comm.library();
-    status_ =
-        comm.check("ncclRedOpCreatePreMulSum", library.make_scaled_sum(&how_, &scale, type_, nccl::kScalarOnHost, comm.handle()));
+    status_ = comm.check(
+        "ncclRedOpCreatePreMulSum",
+        library.make_scaled_sum(&how_, &scale, type_, nccl::kScalarOnHost, comm.handle()));
     made_ = status_.ok();
   }
   ~Reduction() {  // NCCL has taken over what the calls need of it
@@ -93,14 +98,16 @@ Status gather_parts(nccl::Communicator& comm, const DeviceCall& call) {
   const nccl::Library& library = comm.library();
   const Elements unit = moved(call.dtype);
   if (call.even)
-    return comm.check("ncclAllGather", library.all_gather(call.input, call.output, call.sends[0].count * unit.scale, unit.type,
-                                                          comm.handle(), call.stream));
+    return comm.check("ncclAllGather",
+                      library.all_gather(call.input, call.output, call.sends[0].count * unit.scale,
+                                         unit.type, comm.handle(), call.stream));
   for (int q = 0; q < comm.ranks(); q++) {
     const uint64_t count = call.receives[static_cast<size_t>(q)].count * unit.scale;
     if (!count) continue;
     std::byte* const to = call.to(static_cast<size_t>(q));
-    FSCCL_TRY(comm.check("ncclBroadcast", library.broadcast(q == comm.rank() ? call.input : to, to, count, unit.type, q,
-                                                            comm.handle(), call.stream)));
+    FSCCL_TRY(
+        comm.check("ncclBroadcast", library.broadcast(q == comm.rank() ? call.input : to, to, count,
+                                                      unit.type, q, comm.handle(), call.stream)));
   }
   return success();
 }
@@ -108,35 +115,41 @@ Status gather_parts(nccl::Communicator& comm, const DeviceCall& call) {
 Status reduce_parts(nccl::Communicator& comm, const DeviceCall& call, const Reduction& reduction) {
   const nccl::Library& library = comm.library();
   if (call.even)
-    return comm.check("ncclReduceScatter", library.reduce_scatter(call.input, call.output, call.receives[0].count, reduction.type(),
-                                                                  reduction.how(), comm.handle(), call.stream));
+    return comm.check(
+        "ncclReduceScatter",
+        library.reduce_scatter(call.input, call.output, call.receives[0].count, reduction.type(),
+                               reduction.how(), comm.handle(), call.stream));
   for (int q = 0; q < comm.ranks(); q++) {
     const auto part = static_cast<size_t>(q);
     if (!call.sends[part].count) continue;
     // Who is not the root has nothing to receive into; its input serves, which NCCL leaves alone.
     void* const to = q == comm.rank() ? call.output : const_cast<std::byte*>(call.from(part));
-    FSCCL_TRY(comm.check("ncclReduce", library.reduce(call.from(part), to, call.sends[part].count, reduction.type(),
-                                                      reduction.how(), q, comm.handle(), call.stream)));
+    FSCCL_TRY(comm.check(
+        "ncclReduce", library.reduce(call.from(part), to, call.sends[part].count, reduction.type(),
+                                     reduction.how(), q, comm.handle(), call.stream)));
   }
   return success();
 }
 
 Status send(nccl::Communicator& comm, const DeviceCall& call, const CallPart& part, int peer) {
   const Elements unit = moved(call.dtype);
-  return comm.check("ncclSend", comm.library().send(call.input + part.begin * call.element(), part.count * unit.scale, unit.type,
-                                                    peer, comm.handle(), call.stream));
+  return comm.check("ncclSend", comm.library().send(call.input + part.begin * call.element(),
+                                                    part.count * unit.scale, unit.type, peer,
+                                                    comm.handle(), call.stream));
 }
 Status receive(nccl::Communicator& comm, const DeviceCall& call, const CallPart& part, int peer) {
   const Elements unit = moved(call.dtype);
-  return comm.check("ncclRecv", comm.library().recv(call.output + part.begin * call.element(), part.count * unit.scale, unit.type,
-                                                    peer, comm.handle(), call.stream));
+  return comm.check("ncclRecv", comm.library().recv(call.output + part.begin * call.element(),
+                                                    part.count * unit.scale, unit.type, peer,
+                                                    comm.handle(), call.stream));
 }
 
 }  // namespace
 
 std::string not_by_nccl(const DeviceCall& call) {
   if (!reduces(call.op)) return "";
-  if (call.dtype == FSCCL_INT16 || call.dtype == FSCCL_UINT16) return "NCCL does not reduce 16-bit integers";
+  if (call.dtype == FSCCL_INT16 || call.dtype == FSCCL_UINT16)
+    return "NCCL does not reduce 16-bit integers";
   return "";
 }
 
@@ -149,7 +162,8 @@ Status enqueue_exchange(nccl::Communicator& comm, const DeviceCall& call) {
   return success();
 }
 
-Status enqueue(nccl::Communicator& comm, const DeviceCall& call, bool has_all_to_all, cuda::DevicePointer scratch) {
+Status enqueue(nccl::Communicator& comm, const DeviceCall& call, bool has_all_to_all,
+               cuda::DevicePointer scratch) {
   const nccl::Library& library = comm.library();
   Reduction reduction(comm, call);
   FSCCL_TRY(reduction.take_status());
@@ -158,7 +172,8 @@ Status enqueue(nccl::Communicator& comm, const DeviceCall& call, bool has_all_to
   const uint64_t whole = std::max(count, call.receives.empty() ? 0 : call.receives[0].count);
   if (call.op == OpCode::barrier) {
     auto* const word = reinterpret_cast<void*>(scratch);
-    return comm.check("ncclAllReduce", library.all_reduce(word, word, 1, Type::int32, nccl::kSum, comm.handle(), call.stream));
+    return comm.check("ncclAllReduce", library.all_reduce(word, word, 1, Type::int32, nccl::kSum,
+                                                          comm.handle(), call.stream));
   }
   if (call.even && !whole) return success();
   switch (call.op) {
@@ -167,18 +182,22 @@ Status enqueue(nccl::Communicator& comm, const DeviceCall& call, bool has_all_to
     case OpCode::reduce_scatter:
       return reduce_parts(comm, call, reduction);
     case OpCode::all_reduce:
-      return comm.check("ncclAllReduce", library.all_reduce(call.input, call.output, count, reduction.type(), reduction.how(),
-                                                            comm.handle(), call.stream));
+      return comm.check("ncclAllReduce",
+                        library.all_reduce(call.input, call.output, count, reduction.type(),
+                                           reduction.how(), comm.handle(), call.stream));
     case OpCode::reduce:
-      return comm.check("ncclReduce", library.reduce(call.input, call.output, count, reduction.type(), reduction.how(), call.root,
-                                                     comm.handle(), call.stream));
+      return comm.check("ncclReduce",
+                        library.reduce(call.input, call.output, count, reduction.type(),
+                                       reduction.how(), call.root, comm.handle(), call.stream));
     case OpCode::broadcast:
-      return comm.check("ncclBroadcast", library.broadcast(call.output, call.output, whole * unit.scale, unit.type, call.root,
-                                                           comm.handle(), call.stream));
+      return comm.check("ncclBroadcast",
+                        library.broadcast(call.output, call.output, whole * unit.scale, unit.type,
+                                          call.root, comm.handle(), call.stream));
     case OpCode::all_to_all:
       if (call.even && has_all_to_all)
         return comm.check("ncclAlltoAll",
-                          library.all_to_all(call.input, call.output, whole * unit.scale, unit.type, comm.handle(), call.stream));
+                          library.all_to_all(call.input, call.output, whole * unit.scale, unit.type,
+                                             comm.handle(), call.stream));
       [[fallthrough]];
     default:
       return enqueue_exchange(comm, call);

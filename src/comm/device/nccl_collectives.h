@@ -8,8 +8,10 @@ namespace fsccl {
 // Why NCCL cannot do this as fsccl.h says it; empty: it can.
 std::string not_by_nccl(const DeviceCall& call);
 
-// Inside Communicator::group(). `scratch`: 8 bytes of device memory, for a barrier. A call of no elements does nothing.
-Status enqueue(nccl::Communicator& comm, const DeviceCall& call, bool has_all_to_all, cuda::DevicePointer scratch);
+// Inside Communicator::group(). `scratch`: 8 bytes of device memory, for a barrier. A call of no
+// elements does nothing.
+Status enqueue(nccl::Communicator& comm, const DeviceCall& call, bool has_all_to_all,
+               cuda::DevicePointer scratch);
 // Of sends and receives alone: the parts that go between this rank and each other, and its own.
 Status enqueue_exchange(nccl::Communicator& comm, const DeviceCall& call);
 

@@ -8,7 +8,8 @@
 namespace fsccl {
 namespace {
 
-// Of a half. Large enough that a piece takes longer than to begin it, small enough that pinning it costs nobody.
+// Of a half. Large enough that a piece takes longer than to begin it, small enough that pinning it
+// costs nobody.
 constexpr uint64_t kHalfBytes = 4u << 20;
 constexpr size_t kPage = 4096;
 
@@ -24,8 +25,8 @@ uint64_t longest(const std::vector<CallPart>& parts) {
 }
 
 bool by_parts(OpCode op) {
-  return op == OpCode::all_gather || op == OpCode::reduce_scatter || op == OpCode::gather || op == OpCode::scatter ||
-         op == OpCode::all_to_all;
+  return op == OpCode::all_gather || op == OpCode::reduce_scatter || op == OpCode::gather ||
+         op == OpCode::scatter || op == OpCode::all_to_all;
 }
 
 std::vector<size_t> clipped(const std::vector<CallPart>& parts, uint64_t begin, uint64_t count) {
@@ -50,8 +51,11 @@ Result<std::unique_ptr<Staging>> Staging::create(Communicator& comm, const cuda:
   std::unique_ptr<Staging> made(new Staging(comm, device));
   const cuda::Current current(device);
   void* const memory = std::aligned_alloc(kPage, 2 * kHalfBytes);
-  if (!memory) return fail(FSCCL_ERR_OUT_OF_MEMORY, "no {} bytes to stage device memory in", 2 * kHalfBytes);
-  if (const cuda::Code code = device.driver().register_host(memory, 2 * kHalfBytes, cuda::kHostPortable); code != cuda::kSuccess) {
+  if (!memory)
+    return fail(FSCCL_ERR_OUT_OF_MEMORY, "no {} bytes to stage device memory in", 2 * kHalfBytes);
+  if (const cuda::Code code =
+          device.driver().register_host(memory, 2 * kHalfBytes, cuda::kHostPortable);
+      code != cuda::kSuccess) {
     std::free(memory);
     return device.check("cuMemHostRegister", code);
   }
@@ -107,8 +111,10 @@ Status Staging::begin(const DeviceCall& call, const Round& round, Half& half) {
     const uint64_t bytes = clip(part, round.begin, round.count) * call.element();
     if (!bytes) continue;
     const std::byte* const from = call.input + (part.begin + round.begin) * call.element();
-    FSCCL_TRY(device_.check("cuMemcpyAsync", driver.copy_async(reinterpret_cast<cuda::DevicePointer>(to),
-                                                               reinterpret_cast<cuda::DevicePointer>(from), bytes, call.stream)));
+    FSCCL_TRY(device_.check(
+        "cuMemcpyAsync",
+        driver.copy_async(reinterpret_cast<cuda::DevicePointer>(to),
+                          reinterpret_cast<cuda::DevicePointer>(from), bytes, call.stream)));
     to += bytes;
   }
   return half.copied_in.record(call.stream);
@@ -134,7 +140,8 @@ Status Staging::move(const DeviceCall& call, const Round& round, Half& half) {
     host.op = OpCode::all_to_all_v;
     host.counts = sent.data();
     host.displacements = sent_from.data();
-    return comm_.collectives().all_to_all_v(host, received.data(), received_to.data(), true, &state);
+    return comm_.collectives().all_to_all_v(host, received.data(), received_to.data(), true,
+                                            &state);
   }
   host.op = call.op == OpCode::all_gather ? OpCode::all_gather_v : OpCode::reduce_scatter_v;
   host.counts = call.op == OpCode::all_gather ? received.data() : sent.data();
@@ -148,8 +155,10 @@ Status Staging::finish(const DeviceCall& call, const Round& round, Half& half) {
     const uint64_t bytes = clip(part, round.begin, round.count) * call.element();
     if (!bytes) continue;
     std::byte* const to = call.output + (part.begin + round.begin) * call.element();
-    FSCCL_TRY(device_.check("cuMemcpyAsync", driver.copy_async(reinterpret_cast<cuda::DevicePointer>(to),
-                                                               reinterpret_cast<cuda::DevicePointer>(from), bytes, call.stream)));
+    FSCCL_TRY(device_.check(
+        "cuMemcpyAsync",
+        driver.copy_async(reinterpret_cast<cuda::DevicePointer>(to),
+                          reinterpret_cast<cuda::DevicePointer>(from), bytes, call.stream)));
     from += bytes;
   }
   return half.copied_out.record(call.stream);
@@ -158,7 +167,8 @@ Status Staging::finish(const DeviceCall& call, const Round& round, Half& half) {
 Status Staging::run(const DeviceCall& call) {
   const cuda::Current current(device_);
   if (call.op == OpCode::barrier) {
-    FSCCL_TRY(device_.check("cuStreamSynchronize", device_.driver().stream_synchronize(call.stream)));
+    FSCCL_TRY(
+        device_.check("cuStreamSynchronize", device_.driver().stream_synchronize(call.stream)));
     fsccl_status_t state = FSCCL_OK;
     return comm_.collectives().run({}, true, &state);
   }
@@ -166,7 +176,9 @@ Status Staging::run(const DeviceCall& call) {
   // The same on all ranks, whatever parts each of them has.
   const uint64_t parts = by_parts(call.op) ? 2 * static_cast<uint64_t>(comm_.size()) : 2;
   const uint64_t most = std::max<uint64_t>(1, (kHalfBytes - 64) / call.element() / parts);
-  const auto round = [&](uint64_t number) { return Round{number * most, std::min(most, whole - number * most)}; };
+  const auto round = [&](uint64_t number) {
+    return Round{number * most, std::min(most, whole - number * most)};
+  };
   const uint64_t rounds = (whole + most - 1) / most;
   if (rounds) FSCCL_TRY(begin(call, round(0), halves_[0]));
   for (uint64_t k = 0; k < rounds; k++) {

@@ -1,16 +1,17 @@
-// Collectives on device memory by way of host memory: the parts are copied to pinned memory, the host's engine runs the collective
-// there, and the result is copied back; in pieces, of which one is copied while the next is moved between the ranks. Any ranks that
-// have a communicator can do this, and sums are the host's to the bit.
+// Collectives on device memory by way of host memory: the parts are copied to pinned memory, the
+// host's engine runs the collective there, and the result is copied back; in pieces, of which one
+// is copied while the next is moved between the ranks. Any ranks that have a communicator can do
+// this, and sums are the host's to the bit.
 //
-// In stream order: what was put on the stream before is seen, what is put there afterwards sees the result. For that the call
-// itself waits until the stream has come to it.
+// In stream order: what was put on the stream before is seen, what is put there afterwards sees the
+// result. For that the call itself waits until the stream has come to it.
 #pragma once
 #include <array>
 #include <memory>
 
-#include "cuda/device.h"
-#include "comm/device/device_call.h"
 #include "comm/communicator.h"
+#include "comm/device/device_call.h"
+#include "cuda/device.h"
 
 namespace fsccl {
 

@@ -11,7 +11,8 @@ constexpr int64_t kPeriodNs = 50'000'000;
 
 }  // namespace
 
-Result<std::unique_ptr<StreamWatch>> StreamWatch::create(const cuda::Device& device, int64_t timeout_ms, Hooks hooks) {
+Result<std::unique_ptr<StreamWatch>> StreamWatch::create(const cuda::Device& device,
+                                                         int64_t timeout_ms, Hooks hooks) {
   std::unique_ptr<StreamWatch> made(new StreamWatch(device, timeout_ms, std::move(hooks)));
   const cuda::Current current(device);
   FSCCL_TRY(made->make_words());
@@ -22,7 +23,8 @@ Result<std::unique_ptr<StreamWatch>> StreamWatch::create(const cuda::Device& dev
 // What a stream may write to yet is nobody else's for ever.
 StreamWatch::~StreamWatch() {
   if (hook_ >= 0) Reactor::instance().remove_hook(hook_);
-  const bool over = std::all_of(followed_.begin(), followed_.end(), [](const Followed& one) { return one.word.written(); });
+  const bool over = std::all_of(followed_.begin(), followed_.end(),
+                                [](const Followed& one) { return one.word.written(); });
   for (std::unique_ptr<cuda::HostMemory::Bytes>& bytes : memory_)
     if (!over) bytes->keep();
 }
@@ -31,7 +33,8 @@ Status StreamWatch::make_words() {
   FSCCL_ASSIGN(auto bytes, cuda::HostMemory::of(device_).take(kWordsAtOnce * sizeof(uint32_t)));
   for (size_t i = 0; i < kWordsAtOnce; i++) {
     uint32_t* const host = bytes->as<uint32_t>() + i;
-    unused_.push_back({host, bytes->device() + i * sizeof(uint32_t), __atomic_load_n(host, __ATOMIC_RELAXED)});
+    unused_.push_back(
+        {host, bytes->device() + i * sizeof(uint32_t), __atomic_load_n(host, __ATOMIC_RELAXED)});
   }
   memory_.push_back(std::move(bytes));
   return success();
@@ -43,7 +46,8 @@ Status StreamWatch::follow(cuda::Stream stream) {
   const std::unique_lock lock(mutex_);
   if (unused_.empty()) FSCCL_TRY(make_words());
   Word word = unused_.back();
-  FSCCL_TRY(device_.put_values({{.operation = cuda::kWriteValue32, .address = word.device, .value = ++word.value}}, stream));
+  FSCCL_TRY(device_.put_values(
+      {{.operation = cuda::kWriteValue32, .address = word.device, .value = ++word.value}}, stream));
   const bool first = followed_.empty();
   followed_.push_back({word, Deadline::in_ms(timeout_ms_)});
   unused_.pop_back();
@@ -67,8 +71,10 @@ int64_t StreamWatch::visit() {
     if (over_ || followed_.empty()) return -1;
     trouble = hooks_.look();
     if (trouble.ok() && followed_.front().deadline.passed())
-      trouble = fail(FSCCL_ERR_TIMEOUT, "{} was not over in {} ms: some rank has not put it on its stream, or its GPU hangs",
-                     hooks_.describe_late(), timeout_ms_);
+      trouble =
+          fail(FSCCL_ERR_TIMEOUT,
+               "{} was not over in {} ms: some rank has not put it on its stream, or its GPU hangs",
+               hooks_.describe_late(), timeout_ms_);
     if (trouble.ok()) return kPeriodNs;
     over_ = true;
   }

@@ -1,9 +1,11 @@
-// Streams end or somebody says why. What NCCL has put on a stream waits for other ranks with no deadline of its own: so behind each
-// call the stream writes a value to a word in memory of the host, and the service thread looks whether it is there in time, and
-// meanwhile whether a rank was lost. If not, end() is called once, which must free the stream.
+// Streams end or somebody says why. What NCCL has put on a stream waits for other ranks with no
+// deadline of its own: so behind each call the stream writes a value to a word in memory of the
+// host, and the service thread looks whether it is there in time, and meanwhile whether a rank was
+// lost. If not, end() is called once, which must free the stream.
 //
-// The service thread reads memory and asks the driver nothing (an event it would have to ask for): while another thread waits in
-// the driver, such a question may wait, too, and with it every deadline, socket and heartbeat of the process.
+// The service thread reads memory and asks the driver nothing (an event it would have to ask for):
+// while another thread waits in the driver, such a question may wait, too, and with it every
+// deadline, socket and heartbeat of the process.
 #pragma once
 #include <deque>
 #include <functional>
@@ -25,12 +27,13 @@ class StreamWatch {
     std::function<void(const Status&)> end;      // must not block
     std::function<std::string()> describe_late;  // for the error's text: what is late
   };
-  static Result<std::unique_ptr<StreamWatch>> create(const cuda::Device& device, int64_t timeout_ms, Hooks hooks);
+  static Result<std::unique_ptr<StreamWatch>> create(const cuda::Device& device, int64_t timeout_ms,
+                                                     Hooks hooks);
   ~StreamWatch();
   StreamWatch(const StreamWatch&) = delete;
 
-  // Everything put on the stream so far is to be over by the deadline. The caller holds a Current. A stream that is being captured
-  // runs later and is not watched.
+  // Everything put on the stream so far is to be over by the deadline. The caller holds a Current.
+  // A stream that is being captured runs later and is not watched.
   Status follow(cuda::Stream stream);
   bool idle();  // all that was followed is over, as far as was seen, or somebody has said why not
 

@@ -1,6 +1,6 @@
-// Casts and copies of the pieces of a table. A block takes tile after tile; of one, each thread has several independent vectors
-// under way before it uses the first. Where source and destination cannot both be walked in vectors, threads take single elements
-// side by side, as many of them.
+// Casts and copies of the pieces of a table. A block takes tile after tile; of one, each thread has
+// several independent vectors under way before it uses the first. Where source and destination
+// cannot both be walked in vectors, threads take single elements side by side, as many of them.
 #pragma once
 #include "kernels/cuda/elements.cuh"
 
@@ -11,7 +11,8 @@ __device__ __forceinline__ void cast_quads(To* to, const From* from, unsigned qu
   constexpr unsigned kBatch = sizeof(From) == 8 ? 2 : 4;
   FSCCL_ROLLED
   for (unsigned first = threadIdx.x; first < quads; first += kBatch * kCastThreads) {
-    const From* const source = from + 4 * static_cast<uint64_t>(first);  // so that what follows are constant offsets
+    // so that what follows are constant offsets
+    const From* const source = from + 4 * static_cast<uint64_t>(first);
     To* const destination = to + 4 * static_cast<uint64_t>(first);
     Quad<From> in[kBatch] = {};
     FSCCL_UNROLL
@@ -40,7 +41,8 @@ __device__ __forceinline__ void cast_singles(To* to, const From* from, unsigned 
       if (k * kCastThreads < count - first) in[k] = load_single(source + k * kCastThreads);
     FSCCL_UNROLL
     for (unsigned k = 0; k < kBatch; k++)
-      if (k * kCastThreads < count - first) store_single(destination + k * kCastThreads, convert(in[k], To()));
+      if (k * kCastThreads < count - first)
+        store_single(destination + k * kCastThreads, convert(in[k], To()));
   }
 }
 
@@ -63,7 +65,8 @@ __device__ __forceinline__ void cast_tile(uint64_t destination, uint64_t source,
 }
 
 template <class From>
-__device__ __forceinline__ void cast_from(const Piece& piece, uint64_t destination, uint64_t source, unsigned count) {
+__device__ __forceinline__ void cast_from(const Piece& piece, uint64_t destination, uint64_t source,
+                                          unsigned count) {
   switch (piece.to) {
     case kFp16:
       return cast_tile<Fp16, From>(destination, source, count);
@@ -78,9 +81,11 @@ __device__ __forceinline__ void cast_from(const Piece& piece, uint64_t destinati
 
 // Where both addresses are equally far from a multiple of a vector.
 template <class Vector>
-__device__ __forceinline__ void copy_vectors(uint64_t destination, uint64_t source, unsigned bytes) {
+__device__ __forceinline__ void copy_vectors(uint64_t destination, uint64_t source,
+                                             unsigned bytes) {
   constexpr unsigned kBatch = 4, kBytes = sizeof(Vector);
-  const auto gap = static_cast<unsigned>((0 - destination) % kBytes), before = gap < bytes ? gap : bytes;
+  const auto gap = static_cast<unsigned>((0 - destination) % kBytes),
+             before = gap < bytes ? gap : bytes;
   const unsigned vectors = (bytes - before) / kBytes, rest = bytes - vectors * kBytes;
   if (threadIdx.x < rest) {
     const unsigned i = threadIdx.x < before ? threadIdx.x : threadIdx.x + vectors * kBytes;
@@ -117,7 +122,8 @@ __device__ __forceinline__ void do_tile(const CastLaunch& launch, Tile tile) {
   const uint64_t first = static_cast<uint64_t>(tile.index) * most, left = piece.count - first;
   const auto count = static_cast<unsigned>(left < most ? left : most);
   const uint64_t source = launch.source_base + piece.source + first * element_bytes(piece.from);
-  const uint64_t destination = launch.destination_base + piece.destination + first * element_bytes(piece.to);
+  const uint64_t destination =
+      launch.destination_base + piece.destination + first * element_bytes(piece.to);
   switch (piece.from) {
     case kFp16:
       return cast_from<Fp16>(piece, destination, source, count);
@@ -135,7 +141,8 @@ __device__ __forceinline__ void do_tile(const CastLaunch& launch, Tile tile) {
 }  // namespace fsccl::cuda
 
 // The next tile is read while one is being done.
-extern "C" __global__ void __launch_bounds__(fsccl::cuda::kCastThreads, fsccl::cuda::kBlocksPerMultiprocessor)
+extern "C" __global__ void __launch_bounds__(fsccl::cuda::kCastThreads,
+                                             fsccl::cuda::kBlocksPerMultiprocessor)
     fsccl_cast(const __grid_constant__ fsccl::cuda::CastLaunch launch) {
   fsccl::cuda::Tile next = {};
   if (blockIdx.x < launch.tile_count) next = launch.tiles[blockIdx.x];

@@ -46,41 +46,49 @@ class ReduceTable {
   uint32_t tile_count = 0, sources = 0;
 };
 
-// Brought onto the device now: left to the first launch, that may wait for all that streams have to do, and so for a peer that
-// waits for what the launch stands before.
+// Brought onto the device now: left to the first launch, that may wait for all that streams have to
+// do, and so for a peer that waits for what the launch stands before.
 Status DeviceKernels::find(const char* name, Function& function) const {
   const Driver& driver = device_.driver();
   FSCCL_TRY(device_.check(name, driver.module_function(&function, module_, name)));
-  return driver.function_load ? device_.check("cuFuncLoad", driver.function_load(function)) : success();
+  return driver.function_load ? device_.check("cuFuncLoad", driver.function_load(function))
+                              : success();
 }
 
-// What the driver says of this GPU: without a norm, blocks have fewer threads, and more of them may fit. Else those that are known
-// to.
+// What the driver says of this GPU: without a norm, blocks have fewer threads, and more of them may
+// fit. Else those that are known to.
 uint32_t DeviceKernels::blocks_at_once(Function function, uint32_t threads) const {
   const Driver& driver = device_.driver();
   int blocks = 0;
-  const bool said = driver.occupancy && driver.occupancy(&blocks, function, static_cast<int>(threads), 0) == kSuccess && blocks > 0;
-  return static_cast<uint32_t>(device_.multiprocessors()) * (said ? static_cast<uint32_t>(blocks) : kBlocksPerMultiprocessor);
+  const bool said = driver.occupancy &&
+                    driver.occupancy(&blocks, function, static_cast<int>(threads), 0) == kSuccess &&
+                    blocks > 0;
+  return static_cast<uint32_t>(device_.multiprocessors()) *
+         (said ? static_cast<uint32_t>(blocks) : kBlocksPerMultiprocessor);
 }
 
 Result<const DeviceKernels*> DeviceKernels::load(const Device& device) {
   if (!kKernelImage.bytes)
     return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "this library has no kernels for GPUs: it was built without nvcc; build it with a CUDA toolkit (meson setup "
+                "this library has no kernels for GPUs: it was built without nvcc; build it with a "
+                "CUDA toolkit (meson setup "
                 "-Dcuda=enabled)");
   const Driver& driver = device.driver();
   const Current current(device);
   Stream uploads = nullptr;
   FSCCL_TRY(device.check("cuStreamCreate", driver.stream_create(&uploads, kNonBlockingStream, 0)));
   std::unique_ptr<DeviceKernels> made(new DeviceKernels(device, uploads));
-  Status status = device.check("cuModuleLoadData", driver.module_load(&made->module_, kKernelImage.bytes));
+  Status status =
+      device.check("cuModuleLoadData", driver.module_load(&made->module_, kKernelImage.bytes));
   if (!status.ok()) {
-    status =
-        fail(FSCCL_ERR_NOT_AVAILABLE,
-             "the kernels for GPUs do not load on device {} ({}, compute capability {}.{}), they are built for {}: {}; install a "
-             "newer driver (this one is for CUDA {}.{}), or build the library with a toolkit that knows this GPU",
-             device.ordinal(), device.name(), device.capability() / 10, device.capability() % 10, kKernelImage.architectures,
-             status.text(), driver.version / 1000, driver.version % 1000 / 10);
+    status = fail(FSCCL_ERR_NOT_AVAILABLE,
+                  "the kernels for GPUs do not load on device {} ({}, compute capability {}.{}), "
+                  "they are built for {}: {}; install a "
+                  "newer driver (this one is for CUDA {}.{}), or build the library with a toolkit "
+                  "that knows this GPU",
+                  device.ordinal(), device.name(), device.capability() / 10,
+                  device.capability() % 10, kKernelImage.architectures, status.text(),
+                  driver.version / 1000, driver.version % 1000 / 10);
   }
   if (status.ok()) status = made->find("fsccl_cast", made->cast_);
   if (status.ok()) status = made->find("fsccl_reduce", made->reduce_);
@@ -101,27 +109,32 @@ Result<const DeviceKernels*> DeviceKernels::of(const Device& device) {
   static std::mutex mutex;
   static Immortal<std::map<const Device*, const DeviceKernels*>> loaded;
   const std::lock_guard lock(mutex);
-  if (const auto found = loaded.get().find(&device); found != loaded.get().end()) return found->second;
+  if (const auto found = loaded.get().find(&device); found != loaded.get().end())
+    return found->second;
   FSCCL_ASSIGN(const DeviceKernels* kernels, load(device));
   loaded.get().emplace(&device, kernels);
   return kernels;
 }
 
-// On a stream of its own: the legacy one would wait for others, and cannot be used while one is captured.
+// On a stream of its own: the legacy one would wait for others, and cannot be used while one is
+// captured.
 Status DeviceKernels::upload(const std::vector<std::byte>& bytes, DevicePointer to) const {
   const Driver& driver = device_.driver();
-  FSCCL_TRY(
-      device_.check("cuMemcpyAsync", driver.copy_async(to, reinterpret_cast<DevicePointer>(bytes.data()), bytes.size(), uploads_)));
+  FSCCL_TRY(device_.check("cuMemcpyAsync",
+                          driver.copy_async(to, reinterpret_cast<DevicePointer>(bytes.data()),
+                                            bytes.size(), uploads_)));
   return device_.check("cuStreamSynchronize", driver.stream_synchronize(uploads_));
 }
 
-Status DeviceKernels::launch(Function function, uint32_t blocks, uint32_t threads, void* argument, const char* name,
-                             Stream stream) const {
+Status DeviceKernels::launch(Function function, uint32_t blocks, uint32_t threads, void* argument,
+                             const char* name, Stream stream) const {
   void* arguments[] = {argument};
-  return device_.check(name, device_.driver().launch(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr));
+  return device_.check(name, device_.driver().launch(function, blocks, 1, 1, threads, 1, 1, 0,
+                                                     stream, arguments, nullptr));
 }
 
-Result<std::shared_ptr<const CastTable>> DeviceKernels::make_casts(const std::vector<CastPiece>& pieces, CastBase base) const {
+Result<std::shared_ptr<const CastTable>> DeviceKernels::make_casts(
+    const std::vector<CastPiece>& pieces, CastBase base) const {
   FSCCL_ASSIGN(const Cut cut, cut_casts(pieces));
   auto table = std::make_shared<CastTable>();
   table->base = base;
@@ -136,7 +149,8 @@ Result<std::shared_ptr<const CastTable>> DeviceKernels::make_casts(const std::ve
   return std::shared_ptr<const CastTable>(std::move(table));
 }
 
-Status DeviceKernels::cast(const CastTable& table, DevicePointer source_base, DevicePointer destination_base, Stream stream) const {
+Status DeviceKernels::cast(const CastTable& table, DevicePointer source_base,
+                           DevicePointer destination_base, Stream stream) const {
   if (!table.tile_count) return success();
   CastLaunch launch{};
   launch.pieces = table.memory->at<const Piece>(0);
@@ -150,7 +164,8 @@ Status DeviceKernels::cast(const CastTable& table, DevicePointer source_base, De
   return this->launch(cast_, blocks, kCastThreads, &launch, "launch of fsccl_cast", stream);
 }
 
-Result<std::shared_ptr<const ReduceTable>> DeviceKernels::make_reduces(const std::vector<ReducePiece>& pieces, int sources) const {
+Result<std::shared_ptr<const ReduceTable>> DeviceKernels::make_reduces(
+    const std::vector<ReducePiece>& pieces, int sources) const {
   if (sources < 1) return fail(FSCCL_ERR_INVALID_ARGUMENT, "a reduce of {} sources", sources);
   FSCCL_ASSIGN(const Cut cut, cut_reduces(pieces));
   auto table = std::make_shared<ReduceTable>();
@@ -160,7 +175,8 @@ Result<std::shared_ptr<const ReduceTable>> DeviceKernels::make_reduces(const std
   image.add(cut.pieces);
   table->tiles = image.add(cut.tiles);
   table->sums = image.add(std::vector<uint64_t>(cut.tiles.size(), kNoSum));
-  table->bases = image.add(std::vector<uint64_t>(table->sources > kBasesInside ? table->sources : 0));
+  table->bases =
+      image.add(std::vector<uint64_t>(table->sources > kBasesInside ? table->sources : 0));
   if (cut.tiles.empty()) return std::shared_ptr<const ReduceTable>(std::move(table));
   const Current current(device_);
   FSCCL_ASSIGN(table->memory, memory_->take(image.bytes().size()));
@@ -168,8 +184,9 @@ Result<std::shared_ptr<const ReduceTable>> DeviceKernels::make_reduces(const std
   return std::shared_ptr<const ReduceTable>(std::move(table));
 }
 
-Status DeviceKernels::reduce(const ReduceTable& table, const DevicePointer* bases, const ReduceEpilogue& epilogue,
-                             DevicePointer norm, Stream stream) const {
+Status DeviceKernels::reduce(const ReduceTable& table, const DevicePointer* bases,
+                             const ReduceEpilogue& epilogue, DevicePointer norm,
+                             Stream stream) const {
   if (!table.tile_count && !norm) return success();
   ReduceLaunch launch = reduce_launch(bases, table.sources, epilogue);
   launch.norm = reinterpret_cast<void*>(norm);
@@ -180,7 +197,8 @@ Status DeviceKernels::reduce(const ReduceTable& table, const DevicePointer* base
     launch.tiles = table.memory->at<const Tile>(table.tiles);
     launch.sums = table.memory->at<uint64_t>(table.sums);
     launch.more_bases = table.memory->at<const uint64_t>(table.bases);
-    for (uint32_t first = 0; table.sources > kBasesInside && first < table.sources; first += kBasesPut) {
+    for (uint32_t first = 0; table.sources > kBasesInside && first < table.sources;
+         first += kBasesPut) {
       PutLaunch put{};
       put.to = table.memory->at<uint64_t>(table.bases) + first;
       put.count = std::min(table.sources - first, kBasesPut);
@@ -189,21 +207,26 @@ Status DeviceKernels::reduce(const ReduceTable& table, const DevicePointer* base
     }
   }
   const auto multiprocessors = static_cast<uint32_t>(device_.multiprocessors());
-  const Grid grid = reduce_grid(table.tile_count, norm != 0, multiprocessors, reduce_blocks(norm != 0));
-  return this->launch(reduce_, grid.blocks, grid.threads, &launch, "launch of fsccl_reduce", stream);
+  const Grid grid =
+      reduce_grid(table.tile_count, norm != 0, multiprocessors, reduce_blocks(norm != 0));
+  return this->launch(reduce_, grid.blocks, grid.threads, &launch, "launch of fsccl_reduce",
+                      stream);
 }
 
-Status DeviceKernels::divide(DevicePointer values, uint64_t count, fsccl_dtype_t dtype, int64_t divisor, Stream stream) const {
+Status DeviceKernels::divide(DevicePointer values, uint64_t count, fsccl_dtype_t dtype,
+                             int64_t divisor, Stream stream) const {
   if (!count) return success();
   if (dtype != FSCCL_FLOAT32 && dtype != FSCCL_FLOAT64)
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "kernels divide float32 and float64, not {}", dtype_name(dtype));
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "kernels divide float32 and float64, not {}",
+                dtype_name(dtype));
   constexpr uint64_t kBlocksEach = 8;  // enough threads to have the memory busy
-  DivideLaunch launch{reinterpret_cast<void*>(values), count, static_cast<double>(divisor), dtype == FSCCL_FLOAT64};
+  DivideLaunch launch{reinterpret_cast<void*>(values), count, static_cast<double>(divisor),
+                      dtype == FSCCL_FLOAT64};
   const Current current(device_);
   const uint64_t blocks = (count + kDivideThreads - 1) / kDivideThreads;
   const uint64_t most = static_cast<uint64_t>(device_.multiprocessors()) * kBlocksEach;
-  return this->launch(divide_, static_cast<uint32_t>(std::min(blocks, most)), kDivideThreads, &launch, "launch of fsccl_divide",
-                      stream);
+  return this->launch(divide_, static_cast<uint32_t>(std::min(blocks, most)), kDivideThreads,
+                      &launch, "launch of fsccl_divide", stream);
 }
 
 }  // namespace fsccl::cuda

@@ -1,9 +1,11 @@
-// The passes over device memory, one launch for all the pieces of a unit: cast and pack, copy, and the reduce of n sources with its
-// epilogue. Elements are bit-equal to those of the host's kernels (kernels.h), and so is the norm: the same accumulators, the same
-// roundings, no fused multiply-add, no flush to zero, the same blocks of kNormBlock elements.
+// The passes over device memory, one launch for all the pieces of a unit: cast and pack, copy, and
+// the reduce of n sources with its epilogue. Elements are bit-equal to those of the host's kernels
+// (kernels.h), and so is the norm: the same accumulators, the same roundings, no fused
+// multiply-add, no flush to zero, the same blocks of kNormBlock elements.
 //
-// A table of pieces is made once, when a unit is; it lies in device memory, and a launch takes it with the addresses that change
-// from step to step. Launches are put on a stream and return at once.
+// A table of pieces is made once, when a unit is; it lies in device memory, and a launch takes it
+// with the addresses that change from step to step. Launches are put on a stream and return at
+// once.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -15,7 +17,8 @@
 
 namespace fsccl::cuda {
 
-// dst = src converted. Any pair that kernels.h casts, and equal dtypes of any kind (a copy). Any alignment to the element.
+// dst = src converted. Any pair that kernels.h casts, and equal dtypes of any kind (a copy). Any
+// alignment to the element.
 struct CastPiece {
   DevicePointer source = 0;  // an address, or with `sources_from_base` an offset
   uint64_t destination = 0;  // likewise
@@ -23,7 +26,8 @@ struct CastPiece {
   fsccl_dtype_t from = FSCCL_FLOAT32, to = FSCCL_FLOAT32;
 };
 
-// dst = fold over the sources, in their order, of the elements at `offset` behind each source's base.
+// dst = fold over the sources, in their order, of the elements at `offset` behind each source's
+// base.
 struct ReducePiece {
   uint64_t offset = 0;            // bytes, behind the base of every source
   DevicePointer destination = 0;  // an address
@@ -52,22 +56,29 @@ class ReduceTable;  // likewise, and the scratch of the norm
 // A table must outlive what was launched with it.
 class DeviceKernels {
  public:
-  // Loaded once for each device. FSCCL_ERR_NOT_AVAILABLE: the library was built without nvcc, or for no such GPU. Any thread.
+  // Loaded once for each device. FSCCL_ERR_NOT_AVAILABLE: the library was built without nvcc, or
+  // for no such GPU. Any thread.
   static Result<const DeviceKernels*> of(const Device& device);
 
   // Upload the pieces and wait for that, but for nothing else on the device.
-  Result<std::shared_ptr<const CastTable>> make_casts(const std::vector<CastPiece>& pieces, CastBase base) const;
-  // Sources' base is `source_base`, destinations' `destination_base`; what the table has as addresses ignores them.
-  Status cast(const CastTable& table, DevicePointer source_base, DevicePointer destination_base, Stream stream) const;
+  Result<std::shared_ptr<const CastTable>> make_casts(const std::vector<CastPiece>& pieces,
+                                                      CastBase base) const;
+  // Sources' base is `source_base`, destinations' `destination_base`; what the table has as
+  // addresses ignores them.
+  Status cast(const CastTable& table, DevicePointer source_base, DevicePointer destination_base,
+              Stream stream) const;
 
   // Pieces of fp16, bf16, fp32 and fp64. Integers are not gradients: FSCCL_ERR_NOT_AVAILABLE.
-  Result<std::shared_ptr<const ReduceTable>> make_reduces(const std::vector<ReducePiece>& pieces, int sources) const;
-  // `bases`: of the sources, as many as the table was made for; they are copied. norm: null, or memory for a DeviceNorm, of the
-  // device or registered, which is written. One launch of a table at a time.
-  Status reduce(const ReduceTable& table, const DevicePointer* bases, const ReduceEpilogue& epilogue, DevicePointer norm,
-                Stream stream) const;
+  Result<std::shared_ptr<const ReduceTable>> make_reduces(const std::vector<ReducePiece>& pieces,
+                                                          int sources) const;
+  // `bases`: of the sources, as many as the table was made for; they are copied. norm: null, or
+  // memory for a DeviceNorm, of the device or registered, which is written. One launch of a table
+  // at a time.
+  Status reduce(const ReduceTable& table, const DevicePointer* bases,
+                const ReduceEpilogue& epilogue, DevicePointer norm, Stream stream) const;
   // `count` floats or doubles in place, each divided and rounded once.
-  Status divide(DevicePointer values, uint64_t count, fsccl_dtype_t dtype, int64_t divisor, Stream stream) const;
+  Status divide(DevicePointer values, uint64_t count, fsccl_dtype_t dtype, int64_t divisor,
+                Stream stream) const;
   // Blocks of a reduce that the device has at once: of more tiles, each has several.
   uint32_t reduce_blocks(bool norm) const { return norm ? norm_blocks_ : reduce_blocks_; }
 
@@ -78,7 +89,8 @@ class DeviceKernels {
   Status find(const char* name, Function& function) const;
   uint32_t blocks_at_once(Function function, uint32_t threads) const;
   Status upload(const std::vector<std::byte>& bytes, DevicePointer to) const;
-  Status launch(Function function, uint32_t blocks, uint32_t threads, void* argument, const char* name, Stream stream) const;
+  Status launch(Function function, uint32_t blocks, uint32_t threads, void* argument,
+                const char* name, Stream stream) const;
 
   const Device& device_;
   Stream uploads_;

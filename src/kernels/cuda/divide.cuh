@@ -10,7 +10,8 @@ __device__ __forceinline__ void divide_all(const DivideLaunch& launch) {
   const T divisor = static_cast<T>(launch.divisor);
   const uint64_t step = static_cast<uint64_t>(gridDim.x) * kDivideThreads;
   FSCCL_ROLLED
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kDivideThreads + threadIdx.x; i < launch.count; i += step)
+  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kDivideThreads + threadIdx.x;
+       i < launch.count; i += step)
     values[i] /= divisor;
 }
 

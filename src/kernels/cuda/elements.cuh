@@ -1,5 +1,6 @@
-// Elements in registers: conversions with the bits that the host's kernels give (group_inl.h, cast.cpp), and four at a time between
-// registers and memory. NaN are converted by hand: what the hardware makes of one has another payload.
+// Elements in registers: conversions with the bits that the host's kernels give (group_inl.h,
+// cast.cpp), and four at a time between registers and memory. NaN are converted by hand: what the
+// hardware makes of one has another payload.
 #pragma once
 #include "kernels/cuda/launches.h"
 
@@ -18,7 +19,8 @@ __device__ __forceinline__ unsigned short half_of_float(float value) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
-// The thread's number, read anew where it is asked for: else what loops make of it would be kept in registers over all of them.
+// The thread's number, read anew where it is asked for: else what loops make of it would be kept in
+// registers over all of them.
 __device__ __forceinline__ unsigned thread_anew() {
   unsigned number;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
@@ -56,8 +58,12 @@ __device__ __forceinline__ To widen(double x) {
 }
 
 // One NaN for all: the bits of others differ between machines.
-__device__ __forceinline__ float plain(float x) { return x == x ? x : __uint_as_float(0x7fc00000u); }
-__device__ __forceinline__ double plain(double x) { return x == x ? x : __longlong_as_double(0x7ff8ll << 48); }
+__device__ __forceinline__ float plain(float x) {
+  return x == x ? x : __uint_as_float(0x7fc00000u);
+}
+__device__ __forceinline__ double plain(double x) {
+  return x == x ? x : __longlong_as_double(0x7ff8ll << 48);
+}
 
 // ---- Any bits: convert(x, To()).
 
@@ -72,8 +78,9 @@ __device__ __forceinline__ float convert(Fp16 x, float) {
 __device__ __forceinline__ double convert(float x, double) {
   if (x == x) return static_cast<double>(x);
   const unsigned bits = __float_as_uint(x);
-  return __longlong_as_double(static_cast<long long>(static_cast<unsigned long long>(bits & 0x80000000u) << 32 | 0x7ff8ull << 48 |
-                                                     static_cast<unsigned long long>(bits & 0x3fffffu) << 29));
+  return __longlong_as_double(static_cast<long long>(
+      static_cast<unsigned long long>(bits & 0x80000000u) << 32 | 0x7ff8ull << 48 |
+      static_cast<unsigned long long>(bits & 0x3fffffu) << 29));
 }
 __device__ __forceinline__ float convert(double x, float) {
   if (x == x) return static_cast<float>(x);
@@ -91,7 +98,8 @@ __device__ __forceinline__ Fp16 convert(float x, Fp16) {
   return {static_cast<unsigned short>((bits >> 16 & 0x8000u) | 0x7e00u | (bits >> 13 & 0x3ffu))};
 }
 
-// Towards zero, the last bit set if inexact: rounding that to 16 bits is as if fp64 had been rounded once.
+// Towards zero, the last bit set if inexact: rounding that to 16 bits is as if fp64 had been
+// rounded once.
 __device__ __forceinline__ float round_to_odd(double x) {
   const float near = convert(x, float());
   const double back = static_cast<double>(near);
@@ -101,7 +109,8 @@ __device__ __forceinline__ float round_to_odd(double x) {
 __device__ __forceinline__ Bf16 convert(double x, Bf16) { return convert(round_to_odd(x), Bf16()); }
 __device__ __forceinline__ Fp16 convert(double x, Fp16) { return convert(round_to_odd(x), Fp16()); }
 template <class From, class To>
-__device__ __forceinline__ To convert(From x, To) {  // from 16 bits: through fp32, which holds them all
+// from 16 bits: through fp32, which holds them all
+__device__ __forceinline__ To convert(From x, To) {
   return convert(convert(x, float()), To());
 }
 
@@ -119,13 +128,15 @@ __device__ __forceinline__ T element(const Quad<T>& quad, int i) {
   } else if constexpr (sizeof(T) == 4) {
     return __uint_as_float(quad.words[i]);
   } else {
-    return __hiloint2double(static_cast<int>(quad.words[2 * i + 1]), static_cast<int>(quad.words[2 * i]));
+    return __hiloint2double(static_cast<int>(quad.words[2 * i + 1]),
+                            static_cast<int>(quad.words[2 * i]));
   }
 }
 template <class T>
 __device__ __forceinline__ void set_element(Quad<T>& quad, int i, T value) {
   if constexpr (sizeof(T) == 2) {
-    quad.words[i / 2] = i % 2 ? quad.words[i / 2] | static_cast<unsigned>(value.bits) << 16 : value.bits;
+    quad.words[i / 2] =
+        i % 2 ? quad.words[i / 2] | static_cast<unsigned>(value.bits) << 16 : value.bits;
   } else if constexpr (sizeof(T) == 4) {
     quad.words[i] = __float_as_uint(value);
   } else {
@@ -138,7 +149,9 @@ __device__ __forceinline__ void set_element(Quad<T>& quad, int i, T value) {
 template <class T>
 inline constexpr unsigned kQuadBytes = sizeof(T) == 2 ? 8 : 16;
 
-__device__ __forceinline__ unsigned quad_bytes(uint32_t element) { return element < kFp32 ? 8 : 16; }
+__device__ __forceinline__ unsigned quad_bytes(uint32_t element) {
+  return element < kFp32 ? 8 : 16;
+}
 __device__ __forceinline__ unsigned element_bytes(uint32_t element) {
   return element == kBytes ? 1 : element < kFp32 ? 2 : 1u << element;
 }
@@ -172,7 +185,8 @@ __device__ __forceinline__ Quad<T> load_quad(const T* from) {
     FSCCL_UNROLL
     for (unsigned k = 0; k < sizeof(T) / 4; k++) {
       const uint4 x = __ldcs(vectors + k);
-      quad.words[4 * k] = x.x, quad.words[4 * k + 1] = x.y, quad.words[4 * k + 2] = x.z, quad.words[4 * k + 3] = x.w;
+      quad.words[4 * k] = x.x, quad.words[4 * k + 1] = x.y, quad.words[4 * k + 2] = x.z,
+                     quad.words[4 * k + 3] = x.w;
     }
     return quad;
   }
@@ -185,7 +199,8 @@ __device__ __forceinline__ void store_quad(T* to, const Quad<T>& quad) {
     FSCCL_UNROLL
     for (unsigned k = 0; k < sizeof(T) / 4; k++)
       __stcs(reinterpret_cast<uint4*>(to) + k,
-             make_uint4(quad.words[4 * k], quad.words[4 * k + 1], quad.words[4 * k + 2], quad.words[4 * k + 3]));
+             make_uint4(quad.words[4 * k], quad.words[4 * k + 1], quad.words[4 * k + 2],
+                        quad.words[4 * k + 3]));
   }
 }
 

@@ -1,4 +1,5 @@
-// The kernels as they were compiled, for all GPUs at once: a fat binary, in the library as bytes. embed.py writes the source.
+// The kernels as they were compiled, for all GPUs at once: a fat binary, in the library as bytes.
+// embed.py writes the source.
 #pragma once
 #include <cstddef>
 

@@ -1,4 +1,5 @@
-// What the kernels are given and read: shared by the host, which fills it, and the kernels, whichever compiler makes them.
+// What the kernels are given and read: shared by the host, which fills it, and the kernels,
+// whichever compiler makes them.
 #pragma once
 #include <cstdint>
 
@@ -7,22 +8,26 @@ namespace fsccl::cuda {
 // The elements that kernels convert, and bytes, which they copy.
 enum Element : uint32_t { kFp16, kBf16, kFp32, kFp64, kBytes };
 
-// A piece of a table. Its addresses are offsets where the launch names a base; `count` is of elements, or of bytes.
+// A piece of a table. Its addresses are offsets where the launch names a base; `count` is of
+// elements, or of bytes.
 struct Piece {
   uint64_t source, destination, count;
   uint32_t from, to;  // Element; kBytes only both
 };
 
-// What a block does at a time: part `index` of a piece. A list of these, not a search, says whose turn it is: many small pieces are
-// dealt to blocks as a large one's parts are.
+// What a block does at a time: part `index` of a piece. A list of these, not a search, says whose
+// turn it is: many small pieces are dealt to blocks as a large one's parts are.
 struct Tile {
   uint32_t piece, index;
 };
 
-inline constexpr uint32_t kCastThreads = 256, kCastTile = 4096, kCopyTile = 16384;  // elements; bytes
-// Those that fold, and with a norm one more warp, which adds the squares of what they stored before. A tile is a block of the norm.
+// elements; bytes
+inline constexpr uint32_t kCastThreads = 256, kCastTile = 4096, kCopyTile = 16384;
+// Those that fold, and with a norm one more warp, which adds the squares of what they stored
+// before. A tile is a block of the norm.
 inline constexpr uint32_t kWorkers = 128, kReduceThreads = kWorkers + 32, kReduceTile = 4096;
-inline constexpr uint32_t kBlocksPerMultiprocessor = 5;  // of either kernel, at least: registers leave room for them
+// of either kernel, at least: registers leave room for them
+inline constexpr uint32_t kBlocksPerMultiprocessor = 5;
 
 struct CastLaunch {
   const Piece* pieces;
@@ -34,8 +39,8 @@ struct CastLaunch {
 // So many bases lie in the launch itself; more are put into device memory before it.
 inline constexpr uint32_t kBasesInside = 64, kBasesPut = 480;
 
-// A tile's sum of squares on its way to the block that adds them: a double that is not negative, its sign bit set when an element
-// was not finite. This one means: not there yet.
+// A tile's sum of squares on its way to the block that adds them: a double that is not negative,
+// its sign bit set when an element was not finite. This one means: not there yet.
 inline constexpr uint64_t kNoSum = ~uint64_t{0};
 
 struct ReduceLaunch {

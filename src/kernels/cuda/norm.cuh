@@ -1,10 +1,11 @@
 // The norm of a reduce, with the host's bits, beside the reduce itself.
 //
-// A tile is a block of the norm. Its squares must be added in a fixed order, 16 chains side by side, which takes longer than
-// loading it: so a warp of the block does nothing else, one stage (what the other threads hold at once) behind them. And tiles'
-// sums must be added in the order of the tiles, one chain more: the first block of the grid does only that, while the others work.
-// The first, since blocks start in their order: the last would start when the others are nearly done, and its chain be behind their
-// work. It waits for blocks that wait for nobody.
+// A tile is a block of the norm. Its squares must be added in a fixed order, 16 chains side by
+// side, which takes longer than loading it: so a warp of the block does nothing else, one stage
+// (what the other threads hold at once) behind them. And tiles' sums must be added in the order of
+// the tiles, one chain more: the first block of the grid does only that, while the others work. The
+// first, since blocks start in their order: the last would start when the others are nearly done,
+// and its chain be behind their work. It waits for blocks that wait for nobody.
 #pragma once
 #include "kernels/cuda/elements.cuh"
 
@@ -20,15 +21,17 @@ struct Deposit {
   bool wide, opens, closes;  // of fp64; the first, the last of its tile
 };
 
-// What is between workers and the adding warp is here, not in registers that both would have to keep.
+// What is between workers and the adding warp is here, not in registers that both would have to
+// keep.
 struct ReduceShared {
   Deposit deposits[2];
   double chains[kChains];
   int finite[kChains];
 };
 
-// add(x) for `count` elements, every kStep-th, in their order. Eight are read ahead, so that who adds waits for the sum before, and
-// not for memory. Volatile, or the compiler reads them where they are added.
+// add(x) for `count` elements, every kStep-th, in their order. Eight are read ahead, so that who
+// adds waits for the sum before, and not for memory. Volatile, or the compiler reads them where
+// they are added.
 template <unsigned kStep, class T, class Add>
 __device__ __forceinline__ void add_in_order(const volatile T* from, unsigned count, Add&& add) {
   constexpr unsigned kAhead = 8;
@@ -41,7 +44,8 @@ __device__ __forceinline__ void add_in_order(const volatile T* from, unsigned co
       T now[kAhead];
       FSCCL_UNROLL
       for (unsigned k = 0; k < kAhead; k++) now[k] = next[k];
-      const volatile T* const ahead = count >= 2 * kAhead ? from + kAhead * kStep : from;  // the last ones once more, for nobody
+      // the last ones once more, for nobody
+      const volatile T* const ahead = count >= 2 * kAhead ? from + kAhead * kStep : from;
       FSCCL_UNROLL
       for (unsigned k = 0; k < kAhead; k++) next[k] = ahead[k * kStep];
       FSCCL_UNROLL
@@ -55,8 +59,9 @@ __device__ __forceinline__ void add_in_order(const volatile T* from, unsigned co
 
 __device__ __forceinline__ bool is_finite(double x) { return fabs(x) <= 1.7976931348623157e308; }
 
-// The square of a float is exact in double, so that fusing it with the sum changes no bit; and sums of such squares are finite
-// exactly where all elements are, so that nobody need look at them one by one.
+// The square of a float is exact in double, so that fusing it with the sum changes no bit; and sums
+// of such squares are finite exactly where all elements are, so that nobody need look at them one
+// by one.
 __device__ __forceinline__ void add_square(float x, double& sum, bool&) {
   const double exact = x;
   sum = __fma_rn(exact, exact, sum);
@@ -67,7 +72,8 @@ __device__ __forceinline__ void add_square(double x, double& sum, bool& finite) 
 }
 
 template <class A>
-__device__ __forceinline__ void add_squares(const A* stored, unsigned count, unsigned chain, double& sum, bool& finite) {
+__device__ __forceinline__ void add_squares(const A* stored, unsigned count, unsigned chain,
+                                            double& sum, bool& finite) {
   const unsigned mine = count > chain ? (count - chain + kChains - 1) / kChains : 0;
   add_in_order<kChains>(stored + chain, mine, [&](A x) { add_square(x, sum, finite); });
 }
@@ -80,7 +86,8 @@ __device__ __forceinline__ void add_halves(double (&folded)[kChains]) {
 }
 
 // By the first 16 lanes of the last warp.
-__device__ __forceinline__ void take_deposit(const ReduceLaunch& launch, ReduceShared& shared, const Deposit& deposit) {
+__device__ __forceinline__ void take_deposit(const ReduceLaunch& launch, ReduceShared& shared,
+                                             const Deposit& deposit) {
   const unsigned chain = threadIdx.x - kWorkers;
   double sum = deposit.opens ? 0 : shared.chains[chain];
   bool finite = deposit.opens || shared.finite[chain];
@@ -97,7 +104,8 @@ __device__ __forceinline__ void take_deposit(const ReduceLaunch& launch, ReduceS
     double folded[kChains];
     bool all = true;
     FSCCL_UNROLL
-    for (unsigned k = 0; k < kChains; k++) folded[k] = shared.chains[k], all = all && shared.finite[k];
+    for (unsigned k = 0; k < kChains; k++)
+      folded[k] = shared.chains[k], all = all && shared.finite[k];
     add_halves<kChains / 2>(folded);
     if (!deposit.wide) all = is_finite(folded[0]);
     const auto bits = static_cast<uint64_t>(__double_as_longlong(plain(folded[0])));
@@ -125,10 +133,12 @@ __device__ __forceinline__ void add_tiles(const ReduceLaunch& launch, ReduceShar
     if (threadIdx.x < kWorkers) {
       const unsigned tile = first + threadIdx.x;
       if (tile < launch.tile_count)
-        reinterpret_cast<double*>(shared.deposits[turn].stored)[threadIdx.x] = take_sum(launch.sums + tile);
+        reinterpret_cast<double*>(shared.deposits[turn].stored)[threadIdx.x] =
+            take_sum(launch.sums + tile);
     } else if (threadIdx.x == kWorkers && first) {
       const auto* const row = reinterpret_cast<const double*>(shared.deposits[turn ^ 1].stored);
-      const unsigned left = launch.tile_count - (first - kWorkers), count = left < kWorkers ? left : kWorkers;
+      const unsigned left = launch.tile_count - (first - kWorkers),
+                     count = left < kWorkers ? left : kWorkers;
       add_in_order<1>(row, count, [&](double x) {
         sum += fabs(x);
         finite = finite && __double_as_longlong(x) >= 0;

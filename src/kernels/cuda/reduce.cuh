@@ -1,20 +1,23 @@
-// The reduce of n sources with its epilogue, and its norm (norm.cuh), in one launch, with the host's bits.
+// The reduce of n sources with its epilogue, and its norm (norm.cuh), in one launch, with the
+// host's bits.
 #pragma once
 #include "kernels/cuda/norm.cuh"
 
 namespace fsccl::cuda {
 
-// Elements of a stage that are one worker's: 64 bytes. It holds all of them at once as vectors, else half of them.
+// Elements of a stage that are one worker's: 64 bytes. It holds all of them at once as vectors,
+// else half of them.
 template <class A>
 inline constexpr unsigned kOfWorker = 64 / sizeof(A);
 template <bool kVectors, class A>
 inline constexpr unsigned kHeld = kVectors ? kOfWorker<A> : kOfWorker<A> / 2;
 template <class A>
-inline constexpr unsigned kStage = kOfWorker<A>* kWorkers;
-static_assert(kReduceTile % kStage<float> == 0 && kStage<double> % kChains == 0 && kStage<float> * sizeof(float) == kStageBytes);
+inline constexpr unsigned kStage = kOfWorker<A> * kWorkers;
+static_assert(kReduceTile % kStage<float> == 0 && kStage<double> % kChains == 0 &&
+              kStage<float> * sizeof(float) == kStageBytes);
 
-// Which element of a stage a worker's j-th is: of vectors four in a row, else one, so that neighbours are neighbours in memory. In
-// two parts, the second a constant.
+// Which element of a stage a worker's j-th is: of vectors four in a row, else one, so that
+// neighbours are neighbours in memory. In two parts, the second a constant.
 template <bool kVectors>
 __device__ __forceinline__ unsigned place(unsigned thread) {
   return kVectors ? thread * 4 : thread;
@@ -30,9 +33,11 @@ __device__ __forceinline__ void load(const T* mine, unsigned left, A (&to)[kHeld
   if constexpr (kVectors) {
     Quad<T> in[kHeld<kVectors, A> / 4];
     FSCCL_UNROLL
-    for (unsigned k = 0; k < kHeld<kVectors, A> / 4; k++) in[k] = load_quad(mine + step<true>(4 * k));
+    for (unsigned k = 0; k < kHeld<kVectors, A> / 4; k++)
+      in[k] = load_quad(mine + step<true>(4 * k));
     FSCCL_UNROLL
-    for (unsigned j = 0; j < kHeld<kVectors, A>; j++) to[j] = widen<A>(element(in[j / 4], static_cast<int>(j % 4)));
+    for (unsigned j = 0; j < kHeld<kVectors, A>; j++)
+      to[j] = widen<A>(element(in[j / 4], static_cast<int>(j % 4)));
   } else {
     FSCCL_UNROLL
     for (unsigned j = 0; j < kHeld<kVectors, A>; j++)
@@ -40,15 +45,18 @@ __device__ __forceinline__ void load(const T* mine, unsigned left, A (&to)[kHeld
   }
 }
 
-// At `offset` behind every base. Vectors of 16 bits are loaded from two sources at a time, to have as many
-// bytes under way as of 32.
+// At `offset` behind every base. Vectors of 16 bits are loaded from two sources at a time, to have
+// as many bytes under way as of 32.
 template <bool kVectors, class From, class A>
-__device__ __forceinline__ void fold(const ReduceLaunch& launch, uint64_t offset, unsigned left, A (&sum)[kHeld<kVectors, A>]) {
+__device__ __forceinline__ void fold(const ReduceLaunch& launch, uint64_t offset, unsigned left,
+                                     A (&sum)[kHeld<kVectors, A>]) {
   const auto source = [&](unsigned s) {
-    return at<const From>((launch.sources <= kBasesInside ? launch.bases[s] : launch.more_bases[s]) + offset);
+    return at<const From>(
+        (launch.sources <= kBasesInside ? launch.bases[s] : launch.more_bases[s]) + offset);
   };
   FSCCL_UNROLL
-  for (unsigned j = 0; j < kHeld<kVectors, A>; j++) sum[j] = A(-0.0);  // plus x is x, for -0 as well
+  // plus x is x, for -0 as well
+  for (unsigned j = 0; j < kHeld<kVectors, A>; j++) sum[j] = A(-0.0);
   unsigned s = 0;
   A first[kHeld<kVectors, A>];
   if constexpr (kVectors && sizeof(From) == 2) {
@@ -69,14 +77,17 @@ __device__ __forceinline__ void fold(const ReduceLaunch& launch, uint64_t offset
   }
 }
 
-// Rounded once: a float's quotient in fp64 has bits enough. (Other ways, with fewer instructions, spill registers.)
+// Rounded once: a float's quotient in fp64 has bits enough. (Other ways, with fewer instructions,
+// spill registers.)
 __device__ __forceinline__ double divided(double x, double divisor) { return x / divisor; }
-__device__ __forceinline__ float divided(float x, double divisor) { return static_cast<float>(static_cast<double>(x) / divisor); }
+__device__ __forceinline__ float divided(float x, double divisor) {
+  return static_cast<float>(static_cast<double>(x) / divisor);
+}
 
 // Add what is there, round, store; what was stored goes to `deposit` for the norm.
 template <bool kVectors, class To, class A>
-__device__ __forceinline__ void finish(const ReduceLaunch& launch, To* mine, unsigned left, A (&sum)[kHeld<kVectors, A>],
-                                       A* deposit) {
+__device__ __forceinline__ void finish(const ReduceLaunch& launch, To* mine, unsigned left,
+                                       A (&sum)[kHeld<kVectors, A>], A* deposit) {
   if (launch.accumulate) {
     A old[kHeld<kVectors, A>];
     load<kVectors>(static_cast<const To*>(mine), left, old);
@@ -99,7 +110,8 @@ __device__ __forceinline__ void finish(const ReduceLaunch& launch, To* mine, uns
         auto* const words = reinterpret_cast<uint4*>(deposit + step<true>(4 * k));
         FSCCL_UNROLL
         for (unsigned w = 0; w < sizeof(A); w += 4)
-          words[w / 4] = make_uint4(back.words[w], back.words[w + 1], back.words[w + 2], back.words[w + 3]);
+          words[w / 4] =
+              make_uint4(back.words[w], back.words[w + 1], back.words[w + 2], back.words[w + 3]);
       }
     }
   } else {
@@ -114,8 +126,8 @@ __device__ __forceinline__ void finish(const ReduceLaunch& launch, To* mine, uns
 
 // As many elements as the workers hold, from `first` of the piece on; fewer if `count` is less.
 template <bool kVectors, class A>
-__device__ __forceinline__ void reduce_held(const ReduceLaunch& launch, const Piece& piece, uint64_t first, unsigned count,
-                                            A* stored) {
+__device__ __forceinline__ void reduce_held(const ReduceLaunch& launch, const Piece& piece,
+                                            uint64_t first, unsigned count, A* stored) {
   const unsigned thread = thread_anew(), left = count > thread ? count - thread : 0;
   first += place<kVectors>(thread);
   const uint64_t source = piece.source + first * element_bytes(piece.from);
@@ -151,17 +163,19 @@ __device__ __forceinline__ void reduce_held(const ReduceLaunch& launch, const Pi
     case kFp32:
       return finish<kVectors>(launch, at<float>(destination), left, sum, deposit);
     default:
-      if constexpr (sizeof(A) == 8) finish<kVectors>(launch, at<double>(destination), left, sum, deposit);
+      if constexpr (sizeof(A) == 8)
+        finish<kVectors>(launch, at<double>(destination), left, sum, deposit);
   }
 }
 
-// Elements first .. first + count of a piece. A stage begins at a multiple of 1024 elements, so a piece's alignment is its own.
+// Elements first .. first + count of a piece. A stage begins at a multiple of 1024 elements, so a
+// piece's alignment is its own.
 template <class A>
-__device__ __forceinline__ void reduce_stage(const ReduceLaunch& launch, const Piece& piece, uint64_t first, unsigned count,
-                                             void* shared) {
+__device__ __forceinline__ void reduce_stage(const ReduceLaunch& launch, const Piece& piece,
+                                             uint64_t first, unsigned count, void* shared) {
   A* const stored = static_cast<A*>(shared);
-  const bool aligned =
-      (piece.source | launch.misalignment) % quad_bytes(piece.from) == 0 && piece.destination % quad_bytes(piece.to) == 0;
+  const bool aligned = (piece.source | launch.misalignment) % quad_bytes(piece.from) == 0 &&
+                       piece.destination % quad_bytes(piece.to) == 0;
   if (aligned && count == kStage<A>) {
     reduce_held<true>(launch, piece, first, count, stored);
     return;
@@ -173,7 +187,8 @@ __device__ __forceinline__ void reduce_stage(const ReduceLaunch& launch, const P
 }
 
 // Tile after tile, from `first` on, every `step`.
-__device__ __forceinline__ void reduce_tiles(const ReduceLaunch& launch, ReduceShared& shared, unsigned first, unsigned step) {
+__device__ __forceinline__ void reduce_tiles(const ReduceLaunch& launch, ReduceShared& shared,
+                                             unsigned first, unsigned step) {
   const bool worker = threadIdx.x < kWorkers, chain = !worker && threadIdx.x < kWorkers + kChains;
   unsigned turn = 0;
   bool before = false;  // there is a deposit
@@ -185,7 +200,8 @@ __device__ __forceinline__ void reduce_tiles(const ReduceLaunch& launch, ReduceS
     if (i + step < launch.tile_count) next = launch.tiles[i + step];
     const Piece piece = launch.pieces[tile.piece];  // all of it, at once and before the elements
     const bool wide = piece.from == kFp64 || piece.to == kFp64;
-    const uint64_t begin = static_cast<uint64_t>(tile.index) * kReduceTile, left = piece.count - begin;
+    const uint64_t begin = static_cast<uint64_t>(tile.index) * kReduceTile,
+                   left = piece.count - begin;
     const auto length = static_cast<unsigned>(left < kReduceTile ? left : kReduceTile);
     const unsigned most = wide ? kStage<double> : kStage<float>;
     FSCCL_ROLLED
@@ -210,7 +226,8 @@ __device__ __forceinline__ void reduce_tiles(const ReduceLaunch& launch, ReduceS
 }  // namespace fsccl::cuda
 
 // With a norm, the first block adds what the others leave.
-extern "C" __global__ void __launch_bounds__(fsccl::cuda::kReduceThreads, fsccl::cuda::kBlocksPerMultiprocessor)
+extern "C" __global__ void __launch_bounds__(fsccl::cuda::kReduceThreads,
+                                             fsccl::cuda::kBlocksPerMultiprocessor)
     fsccl_reduce(const __grid_constant__ fsccl::cuda::ReduceLaunch launch) {
   __shared__ fsccl::cuda::ReduceShared shared;
   const unsigned adding = launch.norm ? 1 : 0;
@@ -221,7 +238,8 @@ extern "C" __global__ void __launch_bounds__(fsccl::cuda::kReduceThreads, fsccl:
   }
 }
 
-// Addresses that do not fit into a launch, into device memory: in the order of the stream, and no memory of the host is read.
+// Addresses that do not fit into a launch, into device memory: in the order of the stream, and no
+// memory of the host is read.
 extern "C" __global__ void __launch_bounds__(fsccl::cuda::kBasesPut)
     fsccl_put_bases(const __grid_constant__ fsccl::cuda::PutLaunch launch) {
   if (threadIdx.x < launch.count) launch.to[threadIdx.x] = launch.bases[threadIdx.x];

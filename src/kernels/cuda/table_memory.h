@@ -1,6 +1,7 @@
-// Device memory for tables. What a table had is kept for the next one: to free memory waits until the whole device is idle, and
-// a stream of this process may wait for a peer that waits for what comes behind the call. So no more is kept than was in use at
-// once, and who moves his gradients every step asks the driver for nothing.
+// Device memory for tables. What a table had is kept for the next one: to free memory waits until
+// the whole device is idle, and a stream of this process may wait for a peer that waits for what
+// comes behind the call. So no more is kept than was in use at once, and who moves his gradients
+// every step asks the driver for nothing.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -19,7 +20,8 @@ class TableMemory {
   // Given back with this: then nothing that was launched may use it any more.
   class Bytes {
    public:
-    Bytes(TableMemory& from, DevicePointer begin, size_t bytes) : from_(from), begin_(begin), bytes_(bytes) {}
+    Bytes(TableMemory& from, DevicePointer begin, size_t bytes)
+        : from_(from), begin_(begin), bytes_(bytes) {}
     ~Bytes() { from_.give_back(begin_, bytes_); }
     Bytes(const Bytes&) = delete;
 

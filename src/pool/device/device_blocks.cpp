@@ -36,8 +36,10 @@ void DeviceBlocks::settle() {
   }
 }
 
-// In ranges that the stream may use, and then in several of them that lie side by side. kNobody: in all that is free.
-std::optional<uint64_t> DeviceBlocks::find_together(uint64_t room, uint64_t alignment, uint32_t stream) const {
+// In ranges that the stream may use, and then in several of them that lie side by side. kNobody: in
+// all that is free.
+std::optional<uint64_t> DeviceBlocks::find_together(uint64_t room, uint64_t alignment,
+                                                    uint32_t stream) const {
   std::map<uint64_t, uint64_t> free;
   for (const auto& [begin, range] : everybodys_.ranges()) free.emplace(begin, range.end);
   for (uint32_t s = 0; s < streams_.size(); s++)
@@ -63,7 +65,8 @@ Result<bool> DeviceBlocks::capturing(cuda::Stream stream) const {
   return device.capturing(stream);
 }
 
-std::optional<uint64_t> DeviceBlocks::find(uint64_t room, uint64_t alignment, uint32_t stream, bool captured) {
+std::optional<uint64_t> DeviceBlocks::find(uint64_t room, uint64_t alignment, uint32_t stream,
+                                           bool captured) {
   uint64_t own_bytes = 0, everybodys_bytes = 0;
   if (captured) {
     settle();
@@ -108,7 +111,8 @@ uint64_t DeviceBlocks::free_tail() const {
 }
 
 // Behind what is free at the end already. Without the lock other threads may grow it, too.
-Status DeviceBlocks::grow(uint64_t room, uint64_t alignment, bool captured, bool* asked, std::unique_lock<std::mutex>& lock) {
+Status DeviceBlocks::grow(uint64_t room, uint64_t alignment, bool captured, bool* asked,
+                          std::unique_lock<std::mutex>& lock) {
   const uint64_t granularity = memory_.arena(DevicePart::blocks).granularity();
   const uint64_t begin = round_up(captured ? bytes_ : free_tail(), alignment);
   const uint64_t needed = round_up(begin + room - std::min(bytes_, begin + room), granularity);
@@ -123,13 +127,14 @@ Status DeviceBlocks::grow(uint64_t room, uint64_t alignment, bool captured, bool
   return status;
 }
 
-Result<uint64_t> DeviceBlocks::place(uint64_t room, uint64_t alignment, uint32_t stream, bool captured,
-                                     std::unique_lock<std::mutex>& lock) {
+Result<uint64_t> DeviceBlocks::place(uint64_t room, uint64_t alignment, uint32_t stream,
+                                     bool captured, std::unique_lock<std::mutex>& lock) {
   std::optional<uint64_t> found = find(room, alignment, stream, captured);
   for (bool asked = false; !found; found = find(room, alignment, stream, captured)) {
     Status grown = grow(room, alignment, captured, &asked, lock);
     if (grown.ok()) continue;
-    found = find(room, alignment, stream, captured);  // the program may have freed some when it was asked
+    // the program may have freed some when it was asked
+    found = find(room, alignment, stream, captured);
     if (!found) return grown;
     break;
   }
@@ -143,14 +148,16 @@ Status DeviceBlocks::fill(uint64_t begin, uint64_t end, cuda::Stream stream) con
   const cuda::Device& device = memory_.arena(DevicePart::blocks).device();
   const cuda::Current current(device);
   return device.check("cuMemsetD8Async",
-                      device.driver().fill_async(memory_.base(DevicePart::blocks) + begin, kPoison, end - begin, stream));
+                      device.driver().fill_async(memory_.base(DevicePart::blocks) + begin, kPoison,
+                                                 end - begin, stream));
 }
 
 Result<void*> DeviceBlocks::alloc(uint64_t bytes, cuda::Stream stream, uint64_t alignment) {
   const uint64_t granularity = memory_.arena(DevicePart::blocks).granularity();
   if (alignment > granularity)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "the alignment is {}: blocks of pool '{}' are aligned to {} at most", alignment, pool_,
-                granularity);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "the alignment is {}: blocks of pool '{}' are aligned to {} at most", alignment,
+                pool_, granularity);
   alignment = std::max(alignment, kAlignment);
   const uint64_t room = round_up(std::max<uint64_t>(bytes, 1), kAlignment);
   const Journal::Owner owner{.stream = reinterpret_cast<uint64_t>(stream)};
@@ -182,23 +189,26 @@ Result<void*> DeviceBlocks::alloc(uint64_t bytes, cuda::Stream stream, uint64_t 
 
 Status DeviceBlocks::free(void* pointer, cuda::Stream stream) {
   const std::lock_guard lock(mutex_);
-  const auto found = blocks_.find(reinterpret_cast<uint64_t>(pointer) - memory_.base(DevicePart::blocks));
+  const auto found =
+      blocks_.find(reinterpret_cast<uint64_t>(pointer) - memory_.base(DevicePart::blocks));
   if (found == blocks_.end())
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of pool '{}', or was freed before", pointer, pool_);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of pool '{}', or was freed before",
+                pointer, pool_);
   FSCCL_ASSIGN(const uint32_t number, marks_.number(stream));
   FSCCL_ASSIGN(const bool captured, capturing(stream));
   if (captured)
-    return fail(
-        FSCCL_ERR_NOT_AVAILABLE,
-        "{} is being captured, and its graph may use the block at {} again whenever it runs: free it behind the capture, or "
-        "when the graph is gone",
-        stream_name(stream), pointer);
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "{} is being captured, and its graph may use the block at {} again whenever it "
+                "runs: free it behind the capture, or "
+                "when the graph is gone",
+                stream_name(stream), pointer);
   const Block block = found->second;
   FSCCL_TRY(fill(block.begin, block.end, stream));
   FSCCL_ASSIGN(const StreamMark mark, marks_.set(number));
   calls_++;
   blocks_.erase(found);
-  journal_.block_given_back(reinterpret_cast<uint64_t>(pointer), reinterpret_cast<uint64_t>(stream));
+  journal_.block_given_back(reinterpret_cast<uint64_t>(pointer),
+                            reinterpret_cast<uint64_t>(stream));
   ranges_of(number).add(block.begin, block.end, mark.tick);
   figures_.blocks--;
   figures_.frees++;
@@ -220,12 +230,14 @@ std::string DeviceBlocks::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<const Block*> blocks;
   for (const auto& [begin, block] : blocks_) blocks.push_back(&block);
-  std::sort(blocks.begin(), blocks.end(),
-            [](const Block* a, const Block* b) { return std::pair(b->bytes, a->call) < std::pair(a->bytes, b->call); });
+  std::sort(blocks.begin(), blocks.end(), [](const Block* a, const Block* b) {
+    return std::pair(b->bytes, a->call) < std::pair(a->bytes, b->call);
+  });
   std::string text;
   for (size_t i = 0; i < std::min(blocks.size(), kListed); i++)
-    text += fmt::format("{}block of {} bytes at {:#x} (made by call {} on {})", i ? ", " : "", blocks[i]->bytes,
-                        memory_.base(DevicePart::blocks) + blocks[i]->begin, blocks[i]->call, stream_name(blocks[i]->stream));
+    text += fmt::format("{}block of {} bytes at {:#x} (made by call {} on {})", i ? ", " : "",
+                        blocks[i]->bytes, memory_.base(DevicePart::blocks) + blocks[i]->begin,
+                        blocks[i]->call, stream_name(blocks[i]->stream));
   if (blocks.size() > kListed) text += fmt::format(" and {} more", blocks.size() - kListed);
   return text;
 }

@@ -1,13 +1,15 @@
-// Blocks of device memory that are this rank's own affair, ordered by streams. Bytes that were freed on a stream are that stream's
-// at once, and everybody's when a look at its events says that what it had been given by then is done. A stream that has nothing
-// else of the size takes other streams' bytes and waits for them on the device, so from then on they are its own: a program whose
-// steps are alike soon waits for nothing, and asks the driver for nothing.
+// Blocks of device memory that are this rank's own affair, ordered by streams. Bytes that were
+// freed on a stream are that stream's at once, and everybody's when a look at its events says that
+// what it had been given by then is done. A stream that has nothing else of the size takes other
+// streams' bytes and waits for them on the device, so from then on they are its own: a program
+// whose steps are alike soon waits for nothing, and asks the driver for nothing.
 //
-// A stream that is being captured gets what nobody uses any more, for a graph waits for nothing that was before it; and gives
-// nothing back, for the graph goes on using it.
+// A stream that is being captured gets what nobody uses any more, for a graph waits for nothing
+// that was before it; and gives nothing back, for the graph goes on using it.
 //
-// The arena grows by 20 MiB or more: each segment costs calls of the driver that wait for the device, and is given back whole.
-// (PyTorch's allocator asks for as much at once, so that pools beside it fragment no more than it does.)
+// The arena grows by 20 MiB or more: each segment costs calls of the driver that wait for the
+// device, and is given back whole. (PyTorch's allocator asks for as much at once, so that pools
+// beside it fragment no more than it does.)
 #pragma once
 #include <deque>
 #include <memory>
@@ -27,8 +29,14 @@ class DeviceBlocks {
   static constexpr uint64_t kSegment = 20u << 20;
 
   // `mutex` guards the marks, too, which the pool's slots share.
-  DeviceBlocks(DeviceMemory& memory, StreamMarks& marks, std::mutex& mutex, Journal& journal, std::string pool, bool poison)
-      : memory_(memory), marks_(marks), mutex_(mutex), journal_(journal), pool_(std::move(pool)), poison_(poison) {}
+  DeviceBlocks(DeviceMemory& memory, StreamMarks& marks, std::mutex& mutex, Journal& journal,
+               std::string pool, bool poison)
+      : memory_(memory),
+        marks_(marks),
+        mutex_(mutex),
+        journal_(journal),
+        pool_(std::move(pool)),
+        poison_(poison) {}
 
   Result<void*> alloc(uint64_t bytes, cuda::Stream stream, uint64_t alignment);
   Status free(void* pointer, cuda::Stream stream);
@@ -38,7 +46,8 @@ class DeviceBlocks {
   };
   Figures figures() const;
   std::string list() const;  // of what is there, one after the other, the largest first
-  // Gives the segments at the end back that nobody has a block in, and that no stream uses any more; `deadline`: waits for that.
+  // Gives the segments at the end back that nobody has a block in, and that no stream uses any
+  // more; `deadline`: waits for that.
   uint64_t trim(Deadline deadline);
   uint64_t waits() const;  // of a stream for another, that blocks asked for
 
@@ -54,8 +63,10 @@ class DeviceBlocks {
   std::optional<uint64_t> find(uint64_t room, uint64_t alignment, uint32_t stream, bool captured);
   std::optional<uint64_t> find_together(uint64_t room, uint64_t alignment, uint32_t stream) const;
   Status claim(uint64_t begin, uint64_t end, uint32_t stream);
-  Result<uint64_t> place(uint64_t room, uint64_t alignment, uint32_t stream, bool captured, std::unique_lock<std::mutex>& lock);
-  Status grow(uint64_t room, uint64_t alignment, bool captured, bool* asked, std::unique_lock<std::mutex>& lock);
+  Result<uint64_t> place(uint64_t room, uint64_t alignment, uint32_t stream, bool captured,
+                         std::unique_lock<std::mutex>& lock);
+  Status grow(uint64_t room, uint64_t alignment, bool captured, bool* asked,
+              std::unique_lock<std::mutex>& lock);
   uint64_t free_tail() const;  // where it begins
   Status fill(uint64_t begin, uint64_t end, cuda::Stream stream) const;
 

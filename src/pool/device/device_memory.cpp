@@ -17,15 +17,18 @@ Status DeviceMemory::check(const Result<Source>& source, const cuda::Device& dev
   if (!source.ok()) return source.status().clone();
   if (!source.value()) return success();
   FSCCL_ASSIGN(const EndSource* end, source.value()->end());
-  if (source.value()->memory() == FSCCL_MEMORY_CUDA && source.value()->device() == device.ordinal() && end->is_system())
+  if (source.value()->memory() == FSCCL_MEMORY_CUDA &&
+      source.value()->device() == device.ordinal() && end->is_system())
     return success();
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "a pool on device {} stands on adaptors over fsccl_allocator_cuda({}), whose segments other processes can map: give "
+              "a pool on device {} stands on adaptors over fsccl_allocator_cuda({}), whose "
+              "segments other processes can map: give "
               "it such a source, or none",
               device.ordinal(), device.ordinal());
 }
 
-Result<std::unique_ptr<DeviceMemory>> DeviceMemory::reserve(const cuda::Device& device, const Limits& limits, std::string pool,
+Result<std::unique_ptr<DeviceMemory>> DeviceMemory::reserve(const cuda::Device& device,
+                                                            const Limits& limits, std::string pool,
                                                             int rank) {
   std::unique_ptr<DeviceMemory> memory(new DeviceMemory(limits, std::move(pool), rank));
   FSCCL_ASSIGN(memory->arenas_[0], DeviceArena::reserve(device, limits.slots));
@@ -45,14 +48,17 @@ void DeviceMemory::leak() {
 
 Status DeviceMemory::refuse(uint64_t bytes) const {
   return fail(FSCCL_ERR_OUT_OF_MEMORY,
-              "pool '{}' of rank {} holds {} bytes of the GPU and needs {} more, beyond its limit of {}: raise FSCCL_POOL_LIMIT or "
+              "pool '{}' of rank {} holds {} bytes of the GPU and needs {} more, beyond its limit "
+              "of {}: raise FSCCL_POOL_LIMIT or "
               "limit_bytes to at least {}, free blocks, or reshard more units. It holds: {}",
-              pool_, rank_, held(), bytes, limits_.all, held() + bytes, relief_.holders ? relief_.holders() : "");
+              pool_, rank_, held(), bytes, limits_.all, held() + bytes,
+              relief_.holders ? relief_.holders() : "");
 }
 
 Status DeviceMemory::grow(DevicePart part, uint64_t bytes, bool* asked) {
   for (;; *asked = true) {
-    const uint64_t soft = limits_.soft && !*asked ? std::min(limits_.soft, limits_.all) : limits_.all;
+    const uint64_t soft =
+        limits_.soft && !*asked ? std::min(limits_.soft, limits_.all) : limits_.all;
     const uint64_t held = this->held(), over = held + bytes > soft ? held + bytes - soft : 0;
     Status status = over ? refuse(bytes) : extend(part, bytes);
     if (status.ok() || *asked || !is_shortage(status.code())) return status;
@@ -77,21 +83,24 @@ struct DeviceMemory::Growth final : PoolGrowth {
 Status DeviceMemory::extend(DevicePart part, uint64_t bytes) {
   Growth growth(*this, part);
   if (!source_) return growth.reserve(bytes).take_status();
-  const Result<void*> result = source_->allocate({.bytes = bytes, .alignment = arena(part).granularity(), .growth = &growth});
+  const Result<void*> result = source_->allocate(
+      {.bytes = bytes, .alignment = arena(part).granularity(), .growth = &growth});
   if (result.ok()) return success();
-  return fail(result.status().code(), "pool '{}' of rank {} asked its source for {} bytes more: {}", pool_, rank_, bytes,
-              result.status().text());
+  return fail(result.status().code(), "pool '{}' of rank {} asked its source for {} bytes more: {}",
+              pool_, rank_, bytes, result.status().text());
 }
 
 // What other threads took meanwhile counts, too.
 Status DeviceMemory::extend_now(DevicePart part, uint64_t bytes) {
-  if (held() + bytes > limits_.all || bytes > of(part).address_bytes() - of(part).bytes()) return refuse(bytes);
+  if (held() + bytes > limits_.all || bytes > of(part).address_bytes() - of(part).bytes())
+    return refuse(bytes);
   FSCCL_TRY(of(part).grow(bytes));
   const auto index = static_cast<size_t>(part);
   bytes_[index].store(of(part).bytes(), std::memory_order_release);
   growths_++;
   if (journal_) journal_->grown(kJournalPart[index], base(part), bytes);
-  FSCCL_LOG(kInfo, "pool '{}' grows by {} bytes of the GPU for {} to {}", pool_, bytes, kPartNames[index], of(part).bytes());
+  FSCCL_LOG(kInfo, "pool '{}' grows by {} bytes of the GPU for {} to {}", pool_, bytes,
+            kPartNames[index], of(part).bytes());
   return success();
 }
 
@@ -99,7 +108,8 @@ uint64_t DeviceMemory::kept_by_shrink(DevicePart part, uint64_t bytes) const {
   const std::lock_guard lock(mutex_);
   const DeviceArena& arena = this->arena(part);
   uint64_t end = arena.bytes();
-  for (size_t s = arena.segments(); s > 0 && end - arena.segment_bytes(s - 1) >= bytes; s--) end -= arena.segment_bytes(s - 1);
+  for (size_t s = arena.segments(); s > 0 && end - arena.segment_bytes(s - 1) >= bytes; s--)
+    end -= arena.segment_bytes(s - 1);
   return end;
 }
 
@@ -117,9 +127,12 @@ uint64_t DeviceMemory::shrink(DevicePart part, uint64_t bytes) {
 void DeviceMemory::tell_source(DevicePart part, uint64_t from, uint64_t bytes) {
   if (!source_) return;
   Growth growth(*this, part);
-  const Status status = source_->deallocate(reinterpret_cast<void*>(base(part) + from),
-                                            {.bytes = bytes, .alignment = arena(part).granularity(), .growth = &growth});
-  if (!status.ok()) FSCCL_LOG(kWarn, "pool '{}': its source does not take {} bytes back: {}", pool_, bytes, status.text());
+  const Status status = source_->deallocate(
+      reinterpret_cast<void*>(base(part) + from),
+      {.bytes = bytes, .alignment = arena(part).granularity(), .growth = &growth});
+  if (!status.ok())
+    FSCCL_LOG(kWarn, "pool '{}': its source does not take {} bytes back: {}", pool_, bytes,
+              status.text());
 }
 
 }  // namespace fsccl

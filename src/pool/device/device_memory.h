@@ -1,9 +1,11 @@
-// What a pool on a GPU has of its device: an arena for slots and one for blocks, which grow by whole segments, and the limits that
-// they keep together. Before it refuses, it gives back what blocks do not use and asks the program, once a request.
+// What a pool on a GPU has of its device: an arena for slots and one for blocks, which grow by
+// whole segments, and the limits that they keep together. Before it refuses, it gives back what
+// blocks do not use and asks the program, once a request.
 //
-// Growth passes through the program's source, if it has given one: adaptors over fsccl_allocator_cuda(), which see it and may
-// refuse it; the memory is the arena's own. (A segment must be mapped by other processes and at a place of the arena's, so memory
-// that somebody else has allocated cannot be one.)
+// Growth passes through the program's source, if it has given one: adaptors over
+// fsccl_allocator_cuda(), which see it and may refuse it; the memory is the arena's own. (A segment
+// must be mapped by other processes and at a place of the arena's, so memory that somebody else has
+// allocated cannot be one.)
 //
 // Any thread. The lock is not held while `Relief` or the source is called.
 #pragma once
@@ -21,7 +23,8 @@
 
 namespace fsccl {
 
-// Debug pools fill memory that nobody may read with this byte: a NaN in every type of floating point.
+// Debug pools fill memory that nobody may read with this byte: a NaN in every type of floating
+// point.
 inline constexpr unsigned char kPoison = 0xff;
 
 enum class DevicePart : uint8_t { slots, blocks };
@@ -34,7 +37,8 @@ class DeviceMemory {
     uint64_t soft = 0;   // beyond it the program is asked; 0: none
   };
   struct Relief {
-    std::function<void()> trim;               // gives back what blocks do not use, and waits for that
+    // gives back what blocks do not use, and waits for that
+    std::function<void()> trim;
     std::function<void(uint64_t bytes)> ask;  // the program, for so many bytes
     std::function<std::string()> holders;     // who holds what, for the error
   };
@@ -42,32 +46,40 @@ class DeviceMemory {
 
   // That a pool on this device can stand on the source; null can.
   static Status check(const Result<Source>& source, const cuda::Device& device);
-  static Result<std::unique_ptr<DeviceMemory>> reserve(const cuda::Device& device, const Limits& limits, std::string pool,
+  static Result<std::unique_ptr<DeviceMemory>> reserve(const cuda::Device& device,
+                                                       const Limits& limits, std::string pool,
                                                        int rank);
   ~DeviceMemory();
   void set_source(Source source) { source_ = std::move(source); }
   void set_relief(Relief relief) { relief_ = std::move(relief); }
   void set_journal(Journal* journal) { journal_ = journal; }  // which outlives it
-  void leak();                                                // something on the device may use the memory for ever: it stays
+  // something on the device may use the memory for ever: it stays
+  void leak();
 
-  // One more segment of `bytes`, a multiple of the granularity. *asked: the program has been, for this request.
+  // One more segment of `bytes`, a multiple of the granularity. *asked: the program has been, for
+  // this request.
   Status grow(DevicePart part, uint64_t bytes, bool* asked);
-  // Gives the segments up that lie whole at or above `bytes`, which nothing uses any more; returns how much that was.
+  // Gives the segments up that lie whole at or above `bytes`, which nothing uses any more; returns
+  // how much that was.
   uint64_t shrink(DevicePart part, uint64_t bytes);
   uint64_t kept_by_shrink(DevicePart part, uint64_t bytes) const;  // what would be left
   const DeviceArena& arena(DevicePart part) const { return *arenas_[static_cast<size_t>(part)]; }
   cuda::DevicePointer base(DevicePart part) const { return arena(part).base(); }
-  uint64_t bytes(DevicePart part) const { return bytes_[static_cast<size_t>(part)].load(std::memory_order_acquire); }
+  uint64_t bytes(DevicePart part) const {
+    return bytes_[static_cast<size_t>(part)].load(std::memory_order_acquire);
+  }
 
   const Limits& limits() const { return limits_; }
   uint64_t held() const { return bytes(DevicePart::slots) + bytes(DevicePart::blocks); }
   uint64_t left() const { return limits_.all - std::min(held(), limits_.all); }
   bool beyond_soft_limit() const { return limits_.soft && held() > limits_.soft; }
   uint64_t growths() const { return growths_.load(std::memory_order_relaxed); }
-  uint64_t given_back_bytes() const { return given_back_.load(std::memory_order_relaxed); }  // in all
+  // in all
+  uint64_t given_back_bytes() const { return given_back_.load(std::memory_order_relaxed); }
 
  private:
-  DeviceMemory(const Limits& limits, std::string pool, int rank) : limits_(limits), pool_(std::move(pool)), rank_(rank) {}
+  DeviceMemory(const Limits& limits, std::string pool, int rank)
+      : limits_(limits), pool_(std::move(pool)), rank_(rank) {}
   DeviceArena& of(DevicePart part) { return *arenas_[static_cast<size_t>(part)]; }
   Status extend(DevicePart part, uint64_t bytes);
   Status extend_now(DevicePart part, uint64_t bytes);  // under the lock

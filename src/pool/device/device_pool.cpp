@@ -14,12 +14,15 @@ namespace {
 constexpr size_t kSlotsInJournal = 1;  // slots of each rank's own
 
 // What this rank has to say of its device, or why it cannot take part.
-Result<DeviceRank> describe(const Result<const cuda::Device*>& opened, const fsccl_pool_config_t& config, const Config& settings,
+Result<DeviceRank> describe(const Result<const cuda::Device*>& opened,
+                            const fsccl_pool_config_t& config, const Config& settings,
                             const Result<DeviceMemory::Source>& source) {
   if (!opened.ok()) return opened.status().clone();
   const cuda::Device& device = *opened.value();
   if (config.dry_run)
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "rehearse (dry_run) on a pool of host memory, which needs no GPU: plans are the same");
+    return fail(
+        FSCCL_ERR_NOT_AVAILABLE,
+        "rehearse (dry_run) on a pool of host memory, which needs no GPU: plans are the same");
   FSCCL_TRY(DeviceMemory::check(source, device));
   DeviceRank rank{};
   rank.posix_handles = device.posix_handles();
@@ -27,13 +30,15 @@ Result<DeviceRank> describe(const Result<const cuda::Device*>& opened, const fsc
   rank.debug = config.debug != 0 || settings.pool_debug;
   rank.record = config.record != 0;
   std::memcpy(rank.uuid, device.uuid(), sizeof rank.uuid);
-  rank.limit_bytes = config.limit_bytes ? config.limit_bytes : static_cast<uint64_t>(settings.pool_limit_bytes);
+  rank.limit_bytes =
+      config.limit_bytes ? config.limit_bytes : static_cast<uint64_t>(settings.pool_limit_bytes);
   size_t granularity = 0, free = 0, total = 0;
   cuda::AllocationProperties properties;
   properties.location.id = device.ordinal();
   properties.handles = device.posix_handles() ? cuda::kPosixHandle : cuda::kNoHandle;
   const cuda::Current current(device);
-  FSCCL_TRY(device.check("cuMemGetAllocationGranularity", device.driver().granularity(&granularity, &properties, 0)));
+  FSCCL_TRY(device.check("cuMemGetAllocationGranularity",
+                         device.driver().granularity(&granularity, &properties, 0)));
   FSCCL_TRY(device.check("cuMemGetInfo", device.driver().memory_info(&free, &total)));
   rank.granularity = granularity;
   rank.free_bytes = free;
@@ -42,31 +47,41 @@ Result<DeviceRank> describe(const Result<const cuda::Device*>& opened, const fsc
 
 }  // namespace
 
-DevicePool::DevicePool(Communicator& comm, const cuda::Device& device, uint64_t slots_limit, bool record)
-    : comm_(comm), device_(&device), region_(std::make_unique<CollectiveRegion>(slots_limit, record)), marks_(device) {
+DevicePool::DevicePool(Communicator& comm, const cuda::Device& device, uint64_t slots_limit,
+                       bool record)
+    : comm_(comm),
+      device_(&device),
+      region_(std::make_unique<CollectiveRegion>(slots_limit, record)),
+      marks_(device) {
   comm.dependents++;
 }
 
-Result<std::unique_ptr<DevicePool>> DevicePool::create(Communicator& comm, const fsccl_pool_config_t& config,
+Result<std::unique_ptr<DevicePool>> DevicePool::create(Communicator& comm,
+                                                       const fsccl_pool_config_t& config,
                                                        Result<DeviceMemory::Source> source) {
   FSCCL_TRY(config_status());
   const ConfigRef settings = fsccl::config();
   const Result<const cuda::Device*> device = cuda::Device::open(config.device);
   const Result<DeviceRank> mine = describe(device, config, *settings, source);
-  FSCCL_ASSIGN(const Reach reach, exchange_reach(comm, device.ok() ? device.value() : nullptr, mine));
-  std::unique_ptr<DevicePool> pool(new DevicePool(comm, *device.value(), reach.slots_limit, config.record != 0));
+  FSCCL_ASSIGN(const Reach reach,
+               exchange_reach(comm, device.ok() ? device.value() : nullptr, mine));
+  std::unique_ptr<DevicePool> pool(
+      new DevicePool(comm, *device.value(), reach.slots_limit, config.record != 0));
   pool->debug_ = mine.value().debug != 0;
-  FSCCL_TRY(agree(comm, pool->make(config, reach, std::move(source)), "reserve the addresses of the pool, or open its log"));
+  FSCCL_TRY(agree(comm, pool->make(config, reach, std::move(source)),
+                  "reserve the addresses of the pool, or open its log"));
   FSCCL_ASSIGN(pool->slots_, SlotMemory::create(comm, *pool->memory_, reach));
-  pool->metrics_ = std::make_unique<MetricsSource>([made = pool.get()](MetricSamples& samples, std::string_view id) {
-    fsccl_pool_stats_t now = FSCCL_POOL_STATS_INIT;
-    made->stats(&now);
-    pool_report::add_samples(samples, made->comm_, made->name_, id, now);
-  });
+  pool->metrics_ = std::make_unique<MetricsSource>(
+      [made = pool.get()](MetricSamples& samples, std::string_view id) {
+        fsccl_pool_stats_t now = FSCCL_POOL_STATS_INIT;
+        made->stats(&now);
+        pool_report::add_samples(samples, made->comm_, made->name_, id, now);
+      });
   return pool;
 }
 
-Status DevicePool::make(const fsccl_pool_config_t& config, const Reach& reach, Result<DeviceMemory::Source> source) {
+Status DevicePool::make(const fsccl_pool_config_t& config, const Reach& reach,
+                        Result<DeviceMemory::Source> source) {
   const ConfigRef settings = fsccl::config();
   name_ = config.name ? config.name : "pool";
   FSCCL_ASSIGN(own_stream_, cuda::OwnedStream::create(*device_));
@@ -74,19 +89,23 @@ Status DevicePool::make(const fsccl_pool_config_t& config, const Reach& reach, R
   DeviceMemory::Limits limits;
   limits.all = reach.limits[static_cast<size_t>(comm_.rank())];
   limits.slots = reach.slots_limit;
-  limits.soft = config.soft_limit_bytes ? config.soft_limit_bytes : static_cast<uint64_t>(settings->pool_soft_limit_bytes);
+  limits.soft = config.soft_limit_bytes ? config.soft_limit_bytes
+                                        : static_cast<uint64_t>(settings->pool_soft_limit_bytes);
   FSCCL_ASSIGN(memory_, DeviceMemory::reserve(*device_, limits, name_, comm_.rank()));
   memory_->set_source(source.take());
   memory_->set_journal(journal_.get());
   const auto ask = [this](uint64_t bytes) {
     if (ask_) ask_(bytes);
   };
-  memory_->set_relief({.trim = [this] { trim(); }, .ask = ask, .holders = [this] { return pool_report::holders(*journal_); }});
+  memory_->set_relief({.trim = [this] { trim(); },
+                       .ask = ask,
+                       .holders = [this] { return pool_report::holders(*journal_); }});
   blocks_ = std::make_unique<DeviceBlocks>(*memory_, marks_, mutex_, *journal_, name_, debug_);
   return success();
 }
 
-// Memory that something on the device may still use is not unmapped under it: where that does not end, or is not known, it stays.
+// Memory that something on the device may still use is not unmapped under it: where that does not
+// end, or is not known, it stays.
 DevicePool::~DevicePool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();
@@ -94,8 +113,10 @@ DevicePool::~DevicePool() {
     const Result<bool> over = marks_.finish(deadline());
     if (!over.ok() || !over.value()) {
       FSCCL_LOG(kError, "pool '{}': {}, so {} bytes of the GPU stay reserved", name_,
-                over.ok() ? fmt::format("streams have not finished with its memory within {} ms", comm_.timeout_ms())
-                          : "whether streams have finished with its memory cannot be told: " + over.status().text(),
+                over.ok() ? fmt::format("streams have not finished with its memory within {} ms",
+                                        comm_.timeout_ms())
+                          : "whether streams have finished with its memory cannot be told: " +
+                                over.status().text(),
                 memory_->held());
       if (slots_) slots_->leak();
       memory_->leak();
@@ -131,8 +152,9 @@ Status DevicePool::put_waits(cuda::Stream stream, std::vector<cuda::MemoryOperat
 
 Status DevicePool::poison(const Held& slot, cuda::Stream stream) const {
   const cuda::Current current(*device_);
-  return device_->check("cuMemsetD8Async",
-                        device_->driver().fill_async(slots(comm_.rank()) + slot.offset, kPoison, slot.bytes, stream));
+  return device_->check(
+      "cuMemsetD8Async",
+      device_->driver().fill_async(slots(comm_.rank()) + slot.offset, kPoison, slot.bytes, stream));
 }
 
 // The stream begins with the slot when those have ended who had its bytes.
@@ -165,12 +187,13 @@ void DevicePool::forget_slot(uint64_t key) {
 Result<uint64_t> DevicePool::take(uint64_t key, uint64_t bytes, bool stable, cuda::Stream stream) {
   Held& slot = held(key);
   const StepTable::Row* const row = region_->take_by_table(key, bytes, stable);
-  const Result<SlotGrant> grant = row ? SlotGrant{.offset = row->offset} : region_->take(key, bytes, stable, position_ + 1);
+  const Result<SlotGrant> grant =
+      row ? SlotGrant{.offset = row->offset} : region_->take(key, bytes, stable, position_ + 1);
   position_++;
   if (!grant.ok()) {
     journal_->slot_refused(key, bytes, memory_->left());
-    return fail(grant.status().code(), "{}. Pool '{}' of rank {} is on a GPU and holds: {}", grant.status().text(), name_,
-                comm_.rank(), pool_report::holders(*journal_));
+    return fail(grant.status().code(), "{}. Pool '{}' of rank {} is on a GPU and holds: {}",
+                grant.status().text(), name_, comm_.rank(), pool_report::holders(*journal_));
   }
   slot.offset = grant.value().offset;
   slot.bytes = round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment);
@@ -185,7 +208,8 @@ Result<uint64_t> DevicePool::take(uint64_t key, uint64_t bytes, bool stable, cud
   slot.now = true;
   const uint64_t address = slots(comm_.rank()) + slot.offset;
   if (row)
-    journal_->slot_taken_again(*slot.in_journal, kSlotsInJournal, address, slot.bytes, bytes, row->live);
+    journal_->slot_taken_again(*slot.in_journal, kSlotsInJournal, address, slot.bytes, bytes,
+                               row->live);
   else
     journal_->slot_taken(*slot.in_journal, kSlotsInJournal, address, slot.bytes, bytes);
   if (Status ordered = order(slot, stream); !ordered.ok()) {
@@ -197,7 +221,8 @@ Result<uint64_t> DevicePool::take(uint64_t key, uint64_t bytes, bool stable, cud
 }
 
 // In debug mode the bytes are spoilt at once, so their last readers are waited for now.
-Result<StreamMark> DevicePool::mark(const Held& slot, cuda::Stream stream, std::vector<cuda::MemoryOperation>* waits) {
+Result<StreamMark> DevicePool::mark(const Held& slot, cuda::Stream stream,
+                                    std::vector<cuda::MemoryOperation>* waits) {
   FSCCL_ASSIGN(const uint32_t number, marks_.number(stream));
   if (debug_) {
     FSCCL_TRY(put_waits(stream, *waits));
@@ -207,10 +232,12 @@ Result<StreamMark> DevicePool::mark(const Held& slot, cuda::Stream stream, std::
   return marks_.set(number);
 }
 
-Status DevicePool::give_back(uint64_t key, cuda::Stream stream, std::vector<cuda::MemoryOperation> waits) {
+Status DevicePool::give_back(uint64_t key, cuda::Stream stream,
+                             std::vector<cuda::MemoryOperation> waits) {
   const auto found = held_.find(key);
   if (found == held_.end() || !found->second.now)
-    return fail(FSCCL_ERR_INVALID_STATE, "slot {:#x} of pool '{}' is given back, but it is not held", key, name_);
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "slot {:#x} of pool '{}' is given back, but it is not held", key, name_);
   Held& slot = found->second;
   const std::lock_guard lock(mutex_);
   std::optional<StreamMarks::Calls> calls;
@@ -240,10 +267,12 @@ Status DevicePool::declare(const std::vector<StepEvent>& events) {
   return status;
 }
 
-// A step that is recorded takes more than its plan. What is above the plan is given back whole segments at a time, when everything
-// is over that ranks have given back: this rank's streams then read no peer's slots any more, and after the vote no rank's do.
+// A step that is recorded takes more than its plan. What is above the plan is given back whole
+// segments at a time, when everything is over that ranks have given back: this rank's streams then
+// read no peer's slots any more, and after the vote no rank's do.
 Status DevicePool::give_back_surplus() {
-  const uint64_t kept = slots_->kept_by_shrink(std::max<uint64_t>(region_->extent(), keeps_first_slots_ ? 1 : 0));
+  const uint64_t kept =
+      slots_->kept_by_shrink(std::max<uint64_t>(region_->extent(), keeps_first_slots_ ? 1 : 0));
   if (kept == slots_->bytes()) return success();
   Result<bool> over = false;
   {
@@ -252,15 +281,17 @@ Status DevicePool::give_back_surplus() {
   }
   Status status = over.ok() ? success() : over.take_status();
   if (status.ok() && !over.value())
-    status =
-        fail(FSCCL_ERR_TIMEOUT, "pool '{}' waited {} ms for streams to finish with slots of the step before. See FSCCL_TIMEOUT_MS",
-             name_, comm_.timeout_ms());
+    status = fail(FSCCL_ERR_TIMEOUT,
+                  "pool '{}' waited {} ms for streams to finish with slots of the step before. See "
+                  "FSCCL_TIMEOUT_MS",
+                  name_, comm_.timeout_ms());
   FSCCL_TRY(agree(comm_, std::move(status), "finish with the slots of the step before"));
   const uint64_t released = slots_->shrink(kept);
   region_->give_up(kept, ++position_);
   const std::lock_guard lock(mutex_);
   released_.forget(kept, UINT64_MAX);
-  FSCCL_LOG(kInfo, "pool '{}' gives {} bytes of the GPU back that its plan does not need", name_, released);
+  FSCCL_LOG(kInfo, "pool '{}' gives {} bytes of the GPU back that its plan does not need", name_,
+            released);
   return success();
 }
 
@@ -280,11 +311,12 @@ Result<std::vector<cuda::DevicePointer>> DevicePool::slots_of(const Communicator
   for (int rank = 0; rank < comm.size(); rank++) {
     const int here = comm_.rank_of(comm.job_rank(rank));
     if (here < 0 || !reaches(here))
-      return fail(FSCCL_ERR_NOT_AVAILABLE, "the GPU of rank {} ({}) cannot reach the slots of rank {}: {}", comm.rank(),
+      return fail(FSCCL_ERR_NOT_AVAILABLE,
+                  "the GPU of rank {} ({}) cannot reach the slots of rank {}: {}", comm.rank(),
                   device_->name(), rank,
-                  here < 0
-                      ? fmt::format("pool '{}' was made without that rank", name_)
-                      : "they are on another host, or there is no peer-to-peer access between the two (nvidia-smi topo -p2p r)");
+                  here < 0 ? fmt::format("pool '{}' was made without that rank", name_)
+                           : "they are on another host, or there is no peer-to-peer access between "
+                             "the two (nvidia-smi topo -p2p r)");
     all.push_back(slots(here));
   }
   return all;
@@ -296,9 +328,12 @@ Status DevicePool::check_empty() {
   const uint64_t blocks = blocks_->figures().blocks;
   if (units_.empty() && blocks == 0) return success();
   std::string list = blocks_->list();
-  for (const auto& [key, name] : units_) list += fmt::format("{}unit '{}'", list.empty() ? "" : ", ", name);
-  return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' still has {} unit(s) and {} block(s): destroy and free them first. They are: {}",
-              name_, units_.size(), blocks, list);
+  for (const auto& [key, name] : units_)
+    list += fmt::format("{}unit '{}'", list.empty() ? "" : ", ", name);
+  return fail(
+      FSCCL_ERR_INVALID_STATE,
+      "pool '{}' still has {} unit(s) and {} block(s): destroy and free them first. They are: {}",
+      name_, units_.size(), blocks, list);
 }
 
 }  // namespace fsccl

@@ -1,12 +1,15 @@
-// A pool on a GPU. Slots of units lie in an arena that the ranks of this host map from each other (peers' GPUs, or the same one);
-// blocks, which are a rank's own affair, in a second one. Placement of slots is the host pool's (collective_region.h): the same on
-// every rank, planned from the schedule, so a slot's offset is known to all.
+// A pool on a GPU. Slots of units lie in an arena that the ranks of this host map from each other
+// (peers' GPUs, or the same one); blocks, which are a rank's own affair, in a second one. Placement
+// of slots is the host pool's (collective_region.h): the same on every rank, planned from the
+// schedule, so a slot's offset is known to all.
 //
-// Order. Whoever gives bytes back says behind what they are free: everything that its stream has been given so far, and signals of
-// peers that still read them. Whoever takes them next waits for that on its own stream: the host waits for nothing. So the edges of
-// the plan are events of CUDA and nothing else.
+// Order. Whoever gives bytes back says behind what they are free: everything that its stream has
+// been given so far, and signals of peers that still read them. Whoever takes them next waits for
+// that on its own stream: the host waits for nothing. So the edges of the plan are events of CUDA
+// and nothing else.
 //
-// Slots are for one thread, that of the program that all ranks have in common; blocks and figures for any.
+// Slots are for one thread, that of the program that all ranks have in common; blocks and figures
+// for any.
 #pragma once
 #include <functional>
 #include <map>
@@ -17,23 +20,26 @@
 #include <vector>
 
 #include "allocators/placement/collective_region.h"
+#include "comm/communicator.h"
 #include "pool/device/device_blocks.h"
 #include "pool/device/released_bytes.h"
 #include "pool/device/slot_memory.h"
-#include "comm/communicator.h"
 
 namespace fsccl {
 
 class DevicePool {
  public:
-  // Collective over `comm`, blocking: ranks exchange what their devices are. Ranks of other hosts are not reached. `source`: what
-  // config.source means; null: none was given.
-  static Result<std::unique_ptr<DevicePool>> create(Communicator& comm, const fsccl_pool_config_t& config,
-                                                    Result<DeviceMemory::Source> source = DeviceMemory::Source());
+  // Collective over `comm`, blocking: ranks exchange what their devices are. Ranks of other hosts
+  // are not reached. `source`: what config.source means; null: none was given.
+  static Result<std::unique_ptr<DevicePool>> create(
+      Communicator& comm, const fsccl_pool_config_t& config,
+      Result<DeviceMemory::Source> source = DeviceMemory::Source());
   ~DevicePool();
-  void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }  // before memory is short
+  // before memory is short
+  void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }
 
-  // Of the pool's own, for what is done before the caller has named one: it waits for nothing but what its blocks do.
+  // Of the pool's own, for what is done before the caller has named one: it waits for nothing but
+  // what its blocks do.
   const cuda::OwnedStream& own_stream() const { return *own_stream_; }
   // While the stream lives: so that the pool's end can wait for it when it does not.
   Status note_end(cuda::Stream stream);
@@ -43,23 +49,28 @@ class DevicePool {
   const std::string& name() const { return name_; }
 
   // Blocks, ordered by streams as fsccl_pool_alloc() and fsccl_pool_free() say. Any thread.
-  Result<void*> alloc(uint64_t bytes, cuda::Stream stream, uint64_t alignment) { return blocks_->alloc(bytes, stream, alignment); }
+  Result<void*> alloc(uint64_t bytes, cuda::Stream stream, uint64_t alignment) {
+    return blocks_->alloc(bytes, stream, alignment);
+  }
   Status free(void* pointer, cuda::Stream stream) { return blocks_->free(pointer, stream); }
 
-  // Slots: the same calls, in order, on all ranks. `key`: who asks (unit and role); `stable`: one offset in every occurrence.
-  // Returns the offset in the slots' arena. What is put on `stream` from now on follows the last use of these bytes. What refuses
-  // it refuses it on all ranks; the first steps communicate and block, where memory has to grow.
+  // Slots: the same calls, in order, on all ranks. `key`: who asks (unit and role); `stable`: one
+  // offset in every occurrence. Returns the offset in the slots' arena. What is put on `stream`
+  // from now on follows the last use of these bytes. What refuses it refuses it on all ranks; the
+  // first steps communicate and block, where memory has to grow.
   Result<uint64_t> take(uint64_t key, uint64_t bytes, bool stable, cuda::Stream stream);
-  // The bytes are free when everything is done that `stream` was given, and then `waits` are over: operations that wait for a word,
-  // which peers make greater.
+  // The bytes are free when everything is done that `stream` was given, and then `waits` are over:
+  // operations that wait for a word, which peers make greater.
   Status give_back(uint64_t key, cuda::Stream stream, std::vector<cuda::MemoryOperation> waits);
   // Whether this process can reach the slots of `rank`, which can reach its, and where they begin.
   bool reaches(int rank) const { return slots_->reaches(rank); }
   cuda::DevicePointer slots(int rank) const { return slots_->base(rank); }
-  // Where the slots of a communicator's ranks begin. FSCCL_ERR_NOT_AVAILABLE, and whose cannot be reached and why.
+  // Where the slots of a communicator's ranks begin. FSCCL_ERR_NOT_AVAILABLE, and whose cannot be
+  // reached and why.
   Result<std::vector<cuda::DevicePointer>> slots_of(const Communicator& comm) const;
   uint64_t slot_bytes() const { return slots_->bytes(); }  // that exist, as many on all ranks
-  // Of those as many as are one piece of memory, which from now on is not given back: NCCL has a window on it.
+  // Of those as many as are one piece of memory, which from now on is not given back: NCCL has a
+  // window on it.
   uint64_t first_slot_bytes() const { return slots_->first_bytes(); }
   void keep_first_slots() { keeps_first_slots_ = true; }  // on all ranks
 
@@ -77,7 +88,9 @@ class DevicePool {
   void add_unit(uint64_t key, std::string name) { units_.insert_or_assign(key, std::move(name)); }
   void remove_unit(uint64_t key) { units_.erase(key); }
   // Who says what a key is for, before it takes a slot with it, says too when it has none.
-  void name_slot(uint64_t key, UseKind kind, const std::string& unit) { journal_->name_slot(key, kind, unit); }
+  void name_slot(uint64_t key, UseKind kind, const std::string& unit) {
+    journal_->name_slot(key, kind, unit);
+  }
   void forget_slot(uint64_t key);
   uint64_t kept_bytes = 0;  // promised to units that keep their slots
 
@@ -94,10 +107,12 @@ class DevicePool {
     bool now = false;  // else it was, and its key comes again
   };
   DevicePool(Communicator& comm, const cuda::Device& device, uint64_t slots_limit, bool record);
-  Status make(const fsccl_pool_config_t& config, const Reach& reach, Result<DeviceMemory::Source> source);
+  Status make(const fsccl_pool_config_t& config, const Reach& reach,
+              Result<DeviceMemory::Source> source);
   Held& held(uint64_t key);
   Status order(const Held& slot, cuda::Stream stream);
-  Result<StreamMark> mark(const Held& slot, cuda::Stream stream, std::vector<cuda::MemoryOperation>* waits);
+  Result<StreamMark> mark(const Held& slot, cuda::Stream stream,
+                          std::vector<cuda::MemoryOperation>* waits);
   Status put_waits(cuda::Stream stream, std::vector<cuda::MemoryOperation>& waits) const;
   Status poison(const Held& slot, cuda::Stream stream) const;
   Status give_back_surplus();
@@ -127,7 +142,8 @@ class DevicePool {
   std::unique_ptr<DeviceBlocks> blocks_;
   std::optional<cuda::OwnedStream> own_stream_;
   struct SlotFigures {
-    uint64_t live = 0, peak = 0, plan_bytes = 0, plan_bound = 0, clique_bound = 0, hits = 0, misses = 0;
+    uint64_t live = 0, peak = 0, plan_bytes = 0, plan_bound = 0, clique_bound = 0, hits = 0,
+             misses = 0;
   };
   SlotFigures slot_figures_;
   uint64_t steps_ = 0;

@@ -35,7 +35,8 @@ void FreeRanges::add(uint64_t begin, uint64_t end, uint64_t tick) {
   insert(begin, {end, tick});
 }
 
-std::optional<uint64_t> FreeRanges::find(uint64_t bytes, uint64_t alignment, uint64_t* range_bytes) const {
+std::optional<uint64_t> FreeRanges::find(uint64_t bytes, uint64_t alignment,
+                                         uint64_t* range_bytes) const {
   for (auto range = by_size_.lower_bound({bytes, 0}); range != by_size_.end(); ++range) {
     const auto [size, begin] = *range;
     const uint64_t at = round_up(begin, alignment);

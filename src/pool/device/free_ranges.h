@@ -1,5 +1,5 @@
-// Free bytes of one stream's, or of everybody's, as ranges of which the smallest that fits is taken. Neighbours are one range, free
-// since the later of the two. O(log n).
+// Free bytes of one stream's, or of everybody's, as ranges of which the smallest that fits is
+// taken. Neighbours are one range, free since the later of the two. O(log n).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,7 +23,8 @@ class FreeRanges {
   FreeRanges(const FreeRanges&) = delete;
 
   void add(uint64_t begin, uint64_t end, uint64_t tick);
-  // Where `bytes` fit best: in the smallest range that holds them aligned, the lowest of those. Sets the size of the range.
+  // Where `bytes` fit best: in the smallest range that holds them aligned, the lowest of those.
+  // Sets the size of the range.
   std::optional<uint64_t> find(uint64_t bytes, uint64_t alignment, uint64_t* range_bytes) const;
   // Takes what it has of [begin, end); the latest tick of that, 0 when it has none.
   uint64_t remove(uint64_t begin, uint64_t end);

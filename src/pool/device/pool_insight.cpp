@@ -1,4 +1,5 @@
-// What a pool on a GPU tells about itself: its figures, who has how much of it, and a snapshot of it as a file.
+// What a pool on a GPU tells about itself: its figures, who has how much of it, and a snapshot of
+// it as a file.
 #include "pool/device/device_pool.h"
 #include "pool/host/pool_report.h"
 
@@ -29,7 +30,8 @@ void DevicePool::stats(fsccl_pool_stats_t* out) const {
   *out = s;
 }
 
-void DevicePool::uses(void (*visit)(void* context, const fsccl_pool_use_t* use), void* context) const {
+void DevicePool::uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
+                      void* context) const {
   pool_report::visit_uses(*journal_, visit, context);
 }
 
@@ -40,7 +42,8 @@ Status DevicePool::snapshot(const std::string& path) const {
   facts.reserved_here = {0, memory_->bytes(DevicePart::slots), memory_->bytes(DevicePart::blocks)};
   {
     const std::lock_guard lock(mutex_);
-    facts.plans[1] = {slot_figures_.plan_bytes, slot_figures_.plan_bound, slot_figures_.clique_bound};
+    facts.plans[1] = {slot_figures_.plan_bytes, slot_figures_.plan_bound,
+                      slot_figures_.clique_bound};
   }
   return pool_report::write(path, facts, journal_->copy());
 }

@@ -1,13 +1,14 @@
-// What the ranks of a pool on GPUs tell each other when it is made: on which device each is and how much it may have of it. From
-// that every rank works out alike how much slots may take, and which ranks map each other's slots: those of one host whose devices
-// are the same one or peers, with handles that go as descriptors, each way.
+// What the ranks of a pool on GPUs tell each other when it is made: on which device each is and how
+// much it may have of it. From that every rank works out alike how much slots may take, and which
+// ranks map each other's slots: those of one host whose devices are the same one or peers, with
+// handles that go as descriptors, each way.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "base/config.h"
-#include "cuda/device.h"
 #include "comm/communicator.h"
+#include "cuda/device.h"
 
 namespace fsccl {
 
@@ -27,13 +28,18 @@ struct Reach {
   std::vector<char> reaches;     // by rank: it maps this rank's slots, and this rank its
 };
 
-// Collective, blocking. `mine` is an error when this rank cannot take part; then all ranks have one.
-Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device, const Result<DeviceRank>& mine);
+// Collective, blocking. `mine` is an error when this rank cannot take part; then all ranks have
+// one.
+Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device,
+                             const Result<DeviceRank>& mine);
 
-// All ranks succeeded, or all fail: those that did not with their own error, the others with `code`. Collective, blocking.
-Status agree(Communicator& comm, Status mine, const std::string& what, fsccl_status_t code = FSCCL_ERR_OUT_OF_MEMORY);
+// All ranks succeeded, or all fail: those that did not with their own error, the others with
+// `code`. Collective, blocking.
+Status agree(Communicator& comm, Status mine, const std::string& what,
+             fsccl_status_t code = FSCCL_ERR_OUT_OF_MEMORY);
 
-// Whether `mine` is true on all ranks; collective, blocking. FSCCL_ERR_MISMATCH where FSCCL_DEVICE_TRANSPORT differs.
+// Whether `mine` is true on all ranks; collective, blocking. FSCCL_ERR_MISMATCH where
+// FSCCL_DEVICE_TRANSPORT differs.
 Result<bool> agree_on_reach(Communicator& comm, bool mine);
 
 }  // namespace fsccl

@@ -12,9 +12,11 @@ bool is_later(const cuda::MemoryOperation& a, const cuda::MemoryOperation& b) {
 }
 
 void add_wait(const cuda::MemoryOperation& wait, ReleasedBytes::Waits* waits) {
-  const auto same = std::find_if(waits->begin(), waits->end(), [&](const cuda::MemoryOperation& known) {
-    return known.address == wait.address && known.operation == wait.operation && known.flags == wait.flags;
-  });
+  const auto same =
+      std::find_if(waits->begin(), waits->end(), [&](const cuda::MemoryOperation& known) {
+        return known.address == wait.address && known.operation == wait.operation &&
+               known.flags == wait.flags;
+      });
   if (same == waits->end())
     waits->push_back(wait);
   else if (is_later(wait, *same))
@@ -22,8 +24,9 @@ void add_wait(const cuda::MemoryOperation& wait, ReleasedBytes::Waits* waits) {
 }
 
 void add_mark(const StreamMark& mark, std::vector<StreamMark>* marks) {
-  const auto same =
-      std::find_if(marks->begin(), marks->end(), [&](const StreamMark& known) { return known.stream == mark.stream; });
+  const auto same = std::find_if(marks->begin(), marks->end(), [&](const StreamMark& known) {
+    return known.stream == mark.stream;
+  });
   if (same == marks->end())
     marks->push_back(mark);
   else
@@ -52,7 +55,8 @@ void ReleasedBytes::add(uint64_t begin, uint64_t end, StreamMark mark, Waits wai
   if (begin < end) ranges_.emplace(begin, Range{end, mark, std::move(waits)});
 }
 
-void ReleasedBytes::needs(uint64_t begin, uint64_t end, std::vector<StreamMark>* marks, Waits* waits) const {
+void ReleasedBytes::needs(uint64_t begin, uint64_t end, std::vector<StreamMark>* marks,
+                          Waits* waits) const {
   marks->clear();
   waits->clear();
   if (const auto same = find_same(begin, end); same != ranges_.end()) {

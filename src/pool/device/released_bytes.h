@@ -1,6 +1,7 @@
-// The edges of a plan of slots on a device: which bytes were given back, and behind what they are free: a mark of the stream that
-// used them last, and signals that peers still owe. Whoever takes the bytes next waits for exactly that: for what was given back in
-// them, not for what was given back before or beside. One entry for each range that was given back and not taken since, so a
+// The edges of a plan of slots on a device: which bytes were given back, and behind what they are
+// free: a mark of the stream that used them last, and signals that peers still owe. Whoever takes
+// the bytes next waits for exactly that: for what was given back in them, not for what was given
+// back before or beside. One entry for each range that was given back and not taken since, so a
 // planned step keeps it small.
 #pragma once
 #include <cstdint>
@@ -14,11 +15,13 @@ namespace fsccl {
 
 class ReleasedBytes {
  public:
-  using Waits = std::vector<cuda::MemoryOperation>;  // a wait ends when the word has reached its value, and words only grow
+  // a wait ends when the word has reached its value, and words only grow
+  using Waits = std::vector<cuda::MemoryOperation>;
 
   // No byte of [begin, end) is given back already.
   void add(uint64_t begin, uint64_t end, StreamMark mark, Waits waits);
-  // What is to be waited for before [begin, end) is used: one mark a stream, one wait a word. Replaces what was in them.
+  // What is to be waited for before [begin, end) is used: one mark a stream, one wait a word.
+  // Replaces what was in them.
   void needs(uint64_t begin, uint64_t end, std::vector<StreamMark>* marks, Waits* waits) const;
   void forget(uint64_t begin, uint64_t end);  // somebody has taken them
   size_t ranges() const { return ranges_.size(); }
@@ -31,7 +34,8 @@ class ReleasedBytes {
   };
   using Ranges = std::pmr::map<uint64_t, Range>;  // by begin, disjoint
   void split(uint64_t at);
-  Ranges::const_iterator find_same(uint64_t begin, uint64_t end) const;  // the range with these ends, else ranges_.end()
+  // the range with these ends, else ranges_.end()
+  Ranges::const_iterator find_same(uint64_t begin, uint64_t end) const;
 
   NodeMemory nodes_;
   Ranges ranges_{nodes_.get()};

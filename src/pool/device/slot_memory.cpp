@@ -14,12 +14,14 @@ constexpr uint64_t kNotGrown = 0;  // in place of a tag
 
 }  // namespace
 
-Result<std::unique_ptr<SlotMemory>> SlotMemory::create(Communicator& comm, DeviceMemory& memory, const Reach& reach) {
+Result<std::unique_ptr<SlotMemory>> SlotMemory::create(Communicator& comm, DeviceMemory& memory,
+                                                       const Reach& reach) {
   std::unique_ptr<SlotMemory> slots(new SlotMemory(comm, memory, reach.granularity));
   const auto reserve = [&]() -> Status {
     for (int rank = 0; rank < comm.size(); rank++) {
       if (rank == comm.rank() || !reach.reaches[static_cast<size_t>(rank)]) continue;
-      FSCCL_ASSIGN(DeviceArena view, DeviceArena::reserve(memory.arena(DevicePart::slots).device(), reach.slots_limit));
+      FSCCL_ASSIGN(DeviceArena view, DeviceArena::reserve(memory.arena(DevicePart::slots).device(),
+                                                          reach.slots_limit));
       slots->peers_.emplace(rank, std::move(view));
     }
     return success();
@@ -38,18 +40,20 @@ Status SlotMemory::publish(uint64_t tag) {
 Status SlotMemory::adopt(const std::vector<uint64_t>& tags, uint64_t bytes) {
   for (auto& [rank, view] : peers_) {
     const Engine::RecordedWait recorded(comm_.engine(), rank, recording::Duty::give_descriptor);
-    FSCCL_ASSIGN(Fd fd, comm_.context().job().fetch_fd(comm_.job_rank(rank), tags[static_cast<size_t>(rank)], comm_.deadline(),
-                                                       [this] { return comm_.engine().intact(); }));
+    FSCCL_ASSIGN(Fd fd, comm_.context().job().fetch_fd(
+                            comm_.job_rank(rank), tags[static_cast<size_t>(rank)], comm_.deadline(),
+                            [this] { return comm_.engine().intact(); }));
     FSCCL_TRY(view.adopt(std::move(fd), bytes));
   }
   return success();
 }
 
-// Two votes: that everybody's own memory is there, and that everybody has mapped what it maps. A segment's descriptor can be
-// fetched between the two.
+// Two votes: that everybody's own memory is there, and that everybody has mapped what it maps. A
+// segment's descriptor can be fetched between the two.
 Status SlotMemory::grow_together(uint64_t extent) {
   const uint64_t before = bytes(), more = round_up(extent, granularity_) - before;
-  const uint64_t tag = mix_hash(mix_hash(comm_.tag(), 0x6770757365676d74), comm_.context().next_arena_number()) | 1;
+  const uint64_t tag =
+      mix_hash(mix_hash(comm_.tag(), 0x6770757365676d74), comm_.context().next_arena_number()) | 1;
   bool asked = false;
   Status status = memory_.grow(DevicePart::slots, more, &asked);
   Undo undo([&] { (void)shrink(before); });
@@ -61,7 +65,8 @@ Status SlotMemory::grow_together(uint64_t extent) {
   if (!status.ok()) return status;
   const auto failed = std::find(tags.begin(), tags.end(), kNotGrown);
   if (failed != tags.end())
-    return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not grow the pool's slots by {} bytes; its own error says why",
+    return fail(FSCCL_ERR_OUT_OF_MEMORY,
+                "rank {} could not grow the pool's slots by {} bytes; its own error says why",
                 failed - tags.begin(), more);
   FSCCL_TRY(agree(comm_, adopt(tags, more), "map the slots of its peers"));
   undo.keep();

@@ -1,5 +1,6 @@
-// The memory of slots on all ranks: this rank's arena, and a view of it for each rank that this one reaches, with the same offsets.
-// All ranks have the same bytes of it: they grow together, by the same bytes at the same place in the program, or not at all.
+// The memory of slots on all ranks: this rank's arena, and a view of it for each rank that this one
+// reaches, with the same offsets. All ranks have the same bytes of it: they grow together, by the
+// same bytes at the same place in the program, or not at all.
 #pragma once
 #include <map>
 
@@ -11,19 +12,26 @@ namespace fsccl {
 class SlotMemory {
  public:
   // Collective, blocking.
-  static Result<std::unique_ptr<SlotMemory>> create(Communicator& comm, DeviceMemory& memory, const Reach& reach);
+  static Result<std::unique_ptr<SlotMemory>> create(Communicator& comm, DeviceMemory& memory,
+                                                    const Reach& reach);
 
   bool reaches(int rank) const { return rank == comm_.rank() || peers_.contains(rank); }
   cuda::DevicePointer base(int rank) const {
     return rank == comm_.rank() ? memory_.base(DevicePart::slots) : peers_.at(rank).base();
   }
   uint64_t bytes() const { return memory_.bytes(DevicePart::slots); }
-  uint64_t first_bytes() const { return bytes() ? memory_.arena(DevicePart::slots).segment_bytes(0) : 0; }  // of the first segment
+  // of the first segment
+  uint64_t first_bytes() const {
+    return bytes() ? memory_.arena(DevicePart::slots).segment_bytes(0) : 0;
+  }
 
   // So many bytes exist from the beginning on. Collective and blocking where they do not yet.
   Status grow(uint64_t extent) { return extent <= bytes() ? success() : grow_together(extent); }
-  // What would be left of it; the same on all ranks. And to do so, when no rank uses what lies above any more.
-  uint64_t kept_by_shrink(uint64_t extent) const { return memory_.kept_by_shrink(DevicePart::slots, extent); }
+  // What would be left of it; the same on all ranks. And to do so, when no rank uses what lies
+  // above any more.
+  uint64_t kept_by_shrink(uint64_t extent) const {
+    return memory_.kept_by_shrink(DevicePart::slots, extent);
+  }
   uint64_t shrink(uint64_t extent);
   void leak();
 

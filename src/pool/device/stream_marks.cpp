@@ -26,12 +26,13 @@ Result<uint32_t> StreamMarks::number(cuda::Stream stream) {
   if (reinterpret_cast<uintptr_t>(stream) == kLegacyStream) stream = nullptr;
   if (const std::optional<uint32_t> known = this->known(stream)) return *known;
   if (reinterpret_cast<uintptr_t>(stream) == kStreamOfThread)
-    return fail(
-        FSCCL_ERR_INVALID_ARGUMENT,
-        "cudaStreamPerThread is another stream in every thread, which the pool cannot tell apart: give it a stream that was "
-        "created");
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "cudaStreamPerThread is another stream in every thread, which the pool cannot tell "
+                "apart: give it a stream that was "
+                "created");
   if (streams_.size() == kMostStreams)
-    return fail(FSCCL_ERR_LIMIT, "{} would be the stream number {} of the pool: use fewer, or use them again",
+    return fail(FSCCL_ERR_LIMIT,
+                "{} would be the stream number {} of the pool: use fewer, or use them again",
                 static_cast<void*>(stream), kMostStreams + 1);
   if (streams_.size() == 1) FSCCL_TRY(record(0));  // from now on marks are waited for
   streams_.emplace_back().stream = stream;
@@ -46,7 +47,9 @@ void StreamMarks::drop_first(Stream& stream) {
 // For the last tick, unless the stream is being captured.
 Status StreamMarks::record(uint32_t number) {
   Stream& stream = streams_[number];
-  if (stream.ticks == stream.over || (!stream.events.empty() && stream.events.back().tick == stream.ticks)) return success();
+  if (stream.ticks == stream.over ||
+      (!stream.events.empty() && stream.events.back().tick == stream.ticks))
+    return success();
   const Calls calls(*this);
   FSCCL_ASSIGN(const bool capturing, device_.capturing(stream.stream));
   if (capturing) return success();
@@ -76,23 +79,27 @@ Status StreamMarks::make_wait(uint32_t number, const StreamMark& mark) {
   uint64_t& known = waiter.known[mark.stream];
   if (known >= mark.tick) return success();
   FSCCL_TRY(record(mark.stream));  // it was being captured, maybe
-  const auto event = std::lower_bound(other.events.begin(), other.events.end(), mark.tick,
-                                      [](const Recorded& recorded, uint64_t tick) { return recorded.tick < tick; });
+  const auto event = std::lower_bound(
+      other.events.begin(), other.events.end(), mark.tick,
+      [](const Recorded& recorded, uint64_t tick) { return recorded.tick < tick; });
   const Calls calls(*this);
   FSCCL_ASSIGN(const bool capturing, device_.capturing(waiter.stream));
   if (capturing || event == other.events.end()) {
     look(mark.stream);  // where it cannot wait, it need not perhaps
     if (known_over(mark)) return success();
     return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "memory was used last by stream {}, and stream {} is being captured: neither can wait for the other meanwhile",
-                static_cast<void*>(other.stream), static_cast<void*>(capturing ? waiter.stream : other.stream));
+                "memory was used last by stream {}, and stream {} is being captured: neither can "
+                "wait for the other meanwhile",
+                static_cast<void*>(other.stream),
+                static_cast<void*>(capturing ? waiter.stream : other.stream));
   }
   FSCCL_TRY(event->event.make_wait(waiter.stream));
   known = event->tick;
   return success();
 }
 
-// The youngest first: events of a stream are complete in their order, and to ask for one costs about as much as to record one.
+// The youngest first: events of a stream are complete in their order, and to ask for one costs
+// about as much as to record one.
 void StreamMarks::look(uint32_t number) {
   Stream& stream = streams_[number];
   if (stream.events.empty()) return;
@@ -116,7 +123,8 @@ Result<bool> StreamMarks::wait_for_all(Deadline deadline) {
       look(s);
       return streams_[s].over >= streams_[s].ticks;
     };
-    FSCCL_ASSIGN(const bool in_time, wait_unless([&] { return record(s); }, over, deadline, Naps(kMarkNapNs)));
+    FSCCL_ASSIGN(const bool in_time,
+                 wait_unless([&] { return record(s); }, over, deadline, Naps(kMarkNapNs)));
     if (!in_time) return false;
   }
   return true;
@@ -127,10 +135,12 @@ Result<bool> StreamMarks::finish(Deadline deadline) {
     return cuda::is_legacy(stream.stream) || stream.ticks == stream.over ||
            (!stream.events.empty() && stream.events.back().tick == stream.ticks);
   };
-  return std::all_of(streams_.begin(), streams_.end(), there) ? wait_for_all(deadline) : wait_for_context(deadline);
+  return std::all_of(streams_.begin(), streams_.end(), there) ? wait_for_all(deadline)
+                                                              : wait_for_context(deadline);
 }
 
-// For streams that may be gone, where nothing can be recorded any more. The call knows no deadline, so it has a thread of its own.
+// For streams that may be gone, where nothing can be recorded any more. The call knows no deadline,
+// so it has a thread of its own.
 Result<bool> StreamMarks::wait_for_context(Deadline deadline) const {
   constexpr cuda::Code kWaits = -1;
   const auto outcome = std::make_shared<std::atomic<cuda::Code>>(kWaits);

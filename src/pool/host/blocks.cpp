@@ -21,31 +21,36 @@ constexpr size_t kListed = 16;  // blocks that an error names
 }  // namespace
 
 Blocks::Blocks(Place place) : place_(std::move(place)), region_(place_.bytes) {
-  if (place_.debug && !place_.dry_run) watch_ = std::make_unique<BlockWatch>(place_.memory, streams_);
+  if (place_.debug && !place_.dry_run)
+    watch_ = std::make_unique<BlockWatch>(place_.memory, streams_);
 }
 
 // What comes to lie at these addresses next is nobody's free memory.
 Blocks::~Blocks() { allow_memory(place_.memory, place_.dry_run ? 0 : reached_); }
 
 // Bytes that the stream may have, and that exist.
-Result<Blocks::Bytes> Blocks::take(uint64_t room, uint64_t alignment, uint64_t bytes, uint32_t stream,
-                                   std::unique_lock<std::mutex>& lock) {
+Result<Blocks::Bytes> Blocks::take(uint64_t room, uint64_t alignment, uint64_t bytes,
+                                   uint32_t stream, std::unique_lock<std::mutex>& lock) {
   const bool cooling = !cooling_.empty();
   if (cooling) cooling_.open(region_, streams_.known(stream), 0, 0);
   const std::optional<uint64_t> begin = region_.alloc(room, alignment);
   Bytes taken{begin.value_or(0), begin ? *begin + room : 0};
-  if (cooling) taken.done = cooling_.close(region_, streams_.known(BlockStreams::kProgram), taken.begin, taken.end);
+  if (cooling)
+    taken.done =
+        cooling_.close(region_, streams_.known(BlockStreams::kProgram), taken.begin, taken.end);
   const auto wanted = [&](Status status) {
     if (cooling_.empty()) return status;
     Error error = status.error();
-    error.text +=
-        fmt::format(". {} bytes more were freed on streams that {} is not ordered behind (fsccl_pool_record, fsccl_pool_wait)",
-                    cooling_.bytes(), stream_text(streams_.name(stream)));
+    error.text += fmt::format(
+        ". {} bytes more were freed on streams that {} is not ordered behind (fsccl_pool_record, "
+        "fsccl_pool_wait)",
+        cooling_.bytes(), stream_text(streams_.name(stream)));
     return Status(std::move(error));
   };
   if (!begin)
     return wanted(fail(FSCCL_ERR_OUT_OF_MEMORY,
-                       "pool '{}' has no room for a block of {} bytes in its {} bytes of address space (FSCCL_POOL_REGION_BYTES)",
+                       "pool '{}' has no room for a block of {} bytes in its {} bytes of address "
+                       "space (FSCCL_POOL_REGION_BYTES)",
                        place_.pool, bytes, place_.bytes));
   const uint64_t extent = region_.top();
   reached_ = std::max(reached_, extent);
@@ -80,7 +85,8 @@ Result<void*> Blocks::enter(Block&& block, Journal::Owner owner, uint32_t stream
     region_.free(block.begin);
   });
   blocks_.emplace(block.address, block);
-  place_.journal->block_taken(owner, reinterpret_cast<uint64_t>(place_.memory + block.begin), block.end - block.begin, block.bytes);
+  place_.journal->block_taken(owner, reinterpret_cast<uint64_t>(place_.memory + block.begin),
+                              block.end - block.begin, block.bytes);
   undo.keep();
   calls_++;
   if (watch_) {
@@ -97,11 +103,13 @@ Result<void*> Blocks::enter(Block&& block, Journal::Owner owner, uint32_t stream
   return static_cast<void*>(block.address);
 }
 
-Result<void*> Blocks::alloc(uint64_t bytes, const void* stream, uint64_t alignment, const Journal::Owner& owner) {
+Result<void*> Blocks::alloc(uint64_t bytes, const void* stream, uint64_t alignment,
+                            const Journal::Owner& owner) {
   std::unique_lock lock(mutex_);
   FSCCL_ASSIGN(const uint32_t number, streams_.number(stream));
   alignment = std::max<uint64_t>(alignment, bytes >= kLargeBlock ? kPage : 64);
-  const uint64_t room = watch_ ? BlockWatch::room(bytes, alignment) : round_up(std::max<uint64_t>(bytes, 1), alignment);
+  const uint64_t room = watch_ ? BlockWatch::room(bytes, alignment)
+                               : round_up(std::max<uint64_t>(bytes, 1), alignment);
   Result<Bytes> found = take(room, alignment, bytes, number, lock);
   if (!found.ok()) {
     place_.journal->block_refused(owner, bytes, place_.left());
@@ -118,7 +126,9 @@ Result<void*> Blocks::alloc(uint64_t bytes, const void* stream, uint64_t alignme
 }
 
 Status Blocks::import(void* pointer, uint64_t bytes) {
-  if (place_.dry_run) return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' is a rehearsal (dry_run) and has no memory", place_.pool);
+  if (place_.dry_run)
+    return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' is a rehearsal (dry_run) and has no memory",
+                place_.pool);
   FSCCL_TRY(check_importable(pointer, bytes));
   FSCCL_ASSIGN(const uint64_t file_begin, place_.arena->file_offset(place_.arena->control()));
   std::unique_lock lock(mutex_);
@@ -147,9 +157,11 @@ Status Blocks::import(void* pointer, uint64_t bytes) {
 Status Blocks::not_a_block(const void* pointer) const {
   const std::string past = watch_ ? watch_->past_of(pointer) : "";
   if (!past.empty())
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of pool '{}', or was freed before: it was of the {}", pointer,
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "{} is not a block of pool '{}', or was freed before: it was of the {}", pointer,
                 place_.pool, past);
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of pool '{}', or was freed before", pointer, place_.pool);
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of pool '{}', or was freed before",
+              pointer, place_.pool);
 }
 
 Status Blocks::free(void* pointer, const void* stream) {
@@ -193,17 +205,21 @@ Status Blocks::use(const void* pointer, uint64_t bytes, const void* stream, bool
   const auto* address = static_cast<const std::byte*>(pointer);
   auto found = blocks_.upper_bound(address);
   const bool inside =
-      found != blocks_.begin() && address - std::prev(found)->first <= static_cast<int64_t>(std::prev(found)->second.bytes);
+      found != blocks_.begin() &&
+      address - std::prev(found)->first <= static_cast<int64_t>(std::prev(found)->second.bytes);
   const std::string past = !inside && watch_ ? watch_->past_of(pointer) : "";
   calls_++;
   if (!past.empty())
-    return fail(FSCCL_ERR_INVALID_STATE, "use after free: the {} on {} (call {}) of the {}", writes ? "write" : "read",
-                stream_text(stream), calls_, past);
-  if (!inside) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not in a block of pool '{}'", pointer, place_.pool);
+    return fail(FSCCL_ERR_INVALID_STATE, "use after free: the {} on {} (call {}) of the {}",
+                writes ? "write" : "read", stream_text(stream), calls_, past);
+  if (!inside)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not in a block of pool '{}'", pointer,
+                place_.pool);
   Block& block = std::prev(found)->second;
   const auto begin = static_cast<uint64_t>(address - block.address);
   if (bytes > block.bytes - begin)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes from {} on reach beyond the {}", bytes, pointer, block_text(block));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes from {} on reach beyond the {}", bytes,
+                pointer, block_text(block));
   if (bytes == 0) return success();
   streams_.work(number, &block.done);
   return watch_ ? watch_->use(block, begin, begin + bytes, number, writes, calls_) : success();
@@ -240,10 +256,12 @@ std::string Blocks::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<const Block*> blocks;
   for (const auto& [address, block] : blocks_) blocks.push_back(&block);
-  std::sort(blocks.begin(), blocks.end(),
-            [](const Block* a, const Block* b) { return std::pair(b->bytes, a->call) < std::pair(a->bytes, b->call); });
+  std::sort(blocks.begin(), blocks.end(), [](const Block* a, const Block* b) {
+    return std::pair(b->bytes, a->call) < std::pair(a->bytes, b->call);
+  });
   std::string text;
-  for (size_t i = 0; i < std::min(blocks.size(), kListed); i++) text += (i ? ", " : "") + block_text(*blocks[i]);
+  for (size_t i = 0; i < std::min(blocks.size(), kListed); i++)
+    text += (i ? ", " : "") + block_text(*blocks[i]);
   if (blocks.size() > kListed) text += fmt::format(" and {} more", blocks.size() - kListed);
   return text;
 }
@@ -252,7 +270,8 @@ uint64_t Blocks::shrink(const std::function<uint64_t(uint64_t top)>& release) {
   const std::lock_guard lock(mutex_);
   const uint64_t top = region_.top();
   if (watch_)
-    if (const Status status = watch_->look(top); !status.ok()) FSCCL_LOG(kError, "pool '{}': {}", place_.pool, status.text());
+    if (const Status status = watch_->look(top); !status.ok())
+      FSCCL_LOG(kError, "pool '{}': {}", place_.pool, status.text());
   return release(top);
 }
 

@@ -1,7 +1,8 @@
-// The blocks of a pool that are this rank's own affair: memory that the program asks for by the byte, on streams, and imports, the
-// program's own memory whose pages became a block (import.h). A block that was freed on one stream goes to another only when events
-// order that behind its last use (block_streams.h, cooling_slots.h); until then its bytes are closed. In debug mode every call is
-// watched (block_watch.h).
+// The blocks of a pool that are this rank's own affair: memory that the program asks for by the
+// byte, on streams, and imports, the program's own memory whose pages became a block (import.h). A
+// block that was freed on one stream goes to another only when events order that behind its last
+// use (block_streams.h, cooling_slots.h); until then its bytes are closed. In debug mode every call
+// is watched (block_watch.h).
 #pragma once
 #include <atomic>
 #include <functional>
@@ -31,16 +32,19 @@ class Blocks {
     uint64_t bytes = 0;
     bool dry_run = false, debug = false;
     Journal* journal = nullptr;
-    std::function<uint64_t()> left;               // bytes that the pool may still reserve
-    std::function<Status(uint64_t extent)> grow;  // so much of the region must exist; called without a lock
+    std::function<uint64_t()> left;  // bytes that the pool may still reserve
+    // so much of the region must exist; called without a lock
+    std::function<Status(uint64_t extent)> grow;
   };
   explicit Blocks(Place place);
   ~Blocks();
 
   // Aligned to `alignment` at least.
-  Result<void*> alloc(uint64_t bytes, const void* stream, uint64_t alignment, const Journal::Owner& owner);
+  Result<void*> alloc(uint64_t bytes, const void* stream, uint64_t alignment,
+                      const Journal::Owner& owner);
   Status import(void* pointer, uint64_t bytes);
-  // A block, or an import. In debug mode an error that says what was done to the block before: it is freed all the same.
+  // A block, or an import. In debug mode an error that says what was done to the block before: it
+  // is freed all the same.
   Status free(void* pointer, const void* stream);
   Status use(const void* pointer, uint64_t bytes, const void* stream, bool writes);
   Status record(const void* event, const void* stream);
@@ -50,10 +54,11 @@ class Blocks {
     uint64_t blocks = 0, imports = 0, live_bytes = 0, peak_bytes = 0, allocations = 0, frees = 0;
   };
   Figures figures() const;
-  uint64_t live_bytes() const { return live_bytes_.load(std::memory_order_relaxed); }  // without a lock
+  // without a lock
+  uint64_t live_bytes() const { return live_bytes_.load(std::memory_order_relaxed); }
   std::string list() const;  // of what is there, one after the other, the largest first
-  // Calls release(top), which gives back the memory that lies above all blocks, while none is made; returns what it says. A block
-  // that asks for its memory already counts.
+  // Calls release(top), which gives back the memory that lies above all blocks, while none is made;
+  // returns what it says. A block that asks for its memory already counts.
   uint64_t shrink(const std::function<uint64_t(uint64_t top)>& release);
   Status look();  // debug mode: was any free byte written to?
 
@@ -62,7 +67,8 @@ class Blocks {
     uint64_t begin = 0, end = 0;
     StreamClock done{};  // what may still run on them
   };
-  Result<Bytes> take(uint64_t room, uint64_t alignment, uint64_t bytes, uint32_t stream, std::unique_lock<std::mutex>& lock);
+  Result<Bytes> take(uint64_t room, uint64_t alignment, uint64_t bytes, uint32_t stream,
+                     std::unique_lock<std::mutex>& lock);
   void release(const Bytes& bytes);
   Result<void*> enter(Block&& block, Journal::Owner owner, uint32_t stream, bool over);
   Status end(const Block& block, uint32_t stream);

@@ -1,6 +1,7 @@
-// Memory of the caller's own becomes memory of an arena, and is given back, at the same addresses with the same contents: the
-// arena's pages are mapped over the caller's, privately again at the end. Each change of a mapping is one system call, so a failure
-// leaves the memory as it was. Nobody else may touch the memory meanwhile.
+// Memory of the caller's own becomes memory of an arena, and is given back, at the same addresses
+// with the same contents: the arena's pages are mapped over the caller's, privately again at the
+// end. Each change of a mapping is one system call, so a failure leaves the memory as it was.
+// Nobody else may touch the memory meanwhile.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,12 +10,12 @@
 
 namespace fsccl {
 
-// Whether [pointer, pointer + bytes) is whole pages of private anonymous writable memory, and no stack: else the error says what it
-// is and how to allocate.
+// Whether [pointer, pointer + bytes) is whole pages of private anonymous writable memory, and no
+// stack: else the error says what it is and how to allocate.
 Status check_importable(const void* pointer, uint64_t bytes);
 
-// The pages become [file_offset, file_offset + bytes) of the arena's file, which is mapped at `block` as well. A child of fork()
-// does not have them.
+// The pages become [file_offset, file_offset + bytes) of the arena's file, which is mapped at
+// `block` as well. A child of fork() does not have them.
 Status move_into_arena(void* pointer, uint64_t bytes, void* block, int fd, uint64_t file_offset);
 // The pages become private anonymous ones.
 Status move_out_of_arena(void* pointer, uint64_t bytes);

@@ -26,13 +26,15 @@ struct Vote {
 struct Terms {
   uint64_t part_bytes;
   uint32_t arena_id;
-  enum : uint16_t { failed, own, outside } made;  // by rank 0: the library's own arena, or memory of a source from outside
+  // by rank 0: the library's own arena, or memory of a source from outside
+  enum : uint16_t { failed, own, outside } made;
   uint16_t debug;
   uint64_t file_offset;  // of that
 };
 static_assert(sizeof(Terms) <= kInlineBytes);
 
-Status exchange(Communicator& comm, OpCode op, const void* input, void* output, uint64_t count, int root) {
+Status exchange(Communicator& comm, OpCode op, const void* input, void* output, uint64_t count,
+                int root) {
   CollectiveCall call;
   call.op = op;
   call.input = input;
@@ -49,38 +51,49 @@ Result<Vote> agree(Communicator& comm, Status mine, Vote vote, const char* what)
   std::vector<Vote> all(static_cast<size_t>(comm.size()));
   FSCCL_TRY(exchange(comm, OpCode::all_gather, &vote, all.data(), sizeof vote, -1));
   if (!mine.ok()) return mine;
-  const auto first = std::find_if(all.begin(), all.end(), [](const Vote& of) { return of.code != FSCCL_OK; });
+  const auto first =
+      std::find_if(all.begin(), all.end(), [](const Vote& of) { return of.code != FSCCL_OK; });
   if (first != all.end() && first->code == FSCCL_ERR_LIMIT)
     return fail(FSCCL_ERR_LIMIT,
-                "rank {} could not {}, for a limit of its process (ulimit -n, ulimit -v); its own error says which",
+                "rank {} could not {}, for a limit of its process (ulimit -n, ulimit -v); its own "
+                "error says which",
                 first - all.begin(), what);
   if (first != all.end())
-    return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not {}; its own error says why", first - all.begin(), what);
-  for (const Vote& of : all) vote = {FSCCL_OK, std::min(vote.limit, of.limit), std::min(vote.sparse, of.sparse)};
+    return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not {}; its own error says why",
+                first - all.begin(), what);
+  for (const Vote& of : all)
+    vote = {FSCCL_OK, std::min(vote.limit, of.limit), std::min(vote.sparse, of.sparse)};
   return vote;
 }
 
-uint64_t tag_of(const Communicator& comm, uint32_t arena_id) { return mix_hash(comm.tag(), uint64_t{arena_id} << 32 | 0x706f6f6c); }
+uint64_t tag_of(const Communicator& comm, uint32_t arena_id) {
+  return mix_hash(comm.tag(), uint64_t{arena_id} << 32 | 0x706f6f6c);
+}
 
 uint64_t control_bytes(const Communicator& comm, bool outside) {
   const uint64_t lines = static_cast<uint64_t>(comm.size()) * sizeof(ReleaseLine);
-  return outside ? round_up(lines, kGrowth) : lines;  // files of huge pages are mapped whole pages at a time
+  // files of huge pages are mapped whole pages at a time
+  return outside ? round_up(lines, kGrowth) : lines;
 }
 
-Result<HostArena> open_arena(Communicator& comm, const Terms& terms, Result<HostArena> made, const Result<PoolSource>& source) {
+Result<HostArena> open_arena(Communicator& comm, const Terms& terms, Result<HostArena> made,
+                             const Result<PoolSource>& source) {
   if (comm.rank() == 0) return made;
   if (!source.ok()) return source.status().clone();
   if (!terms.made) return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank 0 could not make the pool's arena");
   const Engine::RecordedWait recorded(comm.engine(), 0, recording::Duty::give_descriptor);
-  FSCCL_ASSIGN(Fd fd, comm.context().job().fetch_fd(comm.job_rank(0), tag_of(comm, terms.arena_id), comm.deadline(),
+  FSCCL_ASSIGN(Fd fd, comm.context().job().fetch_fd(comm.job_rank(0), tag_of(comm, terms.arena_id),
+                                                    comm.deadline(),
                                                     [&comm] { return comm.engine().intact(); }));
   const bool outside = terms.made == Terms::outside;
   if (source.value().outside() != outside)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "rank 0 of this host gave its pool {} source from outside, and this rank {}: all or none", outside ? "a" : "no",
-                outside ? "none" : "one");
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "rank 0 of this host gave its pool {} source from outside, and this rank {}: all or none",
+        outside ? "a" : "no", outside ? "none" : "one");
   const uint64_t control = control_bytes(comm, outside);
-  return outside ? HostArena::adopt(std::move(fd), terms.file_offset, comm.size(), control, 3 * terms.part_bytes)
+  return outside ? HostArena::adopt(std::move(fd), terms.file_offset, comm.size(), control,
+                                    3 * terms.part_bytes)
                  : HostArena::open(std::move(fd), comm.size(), control, 3 * terms.part_bytes);
 }
 
@@ -90,28 +103,38 @@ uint64_t arena_bytes_of(const HostArena& arena, const Communicator& comm) {
 
 Status same_debug(bool debug, const Terms& terms) {
   if (debug == (terms.debug != 0)) return success();
-  return fail(FSCCL_ERR_MISMATCH, "debug mode of the pool is {} here and not so on rank 0: all ranks alike", debug ? "on" : "off");
+  return fail(FSCCL_ERR_MISMATCH,
+              "debug mode of the pool is {} here and not so on rank 0: all ranks alike",
+              debug ? "on" : "off");
 }
 
-Status watch_slots(const HostArena& arena, const Communicator& comm, const char* pool, std::unique_ptr<SlotWatch>* watch) {
-  FSCCL_ASSIGN(*watch, SlotWatch::create(arena, arena_bytes_of(arena, comm),
-                                         fmt::format("pool '{}' of rank {}", pool ? pool : "pool", comm.rank())));
+Status watch_slots(const HostArena& arena, const Communicator& comm, const char* pool,
+                   std::unique_ptr<SlotWatch>* watch) {
+  FSCCL_ASSIGN(*watch, SlotWatch::create(
+                           arena, arena_bytes_of(arena, comm),
+                           fmt::format("pool '{}' of rank {}", pool ? pool : "pool", comm.rank())));
   return success();
 }
 
 }  // namespace
 
-Pool::Pool(Communicator& comm, std::byte* control) : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()) {}
+Pool::Pool(Communicator& comm, std::byte* control)
+    : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()) {}
 
 // Between hosts a pool is one a host: an arena is shared by the ranks that can map it.
 Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_config_t& config,
                                            Result<std::shared_ptr<MemorySource>> given) {
   FSCCL_TRY(config_status());
-  FSCCL_TRY(agree(comm, check_descriptors(kDescriptorsToMake, "make a pool"), {}, "open the files of a pool").status().clone());
-  Result<PoolSource> source = config.dry_run ? Result<PoolSource>(PoolSource{}) : PoolSource::of(std::move(given));
+  FSCCL_TRY(agree(comm, check_descriptors(kDescriptorsToMake, "make a pool"), {},
+                  "open the files of a pool")
+                .status()
+                .clone());
+  Result<PoolSource> source =
+      config.dry_run ? Result<PoolSource>(PoolSource{}) : PoolSource::of(std::move(given));
   if (comm.one_host()) return create_on_host(comm, comm, config, std::move(source));
   constexpr uint64_t kTag = 0x706f6f6c;
-  FSCCL_ASSIGN(std::unique_ptr<Communicator> host, comm.part(comm.ranks_here(), kTag, "ranks of this host"));
+  FSCCL_ASSIGN(std::unique_ptr<Communicator> host,
+               comm.part(comm.ranks_here(), kTag, "ranks of this host"));
   FSCCL_ASSIGN(std::unique_ptr<Pool> pool, create_on_host(*host, comm, config, std::move(source)));
   pool->host_ = std::move(host);
   pool->whole_ = &comm;
@@ -120,12 +143,14 @@ Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_
 }
 
 // `whole`: of all hosts that make one, which take the same slots if they have units together.
-Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communicator& whole, const fsccl_pool_config_t& config,
+Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communicator& whole,
+                                                   const fsccl_pool_config_t& config,
                                                    Result<PoolSource> source) {
   const ConfigRef settings = fsccl::config();
   const Limits limits = read_limits();
   const uint64_t memory = std::min(limits.memory_bytes.value, uint64_t{1} << 40);
-  uint64_t limit = config.limit_bytes ? config.limit_bytes : static_cast<uint64_t>(settings->pool_limit_bytes);
+  uint64_t limit =
+      config.limit_bytes ? config.limit_bytes : static_cast<uint64_t>(settings->pool_limit_bytes);
   if (!limit) limit = std::max<uint64_t>(memory / 2, 64u << 20);
 
   const bool debug = config.debug != 0 || settings->pool_debug;
@@ -134,15 +159,20 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   if (comm.rank() == 0) {
     const int64_t region = settings->pool_region_bytes;
     const bool outside = source.ok() && source.value().outside();
-    // Addresses beyond the limit let slots lie apart. Where addresses are limited, too (ulimit -v), there are as many as bytes.
+    // Addresses beyond the limit let slots lie apart. Where addresses are limited, too (ulimit -v),
+    // there are as many as bytes.
     const bool narrow = outside || limits.address_space_bytes.value != kUnlimited;
     const uint64_t space = narrow ? limit : std::max(limit, memory);
-    terms.part_bytes = round_up(region == kConfigAuto ? space : static_cast<uint64_t>(region) / 3, kGrowth);
-    terms.arena_id = kFirstArena + (static_cast<uint32_t>(comm.job_rank(0)) << 12) + comm.context().next_arena_number() % 4096;
-    made = source.ok() ? source.value().make_arena(comm.size(), control_bytes(comm, outside), 3 * terms.part_bytes)
+    terms.part_bytes =
+        round_up(region == kConfigAuto ? space : static_cast<uint64_t>(region) / 3, kGrowth);
+    terms.arena_id = kFirstArena + (static_cast<uint32_t>(comm.job_rank(0)) << 12) +
+                     comm.context().next_arena_number() % 4096;
+    made = source.ok() ? source.value().make_arena(comm.size(), control_bytes(comm, outside),
+                                                   3 * terms.part_bytes)
                        : source.status().clone();
     if (made.ok() && made.value().fd() >= 0) {
-      const Status published = comm.context().job().publish_fd(tag_of(comm, terms.arena_id), made.value().fd());
+      const Status published =
+          comm.context().job().publish_fd(tag_of(comm, terms.arena_id), made.value().fd());
       if (!published.ok()) made = published.clone();
     }
     terms.made = !made.ok() ? Terms::failed : outside ? Terms::outside : Terms::own;
@@ -151,13 +181,16 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   FSCCL_TRY(exchange(comm, OpCode::broadcast, nullptr, &terms, sizeof terms, 0));
   Result<HostArena> arena = open_arena(comm, terms, std::move(made), source);
   Result<std::unique_ptr<Journal>> journal = pool_report::open_journal(*settings, comm);
-  Status ready = !arena.ok() ? arena.take_status() : !journal.ok() ? journal.take_status() : same_debug(debug, terms);
+  Status ready = !arena.ok()     ? arena.take_status()
+                 : !journal.ok() ? journal.take_status()
+                                 : same_debug(debug, terms);
   std::unique_ptr<SlotWatch> watch;
   if (ready.ok() && debug && !config.dry_run && terms.made == Terms::own)
     ready = watch_slots(arena.value(), comm, config.name, &watch);
   const bool may_be_sparse = source.ok() && Pool::may_be_sparse(comm, source.value());
-  const Result<Vote> common = agree(whole, std::move(ready), {.limit = limit, .sparse = may_be_sparse},
-                                    "make or map the pool's arena as the first rank of its host does, or open its log");
+  const Result<Vote> common =
+      agree(whole, std::move(ready), {.limit = limit, .sparse = may_be_sparse},
+            "make or map the pool's arena as the first rank of its host does, or open its log");
   if (comm.rank() == 0) comm.context().job().withdraw_fd(tag_of(comm, terms.arena_id));
   if (!common.ok()) return common.status().clone();
 
@@ -172,8 +205,11 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   pool->arena_id_ = terms.arena_id;
   pool->part_bytes_ = terms.part_bytes;
   pool->dry_run_ = config.dry_run != 0;
-  const uint64_t soft = config.soft_limit_bytes ? config.soft_limit_bytes : static_cast<uint64_t>(settings->pool_soft_limit_bytes);
-  pool->make_memory({.all = limit, .slots = common.value().limit, .soft = soft}, settings->prefault);
+  const uint64_t soft = config.soft_limit_bytes
+                            ? config.soft_limit_bytes
+                            : static_cast<uint64_t>(settings->pool_soft_limit_bytes);
+  pool->make_memory({.all = limit, .slots = common.value().limit, .soft = soft},
+                    settings->prefault);
   pool->shared_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
   pool->own_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
   if (common.value().sparse) pool->memory_->set_sparse();
@@ -182,18 +218,25 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   std::vector<int> members = comm.members();
   std::sort(members.begin(), members.end());
   const uint64_t arena_bytes = arena_bytes_of(*pool->arena_, comm);
-  FSCCL_TRY(comm.context().arenas().add(pool->arena_id_, pool->arena_->control(), arena_bytes, std::move(members)));
-  pool->watch_ = std::move(watch);  // what callers see of slots is memory of the arena to collectives, too
-  if (pool->watch_) FSCCL_TRY(comm.context().arenas().add_alias(pool->watch_->base(), arena_bytes, {0, pool->arena_id_}));
+  FSCCL_TRY(comm.context().arenas().add(pool->arena_id_, pool->arena_->control(), arena_bytes,
+                                        std::move(members)));
+  // what callers see of slots is memory of the arena to collectives, too
+  pool->watch_ = std::move(watch);
+  if (pool->watch_)
+    FSCCL_TRY(
+        comm.context().arenas().add_alias(pool->watch_->base(), arena_bytes, {0, pool->arena_id_}));
   pool->metrics_ = std::make_unique<MetricsSource>(
-      [made = pool.get()](MetricSamples& samples, std::string_view id) { made->tell(samples, id); });
+      [made = pool.get()](MetricSamples& samples, std::string_view id) {
+        made->tell(samples, id);
+      });
   return pool;
 }
 
 Pool::~Pool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();
-  Progress::instance().settle();  // of a failed operation the service thread may still sleep on a release line
+  // of a failed operation the service thread may still sleep on a release line
+  Progress::instance().settle();
   if (watch_) comm_.context().arenas().remove_alias(watch_->base());
   comm_.context().arenas().remove(arena_id_);
   comm_.dependents--;
@@ -209,11 +252,15 @@ void Pool::make_memory(const PoolMemory::Limits& limits, bool prefault) {
   const auto ask = [this](uint64_t bytes) {
     if (ask_) ask_(bytes);
   };
-  memory_->set_relief({.trim = [this] { trim(); }, .ask = ask, .holders = [this] { return holders(); }});
+  memory_->set_relief(
+      {.trim = [this] { trim(); }, .ask = ask, .holders = [this] { return holders(); }});
 }
 
 void Pool::make_blocks(bool debug) {
-  Blocks::Place place{.pool = name_, .arena = arena_.get(), .arenas = &comm_.context().arenas(), .arena_id = arena_id_};
+  Blocks::Place place{.pool = name_,
+                      .arena = arena_.get(),
+                      .arenas = &comm_.context().arenas(),
+                      .arena_id = arena_id_};
   place.memory = address(Part::local, rank(), 0);
   place.bytes = part_bytes_;
   place.dry_run = dry_run_;
@@ -224,14 +271,16 @@ void Pool::make_blocks(bool debug) {
   blocks_ = std::make_unique<Blocks>(std::move(place));
 }
 
-// What one kind of slots takes the other cannot have. Sparse parts share what is live; a plan leaves the other plan its bytes.
+// What one kind of slots takes the other cannot have. Sparse parts share what is live; a plan
+// leaves the other plan its bytes.
 void Pool::set_room() {
   const uint64_t most = memory_->most_slots();
   for (const Part part : {Part::shared, Part::own}) {
     const Part other = part == Part::shared ? Part::own : Part::shared;
     const uint64_t live = region(other).live();
     if (memory_->sparse())
-      set_capacity(part, most - live, most - std::min(std::max(region(other).plan_bytes(), live), most));
+      set_capacity(part, most - live,
+                   most - std::min(std::max(region(other).plan_bytes(), live), most));
     else
       set_capacity(part, memory_->slot_room(claim(other)), 0);
   }
@@ -239,7 +288,8 @@ void Pool::set_room() {
 
 // `plan`: of sparse parts, how large a plan may be.
 void Pool::set_capacity(Part part, uint64_t bytes, uint64_t plan) {
-  memory_->sparse() ? region(part).set_capacity(bytes, plan, part_bytes_) : region(part).set_capacity(bytes);
+  memory_->sparse() ? region(part).set_capacity(bytes, plan, part_bytes_)
+                    : region(part).set_capacity(bytes);
 }
 
 // Gives the slot back that has been kept idle for the longest time. All ranks choose the same.
@@ -283,30 +333,36 @@ Status Pool::check_empty() {
   if (units.empty() && figures.blocks + figures.imports == 0) return blocks_->look();
   std::string list = blocks_->list();
   for (const auto& [key, text] : units) list += (list.empty() ? "" : ", ") + text();
-  return fail(
-      FSCCL_ERR_INVALID_STATE,
-      "pool '{}' still has {} unit(s), {} block(s){} and {} import(s), the latter two with {} bytes: destroy and free them first. "
-      "They are: {}",
-      name_, units.size(), figures.blocks, units.empty() || figures.blocks == 0 ? "" : " with the units' shards", figures.imports,
-      figures.live_bytes, list);
+  return fail(FSCCL_ERR_INVALID_STATE,
+              "pool '{}' still has {} unit(s), {} block(s){} and {} import(s), the latter two with "
+              "{} bytes: destroy and free them first. "
+              "They are: {}",
+              name_, units.size(), figures.blocks,
+              units.empty() || figures.blocks == 0 ? "" : " with the units' shards",
+              figures.imports, figures.live_bytes, list);
 }
 
 Result<SlotGrant> Pool::place(Part part, uint64_t key, uint64_t bytes, bool stable) {
   set_room();
-  Result<SlotGrant> grant = region(part).take(key, std::max<uint64_t>(bytes, 1), stable, ledger_.opened());
+  Result<SlotGrant> grant =
+      region(part).take(key, std::max<uint64_t>(bytes, 1), stable, ledger_.opened());
   publish();
   return grant;
 }
 
-Result<Pool::Slot> Pool::take_otherwise(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable,
-                                        const Taker& taker) {
+Result<Pool::Slot> Pool::take_otherwise(Part part, int host_rank, const SlotName& name,
+                                        uint64_t bytes, bool stable, const Taker& taker) {
   if (!ledger_.room())
-    return fail(FSCCL_ERR_INVALID_STATE, "more than {} units given back while operations on them run: wait for some",
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "more than {} units given back while operations on them run: wait for some",
                 ReleaseLedger::kWindow);
-  const uint64_t zone = watch_ ? SlotWatch::kZone : 0, asked = std::exchange(bytes, bytes + 2 * zone);
+  const uint64_t zone = watch_ ? SlotWatch::kZone : 0,
+                 asked = std::exchange(bytes, bytes + 2 * zone);
   if (part == Part::shared && shared_host_ >= 0 && shared_host_ != host_rank)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "pool '{}' already hosts shared slots of another group of ranks: make a pool for each shard communicator", name_);
+                "pool '{}' already hosts shared slots of another group of ranks: make a pool for "
+                "each shard communicator",
+                name_);
   if (part == Part::shared) shared_host_ = host_rank;
   if (mend_due_) FSCCL_TRY(mend(taker));
   Result<Slot> taken = take_within_limit(part, name.key, bytes, stable, taker);
@@ -314,12 +370,14 @@ Result<Pool::Slot> Pool::take_otherwise(Part part, int host_rank, const SlotName
   while (!taken.ok() && taken.status().code() == FSCCL_ERR_OUT_OF_MEMORY && withdraw_kept())
     taken = take_within_limit(part, name.key, bytes, stable, taker);
   if (!taken.ok()) {
-    if (taken.status().code() == FSCCL_ERR_OUT_OF_MEMORY) journal_->slot_refused(name.key, asked, memory_->left());
+    if (taken.status().code() == FSCCL_ERR_OUT_OF_MEMORY)
+      journal_->slot_refused(name.key, asked, memory_->left());
     return taken;
   }
   Slot slot = taken.value();
   const uint64_t room = round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment);
-  journal_->slot_taken(*name.of, static_cast<size_t>(part), location(part, host_rank, slot.offset), room, asked);
+  journal_->slot_taken(*name.of, static_cast<size_t>(part), location(part, host_rank, slot.offset),
+                       room, asked);
   slot.offset += zone;
   if (watch_) [[unlikely]]
     watch_->taken(part, name.key, address(part, host_rank, slot.offset), asked, room - zone);
@@ -327,9 +385,12 @@ Result<Pool::Slot> Pool::take_otherwise(Part part, int host_rank, const SlotName
 }
 
 // A place, and memory there on all ranks; or an error on all ranks, and nothing has changed.
-Result<Pool::Slot> Pool::take_within_limit(Part part, uint64_t key, uint64_t bytes, bool stable, const Taker& taker) {
+Result<Pool::Slot> Pool::take_within_limit(Part part, uint64_t key, uint64_t bytes, bool stable,
+                                           const Taker& taker) {
   Result<SlotGrant> grant = place(part, key, bytes, stable);
-  if (!grant.ok()) return grant.status().code() == FSCCL_ERR_OUT_OF_MEMORY ? memory_->refuse_slot(bytes) : grant.take_status();
+  if (!grant.ok())
+    return grant.status().code() == FSCCL_ERR_OUT_OF_MEMORY ? memory_->refuse_slot(bytes)
+                                                            : grant.take_status();
   Slot slot{grant.value().offset, grant.value().free_since};
   const uint64_t room = round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment);
   Status grown = memory_->sparse() ? back(part, &slot, room, taker) : grow(part, taker);
@@ -372,9 +433,10 @@ Status Pool::end_step() {
 uint64_t Pool::history_hash() const { return mix_hash(shared_->hash(), own_->hash()); }
 
 uint64_t Pool::trim() {
-  // The local part only: slots, which others may still read, stay until a plan needs less. A block that is being made is counted in
-  // top() before it asks for its memory.
-  return blocks_->shrink([this](uint64_t top) { return memory_->shrink(Part::local, rank(), top); });
+  // The local part only: slots, which others may still read, stay until a plan needs less. A block
+  // that is being made is counted in top() before it asks for its memory.
+  return blocks_->shrink(
+      [this](uint64_t top) { return memory_->shrink(Part::local, rank(), top); });
 }
 
 }  // namespace fsccl

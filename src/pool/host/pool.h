@@ -1,10 +1,12 @@
-// A pool: one arena that the ranks of a communicator on a host map, and three regions of it for each rank:
+// A pool: one arena that the ranks of a communicator on a host map, and three regions of it for
+// each rank:
 //
 //   | shared slots | own slots | local blocks |
 //
-// Shared slots hold parameters that all ranks of a unit read; they lie in the part of the unit's first rank. Own slots hold
-// gradients and private parameters. Both are placed by collective history (collective_region.h), so their offsets are equal on
-// every rank. Local blocks are any rank's own affair (blocks.h).
+// Shared slots hold parameters that all ranks of a unit read; they lie in the part of the unit's
+// first rank. Own slots hold gradients and private parameters. Both are placed by collective
+// history (collective_region.h), so their offsets are equal on every rank. Local blocks are any
+// rank's own affair (blocks.h).
 #pragma once
 #include <array>
 #include <atomic>
@@ -28,11 +30,13 @@
 
 namespace fsccl {
 
-// A unit's slot that outlives reshard. While it is idle the pool may take it back, where slots would not fit their limit.
+// A unit's slot that outlives reshard. While it is idle the pool may take it back, where slots
+// would not fit their limit.
 struct KeptSlot {
   Part part = Part::own;
   uint64_t key = 0;
-  uint64_t idle_since = 0;          // position of the last reshard; 0: there is none, or it is in use
+  // position of the last reshard; 0: there is none, or it is in use
+  uint64_t idle_since = 0;
   std::function<void()> withdrawn;  // tells the unit that it is gone
 };
 
@@ -42,18 +46,23 @@ class Pool {
   static Result<std::unique_ptr<Pool>> create(Communicator& comm, const fsccl_pool_config_t& config,
                                               Result<std::shared_ptr<MemorySource>> source);
   ~Pool();
-  void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }  // before memory is short
+  // before memory is short
+  void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }
 
   // Local blocks, and the streams that they are used on.
-  Result<void*> alloc(uint64_t bytes, const void* stream = nullptr, uint64_t alignment = 1, const Journal::Owner& owner = {}) {
+  Result<void*> alloc(uint64_t bytes, const void* stream = nullptr, uint64_t alignment = 1,
+                      const Journal::Owner& owner = {}) {
     return blocks_->alloc(bytes, stream, alignment, owner);
   }
   Status import(void* pointer, uint64_t bytes) { return blocks_->import(pointer, bytes); }
-  Status free(void* pointer, const void* stream = nullptr) { return blocks_->free(pointer, stream); }
+  Status free(void* pointer, const void* stream = nullptr) {
+    return blocks_->free(pointer, stream);
+  }
   Blocks& blocks() { return *blocks_; }
   Status check_empty();  // no blocks, no units: else an error that lists them
 
-  // Slots. `key`: unit and role. The position is the event's; whoever gives back reports it done when the bytes are used no more.
+  // Slots. `key`: unit and role. The position is the event's; whoever gives back reports it done
+  // when the bytes are used no more.
   struct Slot {
     uint64_t offset = 0;      // in its part
     uint64_t free_since = 0;  // position that every rank must have released
@@ -62,27 +71,32 @@ class Pool {
     uint64_t key = 0;
     Journal::Slot* of = nullptr;  // valid as long as its unit
   };
-  // Who takes a slot: all ranks of `with`, for an operation of theirs. The ranks that do something else see that by its
-  // fingerprint.
+  // Who takes a slot: all ranks of `with`, for an operation of theirs. The ranks that do something
+  // else see that by its fingerprint.
   struct Taker {
     Communicator& with;
     Fingerprint what;
   };
   SlotName name_of(uint64_t key) { return {key, &journal_->slot(key)}; }
-  // All ranks of the taker take it, at the same place in their programs. What refuses it refuses it on all of them: where memory
-  // has to grow, they agree (pool_growth.cpp).
-  Result<Slot> take(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, const Taker& taker) {
+  // All ranks of the taker take it, at the same place in their programs. What refuses it refuses it
+  // on all of them: where memory has to grow, they agree (pool_growth.cpp).
+  Result<Slot> take(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable,
+                    const Taker& taker) {
     if (goes_on(part, host_rank)) [[likely]]
-      if (const StepTable::Row* row = region(part).take_by_table(name.key, bytes, stable)) [[likely]] {
+      if (const StepTable::Row* row = region(part).take_by_table(name.key, bytes, stable))
+          [[likely]] {
         const uint64_t address = base_[static_cast<size_t>(part)] + row->offset;
-        journal_->slot_taken_again(*name.of, static_cast<size_t>(part), address, row->event.bytes, bytes, row->live);
+        journal_->slot_taken_again(*name.of, static_cast<size_t>(part), address, row->event.bytes,
+                                   bytes, row->live);
         return Slot{row->offset, region(part).free_since(*row)};
       }
     return take_otherwise(part, host_rank, name, bytes, stable, taker);
   }
-  // At a position that the caller has opened, for one slot or several (of a kept unit's reshard: for none).
+  // At a position that the caller has opened, for one slot or several (of a kept unit's reshard:
+  // for none).
   Status give_back(Part part, const SlotName& name, uint64_t position) {
-    const StepTable::Row* row = watch_ ? nullptr : region(part).give_back_by_table(name.key, position);
+    const StepTable::Row* row =
+        watch_ ? nullptr : region(part).give_back_by_table(name.key, position);
     if (!row) [[unlikely]]
       return give_back_otherwise(part, name, position);
     journal_->slot_given_back_again(*name.of, static_cast<size_t>(part), row->live);
@@ -90,23 +104,32 @@ class Pool {
   }
   uint64_t open_position() { return ledger_.next(); }
   void done(uint64_t position) { ledger_.done(position); }  // any thread
-  void done_last() { ledger_.done_last(); }                 // with the position that was opened last
-  Status declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
-                 int host_rank);
+  // with the position that was opened last
+  void done_last() { ledger_.done_last(); }
+  Status declare(const std::vector<CollectiveRegion::Event>& shared,
+                 const std::vector<CollectiveRegion::Event>& own, int host_rank);
   Status end_step();
   uint64_t history_hash() const;
 
   // Address, in this process, of an offset in a part of pool rank `rank`.
-  std::byte* address(Part part, int rank, uint64_t offset) const { return arena_->region(rank) + part_begin(part) + offset; }
+  std::byte* address(Part part, int rank, uint64_t offset) const {
+    return arena_->region(rank) + part_begin(part) + offset;
+  }
   // Where the caller sees what is at an address of a slot; in debug mode it is not the same.
   std::byte* seen(std::byte* address) const { return watch_ ? watch_->seen(address) : address; }
   SlotWatch* watch() const { return watch_.get(); }  // null but in debug mode
-  // The shared part that `rank` hosts, for units whose ranks may write to what they share (PrivateView). Made once, before use.
+  // The shared part that `rank` hosts, for units whose ranks may write to what they share
+  // (PrivateView). Made once, before use.
   Status make_private_view(int rank);
-  std::byte* private_address(int rank, uint64_t offset) const { return private_views_.at(rank).base() + offset; }
+  std::byte* private_address(int rank, uint64_t offset) const {
+    return private_views_.at(rank).base() + offset;
+  }
   void drop_writes(int rank, uint64_t offset, uint64_t bytes);
-  void add_sharer(int rank) { sharers_.insert(rank); }  // whose units have slots here, and the same history of them
-  const ReleaseLine* release_line(int rank) const { return reinterpret_cast<const ReleaseLine*>(arena_->control()) + rank; }
+  // whose units have slots here, and the same history of them
+  void add_sharer(int rank) { sharers_.insert(rank); }
+  const ReleaseLine* release_line(int rank) const {
+    return reinterpret_cast<const ReleaseLine*>(arena_->control()) + rank;
+  }
   int rank() const { return comm_.rank(); }
   int rank_of_job(int job_rank) const { return comm_.rank_of(job_rank); }
   Communicator& comm() { return comm_; }
@@ -123,13 +146,16 @@ class Pool {
   Status snapshot(const std::string& path) const;
 
   uint64_t next_unit_key() { return ++unit_keys_; }
-  uint64_t kept_bytes = 0;                                 // promised to units that keep their slots
-  std::vector<KeptSlot*> kept_slots;                       // of these units
-  std::map<uint64_t, std::function<std::string()>> units;  // by key: what to call it, and what it holds
+  // promised to units that keep their slots
+  uint64_t kept_bytes = 0;
+  std::vector<KeptSlot*> kept_slots;  // of these units
+  // by key: what to call it, and what it holds
+  std::map<uint64_t, std::function<std::string()>> units;
 
  private:
   explicit Pool(Communicator& comm, std::byte* control);
-  static Result<std::unique_ptr<Pool>> create_on_host(Communicator& comm, Communicator& whole, const fsccl_pool_config_t& config,
+  static Result<std::unique_ptr<Pool>> create_on_host(Communicator& comm, Communicator& whole,
+                                                      const fsccl_pool_config_t& config,
                                                       Result<PoolSource> source);
   uint64_t part_begin(Part part) const { return memory_->part_begin(part); }
   // A slot that a table has can be taken: all its bytes exist, and nobody looks at them.
@@ -138,19 +164,24 @@ class Pool {
            (part != Part::shared || shared_host_.load(std::memory_order_relaxed) == host_rank);
   }
   void look_if_ready();
-  uint64_t location(Part part, int rank, uint64_t offset) const { return reinterpret_cast<uint64_t>(address(part, rank, offset)); }
-  Result<Slot> take_otherwise(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, const Taker& taker);
+  uint64_t location(Part part, int rank, uint64_t offset) const {
+    return reinterpret_cast<uint64_t>(address(part, rank, offset));
+  }
+  Result<Slot> take_otherwise(Part part, int host_rank, const SlotName& name, uint64_t bytes,
+                              bool stable, const Taker& taker);
   Status give_back_otherwise(Part part, const SlotName& name, uint64_t position);
   // Growing together (pool_growth.cpp).
   struct MemoryChange {
     std::array<BackedBytes::Ranges, 2> given_back, made;  // by part
-    uint64_t released = 0;                                // position that every rank must have released first
+    // position that every rank must have released first
+    uint64_t released = 0;
     bool empty() const;
     void add(Part part, BackedBytes::Change&& change);
   };
   Status agree_on_memory(const Taker& taker, Status mine, uint64_t* lacking) const;
   Status carry_out(const MemoryChange& change, const Taker& taker, uint64_t* lacking);
-  void take_back(const std::array<BackedBytes::Ranges, 2>& ranges, const std::array<bool, 2>& there);
+  void take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
+                 const std::array<bool, 2>& there);
   void add_growth(Part part, MemoryChange* change);
   Status grow(Part part, const Taker& taker);
   Status make_plans_memory(MemoryChange* change);
@@ -166,10 +197,11 @@ class Pool {
   void set_capacity(Part part, uint64_t bytes, uint64_t plan);
   void set_room();
   uint64_t claim(Part part) { return std::max(memory_->extent(part), region(part).extent()); }
-  Status plan_declared(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
-                       bool within_limit);
+  Status plan_declared(const std::vector<CollectiveRegion::Event>& shared,
+                       const std::vector<CollectiveRegion::Event>& own, bool within_limit);
   Result<SlotGrant> place(Part part, uint64_t key, uint64_t bytes, bool stable);
-  Result<Slot> take_within_limit(Part part, uint64_t key, uint64_t bytes, bool stable, const Taker& taker);
+  Result<Slot> take_within_limit(Part part, uint64_t key, uint64_t bytes, bool stable,
+                                 const Taker& taker);
   bool withdraw_kept();
   Status wait_released(uint64_t position);
   Status give_back_surplus(Part part);
@@ -180,7 +212,8 @@ class Pool {
   void tell(MetricSamples& samples, std::string_view id) const;
   CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
 
-  std::unique_ptr<Communicator> host_;  // made for this pool, if it was asked for on a communicator of several hosts: that one
+  // made for this pool, if it was asked for on a communicator of several hosts: that one
+  std::unique_ptr<Communicator> host_;
   Communicator* whole_ = nullptr;
   Communicator& comm_;  // whose ranks share the arena
   std::string name_;
@@ -209,8 +242,10 @@ class Pool {
   std::array<bool, 2> ready_{};     // by part; since the last event that no table had
   std::array<uint64_t, 2> base_{};  // by part, when it is ready: its address
   std::set<int> sharers_;
-  bool torn_ = false, mend_due_ = false;                  // of sparse parts: at the last step boundary; and before the next slot
-  std::array<std::optional<uint64_t>, 2> surplus_since_;  // of slots, by part: the position when it was first seen
+  // of sparse parts: at the last step boundary; and before the next slot
+  bool torn_ = false, mend_due_ = false;
+  // of slots, by part: the position when it was first seen
+  std::array<std::optional<uint64_t>, 2> surplus_since_;
   uint64_t unit_keys_ = 0;
 
   std::unique_ptr<Blocks> blocks_;

@@ -1,5 +1,5 @@
-// A step that the program declares before it runs: both kinds of slots are planned from it, within the limit that all ranks have in
-// common, and all ranks make the plans' memory, or none does.
+// A step that the program declares before it runs: both kinds of slots are planned from it, within
+// the limit that all ranks have in common, and all ranks make the plans' memory, or none does.
 #include <algorithm>
 
 #include "pool/host/pool.h"
@@ -15,7 +15,8 @@ std::vector<CollectiveRegion::Event> with_zones(std::vector<CollectiveRegion::Ev
 
 }  // namespace
 
-// The memory of the plans, for a schedule that was declared. An error, on all ranks, where there is too little.
+// The memory of the plans, for a schedule that was declared. An error, on all ranks, where there is
+// too little.
 Status Pool::make_plans_memory(MemoryChange* change) {
   if (memory_->sparse()) {
     FSCCL_TRY(plan_mending(change));
@@ -27,10 +28,13 @@ Status Pool::make_plans_memory(MemoryChange* change) {
 }
 
 // With `within_limit` steps that were known before are forgotten until what is left fits.
-Status Pool::plan_declared(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
-                           bool within_limit) {
-  const auto extent = [this](Part part) { return memory_->sparse() ? region(part).whole_extent() : region(part).extent(); };
-  const auto declare = [&](Part part, const std::vector<CollectiveRegion::Event>& events, uint64_t other) {
+Status Pool::plan_declared(const std::vector<CollectiveRegion::Event>& shared,
+                           const std::vector<CollectiveRegion::Event>& own, bool within_limit) {
+  const auto extent = [this](Part part) {
+    return memory_->sparse() ? region(part).whole_extent() : region(part).extent();
+  };
+  const auto declare = [&](Part part, const std::vector<CollectiveRegion::Event>& events,
+                           uint64_t other) {
     const uint64_t room = within_limit ? memory_->slot_room(other) : part_bytes_;
     set_capacity(part, room, room);
     return region(part).declare(events);
@@ -40,8 +44,8 @@ Status Pool::plan_declared(const std::vector<CollectiveRegion::Event>& shared, c
   return memory_->check_slots(extent(Part::shared), extent(Part::own), "the schedule");
 }
 
-Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
-                     int host_rank) {
+Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared,
+                     const std::vector<CollectiveRegion::Event>& own, int host_rank) {
   const CollectiveRegion shared_before = *shared_, own_before = *own_;
   const auto undo = [&] {
     *shared_ = shared_before;

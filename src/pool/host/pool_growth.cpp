@@ -1,10 +1,13 @@
-// Memory of slots grows, and goes, on all ranks or on none. A slot has its place from the history of the calls, alike everywhere;
-// but whether a rank has the memory for it depends on its blocks and on its machine. So the ranks that take the slot agree whenever
-// memory has to be made: each makes its own, says whether it could, and takes it back if one of them could not. Then all of them
-// have the same error, and go on. A step that fits what exists makes nothing, and does not communicate.
+// Memory of slots grows, and goes, on all ranks or on none. A slot has its place from the history
+// of the calls, alike everywhere; but whether a rank has the memory for it depends on its blocks
+// and on its machine. So the ranks that take the slot agree whenever memory has to be made: each
+// makes its own, says whether it could, and takes it back if one of them could not. Then all of
+// them have the same error, and go on. A step that fits what exists makes nothing, and does not
+// communicate.
 //
-// Bytes go back to the system only when every rank has released them. To give them back is an event of the history: whoever takes a
-// slot there later waits until every rank has passed that event, so that no rank cuts away what another one has written since.
+// Bytes go back to the system only when every rank has released them. To give them back is an event
+// of the history: whoever takes a slot there later waits until every rank has passed that event, so
+// that no rank cuts away what another one has written since.
 #include <algorithm>
 
 #include "pool/host/pool.h"
@@ -20,7 +23,8 @@ struct GrowthVote {
 
 constexpr uint8_t kGrowing = 0x80;  // in the flags of the operation that is to follow
 
-Status gather_votes(const Pool::Taker& taker, const GrowthVote& mine, std::vector<GrowthVote>* all) {
+Status gather_votes(const Pool::Taker& taker, const GrowthVote& mine,
+                    std::vector<GrowthVote>* all) {
   all->assign(static_cast<size_t>(taker.with.size()), mine);
   if (all->size() == 1) return success();
   CollectiveCall call;
@@ -51,29 +55,35 @@ void Pool::MemoryChange::add(Part part, BackedBytes::Change&& change) {
   released = std::max(released, change.released);
 }
 
-// `mine`: whether this rank has its memory. *lacking: in, what this rank lacks; out, the most that any rank lacks, 0 when all have
-// their memory or when the ranks could not agree.
+// `mine`: whether this rank has its memory. *lacking: in, what this rank lacks; out, the most that
+// any rank lacks, 0 when all have their memory or when the ranks could not agree.
 Status Pool::agree_on_memory(const Taker& taker, Status mine, uint64_t* lacking) const {
-  const GrowthVote vote = mine.ok() ? GrowthVote{} : GrowthVote{std::max<uint64_t>(*lacking, 1), memory_->limit()};
+  const GrowthVote vote =
+      mine.ok() ? GrowthVote{} : GrowthVote{std::max<uint64_t>(*lacking, 1), memory_->limit()};
   *lacking = 0;
   std::vector<GrowthVote> all;
   FSCCL_TRY(gather_votes(taker, vote, &all));
-  const auto worst =
-      std::max_element(all.begin(), all.end(), [](const GrowthVote& a, const GrowthVote& b) { return a.lacking < b.lacking; });
+  const auto worst = std::max_element(
+      all.begin(), all.end(),
+      [](const GrowthVote& a, const GrowthVote& b) { return a.lacking < b.lacking; });
   *lacking = worst->lacking;
   if (!*lacking) return success();
   if (!mine.ok())
-    return mine.code() == FSCCL_ERR_OUT_OF_MEMORY ? std::move(mine) : fail(FSCCL_ERR_OUT_OF_MEMORY, "{}", mine.text());
-  return fail(
-      FSCCL_ERR_OUT_OF_MEMORY,
-      "pool '{}' of rank {} has no room for {} bytes more, within its limit of {} or on its machine: what was asked for is "
-      "refused on all ranks, and nothing has changed. Free blocks on that rank, or raise its FSCCL_POOL_LIMIT or limit_bytes; "
-      "its own error says more",
-      name_, worst - all.begin(), worst->lacking, worst->limit);
+    return mine.code() == FSCCL_ERR_OUT_OF_MEMORY
+               ? std::move(mine)
+               : fail(FSCCL_ERR_OUT_OF_MEMORY, "{}", mine.text());
+  return fail(FSCCL_ERR_OUT_OF_MEMORY,
+              "pool '{}' of rank {} has no room for {} bytes more, within its limit of {} or on "
+              "its machine: what was asked for is "
+              "refused on all ranks, and nothing has changed. Free blocks on that rank, or raise "
+              "its FSCCL_POOL_LIMIT or limit_bytes; "
+              "its own error says more",
+              name_, worst - all.begin(), worst->lacking, worst->limit);
 }
 
-// All ranks of the taker do so, at the same place in their histories. What is given back stays given back; what is made is there on
-// all ranks, or on none, which is an error and *lacking bytes. Another error has ended the communicator.
+// All ranks of the taker do so, at the same place in their histories. What is given back stays
+// given back; what is made is there on all ranks, or on none, which is an error and *lacking bytes.
+// Another error has ended the communicator.
 Status Pool::carry_out(const MemoryChange& change, const Taker& taker, uint64_t* lacking) {
   *lacking = 0;
   if (change.empty()) return success();
@@ -95,7 +105,8 @@ Status Pool::carry_out(const MemoryChange& change, const Taker& taker, uint64_t*
     made[p] = mine.ok();
   }
   Status agreed;
-  if (!change.made[0].empty() || !change.made[1].empty()) agreed = agree_on_memory(taker, std::move(mine), lacking);
+  if (!change.made[0].empty() || !change.made[1].empty())
+    agreed = agree_on_memory(taker, std::move(mine), lacking);
   if (!agreed.ok()) take_back(change.made, made);
   set_room();
   look_if_ready();
@@ -103,11 +114,13 @@ Status Pool::carry_out(const MemoryChange& change, const Taker& taker, uint64_t*
 }
 
 // Gives ranges of both parts back, as far as they are `there` on this rank.
-void Pool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges, const std::array<bool, 2>& there) {
+void Pool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
+                     const std::array<bool, 2>& there) {
   const uint64_t position = ledger_.next();
   for (const Part part : {Part::shared, Part::own}) {
     const auto p = static_cast<size_t>(part);
-    if (there[p] && !memory_->sparse() && !ranges[p].empty()) memory_->cut(part, host_of(part), ranges[p].front().first);
+    if (there[p] && !memory_->sparse() && !ranges[p].empty())
+      memory_->cut(part, host_of(part), ranges[p].front().first);
     for (const auto& [begin, end] : ranges[p]) {
       if (there[p] && memory_->sparse()) memory_->give_back(part, host_of(part), begin, end);
       region(part).give_up(begin, end, position);

@@ -1,11 +1,12 @@
-// What a pool tells about itself: its figures, who has how much of it, and a snapshot of it as a file.
+// What a pool tells about itself: its figures, who has how much of it, and a snapshot of it as a
+// file.
 #include "pool/host/pool.h"
 #include "pool/host/pool_report.h"
 
 namespace fsccl {
 
-// What the regions know, which only the thread of the pool's program may ask. A step that goes by its table adds hits to it, and
-// nothing else; they are published when it ends.
+// What the regions know, which only the thread of the pool's program may ask. A step that goes by
+// its table adds hits to it, and nothing else; they are published when it ends.
 void Pool::publish() {
   const auto set = [&](std::atomic<uint64_t>& figure, uint64_t (CollectiveRegion::*of)() const) {
     figure.store((shared_.get()->*of)() + (own_.get()->*of)(), std::memory_order_relaxed);
@@ -40,7 +41,8 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
   s.limit_bytes = memory_->limit();
   const bool hosts_shared = shared_host_ == comm_.rank();
   s.shared_reserved_bytes = hosts_shared ? memory_->extent(Part::shared) : 0;
-  s.reserved_bytes = memory_->extent(Part::own) + memory_->extent(Part::local) + s.shared_reserved_bytes;
+  s.reserved_bytes =
+      memory_->extent(Part::own) + memory_->extent(Part::local) + s.shared_reserved_bytes;
   s.collective_live_bytes = journal_->live_in_slots();
   s.collective_peak_bytes = slot_figures_.peak.load(std::memory_order_relaxed);
   const Blocks::Figures blocks = blocks_->figures();
@@ -57,7 +59,8 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
   s.allocations = blocks.allocations;
   s.frees = blocks.frees;
   s.growths = memory_->growths();
-  s.given_back_bytes = memory_->given_back_bytes(Part::own) + memory_->given_back_bytes(Part::local) +
+  s.given_back_bytes = memory_->given_back_bytes(Part::own) +
+                       memory_->given_back_bytes(Part::local) +
                        (hosts_shared ? memory_->given_back_bytes(Part::shared) : 0);
   s.steps = steps_;
   *out = s;
@@ -79,7 +82,8 @@ Status Pool::snapshot(const std::string& path) const {
   SnapshotFacts facts = pool_report::facts_of(comm_, name_, now);
   facts.shared_host = static_cast<uint64_t>(std::max(shared_host_.load(), 0));
   facts.dry_run = dry_run_;
-  facts.reserved_here = {now.shared_reserved_bytes, memory_->extent(Part::own), memory_->extent(Part::local)};
+  facts.reserved_here = {now.shared_reserved_bytes, memory_->extent(Part::own),
+                         memory_->extent(Part::local)};
   for (size_t part = 0; part < slot_figures_.plans.size(); part++) {
     const SlotFigures::Plan& plan = slot_figures_.plans[part];
     facts.plans[part] = {plan.bytes, plan.bound, plan.clique_bound};

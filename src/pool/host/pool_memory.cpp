@@ -14,16 +14,15 @@ constexpr const char* kPartNames[] = {"shared slots", "slots", "blocks"};
 }  // namespace
 
 Status PoolMemory::refuse_slot(uint64_t bytes) const {
-  return fail(
-      FSCCL_ERR_OUT_OF_MEMORY,
-      "pool '{}' of rank {} has no room for a slot of {} bytes within {} limit of {}: raise FSCCL_POOL_LIMIT or limit_bytes, or "
-      "reshard more units. It holds: {}",
-      name_, rank_, bytes, whose_slots(), limits_.slots, holders());
+  return fail(FSCCL_ERR_OUT_OF_MEMORY,
+              "pool '{}' of rank {} has no room for a slot of {} bytes within {} limit of {}: "
+              "raise FSCCL_POOL_LIMIT or limit_bytes, or "
+              "reshard more units. It holds: {}",
+              name_, rank_, bytes, whose_slots(), limits_.slots, holders());
 }
 
 Status PoolMemory::grow(Part part, int host, uint64_t extent, uint64_t* lacking) {
-  return grow_to(
-      part, host, [extent] { return extent; }, lacking);
+  return grow_to(part, host, [extent] { return extent; }, lacking);
 }
 
 Status PoolMemory::grow_blocks(uint64_t extent) {
@@ -33,7 +32,8 @@ Status PoolMemory::grow_blocks(uint64_t extent) {
   return grow_to(Part::local, rank_, wanted, &lacking);
 }
 
-Status PoolMemory::grow_to(Part part, int host, const std::function<uint64_t()>& wanted, uint64_t* lacking) {
+Status PoolMemory::grow_to(Part part, int host, const std::function<uint64_t()>& wanted,
+                           uint64_t* lacking) {
   const auto more = [&] {
     const uint64_t extent = wanted(), exists = this->extent(part);
     return extent - std::min(extent, exists);
@@ -65,7 +65,8 @@ Status PoolMemory::ask(const Demand& demand, uint64_t* lacking) {
   for (bool asked = false;; asked = true) {
     const uint64_t more = demand.more();
     if (!more) return success();
-    const uint64_t soft = limits_.soft && !asked ? std::min(limits_.soft, limits_.all) : limits_.all;
+    const uint64_t soft =
+        limits_.soft && !asked ? std::min(limits_.soft, limits_.all) : limits_.all;
     const uint64_t over = held() + more > soft ? held() + more - soft : 0;
     Status status = over ? success() : demand.take(more, lock);
     if (!over && status.ok()) return status;
@@ -74,11 +75,11 @@ Status PoolMemory::ask(const Demand& demand, uint64_t* lacking) {
     if (asked) {
       *lacking = over ? over : more;
       if (!over) return status;
-      return fail(
-          FSCCL_ERR_OUT_OF_MEMORY,
-          "pool '{}' of rank {} holds {} bytes and needs {} more, beyond its limit of {}: raise FSCCL_POOL_LIMIT or limit_bytes "
-          "to at least {}, free blocks, or reshard more units. It holds: {}",
-          name_, rank_, held_now, more, limits_.all, held_now + more, holders());
+      return fail(FSCCL_ERR_OUT_OF_MEMORY,
+                  "pool '{}' of rank {} holds {} bytes and needs {} more, beyond its limit of {}: "
+                  "raise FSCCL_POOL_LIMIT or limit_bytes "
+                  "to at least {}, free blocks, or reshard more units. It holds: {}",
+                  name_, rank_, held_now, more, limits_.all, held_now + more, holders());
     }
     if (relief_.trim) relief_.trim();
     if (relief_.ask) relief_.ask(over ? over : more);
@@ -92,18 +93,22 @@ Status PoolMemory::make_ranges(Part part, int host, const BackedBytes::Ranges& r
     const auto& [begin, end] = ranges[i];
     Status status = arena_.reserve(host, part_begin(part) + begin, end - begin, prefault_);
     if (status.ok()) continue;
-    for (i++; i-- > 0;) arena_.release(host, part_begin(part) + ranges[i].first, ranges[i].second - ranges[i].first);
+    for (i++; i-- > 0;)
+      arena_.release(host, part_begin(part) + ranges[i].first, ranges[i].second - ranges[i].first);
     return status;
   }
   BackedBytes& backed = backed_[static_cast<size_t>(part)];
   const uint64_t address = reinterpret_cast<uint64_t>(arena_.region(host) + part_begin(part));
   for (const auto& [begin, end] : ranges) {
     backed.made(begin, end);
-    if (journal_) journal_->changed(static_cast<size_t>(part), address, backed.reach(), JournalAction::kGrown, begin, end - begin);
+    if (journal_)
+      journal_->changed(static_cast<size_t>(part), address, backed.reach(), JournalAction::kGrown,
+                        begin, end - begin);
   }
   extents_[static_cast<size_t>(part)].store(backed.bytes(), std::memory_order_release);
   growths_++;
-  FSCCL_LOG(kInfo, "pool '{}' grows to {} bytes of {}", name_, backed.bytes(), kPartNames[static_cast<size_t>(part)]);
+  FSCCL_LOG(kInfo, "pool '{}' grows to {} bytes of {}", name_, backed.bytes(),
+            kPartNames[static_cast<size_t>(part)]);
   return success();
 }
 
@@ -115,7 +120,9 @@ void PoolMemory::give_back(Part part, int host, uint64_t begin, uint64_t end) {
   given_back_[static_cast<size_t>(part)] += end - begin;
   extents_[static_cast<size_t>(part)].store(backed.bytes(), std::memory_order_release);
   const uint64_t address = reinterpret_cast<uint64_t>(arena_.region(host) + part_begin(part));
-  if (journal_) journal_->changed(static_cast<size_t>(part), address, backed.reach(), JournalAction::kReleased, begin, end - begin);
+  if (journal_)
+    journal_->changed(static_cast<size_t>(part), address, backed.reach(), JournalAction::kReleased,
+                      begin, end - begin);
 }
 
 Status PoolMemory::extend(Part part, int host, uint64_t more) {
@@ -124,17 +131,20 @@ Status PoolMemory::extend(Part part, int host, uint64_t more) {
   extents_[static_cast<size_t>(part)].store(exists + more, std::memory_order_release);
   growths_++;
   if (journal_)
-    journal_->grown(static_cast<size_t>(part), reinterpret_cast<uint64_t>(arena_.region(host) + part_begin(part)), more);
-  FSCCL_LOG(kInfo, "pool '{}' grows by {} bytes of {} to {}", name_, more, kPartNames[static_cast<size_t>(part)], exists + more);
+    journal_->grown(static_cast<size_t>(part),
+                    reinterpret_cast<uint64_t>(arena_.region(host) + part_begin(part)), more);
+  FSCCL_LOG(kInfo, "pool '{}' grows by {} bytes of {} to {}", name_, more,
+            kPartNames[static_cast<size_t>(part)], exists + more);
   return success();
 }
 
 Status PoolMemory::extend_by_source(Part part, uint64_t more) {
   Growth growth(*this, part);
-  const Result<void*> result = source_->allocate({.bytes = more, .alignment = kGrowthAlignment, .growth = &growth});
+  const Result<void*> result =
+      source_->allocate({.bytes = more, .alignment = kGrowthAlignment, .growth = &growth});
   if (result.ok()) return success();
-  return fail(result.status().code(), "pool '{}' of rank {} asked its source for {} bytes more: {}", name_, rank_, more,
-              result.status().text());
+  return fail(result.status().code(), "pool '{}' of rank {} asked its source for {} bytes more: {}",
+              name_, rank_, more, result.status().text());
 }
 
 // What other threads took meanwhile counts, too: then the request is made again.
@@ -142,7 +152,8 @@ Result<void*> PoolMemory::Growth::reserve(uint64_t bytes) {
   const std::lock_guard lock(memory.mutex_);
   const uint64_t exists = memory.extent(part);
   if (memory.held() + bytes > memory.limits_.all || bytes > memory.part_bytes_ - exists)
-    return fail(FSCCL_ERR_OUT_OF_MEMORY, "pool '{}' of rank {} has grown meanwhile, and has no room for {} bytes more",
+    return fail(FSCCL_ERR_OUT_OF_MEMORY,
+                "pool '{}' of rank {} has grown meanwhile, and has no room for {} bytes more",
                 memory.name_, memory.rank_, bytes);
   FSCCL_TRY(memory.extend(part, memory.rank_, bytes));
   memory.from_source_[static_cast<size_t>(part)] += bytes;
@@ -151,21 +162,26 @@ Result<void*> PoolMemory::Growth::reserve(uint64_t bytes) {
 
 void PoolMemory::give_to_source(Part part, uint64_t from, uint64_t bytes) {
   Growth growth(*this, part);
-  const Status status = source_->deallocate(arena_.region(rank_) + part_begin(part) + from,
-                                            {.bytes = bytes, .alignment = kGrowthAlignment, .growth = &growth});
-  if (!status.ok()) FSCCL_LOG(kWarn, "pool '{}': its source does not take {} bytes back: {}", name_, bytes, status.text());
+  const Status status =
+      source_->deallocate(arena_.region(rank_) + part_begin(part) + from,
+                          {.bytes = bytes, .alignment = kGrowthAlignment, .growth = &growth});
+  if (!status.ok())
+    FSCCL_LOG(kWarn, "pool '{}': its source does not take {} bytes back: {}", name_, bytes,
+              status.text());
 }
 
 PoolMemory::~PoolMemory() {
   for (const Part part : {Part::shared, Part::own, Part::local})
-    if (const uint64_t bytes = from_source_[static_cast<size_t>(part)]) give_to_source(part, 0, bytes);
+    if (const uint64_t bytes = from_source_[static_cast<size_t>(part)])
+      give_to_source(part, 0, bytes);
 }
 
 Status PoolMemory::check_slots(uint64_t shared, uint64_t own, const char* what) const {
   const uint64_t needed = shared + own;
   if (needed <= most_slots()) return success();
   return fail(FSCCL_ERR_OUT_OF_MEMORY,
-              "pool '{}': {} needs {} bytes for slots ({} shared, {} of each rank's own), beyond {} limit of {}: raise "
+              "pool '{}': {} needs {} bytes for slots ({} shared, {} of each rank's own), beyond "
+              "{} limit of {}: raise "
               "FSCCL_POOL_LIMIT or limit_bytes to that, or let less be unsharded at once",
               name_, what, needed, shared, own, whose_slots(), limits_.slots);
 }

@@ -1,17 +1,21 @@
-// What a pool has reserved of its arena, part by part, and the limits that it keeps. Parts grow from their beginning and are whole
-// huge pages long, so that a step which fits what exists asks nobody.
+// What a pool has reserved of its arena, part by part, and the limits that it keeps. Parts grow
+// from their beginning and are whole huge pages long, so that a step which fits what exists asks
+// nobody.
 //
-// Slots are placed within the smallest of all ranks' limits, from what is equal on all ranks: what has no room is refused on all of
-// them. What passes this rank's own limit because of its blocks, or finds its machine without memory, fails here, after this rank
-// has given back what its blocks do not use and has asked the program, once. The pool then takes it back on all ranks
+// Slots are placed within the smallest of all ranks' limits, from what is equal on all ranks: what
+// has no room is refused on all of them. What passes this rank's own limit because of its blocks,
+// or finds its machine without memory, fails here, after this rank has given back what its blocks
+// do not use and has asked the program, once. The pool then takes it back on all ranks
 // (pool_growth.cpp). Limits are kept to the page: what is rounded up to huge pages stops at them.
 //
-// What this rank hosts it asks its source for, if the program has given one: adaptors see it, and may refuse.
+// What this rank hosts it asks its source for, if the program has given one: adaptors see it, and
+// may refuse.
 //
-// Parts of slots may be sparse (backed_bytes.h): then what they have is what exists, wherever that lies, and it may be more or less
-// than how far they reach.
+// Parts of slots may be sparse (backed_bytes.h): then what they have is what exists, wherever that
+// lies, and it may be more or less than how far they reach.
 //
-// Any thread; sparse parts by the thread of the pool's program. The lock is not held while `Relief` or the source is called.
+// Any thread; sparse parts by the thread of the pool's program. The lock is not held while `Relief`
+// or the source is called.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -47,8 +51,13 @@ class PoolMemory {
     std::function<std::string()> holders;     // who holds what, for the error
   };
 
-  PoolMemory(HostArena& arena, std::string name, int rank, uint64_t part_bytes, const Limits& limits)
-      : arena_(arena), name_(std::move(name)), rank_(rank), part_bytes_(part_bytes), limits_(limits) {}
+  PoolMemory(HostArena& arena, std::string name, int rank, uint64_t part_bytes,
+             const Limits& limits)
+      : arena_(arena),
+        name_(std::move(name)),
+        rank_(rank),
+        part_bytes_(part_bytes),
+        limits_(limits) {}
   ~PoolMemory();
   void set_source(MemorySource* source) { source_ = source; }
   void set_relief(Relief relief) { relief_ = std::move(relief); }
@@ -61,38 +70,51 @@ class PoolMemory {
   // All bytes of the part that lie below exist.
   uint64_t whole(Part part) const { return sparse_ ? backed(part).whole() : extent(part); }
   const BackedBytes& backed(Part part) const { return backed_[static_cast<size_t>(part)]; }
-  // Makes ranges of a sparse part exist, all or none; *lacking: when it fails, how many bytes less would have been enough, as far
-  // as this rank can know. Gives one back.
+  // Makes ranges of a sparse part exist, all or none; *lacking: when it fails, how many bytes less
+  // would have been enough, as far as this rank can know. Gives one back.
   Status make(Part part, int host, const BackedBytes::Ranges& ranges, uint64_t* lacking);
   void give_back(Part part, int host, uint64_t begin, uint64_t end);
 
   uint64_t part_begin(Part part) const { return static_cast<uint64_t>(part) * part_bytes_; }
-  // Makes the first `extent` bytes, whole pages, of slots that are not sparse exist, in the region of arena rank `host`; *lacking
-  // as with make().
+  // Makes the first `extent` bytes, whole pages, of slots that are not sparse exist, in the region
+  // of arena rank `host`; *lacking as with make().
   Status grow(Part part, int host, uint64_t extent, uint64_t* lacking);
   // Makes the first `extent` bytes of blocks exist.
   Status grow_blocks(uint64_t extent);
-  // Bytes that slots may take in all, and how far a part of slots may reach beside another one of that extent: alike on all ranks.
+  // Bytes that slots may take in all, and how far a part of slots may reach beside another one of
+  // that extent: alike on all ranks.
   uint64_t most_slots() const { return limits_.slots / page_ * page_; }
   // `extent` in whole huge pages, as far as there is room for them.
   uint64_t rounded(uint64_t extent, uint64_t room) const {
-    return std::min(std::max(round_up(extent, page_), std::min(round_up(extent, kGrowth), room / page_ * page_)), part_bytes_);
+    return std::min(std::max(round_up(extent, page_),
+                             std::min(round_up(extent, kGrowth), room / page_ * page_)),
+                    part_bytes_);
   }
-  uint64_t slot_room(uint64_t other) const { return std::min(most_slots() - std::min(other, most_slots()), part_bytes_); }
-  // The errors of a slot that has no room, and of `what`, which needs slots of these extents. The second is OK where there is room.
+  uint64_t slot_room(uint64_t other) const {
+    return std::min(most_slots() - std::min(other, most_slots()), part_bytes_);
+  }
+  // The errors of a slot that has no room, and of `what`, which needs slots of these extents. The
+  // second is OK where there is room.
   Status refuse_slot(uint64_t bytes) const;
   Status check_slots(uint64_t shared, uint64_t own, const char* what) const;
-  // Gives back what lies above the first `extent` bytes of the part, rounded up to whole huge pages; returns how much that was.
-  uint64_t shrink(Part part, int host, uint64_t extent) { return cut(part, host, round_up(extent, kGrowth)); }
+  // Gives back what lies above the first `extent` bytes of the part, rounded up to whole huge
+  // pages; returns how much that was.
+  uint64_t shrink(Part part, int host, uint64_t extent) {
+    return cut(part, host, round_up(extent, kGrowth));
+  }
   uint64_t cut(Part part, int host, uint64_t kept);  // the same to the byte
   // More of the part exists than growing to `extent` would make.
   bool exceeds(Part part, uint64_t extent) const;
-  uint64_t extent(Part part) const { return extents_[static_cast<size_t>(part)].load(std::memory_order_acquire); }
+  uint64_t extent(Part part) const {
+    return extents_[static_cast<size_t>(part)].load(std::memory_order_acquire);
+  }
   bool beyond_soft_limit() const { return limits_.soft && held() > limits_.soft; }
   uint64_t limit() const { return limits_.all; }
   uint64_t left() const { return limits_.all - std::min(held(), limits_.all); }
   uint64_t growths() const { return growths_.load(std::memory_order_relaxed); }
-  uint64_t given_back_bytes(Part part) const { return given_back_[static_cast<size_t>(part)].load(std::memory_order_relaxed); }
+  uint64_t given_back_bytes(Part part) const {
+    return given_back_[static_cast<size_t>(part)].load(std::memory_order_relaxed);
+  }
 
  private:
   // The lock is held where it is taken, but while the source is asked.
@@ -109,7 +131,9 @@ class PoolMemory {
   void give_to_source(Part part, uint64_t from, uint64_t bytes);
   uint64_t slots() const { return extent(Part::shared) + extent(Part::own); }
   uint64_t held() const { return slots() + extent(Part::local); }
-  const char* whose_slots() const { return limits_.slots < limits_.all ? "the smallest of the ranks'" : "its"; }
+  const char* whose_slots() const {
+    return limits_.slots < limits_.all ? "the smallest of the ranks'" : "its";
+  }
   std::string holders() const { return relief_.holders ? relief_.holders() : ""; }
 
   struct Growth final : PoolGrowth {
@@ -132,7 +156,8 @@ class PoolMemory {
 
   std::mutex mutex_;  // changes of what follows, and the arena's reserve() and release()
   std::array<std::atomic<uint64_t>, 3> extents_{};
-  std::array<BackedBytes, 2> backed_{BackedBytes(kGrowth), BackedBytes(kGrowth)};  // of sparse parts
+  // of sparse parts
+  std::array<BackedBytes, 2> backed_{BackedBytes(kGrowth), BackedBytes(kGrowth)};
   bool sparse_ = false;
   std::array<uint64_t, 3> from_source_{};              // bytes of each that the source has given
   std::array<std::atomic<uint64_t>, 3> given_back_{};  // bytes, to the system, in all

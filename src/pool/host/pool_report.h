@@ -1,5 +1,5 @@
-// What pools of host memory and of a GPU tell about themselves in one form: samples for the metrics, who has how much, and a
-// snapshot as a file.
+// What pools of host memory and of a GPU tell about themselves in one form: samples for the
+// metrics, who has how much, and a snapshot as a file.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,12 +14,14 @@ namespace fsccl::pool_report {
 
 // With the log that the settings name.
 Result<std::unique_ptr<Journal>> open_journal(const Config& settings, const Communicator& comm);
-void add_samples(MetricSamples& samples, const Communicator& comm, const std::string& pool, std::string_view id,
-                 const fsccl_pool_stats_t& now);
-void visit_uses(const Journal& journal, void (*visit)(void* context, const fsccl_pool_use_t* use), void* context);
+void add_samples(MetricSamples& samples, const Communicator& comm, const std::string& pool,
+                 std::string_view id, const fsccl_pool_stats_t& now);
+void visit_uses(const Journal& journal, void (*visit)(void* context, const fsccl_pool_use_t* use),
+                void* context);
 std::string holders(const Journal& journal);  // who has how much, the most first
 // What all pools fill in alike.
-SnapshotFacts facts_of(const Communicator& comm, const std::string& pool, const fsccl_pool_stats_t& now);
+SnapshotFacts facts_of(const Communicator& comm, const std::string& pool,
+                       const fsccl_pool_stats_t& now);
 Status write(const std::string& path, const SnapshotFacts& facts, const JournalCopy& journal);
 
 }  // namespace fsccl::pool_report

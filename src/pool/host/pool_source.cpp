@@ -15,7 +15,8 @@ Result<PoolSource> PoolSource::of(Result<std::shared_ptr<MemorySource>> stack) {
   if (!source.stack_) return source;
   FSCCL_ASSIGN(source.end_, source.stack_->end());
   if (source.end_->memory() == FSCCL_MEMORY_HOST) return source;
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "a pool of host memory was given a source of device memory");
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "a pool of host memory was given a source of device memory");
 }
 
 PoolSource& PoolSource::operator=(PoolSource&& other) noexcept {
@@ -30,14 +31,15 @@ PoolSource& PoolSource::operator=(PoolSource&& other) noexcept {
 
 Result<HostArena> PoolSource::make_arena(int ranks, uint64_t control_bytes, uint64_t region_bytes) {
   if (!outside()) return HostArena::create(ranks, control_bytes, region_bytes);
-  request_ = {.bytes = control_bytes + static_cast<uint64_t>(ranks) * region_bytes, .alignment = page_bytes()};
+  request_ = {.bytes = control_bytes + static_cast<uint64_t>(ranks) * region_bytes,
+              .alignment = page_bytes()};
   Result<void*> block = end_->allocate(request_);
   if (!block.ok())
-    return fail(
-        block.status().code(),
-        "the pool's source was asked for {} bytes, for {} rank(s) with three parts of the limit each (limit_bytes, or a third "
-        "of FSCCL_POOL_REGION_BYTES): {}",
-        request_.bytes, ranks, block.status().text());
+    return fail(block.status().code(),
+                "the pool's source was asked for {} bytes, for {} rank(s) with three parts of the "
+                "limit each (limit_bytes, or a third "
+                "of FSCCL_POOL_REGION_BYTES): {}",
+                request_.bytes, ranks, block.status().text());
   block_ = block.value();
   FSCCL_ASSIGN(HostArena arena, map_block(ranks, control_bytes, region_bytes));
   std::memset(arena.control(), 0, control_bytes);
@@ -52,14 +54,17 @@ Result<HostArena> PoolSource::map_block(int ranks, uint64_t control_bytes, uint6
   }
   if (shared.status().code() == FSCCL_ERR_NOT_AVAILABLE && ranks == 1)
     return HostArena::over(static_cast<std::byte*>(block_), control_bytes, region_bytes);
-  return fail(shared.status().code(), "{} ranks of this host have to map the memory of the pool's source, which is not shared: {}",
-              ranks, shared.status().text());
+  return fail(
+      shared.status().code(),
+      "{} ranks of this host have to map the memory of the pool's source, which is not shared: {}",
+      ranks, shared.status().text());
 }
 
 void PoolSource::give_back() {
   if (!block_) return;
   const Status status = end_->deallocate(std::exchange(block_, nullptr), request_);
-  if (!status.ok()) FSCCL_LOG(kWarn, "the source of a pool does not take its memory back: {}", status.text());
+  if (!status.ok())
+    FSCCL_LOG(kWarn, "the source of a pool does not take its memory back: {}", status.text());
 }
 
 }  // namespace fsccl

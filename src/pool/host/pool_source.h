@@ -1,8 +1,10 @@
-// Where the memory of a pool comes from, when its program has said (fsccl_pool_config_t.source): a stack of adaptors on a source.
+// Where the memory of a pool comes from, when its program has said (fsccl_pool_config_t.source): a
+// stack of adaptors on a source.
 //
-// The stack of each rank sees the growth of what that rank hosts. At its end is either the system, and then the arena is the
-// library's own file as ever; or a source from outside, and then the first rank of a host asks it once, for the whole arena. Other
-// ranks map the file that it shares. Memory without a file serves a rank that is alone on its host.
+// The stack of each rank sees the growth of what that rank hosts. At its end is either the system,
+// and then the arena is the library's own file as ever; or a source from outside, and then the
+// first rank of a host asks it once, for the whole arena. Other ranks map the file that it shares.
+// Memory without a file serves a rank that is alone on its host.
 #pragma once
 #include <memory>
 
@@ -22,7 +24,8 @@ class PoolSource {
 
   MemorySource* stack() const { return stack_.get(); }
   bool outside() const { return end_ && !end_->is_system(); }
-  // On the first rank of a host. What comes from outside is given back with this object, so the arena has to go before.
+  // On the first rank of a host. What comes from outside is given back with this object, so the
+  // arena has to go before.
   Result<HostArena> make_arena(int ranks, uint64_t control_bytes, uint64_t region_bytes);
 
  private:

@@ -1,20 +1,23 @@
-// Slots of a step that nobody knew (backed_bytes.h): their bytes exist where they lie, and as many free ones go, of both parts, so
-// that a pool has little more than is live, and never more than its limit. So what is live and what is asked for decide whether a
-// slot has room, and not where free bytes lie: a slot is refused only where live bytes and it are beyond the limit, where one
-// rank's blocks or machine leave no room for it, or where the addresses are in pieces (FSCCL_POOL_REGION_BYTES).
+// Slots of a step that nobody knew (backed_bytes.h): their bytes exist where they lie, and as many
+// free ones go, of both parts, so that a pool has little more than is live, and never more than its
+// limit. So what is live and what is asked for decide whether a slot has room, and not where free
+// bytes lie: a slot is refused only where live bytes and it are beyond the limit, where one rank's
+// blocks or machine leave no room for it, or where the addresses are in pieces
+// (FSCCL_POOL_REGION_BYTES).
 //
-// Once the step is known, at the first slot after the second step boundary, the plan's bytes exist again as a whole: no slot asks
-// the system any more.
+// Once the step is known, at the first slot after the second step boundary, the plan's bytes exist
+// again as a whole: no slot asks the system any more.
 #include "base/limits.h"
 #include "cuda/device.h"
 #include "pool/host/pool.h"
 
 namespace fsccl {
 
-// Not where somebody may have the pages themselves, instead of the addresses: a source, a network card, a driver of GPUs.
+// Not where somebody may have the pages themselves, instead of the addresses: a source, a network
+// card, a driver of GPUs.
 bool Pool::may_be_sparse(Communicator& comm, const PoolSource& source) {
-  return !source.stack() && !comm.context().network_keeps_pages() && page_bytes() <= CollectiveRegion::kAlignment &&
-         !cuda::devices_may_be_there();
+  return !source.stack() && !comm.context().network_keeps_pages() &&
+         page_bytes() <= CollectiveRegion::kAlignment && !cuda::devices_may_be_there();
 }
 
 // Lets the bytes of a slot that was placed exist, while no more than `most` bytes of slots do.
@@ -24,7 +27,8 @@ Pool::MemoryChange Pool::backing(Part part, uint64_t begin, uint64_t end, uint64
   const uint64_t spared = live + beside > most ? live + beside - most : 0;
   MemoryChange change;
   change.add(part, memory_->backed(part).place(begin, end, region(part), most - (beside - spared)));
-  if (!change.made[static_cast<size_t>(part)].empty()) change.add(other, memory_->backed(other).spare(spared, region(other)));
+  if (!change.made[static_cast<size_t>(part)].empty())
+    change.add(other, memory_->backed(other).spare(spared, region(other)));
   return change;
 }
 
@@ -48,18 +52,21 @@ Status Pool::back(Part part, Slot* slot, uint64_t bytes, const Taker& taker) {
   }
 }
 
-// How many bytes of each part should exist as a whole: whole huge pages where the limit has room for them.
+// How many bytes of each part should exist as a whole: whole huge pages where the limit has room
+// for them.
 std::array<uint64_t, 2> Pool::whole_extents() const {
   const std::array<uint64_t, 2> exact{shared_->whole_extent(), own_->whole_extent()};
   std::array<uint64_t, 2> rounded{};
-  for (const size_t p : {0, 1}) rounded[p] = std::min(round_up(exact[p], PoolMemory::kGrowth), part_bytes_);
+  for (const size_t p : {0, 1})
+    rounded[p] = std::min(round_up(exact[p], PoolMemory::kGrowth), part_bytes_);
   return rounded[0] + rounded[1] <= memory_->most_slots() ? rounded : exact;
 }
 
 // At a step boundary: what is torn was torn at the one before, too, so it is not torn for one step.
 void Pool::look_if_torn() {
   const std::array<uint64_t, 2> whole = whole_extents();
-  const bool torn = !memory_->backed(Part::shared).is(whole[0]) || !memory_->backed(Part::own).is(whole[1]);
+  const bool torn =
+      !memory_->backed(Part::shared).is(whole[0]) || !memory_->backed(Part::own).is(whole[1]);
   mend_due_ = torn && torn_;
   torn_ = torn;
 }
@@ -75,7 +82,8 @@ Status Pool::plan_mending(MemoryChange* change) {
   return success();
 }
 
-// By all ranks that take the next slot, before they do. Where there is too little memory, bytes go on to exist where slots lie.
+// By all ranks that take the next slot, before they do. Where there is too little memory, bytes go
+// on to exist where slots lie.
 Status Pool::mend(const Taker& taker) {
   mend_due_ = torn_ = false;
   MemoryChange change;

@@ -1,9 +1,11 @@
-// What the plan of slots does not need any more: a step that is recorded instead of declared lies as it comes and takes more than
-// its plan, and a new plan may be smaller than the one before. At the step boundary where the extent of a part has fallen nobody
-// holds anything above it, but operations on what was there may still run, here and on other ranks. So it goes at the next step
-// boundary at which there is some, a whole step later: then every rank has released it, or nearly so, and is waited for. All ranks
-// do so at the same place in their histories; to give the memory back is an event of its own there, which whoever takes a slot in
-// that range waits for, so that no rank cuts away what another one has written since.
+// What the plan of slots does not need any more: a step that is recorded instead of declared lies
+// as it comes and takes more than its plan, and a new plan may be smaller than the one before. At
+// the step boundary where the extent of a part has fallen nobody holds anything above it, but
+// operations on what was there may still run, here and on other ranks. So it goes at the next step
+// boundary at which there is some, a whole step later: then every rank has released it, or nearly
+// so, and is waited for. All ranks do so at the same place in their histories; to give the memory
+// back is an event of its own there, which whoever takes a slot in that range waits for, so that no
+// rank cuts away what another one has written since.
 #include "base/log.h"
 #include "pool/host/pool.h"
 
@@ -13,8 +15,9 @@ Status Pool::wait_released(uint64_t position) {
   const Deadline deadline = comm_.deadline();
   for (const int rank : sharers_)
     if (release_line(rank)->reached() < position)
-      FSCCL_TRY(wait_for_release(comm_.engine(), rank, *release_line(rank), position, deadline,
-                                 fmt::format("pool '{}', which gives memory of the step before back,", name_)));
+      FSCCL_TRY(wait_for_release(
+          comm_.engine(), rank, *release_line(rank), position, deadline,
+          fmt::format("pool '{}', which gives memory of the step before back,", name_)));
   return success();
 }
 
@@ -32,7 +35,8 @@ Status Pool::give_back_surplus(Part part) {
   FSCCL_TRY(wait_released(*since));
   since.reset();
   const uint64_t position = ledger_.next();
-  const uint64_t released = memory_->shrink(part, part == Part::shared ? shared_host_.load() : rank(), extent);
+  const uint64_t released =
+      memory_->shrink(part, part == Part::shared ? shared_host_.load() : rank(), extent);
   region(part).give_up(memory_->extent(part), position);
   ledger_.done(position);
   set_room();

@@ -9,14 +9,15 @@ namespace fsccl {
 void ReleaseLedger::done(uint64_t position) {
   std::atomic_ref<uint64_t> line(line_->position);
   uint64_t from = line.load(std::memory_order_seq_cst);
-  if (from + 1 == position) [[likely]] {  // nothing before it is open, and nobody else can publish it
+  // nothing before it is open, and nobody else can publish it
+  if (from + 1 == position) [[likely]] {
     publish(&from, position);
   } else {
     done_[position % kWindow].store(position, std::memory_order_seq_cst);
     from = line.load(std::memory_order_seq_cst);
   }
-  // Whoever closes the gap publishes everything behind it; a thread that loses the race has been overtaken by one that saw its
-  // mark.
+  // Whoever closes the gap publishes everything behind it; a thread that loses the race has been
+  // overtaken by one that saw its mark.
   while (true) {
     uint64_t to = from;
     while (done_[(to + 1) % kWindow].load(std::memory_order_seq_cst) == to + 1) to++;
@@ -27,19 +28,22 @@ void ReleaseLedger::done(uint64_t position) {
 
 // *from: what the line says afterwards; `to`, if it said *from.
 void ReleaseLedger::publish(uint64_t* from, uint64_t to) {
-  if (!std::atomic_ref(line_->position).compare_exchange_strong(*from, to, std::memory_order_seq_cst)) return;
+  if (!std::atomic_ref(line_->position)
+           .compare_exchange_strong(*from, to, std::memory_order_seq_cst))
+    return;
   futex_wake_sleepers(line_->word(), &line_->sleepers);
   *from = to;
 }
 
-Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint64_t position, Deadline deadline,
-                        const std::string& what) {
+Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint64_t position,
+                        Deadline deadline, const std::string& what) {
   const auto released = [&] { return line.reached() >= position; };
   bool left = false;
   const auto broken = [&] {
     fsccl_status_t state;
     if (!engine.test(engine.submitted(), &state).ok() || !engine.intact().ok()) return true;
-    // The peer may have released the bytes and left since the last look: what is seen of it now decides at the next one.
+    // The peer may have released the bytes and left since the last look: what is seen of it now
+    // decides at the next one.
     return std::exchange(left, engine.has_left(peer));
   };
   const Engine::RecordedWait recorded(engine, peer, recording::Duty::release_slot);
@@ -49,11 +53,14 @@ Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint6
   error.code = end == WaitEnd::late ? FSCCL_ERR_TIMEOUT : FSCCL_ERR_PEER_DEAD;
   error.rank = engine.known_as(engine.rank());
   error.peer = engine.known_as(peer);
-  error.text = end == WaitEnd::late
-                   ? fmt::format("{} waited {} ms for rank {}, which is late, stopped, or cannot be reached. See FSCCL_TIMEOUT_MS",
-                                 what, engine.options().timeout_ms, error.peer)
-                   : fmt::format("rank {} has left (destroyed its communicator, or its process ended) while {} waited for it",
-                                 error.peer, what);
+  error.text = end == WaitEnd::late ? fmt::format(
+                                          "{} waited {} ms for rank {}, which is late, stopped, or "
+                                          "cannot be reached. See FSCCL_TIMEOUT_MS",
+                                          what, engine.options().timeout_ms, error.peer)
+                                    : fmt::format(
+                                          "rank {} has left (destroyed its communicator, or its "
+                                          "process ended) while {} waited for it",
+                                          error.peer, what);
   engine.fail_all(error);  // an earlier failure stays, and is the one that is returned
   return engine.failure();
 }

@@ -1,6 +1,7 @@
-// How this rank tells its peers which bytes it uses no more. Collective memory events are numbered; each is done at some time, in
-// any order (a reduce that was submitted early may end late). The ledger publishes the largest position up to which everything is
-// done: peers that want to rewrite bytes given back at position p wait for p. Lock-free: the thread of the program and the service
+// How this rank tells its peers which bytes it uses no more. Collective memory events are numbered;
+// each is done at some time, in any order (a reduce that was submitted early may end late). The
+// ledger publishes the largest position up to which everything is done: peers that want to rewrite
+// bytes given back at position p wait for p. Lock-free: the thread of the program and the service
 // thread both report.
 #pragma once
 #include <array>
@@ -26,8 +27,9 @@ class ReleaseLedger {
   bool room() const { return opened_ - published() < kWindow - kOfOneCall; }
   uint64_t published() const { return line_->reached(); }
   void done(uint64_t position);
-  // Of what was opened last, by whom it was opened. Nothing behind it can be done, so that where all before it is, nobody else
-  // writes the line; who reads it sees what other threads did before theirs.
+  // Of what was opened last, by whom it was opened. Nothing behind it can be done, so that where
+  // all before it is, nobody else writes the line; who reads it sees what other threads did before
+  // theirs.
   void done_last() {
     if (published() + 1 != opened_) [[unlikely]]
       return done(opened_);
@@ -42,11 +44,12 @@ class ReleaseLedger {
   std::array<std::atomic<uint64_t>, kWindow> done_{};  // [p % kWindow] == p: done
 };
 
-// Waits until `peer` of the engine's communicator has released everything before `position`, which its line shows. This is rare:
-// bytes that were given back long ago are released. Moves this rank's own operations on meanwhile, because the peer may wait for
-// them. An error when the communicator fails, is aborted, or loses a rank; when the peer leaves without a release; and when the
-// deadline passes, which ends the communicator. `what` says in the error what is waited for.
-Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint64_t position, Deadline deadline,
-                        const std::string& what);
+// Waits until `peer` of the engine's communicator has released everything before `position`, which
+// its line shows. This is rare: bytes that were given back long ago are released. Moves this rank's
+// own operations on meanwhile, because the peer may wait for them. An error when the communicator
+// fails, is aborted, or loses a rank; when the peer leaves without a release; and when the deadline
+// passes, which ends the communicator. `what` says in the error what is waited for.
+Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint64_t position,
+                        Deadline deadline, const std::string& what);
 
 }  // namespace fsccl

@@ -13,15 +13,20 @@ constexpr int kPoison = 0xff, kZoneByte = 0xfd;
 
 }  // namespace
 
-Result<std::unique_ptr<SlotWatch>> SlotWatch::create(const HostArena& arena, uint64_t arena_bytes, std::string pool) {
+Result<std::unique_ptr<SlotWatch>> SlotWatch::create(const HostArena& arena, uint64_t arena_bytes,
+                                                     std::string pool) {
   FSCCL_ASSIGN(GuardedView view, GuardedView::create(arena.fd(), arena_bytes));
   std::unique_ptr<SlotWatch> watch(new SlotWatch(std::move(view), arena, std::move(pool)));
-  set_fault_note(watch->pool_note_, watch->base(), arena_bytes, fmt::format("{}, in no slot", watch->pool_));
+  set_fault_note(watch->pool_note_, watch->base(), arena_bytes,
+                 fmt::format("{}, in no slot", watch->pool_));
   return watch;
 }
 
 SlotWatch::SlotWatch(GuardedView view, const HostArena& arena, std::string pool)
-    : view_(std::move(view)), arena_(arena.control()), pool_(std::move(pool)), pool_note_(add_fault_note()) {}
+    : view_(std::move(view)),
+      arena_(arena.control()),
+      pool_(std::move(pool)),
+      pool_note_(add_fault_note()) {}
 
 SlotWatch::~SlotWatch() {
   for (const auto& [key, slot] : slots_) remove_fault_note(slot.note);
@@ -38,13 +43,16 @@ void SlotWatch::guard(const Slot& slot, Access access) {
   if (page_bytes() > 4096) access = Access::write;
   if (set_access(slot.seen, slot.bytes, access)) return;
   // Too many mappings (vm.max_map_count): better unguarded than a false alarm.
-  FSCCL_LOG_ONCE(kWarn, "{}: the system takes no more changes of access, slots are not guarded any more", pool_);
+  FSCCL_LOG_ONCE(kWarn,
+                 "{}: the system takes no more changes of access, slots are not guarded any more",
+                 pool_);
   (void)set_access(slot.seen, slot.bytes, Access::write);
 }
 
 void SlotWatch::note(Slot& slot, uint64_t key, const char* state) {
-  set_fault_note(slot.note, slot.seen, slot.bytes,
-                 fmt::format("{} ({} bytes in {}), {}", contents_[key].text, slot.bytes, pool_, state));
+  set_fault_note(
+      slot.note, slot.seen, slot.bytes,
+      fmt::format("{} ({} bytes in {}), {}", contents_[key].text, slot.bytes, pool_, state));
 }
 
 void SlotWatch::taken(Part part, uint64_t key, std::byte* data, uint64_t bytes, uint64_t room) {
@@ -96,12 +104,15 @@ Status SlotWatch::intact(Part part, uint64_t key) {
     for (int64_t at = begin; status.ok() && at < end; at++) {
       if (slot.data[at] == std::byte(kZoneByte)) continue;
       const bool beyond = before && (!behind || at - begin < end - at);
-      status = fail(FSCCL_ERR_INVALID_STATE, "the {} ({} bytes in {}) were written beyond the {} of '{}': byte {} {} it is {:#04x}",
-                    contents_[key].text, slot.bytes, pool_, beyond ? "end" : "begin",
-                    beyond   ? before->name
-                    : behind ? behind->name
-                             : "",
-                    beyond ? at - begin : end - at, beyond ? "behind" : "before", static_cast<int>(slot.data[at]));
+      status = fail(
+          FSCCL_ERR_INVALID_STATE,
+          "the {} ({} bytes in {}) were written beyond the {} of '{}': byte {} {} it is {:#04x}",
+          contents_[key].text, slot.bytes, pool_, beyond ? "end" : "begin",
+          beyond   ? before->name
+          : behind ? behind->name
+                   : "",
+          beyond ? at - begin : end - at, beyond ? "behind" : "before",
+          static_cast<int>(slot.data[at]));
     }
   });
   if (!status.ok()) write_zones(slot, key);

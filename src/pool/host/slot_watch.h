@@ -1,11 +1,12 @@
-// Debug mode of slots. Callers see slots through a guarded view of the arena (guarded_view.h), open only while the slot is theirs:
-// parameters from the end of their gather to reshard, and only to be read where ranks share them; gradients from grad() to
-// reduce_grads(). A stray access is SIGSEGV, with a line that names the slot (fault_notes.h). A kept unit's parameters stay
-// readable after reshard, until the pool takes the slot.
+// Debug mode of slots. Callers see slots through a guarded view of the arena (guarded_view.h), open
+// only while the slot is theirs: parameters from the end of their gather to reshard, and only to be
+// read where ranks share them; gradients from grad() to reduce_grads(). A stray access is SIGSEGV,
+// with a line that names the slot (fault_notes.h). A kept unit's parameters stay readable after
+// reshard, until the pool takes the slot.
 //
-// Slots that this rank alone writes to have red zones before, behind and between their parameters, within the pages that are open;
-// they are written when the slot is this rank's (a peer may read until then what was there before), and looked at before it is
-// given back.
+// Slots that this rank alone writes to have red zones before, behind and between their parameters,
+// within the pages that are open; they are written when the slot is this rank's (a peer may read
+// until then what was there before), and looked at before it is given back.
 #pragma once
 #include <map>
 #include <memory>
@@ -25,21 +26,24 @@ class SlotWatch {
   static constexpr uint64_t kZone = 64;  // bytes before a slot's, and at least as many behind
 
   // `arena_bytes`: from its control pages on. `pool`: to call it in a text.
-  static Result<std::unique_ptr<SlotWatch>> create(const HostArena& arena, uint64_t arena_bytes, std::string pool);
+  static Result<std::unique_ptr<SlotWatch>> create(const HostArena& arena, uint64_t arena_bytes,
+                                                   std::string pool);
   ~SlotWatch();
 
   const std::byte* base() const { return view_.base(); }
   // Where a caller sees what the library has at this address of the arena.
   std::byte* seen(const std::byte* address) const { return view_.base() + (address - arena_); }
 
-  // What the slots of this key hold: a text for all of it, and its pieces in order, each with a name.
+  // What the slots of this key hold: a text for all of it, and its pieces in order, each with a
+  // name.
   struct Piece {
     uint64_t begin = 0, end = 0;
     std::string name;
   };
   void name(uint64_t key, std::string text, std::vector<Piece> pieces);
   void taken(Part part, uint64_t key, std::byte* data, uint64_t bytes, uint64_t room);
-  // From now on the caller may touch it, at `seen`. `poison`: nothing is in it yet, which shall show.
+  // From now on the caller may touch it, at `seen`. `poison`: nothing is in it yet, which shall
+  // show.
   void opened(Part part, uint64_t key, std::byte* seen, Access access, bool poison);
   Status intact(Part part, uint64_t key);  // its red zones, which are as new afterwards
   void given_back(Part part, uint64_t key);

@@ -19,7 +19,8 @@ Result<std::unique_ptr<CollectiveMover>> CollectiveMover::create(Request request
   DeviceCollectives& on = made->on();
   FSCCL_TRY(on.prepare(made->request_.ordinal));
   if (!on.has_kernels())
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "some rank's library has no kernels for its GPU, which sum a unit's gradients");
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "some rank's library has no kernels for its GPU, which sum a unit's gradients");
   FSCCL_ASSIGN(made->kernels_, cuda::DeviceKernels::of(on.device()));
   made->gather_way_ = made->way_of(made->request_.parameters);
   const Way gradients = made->way_of(made->request_.gradients);
@@ -31,7 +32,8 @@ Result<std::unique_ptr<CollectiveMover>> CollectiveMover::create(Request request
   made->make_calls();
   if (on.staged() && config()->device_transport == DeviceTransport::kAuto)
     FSCCL_LOG_ONCE(kWarn,
-                   "units on GPUs go through memory of the host, for neither peer-to-peer access nor NCCL nor UCX can move them: "
+                   "units on GPUs go through memory of the host, for neither peer-to-peer access "
+                   "nor NCCL nor UCX can move them: "
                    "fsccl_explain says why not");
   return made;
 }
@@ -53,7 +55,8 @@ CollectiveMover::Way CollectiveMover::way_of(const std::vector<Piece>& pieces) c
   uint64_t bytes = 0;
   bool in_place = pieces.size() == static_cast<size_t>(ranks());
   for (size_t i = 0; i < pieces.size(); i++) {
-    in_place = in_place && pieces[i].rank == static_cast<int>(i) && pieces[i].bytes() == pieces[0].bytes() &&
+    in_place = in_place && pieces[i].rank == static_cast<int>(i) &&
+               pieces[i].bytes() == pieces[0].bytes() &&
                pieces[i].offset == pieces[0].offset + i * pieces[0].bytes();
     bytes += pieces[i].bytes();
   }
@@ -61,7 +64,8 @@ CollectiveMover::Way CollectiveMover::way_of(const std::vector<Piece>& pieces) c
   return pieces.empty() || bytes / pieces.size() >= kLargePiece ? Way::each : Way::packed;
 }
 
-CollectiveMover::Packing CollectiveMover::place(const std::vector<Piece>& pieces, bool equal_parts) const {
+CollectiveMover::Packing CollectiveMover::place(const std::vector<Piece>& pieces,
+                                                bool equal_parts) const {
   Packing made;
   std::vector<uint64_t> sizes(static_cast<size_t>(ranks()));
   for (const Piece& piece : pieces) {
@@ -76,11 +80,14 @@ CollectiveMover::Packing CollectiveMover::place(const std::vector<Piece>& pieces
     end += equal_parts ? largest : size;
   }
   made.begins.push_back(end);
-  for (size_t i = 0; i < pieces.size(); i++) made.offsets[i] += made.begins[static_cast<size_t>(pieces[i].rank)];
+  for (size_t i = 0; i < pieces.size(); i++)
+    made.offsets[i] += made.begins[static_cast<size_t>(pieces[i].rank)];
   return made;
 }
 
-uint64_t CollectiveMover::parameter_bytes() const { return request_.parameters[0].bytes() * static_cast<uint64_t>(ranks()); }
+uint64_t CollectiveMover::parameter_bytes() const {
+  return request_.parameters[0].bytes() * static_cast<uint64_t>(ranks());
+}
 
 uint64_t CollectiveMover::own_gradient_bytes() const {
   const auto self = static_cast<size_t>(rank());
@@ -93,7 +100,8 @@ Status CollectiveMover::allocate() {
   const uint64_t sent = reduce_way_ == Way::packed ? gradients_.begins.back() : 0;
   const uint64_t received = own_gradient_bytes() * static_cast<uint64_t>(ranks());
   if (packed + sent + received == 0) return success();
-  FSCCL_TRY(on().device().check("cuMemAlloc", on().device().driver().allocate(&packed_, packed + sent + received)));
+  FSCCL_TRY(on().device().check(
+      "cuMemAlloc", on().device().driver().allocate(&packed_, packed + sent + received)));
   sent_ = packed_ + packed;
   received_ = sent_ + sent;
   return success();
@@ -133,8 +141,8 @@ Status CollectiveMover::place_sums(const std::vector<Sum>& sums) {
     const Piece& piece = request_.gradients[i];
     if (piece.rank != rank()) continue;
     if (own == sums.size()) return fail(FSCCL_ERR_INTERNAL, "{} places for more sums", sums.size());
-    pieces.push_back({gradients_.offsets[i] - gradients_.begins[static_cast<size_t>(rank())], sums[own].destination, piece.count,
-                      piece.dtype, sums[own].dtype});
+    pieces.push_back({gradients_.offsets[i] - gradients_.begins[static_cast<size_t>(rank())],
+                      sums[own].destination, piece.count, piece.dtype, sums[own].dtype});
     own++;
   }
   sums_.reset();
@@ -146,7 +154,8 @@ Status CollectiveMover::place_sums(const std::vector<Sum>& sums) {
 const char* CollectiveMover::gathers_by() const {
   if (gather_way_ == Way::packed) return "packed, one all-gather, unpacked";
   if (gather_way_ == Way::each) return "a broadcast of each piece";
-  return on().gathers_by_copy_engines() ? "one all-gather in place, by copy engines" : "one all-gather in place";
+  return on().gathers_by_copy_engines() ? "one all-gather in place, by copy engines"
+                                        : "one all-gather in place";
 }
 
 // All but where the slot is.
@@ -155,7 +164,8 @@ void CollectiveMover::make_calls() {
   const auto self = static_cast<size_t>(rank());
   gather_call_.op = OpCode::all_gather;
   if (gather_way_ == Way::packed || gather_way_ == Way::in_place) {
-    const uint64_t part = gather_way_ == Way::packed ? parameters_.begins[1] : request_.parameters[0].bytes();
+    const uint64_t part =
+        gather_way_ == Way::packed ? parameters_.begins[1] : request_.parameters[0].bytes();
     gather_call_.sends = {{0, part}};
     for (size_t q = 0; q < count; q++) gather_call_.receives.push_back({q * part, part});
   }
@@ -174,14 +184,17 @@ void CollectiveMover::make_calls() {
     call.sends = {{0, piece.bytes()}};
     call.output = address(received_);
     for (size_t q = 0; q < count && piece.rank == rank(); q++)
-      call.receives.push_back({q * own_gradient_bytes() + gradients_.offsets[i] - gradients_.begins[self], piece.bytes()});
+      call.receives.push_back(
+          {q * own_gradient_bytes() + gradients_.offsets[i] - gradients_.begins[self],
+           piece.bytes()});
   }
   exchange_.op = OpCode::all_to_all;
   exchange_.even = false;
   exchange_.input = address(sent_);
   exchange_.output = address(received_);
   for (size_t q = 0; q < count; q++) {
-    exchange_.sends.push_back({gradients_.begins[q], gradients_.begins[q + 1] - gradients_.begins[q]});
+    exchange_.sends.push_back(
+        {gradients_.begins[q], gradients_.begins[q + 1] - gradients_.begins[q]});
     exchange_.receives.push_back({q * own_gradient_bytes(), own_gradient_bytes()});
   }
 }
@@ -196,7 +209,8 @@ Status CollectiveMover::gather(uint64_t slot, cuda::Stream stream) {
     gather_call_.output = address(packed_);
     gather_call_.input = gather_call_.to(static_cast<size_t>(rank()));
     FSCCL_TRY(on().run(std::span(&gather_call_, 1)));
-    return parameters_.unpack ? kernels_->cast(*parameters_.unpack, packed_, base, stream) : success();
+    return parameters_.unpack ? kernels_->cast(*parameters_.unpack, packed_, base, stream)
+                              : success();
   }
   std::byte* const first = address(base + request_.parameters[0].offset);
   if (gather_way_ == Way::in_place && on().can_gather_in_place(first, parameter_bytes())) {
@@ -212,7 +226,8 @@ Status CollectiveMover::gather(uint64_t slot, cuda::Stream stream) {
   return on().run(broadcasts_);
 }
 
-Status CollectiveMover::reduce(uint64_t slot, const cuda::ReduceEpilogue& epilogue, cuda::DevicePointer norm, cuda::Stream stream) {
+Status CollectiveMover::reduce(uint64_t slot, const cuda::ReduceEpilogue& epilogue,
+                               cuda::DevicePointer norm, cuda::Stream stream) {
   const cuda::Current current(on().device());
   const cuda::DevicePointer base = request_.slots + slot;
   if (reduce_way_ == Way::packed) {
@@ -228,7 +243,8 @@ Status CollectiveMover::reduce(uint64_t slot, const cuda::ReduceEpilogue& epilog
   }
   if (!sums_) return success();
   std::vector<cuda::DevicePointer> bases;
-  for (int q = 0; q < ranks(); q++) bases.push_back(received_ + static_cast<uint64_t>(q) * own_gradient_bytes());
+  for (int q = 0; q < ranks(); q++)
+    bases.push_back(received_ + static_cast<uint64_t>(q) * own_gradient_bytes());
   return kernels_->reduce(*sums_, bases.data(), epilogue, norm, stream);
 }
 

@@ -1,12 +1,13 @@
-// A unit's gather and reduction by collectives, of NCCL, UCX or the host (collectives.h), where peers' memory cannot be mapped. The
-// slot has one layout on all ranks: a piece of it is one rank's part of one parameter, and lies at the same offset everywhere, so
-// what a rank sends is where it is to arrive.
+// A unit's gather and reduction by collectives, of NCCL, UCX or the host (collectives.h), where
+// peers' memory cannot be mapped. The slot has one layout on all ranks: a piece of it is one rank's
+// part of one parameter, and lies at the same offset everywhere, so what a rank sends is where it
+// is to arrive.
 //
-//   gather   equal parts end to end: one all-gather in place, by copy engines where NCCL can and is asked to; large
-//            pieces: each broadcast to its place, in one group; many small ones: packed, gathered and unpacked, with one launch
-//            each
-//   reduce   the pieces of each rank go to it (packed first where they are small), and one launch sums them there: in rank order,
-//            in fp32, scaled, cast, with the norm
+//   gather   equal parts end to end: one all-gather in place, by copy engines where NCCL can and is
+//            asked to; large pieces: each broadcast to its place, in one group; many small ones:
+//            packed, gathered and unpacked, with one launch each
+//   reduce   the pieces of each rank go to it (packed first where they are small), and one launch
+//            sums them there: in rank order, in fp32, scaled, cast, with the norm
 //
 // Everything is in the order of the stream; by NCCL nothing waits.
 #pragma once
@@ -33,28 +34,33 @@ class CollectiveMover {
     cuda::DevicePointer slots = 0;             // this rank's
     std::vector<Piece> parameters, gradients;  // the same on all ranks
   };
-  // Collective over the communicator, blocking. FSCCL_ERR_NOT_AVAILABLE on all ranks when kernels are missing on one.
+  // Collective over the communicator, blocking. FSCCL_ERR_NOT_AVAILABLE on all ranks when kernels
+  // are missing on one.
   static Result<std::unique_ptr<CollectiveMover>> create(Request request);
   ~CollectiveMover();
   CollectiveMover(const CollectiveMover&) = delete;
 
-  // So many bytes at the beginning of the slots are one piece of memory, as many on all ranks, and stay so: what gathers in place
-  // there may go by symmetric memory. Collective, and blocks at the first call with any.
+  // So many bytes at the beginning of the slots are one piece of memory, as many on all ranks, and
+  // stay so: what gathers in place there may go by symmetric memory. Collective, and blocks at the
+  // first call with any.
   Status use_window(uint64_t first_bytes);
   // This rank's pieces lie in the slot, at this offset of the slots; then all ranks' do.
   Status gather(uint64_t slot, cuda::Stream stream);
-  // Where the sums of this rank's gradient pieces go, in the order of Request::gradients, and as what.
+  // Where the sums of this rank's gradient pieces go, in the order of Request::gradients, and as
+  // what.
   struct Sum {
     cuda::DevicePointer destination = 0;
     fsccl_dtype_t dtype = FSCCL_FLOAT32;
   };
   Status place_sums(const std::vector<Sum>& sums);
   // norm: as DeviceKernels::reduce has it.
-  Status reduce(uint64_t slot, const cuda::ReduceEpilogue& epilogue, cuda::DevicePointer norm, cuda::Stream stream);
+  Status reduce(uint64_t slot, const cuda::ReduceEpilogue& epilogue, cuda::DevicePointer norm,
+                cuda::Stream stream);
 
   const char* gathers_by() const;  // for reports
 
-  static constexpr uint64_t kLargePiece = 256u << 10;  // bytes, on average: from here on a call of NCCL's for each costs less
+  // bytes, on average: from here on a call of NCCL's for each costs less
+  static constexpr uint64_t kLargePiece = 256u << 10;
 
  private:
   enum class Way : uint8_t { in_place, each, packed };
@@ -85,7 +91,8 @@ class CollectiveMover {
   std::shared_ptr<const cuda::ReduceTable> sums_;
   DeviceCall gather_call_, exchange_;             // of bytes
   std::vector<DeviceCall> broadcasts_, gathers_;  // of each parameter's piece, of each gradient's
-  // Packed parameters of all ranks; of gradients, what the exchange sends, and what it receives. In one piece of memory.
+  // Packed parameters of all ranks; of gradients, what the exchange sends, and what it receives. In
+  // one piece of memory.
   cuda::DevicePointer packed_ = 0, sent_ = 0, received_ = 0;
 };
 

@@ -22,11 +22,13 @@ Result<std::unique_ptr<CollectiveUnitMover>> CollectiveUnitMover::make(const Req
   return mover;
 }
 
-// Up to CollectiveMover's own agreement all ranks go the same way; what may fail on one alone comes after it.
+// Up to CollectiveMover's own agreement all ranks go the same way; what may fail on one alone comes
+// after it.
 Result<std::unique_ptr<DeviceMover>> CollectiveUnitMover::create(const Request& request) {
   Communicator& comm = *request.spec.shard_comm;
   Result<std::unique_ptr<CollectiveUnitMover>> made = make(request);
-  if (!made.ok() && (made.status().code() == FSCCL_ERR_NOT_AVAILABLE || comm.engine().failed())) return made.take_status();
+  if (!made.ok() && (made.status().code() == FSCCL_ERR_NOT_AVAILABLE || comm.engine().failed()))
+    return made.take_status();
   FSCCL_TRY(agree(comm, made.status().clone(), fmt::format("make unit '{}'", request.spec.name)));
   return std::unique_ptr<DeviceMover>(made.take());
 }
@@ -65,7 +67,8 @@ std::vector<CollectiveMover::Piece> CollectiveUnitMover::gradient_pieces() const
     for (size_t i = 0; i < spec_.params.size(); i++)
       if (const Piece part = definition_.layout->piece(rank, i); reduced(i) && part.count)
         pieces.push_back(
-            {rank, definition_.grad_map.offset[i] + part.begin * dtype_size(spec_.reduce_dtype), part.count, spec_.reduce_dtype});
+            {rank, definition_.grad_map.offset[i] + part.begin * dtype_size(spec_.reduce_dtype),
+             part.count, spec_.reduce_dtype});
   return pieces;
 }
 
@@ -76,7 +79,8 @@ Status CollectiveUnitMover::place_shards(const std::vector<std::byte*>& shards) 
     if (definition_.layout->tied(i) || !part.count) continue;
     const fsccl_dtype_t wire = definition_.wire_dtypes[i];
     pieces.push_back({reinterpret_cast<cuda::DevicePointer>(shards[i]),
-                      definition_.wire_map.offset[i] + part.begin * dtype_size(wire), part.count, spec_.params[i].dtype, wire});
+                      definition_.wire_map.offset[i] + part.begin * dtype_size(wire), part.count,
+                      spec_.params[i].dtype, wire});
   }
   FSCCL_TRY(finished(Lane::Kind::parameters));  // the old ones may be in use
   casts_.reset();
@@ -99,7 +103,9 @@ Status CollectiveUnitMover::begin(Lane::Kind kind, cuda::Stream stream) {
   return last(kind).make_wait(stream);
 }
 
-Status CollectiveUnitMover::took(Lane::Kind kind, cuda::Stream stream, OpCode) { return end(kind, stream, success()); }
+Status CollectiveUnitMover::took(Lane::Kind kind, cuda::Stream stream, OpCode) {
+  return end(kind, stream, success());
+}
 
 // The other ranks have begun: what stops this one stops the communicator.
 Status CollectiveUnitMover::end(Lane::Kind kind, cuda::Stream stream, Status outcome) const {
@@ -113,15 +119,20 @@ Status CollectiveUnitMover::end(Lane::Kind kind, cuda::Stream stream, Status out
 Status CollectiveUnitMover::gather(const Gather& gather) {
   if (gather.kept) return success();
   Status moved = by_->use_window(pool_.first_slot_bytes());
-  if (moved.ok() && casts_) moved = kernels_->cast(*casts_, 0, pool_.slots(pool_.comm().rank()) + gather.slot, gather.stream);
+  if (moved.ok() && casts_)
+    moved =
+        kernels_->cast(*casts_, 0, pool_.slots(pool_.comm().rank()) + gather.slot, gather.stream);
   if (moved.ok()) moved = by_->gather(gather.slot, gather.stream);
   return end(Lane::Kind::parameters, gather.stream, std::move(moved));
 }
 
 Status CollectiveUnitMover::reduce(const Reduce& reduce) {
-  return end(Lane::Kind::gradients, reduce.stream, by_->reduce(reduce.slot, reduce.run.epilogue, reduce.run.norm, reduce.stream));
+  return end(Lane::Kind::gradients, reduce.stream,
+             by_->reduce(reduce.slot, reduce.run.epilogue, reduce.run.norm, reduce.stream));
 }
 
-Status CollectiveUnitMover::finished(Lane::Kind kind) const { return DeviceCollectives::of(*spec_.shard_comm).finish(last(kind)); }
+Status CollectiveUnitMover::finished(Lane::Kind kind) const {
+  return DeviceCollectives::of(*spec_.shard_comm).finish(last(kind));
+}
 
 }  // namespace fsccl

@@ -1,6 +1,7 @@
-// A unit's moves by collectives, where its ranks do not all reach each other's slots: this rank's shards are cast into its slot
-// with one launch, and collectives bring the others' parts there, and the gradients' parts to whose they are (collective_mover.h).
-// Everything is in the order of the stream; peers are through with a slot when the operation is over here. What NCCL does not
+// A unit's moves by collectives, where its ranks do not all reach each other's slots: this rank's
+// shards are cast into its slot with one launch, and collectives bring the others' parts there, and
+// the gradients' parts to whose they are (collective_mover.h). Everything is in the order of the
+// stream; peers are through with a slot when the operation is over here. What NCCL does not
 // compare, ranks that issue different operations, ends at the communicator's deadline.
 #pragma once
 #include <memory>
@@ -31,8 +32,12 @@ class CollectiveUnitMover final : public DeviceMover {
   static Result<std::unique_ptr<CollectiveUnitMover>> make(const Request& request);
   std::vector<CollectiveMover::Piece> parameter_pieces() const;
   std::vector<CollectiveMover::Piece> gradient_pieces() const;
-  bool reduced(size_t param) const { return !spec_.params[param].frozen && !definition_.layout->tied(param); }
-  const cuda::OwnedEvent& last(Lane::Kind kind) const { return kind == Lane::Kind::parameters ? *gathered_ : *reduced_; }
+  bool reduced(size_t param) const {
+    return !spec_.params[param].frozen && !definition_.layout->tied(param);
+  }
+  const cuda::OwnedEvent& last(Lane::Kind kind) const {
+    return kind == Lane::Kind::parameters ? *gathered_ : *reduced_;
+  }
   Status finished(Lane::Kind kind) const;
   Status end(Lane::Kind kind, cuda::Stream stream, Status outcome) const;
 
@@ -41,7 +46,8 @@ class CollectiveUnitMover final : public DeviceMover {
   DevicePool& pool_;
   const cuda::DeviceKernels* kernels_ = nullptr;
   std::unique_ptr<CollectiveMover> by_;
-  std::shared_ptr<const cuda::CastTable> casts_;        // own shards into the slot; null: there are none
+  // own shards into the slot; null: there are none
+  std::shared_ptr<const cuda::CastTable> casts_;
   std::optional<cuda::OwnedEvent> gathered_, reduced_;  // behind the last operation of each kind
 };
 

@@ -1,5 +1,6 @@
-// What moves a unit's bytes between GPUs. The unit sees to states, slots and storage and makes these calls in the order of its
-// program, the same on all ranks; how bytes get from slot to slot is chosen when the unit is made (FSCCL_DEVICE_TRANSPORT).
+// What moves a unit's bytes between GPUs. The unit sees to states, slots and storage and makes
+// these calls in the order of its program, the same on all ranks; how bytes get from slot to slot
+// is chosen when the unit is made (FSCCL_DEVICE_TRANSPORT).
 #pragma once
 #include <memory>
 #include <vector>
@@ -20,20 +21,21 @@ class DeviceMover {
     const UnitDefinition& definition;
     DevicePool& pool;
   };
-  // As configured. Collective over the unit's shard_comm, blocking: all ranks get one of the same kind, or all an error, which is
-  // FSCCL_ERR_NOT_AVAILABLE where a rank cannot, with the reason.
+  // As configured. Collective over the unit's shard_comm, blocking: all ranks get one of the same
+  // kind, or all an error, which is FSCCL_ERR_NOT_AVAILABLE where a rank cannot, with the reason.
   static Result<std::unique_ptr<DeviceMover>> create(const Request& request);
   virtual ~DeviceMover() = default;  // waits until what was put on streams is over
 
-  // Where this rank's shards, and reduced gradients, are from now on. Waits for what still uses the old places.
+  // Where this rank's shards, and reduced gradients, are from now on. Waits for what still uses the
+  // old places.
   virtual Status place_shards(const std::vector<std::byte*>& shards) = 0;
   virtual Status place_sharded_grads(const std::vector<std::byte*>& grads) = 0;
 
-  // Before a slot of this kind is taken on `stream`, and before gather() and reduce() where none is: what the stream is given from
-  // now on follows the unit's last operation of the kind.
+  // Before a slot of this kind is taken on `stream`, and before gather() and reduce() where none
+  // is: what the stream is given from now on follows the unit's last operation of the kind.
   virtual Status begin(Lane::Kind kind, cuda::Stream stream) = 0;
-  // After begin(), in place of an operation: a slot was taken (none), or `what` was done with the shards by somebody else. What
-  // comes next of the kind follows it.
+  // After begin(), in place of an operation: a slot was taken (none), or `what` was done with the
+  // shards by somebody else. What comes next of the kind follows it.
   virtual Status took(Lane::Kind kind, cuda::Stream stream, OpCode what = OpCode::none) = 0;
 
   struct Gather {
@@ -55,7 +57,8 @@ class DeviceMover {
   };
   virtual Status reduce(const Reduce& reduce) = 0;
 
-  // What must be over, beside the stream of the last operation, before its slot is written: peers read it.
+  // What must be over, beside the stream of the last operation, before its slot is written: peers
+  // read it.
   virtual std::vector<cuda::MemoryOperation> released(Lane::Kind kind) const = 0;
   // By the host: until all that was put on streams is over, or has failed.
   virtual void finish(Lane::Kind kind) const = 0;

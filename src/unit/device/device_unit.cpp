@@ -9,14 +9,18 @@
 namespace fsccl {
 namespace {
 
-uint64_t slot_key(uint64_t unit, bool gradients) { return unit << SlotSet::kIndexBits | (gradients ? 1 : 0); }
+uint64_t slot_key(uint64_t unit, bool gradients) {
+  return unit << SlotSet::kIndexBits | (gradients ? 1 : 0);
+}
 
 }  // namespace
 
 Status DeviceUnit::refuse_what_is_missing() const {
   if (spec_.by_parameter)
     return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "unit '{}': a unit on a GPU has one slot for all parameters in this release: by_parameter = 0", spec_.name);
+                "unit '{}': a unit on a GPU has one slot for all parameters in this release: "
+                "by_parameter = 0",
+                spec_.name);
   return success();
 }
 
@@ -29,8 +33,10 @@ Result<std::unique_ptr<DeviceUnit>> DeviceUnit::create(UnitSpec spec, DevicePool
   unit->parameters_.key = slot_key(unit->key_, false);
   unit->parameters_.bytes = unit->definition_.wire_map.bytes;
   unit->gradients_.key = slot_key(unit->key_, true);
-  unit->gradients_.bytes = std::max(unit->definition_.grad_map.bytes, ReplicaSum::slot_bytes(unit->spec_, unit->layout()));
-  for (size_t i = 0; i < unit->count(); i++) unit->reduces_here_ = unit->reduces_here_ || unit->has_sharded_grad(i);
+  unit->gradients_.bytes = std::max(unit->definition_.grad_map.bytes,
+                                    ReplicaSum::slot_bytes(unit->spec_, unit->layout()));
+  for (size_t i = 0; i < unit->count(); i++)
+    unit->reduces_here_ = unit->reduces_here_ || unit->has_sharded_grad(i);
 
   FSCCL_ASSIGN(unit->mover_, DeviceMover::create({unit->spec_, unit->definition_, pool}));
   unit->counted_ = true;  // from here on the destructor undoes
@@ -40,7 +46,8 @@ Result<std::unique_ptr<DeviceUnit>> DeviceUnit::create(UnitSpec spec, DevicePool
   pool.name_slot(unit->gradients_.key, UseKind::kGradients, unit->spec_.name);
   const uint64_t slot = unit->parameters_.bytes;
   unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
-                (unit->spec_.keep == FSCCL_KEEP_BUDGET && pool.kept_bytes + slot <= unit->spec_.keep_budget_bytes);
+                (unit->spec_.keep == FSCCL_KEEP_BUDGET &&
+                 pool.kept_bytes + slot <= unit->spec_.keep_budget_bytes);
   if (unit->keep_) pool.kept_bytes += slot;
   Status placed = unit->join_replicas();  // which may fail where other shards' replicas do not
   if (placed.ok()) placed = unit->place();
@@ -69,14 +76,16 @@ Status DeviceUnit::place() {
   for (size_t i = 0; i < count(); i++) {
     if (layout().tied(i) || !layout().piece(comm().rank(), i).count) continue;
     FSCCL_TRY(check_device_memory(spec_.params[i].shard, "shard", i));
-    if (has_grad(i)) FSCCL_TRY(check_device_memory(spec_.params[i].sharded_grad, "sharded gradient", i));
+    if (has_grad(i))
+      FSCCL_TRY(check_device_memory(spec_.params[i].sharded_grad, "sharded gradient", i));
   }
   const cuda::OwnedStream& stream = pool_.own_stream();  // the caller names his later
   const auto allocate = [&](uint64_t bytes) -> Result<std::byte*> {
     FSCCL_ASSIGN(void* memory, pool_.alloc(bytes, stream.get(), 64));
     const cuda::Current current(device);
-    Status filled = device.check("cuMemsetD8Async",
-                                 device.driver().fill_async(reinterpret_cast<cuda::DevicePointer>(memory), 0, bytes, stream.get()));
+    Status filled = device.check(
+        "cuMemsetD8Async", device.driver().fill_async(reinterpret_cast<cuda::DevicePointer>(memory),
+                                                      0, bytes, stream.get()));
     if (filled.ok()) filled = stream.finish(Deadline::never());  // nothing else is on that stream
     if (filled.ok()) return static_cast<std::byte*>(memory);
     (void)pool_.free(memory, stream.get()).ok();
@@ -114,18 +123,23 @@ Status DeviceUnit::name_sharded_grads(std::vector<std::byte*> places) {
 
 Status DeviceUnit::check_named(bool named) const {
   if (named) return success();
-  return fail(FSCCL_ERR_OUT_OF_MEMORY,
-              "unit '{}' has no tables since its memory moved: the device had none for them; name it again", spec_.name);
+  return fail(
+      FSCCL_ERR_OUT_OF_MEMORY,
+      "unit '{}' has no tables since its memory moved: the device had none for them; name it again",
+      spec_.name);
 }
 
 // Null is the unit's own.
 Status DeviceUnit::check_device_memory(const void* pointer, const char* what, size_t index) const {
   int ordinal = -1;
-  if (!pointer || (cuda::on_device(pointer, &ordinal) && ordinal == pool_.device().ordinal())) return success();
+  if (!pointer || (cuda::on_device(pointer, &ordinal) && ordinal == pool_.device().ordinal()))
+    return success();
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "{} of parameter {} ('{}') of unit '{}' is at {}, which is {}: it must be memory of device {}", what, index,
-              spec_.params[index].name, spec_.name, pointer,
-              ordinal < 0 ? "host memory" : fmt::format("memory of device {}", ordinal), pool_.device().ordinal());
+              "{} of parameter {} ('{}') of unit '{}' is at {}, which is {}: it must be memory of "
+              "device {}",
+              what, index, spec_.params[index].name, spec_.name, pointer,
+              ordinal < 0 ? "host memory" : fmt::format("memory of device {}", ordinal),
+              pool_.device().ordinal());
 }
 
 Status DeviceUnit::set_stream(void* stream) {
@@ -135,31 +149,36 @@ Status DeviceUnit::set_stream(void* stream) {
 
 Status DeviceUnit::check_index(size_t index) const {
   if (index < count()) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has {} parameters; {} is not the index of one", spec_.name, count(), index);
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has {} parameters; {} is not the index of one",
+              spec_.name, count(), index);
 }
 
 Status DeviceUnit::no_work() const {
   return fail(FSCCL_ERR_NOT_AVAILABLE,
-              "operations of unit '{}' are put on its stream and have no work: give NULL, and record an event on the stream",
+              "operations of unit '{}' are put on its stream and have no work: give NULL, and "
+              "record an event on the stream",
               spec_.name);
 }
 
-// Before anything is put on the stream. Signals are values that streams write and wait for, new ones in every operation, and a slot
-// lies where the pool says that day: a graph would repeat those of the step in which it was captured.
+// Before anything is put on the stream. Signals are values that streams write and wait for, new
+// ones in every operation, and a slot lies where the pool says that day: a graph would repeat those
+// of the step in which it was captured.
 Status DeviceUnit::refuse_capture() const {
   const cuda::Current current(pool_.device());
   FSCCL_ASSIGN(const bool capturing, pool_.device().capturing(stream_));
   if (!capturing) return success();
-  return fail(
-      FSCCL_ERR_NOT_AVAILABLE,
-      "the stream of unit '{}' is being captured: its signals to peers and the places of its slots are others in every "
-      "step, and a graph would repeat those of now. Capture what is computed with the parameters, and call units' functions "
-      "outside of the capture",
-      spec_.name);
+  return fail(FSCCL_ERR_NOT_AVAILABLE,
+              "the stream of unit '{}' is being captured: its signals to peers and the places of "
+              "its slots are others in every "
+              "step, and a graph would repeat those of now. Capture what is computed with the "
+              "parameters, and call units' functions "
+              "outside of the capture",
+              spec_.name);
 }
 
 Status DeviceUnit::release(size_t) const {
-  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has one slot for all parameters: reshard it", spec_.name);
+  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has one slot for all parameters: reshard it",
+              spec_.name);
 }
 
 }  // namespace fsccl

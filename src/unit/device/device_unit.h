@@ -1,8 +1,10 @@
-// A unit on a GPU: the states of a unit on host memory (unit/host/unit.h), its slots in a DevicePool, its operations put on the
-// caller's streams. No call waits for a peer, but those that make the unit, end it, or give back numbers in host memory.
+// A unit on a GPU: the states of a unit on host memory (unit/host/unit.h), its slots in a
+// DevicePool, its operations put on the caller's streams. No call waits for a peer, but those that
+// make the unit, end it, or give back numbers in host memory.
 //
-// Every rank has its own slot, and peers read it only until they have gathered: so there is nothing shared to write to. A unit that
-// is unsharded to be written to, or shares copy on write, waits in its stream until peers have read.
+// Every rank has its own slot, and peers read it only until they have gathered: so there is nothing
+// shared to write to. A unit that is unsharded to be written to, or shares copy on write, waits in
+// its stream until peers have read.
 #pragma once
 #include <memory>
 #include <optional>
@@ -10,8 +12,8 @@
 #include <vector>
 
 #include "cuda/host_memory.h"
-#include "unit/device/device_mover.h"
 #include "pool/device/device_pool.h"
+#include "unit/device/device_mover.h"
 #include "unit/device/replica_sum.h"
 #include "unit/host/unit.h"
 
@@ -23,7 +25,8 @@ class DeviceUnit {
   static Result<std::unique_ptr<DeviceUnit>> create(UnitSpec spec, DevicePool& pool);
   ~DeviceUnit();
 
-  // As those of Unit. `wait` must be true: what an operation's work would tell, an event on the stream does.
+  // As those of Unit. `wait` must be true: what an operation's work would tell, an event on the
+  // stream does.
   Status unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted);
   Status reshard();
   Status release(size_t index) const;
@@ -33,7 +36,8 @@ class DeviceUnit {
   Status sharded_grad(size_t index, fsccl_view_t* view) const;
   Status set_shards(void* const* shards);
   void mark_changed() { changed_ = true; }
-  Status reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted);
+  Status reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                      Submitted* submitted);
   Status broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
   Status verify_replicas();                        // blocking
   Status check_idle() const { return success(); }  // the destructor waits
@@ -74,8 +78,8 @@ class DeviceUnit {
   Status place();
   Status check_device_memory(const void* pointer, const char* what, size_t index) const;
 
-  // Tables of where shards and sharded gradients lie, the mover's and the replicas' sum's. Making some may fail: then there are
-  // none until it succeeds.
+  // Tables of where shards and sharded gradients lie, the mover's and the replicas' sum's. Making
+  // some may fail: then there are none until it succeeds.
   Status name_shards(std::vector<std::byte*> places);
   Status name_sharded_grads(std::vector<std::byte*> places);
   Status check_named(bool named) const;
@@ -83,8 +87,10 @@ class DeviceUnit {
   Status check_has_grad(size_t index) const;
   Status no_work() const;
   Status refuse_capture() const;
-  Status take(Slot& slot);                                                        // within a step of the mover
-  Status give_back(Slot& slot, std::vector<cuda::MemoryOperation> readers = {});  // beside the mover's
+  // within a step of the mover
+  Status take(Slot& slot);
+  // beside the mover's
+  Status give_back(Slot& slot, std::vector<cuda::MemoryOperation> readers = {});
   std::byte* slot_address(const Slot& slot, uint64_t offset) const;
   uint64_t agreed(OpCode op, uint8_t flags) const;
   Status check_reduce(const ReduceRequest& request) const;
@@ -115,7 +121,8 @@ class DeviceUnit {
   ShardPlaces shards_, sharded_grads_;
   bool shards_named_ = false, sharded_grads_named_ = false;
   bool reduces_here_ = false;  // this rank has pieces of gradients
-  // For the host: the norm of a reduction whose result goes there, or pieces of shards that are compared.
+  // For the host: the norm of a reduction whose result goes there, or pieces of shards that are
+  // compared.
   std::unique_ptr<cuda::HostMemory::Bytes> for_host_;
 
   cuda::Stream stream_ = nullptr;
@@ -124,7 +131,8 @@ class DeviceUnit {
   bool changed_ = true;
   bool reduced_once_ = false, replicas_pending_ = false;
   GradScaling scaling_;
-  std::optional<cuda::OwnedEvent> read_;  // a kept slot's parameters, by the stream of the last reshard
+  // a kept slot's parameters, by the stream of the last reshard
+  std::optional<cuda::OwnedEvent> read_;
   std::vector<const void*> packed_from_;  // the caller's gradients that pack_ is for
   std::shared_ptr<const cuda::CastTable> pack_;
 };

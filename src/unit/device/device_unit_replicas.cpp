@@ -1,4 +1,5 @@
-// A unit on a GPU and its replicas (HSDP): the second phase of a reduction, and the shards brought into step or compared.
+// A unit on a GPU and its replicas (HSDP): the second phase of a reduction, and the shards brought
+// into step or compared.
 #include <algorithm>
 #include <cstring>
 
@@ -14,9 +15,12 @@ constexpr size_t kPiece = 64 << 10;  // of a shard that is compared
 
 }  // namespace
 
-size_t DeviceUnit::bytes_for_host() const { return spec_.replicate_comm ? kPiece : sizeof(cuda::DeviceNorm); }
+size_t DeviceUnit::bytes_for_host() const {
+  return spec_.replicate_comm ? kPiece : sizeof(cuda::DeviceNorm);
+}
 
-// What a stream is let go with when the shard_comm fails is garbage: replicas that would sum it must know first.
+// What a stream is let go with when the shard_comm fails is garbage: replicas that would sum it
+// must know first.
 Status DeviceUnit::join_replicas() {
   if (!spec_.replicate_comm) return success();
   spec_.replicate_comm->dependents++;
@@ -60,7 +64,8 @@ Status DeviceUnit::broadcast_state(int root, bool wait, fsccl_status_t* state, S
   FSCCL_TRY(refuse_capture());
   DeviceCollectives& on = DeviceCollectives::of(*spec_.replicate_comm);
   FSCCL_TRY(on.prepare(pool_.device().ordinal()));
-  FSCCL_TRY(mover_->begin(Lane::Kind::parameters, stream_));  // the last unshard reads the shards, the next one follows
+  // the last unshard reads the shards, the next one follows
+  FSCCL_TRY(mover_->begin(Lane::Kind::parameters, stream_));
   Status sent = send_state(root);
   FSCCL_TRY(mover_->took(Lane::Kind::parameters, stream_, OpCode::broadcast_state));
   changed_ = true;
@@ -93,15 +98,18 @@ Status DeviceUnit::send_state(int root) {
   return DeviceCollectives::of(replicas).run(calls);
 }
 
-// In pieces, in the order of the stream, which may wait for peers: so not straight into ordinary memory (host_memory.h).
+// In pieces, in the order of the stream, which may wait for peers: so not straight into ordinary
+// memory (host_memory.h).
 Result<uint64_t> DeviceUnit::hash_of_shard(size_t index, const cuda::OwnedEvent& copied) const {
   const cuda::Device& device = pool_.device();
-  const uint64_t bytes = layout().piece(comm().rank(), index).count * dtype_size(spec_.params[layout().owner(index)].dtype);
+  const uint64_t bytes = layout().piece(comm().rank(), index).count *
+                         dtype_size(spec_.params[layout().owner(index)].dtype);
   const auto from = reinterpret_cast<cuda::DevicePointer>(shards_.places[index]);
   std::vector<std::byte> copy(bytes);
   for (uint64_t begin = 0; begin < bytes; begin += kPiece) {
     const uint64_t here = std::min<uint64_t>(bytes - begin, kPiece);
-    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().copy_async(for_host_->device(), from + begin, here, stream_)));
+    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().copy_async(
+                                                for_host_->device(), from + begin, here, stream_)));
     FSCCL_TRY(copied.record(stream_));
     FSCCL_TRY(copied.finish(comm().deadline(), [this] { return comm().engine().intact(); }));
     std::memcpy(copy.data() + begin, for_host_->as<std::byte>(), here);

@@ -12,7 +12,8 @@ namespace fsccl {
 // In order with all that ranks do with slots of the pool.
 Status DeviceUnit::take(Slot& slot) {
   if (slot.bytes) {
-    FSCCL_ASSIGN(slot.offset, pool_.take(slot.key, slot.bytes, slot.kind == Lane::Kind::parameters, stream_));
+    FSCCL_ASSIGN(slot.offset,
+                 pool_.take(slot.key, slot.bytes, slot.kind == Lane::Kind::parameters, stream_));
   }
   slot.held = true;
   return success();
@@ -32,25 +33,30 @@ std::byte* DeviceUnit::slot_address(const Slot& slot, uint64_t offset) const {
 
 // What all ranks must have alike when they do this. The mover adds how often they have.
 uint64_t DeviceUnit::agreed(OpCode op, uint8_t flags) const {
-  return mix_in_order(mix_in_order(definition_.hash, pool_.history_hash()), static_cast<uint64_t>(op) << 8 | flags);
+  return mix_in_order(mix_in_order(definition_.hash, pool_.history_hash()),
+                      static_cast<uint64_t>(op) << 8 | flags);
 }
 
 Status DeviceUnit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*) {
   if (!wait) return no_work();
-  if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first", spec_.name);
+  if (unsharded_)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first",
+                spec_.name);
   FSCCL_TRY(refuse_capture());
   engine().look_for_failure();
   if (engine().failed()) return engine().failure();
   FSCCL_TRY(check_named(shards_named_));
   const bool own = writable || spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE;
-  const bool kept = parameters_.held && contents_valid_ && !changed_ && !own, again = parameters_.held && !kept;
+  const bool kept = parameters_.held && contents_valid_ && !changed_ && !own,
+             again = parameters_.held && !kept;
   FSCCL_TRY(mover_->begin(Lane::Kind::parameters, stream_));
   if (!parameters_.held) FSCCL_TRY(take(parameters_));
   if (again) {
     const cuda::Current current(pool_.device());
     FSCCL_TRY(read_->make_wait(stream_));
   }
-  DeviceMover::Gather gather{.stream = stream_, .slot = parameters_.offset, .writable = own, .kept = kept, .again = again};
+  DeviceMover::Gather gather{
+      .stream = stream_, .slot = parameters_.offset, .writable = own, .kept = kept, .again = again};
   gather.flags = static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0));
   gather.hash = agreed(OpCode::unshard, gather.flags);
   unsharded_ = true;
@@ -76,23 +82,28 @@ Status DeviceUnit::reshard() {
 
 Status DeviceUnit::param(size_t index, fsccl_view_t* view) const {
   FSCCL_TRY(check_index(index));
-  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before param()", spec_.name);
+  if (!unsharded_)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before param()",
+                spec_.name);
   if (engine().failed()) return engine().failure();
   const uint64_t elements = layout().numel(index);
-  *view = {elements ? slot_address(parameters_, definition_.wire_map.offset[index]) : nullptr, elements, 0,
-           definition_.wire_dtypes[index]};
+  *view = {elements ? slot_address(parameters_, definition_.wire_map.offset[index]) : nullptr,
+           elements, 0, definition_.wire_dtypes[index]};
   return success();
 }
 
 Status DeviceUnit::shard(size_t index, fsccl_view_t* view) const {
   FSCCL_TRY(check_index(index));
   const Piece piece = layout().piece(comm().rank(), index);
-  *view = {piece.count ? shards_.places[index] : nullptr, piece.count, piece.begin, spec_.params[index].dtype};
+  *view = {piece.count ? shards_.places[index] : nullptr, piece.count, piece.begin,
+           spec_.params[index].dtype};
   return success();
 }
 
 Status DeviceUnit::set_shards(void* const* shards) {
-  if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded: reshard it before its shards move", spec_.name);
+  if (unsharded_)
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "unit '{}' is unsharded: reshard it before its shards move", spec_.name);
   std::vector<std::byte*> places = shards_.places;
   for (size_t i = 0; i < count(); i++) {
     const size_t owner = layout().owner(i);
@@ -107,7 +118,8 @@ Status DeviceUnit::set_shards(void* const* shards) {
 
 Status DeviceUnit::check_has_grad(size_t index) const {
   if (has_grad(index)) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
               spec_.name);
 }
 
@@ -122,33 +134,41 @@ Status DeviceUnit::grad(size_t index, fsccl_view_t* view) {
     FSCCL_TRY(mover_->took(Lane::Kind::gradients, stream_));
   }
   const uint64_t elements = layout().numel(index);
-  *view = {elements ? slot_address(gradients_, definition_.grad_map.offset[index]) : nullptr, elements, 0, spec_.reduce_dtype};
+  *view = {elements ? slot_address(gradients_, definition_.grad_map.offset[index]) : nullptr,
+           elements, 0, spec_.reduce_dtype};
   return success();
 }
 
 Status DeviceUnit::sharded_grad(size_t index, fsccl_view_t* view) const {
   FSCCL_TRY(check_index(index));
   FSCCL_TRY(check_has_grad(index));
-  if (replica_sum_ && spec_.replicate_comm->engine().failed()) return spec_.replicate_comm->engine().failure();
+  if (replica_sum_ && spec_.replicate_comm->engine().failed())
+    return spec_.replicate_comm->engine().failure();
   const Piece piece = layout().piece(comm().rank(), index);
-  *view = {piece.count ? sharded_grads_.places[layout().owner(index)] : nullptr, piece.count, piece.begin, spec_.grad_dtype};
+  *view = {piece.count ? sharded_grads_.places[layout().owner(index)] : nullptr, piece.count,
+           piece.begin, spec_.grad_dtype};
   return success();
 }
 
 Status DeviceUnit::check_reduce(const ReduceRequest& request) const {
   if (request.first || request.count)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has one slot for all gradients: reduce all of them (first = count = 0)",
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "unit '{}' has one slot for all gradients: reduce all of them (first = count = 0)",
                 spec_.name);
   if (request.grads && gradients_.held)
     return fail(FSCCL_ERR_INVALID_STATE,
-                "unit '{}' has gradients in its slot (grad() was called): pass grads = NULL, or do not call grad()", spec_.name);
-  if (!request.grads && !gradients_.held && gradients_.bytes)
-    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no gradients to reduce: write them to grad() first, or pass them in grads",
+                "unit '{}' has gradients in its slot (grad() was called): pass grads = NULL, or do "
+                "not call grad()",
                 spec_.name);
+  if (!request.grads && !gradients_.held && gradients_.bytes)
+    return fail(
+        FSCCL_ERR_INVALID_STATE,
+        "unit '{}' has no gradients to reduce: write them to grad() first, or pass them in grads",
+        spec_.name);
   for (size_t i = 0; request.grads && i < count(); i++)
     if (has_grad(i) && !layout().tied(i) && layout().numel(i) && !request.grads[i])
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "grads[{}] (parameter '{}' of unit '{}') is NULL", i, spec_.params[i].name,
-                  spec_.name);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "grads[{}] (parameter '{}' of unit '{}') is NULL", i,
+                  spec_.params[i].name, spec_.name);
   return check_adds_to_replicas(spec_, request.accumulate, reduced_once_, replicas_pending_);
 }
 
@@ -162,7 +182,8 @@ Status DeviceUnit::move_sharded_grads(void* const* given) {
   return name_sharded_grads(std::move(places));
 }
 
-// A table of the caller's own gradients, which pack() copies into the slot. Who passes the same pointers again finds it made.
+// A table of the caller's own gradients, which pack() copies into the slot. Who passes the same
+// pointers again finds it made.
 Status DeviceUnit::prepare_pack(const void* const* grads) {
   const std::vector<const void*> from(grads, grads + count());
   if (from == packed_from_) return success();
@@ -171,7 +192,8 @@ Status DeviceUnit::prepare_pack(const void* const* grads) {
   for (size_t i = 0; i < count(); i++) {
     if (!has_grad(i) || layout().tied(i) || !layout().numel(i)) continue;
     FSCCL_TRY(check_device_memory(grads[i], "gradient", i));
-    pieces.push_back({reinterpret_cast<cuda::DevicePointer>(grads[i]), pool_.slots(rank_in_pool_) + definition_.grad_map.offset[i],
+    pieces.push_back({reinterpret_cast<cuda::DevicePointer>(grads[i]),
+                      pool_.slots(rank_in_pool_) + definition_.grad_map.offset[i],
                       layout().numel(i), spec_.reduce_dtype, spec_.reduce_dtype});
   }
   mover_->finish(Lane::Kind::gradients);  // the old one may be in use
@@ -197,13 +219,17 @@ Status DeviceUnit::pack() const {
 Status DeviceUnit::set_norm_of_nothing(cuda::DevicePointer norm) const {
   const cuda::Device& device = pool_.device();
   const cuda::Current current(device);
-  FSCCL_TRY(device.check("cuMemsetD8Async", device.driver().fill_async(norm, 0, sizeof(cuda::DeviceNorm), stream_)));
-  return device.check("cuMemsetD8Async",
-                      device.driver().fill_async(norm + offsetof(cuda::DeviceNorm, finite), 1, 1, stream_));  // little endian
+  FSCCL_TRY(device.check("cuMemsetD8Async",
+                         device.driver().fill_async(norm, 0, sizeof(cuda::DeviceNorm), stream_)));
+  return device.check(
+      "cuMemsetD8Async",
+      // little endian
+      device.driver().fill_async(norm + offsetof(cuda::DeviceNorm, finite), 1, 1, stream_));
 }
 
-// It is in host memory when the launch that has written it is over, which the host finds out without the driver: a call that waits
-// there for peers may keep them out, where ranks are threads of a process (host_memory.h).
+// It is in host memory when the launch that has written it is over, which the host finds out
+// without the driver: a call that waits there for peers may keep them out, where ranks are threads
+// of a process (host_memory.h).
 Status DeviceUnit::give_result(fsccl_reduce_result_t* result, bool of_replicas) const {
   of_replicas ? replica_sum_->finish() : mover_->finish(Lane::Kind::gradients);
   FSCCL_TRY(look_for_failure());
@@ -211,12 +237,14 @@ Status DeviceUnit::give_result(fsccl_reduce_result_t* result, bool of_replicas) 
   const cuda::Current current(device);
   const cuda::Code code = device.driver().stream_query(stream_);
   if (code != cuda::kNotReady) FSCCL_TRY(device.check("cuStreamQuery", code));
-  const cuda::DeviceNorm found = reduces_here_ ? *for_host_->as<cuda::DeviceNorm>() : cuda::DeviceNorm{0, 1, 0};
+  const cuda::DeviceNorm found =
+      reduces_here_ ? *for_host_->as<cuda::DeviceNorm>() : cuda::DeviceNorm{0, 1, 0};
   *result = {found.sum, found.finite};
   return success();
 }
 
-Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted*) {
+Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                                Submitted*) {
   static_assert(sizeof(fsccl_reduce_result_t) == sizeof(cuda::DeviceNorm) &&
                 offsetof(fsccl_reduce_result_t, finite) == offsetof(cuda::DeviceNorm, finite));
   if (!wait) return no_work();
@@ -225,7 +253,9 @@ Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_s
   FSCCL_TRY(refuse_capture());
   int ordinal = -1;
   const bool to_device = request.result && cuda::on_device(request.result, &ordinal);
-  if (to_device) FSCCL_TRY(check_device_memory(request.result, "the result of the reduction, beside the gradient,", 0));
+  if (to_device)
+    FSCCL_TRY(check_device_memory(request.result,
+                                  "the result of the reduction, beside the gradient,", 0));
   if (request.sharded_grads) FSCCL_TRY(move_sharded_grads(request.sharded_grads));
   FSCCL_TRY(check_named(sharded_grads_named_));
   if (request.grads) FSCCL_TRY(prepare_pack(request.grads));
@@ -234,18 +264,21 @@ Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_s
 
   DeviceMover::Reduce reduce{.stream = stream_, .slot = gradients_.offset};
   const bool final = replica_sum_ && !request.defer_replicas;
-  const Scaling scaling = scaling_.next(spec_, request.scale, request.accumulate, replicas_pending_);
+  const Scaling scaling =
+      scaling_.next(spec_, request.scale, request.accumulate, replicas_pending_);
   reduce.run.epilogue = {scaling.scale, scaling.divisor, request.accumulate};
-  const cuda::DevicePointer norm = to_device        ? reinterpret_cast<cuda::DevicePointer>(request.result)
+  const cuda::DevicePointer norm = to_device ? reinterpret_cast<cuda::DevicePointer>(request.result)
                                    : request.result ? for_host_->device()
                                                     : 0;
   reduce.run.norm = final ? 0 : norm;  // of what comes out in the end
   reduce.flags = static_cast<uint8_t>((request.accumulate ? 1 : 0) | (final ? 2 : 0));
-  reduce.hash = mix_in_order(agreed(OpCode::reduce_grads, reduce.flags), std::bit_cast<uint64_t>(request.scale));
+  reduce.hash = mix_in_order(agreed(OpCode::reduce_grads, reduce.flags),
+                             std::bit_cast<uint64_t>(request.scale));
   Status done = request.grads ? pack() : success();
   if (done.ok()) done = mover_->reduce(reduce);
   if (done.ok() && final) done = sum_over_replicas(reduce, norm);
-  Status given = give_back(gradients_, final ? replica_sum_->released() : std::vector<cuda::MemoryOperation>());
+  Status given = give_back(gradients_,
+                           final ? replica_sum_->released() : std::vector<cuda::MemoryOperation>());
   reduced_once_ = true;
   replicas_pending_ = replica_sum_ && !final;
   FSCCL_TRY(std::move(done));
@@ -253,7 +286,9 @@ Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_s
   if (!spec_.marks_changes) changed_ = true;
   if (to_device && !reduces_here_) FSCCL_TRY(set_norm_of_nothing(norm));
   for (size_t i = 0; request.shard_ready && !replicas_pending_ && i < count(); i++)
-    if (has_sharded_grad(i)) call_user("shard_ready", [&] { request.shard_ready(request.shard_ready_context, request.handle, i); });
+    if (has_sharded_grad(i))
+      call_user("shard_ready",
+                [&] { request.shard_ready(request.shard_ready_context, request.handle, i); });
   *state = FSCCL_OK;
   return request.result && !to_device ? give_result(request.result, final) : success();
 }

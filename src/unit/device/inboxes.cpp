@@ -28,7 +28,8 @@ Kept& kept_by(Communicator& keeper) {
 }  // namespace
 
 uint64_t Inboxes::region_bytes(int ranks) {
-  return uint64_t{kChannels} * static_cast<uint64_t>(ranks) * kLineBytes + kLogEntries * sizeof(Record);
+  return uint64_t{kChannels} * static_cast<uint64_t>(ranks) * kLineBytes +
+         kLogEntries * sizeof(Record);
 }
 
 Inboxes::Inboxes(HostArena arena, const cuda::Device& device, int rank, int ranks)
@@ -44,10 +45,12 @@ Status Inboxes::register_memory() {
   const cuda::Current current(device_);
   const cuda::Driver& driver = device_.driver();
   const uint64_t bytes = region_bytes(ranks_) * static_cast<uint64_t>(ranks_);
-  FSCCL_TRY(
-      device_.check("cuMemHostRegister", driver.register_host(arena_.control(), bytes, cuda::kHostPortable | cuda::kHostMapped)));
+  FSCCL_TRY(device_.check(
+      "cuMemHostRegister",
+      driver.register_host(arena_.control(), bytes, cuda::kHostPortable | cuda::kHostMapped)));
   registered_ = true;
-  return device_.check("cuMemHostGetDevicePointer", driver.host_device_pointer(&base_, arena_.control(), 0));
+  return device_.check("cuMemHostGetDevicePointer",
+                       driver.host_device_pointer(&base_, arena_.control(), 0));
 }
 
 // Rank 0's memory, which the others map: an anonymous file that cannot shrink.
@@ -55,16 +58,20 @@ Result<HostArena> Inboxes::map(Communicator& comm, uint64_t tag, Result<HostAren
   const uint64_t bytes = region_bytes(comm.size()) * static_cast<uint64_t>(comm.size());
   if (comm.rank() == 0) return made;
   const Engine::RecordedWait recorded(comm.engine(), 0, recording::Duty::give_descriptor);
-  FSCCL_ASSIGN(Fd fd,
-               comm.context().job().fetch_fd(comm.job_rank(0), tag, comm.deadline(), [&comm] { return comm.engine().intact(); }));
+  FSCCL_ASSIGN(Fd fd, comm.context().job().fetch_fd(comm.job_rank(0), tag, comm.deadline(),
+                                                    [&comm] { return comm.engine().intact(); }));
   return HostArena::open(std::move(fd), comm.size(), bytes, 0);
 }
 
-Result<std::shared_ptr<Inboxes>> Inboxes::open(Communicator& comm, const cuda::Device& device, uint64_t number) {
+Result<std::shared_ptr<Inboxes>> Inboxes::open(Communicator& comm, const cuda::Device& device,
+                                               uint64_t number) {
   const auto ranks = static_cast<size_t>(comm.size());
-  const uint64_t bytes = region_bytes(comm.size()) * ranks, tag = mix_in_order(mix_in_order(comm.tag(), 0x696e626f78), number);
+  const uint64_t bytes = region_bytes(comm.size()) * ranks,
+                 tag = mix_in_order(mix_in_order(comm.tag(), 0x696e626f78), number);
   Job& job = comm.context().job();
-  Result<HostArena> arena = fail(FSCCL_ERR_OUT_OF_MEMORY, "rank 0 could not make the memory for signals; its own error says why");
+  Result<HostArena> arena =
+      fail(FSCCL_ERR_OUT_OF_MEMORY,
+           "rank 0 could not make the memory for signals; its own error says why");
   if (comm.rank() == 0) {
     arena = HostArena::create(comm.size(), bytes, 0);
     if (arena.ok()) {
@@ -88,24 +95,29 @@ Result<std::shared_ptr<Inboxes>> Inboxes::open(Communicator& comm, const cuda::D
   FSCCL_TRY(std::move(mine));
   const auto failed = std::find(all.begin(), all.end(), 0);
   if (failed != all.end())
-    return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} of '{}' could not map the memory for signals; its own error says why",
+    return fail(FSCCL_ERR_OUT_OF_MEMORY,
+                "rank {} of '{}' could not map the memory for signals; its own error says why",
                 failed - all.begin(), comm.name());
   inboxes->wide_ = std::all_of(all.begin(), all.end(), [](uint8_t one) { return one == 2; });
   return inboxes;
 }
 
 uint64_t Inboxes::offset(int owner, uint32_t channel, int from, int word) const {
-  const uint64_t line = uint64_t{channel} * static_cast<uint64_t>(ranks_) + static_cast<uint64_t>(from);
-  return region_bytes(ranks_) * static_cast<uint64_t>(owner) + line * kLineBytes + static_cast<uint64_t>(word) * sizeof(uint64_t);
+  const uint64_t line =
+      uint64_t{channel} * static_cast<uint64_t>(ranks_) + static_cast<uint64_t>(from);
+  return region_bytes(ranks_) * static_cast<uint64_t>(owner) + line * kLineBytes +
+         static_cast<uint64_t>(word) * sizeof(uint64_t);
 }
 
-cuda::MemoryOperation Inboxes::write(int owner, uint32_t channel, int from, int word, uint64_t value) const {
+cuda::MemoryOperation Inboxes::write(int owner, uint32_t channel, int from, int word,
+                                     uint64_t value) const {
   return {.operation = wide_ ? cuda::kWriteValue64 : cuda::kWriteValue32,
           .address = base_ + offset(owner, channel, from, word),
           .value = wide_ ? value : static_cast<uint32_t>(value)};
 }
 
-cuda::MemoryOperation Inboxes::wait(uint32_t channel, int from, int word, uint64_t value, Until until) const {
+cuda::MemoryOperation Inboxes::wait(uint32_t channel, int from, int word, uint64_t value,
+                                    Until until) const {
   return {.operation = wide_ ? cuda::kWaitValue64 : cuda::kWaitValue32,
           .address = base_ + offset(rank_, channel, from, word),
           .value = wide_ ? value : static_cast<uint32_t>(value),
@@ -119,22 +131,27 @@ uint64_t Inboxes::read(uint32_t channel, int from, int word) const {
 
 void Inboxes::release(uint32_t channel, int from, int word, uint64_t value) {
   auto& place = *reinterpret_cast<uint64_t*>(arena_.control() + offset(rank_, channel, from, word));
-  std::atomic_ref(place).store(wide_ ? value : static_cast<uint32_t>(value), std::memory_order_release);
+  std::atomic_ref(place).store(wide_ ? value : static_cast<uint32_t>(value),
+                               std::memory_order_release);
 }
 
 Inboxes::Record& Inboxes::record(int rank, uint64_t number) const {
   const uint64_t region = region_bytes(ranks_);
-  std::byte* const log = arena_.control() + region * static_cast<uint64_t>(rank + 1) - kLogEntries * sizeof(Record);
+  std::byte* const log =
+      arena_.control() + region * static_cast<uint64_t>(rank + 1) - kLogEntries * sizeof(Record);
   return reinterpret_cast<Record*>(log)[number % kLogEntries];
 }
 
-// The number comes last and goes first: who reads the same one before and behind has read what belongs to it. Without fences, which
-// the thread sanitizer does not know: who sees (acquire) a new value (release) sees that the old number has gone, too.
+// The number comes last and goes first: who reads the same one before and behind has read what
+// belongs to it. Without fences, which the thread sanitizer does not know: who sees (acquire) a new
+// value (release) sees that the old number has gone, too.
 void Inboxes::log(const Entry& entry) {
   Record& to = record(rank_, entry.number);
   std::atomic_ref(to.number).store(0, std::memory_order_relaxed);
   std::atomic_ref(to.hash).store(entry.hash, std::memory_order_release);
-  std::atomic_ref(to.what).store(uint64_t{entry.channel} << 16 | uint64_t{entry.op} << 8 | entry.flags, std::memory_order_release);
+  std::atomic_ref(to.what).store(
+      uint64_t{entry.channel} << 16 | uint64_t{entry.op} << 8 | entry.flags,
+      std::memory_order_release);
   std::atomic_ref(to.sequence).store(entry.sequence, std::memory_order_release);
   std::atomic_ref(to.number).store(entry.number, std::memory_order_release);
 }
@@ -157,8 +174,8 @@ std::string Inboxes::unit_of(uint32_t channel) const {
   return channel < units_.size() ? units_[channel] : std::string();
 }
 
-Result<InboxChannel> InboxChannel::open(Communicator& comm, Communicator& keeper, const cuda::Device& device,
-                                        const std::string& unit) {
+Result<InboxChannel> InboxChannel::open(Communicator& comm, Communicator& keeper,
+                                        const cuda::Device& device, const std::string& unit) {
   Kept::OfOne& kept = kept_by(keeper).by_tag[comm.tag()];
   if (kept.taken == Inboxes::kChannels) {
     FSCCL_ASSIGN(std::shared_ptr<Inboxes> made, Inboxes::open(comm, device, kept.all.size()));

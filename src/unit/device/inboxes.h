@@ -1,15 +1,18 @@
-// Signals between the GPUs of a host. One piece of host memory that the ranks of a communicator map, and register with the driver:
-// streams write values into it and wait for values in it, and the host can read who has written what. Each rank has an inbox, with
-// a line for each (channel, peer): the peer's streams write there, and only this rank's streams wait there. So a process can let
-// its own streams go when a peer is gone, and needs to touch nobody else's memory for that.
+// Signals between the GPUs of a host. One piece of host memory that the ranks of a communicator
+// map, and register with the driver: streams write values into it and wait for values in it, and
+// the host can read who has written what. Each rank has an inbox, with a line for each (channel,
+// peer): the peer's streams write there, and only this rank's streams wait there. So a process can
+// let its own streams go when a peer is gone, and needs to touch nobody else's memory for that.
 //
-// Channels. A unit has one, and in each line two lanes of words (lane.h). A channel is never used again, for ranks end units at
-// moments of their own: when all of a piece of memory are taken, the next unit makes another.
+// Channels. A unit has one, and in each line two lanes of words (lane.h). A channel is never used
+// again, for ranks end units at moments of their own: when all of a piece of memory are taken, the
+// next unit makes another.
 //
-// The log. What a rank has issued, in order: written by the host as it issues, read by the watchdogs of its peers, which find out
-// there when ranks disagree.
+// The log. What a rank has issued, in order: written by the host as it issues, read by the
+// watchdogs of its peers, which find out there when ranks disagree.
 //
-// What lies here was written by others, perhaps by one gone astray: it orders, and is compared, and is nothing else.
+// What lies here was written by others, perhaps by one gone astray: it orders, and is compared, and
+// is nothing else.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -18,8 +21,8 @@
 #include <vector>
 
 #include "allocators/host/arena.h"
-#include "cuda/device.h"
 #include "comm/communicator.h"
+#include "cuda/device.h"
 
 namespace fsccl {
 
@@ -27,7 +30,8 @@ class Inboxes {
  public:
   static constexpr uint32_t kChannels = 64;
   static constexpr uint64_t kLogEntries = 256;
-  static constexpr uint64_t kBeyond = uint64_t{1} << 30;  // by how much a value is ahead that lets every wait go
+  // by how much a value is ahead that lets every wait go
+  static constexpr uint64_t kBeyond = uint64_t{1} << 30;
 
   struct Entry {
     uint64_t number = 0;  // of the operation, from 1
@@ -47,16 +51,20 @@ class Inboxes {
   // Whether `value` is `wanted` or later: values may wrap.
   bool reached(uint64_t value, uint64_t wanted) const {
     return wide_ ? static_cast<int64_t>(value - wanted) >= 0
-                 : static_cast<int32_t>(static_cast<uint32_t>(value) - static_cast<uint32_t>(wanted)) >= 0;
+                 : static_cast<int32_t>(static_cast<uint32_t>(value) -
+                                        static_cast<uint32_t>(wanted)) >= 0;
   }
   bool equal(uint64_t value, uint64_t wanted) const {
     return wide_ ? value == wanted : static_cast<uint32_t>(value) == static_cast<uint32_t>(wanted);
   }
 
   // Operations of streams on a word of `from`'s line in the inbox of `owner`.
-  cuda::MemoryOperation write(int owner, uint32_t channel, int from, int word, uint64_t value) const;
+  cuda::MemoryOperation write(int owner, uint32_t channel, int from, int word,
+                              uint64_t value) const;
   enum class Until : unsigned { reached = 0, equal = 1 };
-  cuda::MemoryOperation wait(uint32_t channel, int from, int word, uint64_t value, Until until) const;  // in this rank's inbox
+  // in this rank's inbox
+  cuda::MemoryOperation wait(uint32_t channel, int from, int word, uint64_t value,
+                             Until until) const;
 
   // In this rank's inbox, by the host.
   uint64_t read(uint32_t channel, int from, int word) const;
@@ -75,7 +83,8 @@ class Inboxes {
     uint64_t number, hash, what, sequence;
   };
   Inboxes(HostArena arena, const cuda::Device& device, int rank, int ranks);
-  static Result<std::shared_ptr<Inboxes>> open(Communicator& comm, const cuda::Device& device, uint64_t number);
+  static Result<std::shared_ptr<Inboxes>> open(Communicator& comm, const cuda::Device& device,
+                                               uint64_t number);
   static Result<HostArena> map(Communicator& comm, uint64_t tag, Result<HostArena> made);
   Status register_memory();
   static uint64_t region_bytes(int ranks);
@@ -94,8 +103,10 @@ class Inboxes {
 
 // A unit's lines in the inboxes of all ranks.
 struct InboxChannel {
-  // Collective over `comm`, blocking. Its memory lives as long as `keeper`, for waits on it may be handed to a pool there.
-  static Result<InboxChannel> open(Communicator& comm, Communicator& keeper, const cuda::Device& device, const std::string& unit);
+  // Collective over `comm`, blocking. Its memory lives as long as `keeper`, for waits on it may be
+  // handed to a pool there.
+  static Result<InboxChannel> open(Communicator& comm, Communicator& keeper,
+                                   const cuda::Device& device, const std::string& unit);
 
   std::shared_ptr<Inboxes> inboxes;
   uint32_t number = 0;

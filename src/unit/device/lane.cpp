@@ -38,14 +38,16 @@ Status Lane::put(std::vector<cuda::MemoryOperation> operations, cuda::Stream str
 Status Lane::begin(cuda::Stream stream) {
   std::vector<cuda::MemoryOperation> operations;
   const int me = rank();
-  if (steps_ && stream != stream_) operations.push_back(inboxes().wait(number(), me, begun_ + 1, steps_, Inboxes::Until::reached));
+  if (steps_ && stream != stream_)
+    operations.push_back(inboxes().wait(number(), me, begun_ + 1, steps_, Inboxes::Until::reached));
   operations.push_back(inboxes().write(me, number(), me, begun_, steps_ + 1));
   FSCCL_TRY(put(std::move(operations), stream));
   stream_ = stream;
   return success();
 }
 
-// After a failure streams drain by themselves, unless the device does not run any more: then nobody waits for it.
+// After a failure streams drain by themselves, unless the device does not run any more: then nobody
+// waits for it.
 template <class Holds>
 void Lane::wait_for_streams(const Holds& holds) const {
   const auto failed = [this] { return !comm_.engine().intact().ok(); };
@@ -57,8 +59,8 @@ void Lane::note(const Outstanding& one) {
   // There is no room while the program is far ahead of its streams.
   wait_for_streams([&] {
     const std::lock_guard lock(mutex_);
-    while (first_ < next_ &&
-           inboxes().reached(inboxes().read(number(), rank(), begun_ + 1), outstanding_[first_ % kMostOutstanding].step))
+    while (first_ < next_ && inboxes().reached(inboxes().read(number(), rank(), begun_ + 1),
+                                               outstanding_[first_ % kMostOutstanding].step))
       first_++;
     const bool room = next_ - first_ < kMostOutstanding;
     if (room) outstanding_[next_++ % kMostOutstanding] = one;
@@ -76,8 +78,10 @@ void Lane::take_only(OpCode op) {
 void Lane::enter(OpCode op, uint8_t flags, uint64_t hash) {
   sequence_++;
   hash = mix_in_order(hash, sequence_);
-  hash_ = inboxes().wide() ? hash : hash << 1 | (sequence_ >> 1 & 1);  // never that of the operation before on the same word
-  const Inboxes::Entry entry{inboxes().next_number(), hash_, number(), static_cast<uint8_t>(op), flags, sequence_};
+  // never that of the operation before on the same word
+  hash_ = inboxes().wide() ? hash : hash << 1 | (sequence_ >> 1 & 1);
+  const Inboxes::Entry entry{inboxes().next_number(),  hash_, number(),
+                             static_cast<uint8_t>(op), flags, sequence_};
   inboxes().log(entry);
   note({++steps_, entry, 0});
 }
@@ -86,8 +90,9 @@ Status Lane::signal(int tick, cuda::Stream stream) {
   std::vector<cuda::MemoryOperation> operations;
   for (int peer = 0; peer < ranks(); peer++) {
     if (peer == rank()) continue;
-    operations.push_back(tick == 0 ? inboxes().write(peer, number(), rank(), ready_word(sequence_), hash_)
-                                   : inboxes().write(peer, number(), rank(), done_, sequence_));
+    operations.push_back(tick == 0
+                             ? inboxes().write(peer, number(), rank(), ready_word(sequence_), hash_)
+                             : inboxes().write(peer, number(), rank(), done_, sequence_));
   }
   if (tick != 0) moved_ = sequence_;
   return put(std::move(operations), stream);
@@ -96,8 +101,10 @@ Status Lane::signal(int tick, cuda::Stream stream) {
 Status Lane::wait(const std::vector<int>& peers, int tick, cuda::Stream stream) {
   std::vector<cuda::MemoryOperation> operations;
   const auto add = [&](int peer) {
-    operations.push_back(tick == 0 ? inboxes().wait(number(), peer, ready_word(sequence_), hash_, Inboxes::Until::equal)
-                                   : inboxes().wait(number(), peer, done_, sequence_, Inboxes::Until::reached));
+    operations.push_back(
+        tick == 0
+            ? inboxes().wait(number(), peer, ready_word(sequence_), hash_, Inboxes::Until::equal)
+            : inboxes().wait(number(), peer, done_, sequence_, Inboxes::Until::reached));
   };
   for (const int peer : peers) add(peer);
   for (int peer = 0; peers.empty() && peer < ranks(); peer++)
@@ -108,7 +115,8 @@ Status Lane::wait(const std::vector<int>& peers, int tick, cuda::Stream stream) 
 Status Lane::end(cuda::Stream stream, bool reads_no_more) {
   std::vector<cuda::MemoryOperation> operations;
   for (int peer = 0; reads_no_more && peer < ranks(); peer++)
-    if (peer != rank()) operations.push_back(inboxes().write(peer, number(), rank(), done_, sequence_));
+    if (peer != rank())
+      operations.push_back(inboxes().write(peer, number(), rank(), done_, sequence_));
   if (reads_no_more) moved_ = sequence_;
   operations.push_back(inboxes().write(rank(), number(), rank(), begun_ + 1, steps_));
   return put(std::move(operations), stream);
@@ -117,7 +125,8 @@ Status Lane::end(cuda::Stream stream, bool reads_no_more) {
 std::vector<cuda::MemoryOperation> Lane::released() const {
   std::vector<cuda::MemoryOperation> waits;
   for (int peer = 0; moved_ && peer < ranks(); peer++)
-    if (peer != rank()) waits.push_back(inboxes().wait(number(), peer, done_, moved_, Inboxes::Until::reached));
+    if (peer != rank())
+      waits.push_back(inboxes().wait(number(), peer, done_, moved_, Inboxes::Until::reached));
   return waits;
 }
 
@@ -129,7 +138,9 @@ void Lane::finish_with_peers() {
   Engine& engine = comm_.engine();
   const Deadline deadline = comm_.deadline();
   for (int peer = 0; moved_ && peer < ranks(); peer++) {
-    const auto over = [&] { return peer == rank() || inboxes().reached(inboxes().read(number(), peer, done_), moved_); };
+    const auto over = [&] {
+      return peer == rank() || inboxes().reached(inboxes().read(number(), peer, done_), moved_);
+    };
     const auto gone = [&] { return !engine.intact().ok() || engine.has_left(peer); };
     if (wait_until(over, deadline, gone, Naps(kLaneNapNs)) != WaitEnd::held) return release();
   }
@@ -138,7 +149,8 @@ void Lane::finish_with_peers() {
 bool Lane::look() {
   const std::lock_guard lock(mutex_);
   const uint64_t ended = inboxes().read(number(), rank(), begun_ + 1);
-  while (first_ < next_ && inboxes().reached(ended, outstanding_[first_ % kMostOutstanding].step)) first_++;
+  while (first_ < next_ && inboxes().reached(ended, outstanding_[first_ % kMostOutstanding].step))
+    first_++;
   if (first_ == next_) return false;
   Outstanding& one = outstanding_[first_ % kMostOutstanding];
   if (comm_.engine().failed()) return true;
@@ -147,8 +159,8 @@ bool Lane::look() {
   return true;
 }
 
-// Its own words say what has been waited for in vain: the present operation's `ready`, and every `done`. A peer that is late may
-// write over it; then the next look writes again.
+// Its own words say what has been waited for in vain: the present operation's `ready`, and every
+// `done`. A peer that is late may write over it; then the next look writes again.
 void Lane::release() {
   const std::lock_guard lock(mutex_);
   for (int peer = 0; peer < ranks(); peer++) {
@@ -161,15 +173,18 @@ void Lane::release() {
 }
 
 std::string Lane::describe(const Inboxes::Entry& entry) const {
-  return fmt::format("{} of unit '{}' (its operation {})", op_name(static_cast<OpCode>(entry.op)), inboxes().unit_of(entry.channel),
-                     entry.sequence);
+  return fmt::format("{} of unit '{}' (its operation {})", op_name(static_cast<OpCode>(entry.op)),
+                     inboxes().unit_of(entry.channel), entry.sequence);
 }
 
 void Lane::compare_logs(const Outstanding& one) {
   for (int peer = 0; one.entry.number && peer < ranks(); peer++) {
     Inboxes::Entry theirs;
-    if (peer == rank() || !inboxes().read_log(peer, one.entry.number, &theirs) || theirs.hash == one.entry.hash) continue;
-    const bool same = theirs.channel == one.entry.channel && theirs.op == one.entry.op && theirs.sequence == one.entry.sequence;
+    if (peer == rank() || !inboxes().read_log(peer, one.entry.number, &theirs) ||
+        theirs.hash == one.entry.hash)
+      continue;
+    const bool same = theirs.channel == one.entry.channel && theirs.op == one.entry.op &&
+                      theirs.sequence == one.entry.sequence;
     Error error;
     error.code = FSCCL_ERR_MISMATCH;
     error.rank = rank();
@@ -177,12 +192,15 @@ void Lane::compare_logs(const Outstanding& one) {
     error.operation = op_name(static_cast<OpCode>(one.entry.op));
     error.sequence = one.entry.sequence;
     error.text = same ? fmt::format(
-                            "ranks disagree: ranks {} and {} call {} with another mode (writable or not, changed or not, scale, "
-                            "accumulate), or took and gave back other slots before. All ranks must issue the same operations "
+                            "ranks disagree: ranks {} and {} call {} with another mode (writable "
+                            "or not, changed or not, scale, "
+                            "accumulate), or took and gave back other slots before. All ranks must "
+                            "issue the same operations "
                             "in the same order",
                             rank(), peer, describe(one.entry))
                       : fmt::format(
-                            "ranks disagree: rank {} calls {}, rank {} calls {}. All ranks must issue the same operations in "
+                            "ranks disagree: rank {} calls {}, rank {} calls {}. All ranks must "
+                            "issue the same operations in "
                             "the same order",
                             rank(), describe(one.entry), peer, describe(theirs));
     return comm_.engine().fail_all(error);
@@ -197,12 +215,15 @@ std::string Lane::missing(const Outstanding& one, int* peer) const {
     text += fmt::format("{}{}", text.empty() ? "" : ", ", late);
   };
   for (int other = 0; one.entry.number && other < ranks(); other++)
-    if (other != rank() && !inboxes().equal(inboxes().read(number(), other, ready_word(one.entry.sequence)), one.entry.hash))
+    if (other != rank() &&
+        !inboxes().equal(inboxes().read(number(), other, ready_word(one.entry.sequence)),
+                         one.entry.hash))
       list(other);
   return text;
 }
 
-// From when its stream has come to it: what the stream was given before is the caller's affair, and may take any time.
+// From when its stream has come to it: what the stream was given before is the caller's affair, and
+// may take any time.
 void Lane::check_time(Outstanding& one) {
   Engine& engine = comm_.engine();
   if (!inboxes().reached(inboxes().read(number(), rank(), begun_), one.step)) return;
@@ -223,20 +244,26 @@ void Lane::check_time(Outstanding& one) {
   error.operation = op_name(static_cast<OpCode>(one.entry.op));
   error.sequence = one.entry.sequence;
   const auto op = static_cast<OpCode>(one.entry.op);
-  const std::string what = one.entry.number ? describe(one.entry)
-                                            : fmt::format("{} of unit '{}'", op == OpCode::none ? "the gradient slot" : op_name(op),
-                                                          inboxes().unit_of(number()));
+  const std::string what =
+      one.entry.number
+          ? describe(one.entry)
+          : fmt::format("{} of unit '{}'", op == OpCode::none ? "the gradient slot" : op_name(op),
+                        inboxes().unit_of(number()));
   if (!passed)
-    error.text =
-        fmt::format("rank {} has left (destroyed its communicator, or its process ended) while {} waited for it", peer, what);
+    error.text = fmt::format(
+        "rank {} has left (destroyed its communicator, or its process ended) while {} waited for "
+        "it",
+        peer, what);
   else if (late.empty())
     error.text = fmt::format(
-        "{} on '{}' passed its timeout of {} ms, and all ranks are there: the device of rank {} does not get on, "
+        "{} on '{}' passed its timeout of {} ms, and all ranks are there: the device of rank {} "
+        "does not get on, "
         "or a rank does not give a slot back. See FSCCL_TIMEOUT_MS",
         what, comm_.name(), comm_.timeout_ms(), rank());
   else
     error.text = fmt::format(
-        "{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}: late, stopped, or they "
+        "{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}: late, "
+        "stopped, or they "
         "cannot be reached. See FSCCL_TIMEOUT_MS",
         what, comm_.name(), comm_.timeout_ms(), rank(), late);
   engine.fail_all(error);

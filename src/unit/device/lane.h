@@ -1,17 +1,20 @@
-// One succession of operations of a unit on a GPU, of its parameters or of its gradients: where streams tell peers how far they
-// are, and wait for them. Operations of a lane follow each other, also when the caller names another stream; lanes do not wait for
-// each other.
+// One succession of operations of a unit on a GPU, of its parameters or of its gradients: where
+// streams tell peers how far they are, and wait for them. Operations of a lane follow each other,
+// also when the caller names another stream; lanes do not wait for each other.
 //
 // Words of a lane, in the line that a rank has for each peer:
-//   ready   "my part is in my slot": a hash of everything that ranks must agree on. Who waits, waits for equality, so a rank that
-//           runs another operation is never read. There are two words, for odd and even operations: a peer is ahead by one at most,
-//           for it enters its next operation only after this rank has entered the present one.
-//   done    "I read your slot no more": the number of the operation. Waited for by whoever writes the slot next, at any later time:
-//           the pool has such waits, so a lane stays until they are over.
+//   ready   "my part is in my slot": a hash of everything that ranks must agree on. Who waits,
+//           waits for equality, so a rank that runs another operation is never read. There are two
+//           words, for odd and even operations: a peer is ahead by one at most, for it enters its
+//           next operation only after this rank has entered the present one.
+//   done    "I read your slot no more": the number of the operation. Waited for by whoever writes
+//           the slot next, at any later time: the pool has such waits, so a lane stays until they
+//           are over.
 // and in the line that it has for itself, which the host reads to see how far its own streams are:
 //   begun, ended   numbers of steps, which are operations and the taking of slots.
 //
-// So nothing of CUDA is asked to find out what is over: the watchdog (watchdog.h) only reads memory.
+// So nothing of CUDA is asked to find out what is over: the watchdog (watchdog.h) only reads
+// memory.
 #pragma once
 #include <array>
 #include <atomic>
@@ -19,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "unit/device/inboxes.h"
 #include "plan/fingerprint.h"
+#include "unit/device/inboxes.h"
 
 namespace fsccl {
 
@@ -34,9 +37,10 @@ class Lane {
   int rank() const { return inboxes().rank(); }
   int ranks() const { return inboxes().ranks(); }
 
-  // A step: begin() before slots are taken for it, then enter() if it is an operation, or take_only(), then whatever it does, then
-  // end(). What begin() was given a stream for follows the step before. Between, an error that peers do not have has put the ranks
-  // out of step: the caller fails the communicator.
+  // A step: begin() before slots are taken for it, then enter() if it is an operation, or
+  // take_only(), then whatever it does, then end(). What begin() was given a stream for follows the
+  // step before. Between, an error that peers do not have has put the ranks out of step: the caller
+  // fails the communicator.
   Status begin(cuda::Stream stream);
   // `hash`: of all that ranks must agree on. op, flags: for the watchdog's messages.
   void enter(OpCode op, uint8_t flags, uint64_t hash);
@@ -45,14 +49,20 @@ class Lane {
   Status wait(const std::vector<int>& peers, int tick, cuda::Stream stream);  // empty: all
   // `reads_no_more`: of peers' slots, and has not said so.
   Status end(cuda::Stream stream, bool reads_no_more);
-  // Waits that are over when every peer has read what this rank's slot held in the last operation that moved something.
+  // Waits that are over when every peer has read what this rank's slot held in the last operation
+  // that moved something.
   std::vector<cuda::MemoryOperation> released() const;
   Status wait_released(cuda::Stream stream) { return put(released(), stream); }
   // Waits of another lane's, within a step.
-  Status wait_for(std::vector<cuda::MemoryOperation> waits, cuda::Stream stream) { return put(std::move(waits), stream); }
+  Status wait_for(std::vector<cuda::MemoryOperation> waits, cuda::Stream stream) {
+    return put(std::move(waits), stream);
+  }
 
-  bool idle() const { return inboxes().reached(inboxes().read(number(), rank(), begun_ + 1), steps_); }
-  // By the host, until all steps have ended. The watchdog sees to it that this does not last for ever.
+  bool idle() const {
+    return inboxes().reached(inboxes().read(number(), rank(), begun_ + 1), steps_);
+  }
+  // By the host, until all steps have ended. The watchdog sees to it that this does not last for
+  // ever.
   void finish() const;
 
  private:
@@ -83,7 +93,8 @@ class Lane {
 
   Communicator& comm_;
   const InboxChannel channel_;
-  const int ready_, done_, begun_;  // words; begun_ is in the line of this rank itself, and `ended` is behind it
+  // words; begun_ is in the line of this rank itself, and `ended` is behind it
+  const int ready_, done_, begun_;
   cuda::Stream stream_ = nullptr;
   uint64_t steps_ = 0, sequence_ = 0, hash_ = 0;
   std::atomic<uint64_t> moved_{0};  // the last operation whose end says `done`

@@ -4,31 +4,41 @@
 #include "pool/device/reach.h"
 
 namespace fsccl {
-bool P2pMover::reaches_all(const Request& request) { return request.pool.slots_of(*request.spec.shard_comm).ok(); }
+bool P2pMover::reaches_all(const Request& request) {
+  return request.pool.slots_of(*request.spec.shard_comm).ok();
+}
 
 Result<std::unique_ptr<DeviceMover>> P2pMover::create(const Request& request) {
   Communicator& comm = *request.spec.shard_comm;
   Result<std::vector<cuda::DevicePointer>> slots = request.pool.slots_of(comm);
-  Status mine = slots.ok() ? cuda::DeviceKernels::of(request.pool.device()).take_status() : slots.take_status();
-  FSCCL_TRY(agree(comm, std::move(mine), fmt::format("make unit '{}' by peer-to-peer access", request.spec.name),
+  Status mine = slots.ok() ? cuda::DeviceKernels::of(request.pool.device()).take_status()
+                           : slots.take_status();
+  FSCCL_TRY(agree(comm, std::move(mine),
+                  fmt::format("make unit '{}' by peer-to-peer access", request.spec.name),
                   FSCCL_ERR_NOT_AVAILABLE));
-  FSCCL_ASSIGN(const InboxChannel channel, InboxChannel::open(comm, request.pool.comm(), request.pool.device(), request.spec.name));
+  FSCCL_ASSIGN(
+      const InboxChannel channel,
+      InboxChannel::open(comm, request.pool.comm(), request.pool.device(), request.spec.name));
   std::unique_ptr<P2pMover> mover(new P2pMover(request, slots.take()));
   mover->parameters_ = std::make_unique<Lane>(comm, channel, Lane::Kind::parameters);
   mover->gradients_ = std::make_unique<Lane>(comm, channel, Lane::Kind::gradients);
   return std::unique_ptr<DeviceMover>(std::move(mover));
 }
 
-Result<std::unique_ptr<StreamProgram>> P2pMover::program(const Plan& plan, const std::vector<std::byte*>& places) const {
+Result<std::unique_ptr<StreamProgram>> P2pMover::program(
+    const Plan& plan, const std::vector<std::byte*>& places) const {
   std::vector<cuda::DevicePointer> addresses;
-  for (std::byte* const place : places) addresses.push_back(reinterpret_cast<cuda::DevicePointer>(place));
+  for (std::byte* const place : places)
+    addresses.push_back(reinterpret_cast<cuda::DevicePointer>(place));
   FSCCL_ASSIGN(StreamPlan compiled, compile(plan, 1, addresses, StreamOptions::of_process()));
   return StreamProgram::make(pool_.device(), std::move(compiled), slots_);
 }
 
-// The old one's tables go first, so that the new ones take their memory: to allocate some may wait for all that the GPU was given,
-// and so for a peer in this process that already waits for this rank. The caller has finished the lane.
-Status P2pMover::remake(std::unique_ptr<StreamProgram>& which, const Plan& plan, const std::vector<std::byte*>& places) const {
+// The old one's tables go first, so that the new ones take their memory: to allocate some may wait
+// for all that the GPU was given, and so for a peer in this process that already waits for this
+// rank. The caller has finished the lane.
+Status P2pMover::remake(std::unique_ptr<StreamProgram>& which, const Plan& plan,
+                        const std::vector<std::byte*>& places) const {
   which.reset();
   FSCCL_ASSIGN(which, program(plan, places));
   return success();
@@ -62,8 +72,8 @@ Status P2pMover::took(Lane::Kind kind, cuda::Stream stream, OpCode what) {
 }
 
 // From enter() on peers count on this rank: what stops it half way stops the communicator.
-Status P2pMover::run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot, cuda::Stream stream,
-                     const ReduceRun& reduce) {
+Status P2pMover::run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot,
+                     cuda::Stream stream, const ReduceRun& reduce) {
   // A rank that has nothing to read says so, too: the others cannot tell.
   const bool offered = &program != kept_.get();
   Status ran = entered.ok() ? program.run(lane, slot, stream, reduce) : std::move(entered);
@@ -80,7 +90,8 @@ Status P2pMover::gather(const Gather& gather) {
   Lane& lane = *parameters_;
   StreamProgram* const program = (gather.kept ? kept_ : gather.writable ? writable_ : read_).get();
   lane.enter(OpCode::unshard, gather.flags, gather.hash);
-  return run(gather.again ? lane.wait_released(gather.stream) : success(), lane, *program, gather.slot, gather.stream, {});
+  return run(gather.again ? lane.wait_released(gather.stream) : success(), lane, *program,
+             gather.slot, gather.stream, {});
 }
 
 Status P2pMover::reduce(const Reduce& reduce) {

@@ -1,5 +1,5 @@
-// Moves by peer-to-peer access: the ranks of a host map each other's slots, and each rank's streams run the plans of the unit
-// (unit_plans.h) with copy engines, signals and kernels of this library.
+// Moves by peer-to-peer access: the ranks of a host map each other's slots, and each rank's streams
+// run the plans of the unit (unit_plans.h) with copy engines, signals and kernels of this library.
 #pragma once
 #include <memory>
 
@@ -18,17 +18,27 @@ class P2pMover final : public DeviceMover {
   Status took(Lane::Kind kind, cuda::Stream stream, OpCode what) override;
   Status gather(const Gather& gather) override;
   Status reduce(const Reduce& reduce) override;
-  std::vector<cuda::MemoryOperation> released(Lane::Kind kind) const override { return lane(kind).released(); }
+  std::vector<cuda::MemoryOperation> released(Lane::Kind kind) const override {
+    return lane(kind).released();
+  }
   void finish(Lane::Kind kind) const override { lane(kind).finish(); }
 
  private:
   P2pMover(const Request& request, std::vector<cuda::DevicePointer> slots)
-      : spec_(request.spec), definition_(request.definition), pool_(request.pool), slots_(std::move(slots)) {}
-  Lane& lane(Lane::Kind kind) const { return kind == Lane::Kind::parameters ? *parameters_ : *gradients_; }
-  Result<std::unique_ptr<StreamProgram>> program(const Plan& plan, const std::vector<std::byte*>& places) const;
-  Status remake(std::unique_ptr<StreamProgram>& which, const Plan& plan, const std::vector<std::byte*>& places) const;
+      : spec_(request.spec),
+        definition_(request.definition),
+        pool_(request.pool),
+        slots_(std::move(slots)) {}
+  Lane& lane(Lane::Kind kind) const {
+    return kind == Lane::Kind::parameters ? *parameters_ : *gradients_;
+  }
+  Result<std::unique_ptr<StreamProgram>> program(const Plan& plan,
+                                                 const std::vector<std::byte*>& places) const;
+  Status remake(std::unique_ptr<StreamProgram>& which, const Plan& plan,
+                const std::vector<std::byte*>& places) const;
   // Of an operation that was entered and went well so far.
-  Status run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot, cuda::Stream stream, const ReduceRun& reduce);
+  Status run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot, cuda::Stream stream,
+             const ReduceRun& reduce);
 
   const UnitSpec& spec_;
   const UnitDefinition& definition_;

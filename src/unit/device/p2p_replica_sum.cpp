@@ -10,10 +10,11 @@ using Kind = StreamAction::Kind;
 Result<std::unique_ptr<ReplicaSum>> P2pReplicaSum::create(const DeviceMover::Request& request) {
   Communicator& replicas = *request.spec.replicate_comm;
   Result<std::vector<cuda::DevicePointer>> slots = request.pool.slots_of(replicas);
-  FSCCL_TRY(
-      agree(replicas, slots.ok() ? success() : slots.take_status(), fmt::format("sum unit '{}' over replicas", request.spec.name)));
-  FSCCL_ASSIGN(const InboxChannel channel,
-               InboxChannel::open(replicas, request.pool.comm(), request.pool.device(), request.spec.name));
+  FSCCL_TRY(agree(replicas, slots.ok() ? success() : slots.take_status(),
+                  fmt::format("sum unit '{}' over replicas", request.spec.name)));
+  FSCCL_ASSIGN(
+      const InboxChannel channel,
+      InboxChannel::open(replicas, request.pool.comm(), request.pool.device(), request.spec.name));
   std::unique_ptr<P2pReplicaSum> made(new P2pReplicaSum(request, slots.take()));
   made->lane_ = std::make_unique<Lane>(replicas, channel, Lane::Kind::gradients);
   return std::unique_ptr<ReplicaSum>(std::move(made));
@@ -46,7 +47,8 @@ Status P2pReplicaSum::place(const ShardPlaces& grads) {
 
 Status P2pReplicaSum::run(Call& call) {
   FSCCL_TRY(lane_->wait_for(std::move(call.before), call.stream));
-  FSCCL_TRY(program_->run(*lane_, call.slot, call.stream, {.epilogue = {.divisor = call.divisor}, .norm = call.norm}));
+  FSCCL_TRY(program_->run(*lane_, call.slot, call.stream,
+                          {.epilogue = {.divisor = call.divisor}, .norm = call.norm}));
   return lane_->end(call.stream, true);
 }
 

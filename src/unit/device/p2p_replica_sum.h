@@ -1,10 +1,12 @@
-// Sums over replicas that map each other's slots. When the shard ranks have read a rank's gradient slot, it packs its sharded
-// gradients there; then each replica reads the slots of all and sums them into its own gradients:
+// Sums over replicas that map each other's slots. When the shard ranks have read a rank's gradient
+// slot, it packs its sharded gradients there; then each replica reads the slots of all and sums
+// them into its own gradients:
 //
-//   begin, wait until the shard ranks have read, cast (1 launch), ready, wait, reduce (1 launch), done
+//   begin, wait until the shard ranks have read, cast (1 launch), ready, wait, reduce (1 launch),
+//   done
 //
-// So no memory is needed beside the slot, and who has many replicas on a host reads from all of them, which is no more than
-// a reduce-scatter and an all-gather would where there are two.
+// So no memory is needed beside the slot, and who has many replicas on a host reads from all of
+// them, which is no more than a reduce-scatter and an all-gather would where there are two.
 #pragma once
 #include "base/round_up.h"
 #include "unit/device/replica_sum.h"
@@ -16,7 +18,9 @@ class P2pReplicaSum final : public ReplicaSum {
  public:
   static Result<std::unique_ptr<ReplicaSum>> create(const DeviceMover::Request& request);
   // Of a gradient of so many elements, in the slot.
-  static uint64_t room(const UnitSpec& spec, uint64_t elements) { return round_up(elements * dtype_size(spec.grad_dtype), 64); }
+  static uint64_t room(const UnitSpec& spec, uint64_t elements) {
+    return round_up(elements * dtype_size(spec.grad_dtype), 64);
+  }
 
   Status place(const ShardPlaces& grads) override;
   Status add(Call call) override;
@@ -25,14 +29,18 @@ class P2pReplicaSum final : public ReplicaSum {
 
  private:
   P2pReplicaSum(const DeviceMover::Request& request, std::vector<cuda::DevicePointer> slots)
-      : spec_(request.spec), definition_(request.definition), pool_(request.pool), slots_(std::move(slots)) {}
+      : spec_(request.spec),
+        definition_(request.definition),
+        pool_(request.pool),
+        slots_(std::move(slots)) {}
   Status run(Call& call);
 
   const UnitSpec& spec_;
   const UnitDefinition& definition_;
   DevicePool& pool_;
   const std::vector<cuda::DevicePointer> slots_;  // by rank of the replicate_comm
-  std::unique_ptr<StreamProgram> program_;        // outlives the lane, which waits for what is under way
+  // outlives the lane, which waits for what is under way
+  std::unique_ptr<StreamProgram> program_;
   std::unique_ptr<Lane> lane_;
 };
 

@@ -14,7 +14,8 @@ Result<std::unique_ptr<ReplicaSum>> ReplicaCalls::create(const DeviceMover::Requ
 }
 
 ReplicaCalls::~ReplicaCalls() {
-  if (added_ && !on().finish(*added_).ok()) (void)new auto(std::move(norms_));  // a stream still uses them
+  // a stream still uses them
+  if (added_ && !on().finish(*added_).ok()) (void)new auto(std::move(norms_));
 }
 
 void ReplicaCalls::finish() const { (void)on().finish(*added_).ok(); }
@@ -31,7 +32,8 @@ Status ReplicaCalls::place(const ShardPlaces& grads) {
   const auto add = [&](std::byte* begin, uint64_t elements) {
     call.input = call.output = begin;
     call.count = elements;
-    calls_.push_back(device_call(call, nullptr, nullptr, replicas.rank(), replicas.size(), nullptr));
+    calls_.push_back(
+        device_call(call, nullptr, nullptr, replicas.rank(), replicas.size(), nullptr));
   };
   bool in_block = false;
   for (size_t i = 0; i < spec_.params.size(); i++) {
@@ -54,10 +56,13 @@ Status ReplicaCalls::place(const ShardPlaces& grads) {
 }
 
 Status ReplicaCalls::run(const Call& call) {
-  // Sums of 16-bit floats that are divided by the replicas are averages: they are rounded once. Others are divided behind the sum.
-  const bool average = dtype_size(spec_.grad_dtype) == 2 && call.divisor == spec_.replicate_comm->size();
+  // Sums of 16-bit floats that are divided by the replicas are averages: they are rounded once.
+  // Others are divided behind the sum.
+  const bool average =
+      dtype_size(spec_.grad_dtype) == 2 && call.divisor == spec_.replicate_comm->size();
   const int64_t divisor = average ? 1 : call.divisor;
-  for (DeviceCall& one : calls_) one.stream = call.stream, one.reduction = average ? FSCCL_AVG : FSCCL_SUM;
+  for (DeviceCall& one : calls_)
+    one.stream = call.stream, one.reduction = average ? FSCCL_AVG : FSCCL_SUM;
   const cuda::Current current(pool_.device());
   FSCCL_TRY(added_->make_wait(call.stream));
   FSCCL_TRY(on().run(calls_));

@@ -1,11 +1,11 @@
-// Sums over replicas that do not reach each other's memory: all-reduces of the sharded gradients in place, put together as one
-// call of the replicate_comm's collectives (collectives.h): those of the unit's own block are one. Wider floats are then added as
-// NCCL does it, in an order of its own, unless FSCCL_REPRODUCIBLE says otherwise. The norm is of the sums, and takes a launch of
-// its own.
+// Sums over replicas that do not reach each other's memory: all-reduces of the sharded gradients in
+// place, put together as one call of the replicate_comm's collectives (collectives.h): those of the
+// unit's own block are one. Wider floats are then added as NCCL does it, in an order of its own,
+// unless FSCCL_REPRODUCIBLE says otherwise. The norm is of the sums, and takes a launch of its own.
 #pragma once
 #include "comm/device/collectives.h"
-#include "unit/device/replica_sum.h"
 #include "kernels/cuda/device_kernels.h"
+#include "unit/device/replica_sum.h"
 
 namespace fsccl {
 
@@ -30,8 +30,9 @@ class ReplicaCalls final : public ReplicaSum {
   DevicePool& pool_;
   const cuda::DeviceKernels* kernels_ = nullptr;
   std::vector<DeviceCall> calls_;
-  std::shared_ptr<const cuda::ReduceTable> norms_;  // of each gradient by itself; null: there are none
-  std::optional<cuda::OwnedEvent> added_;           // behind the last call
+  // of each gradient by itself; null: there are none
+  std::shared_ptr<const cuda::ReduceTable> norms_;
+  std::optional<cuda::OwnedEvent> added_;  // behind the last call
 };
 
 }  // namespace fsccl

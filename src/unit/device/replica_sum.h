@@ -1,10 +1,13 @@
-// HSDP's second phase on GPUs: a rank's sharded gradients, which the first has summed over the shard ranks, summed over the ranks
-// that hold the same shard, where they lie; in the order of the stream. Added in rank order in fp32, rounded once, where
-// this library sums them; with the norm of what comes out.
+// HSDP's second phase on GPUs: a rank's sharded gradients, which the first has summed over the
+// shard ranks, summed over the ranks that hold the same shard, where they lie; in the order of the
+// stream. Added in rank order in fp32, rounded once, where this library sums them; with the norm of
+// what comes out.
 //
 // How (create() chooses, all replicas alike):
-//   p2p_replica_sum.h   replicas that reach each other's slots: through the gradient slot, with one launch for all gradients
-//   replica_calls.h     others: collectives on the memory of the gradients, by NCCL, UCX or through host memory
+//   p2p_replica_sum.h   replicas that reach each other's slots: through the gradient slot, with one
+//                       launch for all gradients
+//   replica_calls.h     others: collectives on the memory of the gradients, by NCCL, UCX or through
+//                       host memory
 #pragma once
 #include <memory>
 #include <vector>
@@ -27,11 +30,13 @@ class ReplicaSum {
 
   struct Call {
     cuda::Stream stream = nullptr;
-    uint64_t slot = 0;                          // of the gradients, whose sums over the shard ranks the stream has been given
+    // of the gradients, whose sums over the shard ranks the stream has been given
+    uint64_t slot = 0;
     std::vector<cuda::MemoryOperation> before;  // waits until shard ranks read it no more
-    cuda::DevicePointer norm = 0;               // null, or memory for a DeviceNorm that the device reaches
-    int64_t divisor = 1;                        // of the sum
-    uint64_t hash = 0;                          // of what ranks must agree on
+    // null, or memory for a DeviceNorm that the device reaches
+    cuda::DevicePointer norm = 0;
+    int64_t divisor = 1;  // of the sum
+    uint64_t hash = 0;    // of what ranks must agree on
   };
   virtual Status add(Call call) = 0;
   // What must be over, beside the stream, before the slot is written again.

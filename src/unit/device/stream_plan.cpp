@@ -16,7 +16,8 @@ class Compiler {
   Result<StreamPlan> run(const StreamOptions& options) {
     for (const Step& step : plan_.steps) FSCCL_TRY(add(step));
     for (StreamAction& action : made_.actions) {
-      if (action.kind == Kind::cast && only_copies(action.casts, options.scatter_below)) action.kind = Kind::place;
+      if (action.kind == Kind::cast && only_copies(action.casts, options.scatter_below))
+        action.kind = Kind::place;
       if (action.kind != Kind::copy) continue;
       uint64_t bytes = 0;
       for (const CopyPiece& piece : action.copies) bytes += piece.bytes();
@@ -57,21 +58,23 @@ class Compiler {
   }
 
   Status cast(const Step& step) {
-    if (step.dst.buffer >= slots_ || step.src.buffer < slots_) return unknown("a cast that is not into a slot");
+    if (step.dst.buffer >= slots_ || step.src.buffer < slots_)
+      return unknown("a cast that is not into a slot");
     at_end(Kind::cast)
-        .casts.push_back(
-            {place(step.src), step.dst.offset, step.count, step.from, step.kind == StepKind::copy ? step.from : step.to});
+        .casts.push_back({place(step.src), step.dst.offset, step.count, step.from,
+                          step.kind == StepKind::copy ? step.from : step.to});
     return success();
   }
 
   Status pull(const Step& step) {
-    if (step.dst.buffer >= slots_ || step.src.buffer != step.dst.buffer) return unknown("a copy that is not between slots");
+    if (step.dst.buffer >= slots_ || step.src.buffer != step.dst.buffer)
+      return unknown("a copy that is not between slots");
     std::vector<CopyPiece>& copies = at_end(Kind::copy).copies;
     const CopyPiece piece{step.src.rank, step.src.offset, step.dst.offset, step.count, step.from};
     if (!copies.empty()) {
       CopyPiece& last = copies.back();
-      if (last.peer == piece.peer && last.dtype == piece.dtype && last.from + last.bytes() == piece.from &&
-          last.to + last.bytes() == piece.to) {
+      if (last.peer == piece.peer && last.dtype == piece.dtype &&
+          last.from + last.bytes() == piece.from && last.to + last.bytes() == piece.to) {
         last.count += piece.count;
         return success();
       }
@@ -84,7 +87,8 @@ class Compiler {
     auto& actions = made_.actions;
     size_t at = actions.size();
     if (at && actions[at - 1].kind == Kind::copy) at--;
-    const bool joins = at && actions[at - 1].kind == Kind::wait && actions[at - 1].tick == step.tick && step.peer != kAllPeers;
+    const bool joins = at && actions[at - 1].kind == Kind::wait &&
+                       actions[at - 1].tick == step.tick && step.peer != kAllPeers;
     if (joins) {
       if (!actions[at - 1].peers.empty()) actions[at - 1].peers.push_back(step.peer);
       return success();
@@ -96,24 +100,29 @@ class Compiler {
   }
 
   Status reduce(const Step& step) {
-    if (step.src.buffer >= slots_ || step.dst.buffer < slots_ || step.own.buffer != step.src.buffer ||
-        step.own.offset != step.src.offset)
+    if (step.src.buffer >= slots_ || step.dst.buffer < slots_ ||
+        step.own.buffer != step.src.buffer || step.own.offset != step.src.offset)
       return unknown("a reduction that is not from slots");
-    at_end(Kind::reduce).folds.push_back({step.src.offset, place(step.dst), step.count, step.from, step.to});
+    at_end(Kind::reduce)
+        .folds.push_back({step.src.offset, place(step.dst), step.count, step.from, step.to});
     return success();
   }
 
   Status unknown(const char* what) const {
-    return fail(FSCCL_ERR_INTERNAL, "plan '{}' has {}, which streams do not carry out", plan_.name, what);
+    return fail(FSCCL_ERR_INTERNAL, "plan '{}' has {}, which streams do not carry out", plan_.name,
+                what);
   }
-  cuda::DevicePointer place(const Place& where) const { return places_[where.buffer - slots_] + where.offset; }
+  cuda::DevicePointer place(const Place& where) const {
+    return places_[where.buffer - slots_] + where.offset;
+  }
   StreamAction& append(Kind kind) {
     made_.actions.push_back({});
     made_.actions.back().kind = kind;
     return made_.actions.back();
   }
   StreamAction& at_end(Kind kind) {
-    return !made_.actions.empty() && made_.actions.back().kind == kind ? made_.actions.back() : append(kind);
+    return !made_.actions.empty() && made_.actions.back().kind == kind ? made_.actions.back()
+                                                                       : append(kind);
   }
 
   const Plan& plan_;
@@ -129,7 +138,8 @@ StreamOptions& StreamOptions::of_process() {
   return options;
 }
 
-Result<StreamPlan> compile(const Plan& plan, size_t slots, const std::vector<cuda::DevicePointer>& places,
+Result<StreamPlan> compile(const Plan& plan, size_t slots,
+                           const std::vector<cuda::DevicePointer>& places,
                            const StreamOptions& options) {
   return Compiler(plan, slots, places).run(options);
 }

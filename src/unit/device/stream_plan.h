@@ -1,9 +1,11 @@
-// What a stream does to carry out a rank's plan of a unit: the plan's steps in their order, those of a kind that follow each other
-// put together, so that a unit takes one launch to cast, one batch to signal, one to wait, and one to copy whatever the number of
-// its parameters and peers. Pure arithmetic.
+// What a stream does to carry out a rank's plan of a unit: the plan's steps in their order, those
+// of a kind that follow each other put together, so that a unit takes one launch to cast, one batch
+// to signal, one to wait, and one to copy whatever the number of its parameters and peers. Pure
+// arithmetic.
 //
-// Waits are put before the copies that stand between them: from there to the wait this rank tells nobody anything, so nobody can
-// wait for it meanwhile, and what was right after some signals is right after more.
+// Waits are put before the copies that stand between them: from there to the wait this rank tells
+// nobody anything, so nobody can wait for it meanwhile, and what was right after some signals is
+// right after more.
 #pragma once
 #include <vector>
 
@@ -22,8 +24,10 @@ struct CopyPiece {
 
 struct StreamAction {
   enum class Kind : uint8_t {
-    cast,     // own pieces into the own slot: one launch
-    place,    // the same where no type differs: one batch of the copy engines, which leave the multiprocessors alone
+    cast,  // own pieces into the own slot: one launch
+    // the same where no type differs: one batch of the copy engines, which leave the
+    // multiprocessors alone
+    place,
     signal,   // one batch of values
     wait,     // likewise
     copy,     // out of peers' slots: one batch on the copy engines
@@ -31,9 +35,10 @@ struct StreamAction {
     reduce,   // one launch
   };
   Kind kind{};
-  int tick = 0;                          // signal, wait
-  std::vector<int> peers;                // wait; empty: all
-  std::vector<cuda::CastPiece> casts;    // cast, place; source: an address; destination: an offset in the slot
+  int tick = 0;            // signal, wait
+  std::vector<int> peers;  // wait; empty: all
+  // cast, place; source: an address; destination: an offset in the slot
+  std::vector<cuda::CastPiece> casts;
   std::vector<CopyPiece> copies;         // copy, scatter
   std::vector<cuda::ReducePiece> folds;  // offset: in the slot
 };
@@ -44,9 +49,10 @@ struct StreamPlan {
   std::vector<StreamAction> actions;
 };
 
-// Pieces, of peers or own, of less than this on average are copied by a kernel: a copy engine starts each piece anew, a kernel
-// takes them all at once. Where the two meet is a property of the device, which perf/gpu is to measure: until then a round number
-// of the size at which one piece is as long as what starts it.
+// Pieces, of peers or own, of less than this on average are copied by a kernel: a copy engine
+// starts each piece anew, a kernel takes them all at once. Where the two meet is a property of the
+// device, which perf/gpu is to measure: until then a round number of the size at which one piece is
+// as long as what starts it.
 inline constexpr uint64_t kScatterBelow = 64 << 10;
 
 struct StreamOptions {
@@ -54,9 +60,10 @@ struct StreamOptions {
   static StreamOptions& of_process();  // for measuring, and for tests: set before units are made
 };
 
-// `slots`: the plan's first buffers are; `places`: address of each of the others on this rank. FSCCL_ERR_INTERNAL: a step that is
-// none of a unit's.
-Result<StreamPlan> compile(const Plan& plan, size_t slots, const std::vector<cuda::DevicePointer>& places,
+// `slots`: the plan's first buffers are; `places`: address of each of the others on this rank.
+// FSCCL_ERR_INTERNAL: a step that is none of a unit's.
+Result<StreamPlan> compile(const Plan& plan, size_t slots,
+                           const std::vector<cuda::DevicePointer>& places,
                            const StreamOptions& options);
 
 }  // namespace fsccl

@@ -9,10 +9,12 @@ namespace fsccl {
 
 using Kind = StreamAction::Kind;
 
-Result<std::unique_ptr<StreamProgram>> StreamProgram::make(const cuda::Device& device, StreamPlan plan,
+Result<std::unique_ptr<StreamProgram>> StreamProgram::make(const cuda::Device& device,
+                                                           StreamPlan plan,
                                                            std::vector<cuda::DevicePointer> slots) {
   FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(device));
-  std::unique_ptr<StreamProgram> program(new StreamProgram(device, *kernels, std::move(plan), std::move(slots)));
+  std::unique_ptr<StreamProgram> program(
+      new StreamProgram(device, *kernels, std::move(plan), std::move(slots)));
   size_t most = 0;
   for (const StreamAction& action : program->plan_.actions) {
     FSCCL_ASSIGN(Tables tables, program->make_tables(action));
@@ -26,7 +28,8 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::make(const cuda::Device& d
   return program;
 }
 
-// Tables know where slots begin, so that what a launch adds is the same for sources and destinations: the slot's offset of the day.
+// Tables know where slots begin, so that what a launch adds is the same for sources and
+// destinations: the slot's offset of the day.
 Result<StreamProgram::Tables> StreamProgram::make_tables(const StreamAction& action) const {
   Tables tables;
   std::vector<cuda::CastPiece> pieces = action.casts;
@@ -35,10 +38,11 @@ Result<StreamProgram::Tables> StreamProgram::make_tables(const StreamAction& act
     FSCCL_ASSIGN(tables.casts, kernels_.make_casts(pieces, cuda::CastBase::destinations));
   }
   if (action.kind == Kind::place)
-    for (const cuda::CastPiece& piece : action.casts) tables.sizes.push_back(piece.count * dtype_size(piece.from));
+    for (const cuda::CastPiece& piece : action.casts)
+      tables.sizes.push_back(piece.count * dtype_size(piece.from));
   for (const CopyPiece& piece : action.copies) {
-    pieces.push_back(
-        {slots_[static_cast<size_t>(piece.peer)] + piece.from, own() + piece.to, piece.count, piece.dtype, piece.dtype});
+    pieces.push_back({slots_[static_cast<size_t>(piece.peer)] + piece.from, own() + piece.to,
+                      piece.count, piece.dtype, piece.dtype});
     tables.sizes.push_back(piece.bytes());
   }
   if (action.kind == Kind::scatter) {
@@ -60,13 +64,15 @@ cuda::Code StreamProgram::copy_batches(const std::vector<size_t>& sizes, cuda::S
     auto* const bytes = const_cast<size_t*>(&sizes[first]);
     cuda::CopyAttributes attributes;
     size_t begin = 0, failed = 0;
-    code = driver.copy_batch_v2 ? driver.copy_batch_v2(to, from, bytes, count, &attributes, &begin, 1, stream)
-                                : driver.copy_batch(to, from, bytes, count, &attributes, &begin, 1, &failed, stream);
+    code = driver.copy_batch_v2
+               ? driver.copy_batch_v2(to, from, bytes, count, &attributes, &begin, 1, stream)
+               : driver.copy_batch(to, from, bytes, count, &attributes, &begin, 1, &failed, stream);
   }
   return code;
 }
 
-Status StreamProgram::run_copies(const StreamAction& action, const Tables& tables, uint64_t offset, cuda::Stream stream) {
+Status StreamProgram::run_copies(const StreamAction& action, const Tables& tables, uint64_t offset,
+                                 cuda::Stream stream) {
   const cuda::Driver& driver = device_.driver();
   const size_t count = tables.sizes.size();
   for (size_t i = 0; i < action.casts.size(); i++) {
@@ -81,18 +87,22 @@ Status StreamProgram::run_copies(const StreamAction& action, const Tables& table
   const cuda::Current current(device_);
   if (takes_batches_ && !cuda::is_legacy(stream)) {  // that one takes none
     const cuda::Code code = copy_batches(tables.sizes, stream);
-    if (code != cuda::kInvalidValue && code != cuda::kNotSupported) return device_.check("cuMemcpyBatchAsync", code);
-    // What it does not take as a batch, it may take one by one, as drivers before 12.8 do; what is wrong with a piece it says then.
-    // Pieces that it has copied are copied again.
+    if (code != cuda::kInvalidValue && code != cuda::kNotSupported)
+      return device_.check("cuMemcpyBatchAsync", code);
+    // What it does not take as a batch, it may take one by one, as drivers before 12.8 do; what is
+    // wrong with a piece it says then. Pieces that it has copied are copied again.
     takes_batches_ = false;
-    FSCCL_LOG(kWarn, "{}; copies of this unit go one by one from now on", device_.check("cuMemcpyBatchAsync", code).text());
+    FSCCL_LOG(kWarn, "{}; copies of this unit go one by one from now on",
+              device_.check("cuMemcpyBatchAsync", code).text());
   }
   for (size_t i = 0; i < count; i++)
-    FSCCL_TRY(device_.check("cuMemcpyAsync", driver.copy_async(destinations_[i], sources_[i], tables.sizes[i], stream)));
+    FSCCL_TRY(device_.check("cuMemcpyAsync", driver.copy_async(destinations_[i], sources_[i],
+                                                               tables.sizes[i], stream)));
   return success();
 }
 
-Status StreamProgram::run(Lane& lane, uint64_t offset, cuda::Stream stream, const ReduceRun& reduce) {
+Status StreamProgram::run(Lane& lane, uint64_t offset, cuda::Stream stream,
+                          const ReduceRun& reduce) {
   for (size_t i = 0; i < plan_.actions.size(); i++) {
     const StreamAction& action = plan_.actions[i];
     const Tables& tables = tables_[i];
@@ -115,7 +125,8 @@ Status StreamProgram::run(Lane& lane, uint64_t offset, cuda::Stream stream, cons
         break;
       case Kind::reduce:
         for (size_t rank = 0; rank < slots_.size(); rank++) bases_[rank] = slots_[rank] + offset;
-        FSCCL_TRY(kernels_.reduce(*tables.folds, bases_.data(), reduce.epilogue, reduce.norm, stream));
+        FSCCL_TRY(
+            kernels_.reduce(*tables.folds, bases_.data(), reduce.epilogue, reduce.norm, stream));
         break;
     }
   }

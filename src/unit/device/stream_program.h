@@ -1,5 +1,5 @@
-// A unit's plan as a program of a stream (stream_plan.h), with its tables in device memory. Made once, when the unit is; run with
-// the offset at which its slot lies today, the same on all ranks.
+// A unit's plan as a program of a stream (stream_plan.h), with its tables in device memory. Made
+// once, when the unit is; run with the offset at which its slot lies today, the same on all ranks.
 #pragma once
 #include <memory>
 #include <vector>
@@ -36,15 +36,18 @@ class StreamProgram {
   static constexpr size_t kMostInBatch = 512;
   cuda::Code copy_batches(const std::vector<size_t>& sizes, cuda::Stream stream);
   // Of a copy or a place.
-  Status run_copies(const StreamAction& action, const Tables& tables, uint64_t offset, cuda::Stream stream);
+  Status run_copies(const StreamAction& action, const Tables& tables, uint64_t offset,
+                    cuda::Stream stream);
   cuda::DevicePointer own() const { return slots_[static_cast<size_t>(plan_.rank)]; }
 
   const cuda::Device& device_;
   const cuda::DeviceKernels& kernels_;
   StreamPlan plan_;
-  std::vector<cuda::DevicePointer> slots_, bases_, sources_, destinations_;  // the last three of the run of now
-  std::vector<Tables> tables_;                                               // by action
-  bool takes_batches_ = false;                                               // the driver, copies several in a call
+  // the last three of the run of now
+  std::vector<cuda::DevicePointer> slots_, bases_, sources_, destinations_;
+  std::vector<Tables> tables_;  // by action
+  // the driver, copies several in a call
+  bool takes_batches_ = false;
 };
 
 }  // namespace fsccl

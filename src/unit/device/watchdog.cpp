@@ -44,7 +44,8 @@ void Watchdog::wake() {
 
 int64_t Watchdog::look() {
   const std::lock_guard lock(mutex_);
-  if (!awake_.exchange(false, std::memory_order_seq_cst)) return -1;  // what is noted from here on wakes it again
+  // what is noted from here on wakes it again
+  if (!awake_.exchange(false, std::memory_order_seq_cst)) return -1;
   bool any = false, failed = false;
   for (Lane* lane : lanes_) {
     if (!lane->look()) continue;

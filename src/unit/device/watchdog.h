@@ -1,9 +1,12 @@
-// Looks after what the units of this process have put on streams, in the library's service thread: peers that disagree, peers that
-// do not come before the deadline, peers that die, communicators that are aborted. Then it fails the communicator, so that the next
-// call tells, and lets this process's own streams go, which would wait for ever. What they then work on is garbage, and nobody's.
+// Looks after what the units of this process have put on streams, in the library's service thread:
+// peers that disagree, peers that do not come before the deadline, peers that die, communicators
+// that are aborted. Then it fails the communicator, so that the next call tells, and lets this
+// process's own streams go, which would wait for ever. What they then work on is garbage, and
+// nobody's.
 //
-// One for each process. While nothing is outstanding it does nothing at all. It asks nothing of CUDA, but reads what streams have
-// written (lane.h): so it disturbs neither a capture nor a device that hangs.
+// One for each process. While nothing is outstanding it does nothing at all. It asks nothing of
+// CUDA, but reads what streams have written (lane.h): so it disturbs neither a capture nor a device
+// that hangs.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -1,5 +1,6 @@
-// A reduction of some of a unit's gradients: its plan, made once, and what that is bound to while one is in flight. A gradient's
-// next reduction begins when the last one is over, so bindings are never changed under an operation.
+// A reduction of some of a unit's gradients: its plan, made once, and what that is bound to while
+// one is in flight. A gradient's next reduction begins when the last one is over, so bindings are
+// never changed under an operation.
 #pragma once
 #include <utility>
 #include <vector>
@@ -10,7 +11,9 @@
 namespace fsccl {
 
 struct PlannedUnit {
-  explicit PlannedUnit(Plan made = {}) : plan(std::move(made)) { count_bytes(plan, &bytes_read, &bytes_written); }
+  explicit PlannedUnit(Plan made = {}) : plan(std::move(made)) {
+    count_bytes(plan, &bytes_read, &bytes_written);
+  }
 
   Plan plan;
   uint64_t bytes_read = 0, bytes_written = 0;
@@ -22,11 +25,13 @@ struct GradReduction {
   PlannedUnit planned;
   LaneExchange between_hosts;
   std::vector<Binding> bindings;  // of the slots and the outputs
-  std::vector<const void*> own;   // private gradients of this rank's own pieces: of each buffer but the first
+  // private gradients of this rank's own pieces: of each buffer but the first
+  std::vector<const void*> own;
 
   Binding& output(size_t k) { return bindings[slots.size() + k]; }  // sharded gradient of params[k]
   const void*& own_piece(size_t k) { return own[slots.size() + k - 1]; }
-  size_t param_of(uint32_t buffer) const { return params[buffer - slots.size()]; }  // by its sharded gradient
+  // by its sharded gradient
+  size_t param_of(uint32_t buffer) const { return params[buffer - slots.size()]; }
 };
 
 }  // namespace fsccl

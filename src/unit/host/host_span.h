@@ -1,4 +1,5 @@
-// What a unit has whose ranks are on several hosts (unit_hosts.cpp): who acts for whom, and what is exchanged. Made with the unit.
+// What a unit has whose ranks are on several hosts (unit_hosts.cpp): who acts for whom, and what is
+// exchanged. Made with the unit.
 #pragma once
 #include <vector>
 
@@ -9,14 +10,16 @@ namespace fsccl {
 
 struct HostSpan {
   Hosts* hosts = nullptr;
-  bool by_hosts = true;      // sums are over the ranks of a host first
-  std::vector<int> holders;  // of what this rank exchanges (LaneExchange), by rank of the shard_comm
+  bool by_hosts = true;  // sums are over the ranks of a host first
+  // of what this rank exchanges (LaneExchange), by rank of the shard_comm
+  std::vector<int> holders;
   LaneExchange parameters;
   Communicator* sums_among = nullptr;  // who exchanges sums: a lane, or all; null: not this rank
-  PlannedUnit entered, spread;         // the last stage of an unshard: slots are shared; or each rank's own
-  int carrier = 0;                     // rank of the host in whose slots this rank's sums end
-  bool carries = false;                // some rank of the host has no lane
-  Plan nothing;                        // of an operation that ends when others have
+  // the last stage of an unshard: slots are shared; or each rank's own
+  PlannedUnit entered, spread;
+  int carrier = 0;       // rank of the host in whose slots this rank's sums end
+  bool carries = false;  // some rank of the host has no lane
+  Plan nothing;          // of an operation that ends when others have
 };
 
 }  // namespace fsccl

@@ -8,7 +8,8 @@
 
 namespace fsccl {
 
-LaneExchange::LaneExchange(const UnitShape& shape, Kind kind, const std::vector<int>& holders, int ranks, int self)
+LaneExchange::LaneExchange(const UnitShape& shape, Kind kind, const std::vector<int>& holders,
+                           int ranks, int self)
     : kind_(kind), ranks_(static_cast<size_t>(ranks)) {
   std::vector<Part> parts;
   for (const size_t i : parameters_of(shape)) {
@@ -18,21 +19,25 @@ LaneExchange::LaneExchange(const UnitShape& shape, Kind kind, const std::vector<
       if (holders[rank] < 0 || piece.count == 0) continue;
       const bool sums = kind == Kind::partial_sums;
       const fsccl_dtype_t dtype = sums ? shape.sums.dtype : shape.slot_dtype[i];
-      const uint64_t at = sums ? shape.sums.offset[i][rank] : shape.slot.offset[i] + piece.begin * dtype_size(dtype);
+      const uint64_t at = sums ? shape.sums.offset[i][rank]
+                               : shape.slot.offset[i] + piece.begin * dtype_size(dtype);
       parts.push_back({shape.slot.slot_of(i), at, piece.count, dtype, holders[rank], i});
     }
   }
-  std::sort(parts.begin(), parts.end(),
-            [](const Part& a, const Part& b) { return std::tie(a.slot, a.offset) < std::tie(b.slot, b.offset); });
-  for (const Part& part : parts) add(part, kind == Kind::contributions ? shape.grad_dtype[part.parameter] : part.dtype, self);
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    return std::tie(a.slot, a.offset) < std::tie(b.slot, b.offset);
+  });
+  for (const Part& part : parts)
+    add(part, kind == Kind::contributions ? shape.grad_dtype[part.parameter] : part.dtype, self);
   tensors_.resize(runs_.size());
 }
 
 // Parts of a tensor lie one behind the other in the order of the ranks.
 void LaneExchange::add(const Part& part, fsccl_dtype_t received, int self) {
-  const bool touches = !runs_.empty() && runs_.back().slot == part.slot && runs_.back().dtype == part.dtype &&
-                       runs_.back().offset + runs_.back().bytes == part.offset && runs_.back().last <= part.holder &&
-                       (kind_ != Kind::contributions || runs_.back().parameter == part.parameter);
+  const bool touches =
+      !runs_.empty() && runs_.back().slot == part.slot && runs_.back().dtype == part.dtype &&
+      runs_.back().offset + runs_.back().bytes == part.offset && runs_.back().last <= part.holder &&
+      (kind_ != Kind::contributions || runs_.back().parameter == part.parameter);
   if (!touches) {
     runs_.push_back({part.slot, part.offset, 0, 0, part.dtype, part.holder, part.parameter});
     received_.push_back(received);
@@ -46,15 +51,17 @@ void LaneExchange::add(const Part& part, fsccl_dtype_t received, int self) {
   run.last = part.holder;
 }
 
-Status LaneExchange::run(Communicator& among, const SlotSet& slots, const std::vector<std::byte*>& sharded_grads,
-                         const Prepare& prepare) {
+Status LaneExchange::run(Communicator& among, const SlotSet& slots,
+                         const std::vector<std::byte*>& sharded_grads, const Prepare& prepare) {
   const bool gather = kind_ == Kind::parameters;
   for (size_t t = 0; t < runs_.size(); t++) {
     std::byte* const all = slots.base(runs_[t].slot) + runs_[t].offset;
-    std::byte* const own = kind_ == Kind::contributions ? sharded_grads[runs_[t].parameter] : all + runs_[t].own;
+    std::byte* const own =
+        kind_ == Kind::contributions ? sharded_grads[runs_[t].parameter] : all + runs_[t].own;
     tensors_[t] = {gather ? own : all, gather ? all : own, &counts_[t * ranks_], runs_[t].dtype};
   }
-  ListCall call{tensors_.data(), tensors_.size(), gather ? ListKind::all_gather : ListKind::reduce_scatter};
+  ListCall call{tensors_.data(), tensors_.size(),
+                gather ? ListKind::all_gather : ListKind::reduce_scatter};
   if (!gather) call.received = received_.data();
   call.prepare = prepare.call;
   call.prepare_context = prepare.context;

@@ -1,5 +1,6 @@
-// What ranks of different hosts exchange of a unit (comm/hosts.h): pieces of its parameters or gradients, as a list of tensors
-// that lie in the unit's slots. Made once; a step only says where the slots are, and where sharded gradients are.
+// What ranks of different hosts exchange of a unit (comm/hosts.h): pieces of its parameters or
+// gradients, as a list of tensors that lie in the unit's slots. Made once; a step only says where
+// the slots are, and where sharded gradients are.
 #pragma once
 #include <vector>
 
@@ -25,14 +26,17 @@ class LaneExchange {
   };
 
   LaneExchange() = default;
-  // Of the shape's parameters. `holders`: for each rank of the layout, who of `ranks` ranks brings its pieces or gets their sums;
-  // below 0: these are not exchanged here. `self`: which of them this rank is.
-  LaneExchange(const UnitShape& shape, Kind kind, const std::vector<int>& holders, int ranks, int self);
+  // Of the shape's parameters. `holders`: for each rank of the layout, who of `ranks` ranks brings
+  // its pieces or gets their sums; below 0: these are not exchanged here. `self`: which of them
+  // this rank is.
+  LaneExchange(const UnitShape& shape, Kind kind, const std::vector<int>& holders, int ranks,
+               int self);
 
   bool empty() const { return runs_.empty(); }
-  // An all-gather or a reduce-scatter among those ranks, which sums; not waited for. It is not empty. `sharded_grads`: of
-  // contributions, by parameter.
-  Status run(Communicator& among, const SlotSet& slots, const std::vector<std::byte*>& sharded_grads, const Prepare& prepare);
+  // An all-gather or a reduce-scatter among those ranks, which sums; not waited for. It is not
+  // empty. `sharded_grads`: of contributions, by parameter.
+  Status run(Communicator& among, const SlotSet& slots,
+             const std::vector<std::byte*>& sharded_grads, const Prepare& prepare);
 
  private:
   struct Run {  // a tensor: pieces that touch

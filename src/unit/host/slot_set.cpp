@@ -6,7 +6,8 @@
 
 namespace fsccl {
 
-SlotSet::SlotSet(Pool& pool, Part part, int host_rank, uint64_t unit_key, Role role, std::vector<uint64_t> bytes)
+SlotSet::SlotSet(Pool& pool, Part part, int host_rank, uint64_t unit_key, Role role,
+                 std::vector<uint64_t> bytes)
     : pool_(&pool),
       part_(part),
       host_rank_(host_rank),
@@ -17,12 +18,15 @@ SlotSet::SlotSet(Pool& pool, Part part, int host_rank, uint64_t unit_key, Role r
       names_(bytes_.size()),
       held_(bytes_.size()) {}
 
-uint64_t SlotSet::total_bytes() const { return std::accumulate(bytes_.begin(), bytes_.end(), uint64_t{0}); }
+uint64_t SlotSet::total_bytes() const {
+  return std::accumulate(bytes_.begin(), bytes_.end(), uint64_t{0});
+}
 
 Result<uint64_t> SlotSet::take(size_t k, const Pool::Taker& taker) {
   uint64_t free_since = 0;
   if (bytes_[k]) {
-    FSCCL_ASSIGN(const Pool::Slot slot, pool_->take(part_, host_rank_, name(k), bytes_[k], stable(), taker));
+    FSCCL_ASSIGN(const Pool::Slot slot,
+                 pool_->take(part_, host_rank_, name(k), bytes_[k], stable(), taker));
     offset_[k] = slot.offset;
     free_since = slot.free_since;
   }

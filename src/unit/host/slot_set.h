@@ -1,5 +1,6 @@
-// A unit's slots of one role in one part of its pool: one for all parameters, or one for each (SlotMap). Who takes and gives back
-// does so in the order of the program, alike on all ranks. A slot without bytes is held by name only.
+// A unit's slots of one role in one part of its pool: one for all parameters, or one for each
+// (SlotMap). Who takes and gives back does so in the order of the program, alike on all ranks. A
+// slot without bytes is held by name only.
 #pragma once
 #include <vector>
 
@@ -11,16 +12,20 @@ namespace fsccl {
 class SlotSet {
  public:
   enum class Role : uint8_t { parameters, gradients };
-  static constexpr unsigned kIndexBits = 21;  // of a key: which slot, and of which role; above it the unit
+  // of a key: which slot, and of which role; above it the unit
+  static constexpr unsigned kIndexBits = 21;
 
   SlotSet() = default;
-  SlotSet(Pool& pool, Part part, int host_rank, uint64_t unit_key, Role role, std::vector<uint64_t> bytes);
+  SlotSet(Pool& pool, Part part, int host_rank, uint64_t unit_key, Role role,
+          std::vector<uint64_t> bytes);
 
   size_t size() const { return bytes_.size(); }
   Part part() const { return part_; }
   int host_rank() const { return host_rank_; }
   bool stable() const { return role_ == Role::parameters; }
-  uint64_t key(size_t k) const { return unit_key_ << kIndexBits | k << 1 | (role_ == Role::gradients ? 1 : 0); }
+  uint64_t key(size_t k) const {
+    return unit_key_ << kIndexBits | k << 1 | (role_ == Role::gradients ? 1 : 0);
+  }
   uint64_t bytes(size_t k) const { return bytes_[k]; }
   uint64_t total_bytes() const;
   bool held(size_t k) const { return held_[k]; }

@@ -1,4 +1,5 @@
-// Making a unit on host memory: what its definition says (unit_definition.h), then slots, plans, storage for the shards and tables.
+// Making a unit on host memory: what its definition says (unit_definition.h), then slots, plans,
+// storage for the shards and tables.
 #include <algorithm>
 #include <cstring>
 
@@ -33,7 +34,8 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   if (unit->spec_.replicate_comm) unit->spec_.replicate_comm->dependents++;
   const uint64_t slot = unit->wire_map_.bytes;
   unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
-                (unit->spec_.keep == FSCCL_KEEP_BUDGET && unit->pool().kept_bytes + slot <= unit->spec_.keep_budget_bytes);
+                (unit->spec_.keep == FSCCL_KEEP_BUDGET &&
+                 unit->pool().kept_bytes + slot <= unit->spec_.keep_budget_bytes);
   if (unit->keep_) {
     unit->pool().kept_bytes += slot;
     unit->kept_slot_ = {unit->slots_.part(), unit->slots_.key(0), 0, [u = unit.get()] {
@@ -42,10 +44,13 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
                         }};
     if (slot) unit->pool().kept_slots.push_back(&unit->kept_slot_);
   }
-  unit->each_slot_key([u = unit.get()](uint64_t key, UseKind kind) { u->pool().journal().name_slot(key, kind, u->spec_.name); });
+  unit->each_slot_key([u = unit.get()](uint64_t key, UseKind kind) {
+    u->pool().journal().name_slot(key, kind, u->spec_.name);
+  });
   unit->pool().units.emplace(unit->key_, [u = unit.get()] { return u->holdings(); });
   Status placed = unit->place_shards();
-  if (placed.ok() && unit->copies_on_write()) placed = unit->pool().make_private_view(unit->pool_host_);
+  if (placed.ok() && unit->copies_on_write())
+    placed = unit->pool().make_private_view(unit->pool_host_);
   FSCCL_TRY(agree_on_shards(unit->spec_, std::move(placed)));
   unit->make_tables();
   if (unit->spec_.replicate_comm) FSCCL_TRY(unit->exchange_shards());
@@ -56,8 +61,10 @@ Unit::~Unit() {
   if (!counted_) return;
   if (unsharded_ && !writable_) drop_writes();
   for (SlotSet* slots : {&slots_, &writable_slots_, &grads_}) slots->abandon();
-  if (spec_.replicate_comm && reduced_once_) Progress::instance().settle();  // the service thread may sleep on shards_summed_
-  for (const Reduced& last : reduced_)                                       // its communicator failed: nobody else will say so
+  // the service thread may sleep on shards_summed_
+  if (spec_.replicate_comm && reduced_once_) Progress::instance().settle();
+  // its communicator failed: nobody else will say so
+  for (const Reduced& last : reduced_)
     if (engine().completed() < last.sequence) pool().done(last.position);
   if (shard_block_) (void)pool().free(shard_block_).ok();
   if (grad_block_) (void)pool().free(grad_block_).ok();
@@ -73,7 +80,8 @@ Unit::~Unit() {
 
 // Debug mode: what is to be said of them.
 void Unit::name_slots() {
-  const auto name = [&](const SlotSet& slots, const SlotMap& map, const char* what, auto element_bytes) {
+  const auto name = [&](const SlotSet& slots, const SlotMap& map, const char* what,
+                        auto element_bytes) {
     for (size_t k = 0; k < slots.size(); k++) {
       std::vector<SlotWatch::Piece> pieces;
       for (size_t i = 0; i < count(); i++) {
@@ -81,12 +89,15 @@ void Unit::name_slots() {
         if (layout_->tied(i) || !bytes || map.slot_of(i) != k) continue;
         pieces.push_back({map.offset[i], map.offset[i] + bytes, spec_.params[i].name});
       }
-      std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
-      pool().watch()->name(slots.key(k), fmt::format("{} of unit '{}'", what, spec_.name), std::move(pieces));
+      std::sort(pieces.begin(), pieces.end(),
+                [](const auto& a, const auto& b) { return a.begin < b.begin; });
+      pool().watch()->name(slots.key(k), fmt::format("{} of unit '{}'", what, spec_.name),
+                           std::move(pieces));
     }
   };
   name(slots_, wire_map_, "parameters", [&](size_t i) { return dtype_size(wire_dtypes_[i]); });
-  name(grads_, grad_map_, "gradients", [&](size_t i) { return has_grad(i) ? dtype_size(spec_.reduce_dtype) : 0; });
+  name(grads_, grad_map_, "gradients",
+       [&](size_t i) { return has_grad(i) ? dtype_size(spec_.reduce_dtype) : 0; });
 }
 
 std::string Unit::holdings() const {
@@ -99,15 +110,18 @@ std::string Unit::holdings() const {
 
 void Unit::make_slots() {
   const int own = pool().rank();
-  if (shared()) writable_slots_ = SlotSet(pool(), Part::own, own, key_, SlotSet::Role::parameters, wire_map_.slots);
-  slots_ = SlotSet(pool(), shared() ? Part::shared : Part::own, shared() ? pool_host_ : own, key_, SlotSet::Role::parameters,
-                   wire_map_.slots);
+  if (shared())
+    writable_slots_ =
+        SlotSet(pool(), Part::own, own, key_, SlotSet::Role::parameters, wire_map_.slots);
+  slots_ = SlotSet(pool(), shared() ? Part::shared : Part::own, shared() ? pool_host_ : own, key_,
+                   SlotSet::Role::parameters, wire_map_.slots);
   grads_ = SlotSet(pool(), Part::own, own, key_, SlotSet::Role::gradients, grad_map_.slots);
   reduced_.resize(grads_.size());
 }
 
 void Unit::make_plans(const UnitShape& shape) {
-  // A private slot is its rank's to write as soon as it is there; between hosts the last stage sees to that.
+  // A private slot is its rank's to write as soon as it is there; between hosts the last stage sees
+  // to that.
   unshard_plan_ = PlannedUnit(shared() ? unshard_shared(shape) : unshard_private(shape, !span_));
   writable_plan_ = PlannedUnit(unshard_private(shape, true));
   if (spec_.keep != FSCCL_KEEP_NONE) kept_plan_ = PlannedUnit(unshard_kept(shape));
@@ -118,7 +132,8 @@ void Unit::make_plans(const UnitShape& shape) {
   alone_.resize(count());
   make_reduction(params);
   if (!spec_.by_parameter) return;
-  for (const size_t i : params) alone_[i] = params.size() == 1 ? &reductions_.front() : &make_reduction({i});
+  for (const size_t i : params)
+    alone_[i] = params.size() == 1 ? &reductions_.front() : &make_reduction({i});
 }
 
 Status Unit::place_shards() {
@@ -157,7 +172,9 @@ void Unit::make_tables() {
     call.count = elements;
     if (spec_.params[i].sharded_grad) replica_sums_.push_back(call);
     if (!spec_.params[i].sharded_grad)
-      block_elements = static_cast<uint64_t>(sharded_grads_[i] - grad_block_) / dtype_size(spec_.grad_dtype) + elements;
+      block_elements =
+          static_cast<uint64_t>(sharded_grads_[i] - grad_block_) / dtype_size(spec_.grad_dtype) +
+          elements;
   }
   call.input = call.output = grad_block_;
   call.count = block_elements;
@@ -167,15 +184,20 @@ void Unit::make_tables() {
 // Where every replica's shards are, for broadcast_state.
 Status Unit::exchange_shards() {
   Communicator& replicas = *spec_.replicate_comm;
-  if (replicas.engine().mirrored()) return success();  // nobody reaches another's memory: broadcast_state sends a list
+  // nobody reaches another's memory: broadcast_state sends a list
+  if (replicas.engine().mirrored()) return success();
   const auto ranks = static_cast<size_t>(replicas.size());
   const ArenaTable& arenas = replicas.context().arenas();
   std::vector<Location> mine(count());
   std::vector<uint64_t> bytes(count());
   for (size_t i = 0; i < count(); i++) {
-    bytes[i] = layout_->tied(i) ? 0 : layout_->piece(comm().rank(), i).count * dtype_size(spec_.params[i].dtype);
+    bytes[i] = layout_->tied(i)
+                   ? 0
+                   : layout_->piece(comm().rank(), i).count * dtype_size(spec_.params[i].dtype);
     if (!shards_[i]) continue;
-    if (arenas.locate(shards_[i], bytes[i], &mine[i]) && arenas.reaches(mine[i].arena, replicas.members())) continue;
+    if (arenas.locate(shards_[i], bytes[i], &mine[i]) &&
+        arenas.reaches(mine[i].arena, replicas.members()))
+      continue;
     mine[i] = {reinterpret_cast<uint64_t>(shards_[i]), kPrivate};
   }
   std::vector<Location> all(ranks * count());
@@ -189,16 +211,20 @@ Status Unit::exchange_shards() {
       if (location.arena == kPrivate && replicas.engine().options().same_process[rank])
         remote.mapped = reinterpret_cast<std::byte*>(location.address);
       if (location.arena == kPrivate) remote.address = location.address;
-      if (bytes[i] && !remote.mapped && (location.arena != kPrivate || !replicas.engine().single_copy()))
+      if (bytes[i] && !remote.mapped &&
+          (location.arena != kPrivate || !replicas.engine().single_copy()))
         return fail(FSCCL_ERR_NOT_AVAILABLE,
-                    "the shard of parameter '{}' of unit '{}' on replica {} cannot be reached: let the unit allocate its shards "
+                    "the shard of parameter '{}' of unit '{}' on replica {} cannot be reached: let "
+                    "the unit allocate its shards "
                     "(shard = NULL) from a pool made on a communicator of all ranks",
                     spec_.params[i].name, spec_.name, rank);
     }
   broadcast_bindings_.resize(count());
-  for (size_t i = 0; i < count(); i++) broadcast_bindings_[i] = {shards_[i], &replica_shards_[i * ranks], 0, {}};
+  for (size_t i = 0; i < count(); i++)
+    broadcast_bindings_[i] = {shards_[i], &replica_shards_[i * ranks], 0, {}};
   for (size_t root = 0; root < ranks; root++) {
-    broadcast_plans_.emplace_back(broadcast_shards(bytes, replicas.rank(), replicas.size(), static_cast<int>(root)));
+    broadcast_plans_.emplace_back(
+        broadcast_shards(bytes, replicas.rank(), replicas.size(), static_cast<int>(root)));
   }
   return success();
 }

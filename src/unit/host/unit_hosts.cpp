@@ -1,19 +1,24 @@
-// A unit whose ranks are on several hosts. Each host has slots of its own, which its ranks fill and fold as those of a unit on one
-// host do; between hosts each byte crosses once, over the lanes (comm/hosts.h):
+// A unit whose ranks are on several hosts. Each host has slots of its own, which its ranks fill and
+// fold as those of a unit on one host do; between hosts each byte crosses once, over the lanes
+// (comm/hosts.h):
 //
-//   unshard        the ranks of a host gather what they hold in its slots; the ranks of a lane exchange that for what other hosts
-//                  hold; then all of the host wait for its lanes, or pull from who has it, where slots are each rank's own
-//   reduce_grads   the ranks of a host fold their gradients, each the pieces of its lane's ranks, in its own gradient slot; the
-//                  ranks of a lane sum these over hosts; then each rank takes its sum from the slot, scales it, and puts it into
-//                  its sharded gradient
+//   unshard        the ranks of a host gather what they hold in its slots; the ranks of a lane
+//                  exchange that for what other hosts hold; then all of the host wait for its
+//                  lanes, or pull from who has it, where slots are each rank's own
+//   reduce_grads   the ranks of a host fold their gradients, each the pieces of its lane's ranks,
+//                  in its own gradient slot; the ranks of a lane sum these over hosts; then each
+//                  rank takes its sum from the slot, scales it, and puts it into its sharded
+//                  gradient
 //
-// Sums between hosts are in the accumulator's type (fp32, fp64 for fp64), so that they are rounded where those of one host are: at
-// the end. Where that is not the gradients' type they lie behind the gradients in the slot, which is longer by them: by what the
-// ranks of a lane hold of the unit. Their order is that of the ranks of a host, then of hosts.
+// Sums between hosts are in the accumulator's type (fp32, fp64 for fp64), so that they are rounded
+// where those of one host are: at the end. Where that is not the gradients' type they lie behind
+// the gradients in the slot, which is longer by them: by what the ranks of a lane hold of the unit.
+// Their order is that of the ranks of a host, then of hosts.
 //
-// FSCCL_REPRODUCIBLE=placement, and FSCCL_HIERARCHY=off, sum in rank order over all ranks instead, with the bits of one host: each
-// rank's gradients, in their own type, go to whoever sums them into its sharded gradients. That is more bytes between hosts where
-// these have several ranks, and what is done in any case where each has one.
+// FSCCL_REPRODUCIBLE=placement, and FSCCL_HIERARCHY=off, sum in rank order over all ranks instead,
+// with the bits of one host: each rank's gradients, in their own type, go to whoever sums them into
+// its sharded gradients. That is more bytes between hosts where these have several ranks, and what
+// is done in any case where each has one.
 #include <algorithm>
 #include <numeric>
 
@@ -26,18 +31,21 @@ namespace fsccl {
 
 Communicator& Unit::here() const { return span_ ? span_->hosts->host() : comm(); }
 
-// Collective, blocking. From here on *unshard is of the ranks of this host, and so is reduce_shape_.
+// Collective, blocking. From here on *unshard is of the ranks of this host, and so is
+// reduce_shape_.
 Status Unit::span_hosts(UnitShape* unshard) {
   FSCCL_ASSIGN(Hosts * hosts, comm().hosts());
   const ConfigRef settings = config();
   span_ = std::make_unique<HostSpan>();
   HostSpan& span = *span_;
   span.hosts = hosts;
-  span.by_hosts = settings->reproducible == Reproducible::kRun && settings->hierarchy != HierarchyMode::kOff &&
-                  hosts->count() < hosts->seats().size();  // else hosts have one rank each, whose gradient is the host's sum
+  span.by_hosts = settings->reproducible == Reproducible::kRun &&
+                  settings->hierarchy != HierarchyMode::kOff &&
+                  // else hosts have one rank each, whose gradient is the host's sum
+                  hosts->count() < hosts->seats().size();
   const Hosts::Seat seat = hosts->seat();
-  // Of each rank of the host, the ranks of the shard_comm that it acts for: itself; those of other hosts that its lane brings;
-  // those whose sums go by its lane.
+  // Of each rank of the host, the ranks of the shard_comm that it acts for: itself; those of other
+  // hosts that its lane brings; those whose sums go by its lane.
   std::vector<std::vector<int>> own(hosts->here()), brought(hosts->here()), summed(hosts->here());
   span.holders.assign(hosts->seats().size(), -1);
   for (size_t rank = 0; rank < hosts->seats().size(); rank++) {
@@ -58,7 +66,8 @@ Status Unit::span_hosts(UnitShape* unshard) {
 
   unshard->rank = static_cast<int>(seat.place);
   if (Communicator* const lane = hosts->lane())
-    span.parameters = LaneExchange(*unshard, LaneExchange::Kind::parameters, span.holders, lane->size(), lane->rank());
+    span.parameters = LaneExchange(*unshard, LaneExchange::Kind::parameters, span.holders,
+                                   lane->size(), lane->rank());
   unshard->holds = std::move(brought);
   span.spread = PlannedUnit(unshard_spread(*unshard));
   unshard->holds = std::move(own);
@@ -76,7 +85,8 @@ Status Unit::span_hosts(UnitShape* unshard) {
   return success();
 }
 
-// The same on all ranks. What one rank sums lies one behind the other, by who gets it, so that it crosses in few pieces.
+// The same on all ranks. What one rank sums lies one behind the other, by who gets it, so that it
+// crosses in few pieces.
 void Unit::place_sums() {
   const HostSpan& span = *span_;
   const auto& seats = span.hosts->seats();
@@ -86,7 +96,8 @@ void Unit::place_sums() {
   const bool in_place = sums.dtype == spec_.reduce_dtype;
   const uint64_t size = dtype_size(sums.dtype);
   // Of each lane, by host: the ranks of the layout whose pieces it sums.
-  std::vector<std::vector<std::vector<int>>> lanes(span.hosts->lanes(), std::vector<std::vector<int>>(span.hosts->count()));
+  std::vector<std::vector<std::vector<int>>> lanes(
+      span.hosts->lanes(), std::vector<std::vector<int>>(span.hosts->count()));
   for (size_t rank = 0; rank < seats.size(); rank++)
     lanes[span.hosts->lane_of(rank)][seats[rank].host].push_back(static_cast<int>(rank));
   std::vector<uint64_t> longest = grad_map_.slots;
@@ -98,7 +109,8 @@ void Unit::place_sums() {
           if (!has_grad(i) || layout_->tied(i)) continue;
           const Piece piece = layout_->piece(rank, i);
           uint64_t& next = end[grad_map_.slot_of(i)];
-          sums.offset[i][static_cast<size_t>(rank)] = in_place ? grad_map_.offset[i] + piece.begin * size : next;
+          sums.offset[i][static_cast<size_t>(rank)] =
+              in_place ? grad_map_.offset[i] + piece.begin * size : next;
           next += in_place ? 0 : piece.count * size;
         }
     for (size_t k = 0; k < end.size(); k++) longest[k] = std::max(longest[k], round_up(end[k], 64));
@@ -112,14 +124,17 @@ void Unit::plan_reduction(GradReduction& reduction) const {
   if (!span_) reduction.planned = PlannedUnit(fsccl::reduce_grads(reduce_shape_));
   if (!span_) return;
   if (span_->by_hosts) reduction.planned = PlannedUnit(reduce_partials(reduce_shape_));
-  const auto kind = span_->by_hosts ? LaneExchange::Kind::partial_sums : LaneExchange::Kind::contributions;
+  const auto kind =
+      span_->by_hosts ? LaneExchange::Kind::partial_sums : LaneExchange::Kind::contributions;
   if (const Communicator* const among = span_->sums_among)
-    reduction.between_hosts = LaneExchange(reduce_shape_, kind, span_->holders, among->size(), among->rank());
+    reduction.between_hosts =
+        LaneExchange(reduce_shape_, kind, span_->holders, among->size(), among->rank());
 }
 
 // The next stage, one of the ranks of this host.
-Status Unit::on_host(const PlannedUnit& planned, const Binding* bindings, const OperationSettings& settings,
-                     const Fingerprint& fingerprint, Chain* chain) {
+Status Unit::on_host(const PlannedUnit& planned, const Binding* bindings,
+                     const OperationSettings& settings, const Fingerprint& fingerprint,
+                     Chain* chain) {
   Operation* op = nullptr;
   fsccl_status_t state;
   FSCCL_TRY(here().engine().acquire(&op, settings, fingerprint));
@@ -131,8 +146,9 @@ Status Unit::on_host(const PlannedUnit& planned, const Binding* bindings, const 
 }
 
 // ... or of the ranks of a lane, or of all.
-Status Unit::exchange(LaneExchange& pieces, Communicator& among, const SlotSet& slots, const OperationSettings& settings,
-                      const Fingerprint& fingerprint, Chain* chain) {
+Status Unit::exchange(LaneExchange& pieces, Communicator& among, const SlotSet& slots,
+                      const OperationSettings& settings, const Fingerprint& fingerprint,
+                      Chain* chain) {
   if (pieces.empty()) return success();
   struct Context {
     const Chain& chain;
@@ -159,24 +175,31 @@ Status Unit::exchange(LaneExchange& pieces, Communicator& among, const SlotSet& 
 }
 
 // moves: not if the slots have it all still.
-Status Unit::gather_between_hosts(const PlannedUnit& first, bool moves, bool writable, uint64_t released, Chain* chain) {
+Status Unit::gather_between_hosts(const PlannedUnit& first, bool moves, bool writable,
+                                  uint64_t released, Chain* chain) {
   Fingerprint fingerprint;
-  fill_fingerprint(&fingerprint, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (moves ? 0 : 2)));
-  FSCCL_TRY(on_host(first, unshard_bindings_.data(), gather_settings(released), fingerprint, chain));
+  fill_fingerprint(&fingerprint, OpCode::unshard, layout_->total(),
+                   static_cast<uint8_t>((writable ? 1 : 0) | (moves ? 0 : 2)));
+  FSCCL_TRY(
+      on_host(first, unshard_bindings_.data(), gather_settings(released), fingerprint, chain));
   if (!moves) return success();
   const SlotSet& slots = writable && shared() ? writable_slots_ : slots_;
-  if (Communicator* const lane = span_->hosts->lane()) FSCCL_TRY(exchange(span_->parameters, *lane, slots, {}, fingerprint, chain));
+  if (Communicator* const lane = span_->hosts->lane())
+    FSCCL_TRY(exchange(span_->parameters, *lane, slots, {}, fingerprint, chain));
   fingerprint.flags |= 4;  // the last stage
   const PlannedUnit& last = writable || !shared() ? span_->spread : span_->entered;
   return on_host(last, unshard_bindings_.data(), {}, fingerprint, chain);
 }
 
 // `finishes`: of the sum over all.
-Status Unit::sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes, Fingerprint fingerprint, Chain* chain) {
+Status Unit::sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes,
+                               Fingerprint fingerprint, Chain* chain) {
   const bool by_hosts = span_->by_hosts;
-  if (by_hosts) FSCCL_TRY(on_host(reduction.planned, reduction.bindings.data(), {}, fingerprint, chain));
+  if (by_hosts)
+    FSCCL_TRY(on_host(reduction.planned, reduction.bindings.data(), {}, fingerprint, chain));
   if (Communicator* const among = span_->sums_among)
-    FSCCL_TRY(exchange(reduction.between_hosts, *among, grads_, by_hosts ? OperationSettings{} : finishes, fingerprint, chain));
+    FSCCL_TRY(exchange(reduction.between_hosts, *among, grads_,
+                       by_hosts ? OperationSettings{} : finishes, fingerprint, chain));
   if (!span_->carries) return success();
   fingerprint.flags |= 4;
   return on_host(span_->entered, reduction.bindings.data(), {}, fingerprint, chain);
@@ -188,8 +211,8 @@ void Unit::end_between_hosts(Operation& op, const Chain& chain) const {
   chain.follow(op);
 }
 
-// Takes this rank's sums from the slots where they are. If all ranks have exchanged their gradients, the sums have gone to the
-// sharded gradients, and only the norm is left to take.
+// Takes this rank's sums from the slots where they are. If all ranks have exchanged their
+// gradients, the sums have gone to the sharded gradients, and only the norm is left to take.
 Completion Unit::hosts_summed(Operation& op) {
   const GradReduction& reduction = reduction_of(op);
   Unit& unit = unit_of(op);

@@ -1,14 +1,15 @@
-// Gradients through a step: grad() takes the slot where they are born; reduce_grads folds every rank's slots into this rank's
-// sharded gradients and gives the slots back. Peers read a slot until they have folded, so its bytes may be written again when
-// every rank has reported the position of this reduce as done.
+// Gradients through a step: grad() takes the slot where they are born; reduce_grads folds every
+// rank's slots into this rank's sharded gradients and gives the slots back. Peers read a slot until
+// they have folded, so its bytes may be written again when every rank has reported the position of
+// this reduce as done.
 #include <bit>
 #include <cstring>
 #include <utility>
 
 #include "base/hash.h"
 #include "base/user_call.h"
-#include "unit/replica_check.h"
 #include "unit/host/unit.h"
+#include "unit/replica_check.h"
 
 namespace fsccl {
 
@@ -29,15 +30,18 @@ Unit::Finish& Unit::finish_of(Operation& op) {
 }
 
 namespace {
-// Of the thread that calls shard_ready now: of whom and which. Its sharded gradient is final, though the operation is not over.
+// Of the thread that calls shard_ready now: of whom and which. Its sharded gradient is final,
+// though the operation is not over.
 thread_local const Unit* told_unit = nullptr;
 thread_local size_t told_index = 0;
 }  // namespace
 
 void Unit::tell(const Finish& finish, size_t index) {
-  const Unit* const unit_before = std::exchange(told_unit, finish.unit);  // a callback may drive another communicator, which tells
+  // a callback may drive another communicator, which tells
+  const Unit* const unit_before = std::exchange(told_unit, finish.unit);
   const size_t index_before = std::exchange(told_index, index);
-  call_user("shard_ready", [&] { finish.shard_ready(finish.shard_ready_context, finish.handle, index); });
+  call_user("shard_ready",
+            [&] { finish.shard_ready(finish.shard_ready_context, finish.handle, index); });
   told_unit = unit_before;
   told_index = index_before;
 }
@@ -51,7 +55,9 @@ void Unit::shard_ready(Operation& op, size_t index) {
   if (finish.shard_ready && !finish.unit->spec_.replicate_comm) tell(finish, index);
 }
 
-void Unit::shard_done(Operation& op, const Step& step) { shard_ready(op, reduction_of(op).param_of(step.dst.buffer)); }
+void Unit::shard_done(Operation& op, const Step& step) {
+  shard_ready(op, reduction_of(op).param_of(step.dst.buffer));
+}
 
 Completion Unit::shards_summed(Operation& op) {
   const Finish& finish = finish_of(op);
@@ -96,7 +102,8 @@ Status Unit::take_grad_slot(size_t k) {
   FSCCL_ASSIGN(const uint64_t free_since, grads_.take(k, taker));
   FSCCL_TRY(wait_released(free_since));
   if (pool().watch() && grads_.bytes(k))
-    pool().watch()->opened(Part::own, grads_.key(k), pool().seen(grads_.base(k)), Access::write, true);
+    pool().watch()->opened(Part::own, grads_.key(k), pool().seen(grads_.base(k)), Access::write,
+                           true);
   return success();
 }
 
@@ -106,13 +113,15 @@ Status Unit::grad(size_t index, fsccl_view_t* view) {
   const size_t k = slot_of(index);
   FSCCL_TRY(take_grad_slot(k));
   const uint64_t elements = layout_->numel(index);
-  *view = {elements ? pool().seen(grads_.base(k)) + grad_map_.offset[index] : nullptr, elements, 0, spec_.reduce_dtype};
+  *view = {elements ? pool().seen(grads_.base(k)) + grad_map_.offset[index] : nullptr, elements, 0,
+           spec_.reduce_dtype};
   return success();
 }
 
 Status Unit::check_has_grad(size_t index) const {
   if (has_grad(index)) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
               spec_.name);
 }
 
@@ -122,24 +131,32 @@ Status Unit::sharded_grad(size_t index, fsccl_view_t* view) {
   const bool told = told_unit == this && told_index == index;
   if (!told && engine().completed() < reduced_[slot_of(index)].sequence) {
     if (engine().failed()) return engine().failure();
-    return fail(FSCCL_ERR_INVALID_STATE, "the gradients of unit '{}' are still being reduced: wait for the work", spec_.name);
-  }
-  if (!told && replica_sequence_ && spec_.replicate_comm->engine().completed() < replica_sequence_) {
-    if (spec_.replicate_comm->engine().failed()) return spec_.replicate_comm->engine().failure();
-    return fail(FSCCL_ERR_INVALID_STATE, "the gradients of unit '{}' are still being summed over the replicas: wait for the work",
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "the gradients of unit '{}' are still being reduced: wait for the work",
                 spec_.name);
   }
+  if (!told && replica_sequence_ &&
+      spec_.replicate_comm->engine().completed() < replica_sequence_) {
+    if (spec_.replicate_comm->engine().failed()) return spec_.replicate_comm->engine().failure();
+    return fail(
+        FSCCL_ERR_INVALID_STATE,
+        "the gradients of unit '{}' are still being summed over the replicas: wait for the work",
+        spec_.name);
+  }
   const Piece piece = layout_->piece(comm().rank(), index);
-  *view = {piece.count ? sharded_grads_[layout_->owner(index)] : nullptr, piece.count, piece.begin, spec_.grad_dtype};
+  *view = {piece.count ? sharded_grads_[layout_->owner(index)] : nullptr, piece.count, piece.begin,
+           spec_.grad_dtype};
   return success();
 }
 
-// Peers fold what they need of this rank's gradients from its slots; its own part is folded from where it is, or, between hosts,
-// from the slots as well.
+// Peers fold what they need of this rank's gradients from its slots; its own part is folded from
+// where it is, or, between hosts, from the slots as well.
 void Unit::publish_private(GradReduction& reduction, const void* const* grads) {
   const uint64_t size = dtype_size(spec_.reduce_dtype);
   const Stores stores =
-      reduction.planned.bytes_read >= comm().collectives().options().streaming_bytes ? Stores::streaming : Stores::cached;
+      reduction.planned.bytes_read >= comm().collectives().options().streaming_bytes
+          ? Stores::streaming
+          : Stores::cached;
   for (size_t k = 0; k < reduction.params.size(); k++) {
     const size_t i = reduction.params[k];
     const auto* from = static_cast<const std::byte*>(grads[i]);
@@ -155,17 +172,20 @@ void Unit::publish_private(GradReduction& reduction, const void* const* grads) {
 // Only between reductions: one in flight writes to the old places.
 void Unit::place_sharded_grads(const GradReduction& reduction, void* const* places) {
   for (const size_t i : reduction.params)
-    if (places[i] && layout_->piece(comm().rank(), i).count) sharded_grads_[i] = static_cast<std::byte*>(places[i]);
+    if (places[i] && layout_->piece(comm().rank(), i).count)
+      sharded_grads_[i] = static_cast<std::byte*>(places[i]);
 }
 
 Status Unit::check_reduce(const ReduceRequest& request) const {
   if (engine().failed()) return engine().failure();
   if (spec_.replicate_comm && request.sharded_grads)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has a replicate_comm: sharded_grads cannot move", spec_.name);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "unit '{}' has a replicate_comm: sharded_grads cannot move", spec_.name);
   return check_adds_to_replicas(spec_, request.accumulate, reduced_once_, replicas_pending_);
 }
 
-Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted) {
+Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                          Submitted* submitted) {
   FSCCL_TRY(check_reduce(request));
   FSCCL_TRY(want(request));
   FSCCL_TRY(check_grads(request));
@@ -181,10 +201,12 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
   if (request.grads && !pool().dry_run()) publish_private(reduction, request.grads);
   bind_grads(reduction);
 
-  const Scaling scaling = scaling_.next(spec_, request.scale, request.accumulate, replicas_pending_);
+  const Scaling scaling =
+      scaling_.next(spec_, request.scale, request.accumulate, replicas_pending_);
   Fingerprint fingerprint;
-  fill_fingerprint(&fingerprint, OpCode::reduce_grads, layout_->total(),
-                   static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
+  fill_fingerprint(
+      &fingerprint, OpCode::reduce_grads, layout_->total(),
+      static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
   fingerprint.history = mix_hash(fingerprint.history, std::bit_cast<uint64_t>(request.scale));
   if (spec_.by_parameter) add_range(&fingerprint);
   Chain chain;
@@ -205,12 +227,14 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
     end_between_hosts(*op, chain);
   else
     run_plan(*op, reduction.planned, reduction.bindings.data());
-  fsccl_reduce_result_t* const result = replicas && final ? nullptr : request.result;  // else the second phase gives it
+  // else the second phase gives it
+  fsccl_reduce_result_t* const result = replicas && final ? nullptr : request.result;
   op->want_norm = result != nullptr;
   op->norm = Norm{};
   op->own_sources = request.grads && !span_ ? reduction.own.data() : nullptr;
-  new (op->context.data())
-      Finish{this, &reduction, position, result, request.shard_ready, request.shard_ready_context, request.handle};
+  new (op->context.data()) Finish{this,          &reduction,          position,
+                                  result,        request.shard_ready, request.shard_ready_context,
+                                  request.handle};
   op->complete = span_ ? hosts_summed : shards_summed;
   if (request.shard_ready && !replicas) op->step_done = shard_done;
   if (!spec_.marks_changes) changed_ = true;
@@ -221,9 +245,10 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
   return replicas && final ? reduce_replicas(request, wait, state, submitted) : success();
 }
 
-// HSDP's second phase: the sharded gradients summed over the replicas, once the first phase is through. Those that the unit owns
-// lie in one block and take one operation.
-Status Unit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted) {
+// HSDP's second phase: the sharded gradients summed over the replicas, once the first phase is
+// through. Those that the unit owns lie in one block and take one operation.
+Status Unit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                             Submitted* submitted) {
   Communicator& replicas = *spec_.replicate_comm;
   struct Phase {
     Unit* unit;
@@ -242,8 +267,13 @@ Status Unit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_stat
       op.divisor = unit->scaling_.replicas_divisor();
       op.fingerprint.history = mix_hash(op.fingerprint.history, static_cast<uint64_t>(op.divisor));
       if (!last || (!wanted->result && !wanted->shard_ready)) return;
-      new (op.context.data())
-          Finish{unit, nullptr, 0, wanted->result, wanted->shard_ready, wanted->shard_ready_context, wanted->handle};
+      new (op.context.data()) Finish{unit,
+                                     nullptr,
+                                     0,
+                                     wanted->result,
+                                     wanted->shard_ready,
+                                     wanted->shard_ready_context,
+                                     wanted->handle};
       op.complete = replicas_summed;
     };
     FSCCL_TRY(replicas.collectives().run(call, wait, state));

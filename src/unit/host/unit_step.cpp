@@ -1,16 +1,18 @@
-// Parameters through a step: unshard takes a slot (or finds the kept one), binds it and submits a plan; reshard gives it back.
+// Parameters through a step: unshard takes a slot (or finds the kept one), binds it and submits a
+// plan; reshard gives it back.
 #include <algorithm>
 #include <cstring>
 
 #include "base/hash.h"
-#include "unit/replica_check.h"
 #include "unit/host/unit.h"
+#include "unit/replica_check.h"
 
 namespace fsccl {
 
 Status Unit::check_index(size_t index) const {
   if (index < count()) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has {} parameters; {} is not the index of one", spec_.name, count(), index);
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has {} parameters; {} is not the index of one",
+              spec_.name, count(), index);
 }
 
 Status Unit::finish(uint64_t sequence) {
@@ -28,12 +30,14 @@ Status Unit::finish_replicas(uint64_t sequence) {
 Status Unit::check_idle() {
   auto idle = [](Engine& engine, uint64_t sequence) {
     fsccl_status_t state;
-    return engine.completed() >= sequence || engine.failed() || !engine.test(sequence, &state).ok() || state == FSCCL_OK;
+    return engine.completed() >= sequence || engine.failed() ||
+           !engine.test(sequence, &state).ok() || state == FSCCL_OK;
   };
   if (idle(engine(), std::max(unshard_sequence_, reduce_sequence_)) &&
       (!spec_.replicate_comm || idle(spec_.replicate_comm->engine(), replica_sequence_)))
     return success();
-  return fail(FSCCL_ERR_INVALID_STATE, "an operation of unit '{}' is in flight: wait for it first", spec_.name);
+  return fail(FSCCL_ERR_INVALID_STATE, "an operation of unit '{}' is in flight: wait for it first",
+              spec_.name);
 }
 
 // Until every rank has released its gradient slots of before `position`.
@@ -42,15 +46,18 @@ Status Unit::wait_released(uint64_t position) {
   for (int rank = 0; rank < here().size(); rank++) {
     const ReleaseLine& line = *releases_[static_cast<size_t>(rank)];
     if (line.reached() < position) [[unlikely]]
-      FSCCL_TRY(wait_for_release(engine(), comm().rank_of(here().job_rank(rank)), line, position, deadline,
-                                 fmt::format("grad() of unit '{}', whose slot must be free,", spec_.name)));
+      FSCCL_TRY(wait_for_release(
+          engine(), comm().rank_of(here().job_rank(rank)), line, position, deadline,
+          fmt::format("grad() of unit '{}', whose slot must be free,", spec_.name)));
   }
   return success();
 }
 
-void Unit::fill_fingerprint(Fingerprint* fingerprint, OpCode code, uint64_t elements, uint8_t flags) const {
+void Unit::fill_fingerprint(Fingerprint* fingerprint, OpCode code, uint64_t elements,
+                            uint8_t flags) const {
   fingerprint->op = code;
-  fingerprint->dtype = static_cast<uint8_t>(code == OpCode::unshard ? spec_.wire_dtype : spec_.reduce_dtype);
+  fingerprint->dtype =
+      static_cast<uint8_t>(code == OpCode::unshard ? spec_.wire_dtype : spec_.reduce_dtype);
   fingerprint->count = elements;
   fingerprint->flags = flags;
   fingerprint->history = mix_hash(definition_hash_, pool().history_hash());
@@ -61,7 +68,8 @@ void Unit::run_plan(Operation& op, const PlannedUnit& planned, const Binding* bi
   op.plan = &planned.plan;
   op.bindings = bindings;
   op.dry_run = pool().dry_run();
-  if (planned.bytes_read + planned.bytes_written >= comm().collectives().options().streaming_bytes) op.stores = Stores::streaming;
+  if (planned.bytes_read + planned.bytes_written >= comm().collectives().options().streaming_bytes)
+    op.stores = Stores::streaming;
   engine().tally().moved(planned.bytes_read, planned.bytes_written);
 }
 
@@ -75,7 +83,9 @@ OperationSettings Unit::gather_settings(uint64_t released) const {
 }
 
 Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
-  if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first", spec_.name);
+  if (unsharded_)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first",
+                spec_.name);
   if (engine().failed()) return engine().failure();
   FSCCL_TRY(finish_replicas(broadcast_sequence_));  // it may be writing the shards
   const bool beside = writable && shared();         // slots beside the unit's usual ones
@@ -85,7 +95,8 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
   if (!beside) kept_slot_.idle_since = 0;
   if (!slots.any_held()) {
     Pool::Taker taker{comm(), {}};
-    fill_fingerprint(&taker.what, OpCode::unshard, layout_->total(), static_cast<uint8_t>(writable ? 1 : 0));
+    fill_fingerprint(&taker.what, OpCode::unshard, layout_->total(),
+                     static_cast<uint8_t>(writable ? 1 : 0));
     FSCCL_ASSIGN(released, slots.take_all(taker));
   }
 
@@ -100,7 +111,8 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
   else
     run_plan(*op, planned, unshard_bindings_.data());
   if (pool().watch()) op->owner = this, op->complete = gathered;
-  fill_fingerprint(&op->fingerprint, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
+  fill_fingerprint(&op->fingerprint, OpCode::unshard, layout_->total(),
+                   static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
   unsharded_ = true;
   writable_ = writable;
   if (!beside) contents_valid_ = !writable;  // what is written to is not the shards any more
@@ -124,7 +136,8 @@ Completion Unit::gathered(Operation& op) {
 // Where the caller sees a slot of the present parameters.
 std::byte* Unit::seen_slot(size_t k) {
   const SlotSet& slots = present_slots();
-  return copies_on_write() && !writable_ ? pool().private_address(pool_host_, slots.offset(k)) : pool().seen(slots.base(k));
+  return copies_on_write() && !writable_ ? pool().private_address(pool_host_, slots.offset(k))
+                                         : pool().seen(slots.base(k));
 }
 
 Status Unit::check_zones() {
@@ -162,14 +175,17 @@ Status Unit::reshard() {
 Status Unit::release(size_t index) {
   FSCCL_TRY(check_index(index));
   if (!spec_.by_parameter)
-    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has one slot for all parameters: reshard it, or make it with by_parameter = 1",
-                spec_.name);
+    return fail(
+        FSCCL_ERR_INVALID_STATE,
+        "unit '{}' has one slot for all parameters: reshard it, or make it with by_parameter = 1",
+        spec_.name);
   FSCCL_TRY(check_there(index, "release()"));
   Status finished = finish(unshard_sequence_);
   SlotSet& slots = present_slots();
   const size_t k = slot_of(index);
   if (finished.ok()) finished = slots.intact(k);
-  if (copies_on_write() && !writable_) pool().drop_writes(pool_host_, slots.offset(k), slots.bytes(k));
+  if (copies_on_write() && !writable_)
+    pool().drop_writes(pool_host_, slots.offset(k), slots.bytes(k));
   const uint64_t position = pool().open_position();
   FSCCL_TRY(slots.give_back(k, position));
   pool().done_last();
@@ -177,10 +193,14 @@ Status Unit::release(size_t index) {
 }
 
 Status Unit::check_there(size_t index, const char* call) {
-  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before {}", spec_.name, call);
+  if (!unsharded_)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before {}", spec_.name,
+                call);
   if (present_slots().held(slot_of(index))) return success();
-  return fail(FSCCL_ERR_INVALID_STATE, "parameter {} ('{}') of unit '{}' was released: it is there again after the next unshard",
-              index, spec_.params[index].name, spec_.name);
+  return fail(
+      FSCCL_ERR_INVALID_STATE,
+      "parameter {} ('{}') of unit '{}' was released: it is there again after the next unshard",
+      index, spec_.params[index].name, spec_.name);
 }
 
 Status Unit::param(size_t index, fsccl_view_t* view) {
@@ -188,7 +208,8 @@ Status Unit::param(size_t index, fsccl_view_t* view) {
   FSCCL_TRY(check_there(index, "param()"));
   if (engine().completed() < unshard_sequence_) {
     if (engine().failed()) return engine().failure();
-    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is still being unsharded: wait for its work before param()", spec_.name);
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "unit '{}' is still being unsharded: wait for its work before param()", spec_.name);
   }
   const uint64_t elements = layout_->numel(index);
   std::byte* const slot = seen_slot(slot_of(index));
@@ -199,19 +220,24 @@ Status Unit::param(size_t index, fsccl_view_t* view) {
 Status Unit::shard(size_t index, fsccl_view_t* view) const {
   FSCCL_TRY(check_index(index));
   const Piece piece = layout_->piece(comm().rank(), index);
-  *view = {piece.count ? shards_[index] : nullptr, piece.count, piece.begin, spec_.params[index].dtype};
+  *view = {piece.count ? shards_[index] : nullptr, piece.count, piece.begin,
+           spec_.params[index].dtype};
   return success();
 }
 
 Status Unit::set_shards(void* const* shards) {
   if (spec_.replicate_comm)
-    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has a replicate_comm, whose ranks know each other's shards by address",
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "unit '{}' has a replicate_comm, whose ranks know each other's shards by address",
                 spec_.name);
-  if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded: reshard it before its shards move", spec_.name);
+  if (unsharded_)
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "unit '{}' is unsharded: reshard it before its shards move", spec_.name);
   FSCCL_TRY(check_idle());
   for (size_t i = 0; i < count(); i++) {
     const size_t owner = layout_->owner(i);
-    if (shards[owner] && layout_->piece(comm().rank(), i).count) shards_[i] = static_cast<std::byte*>(shards[owner]);
+    if (shards[owner] && layout_->piece(comm().rank(), i).count)
+      shards_[i] = static_cast<std::byte*>(shards[owner]);
     unshard_bindings_[slots_.size() + i].base = shards_[i];
   }
   changed_ = true;

@@ -1,12 +1,13 @@
-// Are the replicas of a unit still the same? Every rank hashes the bytes of its shards; hashes are compared over the replicas, and
-// what was found is told to the other shard ranks, so that every rank of every replica gives the same answer.
+// Are the replicas of a unit still the same? Every rank hashes the bytes of its shards; hashes are
+// compared over the replicas, and what was found is told to the other shard ranks, so that every
+// rank of every replica gives the same answer.
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "base/hash.h"
-#include "unit/replica_check.h"
 #include "unit/host/unit.h"
+#include "unit/replica_check.h"
 
 namespace fsccl {
 namespace {
@@ -39,19 +40,23 @@ uint64_t hash_shard(const std::byte* data, uint64_t bytes) {
 
 Status check_has_replicas(const UnitSpec& spec, const char* what_for) {
   if (spec.replicate_comm) return success();
-  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no replicate_comm: it has no replicas to {}", spec.name, what_for);
+  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no replicate_comm: it has no replicas to {}",
+              spec.name, what_for);
 }
 
 Status check_replica_root(const UnitSpec& spec, int root) {
   if (root >= 0 && root < spec.replicate_comm->size()) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank of the replicate_comm: they are 0 .. {}", root,
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "root {} is not a rank of the replicate_comm: they are 0 .. {}", root,
               spec.replicate_comm->size() - 1);
 }
 
-Status check_adds_to_replicas(const UnitSpec& spec, bool accumulates, bool reduced_once, bool pending) {
+Status check_adds_to_replicas(const UnitSpec& spec, bool accumulates, bool reduced_once,
+                              bool pending) {
   if (!spec.replicate_comm || !accumulates || !reduced_once || pending) return success();
   return fail(FSCCL_ERR_INVALID_STATE,
-              "the sharded gradients of unit '{}' are already summed over the replicas: accumulate with defer_replicas = 1, and "
+              "the sharded gradients of unit '{}' are already summed over the replicas: accumulate "
+              "with defer_replicas = 1, and "
               "end with one call without it",
               spec.name);
 }
@@ -67,12 +72,15 @@ Status compare_replicas(const UnitSpec& spec, const std::vector<uint64_t>& hashe
   std::vector<Difference> all(static_cast<size_t>(spec.shard_comm->size()));
   FSCCL_TRY(gather(*spec.shard_comm, &mine, all.data(), sizeof mine));
   const auto first =
-      std::min_element(all.begin(), all.end(), [](const Difference& a, const Difference& b) { return a.param < b.param; });
+      std::min_element(all.begin(), all.end(),
+                       [](const Difference& a, const Difference& b) { return a.param < b.param; });
   if (first->param == Difference{}.param) return success();
   return fail(FSCCL_ERR_MISMATCH,
-              "replicas of unit '{}' differ: parameter {} ('{}'), the shard of rank {} of shard_comm, is not on rank {} of "
+              "replicas of unit '{}' differ: parameter {} ('{}'), the shard of rank {} of "
+              "shard_comm, is not on rank {} of "
               "replicate_comm what it is on rank 0. fsccl_unit_broadcast_state() makes them equal",
-              spec.name, first->param, spec.params[first->param].name, first - all.begin(), first->replica);
+              spec.name, first->param, spec.params[first->param].name, first - all.begin(),
+              first->replica);
 }
 
 Status Unit::verify_replicas() {
@@ -80,7 +88,8 @@ Status Unit::verify_replicas() {
   FSCCL_TRY(check_idle());
   std::vector<uint64_t> hashes(count());
   for (size_t i = 0; i < count(); i++)
-    hashes[i] = hash_shard(shards_[i], layout_->piece(comm().rank(), i).count * dtype_size(spec_.params[layout_->owner(i)].dtype));
+    hashes[i] = hash_shard(shards_[i], layout_->piece(comm().rank(), i).count *
+                                           dtype_size(spec_.params[layout_->owner(i)].dtype));
   return compare_replicas(spec_, hashes);
 }
 

@@ -1,4 +1,5 @@
-/* A program of somebody else: C99, the installed header, one rank. Prints what the library is and what it computed. */
+/* A program of somebody else: C99, the installed header, one rank. Prints what the library is and
+ * what it computed. */
 #include <fsccl/fsccl.h>
 #include <stdio.h>
 
@@ -22,7 +23,9 @@ int main(void) {
   if (failed(fsccl_version(&version), "fsccl_version")) return 1;
   if (failed(fsccl_unique_id_create(&id), "fsccl_unique_id_create")) return 1;
   if (failed(fsccl_comm_create(&config, &comm), "fsccl_comm_create")) return 1;
-  if (failed(fsccl_all_reduce(&mine, &sum, 1, FSCCL_FLOAT32, FSCCL_SUM, comm, NULL, NULL), "fsccl_all_reduce")) return 1;
+  if (failed(fsccl_all_reduce(&mine, &sum, 1, FSCCL_FLOAT32, FSCCL_SUM, comm, NULL, NULL),
+             "fsccl_all_reduce"))
+    return 1;
   if (failed(fsccl_comm_destroy(comm), "fsccl_comm_destroy")) return 1;
   printf("fsccl %d: %.0f\n", version == FSCCL_VERSION, sum);
   return 0;

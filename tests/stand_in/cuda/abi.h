@@ -1,6 +1,6 @@
-// CUDA's numbers and types as the stand-in needs them, after cuda.h and without it. Declared apart from src/cuda/driver.h on
-// purpose: what stands in for the driver must not take over a mistake of its user. tests/unit/cuda/abi_test.cpp compares the
-// user's.
+// CUDA's numbers and types as the stand-in needs them, after cuda.h and without it. Declared apart
+// from src/cuda/driver.h on purpose: what stands in for the driver must not take over a mistake of
+// its user. tests/unit/cuda/abi_test.cpp compares the user's.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -63,7 +63,9 @@ struct MemoryOperation {
   int operation;  // a wait: 1 (32 bits), 4 (64); a write: 2, 5; 6: a barrier
   unsigned long long address;
   uint64_t value;
-  unsigned flags;  // of a wait 0: (signed)(*address - value) >= 0, 1: ==, 2: *address & value; of a write 1: no barrier before it
+  // of a wait 0: (signed)(*address - value) >= 0, 1: ==, 2: *address & value; of a write 1: no
+  // barrier before it
+  unsigned flags;
   unsigned long long alias;
   uint64_t rest;
 };

@@ -1,4 +1,5 @@
-// Memory of a device that is allocated without a handle, host memory that devices reach, and what an address is.
+// Memory of a device that is allocated without a handle, host memory that devices reach, and what
+// an address is.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,12 +12,16 @@ namespace {
 
 constexpr uint64_t kAlignment = 256;  // of what cuMemAlloc returns
 
-uint64_t up(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+uint64_t up(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 // Whether the process has this memory, all of it.
 bool there(const void* pointer, size_t bytes) {
-  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)), begin = reinterpret_cast<uint64_t>(pointer) / page * page;
-  return msync(reinterpret_cast<void*>(begin), up(reinterpret_cast<uint64_t>(pointer) + bytes - begin, page), MS_ASYNC) == 0;
+  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)),
+                 begin = reinterpret_cast<uint64_t>(pointer) / page * page;
+  return msync(reinterpret_cast<void*>(begin),
+               up(reinterpret_cast<uint64_t>(pointer) + bytes - begin, page), MS_ASYNC) == 0;
 }
 
 }  // namespace
@@ -27,7 +32,8 @@ namespace fsccl::stand_in {
 Code make_allocation(Device& device, DevicePointer* address, size_t bytes) {
   if (bytes > device.bytes || !device.charge(up(bytes, kAlignment))) return kOutOfMemory;
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)), room = up(bytes, page);
-  void* const raw = mmap(nullptr, room + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const raw =
+      mmap(nullptr, room + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED || mprotect(raw, room, PROT_READ | PROT_WRITE) != 0) {
     if (raw != MAP_FAILED) munmap(raw, room + page);
     device.refund(up(bytes, kAlignment));
@@ -46,7 +52,8 @@ Code release_allocation(Device& device, DevicePointer address) {
   Memory& m = memory();
   const std::unique_lock lock(m.mutex);
   const auto found = m.allocations.find(address);
-  if (found == m.allocations.end()) return refuse("cuMemFree", kInvalidValue, "%llx is given back twice", address);
+  if (found == m.allocations.end())
+    return refuse("cuMemFree", kInvalidValue, "%llx is given back twice", address);
   munmap(reinterpret_cast<void*>(found->second.map_begin), found->second.map_bytes);
   device.refund(up(found->second.bytes, kAlignment));
   m.allocations.erase(found);
@@ -70,7 +77,8 @@ Code cuCtxSynchronize() {
   if (const Code code = enter("cuCtxSynchronize", Needs::unhindered)) return code;
   for (const auto& stream : streams_of(*current()))
     if (stream->capturing)
-      return refuse("cuCtxSynchronize", kCaptureUnsupported, "while a stream of the context is being captured");
+      return refuse("cuCtxSynchronize", kCaptureUnsupported,
+                    "while a stream of the context is being captured");
   synchronise(*current());
   return kSuccess;
 }
@@ -89,7 +97,8 @@ Code cuMemFree_v2(DevicePointer address) {
   {
     const std::shared_lock lock(m.mutex);
     const auto found = m.allocations.find(address);
-    if (found == m.allocations.end()) return refuse("cuMemFree_v2", kInvalidValue, "%llx was not allocated, or is free", address);
+    if (found == m.allocations.end())
+      return refuse("cuMemFree_v2", kInvalidValue, "%llx was not allocated, or is free", address);
     device = found->second.device;
   }
   synchronise(*device);
@@ -100,10 +109,12 @@ Code cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned flags) {
   if (const Code code = enter("cuMemHostRegister_v2", Needs::unhindered)) return code;
   const uint64_t begin = reinterpret_cast<uint64_t>(pointer);
   if (!pointer || !bytes || (flags & ~3u) || begin + bytes < begin || !there(pointer, bytes))
-    return refuse("cuMemHostRegister_v2", kInvalidValue, "%zu bytes at %p, flags %u", bytes, pointer, flags);
+    return refuse("cuMemHostRegister_v2", kInvalidValue, "%zu bytes at %p, flags %u", bytes,
+                  pointer, flags);
   Memory& m = memory();
   const std::unique_lock lock(m.mutex);
-  if (overlaps(m.registrations, begin, bytes)) return refuse("cuMemHostRegister_v2", kAlreadyRegistered, "%p", pointer);
+  if (overlaps(m.registrations, begin, bytes))
+    return refuse("cuMemHostRegister_v2", kAlreadyRegistered, "%p", pointer);
   if (overlaps(m.reservations, begin, bytes) || overlaps(m.allocations, begin, bytes))
     return refuse("cuMemHostRegister_v2", kInvalidValue, "%p is memory of a device", pointer);
   m.registrations[begin] = {bytes, flags, current()};
@@ -128,7 +139,8 @@ Code cuMemHostGetDevicePointer_v2(DevicePointer* device, void* host, unsigned fl
   const uint64_t address = reinterpret_cast<uint64_t>(host);
   const auto found = covering(m.registrations, address, bytes_of);
   if (!device || flags || found == m.registrations.end() || !(found->second.flags & 2))
-    return refuse("cuMemHostGetDevicePointer_v2", kInvalidValue, "%p is not registered for devices", host);
+    return refuse("cuMemHostGetDevicePointer_v2", kInvalidValue, "%p is not registered for devices",
+                  host);
   *device = address;
   return kSuccess;
 }
@@ -143,8 +155,10 @@ Code cuMemGetAddressRange_v2(DevicePointer* begin, size_t* bytes, DevicePointer 
     if (bytes) *bytes = size;
     return kSuccess;
   };
-  if (const auto one = covering(m.allocations, address, bytes_of); one != m.allocations.end()) return found(one, one->second.bytes);
-  if (const auto one = covering(m.mappings, address, bytes_of); one != m.mappings.end()) return found(one, one->second.bytes);
+  if (const auto one = covering(m.allocations, address, bytes_of); one != m.allocations.end())
+    return found(one, one->second.bytes);
+  if (const auto one = covering(m.mappings, address, bytes_of); one != m.mappings.end())
+    return found(one, one->second.bytes);
   return kInvalidValue;
 }
 
@@ -153,7 +167,8 @@ Code cuPointerGetAttribute(void* value, int which, DevicePointer address) {
   if (const Code code = enter("cuPointerGetAttribute")) return code;
   unsigned type = 0;
   int ordinal = 0;
-  if (!value || (which != 2 && which != 9)) return refuse("cuPointerGetAttribute", kInvalidValue, "attribute %d", which);
+  if (!value || (which != 2 && which != 9))
+    return refuse("cuPointerGetAttribute", kInvalidValue, "attribute %d", which);
   if (!memory().where(address, &type, &ordinal)) return kInvalidValue;
   if (which == 2)
     *static_cast<unsigned*>(value) = type;

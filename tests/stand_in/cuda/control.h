@@ -1,5 +1,5 @@
-// What tests ask of the stand-in for CUDA's driver, and tell it. The functions are exported by the stand-in alone: StandIn finds
-// them in the libcuda.so.1 that the library under test uses.
+// What tests ask of the stand-in for CUDA's driver, and tell it. The functions are exported by the
+// stand-in alone: StandIn finds them in the libcuda.so.1 that the library under test uses.
 #pragma once
 #include <dlfcn.h>
 
@@ -8,13 +8,15 @@
 #include <string>
 
 extern "C" {
-// Calls since the process began: "cuMemCreate", or for launches "kernel NAME" and "NAME<<<BLOCKS, THREADS>>>"; null: of all.
+// Calls since the process began: "cuMemCreate", or for launches "kernel NAME" and "NAME<<<BLOCKS,
+// THREADS>>>"; null: of all.
 uint64_t fsccl_stand_in_calls(const char* name);
 // The nth call from now (1: the next) returns `code`.
 void fsccl_stand_in_fail(const char* function, int nth, int code);
 // As if work on the device had failed; 0: as if it never had.
 void fsccl_stand_in_break(int ordinal, int code);
-// How many exist: "handles", "mappings", "reservations", "allocations", "registrations", "streams", "events", "modules", "graphs".
+// How many exist: "handles", "mappings", "reservations", "allocations", "registrations", "streams",
+// "events", "modules", "graphs".
 int64_t fsccl_stand_in_live(const char* kind);
 uint64_t fsccl_stand_in_used_bytes(int ordinal);
 // Lines "3 events" for what exists, but modules; returns the text's size.
@@ -30,17 +32,23 @@ class Control {
   Control() : library_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {}
   // False: there is no driver, or a real one.
   bool there() const { return library_ && dlsym(library_, "fsccl_stand_in_calls"); }
-  // Of a real driver the questions below have the answer "none"; what changes something is for the stand-in alone.
+  // Of a real driver the questions below have the answer "none"; what changes something is for the
+  // stand-in alone.
   uint64_t calls(const char* name = nullptr) const {
     return there() ? find<decltype(fsccl_stand_in_calls)>("fsccl_stand_in_calls")(name) : 0;
   }
   void fail(const char* function, int nth = 1, int code = 2) const {
     find<decltype(fsccl_stand_in_fail)>("fsccl_stand_in_fail")(function, nth, code);
   }
-  void break_device(int ordinal, int code) const { find<decltype(fsccl_stand_in_break)>("fsccl_stand_in_break")(ordinal, code); }
-  int64_t live(const char* kind) const { return there() ? find<decltype(fsccl_stand_in_live)>("fsccl_stand_in_live")(kind) : 0; }
+  void break_device(int ordinal, int code) const {
+    find<decltype(fsccl_stand_in_break)>("fsccl_stand_in_break")(ordinal, code);
+  }
+  int64_t live(const char* kind) const {
+    return there() ? find<decltype(fsccl_stand_in_live)>("fsccl_stand_in_live")(kind) : 0;
+  }
   uint64_t used_bytes(int ordinal) const {
-    return there() ? find<decltype(fsccl_stand_in_used_bytes)>("fsccl_stand_in_used_bytes")(ordinal) : 0;
+    return there() ? find<decltype(fsccl_stand_in_used_bytes)>("fsccl_stand_in_used_bytes")(ordinal)
+                   : 0;
   }
   std::string leaks() const {
     char text[1024] = "";
@@ -50,7 +58,9 @@ class Control {
   // They are forgotten.
   std::string broken_rules() const {
     char text[8192] = "";
-    if (there()) find<decltype(fsccl_stand_in_broken_rules)>("fsccl_stand_in_broken_rules")(text, sizeof text, 1);
+    if (there())
+      find<decltype(fsccl_stand_in_broken_rules)>("fsccl_stand_in_broken_rules")(text, sizeof text,
+                                                                                 1);
     return text;
   }
 

@@ -27,7 +27,8 @@ constexpr Words kWords[] = {
     {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {kAlreadyRegistered, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
      "part or all of the requested memory range is already mapped"},
-    {kNotRegistered, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
+    {kNotRegistered, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
+     "pointer does not correspond to a registered memory region"},
     {kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {kNotPermitted, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
     {kNotSupported, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
@@ -83,7 +84,8 @@ Code cuDeviceGet(int* device, int ordinal) {
 
 Code cuDeviceGetName(char* name, int capacity, int device) {
   if (const Code code = enter("cuDeviceGetName")) return code;
-  if (!device_at(device) || capacity < 1) return refuse("cuDeviceGetName", kInvalidDevice, "device %d", device);
+  if (!device_at(device) || capacity < 1)
+    return refuse("cuDeviceGetName", kInvalidDevice, "device %d", device);
   std::snprintf(name, static_cast<size_t>(capacity), "stand-in for a GPU");
   return kSuccess;
 }
@@ -97,9 +99,11 @@ Code cuDeviceTotalMem_v2(size_t* bytes, int device) {
 
 Code cuDeviceGetAttribute(int* value, int which, int device) {
   if (const Code code = enter("cuDeviceGetAttribute")) return code;
-  if (!device_at(device)) return refuse("cuDeviceGetAttribute", kInvalidDevice, "device %d", device);
-  return attribute(which, value, *device_at(device)) ? kSuccess
-                                                     : refuse("cuDeviceGetAttribute", kInvalidValue, "attribute %d", which);
+  if (!device_at(device))
+    return refuse("cuDeviceGetAttribute", kInvalidDevice, "device %d", device);
+  return attribute(which, value, *device_at(device))
+             ? kSuccess
+             : refuse("cuDeviceGetAttribute", kInvalidValue, "attribute %d", which);
 }
 
 // The same to every process of the host.
@@ -113,7 +117,8 @@ Code cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
 
 Code cuDeviceCanAccessPeer(int* can, int device, int peer) {
   if (const Code code = enter("cuDeviceCanAccessPeer")) return code;
-  if (!device_at(device) || !device_at(peer)) return refuse("cuDeviceCanAccessPeer", kInvalidDevice, "%d, %d", device, peer);
+  if (!device_at(device) || !device_at(peer))
+    return refuse("cuDeviceCanAccessPeer", kInvalidDevice, "%d, %d", device, peer);
   *can = device != peer;
   return kSuccess;
 }

@@ -50,7 +50,8 @@ State* make_state() {
   for (const std::string& word : words("FSCCL_STAND_IN_FAIL", ',')) {
     char function[64] = "";
     int nth = 0, code = kOutOfMemory;
-    if (std::sscanf(word.c_str(), "%63[^:]:%d:%d", function, &nth, &code) >= 2) made->failures.push_back({function, nth, code});
+    if (std::sscanf(word.c_str(), "%63[^:]:%d:%d", function, &nth, &code) >= 2)
+      made->failures.push_back({function, nth, code});
   }
   return made;
 }
@@ -116,7 +117,9 @@ const std::vector<Device*>& devices() {
 }
 
 Device* device_at(int ordinal) {
-  return ordinal >= 0 && ordinal < static_cast<int>(devices().size()) ? devices()[static_cast<size_t>(ordinal)] : nullptr;
+  return ordinal >= 0 && ordinal < static_cast<int>(devices().size())
+             ? devices()[static_cast<size_t>(ordinal)]
+             : nullptr;
 }
 
 int driver_version() { return static_cast<int>(number("FSCCL_STAND_IN_VERSION", 13000)); }
@@ -144,7 +147,8 @@ Code initialise() {
 
 Code enter(const char* function, Needs needs) {
   State& s = state();
-  if (s.forked) return kNotInitialized;  // CUDA does not survive fork(), and neither would its locks
+  // CUDA does not survive fork(), and neither would its locks
+  if (s.forked) return kNotInitialized;
   {
     const std::lock_guard lock(s.mutex);
     s.calls[function]++;
@@ -152,10 +156,13 @@ Code enter(const char* function, Needs needs) {
   }
   if (needs == Needs::nothing) return kSuccess;
   if (!s.initialised) return refuse(function, kNotInitialized, "before cuInit");
-  if (in_host_function) return refuse(function, kNotPermitted, "from a function that runs in a stream");
-  if (current() && std::find(s.waiting.begin(), s.waiting.end(), function) != s.waiting.end()) synchronise(*current());
+  if (in_host_function)
+    return refuse(function, kNotPermitted, "from a function that runs in a stream");
+  if (current() && std::find(s.waiting.begin(), s.waiting.end(), function) != s.waiting.end())
+    synchronise(*current());
   if (needs == Needs::initialised) return kSuccess;
-  if (const Code code = needs == Needs::unhindered ? hindered(function) : Code{kSuccess}) return code;
+  if (const Code code = needs == Needs::unhindered ? hindered(function) : Code{kSuccess})
+    return code;
   if (!current()) return refuse(function, kInvalidContext, "no context is current");
   wait_for_driver(*current());
   return current()->broken;
@@ -171,7 +178,8 @@ void wait_for_driver(Device& device) {
 
 Code hindered(const char* function) {
   if (!captures() || capture_mode == 2) return kSuccess;
-  return refuse(function, kCaptureUnsupported, "while a stream is being captured, and not in relaxed mode: the capture is lost");
+  return refuse(function, kCaptureUnsupported,
+                "while a stream is being captured, and not in relaxed mode: the capture is lost");
 }
 
 std::atomic<int>& captures() {
@@ -188,7 +196,8 @@ Code refuse(const char* function, Code code, const char* format, ...) {
   std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   const std::string line = std::string(function) + ": " + text;
-  if (std::getenv("FSCCL_STAND_IN_VERBOSE")) std::fprintf(stderr, "stand-in for CUDA: %s (error %d)\n", line.c_str(), code);
+  if (std::getenv("FSCCL_STAND_IN_VERBOSE"))
+    std::fprintf(stderr, "stand-in for CUDA: %s (error %d)\n", line.c_str(), code);
   State& s = state();
   const std::lock_guard lock(s.mutex);
   s.broken_rules.push_back(line);
@@ -217,7 +226,8 @@ extern "C" {
 Code cuDevicePrimaryCtxRetain(Device** context, int device) {
   if (const Code code = enter("cuDevicePrimaryCtxRetain")) return code;
   Device* const found = device_at(device);
-  if (!context || !found) return refuse("cuDevicePrimaryCtxRetain", kInvalidDevice, "device %d", device);
+  if (!context || !found)
+    return refuse("cuDevicePrimaryCtxRetain", kInvalidDevice, "device %d", device);
   found->retained++;
   *context = found;
   return kSuccess;
@@ -227,14 +237,17 @@ Code cuDevicePrimaryCtxRelease_v2(int device) {
   if (const Code code = enter("cuDevicePrimaryCtxRelease_v2")) return code;
   Device* const found = device_at(device);
   if (!found) return refuse("cuDevicePrimaryCtxRelease_v2", kInvalidDevice, "device %d", device);
-  if (!found->retained) return refuse("cuDevicePrimaryCtxRelease_v2", kInvalidContext, "released more often than retained");
+  if (!found->retained)
+    return refuse("cuDevicePrimaryCtxRelease_v2", kInvalidContext,
+                  "released more often than retained");
   found->retained--;
   return kSuccess;
 }
 
 Code cuCtxPushCurrent_v2(Device* context) {
   if (const Code code = enter("cuCtxPushCurrent_v2")) return code;
-  if (std::find(devices().begin(), devices().end(), context) == devices().end() || !context->retained)
+  if (std::find(devices().begin(), devices().end(), context) == devices().end() ||
+      !context->retained)
     return refuse("cuCtxPushCurrent_v2", kInvalidContext, "not a context that is retained");
   contexts.push_back(context);
   return kSuccess;
@@ -242,7 +255,8 @@ Code cuCtxPushCurrent_v2(Device* context) {
 
 Code cuCtxPopCurrent_v2(Device** context) {
   if (const Code code = enter("cuCtxPopCurrent_v2")) return code;
-  if (contexts.empty()) return refuse("cuCtxPopCurrent_v2", kInvalidContext, "no context is current");
+  if (contexts.empty())
+    return refuse("cuCtxPopCurrent_v2", kInvalidContext, "no context is current");
   if (context) *context = contexts.back();
   contexts.pop_back();
   return kSuccess;
@@ -250,7 +264,8 @@ Code cuCtxPopCurrent_v2(Device** context) {
 
 Code cuThreadExchangeStreamCaptureMode(int* mode) {
   if (const Code code = enter("cuThreadExchangeStreamCaptureMode")) return code;
-  if (!mode || *mode < 0 || *mode > 2) return refuse("cuThreadExchangeStreamCaptureMode", kInvalidValue, "a mode that is none");
+  if (!mode || *mode < 0 || *mode > 2)
+    return refuse("cuThreadExchangeStreamCaptureMode", kInvalidValue, "a mode that is none");
   std::swap(*mode, capture_mode);
   return kSuccess;
 }

@@ -1,5 +1,6 @@
-// What every call of the stand-in begins with: it is counted, may be told to fail, and is refused where CUDA would. Who breaks a
-// rule gets the error that CUDA has for it, and a line in the list of broken rules, because callers may ignore an error.
+// What every call of the stand-in begins with: it is counted, may be told to fail, and is refused
+// where CUDA would. Who breaks a rule gets the error that CUDA has for it, and a line in the list
+// of broken rules, because callers may ignore an error.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -15,9 +16,9 @@ namespace fsccl::stand_in {
 
 class Stream;
 
-// A call that copies from or to ordinary host memory keeps the driver to itself until it is through: calls of other threads wait
-// for that. Only for a while where the stream waits for a value, for whose coming one of them may have to be made: then a rule is
-// broken, and they go on.
+// A call that copies from or to ordinary host memory keeps the driver to itself until it is
+// through: calls of other threads wait for that. Only for a while where the stream waits for a
+// value, for whose coming one of them may have to be made: then a rule is broken, and they go on.
 struct Occupied {
   std::mutex mutex;
   std::condition_variable changed;
@@ -35,7 +36,8 @@ struct Device {
   std::atomic<Code> broken{kSuccess};  // by work that failed: every later call does, too
   std::mutex order;                    // of what is put on its streams
   std::vector<std::shared_ptr<Stream>> streams;
-  std::vector<std::shared_ptr<Stream>> ended;  // that were destroyed, and may still have something to do
+  // that were destroyed, and may still have something to do
+  std::vector<std::shared_ptr<Stream>> ended;
   std::shared_ptr<Stream> null_stream;
   Occupied occupied;
 
@@ -60,8 +62,8 @@ Device* current();
 // Notes that a rule was broken, and returns the code.
 [[gnu::format(printf, 3, 4)]] Code refuse(const char* function, Code code, const char* format, ...);
 
-// Streams that are being captured, in global mode as PyTorch's are. Meanwhile some calls are refused to all threads that are not in
-// relaxed mode themselves.
+// Streams that are being captured, in global mode as PyTorch's are. Meanwhile some calls are
+// refused to all threads that are not in relaxed mode themselves.
 std::atomic<int>& captures();
 Code hindered(const char* function);
 // Until no other thread occupies the driver.
@@ -74,7 +76,8 @@ class InHostFunction {
   ~InHostFunction();
 };
 
-// How many of this kind exist. The text of those that should not be left when everything was given back.
+// How many of this kind exist. The text of those that should not be left when everything was given
+// back.
 void count(const char* kind, int more);
 void count_call(const std::string& name);
 

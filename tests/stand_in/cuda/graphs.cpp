@@ -1,6 +1,7 @@
-// The driver's functions for the capture of streams. No graph is made: what a stream is given meanwhile runs at once, as if
-// replayed, and a launch of the graph does nothing more. But what CUDA forbids meanwhile is a broken rule: to ask or wait for the
-// stream, or to make it wait for what came before the capture.
+// The driver's functions for the capture of streams. No graph is made: what a stream is given
+// meanwhile runs at once, as if replayed, and a launch of the graph does nothing more. But what
+// CUDA forbids meanwhile is a broken rule: to ask or wait for the stream, or to make it wait for
+// what came before the capture.
 #include <set>
 
 #include "stream.h"
@@ -51,7 +52,9 @@ Code cuStreamBeginCapture_v2(StreamHandle handle, int mode) {
   const auto stream = stream_of(handle);
   if (!stream || stream == stream->device.null_stream)
     return refuse("cuStreamBeginCapture_v2", kCaptureUnsupported, "stream %p", handle);
-  if (mode != 0) return refuse("cuStreamBeginCapture_v2", kNotSupported, "mode %d: the stand-in has the global one alone", mode);
+  if (mode != 0)
+    return refuse("cuStreamBeginCapture_v2", kNotSupported,
+                  "mode %d: the stand-in has the global one alone", mode);
   if (stream->capturing.exchange(true))
     return refuse("cuStreamBeginCapture_v2", kIllegalState, "of a stream that is being captured");
   ++captures();
@@ -62,7 +65,8 @@ Code cuStreamEndCapture(StreamHandle handle, void** graph) {
   if (const Code code = enter("cuStreamEndCapture", Needs::context)) return code;
   const auto stream = stream_of(handle);
   if (!stream || !graph) return refuse("cuStreamEndCapture", kInvalidHandle, "stream %p", handle);
-  if (!stream->capturing.exchange(false)) return refuse("cuStreamEndCapture", kIllegalState, "of a stream that is not captured");
+  if (!stream->capturing.exchange(false))
+    return refuse("cuStreamEndCapture", kIllegalState, "of a stream that is not captured");
   --captures();
   *graph = graphs().add();
   return kSuccess;
@@ -70,14 +74,16 @@ Code cuStreamEndCapture(StreamHandle handle, void** graph) {
 
 Code cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long flags) {
   if (const Code code = enter("cuGraphInstantiateWithFlags", Needs::context)) return code;
-  if (!executable || flags || !graphs().has(graph)) return refuse("cuGraphInstantiateWithFlags", kInvalidHandle, "graph %p", graph);
+  if (!executable || flags || !graphs().has(graph))
+    return refuse("cuGraphInstantiateWithFlags", kInvalidHandle, "graph %p", graph);
   *executable = graphs().add();
   return kSuccess;
 }
 
 Code cuGraphLaunch(void* executable, StreamHandle handle) {
   if (const Code code = enter("cuGraphLaunch", Needs::context)) return code;
-  if (!graphs().has(executable) || !stream_of(handle)) return refuse("cuGraphLaunch", kInvalidHandle, "graph %p", executable);
+  if (!graphs().has(executable) || !stream_of(handle))
+    return refuse("cuGraphLaunch", kInvalidHandle, "graph %p", executable);
   return kSuccess;
 }
 

@@ -18,23 +18,28 @@ Kind Memory::kind_locked(DevicePointer begin, uint64_t bytes, const Device& devi
   if (!bytes || begin + bytes < begin) return Kind::foreign;
   const auto allocation = covering(allocations, begin, bytes_of);
   if (allocation != allocations.end())
-    return bytes <= allocation->first + allocation->second.bytes - begin ? Kind::device : Kind::foreign;
+    return bytes <= allocation->first + allocation->second.bytes - begin ? Kind::device
+                                                                         : Kind::foreign;
   if (covering(reservations, begin, bytes_of) != reservations.end()) {
     const uint64_t bit = uint64_t{1} << device.ordinal;
     for (uint64_t at = begin; at < begin + bytes;) {
       const auto mapping = covering(mappings, at, bytes_of);
-      if (mapping == mappings.end() || !((write ? mapping->second.writers : mapping->second.readers) & bit)) return Kind::foreign;
+      if (mapping == mappings.end() ||
+          !((write ? mapping->second.writers : mapping->second.readers) & bit))
+        return Kind::foreign;
       at = mapping->first + mapping->second.bytes;
     }
     return Kind::device;
   }
-  if (overlaps(allocations, begin, bytes) || overlaps(reservations, begin, bytes)) return Kind::foreign;
+  if (overlaps(allocations, begin, bytes) || overlaps(reservations, begin, bytes))
+    return Kind::foreign;
   const auto registration = covering(registrations, begin, bytes_of);
   if (registration == registrations.end()) return Kind::host;
   const Registration& found = registration->second;
   const bool portable = found.flags & 1;
-  return bytes <= registration->first + found.bytes - begin && (portable || found.device == &device) ? Kind::registered
-                                                                                                     : Kind::host;
+  return bytes <= registration->first + found.bytes - begin && (portable || found.device == &device)
+             ? Kind::registered
+             : Kind::host;
 }
 
 Kind Memory::kind(DevicePointer begin, uint64_t bytes, const Device& device, bool write) {
@@ -42,10 +47,11 @@ Kind Memory::kind(DevicePointer begin, uint64_t bytes, const Device& device, boo
   return kind_locked(begin, bytes, device, write);
 }
 
-Code Memory::touch(const Device& device, DevicePointer destination, DevicePointer source, uint64_t bytes,
-                   const std::function<void()>& work) {
+Code Memory::touch(const Device& device, DevicePointer destination, DevicePointer source,
+                   uint64_t bytes, const std::function<void()>& work) {
   const std::shared_lock lock(mutex);
-  const bool good_destination = !destination || kind_locked(destination, bytes, device, true) != Kind::foreign;
+  const bool good_destination =
+      !destination || kind_locked(destination, bytes, device, true) != Kind::foreign;
   if (!good_destination || (source && kind_locked(source, bytes, device, false) == Kind::foreign))
     return refuse("work in a stream", kIllegalAddress, "%llu bytes at %llx are not there any more",
                   static_cast<unsigned long long>(bytes), good_destination ? source : destination);
@@ -55,7 +61,8 @@ Code Memory::touch(const Device& device, DevicePointer destination, DevicePointe
 
 bool Memory::where(DevicePointer address, unsigned* type, int* ordinal) {
   const std::shared_lock lock(mutex);
-  if (const auto allocation = covering(allocations, address, bytes_of); allocation != allocations.end()) {
+  if (const auto allocation = covering(allocations, address, bytes_of);
+      allocation != allocations.end()) {
     *type = 2;
     *ordinal = allocation->second.device->ordinal;
     return true;

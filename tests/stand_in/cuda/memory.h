@@ -1,6 +1,7 @@
-// What the stand-in knows of memory: physical memory (a memfd each), reserved addresses, what is mapped where and for whom,
-// allocations and registered host memory. Device memory is memory of the process, so a kernel is ordinary code; but what no device
-// was given access to faults, and so does the page behind an allocation.
+// What the stand-in knows of memory: physical memory (a memfd each), reserved addresses, what is
+// mapped where and for whom, allocations and registered host memory. Device memory is memory of the
+// process, so a kernel is ordinary code; but what no device was given access to faults, and so does
+// the page behind an allocation.
 //
 // Thread rules: Memory's functions from any thread. While a copy runs, nothing can be unmapped.
 #pragma once
@@ -43,14 +44,16 @@ struct Registration {
   Device* device = nullptr;
 };
 
-// What a range of addresses is. `foreign`: device memory that is not there, or that this device may not use, or only a part is.
+// What a range of addresses is. `foreign`: device memory that is not there, or that this device may
+// not use, or only a part is.
 enum class Kind { host, registered, device, foreign };
 
 class Memory {
  public:
   // Reached by `device`, for writing or reading.
   Kind kind(DevicePointer begin, uint64_t bytes, const Device& device, bool write);
-  // Runs `work` while nothing can be unmapped, when `allowed` says so of the kinds of both ranges; else kIllegalAddress.
+  // Runs `work` while nothing can be unmapped, when `allowed` says so of the kinds of both ranges;
+  // else kIllegalAddress.
   Code touch(const Device& device, DevicePointer destination, DevicePointer source, uint64_t bytes,
              const std::function<void()>& work);
   // Device or registered host memory, false: neither.
@@ -96,7 +99,8 @@ template <class Map>
 bool overlaps(Map& map, uint64_t begin, uint64_t bytes) {
   const auto after = map.lower_bound(begin);
   if (after != map.end() && after->first - begin < bytes) return true;
-  return after != map.begin() && begin - std::prev(after)->first < bytes_of(std::prev(after)->second);
+  return after != map.begin() &&
+         begin - std::prev(after)->first < bytes_of(std::prev(after)->second);
 }
 
 }  // namespace fsccl::stand_in

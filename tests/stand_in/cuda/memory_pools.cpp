@@ -1,5 +1,6 @@
-// The driver's own pool of a device's memory, by the order of streams. What is freed is gone when its stream has come there: the
-// pool keeps nothing, whatever its threshold, so what it reserves is what is live.
+// The driver's own pool of a device's memory, by the order of streams. What is freed is gone when
+// its stream has come there: the pool keeps nothing, whatever its threshold, so what it reserves is
+// what is live.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -47,7 +48,8 @@ extern "C" {
 Code cuDeviceGetDefaultMemPool(Pool** pool, int ordinal) {
   if (const Code code = enter("cuDeviceGetDefaultMemPool")) return code;
   Device* const device = device_at(ordinal);
-  if (!pool || !device) return refuse("cuDeviceGetDefaultMemPool", kInvalidValue, "device %d", ordinal);
+  if (!pool || !device)
+    return refuse("cuDeviceGetDefaultMemPool", kInvalidValue, "device %d", ordinal);
   *pool = pool_of(device);
   return kSuccess;
 }
@@ -58,16 +60,20 @@ Code cuMemPoolSetAttribute(Pool* pool, int which, void* value) {
   const std::lock_guard lock(pool->mutex);
   if (which == kThreshold) return pool->threshold = number, kSuccess;
   if (which != kMostReserved || number)
-    return refuse("cuMemPoolSetAttribute", kInvalidValue, "attribute %d to %llu", which, static_cast<unsigned long long>(number));
+    return refuse("cuMemPoolSetAttribute", kInvalidValue, "attribute %d to %llu", which,
+                  static_cast<unsigned long long>(number));
   pool->high = pool->reserved;
   return kSuccess;
 }
 
 Code cuMemPoolGetAttribute(Pool* pool, int which, void* value) {
   if (const Code code = enter("cuMemPoolGetAttribute")) return code;
-  if (which < kThreshold || which > kMostReserved) return refuse("cuMemPoolGetAttribute", kInvalidValue, "attribute %d", which);
+  if (which < kThreshold || which > kMostReserved)
+    return refuse("cuMemPoolGetAttribute", kInvalidValue, "attribute %d", which);
   const std::lock_guard lock(pool->mutex);
-  *static_cast<uint64_t*>(value) = which == kThreshold ? pool->threshold : which == kReserved ? pool->reserved : pool->high;
+  *static_cast<uint64_t*>(value) = which == kThreshold  ? pool->threshold
+                                   : which == kReserved ? pool->reserved
+                                                        : pool->high;
   return kSuccess;
 }
 
@@ -76,7 +82,8 @@ Code cuMemPoolTrimTo(Pool*, size_t) { return enter("cuMemPoolTrimTo"); }
 Code cuMemAllocAsync(DevicePointer* address, size_t bytes, StreamHandle handle) {
   if (const Code code = enter("cuMemAllocAsync", Needs::context)) return code;
   const auto stream = stream_of(handle);
-  if (!stream || !address || !bytes) return refuse("cuMemAllocAsync", kInvalidValue, "%zu bytes on stream %p", bytes, handle);
+  if (!stream || !address || !bytes)
+    return refuse("cuMemAllocAsync", kInvalidValue, "%zu bytes on stream %p", bytes, handle);
   Code code = make_allocation(stream->device, address, bytes);
   if (code == kOutOfMemory) {  // what streams have still to free is waited for
     synchronise(stream->device);
@@ -99,7 +106,9 @@ Code cuMemFreeAsync(DevicePointer address, StreamHandle handle) {
       return refuse("cuMemFreeAsync", kInvalidValue, "%llx on stream %p", address, handle);
     found = allocation->second;
   }
-  submit(stream, {}, [address, bytes = found.bytes, device = found.device] { return release(*device, address, bytes); });
+  submit(stream, {}, [address, bytes = found.bytes, device = found.device] {
+    return release(*device, address, bytes);
+  });
   return kSuccess;
 }
 

@@ -1,5 +1,5 @@
-// What tests of the stand-in have: two streams, memory of a device, and gates at which streams stand still. Called as the library
-// calls it, through src/cuda/driver.h.
+// What tests of the stand-in have: two streams, memory of a device, and gates at which streams
+// stand still. Called as the library calls it, through src/cuda/driver.h.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -14,7 +14,8 @@
 namespace fsccl::cuda {
 using stand_in::Control;
 inline constexpr size_t kUnit = 2 << 20;
-inline constexpr Code kIllegalAddress = 700, kInvalidHandle = 400, kInvalidContext = 201, kNotPermitted = 800;
+inline constexpr Code kIllegalAddress = 700, kInvalidHandle = 400, kInvalidContext = 201,
+                      kNotPermitted = 800;
 
 inline const Driver& d() {
   static std::string why;
@@ -24,7 +25,9 @@ inline const Driver& d() {
 }
 
 inline uint32_t* words(DevicePointer address) { return reinterpret_cast<uint32_t*>(address); }
-inline DevicePointer address_of(const void* pointer) { return reinterpret_cast<DevicePointer>(pointer); }
+inline DevicePointer address_of(const void* pointer) {
+  return reinterpret_cast<DevicePointer>(pointer);
+}
 
 inline AllocationProperties properties(int device = 0, int handles = kPosixHandle) {
   AllocationProperties made;
@@ -41,7 +44,8 @@ class StandIn : public ::testing::Test {
     ASSERT_TRUE(opened.ok());
     device = opened.take();
     current.emplace(*device);
-    for (Stream* stream : {&a, &b}) ASSERT_EQ(d().stream_create(stream, kNonBlockingStream, 0), kSuccess);
+    for (Stream* stream : {&a, &b})
+      ASSERT_EQ(d().stream_create(stream, kNonBlockingStream, 0), kSuccess);
     ASSERT_EQ(d().allocate(&memory, kUnit), kSuccess);
     ASSERT_EQ(d().register_host(gates, sizeof gates, kHostPortable | kHostMapped), kSuccess);
   }

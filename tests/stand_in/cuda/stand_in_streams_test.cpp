@@ -109,7 +109,8 @@ TEST_F(StandIn, ACopyToOrdinaryMemoryKeepsOtherThreadsOutOfTheDriver) {
     while (control.calls("cuMemcpyAsync") == before) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     if (another_calls)
-      EXPECT_EQ(d().stream_query(b), kSuccess);  // once the rule is broken: it would not come back else
+      // once the rule is broken: it would not come back else
+      EXPECT_EQ(d().stream_query(b), kSuccess);
     else
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
     const std::string broken = control.broken_rules();

@@ -1,5 +1,6 @@
-// The stand-in keeps the rules of CUDA that the library relies on, and refuses what CUDA does: else a test over it would say
-// nothing. Of memory, kernels and calls; of streams in stand_in_streams_test.cpp.
+// The stand-in keeps the rules of CUDA that the library relies on, and refuses what CUDA does: else
+// a test over it would say nothing. Of memory, kernels and calls; of streams in
+// stand_in_streams_test.cpp.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,11 +61,15 @@ TEST_F(StandIn, VirtualMemoryKeepsItsRules) {
   EXPECT_EQ(pointer % kUnit, 0u);
   EXPECT_EQ(d().create_memory(&handle, 4096, &wanted, 0), kInvalidValue);
   ASSERT_EQ(d().create_memory(&handle, 2 * kUnit, &wanted, 0), kSuccess);
-  EXPECT_EQ(d().map_memory(pointer, 4 * kUnit, 0, handle, 0), kInvalidValue) << "more than there is";
-  EXPECT_EQ(d().map_memory(pointer + 3 * kUnit, 2 * kUnit, 0, handle, 0), kInvalidValue) << "beyond what is reserved";
+  EXPECT_EQ(d().map_memory(pointer, 4 * kUnit, 0, handle, 0), kInvalidValue)
+      << "more than there is";
+  EXPECT_EQ(d().map_memory(pointer + 3 * kUnit, 2 * kUnit, 0, handle, 0), kInvalidValue)
+      << "beyond what is reserved";
   ASSERT_EQ(d().map_memory(pointer, 2 * kUnit, 0, handle, 0), kSuccess);
-  EXPECT_EQ(d().map_memory(pointer + kUnit, 2 * kUnit, 0, handle, 0), kInvalidValue) << "mapped already";
-  EXPECT_EQ(d().set_access(pointer, 4 * kUnit, &access, 1), kInvalidValue) << "not all of it is mapped";
+  EXPECT_EQ(d().map_memory(pointer + kUnit, 2 * kUnit, 0, handle, 0), kInvalidValue)
+      << "mapped already";
+  EXPECT_EQ(d().set_access(pointer, 4 * kUnit, &access, 1), kInvalidValue)
+      << "not all of it is mapped";
   ASSERT_EQ(d().set_access(pointer, 2 * kUnit, &access, 1), kSuccess);
   *words(pointer) = 9;
   EXPECT_EQ(d().free_addresses(pointer, 4 * kUnit), kInvalidValue) << "still mapped";
@@ -75,7 +80,9 @@ TEST_F(StandIn, VirtualMemoryKeepsItsRules) {
   ASSERT_EQ(d().release_memory(handle), kSuccess);
   EXPECT_EQ(d().release_memory(handle), kInvalidValue) << "twice";
   EXPECT_EQ(control.used_bytes(1), 2 * kUnit) << "the mapping keeps it";
-  ASSERT_EQ(d().import_memory(&other, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kPosixHandle), kSuccess);
+  ASSERT_EQ(
+      d().import_memory(&other, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kPosixHandle),
+      kSuccess);
   ::close(fd);
   ASSERT_EQ(d().map_memory(pointer + 2 * kUnit, 2 * kUnit, 0, other, 0), kSuccess);
   ASSERT_EQ(d().set_access(pointer + 2 * kUnit, 2 * kUnit, &access, 1), kSuccess);
@@ -93,7 +100,9 @@ TEST_F(StandIn, VirtualMemoryKeepsItsRules) {
 TEST_F(StandIn, DescriptorsOfOtherFilesAreNotImported) {
   const int fd = memfd_create("other", MFD_CLOEXEC);
   MemoryHandle handle = 0;
-  EXPECT_EQ(d().import_memory(&handle, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kPosixHandle), kInvalidValue);
+  EXPECT_EQ(
+      d().import_memory(&handle, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kPosixHandle),
+      kInvalidValue);
   ::close(fd);
 }
 
@@ -124,7 +133,8 @@ TEST_F(StandIn, MemoryIsFinite) {
   EXPECT_EQ(free_bytes, total - kUnit);
   MemoryHandle handle = 0;
   const AllocationProperties wanted = properties();
-  EXPECT_EQ(d().create_memory(&handle, free_bytes / kUnit * kUnit + kUnit, &wanted, 0), kOutOfMemory);
+  EXPECT_EQ(d().create_memory(&handle, free_bytes / kUnit * kUnit + kUnit, &wanted, 0),
+            kOutOfMemory);
   ASSERT_EQ(d().create_memory(&handle, free_bytes / kUnit * kUnit, &wanted, 0), kSuccess);
   DevicePointer more = 0;
   EXPECT_EQ(d().allocate(&more, kUnit), kOutOfMemory);
@@ -142,7 +152,8 @@ TEST_F(StandIn, ABatchCopiesInAnyOrderAndOnlyWhatIsIndependent) {
     to.push_back(memory + 4096 + 64 * i);
   }
   const auto run = [&](Stream stream) {
-    return d().copy_batch_v2(to.data(), from.data(), sizes.data(), 8, attributes.data(), begins.data(), 1, stream);
+    return d().copy_batch_v2(to.data(), from.data(), sizes.data(), 8, attributes.data(),
+                             begins.data(), 1, stream);
   };
   EXPECT_EQ(run(nullptr), kInvalidValue) << "not the default stream";
   ASSERT_EQ(run(a), kSuccess);
@@ -226,9 +237,11 @@ TEST_F(StandIn, WithoutAContextOrAfterAForkNothingWorks) {
   EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
-// A stream waits for a value that another process writes: memory that both map and each has registered.
+// A stream waits for a value that another process writes: memory that both map and each has
+// registered.
 TEST_F(StandIn, AnotherProcessEndsAWait) {
-  auto* const shared = static_cast<uint32_t*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* const shared = static_cast<uint32_t*>(
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   ASSERT_EQ(d().register_host(shared, 4096, kHostPortable | kHostMapped), kSuccess);
   MemoryOperation wait;
   wait.operation = kWaitValue32;

@@ -17,7 +17,8 @@ std::shared_ptr<Stream> Stream::start(Device& device, bool blocking) {
   return stream;
 }
 
-void Stream::put(std::vector<Ticket> after, Work work, uint64_t number, std::vector<Range> touched) {
+void Stream::put(std::vector<Ticket> after, Work work, uint64_t number,
+                 std::vector<Range> touched) {
   const std::lock_guard lock(mutex_);
   last = number;
   queue_.push_back({std::move(after), std::move(work), std::move(touched)});
@@ -71,7 +72,8 @@ bool Stream::stands() {
   return behind && behind->stands();
 }
 
-// After an error nothing of the device runs any more, but what waits for it goes on, and learns of it.
+// After an error nothing of the device runs any more, but what waits for it goes on, and learns of
+// it.
 void Stream::run(const std::shared_ptr<Stream>& self) {
   for (;;) {
     std::vector<Ticket> after;
@@ -103,7 +105,8 @@ void Stream::run(const std::shared_ptr<Stream>& self) {
   }
 }
 
-Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, Stream::Work work, std::vector<Range> touched) {
+Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, Stream::Work work,
+              std::vector<Range> touched) {
   Device& device = stream->device;
   const std::lock_guard lock(device.order);
   if (stream == device.null_stream) {
@@ -113,25 +116,31 @@ Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, 
     after.push_back({device.null_stream, device.null_stream->last});
   }
   after.erase(std::remove_if(after.begin(), after.end(),
-                             [&](const Ticket& ticket) { return !ticket.stream || ticket.stream == stream || !ticket.number; }),
+                             [&](const Ticket& ticket) {
+                               return !ticket.stream || ticket.stream == stream || !ticket.number;
+                             }),
               after.end());
   const uint64_t number = stream->last + 1;
   stream->put(std::move(after), std::move(work), number, std::move(touched));
   if (stream->unfinished() >= kMostUnfinished && stream->stands())
-    refuse("work in a stream", kInvalidValue, "%zu pieces of it wait: one more, and the call would wait, too", kMostUnfinished);
+    refuse("work in a stream", kInvalidValue,
+           "%zu pieces of it wait: one more, and the call would wait, too", kMostUnfinished);
   return {stream, number};
 }
 
 bool in_capture_of_another(const std::shared_ptr<Stream>& stream) {
   Device& device = stream->device;
   const std::lock_guard lock(device.order);
-  return stream == device.null_stream && std::any_of(device.streams.begin(), device.streams.end(),
-                                                     [](const auto& other) { return other->blocking && other->capturing; });
+  return stream == device.null_stream &&
+         std::any_of(device.streams.begin(), device.streams.end(),
+                     [](const auto& other) { return other->blocking && other->capturing; });
 }
 
 Code usable(const char* function, const std::shared_ptr<Stream>& stream) {
-  return in_capture_of_another(stream) ? refuse(function, kCaptureImplicit, "the default stream, while one that blocks is captured")
-                                       : Code{kSuccess};
+  return in_capture_of_another(stream)
+             ? refuse(function, kCaptureImplicit,
+                      "the default stream, while one that blocks is captured")
+             : Code{kSuccess};
 }
 
 std::vector<std::shared_ptr<Stream>> streams_of(Device& device) {
@@ -169,7 +178,8 @@ void occupy(const char* function, const Ticket& until) {
     stood = until.stream->stands() && others() ? stood + kLook : std::chrono::milliseconds{0};
     if (stood < kMostStood) continue;
     refuse(function, kInvalidValue,
-           "ordinary host memory, on a stream that waits for a value: calls of other threads wait for this one, and may be those "
+           "ordinary host memory, on a stream that waits for a value: calls of other threads wait "
+           "for this one, and may be those "
            "that the value needs");
     break;
   }

@@ -1,6 +1,6 @@
-// A stream: a queue and a thread that works it off in order. What has to be done before (an event, or what the legacy default
-// stream asks for) is a ticket: a stream and a number in it. Tickets are of work that was put before, so they cannot wait in a
-// circle.
+// A stream: a queue and a thread that works it off in order. What has to be done before (an event,
+// or what the legacy default stream asks for) is a ticket: a stream and a number in it. Tickets are
+// of work that was put before, so they cannot wait in a circle.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -68,7 +68,8 @@ using StreamHandle = void*;
 std::shared_ptr<Stream> stream_of(StreamHandle handle);
 
 // Puts work on a stream, behind what the rules of the legacy default stream say too.
-Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, Stream::Work work, std::vector<Range> touched = {});
+Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, Stream::Work work,
+              std::vector<Range> touched = {});
 // Whether the stream is the legacy default one while one that blocks is captured.
 bool in_capture_of_another(const std::shared_ptr<Stream>& stream);
 // That it is not: nothing can be put on it then.

@@ -41,7 +41,8 @@ extern "C" {
 
 Code cuStreamCreateWithPriority(StreamHandle* handle, unsigned flags, int) {
   if (const Code code = enter("cuStreamCreateWithPriority", Needs::context)) return code;
-  if (!handle || flags > 1) return refuse("cuStreamCreateWithPriority", kInvalidValue, "flags %u", flags);
+  if (!handle || flags > 1)
+    return refuse("cuStreamCreateWithPriority", kInvalidValue, "flags %u", flags);
   Device& device = *current();
   const auto stream = Stream::start(device, flags == 0);
   const std::lock_guard lock(device.order);
@@ -54,7 +55,8 @@ Code cuStreamCreateWithPriority(StreamHandle* handle, unsigned flags, int) {
 Code cuStreamDestroy_v2(StreamHandle handle) {
   if (const Code code = enter("cuStreamDestroy_v2", Needs::context)) return code;
   const auto stream = stream_of(handle);
-  if (!stream || stream == stream->device.null_stream) return refuse("cuStreamDestroy_v2", kInvalidHandle, "stream %p", handle);
+  if (!stream || stream == stream->device.null_stream)
+    return refuse("cuStreamDestroy_v2", kInvalidHandle, "stream %p", handle);
   const std::lock_guard lock(stream->device.order);
   auto& all = stream->device.streams;
   all.erase(std::remove(all.begin(), all.end(), stream), all.end());
@@ -69,7 +71,8 @@ Code cuStreamSynchronize(StreamHandle handle) {
   if (const Code code = enter("cuStreamSynchronize", Needs::unhindered)) return code;
   const auto stream = stream_of(handle);
   if (!stream) return refuse("cuStreamSynchronize", kInvalidHandle, "stream %p", handle);
-  if (stream->capturing) return refuse("cuStreamSynchronize", kCaptureUnsupported, "of a stream that is being captured");
+  if (stream->capturing)
+    return refuse("cuStreamSynchronize", kCaptureUnsupported, "of a stream that is being captured");
   uint64_t last = 0;
   {
     const std::lock_guard lock(stream->device.order);
@@ -83,7 +86,8 @@ Code cuStreamQuery(StreamHandle handle) {
   if (const Code code = enter("cuStreamQuery", Needs::unhindered)) return code;
   const auto stream = stream_of(handle);
   if (!stream) return refuse("cuStreamQuery", kInvalidHandle, "stream %p", handle);
-  if (stream->capturing) return refuse("cuStreamQuery", kCaptureUnsupported, "of a stream that is being captured");
+  if (stream->capturing)
+    return refuse("cuStreamQuery", kCaptureUnsupported, "of a stream that is being captured");
   const std::lock_guard lock(stream->device.order);
   const bool done = stream->done(stream->last);
   if (const Code code = stream->device.broken) return code;
@@ -92,7 +96,8 @@ Code cuStreamQuery(StreamHandle handle) {
 
 Code cuStreamIsCapturing(StreamHandle handle, int* status) {
   if (const Code code = enter("cuStreamIsCapturing")) return code;
-  if (!status || !stream_of(handle)) return refuse("cuStreamIsCapturing", kInvalidHandle, "stream %p", handle);
+  if (!status || !stream_of(handle))
+    return refuse("cuStreamIsCapturing", kInvalidHandle, "stream %p", handle);
   if (in_capture_of_another(stream_of(handle))) return kCaptureImplicit;
   *status = stream_of(handle)->capturing ? 1 : 0;
   return kSuccess;
@@ -105,10 +110,12 @@ Code cuStreamWaitEvent(StreamHandle handle, EventHandle event, unsigned flags) {
   Ticket recorded;
   bool in_capture = false;
   if (!stream || flags > 1 || !find(event, &device, &recorded, &in_capture))
-    return refuse("cuStreamWaitEvent", kInvalidHandle, "stream %p, event %p", handle, static_cast<void*>(event));
+    return refuse("cuStreamWaitEvent", kInvalidHandle, "stream %p, event %p", handle,
+                  static_cast<void*>(event));
   if (const Code code = usable("cuStreamWaitEvent", stream)) return code;
   if (stream->capturing && recorded.stream && !in_capture)
-    return refuse("cuStreamWaitEvent", kCaptureIsolation, "a stream that is being captured, an event from before");
+    return refuse("cuStreamWaitEvent", kCaptureIsolation,
+                  "a stream that is being captured, an event from before");
   if (recorded.stream) submit(stream, {recorded}, nullptr);
   return kSuccess;
 }
@@ -141,7 +148,8 @@ Code cuEventCreate(EventHandle* handle, unsigned flags) {
 Code cuEventDestroy_v2(EventHandle event) {
   if (const Code code = enter("cuEventDestroy_v2", Needs::context)) return code;
   const std::lock_guard lock(events_mutex());
-  if (!events().erase(event)) return refuse("cuEventDestroy_v2", kInvalidHandle, "event %p", static_cast<void*>(event));
+  if (!events().erase(event))
+    return refuse("cuEventDestroy_v2", kInvalidHandle, "event %p", static_cast<void*>(event));
   count("events", -1);
   delete event;
   return kSuccess;
@@ -152,7 +160,8 @@ Code cuEventRecord(EventHandle event, StreamHandle handle) {
   const auto stream = stream_of(handle);
   const std::lock_guard lock(events_mutex());
   if (!stream || !events().count(event) || event->device != &stream->device)
-    return refuse("cuEventRecord", kInvalidHandle, "event %p, stream %p, or of two devices", static_cast<void*>(event), handle);
+    return refuse("cuEventRecord", kInvalidHandle, "event %p, stream %p, or of two devices",
+                  static_cast<void*>(event), handle);
   if (const Code code = usable("cuEventRecord", stream)) return code;
   event->recorded = submit(stream, {}, nullptr);
   event->in_capture = stream->capturing;
@@ -168,7 +177,8 @@ Code cuEventQuery(EventHandle event) {
   bool in_capture = false;
   if (!find(event, &device, &recorded, &in_capture))
     return refuse("cuEventQuery", kInvalidHandle, "event %p", static_cast<void*>(event));
-  if (in_capture) return refuse("cuEventQuery", kCapturedEvent, "an event that was recorded into a graph");
+  if (in_capture)
+    return refuse("cuEventQuery", kCapturedEvent, "an event that was recorded into a graph");
   const bool done = !recorded.stream || recorded.stream->done(recorded.number);
   if (const Code code = device->broken) return code;
   return done ? kSuccess : kNotReady;
@@ -181,7 +191,8 @@ Code cuEventSynchronize(EventHandle event) {
   bool in_capture = false;
   if (!find(event, &device, &recorded, &in_capture))
     return refuse("cuEventSynchronize", kInvalidHandle, "event %p", static_cast<void*>(event));
-  if (in_capture) return refuse("cuEventSynchronize", kCapturedEvent, "an event that was recorded into a graph");
+  if (in_capture)
+    return refuse("cuEventSynchronize", kCapturedEvent, "an event that was recorded into a graph");
   if (recorded.stream) recorded.stream->wait(recorded.number);
   return device->broken;
 }

@@ -1,5 +1,6 @@
-// NCCL's numbers and types as the stand-in needs them, after nccl.h and without it. Declared apart from transports/nccl on purpose:
-// what stands in for NCCL must not take over a mistake of its user.
+// NCCL's numbers and types as the stand-in needs them, after nccl.h and without it. Declared apart
+// from transports/nccl on purpose: what stands in for NCCL must not take over a mistake of its
+// user.
 #pragma once
 #include <cstddef>
 
@@ -16,8 +17,21 @@ enum Code : int {
   kInProgress = 7,
 };
 
-enum Type : int { kInt8, kUint8, kInt32, kUint32, kInt64, kUint64, kFloat16, kFloat32, kFloat64, kBfloat16, kTypes };
-enum Fold : int { kSum, kProduct, kMaximum, kMinimum, kAverage, kMade };  // kMade: from here on, ncclRedOpCreatePreMulSum's
+enum Type : int {
+  kInt8,
+  kUint8,
+  kInt32,
+  kUint32,
+  kInt64,
+  kUint64,
+  kFloat16,
+  kFloat32,
+  kFloat64,
+  kBfloat16,
+  kTypes
+};
+// kMade: from here on, ncclRedOpCreatePreMulSum's
+enum Fold : int { kSum, kProduct, kMaximum, kMinimum, kAverage, kMade };
 
 struct UniqueId {
   char bytes[128];

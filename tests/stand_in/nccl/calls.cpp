@@ -1,4 +1,5 @@
-// Collectives, messages and groups: what a call says is checked, kept until the group ends, and put on its stream there.
+// Collectives, messages and groups: what a call says is checked, kept until the group ends, and put
+// on its stream there.
 #include <algorithm>
 
 #include "driver.h"
@@ -45,13 +46,15 @@ int end_group() {
     for (const Pending& other : pending)
       if (one.handle == other.handle && capturing(one.stream) != capturing(other.stream))
         return broken("a group on streams of which some are captured and some are not");
-  if (std::any_of(pending.begin(), pending.end(), [&](const Pending& one) { return one.handle != pending[0].handle; }))
+  if (std::any_of(pending.begin(), pending.end(),
+                  [&](const Pending& one) { return one.handle != pending[0].handle; }))
     (void)called("ncclGroupEnd of several communicators", -1);
   for (const Pending& one : pending) {
     Comm& comm = *one.handle->comm;
     if (comm.stopped) return broken("a group ends on a communicator that was stopped");
     one.handle->outstanding++;
-    auto launched = std::make_unique<Launched>(Launched{one.handle->comm, one.handle, one.operations});
+    auto launched =
+        std::make_unique<Launched>(Launched{one.handle->comm, one.handle, one.operations});
     if (!launch(one.stream, run_launched, launched.get())) {
       one.handle->outstanding--;
       set_last_error("cuLaunchHostFunc failed");
@@ -81,7 +84,8 @@ int checked_buffers(const Operation& op, const Comm& comm) {
     return on_device(memory) && on_device(static_cast<const char*>(memory) + size - 1);
   };
   if (bytes && ((reads && !whole(op.send, in)) || (writes && !whole(op.recv, out))))
-    return broken(std::string(name_of(op.kind)) + ": a buffer that is not, or not as a whole, memory of a device");
+    return broken(std::string(name_of(op.kind)) +
+                  ": a buffer that is not, or not as a whole, memory of a device");
   return kSuccess;
 }
 
@@ -89,16 +93,21 @@ int issue(Operation op, ncclComm* handle, void* stream) {
   const char* const name = name_of(op.kind);
   if (const int bad = check(handle, name); bad != kSuccess) return bad;
   Comm& comm = *handle->comm;
-  if (comm.job == kInProgress) return broken(std::string(name) + " before the communicator is ready");
-  if (comm.stopped) return broken(std::string(name) + " on a communicator that was aborted or revoked");
+  if (comm.job == kInProgress)
+    return broken(std::string(name) + " before the communicator is ready");
+  if (comm.stopped)
+    return broken(std::string(name) + " on a communicator that was aborted or revoked");
   if (comm.error != kSuccess) return comm.error;
   if (const int bad = check_job(comm, name); bad != kSuccess) return bad;
-  if (op.type < 0 || op.type >= kTypes) return broken(std::string(name) + " of a type that is none");
-  if (op.root < -1 || op.root >= comm.ranks) return broken(std::string(name) + " with a root or peer that is none");
+  if (op.type < 0 || op.type >= kTypes)
+    return broken(std::string(name) + " of a type that is none");
+  if (op.root < -1 || op.root >= comm.ranks)
+    return broken(std::string(name) + " with a root or peer that is none");
   if (op.fold >= kMade) {
     const auto made = comm.operators.find(op.fold);
     if (made == comm.operators.end() || made->second.second != op.type)
-      return broken(std::string(name) + " with an operator that was not made for this communicator and type");
+      return broken(std::string(name) +
+                    " with an operator that was not made for this communicator and type");
     op.scale = made->second.first;
   }
   const Fault fault = called(name, comm.rank);
@@ -111,18 +120,23 @@ int issue(Operation op, ncclComm* handle, void* stream) {
   if (const int bad = checked_buffers(op, comm); bad != kSuccess) return bad;
   const bool gathers = op.kind == Operation::Kind::all_gather;
   const size_t part = op.count * size_of(op.type);
-  const uint64_t to = comm.place_of(op.recv, gathers ? part * static_cast<size_t>(comm.ranks) : part);
+  const uint64_t to =
+      comm.place_of(op.recv, gathers ? part * static_cast<size_t>(comm.ranks) : part);
   if (op.recv && !comm.windows.empty()) op.place = to;
   const size_t whole = gathers ? part * static_cast<size_t>(comm.ranks) : part;
-  const bool symmetric = gathers || op.kind == Operation::Kind::reduce_scatter || op.kind == Operation::Kind::all_reduce;
-  if (symmetric && ((op.recv && comm.leaves_window(op.recv, whole)) || (op.send && comm.leaves_window(op.send, part))))
+  const bool symmetric = gathers || op.kind == Operation::Kind::reduce_scatter ||
+                         op.kind == Operation::Kind::all_reduce;
+  if (symmetric && ((op.recv && comm.leaves_window(op.recv, whole)) ||
+                    (op.send && comm.leaves_window(op.send, part))))
     return broken(std::string(name) + ": a buffer begins in a window and ends outside of it");
   const bool in_windows = symmetric && to != kNoPlace && comm.place_of(op.send, part) != kNoPlace;
-  const bool by_copy_engines = in_windows && gathers && comm.zero_ctas && comm.one_host && version() >= 22800;
+  const bool by_copy_engines =
+      in_windows && gathers && comm.zero_ctas && comm.one_host && version() >= 22800;
   if (by_copy_engines) (void)called("ncclAllGather by copy engines", comm.rank);
   op.endless = by_copy_engines || (in_windows && version() < 22900);
-  const auto same = std::find_if(group.pending.begin(), group.pending.end(),
-                                 [&](const Pending& one) { return one.handle == handle && one.stream == stream; });
+  const auto same = std::find_if(
+      group.pending.begin(), group.pending.end(),
+      [&](const Pending& one) { return one.handle == handle && one.stream == stream; });
   if (same == group.pending.end())
     group.pending.push_back({handle, stream, {op}});
   else
@@ -167,9 +181,11 @@ ncclComm* new_handle(std::shared_ptr<Comm> comm) {
 void begin_job(Comm& comm) { last_job = comm.group_job = std::make_shared<Job>(); }
 
 int check_job(const Comm& comm, const char* function) {
-  if (version() >= 22700 || !last_job || last_job->joined || comm.group_job == last_job) return kSuccess;
-  return broken(std::string(function) +
-                " while a job of the thread's on another communicator is not joined (ncclCommCount does so)");
+  if (version() >= 22700 || !last_job || last_job->joined || comm.group_job == last_job)
+    return kSuccess;
+  return broken(
+      std::string(function) +
+      " while a job of the thread's on another communicator is not joined (ncclCommCount does so)");
 }
 
 void forget(ncclComm* handle) {
@@ -182,7 +198,8 @@ int check(ncclComm* handle, const char* function) {
   for (const auto& one : handles())
     if (one.get() == handle)
       return one->comm ? static_cast<int>(kSuccess)
-                       : static_cast<int>(broken(std::string(function) + " on a communicator that was freed"));
+                       : static_cast<int>(
+                             broken(std::string(function) + " on a communicator that was freed"));
   return broken(std::string(function) + " on no communicator");
 }
 
@@ -200,36 +217,42 @@ int ncclGroupEnd() {
   return --group.depth ? static_cast<int>(kSuccess) : end_group();
 }
 
-int ncclAllGather(const void* send, void* recv, size_t count, int type, ncclComm* comm, void* stream) {
+int ncclAllGather(const void* send, void* recv, size_t count, int type, ncclComm* comm,
+                  void* stream) {
   return put(make(Operation::Kind::all_gather, send, recv, count, type), comm, stream);
 }
 
-int ncclReduceScatter(const void* send, void* recv, size_t count, int type, int fold, ncclComm* comm, void* stream) {
+int ncclReduceScatter(const void* send, void* recv, size_t count, int type, int fold,
+                      ncclComm* comm, void* stream) {
   Operation op = make(Operation::Kind::reduce_scatter, send, recv, count, type);
   op.fold = fold;
   return put(op, comm, stream);
 }
 
-int ncclAllReduce(const void* send, void* recv, size_t count, int type, int fold, ncclComm* comm, void* stream) {
+int ncclAllReduce(const void* send, void* recv, size_t count, int type, int fold, ncclComm* comm,
+                  void* stream) {
   Operation op = make(Operation::Kind::all_reduce, send, recv, count, type);
   op.fold = fold;
   return put(op, comm, stream);
 }
 
-int ncclReduce(const void* send, void* recv, size_t count, int type, int fold, int root, ncclComm* comm, void* stream) {
+int ncclReduce(const void* send, void* recv, size_t count, int type, int fold, int root,
+               ncclComm* comm, void* stream) {
   Operation op = make(Operation::Kind::reduce, send, recv, count, type);
   op.fold = fold;
   op.root = root;
   return put(op, comm, stream);
 }
 
-int ncclBroadcast(const void* send, void* recv, size_t count, int type, int root, ncclComm* comm, void* stream) {
+int ncclBroadcast(const void* send, void* recv, size_t count, int type, int root, ncclComm* comm,
+                  void* stream) {
   Operation op = make(Operation::Kind::broadcast, send, recv, count, type);
   op.root = root;
   return put(op, comm, stream);
 }
 
-int ncclAlltoAll(const void* send, void* recv, size_t count, int type, ncclComm* comm, void* stream) {
+int ncclAlltoAll(const void* send, void* recv, size_t count, int type, ncclComm* comm,
+                 void* stream) {
   return put(make(Operation::Kind::all_to_all, send, recv, count, type), comm, stream);
 }
 

@@ -23,7 +23,8 @@ struct Books {
   std::string rules, last_error;
 };
 
-// "ncclAllGather:3:error,ncclCommInitRankConfig:1:hang:1": function, which call of it, what happens, and on which rank alone.
+// "ncclAllGather:3:error,ncclCommInitRankConfig:1:hang:1": function, which call of it, what
+// happens, and on which rank alone.
 std::vector<Injection> read_injections() {
   std::vector<Injection> found;
   const char* const text = std::getenv("FSCCL_STAND_IN_NCCL_FAIL");
@@ -32,8 +33,12 @@ std::vector<Injection> read_injections() {
     Injection one{};
     char what[16] = "";
     one.rank = -1;
-    if (std::sscanf(word.c_str(), "%63[^:]:%d:%15[^:]:%d", one.function, &one.call, what, &one.rank) < 3) continue;
-    one.fault = !std::strcmp(what, "hang") ? Fault::hang : !std::strcmp(what, "async") ? Fault::async : Fault::error;
+    if (std::sscanf(word.c_str(), "%63[^:]:%d:%15[^:]:%d", one.function, &one.call, what,
+                    &one.rank) < 3)
+      continue;
+    one.fault = !std::strcmp(what, "hang")    ? Fault::hang
+                : !std::strcmp(what, "async") ? Fault::async
+                                              : Fault::error;
     found.push_back(one);
   }
   return found;
@@ -57,7 +62,9 @@ Fault called(const char* function, int rank) {
   const int of_rank = ++all.calls_of_rank[{function, rank}];
   for (const Injection& one : all.injections) {
     if (std::strcmp(one.function, function) != 0) continue;
-    if (one.rank < 0 ? static_cast<uint64_t>(one.call) == call : one.rank == rank && one.call == of_rank) return one.fault;
+    if (one.rank < 0 ? static_cast<uint64_t>(one.call) == call
+                     : one.rank == rank && one.call == of_rank)
+      return one.fault;
   }
   return Fault::none;
 }
@@ -67,7 +74,8 @@ Code broken(const std::string& line) {
   const std::lock_guard lock(all.mutex);
   all.rules += line + "\n";
   all.last_error = line;
-  if (std::getenv("FSCCL_STAND_IN_VERBOSE")) std::fprintf(stderr, "stand-in for NCCL: %s\n", line.c_str());
+  if (std::getenv("FSCCL_STAND_IN_VERBOSE"))
+    std::fprintf(stderr, "stand-in for NCCL: %s\n", line.c_str());
   return kInvalidUsage;
 }
 

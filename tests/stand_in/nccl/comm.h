@@ -1,5 +1,5 @@
-// A communicator of the stand-in: its state, what waits to be run on streams, and the rules that its user has to keep. A broken
-// rule is an error of NCCL's kind, and a line for tests.
+// A communicator of the stand-in: its state, what waits to be run on streams, and the rules that
+// its user has to keep. A broken rule is an error of NCCL's kind, and a line for tests.
 #pragma once
 #include <map>
 #include <mutex>
@@ -15,7 +15,16 @@ struct ncclComm;
 namespace fsccl::stand_in_nccl {
 
 struct Operation {
-  enum class Kind { all_gather, reduce_scatter, all_reduce, reduce, broadcast, all_to_all, send, recv };
+  enum class Kind {
+    all_gather,
+    reduce_scatter,
+    all_reduce,
+    reduce,
+    broadcast,
+    all_to_all,
+    send,
+    recv
+  };
   Kind kind{};
   const char* send = nullptr;
   char* recv = nullptr;
@@ -59,7 +68,8 @@ struct Comm {
   // Every rank's value, once all have come; false: stopped first.
   bool meet(uint64_t value, std::vector<uint64_t>* all);
   uint64_t place_of(const void* memory, size_t bytes) const;  // in the windows
-  // It begins in a window and ends outside: NCCL looks at the first byte alone, and goes on behind the window's end.
+  // It begins in a window and ends outside: NCCL looks at the first byte alone, and goes on behind
+  // the window's end.
   bool leaves_window(const void* memory, size_t bytes) const;
 };
 

@@ -15,12 +15,14 @@ class Control {
   bool there() const { return library_ && dlsym(library_, "fsccl_stand_in_nccl_calls"); }
   // Of this process: "ncclAllGather"; also "ncclAllGather by copy engines".
   uint64_t calls(const char* function) const {
-    return reinterpret_cast<uint64_t (*)(const char*)>(dlsym(library_, "fsccl_stand_in_nccl_calls"))(function);
+    return reinterpret_cast<uint64_t (*)(const char*)>(
+        dlsym(library_, "fsccl_stand_in_nccl_calls"))(function);
   }
   // A line for each rule that was broken. They are forgotten.
   std::string broken_rules() const {
     char text[8192];
-    reinterpret_cast<size_t (*)(char*, size_t)>(dlsym(library_, "fsccl_stand_in_nccl_broken_rules"))(text, sizeof text);
+    reinterpret_cast<size_t (*)(char*, size_t)>(
+        dlsym(library_, "fsccl_stand_in_nccl_broken_rules"))(text, sizeof text);
     return text;
   }
 

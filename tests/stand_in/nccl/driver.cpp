@@ -20,7 +20,8 @@ bool on_device(const void* memory) {
 }
 
 Backing backing_of(const void* memory, size_t bytes) {
-  static auto* const range = find<int(unsigned long long*, size_t*, unsigned long long)>("cuMemGetAddressRange_v2");
+  static auto* const range =
+      find<int(unsigned long long*, size_t*, unsigned long long)>("cuMemGetAddressRange_v2");
   static auto* const retain = find<int(unsigned long long*, void*)>("cuMemRetainAllocationHandle");
   static auto* const release = find<int(unsigned long long)>("cuMemRelease");
   const auto first = reinterpret_cast<unsigned long long>(memory);

@@ -5,7 +5,8 @@
 namespace fsccl::stand_in_nccl {
 
 bool on_device(const void* memory);
-enum class Backing { none, other, one_piece, several };  // other: memory without handles, which windows cannot be on
+// other: memory without handles, which windows cannot be on
+enum class Backing { none, other, one_piece, several };
 Backing backing_of(const void* memory, size_t bytes);
 bool capturing(void* stream);
 // In the order of the stream. False: the driver refused.

@@ -1,5 +1,5 @@
-// A test's body in a process of its own, for the stand-in reads its settings once. Of a death test's process gtest prints nothing
-// and keeps the exit alone, so it tells itself what failed.
+// A test's body in a process of its own, for the stand-in reads its settings once. Of a death
+// test's process gtest prints nothing and keeps the exit alone, so it tells itself what failed.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,11 +14,13 @@
 namespace fsccl::stand_in_nccl {
 
 [[noreturn]] inline void exit_with_outcome() {
-  const ::testing::TestResult& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();
+  const ::testing::TestResult& result =
+      *::testing::UnitTest::GetInstance()->current_test_info()->result();
   for (int i = 0; i < result.total_part_count(); i++) {
     const ::testing::TestPartResult& part = result.GetTestPartResult(i);
     if (part.failed())
-      std::fprintf(stderr, "%s:%d: %s\n", part.file_name() ? part.file_name() : "?", part.line_number(), part.message());
+      std::fprintf(stderr, "%s:%d: %s\n", part.file_name() ? part.file_name() : "?",
+                   part.line_number(), part.message());
   }
   std::fprintf(stderr, "rules: %s", Control().broken_rules().c_str());
   _exit(::testing::Test::HasFailure() ? 1 : 0);

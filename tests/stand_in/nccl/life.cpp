@@ -22,8 +22,9 @@ size_t size_of(Type type) {
 }
 
 const char* name_of(Operation::Kind kind) {
-  constexpr const char* kNames[] = {"ncclAllGather", "ncclReduceScatter", "ncclAllReduce", "ncclReduce",
-                                    "ncclBroadcast", "ncclAlltoAll",      "ncclSend",      "ncclRecv"};
+  constexpr const char* kNames[] = {"ncclAllGather", "ncclReduceScatter", "ncclAllReduce",
+                                    "ncclReduce",    "ncclBroadcast",     "ncclAlltoAll",
+                                    "ncclSend",      "ncclRecv"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -31,7 +32,8 @@ bool Comm::meet(uint64_t value, std::vector<uint64_t>* all) {
   const uint64_t number = ++meetings * 2;
   const auto come = [&](uint64_t moment) {
     for (int q = 0; q < ranks; q++)
-      if (!wait_until([&] { return region->meetings[q].number >= moment; }, [&] { return over(); })) return false;
+      if (!wait_until([&] { return region->meetings[q].number >= moment; }, [&] { return over(); }))
+        return false;
     return true;
   };
   region->meetings[rank].value = value;
@@ -47,7 +49,8 @@ uint64_t Comm::place_of(const void* memory, size_t bytes) const {
   const auto* const first = static_cast<const char*>(memory);
   for (size_t i = 0; i < windows.size(); i++) {
     const Window& one = windows[i];
-    if (first >= one.base && first + bytes <= one.base + one.bytes) return (i + 1) << 48 | static_cast<uint64_t>(first - one.base);
+    if (first >= one.base && first + bytes <= one.base + one.bytes)
+      return (i + 1) << 48 | static_cast<uint64_t>(first - one.base);
   }
   return kNoPlace;
 }
@@ -55,7 +58,8 @@ uint64_t Comm::place_of(const void* memory, size_t bytes) const {
 bool Comm::leaves_window(const void* memory, size_t bytes) const {
   const auto* const first = static_cast<const char*>(memory);
   for (const Window& one : windows)
-    if (first >= one.base && first < one.base + one.bytes && first + bytes > one.base + one.bytes) return true;
+    if (first >= one.base && first < one.base + one.bytes && first + bytes > one.base + one.bytes)
+      return true;
   return false;
 }
 
@@ -72,7 +76,8 @@ Code in_background(Comm& comm, std::function<int()> job) {
 
 namespace {
 
-// Waits for what runs; then nothing refers to the communicator but streams that have not come to it yet, which hold it.
+// Waits for what runs; then nothing refers to the communicator but streams that have not come to it
+// yet, which hold it.
 void close_down(ncclComm* handle) {
   for (std::thread& thread : handle->comm->threads) thread.join();
   handle->comm->threads.clear();
@@ -90,7 +95,8 @@ int ncclGetVersion(int* version) {
 
 int ncclCommCount(ncclComm* handle, int* ranks) {
   if (const int bad = check(handle, "ncclCommCount"); bad != kSuccess) return bad;
-  if (handle->comm->job == kInProgress) return broken("ncclCommCount before the communicator is ready");
+  if (handle->comm->job == kInProgress)
+    return broken("ncclCommCount before the communicator is ready");
   if (const std::shared_ptr<Job> job = std::move(handle->comm->group_job)) job->joined = true;
   *ranks = handle->comm->ranks;
   return kSuccess;
@@ -115,15 +121,18 @@ int ncclGetUniqueId(UniqueId* id) {
 }
 
 int ncclCommInitRankConfig(ncclComm** made, int ranks, UniqueId id, int rank, Config* config) {
-  if (config->magic != kMagic || config->size < sizeof(Config)) return broken("a config without its magic number, or too short");
+  if (config->magic != kMagic || config->size < sizeof(Config))
+    return broken("a config without its magic number, or too short");
   const Fault fault = called("ncclCommInitRankConfig", rank);
   if (fault == Fault::error) {
     set_last_error("injected by FSCCL_STAND_IN_NCCL_FAIL");
     return kSystemError;
   }
-  if (ranks < 1 || ranks > kMostRanks || rank < 0 || rank >= ranks) return broken("a rank that is none");
+  if (ranks < 1 || ranks > kMostRanks || rank < 0 || rank >= ranks)
+    return broken("a rank that is none");
   std::shared_ptr<Region> region = open_region(id);
-  if (!region) return broken("a unique id that ncclGetUniqueId did not make, or whose process is gone");
+  if (!region)
+    return broken("a unique id that ncclGetUniqueId did not make, or whose process is gone");
   auto comm = std::make_shared<Comm>();
   comm->region = std::move(region);
   comm->rank = rank;
@@ -131,9 +140,11 @@ int ncclCommInitRankConfig(ncclComm** made, int ranks, UniqueId id, int rank, Co
   const char* const blocks = std::getenv("NCCL_COMM_BLOCKING");
   comm->blocking = blocks ? std::atoi(blocks) == 1 : config->blocking != 0;
   comm->zero_ctas = config->cta_policy == kZeroCtas;
-  if (const char* const policy = std::getenv("NCCL_CTA_POLICY")) comm->zero_ctas = std::atoi(policy) == kZeroCtas;
+  if (const char* const policy = std::getenv("NCCL_CTA_POLICY"))
+    comm->zero_ctas = std::atoi(policy) == kZeroCtas;
   if (config->most_ctas >= 1)
-    (void)called(("ncclCommInitRankConfig with maxCTAs " + std::to_string(config->most_ctas)).c_str(), rank);
+    (void)called(
+        ("ncclCommInitRankConfig with maxCTAs " + std::to_string(config->most_ctas)).c_str(), rank);
   *made = new_handle(comm);
   if (!comm->blocking) begin_job(*comm);
   return in_background(*comm, [comm = comm.get(), fault] {
@@ -145,8 +156,10 @@ int ncclCommInitRankConfig(ncclComm** made, int ranks, UniqueId id, int rank, Co
     const char* const host = std::getenv("NCCL_HOSTID");
     shared.hosts[comm->rank] = host ? std::hash<std::string>()(host) | 1 : 0;
     if (fault != Fault::hang) shared.arrived++;
-    const bool here = wait_until([&] { return fault != Fault::hang && shared.arrived >= size; }, [&] { return comm->over(); });
-    for (int q = 0; q < comm->ranks; q++) comm->one_host = comm->one_host && shared.hosts[q] == shared.hosts[0];
+    const bool here = wait_until([&] { return fault != Fault::hang && shared.arrived >= size; },
+                                 [&] { return comm->over(); });
+    for (int q = 0; q < comm->ranks; q++)
+      comm->one_host = comm->one_host && shared.hosts[q] == shared.hosts[0];
     return static_cast<int>(here ? kSuccess : kInternalError);
   });
 }
@@ -162,12 +175,15 @@ int ncclCommGetAsyncError(ncclComm* handle, int* code) {
 int ncclCommFinalize(ncclComm* handle) {
   if (const int bad = check(handle, "ncclCommFinalize"); bad != kSuccess) return bad;
   if (handle->comm->stopped) return broken("ncclCommFinalize after ncclCommRevoke");
-  if (handle->comm->job == kInProgress) return broken("ncclCommFinalize before the communicator is ready");
+  if (handle->comm->job == kInProgress)
+    return broken("ncclCommFinalize before the communicator is ready");
   if (!handle->comm->blocking) begin_job(*handle->comm);
   // Like the real one, it waits for what streams were given: the caller need not.
   return in_background(*handle->comm, [handle] {
     return static_cast<int>(
-        wait_until([&] { return handle->outstanding == 0; }, [&] { return handle->comm->over(); }) ? kSuccess : kInternalError);
+        wait_until([&] { return handle->outstanding == 0; }, [&] { return handle->comm->over(); })
+            ? kSuccess
+            : kInternalError);
   });
 }
 
@@ -194,33 +210,43 @@ int ncclCommRevoke(ncclComm* handle, int flags) {
   (void)called("ncclCommRevoke", handle->comm->rank);
   if (flags) return broken("ncclCommRevoke with flags");
   if (handle->comm->job != kSuccess || handle->comm->error != kSuccess)
-    return broken("ncclCommRevoke in the middle of a call or after an error: NCCL then uses what it has freed");
+    return broken(
+        "ncclCommRevoke in the middle of a call or after an error: NCCL then uses what it has "
+        "freed");
   handle->comm->stopped = true;
   // As the real one: the communicator is in progress until nothing of it runs any more.
   return in_background(*handle->comm, [handle] {
-    return static_cast<int>(wait_until([&] { return handle->outstanding == 0; }, [] { return false; }) ? kSuccess : kInternalError);
+    return static_cast<int>(
+        wait_until([&] { return handle->outstanding == 0; }, [] { return false; })
+            ? kSuccess
+            : kInternalError);
   });
 }
 
-// A refusal is the communicator's error for good: NCCL takes nothing more on it. What goes on in the background is no answer of
-// this call, as of the real one (2.27 to 2.30): it says success, and the communicator's state that it is in progress.
+// A refusal is the communicator's error for good: NCCL takes nothing more on it. What goes on in
+// the background is no answer of this call, as of the real one (2.27 to 2.30): it says success, and
+// the communicator's state that it is in progress.
 int ncclCommWindowRegister(ncclComm* handle, void* memory, size_t bytes, void** window, int flags) {
   if (const int bad = check(handle, "ncclCommWindowRegister"); bad != kSuccess) return bad;
   const std::shared_ptr<Comm> comm = handle->comm;
   if (comm->error != kSuccess) return comm->error;
-  if (comm->job == kInProgress) return broken("ncclCommWindowRegister before the communicator is ready");
+  if (comm->job == kInProgress)
+    return broken("ncclCommWindowRegister before the communicator is ready");
   if (called("ncclCommWindowRegister", comm->rank) != Fault::none) {
     set_last_error("injected by FSCCL_STAND_IN_NCCL_FAIL");
     comm->error = kSystemError;
     return kSystemError;
   }
-  if (reinterpret_cast<uintptr_t>(memory) % kWindowAlignment) return broken("a window that is not aligned to 4096 bytes");
+  if (reinterpret_cast<uintptr_t>(memory) % kWindowAlignment)
+    return broken("a window that is not aligned to 4096 bytes");
   if (flags != kSymmetric) return broken("a window that is not symmetric");
   const Backing backing = backing_of(memory, bytes);
   if (backing == Backing::none) return broken("a window on memory of the host");
-  if (backing == Backing::other) return broken("a window on memory that is not the driver's virtual memory");
+  if (backing == Backing::other)
+    return broken("a window on memory that is not the driver's virtual memory");
   if (backing == Backing::several)
-    return broken("a window on several pieces of memory, of which NCCL before 2.30.7 takes the first");
+    return broken(
+        "a window on several pieces of memory, of which NCCL before 2.30.7 takes the first");
   *window = nullptr;
   const Code begun = in_background(*comm, [comm = comm.get(), memory, bytes, window] {
     std::vector<uint64_t> sizes;
@@ -275,7 +301,9 @@ int ncclRedOpCreatePreMulSum(int* made, void* scale, int type, int residence, nc
 
 int ncclRedOpDestroy(int made, ncclComm* handle) {
   if (const int bad = check(handle, "ncclRedOpDestroy"); bad != kSuccess) return bad;
-  return handle->comm->operators.erase(made) ? kSuccess : static_cast<int>(broken("ncclRedOpDestroy of no operator"));
+  return handle->comm->operators.erase(made)
+             ? kSuccess
+             : static_cast<int>(broken("ncclRedOpDestroy of no operator"));
 }
 
 }  // extern "C"

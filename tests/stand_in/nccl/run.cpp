@@ -1,5 +1,5 @@
-// What runs on a stream's thread: collectives as bytes sent between all, folded in the order of the ranks and, as NCCL's rings do,
-// rounded to the type at every step.
+// What runs on a stream's thread: collectives as bytes sent between all, folded in the order of the
+// ranks and, as NCCL's rings do, rounded to the type at every step.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,8 +10,8 @@
 namespace fsccl::stand_in_nccl {
 namespace {
 
-// What runs on this thread does not end when the communicator is stopped: copy engines wait for peers' words, and symmetric kernels
-// before 2.29 spin.
+// What runs on this thread does not end when the communicator is stopped: copy engines wait for
+// peers' words, and symmetric kernels before 2.29 spin.
 thread_local bool endless = false;
 bool over(const Comm& comm) { return comm.region->broken || (comm.stopped && !endless); }
 
@@ -23,11 +23,14 @@ struct Transfer {
 // All sends and receives at once; those of a pair in their order.
 class Transfers {
  public:
-  explicit Transfers(Comm& comm) : comm_(comm), out_(static_cast<size_t>(comm.ranks)), in_(static_cast<size_t>(comm.ranks)) {}
+  explicit Transfers(Comm& comm)
+      : comm_(comm), out_(static_cast<size_t>(comm.ranks)), in_(static_cast<size_t>(comm.ranks)) {}
   void send(int to, const char* memory, uint64_t bytes) {
     out_[static_cast<size_t>(to)].push_back({const_cast<char*>(memory), bytes});
   }
-  void receive(int from, char* memory, uint64_t bytes) { in_[static_cast<size_t>(from)].push_back({memory, bytes}); }
+  void receive(int from, char* memory, uint64_t bytes) {
+    in_[static_cast<size_t>(from)].push_back({memory, bytes});
+  }
   bool run() {
     return wait_until([this] { return advance(); }, [this] { return over(comm_); });
   }
@@ -43,19 +46,22 @@ class Transfers {
       }
     }
     const auto empty = [](const std::deque<Transfer>& queue) { return queue.empty(); };
-    return std::all_of(out_.begin(), out_.end(), empty) && std::all_of(in_.begin(), in_.end(), empty);
+    return std::all_of(out_.begin(), out_.end(), empty) &&
+           std::all_of(in_.begin(), in_.end(), empty);
   }
   static bool push(std::deque<Transfer>& queue, Channel& channel) {
     const uint64_t at = channel.written, room = kChannelBytes - (at - channel.read);
-    const uint64_t bytes = step(queue, room, at % kChannelBytes,
-                                [&](char* memory, uint64_t n) { std::memcpy(channel.bytes + at % kChannelBytes, memory, n); });
+    const uint64_t bytes = step(queue, room, at % kChannelBytes, [&](char* memory, uint64_t n) {
+      std::memcpy(channel.bytes + at % kChannelBytes, memory, n);
+    });
     channel.written += bytes;
     return bytes > 0;
   }
   static bool pull(std::deque<Transfer>& queue, Channel& channel) {
     const uint64_t at = channel.read, there = channel.written - at;
-    const uint64_t bytes = step(queue, there, at % kChannelBytes,
-                                [&](char* memory, uint64_t n) { std::memcpy(memory, channel.bytes + at % kChannelBytes, n); });
+    const uint64_t bytes = step(queue, there, at % kChannelBytes, [&](char* memory, uint64_t n) {
+      std::memcpy(memory, channel.bytes + at % kChannelBytes, n);
+    });
     channel.read += bytes;
     return bytes > 0;
   }
@@ -114,8 +120,10 @@ T fold_one(int fold, T a, T b) {
 
 template <class T>
 void fold_plain(const Operation& op, const std::vector<std::vector<char>>& inputs, char* to) {
-  using Wide = std::conditional_t<std::is_integral_v<T>, std::make_unsigned<std::conditional_t<std::is_integral_v<T>, T, int>>,
-                                  std::type_identity<T>>::type;
+  using Wide =
+      std::conditional_t<std::is_integral_v<T>,
+                         std::make_unsigned<std::conditional_t<std::is_integral_v<T>, T, int>>,
+                         std::type_identity<T>>::type;
   for (size_t i = 0; i < op.count; i++) {
     T sum{};
     for (size_t q = 0; q < inputs.size(); q++) {
@@ -126,7 +134,8 @@ void fold_plain(const Operation& op, const std::vector<std::vector<char>>& input
       if (!q) {
         sum = value;
       } else if (wraps) {
-        const uint64_t a = static_cast<uint64_t>(static_cast<Wide>(sum)), b = static_cast<uint64_t>(static_cast<Wide>(value));
+        const uint64_t a = static_cast<uint64_t>(static_cast<Wide>(sum)),
+                       b = static_cast<uint64_t>(static_cast<Wide>(value));
         sum = static_cast<T>(static_cast<Wide>(op.fold == kProduct ? a * b : a + b));
       } else {
         sum = fold_one(op.fold, sum, value);
@@ -156,9 +165,10 @@ void fold_narrow(const Operation& op, const std::vector<std::vector<char>>& inpu
 
 void fold_all(const Operation& op, const std::vector<std::vector<char>>& inputs, char* to) {
   using Folder = void (*)(const Operation&, const std::vector<std::vector<char>>&, char*);
-  static constexpr Folder kFolders[kTypes] = {fold_plain<int8_t>,  fold_plain<uint8_t>,  fold_plain<int32_t>, fold_plain<uint32_t>,
-                                              fold_plain<int64_t>, fold_plain<uint64_t>, fold_narrow<Half>,   fold_plain<float>,
-                                              fold_plain<double>,  fold_narrow<Brain>};
+  static constexpr Folder kFolders[kTypes] = {
+      fold_plain<int8_t>,  fold_plain<uint8_t>,  fold_plain<int32_t>, fold_plain<uint32_t>,
+      fold_plain<int64_t>, fold_plain<uint64_t>, fold_narrow<Half>,   fold_plain<float>,
+      fold_plain<double>,  fold_narrow<Brain>};
   kFolders[op.type](op, inputs, to);
 }
 
@@ -182,19 +192,21 @@ bool agreed(Comm& comm, const Operation& op) {
   const uint64_t number = ++comm.collectives;
   Announced& mine = comm.region->announced[comm.rank][number % 2];
   mine.place = op.place;
-  std::snprintf(mine.text, sizeof mine.text, "%s of %zu elements of type %d, operator %d, root %d", name_of(op.kind), op.count,
-                op.type, std::min<int>(op.fold, kMade), op.root);
+  std::snprintf(mine.text, sizeof mine.text, "%s of %zu elements of type %d, operator %d, root %d",
+                name_of(op.kind), op.count, op.type, std::min<int>(op.fold, kMade), op.root);
   mine.number = number;
   for (int q = 0; q < comm.ranks; q++) {
     const Announced& theirs = comm.region->announced[q][number % 2];
-    if (!wait_until([&] { return theirs.number >= number; }, [&] { return over(comm); })) return false;
+    if (!wait_until([&] { return theirs.number >= number; }, [&] { return over(comm); }))
+      return false;
     std::string problem;
     if (std::strcmp(theirs.text, mine.text) != 0) {
-      problem = "collective " + std::to_string(number) + ": rank " + std::to_string(comm.rank) + " does " + mine.text + ", rank " +
-                std::to_string(q) + " does " + theirs.text;
+      problem = "collective " + std::to_string(number) + ": rank " + std::to_string(comm.rank) +
+                " does " + mine.text + ", rank " + std::to_string(q) + " does " + theirs.text;
     } else if (theirs.place != kNoPlace && mine.place != kNoPlace && theirs.place != mine.place) {
-      problem = std::string(mine.text) + ": the buffers lie at other offsets of the windows on ranks " + std::to_string(comm.rank) +
-                " and " + std::to_string(q);
+      problem = std::string(mine.text) +
+                ": the buffers lie at other offsets of the windows on ranks " +
+                std::to_string(comm.rank) + " and " + std::to_string(q);
     }
     if (problem.empty()) continue;
     if (!comm.region->broken.exchange(1)) broken(problem);
@@ -210,7 +222,8 @@ bool run_collective(Comm& comm, const Operation& op) {
   const auto ranks = static_cast<size_t>(comm.ranks), self = static_cast<size_t>(comm.rank);
   const size_t bytes = op.count * size_of(op.type);
   using Kind = Operation::Kind;
-  const bool folds = op.kind == Kind::reduce_scatter || op.kind == Kind::all_reduce || op.kind == Kind::reduce;
+  const bool folds =
+      op.kind == Kind::reduce_scatter || op.kind == Kind::all_reduce || op.kind == Kind::reduce;
   const bool parted_in = op.kind == Kind::reduce_scatter || op.kind == Kind::all_to_all;
   const bool parted_out = op.kind == Kind::all_gather || op.kind == Kind::all_to_all;
   const auto sends_to = [&](size_t from, size_t to) {
@@ -220,7 +233,8 @@ bool run_collective(Comm& comm, const Operation& op) {
   Transfers transfers(comm);
   std::vector<std::vector<char>> inputs(folds && sends_to(self, self) ? ranks : 0);
   for (size_t q = 0; q < ranks; q++) {
-    if (sends_to(self, q)) transfers.send(static_cast<int>(q), op.send + (parted_in ? q * bytes : 0), bytes);
+    if (sends_to(self, q))
+      transfers.send(static_cast<int>(q), op.send + (parted_in ? q * bytes : 0), bytes);
     if (!sends_to(q, self)) continue;
     char* to = op.recv + (parted_out ? q * bytes : 0);
     if (folds) {

@@ -1,4 +1,5 @@
-// See README.md. What is not changed here is a jump to the real library, whose functions are found when this one is loaded.
+// See README.md. What is not changed here is a jump to the real library, whose functions are found
+// when this one is loaded.
 #include <dlfcn.h>
 #include <ucp/api/ucp.h>
 
@@ -22,8 +23,10 @@ Function* real(Function*, const char* name) {
 
 ucp_request_param_t as_host(const ucp_request_param_t* param, const char* function) {
   ucp_request_param_t made = *param;
-  if (!(made.op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) || made.memory_type != UCS_MEMORY_TYPE_CUDA) {
-    std::fprintf(stderr, "stand-in for UCX: %s was not told that its memory is a GPU's\n", function);
+  if (!(made.op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) ||
+      made.memory_type != UCS_MEMORY_TYPE_CUDA) {
+    std::fprintf(stderr, "stand-in for UCX: %s was not told that its memory is a GPU's\n",
+                 function);
     std::abort();
   }
   made.memory_type = UCS_MEMORY_TYPE_HOST;
@@ -46,13 +49,14 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t* attrib
   return status;
 }
 
-ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h to, const void* buffer, size_t count, ucp_tag_t tag, const ucp_request_param_t* param) {
+ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h to, const void* buffer, size_t count, ucp_tag_t tag,
+                                  const ucp_request_param_t* param) {
   const ucp_request_param_t host = as_host(param, "ucp_tag_send_nbx");
   return real(&ucp_tag_send_nbx, "ucp_tag_send_nbx")(to, buffer, count, tag, &host);
 }
 
-ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void* buffer, size_t count, ucp_tag_t tag, ucp_tag_t mask,
-                                  const ucp_request_param_t* param) {
+ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void* buffer, size_t count, ucp_tag_t tag,
+                                  ucp_tag_t mask, const ucp_request_param_t* param) {
   const ucp_request_param_t host = as_host(param, "ucp_tag_recv_nbx");
   return real(&ucp_tag_recv_nbx, "ucp_tag_recv_nbx")(worker, buffer, count, tag, mask, &host);
 }
@@ -64,7 +68,8 @@ ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void* buffer, size_t coun
 #endif
 #define HAND_ON(name)                                                          \
   __attribute__((used, visibility("hidden"))) void* real_##name = find(#name); \
-  asm(".text\n.globl " #name "\n.type " #name ", %function\n" #name ":\n" JUMP(name) ".size " #name ", .-" #name "\n.text\n");
+  asm(".text\n.globl " #name "\n.type " #name ", %function\n" #name            \
+      ":\n" JUMP(name) ".size " #name ", .-" #name "\n.text\n");
 
 HAND_ON(ucs_status_string)
 HAND_ON(ucp_config_read)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsccl_torch.fsdp2.enable() changes no number: every variant trains as stock FSDP2 over gloo, bit for bit on two ranks."""
+"""fsccl_torch.fsdp2.enable() changes no number: every variant trains as stock FSDP2 over gloo, bit
+for bit on two ranks."""
+
 import mesh_variants as meshes
 import pytest
 import torch
@@ -7,49 +9,69 @@ import variants
 from variants import system
 
 # What units carry of these; of all others, both.
-CARRIED = {"hsdp_accumulated_before_the_all_reduce": {"unshard"}, "resharded_to_two": set()}
+CARRIED = {'hsdp_accumulated_before_the_all_reduce': {'unshard'}, 'resharded_to_two': set()}
 
 
 # FSDP2 itself cannot do these before a version of torch, over any backend.
-SINCE = {"failed_step": (2, 13), "tensor_parallel": (2, 9)}
-TORCH = tuple(int(number) for number in torch.__version__.split(".")[:2])
+SINCE = {'failed_step': (2, 13), 'tensor_parallel': (2, 9)}
+TORCH = tuple(int(number) for number in torch.__version__.split('.')[:2])
 
 
 def of_this_torch(variants_):
     """`variants_` are names or functions. HSDP on a CPU is possible from 2.8 on."""
-    names = {variant: getattr(variant, "__name__", variant) for variant in variants_}
-    return [variant for variant, name in names.items() if SINCE.get(name, (2, 8) if name.startswith("hsdp") else TORCH) <= TORCH]
+    names = {variant: getattr(variant, '__name__', variant) for variant in variants_}
+    return [
+        variant
+        for variant, name in names.items()
+        if SINCE.get(name, (2, 8) if name.startswith('hsdp') else TORCH) <= TORCH
+    ]
 
 
 def carried_by_units(train):
     """The variant, which besides looks at what of its communication went through units."""
-    expected = CARRIED.get(train.__name__, {"unshard", "reduce_grads"})
+    expected = CARRIED.get(train.__name__, {'unshard', 'reduce_grads'})
 
     def run(rank, ranks):
         result = train(rank, ranks)
         if variants.fused():
             import fsccl_torch
-            carried = {name for name in ("unshard", "reduce_grads") if fsccl_torch.stats().get(name)}
-            assert carried == expected, f"units carried {carried}, not {expected}"
+
+            carried = {
+                name for name in ('unshard', 'reduce_grads') if fsccl_torch.stats().get(name)
+            }
+            assert carried == expected, f'units carried {carried}, not {expected}'
         return result
+
     run.__name__ = train.__name__
     return run
 
 
-@pytest.mark.parametrize("name", of_this_torch(variants.VARIANTS))
+@pytest.mark.parametrize('name', of_this_torch(variants.VARIANTS))
 def test_two_ranks(name):
     system.compare(carried_by_units(variants.VARIANTS[name]), reference=False)
 
 
-@pytest.mark.parametrize("name", ["plain", "bfloat16", "cut_along_the_second_dimension"])
+@pytest.mark.parametrize('name', ['plain', 'bfloat16', 'cut_along_the_second_dimension'])
 def test_three_ranks(name):
-    tolerance = {"bfloat16": 2e-3}.get(name, 2e-5)
-    system.compare(carried_by_units(variants.VARIANTS[name]), ranks=3, reference=False, atol=tolerance)
+    tolerance = {'bfloat16': 2e-3}.get(name, 2e-5)
+    system.compare(
+        carried_by_units(variants.VARIANTS[name]), ranks=3, reference=False, atol=tolerance
+    )
 
 
-@pytest.mark.parametrize("train", of_this_torch([
-    meshes.tensor_parallel, meshes.resharded_to_two, meshes.hsdp, meshes.hsdp_cut_along_the_second_dimension,
-    meshes.hsdp_in_bfloat16_with_a_divisor, meshes.hsdp_accumulated_before_the_all_reduce,
-    meshes.hsdp_with_gradients_too_large_for_slots]))
+@pytest.mark.parametrize(
+    'train',
+    of_this_torch(
+        [
+            meshes.tensor_parallel,
+            meshes.resharded_to_two,
+            meshes.hsdp,
+            meshes.hsdp_cut_along_the_second_dimension,
+            meshes.hsdp_in_bfloat16_with_a_divisor,
+            meshes.hsdp_accumulated_before_the_all_reduce,
+            meshes.hsdp_with_gradients_too_large_for_slots,
+        ]
+    ),
+)
 def test_four_ranks(train):
     system.compare(carried_by_units(train), ranks=4, reference=False)

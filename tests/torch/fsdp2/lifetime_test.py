@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model on which fsccl_torch.fsdp2.enable() was called is freed with its last reference, and so is its memory."""
+"""A model on which fsccl_torch.fsdp2.enable() was called is freed with its last reference, and so
+is its memory."""
+
 import gc
 import os
 import sys
@@ -14,18 +16,19 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import ranks as ranks_  # noqa: E402
+import ranks as ranks_
 
 WIDTH, MODELS = 600, 10
 
 
 def resident_bytes():
-    with open("/proc/self/statm") as numbers:
-        return int(numbers.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    with open('/proc/self/statm') as numbers:
+        return int(numbers.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
 
 
 def build(options):
     import fsccl_torch.fsdp2
+
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(6)])
     for layer in model:
@@ -37,17 +40,17 @@ def lives(what, options):
     """One model's life."""
     model = build(options)
     for _ in range(2):
-        if what == "unsharded":
+        if what == 'unsharded':
             model[0].unshard(async_op=True)
             break
         loss = model(torch.full((2, WIDTH), 0.1 + dist.get_rank())).square().mean()
-        if what == "trained":
+        if what == 'trained':
             loss.backward()
     return weakref.ref(model[0])
 
 
 def models_come_and_go(what, options):
-    backend, sizes = dist.group.WORLD._get_backend(torch.device("cpu")), []
+    backend, sizes = dist.group.WORLD._get_backend(torch.device('cpu')), []
     for number in range(MODELS):
         left = lives(what, options)
         if number % 2 == dist.get_rank():
@@ -57,19 +60,21 @@ def models_come_and_go(what, options):
         assert left() is None
         assert not [one for one in gc.get_objects() if type(one) is FSDPParam], number
         sizes.append(resident_bytes())
-    used = backend.memory_stats()["live_bytes"]
+    used = backend.memory_stats()['live_bytes']
     one = 6 * WIDTH * WIDTH * 4
     assert used <= one, (used, one)
-    assert sizes[-1] - sizes[2] < 2 * one, [size >> 20 for size in sizes]  # of what each leaves, 7 would be 7 times that
+    assert sizes[-1] - sizes[2] < 2 * one, [
+        size >> 20 for size in sizes
+    ]  # of what each leaves, 7 would be 7 times that
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope='module')
 def two():
     with ranks_.Ranks(2) as started:
         yield started
 
 
-@pytest.mark.parametrize("what", ["trained", "evaluated", "unsharded"])
+@pytest.mark.parametrize('what', ['trained', 'evaluated', 'unsharded'])
 def test_models_are_freed(two, what):
     two.run(models_come_and_go, what, {}, limit=200)
 
@@ -82,7 +87,7 @@ def view_outlives_the_model():
     del model
     gc.collect()
     for _ in range(2):
-        lives("trained", {})
+        lives('trained', {})
         gc.collect()
     assert torch.equal(weight, wanted)
     dist.barrier()

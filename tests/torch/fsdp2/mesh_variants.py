@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people do with FSDP2 on meshes of two dimensions, and on parts of one, each as in variants.py. With 4 ranks a sum has
-still one order of its terms: two and two."""
+"""What people do with FSDP2 on meshes of two dimensions, and on parts of one, each as in
+variants.py. With 4 ranks a sum has still one order of its terms: two and two."""
+
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard
@@ -9,20 +10,31 @@ from variants import BFLOAT16, adam, plain_training, shard, system, without_slot
 
 def tensor_parallel(rank, ranks):
     """TP x FSDP: the parameters are DTensors before they are sharded."""
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-    mesh = init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("data", "tensor"))
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    mesh = init_device_mesh('cpu', (ranks // 2, 2), mesh_dim_names=('data', 'tensor'))
     model = system.Model()
     for block in model.blocks:
-        parallelize_module(block, mesh["tensor"], {"feed_forward.1": ColwiseParallel(use_local_output=False),
-                                                   "feed_forward.3": RowwiseParallel()})
-    model = shard(model, mesh=mesh["data"])
+        parallelize_module(
+            block,
+            mesh['tensor'],
+            {
+                'feed_forward.1': ColwiseParallel(use_local_output=False),
+                'feed_forward.3': RowwiseParallel(),
+            },
+        )
+    model = shard(model, mesh=mesh['data'])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, foreach=False)
-    losses = system.train(model, optimizer, mesh["data"].get_local_rank(), ranks // 2)
+    losses = system.train(model, optimizer, mesh['data'].get_local_rank(), ranks // 2)
     return system.result(model, losses)
 
 
 def replicated(ranks):
-    return init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicate", "shard"))
+    return init_device_mesh('cpu', (2, ranks // 2), mesh_dim_names=('replicate', 'shard'))
 
 
 def hsdp(rank, ranks):
@@ -30,8 +42,12 @@ def hsdp(rank, ranks):
 
 
 def hsdp_cut_along_the_second_dimension(rank, ranks):
-    return plain_training(rank, ranks, mesh=replicated(ranks),
-                          shard_placement_fn=lambda p: Shard(1) if p.dim() > 1 and p.size(1) % 2 == 0 else Shard(0))
+    return plain_training(
+        rank,
+        ranks,
+        mesh=replicated(ranks),
+        shard_placement_fn=lambda p: Shard(1) if p.dim() > 1 and p.size(1) % 2 == 0 else Shard(0),
+    )
 
 
 def hsdp_in_bfloat16_with_a_divisor(rank, ranks):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people do with FSDP2, each as a function (rank, ranks) -> {"losses", "parameters"}: over gloo it is stock FSDP2, over fsccl
-fsccl_torch.fsdp2.enable() is called on the model. `carried` says what of it must have gone through units."""
+"""What people do with FSDP2, each as a function (rank, ranks) -> {"losses", "parameters"}: over
+gloo it is stock FSDP2, over fsccl fsccl_torch.fsdp2.enable() is called on the model. `carried` says
+what of it must have gone through units."""
+
 import inspect
 import sys
 from pathlib import Path
@@ -11,10 +13,9 @@ from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "systems"))
-import system  # noqa: E402
-
-from fsccl_torch.fsdp2_versions import groups_of  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'systems'))
+import system
+from fsccl_torch.fsdp2_versions import groups_of
 
 BFLOAT16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 ALL_BFLOAT16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
@@ -27,20 +28,23 @@ def variant(function):
 
 
 def fused():
-    return dist.get_backend() == "fsccl"
+    return dist.get_backend() == 'fsccl'
 
 
 def shard(model, keep_bytes=None, **options):
     for block in model.blocks:
         fully_shard(block, **options)
-    if inspect.signature(fully_shard).parameters["reshard_after_forward"].default is None:  # before 2.8 the root has this anyway
-        options = {"reshard_after_forward": None, **options}
+    if (
+        inspect.signature(fully_shard).parameters['reshard_after_forward'].default is None
+    ):  # before 2.8 the root has this anyway
+        options = {'reshard_after_forward': None, **options}
     return enable(fully_shard(model, **options), keep_bytes)
 
 
 def enable(model, keep_bytes=None):
     if fused():
         import fsccl_torch.fsdp2
+
         fsccl_torch.fsdp2.enable(model, keep_bytes=keep_bytes)
     return model
 
@@ -96,8 +100,13 @@ def root_resharded_after_forward(rank, ranks):
 
 @variant
 def cut_along_the_second_dimension(rank, ranks):
-    return plain_training(rank, ranks,
-                          shard_placement_fn=lambda p: Shard(1) if p.dim() > 1 and p.size(1) % ranks == 0 else Shard(0))
+    return plain_training(
+        rank,
+        ranks,
+        shard_placement_fn=lambda p: (
+            Shard(1) if p.dim() > 1 and p.size(1) % ranks == 0 else Shard(0)
+        ),
+    )
 
 
 @variant
@@ -135,11 +144,15 @@ class SometimesUnused(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(3)
-        self.blocks = nn.ModuleList(nn.ModuleDict({"first": nn.Linear(7, 7), "second": nn.Linear(7, 7)}) for _ in range(2))
+        self.blocks = nn.ModuleList(
+            nn.ModuleDict({'first': nn.Linear(7, 7), 'second': nn.Linear(7, 7)}) for _ in range(2)
+        )
         self.step = 0
 
     def forward(self, x):
-        return self.blocks[1]["first"](self.blocks[0]["first"](x)) + (self.blocks[0]["second"](x) if self.step % 2 else 0)
+        return self.blocks[1]['first'](self.blocks[0]['first'](x)) + (
+            self.blocks[0]['second'](x) if self.step % 2 else 0
+        )
 
 
 @variant
@@ -206,7 +219,7 @@ def gradients_kept_by_the_caller(rank, ranks):
         before = gradients
         optimizer.step()
         losses.append(loss.item())
-    return {**system.result(model, losses), "differences": sums}
+    return {**system.result(model, losses), 'differences': sums}
 
 
 @variant
@@ -215,9 +228,13 @@ def clipped_with_a_divisor(rank, ranks):
     model.set_gradient_divide_factor(3.0)
     model.set_force_sum_reduction_for_comms(True)
     optimizer, norms = adam(model), []
-    optimizer.register_step_pre_hook(lambda *_: norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5).full_tensor()))
+    optimizer.register_step_pre_hook(
+        lambda *_: norms.append(
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5).full_tensor()
+        )
+    )
     losses = system.train(model, optimizer, rank, ranks)
-    return {**system.result(model, losses), "norms": norms}
+    return {**system.result(model, losses), 'norms': norms}
 
 
 @variant
@@ -234,15 +251,24 @@ def prefetched(rank, ranks):
 
 @variant
 def checkpointed_activations(rank, ranks):
-    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+        apply_activation_checkpointing,
+    )
+
     model = system.Model()
     apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, system.Block))
     for block in model.blocks:
         fully_shard(block, mp_policy=BFLOAT16)
     model = enable(fully_shard(model, mp_policy=BFLOAT16))
     losses = system.train(model, adam(model), rank, ranks)
-    names = {name: name.replace("_checkpoint_wrapped_module.", "") for name, _ in model.named_parameters()}
-    return {"losses": losses, "parameters": {names[name]: system.whole(p) for name, p in model.named_parameters()}}
+    names = {
+        name: name.replace('_checkpoint_wrapped_module.', '')
+        for name, _ in model.named_parameters()
+    }
+    return {
+        'losses': losses,
+        'parameters': {names[name]: system.whole(p) for name, p in model.named_parameters()},
+    }
 
 
 @variant
@@ -274,9 +300,13 @@ def evaluated_alone(rank, ranks):
     losses = system.train(model, optimizer, rank, ranks, range(2))
     with torch.no_grad():
         system.loss_of(model, *system.batch(9, rank, ranks))
-        alone = [system.loss_of(model, *system.batch(20 + i, 0, ranks)).item() for i in range(2)] if rank == 0 else []
+        alone = (
+            [system.loss_of(model, *system.batch(20 + i, 0, ranks)).item() for i in range(2)]
+            if rank == 0
+            else []
+        )
     losses += system.train(model, optimizer, rank, ranks, range(2, 4))
-    return {**system.result(model, losses), "alone": alone}
+    return {**system.result(model, losses), 'alone': alone}
 
 
 @variant
@@ -299,7 +329,7 @@ def loaded_by_assignment(rank, ranks):
     losses = system.train(model, adam(model), rank, ranks, range(2))
     model.load_state_dict(saved, assign=True)
     for module in model.modules():
-        if hasattr(module, "_get_fsdp_state"):
+        if hasattr(module, '_get_fsdp_state'):
             for group in groups_of(module._get_fsdp_state()):
                 for parameter in group.fsdp_params:
                     parameter.reset_sharded_param()
@@ -309,12 +339,14 @@ def loaded_by_assignment(rank, ranks):
 
 @variant
 def made_on_meta(rank, ranks):
-    with torch.device("meta"):
+    with torch.device('meta'):
         model = system.Model()
     model = shard(model)
-    model.to_empty(device="cpu")
+    model.to_empty(device='cpu')
     for i, parameter in enumerate(model.parameters()):
-        nn.init.normal_(parameter.to_local(), std=0.05, generator=torch.Generator().manual_seed(10 * i + rank))
+        nn.init.normal_(
+            parameter.to_local(), std=0.05, generator=torch.Generator().manual_seed(10 * i + rank)
+        )
     return system.result(model, system.train(model, adam(model), rank, ranks))
 
 
@@ -370,7 +402,9 @@ def shards_written_through_data(rank, ranks):
 @variant
 def optimizer_in_backward(rank, ranks):
     model = shard(system.Model())
-    optimizers = {parameter: torch.optim.SGD([parameter], lr=0.05) for parameter in model.parameters()}
+    optimizers = {
+        parameter: torch.optim.SGD([parameter], lr=0.05) for parameter in model.parameters()
+    }
 
     def update(parameter):
         optimizers[parameter].step()
@@ -395,7 +429,9 @@ def two_backwards(rank, ranks):
         model.set_is_last_backward(False)
         first = system.loss_of(model, *system.batch(step, rank, ranks))
         first.backward()
-        losses.append(sum(parameter.grad.to_local().sum().item() for parameter in model.parameters()))
+        losses.append(
+            sum(parameter.grad.to_local().sum().item() for parameter in model.parameters())
+        )
         model.set_is_last_backward(True)
         second = system.loss_of(model, *system.batch(step + 5, rank, ranks))
         second.backward()
@@ -410,10 +446,12 @@ def failed_step(rank, ranks):
     model = shard(system.Model())
     optimizer = adam(model)
     losses = system.train(model, optimizer, rank, ranks, range(1))
-    handle = model.blocks[1].register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(ValueError("on purpose")))
+    handle = model.blocks[1].register_forward_pre_hook(
+        lambda *_: (_ for _ in ()).throw(ValueError('on purpose'))
+    )
     try:
         system.loss_of(model, *system.batch(1, rank, ranks))
-        raise AssertionError("the hook did not raise")
+        raise AssertionError('the hook did not raise')
     except ValueError:
         pass
     handle.remove()
@@ -432,14 +470,22 @@ def two_models(rank, ranks):
         tokens, targets = system.batch(step, rank, ranks)
         with torch.no_grad():
             teacher = second(tokens).float()
-        loss = system.loss_of(first, tokens, targets) + nn.functional.mse_loss(first(tokens).float(), teacher)
+        loss = system.loss_of(first, tokens, targets) + nn.functional.mse_loss(
+            first(tokens).float(), teacher
+        )
         loss.backward()
         system.loss_of(second, tokens, targets).backward()
         for optimizer in optimizers:
             optimizer.step()
         losses.append(loss.item())
     one, two = system.result(first, losses), system.result(second, losses)
-    return {"losses": losses, "parameters": {**one["parameters"], **{f"second.{name}": t for name, t in two["parameters"].items()}}}
+    return {
+        'losses': losses,
+        'parameters': {
+            **one['parameters'],
+            **{f'second.{name}': t for name, t in two['parameters'].items()},
+        },
+    }
 
 
 @variant
@@ -471,6 +517,7 @@ def without_slots_for_gradients():
     """As if no gradient was small enough to have one."""
     if fused():
         from fsccl_torch import fsdp2_reduction
+
         fsdp2_reduction._SLOT_BYTES = 256
 
 

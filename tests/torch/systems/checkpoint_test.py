@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributed checkpoints over fsccl: what was saved is loaded, and training goes on with the same bits."""
+"""Distributed checkpoints over fsccl: what was saved is loaded, and training goes on with the same
+bits."""
+
 import tempfile
 
 import system
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
-from torch.distributed.checkpoint.state_dict import (StateDictOptions, get_model_state_dict, get_state_dict, set_model_state_dict,
-                                                     set_state_dict)
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 from torch.distributed.fsdp import fully_shard
 
 
@@ -29,29 +36,35 @@ def save_and_resume(rank, ranks):
     model, optimizer = new_model()
     first = system.train(model, optimizer, rank, ranks, range(2))
     folder = shared_folder()
-    states = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+    states = dict(zip(('model', 'optimizer'), get_state_dict(model, optimizer)))
     checkpoint.save(states, checkpoint_id=folder)
     expected = system.result(model, system.train(model, optimizer, rank, ranks, range(2, 4)))
 
     model, optimizer = new_model(system.SEED + 1)
-    states = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+    states = dict(zip(('model', 'optimizer'), get_state_dict(model, optimizer)))
     checkpoint.load(states, checkpoint_id=folder)
-    set_state_dict(model, optimizer, model_state_dict=states["model"], optim_state_dict=states["optimizer"])
+    set_state_dict(
+        model, optimizer, model_state_dict=states['model'], optim_state_dict=states['optimizer']
+    )
     resumed = system.result(model, system.train(model, optimizer, rank, ranks, range(2, 4)))
     torch.testing.assert_close(resumed, expected, rtol=0, atol=0)
-    return {**resumed, "losses": first + resumed["losses"]}
+    return {**resumed, 'losses': first + resumed['losses']}
 
 
 def broadcast_from_rank_0(rank, ranks):
     """Rank 0 alone has the weights; all ranks take their shards of them."""
     model, optimizer = new_model(system.SEED + 1)
     state = system.Model().state_dict() if rank == 0 else {}
-    set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    set_model_state_dict(
+        model, state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    )
     losses = system.train(model, optimizer, rank, ranks)
-    full = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    full = get_model_state_dict(
+        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
     found = system.result(model, losses)
     if rank == 0:
-        torch.testing.assert_close(full, found["parameters"], rtol=0, atol=0)
+        torch.testing.assert_close(full, found['parameters'], rtol=0, atol=0)
     return found
 
 

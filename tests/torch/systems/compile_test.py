@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.compile with collectives of fsccl: FSDP2 in both orders, and parameters that are DTensors and are gathered and reduced by
-functional collectives inside the graph (the way of SimpleFSDP)."""
+"""torch.compile with collectives of fsccl: FSDP2 in both orders, and parameters that are DTensors
+and are gathered and reduced by functional collectives inside the graph (the way of SimpleFSDP)."""
+
 import functools
 
 import pytest
@@ -17,14 +18,18 @@ class Gather(nn.Module):
     """A sharded parameter as the whole one; its gradient is the mean over the ranks."""
 
     def forward(self, parameter):
-        return parameter.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial("avg")])
+        return parameter.redistribute(placements=[Replicate()]).to_local(
+            grad_placements=[Partial('avg')]
+        )
 
 
 def shard_functionally(model, ranks):
-    mesh = init_device_mesh("cpu", (ranks,))
+    mesh = init_device_mesh('cpu', (ranks,))
     for module in list(model.modules()):
         for name, parameter in list(module.named_parameters(recurse=False)):
-            module.register_parameter(name, nn.Parameter(distribute_tensor(parameter.detach(), mesh, [Shard(0)])))
+            module.register_parameter(
+                name, nn.Parameter(distribute_tensor(parameter.detach(), mesh, [Shard(0)]))
+            )
             parametrize.register_parametrization(module, name, Gather(), unsafe=True)
     return model
 
@@ -34,8 +39,14 @@ def functional(rank, ranks, compiler):
     trained = torch.compile(model, backend=compiler, fullgraph=True) if compiler else model
     losses = system.train(trained, system.new_optimizer(model), rank, ranks)
     found = system.result(model, losses)
-    names = {name: name.replace("parametrizations.", "").removesuffix(".original") for name in found["parameters"]}
-    return {**found, "parameters": {names[name]: whole for name, whole in found["parameters"].items()}}
+    names = {
+        name: name.replace('parametrizations.', '').removesuffix('.original')
+        for name in found['parameters']
+    }
+    return {
+        **found,
+        'parameters': {names[name]: whole for name, whole in found['parameters'].items()},
+    }
 
 
 def compile_then_shard(rank, ranks, compiler):
@@ -52,11 +63,16 @@ def shard_then_compile(rank, ranks, compiler):
     for block in model.blocks:
         fully_shard(block)
     fully_shard(model)
-    return system.result(model, system.train(torch.compile(model, backend=compiler), system.new_optimizer(model), rank, ranks))
+    return system.result(
+        model,
+        system.train(
+            torch.compile(model, backend=compiler), system.new_optimizer(model), rank, ranks
+        ),
+    )
 
 
-@pytest.mark.parametrize("way", [functional, compile_then_shard, shard_then_compile])
-@pytest.mark.parametrize("compiler", ["aot_eager", "inductor"])
+@pytest.mark.parametrize('way', [functional, compile_then_shard, shard_then_compile])
+@pytest.mark.parametrize('compiler', ['aot_eager', 'inductor'])
 def test_two_ranks(way, compiler):
     system.compare(functools.partial(way, compiler=compiler))
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of training systems share: a small model, its data, and `compare`, which trains over gloo and over fsccl and
-wants equal bits.
+"""What the tests of training systems share: a small model, its data, and `compare`, which trains
+over gloo and over fsccl and wants equal bits.
 
-A system is a function (rank, ranks) -> {"losses": of this rank, "parameters": whole, by name}, run in one process a rank after
-init_process_group; with own_group it is given the backend's name too, and makes the group itself, as under torchrun. With two
-ranks a sum has one order of its terms, so two right backends agree bit for bit; with more, and with the one process that trains
-on all ranks' data, they agree closely.
+A system is a function (rank, ranks) -> {"losses": of this rank, "parameters": whole, by name}, run
+in one process a rank after init_process_group; with own_group it is given the backend's name too,
+and makes the group itself, as under torchrun. With two ranks a sum has one order of its terms, so
+two right backends agree bit for bit; with more, and with the one process that trains on all ranks'
+data, they agree closely.
 """
+
 import datetime
 import multiprocessing
 import os
@@ -34,7 +36,9 @@ class Block(nn.Module):
         self.attention = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
         self.output = nn.Linear(WIDTH, WIDTH)
         inner = 3 * WIDTH + 1
-        self.feed_forward = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, inner), nn.GELU(), nn.Linear(inner, WIDTH))
+        self.feed_forward = nn.Sequential(
+            nn.LayerNorm(WIDTH), nn.Linear(WIDTH, inner), nn.GELU(), nn.Linear(inner, WIDTH)
+        )
 
     def forward(self, x):
         heads = self.attention(self.norm(x)).unflatten(-1, (3, HEADS, WIDTH // HEADS))
@@ -62,7 +66,9 @@ class Model(nn.Module):
 def batch(step, rank, ranks):
     """Of the step's data, the part of this rank."""
     generator = torch.Generator().manual_seed(1000 * SEED + step)
-    tokens = torch.randint(VOCABULARY, (ranks, SEQUENCES, TOKENS + 1), generator=generator)[rank].reshape(-1, TOKENS + 1)
+    tokens = torch.randint(VOCABULARY, (ranks, SEQUENCES, TOKENS + 1), generator=generator)[
+        rank
+    ].reshape(-1, TOKENS + 1)
     return tokens[:, :-1], tokens[:, 1:]
 
 
@@ -92,22 +98,39 @@ def whole(tensor):
 
 def result(model, losses):
     """Of a model whose parameters are DTensors or whole, under the names of the plain model."""
-    names = {name: name.replace("_orig_mod.", "").removeprefix("module.") for name, _ in model.named_parameters()}
-    return {"losses": losses, "parameters": {names[name]: whole(parameter) for name, parameter in model.named_parameters()}}
+    names = {
+        name: name.replace('_orig_mod.', '').removeprefix('module.')
+        for name, _ in model.named_parameters()
+    }
+    return {
+        'losses': losses,
+        'parameters': {
+            names[name]: whole(parameter) for name, parameter in model.named_parameters()
+        },
+    }
 
 
 def _average_over_gloo():
-    """Gloo of torch 2.7 has no ReduceOp.AVG, which FSDP2 asks for: it sums in place of averaging, or refuses. Here it averages."""
+    """Gloo of torch 2.7 has no ReduceOp.AVG, which FSDP2 asks for: it sums in place of averaging,
+    or refuses. Here it averages."""
+
     def averaging(stock):
         def call(*tensors, op=dist.ReduceOp.SUM, group=None, async_op=False, **named):
             average = op == dist.ReduceOp.AVG
-            work = stock(*tensors, op=dist.ReduceOp.SUM if average else op, group=group, async_op=async_op and not average, **named)
+            work = stock(
+                *tensors,
+                op=dist.ReduceOp.SUM if average else op,
+                group=group,
+                async_op=async_op and not average,
+                **named,
+            )
             if average:
                 [*tensors, *named.values()][0].div_(dist.get_world_size(group))
             return work
+
         return call
 
-    for name in ("all_reduce", "reduce_scatter_tensor"):
+    for name in ('all_reduce', 'reduce_scatter_tensor'):
         setattr(dist, name, averaging(getattr(dist, name)))
 
 
@@ -115,23 +138,38 @@ def _rank_main(system, backend, rank, ranks, folder, own_group, port):
     try:
         torch.set_num_threads(1)
         # Compiled graphs depend on the size of a rank's shard, and what names them does not.
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.parent / f"inductor-{rank}")
-        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-        launched = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks,
-                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
+        os.environ['TORCHINDUCTOR_CACHE_DIR'] = str(folder.parent / f'inductor-{rank}')
+        os.environ['TORCHINDUCTOR_COMPILE_THREADS'] = '1'
+        launched = {
+            'RANK': rank,
+            'LOCAL_RANK': rank,
+            'GROUP_RANK': 0,
+            'WORLD_SIZE': ranks,
+            'LOCAL_WORLD_SIZE': ranks,
+            'MASTER_ADDR': '127.0.0.1',
+            'MASTER_PORT': port,
+            'TORCHELASTIC_RUN_ID': 'test',
+        }
         os.environ.update({name: str(value) for name, value in launched.items()})
         if own_group:
             found = system(rank, ranks, backend)
         else:
-            dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=ranks,
-                                    timeout=datetime.timedelta(seconds=60))
-            if backend == "gloo" and torch.__version__.startswith("2.7."):
+            dist.init_process_group(
+                backend,
+                init_method=f'file://{folder}/store',
+                rank=rank,
+                world_size=ranks,
+                timeout=datetime.timedelta(seconds=60),
+            )
+            if backend == 'gloo' and torch.__version__.startswith('2.7.'):
                 _average_over_gloo()
             found = system(rank, ranks)
             assert dist.get_backend() == backend
             dist.destroy_process_group()
-        torch.save(found, folder / f"{rank}.pt")
-        assert backend != "fsccl" or any(sys.modules["fsccl_torch"].stats().values()), "nothing went through fsccl"
+        torch.save(found, folder / f'{rank}.pt')
+        assert backend != 'fsccl' or any(sys.modules['fsccl_torch'].stats().values()), (
+            'nothing went through fsccl'
+        )
     except BaseException:
         traceback.print_exc()
         os._exit(1)
@@ -139,42 +177,65 @@ def _rank_main(system, backend, rank, ranks, folder, own_group, port):
 
 def free_port():
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
+        unused.bind(('127.0.0.1', 0))
         return unused.getsockname()[1]
 
 
 def run(system, backend, ranks, folder, own_group=False):
     """What the system returns on each rank."""
     folder.mkdir()
-    context = multiprocessing.get_context("fork")  # torch is loaded already, and nothing was computed with it here
+    context = multiprocessing.get_context(
+        'fork'
+    )  # torch is loaded already, and nothing was computed with it here
     shared = (folder, own_group, free_port())
-    processes = [context.Process(target=_rank_main, args=(system, backend, rank, ranks, *shared)) for rank in range(ranks)]
+    processes = [
+        context.Process(target=_rank_main, args=(system, backend, rank, ranks, *shared))
+        for rank in range(ranks)
+    ]
     for process in processes:
         process.start()
     end = time.monotonic() + LIMIT_S
-    while any(process.is_alive() for process in processes) and time.monotonic() < end and not any(p.exitcode for p in processes):
+    while (
+        any(process.is_alive() for process in processes)
+        and time.monotonic() < end
+        and not any(p.exitcode for p in processes)
+    ):
         time.sleep(0.02)
     for process in processes:
         process.join(1)
         process.kill()
         process.join()
     codes = [process.exitcode for process in processes]
-    assert codes == [0] * ranks, f"{system} over {backend}: exit codes of the ranks: {codes}"
-    return [torch.load(folder / f"{rank}.pt") for rank in range(ranks)]
+    assert codes == [0] * ranks, f'{system} over {backend}: exit codes of the ranks: {codes}'
+    return [torch.load(folder / f'{rank}.pt') for rank in range(ranks)]
 
 
 def compare(system, ranks=2, reference=True, own_group=False, atol=2e-5):
-    """Trains over gloo and fsccl; also against one process with the data of all ranks, unless there is no such reference."""
+    """Trains over gloo and fsccl; also against one process with the data of all ranks, unless there
+    is no such reference."""
     with tempfile.TemporaryDirectory() as folder:
-        gloo, fsccl = (run(system, backend, ranks, Path(folder) / backend, own_group) for backend in ("gloo", "fsccl"))
-    tolerance = {"rtol": 0, "atol": 0} if ranks == 2 else {"rtol": 1e-4, "atol": atol}
+        gloo, fsccl = (
+            run(system, backend, ranks, Path(folder) / backend, own_group)
+            for backend in ('gloo', 'fsccl')
+        )
+    tolerance = {'rtol': 0, 'atol': 0} if ranks == 2 else {'rtol': 1e-4, 'atol': atol}
     for rank in range(ranks):
-        assert len(fsccl[rank]["losses"]) >= STEPS and fsccl[rank]["parameters"]
+        assert len(fsccl[rank]['losses']) >= STEPS and fsccl[rank]['parameters']
         torch.testing.assert_close(fsccl[rank], gloo[rank], equal_nan=False, **tolerance)
-        torch.testing.assert_close(fsccl[rank]["parameters"], fsccl[0]["parameters"], rtol=0, atol=0)
+        torch.testing.assert_close(
+            fsccl[rank]['parameters'], fsccl[0]['parameters'], rtol=0, atol=0
+        )
     if reference:
         model = Model()
-        losses = train(model, new_optimizer(model), slice(None), ranks, range(len(fsccl[0]["losses"])))
-        means = torch.tensor([one["losses"] for one in fsccl]).mean(0)
+        losses = train(
+            model, new_optimizer(model), slice(None), ranks, range(len(fsccl[0]['losses']))
+        )
+        means = torch.tensor([one['losses'] for one in fsccl]).mean(0)
         torch.testing.assert_close(means, torch.tensor(losses), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(fsccl[0]["parameters"], dict(model.named_parameters()), rtol=1e-4, atol=2e-5, check_stride=False)
+        torch.testing.assert_close(
+            fsccl[0]['parameters'],
+            dict(model.named_parameters()),
+            rtol=1e-4,
+            atol=2e-5,
+            check_stride=False,
+        )

@@ -34,13 +34,15 @@ TEST(AllocationLog, HasTheLinesOfRmm) {
   const std::vector<std::string> lines = lines_of(directory.read("log.csv"));
   ASSERT_EQ(lines.size(), 7u);
   EXPECT_EQ(lines[0], "Thread,Time,Action,Pointer,Size,Stream");
-  const char* wanted[] = {"allocate,0x7f00,4096,0x10", "free,0x7f00,4096,0x0", "allocate failure,0x0,1048576,0x0"};
+  const char* wanted[] = {"allocate,0x7f00,4096,0x10", "free,0x7f00,4096,0x0",
+                          "allocate failure,0x0,1048576,0x0"};
   const char* fractions[] = {"234567", "234568", "000000"};
   for (size_t i = 0; i < 6; i++) {
-    const std::regex line(std::string(R"(\d+,\d\d:\d\d:\d\d\.)") + fractions[i % 3] + "," + wanted[i % 3]);
+    const std::regex line(std::string(R"(\d+,\d\d:\d\d:\d\d\.)") + fractions[i % 3] + "," +
+                          wanted[i % 3]);
     EXPECT_TRUE(std::regex_match(lines[i + 1], line)) << lines[i + 1];
   }
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(::stat(directory.path("log.csv").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
@@ -72,18 +74,22 @@ TEST(AllocationLog, RefusesWhatIsNoFileOfItsOwn) {
   }
 }
 
-// The head and a line of the log, in place: a device, a FIFO that is read, and a descriptor by its name.
+// The head and a line of the log, in place: a device, a FIFO that is read, and a descriptor by its
+// name.
 TEST(AllocationLog, WritesToWhatIsNoFileInPlace) {
   const TemporaryDirectory directory;
   ASSERT_EQ(::mkfifo(directory.path("fifo").c_str(), 0600), 0);
   const std::string null = device_like("null", 3, directory.path());
-  if (null.empty()) GTEST_SKIP() << "no device of the test's own: mknod, or a temporary folder without nodev";
+  if (null.empty())
+    GTEST_SKIP() << "no device of the test's own: mknod, or a temporary folder without nodev";
   std::filesystem::create_symlink(null, directory.path("link"));
-  const Fd reader = make_fd([&] { return ::open(directory.path("fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
+  const Fd reader = make_fd(
+      [&] { return ::open(directory.path("fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
   directory.write("output", "before\n");
-  const Fd output = make_fd([&] { return ::open(directory.path("output").c_str(), O_WRONLY | O_CLOEXEC); });
-  for (const std::string& path :
-       {null, directory.path("link"), directory.path("fifo"), "/dev/fd/" + std::to_string(output.get())}) {
+  const Fd output =
+      make_fd([&] { return ::open(directory.path("output").c_str(), O_WRONLY | O_CLOEXEC); });
+  for (const std::string& path : {null, directory.path("link"), directory.path("fifo"),
+                                  "/dev/fd/" + std::to_string(output.get())}) {
     Result<std::unique_ptr<AllocationLog>> log = AllocationLog::open(path);
     ASSERT_TRUE(log.ok()) << log.status().text();
     log.value()->allocate(1, 1, 1, 0);

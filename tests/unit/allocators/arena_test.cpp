@@ -28,7 +28,7 @@ HostArena make(int ranks, uint64_t control, uint64_t region) {
 void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
 
 uint64_t bytes_on_disk(int fd) {
-  struct stat state {};
+  struct stat state{};
   EXPECT_EQ(fstat(fd, &state), 0);
   return static_cast<uint64_t>(state.st_blocks) * 512;
 }
@@ -57,7 +57,8 @@ TEST(HostArena, TwoMappingsSeeTheSameBytes) {
   EXPECT_NE(first.control(), second.control());
 }
 
-// The arena of a source: a range of its file, which is reserved and given back there, and mapped by others.
+// The arena of a source: a range of its file, which is reserved and given back there, and mapped by
+// others.
 TEST(HostArena, AdoptsARangeOfAFile) {
   constexpr uint64_t kBefore = 1 << 20, kControl = 4096, kBytes = 4 << 20;
   const Fd file(memfd_create("source", MFD_CLOEXEC));
@@ -76,14 +77,16 @@ TEST(HostArena, AdoptsARangeOfAFile) {
   EXPECT_EQ(byte, 7);
   first.release(1, 8192, 25 * 4096);
   EXPECT_EQ(bytes_on_disk(file.get()), kControl);
-  EXPECT_FALSE(HostArena::adopt(Fd(dup(file.get())), kBefore + 4096, 2, kControl, kBytes).ok()) << "the file is too short";
+  EXPECT_FALSE(HostArena::adopt(Fd(dup(file.get())), kBefore + 4096, 2, kControl, kBytes).ok())
+      << "the file is too short";
   EXPECT_FALSE(HostArena::adopt(Fd(dup(file.get())), UINT64_MAX - 4095, 2, kControl, kBytes).ok());
   EXPECT_FALSE(HostArena::adopt(Fd(), 0, 2, kControl, kBytes).ok());
 }
 
 TEST(HostArena, OverMemoryWithoutAFile) {
   constexpr uint64_t kBytes = 1 << 20;
-  void* const memory = mmap(nullptr, 4096 + kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      mmap(nullptr, 4096 + kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   {
     HostArena arena = HostArena::over(static_cast<std::byte*>(memory), 100, kBytes).take();
@@ -146,13 +149,17 @@ TEST(HostArena, AChildOfForkDoesNotHaveTheMapping) {
   HostArena arena = make(1, 4096, kRegion);
   unsigned char resident = 0;
   ASSERT_EQ(mincore(arena.control(), 4096, &resident), 0);
-  EXPECT_EQ(exit_code_of([&] { return mincore(arena.control(), 4096, &resident) == -1 && errno == ENOMEM ? 0 : 1; }), 0);
+  EXPECT_EQ(exit_code_of([&] {
+              return mincore(arena.control(), 4096, &resident) == -1 && errno == ENOMEM ? 0 : 1;
+            }),
+            0);
 }
 
 TEST(HostArena, IsSealedAndClosesOnExec) {
   HostArena arena = make(1, 4096, kRegion);
   const int seals = fcntl(arena.fd(), F_GET_SEALS);
-  EXPECT_EQ(seals & (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  EXPECT_EQ(seals & (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
+            F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   EXPECT_EQ(ftruncate(arena.fd(), 0), -1);
   EXPECT_EQ(ftruncate(arena.fd(), static_cast<off_t>(4 * kRegion)), -1);
   EXPECT_EQ(fcntl(arena.fd(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
@@ -182,7 +189,8 @@ TEST(HostArena, SizesThatMakeNoSenseAreErrors) {
   EXPECT_EQ(HostArena::create(-1, 4096, kRegion).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(HostArena::create(1, 0, 0).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(HostArena::create(1, UINT64_MAX, 0).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
-  EXPECT_EQ(HostArena::create(1 << 30, 4096, uint64_t{1} << 40).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(HostArena::create(1 << 30, 4096, uint64_t{1} << 40).status().code(),
+            FSCCL_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(HostArena::create(1, 4096, uint64_t{1} << 60).status().code(), FSCCL_ERR_LIMIT);
 }
 
@@ -239,13 +247,15 @@ TEST(HostArena, PopulateKeepsContentsWithAndWithoutHugePages) {
     expect_ok(arena.reserve(0, 0, uint64_t{8} << 20, false));
     std::memset(arena.region(0), 0x33, uint64_t{8} << 20);
     expect_ok(arena.populate(0, 0, uint64_t{8} << 20));
-    for (uint64_t at = 0; at < uint64_t{8} << 20; at += 4096) ASSERT_EQ(arena.region(0)[at], std::byte{0x33});
+    for (uint64_t at = 0; at < uint64_t{8} << 20; at += 4096)
+      ASSERT_EQ(arena.region(0)[at], std::byte{0x33});
   }
 }
 
 TEST(HostArena, MoreThanTheMemoryIsAnErrorThatChangesNothing) {
 #ifdef __SANITIZE_THREAD__
-  constexpr uint64_t kHuge = uint64_t{1} << 39;  // a program has less address space under this sanitizer
+  // a program has less address space under this sanitizer
+  constexpr uint64_t kHuge = uint64_t{1} << 39;
 #else
   constexpr uint64_t kHuge = uint64_t{1} << 45;
 #endif
@@ -254,7 +264,9 @@ TEST(HostArena, MoreThanTheMemoryIsAnErrorThatChangesNothing) {
   const uint64_t before = bytes_on_disk(arena.fd());
   const Status status = arena.reserve(0, 0, kHuge, false);
   ASSERT_EQ(status.code(), FSCCL_ERR_OUT_OF_MEMORY);
-  EXPECT_NE(status.text().find(fmt::format("wanted {} more bytes", kHuge - 4096)), std::string::npos) << status.text();
+  EXPECT_NE(status.text().find(fmt::format("wanted {} more bytes", kHuge - 4096)),
+            std::string::npos)
+      << status.text();
   EXPECT_NE(status.text().find("available"), std::string::npos) << status.text();
   EXPECT_EQ(bytes_on_disk(arena.fd()), before);
   EXPECT_EQ(arena.reserved_bytes(), 4096U);
@@ -273,7 +285,8 @@ TEST(HostArena, LimitsAreNamed) {
     });
   };
   EXPECT_EQ(with_limit(RLIMIT_FSIZE, uint64_t{1} << 30, "RLIMIT_FSIZE"), 0);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadow memory is larger than any such limit
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // their shadow memory is larger than any such limit
   EXPECT_EQ(with_limit(RLIMIT_AS, uint64_t{1} << 34, "RLIMIT_AS"), 0);
 #endif
 }

@@ -24,7 +24,9 @@ class AvailableMemoryTest : public testing::Test {
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text;
   }
-  void write_machine() { write("/proc/meminfo", "MemTotal:       2000 kB\nMemFree:  3 kB\nMemAvailable:   1000 kB\n"); }
+  void write_machine() {
+    write("/proc/meminfo", "MemTotal:       2000 kB\nMemFree:  3 kB\nMemAvailable:   1000 kB\n");
+  }
   std::string root_;
 };
 

@@ -15,7 +15,9 @@ constexpr uint64_t kBackedPage = CollectiveRegion::kAlignment, kAddresses = uint
 // A part of slots with a map of what exists of it, page by page, as the system would have it.
 class Part {
  public:
-  explicit Part(uint64_t most) : slots_(most, true), limit_(most) { slots_.set_capacity(most, most, kAddresses); }
+  explicit Part(uint64_t most) : slots_(most, true), limit_(most) {
+    slots_.set_capacity(most, most, kAddresses);
+  }
 
   bool take(uint64_t key, uint64_t pages) {
     const Result<SlotGrant> grant = slots_.take(key, pages * kBackedPage, true, ++position_);
@@ -51,7 +53,8 @@ class Part {
   void carry_out(const BackedBytes::Change& change, bool mending = false) {
     changes_++;
     for (const auto& [begin, end] : change.given_back) {
-      for (const auto& [key, range] : held_) ASSERT_TRUE(end <= range.first || range.second <= begin) << "bytes of a slot";
+      for (const auto& [key, range] : held_)
+        ASSERT_TRUE(end <= range.first || range.second <= begin) << "bytes of a slot";
       for (const auto& [range, position] : last_)
         if (range.first < end && begin < range.second && !mending) {
           ASSERT_LE(position, change.released);
@@ -60,7 +63,8 @@ class Part {
       backed_.given_back(begin, end);
     }
     for (const auto& [begin, end] : change.made) {
-      for (uint64_t at = begin; at < end; at += kBackedPage) ASSERT_TRUE(pages_.emplace(at, true).second);
+      for (uint64_t at = begin; at < end; at += kBackedPage)
+        ASSERT_TRUE(pages_.emplace(at, true).second);
       backed_.made(begin, end);
     }
     most_ = std::max(most_, backed_.bytes());
@@ -68,7 +72,8 @@ class Part {
   void check() {
     ASSERT_EQ(backed_.bytes(), pages_.size() * kBackedPage);
     for (const auto& [key, range] : held_)
-      for (uint64_t at = range.first; at < range.second; at += kBackedPage) ASSERT_TRUE(pages_.contains(at));
+      for (uint64_t at = range.first; at < range.second; at += kBackedPage)
+        ASSERT_TRUE(pages_.contains(at));
     for (uint64_t at = 0; at < backed_.whole(); at += kBackedPage) ASSERT_TRUE(pages_.contains(at));
     ASSERT_LE(backed_.bytes(), std::min(needed_ + needed_ / 32 + kBackedPage, limit_));
   }
@@ -126,7 +131,8 @@ TEST(BackedBytes, AreThePlansAndLeftAloneOnceAStepIsKnown) {
   EXPECT_EQ(part.backed().whole(), part.slots().plan_bytes());
 }
 
-// Nothing is rounded up beyond the most that may exist, and two parts share that: what is no slot's of one goes for the other.
+// Nothing is rounded up beyond the most that may exist, and two parts share that: what is no slot's
+// of one goes for the other.
 TEST(BackedBytes, KeepToWhatMayExist) {
   constexpr uint64_t kMost = 21 * kBackedPage, kUnit = 8 * kBackedPage;
   CollectiveRegion slots(kAddresses, true);
@@ -134,7 +140,8 @@ TEST(BackedBytes, KeepToWhatMayExist) {
   BackedBytes backed(kUnit);
   const auto back = [&](uint64_t key, uint64_t pages, uint64_t most) {
     const uint64_t begin = slots.take(key, pages * kBackedPage, false, key).value().offset;
-    const BackedBytes::Change change = backed.place(begin, begin + pages * kBackedPage, slots, most);
+    const BackedBytes::Change change =
+        backed.place(begin, begin + pages * kBackedPage, slots, most);
     for (const auto& [from, to] : change.given_back) backed.given_back(from, to);
     for (const auto& [from, to] : change.made) backed.made(from, to);
   };

@@ -44,7 +44,8 @@ TEST(BlockStreams, WhatTheProgramKnowsAllKnow) {
   streams.wait(name(5), BlockStreams::kProgram);
   EXPECT_TRUE(streams.over(done));
   EXPECT_TRUE(covers(streams.known(b), done));
-  EXPECT_TRUE(covers(streams.known(streams.number(name(2)).value()), done)) << "a stream that is new follows the program";
+  EXPECT_TRUE(covers(streams.known(streams.number(name(2)).value()), done))
+      << "a stream that is new follows the program";
   StreamClock programs{};
   streams.work(BlockStreams::kProgram, &programs);
   EXPECT_TRUE(covers(streams.known(a), programs)) << "the program's own work is over at once";
@@ -99,9 +100,10 @@ TEST_F(Watch, EachByteOfTheRedZones) {
       if (at >= block.data && at < block.data + bytes) continue;
       const std::byte was = std::exchange(memory[at], std::byte(7));
       const bool behind = at >= block.data;
-      EXPECT_THAT(text(watch.intact(block)),
-                  HasSubstr(behind ? fmt::format("byte {} behind the end is 0x07", at - block.data - bytes)
-                                   : fmt::format("byte {} before the begin is 0x07", block.data - at)));
+      EXPECT_THAT(
+          text(watch.intact(block)),
+          HasSubstr(behind ? fmt::format("byte {} behind the end is 0x07", at - block.data - bytes)
+                           : fmt::format("byte {} before the begin is 0x07", block.data - at)));
       memory[at] = was;
     }
     EXPECT_TRUE(watch.intact(block).ok());

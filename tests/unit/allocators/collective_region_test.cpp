@@ -28,7 +28,8 @@ TEST(CollectiveRegion, ARecordedStepBecomesTheDeclaredPlan) {
 }
 
 TEST(CollectiveRegion, PlannedStepsNeedTheBoundAndNoMore) {
-  const std::vector<StepEvent> events = step_events({.unit_bytes = transformer(8 * kPage, 8 * kPage, 20, 8 * kPage)});
+  const std::vector<StepEvent> events =
+      step_events({.unit_bytes = transformer(8 * kPage, 8 * kPage, 20, 8 * kPage)});
   Driver driver(false);
   ASSERT_TRUE(driver.region.declare(events).ok());
   for (int i = 0; i < 3; ++i) driver.step(events);
@@ -39,9 +40,11 @@ TEST(CollectiveRegion, PlannedStepsNeedTheBoundAndNoMore) {
   EXPECT_EQ(driver.region.live(), 0U);
 }
 
-// Wherever a step leaves the table, what was taken and given back by it is known, to the page and the position.
+// Wherever a step leaves the table, what was taken and given back by it is known, to the page and
+// the position.
 TEST(CollectiveRegion, ATableIsLeftAtAnyEvent) {
-  const std::vector<StepEvent> events = step_events({.unit_bytes = transformer(3 * kPage, 5 * kPage, 6, 4 * kPage), .prefetch = 1});
+  const std::vector<StepEvent> events =
+      step_events({.unit_bytes = transformer(3 * kPage, 5 * kPage, 6, 4 * kPage), .prefetch = 1});
   constexpr uint64_t kForeign = 777;
   for (size_t at = 0; at <= events.size(); ++at) {
     Driver driver(false);
@@ -117,7 +120,8 @@ TEST(CollectiveRegion, ADeclaredStepThatIsTooLongIsRefused) {
   events.push_back(take_event(1, 1));
   const Status status = region.declare(events);
   EXPECT_EQ(status.code(), FSCCL_ERR_INVALID_ARGUMENT);
-  EXPECT_NE(status.text().find("the schedule has 262145 events, at most 262144"), std::string::npos) << status.text();
+  EXPECT_NE(status.text().find("the schedule has 262145 events, at most 262144"), std::string::npos)
+      << status.text();
 }
 
 TEST(CollectiveRegion, StableKeysHaveOneOffset) {
@@ -150,7 +154,8 @@ TEST(CollectiveRegion, AStableKeyStaysWhereTheDeviatingStepPutIt) {
   ASSERT_TRUE(driver.region.declare(planned).ok());
   EXPECT_EQ(driver.region.plan_bytes(), 2 * kPage);
   // 2 sits where 1 belongs; afterwards that place is free, but 1 had another one in this step.
-  driver.step({take_event(2, 2), take_event(1, 2), give_event(2), give_event(1), take_event(1, 2), give_event(1)});
+  driver.step({take_event(2, 2), take_event(1, 2), give_event(2), give_event(1), take_event(1, 2),
+               give_event(1)});
   EXPECT_EQ(driver.offsets, (std::vector<uint64_t>{0, 2 * kPage, 2 * kPage}));
   EXPECT_EQ(driver.moves, 0U);
   EXPECT_EQ(driver.offsets_of(planned), (std::vector<uint64_t>{0, 0, 0}));
@@ -190,10 +195,12 @@ TEST(CollectiveRegion, AnExtraRequestLeavesStableOffsetsAlone) {
 }
 
 TEST(CollectiveRegion, KeptSlotsStayAcrossStepsAndReplans) {
-  // Unit 7 is taken in the first step and kept; unit 1 is fetched at the end of a step for the next one.
+  // Unit 7 is taken in the first step and kept; unit 1 is fetched at the end of a step for the next
+  // one.
   const std::vector<StepEvent> first = {take_event(1, 3), take_event(7, 2), give_event(1),
                                         take_event(2, 5), give_event(2),    take_event(1, 3)};
-  const std::vector<StepEvent> next = {give_event(1), take_event(2, 5), give_event(2), take_event(1, 3)};
+  const std::vector<StepEvent> next = {give_event(1), take_event(2, 5), give_event(2),
+                                       take_event(1, 3)};
   Driver driver(true);
   driver.step(first);
   EXPECT_TRUE(driver.region.holds(7));
@@ -216,8 +223,10 @@ TEST(CollectiveRegion, KeptSlotsStayAcrossStepsAndReplans) {
 
 TEST(CollectiveRegion, APlanIsMadeAroundWhatIsHeld) {
   Driver driver(true);
-  driver.step({take_event(1, 1, false), take_event(2, 3), give_event(1)});  // 2 is held, not at the beginning
-  const std::vector<StepEvent> events = {take_event(1, 1, false), give_event(2), give_event(1), take_event(2, 3)};
+  // 2 is held, not at the beginning
+  driver.step({take_event(1, 1, false), take_event(2, 3), give_event(1)});
+  const std::vector<StepEvent> events = {take_event(1, 1, false), give_event(2), give_event(1),
+                                         take_event(2, 3)};
   ASSERT_TRUE(driver.region.declare(events).ok());
   for (int i = 0; i < 3; ++i) driver.step(events);
   EXPECT_EQ(driver.region.misses(), 0U);
@@ -256,7 +265,8 @@ TEST(CollectiveRegion, RandomHistoriesAgreeOnTwoRanks) {
     for (int i = 0; i < 6000; ++i) {
       const uint64_t key = random() % 40;
       const bool wrong_side = held.contains(key);
-      const StepEvent event = wrong_side ? give_event(key) : take_event(key, 1 + random() % 15, key % 2 == 0);
+      const StepEvent event =
+          wrong_side ? give_event(key) : take_event(key, 1 + random() % 15, key % 2 == 0);
       if (random() % 100 == 0) {
         one.region.end_step();
         two.region.end_step();
@@ -282,7 +292,8 @@ TEST(CollectiveRegion, RandomStepsThatRepeatAndDeviateStayCorrect) {
     std::vector<std::vector<StepEvent>> steps;
     for (int i = 0; i < 4; ++i) {
       StepShape shape{.prefetch = static_cast<int>(random() % 3), .backward = random() % 4 != 0};
-      for (int unit = 0; unit < 8; ++unit) shape.unit_bytes.push_back((1 + random() % 20) * kPage - random() % 100);
+      for (int unit = 0; unit < 8; ++unit)
+        shape.unit_bytes.push_back((1 + random() % 20) * kPage - random() % 100);
       steps.push_back(step_events(shape));
     }
     for (int i = 0; i < 25; ++i) {
@@ -324,8 +335,11 @@ TEST(CollectiveRegion, TheHashTellsHistoriesApart) {
 
 TEST(CollectiveRegion, TheHashCoversOffsets) {
   CollectiveRegion one(kCapacity, false), two(kCapacity, false);
-  ASSERT_TRUE(one.declare({take_event(1, 1, false), take_event(2, 4, false), give_event(1), give_event(2)}).ok());
-  const uint64_t offset_one = one.take(1, kPage, false, 1).value().offset, offset_two = two.take(1, kPage, false, 1).value().offset;
+  ASSERT_TRUE(
+      one.declare({take_event(1, 1, false), take_event(2, 4, false), give_event(1), give_event(2)})
+          .ok());
+  const uint64_t offset_one = one.take(1, kPage, false, 1).value().offset,
+                 offset_two = two.take(1, kPage, false, 1).value().offset;
   ASSERT_NE(offset_one, offset_two);
   EXPECT_NE(one.hash(), two.hash());
 }
@@ -343,7 +357,8 @@ TEST(CollectiveRegion, MistakesAreErrorsThatChangeNothing) {
   EXPECT_EQ(region.hash(), hash);
   EXPECT_EQ(region.live(), 4 * kPage);
   EXPECT_FALSE(region.holds(2));
-  EXPECT_EQ(region.declare({take_event(3, 1), take_event(3, 1)}).code(), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(region.declare({take_event(3, 1), take_event(3, 1)}).code(),
+            FSCCL_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(region.declare({give_event(3)}).code(), FSCCL_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(region.declare({take_event(3, 7), give_event(3)}).code(), FSCCL_ERR_OUT_OF_MEMORY);
   EXPECT_EQ(region.plan_bytes(), 0U);

@@ -1,4 +1,5 @@
-// The arena of a GPU over the stand-in driver: memory that grows, goes to another process and comes back, and what is refused.
+// The arena of a GPU over the stand-in driver: memory that grows, goes to another process and comes
+// back, and what is refused.
 #include "allocators/cuda/device_arena.h"
 
 #include <fcntl.h>
@@ -16,7 +17,8 @@ namespace fsccl {
 namespace {
 
 constexpr uint64_t kUnit = 2 << 20;
-// As a program of its own: adopts the two segments that are named, checks and changes their contents.
+// As a program of its own: adopts the two segments that are named, checks and changes their
+// contents.
 constexpr char kPeer[] = "--peer";
 
 const cuda::Device& device(int ordinal = 0) {
@@ -29,7 +31,8 @@ uint64_t moved(const DeviceArena& arena, uint64_t offset, uint64_t* host, bool r
   const cuda::Current current(arena.device());
   const auto there = arena.base() + offset, here = reinterpret_cast<cuda::DevicePointer>(host);
   const cuda::Driver& driver = arena.device().driver();
-  EXPECT_EQ(driver.copy_async(read ? here : there, read ? there : here, sizeof *host, nullptr), cuda::kSuccess);
+  EXPECT_EQ(driver.copy_async(read ? here : there, read ? there : here, sizeof *host, nullptr),
+            cuda::kSuccess);
   EXPECT_EQ(driver.stream_synchronize(nullptr), cuda::kSuccess);
   return *host;
 }
@@ -37,7 +40,9 @@ uint64_t read(const DeviceArena& arena, uint64_t offset) {
   uint64_t value = 0;
   return moved(arena, offset, &value, true);
 }
-void write(const DeviceArena& arena, uint64_t offset, uint64_t value) { moved(arena, offset, &value, false); }
+void write(const DeviceArena& arena, uint64_t offset, uint64_t value) {
+  moved(arena, offset, &value, false);
+}
 
 DeviceArena reserved(uint64_t bytes, const cuda::Device& on = device()) {
   Result<DeviceArena> made = DeviceArena::reserve(on, bytes);
@@ -104,7 +109,8 @@ TEST_F(Arena, AnErrorAnywhereChangesNothing) {
   const auto copy = [&] { return Fd(dup(fd.value().get())); };
   for (const char* function : {"cuMemCreate", "cuMemMap", "cuMemSetAccess"}) {
     control.fail(function);
-    EXPECT_BAD(arena.grow(kUnit), FSCCL_ERR_OUT_OF_MEMORY, function == std::string("cuMemCreate") ? "are free" : function);
+    EXPECT_BAD(arena.grow(kUnit), FSCCL_ERR_OUT_OF_MEMORY,
+               function == std::string("cuMemCreate") ? "are free" : function);
     EXPECT_EQ(control.leaks(), before) << function;
     EXPECT_EQ(control.used_bytes(0), kUnit) << function;
     EXPECT_EQ(arena.bytes(), kUnit);
@@ -130,13 +136,15 @@ TEST_F(Arena, AnErrorAnywhereChangesNothing) {
 TEST_F(Arena, AFullDeviceSaysHowMuchIsFree) {
   DeviceArena arena = reserved(64 << 20), wide = reserved(uint64_t{1} << 40);
   EXPECT_GOOD(arena.grow(30 << 20));  // the device has 32 MiB
-  EXPECT_BAD(wide.grow(4 << 20), FSCCL_ERR_OUT_OF_MEMORY, "device 0 has no 4194304 bytes more: 2097152 of 33554432 are free");
+  EXPECT_BAD(wide.grow(4 << 20), FSCCL_ERR_OUT_OF_MEMORY,
+             "device 0 has no 4194304 bytes more: 2097152 of 33554432 are free");
   EXPECT_BAD(wide.grow(~uint64_t{0}), FSCCL_ERR_OUT_OF_MEMORY, "addresses");
   EXPECT_GOOD(wide.grow(kUnit));
   EXPECT_FALSE(DeviceArena::reserve(device(), ~uint64_t{0}).ok());
 }
 
-// The exit status of this program as a peer that is handed these segments, of kUnit and 2 * kUnit bytes.
+// The exit status of this program as a peer that is handed these segments, of kUnit and 2 * kUnit
+// bytes.
 int peer(const std::string& first, const std::string& second) {
   const pid_t child = fork();
   if (child == 0) {
@@ -148,7 +156,8 @@ int peer(const std::string& first, const std::string& second) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 101;
 }
 
-// How a peer is told of a segment: the number of a descriptor that it inherits, or a fabric handle in hexadecimal digits.
+// How a peer is told of a segment: the number of a descriptor that it inherits, or a fabric handle
+// in hexadecimal digits.
 std::string told(Fd& fd) {
   EXPECT_EQ(fcntl(fd.get(), F_GETFD), FD_CLOEXEC);
   EXPECT_EQ(fcntl(fd.get(), F_SETFD, 0), 0);
@@ -172,7 +181,8 @@ int run_as_peer(char** segments) {
   if (!adopt(arena, segments[0], kUnit).ok()) return 1;
   if (!adopt(arena, segments[1], 2 * kUnit).ok()) return 2;
   if (arena.bytes() != 3 * kUnit || stand_in::Control().used_bytes(0) != 0) return 3;
-  if (arena.export_segment(0).take_status().code() != FSCCL_ERR_NOT_AVAILABLE) return 4;  // it is another's
+  // it is another's
+  if (arena.export_segment(0).take_status().code() != FSCCL_ERR_NOT_AVAILABLE) return 4;
   if (read(arena, 8) != 11 || read(arena, 2 * kUnit) != 12) return 5;
   write(arena, kUnit, 13);
   return 0;
@@ -198,7 +208,8 @@ TEST_F(Arena, AFabricHandleDoesTheSameWhereHostsShareOne) {
   EXPECT_GOOD(arena.grow(2 * kUnit));
   write(arena, 8, 11);
   write(arena, 2 * kUnit, 12);
-  const Result<cuda::FabricHandle> first = arena.export_to_fabric(0), second = arena.export_to_fabric(1);
+  const Result<cuda::FabricHandle> first = arena.export_to_fabric(0),
+                                   second = arena.export_to_fabric(1);
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(peer(told(first.value()), told(second.value())), 0);
   EXPECT_EQ(read(arena, kUnit), 13u);
@@ -225,10 +236,12 @@ TEST_F(Arena, WhatAPeerSaysOfItsMemoryIsChecked) {
   EXPECT_GOOD(mine.grow(2 * kUnit));
   const auto segment = [&] { return mine.export_segment(0).take(); };
   EXPECT_BAD(arena.adopt(segment(), 4 * kUnit), FSCCL_ERR_SYSTEM, "cuMemMap");
-  EXPECT_BAD(arena.adopt(segment(), 2 * kUnit + 4096), FSCCL_ERR_PROTOCOL, "not a multiple of 2097152");
+  EXPECT_BAD(arena.adopt(segment(), 2 * kUnit + 4096), FSCCL_ERR_PROTOCOL,
+             "not a multiple of 2097152");
   EXPECT_BAD(arena.adopt(segment(), 0), FSCCL_ERR_PROTOCOL, "0 bytes");
   EXPECT_BAD(arena.adopt(segment(), uint64_t{1} << 63), FSCCL_ERR_OUT_OF_MEMORY, "addresses");
-  EXPECT_BAD(arena.adopt(Fd(memfd_create("foreign", MFD_CLOEXEC)), 2 * kUnit), FSCCL_ERR_SYSTEM, "another rank's memory");
+  EXPECT_BAD(arena.adopt(Fd(memfd_create("foreign", MFD_CLOEXEC)), 2 * kUnit), FSCCL_ERR_SYSTEM,
+             "another rank's memory");
   EXPECT_BAD(arena.adopt(Fd(), 2 * kUnit), FSCCL_ERR_SYSTEM, "another rank's memory");
   EXPECT_EQ(arena.segments(), 0u);
   EXPECT_GOOD(arena.adopt(segment(), 2 * kUnit));

@@ -23,7 +23,9 @@ class Guarded : public ::testing::Test {
     std::signal(SIGSEGV, SIG_DFL);  // a sanitizer has a handler of its own
     ASSERT_TRUE(arena.reserve(0, 0, 8 * kViewPage, false).ok());
   }
-  volatile char* at(uint64_t offset) { return reinterpret_cast<volatile char*>(view.base()) + control + offset; }
+  volatile char* at(uint64_t offset) {
+    return reinterpret_cast<volatile char*>(view.base()) + control + offset;
+  }
 
   HostArena arena = HostArena::create(1, kViewPage, 8 * kViewPage).take();
   uint64_t control = static_cast<uint64_t>(arena.region(0) - arena.control());
@@ -37,15 +39,18 @@ TEST_F(Guarded, ShowsTheArenaWhereItIsOpen) {
   ASSERT_TRUE(set_access(view.base() + control, 3 * kViewPage, Access::write));
   *at(2 * kViewPage + 7) = 9;
   EXPECT_EQ(arena.region(0)[2 * kViewPage + 7], std::byte(9));
-  EXPECT_EXIT(*at(3 * kViewPage) = 1, ::testing::KilledBySignal(SIGSEGV), "") << "the page behind it is closed";
+  EXPECT_EXIT(*at(3 * kViewPage) = 1, ::testing::KilledBySignal(SIGSEGV), "")
+      << "the page behind it is closed";
 }
 
 TEST_F(Guarded, ClosedAndReadOnlyPagesFault) {
   const int note = add_fault_note(), old = add_fault_note();
   set_fault_note(old, view.base() + control, 4 * kViewPage, "an older note");
   set_fault_note(note, view.base() + control, 2 * kViewPage, "the thing");
-  EXPECT_EXIT((void)*at(17), ::testing::KilledBySignal(SIGSEGV), "fsccl: .*0x[0-9a-f]+, byte 17 of the thing\n");
-  EXPECT_EXIT((void)*at(3 * kViewPage), ::testing::KilledBySignal(SIGSEGV), "byte 12288 of an older note");
+  EXPECT_EXIT((void)*at(17), ::testing::KilledBySignal(SIGSEGV),
+              "fsccl: .*0x[0-9a-f]+, byte 17 of the thing\n");
+  EXPECT_EXIT((void)*at(3 * kViewPage), ::testing::KilledBySignal(SIGSEGV),
+              "byte 12288 of an older note");
   EXPECT_EXIT((void)*at(6 * kViewPage), ::testing::KilledBySignal(SIGSEGV), "");
   ASSERT_TRUE(set_access(view.base() + control, kViewPage, Access::read));
   EXPECT_EXIT(*at(0) = 1, ::testing::KilledBySignal(SIGSEGV), "byte 0 of the thing");

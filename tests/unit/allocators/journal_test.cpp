@@ -21,9 +21,11 @@ std::unique_ptr<Journal> journal(size_t history = 0, const std::string& log = ""
   return opened.take();
 }
 
-const MemoryUse& use_of(const std::vector<MemoryUse>& uses, UseKind kind, const std::string& unit, uint64_t stream = 0) {
-  const auto found = std::find_if(
-      uses.begin(), uses.end(), [&](const MemoryUse& use) { return use.kind == kind && use.unit == unit && use.stream == stream; });
+const MemoryUse& use_of(const std::vector<MemoryUse>& uses, UseKind kind, const std::string& unit,
+                        uint64_t stream = 0) {
+  const auto found = std::find_if(uses.begin(), uses.end(), [&](const MemoryUse& use) {
+    return use.kind == kind && use.unit == unit && use.stream == stream;
+  });
   EXPECT_NE(found, uses.end()) << name_of(kind) << " of " << unit;
   return *found;
 }
@@ -82,7 +84,8 @@ TEST(Journal, CountsWhatComesAgainWhenSomebodyAsks) {
     const JournalCopy copy = j->copy();
     ASSERT_EQ(copy.uses.size(), 1u);
     const MemoryUse& a = copy.uses[0];
-    EXPECT_EQ(std::tuple(a.live, a.peak, a.allocations, a.frees, a.allocated), std::tuple(4096u, 8192u, 8u, 7u, 4 * 12288u));
+    EXPECT_EQ(std::tuple(a.live, a.peak, a.allocations, a.frees, a.allocated),
+              std::tuple(4096u, 8192u, 8u, 7u, 4 * 12288u));
     ASSERT_EQ(copy.live.size(), 1u);
     EXPECT_EQ(copy.live[0].address, 0x20000u);
     EXPECT_EQ(copy.events.size(), history ? 15u : 0u);
@@ -96,7 +99,8 @@ TEST(Journal, CountsWhatComesAgainWhenSomebodyAsks) {
   }
 }
 
-// The parts of a use may be held together where they were not before: its peak is seen at once. So is that of slots and blocks.
+// The parts of a use may be held together where they were not before: its peak is seen at once. So
+// is that of slots and blocks.
 TEST(Journal, SeesPeaksThatComeOfSlotsElsewhere) {
   const auto j = journal();
   j->name_slot(2, UseKind::kParameters, "a");
@@ -117,7 +121,8 @@ TEST(Journal, SeesPeaksThatComeOfSlotsElsewhere) {
 
 TEST(Journal, KeepsTheFiguresOfUnitsThatAreGone) {
   const auto j = journal();
-  for (uint64_t key = 1; key <= 3; key++) {  // a unit is made anew, with another key and the same name
+  // a unit is made anew, with another key and the same name
+  for (uint64_t key = 1; key <= 3; key++) {
     j->name_slot(key, UseKind::kParameters, "a");
     j->slot_taken(j->slot(key), kShared, 0x1000, 4096, 4096);
     j->slot_given_back(j->slot(key), kShared);
@@ -167,7 +172,8 @@ TEST(Journal, LogsAndFlushesAtAStepsEnd) {
   EXPECT_NE(directory.read("log").find(",free,0x3000,4096,0x0\n"), std::string::npos);
 }
 
-// Steps that repeat look at the peak where blocks were taken since the step before began, at whatever place of the step.
+// Steps that repeat look at the peak where blocks were taken since the step before began, at
+// whatever place of the step.
 TEST(Journal, SeesThePeakOfBlocksBesideAStepThatRepeats) {
   const auto j = journal();
   j->name_slot(2, UseKind::kParameters, "a");
@@ -188,8 +194,8 @@ TEST(Journal, SeesThePeakOfBlocksBesideAStepThatRepeats) {
   }
 }
 
-// Each slot is taken before the one before it is given back: whoever copies meanwhile sees one of them, or two that follow each
-// other. A copy that is not of one moment sees none, or others.
+// Each slot is taken before the one before it is given back: whoever copies meanwhile sees one of
+// them, or two that follow each other. A copy that is not of one moment sees none, or others.
 TEST(Journal, CopiesAreOfOneMoment) {
   constexpr uint64_t kSlots = 64;
   const auto j = journal();
@@ -217,8 +223,9 @@ TEST(Journal, CopiesAreOfOneMoment) {
     uint64_t live = 0;
     for (const MemoryUse& use : copy.uses) live += use.live;
     const size_t held = copy.live.size();
-    const bool follow = held == 2 && (copy.live[1].address - copy.live[0].address == 4096 ||
-                                      copy.live[1].address - copy.live[0].address == 4096 * (kSlots - 1));
+    const bool follow =
+        held == 2 && (copy.live[1].address - copy.live[0].address == 4096 ||
+                      copy.live[1].address - copy.live[0].address == 4096 * (kSlots - 1));
     torn += (held != 1 && !follow) || live != 4096 * held;
   }
   over = true;
@@ -226,14 +233,15 @@ TEST(Journal, CopiesAreOfOneMoment) {
   EXPECT_EQ(torn, 0u);
 }
 
-// Whoever looks while others take and give back sees sums that belong together: with a history slots take the lock, without one
-// those that come again do not.
+// Whoever looks while others take and give back sees sums that belong together: with a history
+// slots take the lock, without one those that come again do not.
 class JournalInUse : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(JournalInUse, IsReadWhileItIsWritten) {
   constexpr uint64_t kRounds = 20'000, kSlots = 5;
   const auto j = journal(GetParam());
-  for (uint64_t key = 1; key <= kSlots; key++) j->name_slot(key, UseKind::kParameters, key % 2 ? "a" : "b");
+  for (uint64_t key = 1; key <= kSlots; key++)
+    j->name_slot(key, UseKind::kParameters, key % 2 ? "a" : "b");
   std::array<Journal::Slot*, kSlots + 1> found{};
   for (uint64_t key = 1; key <= kSlots; key++) found[key] = &j->slot(key);
   std::thread blocks([&] {
@@ -274,7 +282,9 @@ TEST_P(JournalInUse, IsReadWhileItIsWritten) {
   blocks.join();
   slots.join();
   const std::vector<MemoryUse> uses = j->uses();
-  EXPECT_EQ(use_of(uses, UseKind::kParameters, "a").frees + use_of(uses, UseKind::kParameters, "b").frees, kRounds);
+  EXPECT_EQ(
+      use_of(uses, UseKind::kParameters, "a").frees + use_of(uses, UseKind::kParameters, "b").frees,
+      kRounds);
   EXPECT_EQ(use_of(uses, UseKind::kBlock, "").frees, kRounds);
   EXPECT_GE(j->live_peak(), 5 * 4096u);
   EXPECT_LE(j->live_peak(), 5 * 4096u + 64);

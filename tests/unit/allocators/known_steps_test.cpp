@@ -28,19 +28,21 @@ TEST(KnownSteps, ADeviatingStepIsServedCountedAndKnownFromThenOn) {
   for (const auto& [key, offsets] : driver.offsets_of_key) EXPECT_EQ(offsets.size(), 1U) << key;
 }
 
-// Training, evaluation, a step without gradients, a shorter one and one of other sizes, in any order.
+// Training, evaluation, a step without gradients, a shorter one and one of other sizes, in any
+// order.
 std::vector<std::vector<StepEvent>> kinds_of_step() {
   const std::vector<uint64_t> model = transformer(40 * kPage, 17 * kPage, 12, 41 * kPage);
   std::vector<uint64_t> shorter = model, wider = model;
   shorter.pop_back();
   wider.back() = 45 * kPage;
   return {step_events({.unit_bytes = model}), step_events({.unit_bytes = model, .backward = false}),
-          step_events({.unit_bytes = model, .gradients = false}), step_events({.unit_bytes = shorter}),
-          step_events({.unit_bytes = wider})};
+          step_events({.unit_bytes = model, .gradients = false}),
+          step_events({.unit_bytes = shorter}), step_events({.unit_bytes = wider})};
 }
 
 void check_known_steps(Driver& driver, const std::vector<std::vector<StepEvent>>& kinds) {
-  const uint64_t misses = driver.region.misses(), extent = driver.region.extent(), moves = driver.moves;
+  const uint64_t misses = driver.region.misses(), extent = driver.region.extent(),
+                 moves = driver.moves;
   driver.offsets_of_key.clear();
   std::mt19937_64 random(5);
   for (int i = 0; i < 60; ++i) {
@@ -95,7 +97,8 @@ TEST(KnownSteps, TheStepThatDidNotComeForLongestIsForgotten) {
   EXPECT_EQ(driver.region.known_steps(), KnownSteps::kMost);
 }
 
-// Two ranks may leave their tables at different places, as one that asks who holds what does; the history is the same.
+// Two ranks may leave their tables at different places, as one that asks who holds what does; the
+// history is the same.
 TEST(KnownSteps, TheHashIsOfTheHistoryNotOfTheTables) {
   const auto kinds = kinds_of_step();
   Driver one(false), two(false);
@@ -124,8 +127,9 @@ TEST(KnownSteps, TheHashIsOfTheHistoryNotOfTheTables) {
 
 // The extent of a step without a plan is not kept.
 TEST(KnownSteps, TheExtentFallsToThePlans) {
-  const std::vector<StepEvent> events = {take_event(1, 3, false), take_event(2, 4, false), give_event(1),
-                                         take_event(3, 5, false), give_event(2),           give_event(3)};
+  const std::vector<StepEvent> events = {take_event(1, 3, false), take_event(2, 4, false),
+                                         give_event(1),           take_event(3, 5, false),
+                                         give_event(2),           give_event(3)};
   Driver driver(true);
   driver.run(events);
   EXPECT_EQ(driver.region.extent(), 12 * kPage);

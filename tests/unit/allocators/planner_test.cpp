@@ -64,9 +64,11 @@ TEST(Planner, UniformStepsMeetTheBound) {
   for (const int prefetch : {0, 1, 2, 3}) {
     for (const int layers : {1, 2, 3, 8, 17, 80}) {
       for (const bool gradients : {false, true}) {
-        const SlotPlan plan =
-            plan_of({.unit_bytes = transformer(6400, 6400, layers, 6400), .prefetch = prefetch, .gradients = gradients});
-        EXPECT_EQ(plan.bytes, plan.bound) << "prefetch " << prefetch << " layers " << layers << " gradients " << gradients;
+        const SlotPlan plan = plan_of({.unit_bytes = transformer(6400, 6400, layers, 6400),
+                                       .prefetch = prefetch,
+                                       .gradients = gradients});
+        EXPECT_EQ(plan.bytes, plan.bound)
+            << "prefetch " << prefetch << " layers " << layers << " gradients " << gradients;
       }
     }
   }
@@ -84,20 +86,26 @@ TEST(Planner, TransformersStayNearTheBound) {
   for (const Model& model : models) {
     for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const int prefetch = variant / 2;
-      const SlotPlan plan = plan_of({.unit_bytes = model.bytes, .prefetch = prefetch, .gradients = variant % 2 == 1});
+      const SlotPlan plan =
+          plan_of({.unit_bytes = model.bytes, .prefetch = prefetch, .gradients = variant % 2 == 1});
       const double ratio = static_cast<double>(plan.bytes) / static_cast<double>(plan.bound);
-      EXPECT_LE(ratio, 1.01) << model.name << " prefetch " << prefetch << " gradients " << variant % 2;
+      EXPECT_LE(ratio, 1.01) << model.name << " prefetch " << prefetch << " gradients "
+                             << variant % 2;
     }
   }
 }
 
-// A slot for each parameter, of embedding and head (the root), which begin the step and end its forward pass, and of equal layers
-// with prefetch 1; backward gives them back one by one, as their gradients come. The layer at either end of the forward pass must
-// lie beside the root, and with an even number of layers these two do not alternate: somewhere between them layers must shift.
-std::vector<StepEvent> step_by_parameter(const std::vector<uint64_t>& root, const std::vector<uint64_t>& layer, uint64_t layers,
+// A slot for each parameter, of embedding and head (the root), which begin the step and end its
+// forward pass, and of equal layers with prefetch 1; backward gives them back one by one, as their
+// gradients come. The layer at either end of the forward pass must lie beside the root, and with an
+// even number of layers these two do not alternate: somewhere between them layers must shift.
+std::vector<StepEvent> step_by_parameter(const std::vector<uint64_t>& root,
+                                         const std::vector<uint64_t>& layer, uint64_t layers,
                                          bool gradients) {
   std::vector<StepEvent> events;
-  const auto bytes_of = [&](uint64_t unit) -> const std::vector<uint64_t>& { return unit == 0 ? root : layer; };
+  const auto bytes_of = [&](uint64_t unit) -> const std::vector<uint64_t>& {
+    return unit == 0 ? root : layer;
+  };
   const auto take = [&](uint64_t unit, size_t i, bool gradient) {
     const uint64_t key = (gradient ? kGradient : 0) + unit * 16 + i;
     events.push_back({.stable = !gradient, .key = key, .bytes = bytes_of(unit)[i]});
@@ -132,17 +140,27 @@ std::vector<StepEvent> step_by_parameter(const std::vector<uint64_t>& root, cons
 
 TEST(Planner, SlotsByParameterStayNearTheBound) {
   const std::vector<uint64_t> root{8'405'385 * 64, 64, 8'405'385 * 64},
-      layer{1'048'576 * 64, 65'536 * 64, 65'536 * 64, 1'048'576 * 64, 3'407'872 * 64, 3'407'872 * 64, 3'407'872 * 64, 64, 64};
+      layer{
+          1'048'576 * 64, 65'536 * 64, 65'536 * 64, 1'048'576 * 64, 3'407'872 * 64, 3'407'872 * 64,
+          3'407'872 * 64, 64,          64};
   for (const bool gradients : {false, true}) {
     const std::vector<StepEvent> events = step_by_parameter(root, layer, 126, gradients);
     const SlotPlan plan = plan_and_check(requests_of(events), static_cast<int64_t>(events.size()));
-    EXPECT_LE(static_cast<double>(plan.bytes), (gradients ? 1.03 : 1.01) * static_cast<double>(plan.bound)) << gradients;
+    EXPECT_LE(static_cast<double>(plan.bytes),
+              (gradients ? 1.03 : 1.01) * static_cast<double>(plan.bound))
+        << gradients;
   }
 }
 
 TEST(Planner, BytesAreSharedFromTheEventAfterTheLast) {
-  EXPECT_EQ(plan_and_check({{.bytes = 64, .first = 0, .last = 1}, {.bytes = 64, .first = 2, .last = 3}}, 4).bytes, 64U);
-  EXPECT_EQ(plan_and_check({{.bytes = 64, .first = 0, .last = 2}, {.bytes = 64, .first = 2, .last = 3}}, 4).bytes, 128U);
+  EXPECT_EQ(plan_and_check(
+                {{.bytes = 64, .first = 0, .last = 1}, {.bytes = 64, .first = 2, .last = 3}}, 4)
+                .bytes,
+            64U);
+  EXPECT_EQ(plan_and_check(
+                {{.bytes = 64, .first = 0, .last = 2}, {.bytes = 64, .first = 2, .last = 3}}, 4)
+                .bytes,
+            128U);
 }
 
 TEST(Planner, WrappedRequestsMeetBothEndsOfTheStep) {
@@ -155,10 +173,11 @@ TEST(Planner, WrappedRequestsMeetBothEndsOfTheStep) {
 }
 
 TEST(Planner, PinnedSlotsStay) {
-  const std::vector<SlotRequest> requests = {{.bytes = 640, .first = 0, .last = 3},
-                                             {.bytes = 640, .first = 5, .last = 1, .key = 4, .pinned = 1280},
-                                             {.bytes = 640, .first = 2, .last = 3, .key = 4},
-                                             {.bytes = 100, .first = 2, .last = 4}};
+  const std::vector<SlotRequest> requests = {
+      {.bytes = 640, .first = 0, .last = 3},
+      {.bytes = 640, .first = 5, .last = 1, .key = 4, .pinned = 1280},
+      {.bytes = 640, .first = 2, .last = 3, .key = 4},
+      {.bytes = 100, .first = 2, .last = 4}};
   const SlotPlan plan = plan_and_check(requests, 8);
   EXPECT_EQ(plan.offset[1], 1280U);
   EXPECT_EQ(plan.offset[2], 1280U);
@@ -166,7 +185,9 @@ TEST(Planner, PinnedSlotsStay) {
 }
 
 TEST(Planner, RequestsThatMakeNoSenseMeetEverything) {
-  const SlotPlan plan = plan_slots({{.bytes = 64, .first = -5, .last = 900}, {.bytes = 64, .first = 1, .last = 1}}, 4, kAlignment);
+  const SlotPlan plan =
+      plan_slots({{.bytes = 64, .first = -5, .last = 900}, {.bytes = 64, .first = 1, .last = 1}}, 4,
+                 kAlignment);
   EXPECT_EQ(plan.bytes, 128U);
 }
 
@@ -217,12 +238,14 @@ bool valid_in_order(const std::vector<SlotRequest>& requests, const SlotPlan& pl
 }
 
 double seconds_of(const std::vector<SlotRequest>& requests, int64_t events, SlotPlan& plan) {
-  const std::clock_t start = std::clock();  // of the processor: other work on the machine does not count
+  // of the processor: other work on the machine does not count
+  const std::clock_t start = std::clock();
   plan = plan_slots(requests, events, kAlignment);
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
-// Three slots that meet in pairs, one pair after the other, take three places, however many slots come and go in the step besides.
+// Three slots that meet in pairs, one pair after the other, take three places, however many slots
+// come and go in the step besides.
 TEST(Planner, TheCliqueBoundHoldsForStepsOfManySlots) {
   constexpr uint64_t kUnit = 1 << 20;
   std::vector<SlotRequest> requests;
@@ -230,7 +253,8 @@ TEST(Planner, TheCliqueBoundHoldsForStepsOfManySlots) {
     for (const int64_t key : {pair, (pair + 1) % 3})
       requests.push_back({.bytes = kUnit, .first = 2 * pair, .last = 2 * pair + 1, .key = key});
   int64_t events = 6;
-  for (; events < 10'000; ++events) requests.push_back({.bytes = kAlignment, .first = events, .last = events});
+  for (; events < 10'000; ++events)
+    requests.push_back({.bytes = kAlignment, .first = events, .last = events});
   const SlotPlan plan = plan_slots(requests, events, kAlignment);
   EXPECT_EQ(plan.bound, 2 * kUnit);
   EXPECT_EQ(plan.clique_bound, 3 * kUnit);
@@ -238,12 +262,13 @@ TEST(Planner, TheCliqueBoundHoldsForStepsOfManySlots) {
   EXPECT_TRUE(valid_in_order(requests, plan));
 }
 
-// Between two occurrences of a slot another one has its bytes: found where the graph of conflicts is made, which several steps of a
-// model of some thousand parameters must get.
+// Between two occurrences of a slot another one has its bytes: found where the graph of conflicts
+// is made, which several steps of a model of some thousand parameters must get.
 TEST(Planner, StepsOfManySlotsLiveAtOnceHaveAGraph) {
   constexpr int64_t kLive = 6500;  // 21 million pairs to be compared
   std::vector<SlotRequest> requests;
-  for (int64_t event = 0; event < kLive; ++event) requests.push_back({.bytes = kAlignment, .first = event, .last = kLive + 3});
+  for (int64_t event = 0; event < kLive; ++event)
+    requests.push_back({.bytes = kAlignment, .first = event, .last = kLive + 3});
   constexpr uint64_t kUnit = 1 << 20;
   requests.push_back({.bytes = kUnit, .first = kLive, .last = kLive, .key = 1});
   requests.push_back({.bytes = kUnit, .first = kLive + 1, .last = kLive + 1});
@@ -253,7 +278,8 @@ TEST(Planner, StepsOfManySlotsLiveAtOnceHaveAGraph) {
   EXPECT_TRUE(valid_in_order(requests, plan));
 }
 
-// The work on a long step is bounded, whatever is live at once. The limit is loose, and the thread sanitizer some ten times slower.
+// The work on a long step is bounded, whatever is live at once. The limit is loose, and the thread
+// sanitizer some ten times slower.
 TEST(Planner, LongStepsArePlannedInSeconds) {
 #ifdef __SANITIZE_THREAD__
   constexpr double kLimit = 180;
@@ -267,7 +293,8 @@ TEST(Planner, LongStepsArePlannedInSeconds) {
     std::vector<SlotRequest> requests;
     std::vector<size_t> held;
     for (int64_t event = 0; event < kEvents; ++event) {
-      const bool full = requests.size() == kSlots || (held.size() >= live && random() % 2 == 0) || held.size() >= 2 * live;
+      const bool full = requests.size() == kSlots || (held.size() >= live && random() % 2 == 0) ||
+                        held.size() >= 2 * live;
       if (full || (held.size() > live / 2 && live < kSlots && random() % 2 == 0)) {
         const size_t at = random() % held.size();
         requests[held[at]].last = event;
@@ -275,7 +302,8 @@ TEST(Planner, LongStepsArePlannedInSeconds) {
         held.pop_back();
       } else {
         held.push_back(requests.size());
-        requests.push_back({.bytes = (1 + random() % 64) * kAlignment, .first = event, .last = kEvents - 1});
+        requests.push_back(
+            {.bytes = (1 + random() % 64) * kAlignment, .first = event, .last = kEvents - 1});
       }
     }
     SlotPlan plan;
@@ -288,10 +316,11 @@ TEST(Planner, LongStepsArePlannedInSeconds) {
 
 // plan_valid is what the other tests rest on: it must see every kind of damage.
 TEST(PlanValid, SeesABrokenPlan) {
-  const std::vector<SlotRequest> requests = {{.bytes = 128, .first = 0, .last = 2, .key = 1},
-                                             {.bytes = 64, .first = 1, .last = 3},
-                                             {.bytes = 128, .first = 5, .last = 0, .key = 1},
-                                             {.bytes = 64, .first = 3, .last = 4, .key = -1, .pinned = 192}};
+  const std::vector<SlotRequest> requests = {
+      {.bytes = 128, .first = 0, .last = 2, .key = 1},
+      {.bytes = 64, .first = 1, .last = 3},
+      {.bytes = 128, .first = 5, .last = 0, .key = 1},
+      {.bytes = 64, .first = 3, .last = 4, .key = -1, .pinned = 192}};
   const SlotPlan good = {.offset = {0, 128, 0, 192}, .bytes = 256, .bound = 192};
   ASSERT_TRUE(plan_valid(requests, good, 6, kAlignment));
   const auto broken = [&](size_t request, uint64_t offset, uint64_t bytes = 256) {
@@ -307,7 +336,9 @@ TEST(PlanValid, SeesABrokenPlan) {
   EXPECT_TRUE(broken(3, 128)) << "pin";
   EXPECT_TRUE(broken(3, 192, 250)) << "extent";
   EXPECT_TRUE(broken(1, UINT64_MAX - 63)) << "overflow";
-  EXPECT_FALSE(plan_valid(requests, {.offset = {0, 128, 0}, .bytes = 256, .bound = 192}, 6, kAlignment)) << "number of offsets";
+  EXPECT_FALSE(
+      plan_valid(requests, {.offset = {0, 128, 0}, .bytes = 256, .bound = 192}, 6, kAlignment))
+      << "number of offsets";
 }
 
 TEST(PlanValid, SeesRandomDamage) {
@@ -324,13 +355,14 @@ TEST(PlanValid, SeesRandomDamage) {
     bool overlap = plan.offset[moved] + requests[moved].bytes > plan.bytes;
     const auto live = [&](size_t r, int64_t event) {
       const auto [first, last] = std::pair(requests[r].first, requests[r].last);
-      return last == SlotRequest::kForever || (first <= last ? first <= event && event <= last : event >= first || event <= last);
+      return last == SlotRequest::kForever ||
+             (first <= last ? first <= event && event <= last : event >= first || event <= last);
     };
     for (size_t r = 0; r < requests.size() && !overlap; ++r) {
       for (int64_t event = 0; event < 20 && r != moved; ++event) {
         if (!live(r, event) || !live(moved, event)) continue;
-        overlap |=
-            plan.offset[r] < plan.offset[moved] + requests[moved].bytes && plan.offset[moved] < plan.offset[r] + requests[r].bytes;
+        overlap |= plan.offset[r] < plan.offset[moved] + requests[moved].bytes &&
+                   plan.offset[moved] < plan.offset[r] + requests[r].bytes;
       }
     }
     EXPECT_EQ(plan_valid(requests, plan, 20, kAlignment), !overlap);

@@ -16,7 +16,8 @@ constexpr uint64_t kPrivatePage = 4096, kBytes = 64 * kPrivatePage;
 
 struct Viewed {
   HostArena arena = HostArena::create(1, kPrivatePage, 2 * kBytes).take();
-  PrivateView view = PrivateView::create(arena.fd(), kPrivatePage + kBytes, kBytes).take();  // the second half of the region
+  // the second half of the region
+  PrivateView view = PrivateView::create(arena.fd(), kPrivatePage + kBytes, kBytes).take();
   std::byte* shared = arena.region(0) + kBytes;
   Viewed() {
     EXPECT_TRUE(arena.reserve(0, 0, 2 * kBytes, false).ok());
@@ -40,7 +41,8 @@ TEST(PrivateView, ShowsTheFileAndKeepsWritesToItself) {
 
 TEST(PrivateView, DropsWhatWasWrittenInTheRange) {
   Viewed v;
-  for (const uint64_t page : {3, 4, 5, 9, 63}) v.view.base()[page * kPrivatePage + 1] = std::byte{'x'};
+  for (const uint64_t page : {3, 4, 5, 9, 63})
+    v.view.base()[page * kPrivatePage + 1] = std::byte{'x'};
   v.fill('b');
   EXPECT_EQ(v.view.drop_writes(4 * kPrivatePage + 100, 2 * kPrivatePage),
             2 * kPrivatePage);  // pages 4, 5 (and 6, which nobody wrote)

@@ -14,12 +14,14 @@ namespace fsccl {
 inline constexpr uint64_t kPage = CollectiveRegion::kAlignment;
 inline constexpr uint64_t kCapacity = 4096 * kPage;
 
-// Feeds events to a region and checks each answer against a model that remembers, page by page, who holds it and when it was last
-// given back.
+// Feeds events to a region and checks each answer against a model that remembers, page by page, who
+// holds it and when it was last given back.
 class Driver {
  public:
   explicit Driver(bool record, uint64_t capacity = kCapacity)
-      : region(capacity, record), holder_(capacity / kPage, kNobody), given_back_(capacity / kPage, 0) {}
+      : region(capacity, record),
+        holder_(capacity / kPage, kNobody),
+        given_back_(capacity / kPage, 0) {}
 
   void run(const std::vector<StepEvent>& events) {
     for (const StepEvent& event : events) apply(event);
@@ -90,7 +92,8 @@ inline uint64_t takes_in(const std::vector<StepEvent>& events) {
 }
 
 inline std::vector<StepEvent> model_step(int prefetch = 1) {
-  return step_events({.unit_bytes = transformer(40 * kPage, 17 * kPage, 12, 41 * kPage), .prefetch = prefetch});
+  return step_events(
+      {.unit_bytes = transformer(40 * kPage, 17 * kPage, 12, 41 * kPage), .prefetch = prefetch});
 }
 inline StepEvent take_event(uint64_t key, uint64_t pages, bool stable = true) {
   return {.op = StepOp::kTake, .stable = stable, .key = key, .bytes = pages * kPage};

@@ -60,17 +60,21 @@ TEST(Region, AgreesWithANaiveModel) {
         refused += !expected;
       } else if (kind < 6) {
         const uint64_t offset = random() % 20'500, bytes = random() % 500;
-        ASSERT_EQ(region.take(offset, bytes), naive.take(offset, bytes)) << "seed " << seed << " call " << i;
+        ASSERT_EQ(region.take(offset, bytes), naive.take(offset, bytes))
+            << "seed " << seed << " call " << i;
       } else {
         auto block = naive.blocks().lower_bound(random() % 20'000);
-        const uint64_t offset = kind == 9 || block == naive.blocks().end() ? random() % 20'000 : block->first;
+        const uint64_t offset =
+            kind == 9 || block == naive.blocks().end() ? random() % 20'000 : block->first;
         ASSERT_EQ(region.free(offset), naive.free(offset)) << "seed " << seed << " call " << i;
       }
       ASSERT_EQ(region.used(), naive.blocks());
       uint64_t live = 0;
       for (const auto& [offset, bytes] : naive.blocks()) live += bytes;
       ASSERT_EQ(region.live(), live);
-      ASSERT_EQ(region.top(), naive.blocks().empty() ? 0 : naive.blocks().rbegin()->first + naive.blocks().rbegin()->second);
+      ASSERT_EQ(region.top(), naive.blocks().empty() ? 0
+                                                     : naive.blocks().rbegin()->first +
+                                                           naive.blocks().rbegin()->second);
     }
     EXPECT_GT(refused, 0U);  // the test reaches the limit
   }

@@ -1,5 +1,5 @@
-// Steps of all kinds of sharded training: planned to the bound, proven by the checker, and served as they come, by a region that
-// records them.
+// Steps of all kinds of sharded training: planned to the bound, proven by the checker, and served
+// as they come, by a region that records them.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,12 +12,14 @@ namespace fsccl {
 namespace {
 
 using Step = std::vector<StepEvent>;
-constexpr uint64_t kPartial = kGradient << 1, kReduced = kGradient << 2;  // added to a unit's number
+// added to a unit's number
+constexpr uint64_t kPartial = kGradient << 1, kReduced = kGradient << 2;
 
 // A step, written down unit by unit. Units `first` .. `first` + sizes - 1 have these pages.
 class Script {
  public:
-  explicit Script(std::vector<uint64_t> pages, uint64_t first = 0) : pages_(std::move(pages)), first_(first) {}
+  explicit Script(std::vector<uint64_t> pages, uint64_t first = 0)
+      : pages_(std::move(pages)), first_(first) {}
 
   void fetch(size_t unit) {
     if (!holds(first_ + unit)) take(first_ + unit, pages_[unit], true);
@@ -30,7 +32,8 @@ class Script {
     }
   }
   // A unit's gradient is reduced while the next one is computed; without sync it stays.
-  void backward(size_t from, size_t to, size_t prefetch, bool sync, const std::function<void(size_t)>& before = {}) {
+  void backward(size_t from, size_t to, size_t prefetch, bool sync,
+                const std::function<void(size_t)>& before = {}) {
     for (size_t u = to; u-- > from;) {
       for (size_t ahead = 0; ahead <= prefetch && u >= from + ahead; ++ahead) {
         if (before) before(u - ahead);
@@ -42,7 +45,9 @@ class Script {
     }
     if (sync) give(kGradient + first_ + from);
   }
-  void take(uint64_t key, uint64_t pages, bool stable) { step.push_back(take_event(key, pages, stable)), held_.insert(key); }
+  void take(uint64_t key, uint64_t pages, bool stable) {
+    step.push_back(take_event(key, pages, stable)), held_.insert(key);
+  }
   void give(uint64_t key) { step.push_back(give_event(key)), held_.erase(key); }
   bool holds(uint64_t key) const { return held_.contains(key); }
   uint64_t first() const { return first_; }
@@ -104,7 +109,8 @@ Step accumulate(const std::vector<uint64_t>& pages, int batches, bool sync) {
   return script.step;
 }
 
-// Activation checkpoints of some units each: before the backward pass of these, their forward pass comes once more.
+// Activation checkpoints of some units each: before the backward pass of these, their forward pass
+// comes once more.
 Step train_with_checkpoints(const std::vector<uint64_t>& pages, size_t prefetch, size_t segment) {
   Script script(pages);
   script.forward(0, pages.size(), prefetch, [&](size_t u) { script.drop(u); });
@@ -134,11 +140,13 @@ Step train_replicated(const std::vector<uint64_t>& pages) {
   return script.step;
 }
 
-// One rank of a pipeline: `chunks` virtual stages of equal units, some forward passes ahead, then one forward and one backward.
+// One rank of a pipeline: `chunks` virtual stages of equal units, some forward passes ahead, then
+// one forward and one backward.
 Step pipeline(const std::vector<uint64_t>& pages, size_t chunks, size_t batches) {
   Script script(pages);
   const size_t units = pages.size() / chunks;
-  const auto chunk_of = [&](size_t nth) { return nth / 2 % chunks; };  // two batches on a chunk, then the next one
+  // two batches on a chunk, then the next one
+  const auto chunk_of = [&](size_t nth) { return nth / 2 % chunks; };
   const size_t all = chunks * batches, ahead = chunks + 1;
   const auto forward = [&](size_t nth) {
     const size_t from = chunk_of(nth) * units;
@@ -167,12 +175,15 @@ std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const size_t prefetch : {1, 2, 3})
     for (const bool reshard : {true, false})
-      cases.push_back({"prefetch " + std::to_string(prefetch) + (reshard ? "" : ", kept"), {train(dense, prefetch, reshard)}});
+      cases.push_back({"prefetch " + std::to_string(prefetch) + (reshard ? "" : ", kept"),
+                       {train(dense, prefetch, reshard)}});
   for (const size_t segment : {1, 3})
-    cases.push_back({"checkpoints of " + std::to_string(segment) + " units", {train_with_checkpoints(dense, 1, segment)}});
+    cases.push_back({"checkpoints of " + std::to_string(segment) + " units",
+                     {train_with_checkpoints(dense, 1, segment)}});
   cases.push_back({"partial groups", {train_with_partial_groups(dense)}});
   cases.push_back({"accumulation with sync", {accumulate(dense, 3, true), train(dense, 1, true)}});
-  cases.push_back({"accumulation without sync", {accumulate(dense, 3, false), train(dense, 1, true)}});
+  cases.push_back(
+      {"accumulation without sync", {accumulate(dense, 3, false), train(dense, 1, true)}});
   cases.push_back({"replicated", {train_replicated(dense)}});
   cases.push_back({"dense and expert units", {train(experts, 1, true), train(experts, 2, true)}});
   cases.push_back({"two models in turn", {train(dense, 1, true), train(layers(7), 1, true, 100)}});
@@ -182,7 +193,8 @@ std::vector<Case> all_cases() {
   both.insert(both.begin(), teacher.step.begin(), teacher.step.end());
   cases.push_back({"teacher and student", {both, teacher.step}});
   cases.push_back({"pipeline of 2 virtual stages", {pipeline(std::vector<uint64_t>(8, 17), 2, 4)}});
-  cases.push_back({"pipeline of 4 virtual stages", {pipeline(std::vector<uint64_t>(8, 17), 4, 8), train(layers(8), 1, true)}});
+  cases.push_back({"pipeline of 4 virtual stages",
+                   {pipeline(std::vector<uint64_t>(8, 17), 4, 8), train(layers(8), 1, true)}});
   return cases;
 }
 

@@ -10,7 +10,8 @@
 
 namespace fsccl {
 
-inline constexpr uint64_t kGradient = uint64_t{1} << 32;  // added to a unit's number: the key of its gradient slot
+// added to a unit's number: the key of its gradient slot
+inline constexpr uint64_t kGradient = uint64_t{1} << 32;
 
 struct StepShape {
   std::vector<uint64_t> unit_bytes;
@@ -19,11 +20,13 @@ struct StepShape {
   bool backward = true;
 };
 
-// Forward: each unit is fetched `prefetch` units ahead and given back after use, the last one kept. Backward: the same in reverse;
-// a unit's gradient is given back after the next unit's backward, when its reduction has finished.
+// Forward: each unit is fetched `prefetch` units ahead and given back after use, the last one kept.
+// Backward: the same in reverse; a unit's gradient is given back after the next unit's backward,
+// when its reduction has finished.
 class StepBuilder {
  public:
-  explicit StepBuilder(const StepShape& shape) : shape_(shape), held_(shape.unit_bytes.size(), false) {}
+  explicit StepBuilder(const StepShape& shape)
+      : shape_(shape), held_(shape.unit_bytes.size(), false) {}
 
   std::vector<StepEvent> build() {
     const int units = static_cast<int>(shape_.unit_bytes.size());
@@ -35,7 +38,10 @@ class StepBuilder {
     for (int i = units - 1; i >= 0; --i) {
       for (int j = i; j >= i - shape_.prefetch && j >= 0; --j) fetch(j);
       if (shape_.gradients)
-        events_.push_back({.op = StepOp::kTake, .stable = false, .key = kGradient + static_cast<uint64_t>(i), .bytes = bytes(i)});
+        events_.push_back({.op = StepOp::kTake,
+                           .stable = false,
+                           .key = kGradient + static_cast<uint64_t>(i),
+                           .bytes = bytes(i)});
       drop(i);
       if (shape_.gradients && i + 1 < units) drop_gradient(i + 1);
     }
@@ -48,23 +54,31 @@ class StepBuilder {
   void fetch(int unit) {
     if (held_[static_cast<size_t>(unit)]) return;
     held_[static_cast<size_t>(unit)] = true;
-    events_.push_back({.op = StepOp::kTake, .stable = true, .key = static_cast<uint64_t>(unit), .bytes = bytes(unit)});
+    events_.push_back({.op = StepOp::kTake,
+                       .stable = true,
+                       .key = static_cast<uint64_t>(unit),
+                       .bytes = bytes(unit)});
   }
   void drop(int unit) {
     held_[static_cast<size_t>(unit)] = false;
     events_.push_back({.op = StepOp::kGiveBack, .key = static_cast<uint64_t>(unit)});
   }
-  void drop_gradient(int unit) { events_.push_back({.op = StepOp::kGiveBack, .key = kGradient + static_cast<uint64_t>(unit)}); }
+  void drop_gradient(int unit) {
+    events_.push_back({.op = StepOp::kGiveBack, .key = kGradient + static_cast<uint64_t>(unit)});
+  }
 
   StepShape shape_;
   std::vector<bool> held_;
   std::vector<StepEvent> events_;
 };
 
-inline std::vector<StepEvent> step_events(const StepShape& shape) { return StepBuilder(shape).build(); }
+inline std::vector<StepEvent> step_events(const StepShape& shape) {
+  return StepBuilder(shape).build();
+}
 
 // A model: an embedding, equal layers, a head.
-inline std::vector<uint64_t> transformer(uint64_t embedding, uint64_t layer, int layers, uint64_t head) {
+inline std::vector<uint64_t> transformer(uint64_t embedding, uint64_t layer, int layers,
+                                         uint64_t head) {
   std::vector<uint64_t> bytes{embedding};
   bytes.insert(bytes.end(), static_cast<size_t>(layers), layer);
   bytes.push_back(head);
@@ -79,8 +93,10 @@ inline std::vector<SlotRequest> requests_of(const std::vector<StepEvent>& events
     const int64_t at = static_cast<int64_t>(i);
     if (events[i].takes()) {
       open[events[i].key] = requests.size();
-      requests.push_back(
-          {.bytes = events[i].bytes, .first = at, .last = at, .key = events[i].stable ? static_cast<int64_t>(events[i].key) : -1});
+      requests.push_back({.bytes = events[i].bytes,
+                          .first = at,
+                          .last = at,
+                          .key = events[i].stable ? static_cast<int64_t>(events[i].key) : -1});
     } else {
       requests[open.at(events[i].key)].last = at;
     }

@@ -1,4 +1,5 @@
-// Slots that several streams use: what the collective region hands out, checked by step_valid's rules as it happens.
+// Slots that several streams use: what the collective region hands out, checked by step_valid's
+// rules as it happens.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -14,7 +15,8 @@ namespace {
 
 constexpr uint64_t kRegionPage = CollectiveRegion::kAlignment;
 
-// Feeds events to a region, and follows the streams with sets of work: whoever gets bytes must be ordered behind all work on them.
+// Feeds events to a region, and follows the streams with sets of work: whoever gets bytes must be
+// ordered behind all work on them.
 class StreamDriver {
  public:
   explicit StreamDriver(bool record, uint64_t pages = 1 << 14)
@@ -58,16 +60,20 @@ class StreamDriver {
     }
   }
   void take(const StepEvent& event) {
-    Result<SlotGrant> grant = region.take(event.key, event.bytes, event.stable, position_, event.stream);
+    Result<SlotGrant> grant =
+        region.take(event.key, event.bytes, event.stable, position_, event.stream);
     ASSERT_TRUE(grant.ok()) << grant.status().text();
     waits += static_cast<uint64_t>(std::popcount(grant.value().waits));
     for (uint32_t s = 0; s < kStreams; ++s)
       if (grant.value().waits >> s & 1) merge(known_[event.stream], known_[s]);
-    const Held slot{grant.value().offset / kRegionPage, (grant.value().offset + event.bytes) / kRegionPage};
-    for (const auto& [key, other] : held_) ASSERT_FALSE(slot.first < other.end && other.first < slot.end) << "granted twice";
+    const Held slot{grant.value().offset / kRegionPage,
+                    (grant.value().offset + event.bytes) / kRegionPage};
+    for (const auto& [key, other] : held_)
+      ASSERT_FALSE(slot.first < other.end && other.first < slot.end) << "granted twice";
     for (uint64_t page = slot.first; page < slot.end; ++page)
       for (size_t s = 0; s < users_[page].size(); ++s)
-        ASSERT_LE(users_[page][s], at(known_[event.stream], s)) << "page " << page << " is still used on stream " << s;
+        ASSERT_LE(users_[page][s], at(known_[event.stream], s))
+            << "page " << page << " is still used on stream " << s;
     held_.emplace(event.key, slot);
     work(slot, event.stream);
   }
@@ -92,7 +98,9 @@ class StreamDriver {
   std::map<uint64_t, Held> held_;
 };
 
-std::vector<uint64_t> sizes() { return transformer(70 * kRegionPage, 40 * kRegionPage, 12, 55 * kRegionPage); }
+std::vector<uint64_t> sizes() {
+  return transformer(70 * kRegionPage, 40 * kRegionPage, 12, 55 * kRegionPage);
+}
 
 TEST(StreamRegion, ADeclaredStepNeedsTheBoundAndAddsNoWait) {
   const std::vector<StepEvent> events = StreamStep(sizes()).build();
@@ -103,7 +111,8 @@ TEST(StreamRegion, ADeclaredStepNeedsTheBoundAndAddsNoWait) {
   EXPECT_EQ(driver.region.misses(), 0U);
   EXPECT_EQ(driver.waits, 0U);
   EXPECT_EQ(driver.region.added_waits(), 0U);
-  EXPECT_LE(static_cast<double>(driver.region.extent()), 1.01 * static_cast<double>(driver.region.plan_clique_bound()));
+  EXPECT_LE(static_cast<double>(driver.region.extent()),
+            1.01 * static_cast<double>(driver.region.plan_clique_bound()));
 }
 
 TEST(StreamRegion, ARecordedStepIsServedFromTheTable) {
@@ -145,7 +154,8 @@ TEST(StreamRegion, RandomStepsStaySafe) {
 TEST(StreamRegion, KnownStepsFollowEachOtherWithoutAWait) {
   std::vector<uint64_t> fewer = sizes();
   fewer.erase(fewer.begin() + 3);
-  const std::vector<std::vector<StepEvent>> steps = {StreamStep(sizes()).build(), StreamStep(fewer).build()};
+  const std::vector<std::vector<StepEvent>> steps = {StreamStep(sizes()).build(),
+                                                     StreamStep(fewer).build()};
   for (const bool joined : {true, false}) {
     StreamDriver driver(false);
     std::vector<std::vector<StepEvent>> kinds = steps;
@@ -168,7 +178,8 @@ TEST(StreamRegion, MistakesAreErrors) {
   EXPECT_EQ(region.use(1, 0).code(), FSCCL_ERR_INVALID_STATE);
   ASSERT_TRUE(region.take(1, kRegionPage, false, 2, 1).ok());
   EXPECT_TRUE(region.use(1, 0).ok());
-  EXPECT_EQ(region.declare({{.stream = 3, .key = 2, .bytes = kRegionPage}}).code(), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(region.declare({{.stream = 3, .key = 2, .bytes = kRegionPage}}).code(),
+            FSCCL_ERR_INVALID_ARGUMENT);
 }
 
 }  // namespace

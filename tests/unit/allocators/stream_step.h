@@ -1,4 +1,5 @@
-// Steps whose slots are used on three streams, as a training step with prefetch does it: gathers, computation, reductions.
+// Steps whose slots are used on three streams, as a training step with prefetch does it: gathers,
+// computation, reductions.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -13,11 +14,12 @@ namespace fsccl {
 
 enum : uint32_t { kCompute, kGather, kReduce, kStreams };
 
-// Units of these sizes, gathered one ahead; a unit's gradients are given back when the reduction of the next one begins. Events
-// between streams are numbered by unit and purpose.
+// Units of these sizes, gathered one ahead; a unit's gradients are given back when the reduction of
+// the next one begins. Events between streams are numbered by unit and purpose.
 class StreamStep {
  public:
-  explicit StreamStep(std::vector<uint64_t> unit_bytes) : bytes_(std::move(unit_bytes)), gathered_(bytes_.size(), false) {}
+  explicit StreamStep(std::vector<uint64_t> unit_bytes)
+      : bytes_(std::move(unit_bytes)), gathered_(bytes_.size(), false) {}
 
   std::vector<StepEvent> build() {
     const auto units = static_cast<uint64_t>(bytes_.size());
@@ -50,7 +52,11 @@ class StreamStep {
  private:
   void add(StepOp op, uint32_t stream, uint64_t key, uint64_t bytes = 0) {
     const bool stable = op == StepOp::kTake && key < kGradient;
-    events_.push_back({.op = op, .stable = stable, .stream = op == StepOp::kGiveBack ? 0 : stream, .key = key, .bytes = bytes});
+    events_.push_back({.op = op,
+                       .stable = stable,
+                       .stream = op == StepOp::kGiveBack ? 0 : stream,
+                       .key = key,
+                       .bytes = bytes});
   }
   void order(uint32_t from, uint32_t to, uint64_t event) {
     add(StepOp::kRecord, from, event);
@@ -82,7 +88,8 @@ class StreamStep {
 };
 
 // Slots, work on them and edges at random; what is held at the end is given back.
-inline std::vector<StepEvent> random_stream_step(std::mt19937_64& random, size_t length, uint64_t page) {
+inline std::vector<StepEvent> random_stream_step(std::mt19937_64& random, size_t length,
+                                                 uint64_t page) {
   std::vector<StepEvent> events;
   std::vector<uint64_t> held;
   uint64_t next_key = 0, recorded = 0;
@@ -97,7 +104,10 @@ inline std::vector<StepEvent> random_stream_step(std::mt19937_64& random, size_t
       case 1: {
         const uint64_t key = random() % 3 == 0 && next_key > 0 ? random() % next_key : next_key++;
         if (std::find(held.begin(), held.end(), key) != held.end()) break;
-        events.push_back({.stable = key % 2 == 0, .stream = stream, .key = key, .bytes = (1 + key * 7 % 13) * page});
+        events.push_back({.stable = key % 2 == 0,
+                          .stream = stream,
+                          .key = key,
+                          .bytes = (1 + key * 7 % 13) * page});
         held.push_back(key);
         break;
       }
@@ -105,13 +115,16 @@ inline std::vector<StepEvent> random_stream_step(std::mt19937_64& random, size_t
         if (!held.empty()) give_back(random() % held.size());
         break;
       case 3:
-        if (!held.empty()) events.push_back({.op = StepOp::kUse, .stream = stream, .key = held[random() % held.size()]});
+        if (!held.empty())
+          events.push_back(
+              {.op = StepOp::kUse, .stream = stream, .key = held[random() % held.size()]});
         break;
       case 4:
         events.push_back({.op = StepOp::kRecord, .stream = stream, .key = recorded++});
         break;
       default:
-        if (recorded > 0) events.push_back({.op = StepOp::kWait, .stream = stream, .key = random() % recorded});
+        if (recorded > 0)
+          events.push_back({.op = StepOp::kWait, .stream = stream, .key = random() % recorded});
         break;
     }
   }

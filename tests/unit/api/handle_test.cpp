@@ -26,7 +26,8 @@ Status anyway(const Thing&) { return success(); }
 
 TEST(Handles, NameTheirObjectAlone) {
   Things things;
-  const uint64_t one = things.add(std::make_unique<Thing>(1)).value(), two = things.add(std::make_unique<Thing>(2)).value();
+  const uint64_t one = things.add(std::make_unique<Thing>(1)).value(),
+                 two = things.add(std::make_unique<Thing>(2)).value();
   EXPECT_EQ(things.find(one)->value, 1);
   EXPECT_EQ(things.find(two)->value, 2);
   EXPECT_FALSE(things.find(0));
@@ -62,7 +63,8 @@ TEST(Handles, AreLimited) {
 TEST(Handles, AnEndThatIsRefusedChangesNothing) {
   Things things;
   const uint64_t bits = things.add(std::make_unique<Thing>(1)).value();
-  const auto ended = things.end(bits, soon(), [](const Thing&) { return fail(FSCCL_ERR_INVALID_STATE, "not now"); });
+  const auto ended = things.end(
+      bits, soon(), [](const Thing&) { return fail(FSCCL_ERR_INVALID_STATE, "not now"); });
   EXPECT_EQ(ended.status().text(), "not now");
   EXPECT_EQ(things.find(bits)->value, 1);
   EXPECT_TRUE(things.end(bits, soon(), anyway).ok());
@@ -72,7 +74,8 @@ TEST(Handles, WhoUsesAnObjectCannotEndIt) {
   Things things;
   const uint64_t bits = things.add(std::make_unique<Thing>(1)).value();
   const Ref<Thing> used = things.find(bits);
-  EXPECT_THAT(things.end(bits, Deadline::never(), anyway).status().text(), testing::HasSubstr("called from a function"));
+  EXPECT_THAT(things.end(bits, Deadline::never(), anyway).status().text(),
+              testing::HasSubstr("called from a function"));
   EXPECT_EQ(used->value, 1);
 }
 
@@ -80,7 +83,8 @@ TEST(Handles, WhoUsesAnObjectCannotEndIt) {
 TEST(Handles, AnEndWaitsForUsers) {
   for (const size_t before : {size_t{0}, Pins::kMost}) {
     Things things;
-    const uint64_t bits = things.add(std::make_unique<Thing>(1)).value(), other = things.add(std::make_unique<Thing>(2)).value();
+    const uint64_t bits = things.add(std::make_unique<Thing>(1)).value(),
+                   other = things.add(std::make_unique<Thing>(2)).value();
     std::atomic<int> stage{0};
     std::thread user([&] {
       std::vector<Ref<Thing>> many;
@@ -140,7 +144,8 @@ TEST(Handles, AreLookedUpWhileOthersEndThem) {
       }
     });
   for (int i = 2; i < 2000; i++) {
-    const uint64_t next = things.add(std::make_unique<Thing>(i)).value(), last = current.exchange(next);
+    const uint64_t next = things.add(std::make_unique<Thing>(i)).value(),
+                   last = current.exchange(next);
     EXPECT_TRUE(things.end(last, Deadline::never(), anyway).ok());
   }
   stop = true;

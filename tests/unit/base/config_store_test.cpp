@@ -44,8 +44,10 @@ TEST(ConfigStore, Defaults) {
 
 TEST(ConfigStore, AuthorityRises) {
   const TemporaryDirectory directory;
-  const std::string file = directory.write("conf", "FSCCL_TIMEOUT_MS=10\nFSCCL_SPIN_US=11\nFSCCL_SLOT_BYTES=8K\n");
-  ConfigStore store({{"FSCCL_CONFIG_FILE", file}, {"FSCCL_SPIN_US", "21"}, {"FSCCL_SLOT_BYTES", "16K"}});
+  const std::string file =
+      directory.write("conf", "FSCCL_TIMEOUT_MS=10\nFSCCL_SPIN_US=11\nFSCCL_SLOT_BYTES=8K\n");
+  ConfigStore store(
+      {{"FSCCL_CONFIG_FILE", file}, {"FSCCL_SPIN_US", "21"}, {"FSCCL_SLOT_BYTES", "16K"}});
   ASSERT_TRUE(store.set("FSCCL_SLOT_BYTES", "32K").ok());
   ASSERT_TRUE(store.status().ok()) << store.status().text();
   EXPECT_EQ(store.snapshot()->eager_bytes, kConfigAuto);
@@ -75,8 +77,9 @@ TEST(ConfigStore, FileNamedByTheApi) {
 TEST(ConfigStore, BadValueInTheEnvironment) {
   const ConfigStore store({{"FSCCL_LOG_LEVEL", "loud"}, {"FSCCL_SPIN_US", "5"}});
   EXPECT_EQ(store.status().code(), FSCCL_ERR_CONFIG);
-  EXPECT_THAT(store.status().text(), AllOf(HasSubstr("FSCCL_LOG_LEVEL"), HasSubstr("\"loud\""), HasSubstr("environment"),
-                                           HasSubstr("error, warn, info, debug, trace")));
+  EXPECT_THAT(store.status().text(),
+              AllOf(HasSubstr("FSCCL_LOG_LEVEL"), HasSubstr("\"loud\""), HasSubstr("environment"),
+                    HasSubstr("error, warn, info, debug, trace")));
   EXPECT_EQ(store.snapshot()->log_level, LogLevel::kWarn);
   EXPECT_EQ(store.snapshot()->spin_us, 5);
 }
@@ -86,7 +89,8 @@ TEST(ConfigStore, SetIsAllOrNothing) {
   const ConfigRef before = store.snapshot();
   EXPECT_EQ(store.set("FSCCL_SPIN_US", "soon").code(), FSCCL_ERR_CONFIG);
   EXPECT_EQ(store.snapshot()->spin_us, kConfigAuto);
-  EXPECT_THAT(text_of(store.set("FSCCL_TIMEOUT", "5")), HasSubstr("did you mean FSCCL_TIMEOUT_MS?"));
+  EXPECT_THAT(text_of(store.set("FSCCL_TIMEOUT", "5")),
+              HasSubstr("did you mean FSCCL_TIMEOUT_MS?"));
   EXPECT_EQ(store.get("FSCCL_TIMEOUT").status().code(), FSCCL_ERR_CONFIG);
   ASSERT_TRUE(store.set("FSCCL_SPIN_US", "5").ok());
   ASSERT_TRUE(store.set("FSCCL_SPIN_US", "6").ok());
@@ -97,12 +101,16 @@ TEST(ConfigStore, SetIsAllOrNothing) {
 TEST(ConfigStore, UnknownNamesWarn) {
   const TemporaryDirectory directory;
   const std::string file = directory.write("conf", "\nFSCCL_POOLLIMIT=1G\n");
-  const ConfigStore store({{"FSCCL_CONFIG_FILE", file}, {"FSCCL_TIMEOUT", "5"}, {"FSCCL_QQQQQQQQQQQQ", "5"}});
+  const ConfigStore store(
+      {{"FSCCL_CONFIG_FILE", file}, {"FSCCL_TIMEOUT", "5"}, {"FSCCL_QQQQQQQQQQQQ", "5"}});
   EXPECT_TRUE(store.status().ok());
-  EXPECT_THAT(store.warnings(),
-              ElementsAre(AllOf(HasSubstr("FSCCL_POOLLIMIT"), HasSubstr("did you mean FSCCL_POOL_LIMIT?"), HasSubstr("line 2")),
-                          AllOf(HasSubstr("FSCCL_TIMEOUT"), HasSubstr("did you mean FSCCL_TIMEOUT_MS?"), HasSubstr("environment")),
-                          AllOf(HasSubstr("FSCCL_QQQQQQQQQQQQ"), HasSubstr("fsccl-info config"))));
+  EXPECT_THAT(
+      store.warnings(),
+      ElementsAre(AllOf(HasSubstr("FSCCL_POOLLIMIT"), HasSubstr("did you mean FSCCL_POOL_LIMIT?"),
+                        HasSubstr("line 2")),
+                  AllOf(HasSubstr("FSCCL_TIMEOUT"), HasSubstr("did you mean FSCCL_TIMEOUT_MS?"),
+                        HasSubstr("environment")),
+                  AllOf(HasSubstr("FSCCL_QQQQQQQQQQQQ"), HasSubstr("fsccl-info config"))));
   EXPECT_THAT(ConfigStore({}).warnings(), IsEmpty());
 }
 
@@ -120,7 +128,8 @@ TEST(ConfigFile, TheMarkOfAnEditorIsNoPartOfIt) {
 }
 
 TEST(ConfigFile, Lines) {
-  const auto settings = parse_config_file("conf", "# comment\n\n  FSCCL_A = x # y \r\nFSCCL_B=\n\tFSCCL_C=1=2");
+  const auto settings =
+      parse_config_file("conf", "# comment\n\n  FSCCL_A = x # y \r\nFSCCL_B=\n\tFSCCL_C=1=2");
   ASSERT_TRUE(settings.ok()) << settings.status().text();
   ASSERT_EQ(settings.value().size(), 3u);
   EXPECT_EQ(settings.value()[0].value, "x # y");
@@ -132,7 +141,8 @@ TEST(ConfigFile, Lines) {
 }
 
 TEST(ConfigFile, MalformedLines) {
-  for (const char* bad : {"FSCCL_A", "=x", "PATH=x", "fsccl_a=1", "export FSCCL_A=1", "FSCCL A=1", "\x01\x02"}) {
+  for (const char* bad :
+       {"FSCCL_A", "=x", "PATH=x", "fsccl_a=1", "export FSCCL_A=1", "FSCCL A=1", "\x01\x02"}) {
     const auto settings = parse_config_file("/etc/f.conf", std::string("FSCCL_B=1\n") + bad + "\n");
     ASSERT_FALSE(settings.ok()) << bad;
     EXPECT_EQ(settings.status().code(), FSCCL_ERR_CONFIG);
@@ -147,18 +157,22 @@ TEST(ConfigFile, BadValueNamesFileAndLine) {
   const TemporaryDirectory directory;
   const std::string file = directory.write("conf", "# one\nFSCCL_TIMEOUT_MS=0\n");
   const ConfigStore store({{"FSCCL_CONFIG_FILE", file}});
-  EXPECT_THAT(text_of(store.status()),
-              AllOf(HasSubstr("FSCCL_TIMEOUT_MS"), HasSubstr("\"0\""), HasSubstr(file), HasSubstr("line 2")));
+  EXPECT_THAT(text_of(store.status()), AllOf(HasSubstr("FSCCL_TIMEOUT_MS"), HasSubstr("\"0\""),
+                                             HasSubstr(file), HasSubstr("line 2")));
   const std::string other = directory.write("other", "FSCCL_CONFIG_FILE=x\n");
-  EXPECT_THAT(text_of(ConfigStore({{"FSCCL_CONFIG_FILE", other}}).status()), HasSubstr("cannot name another"));
+  EXPECT_THAT(text_of(ConfigStore({{"FSCCL_CONFIG_FILE", other}}).status()),
+              HasSubstr("cannot name another"));
 }
 
 TEST(ConfigFile, Unreadable) {
   const TemporaryDirectory directory;
-  EXPECT_THAT(text_of(read_config_file(directory.path("none")).status()), HasSubstr("No such file"));
-  EXPECT_THAT(text_of(read_config_file(directory.path()).status()), HasSubstr("not a regular file"));
+  EXPECT_THAT(text_of(read_config_file(directory.path("none")).status()),
+              HasSubstr("No such file"));
+  EXPECT_THAT(text_of(read_config_file(directory.path()).status()),
+              HasSubstr("not a regular file"));
   ASSERT_EQ(mkfifo(directory.path("fifo").c_str(), 0600), 0);
-  EXPECT_THAT(text_of(read_config_file(directory.path("fifo")).status()), HasSubstr("not a regular file"));
+  EXPECT_THAT(text_of(read_config_file(directory.path("fifo")).status()),
+              HasSubstr("not a regular file"));
   const std::string huge = directory.write("huge", std::string((1 << 20) + 1, '#'));
   EXPECT_THAT(text_of(read_config_file(huge).status()), HasSubstr("larger"));
 }
@@ -167,12 +181,14 @@ TEST(ConfigFile, OthersMustNotWriteIt) {
   const TemporaryDirectory directory;
   const std::string file = directory.write("conf", "FSCCL_TIMEOUT_MS=5\n");
   ASSERT_EQ(chmod(file.c_str(), 0666), 0);
-  EXPECT_THAT(text_of(read_config_file(file).status()), AllOf(HasSubstr("writable by everybody"), HasSubstr("0666")));
+  EXPECT_THAT(text_of(read_config_file(file).status()),
+              AllOf(HasSubstr("writable by everybody"), HasSubstr("0666")));
   ASSERT_EQ(chmod(file.c_str(), 0644), 0);
   EXPECT_TRUE(read_config_file(file).ok());
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   ASSERT_EQ(chown(file.c_str(), 12345, 12345), 0);
-  EXPECT_THAT(text_of(read_config_file(file).status()), AllOf(HasSubstr("belongs to user 12345"), HasSubstr("root")));
+  EXPECT_THAT(text_of(read_config_file(file).status()),
+              AllOf(HasSubstr("belongs to user 12345"), HasSubstr("root")));
 }
 
 // The process-wide configuration, in children, because it is read once.
@@ -187,18 +203,21 @@ TEST(ProcessConfigDeathTest, ReadsTheEnvironmentOnce) {
         setenv("FSCCL_TIMEOUT_MS", "5", 1);
         const bool first = config()->timeout_ms == 5;
         setenv("FSCCL_TIMEOUT_MS", "6", 1);
-        std::exit(first && config()->timeout_ms == 5 && config_get("FSCCL_TIMEOUT_MS").value() == "5" ? 0 : 1);
+        std::exit(first && config()->timeout_ms == 5 &&
+                          config_get("FSCCL_TIMEOUT_MS").value() == "5"
+                      ? 0
+                      : 1);
       },
       testing::ExitedWithCode(0), "");
 }
 
 TEST(ProcessConfigDeathTest, BadValueIsAnErrorOfEveryCall) {
-  EXPECT_EXIT((setenv("FSCCL_SPIN_US", "soon", 1), exit_with(config_status())), testing::ExitedWithCode(1),
-              "FSCCL_SPIN_US is \"soon\"");
-  EXPECT_EXIT((setenv("FSCCL_SPIN_US", "soon", 1), exit_with(config_dump([](const auto&) {}))), testing::ExitedWithCode(1),
-              "FSCCL_SPIN_US");
-  EXPECT_EXIT((setenv("FSCCL_LOG_FILE", "/nowhere/at/all", 1), exit_with(config_status())), testing::ExitedWithCode(1),
-              "FSCCL_LOG_FILE");
+  EXPECT_EXIT((setenv("FSCCL_SPIN_US", "soon", 1), exit_with(config_status())),
+              testing::ExitedWithCode(1), "FSCCL_SPIN_US is \"soon\"");
+  EXPECT_EXIT((setenv("FSCCL_SPIN_US", "soon", 1), exit_with(config_dump([](const auto&) {}))),
+              testing::ExitedWithCode(1), "FSCCL_SPIN_US");
+  EXPECT_EXIT((setenv("FSCCL_LOG_FILE", "/nowhere/at/all", 1), exit_with(config_status())),
+              testing::ExitedWithCode(1), "FSCCL_LOG_FILE");
 }
 
 TEST(ProcessConfigDeathTest, UnknownNameWarnsOnce) {
@@ -209,11 +228,15 @@ TEST(ProcessConfigDeathTest, UnknownNameWarnsOnce) {
         setenv("FSCCL_TORCH_LIBRARY", "of the Python package", 1);
         setenv("FSCCL_JAX_LIBRARIES", "likewise", 1);
         setenv("FSCCL_LOG_FILE", directory.path("log").c_str(), 1);
-        std::exit(config_status().ok() && config_status().ok() && config_set("FSCCL_SPIN_US", "1").ok() ? 0 : 1);
+        std::exit(config_status().ok() && config_status().ok() &&
+                          config_set("FSCCL_SPIN_US", "1").ok()
+                      ? 0
+                      : 1);
       },
       testing::ExitedWithCode(0), "");
   EXPECT_EQ(directory.read("log"),
-            "fsccl[-] warn: unknown variable \"FSCCL_TIMEOUT\"; did you mean FSCCL_TIMEOUT_MS? (from environment)\n");
+            "fsccl[-] warn: unknown variable \"FSCCL_TIMEOUT\"; did you mean FSCCL_TIMEOUT_MS? "
+            "(from environment)\n");
 }
 
 TEST(ProcessConfigDeathTest, ThreadsMayReadWhileOneSets) {

@@ -1,4 +1,5 @@
-// Every type of variable: what it accepts, what it refuses, and that a refusal names the variable, the value and the accepted ones.
+// Every type of variable: what it accepts, what it refuses, and that a refusal names the variable,
+// the value and the accepted ones.
 #include "base/config_value.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +43,8 @@ TEST(ConfigValue, Integer) {
   EXPECT_EQ(number(kInteger, "100"), 100);
   EXPECT_EQ(number(kIntegerAuto, "auto"), -1);
   EXPECT_EQ(number(kIntegerAuto, "0"), 0);
-  for (const char* bad : {"", "0", "101", "-1", "+5", " 5", "5 ", "5x", "1K", "0x10", "1.5", "auto", "99999999999999999999"}) {
+  for (const char* bad : {"", "0", "101", "-1", "+5", " 5", "5 ", "5x", "1K", "0x10", "1.5", "auto",
+                          "99999999999999999999"}) {
     expect_refused(kInteger, bad);
   }
   expect_refused(kIntegerAuto, "-1");
@@ -61,8 +63,8 @@ TEST(ConfigValue, Bytes) {
   EXPECT_EQ(number(kBytes, "4gib"), int64_t{4} << 30);
   EXPECT_EQ(number(kBytes, "1.5M"), 3 << 19);
   EXPECT_EQ(number(kBytes, "8192B"), 8192);
-  for (const char* bad :
-       {"", "K", "4095", "2T", "64 K", "64P", "-64K", "+64K", "K64", "64KK", "64iB", "6400.5", "1e6", "0x10000", "1.0000001K"})
+  for (const char* bad : {"", "K", "4095", "2T", "64 K", "64P", "-64K", "+64K", "K64", "64KK",
+                          "64iB", "6400.5", "1e6", "0x10000", "1.0000001K"})
     expect_refused(kBytes, bad);
   expect_refused(kHuge, "8388608T");  // 2^63
   EXPECT_EQ(config_accepted(kBytes), "bytes, 4K to 1T, with K, M, G or T");
@@ -88,7 +90,8 @@ TEST(ConfigValue, Enum) {
   EXPECT_THAT(config_words(kEnum), ElementsAre("never-ask", "off"));
   EXPECT_EQ(number(kEnum, "never-ask"), 0);
   EXPECT_EQ(number(kEnum, "OFF"), 1);
-  for (const char* bad : {"", "of", "offf", "kOff", "0", "off,never-ask"}) expect_refused(kEnum, bad);
+  for (const char* bad : {"", "of", "offf", "kOff", "0", "off,never-ask"})
+    expect_refused(kEnum, bad);
   EXPECT_EQ(config_accepted(kEnum), "one of never-ask, off");
 }
 
@@ -97,7 +100,8 @@ TEST(ConfigValue, List) {
   EXPECT_THAT(parse_config_value(kList, "ucx,shm").value().list, ElementsAre(1, 0));
   EXPECT_THAT(parse_config_value(kList, "keep").value().list, ElementsAre(2));
   EXPECT_TRUE(parse_config_value(kList, "").value().list.empty());
-  for (const char* bad : {",", "shm,", ",shm", "shm,,ucx", "shm,tcp", "shm,shm", "shm ucx"}) expect_refused(kList, bad);
+  for (const char* bad : {",", "shm,", ",shm", "shm,,ucx", "shm,tcp", "shm,shm", "shm ucx"})
+    expect_refused(kList, bad);
 }
 
 TEST(ConfigValue, HostileTextIsMadeSafe) {
@@ -106,7 +110,8 @@ TEST(ConfigValue, HostileTextIsMadeSafe) {
 }
 
 TEST(ConfigValue, NearestName) {
-  const std::vector<std::string_view> names = {"FSCCL_TIMEOUT_MS", "FSCCL_LOG_LEVEL", "FSCCL_LOG_FILE"};
+  const std::vector<std::string_view> names = {"FSCCL_TIMEOUT_MS", "FSCCL_LOG_LEVEL",
+                                               "FSCCL_LOG_FILE"};
   EXPECT_EQ(nearest_name("FSCCL_TIMEOUT", names), "FSCCL_TIMEOUT_MS");
   EXPECT_EQ(nearest_name("FSCCL_TIMEUOT_MS", names), "FSCCL_TIMEOUT_MS");
   EXPECT_EQ(nearest_name("FSCCL_LOGFILE", names), "FSCCL_LOG_FILE");

@@ -1,4 +1,5 @@
-// Descriptors of a process that has closed some of its standard streams. Each case runs in a child of its own.
+// Descriptors of a process that has closed some of its standard streams. Each case runs in a child
+// of its own.
 #include "base/fd.h"
 
 #include <fcntl.h>
@@ -19,7 +20,8 @@ namespace {
 
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 
-// Runs `holds` in a child for each subset of 0, 1 and 2, which are closed there. A bit of `closed` says that its number is closed.
+// Runs `holds` in a child for each subset of 0, 1 and 2, which are closed there. A bit of `closed`
+// says that its number is closed.
 void for_each_subset(const std::function<bool(int closed)>& holds) {
   for (int closed = 0; closed < 8; closed++)
     EXPECT_EXIT(
@@ -55,9 +57,11 @@ TEST(FdDeathTest, SocketsAndWhatComesThroughThem) {
   for_each_subset([](int closed) {
     const Result<Fd> listener = listen_unix("fsccl-fd-test-" + std::to_string(::getpid()));
     if (!listener.ok()) return false;
-    const Result<Fd> here = connect_to(local_address(listener.value().get()), Deadline::in_ms(5000));
+    const Result<Fd> here =
+        connect_to(local_address(listener.value().get()), Deadline::in_ms(5000));
     const Result<Fd> there = accept_connection(listener.value().get());
-    if (!here.ok() || !there.ok() || listener.value().get() <= 2 || here.value().get() <= 2 || there.value().get() <= 2)
+    if (!here.ok() || !there.ok() || listener.value().get() <= 2 || here.value().get() <= 2 ||
+        there.value().get() <= 2)
       return false;
     Fd passed;
     char byte = 'x';
@@ -67,7 +71,8 @@ TEST(FdDeathTest, SocketsAndWhatComesThroughThem) {
   });
 }
 
-// A line for a standard error that is closed must not get into a file that another thread has just made.
+// A line for a standard error that is closed must not get into a file that another thread has just
+// made.
 TEST(FdDeathTest, APlaceholderTakesNothingAndLeavesTheProgramsFiles) {
   EXPECT_EXIT(
       {
@@ -76,8 +81,10 @@ TEST(FdDeathTest, APlaceholderTakesNothingAndLeavesTheProgramsFiles) {
         int program = -1;
         {
           const StandardNumbersTaken taken;
-          if (!is_open(1) || !is_open(2) || ::write(2, "x", 1) != -1 || errno != EBADF) std::_Exit(1);
-          if ((program = ::open("/dev/null", O_RDWR)) <= 2 || ::dup2(program, 2) != 2) std::_Exit(2);
+          if (!is_open(1) || !is_open(2) || ::write(2, "x", 1) != -1 || errno != EBADF)
+            std::_Exit(1);
+          if ((program = ::open("/dev/null", O_RDWR)) <= 2 || ::dup2(program, 2) != 2)
+            std::_Exit(2);
         }
         std::_Exit(!is_open(1) && ::write(2, "x", 1) == 1 ? 0 : 3);
       },
@@ -90,7 +97,10 @@ TEST(FdDeathTest, ForGood) {
         ::close(0);
         take_standard_numbers_for_good();
         char byte = 0;
-        std::_Exit(is_open(0) && ::read(0, &byte, 1) == -1 && errno == EBADF && (::fcntl(0, F_GETFD) & FD_CLOEXEC) ? 0 : 1);
+        std::_Exit(is_open(0) && ::read(0, &byte, 1) == -1 && errno == EBADF &&
+                           (::fcntl(0, F_GETFD) & FD_CLOEXEC)
+                       ? 0
+                       : 1);
       },
       testing::ExitedWithCode(0), "");
 }

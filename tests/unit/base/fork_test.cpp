@@ -32,7 +32,8 @@ TEST(Fork, OnlyChildrenOfInitialisedProcessesAreMarked) {
   watch_forks();
   EXPECT_FALSE(forked());
   EXPECT_EQ(in_child([] { return forked() ? 7 : 0; }), 7);
-  EXPECT_EQ(in_child([] { return in_child([] { return forked() ? 7 : 0; }); }), 7) << "a child's child";
+  EXPECT_EQ(in_child([] { return in_child([] { return forked() ? 7 : 0; }); }), 7)
+      << "a child's child";
   EXPECT_FALSE(forked()) << "the parent does not notice";
   EXPECT_EQ(forked_status().code(), FSCCL_ERR_FORKED);
 }
@@ -80,7 +81,8 @@ TEST(Fork, ForkWhileAnotherThreadRegisters) {
   });
   for (int i = 0; i < 50; ++i) {
     // The registry works in the child: it was not left locked.
-    EXPECT_EQ(in_child([] { return add_fork_hook(increment, nullptr).ok() && forked() ? 7 : 0; }), 7);
+    EXPECT_EQ(in_child([] { return add_fork_hook(increment, nullptr).ok() && forked() ? 7 : 0; }),
+              7);
   }
   stop = true;
   other.join();

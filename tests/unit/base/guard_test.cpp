@@ -1,4 +1,5 @@
-// The gate of the public functions and those that need no object: status texts, last error, version, dtypes, configuration.
+// The gate of the public functions and those that need no object: status texts, last error,
+// version, dtypes, configuration.
 #include "api/guard.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +29,8 @@ fsccl_error_info_t last() {
 
 TEST(Guard, ErrorsBecomeTheLastError) {
   EXPECT_EQ(guarded("f", [] { return success(); }), FSCCL_OK);
-  EXPECT_EQ(guarded("f", [] { return fail(FSCCL_ERR_TIMEOUT, "rank {}", 5).with_peer(1, 5); }), FSCCL_ERR_TIMEOUT);
+  EXPECT_EQ(guarded("f", [] { return fail(FSCCL_ERR_TIMEOUT, "rank {}", 5).with_peer(1, 5); }),
+            FSCCL_ERR_TIMEOUT);
   EXPECT_EQ(last().code, FSCCL_ERR_TIMEOUT);
   EXPECT_STREQ(last().operation, "f");
   EXPECT_STREQ(last().text, "rank 5");
@@ -36,13 +38,16 @@ TEST(Guard, ErrorsBecomeTheLastError) {
   EXPECT_EQ(last().peer, 5);
   EXPECT_EQ(guarded("f", [] { return success(); }), FSCCL_OK);
   EXPECT_EQ(last().code, FSCCL_ERR_TIMEOUT) << "success does not clear it";
-  EXPECT_EQ(guarded("g", [] { return Status(fail(FSCCL_ERR_LINK, "x").with_operation("inner")); }), FSCCL_ERR_LINK);
+  EXPECT_EQ(guarded("g", [] { return Status(fail(FSCCL_ERR_LINK, "x").with_operation("inner")); }),
+            FSCCL_ERR_LINK);
   EXPECT_STREQ(last().operation, "inner");
 }
 
 TEST(Guard, ProgressIsNoError) {
-  EXPECT_EQ(guarded("f", []() -> Result<fsccl_status_t> { return FSCCL_IN_PROGRESS; }), FSCCL_IN_PROGRESS);
-  EXPECT_EQ(guarded("f", []() -> Result<fsccl_status_t> { return fail(FSCCL_ERR_LINK, "x"); }), FSCCL_ERR_LINK);
+  EXPECT_EQ(guarded("f", []() -> Result<fsccl_status_t> { return FSCCL_IN_PROGRESS; }),
+            FSCCL_IN_PROGRESS);
+  EXPECT_EQ(guarded("f", []() -> Result<fsccl_status_t> { return fail(FSCCL_ERR_LINK, "x"); }),
+            FSCCL_ERR_LINK);
 }
 
 TEST(Guard, ExceptionsBecomeStatuses) {
@@ -82,7 +87,8 @@ TEST(LastError, BelongsToItsThread) {
 
 TEST(Api, StatusStrings) {
   std::set<std::string> texts;
-  const int known[] = {0, 1, -1, -2, -3, -4, -5, -6, -7, -20, -21, -22, -40, -41, -60, -61, -62, -63, -80, -81, -100};
+  const int known[] = {0,   1,   -1,  -2,  -3,  -4,  -5,  -6,  -7,  -20, -21,
+                       -22, -40, -41, -60, -61, -62, -63, -80, -81, -100};
   for (const int code : known) {
     const char* text = fsccl_status_string(static_cast<fsccl_status_t>(code));
     EXPECT_THAT(text, StartsWith("FSCCL_")) << code;
@@ -125,8 +131,9 @@ TEST(Api, ConfigurationDumpMayCallBack) {
     char text[5000];
     EXPECT_EQ(fsccl_config_get(entry->name, text, sizeof text), FSCCL_OK);
     EXPECT_STREQ(text, entry->value);
-    EXPECT_THAT(entry->source, testing::AnyOf(testing::StrEq("default"), testing::StrEq("environment"), testing::StrEq("file"),
-                                              testing::StrEq("api")));
+    EXPECT_THAT(entry->source,
+                testing::AnyOf(testing::StrEq("default"), testing::StrEq("environment"),
+                               testing::StrEq("file"), testing::StrEq("api")));
     ++*static_cast<int*>(context);
   };
   EXPECT_EQ(fsccl_config_dump(visit, &entries), FSCCL_OK);
@@ -136,7 +143,11 @@ TEST(Api, ConfigurationDumpMayCallBack) {
 TEST(Api, ForkedChildIsToldSo) {
   watch_forks();
   const pid_t child = fork();
-  if (child == 0) _exit(fsccl_config_set("FSCCL_SPIN_US", "5") == FSCCL_ERR_FORKED && last().code == FSCCL_ERR_FORKED ? 0 : 1);
+  if (child == 0)
+    _exit(fsccl_config_set("FSCCL_SPIN_US", "5") == FSCCL_ERR_FORKED &&
+                  last().code == FSCCL_ERR_FORKED
+              ? 0
+              : 1);
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);

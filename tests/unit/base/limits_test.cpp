@@ -16,7 +16,8 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 // A machine of 64 GiB, 32 of them free.
 void write_machine(const TemporaryDirectory& root, const std::string& cgroup) {
-  root.write("proc/meminfo", "MemTotal:       67108864 kB\nMemFree:        1024 kB\nMemAvailable:   33554432 kB\n");
+  root.write("proc/meminfo",
+             "MemTotal:       67108864 kB\nMemFree:        1024 kB\nMemAvailable:   33554432 kB\n");
   root.write("proc/self/cgroup", cgroup);
 }
 
@@ -45,7 +46,8 @@ TEST(Limits, TheTightestGroupCounts) {
   write_machine(root, "1:name=systemd:/x\n0::/job/step\n");
   root.write("sys/fs/cgroup/job/memory.max", std::to_string(8 * kGiB) + "\n");
   root.write("sys/fs/cgroup/job/memory.current", std::to_string(5 * kGiB) + "\n");
-  root.write("sys/fs/cgroup/job/memory.stat", "anon 1\ninactive_file " + std::to_string(2 * kGiB) + "\nactive_file 3\n");
+  root.write("sys/fs/cgroup/job/memory.stat",
+             "anon 1\ninactive_file " + std::to_string(2 * kGiB) + "\nactive_file 3\n");
   root.write("sys/fs/cgroup/job/step/memory.max", "max\n");
   root.write("sys/fs/cgroup/job/step/cpu.max", "max 100000\n");
   root.write("sys/fs/cgroup/job/cpu.max", "50000 100000\n");

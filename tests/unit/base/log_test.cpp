@@ -84,9 +84,11 @@ TEST_F(LogTest, FilesThatTakeNothing) {
   EXPECT_EQ(nobody.code(), FSCCL_ERR_CONFIG);
   EXPECT_THAT(nobody.text(), testing::HasSubstr("start its reader first"));
   {
-    const Fd reader = make_fd([&] { return ::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
+    const Fd reader =
+        make_fd([&] { return ::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
     ASSERT_TRUE(configure_log(LogLevel::kWarn, fifo).ok());
-    for (int i = 0; i < 2000; i++) FSCCL_LOG(kWarn, "{}", std::string(100, 'x'));  // more than it holds
+    // more than it holds
+    for (int i = 0; i < 2000; i++) FSCCL_LOG(kWarn, "{}", std::string(100, 'x'));
     char text[22] = {};
     EXPECT_EQ(::read(reader.get(), text, sizeof text - 1), 21);
     EXPECT_STREQ(text, "fsccl[-] warn: xxxxxx");
@@ -130,7 +132,8 @@ TEST_F(LogTest, RankOfThreadAndProcessDeathTest) {
       },
       testing::ExitedWithCode(0), "");
   EXPECT_EQ(text(),
-            "fsccl[4] warn: own\nfsccl[4] warn: service\nfsccl[5] warn: second rank\nfsccl[-] warn: service of both\nfsccl[4] "
+            "fsccl[4] warn: own\nfsccl[4] warn: service\nfsccl[5] warn: second rank\nfsccl[-] "
+            "warn: service of both\nfsccl[4] "
             "warn: own\n");
 }
 

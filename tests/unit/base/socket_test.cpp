@@ -26,7 +26,9 @@ Connected connect_pair(const std::string& name) {
   return pair;
 }
 
-std::string unique_name(const char* test) { return fmt::format("fsccl-socket-test-{}-{}", test, getpid()); }
+std::string unique_name(const char* test) {
+  return fmt::format("fsccl-socket-test-{}-{}", test, getpid());
+}
 
 TEST(Socket, AddressesAreShownAndTakenApart) {
   EXPECT_EQ(describe(unix_address("name")), "@name");
@@ -50,17 +52,25 @@ TEST(Socket, OneAddressHasManySpellings) {
     const Result<std::vector<SocketAddress>> found = resolve(host, 7);
     return found.ok() ? describe(found.value().at(0)) : found.status().text();
   };
-  for (const char* host : {"::1", "[::1]", "0:0:0:0:0:0:0:1"}) EXPECT_EQ(shown(host), "[::1]:7") << host;
-  for (const char* host : {"fd77::1", "fd77:0:0::1", "FD77::0001", "[fd77::1]"}) EXPECT_EQ(shown(host), "[fd77::1]:7") << host;
-  for (const char* host : {"127.0.0.1", "127.1", "::ffff:127.0.0.1"}) EXPECT_EQ(shown(host), "127.0.0.1:7") << host;
-  for (const char* host : {"fe80::1%lo", "[fe80::1%lo]", "fe80::1%1"}) EXPECT_EQ(shown(host), "[fe80::1%1]:7") << host;
+  for (const char* host : {"::1", "[::1]", "0:0:0:0:0:0:0:1"})
+    EXPECT_EQ(shown(host), "[::1]:7") << host;
+  for (const char* host : {"fd77::1", "fd77:0:0::1", "FD77::0001", "[fd77::1]"})
+    EXPECT_EQ(shown(host), "[fd77::1]:7") << host;
+  for (const char* host : {"127.0.0.1", "127.1", "::ffff:127.0.0.1"})
+    EXPECT_EQ(shown(host), "127.0.0.1:7") << host;
+  for (const char* host : {"fe80::1%lo", "[fe80::1%lo]", "fe80::1%1"})
+    EXPECT_EQ(shown(host), "[fe80::1%1]:7") << host;
   EXPECT_EQ(shown("localhost."), shown("localhost"));
 }
 
 TEST(Socket, WhatIsThisHost) {
-  const auto here = [](const std::string& host) { return is_this_host(resolve(host, 7).value().at(0)).value(); };
-  for (const char* host : {"127.0.0.1", "127.8.9.10", "::1", "0.0.0.0", "::"}) EXPECT_TRUE(here(host)) << host;
-  for (const char* host : {"192.0.2.1", "2001:db8::1"}) EXPECT_FALSE(here(host)) << host;  // of documents alone
+  const auto here = [](const std::string& host) {
+    return is_this_host(resolve(host, 7).value().at(0)).value();
+  };
+  for (const char* host : {"127.0.0.1", "127.8.9.10", "::1", "0.0.0.0", "::"})
+    EXPECT_TRUE(here(host)) << host;
+  // of documents alone
+  for (const char* host : {"192.0.2.1", "2001:db8::1"}) EXPECT_FALSE(here(host)) << host;
   for (const IpAddress& ip : local_ips("")) EXPECT_TRUE(is_this_host(tcp_address(ip, 7)).value());
   ASSERT_TRUE(only_link().ok());
 }
@@ -71,20 +81,24 @@ TEST(Socket, TakenNamesAndMissingListeners) {
     const Result<Fd> first = listen_unix(name);
     ASSERT_TRUE(first.ok());
     EXPECT_EQ(listen_unix(name).status().code(), FSCCL_ERR_INVALID_STATE);
-    EXPECT_FALSE(accept_connection(first.value().get()).value().valid());  // nobody is there, and it does not wait
+    // nobody is there, and it does not wait
+    EXPECT_FALSE(accept_connection(first.value().get()).value().valid());
   }
   EXPECT_EQ(connect_to(unix_address(name), patience()).status().code(), FSCCL_ERR_LINK);
   const Result<Fd> tcp = listen_tcp(0);
   ASSERT_TRUE(tcp.ok());
-  EXPECT_EQ(listen_tcp(port_of(local_address(tcp.value().get()))).status().code(), FSCCL_ERR_INVALID_STATE);
+  EXPECT_EQ(listen_tcp(port_of(local_address(tcp.value().get()))).status().code(),
+            FSCCL_ERR_INVALID_STATE);
 }
 
-// With three probes, 32 ranks over a network that lost packets lost a silent link within four minutes.
+// With three probes, 32 ranks over a network that lost packets lost a silent link within four
+// minutes.
 TEST(Socket, OnlyManyLostProbesEndASilentLink) {
   const Fd listener = listen_tcp(0).take();
   IpAddress loopback = {};
   loopback[15] = 1;
-  const Fd fd = connect_to(tcp_address(loopback, port_of(local_address(listener.get()))), patience()).take();
+  const Fd fd =
+      connect_to(tcp_address(loopback, port_of(local_address(listener.get()))), patience()).take();
   const auto option = [&](int name) {
     int value = 0;
     socklen_t bytes = sizeof value;
@@ -92,20 +106,24 @@ TEST(Socket, OnlyManyLostProbesEndASilentLink) {
     return value;
   };
   EXPECT_GE(option(TCP_KEEPCNT), 8);
-  EXPECT_LE(option(TCP_KEEPIDLE) + option(TCP_KEEPCNT) * option(TCP_KEEPINTVL), 20) << "s until a host that is gone is noticed";
+  EXPECT_LE(option(TCP_KEEPIDLE) + option(TCP_KEEPCNT) * option(TCP_KEEPINTVL), 20)
+      << "s until a host that is gone is noticed";
 }
 
 TEST(Socket, WaitsEndAtTheDeadlineAndClosedPeersAreErrors) {
   Connected pair = connect_pair(unique_name("closed"));
-  EXPECT_EQ(wait_ready(pair.client.get(), Direction::kRead, Deadline::in_ms(10)).code(), FSCCL_ERR_TIMEOUT);
+  EXPECT_EQ(wait_ready(pair.client.get(), Direction::kRead, Deadline::in_ms(10)).code(),
+            FSCCL_ERR_TIMEOUT);
   char byte = 'x';
   EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).value(), 0u);
   ASSERT_EQ(send_some(pair.server.get(), "y", 1).value(), 1u);
   pair.server.reset();
-  EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).value(), 1u);  // what came before the end is still there
+  // what came before the end is still there
+  EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).value(), 1u);
   EXPECT_EQ(byte, 'y');
   EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).status().code(), FSCCL_ERR_LINK);
-  EXPECT_EQ(send_some(pair.client.get(), "z", 1).status().code(), FSCCL_ERR_LINK);  // SIGPIPE would end the test
+  // SIGPIPE would end the test
+  EXPECT_EQ(send_some(pair.client.get(), "z", 1).status().code(), FSCCL_ERR_LINK);
 }
 
 TEST(Socket, TheKernelNamesThePeer) {
@@ -138,13 +156,16 @@ TEST(Socket, ADescriptorThatNobodyAskedForIsClosed) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   Fd reading(ends[0]), writing(ends[1]);
-  for (int round = 0; round < 2; ++round) ASSERT_EQ(send_with_fd(pair.client.get(), "a", 1, writing.get()).value(), 1u);
+  for (int round = 0; round < 2; ++round)
+    ASSERT_EQ(send_with_fd(pair.client.get(), "a", 1, writing.get()).value(), 1u);
   writing.reset();
   char text[8];
   ASSERT_EQ(receive_some(pair.server.get(), text, 1).value(), 1u);  // without room for descriptors
   Fd first(dup(0)), kept;
-  ASSERT_EQ(receive_with_fd(pair.server.get(), text, 1, &first).value(), 1u);  // one is there already: the second is closed
-  EXPECT_EQ(read(reading.get(), text, 1), 0);                                  // no copy of the writing end is left
+  // one is there already: the second is closed
+  ASSERT_EQ(receive_with_fd(pair.server.get(), text, 1, &first).value(), 1u);
+  // no copy of the writing end is left
+  EXPECT_EQ(read(reading.get(), text, 1), 0);
 }
 
 TEST(Socket, DatagramsOfOtherLengthsShowIt) {
@@ -172,10 +193,12 @@ TEST(Socket, DatagramsMayBeLost) {
   const IpAddress loopback4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
   uint8_t byte = 0;
   for (int i = 0; i < 3; i++) {
-    for (const IpAddress& ip : {loopback4, loopback6, IpAddress{0xff}}) (void)send_datagram(mine.get(), tcp_address(ip, 1), "b", 1);
+    for (const IpAddress& ip : {loopback4, loopback6, IpAddress{0xff}})
+      (void)send_datagram(mine.get(), tcp_address(ip, 1), "b", 1);
     EXPECT_LT(receive_datagram(mine.get(), &byte, 1).value(), 0);
   }
-  EXPECT_TRUE(send_datagram(mine.get(), tcp_address(loopback4, port_of(local_address(mine.get()))), "b", 1));
+  EXPECT_TRUE(send_datagram(mine.get(), tcp_address(loopback4, port_of(local_address(mine.get()))),
+                            "b", 1));
   ASSERT_TRUE(wait_ready(mine.get(), Direction::kRead, patience()).ok());
   EXPECT_EQ(receive_datagram(mine.get(), &byte, 1).value(), 1);
 }

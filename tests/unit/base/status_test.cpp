@@ -33,7 +33,8 @@ TEST(Status, SuccessIsOnePointer) {
 }
 
 TEST(Status, ErrorKeepsItsStory) {
-  const Status status = fail(FSCCL_ERR_TIMEOUT, "rank {} is late", 3).with_operation("all_gather").with_peer(1, 3);
+  const Status status =
+      fail(FSCCL_ERR_TIMEOUT, "rank {} is late", 3).with_operation("all_gather").with_peer(1, 3);
   EXPECT_EQ(status.code(), FSCCL_ERR_TIMEOUT);
   const Status copy = status.clone();
   EXPECT_EQ(copy.text(), "rank 3 is late");

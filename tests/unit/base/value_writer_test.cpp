@@ -51,13 +51,17 @@ TEST(JsonWriter, WritesTextThatIsNotUtf8) {
 }
 
 TEST(PickleWriter, WritesTheInstructionsOfProtocol2) {
-  const auto one = [](uint64_t value) { return written<PickleWriter>([value](ValueWriter& out) { out.number(value); }); };
+  const auto one = [](uint64_t value) {
+    return written<PickleWriter>([value](ValueWriter& out) { out.number(value); });
+  };
   EXPECT_EQ(one(255), "\x80\x02K\xFF.");
   EXPECT_EQ(one(256), std::string("\x80\x02M\x00\x01.", 6));
   EXPECT_EQ(one(65536), std::string("\x80\x02J\x00\x00\x01\x00.", 8));
   EXPECT_EQ(one(0x7fffffff), std::string("\x80\x02J\xFF\xFF\xFF\x7F.", 8));
-  EXPECT_EQ(one(0x80000000), std::string("\x80\x02\x8A\x08\x00\x00\x00\x80\x00\x00\x00\x00.", 13));  // J would be negative
-  EXPECT_EQ(one(UINT64_MAX), std::string("\x80\x02\x8A\x09\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x00.", 14));
+  // J would be negative
+  EXPECT_EQ(one(0x80000000), std::string("\x80\x02\x8A\x08\x00\x00\x00\x80\x00\x00\x00\x00.", 13));
+  EXPECT_EQ(one(UINT64_MAX),
+            std::string("\x80\x02\x8A\x09\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x00.", 14));
   EXPECT_EQ(written<PickleWriter>([](ValueWriter& out) {
               out.begin_map();
               out.entry("a", "a");  // the second is the first again
@@ -76,14 +80,16 @@ TEST(PickleWriter, FillsLongListsInPortions) {
       for (size_t i = 0; i < count; i++) out.number(1);
       out.end_list();
     });
-    EXPECT_EQ(static_cast<size_t>(std::count(text.begin(), text.end(), 'e')), (count + 999) / 1000) << count;
+    EXPECT_EQ(static_cast<size_t>(std::count(text.begin(), text.end(), 'e')), (count + 999) / 1000)
+        << count;
     EXPECT_EQ(static_cast<size_t>(std::count(text.begin(), text.end(), 'K')), count);
   }
 }
 
 TEST(ValueWriter, LetsGoOfWhatItHasWritten) {
   size_t pieces = 0, largest = 0;
-  JsonWriter out([&](std::string_view piece) { pieces++, largest = std::max(largest, piece.size()); });
+  JsonWriter out(
+      [&](std::string_view piece) { pieces++, largest = std::max(largest, piece.size()); });
   out.begin_list();
   for (size_t i = 0; i < 500'000; i++) out.number(i);
   out.end_list();

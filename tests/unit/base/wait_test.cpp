@@ -11,9 +11,12 @@ namespace {
 TEST(Wait, EndsByTheConditionFirst) {
   int pauses = 0;
   const auto pause = [&](int64_t) { pauses++; };
-  EXPECT_EQ(wait_until([] { return true; }, Deadline::in_ms(0), [] { return true; }, pause), WaitEnd::held);
-  EXPECT_EQ(wait_until([] { return false; }, Deadline::in_ms(0), [] { return true; }, pause), WaitEnd::broken);
-  EXPECT_EQ(wait_until([] { return false; }, Deadline::in_ms(0), kNothingBreaks, pause), WaitEnd::late);
+  EXPECT_EQ(wait_until([] { return true; }, Deadline::in_ms(0), [] { return true; }, pause),
+            WaitEnd::held);
+  EXPECT_EQ(wait_until([] { return false; }, Deadline::in_ms(0), [] { return true; }, pause),
+            WaitEnd::broken);
+  EXPECT_EQ(wait_until([] { return false; }, Deadline::in_ms(0), kNothingBreaks, pause),
+            WaitEnd::late);
   EXPECT_EQ(pauses, 0);
 }
 
@@ -21,13 +24,16 @@ TEST(Wait, PausesUntilTheConditionHolds) {
   int looks = 0;
   std::vector<int64_t> asked;
   const auto pause = [&](int64_t left_ns) { asked.push_back(left_ns); };
-  EXPECT_EQ(wait_until([&] { return ++looks == 4; }, Deadline::never(), kNothingBreaks, pause), WaitEnd::held);
+  EXPECT_EQ(wait_until([&] { return ++looks == 4; }, Deadline::never(), kNothingBreaks, pause),
+            WaitEnd::held);
   EXPECT_EQ(asked, std::vector<int64_t>(3, kLongestWaitNs));
 }
 
 TEST(Wait, ABreakCheckGivesItsError) {
   int looks = 0;
-  const BreakCheck broken = [&]() -> Status { return ++looks < 3 ? success() : fail(FSCCL_ERR_ABORTED, "somebody aborted"); };
+  const BreakCheck broken = [&]() -> Status {
+    return ++looks < 3 ? success() : fail(FSCCL_ERR_ABORTED, "somebody aborted");
+  };
   const auto never = [] { return false; };
   const Result<bool> end = wait_unless(broken, never, Deadline::never(), Naps(1'000));
   ASSERT_FALSE(end.ok());
@@ -47,7 +53,9 @@ TEST(Wait, AThreadIsWokenByANotification) {
     changed.notify_all();
   });
   std::unique_lock lock(mutex);
-  EXPECT_EQ(wait_until([&] { return done; }, Deadline::never(), kNothingBreaks, UntilNotified{lock, changed}), WaitEnd::held);
+  EXPECT_EQ(wait_until([&] { return done; }, Deadline::never(), kNothingBreaks,
+                       UntilNotified{lock, changed}),
+            WaitEnd::held);
   EXPECT_TRUE(lock.owns_lock());
   lock.unlock();
   other.join();
@@ -56,7 +64,8 @@ TEST(Wait, AThreadIsWokenByANotification) {
 TEST(Wait, NapsGrowAndDoNotOutlastTheDeadline) {
   Naps naps(1, 1'000, int64_t{3600} * 1'000'000'000);
   const auto begin = now_ns();
-  for (int i = 0; i < 70; i++) naps(1'000);  // were it not for the time that is left, the last would take an hour
+  // were it not for the time that is left, the last would take an hour
+  for (int i = 0; i < 70; i++) naps(1'000);
   EXPECT_LT(now_ns() - begin, int64_t{60} * 1'000'000'000);
 }
 

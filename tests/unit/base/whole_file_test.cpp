@@ -14,7 +14,8 @@ namespace fsccl {
 namespace {
 
 size_t files_in(const std::string& path) {
-  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path), std::filesystem::directory_iterator()));
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path),
+                                           std::filesystem::directory_iterator()));
 }
 
 Status write(const std::string& path, std::string_view text, WholeFile::How how = {}) {
@@ -35,12 +36,15 @@ TEST(WholeFile, IsThereAtTheEndAndReplacesWhatWas) {
   EXPECT_EQ(directory.read("a"), "new words");
   EXPECT_EQ(files_in(directory.path()), 1u);
   EXPECT_TRUE(write(directory.path("new"), "").ok());
-  EXPECT_EQ(std::filesystem::status(directory.path("new")).permissions(), std::filesystem::perms(0600));
+  EXPECT_EQ(std::filesystem::status(directory.path("new")).permissions(),
+            std::filesystem::perms(0600));
 }
 
 TEST(WholeFile, LeavesNothingWithoutCommit) {
   const TemporaryDirectory directory;
-  { Result<WholeFile> file = WholeFile::create(directory.path("a")); }
+  {
+    Result<WholeFile> file = WholeFile::create(directory.path("a"));
+  }
   EXPECT_EQ(files_in(directory.path()), 0u);
 }
 
@@ -49,7 +53,8 @@ TEST(WholeFile, SaysWhereAndWhyNot) {
   const Result<WholeFile> none = WholeFile::create(directory.path("missing/a"));
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.status().code(), FSCCL_ERR_SYSTEM);
-  EXPECT_THAT(none.status().text(), testing::HasSubstr("missing/a' cannot be written: No such file"));
+  EXPECT_THAT(none.status().text(),
+              testing::HasSubstr("missing/a' cannot be written: No such file"));
   std::filesystem::create_directory(directory.path("folder"));
   EXPECT_THAT(WholeFile::create(directory.path("folder")).status().text(),
               testing::HasSubstr("folder' cannot be written: it is a directory"));
@@ -57,42 +62,49 @@ TEST(WholeFile, SaysWhereAndWhyNot) {
 }
 
 mode_t type_of(const std::string& path) {
-  struct stat facts {};
+  struct stat facts{};
   return ::lstat(path.c_str(), &facts) == 0 ? facts.st_mode & S_IFMT : 0;
 }
 
 TEST(WholeFile, WhatIsNoRegularFileIsNeverReplaced) {
   const TemporaryDirectory directory;
-  const std::string fifo = directory.path("fifo"), to_fifo = directory.path("to_fifo"), to_null = directory.path("to_null"),
-                    socket_path = directory.path("socket"), to_folder = directory.path("to_folder");
+  const std::string fifo = directory.path("fifo"), to_fifo = directory.path("to_fifo"),
+                    to_null = directory.path("to_null"), socket_path = directory.path("socket"),
+                    to_folder = directory.path("to_folder");
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   std::filesystem::create_symlink("fifo", to_fifo);
-  const std::string null = device_like("null", 3, directory.path()), full = device_like("full", 7, directory.path());
-  if (null.empty() || full.empty()) GTEST_SKIP() << "no devices of the test's own: mknod, or a temporary folder without nodev";
+  const std::string null = device_like("null", 3, directory.path()),
+                    full = device_like("full", 7, directory.path());
+  if (null.empty() || full.empty())
+    GTEST_SKIP() << "no devices of the test's own: mknod, or a temporary folder without nodev";
   std::filesystem::create_symlink(null, to_null);
   std::filesystem::create_symlink(".", to_folder);
   const Fd unix_socket = make_fd([] { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); });
   sockaddr_un address{AF_UNIX, {}};
   socket_path.copy(address.sun_path, sizeof address.sun_path - 1);
-  ASSERT_EQ(::bind(unix_socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::bind(unix_socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+            0);
 
   const size_t files = files_in(directory.path());
   EXPECT_TRUE(write(null, "text").ok());
   EXPECT_TRUE(write(to_null, "text").ok());
   EXPECT_EQ(type_of(null), mode_t{S_IFCHR});
   EXPECT_EQ(type_of(to_null), mode_t{S_IFLNK});
-  EXPECT_THAT(write(full, "text").text(), testing::HasSubstr("full' cannot be written: No space left"));
+  EXPECT_THAT(write(full, "text").text(),
+              testing::HasSubstr("full' cannot be written: No space left"));
   EXPECT_THAT(write(socket_path, "text").text(), testing::HasSubstr("it is a socket"));
   EXPECT_THAT(write(to_folder, "text").text(), testing::HasSubstr("it is a directory"));
   for (const std::string& path : {fifo, to_fifo}) {
     EXPECT_THAT(write(path, "text").text(), testing::HasSubstr("start its reader first"));
-    const Fd reader = make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
+    const Fd reader =
+        make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
     EXPECT_TRUE(write(path, "text").ok());
     char text[8] = {};
     EXPECT_EQ(::read(reader.get(), text, sizeof text), 4);
     EXPECT_STREQ(text, "text");
     // Its reader takes no more than the FIFO holds.
-    EXPECT_THAT(write(path, std::string(1 << 20, 'x'), {.patience_ms = 10}).text(), testing::HasSubstr("its reader takes nothing"));
+    EXPECT_THAT(write(path, std::string(1 << 20, 'x'), {.patience_ms = 10}).text(),
+                testing::HasSubstr("its reader takes nothing"));
   }
   EXPECT_EQ(type_of(fifo), mode_t{S_IFIFO});
   EXPECT_EQ(type_of(to_fifo), mode_t{S_IFLNK});
@@ -117,10 +129,12 @@ TEST(WholeFile, AReaderThatGoesAway) {
 TEST(WholeFile, ADescriptorByItsName) {
   const TemporaryDirectory directory;
   directory.write("a", "before ");
-  const Fd open_file = make_fd([&] { return ::open(directory.path("a").c_str(), O_WRONLY | O_CLOEXEC); });
+  const Fd open_file =
+      make_fd([&] { return ::open(directory.path("a").c_str(), O_WRONLY | O_CLOEXEC); });
   for (const char* folder : {"/dev/fd/", "/proc/self/fd/"})
     EXPECT_TRUE(write(folder + std::to_string(open_file.get()), "text ").ok());
-  std::filesystem::create_symlink("/dev/fd/" + std::to_string(open_file.get()), directory.path("link"));
+  std::filesystem::create_symlink("/dev/fd/" + std::to_string(open_file.get()),
+                                  directory.path("link"));
   EXPECT_TRUE(write(directory.path("link"), "by a link").ok());
   EXPECT_EQ(directory.read("a"), "before text text by a link");
 }
@@ -144,11 +158,13 @@ TEST(WholeFile, PermissionsOfAFileThatIsThereStay) {
   directory.write("a", "");
   std::filesystem::permissions(directory.path("a"), std::filesystem::perms(0640));
   EXPECT_TRUE(write(directory.path("a"), "text").ok());
-  EXPECT_EQ(std::filesystem::status(directory.path("a")).permissions(), std::filesystem::perms(0640));
+  EXPECT_EQ(std::filesystem::status(directory.path("a")).permissions(),
+            std::filesystem::perms(0640));
   const mode_t before = ::umask(027);
   EXPECT_TRUE(write(directory.path("b"), "text", {.mode = 0666}).ok());
   ::umask(before);
-  EXPECT_EQ(std::filesystem::status(directory.path("b")).permissions(), std::filesystem::perms(0640));
+  EXPECT_EQ(std::filesystem::status(directory.path("b")).permissions(),
+            std::filesystem::perms(0640));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Calls on files beyond the limit of file sizes (ulimit -f): errors that name the limit, and no signal. In children, for whom the
-// limit is set.
+// Calls on files beyond the limit of file sizes (ulimit -f): errors that name the limit, and no
+// signal. In children, for whom the limit is set.
 #include "base/write_file.h"
 
 #include <fcntl.h>
@@ -36,7 +36,8 @@ TEST(FileLimitDeathTest, SharedMemory) {
           limit_to(limit);
           const Fd fd = make_fd([] { return ::memfd_create("test", MFD_CLOEXEC); });
           uint64_t from = 0;
-          const bool all = resize_file(fd.get(), 8192) == EFBIG && reserve_file(fd.get(), &from, 8192) == EFBIG &&
+          const bool all = resize_file(fd.get(), 8192) == EFBIG &&
+                           reserve_file(fd.get(), &from, 8192) == EFBIG &&
                            write_all(fd.get(), std::string(8192, 'x')) == EFBIG;
           std::_Exit(all ? 0 : 1);
         },
@@ -52,7 +53,8 @@ TEST(FileLimitDeathTest, TheErrorNamesIt) {
         std::fputs(status.text().c_str(), stderr);
         std::_Exit(status.code() == FSCCL_ERR_LIMIT ? 0 : 1);
       },
-      testing::ExitedWithCode(0), "some file: File too large; raise the limit of file sizes .*ulimit -f.*: it is 512 bytes");
+      testing::ExitedWithCode(0),
+      "some file: File too large; raise the limit of file sizes .*ulimit -f.*: it is 512 bytes");
 }
 
 TEST(FileLimitDeathTest, FilesOfOutputAndTheLog) {
@@ -71,18 +73,22 @@ TEST(FileLimitDeathTest, FilesOfOutputAndTheLog) {
         std::fputs(said.c_str(), stderr);
         std::_Exit(0);
       },
-      testing::ExitedWithCode(0), "a' cannot be written: File too large; raise the limit of file sizes .*it is 0 bytes");
+      testing::ExitedWithCode(0),
+      "a' cannot be written: File too large; raise the limit of file sizes .*it is 0 bytes");
   EXPECT_EQ(directory.read("a"), "before");
 }
 
-// The signals of the program are its own: one that was pending stays, and what it ignores or handles is as before.
+// The signals of the program are its own: one that was pending stays, and what it ignores or
+// handles is as before.
 TEST(FileSignals, LeaveThoseOfTheProgram) {
   sigset_t one, before, pending;
   sigemptyset(&one);
   sigaddset(&one, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &one, &before);
   raise(SIGPIPE);
-  { const FileSignalsHeld held; }
+  {
+    const FileSignalsHeld held;
+  }
   sigpending(&pending);
   EXPECT_TRUE(sigismember(&pending, SIGPIPE));
   int taken = 0;

@@ -45,7 +45,8 @@ TEST(BeatTable, OnlyThatOfTheJobIsTaken) {
   EXPECT_FALSE(BeatTable::map(fd.value(), 7, 4).ok());
   const Fd open(memfd_create("beats", MFD_CLOEXEC));  // whoever holds it could cut it off
   char bytes[4096] = {};
-  ASSERT_EQ(pread(fd.value().get(), bytes, sizeof bytes, 0), pwrite(open.get(), bytes, 64 + 3 * 16, 0));
+  ASSERT_EQ(pread(fd.value().get(), bytes, sizeof bytes, 0),
+            pwrite(open.get(), bytes, 64 + 3 * 16, 0));
   const auto refused = BeatTable::map(open, 7, 3);
   EXPECT_FALSE(refused.ok());
 }

@@ -1,5 +1,5 @@
-// The rules of a census and of a mended tree, played without sockets: deaths at every moment, news that arrive in any order the
-// links allow, and never two answers among those who live.
+// The rules of a census and of a mended tree, played without sockets: deaths at every moment, news
+// that arrive in any order the links allow, and never two answers among those who live.
 #include "bootstrap/census.h"
 
 #include <gtest/gtest.h>
@@ -16,17 +16,19 @@ namespace {
 
 using Answer = std::pair<std::vector<int32_t>, int32_t>;
 
-// A rank, and what the links of the tree bring it: from each other rank in the order it was sent. As TreeJob does, it passes on
-// what is news, and takes what a dead rank had sent before its end into account or not.
+// A rank, and what the links of the tree bring it: from each other rank in the order it was sent.
+// As TreeJob does, it passes on what is news, and takes what a dead rank had sent before its end
+// into account or not.
 class Play {
  public:
-  Play(int ranks, unsigned seed) : random_(seed), ranks_(ranks), nodes_(static_cast<size_t>(ranks)) {
+  Play(int ranks, unsigned seed)
+      : random_(seed), ranks_(ranks), nodes_(static_cast<size_t>(ranks)) {
     for (int rank = 0; rank < ranks; rank++) members_.push_back(rank);
     links_.resize(nodes_.size(), std::vector<std::deque<Message>>(nodes_.size()));
   }
 
-  // Everybody comes at some time, but who declines before it has decided; `deaths` die at some time, or leave if they have decided.
-  // True when all others that live have decided.
+  // Everybody comes at some time, but who declines before it has decided; `deaths` die at some
+  // time, or leave if they have decided. True when all others that live have decided.
   bool run(int deaths, int declines) {
     for (int steps = 0; steps < 200'000; steps++) {
       const int rank = below(ranks_);
@@ -36,7 +38,8 @@ class Play {
       if (what == 0 && deaths > 0 && living() > 1) {
         deaths--;
         die(rank);
-      } else if (what == 1 && declines > 0 && living() > 1 && !node.declined && !node.census.decided()) {
+      } else if (what == 1 && declines > 0 && living() > 1 && !node.declined &&
+                 !node.census.decided()) {
         declines--;
         node.declined = true;
         node.census.decline(rank);
@@ -75,14 +78,18 @@ class Play {
   };
   int below(int bound) { return static_cast<int>(random_() % static_cast<unsigned>(bound)); }
   int living() const {
-    return static_cast<int>(
-        std::count_if(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.alive && !node.declined; }));
+    return static_cast<int>(std::count_if(nodes_.begin(), nodes_.end(), [](const Node& node) {
+      return node.alive && !node.declined;
+    }));
   }
   bool over() const {
-    return std::all_of(nodes_.begin(), nodes_.end(),
-                       [](const Node& node) { return !node.alive || node.declined || node.census.decided(); });
+    return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
+      return !node.alive || node.declined || node.census.decided();
+    });
   }
-  std::deque<Message>& link(int from, int to) { return links_[static_cast<size_t>(from)][static_cast<size_t>(to)]; }
+  std::deque<Message>& link(int from, int to) {
+    return links_[static_cast<size_t>(from)][static_cast<size_t>(to)];
+  }
   void send_all(int from, const Message& message) {
     for (int to = 0; to < ranks_; to++)
       if (to != from && alive(to)) link(from, to).push_back(message);
@@ -92,7 +99,8 @@ class Play {
     if (const auto stand = node.census.advance(node.lost)) send_all(rank, {stand, -1, false});
     EXPECT_EQ(node.census.expelled(), node.declined);
   }
-  // Killed: some of what it sent last does not arrive. Left, as only who has an answer does: all of it arrives before the news.
+  // Killed: some of what it sent last does not arrive. Left, as only who has an answer does: all of
+  // it arrives before the news.
   void die(int rank) {
     Node& node = nodes_[static_cast<size_t>(rank)];
     node.alive = false;
@@ -131,9 +139,11 @@ class Play {
 TEST(CensusRules, OneAnswerWhateverDiesWhen) {
   size_t with_deaths = 0, with_declines = 0;
   for (unsigned seed = 0; seed < 6000; seed++) {
-    const int ranks = 2 + static_cast<int>(seed % 6), deaths = static_cast<int>(seed / 7 % static_cast<unsigned>(ranks));
+    const int ranks = 2 + static_cast<int>(seed % 6),
+              deaths = static_cast<int>(seed / 7 % static_cast<unsigned>(ranks));
     Play play(ranks, seed);
-    ASSERT_TRUE(play.run(deaths, seed < 3000 ? 0 : 2)) << "seed " << seed << ": somebody waits for ever";
+    ASSERT_TRUE(play.run(deaths, seed < 3000 ? 0 : 2))
+        << "seed " << seed << ": somebody waits for ever";
     const std::set<Answer> answers = play.answers();
     ASSERT_EQ(answers.size(), 1u) << "seed " << seed;
     for (const int32_t failed : answers.begin()->first) {
@@ -199,7 +209,8 @@ TEST(MendedTree, IsOneTreeOfAllThatLive) {
     EXPECT_EQ(roots, std::count(lost.begin(), lost.end(), false) > 0);
   }
   const std::vector<bool> whole(20);
-  for (int32_t order = 1; order < 20; order++) EXPECT_EQ(mended_parent(order, whole), parent_order(order));
+  for (int32_t order = 1; order < 20; order++)
+    EXPECT_EQ(mended_parent(order, whole), parent_order(order));
 }
 
 }  // namespace

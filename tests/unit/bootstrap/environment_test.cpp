@@ -30,7 +30,9 @@ TEST(Environment, SeveralHostsNeedASecretAPortAndTcp) {
   settings.job_secret_file.clear();
   settings.insecure = false;
   settings.bootstrap_tcp = true;
-  const auto meet = [&] { return meet_from_environment(launch, settings, 0, Deadline::in_ms(100)); };
+  const auto meet = [&] {
+    return meet_from_environment(launch, settings, 0, Deadline::in_ms(100));
+  };
   const Status no_secret = meet().take_status();
   EXPECT_EQ(no_secret.code(), FSCCL_ERR_AUTH);
   EXPECT_THAT(no_secret.text(), HasSubstr("FSCCL_JOB_SECRET_FILE"));
@@ -42,7 +44,8 @@ TEST(Environment, SeveralHostsNeedASecretAPortAndTcp) {
   settings.bootstrap_port = 4242;
   EXPECT_EQ(port_of(meet().value().addresses.at(0)), 4242);
   settings.bootstrap_tcp = false;
-  EXPECT_THAT(meet().status().text(), HasSubstr("torchrun says that the 8 ranks are on several hosts"));
+  EXPECT_THAT(meet().status().text(),
+              HasSubstr("torchrun says that the 8 ranks are on several hosts"));
   settings.bootstrap_tcp = true;
   launch.master_address.clear();
   EXPECT_THAT(meet().status().text(), HasSubstr("MASTER_ADDR is not set"));
@@ -85,7 +88,8 @@ TEST_F(SecretFile, WhatCannotBeTrustedIsRefused) {
   EXPECT_THAT(read_secret_file(path).status().text(), HasSubstr("longer than"));
   std::filesystem::remove(path);
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  EXPECT_THAT(read_secret_file(path).status().text(), HasSubstr("not a regular file"));  // and it does not wait for a writer
+  // and it does not wait for a writer
+  EXPECT_THAT(read_secret_file(path).status().text(), HasSubstr("not a regular file"));
 }
 
 TEST(MemberInfo, StartTimeSurvivesOddProgramNames) {

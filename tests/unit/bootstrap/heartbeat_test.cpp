@@ -1,4 +1,5 @@
-// The rules of heartbeats, with a clock and ranks of the test's own: who is held for silent, when, and who hears of it.
+// The rules of heartbeats, with a clock and ranks of the test's own: who is held for silent, when,
+// and who hears of it.
 #include "bootstrap/heartbeat.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +17,8 @@ constexpr HeartbeatTimes kTimes{100 * kMs, 400 * kMs, 2000 * kMs, 1500 * kMs};
 
 // Ranks in a row, each next to the one before and the one after; the watcher is rank 0.
 struct Row final : Senses {
-  explicit Row(int32_t ranks) : beats(static_cast<size_t>(ranks)), states(beats.size(), 0), owes(beats.size()) {}
+  explicit Row(int32_t ranks)
+      : beats(static_cast<size_t>(ranks)), states(beats.size(), 0), owes(beats.size()) {}
   std::vector<int32_t> next_to(int32_t rank) override {
     std::vector<int32_t> ranks;
     for (const int32_t next : {rank - 1, rank + 1})
@@ -28,7 +30,9 @@ struct Row final : Senses {
     return {static_cast<uint64_t>(at), now - at, rank == gone};
   }
   char state(int32_t rank) override { return states[static_cast<size_t>(rank)]; }
-  bool host_silent(int32_t rank, int64_t ns) override { return owes[static_cast<size_t>(rank)] >= ns; }
+  bool host_silent(int32_t rank, int64_t ns) override {
+    return owes[static_cast<size_t>(rank)] >= ns;
+  }
   // Time passes in beats, at each of which some beat and the watcher looks.
   void pass(Heart& heart, int64_t ms, const std::vector<int32_t>& beating) {
     for (int64_t end = now + ms * kMs; now < end;) {
@@ -49,7 +53,8 @@ TEST(Heartbeat, SilenceMakesASuspectAndABeatEndsIt) {
   Row row(2);
   Heart heart(kTimes, 0);
   row.pass(heart, 500, {1});
-  EXPECT_EQ(row.last.next_ns, row.now + 399 * kMs);  // when rank 1 is overdue: a millisecond has passed
+  // when rank 1 is overdue: a millisecond has passed
+  EXPECT_EQ(row.last.next_ns, row.now + 399 * kMs);
   row.pass(heart, 300, {});
   EXPECT_EQ(heart.life(1, row.now).state, FSCCL_PEER_ALIVE);
   EXPECT_THAT(heart.changes(row.now), IsEmpty());
@@ -86,8 +91,10 @@ TEST(Heartbeat, LongSilenceIsDeath) {
   row.pass(heart, 200, {});
   EXPECT_THAT(row.last.dead, ElementsAre(1));
   heart.lost(1, false, row.now);
-  EXPECT_NEAR(static_cast<double>(heart.life(1, row.now + 5000 * kMs).silent_ms), 2000, 101);  // as long as it was when it ended
-  row.pass(heart, 100, {1});                                                                   // it comes too late
+  // as long as it was when it ended
+  EXPECT_NEAR(static_cast<double>(heart.life(1, row.now + 5000 * kMs).silent_ms), 2000, 101);
+  // it comes too late
+  row.pass(heart, 100, {1});
   EXPECT_THAT(heart.news_for(7, row.now), IsEmpty());
 
   HeartbeatTimes patient = kTimes;
@@ -238,13 +245,15 @@ TEST(Heartbeat, ARumourEndsAlsoInACircle) {
   for (int32_t rank = 0; rank < 3; ++rank) circle.emplace_back(kTimes, rank);
   circle[0].told(9, {{7, 500, false, 1}}, row.now);
   const auto suspected = [&] {
-    return std::any_of(circle.begin(), circle.end(),
-                       [&](const Heart& heart) { return heart.life(7, row.now).state == FSCCL_PEER_SUSPECT; });
+    return std::any_of(circle.begin(), circle.end(), [&](const Heart& heart) {
+      return heart.life(7, row.now).state == FSCCL_PEER_SUSPECT;
+    });
   };
   const auto round = [&] {
     for (int32_t rank = 0; rank < 3; ++rank) {
       const int32_t next = (rank + 1) % 3;
-      circle[static_cast<size_t>(next)].told(rank, circle[static_cast<size_t>(rank)].news_for(next, row.now), row.now);
+      circle[static_cast<size_t>(next)].told(
+          rank, circle[static_cast<size_t>(rank)].news_for(next, row.now), row.now);
     }
   };
   round();

@@ -12,7 +12,8 @@ using ::testing::HasSubstr;
 
 std::vector<std::string> hosts(const std::string& list) {
   Result<std::vector<std::string>> result = expand_hosts(list);
-  return result.ok() ? result.take() : std::vector<std::string>{"refused: " + result.status().text()};
+  return result.ok() ? result.take()
+                     : std::vector<std::string>{"refused: " + result.status().text()};
 }
 
 TEST(Hostlist, NamesRangesAndProducts) {
@@ -21,7 +22,8 @@ TEST(Hostlist, NamesRangesAndProducts) {
   EXPECT_THAT(hosts("b,a.example.org,x_1-y"), ElementsAre("b", "a.example.org", "x_1-y"));
   EXPECT_THAT(hosts("a[9-11]"), ElementsAre("a9", "a10", "a11"));
   EXPECT_THAT(hosts("a[099-101,8]"), ElementsAre("a099", "a100", "a101", "a8"));
-  EXPECT_THAT(hosts("rack[0-1]n[08-09,3]"), ElementsAre("rack0n08", "rack0n09", "rack0n3", "rack1n08", "rack1n09", "rack1n3"));
+  EXPECT_THAT(hosts("rack[0-1]n[08-09,3]"),
+              ElementsAre("rack0n08", "rack0n09", "rack0n3", "rack1n08", "rack1n09", "rack1n3"));
   EXPECT_THAT(hosts("[1-2]"), ElementsAre("1", "2"));
   EXPECT_EQ(hosts("n[0-65535]").size(), kMaxHosts);
 }

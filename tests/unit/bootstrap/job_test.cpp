@@ -59,7 +59,8 @@ class Losses {
   }
   std::vector<std::pair<int, bool>> wait_for(size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::milliseconds(kPatienceMs), [&] { return seen_.size() >= count; });
+    changed_.wait_for(lock, std::chrono::milliseconds(kPatienceMs),
+                      [&] { return seen_.size() >= count; });
     return seen_;
   }
 
@@ -115,7 +116,8 @@ TEST_F(JobOf, DisagreeingExchangesFailForAll) {
   }
 }
 
-// Ranks leave one after the other, the root of the tree first; each time the rest find together again and have one answer.
+// Ranks leave one after the other, the root of the tree first; each time the rest find together
+// again and have one answer.
 TEST_F(JobOf, TheRestAgreeWhoIsLeft) {
   constexpr int kRanks = 20;
   join(kRanks);
@@ -136,15 +138,18 @@ TEST_F(JobOf, TheRestAgreeWhoIsLeft) {
       const Result<Job::Agreed> agreed = job(rank).agree(question, patience());
       EXPECT_TRUE(agreed.ok()) << text_of(agreed.status());
       if (!agreed.ok()) return 1;
-      EXPECT_TRUE(agreed.value().reached) << rank << ": " << agreed.value().missing.size() << " are missing";
+      EXPECT_TRUE(agreed.value().reached)
+          << rank << ": " << agreed.value().missing.size() << " are missing";
       EXPECT_EQ(agreed.value().failed, failed);
-      EXPECT_EQ(agreed.value().code, std::binary_search(failed.begin(), failed.end(), 19) ? FSCCL_OK : FSCCL_ERR_LINK);
+      EXPECT_EQ(agreed.value().code,
+                std::binary_search(failed.begin(), failed.end(), 19) ? FSCCL_OK : FSCCL_ERR_LINK);
       return 0;
     });
   }
 }
 
-// Where all are slow, who has not waited for the answer is not taken for dead: it comes again, and waits longer.
+// Where all are slow, who has not waited for the answer is not taken for dead: it comes again, and
+// waits longer.
 TEST_F(JobOf, SlowRanksFindTogetherToo) {
   constexpr int kRanks = 6;
   join(kRanks);
@@ -154,7 +159,8 @@ TEST_F(JobOf, SlowRanksFindTogetherToo) {
     members.push_back(rank);
     if (static_cast<TreeJob&>(job(rank)).order() == 0) root = rank;
   }
-  const int slow = Reactor::instance().add_hook([]() -> int64_t {  // each turn of the service thread takes longer than one may
+  // each turn of the service thread takes longer than one may
+  const int slow = Reactor::instance().add_hook([]() -> int64_t {
     std::this_thread::sleep_for(std::chrono::milliseconds(220));
     return 0;
   });
@@ -163,7 +169,8 @@ TEST_F(JobOf, SlowRanksFindTogetherToo) {
     if (rank == root) return 0;
     const Result<Job::Agreed> agreed = job(rank).agree({1, members, {}, FSCCL_OK}, patience());
     EXPECT_TRUE(agreed.ok()) << text_of(agreed.status());
-    EXPECT_EQ(agreed.ok() ? agreed.value().failed : std::vector<int32_t>(), std::vector<int32_t>{root});
+    EXPECT_EQ(agreed.ok() ? agreed.value().failed : std::vector<int32_t>(),
+              std::vector<int32_t>{root});
     return 0;
   });
   Reactor::instance().remove_hook(slow);
@@ -171,8 +178,8 @@ TEST_F(JobOf, SlowRanksFindTogetherToo) {
 
 TEST_F(JobOf, ALateRankIsNamed) {
   join(3);
-  const auto statuses =
-      on_each_rank<Status>(3, [&](int rank) { return rank == 2 ? Status() : job(rank).barrier(Deadline::in_ms(300)); });
+  const auto statuses = on_each_rank<Status>(
+      3, [&](int rank) { return rank == 2 ? Status() : job(rank).barrier(Deadline::in_ms(300)); });
   EXPECT_EQ(statuses[0].code(), FSCCL_ERR_TIMEOUT);
   EXPECT_EQ(statuses[1].code(), FSCCL_ERR_TIMEOUT);
   // It is told when it comes. As the last to give, it may still complete the first one.
@@ -183,10 +190,12 @@ TEST_F(JobOf, ALateRankIsNamed) {
 
 TEST_F(JobOf, TooLargeAnExchangeIsRefused) {
   join(2);
-  EXPECT_EQ(job(0).all_gather(nullptr, nullptr, size_t{1} << 40, patience()).code(), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(job(0).all_gather(nullptr, nullptr, size_t{1} << 40, patience()).code(),
+            FSCCL_ERR_INVALID_ARGUMENT);
 }
 
-// ------------------------------------------------------------------------------------------------------- descriptors
+// -------------------------------------------------------------------------------------------------
+// descriptors
 
 Fd memory_with(const char* text) {
   Fd fd(memfd_create("test", MFD_CLOEXEC));
@@ -224,13 +233,15 @@ TEST_F(JobOf, AFetchWaitsUntilTheDescriptorIsPublished) {
       ASSERT_TRUE(fd.ok()) << fd.status().text();
       EXPECT_EQ(content(fd.value()), "late");
     });
-    // Not before the request has surely been seen to find nothing: a second one with a short deadline was sent later and has been
-    // refused.
-    EXPECT_EQ(job(0).fetch_fd(owner, 9, Deadline::in_ms(50), {}).status().code(), FSCCL_ERR_TIMEOUT);
+    // Not before the request has surely been seen to find nothing: a second one with a short
+    // deadline was sent later and has been refused.
+    EXPECT_EQ(job(0).fetch_fd(owner, 9, Deadline::in_ms(50), {}).status().code(),
+              FSCCL_ERR_TIMEOUT);
     EXPECT_TRUE(job(owner).publish_fd(9, memory_with("late").get()).ok());
     fetcher.join();
     job(owner).withdraw_fd(9);
-    EXPECT_EQ(job(0).fetch_fd(owner, 9, Deadline::in_ms(50), {}).status().code(), FSCCL_ERR_TIMEOUT);
+    EXPECT_EQ(job(0).fetch_fd(owner, 9, Deadline::in_ms(50), {}).status().code(),
+              FSCCL_ERR_TIMEOUT);
   }
 }
 
@@ -239,25 +250,30 @@ TEST_F(JobOf, AFetchEndsWhenTheOwnerLeaves) {
   std::thread fetcher([&] {
     const Status status = job(1).fetch_fd(0, 9, patience(), {}).take_status();
     EXPECT_EQ(status.code(), FSCCL_ERR_PEER_DEAD);
-    EXPECT_THAT(status.text(), HasSubstr("rank 0 has left"));  // not only that it does not answer: all know it by then
+    // not only that it does not answer: all know it by then
+    EXPECT_THAT(status.text(), HasSubstr("rank 0 has left"));
   });
   EXPECT_EQ(job(1).fetch_fd(0, 8, Deadline::in_ms(50), {}).status().code(), FSCCL_ERR_TIMEOUT);
   job(0).leave();
   fetcher.join();
 }
 
-// The owner lives and never publishes, because its communicator has failed: the caller knows that, and ends the wait.
+// The owner lives and never publishes, because its communicator has failed: the caller knows that,
+// and ends the wait.
 TEST_F(JobOf, AFetchEndsWhenItsCallerHasNoUseForItAnyMore) {
   join(2);
   std::atomic<int> looks{0};
-  const auto broken = [&] { return ++looks < 3 ? success() : fail(FSCCL_ERR_ABORTED, "given up").with_peer(0, 1); };
+  const auto broken = [&] {
+    return ++looks < 3 ? success() : fail(FSCCL_ERR_ABORTED, "given up").with_peer(0, 1);
+  };
   const Status status = job(1).fetch_fd(0, 9, Deadline::never(), broken).take_status();
   EXPECT_EQ(status.code(), FSCCL_ERR_ABORTED);
   EXPECT_EQ(status.text(), "given up");
   EXPECT_EQ(status.error().peer, 1);  // as the reason has it: not the owner
 }
 
-// More than find room at the owner's door, and than its listener keeps waiting: nobody takes that for its death.
+// More than find room at the owner's door, and than its listener keeps waiting: nobody takes that
+// for its death.
 TEST_F(JobOf, ACrowdFetchesAtOnce) {
   constexpr int kCrowd = 700;
   join(2);
@@ -280,7 +296,8 @@ TEST_F(JobOf, ACrowdFetchesAtOnce) {
       fetched += fd.ok();
     });
   while (fetching < kCrowd) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until most of them have connected: fewer would prove less
+  // until most of them have connected: fewer would prove less
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
   released = true;
   for (std::thread& one : crowd) one.join();
   Reactor::instance().remove_hook(hook);
@@ -296,7 +313,8 @@ TEST_F(JobOf, PublishingTwiceIsRefused) {
   EXPECT_EQ(job(0).fetch_fd(1, 1, patience(), {}).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
 }
 
-// ------------------------------------------------------------------------------------------------------------ losses
+// -------------------------------------------------------------------------------------------------
+// losses
 
 TEST_F(JobOf, ALeavingRankIsToldToAllOnce) {
   constexpr int kRanks = 12;
@@ -307,7 +325,9 @@ TEST_F(JobOf, ALeavingRankIsToldToAllOnce) {
   job(4).leave();
   for (int rank = 0; rank < kRanks; ++rank) {
     if (rank == 4) continue;
-    EXPECT_EQ(losses[static_cast<size_t>(rank)]->wait_for(1), (std::vector<std::pair<int, bool>>{{4, true}})) << rank;
+    EXPECT_EQ(losses[static_cast<size_t>(rank)]->wait_for(1),
+              (std::vector<std::pair<int, bool>>{{4, true}}))
+        << rank;
     const Status status = job(rank).barrier(patience());
     EXPECT_EQ(status.code(), FSCCL_ERR_PEER_DEAD);
     EXPECT_THAT(status.text(), HasSubstr("rank 4 has left"));
@@ -315,7 +335,8 @@ TEST_F(JobOf, ALeavingRankIsToldToAllOnce) {
   }
   for (int rank = 0; rank < kRanks; ++rank) job(rank).leave();
   for (int rank = 0; rank < kRanks; ++rank)
-    EXPECT_LE(losses[static_cast<size_t>(rank)]->wait_for(0).size(), static_cast<size_t>(kRanks - 1));
+    EXPECT_LE(losses[static_cast<size_t>(rank)]->wait_for(0).size(),
+              static_cast<size_t>(kRanks - 1));
 }
 
 TEST_F(JobOf, AHandlerSetLateHearsWhatHasHappened) {
@@ -326,8 +347,8 @@ TEST_F(JobOf, AHandlerSetLateHearsWhatHasHappened) {
   EXPECT_EQ(losses.wait_for(1), (std::vector<std::pair<int, bool>>{{2, true}}));
 }
 
-// The two other ranks hear of each other through the root alone, and the service thread reads nothing while the one and the root
-// leave.
+// The two other ranks hear of each other through the root alone, and the service thread reads
+// nothing while the one and the root leave.
 TEST_F(JobOf, ALeavingRankPassesOnWhatItHasNotRead) {
   join(3);
   std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) {
@@ -345,7 +366,8 @@ TEST_F(JobOf, ALeavingRankPassesOnWhatItHasNotRead) {
   leaf.leave();
   root.leave();
   go_on.set_value();
-  EXPECT_THAT(losses.wait_for(2), UnorderedElementsAre(Pair(leaf.rank(), true), Pair(root.rank(), true)));
+  EXPECT_THAT(losses.wait_for(2),
+              UnorderedElementsAre(Pair(leaf.rank(), true), Pair(root.rank(), true)));
   Reactor::instance().remove_hook(hook);
 }
 

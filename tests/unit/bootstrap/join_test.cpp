@@ -62,12 +62,14 @@ TEST(Join, OverTcpWhenTheHostsDiffer) {
   const fsccl_unique_id_t bytes = make_id();
   const UniqueId id = decode_unique_id(bytes).take();
   constexpr int kRanks = 11;
-  const std::vector<Joined> joined = join_all(kRanks, [&](int rank) -> Result<std::shared_ptr<Job>> {
-    // Every third rank shares the host of the id; the others come from elsewhere.
-    const bool here = rank % 3 == 0;
-    FSCCL_ASSIGN(const MeetingPlace place, meeting_place(id, here ? id.host : id.host + 1, true, here ? "" : "elsewhere"));
-    return join_at(place, rank, kRanks, Deadline::in_ms(kPatienceMs));
-  });
+  const std::vector<Joined> joined =
+      join_all(kRanks, [&](int rank) -> Result<std::shared_ptr<Job>> {
+        // Every third rank shares the host of the id; the others come from elsewhere.
+        const bool here = rank % 3 == 0;
+        FSCCL_ASSIGN(const MeetingPlace place, meeting_place(id, here ? id.host : id.host + 1, true,
+                                                             here ? "" : "elsewhere"));
+        return join_at(place, rank, kRanks, Deadline::in_ms(kPatienceMs));
+      });
   expect_all_joined(joined);
   EXPECT_NE(joined[0].job->member(1).host, joined[0].job->member(0).host);
   EXPECT_EQ(joined[0].job->member(1).host, joined[0].job->member(2).host);
@@ -81,7 +83,8 @@ TEST(Join, OverTcpWhenTheHostsDiffer) {
 
 TEST(Join, SeveralJobsAtOnceInOneProcess) {
   const fsccl_unique_id_t ids[] = {make_id(), make_id(), make_id()};
-  const std::vector<Joined> joined = join_all(9, [&](int i) { return join_by_id(ids[i % 3], i / 3, 3); });
+  const std::vector<Joined> joined =
+      join_all(9, [&](int i) { return join_by_id(ids[i % 3], i / 3, 3); });
   expect_all_joined(joined);
   EXPECT_NE(joined[0].job->id(), joined[1].job->id());
 }
@@ -94,11 +97,13 @@ TEST(Join, SpoiltIdIsRefused) {
   EXPECT_EQ(join_by_id(id, 0, 1).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
 }
 
-// ---------------------------------------------------------------------------------------------------------- failures
+// -------------------------------------------------------------------------------------------------
+// failures
 
 TEST(JoinFails, DuplicateRankForAll) {
   const fsccl_unique_id_t id = make_id();
-  const std::vector<Joined> joined = join_all(3, [&](int i) { return join_by_id(id, i == 2 ? 1 : i, 3); });
+  const std::vector<Joined> joined =
+      join_all(3, [&](int i) { return join_by_id(id, i == 2 ? 1 : i, 3); });
   for (const Joined& rank : joined) {
     EXPECT_EQ(rank.status.code(), FSCCL_ERR_INVALID_ARGUMENT);
     EXPECT_THAT(text_of(rank.status), HasSubstr("rank 1 joined twice"));
@@ -107,7 +112,8 @@ TEST(JoinFails, DuplicateRankForAll) {
 
 TEST(JoinFails, DisagreeingSizesForAll) {
   const fsccl_unique_id_t id = make_id();
-  const std::vector<Joined> joined = join_all(4, [&](int rank) { return join_by_id(id, rank, rank == 3 ? 5 : 4); });
+  const std::vector<Joined> joined =
+      join_all(4, [&](int rank) { return join_by_id(id, rank, rank == 3 ? 5 : 4); });
   for (const Joined& rank : joined) {
     EXPECT_EQ(rank.status.code(), FSCCL_ERR_MISMATCH);
     EXPECT_THAT(text_of(rank.status), AllOf(HasSubstr("5"), HasSubstr("4")));
@@ -117,7 +123,8 @@ TEST(JoinFails, DisagreeingSizesForAll) {
 TEST(JoinFails, RankOutOfRangeForAll) {
   for (const int bad : {3, -1}) {
     const fsccl_unique_id_t id = make_id();
-    const std::vector<Joined> joined = join_all(3, [&](int rank) { return join_by_id(id, rank == 2 ? bad : rank, 3); });
+    const std::vector<Joined> joined =
+        join_all(3, [&](int rank) { return join_by_id(id, rank == 2 ? bad : rank, 3); });
     for (const Joined& rank : joined) {
       EXPECT_EQ(rank.status.code(), FSCCL_ERR_INVALID_ARGUMENT);
       EXPECT_THAT(text_of(rank.status), HasSubstr("outside 0 .. 2"));
@@ -130,18 +137,22 @@ TEST(JoinFails, WrongSecretAtOnceAndTheOthersAtTheDeadline) {
   UniqueId forged = decode_unique_id(id).take();
   forged.secret = SecretKey::random();
   const fsccl_unique_id_t wrong = encode(forged);
-  const std::vector<Joined> joined = join_all(2, [&](int rank) { return join_by_id(rank == 1 ? wrong : id, rank, 2, 1000); });
+  const std::vector<Joined> joined =
+      join_all(2, [&](int rank) { return join_by_id(rank == 1 ? wrong : id, rank, 2, 1000); });
   EXPECT_EQ(joined[1].status.code(), FSCCL_ERR_AUTH);
   EXPECT_EQ(joined[0].status.code(), FSCCL_ERR_TIMEOUT);
-  EXPECT_THAT(joined[0].status.text(), AllOf(HasSubstr("missing: 1"), HasSubstr("without a proof")));
+  EXPECT_THAT(joined[0].status.text(),
+              AllOf(HasSubstr("missing: 1"), HasSubstr("without a proof")));
 }
 
 TEST(JoinFails, MissingRanksAreNamedToAll) {
   const fsccl_unique_id_t id = make_id();
-  const std::vector<Joined> joined = join_all(12, [&](int rank) { return join_by_id(id, rank, 14, 1500); });
+  const std::vector<Joined> joined =
+      join_all(12, [&](int rank) { return join_by_id(id, rank, 14, 1500); });
   for (const Joined& rank : joined) {
     EXPECT_EQ(rank.status.code(), FSCCL_ERR_TIMEOUT);
-    EXPECT_THAT(text_of(rank.status), AllOf(HasSubstr("12 of 14 ranks"), HasSubstr("missing: 12, 13")));
+    EXPECT_THAT(text_of(rank.status),
+                AllOf(HasSubstr("12 of 14 ranks"), HasSubstr("missing: 12, 13")));
   }
   // Who comes later is told at once.
   EXPECT_THAT(join_by_id(id, 13, 14).status().text(), HasSubstr("missing: 12, 13"));
@@ -172,9 +183,10 @@ TEST(JoinFails, OtherVersionForAll) {
 
 TEST(JoinFails, WhenARankGivesUpEarly) {
   const fsccl_unique_id_t id = make_id();
-  // Rank 2 of 3 never comes; rank 0 gives up first and the others hear it although they would wait much longer.
-  const std::vector<Joined> joined =
-      join_all(2, [&](int rank) { return join_by_id(id, rank, 3, rank == 0 ? 500 : kPatienceMs * 3); });
+  // Rank 2 of 3 never comes; rank 0 gives up first and the others hear it although they would wait
+  // much longer.
+  const std::vector<Joined> joined = join_all(
+      2, [&](int rank) { return join_by_id(id, rank, 3, rank == 0 ? 500 : kPatienceMs * 3); });
   for (const Joined& rank : joined) EXPECT_EQ(rank.status.code(), FSCCL_ERR_TIMEOUT);
 }
 
@@ -184,17 +196,20 @@ TEST(JoinFails, WhenTheParentIsGone) {
   const MeetingPlace place = meeting_place(id, id.host, false, "").take();
   // Rank 0 registers by hand, becomes the root, and listens nowhere; its connection stays open.
   Status versions;
-  Channel root =
-      connect_as(place.addresses[0], place.credentials, Purpose::kRegister, id.job, 0, 2, Deadline::in_ms(kPatienceMs), &versions)
-          .take();
+  Channel root = connect_as(place.addresses[0], place.credentials, Purpose::kRegister, id.job, 0, 2,
+                            Deadline::in_ms(kPatienceMs), &versions)
+                     .take();
   MemberRecord self;
   self.rank = 0;
-  ASSERT_TRUE(root.send(FrameType::kRegister, encode(Register{self, 60'000}), Deadline::in_ms(kPatienceMs)).ok());
+  ASSERT_TRUE(
+      root.send(FrameType::kRegister, encode(Register{self, 60'000}), Deadline::in_ms(kPatienceMs))
+          .ok());
   ASSERT_TRUE(root.expect(FrameType::kAssign, Deadline::in_ms(kPatienceMs)).ok());
   const Status child = join_by_id(bytes, 1, 2).take_status();
   EXPECT_EQ(child.code(), FSCCL_ERR_PEER_DEAD);
   EXPECT_THAT(child.text(), HasSubstr("cannot connect to rank 0"));
-  // And the root hears of it through the connection that the registrar keeps, after the list of members.
+  // And the root hears of it through the connection that the registrar keeps, after the list of
+  // members.
   EXPECT_TRUE(root.expect(FrameType::kMembers, Deadline::in_ms(kPatienceMs)).ok());
   EXPECT_EQ(root.receive(Deadline::in_ms(kPatienceMs)).status().code(), FSCCL_ERR_PEER_DEAD);
 }
@@ -205,24 +220,32 @@ TEST(JoinFails, WhenTheRootEndsWhileJoining) {
   const MeetingPlace place = meeting_place(id, id.host, false, "").take();
   Status versions;
   {
-    Channel root =
-        connect_as(place.addresses[0], place.credentials, Purpose::kRegister, id.job, 0, 2, Deadline::in_ms(kPatienceMs), &versions)
-            .take();
+    Channel root = connect_as(place.addresses[0], place.credentials, Purpose::kRegister, id.job, 0,
+                              2, Deadline::in_ms(kPatienceMs), &versions)
+                       .take();
     MemberRecord self;
-    ASSERT_TRUE(root.send(FrameType::kRegister, encode(Register{self, 60'000}), Deadline::in_ms(kPatienceMs)).ok());
+    ASSERT_TRUE(root.send(FrameType::kRegister, encode(Register{self, 60'000}),
+                          Deadline::in_ms(kPatienceMs))
+                    .ok());
     ASSERT_TRUE(root.expect(FrameType::kAssign, Deadline::in_ms(kPatienceMs)).ok());
   }
   EXPECT_EQ(join_by_id(bytes, 1, 2).status().code(), FSCCL_ERR_PEER_DEAD);
 }
 
-// Strangers: bytes that mean nothing, half a message, silence, a length beyond all bounds. Nobody is kept out by them.
+// Strangers: bytes that mean nothing, half a message, silence, a length beyond all bounds. Nobody
+// is kept out by them.
 TEST(Join, GoesOnAmongStrangers) {
   const fsccl_unique_id_t bytes = make_id();
   const UniqueId id = decode_unique_id(bytes).take();
   const SocketAddress unix_socket = unix_address(listener_name(id.listener));
   const SocketAddress tcp_socket = tcp_address(id.ips.at(0), id.port);
   const Bytes hello = encode_frame(FrameType::kHello, Bytes(kHelloBytes));
-  const Bytes endless = ByteWriter().put(kFrameMagic).put(uint16_t{1}).put(uint16_t{0}).put(uint32_t{0xffffffff}).take();
+  const Bytes endless = ByteWriter()
+                            .put(kFrameMagic)
+                            .put(uint16_t{1})
+                            .put(uint16_t{0})
+                            .put(uint32_t{0xffffffff})
+                            .take();
   std::vector<Fd> strangers;
   for (int i = 0; i < 600; ++i) {
     Result<Fd> fd = connect_to(i % 2 ? unix_socket : tcp_socket, Deadline::in_ms(kPatienceMs));
@@ -244,8 +267,11 @@ TEST(Join, WhoStandsAtTheDoorHasATurn) {
     const int64_t begin = now_ns();
     std::vector<Fd> crowd;
     for (int i = 0; i < 600; ++i)
-      crowd.push_back(connect_to(unix_address(listener_name(id.listener)), Deadline::in_ms(kPatienceMs)).take());
-    const bool sent_away = wait_ready(crowd.front().get(), Direction::kRead, Deadline::in_ms(100)).ok();
+      crowd.push_back(
+          connect_to(unix_address(listener_name(id.listener)), Deadline::in_ms(kPatienceMs))
+              .take());
+    const bool sent_away =
+        wait_ready(crowd.front().get(), Direction::kRead, Deadline::in_ms(100)).ok();
     if (now_ns() - begin > kTurnNs) continue;
     EXPECT_FALSE(sent_away);
     return;
@@ -253,7 +279,8 @@ TEST(Join, WhoStandsAtTheDoorHasATurn) {
   FAIL() << "600 connections never took less than half a second";
 }
 
-// ---------------------------------------------------------------------------------------------------------- callback
+// -------------------------------------------------------------------------------------------------
+// callback
 
 // An all-gather between threads, as a caller with MPI would have one.
 class ThreadAllGather {
@@ -283,8 +310,8 @@ struct CallbackRank {
   int rank;
 };
 
-Result<std::shared_ptr<Job>> join_by_callback(ThreadAllGather& gather, int place, int rank, int ranks,
-                                              int64_t timeout_ms = kPatienceMs) {
+Result<std::shared_ptr<Job>> join_by_callback(ThreadAllGather& gather, int place, int rank,
+                                              int ranks, int64_t timeout_ms = kPatienceMs) {
   CallbackRank context{&gather, place};
   JoinRequest request;
   request.all_gather = [](void* opaque, const void* mine, void* all, size_t bytes) {
@@ -306,7 +333,8 @@ TEST(JoinByCallback, Works) {
 
 TEST(JoinByCallback, ABadRankFailsAllAfterTheSameCalls) {
   ThreadAllGather gather(3);
-  const std::vector<Joined> joined = join_all(3, [&](int rank) { return join_by_callback(gather, rank, rank == 1 ? 9 : rank, 3); });
+  const std::vector<Joined> joined = join_all(
+      3, [&](int rank) { return join_by_callback(gather, rank, rank == 1 ? 9 : rank, 3); });
   for (const Joined& rank : joined) EXPECT_EQ(rank.status.code(), FSCCL_ERR_INVALID_ARGUMENT);
   EXPECT_THAT(joined[2].status.text(), HasSubstr("rank 1: rank 9 is outside 0 .. 2"));
   EXPECT_THAT(gather.calls, ::testing::Each(1));
@@ -314,14 +342,16 @@ TEST(JoinByCallback, ABadRankFailsAllAfterTheSameCalls) {
 
 TEST(JoinByCallback, RanksInAnotherOrderAreNoticed) {
   ThreadAllGather gather(2);
-  const std::vector<Joined> joined = join_all(2, [&](int rank) { return join_by_callback(gather, 1 - rank, rank, 2); });
+  const std::vector<Joined> joined =
+      join_all(2, [&](int rank) { return join_by_callback(gather, 1 - rank, rank, 2); });
   for (const Joined& rank : joined) EXPECT_EQ(rank.status.code(), FSCCL_ERR_MISMATCH);
 }
 
 TEST(JoinByCallback, AFailingCallbackIsReported) {
   ThreadAllGather gather(2);
   gather.failing = 1;
-  const std::vector<Joined> joined = join_all(2, [&](int rank) { return join_by_callback(gather, rank, rank, 2, 500); });
+  const std::vector<Joined> joined =
+      join_all(2, [&](int rank) { return join_by_callback(gather, rank, rank, 2, 500); });
   EXPECT_EQ(joined[1].status.code(), FSCCL_ERR_LINK);
   EXPECT_THAT(joined[1].status.text(), HasSubstr("returned 7"));
   EXPECT_EQ(joined[0].status.code(), FSCCL_ERR_TIMEOUT);

@@ -40,9 +40,13 @@ const Variables kMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
                         {"PMIX_RANK", "1"},
                         {"PMIX_NAMESPACE", "prterun-x-1@1"}};
-const Variables kMpich = {
-    {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PMI_FD", "none"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "4"}};
-const Variables kPmix = {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "prterun-x-2@1"}, {"PMIX_HOSTNAME", "n1"}};
+const Variables kMpich = {{"PMI_RANK", "1"},
+                          {"PMI_SIZE", "4"},
+                          {"PMI_FD", "none"},
+                          {"MPI_LOCALRANKID", "1"},
+                          {"MPI_LOCALNRANKS", "4"}};
+const Variables kPmix = {
+    {"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "prterun-x-2@1"}, {"PMIX_HOSTNAME", "n1"}};
 const Variables kSlurm = {{"SLURM_PROCID", "2"},
                           {"SLURM_LOCALID", "0"},
                           {"SLURM_NODEID", "1"},
@@ -54,7 +58,8 @@ const Variables kSlurm = {{"SLURM_PROCID", "2"},
                           {"SLURM_STEP_NUM_NODES", "2"},
                           {"SLURM_STEP_TASKS_PER_NODE", "2,1"},
                           {"SLURM_STEP_NODELIST", "rack[1-2]n[07-09]"}};
-const Variables kBatch = {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "5"}, {"SLURM_JOB_ID", "17"}, {"SLURM_NODELIST", "n1"}};
+const Variables kBatch = {
+    {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "5"}, {"SLURM_JOB_ID", "17"}, {"SLURM_NODELIST", "n1"}};
 
 Variables with(Variables variables, const std::string& name, const std::string& value) {
   variables[name] = value;
@@ -90,9 +95,11 @@ TEST(Launcher, TheNameTellsJobsApart) {
     EXPECT_NE(read(with(kTorch, variable, "7")).value().job, name) << variable;
   EXPECT_NE(read(with(kMpi, "PMIX_NAMESPACE", "other")).value().job, read(kMpi).value().job);
   EXPECT_NE(read(with(kPmix, "PMIX_NAMESPACE", "other")).value().job, read(kPmix).value().job);
-  for (const char* variable : {"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"})
+  for (const char* variable :
+       {"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"})
     EXPECT_NE(read(with(kSlurm, variable, "7")).value().job, read(kSlurm).value().job) << variable;
-  EXPECT_EQ(read(with(with(kSlurm, "SLURM_PROCID", "0"), "SLURM_NODEID", "0")).value().job, read(kSlurm).value().job);
+  EXPECT_EQ(read(with(with(kSlurm, "SLURM_PROCID", "0"), "SLURM_NODEID", "0")).value().job,
+            read(kSlurm).value().job);
 }
 
 // Ranks of one job may spell the address of rank 0 in different ways.
@@ -100,8 +107,9 @@ TEST(Launcher, TheNameDoesNotDependOnTheAddress) {
   const Variables mpich = with(with(kMpich, "PMI_FD", "none"), "MASTER_PORT", "29500");
   for (const Variables& variables : {kTorch, mpich, kMpi, kPmix, kSlurm}) {
     const std::string name = read(with(variables, "MASTER_ADDR", "node7")).value().job;
-    for (const char* address : {"localhost", "node7.", "NODE7", "127.0.0.1", "0.0.0.0", "::", "::1", "[::1]", "fd77::1",
-                                "fd77:0:0::1", "fe80::1%eth0", "fe80::1%2", "::ffff:10.0.0.1"})
+    for (const char* address :
+         {"localhost", "node7.", "NODE7", "127.0.0.1", "0.0.0.0", "::", "::1", "[::1]", "fd77::1",
+          "fd77:0:0::1", "fe80::1%eth0", "fe80::1%2", "::ffff:10.0.0.1"})
       EXPECT_EQ(read(with(variables, "MASTER_ADDR", address)).value().job, name) << address;
   }
 }
@@ -109,13 +117,15 @@ TEST(Launcher, TheNameDoesNotDependOnTheAddress) {
 // Nobody says which ranks share a host: localhost, however it is spelled, is a guess.
 TEST(Launcher, LocalhostHasManySpellings) {
   const Variables by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1"}};
-  for (const char* address : {"localhost", "LocalHost", "localhost.", "127.0.0.1", "127.1", "127.0.1.1", "::1", "[::1]",
-                              "0:0:0:0:0:0:0:1", "0.0.0.0", "::", "::ffff:127.0.0.1"}) {
+  for (const char* address :
+       {"localhost", "LocalHost", "localhost.", "127.0.0.1", "127.1", "127.0.1.1", "::1", "[::1]",
+        "0:0:0:0:0:0:0:1", "0.0.0.0", "::", "::ffff:127.0.0.1"}) {
     const LaunchEnvironment launch = read(with(by_hand, "MASTER_ADDR", address)).take();
     EXPECT_TRUE(launch.one_host && launch.hosts_unknown) << address;
     EXPECT_EQ(launch.local_ranks, 2) << address;
   }
-  for (const char* address : {"node7", "localhost7", "10.0.0.1", "128.0.0.1", "::2", "fe80::1%eth0", "::ffff:10.0.0.1", "[", "]"}) {
+  for (const char* address : {"node7", "localhost7", "10.0.0.1", "128.0.0.1", "::2", "fe80::1%eth0",
+                              "::ffff:10.0.0.1", "[", "]"}) {
     const LaunchEnvironment launch = read(with(by_hand, "MASTER_ADDR", address)).take();
     EXPECT_TRUE(!launch.one_host && launch.hosts_unknown) << address;
   }
@@ -129,8 +139,14 @@ TEST(Launcher, SeveralHosts) {
   EXPECT_FALSE(read(with(kTorch, "LOCAL_WORLD_SIZE", "4")).value().one_host);
   EXPECT_FALSE(read(with(kMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "2")).value().one_host);
   // Without a count of local ranks the address decides.
-  EXPECT_TRUE(read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}}).value().one_host);
-  EXPECT_FALSE(read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "1"}}).value().one_host);
+  EXPECT_TRUE(
+      read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}})
+          .value()
+          .one_host);
+  EXPECT_FALSE(
+      read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "1"}})
+          .value()
+          .one_host);
 }
 
 TEST(Launcher, OpenMpi) {
@@ -156,14 +172,16 @@ TEST(Launcher, MpichIsNamedByTheMakerOfItsSocket) {
   EXPECT_EQ(launch.value().ranks, 4);
   EXPECT_TRUE(launch.value().one_host);
   EXPECT_THAT(launch.value().job, HasSubstr("process " + std::to_string(getpid())));
-  EXPECT_EQ(read(with(kMpich, "PMI_FD", std::to_string(others[0]))).value().job, launch.value().job);
+  EXPECT_EQ(read(with(kMpich, "PMI_FD", std::to_string(others[0]))).value().job,
+            launch.value().job);
   for (const int fd : {sockets[0], sockets[1], others[0], others[1]}) close(fd);
 }
 
 TEST(Launcher, MpichWithoutASocketWantsANameOfTheJob) {
   int pipe_ends[2];
   ASSERT_EQ(pipe(pipe_ends), 0);
-  for (const std::string& fd : {std::string("none"), std::string("-1"), std::string("1000000"), std::to_string(pipe_ends[0])})
+  for (const std::string& fd : {std::string("none"), std::string("-1"), std::string("1000000"),
+                                std::to_string(pipe_ends[0])})
     EXPECT_THAT(refusal(with(kMpich, "PMI_FD", fd)), HasSubstr("MASTER_PORT")) << fd;
   for (const int fd : pipe_ends) close(fd);
   const Variables named = with(with(kMpich, "MASTER_ADDR", "n1"), "MASTER_PORT", "29500");
@@ -184,10 +202,12 @@ TEST(Launcher, PmixAsksItsLibrary) {
   EXPECT_FALSE(read(kPmix, two_hosts).value().one_host);
   EXPECT_EQ(read(kPmix, two_hosts).value().master_address, "n1");
   const auto none = [] { return Result<PmixJob>(fail(FSCCL_ERR_NOT_AVAILABLE, "no such file")); };
-  EXPECT_THAT(read(kPmix, none).status().text(), HasSubstr("failed (no such file): install libpmix.so.2"));
-  for (const PmixJob& wrong :
-       {PmixJob{0, 1, 0, ""}, PmixJob{4, 0, 0, ""}, PmixJob{4, 5, 0, ""}, PmixJob{4, 4, 4, ""}, PmixJob{1u << 31, 1, 0, ""}})
-    EXPECT_EQ(read(kPmix, [&] { return Result<PmixJob>(wrong); }).status().code(), FSCCL_ERR_CONFIG) << wrong.ranks;
+  EXPECT_THAT(read(kPmix, none).status().text(),
+              HasSubstr("failed (no such file): install libpmix.so.2"));
+  for (const PmixJob& wrong : {PmixJob{0, 1, 0, ""}, PmixJob{4, 0, 0, ""}, PmixJob{4, 5, 0, ""},
+                               PmixJob{4, 4, 4, ""}, PmixJob{1u << 31, 1, 0, ""}})
+    EXPECT_EQ(read(kPmix, [&] { return Result<PmixJob>(wrong); }).status().code(), FSCCL_ERR_CONFIG)
+        << wrong.ranks;
   EXPECT_THAT(refusal(with(kPmix, "PMIX_RANK", "4")), HasSubstr("PMIX_RANK=4"));
 }
 
@@ -203,17 +223,21 @@ TEST(Launcher, Slurm) {
   EXPECT_LT(launch.value().master_port, 30000);
   EXPECT_EQ(read(with(kSlurm, "MASTER_ADDR", "10.0.0.1")).value().master_address, "10.0.0.1");
   EXPECT_EQ(read(with(kSlurm, "MASTER_PORT", "29500")).value().master_port, 29500);
-  const Variables one = with(with(kSlurm, "SLURM_STEP_NUM_NODES", "1"), "SLURM_STEP_TASKS_PER_NODE", "3");
+  const Variables one =
+      with(with(kSlurm, "SLURM_STEP_NUM_NODES", "1"), "SLURM_STEP_TASKS_PER_NODE", "3");
   EXPECT_TRUE(read(one).value().one_host);
   EXPECT_EQ(read(one).value().local_ranks, 3);
   EXPECT_EQ(read(one).value().master_address, "127.0.0.1");
 }
 
 TEST(Launcher, SlurmWhatIsWrongIsNamed) {
-  EXPECT_THAT(refusal(with(kSlurm, "SLURM_PROCID", "3")), HasSubstr("SLURM_PROCID=3: not a number from 0 to 2"));
-  EXPECT_THAT(refusal(with(kSlurm, "SLURM_STEP_NUM_NODES", "4")), HasSubstr("SLURM_STEP_NUM_NODES=4"));
+  EXPECT_THAT(refusal(with(kSlurm, "SLURM_PROCID", "3")),
+              HasSubstr("SLURM_PROCID=3: not a number from 0 to 2"));
+  EXPECT_THAT(refusal(with(kSlurm, "SLURM_STEP_NUM_NODES", "4")),
+              HasSubstr("SLURM_STEP_NUM_NODES=4"));
   EXPECT_THAT(refusal(with(kSlurm, "SLURM_NODEID", "2")), HasSubstr("SLURM_NODEID=2"));
-  EXPECT_THAT(refusal(with(kSlurm, "SLURM_STEP_TASKS_PER_NODE", "2(y)")), HasSubstr("SLURM_STEP_TASKS_PER_NODE=\"2(y)\""));
+  EXPECT_THAT(refusal(with(kSlurm, "SLURM_STEP_TASKS_PER_NODE", "2(y)")),
+              HasSubstr("SLURM_STEP_TASKS_PER_NODE=\"2(y)\""));
   EXPECT_THAT(refusal(with(kSlurm, "SLURM_STEP_NODELIST", "n[1")), HasSubstr("set MASTER_ADDR"));
   EXPECT_THAT(refusal(with(kSlurm, "SLURM_JOB_ID", "")), HasSubstr("SLURM_JOB_ID is not set"));
   EXPECT_THAT(refusal(kBatch), HasSubstr("no task of srun's"));
@@ -226,54 +250,71 @@ TEST(Launcher, TheInnermostCounts) {
     return launch.ok() ? name_of(launch.value().launcher) : "none";
   };
   const Variables mpich = with(with(kMpich, "MASTER_ADDR", "127.0.0.1"), "MASTER_PORT", "29500");
-  for (const Variables& outer : {kSlurm, kBatch, kPmix, mpich, kMpi}) EXPECT_STREQ(launcher(both(kTorch, outer)), "torchrun");
+  for (const Variables& outer : {kSlurm, kBatch, kPmix, mpich, kMpi})
+    EXPECT_STREQ(launcher(both(kTorch, outer)), "torchrun");
   for (const Variables& outer : {kSlurm, kBatch}) {
     EXPECT_STREQ(launcher(both(kMpi, outer)), "Open MPI");
     EXPECT_STREQ(launcher(both(mpich, outer)), "MPICH");
     EXPECT_STREQ(launcher(both(kPmix, outer)), "PMIx");
   }
   // What Slurm's own plugins for PMI and PMIx add is Slurm's.
-  EXPECT_STREQ(launcher(both(kSlurm, {{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"PMI_FD", "11"}, {"PMI_JOBID", "17.0"}})), "Slurm");
-  EXPECT_STREQ(launcher(both(kSlurm, {{"PMIX_RANK", "2"}, {"PMIX_NAMESPACE", "slurm.pmix.17.0"}})), "Slurm");
+  EXPECT_STREQ(
+      launcher(both(
+          kSlurm, {{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"PMI_FD", "11"}, {"PMI_JOBID", "17.0"}})),
+      "Slurm");
+  EXPECT_STREQ(launcher(both(kSlurm, {{"PMIX_RANK", "2"}, {"PMIX_NAMESPACE", "slurm.pmix.17.0"}})),
+               "Slurm");
   EXPECT_EQ(find_launcher([](const char*) { return nullptr; }), Launcher::kNone);
 }
 
 // Scripts of Slurm jobs export WORLD_SIZE and leave RANK to srun.
 TEST(Launcher, AWorldSizeWithoutARankHasToAgree) {
   EXPECT_EQ(read(with(kSlurm, "WORLD_SIZE", "3")).value().rank, 2);
-  EXPECT_THAT(refusal(with(kSlurm, "WORLD_SIZE", "5")), HasSubstr("WORLD_SIZE=5, but Slurm has started 3 ranks"));
+  EXPECT_THAT(refusal(with(kSlurm, "WORLD_SIZE", "5")),
+              HasSubstr("WORLD_SIZE=5, but Slurm has started 3 ranks"));
   EXPECT_THAT(refusal(with(kMpi, "WORLD_SIZE", "5x")), HasSubstr("WORLD_SIZE=5x"));
 }
 
-// A container's RANK=0 and WORLD_SIZE=1 below mpirun or srun would make jobs of one rank, in silence.
+// A container's RANK=0 and WORLD_SIZE=1 below mpirun or srun would make jobs of one rank, in
+// silence.
 TEST(Launcher, ARankByHandHasToAgree) {
   const Variables mpich = with(with(kMpich, "MASTER_ADDR", "127.0.0.1"), "MASTER_PORT", "29500");
-  const Variables pod = {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "29500"}};
+  const Variables pod = {
+      {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "29500"}};
   const struct {
     Variables variables;
     const char *started, *said, *setting;
   } cases[] = {
-      {kMpi, "Open MPI has started 4 ranks, this process as rank 1", "OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4", "open-mpi"},
-      {mpich, "MPICH has started 4 ranks, this process as rank 1", "PMI_RANK=1, PMI_SIZE=4", "mpich"},
+      {kMpi, "Open MPI has started 4 ranks, this process as rank 1",
+       "OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4", "open-mpi"},
+      {mpich, "MPICH has started 4 ranks, this process as rank 1", "PMI_RANK=1, PMI_SIZE=4",
+       "mpich"},
       {kPmix, "PMIx has started 4 ranks, this process as rank 1", "PMIX_RANK=1", "pmix"},
-      {kSlurm, "Slurm has started 3 ranks, this process as rank 2", "SLURM_PROCID=2, SLURM_STEP_NUM_TASKS=3", "slurm"},
+      {kSlurm, "Slurm has started 3 ranks, this process as rank 2",
+       "SLURM_PROCID=2, SLURM_STEP_NUM_TASKS=3", "slurm"},
   };
   for (const auto& [variables, started, said, setting] : cases) {
     const std::string text = refusal(both(pod, variables));
-    for (const std::string& words : {std::string("RANK=0, WORLD_SIZE=1, but "), std::string(started), std::string(said),
-                                     std::string("FSCCL_LAUNCHER=") + setting, std::string("FSCCL_LAUNCHER=torchrun")})
+    for (const std::string& words :
+         {std::string("RANK=0, WORLD_SIZE=1, but "), std::string(started), std::string(said),
+          std::string("FSCCL_LAUNCHER=") + setting, std::string("FSCCL_LAUNCHER=torchrun")})
       EXPECT_THAT(text, HasSubstr(words));
     // The same rank of another number of them, the other way round, and each alone.
     const LaunchEnvironment right = read(variables).take();
     const std::string rank = std::to_string(right.rank), ranks = std::to_string(right.ranks);
-    EXPECT_THAT(refusal(both({{"RANK", rank}, {"WORLD_SIZE", "7"}}, variables)), HasSubstr("WORLD_SIZE=7"));
-    EXPECT_THAT(refusal(both({{"RANK", "0"}, {"WORLD_SIZE", ranks}}, variables)), HasSubstr("RANK=0"));
+    EXPECT_THAT(refusal(both({{"RANK", rank}, {"WORLD_SIZE", "7"}}, variables)),
+                HasSubstr("WORLD_SIZE=7"));
+    EXPECT_THAT(refusal(both({{"RANK", "0"}, {"WORLD_SIZE", ranks}}, variables)),
+                HasSubstr("RANK=0"));
     EXPECT_THAT(refusal(with(variables, "RANK", "0")), HasSubstr("RANK=0, but"));
     EXPECT_EQ(read(with(variables, "RANK", rank)).value().launcher, right.launcher);
     // Who says the same may say it.
-    EXPECT_EQ(read(both(with(with(pod, "RANK", rank), "WORLD_SIZE", ranks), variables)).value().launcher, Launcher::kTorchrun);
+    EXPECT_EQ(
+        read(both(with(with(pod, "RANK", rank), "WORLD_SIZE", ranks), variables)).value().launcher,
+        Launcher::kTorchrun);
     // torchrun below it has its own numbers.
-    for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"})
+    for (const char* name :
+         {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"})
       EXPECT_EQ(read(both(with(pod, name, "1"), variables)).value().ranks, 1) << name;
   }
 }
@@ -283,18 +324,27 @@ TEST(Launcher, TheSettingDecides) {
   EXPECT_EQ(read(pod, four_ranks, LauncherChoice::kOpenMpi).value().rank, 1);
   EXPECT_EQ(read(pod, four_ranks, LauncherChoice::kTorchrun).value().ranks, 1);
   EXPECT_EQ(read(both(kTorch, kSlurm), four_ranks, LauncherChoice::kSlurm).value().ranks, 3);
-  EXPECT_THAT(read(pod, four_ranks, LauncherChoice::kSlurm).status().text(), HasSubstr("SLURM_STEP_NUM_TASKS is not set"));
-  EXPECT_THAT(read({}, four_ranks, LauncherChoice::kTorchrun).status().text(), HasSubstr("FSCCL_LAUNCHER names it"));
+  EXPECT_THAT(read(pod, four_ranks, LauncherChoice::kSlurm).status().text(),
+              HasSubstr("SLURM_STEP_NUM_TASKS is not set"));
+  EXPECT_THAT(read({}, four_ranks, LauncherChoice::kTorchrun).status().text(),
+              HasSubstr("FSCCL_LAUNCHER names it"));
 }
 
 // A shell of salloc, or a program that starts ranks itself, may be the one task of a step.
 TEST(Launcher, ASingleTaskMayStartRanks) {
-  const Variables shell = with(
-      with(with(with(kSlurm, "SLURM_STEP_NUM_TASKS", "1"), "SLURM_PROCID", "0"), "SLURM_STEP_NUM_NODES", "1"), "SLURM_NODEID", "0");
-  const Variables by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
+  const Variables shell =
+      with(with(with(with(kSlurm, "SLURM_STEP_NUM_TASKS", "1"), "SLURM_PROCID", "0"),
+                "SLURM_STEP_NUM_NODES", "1"),
+           "SLURM_NODEID", "0");
+  const Variables by_hand = {
+      {"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
   EXPECT_EQ(read(both(by_hand, shell)).value().ranks, 4);
   EXPECT_EQ(read(both(by_hand, kBatch)).value().ranks, 4);
-  EXPECT_EQ(read(both(by_hand, with(with(kMpi, "OMPI_COMM_WORLD_RANK", "0"), "OMPI_COMM_WORLD_SIZE", "1"))).value().ranks, 4);
+  EXPECT_EQ(read(both(by_hand,
+                      with(with(kMpi, "OMPI_COMM_WORLD_RANK", "0"), "OMPI_COMM_WORLD_SIZE", "1")))
+                .value()
+                .ranks,
+            4);
 }
 
 TEST(Launcher, WhatIsWrongIsNamed) {
@@ -305,9 +355,11 @@ TEST(Launcher, WhatIsWrongIsNamed) {
   EXPECT_THAT(refusal(with(kTorch, "RANK", "8")), HasSubstr("RANK=8: not a number from 0 to 7"));
   EXPECT_THAT(refusal(with(kTorch, "RANK", "-1")), HasSubstr("RANK=-1"));
   EXPECT_THAT(refusal(with(kTorch, "RANK", "3x")), HasSubstr("RANK=3x"));
-  EXPECT_THAT(refusal(with(kTorch, "WORLD_SIZE", "99999999999")), HasSubstr("WORLD_SIZE=99999999999"));
+  EXPECT_THAT(refusal(with(kTorch, "WORLD_SIZE", "99999999999")),
+              HasSubstr("WORLD_SIZE=99999999999"));
   EXPECT_THAT(refusal(with(kTorch, "MASTER_PORT", "70000")), HasSubstr("MASTER_PORT=70000"));
-  EXPECT_THAT(refusal(with(kTorch, "LOCAL_WORLD_SIZE", "9")), HasSubstr("LOCAL_WORLD_SIZE=9, but WORLD_SIZE=8"));
+  EXPECT_THAT(refusal(with(kTorch, "LOCAL_WORLD_SIZE", "9")),
+              HasSubstr("LOCAL_WORLD_SIZE=9, but WORLD_SIZE=8"));
   EXPECT_THAT(refusal(with(kTorch, "LOCAL_WORLD_SIZE", "0")), HasSubstr("LOCAL_WORLD_SIZE=0"));
   EXPECT_THAT(refusal(with(kTorch, "LOCAL_RANK", "8")), HasSubstr("LOCAL_RANK=8"));
 }

@@ -1,5 +1,5 @@
-// A tree is mended while the system refuses: threads, and memory at any call. Nobody crashes, and who could not go on at first does
-// so later.
+// A tree is mended while the system refuses: threads, and memory at any call. Nobody crashes, and
+// who could not go on at first does so later.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -31,7 +31,8 @@ struct Answers {
   bool happened = false;
 };
 
-// The root leaves, with the fault from then on, and the others agree who is left, for which they have to find together again.
+// The root leaves, with the fault from then on, and the others agree who is left, for which they
+// have to find together again.
 Answers lose_the_root(const char* kind, uint64_t number) {
   const std::vector<Joined> joined = testing::join_all_by_id(kRanks);
   Answers answers;
@@ -60,7 +61,8 @@ Answers lose_the_root(const char* kind, uint64_t number) {
     for (bool again = true; again;) {
       again = false;
       try {
-        const Result<Job::Agreed> agreed = job.agree({1, members, {}, FSCCL_OK}, Deadline::in_ms(testing::kPatienceMs));
+        const Result<Job::Agreed> agreed =
+            job.agree({1, members, {}, FSCCL_OK}, Deadline::in_ms(testing::kPatienceMs));
         if (!agreed.ok()) answers.statuses[static_cast<size_t>(rank)] = agreed.status().clone();
         reached += agreed.ok() && agreed.value().reached;
       } catch (const std::bad_alloc&) {

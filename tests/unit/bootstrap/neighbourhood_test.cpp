@@ -27,7 +27,8 @@ std::vector<int32_t> in_order(size_t ranks) {
 }
 
 TEST(Neighbourhood, TheRanksOfAHostStandInARing) {
-  const std::vector<Member> members = members_of({{7, 1}, {9, 2}, {7, 3}, {7, 4}, {9, 5}, {7, 6}, {8, 7}});
+  const std::vector<Member> members =
+      members_of({{7, 1}, {9, 2}, {7, 3}, {7, 4}, {9, 5}, {7, 6}, {8, 7}});
   const Neighbourhood where(members, in_order(members.size()));
   EXPECT_EQ(where.hosts(), 3u);
   EXPECT_THAT(where.mates(3), ElementsAre(0, 2, 3, 5));
@@ -53,7 +54,8 @@ TEST(Neighbourhood, BesideARankIsAlsoSomebodyOfAnotherProcess) {
 TEST(Neighbourhood, TheTreeIsThatOfArrival) {
   std::vector<int32_t> arrivals = in_order(20);
   std::reverse(arrivals.begin(), arrivals.end());
-  const std::vector<Member> members = members_of(std::vector<std::pair<uint64_t, int32_t>>(20, {7, 1}));
+  const std::vector<Member> members =
+      members_of(std::vector<std::pair<uint64_t, int32_t>>(20, {7, 1}));
   const Neighbourhood where(members, arrivals);
   EXPECT_THAT(where.in_tree(19), UnorderedElementsAre(11, 12, 13, 14, 15, 16, 17, 18));
   EXPECT_THAT(where.in_tree(17), UnorderedElementsAre(19, 0, 1, 2));

@@ -9,7 +9,8 @@
 
 namespace fsccl::testing {
 
-inline constexpr int64_t kPatienceMs = 20'000;  // for what must succeed; only a failing test takes that long
+// for what must succeed; only a failing test takes that long
+inline constexpr int64_t kPatienceMs = 20'000;
 
 inline std::string text_of(const Status& status) { return status.ok() ? "success" : status.text(); }
 
@@ -17,12 +18,14 @@ template <class T>
 std::vector<T> on_each_rank(int ranks, const std::function<T(int rank)>& run) {
   std::vector<T> results(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([&, rank] { results[static_cast<size_t>(rank)] = run(rank); });
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] { results[static_cast<size_t>(rank)] = run(rank); });
   for (std::thread& thread : threads) thread.join();
   return results;
 }
 
-inline Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& id, int rank, int ranks, int64_t timeout_ms = kPatienceMs) {
+inline Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& id, int rank, int ranks,
+                                               int64_t timeout_ms = kPatienceMs) {
   JoinRequest request;
   request.unique_id = &id;
   request.rank = rank;
@@ -37,7 +40,8 @@ struct Joined {
   Status status;
 };
 
-inline std::vector<Joined> join_all(int ranks, const std::function<Result<std::shared_ptr<Job>>(int rank)>& join) {
+inline std::vector<Joined> join_all(
+    int ranks, const std::function<Result<std::shared_ptr<Job>>(int rank)>& join) {
   return on_each_rank<Joined>(ranks, [&](int rank) {
     Result<std::shared_ptr<Job>> job = join(rank);
     return job.ok() ? Joined{job.take(), {}} : Joined{nullptr, job.take_status()};

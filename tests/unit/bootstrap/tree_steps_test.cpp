@@ -1,4 +1,5 @@
-// The rules of the tree, run for ranks that are only numbers: what a large job costs each rank, and all of them.
+// The rules of the tree, run for ranks that are only numbers: what a large job costs each rank, and
+// all of them.
 #include "bootstrap/tree_steps.h"
 
 #include <gtest/gtest.h>
@@ -92,7 +93,8 @@ class Simulation {
     ranks[static_cast<size_t>(child)]->links++;
     ranks[static_cast<size_t>(parent)]->links++;
     count(FrameType::kLinked, kHandshake);
-    perform(parent, ranks[static_cast<size_t>(parent)]->steps.child_linked(roll.members()[static_cast<size_t>(child)].rank));
+    perform(parent, ranks[static_cast<size_t>(parent)]->steps.child_linked(
+                        roll.members()[static_cast<size_t>(child)].rank));
   }
   void perform(int32_t from, const TreeSteps::Sends& sends) {
     for (const TreeSteps::Send& send : sends) {
@@ -100,7 +102,8 @@ class Simulation {
       Rank& sender = *ranks[static_cast<size_t>(from)];
       sender.sent++;
       if (send.to == TreeSteps::To::kRegistrar) continue;
-      const int32_t to = send.to == TreeSteps::To::kParent ? sender.parent : by_rank_.at(send.child);
+      const int32_t to =
+          send.to == TreeSteps::To::kParent ? sender.parent : by_rank_.at(send.child);
       links_[{from, to}].push_back(send.type);
       waiting_.push_back({from, to});
     }
@@ -172,9 +175,11 @@ TEST(TreeSteps, EveryOrderOfMessagesJoinsAndGathers) {
     for (uint64_t seed = 0; seed < 10; ++seed) {
       Simulation job(ranks, seed);
       ASSERT_NO_FATAL_FAILURE(job.join());
-      for (const auto& rank : job.ranks) ASSERT_TRUE(rank->steps.joined()) << ranks << " ranks, seed " << seed;
+      for (const auto& rank : job.ranks)
+        ASSERT_TRUE(rank->steps.joined()) << ranks << " ranks, seed " << seed;
       job.all_gather(8);
-      for (const auto& rank : job.ranks) ASSERT_TRUE(rank->gathered) << ranks << " ranks, seed " << seed;
+      for (const auto& rank : job.ranks)
+        ASSERT_TRUE(rank->gathered) << ranks << " ranks, seed " << seed;
     }
 }
 
@@ -187,8 +192,8 @@ TEST(TreeSteps, AHundredThousandRanks) {
   const uint64_t joining = job.all_messages();
   job.all_gather(136);
   const uint64_t links = kCount - 1;
-  // Register and Assign, after a handshake; on each link a handshake, Linked, Members, Ready, Go; to the root Members, from it
-  // Done.
+  // Register and Assign, after a handshake; on each link a handshake, Linked, Members, Ready, Go;
+  // to the root Members, from it Done.
   EXPECT_EQ(joining, (kHandshake + 2) * kCount + (kHandshake + 4) * links + 2);
   EXPECT_EQ(job.all_messages() - joining, 2 * links);
   int32_t most_links = 0;
@@ -199,7 +204,8 @@ TEST(TreeSteps, AHundredThousandRanks) {
     most_messages = std::max(most_messages, rank->sent + rank->received);
     most_bytes = std::max(most_bytes, rank->bytes);
   }
-  // Beside its links a rank has a listener or two, and while it registers, or fetches a descriptor, one connection more.
+  // Beside its links a rank has a listener or two, and while it registers, or fetches a descriptor,
+  // one connection more.
   EXPECT_EQ(most_links, kFanOut + 1);
   EXPECT_LE(most_messages, 6u * (kFanOut + 1));
   // The list of members and what was gathered, once each, and on its way up once more.

@@ -18,14 +18,16 @@ using ::testing::HasSubstr;
 constexpr int kNumbers[] = {4, 6, 9};  // of the ranks in messages
 
 Meeting meeting_of(int rank, Wrapped& wrapped) {
-  return {shm_transport(), wrapped.channel, rank, 3, now_ns() + kLimitNs, [](void*) { return 0; }, nullptr, kNumbers};
+  return {shm_transport(),     wrapped.channel,         rank,    3,
+          now_ns() + kLimitNs, [](void*) { return 0; }, nullptr, kNumbers};
 }
 
 TEST(Agreement, OneThatCannotBeginEndsAll) {
   over_channel(3, [](int rank, Wrapped& channel, uint32_t tick) {
     const uint32_t first = tick;
     Status mine = rank == 1 ? fail(FSCCL_ERR_LIMIT, "no room here") : success();
-    const Status status = agree_to_begin(meeting_of(rank, channel), *config(), std::move(mine), &tick);
+    const Status status =
+        agree_to_begin(meeting_of(rank, channel), *config(), std::move(mine), &tick);
     EXPECT_EQ(tick, first + 1);
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.code(), rank == 1 ? FSCCL_ERR_LIMIT : FSCCL_ERR_OUT_OF_MEMORY);
@@ -41,7 +43,8 @@ TEST(Agreement, SettingsThatDifferAreNamedByTheNumbersOfMessages) {
     const Status status = agree_to_begin(meeting_of(rank, channel), settings, success(), &tick);
     EXPECT_EQ(status.code(), FSCCL_ERR_MISMATCH);
     EXPECT_THAT(status.text(),
-                HasSubstr(rank == 2 ? "rank 4 has FSCCL_EAGER_BYTES 128, rank 9 has 64" : "rank 9 has FSCCL_EAGER_BYTES 64, rank"));
+                HasSubstr(rank == 2 ? "rank 4 has FSCCL_EAGER_BYTES 128, rank 9 has 64"
+                                    : "rank 9 has FSCCL_EAGER_BYTES 64, rank"));
   });
 }
 
@@ -94,7 +97,8 @@ struct Post {
     for (int rank = 0; rank < kRanks; rank++)
       threads.emplace_back([&, rank] {
         Box box{this, rank};
-        body(box, {&table, &box, rank, kRanks, now_ns() + kLimitNs, [](void*) { return 0; }, nullptr, nullptr});
+        body(box, {&table, &box, rank, kRanks, now_ns() + kLimitNs, [](void*) { return 0; },
+                   nullptr, nullptr});
       });
     for (std::thread& thread : threads) thread.join();
   }
@@ -125,7 +129,8 @@ TEST(Agreement, ManyTellAllWhatDiffers) {
 TEST(Agreement, OneOfManyThatCannotBeginEndsAll) {
   Post().run([](Post::Box& box, const Meeting& meeting) {
     uint32_t tick = 5;
-    const Status status = agree_to_begin(meeting, *config(), box.rank == 3 ? fail(FSCCL_ERR_LIMIT, "no room") : success(), &tick);
+    const Status status = agree_to_begin(
+        meeting, *config(), box.rank == 3 ? fail(FSCCL_ERR_LIMIT, "no room") : success(), &tick);
     EXPECT_EQ(status.code(), box.rank == 3 ? FSCCL_ERR_LIMIT : FSCCL_ERR_OUT_OF_MEMORY);
   });
 }

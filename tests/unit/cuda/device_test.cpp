@@ -63,15 +63,17 @@ TEST(Device, ThatIsNotThereIsRefused) {
 
 TEST(Device, ThatFailsIsRefusedAndMayComeLater) {
   const Control control;
-  for (const char* function : {"cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2", "cuDeviceGetUuid_v2",
-                               "cuDevicePrimaryCtxRetain"}) {
+  for (const char* function :
+       {"cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2",
+        "cuDeviceGetUuid_v2", "cuDevicePrimaryCtxRetain"}) {
     control.fail(function, 1, 100);
     const Status status = Device::open(2).take_status();
     EXPECT_EQ(status.code(), FSCCL_ERR_NOT_AVAILABLE) << function;
     EXPECT_NE(status.text().find("CUDA_ERROR_NO_DEVICE"), std::string::npos) << status.text();
   }
   setenv("FSCCL_STAND_IN_ATTRIBUTES", "102=0", 1);
-  EXPECT_NE(Device::open(2).take_status().text().find("no virtual memory management"), std::string::npos);
+  EXPECT_NE(Device::open(2).take_status().text().find("no virtual memory management"),
+            std::string::npos);
   unsetenv("FSCCL_STAND_IN_ATTRIBUTES");
   EXPECT_TRUE(Device::open(2).ok());
 }
@@ -83,7 +85,8 @@ TEST(Device, ItsErrorsAreStatuses) {
   EXPECT_EQ(first.check("cuMemCreate", kNotSupported).code(), FSCCL_ERR_NOT_AVAILABLE);
   const Status status = first.check("cuMemCreate", 700);
   EXPECT_EQ(status.code(), FSCCL_ERR_SYSTEM);
-  EXPECT_EQ(status.text(), "cuMemCreate: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)");
+  EXPECT_EQ(status.text(),
+            "cuMemCreate: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)");
 }
 
 TEST(Current, NestsAndIsTheThreadsOwn) {
@@ -119,7 +122,8 @@ TEST(Pointers, OfTheHostAreOfNoDevice) {
   EXPECT_FALSE(on_device(&local, &ordinal));
   EXPECT_FALSE(on_device(nullptr, &ordinal));
   const Current current(device(0));
-  ASSERT_EQ(device(0).driver().register_host(registered, sizeof registered, kHostPortable), kSuccess);
+  ASSERT_EQ(device(0).driver().register_host(registered, sizeof registered, kHostPortable),
+            kSuccess);
   EXPECT_FALSE(on_device(registered, &ordinal));
   ASSERT_EQ(device(0).driver().unregister_host(registered), kSuccess);
 }
@@ -162,7 +166,8 @@ TEST(Events, OrderStreamsAndGo) {
     const Current current(first);
     ASSERT_EQ(driver.register_host(&gate, sizeof gate, kHostMapped | kHostPortable), kSuccess);
     Stream a = nullptr, b = nullptr;
-    for (Stream* stream : {&a, &b}) ASSERT_EQ(driver.stream_create(stream, kNonBlockingStream, 0), kSuccess);
+    for (Stream* stream : {&a, &b})
+      ASSERT_EQ(driver.stream_create(stream, kNonBlockingStream, 0), kSuccess);
     MemoryOperation wait;
     wait.operation = kWaitValue32;
     wait.address = reinterpret_cast<DevicePointer>(&gate);

@@ -1,4 +1,5 @@
-// Finding the driver: each test starts this program again, with the driver that it is about, and reads what it says of it.
+// Finding the driver: each test starts this program again, with the driver that it is about, and
+// reads what it says of it.
 #include "cuda/driver.h"
 
 #include <gmock/gmock.h>
@@ -23,15 +24,18 @@ int say() {
     std::printf("none: %s", why.c_str());
     return 0;
   }
-  std::printf("%d%s%s", found->version, found->copy_batch ? " batch" : "", found->copy_batch_v2 ? " batch_v2" : "");
+  std::printf("%d%s%s", found->version, found->copy_batch ? " batch" : "",
+              found->copy_batch_v2 ? " batch_v2" : "");
   if (driver(&why) != found || !why.empty()) std::printf(" and then another");
   return 0;
 }
 
-// What this program says when libcuda.so.1 is looked for in `folder` first; `more`: other variables.
+// What this program says when libcuda.so.1 is looked for in `folder` first; `more`: other
+// variables.
 std::string with(const std::string& folder, const std::string& more = "") {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string command = "env LD_LIBRARY_PATH='" + folder + "' " + more + " '" + self + "' --say";
+  const std::string command =
+      "env LD_LIBRARY_PATH='" + folder + "' " + more + " '" + self + "' --say";
   std::FILE* const pipe = popen(command.c_str(), "r");
   if (!pipe) return "no pipe";
   std::array<char, 4096> text;
@@ -46,17 +50,22 @@ TEST(Driver, IsLoadedWithWhatItHas) {
 }
 
 TEST(Driver, ThatIsTooOldIsNone) {
-  EXPECT_EQ(with(STAND_IN, "FSCCL_STAND_IN_VERSION=11080"), "none: the driver is for CUDA 11.8: install one for 12.0 or later");
+  EXPECT_EQ(with(STAND_IN, "FSCCL_STAND_IN_VERSION=11080"),
+            "none: the driver is for CUDA 11.8: install one for 12.0 or later");
 }
 
 TEST(Driver, ThatLacksAFunctionIsNone) {
-  EXPECT_EQ(with(INCOMPLETE), "none: libcuda.so.1 has no cuMemCreate: install a driver for CUDA 12.0 or later");
+  EXPECT_EQ(with(INCOMPLETE),
+            "none: libcuda.so.1 has no cuMemCreate: install a driver for CUDA 12.0 or later");
 }
 
 TEST(Driver, ThatDoesNotStartIsNone) {
-  EXPECT_EQ(with(STAND_IN, "FSCCL_STAND_IN_GPUS=0"), "none: cuInit: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)");
-  EXPECT_THAT(with(STAND_IN, "FSCCL_STAND_IN_FAIL=cuInit:1:999"), StartsWith("none: cuInit: an unknown error"));
-  EXPECT_THAT(with(STAND_IN, "FSCCL_STAND_IN_FAIL=cuDriverGetVersion:1:3"), HasSubstr("CUDA_ERROR_NOT_INITIALIZED"));
+  EXPECT_EQ(with(STAND_IN, "FSCCL_STAND_IN_GPUS=0"),
+            "none: cuInit: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)");
+  EXPECT_THAT(with(STAND_IN, "FSCCL_STAND_IN_FAIL=cuInit:1:999"),
+              StartsWith("none: cuInit: an unknown error"));
+  EXPECT_THAT(with(STAND_IN, "FSCCL_STAND_IN_FAIL=cuDriverGetVersion:1:3"),
+              HasSubstr("CUDA_ERROR_NOT_INITIALIZED"));
 }
 
 // The first libcuda.so.1 that is found is no library, whatever the system has.

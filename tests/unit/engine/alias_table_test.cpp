@@ -36,7 +36,8 @@ TEST(AliasTable, FindsWhatLiesWholeInOneRange) {
     EXPECT_FALSE(find(*table, page * kBytes, kBytes + 1).found);
     EXPECT_FALSE(find(*table, page * kBytes, UINT64_MAX).found);
   }
-  for (const uint64_t page : {0, 1, 3, 4, 7, 8, 10}) EXPECT_FALSE(find(*table, page * kBytes, 1).found) << page;
+  for (const uint64_t page : {0, 1, 3, 4, 7, 8, 10})
+    EXPECT_FALSE(find(*table, page * kBytes, 1).found) << page;
   table->remove(5 * kBytes);
   table->remove(3 * kBytes);         // none begins there
   table->remove(6 * kBytes + 2048);  // nor there
@@ -46,7 +47,8 @@ TEST(AliasTable, FindsWhatLiesWholeInOneRange) {
 
 TEST(AliasTable, RefusesWhenItIsFull) {
   const auto table = std::make_unique<AliasTable>();
-  for (uint64_t i = 0; i < AliasTable::kCapacity; i++) ASSERT_TRUE(table->add((2 * i + 2) * kBytes, kBytes, 1, 0));
+  for (uint64_t i = 0; i < AliasTable::kCapacity; i++)
+    ASSERT_TRUE(table->add((2 * i + 2) * kBytes, kBytes, 1, 0));
   EXPECT_FALSE(table->add(kBytes, kBytes, 1, 0));
   EXPECT_FALSE(find(*table, kBytes, 1).found);
   EXPECT_TRUE(find(*table, 2 * AliasTable::kCapacity * kBytes, kBytes).found);
@@ -59,7 +61,8 @@ TEST(AliasTable, ReadersSeeWholeEntries) {
   std::atomic<bool> over{false};
   std::thread writer([&] {
     for (int i = 0; i < 3000; i++) {
-      for (uint64_t page = 90; page < 100; page++) table->add(page * kBytes, kBytes, static_cast<uint32_t>(page), page);
+      for (uint64_t page = 90; page < 100; page++)
+        table->add(page * kBytes, kBytes, static_cast<uint32_t>(page), page);
       for (uint64_t page = 90; page < 100; page++) table->remove(page * kBytes);
     }
     over = true;

@@ -12,8 +12,8 @@
 
 #include "comm/collective.h"
 #include "plan/collectives.h"
-#include "transports/tcp/tcp.h"
 #include "tests/unit/wrapped_channel.h"
+#include "transports/tcp/tcp.h"
 
 namespace fsccl {
 namespace {
@@ -27,7 +27,8 @@ constexpr int kRounds = 200;
 // A rank's engine, and what a communicator would bring into a call.
 struct Rank {
   Rank(
-      int rank, int ranks, Wrapped& channel, uint32_t tick, const std::function<void(EngineOptions&)>& adjust = [](auto&) {})
+      int rank, int ranks, Wrapped& channel, uint32_t tick,
+      const std::function<void(EngineOptions&)>& adjust = [](auto&) {})
       : Rank(rank, ranks, [&] {
           EngineOptions options = options_over(channel, rank, ranks, tick);
           adjust(options);
@@ -48,8 +49,10 @@ struct Rank {
     const OperationSettings settings;
     return at_once({&plan, &settings, nullptr, buffers(input, output)}, op);
   }
-  // `asks` says where buffers are, and goes on with `otherwise` where some cannot be touched. `arena`: of those of this rank.
-  Status at_once(const Plan& asks, const Plan& otherwise, OpCode op, void* input, void* output, uint32_t arena = kPrivate) {
+  // `asks` says where buffers are, and goes on with `otherwise` where some cannot be touched.
+  // `arena`: of those of this rank.
+  Status at_once(const Plan& asks, const Plan& otherwise, OpCode op, void* input, void* output,
+                 uint32_t arena = kPrivate) {
     OperationSettings settings;
     set_plans(&settings, asks, otherwise);
     SmallCall call{&asks, &settings, nullptr, buffers(input, output), &asks};
@@ -63,12 +66,14 @@ struct Rank {
     fsccl_status_t state = FSCCL_IN_PROGRESS;
     // The service thread may still hold what the ring has just completed.
     while (!engine->may_run_at_once()) {
-      if (engine->failed() || engine->completed() != engine->submitted()) return fail(FSCCL_ERR_INTERNAL, "something is under way");
+      if (engine->failed() || engine->completed() != engine->submitted())
+        return fail(FSCCL_ERR_INTERNAL, "something is under way");
       std::this_thread::yield();
     }
     return engine->run_at_once(call, &state);
   }
-  Status in_the_ring(const Plan& plan, OpCode op, void* input, void* output, bool wait, fsccl_status_t* state) {
+  Status in_the_ring(const Plan& plan, OpCode op, void* input, void* output, bool wait,
+                     fsccl_status_t* state) {
     Operation* operation = nullptr;
     FSCCL_TRY(engine->acquire(&operation, {}, {.op = op, .count = shape.count}));
     operation->plan = &plan;
@@ -87,12 +92,14 @@ struct Rank {
 TEST(AtOnce, IsForPlansOfFewBytes) {
   Shape shape{.rank = 1, .ranks = 3, .count = 1, .dtype = FSCCL_INT32, .root = 0};
   shape.slot_bytes = 1 << 20;
-  for (const Plan& plan :
-       {barrier(1, 3), all_gather_inline(shape), all_reduce_inline(shape), broadcast_inline(shape), reduce_scatter_inline(shape)})
+  for (const Plan& plan : {barrier(1, 3), all_gather_inline(shape), all_reduce_inline(shape),
+                           broadcast_inline(shape), reduce_scatter_inline(shape)})
     EXPECT_TRUE(small_enough(plan)) << plan.name;
-  EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes))) << "slots can be touched";
+  EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes)))
+      << "slots can be touched";
   shape.count = 10000;
-  EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes))) << "it takes its time";
+  EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes)))
+      << "it takes its time";
   EXPECT_FALSE(small_enough(move_direct(all_gather_movement(shape))));
   shape.count = 1000;
   EXPECT_TRUE(small_enough(move_direct(all_gather_movement(shape)))) << "and blocks of peers";
@@ -100,13 +107,16 @@ TEST(AtOnce, IsForPlansOfFewBytes) {
   EXPECT_FALSE(small_enough(fold_direct(all_reduce_folding(shape)))) << "it writes into them";
   EXPECT_FALSE(small_enough(Plan())) << "nobody hears of it";
   shape.mirrored = true;
-  EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes))) << "between hosts";
+  EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes)))
+      << "between hosts";
   EXPECT_TRUE(small_enough(fold_slots(reduce_scatter_folding(shape), shape.slot_bytes)));
   shape.count = 10000;
-  EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes))) << "goes straight to the output";
+  EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes)))
+      << "goes straight to the output";
 }
 
-// A call of few bytes ends with the line of the next one, at once or in the ring, on its way; one whose slot takes long does not.
+// A call of few bytes ends with the line of the next one, at once or in the ring, on its way; one
+// whose slot takes long does not.
 TEST(AtOnce, PreparesTheNextSignal) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
@@ -123,10 +133,13 @@ TEST(AtOnce, PreparesTheNextSignal) {
     };
     const Plan small = slots(128), large = slots(256);
     std::vector<int32_t> mine(256, rank), all(512);
-    const auto run = [&](const Plan& plan) { ASSERT_TRUE(self.at_once(plan, OpCode::all_gather, mine.data(), all.data()).ok()); };
+    const auto run = [&](const Plan& plan) {
+      ASSERT_TRUE(self.at_once(plan, OpCode::all_gather, mine.data(), all.data()).ok());
+    };
     fsccl_status_t state;
     run(gather);
-    ASSERT_TRUE(self.in_the_ring(small, OpCode::all_gather, mine.data(), all.data(), true, &state).ok());
+    ASSERT_TRUE(
+        self.in_the_ring(small, OpCode::all_gather, mine.data(), all.data(), true, &state).ok());
     for (const Plan* plan : {&gather, &gather, &small, &small, &large}) run(*plan);
     EXPECT_EQ(unprepared, std::vector<uint32_t>{0}) << "but the first";
     unprepared.clear();
@@ -185,27 +198,35 @@ TEST(AtOnce, GivesWhatTheRingGives) {
 TEST(AtOnce, WritesSlotsEitherWay) {
   for (const uint64_t streaming_from : {uint64_t{64}, UINT64_MAX})
     over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
-      Rank self(rank, 3, channel, tick, [&](EngineOptions& options) { options.slot_streaming_from = streaming_from; });
+      Rank self(rank, 3, channel, tick,
+                [&](EngineOptions& options) { options.slot_streaming_from = streaming_from; });
       self.shape.count = 100;
       const Plan slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
       ASSERT_TRUE(small_enough(slots));
       for (int round = 0; round < kRounds; round++) {
         const std::vector<int32_t> mine(100, 3 * round + rank);
         std::vector<int32_t> all(300);
-        ASSERT_TRUE(self.at_once(slots, OpCode::all_gather, const_cast<int32_t*>(mine.data()), all.data()).ok());
-        for (int q = 0; q < 3; q++) EXPECT_EQ(std::count(&all[100 * q], &all[100 * q] + 100, 3 * round + q), 100);
+        ASSERT_TRUE(
+            self.at_once(slots, OpCode::all_gather, const_cast<int32_t*>(mine.data()), all.data())
+                .ok());
+        for (int q = 0; q < 3; q++)
+          EXPECT_EQ(std::count(&all[100 * q], &all[100 * q] + 100, 3 * round + q), 100);
       }
     });
 }
 
-// Out of peers' memory, where they say that it is; where not every rank can touch that, through slots.
+// Out of peers' memory, where they say that it is; where not every rank can touch that, through
+// slots.
 TEST(AtOnce, TakesWhatPeersHaveOutOfTheirMemory) {
   for (const bool reachable : {true, false})
     over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
-      Rank self(rank, 3, channel, tick, [&](EngineOptions& options) { options.same_process.assign(3, reachable); });
-      const Plan gather = move_direct(all_gather_movement(self.shape)), fold = fold_direct(reduce_scatter_folding(self.shape));
+      Rank self(rank, 3, channel, tick,
+                [&](EngineOptions& options) { options.same_process.assign(3, reachable); });
+      const Plan gather = move_direct(all_gather_movement(self.shape)),
+                 fold = fold_direct(reduce_scatter_folding(self.shape));
       const Plan gather_slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
-      const Plan fold_in_slots = fold_slots(reduce_scatter_folding(self.shape), self.shape.slot_bytes);
+      const Plan fold_in_slots =
+          fold_slots(reduce_scatter_folding(self.shape), self.shape.slot_bytes);
       int signals = 0;
       channel.on_signal = [&](uint32_t) { signals++; };
       for (int round = 0; round < kRounds; round++) {
@@ -232,7 +253,9 @@ TEST(AtOnce, NamesWhoseBufferCannotBeReached) {
     int32_t mine[2] = {}, all[4] = {};
     const Status status = self.at_once(gather, gather, OpCode::all_gather, mine, all, kFirstArena);
     EXPECT_EQ(status.code(), FSCCL_ERR_PROTOCOL);
-    EXPECT_NE(status.error().text.find("use pools made on a communicator of both"), std::string::npos) << status.error().text;
+    EXPECT_NE(status.error().text.find("use pools made on a communicator of both"),
+              std::string::npos)
+        << status.error().text;
   });
 }
 
@@ -243,7 +266,8 @@ TEST(AtOnce, ReadsNothingBehindAFailure) {
     const Plan gather = move_direct(all_gather_movement(self.shape));
     int32_t mine[2] = {1, 1}, all[4] = {};
     if (rank == 0) {
-      while (!shm_transport()->poll(channel.channel, 1, tick)) std::this_thread::yield();  // so that it is done at once
+      // so that it is done at once
+      while (!shm_transport()->poll(channel.channel, 1, tick)) std::this_thread::yield();
       channel.on_poll = [&](const fsccl_transport_line_t* line, auto...) {
         if (line && !self.engine->failed()) {
           Error error;
@@ -254,14 +278,16 @@ TEST(AtOnce, ReadsNothingBehindAFailure) {
         return true;
       };
     }
-    EXPECT_EQ(self.at_once(gather, gather, OpCode::all_gather, mine, all).code(), FSCCL_ERR_ABORTED);
+    EXPECT_EQ(self.at_once(gather, gather, OpCode::all_gather, mine, all).code(),
+              FSCCL_ERR_ABORTED);
     if (rank == 0) {
       EXPECT_EQ(all[2], 0);
     }
   });
 }
 
-// Of a rank whose peer is seen only after more looks than such a call takes: the rest of it is the ring's.
+// Of a rank whose peer is seen only after more looks than such a call takes: the rest of it is the
+// ring's.
 TEST(AtOnce, GoesOnInTheRingWhereAPeerIsLate) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
@@ -288,8 +314,8 @@ TEST(AtOnce, NamesBothCallsWhereTheyDiffer) {
     Rank self(rank, 2, channel, tick);
     const Plan gather = all_gather_inline(self.shape), meet = barrier(rank, 2);
     int32_t mine[2] = {}, all[4] = {};
-    const Status status =
-        rank == 0 ? self.at_once(gather, OpCode::all_gather, mine, all) : self.at_once(meet, OpCode::barrier, nullptr, nullptr);
+    const Status status = rank == 0 ? self.at_once(gather, OpCode::all_gather, mine, all)
+                                    : self.at_once(meet, OpCode::barrier, nullptr, nullptr);
     EXPECT_EQ(status.code(), FSCCL_ERR_MISMATCH);
     EXPECT_NE(status.error().text.find("all_gather"), std::string::npos) << status.error().text;
     EXPECT_NE(status.error().text.find("barrier"), std::string::npos) << status.error().text;
@@ -318,7 +344,8 @@ TEST(AtOnce, WaitsForItsTurn) {
   });
 }
 
-// Who only receives tells that it has entered for the window's sake, which does not take every call.
+// Who only receives tells that it has entered for the window's sake, which does not take every
+// call.
 TEST(AtOnce, WhoOnlyReceivesTellsNowAndThen) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 3, channel, tick);
@@ -331,7 +358,8 @@ TEST(AtOnce, WhoOnlyReceivesTellsNowAndThen) {
       EXPECT_EQ(word[0], round);
     }
     EXPECT_GE(signals, rank == 1 ? kRounds : kRounds / 4 - 1);
-    EXPECT_LT(signals, rank == 1 ? kRounds + 1 : kRounds);  // it also tells where it has to wait for long
+    // it also tells where it has to wait for long
+    EXPECT_LT(signals, rank == 1 ? kRounds + 1 : kRounds);
   });
 }
 
@@ -343,7 +371,9 @@ TEST(AtOnce, OthersFindNothingUnderWay) {
     const Plan slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
     fsccl_transport_word_t word{};
     bool all_at_once = true;
-    channel.on_signal = [&](uint32_t) { EXPECT_TRUE(!all_at_once || self.engine->try_progress(&word) == Engine::Attempt::idle); };
+    channel.on_signal = [&](uint32_t) {
+      EXPECT_TRUE(!all_at_once || self.engine->try_progress(&word) == Engine::Attempt::idle);
+    };
     EXPECT_TRUE(self.at_once(meet, OpCode::barrier, nullptr, nullptr).ok());
     all_at_once = false;
     std::atomic<bool> over{false};
@@ -367,7 +397,8 @@ TEST(AtOnce, OthersFindNothingUnderWay) {
 }
 
 // Ranks as threads, with a channel over TCP.
-void between_hosts(int ranks, const std::function<void(int rank, void* channel, uint32_t tick)>& body) {
+void between_hosts(int ranks,
+                   const std::function<void(int rank, void* channel, uint32_t tick)>& body) {
   const fsccl_transport_ops_t& tcp = *tcp_transport();
   constexpr size_t kCard = 4096;
   const auto all = static_cast<size_t>(ranks);
@@ -376,9 +407,12 @@ void between_hosts(int ranks, const std::function<void(int rank, void* channel, 
   std::vector<void*> nodes(all);
   char error[500] = "";
   for (size_t rank = 0; rank < all; rank++) {
-    const fsccl_transport_job_t job{sizeof job, static_cast<int>(rank), ranks, key.data(), 0, nullptr};
+    const fsccl_transport_job_t job{sizeof job, static_cast<int>(rank), ranks, key.data(), 0,
+                                    nullptr};
     size_t bytes = kCard;
-    ASSERT_EQ(tcp.join(&job, &nodes[rank], &cards[rank * kCard], &bytes, error, sizeof error), FSCCL_OK) << error;
+    ASSERT_EQ(tcp.join(&job, &nodes[rank], &cards[rank * kCard], &bytes, error, sizeof error),
+              FSCCL_OK)
+        << error;
   }
   std::vector<int32_t> members(all);
   std::iota(members.begin(), members.end(), 0);
@@ -418,15 +452,19 @@ TEST(AtOnce, CarriesFewBytesBetweenHosts) {
     const Plan fold = fold_slots(small_all_reduce_folding(self.shape), self.shape.slot_bytes);
     std::vector<Plan> broadcasts;
     for (int root = 0; root < kRanks; root++)
-      broadcasts.push_back(move_slots(broadcast_movement(self.with_root(root)), self.shape.slot_bytes));
-    for (const Plan* plan : {&gather, &fold, &std::as_const(broadcasts.front())}) ASSERT_TRUE(small_enough(*plan)) << plan->name;
+      broadcasts.push_back(
+          move_slots(broadcast_movement(self.with_root(root)), self.shape.slot_bytes));
+    for (const Plan* plan : {&gather, &fold, &std::as_const(broadcasts.front())})
+      ASSERT_TRUE(small_enough(*plan)) << plan->name;
     fsccl_status_t state;
     for (int round = 0; round < kRounds; round++) {
       std::vector<int32_t> mine(100, 10 * round + rank), all(300), sum(100);
       ASSERT_TRUE(self.at_once(gather, OpCode::all_gather, mine.data(), all.data()).ok());
-      for (int q = 0; q < kRanks; q++) EXPECT_EQ(std::count(&all[100 * q], &all[100 * q] + 100, 10 * round + q), 100);
+      for (int q = 0; q < kRanks; q++)
+        EXPECT_EQ(std::count(&all[100 * q], &all[100 * q] + 100, 10 * round + q), 100);
       ASSERT_TRUE((round % 7 ? self.at_once(fold, OpCode::all_reduce, mine.data(), sum.data())
-                             : self.in_the_ring(fold, OpCode::all_reduce, mine.data(), sum.data(), true, &state))
+                             : self.in_the_ring(fold, OpCode::all_reduce, mine.data(), sum.data(),
+                                                true, &state))
                       .ok());
       EXPECT_EQ(std::count(sum.begin(), sum.end(), 30 * round + 3), 100);
       for (int again = 0; again < round % 12; again++) {  // the window is full, or not

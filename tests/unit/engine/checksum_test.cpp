@@ -53,7 +53,9 @@ std::array<Outcome, 2> run(const Case& what, bool checksum) {
     Outcome& result = results[static_cast<size_t>(rank)];
     result.output.resize(kMost);
     Operation* operation = nullptr;
-    ASSERT_TRUE(engine.acquire(&operation, {}, {.op = what.op, .dtype = FSCCL_UINT8, .count = what.count}).ok());
+    ASSERT_TRUE(
+        engine.acquire(&operation, {}, {.op = what.op, .dtype = FSCCL_UINT8, .count = what.count})
+            .ok());
     operation->plan = &plan;
     operation->inline_bindings[0].base = reinterpret_cast<std::byte*>(input.data());
     operation->inline_bindings[1].base = reinterpret_cast<std::byte*>(result.output.data());
@@ -67,9 +69,15 @@ std::array<Outcome, 2> run(const Case& what, bool checksum) {
   return results;
 }
 
-Plan all_gather(const Shape& shape) { return move_slots(all_gather_movement(shape), shape.slot_bytes); }
-Plan reduce_scatter(const Shape& shape) { return fold_slots(reduce_scatter_folding(shape), shape.slot_bytes); }
-Plan all_reduce(const Shape& shape) { return fold_slots(all_reduce_folding(shape), shape.slot_bytes); }
+Plan all_gather(const Shape& shape) {
+  return move_slots(all_gather_movement(shape), shape.slot_bytes);
+}
+Plan reduce_scatter(const Shape& shape) {
+  return fold_slots(reduce_scatter_folding(shape), shape.slot_bytes);
+}
+Plan all_reduce(const Shape& shape) {
+  return fold_slots(all_reduce_folding(shape), shape.slot_bytes);
+}
 
 // The n-th signal of rank 0 leaves behind that a byte of its first slots has changed.
 auto flip_in_slot(uint32_t signal, size_t at) {
@@ -87,8 +95,10 @@ void expect_named(const std::array<Outcome, 2>& results, const char* operation) 
   EXPECT_EQ(results[1].unsettled.code(), FSCCL_ERR_PROTOCOL);
   for (const Outcome& result : results) {
     EXPECT_EQ(result.status.code(), FSCCL_ERR_PROTOCOL);
-    EXPECT_THAT(result.status.text(), AllOf(HasSubstr("rank 1 got "), HasSubstr("from rank 0 over shm"), HasSubstr(operation),
-                                            ContainsRegex("CRC32C is 0x[0-9a-f]{8}, 0x[0-9a-f]{8} was meant")));
+    EXPECT_THAT(
+        result.status.text(),
+        AllOf(HasSubstr("rank 1 got "), HasSubstr("from rank 0 over shm"), HasSubstr(operation),
+              ContainsRegex("CRC32C is 0x[0-9a-f]{8}, 0x[0-9a-f]{8} was meant")));
   }
 }
 
@@ -132,8 +142,10 @@ TEST(Checksum, FindsItInAResult) {
 TEST(Checksum, FindsItInASignal) {
   const Case what{OpCode::all_gather, all_gather_inline, 24, [](int rank, Wrapped& channel) {
                     if (rank != 1) return;
-                    channel.on_poll = [done = false](const fsccl_transport_line_t* line, int, uint32_t) mutable {
-                      if (line && !std::exchange(done, true)) const_cast<fsccl_transport_line_t*>(line)->payload[23] ^= 128;
+                    channel.on_poll = [done = false](const fsccl_transport_line_t* line, int,
+                                                     uint32_t) mutable {
+                      if (line && !std::exchange(done, true))
+                        const_cast<fsccl_transport_line_t*>(line)->payload[23] ^= 128;
                       return true;
                     };
                   }};
@@ -151,7 +163,8 @@ TEST(Checksum, LetsWhatIsAsItWasMeantPass) {
       EXPECT_EQ(result.output[0], 1);
       EXPECT_EQ(result.output[count], 2);
     }
-    for (const Case& what : {Case{OpCode::reduce_scatter, reduce_scatter, count}, Case{OpCode::all_reduce, all_reduce, count}})
+    for (const Case& what : {Case{OpCode::reduce_scatter, reduce_scatter, count},
+                             Case{OpCode::all_reduce, all_reduce, count}})
       for (const Outcome& result : run(what, true)) {
         EXPECT_TRUE(result.status.ok()) << result.status.text();
         EXPECT_EQ(result.output[0], 3);

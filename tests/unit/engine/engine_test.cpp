@@ -23,14 +23,17 @@ using testing::Wrapped;
 constexpr std::chrono::milliseconds kNotYet{50};
 
 Notification into(std::promise<fsccl_status_t>* told) {
-  return {[](void* promise, fsccl_status_t status) { static_cast<std::promise<fsccl_status_t>*>(promise)->set_value(status); },
+  return {[](void* promise, fsccl_status_t status) {
+            static_cast<std::promise<fsccl_status_t>*>(promise)->set_value(status);
+          },
           told,
           {}};
 }
 
-// A thread that drives a barrier is in the middle of it, as it could be in the middle of a copy, when the engine fails. It is let
-// go by `go_on`.
-void failed_while_driven(const std::function<void(Engine&, const std::function<void()>& go_on)>& body) {
+// A thread that drives a barrier is in the middle of it, as it could be in the middle of a copy,
+// when the engine fails. It is let go by `go_on`.
+void failed_while_driven(
+    const std::function<void(Engine&, const std::function<void()>& go_on)>& body) {
   std::promise<void> done;
   over_channel(2, [&, over = done.get_future().share()](int rank, Wrapped& channel, uint32_t tick) {
     if (rank == 1) return over.wait();
@@ -70,7 +73,8 @@ TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
     std::promise<fsccl_status_t> told;
     engine.notify(1, into(&told));
     std::future<fsccl_status_t> notified = told.get_future();
-    std::future<Status> waited = std::async(std::launch::async, [&] { return engine.wait(1, -1, &state); });
+    std::future<Status> waited =
+        std::async(std::launch::async, [&] { return engine.wait(1, -1, &state); });
     EXPECT_EQ(waited.wait_for(kNotYet), std::future_status::timeout);
     EXPECT_EQ(notified.wait_for(kNotYet), std::future_status::timeout);
     go_on();
@@ -118,7 +122,8 @@ void in_barrier(const std::function<void(Engine&, Wrapped&)>& body) {
   });
 }
 
-// Who waits for a rank looks just when the service thread is about to tell that it is dead: it must not tell less.
+// Who waits for a rank looks just when the service thread is about to tell that it is dead: it must
+// not tell less.
 TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
   in_barrier([](Engine& engine, Wrapped& channel) {
     std::atomic<bool> looked{false};
@@ -132,7 +137,8 @@ TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
   });
 }
 
-// Between hosts a root puts all that a round takes before it waits: its signals but the last may leave with the next.
+// Between hosts a root puts all that a round takes before it waits: its signals but the last may
+// leave with the next.
 TEST(Executor, KnowsWhichSignalsAnotherFollows) {
   Shape shape;
   shape.ranks = 2;
@@ -144,14 +150,16 @@ TEST(Executor, KnowsWhichSignalsAnotherFollows) {
     const Plan plan = move_slots(broadcast_movement(shape), 512 << 10);
     std::vector<bool> followed;
     for (uint32_t step = 0; step < plan.steps.size(); step++)
-      if (plan.steps[step].kind == StepKind::signal) followed.push_back(Executor::signals_again(plan, step));
+      if (plan.steps[step].kind == StepKind::signal)
+        followed.push_back(Executor::signals_again(plan, step));
     std::vector<bool> meant(rank == 0 ? static_cast<size_t>(plan.ticks) : 1, true);
     meant.back() = false;
     EXPECT_EQ(followed, meant) << rank;
   }
 }
 
-// Who told of a failure and ended at once: the end can be known before what was told has been taken in.
+// Who told of a failure and ended at once: the end can be known before what was told has been taken
+// in.
 TEST(Engine, HearsOutWhoHasEnded) {
   in_barrier([](Engine& engine, Wrapped& channel) {
     channel.on_hear_out = [&] {
@@ -167,33 +175,35 @@ TEST(Engine, HearsOutWhoHasEnded) {
   });
 }
 
-// Both ranks in `plan_of(rank)`; rank 1 has it behind it. Rank 0 sees what came of that only once it knows that rank 1 is dead.
-void dead_behind(const std::function<Plan(int rank)>& plan_of, const std::function<void(Engine&)>& look) {
+// Both ranks in `plan_of(rank)`; rank 1 has it behind it. Rank 0 sees what came of that only once
+// it knows that rank 1 is dead.
+void dead_behind(const std::function<Plan(int rank)>& plan_of,
+                 const std::function<void(Engine&)>& look) {
   std::promise<void> passed, done;
-  over_channel(
-      2, [&, behind = passed.get_future().share(), over = done.get_future().share()](int rank, Wrapped& channel, uint32_t tick) {
-        std::vector<std::byte> memory(2 * 4096);
-        const Plan plan = plan_of(rank);
-        Engine engine(options_over(channel, rank, 2, tick));
-        if (rank == 0) channel.on_poll = [&](auto...) { return engine.failed(); };
-        OperationSettings settings;
-        set_plans(&settings, plan, plan);
-        Operation* operation = nullptr;
-        ASSERT_TRUE(engine.acquire(&operation, settings, {.op = OpCode::all_gather}).ok());
-        operation->plan = &plan;
-        for (Binding& binding : operation->inline_bindings) binding.base = memory.data();
-        fsccl_status_t state;
-        EXPECT_TRUE(engine.submit(*operation, rank == 1, &state).ok());
-        if (rank == 1) {
-          passed.set_value();
-          return over.wait();
-        }
-        EXPECT_EQ(state, FSCCL_IN_PROGRESS);
-        behind.wait();
-        engine.lost(1, false);
-        look(engine);
-        done.set_value();
-      });
+  over_channel(2, [&, behind = passed.get_future().share(), over = done.get_future().share()](
+                      int rank, Wrapped& channel, uint32_t tick) {
+    std::vector<std::byte> memory(2 * 4096);
+    const Plan plan = plan_of(rank);
+    Engine engine(options_over(channel, rank, 2, tick));
+    if (rank == 0) channel.on_poll = [&](auto...) { return engine.failed(); };
+    OperationSettings settings;
+    set_plans(&settings, plan, plan);
+    Operation* operation = nullptr;
+    ASSERT_TRUE(engine.acquire(&operation, settings, {.op = OpCode::all_gather}).ok());
+    operation->plan = &plan;
+    for (Binding& binding : operation->inline_bindings) binding.base = memory.data();
+    fsccl_status_t state;
+    EXPECT_TRUE(engine.submit(*operation, rank == 1, &state).ok());
+    if (rank == 1) {
+      passed.set_value();
+      return over.wait();
+    }
+    EXPECT_EQ(state, FSCCL_IN_PROGRESS);
+    behind.wait();
+    engine.lost(1, false);
+    look(engine);
+    done.set_value();
+  });
 }
 
 TEST(Engine, WhatCameBeforeADeathIsNotLost) {
@@ -203,7 +213,8 @@ TEST(Engine, WhatCameBeforeADeathIsNotLost) {
   EXPECT_EQ(state, FSCCL_OK);
   state = FSCCL_IN_PROGRESS;
   dead_behind(barrier_of, [&](Engine& engine) {
-    while (engine.test(1, &state).ok() && state == FSCCL_IN_PROGRESS) std::this_thread::yield();  // the service thread drives
+    // the service thread drives
+    while (engine.test(1, &state).ok() && state == FSCCL_IN_PROGRESS) std::this_thread::yield();
   });
   EXPECT_EQ(state, FSCCL_OK);
   dead_behind(barrier_of, [&](Engine& engine) {
@@ -231,9 +242,11 @@ TEST(Engine, NothingIsMovedBehindADeath) {
   });
 }
 
-// What rank 0 says of an all-gather in which its read of rank 1's memory ends with `read`. `at_end`: before its channel goes.
+// What rank 0 says of an all-gather in which its read of rank 1's memory ends with `read`.
+// `at_end`: before its channel goes.
 Error all_gather_that_reads(
-    const std::function<fsccl_status_t(Wrapped&)>& read, const std::function<void()>& at_end = [] {}) {
+    const std::function<fsccl_status_t(Wrapped&)>& read,
+    const std::function<void()>& at_end = [] {}) {
   Error error;
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     if (rank == 0) channel.on_read = [&] { return read(channel); };
@@ -268,7 +281,8 @@ TEST(Engine, SaysThatARankDiedWhoseMemoryCouldNotBeRead) {
   const Error error = all_gather_that_reads([](Wrapped&) { return FSCCL_ERR_PEER_DEAD; });
   EXPECT_EQ(error.code, FSCCL_ERR_PEER_DEAD);
   EXPECT_EQ(error.peer, 1);
-  EXPECT_THAT(error.text, ::testing::AllOf(::testing::StartsWith("rank 1 died while "), ::testing::EndsWith("read its memory")));
+  EXPECT_THAT(error.text, ::testing::AllOf(::testing::StartsWith("rank 1 died while "),
+                                           ::testing::EndsWith("read its memory")));
 }
 
 // Its process is gone because it knew of another's death, and said so.

@@ -37,14 +37,18 @@ constexpr size_t kCount = 1000;
 class Gathering {
  public:
   Gathering(int rank, Wrapped& channel, uint32_t tick, const ArenaTable& arenas, float* pool)
-      : rank_(rank), pool_(pool), engine_(options(rank, channel, tick, arenas)), collectives_(engine_, asking()) {
+      : rank_(rank),
+        pool_(pool),
+        engine_(options(rank, channel, tick, arenas)),
+        collectives_(engine_, asking()) {
     channel.on_signal = [this](uint32_t) { signals_++; };
     channel.on_poll = [this](auto...) { return hidden_-- <= 0; };
   }
   // Of the next call: so many looks for a peer's signals find none.
   void hide(int looks) { hidden_ = looks; }
 
-  // Signals that this rank gave: one of a call that goes through slots at once, two of one that asks first.
+  // Signals that this rank gave: one of a call that goes through slots at once, two of one that
+  // asks first.
   int signals_of_a_call(bool pooled) {
     std::vector<float> own(kCount * (kRanks + 1));
     float* const send = pooled ? pool_ : own.data();
@@ -52,18 +56,26 @@ class Gathering {
     std::fill_n(send, kCount, static_cast<float>(10 * calls_ + rank_));
     const int before = signals_;
     fsccl_status_t state = FSCCL_IN_PROGRESS;
-    EXPECT_TRUE(
-        collectives_
-            .run({.op = OpCode::all_gather, .input = send, .output = recv, .count = kCount, .dtype = FSCCL_FLOAT32}, true, &state)
-            .ok());
+    EXPECT_TRUE(collectives_
+                    .run({.op = OpCode::all_gather,
+                          .input = send,
+                          .output = recv,
+                          .count = kCount,
+                          .dtype = FSCCL_FLOAT32},
+                         true, &state)
+                    .ok());
     for (int q = 0; q < kRanks; q++)
-      EXPECT_EQ(std::count(recv + kCount * q, recv + kCount * (q + 1), static_cast<float>(10 * calls_ + q)), kCount) << "of " << q;
+      EXPECT_EQ(std::count(recv + kCount * q, recv + kCount * (q + 1),
+                           static_cast<float>(10 * calls_ + q)),
+                kCount)
+          << "of " << q;
     calls_++;
     return signals_ - before;
   }
 
  private:
-  static EngineOptions options(int rank, Wrapped& channel, uint32_t tick, const ArenaTable& arenas) {
+  static EngineOptions options(int rank, Wrapped& channel, uint32_t tick,
+                               const ArenaTable& arenas) {
     EngineOptions options = options_over(channel, rank, kRanks, tick);
     options.arenas = &arenas;
     options.same_process.assign(kRanks, false);
@@ -85,9 +97,13 @@ class Gathering {
 void gather(const std::function<void(int rank, Gathering& self)>& body) {
   std::vector<float> memory(kRanks * kCount * (kRanks + 1));
   ArenaTable arenas;
-  ASSERT_TRUE(arenas.add(kFirstArena, reinterpret_cast<std::byte*>(memory.data()), memory.size() * sizeof(float), {0, 1, 2}).ok());
+  ASSERT_TRUE(arenas
+                  .add(kFirstArena, reinterpret_cast<std::byte*>(memory.data()),
+                       memory.size() * sizeof(float), {0, 1, 2})
+                  .ok());
   over_channel(kRanks, [&](int rank, Wrapped& channel, uint32_t tick) {
-    Gathering self(rank, channel, tick, arenas, memory.data() + static_cast<size_t>(rank) * kCount * (kRanks + 1));
+    Gathering self(rank, channel, tick, arenas,
+                   memory.data() + static_cast<size_t>(rank) * kCount * (kRanks + 1));
     body(rank, self);
   });
 }

@@ -27,7 +27,8 @@ void check(SlotRing ring, size_t ring_bytes, Size size) {
     const Placed now{ring.next(bytes), bytes};
     ASSERT_LE(now.begin + now.bytes, ring_bytes);
     for (const Placed& one : used)
-      ASSERT_TRUE(now.begin + now.bytes <= one.begin || one.begin + one.bytes <= now.begin) << "tick " << tick;
+      ASSERT_TRUE(now.begin + now.bytes <= one.begin || one.begin + one.bytes <= now.begin)
+          << "tick " << tick;
     used.push_back(now);
     if (used.size() == kWindow - 1) used.pop_front();
   }
@@ -35,7 +36,9 @@ void check(SlotRing ring, size_t ring_bytes, Size size) {
 
 TEST(SlotRing, NothingInUseIsGivenAgain) {
   std::mt19937 random(7);
-  const auto any = [&](size_t most) { return std::uniform_int_distribution<size_t>(1, most)(random) / 64 * 64; };
+  const auto any = [&](size_t most) {
+    return std::uniform_int_distribution<size_t>(1, most)(random) / 64 * 64;
+  };
   for (const bool small_apart : {false, true}) {
     const SlotRing ring(kRing, kSlot, small_apart);
     check(ring, kRing, [](int) { return kSlot; });
@@ -44,7 +47,8 @@ TEST(SlotRing, NothingInUseIsGivenAgain) {
     check(ring, kRing, [&](int) { return any(kSlot); });
     check(ring, kRing, [&](int) { return any(2) ? any(kSlot) : any(2 * kSmall); });
   }
-  check(SlotRing(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, true), FSCCL_TRANSPORT_SLOTS * kSlot, [&](int) { return any(kSlot); });
+  check(SlotRing(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, true), FSCCL_TRANSPORT_SLOTS * kSlot,
+        [&](int) { return any(kSlot); });
 }
 
 TEST(SlotRing, SmallOnesStayAtTheBeginning) {

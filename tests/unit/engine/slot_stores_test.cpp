@@ -14,8 +14,10 @@ constexpr int kAround = kStoreRing / kPiece;  // pieces until the ring is writte
 int64_t now = 0;
 int64_t clock_of_test() { return now; }
 
-// Writes `count` pieces, in which plain stores take so many ns a byte; how many of them were streamed.
-int streamed(SlotStores& stores, int count, uint64_t bytes, int64_t cached_ns, uint64_t slot_bytes = 0) {
+// Writes `count` pieces, in which plain stores take so many ns a byte; how many of them were
+// streamed.
+int streamed(SlotStores& stores, int count, uint64_t bytes, int64_t cached_ns,
+             uint64_t slot_bytes = 0) {
   int streaming = 0;
   for (int i = 0; i < count; i++) {
     stores.write(bytes, std::max(bytes, slot_bytes), [&](Stores used) {
@@ -63,11 +65,15 @@ TEST(SlotStores, PiecesGoByTheirSlot) {
 }
 
 TEST(SlotStores, CopiesAsMeasuredWherePeersAreNear) {
-  const auto near = [](SideBySide way) { return SlotStores(UINT64_MAX, kStoreRing, 1, way, clock_of_test); };
-  EXPECT_FALSE(near(SideBySide::none).side_by_side(true) || near(SideBySide::none).side_by_side(false));
+  const auto near = [](SideBySide way) {
+    return SlotStores(UINT64_MAX, kStoreRing, 1, way, clock_of_test);
+  };
+  EXPECT_FALSE(near(SideBySide::none).side_by_side(true) ||
+               near(SideBySide::none).side_by_side(false));
   EXPECT_FALSE(near(SideBySide::from_slots).side_by_side(true));
   EXPECT_TRUE(near(SideBySide::from_slots).side_by_side(false));
-  EXPECT_TRUE(near(SideBySide::both).side_by_side(true) && near(SideBySide::both).side_by_side(false));
+  EXPECT_TRUE(near(SideBySide::both).side_by_side(true) &&
+              near(SideBySide::both).side_by_side(false));
   const SlotStores far(4096, kStoreRing, 1, SideBySide::none, clock_of_test);
   EXPECT_FALSE(far.side_by_side(true));
   EXPECT_TRUE(far.side_by_side(false));

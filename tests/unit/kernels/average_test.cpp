@@ -1,5 +1,6 @@
-// Averages against exact quotients: the sum in the accumulator's type, in the order of the sources, divided by their number and
-// rounded once, on every instruction set. The quotient is taken in 113 bits, from which one rounding to any of the types is right.
+// Averages against exact quotients: the sum in the accumulator's type, in the order of the sources,
+// divided by their number and rounded once, on every instruction set. The quotient is taken in 113
+// bits, from which one rounding to any of the types is right.
 #include <algorithm>
 
 #include "reference.h"
@@ -42,16 +43,25 @@ Wide average(std::vector<Buffer>& sources, fsccl_dtype_t from, size_t i) {
   return Wide{sum} / static_cast<int>(sources.size());
 }
 
-Reduce average_of(const std::vector<const void*>& sources, fsccl_dtype_t from, fsccl_dtype_t to, void* dst, size_t count) {
+Reduce average_of(const std::vector<const void*>& sources, fsccl_dtype_t from, fsccl_dtype_t to,
+                  void* dst, size_t count) {
   const auto n = static_cast<int>(sources.size());
-  return {.sources = sources.data(), .n = n, .from = from, .dst = dst, .to = to, .count = count, .op = FSCCL_OP_AVG, .divisor = n};
+  return {.sources = sources.data(),
+          .n = n,
+          .from = from,
+          .dst = dst,
+          .to = to,
+          .count = count,
+          .op = FSCCL_OP_AVG,
+          .divisor = n};
 }
 
-// The values are far above the smallest normal bf16, below which the rounding to fp32 comes before that to bf16.
+// The values are far above the smallest normal bf16, below which the rounding to fp32 comes before
+// that to bf16.
 void fill(fsccl_dtype_t from, Buffer& buffer, size_t count, std::mt19937_64& random) {
   for (size_t i = 0; i < count; ++i) {
-    const double value =
-        (static_cast<double>(random() >> 11) * 0x1p-53 + 0.25) * std::ldexp(1.0, static_cast<int>(random() % 13) - 6);
+    const double value = (static_cast<double>(random() >> 11) * 0x1p-53 + 0.25) *
+                         std::ldexp(1.0, static_cast<int>(random() % 13) - 6);
     write_float(from, buffer.data() + i * dtype_size(from), random() % 2 == 0 ? -value : value);
   }
 }
@@ -66,19 +76,23 @@ TEST(Average, IsTheSumDividedAndRoundedOnce) {
         for (size_t n = 1; n <= 33; n += n < 9 ? 1 : 6) {
           std::vector<Buffer> in;
           std::vector<const void*> sources;
-          for (size_t s = 0; s < n; ++s) fill(from, in.emplace_back(kCount * dtype_size(from), s % 3), kCount, random);
+          for (size_t s = 0; s < n; ++s)
+            fill(from, in.emplace_back(kCount * dtype_size(from), s % 3), kCount, random);
           for (Buffer& one : in) sources.push_back(one.data());
           Buffer got(kCount * dtype_size(to), 0), want(kCount * dtype_size(to), 0);
           const bool wide = from == FSCCL_FLOAT64 || to == FSCCL_FLOAT64;
           for (size_t i = 0; i < kCount; ++i)
-            write_once(to, want.data() + i * dtype_size(to), wide ? average<double>(in, from, i) : average<float>(in, from, i));
+            write_once(to, want.data() + i * dtype_size(to),
+                       wide ? average<double>(in, from, i) : average<float>(in, from, i));
           ASSERT_TRUE(reduce(average_of(sources, from, to, got.data(), kCount)));
-          ASSERT_EQ(got.bytes(), want.bytes()) << target << ": " << dtype_name(from) << " to " << dtype_name(to) << " over " << n;
+          ASSERT_EQ(got.bytes(), want.bytes())
+              << target << ": " << dtype_name(from) << " to " << dtype_name(to) << " over " << n;
         }
   }
 }
 
-// Of every value of a 16-bit format, and of integers in the wider ones; fp16 sums go far beyond fp16.
+// Of every value of a 16-bit format, and of integers in the wider ones; fp16 sums go far beyond
+// fp16.
 TEST(Average, OfEqualValuesIsThatValue) {
   for (const std::string& target : targets()) {
     const UseTarget use(target);
@@ -89,15 +103,18 @@ TEST(Average, OfEqualValuesIsThatValue) {
         uint8_t* const at = values.data() + i * dtype_size(dtype);
         const auto bits = static_cast<uint16_t>(i);
         if (dtype_size(dtype) == 2) std::memcpy(at, &bits, 2);
-        const double value = dtype_size(dtype) == 2 ? read_float(dtype, at) : static_cast<double>(i) - 30000;
+        const double value =
+            dtype_size(dtype) == 2 ? read_float(dtype, at) : static_cast<double>(i) - 30000;
         write_float(dtype, at, std::abs(value) < 1e37 ? value : 1);
       }
       for (int n = 1; n <= 31; ++n) {
         const std::vector<const void*> sources(static_cast<size_t>(n), values.data());
         ASSERT_TRUE(reduce(average_of(sources, dtype, dtype, got.data(), kCount)));
-        ASSERT_EQ(got.bytes(), values.bytes()) << target << ": " << dtype_name(dtype) << " over " << n;
+        ASSERT_EQ(got.bytes(), values.bytes())
+            << target << ": " << dtype_name(dtype) << " over " << n;
         ASSERT_TRUE(reduce(average_of(sources, dtype, dtype, got.data(), 3)));  // one at a time
-        ASSERT_EQ(got.bytes(), values.bytes()) << target << ": 3 of " << dtype_name(dtype) << " over " << n;
+        ASSERT_EQ(got.bytes(), values.bytes())
+            << target << ": 3 of " << dtype_name(dtype) << " over " << n;
       }
     }
   }

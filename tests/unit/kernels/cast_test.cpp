@@ -35,7 +35,8 @@ TEST(Cast, EveryValueRoundsOnceToNearestEvenOnEveryTarget) {
           write_float(to, &want, value);
           std::memcpy(&got, out.data() + i * size, size);
           const bool same = std::isnan(value) ? is_nan(to, &got) : want == got;
-          if (!same && ++wrong < 4) ADD_FAILURE() << "value " << value << " gave " << std::hex << got << ", not " << want;
+          if (!same && ++wrong < 4)
+            ADD_FAILURE() << "value " << value << " gave " << std::hex << got << ", not " << want;
         }
         EXPECT_EQ(wrong, 0u);
       }
@@ -54,16 +55,21 @@ TEST(Cast, AnyCountAndAlignmentBothStores) {
       for (const fsccl_dtype_t to : kFloats) {
         for (const size_t count : counts) {
           const Stores stores = random() % 2 == 0 ? Stores::cached : Stores::streaming;
-          Buffer in(count * dtype_size(from), random() % 128), out(count * dtype_size(to), random() % 128);
+          Buffer in(count * dtype_size(from), random() % 128),
+              out(count * dtype_size(to), random() % 128);
           std::vector<uint8_t> want(count * dtype_size(to));
           for (size_t i = 0; i < count; ++i) {
-            write_float(from, in.data() + i * dtype_size(from),
-                        static_cast<double>(static_cast<int64_t>(random() % 2000001) - 1000000) / 64);
-            write_float(to, want.data() + i * dtype_size(to), read_float(from, in.data() + i * dtype_size(from)));
+            write_float(
+                from, in.data() + i * dtype_size(from),
+                static_cast<double>(static_cast<int64_t>(random() % 2000001) - 1000000) / 64);
+            write_float(to, want.data() + i * dtype_size(to),
+                        read_float(from, in.data() + i * dtype_size(from)));
           }
           ASSERT_TRUE(cast(out.data(), to, in.data(), from, count, stores));
-          ASSERT_EQ(out.bytes(), want) << target << " " << dtype_name(from) << " to " << dtype_name(to) << ", count " << count;
-          ASSERT_TRUE(out.guards_intact()) << target << " " << dtype_name(from) << " to " << dtype_name(to) << ", count " << count;
+          ASSERT_EQ(out.bytes(), want) << target << " " << dtype_name(from) << " to "
+                                       << dtype_name(to) << ", count " << count;
+          ASSERT_TRUE(out.guards_intact()) << target << " " << dtype_name(from) << " to "
+                                           << dtype_name(to) << ", count " << count;
         }
       }
     }
@@ -88,7 +94,8 @@ TEST(Cast, EqualTypesAreACopyAndOthersAreRefused) {
 
 // A copy of each size between random alignments, of each target and in each way.
 template <class Way>
-void check_copies(const std::vector<size_t>& sizes, const std::vector<Way>& ways, void (*copy)(void*, const void*, size_t, Way)) {
+void check_copies(const std::vector<size_t>& sizes, const std::vector<Way>& ways,
+                  void (*copy)(void*, const void*, size_t, Way)) {
   std::mt19937_64 random(kCastSeed);
   for (const std::string& target : targets()) {
     const UseTarget use(target);
@@ -119,13 +126,17 @@ TEST(Copy, AnyDistanceWithinAPage) {
       for (size_t ahead = 0; ahead < 80; ahead++) {
         alignas(4096) static uint8_t in[4096 * 4], out[4096 * 4];
         const size_t at = ahead * 53 % 4096;
-        for (size_t i = 0; i < sizeof in; i++) in[i] = static_cast<uint8_t>(i * 7 + i / 256 + ahead);
+        for (size_t i = 0; i < sizeof in; i++)
+          in[i] = static_cast<uint8_t>(i * 7 + i / 256 + ahead);
         std::fill(std::begin(out), std::end(out), uint8_t{0xEE});
         copy_bytes(out + at + ahead, in + at, bytes, Stores::cached);
-        ASSERT_EQ(std::memcmp(out + at + ahead, in + at, bytes), 0) << target << ", " << bytes << " bytes, ahead by " << ahead;
+        ASSERT_EQ(std::memcmp(out + at + ahead, in + at, bytes), 0)
+            << target << ", " << bytes << " bytes, ahead by " << ahead;
         ASSERT_TRUE(std::all_of(out, out + at + ahead, [](uint8_t b) { return b == 0xEE; }));
-        ASSERT_TRUE(std::all_of(out + at + ahead + bytes, std::end(out), [](uint8_t b) { return b == 0xEE; }));
-        EXPECT_EQ(slow_to_move(out + at + ahead, in + at, bytes), bytes > 2112 && ahead > 0 && ahead < 32);
+        ASSERT_TRUE(std::all_of(out + at + ahead + bytes, std::end(out),
+                                [](uint8_t b) { return b == 0xEE; }));
+        EXPECT_EQ(slow_to_move(out + at + ahead, in + at, bytes),
+                  bytes > 2112 && ahead > 0 && ahead < 32);
       }
     }
   }
@@ -135,7 +146,8 @@ TEST(Copy, AnyDistanceWithinAPage) {
 TEST(Copy, BetweenCoresAnySizeAndAlignment) {
   std::vector<size_t> sizes{0, 1, 4096, 16384 + 8192 + 4096 + 63, 100003, 1 << 20};
   for (size_t bytes = 2100; bytes < 2300; bytes++) sizes.push_back(bytes);
-  for (const size_t pages : {2, 3, 4, 5, 6, 8}) sizes.insert(sizes.end(), {pages * 4096 - 1, pages * 4096, pages * 4096 + 1});
+  for (const size_t pages : {2, 3, 4, 5, 6, 8})
+    sizes.insert(sizes.end(), {pages * 4096 - 1, pages * 4096, pages * 4096 + 1});
   check_copies<Cores>(sizes, {Cores::near, Cores::far}, copy_between_cores);
 }
 

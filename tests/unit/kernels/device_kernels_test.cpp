@@ -22,10 +22,11 @@ class DeviceKernelsTest : public testing::TestWithParam<const char*> {
   }
   std::unique_ptr<Machine> machine_;
 };
-INSTANTIATE_TEST_SUITE_P(Ways, DeviceKernelsTest, testing::Values("emulated", "driver"), [](const auto& way) { return way.param; });
+INSTANTIATE_TEST_SUITE_P(Ways, DeviceKernelsTest, testing::Values("emulated", "driver"),
+                         [](const auto& way) { return way.param; });
 
-// Ordinary values and now and then a zero of either sign, or any bits at all: NaN of every kind, infinities, subnormals, values
-// that overflow.
+// Ordinary values and now and then a zero of either sign, or any bits at all: NaN of every kind,
+// infinities, subnormals, values that overflow.
 void fill(Random& random, fsccl_dtype_t type, uint8_t* at, size_t count, bool wild) {
   for (size_t i = 0; i < count; i++) {
     uint64_t bits = random();
@@ -36,12 +37,16 @@ void fill(Random& random, fsccl_dtype_t type, uint8_t* at, size_t count, bool wi
   }
 }
 
-size_t any_alignment(Random& random, fsccl_dtype_t type) { return random() % 3 ? random() % 16 * dtype_size(type) % 64 : 0; }
+size_t any_alignment(Random& random, fsccl_dtype_t type) {
+  return random() % 3 ? random() % 16 * dtype_size(type) % 64 : 0;
+}
 
 void on_host(Arena& arena, const CastCall& call) {
   for (const CastPiece& piece : call.pieces) {
-    const uint8_t* const from = arena.data() + piece.source + (call.base == CastBase::destinations ? 0 : call.source_base);
-    uint8_t* const to = arena.data() + piece.destination + (call.base == CastBase::sources ? 0 : call.destination_base);
+    const uint8_t* const from =
+        arena.data() + piece.source + (call.base == CastBase::destinations ? 0 : call.source_base);
+    uint8_t* const to = arena.data() + piece.destination +
+                        (call.base == CastBase::sources ? 0 : call.destination_base);
     ASSERT_TRUE(cast(to, piece.to, from, piece.from, piece.count, Stores::cached));
   }
 }
@@ -67,7 +72,8 @@ Norm on_host(Arena& arena, const ReduceCall& call) {
 
 // The first place where they differ, for a message.
 size_t first_difference(const Arena& a, const Arena& b) {
-  return static_cast<size_t>(std::mismatch(a.data(), a.data() + a.used(), b.data()).first - a.data());
+  return static_cast<size_t>(std::mismatch(a.data(), a.data() + a.used(), b.data()).first -
+                             a.data());
 }
 
 void check(Machine& machine, const Arena& before, const CastCall& call) {
@@ -82,9 +88,11 @@ void check(Machine& machine, const Arena& before, const ReduceCall& call, bool w
   const Norm expected = on_host(want, call);
   DeviceNorm norm{-1, -1, -1};
   machine.reduce(got, call, with_norm ? &norm : nullptr);
-  ASSERT_TRUE(got == want) << call.bases.size() << " sources: the first other byte is at " << first_difference(got, want);
+  ASSERT_TRUE(got == want) << call.bases.size() << " sources: the first other byte is at "
+                           << first_difference(got, want);
   if (!with_norm) return;
-  ASSERT_EQ(std::memcmp(&norm.sum, &expected.sum, sizeof norm.sum), 0) << norm.sum << ", not " << expected.sum;
+  ASSERT_EQ(std::memcmp(&norm.sum, &expected.sum, sizeof norm.sum), 0)
+      << norm.sum << ", not " << expected.sum;
   ASSERT_EQ(norm.finite, expected.finite ? 1 : 0);
 }
 
@@ -96,7 +104,8 @@ TEST_P(DeviceKernelsTest, EveryValueIsConvertedAsOnTheHost) {
     CastCall call;
     const size_t source = arena.take(values.size(), 0);
     std::copy(values.begin(), values.end(), arena.data() + source);
-    for (const fsccl_dtype_t to : kFloats) call.pieces.push_back({source, arena.take(count * dtype_size(to), 0), count, from, to});
+    for (const fsccl_dtype_t to : kFloats)
+      call.pieces.push_back({source, arena.take(count * dtype_size(to), 0), count, from, to});
     check(*machine_, arena, call);
   }
 }
@@ -114,40 +123,47 @@ TEST_P(DeviceKernelsTest, PiecesOfAnySizeAlignmentAndTypeInOneLaunch) {
       const size_t destination = arena.take(count * dtype_size(to), any_alignment(random, to));
       fill(random, from, arena.data() + source, count, true);
       call.pieces.push_back({source - (base == CastBase::destinations ? 0 : call.source_base),
-                             destination - (base == CastBase::sources ? 0 : call.destination_base), count, from, to});
+                             destination - (base == CastBase::sources ? 0 : call.destination_base),
+                             count, from, to});
     };
-    for (const size_t count :
-         {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 255, 256, 257, 1023, 1024, 1027, 4095, 4096, 4097, 8192, 9001}) {
+    for (const size_t count : {0,  1,   2,   3,   4,    5,    7,    8,    9,    15,   16,   17,
+                               31, 255, 256, 257, 1023, 1024, 1027, 4095, 4096, 4097, 8192, 9001}) {
       for (const fsccl_dtype_t from : kFloats)
         for (const fsccl_dtype_t to : kFloats) add(from, to, count);
-      for (const fsccl_dtype_t type : {FSCCL_INT8, FSCCL_UINT16, FSCCL_INT32, FSCCL_INT64, FSCCL_BOOL, FSCCL_FLOAT8_E4M3})
+      for (const fsccl_dtype_t type :
+           {FSCCL_INT8, FSCCL_UINT16, FSCCL_INT32, FSCCL_INT64, FSCCL_BOOL, FSCCL_FLOAT8_E4M3})
         add(type, type, count);
     }
     for (int apart = 0; apart < 17; apart++) {  // copies between any two alignments
       arena.take(static_cast<size_t>(apart), 0);
-      const size_t source = arena.take(40000, random() % 16), destination = arena.take(40000, random() % 16);
+      const size_t source = arena.take(40000, random() % 16),
+                   destination = arena.take(40000, random() % 16);
       fill(random, FSCCL_INT8, arena.data() + source, 40000, true);
       call.pieces.push_back({source - (base == CastBase::destinations ? 0 : call.source_base),
-                             destination - (base == CastBase::sources ? 0 : call.destination_base), 40000u - random() % 9,
-                             FSCCL_INT8, FSCCL_INT8});
+                             destination - (base == CastBase::sources ? 0 : call.destination_base),
+                             40000u - random() % 9, FSCCL_INT8, FSCCL_INT8});
     }
     check(*machine_, arena, call);
     if (HasFatalFailure()) return;
   }
 }
 
-// Pieces of all pairs, each with `most` elements at most; the bases are as far apart as all sources' bytes.
-void check_reduce(Machine& machine, Random& random, size_t sources, size_t pieces, size_t most, bool wild) {
+// Pieces of all pairs, each with `most` elements at most; the bases are as far apart as all
+// sources' bytes.
+void check_reduce(Machine& machine, Random& random, size_t sources, size_t pieces, size_t most,
+                  bool wild) {
   ReduceCall call;
   const double scales[] = {1, 1.0 / 3, 1.0 / static_cast<double>(sources), 1e30, 0};
   call.epilogue = {.scale = scales[random() % std::size(scales)], .accumulate = random() % 2 == 0};
-  if (random() % 2 == 0) call.epilogue = {.divisor = static_cast<int64_t>(sources), .accumulate = random() % 2 == 0};
+  if (random() % 2 == 0)
+    call.epilogue = {.divisor = static_cast<int64_t>(sources), .accumulate = random() % 2 == 0};
   Arena layout(1 << 24);
   std::vector<size_t> destinations;
   for (size_t i = 0; i < pieces; i++) {
     const fsccl_dtype_t from = kFloats[random() % 4], to = kFloats[random() % 4];
     const size_t count = random() % 8 == 0 ? 0 : random() % 4 == 0 ? most : random() % (most + 1);
-    call.pieces.push_back({layout.take(count * dtype_size(from), any_alignment(random, from)), 0, count, from, to});
+    call.pieces.push_back(
+        {layout.take(count * dtype_size(from), any_alignment(random, from)), 0, count, from, to});
   }
   const size_t span = layout.used();
   Arena arena(sources * (span + 128) + pieces * (most * 8 + 256) + (1 << 16));
@@ -157,9 +173,11 @@ void check_reduce(Machine& machine, Random& random, size_t sources, size_t piece
       fill(random, piece.from, arena.data() + call.bases[s] + piece.offset, piece.count, wild);
   }
   for (ReducePiece& piece : call.pieces) {
-    piece.destination = arena.take(piece.count * dtype_size(piece.to), any_alignment(random, piece.to));
+    piece.destination =
+        arena.take(piece.count * dtype_size(piece.to), any_alignment(random, piece.to));
     fill(random, piece.to, arena.data() + piece.destination, piece.count, wild);
-    if (piece.from == piece.to && random() % 3 == 0) piece.destination = call.bases[random() % sources] + piece.offset;
+    if (piece.from == piece.to && random() % 3 == 0)
+      piece.destination = call.bases[random() % sources] + piece.offset;
   }
   call.times = random() % 4 == 0 ? 2 : 1;
   check(machine, arena, call, random() % 4 != 0);
@@ -190,13 +208,22 @@ TEST_P(DeviceKernelsTest, DividesInPlace) {
           uint8_t* const place = want.data() + at + i * dtype_size(dtype);
           const void* const source = place;
           // A reduce makes one NaN of all; which one a division makes is not said.
-          Reduce args{.sources = &source, .n = 1, .from = dtype, .dst = place, .to = dtype, .count = 1, .divisor = divisor};
+          Reduce args{.sources = &source,
+                      .n = 1,
+                      .from = dtype,
+                      .dst = place,
+                      .to = dtype,
+                      .count = 1,
+                      .divisor = divisor};
           ASSERT_TRUE(reduce(args));
         }
         machine_->divide(got, at, count, dtype, divisor);
         for (size_t i = 0; i < count; i++) {
-          uint8_t *const have = got.data() + at + i * dtype_size(dtype), *const right = want.data() + at + i * dtype_size(dtype);
-          if (std::isnan(reference::read_float(dtype, right))) std::memcpy(have, right, dtype_size(dtype));
+          uint8_t *const have = got.data() + at + i * dtype_size(dtype), *const right =
+                                                                             want.data() + at +
+                                                                             i * dtype_size(dtype);
+          if (std::isnan(reference::read_float(dtype, right)))
+            std::memcpy(have, right, dtype_size(dtype));
         }
         ASSERT_TRUE(got == want) << dtype_name(dtype) << ", " << count << " by " << divisor;
       }
@@ -234,16 +261,18 @@ TEST_P(DeviceKernelsTest, NormOverManyBlocksIsInTheirOrder) {
   }
   call.pieces.push_back({0, arena.take(kLong * 4, 0), kLong, FSCCL_BFLOAT16, FSCCL_FLOAT32});
   for (size_t i = 0; i < 300; i++)
-    call.pieces.push_back(
-        {kLong * 2 + 16 + i * kShort * 2, arena.take(kShort * 4, 4 * (i % 4)), kShort - i % 7, FSCCL_BFLOAT16, FSCCL_FLOAT32});
+    call.pieces.push_back({kLong * 2 + 16 + i * kShort * 2, arena.take(kShort * 4, 4 * (i % 4)),
+                           kShort - i % 7, FSCCL_BFLOAT16, FSCCL_FLOAT32});
   check(*machine_, arena, call, true);
 }
 
-// As many tiles as blocks work on, one more, and some times as many: of other reduces here, a GPU gives each block one at most.
+// As many tiles as blocks work on, one more, and some times as many: of other reduces here, a GPU
+// gives each block one at most.
 TEST_P(DeviceKernelsTest, BlocksOfAReduceHaveSeveralTiles) {
   Random random(223606);
   const size_t working = machine_->blocks() - 1;
-  for (const size_t count : {working * kNormBlock, (working + 1) * kNormBlock, working * 33 / 10 * kNormBlock + 1001}) {
+  for (const size_t count :
+       {working * kNormBlock, (working + 1) * kNormBlock, working * 33 / 10 * kNormBlock + 1001}) {
     ReduceCall call;
     call.epilogue = {.scale = 0.7, .accumulate = true};
     call.times = 2;
@@ -270,7 +299,8 @@ TEST_P(DeviceKernelsTest, FiniteSpeaksOfWhatWasStored) {
         for (int s = 0; s < 2; s++) {
           call.bases.push_back(arena.take(kCount * 8, 0));
           for (size_t i = 0; i < kCount; i++)
-            reference::write_float(kFloats[from], arena.data() + call.bases.back() + i * dtype_size(kFloats[from]),
+            reference::write_float(kFloats[from],
+                                   arena.data() + call.bases.back() + i * dtype_size(kFloats[from]),
                                    i == at ? kBig[from] : 1);
         }
         call.pieces.push_back({0, arena.take(kCount * 8, 0), kCount, kFloats[from], kFloats[to]});
@@ -284,7 +314,8 @@ TEST_P(DeviceKernelsTest, FiniteSpeaksOfWhatWasStored) {
 TEST_P(DeviceKernelsTest, NothingIsDoneToNothing) {
   Arena arena(4096);
   const size_t at = arena.take(64, 0);
-  check(*machine_, arena, CastCall{{{at, at, 0, FSCCL_FLOAT32, FSCCL_BFLOAT16}}, CastBase::both, 0, 0});
+  check(*machine_, arena,
+        CastCall{{{at, at, 0, FSCCL_FLOAT32, FSCCL_BFLOAT16}}, CastBase::both, 0, 0});
   check(*machine_, arena, CastCall{});
   ReduceCall call;
   call.bases = {at};

@@ -1,5 +1,6 @@
-// A piece with bytes more than 4 GiB behind its beginning, of the source and of the destination, compared as a whole, part by part.
-// That takes 13 GiB of a GPU: one that has less, as the stand-in, does the same with few elements.
+// A piece with bytes more than 4 GiB behind its beginning, of the source and of the destination,
+// compared as a whole, part by part. That takes 13 GiB of a GPU: one that has less, as the
+// stand-in, does the same with few elements.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,16 +14,21 @@
 namespace fsccl::cuda {
 namespace {
 
-constexpr size_t kLarge = (size_t{1} << 31) + (size_t{1} << 25) + 777, kFew = (size_t{1} << 20) + 777;  // elements
+// elements
+constexpr size_t kLarge = (size_t{1} << 31) + (size_t{1} << 25) + 777,
+                 kFew = (size_t{1} << 20) + 777;
 constexpr size_t kPart = 1 << 18;
 static_assert(kPart % kNormBlock == 0);
-// The source's elements repeat, at no power of two: an offset that lost its high bits would find others.
+// The source's elements repeat, at no power of two: an offset that lost its high bits would find
+// others.
 constexpr size_t kPeriod = 300'007;
 
 // Device memory, and copies from and to it. Whoever has some holds a Current.
 class Bytes {
  public:
-  Bytes(const Device& device, size_t bytes) : device_(device) { expect(device.driver().allocate(&begin_, bytes)); }
+  Bytes(const Device& device, size_t bytes) : device_(device) {
+    expect(device.driver().allocate(&begin_, bytes));
+  }
   ~Bytes() { expect(device_.driver().free(begin_)); }
   Bytes(const Bytes&) = delete;
   DevicePointer begin() const { return begin_; }
@@ -30,11 +36,17 @@ class Bytes {
     expect(device_.driver().copy_async(to, from, bytes, nullptr));
     expect(device_.driver().stream_synchronize(nullptr));
   }
-  void write(const void* from, size_t bytes) const { copy(begin_, reinterpret_cast<DevicePointer>(from), bytes); }
-  void read(size_t offset, void* to, size_t bytes) const { copy(reinterpret_cast<DevicePointer>(to), begin_ + offset, bytes); }
+  void write(const void* from, size_t bytes) const {
+    copy(begin_, reinterpret_cast<DevicePointer>(from), bytes);
+  }
+  void read(size_t offset, void* to, size_t bytes) const {
+    copy(reinterpret_cast<DevicePointer>(to), begin_ + offset, bytes);
+  }
 
  private:
-  void expect(Code code) const { EXPECT_TRUE(device_.check("a call of the driver", code).ok()) << code; }
+  void expect(Code code) const {
+    EXPECT_TRUE(device_.check("a call of the driver", code).ok()) << code;
+  }
   const Device& device_;
   DevicePointer begin_ = 0;
 };
@@ -47,8 +59,10 @@ std::vector<uint16_t> numbers(size_t count) {
   return found;
 }
 
-// What the host makes of elements first .. first + to.size() of the source, with the norm of all before.
-void reduce_on_host(const std::vector<uint16_t>& period, size_t first, double scale, std::vector<float>& to, Norm& norm) {
+// What the host makes of elements first .. first + to.size() of the source, with the norm of all
+// before.
+void reduce_on_host(const std::vector<uint16_t>& period, size_t first, double scale,
+                    std::vector<float>& to, Norm& norm) {
   std::vector<uint16_t> from(to.size());
   for (size_t i = 0; i < from.size(); i++) from[i] = period[(first + i) % kPeriod];
   const void* const source = from.data();
@@ -64,23 +78,27 @@ TEST(DeviceKernelsLarge, APieceOfMoreThan4GiB) {
   if (!opened.ok()) GTEST_SKIP() << opened.status().text();
   const Device& device = *opened.value();
   const auto kernels = DeviceKernels::of(device);
-  if (!kernels.ok() && kernels.status().code() == FSCCL_ERR_NOT_AVAILABLE) GTEST_SKIP() << kernels.status().text();
+  if (!kernels.ok() && kernels.status().code() == FSCCL_ERR_NOT_AVAILABLE)
+    GTEST_SKIP() << kernels.status().text();
   ASSERT_TRUE(kernels.ok()) << kernels.status().text();
   const Current current(device);
   size_t free = 0, total = 0;
   ASSERT_EQ(device.driver().memory_info(&free, &total), kSuccess);
   const size_t count = free > kLarge * 6 + (size_t{1} << 30) ? kLarge : kFew;
 
-  const Bytes source(device, count * 2), destination(device, count * 4), norm_at(device, sizeof(DeviceNorm));
+  const Bytes source(device, count * 2), destination(device, count * 4),
+      norm_at(device, sizeof(DeviceNorm));
   const std::vector<uint16_t> period = numbers(kPeriod);
   source.write(period.data(), kPeriod * 2);
   for (size_t filled = kPeriod; filled < count; filled *= 2)
     source.copy(source.begin() + filled * 2, source.begin(), std::min(filled, count - filled) * 2);
   const ReduceEpilogue epilogue{.scale = 0.7};
   const DevicePointer base = source.begin();
-  const auto table = kernels.value()->make_reduces({{0, destination.begin(), count, FSCCL_BFLOAT16, FSCCL_FLOAT32}}, 1);
+  const auto table = kernels.value()->make_reduces(
+      {{0, destination.begin(), count, FSCCL_BFLOAT16, FSCCL_FLOAT32}}, 1);
   ASSERT_TRUE(table.ok()) << table.status().text();
-  ASSERT_TRUE(kernels.value()->reduce(*table.value(), &base, epilogue, norm_at.begin(), nullptr).ok());
+  ASSERT_TRUE(
+      kernels.value()->reduce(*table.value(), &base, epilogue, norm_at.begin(), nullptr).ok());
 
   Norm expected;
   std::vector<float> want, got;
@@ -88,11 +106,13 @@ TEST(DeviceKernelsLarge, APieceOfMoreThan4GiB) {
     want.resize(std::min(kPart, count - first)), got.resize(want.size());
     reduce_on_host(period, first, epilogue.scale, want, expected);
     destination.read(first * 4, got.data(), got.size() * 4);
-    ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * 4), 0) << "among the elements from " << first << " on";
+    ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * 4), 0)
+        << "among the elements from " << first << " on";
   }
   DeviceNorm norm{};
   norm_at.read(0, &norm, sizeof norm);
-  EXPECT_EQ(std::memcmp(&norm.sum, &expected.sum, sizeof norm.sum), 0) << norm.sum << ", not " << expected.sum;
+  EXPECT_EQ(std::memcmp(&norm.sum, &expected.sum, sizeof norm.sum), 0)
+      << norm.sum << ", not " << expected.sum;
   EXPECT_EQ(norm.finite, 1);
 }
 

@@ -31,7 +31,8 @@ std::vector<DevicePointer> bases_at(const ReduceCall& call, DevicePointer begin)
   return bases;
 }
 
-void run(void (*kernel)(const unsigned*, const unsigned*, void**), uint32_t blocks, uint32_t threads, void* launch) {
+void run(void (*kernel)(const unsigned*, const unsigned*, void**), uint32_t blocks,
+         uint32_t threads, void* launch) {
   const unsigned grid[3] = {blocks, 1, 1}, block[3] = {threads, 1, 1};
   kernel(grid, block, &launch);
 }
@@ -58,17 +59,22 @@ class Emulated : public Machine {
     const std::vector<DevicePointer> bases = bases_at(call, begin);
     const std::vector<uint64_t> more(bases.begin(), bases.end());
     std::vector<uint64_t> sums(cut.tiles.size(), kNoSum);
-    ReduceLaunch launch = reduce_launch(bases.data(), static_cast<uint32_t>(bases.size()), call.epilogue);
+    ReduceLaunch launch =
+        reduce_launch(bases.data(), static_cast<uint32_t>(bases.size()), call.epilogue);
     launch.pieces = cut.pieces.data(), launch.tiles = cut.tiles.data();
     launch.tile_count = static_cast<uint32_t>(cut.tiles.size());
     launch.sums = sums.data(), launch.more_bases = more.data(), launch.norm = norm;
     const Grid grid = reduce_grid(launch.tile_count, norm != nullptr, 1, kBlocks);
-    for (int time = 0; time < call.times; time++) run(fsccl_emulated_fsccl_reduce, grid.blocks, grid.threads, &launch);
-    EXPECT_EQ(sums, std::vector<uint64_t>(cut.tiles.size(), kNoSum)) << "the table is not ready for the next launch";
+    for (int time = 0; time < call.times; time++)
+      run(fsccl_emulated_fsccl_reduce, grid.blocks, grid.threads, &launch);
+    EXPECT_EQ(sums, std::vector<uint64_t>(cut.tiles.size(), kNoSum))
+        << "the table is not ready for the next launch";
   }
 
-  void divide(Arena& arena, size_t at, uint64_t count, fsccl_dtype_t dtype, int64_t divisor) override {
-    DivideLaunch launch{arena.data() + at, count, static_cast<double>(divisor), dtype == FSCCL_FLOAT64};
+  void divide(Arena& arena, size_t at, uint64_t count, fsccl_dtype_t dtype,
+              int64_t divisor) override {
+    DivideLaunch launch{arena.data() + at, count, static_cast<double>(divisor),
+                        dtype == FSCCL_FLOAT64};
     run(fsccl_emulated_fsccl_divide, 3, kDivideThreads, &launch);
   }
 
@@ -77,9 +83,11 @@ class Emulated : public Machine {
 
 class OnDriver : public Machine {
  public:
-  OnDriver(const Device& device, const DeviceKernels& kernels) : device_(device), kernels_(kernels) {
+  OnDriver(const Device& device, const DeviceKernels& kernels)
+      : device_(device), kernels_(kernels) {
     const Current current(device_);
-    check(device_.check("cuStreamCreate", device_.driver().stream_create(&stream_, kNonBlockingStream, 0)));
+    check(device_.check("cuStreamCreate",
+                        device_.driver().stream_create(&stream_, kNonBlockingStream, 0)));
   }
   ~OnDriver() override {
     const Current current(device_);
@@ -91,7 +99,8 @@ class OnDriver : public Machine {
     bring(arena);
     const auto table = kernels_.make_casts(placed(call, begin_), call.base);
     ASSERT_TRUE(table.ok()) << table.status().text();
-    check(kernels_.cast(*table.value(), begin_ + call.source_base, begin_ + call.destination_base, stream_));
+    check(kernels_.cast(*table.value(), begin_ + call.source_base, begin_ + call.destination_base,
+                        stream_));
     fetch(arena);
   }
 
@@ -102,12 +111,14 @@ class OnDriver : public Machine {
     ASSERT_TRUE(table.ok()) << table.status().text();
     const DevicePointer norm_at = begin_ + bytes_;
     for (int time = 0; time < call.times; time++)
-      check(kernels_.reduce(*table.value(), bases.data(), call.epilogue, norm ? norm_at : 0, stream_));
+      check(kernels_.reduce(*table.value(), bases.data(), call.epilogue, norm ? norm_at : 0,
+                            stream_));
     if (norm) copy(reinterpret_cast<DevicePointer>(norm), norm_at, sizeof *norm);
     fetch(arena);
   }
 
-  void divide(Arena& arena, size_t at, uint64_t count, fsccl_dtype_t dtype, int64_t divisor) override {
+  void divide(Arena& arena, size_t at, uint64_t count, fsccl_dtype_t dtype,
+              int64_t divisor) override {
     bring(arena);
     check(kernels_.divide(begin_ + at, count, dtype, divisor, stream_));
     fetch(arena);
@@ -127,11 +138,14 @@ class OnDriver : public Machine {
       const Current current(device_);
       if (begin_) check(device_.check("cuMemFree", device_.driver().free(begin_)));
       bytes_ = (arena.used() + 255) / 256 * 256;
-      check(device_.check("cuMemAlloc", device_.driver().allocate(&begin_, bytes_ + sizeof(DeviceNorm))));
+      check(device_.check("cuMemAlloc",
+                          device_.driver().allocate(&begin_, bytes_ + sizeof(DeviceNorm))));
     }
     copy(begin_, reinterpret_cast<DevicePointer>(arena.data()), arena.used());
   }
-  void fetch(Arena& arena) { copy(reinterpret_cast<DevicePointer>(arena.data()), begin_, arena.used()); }
+  void fetch(Arena& arena) {
+    copy(reinterpret_cast<DevicePointer>(arena.data()), begin_, arena.used());
+  }
 
   const Device& device_;
   const DeviceKernels& kernels_;
@@ -147,7 +161,8 @@ std::unique_ptr<Machine> make_machine(const std::string& way, std::string* why) 
   const auto device = Device::open(0);
   if (!device.ok()) return *why = device.status().text(), nullptr;
   const auto kernels = DeviceKernels::of(*device.value());
-  if (!kernels.ok() && kernels.status().code() == FSCCL_ERR_NOT_AVAILABLE) return *why = kernels.status().text(), nullptr;
+  if (!kernels.ok() && kernels.status().code() == FSCCL_ERR_NOT_AVAILABLE)
+    return *why = kernels.status().text(), nullptr;
   EXPECT_TRUE(kernels.ok()) << kernels.status().text();
   return kernels.ok() ? std::make_unique<OnDriver>(*device.value(), *kernels.value()) : nullptr;
 }

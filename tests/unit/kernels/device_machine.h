@@ -1,6 +1,7 @@
-// Where tests of the kernels for GPUs run: a copy of an arena's bytes goes to a device or stays, kernels run on it, and it is
-// compared as a whole, so that a byte written beyond a piece is found. Two ways: the kernels' source compiled for the CPU, called
-// directly; and DeviceKernels over whatever driver is found, the stand-in or a GPU's.
+// Where tests of the kernels for GPUs run: a copy of an arena's bytes goes to a device or stays,
+// kernels run on it, and it is compared as a whole, so that a byte written beyond a piece is found.
+// Two ways: the kernels' source compiled for the CPU, called directly; and DeviceKernels over
+// whatever driver is found, the stand-in or a GPU's.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -26,7 +27,9 @@ class Arena {
   uint8_t* data() { return lines_[0].bytes; }
   const uint8_t* data() const { return lines_[0].bytes; }
   size_t size() const { return lines_.size() * sizeof(Line); }
-  bool operator==(const Arena& other) const { return std::memcmp(data(), other.data(), used_) == 0; }
+  bool operator==(const Arena& other) const {
+    return std::memcmp(data(), other.data(), used_) == 0;
+  }
   size_t used() const { return used_; }
 
  private:
@@ -55,7 +58,8 @@ class Machine {
   virtual ~Machine() = default;
   virtual void cast(Arena& arena, const CastCall& call) = 0;
   virtual void reduce(Arena& arena, const ReduceCall& call, DeviceNorm* norm) = 0;
-  virtual void divide(Arena& arena, size_t at, uint64_t count, fsccl_dtype_t dtype, int64_t divisor) = 0;
+  virtual void divide(Arena& arena, size_t at, uint64_t count, fsccl_dtype_t dtype,
+                      int64_t divisor) = 0;
   virtual uint32_t blocks() const = 0;  // of a reduce with its norm, at most
 };
 

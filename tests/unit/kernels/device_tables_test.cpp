@@ -1,4 +1,5 @@
-// Tables and launches of the kernels for GPUs: tiles, grids, the image that is loaded, what a driver refuses.
+// Tables and launches of the kernels for GPUs: tiles, grids, the image that is loaded, what a
+// driver refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,9 +34,10 @@ uint32_t most_tiles(uint32_t tiles, uint32_t grid, uint32_t multiprocessors) {
 
 TEST(DeviceTables, GridsAreFullToTheEnd) {
   EXPECT_EQ(even_grid(0, 132, 660), 0u);
-  EXPECT_EQ(even_grid(300, 132, 660), 300u);   // small parameters: one wave
-  EXPECT_EQ(even_grid(661, 132, 660), 396u);   // not 660 and then one
-  EXPECT_EQ(even_grid(4096, 132, 660), 660u);  // not 586, of which some multiprocessors have five and some four
+  EXPECT_EQ(even_grid(300, 132, 660), 300u);  // small parameters: one wave
+  EXPECT_EQ(even_grid(661, 132, 660), 396u);  // not 660 and then one
+  // not 586, of which some multiprocessors have five and some four
+  EXPECT_EQ(even_grid(4096, 132, 660), 660u);
   EXPECT_EQ(even_grid(4096, 132, 659), 659u);
   for (uint32_t tiles = 1; tiles < 5000; tiles += 7) {
     const uint32_t grid = even_grid(tiles, 132, 660), rounds = (tiles + 659) / 660;
@@ -45,22 +47,28 @@ TEST(DeviceTables, GridsAreFullToTheEnd) {
   }
 }
 
-// It is one of those that fit the device at once: one more would wait for its place until another ends.
+// It is one of those that fit the device at once: one more would wait for its place until another
+// ends.
 TEST(DeviceTables, ABlockOfAReduceAddsTheNorm) {
   EXPECT_EQ(reduce_grid(0, true, 132, 660).blocks, 1u);
   EXPECT_EQ(reduce_grid(300, false, 132, 660).blocks, 300u);
   EXPECT_EQ(reduce_grid(300, true, 132, 660).blocks, 301u);
   EXPECT_EQ(reduce_grid(659, true, 132, 660).blocks, 660u);
-  for (uint32_t tiles = 660; tiles < 5000; tiles++) EXPECT_LE(reduce_grid(tiles, true, 132, 660).blocks, 660u) << tiles;
+  for (uint32_t tiles = 660; tiles < 5000; tiles++)
+    EXPECT_LE(reduce_grid(tiles, true, 132, 660).blocks, 660u) << tiles;
 }
 
 TEST(DeviceTables, WhatNoKernelConvertsIsRefused) {
-  EXPECT_EQ(cut_casts({{0, 0, 1, FSCCL_INT32, FSCCL_FLOAT32}}).status().code(), FSCCL_ERR_NOT_AVAILABLE);
-  EXPECT_EQ(cut_reduces({{0, 0, 1, FSCCL_INT32, FSCCL_INT32}}).status().code(), FSCCL_ERR_NOT_AVAILABLE);
-  EXPECT_EQ(cut_reduces({{0, 0, uint64_t{1} << 50, FSCCL_FLOAT32, FSCCL_FLOAT32}}).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(cut_casts({{0, 0, 1, FSCCL_INT32, FSCCL_FLOAT32}}).status().code(),
+            FSCCL_ERR_NOT_AVAILABLE);
+  EXPECT_EQ(cut_reduces({{0, 0, 1, FSCCL_INT32, FSCCL_INT32}}).status().code(),
+            FSCCL_ERR_NOT_AVAILABLE);
+  EXPECT_EQ(cut_reduces({{0, 0, uint64_t{1} << 50, FSCCL_FLOAT32, FSCCL_FLOAT32}}).status().code(),
+            FSCCL_ERR_INVALID_ARGUMENT);
 }
 
-// Over the stand-in: what a driver refuses is an error that says what to do, and nothing is left of it.
+// Over the stand-in: what a driver refuses is an error that says what to do, and nothing is left of
+// it.
 class DeviceKernelsErrors : public testing::Test {
  protected:
   void SetUp() override {
@@ -90,23 +98,27 @@ TEST_F(DeviceKernelsErrors, ADriverThatCannotLoadThem) {
     EXPECT_EQ(control_.live("streams"), streams);
     EXPECT_EQ(control_.live("modules"), modules) << function;
   }
-  control_.fail("cuOccupancyMaxActiveBlocksPerMultiprocessor", 2, 801);  // then it is what is known to fit
+  // then it is what is known to fit
+  control_.fail("cuOccupancyMaxActiveBlocksPerMultiprocessor", 2, 801);
   const auto kernels = DeviceKernels::of(*device.value());
   ASSERT_TRUE(kernels.ok()) << kernels.status().text();
   EXPECT_EQ(kernels.value()->reduce_blocks(false), 4u * kBlocksPerMultiprocessor);
   EXPECT_EQ(kernels.value()->reduce_blocks(true), 4u * 12);
 }
 
-// The memory of a table that is gone, or could not be filled, is the next one's: nothing is freed, which would wait for the device.
+// The memory of a table that is gone, or could not be filled, is the next one's: nothing is freed,
+// which would wait for the device.
 TEST_F(DeviceKernelsErrors, ATableThatFindsNoMemory) {
   const auto kernels = DeviceKernels::of(*device_);
   ASSERT_TRUE(kernels.ok()) << kernels.status().text();
   EXPECT_EQ(DeviceKernels::of(*device_).value(), kernels.value());
-  const std::vector<CastPiece> casts{{0, 0, uint64_t{1} << 32, FSCCL_FLOAT32, FSCCL_BFLOAT16}};  // larger than any other here
+  // larger than any other here
+  const std::vector<CastPiece> casts{{0, 0, uint64_t{1} << 32, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
   const std::vector<ReducePiece> reduces{{0, 0, uint64_t{1} << 32, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
   const int64_t allocations = control_.live("allocations");
   control_.fail("cuMemAlloc_v2");
-  EXPECT_EQ(kernels.value()->make_casts(casts, CastBase::both).status().code(), FSCCL_ERR_OUT_OF_MEMORY);
+  EXPECT_EQ(kernels.value()->make_casts(casts, CastBase::both).status().code(),
+            FSCCL_ERR_OUT_OF_MEMORY);
   EXPECT_EQ(control_.live("allocations"), allocations);
   control_.fail("cuMemcpyAsync", 1, 719);
   EXPECT_EQ(kernels.value()->make_reduces(reduces, 2).status().code(), FSCCL_ERR_SYSTEM);
@@ -136,15 +148,19 @@ TEST_F(DeviceKernelsErrors, NoneIsMoreThanOneLaunch) {
   }
   {
     const auto cast_table = kernels.value()->make_casts(casts, CastBase::both);
-    const auto reduce_table = kernels.value()->make_reduces(reduces, 64), many = kernels.value()->make_reduces(reduces, 65);
+    const auto reduce_table = kernels.value()->make_reduces(reduces, 64),
+               many = kernels.value()->make_reduces(reduces, 65);
     ASSERT_TRUE(cast_table.ok() && reduce_table.ok() && many.ok());
     const std::vector<DevicePointer> bases(65, memory);
     const auto launches = [&] {
-      return control_.calls("kernel fsccl_cast") + control_.calls("kernel fsccl_reduce") + control_.calls("kernel fsccl_put_bases");
+      return control_.calls("kernel fsccl_cast") + control_.calls("kernel fsccl_reduce") +
+             control_.calls("kernel fsccl_put_bases");
     };
     const uint64_t before = launches();
     EXPECT_TRUE(kernels.value()->cast(*cast_table.value(), memory, memory, stream).ok());
-    EXPECT_TRUE(kernels.value()->reduce(*reduce_table.value(), bases.data(), {}, memory + 1024 * 1000, stream).ok());
+    EXPECT_TRUE(kernels.value()
+                    ->reduce(*reduce_table.value(), bases.data(), {}, memory + 1024 * 1000, stream)
+                    .ok());
     EXPECT_EQ(launches() - before, 2u);
     EXPECT_TRUE(kernels.value()->reduce(*many.value(), bases.data(), {}, 0, stream).ok());
     EXPECT_EQ(launches() - before, 4u);
@@ -164,12 +180,14 @@ TEST_F(DeviceKernelsErrors, AsManyBlocksAsFit) {
   Stream stream = nullptr;
   ASSERT_EQ(device_->driver().stream_create(&stream, kNonBlockingStream, 0), kSuccess);
   {
-    const auto table = kernels.value()->make_reduces({{0, memory, 100 * kReduceTile, FSCCL_FLOAT32, FSCCL_FLOAT32}}, 1);
+    const auto table = kernels.value()->make_reduces(
+        {{0, memory, 100 * kReduceTile, FSCCL_FLOAT32, FSCCL_FLOAT32}}, 1);
     ASSERT_TRUE(table.ok()) << table.status().text();
     ASSERT_EQ(device_->multiprocessors(), 4);
     EXPECT_TRUE(kernels.value()->reduce(*table.value(), &memory, {}, 0, stream).ok());
     EXPECT_EQ(control_.calls("fsccl_reduce<<<52, 128>>>"), 1u);  // of 64, 16 a multiprocessor
-    EXPECT_TRUE(kernels.value()->reduce(*table.value(), &memory, {}, memory + 2'000'000, stream).ok());
+    EXPECT_TRUE(
+        kernels.value()->reduce(*table.value(), &memory, {}, memory + 2'000'000, stream).ok());
     EXPECT_EQ(control_.calls("fsccl_reduce<<<37, 160>>>"), 1u);  // of 48, 12 a multiprocessor
     ASSERT_EQ(device_->driver().stream_synchronize(stream), kSuccess);
   }
@@ -186,7 +204,8 @@ T read_at(size_t offset) {
   return value;
 }
 
-// What the container says of itself: its size, and of each entry kind (1: PTX, 2: code), sizes and architecture.
+// What the container says of itself: its size, and of each entry kind (1: PTX, 2: code), sizes and
+// architecture.
 TEST(DeviceImage, HasCodeForEveryArchitectureAndPtxOfTheFirstAndTheLast) {
   if (!kKernelImage.bytes) GTEST_SKIP() << "the library was built without nvcc";
   ASSERT_EQ(read_at<uint32_t>(0), 0xba55ed50u);
@@ -201,7 +220,8 @@ TEST(DeviceImage, HasCodeForEveryArchitectureAndPtxOfTheFirstAndTheLast) {
   }
   std::istringstream said(kKernelImage.architectures);
   EXPECT_EQ(found, std::set<std::string>(std::istream_iterator<std::string>(said), {}));
-  for (const char* const architecture : {"sm_80", "sm_90", "compute_80"}) EXPECT_TRUE(found.contains(architecture)) << architecture;
+  for (const char* const architecture : {"sm_80", "sm_90", "compute_80"})
+    EXPECT_TRUE(found.contains(architecture)) << architecture;
 }
 
 }  // namespace

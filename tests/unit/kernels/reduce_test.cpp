@@ -1,5 +1,6 @@
-// Reduces against one element at a time: every dtype pair, operator and number of sources, with counts, alignments, stores, scale,
-// accumulate, norm and in-place drawn at random from a fixed seed; the same bits on every instruction set.
+// Reduces against one element at a time: every dtype pair, operator and number of sources, with
+// counts, alignments, stores, scale, accumulate, norm and in-place drawn at random from a fixed
+// seed; the same bits on every instruction set.
 #include <algorithm>
 
 #include "reference.h"
@@ -10,14 +11,16 @@ namespace {
 using namespace reference;
 
 constexpr uint64_t kReduceSeed = 3141592;
-constexpr fsccl_op_kind_t kOps[] = {FSCCL_OP_SUM, FSCCL_OP_AVG, FSCCL_OP_MIN, FSCCL_OP_MAX, FSCCL_OP_PROD, FSCCL_OP_PREMUL_SUM};
+constexpr fsccl_op_kind_t kOps[] = {FSCCL_OP_SUM, FSCCL_OP_AVG,  FSCCL_OP_MIN,
+                                    FSCCL_OP_MAX, FSCCL_OP_PROD, FSCCL_OP_PREMUL_SUM};
 
 // One element of a floating-point reduce with accumulator A, as documented.
 template <class A>
 A fold_float(const Reduce& r, size_t i) {
   A acc = 0;
   for (int s = 0; s < r.n; ++s) {
-    A x = static_cast<A>(read_float(r.from, static_cast<const uint8_t*>(r.sources[s]) + i * dtype_size(r.from)));
+    A x = static_cast<A>(
+        read_float(r.from, static_cast<const uint8_t*>(r.sources[s]) + i * dtype_size(r.from)));
     if (r.op == FSCCL_OP_PREMUL_SUM) x *= static_cast<A>(r.premul);
     if (s == 0) {
       acc = x;
@@ -56,7 +59,8 @@ std::vector<uint8_t> reference_float(const Reduce& r) {
   std::vector<uint8_t> out(r.count * dtype_size(r.to));
   const bool wide = r.from == FSCCL_FLOAT64 || r.to == FSCCL_FLOAT64;
   for (size_t i = 0; i < r.count; ++i) {
-    const double value = wide ? fold_float<double>(r, i) : static_cast<double>(fold_float<float>(r, i));
+    const double value =
+        wide ? fold_float<double>(r, i) : static_cast<double>(fold_float<float>(r, i));
     write_float(r.to, out.data() + i * dtype_size(r.to), value);
   }
   return out;
@@ -121,7 +125,8 @@ std::vector<uint8_t> reference_reduce(const Reduce& r) {
   }
 }
 
-// Ordinary values mostly, and sometimes any bits at all: NaN of every kind, infinities, subnormals, values that overflow.
+// Ordinary values mostly, and sometimes any bits at all: NaN of every kind, infinities, subnormals,
+// values that overflow.
 void fill(fsccl_dtype_t type, uint8_t* at, size_t count, std::mt19937_64& random, bool wild) {
   for (size_t i = 0; i < count; ++i, at += dtype_size(type)) {
     const uint64_t bits = random();
@@ -129,7 +134,9 @@ void fill(fsccl_dtype_t type, uint8_t* at, size_t count, std::mt19937_64& random
       const uint64_t value = type == FSCCL_BOOL ? (bits >> 9) % 3 : bits;
       std::memcpy(at, &value, dtype_size(type));
     } else {
-      write_float(type, at, (static_cast<double>(bits >> 11) / 4503599627370496.0 - 1.0) * ((bits & 2) != 0 ? 8.0 : 0.01));
+      write_float(type, at,
+                  (static_cast<double>(bits >> 11) / 4503599627370496.0 - 1.0) *
+                      ((bits & 2) != 0 ? 8.0 : 0.01));
     }
   }
 }
@@ -143,9 +150,11 @@ struct Case {
 };
 
 std::string describe(const Reduce& r) {
-  return std::string(dtype_name(r.from)) + " to " + dtype_name(r.to) + ", op " + std::to_string(r.op) + ", n " +
-         std::to_string(r.n) + ", count " + std::to_string(r.count) + (r.accumulate ? ", accumulate" : "") +
-         (r.norm != nullptr ? ", norm" : "") + (r.stores == Stores::streaming ? ", streaming" : "") + ", scale " +
+  return std::string(dtype_name(r.from)) + " to " + dtype_name(r.to) + ", op " +
+         std::to_string(r.op) + ", n " + std::to_string(r.n) + ", count " +
+         std::to_string(r.count) + (r.accumulate ? ", accumulate" : "") +
+         (r.norm != nullptr ? ", norm" : "") +
+         (r.stores == Stores::streaming ? ", streaming" : "") + ", scale " +
          std::to_string(r.scale) + ", divisor " + std::to_string(r.divisor);
 }
 
@@ -154,10 +163,13 @@ void check(const Case& c, const std::vector<std::string>& all_targets, std::mt19
   const size_t align = random() % 3 == 0 ? 1 : dtype_size(c.to);
   const size_t misalignment = random() % 4 == 0 ? 0 : random() % (128 / align) * align;
   std::vector<Buffer> in;
-  for (int s = 0; s < c.n; ++s) fill(c.from, in.emplace_back(from_bytes, random() % 128).data(), c.count, random, c.wild);
+  for (int s = 0; s < c.n; ++s)
+    fill(c.from, in.emplace_back(from_bytes, random() % 128).data(), c.count, random, c.wild);
   std::vector<uint8_t> before(to_bytes);
   fill(c.to, before.data(), c.count, random, c.wild);
-  const int in_place = c.from == c.to && random() % 3 == 0 ? static_cast<int>(random() % static_cast<uint64_t>(c.n)) : -1;
+  const int in_place = c.from == c.to && random() % 3 == 0
+                           ? static_cast<int>(random() % static_cast<uint64_t>(c.n))
+                           : -1;
 
   Reduce r{};
   r.n = c.n, r.from = c.from, r.to = c.to, r.count = c.count, r.op = c.op;
@@ -173,20 +185,25 @@ void check(const Case& c, const std::vector<std::string>& all_targets, std::mt19
     const UseTarget use(target);
     Buffer dst(to_bytes, misalignment);
     std::vector<const void*> sources;
-    for (int s = 0; s < c.n; ++s) sources.push_back(s == in_place ? dst.data() : in[static_cast<size_t>(s)].data());
-    const uint8_t* initial = in_place >= 0 ? in[static_cast<size_t>(in_place)].data() : before.data();
+    for (int s = 0; s < c.n; ++s)
+      sources.push_back(s == in_place ? dst.data() : in[static_cast<size_t>(s)].data());
+    const uint8_t* initial =
+        in_place >= 0 ? in[static_cast<size_t>(in_place)].data() : before.data();
     std::copy_n(initial, to_bytes, dst.data());
     Norm norm;
     r.sources = sources.data(), r.dst = dst.data(), r.norm = with_norm ? &norm : nullptr;
     if (want.empty()) want = reference_reduce(r);
     ASSERT_TRUE(reduce(r)) << describe(r);
-    ASSERT_EQ(dst.bytes(), want) << target << ": " << describe(r) << ", in place " << in_place << ", misaligned " << misalignment;
+    ASSERT_EQ(dst.bytes(), want) << target << ": " << describe(r) << ", in place " << in_place
+                                 << ", misaligned " << misalignment;
     ASSERT_TRUE(dst.guards_intact()) << target << ": " << describe(r);
     if (!with_norm) continue;
     const Norm expected = reference_norm(c.to, want.data(), c.count);
-    ASSERT_EQ(std::memcmp(&norm.sum, &expected.sum, sizeof norm.sum) == 0 || (std::isnan(norm.sum) && std::isnan(expected.sum)),
+    ASSERT_EQ(std::memcmp(&norm.sum, &expected.sum, sizeof norm.sum) == 0 ||
+                  (std::isnan(norm.sum) && std::isnan(expected.sum)),
               true)
-        << target << ": " << describe(r) << ", norm " << norm.sum << ", not " << expected.sum << ", misaligned " << misalignment;
+        << target << ": " << describe(r) << ", norm " << norm.sum << ", not " << expected.sum
+        << ", misaligned " << misalignment;
     ASSERT_EQ(norm.finite, expected.finite) << target << ": " << describe(r);
   }
 }
@@ -216,10 +233,11 @@ TEST(Reduce, EveryPairOperatorAndNumberOfSources) {
 TEST(Reduce, EverySmallCountOfTheHotCombinations) {
   std::mt19937_64 random(kReduceSeed + 1);
   const std::vector<std::string> all_targets = targets();
-  const std::pair<fsccl_dtype_t, fsccl_dtype_t> pairs[] = {{FSCCL_BFLOAT16, FSCCL_FLOAT32}, {FSCCL_BFLOAT16, FSCCL_BFLOAT16},
-                                                           {FSCCL_FLOAT32, FSCCL_FLOAT32},  {FSCCL_FLOAT16, FSCCL_FLOAT32},
-                                                           {FSCCL_FLOAT16, FSCCL_FLOAT16},  {FSCCL_FLOAT32, FSCCL_BFLOAT16},
-                                                           {FSCCL_FLOAT32, FSCCL_FLOAT16},  {FSCCL_FLOAT64, FSCCL_FLOAT64}};
+  const std::pair<fsccl_dtype_t, fsccl_dtype_t> pairs[] = {
+      {FSCCL_BFLOAT16, FSCCL_FLOAT32}, {FSCCL_BFLOAT16, FSCCL_BFLOAT16},
+      {FSCCL_FLOAT32, FSCCL_FLOAT32},  {FSCCL_FLOAT16, FSCCL_FLOAT32},
+      {FSCCL_FLOAT16, FSCCL_FLOAT16},  {FSCCL_FLOAT32, FSCCL_BFLOAT16},
+      {FSCCL_FLOAT32, FSCCL_FLOAT16},  {FSCCL_FLOAT64, FSCCL_FLOAT64}};
   for (const auto& [from, to] : pairs) {
     for (size_t count = 0; count <= 200; ++count) {
       for (const int n : {2, 3, 4}) {
@@ -268,7 +286,8 @@ TEST(Reduce, NormIsTheSameHoweverTheRangeIsCut) {
 }
 
 TEST(Reduce, FiniteMeansEveryStoredElement) {
-  // fp64 values whose squares overflow are finite; fp32 sums that overflow on the way to fp16 are not.
+  // fp64 values whose squares overflow are finite; fp32 sums that overflow on the way to fp16 are
+  // not.
   for (const std::string& target : targets()) {
     const UseTarget use(target);
     for (const size_t at : {0u, 15u, 16u, 99u}) {
@@ -276,7 +295,12 @@ TEST(Reduce, FiniteMeansEveryStoredElement) {
       big[at] = 1e300;
       const void* sources64[] = {big.data(), big.data()};
       Norm norm64;
-      Reduce r64{.sources = sources64, .n = 2, .from = FSCCL_FLOAT64, .dst = sum64.data(), .to = FSCCL_FLOAT64, .count = 100};
+      Reduce r64{.sources = sources64,
+                 .n = 2,
+                 .from = FSCCL_FLOAT64,
+                 .dst = sum64.data(),
+                 .to = FSCCL_FLOAT64,
+                 .count = 100};
       r64.norm = &norm64;
       ASSERT_TRUE(reduce(r64));
       EXPECT_TRUE(norm64.finite);
@@ -287,7 +311,12 @@ TEST(Reduce, FiniteMeansEveryStoredElement) {
       std::vector<uint16_t> narrow(100);
       const void* sources32[] = {wide.data(), wide.data()};
       Norm norm16;
-      Reduce r16{.sources = sources32, .n = 2, .from = FSCCL_FLOAT32, .dst = narrow.data(), .to = FSCCL_FLOAT16, .count = 100};
+      Reduce r16{.sources = sources32,
+                 .n = 2,
+                 .from = FSCCL_FLOAT32,
+                 .dst = narrow.data(),
+                 .to = FSCCL_FLOAT16,
+                 .count = 100};
       r16.norm = &norm16;
       ASSERT_TRUE(reduce(r16));
       EXPECT_FALSE(norm16.finite);
@@ -300,11 +329,18 @@ TEST(Reduce, RefusesWhatItCannotDo) {
   EXPECT_FALSE(reduce_supported(FSCCL_INT32, FSCCL_FLOAT32, FSCCL_OP_SUM));
   EXPECT_FALSE(reduce_supported(FSCCL_INT32, FSCCL_INT64, FSCCL_OP_SUM));
   EXPECT_FALSE(reduce_supported(FSCCL_INT32, FSCCL_INT32, FSCCL_OP_PREMUL_SUM));
-  EXPECT_FALSE(reduce_supported(static_cast<fsccl_dtype_t>(FSCCL_DTYPE_COUNT), FSCCL_INT32, FSCCL_OP_SUM));
+  EXPECT_FALSE(
+      reduce_supported(static_cast<fsccl_dtype_t>(FSCCL_DTYPE_COUNT), FSCCL_INT32, FSCCL_OP_SUM));
   const int32_t in[2] = {4, 5};
   int32_t out[2] = {7, 7};
   const void* sources[] = {in};
-  Reduce r{.sources = sources, .n = 1, .from = FSCCL_INT32, .dst = out, .to = FSCCL_INT32, .count = 2, .op = FSCCL_OP_AVG};
+  Reduce r{.sources = sources,
+           .n = 1,
+           .from = FSCCL_INT32,
+           .dst = out,
+           .to = FSCCL_INT32,
+           .count = 2,
+           .op = FSCCL_OP_AVG};
   r.divisor = 0;
   EXPECT_FALSE(reduce(r));
   r.divisor = 1, r.n = 0;

@@ -1,6 +1,7 @@
-// What the kernels must compute, written once more as one element at a time and as plainly as possible: values as double, rounding
-// by nearbyint at the right quantum, no bit tricks shared with the library. Also: buffers with guards at any misalignment, and the
-// instruction sets to repeat a test on.
+// What the kernels must compute, written once more as one element at a time and as plainly as
+// possible: values as double, rounding by nearbyint at the right quantum, no bit tricks shared with
+// the library. Also: buffers with guards at any misalignment, and the instruction sets to repeat a
+// test on.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -30,24 +31,32 @@ inline std::vector<std::string> targets() {
 // Runs on the named instruction set while it lives.
 class UseTarget {
  public:
-  explicit UseTarget(const std::string& name) { EXPECT_TRUE(kernels_use_target_for_test(name.c_str())) << name; }
+  explicit UseTarget(const std::string& name) {
+    EXPECT_TRUE(kernels_use_target_for_test(name.c_str())) << name;
+  }
   ~UseTarget() { kernels_use_target_for_test(nullptr); }
 };
 
-// `value` rounded to nearest even with `digits` binary digits, smallest normal exponent `least`, at most `largest`.
+// `value` rounded to nearest even with `digits` binary digits, smallest normal exponent `least`, at
+// most `largest`.
 inline double round_to(double value, int digits, int least, double largest) {
   if (!std::isfinite(value) || value == 0) return value;
   int exponent = 0;
   std::frexp(value, &exponent);  // value = m * 2^exponent, 0.5 <= |m| < 1
   const int quantum = std::max(exponent, least + 1) - digits;
-  const double rounded = std::copysign(std::ldexp(std::nearbyint(std::ldexp(value, -quantum)), quantum), value);
-  return std::abs(rounded) > largest ? std::copysign(std::numeric_limits<double>::infinity(), value) : rounded;
+  const double rounded =
+      std::copysign(std::ldexp(std::nearbyint(std::ldexp(value, -quantum)), quantum), value);
+  return std::abs(rounded) > largest ? std::copysign(std::numeric_limits<double>::infinity(), value)
+                                     : rounded;
 }
 
 inline double decode_fp16(uint16_t bits) {
   const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
-  double value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
-  if (exponent == 31) value = mantissa == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  double value =
+      exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+  if (exponent == 31)
+    value = mantissa == 0 ? std::numeric_limits<double>::infinity()
+                          : std::numeric_limits<double>::quiet_NaN();
   return std::copysign(value, (bits & 0x8000) != 0 ? -1.0 : 1.0);
 }
 inline uint16_t encode_fp16(double value) {
@@ -56,9 +65,11 @@ inline uint16_t encode_fp16(double value) {
   if (std::isnan(rounded)) return static_cast<uint16_t>(sign | 0x7e00);
   if (std::isinf(rounded)) return static_cast<uint16_t>(sign | 0x7c00);
   const double magnitude = std::abs(rounded);
-  if (magnitude < std::ldexp(1, -14)) return static_cast<uint16_t>(sign | static_cast<int>(std::ldexp(magnitude, 24)));
+  if (magnitude < std::ldexp(1, -14))
+    return static_cast<uint16_t>(sign | static_cast<int>(std::ldexp(magnitude, 24)));
   const int exponent = std::ilogb(magnitude);
-  return static_cast<uint16_t>(sign | ((exponent + 15) << 10) | static_cast<int>(std::ldexp(magnitude, 10 - exponent) - 1024));
+  return static_cast<uint16_t>(sign | ((exponent + 15) << 10) |
+                               static_cast<int>(std::ldexp(magnitude, 10 - exponent) - 1024));
 }
 inline double decode_bf16(uint16_t bits) {
   const uint32_t wide = static_cast<uint32_t>(bits) << 16;
@@ -81,7 +92,8 @@ inline double read_float(fsccl_dtype_t type, const void* at) {
   uint16_t half = 0;
   float single = 0;
   double value = 0;
-  if (type == FSCCL_FLOAT32) return std::memcpy(&single, at, sizeof single), static_cast<double>(single);
+  if (type == FSCCL_FLOAT32)
+    return std::memcpy(&single, at, sizeof single), static_cast<double>(single);
   if (type == FSCCL_FLOAT64) return std::memcpy(&value, at, sizeof value), value;
   std::memcpy(&half, at, sizeof half);
   return decode_half(type, half);
@@ -97,8 +109,8 @@ inline void write_float(fsccl_dtype_t type, void* at, double value) {
 
 constexpr fsccl_dtype_t kFloats[] = {FSCCL_FLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64};
 
-// Values of `type` that are likely to go wrong: all of them for 16 bits; else those around every value of 16 bits and the ties
-// between them, and random bits.
+// Values of `type` that are likely to go wrong: all of them for 16 bits; else those around every
+// value of 16 bits and the ties between them, and random bits.
 inline std::vector<uint8_t> interesting(fsccl_dtype_t type) {
   std::vector<uint8_t> bytes;
   const auto add = [&](auto value) {
@@ -125,7 +137,8 @@ inline std::vector<uint8_t> interesting(fsccl_dtype_t type) {
         }
       }
     }
-    type == FSCCL_FLOAT32 ? add(static_cast<uint32_t>(random())) : add(static_cast<uint64_t>(random()));
+    type == FSCCL_FLOAT32 ? add(static_cast<uint32_t>(random()))
+                          : add(static_cast<uint64_t>(random()));
   }
   return bytes;
 }

@@ -11,20 +11,24 @@ namespace fsccl::testing {
 namespace {
 
 // Elements of each block, in the order of storage.
-std::vector<uint64_t> walk(uint64_t matrices, uint64_t rows, uint64_t columns, uint64_t high, uint64_t wide) {
+std::vector<uint64_t> walk(uint64_t matrices, uint64_t rows, uint64_t columns, uint64_t high,
+                           uint64_t wide) {
   std::vector<uint64_t> sizes;
   for (uint64_t m = 0; m < matrices; ++m)
     for (uint64_t r = 0; r < rows; r += high)
-      for (uint64_t c = 0; c < columns; c += wide) sizes.push_back(std::min(high, rows - r) * std::min(wide, columns - c));
+      for (uint64_t c = 0; c < columns; c += wide)
+        sizes.push_back(std::min(high, rows - r) * std::min(wide, columns - c));
   return sizes;
 }
 
 TEST(Blocks, BoundariesAreThoseOfAWalk) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 2000; ++round) {
-    const uint64_t matrices = 1 + random() % 4, rows = 1 + random() % 12, columns = 1 + random() % 12;
+    const uint64_t matrices = 1 + random() % 4, rows = 1 + random() % 12,
+                   columns = 1 + random() % 12;
     const uint64_t high = 1 + random() % 14, wide = 1 + random() % 14;
-    const std::vector<int64_t> dims = {static_cast<int64_t>(matrices), static_cast<int64_t>(rows), static_cast<int64_t>(columns)};
+    const std::vector<int64_t> dims = {static_cast<int64_t>(matrices), static_cast<int64_t>(rows),
+                                       static_cast<int64_t>(columns)};
     const BlockGrid grid = BlockGrid::make(dims, high, wide);
     const auto sizes = walk(matrices, rows, columns, high, wide);
     ASSERT_EQ(grid.block(), *std::max_element(sizes.begin(), sizes.end()));
@@ -32,7 +36,8 @@ TEST(Blocks, BoundariesAreThoseOfAWalk) {
     for (const uint64_t size : sizes) {
       for (uint64_t place = begin; place < begin + size; ++place)
         ASSERT_EQ(grid.boundary_before(place), begin)
-            << matrices << " of " << rows << " x " << columns << " in " << high << " x " << wide << " at " << place;
+            << matrices << " of " << rows << " x " << columns << " in " << high << " x " << wide
+            << " at " << place;
       begin += size;
     }
     ASSERT_EQ(begin, matrices * rows * columns);
@@ -45,8 +50,10 @@ TEST(Blocks, BoundIsThatOfAWalk) {
     std::vector<BlockGrid> grids(1 + random() % 3);
     std::vector<uint64_t> all;
     for (BlockGrid& grid : grids) {
-      const uint64_t rows = 1 + random() % 9, columns = 1 + random() % 9, high = 1 + random() % 9, wide = 1 + random() % 9;
-      grid = BlockGrid::make({static_cast<int64_t>(rows), static_cast<int64_t>(columns)}, high, wide);
+      const uint64_t rows = 1 + random() % 9, columns = 1 + random() % 9, high = 1 + random() % 9,
+                     wide = 1 + random() % 9;
+      grid =
+          BlockGrid::make({static_cast<int64_t>(rows), static_cast<int64_t>(columns)}, high, wide);
       const auto sizes = walk(1, rows, columns, high, wide);
       all.insert(all.end(), sizes.begin(), sizes.end());
     }
@@ -54,8 +61,8 @@ TEST(Blocks, BoundIsThatOfAWalk) {
       uint64_t bound = 0;
       for (const uint64_t least : all) {
         if (least == 1) continue;
-        const auto blocks =
-            static_cast<uint64_t>(std::count_if(all.begin(), all.end(), [&](uint64_t size) { return size >= least; }));
+        const auto blocks = static_cast<uint64_t>(
+            std::count_if(all.begin(), all.end(), [&](uint64_t size) { return size >= least; }));
         bound = std::max(bound, least * ((blocks + ranks - 1) / ranks));
         uint64_t divisor = 0, total = 0;
         for (const uint64_t size : all)

@@ -1,5 +1,5 @@
-// The arithmetic of layouts: pieces tile parameters, cuts follow torch.chunk (per_param) or the flat rule, slots hold everything
-// once.
+// The arithmetic of layouts: pieces tile parameters, cuts follow torch.chunk (per_param) or the
+// flat rule, slots hold everything once.
 #include "layout/layout.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,9 @@ uint64_t product(const std::vector<int64_t>& dims) {
 }
 
 class EveryLayout : public ::testing::TestWithParam<fsccl_layout_t> {};
-INSTANTIATE_TEST_SUITE_P(Layouts, EveryLayout, ::testing::Values(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED));
+INSTANTIATE_TEST_SUITE_P(Layouts, EveryLayout,
+                         ::testing::Values(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM,
+                                           FSCCL_LAYOUT_RAGGED));
 
 TEST_P(EveryLayout, PiecesTileEveryParameterOnce) {
   std::mt19937_64 random(1);
@@ -61,7 +63,8 @@ TEST_P(EveryLayout, PiecesTileEveryParameterOnce) {
   }
 }
 
-// torch.chunk over dimension 0, from its documentation: chunks of ceil(rows / n) rows until none are left.
+// torch.chunk over dimension 0, from its documentation: chunks of ceil(rows / n) rows until none
+// are left.
 TEST(PerParam, CutsRowsLikeTorchChunk) {
   for (int64_t rows = 0; rows <= 40; ++rows) {
     for (int ranks = 1; ranks <= 64; ++ranks) {
@@ -79,7 +82,8 @@ TEST(PerParam, CutsRowsLikeTorchChunk) {
 }
 
 TEST(PerParam, KnownCuts) {
-  const Layout layout = make(FSCCL_LAYOUT_PER_PARAM, {{{5, 2}}, {{}}, {{2}}}, 4);  // chunks of 2 rows: 2, 2, 1, 0
+  // chunks of 2 rows: 2, 2, 1, 0
+  const Layout layout = make(FSCCL_LAYOUT_PER_PARAM, {{{5, 2}}, {{}}, {{2}}}, 4);
   EXPECT_EQ(layout.piece(0, 0).count, 4u);
   EXPECT_EQ(layout.piece(2, 0).begin, 8u);
   EXPECT_EQ(layout.piece(2, 0).count, 2u);
@@ -93,7 +97,8 @@ TEST(PerParam, KnownCuts) {
 }
 
 TEST(Flat, CutsInsideParameters) {
-  const Layout layout = make(FSCCL_LAYOUT_FLAT, {{{5}}, {{2, 3}}, {{5}, 0}, {{}}}, 3);  // 5 + 6 + 1 = 12: parts of 4
+  // 5 + 6 + 1 = 12: parts of 4
+  const Layout layout = make(FSCCL_LAYOUT_FLAT, {{{5}}, {{2, 3}}, {{5}, 0}, {{}}}, 3);
   EXPECT_EQ(layout.total(), 12u);
   EXPECT_EQ(layout.piece(0, 0).count, 4u);
   EXPECT_EQ(layout.piece(1, 0).begin, 4u);
@@ -110,7 +115,8 @@ TEST(Flat, PartsAreEqualButTheTail) {
   for (int round = 0; round < 200; ++round) {
     const int ranks = 1 + static_cast<int>(random() % 64);
     const Layout layout = make(FSCCL_LAYOUT_FLAT, random_params(random), ranks);
-    const uint64_t part = (layout.total() + static_cast<uint64_t>(ranks) - 1) / static_cast<uint64_t>(ranks);
+    const uint64_t part =
+        (layout.total() + static_cast<uint64_t>(ranks) - 1) / static_cast<uint64_t>(ranks);
     uint64_t left = layout.total();
     for (int rank = 0; rank < ranks; ++rank) {
       ASSERT_EQ(layout.shard_total(rank), std::min(part, left));
@@ -125,7 +131,8 @@ TEST_P(EveryLayout, SlotsHoldEverythingOnce) {
     const auto params = random_params(random);
     const Layout layout = make(GetParam(), params, 1 + static_cast<int>(random() % 64));
     std::vector<size_t> size;
-    for (size_t i = 0; i < params.size(); ++i) size.push_back(std::vector<size_t>{0, 1, 2, 4, 8}[random() % 5]);
+    for (size_t i = 0; i < params.size(); ++i)
+      size.push_back(std::vector<size_t>{0, 1, 2, 4, 8}[random() % 5]);
     const SlotMap map = make_slot_map(layout, size, 64);
     EXPECT_EQ(map.bytes % 64, 0u);
     uint64_t end = 0;
@@ -165,7 +172,8 @@ TEST(Flat, OneElementSizeLeavesNoGaps) {
 }
 
 TEST(Layout, RefusesWhatItCannotHold) {
-  const auto refused = [](fsccl_layout_t kind, std::vector<ParamShape> params, int ranks, const char* part) {
+  const auto refused = [](fsccl_layout_t kind, std::vector<ParamShape> params, int ranks,
+                          const char* part) {
     const auto made = Layout::make(kind, std::move(params), ranks);
     ASSERT_FALSE(made.ok()) << part;
     EXPECT_EQ(made.status().code(), FSCCL_ERR_INVALID_ARGUMENT);
@@ -190,7 +198,8 @@ TEST(Layout, RefusesWhatItCannotHold) {
 
 TEST(Layout, EmptyDimensionsMakeEmptyParameters) {
   const int64_t huge = int64_t{1} << 62;
-  for (const fsccl_layout_t kind : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED}) {
+  for (const fsccl_layout_t kind :
+       {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED}) {
     const Layout layout = make(kind, {{{huge, huge, 0}}, {{0, 5}}}, 3);
     EXPECT_EQ(layout.total(), 0u);
     EXPECT_EQ(layout.padding(), 0u);

@@ -1,5 +1,6 @@
-// The ragged planner: every shard boundary lies between blocks, the largest shard is what is reported, never below the bound, and
-// the least possible where that is promised: checked against every assignment of the blocks of small units.
+// The ragged planner: every shard boundary lies between blocks, the largest shard is what is
+// reported, never below the bound, and the least possible where that is promised: checked against
+// every assignment of the blocks of small units.
 #include "layout/ragged.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,9 @@ Layout ragged(std::vector<ParamShape> params, int ranks) {
   return made.take();
 }
 
-uint64_t ceil_div(uint64_t value, uint64_t divisor) { return value / divisor + (value % divisor != 0); }
+uint64_t ceil_div(uint64_t value, uint64_t divisor) {
+  return value / divisor + (value % divisor != 0);
+}
 
 TEST(Ragged, CutsBetweenBlocksAndReportsTheLargestShard) {
   std::mt19937_64 random(7);
@@ -30,13 +33,15 @@ TEST(Ragged, CutsBetweenBlocksAndReportsTheLargestShard) {
     const Layout layout = ragged(params, ranks);
     uint64_t block = 0, largest = 0;
     for (size_t i = 0; i < params.size(); ++i) {
-      const BlockGrid grid = BlockGrid::make(params[i].dims, params[i].block_rows, params[i].block_columns);
+      const BlockGrid grid =
+          BlockGrid::make(params[i].dims, params[i].block_rows, params[i].block_columns);
       if (layout.numel(i) == 0) continue;
       block = std::max(block, grid.block());
       for (int rank = 0; rank < ranks; ++rank) {
         const Piece piece = layout.piece(rank, i);
         if (piece.count == 0) continue;
-        ASSERT_EQ(grid.boundary_before(piece.begin), piece.begin) << "parameter " << i << ", ranks " << ranks;
+        ASSERT_EQ(grid.boundary_before(piece.begin), piece.begin)
+            << "parameter " << i << ", ranks " << ranks;
         const uint64_t end = piece.begin + piece.count;
         ASSERT_TRUE(end == layout.numel(i) || grid.boundary_before(end) == end);
       }
@@ -55,7 +60,8 @@ TEST(Ragged, OfElementsIsFlat) {
   for (int round = 0; round < 300; ++round) {
     const auto params = random_params(random);
     const int ranks = 1 + static_cast<int>(random() % 64);
-    const Layout layout = ragged(params, ranks), flat = Layout::make(FSCCL_LAYOUT_FLAT, params, ranks).take();
+    const Layout layout = ragged(params, ranks),
+                 flat = Layout::make(FSCCL_LAYOUT_FLAT, params, ranks).take();
     ASSERT_LT(layout.padding(), static_cast<uint64_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank)
       for (size_t i = 0; i < params.size(); ++i) {
@@ -65,13 +71,14 @@ TEST(Ragged, OfElementsIsFlat) {
   }
 }
 
-// The least largest shard over every way to give each rank one run of each parameter, in any order of ranks. Blocks of a parameter
-// are given in the order of storage.
+// The least largest shard over every way to give each rank one run of each parameter, in any order
+// of ranks. Blocks of a parameter are given in the order of storage.
 uint64_t best_of_all(const std::vector<std::vector<uint64_t>>& params, size_t ranks) {
   uint64_t best = ~uint64_t{0};
   std::vector<uint64_t> load(ranks);
   // Block `b` of parameter `p` goes to `rank`, or to one that `used` does not name yet.
-  std::function<void(size_t, size_t, size_t, uint64_t)> place = [&](size_t p, size_t b, size_t rank, uint64_t used) {
+  std::function<void(size_t, size_t, size_t, uint64_t)> place = [&](size_t p, size_t b, size_t rank,
+                                                                    uint64_t used) {
     if (*std::max_element(load.begin(), load.end()) >= best) return;
     if (p == params.size()) {
       best = *std::max_element(load.begin(), load.end());
@@ -119,10 +126,13 @@ TEST(Ragged, IsOptimalWhereBlockSizesDivideEachOther) {
     Small small;
     for (const int64_t size : {12, 4, 1})  // each divides the one before
       for (uint64_t n = random() % 3; n > 0; --n)
-        add(small, 1, size * static_cast<int64_t>(1 + random() % 3), 1, static_cast<uint64_t>(size));
+        add(small, 1, size * static_cast<int64_t>(1 + random() % 3), 1,
+            static_cast<uint64_t>(size));
     const RaggedPlan plan = plan_ragged(small.grids, static_cast<int>(ranks));
-    ASSERT_EQ(plan.largest, std::max(ceil_div(small.elements, ranks), block_bound(small.grids, ranks)));
-    ASSERT_EQ(plan.largest, small.grids.empty() ? 0 : best_of_all(small.blocks, ranks)) << "round " << round;
+    ASSERT_EQ(plan.largest,
+              std::max(ceil_div(small.elements, ranks), block_bound(small.grids, ranks)));
+    ASSERT_EQ(plan.largest, small.grids.empty() ? 0 : best_of_all(small.blocks, ranks))
+        << "round " << round;
   }
 }
 
@@ -134,11 +144,12 @@ TEST(Ragged, StaysBetweenTheBestAndItsPromise) {
     const size_t ranks = 2 + random() % 2;
     Small small;
     for (uint64_t n = 1 + random() % 3; n > 0; --n)
-      add(small, 1 + static_cast<int64_t>(random() % 6), 1 + static_cast<int64_t>(random() % 6), 2 + random() % 3,
-          2 + random() % 3);
+      add(small, 1 + static_cast<int64_t>(random() % 6), 1 + static_cast<int64_t>(random() % 6),
+          2 + random() % 3, 2 + random() % 3);
     const RaggedPlan plan = plan_ragged(small.grids, static_cast<int>(ranks));
     const uint64_t best = best_of_all(small.blocks, ranks),
-                   bound = std::max(ceil_div(small.elements, ranks), block_bound(small.grids, ranks));
+                   bound =
+                       std::max(ceil_div(small.elements, ranks), block_bound(small.grids, ranks));
     uint64_t block = 0;
     for (const BlockGrid& grid : small.grids) block = std::max(block, grid.block());
     ASSERT_LE(bound, best);  // the bound is one
@@ -154,14 +165,16 @@ TEST(Ragged, LargeUnits) {
   std::mt19937_64 random(11);
   std::vector<ParamShape> params;
   for (int i = 0; i < 1000; ++i) {
-    const auto rows = static_cast<int64_t>(32 * (1 + random() % 64)), columns = static_cast<int64_t>(32 * (1 + random() % 128));
+    const auto rows = static_cast<int64_t>(32 * (1 + random() % 64)),
+               columns = static_cast<int64_t>(32 * (1 + random() % 128));
     const uint64_t side = uint64_t{1} << (random() % 6);
     params.push_back({{rows, columns}, -1, side, side});
   }
   for (const int ranks : {64, 1000, 4096}) {
     const Layout layout = ragged(params, ranks);
     const auto total = static_cast<double>(layout.total());
-    EXPECT_LE(static_cast<double>(layout.padding()) / total, static_cast<double>(layout.padding_bound()) / total + 0.01);
+    EXPECT_LE(static_cast<double>(layout.padding()) / total,
+              static_cast<double>(layout.padding_bound()) / total + 0.01);
   }
 }
 

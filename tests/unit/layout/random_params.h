@@ -1,4 +1,5 @@
-// Random lists of parameters with all that makes layouts awkward: scalars, empty and short dimensions, ties.
+// Random lists of parameters with all that makes layouts awkward: scalars, empty and short
+// dimensions, ties.
 #pragma once
 #include <random>
 #include <vector>
@@ -21,7 +22,8 @@ inline std::vector<ParamShape> random_params(std::mt19937_64& random, size_t mos
     }
     const size_t dims = below(4);  // 0: a scalar
     for (size_t d = 0; d < dims; ++d)
-      params[i].dims.push_back(static_cast<int64_t>(below(8) == 0 ? 0 : 1 + below(d == 0 ? 100 : 9)));
+      params[i].dims.push_back(
+          static_cast<int64_t>(below(8) == 0 ? 0 : 1 + below(d == 0 ? 100 : 9)));
   }
   return params;
 }

@@ -7,7 +7,9 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-StepEvent take(uint64_t key, uint64_t bytes, uint32_t stream = 0) { return {.stream = stream, .key = key, .bytes = bytes}; }
+StepEvent take(uint64_t key, uint64_t bytes, uint32_t stream = 0) {
+  return {.stream = stream, .key = key, .bytes = bytes};
+}
 StepEvent give(uint64_t key) { return {.op = StepOp::kGiveBack, .key = key}; }
 
 TEST(CachingPolicy, SegmentsAreRoundedBySize) {

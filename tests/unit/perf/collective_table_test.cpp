@@ -19,7 +19,8 @@ TEST(Blocks, AreEvenOrDealtThreeToOne) {
   EXPECT_EQ(uneven_blocks(3, 8).counts, (std::vector<size_t>{12, 4, 8}));
   EXPECT_EQ(uneven_blocks(2, 7).displacements, (std::vector<size_t>{0, 10}));
   for (int ranks = 1; ranks <= 9; ranks++)
-    for (size_t count : {0, 1, 5, 64}) EXPECT_EQ(uneven_blocks(ranks, count).total(), count * static_cast<size_t>(ranks));
+    for (size_t count : {0, 1, 5, 64})
+      EXPECT_EQ(uneven_blocks(ranks, count).total(), count * static_cast<size_t>(ranks));
 }
 
 TEST(CollectiveKinds, AreFoundByNameOnce) {
@@ -37,11 +38,13 @@ TEST(BusFactor, IsThatOfNcclTests) {
   EXPECT_DOUBLE_EQ(factor("all_reduce"), 1.5);
   for (const char* name : {"all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"})
     EXPECT_DOUBLE_EQ(factor(name), 0.75) << name;
-  for (const char* name : {"broadcast", "reduce", "send_recv"}) EXPECT_DOUBLE_EQ(factor(name), 1) << name;
+  for (const char* name : {"broadcast", "reduce", "send_recv"})
+    EXPECT_DOUBLE_EQ(factor(name), 1) << name;
   EXPECT_EQ(factor("barrier"), 0);
 }
 
-// Where each output element comes from, against what the collective says it does, written out for 3 ranks and blocks of 12, 4, 8.
+// Where each output element comes from, against what the collective says it does, written out for 3
+// ranks and blocks of 12, 4, 8.
 TEST(Source, NamesWriterAndPlace) {
   const Blocks blocks = uneven_blocks(3, 8);
   const Place place{blocks, 1, 3, 2};

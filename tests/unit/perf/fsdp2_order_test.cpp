@@ -10,7 +10,8 @@ namespace {
 
 constexpr uint64_t kOrderMiB = uint64_t{1} << 20;
 
-// Three units of one parameter of 30 M elements, and no padding: 60 MiB gathered, 60 copied out, 60 of gradients, 120 to reduce.
+// Three units of one parameter of 30 M elements, and no padding: 60 MiB gathered, 60 copied out, 60
+// of gradients, 120 to reduce.
 Model three_units() {
   Model model{"m", {}};
   for (const char* name : {"a", "b", "c"}) model.units.push_back({name, {{"w", {30, 1 << 20}}}});
@@ -52,7 +53,8 @@ TEST(Fsdp2Order, WhatIsKeptIsNotGatheredAgain) {
     const auto step = fsdp2_step(model, 2, 2, kept);
     return std::count_if(step.begin(), step.end(), [](const auto& event) { return event.takes(); });
   };
-  EXPECT_EQ(takes({false, false, false}) - takes({false, true, true}), 4);  // gathered and copied out, of two
+  // gathered and copied out, of two
+  EXPECT_EQ(takes({false, false, false}) - takes({false, true, true}), 4);
 }
 
 TEST(Fsdp2Order, TheAllocatorReservesMoreThanIsLive) {

@@ -20,33 +20,53 @@ TEST(EscapeHtml, LeavesNoMarkupAndNoControlCharacters) {
 }
 
 TEST(LineChart, DrawsEachLineInsideItsFrame) {
-  const LineChart chart{
-      "A & B",       "x<",
-      "y>",          Axis::kLogBytes,
-      Axis::kLinear, {{"one", {{1024, 1}, {4096, 3}}, 0, false, false, false}, {"two", {{2048, 2}}, 1, true, false, false}}};
+  const LineChart chart{"A & B",
+                        "x<",
+                        "y>",
+                        Axis::kLogBytes,
+                        Axis::kLinear,
+                        {{"one", {{1024, 1}, {4096, 3}}, 0, false, false, false},
+                         {"two", {{2048, 2}}, 1, true, false, false}}};
   const std::string svg = draw(chart);
   EXPECT_THAT(svg, HasSubstr("A &amp; B"));
   EXPECT_THAT(svg, HasSubstr("x&lt;"));
-  EXPECT_THAT(svg, HasSubstr("M52.0 150.7L412.0 8.0"));  // the frame is 52..412 x 8..222: a third, and the corner
-  EXPECT_THAT(svg, HasSubstr("<circle"));                // a single point is seen, too
+  // the frame is 52..412 x 8..222: a third, and the corner
+  EXPECT_THAT(svg, HasSubstr("M52.0 150.7L412.0 8.0"));
+  EXPECT_THAT(svg, HasSubstr("<circle"));  // a single point is seen, too
   EXPECT_THAT(svg, HasSubstr(">2K<"));
 }
 
 TEST(LineChart, HoldsValuesInStairs) {
-  const LineChart chart{"t", "", "", Axis::kLinear, Axis::kLinear, {{"one", {{0, 4}, {4, 2}}, 0, false, false, true}}};
+  const LineChart chart{"t",
+                        "",
+                        "",
+                        Axis::kLinear,
+                        Axis::kLinear,
+                        {{"one", {{0, 4}, {4, 2}}, 0, false, false, true}}};
   EXPECT_THAT(draw(chart), HasSubstr("M52.0 8.0L412.0 8.0L412.0 115.0"));
 }
 
 TEST(LineChart, IsNothingWithoutAPoint) {
   EXPECT_EQ(draw(LineChart{"t", "", "", Axis::kLinear, Axis::kLinear, {}}), "");
-  EXPECT_EQ(draw(LineChart{"t", "", "", Axis::kLog, Axis::kLinear, {{"none", {{0, 1}, {-1, 1}}, 0, false, false, false}}}), "");
+  EXPECT_EQ(draw(LineChart{"t",
+                           "",
+                           "",
+                           Axis::kLog,
+                           Axis::kLinear,
+                           {{"none", {{0, 1}, {-1, 1}}, 0, false, false, false}}}),
+            "");
 }
 
 TEST(LineChart, TakesAnyValues) {
   for (double high : {1e-12, 0.3, 1.0, 7.0, 1e15})
     for (Axis axis : {Axis::kLinear, Axis::kLog, Axis::kBytes, Axis::kLogBytes}) {
       const std::string svg =
-          draw(LineChart{"t", "", "", axis, axis, {{"one", {{high / 2, high}, {high, high / 3}}, 9, false, false, false}}});
+          draw(LineChart{"t",
+                         "",
+                         "",
+                         axis,
+                         axis,
+                         {{"one", {{high / 2, high}, {high, high / 3}}, 9, false, false, false}}});
       EXPECT_THAT(svg, Not(HasSubstr("nan")));
       EXPECT_THAT(svg, Not(HasSubstr("inf")));
       EXPECT_LT(svg.size(), 6000u) << "too many labels for " << high;
@@ -54,7 +74,8 @@ TEST(LineChart, TakesAnyValues) {
 }
 
 TEST(BarChart, PutsPartsEndToEnd) {
-  const std::string svg = draw(BarChart{"phases", "ms", {"a", "b"}, {{"rank 0", {1, 3}}, {"rank 1", {2, 2}}}});
+  const std::string svg =
+      draw(BarChart{"phases", "ms", {"a", "b"}, {{"rank 0", {1, 3}}, {"rank 1", {2, 2}}}});
   EXPECT_THAT(svg, HasSubstr("rank 1"));
   EXPECT_THAT(svg, HasSubstr("<title>b: 3</title>"));
   EXPECT_EQ(draw(BarChart{"phases", "ms", {"a"}, {{"rank 0", {0}}}}), "");

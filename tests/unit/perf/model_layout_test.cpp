@@ -1,6 +1,7 @@
-// The ragged layout over units of large models, through the public function: padding within a hundredth of the bound
-// max(N / W, largest block, b * ceil(B / W)) * W, which is computed here from the shapes, for elements and for blocks of 32 x 32.
-// Their elements are checked, too, so that these are the units that they are said to be.
+// The ragged layout over units of large models, through the public function: padding within a
+// hundredth of the bound max(N / W, largest block, b * ceil(B / W)) * W, which is computed here
+// from the shapes, for elements and for blocks of 32 x 32. Their elements are checked, too, so that
+// these are the units that they are said to be.
 #include <fsccl/fsccl.h>
 #include <gtest/gtest.h>
 
@@ -26,8 +27,8 @@ class ModelLayouts : public ::testing::TestWithParam<Named> {
     std::string error;
     const auto model = load_model(GetParam().model, {FSCCL_MODELS}, &error);
     ASSERT_TRUE(model) << error;
-    const auto unit =
-        std::find_if(model->units.begin(), model->units.end(), [](const auto& one) { return one.name == GetParam().unit; });
+    const auto unit = std::find_if(model->units.begin(), model->units.end(),
+                                   [](const auto& one) { return one.name == GetParam().unit; });
     ASSERT_NE(unit, model->units.end());
     unit_ = *unit;
     ASSERT_EQ(unit_.elements(), GetParam().elements);
@@ -54,7 +55,8 @@ class ModelLayouts : public ::testing::TestWithParam<Named> {
       full += param.elements() / (rows * columns) * (rows / side) * (columns / side);
     }
     const auto n = static_cast<double>(unit_.elements()), w = static_cast<double>(world);
-    const double block = static_cast<double>(side * side), blocks = std::ceil(static_cast<double>(full) / w);
+    const double block = static_cast<double>(side * side),
+                 blocks = std::ceil(static_cast<double>(full) / w);
     return std::max({n / w, full > 0 ? block : 0, block * blocks}) * w / n - 1;
   }
   ModelUnit unit_;
@@ -65,12 +67,14 @@ TEST_P(ModelLayouts, PadLittleMoreThanTheyMust) {
     for (const int world : {64, 128, 256, 512, 1024, 2048, 4096}) {
       const auto list = params(side);
       fsccl_layout_stats_t stats = FSCCL_LAYOUT_STATS_INIT;
-      ASSERT_EQ(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, list.data(), list.size(), world, FSCCL_ALL_RANKS, nullptr, &stats),
+      ASSERT_EQ(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, list.data(), list.size(), world,
+                                  FSCCL_ALL_RANKS, nullptr, &stats),
                 FSCCL_OK);
       const auto n = static_cast<double>(stats.elements);
       ASSERT_EQ(stats.elements, GetParam().elements);
       EXPECT_EQ(stats.padding, static_cast<uint64_t>(world) * stats.largest_shard - stats.elements);
-      EXPECT_LE(static_cast<double>(stats.padding) / n, bound(side, world) + 0.01) << "block " << side << ", world " << world;
+      EXPECT_LE(static_cast<double>(stats.padding) / n, bound(side, world) + 0.01)
+          << "block " << side << ", world " << world;
       EXPECT_GE(static_cast<double>(stats.padding) / n, bound(side, world) - 1e-12);
       EXPECT_NEAR(static_cast<double>(stats.padding_bound) / n, bound(side, world), 1e-12);
       if (side == 1) {
@@ -86,15 +90,18 @@ INSTANTIATE_TEST_SUITE_P(Units, ModelLayouts,
                                            Named{"deepseek-v3", "layers.0", 583'483'392},
                                            Named{"deepseek-v3", "layers.3.attention", 232'997'120},
                                            Named{"deepseek-v3", "layers.3.experts", 11'274'289'152},
-                                           Named{"gpt-oss-120b", "layers.0.experts", 3'186'155'520}),
+                                           Named{"gpt-oss-120b", "layers.0.experts",
+                                                 3'186'155'520}),
                          [](const auto& named) {
-                           std::string name = std::string(named.param.model) + "_" + named.param.unit;
+                           std::string name =
+                               std::string(named.param.model) + "_" + named.param.unit;
                            for (char& c : name)
                              if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
                            return name;
                          });
 
-fsccl_param_t matrix(int64_t rows, int64_t columns, uint64_t block_rows = 0, uint64_t block_columns = 0) {
+fsccl_param_t matrix(int64_t rows, int64_t columns, uint64_t block_rows = 0,
+                     uint64_t block_columns = 0) {
   fsccl_param_t param = FSCCL_PARAM_INIT;
   param.dims = 2;
   param.shape[0] = rows;
@@ -108,10 +115,14 @@ TEST(LayoutPlan, GivesThePiecesOfOneRankOrOfAll) {
   std::vector<fsccl_param_t> list = {matrix(6, 6, 2, 3), matrix(5, 2), matrix(6, 6, 2, 3)};
   list[2].tied_to = 0;
   std::vector<fsccl_piece_t> all(4 * list.size()), one(list.size());
-  ASSERT_EQ(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, list.data(), list.size(), 4, FSCCL_ALL_RANKS, all.data(), nullptr), FSCCL_OK);
+  ASSERT_EQ(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, list.data(), list.size(), 4, FSCCL_ALL_RANKS,
+                              all.data(), nullptr),
+            FSCCL_OK);
   uint64_t sum[3] = {};
   for (int rank = 0; rank < 4; ++rank) {
-    ASSERT_EQ(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, list.data(), list.size(), 4, rank, one.data(), nullptr), FSCCL_OK);
+    ASSERT_EQ(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, list.data(), list.size(), 4, rank, one.data(),
+                                nullptr),
+              FSCCL_OK);
     for (size_t i = 0; i < list.size(); ++i) {
       const fsccl_piece_t& piece = all[static_cast<size_t>(rank) * list.size() + i];
       EXPECT_EQ(one[i].begin, piece.begin);
@@ -126,9 +137,11 @@ TEST(LayoutPlan, GivesThePiecesOfOneRankOrOfAll) {
   EXPECT_EQ(sum[1], 10u);
   EXPECT_EQ(sum[2], 36u);
   fsccl_layout_stats_t stats = FSCCL_LAYOUT_STATS_INIT;
-  ASSERT_EQ(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, list.data(), list.size(), 4, 0, nullptr, &stats), FSCCL_OK);
+  ASSERT_EQ(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, list.data(), list.size(), 4, 0, nullptr, &stats),
+            FSCCL_OK);
   EXPECT_EQ(stats.elements, 46u);
-  EXPECT_EQ(stats.largest_shard, 12u);  // six blocks of 6 and 10 elements: two blocks on two ranks, a block and 5 elements on two
+  // six blocks of 6 and 10 elements: two blocks on two ranks, a block and 5 elements on two
+  EXPECT_EQ(stats.largest_shard, 12u);
   EXPECT_EQ(stats.padding, 2u);
   EXPECT_EQ(stats.padding_bound, 2u);
 }
@@ -149,10 +162,12 @@ TEST(LayoutPlan, RefusesWithAdvice) {
   refused(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, &good, 0, 2, 0, &piece, nullptr), "parameters");
   refused(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, &wide, 1, 2, 0, &piece, nullptr), "dims is 9");
   refused(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, &good, 1, 0, 0, &piece, nullptr), "ranks is 0");
-  refused(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, &good, 1, 2'000'000, 0, &piece, nullptr), "1048576");
+  refused(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, &good, 1, 2'000'000, 0, &piece, nullptr),
+          "1048576");
   refused(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, &good, 1, 2, 2, &piece, nullptr), "rank is 2");
   refused(fsccl_layout_plan(FSCCL_LAYOUT_RAGGED, &good, 1, 2, 0, nullptr, &stats), "INIT");
-  refused(fsccl_layout_plan(FSCCL_LAYOUT_FLAT, &blocks, 1, 2, 0, &piece, nullptr), "FSCCL_LAYOUT_RAGGED");
+  refused(fsccl_layout_plan(FSCCL_LAYOUT_FLAT, &blocks, 1, 2, 0, &piece, nullptr),
+          "FSCCL_LAYOUT_RAGGED");
 }
 
 }  // namespace

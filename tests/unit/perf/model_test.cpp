@@ -33,7 +33,8 @@ const char* const kGroups = R"({"name": "groups", "units": [
   {"name": "root", "params": [["embedding", [10, 4]]]},
   {"repeat": 2, "first": 0, "units": [{"name": "layers.{}", "params": [["w", [3]]]}]},
   {"repeat": 3, "first": 2, "units": [{"name": "layers.{}.attention", "params": [["w", [5]]]},
-                                      {"name": "layers.{}.experts", "params": [["w", [2, 7]]]}]}]})";
+                                      {"name": "layers.{}.experts", "params": [["w", [2,
+                                       7]]]}]}]})";
 
 TEST(ParseModel, RepeatsGroupsOfUnits) {
   std::string error;
@@ -65,27 +66,39 @@ TEST(ParseModel, NamesTheFileAndThePlaceOfAProblem) {
       {R"({"name": "", "units": []})", "name", "not empty"},
       {R"({"name": "m", "units": []})", "units", "at least one unit"},
       {R"({"name": "m", "units": [7]})", "units[0]", "must be an object"},
-      {R"({"name": "m", "units": [{"name": "a", "params": []}]})", "units[0].params", "at least one parameter"},
+      {R"({"name": "m", "units": [{"name": "a", "params": []}]})", "units[0].params",
+       "at least one parameter"},
       {R"({"name": "m", "unit": [], "units": []})", "the document", "\"unit\" is not known"},
-      {R"({"name": "m", "units": [{"name": "a", "params": [["w"]]}]})", "units[0].params[0]", "must be a name and a shape"},
-      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [2, -1]]]}]})", "units[0].params[0][1][1]", "-1"},
-      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [2.5]]]}]})", "units[0].params[0][1][0]", "2.5"},
-      {R"({"name": "m", "units": [{"name": "a", "params": [["w", ["2"]]]}]})", "units[0].params[0][1][0]", "whole number"},
-      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [1,1,1,1,1,1,1,1,1]]]}]})", "units[0].params[0][1]",
-       "9 dimensions"},
-      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [4294967296, 4294967296]]]}]})", "units[0].params[0][1]",
-       "more than"},
-      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [18446744073709551615]]]}]})", "units[0].params[0][1][0]",
-       "whole number"},
-      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [1]]]}, {"name": "a", "params": [["w", [1]]]}]})", "units[1].name",
-       "earlier"},
-      {R"({"name": "m", "units": [{"repeat": 2, "units": []}]})", "units[0]", "\"first\" is missing"},
-      {R"({"name": "m", "units": [{"repeat": 2, "first": 0, "units": []}]})", "units[0].units", "at least one unit"},
-      {R"({"name": "m", "units": [{"repeat": 0, "first": 0, "units": [7]}]})", "units[0].repeat", "from 1 to"},
-      {R"({"name": "m", "units": [{"repeat": 1, "first": -1, "units": [7]}]})", "units[0].first", "-1"},
-      {R"({"name": "m", "units": [{"repeat": 2, "first": 0, "units": [{"name": "a", "params": [["w", [1]]]}]}]})",
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w"]]}]})", "units[0].params[0]",
+       "must be a name and a shape"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [2, -1]]]}]})",
+       "units[0].params[0][1][1]", "-1"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [2.5]]]}]})",
+       "units[0].params[0][1][0]", "2.5"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", ["2"]]]}]})",
+       "units[0].params[0][1][0]", "whole number"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [1,1,1,1,1,1,1,1,1]]]}]})",
+       "units[0].params[0][1]", "9 dimensions"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [4294967296, 4294967296]]]}]})",
+       "units[0].params[0][1]", "more than"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [18446744073709551615]]]}]})",
+       "units[0].params[0][1][0]", "whole number"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [1]]]}, {"name": "a", )"
+       R"("params": [["w", [1]]]}]})",
+       "units[1].name", "earlier"},
+      {R"({"name": "m", "units": [{"repeat": 2, "units": []}]})", "units[0]",
+       "\"first\" is missing"},
+      {R"({"name": "m", "units": [{"repeat": 2, "first": 0, "units": []}]})", "units[0].units",
+       "at least one unit"},
+      {R"({"name": "m", "units": [{"repeat": 0, "first": 0, "units": [7]}]})", "units[0].repeat",
+       "from 1 to"},
+      {R"({"name": "m", "units": [{"repeat": 1, "first": -1, "units": [7]}]})", "units[0].first",
+       "-1"},
+      {R"({"name": "m", "units": [{"repeat": 2, "first": 0, "units": [{"name": "a", )"
+       R"("params": [["w", [1]]]}]}]})",
        "units[0].units[0].name", "has no {}"},
-      {R"({"name": "m", "units": [{"repeat": 100000, "first": 0, "units": [{"name": "a{}", "params": [["w", [4294967296]]]}]}]})",
+      {R"({"name": "m", "units": [{"repeat": 100000, "first": 0, "units": [{"name": "a{}", )"
+       R"("params": [["w", [4294967296]]]}]}]})",
        "units[0].units[0].params[0][1]", "more than"},
   };
   for (const Bad& bad : kBad) {
@@ -129,7 +142,9 @@ TEST(KeepLayers, KeepsTheFirstLayersAndAllOtherUnits) {
 }
 
 TEST(SplitRoot, TheFirstParameterBeginsAndTheOthersEnd) {
-  Model model{"m", {{"root", {{"embedding", {8, 4}}, {"norm", {4}}, {"head", {8, 4}}}}, {"layers.0", {{"w", {4}}}}}};
+  Model model{"m",
+              {{"root", {{"embedding", {8, 4}}, {"norm", {4}}, {"head", {8, 4}}}},
+               {"layers.0", {{"w", {4}}}}}};
   const uint64_t elements = model.elements();
   split_root(&model);
   ASSERT_EQ(model.units.size(), 3u);
@@ -151,9 +166,10 @@ TEST(ShippedModels, HaveTheirPublishedSizes) {
     size_t layers;
     uint64_t elements;
   } kModels[] = {
-      {"Llama-3.2-1B", 16, 1'235'814'400},      {"Llama-3-8B", 32, 8'030'261'248},     {"Llama-3-70B", 80, 70'553'706'496},
-      {"Llama-3.1-405B", 126, 405'853'388'800}, {"Qwen2.5-7B", 28, 7'615'616'512},     {"Mixtral-8x7B", 32, 46'702'792'704},
-      {"DeepSeek-V3", 61, 671'026'419'200},     {"GPT-OSS-120B", 36, 116'829'156'672},
+      {"Llama-3.2-1B", 16, 1'235'814'400},  {"Llama-3-8B", 32, 8'030'261'248},
+      {"Llama-3-70B", 80, 70'553'706'496},  {"Llama-3.1-405B", 126, 405'853'388'800},
+      {"Qwen2.5-7B", 28, 7'615'616'512},    {"Mixtral-8x7B", 32, 46'702'792'704},
+      {"DeepSeek-V3", 61, 671'026'419'200}, {"GPT-OSS-120B", 36, 116'829'156'672},
   };
   for (const auto& published : kModels) {
     std::string error;
@@ -163,7 +179,8 @@ TEST(ShippedModels, HaveTheirPublishedSizes) {
     EXPECT_EQ(model->elements(), published.elements) << published.name;
   }
   const auto shipped = std::filesystem::directory_iterator(FSCCL_MODELS);
-  EXPECT_EQ(std::count_if(begin(shipped), end(shipped), [](const auto& entry) { return entry.path().extension() == ".json"; }),
+  EXPECT_EQ(std::count_if(begin(shipped), end(shipped),
+                          [](const auto& entry) { return entry.path().extension() == ".json"; }),
             static_cast<std::ptrdiff_t>(std::size(kModels)));
 }
 

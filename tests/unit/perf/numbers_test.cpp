@@ -17,8 +17,8 @@ TEST(ParseBytes, AcceptsNumbersWithAndWithoutUnits) {
 }
 
 TEST(ParseBytes, RejectsEverythingElse) {
-  for (const char* text : {"", " ", "K", "-1", "1X", "1KK", "64 K", "1.5", "0.3K", "nan", "inf", "1e3", "0x10", "4194304T",
-                           "99999999999999999999", "iB", "1iB"})
+  for (const char* text : {"", " ", "K", "-1", "1X", "1KK", "64 K", "1.5", "0.3K", "nan", "inf",
+                           "1e3", "0x10", "4194304T", "99999999999999999999", "iB", "1iB"})
     EXPECT_FALSE(parse_bytes(text).has_value()) << text;
 }
 
@@ -34,8 +34,10 @@ TEST(Names, OfDtypesAndOperators) {
   EXPECT_EQ(parse_dtype("bfloat16"), FSCCL_BFLOAT16);
   EXPECT_EQ(parse_dtype("float"), FSCCL_FLOAT32);
   EXPECT_FALSE(parse_dtype("fp8").has_value());
-  for (const DtypeName& entry : reducible_dtypes()) EXPECT_STREQ(dtype_name(*parse_dtype(entry.name)), entry.name);
-  for (const char* name : {"sum", "avg", "min", "max", "prod", "mulsum"}) EXPECT_STREQ(op_name(parse_op(name)->kind), name);
+  for (const DtypeName& entry : reducible_dtypes())
+    EXPECT_STREQ(dtype_name(*parse_dtype(entry.name)), entry.name);
+  for (const char* name : {"sum", "avg", "min", "max", "prod", "mulsum"})
+    EXPECT_STREQ(op_name(parse_op(name)->kind), name);
   EXPECT_EQ(parse_op("premul")->kind, FSCCL_OP_PREMUL_SUM);
   EXPECT_FALSE(parse_op("median").has_value());
   EXPECT_STREQ(op_name(99), "unknown");

@@ -10,7 +10,9 @@ namespace {
 
 Model model_of(size_t layers) {
   Model model{"test", {{"root", {{"w", {16, 8}}}}}};  // 128 elements
-  for (size_t l = 0; l < layers; l++) model.units.push_back({"layer" + std::to_string(l), {{"w", {4, 8}}, {"b", {3}}}});  // 35
+  // 35
+  for (size_t l = 0; l < layers; l++)
+    model.units.push_back({"layer" + std::to_string(l), {{"w", {4, 8}}, {"b", {3}}}});
   return model;
 }
 
@@ -21,7 +23,8 @@ StepShape shape_of(const Model& model, int ranks) {
   return shape;
 }
 
-// What a unit may do next; the order must be valid for every number of units, or the library would refuse it.
+// What a unit may do next; the order must be valid for every number of units, or the library would
+// refuse it.
 TEST(MakeStep, EveryUnitLivesItsLife) {
   for (int i = 0; i < 24; i++) {
     const int prefetch = i % 2;
@@ -54,7 +57,8 @@ TEST(MakeStep, EveryUnitLivesItsLife) {
         default:
           FAIL() << "an event of a parameter";
       }
-      most = std::max(most, static_cast<size_t>(std::count(gathered.begin(), gathered.end(), true)));
+      most =
+          std::max(most, static_cast<size_t>(std::count(gathered.begin(), gathered.end(), true)));
     }
     EXPECT_EQ(std::count(reduced.begin(), reduced.end(), true), static_cast<ptrdiff_t>(units));
     EXPECT_EQ(std::count(gathered.begin(), gathered.end(), true), 0);
@@ -68,7 +72,9 @@ TEST(MakeStepByParameter, EveryParameterLivesItsLife) {
     for (const bool own_head : {false, true})
       for (size_t layers = 0; layers <= 5; layers++) {
         Model model = model_of(layers);
-        if (own_head) model.units[0].params.insert(model.units[0].params.end(), {{"norm", {8}}, {"head", {16, 8}}});
+        if (own_head)
+          model.units[0].params.insert(model.units[0].params.end(),
+                                       {{"norm", {8}}, {"head", {16, 8}}});
         std::vector<std::vector<bool>> there, ready, gradient, reduced;
         for (auto* state : {&there, &ready, &gradient, &reduced})
           for (const ModelUnit& unit : model.units) state->emplace_back(unit.params.size());
@@ -105,7 +111,8 @@ TEST(MakeStepByParameter, EveryParameterLivesItsLife) {
               FAIL() << "an event of a unit's gradients";
           }
           size_t gradients = 0;
-          for (const auto& unit : gradient) gradients += static_cast<size_t>(std::count(unit.begin(), unit.end(), true));
+          for (const auto& unit : gradient)
+            gradients += static_cast<size_t>(std::count(unit.begin(), unit.end(), true));
           most_gradients = std::max(most_gradients, gradients);
         }
         for (size_t u = 0; u < model.units.size(); u++) {
@@ -116,7 +123,8 @@ TEST(MakeStepByParameter, EveryParameterLivesItsLife) {
       }
 }
 
-// Of layers with parameters of 8192 and 4096 bytes, 2 units are there and the gradients of 2 parameters; of the embedding one.
+// Of layers with parameters of 8192 and 4096 bytes, 2 units are there and the gradients of 2
+// parameters; of the embedding one.
 TEST(PlanBound, FallsByParameter) {
   Model model{"test", {{"root", {{"embedding", {32, 64}}, {"head", {32, 64}}}}}};
   for (int l = 0; l < 4; l++) model.units.push_back({"layer", {{"w", {64, 64}}, {"v", {32, 64}}}});
@@ -155,8 +163,10 @@ TEST(LiveBound, CountsSlotsThatAreThereAtOnce) {
   const Model model = model_of(3);
   const uint64_t root = 256, layer = 128;
   StepShape shape = shape_of(model, 4);
-  EXPECT_EQ(live_bound_bytes(model, make_step(4, 0), shape), root + 4 * root);                // the root's gradients, at the end
-  EXPECT_EQ(live_bound_bytes(model, make_step(4, 1), shape_of(model, 1)), root + 3 * layer);  // two layers and a layer's gradients
+  // the root's gradients, at the end
+  EXPECT_EQ(live_bound_bytes(model, make_step(4, 0), shape), root + 4 * root);
+  // two layers and a layer's gradients
+  EXPECT_EQ(live_bound_bytes(model, make_step(4, 1), shape_of(model, 1)), root + 3 * layer);
   shape.gradient_slots = false;
   EXPECT_EQ(live_bound_bytes(model, make_step(4, 0), shape), root + layer);
   EXPECT_EQ(live_bound_bytes(model, make_step(4, 1), shape), root + 2 * layer);
@@ -179,10 +189,13 @@ TEST(LiveBytes, FollowTheEvents) {
 
 TEST(KeptUnits, FillTheBudgetInOrderAndNeverTakeTheRoot) {
   const Model model = model_of(3);
-  EXPECT_EQ(kept_units(model, false, 2, false, UINT64_MAX), (std::vector<bool>{false, false, false, false}));
-  EXPECT_EQ(kept_units(model, false, 2, true, UINT64_MAX), (std::vector<bool>{false, true, true, true}));
+  EXPECT_EQ(kept_units(model, false, 2, false, UINT64_MAX),
+            (std::vector<bool>{false, false, false, false}));
+  EXPECT_EQ(kept_units(model, false, 2, true, UINT64_MAX),
+            (std::vector<bool>{false, true, true, true}));
   EXPECT_EQ(kept_units(model, false, 2, true, 256), (std::vector<bool>{false, true, true, false}));
-  EXPECT_EQ(kept_units(model, false, 2, true, 127), (std::vector<bool>{false, false, false, false}));
+  EXPECT_EQ(kept_units(model, false, 2, true, 127),
+            (std::vector<bool>{false, false, false, false}));
 }
 
 }  // namespace

@@ -48,14 +48,15 @@ TEST(Trace, StepsThatAreAlikeAreSeenAsSuch) {
 
 TEST(Trace, BlocksOfOneKeyThatAreThereTogetherAreTold) {
   std::string error;
-  const std::optional<Trace> trace = parse_trace(R"({"op":"alloc","id":1,"bytes":1,"stream":"s","kind":"grad","key":"g"}
+  const std::optional<Trace> trace =
+      parse_trace(R"({"op":"alloc","id":1,"bytes":1,"stream":"s","kind":"grad","key":"g"}
 {"op":"alloc","id":2,"bytes":1,"stream":"s","kind":"grad","key":"g"}
 {"op":"free","id":1,"stream":"s"}
 {"op":"alloc","id":3,"bytes":1,"stream":"s","kind":"grad","key":"g"}
 {"op":"free","id":3,"stream":"s"}
 {"op":"free","id":2,"stream":"s"}
 )",
-                                                 "keys.jsonl", &error);
+                  "keys.jsonl", &error);
   ASSERT_TRUE(trace) << error;
   EXPECT_NE(trace->steps[0][0].key, trace->steps[0][1].key);
   EXPECT_EQ(trace->steps[0][0].key, trace->steps[0][3].key);
@@ -87,7 +88,11 @@ TEST(Trace, BlocksThatAreThereAtTheEndAreRefused) {
 {"op":"mark","what":"step_end"}
 )",
                            "held.jsonl", &error));
-  EXPECT_EQ(error.rfind("held.jsonl:2: 2 blocks are not freed at the end of the trace, the first is block 5", 0), 0U) << error;
+  EXPECT_EQ(
+      error.rfind(
+          "held.jsonl:2: 2 blocks are not freed at the end of the trace, the first is block 5", 0),
+      0U)
+      << error;
 }
 
 // Three steps; each but the first begins with a block that the one before has left.
@@ -96,7 +101,9 @@ TEST(Replay, BlocksMayBeHeldAcrossSteps) {
   for (int step = 0; step < 3; ++step) {
     const std::string id = std::to_string(step), before = std::to_string(step - 1);
     if (step > 0) text += R"({"op":"free","id":)" + before + R"(,"stream":"s"})" + "\n";
-    if (step < 2) text += R"({"op":"alloc","id":)" + id + R"(,"bytes":4096,"stream":"s","kind":"ag_out","key":"u"})" + "\n";
+    if (step < 2)
+      text += R"({"op":"alloc","id":)" + id +
+              R"(,"bytes":4096,"stream":"s","kind":"ag_out","key":"u"})" + "\n";
     text += R"({"op":"mark","what":"step_end"})"
             "\n";
   }
@@ -129,7 +136,8 @@ TEST(Replay, ATraceMayHaveMoreEventsThanBlocks) {
     const ReplayRow row = replay_malloc(malloc_peers()[0], *trace, {.steps = 3});
     EXPECT_EQ(row.note, "");
     EXPECT_TRUE(row.reserved) << "the child that touches the blocks has ended well";
-    for (const ReplayRow& pool : replay_pool(*trace, {.steps = 3})) EXPECT_FALSE(pool.failed) << pool.note;
+    for (const ReplayRow& pool : replay_pool(*trace, {.steps = 3}))
+      EXPECT_FALSE(pool.failed) << pool.note;
   }
 }
 

@@ -23,11 +23,13 @@ std::vector<unsigned char> filled(fsccl_dtype_t dtype, uint64_t first, Seeds see
 TEST(CountWrongCopy, SeesWriterGenerationAndPlace) {
   for (const DtypeName& entry : reducible_dtypes()) {
     const auto data = filled(entry.dtype, 100, seeds_of(1, 5, 3));
-    EXPECT_EQ(count_wrong_copy(data.data(), entry.dtype, kCount, 100, seeds_of(1, 5, 3)), 0u) << entry.name;
-    for (const uint64_t wrong : {count_wrong_copy(data.data(), entry.dtype, kCount, 101, seeds_of(1, 5, 3)),
-                                 count_wrong_copy(data.data(), entry.dtype, kCount, 100, seeds_of(1, 6, 3)),
-                                 count_wrong_copy(data.data(), entry.dtype, kCount, 100, seeds_of(1, 5, 4)),
-                                 count_wrong_copy(data.data(), entry.dtype, kCount, 100, seeds_of(2, 5, 3))})
+    EXPECT_EQ(count_wrong_copy(data.data(), entry.dtype, kCount, 100, seeds_of(1, 5, 3)), 0u)
+        << entry.name;
+    for (const uint64_t wrong :
+         {count_wrong_copy(data.data(), entry.dtype, kCount, 101, seeds_of(1, 5, 3)),
+          count_wrong_copy(data.data(), entry.dtype, kCount, 100, seeds_of(1, 6, 3)),
+          count_wrong_copy(data.data(), entry.dtype, kCount, 100, seeds_of(1, 5, 4)),
+          count_wrong_copy(data.data(), entry.dtype, kCount, 100, seeds_of(2, 5, 3))})
       EXPECT_GT(wrong, kCount * 9 / 10) << entry.name;
   }
 }
@@ -58,9 +60,12 @@ std::vector<float> summed(uint32_t ranks, bool leave_out_last) {
 
 TEST(CountWrongReduced, AcceptsAnFp32SumAndMissesNoRank) {
   for (uint32_t ranks : {1u, 2u, 3u, 8u, 64u}) {
-    EXPECT_EQ(count_wrong_reduced(summed(ranks, false).data(), FSCCL_FLOAT32, FSCCL_FLOAT32, kCount, 0, 2, 9, ranks, FSCCL_SUM), 0u)
+    EXPECT_EQ(count_wrong_reduced(summed(ranks, false).data(), FSCCL_FLOAT32, FSCCL_FLOAT32, kCount,
+                                  0, 2, 9, ranks, FSCCL_SUM),
+              0u)
         << ranks;
-    EXPECT_EQ(count_wrong_reduced(summed(ranks, true).data(), FSCCL_FLOAT32, FSCCL_FLOAT32, kCount, 0, 2, 9, ranks, FSCCL_SUM),
+    EXPECT_EQ(count_wrong_reduced(summed(ranks, true).data(), FSCCL_FLOAT32, FSCCL_FLOAT32, kCount,
+                                  0, 2, 9, ranks, FSCCL_SUM),
               kCount)
         << ranks;
   }
@@ -75,12 +80,18 @@ TEST(CountWrongReduced, IntegersWrapAndAverageTowardsZero) {
     average[j] = static_cast<int8_t>(sum[j] / 2);
     most[j] = std::max(a[j], b[j]);
   }
-  EXPECT_EQ(count_wrong_reduced(sum.data(), FSCCL_INT8, FSCCL_INT8, kCount, 0, 0, 1, 2, FSCCL_SUM), 0u);
-  EXPECT_EQ(count_wrong_reduced(average.data(), FSCCL_INT8, FSCCL_INT8, kCount, 0, 0, 1, 2, FSCCL_AVG), 0u);
-  EXPECT_EQ(count_wrong_reduced(most.data(), FSCCL_INT8, FSCCL_INT8, kCount, 0, 0, 1, 2, FSCCL_MAX), 0u);
-  EXPECT_GT(count_wrong_reduced(a.data(), FSCCL_INT8, FSCCL_INT8, kCount, 0, 0, 1, 2, FSCCL_MAX), kCount / 4);
+  EXPECT_EQ(count_wrong_reduced(sum.data(), FSCCL_INT8, FSCCL_INT8, kCount, 0, 0, 1, 2, FSCCL_SUM),
+            0u);
+  EXPECT_EQ(
+      count_wrong_reduced(average.data(), FSCCL_INT8, FSCCL_INT8, kCount, 0, 0, 1, 2, FSCCL_AVG),
+      0u);
+  EXPECT_EQ(count_wrong_reduced(most.data(), FSCCL_INT8, FSCCL_INT8, kCount, 0, 0, 1, 2, FSCCL_MAX),
+            0u);
+  EXPECT_GT(count_wrong_reduced(a.data(), FSCCL_INT8, FSCCL_INT8, kCount, 0, 0, 1, 2, FSCCL_MAX),
+            kCount / 4);
   sum[0]++;
-  EXPECT_EQ(count_wrong_reduced(sum.data(), FSCCL_INT8, FSCCL_INT8, kCount, 0, 0, 1, 2, FSCCL_SUM), 1u);
+  EXPECT_EQ(count_wrong_reduced(sum.data(), FSCCL_INT8, FSCCL_INT8, kCount, 0, 0, 1, 2, FSCCL_SUM),
+            1u);
 }
 
 // One rounding of an fp32 sum is right, two units beside it is not.
@@ -90,14 +101,19 @@ TEST(CountWrongReduced, SixteenBitSumsAreRoundedOnce) {
   std::vector<float> sum(kCount, 0);
   for (uint32_t r = 0; r < kRanks; r++) {
     fill(part.data(), FSCCL_BFLOAT16, kCount, 0, seeds_of(2, 9, r));
-    for (uint64_t j = 0; j < kCount; j++) sum[j] += std::bit_cast<float>(static_cast<uint32_t>(part[j]) << 16);
+    for (uint64_t j = 0; j < kCount; j++)
+      sum[j] += std::bit_cast<float>(static_cast<uint32_t>(part[j]) << 16);
   }
   for (uint64_t j = 0; j < kCount; j++) {
     rounded[j] = bfloat16_bits(sum[j]);
     beside[j] = static_cast<uint16_t>(rounded[j] + 2);
   }
-  EXPECT_EQ(count_wrong_reduced(rounded.data(), FSCCL_BFLOAT16, FSCCL_BFLOAT16, kCount, 0, 2, 9, kRanks, FSCCL_SUM), 0u);
-  EXPECT_EQ(count_wrong_reduced(beside.data(), FSCCL_BFLOAT16, FSCCL_BFLOAT16, kCount, 0, 2, 9, kRanks, FSCCL_SUM), kCount);
+  EXPECT_EQ(count_wrong_reduced(rounded.data(), FSCCL_BFLOAT16, FSCCL_BFLOAT16, kCount, 0, 2, 9,
+                                kRanks, FSCCL_SUM),
+            0u);
+  EXPECT_EQ(count_wrong_reduced(beside.data(), FSCCL_BFLOAT16, FSCCL_BFLOAT16, kCount, 0, 2, 9,
+                                kRanks, FSCCL_SUM),
+            kCount);
 }
 
 TEST(CountWrongReduced, MeanOf16BitGradientsInFp32) {
@@ -105,18 +121,27 @@ TEST(CountWrongReduced, MeanOf16BitGradientsInFp32) {
   std::vector<float> mean(kCount);
   fill(a.data(), FSCCL_BFLOAT16, kCount, 50, seeds_of(3, 1, 0));
   fill(b.data(), FSCCL_BFLOAT16, kCount, 50, seeds_of(3, 1, 1));
-  const auto wide = [](uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); };
+  const auto wide = [](uint16_t bits) {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  };
   for (uint64_t j = 0; j < kCount; j++) mean[j] = (wide(a[j]) + wide(b[j])) * 0.5f;
-  EXPECT_EQ(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2, FSCCL_AVG), 0u);
+  EXPECT_EQ(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2,
+                                FSCCL_AVG),
+            0u);
   mean[17] *= 1.00001f;
-  EXPECT_EQ(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2, FSCCL_AVG), 1u);
+  EXPECT_EQ(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2,
+                                FSCCL_AVG),
+            1u);
   for (float& value : mean) value = wide(bfloat16_bits(value));  // between hosts, say
-  EXPECT_GT(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2, FSCCL_AVG), kCount / 4);
+  EXPECT_GT(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2,
+                                FSCCL_AVG),
+            kCount / 4);
 }
 
 TEST(CountWrongCast, RoundsToNearestEven) {
   EXPECT_EQ(bfloat16_bits(1.0f), 0x3F80);
-  EXPECT_EQ(bfloat16_bits(std::bit_cast<float>(0x3F808000u)), 0x3F80);  // a tie goes to the even one
+  // a tie goes to the even one
+  EXPECT_EQ(bfloat16_bits(std::bit_cast<float>(0x3F808000u)), 0x3F80);
   EXPECT_EQ(bfloat16_bits(std::bit_cast<float>(0x3F818000u)), 0x3F82);
   EXPECT_EQ(half_bits(-1.5f), 0xBE00);
   EXPECT_EQ(half_bits(std::bit_cast<float>(0x3F801000u)), 0x3C00);
@@ -127,7 +152,8 @@ TEST(CountWrongCast, RoundsToNearestEven) {
   fill(wide.data(), FSCCL_FLOAT32, kCount, 0, seeds_of(4, 4, 4));
   for (uint64_t j = 0; j < kCount; j++) narrow[j] = half_bits(wide[j]);
   EXPECT_EQ(count_wrong_cast(narrow.data(), FSCCL_FLOAT16, kCount, 0, seeds_of(4, 4, 4)), 0u);
-  EXPECT_GT(count_wrong_cast(narrow.data(), FSCCL_BFLOAT16, kCount, 0, seeds_of(4, 4, 4)), kCount * 9 / 10);
+  EXPECT_GT(count_wrong_cast(narrow.data(), FSCCL_BFLOAT16, kCount, 0, seeds_of(4, 4, 4)),
+            kCount * 9 / 10);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Every plain collective is proved for every shape here: rank counts 1 to 16 and a sample up to 64, empty, tiny, odd and large
-// counts, parts of one size and of many, some or all ranks in place, all roots.
+// Every plain collective is proved for every shape here: rank counts 1 to 16 and a sample up to 64,
+// empty, tiny, odd and large counts, parts of one size and of many, some or all ranks in place, all
+// roots.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -10,7 +11,8 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr int kRankCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 33, 64};
+constexpr int kRankCounts[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
+                               11, 12, 13, 14, 15, 16, 17, 24, 33, 64};
 
 Shape shape_of(int ranks, uint64_t count, fsccl_dtype_t dtype, int root = 0) {
   Shape shape;
@@ -21,11 +23,14 @@ Shape shape_of(int ranks, uint64_t count, fsccl_dtype_t dtype, int root = 0) {
   return shape;
 }
 
-void verify_shape(const Collective& collective, const Shape& shape, const std::vector<Alias>& aliases = {}) {
+void verify_shape(const Collective& collective, const Shape& shape,
+                  const std::vector<Alias>& aliases = {}) {
   if (!applies(collective, shape)) return;
-  const Status status = verify(for_all_ranks(collective.build, shape), collective.expect(shape), aliases);
-  ASSERT_TRUE(status.ok()) << collective.name << ", ranks " << shape.ranks << ", count " << shape.count << " x "
-                           << dtype_name(shape.dtype) << ", root " << shape.root << ", " << aliases.size()
+  const Status status =
+      verify(for_all_ranks(collective.build, shape), collective.expect(shape), aliases);
+  ASSERT_TRUE(status.ok()) << collective.name << ", ranks " << shape.ranks << ", count "
+                           << shape.count << " x " << dtype_name(shape.dtype) << ", root "
+                           << shape.root << ", " << aliases.size()
                            << " in place: " << status.text();
 }
 
@@ -42,15 +47,18 @@ class Collectives : public ::testing::TestWithParam<Collective> {};
 
 TEST_P(Collectives, EveryShapeIsProved) {
   const Collective& collective = GetParam();
-  // 24 bytes is what a signal carries, 4096 a slot: both sides of them are here for every element size.
+  // 24 bytes is what a signal carries, 4096 a slot: both sides of them are here for every element
+  // size.
   const uint64_t counts[] = {0, 1, 2, 3, 6, 7, 12, 24, 25, 333, 4096, 4097, 20'000};
   for (const int ranks : kRankCounts)
     for (const fsccl_dtype_t dtype : {FSCCL_UINT8, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64})
       for (const uint64_t count : counts)
         for (const int root : roots(collective, ranks)) {
-          // Element size changes only where parts are cut and what fits; in the large groups one size is enough.
+          // Element size changes only where parts are cut and what fits; in the large groups one
+          // size is enough.
           const bool large = ranks > 16 && collective.fits == Fits::any;
-          if ((((ranks > 8 || collective.rooted) && count > 24) || large) && dtype != FSCCL_FLOAT32) continue;
+          if ((((ranks > 8 || collective.rooted) && count > 24) || large) && dtype != FSCCL_FLOAT32)
+            continue;
           if (count > (ranks <= 16 ? 20'000 : ranks <= 33 ? 4096 : 333)) continue;
           ASSERT_NO_FATAL_FAILURE(verify_shape(collective, shape_of(ranks, count, dtype, root)));
         }
@@ -62,8 +70,8 @@ TEST_P(Collectives, PartsOfAnySizeAndPlaceAreProved) {
   std::mt19937_64 random(11);
   for (const int ranks : {1, 2, 3, 5, 8, 17})
     for (int round = 0; round < 30; ++round) {
-      Shape shape =
-          shape_of(ranks, 0, round % 2 ? FSCCL_FLOAT32 : FSCCL_UINT8, static_cast<int>(random() % static_cast<uint64_t>(ranks)));
+      Shape shape = shape_of(ranks, 0, round % 2 ? FSCCL_FLOAT32 : FSCCL_UINT8,
+                             static_cast<int>(random() % static_cast<uint64_t>(ranks)));
       const uint64_t most = round % 3 == 0 ? 6 : round % 3 == 1 ? 300 : 5000;
       uint64_t begin = 0;
       for (int q = 0; q < ranks; ++q) {
@@ -90,13 +98,15 @@ TEST_P(Collectives, AnyRanksMayCallInPlace) {
                                static_cast<int>(random() % static_cast<uint64_t>(ranks)));
         std::vector<Alias> aliases;
         for (shape.rank = 0; shape.rank < ranks; ++shape.rank)
-          if ((round == 0 || random() % 2 == 0) && (!collective.root_alone || shape.rank == shape.root))
+          if ((round == 0 || random() % 2 == 0) &&
+              (!collective.root_alone || shape.rank == shape.root))
             aliases.push_back(collective.alias(shape));
         ASSERT_NO_FATAL_FAILURE(verify_shape(collective, shape, aliases));
       }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(collectives()), [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(collectives()),
+                         [](const auto& param) { return param.param.name; });
 
 TEST(Collectives, BarrierIsProved) {
   for (const int ranks : kRankCounts) {
@@ -120,7 +130,8 @@ TEST(Collectives, APlanGrowsWithTheRanksNotTheirPairs) {
   std::vector<Plan> plans{barrier(5, kRanks)};
   Shape shape = shape_of(kRanks, 100, FSCCL_FLOAT32);
   shape.rank = 5;
-  for (const auto movement : {all_gather_movement, gather_movement, scatter_movement, all_to_all_movement, broadcast_movement}) {
+  for (const auto movement : {all_gather_movement, gather_movement, scatter_movement,
+                              all_to_all_movement, broadcast_movement}) {
     plans.push_back(move_direct(movement(shape)));
     plans.push_back(move_slots(movement(shape), kSlot));
   }
@@ -136,7 +147,8 @@ TEST(Collectives, APlanGrowsWithTheRanksNotTheirPairs) {
 TEST(Collectives, BroadcastIsBalanced) {
   for (const int ranks : {2, 3, 4, 8}) {
     uint64_t least = ~uint64_t{0}, most = 0;
-    for (const Plan& plan : for_all_ranks(broadcast_balanced, shape_of(ranks, 1 << 20, FSCCL_UINT8))) {
+    for (const Plan& plan :
+         for_all_ranks(broadcast_balanced, shape_of(ranks, 1 << 20, FSCCL_UINT8))) {
       uint64_t moved = 0;
       for (const Step& step : plan.steps)
         if (step.kind == StepKind::copy) moved += step.count;
@@ -147,17 +159,24 @@ TEST(Collectives, BroadcastIsBalanced) {
   }
 }
 
-// Who sends and receives fills several slots before it empties the first of a peer. Who only sends has nothing to put off.
+// Who sends and receives fills several slots before it empties the first of a peer. Who only sends
+// has nothing to put off.
 TEST(Collectives, SlotsAreWrittenAheadOfWhatIsRead) {
   constexpr uint64_t kSlot = 4096;
   const auto written_ahead = [](const Plan& plan) {
-    const auto is_read = [&](const Step& step) { return step.kind == StepKind::copy && step.src.rank != plan.rank; };
-    return std::count_if(plan.steps.begin(), std::find_if(plan.steps.begin(), plan.steps.end(), is_read),
-                         [&](const Step& step) { return step.kind == StepKind::copy && plan.buffers[step.dst.buffer].slot; });
+    const auto is_read = [&](const Step& step) {
+      return step.kind == StepKind::copy && step.src.rank != plan.rank;
+    };
+    return std::count_if(plan.steps.begin(),
+                         std::find_if(plan.steps.begin(), plan.steps.end(), is_read),
+                         [&](const Step& step) {
+                           return step.kind == StepKind::copy && plan.buffers[step.dst.buffer].slot;
+                         });
   };
   for (const uint64_t slots : {1, 2, 3, 4, 5, 9}) {
     Shape shape = shape_of(2, slots * kSlot, FSCCL_UINT8);
-    const Plan gather = move_slots(all_gather_movement(shape), kSlot), broadcast = move_slots(broadcast_movement(shape), kSlot);
+    const Plan gather = move_slots(all_gather_movement(shape), kSlot),
+               broadcast = move_slots(broadcast_movement(shape), kSlot);
     const uint64_t ticks = std::min<uint64_t>(slots, kMaxTicks);
     EXPECT_EQ(static_cast<uint64_t>(gather.ticks), ticks);
     EXPECT_EQ(static_cast<uint64_t>(written_ahead(gather)), ticks);
@@ -167,11 +186,13 @@ TEST(Collectives, SlotsAreWrittenAheadOfWhatIsRead) {
   }
 }
 
-// Between hosts a signal is a message. Who only receives gives one a round, and a round is several slots.
+// Between hosts a signal is a message. Who only receives gives one a round, and a round is several
+// slots.
 TEST(Collectives, WhoOnlyReceivesSignalsOnceForSeveralMirroredSlots) {
   constexpr uint64_t kSlot = 4096;
   const auto count = [](const Plan& plan, StepKind kind) {
-    return std::count_if(plan.steps.begin(), plan.steps.end(), [&](const Step& step) { return step.kind == kind; });
+    return std::count_if(plan.steps.begin(), plan.steps.end(),
+                         [&](const Step& step) { return step.kind == kind; });
   };
   for (const uint64_t slots : {1, 2, 4, 5, 9}) {
     Shape shape = shape_of(2, slots * kSlot, FSCCL_UINT8);
@@ -193,7 +214,8 @@ TEST(Collectives, BarriersInStepsAreProved) {
   for (const int ranks : kRankCounts)
     for (int steps = 1; steps <= kMaxTicks; ++steps) {
       std::vector<Plan> plans;
-      for (int rank = 0; rank < ranks; ++rank) plans.push_back(barrier_in_steps(rank, ranks, steps));
+      for (int rank = 0; rank < ranks; ++rank)
+        plans.push_back(barrier_in_steps(rank, ranks, steps));
       const Status status = verify(plans, {});
       ASSERT_TRUE(status.ok()) << status.text();
     }
@@ -211,13 +233,22 @@ TEST(Collectives, StepsTakeFewMessagesAndNoByteTwice) {
     int ranks, steps;
     uint64_t messages;  // of a rank
   };
-  for (const Case& one : {Case{4, 2, 2}, {5, 3, 3}, {9, 2, 4}, {16, 4, 4}, {16, 3, 5}, {16, 2, 6}, {64, 3, 9}, {16, 1, 15}}) {
-    const auto plans = for_all_ranks([&](const Shape& shape) { return all_gather_in_steps(shape, one.steps); },
-                                     shape_of(one.ranks, 7, FSCCL_FLOAT32));
+  for (const Case& one : {Case{4, 2, 2},
+                          {5, 3, 3},
+                          {9, 2, 4},
+                          {16, 4, 4},
+                          {16, 3, 5},
+                          {16, 2, 6},
+                          {64, 3, 9},
+                          {16, 1, 15}}) {
+    const auto plans =
+        for_all_ranks([&](const Shape& shape) { return all_gather_in_steps(shape, one.steps); },
+                      shape_of(one.ranks, 7, FSCCL_FLOAT32));
     const auto ranks = static_cast<uint64_t>(one.ranks);
     EXPECT_EQ(total(plans, StepKind::signal, [](const Step&) { return 1u; }), ranks * one.messages)
         << one.ranks << " " << one.steps;
-    EXPECT_EQ(total(plans, StepKind::put, [](const Step& step) { return step.count; }), 7 * ranks * (ranks - 1));
+    EXPECT_EQ(total(plans, StepKind::put, [](const Step& step) { return step.count; }),
+              7 * ranks * (ranks - 1));
   }
 }
 
@@ -225,7 +256,8 @@ TEST(Collectives, AllReducePartsAreWholeLinesAndEven) {
   for (int ranks = 1; ranks <= 16; ++ranks) {
     for (const uint64_t count : {1, 16, 17, 333, 4096}) {
       uint64_t largest = 0, smallest = ~uint64_t{0}, end = 0;
-      for (const Shape::Part& part : all_reduce_folding(shape_of(ranks, count, FSCCL_FLOAT32)).parts) {
+      for (const Shape::Part& part :
+           all_reduce_folding(shape_of(ranks, count, FSCCL_FLOAT32)).parts) {
         if (part.count) {
           EXPECT_EQ(part.begin * 4 % 64, 0u);
           EXPECT_EQ(part.begin, end);
@@ -235,7 +267,8 @@ TEST(Collectives, AllReducePartsAreWholeLinesAndEven) {
         smallest = std::min(smallest, part.count);
       }
       EXPECT_EQ(end, count);
-      EXPECT_LE(largest - smallest, 32u) << ranks << " ranks, " << count;  // a line, and the short tail
+      // a line, and the short tail
+      EXPECT_LE(largest - smallest, 32u) << ranks << " ranks, " << count;
     }
   }
 }

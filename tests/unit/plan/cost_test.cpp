@@ -10,7 +10,8 @@
 namespace fsccl::testing {
 namespace {
 
-// A byte through a slot takes 2 ns, one for each of its copies, an exchange 1000; copies between mapped memory 0.5 ns a byte.
+// A byte through a slot takes 2 ns, one for each of its copies, an exchange 1000; copies between
+// mapped memory 0.5 ns a byte.
 Costs round_numbers() {
   Costs costs;
   costs.exchange = 1000;
@@ -22,7 +23,8 @@ Costs round_numbers() {
   return costs;
 }
 
-std::array<Plan, 2> pair_of(Plan (*make)(const Shape&, uint64_t), uint64_t bytes, uint64_t slot_bytes) {
+std::array<Plan, 2> pair_of(Plan (*make)(const Shape&, uint64_t), uint64_t bytes,
+                            uint64_t slot_bytes) {
   Shape shape;
   shape.ranks = 2;
   shape.count = bytes;
@@ -33,9 +35,13 @@ std::array<Plan, 2> pair_of(Plan (*make)(const Shape&, uint64_t), uint64_t bytes
   }
   return plans;
 }
-Plan gather_slots(const Shape& shape, uint64_t slot) { return move_slots(all_gather_movement(shape), slot); }
+Plan gather_slots(const Shape& shape, uint64_t slot) {
+  return move_slots(all_gather_movement(shape), slot);
+}
 Plan gather_direct(const Shape& shape, uint64_t) { return move_direct(all_gather_movement(shape)); }
-Plan broadcast_slots(const Shape& shape, uint64_t slot) { return move_slots(broadcast_movement(shape), slot); }
+Plan broadcast_slots(const Shape& shape, uint64_t slot) {
+  return move_slots(broadcast_movement(shape), slot);
+}
 
 TEST(Cost, StraightLinesBetweenAndBeyondTheMeasuredSizes) {
   const Cost cost{{100, 1892, 130916}};
@@ -47,8 +53,10 @@ TEST(Cost, StraightLinesBetweenAndBeyondTheMeasuredSizes) {
 }
 
 TEST(Cost, AllGatherThroughSlots) {
-  // 10 KiB: into the slot, this rank's own part to its place, the other's signal, and out of its slot.
-  EXPECT_NEAR(price(pair_of(gather_slots, 10240, 65536), round_numbers(), false).ns, 10240 + 5120 + 1000 + 10240, 100);
+  // 10 KiB: into the slot, this rank's own part to its place, the other's signal, and out of its
+  // slot.
+  EXPECT_NEAR(price(pair_of(gather_slots, 10240, 65536), round_numbers(), false).ns,
+              10240 + 5120 + 1000 + 10240, 100);
 }
 
 // Between hosts each peer takes a message, out and in: two of them are in the exchange.
@@ -58,16 +66,19 @@ TEST(Cost, MessagesToManyTakeLongerThanStepsOfFew) {
   costs.message = 2000;
   costs.by_messages = true;
   const auto of = [&](int ranks, int steps) {
-    return price({barrier_in_steps(0, ranks, steps), barrier_in_steps(1, ranks, steps)}, costs, false).ns;
+    return price({barrier_in_steps(0, ranks, steps), barrier_in_steps(1, ranks, steps)}, costs,
+                 false)
+        .ns;
   };
-  for (const int ranks : {2, 3, 16}) EXPECT_DOUBLE_EQ(of(ranks, 1), 5000 + (ranks - 2) * 2 * 2000.0) << ranks;
+  for (const int ranks : {2, 3, 16})
+    EXPECT_DOUBLE_EQ(of(ranks, 1), 5000 + (ranks - 2) * 2 * 2000.0) << ranks;
   EXPECT_DOUBLE_EQ(of(16, 4), 4 * 5000);
   EXPECT_DOUBLE_EQ(of(16, 2), 2 * (5000 + 2 * 2 * 2000));
   EXPECT_DOUBLE_EQ(price({barrier(0, 16), barrier(1, 16)}, costs, false).ns, of(16, 1));
 }
 
-// A message has come by the time when somebody wants it; a line in shared memory is then fetched, and of ranks that share cores
-// each wait is a turn of its own: what needs fewer of them wins.
+// A message has come by the time when somebody wants it; a line in shared memory is then fetched,
+// and of ranks that share cores each wait is a turn of its own: what needs fewer of them wins.
 TEST(Cost, EachWaitTakesAnExchangeInSharedMemoryAndWhereRanksShareCores) {
   const auto gather = pair_of(gather_slots, 100'000, 4096);
   const auto of = [&](bool messages, double sharers) {
@@ -81,7 +92,8 @@ TEST(Cost, EachWaitTakesAnExchangeInSharedMemoryAndWhereRanksShareCores) {
   EXPECT_GT(of(true, 2), by_message + more);
 }
 
-// Reads by the system take longer than slots do, but need no exchanges: what counts between ranks that share cores is the work.
+// Reads by the system take longer than slots do, but need no exchanges: what counts between ranks
+// that share cores is the work.
 TEST(Cost, WhatARankDoesTakesLongerWhereRanksShareCores) {
   const auto of = [](double sharers) {
     Costs costs = round_numbers();
@@ -112,18 +124,24 @@ TEST(Cost, PutsCostWhatCopiesIntoASlotDo) {
                    price(pair_of(gather_slots, 10240, 65536), round_numbers(), false).ns);
 }
 
-// Past the caches the system fetches each line that it is about to overwrite; other stores bypass them.
+// Past the caches the system fetches each line that it is about to overwrite; other stores bypass
+// them.
 TEST(Cost, WhatTheSystemReadsTakesLongerPastTheCaches) {
-  const auto read = [](uint64_t bytes) { return price(pair_of(gather_direct, bytes, 0), round_numbers(), true).ns; };
+  const auto read = [](uint64_t bytes) {
+    return price(pair_of(gather_direct, bytes, 0), round_numbers(), true).ns;
+  };
   const uint64_t few = 1 << 20, many = 4 << 20;
   EXPECT_NEAR(read(few), 0.5 * few + 1000 + 3000 + few + 1000, 100);
   EXPECT_NEAR(read(many), 0.5 * many + 1000 + 1.5 * (3000 + many) + 1000, 100);
-  EXPECT_NEAR(price(pair_of(gather_direct, many, 0), round_numbers(), false).ns, 0.5 * many + 1000 + 0.5 * many + 1000, 100);
+  EXPECT_NEAR(price(pair_of(gather_direct, many, 0), round_numbers(), false).ns,
+              0.5 * many + 1000 + 0.5 * many + 1000, 100);
 }
 
 // It is read into a window, and folded from there.
 TEST(Cost, FoldsOfWhatTheSystemReads) {
-  const auto reduce = [](const Shape& shape, uint64_t) { return fold_direct(reduce_scatter_folding(shape)); };
+  const auto reduce = [](const Shape& shape, uint64_t) {
+    return fold_direct(reduce_scatter_folding(shape));
+  };
   const double mapped = price(pair_of(reduce, 10240, 0), round_numbers(), false).ns;
   EXPECT_NEAR(price(pair_of(reduce, 10240, 0), round_numbers(), true).ns - mapped, 3000 + 10240, 1);
 }
@@ -131,39 +149,48 @@ TEST(Cost, FoldsOfWhatTheSystemReads) {
 TEST(Cost, AllGatherDirectly) {
   const Costs costs = round_numbers();
   // Own part, the other's signal and its part; another exchange.
-  EXPECT_NEAR(price(pair_of(gather_direct, 10240, 0), costs, false).ns, 5120 + 1000 + 5120 + 1000, 100);
-  EXPECT_NEAR(price(pair_of(gather_direct, 10240, 0), costs, true).ns, 5120 + 1000 + 3000 + 10240 + 1000, 100);
+  EXPECT_NEAR(price(pair_of(gather_direct, 10240, 0), costs, false).ns, 5120 + 1000 + 5120 + 1000,
+              100);
+  EXPECT_NEAR(price(pair_of(gather_direct, 10240, 0), costs, true).ns,
+              5120 + 1000 + 3000 + 10240 + 1000, 100);
 }
 
 TEST(Cost, RoundsOfABroadcastOverlap) {
-  // The root is ahead of the other, which fetches a signal for each piece: N bytes take N + a piece, not 2 N. Many rounds are not
-  // followed one by one.
+  // The root is ahead of the other, which fetches a signal for each piece: N bytes take N + a
+  // piece, not 2 N. Many rounds are not followed one by one.
   for (const uint64_t bytes : {65536u, 4u << 20}) {
     const double whole = static_cast<double>(bytes), signals = 1000 * whole / 16384;
     const double ns = price(pair_of(broadcast_slots, bytes, 16384), round_numbers(), false).ns;
     EXPECT_NEAR(ns, whole + signals + 16384, 0.01 * whole + 500);
   }
-  EXPECT_NEAR(price(pair_of(broadcast_slots, 65536, 65536), round_numbers(), false).ns, 2 * 65536 + 1000, 500);
+  EXPECT_NEAR(price(pair_of(broadcast_slots, 65536, 65536), round_numbers(), false).ns,
+              2 * 65536 + 1000, 500);
 }
 
 TEST(Cost, TheLastRoundHasWhatIsLeft) {
   for (const uint64_t bytes : {65536u, 4u << 20}) {
-    const auto of = [&](uint64_t more) { return price(pair_of(broadcast_slots, bytes + more, 16384), round_numbers(), false); };
+    const auto of = [&](uint64_t more) {
+      return price(pair_of(broadcast_slots, bytes + more, 16384), round_numbers(), false);
+    };
     EXPECT_NEAR(of(2048).ns - of(0).ns, 2048 + 1000, 1000) << bytes;
     EXPECT_NEAR(of(2048).busy - of(0).busy, 2048 + 1000, 1000) << bytes;
   }
 }
 
 TEST(Cost, WhatTheBusierRankDoesNotWait) {
-  // The root writes a slot while the other waits, and the other fetches the signal and reads it while the root is through.
-  EXPECT_NEAR(price(pair_of(broadcast_slots, 65536, 65536), round_numbers(), false).busy, 65536 + 1000, 100);
-  EXPECT_NEAR(price(pair_of(broadcast_slots, 4u << 20, 16384), round_numbers(), false).busy, (4 << 20) + 256 * 1000, 50'000);
+  // The root writes a slot while the other waits, and the other fetches the signal and reads it
+  // while the root is through.
+  EXPECT_NEAR(price(pair_of(broadcast_slots, 65536, 65536), round_numbers(), false).busy,
+              65536 + 1000, 100);
+  EXPECT_NEAR(price(pair_of(broadcast_slots, 4u << 20, 16384), round_numbers(), false).busy,
+              (4 << 20) + 256 * 1000, 50'000);
 }
 
 TEST(Cost, PastTheCachesOnlyWhereThatWinsFromThereOn) {
   Costs costs = round_numbers();
   EXPECT_EQ(costs.slot_streaming_from(), std::numeric_limits<uint64_t>::max());
-  costs.slot_streaming.ns = {400, 5000, 160000};  // the small win is within the noise of a measurement
+  // the small win is within the noise of a measurement
+  costs.slot_streaming.ns = {400, 5000, 160000};
   EXPECT_EQ(costs.slot_streaming_from(), 4096u);
   EXPECT_DOUBLE_EQ(costs.slot(65536), costs.slot_streaming.at(65536));
   costs.slot_streaming.ns = {400, 5000, 280000};

@@ -1,4 +1,5 @@
-// What each collective must leave behind, written down from the public header's words and independently of the builders.
+// What each collective must leave behind, written down from the public header's words and
+// independently of the builders.
 #pragma once
 #include <fmt/format.h>
 
@@ -24,18 +25,30 @@ inline std::vector<Expected> expect_gathered(const Shape& shape, int only_rank) 
   std::vector<Expected> expected;
   for (int r = 0; r < shape.ranks; ++r)
     for (int q = 0; q < shape.ranks && (only_rank < 0 || r == only_rank); ++q)
-      expected.push_back(
-          {{1, r, shape.part(q).begin * shape.size()}, {0, q, 0}, shape.part(q).count, shape.dtype, shape.dtype, false});
+      expected.push_back({{1, r, shape.part(q).begin * shape.size()},
+                          {0, q, 0},
+                          shape.part(q).count,
+                          shape.dtype,
+                          shape.dtype,
+                          false});
   return expected;
 }
-inline std::vector<Expected> expect_all_gather(const Shape& shape) { return expect_gathered(shape, -1); }
-inline std::vector<Expected> expect_gather(const Shape& shape) { return expect_gathered(shape, shape.root); }
+inline std::vector<Expected> expect_all_gather(const Shape& shape) {
+  return expect_gathered(shape, -1);
+}
+inline std::vector<Expected> expect_gather(const Shape& shape) {
+  return expect_gathered(shape, shape.root);
+}
 
 inline std::vector<Expected> expect_scatter(const Shape& shape) {
   std::vector<Expected> expected;
   for (int r = 0; r < shape.ranks; ++r)
-    expected.push_back(
-        {{1, r, 0}, {0, shape.root, shape.part(r).begin * shape.size()}, shape.part(r).count, shape.dtype, shape.dtype, false});
+    expected.push_back({{1, r, 0},
+                        {0, shape.root, shape.part(r).begin * shape.size()},
+                        shape.part(r).count,
+                        shape.dtype,
+                        shape.dtype,
+                        false});
   return expected;
 }
 
@@ -56,14 +69,19 @@ inline std::vector<Expected> expect_all_to_all(const Shape& shape) {
 inline std::vector<Expected> expect_reduce_scatter(const Shape& shape) {
   std::vector<Expected> expected;
   for (int r = 0; r < shape.ranks; ++r)
-    expected.push_back(
-        {{1, r, 0}, {0, 0, shape.part(r).begin * shape.size()}, shape.part(r).count, shape.dtype, shape.dtype, true});
+    expected.push_back({{1, r, 0},
+                        {0, 0, shape.part(r).begin * shape.size()},
+                        shape.part(r).count,
+                        shape.dtype,
+                        shape.dtype,
+                        true});
   return expected;
 }
 
 inline std::vector<Expected> expect_all_reduce(const Shape& shape) {
   std::vector<Expected> expected;
-  for (int r = 0; r < shape.ranks; ++r) expected.push_back({{1, r, 0}, {0, 0, 0}, shape.count, shape.dtype, shape.dtype, true});
+  for (int r = 0; r < shape.ranks; ++r)
+    expected.push_back({{1, r, 0}, {0, 0, 0}, shape.count, shape.dtype, shape.dtype, true});
   return expected;
 }
 
@@ -74,13 +92,18 @@ inline std::vector<Expected> expect_reduce(const Shape& shape) {
 inline std::vector<Expected> expect_broadcast(const Shape& shape) {
   std::vector<Expected> expected;
   for (int r = 0; r < shape.ranks; ++r)
-    expected.push_back({{0, r, 0}, {0, shape.root, 0}, shape.count, shape.dtype, shape.dtype, false});
+    expected.push_back(
+        {{0, r, 0}, {0, shape.root, 0}, shape.count, shape.dtype, shape.dtype, false});
   return expected;
 }
 
 // Where a rank that calls in place has its smaller buffer.
-inline Alias small_in_output(const Shape& shape) { return {shape.rank, 0, 1, shape.part(shape.rank).begin * shape.size()}; }
-inline Alias small_in_input(const Shape& shape) { return {shape.rank, 1, 0, shape.part(shape.rank).begin * shape.size()}; }
+inline Alias small_in_output(const Shape& shape) {
+  return {shape.rank, 0, 1, shape.part(shape.rank).begin * shape.size()};
+}
+inline Alias small_in_input(const Shape& shape) {
+  return {shape.rank, 1, 0, shape.part(shape.rank).begin * shape.size()};
+}
 inline Alias same_buffer(const Shape& shape) { return {shape.rank, 0, 1, 0}; }
 
 enum class Fits : uint8_t { any, part_in_signal, whole_in_signal };
@@ -99,35 +122,63 @@ inline const std::vector<Collective>& collectives() {
   // Those through slots twice: slots that all ranks map, and mirrored ones.
   static const std::vector<Collective> all = [] {
     constexpr uint64_t kSlot = 4096;
-    const auto direct = [](auto movement) -> Builder { return [=](const Shape& s) { return move_direct(movement(s)); }; };
-    const auto slots = [](auto movement) -> Builder { return [=](const Shape& s) { return move_slots(movement(s), kSlot); }; };
-    const auto folds = [](auto folding) -> Builder { return [=](const Shape& s) { return fold_direct(folding(s)); }; };
-    const auto slot_folds = [](auto folding) -> Builder { return [=](const Shape& s) { return fold_slots(folding(s), kSlot); }; };
+    const auto direct = [](auto movement) -> Builder {
+      return [=](const Shape& s) { return move_direct(movement(s)); };
+    };
+    const auto slots = [](auto movement) -> Builder {
+      return [=](const Shape& s) { return move_slots(movement(s), kSlot); };
+    };
+    const auto folds = [](auto folding) -> Builder {
+      return [=](const Shape& s) { return fold_direct(folding(s)); };
+    };
+    const auto slot_folds = [](auto folding) -> Builder {
+      return [=](const Shape& s) { return fold_slots(folding(s), kSlot); };
+    };
     const Fits any = Fits::any, part = Fits::part_in_signal, whole = Fits::whole_in_signal;
     std::vector<Collective> made{
-        {"all_gather_inline", all_gather_inline, expect_all_gather, small_in_output, part, false, true, false},
-        {"all_gather_direct", direct(all_gather_movement), expect_all_gather, small_in_output, any, false, true, false},
-        {"all_gather_slots", slots(all_gather_movement), expect_all_gather, small_in_output, any, false, true, false},
-        {"gather_direct", direct(gather_movement), expect_gather, small_in_output, any, true, true, true},
-        {"gather_slots", slots(gather_movement), expect_gather, small_in_output, any, true, true, true},
-        {"scatter_direct", direct(scatter_movement), expect_scatter, small_in_input, any, true, true, true},
-        {"scatter_slots", slots(scatter_movement), expect_scatter, small_in_input, any, true, true, true},
-        {"all_to_all_direct", direct(all_to_all_movement), expect_all_to_all, nullptr, any, false, false, false},
-        {"all_to_all_slots", slots(all_to_all_movement), expect_all_to_all, nullptr, any, false, false, false},
+        {"all_gather_inline", all_gather_inline, expect_all_gather, small_in_output, part, false,
+         true, false},
+        {"all_gather_direct", direct(all_gather_movement), expect_all_gather, small_in_output, any,
+         false, true, false},
+        {"all_gather_slots", slots(all_gather_movement), expect_all_gather, small_in_output, any,
+         false, true, false},
+        {"gather_direct", direct(gather_movement), expect_gather, small_in_output, any, true, true,
+         true},
+        {"gather_slots", slots(gather_movement), expect_gather, small_in_output, any, true, true,
+         true},
+        {"scatter_direct", direct(scatter_movement), expect_scatter, small_in_input, any, true,
+         true, true},
+        {"scatter_slots", slots(scatter_movement), expect_scatter, small_in_input, any, true, true,
+         true},
+        {"all_to_all_direct", direct(all_to_all_movement), expect_all_to_all, nullptr, any, false,
+         false, false},
+        {"all_to_all_slots", slots(all_to_all_movement), expect_all_to_all, nullptr, any, false,
+         false, false},
         {"broadcast_inline", broadcast_inline, expect_broadcast, nullptr, part, true, false, false},
-        {"broadcast_balanced", broadcast_balanced, expect_broadcast, nullptr, any, true, false, false},
-        {"broadcast_slots", slots(broadcast_movement), expect_broadcast, nullptr, any, true, false, false},
-        {"reduce_scatter_inline", reduce_scatter_inline, expect_reduce_scatter, small_in_input, whole, false, true, false},
-        {"reduce_scatter_direct", folds(reduce_scatter_folding), expect_reduce_scatter, small_in_input, any, false, true, false},
-        {"reduce_scatter_slots", slot_folds(reduce_scatter_folding), expect_reduce_scatter, small_in_input, any, false, true,
+        {"broadcast_balanced", broadcast_balanced, expect_broadcast, nullptr, any, true, false,
          false},
-        {"all_reduce_inline", all_reduce_inline, expect_all_reduce, same_buffer, part, false, false, false},
-        {"all_reduce_direct", folds(all_reduce_folding), expect_all_reduce, same_buffer, any, false, false, false},
-        {"all_reduce_slots", slot_folds(all_reduce_folding), expect_all_reduce, same_buffer, any, false, false, false},
-        {"small_all_reduce_slots", slot_folds(small_all_reduce_folding), expect_all_reduce, same_buffer, any, false, false, false},
-        {"reduce_direct", folds(reduce_folding), expect_reduce, same_buffer, any, true, false, true},
-        {"reduce_slots", slot_folds(reduce_folding), expect_reduce, same_buffer, any, true, false, true},
-        {"small_reduce_slots", slot_folds(small_reduce_folding), expect_reduce, same_buffer, any, true, false, true},
+        {"broadcast_slots", slots(broadcast_movement), expect_broadcast, nullptr, any, true, false,
+         false},
+        {"reduce_scatter_inline", reduce_scatter_inline, expect_reduce_scatter, small_in_input,
+         whole, false, true, false},
+        {"reduce_scatter_direct", folds(reduce_scatter_folding), expect_reduce_scatter,
+         small_in_input, any, false, true, false},
+        {"reduce_scatter_slots", slot_folds(reduce_scatter_folding), expect_reduce_scatter,
+         small_in_input, any, false, true, false},
+        {"all_reduce_inline", all_reduce_inline, expect_all_reduce, same_buffer, part, false, false,
+         false},
+        {"all_reduce_direct", folds(all_reduce_folding), expect_all_reduce, same_buffer, any, false,
+         false, false},
+        {"all_reduce_slots", slot_folds(all_reduce_folding), expect_all_reduce, same_buffer, any,
+         false, false, false},
+        {"small_all_reduce_slots", slot_folds(small_all_reduce_folding), expect_all_reduce,
+         same_buffer, any, false, false, false},
+        {"reduce_direct", folds(reduce_folding), expect_reduce, same_buffer, any, true, false,
+         true},
+        {"reduce_slots", slot_folds(reduce_folding), expect_reduce, same_buffer, any, true, false,
+         true},
+        {"small_reduce_slots", slot_folds(small_reduce_folding), expect_reduce, same_buffer, any,
+         true, false, true},
     };
     for (size_t i = 0, mapped = made.size(); i < mapped; ++i) {
       if (!made[i].name.ends_with("_slots")) continue;
@@ -140,13 +191,15 @@ inline const std::vector<Collective>& collectives() {
       made.push_back(std::move(mirrored));
     }
     for (int steps = 1; steps <= kMaxTicks; ++steps) {
-      const auto relayed = [&](const char* name, Plan (*plan)(const Shape&, int), auto expect, auto alias, bool rooted,
-                               bool parts) {
-        made.push_back({fmt::format("{}_in_{}_steps", name, steps), [=](const Shape& s) { return plan(s, steps); }, expect, alias,
-                        any, rooted, parts, false});
+      const auto relayed = [&](const char* name, Plan (*plan)(const Shape&, int), auto expect,
+                               auto alias, bool rooted, bool parts) {
+        made.push_back({fmt::format("{}_in_{}_steps", name, steps),
+                        [=](const Shape& s) { return plan(s, steps); }, expect, alias, any, rooted,
+                        parts, false});
       };
       relayed("all_gather", all_gather_in_steps, expect_all_gather, small_in_output, false, true);
-      relayed("reduce_scatter", reduce_scatter_in_steps, expect_reduce_scatter, small_in_input, false, true);
+      relayed("reduce_scatter", reduce_scatter_in_steps, expect_reduce_scatter, small_in_input,
+              false, true);
       relayed("all_reduce", all_reduce_in_steps, expect_all_reduce, same_buffer, false, false);
       relayed("broadcast", broadcast_in_steps, expect_broadcast, nullptr, true, false);
     }
@@ -157,7 +210,8 @@ inline const std::vector<Collective>& collectives() {
 
 inline bool applies(const Collective& collective, const Shape& shape) {
   if (collective.fits == Fits::any) return true;
-  return (collective.fits == Fits::part_in_signal ? shape.largest_part_bytes() : shape.whole_bytes()) <= kInlineBytes;
+  return (collective.fits == Fits::part_in_signal ? shape.largest_part_bytes()
+                                                  : shape.whole_bytes()) <= kInlineBytes;
 }
 
 }  // namespace fsccl::testing

@@ -1,4 +1,5 @@
-// What is told of two calls that differ: the field, both values, and where only what came before differs, which calls that can be.
+// What is told of two calls that differ: the field, both values, and where only what came before
+// differs, which calls that can be.
 #include "plan/fingerprint.h"
 
 #include <gmock/gmock.h>
@@ -40,12 +41,15 @@ TEST(Fingerprint, ADifferentFieldIsNamedWithBothValues) {
 
 TEST(Fingerprint, EveryFieldIsComparedAndNamed) {
   Fingerprint other = call(OpCode::reduce);
-  auto& [op, dtype, kind, flags, root, count, sequence, history] = other;  // one more, and it does not compile
+  // one more, and it does not compile
+  auto& [op, dtype, kind, flags, root, count, sequence, history] = other;
   const auto differs = [&](auto& field, auto value, const char* word) {
     const auto before = std::exchange(field, value);
     EXPECT_FALSE(equal(call(OpCode::reduce), &other)) << word;
     EXPECT_THAT(difference(call(OpCode::reduce), other, 0), HasSubstr(word));
-    EXPECT_EQ(gist_of(call(OpCode::reduce)) == gist_of(other), &field == static_cast<void*>(&sequence)) << word;
+    EXPECT_EQ(gist_of(call(OpCode::reduce)) == gist_of(other),
+              &field == static_cast<void*>(&sequence))
+        << word;
     field = before;
   };
   differs(op, OpCode::all_reduce, "operation reduce and all_reduce");
@@ -61,14 +65,16 @@ TEST(Fingerprint, EveryFieldIsComparedAndNamed) {
 
 TEST(Fingerprint, WhereOnlyTheHistoryDiffersItSaysWhatThatIs) {
   EXPECT_THAT(when_history_differs(OpCode::barrier, 0), HasSubstr("collective memory events"));
-  EXPECT_THAT(when_history_differs(OpCode::all_gather_v, 0), HasSubstr("counts of the ranks' parts"));
-  EXPECT_THAT(when_history_differs(OpCode::broadcast_list, 0), HasSubstr("types or parts of the tensors"));
+  EXPECT_THAT(when_history_differs(OpCode::all_gather_v, 0),
+              HasSubstr("counts of the ranks' parts"));
+  EXPECT_THAT(when_history_differs(OpCode::broadcast_list, 0),
+              HasSubstr("types or parts of the tensors"));
   EXPECT_THAT(when_history_differs(OpCode::barrier, 0), Not(HasSubstr("from operation")));
 }
 
 TEST(Fingerprint, AnotherScaleIsNoMemoryEvent) {
-  for (const OpCode op :
-       {OpCode::all_reduce, OpCode::reduce_scatter, OpCode::reduce, OpCode::reduce_scatter_v, OpCode::reduce_scatter_list}) {
+  for (const OpCode op : {OpCode::all_reduce, OpCode::reduce_scatter, OpCode::reduce,
+                          OpCode::reduce_scatter_v, OpCode::reduce_scatter_list}) {
     Fingerprint mine, theirs;
     mine.op = theirs.op = op;
     mine.kind = theirs.kind = FSCCL_OP_PREMUL_SUM;
@@ -94,7 +100,8 @@ TEST(Fingerprint, AMessageIsARecvWhereItArrives) {
 
 TEST(Fingerprint, ACallThatWasNotComparedByItselfMayBeTheOne) {
   EXPECT_THAT(when_history_differs(OpCode::barrier, 12), HasSubstr("a call from operation 12 on"));
-  EXPECT_THAT(when_history_differs(OpCode::all_gather_v, 12), HasSubstr("counts of the ranks' parts"));
+  EXPECT_THAT(when_history_differs(OpCode::all_gather_v, 12),
+              HasSubstr("counts of the ranks' parts"));
   EXPECT_THAT(when_history_differs(OpCode::send, 12), HasSubstr("tag 7 and 8"));
 }
 

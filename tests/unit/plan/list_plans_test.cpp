@@ -1,5 +1,6 @@
-// The plans of lists are proved for random lists: mixed dtypes, uneven and empty parts, lists of nothing, in place or not, through
-// slots that all ranks map and through mirrored ones. The windows of a list run one after the other: they are proved as one plan.
+// The plans of lists are proved for random lists: mixed dtypes, uneven and empty parts, lists of
+// nothing, in place or not, through slots that all ranks map and through mirrored ones. The windows
+// of a list run one after the other: they are proved as one plan.
 #include "plan/list_plans.h"
 
 #include <gtest/gtest.h>
@@ -50,12 +51,15 @@ std::vector<Expected> expect_list(const ListShape& shape) {
       const auto expect = [&](Place place, Place source, uint64_t count, bool folded) {
         expected.push_back({place, source, count, tensor.dtype, tensor.received, folded});
       };
-      if (shape.kind == ListKind::broadcast) expect({recv, rank, 0}, {recv, shape.root, 0}, tensor.counts[0], false);
+      if (shape.kind == ListKind::broadcast)
+        expect({recv, rank, 0}, {recv, shape.root, 0}, tensor.counts[0], false);
       uint64_t before = 0;
       for (int q = 0; q < shape.ranks && shape.kind != ListKind::broadcast; ++q) {
         const uint64_t count = tensor.counts[static_cast<size_t>(q)];
-        if (shape.kind == ListKind::all_gather) expect({recv, rank, before * size}, {send, q, 0}, count, false);
-        if (shape.kind == ListKind::reduce_scatter && q == rank) expect({recv, rank, 0}, {send, 0, before * size}, count, true);
+        if (shape.kind == ListKind::all_gather)
+          expect({recv, rank, before * size}, {send, q, 0}, count, false);
+        if (shape.kind == ListKind::reduce_scatter && q == rank)
+          expect({recv, rank, 0}, {send, 0, before * size}, count, true);
         before += count;
       }
     }
@@ -86,7 +90,8 @@ ListShape random_list(ListKind kind, int ranks, std::mt19937_64& random) {
   const uint64_t most = random() % 2 ? 10 : 700;
   for (ListShape::Tensor& tensor : shape.tensors) {
     tensor.received = tensor.dtype = kDtypes[random() % 4];
-    if (kind == ListKind::reduce_scatter && tensor.dtype != FSCCL_UINT8) tensor.received = kDtypes[1 + random() % 3];
+    if (kind == ListKind::reduce_scatter && tensor.dtype != FSCCL_UINT8)
+      tensor.received = kDtypes[1 + random() % 3];
     for (int q = 0; q < (kind == ListKind::broadcast ? 1 : ranks); ++q)
       tensor.counts.push_back(random() % 4 == 0 ? 0 : random() % most);
   }
@@ -102,7 +107,8 @@ Status verify_list(ListShape shape, bool direct, const std::vector<Alias>& alias
     }
     uint64_t bytes = 4096;  // as little as gives no more windows than a plan has ticks
     std::vector<Plan> windows = list_windows(shape, bytes);
-    while (ticks_of(windows) > static_cast<size_t>(kMaxTicks)) windows = list_windows(shape, bytes *= 2);
+    while (ticks_of(windows) > static_cast<size_t>(kMaxTicks))
+      windows = list_windows(shape, bytes *= 2);
     plans.push_back(joined(windows));
   }
   return verify(plans, expect_list(shape), aliases);
@@ -122,14 +128,17 @@ TEST_P(Lists, AreProved) {
           if (direct && mirrored) continue;
           shape.mirrored = mirrored;
           const Status status = verify_list(shape, direct, aliases);
-          ASSERT_TRUE(status.ok()) << ranks << " ranks, round " << round << (mirrored ? ", mirrored: " : ": ") << status.text();
+          ASSERT_TRUE(status.ok()) << ranks << " ranks, round " << round
+                                   << (mirrored ? ", mirrored: " : ": ") << status.text();
         }
       several += ticks_of(list_windows(shape, 4096)) > 1;
     }
   EXPECT_GT(several, 20u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Lists, ::testing::Values(ListKind::all_gather, ListKind::reduce_scatter, ListKind::broadcast));
+INSTANTIATE_TEST_SUITE_P(Kinds, Lists,
+                         ::testing::Values(ListKind::all_gather, ListKind::reduce_scatter,
+                                           ListKind::broadcast));
 
 // One put for each peer, however many tensors there are; what is alone goes from where it is.
 TEST(Lists, MirroredSlotsGetOnePutForEachPeer) {

@@ -1,4 +1,5 @@
-// What one step brings into a slot is taken out of it by steps that read just that (plan.h): so each piece can have a sum.
+// What one step brings into a slot is taken out of it by steps that read just that (plan.h): so
+// each piece can have a sum.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -10,29 +11,40 @@
 namespace fsccl::testing {
 namespace {
 
-using PieceKey = std::tuple<int, uint16_t, uint64_t, uint64_t, uint64_t>;  // rank, tick, offset, elements, size of one
+// rank, tick, offset, elements, size of one
+using PieceKey = std::tuple<int, uint16_t, uint64_t, uint64_t, uint64_t>;
 
-// Of plans that run side by side: what is read that nobody brought so, and whether two pieces begin in one line.
+// Of plans that run side by side: what is read that nobody brought so, and whether two pieces begin
+// in one line.
 void check(const std::vector<Plan>& plans, const std::string& what) {
   std::set<PieceKey> brought;
   std::set<std::tuple<int, uint16_t, uint64_t>> lines;
   for (const Plan& plan : plans)
     for (const Step& step : plan.steps) {
       const Buffer& dst = plan.buffers[step.dst.buffer];
-      const bool moves = step.kind == StepKind::copy || step.kind == StepKind::cast || step.kind == StepKind::reduce;
+      const bool moves = step.kind == StepKind::copy || step.kind == StepKind::cast ||
+                         step.kind == StepKind::reduce;
       if (!moves || !dst.slot) continue;
-      EXPECT_TRUE(brought.emplace(plan.rank, dst.slot_tick, step.dst.offset, step.count, dtype_size(step.to)).second) << what;
+      EXPECT_TRUE(
+          brought
+              .emplace(plan.rank, dst.slot_tick, step.dst.offset, step.count, dtype_size(step.to))
+              .second)
+          << what;
       EXPECT_TRUE(lines.emplace(plan.rank, dst.slot_tick, step.dst.offset / 64).second) << what;
     }
   size_t taken = 0;
   for (const Plan& plan : plans)
     for (const Step& step : plan.steps) {
-      if (step.kind != StepKind::copy && step.kind != StepKind::cast && step.kind != StepKind::reduce) continue;
+      if (step.kind != StepKind::copy && step.kind != StepKind::cast &&
+          step.kind != StepKind::reduce)
+        continue;
       const Buffer& src = plan.buffers[step.src.buffer];
       for (int q = 0; src.slot && q < plan.ranks; q++) {
         if (q == plan.rank || (step.kind != StepKind::reduce && q != step.src.rank)) continue;
-        EXPECT_TRUE(brought.contains({q, src.slot_tick, step.src.offset, step.count, dtype_size(step.from)}))
-            << what << ": rank " << plan.rank << " takes " << step.count << " at " << step.src.offset << " of rank " << q;
+        EXPECT_TRUE(brought.contains(
+            {q, src.slot_tick, step.src.offset, step.count, dtype_size(step.from)}))
+            << what << ": rank " << plan.rank << " takes " << step.count << " at "
+            << step.src.offset << " of rank " << q;
         taken++;
       }
     }
@@ -46,10 +58,11 @@ TEST(SlotPieces, OfCollectives) {
   const auto folds = [](Folding (*folding)(const Shape&)) {
     return [=](const Shape& shape) { return fold_slots(folding(shape), shape.slot_bytes); };
   };
-  const Builder builders[] = {moves(all_gather_movement), moves(gather_movement),          moves(scatter_movement),
-                              moves(all_to_all_movement), moves(broadcast_movement),       folds(reduce_scatter_folding),
-                              folds(all_reduce_folding),  folds(small_all_reduce_folding), folds(reduce_folding),
-                              folds(small_reduce_folding)};
+  const Builder builders[] = {moves(all_gather_movement), moves(gather_movement),
+                              moves(scatter_movement),    moves(all_to_all_movement),
+                              moves(broadcast_movement),  folds(reduce_scatter_folding),
+                              folds(all_reduce_folding),  folds(small_all_reduce_folding),
+                              folds(reduce_folding),      folds(small_reduce_folding)};
   for (const Builder& builder : builders)
     for (const int ranks : {2, 3, 5})
       for (const uint64_t count : {1, 17, 4001, 70'003})
@@ -61,25 +74,29 @@ TEST(SlotPieces, OfCollectives) {
           shape.dtype = FSCCL_BFLOAT16;
           shape.slot_bytes = slot_bytes;
           const std::vector<Plan> plans = for_all_ranks(builder, shape);
-          check(plans, plans[0].name + " of " + std::to_string(count) + " for " + std::to_string(ranks));
+          check(plans,
+                plans[0].name + " of " + std::to_string(count) + " for " + std::to_string(ranks));
         }
 }
 
 TEST(SlotPieces, OfLists) {
-  for (const ListKind kind : {ListKind::all_gather, ListKind::reduce_scatter, ListKind::broadcast}) {
+  for (const ListKind kind :
+       {ListKind::all_gather, ListKind::reduce_scatter, ListKind::broadcast}) {
     std::vector<std::vector<Plan>> windows;  // by rank
     for (int rank = 0; rank < 3; rank++) {
       ListShape shape;
       shape.kind = kind;
       shape.rank = rank;
       shape.ranks = 3;
-      shape.tensors = {{FSCCL_FLOAT32, {5, 0, 900}}, {FSCCL_UINT8, {77, 3, 1}}, {FSCCL_FLOAT64, {1, 2000, 30}}};
+      shape.tensors = {
+          {FSCCL_FLOAT32, {5, 0, 900}}, {FSCCL_UINT8, {77, 3, 1}}, {FSCCL_FLOAT64, {1, 2000, 30}}};
       for (ListShape::Tensor& tensor : shape.tensors)
         if (kind == ListKind::broadcast) tensor.counts.resize(1);
       windows.push_back(list_windows(shape, 3840));
     }
     for (size_t k = 0; k < windows[0].size(); k++)
-      check({windows[0][k], windows[1][k], windows[2][k]}, windows[0][k].name + " window " + std::to_string(k));
+      check({windows[0][k], windows[1][k], windows[2][k]},
+            windows[0][k].name + " window " + std::to_string(k));
   }
 }
 

@@ -1,5 +1,6 @@
-// The plans of units are proved for random units (scalars, empty dimensions, ties, frozen parameters, mixed dtypes) in all
-// layouts, with one slot and with one for each parameter, for rank counts 1 to 64.
+// The plans of units are proved for random units (scalars, empty dimensions, ties, frozen
+// parameters, mixed dtypes) in all layouts, with one slot and with one for each parameter, for rank
+// counts 1 to 64.
 #include "plan/unit_plans.h"
 
 #include <gtest/gtest.h>
@@ -20,13 +21,14 @@ fsccl_dtype_t random_float(std::mt19937_64& random) {
   return kFloats[random() % 4];
 }
 
-// Mixed or, half of the time, one dtype everywhere (the usual case, in which flat pieces touch). Gradient slots leave frozen
-// parameters out.
+// Mixed or, half of the time, one dtype everywhere (the usual case, in which flat pieces touch).
+// Gradient slots leave frozen parameters out.
 Unit random_unit(std::mt19937_64& random, fsccl_layout_t kind, int ranks, bool gradients) {
   const auto params = kind == FSCCL_LAYOUT_RAGGED ? random_blocks(random) : random_params(random);
   Unit unit{Layout::make(kind, params, ranks).take(), {}};
   const bool mixed = random() % 2 == 0;
-  const fsccl_dtype_t shard = random_float(random), slot = random_float(random), grad = random_float(random);
+  const fsccl_dtype_t shard = random_float(random), slot = random_float(random),
+                      grad = random_float(random);
   std::vector<size_t> size;
   for (size_t i = 0; i < params.size(); ++i) {
     unit.shape.shard_dtype.push_back(mixed ? random_float(random) : shard);
@@ -35,12 +37,15 @@ Unit random_unit(std::mt19937_64& random, fsccl_layout_t kind, int ranks, bool g
     const bool frozen = gradients && random() % 4 == 0;
     size.push_back(frozen ? 0 : dtype_size(unit.shape.slot_dtype[i]));
   }
-  unit.shape.slot = random() % 2 ? make_slots_by_parameter(unit.layout, size) : make_slot_map(unit.layout, size);
+  unit.shape.slot =
+      random() % 2 ? make_slots_by_parameter(unit.layout, size) : make_slot_map(unit.layout, size);
   return unit;
 }
 
 // The plan's buffers, of the k-th of `params` parameters.
-uint32_t slot_buffer(const Unit& unit, size_t k) { return static_cast<uint32_t>(unit.shape.slot.by_parameter ? k : 0); }
+uint32_t slot_buffer(const Unit& unit, size_t k) {
+  return static_cast<uint32_t>(unit.shape.slot.by_parameter ? k : 0);
+}
 uint32_t shard_buffer(const Unit& unit, size_t k, size_t params) {
   return static_cast<uint32_t>((unit.shape.slot.by_parameter ? params : 1) + k);
 }
@@ -66,7 +71,8 @@ void expect_slot(const Unit& unit, int rank, std::vector<Expected>& expected) {
       if (piece.count == 0) continue;
       const Place place{slot_buffer(unit, i), rank, unit.shape.slot.offset[i] + piece.begin * size};
       const Place source{shard_buffer(unit, i, unit.layout.size()), q, 0};
-      expected.push_back({place, source, piece.count, unit.shape.shard_dtype[i], unit.shape.slot_dtype[i], false});
+      expected.push_back(
+          {place, source, piece.count, unit.shape.shard_dtype[i], unit.shape.slot_dtype[i], false});
     }
   }
 }
@@ -81,12 +87,15 @@ class UnitPlans : public ::testing::TestWithParam<fsccl_layout_t> {
       for (int round = 0; round < rounds; ++round) {
         Unit unit = random_unit(random, GetParam(), ranks, gradients);
         const Status status = check(unit);
-        ASSERT_TRUE(status.ok()) << "ranks " << ranks << ", round " << round << ": " << status.text();
+        ASSERT_TRUE(status.ok()) << "ranks " << ranks << ", round " << round << ": "
+                                 << status.text();
       }
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(Layouts, UnitPlans, ::testing::Values(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED));
+INSTANTIATE_TEST_SUITE_P(Layouts, UnitPlans,
+                         ::testing::Values(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM,
+                                           FSCCL_LAYOUT_RAGGED));
 
 TEST_P(UnitPlans, UnshardShared) {
   for_random_units(11, false, [](Unit& unit) {
@@ -104,7 +113,8 @@ TEST_P(UnitPlans, UnshardKept) {
 TEST_P(UnitPlans, UnshardPrivate) {
   for (const bool writable : {false, true}) {
     for_random_units(13, false, [&](Unit& unit) {
-      const auto plans = for_ranks(unit, [&](const UnitShape& shape) { return unshard_private(shape, writable); });
+      const auto plans =
+          for_ranks(unit, [&](const UnitShape& shape) { return unshard_private(shape, writable); });
       std::vector<Expected> expected;
       for (int rank = 0; rank < unit.layout.ranks(); ++rank) expect_slot(unit, rank, expected);
       return verify(plans, expected);
@@ -128,7 +138,9 @@ TEST_P(UnitPlans, ReduceGrads) {
       if (unit.layout.tied(i) || unit.shape.slot.offset[i] == SlotMap::kAbsent) continue;
       for (int rank = 0; rank < unit.layout.ranks(); ++rank) {
         const Piece piece = unit.layout.piece(rank, i);
-        const Place source{slot_buffer(unit, k), 0, unit.shape.slot.offset[i] + piece.begin * dtype_size(unit.shape.slot_dtype[i])};
+        const Place source{
+            slot_buffer(unit, k), 0,
+            unit.shape.slot.offset[i] + piece.begin * dtype_size(unit.shape.slot_dtype[i])};
         expected.push_back({{shard_buffer(unit, k, params.size()), rank, 0},
                             source,
                             piece.count,
@@ -141,15 +153,18 @@ TEST_P(UnitPlans, ReduceGrads) {
   });
 }
 
-// Of the ranks of a host: each acts for some ranks of the layout, and there are others that nobody here acts for.
-std::vector<std::vector<int>> random_holds(std::mt19937_64& random, int layout_ranks, bool one_each) {
+// Of the ranks of a host: each acts for some ranks of the layout, and there are others that nobody
+// here acts for.
+std::vector<std::vector<int>> random_holds(std::mt19937_64& random, int layout_ranks,
+                                           bool one_each) {
   const size_t ranks = 1 + random() % static_cast<size_t>(layout_ranks);
   std::vector<std::vector<int>> holds(ranks);
   std::vector<int> order(static_cast<size_t>(layout_ranks));
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random);
   for (size_t k = 0; k < order.size(); ++k)
-    if (k < ranks || (!one_each && random() % 3)) holds[k < ranks ? k : random() % ranks].push_back(order[k]);
+    if (k < ranks || (!one_each && random() % 3))
+      holds[k < ranks ? k : random() % ranks].push_back(order[k]);
   if (!one_each && random() % 2) holds.back().clear();  // a rank without a lane
   return holds;
 }
@@ -158,7 +173,8 @@ template <class Builder>
 std::vector<Plan> for_host(Unit& unit, Builder build) {
   std::vector<Plan> plans;
   unit.shape.layout = &unit.layout;
-  for (unit.shape.rank = 0; unit.shape.rank < static_cast<int>(unit.shape.holds.size()); ++unit.shape.rank)
+  for (unit.shape.rank = 0; unit.shape.rank < static_cast<int>(unit.shape.holds.size());
+       ++unit.shape.rank)
     plans.push_back(build(unit.shape));
   return plans;
 }
@@ -172,7 +188,8 @@ void each_held(const Unit& unit, Visit visit) {
         if (unit.layout.tied(i) || unit.shape.slot.offset[i] == SlotMap::kAbsent) continue;
         const Piece piece = unit.layout.piece(held, i);
         if (piece.count)
-          visit(static_cast<int>(q), i, unit.shape.slot.offset[i] + piece.begin * dtype_size(unit.shape.slot_dtype[i]),
+          visit(static_cast<int>(q), i,
+                unit.shape.slot.offset[i] + piece.begin * dtype_size(unit.shape.slot_dtype[i]),
                 piece.count);
       }
 }
@@ -182,8 +199,9 @@ TEST_P(UnitPlans, OfAHostGatherWhatItsRanksHold) {
   for (const bool shared : {true, false})
     for_random_units(18, false, [&](Unit& unit) {
       unit.shape.holds = random_holds(random, unit.layout.ranks(), true);
-      const auto plans =
-          for_host(unit, [&](const UnitShape& shape) { return shared ? unshard_shared(shape) : unshard_private(shape, false); });
+      const auto plans = for_host(unit, [&](const UnitShape& shape) {
+        return shared ? unshard_shared(shape) : unshard_private(shape, false);
+      });
       std::vector<Expected> expected;
       for (int rank = 0; rank < (shared ? 1 : static_cast<int>(plans.size())); ++rank)
         each_held(unit, [&](int q, size_t i, uint64_t at, uint64_t count) {
@@ -208,7 +226,12 @@ TEST_P(UnitPlans, OfAHostPassOnWhatCameFromOthers) {
       each_held(unit, [&](int q, size_t i, uint64_t at, uint64_t count) {
         const fsccl_dtype_t dtype = unit.shape.slot_dtype[i];
         if (q != rank)
-          expected.push_back({{slot_buffer(unit, i), rank, at}, {slot_buffer(unit, i), q, at}, count, dtype, dtype, false});
+          expected.push_back({{slot_buffer(unit, i), rank, at},
+                              {slot_buffer(unit, i), q, at},
+                              count,
+                              dtype,
+                              dtype,
+                              false});
       });
     return verify(plans, expected);
   });
@@ -227,16 +250,19 @@ TEST_P(UnitPlans, OfAHostSumForItsLanes) {
         for (size_t i = 0; i < unit.layout.size(); ++i)
           size.push_back(shape.slot.offset[i] == SlotMap::kAbsent ? 0 : dtype_size(FSCCL_FLOAT64));
         shape.slot_dtype.assign(unit.layout.size(), FSCCL_FLOAT64);
-        shape.slot = shape.slot.by_parameter ? make_slots_by_parameter(unit.layout, size) : make_slot_map(unit.layout, size);
+        shape.slot = shape.slot.by_parameter ? make_slots_by_parameter(unit.layout, size)
+                                             : make_slot_map(unit.layout, size);
       }
-      shape.sums.offset.assign(unit.layout.size(), std::vector<uint64_t>(static_cast<size_t>(unit.layout.ranks())));
+      shape.sums.offset.assign(unit.layout.size(),
+                               std::vector<uint64_t>(static_cast<size_t>(unit.layout.ranks())));
       std::vector<uint64_t> end = shape.slot.slots;
       for (size_t i = 0; i < unit.layout.size(); ++i)
         for (int rank = 0; rank < unit.layout.ranks(); ++rank) {
           if (unit.layout.tied(i) || shape.slot.offset[i] == SlotMap::kAbsent) continue;
           const Piece piece = unit.layout.piece(rank, i);
           uint64_t& next = end[shape.slot.slot_of(i)];
-          shape.sums.offset[i][static_cast<size_t>(rank)] = in_place ? shape.slot.offset[i] + piece.begin * 8 : next;
+          shape.sums.offset[i][static_cast<size_t>(rank)] =
+              in_place ? shape.slot.offset[i] + piece.begin * 8 : next;
           next += in_place ? 0 : piece.count * 8;
         }
       shape.slot.slots = end;
@@ -247,14 +273,16 @@ TEST_P(UnitPlans, OfAHostSumForItsLanes) {
           for (size_t i = 0; i < unit.layout.size(); ++i) {
             if (unit.layout.tied(i) || shape.slot.offset[i] == SlotMap::kAbsent) continue;
             const Piece piece = unit.layout.piece(held, i);
-            const uint64_t at = shape.slot.offset[i] + piece.begin * dtype_size(shape.slot_dtype[i]);
+            const uint64_t at =
+                shape.slot.offset[i] + piece.begin * dtype_size(shape.slot_dtype[i]);
             if (piece.count)
-              expected.push_back({{slot_buffer(unit, i), q, shape.sums.offset[i][static_cast<size_t>(held)]},
-                                  {slot_buffer(unit, i), 0, at},
-                                  piece.count,
-                                  shape.slot_dtype[i],
-                                  FSCCL_FLOAT64,
-                                  true});
+              expected.push_back(
+                  {{slot_buffer(unit, i), q, shape.sums.offset[i][static_cast<size_t>(held)]},
+                   {slot_buffer(unit, i), 0, at},
+                   piece.count,
+                   shape.slot_dtype[i],
+                   FSCCL_FLOAT64,
+                   true});
           }
       return verify(plans, expected);
     });
@@ -290,11 +318,13 @@ TEST_P(UnitPlans, BuffersAreNumberedByParameter) {
     Unit unit = random_unit(random, GetParam(), 1 + static_cast<int>(random() % 16), true);
     for (const Plan& plan : for_ranks(unit, reduce_grads)) {
       ASSERT_EQ(plan.buffers.size(), unit.shape.slot.slots.size() + unit.layout.size());
-      for (size_t k = 0; k < unit.shape.slot.slots.size(); ++k) EXPECT_EQ(plan.buffers[k].bytes, unit.shape.slot.slots[k]);
+      for (size_t k = 0; k < unit.shape.slot.slots.size(); ++k)
+        EXPECT_EQ(plan.buffers[k].bytes, unit.shape.slot.slots[k]);
       for (size_t i = 0; i < unit.layout.size(); ++i) {
         const bool present = !unit.layout.tied(i) && unit.shape.slot.offset[i] != SlotMap::kAbsent;
         const uint64_t count = present ? unit.layout.piece(plan.rank, i).count : 0;
-        EXPECT_EQ(plan.buffers[shard_buffer(unit, i, unit.layout.size())].bytes, count * dtype_size(unit.shape.grad_dtype[i]));
+        EXPECT_EQ(plan.buffers[shard_buffer(unit, i, unit.layout.size())].bytes,
+                  count * dtype_size(unit.shape.grad_dtype[i]));
       }
     }
   }
@@ -305,7 +335,8 @@ TEST(UnitPlans, FlatPiecesThatTouchArePulledAtOnce) {
   unit.shape.shard_dtype.assign(3, FSCCL_FLOAT32);
   unit.shape.slot_dtype.assign(3, FSCCL_BFLOAT16);
   unit.shape.slot = make_slot_map(unit.layout, {2, 2, 2});
-  const auto plans = for_ranks(unit, [](const UnitShape& shape) { return unshard_private(shape, false); });
+  const auto plans =
+      for_ranks(unit, [](const UnitShape& shape) { return unshard_private(shape, false); });
   size_t copies = 0;
   for (const Step& step : plans[1].steps) copies += step.kind == StepKind::copy;
   EXPECT_EQ(copies, 1u);
@@ -322,7 +353,8 @@ TEST(UnitPlans, BroadcastShards) {
       for (int rank = 0; rank < ranks; ++rank) {
         plans.push_back(broadcast_shards(bytes, rank, ranks, root));
         for (uint32_t i = 0; i < bytes.size(); ++i)
-          expected.push_back({{i, rank, 0}, {i, root, 0}, bytes[i], FSCCL_UINT8, FSCCL_UINT8, false});
+          expected.push_back(
+              {{i, rank, 0}, {i, root, 0}, bytes[i], FSCCL_UINT8, FSCCL_UINT8, false});
       }
       const Status status = verify(plans, expected);
       ASSERT_TRUE(status.ok()) << "ranks " << ranks << ", root " << root << ": " << status.text();

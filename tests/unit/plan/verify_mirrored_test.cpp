@@ -17,7 +17,8 @@ std::vector<Plan> mirrored_ranks(int ranks) {
     Plan plan = barrier(rank, ranks);
     plan.ticks = 2;
     plan.mirrored = true;
-    plan.buffers = {{"input", Role::inout, 64}, {"output", Role::output, 64}, {"slot", Role::scratch, 64}};
+    plan.buffers = {
+        {"input", Role::inout, 64}, {"output", Role::output, 64}, {"slot", Role::scratch, 64}};
     plan.buffers[kSlot].slot = true;
     plan.buffers[kSlot].slot_tick = 1;
     plans.push_back(std::move(plan));
@@ -44,9 +45,13 @@ Step put_step(int peer, Place src = {kInput, 0, 0}) {
   return step;
 }
 Step take_step(int rank) { return copy_bytes_step({kOutput, rank, 0}, {kSlot, 0, 0}, 64); }
-Expected taken(int rank) { return {{kOutput, rank, 0}, {kInput, 0, 0}, 64, FSCCL_UINT8, FSCCL_UINT8, false}; }
+Expected taken(int rank) {
+  return {{kOutput, rank, 0}, {kInput, 0, 0}, 64, FSCCL_UINT8, FSCCL_UINT8, false};
+}
 
-void append(Plan& plan, const std::vector<Step>& steps) { plan.steps.insert(plan.steps.end(), steps.begin(), steps.end()); }
+void append(Plan& plan, const std::vector<Step>& steps) {
+  plan.steps.insert(plan.steps.end(), steps.begin(), steps.end());
+}
 
 // Rank 0 puts its input for rank 1, which copies it to its output.
 std::vector<Plan> one_put() {
@@ -90,7 +95,8 @@ TEST(VerifyMirrored, WhoHasEnteredMayBeHeardFromOthers) {
   expect_error(plans, "a signal is for all peers");
 }
 
-// All but the first tick may be left out by who puts nothing there; those that are signalled come in order.
+// All but the first tick may be left out by who puts nothing there; those that are signalled come
+// in order.
 TEST(VerifyMirrored, TicksMayBeLeftOut) {
   auto plans = one_put();
   plans[1].steps.erase(plans[1].steps.begin() + 2);
@@ -143,7 +149,8 @@ TEST(VerifyMirrored, HearsOfAPutFromAThirdRank) {
   }
 }
 
-// Rank 0 put before it signalled tick 0, which rank 1 has waited for; but not for the tick of the slot.
+// Rank 0 put before it signalled tick 0, which rank 1 has waited for; but not for the tick of the
+// slot.
 TEST(VerifyMirrored, ReadsBeforeTheTickOfTheSlot) {
   auto plans = mirrored_ranks(2);
   plans[0].steps.insert(plans[0].steps.begin(), put_step(1));
@@ -152,13 +159,16 @@ TEST(VerifyMirrored, ReadsBeforeTheTickOfTheSlot) {
   expect_error(plans, "slot of tick 1 mod 8 for rank 1 of rank 0 are not ordered");
 }
 
-// What a put reads is written again: before its peer has the bytes, when it may have them, when it has.
+// What a put reads is written again: before its peer has the bytes, when it may have them, when it
+// has.
 TEST(VerifyMirrored, WritesWhatAPutReads) {
   const Step write = copy_bytes_step({kInput, 0, 0}, {kOutput, 0, 0}, 64);
   const auto rewritten = [&](const std::vector<Step>& steps) {
     auto plans = mirrored_ranks(2);
-    for (Plan& plan : plans) plan.buffers[kOutput].role = Role::inout, plan.buffers[kInput].role = Role::scratch;
-    plans[0].steps.insert(plans[0].steps.begin(), copy_bytes_step({kInput, 0, 0}, {kOutput, 0, 0}, 64));
+    for (Plan& plan : plans)
+      plan.buffers[kOutput].role = Role::inout, plan.buffers[kInput].role = Role::scratch;
+    plans[0].steps.insert(plans[0].steps.begin(),
+                          copy_bytes_step({kInput, 0, 0}, {kOutput, 0, 0}, 64));
     append(plans[0], steps);
     return plans;
   };

@@ -1,5 +1,5 @@
-// The verifier must reject what is wrong. Right plans are damaged, one step at a time and in every place where the damage is a
-// defect, and each damaged set of plans must fail.
+// The verifier must reject what is wrong. Right plans are damaged, one step at a time and in every
+// place where the damage is a defect, and each damaged set of plans must fail.
 #include "plan/verify.h"
 
 #include <gtest/gtest.h>
@@ -39,8 +39,10 @@ std::vector<Case> right_cases() {
     for (const int ranks : {3, 5}) {
       // Large enough that every rank has a part, or small enough for the signal.
       const bool tiny = collective.fits != Fits::any;
-      const Shape shape = shape_of(0, ranks, tiny ? 1 : 100, tiny ? FSCCL_FLOAT16 : FSCCL_FLOAT32, 1);
-      cases.push_back({collective.name, for_all_ranks(collective.build, shape), collective.expect(shape)});
+      const Shape shape =
+          shape_of(0, ranks, tiny ? 1 : 100, tiny ? FSCCL_FLOAT16 : FSCCL_FLOAT32, 1);
+      cases.push_back(
+          {collective.name, for_all_ranks(collective.build, shape), collective.expect(shape)});
     }
   return cases;
 }
@@ -90,8 +92,10 @@ bool awaited(const std::vector<Plan>& plans, const Plan& plan, const Step& signa
   return false;
 }
 
-// Applies `damage` to every step of every rank for which it says that it did something, one at a time.
-void expect_all_caught(const char* what, const std::function<bool(Plan& plan, size_t step)>& damage) {
+// Applies `damage` to every step of every rank for which it says that it did something, one at a
+// time.
+void expect_all_caught(const char* what,
+                       const std::function<bool(Plan& plan, size_t step)>& damage) {
   size_t tried = 0;
   for (const Case& right : all_cases()) {
     const Status status = verify(right.plans, right.expected);
@@ -100,11 +104,14 @@ void expect_all_caught(const char* what, const std::function<bool(Plan& plan, si
       for (size_t step = 0; step < right.plans[rank].steps.size(); ++step) {
         std::vector<Plan> wrong = right.plans;
         const Step there = wrong[rank].steps[step];
-        if (there.kind == StepKind::choose || (there.kind == StepKind::signal && !awaited(wrong, wrong[rank], there))) continue;
+        if (there.kind == StepKind::choose ||
+            (there.kind == StepKind::signal && !awaited(wrong, wrong[rank], there)))
+          continue;
         if (!damage(wrong[rank], step)) continue;
         ++tried;
         const Status found = verify(wrong, right.expected);
-        EXPECT_FALSE(found.ok()) << what << " is not noticed in " << right.name << ", step " << step << "\n"
+        EXPECT_FALSE(found.ok()) << what << " is not noticed in " << right.name << ", step " << step
+                                 << "\n"
                                  << describe(right.plans[rank]);
         if (!found.ok()) {
           EXPECT_NE(found.text().find("plan "), std::string::npos) << found.text();
@@ -124,7 +131,8 @@ TEST(Verify, WhatIsOptionalIsNotCountedOn) {
     }
     change(plans[1]);
     std::vector<Expected> expected;
-    for (int rank = 0; rank < 3; rank++) expected.push_back({{0, rank, 0}, {0, 0, 0}, 1, FSCCL_INT32, FSCCL_INT32, false});
+    for (int rank = 0; rank < 3; rank++)
+      expected.push_back({{0, rank, 0}, {0, 0, 0}, 1, FSCCL_INT32, FSCCL_INT32, false});
     return verify(plans, expected);
   };
   EXPECT_TRUE(plans_of([](Plan&) {}).ok());
@@ -153,8 +161,10 @@ TEST(Verify, DroppedStep) {
 
 TEST(Verify, SignalBeforeWhatItAnnounces) {
   expect_all_caught("an early signal", [](Plan& plan, size_t step) {
-    if (plan.steps[step].kind != StepKind::signal || step == 0 || !moves(plan.steps[step - 1])) return false;
-    if (plan.relayed && plan.steps[step].peer != plan.steps[step - 1].peer) return false;  // it announces something else
+    if (plan.steps[step].kind != StepKind::signal || step == 0 || !moves(plan.steps[step - 1]))
+      return false;
+    // it announces something else
+    if (plan.relayed && plan.steps[step].peer != plan.steps[step - 1].peer) return false;
     std::swap(plan.steps[step], plan.steps[step - 1]);
     return true;
   });
@@ -162,8 +172,10 @@ TEST(Verify, SignalBeforeWhatItAnnounces) {
 
 TEST(Verify, AccessBeforeItsWait) {
   expect_all_caught("an early access", [](Plan& plan, size_t step) {
-    if (step == 0 || !moves(plan.steps[step]) || plan.steps[step - 1].kind != StepKind::wait) return false;
-    if (plan.relayed && plan.steps[step].src.rank != plan.steps[step - 1].peer) return false;  // it is of what came before
+    if (step == 0 || !moves(plan.steps[step]) || plan.steps[step - 1].kind != StepKind::wait)
+      return false;
+    // it is of what came before
+    if (plan.relayed && plan.steps[step].src.rank != plan.steps[step - 1].peer) return false;
     std::swap(plan.steps[step], plan.steps[step - 1]);
     return true;
   });
@@ -197,7 +209,8 @@ TEST(Verify, WrongCount) {
       Step& step = plan.steps[index];
       if (step.count == 0) return false;
       // A copy to scratch of more than is folded is no defect.
-      const bool scratch = moves(step) && plan.buffers[step.dst.buffer].role == Role::scratch && direction > 0;
+      const bool scratch =
+          moves(step) && plan.buffers[step.dst.buffer].role == Role::scratch && direction > 0;
       // Nor is less of what everybody passes on and no receiver folds all of.
       const bool unused = plan.relayed && plan.name.starts_with("reduce_scatter") && direction < 0;
       if (scratch || unused) return false;
@@ -242,7 +255,8 @@ TEST(Verify, WaitForOneInsteadOfAll) {
     // The one that has been waited for already, so that something is missing.
     step.peer = (plan.rank + 1) % plan.ranks;
     for (size_t i = 0; i < index; ++i)
-      if (plan.steps[i].kind == StepKind::wait && plan.steps[i].peer != kAllPeers && plan.steps[i].tick == step.tick)
+      if (plan.steps[i].kind == StepKind::wait && plan.steps[i].peer != kAllPeers &&
+          plan.steps[i].tick == step.tick)
         step.peer = plan.steps[i].peer;
     return true;
   });
@@ -291,7 +305,9 @@ TEST(Verify, WaitForAnEarlierOrLaterTick) {
     expect_all_caught("a wait for the wrong tick", [&](Plan& plan, size_t index) {
       Step& step = plan.steps[index];
       // A later tick that exists is only slower.
-      if (step.kind != StepKind::wait || (direction < 0 ? step.tick == 0 : step.tick + 1 < plan.ticks)) return false;
+      if (step.kind != StepKind::wait ||
+          (direction < 0 ? step.tick == 0 : step.tick + 1 < plan.ticks))
+        return false;
       step.tick = static_cast<uint16_t>(step.tick + direction);
       return true;
     });
@@ -321,7 +337,8 @@ TEST(Verify, BufferThatPeersDoNotKnow) {
     if (plan.name == "gather_direct" && plan.rank == 1) return false;  // nobody reads from the root
     bool changed = false;
     for (Buffer& buffer : plan.buffers) {
-      // Peers touch the inputs and outputs that hold something; of a scatter's inputs only the root's does.
+      // Peers touch the inputs and outputs that hold something; of a scatter's inputs only the
+      // root's does.
       changed |= (buffer.published && buffer.bytes > 0) || buffer.symmetric;
       buffer.published = buffer.symmetric = false;
     }
@@ -329,8 +346,8 @@ TEST(Verify, BufferThatPeersDoNotKnow) {
   });
 }
 
-// --- hand-made plans, for what no damage above produces; the text is checked so that each fails for its own reason
-// ---------------------
+// --- hand-made plans, for what no damage above produces; the text is checked so that each fails
+// for its own reason ---------------------
 
 std::vector<Plan> two_ranks() {
   std::vector<Plan> plans(2);
@@ -435,7 +452,8 @@ TEST(Verify, GuardedBufferNeedsItsRelease) {
   made.plans[1].steps.erase(made.plans[1].steps.begin());
   const Status status = verify(made.plans, made.expected);
   ASSERT_FALSE(status.ok());
-  EXPECT_NE(status.text().find("written before a wait for its release"), std::string::npos) << status.text();
+  EXPECT_NE(status.text().find("written before a wait for its release"), std::string::npos)
+      << status.text();
 }
 
 TEST(Verify, FormOfThePlans) {

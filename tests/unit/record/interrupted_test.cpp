@@ -1,5 +1,6 @@
-// What is reserved of files while signals come so often that the kernel never ends a large call. This program defines those calls
-// itself: what takes long is always interrupted, and of the rest every second call.
+// What is reserved of files while signals come so often that the kernel never ends a large call.
+// This program defines those calls itself: what takes long is always interrupted, and of the rest
+// every second call.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -34,7 +35,7 @@ namespace fsccl {
 namespace {
 
 uint64_t blocks_of(int fd) {
-  struct stat facts {};
+  struct stat facts{};
   return fstat(fd, &facts) == 0 ? static_cast<uint64_t>(facts.st_blocks) * 512 : 0;
 }
 

@@ -34,7 +34,8 @@ bool becomes(const Condition& condition) {
 }
 
 TEST(MetricsFile, KeepsTheLastNumbersOfWhatHasGone) {
-  const std::filesystem::path path = std::filesystem::temp_directory_path() / ("fsccl-metrics-" + std::to_string(getpid()));
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("fsccl-metrics-" + std::to_string(getpid()));
   Config settings;
   settings.metrics_file = path;
   settings.metrics_ms = kPeriodMs;
@@ -42,10 +43,12 @@ TEST(MetricsFile, KeepsTheLastNumbersOfWhatHasGone) {
   EXPECT_TRUE(becomes([&] { return content_of(path).find("# EOF") != std::string::npos; }))
       << "before there is anything to tell of";
   std::atomic<uint64_t> sleeps{1};
-  auto source = std::make_unique<MetricsSource>(
-      [&](MetricSamples& samples, std::string_view) { samples.add(Metric::sleeps, "comm=\"some\"", sleeps); });
+  auto source = std::make_unique<MetricsSource>([&](MetricSamples& samples, std::string_view) {
+    samples.add(Metric::sleeps, "comm=\"some\"", sleeps);
+  });
   sleeps = 2;
-  EXPECT_TRUE(becomes([&] { return content_of(path).find("} 2") != std::string::npos; })) << content_of(path);
+  EXPECT_TRUE(becomes([&] { return content_of(path).find("} 2") != std::string::npos; }))
+      << content_of(path);
   sleeps = 3;
   file->write();
   source.reset();

@@ -1,4 +1,5 @@
-// The flight recorder's ring and what is read of its file: whole records only, whatever the file holds.
+// The flight recorder's ring and what is read of its file: whole records only, whatever the file
+// holds.
 #include "record/recorder.h"
 
 #include <fcntl.h>
@@ -31,7 +32,9 @@ class Folder {
   }
   ~Folder() { std::filesystem::remove_all(path_); }
   const std::string& path() const { return path_; }
-  std::string ring(int rank = 0) const { return path_ + "/fsccl-000000000000002a-" + std::to_string(rank) + ".ring"; }
+  std::string ring(int rank = 0) const {
+    return path_ + "/fsccl-000000000000002a-" + std::to_string(rank) + ".ring";
+  }
 
  private:
   std::string path_;
@@ -90,8 +93,9 @@ TEST(Recorder, WhatIsDoneAtOnceIsToldAsTwoEvents) {
   recorder->at_once(other, rooted(3, 0));
   const Json events = read(folder.ring())["events"];
   const auto is = [&](size_t i, const char* kind, uint16_t communicator, int sequence, int peer) {
-    return events[i]["event"] == kind && events[i]["communicator"] == communicator && events[i]["sequence"] == sequence &&
-           events[i]["peer"] == peer && events[i]["operation"] == "all_gather" && events[i]["count"] == 10 * sequence;
+    return events[i]["event"] == kind && events[i]["communicator"] == communicator &&
+           events[i]["sequence"] == sequence && events[i]["peer"] == peer &&
+           events[i]["operation"] == "all_gather" && events[i]["count"] == 10 * sequence;
   };
   ASSERT_EQ(events.size(), 7u) << events;
   EXPECT_TRUE(is(0, "submitted", world, 1, 3) && is(1, "completed", world, 1, -1)) << events;
@@ -112,7 +116,8 @@ TEST(Recorder, TheLastOperationsDoneAtOnceStay) {
     const Json json = read(ring), &events = json["events"];
     EXPECT_EQ(json["torn"], 0);
     ASSERT_EQ(events.size(), 2 * (recording::kAtOnce + 1));
-    for (uint64_t i = 0; i < recording::kAtOnce; i++) EXPECT_EQ(events[2 * i]["sequence"], kLast - recording::kAtOnce + 1 + i);
+    for (uint64_t i = 0; i < recording::kAtOnce; i++)
+      EXPECT_EQ(events[2 * i]["sequence"], kLast - recording::kAtOnce + 1 + i);
     EXPECT_EQ(events.back()["communicator"], 0);
     EXPECT_EQ(events.back()["sequence"], 5);
   }
@@ -122,7 +127,8 @@ TEST(Recorder, WhoTakesAPlaceInTheTableBeginsAnew) {
   const Folder folder;
   const auto recorder = make(folder.path());
   std::vector<uint16_t> ids;
-  for (uint32_t i = 1; i < recording::kCommunicators; i++) ids.push_back(recorder->add(i, "c", 0, 1));
+  for (uint32_t i = 1; i < recording::kCommunicators; i++)
+    ids.push_back(recorder->add(i, "c", 0, 1));
   recorder->at_once(ids[6], call(1));
   recorder->remove(ids[6]);
   EXPECT_EQ(read(folder.ring())["events"].size(), 2u);
@@ -194,7 +200,8 @@ TEST(Recorder, ThreadsRecordAtOnce) {
   for (const Json& event : json["events"]) EXPECT_EQ(event["sequence"], next.at(event["peer"])++);
 }
 
-// Whoever looks while others write, into a dump or at the file, sees whole events only, and those of a thread in their order.
+// Whoever looks while others write, into a dump or at the file, sees whole events only, and those
+// of a thread in their order.
 TEST(Recorder, WhoeverLooksMeanwhileSeesWholeEvents) {
   const Folder folder, dumps;
   const auto recorder = make(folder.path());
@@ -202,7 +209,8 @@ TEST(Recorder, WhoeverLooksMeanwhileSeesWholeEvents) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t)
     threads.emplace_back([&, t] {
-      for (uint64_t i = 1; !enough; ++i) recorder->record(i % 2 ? Event::submitted : Event::completed, 0, call(3 * i + t), t);
+      for (uint64_t i = 1; !enough; ++i)
+        recorder->record(i % 2 ? Event::submitted : Event::completed, 0, call(3 * i + t), t);
     });
   size_t seen = 0;
   const auto look = [&](const std::string& path) {
@@ -238,7 +246,8 @@ TEST(Recorder, WhoeverLooksMeanwhileSeesWholeCommunicators) {
   std::atomic<bool> enough = false;
   std::thread thread([&] {
     for (uint64_t i = 0; !enough; ++i) {
-      const uint16_t id = recorder->add(i, std::string(80, static_cast<char>('a' + i % 26)), static_cast<int>(i % 26), 26);
+      const uint16_t id = recorder->add(i, std::string(80, static_cast<char>('a' + i % 26)),
+                                        static_cast<int>(i % 26), 26);
       recorder->remove(id);
     }
   });
@@ -291,7 +300,8 @@ TEST(Recorder, TornRecordsAreLeftOut) {
     for (uint64_t i = 1; i <= 3; ++i) recorder->record(Event::submitted, 0, call(i), -1);
   }
   std::fstream file(folder.ring(), std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(static_cast<std::streamoff>(recording::kRecordsAt + sizeof(recording::Record) + offsetof(recording::Record, stamp)));
+  file.seekp(static_cast<std::streamoff>(recording::kRecordsAt + sizeof(recording::Record) +
+                                         offsetof(recording::Record, stamp)));
   file.write("\0\0", 2);
   file.close();
   const Json json = read(folder.ring());
@@ -321,7 +331,8 @@ TEST(Recorder, TableOfCommunicatorsIsUsedAgain) {
   const Folder folder;
   const auto recorder = make(folder.path());
   std::vector<uint16_t> ids;
-  for (uint32_t i = 1; i < recording::kCommunicators; ++i) ids.push_back(recorder->add(i, "c", 0, 1));
+  for (uint32_t i = 1; i < recording::kCommunicators; ++i)
+    ids.push_back(recorder->add(i, "c", 0, 1));
   EXPECT_THAT(ids, ::testing::Each(::testing::Ne(0)));
   EXPECT_EQ(recorder->add(1000, "no room", 0, 1), 0);
   recorder->remove(ids[5]);
@@ -335,7 +346,8 @@ TEST(Recorder, FromMemoryIntoAFolder) {
   ASSERT_TRUE(Recorder::write_all(folder.path()).ok());
   EXPECT_EQ(read(folder.ring(0))["events"][0]["sequence"], 9);
   EXPECT_EQ(read(folder.ring(1))["events"].size(), 0u);
-  EXPECT_THAT(Recorder::write_all(folder.path()).text(), HasSubstr("cannot be made"));  // nothing is overwritten
+  // nothing is overwritten
+  EXPECT_THAT(Recorder::write_all(folder.path()).text(), HasSubstr("cannot be made"));
   EXPECT_THAT(Recorder::write_all("/nowhere").text(), HasSubstr("/nowhere"));
 }
 
@@ -362,7 +374,8 @@ TEST(Recording, FilesThatAreNoneAreRefused) {
   EXPECT_FALSE(recording::read(folder.path() + "/none").ok());
 }
 
-// What the recorder never writes: a rank that is not of the job, and times whose differences are no numbers.
+// What the recorder never writes: a rank that is not of the job, and times whose differences are no
+// numbers.
 TEST(Recording, TimesAndRanksAreWithinBounds) {
   const Folder folder;
   {
@@ -376,17 +389,22 @@ TEST(Recording, TimesAndRanksAreWithinBounds) {
   const std::string path = folder.path() + "/changed";
   const auto with = [&](const std::function<void(recording::Header*, recording::Record*)>& change) {
     std::string bad = good;
-    change(reinterpret_cast<recording::Header*>(bad.data()), reinterpret_cast<recording::Record*>(&bad[recording::kRecordsAt]));
+    change(reinterpret_cast<recording::Header*>(bad.data()),
+           reinterpret_cast<recording::Record*>(&bad[recording::kRecordsAt]));
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bad;
     return recording::read(path);
   };
   const auto refused = [&](auto change) {
-    return with([&](recording::Header* header, recording::Record*) { change(header); }).status().text();
+    return with([&](recording::Header* header, recording::Record*) { change(header); })
+        .status()
+        .text();
   };
   EXPECT_THAT(refused([](auto* header) { header->rank = 4; }), HasSubstr("its rank"));
   EXPECT_THAT(refused([](auto* header) { header->rank = -1; }), HasSubstr("its rank"));
-  EXPECT_THAT(refused([](auto* header) { header->begin.unix_ns = INT64_MAX; }), HasSubstr("its clock"));
-  EXPECT_THAT(refused([](auto* header) { header->last.unix_ns = INT64_MIN; }), HasSubstr("its clock"));
+  EXPECT_THAT(refused([](auto* header) { header->begin.unix_ns = INT64_MAX; }),
+              HasSubstr("its clock"));
+  EXPECT_THAT(refused([](auto* header) { header->last.unix_ns = INT64_MIN; }),
+              HasSubstr("its clock"));
   const Result<std::string> read = with([](recording::Header* header, recording::Record* records) {
     header->begin.unix_ns = 1;
     records[0].ticks = 0;  // long before the beginning
@@ -416,12 +434,15 @@ TEST(Recording, MutatedFiles) {
     std::string bad = good;
     for (int changes = 1 + static_cast<int>(random() % 8); changes > 0; --changes) {
       // Mostly where it matters: the header, the table's beginning, the records.
-      const size_t begin = random() % 3 == 0 ? recording::kRecordsAt : random() % 3 == 0 ? recording::kTableAt : 0;
+      const size_t begin = random() % 3 == 0   ? recording::kRecordsAt
+                           : random() % 3 == 0 ? recording::kTableAt
+                                               : 0;
       const size_t room = std::min<size_t>(begin == 0 ? 256 : 4096, bad.size() - begin);
       bad[begin + random() % room] = static_cast<char>(random());
     }
     if (random() % 10 == 0) bad.resize(random() % bad.size());
-    std::ofstream(path, std::ios::binary | std::ios::trunc).write(bad.data(), static_cast<std::streamsize>(bad.size()));
+    std::ofstream(path, std::ios::binary | std::ios::trunc)
+        .write(bad.data(), static_cast<std::streamsize>(bad.size()));
     const Result<std::string> read = recording::read(path);
     if (!read.ok()) {
       ++refused;

@@ -1,5 +1,6 @@
-// Who gives what when state is dealt out anew: every byte that a rank is to hold comes to it once, from a rank that holds it, and
-// from all such ranks alike; by a walk over every byte of small parameters.
+// Who gives what when state is dealt out anew: every byte that a rank is to hold comes to it once,
+// from a rank that holds it, and from all such ranks alike; by a walk over every byte of small
+// parameters.
 #include "redistribute/resharding.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,8 @@ Layout make_layout(fsccl_layout_t kind, const std::vector<ParamShape>& params, i
 }
 
 uint64_t bytes_of(const std::vector<Resharding::Run>& runs) {
-  return std::accumulate(runs.begin(), runs.end(), uint64_t{0}, [](uint64_t sum, const auto& run) { return sum + run.bytes; });
+  return std::accumulate(runs.begin(), runs.end(), uint64_t{0},
+                         [](uint64_t sum, const auto& run) { return sum + run.bytes; });
 }
 
 TEST(Resharding, EveryByteComesOnceFromWhoHasIt) {
@@ -28,45 +30,59 @@ TEST(Resharding, EveryByteComesOnceFromWhoHasIt) {
   uint64_t moved = 0;
   for (int round = 0; round < 400; round++) {
     const auto params = random_params(random);
-    const int old_ranks = 1 + static_cast<int>(random() % 5), new_ranks = 1 + static_cast<int>(random() % 5);
-    Resharding plan{
-        make_layout(kinds[random() % 3], params, old_ranks), make_layout(kinds[random() % 3], params, new_ranks), {}, {}};
+    const int old_ranks = 1 + static_cast<int>(random() % 5),
+              new_ranks = 1 + static_cast<int>(random() % 5);
+    Resharding plan{make_layout(kinds[random() % 3], params, old_ranks),
+                    make_layout(kinds[random() % 3], params, new_ranks),
+                    {},
+                    {}};
     for (size_t i = 0; i < params.size(); i++)
-      for (uint64_t copies = random() % 3; copies > 0; copies--) plan.buffers.push_back({i, uint64_t{1} << random() % 4});
+      for (uint64_t copies = random() % 3; copies > 0; copies--)
+        plan.buffers.push_back({i, uint64_t{1} << random() % 4});
     const int ranks = std::max(old_ranks, new_ranks) + static_cast<int>(random() % 4);
     for (int rank = 0; rank < ranks; rank++)
-      plan.parties.push_back({rank < old_ranks ? rank : static_cast<int>(random() % static_cast<uint64_t>(old_ranks + 1)) - 1,
-                              rank < new_ranks ? new_ranks - 1 - rank : -1, random() % 2});
+      plan.parties.push_back(
+          {rank < old_ranks ? rank
+                            : static_cast<int>(random() % static_cast<uint64_t>(old_ranks + 1)) - 1,
+           rank < new_ranks ? new_ranks - 1 - rank : -1, random() % 2});
     EXPECT_TRUE(plan.not_held().empty());
     EXPECT_TRUE(plan.not_taken().empty());
     for (int taker = 0; taker < ranks; taker++) {
       const auto wanted = plan.parties[static_cast<size_t>(taker)].takes;
       std::vector<std::vector<int>> came;  // of each byte of each new piece: how often
       for (const auto& buffer : plan.buffers)
-        came.emplace_back(wanted < 0 ? 0 : plan.to.piece(wanted, buffer.param).count * buffer.element_bytes);
+        came.emplace_back(
+            wanted < 0 ? 0 : plan.to.piece(wanted, buffer.param).count * buffer.element_bytes);
       for (int giver = 0; giver < ranks; giver++)
         for (const auto& run : plan.runs(giver, taker)) {
           const auto& buffer = plan.buffers[run.buffer];
-          const Piece old = plan.from.piece(plan.parties[static_cast<size_t>(giver)].holds, buffer.param);
+          const Piece old =
+              plan.from.piece(plan.parties[static_cast<size_t>(giver)].holds, buffer.param);
           const Piece piece = plan.to.piece(wanted, buffer.param);
           // The same place in the parameter, and inside of what the giver has.
-          ASSERT_EQ(old.begin * buffer.element_bytes + run.from, piece.begin * buffer.element_bytes + run.to);
+          ASSERT_EQ(old.begin * buffer.element_bytes + run.from,
+                    piece.begin * buffer.element_bytes + run.to);
           ASSERT_LE(run.from + run.bytes, old.count * buffer.element_bytes);
           ASSERT_LE(run.to + run.bytes, came[run.buffer].size());
           for (uint64_t at = run.to; at < run.to + run.bytes; at++) came[run.buffer][at]++;
           moved += run.bytes;
         }
       for (const auto& bytes : came)
-        ASSERT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](int times) { return times == 1; })) << "round " << round;
+        ASSERT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](int times) { return times == 1; }))
+            << "round " << round;
     }
   }
   EXPECT_GT(moved, 1'000'000u);
 }
 
-// 1000 bytes in two shards; three hold the first. One of them takes part of it itself; the others share what the rest needs.
+// 1000 bytes in two shards; three hold the first. One of them takes part of it itself; the others
+// share what the rest needs.
 TEST(Resharding, CopiesShareTheWork) {
   const std::vector<ParamShape> params = {{{1000}}};
-  Resharding plan{make_layout(FSCCL_LAYOUT_FLAT, params, 2), make_layout(FSCCL_LAYOUT_FLAT, params, 1), {{0, 1}}, {}};
+  Resharding plan{make_layout(FSCCL_LAYOUT_FLAT, params, 2),
+                  make_layout(FSCCL_LAYOUT_FLAT, params, 1),
+                  {{0, 1}},
+                  {}};
   plan.parties = {{0, -1}, {1, 0}, {0, -1}, {0, -1}};
   std::vector<uint64_t> given;
   for (int giver = 0; giver < 4; giver++) given.push_back(bytes_of(plan.runs(giver, 1)));
@@ -79,7 +95,10 @@ TEST(Resharding, CopiesShareTheWork) {
 
 TEST(Resharding, OfTheSameHostFirst) {
   const std::vector<ParamShape> params = {{{90}}};
-  Resharding plan{make_layout(FSCCL_LAYOUT_FLAT, params, 1), make_layout(FSCCL_LAYOUT_FLAT, params, 1), {{0, 4}}, {}};
+  Resharding plan{make_layout(FSCCL_LAYOUT_FLAT, params, 1),
+                  make_layout(FSCCL_LAYOUT_FLAT, params, 1),
+                  {{0, 4}},
+                  {}};
   plan.parties = {{0, -1, 7}, {0, -1, 8}, {-1, 0, 8}, {-1, 0, 9}};
   EXPECT_EQ(bytes_of(plan.runs(0, 2)), 0u);
   EXPECT_EQ(bytes_of(plan.runs(1, 2)), 360u);
@@ -89,8 +108,10 @@ TEST(Resharding, OfTheSameHostFirst) {
 
 TEST(Resharding, WhatIsMissing) {
   const std::vector<ParamShape> params = {{{4, 2}}, {{1}}};
-  Resharding plan{
-      make_layout(FSCCL_LAYOUT_PER_PARAM, params, 3), make_layout(FSCCL_LAYOUT_PER_PARAM, params, 2), {{0, 4}, {1, 4}}, {}};
+  Resharding plan{make_layout(FSCCL_LAYOUT_PER_PARAM, params, 3),
+                  make_layout(FSCCL_LAYOUT_PER_PARAM, params, 2),
+                  {{0, 4}, {1, 4}},
+                  {}};
   plan.parties = {{1, 0}, {-1, -1}};  // chunks of 2 rows: shard 2 holds nothing
   EXPECT_EQ(plan.not_held(), std::vector<int>{0});
   EXPECT_EQ(plan.not_taken(), std::vector<int>{1});

@@ -1,5 +1,6 @@
-// The measurement at start: whatever the ranks' speeds, all come out of it, with the same costs and the same next tick. Threads
-// over a real channel, whose functions are wrapped to make a rank slow at a given point.
+// The measurement at start: whatever the ranks' speeds, all come out of it, with the same costs and
+// the same next tick. Threads over a real channel, whose functions are wrapped to make a rank slow
+// at a given point.
 #include "select/calibration.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,9 @@ constexpr uint32_t kEngineTicks = 8;  // what an engine signals before it waits 
 
 Costs measure(int rank, int ranks, Wrapped& channel, uint32_t* tick) {
   const fsccl_transport_ops_t ops = Wrapped::ops();
-  return calibrate({&ops, &channel, rank, ranks, now_ns() + kLimitNs, [](void*) { return 0; }, nullptr}, ranks - 1, {}, tick);
+  return calibrate(
+      {&ops, &channel, rank, ranks, now_ns() + kLimitNs, [](void*) { return 0; }, nullptr},
+      ranks - 1, {}, tick);
 }
 
 void signal_as_the_engine_may(Wrapped& channel, uint32_t tick) {
@@ -47,8 +50,8 @@ TEST(Calibration, AllTakeOverTheSame) {
   }
 }
 
-// One of the two is so slow at an exchange that the other gives up, and then does not see at once what that one gives up with: the
-// lines that come next, also the engine's, must not lie over it.
+// One of the two is so slow at an exchange that the other gives up, and then does not see at once
+// what that one gives up with: the lines that come next, also the engine's, must not lie over it.
 TEST(Calibration, WhoGivesUpWaitsForTheSlowOne) {
   for (uint32_t i = 0; i < 2 * FSCCL_TRANSPORT_TICKS; i++) {
     const int slow = static_cast<int>(i % 2);
@@ -61,7 +64,8 @@ TEST(Calibration, WhoGivesUpWaitsForTheSlowOne) {
         channel.on_signal = [&, slow_at](uint32_t signalled) {
           if (signalled != slow_at) return;
           const int64_t patience = now_ns() + 25'000'000;  // the other has 20 ms
-          while (now_ns() < patience || polled != slow_at || tries < 2000) std::this_thread::yield();
+          while (now_ns() < patience || polled != slow_at || tries < 2000)
+            std::this_thread::yield();
         };
         channel.on_poll = [&](const fsccl_transport_line_t* line, int, uint32_t wanted) {
           return !line || line->payload[0] == 0 || over || polled > wanted;
@@ -102,7 +106,8 @@ TEST(Calibration, NobodyIsOverrunAtTheBegin) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     if (rank == 2) {
       while (!waited_for && !over) std::this_thread::yield();
-      for (int peer = 0; peer < 2; peer++) EXPECT_NE(shm_transport()->poll(channel.channel, peer, tick - 1), nullptr);
+      for (int peer = 0; peer < 2; peer++)
+        EXPECT_NE(shm_transport()->poll(channel.channel, peer, tick - 1), nullptr);
     } else {
       channel.on_poll = [&](const fsccl_transport_line_t*, int peer, uint32_t) {
         if (peer == 2) waited_for = true;

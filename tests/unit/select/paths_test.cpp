@@ -1,5 +1,6 @@
-// Which way of a transport bytes go: the fastest that both ends can take, by the word of two ranks for all. Threads over a channel
-// of shared memory whose ways are this test's: each takes some time and nothing else.
+// Which way of a transport bytes go: the fastest that both ends can take, by the word of two ranks
+// for all. Threads over a channel of shared memory whose ways are this test's: each takes some time
+// and nothing else.
 #include "select/paths.h"
 
 #include <gtest/gtest.h>
@@ -27,14 +28,21 @@ thread_local Ways ways;  // a rank is a thread
 fsccl_transport_ops_t ops_with_ways() {
   fsccl_transport_ops_t ops = Wrapped::ops();
   ops.put = [](void* channel, int, size_t at, const void* source, size_t bytes) {
-    const int64_t until = now_ns() + kTakesNs[ways.asked > kReadyAfter ? static_cast<size_t>(ways.taken) : 0];
+    const int64_t until =
+        now_ns() + kTakesNs[ways.asked > kReadyAfter ? static_cast<size_t>(ways.taken) : 0];
     size_t ring = 0, slot = 0;
-    std::memcpy(static_cast<std::byte*>(Wrapped::ops().slots(channel, ways.rank, &ring, &slot)) + at, source, bytes);
+    std::memcpy(
+        static_cast<std::byte*>(Wrapped::ops().slots(channel, ways.rank, &ring, &slot)) + at,
+        source, bytes);
     while (now_ns() < until) {
     }
   };
-  ops.failure = [](void* channel) { return shm_transport()->failure(static_cast<Wrapped*>(channel)->channel); };
-  ops.path = [](void*, int number) { return number < 3 ? kNames[static_cast<size_t>(number)] : nullptr; };
+  ops.failure = [](void* channel) {
+    return shm_transport()->failure(static_cast<Wrapped*>(channel)->channel);
+  };
+  ops.path = [](void*, int number) {
+    return number < 3 ? kNames[static_cast<size_t>(number)] : nullptr;
+  };
   ops.take_path = [](void*, int, int number) {
     if (number == ways.never && ways.rank == 0) return -1;
     if (std::exchange(ways.taken, number) != number) ways.asked = 0;
@@ -54,8 +62,11 @@ FoundPath find(int never) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     ways = {rank, 0, 0, never};
     const fsccl_transport_ops_t ops = ops_with_ways();
-    const Meeting meeting{&ops, &channel, rank, 3, now_ns() + kLimitNs, [](void*) { return 0; }, nullptr};
-    const Paths paths = find_paths(meeting, {topo::LinkClass::core, topo::LinkClass::network, topo::LinkClass::network}, &tick);
+    const Meeting meeting{&ops,   &channel, rank, 3, now_ns() + kLimitNs, [](void*) { return 0; },
+                          nullptr};
+    const Paths paths = find_paths(
+        meeting, {topo::LinkClass::core, topo::LinkClass::network, topo::LinkClass::network},
+        &tick);
     found.taken[static_cast<size_t>(rank)] = paths[static_cast<size_t>(topo::LinkClass::network)];
     found.ticks[static_cast<size_t>(rank)] = tick;
     EXPECT_EQ(paths[static_cast<size_t>(topo::LinkClass::core)], 0);
@@ -68,7 +79,8 @@ FoundPath find(int never) {
   return found;
 }
 
-// A rank that does not run for a while ends the measurement, which then says nothing: so more than once, if need be.
+// A rank that does not run for a while ends the measurement, which then says nothing: so more than
+// once, if need be.
 TEST(Paths, TheFastestIsTakenByAll) {
   int taken = 0;
   for (int attempt = 0; attempt < 100 && taken == 0; attempt++) {

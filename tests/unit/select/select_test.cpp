@@ -31,7 +31,8 @@ std::string chosen(OpCode op, const Shape& shape, const SelectOptions& options) 
   std::vector<Candidate> considered;
   const Selection selection = select(op, shape, options, &considered);
   std::string text = selection.plan.name;
-  if (!selection.otherwise.steps.empty()) text += " else " + (selection.reads ? std::string("read") : selection.otherwise.name);
+  if (!selection.otherwise.steps.empty())
+    text += " else " + (selection.reads ? std::string("read") : selection.otherwise.name);
   size_t marked = 0;
   for (const Candidate& candidate : considered) marked += candidate.chosen;
   EXPECT_EQ(marked, selection.otherwise.steps.empty() || shape.ranks == 1 ? 1u : 2u) << text;
@@ -41,33 +42,41 @@ std::string chosen(OpCode op, const Shape& shape, const SelectOptions& options) 
 TEST(Select, BySize) {
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 4), machine()), "all_gather_inline");
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), machine()), "all_gather_slots");
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), machine()), "all_gather_direct else all_gather_slots");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), machine()),
+            "all_gather_direct else all_gather_slots");
   EXPECT_EQ(chosen(OpCode::barrier, shape_of(2, 0), machine()), "barrier");
 }
 
 TEST(Select, FollowsWhatWasMeasured) {
   SelectOptions options = machine();
   options.costs.slot_cached.ns = options.costs.slot_streaming.ns = {2000, 3000, 120000};
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_direct else read");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options),
+            "all_gather_direct else read");
   options.costs.can_read = false;
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_direct else all_gather_slots");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options),
+            "all_gather_direct else all_gather_slots");
   options = machine();
   options.always_read = true;
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_direct else read");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options),
+            "all_gather_direct else read");
 }
 
 TEST(Select, EagerBytesForce) {
   SelectOptions options = machine();
   options.eager_bytes = 0;
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), options), "all_gather_direct else all_gather_slots");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), options),
+            "all_gather_direct else all_gather_slots");
   options.eager_bytes = 1 << 20;
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_slots");
 }
 
-// Everybody folds everything, which saves an exchange, while that is less than the work that sharing saves.
+// Everybody folds everything, which saves an exchange, while that is less than the work that
+// sharing saves.
 TEST(Select, AllReduceBySizeAndRanks) {
-  EXPECT_EQ(select(OpCode::all_reduce, shape_of(2, 512), machine()).plan.name, "all_reduce_small_slots");
-  EXPECT_EQ(select(OpCode::all_reduce, shape_of(32, 64 << 10), machine()).otherwise.name, "all_reduce_slots");
+  EXPECT_EQ(select(OpCode::all_reduce, shape_of(2, 512), machine()).plan.name,
+            "all_reduce_small_slots");
+  EXPECT_EQ(select(OpCode::all_reduce, shape_of(32, 64 << 10), machine()).otherwise.name,
+            "all_reduce_slots");
 }
 
 // A broadcast goes in smaller pieces than it must: its receivers copy while the root goes on.
@@ -76,7 +85,8 @@ TEST(Select, BroadcastOverlaps) {
   EXPECT_GT(plan.rounds, 1u);
 }
 
-// By itself it takes 1.28 us in two pieces and 1.40 in one; in a row each takes what its receiver has to do, 0.92 and 0.75.
+// By itself it takes 1.28 us in two pieces and 1.40 in one; in a row each takes what its receiver
+// has to do, 0.92 and 0.75.
 TEST(Select, BroadcastsInARowCountAsWell) {
   EXPECT_EQ(select(OpCode::broadcast, shape_of(2, 16 << 10), machine()).otherwise.rounds, 1u);
 }
@@ -84,8 +94,10 @@ TEST(Select, BroadcastsInARowCountAsWell) {
 // A root that may run ahead is held up to ask only where much would be saved.
 TEST(Select, BroadcastAtOnceForLongerThanAnAllGather) {
   EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 8 << 10), machine()), "broadcast_slots");
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 8 << 10), machine()), "all_gather_direct else all_gather_slots");
-  EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), machine()), "broadcast_balanced else broadcast_slots");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 8 << 10), machine()),
+            "all_gather_direct else all_gather_slots");
+  EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), machine()),
+            "broadcast_balanced else broadcast_slots");
 }
 
 // Where each signal is a message, many ranks pass on what is small.
@@ -106,7 +118,8 @@ TEST(Select, InStepsWhereMessagesAreDear) {
   EXPECT_EQ(at(OpCode::all_reduce, 16, 1000), "all_reduce_4_steps");
   EXPECT_EQ(at(OpCode::barrier, 2, 0), "barrier");
   EXPECT_EQ(at(OpCode::barrier, 64, 0), "barrier_4_steps");
-  EXPECT_EQ(chosen(OpCode::barrier, shape_of(64, 0), options), "barrier") << "a signal is a store there";
+  EXPECT_EQ(chosen(OpCode::barrier, shape_of(64, 0), options), "barrier")
+      << "a signal is a store there";
 }
 
 // No peer's buffer can be touched: nothing direct is asked for, and none is a candidate.
@@ -114,8 +127,9 @@ TEST(Select, MirroredSlotsAreTheOnlyWay) {
   SelectOptions options = machine();
   options.always_read = true;
   for (const int64_t eager_bytes : {kConfigAuto, int64_t{0}})
-    for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast, OpCode::reduce,
-                            OpCode::gather, OpCode::scatter, OpCode::all_to_all}) {
+    for (const OpCode op :
+         {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast,
+          OpCode::reduce, OpCode::gather, OpCode::scatter, OpCode::all_to_all}) {
       options.eager_bytes = eager_bytes;
       Shape shape = shape_of(4, 1 << 20);
       shape.mirrored = true;
@@ -124,16 +138,19 @@ TEST(Select, MirroredSlotsAreTheOnlyWay) {
       const Selection selection = select(op, shape, options, &considered);
       EXPECT_TRUE(selection.plan.mirrored);
       EXPECT_FALSE(selection.reads);
-      for (const Candidate& one : considered) EXPECT_TRUE(one.plan.ends_with("_slots") || one.plan.ends_with("_steps")) << one.plan;
+      for (const Candidate& one : considered)
+        EXPECT_TRUE(one.plan.ends_with("_slots") || one.plan.ends_with("_steps")) << one.plan;
     }
   Shape tiny = shape_of(4, 4);
   tiny.mirrored = true;
   EXPECT_EQ(chosen(OpCode::all_gather, tiny, options), "all_gather_inline");
 }
 
-// Each piece is a message there: who sends alone fills its slot, and several who send at once send less before they read.
+// Each piece is a message there: who sends alone fills its slot, and several who send at once send
+// less before they read.
 TEST(Select, WhoSendsAloneFillsMirroredSlots) {
-  for (const OpCode op : {OpCode::broadcast, OpCode::gather, OpCode::all_gather, OpCode::all_reduce, OpCode::reduce_scatter}) {
+  for (const OpCode op : {OpCode::broadcast, OpCode::gather, OpCode::all_gather, OpCode::all_reduce,
+                          OpCode::reduce_scatter}) {
     Shape shape = shape_of(2, 8 << 20);
     shape.slot_bytes = 1 << 20;
     shape.mirrored = true;
@@ -146,44 +163,60 @@ TEST(Select, WhoSendsAloneFillsMirroredSlots) {
 
 SelectOptions ruled(const char* rules) {
   SelectOptions options = machine();
-  options.rules = std::make_shared<const std::vector<Rule>>(parse_rules(rules, "FSCCL_PLAN").take());
+  options.rules =
+      std::make_shared<const std::vector<Rule>>(parse_rules(rules, "FSCCL_PLAN").take());
   options.spread = {1, 2};
   return options;
 }
 
 TEST(Select, RulesAreFollowed) {
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), ruled("all_gather=slots/32K")), "all_gather_slots");
-  EXPECT_EQ(select(OpCode::all_gather, shape_of(2, 1 << 20), ruled("all_gather=slots/32K")).plan.chunk,
-            move_slots(all_gather_movement(shape_of(2, 1 << 20)), 32 << 10).chunk);
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather=direct")), "all_gather_direct else all_gather_slots");
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather=read")), "all_gather_direct else read");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), ruled("all_gather=slots/32K")),
+            "all_gather_slots");
+  EXPECT_EQ(
+      select(OpCode::all_gather, shape_of(2, 1 << 20), ruled("all_gather=slots/32K")).plan.chunk,
+      move_slots(all_gather_movement(shape_of(2, 1 << 20)), 32 << 10).chunk);
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather=direct")),
+            "all_gather_direct else all_gather_slots");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather=read")),
+            "all_gather_direct else read");
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather:1K-1K=direct")),
             "all_gather_direct else all_gather_slots");
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather:1025-=direct")), "all_gather_slots") << "out of range";
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather@2x2=direct")), "all_gather_slots") << "other hosts";
-  EXPECT_EQ(chosen(OpCode::all_reduce, shape_of(2, 1 << 20), ruled("all_reduce=small_slots")), "all_reduce_small_slots");
-  EXPECT_EQ(chosen(OpCode::all_reduce, shape_of(2, 512), ruled("all_reduce=slots")), "all_reduce_slots");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather:1025-=direct")),
+            "all_gather_slots")
+      << "out of range";
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather@2x2=direct")),
+            "all_gather_slots")
+      << "other hosts";
+  EXPECT_EQ(chosen(OpCode::all_reduce, shape_of(2, 1 << 20), ruled("all_reduce=small_slots")),
+            "all_reduce_small_slots");
+  EXPECT_EQ(chosen(OpCode::all_reduce, shape_of(2, 512), ruled("all_reduce=slots")),
+            "all_reduce_slots");
   SelectOptions options = ruled("all_gather=slots");
   options.eager_bytes = 0;
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_slots") << "more precise than FSCCL_EAGER_BYTES";
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_slots")
+      << "more precise than FSCCL_EAGER_BYTES";
 }
 
 TEST(Select, EveryCandidateCanBeForced) {
-  for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast, OpCode::reduce,
-                          OpCode::gather, OpCode::scatter, OpCode::all_to_all, OpCode::send})
-    for (const auto& [mirrored, ranks, count] : {std::tuple{false, 2, 1u << 20}, {true, 2, 1u << 20}, {true, 16, 256u}}) {
+  for (const OpCode op :
+       {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast,
+        OpCode::reduce, OpCode::gather, OpCode::scatter, OpCode::all_to_all, OpCode::send})
+    for (const auto& [mirrored, ranks, count] :
+         {std::tuple{false, 2, 1u << 20}, {true, 2, 1u << 20}, {true, 16, 256u}}) {
       Shape shape = shape_of(ranks, count);
       shape.root = 0;
       shape.mirrored = mirrored;
       std::vector<Candidate> considered;
       select(op, shape, machine(), &considered);
       for (const Candidate& one : considered) {
-        const std::string rule = fmt::format("{}={}{}", op_name(op), one.plan, one.chunk ? fmt::format("/{}", one.chunk) : "");
+        const std::string rule = fmt::format("{}={}{}", op_name(op), one.plan,
+                                             one.chunk ? fmt::format("/{}", one.chunk) : "");
         std::vector<Candidate> again;
         const Selection forced = select(op, shape, ruled(rule.c_str()), &again);
         EXPECT_EQ(forced.why, "FSCCL_PLAN says so") << rule;
-        const auto same = std::find_if(again.begin(), again.end(),
-                                       [&](const Candidate& other) { return other.plan == one.plan && other.chunk == one.chunk; });
+        const auto same = std::find_if(again.begin(), again.end(), [&](const Candidate& other) {
+          return other.plan == one.plan && other.chunk == one.chunk;
+        });
         ASSERT_NE(same, again.end()) << rule;
         EXPECT_TRUE(same->chosen) << rule;
       }
@@ -194,17 +227,23 @@ TEST(Select, WhatCannotBeFollowedIsSaid) {
   Shape shape = shape_of(4, 1 << 20);
   shape.mirrored = true;
   std::vector<Candidate> considered;
-  const Selection selection = select(OpCode::all_gather, shape, ruled("all_gather=direct"), &considered);
+  const Selection selection =
+      select(OpCode::all_gather, shape, ruled("all_gather=direct"), &considered);
   EXPECT_EQ(selection.plan.name, "all_gather_slots");
-  EXPECT_NE(selection.why.find("FSCCL_PLAN is not followed: these ranks share no memory"), std::string::npos) << selection.why;
-  for (const bool mirrored : {false, true}) {  // nothing is passed on inside a host, nor what no slot holds
+  EXPECT_NE(selection.why.find("FSCCL_PLAN is not followed: these ranks share no memory"),
+            std::string::npos)
+      << selection.why;
+  // nothing is passed on inside a host, nor what no slot holds
+  for (const bool mirrored : {false, true}) {
     shape.mirrored = mirrored;
-    EXPECT_NE(select(OpCode::all_gather, shape, ruled("all_gather=2_steps"), &considered).why.find("not followed: plans in steps"),
+    EXPECT_NE(select(OpCode::all_gather, shape, ruled("all_gather=2_steps"), &considered)
+                  .why.find("not followed: plans in steps"),
               std::string::npos);
   }
   SelectOptions blind = ruled("all_gather=read");
   blind.costs.can_read = false;
-  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), blind), "all_gather_direct else all_gather_slots");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), blind),
+            "all_gather_direct else all_gather_slots");
 }
 
 TEST(Select, PutsAreCountedAsBytes) {
@@ -220,8 +259,9 @@ TEST(Select, AllRanksAlike) {
   for (const bool mirrored : {false, true})
     for (const int ranks : {1, 2, 3, 5, 16})
       for (const uint64_t count : {0u, 1u, 100u, 5000u, 70'000u, 1u << 20})
-        for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast, OpCode::reduce,
-                                OpCode::gather, OpCode::scatter, OpCode::all_to_all}) {
+        for (const OpCode op :
+             {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast,
+              OpCode::reduce, OpCode::gather, OpCode::scatter, OpCode::all_to_all}) {
           Shape shape = shape_of(ranks, count);
           shape.root = ranks - 1;
           shape.mirrored = mirrored;

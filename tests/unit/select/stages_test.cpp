@@ -1,4 +1,5 @@
-// When a collective goes by hosts: where the stages are predicted to take less time, or a rule says so.
+// When a collective goes by hosts: where the stages are predicted to take less time, or a rule says
+// so.
 #include "select/stages.h"
 
 #include <gtest/gtest.h>
@@ -9,12 +10,14 @@ namespace {
 Party job(int hosts, int per_host, const char* rules = "") {
   Party whole{hosts * per_host, 128 << 10, true, {}};
   whole.select.costs = typical_costs(topo::LinkClass::network);
-  whole.select.rules = std::make_shared<const std::vector<Rule>>(parse_rules(rules, "FSCCL_PLAN").take());
+  whole.select.rules =
+      std::make_shared<const std::vector<Rule>>(parse_rules(rules, "FSCCL_PLAN").take());
   whole.select.spread = {hosts, per_host};
   return whole;
 }
 
-HostsChoice choice(const Party& whole, OpCode op, uint64_t count, HierarchyMode mode = HierarchyMode::kAuto) {
+HostsChoice choice(const Party& whole, OpCode op, uint64_t count,
+                   HierarchyMode mode = HierarchyMode::kAuto) {
   return choose_by_hosts(op, whole.shape(count, FSCCL_UINT8), whole, mode);
 }
 
@@ -22,21 +25,24 @@ TEST(Stages, BySize) {
   for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce})
     EXPECT_TRUE(choice(job(2, 4), op, 1 << 20).by_hosts) << op_name(op);
   for (const OpCode op : {OpCode::all_gather, OpCode::all_reduce})
-    EXPECT_FALSE(choice(job(2, 4), op, 6).by_hosts) << op_name(op) << ": more exchanges, for nothing";
+    EXPECT_FALSE(choice(job(2, 4), op, 6).by_hosts)
+        << op_name(op) << ": more exchanges, for nothing";
 }
 
-// What was measured at the start is another time each time, and must not decide the bits of a sum, nor what is sent between hosts.
+// What was measured at the start is another time each time, and must not decide the bits of a sum,
+// nor what is sent between hosts.
 TEST(Stages, DoNotFollowWhatIsMeasured) {
   Party other = job(2, 4);
   other.select.costs.origin = CostsOrigin::calibration;
   other.select.costs.exchange = 1e9;  // the stages have one, too, and more bytes each way
   other.select.costs.slot_cached.ns = other.select.costs.slot_streaming.ns = {0, 0, 0};
-  for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast})
+  for (const OpCode op :
+       {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast})
     EXPECT_TRUE(choice(other, op, 1 << 20).by_hosts) << op_name(op);
 }
 
-// What a tuning file says is the same each time. Where a link is so fast that bytes cost nothing, to go by hosts only adds
-// exchanges.
+// What a tuning file says is the same each time. Where a link is so fast that bytes cost nothing,
+// to go by hosts only adds exchanges.
 TEST(Stages, FollowATuningFile) {
   Party other = job(2, 4);
   other.select.costs.origin = CostsOrigin::tuning_file;
@@ -49,7 +55,9 @@ TEST(Stages, FollowATuningFile) {
 }
 
 TEST(Stages, OfEachOperation) {
-  const auto count = [](OpCode op, uint64_t elements) { return choice(job(2, 4), op, elements).stages.size(); };
+  const auto count = [](OpCode op, uint64_t elements) {
+    return choice(job(2, 4), op, elements).stages.size();
+  };
   EXPECT_EQ(count(OpCode::all_gather, 100), 2u);
   EXPECT_EQ(count(OpCode::all_gather_v, 100), 2u);
   EXPECT_EQ(count(OpCode::reduce_scatter, 100), 2u);
@@ -60,11 +68,15 @@ TEST(Stages, OfEachOperation) {
 
 TEST(Stages, RulesAndSettings) {
   EXPECT_TRUE(choice(job(2, 2), OpCode::all_reduce, 16, HierarchyMode::kOn).by_hosts);
-  EXPECT_EQ(choice(job(2, 2), OpCode::all_reduce, 16, HierarchyMode::kOn).why, "FSCCL_HIERARCHY says so");
+  EXPECT_EQ(choice(job(2, 2), OpCode::all_reduce, 16, HierarchyMode::kOn).why,
+            "FSCCL_HIERARCHY says so");
   EXPECT_TRUE(choice(job(2, 2, "all_reduce=by_hosts"), OpCode::all_reduce, 16).by_hosts);
-  EXPECT_FALSE(choice(job(2, 2, "all_reduce=flat"), OpCode::all_reduce, 1 << 20, HierarchyMode::kOn).by_hosts);
-  EXPECT_FALSE(choice(job(2, 2, "all_reduce@2x2=slots"), OpCode::all_reduce, 1 << 20).by_hosts) << "a plan is flat";
-  EXPECT_FALSE(choice(job(2, 2, "gather=slots"), OpCode::gather, 1 << 20, HierarchyMode::kOn).by_hosts);
+  EXPECT_FALSE(choice(job(2, 2, "all_reduce=flat"), OpCode::all_reduce, 1 << 20, HierarchyMode::kOn)
+                   .by_hosts);
+  EXPECT_FALSE(choice(job(2, 2, "all_reduce@2x2=slots"), OpCode::all_reduce, 1 << 20).by_hosts)
+      << "a plan is flat";
+  EXPECT_FALSE(
+      choice(job(2, 2, "gather=slots"), OpCode::gather, 1 << 20, HierarchyMode::kOn).by_hosts);
 }
 
 }  // namespace

@@ -10,10 +10,13 @@ namespace fsccl::testing {
 namespace {
 
 const std::string kMeasured =
-    R"({"exchange_ns": 110, "sizes": [256, 2048, 131072], "slots_ns": [60, 250, 11000], "slots_past_caches_ns": [400, 700, 18000],
+    R"({"exchange_ns": 110, "sizes": [256, 2048, 131072], "slots_ns": [60, 250, 11000],
+    "slots_past_caches_ns": [400, 700, 18000],
         "side_by_side": "from_slots", "read_ns": [1200, 1400, 15000], "copy_ns_per_kib": 40.96})";
-const std::string kWhole = R"({"fsccl_tuning": 1, "costs": [{"machine": "m", "transport": "shm", "link": "cache", "measured": )" +
-                           kMeasured + R"(}], "rules": ["all_gather@1x2:64K-1M=slots/32K", "all_reduce=by_hosts"]})";
+const std::string kWhole =
+    R"({"fsccl_tuning": 1, "costs": [{"machine": "m", "transport": "shm", "link": "cache", )"
+    R"("measured": )" +
+    kMeasured + R"(}], "rules": ["all_gather@1x2:64K-1M=slots/32K", "all_reduce=by_hosts"]})";
 
 TEST(TuningFile, WhatItSays) {
   const auto tuning = parse_tuning(kWhole, "file");
@@ -37,7 +40,8 @@ TEST(TuningFile, WhatItSays) {
 TEST(TuningFile, ErrorsNameThePlace) {
   const auto with = [](const std::string& more) { return R"({"fsccl_tuning": 1, )" + more + "}"; };
   const auto entry = [&](const std::string& link, const std::string& measured) {
-    return with(R"("costs": [{"machine": "m", "transport": "shm", "link": ")" + link + R"(", "measured": )" + measured + "}]");
+    return with(R"("costs": [{"machine": "m", "transport": "shm", "link": ")" + link +
+                R"(", "measured": )" + measured + "}]");
   };
   const auto changed = [](std::string text, const std::string& from, const std::string& to) {
     return text.replace(text.find(from), from.size(), to);
@@ -58,11 +62,14 @@ TEST(TuningFile, ErrorsNameThePlace) {
       {with(R"("costs": [{"machine": "m", "transport": "shm"}])"), "costs[0] has no \"link\""},
       {entry("cable", kMeasured), "costs[0].link \"cable\" is not a class of link"},
       {entry("cache", "{}"), "costs[0].measured.sizes must be [256,2048,131072]"},
-      {entry("cache", changed(kMeasured, "[60, 250, 11000]", "[60, 250]")), "costs[0].measured.slots_ns must be 3 numbers"},
+      {entry("cache", changed(kMeasured, "[60, 250, 11000]", "[60, 250]")),
+       "costs[0].measured.slots_ns must be 3 numbers"},
       {entry("cache", changed(kMeasured, "from_slots", "some")),
        "costs[0].measured.side_by_side must be one of none, from_slots, both"},
-      {entry("cache", changed(kMeasured, "1400", "-1")), "costs[0].measured.read_ns must be 3 numbers"},
-      {entry("cache", changed(kMeasured, "110", "1e99")), "costs[0].measured.exchange_ns is 1e+99: it must be from 0"},
+      {entry("cache", changed(kMeasured, "1400", "-1")),
+       "costs[0].measured.read_ns must be 3 numbers"},
+      {entry("cache", changed(kMeasured, "110", "1e99")),
+       "costs[0].measured.exchange_ns is 1e+99: it must be from 0"},
   };
   for (const auto& [text, expected] : kCases) {
     const auto parsed = parse_tuning(text, "file");
@@ -75,7 +82,8 @@ TEST(TuningFile, BytesThatAreNone) {
   std::mt19937 random(13);
   for (int i = 0; i < 5000; i++) {
     std::string text = kWhole;
-    for (int k = 0; k < 1 + i % 4; k++) text[random() % text.size()] = static_cast<char>(random() % 256);
+    for (int k = 0; k < 1 + i % 4; k++)
+      text[random() % text.size()] = static_cast<char>(random() % 256);
     if (i % 3 == 0) text.resize(random() % text.size());
     const auto parsed = parse_tuning(text, "file");
     EXPECT_TRUE(parsed.ok() || parsed.status().text().starts_with("file: ")) << text;
@@ -83,7 +91,8 @@ TEST(TuningFile, BytesThatAreNone) {
 }
 
 TEST(TuningFile, MissingAndTooLarge) {
-  EXPECT_NE(load_tuning("/nonexistent.json").status().text().find("/nonexistent.json"), std::string::npos);
+  EXPECT_NE(load_tuning("/nonexistent.json").status().text().find("/nonexistent.json"),
+            std::string::npos);
   const std::string path = ::testing::TempDir() + "large_tuning.json";
   std::ofstream(path) << kWhole << std::string(1 << 20, ' ');
   EXPECT_NE(load_tuning(path).status().text().find("more than 1048576 bytes"), std::string::npos);

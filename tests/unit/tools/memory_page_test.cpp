@@ -27,20 +27,19 @@ size_t count(const std::string& text, const std::string& word) {
 TEST(MemoryPage, ShowsWhoHasWhat) {
   const std::string page = memory_page(parsed(sample_snapshot()), {0, false});
   EXPECT_THAT(page, HasSubstr("Memory of pool &quot;weights&quot;, rank 0 of 2"));
-  EXPECT_THAT(page, HasSubstr("The pool has 24.00 KiB of memory, 1.200 x the 20.00 KiB that were live"));
+  EXPECT_THAT(page,
+              HasSubstr("The pool has 24.00 KiB of memory, 1.200 x the 20.00 KiB that were live"));
   EXPECT_THAT(page, HasSubstr("3 of 4 slots came from the plan"));
-  EXPECT_THAT(
-      page,
-      HasSubstr("<title>unit a, parameters: 8.00 KiB (8192 bytes) at offset 0 of shared slots; from 0.000 ms to 0.400 ms</title>"));
-  EXPECT_THAT(
-      page,
-      HasSubstr("<title>block: 4.00 KiB (4096 bytes) at offset 4096 of blocks; from before the first event to 0.100 ms</title>"));
+  EXPECT_THAT(page, HasSubstr("<title>unit a, parameters: 8.00 KiB (8192 bytes) at offset 0 of "
+                              "shared slots; from 0.000 ms to 0.400 ms</title>"));
+  EXPECT_THAT(page, HasSubstr("<title>block: 4.00 KiB (4096 bytes) at offset 4096 of blocks; from "
+                              "before the first event to 0.100 ms</title>"));
   EXPECT_EQ(count(page, "<rect class=\"area"), 6u);
   EXPECT_EQ(count(page, "<rect class=\"area pale\""), 1u);  // gradients
   EXPECT_EQ(count(page, "<rect class=\"band\""), 3u);
   EXPECT_EQ(count(page, "class=\"mark\""), 6u);  // two step boundaries through three bands
-  for (const char* words :
-       {"live bound 16.00 KiB", "clique bound 16.00 KiB", "when most was live", "refused: who", "5 before them are not"})
+  for (const char* words : {"live bound 16.00 KiB", "clique bound 16.00 KiB", "when most was live",
+                            "refused: who", "5 before them are not"})
     EXPECT_THAT(page, HasSubstr(words));
 }
 
@@ -71,7 +70,8 @@ TEST(MemoryPage, EscapesWhatTheFileSays) {
   EXPECT_THAT(page, Not(HasSubstr("<b onload")));
 }
 
-// A long history makes a page that a browser can show: the largest slots, and lines of so many points.
+// A long history makes a page that a browser can show: the largest slots, and lines of so many
+// points.
 TEST(MemoryPage, StaysSmallForALongHistory) {
   nlohmann::json json = sample_snapshot();
   nlohmann::json& events = json["device_traces"][0];
@@ -79,7 +79,8 @@ TEST(MemoryPage, StaysSmallForALongHistory) {
   for (uint64_t i = 0; i < 100'000; i++) {
     const uint64_t address = 0x30000 + i % 2 * 0x800;
     snapshot.events.push_back(
-        {i % 4 < 2 ? MemoryEvent::Action::kTaken : MemoryEvent::Action::kGivenBack, 3000 + i, address, 0x800, 0});
+        {i % 4 < 2 ? MemoryEvent::Action::kTaken : MemoryEvent::Action::kGivenBack, 3000 + i,
+         address, 0x800, 0});
   }
   snapshot.time_us = 200'000;
   ASSERT_GT(events.size(), 0u);

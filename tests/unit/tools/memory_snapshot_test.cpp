@@ -41,15 +41,18 @@ TEST(MemorySnapshot, NamesThePlaceOfWhatIsWrong) {
       {[](json& s) { s["fsccl"]["parts"][1]["bytes"] = -1; },
        "fsccl.parts[1].bytes must be a whole number from 0 to 17592186044416, not -1"},
       {[](json& s) { s["fsccl"]["parts"][0]["bytes"] = 1.5; }, "not 1.5"},
-      {[](json& s) { s["fsccl"]["uses"][3]["kind"] = json::array(); }, "fsccl.uses[3].kind must be a text, not another array"},
-      {[](json& s) {
-         s["fsccl"]["step_times_us"] = {5, 4};
-       },
+      {[](json& s) { s["fsccl"]["uses"][3]["kind"] = json::array(); },
+       "fsccl.uses[3].kind must be a text, not another array"},
+      {[](json& s) { s["fsccl"]["step_times_us"] = {5, 4}; },
        "fsccl.step_times_us[1] must be no earlier"},
-      {[](json& s) { s["segments"][1]["blocks"] = "none"; }, "segments[1].blocks must be a list, not \"none\""},
-      {[](json& s) { s["segments"][0]["blocks"][1]["frames"] = {1}; }, "segments[0].blocks[1].frames[0] must be an object, not 1"},
-      {[](json& s) { s["device_traces"][0][3]["action"] = "explode"; }, "device_traces[0][3].action must be an action of a pool"},
-      {[](json& s) { s["device_traces"][0][4]["time_us"] = 1; }, "device_traces[0][4].time_us must be no earlier"},
+      {[](json& s) { s["segments"][1]["blocks"] = "none"; },
+       "segments[1].blocks must be a list, not \"none\""},
+      {[](json& s) { s["segments"][0]["blocks"][1]["frames"] = {1}; },
+       "segments[0].blocks[1].frames[0] must be an object, not 1"},
+      {[](json& s) { s["device_traces"][0][3]["action"] = "explode"; },
+       "device_traces[0][3].action must be an action of a pool"},
+      {[](json& s) { s["device_traces"][0][4]["time_us"] = 1; },
+       "device_traces[0][4].time_us must be no earlier"},
       {[](json& s) { s["device_traces"] = {1}; }, "device_traces[0] must be a list, not 1"},
   };
   for (const auto& [change, words] : cases) {
@@ -69,9 +72,11 @@ TEST(MemorySnapshot, SaysWhatAFileIsInstead) {
   EXPECT_THAT(error, HasSubstr("none: No such file"));
   EXPECT_FALSE(read_memory_snapshot(directory.path(), &error));
   EXPECT_THAT(error, HasSubstr(directory.path()));
-  EXPECT_FALSE(read_memory_snapshot(directory.write("cut", sample_snapshot().dump().substr(0, 500)), &error));
+  EXPECT_FALSE(read_memory_snapshot(directory.write("cut", sample_snapshot().dump().substr(0, 500)),
+                                    &error));
   EXPECT_THAT(error, HasSubstr("cut: not JSON"));
-  EXPECT_FALSE(read_memory_snapshot(directory.write("a.pickle", std::string("\x80\x02}q\x00.", 6)), &error));
+  EXPECT_FALSE(
+      read_memory_snapshot(directory.write("a.pickle", std::string("\x80\x02}q\x00.", 6)), &error));
   EXPECT_THAT(error, HasSubstr("this is a pickle"));
   std::ofstream(directory.path("large")).close();
   std::filesystem::resize_file(directory.path("large"), kMostFileBytes + 1);
@@ -115,14 +120,16 @@ void mutate_text(std::string& text, Numbers& random) {
 // Another value, wherever it stands: these pass the parser.
 void mutate_values(json& value, uint64_t chance, Numbers& random) {
   if (random.below(chance) == 0) {
-    const json others[] = {nullptr, true, 0,  1,       4096,       0x10800,   UINT64_MAX,    uint64_t{1} << 44,
-                           -1,      0.5,  "", "alloc", "<script>", "unit , ", json::array(), json::object()};
+    const json others[] = {
+        nullptr, true, 0,  1,       4096,       0x10800,   UINT64_MAX,    uint64_t{1} << 44,
+        -1,      0.5,  "", "alloc", "<script>", "unit , ", json::array(), json::object()};
     value = others[random.below(std::size(others))];
     return;
   }
   if (value.is_structured())
     for (auto& child : value) mutate_values(child, chance, random);
-  if (value.is_array() && value.size() > 1 && random.below(chance) == 0) std::swap(value[0], value[value.size() - 1]);
+  if (value.is_array() && value.size() > 1 && random.below(chance) == 0)
+    std::swap(value[0], value[value.size() - 1]);
 }
 
 // Whatever it is, it is refused with words, or is a page without markup of its own.
@@ -144,7 +151,9 @@ TEST(MemorySnapshot, SurvivesMutations) {
     const auto snapshot = parse_memory_snapshot(text, "a.json", &error);
     if (!snapshot) {
       EXPECT_THAT(error, testing::StartsWith("a.json: "));
-      EXPECT_TRUE(std::all_of(error.begin(), error.end(), [](char letter) { return letter >= ' ' && letter <= '~'; })) << error;
+      EXPECT_TRUE(std::all_of(error.begin(), error.end(), [](char letter) {
+        return letter >= ' ' && letter <= '~';
+      })) << error;
       continue;
     }
     const std::string page = memory_page(*snapshot, {random.below(4), random.below(2) == 0});

@@ -44,7 +44,8 @@ TEST(MemoryTimeline, SumsWhatIsLiveAndReserved) {
   const MemorySnapshot snapshot = sample();
   const Timeline timeline = make_timeline(snapshot);
   // Before the first event, after each of the ten, and at the end. In pages.
-  const double slots[] = {0, 0, 2, 2, 3, 3, 4, 2, 2, 1, 3, 3}, blocks[] = {2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  const double slots[] = {0, 0, 2, 2, 3, 3, 4, 2, 2, 1, 3, 3},
+               blocks[] = {2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   const double reserved[] = {0, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4};
   ASSERT_EQ(timeline.moments.size(), std::size(slots));
   for (size_t i = 0; i < std::size(slots); i++) {

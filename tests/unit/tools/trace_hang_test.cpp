@@ -19,7 +19,8 @@ struct Rank {
     made.last_look_ns = 1000;
   }
   Rank& event(const char* kind, const std::string& communicator, uint64_t sequence, int peer = -1) {
-    const auto number = static_cast<int>(numbers.try_emplace(communicator, numbers.size()).first->second);
+    const auto number =
+        static_cast<int>(numbers.try_emplace(communicator, numbers.size()).first->second);
     RecordedCommunicator& known = made.communicators[number];
     known.tag = known.name = communicator;
     Event& one = made.events.emplace_back();
@@ -35,8 +36,8 @@ struct Rank {
   std::map<std::string, size_t> numbers;
 };
 
-// Ranks 3 and 5 wait for each other, on communicators that they have in another order; the first operation of each waits for nobody
-// any more, since the other one has completed it.
+// Ranks 3 and 5 wait for each other, on communicators that they have in another order; the first
+// operation of each waits for nobody any more, since the other one has completed it.
 TEST(TraceHang, ACircleIsFollowedThroughTheOperationsThatWait) {
   Rank three(3), five(5);
   three.event("submitted", "a", 1).event("submitted", "x", 1).event("blocked", "x", 1, 5);
@@ -58,12 +59,16 @@ TEST(TraceHang, SuspectsOfWhomNobodyWaitsAreNamed) {
   EXPECT_THAT(verdict.guilty, ElementsAre(6));
 }
 
-// Times as far apart as the reader of recordings lets through (record/recording.cpp), and more of them than 64 bits hold.
+// Times as far apart as the reader of recordings lets through (record/recording.cpp), and more of
+// them than 64 bits hold.
 TEST(TimelinePage, SumsOfLongWaits) {
   Rank zero(0);
   for (uint64_t i = 1; i <= 4; i++)
-    zero.event("submitted", "a", i).event("blocked", "a", i, 1).event("completed", "a", i).made.events.back().at_ns = int64_t{1}
-                                                                                                                      << 62;
+    zero.event("submitted", "a", i)
+        .event("blocked", "a", i, 1)
+        .event("completed", "a", i)
+        .made.events.back()
+        .at_ns = int64_t{1} << 62;
   const std::string page = timeline_page({zero.made}, 1e300);
   EXPECT_THAT(page, HasSubstr("4 operations"));
   EXPECT_THAT(page, testing::Not(HasSubstr("-4611686")));

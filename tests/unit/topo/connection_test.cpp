@@ -51,8 +51,10 @@ TEST(Connection, HostsAlongTheirRails) {
   const Connection rail = link_between(cluster, "node0/mlx5_3", "node9/mlx5_3");
   EXPECT_EQ(rail.link, LinkClass::network);
   EXPECT_EQ(rail.gb_per_s, 50);
-  EXPECT_EQ(rail.nodes, (std::vector<int>{cluster.find("node0/mlx5_3"), cluster.find("rail3"), cluster.find("node9/mlx5_3")}));
-  // Between rails NVLink and one rail are as wide as the spines, and the network is crossed as seldom as can be.
+  EXPECT_EQ(rail.nodes, (std::vector<int>{cluster.find("node0/mlx5_3"), cluster.find("rail3"),
+                                          cluster.find("node9/mlx5_3")}));
+  // Between rails NVLink and one rail are as wide as the spines, and the network is crossed as
+  // seldom as can be.
   const Connection across = link_between(cluster, "node0/gpu0", "node15/gpu7");
   EXPECT_EQ(across.link, LinkClass::network);
   EXPECT_EQ(across.gb_per_s, 50);

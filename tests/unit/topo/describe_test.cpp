@@ -24,8 +24,9 @@ TEST(Describe, Numbers) {
 
 TEST(Describe, TheTreeSaysWhatThereIsAndHowFar) {
   const std::string tree = to_tree(sample("dgx_h100.json"));
-  for (const char* text : {"package1: Xeon Platinum 8480C", "numa0: 1 TiB", "56 cores, processors 56-111",
-                           "gpu7: H100 SXM, 64 GB/s", "gpu - gpu", "nvlink", "450 GB/s", "gpu - nic"})
+  for (const char* text :
+       {"package1: Xeon Platinum 8480C", "numa0: 1 TiB", "56 cores, processors 56-111",
+        "gpu7: H100 SXM, 64 GB/s", "gpu - gpu", "nvlink", "450 GB/s", "gpu - nic"})
     EXPECT_NE(tree.find(text), tree.npos) << text << " in\n" << tree;
 }
 

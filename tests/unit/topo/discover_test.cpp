@@ -15,11 +15,14 @@ TEST(Discover, ThisMachineHasTheProcessorsThatThisProcessMayUse) {
   EXPECT_EQ(machine.all(Kind::host).size(), 1u);
   std::set<int> cpus;
   for (const int core : machine.all(Kind::core))
-    for (const int cpu : machine.nodes[static_cast<size_t>(core)].cpus) EXPECT_TRUE(cpus.insert(cpu).second) << cpu;
+    for (const int cpu : machine.nodes[static_cast<size_t>(core)].cpus)
+      EXPECT_TRUE(cpus.insert(cpu).second) << cpu;
   cpu_set_t set;
   ASSERT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
-  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) EXPECT_TRUE(!CPU_ISSET(cpu, &set) || cpus.contains(cpu)) << cpu;
-  for (size_t i = 0; i < machine.nodes.size(); i++) EXPECT_LT(machine.nodes[i].parent, static_cast<int>(i));
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+    EXPECT_TRUE(!CPU_ISSET(cpu, &set) || cpus.contains(cpu)) << cpu;
+  for (size_t i = 0; i < machine.nodes.size(); i++)
+    EXPECT_LT(machine.nodes[i].parent, static_cast<int>(i));
 }
 
 TEST(Discover, WhatItWritesItReads) {

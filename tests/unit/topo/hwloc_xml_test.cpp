@@ -29,20 +29,23 @@ std::string xml_problem(const std::string& text) {
 
 // A machine of one package with one processor.
 std::string machine(const std::string& inside) {
-  const std::string sets = R"( cpuset="0x1" complete_cpuset="0x1" nodeset="0x1" complete_nodeset="0x1")";
-  return "<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n<object type=\"Machine\"" + sets + ">" + inside +
-         "<object type=\"PU\" os_index=\"0\"" + sets + "/></object></topology>\n";
+  const std::string sets =
+      R"( cpuset="0x1" complete_cpuset="0x1" nodeset="0x1" complete_nodeset="0x1")";
+  return "<?xml version=\"1.0\"?>\n<topology version=\"2.0\">\n<object type=\"Machine\"" + sets +
+         ">" + inside + "<object type=\"PU\" os_index=\"0\"" + sets + "/></object></topology>\n";
 }
 
 TEST(HwlocXml, Hwloc1HangsObjectsBelowTheirMemory) {
   const std::string sets = R"( cpuset="0x3" complete_cpuset="0x3")";
-  const Result<Topology> read =
-      parse_xml("<topology><object type='Machine'" + sets + "><info name='HostName' value='old &amp; &#65;'/>" +
-                    "<object type='NUMANode' os_index='1' local_memory='1024'" + sets + "><object type='Socket' os_index='0'" +
-                    sets + "><object type='Cache' depth='3' cache_size='64'" + sets + "><object type='Core'" + sets +
-                    "><object type='PU' os_index='0'" + sets + "/><object type='PU' os_index='1'" + sets +
-                    "/></object></object></object></object></object></topology>",
-                "old");
+  const Result<Topology> read = parse_xml(
+      "<topology><object type='Machine'" + sets +
+          "><info name='HostName' value='old &amp; &#65;'/>" +
+          "<object type='NUMANode' os_index='1' local_memory='1024'" + sets +
+          "><object type='Socket' os_index='0'" + sets +
+          "><object type='Cache' depth='3' cache_size='64'" + sets + "><object type='Core'" + sets +
+          "><object type='PU' os_index='0'" + sets + "/><object type='PU' os_index='1'" + sets +
+          "/></object></object></object></object></object></topology>",
+      "old");
   ASSERT_TRUE(read.ok()) << read.status().text();
   const Topology& old = read.value();
   EXPECT_EQ(old.nodes[0].name, "old & A");
@@ -51,14 +54,15 @@ TEST(HwlocXml, Hwloc1HangsObjectsBelowTheirMemory) {
   ASSERT_EQ(old.all(Kind::cache).size(), 1u);
   ASSERT_EQ(old.all(Kind::core).size(), 1u);
   EXPECT_EQ(old.nodes[static_cast<size_t>(old.all(Kind::core)[0])].cpus, (std::vector<int>{0, 1}));
-  EXPECT_EQ(old.nodes[static_cast<size_t>(old.all(Kind::package)[0])].parent, old.all(Kind::numa)[0]);
+  EXPECT_EQ(old.nodes[static_cast<size_t>(old.all(Kind::package)[0])].parent,
+            old.all(Kind::numa)[0]);
 }
 
 TEST(HwlocXml, ErrorsSayWhereAndWhat) {
   EXPECT_EQ(xml_problem(machine("")), "");
-  EXPECT_EQ(
-      xml_problem(machine("<!-- a comment > --><distances2 type=\"NUMANode\"><indexes length=\"3\">0 1 </indexes></distances2>")),
-      "");
+  EXPECT_EQ(xml_problem(machine("<!-- a comment > --><distances2 type=\"NUMANode\"><indexes "
+                                "length=\"3\">0 1 </indexes></distances2>")),
+            "");
   const std::pair<std::string, const char*> kCases[] = {
       {"<topology/>", "line 1: there is no object of type Machine"},
       {"<topology version=\"2.0\">\n<object", "line 2: there must be a '>'"},
@@ -67,12 +71,15 @@ TEST(HwlocXml, ErrorsSayWhereAndWhat) {
       {machine("") + machine(""), "stands where one <topology> must be"},
       {machine("<object/>"), "line 3: an object has no type"},
       {machine("<object type=\"Shelf\"/>"), "type \"Shelf\" of an object is not known"},
-      {machine("<object type=\"Package\"/>"), "an object of type Package has no cpuset: the file is not complete"},
+      {machine("<object type=\"Package\"/>"),
+       "an object of type Package has no cpuset: the file is not complete"},
       {machine("<object type=\"Package\" cpuset=\"0x1\"/>"), "has no complete_cpuset"},
-      {machine("<object type=\"Package\" cpuset=\"0x1\" complete_cpuset=\"0x1\"/>"), "has no nodeset"},
+      {machine("<object type=\"Package\" cpuset=\"0x1\" complete_cpuset=\"0x1\"/>"),
+       "has no nodeset"},
       {machine("<object type=\"Package\" cpuset=\"some\"/>"), "cpuset \"some\" is not a set"},
       {machine("<object type=\"PCIDev\" pci_type=\"gpu\"/>"), "pci_type \"gpu\""},
-      {machine("<object type=\"PCIDev\" pci_link_speed=\"nan\"/>"), "pci_link_speed \"nan\" is not a number"},
+      {machine("<object type=\"PCIDev\" pci_link_speed=\"nan\"/>"),
+       "pci_link_speed \"nan\" is not a number"},
       {machine("<object type=\"Bridge\" bridge_type=\"7\"/>"), "bridge_type \"7\""},
       {machine("<object type=\"OSDev\" osdev_type=\"x\"/>"), "osdev_type \"x\" is not a number"},
       {machine("<info name=\"a\"/>"), "an info has no name or no value"},
@@ -83,7 +90,8 @@ TEST(HwlocXml, ErrorsSayWhereAndWhat) {
       {machine("<!-- "), "a comment does not end"},
   };
   for (const auto& [text, expected] : kCases)
-    EXPECT_NE(xml_problem(text).find(expected), std::string::npos) << text << "\n" << xml_problem(text);
+    EXPECT_NE(xml_problem(text).find(expected), std::string::npos) << text << "\n"
+                                                                   << xml_problem(text);
   std::string deep;
   for (int i = 0; i < 1000; i++) deep += "<a>";
   EXPECT_NE(xml_problem(machine(deep)).find("nested deeper than"), std::string::npos);
@@ -99,7 +107,8 @@ TEST(HwlocXml, WithoutAnAttributeItIsNotComplete) {
       const std::string without = std::regex_replace(whole, attribute, "$1");
       ASSERT_TRUE(without != whole) << key;
       EXPECT_NE(xml_problem(without), "") << name << " without " << key;
-      const std::string once = std::regex_replace(whole, attribute, "$1", std::regex_constants::format_first_only);
+      const std::string once =
+          std::regex_replace(whole, attribute, "$1", std::regex_constants::format_first_only);
       EXPECT_NE(xml_problem(once), "") << name << " with one object without " << key;
     }
   }
@@ -110,7 +119,8 @@ TEST(HwlocXml, AnyPartOfAFile) {
   const std::string whole = text_of("two_nvidia_gpus.xml");
   for (int i = 0; i < 1500; i++) {
     std::string text = whole;
-    for (int k = 0; k < 1 + i % 4; k++) text[random() % text.size()] = static_cast<char>(random() % 256);
+    for (int k = 0; k < 1 + i % 4; k++)
+      text[random() % text.size()] = static_cast<char>(random() % 256);
     if (i % 3 == 0) text.erase(random() % text.size(), random() % 400);
     const Result<Topology> read = parse_xml(text, "file");
     EXPECT_TRUE(!read.ok() || !to_json(read.value()).empty());

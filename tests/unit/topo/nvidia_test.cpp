@@ -1,4 +1,5 @@
-// GPUs as NVIDIA's driver knows them: the library that this program is linked with is nvml_stand_in.c, and the machine a file.
+// GPUs as NVIDIA's driver knows them: the library that this program is linked with is
+// nvml_stand_in.c, and the machine a file.
 #include "nvml_stand_in.h"
 #include "samples.h"
 #include "topo/connection.h"
@@ -20,7 +21,9 @@ Topology discover_playing(enum nvml_play play) {
   return machine;
 }
 
-const Node& at(const Topology& machine, const char* path) { return machine.nodes.at(static_cast<size_t>(machine.find(path))); }
+const Node& at(const Topology& machine, const char* path) {
+  return machine.nodes.at(static_cast<size_t>(machine.find(path)));
+}
 
 Connection gpus_between(const Topology& machine, const char* a, const char* b) {
   return Graph(machine).between(machine.find(a), machine.find(b));

@@ -6,8 +6,10 @@ extern "C" {
 #endif
 
 enum nvml_play {
-  NVML_PLAY_SWITCH,    // two GPUs, each with 18 links of NVLink 4 to a switch, one of them down
-  NVML_PLAY_BRIDGE,    // two GPUs with four links of NVLink 3 to each other, and one each to a GPU that is not to be seen
+  NVML_PLAY_SWITCH,  // two GPUs, each with 18 links of NVLink 4 to a switch, one of them down
+  // two GPUs with four links of NVLink 3 to each other, and one each to a GPU that is not to be
+  // seen
+  NVML_PLAY_BRIDGE,
   NVML_PLAY_NO_DRIVER  // a library whose driver is not loaded
 };
 void nvml_play(enum nvml_play play);

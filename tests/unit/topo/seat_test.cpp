@@ -39,7 +39,8 @@ TEST(Seat, ByTheSmallestPartInCommon) {
   EXPECT_EQ(between({0, 0, 0}, {0, 0, 4}), LinkClass::numa);
   EXPECT_EQ(between({0, 0, 0}, {0, 1, 4}), LinkClass::package);
   EXPECT_EQ(between({0, 0, 0}, {8, 1, 4}), LinkClass::host);
-  EXPECT_EQ(between({0, 0, Seat::kSeveral}, {0, 0, Seat::kSeveral}), LinkClass::numa) << "unknown is not the same";
+  EXPECT_EQ(between({0, 0, Seat::kSeveral}, {0, 0, Seat::kSeveral}), LinkClass::numa)
+      << "unknown is not the same";
   EXPECT_EQ(between({}, {}), LinkClass::host);
 }
 

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/unit/wrapped_channel.h"
 #include "base/fd.h"
+#include "tests/unit/wrapped_channel.h"
 
 namespace fsccl {
 namespace {
@@ -44,7 +44,8 @@ TEST(Mapping, AStretchIsMappedOnceAndUnmappedWithItsLastUser) {
   const Fd file(memfd_create("test", MFD_CLOEXEC));
   ASSERT_EQ(ftruncate(file.get(), 4 * kPage), 0);
   const Fd copy(fcntl(file.get(), F_DUPFD_CLOEXEC, 0));
-  std::shared_ptr<Mapping> one = Mapping::of(file.get(), 0, 2 * kPage).take(), same = Mapping::of(copy.get(), 0, 2 * kPage).take();
+  std::shared_ptr<Mapping> one = Mapping::of(file.get(), 0, 2 * kPage).take(),
+                           same = Mapping::of(copy.get(), 0, 2 * kPage).take();
   const std::shared_ptr<Mapping> other = Mapping::of(file.get(), 2 * kPage, 2 * kPage).take();
   EXPECT_EQ(one->base(), same->base());
   EXPECT_NE(one->base(), other->base());
@@ -74,7 +75,9 @@ TEST(Mapping, GrowsWithTheRanksNotTheirPairs) {
     void* pair = nullptr;
     uint32_t tick = 0;
     char error[256] = "";
-    ASSERT_EQ(shm_transport()->pair(channel.channel, 3, 5, &pair, &tick, error, sizeof error), FSCCL_OK) << error;
+    ASSERT_EQ(shm_transport()->pair(channel.channel, 3, 5, &pair, &tick, error, sizeof error),
+              FSCCL_OK)
+        << error;
     EXPECT_EQ(mapped().stretches, 2);
     EXPECT_LT(mapped().bytes - before, 64 * kPage);
     shm_transport()->close(pair);

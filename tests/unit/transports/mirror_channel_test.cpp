@@ -20,7 +20,8 @@ namespace fsccl::mirror {
 namespace {
 
 // Two ranks of a job and a channel of both, in this process.
-class MirrorChannelTest : public ChannelPair, public testing::WithParamInterface<std::tuple<const char*, int>> {
+class MirrorChannelTest : public ChannelPair,
+                          public testing::WithParamInterface<std::tuple<const char*, int>> {
  protected:
   void SetUp() override {
     std::string why;
@@ -32,11 +33,14 @@ class MirrorChannelTest : public ChannelPair, public testing::WithParamInterface
     for (int rank = 0; rank < 2; rank++) {
       const fsccl_transport_job_t job{sizeof job, rank, 2, key_.data(), std::get<1>(GetParam())};
       size_t bytes = kCard;
-      ASSERT_EQ(ops_->join(&job, &nodes_[rank], &cards[static_cast<size_t>(rank) * kCard], &bytes, error, sizeof error), FSCCL_OK)
+      ASSERT_EQ(ops_->join(&job, &nodes_[rank], &cards[static_cast<size_t>(rank) * kCard], &bytes,
+                           error, sizeof error),
+                FSCCL_OK)
           << error;
     }
     for (int rank = 0; rank < 2; rank++) {
-      ASSERT_EQ(ops_->connect(nodes_[rank], cards.data(), kCard, error, sizeof error), FSCCL_OK) << error;
+      ASSERT_EQ(ops_->connect(nodes_[rank], cards.data(), kCard, error, sizeof error), FSCCL_OK)
+          << error;
       open(rank, *static_cast<Node*>(nodes_[rank]));
     }
   }
@@ -115,12 +119,13 @@ TEST_P(MirrorChannelTest, NothingIsExpectedOfATickThatIsThere) {
   EXPECT_EQ(wanted_[0], std::byte{0});
 }
 
-// More than a socket takes, both ways, and nobody reads meanwhile: nothing is lost, nobody waits, and what was put is the sender's
-// as it was at the signal, whatever becomes of its buffer.
+// More than a socket takes, both ways, and nobody reads meanwhile: nothing is lost, nobody waits,
+// and what was put is the sender's as it was at the signal, whatever becomes of its buffer.
 TEST_P(MirrorChannelTest, WhatDoesNotLeaveAtOnceIsSentAsItWas) {
   size_t ring = 0, slot = 0;
   channels_[0]->slots(0, &ring, &slot);
-  const size_t each = sent_.size(), ticks = std::min<size_t>(ring / each, FSCCL_TRANSPORT_TICKS - 1);
+  const size_t each = sent_.size(),
+               ticks = std::min<size_t>(ring / each, FSCCL_TRANSPORT_TICKS - 1);
   for (uint32_t tick = 1; tick <= ticks; tick++)
     for (int rank = 0; rank < 2; rank++) {
       sent_.fill(static_cast<std::byte>(tick + 100 * static_cast<uint32_t>(rank)));
@@ -136,7 +141,8 @@ TEST_P(MirrorChannelTest, WhatDoesNotLeaveAtOnceIsSentAsItWas) {
     }
 }
 
-// What is said behind one another may leave together, in order and whole, also what the socket does not take at once.
+// What is said behind one another may leave together, in order and whole, also what the socket does
+// not take at once.
 TEST_P(MirrorChannelTest, WhatIsHeldLeavesWithTheNext) {
   std::vector<std::byte> large(size_t{1} << 20, std::byte{7});
   const auto put = [&](uint32_t tick, const void* source, size_t bytes, size_t at) {
@@ -155,16 +161,20 @@ TEST_P(MirrorChannelTest, WhatIsHeldLeavesWithTheNext) {
     put(tick, large.data(), each, (tick - 2) * each);
     const int looks = tick < 4 && ops_->name == std::string("tcp") ? 100 : 0;
     for (int i = 0; i < looks; i++) EXPECT_EQ(channels_[1]->poll(0, 2), nullptr) << tick;
-    if (tick % 4 == 0) std::fill(large.begin(), large.end(), static_cast<std::byte>(tick));  // the sender's again
+    // the sender's again
+    if (tick % 4 == 0) std::fill(large.begin(), large.end(), static_cast<std::byte>(tick));
   }
   for (uint32_t tick = 2; tick <= 8; tick++) {
     receive(tick);
     const std::byte* const came = mirror((tick - 2) * each);
-    EXPECT_EQ(std::count(came, came + each, tick <= 4 ? std::byte{7} : std::byte{4}), static_cast<ptrdiff_t>(each)) << tick;
+    EXPECT_EQ(std::count(came, came + each, tick <= 4 ? std::byte{7} : std::byte{4}),
+              static_cast<ptrdiff_t>(each))
+        << tick;
   }
 }
 
-// A thread that moves the node on may be slow at it. Others go their way meanwhile; who hears out waits for it.
+// A thread that moves the node on may be slow at it. Others go their way meanwhile; who hears out
+// waits for it.
 TEST_P(MirrorChannelTest, WhoIsHeardOutHasBeenHeardWhoeverElseListens) {
   for (int from = 0; from < 2; from++) {
     send(1, 0, from);
@@ -207,7 +217,8 @@ TEST_P(MirrorChannelTest, WhoHasLeftIsNotLost) {
   while (!channels_[1]->left(0)) channels_[1]->poll(0, 2);
   leaves.join();
   EXPECT_FALSE(in_vain.passed());
-  const int64_t until = Deadline::in_ms(400).at_ns();  // longer than a lost peer takes to be a failure
+  // longer than a lost peer takes to be a failure
+  const int64_t until = Deadline::in_ms(400).at_ns();
   while (now_ns() < until) EXPECT_EQ(channels_[1]->failure(), nullptr);
 }
 
@@ -239,7 +250,8 @@ TEST(NetworkChoice, SettingsHaveTheLastWord) {
 std::string name_of(const testing::TestParamInfo<std::tuple<const char*, int>>& info) {
   return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_checksum" : "");
 }
-INSTANTIATE_TEST_SUITE_P(Transports, MirrorChannelTest, testing::Combine(testing::Values("tcp", "ucx"), testing::Values(0, 1)),
+INSTANTIATE_TEST_SUITE_P(Transports, MirrorChannelTest,
+                         testing::Combine(testing::Values("tcp", "ucx"), testing::Values(0, 1)),
                          name_of);
 
 }  // namespace

@@ -16,7 +16,8 @@ namespace {
 // A node in which something comes whenever it is moved on, that somebody slept for.
 class BusyNode final : public StillNode {
  public:
-  explicit BusyNode(const fsccl_transport_job_t& job) : StillNode("busy", job), events_(eventfd(1, EFD_CLOEXEC)) {
+  explicit BusyNode(const fsccl_transport_job_t& job)
+      : StillNode("busy", job), events_(eventfd(1, EFD_CLOEXEC)) {
     unflushed_ = true;
     EXPECT_TRUE(start_service().ok());
   }
@@ -128,7 +129,8 @@ TEST_F(News, AreToldBeforeThisRankLeavesToAllWhomItKnows) {
   node_.kinds.clear();
   channel_.reset();
   EXPECT_THAT(node_.sent, testing::ElementsAre(9, 9, 12, 12));
-  EXPECT_THAT(node_.kinds, testing::ElementsAre(MessageKind::failure, MessageKind::left, MessageKind::failure, MessageKind::left));
+  EXPECT_THAT(node_.kinds, testing::ElementsAre(MessageKind::failure, MessageKind::left,
+                                                MessageKind::failure, MessageKind::left));
 }
 
 class Starved : public testing::Test {

@@ -1,5 +1,5 @@
-// Communicators of NCCL over the stand-in: they begin, end, fail and hang, and no wait lasts beyond its deadline. Ranks are
-// threads, each with a GPU of its own.
+// Communicators of NCCL over the stand-in: they begin, end, fail and hang, and no wait lasts beyond
+// its deadline. Ranks are threads, each with a GPU of its own.
 #include "transports/nccl/nccl_comm.h"
 
 #include <dlfcn.h>
@@ -29,7 +29,8 @@ struct Member {
   Status status;
 };
 
-std::vector<Member> make(int ranks, int64_t timeout_ms, bool can_revoke = true, const std::function<Status()>& lost = {}) {
+std::vector<Member> make(int ranks, int64_t timeout_ms, bool can_revoke = true,
+                         const std::function<Status()>& lost = {}) {
   std::string why;
   const Library* const found = library(&why);
   const UniqueId id = Communicator::make_id(*found).take();
@@ -75,7 +76,8 @@ struct Gathering {
     auto* const own = reinterpret_cast<char*>(memory) + 64 * comm.rank();
     return comm.group([&] {
       return comm.check("ncclAllGather",
-                        comm.library().all_gather(own, reinterpret_cast<void*>(memory), 64, Type::uint8, comm.handle(), stream));
+                        comm.library().all_gather(own, reinterpret_cast<void*>(memory), 64,
+                                                  Type::uint8, comm.handle(), stream));
     });
   }
   Communicator& comm;
@@ -101,7 +103,8 @@ TEST(NcclComm, AnInitThatFailsSaysWhyAndWhatToDo) {
   in_process("ncclCommInitRankConfig:1:error", [] {
     const std::vector<Member> members = make(1, 60'000);
     ASSERT_FALSE(members[0].status.ok());
-    EXPECT_THAT(members[0].status.text(), HasSubstr("ncclCommInitRankConfig: unhandled system error: injected"));
+    EXPECT_THAT(members[0].status.text(),
+                HasSubstr("ncclCommInitRankConfig: unhandled system error: injected"));
     EXPECT_THAT(members[0].status.text(), HasSubstr("FSCCL_DEVICE_TRANSPORT=staged"));
   });
 }
@@ -126,7 +129,8 @@ TEST(NcclComm, AnInitThatHangsEndsAtItsDeadline) {
 
 TEST(NcclComm, ALostRankEndsTheInit) {
   in_process("ncclCommInitRankConfig:1:hang:1", [] {
-    const std::vector<Member> members = make(2, 600'000, true, [] { return fail(FSCCL_ERR_PEER_DEAD, "rank 1 died"); });
+    const std::vector<Member> members =
+        make(2, 600'000, true, [] { return fail(FSCCL_ERR_PEER_DEAD, "rank 1 died"); });
     for (const Member& member : members) EXPECT_EQ(member.status.code(), FSCCL_ERR_PEER_DEAD);
   });
 }
@@ -138,11 +142,13 @@ void end_while_a_stream_hangs(bool revoke) {
   for (Member& member : members) member.comm->end(fail(FSCCL_ERR_TIMEOUT, "too late"));
   for (Gathering* one : {&first, &second}) {
     const cuda::Current current(one->device);
-    EXPECT_EQ(one->device.driver().stream_synchronize(one->stream), cuda::kSuccess);  // it was freed
+    // it was freed
+    EXPECT_EQ(one->device.driver().stream_synchronize(one->stream), cuda::kSuccess);
     const Status again = one->start();
     EXPECT_EQ(again.code(), FSCCL_ERR_TIMEOUT);
     EXPECT_EQ(again.text(), "too late");
-    EXPECT_EQ(one->comm.handle() != nullptr, revoke) << "what is revoked is not freed under who may use it";
+    EXPECT_EQ(one->comm.handle() != nullptr, revoke)
+        << "what is revoked is not freed under who may use it";
   }
 }
 TEST(NcclComm, AnEndFreesStreamsThatHang) {
@@ -158,8 +164,10 @@ TEST(NcclComm, AnEndFreesStreamsThatHang) {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 std::atomic<bool> no_threads{false};
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* argument) noexcept {
-  static const auto next = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*run)(void*), void* argument) noexcept {
+  static const auto next =
+      reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
   return no_threads ? EAGAIN : next(thread, attributes, run, argument);
 }
 TEST(NcclComm, AnEndNeedsNoThread) {
@@ -184,7 +192,8 @@ TEST(NcclComm, WhatNcclFindsOutLater) {
   });
 }
 
-// NCCL before 2.27 keeps a call's job in its thread's memory, where the next one on another communicator would find it.
+// NCCL before 2.27 keeps a call's job in its thread's memory, where the next one on another
+// communicator would find it.
 TEST(NcclComm, OneThreadServesSeveral) {
   for (const char* const version : {"21903", "22602", "22809"})
     stand_in_nccl::in_process({{"FSCCL_STAND_IN_NCCL_VERSION", version}}, [] {
@@ -225,29 +234,31 @@ struct Page {
 
 TEST(NcclComm, AWindowOrARefusal) {
   for (const bool refused : {false, true})
-    in_process(refused ? "ncclCommWindowRegister:1:error:0,ncclCommWindowRegister:1:error:1" : "", [refused] {
-      std::vector<Member> members = make(2, 60'000);
-      std::vector<Status> outcomes(2);
-      std::vector<std::thread> threads;
-      for (size_t rank = 0; rank < 2; rank++)
-        threads.emplace_back([&, rank] {
-          Communicator& comm = *members[rank].comm;
-          const cuda::Current current(comm.device());
-          const Page page(comm.device());
-          const cuda::DevicePointer memory = page.memory;
-          outcomes[rank] = comm.register_window(reinterpret_cast<void*>(memory), 4096);
-          EXPECT_TRUE(comm.look().ok()) << "nothing is under way any more, or it has said so";
-          EXPECT_EQ(comm.in_window(reinterpret_cast<char*>(memory) + 96, 4000), !refused);
-          EXPECT_FALSE(comm.in_window(reinterpret_cast<char*>(memory) + 97, 4000));
-          Gathering works(comm);
-          EXPECT_EQ(works.start().ok(), !refused) << "it is the communicator's error for good";
-          if (!refused) members[rank].comm.reset();  // before its memory
+    in_process(
+        refused ? "ncclCommWindowRegister:1:error:0,ncclCommWindowRegister:1:error:1" : "",
+        [refused] {
+          std::vector<Member> members = make(2, 60'000);
+          std::vector<Status> outcomes(2);
+          std::vector<std::thread> threads;
+          for (size_t rank = 0; rank < 2; rank++)
+            threads.emplace_back([&, rank] {
+              Communicator& comm = *members[rank].comm;
+              const cuda::Current current(comm.device());
+              const Page page(comm.device());
+              const cuda::DevicePointer memory = page.memory;
+              outcomes[rank] = comm.register_window(reinterpret_cast<void*>(memory), 4096);
+              EXPECT_TRUE(comm.look().ok()) << "nothing is under way any more, or it has said so";
+              EXPECT_EQ(comm.in_window(reinterpret_cast<char*>(memory) + 96, 4000), !refused);
+              EXPECT_FALSE(comm.in_window(reinterpret_cast<char*>(memory) + 97, 4000));
+              Gathering works(comm);
+              EXPECT_EQ(works.start().ok(), !refused) << "it is the communicator's error for good";
+              if (!refused) members[rank].comm.reset();  // before its memory
+            });
+          for (std::thread& thread : threads) thread.join();
+          for (const Status& outcome : outcomes) EXPECT_EQ(outcome.ok(), !refused);
+          members.clear();
+          EXPECT_EQ(stand_in_nccl::Control().broken_rules(), "");
         });
-      for (std::thread& thread : threads) thread.join();
-      for (const Status& outcome : outcomes) EXPECT_EQ(outcome.ok(), !refused);
-      members.clear();
-      EXPECT_EQ(stand_in_nccl::Control().broken_rules(), "");
-    });
 }
 
 }  // namespace

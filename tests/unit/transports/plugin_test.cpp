@@ -51,9 +51,10 @@ TEST(PluginTable, IsTakenWhole) {
 
 TEST(PluginTable, NeedsItsFunctions) {
   for (const Member& member :
-       {MEMBER(available), MEMBER(join), MEMBER(connect), MEMBER(leave), MEMBER(open), MEMBER(close), MEMBER(signal), MEMBER(poll),
-        MEMBER(word), MEMBER(can_read), MEMBER(read), MEMBER(slots), MEMBER(reserve), MEMBER(put), MEMBER(rest), MEMBER(fail),
-        MEMBER(failure), MEMBER(left), MEMBER(pair)}) {
+       {MEMBER(available), MEMBER(join), MEMBER(connect), MEMBER(leave), MEMBER(open),
+        MEMBER(close), MEMBER(signal), MEMBER(poll), MEMBER(word), MEMBER(can_read), MEMBER(read),
+        MEMBER(slots), MEMBER(reserve), MEMBER(put), MEMBER(rest), MEMBER(fail), MEMBER(failure),
+        MEMBER(left), MEMBER(pair)}) {
     const fsccl_transport_ops_t ops = without(member);
     expect_refused(&ops, std::string("its table has no ") + member.name + "()");
   }
@@ -94,18 +95,22 @@ TEST(PluginTable, HasWhatItsSizeSays) {
   ops.size = offsetof(fsccl_transport_ops_t, path);
   auto taken = checked_table(&ops);
   ASSERT_TRUE(taken.ok()) << taken.status().text();
-  EXPECT_TRUE(!taken.value().path && !taken.value().take_path && !taken.value().signal_to && !taken.value().hold);
+  EXPECT_TRUE(!taken.value().path && !taken.value().take_path && !taken.value().signal_to &&
+              !taken.value().hold);
   EXPECT_NE(taken.value().pair, nullptr);
   ops.size = offsetof(fsccl_transport_ops_t, hold);
   taken = checked_table(&ops);
   ASSERT_TRUE(taken.ok()) << taken.status().text();
   EXPECT_TRUE(taken.value().hear_out && !taken.value().hold);
 
-  for (const size_t size : {size_t{0}, sizeof(size_t), offsetof(fsccl_transport_ops_t, pair), ops.size - sizeof(void*) / 2}) {
+  for (const size_t size : {size_t{0}, sizeof(size_t), offsetof(fsccl_transport_ops_t, pair),
+                            ops.size - sizeof(void*) / 2}) {
     ops.size = size;
     expect_refused(&ops, "its table has " + std::to_string(size) + " bytes");
   }
-  for (const size_t size : {offsetof(fsccl_transport_ops_t, hold) + sizeof(void*) / 2, sizeof ops - 1}) {  // part of a pointer
+  // part of a pointer
+  for (const size_t size :
+       {offsetof(fsccl_transport_ops_t, hold) + sizeof(void*) / 2, sizeof ops - 1}) {
     ops.size = size;
     expect_refused(&ops, "whole functions");
   }
@@ -117,14 +122,17 @@ TEST(PluginTable, HasANameOfItsOwn) {
     ops.name = name;
     EXPECT_TRUE(checked_table(&ops).ok()) << name;
   }
-  const char endless[] = {'1', '2', '3', '4', '5', '6', '7', '8', '9', '0', 'a', 'b', 'c', 'd', 'e', 'f'};
-  for (const char* name : std::initializer_list<const char*>{nullptr, "", "Upper", "a name", "caf\xc3\xa9", "a/b", endless}) {
+  const char endless[] = {'1', '2', '3', '4', '5', '6', '7', '8',
+                          '9', '0', 'a', 'b', 'c', 'd', 'e', 'f'};
+  for (const char* name : std::initializer_list<const char*>{nullptr, "", "Upper", "a name",
+                                                             "caf\xc3\xa9", "a/b", endless}) {
     ops.name = name;
     expect_refused(&ops, "its name is not 1 to 15 of a-z, 0-9, _ and -");
   }
   for (const char* name : {"shm", "tcp", "ucx", "plugin"}) {
     ops.name = name;
-    expect_refused(&ops, std::string("its name is ") + name + ", which is that of a built-in transport");
+    expect_refused(&ops,
+                   std::string("its name is ") + name + ", which is that of a built-in transport");
   }
 }
 

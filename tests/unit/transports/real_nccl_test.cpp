@@ -1,4 +1,5 @@
-// The real NCCL, where one is installed: what needs no GPU, and its clean refusal without one. Its path is the argument.
+// The real NCCL, where one is installed: what needs no GPU, and its clean refusal without one. Its
+// path is the argument.
 #include <cstdio>
 #include <cstdlib>
 
@@ -25,8 +26,10 @@ int main(int count, char** arguments) {
   const nccl::Library& library = loaded.value();
   std::printf("NCCL %s\n", nccl::version_text(library.version).c_str());
   REQUIRE(library.version >= nccl::kOldest, "an NCCL that is too old");
-  REQUIRE((library.window_register != nullptr) == (library.version >= 22700), "windows came with 2.27");
-  REQUIRE((library.all_to_all != nullptr) == (library.version >= 22800), "ncclAlltoAll came with 2.28");
+  REQUIRE((library.window_register != nullptr) == (library.version >= 22700),
+          "windows came with 2.27");
+  REQUIRE((library.all_to_all != nullptr) == (library.version >= 22800),
+          "ncclAlltoAll came with 2.28");
   nccl::UniqueId id{};
   setenv("NCCL_SOCKET_IFNAME", "lo", 1);
   const nccl::Code made = library.get_unique_id(&id);

@@ -30,7 +30,9 @@ Offer offer() {
           .ring_bytes = kRing,
           .slot_bytes = kSlot};
 }
-uint64_t bytes_of(const Offer& offer) { return sizeof(Header) + kRanks * (sizeof(RankBlock) + offer.ring_bytes); }
+uint64_t bytes_of(const Offer& offer) {
+  return sizeof(Header) + kRanks * (sizeof(RankBlock) + offer.ring_bytes);
+}
 
 struct Opened {
   fsccl_status_t code = FSCCL_OK;
@@ -39,7 +41,8 @@ struct Opened {
 };
 
 // As rank 1 opens what another has made, and `use`s it.
-Opened open_offered(const Offer& offered, uint64_t file_bytes, int seals = F_SEAL_SHRINK | F_SEAL_SEAL,
+Opened open_offered(const Offer& offered, uint64_t file_bytes,
+                    int seals = F_SEAL_SHRINK | F_SEAL_SEAL,
                     const std::function<void(void*)>& use = nullptr) {
   Fd file(memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(file_bytes)), 0);
@@ -55,7 +58,9 @@ Opened open_offered(const Offer& offered, uint64_t file_bytes, int seals = F_SEA
   request.deadline_ns = now_ns() + 20'000'000'000;
   request.known = 1;
   request.context = &file;
-  request.fetch_fd = [](void* context, int, char*, size_t) { return fcntl(static_cast<Fd*>(context)->get(), F_DUPFD_CLOEXEC, 0); };
+  request.fetch_fd = [](void* context, int, char*, size_t) {
+    return fcntl(static_cast<Fd*>(context)->get(), F_DUPFD_CLOEXEC, 0);
+  };
   request.cancelled = [](void*) { return 0; };
   Opened opened;
   void* channel = nullptr;
@@ -83,19 +88,24 @@ TEST(ShmChannel, ReadsToAnyPlaceWithinAPage) {
   constexpr size_t kBytes = 3 * 32768 + 777;
   alignas(4096) static std::byte from[kBytes + 4096], to[kBytes + 8192];
   for (size_t i = 0; i < sizeof from; i++) from[i] = static_cast<std::byte>(i * 7 + i / 256);
-  const Opened opened = open_offered(offer(), bytes_of(offer()), F_SEAL_SHRINK | F_SEAL_SEAL, [&](void* channel) {
-    for (const size_t ahead : {0, 1, 16, 31, 32, 4095}) {
-      std::fill(std::begin(to), std::end(to), std::byte{0xEE});
-      char error[256] = "";
-      ASSERT_EQ(
-          shm_transport()->read(channel, 0, reinterpret_cast<uint64_t>(from + 100), to + 100 + ahead, kBytes, error, sizeof error),
-          FSCCL_OK)
-          << error;
-      EXPECT_TRUE(std::equal(from + 100, from + 100 + kBytes, to + 100 + ahead)) << ahead;
-      EXPECT_TRUE(std::all_of(to, to + 100 + ahead, [](std::byte b) { return b == std::byte{0xEE}; })) << ahead;
-      EXPECT_TRUE(std::all_of(to + 100 + ahead + kBytes, std::end(to), [](std::byte b) { return b == std::byte{0xEE}; })) << ahead;
-    }
-  });
+  const Opened opened =
+      open_offered(offer(), bytes_of(offer()), F_SEAL_SHRINK | F_SEAL_SEAL, [&](void* channel) {
+        for (const size_t ahead : {0, 1, 16, 31, 32, 4095}) {
+          std::fill(std::begin(to), std::end(to), std::byte{0xEE});
+          char error[256] = "";
+          ASSERT_EQ(shm_transport()->read(channel, 0, reinterpret_cast<uint64_t>(from + 100),
+                                          to + 100 + ahead, kBytes, error, sizeof error),
+                    FSCCL_OK)
+              << error;
+          EXPECT_TRUE(std::equal(from + 100, from + 100 + kBytes, to + 100 + ahead)) << ahead;
+          EXPECT_TRUE(std::all_of(to, to + 100 + ahead, [](std::byte b) {
+            return b == std::byte{0xEE};
+          })) << ahead;
+          EXPECT_TRUE(std::all_of(to + 100 + ahead + kBytes, std::end(to), [](std::byte b) {
+            return b == std::byte{0xEE};
+          })) << ahead;
+        }
+      });
   ASSERT_EQ(opened.code, FSCCL_OK) << opened.error;
 }
 
@@ -108,14 +118,16 @@ TEST(ShmChannel, WhatDoesNotFitTogetherIsRefused) {
       {"slots beyond their ring", [](Offer& o) { o.slot_bytes = 2 * kSlot; }},
       {"rings beyond the file", [](Offer& o) { o.ring_bytes += kPage; }},
       {"rings whose sum overflows", [](Offer& o) { o.ring_bytes = uint64_t{1} << 63; }},
-      {"the largest numbers", [](Offer& o) { o.ring_bytes = o.slot_bytes = ~uint64_t{0} - kPage + 1; }},
+      {"the largest numbers",
+       [](Offer& o) { o.ring_bytes = o.slot_bytes = ~uint64_t{0} - kPage + 1; }},
   };
   for (const auto& [what, change] : cases) {
     Offer bad = offer();
     change(bad);
     const Opened opened = open_offered(bad, bytes_of(offer()));
     EXPECT_EQ(opened.code, FSCCL_ERR_PROTOCOL) << what;
-    EXPECT_NE(opened.error.find("do not fit together"), std::string::npos) << what << ": " << opened.error;
+    EXPECT_NE(opened.error.find("do not fit together"), std::string::npos)
+        << what << ": " << opened.error;
   }
 }
 
@@ -128,7 +140,8 @@ TEST(ShmChannel, AFileThatMayShrinkOrIsShortIsRefused) {
 TEST(ShmChannel, AnotherVersionGroupOrSettingIsNamed) {
   Offer other = offer();
   other.magic++;
-  EXPECT_NE(open_offered(other, bytes_of(other)).error.find("different versions"), std::string::npos);
+  EXPECT_NE(open_offered(other, bytes_of(other)).error.find("different versions"),
+            std::string::npos);
   other = offer();
   other.tag++;
   EXPECT_EQ(open_offered(other, bytes_of(other)).code, FSCCL_ERR_MISMATCH);
@@ -139,7 +152,8 @@ TEST(ShmChannel, AnotherVersionGroupOrSettingIsNamed) {
   other.asked_slot_bytes = 65536;
   const Opened opened = open_offered(other, bytes_of(other));
   EXPECT_EQ(opened.code, FSCCL_ERR_MISMATCH);
-  EXPECT_NE(opened.error.find("FSCCL_SLOT_BYTES 65536, rank 1 has 0"), std::string::npos) << opened.error;
+  EXPECT_NE(opened.error.find("FSCCL_SLOT_BYTES 65536, rank 1 has 0"), std::string::npos)
+      << opened.error;
 }
 
 }  // namespace

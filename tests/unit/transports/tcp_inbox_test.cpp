@@ -61,7 +61,8 @@ bool feed(Inbox& inbox, const std::vector<std::byte>& stream, size_t most) {
     const int count = inbox.room(places);
     size_t now = 0;
     for (int i = 0; i < count; i++) {
-      const size_t piece = std::min({places[static_cast<size_t>(i)].iov_len, most - now, stream.size() - at});
+      const size_t piece =
+          std::min({places[static_cast<size_t>(i)].iov_len, most - now, stream.size() - at});
       std::memcpy(places[static_cast<size_t>(i)].iov_base, stream.data() + at, piece);
       now += piece;
       at += piece;
@@ -76,8 +77,8 @@ TEST(TcpInboxTest, MessagesAreTheSameInWhateverPiecesTheyCome) {
   std::vector<std::byte> stream;
   const std::vector<size_t> sizes{0, 1, 64, 0, 5000, 8192, 100000, 3, 70000, 0};
   for (size_t i = 0; i < sizes.size(); i++) append(stream, i, sizes[i]);
-  for (const size_t most :
-       {size_t{1}, size_t{7}, sizeof(Head) - 1, sizeof(Head), sizeof(Head) + 1, size_t{1000}, size_t{65536}, stream.size()}) {
+  for (const size_t most : {size_t{1}, size_t{7}, sizeof(Head) - 1, sizeof(Head), sizeof(Head) + 1,
+                            size_t{1000}, size_t{65536}, stream.size()}) {
     Kept kept;
     Inbox inbox(kept, false);
     ASSERT_TRUE(feed(inbox, stream, most)) << most;
@@ -118,7 +119,8 @@ TEST(TcpInboxTest, WhatNobodyWantsIsPassedOver) {
 TEST(TcpInboxTest, TheRestGoesElsewhereOnceItsReaderSaysSo) {
   std::vector<std::byte> stream, other(100000);
   append(stream, 1, 100000);
-  const std::vector<std::byte> first(stream.begin(), stream.begin() + 50000), second(stream.begin() + 50000, stream.end());
+  const std::vector<std::byte> first(stream.begin(), stream.begin() + 50000),
+      second(stream.begin() + 50000, stream.end());
   for (const size_t most : {size_t{1000}, size_t{65536}}) {
     Kept kept;
     Inbox inbox(kept, false);
@@ -147,7 +149,8 @@ TEST(TcpInboxTest, AHeadThatCannotBeEndsIt) {
   EXPECT_TRUE(refused([](Head& head) { head.seal ^= 1; }));
   EXPECT_TRUE(refused([](Head& head) { head.bytes = (1u << 30) + 1; }));
   EXPECT_TRUE(refused([](Head& head) { head.header.kind = static_cast<MessageKind>(99); }));
-  EXPECT_TRUE(refused([](Head& head) { head.header.kind = MessageKind::left; }));     // has no bytes
+  // has no bytes
+  EXPECT_TRUE(refused([](Head& head) { head.header.kind = MessageKind::left; }));
   EXPECT_TRUE(refused([](Head& head) { head.header.kind = MessageKind::failure; }));  // has more
   EXPECT_FALSE(refused([](Head&) {}));
 }

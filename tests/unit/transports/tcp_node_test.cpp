@@ -18,7 +18,8 @@ constexpr int64_t kLongMs = 60'000;  // an answer that does not come is a failur
 class TcpNodeTest : public testing::Test {
  protected:
   void SetUp() override {
-    Result<std::unique_ptr<Node>> made = Node::join({sizeof(fsccl_transport_job_t), 1, kRanks, key_.data(), 0});
+    Result<std::unique_ptr<Node>> made =
+        Node::join({sizeof(fsccl_transport_job_t), 1, kRanks, key_.data(), 0});
     ASSERT_TRUE(made.ok()) << made.status().text();
     node_ = std::move(made.value());
     const Result<Card> card = decode_card(ByteView(node_->card()));
@@ -26,7 +27,8 @@ class TcpNodeTest : public testing::Test {
     address_ = tcp_address(loopback(), card.value().port);
     std::vector<uint8_t> cards(kRanks * kCard);
     const Bytes nobody = encode(Card{nobody_port(), {loopback()}});
-    for (size_t rank = 0; rank < kRanks; rank++) std::memcpy(&cards[rank * kCard], nobody.data(), nobody.size());
+    for (size_t rank = 0; rank < kRanks; rank++)
+      std::memcpy(&cards[rank * kCard], nobody.data(), nobody.size());
     ASSERT_TRUE(node_->connect(cards.data(), kCard).ok());
     mirror::Channel::Place place;
     place.node = node_.get();
@@ -174,7 +176,8 @@ TEST_F(TcpNodeTest, ARecordedProofIsOfNoUse) {
 }
 
 TEST_F(TcpNodeTest, GarbageIsTurnedAwayAndHarmsNobody) {
-  std::vector<Bytes> all{Bytes(4096, 0xff), Bytes(300, 0), encode_frame(FrameType::kProof, Bytes(kProofBytes)),
+  std::vector<Bytes> all{Bytes(4096, 0xff), Bytes(300, 0),
+                         encode_frame(FrameType::kProof, Bytes(kProofBytes)),
                          encode_frame(FrameType::kHello, Bytes(kHelloBytes, 0xff)),
                          encode_frame(FrameType::kHello, Bytes(kHelloBytes - 1))};
   HandshakeClient other_size(credentials(), Purpose::kLink, 0, 0, kRanks + 1, Nonce{1});
@@ -236,7 +239,8 @@ TEST_F(TcpNodeTest, BytesOutsideTheRingEndTheChannel) {
   EXPECT_EQ(failure->code, FSCCL_ERR_PROTOCOL);
 }
 
-// Its bytes were wanted in the caller's memory, and half of them are there: nobody may take it for whole.
+// Its bytes were wanted in the caller's memory, and half of them are there: nobody may take it for
+// whole.
 TEST_F(TcpNodeTest, AMessageInWhoseMiddleTheChannelFailsNeverCounts) {
   Result<Fd> link = call();
   ASSERT_TRUE(link.ok());

@@ -24,7 +24,8 @@ class OutboxTest : public testing::Test {
     ASSERT_TRUE(door.ok());
     const IpAddress loopback{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
     const Deadline deadline = Deadline::in_ms(kLongMs);
-    Result<Fd> call = connect_to(tcp_address(loopback, port_of(local_address(door.value().get()))), deadline);
+    Result<Fd> call =
+        connect_to(tcp_address(loopback, port_of(local_address(door.value().get()))), deadline);
     ASSERT_TRUE(call.ok() && wait_ready(door.value().get(), Direction::kRead, deadline).ok());
     Result<Fd> answer = accept_connection(door.value().get());
     ASSERT_TRUE(answer.ok());

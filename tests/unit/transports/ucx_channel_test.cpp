@@ -17,9 +17,12 @@ std::optional<Spoils> spoils;
 class UcxChannelTest : public UcxRanks {
  protected:
   void wrap(UcxLibrary& library) override {
-    library.am_send_nbx = [](ucp_ep_h endpoint, unsigned id, const void* header, size_t header_bytes, const void* data,
-                             size_t bytes, const ucp_request_param_t* param) {
-      if (spoils && bytes) static_cast<uint8_t*>(const_cast<void*>(*spoils == Spoils::bytes ? data : header))[100] ^= 1;
+    library.am_send_nbx = [](ucp_ep_h endpoint, unsigned id, const void* header,
+                             size_t header_bytes, const void* data, size_t bytes,
+                             const ucp_request_param_t* param) {
+      if (spoils && bytes)
+        static_cast<uint8_t*>(const_cast<void*>(*spoils == Spoils::bytes ? data : header))[100] ^=
+            1;
       return real().am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
     };
   }
@@ -55,17 +58,20 @@ class UcxChecksumTest : public UcxChannelTest {
 
 TEST_F(UcxChecksumTest, BytesThatChangeOnTheWayEndTheChannel) {
   const std::string text = receive_spoiled(3, Spoils::bytes);
-  EXPECT_THAT(text, testing::HasSubstr("rank 1 got 65536 bytes of operation 3 from rank 0 over ucx"));
+  EXPECT_THAT(text,
+              testing::HasSubstr("rank 1 got 65536 bytes of operation 3 from rank 0 over ucx"));
   EXPECT_THAT(text, testing::ContainsRegex("CRC32C is 0x[0-9a-f]{8}, 0x[0-9a-f]{8} was meant"));
 }
 
 TEST_F(UcxChecksumTest, LikewiseWhereTheyAreWantedElsewhere) {
   channels_[1]->expect(0, 1, 4096, wanted_.data(), wanted_.size());
-  EXPECT_THAT(receive_spoiled(1, Spoils::bytes), testing::HasSubstr("65536 bytes of operation 1 from rank 0"));
+  EXPECT_THAT(receive_spoiled(1, Spoils::bytes),
+              testing::HasSubstr("65536 bytes of operation 1 from rank 0"));
 }
 
 TEST_F(UcxChecksumTest, LikewiseALine) {
-  EXPECT_THAT(receive_spoiled(1, Spoils::header), testing::HasSubstr("rank 1 got 104 bytes from rank 0 over ucx that changed"));
+  EXPECT_THAT(receive_spoiled(1, Spoils::header),
+              testing::HasSubstr("rank 1 got 104 bytes from rank 0 over ucx that changed"));
 }
 
 // So the messages of these tests do change.

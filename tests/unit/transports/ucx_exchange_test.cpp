@@ -1,4 +1,5 @@
-// Exchanges over UCX between ranks that are threads: all parts arrive, whole and where they belong, and what is wrong is said.
+// Exchanges over UCX between ranks that are threads: all parts arrive, whole and where they belong,
+// and what is wrong is said.
 #include "transports/ucx/exchange.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +27,8 @@ class Exchanges : public ::testing::Test {
     std::vector<std::unique_ptr<Exchange>> all;
     std::vector<std::vector<uint8_t>> cards;
     for (int rank = 0; rank < ranks; rank++) {
-      Result<std::unique_ptr<Exchange>> made = TaggedExchange::create(*ucx_library(nullptr), rank, ranks, false);
+      Result<std::unique_ptr<Exchange>> made =
+          TaggedExchange::create(*ucx_library(nullptr), rank, ranks, false);
       ASSERT_TRUE(made.ok()) << made.status().text();
       all.push_back(made.take());
       cards.push_back(all.back()->card());
@@ -51,7 +53,8 @@ class Exchanges : public ::testing::Test {
 };
 
 std::byte byte_of(int from, int to, size_t round, size_t at) {
-  return static_cast<std::byte>(static_cast<size_t>(from * 59 + to * 17) + round * 7 + at + at / 253);
+  return static_cast<std::byte>(static_cast<size_t>(from * 59 + to * 17) + round * 7 + at +
+                                at / 253);
 }
 
 TEST_F(Exchanges, EveryPartArrivesWhereItBelongs) {
@@ -71,7 +74,8 @@ TEST_F(Exchanges, EveryPartArrivesWhereItBelongs) {
                 for (size_t i = 0; i < bytes; i++) memory[i] = byte_of(from, to, round, i);
                 sends.push_back({to, memory.data(), bytes});
               }
-              if (to == rank) receives.push_back({from, received.emplace_back(bytes).data(), bytes});
+              if (to == rank)
+                receives.push_back({from, received.emplace_back(bytes).data(), bytes});
             }
         const Status done = exchange.run(sends, receives, patience());
         ASSERT_TRUE(done.ok()) << done.text();
@@ -83,7 +87,8 @@ TEST_F(Exchanges, EveryPartArrivesWhereItBelongs) {
     });
 }
 
-// The small part of one that goes away at once is not lost, and who waits for a part is not kept by who has all of its own.
+// The small part of one that goes away at once is not lost, and who waits for a part is not kept by
+// who has all of its own.
 TEST_F(Exchanges, ARankThatIsDoneKeepsNobody) {
   run_ranks(3, [](int rank, Exchange& exchange) {
     for (int round = 0; round < 50; round++) {
@@ -98,12 +103,14 @@ TEST_F(Exchanges, ARankThatIsDoneKeepsNobody) {
   });
 }
 
-// Who has sent all of its parts may leave: they arrive, also where the others hear of its end before they ask for them.
+// Who has sent all of its parts may leave: they arrive, also where the others hear of its end
+// before they ask for them.
 TEST_F(Exchanges, WhatOneThatHasLeftSentIsTaken) {
   std::vector<std::unique_ptr<Exchange>> all;
   std::vector<std::vector<uint8_t>> cards;
   for (int rank = 0; rank < 2; rank++) {
-    Result<std::unique_ptr<Exchange>> made = TaggedExchange::create(*ucx_library(nullptr), rank, 2, false);
+    Result<std::unique_ptr<Exchange>> made =
+        TaggedExchange::create(*ucx_library(nullptr), rank, 2, false);
     ASSERT_TRUE(made.ok()) << made.status().text();
     all.push_back(made.take());
     cards.push_back(all.back()->card());
@@ -113,7 +120,8 @@ TEST_F(Exchanges, WhatOneThatHasLeftSentIsTaken) {
     const auto self = static_cast<size_t>(rank);
     ASSERT_TRUE(all[self]->connect(cards).ok());
     std::byte own{1}, other{};
-    ASSERT_TRUE(all[self]->run({{1 - rank, &own, 1}}, {{1 - rank, &other, 1}}, patience()).ok());  // each has a connection
+    // each has a connection
+    ASSERT_TRUE(all[self]->run({{1 - rank, &own, 1}}, {{1 - rank, &other, 1}}, patience()).ok());
     if (rank) return;
     ASSERT_TRUE(all[0]->run({{1, &word, 1}}, {}, patience()).ok());
     all[0].reset();
@@ -125,7 +133,8 @@ TEST_F(Exchanges, WhatOneThatHasLeftSentIsTaken) {
   EXPECT_TRUE(done.ok()) << done.text();
   EXPECT_EQ(there, word);
   std::byte more{};
-  EXPECT_EQ(all[1]->run({}, {{0, &more, 1}}, patience()).code(), FSCCL_ERR_LINK) << "nothing more comes";
+  EXPECT_EQ(all[1]->run({}, {{0, &more, 1}}, patience()).code(), FSCCL_ERR_LINK)
+      << "nothing more comes";
 }
 
 TEST_F(Exchanges, PartsOfOtherLengthsAreAMismatch) {
@@ -137,7 +146,8 @@ TEST_F(Exchanges, PartsOfOtherLengthsAreAMismatch) {
       if (rank == 0) return;
       EXPECT_EQ(done.code(), FSCCL_ERR_MISMATCH) << done.text();
       EXPECT_THAT(done.text(), ::testing::HasSubstr("rank 0 sent another number of bytes"));
-      EXPECT_EQ(exchange.run({}, {}, patience()).code(), FSCCL_ERR_MISMATCH) << "once wrong, always";
+      EXPECT_EQ(exchange.run({}, {}, patience()).code(), FSCCL_ERR_MISMATCH)
+          << "once wrong, always";
     });
 }
 
@@ -155,7 +165,8 @@ TEST_F(Exchanges, ALossEndsTheWait) {
   run_ranks(2, [](int rank, Exchange& exchange) {
     if (rank) return;
     std::byte word{};
-    const Status done = exchange.run({}, {{1, &word, 1}}, {60'000, [] { return fail(FSCCL_ERR_PEER_DEAD, "rank 1 died"); }});
+    const Status done = exchange.run(
+        {}, {{1, &word, 1}}, {60'000, [] { return fail(FSCCL_ERR_PEER_DEAD, "rank 1 died"); }});
     EXPECT_EQ(done.text(), "rank 1 died");
   });
 }
@@ -182,15 +193,21 @@ TEST_F(Exchanges, ACardThatMakesNoSenseIsRefused) {
     bad.resize(bytes);
     const Status connected = made.value()->connect({good, bad});
     EXPECT_EQ(connected.code(), FSCCL_ERR_PROTOCOL);
-    EXPECT_THAT(connected.text(), ::testing::HasSubstr("rank 1 sent a card of " + std::to_string(bytes) + " bytes"));
+    EXPECT_THAT(connected.text(),
+                ::testing::HasSubstr("rank 1 sent a card of " + std::to_string(bytes) + " bytes"));
   }
 }
 
 TEST_F(Exchanges, WhatUcxLacksForGpusIsSaid) {
   UcxLibrary ucx = *ucx_library(nullptr);
-  ucx.get_version = [](unsigned* major, unsigned* minor, unsigned* release) { *major = 1, *minor = 17, *release = 3; };
-  EXPECT_THAT(why_not_device_memory(ucx), ::testing::HasSubstr("UCX is 1.17.3, and memory of GPUs needs 1.18"));
-  ucx.get_version = [](unsigned* major, unsigned* minor, unsigned* release) { *major = 1, *minor = 18, *release = 0; };
+  ucx.get_version = [](unsigned* major, unsigned* minor, unsigned* release) {
+    *major = 1, *minor = 17, *release = 3;
+  };
+  EXPECT_THAT(why_not_device_memory(ucx),
+              ::testing::HasSubstr("UCX is 1.17.3, and memory of GPUs needs 1.18"));
+  ucx.get_version = [](unsigned* major, unsigned* minor, unsigned* release) {
+    *major = 1, *minor = 18, *release = 0;
+  };
   ucx.context_query = [](ucp_context_h, ucp_context_attr_t* attributes) {
     attributes->memory_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     return UCS_OK;

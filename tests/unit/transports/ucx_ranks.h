@@ -1,4 +1,5 @@
-// Two ranks of a job and a channel of both over UCX, in this process; a test may wrap UCX's functions.
+// Two ranks of a job and a channel of both over UCX, in this process; a test may wrap UCX's
+// functions.
 #pragma once
 #include <array>
 #include <cstring>
@@ -26,12 +27,13 @@ class UcxRanks : public mirror::ChannelPair {
     constexpr size_t kCard = 4096;
     std::vector<uint8_t> cards(static_cast<size_t>(ranks_) * kCard);
     for (int rank = 0; rank < 2; rank++) {
-      Result<std::unique_ptr<Node>> made =
-          Node::join({sizeof(fsccl_transport_job_t), rank, ranks_, key_.data(), checksum_}, &library());
+      Result<std::unique_ptr<Node>> made = Node::join(
+          {sizeof(fsccl_transport_job_t), rank, ranks_, key_.data(), checksum_}, &library());
       ASSERT_TRUE(made.ok()) << made.status().text();
       nodes_[rank] = std::move(made.value());
       for (int at = rank; at < ranks_; at += 2)
-        std::copy(nodes_[rank]->card().begin(), nodes_[rank]->card().end(), cards.begin() + at * static_cast<int>(kCard));
+        std::copy(nodes_[rank]->card().begin(), nodes_[rank]->card().end(),
+                  cards.begin() + at * static_cast<int>(kCard));
     }
     joined();
     for (int rank = 0; rank < 2; rank++) {

@@ -1,5 +1,6 @@
-// Puts and gets between the mirrors of two ranks: what goes that way and what does not, that nothing outside the mirrors is touched
-// whatever a peer says, and that memory is given up only when nobody can reach it any more.
+// Puts and gets between the mirrors of two ranks: what goes that way and what does not, that
+// nothing outside the mirrors is touched whatever a peer says, and that memory is given up only
+// when nobody can reach it any more.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -52,7 +53,7 @@ char closing_request;
 
 struct Way {
   const char* name;
-  Count Calls::*transfers;
+  Count Calls::* transfers;
 };
 
 class UcxRemoteTest : public UcxRanks, public testing::WithParamInterface<Way> {
@@ -69,31 +70,45 @@ class UcxRemoteTest : public UcxRanks, public testing::WithParamInterface<Way> {
       if (calls.spoil) *static_cast<uint8_t*>(const_cast<void*>(source)) ^= 1;
       return real().put_nbx(endpoint, source, rest...);
     };
-    library.get_nbx = [](ucp_ep_h endpoint, void* place, size_t bytes, uint64_t there, auto... rest) {
+    library.get_nbx = [](ucp_ep_h endpoint, void* place, size_t bytes, uint64_t there,
+                         auto... rest) {
       calls.gets++;
       if (calls.spoil) *reinterpret_cast<uint8_t*>(there) ^= 1;
       return real().get_nbx(endpoint, place, bytes, there, rest...);
     };
-    library.worker_progress = [](ucp_worker_h worker) { return nothing_comes ? 0 : real().worker_progress(worker); };
+    library.worker_progress = [](ucp_worker_h worker) {
+      return nothing_comes ? 0 : real().worker_progress(worker);
+    };
     library.mem_map = [](auto... arguments) {
       return calls.maps++, calls.no_maps ? UCS_ERR_NO_MEMORY : real().mem_map(arguments...);
     };
-    library.mem_unmap = [](auto... arguments) { return calls.unmaps++, real().mem_unmap(arguments...); };
-    library.rkey_unpack = [](auto... arguments) { return calls.no_keys ? UCS_ERR_UNREACHABLE : real().rkey_unpack(arguments...); };
-    library.rkey_destroy = [](auto... arguments) { calls.keys_destroyed++, real().rkey_destroy(arguments...); };
-    library.am_send_nbx = [](ucp_ep_h endpoint, unsigned id, const void* header, size_t header_bytes, const void* data,
-                             size_t bytes, const ucp_request_param_t* param) -> ucs_status_ptr_t {
+    library.mem_unmap = [](auto... arguments) {
+      return calls.unmaps++, real().mem_unmap(arguments...);
+    };
+    library.rkey_unpack = [](auto... arguments) {
+      return calls.no_keys ? UCS_ERR_UNREACHABLE : real().rkey_unpack(arguments...);
+    };
+    library.rkey_destroy = [](auto... arguments) {
+      calls.keys_destroyed++, real().rkey_destroy(arguments...);
+    };
+    library.am_send_nbx = [](ucp_ep_h endpoint, unsigned id, const void* header,
+                             size_t header_bytes, const void* data, size_t bytes,
+                             const ucp_request_param_t* param) -> ucs_status_ptr_t {
       Envelope& envelope = *static_cast<Envelope*>(const_cast<void*>(header));
       calls.said[static_cast<size_t>(envelope.act)]++;
       if (endpoint == closing.endpoint) closing.used = true;
-      if (calls.at && (envelope.act == Act::arrived || envelope.act == Act::offer)) envelope.header.at = *calls.at;
-      if (calls.refuse_sends) return reinterpret_cast<ucs_status_ptr_t>(static_cast<intptr_t>(UCS_ERR_CONNECTION_RESET));
-      if (!calls.hold_sends) return real().am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
+      if (calls.at && (envelope.act == Act::arrived || envelope.act == Act::offer))
+        envelope.header.at = *calls.at;
+      if (calls.refuse_sends)
+        return reinterpret_cast<ucs_status_ptr_t>(static_cast<intptr_t>(UCS_ERR_CONNECTION_RESET));
+      if (!calls.hold_sends)
+        return real().am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
       calls.held = param->cb.send;
       calls.held_sends.push_back(param->user_data);
       return &held_send;
     };
-    library.ep_flush_nbx = [](ucp_ep_h endpoint, const ucp_request_param_t* param) -> ucs_status_ptr_t {
+    library.ep_flush_nbx = [](ucp_ep_h endpoint,
+                              const ucp_request_param_t* param) -> ucs_status_ptr_t {
       if (!calls.hold_flushes) return real().ep_flush_nbx(endpoint, param);
       calls.held = param->cb.send;
       calls.held_user = param->user_data;
@@ -128,7 +143,8 @@ TEST_P(UcxRemoteTest, BytesGoThatWayOnceTheKeysAreThere) {
       const uint32_t tick = from == 0 ? next_ + i : 1 + i;
       send(tick, i * sent_.size(), from);
       receive(tick, 1 - from);
-      EXPECT_EQ(std::memcmp(mirror(i * sent_.size(), 1 - from), sent_.data(), sent_.size()), 0) << from << " " << i;
+      EXPECT_EQ(std::memcmp(mirror(i * sent_.size(), 1 - from), sent_.data(), sent_.size()), 0)
+          << from << " " << i;
     }
   EXPECT_EQ(transfers() - before, 18);
   EXPECT_EQ(calls.maps, 2);  // each rank's memory once
@@ -184,7 +200,8 @@ TEST_P(UcxRemoteTest, MemoryStaysUntilItsKeysHaveComeBack) {
   channels_[1].reset();
   while (said(Act::returned) == 0) move_on();
   for (int i = 0; i < 100; i++) move_on();
-  EXPECT_EQ(calls.unmaps, 0);  // rank 0 could still write there, and rank 1 has its memory only to itself
+  // rank 0 could still write there, and rank 1 has its memory only to itself
+  EXPECT_EQ(calls.unmaps, 0);
   channels_[0].reset();
   while (calls.unmaps < 2) move_on();
   EXPECT_EQ(said(Act::returned), told);
@@ -283,7 +300,8 @@ class UcxLeaveTest : public UcxRemoteTest {
     UcxRemoteTest::wrap(library);
     closing.endpoint = nullptr;
     closing.over = closing.used = false;
-    library.ep_close_nbx = [](ucp_ep_h endpoint, const ucp_request_param_t* param) -> ucs_status_ptr_t {
+    library.ep_close_nbx = [](ucp_ep_h endpoint,
+                              const ucp_request_param_t* param) -> ucs_status_ptr_t {
       if (!closing.begins) return real().ep_close_nbx(endpoint, param);
       closing.endpoint = endpoint;
       std::exchange(closing.begins, nullptr)();
@@ -296,13 +314,15 @@ class UcxLeaveTest : public UcxRemoteTest {
     library.request_free = [](void* request) {
       if (request != &closing_request) real().request_free(request);
     };
-    library.worker_set_am_recv_handler = [](ucp_worker_h worker, const ucp_am_handler_param_t* param) {
+    library.worker_set_am_recv_handler = [](ucp_worker_h worker,
+                                            const ucp_am_handler_param_t* param) {
       ucp_am_handler_param_t handler = *param;
       closing.take = param->cb;
       handler.cb = [](void* self, const void* header, auto... rest) {
         const ucs_status_t status = closing.take(self, header, rest...);
         Act act;  // a header lies anywhere
-        std::memcpy(&act, static_cast<const std::byte*>(header) + offsetof(Envelope, act), sizeof act);
+        std::memcpy(&act, static_cast<const std::byte*>(header) + offsetof(Envelope, act),
+                    sizeof act);
         if (closing.endpoint && (act == Act::offer || act == Act::key)) closing.over = true;
         return status;
       };

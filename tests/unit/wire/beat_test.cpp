@@ -22,7 +22,8 @@ SecretKey key() { return beat_key(kSecret, kJob, kHere, kThere); }
 TEST(Beat, IsAsDocumented) {
   const BeatDatagram datagram = seal_beat(key(), 1, 0x1234);
   ASSERT_EQ(datagram.size(), 48u);
-  EXPECT_EQ(Bytes(datagram.begin(), datagram.begin() + 16), (Bytes{'F', 'S', 'C', 'b', 1, 0, 0, 0, 0x34, 0x12, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(Bytes(datagram.begin(), datagram.begin() + 16),
+            (Bytes{'F', 'S', 'C', 'b', 1, 0, 0, 0, 0x34, 0x12, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(claimed_rank(datagram), 1);
   EXPECT_EQ(open_beat(key(), datagram, 0), 0x1234u);
 }
@@ -67,7 +68,8 @@ TEST(Beat, OfAnotherPairOrJobProvesNothing) {
 }
 
 TEST(Beat, OfNoRankIsNotOurs) {
-  for (const int32_t rank : {-1, -2, INT32_MIN}) EXPECT_EQ(claimed_rank(seal_beat(key(), rank, 5)), -1);
+  for (const int32_t rank : {-1, -2, INT32_MIN})
+    EXPECT_EQ(claimed_rank(seal_beat(key(), rank, 5)), -1);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Codecs of frames and messages: what goes in comes out, and nothing that is cut, lengthened or mutated gets past a bound.
+// Codecs of frames and messages: what goes in comes out, and nothing that is cut, lengthened or
+// mutated gets past a bound.
 #include "wire/frame.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +62,8 @@ TEST(Frame, NoticesEachWrongBit) {
   const Bytes frame = encode_frame(FrameType::kMembers, payload);
   const auto good = [&](const Bytes& bytes) {
     const Result<FrameHeader> header = decode_header(bytes, 1000);
-    if (!header.ok() || header.value().payload_bytes != payload.size()) return false;  // other bytes would be taken for it
+    // other bytes would be taken for it
+    if (!header.ok() || header.value().payload_bytes != payload.size()) return false;
     return check_payload(header.value(), ByteView(bytes).subspan(kFrameHeaderBytes)).ok();
   };
   EXPECT_TRUE(good(frame));
@@ -82,13 +84,15 @@ TEST(Frame, FailureKeepsItsStory) {
 }
 
 TEST(Frame, FailureFromOutsideIsMadeHarmless) {
-  const Result<Failure> decoded = decode_failure(ByteWriter().put(int32_t{5}).put(int32_t{-9}).put_raw("a\n\x1b", 3).take());
+  const Result<Failure> decoded =
+      decode_failure(ByteWriter().put(int32_t{5}).put(int32_t{-9}).put_raw("a\n\x1b", 3).take());
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(decoded.value().code, FSCCL_ERR_PROTOCOL);  // a success is no failure
   EXPECT_EQ(decoded.value().rank, -1);
   EXPECT_EQ(decoded.value().text, "a??");
   EXPECT_FALSE(decode_failure(Bytes(8 + kMaxFailureTextBytes + 1)).ok());
-  EXPECT_EQ(encode(Failure{FSCCL_ERR_LINK, 0, std::string(5000, 'x')}).size(), 8 + kMaxFailureTextBytes);
+  EXPECT_EQ(encode(Failure{FSCCL_ERR_LINK, 0, std::string(5000, 'x')}).size(),
+            8 + kMaxFailureTextBytes);
 }
 
 TEST(Messages, RegisterAndAssign) {
@@ -131,19 +135,27 @@ TEST(Messages, Gather) {
   EXPECT_EQ(gather.value().entries[1].data[1], 4);
   EXPECT_FALSE(decode_gather(bytes, 4).ok());  // rank 4 is outside
   // A count and a size whose product overflows 64 bits.
-  EXPECT_FALSE(decode_gather(ByteWriter().put(uint64_t{1}).put(uint64_t{1} << 62).put(uint32_t{4}).take(), kRanks).ok());
-  EXPECT_FALSE(decode_gather(ByteWriter().put(uint64_t{1}).put(uint64_t{0}).put(uint32_t{0xffffffff}).take(), kRanks).ok());
+  EXPECT_FALSE(
+      decode_gather(ByteWriter().put(uint64_t{1}).put(uint64_t{1} << 62).put(uint32_t{4}).take(),
+                    kRanks)
+          .ok());
+  EXPECT_FALSE(
+      decode_gather(ByteWriter().put(uint64_t{1}).put(uint64_t{0}).put(uint32_t{0xffffffff}).take(),
+                    kRanks)
+          .ok());
 }
 
 TEST(Messages, LossesSilenceAndTags) {
-  const Result<std::vector<LostRank>> losses = decode_losses(encode_losses({{3, true}, {1, false}}), kRanks);
+  const Result<std::vector<LostRank>> losses =
+      decode_losses(encode_losses({{3, true}, {1, false}}), kRanks);
   ASSERT_TRUE(losses.ok());
   ASSERT_EQ(losses.value().size(), 2u);
   EXPECT_TRUE(losses.value()[0].left);
   EXPECT_FALSE(losses.value()[1].left);
   EXPECT_FALSE(decode_losses(encode_losses({{5, true}}), kRanks).ok());
   EXPECT_FALSE(decode_losses(Bytes(5 * (kRanks + 1)), kRanks).ok());
-  const Result<std::vector<Silent>> silent = decode_silent(encode_silent({{3, 500, true}, {0, 70'000, false}}), kRanks);
+  const Result<std::vector<Silent>> silent =
+      decode_silent(encode_silent({{3, 500, true}, {0, 70'000, false}}), kRanks);
   ASSERT_TRUE(silent.ok());
   ASSERT_EQ(silent.value().size(), 2u);
   EXPECT_TRUE(silent.value()[0].stopped);
@@ -162,12 +174,18 @@ struct Decoder {
 std::vector<Decoder> decoders() {
   const Bytes data = {1, 2, 3, 4};
   return {
-      {"register", encode(Register{make_member(2), 5}), [](ByteView bytes) { return decode_register(bytes).ok(); }},
-      {"assign", encode(Assign{1, 2, make_member(1)}), [](ByteView bytes) { return decode_assign(bytes, kRanks).ok(); }},
-      {"members", encode_members(make_members()), [](ByteView bytes) { return decode_members(bytes, kRanks).ok(); }},
-      {"gather", encode(Gather{1, 4, {{0, data}, {1, data}}}), [](ByteView bytes) { return decode_gather(bytes, kRanks).ok(); }},
-      {"losses", encode_losses({{3, true}, {1, false}}), [](ByteView bytes) { return decode_losses(bytes, kRanks).ok(); }},
-      {"silent", encode_silent({{3, 1, true}, {1, 2, false}}), [](ByteView bytes) { return decode_silent(bytes, kRanks).ok(); }},
+      {"register", encode(Register{make_member(2), 5}),
+       [](ByteView bytes) { return decode_register(bytes).ok(); }},
+      {"assign", encode(Assign{1, 2, make_member(1)}),
+       [](ByteView bytes) { return decode_assign(bytes, kRanks).ok(); }},
+      {"members", encode_members(make_members()),
+       [](ByteView bytes) { return decode_members(bytes, kRanks).ok(); }},
+      {"gather", encode(Gather{1, 4, {{0, data}, {1, data}}}),
+       [](ByteView bytes) { return decode_gather(bytes, kRanks).ok(); }},
+      {"losses", encode_losses({{3, true}, {1, false}}),
+       [](ByteView bytes) { return decode_losses(bytes, kRanks).ok(); }},
+      {"silent", encode_silent({{3, 1, true}, {1, 2, false}}),
+       [](ByteView bytes) { return decode_silent(bytes, kRanks).ok(); }},
       {"tag", encode_tag(1), [](ByteView bytes) { return decode_tag(bytes).ok(); }},
   };
 }
@@ -178,8 +196,10 @@ TEST(Messages, NoLengthButTheRightOneIsTaken) {
     for (size_t bytes = 0; bytes < decoder.good.size(); ++bytes) {
       const std::string name = decoder.name;
       const bool whole_entries =
-          (name == "losses" && bytes % 5 == 0) || (name == "silent" && bytes % 10 == 0);  // a shorter list is one too
-      EXPECT_EQ(decoder.decode(ByteView(decoder.good).first(bytes)), whole_entries) << decoder.name << " " << bytes;
+          // a shorter list is one too
+          (name == "losses" && bytes % 5 == 0) || (name == "silent" && bytes % 10 == 0);
+      EXPECT_EQ(decoder.decode(ByteView(decoder.good).first(bytes)), whole_entries)
+          << decoder.name << " " << bytes;
     }
     Bytes longer = decoder.good;
     longer.push_back(0);

@@ -20,7 +20,8 @@ Credentials secret(const char* text) {
   Credentials credentials;
   credentials.mode = AuthMode::kSecret;
   const std::string_view view = text;
-  credentials.key = SecretKey::derive("test", ByteView(reinterpret_cast<const uint8_t*>(view.data()), view.size()));
+  credentials.key = SecretKey::derive(
+      "test", ByteView(reinterpret_cast<const uint8_t*>(view.data()), view.size()));
   return credentials;
 }
 
@@ -64,7 +65,8 @@ TEST(Handshake, ProofsCannotBeReflectedOrReplayed) {
   EXPECT_EQ(server.check(ByteView(challenge).last(kProofBytes)).code(), FSCCL_ERR_AUTH);
   const Bytes proof = client.answer(challenge).take();
   EXPECT_TRUE(server.check(proof).ok());
-  // The same Hello meets another nonce: the recorded proof is worthless, and so is the recorded challenge for another Hello.
+  // The same Hello meets another nonce: the recorded proof is worthless, and so is the recorded
+  // challenge for another Hello.
   HandshakeServer later = server_of(secret("x"), 9);
   ASSERT_TRUE(later.challenge(client.hello()).ok());
   EXPECT_EQ(later.check(proof).code(), FSCCL_ERR_AUTH);
@@ -126,7 +128,8 @@ TEST(Handshake, WrongLengthsAndUnknownValuesAreRefused) {
   HandshakeServer server = server_of(secret("x"));
   const Bytes hello = client_of(secret("x")).hello();
   ASSERT_EQ(hello.size(), kHelloBytes);
-  for (size_t bytes = 0; bytes < hello.size(); ++bytes) EXPECT_FALSE(server.challenge(ByteView(hello).first(bytes)).ok());
+  for (size_t bytes = 0; bytes < hello.size(); ++bytes)
+    EXPECT_FALSE(server.challenge(ByteView(hello).first(bytes)).ok());
   Bytes longer = hello;
   longer.push_back(0);
   EXPECT_FALSE(server.challenge(longer).ok());
@@ -153,8 +156,9 @@ TEST(Authentication, HmacSha256KnownAnswer) {
   // RFC 4231, test case 1, by way of derive(): HMAC-SHA256(key, data).
   const Bytes key(20, 0x0b);
   const SecretKey derived = SecretKey::derive("Hi There", key);
-  const uint8_t expected[] = {0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53, 0x5c, 0xa8, 0xaf, 0xce, 0xaf, 0x0b, 0xf1, 0x2b,
-                              0x88, 0x1d, 0xc2, 0x00, 0xc9, 0x83, 0x3d, 0xa7, 0x26, 0xe9, 0x37, 0x6c, 0x2e, 0x32, 0xcf, 0xf7};
+  const uint8_t expected[] = {0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53, 0x5c, 0xa8, 0xaf,
+                              0xce, 0xaf, 0x0b, 0xf1, 0x2b, 0x88, 0x1d, 0xc2, 0x00, 0xc9, 0x83,
+                              0x3d, 0xa7, 0x26, 0xe9, 0x37, 0x6c, 0x2e, 0x32, 0xcf, 0xf7};
   EXPECT_EQ(std::memcmp(derived.data(), expected, sizeof(expected)), 0);
 }
 

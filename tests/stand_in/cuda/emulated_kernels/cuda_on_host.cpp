@@ -19,7 +19,8 @@ constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned kWarp = 32;
 
 [[noreturn]] void stop(const char* what) {
-  std::fprintf(stderr, "emulated kernel: %s (block %u, thread %u)\n", what, blockIdx.x, threadIdx.x);
+  std::fprintf(stderr, "emulated kernel: %s (block %u, thread %u)\n", what, blockIdx.x,
+               threadIdx.x);
   std::abort();
 }
 
@@ -53,7 +54,11 @@ char* stack_of(unsigned thread) {
 class Block {
  public:
   Block(unsigned threads, void (*thread)(void*), void* launch)
-      : fibers_(threads), warps_((threads + kWarp - 1) / kWarp), thread_(thread), launch_(launch), running_(threads) {}
+      : fibers_(threads),
+        warps_((threads + kWarp - 1) / kWarp),
+        thread_(thread),
+        launch_(launch),
+        running_(threads) {}
 
   void run() {
     for (unsigned i = 0; i < fibers_.size(); i++) start(fibers_[i], stack_of(i));
@@ -78,7 +83,9 @@ class Block {
     leave(fiber);
   }
   void wait_for_all() { wait(all_, running_); }
-  void wait_for_lanes(unsigned mask) { wait(warps_[threadIdx.x / kWarp], static_cast<unsigned>(__builtin_popcount(mask))); }
+  void wait_for_lanes(unsigned mask) {
+    wait(warps_[threadIdx.x / kWarp], static_cast<unsigned>(__builtin_popcount(mask)));
+  }
 
  private:
   static void begin();
@@ -102,7 +109,8 @@ class Block {
   }
   void leave(Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(fiber.over ? nullptr : &fiber.sanitizer_stack, scheduler_stack_, scheduler_bytes_);
+    __sanitizer_start_switch_fiber(fiber.over ? nullptr : &fiber.sanitizer_stack, scheduler_stack_,
+                                   scheduler_bytes_);
 #endif
     swapcontext(&fiber.context, &scheduler_);
 #if defined(__SANITIZE_ADDRESS__)
@@ -152,8 +160,10 @@ void misaligned(const void* address, unsigned bytes) {
   std::abort();
 }
 
-void run_grid(const unsigned grid[3], const unsigned block[3], bool barriers, void (*thread)(void*), void* launch) {
-  if (grid[1] != 1 || grid[2] != 1 || block[1] != 1 || block[2] != 1) stop("grids and blocks of one dimension only");
+void run_grid(const unsigned grid[3], const unsigned block[3], bool barriers, void (*thread)(void*),
+              void* launch) {
+  if (grid[1] != 1 || grid[2] != 1 || block[1] != 1 || block[2] != 1)
+    stop("grids and blocks of one dimension only");
   gridDim = {grid[0], 1, 1};
   blockDim = {block[0], 1, 1};
   for (unsigned i = grid[0]; i-- > 0;) {

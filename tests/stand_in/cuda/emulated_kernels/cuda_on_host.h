@@ -1,9 +1,11 @@
-// As much of CUDA's C++ as the library's kernels use, for a CPU: the same source is compiled by the host's compiler, and a launch
-// runs block after block in the calling thread. The threads of a block are fibers, which change hands at barriers only; where a
-// kernel has none, each runs to its end. Blocks run from the last to the first: one that waits for an earlier one would wait for
+// As much of CUDA's C++ as the library's kernels use, for a CPU: the same source is compiled by the
+// host's compiler, and a launch runs block after block in the calling thread. The threads of a
+// block are fibers, which change hands at barriers only; where a kernel has none, each runs to its
+// end. Blocks run from the last to the first: one that waits for an earlier one would wait for
 // ever.
 //
-// Arithmetic is the CPU's: build without contraction. What a GPU's hardware converts is spelled out in integers here.
+// Arithmetic is the CPU's: build without contraction. What a GPU's hardware converts is spelled out
+// in integers here.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -28,7 +30,8 @@ void __syncthreads();
 void __syncwarp(unsigned mask);
 
 // Runs `thread` for each thread of each block. `barriers`: whether any comes to one.
-void run_grid(const unsigned grid[3], const unsigned block[3], bool barriers, void (*thread)(void* launch), void* launch);
+void run_grid(const unsigned grid[3], const unsigned block[3], bool barriers,
+              void (*thread)(void* launch), void* launch);
 
 struct uint2 {
   unsigned x, y;
@@ -78,22 +81,27 @@ inline unsigned thread_anew() { return threadIdx.x; }
 
 inline float float_of_half(unsigned short bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  float value =
-      exponent ? std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25) : std::ldexp(static_cast<float>(mantissa), -24);
-  if (exponent == 31) value = mantissa ? __uint_as_float(0x7fffffff) : __uint_as_float(0x7f800000);  // NaN as hardware makes it
+  float value = exponent ? std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25)
+                         : std::ldexp(static_cast<float>(mantissa), -24);
+  // NaN as hardware makes it
+  if (exponent == 31) value = mantissa ? __uint_as_float(0x7fffffff) : __uint_as_float(0x7f800000);
   return bits & 0x8000 && value == value ? -value : value;
 }
 
 // Round to nearest even.
 inline unsigned short half_of_float(float value) {
-  const unsigned bits = __float_as_uint(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  const unsigned bits = __float_as_uint(value), sign = bits >> 16 & 0x8000,
+                 magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) return 0x7fff;
   if (magnitude >= 0x477ff000) return static_cast<unsigned short>(sign | 0x7c00);
   // Below the least normal number the last place stands still.
-  const int exponent = static_cast<int>(magnitude >> 23), shift = exponent < 113 ? 126 - exponent : 13;
+  const int exponent = static_cast<int>(magnitude >> 23),
+            shift = exponent < 113 ? 126 - exponent : 13;
   if (shift > 25) return static_cast<unsigned short>(sign);
-  const unsigned whole = exponent < 113 ? (magnitude & 0x7fffff) | 0x800000 : magnitude - (112u << 23);
-  const unsigned down = whole >> shift, rest = whole & ((1u << shift) - 1), half = 1u << (shift - 1);
+  const unsigned whole =
+      exponent < 113 ? (magnitude & 0x7fffff) | 0x800000 : magnitude - (112u << 23);
+  const unsigned down = whole >> shift, rest = whole & ((1u << shift) - 1),
+                 half = 1u << (shift - 1);
   return static_cast<unsigned short>(sign | (down + (rest > half || (rest == half && down & 1))));
 }
 

@@ -1,6 +1,5 @@
-// The library's kernels, compiled for the CPU, as the stand-in for the driver finds them (kernels.cpp there): what runs the whole
-// grid, and the sizes of the arguments.
-// clang-format off
+// The library's kernels, compiled for the CPU, as the stand-in for the driver finds them
+// (kernels.cpp there): what runs the whole grid, and the sizes of the arguments. clang-format off
 #include "cuda_on_host.h"
 #include "kernels/cuda/kernels.cu"
 // clang-format on
@@ -16,16 +15,17 @@ bool has_barriers(const DivideLaunch&) { return false; }
 template <class Launch, void (*kernel)(Launch)>
 void run(const unsigned grid[3], const unsigned block[3], void** arguments) {
   const auto thread = [](void* launch) { kernel(*static_cast<const Launch*>(launch)); };
-  run_grid(grid, block, has_barriers(*static_cast<const Launch*>(arguments[0])), thread, arguments[0]);
+  run_grid(grid, block, has_barriers(*static_cast<const Launch*>(arguments[0])), thread,
+           arguments[0]);
 }
 }  // namespace
 
-#define FSCCL_EMULATED(name, Launch)                                                                                 \
-  __attribute__((visibility("default"))) extern const unsigned fsccl_emulated_sizes_##name[];                        \
-  const unsigned fsccl_emulated_sizes_##name[] = {sizeof(Launch), 0};                                                \
-  __attribute__((visibility("default"))) void fsccl_emulated_##name(const unsigned grid[3], const unsigned block[3], \
-                                                                    void** arguments) {                              \
-    run<Launch, name>(grid, block, arguments);                                                                       \
+#define FSCCL_EMULATED(name, Launch)                                                          \
+  __attribute__((visibility("default"))) extern const unsigned fsccl_emulated_sizes_##name[]; \
+  const unsigned fsccl_emulated_sizes_##name[] = {sizeof(Launch), 0};                         \
+  __attribute__((visibility("default"))) void fsccl_emulated_##name(                          \
+      const unsigned grid[3], const unsigned block[3], void** arguments) {                    \
+    run<Launch, name>(grid, block, arguments);                                                \
   }
 
 extern "C" {

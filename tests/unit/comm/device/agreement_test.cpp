@@ -16,7 +16,8 @@ std::vector<DeviceTerms> ranks_with_nccl(size_t ranks) {
   for (size_t rank = 0; rank < ranks; rank++) {
     terms[rank].version = 22809;
     terms[rank].driver = 13000;
-    terms[rank].has_windows = terms[rank].has_all_to_all = terms[rank].has_revoke = terms[rank].kernels = 1;
+    terms[rank].has_windows = terms[rank].has_all_to_all = terms[rank].has_revoke =
+        terms[rank].kernels = 1;
     terms[rank].device[0] = static_cast<unsigned char>(rank);
   }
   return terms;
@@ -57,7 +58,8 @@ TEST(DeviceAgreement, StagedAndWhy) {
   terms[1].version = 22907;
   std::strcpy(terms[0].host, "here");
   std::memset(terms[1].host, 'y', sizeof terms[1].host);
-  EXPECT_THAT(decide(terms).value().why, HasSubstr("2.28.9 on rank 0 (here); 2.29.7 on rank 1 (yyy"));
+  EXPECT_THAT(decide(terms).value().why,
+              HasSubstr("2.28.9 on rank 0 (here); 2.29.7 on rank 1 (yyy"));
   terms[0].version = terms[1].version = 21805;
   EXPECT_THAT(decide(terms).value().why, HasSubstr("this needs 2.19"));
 }
@@ -99,7 +101,8 @@ TEST(DeviceAgreement, SettingsAreAlikeAndKept) {
   std::vector<DeviceTerms> terms = ranks_with_nccl(2);
   terms[1].choice = static_cast<int32_t>(DeviceTransport::kStaged);
   EXPECT_EQ(decide(terms).status().code(), FSCCL_ERR_MISMATCH);
-  EXPECT_THAT(decide(terms).status().text(), HasSubstr("rank 1 has FSCCL_DEVICE_TRANSPORT staged, rank 0 has auto"));
+  EXPECT_THAT(decide(terms).status().text(),
+              HasSubstr("rank 1 has FSCCL_DEVICE_TRANSPORT staged, rank 0 has auto"));
   terms[0].choice = terms[1].choice;
   EXPECT_FALSE(decide(terms).value().nccl);
   for (DeviceTerms& one : terms) one.choice = static_cast<int32_t>(DeviceTransport::kNccl);
@@ -119,7 +122,8 @@ std::vector<ExchangeTerms> ranks_with_ucx(size_t ranks) {
 
 TEST(DeviceAgreement, UcxIsAskedWhereNcclIsNotWanted) {
   std::string why;
-  for (const DeviceTransport asked : {DeviceTransport::kAuto, DeviceTransport::kP2p, DeviceTransport::kUcx}) {
+  for (const DeviceTransport asked :
+       {DeviceTransport::kAuto, DeviceTransport::kP2p, DeviceTransport::kUcx}) {
     DeviceDecision decision;
     decision.asked = asked;
     EXPECT_TRUE(tries_exchange(decision, &why));
@@ -141,7 +145,8 @@ TEST(DeviceAgreement, UcxWhereAllHaveTheSameForGpus) {
   std::vector<ExchangeTerms> terms = ranks_with_ucx(3);
   EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 7}, kAuto), "");
   // Between hosts by RDMA, or where somebody asks for it.
-  EXPECT_THAT(obstacle_to_exchange(terms, {7, 7, 8}, kAuto), HasSubstr("rank 0 has no device for RDMA"));
+  EXPECT_THAT(obstacle_to_exchange(terms, {7, 7, 8}, kAuto),
+              HasSubstr("rank 0 has no device for RDMA"));
   EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 8}, kUcx), "");
   for (ExchangeTerms& one : terms) one.rdma = 1;
   EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 8}, kAuto), "");
@@ -150,7 +155,8 @@ TEST(DeviceAgreement, UcxWhereAllHaveTheSameForGpus) {
   terms[2].version = 0;
   std::memset(terms[2].why, 'z', sizeof terms[2].why);  // a rank that does not end its text
   terms[1].version = terms[0].version;
-  EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 7}, kUcx), "rank 2: " + std::string(sizeof terms[2].why, 'z'));
+  EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 7}, kUcx),
+            "rank 2: " + std::string(sizeof terms[2].why, 'z'));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Streams that are followed end in time, or somebody is told; and the service thread asks the driver nothing.
+// Streams that are followed end in time, or somebody is told; and the service thread asks the
+// driver nothing.
 #include "comm/device/stream_watch.h"
 
 #include <chrono>
@@ -41,7 +42,8 @@ class Watches : public OnDevice {
   std::string said;
 };
 
-// A question to the driver may wait for a call of another thread, and with it the deadline that would end both.
+// A question to the driver may wait for a call of another thread, and with it the deadline that
+// would end both.
 TEST_F(Watches, TheServiceThreadAsksTheDriverNothing) {
   HostPage page;
   TestStream a;

@@ -1,5 +1,5 @@
-// Blocks of a pool on a GPU, on streams: what is taken again at once, what is waited for, and when memory is asked for and given
-// back.
+// Blocks of a pool on a GPU, on streams: what is taken again at once, what is waited for, and when
+// memory is asked for and given back.
 #include <memory>
 #include <random>
 
@@ -86,8 +86,8 @@ TEST_F(DeviceBlocksTest, BytesOfSeveralStreamsTogetherAreOneBlock) {
       [](fsccl_pool_config_t& config, int) { config.limit_bytes = 20 * kMb; });
 }
 
-// As PyTorch captures: CUDA refuses to all other threads and streams what may wait, unless they say that it is not about the
-// capture.
+// As PyTorch captures: CUDA refuses to all other threads and streams what may wait, unless they say
+// that it is not about the capture.
 TEST_F(DeviceBlocksTest, ACaptureElsewhereGoesOn) {
   run_pools(1, [&](const PoolRank& rank) {
     TestStream a, b, captured;
@@ -101,7 +101,8 @@ TEST_F(DeviceBlocksTest, ACaptureElsewhereGoesOn) {
   });
 }
 
-// Not even what was its own: a graph waits for nothing that was before it, and may run again at any time.
+// Not even what was its own: a graph waits for nothing that was before it, and may run again at any
+// time.
 TEST_F(DeviceBlocksTest, AStreamThatIsCapturedTakesWhatNobodyUsesAndGivesNothingBack) {
   run_pools(1, [&](const PoolRank& rank) {
     HostPage page;
@@ -133,7 +134,8 @@ TEST_F(DeviceBlocksTest, StepsThatAreAlikeAskTheDriverForNoMemory) {
     TestStream a, b;
     uint64_t before = 0, growths = 0, waits = 0;
     for (int step = 0; step < 60; step++) {
-      if (step == 40) before = memory_calls(), growths = rank.stats().growths, waits = rank.pool.counters().waits;
+      if (step == 40)
+        before = memory_calls(), growths = rank.stats().growths, waits = rank.pool.counters().waits;
       std::vector<cuda::DevicePointer> blocks;
       for (uint64_t i = 1; i <= 12; i++) blocks.push_back(take(rank, i * 300 * kKb, i % 3 ? a : b));
       for (uint64_t i = 1; i <= 12; i++) give(rank, blocks[i - 1], i % 3 ? a : b);
@@ -162,7 +164,8 @@ TEST_F(DeviceBlocksTest, NobodyWritesWhatIsStillInUse) {
         std::vector<Block> held;
         for (int i = 0; i < 2000; i++) {
           if (held.empty() || (held.size() < 12 && random() % 2)) {
-            Block block{0, 1 + random() % (2 * kMb), static_cast<uint8_t>(random()), &streams[random() % 3]};
+            Block block{0, 1 + random() % (2 * kMb), static_cast<uint8_t>(random()),
+                        &streams[random() % 3]};
             block.at = take(rank, block.bytes, *block.stream);
             block.stream->fill(block.at, block.value, block.bytes);
             held.push_back(block);
@@ -171,9 +174,11 @@ TEST_F(DeviceBlocksTest, NobodyWritesWhatIsStillInUse) {
             const Block block = held[which];
             held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
             if (random() % 8 == 0) {
-              EXPECT_EQ(byte_at(block.at + random() % block.bytes, *block.stream, page), block.value);
+              EXPECT_EQ(byte_at(block.at + random() % block.bytes, *block.stream, page),
+                        block.value);
             } else {  // read in the stream's own time, to a place of its own
-              block.stream->copy(page.room() + 8 + static_cast<size_t>(block.stream - streams), block.at + block.bytes - 1, 1);
+              block.stream->copy(page.room() + 8 + static_cast<size_t>(block.stream - streams),
+                                 block.at + block.bytes - 1, 1);
             }
             give(rank, block.at, *block.stream);
           }
@@ -231,9 +236,11 @@ TEST_F(DeviceBlocksTest, AlignmentsSizesAndForeignPointers) {
     void* const aligned = rank.pool.alloc(1000, rank.stream, 2 * kMb).take();
     EXPECT_EQ(reinterpret_cast<uint64_t>(aligned) % (2 * kMb), 0u);
     EXPECT_EQ(rank.pool.alloc(1, rank.stream, 4 * kMb).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
-    EXPECT_EQ(rank.pool.free(reinterpret_cast<void*>(odd + 512 * 9), rank.stream).code(), FSCCL_ERR_INVALID_ARGUMENT);
+    EXPECT_EQ(rank.pool.free(reinterpret_cast<void*>(odd + 512 * 9), rank.stream).code(),
+              FSCCL_ERR_INVALID_ARGUMENT);
     give(rank, odd, rank.stream);
-    EXPECT_EQ(rank.pool.free(reinterpret_cast<void*>(odd), rank.stream).code(), FSCCL_ERR_INVALID_ARGUMENT);
+    EXPECT_EQ(rank.pool.free(reinterpret_cast<void*>(odd), rank.stream).code(),
+              FSCCL_ERR_INVALID_ARGUMENT);
     give(rank, none, rank.stream);
     EXPECT_GOOD(rank.pool.free(aligned, rank.stream));
   });

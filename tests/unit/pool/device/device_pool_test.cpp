@@ -1,5 +1,5 @@
-// Slots of pools on GPUs, between ranks: the same offsets on all, mapped from each other, and never written before their last use
-// is over, whoever's that was.
+// Slots of pools on GPUs, between ranks: the same offsets on all, mapped from each other, and never
+// written before their last use is over, whoever's that was.
 #include "pool_ranks.h"
 
 namespace fsccl::testing {
@@ -33,7 +33,8 @@ TEST_F(DevicePools, RanksOfOneAndOfOtherGpusMapEachOthersSlots) {
         const HostPage page;
         for (int peer = 0; peer < rank.self.ranks; peer++) {
           ASSERT_TRUE(rank.pool.reaches(peer));
-          EXPECT_EQ(byte_at(rank.slot(other, peer) + 3 * kPoolMb - 1, rank.stream, page), 10 + peer);
+          EXPECT_EQ(byte_at(rank.slot(other, peer) + 3 * kPoolMb - 1, rank.stream, page),
+                    10 + peer);
         }
         rank.barrier();
         rank.give(1);
@@ -151,7 +152,8 @@ TEST_F(DevicePools, ADeclaredStepHasOneSegmentOfExactlyItsPlan) {
     EXPECT_EQ(planned.plan_bound_bytes, 21 * kPoolMb);
     EXPECT_LE(planned.reserved_bytes, planned.planned_bytes + 2 * kPoolMb);
     for (int i = 0; i < 3; i++) {
-      for (const StepEvent& event : events) event.takes() ? (void)rank.take(event.key, event.bytes) : rank.give(event.key);
+      for (const StepEvent& event : events)
+        event.takes() ? (void)rank.take(event.key, event.bytes) : rank.give(event.key);
       EXPECT_GOOD(rank.pool.end_step());
     }
     EXPECT_EQ(rank.stats().growths, 1u);

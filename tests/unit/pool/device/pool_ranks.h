@@ -2,16 +2,17 @@
 #pragma once
 #include "api/objects.h"
 #include "pool/device/device_pool.h"
-#include "tests/unit/on_device.h"
 #include "support.h"
+#include "tests/unit/on_device.h"
 
 namespace fsccl::testing {
 
 inline std::string text_of(const Status& status) { return status.ok() ? "ok" : status.text(); }
-#define EXPECT_GOOD(expression)                                                                           \
-  do {                                                                                                    \
-    const auto& good_result = (expression);                                                               \
-    EXPECT_TRUE(good_result.ok()) << ::fsccl::testing::text_of(::fsccl::testing::status_of(good_result)); \
+#define EXPECT_GOOD(expression)                                 \
+  do {                                                          \
+    const auto& good_result = (expression);                     \
+    EXPECT_TRUE(good_result.ok()) << ::fsccl::testing::text_of( \
+        ::fsccl::testing::status_of(good_result));              \
   } while (0)
 inline Status status_of(const Status& status) { return status.clone(); }
 template <class T>
@@ -31,7 +32,8 @@ struct PoolRank {
     return offset.ok() ? offset.value() : 0;
   }
   uint64_t take(uint64_t key, uint64_t bytes) const { return take(key, bytes, stream); }
-  void give(uint64_t key, const TestStream& on, std::vector<cuda::MemoryOperation> waits = {}) const {
+  void give(uint64_t key, const TestStream& on,
+            std::vector<cuda::MemoryOperation> waits = {}) const {
     const Status status = pool.give_back(key, on, std::move(waits));
     EXPECT_TRUE(status.ok()) << text_of(status);
   }
@@ -55,7 +57,8 @@ struct PoolRank {
 using Configure = std::function<void(fsccl_pool_config_t&, int rank)>;
 
 // On device 0, unless `configure` says otherwise.
-inline void run_pools(int ranks, const std::function<void(const PoolRank&)>& body, const Configure& configure = {}) {
+inline void run_pools(int ranks, const std::function<void(const PoolRank&)>& body,
+                      const Configure& configure = {}) {
   run_ranks(ranks, [&](Rank& self) {
     const Ref<Communicator> comm = live_comm(self.comm);
     fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;

@@ -1,12 +1,13 @@
-// Pools on GPUs of processes: they map each other's slots, and one that is killed leaves nothing behind and is named to the others.
+// Pools on GPUs of processes: they map each other's slots, and one that is killed leaves nothing
+// behind and is named to the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "api/objects.h"
-#include "pool/device/device_pool.h"
 #include "multi/processes.h"
+#include "pool/device/device_pool.h"
 #include "tests/unit/on_device.h"
 
 namespace fsccl::testing {
@@ -38,7 +39,8 @@ int member(const Child& self) {
     TestStream stream(pool.device());
     Result<uint64_t> offset = pool.take(1, kBytes, true, stream);
     if (tell("take", offset.status())) return 4;
-    stream.fill(pool.slots(self.rank) + offset.value(), static_cast<uint8_t>(self.rank + 1), kBytes);
+    stream.fill(pool.slots(self.rank) + offset.value(), static_cast<uint8_t>(self.rank + 1),
+                kBytes);
     stream.finish();
     if (fsccl_barrier(handle, nullptr, nullptr) != FSCCL_OK) return 5;
     int wrong = 0;
@@ -50,9 +52,11 @@ int member(const Child& self) {
       pause();
     }
     if (self.role == "victim") {
-      const Result<uint64_t> more = pool.take(2, 10 * kBytes, true, stream);  // while or after the other one is killed
+      // while or after the other one is killed
+      const Result<uint64_t> more = pool.take(2, 10 * kBytes, true, stream);
       printf("then: %d %s\n", more.status().code(), more.ok() ? "" : more.status().text().c_str());
-      wrong += byte_at(pool.slots(1) + offset.value(), stream, page) != 2;  // it is mapped here, too
+      // it is mapped here, too
+      wrong += byte_at(pool.slots(1) + offset.value(), stream, page) != 2;
     } else if (fsccl_barrier(handle, nullptr, nullptr) != FSCCL_OK) {
       return 6;
     }
@@ -60,7 +64,8 @@ int member(const Child& self) {
   }
   if (self.role == "victim") fsccl_comm_abort(handle);
   if (fsccl_comm_destroy(handle) != FSCCL_OK) return 8;
-  printf("left: '%s' broken: '%s'\n", stand_in::Control().leaks().c_str(), stand_in::Control().broken_rules().c_str());
+  printf("left: '%s' broken: '%s'\n", stand_in::Control().leaks().c_str(),
+         stand_in::Control().broken_rules().c_str());
   return result;
 }
 
@@ -70,7 +75,8 @@ TEST(DeviceProcesses, MapEachOthersSlots) {
   EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
   for (int rank = 0; rank < 3; rank++) {
     EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("wrong: 0")) << processes.report();
-    EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("left: '' broken: ''")) << processes.report();
+    EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("left: '' broken: ''"))
+        << processes.report();
   }
 }
 
@@ -78,14 +84,17 @@ TEST(DeviceProcesses, OneThatIsKilledIsNamedAndLeavesNothing) {
   Processes processes;
   for (int rank = 0; rank < 2; rank++) processes.start("victim", rank, 2, job(rank, 2, 20471));
   for (int rank = 0; rank < 2; rank++)  // both are behind the barrier
-    ASSERT_TRUE(processes.wait_for_output(rank, rank ? "ready" : "wrong: ", kLimitMs)) << processes.report();
+    ASSERT_TRUE(processes.wait_for_output(rank, rank ? "ready" : "wrong: ", kLimitMs))
+        << processes.report();
   processes.kill(1, SIGKILL);
   processes.finish(kLimitMs);
   EXPECT_EQ(processes.exit_code(0), 0) << processes.report();
-  EXPECT_THAT(processes.output(0), ::testing::HasSubstr(fmt::format("then: {} ", static_cast<int>(FSCCL_ERR_PEER_DEAD))))
+  EXPECT_THAT(processes.output(0),
+              ::testing::HasSubstr(fmt::format("then: {} ", static_cast<int>(FSCCL_ERR_PEER_DEAD))))
       << processes.report();
   EXPECT_THAT(processes.output(0), ::testing::HasSubstr("rank 1")) << processes.report();
-  EXPECT_THAT(processes.output(0), ::testing::HasSubstr("left: '' broken: ''")) << processes.report();
+  EXPECT_THAT(processes.output(0), ::testing::HasSubstr("left: '' broken: ''"))
+      << processes.report();
 }
 
 }  // namespace
@@ -93,7 +102,8 @@ TEST(DeviceProcesses, OneThatIsKilledIsNamedAndLeavesNothing) {
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv, {{"member", member}, {"victim", member}})) return *code;
+  if (const auto code = run_role(argc, argv, {{"member", member}, {"victim", member}}))
+    return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -71,8 +71,8 @@ TEST(ReleasedBytes, WhatIsTakenIsForgottenTheRestIsNot) {
   EXPECT_EQ(released.ranges(), 0u);
 }
 
-// A slot that takes exactly the bytes of one slot before it, as in a step that repeats, and one that begins with them and ends
-// later.
+// A slot that takes exactly the bytes of one slot before it, as in a step that repeats, and one
+// that begins with them and ends later.
 TEST(ReleasedBytes, ARangeIsNeededWithItsOwnEndsAndWithOthers) {
   ReleasedBytes released;
   released.add(0, 100, {0, 7}, {wait_for(8, 1)});

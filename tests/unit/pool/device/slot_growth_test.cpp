@@ -8,13 +8,15 @@ constexpr uint64_t kMebibyte = 1 << 20;
 
 class SlotGrowth : public OnDevice {
  protected:
-  // A call that one of the ranks makes fails; all end with an error, and go on as if nothing had been.
+  // A call that one of the ranks makes fails; all end with an error, and go on as if nothing had
+  // been.
   void fails_once(const char* function) {
     NEEDS_STAND_IN();
     run_pools(3, [&](const PoolRank& rank) {
       const uint64_t first = rank.take(1, kMebibyte);
       rank.barrier();
-      const uint64_t reserved = rank.stats().reserved_bytes, hash = rank.stats().collective_live_bytes;
+      const uint64_t reserved = rank.stats().reserved_bytes,
+                     hash = rank.stats().collective_live_bytes;
       if (rank.self.rank == 0) control.fail(function);
       rank.barrier();
       const Result<uint64_t> refused = rank.pool.take(2, 40 * kMebibyte, true, rank.stream);
@@ -29,7 +31,8 @@ class SlotGrowth : public OnDevice {
       rank.stream.finish();
       rank.barrier();
       for (int peer = 0; peer < 3; peer++)
-        EXPECT_EQ(byte_at(rank.slot(second, peer) + 40 * kMebibyte - 1, rank.stream, page), peer + 1);
+        EXPECT_EQ(byte_at(rank.slot(second, peer) + 40 * kMebibyte - 1, rank.stream, page),
+                  peer + 1);
       rank.barrier();
       EXPECT_EQ(first, 0u);
       rank.give(1);
@@ -52,7 +55,8 @@ TEST_F(SlotGrowth, ADeviceWithoutMemoryEndsItOnAllRanks) {
         const uint64_t first = rank.take(1, 10 * kMebibyte), reserved = rank.stats().reserved_bytes;
         const Result<uint64_t> refused = rank.pool.take(2, 40 * kMebibyte, true, rank.stream);
         EXPECT_EQ(refused.status().code(), FSCCL_ERR_OUT_OF_MEMORY);
-        EXPECT_THAT(refused.status().text(), ::testing::HasSubstr(rank.self.rank ? "device 1 has no" : "rank 1"));
+        EXPECT_THAT(refused.status().text(),
+                    ::testing::HasSubstr(rank.self.rank ? "device 1 has no" : "rank 1"));
         EXPECT_EQ(rank.stats().reserved_bytes, reserved);
         rank.expect_alike(rank.take(3, kMebibyte));  // what there is serves
         rank.barrier();
@@ -68,7 +72,9 @@ TEST_F(SlotGrowth, ADeviceWithoutMemoryEndsItOnAllRanks) {
       [](fsccl_pool_config_t& config, int rank) { config.device = rank; });
 }
 
-TEST_F(SlotGrowth, APeersMemoryThatCannotBeMappedEndsItOnAllRanks) { fails_once("cuMemImportFromShareableHandle"); }
+TEST_F(SlotGrowth, APeersMemoryThatCannotBeMappedEndsItOnAllRanks) {
+  fails_once("cuMemImportFromShareableHandle");
+}
 
 TEST_F(SlotGrowth, TheSmallestOfTheRanksLimitsHolds) {
   run_pools(
@@ -82,7 +88,9 @@ TEST_F(SlotGrowth, TheSmallestOfTheRanksLimitsHolds) {
         rank.give(1);
         rank.give(3);
       },
-      [](fsccl_pool_config_t& config, int rank) { config.limit_bytes = (rank ? 8 : 100) * kMebibyte; });
+      [](fsccl_pool_config_t& config, int rank) {
+        config.limit_bytes = (rank ? 8 : 100) * kMebibyte;
+      });
 }
 
 // Of one rank's blocks only: its peers have the room.
@@ -94,7 +102,8 @@ TEST_F(SlotGrowth, BlocksThatLeaveNoRoomEndItOnAllRanksUntilTheyGo) {
         if (rank.self.rank == 1) block = rank.pool.alloc(30 * kMebibyte, rank.stream, 1).take();
         const Result<uint64_t> refused = rank.pool.take(1, 6 * kMebibyte, true, rank.stream);
         EXPECT_EQ(refused.status().code(), FSCCL_ERR_OUT_OF_MEMORY);
-        EXPECT_THAT(refused.status().text(), ::testing::HasSubstr(rank.self.rank == 1 ? "of block" : "rank 1"));
+        EXPECT_THAT(refused.status().text(),
+                    ::testing::HasSubstr(rank.self.rank == 1 ? "of block" : "rank 1"));
         if (block) {
           EXPECT_GOOD(rank.pool.free(block, rank.stream));
         }

@@ -1,8 +1,8 @@
 // Marks of streams: what waits for what, what is known to be over, and when events exist at all.
 #include "pool/device/stream_marks.h"
 
-#include "tests/unit/on_device.h"
 #include "tests/conformance/capture.h"
+#include "tests/unit/on_device.h"
 
 namespace fsccl::testing {
 namespace {
@@ -52,17 +52,20 @@ TEST_F(Marks, WhatIsPutBehindAMarkIsNotWaitedFor) {
   page.word(0) = 1;
 }
 
-// Each call of the driver takes longer than all the rest of a planned slot: there are no more than order needs.
+// Each call of the driver takes longer than all the rest of a planned slot: there are no more than
+// order needs.
 TEST_F(Marks, BetweenTwoStreamsTheDriverIsAskedNothing) {
   NEEDS_STAND_IN();
   TestStream a, b;
   StreamMarks marks(gpu());
   const uint32_t first = marks.number(a).value(), second = marks.number(b).value();
   ASSERT_TRUE(marks.make_wait(second, marks.set(first).take()).ok());  // makes the event
-  const uint64_t queries = control.calls("cuEventQuery"), pushes = control.calls("cuCtxPushCurrent_v2");
+  const uint64_t queries = control.calls("cuEventQuery"),
+                 pushes = control.calls("cuCtxPushCurrent_v2");
   {
     const StreamMarks::Calls calls(marks);
-    for (size_t i = 0; i < StreamMarks::kMostEvents / 2; i++) ASSERT_TRUE(marks.make_wait(second, marks.set(first).take()).ok());
+    for (size_t i = 0; i < StreamMarks::kMostEvents / 2; i++)
+      ASSERT_TRUE(marks.make_wait(second, marks.set(first).take()).ok());
   }
   EXPECT_EQ(control.calls("cuEventQuery"), queries);
   // The first time an event is made, which makes the context current for itself.
@@ -72,12 +75,14 @@ TEST_F(Marks, BetweenTwoStreamsTheDriverIsAskedNothing) {
   const uint64_t again = control.calls("cuCtxPushCurrent_v2");
   {
     const StreamMarks::Calls calls(marks);
-    for (size_t i = 0; i < StreamMarks::kMostEvents / 2; i++) ASSERT_TRUE(marks.make_wait(second, marks.set(first).take()).ok());
+    for (size_t i = 0; i < StreamMarks::kMostEvents / 2; i++)
+      ASSERT_TRUE(marks.make_wait(second, marks.set(first).take()).ok());
   }
   EXPECT_EQ(control.calls("cuCtxPushCurrent_v2"), again + 1);
 }
 
-// An event would be the graph's: nobody could ask for it, and who waited for it would be captured, too.
+// An event would be the graph's: nobody could ask for it, and who waited for it would be captured,
+// too.
 TEST_F(Marks, OfAStreamThatIsCapturedAreOpenUntilThatIsOver) {
   HostPage page;
   TestStream a, b;
@@ -117,7 +122,8 @@ TEST_F(Marks, AWaitIsSaidOnceAndCoversWhatIsEarlier) {
   page.hold(a, 0);
   const StreamMark early = marks.set(first).take(), late = marks.set(first).take();
   const uint64_t before = control.calls("cuStreamWaitEvent");
-  for (const StreamMark& mark : {late, late, early}) ASSERT_TRUE(marks.make_wait(second, mark).ok());
+  for (const StreamMark& mark : {late, late, early})
+    ASSERT_TRUE(marks.make_wait(second, mark).ok());
   EXPECT_EQ(control.calls("cuStreamWaitEvent"), before + 1);
   page.word(0) = 1;
 }
@@ -131,7 +137,8 @@ TEST_F(Marks, EventsAreUsedAgainAndOfLongOpenMarksTheYoungestHaveOne) {
   std::vector<StreamMark> set;
   for (int i = 0; i < 200; i++) set.push_back(marks.set(first).take());  // as a GPU's queue holds
   EXPECT_LE(marks.events(), StreamMarks::kMostEvents + 1);
-  ASSERT_TRUE(marks.make_wait(second, set.front()).ok());  // its event went to another mark: the next one's does
+  // its event went to another mark: the next one's does
+  ASSERT_TRUE(marks.make_wait(second, set.front()).ok());
   b.fill(page.room(), 7, 1);
   EXPECT_FALSE(b.idle());
   page.word(0) = 1;
@@ -187,7 +194,8 @@ TEST_F(Marks, ThatHaveAnEventAreWaitedForWithoutTheContextAtTheEnd) {
 
 TEST_F(Marks, TheStreamOfTheThreadIsRefusedAndTheLegacyOneHasTwoNames) {
   StreamMarks marks(gpu());
-  EXPECT_EQ(marks.number(nullptr).value(), marks.number(reinterpret_cast<cuda::Stream>(uintptr_t{1})).value());
+  EXPECT_EQ(marks.number(nullptr).value(),
+            marks.number(reinterpret_cast<cuda::Stream>(uintptr_t{1})).value());
   const Result<uint32_t> refused = marks.number(reinterpret_cast<cuda::Stream>(uintptr_t{2}));
   EXPECT_EQ(refused.status().code(), FSCCL_ERR_INVALID_ARGUMENT);
 }

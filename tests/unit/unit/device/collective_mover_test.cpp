@@ -1,5 +1,6 @@
-// A unit's gather and reduction by NCCL, each way: pieces of every rank arrive where they belong and nothing else is touched; sums
-// are in rank order and in fp32. Ranks are threads with a GPU of the stand-in each.
+// A unit's gather and reduction by NCCL, each way: pieces of every rank arrive where they belong
+// and nothing else is touched; sums are in rank order and in fp32. Ranks are threads with a GPU of
+// the stand-in each.
 #include "unit/device/collective_mover.h"
 
 #include <gmock/gmock.h>
@@ -27,16 +28,19 @@ struct Shape {
 
 std::vector<Piece> flat(int ranks) {
   std::vector<Piece> pieces;
-  for (int q = 0; q < ranks; q++) pieces.push_back({q, 512 + static_cast<uint64_t>(q) * 4000, 1000, FSCCL_FLOAT32});
+  for (int q = 0; q < ranks; q++)
+    pieces.push_back({q, 512 + static_cast<uint64_t>(q) * 4000, 1000, FSCCL_FLOAT32});
   return pieces;
 }
-// Parameters one after the other, each divided among the ranks, unevenly; of some a rank has nothing.
+// Parameters one after the other, each divided among the ranks, unevenly; of some a rank has
+// nothing.
 std::vector<Piece> by_parameter(int ranks, uint64_t parameters, uint64_t count) {
   std::vector<Piece> pieces;
   uint64_t end = 64;
   for (uint64_t p = 0; p < parameters; p++)
     for (int q = 0; q < ranks; q++) {
-      const uint64_t here = q && q == static_cast<int>(p % 3) ? 0 : count + 13 * static_cast<uint64_t>(q) + p;
+      const uint64_t here =
+          q && q == static_cast<int>(p % 3) ? 0 : count + 13 * static_cast<uint64_t>(q) + p;
       if (here) pieces.push_back({q, end, here, p % 2 ? FSCCL_FLOAT32 : FSCCL_BFLOAT16});
       end += (here * 4 + 64) / 64 * 64;
     }
@@ -72,7 +76,9 @@ struct Slots {
   static constexpr uint64_t kBytes = 8u << 20, kOffset = 4096;
   // As those of a pool: one piece of memory, or one that has grown, of several.
   explicit Slots(int rank, std::vector<uint64_t> pieces = {kBytes})
-      : device(*cuda::Device::open(rank).value()), arena(DeviceArena::reserve(device, kBytes).take()), seen(kBytes - kOffset) {
+      : device(*cuda::Device::open(rank).value()),
+        arena(DeviceArena::reserve(device, kBytes).take()),
+        seen(kBytes - kOffset) {
     for (const uint64_t bytes : pieces) EXPECT_TRUE(arena.grow(bytes).ok());
     memory = arena.base();
     const cuda::Current current(device);
@@ -88,8 +94,12 @@ struct Slots {
     EXPECT_EQ(device.driver().copy_async(to, from, bytes, stream), cuda::kSuccess);
     EXPECT_EQ(device.driver().stream_synchronize(stream), cuda::kSuccess);
   }
-  void put() { copy(memory + kOffset, reinterpret_cast<cuda::DevicePointer>(seen.data()), seen.size()); }
-  void take() { copy(reinterpret_cast<cuda::DevicePointer>(seen.data()), memory + kOffset, seen.size()); }
+  void put() {
+    copy(memory + kOffset, reinterpret_cast<cuda::DevicePointer>(seen.data()), seen.size());
+  }
+  void take() {
+    copy(reinterpret_cast<cuda::DevicePointer>(seen.data()), memory + kOffset, seen.size());
+  }
   const cuda::Device& device;
   DeviceArena arena;
   std::vector<unsigned char> seen;
@@ -97,7 +107,9 @@ struct Slots {
   cuda::Stream stream = nullptr;
 };
 
-unsigned char byte_of(size_t piece, uint64_t at) { return static_cast<unsigned char>(piece * 31 + at * 7 + at / 256 + 1); }
+unsigned char byte_of(size_t piece, uint64_t at) {
+  return static_cast<unsigned char>(piece * 31 + at * 7 + at / 256 + 1);
+}
 
 class Movers : public ::testing::TestWithParam<std::tuple<Shape, int>> {
  protected:
@@ -110,8 +122,8 @@ class Movers : public ::testing::TestWithParam<std::tuple<Shape, int>> {
 Result<std::unique_ptr<CollectiveMover>> make(Communicator& comm, const Slots& slots,
                                               std::vector<CollectiveMover::Piece> parameters,
                                               std::vector<CollectiveMover::Piece> gradients) {
-  Result<std::unique_ptr<CollectiveMover>> made =
-      CollectiveMover::create({&comm, comm.rank(), slots.memory, std::move(parameters), std::move(gradients)});
+  Result<std::unique_ptr<CollectiveMover>> made = CollectiveMover::create(
+      {&comm, comm.rank(), slots.memory, std::move(parameters), std::move(gradients)});
   if (made.ok()) FSCCL_TRY(made.value()->use_window(slots.arena.segment_bytes(0)));
   return made;
 }
@@ -129,7 +141,8 @@ TEST_P(Movers, GatherBringsEveryPieceToItsPlace) {
       for (size_t i = 0; i < pieces.size(); i++)
         for (uint64_t b = 0; b < pieces[i].bytes(); b++) {
           wanted[pieces[i].offset + b] = byte_of(i + static_cast<size_t>(turn), b);
-          if (pieces[i].rank == comm.rank()) slots.seen[pieces[i].offset + b] = wanted[pieces[i].offset + b];
+          if (pieces[i].rank == comm.rank())
+            slots.seen[pieces[i].offset + b] = wanted[pieces[i].offset + b];
         }
       slots.put();
       const Status status = made.value()->gather(Slots::kOffset, slots.stream);
@@ -148,7 +161,8 @@ void store(fsccl_dtype_t dtype, unsigned char* to, float value) {
 }
 // Exact in bf16; their sums over the ranks are exact in fp32, and not in bf16.
 float gradient(size_t piece, uint64_t element, int rank) {
-  return static_cast<float>((piece + element) % 100) + (rank ? static_cast<float>(rank) * 0x1p-12f * 2 : 0);
+  return static_cast<float>((piece + element) % 100) +
+         (rank ? static_cast<float>(rank) * 0x1p-12f * 2 : 0);
 }
 
 TEST_P(Movers, ReduceSumsInFp32WhatBelongsToTheRank) {
@@ -172,7 +186,8 @@ TEST_P(Movers, ReduceSumsInFp32WhatBelongsToTheRank) {
     const cuda::DevicePointer results = slots.memory + (6u << 20);
     for (size_t i = 0; i < pieces.size(); i++) {
       for (uint64_t k = 0; k < pieces[i].count; k++)
-        store(pieces[i].dtype, &slots.seen[pieces[i].offset + k * dtype_size(pieces[i].dtype)], value(i, k, comm.rank()));
+        store(pieces[i].dtype, &slots.seen[pieces[i].offset + k * dtype_size(pieces[i].dtype)],
+              value(i, k, comm.rank()));
       if (pieces[i].rank != comm.rank()) continue;
       sums.push_back({results + wanted.size() * 4, FSCCL_FLOAT32});
       for (uint64_t k = 0; k < pieces[i].count; k++) {
@@ -194,9 +209,12 @@ TEST_P(Movers, ReduceSumsInFp32WhatBelongsToTheRank) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Nccl, Movers, ::testing::Combine(::testing::ValuesIn(kShapes), ::testing::Values(1, 2, 3)),
+INSTANTIATE_TEST_SUITE_P(Nccl, Movers,
+                         ::testing::Combine(::testing::ValuesIn(kShapes),
+                                            ::testing::Values(1, 2, 3)),
                          [](const auto& one) {
-                           return std::string(std::get<0>(one.param).name) + "_" + std::to_string(std::get<1>(one.param));
+                           return std::string(std::get<0>(one.param).name) + "_" +
+                                  std::to_string(std::get<1>(one.param));
                          });
 
 TEST(Mover, GathersByCopyEnginesWhereNcclCan) {
@@ -219,8 +237,9 @@ TEST(Mover, CopyEnginesAreForWhoAsks) {
       const auto made = make(comm, slots, flat(2), {});
       ASSERT_TRUE(made.ok()) << made.status().text();
       EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place");
-      EXPECT_THAT(DeviceCollectives::of(comm).explain(),
-                  ::testing::HasSubstr("NCCL_CTA_POLICY is not ZERO (before 2.29: 2) on all ranks"));
+      EXPECT_THAT(
+          DeviceCollectives::of(comm).explain(),
+          ::testing::HasSubstr("NCCL_CTA_POLICY is not ZERO (before 2.29: 2) on all ranks"));
       EXPECT_TRUE(made.value()->gather(0, slots.stream).ok());
       slots.take();
     });
@@ -230,26 +249,28 @@ TEST(Mover, CopyEnginesAreForWhoAsks) {
 
 // Nothing ends it, and its stream waits for ever: but nobody else does.
 TEST(Mover, ACopyEngineGatherThatHangsIsLeftBehind) {
-  stand_in_nccl::in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllGather:1:hang:1"}, {"FSCCL_TIMEOUT_MS", "1000"}}, [] {
-    run_ranks(2, [](Communicator& comm) {
-      Slots& slots = *new Slots(comm.rank());  // streams use them
-      auto made = make(comm, slots, flat(2), {});
-      ASSERT_TRUE(made.ok()) << made.status().text();
-      const Status status = made.value()->gather(0, slots.stream);
-      ASSERT_TRUE(status.ok()) << status.text();
-      const cuda::Current current(slots.device);
-      cuda::OwnedEvent behind = cuda::OwnedEvent::create(slots.device).take();
-      ASSERT_TRUE(behind.record(slots.stream).ok());
-      EXPECT_EQ(DeviceCollectives::of(comm).finish(behind).code(), FSCCL_ERR_TIMEOUT);
-      EXPECT_NE(slots.device.driver().stream_query(slots.stream), cuda::kSuccess);
-    });
-  });
+  stand_in_nccl::in_process(
+      {{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllGather:1:hang:1"}, {"FSCCL_TIMEOUT_MS", "1000"}}, [] {
+        run_ranks(2, [](Communicator& comm) {
+          Slots& slots = *new Slots(comm.rank());  // streams use them
+          auto made = make(comm, slots, flat(2), {});
+          ASSERT_TRUE(made.ok()) << made.status().text();
+          const Status status = made.value()->gather(0, slots.stream);
+          ASSERT_TRUE(status.ok()) << status.text();
+          const cuda::Current current(slots.device);
+          cuda::OwnedEvent behind = cuda::OwnedEvent::create(slots.device).take();
+          ASSERT_TRUE(behind.record(slots.stream).ok());
+          EXPECT_EQ(DeviceCollectives::of(comm).finish(behind).code(), FSCCL_ERR_TIMEOUT);
+          EXPECT_NE(slots.device.driver().stream_query(slots.stream), cuda::kSuccess);
+        });
+      });
 }
 
 // Slots of another pool may come to lie where those of one before lay, in other memory.
 TEST(Mover, TheWindowEndsWithItsLastUser) {
   const stand_in_nccl::Control nccl;
-  const uint64_t opened = nccl.calls("ncclCommWindowRegister"), closed = nccl.calls("ncclCommWindowDeregister");
+  const uint64_t opened = nccl.calls("ncclCommWindowRegister"),
+                 closed = nccl.calls("ncclCommWindowDeregister");
   std::barrier all(2);
   run_ranks(2, [&](Communicator& comm) {
     for (uint64_t pool = 1; pool <= 2; pool++) {
@@ -264,8 +285,10 @@ TEST(Mover, TheWindowEndsWithItsLastUser) {
         slots.take();
       }
       all.arrive_and_wait();
-      EXPECT_EQ(nccl.calls("ncclCommWindowRegister"), opened + 4 * pool) << "on two communicators of two ranks";
-      EXPECT_EQ(nccl.calls("ncclCommWindowDeregister"), closed + 4 * pool) << "before the communicators end";
+      EXPECT_EQ(nccl.calls("ncclCommWindowRegister"), opened + 4 * pool)
+          << "on two communicators of two ranks";
+      EXPECT_EQ(nccl.calls("ncclCommWindowDeregister"), closed + 4 * pool)
+          << "before the communicators end";
       all.arrive_and_wait();
     }
   });
@@ -282,17 +305,21 @@ TEST(Mover, NoGatherLeavesTheWindow) {
     ASSERT_TRUE(made.ok()) << made.status().text();
     const uint64_t end = 2u << 20, bytes = pieces[0].bytes(), first = pieces[0].offset;
     ASSERT_LT(bytes, end);
-    for (const uint64_t slot : {end - first - bytes, uint64_t{0}, end + 4096}) {  // across the end, before and behind it
+    // across the end, before and behind it
+    for (const uint64_t slot : {end - first - bytes, uint64_t{0}, end + 4096}) {
       for (const auto& piece : pieces) {
         const cuda::Current current(slots.device);
-        const auto value = static_cast<unsigned char>(piece.rank == comm.rank() ? 10 + comm.rank() : 99);
-        ASSERT_EQ(slots.device.driver().fill_async(slots.memory + slot + piece.offset, value, piece.bytes(), slots.stream),
+        const auto value =
+            static_cast<unsigned char>(piece.rank == comm.rank() ? 10 + comm.rank() : 99);
+        ASSERT_EQ(slots.device.driver().fill_async(slots.memory + slot + piece.offset, value,
+                                                   piece.bytes(), slots.stream),
                   cuda::kSuccess);
       }
       const Status status = made.value()->gather(slot, slots.stream);
       ASSERT_TRUE(status.ok()) << status.text();
       std::vector<unsigned char> got(2 * bytes);
-      slots.copy(reinterpret_cast<cuda::DevicePointer>(got.data()), slots.memory + slot + first, got.size());
+      slots.copy(reinterpret_cast<cuda::DevicePointer>(got.data()), slots.memory + slot + first,
+                 got.size());
       std::vector<unsigned char> wanted(bytes, 10);
       wanted.resize(2 * bytes, 11);
       EXPECT_TRUE(got == wanted) << "rank " << comm.rank() << " at " << slot;
@@ -302,25 +329,29 @@ TEST(Mover, NoGatherLeavesTheWindow) {
   EXPECT_EQ(stand_in_nccl::Control().broken_rules(), "");
 }
 
-// A refusal of the window costs the window alone, though NCCL keeps it for the communicator's error; of one rank's as of all.
+// A refusal of the window costs the window alone, though NCCL keeps it for the communicator's
+// error; of one rank's as of all.
 void gathers_without(const char* ranks_refused) {
-  stand_in_nccl::in_process({{"FSCCL_STAND_IN_NCCL_FAIL", ranks_refused}, {"FSCCL_TIMEOUT_MS", "8000"}}, [] {
-    run_ranks(2, [](Communicator& comm) {
-      Slots slots(comm.rank());
-      const auto made = make(comm, slots, flat(2), {});
-      ASSERT_TRUE(made.ok()) << made.status().text();
-      EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place");
-      EXPECT_FALSE(DeviceCollectives::of(comm).features().windows.usable);
-      EXPECT_TRUE(made.value()->gather(0, slots.stream).ok());
-      slots.take();
-    });
-  });
+  stand_in_nccl::in_process(
+      {{"FSCCL_STAND_IN_NCCL_FAIL", ranks_refused}, {"FSCCL_TIMEOUT_MS", "8000"}}, [] {
+        run_ranks(2, [](Communicator& comm) {
+          Slots slots(comm.rank());
+          const auto made = make(comm, slots, flat(2), {});
+          ASSERT_TRUE(made.ok()) << made.status().text();
+          EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place");
+          EXPECT_FALSE(DeviceCollectives::of(comm).features().windows.usable);
+          EXPECT_TRUE(made.value()->gather(0, slots.stream).ok());
+          slots.take();
+        });
+      });
 }
 
 TEST(Mover, GathersWithoutTheWindowThatIsRefused) {
   gathers_without("ncclCommWindowRegister:1:error:0,ncclCommWindowRegister:1:error:1");
 }
-TEST(Mover, GathersWithoutTheWindowThatOneRankIsRefused) { gathers_without("ncclCommWindowRegister:1:error:1"); }
+TEST(Mover, GathersWithoutTheWindowThatOneRankIsRefused) {
+  gathers_without("ncclCommWindowRegister:1:error:1");
+}
 
 // NCCL would take the window and use it for nothing, and say so to nobody.
 TEST(Mover, GathersWithoutTheWindowThatASettingSwitchesOff) {
@@ -331,7 +362,8 @@ TEST(Mover, GathersWithoutTheWindowThatASettingSwitchesOff) {
         const auto made = make(comm, slots, flat(2), {});
         ASSERT_TRUE(made.ok()) << made.status().text();
         EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place");
-        const std::string why = std::string("rank 0: ") + setting + " is 0", told = DeviceCollectives::of(comm).explain();
+        const std::string why = std::string("rank 0: ") + setting + " is 0",
+                          told = DeviceCollectives::of(comm).explain();
         EXPECT_THAT(told, ::testing::HasSubstr("\"windows\":{\"usable\":false,\"why\":\"" + why));
         EXPECT_THAT(told, ::testing::HasSubstr("it needs windows: " + why));
         EXPECT_TRUE(made.value()->gather(0, slots.stream).ok());
@@ -341,10 +373,14 @@ TEST(Mover, GathersWithoutTheWindowThatASettingSwitchesOff) {
     });
 }
 
-// The others' streams may wait for what this rank has not put on its own. (By copy engines they would for ever.)
+// The others' streams may wait for what this rank has not put on its own. (By copy engines they
+// would for ever.)
 TEST(Mover, ARefusedGatherIsToldToThePeers) {
   stand_in_nccl::in_process(
-      {{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllGather:1:error:1"}, {"FSCCL_TIMEOUT_MS", "8000"}, {"NCCL_CTA_POLICY", "0"}}, [] {
+      {{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllGather:1:error:1"},
+       {"FSCCL_TIMEOUT_MS", "8000"},
+       {"NCCL_CTA_POLICY", "0"}},
+      [] {
         run_ranks(2, [](Communicator& comm) {
           Slots slots(comm.rank());
           const auto made = make(comm, slots, flat(2), {});

@@ -1,13 +1,14 @@
-// What streams are given to carry out plans of units: one launch, one signal, one wait and one batch, whatever the number of
-// parameters and peers; and carried out, by all ranks together, it leaves what the plan says.
+// What streams are given to carry out plans of units: one launch, one signal, one wait and one
+// batch, whatever the number of parameters and peers; and carried out, by all ranks together, it
+// leaves what the plan says.
 #include "unit/device/stream_plan.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "tests/unit/layout/random_params.h"
 #include "plan/unit_plans.h"
+#include "tests/unit/layout/random_params.h"
 
 namespace fsccl::testing {
 namespace {
@@ -24,11 +25,13 @@ Case make_case(fsccl_layout_t kind, int ranks, fsccl_dtype_t dtype, std::mt19937
   Case made{Layout::make(kind, params, ranks).take(), {}};
   made.shape.shard_dtype.assign(params.size(), dtype);
   made.shape.slot_dtype = made.shape.grad_dtype = made.shape.shard_dtype;
-  made.shape.slot = make_slot_map(made.layout, std::vector<size_t>(params.size(), dtype_size(dtype)));
+  made.shape.slot =
+      make_slot_map(made.layout, std::vector<size_t>(params.size(), dtype_size(dtype)));
   return made;
 }
 
-StreamPlan compiled(const Plan& plan, const std::vector<cuda::DevicePointer>& places, uint64_t scatter_below = 0) {
+StreamPlan compiled(const Plan& plan, const std::vector<cuda::DevicePointer>& places,
+                    uint64_t scatter_below = 0) {
   Result<StreamPlan> made = compile(plan, 1, places, {scatter_below});
   EXPECT_TRUE(made.ok()) << made.status().text();
   return made.take();
@@ -46,7 +49,8 @@ size_t count_of(const StreamPlan& plan, Kind kind) {
   return count;
 }
 
-// Memory of all ranks; shards hold a byte for each (parameter, element) that occurs nowhere else nearby.
+// Memory of all ranks; shards hold a byte for each (parameter, element) that occurs nowhere else
+// nearby.
 class Ranks {
  public:
   explicit Ranks(Case& unit) : unit_(unit), ranks_(unit.layout.ranks()) {
@@ -57,19 +61,24 @@ class Ranks {
       for (size_t i = 0; i < unit.layout.size(); i++) {
         const Piece piece = unit.layout.piece(rank, i);
         const uint64_t size = dtype_size(unit.shape.slot_dtype[i]);
-        for (uint64_t byte = 0; byte < piece.count * size; byte++) shards[i].push_back(value(i, piece.begin * size + byte));
+        for (uint64_t byte = 0; byte < piece.count * size; byte++)
+          shards[i].push_back(value(i, piece.begin * size + byte));
       }
     }
   }
-  static std::byte value(size_t param, uint64_t byte) { return static_cast<std::byte>(param * 37 + byte * 11 + byte / 251); }
+  static std::byte value(size_t param, uint64_t byte) {
+    return static_cast<std::byte>(param * 37 + byte * 11 + byte / 251);
+  }
 
   std::vector<cuda::DevicePointer> places(int rank) {
     std::vector<cuda::DevicePointer> all;
-    for (auto& shard : shards_[static_cast<size_t>(rank)]) all.push_back(reinterpret_cast<cuda::DevicePointer>(shard.data()));
+    for (auto& shard : shards_[static_cast<size_t>(rank)])
+      all.push_back(reinterpret_cast<cuda::DevicePointer>(shard.data()));
     return all;
   }
 
-  // Everything up to the first wait on all ranks, then the rest: a peer is read when it has signalled, and not before.
+  // Everything up to the first wait on all ranks, then the rest: a peer is read when it has
+  // signalled, and not before.
   void run(const std::vector<StreamPlan>& plans) {
     std::vector<size_t> at(plans.size());
     std::vector<bool> signalled(plans.size());
@@ -87,7 +96,8 @@ class Ranks {
     for (const cuda::CastPiece& piece : action.casts) {
       ASSERT_EQ(piece.from, piece.to);
       ASSERT_FALSE(signalled[rank]) << "written after it was offered";
-      std::memcpy(slots_[rank].data() + piece.destination, reinterpret_cast<const void*>(piece.source),
+      std::memcpy(slots_[rank].data() + piece.destination,
+                  reinterpret_cast<const void*>(piece.source),
                   piece.count * dtype_size(piece.from));
     }
     for (const CopyPiece& piece : action.copies) {
@@ -101,8 +111,10 @@ class Ranks {
   void expect_gathered() {
     for (int rank = 0; rank < ranks_; rank++)
       for (size_t i = 0; i < unit_.layout.size(); i++)
-        for (uint64_t byte = 0; byte < unit_.layout.numel(i) * dtype_size(unit_.shape.slot_dtype[i]); byte++)
-          ASSERT_EQ(slots_[static_cast<size_t>(rank)][unit_.shape.slot.offset[i] + byte], value(unit_.layout.owner(i), byte))
+        for (uint64_t byte = 0;
+             byte < unit_.layout.numel(i) * dtype_size(unit_.shape.slot_dtype[i]); byte++)
+          ASSERT_EQ(slots_[static_cast<size_t>(rank)][unit_.shape.slot.offset[i] + byte],
+                    value(unit_.layout.owner(i), byte))
               << "rank " << rank << " parameter " << i << " byte " << byte;
   }
 
@@ -180,7 +192,8 @@ TEST_P(StreamPlans, ReduceIsOneLaunch) {
 
 std::vector<World> worlds() {
   std::vector<World> all;
-  for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
+  for (const fsccl_layout_t layout :
+       {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
     for (int ranks = 1; ranks <= 4; ranks++) all.push_back({layout, ranks});
   return all;
 }
@@ -202,7 +215,8 @@ Case two_parameters(fsccl_layout_t layout) {
 }
 
 TEST(StreamPlan, PiecesThatTouchAreOneCopy) {
-  Case flat = two_parameters(FSCCL_LAYOUT_FLAT);  // 32 and 16 elements: rank 0 has 24 of the first, rank 1 the rest of both
+  // 32 and 16 elements: rank 0 has 24 of the first, rank 1 the rest of both
+  Case flat = two_parameters(FSCCL_LAYOUT_FLAT);
   flat.shape.layout = &flat.layout;
   const StreamPlan plan = compiled(unshard_private(flat.shape, false), {4096, 8192});
   ASSERT_EQ(kinds(plan), (std::vector{Kind::place, Kind::signal, Kind::wait, Kind::copy}));
@@ -214,7 +228,8 @@ TEST(StreamPlan, PiecesThatTouchAreOneCopy) {
 TEST(StreamPlan, SmallPiecesAreScatteredByAKernel) {
   Case unit = two_parameters(FSCCL_LAYOUT_PER_PARAM);
   unit.shape.layout = &unit.layout;
-  const Plan plan = unshard_private(unit.shape, false);  // from the peer 16 and 8 elements: 48 bytes on average
+  // from the peer 16 and 8 elements: 48 bytes on average
+  const Plan plan = unshard_private(unit.shape, false);
   EXPECT_EQ(kinds(compiled(plan, {4096, 8192}, 48)).back(), Kind::copy);
   EXPECT_EQ(kinds(compiled(plan, {4096, 8192}, 49)).back(), Kind::scatter);
   EXPECT_EQ(compiled(plan, {4096, 8192}, 49).actions.back().copies.size(), 2u);
@@ -223,17 +238,21 @@ TEST(StreamPlan, SmallPiecesAreScatteredByAKernel) {
 TEST(StreamPlan, OwnPiecesNeedAKernelWhereTheyAreSmallOrATypeDiffers) {
   Case unit = two_parameters(FSCCL_LAYOUT_PER_PARAM);  // own: 16 and 8 elements
   unit.shape.layout = &unit.layout;
-  EXPECT_EQ(kinds(compiled(unshard_private(unit.shape, false), {4096, 8192}, 48)).front(), Kind::place);
-  EXPECT_EQ(kinds(compiled(unshard_private(unit.shape, false), {4096, 8192}, 49)).front(), Kind::cast);
+  EXPECT_EQ(kinds(compiled(unshard_private(unit.shape, false), {4096, 8192}, 48)).front(),
+            Kind::place);
+  EXPECT_EQ(kinds(compiled(unshard_private(unit.shape, false), {4096, 8192}, 49)).front(),
+            Kind::cast);
   unit.shape.slot_dtype[1] = FSCCL_BFLOAT16;
-  EXPECT_EQ(kinds(compiled(unshard_private(unit.shape, false), {4096, 8192}, 1)).front(), Kind::cast);
+  EXPECT_EQ(kinds(compiled(unshard_private(unit.shape, false), {4096, 8192}, 1)).front(),
+            Kind::cast);
 }
 
 TEST(StreamPlan, WritableWaitsUntilPeersHaveRead) {
   Case unit = two_parameters(FSCCL_LAYOUT_PER_PARAM);
   unit.shape.layout = &unit.layout;
   const StreamPlan plan = compiled(unshard_private(unit.shape, true), {4096, 8192});
-  ASSERT_EQ(kinds(plan), (std::vector{Kind::place, Kind::signal, Kind::wait, Kind::copy, Kind::signal, Kind::wait}));
+  ASSERT_EQ(kinds(plan), (std::vector{Kind::place, Kind::signal, Kind::wait, Kind::copy,
+                                      Kind::signal, Kind::wait}));
   EXPECT_EQ(plan.actions[4].tick, 1);
   EXPECT_EQ(plan.actions[5].tick, 1);
   EXPECT_TRUE(plan.actions[5].peers.empty()) << "all";

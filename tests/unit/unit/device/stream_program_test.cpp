@@ -14,13 +14,17 @@ class Programs : public OnDevice {
   // From the first half of a slot to the other, piece by piece.
   void copy(uint64_t batches, uint64_t single) {
     NEEDS_STAND_IN();
-    if (const auto kernels = cuda::DeviceKernels::of(gpu()); !kernels.ok()) GTEST_SKIP() << kernels.status().text();
+    if (const auto kernels = cuda::DeviceKernels::of(gpu()); !kernels.ok())
+      GTEST_SKIP() << kernels.status().text();
     run_pools(1, [&](const PoolRank& rank) {
       StreamPlan plan;
       plan.actions.push_back({.kind = StreamAction::Kind::copy});
       for (size_t i = 0; i < kCopies; i++)
-        plan.actions[0].copies.push_back(
-            {.peer = 0, .from = i * kBytes, .to = kProgramMb + i * kBytes, .count = kBytes, .dtype = FSCCL_UINT8});
+        plan.actions[0].copies.push_back({.peer = 0,
+                                          .from = i * kBytes,
+                                          .to = kProgramMb + i * kBytes,
+                                          .count = kBytes,
+                                          .dtype = FSCCL_UINT8});
       auto program = StreamProgram::make(gpu(), plan, {rank.pool.slots(0)});
       auto channel = InboxChannel::open(rank.comm, rank.comm, gpu(), "unit");
       ASSERT_TRUE(program.ok() && channel.ok());
@@ -28,7 +32,8 @@ class Programs : public OnDevice {
       const HostPage page;
       const uint64_t offset = rank.take(1, 2 * kProgramMb);
       rank.stream.fill(rank.slot(offset), 7, kProgramMb);
-      const uint64_t batches_before = control.calls("cuMemcpyBatchAsync_v2"), single_before = control.calls("cuMemcpyAsync");
+      const uint64_t batches_before = control.calls("cuMemcpyBatchAsync_v2"),
+                     single_before = control.calls("cuMemcpyAsync");
       EXPECT_GOOD(lane.begin(rank.stream));
       lane.enter(OpCode::unshard, 0, 1);
       EXPECT_GOOD(program.value()->run(lane, offset, rank.stream));
