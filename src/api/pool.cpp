@@ -3,6 +3,7 @@
 #include "api/declared_step.h"
 #include "api/objects.h"
 #include "base/user_call.h"
+#include "comm/consensus.h"
 
 using namespace fsccl;
 
@@ -30,21 +31,10 @@ Result<Ref<Pool>> pool_with_told_streams(fsccl_pool_t handle) {
 template <class AnyPool>
 Status compare(AnyPool& pool, uint64_t hash) {
   Communicator& comm = pool.comm();
-  std::vector<uint64_t> all(static_cast<size_t>(comm.size()));
-  CollectiveCall call;
-  call.op = OpCode::all_gather;
-  call.input = &hash;
-  call.output = all.data();
-  call.count = 1;
-  call.dtype = FSCCL_UINT64;
-  fsccl_status_t state;
-  FSCCL_TRY(comm.collectives().run(call, true, &state));
-  for (size_t rank = 0; rank < all.size(); rank++)
-    if (all[rank] != hash)
-      return fail(FSCCL_ERR_MISMATCH,
-                  "rank {} declared another schedule for pool '{}' than rank {}", rank, pool.name(),
-                  comm.rank());
-  return success();
+  FSCCL_ASSIGN(const int odd, first_that_differs(comm, hash));
+  if (odd < 0) return success();
+  return fail(FSCCL_ERR_MISMATCH, "rank {} declared another schedule for pool '{}' than rank {}",
+              odd, pool.name(), comm.rank());
 }
 
 }  // namespace

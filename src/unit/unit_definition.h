@@ -55,7 +55,8 @@ struct UnitDefinition {
   UnitShape unshard_shape, reduce_shape;  // of this rank, all parameters
 };
 
-// All ranks of the unit succeeded so far, or all fail.
+// All ranks of the unit placed their shards, or all get the first error (all_ok of consensus.h).
+// Collective over both communicators, blocking.
 Status agree_on_shards(const UnitSpec& spec, Status mine);
 
 // Where this rank's shards, or its reduced gradients, lie: in memory of the caller's, or in pieces

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/round_up.h"
 #include "base/undo.h"
+#include "comm/consensus.h"
 #include "pool/host/pool_report.h"
 
 namespace fsccl {
@@ -68,8 +69,8 @@ Result<std::unique_ptr<DevicePool>> DevicePool::create(Communicator& comm,
   std::unique_ptr<DevicePool> pool(
       new DevicePool(comm, *device.value(), reach.slots_limit, config.record != 0));
   pool->debug_ = mine.value().debug != 0;
-  FSCCL_TRY(agree(comm, pool->make(config, reach, std::move(source)),
-                  "reserve the addresses of the pool, or open its log"));
+  FSCCL_TRY(all_ok(comm, pool->make(config, reach, std::move(source)),
+                   "reserve the addresses of the pool, or open its log"));
   FSCCL_ASSIGN(pool->slots_, SlotMemory::create(comm, *pool->memory_, reach));
   pool->metrics_ = std::make_unique<MetricsSource>(
       [made = pool.get()](MetricSamples& samples, std::string_view id) {
@@ -285,7 +286,7 @@ Status DevicePool::give_back_surplus() {
                   "pool '{}' waited {} ms for streams to finish with slots of the step before. See "
                   "FSCCL_TIMEOUT_MS",
                   name_, comm_.timeout_ms());
-  FSCCL_TRY(agree(comm_, std::move(status), "finish with the slots of the step before"));
+  FSCCL_TRY(all_ok(comm_, std::move(status), "finish with the slots of the step before"));
   const uint64_t released = slots_->shrink(kept);
   region_->give_up(kept, ++position_);
   const std::lock_guard lock(mutex_);

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/round_up.h"
+#include "comm/consensus.h"
 #include "engine/progress.h"
 #include "pool/host/pool_report.h"
 
@@ -18,7 +19,6 @@ constexpr uint64_t kGrowth = PoolMemory::kGrowth;
 
 // What each rank brings to an agreement. The smallest of each is what all of them can do.
 struct Vote {
-  int64_t code = FSCCL_OK;  // why a rank cannot go on
   uint64_t limit = 0, sparse = 0;
 };
 
@@ -33,36 +33,13 @@ struct Terms {
 };
 static_assert(sizeof(Terms) <= kInlineBytes);
 
-Status exchange(Communicator& comm, OpCode op, const void* input, void* output, uint64_t count,
-                int root) {
-  CollectiveCall call;
-  call.op = op;
-  call.input = input;
-  call.output = output;
-  call.count = count;
-  call.root = root;
-  fsccl_status_t state;
-  return comm.collectives().run(call, true, &state);
-}
-
-// All ranks succeeded, or all fail: those that did not with their own error.
+// All ranks succeeded, or all get the first error (all_ok of consensus.h); then the least of what
+// they can do.
 Result<Vote> agree(Communicator& comm, Status mine, Vote vote, const char* what) {
-  vote.code = mine.code();
-  std::vector<Vote> all(static_cast<size_t>(comm.size()));
-  FSCCL_TRY(exchange(comm, OpCode::all_gather, &vote, all.data(), sizeof vote, -1));
-  if (!mine.ok()) return mine;
-  const auto first =
-      std::find_if(all.begin(), all.end(), [](const Vote& of) { return of.code != FSCCL_OK; });
-  if (first != all.end() && first->code == FSCCL_ERR_LIMIT)
-    return fail(FSCCL_ERR_LIMIT,
-                "rank {} could not {}, for a limit of its process (ulimit -n, ulimit -v); its own "
-                "error says which",
-                first - all.begin(), what);
-  if (first != all.end())
-    return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not {}; its own error says why",
-                first - all.begin(), what);
+  FSCCL_TRY(all_ok(comm, std::move(mine), what));
+  FSCCL_ASSIGN(const std::vector<Vote> all, all_gather(comm, vote));
   for (const Vote& of : all)
-    vote = {FSCCL_OK, std::min(vote.limit, of.limit), std::min(vote.sparse, of.sparse)};
+    vote = {std::min(vote.limit, of.limit), std::min(vote.sparse, of.sparse)};
   return vote;
 }
 
@@ -74,6 +51,34 @@ uint64_t control_bytes(const Communicator& comm, bool outside) {
   const uint64_t lines = static_cast<uint64_t>(comm.size()) * sizeof(ReleaseLine);
   // files of huge pages are mapped whole pages at a time
   return outside ? round_up(lines, kGrowth) : lines;
+}
+
+// Rank 0 makes the arena, publishes its descriptor and decides the terms. `limit`: of a rank's
+// bytes; `space`: addresses that a part takes where there are plenty.
+Result<HostArena> make_arena(Communicator& comm, Result<PoolSource>& source, uint64_t limit,
+                             uint64_t space, const Limits& limits, Terms* terms) {
+  const int64_t region = config()->pool_region_bytes;
+  const bool outside = source.ok() && source.value().outside();
+  // Addresses beyond the limit let slots lie apart. Where addresses are limited, too (ulimit -v),
+  // there are as many as bytes.
+  const bool narrow = outside || limits.address_space_bytes.value != kUnlimited;
+  if (narrow) space = limit;
+  terms->part_bytes =
+      round_up(region == kConfigAuto ? space : static_cast<uint64_t>(region) / 3, kGrowth);
+  terms->arena_id = kFirstArena + (static_cast<uint32_t>(comm.job_rank(0)) << 12) +
+                    comm.context().next_arena_number() % 4096;
+  Result<HostArena> made =
+      source.ok() ? source.value().make_arena(comm.size(), control_bytes(comm, outside),
+                                              3 * terms->part_bytes)
+                  : source.status().clone();
+  if (made.ok() && made.value().fd() >= 0) {
+    const Status published =
+        comm.context().job().publish_fd(tag_of(comm, terms->arena_id), made.value().fd());
+    if (!published.ok()) made = published.clone();
+  }
+  terms->made = !made.ok() ? Terms::failed : outside ? Terms::outside : Terms::own;
+  if (outside && made.ok()) terms->file_offset = made.value().file_begin();
+  return made;
 }
 
 Result<HostArena> open_arena(Communicator& comm, const Terms& terms, Result<HostArena> made,
@@ -125,10 +130,8 @@ Pool::Pool(Communicator& comm, std::byte* control)
 Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_config_t& config,
                                            Result<std::shared_ptr<MemorySource>> given) {
   FSCCL_TRY(config_status());
-  FSCCL_TRY(agree(comm, check_descriptors(kDescriptorsToMake, "make a pool"), {},
-                  "open the files of a pool")
-                .status()
-                .clone());
+  FSCCL_TRY(all_ok(comm, check_descriptors(kDescriptorsToMake, "make a pool"),
+                   "open the files of a pool"));
   Result<PoolSource> source =
       config.dry_run ? Result<PoolSource>(PoolSource{}) : PoolSource::of(std::move(given));
   if (comm.one_host()) return create_on_host(comm, comm, config, std::move(source));
@@ -156,29 +159,9 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   const bool debug = config.debug != 0 || settings->pool_debug;
   Terms terms{.debug = debug};
   Result<HostArena> made = fail(FSCCL_ERR_INTERNAL, "no arena");
-  if (comm.rank() == 0) {
-    const int64_t region = settings->pool_region_bytes;
-    const bool outside = source.ok() && source.value().outside();
-    // Addresses beyond the limit let slots lie apart. Where addresses are limited, too (ulimit -v),
-    // there are as many as bytes.
-    const bool narrow = outside || limits.address_space_bytes.value != kUnlimited;
-    const uint64_t space = narrow ? limit : std::max(limit, memory);
-    terms.part_bytes =
-        round_up(region == kConfigAuto ? space : static_cast<uint64_t>(region) / 3, kGrowth);
-    terms.arena_id = kFirstArena + (static_cast<uint32_t>(comm.job_rank(0)) << 12) +
-                     comm.context().next_arena_number() % 4096;
-    made = source.ok() ? source.value().make_arena(comm.size(), control_bytes(comm, outside),
-                                                   3 * terms.part_bytes)
-                       : source.status().clone();
-    if (made.ok() && made.value().fd() >= 0) {
-      const Status published =
-          comm.context().job().publish_fd(tag_of(comm, terms.arena_id), made.value().fd());
-      if (!published.ok()) made = published.clone();
-    }
-    terms.made = !made.ok() ? Terms::failed : outside ? Terms::outside : Terms::own;
-    if (outside && made.ok()) terms.file_offset = made.value().file_begin();
-  }
-  FSCCL_TRY(exchange(comm, OpCode::broadcast, nullptr, &terms, sizeof terms, 0));
+  if (comm.rank() == 0)
+    made = make_arena(comm, source, limit, std::max(limit, memory), limits, &terms);
+  FSCCL_ASSIGN(terms, from_rank(comm, 0, terms));
   Result<HostArena> arena = open_arena(comm, terms, std::move(made), source);
   Result<std::unique_ptr<Journal>> journal = pool_report::open_journal(*settings, comm);
   Status ready = !arena.ok()     ? arena.take_status()

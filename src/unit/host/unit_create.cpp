@@ -200,8 +200,7 @@ Status Unit::exchange_shards() {
       continue;
     mine[i] = {reinterpret_cast<uint64_t>(shards_[i]), kPrivate};
   }
-  std::vector<Location> all(ranks * count());
-  FSCCL_TRY(gather(replicas, mine.data(), all.data(), count() * sizeof(Location)));
+  FSCCL_ASSIGN(const std::vector<Location> all, all_gather_rows(replicas, mine));
   replica_shards_.resize(count() * ranks);
   for (size_t i = 0; i < count(); i++)
     for (size_t rank = 0; rank < ranks; rank++) {

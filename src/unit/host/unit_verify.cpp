@@ -63,14 +63,12 @@ Status check_adds_to_replicas(const UnitSpec& spec, bool accumulates, bool reduc
 
 Status compare_replicas(const UnitSpec& spec, const std::vector<uint64_t>& hashes) {
   const size_t count = hashes.size(), replicas = static_cast<size_t>(spec.replicate_comm->size());
-  std::vector<uint64_t> table(count * replicas);
-  FSCCL_TRY(gather(*spec.replicate_comm, hashes.data(), table.data(), count * sizeof hashes[0]));
+  FSCCL_ASSIGN(const std::vector<uint64_t> table, all_gather_rows(*spec.replicate_comm, hashes));
   Difference mine;
   for (size_t i = count; i-- > 0;)
     for (size_t replica = replicas; replica-- > 1;)
       if (table[replica * count + i] != table[i]) mine = {i, replica};
-  std::vector<Difference> all(static_cast<size_t>(spec.shard_comm->size()));
-  FSCCL_TRY(gather(*spec.shard_comm, &mine, all.data(), sizeof mine));
+  FSCCL_ASSIGN(const std::vector<Difference> all, all_gather(*spec.shard_comm, mine));
   const auto first =
       std::min_element(all.begin(), all.end(),
                        [](const Difference& a, const Difference& b) { return a.param < b.param; });
