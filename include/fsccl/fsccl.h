@@ -22,9 +22,12 @@
  *              deadline (it waits for other ranks: abort the communicator first), the destroy
  *              returns FSCCL_ERR_INVALID_STATE and changes nothing. A destroy that is called inside
  *              a callback of that object returns this error at once.
- *   Config     Configuration structs begin with their own size; initialise them with their
- *              FSCCL_..._INIT macro and then set fields. Fields are only ever appended, so old
- *              programs run on newer libraries.
+ *   Structs    Configuration and output structs begin with their own size; initialise them with
+ *              their FSCCL_..._INIT macro and then set fields. Fields are only ever appended. The
+ *              library reads and writes the fields that the caller's size covers, so a program runs
+ *              on older and newer libraries. Of arrays of structs the size of an element is a field
+ *              of the config. fsccl_tensor_t, fsccl_view_t, fsccl_piece_t, fsccl_event_t and
+ *              fsccl_reduce_result_t have no size and never change.
  *   Threads    One thread at a time may issue operations on a communicator, and on the pools and
  *              units made on it, and destroy them. What says "any thread" below may be called by
  *              any thread at any time, several at once.
@@ -762,6 +765,7 @@ typedef struct fsccl_unit_config {
    * parameters' gradients; slots are whole pages, planned each by itself. Not with keep or a
    * replicate_comm. 0: one slot a unit */
   int by_parameter;
+  size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
 } fsccl_unit_config_t;
 #define FSCCL_UNIT_CONFIG_INIT  \
   {sizeof(fsccl_unit_config_t), \
@@ -777,7 +781,8 @@ typedef struct fsccl_unit_config {
    FSCCL_KEEP_NONE,             \
    0,                           \
    0,                           \
-   0}
+   0,                           \
+   sizeof(fsccl_param_t)}
 
 /*
  * Makes a unit: its layout, buffers and plans. Collective over shard_comm (and replicate_comm); the
@@ -1050,6 +1055,9 @@ typedef struct fsccl_reshard_config {
   /* memory that this rank gives to the exchange; 0: 64 MiB. At least 128 bytes per rank are
    * taken */
   uint64_t limit_bytes;
+  /* sizeof(fsccl_param_t) and sizeof(fsccl_resharded_t) as the caller was compiled; 0: those of
+   * release 0.1 */
+  size_t param_size, buffer_size;
 } fsccl_reshard_config_t;
 #define FSCCL_RESHARD_CONFIG_INIT               \
   {sizeof(fsccl_reshard_config_t),              \
@@ -1058,7 +1066,9 @@ typedef struct fsccl_reshard_config {
    {FSCCL_LAYOUT_PER_PARAM, 0, FSCCL_NO_SHARD}, \
    {FSCCL_LAYOUT_PER_PARAM, 0, FSCCL_NO_SHARD}, \
    0,                                           \
-   0}
+   0,                                           \
+   sizeof(fsccl_param_t),                       \
+   sizeof(fsccl_resharded_t)}
 
 /*
  * Deals parameters, and what belongs to them, out anew: from the shards that ranks of `comm` hold

@@ -222,11 +222,13 @@ fsccl_status_t fsccl_allocator_statistics(const fsccl_allocator_t* upstream,
 fsccl_status_t fsccl_allocator_stats(const fsccl_allocator_t* allocator,
                                      fsccl_allocator_stats_t* stats) {
   return guarded("fsccl_allocator_stats", [&]() -> Status {
-    if (!stats || stats->size < sizeof(*stats))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "stats is NULL, or not initialised with FSCCL_ALLOCATOR_STATS_INIT");
+    FSCCL_TRY(check_output(stats, "stats", "FSCCL_ALLOCATOR_STATS_INIT"));
     FSCCL_ASSIGN(Upstream source, source_of(allocator));
-    if (read_statistics(*source, stats)) return success();
+    fsccl_allocator_stats_t made = FSCCL_ALLOCATOR_STATS_INIT;
+    if (read_statistics(*source, &made)) {
+      fill_output(stats, made);
+      return success();
+    }
     return fail(
         FSCCL_ERR_INVALID_ARGUMENT,
         "the allocator does not count: give the one that fsccl_allocator_statistics() made");

@@ -8,6 +8,7 @@
 
 #include "api/guard.h"
 #include "api/handle.h"
+#include "api/structs.h"
 #include "base/threads.h"
 #include "comm/communicator.h"
 #include "unit/device/device_unit.h"
@@ -74,22 +75,6 @@ bool is_work(uint64_t bits);  // it looks like one
 void register_engine(const Engine* engine, fsccl_comm_t comm);
 void unregister_engine(const Engine* engine);
 fsccl_comm_t comm_of_engine(const Engine* engine);
-
-// A config struct of the caller, which may be older (shorter) or newer than ours: the fields it has
-// over our defaults. A size that no struct has could end in the middle of a pointer.
-template <class T>
-Status read_config(const T* given, const T& defaults, T* result) {
-  *result = defaults;
-  if (!given) return success();
-  if (given->size < sizeof(size_t) || given->size > 4096 || given->size % alignof(T) != 0)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "the config struct's size field is {}: initialise it with its FSCCL_..._INIT macro",
-                given->size);
-  __builtin_memcpy(static_cast<void*>(result), given,
-                   given->size < sizeof(T) ? given->size : sizeof(T));
-  result->size = sizeof(T);
-  return success();
-}
 
 // For functions of a later release.
 [[gnu::cold]] fsccl_status_t not_available(const char* operation, const char* why,

@@ -128,11 +128,11 @@ fsccl_status_t fsccl_pool_import(fsccl_pool_t handle, void* pointer, size_t byte
 
 fsccl_status_t fsccl_pool_stats(fsccl_pool_t handle, fsccl_pool_stats_t* stats) {
   return guarded("fsccl_pool_stats", [&]() -> Status {
-    if (!stats || stats->size < sizeof(*stats))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "stats is NULL, or not initialised with FSCCL_POOL_STATS_INIT");
+    FSCCL_TRY(check_output(stats, "stats", "FSCCL_POOL_STATS_INIT"));
     return with_pool(handle, [&](auto& pool) {
-      pool.stats(stats);
+      fsccl_pool_stats_t made = FSCCL_POOL_STATS_INIT;
+      pool.stats(&made);
+      fill_output(stats, made);
       return success();
     });
   });

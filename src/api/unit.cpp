@@ -83,7 +83,9 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "config is NULL: a unit needs at least shard_comm and pool");
   fsccl_unit_config_t config;
-  FSCCL_TRY(read_config(given, fsccl_unit_config_t FSCCL_UNIT_CONFIG_INIT, &config));
+  fsccl_unit_config_t defaults = FSCCL_UNIT_CONFIG_INIT;
+  defaults.param_size = 0;  // a caller without the field has the struct of release 0.1
+  FSCCL_TRY(read_config(given, defaults, &config));
   if (count && !params)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "params is NULL though count is {}", count);
   if (count == 0 || count > 1u << 20)
@@ -118,8 +120,12 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
   if (spec->by_parameter && (spec->keep != FSCCL_KEEP_NONE || spec->replicate_comm))
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "by_parameter = 1 goes with FSCCL_KEEP_NONE and without a replicate_comm");
+  FSCCL_ASSIGN(const auto given_params,
+               Elements<fsccl_param_t>::make(params, config.param_size, kParamSize,
+                                             FSCCL_PARAM_INIT, "param_size"));
   spec->params.resize(count);
-  for (size_t i = 0; i < count; i++) FSCCL_TRY(read_param(params[i], i, config, &spec->params[i]));
+  for (size_t i = 0; i < count; i++)
+    FSCCL_TRY(read_param(given_params[i], i, config, &spec->params[i]));
   for (size_t i = 0; i < count; i++)
     if (unit_float(spec->params[i].dtype) && !unit_float(config.wire_dtype))
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} ('{}') of {} cannot travel as {}", i,

@@ -254,7 +254,7 @@ TEST(Reshard, WrongArguments) {
       State state(c, self.rank, self.rank, 1);
       if (odd) spoil(state);
       EXPECT_ERROR(state.move(self.comm, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                   odd ? text : "rank 1 cannot take part");
+                   odd ? text : "rank 1 could not take part");
     };
     both("shard 2 of 2", [](State& state) { state.config().from.rank = 2; });
     both("shard -2 of 2", [](State& state) { state.config().to.rank = -2; });
