@@ -1,6 +1,6 @@
 // Structs of the caller that begin with their size. The caller may have been compiled with an
-// older header, whose struct is shorter, or with a newer one, whose struct is longer: only the fields that
-// both sides know are read or written.
+// older header, whose struct is shorter, or with a newer one, whose struct is longer: only the
+// fields that both sides know are read or written.
 #pragma once
 #include <algorithm>
 #include <cstddef>

@@ -22,7 +22,7 @@ struct UnitSpec {
   fsccl_layout_t layout{};
   Communicator* shard_comm = nullptr;
   Communicator* replicate_comm = nullptr;
-  Pool* pool = nullptr;  // null: on a GPU, in a DevicePool
+  Pool* pool = nullptr;  // where the slots are, on a host or a GPU
   fsccl_dtype_t wire_dtype{}, reduce_dtype{}, grad_dtype{};
   fsccl_sharing_t sharing{};
   fsccl_keep_t keep{};

@@ -50,7 +50,7 @@ Result<DeviceRank> describe(const Result<const cuda::Device*>& opened,
 
 DevicePool::DevicePool(Communicator& comm, const cuda::Device& device, uint64_t slots_limit,
                        bool record)
-    : comm_(comm),
+    : Pool(comm),
       device_(&device),
       region_(std::make_unique<CollectiveRegion>(slots_limit, record)),
       marks_(device) {
@@ -107,6 +107,20 @@ Status DevicePool::make(const fsccl_pool_config_t& config, const Reach& reach,
 
 // Memory that something on the device may still use is not unmapped under it: where that does not
 // end, or is not known, it stays.
+Status DevicePool::import(void*, uint64_t) {
+  return fail(FSCCL_ERR_NOT_AVAILABLE,
+              "pool '{}' is on a GPU, whose driver exchanges no pages under memory that is there: "
+              "copy into a block of the pool",
+              name_);
+}
+
+Status DevicePool::refuse_streams() const {
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "pool '{}' is on a GPU, where streams and events are CUDA's: order them with "
+              "cudaEventRecord and cudaStreamWaitEvent, and the pool follows",
+              name_);
+}
+
 DevicePool::~DevicePool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/hash.h"
-#include "unit/host/unit.h"
+#include "comm/consensus.h"
 #include "unit/replica_check.h"
 
 namespace fsccl {
@@ -79,16 +79,6 @@ Status compare_replicas(const UnitSpec& spec, const std::vector<uint64_t>& hashe
               "replicate_comm what it is on rank 0. fsccl_unit_broadcast_state() makes them equal",
               spec.name, first->param, spec.params[first->param].name, first - all.begin(),
               first->replica);
-}
-
-Status Unit::verify_replicas() {
-  FSCCL_TRY(check_has_replicas(spec_, "compare"));
-  FSCCL_TRY(check_idle());
-  std::vector<uint64_t> hashes(count());
-  for (size_t i = 0; i < count(); i++)
-    hashes[i] = hash_shard(shards_[i], layout_->piece(comm().rank(), i).count *
-                                           dtype_size(spec_.params[layout_->owner(i)].dtype));
-  return compare_replicas(spec_, hashes);
 }
 
 }  // namespace fsccl

@@ -1,4 +1,4 @@
-#include "pool/host/pool.h"
+#include "pool/host/host_pool.h"
 
 #include <algorithm>
 
@@ -123,12 +123,13 @@ Status watch_slots(const HostArena& arena, const Communicator& comm, const char*
 
 }  // namespace
 
-Pool::Pool(Communicator& comm, std::byte* control)
-    : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()) {}
+HostPool::HostPool(Communicator& comm, std::byte* control)
+    : Pool(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()) {}
 
 // Between hosts a pool is one a host: an arena is shared by the ranks that can map it.
-Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_config_t& config,
-                                           Result<std::shared_ptr<MemorySource>> given) {
+Result<std::unique_ptr<HostPool>> HostPool::create(Communicator& comm,
+                                                   const fsccl_pool_config_t& config,
+                                                   Result<std::shared_ptr<MemorySource>> given) {
   FSCCL_TRY(config_status());
   FSCCL_TRY(all_ok(comm, check_descriptors(kDescriptorsToMake, "make a pool"),
                    "open the files of a pool"));
@@ -138,7 +139,8 @@ Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_
   constexpr uint64_t kTag = 0x706f6f6c;
   FSCCL_ASSIGN(std::unique_ptr<Communicator> host,
                comm.part(comm.ranks_here(), kTag, "ranks of this host"));
-  FSCCL_ASSIGN(std::unique_ptr<Pool> pool, create_on_host(*host, comm, config, std::move(source)));
+  FSCCL_ASSIGN(std::unique_ptr<HostPool> pool,
+               create_on_host(*host, comm, config, std::move(source)));
   pool->host_ = std::move(host);
   pool->whole_ = &comm;
   comm.dependents++;
@@ -146,9 +148,9 @@ Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_
 }
 
 // `whole`: of all hosts that make one, which take the same slots if they have units together.
-Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communicator& whole,
-                                                   const fsccl_pool_config_t& config,
-                                                   Result<PoolSource> source) {
+Result<std::unique_ptr<HostPool>> HostPool::create_on_host(Communicator& comm, Communicator& whole,
+                                                           const fsccl_pool_config_t& config,
+                                                           Result<PoolSource> source) {
   const ConfigRef settings = fsccl::config();
   const Limits limits = read_limits();
   const uint64_t memory = std::min(limits.memory_bytes.value, uint64_t{1} << 40);
@@ -170,7 +172,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   std::unique_ptr<SlotWatch> watch;
   if (ready.ok() && debug && !config.dry_run && terms.made == Terms::own)
     ready = watch_slots(arena.value(), comm, config.name, &watch);
-  const bool may_be_sparse = source.ok() && Pool::may_be_sparse(comm, source.value());
+  const bool may_be_sparse = source.ok() && HostPool::may_be_sparse(comm, source.value());
   const Result<Vote> common =
       agree(whole, std::move(ready), {.limit = limit, .sparse = may_be_sparse},
             "make or map the pool's arena as the first rank of its host does, or open its log");
@@ -178,7 +180,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   if (!common.ok()) return common.status().clone();
 
   auto mapped = std::make_unique<HostArena>(arena.take());
-  std::unique_ptr<Pool> pool(new Pool(comm, mapped->control()));
+  std::unique_ptr<HostPool> pool(new HostPool(comm, mapped->control()));
   comm.dependents++;
   pool->source_ = source.take();
   pool->arena_ = std::move(mapped);
@@ -215,7 +217,11 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   return pool;
 }
 
-Pool::~Pool() {
+Result<void*> HostPool::alloc_block(uint64_t bytes, void* stream, uint64_t alignment) {
+  return blocks_->alloc(bytes, stream, alignment, {});
+}
+
+HostPool::~HostPool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();
   // of a failed operation the service thread may still sleep on a release line
@@ -226,7 +232,7 @@ Pool::~Pool() {
   if (whole_) whole_->dependents--;
 }
 
-void Pool::make_memory(const PoolMemory::Limits& limits, bool prefault) {
+void HostPool::make_memory(const PoolMemory::Limits& limits, bool prefault) {
   memory_ = std::make_unique<PoolMemory>(*arena_, name_, rank(), part_bytes_, limits);
   memory_->set_source(source_.stack());
   memory_->set_prefault(prefault);
@@ -239,7 +245,7 @@ void Pool::make_memory(const PoolMemory::Limits& limits, bool prefault) {
       {.trim = [this] { trim(); }, .ask = ask, .holders = [this] { return holders(); }});
 }
 
-void Pool::make_blocks(bool debug) {
+void HostPool::make_blocks(bool debug) {
   Blocks::Place place{.pool = name_,
                       .arena = arena_.get(),
                       .arenas = &comm_.context().arenas(),
@@ -256,7 +262,7 @@ void Pool::make_blocks(bool debug) {
 
 // What one kind of slots takes the other cannot have. Sparse parts share what is live; a plan
 // leaves the other plan its bytes.
-void Pool::set_room() {
+void HostPool::set_room() {
   const uint64_t most = memory_->most_slots();
   for (const Part part : {Part::shared, Part::own}) {
     const Part other = part == Part::shared ? Part::own : Part::shared;
@@ -270,13 +276,13 @@ void Pool::set_room() {
 }
 
 // `plan`: of sparse parts, how large a plan may be.
-void Pool::set_capacity(Part part, uint64_t bytes, uint64_t plan) {
+void HostPool::set_capacity(Part part, uint64_t bytes, uint64_t plan) {
   memory_->sparse() ? region(part).set_capacity(bytes, plan, part_bytes_)
                     : region(part).set_capacity(bytes);
 }
 
 // Gives the slot back that has been kept idle for the longest time. All ranks choose the same.
-bool Pool::withdraw_kept() {
+bool HostPool::withdraw_kept() {
   KeptSlot* oldest = nullptr;
   for (KeptSlot* slot : kept_slots)
     if (slot->idle_since && (!oldest || slot->idle_since < oldest->idle_since)) oldest = slot;
@@ -291,14 +297,14 @@ bool Pool::withdraw_kept() {
 }
 
 // Who has how much, the most first.
-std::string Pool::holders() const {
+std::string HostPool::holders() const {
   std::string text = pool_report::holders(*journal_);
   if (const uint64_t bytes = comm_.engine().transport_bytes())
     text += fmt::format("; beside it the transport of '{}' has {} bytes", comm_.name(), bytes);
   return text;
 }
 
-Status Pool::make_private_view(int rank) {
+Status HostPool::make_private_view(int rank) {
   if (private_views_.count(rank)) return success();
   FSCCL_ASSIGN(const uint64_t offset, arena_->file_offset(address(Part::shared, rank, 0)));
   FSCCL_ASSIGN(PrivateView view, PrivateView::create(arena_->fd(), offset, part_bytes_));
@@ -307,11 +313,11 @@ Status Pool::make_private_view(int rank) {
   return success();
 }
 
-void Pool::drop_writes(int rank, uint64_t offset, uint64_t bytes) {
+void HostPool::drop_writes(int rank, uint64_t offset, uint64_t bytes) {
   if (!dry_run_) private_views_.at(rank).drop_writes(offset, bytes);
 }
 
-Status Pool::check_empty() {
+Status HostPool::check_empty() {
   const Blocks::Figures figures = blocks_->figures();
   if (units.empty() && figures.blocks + figures.imports == 0) return blocks_->look();
   std::string list = blocks_->list();
@@ -325,7 +331,7 @@ Status Pool::check_empty() {
               figures.imports, figures.live_bytes, list);
 }
 
-Result<SlotGrant> Pool::place(Part part, uint64_t key, uint64_t bytes, bool stable) {
+Result<SlotGrant> HostPool::place(Part part, uint64_t key, uint64_t bytes, bool stable) {
   set_room();
   Result<SlotGrant> grant =
       region(part).take(key, std::max<uint64_t>(bytes, 1), stable, ledger_.opened());
@@ -333,8 +339,8 @@ Result<SlotGrant> Pool::place(Part part, uint64_t key, uint64_t bytes, bool stab
   return grant;
 }
 
-Result<Pool::Slot> Pool::take_otherwise(Part part, int host_rank, const SlotName& name,
-                                        uint64_t bytes, bool stable, const Taker& taker) {
+Result<HostPool::Slot> HostPool::take_otherwise(Part part, int host_rank, const SlotName& name,
+                                                uint64_t bytes, bool stable, const Taker& taker) {
   if (!ledger_.room())
     return fail(FSCCL_ERR_INVALID_STATE,
                 "more than {} units given back while operations on them run: wait for some",
@@ -368,8 +374,8 @@ Result<Pool::Slot> Pool::take_otherwise(Part part, int host_rank, const SlotName
 }
 
 // A place, and memory there on all ranks; or an error on all ranks, and nothing has changed.
-Result<Pool::Slot> Pool::take_within_limit(Part part, uint64_t key, uint64_t bytes, bool stable,
-                                           const Taker& taker) {
+Result<HostPool::Slot> HostPool::take_within_limit(Part part, uint64_t key, uint64_t bytes,
+                                                   bool stable, const Taker& taker) {
   Result<SlotGrant> grant = place(part, key, bytes, stable);
   if (!grant.ok())
     return grant.status().code() == FSCCL_ERR_OUT_OF_MEMORY ? memory_->refuse_slot(bytes)
@@ -386,7 +392,7 @@ Result<Pool::Slot> Pool::take_within_limit(Part part, uint64_t key, uint64_t byt
   return grown;
 }
 
-Status Pool::give_back_otherwise(Part part, const SlotName& name, uint64_t position) {
+Status HostPool::give_back_otherwise(Part part, const SlotName& name, uint64_t position) {
   if (watch_) watch_->given_back(part, name.key);
   FSCCL_TRY(region(part).give_back(name.key, position));
   publish();
@@ -394,7 +400,7 @@ Status Pool::give_back_otherwise(Part part, const SlotName& name, uint64_t posit
   return success();
 }
 
-Status Pool::end_step() {
+Status HostPool::end_step() {
   set_room();
   shared_->end_step();
   set_room();
@@ -413,9 +419,9 @@ Status Pool::end_step() {
   return success();
 }
 
-uint64_t Pool::history_hash() const { return mix_hash(shared_->hash(), own_->hash()); }
+uint64_t HostPool::history_hash() const { return mix_hash(shared_->hash(), own_->hash()); }
 
-uint64_t Pool::trim() {
+uint64_t HostPool::trim() {
   // The local part only: slots, which others may still read, stay until a plan needs less. A block
   // that is being made is counted in top() before it asks for its memory.
   return blocks_->shrink(
