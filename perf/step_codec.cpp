@@ -128,9 +128,9 @@ class CodecRunner {
                                           static_cast<double>(elements_);
       const double bytes = v == 2 ? fewer : v == 1 ? 2.0 : 1.0;
       if (session_.rank() == 0 && options_.json)
-        fmt::print(
-            R"({{"gathers":"{}","median_us":{:.1f},"step_us":{:.1f},"fewer_bytes":{:.3f},"state":{:.3f}}}{})",
-            kVariants[v], gathers, whole, bytes, state, "\n");
+        fmt::print(R"({{"gathers":"{}","median_us":{:.1f},"step_us":{:.1f},"fewer_bytes":{:.3f},)"
+                   R"("state":{:.3f}}}{})",
+                   kVariants[v], gathers, whole, bytes, state, "\n");
       else if (session_.rank() == 0)
         fmt::print("{:12} {:>14.0f} {:>10.2f} {:>14.0f} {:>12.2f} {:>22.2f}\n", kVariants[v],
                    gathers, first / gathers, whole, bytes, state);

@@ -24,9 +24,7 @@ void StepCommand::add_to(CLI::App* command) {
       ->type_name("N");
   word("--root", root_, {"whole", "split"},
        "whole: the first unit, embedding and head, stays for the whole step; split: the embedding "
-       "begins it and the head ends it, "
-       "each a "
-       "unit, as TorchTitan shards",
+       "begins it and the head ends it, each a unit, as TorchTitan shards",
        "HOW");
   word("--wire", wire_, {"bf16", "fp16", "fp32"},
        "type of gathered parameters and of gradients; shards are fp32", "TYPE");

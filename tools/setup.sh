@@ -38,6 +38,7 @@ iproute2 have ip
 libgtest-dev pkg-config --exists gtest_main
 libgmock-dev pkg-config --exists gmock
 libbenchmark-dev pkg-config --exists benchmark
+abigail-tools have abidiff
 libcli11-dev has_header CLI/CLI.hpp
 nlohmann-json3-dev has_header nlohmann/json.hpp
 END

@@ -22,9 +22,12 @@
  *              deadline (it waits for other ranks: abort the communicator first), the destroy
  *              returns FSCCL_ERR_INVALID_STATE and changes nothing. A destroy that is called inside
  *              a callback of that object returns this error at once.
- *   Config     Configuration structs begin with their own size; initialise them with their
- *              FSCCL_..._INIT macro and then set fields. Fields are only ever appended, so old
- *              programs run on newer libraries.
+ *   Structs    Configuration and output structs begin with their own size; initialise them with
+ *              their FSCCL_..._INIT macro and then set fields. Fields are only ever appended. The
+ *              library reads and writes the fields that the caller's size covers, so a program runs
+ *              on older and newer libraries. Of arrays of structs the size of an element is a field
+ *              of the config. fsccl_tensor_t, fsccl_view_t, fsccl_piece_t, fsccl_event_t and
+ *              fsccl_reduce_result_t have no size and never change.
  *   Threads    One thread at a time may issue operations on a communicator, and on the pools and
  *              units made on it, and destroy them. What says "any thread" below may be called by
  *              any thread at any time, several at once.
@@ -796,6 +799,7 @@ typedef struct fsccl_unit_config {
   /* of unshard, or NULL; copied, alike on all ranks. FSCCL_CODEC_DELTA needs a wire_dtype of fp16
    * or bf16 and host memory; where all ranks are on one host it does nothing */
   const fsccl_codec_t* gather_codec;
+  size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
 } fsccl_unit_config_t;
 #define FSCCL_UNIT_CONFIG_INIT  \
   {sizeof(fsccl_unit_config_t), \
@@ -812,7 +816,8 @@ typedef struct fsccl_unit_config {
    0,                           \
    0,                           \
    0,                           \
-   NULL}
+   NULL,                        \
+   sizeof(fsccl_param_t)}
 
 /*
  * Makes a unit: its layout, buffers and plans. Collective over shard_comm (and replicate_comm); the
@@ -1066,13 +1071,14 @@ typedef struct fsccl_layout_stats {
  *
  * Padding measures imbalance: it is neither stored nor moved. No assignment of blocks to ranks has
  * less of it than
- *     padding_bound = max(N, W * b * ceil(B / W), W * g * ceil(T / (g * W))) - N, for the worst b > 1,
- * where B blocks have at least b elements, T together, all multiples of g: some rank holds N / W
- * elements or more, some rank ceil(B / W) of those blocks, and every rank a multiple of g of their
- * elements. With one size b of blocks that is the larger of N and W * b * ceil(B / W). Blocks are
- * the parameters' own (ragged), rows (per_param) or elements (flat). Ragged: largest_shard exceeds
- * the bound of ceil(N / W) and blocks by at most the largest block, and is equal to it when each
- * block size divides the next larger one and the shapes divide into blocks.
+ *     padding_bound = max(N, W * b * ceil(B / W), W * g * ceil(T / (g * W))) - N
+ * for the worst b > 1, where B blocks have at least b elements, T together, all multiples of g:
+ * some rank holds N / W elements or more, some rank ceil(B / W) of those blocks, and every rank a
+ * multiple of g of their elements. With one size b of blocks that is the larger of N and W * b *
+ * ceil(B / W). Blocks are the parameters' own (ragged), rows (per_param) or elements (flat).
+ * Ragged: largest_shard exceeds the bound of ceil(N / W) and blocks by at most the largest block,
+ * and is equal to it when each block size divides the next larger one and the shapes divide into
+ * blocks.
  */
 FSCCL_API fsccl_status_t fsccl_layout_plan(fsccl_layout_t layout, const fsccl_param_t* params,
                                            size_t count, int ranks, int rank, fsccl_piece_t* pieces,
@@ -1108,6 +1114,9 @@ typedef struct fsccl_reshard_config {
   /* memory that this rank gives to the exchange; 0: 64 MiB. At least 128 bytes per rank are
    * taken */
   uint64_t limit_bytes;
+  /* sizeof(fsccl_param_t) and sizeof(fsccl_resharded_t) as the caller was compiled; 0: those of
+   * release 0.1 */
+  size_t param_size, buffer_size;
 } fsccl_reshard_config_t;
 #define FSCCL_RESHARD_CONFIG_INIT               \
   {sizeof(fsccl_reshard_config_t),              \
@@ -1116,7 +1125,9 @@ typedef struct fsccl_reshard_config {
    {FSCCL_LAYOUT_PER_PARAM, 0, FSCCL_NO_SHARD}, \
    {FSCCL_LAYOUT_PER_PARAM, 0, FSCCL_NO_SHARD}, \
    0,                                           \
-   0}
+   0,                                           \
+   sizeof(fsccl_param_t),                       \
+   sizeof(fsccl_resharded_t)}
 
 /*
  * Deals parameters, and what belongs to them, out anew: from the shards that ranks of `comm` hold
@@ -1395,9 +1406,11 @@ FSCCL_API fsccl_status_t fsccl_device_list(void (*visit)(void* context,
  * How `operation` ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "gather",
  * "scatter", "all_to_all", "send", "barrier") of `bytes` bytes is carried out on `comm`, as one
  * line of JSON:
- *   {"operation", "bytes", "ranks", "measured": {"exchange_ns", "message_ns", "sizes", "slots_ns", "slots_past_caches_ns",
- *    "side_by_side", "read_ns" or null, "copy_ns_per_kib"}, "costs_from", "machine", "transport", "path" (of bytes, if the
- *    transport has several), "link", "hosts", "ranks_per_host", "why",
+ *   {"operation", "bytes", "ranks",
+ *    "measured": {"exchange_ns", "message_ns", "sizes", "slots_ns", "slots_past_caches_ns",
+ *                 "side_by_side", "read_ns" or null, "copy_ns_per_kib"},
+ *    "costs_from", "machine", "transport", "path" (of bytes, if the transport has several), "link",
+ *    "hosts", "ranks_per_host", "why",
  *    "candidates": [{"plan", "chunk", "memory", "predicted_us", "chosen"}],
  *    "device" (docs/tuning.md; from the first collective on memory of a GPU on)}
  *
@@ -1487,10 +1500,12 @@ FSCCL_API fsccl_status_t fsccl_topology_dump(char* json, size_t capacity);
 FSCCL_API fsccl_status_t fsccl_trace_dump(const char* directory);
 /*
  * Reads such a file, also one that a living or killed process wrote, as JSON:
- *   {"fsccl_recording": 1, "job", "rank", "ranks", "pid", "host", "last_look_ns", "overwritten", "torn",
- *    "communicators": [{"id", "tag", "name", "rank", "size", "lives", "error": {"code", "peer", "text"}}],
- *    "events": [{"at_ns", "event", "communicator", "peer", "sequence", "operation", "count", "dtype", "silent_ms", "stopped",
- *                "duty"}]}
+ *   {"fsccl_recording": 1, "job", "rank", "ranks", "pid", "host", "last_look_ns", "overwritten",
+ *    "torn",
+ *    "communicators": [{"id", "tag", "name", "rank", "size", "lives",
+ *                       "error": {"code", "peer", "text"}}],
+ *    "events": [{"at_ns", "event", "communicator", "peer", "sequence", "operation", "count",
+ *                "dtype", "silent_ms", "stopped", "duty"}]}
  * job, tag: the same on all ranks. at_ns, last_look_ns: since 1970, by the host's clock.
  * overwritten: older events that are gone; torn: events that were just being written. Of operations
  * that were over at once, after few looks, the last 64 of each communicator are there, with one

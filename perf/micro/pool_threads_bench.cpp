@@ -18,6 +18,7 @@
 #include "allocators/placement/collective_region.h"
 #include "api/objects.h"
 #include "perf/pool/timing.h"
+#include "pool/host/host_pool.h"
 
 namespace {
 
@@ -84,13 +85,14 @@ Percentiles time_pool(fsccl_comm_t comm, int steps, std::barrier<>& together) {
   fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
   config.record = 1;
   if (fsccl_pool_create(comm, &config, &handle) != FSCCL_OK) stop("fsccl_pool_create");
-  Pool& pool = *pool_of(handle).value();
-  const Pool::Taker taker{pool.comm(), {}};
+  Result<Ref<Pool>> found = pool_of(handle);
+  auto& pool = static_cast<HostPool&>(*found.value());
+  const HostPool::Taker taker{pool.comm(), {}};
   for (uint64_t u = 1; u <= kUnits; u++) {
     pool.journal().name_slot(u, UseKind::kParameters, "layer" + std::to_string(u));
     pool.journal().name_slot(kGradient + u, UseKind::kGradients, "layer" + std::to_string(u));
   }
-  std::vector<Pool::SlotName> names(kGradient + kUnits + 1);
+  std::vector<HostPool::SlotName> names(kGradient + kUnits + 1);
   for (uint64_t u = 1; u <= kUnits; u++)
     for (const uint64_t key : {u, kGradient + u}) names[key] = pool.name_of(key);
   const auto apply = [&](const StepEvent& event) {

@@ -129,33 +129,26 @@ fsccl_status_t adapt(const char* operation, const char* name, const fsccl_alloca
 // A pool's blocks. The pool is looked up each time: it may be destroyed before the source.
 class PoolBlocks : public EndSource {
  public:
-  PoolBlocks(fsccl_pool_t pool, const DevicePool* device)
-      : pool_(pool),
-        memory_(device ? FSCCL_MEMORY_CUDA : FSCCL_MEMORY_HOST),
-        device_(device ? device->device().ordinal() : 0) {}
+  PoolBlocks(fsccl_pool_t handle, const Pool& pool)
+      : pool_(handle), memory_(pool.memory()), device_(pool.device_ordinal()) {}
   fsccl_memory_t memory() const override { return memory_; }
   int device() const override { return device_; }
 
  private:
   Result<void*> make(const MemoryRequest& request) override {
-    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(pool_));
-    if (object->device)
-      return object->device->alloc(request.bytes, static_cast<cuda::Stream>(request.stream),
-                                   request.alignment);
-    Pool& pool = *object->pool;
-    if (pool.dry_run())
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(pool_));
+    if (pool->dry_run())
       return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' is a rehearsal (dry_run) and has no memory",
-                  pool.name());
-    if (request.alignment > page_bytes())
+                  pool->name());
+    if (memory_ == FSCCL_MEMORY_HOST && request.alignment > page_bytes())
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "the alignment is {}: blocks of a pool are aligned to {} at most",
                   request.alignment, page_bytes());
-    return pool.alloc(request.bytes, request.stream, request.alignment);
+    return pool->alloc_block(request.bytes, request.stream, request.alignment);
   }
   Status give_back(void* pointer, const MemoryRequest& request) override {
-    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(pool_));
-    return object->device ? object->device->free(pointer, static_cast<cuda::Stream>(request.stream))
-                          : object->pool->free(pointer, request.stream);
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(pool_));
+    return pool->free_block(pointer, request.stream);
   }
 
   const fsccl_pool_t pool_;
@@ -199,8 +192,8 @@ fsccl_status_t fsccl_allocator_cuda(int device, fsccl_allocator_t* allocator) {
 fsccl_status_t fsccl_pool_allocator(fsccl_pool_t handle, fsccl_allocator_t* allocator) {
   return guarded("fsccl_pool_allocator", [&]() -> Status {
     if (!allocator) return fail(FSCCL_ERR_INVALID_ARGUMENT, "allocator is NULL");
-    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
-    return put_out(std::make_shared<PoolBlocks>(handle, object->device.get()), "pool", allocator);
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
+    return put_out(std::make_shared<PoolBlocks>(handle, *pool), "pool", allocator);
   });
 }
 
@@ -222,11 +215,13 @@ fsccl_status_t fsccl_allocator_statistics(const fsccl_allocator_t* upstream,
 fsccl_status_t fsccl_allocator_stats(const fsccl_allocator_t* allocator,
                                      fsccl_allocator_stats_t* stats) {
   return guarded("fsccl_allocator_stats", [&]() -> Status {
-    if (!stats || stats->size < sizeof(*stats))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "stats is NULL, or not initialised with FSCCL_ALLOCATOR_STATS_INIT");
+    FSCCL_TRY(check_output(stats, "stats", "FSCCL_ALLOCATOR_STATS_INIT"));
     FSCCL_ASSIGN(Upstream source, source_of(allocator));
-    if (read_statistics(*source, stats)) return success();
+    fsccl_allocator_stats_t made = FSCCL_ALLOCATOR_STATS_INIT;
+    if (read_statistics(*source, &made)) {
+      fill_output(stats, made);
+      return success();
+    }
     return fail(
         FSCCL_ERR_INVALID_ARGUMENT,
         "the allocator does not count: give the one that fsccl_allocator_statistics() made");

@@ -353,13 +353,9 @@ fsccl_status_t fsccl_comm_async_error(fsccl_comm_t handle, fsccl_status_t* state
 
 fsccl_status_t fsccl_comm_counters(fsccl_comm_t handle, fsccl_counters_t* counters) {
   return guarded("fsccl_comm_counters", [&]() -> Status {
-    if (!counters || counters->size < sizeof(*counters))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "counters is NULL, or not initialised with FSCCL_COUNTERS_INIT");
+    FSCCL_TRY(check_output(counters, "counters", "FSCCL_COUNTERS_INIT"));
     FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
-    const size_t size = counters->size;
-    *counters = comm->engine().tally().counters();
-    counters->size = size;
+    fill_output(counters, comm->engine().tally().counters());
     return success();
   });
 }

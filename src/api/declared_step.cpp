@@ -7,8 +7,8 @@
 namespace fsccl {
 namespace {
 
-Result<Ref<UnitObject>> unit_of(const fsccl_event_t& event, size_t number) {
-  Result<Ref<UnitObject>> found = any_unit_of(event.unit);
+Result<Ref<Unit>> unit_of_event(const fsccl_event_t& event, size_t number) {
+  Result<Ref<Unit>> found = fsccl::unit_of(event.unit);
   if (!found.ok())
     return fail(FSCCL_ERR_INVALID_HANDLE, "event {}: {}", number, found.status().text());
   if (event.kind < FSCCL_EVENT_UNSHARD || event.kind > FSCCL_EVENT_RELEASE)
@@ -17,16 +17,16 @@ Result<Ref<UnitObject>> unit_of(const fsccl_event_t& event, size_t number) {
   return found;
 }
 
-Status elsewhere(const UnitObject& object, size_t number) {
+Status check_pool(const Unit& unit, const Pool& pool, size_t number) {
+  if (unit.spec().pool == &pool) return success();
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
               "event {}: unit '{}' has its slots in another pool, '{}': declare them there", number,
-              object.device ? object.device->spec().name : object.unit->spec().name,
-              object.device ? object.device->pool().name() : object.unit->spec().pool->name());
+              unit.spec().name, unit.spec().pool->name());
 }
 
 }  // namespace
 
-DeclaredStep::UnitState& DeclaredStep::state_of(const Unit& unit) {
+DeclaredStep::UnitState& DeclaredStep::state_of(const HostUnit& unit) {
   const auto [found, first] = units_.try_emplace(&unit);
   UnitState& state = found->second;
   if (!first) return state;
@@ -41,9 +41,9 @@ DeclaredStep::UnitState& DeclaredStep::state_of(const Unit& unit) {
 }
 
 Status DeclaredStep::add(const fsccl_event_t& event, size_t number) {
-  FSCCL_ASSIGN(Ref<UnitObject> object, unit_of(event, number));
-  if (!object->unit || object->unit->spec().pool != &pool_) return elsewhere(*object, number);
-  const Unit& unit = *object->unit;
+  FSCCL_ASSIGN(Ref<Unit> object, unit_of_event(event, number));
+  FSCCL_TRY(check_pool(*object, pool_, number));
+  const auto& unit = static_cast<const HostUnit&>(*object);
   for (const uint64_t part :
        {unit.parameter_slots().key(0), static_cast<uint64_t>(event.kind), event.first, event.count})
     hash = mix_hash(hash, part);
@@ -63,7 +63,7 @@ Status DeclaredStep::add(const fsccl_event_t& event, size_t number) {
                     event.kind == FSCCL_EVENT_GRAD, number);
 }
 
-Status DeclaredStep::move_unit(const Unit& unit, const fsccl_event_t& event, UnitState& state,
+Status DeclaredStep::move_unit(const HostUnit& unit, const fsccl_event_t& event, UnitState& state,
                                size_t number) {
   const bool take = event.kind == FSCCL_EVENT_UNSHARD;
   const SlotSet& slots = unit.parameter_slots();
@@ -87,7 +87,7 @@ Status DeclaredStep::move_unit(const Unit& unit, const fsccl_event_t& event, Uni
   return success();
 }
 
-Status DeclaredStep::find_slots(const Unit& unit, const fsccl_event_t& event,
+Status DeclaredStep::find_slots(const HostUnit& unit, const fsccl_event_t& event,
                                 const std::vector<Held>& states, size_t number) {
   const size_t count = unit.spec().params.size();
   const bool all = event.first == 0 && event.count == 0, take = event.kind == FSCCL_EVENT_GRAD;
@@ -114,8 +114,8 @@ Status DeclaredStep::find_slots(const Unit& unit, const fsccl_event_t& event,
   return success();
 }
 
-Status DeclaredStep::move_slots(const Unit& unit, const SlotSet& slots, std::vector<Held>& states,
-                                bool take, size_t number) {
+Status DeclaredStep::move_slots(const HostUnit& unit, const SlotSet& slots,
+                                std::vector<Held>& states, bool take, size_t number) {
   for (const size_t k : slots_) {
     if (!states[k].may(take))
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
@@ -142,9 +142,9 @@ void DeclaredStep::move(const SlotSet& slots, size_t k, bool take) {
 }
 
 Status DeclaredDeviceStep::add(const fsccl_event_t& event, size_t number) {
-  FSCCL_ASSIGN(Ref<UnitObject> object, unit_of(event, number));
-  if (!object->device || &object->device->pool() != &pool_) return elsewhere(*object, number);
-  const DeviceUnit& unit = *object->device;
+  FSCCL_ASSIGN(Ref<Unit> object, unit_of_event(event, number));
+  FSCCL_TRY(check_pool(*object, pool_, number));
+  const auto& unit = static_cast<const DeviceUnit&>(*object);
   const bool parameters = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_RESHARD;
   const DeviceUnit::SlotInfo slot = parameters ? unit.parameter_slot() : unit.gradient_slot();
   if (event.kind == FSCCL_EVENT_RELEASE || event.first || event.count)

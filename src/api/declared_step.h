@@ -9,7 +9,7 @@
 
 #include "api/objects.h"
 #include "unit/device/device_unit.h"
-#include "unit/host/unit.h"
+#include "unit/host/host_unit.h"
 
 namespace fsccl {
 
@@ -36,22 +36,23 @@ class DeclaredStep {
  private:
   using Held = DeclaredHold;
   struct UnitState {
-    Ref<UnitObject> object;  // which lives until the step is declared
+    Ref<Unit> object;  // which lives until the step is declared
     Held unsharded;
     std::vector<Held> parameters, gradients;  // by slot
     bool kept = false;                        // its slot was taken, to stay
   };
-  UnitState& state_of(const Unit& unit);
+  UnitState& state_of(const HostUnit& unit);
   // Sets slots_: those that the event is about, of slots with these states.
-  Status find_slots(const Unit& unit, const fsccl_event_t& event, const std::vector<Held>& states,
-                    size_t number);
-  Status move_unit(const Unit& unit, const fsccl_event_t& event, UnitState& state, size_t number);
-  Status move_slots(const Unit& unit, const SlotSet& slots, std::vector<Held>& states, bool take,
-                    size_t number);
+  Status find_slots(const HostUnit& unit, const fsccl_event_t& event,
+                    const std::vector<Held>& states, size_t number);
+  Status move_unit(const HostUnit& unit, const fsccl_event_t& event, UnitState& state,
+                   size_t number);
+  Status move_slots(const HostUnit& unit, const SlotSet& slots, std::vector<Held>& states,
+                    bool take, size_t number);
   void move(const SlotSet& slots, size_t k, bool take);
 
   const Pool& pool_;
-  std::unordered_map<const Unit*, UnitState> units_;
+  std::unordered_map<const HostUnit*, UnitState> units_;
   std::vector<size_t> slots_;
 };
 
@@ -59,7 +60,7 @@ class DeclaredStep {
 // gradients.
 class DeclaredDeviceStep {
  public:
-  explicit DeclaredDeviceStep(const DevicePool& pool) : pool_(pool) {}
+  explicit DeclaredDeviceStep(const Pool& pool) : pool_(pool) {}
   Status add(const fsccl_event_t& event, size_t number);
 
   std::vector<StepEvent> events;
@@ -67,12 +68,12 @@ class DeclaredDeviceStep {
 
  private:
   struct UnitState {
-    Ref<UnitObject> object;
+    Ref<Unit> object;
     DeclaredHold unsharded, gradients;
     bool kept = false;
   };
 
-  const DevicePool& pool_;
+  const Pool& pool_;
   std::unordered_map<const DeviceUnit*, UnitState> units_;
 };
 

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "api/guard.h"
+#include "api/structs.h"
 #include "base/dtype.h"
 #include "base/version.h"
 
@@ -132,14 +133,16 @@ const char* fsccl_status_string(fsccl_status_t status) {
 
 fsccl_status_t fsccl_last_error(fsccl_error_info_t* info) {
   // An error of this very call is not recorded: it would overwrite what the caller asks for.
-  if (info == nullptr || info->size < sizeof(fsccl_error_info_t)) return FSCCL_ERR_INVALID_ARGUMENT;
+  if (info == nullptr || !fsccl::has_size_of_a_struct(*info)) return FSCCL_ERR_INVALID_ARGUMENT;
   const fsccl::LastError& last = fsccl::last_error();
-  info->code = last.error.code;
-  info->rank = last.error.rank;
-  info->peer = last.error.peer;
-  info->sequence = last.error.sequence;
-  info->operation = last.error.operation.c_str();
-  info->text = last.fixed_text != nullptr ? last.fixed_text : last.error.text.c_str();
+  fsccl_error_info_t made = FSCCL_ERROR_INFO_INIT;
+  made.code = last.error.code;
+  made.rank = last.error.rank;
+  made.peer = last.error.peer;
+  made.sequence = last.error.sequence;
+  made.operation = last.error.operation.c_str();
+  made.text = last.fixed_text != nullptr ? last.fixed_text : last.error.text.c_str();
+  fsccl::fill_output(info, made);
   return FSCCL_OK;
 }
 

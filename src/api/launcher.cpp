@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "api/guard.h"
+#include "api/structs.h"
 #include "base/config.h"
 #include "base/fork.h"
 #include "bootstrap/launcher.h"
@@ -19,9 +20,7 @@ extern "C" {
 fsccl_status_t fsccl_launcher(fsccl_launch_info_t* info) {
   return guarded("fsccl_launcher", [&]() -> Status {
     if (forked()) return forked_status();
-    if (!info || info->size < sizeof(*info))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "info is NULL or its size is not set: initialise it with FSCCL_LAUNCH_INFO_INIT");
+    FSCCL_TRY(check_output(info, "info", "FSCCL_LAUNCH_INFO_INIT"));
     static thread_local LaunchEnvironment launch;
     launch = {};
     FSCCL_TRY(config_status());
@@ -30,16 +29,11 @@ fsccl_status_t fsccl_launcher(fsccl_launch_info_t* info) {
       FSCCL_ASSIGN(launch, read_environment(variable, choice));
     }
     const bool found = launch.launcher != Launcher::kNone;
-    const size_t size = info->size;
-    *info = {size,
-             found ? name_of(launch.launcher) : nullptr,
-             launch.rank,
-             launch.ranks,
-             launch.local_rank,
-             launch.local_ranks,
-             launch.one_host,
-             launch.master_address.empty() || !found ? nullptr : launch.master_address.c_str(),
-             launch.master_port};
+    fill_output(
+        info, {sizeof *info, found ? name_of(launch.launcher) : nullptr, launch.rank, launch.ranks,
+               launch.local_rank, launch.local_ranks, launch.one_host,
+               launch.master_address.empty() || !found ? nullptr : launch.master_address.c_str(),
+               launch.master_port});
     return success();
   });
 }

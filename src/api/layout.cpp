@@ -1,6 +1,7 @@
 // fsccl_layout_plan.
 #include "layout/layout.h"
 #include "api/guard.h"
+#include "api/structs.h"
 
 using namespace fsccl;
 
@@ -40,9 +41,7 @@ fsccl_status_t fsccl_layout_plan(fsccl_layout_t kind, const fsccl_param_t* param
                                  int ranks, int rank, fsccl_piece_t* pieces,
                                  fsccl_layout_stats_t* stats) {
   return guarded("fsccl_layout_plan", [&]() -> Status {
-    if (stats && stats->size < sizeof *stats)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "stats->size is {}: initialise it with FSCCL_LAYOUT_STATS_INIT", stats->size);
+    if (stats) FSCCL_TRY(check_output(stats, "stats", "FSCCL_LAYOUT_STATS_INIT"));
     FSCCL_ASSIGN(const Layout layout, make_layout(kind, params, count, ranks));
     if (rank != FSCCL_ALL_RANKS && (rank < 0 || rank >= ranks))
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank is {}; it is 0 .. {}, or FSCCL_ALL_RANKS", rank,
@@ -54,12 +53,9 @@ fsccl_status_t fsccl_layout_plan(fsccl_layout_t kind, const fsccl_param_t* param
         const Piece piece = layout.piece(q, i);
         *pieces++ = {piece.begin, piece.count};
       }
-    if (stats) {
-      stats->elements = layout.total();
-      stats->largest_shard = layout.largest_shard();
-      stats->padding = layout.padding();
-      stats->padding_bound = layout.padding_bound();
-    }
+    if (stats)
+      fill_output(stats, {sizeof *stats, layout.total(), layout.largest_shard(), layout.padding(),
+                          layout.padding_bound()});
     return success();
   });
 }

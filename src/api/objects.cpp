@@ -77,27 +77,18 @@ Result<Ref<Communicator>> comm_of(fsccl_comm_t handle) {
               "says FSCCL_OK");
 }
 
-Result<Ref<PoolObject>> any_pool_of(fsccl_pool_t handle) {
-  Ref<PoolObject> object = forked() ? Ref<PoolObject>() : pools().find(bits_of(handle));
-  if (!object) [[unlikely]]
-    return bad_handle(HandleKind::pool, bits_of(handle));
-  return object;
-}
-
 Result<Ref<Pool>> pool_of(fsccl_pool_t handle) {
-  FSCCL_ASSIGN(Ref<PoolObject> object, any_pool_of(handle));
-  if (Pool* const pool = object->pool.get()) [[likely]]
-    return Ref<Pool>(pool, std::move(object));
-  return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "pool '{}' is on a GPU, and this takes a pool of host memory",
-              object->device->name());
+  Ref<Pool> pool = forked() ? Ref<Pool>() : pools().find(bits_of(handle));
+  if (!pool) [[unlikely]]
+    return bad_handle(HandleKind::pool, bits_of(handle));
+  return pool;
 }
 
-Result<Ref<UnitObject>> any_unit_of(fsccl_unit_t handle) {
-  Ref<UnitObject> object = forked() ? Ref<UnitObject>() : units().find(bits_of(handle));
-  if (!object) [[unlikely]]
+Result<Ref<Unit>> unit_of(fsccl_unit_t handle) {
+  Ref<Unit> unit = forked() ? Ref<Unit>() : units().find(bits_of(handle));
+  if (!unit) [[unlikely]]
     return bad_handle(HandleKind::unit, bits_of(handle));
-  return object;
+  return unit;
 }
 
 void register_engine(const Engine* engine, fsccl_comm_t comm) {

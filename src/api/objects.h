@@ -8,10 +8,11 @@
 
 #include "api/guard.h"
 #include "api/handle.h"
+#include "api/structs.h"
 #include "base/threads.h"
 #include "comm/communicator.h"
-#include "unit/device/device_unit.h"
-#include "unit/host/unit.h"
+#include "pool/pool.h"
+#include "unit/unit.h"
 
 namespace fsccl {
 
@@ -25,18 +26,9 @@ struct CommObject {
   // by (from, to): on which this rank sends and receives, made when first used
   std::map<std::pair<int, int>, fsccl_comm_t> pairs;
 };
-struct PoolObject {  // one of both
-  std::unique_ptr<Pool> pool;
-  std::unique_ptr<DevicePool> device;
-};
-struct UnitObject {  // one of both
-  std::unique_ptr<Unit> unit;
-  std::unique_ptr<DeviceUnit> device;
-};
-
 using CommTable = HandleTable<CommObject, HandleKind::comm, 16384>;
-using PoolTable = HandleTable<PoolObject, HandleKind::pool, 4096>;
-using UnitTable = HandleTable<UnitObject, HandleKind::unit, 65536>;
+using PoolTable = HandleTable<Pool, HandleKind::pool, 4096>;
+using UnitTable = HandleTable<Unit, HandleKind::unit, 65536>;
 CommTable& comms();
 PoolTable& pools();
 UnitTable& units();
@@ -61,9 +53,8 @@ inline Ref<Communicator> live_comm(fsccl_comm_t handle) {
 // also while it is being created, or could not be
 Result<Ref<CommObject>> comm_object_of(fsccl_comm_t handle);
 Result<Ref<Communicator>> comm_of(fsccl_comm_t handle);
-Result<Ref<PoolObject>> any_pool_of(fsccl_pool_t handle);
-Result<Ref<Pool>> pool_of(fsccl_pool_t handle);  // of host memory: else an error
-Result<Ref<UnitObject>> any_unit_of(fsccl_unit_t handle);
+Result<Ref<Pool>> pool_of(fsccl_pool_t handle);
+Result<Ref<Unit>> unit_of(fsccl_unit_t handle);
 
 // A work names an operation: its communicator's slot, a part of that slot's generation, and the low
 // half of its sequence number. It needs no memory.
@@ -74,22 +65,6 @@ bool is_work(uint64_t bits);  // it looks like one
 void register_engine(const Engine* engine, fsccl_comm_t comm);
 void unregister_engine(const Engine* engine);
 fsccl_comm_t comm_of_engine(const Engine* engine);
-
-// A config struct of the caller, which may be older (shorter) or newer than ours: the fields it has
-// over our defaults. A size that no struct has could end in the middle of a pointer.
-template <class T>
-Status read_config(const T* given, const T& defaults, T* result) {
-  *result = defaults;
-  if (!given) return success();
-  if (given->size < sizeof(size_t) || given->size > 4096 || given->size % alignof(T) != 0)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "the config struct's size field is {}: initialise it with its FSCCL_..._INIT macro",
-                given->size);
-  __builtin_memcpy(static_cast<void*>(result), given,
-                   given->size < sizeof(T) ? given->size : sizeof(T));
-  result->size = sizeof(T);
-  return success();
-}
 
 // For functions of a later release.
 [[gnu::cold]] fsccl_status_t not_available(const char* operation, const char* why,

@@ -3,48 +3,19 @@
 #include "api/declared_step.h"
 #include "api/objects.h"
 #include "base/user_call.h"
+#include "comm/consensus.h"
 
 using namespace fsccl;
 
 namespace {
 
-// What pools of both kinds do under one name.
-template <class Do>
-Status with_pool(fsccl_pool_t handle, Do&& act) {
-  FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
-  return object->device ? act(*object->device) : act(*object->pool);
-}
-
-// Streams of a pool on a GPU are CUDA's, so events and waits are said to CUDA.
-Result<Ref<Pool>> pool_with_told_streams(fsccl_pool_t handle) {
-  FSCCL_ASSIGN(Ref<PoolObject> object, any_pool_of(handle));
-  if (Pool* const pool = object->pool.get()) return Ref<Pool>(pool, std::move(object));
-  return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "pool '{}' is on a GPU, where streams and events are CUDA's: order them with "
-              "cudaEventRecord and cudaStreamWaitEvent, "
-              "and the pool follows",
-              object->device->name());
-}
-
 // Every rank must declare the same.
-template <class AnyPool>
-Status compare(AnyPool& pool, uint64_t hash) {
+Status compare(Pool& pool, uint64_t hash) {
   Communicator& comm = pool.comm();
-  std::vector<uint64_t> all(static_cast<size_t>(comm.size()));
-  CollectiveCall call;
-  call.op = OpCode::all_gather;
-  call.input = &hash;
-  call.output = all.data();
-  call.count = 1;
-  call.dtype = FSCCL_UINT64;
-  fsccl_status_t state;
-  FSCCL_TRY(comm.collectives().run(call, true, &state));
-  for (size_t rank = 0; rank < all.size(); rank++)
-    if (all[rank] != hash)
-      return fail(FSCCL_ERR_MISMATCH,
-                  "rank {} declared another schedule for pool '{}' than rank {}", rank, pool.name(),
-                  comm.rank());
-  return success();
+  FSCCL_ASSIGN(const int odd, first_that_differs(comm, hash));
+  if (odd < 0) return success();
+  return fail(FSCCL_ERR_MISMATCH, "rank {} declared another schedule for pool '{}' than rank {}",
+              odd, pool.name(), comm.rank());
 }
 
 }  // namespace
@@ -61,41 +32,39 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
     if (config.memory != FSCCL_MEMORY_HOST && config.memory != FSCCL_MEMORY_CUDA)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "memory is {}, which is not a fsccl_memory_t",
                   static_cast<int>(config.memory));
-    auto object = std::make_unique<PoolObject>();
     Result<std::shared_ptr<MemorySource>> source = std::shared_ptr<MemorySource>();
     if (config.source) source = source_of(config.source);
+    std::unique_ptr<Pool> made;
     if (config.memory == FSCCL_MEMORY_HOST) {
-      FSCCL_ASSIGN(object->pool, Pool::create(*comm, config, std::move(source)));
+      FSCCL_ASSIGN(made, HostPool::create(*comm, config, std::move(source)));
     } else {
-      FSCCL_ASSIGN(object->device, DevicePool::create(*comm, config, std::move(source)));
+      FSCCL_ASSIGN(made, DevicePool::create(*comm, config, std::move(source)));
     }
-    PoolObject* const made = object.get();
-    FSCCL_ASSIGN(const uint64_t bits, pools().add(std::move(object)));
+    Pool* const asks = made.get();
+    FSCCL_ASSIGN(const uint64_t bits, pools().add(std::move(made)));
     *pool = reinterpret_cast<fsccl_pool_t>(bits);
     if (!config.on_pressure) return success();
     const auto ask = [call = config.on_pressure, context = config.on_pressure_context,
                       handle = *pool](uint64_t bytes) {
       (void)call_user("on_pressure", uint64_t{0}, [&] { return call(context, handle, bytes); });
     };
-    made->device ? made->device->set_pressure(ask) : made->pool->set_pressure(ask);
+    asks->set_pressure(ask);
     return success();
   });
 }
 
 fsccl_status_t fsccl_pool_destroy(fsccl_pool_t handle) {
   return guarded("fsccl_pool_destroy", [&]() -> Status {
-    const auto may_end = [](const PoolObject& object) {
-      return object.device ? object.device->check_empty() : object.pool->check_empty();
-    };
+    const auto may_end = [](Pool& pool) { return pool.check_empty(); };
     Deadline deadline = Deadline::never();
     {
-      FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
+      FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
       if (Notifications::calling())
         return fail(
             FSCCL_ERR_INVALID_STATE,
             "called from a function that was given to fsccl_work_callback: destroy it elsewhere");
-      FSCCL_TRY(may_end(*object));
-      deadline = (object->device ? object->device->comm() : object->pool->comm()).deadline();
+      FSCCL_TRY(may_end(*pool));
+      deadline = pool->comm().deadline();
     }
     return pools().end(bits_of(handle), deadline, may_end).take_status();
   });
@@ -104,57 +73,45 @@ fsccl_status_t fsccl_pool_destroy(fsccl_pool_t handle) {
 fsccl_status_t fsccl_pool_alloc(fsccl_pool_t handle, size_t bytes, void* stream, void** pointer) {
   return guarded("fsccl_pool_alloc", [&]() -> Status {
     if (!pointer) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pointer is NULL");
-    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
     if (bytes > uint64_t{1} << 47)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes are more than any machine has", bytes);
-    FSCCL_ASSIGN(*pointer, object->device
-                               ? object->device->alloc(bytes, static_cast<cuda::Stream>(stream), 1)
-                               : object->pool->alloc(bytes, stream));
+    FSCCL_ASSIGN(*pointer, pool->alloc_block(bytes, stream, 1));
     return success();
   });
 }
 
 fsccl_status_t fsccl_pool_free(fsccl_pool_t handle, void* pointer, void* stream) {
   return guarded("fsccl_pool_free", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
-    if (!pointer) return success();
-    return object->device ? object->device->free(pointer, static_cast<cuda::Stream>(stream))
-                          : object->pool->free(pointer, stream);
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
+    return pointer ? pool->free_block(pointer, stream) : success();
   });
 }
 
 fsccl_status_t fsccl_pool_import(fsccl_pool_t handle, void* pointer, size_t bytes) {
   return guarded("fsccl_pool_import", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
-    if (object->device)
-      return fail(FSCCL_ERR_NOT_AVAILABLE,
-                  "pool '{}' is on a GPU, whose driver exchanges no pages under memory that is "
-                  "there: copy into a block of the pool",
-                  object->device->name());
-    Pool* const pool = object->pool.get();
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
     return pool->import(pointer, bytes);
   });
 }
 
 fsccl_status_t fsccl_pool_stats(fsccl_pool_t handle, fsccl_pool_stats_t* stats) {
   return guarded("fsccl_pool_stats", [&]() -> Status {
-    if (!stats || stats->size < sizeof(*stats))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "stats is NULL, or not initialised with FSCCL_POOL_STATS_INIT");
-    return with_pool(handle, [&](auto& pool) {
-      pool.stats(stats);
-      return success();
-    });
+    FSCCL_TRY(check_output(stats, "stats", "FSCCL_POOL_STATS_INIT"));
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
+    fsccl_pool_stats_t made = FSCCL_POOL_STATS_INIT;
+    pool->stats(&made);
+    fill_output(stats, made);
+    return success();
   });
 }
 
 fsccl_status_t fsccl_pool_trim(fsccl_pool_t handle, uint64_t* released) {
   return guarded("fsccl_pool_trim", [&]() -> Status {
     if (!released) return fail(FSCCL_ERR_INVALID_ARGUMENT, "released is NULL");
-    return with_pool(handle, [&](auto& pool) {
-      *released = pool.trim();
-      return success();
-    });
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
+    *released = pool->trim();
+    return success();
   });
 }
 
@@ -163,29 +120,30 @@ fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t handle, const char* path) {
     if (!path || !*path)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "path is {}: name the file to write",
                   path ? "empty" : "NULL");
-    return with_pool(handle, [&](auto& pool) { return pool.snapshot(path); });
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
+    return pool->snapshot(path);
   });
 }
 
 fsccl_status_t fsccl_pool_use(fsccl_pool_t handle, const void* pointer, size_t bytes, void* stream,
                               int writes) {
   return guarded("fsccl_pool_use", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<Pool> pool, pool_with_told_streams(handle));
-    return pool->blocks().use(pointer, bytes, stream, writes != 0);
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
+    return pool->use(pointer, bytes, stream, writes != 0);
   });
 }
 
 fsccl_status_t fsccl_pool_record(fsccl_pool_t handle, const void* event, void* stream) {
   return guarded("fsccl_pool_record", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<Pool> pool, pool_with_told_streams(handle));
-    return pool->blocks().record(event, stream);
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
+    return pool->record(event, stream);
   });
 }
 
 fsccl_status_t fsccl_pool_wait(fsccl_pool_t handle, const void* event, void* stream) {
   return guarded("fsccl_pool_wait", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<Pool> pool, pool_with_told_streams(handle));
-    return pool->blocks().wait(event, stream);
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
+    return pool->wait(event, stream);
   });
 }
 
@@ -196,36 +154,36 @@ fsccl_status_t fsccl_pool_uses(fsccl_pool_t handle,
     if (!visit)
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "visit is NULL: it is called for each owner of memory");
-    return with_pool(handle, [&](auto& pool) {
-      pool.uses(visit, context);
-      return success();
-    });
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
+    pool->uses(visit, context);
+    return success();
   });
 }
 
 fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* events, size_t count) {
   return guarded("fsccl_pool_schedule", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
     if (count && !events)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "events is NULL though count is {}", count);
-    const auto read = [&](auto& step, auto& pool) -> Status {
+    const auto read = [&](auto& step) -> Status {
       for (size_t i = 0; i < count; i++) FSCCL_TRY(step.add(events[i], i));
-      return compare(pool, step.hash);
+      return compare(*pool, step.hash);
     };
-    if (object->device) {
-      DeclaredDeviceStep step(*object->device);
-      FSCCL_TRY(read(step, *object->device));
-      return object->device->declare(step.events);
+    if (pool->memory() == FSCCL_MEMORY_CUDA) {
+      DeclaredDeviceStep step(*pool);
+      FSCCL_TRY(read(step));
+      return static_cast<DevicePool&>(*pool).declare(step.events);
     }
-    DeclaredStep step(*object->pool);
-    FSCCL_TRY(read(step, *object->pool));
-    return object->pool->declare(step.shared, step.own, step.host_rank);
+    DeclaredStep step(*pool);
+    FSCCL_TRY(read(step));
+    return static_cast<HostPool&>(*pool).declare(step.shared, step.own, step.host_rank);
   });
 }
 
 fsccl_status_t fsccl_pool_step(fsccl_pool_t handle) {
   return guarded("fsccl_pool_step", [&]() -> Status {
-    return with_pool(handle, [](auto& pool) { return pool.end_step(); });
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
+    return pool->end_step();
   });
 }
 

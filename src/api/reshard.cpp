@@ -14,20 +14,28 @@ Result<ReshardRequest> read_request(const fsccl_reshard_config_t* given,
   if (!given)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "config is NULL: it says what is dealt out, and how");
   fsccl_reshard_config_t config;
-  FSCCL_TRY(read_config(given, fsccl_reshard_config_t FSCCL_RESHARD_CONFIG_INIT, &config));
+  fsccl_reshard_config_t defaults = FSCCL_RESHARD_CONFIG_INIT;
+  defaults.param_size = defaults.buffer_size = 0;  // as a caller without these fields has them
+  FSCCL_TRY(read_config(given, defaults, &config));
   if (!config.params || config.count == 0 || config.count > 1u << 20)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "1 .. {} parameters at params, not {} at {}", 1u << 20,
                 config.count, static_cast<const void*>(config.params));
   if ((count && !buffers) || count > kMostBuffers)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "0 .. {} buffers, not {} at {}", kMostBuffers, count,
                 static_cast<const void*>(buffers));
+  FSCCL_ASSIGN(const auto params,
+               Elements<fsccl_param_t>::make(config.params, config.param_size, kParamSize,
+                                             FSCCL_PARAM_INIT, "param_size"));
+  FSCCL_ASSIGN(const auto pieces,
+               Elements<fsccl_resharded_t>::make(buffers, config.buffer_size, kReshardedSize, {},
+                                                 "buffer_size"));
   ReshardRequest request;
   request.from = config.from;
   request.to = config.to;
   request.version = config.version;
   request.limit_bytes = config.limit_bytes;
   for (size_t i = 0; i < config.count; i++) {
-    const fsccl_param_t& param = config.params[i];
+    const fsccl_param_t param = params[i];
     if (param.dims < 0 || param.dims > FSCCL_MAX_DIMS)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {}: dims is {}, it is 0 .. {}", i,
                   param.dims, FSCCL_MAX_DIMS);
@@ -39,12 +47,13 @@ Result<ReshardRequest> read_request(const fsccl_reshard_config_t* given,
   }
   for (size_t k = 0; k < count; k++) {
     int device = 0;
-    if (cuda::on_device(buffers[k].from, &device) || cuda::on_device(buffers[k].to, &device))
+    const fsccl_resharded_t piece = pieces[k];
+    if (cuda::on_device(piece.from, &device) || cuda::on_device(piece.to, &device))
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "buffer {} is memory of GPU {}: in this release what is dealt out anew lies in "
                   "host memory; copy it there",
                   k, device);
-    request.buffers.push_back(buffers[k]);
+    request.buffers.push_back(piece);
   }
   return request;
 }

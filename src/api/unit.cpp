@@ -1,8 +1,7 @@
 // fsccl_unit_*.
-#include <algorithm>
-#include <cstring>
-
 #include "api/objects.h"
+#include "unit/device/device_unit.h"
+#include "unit/host/host_unit.h"
 
 using namespace fsccl;
 
@@ -42,20 +41,20 @@ Status read_param(const fsccl_param_t& given, size_t index, const fsccl_unit_con
 // The objects that a unit is made on. They live while the unit is made.
 struct UnitBase {
   Ref<Communicator> shard_comm, replicate_comm;
-  Ref<PoolObject> pool;
+  Ref<Pool> pool;
 };
 
 Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec, UnitBase* base) {
   FSCCL_ASSIGN(base->shard_comm, comm_of(config.shard_comm));
-  FSCCL_ASSIGN(base->pool, any_pool_of(config.pool));
-  const PoolObject* const pool = base->pool.get();
+  FSCCL_ASSIGN(base->pool, pool_of(config.pool));
   spec->shard_comm = base->shard_comm.get();
-  spec->pool = pool->pool.get();
-  Communicator& pool_comm = pool->device ? pool->device->comm() : pool->pool->comm();
+  spec->pool = base->pool.get();
+  Communicator& pool_comm = spec->pool->comm();
+  const bool on_host = spec->pool->memory() == FSCCL_MEMORY_HOST;
   if (config.replicate_comm) {
     FSCCL_ASSIGN(base->replicate_comm, comm_of(config.replicate_comm));
     spec->replicate_comm = base->replicate_comm.get();
-    if (spec->pool && spec->pool->dry_run())
+    if (spec->pool->dry_run())
       return fail(
           FSCCL_ERR_INVALID_ARGUMENT,
           "a pool with dry_run takes units without a replicate_comm: rehearse one shard_comm");
@@ -69,7 +68,7 @@ Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec, UnitBase*
                   "(split by shard, and by replica)",
                   rank);
   for (int rank = 0; rank < spec->shard_comm->size(); rank++) {
-    if (spec->pool && !spec->shard_comm->is_here(rank)) continue;  // its host has a pool of its own
+    if (on_host && !spec->shard_comm->is_here(rank)) continue;  // its host has a pool of its own
     if (&pool_comm.context() != &spec->shard_comm->context() ||
         pool_comm.rank_of(spec->shard_comm->job_rank(rank)) < 0)
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
@@ -103,7 +102,7 @@ Status read_codec(const fsccl_unit_config_t& config, UnitSpec* spec) {
                 "gather_codec: differences are of float16 or bfloat16, not of wire_dtype {}: leave "
                 "the codec out",
                 dtype_name(config.wire_dtype));
-  if (!spec->pool)
+  if (spec->pool->memory() != FSCCL_MEMORY_HOST)
     return fail(FSCCL_ERR_NOT_AVAILABLE,
                 "gather_codec: units in memory of a GPU have no codecs in this release: leave it "
                 "out there");
@@ -117,7 +116,9 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "config is NULL: a unit needs at least shard_comm and pool");
   fsccl_unit_config_t config;
-  FSCCL_TRY(read_config(given, fsccl_unit_config_t FSCCL_UNIT_CONFIG_INIT, &config));
+  fsccl_unit_config_t defaults = FSCCL_UNIT_CONFIG_INIT;
+  defaults.param_size = 0;  // a caller without the field has the struct of release 0.1
+  FSCCL_TRY(read_config(given, defaults, &config));
   if (count && !params)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "params is NULL though count is {}", count);
   if (count == 0 || count > 1u << 20)
@@ -153,8 +154,12 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
   if (spec->by_parameter && (spec->keep != FSCCL_KEEP_NONE || spec->replicate_comm))
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "by_parameter = 1 goes with FSCCL_KEEP_NONE and without a replicate_comm");
+  FSCCL_ASSIGN(const auto given_params,
+               Elements<fsccl_param_t>::make(params, config.param_size, kParamSize,
+                                             FSCCL_PARAM_INIT, "param_size"));
   spec->params.resize(count);
-  for (size_t i = 0; i < count; i++) FSCCL_TRY(read_param(params[i], i, config, &spec->params[i]));
+  for (size_t i = 0; i < count; i++)
+    FSCCL_TRY(read_param(given_params[i], i, config, &spec->params[i]));
   for (size_t i = 0; i < count; i++)
     if (unit_float(spec->params[i].dtype) && !unit_float(config.wire_dtype))
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} ('{}') of {} cannot travel as {}", i,
@@ -163,11 +168,16 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
   return success();
 }
 
-// Units of both kinds do the same under the same names.
-template <class Do>
-Status on_unit(fsccl_unit_t handle, Do&& act) {
-  FSCCL_ASSIGN(const Ref<UnitObject> object, any_unit_of(handle));
-  return object->device ? act(*object->device) : act(*object->unit);
+Result<std::unique_ptr<Unit>> make_unit(UnitSpec spec) {
+  Pool& pool = *spec.pool;
+  if (pool.memory() == FSCCL_MEMORY_HOST) {
+    FSCCL_ASSIGN(std::unique_ptr<Unit> unit,
+                 HostUnit::create(std::move(spec), static_cast<HostPool&>(pool)));
+    return unit;
+  }
+  FSCCL_ASSIGN(std::unique_ptr<Unit> unit,
+               DeviceUnit::create(std::move(spec), static_cast<DevicePool&>(pool)));
+  return unit;
 }
 
 // The work of an operation that a unit submitted on one of its communicators.
@@ -187,13 +197,8 @@ fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_
     UnitSpec spec;
     UnitBase base;
     FSCCL_TRY(read_spec(config, params, count, &spec, &base));
-    auto object = std::make_unique<UnitObject>();
-    if (DevicePool* const device = base.pool->device.get()) {
-      FSCCL_ASSIGN(object->device, DeviceUnit::create(std::move(spec), *device));
-    } else {
-      FSCCL_ASSIGN(object->unit, Unit::create(std::move(spec)));
-    }
-    FSCCL_ASSIGN(const uint64_t bits, units().add(std::move(object)));
+    FSCCL_ASSIGN(std::unique_ptr<Unit> made, make_unit(std::move(spec)));
+    FSCCL_ASSIGN(const uint64_t bits, units().add(std::move(made)));
     *unit = reinterpret_cast<fsccl_unit_t>(bits);
     return success();
   });
@@ -202,15 +207,13 @@ fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_
 fsccl_status_t fsccl_unit_destroy(fsccl_unit_t handle) {
   return guarded("fsccl_unit_destroy", [&]() -> Status {
     Deadline deadline = Deadline::never();
-    const auto check = [&](auto& unit) -> Status {
-      FSCCL_TRY(unit.check_idle());
-      deadline = unit.spec().shard_comm->deadline();
-      return unit.check_zones();
-    };
-    FSCCL_TRY(on_unit(handle, check));
-    const auto may_end = [](const UnitObject& object) {
-      return object.device ? object.device->check_idle() : object.unit->check_idle();
-    };
+    {
+      FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+      FSCCL_TRY(unit->check_idle());
+      deadline = unit->spec().shard_comm->deadline();
+      FSCCL_TRY(unit->check_zones());
+    }
+    const auto may_end = [](Unit& unit) { return unit.check_idle(); };
     return units().end(bits_of(handle), deadline, may_end).take_status();
   });
 }
@@ -223,9 +226,8 @@ fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode
                   static_cast<int>(mode));
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
-    FSCCL_TRY(on_unit(handle, [&](auto& unit) {
-      return unit.unshard(mode == FSCCL_UNSHARD_WRITABLE, work == nullptr, &state, &submitted);
-    }));
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    FSCCL_TRY(unit->unshard(mode == FSCCL_UNSHARD_WRITABLE, work == nullptr, &state, &submitted));
     give_work(submitted, work);
     return state;
   });
@@ -233,41 +235,33 @@ fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode
 
 fsccl_status_t fsccl_unit_codec(fsccl_unit_t handle, fsccl_codec_report_t* report) {
   return guarded("fsccl_unit_codec", [&]() -> Status {
-    if (!report || report->size < sizeof(size_t))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                  "report is NULL, or not initialised with FSCCL_CODEC_REPORT_INIT");
-    FSCCL_ASSIGN(const Ref<UnitObject> object, any_unit_of(handle));
-    if (object->device)
-      return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' was made without a gather_codec",
-                  object->device->spec().name);
+    FSCCL_TRY(check_output(report, "report", "FSCCL_CODEC_REPORT_INIT"));
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
     fsccl_codec_report_t made = FSCCL_CODEC_REPORT_INIT;
-    FSCCL_TRY(object->unit->codec_report(&made));
-    const size_t size = std::min(report->size, sizeof made);
-    made.size = report->size;
-    std::memcpy(static_cast<void*>(report), &made, size);
+    FSCCL_TRY(unit->codec_report(&made));
+    fill_output(report, made);
     return success();
   });
 }
 
 fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t handle, void* stream) {
   return guarded("fsccl_unit_set_stream", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<UnitObject> object, any_unit_of(handle));
-    if (object->device) return object->device->set_stream(stream);
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "unit '{}' lies in host memory, where nothing is ordered by streams",
-                object->unit->spec().name);
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    return unit->set_stream(stream);
   });
 }
 
 fsccl_status_t fsccl_unit_reshard(fsccl_unit_t handle) {
   return guarded("fsccl_unit_reshard", [&]() -> Status {
-    return on_unit(handle, [&](auto& unit) { return unit.reshard(); });
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    return unit->reshard();
   });
 }
 
 fsccl_status_t fsccl_unit_release(fsccl_unit_t handle, size_t index) {
   return guarded("fsccl_unit_release", [&]() -> Status {
-    return on_unit(handle, [&](auto& unit) { return unit.release(index); });
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    return unit->release(index);
   });
 }
 
@@ -275,44 +269,48 @@ fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t handle, void* const* shards) {
   return guarded("fsccl_unit_set_shards", [&]() -> Status {
     if (!shards)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "shards is NULL: it has one pointer per parameter");
-    return on_unit(handle, [&](auto& unit) { return unit.set_shards(shards); });
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    return unit->set_shards(shards);
   });
 }
 
 fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t handle) {
   return guarded("fsccl_unit_mark_changed", [&]() -> Status {
-    return on_unit(handle, [](auto& unit) {
-      unit.mark_changed();
-      return success();
-    });
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    unit->mark_changed();
+    return success();
   });
 }
 
 fsccl_status_t fsccl_unit_param(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
   return guarded("fsccl_unit_param", [&]() -> Status {
     if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
-    return on_unit(handle, [&](auto& unit) { return unit.param(index, view); });
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    return unit->param(index, view);
   });
 }
 
 fsccl_status_t fsccl_unit_shard(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
   return guarded("fsccl_unit_shard", [&]() -> Status {
     if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
-    return on_unit(handle, [&](auto& unit) { return unit.shard(index, view); });
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    return unit->shard(index, view);
   });
 }
 
 fsccl_status_t fsccl_unit_grad(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
   return guarded("fsccl_unit_grad", [&]() -> Status {
     if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
-    return on_unit(handle, [&](auto& unit) { return unit.grad(index, view); });
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    return unit->grad(index, view);
   });
 }
 
 fsccl_status_t fsccl_unit_sharded_grad(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
   return guarded("fsccl_unit_sharded_grad", [&]() -> Status {
     if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
-    return on_unit(handle, [&](auto& unit) { return unit.sharded_grad(index, view); });
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    return unit->sharded_grad(index, view);
   });
 }
 
@@ -335,9 +333,8 @@ fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t handle, const fsccl_reduce_c
     request.handle = handle;
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
-    FSCCL_TRY(on_unit(handle, [&](auto& unit) {
-      return unit.reduce_grads(request, work == nullptr, &state, &submitted);
-    }));
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    FSCCL_TRY(unit->reduce_grads(request, work == nullptr, &state, &submitted));
     give_work(submitted, work);
     return state;
   });
@@ -347,9 +344,8 @@ fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t handle, int root, fsccl_w
   return guarded("fsccl_unit_broadcast_state", [&]() -> Result<fsccl_status_t> {
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
-    FSCCL_TRY(on_unit(handle, [&](auto& unit) {
-      return unit.broadcast_state(root, work == nullptr, &state, &submitted);
-    }));
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    FSCCL_TRY(unit->broadcast_state(root, work == nullptr, &state, &submitted));
     give_work(submitted, work);
     return state;
   });
@@ -357,7 +353,8 @@ fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t handle, int root, fsccl_w
 
 fsccl_status_t fsccl_unit_verify_replicas(fsccl_unit_t handle) {
   return guarded("fsccl_unit_verify_replicas", [&]() -> Status {
-    return on_unit(handle, [&](auto& unit) { return unit.verify_replicas(); });
+    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
+    return unit->verify_replicas();
   });
 }
 

@@ -100,6 +100,7 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> gather_survivors(CommunicatorOptions options,
                                                          Deadline deadline);
   struct Exchange;
+  std::vector<int32_t> find_processes(EngineOptions* engine) const;
   fsccl_transport_request_t request(Exchange& exchange, const CommunicatorOptions& options,
                                     const std::vector<int32_t>& pids, bool reads, bool known) const;
   Status form_hosts();

@@ -1,15 +1,61 @@
 #include "comm/consensus.h"
 
-namespace fsccl {
+#include <algorithm>
 
-Status gather(Communicator& comm, const void* mine, void* all, uint64_t bytes) {
+namespace fsccl {
+namespace {
+
+// An error as it travels; a longer text is cut.
+struct Told {
+  int32_t code = FSCCL_OK;
+  char text[508] = "";
+};
+
+Status run(Communicator& comm, OpCode op, const void* input, void* output, uint64_t bytes,
+           int root) {
   CollectiveCall call;
-  call.op = OpCode::all_gather;
-  call.input = mine;
-  call.output = all;
+  call.op = op;
+  call.input = input;
+  call.output = output;
   call.count = bytes;
+  call.root = root;
   fsccl_status_t state;
   return comm.collectives().run(call, true, &state);
+}
+
+}  // namespace
+
+Status gather_bytes(Communicator& comm, const void* mine, void* all, uint64_t bytes) {
+  return run(comm, OpCode::all_gather, mine, all, bytes, -1);
+}
+
+Status broadcast_bytes(Communicator& comm, int root, void* bytes, uint64_t count) {
+  return run(comm, OpCode::broadcast, nullptr, bytes, count, root);
+}
+
+Status all_ok(Communicator& comm, Status mine, std::string_view what) {
+  FSCCL_ASSIGN(const std::vector<uint8_t> all, all_gather<uint8_t>(comm, mine.ok() ? 1 : 0));
+  const auto first = std::find(all.begin(), all.end(), uint8_t{0});
+  if (first == all.end()) return success();
+  const auto rank = static_cast<int>(first - all.begin());
+  Told told;
+  if (comm.rank() == rank) {
+    told.code = mine.code();
+    mine.text().copy(told.text, sizeof told.text - 1);
+  }
+  Status sent = broadcast_bytes(comm, rank, &told, sizeof told);
+  if (!mine.ok()) return mine;
+  FSCCL_TRY(std::move(sent));
+  told.text[sizeof told.text - 1] = '\0';
+  const auto code = told.code < 0 ? static_cast<fsccl_status_t>(told.code) : FSCCL_ERR_INTERNAL;
+  return fail(code, "rank {} could not {}: {}", rank, what, static_cast<const char*>(told.text))
+      .with_peer(comm.rank(), rank);
+}
+
+Result<int> first_that_differs(Communicator& comm, uint64_t mine) {
+  FSCCL_ASSIGN(const std::vector<uint64_t> all, all_gather(comm, mine));
+  const auto odd = std::find_if(all.begin(), all.end(), [&](uint64_t one) { return one != mine; });
+  return odd == all.end() ? -1 : static_cast<int>(odd - all.begin());
 }
 
 }  // namespace fsccl

@@ -27,12 +27,13 @@ constexpr int kMostImagined = 1 << 16;
 std::string array_of(const Cost& cost) { return fmt::format("[{:.0f}]", fmt::join(cost.ns, ",")); }
 
 std::string text_of(const Costs& costs) {
-  return fmt::format(
-      R"({{"exchange_ns":{},"message_ns":{},"sizes":[{}],"slots_ns":{},"slots_past_caches_ns":{},"side_by_side":"{}",)"
-      R"("read_ns":{},"copy_ns_per_kib":{:.1f}}})",
-      costs.exchange, costs.message, fmt::join(Cost::kSizes, ","), array_of(costs.slot_cached),
-      array_of(costs.slot_streaming), kSideBySide[static_cast<size_t>(costs.side_by_side)],
-      costs.can_read ? array_of(costs.read) : "null", costs.copy_per_byte * 1024);
+  return fmt::format(R"({{"exchange_ns":{},"message_ns":{},"sizes":[{}],"slots_ns":{},)"
+                     R"("slots_past_caches_ns":{},"side_by_side":"{}",)"
+                     R"("read_ns":{},"copy_ns_per_kib":{:.1f}}})",
+                     costs.exchange, costs.message, fmt::join(Cost::kSizes, ","),
+                     array_of(costs.slot_cached), array_of(costs.slot_streaming),
+                     kSideBySide[static_cast<size_t>(costs.side_by_side)],
+                     costs.can_read ? array_of(costs.read) : "null", costs.copy_per_byte * 1024);
 }
 
 std::string text_of(const std::vector<Stage>& stages) {
@@ -79,7 +80,8 @@ std::string text_of_codec(uint64_t bytes, const Party& whole) {
   const double byte_ns = costs.slot_cached.ns.back() / static_cast<double>(Cost::kSizes.back());
   const CodecPrice price = price_delta(bytes, whole.select.spread.hosts, byte_ns, costs.exchange);
   return fmt::format(
-      R"(,"gather_codec":{{"kind":"delta","form":"{}","of":"units of 16-bit floats","bytes_plain":{},"bytes_coded":{},)"
+      R"(,"gather_codec":{{"kind":"delta","form":"{}","of":"units of 16-bit floats",)"
+      R"("bytes_plain":{},"bytes_coded":{},)"
       R"("plain_us":{:.3f},"coded_us":{:.3f},"copy_bytes_per_host":{},"declines":{},"why":"{}"}})",
       price.nibbles ? "nibbles" : "coded", price.plain_bytes, price.coded_bytes,
       price.plain_ns / 1000, price.coded_ns / 1000, price.copy_bytes, price.declines(),
@@ -138,7 +140,8 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
                               : selection.why + ", and flat: " + hosts.why;
 
   std::string text = fmt::format(
-      R"({{"operation":"{}","bytes":{},"ranks":{},"measured":{},"costs_from":"{}","machine":"{}","transport":"{}",{}{}"link":"{}",)"
+      R"({{"operation":"{}","bytes":{},"ranks":{},"measured":{},"costs_from":"{}",)"
+      R"("machine":"{}","transport":"{}",{}{}"link":"{}",)"
       R"("hosts":{},"ranks_per_host":{},"why":"{}","candidates":[)",
       op_name(op), bytes, whole.ranks, text_of(whole.select.costs),
       kFrom[static_cast<size_t>(whole.select.costs.origin)], where.machine, where.transport,
@@ -152,9 +155,9 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
         &candidate == candidates.data() ? "" : ",", candidate.plan, candidate.chunk,
         candidate.memory, candidate.ns / 1000, candidate.chosen && !hosts.by_hosts);
   if (!hosts.stages.empty())
-    text += fmt::format(
-        R"(,{{"plan":"by_hosts","chunk":0,"memory":"any","predicted_us":{:.3f},"chosen":{},"stages":[{}]}})",
-        hosts.ns / 1000, hosts.by_hosts, text_of(hosts.stages));
+    text += fmt::format(R"(,{{"plan":"by_hosts","chunk":0,"memory":"any","predicted_us":{:.3f},)"
+                        R"("chosen":{},"stages":[{}]}})",
+                        hosts.ns / 1000, hosts.by_hosts, text_of(hosts.stages));
   text += "]";
   if (op == OpCode::all_gather && whole.select.spread.hosts > 1)
     text += text_of_codec(bytes, whole);

@@ -39,6 +39,31 @@ struct Cut {
   uint64_t chunk = 0;   // of a piece
 };
 
+constexpr uint32_t kOutput = 1, kSlots = 2;
+
+uint32_t slot(int tick) { return kSlots + static_cast<uint32_t>(tick); }
+
+// What rank `q` folds in a tick.
+Portion part(const Folding& f, const Cut& cut, int q, int tick) {
+  const Shape::Part& whole = f.parts[static_cast<size_t>(q)];
+  const Portion portion = portion_of(whole.count, tick, cut.ticks, dtype_size(f.dtype));
+  return Portion{whole.begin + portion.begin, portion.count};
+}
+
+// The results of the others come out of their slots.
+void collect(const Folding& f, const Cut& cut, Builder& build) {
+  for (int t = 0; t < cut.ticks; ++t) {
+    for (int i = 1; i < f.ranks; ++i) {
+      const int q = build.peer(i);
+      const Portion theirs = part(f, cut, q, t);
+      if (theirs.count == 0) continue;
+      build.wait(q, cut.ticks + t);
+      build.copy(build.here(kOutput, theirs.begin * dtype_size(f.dtype)),
+                 build.at(q, slot(cut.ticks + t), 0), theirs.count, f.dtype);
+    }
+  }
+}
+
 }  // namespace
 
 Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
@@ -55,13 +80,6 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
   for (int t = 0; t < ticks && delivers; ++t) build.slot("result slot", cut.chunk, ticks + t);
   build.in_rounds(cut.chunk, cut.most);
 
-  constexpr uint32_t kOutput = 1, kSlots = 2;
-  const auto slot = [](int tick) { return kSlots + static_cast<uint32_t>(tick); };
-  const auto part = [&](int q, int tick) {
-    const Shape::Part& whole = f.parts[static_cast<size_t>(q)];
-    const Portion portion = portion_of(whole.count, tick, ticks, size);
-    return Portion{whole.begin + portion.begin, portion.count};
-  };
   const bool folds = f.parts[static_cast<size_t>(f.rank)].count > 0;
   // In place, a rank that folds everything overwrites its input as soon as it has the others', when
   // the puts of it may still be on their way: they leave from a copy.
@@ -69,12 +87,12 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
                                      [](const Shape::Part& any) { return any.count > 0; });
   const bool staged = f.mirrored && f.everybody_folds_all && folds && folders > 1;
   for (int t = 0; t < ticks; ++t) {
-    const Portion own = part(f.rank, t);
+    const Portion own = part(f, cut, f.rank, t);
     if (staged)
       build.copy(build.here(slot(t), 0), build.here(0, own.begin * size), own.count, f.dtype);
     for (int i = 1; i < f.ranks; ++i) {
       const int q = build.peer(i);
-      const Portion theirs = part(q, t);
+      const Portion theirs = part(f, cut, q, t);
       const Place input = staged ? build.here(slot(t), 0) : build.here(0, theirs.begin * size);
       build.offer(q, build.here(slot(t), cut.place(q)), input, theirs.count, f.dtype);
       if (f.everybody_folds_all && !f.mirrored && theirs.count) break;
@@ -85,7 +103,7 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
   const bool stays = !delivers || f.deliver == Deliver::all || f.rank == f.root;
   if (!folds && f.everybody_folds_all) build.lazy();
   for (int t = 0; t < ticks; ++t) {
-    const Portion own = part(f.rank, t);
+    const Portion own = part(f, cut, f.rank, t);
     if (folds || !f.everybody_folds_all) build.wait_all(t);
     const uint32_t result_slot = slot(ticks + t);
     const Portion& kept =
@@ -104,17 +122,7 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
         build.put(q, build.here(result_slot, 0), result, own.count, f.dtype);
     build.signal(ticks + t);
   }
-  if (!delivers || (f.deliver == Deliver::root && f.rank != f.root)) return build.take();
-  for (int t = 0; t < ticks; ++t) {
-    for (int i = 1; i < f.ranks; ++i) {
-      const int q = build.peer(i);
-      const Portion theirs = part(q, t);
-      if (theirs.count == 0) continue;
-      build.wait(q, ticks + t);
-      build.copy(build.here(kOutput, theirs.begin * size), build.at(q, slot(ticks + t), 0),
-                 theirs.count, f.dtype);
-    }
-  }
+  if (delivers && (f.deliver != Deliver::root || f.rank == f.root)) collect(f, cut, build);
   return build.take();
 }
 

@@ -1,9 +1,9 @@
 #include "redistribute/reshard.h"
 
+#include "comm/consensus.h"
 #include "redistribute/reshard_claims.h"
 #include "redistribute/reshard_exchange.h"
 #include "redistribute/resharding.h"
-#include "unit/unit_definition.h"
 
 namespace fsccl {
 namespace {
@@ -78,12 +78,8 @@ Result<Resharding> plan_of(const ReshardRequest& request) {
 Result<uint64_t> reshard(Communicator& comm, Result<ReshardRequest> request) {
   Result<Resharding> planned =
       request.ok() ? plan_of(request.value()) : Result<Resharding>(request.take_status());
-  ReshardClaim mine;
-  if (planned.ok()) mine = claim_of(request.value());
-  mine.wrong = !planned.ok();
-  std::vector<ReshardClaim> claims(static_cast<size_t>(comm.size()));
-  FSCCL_TRY(gather(comm, &mine, claims.data(), sizeof mine));
-  if (!planned.ok()) return planned.take_status();
+  FSCCL_TRY(all_ok(comm, planned.status().clone(), "take part"));
+  FSCCL_ASSIGN(const std::vector<ReshardClaim> claims, all_gather(comm, claim_of(request.value())));
   std::vector<uint64_t> hosts;
   for (int rank = 0; rank < comm.size(); rank++)
     hosts.push_back(comm.context().job().member(comm.job_rank(rank)).host);

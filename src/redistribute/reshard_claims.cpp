@@ -8,13 +8,8 @@
 namespace fsccl {
 namespace {
 
-// The same on every rank that can take part.
+// The same on every rank.
 Status compare(const std::vector<ReshardClaim>& claims, const Resharding& plan) {
-  const auto wrong = std::find_if(claims.begin(), claims.end(),
-                                  [](const ReshardClaim& claim) { return claim.wrong != 0; });
-  if (wrong != claims.end())
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} cannot take part; its own error says why",
-                wrong - claims.begin());
   for (size_t rank = 1; rank < claims.size(); rank++) {
     const auto differ = [&](uint64_t ReshardClaim::* hash) {
       return claims[rank].*hash != claims[0].*hash;
@@ -126,17 +121,11 @@ Result<uint64_t> settle(const std::vector<ReshardClaim>& claims, const std::vect
   return choose_version(plan, request, claims);
 }
 
-Result<ReshardRounds> settle(const std::vector<ReshardTerms>& terms, const Resharding& plan,
-                             uint64_t limit_bytes) {
+Result<ReshardRounds> settle(const std::vector<ReshardTerms>& terms, const Resharding& plan) {
   ReshardRounds rounds{UINT64_MAX, 0};
   const uint64_t most = all_bytes(plan);
   for (size_t rank = 0; rank < terms.size(); rank++) {
     const ReshardTerms& its = terms[rank];
-    if (its.failed)
-      return fail(
-          FSCCL_ERR_OUT_OF_MEMORY,
-          "rank {} has no memory for the exchange, of up to {} bytes: give a lower limit_bytes",
-          rank, limit_bytes);
     if (its.part < kLeastReshardPart || its.longest > most)
       return fail(FSCCL_ERR_PROTOCOL,
                   "rank {} sent terms that cannot be: {} bytes a round, {} of {} in all", rank,

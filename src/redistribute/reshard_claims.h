@@ -13,7 +13,6 @@ struct ReshardClaim {
   uint64_t layouts = 0, params = 0, buffers = 0;  // hashes
   uint64_t version = 0;
   int32_t holds = -1, takes = -1;
-  uint32_t wrong = 0, reserved = 0;  // wrong: it cannot take part
 };
 ReshardClaim claim_of(const ReshardRequest& request);
 // The version that is dealt out, by the claims of all ranks and the hosts that they are on: `plan`
@@ -25,14 +24,12 @@ Result<uint64_t> settle(const std::vector<ReshardClaim>& claims, const std::vect
 // gone.
 struct ReshardTerms {
   uint64_t part = 0, longest = 0;  // what this rank can, and its longest flow
-  uint64_t failed = 0;             // it has no memory for it
 };
 inline constexpr uint64_t kLeastReshardPart = 64;
 struct ReshardRounds {
   uint64_t part = kLeastReshardPart, longest = 0;
 };
-// By the terms of all ranks. limit_bytes: for the text of an error.
-Result<ReshardRounds> settle(const std::vector<ReshardTerms>& terms, const Resharding& plan,
-                             uint64_t limit_bytes);
+// By the terms of all ranks.
+Result<ReshardRounds> settle(const std::vector<ReshardTerms>& terms, const Resharding& plan);
 
 }  // namespace fsccl

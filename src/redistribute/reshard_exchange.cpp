@@ -4,9 +4,9 @@
 #include <memory>
 #include <new>
 
+#include "comm/consensus.h"
 #include "kernels/kernels.h"
 #include "redistribute/reshard_claims.h"
-#include "unit/unit_definition.h"
 
 namespace fsccl {
 namespace {
@@ -107,10 +107,15 @@ class Exchange {
     ReshardTerms mine{std::max(limit_bytes_ / 2 / peers / kLeastReshardPart * kLeastReshardPart,
                                kLeastReshardPart)};
     for (const Flow& flow : out_.flows) mine.longest = std::max(mine.longest, flow.left());
-    mine.failed = !out_.allocate(mine.part) || !in_.allocate(mine.part);
-    std::vector<ReshardTerms> all(static_cast<size_t>(comm_.size()));
-    FSCCL_TRY(gather(comm_, &mine, all.data(), sizeof mine));
-    FSCCL_ASSIGN(rounds_, settle(all, plan_, limit_bytes_));
+    Status room = success();
+    if (!out_.allocate(mine.part) || !in_.allocate(mine.part))
+      room =
+          fail(FSCCL_ERR_OUT_OF_MEMORY,
+               "there is no memory for the exchange, of up to {} bytes: give a lower limit_bytes",
+               limit_bytes_);
+    FSCCL_TRY(all_ok(comm_, std::move(room), "take part in the exchange"));
+    FSCCL_ASSIGN(const std::vector<ReshardTerms> all, all_gather(comm_, mine));
+    FSCCL_ASSIGN(rounds_, settle(all, plan_));
     return success();
   }
 

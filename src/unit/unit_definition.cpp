@@ -49,8 +49,7 @@ Result<uint64_t> compare_definitions(const UnitSpec& spec) {
     const Summary mine{
         definition, count,
         comm == spec.replicate_comm ? static_cast<uint64_t>(spec.shard_comm->rank()) : 0};
-    std::vector<Summary> all(ranks);
-    FSCCL_TRY(gather(*comm, &mine, all.data(), sizeof mine));
+    FSCCL_ASSIGN(const std::vector<Summary> all, all_gather(*comm, mine));
     const auto odd = std::find_if(all.begin(), all.end(), [&](const Summary& other) {
       return other.params != all[0].params;
     });
@@ -69,8 +68,7 @@ Result<uint64_t> compare_definitions(const UnitSpec& spec) {
     if (std::all_of(all.begin(), all.end(),
                     [&](const Summary& other) { return other.hash == all[0].hash; }))
       continue;
-    std::vector<uint64_t> table(ranks * hashes.size());
-    FSCCL_TRY(gather(*comm, hashes.data(), table.data(), hashes.size() * sizeof hashes[0]));
+    FSCCL_ASSIGN(const std::vector<uint64_t> table, all_gather_rows(*comm, hashes));
     for (size_t rank = 1; rank < ranks; rank++)
       for (size_t i = 0; i < hashes.size(); i++) {
         if (table[rank * hashes.size() + i] == table[i]) continue;
@@ -165,21 +163,10 @@ Result<UnitDefinition> UnitDefinition::make(UnitSpec& spec) {
   return made;
 }
 
-// All ranks succeeded so far, or all fail.
 Status agree_on_shards(const UnitSpec& spec, Status mine) {
-  uint8_t failed = mine.ok() ? 0 : 1;
-  for (Communicator* comm : {spec.shard_comm, spec.replicate_comm}) {
-    if (!comm) continue;
-    std::vector<uint8_t> all(static_cast<size_t>(comm->size()));
-    FSCCL_TRY(gather(*comm, &failed, all.data(), 1));
-    const auto first = std::find(all.begin(), all.end(), 1);
-    if (first == all.end()) continue;
-    failed = 1;
-    if (mine.ok())
-      mine = fail(FSCCL_ERR_OUT_OF_MEMORY,
-                  "rank {} of '{}' could not place its shards of unit '{}'; its own error says why",
-                  first - all.begin(), comm->name(), spec.name);
-  }
+  const std::string what = fmt::format("place its shards of unit '{}'", spec.name);
+  for (Communicator* comm : {spec.shard_comm, spec.replicate_comm})
+    if (comm) mine = all_ok(*comm, std::move(mine), what);
   return mine;
 }
 

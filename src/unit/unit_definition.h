@@ -30,7 +30,7 @@ struct UnitSpec {
   fsccl_layout_t layout{};
   Communicator* shard_comm = nullptr;
   Communicator* replicate_comm = nullptr;
-  Pool* pool = nullptr;  // null: on a GPU, in a DevicePool
+  Pool* pool = nullptr;  // where the slots are, on a host or a GPU
   fsccl_dtype_t wire_dtype{}, reduce_dtype{}, grad_dtype{};
   fsccl_sharing_t sharing{};
   fsccl_keep_t keep{};
@@ -64,7 +64,8 @@ struct UnitDefinition {
   UnitShape unshard_shape, reduce_shape;  // of this rank, all parameters
 };
 
-// All ranks of the unit succeeded so far, or all fail.
+// All ranks of the unit placed their shards, or all get the first error (all_ok of consensus.h).
+// Collective over both communicators, blocking.
 Status agree_on_shards(const UnitSpec& spec, Status mine);
 
 // Where this rank's shards, or its reduced gradients, lie: in memory of the caller's, or in pieces

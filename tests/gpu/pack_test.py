@@ -63,12 +63,12 @@ def made_build(folder):
         '-lother',
         f'-Wl,-rpath,{others}',
     )
-    compiled(folder, build / 'tests/unit/pool/pool_device_test', 'int main(void) { return 0; }')
+    compiled(folder, build / 'tests/unit/unit/stream_plan_test', 'int main(void) { return 0; }')
     (build / 'source').write_text('', encoding='utf-8')
     names = [
         'perf/gpu/pool_gpu',
         'tests/unit/kernels/device_kernels_test',
-        'tests/unit/pool/pool_device_test',
+        'tests/unit/unit/stream_plan_test',
     ]
     (build / 'build.ninja').write_text(
         '\n'.join(

@@ -18,6 +18,7 @@ ORDER = [
     'src/cuda',
     'src/kernels',
     'src/layout',
+    'src/codec',
     'src/plan',
     'allocators',
     'src/bootstrap',
@@ -29,6 +30,7 @@ ORDER = [
     'src/pool',
     'src/unit',
     'src/redistribute',
+    'src/forecast',
     'src/api',
 ]
 ALLOWED = {name: set(ORDER[: index + 1]) | {PUBLIC} for index, name in enumerate(ORDER)}

@@ -111,8 +111,7 @@ Status DeviceCollectives::prepare(int ordinal) {
 // Every rank comes to every exchange, whatever went wrong on it, so that all know and none waits.
 Status DeviceCollectives::agree(const cuda::Device& device) {
   const DeviceTerms mine = device_terms(device, comm_.rank());
-  std::vector<DeviceTerms> terms(static_cast<size_t>(comm_.size()));
-  FSCCL_TRY(gather(comm_, &mine, terms.data(), sizeof mine));
+  FSCCL_ASSIGN(const std::vector<DeviceTerms> terms, all_gather(comm_, mine));
   std::vector<uint64_t> hosts;
   for (int rank = 0; rank < comm_.size(); rank++)
     hosts.push_back(comm_.context().job().member(comm_.job_rank(rank)).host);
@@ -134,8 +133,7 @@ Status DeviceCollectives::agree_on_nccl(const cuda::Device& device,
   own.code = started.code();
   own.reaches = peers_reachable(device, terms);
   (started.ok() ? nccl::windows_off() : started.text()).copy(own.text, sizeof own.text - 1);
-  std::vector<Outcome> outcomes(terms.size());
-  FSCCL_TRY(gather(comm_, &own, outcomes.data(), sizeof own));
+  FSCCL_ASSIGN(std::vector<Outcome> outcomes, all_gather(comm_, own));
   decision_.facts.peer_access = true;
   for (size_t rank = 0; rank < outcomes.size(); rank++) {
     decision_.facts.peer_access &= outcomes[rank].reaches != 0;
@@ -168,8 +166,7 @@ Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device,
   if (!tries_exchange(decision_, &why_not_exchanges_)) return success();
   const cuda::Current current(device);
   const ExchangeTerms mine = exchange_terms();
-  std::vector<ExchangeTerms> terms(hosts.size());
-  FSCCL_TRY(gather(comm_, &mine, terms.data(), sizeof mine));
+  FSCCL_ASSIGN(const std::vector<ExchangeTerms> terms, all_gather(comm_, mine));
   why_not_exchanges_ = obstacle_to_exchange(terms, hosts, decision_.asked);
   if (why_not_exchanges_.empty()) {
     Result<std::unique_ptr<Exchanges>> made =

@@ -100,6 +100,8 @@ class DeviceCollectives : public Companion {
   Result<Calls> calls_of_nccl(std::span<const DeviceCall> calls) const;
   std::function<Status()> issue(nccl::Communicator& by, Calls calls);
   Status run_others(std::span<const DeviceCall> calls);
+  struct GroupShare;
+  static void run_beside_each_other(const std::vector<GroupShare*>& waiting);
   // run_others(), for other ranks
   bool waits(const DeviceCall& call) const { return exchanges_ || way(call) == Way::staged; }
   Status move(const Calls& calls);

@@ -49,6 +49,40 @@ Status DeviceCollectives::run(std::span<const DeviceCall> calls) {
   return run_others(calls);
 }
 
+// The calls of a group on one communicator and device.
+struct DeviceCollectives::GroupShare {
+  DeviceCollectives* on;
+  int ordinal;
+  std::vector<DeviceCall> calls;
+  Status outcome;  // of what was done so far
+
+  void run_others() {
+    if (!outcome.ok()) return;
+    try {
+      outcome = on->run_others(calls);
+    } catch (const std::bad_alloc&) {
+      outcome = fail(FSCCL_ERR_OUT_OF_MEMORY, "memory was short in a group of calls");
+    }
+  }
+};
+
+// Calls that wait for other ranks, each on a thread of its own, so that no communicator waits for
+// another.
+void DeviceCollectives::run_beside_each_other(const std::vector<GroupShare*>& waiting) {
+  std::vector<std::jthread> threads;
+  for (size_t i = 1; i < waiting.size(); i++) {
+    try {
+      threads.emplace_back([&share = *waiting[i]] { share.run_others(); });
+    } catch (const std::system_error& error) {
+      waiting[i]->outcome = fail(
+          FSCCL_ERR_LIMIT,
+          "a group of calls needs a thread for each communicator: {}; raise the limit (ulimit -u)",
+          error.what());
+    }
+  }
+  if (!waiting.empty()) waiting[0]->run_others();
+}
+
 // What NCCL takes is one group of it, from this thread. What waits for other ranks comes after
 // that, that of different communicators beside each other.
 Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
@@ -58,26 +92,21 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
     return std::pair(a.comm->members(), a.comm->tag()) <
            std::pair(b.comm->members(), b.comm->tag());
   });
-  struct Share {
-    DeviceCollectives* on;
-    int ordinal;
-    std::vector<DeviceCall> calls;
-    Status outcome;  // of what was done so far
-  };
-  std::vector<Share> shares;
+  std::vector<GroupShare> shares;
   for (Grouped& one : group) {
     DeviceCollectives& on = of(*one.comm);
     if (shares.empty() || shares.back().on != &on || shares.back().ordinal != one.ordinal)
       shares.push_back({&on, one.ordinal, {}, {}});
     shares.back().calls.insert(shares.back().calls.end(), one.calls.begin(), one.calls.end());
   }
-  for (const Share& share : shares) FSCCL_TRY(share.on->check_captures(share.ordinal, share.calls));
-  for (const Share& share : shares) FSCCL_TRY(share.on->prepare(share.ordinal));
+  for (const GroupShare& share : shares)
+    FSCCL_TRY(share.on->check_captures(share.ordinal, share.calls));
+  for (const GroupShare& share : shares) FSCCL_TRY(share.on->prepare(share.ordinal));
 
   // What goes wrong with one communicator keeps none of the others from what their ranks wait for.
   std::vector<nccl::Communicator::Share> by_nccl;
-  std::vector<Share*> theirs;
-  for (Share& share : shares) {
+  std::vector<GroupShare*> theirs;
+  for (GroupShare& share : shares) {
     Result<Calls> calls = share.on->calls_of_nccl(share.calls);
     if (!calls.ok()) {
       share.outcome = calls.take_status();
@@ -93,36 +122,16 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
   }
   for (size_t i = 0; i < by_nccl.size(); i++) theirs[i]->outcome = std::move(by_nccl[i].outcome);
 
-  const auto run = [](Share& share) {
-    if (!share.outcome.ok()) return;
-    try {
-      share.outcome = share.on->run_others(share.calls);
-    } catch (const std::bad_alloc&) {
-      share.outcome = fail(FSCCL_ERR_OUT_OF_MEMORY, "memory was short in a group of calls");
-    }
-  };
-  std::vector<Share*> waiting;
-  for (Share& share : shares) {
+  std::vector<GroupShare*> waiting;
+  for (GroupShare& share : shares) {
     if (std::any_of(share.calls.begin(), share.calls.end(),
                     [&](const DeviceCall& call) { return share.on->waits(call); }))
       waiting.push_back(&share);
     else
-      run(share);
+      share.run_others();
   }
-  std::vector<std::jthread> threads;
-  for (size_t i = 1; i < waiting.size(); i++) {
-    try {
-      threads.emplace_back([&run, &share = *waiting[i]] { run(share); });
-    } catch (const std::system_error& error) {
-      waiting[i]->outcome = fail(
-          FSCCL_ERR_LIMIT,
-          "a group of calls needs a thread for each communicator: {}; raise the limit (ulimit -u)",
-          error.what());
-    }
-  }
-  if (!waiting.empty()) run(*waiting[0]);
-  threads.clear();
-  for (Share& share : shares) FSCCL_TRY(std::move(share.outcome));
+  run_beside_each_other(waiting);
+  for (GroupShare& share : shares) FSCCL_TRY(std::move(share.outcome));
   return success();
 }
 

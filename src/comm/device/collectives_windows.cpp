@@ -24,8 +24,7 @@ Result<std::string> DeviceCollectives::agree_on(const Status& mine, bool* lastin
   WindowOutcome own;
   own.code = mine.code();
   if (!mine.ok()) mine.text().copy(own.text, sizeof own.text - 1);
-  std::vector<WindowOutcome> outcomes(static_cast<size_t>(comm_.size()));
-  FSCCL_TRY(gather(comm_, &own, outcomes.data(), sizeof own));
+  FSCCL_ASSIGN(std::vector<WindowOutcome> outcomes, all_gather(comm_, own));
   std::string why;
   *lasting = false;
   for (size_t rank = 0; rank < outcomes.size(); rank++) {
@@ -45,8 +44,7 @@ Result<nccl::UniqueId> DeviceCollectives::share_id() {
     const Result<nccl::UniqueId> id = nccl::Communicator::make_id(nccl_->library());
     if (id.ok()) mine = id.value();
   }
-  std::vector<nccl::UniqueId> ids(static_cast<size_t>(comm_.size()));
-  FSCCL_TRY(gather(comm_, &mine, ids.data(), sizeof mine));
+  FSCCL_ASSIGN(const std::vector<nccl::UniqueId> ids, all_gather(comm_, mine));
   return ids[0];
 }
 

@@ -29,15 +29,14 @@ Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const c
   const std::vector<uint8_t>& card = by.ok() ? by.value()->card() : none;
   const auto ranks = static_cast<size_t>(comm.size());
   const uint64_t mine = card.size();
-  std::vector<uint64_t> sizes(ranks);
-  FSCCL_TRY(gather(comm, &mine, sizes.data(), sizeof mine));
+  FSCCL_ASSIGN(const std::vector<uint64_t> sizes, all_gather(comm, mine));
   const uint64_t largest = *std::max_element(sizes.begin(), sizes.end());
   if (largest > kMostCardBytes)
     return fail(FSCCL_ERR_PROTOCOL, "a rank's address for UCX has {} bytes, more than {}", largest,
                 kMostCardBytes);
-  std::vector<uint8_t> padded(largest), all(largest * ranks);
+  std::vector<uint8_t> padded(largest);
   std::copy(card.begin(), card.end(), padded.begin());
-  if (largest) FSCCL_TRY(gather(comm, padded.data(), all.data(), largest));
+  FSCCL_ASSIGN(const std::vector<uint8_t> all, all_gather_rows(comm, padded));
   if (!by.ok()) return by.take_status();
   if (!reached.ok()) return reached.take_status();
   std::vector<std::vector<uint8_t>> cards;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/round_up.h"
 #include "base/undo.h"
+#include "comm/consensus.h"
 #include "pool/host/pool_report.h"
 
 namespace fsccl {
@@ -49,7 +50,7 @@ Result<DeviceRank> describe(const Result<const cuda::Device*>& opened,
 
 DevicePool::DevicePool(Communicator& comm, const cuda::Device& device, uint64_t slots_limit,
                        bool record)
-    : comm_(comm),
+    : Pool(comm),
       device_(&device),
       region_(std::make_unique<CollectiveRegion>(slots_limit, record)),
       marks_(device) {
@@ -68,8 +69,8 @@ Result<std::unique_ptr<DevicePool>> DevicePool::create(Communicator& comm,
   std::unique_ptr<DevicePool> pool(
       new DevicePool(comm, *device.value(), reach.slots_limit, config.record != 0));
   pool->debug_ = mine.value().debug != 0;
-  FSCCL_TRY(agree(comm, pool->make(config, reach, std::move(source)),
-                  "reserve the addresses of the pool, or open its log"));
+  FSCCL_TRY(all_ok(comm, pool->make(config, reach, std::move(source)),
+                   "reserve the addresses of the pool, or open its log"));
   FSCCL_ASSIGN(pool->slots_, SlotMemory::create(comm, *pool->memory_, reach));
   pool->metrics_ = std::make_unique<MetricsSource>(
       [made = pool.get()](MetricSamples& samples, std::string_view id) {
@@ -106,6 +107,20 @@ Status DevicePool::make(const fsccl_pool_config_t& config, const Reach& reach,
 
 // Memory that something on the device may still use is not unmapped under it: where that does not
 // end, or is not known, it stays.
+Status DevicePool::import(void*, uint64_t) {
+  return fail(FSCCL_ERR_NOT_AVAILABLE,
+              "pool '{}' is on a GPU, whose driver exchanges no pages under memory that is there: "
+              "copy into a block of the pool",
+              name_);
+}
+
+Status DevicePool::refuse_streams() const {
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "pool '{}' is on a GPU, where streams and events are CUDA's: order them with "
+              "cudaEventRecord and cudaStreamWaitEvent, and the pool follows",
+              name_);
+}
+
 DevicePool::~DevicePool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();
@@ -285,7 +300,7 @@ Status DevicePool::give_back_surplus() {
                   "pool '{}' waited {} ms for streams to finish with slots of the step before. See "
                   "FSCCL_TIMEOUT_MS",
                   name_, comm_.timeout_ms());
-  FSCCL_TRY(agree(comm_, std::move(status), "finish with the slots of the step before"));
+  FSCCL_TRY(all_ok(comm_, std::move(status), "finish with the slots of the step before"));
   const uint64_t released = slots_->shrink(kept);
   region_->give_up(kept, ++position_);
   const std::lock_guard lock(mutex_);

@@ -24,19 +24,18 @@
 #include "pool/device/device_blocks.h"
 #include "pool/device/released_bytes.h"
 #include "pool/device/slot_memory.h"
+#include "pool/pool.h"
 
 namespace fsccl {
 
-class DevicePool {
+class DevicePool final : public Pool {
  public:
   // Collective over `comm`, blocking: ranks exchange what their devices are. Ranks of other hosts
   // are not reached. `source`: what config.source means; null: none was given.
   static Result<std::unique_ptr<DevicePool>> create(
       Communicator& comm, const fsccl_pool_config_t& config,
       Result<DeviceMemory::Source> source = DeviceMemory::Source());
-  ~DevicePool();
-  // before memory is short
-  void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }
+  ~DevicePool() override;
 
   // Of the pool's own, for what is done before the caller has named one: it waits for nothing but
   // what its blocks do.
@@ -45,14 +44,24 @@ class DevicePool {
   Status note_end(cuda::Stream stream);
 
   const cuda::Device& device() const { return *device_; }
-  Communicator& comm() { return comm_; }
-  const std::string& name() const { return name_; }
 
   // Blocks, ordered by streams as fsccl_pool_alloc() and fsccl_pool_free() say. Any thread.
   Result<void*> alloc(uint64_t bytes, cuda::Stream stream, uint64_t alignment) {
     return blocks_->alloc(bytes, stream, alignment);
   }
   Status free(void* pointer, cuda::Stream stream) { return blocks_->free(pointer, stream); }
+  Result<void*> alloc_block(uint64_t bytes, void* stream, uint64_t alignment) override {
+    return alloc(bytes, static_cast<cuda::Stream>(stream), alignment);
+  }
+  Status free_block(void* pointer, void* stream) override {
+    return free(pointer, static_cast<cuda::Stream>(stream));
+  }
+  Status import(void* pointer, uint64_t bytes) override;
+  Status use(const void*, uint64_t, void*, bool) override { return refuse_streams(); }
+  Status record(const void*, void*) override { return refuse_streams(); }
+  Status wait(const void*, void*) override { return refuse_streams(); }
+  fsccl_memory_t memory() const override { return FSCCL_MEMORY_CUDA; }
+  int device_ordinal() const override { return device_->ordinal(); }
 
   // Slots: the same calls, in order, on all ranks. `key`: who asks (unit and role); `stable`: one
   // offset in every occurrence. Returns the offset in the slots' arena. What is put on `stream`
@@ -76,15 +85,14 @@ class DevicePool {
 
   Status declare(const std::vector<StepEvent>& events);  // collective, blocking
   // Where a new plan needs less than there is, it waits for all ranks and gives the rest back.
-  Status end_step();
-  uint64_t history_hash() const { return region_->hash(); }
-  void stats(fsccl_pool_stats_t* stats) const;
-  uint64_t trim();       // of blocks; waits for what streams still have to do
-  Status check_empty();  // no blocks, no units: else an error that lists them
-  void uses(void (*visit)(void* context, const fsccl_pool_use_t* use), void* context) const;
-  Status snapshot(const std::string& path) const;
-  Journal& journal() { return *journal_; }
-  uint64_t next_unit_key() { return ++unit_keys_; }
+  Status end_step() override;
+  uint64_t history_hash() const override { return region_->hash(); }
+  void stats(fsccl_pool_stats_t* stats) const override;
+  uint64_t trim() override;  // waits for what streams still have to do
+  Status check_empty() override;
+  void uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
+            void* context) const override;
+  Status snapshot(const std::string& path) const override;
   void add_unit(uint64_t key, std::string name) { units_.insert_or_assign(key, std::move(name)); }
   void remove_unit(uint64_t key) { units_.erase(key); }
   // Who says what a key is for, before it takes a slot with it, says too when it has none.
@@ -92,7 +100,6 @@ class DevicePool {
     journal_->name_slot(key, kind, unit);
   }
   void forget_slot(uint64_t key);
-  uint64_t kept_bytes = 0;  // promised to units that keep their slots
 
   struct Counters {
     uint64_t waits = 0;  // of a stream for another, that blocks asked for
@@ -109,6 +116,7 @@ class DevicePool {
   DevicePool(Communicator& comm, const cuda::Device& device, uint64_t slots_limit, bool record);
   Status make(const fsccl_pool_config_t& config, const Reach& reach,
               Result<DeviceMemory::Source> source);
+  Status refuse_streams() const;
   Held& held(uint64_t key);
   Status order(const Held& slot, cuda::Stream stream);
   Result<StreamMark> mark(const Held& slot, cuda::Stream stream,
@@ -119,19 +127,14 @@ class DevicePool {
   void publish();  // what the region knows, which only the thread of the program may ask
   Deadline deadline() const { return comm_.deadline(); }
 
-  Communicator& comm_;
   const cuda::Device* device_;
-  std::string name_;
   bool debug_ = false;
-  std::function<void(uint64_t bytes)> ask_;  // on_pressure
-  std::unique_ptr<Journal> journal_;
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<SlotMemory> slots_;
   std::unique_ptr<CollectiveRegion> region_;
   std::unordered_map<uint64_t, Held> held_;  // by key
   bool keeps_first_slots_ = false;
-  uint64_t position_ = 0;  // in the history of slots
-  uint64_t unit_keys_ = 0;
+  uint64_t position_ = 0;                  // in the history of slots
   std::map<uint64_t, std::string> units_;  // by key
 
   mutable std::mutex mutex_;  // the marks, the figures, and the blocks

@@ -77,27 +77,12 @@ uint64_t limit_of(Communicator& comm, const std::vector<DeviceRank>& all, size_t
 
 }  // namespace
 
-Status agree(Communicator& comm, Status mine, const std::string& what, fsccl_status_t code) {
-  const char vote = mine.ok() ? 1 : 0;
-  std::vector<char> all(static_cast<size_t>(comm.size()));
-  FSCCL_TRY(gather(comm, &vote, all.data(), 1));
-  if (!mine.ok()) return mine;
-  const auto first = std::find(all.begin(), all.end(), 0);
-  if (first == all.end()) return success();
-  return fail(code, "rank {} could not {}; its own error says why", first - all.begin(), what);
-}
-
 Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device,
                              const Result<DeviceRank>& mine) {
   const auto ranks = static_cast<size_t>(comm.size()), own = static_cast<size_t>(comm.rank());
-  const DeviceRank told = mine.ok() ? mine.value() : DeviceRank{.failed = 1};
-  std::vector<DeviceRank> all(ranks);
-  FSCCL_TRY(gather(comm, &told, all.data(), sizeof told));
-  if (!mine.ok()) return mine.status().clone();
-  for (size_t rank = 0; rank < ranks; rank++)
-    if (all[rank].failed)
-      return fail(FSCCL_ERR_NOT_AVAILABLE,
-                  "rank {} could not make the pool on its GPU; its own error says why", rank);
+  FSCCL_TRY(all_ok(comm, mine.status().clone(), "make the pool on its GPU"));
+  const DeviceRank told = mine.value();
+  FSCCL_ASSIGN(const std::vector<DeviceRank> all, all_gather(comm, told));
   for (size_t rank = 0; rank < ranks; rank++) FSCCL_TRY(compare(told, all[rank], rank));
 
   Reach result;
@@ -114,13 +99,13 @@ Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device,
 
   const auto transport = static_cast<DeviceTransport>(told.transport);
   const bool wanted = transport == DeviceTransport::kAuto || transport == DeviceTransport::kP2p;
-  std::vector<char> row(ranks), matrix(ranks * ranks);
+  std::vector<char> row(ranks);
   for (size_t rank = 0; rank < ranks; rank++) {
     const bool near = wanted && told.posix_handles && all[rank].posix_handles &&
                       host_of(comm, rank) == host_of(comm, own);
     row[rank] = rank == own || (near && maps(*device, told, all[rank]));
   }
-  FSCCL_TRY(gather(comm, row.data(), matrix.data(), ranks));
+  FSCCL_ASSIGN(const std::vector<char> matrix, all_gather_rows(comm, row));
   for (size_t rank = 0; rank < ranks; rank++)
     result.reaches.push_back(row[rank] && matrix[rank * ranks + own]);
   if (transport != DeviceTransport::kP2p) return result;
@@ -141,8 +126,7 @@ Result<bool> agree_on_reach(Communicator& comm, bool mine) {
     uint8_t transport, reaches;
   };
   const Vote vote{static_cast<uint8_t>(config()->device_transport), mine};
-  std::vector<Vote> all(static_cast<size_t>(comm.size()));
-  FSCCL_TRY(gather(comm, &vote, all.data(), sizeof vote));
+  FSCCL_ASSIGN(const std::vector<Vote> all, all_gather(comm, vote));
   bool reached = true;
   for (size_t rank = 0; rank < all.size(); rank++) {
     reached = reached && all[rank].reaches;

@@ -13,7 +13,6 @@
 namespace fsccl {
 
 struct DeviceRank {
-  uint8_t failed;  // this rank could not use its device: its own error says why
   uint8_t posix_handles, transport, debug, record;
   unsigned char uuid[16];
   uint64_t granularity;
@@ -32,11 +31,6 @@ struct Reach {
 // one.
 Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device,
                              const Result<DeviceRank>& mine);
-
-// All ranks succeeded, or all fail: those that did not with their own error, the others with
-// `code`. Collective, blocking.
-Status agree(Communicator& comm, Status mine, const std::string& what,
-             fsccl_status_t code = FSCCL_ERR_OUT_OF_MEMORY);
 
 // Whether `mine` is true on all ranks; collective, blocking. FSCCL_ERR_MISMATCH where
 // FSCCL_DEVICE_TRANSPORT differs.

@@ -8,11 +8,7 @@
 #include "comm/consensus.h"
 
 namespace fsccl {
-namespace {
-
-constexpr uint64_t kNotGrown = 0;  // in place of a tag
-
-}  // namespace
+namespace {}  // namespace
 
 Result<std::unique_ptr<SlotMemory>> SlotMemory::create(Communicator& comm, DeviceMemory& memory,
                                                        const Reach& reach) {
@@ -26,7 +22,7 @@ Result<std::unique_ptr<SlotMemory>> SlotMemory::create(Communicator& comm, Devic
     }
     return success();
   };
-  FSCCL_TRY(agree(comm, reserve(), "reserve addresses for the slots of its peers"));
+  FSCCL_TRY(all_ok(comm, reserve(), "reserve addresses for the slots of its peers"));
   return slots;
 }
 
@@ -59,16 +55,10 @@ Status SlotMemory::grow_together(uint64_t extent) {
   Undo undo([&] { (void)shrink(before); });
   if (status.ok()) status = publish(tag);
   Undo withdraw([&] { comm_.context().job().withdraw_fd(tag); });
-  const uint64_t mine = status.ok() ? tag : kNotGrown;
-  std::vector<uint64_t> tags(static_cast<size_t>(comm_.size()));
-  FSCCL_TRY(gather(comm_, &mine, tags.data(), sizeof mine));
-  if (!status.ok()) return status;
-  const auto failed = std::find(tags.begin(), tags.end(), kNotGrown);
-  if (failed != tags.end())
-    return fail(FSCCL_ERR_OUT_OF_MEMORY,
-                "rank {} could not grow the pool's slots by {} bytes; its own error says why",
-                failed - tags.begin(), more);
-  FSCCL_TRY(agree(comm_, adopt(tags, more), "map the slots of its peers"));
+  FSCCL_TRY(
+      all_ok(comm_, std::move(status), fmt::format("grow the pool's slots by {} bytes", more)));
+  FSCCL_ASSIGN(const std::vector<uint64_t> tags, all_gather(comm_, tag));
+  FSCCL_TRY(all_ok(comm_, adopt(tags, more), "map the slots of its peers"));
   undo.keep();
   return success();
 }

@@ -2,7 +2,7 @@
 // the limit that all ranks have in common, and all ranks make the plans' memory, or none does.
 #include <algorithm>
 
-#include "pool/host/pool.h"
+#include "pool/host/host_pool.h"
 
 namespace fsccl {
 namespace {
@@ -17,7 +17,7 @@ std::vector<CollectiveRegion::Event> with_zones(std::vector<CollectiveRegion::Ev
 
 // The memory of the plans, for a schedule that was declared. An error, on all ranks, where there is
 // too little.
-Status Pool::make_plans_memory(MemoryChange* change) {
+Status HostPool::make_plans_memory(MemoryChange* change) {
   if (memory_->sparse()) {
     FSCCL_TRY(plan_mending(change));
   } else {
@@ -28,8 +28,8 @@ Status Pool::make_plans_memory(MemoryChange* change) {
 }
 
 // With `within_limit` steps that were known before are forgotten until what is left fits.
-Status Pool::plan_declared(const std::vector<CollectiveRegion::Event>& shared,
-                           const std::vector<CollectiveRegion::Event>& own, bool within_limit) {
+Status HostPool::plan_declared(const std::vector<CollectiveRegion::Event>& shared,
+                               const std::vector<CollectiveRegion::Event>& own, bool within_limit) {
   const auto extent = [this](Part part) {
     return memory_->sparse() ? region(part).whole_extent() : region(part).extent();
   };
@@ -44,8 +44,8 @@ Status Pool::plan_declared(const std::vector<CollectiveRegion::Event>& shared,
   return memory_->check_slots(extent(Part::shared), extent(Part::own), "the schedule");
 }
 
-Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared,
-                     const std::vector<CollectiveRegion::Event>& own, int host_rank) {
+Status HostPool::declare(const std::vector<CollectiveRegion::Event>& shared,
+                         const std::vector<CollectiveRegion::Event>& own, int host_rank) {
   const CollectiveRegion shared_before = *shared_, own_before = *own_;
   const auto undo = [&] {
     *shared_ = shared_before;

@@ -10,7 +10,7 @@
 // that no rank cuts away what another one has written since.
 #include <algorithm>
 
-#include "pool/host/pool.h"
+#include "pool/host/host_pool.h"
 
 namespace fsccl {
 namespace {
@@ -23,7 +23,7 @@ struct GrowthVote {
 
 constexpr uint8_t kGrowing = 0x80;  // in the flags of the operation that is to follow
 
-Status gather_votes(const Pool::Taker& taker, const GrowthVote& mine,
+Status gather_votes(const HostPool::Taker& taker, const GrowthVote& mine,
                     std::vector<GrowthVote>* all) {
   all->assign(static_cast<size_t>(taker.with.size()), mine);
   if (all->size() == 1) return success();
@@ -45,11 +45,11 @@ Status gather_votes(const Pool::Taker& taker, const GrowthVote& mine,
 
 }  // namespace
 
-bool Pool::MemoryChange::empty() const {
+bool HostPool::MemoryChange::empty() const {
   return given_back[0].empty() && given_back[1].empty() && made[0].empty() && made[1].empty();
 }
 
-void Pool::MemoryChange::add(Part part, BackedBytes::Change&& change) {
+void HostPool::MemoryChange::add(Part part, BackedBytes::Change&& change) {
   given_back[static_cast<size_t>(part)] = std::move(change.given_back);
   made[static_cast<size_t>(part)] = std::move(change.made);
   released = std::max(released, change.released);
@@ -57,7 +57,7 @@ void Pool::MemoryChange::add(Part part, BackedBytes::Change&& change) {
 
 // `mine`: whether this rank has its memory. *lacking: in, what this rank lacks; out, the most that
 // any rank lacks, 0 when all have their memory or when the ranks could not agree.
-Status Pool::agree_on_memory(const Taker& taker, Status mine, uint64_t* lacking) const {
+Status HostPool::agree_on_memory(const Taker& taker, Status mine, uint64_t* lacking) const {
   const GrowthVote vote =
       mine.ok() ? GrowthVote{} : GrowthVote{std::max<uint64_t>(*lacking, 1), memory_->limit()};
   *lacking = 0;
@@ -84,7 +84,7 @@ Status Pool::agree_on_memory(const Taker& taker, Status mine, uint64_t* lacking)
 // All ranks of the taker do so, at the same place in their histories. What is given back stays
 // given back; what is made is there on all ranks, or on none, which is an error and *lacking bytes.
 // Another error has ended the communicator.
-Status Pool::carry_out(const MemoryChange& change, const Taker& taker, uint64_t* lacking) {
+Status HostPool::carry_out(const MemoryChange& change, const Taker& taker, uint64_t* lacking) {
   *lacking = 0;
   if (change.empty()) return success();
   if (!change.given_back[0].empty() || !change.given_back[1].empty()) {
@@ -114,8 +114,8 @@ Status Pool::carry_out(const MemoryChange& change, const Taker& taker, uint64_t*
 }
 
 // Gives ranges of both parts back, as far as they are `there` on this rank.
-void Pool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
-                     const std::array<bool, 2>& there) {
+void HostPool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
+                         const std::array<bool, 2>& there) {
   const uint64_t position = ledger_.next();
   for (const Part part : {Part::shared, Part::own}) {
     const auto p = static_cast<size_t>(part);
@@ -130,14 +130,14 @@ void Pool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
 }
 
 // What the region of a part needs that is not sparse.
-void Pool::add_growth(Part part, MemoryChange* change) {
+void HostPool::add_growth(Part part, MemoryChange* change) {
   const uint64_t exists = memory_->extent(part), extent = region(part).extent();
   if (extent <= exists) return;
   const uint64_t room = memory_->slot_room(claim(part == Part::shared ? Part::own : Part::shared));
   change->made[static_cast<size_t>(part)] = {{exists, memory_->rounded(extent, room)}};
 }
 
-Status Pool::grow(Part part, const Taker& taker) {
+Status HostPool::grow(Part part, const Taker& taker) {
   MemoryChange change;
   add_growth(part, &change);
   uint64_t lacking = 0;

@@ -1,13 +1,13 @@
 // What a pool tells about itself: its figures, who has how much of it, and a snapshot of it as a
 // file.
-#include "pool/host/pool.h"
+#include "pool/host/host_pool.h"
 #include "pool/host/pool_report.h"
 
 namespace fsccl {
 
 // What the regions know, which only the thread of the pool's program may ask. A step that goes by
 // its table adds hits to it, and nothing else; they are published when it ends.
-void Pool::publish() {
+void HostPool::publish() {
   const auto set = [&](std::atomic<uint64_t>& figure, uint64_t (CollectiveRegion::*of)() const) {
     figure.store((shared_.get()->*of)() + (own_.get()->*of)(), std::memory_order_relaxed);
   };
@@ -24,7 +24,7 @@ void Pool::publish() {
   look_if_ready();
 }
 
-void Pool::look_if_ready() {
+void HostPool::look_if_ready() {
   for (const Part part : {Part::shared, Part::own}) {
     const auto p = static_cast<size_t>(part);
     const int host = part == Part::shared ? shared_host_.load(std::memory_order_relaxed) : rank();
@@ -34,7 +34,7 @@ void Pool::look_if_ready() {
   }
 }
 
-void Pool::stats(fsccl_pool_stats_t* out) const {
+void HostPool::stats(fsccl_pool_stats_t* out) const {
   const std::lock_guard lock(mutex_);
   fsccl_pool_stats_t s = FSCCL_POOL_STATS_INIT;
   s.size = out->size;
@@ -66,17 +66,18 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
   *out = s;
 }
 
-void Pool::tell(MetricSamples& samples, std::string_view id) const {
+void HostPool::tell(MetricSamples& samples, std::string_view id) const {
   fsccl_pool_stats_t now = FSCCL_POOL_STATS_INIT;
   stats(&now);
   pool_report::add_samples(samples, comm_, name_, id, now);
 }
 
-void Pool::uses(void (*visit)(void* context, const fsccl_pool_use_t* use), void* context) const {
+void HostPool::uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
+                    void* context) const {
   pool_report::visit_uses(*journal_, visit, context);
 }
 
-Status Pool::snapshot(const std::string& path) const {
+Status HostPool::snapshot(const std::string& path) const {
   fsccl_pool_stats_t now = FSCCL_POOL_STATS_INIT;
   stats(&now);
   SnapshotFacts facts = pool_report::facts_of(comm_, name_, now);

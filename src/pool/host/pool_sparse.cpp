@@ -9,19 +9,19 @@
 // again as a whole: no slot asks the system any more.
 #include "base/limits.h"
 #include "cuda/device.h"
-#include "pool/host/pool.h"
+#include "pool/host/host_pool.h"
 
 namespace fsccl {
 
 // Not where somebody may have the pages themselves, instead of the addresses: a source, a network
 // card, a driver of GPUs.
-bool Pool::may_be_sparse(Communicator& comm, const PoolSource& source) {
+bool HostPool::may_be_sparse(Communicator& comm, const PoolSource& source) {
   return !source.stack() && !comm.context().network_keeps_pages() &&
          page_bytes() <= CollectiveRegion::kAlignment && !cuda::devices_may_be_there();
 }
 
 // Lets the bytes of a slot that was placed exist, while no more than `most` bytes of slots do.
-Pool::MemoryChange Pool::backing(Part part, uint64_t begin, uint64_t end, uint64_t most) {
+HostPool::MemoryChange HostPool::backing(Part part, uint64_t begin, uint64_t end, uint64_t most) {
   const Part other = part == Part::shared ? Part::own : Part::shared;
   const uint64_t live = region(part).live(), beside = memory_->backed(other).bytes();
   const uint64_t spared = live + beside > most ? live + beside - most : 0;
@@ -33,7 +33,7 @@ Pool::MemoryChange Pool::backing(Part part, uint64_t begin, uint64_t end, uint64
 }
 
 // Where a rank lacks memory, all ranks give back as much of what is no slot's, and try once more.
-Status Pool::back(Part part, Slot* slot, uint64_t bytes, const Taker& taker) {
+Status HostPool::back(Part part, Slot* slot, uint64_t bytes, const Taker& taker) {
   const uint64_t begin = slot->offset, end = begin + bytes;
   if (end <= memory_->backed(part).whole()) return success();
   uint64_t most = memory_->most_slots();
@@ -54,7 +54,7 @@ Status Pool::back(Part part, Slot* slot, uint64_t bytes, const Taker& taker) {
 
 // How many bytes of each part should exist as a whole: whole huge pages where the limit has room
 // for them.
-std::array<uint64_t, 2> Pool::whole_extents() const {
+std::array<uint64_t, 2> HostPool::whole_extents() const {
   const std::array<uint64_t, 2> exact{shared_->whole_extent(), own_->whole_extent()};
   std::array<uint64_t, 2> rounded{};
   for (const size_t p : {0, 1})
@@ -63,7 +63,7 @@ std::array<uint64_t, 2> Pool::whole_extents() const {
 }
 
 // At a step boundary: what is torn was torn at the one before, too, so it is not torn for one step.
-void Pool::look_if_torn() {
+void HostPool::look_if_torn() {
   const std::array<uint64_t, 2> whole = whole_extents();
   const bool torn =
       !memory_->backed(Part::shared).is(whole[0]) || !memory_->backed(Part::own).is(whole[1]);
@@ -71,7 +71,7 @@ void Pool::look_if_torn() {
   torn_ = torn;
 }
 
-Status Pool::plan_mending(MemoryChange* change) {
+Status HostPool::plan_mending(MemoryChange* change) {
   const std::array<uint64_t, 2> whole = whole_extents();
   uint64_t bytes = 0;
   for (const Part part : {Part::shared, Part::own})
@@ -84,7 +84,7 @@ Status Pool::plan_mending(MemoryChange* change) {
 
 // By all ranks that take the next slot, before they do. Where there is too little memory, bytes go
 // on to exist where slots lie.
-Status Pool::mend(const Taker& taker) {
+Status HostPool::mend(const Taker& taker) {
   mend_due_ = torn_ = false;
   MemoryChange change;
   if (!plan_mending(&change).ok()) return success();

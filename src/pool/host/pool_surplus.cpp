@@ -7,11 +7,11 @@
 // back is an event of its own there, which whoever takes a slot in that range waits for, so that no
 // rank cuts away what another one has written since.
 #include "base/log.h"
-#include "pool/host/pool.h"
+#include "pool/host/host_pool.h"
 
 namespace fsccl {
 
-Status Pool::wait_released(uint64_t position) {
+Status HostPool::wait_released(uint64_t position) {
   const Deadline deadline = comm_.deadline();
   for (const int rank : sharers_)
     if (release_line(rank)->reached() < position)
@@ -21,7 +21,7 @@ Status Pool::wait_released(uint64_t position) {
   return success();
 }
 
-Status Pool::give_back_surplus(Part part) {
+Status HostPool::give_back_surplus(Part part) {
   std::optional<uint64_t>& since = surplus_since_[static_cast<size_t>(part)];
   const uint64_t extent = region(part).extent();
   if (!memory_->exceeds(part, extent)) {

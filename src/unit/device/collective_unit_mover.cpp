@@ -29,7 +29,7 @@ Result<std::unique_ptr<DeviceMover>> CollectiveUnitMover::create(const Request& 
   Result<std::unique_ptr<CollectiveUnitMover>> made = make(request);
   if (!made.ok() && (made.status().code() == FSCCL_ERR_NOT_AVAILABLE || comm.engine().failed()))
     return made.take_status();
-  FSCCL_TRY(agree(comm, made.status().clone(), fmt::format("make unit '{}'", request.spec.name)));
+  FSCCL_TRY(all_ok(comm, made.status().clone(), fmt::format("make unit '{}'", request.spec.name)));
   return std::unique_ptr<DeviceMover>(made.take());
 }
 

@@ -147,12 +147,6 @@ Status DeviceUnit::set_stream(void* stream) {
   return success();
 }
 
-Status DeviceUnit::check_index(size_t index) const {
-  if (index < count()) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has {} parameters; {} is not the index of one",
-              spec_.name, count(), index);
-}
-
 Status DeviceUnit::no_work() const {
   return fail(FSCCL_ERR_NOT_AVAILABLE,
               "operations of unit '{}' are put on its stream and have no work: give NULL, and "
@@ -176,9 +170,13 @@ Status DeviceUnit::refuse_capture() const {
               spec_.name);
 }
 
-Status DeviceUnit::release(size_t) const {
-  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has one slot for all parameters: reshard it",
-              spec_.name);
+Status DeviceUnit::codec_report(fsccl_codec_report_t*) const {
+  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' was made without a gather_codec", spec_.name);
+}
+
+// A unit on a GPU is never one by parameter.
+Status DeviceUnit::give_back_param(size_t) {
+  return fail(FSCCL_ERR_INTERNAL, "unit '{}' has one slot for all parameters", spec_.name);
 }
 
 }  // namespace fsccl

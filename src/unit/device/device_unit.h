@@ -1,6 +1,6 @@
-// A unit on a GPU: the states of a unit on host memory (unit/host/unit.h), its slots in a
-// DevicePool, its operations put on the caller's streams. No call waits for a peer, but those that
-// make the unit, end it, or give back numbers in host memory.
+// A unit on a GPU: the states of any unit (unit/unit.h), its slots in a DevicePool, its operations
+// put on the caller's streams. No call waits for a peer, but those that make the unit, end it, or
+// give back numbers in host memory.
 //
 // Every rank has its own slot, and peers read it only until they have gathered: so there is nothing
 // shared to write to. A unit that is unsharded to be written to, or shares copy on write, waits in
@@ -15,39 +15,25 @@
 #include "pool/device/device_pool.h"
 #include "unit/device/device_mover.h"
 #include "unit/device/replica_sum.h"
-#include "unit/host/unit.h"
+#include "unit/unit.h"
 
 namespace fsccl {
 
-class DeviceUnit {
+class DeviceUnit final : public Unit {
  public:
-  // Collective over the unit's communicators, blocking. spec.pool is null.
+  // Collective over the unit's communicators, blocking.
   static Result<std::unique_ptr<DeviceUnit>> create(UnitSpec spec, DevicePool& pool);
-  ~DeviceUnit();
+  ~DeviceUnit() override;
 
-  // As those of Unit. `wait` must be true: what an operation's work would tell, an event on the
-  // stream does.
-  Status unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted);
-  Status reshard();
-  Status release(size_t index) const;
-  Status param(size_t index, fsccl_view_t* view) const;
-  Status shard(size_t index, fsccl_view_t* view) const;
-  Status grad(size_t index, fsccl_view_t* view);
-  Status sharded_grad(size_t index, fsccl_view_t* view) const;
-  Status set_shards(void* const* shards);
-  void mark_changed() { changed_ = true; }
+  // `wait` must be true here and below: an event on the stream tells what an operation's work
+  // would.
   Status reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
-                      Submitted* submitted);
-  Status broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
-  Status verify_replicas();                        // blocking
-  Status check_idle() const { return success(); }  // the destructor waits
-  Status check_zones() const { return success(); }
-  Status set_stream(void* stream);
+                      Submitted* submitted) override;
+  Status check_idle() override { return success(); }  // the destructor waits
+  Status check_zones() override { return success(); }
+  Status set_stream(void* stream) override;
+  Status codec_report(fsccl_codec_report_t* report) const override;
 
-  const UnitSpec& spec() const { return spec_; }
-  DevicePool& pool() const { return pool_; }
-  bool keeps() const { return keep_; }
-  bool unsharded() const { return unsharded_; }
   // Of its slots, for a declared step: 0 bytes if there is none.
   struct SlotInfo {
     uint64_t key = 0, bytes = 0;
@@ -62,12 +48,17 @@ class DeviceUnit {
     uint64_t key = 0, bytes = 0, offset = 0;
     bool held = false;
   };
-  DeviceUnit(UnitSpec spec, DevicePool& pool) : spec_(std::move(spec)), pool_(pool) {}
-  Communicator& comm() const { return *spec_.shard_comm; }
-  Engine& engine() const { return spec_.shard_comm->engine(); }
-  size_t count() const { return spec_.params.size(); }
-  const Layout& layout() const { return *definition_.layout; }
-  bool has_grad(size_t i) const { return !spec_.params[i].frozen; }
+  DeviceUnit(UnitSpec spec, DevicePool& pool) : Unit(std::move(spec)), pool_(pool) {}
+  Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) override;
+  Status give_back_params() override;
+  Status give_back_param(size_t index) override;
+  Result<std::byte*> param_slot(size_t index) override;
+  Result<std::byte*> grad_slot(size_t index) override;
+  Status check_reduced(size_t index) override;
+  Status move_shards(void* const* shards) override;
+  Status broadcast_shards(int root, bool wait, fsccl_status_t* state,
+                          Submitted* submitted) override;
+  Result<std::vector<uint64_t>> hash_shards() override;
   bool has_sharded_grad(size_t i) const {  // of its own, with elements on this rank
     return has_grad(i) && !layout().tied(i) && layout().piece(comm().rank(), i).count;
   }
@@ -83,8 +74,6 @@ class DeviceUnit {
   Status name_shards(std::vector<std::byte*> places);
   Status name_sharded_grads(std::vector<std::byte*> places);
   Status check_named(bool named) const;
-  Status check_index(size_t index) const;
-  Status check_has_grad(size_t index) const;
   Status no_work() const;
   Status refuse_capture() const;
   // within a step of the mover
@@ -108,17 +97,11 @@ class DeviceUnit {
   Status send_state(int root);
   Result<uint64_t> hash_of_shard(size_t index, const cuda::OwnedEvent& copied) const;
 
-  UnitSpec spec_;
   DevicePool& pool_;
-  UnitDefinition definition_;
   std::unique_ptr<DeviceMover> mover_;
   std::unique_ptr<ReplicaSum> replica_sum_;  // null: without a replicate_comm
-  uint64_t key_ = 0;
   int rank_in_pool_ = 0;
   Slot parameters_{.kind = Lane::Kind::parameters}, gradients_{.kind = Lane::Kind::gradients};
-  bool keep_ = false;
-  bool counted_ = false;  // as a unit of its pool and communicator
-  ShardPlaces shards_, sharded_grads_;
   bool shards_named_ = false, sharded_grads_named_ = false;
   bool reduces_here_ = false;  // this rank has pieces of gradients
   // For the host: the norm of a reduction whose result goes there, or pieces of shards that are
@@ -126,11 +109,6 @@ class DeviceUnit {
   std::unique_ptr<cuda::HostMemory::Bytes> for_host_;
 
   cuda::Stream stream_ = nullptr;
-  bool unsharded_ = false;
-  bool contents_valid_ = false;
-  bool changed_ = true;
-  bool reduced_once_ = false, replicas_pending_ = false;
-  GradScaling scaling_;
   // a kept slot's parameters, by the stream of the last reshard
   std::optional<cuda::OwnedEvent> read_;
   std::vector<const void*> packed_from_;  // the caller's gradients that pack_ is for

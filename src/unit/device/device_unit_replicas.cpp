@@ -56,9 +56,7 @@ Status DeviceUnit::sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::De
   return replica_sum_->add(std::move(call));
 }
 
-Status DeviceUnit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted*) {
-  FSCCL_TRY(check_has_replicas(spec_, "bring into step"));
-  FSCCL_TRY(check_replica_root(spec_, root));
+Status DeviceUnit::broadcast_shards(int root, bool wait, fsccl_status_t* state, Submitted*) {
   if (!wait) return no_work();
   FSCCL_TRY(look_for_failure());
   FSCCL_TRY(refuse_capture());
@@ -117,8 +115,7 @@ Result<uint64_t> DeviceUnit::hash_of_shard(size_t index, const cuda::OwnedEvent&
   return hash_shard(copy.data(), bytes);
 }
 
-Status DeviceUnit::verify_replicas() {
-  FSCCL_TRY(check_has_replicas(spec_, "compare"));
+Result<std::vector<uint64_t>> DeviceUnit::hash_shards() {
   FSCCL_TRY(look_for_failure());
   FSCCL_TRY(refuse_capture());
   const cuda::Current current(pool_.device());
@@ -128,7 +125,7 @@ Status DeviceUnit::verify_replicas() {
     FSCCL_ASSIGN(hashes[i], hash_of_shard(i, copied));
   }
   FSCCL_TRY(look_for_failure());
-  return compare_replicas(spec_, hashes);
+  return hashes;
 }
 
 }  // namespace fsccl

@@ -37,11 +37,8 @@ uint64_t DeviceUnit::agreed(OpCode op, uint8_t flags) const {
                       static_cast<uint64_t>(op) << 8 | flags);
 }
 
-Status DeviceUnit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*) {
+Status DeviceUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitted*) {
   if (!wait) return no_work();
-  if (unsharded_)
-    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first",
-                spec_.name);
   FSCCL_TRY(refuse_capture());
   engine().look_for_failure();
   if (engine().failed()) return engine().failure();
@@ -66,8 +63,7 @@ Status DeviceUnit::unshard(bool writable, bool wait, fsccl_status_t* state, Subm
   return mover_->gather(gather);
 }
 
-Status DeviceUnit::reshard() {
-  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is not unsharded", spec_.name);
+Status DeviceUnit::give_back_params() {
   FSCCL_TRY(refuse_capture());
   unsharded_ = false;
   if (keep_) {
@@ -80,30 +76,12 @@ Status DeviceUnit::reshard() {
   return engine().failed() ? engine().failure() : success();  // which does not keep the slot
 }
 
-Status DeviceUnit::param(size_t index, fsccl_view_t* view) const {
-  FSCCL_TRY(check_index(index));
-  if (!unsharded_)
-    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before param()",
-                spec_.name);
+Result<std::byte*> DeviceUnit::param_slot(size_t) {
   if (engine().failed()) return engine().failure();
-  const uint64_t elements = layout().numel(index);
-  *view = {elements ? slot_address(parameters_, definition_.wire_map.offset[index]) : nullptr,
-           elements, 0, definition_.wire_dtypes[index]};
-  return success();
+  return slot_address(parameters_, 0);
 }
 
-Status DeviceUnit::shard(size_t index, fsccl_view_t* view) const {
-  FSCCL_TRY(check_index(index));
-  const Piece piece = layout().piece(comm().rank(), index);
-  *view = {piece.count ? shards_.places[index] : nullptr, piece.count, piece.begin,
-           spec_.params[index].dtype};
-  return success();
-}
-
-Status DeviceUnit::set_shards(void* const* shards) {
-  if (unsharded_)
-    return fail(FSCCL_ERR_INVALID_STATE,
-                "unit '{}' is unsharded: reshard it before its shards move", spec_.name);
+Status DeviceUnit::move_shards(void* const* shards) {
   std::vector<std::byte*> places = shards_.places;
   for (size_t i = 0; i < count(); i++) {
     const size_t owner = layout().owner(i);
@@ -111,21 +89,10 @@ Status DeviceUnit::set_shards(void* const* shards) {
     FSCCL_TRY(check_device_memory(shards[owner], "shard", owner));
     places[i] = static_cast<std::byte*>(shards[owner]);
   }
-  FSCCL_TRY(name_shards(std::move(places)));
-  changed_ = true;
-  return success();
+  return name_shards(std::move(places));
 }
 
-Status DeviceUnit::check_has_grad(size_t index) const {
-  if (has_grad(index)) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
-              spec_.name);
-}
-
-Status DeviceUnit::grad(size_t index, fsccl_view_t* view) {
-  FSCCL_TRY(check_index(index));
-  FSCCL_TRY(check_has_grad(index));
+Result<std::byte*> DeviceUnit::grad_slot(size_t) {
   if (!gradients_.held) {
     if (engine().failed()) return engine().failure();
     FSCCL_TRY(refuse_capture());
@@ -133,20 +100,12 @@ Status DeviceUnit::grad(size_t index, fsccl_view_t* view) {
     FSCCL_TRY(take(gradients_));
     FSCCL_TRY(mover_->took(Lane::Kind::gradients, stream_));
   }
-  const uint64_t elements = layout().numel(index);
-  *view = {elements ? slot_address(gradients_, definition_.grad_map.offset[index]) : nullptr,
-           elements, 0, spec_.reduce_dtype};
-  return success();
+  return slot_address(gradients_, 0);
 }
 
-Status DeviceUnit::sharded_grad(size_t index, fsccl_view_t* view) const {
-  FSCCL_TRY(check_index(index));
-  FSCCL_TRY(check_has_grad(index));
+Status DeviceUnit::check_reduced(size_t) {
   if (replica_sum_ && spec_.replicate_comm->engine().failed())
     return spec_.replicate_comm->engine().failure();
-  const Piece piece = layout().piece(comm().rank(), index);
-  *view = {piece.count ? sharded_grads_.places[layout().owner(index)] : nullptr, piece.count,
-           piece.begin, spec_.grad_dtype};
   return success();
 }
 

@@ -79,26 +79,21 @@ Result<std::shared_ptr<Inboxes>> Inboxes::open(Communicator& comm, const cuda::D
       if (!published.ok()) arena = published.clone();
     }
   }
-  uint8_t made = arena.ok() ? 1 : 0;
-  std::vector<uint8_t> all(ranks);
-  FSCCL_TRY(gather(comm, &made, all.data(), 1));
-  if (all[0]) arena = map(comm, tag, std::move(arena));
+  FSCCL_TRY(all_ok(comm, comm.rank() == 0 ? arena.status().clone() : success(),
+                   "make the memory for signals"));
+  arena = map(comm, tag, std::move(arena));
   std::shared_ptr<Inboxes> inboxes;
   Status mine = arena.ok() ? success() : arena.take_status();
   if (mine.ok()) {
     inboxes.reset(new Inboxes(arena.take(), device, comm.rank(), comm.size()));
     mine = inboxes->register_memory();
   }
-  const uint8_t vote = mine.ok() ? device.wide_values() ? 2 : 1 : 0;
-  FSCCL_TRY(gather(comm, &vote, all.data(), 1));
+  mine =
+      all_ok(comm, std::move(mine), fmt::format("map the memory for signals of '{}'", comm.name()));
   if (comm.rank() == 0) job.withdraw_fd(tag);
   FSCCL_TRY(std::move(mine));
-  const auto failed = std::find(all.begin(), all.end(), 0);
-  if (failed != all.end())
-    return fail(FSCCL_ERR_OUT_OF_MEMORY,
-                "rank {} of '{}' could not map the memory for signals; its own error says why",
-                failed - all.begin(), comm.name());
-  inboxes->wide_ = std::all_of(all.begin(), all.end(), [](uint8_t one) { return one == 2; });
+  FSCCL_ASSIGN(const std::vector<uint8_t> all, all_gather<uint8_t>(comm, device.wide_values()));
+  inboxes->wide_ = std::all_of(all.begin(), all.end(), [](uint8_t one) { return one != 0; });
   return inboxes;
 }
 

@@ -13,9 +13,8 @@ Result<std::unique_ptr<DeviceMover>> P2pMover::create(const Request& request) {
   Result<std::vector<cuda::DevicePointer>> slots = request.pool.slots_of(comm);
   Status mine = slots.ok() ? cuda::DeviceKernels::of(request.pool.device()).take_status()
                            : slots.take_status();
-  FSCCL_TRY(agree(comm, std::move(mine),
-                  fmt::format("make unit '{}' by peer-to-peer access", request.spec.name),
-                  FSCCL_ERR_NOT_AVAILABLE));
+  FSCCL_TRY(all_ok(comm, std::move(mine),
+                   fmt::format("make unit '{}' by peer-to-peer access", request.spec.name)));
   FSCCL_ASSIGN(
       const InboxChannel channel,
       InboxChannel::open(comm, request.pool.comm(), request.pool.device(), request.spec.name));

@@ -10,8 +10,8 @@ using Kind = StreamAction::Kind;
 Result<std::unique_ptr<ReplicaSum>> P2pReplicaSum::create(const DeviceMover::Request& request) {
   Communicator& replicas = *request.spec.replicate_comm;
   Result<std::vector<cuda::DevicePointer>> slots = request.pool.slots_of(replicas);
-  FSCCL_TRY(agree(replicas, slots.ok() ? success() : slots.take_status(),
-                  fmt::format("sum unit '{}' over replicas", request.spec.name)));
+  FSCCL_TRY(all_ok(replicas, slots.ok() ? success() : slots.take_status(),
+                   fmt::format("sum unit '{}' over replicas", request.spec.name)));
   FSCCL_ASSIGN(
       const InboxChannel channel,
       InboxChannel::open(replicas, request.pool.comm(), request.pool.device(), request.spec.name));

@@ -11,7 +11,7 @@ namespace {
 
 struct Known {
   std::mutex mutex;
-  std::map<std::pair<const Pool*, const Communicator*>, std::weak_ptr<CodecStaging>> of;
+  std::map<std::pair<const HostPool*, const Communicator*>, std::weak_ptr<CodecStaging>> of;
 };
 Known& known() {
   static Immortal<Known> all;  // units may go when statics have gone
@@ -20,7 +20,7 @@ Known& known() {
 
 }  // namespace
 
-std::shared_ptr<CodecStaging> CodecStaging::of(Pool& pool, Communicator& lane) {
+std::shared_ptr<CodecStaging> CodecStaging::of(HostPool& pool, Communicator& lane) {
   const std::lock_guard lock(known().mutex);
   std::weak_ptr<CodecStaging>& entry = known().of[{&pool, &lane}];
   std::shared_ptr<CodecStaging> made = entry.lock();
@@ -28,7 +28,7 @@ std::shared_ptr<CodecStaging> CodecStaging::of(Pool& pool, Communicator& lane) {
   return made;
 }
 
-CodecStaging::CodecStaging(Pool& pool, Communicator& lane) : pool_(pool) {
+CodecStaging::CodecStaging(HostPool& pool, Communicator& lane) : pool_(pool) {
   const Costs& costs = lane.collectives().options().select.costs;
   constexpr auto kBytes = static_cast<double>(Cost::kSizes.back());
   link.byte_ns = costs.slot_cached.ns.back() / kBytes;

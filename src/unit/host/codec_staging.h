@@ -14,7 +14,7 @@ namespace fsccl {
 class CodecStaging {
  public:
   // That of the units of `lane` in `pool`, made by the first of them; it goes with the last.
-  static std::shared_ptr<CodecStaging> of(Pool& pool, Communicator& lane);
+  static std::shared_ptr<CodecStaging> of(HostPool& pool, Communicator& lane);
   ~CodecStaging();
   CodecStaging(const CodecStaging&) = delete;
   CodecStaging& operator=(const CodecStaging&) = delete;
@@ -40,11 +40,11 @@ class CodecStaging {
     uint8_t* at = nullptr;
     uint64_t bytes = 0;
   };
-  CodecStaging(Pool& pool, Communicator& lane);
+  CodecStaging(HostPool& pool, Communicator& lane);
   void tell(MetricSamples& samples, std::string_view id, const Communicator& lane) const;
   Status enlarge(Room* room, uint64_t bytes);
 
-  Pool& pool_;
+  HostPool& pool_;
   Room sent_, received_;
   std::unique_ptr<MetricsSource> metrics_;
 };

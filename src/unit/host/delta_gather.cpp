@@ -27,7 +27,7 @@ double since_ns(int64_t begin_ns) { return static_cast<double>(now_ns() - begin_
 
 }  // namespace
 
-DeltaGather::DeltaGather(Pool& pool, Communicator& lane, const LaneExchange& exchange,
+DeltaGather::DeltaGather(HostPool& pool, Communicator& lane, const LaneExchange& exchange,
                          const CodecSpec& spec)
     : pool_(pool),
       lane_(lane),
@@ -48,7 +48,7 @@ DeltaGather::DeltaGather(Pool& pool, Communicator& lane, const LaneExchange& exc
   verdicts_plan_ = all_gather_words(lane.engine(), verdict_.size());
 }
 
-Result<std::unique_ptr<DeltaGather>> DeltaGather::create(Pool& pool, Communicator& lane,
+Result<std::unique_ptr<DeltaGather>> DeltaGather::create(HostPool& pool, Communicator& lane,
                                                          const LaneExchange& exchange,
                                                          const CodecSpec& spec,
                                                          const std::string& unit) {

@@ -27,7 +27,7 @@ class DeltaGather {
  public:
   // Of a rank of the lane, over what it exchanges. Places the copies in the pool.
   // FSCCL_ERR_OUT_OF_MEMORY: there is no room.
-  static Result<std::unique_ptr<DeltaGather>> create(Pool& pool, Communicator& lane,
+  static Result<std::unique_ptr<DeltaGather>> create(HostPool& pool, Communicator& lane,
                                                      const LaneExchange& exchange,
                                                      const CodecSpec& spec,
                                                      const std::string& unit);
@@ -43,7 +43,8 @@ class DeltaGather {
   void report(fsccl_codec_report_t* report) const;
 
  private:
-  DeltaGather(Pool& pool, Communicator& lane, const LaneExchange& exchange, const CodecSpec& spec);
+  DeltaGather(HostPool& pool, Communicator& lane, const LaneExchange& exchange,
+              const CodecSpec& spec);
   // What a host tells in the first part; the states of its copies of all hosts follow.
   struct Head {
     uint64_t bytes = 0;      // coded; 0: none
@@ -79,7 +80,7 @@ class DeltaGather {
   uint64_t most_coded(size_t host) const { return copies_.words(host); }  // half of the plain bytes
   uint64_t busiest(const std::vector<uint64_t>& bytes) const;
 
-  Pool& pool_;
+  HostPool& pool_;
   Communicator& lane_;
   const size_t self_;
   const CodecSpec spec_;

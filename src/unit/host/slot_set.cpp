@@ -6,7 +6,7 @@
 
 namespace fsccl {
 
-SlotSet::SlotSet(Pool& pool, Part part, int host_rank, uint64_t unit_key, Role role,
+SlotSet::SlotSet(HostPool& pool, Part part, int host_rank, uint64_t unit_key, Role role,
                  std::vector<uint64_t> bytes)
     : pool_(&pool),
       part_(part),
@@ -22,10 +22,10 @@ uint64_t SlotSet::total_bytes() const {
   return std::accumulate(bytes_.begin(), bytes_.end(), uint64_t{0});
 }
 
-Result<uint64_t> SlotSet::take(size_t k, const Pool::Taker& taker) {
+Result<uint64_t> SlotSet::take(size_t k, const HostPool::Taker& taker) {
   uint64_t free_since = 0;
   if (bytes_[k]) {
-    FSCCL_ASSIGN(const Pool::Slot slot,
+    FSCCL_ASSIGN(const HostPool::Slot slot,
                  pool_->take(part_, host_rank_, name(k), bytes_[k], stable(), taker));
     offset_[k] = slot.offset;
     free_since = slot.free_since;
@@ -35,7 +35,7 @@ Result<uint64_t> SlotSet::take(size_t k, const Pool::Taker& taker) {
   return free_since;
 }
 
-Result<uint64_t> SlotSet::take_all(const Pool::Taker& taker) {
+Result<uint64_t> SlotSet::take_all(const HostPool::Taker& taker) {
   uint64_t free_since = 0;
   for (size_t k = 0; k < size(); k++) {
     Result<uint64_t> taken = take(k, taker);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "layout/layout.h"
-#include "pool/host/pool.h"
+#include "pool/host/host_pool.h"
 
 namespace fsccl {
 
@@ -16,7 +16,7 @@ class SlotSet {
   static constexpr unsigned kIndexBits = 21;
 
   SlotSet() = default;
-  SlotSet(Pool& pool, Part part, int host_rank, uint64_t unit_key, Role role,
+  SlotSet(HostPool& pool, Part part, int host_rank, uint64_t unit_key, Role role,
           std::vector<uint64_t> bytes);
 
   size_t size() const { return bytes_.size(); }
@@ -32,8 +32,8 @@ class SlotSet {
   bool any_held() const { return held_count_ > 0; }
 
   // The position that every rank must have released before the slot is written.
-  Result<uint64_t> take(size_t k, const Pool::Taker& taker);
-  Result<uint64_t> take_all(const Pool::Taker& taker);  // none is held; all or none
+  Result<uint64_t> take(size_t k, const HostPool::Taker& taker);
+  Result<uint64_t> take_all(const HostPool::Taker& taker);  // none is held; all or none
   Status give_back(size_t k, uint64_t position);
   Status give_back_all(uint64_t position);  // that are held
   void abandon();                           // gives back what is held, which this rank uses no more
@@ -47,19 +47,19 @@ class SlotSet {
   std::byte* base(size_t k) const { return pool_->address(part_, host_rank_, offset_[k]); }
 
  private:
-  Pool* pool_ = nullptr;
+  HostPool* pool_ = nullptr;
   Part part_{};
   int host_rank_ = 0;
   uint64_t unit_key_ = 0;
   Role role_{};
-  const Pool::SlotName& name(size_t k) {
+  const HostPool::SlotName& name(size_t k) {
     if (!names_[k].of) [[unlikely]]
       names_[k] = pool_->name_of(key(k));
     return names_[k];
   }
 
   std::vector<uint64_t> bytes_, offset_;
-  std::vector<Pool::SlotName> names_;  // of slots that were taken
+  std::vector<HostPool::SlotName> names_;  // of slots that were taken
   std::vector<bool> held_;
   size_t held_count_ = 0;
 };

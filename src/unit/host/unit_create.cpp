@@ -4,35 +4,28 @@
 #include <cstring>
 
 #include "engine/progress.h"
-#include "unit/host/unit.h"
+#include "unit/host/host_unit.h"
 
 namespace fsccl {
 template <class Visit>
-void Unit::each_slot_key(const Visit& visit) const {
+void HostUnit::each_slot_key(const Visit& visit) const {
   for (size_t k = 0; k < slots_.size(); k++) visit(slots_.key(k), UseKind::kParameters);
   for (size_t k = 0; k < grads_.size(); k++) visit(grads_.key(k), UseKind::kGradients);
 }
 
-Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
-  std::unique_ptr<Unit> unit(new Unit(std::move(spec)));
-  FSCCL_ASSIGN(UnitDefinition definition, UnitDefinition::make(unit->spec_));
-  unit->layout_ = std::move(definition.layout);
-  unit->definition_hash_ = definition.hash;
-  unit->wire_dtypes_ = std::move(definition.wire_dtypes);
-  unit->wire_map_ = std::move(definition.wire_map);
-  unit->grad_map_ = std::move(definition.grad_map);
-  unit->reduce_shape_ = std::move(definition.reduce_shape);
-
+Result<std::unique_ptr<HostUnit>> HostUnit::create(UnitSpec spec, HostPool& pool) {
+  std::unique_ptr<HostUnit> unit(new HostUnit(std::move(spec), pool));
+  FSCCL_ASSIGN(unit->definition_, UnitDefinition::make(unit->spec_));
   unit->key_ = unit->pool().next_unit_key();
-  if (!unit->comm().one_host()) FSCCL_TRY(unit->span_hosts(&definition.unshard_shape));
+  if (!unit->comm().one_host()) FSCCL_TRY(unit->span_hosts(&unit->definition_.unshard_shape));
   unit->pool_host_ = unit->pool().rank_of_job(unit->here().job_rank(0));
   unit->make_slots();
-  unit->make_plans(definition.unshard_shape);
+  unit->make_plans(unit->definition_.unshard_shape);
   if (unit->pool().watch()) unit->name_slots();
   unit->counted_ = true;  // from here on the destructor undoes
   unit->comm().dependents++;
   if (unit->spec_.replicate_comm) unit->spec_.replicate_comm->dependents++;
-  const uint64_t slot = unit->wire_map_.bytes;
+  const uint64_t slot = unit->definition_.wire_map.bytes;
   unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
                 (unit->spec_.keep == FSCCL_KEEP_BUDGET &&
                  unit->pool().kept_bytes + slot <= unit->spec_.keep_budget_bytes);
@@ -57,7 +50,7 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   return unit;
 }
 
-Unit::~Unit() {
+HostUnit::~HostUnit() {
   if (!counted_) return;
   if (unsharded_ && !writable_) drop_writes();
   for (SlotSet* slots : {&slots_, &writable_slots_, &grads_}) slots->abandon();
@@ -66,11 +59,11 @@ Unit::~Unit() {
   // its communicator failed: nobody else will say so
   for (const Reduced& last : reduced_)
     if (engine().completed() < last.sequence) pool().done(last.position);
-  if (shard_block_) (void)pool().free(shard_block_).ok();
-  if (grad_block_) (void)pool().free(grad_block_).ok();
+  if (shards_.block) (void)pool().free(shards_.block).ok();
+  if (sharded_grads_.block) (void)pool().free(sharded_grads_.block).ok();
   each_slot_key([&](uint64_t key, UseKind) { pool().journal().forget_slot(key); });
   if (keep_) {
-    pool().kept_bytes -= wire_map_.bytes;
+    pool().kept_bytes -= definition_.wire_map.bytes;
     std::erase(pool().kept_slots, &kept_slot_);
   }
   pool().units.erase(key_);
@@ -79,14 +72,14 @@ Unit::~Unit() {
 }
 
 // Debug mode: what is to be said of them.
-void Unit::name_slots() {
+void HostUnit::name_slots() {
   const auto name = [&](const SlotSet& slots, const SlotMap& map, const char* what,
                         auto element_bytes) {
     for (size_t k = 0; k < slots.size(); k++) {
       std::vector<SlotWatch::Piece> pieces;
       for (size_t i = 0; i < count(); i++) {
-        const uint64_t bytes = layout_->numel(i) * element_bytes(i);
-        if (layout_->tied(i) || !bytes || map.slot_of(i) != k) continue;
+        const uint64_t bytes = layout().numel(i) * element_bytes(i);
+        if (layout().tied(i) || !bytes || map.slot_of(i) != k) continue;
         pieces.push_back({map.offset[i], map.offset[i] + bytes, spec_.params[i].name});
       }
       std::sort(pieces.begin(), pieces.end(),
@@ -95,12 +88,13 @@ void Unit::name_slots() {
                            std::move(pieces));
     }
   };
-  name(slots_, wire_map_, "parameters", [&](size_t i) { return dtype_size(wire_dtypes_[i]); });
-  name(grads_, grad_map_, "gradients",
+  name(slots_, definition_.wire_map, "parameters",
+       [&](size_t i) { return dtype_size(definition_.wire_dtypes[i]); });
+  name(grads_, definition_.grad_map, "gradients",
        [&](size_t i) { return has_grad(i) ? dtype_size(spec_.reduce_dtype) : 0; });
 }
 
-std::string Unit::holdings() const {
+std::string HostUnit::holdings() const {
   return fmt::format("unit '{}'{}{}", spec_.name,
                      unsharded_          ? " (its parameters are unsharded)"
                      : slots_.any_held() ? " (keeps its slot)"
@@ -108,18 +102,19 @@ std::string Unit::holdings() const {
                      grads_.any_held() ? " (its gradients are not reduced)" : "");
 }
 
-void Unit::make_slots() {
+void HostUnit::make_slots() {
   const int own = pool().rank();
   if (shared())
-    writable_slots_ =
-        SlotSet(pool(), Part::own, own, key_, SlotSet::Role::parameters, wire_map_.slots);
+    writable_slots_ = SlotSet(pool(), Part::own, own, key_, SlotSet::Role::parameters,
+                              definition_.wire_map.slots);
   slots_ = SlotSet(pool(), shared() ? Part::shared : Part::own, shared() ? pool_host_ : own, key_,
-                   SlotSet::Role::parameters, wire_map_.slots);
-  grads_ = SlotSet(pool(), Part::own, own, key_, SlotSet::Role::gradients, grad_map_.slots);
+                   SlotSet::Role::parameters, definition_.wire_map.slots);
+  grads_ =
+      SlotSet(pool(), Part::own, own, key_, SlotSet::Role::gradients, definition_.grad_map.slots);
   reduced_.resize(grads_.size());
 }
 
-void Unit::make_plans(const UnitShape& shape) {
+void HostUnit::make_plans(const UnitShape& shape) {
   // A private slot is its rank's to write as soon as it is there; between hosts the last stage sees
   // to that.
   unshard_plan_ = PlannedUnit(shared() ? unshard_shared(shape) : unshard_private(shape, !span_));
@@ -127,7 +122,7 @@ void Unit::make_plans(const UnitShape& shape) {
   if (spec_.keep != FSCCL_KEEP_NONE) kept_plan_ = PlannedUnit(unshard_kept(shape));
   std::vector<size_t> params;
   for (size_t i = 0; i < count(); i++)
-    if (has_grad(i) && !layout_->tied(i)) params.push_back(i);
+    if (has_grad(i) && !layout().tied(i)) params.push_back(i);
   wanted_.reserve(count());
   alone_.resize(count());
   make_reduction(params);
@@ -136,23 +131,19 @@ void Unit::make_plans(const UnitShape& shape) {
     alone_[i] = params.size() == 1 ? &reductions_.front() : &make_reduction({i});
 }
 
-Status Unit::place_shards() {
+Status HostUnit::place_shards() {
   const auto allocate = [this](uint64_t bytes) -> Result<std::byte*> {
     FSCCL_ASSIGN(void* memory, pool().alloc(bytes, nullptr, 1, {UseKind::kShards, spec_.name}));
     if (!pool().dry_run()) std::memset(memory, 0, bytes);
     return static_cast<std::byte*>(memory);
   };
-  FSCCL_ASSIGN(ShardPlaces shards, fsccl::place_shards(spec_, *layout_, allocate));
-  shards_ = std::move(shards.places);
-  shard_block_ = shards.block;
-  FSCCL_ASSIGN(ShardPlaces grads, fsccl::place_sharded_grads(spec_, *layout_, allocate));
-  sharded_grads_ = std::move(grads.places);
-  grad_block_ = grads.block;
+  FSCCL_ASSIGN(shards_, fsccl::place_shards(spec_, layout(), allocate));
+  FSCCL_ASSIGN(sharded_grads_, fsccl::place_sharded_grads(spec_, layout(), allocate));
   return span_ ? place_copies() : success();
 }
 
 // Of the delta codec.
-Status Unit::place_copies() {
+Status HostUnit::place_copies() {
   Communicator* const lane = span_->hosts->lane();
   if (spec_.gather_codec.kind != FSCCL_CODEC_DELTA || !lane || span_->parameters.empty() ||
       pool().dry_run())
@@ -162,7 +153,7 @@ Status Unit::place_copies() {
   return success();
 }
 
-void Unit::make_tables() {
+void HostUnit::make_tables() {
   for (int rank = 0; rank < here().size(); rank++) {
     const int pool_rank = pool().rank_of_job(here().job_rank(rank));
     regions_.push_back({pool().address(Part::own, pool_rank, 0), 0});
@@ -170,30 +161,31 @@ void Unit::make_tables() {
     pool().add_sharer(pool_rank);
   }
   unshard_bindings_.resize(slots_.size() + count());
-  for (size_t i = 0; i < count(); i++) unshard_bindings_[slots_.size() + i].base = shards_[i];
+  for (size_t i = 0; i < count(); i++)
+    unshard_bindings_[slots_.size() + i].base = shards_.places[i];
   if (!spec_.replicate_comm) return;
   CollectiveCall call;
   call.op = OpCode::all_reduce;
   call.dtype = spec_.grad_dtype;
   uint64_t block_elements = 0;  // gaps between its pieces are zeros
   for (size_t i = 0; i < count(); i++) {
-    const uint64_t elements = layout_->piece(comm().rank(), i).count;
-    if (!has_grad(i) || layout_->tied(i) || !elements) continue;
-    call.input = call.output = sharded_grads_[i];
+    const uint64_t elements = layout().piece(comm().rank(), i).count;
+    if (!has_grad(i) || layout().tied(i) || !elements) continue;
+    call.input = call.output = sharded_grads_.places[i];
     call.count = elements;
     if (spec_.params[i].sharded_grad) replica_sums_.push_back(call);
     if (!spec_.params[i].sharded_grad)
-      block_elements =
-          static_cast<uint64_t>(sharded_grads_[i] - grad_block_) / dtype_size(spec_.grad_dtype) +
-          elements;
+      block_elements = static_cast<uint64_t>(sharded_grads_.places[i] - sharded_grads_.block) /
+                           dtype_size(spec_.grad_dtype) +
+                       elements;
   }
-  call.input = call.output = grad_block_;
+  call.input = call.output = sharded_grads_.block;
   call.count = block_elements;
   if (block_elements || replica_sums_.empty()) replica_sums_.push_back(call);
 }
 
 // Where every replica's shards are, for broadcast_state.
-Status Unit::exchange_shards() {
+Status HostUnit::exchange_shards() {
   Communicator& replicas = *spec_.replicate_comm;
   // nobody reaches another's memory: broadcast_state sends a list
   if (replicas.engine().mirrored()) return success();
@@ -202,17 +194,16 @@ Status Unit::exchange_shards() {
   std::vector<Location> mine(count());
   std::vector<uint64_t> bytes(count());
   for (size_t i = 0; i < count(); i++) {
-    bytes[i] = layout_->tied(i)
+    bytes[i] = layout().tied(i)
                    ? 0
-                   : layout_->piece(comm().rank(), i).count * dtype_size(spec_.params[i].dtype);
-    if (!shards_[i]) continue;
-    if (arenas.locate(shards_[i], bytes[i], &mine[i]) &&
+                   : layout().piece(comm().rank(), i).count * dtype_size(spec_.params[i].dtype);
+    if (!shards_.places[i]) continue;
+    if (arenas.locate(shards_.places[i], bytes[i], &mine[i]) &&
         arenas.reaches(mine[i].arena, replicas.members()))
       continue;
-    mine[i] = {reinterpret_cast<uint64_t>(shards_[i]), kPrivate};
+    mine[i] = {reinterpret_cast<uint64_t>(shards_.places[i]), kPrivate};
   }
-  std::vector<Location> all(ranks * count());
-  FSCCL_TRY(gather(replicas, mine.data(), all.data(), count() * sizeof(Location)));
+  FSCCL_ASSIGN(const std::vector<Location> all, all_gather_rows(replicas, mine));
   replica_shards_.resize(count() * ranks);
   for (size_t i = 0; i < count(); i++)
     for (size_t rank = 0; rank < ranks; rank++) {
@@ -232,10 +223,10 @@ Status Unit::exchange_shards() {
     }
   broadcast_bindings_.resize(count());
   for (size_t i = 0; i < count(); i++)
-    broadcast_bindings_[i] = {shards_[i], &replica_shards_[i * ranks], 0, {}};
+    broadcast_bindings_[i] = {shards_.places[i], &replica_shards_[i * ranks], 0, {}};
   for (size_t root = 0; root < ranks; root++) {
     broadcast_plans_.emplace_back(
-        broadcast_shards(bytes, replicas.rank(), replicas.size(), static_cast<int>(root)));
+        fsccl::broadcast_shards(bytes, replicas.rank(), replicas.size(), static_cast<int>(root)));
   }
   return success();
 }

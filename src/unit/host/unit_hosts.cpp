@@ -25,15 +25,15 @@
 #include "base/config.h"
 #include "base/hash.h"
 #include "base/round_up.h"
-#include "unit/host/unit.h"
+#include "unit/host/host_unit.h"
 
 namespace fsccl {
 
-Communicator& Unit::here() const { return span_ ? span_->hosts->host() : comm(); }
+Communicator& HostUnit::here() const { return span_ ? span_->hosts->host() : comm(); }
 
 // Collective, blocking. From here on *unshard is of the ranks of this host, and so is
-// reduce_shape_.
-Status Unit::span_hosts(UnitShape* unshard) {
+// definition_.reduce_shape.
+Status HostUnit::span_hosts(UnitShape* unshard) {
   FSCCL_ASSIGN(Hosts * hosts, comm().hosts());
   const ConfigRef settings = config();
   span_ = std::make_unique<HostSpan>();
@@ -72,8 +72,8 @@ Status Unit::span_hosts(UnitShape* unshard) {
   span.spread = PlannedUnit(unshard_spread(*unshard));
   unshard->holds = std::move(own);
   span.entered = PlannedUnit(unshard_kept(*unshard));
-  reduce_shape_.rank = unshard->rank;
-  reduce_shape_.holds = std::move(summed);
+  definition_.reduce_shape.rank = unshard->rank;
+  definition_.reduce_shape.holds = std::move(summed);
   if (!span.by_hosts) {
     span.sums_among = &comm();
     span.carrier = static_cast<int>(seat.place);
@@ -87,10 +87,10 @@ Status Unit::span_hosts(UnitShape* unshard) {
 
 // The same on all ranks. What one rank sums lies one behind the other, by who gets it, so that it
 // crosses in few pieces.
-void Unit::place_sums() {
+void HostUnit::place_sums() {
   const HostSpan& span = *span_;
   const auto& seats = span.hosts->seats();
-  SumPlaces& sums = reduce_shape_.sums;
+  SumPlaces& sums = definition_.reduce_shape.sums;
   sums.dtype = accumulator_of(spec_.reduce_dtype, spec_.grad_dtype);
   sums.offset.assign(count(), std::vector<uint64_t>(seats.size()));
   const bool in_place = sums.dtype == spec_.reduce_dtype;
@@ -100,41 +100,41 @@ void Unit::place_sums() {
       span.hosts->lanes(), std::vector<std::vector<int>>(span.hosts->count()));
   for (size_t rank = 0; rank < seats.size(); rank++)
     lanes[span.hosts->lane_of(rank)][seats[rank].host].push_back(static_cast<int>(rank));
-  std::vector<uint64_t> longest = grad_map_.slots;
+  std::vector<uint64_t> longest = definition_.grad_map.slots;
   for (const auto& of_hosts : lanes) {
-    std::vector<uint64_t> end = grad_map_.slots;
+    std::vector<uint64_t> end = definition_.grad_map.slots;
     for (const std::vector<int>& ranks : of_hosts)
       for (size_t i = 0; i < count(); i++)
         for (const int rank : ranks) {
-          if (!has_grad(i) || layout_->tied(i)) continue;
-          const Piece piece = layout_->piece(rank, i);
-          uint64_t& next = end[grad_map_.slot_of(i)];
+          if (!has_grad(i) || layout().tied(i)) continue;
+          const Piece piece = layout().piece(rank, i);
+          uint64_t& next = end[definition_.grad_map.slot_of(i)];
           sums.offset[i][static_cast<size_t>(rank)] =
-              in_place ? grad_map_.offset[i] + piece.begin * size : next;
+              in_place ? definition_.grad_map.offset[i] + piece.begin * size : next;
           next += in_place ? 0 : piece.count * size;
         }
     for (size_t k = 0; k < end.size(); k++) longest[k] = std::max(longest[k], round_up(end[k], 64));
   }
-  grad_map_.slots = longest;
-  grad_map_.bytes = std::accumulate(longest.begin(), longest.end(), uint64_t{0});
-  reduce_shape_.slot = grad_map_;
+  definition_.grad_map.slots = longest;
+  definition_.grad_map.bytes = std::accumulate(longest.begin(), longest.end(), uint64_t{0});
+  definition_.reduce_shape.slot = definition_.grad_map;
 }
 
-void Unit::plan_reduction(GradReduction& reduction) const {
-  if (!span_) reduction.planned = PlannedUnit(fsccl::reduce_grads(reduce_shape_));
+void HostUnit::plan_reduction(GradReduction& reduction) const {
+  if (!span_) reduction.planned = PlannedUnit(fsccl::reduce_grads(definition_.reduce_shape));
   if (!span_) return;
-  if (span_->by_hosts) reduction.planned = PlannedUnit(reduce_partials(reduce_shape_));
+  if (span_->by_hosts) reduction.planned = PlannedUnit(reduce_partials(definition_.reduce_shape));
   const auto kind =
       span_->by_hosts ? LaneExchange::Kind::partial_sums : LaneExchange::Kind::contributions;
   if (const Communicator* const among = span_->sums_among)
     reduction.between_hosts =
-        LaneExchange(reduce_shape_, kind, span_->holders, among->size(), among->rank());
+        LaneExchange(definition_.reduce_shape, kind, span_->holders, among->size(), among->rank());
 }
 
 // The next stage, one of the ranks of this host.
-Status Unit::on_host(const PlannedUnit& planned, const Binding* bindings,
-                     const OperationSettings& settings, const Fingerprint& fingerprint,
-                     Chain* chain) {
+Status HostUnit::on_host(const PlannedUnit& planned, const Binding* bindings,
+                         const OperationSettings& settings, const Fingerprint& fingerprint,
+                         Chain* chain) {
   Operation* op = nullptr;
   fsccl_status_t state;
   FSCCL_TRY(here().engine().acquire(&op, settings, fingerprint));
@@ -146,9 +146,9 @@ Status Unit::on_host(const PlannedUnit& planned, const Binding* bindings,
 }
 
 // ... or of the ranks of a lane, or of all.
-Status Unit::exchange(LaneExchange& pieces, Communicator& among, const SlotSet& slots,
-                      const OperationSettings& settings, const Fingerprint& fingerprint,
-                      Chain* chain) {
+Status HostUnit::exchange(LaneExchange& pieces, Communicator& among, const SlotSet& slots,
+                          const OperationSettings& settings, const Fingerprint& fingerprint,
+                          Chain* chain) {
   if (pieces.empty()) return success();
   struct Context {
     const Chain& chain;
@@ -169,16 +169,16 @@ Status Unit::exchange(LaneExchange& pieces, Communicator& among, const SlotSet& 
     op.dry_run = dry_run;
     before.follow(op);
   };
-  FSCCL_TRY(pieces.run(among, slots, sharded_grads_, {prepare, &context}));
+  FSCCL_TRY(pieces.run(among, slots, sharded_grads_.places, {prepare, &context}));
   chain->passed(among.engine());
   return success();
 }
 
 // moves: not if the slots have it all still.
-Status Unit::gather_between_hosts(const PlannedUnit& first, bool moves, bool writable,
-                                  uint64_t released, Chain* chain) {
+Status HostUnit::gather_between_hosts(const PlannedUnit& first, bool moves, bool writable,
+                                      uint64_t released, Chain* chain) {
   Fingerprint fingerprint;
-  fill_fingerprint(&fingerprint, OpCode::unshard, layout_->total(),
+  fill_fingerprint(&fingerprint, OpCode::unshard, layout().total(),
                    static_cast<uint8_t>((writable ? 1 : 0) | (moves ? 0 : 2)));
   FSCCL_TRY(
       on_host(first, unshard_bindings_.data(), gather_settings(released), fingerprint, chain));
@@ -195,7 +195,7 @@ Status Unit::gather_between_hosts(const PlannedUnit& first, bool moves, bool wri
   return on_host(last, unshard_bindings_.data(), {}, fingerprint, chain);
 }
 
-Status Unit::codec_report(fsccl_codec_report_t* report) const {
+Status HostUnit::codec_report(fsccl_codec_report_t* report) const {
   if (spec_.gather_codec.kind == FSCCL_CODEC_NONE)
     return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' was made without a gather_codec", spec_.name);
   const size_t size = report->size;
@@ -206,8 +206,8 @@ Status Unit::codec_report(fsccl_codec_report_t* report) const {
 }
 
 // `finishes`: of the sum over all.
-Status Unit::sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes,
-                               Fingerprint fingerprint, Chain* chain) {
+Status HostUnit::sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes,
+                                   Fingerprint fingerprint, Chain* chain) {
   const bool by_hosts = span_->by_hosts;
   if (by_hosts)
     FSCCL_TRY(on_host(reduction.planned, reduction.bindings.data(), {}, fingerprint, chain));
@@ -219,7 +219,7 @@ Status Unit::sum_between_hosts(GradReduction& reduction, const OperationSettings
   return on_host(span_->entered, reduction.bindings.data(), {}, fingerprint, chain);
 }
 
-void Unit::end_between_hosts(Operation& op, const Chain& chain) const {
+void HostUnit::end_between_hosts(Operation& op, const Chain& chain) const {
   op.plan = &span_->nothing;
   op.dry_run = pool().dry_run();
   chain.follow(op);
@@ -227,21 +227,21 @@ void Unit::end_between_hosts(Operation& op, const Chain& chain) const {
 
 // Takes this rank's sums from the slots where they are. If all ranks have exchanged their
 // gradients, the sums have gone to the sharded gradients, and only the norm is left to take.
-Completion Unit::hosts_summed(Operation& op) {
+Completion HostUnit::hosts_summed(Operation& op) {
   const GradReduction& reduction = reduction_of(op);
-  Unit& unit = unit_of(op);
+  HostUnit& unit = unit_of(op);
   const HostSpan& span = *unit.span_;
-  const SumPlaces& sums = unit.reduce_shape_.sums;
+  const SumPlaces& sums = unit.definition_.reduce_shape.sums;
   for (size_t k = 0; k < reduction.params.size(); k++) {
     const size_t i = reduction.params[k];
-    const Piece piece = unit.layout_->piece(unit.comm().rank(), i);
+    const Piece piece = unit.layout().piece(unit.comm().rank(), i);
     if (!piece.count) continue;
-    const void* source = unit.sharded_grads_[i];
+    const void* source = unit.sharded_grads_.places[i];
     Reduce fold{};
     fold.sources = &source;
     fold.n = 1;
     fold.from = fold.to = unit.spec_.grad_dtype;
-    fold.dst = unit.sharded_grads_[i];
+    fold.dst = unit.sharded_grads_.places[i];
     fold.count = piece.count;
     fold.norm = op.want_norm ? &op.norm : nullptr;
     if (span.by_hosts) {

@@ -8,14 +8,14 @@
 
 #include "base/hash.h"
 #include "base/user_call.h"
-#include "unit/host/unit.h"
+#include "unit/host/host_unit.h"
 #include "unit/replica_check.h"
 
 namespace fsccl {
 
 // What the hooks need; in the operation's context.
-struct Unit::Finish {
-  Unit* unit;
+struct HostUnit::Finish {
+  HostUnit* unit;
   const GradReduction* reduction;
   uint64_t position;  // of the gradient slots' return
   fsccl_reduce_result_t* result;
@@ -24,7 +24,7 @@ struct Unit::Finish {
   fsccl_unit_t handle;
 };
 
-Unit::Finish& Unit::finish_of(Operation& op) {
+HostUnit::Finish& HostUnit::finish_of(Operation& op) {
   static_assert(sizeof(Finish) <= sizeof(Operation::context));
   return *reinterpret_cast<Finish*>(op.context.data());
 }
@@ -32,13 +32,13 @@ Unit::Finish& Unit::finish_of(Operation& op) {
 namespace {
 // Of the thread that calls shard_ready now: of whom and which. Its sharded gradient is final,
 // though the operation is not over.
-thread_local const Unit* told_unit = nullptr;
+thread_local const HostUnit* told_unit = nullptr;
 thread_local size_t told_index = 0;
 }  // namespace
 
-void Unit::tell(const Finish& finish, size_t index) {
+void HostUnit::tell(const Finish& finish, size_t index) {
   // a callback may drive another communicator, which tells
-  const Unit* const unit_before = std::exchange(told_unit, finish.unit);
+  const HostUnit* const unit_before = std::exchange(told_unit, finish.unit);
   const size_t index_before = std::exchange(told_index, index);
   call_user("shard_ready",
             [&] { finish.shard_ready(finish.shard_ready_context, finish.handle, index); });
@@ -46,22 +46,22 @@ void Unit::tell(const Finish& finish, size_t index) {
   told_index = index_before;
 }
 
-Unit& Unit::unit_of(Operation& op) { return *finish_of(op).unit; }
-const GradReduction& Unit::reduction_of(Operation& op) { return *finish_of(op).reduction; }
+HostUnit& HostUnit::unit_of(Operation& op) { return *finish_of(op).unit; }
+const GradReduction& HostUnit::reduction_of(Operation& op) { return *finish_of(op).reduction; }
 
 // Of a sum over the shard_comm: told to who asked, unless replicas add to it.
-void Unit::shard_ready(Operation& op, size_t index) {
+void HostUnit::shard_ready(Operation& op, size_t index) {
   const Finish& finish = finish_of(op);
   if (finish.shard_ready && !finish.unit->spec_.replicate_comm) tell(finish, index);
 }
 
-void Unit::shard_done(Operation& op, const Step& step) {
+void HostUnit::shard_done(Operation& op, const Step& step) {
   shard_ready(op, reduction_of(op).param_of(step.dst.buffer));
 }
 
-Completion Unit::shards_summed(Operation& op) {
+Completion HostUnit::shards_summed(Operation& op) {
   const Finish& finish = finish_of(op);
-  Unit& unit = *finish.unit;
+  HostUnit& unit = *finish.unit;
   if (finish.position) unit.pool().done(finish.position);
   if (finish.result) *finish.result = {op.norm.sum, op.norm.finite};
   if (!unit.spec_.replicate_comm) return Completion::over;
@@ -70,20 +70,20 @@ Completion Unit::shards_summed(Operation& op) {
 }
 
 // The norm is of the sum over all replicas, so it takes a pass of its own.
-Completion Unit::replicas_summed(Operation& op) {
+Completion HostUnit::replicas_summed(Operation& op) {
   const Finish& finish = finish_of(op);
-  const Unit& unit = *finish.unit;
+  const HostUnit& unit = *finish.unit;
   Norm norm;
   for (size_t i = 0; i < unit.count(); i++) {
-    const uint64_t elements = unit.layout_->piece(unit.comm().rank(), i).count;
-    if (!unit.has_grad(i) || unit.layout_->tied(i) || !elements) continue;
+    const uint64_t elements = unit.layout().piece(unit.comm().rank(), i).count;
+    if (!unit.has_grad(i) || unit.layout().tied(i) || !elements) continue;
     if (finish.result) {
-      const void* source = unit.sharded_grads_[i];
+      const void* source = unit.sharded_grads_.places[i];
       Reduce args{};
       args.sources = &source;
       args.n = 1;
       args.from = args.to = unit.spec_.grad_dtype;
-      args.dst = unit.sharded_grads_[i];
+      args.dst = unit.sharded_grads_.places[i];
       args.count = elements;
       args.norm = &norm;
       reduce(args);
@@ -94,11 +94,11 @@ Completion Unit::replicas_summed(Operation& op) {
   return Completion::over;
 }
 
-Status Unit::take_grad_slot(size_t k) {
+Status HostUnit::take_grad_slot(size_t k) {
   if (grads_.held(k)) return success();
   FSCCL_TRY(finish(reduced_[k].sequence));  // it may still read the bindings that will change
-  Pool::Taker taker{comm(), {}};
-  fill_fingerprint(&taker.what, OpCode::reduce_grads, layout_->total(), 0);
+  HostPool::Taker taker{comm(), {}};
+  fill_fingerprint(&taker.what, OpCode::reduce_grads, layout().total(), 0);
   FSCCL_ASSIGN(const uint64_t free_since, grads_.take(k, taker));
   FSCCL_TRY(wait_released(free_since));
   if (pool().watch() && grads_.bytes(k))
@@ -107,27 +107,13 @@ Status Unit::take_grad_slot(size_t k) {
   return success();
 }
 
-Status Unit::grad(size_t index, fsccl_view_t* view) {
-  FSCCL_TRY(check_index(index));
-  FSCCL_TRY(check_has_grad(index));
+Result<std::byte*> HostUnit::grad_slot(size_t index) {
   const size_t k = slot_of(index);
   FSCCL_TRY(take_grad_slot(k));
-  const uint64_t elements = layout_->numel(index);
-  *view = {elements ? pool().seen(grads_.base(k)) + grad_map_.offset[index] : nullptr, elements, 0,
-           spec_.reduce_dtype};
-  return success();
+  return pool().seen(grads_.base(k));
 }
 
-Status Unit::check_has_grad(size_t index) const {
-  if (has_grad(index)) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
-              spec_.name);
-}
-
-Status Unit::sharded_grad(size_t index, fsccl_view_t* view) {
-  FSCCL_TRY(check_index(index));
-  FSCCL_TRY(check_has_grad(index));
+Status HostUnit::check_reduced(size_t index) {
   const bool told = told_unit == this && told_index == index;
   if (!told && engine().completed() < reduced_[slot_of(index)].sequence) {
     if (engine().failed()) return engine().failure();
@@ -135,23 +121,19 @@ Status Unit::sharded_grad(size_t index, fsccl_view_t* view) {
                 "the gradients of unit '{}' are still being reduced: wait for the work",
                 spec_.name);
   }
-  if (!told && replica_sequence_ &&
-      spec_.replicate_comm->engine().completed() < replica_sequence_) {
-    if (spec_.replicate_comm->engine().failed()) return spec_.replicate_comm->engine().failure();
-    return fail(
-        FSCCL_ERR_INVALID_STATE,
-        "the gradients of unit '{}' are still being summed over the replicas: wait for the work",
-        spec_.name);
-  }
-  const Piece piece = layout_->piece(comm().rank(), index);
-  *view = {piece.count ? sharded_grads_[layout_->owner(index)] : nullptr, piece.count, piece.begin,
-           spec_.grad_dtype};
-  return success();
+  if (told || !replica_sequence_) return success();
+  Engine& replicas = spec_.replicate_comm->engine();
+  if (replicas.completed() >= replica_sequence_) return success();
+  if (replicas.failed()) return replicas.failure();
+  return fail(
+      FSCCL_ERR_INVALID_STATE,
+      "the gradients of unit '{}' are still being summed over the replicas: wait for the work",
+      spec_.name);
 }
 
 // Peers fold what they need of this rank's gradients from its slots; its own part is folded from
 // where it is, or, between hosts, from the slots as well.
-void Unit::publish_private(GradReduction& reduction, const void* const* grads) {
+void HostUnit::publish_private(GradReduction& reduction, const void* const* grads) {
   const uint64_t size = dtype_size(spec_.reduce_dtype);
   const Stores stores =
       reduction.planned.bytes_read >= comm().collectives().options().streaming_bytes
@@ -160,9 +142,9 @@ void Unit::publish_private(GradReduction& reduction, const void* const* grads) {
   for (size_t k = 0; k < reduction.params.size(); k++) {
     const size_t i = reduction.params[k];
     const auto* from = static_cast<const std::byte*>(grads[i]);
-    std::byte* to = grads_.base(grad_map_.slot_of(i)) + grad_map_.offset[i];
-    const Piece own = span_ ? Piece{} : layout_->piece(comm().rank(), i);
-    const uint64_t end = own.begin + own.count, rest = layout_->numel(i) - end;
+    std::byte* to = grads_.base(definition_.grad_map.slot_of(i)) + definition_.grad_map.offset[i];
+    const Piece own = span_ ? Piece{} : layout().piece(comm().rank(), i);
+    const uint64_t end = own.begin + own.count, rest = layout().numel(i) - end;
     if (own.begin) copy_bytes(to, from, own.begin * size, stores);
     if (rest) copy_bytes(to + end * size, from + end * size, rest * size, stores);
     reduction.own_piece(k) = from + own.begin * size;
@@ -170,13 +152,13 @@ void Unit::publish_private(GradReduction& reduction, const void* const* grads) {
 }
 
 // Only between reductions: one in flight writes to the old places.
-void Unit::place_sharded_grads(const GradReduction& reduction, void* const* places) {
+void HostUnit::place_sharded_grads(const GradReduction& reduction, void* const* places) {
   for (const size_t i : reduction.params)
-    if (places[i] && layout_->piece(comm().rank(), i).count)
-      sharded_grads_[i] = static_cast<std::byte*>(places[i]);
+    if (places[i] && layout().piece(comm().rank(), i).count)
+      sharded_grads_.places[i] = static_cast<std::byte*>(places[i]);
 }
 
-Status Unit::check_reduce(const ReduceRequest& request) const {
+Status HostUnit::check_reduce(const ReduceRequest& request) const {
   if (engine().failed()) return engine().failure();
   if (spec_.replicate_comm && request.sharded_grads)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
@@ -184,8 +166,8 @@ Status Unit::check_reduce(const ReduceRequest& request) const {
   return check_adds_to_replicas(spec_, request.accumulate, reduced_once_, replicas_pending_);
 }
 
-Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
-                          Submitted* submitted) {
+Status HostUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                              Submitted* submitted) {
   FSCCL_TRY(check_reduce(request));
   FSCCL_TRY(want(request));
   FSCCL_TRY(check_grads(request));
@@ -205,7 +187,7 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
       scaling_.next(spec_, request.scale, request.accumulate, replicas_pending_);
   Fingerprint fingerprint;
   fill_fingerprint(
-      &fingerprint, OpCode::reduce_grads, layout_->total(),
+      &fingerprint, OpCode::reduce_grads, layout().total(),
       static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
   fingerprint.history = mix_hash(fingerprint.history, std::bit_cast<uint64_t>(request.scale));
   if (spec_.by_parameter) add_range(&fingerprint);
@@ -247,11 +229,11 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
 
 // HSDP's second phase: the sharded gradients summed over the replicas, once the first phase is
 // through. Those that the unit owns lie in one block and take one operation.
-Status Unit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state,
-                             Submitted* submitted) {
+Status HostUnit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                                 Submitted* submitted) {
   Communicator& replicas = *spec_.replicate_comm;
   struct Phase {
-    Unit* unit;
+    HostUnit* unit;
     const ReduceRequest* request;
     bool last;
   } phase{this, &request, false};

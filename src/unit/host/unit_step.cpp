@@ -4,30 +4,24 @@
 #include <cstring>
 
 #include "base/hash.h"
-#include "unit/host/unit.h"
+#include "unit/host/host_unit.h"
 #include "unit/replica_check.h"
 
 namespace fsccl {
 
-Status Unit::check_index(size_t index) const {
-  if (index < count()) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has {} parameters; {} is not the index of one",
-              spec_.name, count(), index);
-}
-
-Status Unit::finish(uint64_t sequence) {
+Status HostUnit::finish(uint64_t sequence) {
   if (engine().completed() >= sequence) return success();
   fsccl_status_t state;
   return engine().wait(sequence, -1, &state);
 }
 
-Status Unit::finish_replicas(uint64_t sequence) {
+Status HostUnit::finish_replicas(uint64_t sequence) {
   if (!sequence || spec_.replicate_comm->engine().completed() >= sequence) return success();
   fsccl_status_t state;
   return spec_.replicate_comm->engine().wait(sequence, -1, &state);
 }
 
-Status Unit::check_idle() {
+Status HostUnit::check_idle() {
   auto idle = [](Engine& engine, uint64_t sequence) {
     fsccl_status_t state;
     return engine.completed() >= sequence || engine.failed() ||
@@ -41,7 +35,7 @@ Status Unit::check_idle() {
 }
 
 // Until every rank has released its gradient slots of before `position`.
-Status Unit::wait_released(uint64_t position) {
+Status HostUnit::wait_released(uint64_t position) {
   const Deadline deadline = comm().deadline();
   for (int rank = 0; rank < here().size(); rank++) {
     const ReleaseLine& line = *releases_[static_cast<size_t>(rank)];
@@ -53,18 +47,18 @@ Status Unit::wait_released(uint64_t position) {
   return success();
 }
 
-void Unit::fill_fingerprint(Fingerprint* fingerprint, OpCode code, uint64_t elements,
-                            uint8_t flags) const {
+void HostUnit::fill_fingerprint(Fingerprint* fingerprint, OpCode code, uint64_t elements,
+                                uint8_t flags) const {
   fingerprint->op = code;
   fingerprint->dtype =
       static_cast<uint8_t>(code == OpCode::unshard ? spec_.wire_dtype : spec_.reduce_dtype);
   fingerprint->count = elements;
   fingerprint->flags = flags;
-  fingerprint->history = mix_hash(definition_hash_, pool().history_hash());
+  fingerprint->history = mix_hash(definition_.hash, pool().history_hash());
 }
 
 // What a plan of this unit is bound to, and what it moves.
-void Unit::run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings) {
+void HostUnit::run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings) {
   op.plan = &planned.plan;
   op.bindings = bindings;
   op.dry_run = pool().dry_run();
@@ -74,7 +68,7 @@ void Unit::run_plan(Operation& op, const PlannedUnit& planned, const Binding* bi
 }
 
 // Into slots that were taken; what was in them before is released at `released`.
-OperationSettings Unit::gather_settings(uint64_t released) const {
+OperationSettings HostUnit::gather_settings(uint64_t released) const {
   OperationSettings settings;
   settings.releases = releases_.data();
   settings.released = released;
@@ -82,10 +76,7 @@ OperationSettings Unit::gather_settings(uint64_t released) const {
   return settings;
 }
 
-Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
-  if (unsharded_)
-    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first",
-                spec_.name);
+Status HostUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
   if (engine().failed()) return engine().failure();
   FSCCL_TRY(finish_replicas(broadcast_sequence_));  // it may be writing the shards
   const bool beside = writable && shared();         // slots beside the unit's usual ones
@@ -94,8 +85,8 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
   uint64_t released = slot_released_;
   if (!beside) kept_slot_.idle_since = 0;
   if (!slots.any_held()) {
-    Pool::Taker taker{comm(), {}};
-    fill_fingerprint(&taker.what, OpCode::unshard, layout_->total(),
+    HostPool::Taker taker{comm(), {}};
+    fill_fingerprint(&taker.what, OpCode::unshard, layout().total(),
                      static_cast<uint8_t>(writable ? 1 : 0));
     FSCCL_ASSIGN(released, slots.take_all(taker));
   }
@@ -111,7 +102,7 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
   else
     run_plan(*op, planned, unshard_bindings_.data());
   if (pool().watch()) op->owner = this, op->complete = gathered;
-  fill_fingerprint(&op->fingerprint, OpCode::unshard, layout_->total(),
+  fill_fingerprint(&op->fingerprint, OpCode::unshard, layout().total(),
                    static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
   unsharded_ = true;
   writable_ = writable;
@@ -122,8 +113,8 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
   return engine().submit(*op, wait, state);
 }
 
-Completion Unit::gathered(Operation& op) {
-  Unit& unit = *static_cast<Unit*>(op.owner);
+Completion HostUnit::gathered(Operation& op) {
+  HostUnit& unit = *static_cast<HostUnit*>(op.owner);
   const bool copies = unit.copies_on_write() && !unit.writable_;
   const SlotSet& slots = unit.present_slots();
   for (size_t k = 0; k < slots.size(); k++)
@@ -134,13 +125,13 @@ Completion Unit::gathered(Operation& op) {
 }
 
 // Where the caller sees a slot of the present parameters.
-std::byte* Unit::seen_slot(size_t k) {
+std::byte* HostUnit::seen_slot(size_t k) {
   const SlotSet& slots = present_slots();
   return copies_on_write() && !writable_ ? pool().private_address(pool_host_, slots.offset(k))
                                          : pool().seen(slots.base(k));
 }
 
-Status Unit::check_zones() {
+Status HostUnit::check_zones() {
   if (!pool().watch()) return success();
   const SlotSet& slots = present_slots();
   for (size_t k = 0; unsharded_ && k < slots.size(); k++) FSCCL_TRY(slots.intact(k));
@@ -149,13 +140,12 @@ Status Unit::check_zones() {
 }
 
 // Those that this rank wrote to slots which it shares with others.
-void Unit::drop_writes() {
+void HostUnit::drop_writes() {
   for (size_t k = 0; copies_on_write() && k < slots_.size(); k++)
     if (slots_.held(k)) pool().drop_writes(pool_host_, slots_.offset(k), slots_.bytes(k));
 }
 
-Status Unit::reshard() {
-  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is not unsharded", spec_.name);
+Status HostUnit::give_back_params() {
   Status finished = finish(unshard_sequence_);  // a failed communicator does not keep the slots
   SlotSet& slots = present_slots();
   for (size_t k = 0; k < slots.size() && finished.ok(); k++) finished = slots.intact(k);
@@ -172,14 +162,8 @@ Status Unit::reshard() {
   return finished;
 }
 
-Status Unit::release(size_t index) {
-  FSCCL_TRY(check_index(index));
-  if (!spec_.by_parameter)
-    return fail(
-        FSCCL_ERR_INVALID_STATE,
-        "unit '{}' has one slot for all parameters: reshard it, or make it with by_parameter = 1",
-        spec_.name);
-  FSCCL_TRY(check_there(index, "release()"));
+Status HostUnit::give_back_param(size_t index) {
+  FSCCL_TRY(check_there(index));
   Status finished = finish(unshard_sequence_);
   SlotSet& slots = present_slots();
   const size_t k = slot_of(index);
@@ -192,10 +176,7 @@ Status Unit::release(size_t index) {
   return finished;
 }
 
-Status Unit::check_there(size_t index, const char* call) {
-  if (!unsharded_)
-    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before {}", spec_.name,
-                call);
+Status HostUnit::check_there(size_t index) {
   if (present_slots().held(slot_of(index))) return success();
   return fail(
       FSCCL_ERR_INVALID_STATE,
@@ -203,50 +184,48 @@ Status Unit::check_there(size_t index, const char* call) {
       index, spec_.params[index].name, spec_.name);
 }
 
-Status Unit::param(size_t index, fsccl_view_t* view) {
-  FSCCL_TRY(check_index(index));
-  FSCCL_TRY(check_there(index, "param()"));
+Result<std::byte*> HostUnit::param_slot(size_t index) {
+  FSCCL_TRY(check_there(index));
   if (engine().completed() < unshard_sequence_) {
     if (engine().failed()) return engine().failure();
     return fail(FSCCL_ERR_INVALID_STATE,
                 "unit '{}' is still being unsharded: wait for its work before param()", spec_.name);
   }
-  const uint64_t elements = layout_->numel(index);
-  std::byte* const slot = seen_slot(slot_of(index));
-  *view = {elements ? slot + wire_map_.offset[index] : nullptr, elements, 0, wire_dtypes_[index]};
-  return success();
+  return seen_slot(slot_of(index));
 }
 
-Status Unit::shard(size_t index, fsccl_view_t* view) const {
-  FSCCL_TRY(check_index(index));
-  const Piece piece = layout_->piece(comm().rank(), index);
-  *view = {piece.count ? shards_[index] : nullptr, piece.count, piece.begin,
-           spec_.params[index].dtype};
-  return success();
+Status HostUnit::set_stream(void*) {
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "unit '{}' lies in host memory, where nothing is ordered by streams", spec_.name);
 }
 
-Status Unit::set_shards(void* const* shards) {
+Status HostUnit::move_shards(void* const* shards) {
   if (spec_.replicate_comm)
     return fail(FSCCL_ERR_INVALID_STATE,
                 "unit '{}' has a replicate_comm, whose ranks know each other's shards by address",
                 spec_.name);
-  if (unsharded_)
-    return fail(FSCCL_ERR_INVALID_STATE,
-                "unit '{}' is unsharded: reshard it before its shards move", spec_.name);
   FSCCL_TRY(check_idle());
   for (size_t i = 0; i < count(); i++) {
-    const size_t owner = layout_->owner(i);
-    if (shards[owner] && layout_->piece(comm().rank(), i).count)
-      shards_[i] = static_cast<std::byte*>(shards[owner]);
-    unshard_bindings_[slots_.size() + i].base = shards_[i];
+    const size_t owner = layout().owner(i);
+    if (shards[owner] && layout().piece(comm().rank(), i).count)
+      shards_.places[i] = static_cast<std::byte*>(shards[owner]);
+    unshard_bindings_[slots_.size() + i].base = shards_.places[i];
   }
-  changed_ = true;
   return success();
 }
 
-Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted) {
-  FSCCL_TRY(check_has_replicas(spec_, "bring into step"));
-  FSCCL_TRY(check_replica_root(spec_, root));
+Result<std::vector<uint64_t>> HostUnit::hash_shards() {
+  FSCCL_TRY(check_idle());
+  std::vector<uint64_t> hashes(count());
+  for (size_t i = 0; i < count(); i++)
+    hashes[i] =
+        hash_shard(shards_.places[i], layout().piece(comm().rank(), i).count *
+                                          dtype_size(spec_.params[layout().owner(i)].dtype));
+  return hashes;
+}
+
+Status HostUnit::broadcast_shards(int root, bool wait, fsccl_status_t* state,
+                                  Submitted* submitted) {
   Communicator& replicas = *spec_.replicate_comm;
   FSCCL_TRY(check_idle());
   if (replicas.engine().mirrored()) return send_state(root, wait, state, submitted);
@@ -256,25 +235,25 @@ Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitt
   op->plan = &planned.plan;
   op->bindings = broadcast_bindings_.data();
   op->fingerprint.op = OpCode::broadcast_state;
-  op->fingerprint.count = layout_->shard_total(comm().rank());
+  op->fingerprint.count = layout().shard_total(comm().rank());
   op->fingerprint.root = root;
-  op->fingerprint.history = definition_hash_;
+  op->fingerprint.history = definition_.hash;
   changed_ = true;
   replica_sequence_ = broadcast_sequence_ = op->fingerprint.sequence;
   *submitted = {&replicas.engine(), op->fingerprint.sequence};
   return replicas.engine().submit(*op, wait, state);
 }
 
-Status Unit::send_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted) {
+Status HostUnit::send_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted) {
   Communicator& replicas = *spec_.replicate_comm;
   std::vector<fsccl_tensor_t> tensors;
   std::vector<size_t> counts;
   counts.reserve(count());
   for (size_t i = 0; i < count(); i++) {
-    if (layout_->tied(i) || !shards_[i]) continue;
-    counts.push_back(layout_->piece(comm().rank(), i).count);
+    if (layout().tied(i) || !shards_.places[i]) continue;
+    counts.push_back(layout().piece(comm().rank(), i).count);
     fsccl_tensor_t tensor{};
-    tensor.recv = shards_[i];
+    tensor.recv = shards_.places[i];
     tensor.counts = &counts.back();
     tensor.dtype = spec_.params[i].dtype;
     tensors.push_back(tensor);

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/hash.h"
-#include "unit/host/unit.h"
+#include "comm/consensus.h"
 #include "unit/replica_check.h"
 
 namespace fsccl {
@@ -63,14 +63,12 @@ Status check_adds_to_replicas(const UnitSpec& spec, bool accumulates, bool reduc
 
 Status compare_replicas(const UnitSpec& spec, const std::vector<uint64_t>& hashes) {
   const size_t count = hashes.size(), replicas = static_cast<size_t>(spec.replicate_comm->size());
-  std::vector<uint64_t> table(count * replicas);
-  FSCCL_TRY(gather(*spec.replicate_comm, hashes.data(), table.data(), count * sizeof hashes[0]));
+  FSCCL_ASSIGN(const std::vector<uint64_t> table, all_gather_rows(*spec.replicate_comm, hashes));
   Difference mine;
   for (size_t i = count; i-- > 0;)
     for (size_t replica = replicas; replica-- > 1;)
       if (table[replica * count + i] != table[i]) mine = {i, replica};
-  std::vector<Difference> all(static_cast<size_t>(spec.shard_comm->size()));
-  FSCCL_TRY(gather(*spec.shard_comm, &mine, all.data(), sizeof mine));
+  FSCCL_ASSIGN(const std::vector<Difference> all, all_gather(*spec.shard_comm, mine));
   const auto first =
       std::min_element(all.begin(), all.end(),
                        [](const Difference& a, const Difference& b) { return a.param < b.param; });
@@ -81,16 +79,6 @@ Status compare_replicas(const UnitSpec& spec, const std::vector<uint64_t>& hashe
               "replicate_comm what it is on rank 0. fsccl_unit_broadcast_state() makes them equal",
               spec.name, first->param, spec.params[first->param].name, first - all.begin(),
               first->replica);
-}
-
-Status Unit::verify_replicas() {
-  FSCCL_TRY(check_has_replicas(spec_, "compare"));
-  FSCCL_TRY(check_idle());
-  std::vector<uint64_t> hashes(count());
-  for (size_t i = 0; i < count(); i++)
-    hashes[i] = hash_shard(shards_[i], layout_->piece(comm().rank(), i).count *
-                                           dtype_size(spec_.params[layout_->owner(i)].dtype));
-  return compare_replicas(spec_, hashes);
 }
 
 }  // namespace fsccl

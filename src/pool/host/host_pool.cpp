@@ -1,4 +1,4 @@
-#include "pool/host/pool.h"
+#include "pool/host/host_pool.h"
 
 #include <algorithm>
 
@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/round_up.h"
+#include "comm/consensus.h"
 #include "engine/progress.h"
 #include "pool/host/pool_report.h"
 
@@ -18,7 +19,6 @@ constexpr uint64_t kGrowth = PoolMemory::kGrowth;
 
 // What each rank brings to an agreement. The smallest of each is what all of them can do.
 struct Vote {
-  int64_t code = FSCCL_OK;  // why a rank cannot go on
   uint64_t limit = 0, sparse = 0;
 };
 
@@ -33,36 +33,13 @@ struct Terms {
 };
 static_assert(sizeof(Terms) <= kInlineBytes);
 
-Status exchange(Communicator& comm, OpCode op, const void* input, void* output, uint64_t count,
-                int root) {
-  CollectiveCall call;
-  call.op = op;
-  call.input = input;
-  call.output = output;
-  call.count = count;
-  call.root = root;
-  fsccl_status_t state;
-  return comm.collectives().run(call, true, &state);
-}
-
-// All ranks succeeded, or all fail: those that did not with their own error.
+// All ranks succeeded, or all get the first error (all_ok of consensus.h); then the least of what
+// they can do.
 Result<Vote> agree(Communicator& comm, Status mine, Vote vote, const char* what) {
-  vote.code = mine.code();
-  std::vector<Vote> all(static_cast<size_t>(comm.size()));
-  FSCCL_TRY(exchange(comm, OpCode::all_gather, &vote, all.data(), sizeof vote, -1));
-  if (!mine.ok()) return mine;
-  const auto first =
-      std::find_if(all.begin(), all.end(), [](const Vote& of) { return of.code != FSCCL_OK; });
-  if (first != all.end() && first->code == FSCCL_ERR_LIMIT)
-    return fail(FSCCL_ERR_LIMIT,
-                "rank {} could not {}, for a limit of its process (ulimit -n, ulimit -v); its own "
-                "error says which",
-                first - all.begin(), what);
-  if (first != all.end())
-    return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not {}; its own error says why",
-                first - all.begin(), what);
+  FSCCL_TRY(all_ok(comm, std::move(mine), what));
+  FSCCL_ASSIGN(const std::vector<Vote> all, all_gather(comm, vote));
   for (const Vote& of : all)
-    vote = {FSCCL_OK, std::min(vote.limit, of.limit), std::min(vote.sparse, of.sparse)};
+    vote = {std::min(vote.limit, of.limit), std::min(vote.sparse, of.sparse)};
   return vote;
 }
 
@@ -74,6 +51,34 @@ uint64_t control_bytes(const Communicator& comm, bool outside) {
   const uint64_t lines = static_cast<uint64_t>(comm.size()) * sizeof(ReleaseLine);
   // files of huge pages are mapped whole pages at a time
   return outside ? round_up(lines, kGrowth) : lines;
+}
+
+// Rank 0 makes the arena, publishes its descriptor and decides the terms. `limit`: of a rank's
+// bytes; `space`: addresses that a part takes where there are plenty.
+Result<HostArena> make_arena(Communicator& comm, Result<PoolSource>& source, uint64_t limit,
+                             uint64_t space, const Limits& limits, Terms* terms) {
+  const int64_t region = config()->pool_region_bytes;
+  const bool outside = source.ok() && source.value().outside();
+  // Addresses beyond the limit let slots lie apart. Where addresses are limited, too (ulimit -v),
+  // there are as many as bytes.
+  const bool narrow = outside || limits.address_space_bytes.value != kUnlimited;
+  if (narrow) space = limit;
+  terms->part_bytes =
+      round_up(region == kConfigAuto ? space : static_cast<uint64_t>(region) / 3, kGrowth);
+  terms->arena_id = kFirstArena + (static_cast<uint32_t>(comm.job_rank(0)) << 12) +
+                    comm.context().next_arena_number() % 4096;
+  Result<HostArena> made =
+      source.ok() ? source.value().make_arena(comm.size(), control_bytes(comm, outside),
+                                              3 * terms->part_bytes)
+                  : source.status().clone();
+  if (made.ok() && made.value().fd() >= 0) {
+    const Status published =
+        comm.context().job().publish_fd(tag_of(comm, terms->arena_id), made.value().fd());
+    if (!published.ok()) made = published.clone();
+  }
+  terms->made = !made.ok() ? Terms::failed : outside ? Terms::outside : Terms::own;
+  if (outside && made.ok()) terms->file_offset = made.value().file_begin();
+  return made;
 }
 
 Result<HostArena> open_arena(Communicator& comm, const Terms& terms, Result<HostArena> made,
@@ -118,24 +123,24 @@ Status watch_slots(const HostArena& arena, const Communicator& comm, const char*
 
 }  // namespace
 
-Pool::Pool(Communicator& comm, std::byte* control)
-    : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()) {}
+HostPool::HostPool(Communicator& comm, std::byte* control)
+    : Pool(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()) {}
 
 // Between hosts a pool is one a host: an arena is shared by the ranks that can map it.
-Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_config_t& config,
-                                           Result<std::shared_ptr<MemorySource>> given) {
+Result<std::unique_ptr<HostPool>> HostPool::create(Communicator& comm,
+                                                   const fsccl_pool_config_t& config,
+                                                   Result<std::shared_ptr<MemorySource>> given) {
   FSCCL_TRY(config_status());
-  FSCCL_TRY(agree(comm, check_descriptors(kDescriptorsToMake, "make a pool"), {},
-                  "open the files of a pool")
-                .status()
-                .clone());
+  FSCCL_TRY(all_ok(comm, check_descriptors(kDescriptorsToMake, "make a pool"),
+                   "open the files of a pool"));
   Result<PoolSource> source =
       config.dry_run ? Result<PoolSource>(PoolSource{}) : PoolSource::of(std::move(given));
   if (comm.one_host()) return create_on_host(comm, comm, config, std::move(source));
   constexpr uint64_t kTag = 0x706f6f6c;
   FSCCL_ASSIGN(std::unique_ptr<Communicator> host,
                comm.part(comm.ranks_here(), kTag, "ranks of this host"));
-  FSCCL_ASSIGN(std::unique_ptr<Pool> pool, create_on_host(*host, comm, config, std::move(source)));
+  FSCCL_ASSIGN(std::unique_ptr<HostPool> pool,
+               create_on_host(*host, comm, config, std::move(source)));
   pool->host_ = std::move(host);
   pool->whole_ = &comm;
   comm.dependents++;
@@ -143,9 +148,9 @@ Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_
 }
 
 // `whole`: of all hosts that make one, which take the same slots if they have units together.
-Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communicator& whole,
-                                                   const fsccl_pool_config_t& config,
-                                                   Result<PoolSource> source) {
+Result<std::unique_ptr<HostPool>> HostPool::create_on_host(Communicator& comm, Communicator& whole,
+                                                           const fsccl_pool_config_t& config,
+                                                           Result<PoolSource> source) {
   const ConfigRef settings = fsccl::config();
   const Limits limits = read_limits();
   const uint64_t memory = std::min(limits.memory_bytes.value, uint64_t{1} << 40);
@@ -156,29 +161,9 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   const bool debug = config.debug != 0 || settings->pool_debug;
   Terms terms{.debug = debug};
   Result<HostArena> made = fail(FSCCL_ERR_INTERNAL, "no arena");
-  if (comm.rank() == 0) {
-    const int64_t region = settings->pool_region_bytes;
-    const bool outside = source.ok() && source.value().outside();
-    // Addresses beyond the limit let slots lie apart. Where addresses are limited, too (ulimit -v),
-    // there are as many as bytes.
-    const bool narrow = outside || limits.address_space_bytes.value != kUnlimited;
-    const uint64_t space = narrow ? limit : std::max(limit, memory);
-    terms.part_bytes =
-        round_up(region == kConfigAuto ? space : static_cast<uint64_t>(region) / 3, kGrowth);
-    terms.arena_id = kFirstArena + (static_cast<uint32_t>(comm.job_rank(0)) << 12) +
-                     comm.context().next_arena_number() % 4096;
-    made = source.ok() ? source.value().make_arena(comm.size(), control_bytes(comm, outside),
-                                                   3 * terms.part_bytes)
-                       : source.status().clone();
-    if (made.ok() && made.value().fd() >= 0) {
-      const Status published =
-          comm.context().job().publish_fd(tag_of(comm, terms.arena_id), made.value().fd());
-      if (!published.ok()) made = published.clone();
-    }
-    terms.made = !made.ok() ? Terms::failed : outside ? Terms::outside : Terms::own;
-    if (outside && made.ok()) terms.file_offset = made.value().file_begin();
-  }
-  FSCCL_TRY(exchange(comm, OpCode::broadcast, nullptr, &terms, sizeof terms, 0));
+  if (comm.rank() == 0)
+    made = make_arena(comm, source, limit, std::max(limit, memory), limits, &terms);
+  FSCCL_ASSIGN(terms, from_rank(comm, 0, terms));
   Result<HostArena> arena = open_arena(comm, terms, std::move(made), source);
   Result<std::unique_ptr<Journal>> journal = pool_report::open_journal(*settings, comm);
   Status ready = !arena.ok()     ? arena.take_status()
@@ -187,7 +172,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   std::unique_ptr<SlotWatch> watch;
   if (ready.ok() && debug && !config.dry_run && terms.made == Terms::own)
     ready = watch_slots(arena.value(), comm, config.name, &watch);
-  const bool may_be_sparse = source.ok() && Pool::may_be_sparse(comm, source.value());
+  const bool may_be_sparse = source.ok() && HostPool::may_be_sparse(comm, source.value());
   const Result<Vote> common =
       agree(whole, std::move(ready), {.limit = limit, .sparse = may_be_sparse},
             "make or map the pool's arena as the first rank of its host does, or open its log");
@@ -195,7 +180,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   if (!common.ok()) return common.status().clone();
 
   auto mapped = std::make_unique<HostArena>(arena.take());
-  std::unique_ptr<Pool> pool(new Pool(comm, mapped->control()));
+  std::unique_ptr<HostPool> pool(new HostPool(comm, mapped->control()));
   comm.dependents++;
   pool->source_ = source.take();
   pool->arena_ = std::move(mapped);
@@ -232,7 +217,11 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   return pool;
 }
 
-Pool::~Pool() {
+Result<void*> HostPool::alloc_block(uint64_t bytes, void* stream, uint64_t alignment) {
+  return blocks_->alloc(bytes, stream, alignment, {});
+}
+
+HostPool::~HostPool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();
   // of a failed operation the service thread may still sleep on a release line
@@ -243,7 +232,7 @@ Pool::~Pool() {
   if (whole_) whole_->dependents--;
 }
 
-void Pool::make_memory(const PoolMemory::Limits& limits, bool prefault) {
+void HostPool::make_memory(const PoolMemory::Limits& limits, bool prefault) {
   memory_ = std::make_unique<PoolMemory>(*arena_, name_, rank(), part_bytes_, limits);
   memory_->set_source(source_.stack());
   memory_->set_prefault(prefault);
@@ -256,7 +245,7 @@ void Pool::make_memory(const PoolMemory::Limits& limits, bool prefault) {
       {.trim = [this] { trim(); }, .ask = ask, .holders = [this] { return holders(); }});
 }
 
-void Pool::make_blocks(bool debug) {
+void HostPool::make_blocks(bool debug) {
   Blocks::Place place{.pool = name_,
                       .arena = arena_.get(),
                       .arenas = &comm_.context().arenas(),
@@ -273,7 +262,7 @@ void Pool::make_blocks(bool debug) {
 
 // What one kind of slots takes the other cannot have. Sparse parts share what is live; a plan
 // leaves the other plan its bytes.
-void Pool::set_room() {
+void HostPool::set_room() {
   const uint64_t most = memory_->most_slots();
   for (const Part part : {Part::shared, Part::own}) {
     const Part other = part == Part::shared ? Part::own : Part::shared;
@@ -287,13 +276,13 @@ void Pool::set_room() {
 }
 
 // `plan`: of sparse parts, how large a plan may be.
-void Pool::set_capacity(Part part, uint64_t bytes, uint64_t plan) {
+void HostPool::set_capacity(Part part, uint64_t bytes, uint64_t plan) {
   memory_->sparse() ? region(part).set_capacity(bytes, plan, part_bytes_)
                     : region(part).set_capacity(bytes);
 }
 
 // Gives the slot back that has been kept idle for the longest time. All ranks choose the same.
-bool Pool::withdraw_kept() {
+bool HostPool::withdraw_kept() {
   KeptSlot* oldest = nullptr;
   for (KeptSlot* slot : kept_slots)
     if (slot->idle_since && (!oldest || slot->idle_since < oldest->idle_since)) oldest = slot;
@@ -308,14 +297,14 @@ bool Pool::withdraw_kept() {
 }
 
 // Who has how much, the most first.
-std::string Pool::holders() const {
+std::string HostPool::holders() const {
   std::string text = pool_report::holders(*journal_);
   if (const uint64_t bytes = comm_.engine().transport_bytes())
     text += fmt::format("; beside it the transport of '{}' has {} bytes", comm_.name(), bytes);
   return text;
 }
 
-Status Pool::make_private_view(int rank) {
+Status HostPool::make_private_view(int rank) {
   if (private_views_.count(rank)) return success();
   FSCCL_ASSIGN(const uint64_t offset, arena_->file_offset(address(Part::shared, rank, 0)));
   FSCCL_ASSIGN(PrivateView view, PrivateView::create(arena_->fd(), offset, part_bytes_));
@@ -324,11 +313,11 @@ Status Pool::make_private_view(int rank) {
   return success();
 }
 
-void Pool::drop_writes(int rank, uint64_t offset, uint64_t bytes) {
+void HostPool::drop_writes(int rank, uint64_t offset, uint64_t bytes) {
   if (!dry_run_) private_views_.at(rank).drop_writes(offset, bytes);
 }
 
-Status Pool::check_empty() {
+Status HostPool::check_empty() {
   const Blocks::Figures figures = blocks_->figures();
   if (units.empty() && figures.blocks + figures.imports == 0) return blocks_->look();
   std::string list = blocks_->list();
@@ -342,7 +331,7 @@ Status Pool::check_empty() {
               figures.imports, figures.live_bytes, list);
 }
 
-Result<SlotGrant> Pool::place(Part part, uint64_t key, uint64_t bytes, bool stable) {
+Result<SlotGrant> HostPool::place(Part part, uint64_t key, uint64_t bytes, bool stable) {
   set_room();
   Result<SlotGrant> grant =
       region(part).take(key, std::max<uint64_t>(bytes, 1), stable, ledger_.opened());
@@ -350,8 +339,8 @@ Result<SlotGrant> Pool::place(Part part, uint64_t key, uint64_t bytes, bool stab
   return grant;
 }
 
-Result<Pool::Slot> Pool::take_otherwise(Part part, int host_rank, const SlotName& name,
-                                        uint64_t bytes, bool stable, const Taker& taker) {
+Result<HostPool::Slot> HostPool::take_otherwise(Part part, int host_rank, const SlotName& name,
+                                                uint64_t bytes, bool stable, const Taker& taker) {
   if (!ledger_.room())
     return fail(FSCCL_ERR_INVALID_STATE,
                 "more than {} units given back while operations on them run: wait for some",
@@ -385,8 +374,8 @@ Result<Pool::Slot> Pool::take_otherwise(Part part, int host_rank, const SlotName
 }
 
 // A place, and memory there on all ranks; or an error on all ranks, and nothing has changed.
-Result<Pool::Slot> Pool::take_within_limit(Part part, uint64_t key, uint64_t bytes, bool stable,
-                                           const Taker& taker) {
+Result<HostPool::Slot> HostPool::take_within_limit(Part part, uint64_t key, uint64_t bytes,
+                                                   bool stable, const Taker& taker) {
   Result<SlotGrant> grant = place(part, key, bytes, stable);
   if (!grant.ok())
     return grant.status().code() == FSCCL_ERR_OUT_OF_MEMORY ? memory_->refuse_slot(bytes)
@@ -403,7 +392,7 @@ Result<Pool::Slot> Pool::take_within_limit(Part part, uint64_t key, uint64_t byt
   return grown;
 }
 
-Status Pool::give_back_otherwise(Part part, const SlotName& name, uint64_t position) {
+Status HostPool::give_back_otherwise(Part part, const SlotName& name, uint64_t position) {
   if (watch_) watch_->given_back(part, name.key);
   FSCCL_TRY(region(part).give_back(name.key, position));
   publish();
@@ -411,7 +400,7 @@ Status Pool::give_back_otherwise(Part part, const SlotName& name, uint64_t posit
   return success();
 }
 
-Status Pool::end_step() {
+Status HostPool::end_step() {
   set_room();
   shared_->end_step();
   set_room();
@@ -430,9 +419,9 @@ Status Pool::end_step() {
   return success();
 }
 
-uint64_t Pool::history_hash() const { return mix_hash(shared_->hash(), own_->hash()); }
+uint64_t HostPool::history_hash() const { return mix_hash(shared_->hash(), own_->hash()); }
 
-uint64_t Pool::trim() {
+uint64_t HostPool::trim() {
   // The local part only: slots, which others may still read, stay until a plan needs less. A block
   // that is being made is counted in top() before it asks for its memory.
   return blocks_->shrink(

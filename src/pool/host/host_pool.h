@@ -27,6 +27,7 @@
 #include "pool/host/pool_source.h"
 #include "pool/host/release_ledger.h"
 #include "pool/host/slot_watch.h"
+#include "pool/pool.h"
 
 namespace fsccl {
 
@@ -40,26 +41,32 @@ struct KeptSlot {
   std::function<void()> withdrawn;  // tells the unit that it is gone
 };
 
-class Pool {
+class HostPool final : public Pool {
  public:
   // Collective over `comm`, blocking. `source`: what config.source means; null: none was given.
-  static Result<std::unique_ptr<Pool>> create(Communicator& comm, const fsccl_pool_config_t& config,
-                                              Result<std::shared_ptr<MemorySource>> source);
-  ~Pool();
-  // before memory is short
-  void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }
+  static Result<std::unique_ptr<HostPool>> create(Communicator& comm,
+                                                  const fsccl_pool_config_t& config,
+                                                  Result<std::shared_ptr<MemorySource>> source);
+  ~HostPool() override;
 
   // Local blocks, and the streams that they are used on.
   Result<void*> alloc(uint64_t bytes, const void* stream = nullptr, uint64_t alignment = 1,
                       const Journal::Owner& owner = {}) {
     return blocks_->alloc(bytes, stream, alignment, owner);
   }
-  Status import(void* pointer, uint64_t bytes) { return blocks_->import(pointer, bytes); }
   Status free(void* pointer, const void* stream = nullptr) {
     return blocks_->free(pointer, stream);
   }
+  Result<void*> alloc_block(uint64_t bytes, void* stream, uint64_t alignment) override;
+  Status free_block(void* pointer, void* stream) override { return blocks_->free(pointer, stream); }
+  Status import(void* pointer, uint64_t bytes) override { return blocks_->import(pointer, bytes); }
+  Status use(const void* pointer, uint64_t bytes, void* stream, bool writes) override {
+    return blocks_->use(pointer, bytes, stream, writes);
+  }
+  Status record(const void* event, void* stream) override { return blocks_->record(event, stream); }
+  Status wait(const void* event, void* stream) override { return blocks_->wait(event, stream); }
   Blocks& blocks() { return *blocks_; }
-  Status check_empty();  // no blocks, no units: else an error that lists them
+  Status check_empty() override;
 
   // Slots. `key`: unit and role. The position is the event's; whoever gives back reports it done
   // when the bytes are used no more.
@@ -108,8 +115,8 @@ class Pool {
   void done_last() { ledger_.done_last(); }
   Status declare(const std::vector<CollectiveRegion::Event>& shared,
                  const std::vector<CollectiveRegion::Event>& own, int host_rank);
-  Status end_step();
-  uint64_t history_hash() const;
+  Status end_step() override;
+  uint64_t history_hash() const override;
 
   // Address, in this process, of an offset in a part of pool rank `rank`.
   std::byte* address(Part part, int rank, uint64_t offset) const {
@@ -132,31 +139,27 @@ class Pool {
   }
   int rank() const { return comm_.rank(); }
   int rank_of_job(int job_rank) const { return comm_.rank_of(job_rank); }
-  Communicator& comm() { return comm_; }
   uint32_t arena_id() const { return arena_id_; }
-  const std::string& name() const { return name_; }
-  bool dry_run() const { return dry_run_; }  // nothing has memory, operations of units move nothing
+  bool dry_run() const override { return dry_run_; }
+  fsccl_memory_t memory() const override { return FSCCL_MEMORY_HOST; }
 
-  void stats(fsccl_pool_stats_t* stats) const;  // any thread
-  uint64_t trim();
+  void stats(fsccl_pool_stats_t* stats) const override;
+  uint64_t trim() override;
 
   // What it does, and for whom (pool_insight.cpp).
-  Journal& journal() { return *journal_; }
-  void uses(void (*visit)(void* context, const fsccl_pool_use_t* use), void* context) const;
-  Status snapshot(const std::string& path) const;
+  void uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
+            void* context) const override;
+  Status snapshot(const std::string& path) const override;
 
-  uint64_t next_unit_key() { return ++unit_keys_; }
-  // promised to units that keep their slots
-  uint64_t kept_bytes = 0;
   std::vector<KeptSlot*> kept_slots;  // of these units
   // by key: what to call it, and what it holds
   std::map<uint64_t, std::function<std::string()>> units;
 
  private:
-  explicit Pool(Communicator& comm, std::byte* control);
-  static Result<std::unique_ptr<Pool>> create_on_host(Communicator& comm, Communicator& whole,
-                                                      const fsccl_pool_config_t& config,
-                                                      Result<PoolSource> source);
+  explicit HostPool(Communicator& comm, std::byte* control);
+  static Result<std::unique_ptr<HostPool>> create_on_host(Communicator& comm, Communicator& whole,
+                                                          const fsccl_pool_config_t& config,
+                                                          Result<PoolSource> source);
   uint64_t part_begin(Part part) const { return memory_->part_begin(part); }
   // A slot that a table has can be taken: all its bytes exist, and nobody looks at them.
   bool goes_on(Part part, int host_rank) const {
@@ -215,16 +218,12 @@ class Pool {
   // made for this pool, if it was asked for on a communicator of several hosts: that one
   std::unique_ptr<Communicator> host_;
   Communicator* whole_ = nullptr;
-  Communicator& comm_;  // whose ranks share the arena
-  std::string name_;
   uint32_t arena_id_ = 0;
   uint64_t part_bytes_ = 0;
   bool dry_run_ = false;
   PoolSource source_;  // outlives what is made of it
   std::unique_ptr<HostArena> arena_;
-  std::unique_ptr<Journal> journal_;
   std::unique_ptr<PoolMemory> memory_;
-  std::function<void(uint64_t bytes)> ask_;  // on_pressure
   std::unique_ptr<SlotWatch> watch_;
   std::map<int, PrivateView> private_views_;  // by the rank that hosts the part
   ReleaseLedger ledger_;
@@ -246,8 +245,6 @@ class Pool {
   bool torn_ = false, mend_due_ = false;
   // of slots, by part: the position when it was first seen
   std::array<std::optional<uint64_t>, 2> surplus_since_;
-  uint64_t unit_keys_ = 0;
-
   std::unique_ptr<Blocks> blocks_;
   mutable std::mutex mutex_;  // the figures below
   uint64_t steps_ = 0;

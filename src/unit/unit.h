@@ -1,0 +1,119 @@
+// A unit: parameters that are gathered and freed together. This class keeps the state of a unit and
+// checks every call against it; HostUnit (host memory) and DeviceUnit (memory of a GPU) say how
+// bytes are moved.
+//
+// States of the parameters: sharded --unshard--> unsharded --reshard--> sharded. A kept unit's slot
+// outlives reshard, and its contents are valid until the shards change. The gradient slot is taken
+// by the first grad() and given back by reduce_grads().
+//
+// Calls come from one thread at a time. All ranks of the unit's communicators make them in the same
+// order.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "unit/scaling.h"
+#include "unit/unit_definition.h"
+
+namespace fsccl {
+
+struct ReduceRequest {
+  // of a unit by parameter: 0: those whose gradient slots are held, or all that `grads` may name
+  size_t first = 0, count = 0;
+  double scale = 0;
+  bool accumulate = false;
+  bool defer_replicas = false;
+  const void* const* grads = nullptr;
+  void* const* sharded_grads = nullptr;
+  fsccl_reduce_result_t* result = nullptr;
+  void (*shard_ready)(void*, fsccl_unit_t, size_t) = nullptr;
+  void* shard_ready_context = nullptr;
+  fsccl_unit_t handle = nullptr;  // what the callback is told
+};
+
+// What a submitted operation hands to its work: which engine, which number.
+struct Submitted {
+  Engine* engine = nullptr;
+  uint64_t sequence = 0;
+};
+
+class Unit {
+ public:
+  virtual ~Unit() = default;
+
+  // As the functions of fsccl.h. `wait`: the call returns when the operation is complete; else
+  // *submitted says which operation to wait for, and *state whether it is complete already.
+  Status unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted);
+  Status reshard();
+  Status release(size_t index);
+  Status param(size_t index, fsccl_view_t* view);
+  Status shard(size_t index, fsccl_view_t* view) const;
+  Status grad(size_t index, fsccl_view_t* view);
+  Status sharded_grad(size_t index, fsccl_view_t* view);
+  Status set_shards(void* const* shards);
+  void mark_changed() { changed_ = true; }
+  virtual Status reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                              Submitted* submitted) = 0;
+  Status broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
+  Status verify_replicas();  // blocking
+
+  // An error while an operation of this unit is in flight that its end would not wait for.
+  virtual Status check_idle() = 0;
+  // What the unit's codec has done; an error where it has none.
+  virtual Status codec_report(fsccl_codec_report_t* report) const = 0;
+  // Debug mode: an error where somebody wrote beyond the slots that the unit holds.
+  virtual Status check_zones() = 0;
+  // What follows is put on `stream`; an error in host memory.
+  virtual Status set_stream(void* stream) = 0;
+
+  const UnitSpec& spec() const { return spec_; }
+  const Layout& layout() const { return *definition_.layout; }
+  bool has_grad(size_t i) const { return !spec_.params[i].frozen; }
+  bool keeps() const { return keep_; }
+  bool unsharded() const { return unsharded_; }
+
+ protected:
+  explicit Unit(UnitSpec spec) : spec_(std::move(spec)) {}
+
+  // Gathers the parameters, which are sharded.
+  virtual Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) = 0;
+  // Gives back the slots of the parameters, which are unsharded, or keeps them.
+  virtual Status give_back_params() = 0;
+  // Gives back the slot of one parameter of a unit by parameter, which is unsharded.
+  virtual Status give_back_param(size_t index) = 0;
+  // Where the slot with this parameter, which is unsharded, can be read; with its gradient, can be
+  // written.
+  virtual Result<std::byte*> param_slot(size_t index) = 0;
+  virtual Result<std::byte*> grad_slot(size_t index) = 0;
+  // An error while the gradient of this parameter is being reduced.
+  virtual Status check_reduced(size_t index) = 0;
+  // The shards lie at `shards` from now on: one pointer a parameter, NULL where it stays.
+  virtual Status move_shards(void* const* shards) = 0;
+  virtual Status broadcast_shards(int root, bool wait, fsccl_status_t* state,
+                                  Submitted* submitted) = 0;
+  // A hash of this rank's shard of each parameter.
+  virtual Result<std::vector<uint64_t>> hash_shards() = 0;
+
+  Communicator& comm() const { return *spec_.shard_comm; }
+  Engine& engine() const { return spec_.shard_comm->engine(); }
+  size_t count() const { return spec_.params.size(); }
+  Status check_index(size_t index) const;
+  Status check_has_grad(size_t index) const;
+
+  UnitSpec spec_;
+  UnitDefinition definition_;
+  uint64_t key_ = 0;                    // of the unit in its pool
+  ShardPlaces shards_, sharded_grads_;  // this rank's
+  bool keep_ = false;
+  bool counted_ = false;  // as a unit of its pool and communicators
+
+  bool unsharded_ = false;
+  bool contents_valid_ = false;  // of the slot: they are what the shards say
+  bool changed_ = true;          // the shards, since they were gathered
+  bool reduced_once_ = false;
+  bool replicas_pending_ = false;  // the last reduction left out the sum over the replicas
+  GradScaling scaling_;
+};
+
+}  // namespace fsccl

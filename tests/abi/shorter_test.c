@@ -1,0 +1,123 @@
+/* A program that was compiled with an older header, whose structs were shorter: the library neither
+ * reads nor writes a byte beyond their size. */
+#include <fsccl/allocator.h>
+#include <fsccl/fsccl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+static int failures;
+
+#define CHECK(call)                                                                            \
+  do {                                                                                         \
+    const fsccl_status_t status_ = (call);                                                     \
+    fsccl_error_info_t info_ = FSCCL_ERROR_INFO_INIT;                                          \
+    (void)fsccl_last_error(&info_);                                                            \
+    if (status_ != FSCCL_OK) {                                                                 \
+      printf("%s:%d: %s: %s\n", __FILE__, __LINE__, fsccl_status_string(status_), info_.text); \
+      ++failures;                                                                              \
+    }                                                                                          \
+  } while (0)
+
+/* Room for a struct, then bytes that nobody may touch. */
+typedef union {
+  size_t size;
+  unsigned char bytes[1024];
+} room_t;
+
+static void begin(room_t* room, size_t size) {
+  memset(room->bytes, 0xa5, sizeof room->bytes);
+  room->size = size;
+}
+
+static void end(const room_t* room, size_t size, const char* name) {
+  size_t i;
+  int beyond = 0, within = 0;
+  for (i = size; i < sizeof room->bytes; ++i) beyond += room->bytes[i] != 0xa5;
+  for (i = sizeof(size_t); i < size; ++i) within += room->bytes[i] != 0xa5;
+  if (room->size != size || beyond || (size > sizeof(size_t) && !within)) {
+    printf("%s of %u bytes: size %u, %d bytes beyond it, %d within\n", name, (unsigned)size,
+           (unsigned)room->size, beyond, within);
+    ++failures;
+  }
+}
+
+/* Every size that the struct of an older or newer header may have: the size stays, and what the
+ * library does not know is untouched. */
+#define WITH_EACH_SIZE(type, call)                                         \
+  do {                                                                     \
+    size_t size_;                                                          \
+    for (size_ = sizeof(size_t); size_ <= sizeof(type) + 16; size_ += 8) { \
+      room_t room;                                                         \
+      type* const out = (type*)(void*)room.bytes;                          \
+      begin(&room, size_);                                                 \
+      CHECK(call);                                                         \
+      end(&room, size_, #type);                                            \
+    }                                                                      \
+  } while (0)
+
+int main(void) {
+  fsccl_comm_config_t where = FSCCL_COMM_CONFIG_INIT;
+  fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
+  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  fsccl_allocator_t host = FSCCL_ALLOCATOR_INIT, counts = FSCCL_ALLOCATOR_INIT;
+  fsccl_param_t weight = FSCCL_PARAM_INIT;
+  fsccl_unique_id_t id;
+  fsccl_unit_t unit;
+  fsccl_view_t view;
+  CHECK(fsccl_unique_id_create(&id));
+  where.unique_id = &id;
+  where.ranks = 1;
+  where.rank = 0;
+  CHECK(fsccl_comm_create(&where, &config.shard_comm));
+  CHECK(fsccl_pool_create(config.shard_comm, &memory, &config.pool));
+  WITH_EACH_SIZE(fsccl_pool_stats_t, fsccl_pool_stats(config.pool, out));
+  WITH_EACH_SIZE(fsccl_counters_t, fsccl_comm_counters(config.shard_comm, out));
+  WITH_EACH_SIZE(fsccl_launch_info_t, fsccl_launcher(out));
+  WITH_EACH_SIZE(fsccl_error_info_t, fsccl_last_error(out));
+  weight.dims = 1;
+  weight.shape[0] = 4;
+  WITH_EACH_SIZE(fsccl_layout_stats_t,
+                 fsccl_layout_plan(FSCCL_LAYOUT_FLAT, &weight, 1, 2, 0, NULL, out));
+  CHECK(fsccl_allocator_host(&host));
+  CHECK(fsccl_allocator_statistics(&host, &counts));
+  WITH_EACH_SIZE(fsccl_allocator_stats_t, fsccl_allocator_stats(&counts, out));
+
+  /* A config without its last fields: two parameters of the size of 0.1, and not of today's. */
+  {
+    fsccl_param_t two[2] = {FSCCL_PARAM_INIT, FSCCL_PARAM_INIT};
+    two[0].dims = two[1].dims = 1;
+    two[0].shape[0] = 3;
+    two[1].shape[0] = 5;
+    config.size = offsetof(fsccl_unit_config_t, param_size);
+    config.param_size = 4000; /* beyond the struct: nobody reads it */
+    CHECK(fsccl_unit_create(&config, two, 2, &unit));
+    CHECK(fsccl_unit_shard(unit, 1, &view));
+    if (view.count != 5) printf("parameter 1 has %u elements\n", (unsigned)view.count), ++failures;
+    CHECK(fsccl_unit_destroy(unit));
+  }
+  /* Longer parameters, of a newer header. */
+  {
+    struct {
+      fsccl_param_t known;
+      uint64_t unknown;
+    } two[2] = {{FSCCL_PARAM_INIT, 7}, {FSCCL_PARAM_INIT, 7}};
+    two[0].known.dims = two[1].known.dims = 1;
+    two[0].known.shape[0] = 3;
+    two[1].known.shape[0] = 6;
+    config.size = sizeof config;
+    config.param_size = sizeof two[0];
+    CHECK(fsccl_unit_create(&config, &two[0].known, 2, &unit));
+    CHECK(fsccl_unit_shard(unit, 1, &view));
+    if (view.count != 6) printf("parameter 1 has %u elements\n", (unsigned)view.count), ++failures;
+    CHECK(fsccl_unit_destroy(unit));
+    config.param_size = 12;
+    if (fsccl_unit_create(&config, &two[0].known, 2, &unit) != FSCCL_ERR_INVALID_ARGUMENT)
+      printf("a param_size of 12 was taken\n"), ++failures;
+  }
+  CHECK(fsccl_pool_destroy(config.pool));
+  CHECK(fsccl_comm_destroy(config.shard_comm));
+  if (failures) return 1;
+  printf("shorter and longer structs are read and written up to their sizes\n");
+  return 0;
+}

@@ -1,0 +1,21 @@
+#!/usr/bin/env python3
+"""Writes a C file with one pointer for each function of the public headers, so that a debugger's
+description of its library holds every public type and signature. usage: surface.py OUTPUT HEADER...
+"""
+
+import pathlib
+import re
+import sys
+
+DECLARED = re.compile(r'^FSCCL_API\b(?!\s*__attribute__)[^;]*?\b(fsccl_\w+)\s*\(', re.S | re.M)
+
+output, *headers = map(pathlib.Path, sys.argv[1:])
+names = set()
+for header in headers:
+    text = re.sub(r'/\*.*?\*/', ' ', header.read_text(encoding='utf-8'), flags=re.S)
+    names.update(DECLARED.findall(text))
+lines = [f'#include <fsccl/{header.name}>' for header in headers]
+lines += [f'__typeof__({name})* const pointer_to_{name} = {name};' for name in sorted(names)]
+# Tables that plug-ins fill are no function's argument.
+lines += ['fsccl_transport_ops_t transport_ops;', 'fsccl_transport_request_t transport_request;']
+output.write_text('\n'.join(lines) + '\n', encoding='utf-8')

@@ -1,0 +1,15 @@
+// Reads the memory of another process of this host by process_vm_readv().
+#pragma once
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fsccl::shm {
+
+// Copies `bytes` bytes at `address` of process `pid` to `destination`. False, with errno, where
+// the system does not permit it or the memory is not there; a part of the bytes may have been
+// copied.
+bool read_memory(int32_t pid, uint64_t address, void* destination, size_t bytes);
+
+}  // namespace fsccl::shm
