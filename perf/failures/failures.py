@@ -36,11 +36,9 @@ import subprocess
 import sys
 import time
 
-from ranks import FLOAT32, PEER_DEAD, Job, Op, say, show
+from ranks import Job, c, say, show
 
-ABORTED = -80
 BUSY_ELEMENTS = 1 << 20
-SUSPECT = 1
 QUIET = {'FSCCL_LOG_LEVEL': 'error'}
 
 
@@ -56,7 +54,7 @@ def until_killed(rank, victim):
 
 def told_of(rank, victim, what, status):
     now = time.monotonic_ns()
-    if status != PEER_DEAD or rank.error().peer != victim:
+    if status != c.ERR_PEER_DEAD or rank.error().peer != victim:
         raise SystemExit(
             f'rank {rank.rank}: {what} ended with {status} and rank {rank.error().peer}, {victim} '
             f'was killed: '
@@ -73,9 +71,9 @@ def until_killed_at_work(rank, victim):
         status = rank.lib.fsccl_all_reduce(
             mine,
             sums,
-            ctypes.c_size_t(BUSY_ELEMENTS),
-            FLOAT32,
-            Op(0, 0, 1.0),
+            BUSY_ELEMENTS,
+            c.FLOAT32,
+            c.Op(c.OP_SUM, 0, 1.0),
             rank.comm,
             None,
             None,
@@ -109,7 +107,7 @@ def aborts(rank, rounds):
         else:
             begin = 0
             status, by = rank.barrier(part), number % rank.ranks
-            if status != ABORTED or rank.error().peer != by:
+            if status != c.ERR_ABORTED or rank.error().peer != by:
                 raise SystemExit(
                     f'rank {rank.rank}: a barrier that rank {by} aborted ended with {status} and '
                     f'{rank.error().peer}'
@@ -136,7 +134,7 @@ def watch(rank, _):
             if state.value != states[other]:
                 states[other] = state.value
                 say(
-                    f'{"suspect" if state.value == SUSPECT else "alive"}_{other}',
+                    f'{"suspect" if state.value == c.PEER_SUSPECT else "alive"}_{other}',
                     time.monotonic_ns(),
                 )
         time.sleep(0.002)
@@ -148,7 +146,7 @@ def until_cut(rank, _):
     if rank.rank == 0:
         time.sleep(3600)  # so that the barrier waits
     status = rank.barrier(rank.comm)
-    if status != PEER_DEAD:
+    if status != c.ERR_PEER_DEAD:
         raise SystemExit(f'rank {rank.rank}: barrier ended with {status} where a host was cut off')
     say('told', time.monotonic_ns())
 

@@ -4,7 +4,9 @@ them, inside its process; Job starts them and hears what they say; show() prints
 what such scripts need of the C header."""
 
 import ctypes
+import importlib.util
 import os
+import pathlib
 import random
 import select
 import signal
@@ -12,50 +14,33 @@ import socket
 import sys
 import time
 
+_BINDING = pathlib.Path(__file__).resolve().parents[2] / 'bindings/torch/fsccl_torch'
+
+
+def _declarations():
+    """The declarations of the C headers: the file of the binding to PyTorch that needs no torch."""
+    spec = importlib.util.spec_from_file_location('_fsccl_header', _BINDING / '_header.py')
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+c = _declarations()
 TIMEOUT_S = 60
-INT64, FLOAT32 = 6, 10
-PEER_DEAD = -60
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 
 
-class Id(ctypes.Structure):
-    _fields_ = [('bytes', ctypes.c_ubyte * 256)]
-
-
-class Config(ctypes.Structure):
-    _fields_ = [
-        ('size', ctypes.c_size_t),
-        ('version', ctypes.c_int),
-        ('unique_id', ctypes.POINTER(Id)),
-        ('all_gather', ctypes.c_void_p),
-        ('all_gather_context', ctypes.c_void_p),
-        ('rank', ctypes.c_int),
-        ('ranks', ctypes.c_int),
-        ('nonblocking', ctypes.c_int),
-        ('timeout_ms', ctypes.c_int64),
-        ('name', ctypes.c_char_p),
-    ]
-
-
-class Op(ctypes.Structure):
-    _fields_ = [('kind', ctypes.c_int32), ('reserved', ctypes.c_int32), ('scale', ctypes.c_double)]
-
-
-class ErrorInfo(ctypes.Structure):
-    _fields_ = [
-        ('size', ctypes.c_size_t),
-        ('code', ctypes.c_int),
-        ('rank', ctypes.c_int),
-        ('peer', ctypes.c_int),
-        ('sequence', ctypes.c_uint64),
-        ('operation', ctypes.c_char_p),
-        ('text', ctypes.c_char_p),
-    ]
+def load(path):
+    """The library, its functions declared."""
+    lib = ctypes.CDLL(str(path))
+    c.declare(lib)
+    return lib
 
 
 def last_error(lib):
-    info = ErrorInfo(size=ctypes.sizeof(ErrorInfo))
+    info = c.ErrorInfo()
     lib.fsccl_last_error(ctypes.byref(info))
     return info
 
@@ -64,17 +49,13 @@ def by_id(lib, unique, rank, ranks, timeout_ms, name=None):
     """What fsccl_comm_create() takes."""
     version = ctypes.c_int()
     lib.fsccl_version(ctypes.byref(version))
-    return Config(
-        ctypes.sizeof(Config),
-        version.value,
-        ctypes.pointer(unique),
-        None,
-        None,
-        rank,
-        ranks,
-        0,
-        timeout_ms,
-        name,
+    return c.CommConfig(
+        version=version.value,
+        unique_id=ctypes.pointer(unique),
+        rank=rank,
+        ranks=ranks,
+        timeout_ms=timeout_ms,
+        name=name,
     )
 
 
@@ -94,8 +75,7 @@ class Rank:
     """In a process of its own."""
 
     def __init__(self, library, rank, ranks):
-        self.lib, self.rank, self.ranks = ctypes.CDLL(library), rank, ranks
-        self.lib.fsccl_status_string.restype = ctypes.c_char_p
+        self.lib, self.rank, self.ranks = load(library), rank, ranks
         self.comm = ctypes.c_void_p()
         self.must(self.lib.fsccl_comm_create(None, ctypes.byref(self.comm)))
 
@@ -112,9 +92,7 @@ class Rank:
     def gather(self, comm, value, ranks):
         mine, all_of = ctypes.c_int64(value), (ctypes.c_int64 * ranks)()
         self.must(
-            self.lib.fsccl_all_gather(
-                ctypes.byref(mine), all_of, ctypes.c_size_t(1), INT64, comm, None, None
-            )
+            self.lib.fsccl_all_gather(ctypes.byref(mine), all_of, 1, c.INT64, comm, None, None)
         )
         return list(all_of)
 

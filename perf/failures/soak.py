@@ -25,14 +25,14 @@ import sys
 import tempfile
 import time
 
-from ranks import FLOAT32, PEER_DEAD, Id, Op, by_id
+from ranks import by_id, c, load
 
-LINK, TIMEOUT = -40, -63
 MOST_KIB = 1024  # of drift
 # jobs, from which on resident memory is: after the first hundreds it may still be a megabyte more,
 # and no more later
 JUDGED = 1000
 COUNT = 20000
+SUM = c.Op(c.OP_SUM, 0, 1.0)
 TIME_WAIT = '06'  # of a connection that no process has any more
 END = struct.Struct('=?iI')
 
@@ -50,17 +50,13 @@ def work(lib, comm, rank, ranks, until):
     done = wrong = status = 0
     while time.monotonic() < until:
         part[:] = [float(rank * 1000 + done % 100)] * COUNT
-        status = lib.fsccl_all_gather(
-            part, whole, ctypes.c_size_t(COUNT), FLOAT32, comm, None, None
-        )
+        status = lib.fsccl_all_gather(part, whole, COUNT, c.FLOAT32, comm, None, None)
         if status:
             break
         for other in range(ranks):
             values = whole[other * COUNT : (other + 1) * COUNT]
             wrong += COUNT - values.count(float(other * 1000 + done % 100))
-        status = lib.fsccl_all_reduce(
-            part, whole, ctypes.c_size_t(COUNT), FLOAT32, Op(0, 0, 1.0), comm, None, None
-        )
+        status = lib.fsccl_all_reduce(part, whole, COUNT, c.FLOAT32, SUM, comm, None, None)
         if status:
             break
         total = float(sum(other * 1000 + done % 100 for other in range(ranks)))
@@ -72,7 +68,7 @@ def work(lib, comm, rank, ranks, until):
 def explained(joined, status):
     """By the kill of the job's victim. Who has never come is missed by the others when their time
     is over."""
-    return status in (PEER_DEAD, LINK) or (status == TIMEOUT and not joined)
+    return status in (c.ERR_PEER_DEAD, c.ERR_LINK) or (status == c.ERR_TIMEOUT and not joined)
 
 
 def unread(pipe):
@@ -191,12 +187,10 @@ def start(lib, unique, ranks, seconds, told=None):
     for rank in range(1, ranks):
         child = os.fork()
         if child == 0:
-            comm, status = join(ctypes.CDLL(lib), unique, rank, ranks)
+            comm, status = join(load(lib), unique, rank, ranks)
             wrong = 0
             if comm:
-                _, wrong, status = work(
-                    ctypes.CDLL(lib), comm, rank, ranks, time.monotonic() + seconds
-                )
+                _, wrong, status = work(load(lib), comm, rank, ranks, time.monotonic() + seconds)
             if told is not None:
                 os.write(told, END.pack(comm is not None, status, wrong))
             os._exit(0)
@@ -218,7 +212,7 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
             raw = os.read(ask[0], 256)
             if len(raw) < 256:
                 os._exit(0)
-            unique = Id((ctypes.c_ubyte * 256)(*raw))
+            unique = c.UniqueId((ctypes.c_ubyte * 256)(*raw))
             children = start(lib_path, unique, ranks, kill_every * 3, ends[1])
             time.sleep(kill_every * chance.uniform(0.3, 1.0))
             os.kill(chance.choice(children), signal.SIGKILL)
@@ -226,12 +220,12 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
                 os.waitpid(child, 0)
             os.write(tell[1], b'r')
     os.close(ask[0])
-    lib = ctypes.CDLL(lib_path)
+    lib = load(lib_path)
     rounds = jobs = wrong = 0
     drift, others = [], []  # others: errors that no kill explains
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        unique = Id()
+        unique = c.UniqueId()
         status = lib.fsccl_unique_id_create(ctypes.byref(unique))
         if status:
             others.append(status)
@@ -281,14 +275,14 @@ def whole_job(lib_path, ranks, working):
     """Of a group of processes of its own, until somebody kills them; it tells when it is at
     work."""
     os.setpgid(0, 0)
-    lib = ctypes.CDLL(lib_path)
+    lib = load(lib_path)
     reader, writer = os.pipe()
     if os.fork() == 0:  # has not used the library: the parent of ranks 1 ..
         raw = os.read(reader, 256)
-        start(lib_path, Id((ctypes.c_ubyte * 256)(*raw)), ranks, 30)
+        start(lib_path, c.UniqueId((ctypes.c_ubyte * 256)(*raw)), ranks, 30)
         while True:
             signal.pause()
-    unique = Id()
+    unique = c.UniqueId()
     lib.fsccl_unique_id_create(ctypes.byref(unique))
     os.write(writer, bytes(unique.bytes))
     comm = join(lib, unique, 0, ranks)[0]

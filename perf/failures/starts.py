@@ -25,7 +25,6 @@ Exit status 0: all as it must be, the rates and times of `fire` and `signals` in
 
 import argparse
 import binascii
-import ctypes
 import os
 import random
 import resource
@@ -40,14 +39,13 @@ import tempfile
 import threading
 import time
 
-from ranks import Job, free_port, say, show
+from ranks import Job, c, free_port, load, say, show
 
 HELLO, CHALLENGE, PROOF, FAILURE, REGISTER = 1, 2, 3, 4, 10
 HEADER = struct.Struct('<IHHI')
 MAGIC = 0x4C435346
 HELLO_BYTES, PROOF_BYTES = 56, 32
 MODE_AT, PURPOSE_AT, NONCE_AT = 6, 7, 24  # in a Hello
-FORKED = -7
 IDLE = 500
 KNOCKS = struct.Struct('QQQ')
 ALARMS_A_SECOND = (
@@ -408,7 +406,7 @@ def forks(rank, count):
         for _ in range(count):
             child = os.fork()
             if child == 0:
-                os._exit(0 if rank.barrier(rank.comm) == FORKED else 1)
+                os._exit(0 if rank.barrier(rank.comm) == c.ERR_FORKED else 1)
             if os.waitpid(child, 0)[1] != 0:
                 raise SystemExit('a child was not told that it is one')
         kept = [name for name in os.listdir('/proc/self/fd') if not closes_on_exec(name)]
@@ -500,7 +498,7 @@ def main():
     )
     options = parser.parse_args()
     options.hosts = 1
-    ctypes.CDLL(options.library)  # an error now, and not in every rank
+    load(options.library)  # an error now, and not in every rank
     wanted = options.what or ['forged', 'fire', 'limits', 'fork', 'signals']
     good = [globals()[name](options) for name in wanted]
     sys.exit(0 if all(good) else 1)

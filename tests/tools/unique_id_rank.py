@@ -9,9 +9,9 @@ import signal
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / 'perf/failures'))
-from ranks import Id, by_id, last_error
+from ranks import by_id, c, last_error, load
 
-lib = ctypes.CDLL(sys.argv[1])
+lib = load(sys.argv[1])
 
 
 def said():
@@ -23,22 +23,22 @@ def must(status):
         sys.exit(f'{status}: {said()}')
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-def show(_, text, count):
-    os.write(1, ctypes.string_at(text, count))
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
+def show(_, text, _bytes):
+    os.write(1, text)
 
 
 def make_id():
-    unique = Id()
+    unique = c.UniqueId()
     must(lib.fsccl_unique_id_create(ctypes.byref(unique)))
     os.write(1, bytes(unique.bytes))
     sys.stdin.read()
 
 
 def be_rank(rank, ranks, folder):
-    unique = Id((ctypes.c_ubyte * 256)(*sys.stdin.buffer.read(256)))
+    unique = c.UniqueId((ctypes.c_ubyte * 256)(*sys.stdin.buffer.read(256)))
     # Wrong ids are refused, and the text says why.
-    cut = Id((ctypes.c_ubyte * 256)(*bytes(unique.bytes)[:200]))
+    cut = c.UniqueId((ctypes.c_ubyte * 256)(*bytes(unique.bytes)[:200]))
     comm, pool, made = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     config = by_id(lib, cut, rank, ranks, 60000, b'scanned')
     if lib.fsccl_comm_create(ctypes.byref(config), ctypes.byref(comm)) >= 0:
@@ -50,10 +50,10 @@ def be_rank(rank, ranks, folder):
     must(lib.fsccl_pool_create(comm, None, ctypes.byref(pool)))
     must(lib.fsccl_pool_snapshot(pool, f'{folder}/pool-{rank}'.encode()))
     must(lib.fsccl_metrics(show, None))
-    json, room = ctypes.create_string_buffer(1 << 20), ctypes.c_size_t(1 << 20)
+    json, room = ctypes.create_string_buffer(1 << 20), 1 << 20
     must(lib.fsccl_topology_dump(json, room))
     os.write(1, json.value)
-    must(lib.fsccl_explain(comm, b'all_gather', ctypes.c_size_t(65536), json, room))
+    must(lib.fsccl_explain(comm, b'all_gather', 65536, json, room))
     os.write(1, json.value)
     for form in range(3):
         must(lib.fsccl_topology_describe(None, form, show, None))

@@ -8,40 +8,15 @@ import os
 
 import pytest
 import torch
+from fsccl_torch import _header as c
 
 LIBRARY = os.environ['FSCCL_TORCH_LIBRARY']
-
-
-class Allocator(ctypes.Structure):
-    """fsccl_allocator_t."""
-
-    _fields_ = [
-        ('size', ctypes.c_size_t),
-        ('abi', ctypes.c_uint32),
-        ('name', ctypes.c_char_p),
-        ('memory', ctypes.c_int),
-        ('device', ctypes.c_int),
-        ('context', ctypes.c_void_p),
-        ('allocate', ctypes.c_void_p),
-        ('deallocate', ctypes.c_void_p),
-        ('share', ctypes.c_void_p),
-        ('destroy', ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)),
-    ]
 
 
 @pytest.fixture(name='fsccl')
 def _fsccl():
     library = ctypes.CDLL(LIBRARY)
-    library.fsccl_torch_malloc.restype = ctypes.c_void_p
-    library.fsccl_torch_malloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
-    library.fsccl_torch_free.restype = None
-    library.fsccl_torch_free.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_ssize_t,
-        ctypes.c_int,
-        ctypes.c_void_p,
-    ]
-    library.fsccl_allocator_limit.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p]
+    c.declare(library)
     return library
 
 
@@ -67,7 +42,7 @@ def test_the_package_names_its_library():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the memory below is the host's")
 def test_blocks_come_from_the_allocator_of_the_device(fsccl):
-    host, limit = Allocator(), Allocator()
+    host, limit = c.Allocator(), c.Allocator()
     assert fsccl.fsccl_torch_malloc(4096, 0, None) is None  # nobody serves the device
     assert fsccl.fsccl_allocator_host(ctypes.byref(host)) == 0
     assert fsccl.fsccl_allocator_limit(ctypes.byref(host), 10000, ctypes.byref(limit)) == 0

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Sizes and form: files of at most 450 lines (700 outside of the library; the public header is
-excepted), functions of at most 70 (90), 100 columns (132 in scripts, whose strings and commands do
-not break), no tabs, a first comment that says what the file is, and no fences. Files above 300 lines
+"""Sizes and form: files of at most 450 lines (700 outside of the library; the public header and
+what is generated from it are excepted), functions of at most 70 (90), 100 columns (132 in scripts,
+whose strings and commands do not break), no tabs, a first comment that says what the file is, and
+no fences. Files above 300 lines
 are named, without failing.
 """
 
@@ -14,7 +15,8 @@ MAX_OTHER_FUNCTION = 90
 MAX_COLUMNS, MAX_SCRIPT_COLUMNS = 100, 132
 LIBRARY = ('src/', 'transports/', 'allocators/', 'include/', 'bindings/')
 C_SUFFIXES = {'.h', '.c', '.cpp', '.inc', '.def'}
-LONG_FILES_ALLOWED = {'include/fsccl/fsccl.h'}
+# The public header, and its declarations for Python, which are generated.
+LONG_FILES_ALLOWED = {'include/fsccl/fsccl.h', 'bindings/torch/fsccl_torch/_header.py'}
 # Comments and literals, blanked so that braces in them do not count.
 SKIPPED = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"\((?:.*?)\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|'

@@ -6,6 +6,8 @@ import ctypes
 import os
 from pathlib import Path
 
+from . import _header
+
 VARIABLE = 'FSCCL_JAX_LIBRARIES'
 
 
@@ -41,18 +43,9 @@ def load(name):
         ) from error
 
 
-class Counters(ctypes.Structure):
-    """fsccl_counters_t"""
-
-    _fields_ = [('size', ctypes.c_size_t)] + [
-        (name, ctypes.c_uint64)
-        for name in ('operations', 'bytes_read', 'bytes_written', 'kernel_copies', 'sleeps')
-    ]
-
-
 def read_counters(function):
     """{name: number} from a C function that fills fsccl_counters_t in."""
-    counters = Counters(size=ctypes.sizeof(Counters))
+    counters = _header.Counters()
     if (status := function(ctypes.byref(counters))) != 0:
         raise RuntimeError(f'fsccl_jax: the counters cannot be read: status {status}')
-    return {name: getattr(counters, name) for name, _ in Counters._fields_[1:]}
+    return counters.figures()

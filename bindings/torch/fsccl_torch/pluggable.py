@@ -27,7 +27,7 @@ def mem_pool(group=None, device=None):
     if known is None:
         with comm.lock:
             handle = comm.pool_of(device).open('mem_pool')
-        source = c.Allocator(size=ctypes.sizeof(c.Allocator), abi=1)
+        source = c.Allocator()
         c.check(c.lib.fsccl_pool_allocator(handle, ctypes.byref(source)))
         c.check(c.lib.fsccl_torch_use(device.index, ctypes.byref(source)))
         known = _serving[device] = (*streams.cuda.pluggable_pool(str(c.path())), source, comm)
