@@ -115,12 +115,13 @@ expect(
 with tempfile.TemporaryDirectory() as folder:
     tuned = pathlib.Path(folder) / 'tuned.json'
     tuned.write_text(
-        '{"fsccl_tuning": 1, "costs": [%s], "rules": ["gather=slots", "all_gather:1M-=slots/32K"]}'
-        % ', '.join(
-            '{"machine": "any", "transport": "shm", "link": "%s", "measured": {%s}}'
-            % (link, MEASURED % exchange)
+        '{"fsccl_tuning": 1, "costs": ['
+        + ', '.join(
+            f'{{"machine": "any", "transport": "shm", "link": "{link}", '
+            f'"measured": {{{MEASURED % exchange}}}}}'
             for link, exchange in (('cache', 77), ('package', 88))
-        ),
+        )
+        + '], "rules": ["gather=slots", "all_gather:1M-=slots/32K"]}',
         encoding='utf-8',
     )
     with_file = (

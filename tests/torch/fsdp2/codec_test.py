@@ -74,7 +74,7 @@ def test_two_hosts_train_alike_with_fewer_bytes():
         os.environ.pop('FSCCL_HOST_ID')
         if before is not None:
             os.environ['FSCCL_HOST_ID'] = before
-        for process, pipe in started:
+        for _process, pipe in started:
             assert pipe.poll(240), 'a rank gave no result'
             result = pipe.recv()
             assert not isinstance(result, str), result
