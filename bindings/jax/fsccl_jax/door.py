@@ -29,7 +29,7 @@ _door = None  # (library, the functions that it calls) once it is open
 _rounds = 0
 
 
-def use():
+def use() -> None:
     """Makes JAX's CPU collectives run over FSCCL. Call it before jax is imported; a second call
     changes nothing. Raises RuntimeError where it cannot be done, and says what to do. Sets
     JAX_CPU_COLLECTIVES_IMPLEMENTATION and MPITRAMPOLINE_LIB."""
@@ -57,7 +57,7 @@ def use():
     _door = loaded, calls
 
 
-def counters():
+def counters() -> dict[str, int]:
     """{name: number} of what XLA's collectives have moved over FSCCL so far in this process
     (fsccl_counters_t)."""
     if _door is None:

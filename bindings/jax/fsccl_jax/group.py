@@ -15,6 +15,8 @@ it returned. A call's site (by default its name, file and line) is compared over
 its result can be read.
 """
 
+from __future__ import annotations
+
 import atexit
 import ctypes
 import itertools
@@ -45,7 +47,7 @@ def _load():
     return _library
 
 
-def join(mesh):
+def join(mesh: jax.sharding.Mesh) -> Group:
     """The Group of all devices of `mesh`, as ranks in the order of mesh.devices. Collective over
     the processes that have them, and blocking. One CPU device is one rank; a process may have
     several."""
@@ -222,6 +224,6 @@ class Group:
         return jax.tree.unflatten(structure, results), token
 
 
-def counters():
+def counters() -> dict[str, int]:
     """{name: number} of what the groups of this process have moved so far (fsccl_counters_t)."""
     return libraries.read_counters(_load().fsccl_jax_counters)

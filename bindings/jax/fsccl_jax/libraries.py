@@ -4,14 +4,16 @@ lists, separated by colons."""
 
 import ctypes
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from . import _header
 
 VARIABLE = 'FSCCL_JAX_LIBRARIES'
 
 
-def path(name):
+def path(name: str) -> Path:
     """The file of that name."""
     listed = os.environ.get(VARIABLE)
     folders = (
@@ -30,7 +32,7 @@ def path(name):
     )
 
 
-def load(name):
+def load(name: str) -> ctypes.CDLL:
     """The library of that name; it is loaded once, whoever loads it."""
     found = path(name)
     try:
@@ -43,7 +45,7 @@ def load(name):
         ) from error
 
 
-def read_counters(function):
+def read_counters(function: Callable[[Any], int]) -> dict[str, int]:
     """{name: number} from a C function that fills fsccl_counters_t in."""
     counters = _header.Counters()
     if (status := function(ctypes.byref(counters))) != 0:

@@ -16,7 +16,7 @@ except PackageNotFoundError:  # a clone's folder on the path, not an installed p
     __version__ = 'unknown'
 
 
-def _there(path):
+def _there(path: _Path) -> str:
     if not path.exists():
         raise FileNotFoundError(
             f'fsccl: {path} is missing: the package {_PREFIX} is not complete. Install it again '
@@ -27,16 +27,16 @@ def _there(path):
     return str(path)
 
 
-def get_prefix():
+def get_prefix() -> str:
     """The folder with bin, lib and include."""
     return str(_PREFIX)
 
 
-def get_library():
+def get_library() -> str:
     """The path of libfsccl.so.0. A process loads one FSCCL, this one, whoever asks for it."""
     return _there(_PREFIX / 'lib/libfsccl.so.0')
 
 
-def get_include():
+def get_include() -> str:
     """The folder that `#include <fsccl/fsccl.h>` is found in."""
     return _there(_PREFIX / 'include/fsccl/fsccl.h')[: -len('/fsccl/fsccl.h')]

@@ -8,7 +8,7 @@ import sys
 from . import _PREFIX, _there
 
 
-def _run(name):
+def _run(name: str) -> None:
     program = _there(_PREFIX / 'bin' / name)
     try:
         os.execv(program, [program, *sys.argv[1:]])
@@ -21,13 +21,13 @@ def _run(name):
         )
 
 
-def fsccl_info():
+def fsccl_info() -> None:
     _run('fsccl-info')
 
 
-def fsccl_perf():
+def fsccl_perf() -> None:
     _run('fsccl-perf')
 
 
-def fsccl_trace():
+def fsccl_trace() -> None:
     _run('fsccl-trace')

@@ -6,6 +6,7 @@ registers the backend as well.
 """
 
 import importlib
+from typing import Any
 
 import torch.distributed as _dist
 
@@ -53,13 +54,13 @@ _LATER = {
 }  # modules that import FSDP2 and DTensor, which take a second
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(importlib.import_module(f'.{_LATER[name]}', __name__), name)
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
-def register():
+def register() -> None:
     """Makes the name "fsccl" known to torch.distributed. May be called any number of times."""
     if NAME.upper() not in _dist.Backend._plugins:
         _dist.Backend.register_backend(NAME, create, extended_api=True, devices=DEVICES)

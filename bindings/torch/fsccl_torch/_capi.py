@@ -22,7 +22,7 @@ WORK_DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)  # of fsccl_wo
 _MADE_FOR = (_header.VERSION_MAJOR, _header.VERSION_MINOR)
 
 
-def _load():
+def _load() -> tuple[Path, ctypes.CDLL, int]:
     found, library = _library.load()
     try:
         _header.declare(library)
@@ -55,7 +55,15 @@ class FscclError(DistBackendError):
     concerned) and `sequence` are -1, -1 and 0 where unknown; the text says what happened and what
     to do."""
 
-    def __init__(self, message, code=0, rank=-1, peer=-1, sequence=0, operation=''):
+    def __init__(
+        self,
+        message: str,
+        code: int = 0,
+        rank: int = -1,
+        peer: int = -1,
+        sequence: int = 0,
+        operation: str = '',
+    ) -> None:
         super().__init__(message)
         self.code, self.rank, self.peer, self.sequence, self.operation = (
             code,
@@ -69,12 +77,12 @@ class FscclError(DistBackendError):
 _path, lib, library_version = _load()
 
 
-def path():
+def path() -> Path:
     """The file of the libfsccl that this process uses, for those that load it by its name."""
     return _path
 
 
-def error(status):
+def error(status: int) -> FscclError:
     """The FscclError of a negative status that the last call of this thread returned."""
     info = _header.ErrorInfo()
     lib.fsccl_last_error(ctypes.byref(info))
@@ -96,7 +104,7 @@ def error(status):
     )
 
 
-def check(status):
+def check(status: int) -> int:
     """The status itself if it is no error; raises FscclError if it is."""
     if status < 0:
         raise error(status)

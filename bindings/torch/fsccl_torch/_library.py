@@ -10,7 +10,7 @@ from pathlib import Path
 SETTING = 'FSCCL_TORCH_LIBRARY'
 
 
-def path():
+def path() -> Path:
     """The library that is named, else the one that this package carries, else that of the package
     fsccl."""
     chosen = os.environ.get(SETTING)
@@ -35,7 +35,7 @@ def path():
         raise ImportError(f'fsccl_torch: {error}') from error
 
 
-def _mapped():
+def _mapped() -> list[str]:
     """The files of this process that are called libfsccl.so, with or without a version."""
     with open('/proc/self/maps', encoding='utf-8', errors='surrogateescape') as maps:
         words = [line.rstrip('\n').split(maxsplit=5) for line in maps]
@@ -48,7 +48,7 @@ def _mapped():
     )
 
 
-def _refuse_another(found):
+def _refuse_another(found: Path) -> None:
     """`found` is about to be loaded; a name without a folder is left to the dynamic linker, which
     takes what is loaded already."""
     for other in _mapped():
@@ -62,7 +62,7 @@ def _refuse_another(found):
             )
 
 
-def _system():
+def _system() -> str:
     """What is said of a system that the wheels are not made for."""
     if platform.libc_ver()[0] == 'glibc':
         return ''
@@ -73,7 +73,7 @@ def _system():
     )
 
 
-def load():
+def load() -> tuple[Path, ctypes.CDLL]:
     """The library's path and the library."""
     found = path()
     _refuse_another(found)

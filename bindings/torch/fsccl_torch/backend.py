@@ -10,6 +10,7 @@ they return is wrapped (held.py). In older versions of torch the backend is the 
 
 import ctypes
 import warnings
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,7 +37,7 @@ _ERRORS = {
 
 # torch's debug wrapper keeps only the C++ half of a backend, so the other half is kept here until
 # shutdown().
-_open = {}  # in the order of their making
+_open: dict[Any, None] = {}  # in the order of their making
 
 
 @adapted
@@ -287,7 +288,7 @@ def _world():
     return comm if comm and not comm.closing else None
 
 
-handed_over = []  # a communicator that the next group is made of
+handed_over: list[Any] = []  # a communicator that the next group is made of
 
 
 def create(given, backend_options):

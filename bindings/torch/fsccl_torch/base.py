@@ -9,6 +9,7 @@ backend.
 """
 
 import warnings
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -167,15 +168,14 @@ class Group(dist.ProcessGroup):
         return self.end_coalescing()
 
 
-Base = Backend if BACKEND else Group
+Base: Any = Backend if BACKEND else Group
 
 
-class Options(Backend.Options):
+class _NamedOptions(Backend.Options):
     """The options of a group. Those of torch itself have no names and ranks before 2.8."""
 
 
-if hasattr(Backend.Options, 'group_name'):
-    Options = Backend.Options
+Options: Any = Backend.Options if hasattr(Backend.Options, 'group_name') else _NamedOptions
 
 
 class Adapter:

@@ -7,6 +7,8 @@ operation is submitted, never while one is waited for, so threads of a process d
 other's peers.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import ctypes
@@ -30,8 +32,10 @@ _SLICE_MS = 500  # a wait returns to Python this often, so that Ctrl-C is heard
 
 _ID_PAUSE_S = 0.01
 
-_live = weakref.WeakSet()
-_used = set()  # (rank, place of a group): what this process has read in stores
+_live: weakref.WeakSet[Communicator] = weakref.WeakSet()
+_used: set[tuple[int, bytes]] = (
+    set()
+)  # (rank, place of a group): what this process has read in stores
 
 
 def connect(store, rank, size, timeout, name, ranks):

@@ -2,10 +2,15 @@
 """DistributedDataParallel's gradients as the texts on FSDP begin: an all-reduce is a reduce-scatter
 and an all-gather."""
 
+from __future__ import annotations
+
+import torch
 import torch.distributed as dist
 
 
-def reduce_scatter_all_gather_hook(group, bucket):
+def reduce_scatter_all_gather_hook(
+    group: dist.ProcessGroup | None, bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
     """`model.register_comm_hook(group_or_None, reduce_scatter_all_gather_hook)`. The result has the
     bits of torch.distributed.algorithms.ddp_comm_hooks.default_hooks.allreduce_hook over the same
     group; in place, without padding."""

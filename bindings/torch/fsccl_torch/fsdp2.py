@@ -18,7 +18,7 @@ takes the stock path over the process group, announced once.
 """
 
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.fsdp import FSDPModule
@@ -31,7 +31,9 @@ from .fsdp2_group import OVERRIDDEN, Group, announce, group_of
 from .storage import can_be_exchanged
 
 
-def enable(model, *, keep_bytes=None, gather_codec=None):
+def enable(
+    model: torch.nn.Module, *, keep_bytes: int | None = None, gather_codec: str | None = None
+) -> torch.nn.Module:
     """Switches the fused path on for every FSDP2 parameter group in `model`; returns the model.
     Call it after fully_shard, on all ranks. Its numbers are those of FSDP2 without it: bit for bit
     in shard groups of 2 ranks, up to the order of summation beyond.
@@ -91,7 +93,7 @@ class GroupReport(NamedTuple):
     gathers: str | None
     reduces: str | None
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.gathers is None and self.reduces is None:
             return f"'{self.name}': fused"
         parts = (
@@ -99,7 +101,7 @@ class GroupReport(NamedTuple):
             for what, why in (('gather', self.gathers), ('reduction', self.reduces))
         )
         return f"'{self.name}': " + (
-            '; '.join(parts) if self.gathers != self.reduces else self.gathers
+            '; '.join(parts) if self.gathers != self.reduces else str(self.gathers)
         )
 
 
@@ -110,7 +112,7 @@ class Report(list):
         return '\n'.join(str(group) for group in self)
 
 
-def report(model):
+def report(model: torch.nn.Module) -> Report:
     """Which parameter groups of `model` are fused, and why others are not, as the last gather and
     the last reduction of each found it on this rank. Does not communicate."""
     found = Report()
@@ -132,7 +134,7 @@ def report(model):
     return found
 
 
-def _states(model):
+def _states(model: torch.nn.Module) -> list[Any]:
     """The states of FSDP2 in a model, each once; several modules may share one."""
     return list(
         dict.fromkeys(
@@ -163,10 +165,10 @@ _FIELDS = (
     'param_all_gather_input_numels',
     'all_gather_input_split_sizes',
 )
-_stock = {}
+_stock: dict[str, Any] = {}
 
 
-def _missing_seams():
+def _missing_seams() -> str | None:
     """The name of a seam that this torch has not, or None."""
     for name, parameters in _SEAMS.items():
         function = _stock.get(name, getattr(_param_group, name, None))

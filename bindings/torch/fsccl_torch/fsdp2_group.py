@@ -9,6 +9,7 @@ program and on what FSDP2 does, never on addresses, timing or what one rank does
 import functools
 import logging
 import weakref
+from typing import Any
 
 import torch
 from torch._compile import _disable_dynamo
@@ -38,7 +39,7 @@ OVERRIDDEN = (
     '_reset_iter_state',
 )
 _NOT_YET = 'it was not used yet'
-_announced = set()
+_announced: set[Any] = set()
 
 
 def announce(text, reason=None):

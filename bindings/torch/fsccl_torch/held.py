@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 _asking = threading.local()  # on: the mark; found: the Work that saw it
-_nothing = torch.futures.Future()
+_nothing: torch.futures.Future[None] = torch.futures.Future()
 _nothing.set_result(None)
 
 

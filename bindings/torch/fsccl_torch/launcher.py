@@ -8,7 +8,7 @@ import os
 from . import _capi as c
 
 
-def from_launcher():
+def from_launcher() -> tuple[int, int]:
     """Sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, each where
     it is missing, to what the launcher of this process says, so that init_process_group("fsccl")
     finds them. Below torchrun, which sets them itself, it changes nothing. Call it before

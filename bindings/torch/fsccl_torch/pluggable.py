@@ -6,17 +6,23 @@ with torch.cuda.use_mem_pool(fsccl_torch.mem_pool(group)):
     buffer = torch.empty(n, device="cuda")
 """
 
-import ctypes
+from __future__ import annotations
 
+import ctypes
+from typing import Any
+
+import torch
 import torch.distributed as dist
 
 from . import _capi as c
 from . import streams
 
-_serving = {}  # device -> (MemPool, what must live as long as it)
+_serving: dict[torch.device, Any] = {}  # device -> (MemPool, what must live as long as it)
 
 
-def mem_pool(group=None, device=None):
+def mem_pool(
+    group: dist.ProcessGroup | None = None, device: torch.device | str | None = None
+) -> torch.cuda.MemPool:
     """The MemPool of `group` (default: the world) on `device` (default: the current one). Its first
     call is collective. One pool serves a device in a process: the first group to ask. torch keeps a
     MemPool's memory in segments of its own, of 2 MiB and more; they return to the pool when the

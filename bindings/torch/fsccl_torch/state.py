@@ -5,8 +5,11 @@ Tensors are sent where they lie, all of a list in one operation: nothing is flat
 a DTensor it is the local shard, which each replica gets from the first replica's same shard.
 """
 
+from __future__ import annotations
+
 import ctypes
 import hashlib
+from collections.abc import Collection, Iterable
 
 import torch
 import torch.distributed as dist
@@ -18,7 +21,9 @@ from .base import all_gather_single
 _CPU = torch.device('cpu')
 
 
-def broadcast_coalesced(tensors, src=0, group=None):
+def broadcast_coalesced(
+    tensors: Iterable[torch.Tensor], src: int = 0, group: dist.ProcessGroup | None = None
+) -> None:
     """Copies the tensors of the group's rank `src` to its other ranks, in place. Collective; lists
     are alike on all ranks."""
     group = group or dist.group.WORLD
@@ -37,8 +42,15 @@ def broadcast_coalesced(tensors, src=0, group=None):
 
 
 def sync_module_states(
-    module, group=None, *, src=0, parameters=True, buffers=True, ignore=(), verify=False
-):
+    module: torch.nn.Module,
+    group: dist.ProcessGroup | None = None,
+    *,
+    src: int = 0,
+    parameters: bool = True,
+    buffers: bool = True,
+    ignore: Collection[str] = (),
+    verify: bool = False,
+) -> None:
     """Makes all replicas of `module` equal to replica `src`: its parameters, then its buffers, one
     operation each.
 
@@ -60,7 +72,14 @@ def sync_module_states(
             )
 
 
-def verify_replicas(module, group=None, *, parameters=True, buffers=True, ignore=()):
+def verify_replicas(
+    module: torch.nn.Module,
+    group: dist.ProcessGroup | None = None,
+    *,
+    parameters: bool = True,
+    buffers: bool = True,
+    ignore: Collection[str] = (),
+) -> dict[str, list[int]]:
     """{name: ranks of the replicas' group whose tensor differs from its rank 0's}; empty when all
     replicas are equal. Compares 128-bit hashes. Collective, over the groups that
     sync_module_states() uses."""

@@ -4,17 +4,19 @@ collective."""
 
 import collections
 
-_carried = collections.defaultdict(lambda: [0, 0])
+import torch
+
+_carried: dict[str, list[int]] = collections.defaultdict(lambda: [0, 0])
 
 
-def count(call, *tensors):
+def count(call: str, *tensors: torch.Tensor) -> None:
     carried = _carried[call]
     carried[0] += 1
     for tensor in tensors:
         carried[1] += tensor.nbytes
 
 
-def stats():
+def stats() -> dict[str, int]:
     """{name: number}: "all_reduce" counts calls, "all_reduce_bytes" bytes, and so on."""
     found = {}
     for call, (calls, size) in _carried.items():

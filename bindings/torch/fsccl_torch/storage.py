@@ -19,7 +19,7 @@ _WORDS = 8  # of the C++ object that are looked at; all its versions are larger
 _SWAPS = hasattr(torch.UntypedStorage, '_swap_data_ptr_')
 
 
-def can_be_exchanged():
+def can_be_exchanged() -> bool:
     """Whether this torch lets memory be put behind a storage."""
     return _SWAPS or _places() is not None
 

@@ -11,7 +11,10 @@ state of training dealt out anew among them, in memory.
 examples/torch/hsdp_survives.py is a whole program.
 """
 
+from __future__ import annotations
+
 import ctypes
+from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
@@ -34,7 +37,7 @@ def _backend(group):
     return backend
 
 
-def peer_states(group=None):
+def peer_states(group: dist.ProcessGroup | None = None) -> list[str]:
     """What this rank knows of the life of each rank of the group: "alive", "suspect", "left" or
     "dead". Sends nothing."""
     comm, state, states = _backend(group)._comm, ctypes.c_int(), []
@@ -44,7 +47,7 @@ def peer_states(group=None):
     return states
 
 
-def shrink(group=None):
+def shrink(group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
     """The process group of those of `group` (the default one) that live:
     torch.distributed.shrink_group() without the ranks that the survivors agree to be gone.
     Collective over the survivors. Operations of the group still in flight end with an error; of the
@@ -90,7 +93,14 @@ def _default_group_anew(old):
     return dist.group.WORLD
 
 
-def reshard(old, new, *, group=None, version=0, limit_bytes=0):
+def reshard(
+    old: Iterable[DTensor],
+    new: Iterable[DTensor],
+    *,
+    group: dist.ProcessGroup | None = None,
+    version: int = 0,
+    limit_bytes: int = 0,
+) -> int:
     """Fills the DTensors `new` with what the ranks of `group` hold of the DTensors `old`: lists of
     the same tensors in the same order, parameters or states of an optimizer, sharded along their
     first dimension over one dimension of a mesh and replicated over others (FSDP2, HSDP), over any
