@@ -179,6 +179,11 @@ prepare_jax() {
   install_packages python3.11 python3.11-venv
 }
 
+# tools/format makes an environment of Python for its tools.
+prepare_format() {
+  python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
+}
+
 configure_main_tree() {
   prepare_machine
   configure_tree "$root/build" "--prefix=$install_folder"
