@@ -38,14 +38,18 @@ Status all_ok(Communicator& comm, Status mine, std::string_view what) {
   const auto first = std::find(all.begin(), all.end(), uint8_t{0});
   if (first == all.end()) return success();
   const auto rank = static_cast<int>(first - all.begin());
-  Told told;
-  if (comm.rank() == rank) {
-    told.code = mine.code();
-    mine.text().copy(told.text, sizeof told.text - 1);
+  Told mine_told;
+  if (!mine.ok()) {
+    mine_told.code = mine.code();
+    mine.text().copy(mine_told.text, sizeof mine_told.text - 1);
   }
-  Status sent = broadcast_bytes(comm, rank, &told, sizeof told);
+  Result<std::vector<Told>> all_told = all_gather(comm, mine_told);
+  // A rank that failed may end as soon as this function returns, which ends operations of others.
+  // The barrier keeps every rank until all have the errors; what becomes of it itself is no matter.
+  if (all_told.ok()) (void)run(comm, OpCode::barrier, nullptr, nullptr, 0, -1).ok();
   if (!mine.ok()) return mine;
-  FSCCL_TRY(std::move(sent));
+  if (!all_told.ok()) return all_told.take_status();
+  Told told = all_told.value()[static_cast<size_t>(rank)];
   told.text[sizeof told.text - 1] = '\0';
   const auto code = told.code < 0 ? static_cast<fsccl_status_t>(told.code) : FSCCL_ERR_INTERNAL;
   return fail(code, "rank {} could not {}: {}", rank, what, static_cast<const char*>(told.text))
