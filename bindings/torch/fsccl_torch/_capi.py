@@ -22,18 +22,21 @@ WORK_DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)  # of fsccl_wo
 _MADE_FOR = (_header.VERSION_MAJOR, _header.VERSION_MINOR)
 
 
+def _not_ours(found: Path, why: object) -> ImportError:
+    return ImportError(
+        f'fsccl_torch: {found} is no libfsccl of version {_MADE_FOR[0]}.{_MADE_FOR[1]}: {why}. '
+        'Install a library and a package of the same version: '
+        '`pip install --upgrade fsccl fsccl-torch`.'
+    )
+
+
 def _load() -> tuple[Path, ctypes.CDLL, int]:
     found, library = _library.load()
-    try:
-        _header.declare(library)
-    except AttributeError as error:
-        raise ImportError(
-            f'fsccl_torch: {found} is no libfsccl of version {_MADE_FOR[0]}.{_MADE_FOR[1]}: {error}. '
-            f'Install a library '
-            'and a package of the same version: `pip install --upgrade fsccl fsccl-torch`.'
-        ) from error
     number = ctypes.c_int()
-    library.fsccl_version(ctypes.byref(number))
+    try:
+        library.fsccl_version(ctypes.byref(number))  # before all others: they may not be there
+    except AttributeError as error:
+        raise _not_ours(found, error) from error
     theirs = divmod(number.value // 100, 100)
     # Before 1.0 a minor version may change the API; from 1.0 on it only grows within a major
     # version.
@@ -47,6 +50,10 @@ def _load() -> tuple[Path, ctypes.CDLL, int]:
             f'{_MADE_FOR[0]}.{_MADE_FOR[1]}. Install a library and a package of the same version: '
             '`pip install --upgrade fsccl fsccl-torch`.'
         )
+    try:
+        _header.declare(library)
+    except AttributeError as error:
+        raise _not_ours(found, error) from error
     return found, library, number.value
 
 

@@ -2,12 +2,11 @@
 """DistributedDataParallel's gradients as the texts on FSDP begin: an all-reduce is a reduce-scatter
 and an all-gather."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 
 
+# DDP compares the annotation of `bucket` with the class itself: it must not be a string.
 def reduce_scatter_all_gather_hook(
     group: dist.ProcessGroup | None, bucket: dist.GradBucket
 ) -> torch.futures.Future[torch.Tensor]:

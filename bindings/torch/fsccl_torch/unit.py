@@ -187,7 +187,7 @@ class Parameters(_Unit):
             sharing=_sharing(shards[0].device),
             keep=c.KEEP_BUDGET if keep_bytes else c.KEEP_NONE,
             keep_budget_bytes=keep_bytes,
-            gather_codec=ctypes.addressof(codec) if codec is not None else None,
+            gather_codec=ctypes.pointer(codec) if codec is not None else None,
         )
         self.coded = codec is not None
         self._offsets = None  # of the parameters in the slot, from the first that is not empty
