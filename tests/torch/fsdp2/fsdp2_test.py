@@ -13,7 +13,7 @@ CARRIED = {'hsdp_accumulated_before_the_all_reduce': {'unshard'}, 'resharded_to_
 
 
 # FSDP2 itself cannot do these before a version of torch, over any backend.
-SINCE = {'failed_step': (2, 13), 'tensor_parallel': (2, 9)}
+SINCE = {'failed_step': (2, 13), 'tensor_parallel': (2, 9), 'clipped_with_a_divisor': (2, 8)}
 TORCH = tuple(int(number) for number in torch.__version__.split('.')[:2])
 
 
