@@ -3,8 +3,8 @@
 //
 //   | zone, 64 bytes and up to the alignment | block | zone, 64 bytes |
 //
-// What is known of a block is kept apart from it: whoever overruns one must not be able to
-// overwrite that.
+// The table of blocks lies apart from the blocks, so that a program that writes beyond a block
+// cannot overwrite what the guard knows of it.
 #include <algorithm>
 #include <cstring>
 #include <mutex>

@@ -1,5 +1,5 @@
-// Where upstream has no memory, asks somebody to give some back, and tries once more. A request
-// that is wrong stays so.
+// This adaptor calls a function of the program when upstream has no memory, and then tries once
+// more. It does not try again when upstream refuses a request for another reason.
 #include "allocators/adaptors/adaptors.h"
 
 namespace fsccl {

@@ -90,7 +90,7 @@ class OutsideSource : public EndSource {
 
 Result<fsccl_allocator_t> read_table(const fsccl_allocator_t* given) {
   if (!given) return fail(FSCCL_ERR_INVALID_ARGUMENT, "the allocator is NULL");
-  // What comes after deallocate may be missing from a table of an older version, but none ends in
+  // A table of an older version may lack the fields after `deallocate`. No version's table ends in
   // the middle of a pointer.
   if (given->size < offsetof(fsccl_allocator_t, share) || given->size > kLargestTable ||
       given->size % alignof(fsccl_allocator_t) != 0)

@@ -7,7 +7,7 @@
 //   file:  | control page(s) | region of rank 0 | region of rank 1 | ...
 //
 // The file, or the memory of a single rank, may also come from a source outside (adopt, over).
-// Whose it is sees to its size and to what it costs.
+// The owner of the arena decides its size and accounts for its memory.
 //
 // Thread rules: one thread at a time may reserve, populate and release; everything else is free. A
 // child of fork() does not have the mapping.
@@ -34,8 +34,8 @@ class HostArena {
   // the control bytes.
   static Result<HostArena> adopt(Fd fd, uint64_t file_offset, int ranks, uint64_t control_bytes,
                                  uint64_t region_bytes);
-  // Of one rank, on `memory` that the process has and that begins at a page. There is no file: fd()
-  // is -1.
+  // Makes an arena of one rank over `memory`, which belongs to the process and begins at a page.
+  // There is no file: fd() is -1.
   static Result<HostArena> over(std::byte* memory, uint64_t control_bytes, uint64_t region_bytes);
   HostArena(HostArena&&) noexcept;
   HostArena& operator=(HostArena&&) noexcept;

@@ -12,8 +12,8 @@ namespace fsccl {
 
 class FileView {
  public:
-  // Of `bytes` bytes of the file from `offset` on, with mmap's `protection` and `sharing`. `name`:
-  // what to call it in an error.
+  // Maps `bytes` bytes of the file from `offset` on, with mmap's `protection` and `sharing`. Errors
+  // call the mapping `name`.
   static Result<FileView> map(int fd, uint64_t offset, uint64_t bytes, int protection, int sharing,
                               const char* name);
   FileView(FileView&&) noexcept;

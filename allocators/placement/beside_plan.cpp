@@ -1,5 +1,5 @@
-// What the collective region does with a step that leaves its plan: requests are placed near the
-// plan, so that most of what follows finds its place free and the pool hardly grows.
+// The collective region places the requests of a step that leaves its plan near the plan, so that
+// most later requests find their place free and the pool hardly grows.
 #include <algorithm>
 #include <utility>
 
@@ -55,8 +55,8 @@ std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) 
   return offset;
 }
 
-// What the plan will place while the request is there: as long as the plan has it, or for the rest
-// of the step. A stable key wants its place in all its occurrences.
+// Returns the slots that the plan will place while the request lives: until the plan gives it back,
+// or for the rest of the step. A stable key needs the same place in all its occurrences.
 std::vector<ExpectedSlot> CollectiveRegion::expected_beside(const Event& event,
                                                             std::optional<uint32_t> at) const {
   std::vector<std::pair<uint32_t, uint32_t>> windows;

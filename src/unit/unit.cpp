@@ -1,8 +1,18 @@
 #include "unit/unit.h"
 
+#include "pool/pool.h"
 #include "unit/replica_check.h"
 
 namespace fsccl {
+
+bool Unit::promise_kept(uint64_t slot_bytes) {
+  uint64_t& kept = spec_.pool->kept_bytes;
+  const bool keeps =
+      spec_.keep == FSCCL_KEEP_ALWAYS ||
+      (spec_.keep == FSCCL_KEEP_BUDGET && kept + slot_bytes <= spec_.keep_budget_bytes);
+  if (keeps) kept += slot_bytes;
+  return keeps;
+}
 
 Status Unit::check_index(size_t index) const {
   if (index < count()) return success();

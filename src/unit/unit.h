@@ -98,6 +98,9 @@ class Unit {
   Communicator& comm() const { return *spec_.shard_comm; }
   Engine& engine() const { return spec_.shard_comm->engine(); }
   size_t count() const { return spec_.params.size(); }
+  // Whether the unit keeps a slot of `slot_bytes`, as its config and its pool's budget say. If so,
+  // the bytes are promised to it (Pool::kept_bytes).
+  bool promise_kept(uint64_t slot_bytes);
   Status check_index(size_t index) const;
   Status check_has_grad(size_t index) const;
 

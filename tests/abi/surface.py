@@ -4,16 +4,15 @@ description of its library holds every public type and signature. usage: surface
 """
 
 import pathlib
-import re
 import sys
 
-DECLARED = re.compile(r'^FSCCL_API\b(?!\s*__attribute__)[^;]*?\b(fsccl_\w+)\s*\(', re.S | re.M)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'tools/checks'))
+from symbols import declared_functions
 
 output, *headers = map(pathlib.Path, sys.argv[1:])
 names = set()
 for header in headers:
-    text = re.sub(r'/\*.*?\*/', ' ', header.read_text(encoding='utf-8'), flags=re.S)
-    names.update(DECLARED.findall(text))
+    names.update(declared_functions(header.read_text(encoding='utf-8')))
 lines = [f'#include <fsccl/{header.name}>' for header in headers]
 lines += [f'__typeof__({name})* const pointer_to_{name} = {name};' for name in sorted(names)]
 # Tables that plug-ins fill are no function's argument.

@@ -2,8 +2,7 @@
 """Sizes and form: files of at most 450 lines (700 outside of the library; the public header and
 what is generated from it are excepted), functions of at most 70 (90), 100 columns (132 in scripts,
 whose strings and commands do not break), no tabs, a first comment that says what the file is, and
-no fences. Files above 300 lines
-are named, without failing.
+no fences. Files above 300 lines are named, without failing.
 """
 
 import re

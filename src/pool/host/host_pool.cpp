@@ -217,10 +217,6 @@ Result<std::unique_ptr<HostPool>> HostPool::create_on_host(Communicator& comm, C
   return pool;
 }
 
-Result<void*> HostPool::alloc_block(uint64_t bytes, void* stream, uint64_t alignment) {
-  return blocks_->alloc(bytes, stream, alignment, {});
-}
-
 HostPool::~HostPool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();

@@ -57,7 +57,9 @@ class HostPool final : public Pool {
   Status free(void* pointer, const void* stream = nullptr) {
     return blocks_->free(pointer, stream);
   }
-  Result<void*> alloc_block(uint64_t bytes, void* stream, uint64_t alignment) override;
+  Result<void*> alloc_block(uint64_t bytes, void* stream, uint64_t alignment) override {
+    return alloc(bytes, stream, alignment);
+  }
   Status free_block(void* pointer, void* stream) override { return blocks_->free(pointer, stream); }
   Status import(void* pointer, uint64_t bytes) override { return blocks_->import(pointer, bytes); }
   Status use(const void* pointer, uint64_t bytes, void* stream, bool writes) override {

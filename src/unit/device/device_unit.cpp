@@ -44,11 +44,7 @@ Result<std::unique_ptr<DeviceUnit>> DeviceUnit::create(UnitSpec spec, DevicePool
   pool.add_unit(unit->key_, unit->spec_.name);
   pool.name_slot(unit->parameters_.key, UseKind::kParameters, unit->spec_.name);
   pool.name_slot(unit->gradients_.key, UseKind::kGradients, unit->spec_.name);
-  const uint64_t slot = unit->parameters_.bytes;
-  unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
-                (unit->spec_.keep == FSCCL_KEEP_BUDGET &&
-                 pool.kept_bytes + slot <= unit->spec_.keep_budget_bytes);
-  if (unit->keep_) pool.kept_bytes += slot;
+  unit->keep_ = unit->promise_kept(unit->parameters_.bytes);
   Status placed = unit->join_replicas();  // which may fail where other shards' replicas do not
   if (placed.ok()) placed = unit->place();
   FSCCL_TRY(agree_on_shards(unit->spec_, std::move(placed)));

@@ -330,9 +330,7 @@ Completion DeltaGather::fail(Operation& op, size_t host, const char* what) const
 
 void DeltaGather::report(fsccl_codec_report_t* report) const {
   const std::lock_guard lock(mutex_);
-  const size_t size = report->size;
   *report = figures_;
-  report->size = size;
 }
 
 }  // namespace fsccl

@@ -26,11 +26,8 @@ Result<std::unique_ptr<HostUnit>> HostUnit::create(UnitSpec spec, HostPool& pool
   unit->comm().dependents++;
   if (unit->spec_.replicate_comm) unit->spec_.replicate_comm->dependents++;
   const uint64_t slot = unit->definition_.wire_map.bytes;
-  unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
-                (unit->spec_.keep == FSCCL_KEEP_BUDGET &&
-                 unit->pool().kept_bytes + slot <= unit->spec_.keep_budget_bytes);
+  unit->keep_ = unit->promise_kept(slot);
   if (unit->keep_) {
-    unit->pool().kept_bytes += slot;
     unit->kept_slot_ = {unit->slots_.part(), unit->slots_.key(0), 0, [u = unit.get()] {
                           u->slots_.withdrawn();
                           u->contents_valid_ = false;

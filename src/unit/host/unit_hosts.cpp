@@ -198,9 +198,7 @@ Status HostUnit::gather_between_hosts(const PlannedUnit& first, bool moves, bool
 Status HostUnit::codec_report(fsccl_codec_report_t* report) const {
   if (spec_.gather_codec.kind == FSCCL_CODEC_NONE)
     return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' was made without a gather_codec", spec_.name);
-  const size_t size = report->size;
   *report = fsccl_codec_report_t FSCCL_CODEC_REPORT_INIT;
-  report->size = size;
   if (span_ && span_->delta) span_->delta->report(report);
   return success();
 }
