@@ -78,7 +78,7 @@ fsccl_status_t fsccl_explain(fsccl_comm_t handle, const char* operation, size_t 
     if (!operation || !json)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", operation ? "json" : "operation");
     FSCCL_ASSIGN(std::string text, comm->collectives().explain(operation, bytes));
-    if (comm->companion)
+    if (comm->device_collectives)
       if (const std::string device = DeviceCollectives::of(*comm).explain(); !device.empty())
         text.insert(text.size() - 1, ",\"device\":" + device);
     if (text.size() >= capacity)

@@ -31,13 +31,19 @@ inline void futex_wait(uint32_t* word, uint32_t value, int64_t timeout_ns) {
 
 inline constexpr int64_t kBriefNs = 200'000;
 
+// The word may be one half of a wider object (ReleaseLine in engine/operation.h), so it is read
+// through a type that may alias.
+inline uint32_t futex_load(const uint32_t* word) {
+  using Aliasing [[gnu::may_alias]] = uint32_t;
+  return __atomic_load_n(reinterpret_cast<const Aliasing*>(word), __ATOMIC_SEQ_CST);
+}
+
 // The sleeper's half of the rule.
 inline void futex_sleep(uint32_t* word, uint32_t value, uint32_t* sleepers, int64_t timeout_ns) {
   std::atomic_ref<uint32_t> count(*sleepers);
   count.fetch_add(1, std::memory_order_seq_cst);
   for (const int64_t slice_ns : {std::min(timeout_ns, kBriefNs), timeout_ns - kBriefNs})
-    if (slice_ns > 0 && std::atomic_ref<uint32_t>(*word).load(std::memory_order_seq_cst) == value)
-      futex_wait(word, value, slice_ns);
+    if (slice_ns > 0 && futex_load(word) == value) futex_wait(word, value, slice_ns);
   count.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -6,7 +6,7 @@
 #include "base/count_text.h"
 #include "bootstrap/job.h"
 #include "comm/hierarchy.h"
-#include "engine/at_once.h"
+#include "engine/small_call.h"
 
 namespace fsccl {
 namespace {
@@ -274,8 +274,7 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
     const uint32_t buffer = entry.settings.published[i];
     return locate(buffers[buffer], entry.plan.buffers[buffer].bytes);
   };
-  if ((entry.small || entry.small_otherwise) && wait && !call.prepare &&
-      engine_.may_run_at_once()) {
+  if ((entry.small || entry.small_otherwise) && wait && !call.prepare && engine_.may_run_small()) {
     const bool foreseen = entry.settings.foresees && engine_.foresees_unreachable();
     if (foreseen ? entry.small_otherwise : entry.small) {
       SmallCall small{foreseen ? &entry.otherwise : &entry.plan, &entry.settings,
@@ -283,7 +282,7 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
       if (entry.settings.publishes) small.asks = &entry.plan;
       for (uint32_t i = 0; i < entry.settings.publishes; i++) small.published[i] = location(i);
       engine_.tally().moved(entry.bytes_read, entry.bytes_written);
-      return engine_.run_at_once(small, state);
+      return engine_.run_small(small, state);
     }
   }
   Operation* op = nullptr;
@@ -300,7 +299,7 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   for (uint32_t i = 0; i < entry.settings.publishes; i++)
     op->inline_bindings[entry.settings.published[i]].location = location(i);
   if (call.prepare) [[unlikely]]
-    call.prepare(*op, call.prepare_context);
+    call.prepare(*op);
   engine_.tally().moved(entry.bytes_read, entry.bytes_written);
   return engine_.submit(*op, wait, state);
 }

@@ -15,6 +15,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "base/function_ref.h"
 #include "base/hash.h"
 #include "engine/engine.h"
 #include "plan/collectives.h"
@@ -37,9 +38,8 @@ struct CollectiveCall {
   const size_t* counts = nullptr;
   const size_t* displacements = nullptr;
   int tag = 0;  // send
-  // Sees the operation before it is submitted, to give it a gate or hooks. May be null.
-  void (*prepare)(Operation& op, const void* context) = nullptr;
-  const void* prepare_context = nullptr;
+  // Called with the operation before it is submitted, to give it a gate or hooks. May be empty.
+  FunctionRef<void(Operation&)> prepare{};
 };
 
 struct CollectiveOptions {
@@ -76,7 +76,7 @@ class Collectives {
     std::vector<uint64_t> counts, displacements;
     std::unique_ptr<std::byte[]> scratch;  // of the plan: operations run one after the other
     bool by_hosts = false;                 // if the call can
-    // at_once.h; of `plan`, and of the other one where it is foreseen
+    // small_call.h; of `plan`, and of the other one where it is foreseen
     bool small = false, small_otherwise = false;
   };
   // Calls that it takes and chooses to go by hosts from now on; before the first one.

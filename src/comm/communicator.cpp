@@ -174,7 +174,7 @@ Result<std::unique_ptr<Communicator>> Communicator::part(const std::vector<int>&
 }
 
 Communicator::~Communicator() {
-  companion.reset();
+  device_collectives.reset();
   if (!engine_) return;
   engine_->unbind();
   engine_->retire();

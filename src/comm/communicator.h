@@ -28,11 +28,8 @@ struct CommunicatorOptions {
   Deadline made_by = Deadline::never();  // if that is before its timeout
 };
 
-// What a layer above keeps with a communicator; it goes first.
-class Companion {
- public:
-  virtual ~Companion() = default;
-};
+class DeviceCollectives;
+struct KeptInboxes;
 
 class Communicator {
  public:
@@ -81,9 +78,11 @@ class Communicator {
   int rank_of(int job_rank) const;
 
   std::atomic<int> dependents{0};  // pools and units made on it
-  std::unique_ptr<Companion> companion;
-  // of a layer above: goes with this communicator (unit/device/inboxes.h)
-  std::shared_ptr<void> attached;
+  // Made at the first collective on device memory (comm/device/collectives.h), and destroyed before
+  // everything else of this communicator.
+  std::shared_ptr<DeviceCollectives> device_collectives;
+  // Made with the first unit on device memory (unit/device/inboxes.h).
+  std::shared_ptr<KeptInboxes> inboxes;
 
  private:
   Communicator() = default;

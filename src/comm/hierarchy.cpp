@@ -118,15 +118,8 @@ void Hierarchy::follow(Operation& op, bool last_sum) const {
 
 template <class Call>
 Status Hierarchy::on(Communicator& part, Call call, bool last_sum) {
-  struct Context {
-    const Hierarchy* hierarchy;
-    bool last_sum;
-  } const context{this, last_sum};
-  call.prepare_context = &context;
-  call.prepare = [](Operation& op, const void* given) {
-    const auto& [hierarchy, last] = *static_cast<const Context*>(given);
-    hierarchy->follow(op, last);
-  };
+  const auto follow_last = [&](Operation& op) { follow(op, last_sum); };
+  call.prepare = follow_last;
   fsccl_status_t state;
   FSCCL_TRY(run_on(part, call, &state));
   chain_.passed(part.engine());

@@ -250,7 +250,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
   }
   engine.tally().moved(entry.bytes_read, entry.bytes_written);
   op->state = std::move(run);
-  if (call.prepare) call.prepare(*op, call.prepare_context);
+  if (call.prepare) call.prepare(*op);
   return engine.submit(*op, wait, state);
 }
 

@@ -16,9 +16,8 @@ struct ListCall {
   int root = 0;
   // Of a reduce_scatter: of each tensor, the dtype of what is received. Null: that of what is sent.
   const fsccl_dtype_t* received = nullptr;
-  // Sees the operation before it is submitted, to give it a gate. May be null.
-  void (*prepare)(Operation& op, const void* context) = nullptr;
-  const void* prepare_context = nullptr;
+  // Called with the operation before it is submitted, to give it a gate. May be empty.
+  FunctionRef<void(Operation&)> prepare{};
 };
 
 inline fsccl_dtype_t received_dtype(const ListCall& call, size_t t) {

@@ -1,22 +1,43 @@
-// How an engine fails: by itself, by what another rank has written to the board, or by a loss; what
-// is still complete then, and who still drives it.
+#include "engine/failure.h"
+
 #include <algorithm>
 #include <cstring>
 
-#include "base/wait.h"
-#include "engine/executor.h"
-#include "engine/progress.h"
+#include "base/log.h"
+#include "engine/engine.h"
 #include "record/metrics.h"
 
 namespace fsccl {
-namespace {
 
-constexpr int64_t kTakeOverNapNs = 50'000;
-constexpr int64_t kDriversMs = 2'000;  // longer than any step takes
+EngineFailure::EngineFailure(const EngineOptions& options, Engine& engine, Queue& queue)
+    : options_(options),
+      engine_(engine),
+      queue_(queue),
+      departed_(static_cast<size_t>(options.ranks)) {
+  no_memory_.code = FSCCL_ERR_OUT_OF_MEMORY;
+  no_memory_.rank = no_memory_.peer = known_as(options_.rank);
+  no_memory_.text = fmt::format(
+      "rank {} of '{}' got no memory from the system for the library's own data, in the middle of "
+      "an operation; free some, or raise the limit of the container",
+      no_memory_.rank, options_.name);
+}
 
-}  // namespace
+Status EngineFailure::status() const {
+  const std::lock_guard lock(mutex_);
+  return Status(error_);
+}
 
-void Engine::fail_all(const Error& error) noexcept {
+fsccl_status_t EngineFailure::code() const {
+  const std::lock_guard lock(mutex_);
+  return error_.code;
+}
+
+Status EngineFailure::intact() {
+  look();
+  return failed() ? status() : success();
+}
+
+void EngineFailure::fail_all(const Error& error) noexcept {
   try {
     Error copy = error;
     fail_with(copy);
@@ -25,47 +46,67 @@ void Engine::fail_all(const Error& error) noexcept {
   }
 }
 
-// The reason may then be another: that of the first who could not say his.
-void Engine::fail_without_memory() noexcept { fail_with(no_memory_); }
+// The error of the caller may be lost then: this one takes its place.
+void EngineFailure::fail_without_memory() noexcept { fail_with(no_memory_); }
+
+void EngineFailure::broken(const char* rule, const char* file, int line) noexcept {
+  try {
+    Error error;
+    error.code = FSCCL_ERR_INTERNAL;
+    error.rank = error.peer = known_as(options_.rank);
+    error.text = fmt::format(
+        "a defect of FSCCL on rank {} of '{}': the rule `{}` does not hold ({}:{}). The "
+        "communicator cannot be used any more; please report it with the recordings of "
+        "FSCCL_TRACE_DIR",
+        error.rank, options_.name, rule, file, line);
+    FSCCL_LOG(kError, "{}", error.text);
+    fail_with(error);
+  } catch (const std::bad_alloc&) {
+    fail_without_memory();
+  }
+}
 
 // Takes no memory: what has failed must always be able to say so.
-void Engine::fail_with(Error& error) noexcept {
+void EngineFailure::fail_with(Error& error) noexcept {
   {
-    const std::lock_guard lock(failure_mutex_);
+    const std::lock_guard lock(mutex_);
     if (failed_.load(std::memory_order_relaxed)) return;
     error_ = std::move(error);
-    // Before anybody can hear of it: what it leads to comes behind it in the recording.
-    if (options_.recorder) options_.recorder->failed(options_.recorded_as, error_, completed() + 1);
-    // Boards first: from then on transports write to no buffer, and whoever sees that we failed
-    // will want its own back.
+    // The recorder comes before anybody can hear of the failure: what the failure leads to stands
+    // behind it in the recording.
+    if (options_.recorder)
+      options_.recorder->failed(options_.recorded_as, error_, queue_.completed() + 1);
+    // The boards come next: from then on transports write to no buffer, and whoever sees that this
+    // engine has failed will want the buffers back.
     write_board(error_);
     const std::lock_guard bound_lock(bound_mutex_);
     for (const auto* others : {&bound_, &heirs_})
-      for (Engine* other : *others) other->write_board(error_);
-    count_failure(error_.code);  // before anybody sees it, and looks for its number
+      for (EngineFailure* other : *others) other->write_board(error_);
+    // The counter is raised before anybody can see the failure and ask for the number.
+    count_failure(error_.code);
     failed_.store(true, std::memory_order_release);
   }
-  if (notifications_.all_due()) Progress::instance().attend(this);
+  if (queue_.notifications.all_due()) Progress::instance().attend(&engine_);
   if (options_.inside) options_.inside->look_for_failure();
   const std::lock_guard lock(bound_mutex_);
   for (const auto* others : {&bound_, &heirs_})
-    for (Engine* other : *others) other->fail_all(error_);
+    for (EngineFailure* other : *others) other->fail_all(error_);
 }
 
-void Engine::write_board(const Error& error) {
+void EngineFailure::write_board(const Error& error) {
   fsccl_transport_failure_t board{};
   board.code = error.code;
-  board.rank = known_as(rank_);
+  board.rank = known_as(options_.rank);
   board.peer = error.peer;
   std::memcpy(board.text, error.text.data(), std::min(error.text.size(), sizeof board.text - 1));
-  transport_.fail(channel_, &board);
+  options_.transport->fail(options_.channel, &board);
 }
 
-void Engine::look_for_failure() noexcept {
-  const fsccl_transport_failure_t* board = transport_.failure(channel_);
+void EngineFailure::look() noexcept {
+  const fsccl_transport_failure_t* board = options_.transport->failure(options_.channel);
   if (!board || failed()) return;
   Error error;
-  error.rank = known_as(rank_);
+  error.rank = known_as(options_.rank);
   error.code = board->code < 0 ? static_cast<fsccl_status_t>(board->code) : FSCCL_ERR_PROTOCOL;
   error.peer = board->peer == error.rank || board->peer < 0 ? board->rank : board->peer;
   try {
@@ -76,22 +117,25 @@ void Engine::look_for_failure() noexcept {
   fail_with(error);
 }
 
-// Who drives meanwhile learns of a death from the failure alone: all say of it what is said here.
-void Engine::lost(int rank, bool left, const std::string& silence) noexcept {
+// A thread that drives meanwhile learns of a death from the failure alone, so every thread says of
+// the death what is said here.
+void EngineFailure::lost(int rank, bool left, const std::string& silence) noexcept {
   if (left) {
     departed_[static_cast<size_t>(rank)].store(true, std::memory_order_release);
-  } else {  // it may have ended because another died, of which it was the first to tell
-    if (transport_.hear_out) transport_.hear_out(channel_);
-    look_for_failure();
+  } else {
+    // The rank may have ended because another one died, and have been the first to tell of that.
+    if (options_.transport->hear_out) options_.transport->hear_out(options_.channel);
+    look();
   }
-  // Behind that failure, so that it does not look like the cause.
-  record(left ? recording::Event::left : recording::Event::lost, {},
-         options_.members[static_cast<size_t>(rank)]);
-  if (left) return;
-  if (failed()) return;
+  // The record stands behind that failure, so that the loss does not look like its cause.
+  if (options_.recorder)
+    options_.recorder->record(left ? recording::Event::left : recording::Event::lost,
+                              options_.recorded_as, {},
+                              options_.members[static_cast<size_t>(rank)]);
+  if (left || failed()) return;
   Error error;
   error.code = FSCCL_ERR_PEER_DEAD;
-  error.rank = known_as(rank_);
+  error.rank = known_as(options_.rank);
   error.peer = known_as(rank);
   try {
     error.text = fmt::format("rank {} of '{}' {}{}", error.peer, options_.name,
@@ -102,90 +146,42 @@ void Engine::lost(int rank, bool left, const std::string& silence) noexcept {
   fail_all(error);
 }
 
-Status Engine::failure() const {
-  const std::lock_guard lock(failure_mutex_);
-  return Status(error_);
-}
-
-Status Engine::intact() {
-  look_for_failure();
-  return failed() ? failure() : success();
-}
-
-fsccl_status_t Engine::failure_code() const {
-  const std::lock_guard lock(failure_mutex_);
-  return error_.code;
-}
-
-bool Engine::being_driven() {
-  const auto driven = [](const Engine& engine) {
-    return engine.driving_.load(std::memory_order_acquire);
-  };
-  if (driven(*this)) return true;
+bool EngineFailure::being_driven() {
+  if (queue_.driven()) return true;
   const std::lock_guard lock(bound_mutex_);
   return std::any_of(bound_.begin(), bound_.end(),
-                     [&](const Engine* other) { return driven(*other); });
+                     [](const EngineFailure* other) { return other->queue_.driven(); });
 }
 
-// They leave after their present step, or when they next look up from their sleep.
-void Engine::await_drivers() {
-  wait_until([this] { return look_back(); }, Deadline::in_ms(kDriversMs), kNothingBreaks,
-             Naps(kTakeOverNapNs));
-}
-
-// The engine has failed or has nothing under way, so whoever drives it leaves soon.
-void Engine::retire() {
-  wait_until([this] { return try_drive(); }, Deadline::never(), kNothingBreaks,
-             Naps(kTakeOverNapNs));
-  // else the next to drive looks at an operation
-  looked_back_.store(true, std::memory_order_release);
-  driving_.store(false, std::memory_order_release);
-}
-
-bool Engine::look_back() noexcept {
-  if (being_driven()) return false;
-  if (looked_back_.load(std::memory_order_acquire)) return true;
-  if (!try_drive()) return false;
-  try {
-    while (!looked_back_.load(std::memory_order_relaxed) && under_way() &&
-           Executor(*this, at_head()).has_come())
-      complete(at_head().fingerprint);
-  } catch (const std::bad_alloc&) {  // then it has failed, as it was
-  }
-  looked_back_.store(true, std::memory_order_release);
-  driving_.store(false, std::memory_order_release);
-  return true;
-}
-
-void Engine::bind(Engine& part) {
-  for (Engine* one : {this, &part}) {
+void EngineFailure::bind(EngineFailure& part) {
+  for (EngineFailure* one : {this, &part}) {
     const std::lock_guard lock(one->bound_mutex_);
     one->bound_.push_back(one == this ? &part : this);
   }
-  if (failed()) part.fail_all(failure().error());
+  if (failed()) part.fail_all(status().error());
 }
 
-void Engine::make_heir(Engine& heir) {
+void EngineFailure::make_heir(EngineFailure& heir) {
   {
     const std::lock_guard lock(bound_mutex_);
     heirs_.push_back(&heir);
   }
-  if (failed()) heir.fail_all(failure().error());
+  if (failed()) heir.fail_all(status().error());
 }
 
-void Engine::disinherit(const Engine& heir) {
+void EngineFailure::disinherit(const EngineFailure& heir) {
   const std::lock_guard lock(bound_mutex_);
   const auto found = std::find(heirs_.begin(), heirs_.end(), &heir);
   if (found != heirs_.end()) heirs_.erase(found);
 }
 
-void Engine::unbind() {
-  std::vector<Engine*> parts;
+void EngineFailure::unbind() {
+  std::vector<EngineFailure*> parts;
   {
     const std::lock_guard lock(bound_mutex_);
     parts.swap(bound_);
   }
-  for (Engine* part : parts) {
+  for (EngineFailure* part : parts) {
     const std::lock_guard lock(part->bound_mutex_);
     std::erase(part->bound_, this);
   }

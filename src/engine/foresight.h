@@ -1,6 +1,6 @@
 // What all ranks know before a call begins of where its buffers lie: whether, as in the last calls,
 // one of them is memory that not every rank can touch. Then a call need not ask first, which takes
-// an exchange (executor.h): it begins with the plan that touches no peer's buffers, and its enter
+// an exchange (runner.h): it begins with the plan that touches no peer's buffers, and its enter
 // signals say where they are all the same, so that one call in vain is the most it costs when a
 // program goes over to memory of pools.
 //

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "engine/arena_table.h"
+#include "fsccl/transport.h"
 #include "kernels/kernels.h"
 #include "plan/fingerprint.h"
 #include "plan/plan.h"
@@ -34,9 +36,18 @@ struct alignas(64) ReleaseLine {
     std::atomic_ref(position).store(to, std::memory_order_release);
     futex_wake_sleepers(word(), &sleepers);
   }
-  // to sleep on; its low half: little endian
+  // The word to sleep on: the low half of the position, which comes first, because FSCCL runs on
+  // little endian machines only. It is read by the kernel and by futex_load() alone.
   uint32_t* word() { return reinterpret_cast<uint32_t*>(&position); }
+  void fill_word(fsccl_transport_word_t* to) const {
+    auto* const line = const_cast<ReleaseLine*>(this);
+    to->word = line->word();
+    to->value = static_cast<uint32_t>(reached());
+    to->sleepers = &line->sleepers;
+    to->processor = -1;
+  }
 };
+static_assert(std::endian::native == std::endian::little);
 
 // A peer's buffer as seen from here.
 struct Remote {
@@ -118,7 +129,6 @@ struct OperationSettings {
   bool accumulate = false;
   bool want_norm = false;
   bool dry_run = false;  // signals are real, nothing is moved or reduced
-  bool begun = false;    // progress, the driver's
   Stores stores = Stores::cached;
   bool in_cache = false;                         // input and output together fit a core's own cache
   const ReleaseLine* const* releases = nullptr;  // wait_released: the line of each rank
@@ -138,14 +148,7 @@ struct OperationSettings {
   class Engine* gate_engine = nullptr;
   uint64_t gate_sequence = 0;
 
-  // progress, the driver's
-  uint32_t step = 0, round = 0;
-  bool foreseen = false;     // began with the other plan: the two have changed places
-  bool unreachable = false;  // somebody's published buffer cannot be touched by all
-  int32_t peer = 0;          // next peer of a wait for all
-  int64_t deadline_ns = 0;   // 0: nobody has slept on it yet
-
-  // The fold of `count` elements of `ranks` sources that a step, `of`, makes.
+  // The reduction of `count` elements of `ranks` sources that the step `of` makes.
   Reduce reduction(const Step& of, const void* const* sources, int ranks, void* dst,
                    uint64_t count) const {
     Reduce args{};
@@ -164,19 +167,38 @@ struct OperationSettings {
   }
 };
 
-struct Operation : OperationSettings {
+// How far a plan has been carried out, and for which call. An operation has one, and so does a
+// small call (small_call.h), which hands its cursor to an operation where it cannot go on by
+// itself.
+struct Cursor {
+  const Plan* plan = nullptr;  // must outlive the call
+  // The plan whose published buffers the enter signals of this call name; null where none do. It is
+  // another plan than `plan` where the call was foreseen (foresight.h).
+  const Plan* asks = nullptr;
+  Fingerprint fingerprint;
+  uint32_t tick = 0;             // of tick 0 of the plan's present round
+  uint32_t step = 0, round = 0;  // that come next
+  int32_t peer = 0;              // the next peer of a wait for all
+  bool unreachable = false;      // a published buffer, of whatever rank, cannot be touched by all
+};
+
+struct Operation : OperationSettings, Cursor {
   static constexpr size_t kInlineBindings = 4;
 
-  const Plan* plan = nullptr;  // must outlive the operation
   // one per buffer of the plan: inline_bindings, or owned by a unit
   const Binding* bindings = nullptr;
-  Fingerprint fingerprint;
-  uint32_t tick = 0;  // of tick 0 of the plan's present round; the driver's
+  bool begun = false;       // the driver has come to it
+  int64_t deadline_ns = 0;  // 0: nobody has slept on it yet
   std::array<Binding, kInlineBindings> inline_bindings;
   Norm norm;
   // what the hooks need beyond `context`; dropped when the operation is over
   std::shared_ptr<void> state;
   std::array<uint64_t, 8> context{};  // the hooks' own
+
+  // The same names as of a small call, for the runner.
+  const OperationSettings& how() const { return *this; }
+  std::byte* own(uint32_t buffer) const { return bindings[buffer].base; }
+  const Location& location(uint32_t i) const { return bindings[published[i]].location; }
 };
 
 }  // namespace fsccl

@@ -1,6 +1,6 @@
 // Where the slots of one tick after another come to lie in the ranks' rings: alike on all ranks,
 // for they run the same rounds. A slot's bytes are used again kWindow ticks later at the earliest
-// (engine.h), for a ring is as long as kWindow + 2 of its largest slots: one more for what is left
+// (window.h), for a ring is as long as kWindow + 2 of its largest slots: one more for what is left
 // over at its end, one for overlap.
 //
 // Where rings are mirrors, small slots go round in a short ring of their own at the beginning: what

@@ -11,7 +11,7 @@
 //      fingerprint and says where this rank's buffers are), and then the later ticks in order;
 //      where slots are mirrored, it may leave some of those out. It waits for tick 0 of every peer
 //      before the plan ends, unless the plan is `lazy`: then the engine sees to it before kWindow
-//      more ticks have passed. So lines and slots can be reused (engine.h).
+//      more ticks have passed. So lines and slots can be reused (engine/window.h).
 //   2. A peer's buffer is touched only after a wait on that peer, and a buffer that peers touch is
 //      given back (the plan ends) only after a wait that covers their last touch, unless the
 //      buffer's reuse is guarded by release counters (`guarded`) or by the window (slots).

@@ -4,7 +4,7 @@
 //
 // What is put leaves with the next signal. What has not left by then is in this rank's own ring,
 // from where it is taken: so no call waits until it has left, and whoever is told of a failure owns
-// its buffers. A mirror is written by its peer's messages alone. The engine's window (engine.h)
+// its buffers. A mirror is written by its peer's messages alone. The engine's window (window.h)
 // sees to it that what lies in a ring has been read, here or there, before other bytes take its
 // place.
 #pragma once

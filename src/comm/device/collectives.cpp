@@ -25,8 +25,8 @@ struct Outcome {
 }  // namespace
 
 DeviceCollectives& DeviceCollectives::of(Communicator& comm) {
-  if (!comm.companion) comm.companion.reset(new DeviceCollectives(comm));
-  return static_cast<DeviceCollectives&>(*comm.companion);
+  if (!comm.device_collectives) comm.device_collectives.reset(new DeviceCollectives(comm));
+  return *comm.device_collectives;
 }
 
 DeviceCollectives::~DeviceCollectives() {

@@ -31,11 +31,11 @@
 
 namespace fsccl {
 
-class DeviceCollectives : public Companion {
+class DeviceCollectives {
  public:
   // The communicator's own, made when it is first asked for.
   static DeviceCollectives& of(Communicator& comm);
-  ~DeviceCollectives() override;
+  ~DeviceCollectives();
 
   // Before anything is done for any of them: whether a graph can have those that are on streams
   // that are being captured. They are all calls of a group, of which NCCL takes all or none into a

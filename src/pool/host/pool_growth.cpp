@@ -32,13 +32,13 @@ Status gather_votes(const HostPool::Taker& taker, const GrowthVote& mine,
   call.input = &mine;
   call.output = all->data();
   call.count = sizeof mine;
-  call.prepare_context = &taker.what;
-  call.prepare = [](Operation& op, const void* context) {
+  const auto claim_growth = [&](Operation& op) {
     const uint64_t sequence = op.fingerprint.sequence;
-    op.fingerprint = *static_cast<const Fingerprint*>(context);
+    op.fingerprint = taker.what;
     op.fingerprint.sequence = sequence;
     op.fingerprint.flags |= kGrowing;
   };
+  call.prepare = claim_growth;
   fsccl_status_t state;
   return taker.with.collectives().run(call, true, &state);
 }

@@ -7,12 +7,9 @@
 #include "unit/unit_definition.h"
 
 namespace fsccl {
-namespace {
 
-constexpr uint64_t kLineBytes = 64;
-
-// Of a communicator that keeps inboxes: for others, too, whose ranks it has.
-struct Kept {
+// The inboxes that a communicator keeps: for other communicators, too, whose ranks it has.
+struct KeptInboxes {
   struct OfOne {
     std::vector<std::shared_ptr<Inboxes>> all;  // the last one has channels left
     uint32_t taken = Inboxes::kChannels;        // of the last one
@@ -20,9 +17,13 @@ struct Kept {
   std::map<uint64_t, OfOne> by_tag;
 };
 
-Kept& kept_by(Communicator& keeper) {
-  if (!keeper.attached) keeper.attached = std::make_shared<Kept>();
-  return *static_cast<Kept*>(keeper.attached.get());
+namespace {
+
+constexpr uint64_t kLineBytes = 64;
+
+KeptInboxes& kept_by(Communicator& keeper) {
+  if (!keeper.inboxes) keeper.inboxes = std::make_shared<KeptInboxes>();
+  return *keeper.inboxes;
 }
 
 }  // namespace
@@ -171,7 +172,7 @@ std::string Inboxes::unit_of(uint32_t channel) const {
 
 Result<InboxChannel> InboxChannel::open(Communicator& comm, Communicator& keeper,
                                         const cuda::Device& device, const std::string& unit) {
-  Kept::OfOne& kept = kept_by(keeper).by_tag[comm.tag()];
+  KeptInboxes::OfOne& kept = kept_by(keeper).by_tag[comm.tag()];
   if (kept.taken == Inboxes::kChannels) {
     FSCCL_ASSIGN(std::shared_ptr<Inboxes> made, Inboxes::open(comm, device, kept.all.size()));
     kept.all.push_back(std::move(made));

@@ -65,7 +65,8 @@ std::vector<LaneExchange::Range> LaneExchange::ranges() const {
 }
 
 Status LaneExchange::run(Communicator& among, const SlotSet& slots,
-                         const std::vector<std::byte*>& sharded_grads, const Prepare& prepare) {
+                         const std::vector<std::byte*>& sharded_grads,
+                         FunctionRef<void(Operation&)> prepare) {
   const bool gather = kind_ == Kind::parameters;
   for (size_t t = 0; t < runs_.size(); t++) {
     std::byte* const all = slots.base(runs_[t].slot) + runs_[t].offset;
@@ -76,8 +77,7 @@ Status LaneExchange::run(Communicator& among, const SlotSet& slots,
   ListCall call{tensors_.data(), tensors_.size(),
                 gather ? ListKind::all_gather : ListKind::reduce_scatter};
   if (!gather) call.received = received_.data();
-  call.prepare = prepare.call;
-  call.prepare_context = prepare.context;
+  call.prepare = prepare;
   fsccl_status_t state;
   return among.lists().run(among.collectives(), call, false, &state);
 }

@@ -4,6 +4,7 @@
 #pragma once
 #include <vector>
 
+#include "base/function_ref.h"
 #include "comm/list.h"
 #include "plan/unit_plans.h"
 #include "unit/host/slot_set.h"
@@ -11,14 +12,10 @@
 namespace fsccl {
 
 class Communicator;
+struct Operation;
 
 class LaneExchange {
  public:
-  // How an operation begins that is submitted for it.
-  struct Prepare {
-    void (*call)(Operation& op, const void* context) = nullptr;
-    const void* context = nullptr;
-  };
   enum class Kind : uint8_t {
     parameters,     // gathered; they stay in place
     contributions,  // gradients, summed to the sharded gradients
@@ -44,7 +41,7 @@ class LaneExchange {
   // An all-gather or a reduce-scatter among those ranks, which sums; not waited for. It is not
   // empty. `sharded_grads`: of contributions, by parameter.
   Status run(Communicator& among, const SlotSet& slots,
-             const std::vector<std::byte*>& sharded_grads, const Prepare& prepare);
+             const std::vector<std::byte*>& sharded_grads, FunctionRef<void(Operation&)> prepare);
 
  private:
   struct Run {  // a tensor: pieces that touch

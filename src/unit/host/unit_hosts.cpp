@@ -150,26 +150,19 @@ Status HostUnit::exchange(LaneExchange& pieces, Communicator& among, const SlotS
                           const OperationSettings& settings, const Fingerprint& fingerprint,
                           Chain* chain) {
   if (pieces.empty()) return success();
-  struct Context {
-    const Chain& chain;
-    const OperationSettings& settings;
-    const Fingerprint& fingerprint;
-    bool dry_run;
-  } const context{*chain, settings, fingerprint, pool().dry_run()};
   // Ranks that disagree are told what they called, not what it is made of.
-  const auto prepare = [](Operation& op, const void* given) {
-    const auto& [before, finishes, called, dry_run] = *static_cast<const Context*>(given);
+  const auto prepare = [&](Operation& op) {
     const Fingerprint list = op.fingerprint;
-    op.fingerprint = called;
+    op.fingerprint = fingerprint;
     op.fingerprint.sequence = list.sequence;
-    op.fingerprint.history = mix_hash(called.history, list.history);
-    op.scale = finishes.scale;
-    op.divisor = finishes.divisor;
-    op.accumulate = finishes.accumulate;
-    op.dry_run = dry_run;
-    before.follow(op);
+    op.fingerprint.history = mix_hash(fingerprint.history, list.history);
+    op.scale = settings.scale;
+    op.divisor = settings.divisor;
+    op.accumulate = settings.accumulate;
+    op.dry_run = pool().dry_run();
+    chain->follow(op);
   };
-  FSCCL_TRY(pieces.run(among, slots, sharded_grads_.places, {prepare, &context}));
+  FSCCL_TRY(pieces.run(among, slots, sharded_grads_.places, prepare));
   chain->passed(among.engine());
   return success();
 }

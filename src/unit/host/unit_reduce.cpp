@@ -232,32 +232,26 @@ Status HostUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_sta
 Status HostUnit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state,
                                  Submitted* submitted) {
   Communicator& replicas = *spec_.replicate_comm;
-  struct Phase {
-    HostUnit* unit;
-    const ReduceRequest* request;
-    bool last;
-  } phase{this, &request, false};
   for (size_t k = 0; k < replica_sums_.size(); k++) {
     CollectiveCall call = replica_sums_[k];
-    phase.last = k + 1 == replica_sums_.size();
-    call.prepare_context = &phase;
-    call.prepare = [](Operation& op, const void* context) {
-      const auto& [unit, wanted, last] = *static_cast<const Phase*>(context);
-      op.gate = &unit->shards_summed_;
-      op.gate_position = op.gate_sequence = unit->reduce_sequence_;
-      op.gate_engine = &unit->engine();
-      op.divisor = unit->scaling_.replicas_divisor();
+    const bool last = k + 1 == replica_sums_.size();
+    const auto behind_first_phase = [&](Operation& op) {
+      op.gate = &shards_summed_;
+      op.gate_position = op.gate_sequence = reduce_sequence_;
+      op.gate_engine = &engine();
+      op.divisor = scaling_.replicas_divisor();
       op.fingerprint.history = mix_hash(op.fingerprint.history, static_cast<uint64_t>(op.divisor));
-      if (!last || (!wanted->result && !wanted->shard_ready)) return;
-      new (op.context.data()) Finish{unit,
+      if (!last || (!request.result && !request.shard_ready)) return;
+      new (op.context.data()) Finish{this,
                                      nullptr,
                                      0,
-                                     wanted->result,
-                                     wanted->shard_ready,
-                                     wanted->shard_ready_context,
-                                     wanted->handle};
+                                     request.result,
+                                     request.shard_ready,
+                                     request.shard_ready_context,
+                                     request.handle};
       op.complete = replicas_summed;
     };
+    call.prepare = behind_first_phase;
     FSCCL_TRY(replicas.collectives().run(call, wait, state));
   }
   replica_sequence_ = replicas.engine().submitted();

@@ -9,7 +9,7 @@
 #include <future>
 
 #include "comm/collective.h"
-#include "engine/executor.h"
+#include "engine/runner.h"
 #include "plan/collectives.h"
 #include "tests/unit/wrapped_channel.h"
 
@@ -139,7 +139,7 @@ TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
 
 // Between hosts a root puts all that a round takes before it waits: its signals but the last may
 // leave with the next.
-TEST(Executor, KnowsWhichSignalsAnotherFollows) {
+TEST(Runner, KnowsWhichSignalsAnotherFollows) {
   Shape shape;
   shape.ranks = 2;
   shape.dtype = FSCCL_FLOAT32;
@@ -151,7 +151,7 @@ TEST(Executor, KnowsWhichSignalsAnotherFollows) {
     std::vector<bool> followed;
     for (uint32_t step = 0; step < plan.steps.size(); step++)
       if (plan.steps[step].kind == StepKind::signal)
-        followed.push_back(Executor::signals_again(plan, step));
+        followed.push_back(Runner::signals_again(plan, step));
     std::vector<bool> meant(rank == 0 ? static_cast<size_t>(plan.ticks) : 1, true);
     meant.back() = false;
     EXPECT_EQ(followed, meant) << rank;

@@ -1,5 +1,5 @@
 // Calls that are done without the ring of operations, and those that have to go on in it.
-#include "engine/at_once.h"
+#include "engine/small_call.h"
 
 #include <gtest/gtest.h>
 
@@ -65,12 +65,12 @@ struct Rank {
     call.fingerprint = &what;
     fsccl_status_t state = FSCCL_IN_PROGRESS;
     // The service thread may still hold what the ring has just completed.
-    while (!engine->may_run_at_once()) {
+    while (!engine->may_run_small()) {
       if (engine->failed() || engine->completed() != engine->submitted())
         return fail(FSCCL_ERR_INTERNAL, "something is under way");
       std::this_thread::yield();
     }
-    return engine->run_at_once(call, &state);
+    return engine->run_small(call, &state);
   }
   Status in_the_ring(const Plan& plan, OpCode op, void* input, void* output, bool wait,
                      fsccl_status_t* state) {
@@ -89,7 +89,7 @@ struct Rank {
   std::array<std::byte, 8 * kInlineBytes> scratch;
 };
 
-TEST(AtOnce, IsForPlansOfFewBytes) {
+TEST(SmallCall, IsForPlansOfFewBytes) {
   Shape shape{.rank = 1, .ranks = 3, .count = 1, .dtype = FSCCL_INT32, .root = 0};
   shape.slot_bytes = 1 << 20;
   for (const Plan& plan : {barrier(1, 3), all_gather_inline(shape), all_reduce_inline(shape),
@@ -117,7 +117,7 @@ TEST(AtOnce, IsForPlansOfFewBytes) {
 
 // A call of few bytes ends with the line of the next one, at once or in the ring, on its way; one
 // whose slot takes long does not.
-TEST(AtOnce, PreparesTheNextSignal) {
+TEST(SmallCall, PreparesTheNextSignal) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
     uint32_t prepared = 0;
@@ -149,7 +149,7 @@ TEST(AtOnce, PreparesTheNextSignal) {
 }
 
 // In turn with operations of the ring, with plans that do not wait for everybody between them.
-TEST(AtOnce, GivesWhatTheRingGives) {
+TEST(SmallCall, GivesWhatTheRingGives) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 3, channel, tick);
     const Plan gather = all_gather_inline(self.shape), sum = all_reduce_inline(self.shape);
@@ -195,7 +195,7 @@ TEST(AtOnce, GivesWhatTheRingGives) {
 }
 
 // Where that was better at start, slots are written past the caches from few bytes on.
-TEST(AtOnce, WritesSlotsEitherWay) {
+TEST(SmallCall, WritesSlotsEitherWay) {
   for (const uint64_t streaming_from : {uint64_t{64}, UINT64_MAX})
     over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
       Rank self(rank, 3, channel, tick,
@@ -217,7 +217,7 @@ TEST(AtOnce, WritesSlotsEitherWay) {
 
 // Out of peers' memory, where they say that it is; where not every rank can touch that, through
 // slots.
-TEST(AtOnce, TakesWhatPeersHaveOutOfTheirMemory) {
+TEST(SmallCall, TakesWhatPeersHaveOutOfTheirMemory) {
   for (const bool reachable : {true, false})
     over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
       Rank self(rank, 3, channel, tick,
@@ -245,7 +245,7 @@ TEST(AtOnce, TakesWhatPeersHaveOutOfTheirMemory) {
     });
 }
 
-TEST(AtOnce, NamesWhoseBufferCannotBeReached) {
+TEST(SmallCall, NamesWhoseBufferCannotBeReached) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     const ArenaTable arenas;
     Rank self(rank, 2, channel, tick, [&](EngineOptions& options) { options.arenas = &arenas; });
@@ -260,7 +260,7 @@ TEST(AtOnce, NamesWhoseBufferCannotBeReached) {
 }
 
 // Peers may have given back what it would read.
-TEST(AtOnce, ReadsNothingBehindAFailure) {
+TEST(SmallCall, ReadsNothingBehindAFailure) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
     const Plan gather = move_direct(all_gather_movement(self.shape));
@@ -288,7 +288,7 @@ TEST(AtOnce, ReadsNothingBehindAFailure) {
 
 // Of a rank whose peer is seen only after more looks than such a call takes: the rest of it is the
 // ring's.
-TEST(AtOnce, GoesOnInTheRingWhereAPeerIsLate) {
+TEST(SmallCall, GoesOnInTheRingWhereAPeerIsLate) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
     const Plan gather = all_gather_inline(self.shape);
@@ -309,7 +309,7 @@ TEST(AtOnce, GoesOnInTheRingWhereAPeerIsLate) {
   });
 }
 
-TEST(AtOnce, NamesBothCallsWhereTheyDiffer) {
+TEST(SmallCall, NamesBothCallsWhereTheyDiffer) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
     const Plan gather = all_gather_inline(self.shape), meet = barrier(rank, 2);
@@ -319,11 +319,11 @@ TEST(AtOnce, NamesBothCallsWhereTheyDiffer) {
     EXPECT_EQ(status.code(), FSCCL_ERR_MISMATCH);
     EXPECT_NE(status.error().text.find("all_gather"), std::string::npos) << status.error().text;
     EXPECT_NE(status.error().text.find("barrier"), std::string::npos) << status.error().text;
-    EXPECT_FALSE(self.engine->may_run_at_once());
+    EXPECT_FALSE(self.engine->may_run_small());
   });
 }
 
-TEST(AtOnce, WaitsForItsTurn) {
+TEST(SmallCall, WaitsForItsTurn) {
   std::atomic<bool> looked{false};
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
@@ -331,7 +331,7 @@ TEST(AtOnce, WaitsForItsTurn) {
     fsccl_status_t state;
     if (rank == 0) {
       ASSERT_TRUE(self.in_the_ring(meet, OpCode::barrier, nullptr, nullptr, false, &state).ok());
-      EXPECT_FALSE(self.engine->may_run_at_once()) << "an operation before it is under way";
+      EXPECT_FALSE(self.engine->may_run_small()) << "an operation before it is under way";
       looked = true;
       looked.notify_all();
     } else {
@@ -346,7 +346,7 @@ TEST(AtOnce, WaitsForItsTurn) {
 
 // Who only receives tells that it has entered for the window's sake, which does not take every
 // call.
-TEST(AtOnce, WhoOnlyReceivesTellsNowAndThen) {
+TEST(SmallCall, WhoOnlyReceivesTellsNowAndThen) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 3, channel, tick);
     int signals = 0;
@@ -364,7 +364,7 @@ TEST(AtOnce, WhoOnlyReceivesTellsNowAndThen) {
 }
 
 // Such a call holds no flag: who looks for work meanwhile finds none, and leaves it alone.
-TEST(AtOnce, OthersFindNothingUnderWay) {
+TEST(SmallCall, OthersFindNothingUnderWay) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
     const Plan meet = barrier(rank, 2), sum = all_reduce_inline(self.shape);
@@ -438,7 +438,7 @@ void between_hosts(int ranks,
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(AtOnce, CarriesFewBytesBetweenHosts) {
+TEST(SmallCall, CarriesFewBytesBetweenHosts) {
   constexpr int kRanks = 3;
   between_hosts(kRanks, [&](int rank, void* channel, uint32_t tick) {
     Wrapped unused;

@@ -1,0 +1,128 @@
+// What ends the wait of a blocked operation without its peer: the deadline, the loss of a rank, the
+// failure board; and what an error then says of the ranks that are missing.
+#include "bootstrap/job.h"
+#include "engine/engine.h"
+#include "record/message_names.h"
+
+namespace fsccl {
+namespace {
+
+// A signal of a sender that has left may still be under way: TCP tries again after 0.2, 0.6 and
+// 1.4 s.
+constexpr int64_t kUnderWayNs = 2'000'000'000;
+constexpr int64_t kLongestLookNs = 20'000'000;  // between two looks; more counts as so much
+// A rank that waits for another one itself tells of it before those that wait for others' word.
+constexpr int64_t kHearsayNs = 100'000'000;
+
+}  // namespace
+
+// Once for each operation and peer, when a wait is long enough to sleep.
+void Engine::record_blocked() {
+  if (!options_.recorder) return;
+  const int peer = runner_.blocked().peer;
+  const uint64_t sequence = completed() + 1, what = sequence << 16 | static_cast<uint16_t>(peer);
+  if (recorded_blocked_ == what) return;
+  recorded_blocked_ = what;
+  record(recording::Event::blocked, queue_.head().fingerprint,
+         options_.members[static_cast<size_t>(peer)]);
+  options_.recorder->look_at_clock();
+}
+
+// The rank that the operation waits for may have entered, and wait for another one itself.
+bool Engine::hearsay(const Operation& op) const {
+  return op.begun && op.plan->relayed && op.step < op.plan->steps.size() &&
+         op.plan->steps[op.step].tick > 0;
+}
+
+// The ranks whose signal, or release, the operation still waits for.
+std::string Engine::missing(const Operation& op) const {
+  std::string text;
+  if (!op.begun) return fmt::format("{} (its own operation before this one)", known_as(rank()));
+  if (hearsay(op))
+    return fmt::format("{}{}, or one that it waits for", known_as(runner_.blocked().peer),
+                       silence_of(runner_.blocked().peer));
+  // Behind its last step it waits for what calls before it left for later.
+  const Step step = op.step < op.plan->steps.size() ? op.plan->steps[op.step] : Step{};
+  const bool all = step.kind != StepKind::wait || step.peer == kAllPeers;
+  int listed = 0;
+  for (int peer = all ? op.peer : step.peer; peer < (all ? ranks() : step.peer + 1); peer++) {
+    Blocked blocked = runner_.blocked();
+    blocked.peer = peer;
+    if (blocked.release) blocked.release = op.releases[peer];
+    if (peer == rank() || runner_.met(blocked)) continue;
+    if (++listed > 8) return text + " and more";
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", known_as(peer), silence_of(peer));
+  }
+  return text;
+}
+
+std::string Engine::silence_of(int rank) const {
+  if (!options_.job) return {};
+  const PeerLife life = options_.job->life(options_.members[static_cast<size_t>(rank)]);
+  return life.state == FSCCL_PEER_SUSPECT ? fmt::format(" (suspect: {})", describe(life))
+                                          : std::string();
+}
+
+// Only the time counts while this thread looks: a process that was stopped, or busy, finds much at
+// once that came meanwhile, and not all of it at the first look.
+bool Engine::still_under_way(uint64_t sequence) {
+  const uint64_t what = sequence << 16 | static_cast<uint16_t>(runner_.blocked().peer);
+  const int64_t now = now_ns();
+  looked_ns_ = looked_for_ == what ? looked_ns_ + std::min(now - looked_at_ns_, kLongestLookNs) : 0;
+  looked_for_ = what;
+  looked_at_ns_ = now;
+  return looked_ns_ < kUnderWayNs;
+}
+
+void Engine::check_blocked(Operation& op) noexcept {
+  try {
+    look_at_blocked(op);
+  } catch (const std::bad_alloc&) {  // of the text
+    failure_.fail_without_memory();
+  }
+}
+
+void Engine::look_at_blocked(Operation& op) {
+  look_for_failure();
+  if (!failed()) runner_.look_at_quiet(op);
+  if (failed()) return;
+  const Blocked& blocked = runner_.blocked();
+  const int own = known_as(rank()), peer = known_as(blocked.peer);
+  const auto end = [&](fsccl_status_t code, std::string text) {
+    Error error;
+    error.code = code;
+    error.rank = own;
+    error.peer = peer;
+    error.operation = name_for(rank(), op.fingerprint);
+    error.sequence = op.fingerprint.sequence;
+    error.text = std::move(text);
+    fail_all(error);
+  };
+  bool left = failure_.departed(blocked.peer);
+  if (op.deadline_ns == 0) op.deadline_ns = Deadline::in_ms(options_.timeout_ms).at_ns();
+  // The job's word that a rank has left can overtake what it sent over a network; the channel's own
+  // comes behind that.
+  if (left && mirrored() && still_under_way(op.fingerprint.sequence)) left = false;
+  if (!left) left = options_.transport->left(options_.channel, blocked.peer) != 0;
+  if (left && !runner_.met(blocked)) {
+    look_for_failure();  // why it left, perhaps: that was told before
+    if (failed()) return;
+    return end(FSCCL_ERR_PEER_DEAD, fmt::format("rank {} has left (destroyed its communicator, or "
+                                                "its process ended) while {} waited for it",
+                                                peer, describe_for(rank(), op.fingerprint)));
+  }
+  if (now_ns() < op.deadline_ns + (hearsay(op) ? kHearsayNs : 0)) return;
+  end(FSCCL_ERR_TIMEOUT,
+      fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}: "
+                  "late, stopped, or "
+                  "they cannot be reached{}. See FSCCL_TIMEOUT_MS",
+                  describe_for(rank(), op.fingerprint), options_.name, options_.timeout_ms, own,
+                  missing(op), blocked.release && op.begun ? " to give back a slot (reshard)" : "",
+                  op.fingerprint.op == OpCode::send
+                      ? "; or both send to each other, each waiting for the other to receive: put "
+                        "the calls into a group "
+                        "(fsccl_group_start, fsccl_group_end)"
+                      : ""));
+}
+
+}  // namespace fsccl

@@ -1,0 +1,83 @@
+// What peers claim to call, against what this rank calls: fingerprints are compared, and an error
+// says which calls differ and how.
+#include <cstring>
+
+#include "engine/runner.h"
+#include "record/message_names.h"
+
+namespace fsccl {
+
+void Runner::mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs) {
+  Error error;
+  error.code = FSCCL_ERR_MISMATCH;
+  error.rank = reported(rank_);
+  error.peer = reported(peer);
+  error.operation = name_for(rank_, mine);
+  error.sequence = mine.sequence;
+  error.text = fmt::format(
+      "ranks disagree: rank {} calls {}, rank {} calls {}; they differ in {}. All ranks must issue "
+      "the same operations in the same "
+      "order",
+      error.rank, describe_for(rank_, mine), error.peer, describe_for(peer, theirs),
+      difference(mine, theirs, window_.before_unheard(mine)));
+  failure_.fail_all(error);
+}
+
+void Runner::damaged(const Fingerprint& mine, int peer, const std::string& what,
+                     const std::string& sums) {
+  Error error;
+  error.code = FSCCL_ERR_PROTOCOL;
+  error.rank = reported(rank_);
+  error.peer = reported(peer);
+  error.operation = name_for(rank_, mine);
+  error.sequence = mine.sequence;
+  error.text = fmt::format(
+      "rank {} got {} of {} from rank {} over {} that changed on the way: {}. Look at the memory "
+      "and the processors of these two",
+      error.rank, what, describe_for(rank_, mine), error.peer, transport_.name, sums);
+  failure_.fail_all(error);
+}
+
+Fingerprint Runner::claimed(const fsccl_transport_line_t& line) const {
+  if (options_.checksum) return claim_of(line);
+  Fingerprint claim;
+  std::memcpy(&claim, line.fingerprint, sizeof claim);
+  return claim;
+}
+
+bool Runner::check_claim(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line) {
+  const Fingerprint theirs = claimed(line);
+  if (equal(mine, &theirs)) return true;
+  if (options_.checksum && differ_in_sum(mine, theirs)) {
+    const auto sum = static_cast<uint32_t>(sum_over_sequence(line) >> 32);
+    damaged(mine, peer, "a signal's payload",
+            fmt::format("its CRC32C is {:#010x}, {:#010x} was meant", sum,
+                        sum ^ static_cast<uint32_t>((mine.sequence ^ theirs.sequence) >> 32)));
+    return false;
+  }
+  // Rounds before this one may be pending, and may have had other numbers of ticks, or been quiet:
+  // the error names the first round that differs from what any peer told.
+  for (uint32_t i = 0; i < window_.pending(); i++) {
+    const Window::Round& round = window_.pending(i);
+    if (round.fingerprint.sequence == theirs.sequence &&
+        // In a plan of several steps the peer has told this rank no other tick of it.
+        !equal(round.fingerprint, &theirs)) {
+      mismatch(round.fingerprint, peer, theirs);
+      return false;
+    }
+    for (int k = 0; k < ranks_; k++) {
+      const int q = (peer + k) % ranks_;
+      const fsccl_transport_line_t* before =
+          q == rank_ ? nullptr : transport_.poll(channel_, q, round.tick);
+      if (!before) continue;
+      if (const Fingerprint then = claimed(*before); !equal(round.fingerprint, &then)) {
+        mismatch(round.fingerprint, q, then);
+        return false;
+      }
+    }
+  }
+  mismatch(mine, peer, theirs);
+  return false;
+}
+
+}  // namespace fsccl

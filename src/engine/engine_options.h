@@ -1,0 +1,48 @@
+// What an engine is made with.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fsccl/transport.h"
+#include "kernels/kernels.h"
+#include "plan/cost.h"
+
+namespace fsccl {
+
+class ArenaTable;
+class Engine;
+class Job;
+class Recorder;
+
+struct EngineOptions {
+  const fsccl_transport_ops_t* transport = nullptr;
+  void* channel = nullptr;  // owned by the engine from here on
+  uint32_t first_tick = 1;
+  int rank = 0, ranks = 1;
+  bool oversubscribed = false;  // more ranks than cores: do not spin
+  int64_t timeout_ms = 0;
+  int64_t spin_ns = 0;
+  uint64_t slot_streaming_from = UINT64_MAX;  // for slot_stores.h, as the next two
+  SideBySide side_by_side = SideBySide::none;
+  double copy_rate = 0;
+  std::string name;
+  const ArenaTable* arenas = nullptr;
+  Recorder* recorder = nullptr;  // or null; how it calls this communicator
+  uint16_t recorded_as = 0;
+  std::vector<int> members;        // ranks of the job, by rank
+  const Job* job = nullptr;        // or null; knows who is silent
+  std::vector<bool> same_process;  // by rank: its private memory is this process's
+  // Of an engine that connects two ranks of another one: that engine, whose board it shares and
+  // which it fails with, and the numbers of the two ranks there.
+  Engine* inside = nullptr;
+  std::vector<int> known_as;
+  bool checksum = false;  // sums.h
+
+  // A rank's number as errors tell it.
+  int reported_rank(int number) const {
+    return known_as.empty() ? number : known_as[static_cast<size_t>(number)];
+  }
+};
+
+}  // namespace fsccl

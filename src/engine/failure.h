@@ -1,0 +1,78 @@
+// How an engine fails: by itself, by what another rank wrote to the board of the channel, by the
+// loss of a rank, or because an invariant does not hold. The first error stays. Every wait of the
+// engine ends with it.
+//
+// Failures pass on. Two engines that are bound fail together. A heir fails when this engine does,
+// and not the other way round. In both cases the board of the other channel is written before any
+// thread can see that this engine has failed: so who sees the failure also finds the others failed.
+#pragma once
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/invariant.h"
+#include "base/status.h"
+#include "engine/engine_options.h"
+
+namespace fsccl {
+
+class Engine;
+class Queue;
+
+class EngineFailure final : public InvariantGuard {
+ public:
+  // `queue`: that of the engine; whoever is to be notified of its operations is told of a failure.
+  EngineFailure(const EngineOptions& options, Engine& engine, Queue& queue);
+
+  // The acquire pairs with the release in fail_with(): who sees the failure sees the error.
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  Status status() const;
+  fsccl_status_t code() const;  // of status(); takes no memory
+  // Returns the failure of this engine, its own or one that another rank has published; success
+  // while there is none. Any thread.
+  Status intact();
+
+  // Ends this communicator on all ranks with this error. Any thread.
+  void fail_all(const Error& error) noexcept;
+  // The same for lack of memory: takes none.
+  void fail_without_memory() noexcept;
+  void broken(const char* rule, const char* file, int line) noexcept override;
+  // Takes over a failure that another rank has written to the board. Any thread.
+  void look() noexcept;
+  // Rank `rank` was lost: it died, or it left, which is an error only for an operation that waits
+  // for it. `silence`: what is known of that, for the error's text.
+  void lost(int rank, bool left, const std::string& silence) noexcept;
+  // The job says that the rank has left.
+  bool departed(int rank) const {
+    return departed_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
+  }
+
+  // Until unbind().
+  void bind(EngineFailure& part);
+  void unbind();
+  // Until disinherit(), which is called as often.
+  void make_heir(EngineFailure& heir);
+  void disinherit(const EngineFailure& heir);
+  // Whether any thread drives this engine or one that is bound to it. While that is so, what has
+  // failed may still touch buffers.
+  bool being_driven();
+
+ private:
+  void fail_with(Error& error) noexcept;  // takes the error over
+  void write_board(const Error& error);
+  int known_as(int rank) const { return options_.reported_rank(rank); }
+
+  const EngineOptions& options_;
+  Engine& engine_;
+  Queue& queue_;
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;  // of the error
+  Error error_;
+  Error no_memory_;                          // made when there was some
+  std::vector<std::atomic<bool>> departed_;  // by rank
+  std::mutex bound_mutex_;
+  std::vector<EngineFailure*> bound_, heirs_;
+};
+
+}  // namespace fsccl

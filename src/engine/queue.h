@@ -1,0 +1,107 @@
+// The queue of an engine: a ring of operations that run one after the other, in the order of their
+// sequence numbers, and the flag that says which thread drives them.
+//
+// One thread at a time submits (the API's rule), so the submitter alone writes `tail_`. The thread
+// that holds the flag, the driver, alone advances `done_`.
+//
+// An empty ring. When nothing is under way and nobody drives, the thread that submits may do what
+// only the driver may do otherwise: it carries out a small call (small_call.h) without the flag,
+// because taking the flag is a locked instruction, which waits until the stores of the call before
+// have left the core. A thread that takes the flag meanwhile finds nothing under way and touches
+// nothing: under_way() reads `tail_` before `done_`, and a small call moves `done_` before `tail_`.
+#pragma once
+#include <array>
+#include <atomic>
+
+#include "base/invariant.h"
+#include "engine/notify.h"
+#include "engine/operation.h"
+
+namespace fsccl {
+
+class Queue {
+ public:
+  static constexpr uint64_t kRing = 64;
+
+  explicit Queue(InvariantGuard& guard) : guard_(guard) {}
+  Queue(const Queue&) = delete;
+
+  uint64_t submitted() const { return tail_.load(std::memory_order_relaxed); }
+  // The acquire of reached() pairs with the release in complete(): who sees that an operation is
+  // complete sees what it did.
+  uint64_t completed() const { return done_.reached(); }
+  uint64_t under_way() const {
+    // pairs with the release in submit(): who sees an operation sees what its submitter wrote to it
+    const uint64_t tail = tail_.load(std::memory_order_acquire), done = completed();
+    return tail > done ? tail - done : 0;
+  }
+  // For the submitter: nothing is under way and nobody drives.
+  bool idle() const {
+    return completed() == submitted() && !driving_.load(std::memory_order_acquire);
+  }
+  const ReleaseLine* done_line() const { return &done_; }
+
+  // The place of an operation that the submitter is about to fill. The ring has room for it.
+  Operation& place(uint64_t sequence, const OperationSettings& settings,
+                   const Fingerprint& fingerprint) {
+    FSCCL_INVARIANT(guard_, sequence - completed() <= kRing);
+    Operation& op = ring_[sequence % kRing];
+    static_cast<OperationSettings&>(op) = settings;
+    static_cast<Cursor&>(op) = {};
+    op.fingerprint = fingerprint;
+    op.fingerprint.sequence = sequence;
+    op.bindings = op.inline_bindings.data();
+    op.begun = false;
+    op.deadline_ns = 0;
+    return op;
+  }
+  // The operation may be driven from now on. `seen`: the store comes before what this thread loads
+  // next, in the order that all threads see.
+  enum class Order : uint8_t { release, seen };
+  void submit(uint64_t sequence, Order order) {
+    FSCCL_INVARIANT(guard_, sequence == submitted() + 1);
+    if (order == Order::seen)
+      tail_.store(sequence, std::memory_order_seq_cst);
+    else
+      tail_.store(sequence, std::memory_order_release);
+  }
+
+  // The operation that runs next, or is running.
+  Operation& head() { return ring_[(completed() + 1) % kRing]; }
+  // The operation at the head is over; returns its number. For the driver.
+  uint64_t complete() {
+    const uint64_t number = completed() + 1;
+    done_.reach(number);
+    return number;
+  }
+
+  // Makes this thread the driver, if there is none. The acquire pairs with the release in leave().
+  bool try_drive() {
+    return !driving_.load(std::memory_order_relaxed) &&
+           !driving_.exchange(true, std::memory_order_acquire);
+  }
+  bool driven() const { return driving_.load(std::memory_order_acquire); }
+  void leave() { driving_.store(false, std::memory_order_release); }
+  // A thread that found another one driving notes that it went away; the driver takes the note when
+  // it leaves. The note may be missed when the two race: then the service thread's next look, at
+  // most 10 ms later, moves the operations on.
+  void note_missed() { missed_.store(true, std::memory_order_relaxed); }
+  bool take_missed() {
+    if (!missed_.load(std::memory_order_relaxed)) [[likely]]
+      return false;
+    missed_.store(false, std::memory_order_relaxed);
+    return true;
+  }
+
+  Notifications notifications;
+
+ private:
+  InvariantGuard& guard_;
+  alignas(64) std::atomic<bool> driving_{false};
+  std::atomic<bool> missed_{false};
+  ReleaseLine done_;                           // operations completed
+  alignas(64) std::atomic<uint64_t> tail_{0};  // operations submitted
+  std::array<Operation, kRing> ring_;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,434 @@
+#include "engine/runner.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/fetch.h"
+#include "record/message_names.h"
+#include "record/recorder.h"
+
+namespace fsccl {
+namespace {
+
+// The pieces of a list lie one behind the other in a slot. The processor's own prefetching ends
+// with a piece, so the piece that lies this far ahead is fetched.
+constexpr uint64_t kPieceBytes = 8u << 10, kAheadBytes = 2048;
+// A small call looks this often for peers before it goes on in the ring. Between hosts each look
+// asks the network's driver.
+constexpr int kLooks = 400, kNetworkLooks = 20;
+
+}  // namespace
+
+Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tally)
+    : options_(options),
+      transport_(*options.transport),
+      channel_(options.channel),
+      failure_(failure),
+      tally_(tally),
+      rank_(options.rank),
+      ranks_(options.ranks),
+      can_read_(transport_.can_read(channel_) != 0),
+      sums_(options.checksum && !mirrored()),
+      looks_(options.oversubscribed ? 1
+             : mirrored()           ? kNetworkLooks
+                                    : kLooks),
+      window_(options.first_tick, sums_, failure),
+      remote_(2 * static_cast<size_t>(options.ranks)),
+      sources_(static_cast<size_t>(options.ranks)) {
+  for (int rank = 0; rank < ranks_; rank++) {
+    slots_.push_back(
+        static_cast<std::byte*>(transport_.slots(channel_, rank, &ring_bytes_, &slot_bytes_)));
+    one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
+  }
+  window_.set_ring(SlotRing(ring_bytes_, slot_bytes_, mirrored()));
+  if (sums_) slot_bytes_ = slot_bytes_beside_sums(slot_bytes_);
+  slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate,
+                            options_.side_by_side);
+}
+
+void Runner::begin(Operation& op) {
+  op.begun = true;
+  op.tick = window_.next_tick();
+  op.fingerprint.history ^= window_.unheard_history();
+  op.asks = op.publishes ? op.plan : nullptr;
+  if (op.foresees && foresight_.unreachable()) op.plan = op.otherwise;
+}
+
+void Runner::begin_again(Operation& op) {
+  op.tick = window_.next_tick();
+  op.step = op.round = 0;
+  op.peer = 0;
+  op.asks = op.publishes ? op.plan : nullptr;
+}
+
+Runner::Outcome Runner::run(Operation& op) {
+  while (true) {
+    if (!run_round(op)) [[unlikely]]
+      return outcome();
+    if (++op.round >= op.plan->rounds) break;
+    op.tick += static_cast<uint32_t>(op.plan->ticks);
+    op.step = 0;
+  }
+  window_.set_next_tick(op.tick + static_cast<uint32_t>(op.plan->ticks));
+  if (op.foresees) foresight_.found(op.unreachable);
+  return Outcome::done;
+}
+
+bool Runner::run_round(Operation& op) {
+  if (op.plan->ticks == 0) return true;  // no round: no peer hears of it
+  if (op.step == 0) {
+    if (!may_begin(op.tick + static_cast<uint32_t>(op.plan->ticks))) return false;
+    if (!window_.placed(op.tick)) {
+      if (!place_slots(*op.plan, op.tick)) return false;
+      expect_ahead(op);
+    }
+  }
+  bool held = false;  // the transport still reads what was put, until the next signal
+  for (auto count = static_cast<uint32_t>(op.plan->steps.size()); op.step < count; op.step++) {
+    if (failure_.failed() && !held) [[unlikely]]
+      return false;
+    const Step& step = op.plan->steps[op.step];
+    if (step.kind == StepKind::signal) held = signals_again(*op.plan, op.step);
+    if (step.kind == StepKind::choose && op.unreachable) [[unlikely]]
+      return go_otherwise(op);
+    if (!perform(op, step)) return false;
+  }
+  return end_round(op);
+}
+
+bool Runner::perform(Operation& op, const Step& step) {
+  switch (step.kind) {
+    case StepKind::signal:
+      if (!window_.leaves_out(step, *op.plan, op.tick)) signal(op, step);
+      return true;
+    case StepKind::wait:
+      return wait(op, step);
+    case StepKind::wait_released:
+      return wait_released(op);
+    case StepKind::copy:
+    case StepKind::cast:
+      return move(op, step);
+    case StepKind::put:
+      return put(op, step);
+    case StepKind::reduce:
+      return reduce(op, step);
+    case StepKind::reduce_local:
+      return reduce_local(op, step);
+    case StepKind::choose:
+      break;  // run_round() decides
+  }
+  return true;
+}
+
+bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
+  const Plan& plan = *call.plan;
+  call.fingerprint.history ^= window_.unheard_history();
+  if (!may_begin(call.tick + static_cast<uint32_t>(plan.ticks))) return false;
+  if (!call.has_slots)
+    window_.place_none(call.tick);
+  else if (!slots_reserved() || !place_slots(plan, call.tick))
+    return false;
+  for (const auto count = static_cast<uint32_t>(plan.steps.size()); call.step < count;
+       call.step++) {
+    const Step& step = plan.steps[call.step];
+    if (!perform_small(call, step)) return false;
+    // The call is recorded behind its first signal, because peers wait for that.
+    if (recorder && step.kind == StepKind::signal)
+      std::exchange(recorder, nullptr)->at_once(recorded_as, call.fingerprint);
+  }
+  if (!end_round(call)) return false;
+  window_.set_next_tick(call.tick + static_cast<uint32_t>(plan.ticks));
+  if (call.how().foresees) foresight_.found(call.unreachable);
+  return true;
+}
+
+bool Runner::perform_small(SmallCursor& call, const Step& step) {
+  switch (step.kind) {
+    case StepKind::signal:
+      if (!window_.leaves_out(step, *call.plan, call.tick)) signal(call, step);
+      return true;
+    case StepKind::wait:
+      return wait(call, step);
+    case StepKind::copy:
+      return move(call, step);
+    case StepKind::put:
+      return put(call, step);
+    case StepKind::choose:
+      return !call.unreachable;
+    case StepKind::reduce:
+      return reduce(call, step);
+    default:
+      return reduce_local(call, step);
+  }
+}
+
+template <class C>
+void Runner::signal(C& cursor, const Step& step) {
+  fence_slots();
+  fsccl_transport_line_t line;
+  line.tick = cursor.tick + step.tick;
+  const bool sealed = !kSmall<C> && options_.checksum;
+  if (sealed) [[unlikely]]
+    std::memset(line.payload, 0, sizeof line.payload);
+  std::memcpy(line.fingerprint, &cursor.fingerprint, sizeof line.fingerprint);
+  if (step.count) {
+    copy_inline(line.payload, here(cursor, step.src), step.count);
+  } else if (step.tick == 0 && cursor.asks) {
+    Published published{};
+    for (uint32_t i = 0; i < cursor.how().publishes; i++) {
+      const Location& location = cursor.location(i);
+      published.set(i, location);
+      // The peers judge by it whether all can touch the buffer, and so does this rank.
+      if (location.arena == kPrivate) learn(cursor, rank_, i, location);
+    }
+    std::memcpy(line.payload, &published, sizeof published);
+  }
+  if (sealed) [[unlikely]]
+    seal(line);
+  if (step.peer != kAllPeers) return transport_.signal_to(channel_, step.peer, &line);
+  if (transport_.hold && &step == &cursor.plan->steps[cursor.step] &&
+      signals_again(*cursor.plan, cursor.step))
+    transport_.hold(channel_);
+  transport_.signal(channel_, &line);
+}
+
+void Runner::tell(Operation& op, const Step& first) { signal(op, first); }
+
+template <class C>
+bool Runner::learn(C& cursor, int rank, uint32_t index, const Location& location) {
+  if (learn_place(cursor, cursor.how(), rank, index, location, &cursor.unreachable)) return true;
+  if constexpr (!kSmall<C>)
+    give_up(cursor, FSCCL_ERR_PROTOCOL, rank,
+            fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, at "
+                        "{}): use pools made on a communicator of both",
+                        reported(rank), describe_for(rank_, cursor.fingerprint), reported(rank_),
+                        location.arena, location.address));
+  return false;
+}
+
+bool Runner::learn_place(const Cursor& cursor, const OperationSettings& how, int rank,
+                         uint32_t index, const Location& location, bool* unreachable) {
+  const Buffer& buffer = cursor.asks->buffers[how.published[index]];
+  const auto at = static_cast<size_t>(rank);
+  const uint64_t bytes = buffer.peer_bytes.empty() ? buffer.bytes : buffer.peer_bytes[at];
+  Remote& remote = remote_[index * static_cast<size_t>(ranks_) + at];
+  remote = {};
+  if (location.arena >= kFirstArena) {
+    remote.mapped = options_.arenas->resolve(location, bytes);
+    return remote.mapped;
+  }
+  if (location.arena != kPrivate) return location.arena == kNowhere && bytes == 0;
+  remote.address = location.address;
+  if (can_read_ && options_.same_process[at])
+    remote.mapped = reinterpret_cast<std::byte*>(location.address);
+  *unreachable |= out_of_reach(location, buffer, how);
+  return true;
+}
+
+// A small call does not judge a fingerprint that differs: the operation that it becomes does.
+template <class C>
+bool Runner::enter(C& cursor, int peer, const fsccl_transport_line_t& line) {
+  if constexpr (kSmall<C>) {
+    if (!equal(cursor.fingerprint, line.fingerprint)) return false;
+  } else if (!check_enter(cursor.fingerprint, peer, line)) {
+    return false;
+  }
+  if (!cursor.asks) return true;
+  Published published;
+  std::memcpy(&published, line.payload, sizeof published);
+  for (uint32_t i = 0; i < cursor.how().publishes; i++)
+    if (!learn(cursor, peer, i, published.at(i))) return false;
+  return true;
+}
+
+// A peer that calls something else may have told all of it, and be at the next call by the tick
+// that this rank waits for.
+bool Runner::enter_relayed(Operation& op, int peer, const fsccl_transport_line_t& line) {
+  if (line.tick != op.tick && !equal(op.fingerprint, line.fingerprint))
+    if (const fsccl_transport_line_t* first = transport_.poll(channel_, peer, op.tick))
+      if (!enter(op, peer, *first)) return false;
+  return enter(op, peer, line);
+}
+
+inline const fsccl_transport_line_t* Runner::look(SmallCursor& call, int peer,
+                                                  uint32_t tick) const {
+  if (call.has_slots)
+    if (const Step* const next = reads_slot_behind(*call.plan, call.step)) {
+      const uint64_t bytes = next->count * dtype_size(next->from);
+      if (bytes <= kFetchAheadBytes)
+        fetch_to_read(slot_of(call.plan->buffers[next->src.buffer], peer) + next->src.offset,
+                      bytes);
+    }
+  const fsccl_transport_line_t* line;
+  do line = transport_.poll(channel_, peer, tick);
+  while (!line && --call.looks > 0);
+  return line;
+}
+
+inline const fsccl_transport_line_t* Runner::look(Operation& op, int peer, uint32_t tick) {
+  const fsccl_transport_line_t* const line = transport_.poll(channel_, peer, tick);
+  if (line) return line;
+  blocked_ = {nullptr, 0, peer, tick};
+  if (const Step* const next = reads_slot_behind(*op.plan, op.step)) {
+    const uint64_t bytes = slice(op, *next).count * dtype_size(next->from);
+    if (bytes <= kFetchAheadBytes) {
+      blocked_.data = slot_of(op.plan->buffers[next->src.buffer], peer) + next->src.offset;
+      blocked_.data_bytes = static_cast<uint32_t>(bytes);
+    }
+  }
+  return nullptr;
+}
+
+template <class C>
+bool Runner::wait(C& cursor, const Step& step) {
+  const bool all = step.peer == kAllPeers;
+  const uint32_t tick = cursor.tick + step.tick;
+  for (int peer = all ? cursor.peer : step.peer, last = all ? ranks_ - 1 : step.peer; peer <= last;
+       peer++) {
+    if (peer == rank_) continue;
+    cursor.peer = peer;
+    const fsccl_transport_line_t* const line = look(cursor, peer, tick);
+    if (!line) return false;
+    if constexpr (!kSmall<C>) {
+      if (cursor.plan->relayed) {
+        if (!enter_relayed(cursor, peer, *line)) return false;
+      } else if (step.tick && step.count && options_.checksum &&
+                 !check_enter(cursor.fingerprint, peer, *line)) {
+        return false;
+      }
+    }
+    if (step.tick == 0 && !(!kSmall<C> && cursor.plan->relayed) && !enter(cursor, peer, *line))
+      return false;
+    if (step.count) copy_inline(here(cursor, step.dst), line->payload, step.count);
+  }
+  cursor.peer = 0;
+  return true;
+}
+
+bool Runner::wait_released(Operation& op) {
+  for (; op.peer < ranks_; op.peer++) {
+    const ReleaseLine* line = op.releases[op.peer];
+    if ((op.peer == rank_ && !op.releases_elsewhere) || line->reached() >= op.released) continue;
+    blocked_ = {line, op.released, op.peer, 0};
+    return false;
+  }
+  op.peer = 0;
+  return true;
+}
+
+template <class C>
+Remote Runner::there(const C& cursor, const Place& place, int rank, uint64_t begin,
+                     fsccl_dtype_t dtype) const {
+  const Buffer& buffer = cursor.plan->buffers[place.buffer];
+  if (in_slot(cursor, place)) return {slot_of(buffer, rank) + place.offset, 0};
+  const uint64_t offset = place.offset + begin * dtype_size(dtype);
+  if (rank == rank_) return {cursor.own(place.buffer) + offset, 0};
+  if constexpr (kSmall<C>) {
+    // A small call is not stopped between its steps: what peers have taken back it must not touch.
+    if (failure_.failed()) return {};
+  } else {
+    const Binding& binding = cursor.bindings[place.buffer];
+    if (buffer.shared) return {binding.base + offset, 0};
+    if (binding.table) return binding.table[rank].plus(binding.table_offset + offset);
+  }
+  return remote(cursor.how(), place.buffer, rank).plus(offset);
+}
+
+template Remote Runner::there(const Operation&, const Place&, int, uint64_t, fsccl_dtype_t) const;
+
+template <class C>
+bool Runner::move(C& cursor, const Step& step) {
+  if (cursor.how().dry_run) return true;
+  const Slice part = slice(cursor, step);
+  if (part.count == 0) return true;
+  const Remote src = there(cursor, step.src, step.src.rank, part.begin, step.from),
+               dst = there(cursor, step.dst, step.dst.rank, part.begin, step.to);
+  const uint64_t bytes = part.count * dtype_size(step.from);
+  const uint64_t into = cursor.plan->slot_bytes(step.dst),
+                 out_of = cursor.plan->slot_bytes(step.src);
+  if constexpr (kSmall<C>) {
+    if (!src.mapped) return false;  // the system reads it, in the ring
+    if (src.mapped == dst.mapped) return true;
+    if (bytes <= kInlineBytes)
+      copy_inline(dst.mapped, src.mapped, bytes);
+    else
+      copy(dst.mapped, src.mapped, bytes, into, out_of != 0, cursor.how());
+    return true;
+  } else {
+    if (!src.mapped) return read(cursor, src, step.src.rank, dst.mapped, bytes);
+    if (src.mapped == dst.mapped) return true;  // in place
+    if (bytes > SmallCall::kBytes && was_placed(cursor, step, bytes)) return true;
+    const uint64_t ahead = step.src.offset + kAheadBytes;
+    if (bytes < kPieceBytes && ahead < out_of)
+      fetch_to_read(src.mapped + kAheadBytes, std::min(bytes, out_of - ahead));
+    const auto convert = [&](Stores stores) {
+      cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores);
+    };
+    if (step.kind != StepKind::cast)
+      copy(dst.mapped, src.mapped, bytes, into, out_of != 0, cursor);
+    else if (into)
+      slot_stores_.write(bytes, into, convert);
+    else
+      convert(cursor.stores);
+    if (sums_) [[unlikely]]
+      return sum_moved(cursor, step, src.mapped, dst.mapped, part.count);
+    return true;
+  }
+}
+
+template <class C>
+bool Runner::put(C& cursor, const Step& step) {
+  if (cursor.how().dry_run) return true;
+  const Slice part = slice(cursor, step);
+  if (part.count == 0) return true;
+  fence_slots();
+  const Remote src = there(cursor, step.src, step.src.rank, part.begin, step.from);
+  const size_t at =
+      window_.slot_at(cursor.plan->buffers[step.dst.buffer].slot_tick) + step.dst.offset;
+  transport_.put(channel_, step.peer, at, src.mapped, part.count * dtype_size(step.from));
+  return true;
+}
+
+bool Runner::reduce(SmallCursor& call, const Step& step) {
+  for (int q = 0; q < ranks_; q++) {
+    const std::byte* const source = q == rank_
+                                        ? there(call, step.own, step.own.rank, 0, step.from).mapped
+                                        : there(call, step.src, q, 0, step.from).mapped;
+    if (!source) return step.count == 0;
+    sources_[static_cast<size_t>(q)] = source;
+  }
+  return fsccl::reduce(call.how().reduction(step, sources_.data(), ranks_,
+                                            there(call, step.dst, step.dst.rank, 0, step.to).mapped,
+                                            step.count));
+}
+
+bool Runner::reduce_local(SmallCursor& call, const Step& step) {
+  return fsccl::reduce(call.how().reduction(step, blocks(here(call, step.src), step.stride), ranks_,
+                                            here(call, step.dst), step.count));
+}
+
+// Some buffer cannot be touched by all: all ranks know it, and go on with the plan that needs none.
+bool Runner::go_otherwise(Operation& op) {
+  if (!all_entered(op.tick)) return false;
+  window_.heard(op.tick++);
+  op.plan = op.otherwise;
+  op.asks = nullptr;
+  op.step = op.round = 0;
+  return run_round(op);
+}
+
+bool Runner::has_come(Operation& op) {
+  if (!op.begun || op.complete || op.plan->ticks == 0 || op.round + 1 < op.plan->rounds)
+    return false;
+  const auto in_signals = [](const Step& step) {
+    return step.kind == StepKind::wait || step.kind == StepKind::reduce_local;
+  };
+  if (!std::all_of(op.plan->steps.begin() + op.step, op.plan->steps.end(), in_signals))
+    return false;
+  for (; op.step < op.plan->steps.size(); op.step++)
+    if (!perform(op, op.plan->steps[op.step])) return false;
+  return end_round(op);
+}
+
+}  // namespace fsccl

@@ -1,0 +1,131 @@
+// The steps of an operation that move bytes by other means than a copy between mapped memory: the
+// system reads a peer's memory, or the transport writes what it receives straight to its place.
+#include <algorithm>
+
+#include "base/wait.h"
+#include "engine/runner.h"
+#include "record/message_names.h"
+
+namespace fsccl {
+namespace {
+
+constexpr int64_t kReasonNapNs = 1'000'000;
+constexpr int64_t kReasonMs = 300;  // for news of why a rank's memory cannot be read
+
+}  // namespace
+
+void Runner::give_up(const Operation& op, fsccl_status_t code, int peer, std::string text) {
+  Error error;
+  error.code = code;
+  error.rank = reported(rank_);
+  error.peer = reported(peer);
+  error.operation = name_for(rank_, op.fingerprint);
+  error.sequence = op.fingerprint.sequence;
+  error.text = std::move(text);
+  failure_.fail_all(error);
+}
+
+Runner::Slice Runner::slice(const Plan& plan, const Step& step, uint32_t round) {
+  if (plan.chunk == 0) return {0, step.count};
+  const uint64_t each = plan.chunk / dtype_size(step.from), begin = each * round;
+  return {begin, begin < step.count ? std::min(each, step.count - begin) : 0};
+}
+
+bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst, uint64_t bytes) {
+  char error[256] = "";
+  const fsccl_status_t code =
+      transport_.read(channel_, rank, remote.address, dst, bytes, error, sizeof error);
+  tally_.kernel_copied();
+  if (code == FSCCL_OK) return true;
+  const Deadline patience = Deadline::in_ms(code == FSCCL_ERR_PEER_DEAD ? 0 : kReasonMs);
+  // The rank may have ended because another one died, of which it was the first to tell; or it may
+  // have heard of that before this rank, and given its buffers back to their owner.
+  const auto has_failed = [this] {
+    failure_.look();
+    return failure_.failed();
+  };
+  if (wait_until(has_failed, patience, kNothingBreaks, Naps(kReasonNapNs)) == WaitEnd::held)
+    return false;
+  if (code == FSCCL_ERR_PEER_DEAD)
+    give_up(op, code, rank,
+            fmt::format("rank {} died while {} read its memory", reported(rank),
+                        describe_for(rank_, op.fingerprint)));
+  else
+    give_up(op, code, rank, fmt::format("rank {}: {}", reported(rank), error));
+  return false;
+}
+
+void Runner::expect_ahead(Operation& op) {
+  if (!transport_.expect || op.dry_run) return;
+  if (op.round == 0) {
+    expected_rounds_ = 1;
+    expected_ring_ = window_.ring();
+    expect(op, 0, op.tick, window_.slots());
+  }
+  const auto ticks = static_cast<uint32_t>(op.plan->ticks),
+             end = std::min(op.plan->rounds, op.round + kWindow / ticks);
+  std::array<size_t, kMaxTicks> slot_at{};
+  for (uint32_t& round = expected_rounds_; round < end; round++) {
+    window_.next_slots(*op.plan, &expected_ring_, &slot_at);
+    expect(op, round, op.tick + (round - op.round) * ticks, slot_at);
+  }
+}
+
+// Less than SmallCall::kBytes is copied out of a mirror in less time than it takes to say where it
+// is wanted.
+void Runner::expect(const Operation& op, uint32_t round, uint32_t tick,
+                    const std::array<size_t, kMaxTicks>& slot_at) {
+  for (const Step& step : op.plan->steps) {
+    if (step.kind != StepKind::copy || step.src.rank == rank_) continue;
+    const Buffer& src = op.plan->buffers[step.src.buffer];
+    const Slice part = slice(*op.plan, step, round);
+    const uint64_t bytes = part.count * dtype_size(step.from);
+    if (!src.slot || op.plan->buffers[step.dst.buffer].slot || bytes <= SmallCall::kBytes) continue;
+    transport_.expect(channel_, step.src.rank, tick + src.slot_tick,
+                      slot_at[src.slot_tick] + step.src.offset,
+                      there(op, step.dst, step.dst.rank, part.begin, step.to).mapped, bytes);
+  }
+}
+
+bool Runner::was_placed(const Operation& op, const Step& step, uint64_t bytes) const {
+  const Buffer& src = op.plan->buffers[step.src.buffer];
+  return transport_.placed && src.slot && step.src.rank != rank_ &&
+         transport_.placed(channel_, step.src.rank, op.tick + src.slot_tick,
+                           window_.slot_at(src.slot_tick) + step.src.offset, bytes) != 0;
+}
+
+// The sum is of what a step copies from and to, and not of what lies in the slot: so a copy that
+// went wrong is found, too.
+bool Runner::sum_moved(Operation& op, const Step& step, const void* src, const void* dst,
+                       uint64_t count) {
+  if (op.plan->buffers[step.dst.buffer].slot) {
+    const bool same = step.kind == StepKind::copy;
+    put_sum(op, step.dst, same ? src : dst, count * dtype_size(same ? step.from : step.to));
+  }
+  const bool from_peer = op.plan->buffers[step.src.buffer].slot && step.src.rank != rank_;
+  return !from_peer ||
+         check_sum(op, step.src, step.src.rank, step.kind == StepKind::copy ? dst : src,
+                   count * dtype_size(step.from));
+}
+
+// The sum of the piece that begins at the place.
+uint32_t& Runner::sum_of(const Operation& op, const Place& place, int rank) const {
+  const Buffer& buffer = op.plan->buffers[place.buffer];
+  std::byte* const table = slot_of(buffer, rank) + op.plan->slots[buffer.slot_tick];
+  return *reinterpret_cast<uint32_t*>(table + place.offset / kPerSum * sizeof(uint32_t));
+}
+
+void Runner::put_sum(const Operation& op, const Place& place, const void* data, uint64_t bytes) {
+  sum_of(op, place, rank_) = crc32c(data, bytes);
+}
+
+bool Runner::check_sum(Operation& op, const Place& place, int rank, const void* data,
+                       uint64_t bytes) {
+  const uint32_t meant = sum_of(op, place, rank), sum = crc32c(data, bytes);
+  if (sum == meant) return true;
+  damaged(op.fingerprint, rank, fmt::format("{} bytes", bytes),
+          fmt::format("their CRC32C is {:#010x}, {:#010x} was meant", sum, meant));
+  return false;
+}
+
+}  // namespace fsccl

@@ -1,0 +1,118 @@
+// The steps of an operation that reduce: from which sources, to where, and through which scratch
+// memory.
+#include "engine/runner.h"
+
+namespace fsccl {
+namespace {
+
+// Bytes of each source that go through the cache at once when peers' memory can only be read by the
+// system.
+constexpr uint64_t kScratchBytes = 128u << 10;
+// of a result for all ranks, which are reduced at once
+constexpr uint64_t kSpreadBytes = 8u << 10;
+
+}  // namespace
+
+bool Runner::reduce_range(Operation& op, const Step& step, const void* const* sources,
+                          std::byte* dst, uint64_t count, Stores stores) {
+  Reduce args = op.reduction(step, sources, ranks_, dst, count);
+  args.norm = op.want_norm ? &op.norm : nullptr;
+  args.stores = op.accumulate ? Stores::cached : stores;
+  if (fsccl::reduce(args)) return true;
+  give_up(op, FSCCL_ERR_INTERNAL, -1,
+          fmt::format("no kernel reduces {} to {}", dtype_name(step.from), dtype_name(step.to)));
+  return false;
+}
+
+// Reduces `count` elements from the sources to the step's destinations, of which `begin` elements
+// are done. A result for all ranks is made in blocks that stay in the first cache, and each block
+// is copied out from there.
+bool Runner::deliver(Operation& op, const Step& step, const void** sources, uint64_t begin,
+                     uint64_t count) {
+  if (!step.spread)
+    return reduce_range(op, step, sources,
+                        there(op, step.dst, step.dst.rank, begin, step.to).mapped, count,
+                        op.stores);
+  alignas(64) std::byte block[kSpreadBytes];
+  const uint64_t size = dtype_size(step.to), each = kSpreadBytes / size;
+  for (uint64_t done = 0; done < count; done += each) {
+    const uint64_t now = std::min(each, count - done);
+    std::byte* own = there(op, step.dst, rank_, begin + done, step.to).mapped;
+    const bool streams = op.stores == Stores::streaming;
+    std::byte* reduced = streams ? block : own;
+    if (!reduce_range(op, step, sources, reduced, now, Stores::cached)) return false;
+    for (int q = 0; q < ranks_; q++) {
+      std::byte* dst = there(op, step.dst, q, begin + done, step.to).mapped;
+      if (dst != reduced) copy_bytes(dst, reduced, now * size, op.stores);
+    }
+    for (int q = 0; q < ranks_; q++)
+      sources[q] = static_cast<const std::byte*>(sources[q]) + now * dtype_size(step.from);
+  }
+  return true;
+}
+
+Remote Runner::source_of(const Operation& op, const Step& step, int rank, uint64_t begin) const {
+  if (rank != rank_) return there(op, step.src, rank, begin, step.from);
+  if (op.own_sources)
+    return {static_cast<std::byte*>(const_cast<void*>(op.own_sources[step.dst.buffer - 1])), 0};
+  return there(op, step.own, rank, begin, step.from);
+}
+
+// Some of the sources can only be read by the system: they go through scratch memory that stays in
+// the cache.
+bool Runner::reduce_windowed(Operation& op, const Step& step, const Slice& part) {
+  const auto ranks = static_cast<size_t>(ranks_);
+  const uint64_t size = dtype_size(step.from);
+  if (!scratch_) scratch_ = std::make_unique_for_overwrite<std::byte[]>(ranks * kScratchBytes);
+  const uint64_t chunk = kScratchBytes / size / kNormBlock * kNormBlock;
+  for (uint64_t done = 0; done < part.count; done += chunk) {
+    const uint64_t count = std::min(chunk, part.count - done);
+    for (size_t q = 0; q < ranks; q++) {
+      const Remote source = source_of(op, step, static_cast<int>(q), part.begin).plus(done * size);
+      sources_[q] = source.mapped;
+      if (source.mapped) continue;
+      std::byte* scratch = scratch_.get() + q * kScratchBytes;
+      if (!read(op, source, static_cast<int>(q), scratch, count * size)) return false;
+      sources_[q] = scratch;
+    }
+    if (!deliver(op, step, sources_.data(), part.begin + done, count)) return false;
+  }
+  return true;
+}
+
+bool Runner::reduce(Operation& op, const Step& step) {
+  if (op.dry_run) return true;
+  const Slice part = slice(op, step);
+  if (part.count == 0) return true;
+  bool mapped = true;
+  for (int q = 0; q < ranks_; q++) {
+    const Remote source = source_of(op, step, q, part.begin);
+    sources_[static_cast<size_t>(q)] = source.mapped;
+    mapped &= source.mapped != nullptr;
+  }
+  bool reduced = mapped ? deliver(op, step, sources_.data(), part.begin, part.count)
+                        : reduce_windowed(op, step, part);
+  if (sums_) [[unlikely]]
+    reduced = reduced && sum_reduced(op, step, part);
+  if (reduced && op.step_done) op.step_done(op, step);
+  return reduced;
+}
+
+bool Runner::sum_reduced(Operation& op, const Step& step, const Slice& part) {
+  for (int q = 0; q < ranks_ && op.plan->buffers[step.src.buffer].slot; q++)
+    if (q != rank_ && !check_sum(op, step.src, q, source_of(op, step, q, part.begin).mapped,
+                                 part.count * dtype_size(step.from)))
+      return false;
+  if (op.plan->buffers[step.dst.buffer].slot)
+    put_sum(op, step.dst, there(op, step.dst, rank_, part.begin, step.to).mapped,
+            part.count * dtype_size(step.to));
+  return true;
+}
+
+bool Runner::reduce_local(Operation& op, const Step& step) {
+  if (op.dry_run) return true;
+  return reduce_range(op, step, blocks(here(op, step.src), step.stride), here(op, step.dst),
+                      step.count, op.stores);
+}
+
+}  // namespace fsccl

@@ -1,0 +1,120 @@
+// Where rounds begin and end: which peers were seen to enter, where slots lie, and what a blocked
+// operation waits for.
+#include <bit>
+
+#include "base/fetch.h"
+#include "engine/runner.h"
+
+namespace fsccl {
+
+bool Runner::signals_again(const Plan& plan, uint32_t step) {
+  const auto for_all = [](const Step& any) {
+    return any.kind == StepKind::signal && any.peer == kAllPeers && !any.optional;
+  };
+  if (!for_all(plan.steps[step])) return false;
+  do step++;
+  while (step < plan.steps.size() && plan.steps[step].kind == StepKind::put);
+  return step < plan.steps.size() && for_all(plan.steps[step]);
+}
+
+bool Runner::settle(uint32_t tick) {
+  while (Window::Round* const round = window_.to_settle(tick)) {
+    for (; !round->quiet && round->next_peer < ranks_; round->next_peer++) {
+      if (round->next_peer == rank_) continue;
+      const fsccl_transport_line_t* line = transport_.poll(channel_, round->next_peer, round->tick);
+      if (!line) {
+        blocked_ = {nullptr, 0, round->next_peer, round->tick};
+        return false;
+      }
+      if (!check_enter(round->fingerprint, round->next_peer, *line)) return false;
+    }
+    window_.settle();
+  }
+  return true;
+}
+
+// All peers have entered the round of this tick, so they have entered every round before, too.
+bool Runner::all_entered(uint32_t tick) {
+  if (window_.pending() && !settle(tick)) return false;
+  window_.all_entered(tick);
+  return true;
+}
+
+bool Runner::end_round(const Cursor& cursor) {
+  const Plan& plan = *cursor.plan;
+  const bool quiet = window_.quiet(plan, cursor.tick);
+  if (!(plan.lazy ? window_.add_pending(cursor.tick, quiet, cursor.fingerprint)
+                  : all_entered(cursor.tick)))
+    return false;
+  if (quiet)
+    window_.unheard(cursor.fingerprint);
+  else
+    window_.heard(cursor.tick);
+  fetch_next(plan, cursor.tick + static_cast<uint32_t>(plan.ticks));
+  return true;
+}
+
+bool Runner::place_slots(const Plan& plan, uint32_t tick) {
+  return !window_.place(plan, tick) || slots_reserved() || reserve_slots();
+}
+
+bool Runner::reserve_slots() {
+  char text[256] = "";
+  const fsccl_status_t code = transport_.reserve(channel_, text, sizeof text);
+  slots_reserved_.store(code == FSCCL_OK, std::memory_order_relaxed);
+  if (code == FSCCL_OK) return true;
+  Error error;
+  error.code = code;
+  error.rank = error.peer = reported(rank_);
+  error.text = fmt::format("rank {}: {}", error.rank, text);
+  failure_.fail_all(error);
+  return false;
+}
+
+// Fetches what this rank writes first in the next round, at `tick`, should that be like this one:
+// its slot, then its signal.
+void Runner::fetch_next(const Plan& plan, uint32_t tick) const {
+  if (!transport_.prepare) return;
+  if (const uint64_t bytes = plan.slots[0]) {
+    if (bytes > kFetchedSlotBytes || slot_stores_.past_caches(bytes)) return;
+    fetch_to_write(slots_[static_cast<size_t>(rank_)] + window_.next_slot(bytes), bytes);
+  }
+  transport_.prepare(channel_, tick);
+}
+
+bool Runner::met(const Blocked& blocked) const {
+  if (blocked.release) return blocked.release->reached() >= blocked.position;
+  fetch_to_read(blocked.data, blocked.data_bytes);
+  return transport_.poll(channel_, blocked.peer, blocked.tick) != nullptr;
+}
+
+void Runner::fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const {
+  if (blocked.release)
+    blocked.release->fill_word(word);
+  else
+    transport_.word(channel_, blocked.peer, blocked.tick, word);
+}
+
+// The looks become ever more seldom: each asks for a line of every peer, and a thousand ranks may
+// be waiting.
+void Runner::look_at_quiet(Operation& op) {
+  waits_ = std::exchange(waited_for_, op.fingerprint.sequence) == op.fingerprint.sequence
+               ? waits_ + 1
+               : 0;
+  if (!std::has_single_bit(waits_)) return;
+  const auto look = [&](uint32_t tick, const Fingerprint& mine) {
+    for (int peer = 0; peer < ranks_ && !failure_.failed(); peer++)
+      if (const auto* line = peer == rank_ ? nullptr : transport_.poll(channel_, peer, tick))
+        (void)check_enter(mine, peer, *line);
+  };
+  for (uint32_t i = 0; i < window_.pending(); i++) {
+    const Window::Round& round = window_.pending(i);
+    if (round.quiet) look(round.tick, round.fingerprint);
+  }
+  if (!op.begun || op.step == 0) return;
+  const Step& first = op.plan->steps.front();
+  if (window_.leaves_out(first, *op.plan, op.tick) && window_.tell_once(op.tick)) tell(op, first);
+  look(op.tick, op.fingerprint);
+}
+
+}  // namespace fsccl

@@ -1,0 +1,45 @@
+#include "engine/small_call.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace fsccl {
+
+bool small_enough(const Plan& plan) {
+  const auto given = [&](const Place& place) {
+    return !plan.buffers[place.buffer].slot && place.rank == plan.rank;
+  };
+  const auto touched = [&](const Place& place) {
+    return plan.buffers[place.buffer].slot || given(place);
+  };
+  const auto read = [&](const Place& place) {
+    return touched(place) || plan.buffers[place.buffer].published;
+  };
+  const auto small = [&](const Step& step) {
+    const bool few_bytes = step.count * dtype_size(step.from) <= SmallCall::kBytes;
+    switch (step.kind) {
+      case StepKind::signal:
+        return step.count == 0 || given(step.src);
+      case StepKind::wait:
+        return step.count == 0 || given(step.dst);
+      case StepKind::reduce_local:
+      case StepKind::choose:
+        return true;
+      case StepKind::copy:
+        return read(step.src) && touched(step.dst) && few_bytes;
+      case StepKind::put:
+        return touched(step.src) && few_bytes;
+      case StepKind::reduce:
+        return read(step.src) && given(step.own) && touched(step.dst) && !step.spread && few_bytes;
+      default:
+        return false;
+    }
+  };
+  const auto slots = static_cast<size_t>(
+      std::count_if(plan.buffers.begin(), plan.buffers.end(), [](auto& b) { return b.slot; }));
+  return plan.ticks > 0 && plan.rounds == 1 && !plan.relayed &&
+         plan.buffers.size() - slots <= std::tuple_size_v<decltype(SmallCall::buffers)> &&
+         std::all_of(plan.steps.begin(), plan.steps.end(), small);
+}
+
+}  // namespace fsccl

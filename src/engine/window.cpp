@@ -1,0 +1,43 @@
+#include "engine/window.h"
+
+#include "base/hash.h"
+#include "engine/sums.h"
+
+namespace fsccl {
+
+// A quiet round settles nothing by itself: a peer that told nothing of it is known to have entered
+// it by a later round. Where no later one is pending, the quiet ones are dropped without a look:
+// LastHeard keeps their number below what the window needs.
+Window::Round* Window::to_settle(uint32_t tick) {
+  if (pending_count_ == 0 || static_cast<int32_t>(left_ - tick) >= 0) return nullptr;
+  to_settle_ = 0;
+  const auto at = [this](uint32_t i) -> Round& { return rounds_[(pending_begin_ + i) % kWindow]; };
+  while (to_settle_ + 1 < pending_count_ && at(to_settle_).quiet) to_settle_++;
+  return &at(to_settle_);
+}
+
+void Window::settle() {
+  const Round& round = pending(to_settle_);
+  if (!round.quiet) all_entered(round.tick);
+  pending_begin_ += to_settle_ + 1;
+  pending_count_ -= to_settle_ + 1;
+}
+
+void Window::unheard(const Fingerprint& what) {
+  if (unheard_ == 0) unheard_first_ = what.sequence;
+  unheard_last_ = what.sequence;
+  unheard_ = mix_in_order(unheard_, gist_of(what));
+}
+
+bool Window::next_slots(const Plan& plan, SlotRing* ring,
+                        std::array<size_t, kMaxTicks>* slot_at) const {
+  uint64_t all = 0;
+  for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
+    const uint64_t bytes = plan.slots[t] + (sums_ ? table_bytes(plan.slots[t]) : 0);
+    (*slot_at)[t] = ring->next(bytes);
+    all += bytes;
+  }
+  return all > 0;
+}
+
+}  // namespace fsccl
