@@ -77,9 +77,11 @@ fsccl_status_t fsccl_explain(fsccl_comm_t handle, const char* operation, size_t 
     FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     if (!operation || !json)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", operation ? "json" : "operation");
+    FSCCL_ASSIGN(const OpCode op, explained_operation(operation));
     FSCCL_ASSIGN(std::string text, comm->collectives().explain(operation, bytes));
     if (comm->device_collectives)
-      if (const std::string device = DeviceCollectives::of(*comm).explain(); !device.empty())
+      if (const std::string device = DeviceCollectives::of(*comm).explain(op, bytes);
+          !device.empty())
         text.insert(text.size() - 1, ",\"device\":" + device);
     if (text.size() >= capacity)
       return fail(FSCCL_ERR_LIMIT, "json has room for {} bytes, the text needs {}", capacity,

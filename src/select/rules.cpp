@@ -33,6 +33,10 @@ std::vector<Named> plans_of(OpCode op) {
   if (whole) plans.push_back({"small_slots", Way::small_slots});
   plans.push_back({one_buffer ? "balanced" : "direct", Way::direct});
   if (!whole && !one_buffer) plans.push_back({"read", Way::read});
+  if (op != OpCode::send)
+    plans.insert(plans.end(), {{"nccl", Way::nccl}, {"ucx", Way::ucx}, {"staged", Way::staged}});
+  if (op == OpCode::all_reduce || op == OpCode::reduce_scatter)
+    plans.push_back({"summed", Way::summed});
   const bool hierarchical = op == OpCode::all_gather || op == OpCode::reduce_scatter ||
                             op == OpCode::all_reduce || op == OpCode::broadcast;
   if (hierarchical)
@@ -147,7 +151,7 @@ Result<Rule> parse_rule(std::string_view text) {
   if (ranges && !parse_range(trimmed(range), &rule))
     return refuse(fmt::format("{} is not FROM-TO, like 64K-1M, 64K- or -1M", quote(range)));
   if (!pieces) return rule;
-  if (rule.of_hosts() || rule.in_steps() || rule.way == Way::read)
+  if (rule.of_hosts() || rule.in_steps() || rule.way == Way::read || rule.of_device())
     return refuse(fmt::format("{} does not go in pieces", known->name));
   if (!parse_bytes(trimmed(chunk), &rule.chunk) || rule.chunk < kLeastChunk ||
       rule.chunk > kMostChunk || rule.chunk % 64)
@@ -169,10 +173,13 @@ Result<std::vector<Rule>> parse_rules(std::string_view text, const std::string& 
 }
 
 const Rule* rule_of_hosts(const std::vector<Rule>& rules, const RuledCall& call) {
-  return first(rules, call, [](const Rule&) { return true; });
+  return first(rules, call, [](const Rule& rule) { return !rule.of_device(); });
 }
 const Rule* rule_of_plan(const std::vector<Rule>& rules, const RuledCall& call) {
-  return first(rules, call, [](const Rule& rule) { return !rule.of_hosts(); });
+  return first(rules, call, [](const Rule& rule) { return !rule.of_hosts() && !rule.of_device(); });
+}
+const Rule* rule_of_device(const std::vector<Rule>& rules, const RuledCall& call) {
+  return first(rules, call, [](const Rule& rule) { return rule.of_device(); });
 }
 
 void announce_ignored(const Rule& rule, OpCode op, std::string_view reason) {

@@ -11,7 +11,8 @@
 //
 // `by_hosts` and `flat` say how a communicator of several hosts with several ranks each goes about
 // it, and nothing elsewhere: the next rule that fits says by which plan then. Any other plan
-// implies `flat` there. Rules are for plain collectives, not for units and lists.
+// implies `flat` there. `nccl`, `ucx`, `summed` and `staged` are ways of memory of GPUs (native.h),
+// and go in no pieces. Rules are for plain collectives, not for units and lists.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -33,6 +34,11 @@ enum class Way : uint8_t {
   read,    // the same, and private memory is read by the system
   by_hosts,
   flat,
+  // of memory of GPUs (native.h)
+  nccl,
+  ucx,
+  summed,
+  staged,
 };
 
 // Of a communicator, as far as rules ask for it.
@@ -52,6 +58,7 @@ struct Rule {
     return way == Way::two_steps || way == Way::three_steps || way == Way::four_steps;
   }
   bool of_hosts() const { return way == Way::by_hosts || way == Way::flat; }
+  bool of_device() const { return way >= Way::nccl; }
 };
 
 // Errors name the rule and what is accepted. Empty text: no rules.
@@ -66,10 +73,12 @@ struct RuledCall {
   uint64_t bytes = 0;
   Spread spread;
 };
-// Null: none. The first that says whether the call goes by hosts, and the first that says by which
-// plan.
+// Null: none. The first rule that says whether a call goes by hosts, the first that says by which
+// plan, and for memory of GPUs the first that says which way. Rules for memory of GPUs say nothing
+// of host memory, and the other way round.
 const Rule* rule_of_hosts(const std::vector<Rule>& rules, const RuledCall& call);
 const Rule* rule_of_plan(const std::vector<Rule>& rules, const RuledCall& call);
+const Rule* rule_of_device(const std::vector<Rule>& rules, const RuledCall& call);
 
 // Once for each rule and reason.
 void announce_ignored(const Rule& rule, OpCode op, std::string_view reason);

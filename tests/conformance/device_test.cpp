@@ -320,6 +320,25 @@ TEST_P(Device, PartsOfASplitCommunicator) {
   });
 }
 
+// In tests/conformance/meson.build FSCCL_PLAN names ways for one of the runs.
+TEST_P(Device, GoesAsTheRulesSay) {
+  const char* const plan = getenv("FSCCL_PLAN");
+  if (!plan) GTEST_SKIP() << "FSCCL_PLAN is not set";
+  run_ranks(GetParam(), [](Rank& self) {
+    CollectiveCase c;
+    c.memory = Memory::device;
+    c.count = 1000;
+    for (const Kind kind : {Kind::all_gather, Kind::all_reduce, Kind::reduce_scatter}) {
+      c.kind = kind;
+      run_collective(c, self, nullptr);
+    }
+    const std::string explanation = explained(self.comm);
+    EXPECT_NE(explanation.find(R"("why":"FSCCL_PLAN says so")"), std::string::npos) << explanation;
+    EXPECT_NE(explanation.find(R"({"plan":"staged","chosen":true)"), std::string::npos)
+        << explanation;
+  });
+}
+
 TEST_P(Device, SaysWhatItDoesNot) {
   run_ranks(GetParam(), [](Rank& self) {
     const Setting at(self);

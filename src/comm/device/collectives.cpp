@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/json_writer.h"
 #include "base/log.h"
 #include "comm/consensus.h"
 #include "comm/device/drain.h"
@@ -76,7 +75,7 @@ Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCa
                   "{} goes {} here, which a graph cannot capture (fsccl_explain says why): call it "
                   "outside of the capture",
                   op_name(call.op), way(call) == Way::staged ? "through host memory" : "by UCX");
-    if (way(call) == Way::folded)
+    if (way(call) == Way::summed)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "{} of {} is summed in memory of communicator {}, which a graph's replays would "
                   "share with other calls: sum "
@@ -115,6 +114,7 @@ Status DeviceCollectives::agree(const cuda::Device& device) {
   std::vector<uint64_t> hosts;
   for (int rank = 0; rank < comm_.size(); rank++)
     hosts.push_back(comm_.context().job().member(comm_.job_rank(rank)).host);
+  one_host_ = comm_.one_host();
   FSCCL_ASSIGN(decision_, decide(terms, hosts));
   if (decision_.nccl) FSCCL_TRY(agree_on_nccl(device, terms));
   if (decision_.nccl) return success();
@@ -255,24 +255,6 @@ bool DeviceCollectives::peers_reachable(const cuda::Device& device,
   return true;
 }
 
-DeviceCollectives::Way DeviceCollectives::way(const DeviceCall& call) const {
-  const bool nccl = decision_.nccl && not_by_nccl(call).empty();
-  if (!nccl && (!exchanges_ || call.op == OpCode::barrier)) return Way::staged;
-  const Way moves = nccl ? Way::nccl : Way::exchanged;
-  if (!reduces(call.op)) return moves;
-  const bool narrow = dtype_size(call.dtype) == 2;
-  const bool asked = decision_.by_placement || narrow || exchanges_;
-  // A scaled sum of wider floats is rounded at each product, which the kernel does not do.
-  const bool folds =
-      foldable(call) && (narrow || call.reduction.kind != FSCCL_OP_PREMUL_SUM) && decision_.kernels;
-  if ((call.op == OpCode::reduce_scatter || call.op == OpCode::all_reduce) && folds && asked)
-    return Way::folded;
-  if (!nccl) return Way::staged;
-  // whatever the order
-  const bool ordered = call.reduction.kind == FSCCL_OP_MIN || call.reduction.kind == FSCCL_OP_MAX;
-  return decision_.by_placement && dtype_float(call.dtype) && !ordered ? Way::staged : Way::nccl;
-}
-
 Status DeviceCollectives::run_staged(const DeviceCall& call) {
   if (!staging_) {
     FSCCL_ASSIGN(staging_, Staging::create(comm_, *device_));
@@ -361,48 +343,6 @@ Status DeviceCollectives::gather_in_place(const DeviceCall& call) {
   const cuda::Current current(*device_);
   FSCCL_TRY(copier_->group(issue(*copier_, {&call})));
   return follow(call.stream);
-}
-
-std::string DeviceCollectives::explain() const {
-  if (!prepared()) return "";
-  std::string text;
-  JsonWriter json([&](std::string_view piece) { text += piece; });
-  const auto feature = [&](const char* name, const nccl::Feature& one) {
-    json.key(name);
-    json.begin_map();
-    json.key("usable");
-    json.truth(one.usable);
-    json.entry("why", one.why);
-    json.end_map();
-  };
-  const bool folds = !staged() && decision_.kernels;
-  json.begin_map();
-  json.entry("transport", decision_.nccl ? "nccl" : exchanges_ ? "ucx" : "staged");
-  json.entry("why", decision_.nccl ? "all ranks can use NCCL" : decision_.why);
-  if (!decision_.nccl)
-    json.entry("ucx", exchanges_ ? "all ranks have one for memory of GPUs" : why_not_exchanges_);
-  json.entry("gpu", device_->name());
-  json.entry("messages", "staged");
-  json.entry("sums_of_16_bit_floats",
-             staged() || (exchanges_ && !folds) ? "by the host, in fp32"
-             : folds ? "exchanged, then by this library's kernel, in fp32"
-                     : "by NCCL, rounded at each step: this library has no kernels for a GPU here");
-  json.entry("sums_of_wider_floats",
-             exchanges_ && folds      ? "exchanged, then by this library's kernel, in rank order"
-             : !decision_.nccl        ? "by the host"
-             : decision_.by_placement ? "in rank order (FSCCL_REPRODUCIBLE=placement)"
-                                      : "by NCCL, in the order of its rings and trees");
-  if (decision_.nccl) {
-    json.entry("version", nccl::version_text(decision_.facts.version));
-    feature("windows", features_.windows);
-    feature("copy_engine_all_gather", features_.copy_gather);
-    feature("all_to_all", features_.all_to_all);
-    feature("revoke", features_.revoke);
-  }
-  json.end_map();
-  json.finish();
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
 }
 
 }  // namespace fsccl

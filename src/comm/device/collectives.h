@@ -27,6 +27,7 @@
 #include "comm/device/folded_sum.h"
 #include "comm/device/staging.h"
 #include "comm/device/stream_watch.h"
+#include "select/native.h"
 #include "transports/nccl/nccl_comm.h"
 
 namespace fsccl {
@@ -68,8 +69,9 @@ class DeviceCollectives {
   // are let go, but for copy engines that wait for a rank that has died: what they use is then left
   // to them.
   Status finish(const cuda::OwnedEvent& event) const;
-  // What was decided, as a JSON object; empty before.
-  std::string explain() const;
+  // What was decided, as a JSON object, with the candidates of an operation of so many bytes;
+  // empty before.
+  std::string explain(OpCode op, uint64_t bytes) const;
 
   struct Grouped {
     Communicator* comm;
@@ -80,7 +82,7 @@ class DeviceCollectives {
   static Status run_group(std::vector<Grouped>& group);
 
  private:
-  enum class Way : uint8_t { nccl, exchanged, folded, staged };
+  using Way = NativeWay;
   explicit DeviceCollectives(Communicator& comm) : comm_(comm) {}
   Status agree(const cuda::Device& device);
   Status agree_on_nccl(const cuda::Device& device, const std::vector<DeviceTerms>& terms);
@@ -94,7 +96,9 @@ class DeviceCollectives {
                                                         bool copy_engines);
   Status make_copier(cuda::DevicePointer memory, uint64_t bytes, const nccl::UniqueId& id);
   bool peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const;
+  // The way of a call (select/native.h).
   Way way(const DeviceCall& call) const;
+  NativeCall native_call(const DeviceCall& call, uint64_t bytes) const;
   using Calls = std::vector<const DeviceCall*>;
   // What run() does: which calls NCCL takes as they are; to enqueue those; and then the others.
   Result<Calls> calls_of_nccl(std::span<const DeviceCall> calls) const;
@@ -116,6 +120,7 @@ class DeviceCollectives {
   Communicator& comm_;
   const cuda::Device* device_ = nullptr;
   DeviceDecision decision_;
+  bool one_host_ = false;
   nccl::Features features_;
   // copier_: of all-gathers by copy engines alone
   std::unique_ptr<nccl::Communicator> nccl_, copier_;

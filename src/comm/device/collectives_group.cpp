@@ -29,13 +29,13 @@ Status DeviceCollectives::run_others(std::span<const DeviceCall> calls) {
   for (const DeviceCall& call : calls) {
     const Way chosen = way(call);
     if (chosen == Way::exchanged) exchanged.push_back(&call);
-    if (chosen == Way::nccl || chosen == Way::folded) followed.insert(call.stream);
+    if (chosen == Way::nccl || chosen == Way::summed) followed.insert(call.stream);
   }
   if (!exchanged.empty()) FSCCL_TRY(move(exchanged));
   for (const DeviceCall& call : calls) {
     const Way chosen = way(call);
     if (chosen == Way::nccl && divides(call)) FSCCL_TRY(divide(call));
-    if (chosen == Way::folded) FSCCL_TRY(run_folded(call));
+    if (chosen == Way::summed) FSCCL_TRY(run_folded(call));
     if (chosen == Way::staged) FSCCL_TRY(run_staged(call));
   }
   for (const cuda::Stream stream : followed) FSCCL_TRY(follow(stream));

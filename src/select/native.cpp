@@ -1,0 +1,121 @@
+#include "select/native.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "topo/connection.h"
+
+namespace fsccl {
+namespace {
+
+// Typical of GPUs of 2022 to 2025, and not measured: they order the ways, which are far apart.
+constexpr double kNcclLaunchNs = 12'000;      // of NCCL's kernel, and its first step
+constexpr double kExchangeLaunchNs = 20'000;  // the host waits for the stream, then for messages
+constexpr double kKernelNs = 4'000;           // a launch of this library's kernel
+constexpr double kStageNs = 60'000;      // two copies, two waits for a stream, and the host's call
+constexpr double kMemoryGbPerS = 1'500;  // of a GPU's memory
+constexpr double kStagingGbPerS = 20;    // between a GPU and pinned host memory
+constexpr double kHostGbPerS = 8;        // of the host's collective, each byte
+
+double transfer_ns(double bytes, double gb_per_s) { return bytes / gb_per_s; }
+
+// Bytes that cross this rank's link in the operation, in the larger direction.
+double bytes_on_link(const NativeCall& call) {
+  const double share = static_cast<double>(call.ranks - 1) / std::max(call.ranks, 1);
+  const double twice = call.op == OpCode::all_reduce ? 2 : 1;
+  return twice * share * static_cast<double>(call.bytes);
+}
+
+double predicted_ns(const NativeCall& call, NativeWay way) {
+  const double link =
+      topo::traits(call.one_host ? topo::LinkClass::pcie : topo::LinkClass::network).gb_per_s;
+  const auto bytes = static_cast<double>(call.bytes);
+  const double moved = transfer_ns(bytes_on_link(call), link);
+  const double launch = call.by_nccl ? kNcclLaunchNs : kExchangeLaunchNs;
+  switch (way) {
+    case NativeWay::nccl:
+    case NativeWay::exchanged:
+      return launch + moved;
+    case NativeWay::summed: {
+      // The parts of all ranks are written to memory and read again, which NCCL spares.
+      const double exchanges = call.op == OpCode::all_reduce ? 2 : 1;
+      return exchanges * launch + moved + kKernelNs + transfer_ns(2 * bytes, kMemoryGbPerS);
+    }
+    case NativeWay::staged:
+      return kStageNs + transfer_ns(2 * bytes, kStagingGbPerS) +
+             std::max(moved, transfer_ns(2 * bytes, kHostGbPerS));
+  }
+  return 0;
+}
+
+NativeWay way_of(const Rule& rule) {
+  switch (rule.way) {
+    case Way::nccl:
+      return NativeWay::nccl;
+    case Way::ucx:
+      return NativeWay::exchanged;
+    case Way::summed:
+      return NativeWay::summed;
+    default:
+      return NativeWay::staged;
+  }
+}
+
+std::string_view obstacle(const NativeCall& call, NativeWay way) {
+  return call.obstacles[static_cast<size_t>(way)];
+}
+
+struct Choice {
+  NativeWay way = NativeWay::staged;
+  const Rule* rule = nullptr;  // that fits the call, whether it is followed or not
+  bool followed = false;
+};
+
+Choice choose(const NativeCall& call, const SelectOptions& options) {
+  Choice choice;
+  choice.rule = options.rule(rule_of_device, call.op, call.bytes);
+  if (choice.rule && obstacle(call, way_of(*choice.rule)).empty())
+    return {way_of(*choice.rule), choice.rule, true};
+  double least = 0;
+  for (size_t i = 0; i < kNativeWays; i++) {
+    const auto way = static_cast<NativeWay>(i);
+    if (!obstacle(call, way).empty()) continue;
+    const double ns = predicted_ns(call, way);
+    if (least != 0 && ns >= least) continue;
+    least = ns;
+    choice.way = way;
+  }
+  return choice;
+}
+
+}  // namespace
+
+const char* native_name(NativeWay way) {
+  constexpr std::array kNames{"nccl", "ucx", "summed", "staged"};
+  return kNames[static_cast<size_t>(way)];
+}
+
+NativeWay choose_native(const NativeCall& call, const SelectOptions& options) {
+  const Choice choice = choose(call, options);
+  if (choice.rule && !choice.followed) [[unlikely]]
+    announce_ignored(*choice.rule, call.op, obstacle(call, way_of(*choice.rule)));
+  return choice.way;
+}
+
+NativeChoice explain_native(const NativeCall& call, const SelectOptions& options) {
+  const Choice choice = choose(call, options);
+  NativeChoice made;
+  made.way = choice.way;
+  made.why = choice.followed ? choice.rule->origin + " says so"
+             : choice.rule ? fmt::format("least predicted time; {} is not followed: {}",
+                                         choice.rule->origin, obstacle(call, way_of(*choice.rule)))
+                           : "least predicted time of the ways without an obstacle";
+  for (size_t i = 0; i < kNativeWays; i++) {
+    const auto way = static_cast<NativeWay>(i);
+    made.candidates[i] = {way, obstacle(call, way), predicted_ns(call, way), way == choice.way};
+  }
+  return made;
+}
+
+}  // namespace fsccl

@@ -1,0 +1,56 @@
+// Which way a collective on memory of a GPU goes. There the steps are not this library's: NCCL, or
+// an exchange of parts by UCX, carries out the whole operation natively, or this library exchanges
+// the parts and sums them by one kernel, or everything goes through host memory. Each way is a
+// candidate with a predicted time and, where it must not be taken, the obstacle; the cheapest
+// without an obstacle wins, unless a rule (rules.h) names another one without an obstacle.
+//
+// All ranks choose alike: what the choice depends on was told to all of them before
+// (comm/device/agreement.h), and predictions are made of constants.
+#pragma once
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "select/select.h"
+
+namespace fsccl {
+
+enum class NativeWay : uint8_t {
+  nccl,       // by NCCL
+  exchanged,  // by UCX: parts are exchanged, and the call waits
+  summed,     // the parts are exchanged, then one kernel of this library sums them in rank order
+  staged,     // through pinned host memory and the host's collectives; the call waits
+};
+inline constexpr size_t kNativeWays = 4;
+const char* native_name(NativeWay way);
+
+struct NativeCall {
+  OpCode op{};
+  uint64_t bytes = 0;  // of the larger buffer
+  int ranks = 1;
+  bool by_nccl = false;   // parts are exchanged by NCCL, and not by UCX
+  bool one_host = false;  // all ranks are on one host
+  // By way: why it must not be taken; empty where it may be.
+  std::array<std::string_view, kNativeWays> obstacles{};
+};
+
+struct NativeCandidate {
+  NativeWay way{};
+  std::string_view obstacle;
+  double ns = 0;  // predicted
+  bool chosen = false;
+};
+
+struct NativeChoice {
+  NativeWay way{};
+  std::string why;
+  std::array<NativeCandidate, kNativeWays> candidates{};
+};
+
+// The way alone; takes no memory.
+NativeWay choose_native(const NativeCall& call, const SelectOptions& options);
+// The way with its reasons, for fsccl_explain().
+NativeChoice explain_native(const NativeCall& call, const SelectOptions& options);
+
+}  // namespace fsccl

@@ -1,0 +1,95 @@
+// Which way collectives on memory of GPUs go.
+#include "select/native.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/config.h"
+
+namespace fsccl {
+namespace {
+
+constexpr std::string_view kNo = "it is not there";
+
+NativeCall by_nccl(OpCode op, uint64_t bytes) {
+  NativeCall call{op, bytes, 8, true, true, {}};
+  call.obstacles[static_cast<size_t>(NativeWay::exchanged)] = kNo;
+  return call;
+}
+
+NativeCall without(NativeCall call, NativeWay way) {
+  call.obstacles[static_cast<size_t>(way)] = kNo;
+  return call;
+}
+
+SelectOptions with_rules(std::string_view text) {
+  SelectOptions options;
+  options.rules = std::make_shared<const std::vector<Rule>>(parse_rules(text, "FSCCL_PLAN").take());
+  return options;
+}
+
+TEST(Native, NcclIsTheCheapestWhereItMayBeTaken) {
+  for (const OpCode op : {OpCode::all_gather, OpCode::all_reduce, OpCode::reduce_scatter})
+    for (const uint64_t bytes : {uint64_t{8}, uint64_t{1} << 20, uint64_t{1} << 34})
+      EXPECT_EQ(choose_native(by_nccl(op, bytes), {}), NativeWay::nccl) << op_name(op) << bytes;
+}
+
+TEST(Native, AWayWithAnObstacleIsNotTaken) {
+  NativeCall call = without(by_nccl(OpCode::all_reduce, 1 << 20), NativeWay::nccl);
+  EXPECT_EQ(choose_native(call, {}), NativeWay::summed);
+  call = without(call, NativeWay::summed);
+  EXPECT_EQ(choose_native(call, {}), NativeWay::staged);
+}
+
+// An exchange by UCX waits, and is still better than two copies and the host.
+TEST(Native, AnExchangeIsBetterThanTheHost) {
+  NativeCall call{OpCode::reduce_scatter, 1 << 20, 2, false, false, {}};
+  call = without(without(call, NativeWay::nccl), NativeWay::exchanged);
+  for (const uint64_t bytes : {uint64_t{8}, uint64_t{1} << 20, uint64_t{1} << 30}) {
+    call.bytes = bytes;
+    EXPECT_EQ(choose_native(call, {}), NativeWay::summed) << bytes;
+  }
+}
+
+TEST(Native, ARuleNamesTheWay) {
+  const SelectOptions options = with_rules("all_reduce:1M-=summed, all_reduce=slots");
+  EXPECT_EQ(choose_native(by_nccl(OpCode::all_reduce, 1 << 20), options), NativeWay::summed);
+  EXPECT_EQ(choose_native(by_nccl(OpCode::all_reduce, 1 << 10), options), NativeWay::nccl)
+      << "the second rule is of host memory";
+  EXPECT_EQ(choose_native(by_nccl(OpCode::all_gather, 1 << 20), options), NativeWay::nccl);
+}
+
+TEST(Native, ARuleDoesNotLiftAnObstacle) {
+  const SelectOptions options = with_rules("all_reduce=nccl");
+  const NativeCall call = without(by_nccl(OpCode::all_reduce, 1 << 20), NativeWay::nccl);
+  const NativeChoice choice = explain_native(call, options);
+  EXPECT_EQ(choice.way, NativeWay::summed);
+  EXPECT_THAT(choice.why, ::testing::AllOf(::testing::HasSubstr("FSCCL_PLAN is not followed"),
+                                           ::testing::HasSubstr(std::string(kNo))));
+}
+
+TEST(Native, ExplainsEachCandidate) {
+  const NativeChoice choice = explain_native(by_nccl(OpCode::all_reduce, 1 << 20), {});
+  size_t chosen = 0;
+  for (const NativeCandidate& one : choice.candidates) {
+    chosen += one.chosen;
+    EXPECT_GT(one.ns, 0) << native_name(one.way);
+  }
+  EXPECT_EQ(chosen, 1u);
+  EXPECT_EQ(choice.candidates[static_cast<size_t>(NativeWay::exchanged)].obstacle, kNo);
+}
+
+// Rules of one kind of memory are not those of the other.
+TEST(Native, RulesOfHostsDoNotSeeThoseOfGpus) {
+  const std::vector<Rule> rules =
+      parse_rules("all_gather=nccl, all_gather=by_hosts, all_gather=slots", "test").take();
+  const RuledCall call{OpCode::all_gather, 100, {}};
+  EXPECT_EQ(rule_of_device(rules, call)->way, Way::nccl);
+  EXPECT_EQ(rule_of_hosts(rules, call)->way, Way::by_hosts);
+  EXPECT_EQ(rule_of_plan(rules, call)->way, Way::slots);
+  EXPECT_FALSE(parse_rule("all_gather=nccl/64K").ok()) << "it goes in no pieces";
+  EXPECT_FALSE(parse_rule("all_gather=summed").ok()) << "nothing is summed";
+}
+
+}  // namespace
+}  // namespace fsccl
