@@ -384,10 +384,10 @@ FSCCL_API fsccl_status_t fsccl_comm_subset(fsccl_comm_t comm, const int* ranks, 
  * of `comm`. A rank that dies or destroys `comm` meanwhile is left out, too; one that is late is
  * waited for. `comm` must have failed on every survivor (abort it where some operations still go
  * on); it stays as it is, to be destroyed. `config`: as with fsccl_comm_split(). Pools and units
- * belong to `comm`: make new ones, and fill them with fsccl_reshard(). Any thread; once at a time.
- * Errors: FSCCL_ERR_INVALID_STATE, where `comm` has not failed; FSCCL_ERR_TIMEOUT, with the ranks
- * that did not come (all survivors may call again); FSCCL_ERR_PEER_DEAD, where other ranks consider
- * this rank dead.
+ * belong to `comm`: make new ones, and fill them with fsccl_redistribute(). Any thread; once at a
+ * time. Errors: FSCCL_ERR_INVALID_STATE, where `comm` has not failed; FSCCL_ERR_TIMEOUT, with the
+ * ranks that did not come (all survivors may call again); FSCCL_ERR_PEER_DEAD, where other ranks
+ * consider this rank dead.
  */
 FSCCL_API fsccl_status_t fsccl_comm_shrink(fsccl_comm_t comm, const fsccl_comm_config_t* config,
                                            fsccl_comm_t* result);
@@ -612,7 +612,7 @@ FSCCL_API fsccl_status_t fsccl_pool_record(fsccl_pool_t pool, const void* event,
 FSCCL_API fsccl_status_t fsccl_pool_wait(fsccl_pool_t pool, const void* event, void* stream);
 
 /* What one owner has in a pool. */
-typedef struct fsccl_pool_use_s {
+typedef struct fsccl_pool_owner {
   size_t size;
   const char* kind;    /* "parameters", "gradients", "shards", "block", "import", "codec" */
   const char* owner;   /* the unit's name; NULL: no unit's */
@@ -621,12 +621,11 @@ typedef struct fsccl_pool_use_s {
   uint64_t peak_bytes; /* the most at once */
   uint64_t allocations, frees;
   uint64_t allocated_bytes; /* in all */
-} fsccl_pool_use_t;
+} fsccl_pool_owner_t;
 /* Calls visit(context, use) once for each kind, unit and stream that ever had memory of the pool.
  * The entry lives during the call, which must not call functions of the pool. Any thread. */
-FSCCL_API fsccl_status_t fsccl_pool_uses(fsccl_pool_t pool,
-                                         void (*visit)(void* context, const fsccl_pool_use_t* use),
-                                         void* context);
+FSCCL_API fsccl_status_t fsccl_pool_owners(
+    fsccl_pool_t pool, void (*visit)(void* context, const fsccl_pool_owner_t* use), void* context);
 
 /*
  * Writes what the pool holds, and its last events (FSCCL_POOL_HISTORY of them), to `path`, in the
@@ -1095,15 +1094,15 @@ typedef struct fsccl_sharding {
 } fsccl_sharding_t;
 
 /* What is dealt out as one parameter is: the parameter itself, a state of the optimizer. */
-typedef struct fsccl_resharded {
-  size_t param;        /* index in fsccl_reshard_config_t.params */
+typedef struct fsccl_redistributed {
+  size_t param;        /* index in fsccl_redistribute_config_t.params */
   fsccl_dtype_t dtype; /* of its elements, not converted */
   /* this rank's old piece: fsccl_unit_shard() of the old unit. Not looked at where there is none */
   const void* from;
   void* to; /* this rank's new piece: of the new unit. Likewise */
-} fsccl_resharded_t;
+} fsccl_redistributed_t;
 
-typedef struct fsccl_reshard_config {
+typedef struct fsccl_redistribute_config {
   size_t size;
   /* `count` of them: dims, shape, tied_to and the block are read, as by fsccl_layout_plan(); and
    * the name, for messages */
@@ -1114,12 +1113,12 @@ typedef struct fsccl_reshard_config {
   /* memory that this rank gives to the exchange; 0: 64 MiB. At least 128 bytes per rank are
    * taken */
   uint64_t limit_bytes;
-  /* sizeof(fsccl_param_t) and sizeof(fsccl_resharded_t) as the caller was compiled; 0: those of
+  /* sizeof(fsccl_param_t) and sizeof(fsccl_redistributed_t) as the caller was compiled; 0: those of
    * release 0.1 */
   size_t param_size, buffer_size;
-} fsccl_reshard_config_t;
-#define FSCCL_RESHARD_CONFIG_INIT               \
-  {sizeof(fsccl_reshard_config_t),              \
+} fsccl_redistribute_config_t;
+#define FSCCL_REDISTRIBUTE_CONFIG_INIT          \
+  {sizeof(fsccl_redistribute_config_t),         \
    NULL,                                        \
    0,                                           \
    {FSCCL_LAYOUT_PER_PARAM, 0, FSCCL_NO_SHARD}, \
@@ -1127,7 +1126,7 @@ typedef struct fsccl_reshard_config {
    0,                                           \
    0,                                           \
    sizeof(fsccl_param_t),                       \
-   sizeof(fsccl_resharded_t)}
+   sizeof(fsccl_redistributed_t)}
 
 /*
  * Deals parameters, and what belongs to them, out anew: from the shards that ranks of `comm` hold
@@ -1154,9 +1153,9 @@ typedef struct fsccl_reshard_config {
  * or blocks that are not stored in row-major order (fsccl_param_t) go between ragged and another
  * layout; FSCCL_ERR_OUT_OF_MEMORY.
  */
-FSCCL_API fsccl_status_t fsccl_reshard(const fsccl_reshard_config_t* config,
-                                       const fsccl_resharded_t* buffers, size_t count,
-                                       fsccl_comm_t comm, uint64_t* version);
+FSCCL_API fsccl_status_t fsccl_redistribute(const fsccl_redistribute_config_t* config,
+                                            const fsccl_redistributed_t* buffers, size_t count,
+                                            fsccl_comm_t comm, uint64_t* version);
 
 /* ----------------------------------------------------------------------------- collectives ---- */
 

@@ -147,15 +147,15 @@ fsccl_status_t fsccl_pool_wait(fsccl_pool_t handle, const void* event, void* str
   });
 }
 
-fsccl_status_t fsccl_pool_uses(fsccl_pool_t handle,
-                               void (*visit)(void* context, const fsccl_pool_use_t* use),
-                               void* context) {
-  return guarded("fsccl_pool_uses", [&]() -> Status {
+fsccl_status_t fsccl_pool_owners(fsccl_pool_t handle,
+                                 void (*visit)(void* context, const fsccl_pool_owner_t* use),
+                                 void* context) {
+  return guarded("fsccl_pool_owners", [&]() -> Status {
     if (!visit)
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "visit is NULL: it is called for each owner of memory");
     FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
-    pool->uses(visit, context);
+    pool->owners(visit, context);
     return success();
   });
 }

@@ -44,8 +44,8 @@ class Pool {
   virtual uint64_t trim() = 0;
   // Without blocks and units; else an error that lists them.
   virtual Status check_empty() = 0;
-  virtual void uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
-                    void* context) const = 0;
+  virtual void owners(void (*visit)(void* context, const fsccl_pool_owner_t* use),
+                      void* context) const = 0;
   virtual Status snapshot(const std::string& path) const = 0;
 
   uint64_t next_unit_key() { return ++unit_keys_; }

@@ -80,7 +80,7 @@ int main(void) {
   WITH_EACH_SIZE(fsccl_layout_stats_t,
                  fsccl_layout_plan(FSCCL_LAYOUT_FLAT, &weight, 1, 2, 0, NULL, out));
   CHECK(fsccl_allocator_host(&host));
-  CHECK(fsccl_allocator_statistics(&host, &counts));
+  CHECK(fsccl_allocator_count(&host, &counts));
   WITH_EACH_SIZE(fsccl_allocator_stats_t, fsccl_allocator_stats(&counts, out));
 
   /* A config without its last fields: two parameters of the size of 0.1, and not of today's. */

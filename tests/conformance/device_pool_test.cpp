@@ -115,7 +115,7 @@ TEST_F(DevicePoolApi, GrowthPassesThroughAdaptorsOverTheDevicesSource) {
   fsccl_allocator_t device, limit, counting;
   ASSERT_OK(fsccl_allocator_cuda(last_gpu(), &device));
   ASSERT_OK(fsccl_allocator_limit(&device, 30 * kMb, &limit));
-  ASSERT_OK(fsccl_allocator_statistics(&limit, &counting));
+  ASSERT_OK(fsccl_allocator_count(&limit, &counting));
   with_pool(
       [&](Rank&) {
         TestStream a(gpu(last_gpu()));
@@ -238,9 +238,9 @@ TEST_F(DevicePoolApi, TellsWhatItHolds) {
           TestStream a(gpu(last_gpu()));
           void* const block = take(1000, a);
           int seen = 0;
-          EXPECT_OK(fsccl_pool_uses(
+          EXPECT_OK(fsccl_pool_owners(
               pool,
-              [](void* context, const fsccl_pool_use_t* use) {
+              [](void* context, const fsccl_pool_owner_t* use) {
                 ++*static_cast<int*>(context);
                 EXPECT_STREQ(use->kind, "block");
                 EXPECT_EQ(use->live_bytes, 1024u);

@@ -273,9 +273,9 @@ TEST_F(DeviceUnit, ThePoolTellsWhoseItsSlotsAre) {
     };
     const auto told = [&] {
       Told all;
-      EXPECT_OK(fsccl_pool_uses(
+      EXPECT_OK(fsccl_pool_owners(
           on.pool.get(),
-          [](void* context, const fsccl_pool_use_t* use) {
+          [](void* context, const fsccl_pool_owner_t* use) {
             if (std::string(use->kind) == "block") return;
             auto& told_of = *static_cast<Told*>(context);
             told_of.taken[use->kind] += use->allocations;

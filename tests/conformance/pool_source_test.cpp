@@ -176,7 +176,7 @@ TEST(PoolSource, OutsideMemoryThatIsShared) {
     outside_source_init(&source, size_t{1} << 40, 1, &outside);
     run_ranks(ranks, [&](Rank& self) {
       fsccl_allocator_t counting;
-      ASSERT_OK(fsccl_allocator_statistics(&outside, &counting));
+      ASSERT_OK(fsccl_allocator_count(&outside, &counting));
       fsccl_pool_t pool = make_pool(self.comm, counting);
       train(self.comm, pool);
       EXPECT_EQ(read(counting).live_bytes, read(pool).reserved_bytes);

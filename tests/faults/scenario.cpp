@@ -180,7 +180,7 @@ void Scenario::shrink() {
 // The two exchange their shards.
 bool Scenario::reshard() {
   fsccl_param_t params[kParams];
-  fsccl_resharded_t buffers[kParams] = {};
+  fsccl_redistributed_t buffers[kParams] = {};
   static float to[kParams][17 * 65];
   for (size_t i = 0; i < kParams; i++) {
     params[i] = FSCCL_PARAM_INIT;
@@ -191,13 +191,13 @@ bool Scenario::reshard() {
     if (!note("unit_shard", fsccl_unit_shard(unit_, i, &view))) return false;
     buffers[i] = {i, FSCCL_FLOAT32, view.data, to[i]};
   }
-  fsccl_reshard_config_t config = FSCCL_RESHARD_CONFIG_INIT;
+  fsccl_redistribute_config_t config = FSCCL_REDISTRIBUTE_CONFIG_INIT;
   config.params = params;
   config.count = kParams;
   config.from = {FSCCL_LAYOUT_PER_PARAM, kRanks, rank_};
   config.to = {FSCCL_LAYOUT_FLAT, kRanks, 1 - rank_};
   config.limit_bytes = 3000;
-  if (!note("reshard", fsccl_reshard(&config, buffers, kParams, left_, nullptr))) return false;
+  if (!note("reshard", fsccl_redistribute(&config, buffers, kParams, left_, nullptr))) return false;
   fsccl_piece_t pieces[kParams];
   if (!note("layout_plan", fsccl_layout_plan(FSCCL_LAYOUT_FLAT, params, kParams, kRanks, 1 - rank_,
                                              pieces, nullptr)))

@@ -209,7 +209,7 @@ class Program {
       const int ranks = input_.number(1), rank = input_.number(0);
       return {layout, ranks, rank};
     };
-    fsccl_reshard_config_t config = FSCCL_RESHARD_CONFIG_INIT;
+    fsccl_redistribute_config_t config = FSCCL_REDISTRIBUTE_CONFIG_INIT;
     config.params = input_.rarely() ? nullptr : &param;
     config.count = 1;
     config.from = side();
@@ -218,11 +218,11 @@ class Program {
     config.limit_bytes = input_.count(255);
     if (input_.rarely()) config.size = input_.byte();
     const size_t odd = input_.rarely() ? SIZE_MAX : 0;
-    const fsccl_resharded_t all[] = {{odd, dtype(), buffer(), buffer()},
-                                     {0, dtype(), buffer(), buffer()}};
+    const fsccl_redistributed_t all[] = {{odd, dtype(), buffer(), buffer()},
+                                         {0, dtype(), buffer(), buffer()}};
     uint64_t version = 0;
-    expect_sense(fsccl_reshard(&config, all, static_cast<size_t>(input_.below(3)),
-                               comms_.get(input_), &version));
+    expect_sense(fsccl_redistribute(&config, all, static_cast<size_t>(input_.below(3)),
+                                    comms_.get(input_), &version));
   }
 
   void unit_action() {

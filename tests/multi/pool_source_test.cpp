@@ -58,7 +58,7 @@ int member(const Child& self, bool outside) {
   outside_source_init(source.get(), size_t{1} << 40, 1, &below);
   if (!outside && tell("host", fsccl_allocator_host(&below))) return 2;
   if (tell("limit", fsccl_allocator_limit(&below, 12 << 20, &limit))) return 2;
-  if (tell("statistics", fsccl_allocator_statistics(&limit, &counting))) return 2;
+  if (tell("statistics", fsccl_allocator_count(&limit, &counting))) return 2;
   fsccl_comm_t comm = nullptr;
   fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
   config.limit_bytes = 64 << 20;

@@ -287,7 +287,7 @@ class PoolStats(Sized):
     ]
 
 
-class PoolUse(Sized):
+class PoolOwner(Sized):
     kind: bytes | None
     owner: bytes | None
     stream: int | None
@@ -441,7 +441,7 @@ class Sharding(Struct):
     _fields_ = [('layout', c_int), ('ranks', c_int), ('rank', c_int)]
 
 
-class Resharded(Struct):
+class Redistributed(Struct):
     param: int
     dtype: int
     from_: int | None
@@ -449,7 +449,7 @@ class Resharded(Struct):
     _fields_ = [('param', c_size_t), ('dtype', c_int), ('from_', c_void_p), ('to', c_void_p)]
 
 
-class ReshardConfig(Sized):
+class RedistributeConfig(Sized):
     params: Any
     count: int
     from_: Sharding
@@ -576,7 +576,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     'fsccl_pool_use': (c_int, [c_void_p, c_void_p, c_size_t, c_void_p, c_int]),
     'fsccl_pool_record': (c_int, [c_void_p, c_void_p, c_void_p]),
     'fsccl_pool_wait': (c_int, [c_void_p, c_void_p, c_void_p]),
-    'fsccl_pool_uses': (c_int, [c_void_p, CFUNCTYPE(None, c_void_p, POINTER(PoolUse)), c_void_p]),
+    'fsccl_pool_owners': (c_int, [
+        c_void_p, CFUNCTYPE(None, c_void_p, POINTER(PoolOwner)), c_void_p,
+    ]),
     'fsccl_pool_snapshot': (c_int, [c_void_p, c_char_p]),
     'fsccl_pool_schedule': (c_int, [c_void_p, POINTER(Event), c_size_t]),
     'fsccl_pool_step': (c_int, [c_void_p]),
@@ -601,8 +603,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     'fsccl_layout_plan': (c_int, [
         c_int, POINTER(Param), c_size_t, c_int, c_int, POINTER(Piece), POINTER(LayoutStats),
     ]),
-    'fsccl_reshard': (c_int, [
-        POINTER(ReshardConfig), POINTER(Resharded), c_size_t, c_void_p, POINTER(c_uint64),
+    'fsccl_redistribute': (c_int, [
+        POINTER(RedistributeConfig), POINTER(Redistributed), c_size_t, c_void_p, POINTER(c_uint64),
     ]),
     'fsccl_all_gather': (c_int, [
         c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p, POINTER(c_void_p),
@@ -688,7 +690,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     'fsccl_allocator_cuda': (c_int, [c_int, POINTER(Allocator)]),
     'fsccl_pool_allocator': (c_int, [c_void_p, POINTER(Allocator)]),
     'fsccl_allocator_limit': (c_int, [POINTER(Allocator), c_uint64, POINTER(Allocator)]),
-    'fsccl_allocator_statistics': (c_int, [POINTER(Allocator), POINTER(Allocator)]),
+    'fsccl_allocator_count': (c_int, [POINTER(Allocator), POINTER(Allocator)]),
     'fsccl_allocator_stats': (c_int, [POINTER(Allocator), POINTER(AllocatorStats)]),
     'fsccl_allocator_log': (c_int, [POINTER(Allocator), c_char_p, POINTER(Allocator)]),
     'fsccl_allocator_guard': (c_int, [

@@ -90,8 +90,8 @@ class DevicePool final : public Pool {
   void stats(fsccl_pool_stats_t* stats) const override;
   uint64_t trim() override;  // waits for what streams still have to do
   Status check_empty() override;
-  void uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
-            void* context) const override;
+  void owners(void (*visit)(void* context, const fsccl_pool_owner_t* use),
+              void* context) const override;
   Status snapshot(const std::string& path) const override;
   void add_unit(uint64_t key, std::string name) { units_.insert_or_assign(key, std::move(name)); }
   void remove_unit(uint64_t key) { units_.erase(key); }

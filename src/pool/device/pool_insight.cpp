@@ -30,8 +30,8 @@ void DevicePool::stats(fsccl_pool_stats_t* out) const {
   *out = s;
 }
 
-void DevicePool::uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
-                      void* context) const {
+void DevicePool::owners(void (*visit)(void* context, const fsccl_pool_owner_t* use),
+                        void* context) const {
   pool_report::visit_uses(*journal_, visit, context);
 }
 

@@ -149,8 +149,8 @@ class HostPool final : public Pool {
   uint64_t trim() override;
 
   // What it does, and for whom (pool_insight.cpp).
-  void uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
-            void* context) const override;
+  void owners(void (*visit)(void* context, const fsccl_pool_owner_t* use),
+              void* context) const override;
   Status snapshot(const std::string& path) const override;
 
   std::vector<KeptSlot*> kept_slots;  // of these units

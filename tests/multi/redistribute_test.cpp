@@ -130,18 +130,18 @@ class Model {
   static fsccl_status_t move(Model& from, Model& to, uint64_t step, fsccl_comm_t comm,
                              uint64_t* dealt) {
     const std::vector<fsccl_param_t> given = params();
-    fsccl_reshard_config_t config = FSCCL_RESHARD_CONFIG_INIT;
+    fsccl_redistribute_config_t config = FSCCL_REDISTRIBUTE_CONFIG_INIT;
     config.params = given.data();
     config.count = given.size();
     config.from = from.sharding();
     config.to = to.sharding();
     config.version = step;
-    std::vector<fsccl_resharded_t> buffers;
+    std::vector<fsccl_redistributed_t> buffers;
     for (size_t i = 0; i < given.size(); i++) {
       buffers.push_back({i, FSCCL_FLOAT32, from.weights_[i].data, to.weights_[i].data});
       buffers.push_back({i, FSCCL_FLOAT32, from.momenta_[i].data(), to.momenta_[i].data()});
     }
-    return fsccl_reshard(&config, buffers.data(), buffers.size(), comm, dealt);
+    return fsccl_redistribute(&config, buffers.data(), buffers.size(), comm, dealt);
   }
 
  private:
