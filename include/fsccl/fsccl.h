@@ -46,8 +46,7 @@
  *              the communicator's deadline (FSCCL_TIMEOUT_MS, from when an operation first waits
  *              for a peer) at the latest.
  *   Streams    `stream` orders an operation on device memory (a cudaStream_t). For host memory it
- *              must be NULL, but for blocks of a pool, which have streams of their own
- *              (fsccl_pool_use).
+ *              must be NULL.
  *   Sizes      Counts, displacements and what says so are in elements; sizes, and what is named
  *              ..._bytes, in bytes.
  *   Fork       After fork() the child's handles are invalid: every call returns FSCCL_ERR_FORKED.
@@ -497,34 +496,33 @@ typedef struct fsccl_pool_config {
  * all the same (FSCCL_DEVICE_TRANSPORT, alike on all ranks). Streams are CUDA's (cudaStream_t;
  * NULL: the legacy default stream; not cudaStreamPerThread), and no call waits for the device but
  * those that give memory back to it. A stream must live while others are used with the pool; it may
- * be gone when the pool is destroyed. fsccl_pool_import is FSCCL_ERR_NOT_AVAILABLE there,
- * fsccl_pool_use, _record and _wait are FSCCL_ERR_INVALID_ARGUMENT: what CUDA is told of events and
- * streams, the pool follows.
+ * be gone when the pool is destroyed. What CUDA is told of events and streams, the pool follows.
+ * fsccl_pool_import is FSCCL_ERR_NOT_AVAILABLE there.
  */
 FSCCL_API fsccl_status_t fsccl_pool_create(fsccl_comm_t comm, const fsccl_pool_config_t* config,
                                            fsccl_pool_t* pool);
 /* Units must be destroyed, blocks freed and imports ended before: else FSCCL_ERR_INVALID_STATE, and
- * the text lists them, blocks with their sizes, their streams and the number of the call that made
+ * the text lists them, blocks with their sizes and the number of the call that made
  * them; the pool is as before. Not collective; does not block, but on a GPU. */
 FSCCL_API fsccl_status_t fsccl_pool_destroy(fsccl_pool_t pool);
 
 /*
  * A block of `bytes` bytes, aligned to 64 (to 4096 from 64 KiB on; on a GPU to 512), from the local
  * region: any rank may allocate alone. Contents are undefined. bytes == 0 gives a unique non-NULL
- * address. Blocks of the pool are the fastest buffers for collectives. `stream` is the one whose
- * work uses it first: on a GPU what it is given from now on follows the last use of these bytes. In
- * debug mode FSCCL_ERR_INVALID_STATE says that memory was written to after it was freed; then
+ * address. Blocks of the pool are the fastest buffers for collectives. On a GPU `stream` is the one
+ * whose work uses it first: what it is given from now on follows the last use of these bytes. In
+ * host memory it must be NULL. In debug mode FSCCL_ERR_INVALID_STATE says that memory was written to after it was freed; then
  * nothing was allocated, and the next call goes on. FSCCL_ERR_OUT_OF_MEMORY: the pool's limit, or
- * the machine; FSCCL_ERR_LIMIT: a ninth stream of host memory. The block is the caller's until
+ * the machine. The block is the caller's until
  * fsccl_pool_free(). Any thread.
  */
 FSCCL_API fsccl_status_t fsccl_pool_alloc(fsccl_pool_t pool, size_t bytes, void* stream,
                                           void** pointer);
-/* Gives a block back, or ends an import, when the work is done that `stream` has been given so far.
- * NULL is allowed. A foreign or freed pointer is FSCCL_ERR_INVALID_ARGUMENT and changes nothing,
+/* Gives a block back, or ends an import; on a GPU when the work is done that `stream` has been given
+ * so far (in host memory it must be NULL). A `pointer` of NULL is allowed. A foreign or freed pointer is FSCCL_ERR_INVALID_ARGUMENT and changes nothing,
  * and so is FSCCL_ERR_NOT_AVAILABLE where `stream` is being captured: its graph uses the block
  * whenever it runs. In debug mode FSCCL_ERR_INVALID_STATE says that the block was written beyond
- * its ends, and it is freed all the same; or that an import cannot end yet. Any thread. */
+ * its ends, and it is freed all the same. Any thread. */
 FSCCL_API fsccl_status_t fsccl_pool_free(fsccl_pool_t pool, void* pointer, void* stream);
 /*
  * Makes the caller's own memory [pointer, pointer + bytes) memory of the pool, so that collectives
@@ -588,35 +586,12 @@ FSCCL_API fsccl_status_t fsccl_pool_stats(fsccl_pool_t pool, fsccl_pool_stats_t*
  * gives whole segments back. Any thread. */
 FSCCL_API fsccl_status_t fsccl_pool_trim(fsccl_pool_t pool, uint64_t* released);
 
-/*
- * Streams of host memory (those of a pool on a GPU are CUDA's, and these functions are not for it):
- * any address but NULL names a queue of the caller's own in which work runs in order (a thread,
- * say); NULL is the program itself: its work is done when the call is made, and what a stream is
- * given later follows it. The program's own work follows that of a stream only where it says that
- * it has waited (fsccl_pool_wait with stream = NULL). A block that was freed on one stream is given
- * to another only when events order that behind its last use. An event is any address, too; to
- * record it again replaces it, and one that was never recorded orders nothing. A pool knows at most
- * 8 streams, NULL among them (FSCCL_ERR_LIMIT). None of these functions waits, or does anything but
- * tell the pool. Any thread.
- */
-
-/* Work on `stream` reads, or writes, [pointer, pointer + bytes), which lies inside one block or
- * import; else FSCCL_ERR_INVALID_ARGUMENT. In debug mode a use that is not ordered behind the last
- * write of these bytes, a write that is not behind their last reads, and a use after the block was
- * freed are FSCCL_ERR_INVALID_STATE; the text names both uses. */
-FSCCL_API fsccl_status_t fsccl_pool_use(fsccl_pool_t pool, const void* pointer, size_t bytes,
-                                        void* stream, int writes);
-/* `event` is complete when all work is that `stream` has been given so far. */
-FSCCL_API fsccl_status_t fsccl_pool_record(fsccl_pool_t pool, const void* event, void* stream);
-/* Work that `stream` is given from now on begins after `event`. */
-FSCCL_API fsccl_status_t fsccl_pool_wait(fsccl_pool_t pool, const void* event, void* stream);
-
 /* What one owner has in a pool. */
 typedef struct fsccl_pool_owner {
   size_t size;
   const char* kind;    /* "parameters", "gradients", "shards", "block", "import", "codec" */
   const char* owner;   /* the unit's name; NULL: no unit's */
-  const void* stream;  /* of blocks */
+  const void* stream;  /* of blocks on a GPU */
   uint64_t live_bytes; /* now */
   uint64_t peak_bytes; /* the most at once */
   uint64_t allocations, frees;

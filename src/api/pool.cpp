@@ -125,28 +125,6 @@ fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t handle, const char* path) {
   });
 }
 
-fsccl_status_t fsccl_pool_use(fsccl_pool_t handle, const void* pointer, size_t bytes, void* stream,
-                              int writes) {
-  return guarded("fsccl_pool_use", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
-    return pool->use(pointer, bytes, stream, writes != 0);
-  });
-}
-
-fsccl_status_t fsccl_pool_record(fsccl_pool_t handle, const void* event, void* stream) {
-  return guarded("fsccl_pool_record", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
-    return pool->record(event, stream);
-  });
-}
-
-fsccl_status_t fsccl_pool_wait(fsccl_pool_t handle, const void* event, void* stream) {
-  return guarded("fsccl_pool_wait", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
-    return pool->wait(event, stream);
-  });
-}
-
 fsccl_status_t fsccl_pool_owners(fsccl_pool_t handle,
                                  void (*visit)(void* context, const fsccl_pool_owner_t* use),
                                  void* context) {

@@ -10,6 +10,16 @@
 
 namespace fsccl {
 
+// The error of a call with a stream for what lies in host memory, where streams order nothing;
+// success for NULL. `owner`: "pool 'a'".
+inline Status refuse_stream(const void* stream, const std::string& owner) {
+  if (!stream) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "stream is {}, but {} lies in host memory, where streams order nothing: give NULL, "
+              "and make the call when the memory may be used",
+              stream, owner);
+}
+
 class Pool {
  public:
   virtual ~Pool() = default;
@@ -29,10 +39,6 @@ class Pool {
   virtual Result<void*> alloc_block(uint64_t bytes, void* stream, uint64_t alignment) = 0;
   virtual Status free_block(void* pointer, void* stream) = 0;
   virtual Status import(void* pointer, uint64_t bytes) = 0;
-  // What the program tells of streams, as fsccl_pool_use(), _record() and _wait() say.
-  virtual Status use(const void* pointer, uint64_t bytes, void* stream, bool writes) = 0;
-  virtual Status record(const void* event, void* stream) = 0;
-  virtual Status wait(const void* event, void* stream) = 0;
 
   // A step ends; collective.
   virtual Status end_step() = 0;

@@ -170,12 +170,6 @@ TEST_F(DevicePoolApi, WhatIsForHostMemoryIsRefusedWithAWordWhatToDo) {
   with_pool([&](Rank& self) {
     alignas(4096) static char page[4096];
     EXPECT_ERROR(fsccl_pool_import(pool, page, sizeof page), FSCCL_ERR_NOT_AVAILABLE, "copy");
-    EXPECT_ERROR(fsccl_pool_use(pool, page, 1, nullptr, 1), FSCCL_ERR_INVALID_ARGUMENT,
-                 "cudaEventRecord");
-    EXPECT_ERROR(fsccl_pool_record(pool, page, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "cudaEventRecord");
-    EXPECT_ERROR(fsccl_pool_wait(pool, page, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "cudaStreamWaitEvent");
     void* none = nullptr;
     EXPECT_ERROR(fsccl_pool_alloc(pool, 1, reinterpret_cast<void*>(uintptr_t{2}), &none),
                  FSCCL_ERR_INVALID_ARGUMENT, "cudaStreamPerThread");

@@ -116,7 +116,6 @@ fsccl_status_t call_pool(Objects& objects, unsigned which) {
     default:
       status = fsccl_pool_alloc(pool, 1000, nullptr, &block);
       if (status != FSCCL_OK) return status;
-      EXPECT_OK(fsccl_pool_use(pool, block, 1000, nullptr, 1));
       EXPECT_OK(fsccl_pool_free(pool, block, nullptr));  // until then the pool does not go
       return FSCCL_OK;
   }

@@ -265,9 +265,9 @@ class Program {
 
   void pool_action() {
     const fsccl_pool_t pool = pools_.get(input_);
-    void* const stream = input_.below(4) ? nullptr : buffers[input_.below(4)];
+    void* const stream = input_.rarely() ? buffers[input_.below(4)] : nullptr;
     Block& block = blocks_[static_cast<size_t>(input_.below(static_cast<int>(blocks_.size())))];
-    switch (input_.below(8)) {
+    switch (input_.below(6)) {
       case 0: {
         if (block.live) return;
         const size_t bytes = input_.rarely() ? SIZE_MAX >> input_.below(32)
@@ -287,13 +287,7 @@ class Program {
       }
       case 2:
         return expect_sense(fsccl_pool_step(pool));
-      case 3:
-        return expect_sense(
-            fsccl_pool_use(pool, block.pointer, input_.count(64), stream, input_.below(2)));
-      case 4:
-        return expect_sense(input_.below(2) ? fsccl_pool_record(pool, buffers[2], stream)
-                                            : fsccl_pool_wait(pool, buffers[2], stream));
-      case 5: {
+      case 3: {
         const fsccl_unit_t unit = units_.get(input_);
         const fsccl_event_t events[] = {
             {static_cast<fsccl_event_kind_t>(input_.number(input_.below(5))), unit, 0, 0},
@@ -302,7 +296,7 @@ class Program {
         return expect_sense(
             fsccl_pool_schedule(pool, events, static_cast<size_t>(input_.below(3))));
       }
-      case 6: {
+      case 4: {
         uint64_t released = 0;
         return expect_sense(fsccl_pool_trim(pool, &released));
       }

@@ -1,6 +1,6 @@
 // What ranks tell each other before state is dealt out anew (fsccl_redistribute): whatever others
-// claim, this rank refuses it, or knows for each pair of ranks which bytes of the one's pieces go to
-// which place in the other's, and within them; and rounds have an end.
+// claim, this rank refuses it, or knows for each pair of ranks which bytes of the one's pieces go
+// to which place in the other's, and within them; and rounds have an end.
 #include <algorithm>
 #include <cstring>
 

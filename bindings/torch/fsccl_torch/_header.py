@@ -573,9 +573,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     'fsccl_pool_import': (c_int, [c_void_p, c_void_p, c_size_t]),
     'fsccl_pool_stats': (c_int, [c_void_p, POINTER(PoolStats)]),
     'fsccl_pool_trim': (c_int, [c_void_p, POINTER(c_uint64)]),
-    'fsccl_pool_use': (c_int, [c_void_p, c_void_p, c_size_t, c_void_p, c_int]),
-    'fsccl_pool_record': (c_int, [c_void_p, c_void_p, c_void_p]),
-    'fsccl_pool_wait': (c_int, [c_void_p, c_void_p, c_void_p]),
     'fsccl_pool_owners': (c_int, [
         c_void_p, CFUNCTYPE(None, c_void_p, POINTER(PoolOwner)), c_void_p,
     ]),

@@ -114,13 +114,6 @@ Status DevicePool::import(void*, uint64_t) {
               name_);
 }
 
-Status DevicePool::refuse_streams() const {
-  return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "pool '{}' is on a GPU, where streams and events are CUDA's: order them with "
-              "cudaEventRecord and cudaStreamWaitEvent, and the pool follows",
-              name_);
-}
-
 DevicePool::~DevicePool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();

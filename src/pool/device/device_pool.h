@@ -57,9 +57,6 @@ class DevicePool final : public Pool {
     return free(pointer, static_cast<cuda::Stream>(stream));
   }
   Status import(void* pointer, uint64_t bytes) override;
-  Status use(const void*, uint64_t, void*, bool) override { return refuse_streams(); }
-  Status record(const void*, void*) override { return refuse_streams(); }
-  Status wait(const void*, void*) override { return refuse_streams(); }
   fsccl_memory_t memory() const override { return FSCCL_MEMORY_CUDA; }
   int device_ordinal() const override { return device_->ordinal(); }
 
@@ -116,7 +113,6 @@ class DevicePool final : public Pool {
   DevicePool(Communicator& comm, const cuda::Device& device, uint64_t slots_limit, bool record);
   Status make(const fsccl_pool_config_t& config, const Reach& reach,
               Result<DeviceMemory::Source> source);
-  Status refuse_streams() const;
   Held& held(uint64_t key);
   Status order(const Held& slot, cuda::Stream stream);
   Result<StreamMark> mark(const Held& slot, cuda::Stream stream,

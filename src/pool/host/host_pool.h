@@ -49,24 +49,20 @@ class HostPool final : public Pool {
                                                   Result<std::shared_ptr<MemorySource>> source);
   ~HostPool() override;
 
-  // Local blocks, and the streams that they are used on.
-  Result<void*> alloc(uint64_t bytes, const void* stream = nullptr, uint64_t alignment = 1,
-                      const Journal::Owner& owner = {}) {
-    return blocks_->alloc(bytes, stream, alignment, owner);
+  // Blocks of this rank alone.
+  Result<void*> alloc(uint64_t bytes, uint64_t alignment = 1, const Journal::Owner& owner = {}) {
+    return blocks_->alloc(bytes, alignment, owner);
   }
-  Status free(void* pointer, const void* stream = nullptr) {
-    return blocks_->free(pointer, stream);
-  }
+  Status free(void* pointer) { return blocks_->free(pointer); }
   Result<void*> alloc_block(uint64_t bytes, void* stream, uint64_t alignment) override {
-    return alloc(bytes, stream, alignment);
+    FSCCL_TRY(refuse_stream(stream, "pool '" + name_ + "'"));
+    return alloc(bytes, alignment);
   }
-  Status free_block(void* pointer, void* stream) override { return blocks_->free(pointer, stream); }
+  Status free_block(void* pointer, void* stream) override {
+    FSCCL_TRY(refuse_stream(stream, "pool '" + name_ + "'"));
+    return free(pointer);
+  }
   Status import(void* pointer, uint64_t bytes) override { return blocks_->import(pointer, bytes); }
-  Status use(const void* pointer, uint64_t bytes, void* stream, bool writes) override {
-    return blocks_->use(pointer, bytes, stream, writes);
-  }
-  Status record(const void* event, void* stream) override { return blocks_->record(event, stream); }
-  Status wait(const void* event, void* stream) override { return blocks_->wait(event, stream); }
   Blocks& blocks() { return *blocks_; }
   Status check_empty() override;
 
