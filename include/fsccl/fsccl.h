@@ -511,18 +511,19 @@ FSCCL_API fsccl_status_t fsccl_pool_destroy(fsccl_pool_t pool);
  * region: any rank may allocate alone. Contents are undefined. bytes == 0 gives a unique non-NULL
  * address. Blocks of the pool are the fastest buffers for collectives. On a GPU `stream` is the one
  * whose work uses it first: what it is given from now on follows the last use of these bytes. In
- * host memory it must be NULL. In debug mode FSCCL_ERR_INVALID_STATE says that memory was written to after it was freed; then
- * nothing was allocated, and the next call goes on. FSCCL_ERR_OUT_OF_MEMORY: the pool's limit, or
- * the machine. The block is the caller's until
+ * host memory it must be NULL. In debug mode FSCCL_ERR_INVALID_STATE says that memory was written
+ * to after it was freed; then nothing was allocated, and the next call goes on.
+ * FSCCL_ERR_OUT_OF_MEMORY: the pool's limit, or the machine. The block is the caller's until
  * fsccl_pool_free(). Any thread.
  */
 FSCCL_API fsccl_status_t fsccl_pool_alloc(fsccl_pool_t pool, size_t bytes, void* stream,
                                           void** pointer);
-/* Gives a block back, or ends an import; on a GPU when the work is done that `stream` has been given
- * so far (in host memory it must be NULL). A `pointer` of NULL is allowed. A foreign or freed pointer is FSCCL_ERR_INVALID_ARGUMENT and changes nothing,
- * and so is FSCCL_ERR_NOT_AVAILABLE where `stream` is being captured: its graph uses the block
- * whenever it runs. In debug mode FSCCL_ERR_INVALID_STATE says that the block was written beyond
- * its ends, and it is freed all the same. Any thread. */
+/* Gives a block back, or ends an import; on a GPU when the work is done that `stream` has been
+ * given so far (in host memory it must be NULL). A `pointer` of NULL is allowed. A foreign or freed
+ * pointer is FSCCL_ERR_INVALID_ARGUMENT and changes nothing, and so is FSCCL_ERR_NOT_AVAILABLE
+ * where `stream` is being captured: its graph uses the block whenever it runs. In debug mode
+ * FSCCL_ERR_INVALID_STATE says that the block was written beyond its ends, and it is freed all the
+ * same. Any thread. */
 FSCCL_API fsccl_status_t fsccl_pool_free(fsccl_pool_t pool, void* pointer, void* stream);
 /*
  * Makes the caller's own memory [pointer, pointer + bytes) memory of the pool, so that collectives
@@ -650,6 +651,28 @@ FSCCL_API fsccl_status_t fsccl_pool_step(fsccl_pool_t pool);
  * the caller -> reshard -> reduce_grads -> sharded_grad(i) is valid -> the optimizer writes
  * shard(i) -> (mark_changed). All calls that take a slot or give one back (unshard, reshard, the
  * first grad of a step, reduce_grads) come in the same order on all ranks.
+ */
+
+/*
+ * Units of a pool on a GPU. Their operations are put on a stream (a cudaStream_t, NULL: the legacy
+ * default stream) and return at once, `work` is NULL: what the caller puts on the stream afterwards
+ * follows them, and other streams wait for an event, as ever in CUDA. Give reshard
+ * the stream that read the parameters, so that their memory goes to the next unit behind that. For
+ * units in host memory `stream` is NULL. Ranks need not use the same streams. verify_replicas
+ * follows the unit's last call. What else differs on a GPU: param(i) may be used on
+ * the stream at once. Shards, gradients and sharded gradients of the caller's are memory of the
+ * pool's device. reduce_grads writes a `result` in host memory before it returns, for which it
+ * waits for the stream; one in device memory (aligned to 8) in the stream's order. shard_ready is
+ * called when the reduction has been put on the stream: what it puts there follows. Other
+ * `sharded_grads` and `grads` than last time cost a table. Every rank has a slot of its own,
+ * whatever `sharing`. Replicas that do not reach each other's slots sum by collectives of the
+ * replicate_comm, for which the call waits unless they are NCCL's, as unshard and reduce_grads do
+ * where ranks do not reach each other's slots. by_parameter is FSCCL_ERR_NOT_AVAILABLE, and so is a
+ * stream that is being captured. The communicator's deadline counts from when the stream has come
+ * to an operation; when it passes, or a peer dies, this rank's streams go on, with undefined
+ * contents, and the next call returns the error. destroy waits for the unit's operations, and until
+ * peers have read its slots. A stream that was given must live as long as fsccl_pool_create() says:
+ * while other streams are used with the pool.
  */
 
 typedef enum fsccl_layout {
@@ -838,7 +861,7 @@ typedef enum fsccl_unshard_mode {
  * error of all ranks, nothing has changed, and the communicator goes on.
  */
 FSCCL_API fsccl_status_t fsccl_unit_unshard(fsccl_unit_t unit, fsccl_unshard_mode_t mode,
-                                            fsccl_work_t* work);
+                                            void* stream, fsccl_work_t* work);
 
 /* What a unit's codec has done so far, on this rank. A rank without a lane to other hosts has
  * nothing to tell: zeros. */
@@ -882,40 +905,17 @@ FSCCL_API fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t unit, void* const* s
 /* Says that the shards were written: a kept slot is gathered again at the next unshard. All ranks
  * alike. Does not communicate. */
 FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
-/*
- * Units of a pool on a GPU. Their operations are put on a stream (a cudaStream_t, NULL: the legacy
- * default stream) and return at once, `work` is NULL: what the caller puts on the stream afterwards
- * follows them, and other streams wait for an event, as ever in CUDA. This names the stream of the
- * calls that follow, unshard, reshard, grad and reduce_grads: reshard on the stream that read the
- * parameters, so that their memory goes to the next unit behind that. Until the first call it is
- * the legacy default stream. FSCCL_ERR_INVALID_ARGUMENT for a unit on host memory. Does not block,
- * does not communicate; ranks need not agree. What else differs on a GPU: param(i) may be used on
- * the stream at once. Shards, gradients and sharded gradients of the caller's are memory of the
- * pool's device. reduce_grads writes a `result` in host memory before it returns, for which it
- * waits for the stream; one in device memory (aligned to 8) in the stream's order. shard_ready is
- * called when the reduction has been put on the stream: what it puts there follows. Other
- * `sharded_grads` and `grads` than last time cost a table. Every rank has a slot of its own,
- * whatever `sharing`. Replicas that do not reach each other's slots sum by collectives of the
- * replicate_comm, for which the call waits unless they are NCCL's, as unshard and reduce_grads do
- * where ranks do not reach each other's slots. by_parameter is FSCCL_ERR_NOT_AVAILABLE, and so is a
- * stream that is being captured. The communicator's deadline counts from when the stream has come
- * to an operation; when it passes, or a peer dies, this rank's streams go on, with undefined
- * contents, and the next call returns the error. destroy waits for the unit's operations, and until
- * peers have read its slots. A stream that was named must live as long as fsccl_pool_create() says:
- * while other streams are used with the pool.
- */
-FSCCL_API fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t unit, void* stream);
 /* Gives the parameters' slot back (see fsccl_keep_t). param(i) is invalid from here on. Does not
  * communicate; waits for the unshard, if that is in flight. FSCCL_ERR_INVALID_STATE unless
  * unsharded. */
-FSCCL_API fsccl_status_t fsccl_unit_reshard(fsccl_unit_t unit);
+FSCCL_API fsccl_status_t fsccl_unit_reshard(fsccl_unit_t unit, void* stream);
 
 /* Of a unit with by_parameter = 1: gives the slot of parameter `index` back before the rest, when
  * this rank reads it no more. param(index) is invalid from here on; reshard still has to come, for
  * what is left. The same on all ranks, in the same order. Does not communicate; waits for the
  * unshard, if that is in flight. FSCCL_ERR_INVALID_STATE: not unsharded, released already, a unit
  * with one slot. A tied one is its owner's. */
-FSCCL_API fsccl_status_t fsccl_unit_release(fsccl_unit_t unit, size_t index);
+FSCCL_API fsccl_status_t fsccl_unit_release(fsccl_unit_t unit, size_t index, void* stream);
 
 /* The whole gradient of parameter `index` in reduce_dtype, shaped and ordered as param(index), for
  * the caller to write. The first call after fsccl_unit_reduce_grads() (or after creation) takes the
@@ -926,7 +926,8 @@ FSCCL_API fsccl_status_t fsccl_unit_release(fsccl_unit_t unit, size_t index);
  * slot. The wait ends with an error, and the shard_comm fails, when a rank that it waits for dies
  * or leaves (FSCCL_ERR_PEER_DEAD), when somebody aborts the shard_comm (FSCCL_ERR_ABORTED) and
  * after the deadline (FSCCL_ERR_TIMEOUT). FSCCL_ERR_OUT_OF_MEMORY as with unshard. */
-FSCCL_API fsccl_status_t fsccl_unit_grad(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
+FSCCL_API fsccl_status_t fsccl_unit_grad(fsccl_unit_t unit, size_t index, void* stream,
+                                         fsccl_view_t* view);
 /* This rank's part of the reduced gradient, in grad_dtype: the same elements as shard(index). Valid
  * after reduce_grads until the next one begins. FSCCL_ERR_INVALID_STATE while it is in flight: wait
  * for its work; FSCCL_ERR_INVALID_ARGUMENT for a frozen one.
@@ -996,7 +997,7 @@ typedef struct fsccl_reduce_config {
  * with the bits of one host, and each rank's gradients cross between hosts in reduce_dtype.
  */
 FSCCL_API fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t unit,
-                                                 const fsccl_reduce_config_t* config,
+                                                 const fsccl_reduce_config_t* config, void* stream,
                                                  fsccl_work_t* work);
 
 /* HSDP state sync: copies the shards of replicate_comm's rank `root` to the other replicas, in
@@ -1005,7 +1006,7 @@ FSCCL_API fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t unit,
  * when and as often as the program wants. Collective over replicate_comm; implies mark_changed; the
  * next unshard waits for it. The work is one of replicate_comm. FSCCL_ERR_INVALID_STATE without a
  * replicate_comm, or while an operation of the unit is in flight. */
-FSCCL_API fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t unit, int root,
+FSCCL_API fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t unit, int root, void* stream,
                                                     fsccl_work_t* work);
 
 /* Compares the shards over the replicas, by a 64-bit hash of each. FSCCL_OK, or FSCCL_ERR_MISMATCH,

@@ -11,13 +11,13 @@
 namespace fsccl {
 
 // The error of a call with a stream for what lies in host memory, where streams order nothing;
-// success for NULL. `owner`: "pool 'a'".
-inline Status refuse_stream(const void* stream, const std::string& owner) {
+// success for NULL. `kind` and `name`: of what the call is about.
+inline Status refuse_stream(const void* stream, const char* kind, const std::string& name) {
   if (!stream) return success();
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "stream is {}, but {} lies in host memory, where streams order nothing: give NULL, "
-              "and make the call when the memory may be used",
-              stream, owner);
+              "stream is {}, but {} '{}' lies in host memory, where streams order nothing: give "
+              "NULL, and call when the memory may be used",
+              stream, kind, name);
 }
 
 class Pool {

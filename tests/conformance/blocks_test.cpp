@@ -1,5 +1,5 @@
-// Blocks of a pool: what debug mode finds, forks, foreign pointers, streams where there are none, and
-// pools that are not empty.
+// Blocks of a pool: what debug mode finds, forks, foreign pointers, streams where there are none,
+// and pools that are not empty.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -202,10 +202,11 @@ TEST(Pools, PointersOfOthersAndPoolsWithSlots) {
       param.dims = 1, param.shape[0] = 500;
       fsccl_unit_t unit = nullptr;
       ASSERT_OK(fsccl_unit_create(&unit_config, &param, 1, &unit));
-      ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+      ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr));
       fsccl_view_t view{};
       for (const bool grads : {false, true}) {
-        ASSERT_OK(grads ? fsccl_unit_grad(unit, 0, &view) : fsccl_unit_param(unit, 0, &view));
+        ASSERT_OK(grads ? fsccl_unit_grad(unit, 0, nullptr, &view)
+                        : fsccl_unit_param(unit, 0, &view));
         EXPECT_ERROR(fsccl_pool_free(pool, view.data, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
                      "not a block");
         EXPECT_ERROR(fsccl_pool_destroy(pool), FSCCL_ERR_INVALID_STATE,

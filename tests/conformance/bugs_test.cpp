@@ -158,16 +158,16 @@ class Program {
   // A step of the unit, with a byte of this distance from its gradients written: at or behind the
   // end, or before the begin.
   void reduce(int64_t stray = 0, bool beyond = false) {
-    if (!ok(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr))) return;
+    if (!ok(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr))) return;
     fsccl_view_t view{};
-    ok(fsccl_unit_grad(unit_, 0, &view));
+    ok(fsccl_unit_grad(unit_, 0, nullptr, &view));
     auto* grads = static_cast<unsigned char*>(view.data);
     const auto bytes = static_cast<int64_t>(view.count * fsccl_dtype_size(view.dtype));
     std::memset(grads, 0, static_cast<size_t>(bytes));
     if (beyond) grads[stray < 0 ? stray : bytes + stray] ^= 0x5a;
-    ok(fsccl_unit_reshard(unit_));
-    if (!ok(fsccl_unit_reduce_grads(unit_, nullptr, nullptr)))
-      ok(fsccl_unit_reduce_grads(unit_, nullptr, nullptr));
+    ok(fsccl_unit_reshard(unit_, nullptr));
+    if (!ok(fsccl_unit_reduce_grads(unit_, nullptr, nullptr, nullptr)))
+      ok(fsccl_unit_reduce_grads(unit_, nullptr, nullptr, nullptr));
     ok(fsccl_pool_step(pool_));
   }
 
@@ -226,7 +226,7 @@ class Program {
 
   void finish() {
     while (!live_.empty()) give_back(live_.size() - 1);
-    if (bug_ == Bug::unit_leak) ok(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr));
+    if (bug_ == Bug::unit_leak) ok(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr));
     if (unit_ && bug_ != Bug::unit_leak) ok(fsccl_unit_destroy(unit_));
     if (ok(fsccl_pool_destroy(pool_))) return;
     if (bug_ == Bug::unit_leak) {

@@ -165,8 +165,8 @@ int come_and_go(Objects& objects, bool aborts,
       fsccl_unit_t unit = nullptr;
       if (fsccl_unit_create(&unit_config, &param, 1, &unit) == FSCCL_OK) {
         objects.unit = unit;
-        fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr);
-        fsccl_unit_reshard(unit);
+        fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr);
+        fsccl_unit_reshard(unit, nullptr);
         EXPECT_OK(fsccl_unit_destroy(unit));
       }
       // others have a block

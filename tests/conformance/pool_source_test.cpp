@@ -151,7 +151,7 @@ TEST(PoolSource, ASlotThatOneRankRefusesIsRefusedOnAll) {
       TestUnit unit(c, self.comm, pool);  // its shards and their gradients take the 4 MiB
       for (int i = 0; i < 3; i++) {
         fsccl_work_t work = nullptr;
-        EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, &work),
+        EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr, &work),
                      FSCCL_ERR_OUT_OF_MEMORY, self.rank == 1 ? "asked its source" : "of rank 1");
       }
       UnitCase fits = simple_unit({{10, 10}});

@@ -138,7 +138,7 @@ bool Scenario::steps() {
       static_cast<float*>(view.data)[at] = static_cast<float>((view.offset + at) % 128);
   }
   for (int step = 0; step < 2; step++) {
-    if (!note("unit_unshard", fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr)) ||
+    if (!note("unit_unshard", fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr)) ||
         !note("unit_param", fsccl_unit_param(unit_, 1, &view)))
       return false;
     for (uint64_t at = 0; at < view.count; at++) {
@@ -148,11 +148,11 @@ bool Scenario::steps() {
       wrong_bytes_ |= static_cast<uint16_t*>(view.data)[at] != bits >> 16;
     }
     for (size_t i = 0; i < kParams; i++) {
-      if (!note("unit_grad", fsccl_unit_grad(unit_, i, &view))) return false;
+      if (!note("unit_grad", fsccl_unit_grad(unit_, i, nullptr, &view))) return false;
       std::memset(view.data, 0, view.count * 2);
     }
-    if (!note("unit_reshard", fsccl_unit_reshard(unit_)) ||
-        !note("unit_reduce", fsccl_unit_reduce_grads(unit_, nullptr, nullptr)) ||
+    if (!note("unit_reshard", fsccl_unit_reshard(unit_, nullptr)) ||
+        !note("unit_reduce", fsccl_unit_reduce_grads(unit_, nullptr, nullptr, nullptr)) ||
         !note("pool_step", fsccl_pool_step(pool_)))
       return false;
   }

@@ -232,25 +232,26 @@ class Program {
     switch (input_.below(10)) {
       case 0:
         return expect_sense(fsccl_unit_unshard(
-            unit, static_cast<fsccl_unshard_mode_t>(input_.number(input_.below(2))), work()));
+            unit, static_cast<fsccl_unshard_mode_t>(input_.number(input_.below(2))), nullptr,
+            work()));
       case 1:
-        return expect_sense(fsccl_unit_reshard(unit));
+        return expect_sense(fsccl_unit_reshard(unit, nullptr));
       case 2:
         return expect_sense(fsccl_unit_param(unit, index, &view));
       case 3: {
-        const fsccl_status_t status = fsccl_unit_grad(unit, index, &view);
+        const fsccl_status_t status = fsccl_unit_grad(unit, index, nullptr, &view);
         expect_sense(status);
         return;
       }
       case 4:
-        return expect_sense(fsccl_unit_release(unit, index));
+        return expect_sense(fsccl_unit_release(unit, index, nullptr));
       case 5: {
         fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
         config.accumulate = input_.below(2);
         config.defer_replicas = input_.rarely();
         if (input_.rarely()) config.first = index, config.count = input_.count(4);
         return expect_sense(
-            fsccl_unit_reduce_grads(unit, input_.below(2) ? &config : nullptr, work()));
+            fsccl_unit_reduce_grads(unit, input_.below(2) ? &config : nullptr, nullptr, work()));
       }
       case 6:
         return expect_sense(fsccl_unit_mark_changed(unit));
@@ -259,7 +260,7 @@ class Program {
       case 8:
         return expect_sense(fsccl_unit_verify_replicas(unit));
       default:
-        return expect_sense(fsccl_unit_broadcast_state(unit, input_.number(0), work()));
+        return expect_sense(fsccl_unit_broadcast_state(unit, input_.number(0), nullptr, work()));
     }
   }
 

@@ -34,17 +34,17 @@ int64_t train(fsccl_comm_t comm, fsccl_pool_t pool) {
     return -1;
   for (uint64_t i = 0; i < shard.count; ++i)
     static_cast<float*>(shard.data)[i] = static_cast<float>(shard.offset + i);
-  if (tell("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr)) ||
+  if (tell("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr)) ||
       tell("param", fsccl_unit_param(unit, 0, &whole)) ||
-      tell("grad", fsccl_unit_grad(unit, 0, &grad)))
+      tell("grad", fsccl_unit_grad(unit, 0, nullptr, &grad)))
     return -1;
   int64_t wrong = 0;
   for (uint64_t i = 0; i < whole.count; ++i) {
     wrong += static_cast<float*>(whole.data)[i] != static_cast<float>(i);
     static_cast<float*>(grad.data)[i] = static_cast<float>(2 * i);
   }
-  if (tell("reshard", fsccl_unit_reshard(unit)) ||
-      tell("reduce", fsccl_unit_reduce_grads(unit, nullptr, nullptr)) ||
+  if (tell("reshard", fsccl_unit_reshard(unit, nullptr)) ||
+      tell("reduce", fsccl_unit_reduce_grads(unit, nullptr, nullptr, nullptr)) ||
       tell("mean", fsccl_unit_sharded_grad(unit, 0, &mean)))
     return -1;
   for (uint64_t i = 0; i < mean.count; ++i)

@@ -82,18 +82,18 @@ class Model {
   }
   // The gradient of a rank is its own function of the whole parameters.
   fsccl_status_t reduce(uint64_t step, int self) {
-    fsccl_status_t status = fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr);
+    fsccl_status_t status = fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr);
     for (size_t i = 0; i < weights_.size() && status >= 0; i++) {
       fsccl_view_t param{}, grad{};
       status = fsccl_unit_param(unit_, i, &param);
-      if (status >= 0) status = fsccl_unit_grad(unit_, i, &grad);
+      if (status >= 0) status = fsccl_unit_grad(unit_, i, nullptr, &grad);
       for (uint64_t at = 0; at < grad.count && status >= 0; at++)
         static_cast<float*>(grad.data)[at] =
             std::sin(static_cast<float*>(param.data)[at] + 0.1f * static_cast<float>(self)) *
             std::cos(static_cast<float>(step));
     }
-    if (status >= 0) status = fsccl_unit_reshard(unit_);
-    return status >= 0 ? fsccl_unit_reduce_grads(unit_, nullptr, nullptr) : status;
+    if (status >= 0) status = fsccl_unit_reshard(unit_, nullptr);
+    return status >= 0 ? fsccl_unit_reduce_grads(unit_, nullptr, nullptr, nullptr) : status;
   }
   void update() {
     for (size_t i = 0; i < weights_.size(); i++)
@@ -105,7 +105,7 @@ class Model {
     need("mark", fsccl_unit_mark_changed(unit_));
   }
   uint64_t hash_of_all() {
-    need("unshard", fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr));
+    need("unshard", fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr));
     uint64_t hash = 0;
     for (size_t i = 0; i < weights_.size(); i++) {
       fsccl_view_t view{};
@@ -116,7 +116,7 @@ class Model {
         hash = hash * 0x100000001b3u + bits;
       }
     }
-    need("reshard", fsccl_unit_reshard(unit_));
+    need("reshard", fsccl_unit_reshard(unit_, nullptr));
     return hash;
   }
   fsccl_sharding_t sharding() const {

@@ -55,11 +55,11 @@ class HostPool final : public Pool {
   }
   Status free(void* pointer) { return blocks_->free(pointer); }
   Result<void*> alloc_block(uint64_t bytes, void* stream, uint64_t alignment) override {
-    FSCCL_TRY(refuse_stream(stream, "pool '" + name_ + "'"));
+    FSCCL_TRY(refuse_stream(stream, "pool", name_));
     return alloc(bytes, alignment);
   }
   Status free_block(void* pointer, void* stream) override {
-    FSCCL_TRY(refuse_stream(stream, "pool '" + name_ + "'"));
+    FSCCL_TRY(refuse_stream(stream, "pool", name_));
     return free(pointer);
   }
   Status import(void* pointer, uint64_t bytes) override { return blocks_->import(pointer, bytes); }
