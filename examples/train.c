@@ -15,6 +15,7 @@
  * (command line), local_ranks.c (processes).
  */
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "drift.h"
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
 #include "verify.h"
 
 namespace fsccl::perf {

@@ -4,6 +4,7 @@
 #include "api/objects.h"
 #include "base/user_call.h"
 #include "comm/consensus.h"
+#include "fsccl/insight.h"
 
 using namespace fsccl;
 

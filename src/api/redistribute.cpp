@@ -2,6 +2,7 @@
 #include "redistribute/redistribute.h"
 #include "api/objects.h"
 #include "cuda/pointer.h"
+#include "fsccl/redistribute.h"
 
 using namespace fsccl;
 

@@ -1,5 +1,7 @@
 // fsccl_unit_*.
 #include "api/objects.h"
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
 #include "unit/device/device_unit.h"
 #include "unit/host/host_unit.h"
 

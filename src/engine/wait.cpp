@@ -8,6 +8,7 @@
 #include "base/futex.h"
 #include "bootstrap/job.h"
 #include "engine/executor.h"
+#include "fsccl/insight.h"
 #include "record/message_names.h"
 
 #if defined(__x86_64__)

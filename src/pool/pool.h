@@ -7,6 +7,7 @@
 
 #include "allocators/placement/journal.h"
 #include "comm/communicator.h"
+#include "fsccl/insight.h"
 
 namespace fsccl {
 

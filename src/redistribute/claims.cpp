@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/hash.h"
+#include "fsccl/redistribute.h"
 
 namespace fsccl {
 namespace {

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "comm/consensus.h"
+#include "fsccl/redistribute.h"
 #include "kernels/kernels.h"
 #include "redistribute/claims.h"
 

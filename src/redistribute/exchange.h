@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "fsccl/redistribute.h"
 #include "redistribute/redistribution.h"
 
 namespace fsccl {

@@ -1,6 +1,7 @@
 #include "redistribute/redistribute.h"
 
 #include "comm/consensus.h"
+#include "fsccl/redistribute.h"
 #include "redistribute/claims.h"
 #include "redistribute/exchange.h"
 #include "redistribute/redistribution.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "fsccl/redistribute.h"
 #include "layout/layout.h"
 
 namespace fsccl {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "unit/scaling.h"
 #include "unit/unit_definition.h"
 

@@ -4,7 +4,10 @@
  * version. Built once in each language.
  */
 #include <fsccl/allocator.h>
+#include <fsccl/codec.h>
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
+#include <fsccl/redistribute.h>
 #include <stdio.h>
 
 static int failures = 0;

@@ -2,6 +2,7 @@
  * reads nor writes a byte beyond their size. */
 #include <fsccl/allocator.h>
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fsccl/allocator.h"
+#include "fsccl/insight.h"
 #include "support.h"
 
 namespace fsccl::testing {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
 #include "support.h"
 
 namespace fsccl::testing {

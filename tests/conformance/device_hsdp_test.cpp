@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "../stand_in/nccl/control.h"
+#include "fsccl/insight.h"
 #include "on_gpu.h"
 
 namespace fsccl::testing {

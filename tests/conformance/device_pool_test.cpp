@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cuda/pointer.h"
+#include "fsccl/insight.h"
 #include "support.h"
 #include "tests/unit/on_device.h"
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "capture.h"
+#include "fsccl/insight.h"
 #include "on_gpu.h"
 
 namespace fsccl::testing {

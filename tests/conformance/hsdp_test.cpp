@@ -5,6 +5,7 @@
 #include <deque>
 #include <thread>
 
+#include "fsccl/insight.h"
 #include "mesh.h"
 #include "unit_case.h"
 

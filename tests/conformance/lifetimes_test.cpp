@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <tuple>
 
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "fsccl/insight.h"
 #include "source_stack.h"
 #include "unit_case.h"
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collective_case.h"
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "collective_case.h"
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {

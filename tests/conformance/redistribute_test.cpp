@@ -3,6 +3,8 @@
 // is checked, and that nothing else was written.
 #include <algorithm>
 
+#include "fsccl/insight.h"
+#include "fsccl/redistribute.h"
 #include "support.h"
 
 namespace fsccl::testing {

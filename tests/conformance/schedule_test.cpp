@@ -6,6 +6,7 @@
 #include <deque>
 #include <thread>
 
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {

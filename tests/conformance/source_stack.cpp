@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "fsccl/insight.h"
 #include "tests/stand_in/cuda/control.h"
 
 namespace fsccl::testing {

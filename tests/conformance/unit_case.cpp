@@ -4,6 +4,8 @@
 #include <cinttypes>
 #include <numeric>
 
+#include "fsccl/insight.h"
+
 namespace fsccl::testing {
 namespace {
 

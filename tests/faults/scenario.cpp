@@ -6,6 +6,8 @@
 #include <initializer_list>
 
 #include "faults/fault_points.h"
+#include "fsccl/insight.h"
+#include "fsccl/redistribute.h"
 
 namespace fsccl::testing {
 namespace {

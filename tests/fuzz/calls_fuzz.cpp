@@ -4,6 +4,8 @@
 // the arguments. Pointers and sizes of buffers are the caller's to get right and are never wrong
 // here.
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
+#include <fsccl/redistribute.h>
 
 #include <algorithm>
 #include <array>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "fsccl/redistribute.h"
 #include "fuzz.h"
 #include "redistribute/claims.h"
 

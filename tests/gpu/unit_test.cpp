@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "gpu/support.h"
 
 namespace fsccl::testing {

@@ -3,6 +3,7 @@
 // next call says who and why.
 #include <dlfcn.h>
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>

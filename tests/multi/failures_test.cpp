@@ -2,6 +2,7 @@
 // badly; the others learn who it was, and nothing is left behind.
 #include <dirent.h>
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>

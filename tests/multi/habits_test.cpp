@@ -2,6 +2,7 @@
 // sizes, an end of main() that is not the end of the process, and outputs that are no files.
 #include <fcntl.h>
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "fsccl/insight.h"
+
 namespace fsccl::testing {
 namespace {
 

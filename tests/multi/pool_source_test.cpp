@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "conformance/outside_source.h"
+#include "fsccl/insight.h"
 #include "multi/processes.h"
 #include "multi/tell.h"
 

@@ -3,6 +3,7 @@
 // the machine's memory, as the system counts it, stays near what is live; when a step repeats,
 // nothing is asked of the system any more.
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

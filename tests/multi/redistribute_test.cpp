@@ -4,6 +4,7 @@
 // that at the same step went on with the same ranks and without a death. And where no copy is left,
 // all say which shard is lost.
 #include <fsccl/fsccl.h>
+#include <fsccl/redistribute.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // HSDP between processes: two groups of two, whose reduced gradients and shards lie in the pool or
 // in memory of each process's own.
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -7,6 +7,7 @@
 #include "base/round_up.h"
 #include "base/undo.h"
 #include "comm/consensus.h"
+#include "fsccl/insight.h"
 #include "pool/host/pool_report.h"
 
 namespace fsccl {

@@ -21,6 +21,7 @@
 
 #include "allocators/placement/collective_region.h"
 #include "comm/communicator.h"
+#include "fsccl/insight.h"
 #include "pool/device/device_blocks.h"
 #include "pool/device/released_bytes.h"
 #include "pool/device/slot_memory.h"

@@ -22,6 +22,7 @@
 #include "allocators/placement/collective_region.h"
 #include "allocators/placement/journal.h"
 #include "comm/communicator.h"
+#include "fsccl/insight.h"
 #include "pool/host/blocks.h"
 #include "pool/host/pool_memory.h"
 #include "pool/host/pool_source.h"

@@ -6,6 +6,7 @@
 #include "base/json_writer.h"
 #include "base/pickle_writer.h"
 #include "base/whole_file.h"
+#include "fsccl/insight.h"
 
 namespace fsccl::pool_report {
 

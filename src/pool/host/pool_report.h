@@ -9,6 +9,7 @@
 #include "allocators/placement/snapshot.h"
 #include "base/config.h"
 #include "comm/communicator.h"
+#include "fsccl/insight.h"
 
 namespace fsccl::pool_report {
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/pointer.h"
+#include "fsccl/insight.h"
 #include "unit/host/slot_set.h"
 
 namespace fsccl {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cuda/host_memory.h"
+#include "fsccl/insight.h"
 #include "pool/device/device_pool.h"
 #include "unit/device/device_mover.h"
 #include "unit/device/replica_sum.h"

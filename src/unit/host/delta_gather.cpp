@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "base/clock.h"
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
 #include "plan/collectives.h"
 #include "plan/list_plans.h"
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "comm/chain.h"
+#include "fsccl/insight.h"
 #include "layout/layout.h"
 #include "plan/unit_plans.h"
 #include "pool/host/host_pool.h"

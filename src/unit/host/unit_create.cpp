@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/progress.h"
+#include "fsccl/codec.h"
 #include "unit/host/host_unit.h"
 
 namespace fsccl {
