@@ -437,7 +437,7 @@ typedef struct fsccl_event {
  * it once for each kind of step (training, evaluation), of which a pool knows up to eight. Slots of
  * a step that was not declared are served from the gaps, counted as plan_misses and, with `record`,
  * known from then on. FSCCL_ERR_INVALID_ARGUMENT names an event that takes a slot which is held, or
- * gives back one which is not. A REDUCE takes the gradients' slot itself if no GRAD did.
+ * gives back one which is not. Declare GRAD and REDUCE also where reduce_grads takes the slot.
  */
 FSCCL_API fsccl_status_t fsccl_pool_schedule(fsccl_pool_t pool, const fsccl_event_t* events,
                                              size_t count);
