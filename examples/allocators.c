@@ -24,7 +24,7 @@ static int run(fsccl_comm_t comm, const char* log_path) {
   void *small, *large;
   CHECK(fsccl_allocator_host(&host));
   CHECK(fsccl_allocator_limit(&host, 8u << 20, &limited));
-  CHECK(fsccl_allocator_statistics(&limited, &counted));
+  CHECK(fsccl_allocator_count(&limited, &counted));
   CHECK(fsccl_allocator_log(&counted, log_path, &logged));
   config.source = &logged;
   CHECK(fsccl_pool_create(comm, &config, &pool));

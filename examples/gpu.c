@@ -42,14 +42,14 @@ static int run(fsccl_comm_config_t where) {
     return 2;
   }
   CHECK(status);
-  CHECK(fsccl_unit_set_stream(unit, stream));
   /* returns at once: kernels that follow on the stream may read */
-  CHECK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, NULL));
+  CHECK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, NULL));
   CHECK(fsccl_unit_param(unit, 0, &whole));
-  CHECK(fsccl_unit_grad(unit, 0, &grad)); /* for the kernels of backward to fill, on the stream */
-  CHECK(fsccl_unit_reshard(unit));
+  CHECK(fsccl_unit_grad(unit, 0, stream,
+                        &grad)); /* for the kernels of backward to fill, on the stream */
+  CHECK(fsccl_unit_reshard(unit, stream));
   /* the mean over the ranks: where the optimizer's kernels follow */
-  CHECK(fsccl_unit_reduce_grads(unit, NULL, NULL));
+  CHECK(fsccl_unit_reduce_grads(unit, NULL, stream, NULL));
   CHECK(fsccl_unit_sharded_grad(unit, 0, &mean));
   CHECK(fsccl_barrier(config.shard_comm, NULL, NULL));
   printf("rank %d: gathered %d elements on the GPU, reduced gradients of %d\n", where.rank,

@@ -29,14 +29,14 @@ static int run(fsccl_comm_config_t where) { /* rank 0 or 1 of 2, and the job's u
   CHECK(fsccl_unit_create(&config, &weight, 1, &unit));
   CHECK(fsccl_unit_shard(unit, 0, &shard));
   for (uint64_t i = 0; i < shard.count; ++i) ((float*)shard.data)[i] = (float)(shard.offset + i);
-  CHECK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, NULL)); /* all-gather, cast to bf16 */
-  CHECK(fsccl_unit_param(unit, 0, &whole));                  /* 0 1 2 3 4 5 6 7, on both ranks */
-  CHECK(fsccl_unit_grad(unit, 0, &grad));
+  CHECK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, NULL, NULL)); /* all-gather, cast to bf16 */
+  CHECK(fsccl_unit_param(unit, 0, &whole)); /* 0 1 2 3 4 5 6 7, on both ranks */
+  CHECK(fsccl_unit_grad(unit, 0, NULL, &grad));
   for (uint64_t i = 0; i < whole.count; ++i) ((uint16_t*)grad.data)[i] = ((uint16_t*)whole.data)[i];
   /* param() is gone, its memory free for the next unit */
-  CHECK(fsccl_unit_reshard(unit));
-  CHECK(fsccl_unit_reduce_grads(unit, NULL, NULL)); /* reduce-scatter: the mean, in fp32 */
-  CHECK(fsccl_unit_sharded_grad(unit, 0, &mean));   /* rank 0: 0 1 2 3; rank 1: 4 5 6 7 */
+  CHECK(fsccl_unit_reshard(unit, NULL));
+  CHECK(fsccl_unit_reduce_grads(unit, NULL, NULL, NULL)); /* reduce-scatter: the mean, in fp32 */
+  CHECK(fsccl_unit_sharded_grad(unit, 0, &mean));         /* rank 0: 0 1 2 3; rank 1: 4 5 6 7 */
   /* README end */
   printf("rank %d: elements %d to %d have gradient", where.rank, (int)mean.offset,
          (int)(mean.offset + mean.count) - 1);

@@ -15,6 +15,7 @@
  * (command line), local_ranks.c (processes).
  */
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,7 +157,7 @@ static void destroy_trainer(trainer_t* trainer) {
 /* Begins to gather a layer. The call returns at once; the layer before it can be computed
  * meanwhile. */
 static void begin_gather(layer_t* layer) {
-  CHECK(fsccl_unit_unshard(layer->unit, FSCCL_UNSHARD_READ, &layer->gather));
+  CHECK(fsccl_unit_unshard(layer->unit, FSCCL_UNSHARD_READ, NULL, &layer->gather));
 }
 
 static void finish(fsccl_work_t* work, const char* what) {
@@ -189,7 +190,7 @@ static void forward(trainer_t* trainer, size_t samples) {
     finish_gather(trainer, layer);
     mlp_forward(kShapes[l], layer->param[kWeight], layer->param[kBias], trainer->activations[l],
                 trainer->activations[l + 1], samples, l + 1 < kLayers);
-    CHECK(fsccl_unit_reshard(layer->unit));
+    CHECK(fsccl_unit_reshard(layer->unit, NULL));
   }
 }
 
@@ -201,7 +202,7 @@ static void layer_gradients(trainer_t* trainer, size_t l, size_t samples) {
   float* target[kParams];
   size_t p;
   for (p = 0; p < kParams; ++p) {
-    CHECK(fsccl_unit_grad(layer->unit, p, &grad[p]));
+    CHECK(fsccl_unit_grad(layer->unit, p, NULL, &grad[p]));
     target[p] = trainer->mixed ? layer->wide_grad[p] : grad[p].data;
   }
   mlp_backward(kShapes[l], layer->param[kWeight], trainer->activations[l], trainer->slopes[l + 1],
@@ -223,9 +224,9 @@ static void backward(trainer_t* trainer, size_t samples, size_t global_batch) {
     if (l > 0) begin_gather(&trainer->layers[l - 1]);
     finish_gather(trainer, layer);
     layer_gradients(trainer, l, samples);
-    CHECK(fsccl_unit_reshard(layer->unit));
+    CHECK(fsccl_unit_reshard(layer->unit, NULL));
     config.result = &layer->reduced;
-    CHECK(fsccl_unit_reduce_grads(layer->unit, &config, &layer->reduction));
+    CHECK(fsccl_unit_reduce_grads(layer->unit, &config, NULL, &layer->reduction));
   }
   for (l = kLayers; l-- > 0;) finish(&trainer->layers[l].reduction, "reducing a layer's gradients");
 }

@@ -10,6 +10,7 @@
 
 #include "base/program.h"
 #include "command_line.h"
+#include "fsccl/codec.h"
 #include "launch.h"
 #include "perf/pool/pool_command.h"
 #include "session.h"

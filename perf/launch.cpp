@@ -15,6 +15,7 @@
 #include <ctime>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "own_path.h"
 
 namespace fsccl::perf {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "fsccl/insight.h"
 #include "numbers.h"
 #include "perf/pool/available.h"
 

@@ -26,16 +26,16 @@ SharedOutput::SharedOutput(const Session& session, SharedSlot slot, void* input,
 }
 
 SharedOutput::~SharedOutput() {
-  if (gathered_) must(fsccl_unit_reshard(unit_), "fsccl_unit_reshard");
+  if (gathered_) must(fsccl_unit_reshard(unit_, nullptr), "fsccl_unit_reshard");
   must(fsccl_unit_destroy(unit_), "fsccl_unit_destroy");
 }
 
 void SharedOutput::gather() {
   if (gathered_) {
     must(fsccl_pool_step(pool_), "fsccl_pool_step");
-    must(fsccl_unit_reshard(unit_), "fsccl_unit_reshard");
+    must(fsccl_unit_reshard(unit_, nullptr), "fsccl_unit_reshard");
   }
-  must(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr), "fsccl_unit_unshard");
+  must(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr), "fsccl_unit_unshard");
   gathered_ = true;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "fsccl/insight.h"
 #include "numbers.h"
 #include "page_step.h"
 #include "perf/pool/fsdp2_order.h"

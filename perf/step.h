@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fsccl/codec.h"
 #include "model_layout.h"
 #include "session.h"
 

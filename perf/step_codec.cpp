@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
 #include "numbers.h"
 #include "step_unit.h"
 

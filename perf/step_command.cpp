@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "command_line.h"
+#include "fsccl/codec.h"
 #include "numbers.h"
 
 namespace fsccl::perf {

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "drift.h"
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
 #include "verify.h"
 
 namespace fsccl::perf {
@@ -90,14 +92,14 @@ StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, 
 StepUnit::~StepUnit() { must(fsccl_unit_destroy(unit_), "fsccl_unit_destroy"); }
 
 void StepUnit::unshard(fsccl_work_t* work) {
-  const fsccl_status_t status = fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, work);
+  const fsccl_status_t status = fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, work);
   must(work && status == FSCCL_IN_PROGRESS ? FSCCL_OK : status, "fsccl_unit_unshard");
 }
 
-void StepUnit::reshard() { must(fsccl_unit_reshard(unit_), "fsccl_unit_reshard"); }
+void StepUnit::reshard() { must(fsccl_unit_reshard(unit_, nullptr), "fsccl_unit_reshard"); }
 
 void StepUnit::release(size_t param) {
-  must(fsccl_unit_release(unit_, param), "fsccl_unit_release");
+  must(fsccl_unit_release(unit_, param, nullptr), "fsccl_unit_release");
 }
 
 void StepUnit::take_gradients() {
@@ -107,7 +109,7 @@ void StepUnit::take_gradients() {
 void StepUnit::take_gradient(size_t param) {
   if (!options_.gradient_slots) return;
   fsccl_view_t view;
-  must(fsccl_unit_grad(unit_, param, &view), "fsccl_unit_grad");
+  must(fsccl_unit_grad(unit_, param, nullptr, &view), "fsccl_unit_grad");
   params_[param].grad = view.data;
 }
 
@@ -119,7 +121,7 @@ void StepUnit::reduce(size_t first, size_t count) {
   config.first = first;
   config.count = count;
   if (!options_.gradient_slots) config.grads = private_grads_.data();
-  must(fsccl_unit_reduce_grads(unit_, &config, nullptr), "fsccl_unit_reduce_grads");
+  must(fsccl_unit_reduce_grads(unit_, &config, nullptr, nullptr), "fsccl_unit_reduce_grads");
 }
 
 void StepUnit::write_shards(uint32_t generation) {

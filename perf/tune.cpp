@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/program.h"
+#include "fsccl/insight.h"
 #include "numbers.h"
 #include "report.h"
 

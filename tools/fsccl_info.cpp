@@ -13,6 +13,7 @@
 
 #include "base/program.h"
 #include "fsccl/fsccl.h"
+#include "fsccl/insight.h"
 #include "info_devices.h"
 #include "info_error.h"
 #include "info_explain.h"

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "fsccl/fsccl.h"
+#include "fsccl/insight.h"
 #include "info_error.h"
 
 namespace {

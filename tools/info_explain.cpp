@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fsccl/fsccl.h"
+#include "fsccl/insight.h"
 #include "info_error.h"
 #include "numbers.h"
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "fsccl/fsccl.h"
+#include "fsccl/insight.h"
 #include "info_error.h"
 #include "model_layout.h"
 

@@ -6,6 +6,7 @@
 
 #include "base/program.h"
 #include "fsccl/fsccl.h"
+#include "fsccl/insight.h"
 #include "info_error.h"
 
 namespace {

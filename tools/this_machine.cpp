@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fsccl/fsccl.h"
+#include "fsccl/insight.h"
 #include "info_error.h"
 
 namespace {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "fsccl/fsccl.h"
+#include "fsccl/insight.h"
 
 namespace fsccl::trace {
 namespace {

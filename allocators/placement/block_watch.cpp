@@ -21,22 +21,15 @@ uint64_t first_other(const std::byte* memory, uint64_t bytes, int value) {
       memory);
 }
 
-std::string use_text(bool writes, uint64_t begin, uint64_t end, const void* stream, uint64_t call) {
-  return fmt::format("the {} of its bytes [{}, {}) on {} (call {})", writes ? "write" : "read",
-                     begin, end, stream_text(stream), call);
-}
-
 }  // namespace
 
 std::string block_text(const Block& block) {
-  return fmt::format("{} of {} bytes at {} (made by call {} on {})",
-                     block.import ? "import" : "block", block.bytes,
-                     static_cast<void*>(block.address), block.call, stream_text(block.stream));
+  return fmt::format("{} of {} bytes at {} (made by call {})", block.import ? "import" : "block",
+                     block.bytes, static_cast<void*>(block.address), block.call);
 }
 
 std::string BlockWatch::freed_text(const Freed& freed) {
-  return fmt::format("{}, which was freed by call {} on {}", block_text(freed.block), freed.call,
-                     stream_text(freed.stream));
+  return fmt::format("{}, which was freed by call {}", block_text(freed.block), freed.call);
 }
 
 uint64_t BlockWatch::room(uint64_t bytes, uint64_t alignment) {
@@ -54,14 +47,9 @@ uint64_t BlockWatch::place(uint64_t begin, uint64_t alignment) const {
   return best;
 }
 
-void BlockWatch::given(Block& block, uint32_t stream, bool over) {
-  // Whoever had the bytes before may be at work on them for as long as this stream is.
-  if (stream != BlockStreams::kProgram)
-    uses_[block.call] = {{0, std::max<uint64_t>(block.bytes, 1), stream, true,
-                          streams_.known(stream)[stream], block.call}};
-  block.zones = over && !block.import;
+void BlockWatch::given(const Block& block) {
   allow_memory(memory_ + block.begin, block.end - block.begin);
-  if (!block.zones) return;
+  if (block.import) return;
   std::memset(memory_ + block.begin, kZoneByte, block.data - block.begin);
   std::memset(memory_ + block.data, kPoisonByte, block.bytes);
   std::memset(memory_ + block.data + block.bytes, kZoneByte, block.end - block.data - block.bytes);
@@ -70,7 +58,7 @@ void BlockWatch::given(Block& block, uint32_t stream, bool over) {
 }
 
 Status BlockWatch::intact(const Block& block) {
-  if (!block.zones) return success();
+  if (block.import) return success();
   allow_memory(memory_ + block.begin, block.end - block.begin);
   const uint64_t front = block.data - block.begin, behind = block.data + block.bytes,
                  back = block.end - behind;
@@ -88,7 +76,6 @@ Status BlockWatch::intact(const Block& block) {
 }
 
 Status BlockWatch::unchanged(uint64_t begin, uint64_t end, const Freed& freed) const {
-  if (!freed.poisoned) return success();
   allow_memory(memory_ + begin, end - begin);
   const uint64_t at = begin + first_other(memory_ + begin, end - begin, kPoisonByte);
   forbid_memory(memory_ + begin, end - begin);
@@ -97,13 +84,6 @@ Status BlockWatch::unchanged(uint64_t begin, uint64_t end, const Freed& freed) c
               "use after free: {}, was written after that: its byte {} is {:#04x}",
               freed_text(freed), static_cast<int64_t>(at) - static_cast<int64_t>(freed.block.data),
               static_cast<int>(memory_[at]));
-}
-
-void BlockWatch::poison(uint64_t begin, uint64_t end, Freed& freed) {
-  allow_memory(memory_ + begin, end - begin);
-  std::memset(memory_ + begin, kPoisonByte, end - begin);
-  forbid_memory(memory_ + begin, end - begin);
-  freed.poisoned = true;
 }
 
 Status BlockWatch::reuse(uint64_t begin, uint64_t end) {
@@ -116,68 +96,19 @@ Status BlockWatch::reuse(uint64_t begin, uint64_t end) {
     at = free_.erase(at);
     Status changed = unchanged(std::max(from, begin), std::min(to, end), freed);
     if (found.ok()) found = std::move(changed);
-    freed.block.zones = false;  // of a part of a block they are not looked at
     if (to > end) free_.emplace(end, std::pair(to, freed));
     if (from < begin) free_.emplace(from, std::pair(begin, freed));
   }
   return found;
 }
 
-Status BlockWatch::use(const Block& block, uint64_t begin, uint64_t end, uint32_t stream,
-                       bool writes, uint64_t call) {
-  const StreamClock& known = streams_.known(stream);
-  const auto unordered = [&](uint32_t other, uint64_t clock) {
-    return other != stream && clock > known[other];
-  };
-  auto [entry, first] = uses_.try_emplace(block.call);
-  std::vector<Use>& uses = entry->second;
-  Status found;
-  for (const Use& use : uses) {
-    if (!found.ok() || use.begin >= end || begin >= use.end || !(writes || use.writes) ||
-        !unordered(use.stream, use.clock))
-      continue;
-    found = fail(
-        FSCCL_ERR_INVALID_STATE,
-        "no order between streams: {}: {} is not ordered behind {}. Record an event on the one "
-        "stream after it, and let the "
-        "other wait for it",
-        block_text(block), use_text(writes, begin, end, streams_.name(stream), call),
-        use.call == block.call
-            ? fmt::format("its allocation on {} (call {})", stream_text(block.stream), block.call)
-            : use_text(use.writes, use.begin, use.end, streams_.name(use.stream), use.call));
-  }
-  if (!found.ok()) return found;
-  // What the program has waited for, and what this use stands for from now on, can be in nobody's
-  // way.
-  std::erase_if(uses, [&](const Use& use) {
-    const bool covered = use.begin >= begin && use.end <= end && !unordered(use.stream, use.clock);
-    return use.clock <= streams_.known(BlockStreams::kProgram)[use.stream] ||
-           (covered && (writes || !use.writes));
-  });
-  const uint64_t clock = streams_.known(stream)[stream];
-  if (stream != BlockStreams::kProgram) uses.push_back({begin, end, stream, writes, clock, call});
-  return success();
-}
-
-Status BlockWatch::may_end(const Block& import) const {
-  if (streams_.over(import.done)) return success();
-  const auto found = uses_.find(import.call);
-  for (const Use& use : found == uses_.end() ? std::vector<Use>{} : found->second)
-    if (use.clock > streams_.known(BlockStreams::kProgram)[use.stream])
-      return fail(FSCCL_ERR_INVALID_STATE,
-                  "no order between streams: {} cannot end: the program has not waited for {} "
-                  "(fsccl_pool_wait with stream = NULL)",
-                  block_text(import),
-                  use_text(use.writes, use.begin, use.end, streams_.name(use.stream), use.call));
-  return success();
-}
-
-void BlockWatch::freed(const Block& block, uint64_t call, const void* stream) {
-  uses_.erase(block.call);
-  Freed freed{block, call, stream};
-  if (streams_.over(block.done)) poison(block.begin, block.end, freed);
+void BlockWatch::freed(const Block& block, uint64_t call) {
+  allow_memory(memory_ + block.begin, block.end - block.begin);
+  std::memset(memory_ + block.begin, kPoisonByte, block.end - block.begin);
+  forbid_memory(memory_ + block.begin, block.end - block.begin);
+  const Freed freed{block, call};
   remember(freed);
-  free_.insert_or_assign(block.begin, std::pair(block.end, std::move(freed)));
+  free_.insert_or_assign(block.begin, std::pair(block.end, freed));
 }
 
 void BlockWatch::remember(const Freed& freed) {
@@ -188,18 +119,6 @@ void BlockWatch::remember(const Freed& freed) {
   order_of_last_.pop_front();
   const auto old = last_at_.find(address);
   if (old != last_at_.end() && old->second.call == call) last_at_.erase(old);
-}
-
-Status BlockWatch::cool() {
-  Status found;
-  for (auto& [begin, entry] : free_) {
-    auto& [end, freed] = entry;
-    if (freed.poisoned || !streams_.over(freed.block.done)) continue;
-    Status changed = intact(freed.block);
-    if (found.ok()) found = std::move(changed);
-    poison(begin, end, freed);
-  }
-  return found;
 }
 
 Status BlockWatch::look(uint64_t from) { return reuse(from, ~uint64_t{0}); }

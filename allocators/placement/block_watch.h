@@ -1,5 +1,5 @@
 // Debug mode of blocks: what a program did wrong with one, found out at the next call that can see
-// it. Four means:
+// it. Three means:
 //
 //   red zones   bytes before and behind a block, looked at when it is freed: somebody wrote beyond
 //               its ends.
@@ -9,20 +9,15 @@
 //   places      an address carries a tag of its generation: a block begins at one of several places
 //               in its bytes, one whose address none of the last blocks had, so that an old address
 //               is not taken for the new block's.
-//   uses        the work that was declared on a block: a use must be ordered behind the writes
-//               before it, a write behind the reads.
-//
-// Bytes are only written to when the program itself has waited for all work on them (`over`); until
-// then they belong to a stream's queue. So a block that takes over bytes in the order of a stream
-// alone has no red zones.
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
-#include "allocators/placement/block_streams.h"
+#include "base/status.h"
 
 namespace fsccl {
 
@@ -32,12 +27,9 @@ struct Block {
   uint64_t begin = 0, end = 0;   // what it takes of the region
   uint64_t data = 0;             // where it is in the region
   uint64_t call = 0;             // that made it: calls for blocks are numbered from 1
-  const void* stream = nullptr;  // that it was made on
-  bool import = false;           // the caller's own memory
-  bool zones = false;            // it has red zones
-  StreamClock done{};            // its last use on each stream so far
+  bool import = false;           // the caller's own memory, which has no red zones
 };
-// "block of 8 bytes at 0x40 (made by call 3 on stream 0x10)"
+// "block of 8 bytes at 0x40 (made by call 3)"
 std::string block_text(const Block& block);
 
 class BlockWatch {
@@ -48,51 +40,35 @@ class BlockWatch {
   static constexpr uint64_t kZone = 64;  // at least, behind a block; before it is its alignment
 
   // `memory`: of the region.
-  BlockWatch(std::byte* memory, const BlockStreams& streams) : memory_(memory), streams_(streams) {}
+  explicit BlockWatch(std::byte* memory) : memory_(memory) {}
 
   static uint64_t room(uint64_t bytes, uint64_t alignment);  // that a block takes
   // Before [begin, end) is given out: was any of it written after it was freed? Not to be asked
   // again.
   Status reuse(uint64_t begin, uint64_t end);
   uint64_t place(uint64_t begin, uint64_t alignment) const;  // where a block in these bytes begins
-  void given(Block& block, uint32_t stream, bool over);      // what the block begins with
-  Status use(const Block& block, uint64_t begin, uint64_t end, uint32_t stream, bool writes,
-             uint64_t call);
-  Status intact(const Block& block);          // its red zones
-  Status may_end(const Block& import) const;  // is all work on it over?
-  void freed(const Block& block, uint64_t call, const void* stream);
-  Status cool();  // the program has waited for something
+  void given(const Block& block);                            // writes what the block begins with
+  Status intact(const Block& block);                         // its red zones
+  void freed(const Block& block, uint64_t call);
   // through all free bytes from this offset on, which are forgotten
   Status look(uint64_t from);
-  // "; it was ..." if it points into a block that is freed
+  // what block, now freed, the pointer is in; empty when it is in none
   std::string past_of(const void* pointer) const;
 
  private:
-  struct Use {
-    uint64_t begin, end;  // in the block
-    uint32_t stream;
-    bool writes;
-    uint64_t clock, call;
-  };
   struct Freed {
     Block block;
     uint64_t call = 0;
-    const void* stream = nullptr;
-    bool poisoned = false;
   };
   static std::string freed_text(const Freed& freed);
   Status unchanged(uint64_t begin, uint64_t end, const Freed& freed) const;
-  void poison(uint64_t begin, uint64_t end, Freed& freed);
   void remember(const Freed& freed);
 
   std::byte* memory_;
-  const BlockStreams& streams_;
   // begin -> (end, whose it was), of what nobody has taken since
   std::map<uint64_t, std::pair<uint64_t, Freed>> free_;
   std::unordered_map<const std::byte*, Freed> last_at_;              // by address
   std::deque<std::pair<const std::byte*, uint64_t>> order_of_last_;  // (address, call)
-  // by the call that made the block
-  std::unordered_map<uint64_t, std::vector<Use>> uses_;
 };
 
 }  // namespace fsccl

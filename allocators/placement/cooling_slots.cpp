@@ -36,12 +36,6 @@ StreamClock CoolingSlots::close(Region& region, const StreamClock& known_to_all,
   return done;
 }
 
-uint64_t CoolingSlots::bytes() const {
-  uint64_t sum = 0;
-  for (const Slot& slot : slots_) sum += slot.end - slot.begin;
-  return sum;
-}
-
 bool CoolingSlots::touches(uint64_t begin, uint64_t end) const {
   return std::any_of(slots_.begin(), slots_.end(),
                      [&](const Slot& slot) { return slot.begin < end && begin < slot.end; });

@@ -22,7 +22,6 @@ class CoolingSlots {
   // [begin, end) has been taken; the rest of what was open, unless all streams are ordered behind
   // it, is closed. Returns what was still to be done on the bytes that were taken.
   StreamClock close(Region& region, const StreamClock& known_to_all, uint64_t begin, uint64_t end);
-  uint64_t bytes() const;
   bool touches(uint64_t begin, uint64_t end) const;
   void end_step();
   void append_differences(const StreamOrder& order, std::vector<uint64_t>* differences) const;

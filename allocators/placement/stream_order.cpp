@@ -16,11 +16,6 @@ void StreamOrder::wait(uint64_t event, uint32_t stream) {
   if (found != events_.end()) wait_for(found->second, stream);
 }
 
-void StreamOrder::forget_known() {
-  const StreamClock common = known_to_all();
-  std::erase_if(events_, [&](const auto& entry) { return covers(common, entry.second); });
-}
-
 uint32_t StreamOrder::wait_for(const StreamClock& done, uint32_t stream) {
   uint32_t waited = 0;
   for (uint32_t s = 0; s < kMostStreams; ++s) {

@@ -31,8 +31,6 @@ class StreamOrder {
   uint64_t work(uint32_t stream) { return ++known_[stream][stream]; }
   void record(uint64_t event, uint32_t stream) { events_[event] = known_[stream]; }
   void wait(uint64_t event, uint32_t stream);  // an event that was never recorded orders nothing
-  size_t events() const { return events_.size(); }
-  void forget_known();  // events that all streams are behind: a wait for one orders nothing more
   // The stream waits until this is done; returns the streams that it had to wait for beyond what it
   // knew, a bit each.
   uint32_t wait_for(const StreamClock& done, uint32_t stream);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "errors.h"
+#include "fsccl/insight.h"
 #include "fsccl_mpi.h"
 #include "symbols.h"
 

@@ -10,6 +10,7 @@
 #define FSCCL_MPI_H
 
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -106,7 +106,7 @@ FSCCL_API fsccl_status_t fsccl_pool_allocator(fsccl_pool_t pool, fsccl_allocator
 FSCCL_API fsccl_status_t fsccl_allocator_limit(const fsccl_allocator_t* upstream,
                                                uint64_t limit_bytes, fsccl_allocator_t* allocator);
 
-/* What a statistics adaptor has counted. */
+/* What an allocator of fsccl_allocator_count() has counted. */
 typedef struct fsccl_allocator_stats_s {
   size_t size;
   uint64_t live_bytes;  /* out now */
@@ -117,9 +117,9 @@ typedef struct fsccl_allocator_stats_s {
 } fsccl_allocator_stats_t;
 #define FSCCL_ALLOCATOR_STATS_INIT {sizeof(fsccl_allocator_stats_t), 0, 0, 0, 0, 0, 0}
 /* Counts. */
-FSCCL_API fsccl_status_t fsccl_allocator_statistics(const fsccl_allocator_t* upstream,
-                                                    fsccl_allocator_t* allocator);
-/* The counts of `allocator`, which fsccl_allocator_statistics() made. Any thread. */
+FSCCL_API fsccl_status_t fsccl_allocator_count(const fsccl_allocator_t* upstream,
+                                               fsccl_allocator_t* allocator);
+/* The counts of `allocator`, which fsccl_allocator_count() made. Any thread. */
 FSCCL_API fsccl_status_t fsccl_allocator_stats(const fsccl_allocator_t* allocator,
                                                fsccl_allocator_stats_t* stats);
 

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "api/objects.h"
+#include "fsccl/insight.h"
 #include "perf/gpu/driver_pool.h"
 #include "perf/gpu/pool_steps.h"
 #include "perf/pool/rmm/peer.h"

@@ -179,11 +179,12 @@ class SharedBackend : public CallerBackend {
     return output;
   }
   void destroy(const Output& output) {
-    must(fsccl_unit_reshard(output.unit), "fsccl_unit_reshard");
+    must(fsccl_unit_reshard(output.unit, nullptr), "fsccl_unit_reshard");
     must(fsccl_unit_destroy(output.unit), "fsccl_unit_destroy");
   }
   void* unshard(const Output& output) {
-    must(fsccl_unit_unshard(output.unit, FSCCL_UNSHARD_READ, nullptr), "fsccl_unit_unshard");
+    must(fsccl_unit_unshard(output.unit, FSCCL_UNSHARD_READ, nullptr, nullptr),
+         "fsccl_unit_unshard");
     fsccl_view_t view;
     must(fsccl_unit_param(output.unit, 0, &view), "fsccl_unit_param");
     return view.data;
@@ -192,8 +193,9 @@ class SharedBackend : public CallerBackend {
     Output& output = last_address_ == out ? *last_ : find(out);
     if (output.ready && output.input == input) {
       must(fsccl_pool_step(pool_), "fsccl_pool_step");
-      must(fsccl_unit_reshard(output.unit), "fsccl_unit_reshard");
-      must(fsccl_unit_unshard(output.unit, FSCCL_UNSHARD_READ, nullptr), "fsccl_unit_unshard");
+      must(fsccl_unit_reshard(output.unit, nullptr), "fsccl_unit_reshard");
+      must(fsccl_unit_unshard(output.unit, FSCCL_UNSHARD_READ, nullptr, nullptr),
+           "fsccl_unit_unshard");
       return;
     }
     destroy(output);

@@ -31,7 +31,7 @@ class UnitStep {
   ~UnitStep() {
     for (size_t u = 0; u < states_.size(); u++) {
       State& state = states_[u];
-      if (state.there) must(fsccl_unit_reshard(state.unit), "fsccl_unit_reshard");
+      if (state.there) must(fsccl_unit_reshard(state.unit, nullptr), "fsccl_unit_reshard");
       must(fsccl_unit_destroy(state.unit), "fsccl_unit_destroy");
       for (size_t i = 0; i < units_[u].n.size(); i++) {
         const size_t count = units_[u].n[i], part = count / static_cast<size_t>(fsb::g_size);
@@ -70,13 +70,14 @@ class UnitStep {
     const double start = fsb::now_us();
     if (state.changed) must(fsccl_unit_mark_changed(state.unit), "fsccl_unit_mark_changed");
     state.changed = false;
-    must(fsccl_unit_unshard(state.unit, FSCCL_UNSHARD_READ, nullptr), "fsccl_unit_unshard");
+    must(fsccl_unit_unshard(state.unit, FSCCL_UNSHARD_READ, nullptr, nullptr),
+         "fsccl_unit_unshard");
     state.there = true;
     phase[1] += fsb::now_us() - start;
   }
   void reshard(int u) {
     State& state = at(u);
-    if (state.there) must(fsccl_unit_reshard(state.unit), "fsccl_unit_reshard");
+    if (state.there) must(fsccl_unit_reshard(state.unit, nullptr), "fsccl_unit_reshard");
     state.there = false;
   }
   void reduce(int u) {
@@ -84,7 +85,7 @@ class UnitStep {
     const double start = fsb::now_us();
     fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
     if (!kSlots) config.grads = state.grads.data();
-    must(fsccl_unit_reduce_grads(state.unit, &config, nullptr), "fsccl_unit_reduce_grads");
+    must(fsccl_unit_reduce_grads(state.unit, &config, nullptr, nullptr), "fsccl_unit_reduce_grads");
     if (kSlots) take_gradients(state);
     phase[4] += fsb::now_us() - start;
   }
@@ -130,7 +131,7 @@ class UnitStep {
   static void take_gradients(State& state) {
     for (size_t i = 0; i < state.grads.size(); i++) {
       fsccl_view_t view;
-      must(fsccl_unit_grad(state.unit, i, &view), "fsccl_unit_grad");
+      must(fsccl_unit_grad(state.unit, i, nullptr, &view), "fsccl_unit_grad");
       if (state.grads[i] && state.grads[i] != view.data) {
         fprintf(stderr,
                 "fsccl-peer: rank %d: a gradient slot moved from %p to %p while its gradients were "

@@ -205,10 +205,10 @@ fsccl_status_t fsccl_allocator_limit(const fsccl_allocator_t* upstream, uint64_t
                });
 }
 
-fsccl_status_t fsccl_allocator_statistics(const fsccl_allocator_t* upstream,
-                                          fsccl_allocator_t* allocator) {
+fsccl_status_t fsccl_allocator_count(const fsccl_allocator_t* upstream,
+                                     fsccl_allocator_t* allocator) {
   return adapt(
-      "fsccl_allocator_statistics", "statistics", upstream, allocator,
+      "fsccl_allocator_count", "statistics", upstream, allocator,
       [](Upstream below) -> Result<Upstream> { return make_statistics(std::move(below)); });
 }
 
@@ -222,9 +222,8 @@ fsccl_status_t fsccl_allocator_stats(const fsccl_allocator_t* allocator,
       fill_output(stats, made);
       return success();
     }
-    return fail(
-        FSCCL_ERR_INVALID_ARGUMENT,
-        "the allocator does not count: give the one that fsccl_allocator_statistics() made");
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "the allocator does not count: give the one that fsccl_allocator_count() made");
   });
 }
 

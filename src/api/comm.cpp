@@ -4,6 +4,7 @@
 #include "api/objects.h"
 #include "base/config.h"
 #include "base/undo.h"
+#include "fsccl/insight.h"
 
 using namespace fsccl;
 

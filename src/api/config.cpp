@@ -5,6 +5,7 @@
 
 #include "api/guard.h"
 #include "base/fork.h"
+#include "fsccl/insight.h"
 
 using fsccl::fail;
 using fsccl::Status;

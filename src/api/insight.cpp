@@ -8,6 +8,7 @@
 #include "comm/device/collectives.h"
 #include "comm/explain.h"
 #include "cuda/device.h"
+#include "fsccl/insight.h"
 #include "record/metrics.h"
 #include "record/recorder.h"
 #include "transports/transports.h"

@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/fork.h"
 #include "bootstrap/launcher.h"
+#include "fsccl/insight.h"
 
 using namespace fsccl;
 

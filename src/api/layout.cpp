@@ -2,6 +2,7 @@
 #include "layout/layout.h"
 #include "api/guard.h"
 #include "api/structs.h"
+#include "fsccl/insight.h"
 
 using namespace fsccl;
 

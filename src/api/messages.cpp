@@ -5,6 +5,7 @@
 #include "api/device_calls.h"
 #include "api/group.h"
 #include "base/undo.h"
+#include "fsccl/insight.h"
 
 using namespace fsccl;
 

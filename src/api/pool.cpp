@@ -4,6 +4,7 @@
 #include "api/objects.h"
 #include "base/user_call.h"
 #include "comm/consensus.h"
+#include "fsccl/insight.h"
 
 using namespace fsccl;
 
@@ -125,37 +126,15 @@ fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t handle, const char* path) {
   });
 }
 
-fsccl_status_t fsccl_pool_use(fsccl_pool_t handle, const void* pointer, size_t bytes, void* stream,
-                              int writes) {
-  return guarded("fsccl_pool_use", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
-    return pool->use(pointer, bytes, stream, writes != 0);
-  });
-}
-
-fsccl_status_t fsccl_pool_record(fsccl_pool_t handle, const void* event, void* stream) {
-  return guarded("fsccl_pool_record", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
-    return pool->record(event, stream);
-  });
-}
-
-fsccl_status_t fsccl_pool_wait(fsccl_pool_t handle, const void* event, void* stream) {
-  return guarded("fsccl_pool_wait", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
-    return pool->wait(event, stream);
-  });
-}
-
-fsccl_status_t fsccl_pool_uses(fsccl_pool_t handle,
-                               void (*visit)(void* context, const fsccl_pool_use_t* use),
-                               void* context) {
-  return guarded("fsccl_pool_uses", [&]() -> Status {
+fsccl_status_t fsccl_pool_owners(fsccl_pool_t handle,
+                                 void (*visit)(void* context, const fsccl_pool_owner_t* use),
+                                 void* context) {
+  return guarded("fsccl_pool_owners", [&]() -> Status {
     if (!visit)
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "visit is NULL: it is called for each owner of memory");
     FSCCL_ASSIGN(const Ref<Pool> pool, pool_of(handle));
-    pool->uses(visit, context);
+    pool->owners(visit, context);
     return success();
   });
 }

@@ -12,7 +12,7 @@
 namespace fsccl {
 
 // The sizes of elements of arrays in release 0.1, on machines with 64-bit addresses.
-inline constexpr size_t kParamSize = 128, kReshardedSize = 32;
+inline constexpr size_t kParamSize = 128, kRedistributedSize = 32;
 
 // A size that no struct has could end in the middle of a pointer.
 template <class T>

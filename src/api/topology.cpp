@@ -3,6 +3,7 @@
 
 #include "api/guard.h"
 #include "base/fork.h"
+#include "fsccl/insight.h"
 #include "topo/describe.h"
 #include "topo/discover.h"
 #include "topo/file.h"

@@ -1,5 +1,7 @@
 // fsccl_unit_*.
 #include "api/objects.h"
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
 #include "unit/device/device_unit.h"
 #include "unit/host/host_unit.h"
 
@@ -218,7 +220,7 @@ fsccl_status_t fsccl_unit_destroy(fsccl_unit_t handle) {
   });
 }
 
-fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode,
+fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode, void* stream,
                                   fsccl_work_t* work) {
   return guarded("fsccl_unit_unshard", [&]() -> Result<fsccl_status_t> {
     if (mode != FSCCL_UNSHARD_READ && mode != FSCCL_UNSHARD_WRITABLE)
@@ -227,7 +229,8 @@ fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
     FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
-    FSCCL_TRY(unit->unshard(mode == FSCCL_UNSHARD_WRITABLE, work == nullptr, &state, &submitted));
+    FSCCL_TRY(
+        unit->unshard(mode == FSCCL_UNSHARD_WRITABLE, stream, work == nullptr, &state, &submitted));
     give_work(submitted, work);
     return state;
   });
@@ -244,24 +247,17 @@ fsccl_status_t fsccl_unit_codec(fsccl_unit_t handle, fsccl_codec_report_t* repor
   });
 }
 
-fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t handle, void* stream) {
-  return guarded("fsccl_unit_set_stream", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
-    return unit->set_stream(stream);
-  });
-}
-
-fsccl_status_t fsccl_unit_reshard(fsccl_unit_t handle) {
+fsccl_status_t fsccl_unit_reshard(fsccl_unit_t handle, void* stream) {
   return guarded("fsccl_unit_reshard", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
-    return unit->reshard();
+    return unit->reshard(stream);
   });
 }
 
-fsccl_status_t fsccl_unit_release(fsccl_unit_t handle, size_t index) {
+fsccl_status_t fsccl_unit_release(fsccl_unit_t handle, size_t index, void* stream) {
   return guarded("fsccl_unit_release", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
-    return unit->release(index);
+    return unit->release(index, stream);
   });
 }
 
@@ -298,11 +294,12 @@ fsccl_status_t fsccl_unit_shard(fsccl_unit_t handle, size_t index, fsccl_view_t*
   });
 }
 
-fsccl_status_t fsccl_unit_grad(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
+fsccl_status_t fsccl_unit_grad(fsccl_unit_t handle, size_t index, void* stream,
+                               fsccl_view_t* view) {
   return guarded("fsccl_unit_grad", [&]() -> Status {
     if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
     FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
-    return unit->grad(index, view);
+    return unit->grad(index, stream, view);
   });
 }
 
@@ -315,7 +312,7 @@ fsccl_status_t fsccl_unit_sharded_grad(fsccl_unit_t handle, size_t index, fsccl_
 }
 
 fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t handle, const fsccl_reduce_config_t* given,
-                                       fsccl_work_t* work) {
+                                       void* stream, fsccl_work_t* work) {
   return guarded("fsccl_unit_reduce_grads", [&]() -> Result<fsccl_status_t> {
     fsccl_reduce_config_t config;
     FSCCL_TRY(read_config(given, fsccl_reduce_config_t FSCCL_REDUCE_CONFIG_INIT, &config));
@@ -334,18 +331,19 @@ fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t handle, const fsccl_reduce_c
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
     FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
-    FSCCL_TRY(unit->reduce_grads(request, work == nullptr, &state, &submitted));
+    FSCCL_TRY(unit->reduce_grads(request, stream, work == nullptr, &state, &submitted));
     give_work(submitted, work);
     return state;
   });
 }
 
-fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t handle, int root, fsccl_work_t* work) {
+fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t handle, int root, void* stream,
+                                          fsccl_work_t* work) {
   return guarded("fsccl_unit_broadcast_state", [&]() -> Result<fsccl_status_t> {
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
     FSCCL_ASSIGN(const Ref<Unit> unit, unit_of(handle));
-    FSCCL_TRY(unit->broadcast_state(root, work == nullptr, &state, &submitted));
+    FSCCL_TRY(unit->broadcast_state(root, stream, work == nullptr, &state, &submitted));
     give_work(submitted, work);
     return state;
   });

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "api/objects.h"
+#include "fsccl/insight.h"
 
 using namespace fsccl;
 

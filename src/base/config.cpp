@@ -10,6 +10,7 @@
 #include "base/config_store.h"
 #include "base/immortal.h"
 #include "base/log.h"
+#include "fsccl/insight.h"
 
 namespace fsccl {
 namespace {

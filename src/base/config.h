@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "fsccl/insight.h"
 
 namespace fsccl {
 

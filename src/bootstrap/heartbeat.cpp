@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "fsccl/insight.h"
+
 namespace fsccl {
 
 namespace {

@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "base/wait.h"
+#include "fsccl/insight.h"
 #include "wire/authentication.h"
 
 namespace fsccl {

@@ -25,6 +25,7 @@
 #include "bootstrap/member_info.h"
 #include "bootstrap/neighbourhood.h"
 #include "bootstrap/tree.h"
+#include "fsccl/insight.h"
 #include "wire/beat.h"
 
 namespace fsccl {

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "comm/consensus.h"
 #include "comm/opened_channel.h"
+#include "fsccl/insight.h"
 
 namespace fsccl {
 namespace {

@@ -14,6 +14,7 @@
 #include "comm/job_context.h"
 #include "comm/list.h"
 #include "engine/engine.h"
+#include "fsccl/insight.h"
 #include "record/metrics.h"
 #include "select/paths.h"
 

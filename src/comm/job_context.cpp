@@ -16,6 +16,7 @@
 #include "bootstrap/heartbeat.h"
 #include "comm/at_exit.h"
 #include "comm/communicator.h"
+#include "fsccl/insight.h"
 #include "transports/shm/shm.h"
 #include "transports/transports.h"
 

@@ -2,6 +2,7 @@
 // failure board; and what an error then says of the ranks that are missing.
 #include "bootstrap/job.h"
 #include "engine/engine.h"
+#include "fsccl/insight.h"
 #include "record/message_names.h"
 
 namespace fsccl {

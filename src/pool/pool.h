@@ -7,8 +7,19 @@
 
 #include "allocators/placement/journal.h"
 #include "comm/communicator.h"
+#include "fsccl/insight.h"
 
 namespace fsccl {
+
+// The error of a call with a stream for what lies in host memory, where streams order nothing;
+// success for NULL. `kind` and `name`: of what the call is about.
+inline Status refuse_stream(const void* stream, const char* kind, const std::string& name) {
+  if (!stream) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "stream is {}, but {} '{}' lies in host memory, where streams order nothing: give "
+              "NULL, and call when the memory may be used",
+              stream, kind, name);
+}
 
 class Pool {
  public:
@@ -29,10 +40,6 @@ class Pool {
   virtual Result<void*> alloc_block(uint64_t bytes, void* stream, uint64_t alignment) = 0;
   virtual Status free_block(void* pointer, void* stream) = 0;
   virtual Status import(void* pointer, uint64_t bytes) = 0;
-  // What the program tells of streams, as fsccl_pool_use(), _record() and _wait() say.
-  virtual Status use(const void* pointer, uint64_t bytes, void* stream, bool writes) = 0;
-  virtual Status record(const void* event, void* stream) = 0;
-  virtual Status wait(const void* event, void* stream) = 0;
 
   // A step ends; collective.
   virtual Status end_step() = 0;
@@ -44,8 +51,8 @@ class Pool {
   virtual uint64_t trim() = 0;
   // Without blocks and units; else an error that lists them.
   virtual Status check_empty() = 0;
-  virtual void uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
-                    void* context) const = 0;
+  virtual void owners(void (*visit)(void* context, const fsccl_pool_owner_t* use),
+                      void* context) const = 0;
   virtual Status snapshot(const std::string& path) const = 0;
 
   uint64_t next_unit_key() { return ++unit_keys_; }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "fsccl/fsccl.h"
+#include "fsccl/insight.h"
 #include "plan/fingerprint.h"
 
 namespace fsccl {

@@ -28,27 +28,33 @@ Status Unit::check_has_grad(size_t index) const {
               spec_.name);
 }
 
-Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
-  if (!unsharded_) return gather(writable, wait, state, submitted);
-  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first",
-              spec_.name);
+Status Unit::unshard(bool writable, void* stream, bool wait, fsccl_status_t* state,
+                     Submitted* submitted) {
+  if (unsharded_)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first",
+                spec_.name);
+  FSCCL_TRY(enter(stream));
+  return gather(writable, wait, state, submitted);
 }
 
-Status Unit::reshard() {
-  if (unsharded_) return give_back_params();
-  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is not unsharded", spec_.name);
+Status Unit::reshard(void* stream) {
+  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is not unsharded", spec_.name);
+  FSCCL_TRY(enter(stream));
+  return give_back_params();
 }
 
-Status Unit::release(size_t index) {
+Status Unit::release(size_t index, void* stream) {
   FSCCL_TRY(check_index(index));
   if (!spec_.by_parameter)
     return fail(
         FSCCL_ERR_INVALID_STATE,
         "unit '{}' has one slot for all parameters: reshard it, or make it with by_parameter = 1",
         spec_.name);
-  if (unsharded_) return give_back_param(index);
-  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before release()",
-              spec_.name);
+  if (!unsharded_)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before release()",
+                spec_.name);
+  FSCCL_TRY(enter(stream));
+  return give_back_param(index);
 }
 
 Status Unit::param(size_t index, fsccl_view_t* view) {
@@ -71,9 +77,9 @@ Status Unit::shard(size_t index, fsccl_view_t* view) const {
   return success();
 }
 
-Status Unit::grad(size_t index, fsccl_view_t* view) {
+Status Unit::grad(size_t index, void* stream, fsccl_view_t* view) {
   FSCCL_TRY(check_has_grad(index));
-  FSCCL_ASSIGN(std::byte* const slot, grad_slot(index));
+  FSCCL_ASSIGN(std::byte* const slot, grad_slot(index, stream));
   const uint64_t elements = layout().numel(index);
   *view = {elements ? slot + definition_.grad_map.offset[index] : nullptr, elements, 0,
            spec_.reduce_dtype};
@@ -98,9 +104,17 @@ Status Unit::set_shards(void* const* shards) {
   return success();
 }
 
-Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted) {
+Status Unit::reduce_grads(const ReduceRequest& request, void* stream, bool wait,
+                          fsccl_status_t* state, Submitted* submitted) {
+  FSCCL_TRY(enter(stream));
+  return sum_grads(request, wait, state, submitted);
+}
+
+Status Unit::broadcast_state(int root, void* stream, bool wait, fsccl_status_t* state,
+                             Submitted* submitted) {
   FSCCL_TRY(check_has_replicas(spec_, "bring into step"));
   FSCCL_TRY(check_replica_root(spec_, root));
+  FSCCL_TRY(enter(stream));
   return broadcast_shards(root, wait, state, submitted);
 }
 

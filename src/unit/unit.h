@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "unit/scaling.h"
 #include "unit/unit_definition.h"
 
@@ -44,18 +45,20 @@ class Unit {
 
   // As the functions of fsccl.h. `wait`: the call returns when the operation is complete; else
   // *submitted says which operation to wait for, and *state whether it is complete already.
-  Status unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted);
-  Status reshard();
-  Status release(size_t index);
+  Status unshard(bool writable, void* stream, bool wait, fsccl_status_t* state,
+                 Submitted* submitted);
+  Status reshard(void* stream);
+  Status release(size_t index, void* stream);
   Status param(size_t index, fsccl_view_t* view);
   Status shard(size_t index, fsccl_view_t* view) const;
-  Status grad(size_t index, fsccl_view_t* view);
+  Status grad(size_t index, void* stream, fsccl_view_t* view);
   Status sharded_grad(size_t index, fsccl_view_t* view);
   Status set_shards(void* const* shards);
   void mark_changed() { changed_ = true; }
-  virtual Status reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
-                              Submitted* submitted) = 0;
-  Status broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
+  Status reduce_grads(const ReduceRequest& request, void* stream, bool wait, fsccl_status_t* state,
+                      Submitted* submitted);
+  Status broadcast_state(int root, void* stream, bool wait, fsccl_status_t* state,
+                         Submitted* submitted);
   Status verify_replicas();  // blocking
 
   // An error while an operation of this unit is in flight that its end would not wait for.
@@ -64,8 +67,6 @@ class Unit {
   virtual Status codec_report(fsccl_codec_report_t* report) const = 0;
   // Debug mode: an error where somebody wrote beyond the slots that the unit holds.
   virtual Status check_zones() = 0;
-  // What follows is put on `stream`; an error in host memory.
-  virtual Status set_stream(void* stream) = 0;
 
   const UnitSpec& spec() const { return spec_; }
   const Layout& layout() const { return *definition_.layout; }
@@ -76,6 +77,9 @@ class Unit {
  protected:
   explicit Unit(UnitSpec spec) : spec_(std::move(spec)) {}
 
+  // The call that has begun puts what it does on `stream`, which is NULL in host memory; an error
+  // where it cannot.
+  virtual Status enter(void* stream) = 0;
   // Gathers the parameters, which are sharded.
   virtual Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) = 0;
   // Gives back the slots of the parameters, which are unsharded, or keeps them.
@@ -83,9 +87,11 @@ class Unit {
   // Gives back the slot of one parameter of a unit by parameter, which is unsharded.
   virtual Status give_back_param(size_t index) = 0;
   // Where the slot with this parameter, which is unsharded, can be read; with its gradient, can be
-  // written.
+  // written on `stream`.
   virtual Result<std::byte*> param_slot(size_t index) = 0;
-  virtual Result<std::byte*> grad_slot(size_t index) = 0;
+  virtual Result<std::byte*> grad_slot(size_t index, void* stream) = 0;
+  virtual Status sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                           Submitted* submitted) = 0;
   // An error while the gradient of this parameter is being reduced.
   virtual Status check_reduced(size_t index) = 0;
   // The shards lie at `shards` from now on: one pointer a parameter, NULL where it stays.

@@ -9,6 +9,7 @@
 
 #include "comm/communicator.h"
 #include "comm/consensus.h"
+#include "fsccl/codec.h"
 #include "layout/layout.h"
 #include "plan/unit_plans.h"
 

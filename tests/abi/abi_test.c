@@ -4,7 +4,10 @@
  * version. Built once in each language.
  */
 #include <fsccl/allocator.h>
+#include <fsccl/codec.h>
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
+#include <fsccl/redistribute.h>
 #include <stdio.h>
 
 static int failures = 0;
@@ -62,7 +65,7 @@ static void check_structs(void) {
   EXPECT_SIZE_FIRST(fsccl_codec_t);
   EXPECT_SIZE_FIRST(fsccl_codec_report_t);
   EXPECT_SIZE_FIRST(fsccl_reduce_config_t);
-  EXPECT_SIZE_FIRST(fsccl_reshard_config_t);
+  EXPECT_SIZE_FIRST(fsccl_redistribute_config_t);
   EXPECT_SIZE_FIRST(fsccl_counters_t);
   EXPECT_SIZE_FIRST(fsccl_explain_config_t);
   EXPECT_SIZE_FIRST(fsccl_layout_stats_t);
@@ -77,7 +80,7 @@ static void check_initializers(void) {
   const fsccl_pool_config_t pool = FSCCL_POOL_CONFIG_INIT;
   const fsccl_unit_config_t unit = FSCCL_UNIT_CONFIG_INIT;
   const fsccl_reduce_config_t reduce = FSCCL_REDUCE_CONFIG_INIT;
-  const fsccl_reshard_config_t reshard = FSCCL_RESHARD_CONFIG_INIT;
+  const fsccl_redistribute_config_t reshard = FSCCL_REDISTRIBUTE_CONFIG_INIT;
   const fsccl_param_t param = FSCCL_PARAM_INIT;
   const fsccl_allocator_t allocator = FSCCL_ALLOCATOR_INIT;
   const fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;

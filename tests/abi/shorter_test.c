@@ -2,6 +2,7 @@
  * reads nor writes a byte beyond their size. */
 #include <fsccl/allocator.h>
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +81,7 @@ int main(void) {
   WITH_EACH_SIZE(fsccl_layout_stats_t,
                  fsccl_layout_plan(FSCCL_LAYOUT_FLAT, &weight, 1, 2, 0, NULL, out));
   CHECK(fsccl_allocator_host(&host));
-  CHECK(fsccl_allocator_statistics(&host, &counts));
+  CHECK(fsccl_allocator_count(&host, &counts));
   WITH_EACH_SIZE(fsccl_allocator_stats_t, fsccl_allocator_stats(&counts, out));
 
   /* A config without its last fields: two parameters of the size of 0.1, and not of today's. */

@@ -32,7 +32,7 @@ TEST(Adaptors, LimitIsExact) {
 TEST(Adaptors, StatisticsCount) {
   Refusing below;
   fsccl_allocator_t& counting = *below.add();
-  ASSERT_OK(fsccl_allocator_statistics(&below.table, &counting));
+  ASSERT_OK(fsccl_allocator_count(&below.table, &counting));
   void* blocks[3];
   for (size_t i = 0; i < 3; ++i) ASSERT_OK(get(counting, 100 * (i + 1), &blocks[i]));
   EXPECT_OK(give(counting, blocks[1], 200));
@@ -50,7 +50,7 @@ TEST(Adaptors, StatisticsCount) {
   EXPECT_EQ(stats.frees, 2u);
   EXPECT_EQ(stats.failures, 1u);
   EXPECT_ERROR(fsccl_allocator_stats(&below.table, &stats), FSCCL_ERR_INVALID_ARGUMENT,
-               "fsccl_allocator_statistics");
+               "fsccl_allocator_count");
   EXPECT_ERROR(fsccl_allocator_stats(&counting, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
                "FSCCL_ALLOCATOR_STATS_INIT");
   EXPECT_OK(give(counting, blocks[0], 100));
@@ -213,7 +213,7 @@ TEST(Adaptors, AChildOfForkIsTold) {
 TEST(Adaptors, OutlivesTheTableBelow) {
   fsccl_allocator_t host, counting, limit;
   ASSERT_OK(fsccl_allocator_host(&host));
-  ASSERT_OK(fsccl_allocator_statistics(&host, &counting));
+  ASSERT_OK(fsccl_allocator_count(&host, &counting));
   ASSERT_OK(fsccl_allocator_limit(&counting, 10'000, &limit));
   void* pointer = nullptr;
   ASSERT_OK(get(limit, 10'000, &pointer));

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "collective_case.h"
+#include "fsccl/insight.h"
 
 namespace fsccl::testing {
 namespace {

@@ -109,7 +109,7 @@ void fill_grads(const TestUnit& unit, fsccl_dtype_t dtype,
                 const std::function<double(uint64_t)>& value) {
   for (size_t i = 0; i < unit.size(); ++i) {
     fsccl_view_t view{};
-    ASSERT_OK(fsccl_unit_grad(unit.get(), i, &view));
+    ASSERT_OK(fsccl_unit_grad(unit.get(), i, nullptr, &view));
     for (uint64_t k = 0; k < view.count; ++k) store_float(dtype, view.data, k, value(k));
   }
 }

@@ -1,9 +1,8 @@
-// Debug mode of pools against random programs: blocks on streams, imports and a unit's gradients,
-// taken, used and given back in a right order. Into each of a thousand programs exactly one bug is
+// Debug mode of pools against random programs: blocks, imports and a unit's gradients, taken, used
+// and given back in a right order. Into each of a thousand programs exactly one bug is
 // put, and the first error must name it: what kind, and whose memory. A thousand programs without a
 // bug must run without a word. What is in memory is checked throughout.
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -21,50 +20,19 @@ constexpr bool kStrayWrites = false;
 constexpr bool kStrayWrites = true;
 #endif
 
-constexpr size_t kStreams = 5;  // the program's own among them
 constexpr size_t kPage = 4096;
-using Clock = std::array<uint64_t, kStreams>;
 
 enum class Bug {
   none,
   double_free,
   write_after_free,
-  use_after_free,
-  no_order,
   overrun,
   underrun,
   leak,
-  import_in_use,
   slot_overrun,
   slot_underrun,
   unit_leak,
   kinds
-};
-
-void* stream_of(size_t s) {
-  static char names[kStreams];
-  return s == 0 ? nullptr : &names[s];
-}
-
-// What the documentation says of order, said again: `known` is what is over before the next work of
-// a stream begins.
-class Model {
- public:
-  size_t events = 0;
-  uint64_t work(size_t s) { return s == 0 ? 0 : ++known_[s][s]; }
-  void order(size_t before, size_t after) {  // an event on the one that the other waits for
-    for (size_t s = 0; s < kStreams; s++)
-      known_[after][s] = std::max(known_[after][s], known_[before][s]);
-    if (after != 0) return;
-    for (Clock& clock : known_)
-      for (size_t s = 0; s < kStreams; s++) clock[s] = std::max(clock[s], known_[0][s]);
-  }
-  bool knows(size_t stream, size_t other, uint64_t clock) const {
-    return clock <= known_[stream][other];
-  }
-
- private:
-  std::array<Clock, kStreams> known_{};
 };
 
 struct Memory {
@@ -72,7 +40,6 @@ struct Memory {
   size_t bytes = 0;
   bool import = false;
   std::vector<unsigned char> contents;
-  Clock reads{}, writes{};  // the last on each stream
 };
 
 class Program {
@@ -105,37 +72,33 @@ class Program {
   }
 
   void step() {
-    switch (random_.below(8)) {
+    switch (random_.below(7)) {
       case 0:
       case 1:
-        allocate(random_.below(kStreams));
+        allocate();
         break;
       case 2:
-        if (!live_.empty()) give_back(random_.below(live_.size()), random_.below(kStreams));
+        if (!live_.empty()) give_back(random_.below(live_.size()));
         break;
       case 3:
-        order(random_.below(kStreams), random_.below(kStreams));
-        break;
-      case 4:
         if (unit_) reduce();
         break;
-      case 5:
+      case 4:
         if (random_.below(8) == 0) import();
         break;
       default:
-        if (!live_.empty()) use(live_[random_.below(live_.size())], random_.below(kStreams));
+        if (!live_.empty()) use(live_[random_.below(live_.size())]);
     }
   }
 
-  size_t allocate(size_t stream, size_t bytes = ~size_t{0}) {
+  size_t allocate(size_t bytes = ~size_t{0}) {
     if (bytes == ~size_t{0})
       bytes = random_.below(10) == 0 ? 65536 + random_.below(20000) : random_.below(3000);
     Memory memory;
     void* pointer = nullptr;
-    if (!ok(fsccl_pool_alloc(pool_, bytes, stream_of(stream), &pointer))) return ~size_t{0};
+    if (!ok(fsccl_pool_alloc(pool_, bytes, nullptr, &pointer))) return ~size_t{0};
     memory.data = static_cast<unsigned char*>(pointer);
     memory.bytes = bytes;
-    memory.writes[stream] = model_.work(stream);
     const size_t alignment = bytes >= 65536 ? kPage : 64;
     EXPECT_EQ(reinterpret_cast<uintptr_t>(pointer) % alignment, 0u);
     fill(memory, 0, bytes);
@@ -162,44 +125,19 @@ class Program {
     if (end > begin) std::memset(memory.data + begin, value, end - begin);
   }
 
-  // Work that the stream does at once, which is one of the orders that it may have.
-  void use(Memory& memory, size_t stream) {
+  void use(Memory& memory) {
     if (memory.bytes == 0) return;
-    const bool writes = random_.below(2) == 0;
-    for (size_t other = 0; other < kStreams; other++)
-      if (!model_.knows(stream, other, memory.writes[other]) ||
-          (writes && !model_.knows(stream, other, memory.reads[other])))
-        order(other, stream);
     const size_t begin = random_.below(memory.bytes),
                  end = begin + 1 + random_.below(memory.bytes - begin);
-    declare(memory, begin, end, stream, writes);
-    if (writes) fill(memory, begin, end);
+    if (random_.below(2) == 0) fill(memory, begin, end);
     EXPECT_EQ(std::memcmp(memory.data, memory.contents.data(), memory.bytes), 0);
   }
-  void declare(Memory& memory, size_t begin, size_t end, size_t stream, bool writes) {
-    (writes ? memory.writes : memory.reads)[stream] = model_.work(stream);
-    ok(fsccl_pool_use(pool_, memory.data + begin, end - begin, stream_of(stream), writes));
-  }
 
-  void order(size_t before, size_t after) {
-    if (before == after) return;
-    static char events[16];
-    const void* event = &events[model_.events++ % 16];
-    ok(fsccl_pool_record(pool_, event, stream_of(before)));
-    ok(fsccl_pool_wait(pool_, event, stream_of(after)));
-    model_.order(before, after);
-  }
-  void wait_for_all() {
-    for (size_t s = 1; s < kStreams; s++) order(s, 0);
-  }
-
-  void give_back(size_t index, size_t stream) {
+  void give_back(size_t index) {
     Memory memory = std::move(live_[index]);
     live_.erase(live_.begin() + static_cast<long>(index));
-    if (memory.import) wait_for_all();
     EXPECT_TRUE(std::equal(memory.contents.begin(), memory.contents.end(), memory.data));
-    ok(fsccl_pool_free(pool_, memory.data, stream_of(stream)));
-    model_.work(stream);
+    ok(fsccl_pool_free(pool_, memory.data, nullptr));
     if (memory.import) {
       EXPECT_EQ(std::memcmp(memory.data, memory.contents.data(), memory.bytes), 0);
       std::free(memory.data);
@@ -220,16 +158,16 @@ class Program {
   // A step of the unit, with a byte of this distance from its gradients written: at or behind the
   // end, or before the begin.
   void reduce(int64_t stray = 0, bool beyond = false) {
-    if (!ok(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr))) return;
+    if (!ok(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr))) return;
     fsccl_view_t view{};
-    ok(fsccl_unit_grad(unit_, 0, &view));
+    ok(fsccl_unit_grad(unit_, 0, nullptr, &view));
     auto* grads = static_cast<unsigned char*>(view.data);
     const auto bytes = static_cast<int64_t>(view.count * fsccl_dtype_size(view.dtype));
     std::memset(grads, 0, static_cast<size_t>(bytes));
     if (beyond) grads[stray < 0 ? stray : bytes + stray] ^= 0x5a;
-    ok(fsccl_unit_reshard(unit_));
-    if (!ok(fsccl_unit_reduce_grads(unit_, nullptr, nullptr)))
-      ok(fsccl_unit_reduce_grads(unit_, nullptr, nullptr));
+    ok(fsccl_unit_reshard(unit_, nullptr));
+    if (!ok(fsccl_unit_reduce_grads(unit_, nullptr, nullptr, nullptr)))
+      ok(fsccl_unit_reduce_grads(unit_, nullptr, nullptr, nullptr));
     ok(fsccl_pool_step(pool_));
   }
 
@@ -255,60 +193,40 @@ class Program {
       expected_owner = "unit 'layer7' (its parameters are unsharded)";
       return;
     }
-    if (bug_ == Bug::leak || bug_ == Bug::import_in_use) {
-      leaked_ = bug_ == Bug::import_in_use || random_.below(3) == 0
-                    ? import()
-                    : allocate(random_.below(kStreams));
-      expect(bug_ == Bug::leak ? "still has" : "no order between streams", live_[leaked_]);
-      Memory memory = live_[leaked_];
+    if (bug_ == Bug::leak) {
+      leaked_ = random_.below(3) == 0 ? import() : allocate();
+      expect("still has", live_[leaked_]);
+      forgotten_ = live_[leaked_];
       live_.erase(live_.begin() + static_cast<long>(leaked_));
-      forgotten_ = memory;
-      if (bug_ == Bug::leak) return;
-      declare(memory, 0, memory.bytes, 1 + random_.below(kStreams - 1), random_.below(2) == 0);
-      ok(fsccl_pool_free(pool_, memory.data, nullptr));
       return;
     }
     block_bug();
   }
 
   void block_bug() {
-    const size_t bytes = 1 + random_.below(3000), index = allocate(0, bytes);
+    const size_t bytes = 1 + random_.below(3000), index = allocate(bytes);
     Memory memory = live_[index];
-    if (bug_ == Bug::no_order) {
-      const size_t first = 1 + random_.below(kStreams - 1),
-                   second = (first + 1 + random_.below(kStreams - 1)) % kStreams;
-      declare(memory, 0, bytes, first, true);
-      expect("no order between streams", memory);
-      return declare(memory, random_.below(bytes), bytes, second, random_.below(2) == 0);
-    }
     if (bug_ == Bug::overrun || bug_ == Bug::underrun) {
       const auto distance = static_cast<int64_t>(random_.below(64));
       memory.data[bug_ == Bug::overrun ? static_cast<int64_t>(bytes) + distance : -1 - distance] ^=
           0x81;
       return expect(bug_ == Bug::overrun ? "beyond its end" : "before its begin", memory);
     }
-    const size_t stream = random_.below(kStreams);
-    give_back(index, stream);
+    give_back(index);
     if (bug_ == Bug::double_free) {
       expect("was freed before", memory);
       // which may have the same bytes
-      for (size_t others = random_.below(3); others > 0; others--) allocate(0, bytes);
-      ok(fsccl_pool_free(pool_, memory.data, stream_of(random_.below(kStreams))));
-    } else if (bug_ == Bug::use_after_free) {
-      expect("use after free", memory);
-      ok(fsccl_pool_use(pool_, memory.data + random_.below(bytes), 1,
-                        stream_of(random_.below(kStreams)), random_.below(2) == 0));
+      for (size_t others = random_.below(3); others > 0; others--) allocate(bytes);
+      ok(fsccl_pool_free(pool_, memory.data, nullptr));
     } else {
-      wait_for_all();  // before that the bytes are the streams'
       expect("use after free", memory);
       memory.data[random_.below(bytes)] = static_cast<unsigned char>(random_.below(255));
     }
   }
 
   void finish() {
-    while (!live_.empty()) give_back(live_.size() - 1, random_.below(kStreams));
-    wait_for_all();
-    if (bug_ == Bug::unit_leak) ok(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr));
+    while (!live_.empty()) give_back(live_.size() - 1);
+    if (bug_ == Bug::unit_leak) ok(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr));
     if (unit_ && bug_ != Bug::unit_leak) ok(fsccl_unit_destroy(unit_));
     if (ok(fsccl_pool_destroy(pool_))) return;
     if (bug_ == Bug::unit_leak) {
@@ -326,7 +244,6 @@ class Program {
   const fsccl_comm_t comm_;
   fsccl_pool_t pool_ = nullptr;
   fsccl_unit_t unit_ = nullptr;
-  Model model_;
   std::vector<Memory> live_;
   Memory forgotten_;
   size_t leaked_ = 0;

@@ -6,6 +6,7 @@
 #include <deque>
 #include <thread>
 
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {
@@ -43,16 +44,16 @@ TEST(ByParameter, ReleaseGivesBackOneSlot) {
           if (mode == FSCCL_UNSHARD_WRITABLE || sharing == FSCCL_SHARING_COPY_ON_WRITE)
             unit.write_params(50 + static_cast<uint64_t>(self.rank)),
                 unit.check_params(50 + static_cast<uint64_t>(self.rank));
-          ASSERT_OK(fsccl_unit_release(unit.get(), 1));
+          ASSERT_OK(fsccl_unit_release(unit.get(), 1, nullptr));
           EXPECT_EQ(live(), 3u);
           unit.reshard();
           EXPECT_EQ(live(), 0u);
           unit.unshard();
           unit.check_params(1);
-          for (const size_t i : {2, 0, 1}) ASSERT_OK(fsccl_unit_release(unit.get(), i));
+          for (const size_t i : {2, 0, 1}) ASSERT_OK(fsccl_unit_release(unit.get(), i, nullptr));
           EXPECT_EQ(live(), 0u);
-          EXPECT_ERROR(fsccl_unit_unshard(unit.get(), mode, nullptr), FSCCL_ERR_INVALID_STATE,
-                       "reshard");
+          EXPECT_ERROR(fsccl_unit_unshard(unit.get(), mode, nullptr, nullptr),
+                       FSCCL_ERR_INVALID_STATE, "reshard");
           unit.reshard();
         }
       });
@@ -68,38 +69,40 @@ TEST(ByParameter, CallsAtTheWrongMoment) {
         whole(simple_unit({{8}, {8}}, 2), self.comm, pool.get());
     unit.write_shards(1);
     fsccl_view_t view{};
-    EXPECT_ERROR(fsccl_unit_release(unit.get(), 0), FSCCL_ERR_INVALID_STATE, "unshard it");
+    EXPECT_ERROR(fsccl_unit_release(unit.get(), 0, nullptr), FSCCL_ERR_INVALID_STATE, "unshard it");
     whole.unshard();
-    EXPECT_ERROR(fsccl_unit_release(whole.get(), 0), FSCCL_ERR_INVALID_STATE, "one slot",
+    EXPECT_ERROR(fsccl_unit_release(whole.get(), 0, nullptr), FSCCL_ERR_INVALID_STATE, "one slot",
                  "by_parameter");
     whole.reshard();
     fsccl_reduce_config_t config = range(0, 1);
     whole.write_grads(1, self.rank);
-    EXPECT_ERROR(fsccl_unit_reduce_grads(whole.get(), &config, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "one slot", "by_parameter");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(whole.get(), &config, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "one slot", "by_parameter");
     unit.unshard();
-    EXPECT_ERROR(fsccl_unit_release(unit.get(), 4), FSCCL_ERR_INVALID_ARGUMENT, "4 parameters");
-    ASSERT_OK(fsccl_unit_release(unit.get(), 3));  // its owner's
-    EXPECT_ERROR(fsccl_unit_release(unit.get(), 0), FSCCL_ERR_INVALID_STATE, "was released");
+    EXPECT_ERROR(fsccl_unit_release(unit.get(), 4, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "4 parameters");
+    ASSERT_OK(fsccl_unit_release(unit.get(), 3, nullptr));  // its owner's
+    EXPECT_ERROR(fsccl_unit_release(unit.get(), 0, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "was released");
     EXPECT_ERROR(fsccl_unit_param(unit.get(), 3, &view), FSCCL_ERR_INVALID_STATE, "was released");
     EXPECT_OK(fsccl_unit_param(unit.get(), 1, &view));
     unit.reshard();
     for (const auto& [first, count] :
          {std::pair<size_t, size_t>{4, 1}, {0, 5}, {2, 0}, {1, ~size_t{0}}}) {
       config = range(first, count);
-      EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr),
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr, nullptr),
                    FSCCL_ERR_INVALID_ARGUMENT, "4 parameters");
     }
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr), FSCCL_ERR_INVALID_STATE,
-                 "no gradients");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_STATE, "no gradients");
     unit.write_grad(1, 1, self.rank);
     config = range(1, 2);
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_STATE,
-                 "no gradients", "parameter 2");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_STATE, "no gradients", "parameter 2");
     config = range(1, 1);
     config.grads = unit.own_grads(1, self.rank);
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_STATE,
-                 "grads = NULL");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_STATE, "grads = NULL");
     unit.reduce(nullptr);  // the one that was written
     unit.write_grad(3, 1, self.rank);
     unit.write_grad(2, 1, self.rank);
@@ -203,7 +206,8 @@ TEST(ByParameter, ReductionsOverlap) {
       fsccl_work_t works[2] = {};
       for (const size_t i : {2, 1}) {
         const fsccl_reduce_config_t config = range(i, 1);
-        EXPECT_EQ(fsccl_unit_reduce_grads(unit.get(), &config, &works[i - 1]), FSCCL_IN_PROGRESS);
+        EXPECT_EQ(fsccl_unit_reduce_grads(unit.get(), &config, nullptr, &works[i - 1]),
+                  FSCCL_IN_PROGRESS);
       }
       for (const size_t i : {1, 2})
         EXPECT_ERROR(fsccl_unit_sharded_grad(unit.get(), i, &view), FSCCL_ERR_INVALID_STATE,
@@ -229,7 +233,8 @@ TEST(ByParameter, DestroyGivesSlotsBackInAnyState) {
           TestUnit unit(sliced(1, sharing), self.comm, pool.get());
           unit.write_shards(1);
           unit.unshard(mode);
-          for (uint64_t i = 0; i < round; ++i) ASSERT_OK(fsccl_unit_release(unit.get(), i));
+          for (uint64_t i = 0; i < round; ++i)
+            ASSERT_OK(fsccl_unit_release(unit.get(), i, nullptr));
           unit.write_grad(round % 3, 1, self.rank);
           if (round == 2) unit.reduce(nullptr);
           ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
@@ -244,7 +249,7 @@ TEST(ByParameter, RanksThatReduceOtherParametersAreToldWhich) {
     TestUnit unit(sliced(), self.comm, pool.get());
     unit.write_grads(1, self.rank);
     const fsccl_reduce_config_t config = self.rank ? range(1, 2) : range(0, 1);
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_MISMATCH,
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr, nullptr), FSCCL_ERR_MISMATCH,
                  "parameters 0 .. 0", "parameters 1 .. 2");
   });
 }
@@ -255,10 +260,10 @@ TEST(ByParameter, RanksThatReleaseOtherParametersMismatch) {
     TestUnit unit(sliced(), self.comm, pool.get());
     unit.write_shards(1);
     unit.unshard();
-    ASSERT_OK(fsccl_unit_release(unit.get(), static_cast<size_t>(self.rank)));
+    ASSERT_OK(fsccl_unit_release(unit.get(), static_cast<size_t>(self.rank), nullptr));
     unit.reshard();
-    EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_MISMATCH,
-                 "history");
+    EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr, nullptr),
+                 FSCCL_ERR_MISMATCH, "history");
   });
 }
 
@@ -348,7 +353,7 @@ TEST(ByParameter, PeakOfADeclaredBackward) {
             const fsccl_reduce_config_t config = range(event.first, event.count);
             if (event.kind == FSCCL_EVENT_UNSHARD) unit.unshard(), unit.check_params(1);
             if (event.kind == FSCCL_EVENT_RELEASE) {
-              ASSERT_OK(fsccl_unit_release(unit.get(), event.first));
+              ASSERT_OK(fsccl_unit_release(unit.get(), event.first, nullptr));
             }
             if (event.kind == FSCCL_EVENT_RESHARD) unit.reshard();
             if (event.kind == FSCCL_EVENT_GRAD && by_parameter)

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
 #include "support.h"
 
 namespace fsccl::testing {
@@ -90,14 +92,14 @@ class CodecUnit {
   }
   std::vector<std::vector<uint16_t>> gathered(fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ) {
     std::vector<std::vector<uint16_t>> all(size_);
-    EXPECT_OK(fsccl_unit_unshard(unit_, mode, nullptr));
+    EXPECT_OK(fsccl_unit_unshard(unit_, mode, nullptr, nullptr));
     for (size_t i = 0; i < size_; i++) {
       fsccl_view_t view;
       EXPECT_OK(fsccl_unit_param(unit_, i, &view));
       const auto* const words = static_cast<const uint16_t*>(view.data);
       all[i].assign(words, words + view.count);
     }
-    EXPECT_OK(fsccl_unit_reshard(unit_));
+    EXPECT_OK(fsccl_unit_reshard(unit_, nullptr));
     return all;
   }
   fsccl_codec_report_t report() const {

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "fsccl/insight.h"
+
 namespace fsccl::testing {
 namespace {
 

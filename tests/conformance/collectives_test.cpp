@@ -1,6 +1,7 @@
 // The plain collectives: every operation, dtype, operator, memory and form, for counts around all
 // limits, and random ones under settings that force each way through the engine.
 #include "collective_case.h"
+#include "fsccl/insight.h"
 
 namespace fsccl::testing {
 namespace {

@@ -15,14 +15,14 @@ class DeviceFailures : public OnGpus {};
 void expect_drained(OnGpu& on, fsccl_unit_t unit, fsccl_status_t code,
                     std::initializer_list<const char*> words) {
   on.gpu.synchronize(on.stream);
-  const fsccl_status_t status = fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr);
+  const fsccl_status_t status = fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr);
   expect_error(status, code, words, __FILE__, __LINE__);
 }
 
 // The first gather makes the pool grow, which is a matter of all ranks.
-void warm_up(fsccl_unit_t unit) {
-  ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
-  ASSERT_OK(fsccl_unit_reshard(unit));
+void warm_up(OnGpu& on, fsccl_unit_t unit) {
+  ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
+  ASSERT_OK(fsccl_unit_reshard(unit, on.stream));
 }
 
 void wait_until_failed(fsccl_comm_t comm) {
@@ -39,11 +39,10 @@ TEST_F(DeviceFailures, AnotherOrderIsAMismatch) {
     std::array<fsccl_unit_t, 2> units{};
     for (size_t u = 0; u < 2; u++) {
       ASSERT_OK(make_unit(simple_unit({{64}}, u + 1), self.comm, on.pool.get(), &units[u]));
-      ASSERT_OK(fsccl_unit_set_stream(units[u], on.stream));
     }
     for (size_t u = 0; u < 2; u++)
       (void)fsccl_unit_unshard(units[u ^ static_cast<size_t>(self.rank)], FSCCL_UNSHARD_READ,
-                               nullptr);
+                               on.stream, nullptr);
     wait_until_failed(self.comm);
     on.gpu.synchronize(on.stream);
     fsccl_view_t view{};
@@ -59,11 +58,10 @@ TEST_F(DeviceFailures, AnotherModeIsAMismatch) {
     OnGpu on(self);
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, on.pool.get(), &unit));
-    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
-    ASSERT_OK(
-        fsccl_unit_unshard(unit, self.rank ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ, nullptr));
+    ASSERT_OK(fsccl_unit_unshard(unit, self.rank ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ,
+                                 on.stream, nullptr));
     wait_until_failed(self.comm);
-    (void)fsccl_unit_reshard(unit);
+    (void)fsccl_unit_reshard(unit, on.stream);
     expect_drained(on, unit, FSCCL_ERR_MISMATCH, {"another mode"});
     EXPECT_OK(fsccl_unit_destroy(unit));
   });
@@ -76,13 +74,12 @@ TEST_F(DeviceFailures, WhoIsLateIsNamed) {
               OnGpu on(self);
               fsccl_unit_t unit = nullptr;
               ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, on.pool.get(), &unit));
-              ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
-              warm_up(unit);
+              warm_up(on, unit);
               if (self.rank != 1) {
-                ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+                ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
                 on.gpu.synchronize(on.stream);
                 over = true;
-                (void)fsccl_unit_reshard(unit);
+                (void)fsccl_unit_reshard(unit, on.stream);
                 expect_drained(
                     on, unit, FSCCL_ERR_TIMEOUT,
                     {"unshard of unit 'unit 1'", "still waits for rank(s) 1", "FSCCL_TIMEOUT_MS"});
@@ -100,18 +97,17 @@ TEST_F(DeviceFailures, AbortLetsStreamsGo) {
               OnGpu on(self);
               fsccl_unit_t unit = nullptr;
               ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, on.pool.get(), &unit));
-              ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
-              warm_up(unit);
+              warm_up(on, unit);
               both.arrive_and_wait();
               if (self.rank == 0) {
-                ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+                ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
                 EXPECT_FALSE(on.gpu.idle(on.stream)) << "it waits for rank 1";
                 ASSERT_OK(fsccl_comm_abort(self.comm));
                 on.gpu.synchronize(on.stream);
               } else {
                 wait_until_failed(self.comm);
               }
-              (void)fsccl_unit_reshard(unit);
+              (void)fsccl_unit_reshard(unit, on.stream);
               expect_drained(on, unit, FSCCL_ERR_ABORTED, {});
               EXPECT_OK(fsccl_unit_destroy(unit));
             },
@@ -127,14 +123,14 @@ TEST_F(DeviceFailures, WhatTheDriverRefusesEndsTheCommunicator) {
     fsccl_unit_t unit = nullptr;
     UnitCase c = simple_unit({{512, 512}}, 1);
     ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
-    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
-    warm_up(unit);
+    warm_up(on, unit);
     both.arrive_and_wait();
     if (self.rank == 0) control.fail("cuMemcpyBatchAsync_v2", 1, 719);  // a launch failed
     both.arrive_and_wait();
-    (void)fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr);  // one of the two is refused
+    (void)fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream,
+                             nullptr);  // one of the two is refused
     wait_until_failed(self.comm);
-    (void)fsccl_unit_reshard(unit);
+    (void)fsccl_unit_reshard(unit, on.stream);
     expect_drained(on, unit, FSCCL_ERR_SYSTEM, {"cuMemcpyBatchAsync"});
     EXPECT_OK(fsccl_unit_destroy(unit));
   });
@@ -149,8 +145,7 @@ TEST_F(DeviceFailures, TablesThatTheDeviceHadNoMemoryForAreMissed) {
     OnGpu on(self);
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(simple_unit({{512, 512}}, 1), self.comm, on.pool.get(), &unit));
-    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
-    warm_up(unit);
+    warm_up(on, unit);
     fsccl_view_t shard{}, grad{};
     ASSERT_OK(fsccl_unit_shard(unit, 0, &shard));
     ASSERT_OK(fsccl_unit_sharded_grad(unit, 0, &grad));
@@ -159,27 +154,27 @@ TEST_F(DeviceFailures, TablesThatTheDeviceHadNoMemoryForAreMissed) {
     fsccl_reduce_config_t reduction = FSCCL_REDUCE_CONFIG_INIT;
     reduction.sharded_grads = &elsewhere;
     fsccl_view_t whole{};
-    ASSERT_OK(fsccl_unit_grad(unit, 0, &whole));
+    ASSERT_OK(fsccl_unit_grad(unit, 0, on.stream, &whole));
     both.arrive_and_wait();
     if (self.rank == 0) {
       control.fail("cuMemcpyAsync");  // out of memory
       EXPECT_ERROR(fsccl_unit_set_shards(unit, &shard.data), FSCCL_ERR_OUT_OF_MEMORY,
                    "cuMemcpyAsync");
       for (int i = 0; i < 2; i++)
-        EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY,
-                     "name it again");
+        EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr),
+                     FSCCL_ERR_OUT_OF_MEMORY, "name it again");
       control.fail("cuMemcpyAsync");  // out of memory
-      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &reduction, nullptr), FSCCL_ERR_OUT_OF_MEMORY,
-                   "cuMemcpyAsync");
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &reduction, on.stream, nullptr),
+                   FSCCL_ERR_OUT_OF_MEMORY, "cuMemcpyAsync");
       reduction.sharded_grads = nullptr;
-      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &reduction, nullptr), FSCCL_ERR_OUT_OF_MEMORY,
-                   "name it again");
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &reduction, on.stream, nullptr),
+                   FSCCL_ERR_OUT_OF_MEMORY, "name it again");
       reduction.sharded_grads = &grad.data;  // where they were: the tables are made anew
       ASSERT_OK(fsccl_unit_set_shards(unit, &shard.data));
     }
     both.arrive_and_wait();
-    ASSERT_OK(fsccl_unit_reduce_grads(unit, &reduction, nullptr));
-    warm_up(unit);
+    ASSERT_OK(fsccl_unit_reduce_grads(unit, &reduction, on.stream, nullptr));
+    warm_up(on, unit);
     on.gpu.synchronize(on.stream);
     ASSERT_OK(fsccl_pool_free(on.pool.get(), elsewhere, on.stream));
     EXPECT_OK(fsccl_unit_destroy(unit));

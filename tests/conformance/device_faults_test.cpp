@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "device_memory.h"
+#include "fsccl/insight.h"
 #include "support.h"
 #include "tests/stand_in/nccl/in_process.h"
 

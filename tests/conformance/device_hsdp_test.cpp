@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "../stand_in/nccl/control.h"
+#include "fsccl/insight.h"
 #include "on_gpu.h"
 
 namespace fsccl::testing {
@@ -50,8 +51,7 @@ TEST_P(DeviceMeshes, RandomUnitsTrainAsOnTheHost) {
       uint64_t step = 0;
       for (uint64_t version = 1; version <= 2 && !HasFailure(); version++) {
         twins.write_shards(version);  // other values on every rank
-        for (const fsccl_unit_t unit : {twins.get(), twins.host()})
-          ASSERT_OK(fsccl_unit_broadcast_state(unit, i % groups, nullptr)) << describe(c);
+        twins.broadcast_state(i % groups);
         twins.unshard();
         twins.compare_params();
         twins.reshard();
@@ -76,8 +76,7 @@ TEST_P(DeviceMeshes, TheStateGoesToTheNextUnshardOnAnyStream) {
       twins.write_shards(static_cast<uint64_t>(root) + 1);
       EXPECT_EQ(fsccl_unit_verify_replicas(twins.get()),
                 groups > 1 ? FSCCL_ERR_MISMATCH : FSCCL_OK);
-      for (const fsccl_unit_t unit : {twins.get(), twins.host()})
-        ASSERT_OK(fsccl_unit_broadcast_state(unit, root, nullptr));
+      twins.broadcast_state(root);
       twins.set_stream(other);
       twins.unshard();
       twins.compare_params();
@@ -96,10 +95,9 @@ TEST_P(DeviceMeshes, InfinitiesOfAnyReplicaAreSeen) {
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(
         make_unit(simple_unit({{12, 2}}), mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
-    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     for (const bool bad : {true, false}) {
       fsccl_view_t grad{};
-      ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+      ASSERT_OK(fsccl_unit_grad(unit, 0, on.stream, &grad));
       const bool mine = bad && self.rank == self.ranks - 1;
       // infinity, or 1
       const std::vector<uint16_t> values(grad.count, mine ? uint16_t{0x7f80} : uint16_t{0x3f80});
@@ -108,7 +106,7 @@ TEST_P(DeviceMeshes, InfinitiesOfAnyReplicaAreSeen) {
       fsccl_reduce_result_t result{};
       fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
       config.result = &result;
-      ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, nullptr));
+      ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, on.stream, nullptr));
       EXPECT_EQ(result.finite, bad ? 0 : 1);
       fsccl_view_t shard{};
       ASSERT_OK(fsccl_unit_shard(unit, 0, &shard));
@@ -165,7 +163,6 @@ TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
     UnitCase c = simple_unit({{6, 5}, {1}}, 4);
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(c, mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
-    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     std::vector<size_t> ready;
     fsccl_view_t grad{};
     fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
@@ -175,9 +172,9 @@ TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
     config.shard_ready_context = &ready;
     const std::vector<uint16_t> ones(30, 0x3f80);
     for (const bool defer : {true, false}) {
-      ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+      ASSERT_OK(fsccl_unit_grad(unit, 0, on.stream, &grad));
       on.gpu.copy(grad.data, ones.data(), 60, on.stream);
-      ASSERT_OK(fsccl_unit_grad(unit, 1, &grad));
+      ASSERT_OK(fsccl_unit_grad(unit, 1, on.stream, &grad));
       on.gpu.copy(grad.data, ones.data(), 2, on.stream);
       on.gpu.synchronize(on.stream);
       config.scale = 1;
@@ -185,7 +182,7 @@ TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
       config.defer_replicas = defer;
       config.result = result;
       config.sharded_grads = defer ? moved : nullptr;
-      ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, nullptr));
+      ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, on.stream, nullptr));
       fsccl_reduce_result_t got{};
       std::memcpy(&got, on.gpu.read(result, sizeof got, on.stream).data(), sizeof got);
       const double each = defer ? 2 : 8;  // two ranks; the same again, and of two groups
@@ -202,12 +199,12 @@ TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
       std::memcpy(&value, on.gpu.read(moved[0], sizeof value, on.stream).data(), sizeof value);
       EXPECT_EQ(value, each);
     }
-    ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+    ASSERT_OK(fsccl_unit_grad(unit, 0, on.stream, &grad));
     config.accumulate = 1;
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &config, nullptr), FSCCL_ERR_INVALID_STATE,
-                 "already summed", "defer_replicas");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &config, on.stream, nullptr),
+                 FSCCL_ERR_INVALID_STATE, "already summed", "defer_replicas");
     config.accumulate = 0;
-    EXPECT_OK(fsccl_unit_reduce_grads(unit, &config, nullptr));
+    EXPECT_OK(fsccl_unit_reduce_grads(unit, &config, on.stream, nullptr));
     EXPECT_OK(fsccl_unit_destroy(unit));
   });
 }
@@ -218,7 +215,7 @@ TEST_F(DeviceHsdp, VerifyNamesTheFirstThatDiffers) {
     OnGpu on(self);
     UnitCase c = simple_unit({{12, 7}, {36, 3}}, 3);
     TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream, &mesh);
-    ASSERT_OK(fsccl_unit_broadcast_state(twins.get(), 0, nullptr));
+    ASSERT_OK(fsccl_unit_broadcast_state(twins.get(), 0, on.stream, nullptr));
     EXPECT_OK(fsccl_unit_verify_replicas(twins.get()));
     if (self.rank == 3) {
       fsccl_view_t view{};
@@ -229,16 +226,16 @@ TEST_F(DeviceHsdp, VerifyNamesTheFirstThatDiffers) {
     }
     EXPECT_ERROR(fsccl_unit_verify_replicas(twins.get()), FSCCL_ERR_MISMATCH, "parameter 1",
                  "rank 1 of shard_comm", "rank 1 of replicate_comm", "fsccl_unit_broadcast_state");
-    EXPECT_ERROR(fsccl_unit_broadcast_state(twins.get(), 2, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "root 2", "0 .. 1");
+    EXPECT_ERROR(fsccl_unit_broadcast_state(twins.get(), 2, on.stream, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "root 2", "0 .. 1");
     fsccl_work_t work = nullptr;
-    EXPECT_ERROR(fsccl_unit_broadcast_state(twins.get(), 0, &work), FSCCL_ERR_NOT_AVAILABLE,
-                 "event");
-    ASSERT_OK(fsccl_unit_broadcast_state(twins.get(), 1, nullptr));
+    EXPECT_ERROR(fsccl_unit_broadcast_state(twins.get(), 0, on.stream, &work),
+                 FSCCL_ERR_NOT_AVAILABLE, "event");
+    ASSERT_OK(fsccl_unit_broadcast_state(twins.get(), 1, on.stream, nullptr));
     EXPECT_OK(fsccl_unit_verify_replicas(twins.get()));
     fsccl_unit_t alone = nullptr;
     ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &alone));
-    EXPECT_ERROR(fsccl_unit_broadcast_state(alone, 0, nullptr), FSCCL_ERR_INVALID_STATE,
+    EXPECT_ERROR(fsccl_unit_broadcast_state(alone, 0, on.stream, nullptr), FSCCL_ERR_INVALID_STATE,
                  "no replicate_comm");
     EXPECT_ERROR(fsccl_unit_verify_replicas(alone), FSCCL_ERR_INVALID_STATE, "no replicate_comm");
     EXPECT_OK(fsccl_unit_destroy(alone));
@@ -255,20 +252,20 @@ TEST_F(DeviceHsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {}, {},
                         mesh.replicas));
-    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     fsccl_view_t grad{};
-    ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+    ASSERT_OK(fsccl_unit_grad(unit, 0, on.stream, &grad));
     if (self.rank == 1) {  // never reduces
       while (waiting < 3) std::this_thread::yield();
       ASSERT_OK(fsccl_comm_abort(mesh.shard));
     } else {
-      const fsccl_status_t put = fsccl_unit_reduce_grads(unit, nullptr, nullptr);
+      const fsccl_status_t put = fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr);
       EXPECT_OK(put);
       waiting++;
       on.gpu.synchronize(on.stream);
       // Rank 3's group is whole: it has heard of it from rank 1, its replica, whose shard_comm
       // ended.
-      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_ABORTED, "abort");
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr), FSCCL_ERR_ABORTED,
+                   "abort");
     }
     ended++;
     while (ended < 4) std::this_thread::yield();
@@ -285,25 +282,24 @@ TEST_F(DeviceHsdp, WhoWaitsForNumbersKeepsNoPeerOutOfTheDriver) {
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {}, {},
                         mesh.replicas));
-    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     const auto be_late = [&] {
       ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
       if (self.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     };
     for (const bool deferred : {true, false}) {
       fsccl_view_t grad{};
-      ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+      ASSERT_OK(fsccl_unit_grad(unit, 0, on.stream, &grad));
       fsccl_reduce_result_t result{};
       fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
       config.result = &result;
       config.defer_replicas = deferred;
       be_late();
-      ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, nullptr));
+      ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, on.stream, nullptr));
     }
     be_late();
-    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
     EXPECT_OK(fsccl_unit_verify_replicas(unit));
-    EXPECT_OK(fsccl_unit_reshard(unit));
+    EXPECT_OK(fsccl_unit_reshard(unit, on.stream));
     EXPECT_OK(fsccl_unit_destroy(unit));
   });
 }
@@ -318,15 +314,15 @@ TEST_F(DeviceHsdp, AReplicaThatIsLateIsNamed) {
               fsccl_unit_t unit = nullptr;
               ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {},
                                   {}, mesh.replicas));
-              ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
               fsccl_view_t grad{};
-              ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+              ASSERT_OK(fsccl_unit_grad(unit, 0, on.stream, &grad));
               if (self.rank == 0) {
                 fsccl_reduce_result_t result{};
                 fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
                 config.result = &result;
-                EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &config, nullptr), FSCCL_ERR_TIMEOUT,
-                             "all_reduce of unit 'unit 2'", "still waits for rank(s) 1");
+                EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &config, on.stream, nullptr),
+                             FSCCL_ERR_TIMEOUT, "all_reduce of unit 'unit 2'",
+                             "still waits for rank(s) 1");
               }
               over++;
               while (over < 2) std::this_thread::yield();

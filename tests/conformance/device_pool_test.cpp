@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cuda/pointer.h"
+#include "fsccl/insight.h"
 #include "support.h"
 #include "tests/unit/on_device.h"
 
@@ -115,7 +116,7 @@ TEST_F(DevicePoolApi, GrowthPassesThroughAdaptorsOverTheDevicesSource) {
   fsccl_allocator_t device, limit, counting;
   ASSERT_OK(fsccl_allocator_cuda(last_gpu(), &device));
   ASSERT_OK(fsccl_allocator_limit(&device, 30 * kMb, &limit));
-  ASSERT_OK(fsccl_allocator_statistics(&limit, &counting));
+  ASSERT_OK(fsccl_allocator_count(&limit, &counting));
   with_pool(
       [&](Rank&) {
         TestStream a(gpu(last_gpu()));
@@ -170,12 +171,6 @@ TEST_F(DevicePoolApi, WhatIsForHostMemoryIsRefusedWithAWordWhatToDo) {
   with_pool([&](Rank& self) {
     alignas(4096) static char page[4096];
     EXPECT_ERROR(fsccl_pool_import(pool, page, sizeof page), FSCCL_ERR_NOT_AVAILABLE, "copy");
-    EXPECT_ERROR(fsccl_pool_use(pool, page, 1, nullptr, 1), FSCCL_ERR_INVALID_ARGUMENT,
-                 "cudaEventRecord");
-    EXPECT_ERROR(fsccl_pool_record(pool, page, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "cudaEventRecord");
-    EXPECT_ERROR(fsccl_pool_wait(pool, page, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "cudaStreamWaitEvent");
     void* none = nullptr;
     EXPECT_ERROR(fsccl_pool_alloc(pool, 1, reinterpret_cast<void*>(uintptr_t{2}), &none),
                  FSCCL_ERR_INVALID_ARGUMENT, "cudaStreamPerThread");
@@ -238,9 +233,9 @@ TEST_F(DevicePoolApi, TellsWhatItHolds) {
           TestStream a(gpu(last_gpu()));
           void* const block = take(1000, a);
           int seen = 0;
-          EXPECT_OK(fsccl_pool_uses(
+          EXPECT_OK(fsccl_pool_owners(
               pool,
-              [](void* context, const fsccl_pool_use_t* use) {
+              [](void* context, const fsccl_pool_owner_t* use) {
                 ++*static_cast<int*>(context);
                 EXPECT_STREQ(use->kind, "block");
                 EXPECT_EQ(use->live_bytes, 1024u);

@@ -6,6 +6,7 @@
 
 #include "capture.h"
 #include "collective_case.h"
+#include "fsccl/insight.h"
 #include "tests/stand_in/cuda/control.h"
 #include "tests/stand_in/nccl/control.h"
 

@@ -61,7 +61,6 @@ TwinUnits::TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool
                      replicas = mesh ? mesh->replicas : nullptr;
   EXPECT_OK(make_unit(c, comm, host_pool, &host_, {}, {}, replicas)) << describe(c);
   EXPECT_OK(make_unit(c, comm, device_pool, &device_, shards, grads, replicas)) << describe(c);
-  set_stream(stream);
 }
 
 TwinUnits::~TwinUnits() {
@@ -73,9 +72,9 @@ TwinUnits::~TwinUnits() {
   }
 }
 
-void TwinUnits::set_stream(CudaStream* stream) {
-  stream_ = stream;
-  EXPECT_OK(fsccl_unit_set_stream(device_, stream));
+void TwinUnits::broadcast_state(int root) {
+  EXPECT_OK(fsccl_unit_broadcast_state(device_, root, stream_, nullptr)) << describe(case_);
+  EXPECT_OK(fsccl_unit_broadcast_state(host_, root, nullptr, nullptr)) << describe(case_);
 }
 
 std::vector<char> TwinUnits::values(uint64_t seed, fsccl_dtype_t dtype, uint64_t count) const {
@@ -105,13 +104,13 @@ void TwinUnits::write_shards(uint64_t version) {
 }
 
 void TwinUnits::unshard(fsccl_unshard_mode_t mode) {
-  EXPECT_OK(fsccl_unit_unshard(device_, mode, nullptr));
-  EXPECT_OK(fsccl_unit_unshard(host_, mode, nullptr));
+  EXPECT_OK(fsccl_unit_unshard(device_, mode, stream_, nullptr));
+  EXPECT_OK(fsccl_unit_unshard(host_, mode, nullptr, nullptr));
 }
 
 void TwinUnits::reshard() {
-  EXPECT_OK(fsccl_unit_reshard(device_));
-  EXPECT_OK(fsccl_unit_reshard(host_));
+  EXPECT_OK(fsccl_unit_reshard(device_, stream_));
+  EXPECT_OK(fsccl_unit_reshard(host_, nullptr));
 }
 
 template <class Get>
@@ -151,8 +150,8 @@ void TwinUnits::scribble() {
 void TwinUnits::write_grads(uint64_t step) {
   for (size_t i = 0; i < case_.params.size(); i++) {
     fsccl_view_t host{}, device{};
-    const fsccl_status_t status = fsccl_unit_grad(host_, i, &host);
-    ASSERT_EQ(fsccl_unit_grad(device_, i, &device), status);
+    const fsccl_status_t status = fsccl_unit_grad(host_, i, nullptr, &host);
+    ASSERT_EQ(fsccl_unit_grad(device_, i, stream_, &device), status);
     if (status != FSCCL_OK || case_.params[i].tied_to >= 0) continue;
     const auto bytes =
         values(step << 32 | i << 8 | static_cast<uint64_t>(rank_) | 0x80, host.dtype, host.count);
@@ -185,10 +184,10 @@ void TwinUnits::reduce(fsccl_reduce_config_t config, bool own, uint64_t step) {
   fsccl_reduce_result_t on_host{}, on_device{-1, -1};
   config.grads = own ? device_grads.data() : nullptr;
   config.result = &on_device;
-  EXPECT_OK(fsccl_unit_reduce_grads(device_, &config, nullptr));
+  EXPECT_OK(fsccl_unit_reduce_grads(device_, &config, stream_, nullptr));
   config.grads = own ? host_grads.data() : nullptr;
   config.result = &on_host;
-  EXPECT_OK(fsccl_unit_reduce_grads(host_, &config, nullptr));
+  EXPECT_OK(fsccl_unit_reduce_grads(host_, &config, nullptr, nullptr));
   EXPECT_EQ(on_device.norm_squared, on_host.norm_squared) << "the same bits: " << describe(case_);
   EXPECT_EQ(on_device.finite != 0, on_host.finite != 0);
 }

@@ -39,13 +39,15 @@ class TwinUnits {
 
   fsccl_unit_t get() const { return device_; }
   fsccl_unit_t host() const { return host_; }
-  void set_stream(CudaStream* stream);
+  // of the calls that follow on the one on the GPU
+  void set_stream(CudaStream* stream) { stream_ = stream; }
 
   void write_shards(uint64_t version);
   void unshard(fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ);
   void compare_params();
   void scribble();  // over the parameters of the one on the GPU
   void reshard();
+  void broadcast_state(int root);
   void write_grads(uint64_t step);
   // Gradients in memory of the test, for `config.grads` of each.
   void own_grads(uint64_t step, std::vector<const void*>* host, std::vector<const void*>* device);

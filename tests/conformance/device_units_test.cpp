@@ -11,6 +11,7 @@
 #include <string>
 
 #include "capture.h"
+#include "fsccl/insight.h"
 #include "on_gpu.h"
 
 namespace fsccl::testing {
@@ -114,8 +115,7 @@ TEST_F(DeviceUnit, TwentyStepsWithPrefetchOnTwoStreams) {
         on.gpu.synchronize(on.stream);
       }
       const auto gather = [&](size_t u) {
-        ASSERT_OK(fsccl_unit_set_stream(units[u], on.stream));
-        ASSERT_OK(fsccl_unit_unshard(units[u], FSCCL_UNSHARD_READ, nullptr));
+        ASSERT_OK(fsccl_unit_unshard(units[u], FSCCL_UNSHARD_READ, on.stream, nullptr));
       };
       gather(0);
       for (size_t u = 0; u < kUnits; u++) {
@@ -124,8 +124,7 @@ TEST_F(DeviceUnit, TwentyStepsWithPrefetchOnTwoStreams) {
         fsccl_view_t param{};
         ASSERT_OK(fsccl_unit_param(units[u], 0, &param));
         on.gpu.copy(seen[u], param.data, param.count * sizeof(float), compute);
-        ASSERT_OK(fsccl_unit_set_stream(units[u], compute));
-        ASSERT_OK(fsccl_unit_reshard(units[u]));
+        ASSERT_OK(fsccl_unit_reshard(units[u], compute));
       }
       ASSERT_OK(fsccl_pool_step(on.pool.get()));
       for (size_t u = 0; u < kUnits; u++) {
@@ -155,7 +154,6 @@ TEST_F(DeviceUnit, ASlotIsNotWrittenWhileAPeerReadsIt) {
       UnitCase c = simple_unit({{1, static_cast<int64_t>(kElements)}}, u + 1);
       c.wire = FSCCL_FLOAT32;
       ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &units[u]));
-      ASSERT_OK(fsccl_unit_set_stream(units[u], on.stream));
       copies[u] = on.gpu.memory(kElements * sizeof(float));
       fsccl_view_t shard{};
       ASSERT_OK(fsccl_unit_shard(units[u], 0, &shard));
@@ -167,12 +165,12 @@ TEST_F(DeviceUnit, ASlotIsNotWrittenWhileAPeerReadsIt) {
     const void* places[2] = {};
     for (int round = 0; round < 4; round++) {
       for (size_t u = 0; u < units.size(); u++) {
-        ASSERT_OK(fsccl_unit_unshard(units[u], FSCCL_UNSHARD_READ, nullptr));
+        ASSERT_OK(fsccl_unit_unshard(units[u], FSCCL_UNSHARD_READ, on.stream, nullptr));
         fsccl_view_t param{};
         ASSERT_OK(fsccl_unit_param(units[u], 0, &param));
         places[u] = param.data;
         on.gpu.copy(copies[u], param.data, kElements * sizeof(float), on.stream);
-        ASSERT_OK(fsccl_unit_reshard(units[u]));
+        ASSERT_OK(fsccl_unit_reshard(units[u], on.stream));
       }
       ASSERT_EQ(places[0], places[1]) << "the test is about memory that is used again";
       for (size_t u = 0; u < units.size(); u++) {
@@ -217,22 +215,21 @@ TEST_F(DeviceUnit, AUnitIsOneLaunchOneBatchAndTwoSignals) {
     c.keep = FSCCL_KEEP_ALWAYS;
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
-    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     begin(self);
-    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
     expect(self, {1, 1, 0, 4}, "a gather: it begins, ready, waits, done");
     // Left to its first launch, a kernel may be loaded when a stream waits for a peer, and wait for
     // that stream.
     EXPECT_EQ(control.calls("cuFuncLoad"), control.calls("cuModuleGetFunction"));
-    ASSERT_OK(fsccl_unit_reshard(unit));
+    ASSERT_OK(fsccl_unit_reshard(unit, on.stream));
     begin(self);
-    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
     expect(self, {0, 0, 0, 4}, "a kept slot: nothing moves, and ranks agree");
-    ASSERT_OK(fsccl_unit_reshard(unit));
+    ASSERT_OK(fsccl_unit_reshard(unit, on.stream));
     fsccl_view_t grad{};
-    ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+    ASSERT_OK(fsccl_unit_grad(unit, 0, on.stream, &grad));
     begin(self);
-    ASSERT_OK(fsccl_unit_reduce_grads(unit, nullptr, nullptr));
+    ASSERT_OK(fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr));
     expect(self, {1, 0, 0, 4}, "a reduction");
     EXPECT_OK(fsccl_unit_destroy(unit));
   });
@@ -266,16 +263,15 @@ TEST_F(DeviceUnit, ThePoolTellsWhoseItsSlotsAre) {
     constexpr uint64_t kSteps = 6;
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(simple_unit({{6, 5}}, 4), self.comm, on.pool.get(), &unit));
-    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     struct Told {
       std::map<std::string, uint64_t> taken, live;
       std::set<std::string> owners;
     };
     const auto told = [&] {
       Told all;
-      EXPECT_OK(fsccl_pool_uses(
+      EXPECT_OK(fsccl_pool_owners(
           on.pool.get(),
-          [](void* context, const fsccl_pool_use_t* use) {
+          [](void* context, const fsccl_pool_owner_t* use) {
             if (std::string(use->kind) == "block") return;
             auto& told_of = *static_cast<Told*>(context);
             told_of.taken[use->kind] += use->allocations;
@@ -286,12 +282,12 @@ TEST_F(DeviceUnit, ThePoolTellsWhoseItsSlotsAre) {
       return all;
     };
     for (uint64_t step = 1; step <= kSteps; step++) {
-      ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+      ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
       fsccl_view_t grad{};
-      ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+      ASSERT_OK(fsccl_unit_grad(unit, 0, on.stream, &grad));
       EXPECT_THAT(told().live, ::testing::Each(::testing::Pair(::testing::_, 4096)));
-      ASSERT_OK(fsccl_unit_reshard(unit));
-      ASSERT_OK(fsccl_unit_reduce_grads(unit, nullptr, nullptr));
+      ASSERT_OK(fsccl_unit_reshard(unit, on.stream));
+      ASSERT_OK(fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr));
       ASSERT_OK(fsccl_pool_step(on.pool.get()));
       EXPECT_THAT(told().taken, ::testing::ElementsAre(::testing::Pair("gradients", step),
                                                        ::testing::Pair("parameters", step)));
@@ -312,12 +308,11 @@ TEST_F(DeviceUnit, ResultsOnTheDeviceAndMovedGradients) {
     UnitCase c = simple_unit({{6, 5}, {1}}, 4);  // rank 1 has nothing of the second
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
-    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     fsccl_view_t grad{};
-    ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+    ASSERT_OK(fsccl_unit_grad(unit, 0, on.stream, &grad));
     const std::vector<uint16_t> ones(30, 0x3f80);  // 1 in bfloat16
     on.gpu.copy(grad.data, ones.data(), 60, on.stream);
-    ASSERT_OK(fsccl_unit_grad(unit, 1, &grad));
+    ASSERT_OK(fsccl_unit_grad(unit, 1, on.stream, &grad));
     on.gpu.copy(grad.data, ones.data(), 2, on.stream);
     on.gpu.synchronize(on.stream);
 
@@ -330,7 +325,7 @@ TEST_F(DeviceUnit, ResultsOnTheDeviceAndMovedGradients) {
       static_cast<std::vector<size_t>*>(context)->push_back(i);
     };
     config.shard_ready_context = &ready;
-    ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, nullptr));
+    ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, on.stream, nullptr));
     EXPECT_EQ(ready, self.rank == 0 ? (std::vector<size_t>{0, 1}) : (std::vector<size_t>{0}));
     fsccl_reduce_result_t got{};
     std::memcpy(&got, on.gpu.read(result, sizeof got, on.stream).data(), sizeof got);
@@ -362,29 +357,35 @@ TEST_F(DeviceUnit, WhatItDoesNotDoItSays) {
                  FSCCL_ERR_INVALID_ARGUMENT, "host memory", "device");
     ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
     fsccl_work_t work = nullptr;
-    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, &work), FSCCL_ERR_NOT_AVAILABLE,
-                 "event");
-    EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_INVALID_STATE, "not unsharded");
+    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, &work),
+                 FSCCL_ERR_NOT_AVAILABLE, "event");
+    EXPECT_ERROR(fsccl_unit_reshard(unit, on.stream), FSCCL_ERR_INVALID_STATE, "not unsharded");
     fsccl_view_t view{};
     EXPECT_ERROR(fsccl_unit_param(unit, 0, &view), FSCCL_ERR_INVALID_STATE, "unshard");
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_INVALID_STATE,
-                 "no gradients");
-    EXPECT_ERROR(fsccl_unit_release(unit, 0), FSCCL_ERR_INVALID_STATE, "reshard");
-    // Until a stream is named it is the legacy default one, whose copies are no batch, and which
-    // ranks on one GPU share here.
-    if (Gpu::count() < 2) {
-      ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
-    }
-    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
-    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_INVALID_STATE,
-                 "already");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr),
+                 FSCCL_ERR_INVALID_STATE, "no gradients");
+    EXPECT_ERROR(fsccl_unit_release(unit, 0, on.stream), FSCCL_ERR_INVALID_STATE, "reshard");
+    // The legacy default stream takes no batch of copies; ranks on one GPU share it here.
+    CudaStream* const stream = Gpu::count() < 2 ? on.stream : nullptr;
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, nullptr));
+    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, nullptr),
+                 FSCCL_ERR_INVALID_STATE, "already");
     const void* one[] = {nullptr};
     EXPECT_ERROR(fsccl_unit_set_shards(unit, const_cast<void* const*>(one)),
                  FSCCL_ERR_INVALID_STATE, "reshard it");
-    ASSERT_OK(fsccl_unit_reshard(unit));
+    ASSERT_OK(fsccl_unit_reshard(unit, stream));
     fsccl_unit_t host = nullptr;
     ASSERT_OK(make_unit(c, self.comm, on.host.get(), &host));
-    EXPECT_ERROR(fsccl_unit_set_stream(host, on.stream), FSCCL_ERR_INVALID_ARGUMENT, "host memory");
+    const auto refused = [](fsccl_status_t status) {
+      expect_error(status, FSCCL_ERR_INVALID_ARGUMENT, {"stream is", "host memory", "give NULL"},
+                   __FILE__, __LINE__);
+    };
+    refused(fsccl_unit_unshard(host, FSCCL_UNSHARD_READ, on.stream, nullptr));
+    refused(fsccl_unit_grad(host, 0, on.stream, &view));
+    refused(fsccl_unit_reduce_grads(host, nullptr, on.stream, nullptr));
+    ASSERT_OK(fsccl_unit_unshard(host, FSCCL_UNSHARD_READ, nullptr, nullptr));
+    refused(fsccl_unit_reshard(host, on.stream));
+    ASSERT_OK(fsccl_unit_reshard(host, nullptr));
     EXPECT_OK(fsccl_unit_destroy(host));
     EXPECT_OK(fsccl_unit_destroy(unit));
   });
@@ -406,19 +407,21 @@ TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
     };
     for (int step = 1; step <= 2; step++) {
       while_captured([&] {
-        EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_NOT_AVAILABLE,
-                     "captured", "outside");
-        EXPECT_ERROR(fsccl_unit_grad(unit, 0, &view), FSCCL_ERR_NOT_AVAILABLE, "captured");
+        EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr),
+                     FSCCL_ERR_NOT_AVAILABLE, "captured", "outside");
+        EXPECT_ERROR(fsccl_unit_grad(unit, 0, on.stream, &view), FSCCL_ERR_NOT_AVAILABLE,
+                     "captured");
       });
       twins.unshard();
       twins.compare_params();
-      while_captured(
-          [&] { EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_NOT_AVAILABLE, "captured"); });
+      while_captured([&] {
+        EXPECT_ERROR(fsccl_unit_reshard(unit, on.stream), FSCCL_ERR_NOT_AVAILABLE, "captured");
+      });
       twins.reshard();
       twins.write_grads(static_cast<uint64_t>(step));
       while_captured([&] {
-        EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_NOT_AVAILABLE,
-                     "captured");
+        EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr),
+                     FSCCL_ERR_NOT_AVAILABLE, "captured");
       });
       twins.reduce(FSCCL_REDUCE_CONFIG_INIT, false, static_cast<uint64_t>(step));
       twins.compare_grads();
@@ -434,11 +437,10 @@ TEST_F(DeviceUnit, IsMadeWhileAStreamThatBlocksIsCaptured) {
     {
       const Capture capture(on.gpu.ordinal(), on.gpu.blocking_stream());
       ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, on.pool.get(), &unit));
-      EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_NOT_AVAILABLE,
-                   "captured");
-      ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+      EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr),
+                   FSCCL_ERR_NOT_AVAILABLE, "captured");
     }
-    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
     EXPECT_OK(fsccl_unit_destroy(unit));
   });
 }
@@ -454,9 +456,8 @@ TEST_F(DeviceUnit, APoolEndsBesideACapture) {
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, pool.get(), &unit, {gpu.memory(256)},
                         {gpu.memory(256)}));
-    ASSERT_OK(fsccl_unit_set_stream(unit, stream));
-    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
-    ASSERT_OK(fsccl_unit_reshard(unit));
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, nullptr));
+    ASSERT_OK(fsccl_unit_reshard(unit, stream));
     EXPECT_OK(fsccl_unit_destroy(unit));
     capture.emplace(0, gpu.stream());
   });
@@ -503,7 +504,6 @@ TEST_F(DeviceUnit, ADeclaredStepPlansItsSlots) {
       ASSERT_OK(make_unit(simple_unit({{64, 64}}, u + 1), self.comm, on.pool.get(), &units[u]));
     std::vector<fsccl_event_t> events;
     for (fsccl_unit_t unit : units) {
-      ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
       events.push_back({FSCCL_EVENT_UNSHARD, unit, 0, 0});
       events.push_back({FSCCL_EVENT_RESHARD, unit, 0, 0});
     }
@@ -513,8 +513,8 @@ TEST_F(DeviceUnit, ADeclaredStepPlansItsSlots) {
                  FSCCL_ERR_INVALID_ARGUMENT, "event 0", "not held");
     for (int step = 0; step < 2; step++) {
       for (fsccl_unit_t unit : units) {
-        ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
-        ASSERT_OK(fsccl_unit_reshard(unit));
+        ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
+        ASSERT_OK(fsccl_unit_reshard(unit, on.stream));
       }
       ASSERT_OK(fsccl_pool_step(on.pool.get()));
     }

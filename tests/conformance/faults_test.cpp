@@ -47,7 +47,7 @@ struct Layer {
   }
   char* grad() const {
     fsccl_view_t view{};
-    EXPECT_OK(fsccl_unit_grad(unit, 0, &view));
+    EXPECT_OK(fsccl_unit_grad(unit, 0, nullptr, &view));
     return static_cast<char*>(view.data);
   }
 };
@@ -55,7 +55,7 @@ struct Layer {
 void run(const Case& c, const std::function<void(const Layer&, bool last)>& body) {
   run_ranks(c.ranks, [&](Rank& self) {
     const Layer layer(self.comm, c);
-    EXPECT_OK(fsccl_unit_unshard(layer.unit, c.mode, nullptr));
+    EXPECT_OK(fsccl_unit_unshard(layer.unit, c.mode, nullptr, nullptr));
     body(layer, self.rank == self.ranks - 1);
     EXPECT_OK(fsccl_unit_destroy(layer.unit));
     EXPECT_OK(fsccl_pool_destroy(layer.pool));
@@ -104,7 +104,7 @@ TEST_F(Faults, ReadsAndWritesAfterReshard) {
     run(c, [&](const Layer& layer, bool) {
       char* param = layer.param();
       read(param);
-      EXPECT_OK(fsccl_unit_reshard(layer.unit));
+      EXPECT_OK(fsccl_unit_reshard(layer.unit, nullptr));
       writes ? write(param + 8) : static_cast<void>(read(param + 8));
     });
   };
@@ -127,7 +127,7 @@ TEST_F(Faults, GradientsAfterTheirReductionWasSubmitted) {
     run({}, [&](const Layer& layer, bool) {
       char* grad = layer.grad();
       std::memset(grad, 0, kElements * 2);
-      EXPECT_OK(fsccl_unit_reduce_grads(layer.unit, nullptr, nullptr));
+      EXPECT_OK(fsccl_unit_reduce_grads(layer.unit, nullptr, nullptr, nullptr));
       writes ? write(grad) : static_cast<void>(read(grad));
     });
   };
@@ -185,7 +185,7 @@ TEST_F(Faults, NoneWhereAllIsRight) {
           const Layer layer(self.comm, {.sharing = sharing, .keep = keep});
           for (int i = 0; i < 5; i++) {
             ASSERT_OK(fsccl_unit_mark_changed(layer.unit));
-            ASSERT_OK(fsccl_unit_unshard(layer.unit, mode, nullptr));
+            ASSERT_OK(fsccl_unit_unshard(layer.unit, mode, nullptr, nullptr));
             char* param = layer.param();
             for (int64_t at = 0; at < 2 * kElements; at++) ASSERT_EQ(read(param + at), 0);
             if (mode == FSCCL_UNSHARD_WRITABLE || sharing == FSCCL_SHARING_COPY_ON_WRITE)
@@ -193,9 +193,9 @@ TEST_F(Faults, NoneWhereAllIsRight) {
             char* grad = layer.grad();
             for (int64_t at = 0; at < 2 * kElements; at++) ASSERT_EQ(read(grad + at), '\xff');
             std::memset(grad, 0, 2 * kElements);
-            ASSERT_OK(fsccl_unit_reshard(layer.unit));
+            ASSERT_OK(fsccl_unit_reshard(layer.unit, nullptr));
             if (keep == FSCCL_KEEP_ALWAYS && mode == FSCCL_UNSHARD_READ) read(param);
-            ASSERT_OK(fsccl_unit_reduce_grads(layer.unit, nullptr, nullptr));
+            ASSERT_OK(fsccl_unit_reduce_grads(layer.unit, nullptr, nullptr, nullptr));
             ASSERT_OK(fsccl_pool_step(layer.pool));
           }
           EXPECT_OK(fsccl_unit_destroy(layer.unit));

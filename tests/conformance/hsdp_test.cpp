@@ -5,6 +5,7 @@
 #include <deque>
 #include <thread>
 
+#include "fsccl/insight.h"
 #include "mesh.h"
 #include "unit_case.h"
 
@@ -171,7 +172,7 @@ TEST_P(Meshes, InfinitiesOfAnyReplicaAreSeen) {
     for (const bool bad : {true, false}) {
       unit.write_grads(1, self.rank);
       fsccl_view_t grad{};
-      ASSERT_OK(fsccl_unit_grad(unit.get(), 0, &grad));
+      ASSERT_OK(fsccl_unit_grad(unit.get(), 0, nullptr, &grad));
       if (bad && self.rank == self.ranks - 1)
         std::fill_n(static_cast<uint16_t*>(grad.data), grad.count, uint16_t{0x7f80});
       fsccl_reduce_result_t result{};
@@ -231,7 +232,7 @@ TEST_P(Meshes, VerifyNamesTheFirstThatDiffers) {
       unit.unshard();
       unit.reshard();
       unit.write_shards(mesh.group == 0 ? 2 : 1);
-      ASSERT_OK(fsccl_unit_broadcast_state(unit.get(), 0, nullptr));
+      ASSERT_OK(fsccl_unit_broadcast_state(unit.get(), 0, nullptr, nullptr));
       EXPECT_OK(fsccl_unit_verify_replicas(unit.get()));
       unit.unshard();
       unit.check_params(2);
@@ -259,10 +260,10 @@ TEST(Hsdp, VerifyAtTheWrongMoment) {
     TestUnit unit(simple_unit({{8}}, 2), mesh.shard, pool.get(), mesh.replicas);
     if (self.rank == 1) {
       while (!go.load()) std::this_thread::yield();
-      ASSERT_OK(fsccl_unit_broadcast_state(unit.get(), 1, nullptr));
+      ASSERT_OK(fsccl_unit_broadcast_state(unit.get(), 1, nullptr, nullptr));
     } else {
       fsccl_work_t work = nullptr;
-      ASSERT_EQ(fsccl_unit_broadcast_state(unit.get(), 1, &work), FSCCL_IN_PROGRESS);
+      ASSERT_EQ(fsccl_unit_broadcast_state(unit.get(), 1, nullptr, &work), FSCCL_IN_PROGRESS);
       EXPECT_ERROR(fsccl_unit_verify_replicas(unit.get()), FSCCL_ERR_INVALID_STATE, "in flight");
       go = true;
       ASSERT_OK(fsccl_work_wait(work, -1));
@@ -290,7 +291,8 @@ TEST(Hsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
           EXPECT_OK(fsccl_comm_abort(mesh.replicas));
         } else {
           fsccl_work_t work = nullptr;
-          ASSERT_EQ(fsccl_unit_reduce_grads(unit.get(), nullptr, &work), FSCCL_IN_PROGRESS);
+          ASSERT_EQ(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr, &work),
+                    FSCCL_IN_PROGRESS);
           waiting++;
           EXPECT_ERROR(fsccl_work_wait(work, -1), FSCCL_ERR_ABORTED, "aborted by rank");
         }

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "support.h"
 
 namespace fsccl::testing {

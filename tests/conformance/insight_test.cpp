@@ -3,6 +3,7 @@
 #include <mutex>
 #include <regex>
 
+#include "fsccl/insight.h"
 #include "support.h"
 
 namespace fsccl::testing {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {
@@ -33,7 +34,7 @@ struct Objects {
 };
 
 void take_text(void*, const char*, size_t) {}
-void visit_use(void*, const fsccl_pool_use_t*) {}
+void visit_use(void*, const fsccl_pool_owner_t*) {}
 void done(void* context, fsccl_status_t) { static_cast<std::atomic<int>*>(context)->fetch_add(1); }
 
 std::atomic<int> callbacks{0};
@@ -98,7 +99,7 @@ fsccl_status_t call_pool(Objects& objects, unsigned which) {
     case 0:
       return fsccl_pool_stats(pool, &stats);
     case 1:
-      return fsccl_pool_uses(pool, visit_use, nullptr);
+      return fsccl_pool_owners(pool, visit_use, nullptr);
     case 2:
       return which % 48 ? FSCCL_OK
                         : fsccl_pool_snapshot(pool, (objects.folder + "/snapshot.json").c_str());
@@ -116,7 +117,6 @@ fsccl_status_t call_pool(Objects& objects, unsigned which) {
     default:
       status = fsccl_pool_alloc(pool, 1000, nullptr, &block);
       if (status != FSCCL_OK) return status;
-      EXPECT_OK(fsccl_pool_use(pool, block, 1000, nullptr, 1));
       EXPECT_OK(fsccl_pool_free(pool, block, nullptr));  // until then the pool does not go
       return FSCCL_OK;
   }
@@ -166,8 +166,8 @@ int come_and_go(Objects& objects, bool aborts,
       fsccl_unit_t unit = nullptr;
       if (fsccl_unit_create(&unit_config, &param, 1, &unit) == FSCCL_OK) {
         objects.unit = unit;
-        fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr);
-        fsccl_unit_reshard(unit);
+        fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr);
+        fsccl_unit_reshard(unit, nullptr);
         EXPECT_OK(fsccl_unit_destroy(unit));
       }
       // others have a block
@@ -269,11 +269,11 @@ TEST(Lifetimes, ACallbackCannotDestroyItsOwnObject) {
     ASSERT_OK(fsccl_pool_alloc(seen.pool, 4096, nullptr, &block));
     ASSERT_OK(fsccl_pool_free(seen.pool, block, nullptr));
     seen.status = FSCCL_OK;
-    const auto visit = [](void* context, const fsccl_pool_use_t*) {
+    const auto visit = [](void* context, const fsccl_pool_owner_t*) {
       auto& all = *static_cast<Seen*>(context);
       all.status = fsccl_pool_destroy(all.pool);
     };
-    EXPECT_OK(fsccl_pool_uses(seen.pool, visit, &seen));
+    EXPECT_OK(fsccl_pool_owners(seen.pool, visit, &seen));
     EXPECT_EQ(seen.status, FSCCL_ERR_INVALID_STATE);
     EXPECT_OK(fsccl_pool_destroy(seen.pool));
   });

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {
@@ -73,7 +74,7 @@ TEST(Pools, ASlotBeyondTheLimitIsRefusedOnEveryRank) {
         UnitCase c = wide_unit();
         c.sharing = sharing;
         TestUnit wide(c, self.comm, pool.get());
-        EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr),
+        EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr, nullptr),
                      FSCCL_ERR_OUT_OF_MEMORY, "limit of 12582912", "FSCCL_POOL_LIMIT");
         const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, wide.get(), 0, 0},
                                         {FSCCL_EVENT_RESHARD, wide.get(), 0, 0}};
@@ -102,7 +103,7 @@ TEST(Pools, ABlockInTheWayOfASlotIsEverybodysError) {
       }
       const uint64_t live = pool.stats().live_bytes, reserved = pool.stats().reserved_bytes;
       for (int i = 0; i < 3; i++)
-        EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr),
+        EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr, nullptr),
                      FSCCL_ERR_OUT_OF_MEMORY, "of rank 1", "limit");
       EXPECT_EQ(pool.stats().live_bytes, live);
       EXPECT_EQ(pool.stats().reserved_bytes, reserved);
@@ -279,7 +280,7 @@ TEST(Limits, KeptSlotsGiveWay) {
       // Those in use do not give way.
       auto unit = units.begin();
       (unit++)->unshard(), (unit++)->unshard();
-      EXPECT_ERROR(fsccl_unit_unshard(unit->get(), FSCCL_UNSHARD_READ, nullptr),
+      EXPECT_ERROR(fsccl_unit_unshard(unit->get(), FSCCL_UNSHARD_READ, nullptr, nullptr),
                    FSCCL_ERR_OUT_OF_MEMORY, "limit of 20971520",
                    "8388608 bytes of parameters of unit 'unit 1', 8388608 bytes of parameters of "
                    "unit 'unit 2'");
@@ -316,7 +317,7 @@ TEST(Limits, AnExceptionOfTheProgramLeavesNothingBehind) {
     {
       TestUnit unit(c, self.comm, pool);
       unit.write_shards(1);
-      EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr),
+      EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr, nullptr),
                    FSCCL_ERR_OUT_OF_MEMORY, "of rank 1", "limit");
       if (self.rank == 1) {
         EXPECT_OK(fsccl_pool_free(pool, block, nullptr));

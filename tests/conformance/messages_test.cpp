@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "reference.h"
 #include "support.h"
 

@@ -55,9 +55,9 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
 enum Difference { kWritable, kKept, kAccumulated, kDeferred, kScaled, kOrdered, kDifferences };
 
 fsccl_status_t unshard(TestUnit& unit) {
-  return fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr);
+  return fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr, nullptr);
 }
-fsccl_status_t reshard(TestUnit& unit) { return fsccl_unit_reshard(unit.get()); }
+fsccl_status_t reshard(TestUnit& unit) { return fsccl_unit_reshard(unit.get(), nullptr); }
 
 // `steps` of a unit, and then the call of this rank that differs, or does not. A rank may hear of
 // it before it comes there: others are ahead. With one step they all have made their units when the
@@ -71,7 +71,7 @@ fsccl_status_t steps_that_differ(int64_t steps, int difference, bool odd, TestUn
   switch (difference) {
     case kWritable:
       return fsccl_unit_unshard(unit.get(), odd ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ,
-                                nullptr);
+                                nullptr, nullptr);
     case kKept:
       if (odd) {
         EXPECT_OK(fsccl_unit_mark_changed(unit.get()));
@@ -90,7 +90,7 @@ fsccl_status_t steps_that_differ(int64_t steps, int difference, bool odd, TestUn
       config.accumulate = difference == kAccumulated && odd;
       config.defer_replicas = difference == kDeferred && odd;
       config.scale = difference == kScaled && odd ? 0.25 : 0.5;
-      return fsccl_unit_reduce_grads(unit.get(), &config, nullptr);
+      return fsccl_unit_reduce_grads(unit.get(), &config, nullptr, nullptr);
   }
 }
 

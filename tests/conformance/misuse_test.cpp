@@ -61,7 +61,7 @@ TEST(Misuse, NullForeignAndDestroyedHandles) {
       EXPECT_ERROR(fsccl_pool_free(bad_pool, &value, nullptr), FSCCL_ERR_INVALID_HANDLE, "pool");
       EXPECT_ERROR(fsccl_pool_step(bad_pool), FSCCL_ERR_INVALID_HANDLE, "pool");
       const auto bad_unit = reinterpret_cast<fsccl_unit_t>(bad);
-      EXPECT_ERROR(fsccl_unit_unshard(bad_unit, FSCCL_UNSHARD_READ, nullptr),
+      EXPECT_ERROR(fsccl_unit_unshard(bad_unit, FSCCL_UNSHARD_READ, nullptr, nullptr),
                    FSCCL_ERR_INVALID_HANDLE, "unit");
       EXPECT_ERROR(fsccl_unit_param(bad_unit, 0, &view), FSCCL_ERR_INVALID_HANDLE, "unit");
       EXPECT_ERROR(fsccl_unit_destroy(bad_unit), FSCCL_ERR_INVALID_HANDLE, "unit");
@@ -150,20 +150,21 @@ TEST(Misuse, ArgumentsOfPoolsAndUnits) {
     fsccl_unit_t unit = make_unit(self.comm, pool.get());
     fsccl_view_t view;
     EXPECT_ERROR(fsccl_unit_param(unit, 0, &view), FSCCL_ERR_INVALID_STATE, "layer", "unshard");
-    EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_INVALID_STATE, "not unsharded");
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_INVALID_STATE,
+    EXPECT_ERROR(fsccl_unit_reshard(unit, nullptr), FSCCL_ERR_INVALID_STATE, "not unsharded");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr, nullptr), FSCCL_ERR_INVALID_STATE,
                  "no gradients");
     EXPECT_ERROR(fsccl_unit_shard(unit, 2, &view), FSCCL_ERR_INVALID_ARGUMENT, "2 parameters");
-    EXPECT_ERROR(fsccl_unit_grad(unit, 1, &view), FSCCL_ERR_INVALID_ARGUMENT, "frozen", "scale");
-    EXPECT_ERROR(fsccl_unit_broadcast_state(unit, 0, nullptr), FSCCL_ERR_INVALID_STATE,
+    EXPECT_ERROR(fsccl_unit_grad(unit, 1, nullptr, &view), FSCCL_ERR_INVALID_ARGUMENT, "frozen",
+                 "scale");
+    EXPECT_ERROR(fsccl_unit_broadcast_state(unit, 0, nullptr, nullptr), FSCCL_ERR_INVALID_STATE,
                  "replicate_comm");
-    EXPECT_ERROR(fsccl_unit_unshard(unit, wild<fsccl_unshard_mode_t>(7), nullptr),
+    EXPECT_ERROR(fsccl_unit_unshard(unit, wild<fsccl_unshard_mode_t>(7), nullptr, nullptr),
                  FSCCL_ERR_INVALID_ARGUMENT, "7");
-    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
-    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_INVALID_STATE,
-                 "reshard");
-    ASSERT_OK(fsccl_unit_reshard(unit));
-    EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_INVALID_STATE, "not unsharded");
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr));
+    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_STATE, "reshard");
+    ASSERT_OK(fsccl_unit_reshard(unit, nullptr));
+    EXPECT_ERROR(fsccl_unit_reshard(unit, nullptr), FSCCL_ERR_INVALID_STATE, "not unsharded");
     EXPECT_ERROR(fsccl_pool_destroy(pool.get()), FSCCL_ERR_INVALID_STATE, "1 unit");
     EXPECT_ERROR(fsccl_comm_destroy(self.comm), FSCCL_ERR_INVALID_STATE, "destroy them first");
     ASSERT_OK(fsccl_unit_destroy(unit));
@@ -207,6 +208,36 @@ TEST(Misuse, DefinitionsOfUnits) {
     refuse([](C c, P) { c.reduce_dtype = FSCCL_INT8; }, FSCCL_ERR_INVALID_ARGUMENT, "reduce_dtype");
     refuse([](C c, P) { c.keep = wild<fsccl_keep_t>(5); }, FSCCL_ERR_INVALID_ARGUMENT, "keep");
     refuse([](C c, P) { c.size = 3; }, FSCCL_ERR_INVALID_ARGUMENT, "INIT");
+  });
+}
+
+// The unit is as before.
+TEST(Misuse, StreamsOfUnitsInHostMemory) {
+  run_ranks(1, [](Rank& self) {
+    const PoolScope pool(self.comm);
+    fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+    config.shard_comm = self.comm, config.pool = pool.get(), config.by_parameter = 1;
+    fsccl_param_t param = FSCCL_PARAM_INIT;
+    param.dims = 1, param.shape[0] = 8;
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(fsccl_unit_create(&config, &param, 1, &unit));
+    int place = 0;
+    void* const stream = &place;
+    const auto refused = [](fsccl_status_t status) {
+      EXPECT_ERROR(status, FSCCL_ERR_INVALID_ARGUMENT, "stream is", "host memory", "give NULL");
+    };
+    fsccl_view_t view{};
+    refused(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, nullptr));
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr));
+    refused(fsccl_unit_release(unit, 0, stream));
+    ASSERT_OK(fsccl_unit_release(unit, 0, nullptr));
+    refused(fsccl_unit_reshard(unit, stream));
+    ASSERT_OK(fsccl_unit_reshard(unit, nullptr));
+    refused(fsccl_unit_grad(unit, 0, stream, &view));
+    ASSERT_OK(fsccl_unit_grad(unit, 0, nullptr, &view));
+    refused(fsccl_unit_reduce_grads(unit, nullptr, stream, nullptr));
+    ASSERT_OK(fsccl_unit_reduce_grads(unit, nullptr, nullptr, nullptr));
+    EXPECT_OK(fsccl_unit_destroy(unit));
   });
 }
 
@@ -308,7 +339,7 @@ TEST(Mismatch, OrderOfUnits) {
   run_ranks(2, [](Rank& self) {
     PoolScope pool(self.comm);
     fsccl_unit_t a = make_unit(self.comm, pool.get(), 8), b = make_unit(self.comm, pool.get(), 8);
-    EXPECT_ERROR(fsccl_unit_unshard(self.rank ? a : b, FSCCL_UNSHARD_READ, nullptr),
+    EXPECT_ERROR(fsccl_unit_unshard(self.rank ? a : b, FSCCL_UNSHARD_READ, nullptr, nullptr),
                  FSCCL_ERR_MISMATCH, "history");
     EXPECT_OK(fsccl_unit_destroy(a));
     EXPECT_OK(fsccl_unit_destroy(b));

@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {

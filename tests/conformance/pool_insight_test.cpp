@@ -12,6 +12,7 @@
 #include <thread>
 #include <tuple>
 
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {
@@ -49,9 +50,9 @@ using Uses = std::map<std::tuple<std::string, std::string, const void*>, Use>;
 
 Uses uses_of(fsccl_pool_t pool) {
   Uses uses;
-  EXPECT_OK(fsccl_pool_uses(
+  EXPECT_OK(fsccl_pool_owners(
       pool,
-      [](void* context, const fsccl_pool_use_t* use) {
+      [](void* context, const fsccl_pool_owner_t* use) {
         EXPECT_EQ(use->size, sizeof *use);
         const auto [at, is_new] = static_cast<Uses*>(context)->try_emplace(
             std::tuple(use->kind, use->owner ? use->owner : "", use->stream),
@@ -177,7 +178,7 @@ TEST(PoolUses, AreWhatUnitsAndTheProgramTook) {
     EXPECT_EQ(uses.size(), 4u);
     for (const auto& [owner, use] : uses)
       EXPECT_EQ(use.allocations, use.frees) << std::get<0>(owner);
-    EXPECT_ERROR(fsccl_pool_uses(pool.get(), nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+    EXPECT_ERROR(fsccl_pool_owners(pool.get(), nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
                  "visit");
   });
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "fsccl/insight.h"
 #include "source_stack.h"
 #include "unit_case.h"
 
@@ -151,7 +152,7 @@ TEST(PoolSource, ASlotThatOneRankRefusesIsRefusedOnAll) {
       TestUnit unit(c, self.comm, pool);  // its shards and their gradients take the 4 MiB
       for (int i = 0; i < 3; i++) {
         fsccl_work_t work = nullptr;
-        EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, &work),
+        EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr, &work),
                      FSCCL_ERR_OUT_OF_MEMORY, self.rank == 1 ? "asked its source" : "of rank 1");
       }
       UnitCase fits = simple_unit({{10, 10}});
@@ -176,7 +177,7 @@ TEST(PoolSource, OutsideMemoryThatIsShared) {
     outside_source_init(&source, size_t{1} << 40, 1, &outside);
     run_ranks(ranks, [&](Rank& self) {
       fsccl_allocator_t counting;
-      ASSERT_OK(fsccl_allocator_statistics(&outside, &counting));
+      ASSERT_OK(fsccl_allocator_count(&outside, &counting));
       fsccl_pool_t pool = make_pool(self.comm, counting);
       train(self.comm, pool);
       EXPECT_EQ(read(counting).live_bytes, read(pool).reserved_bytes);

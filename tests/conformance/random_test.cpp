@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collective_case.h"
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {
@@ -202,7 +203,8 @@ fsccl_status_t Monkey::reduce() {
   if (random_.below(3) == 0) config.defer_replicas = 1;
   if (random_.below(3) == 0) config.shard_ready = nothing_ready;
   config.scale = random_.below(4) == 0 ? std::nan("") : 1;
-  const fsccl_status_t status = fsccl_unit_reduce_grads(unit(), maybe(&config), &new_work_);
+  const fsccl_status_t status =
+      fsccl_unit_reduce_grads(unit(), maybe(&config), nullptr, &new_work_);
   if (status == FSCCL_IN_PROGRESS) fsccl_work_wait(new_work_, -1);  // `result` is ours
   return keep_work(status);
 }
@@ -292,25 +294,25 @@ fsccl_status_t Monkey::call_unit(size_t what) {
       return keep_work(fsccl_unit_unshard(
           unit(),
           wild<fsccl_unshard_mode_t>(static_cast<int>(random_.below(random_.below(9) ? 2 : 4))),
-          work_out()));
+          nullptr, work_out()));
     case 17:
-      return fsccl_unit_release(unit(), random_.below(6));
+      return fsccl_unit_release(unit(), random_.below(6), nullptr);
     case 18:
-      return fsccl_unit_reshard(unit());
+      return fsccl_unit_reshard(unit(), nullptr);
     case 19:
       return fsccl_unit_param(unit(), random_.below(6), view_out());
     case 20:
       return fsccl_unit_shard(unit(), random_.below(6), view_out());
     case 21:
     case 22:
-      return fsccl_unit_grad(unit(), random_.below(6), view_out());
+      return fsccl_unit_grad(unit(), random_.below(6), nullptr, view_out());
     case 23:
       return fsccl_unit_sharded_grad(unit(), random_.below(6), view_out());
     case 24:
     case 25:
       return reduce();
     default:
-      return keep_work(fsccl_unit_broadcast_state(unit(), small(), work_out()));
+      return keep_work(fsccl_unit_broadcast_state(unit(), small(), nullptr, work_out()));
   }
 }
 
@@ -393,7 +395,7 @@ TEST(Calls2, WrongCallsBetweenRightOnes) {
           EXPECT_LT(fsccl_broadcast(&c, 1, FSCCL_INT8, 2, self.comm, nullptr, nullptr), 0);
           break;
         case 2:
-          EXPECT_LT(fsccl_unit_reshard(unit.get()), 0);
+          EXPECT_LT(fsccl_unit_reshard(unit.get(), nullptr), 0);
           break;
         case 3:
           EXPECT_LT(fsccl_comm_destroy(self.comm), 0);
@@ -402,7 +404,7 @@ TEST(Calls2, WrongCallsBetweenRightOnes) {
           EXPECT_LT(fsccl_pool_destroy(pool.get()), 0);
           break;
         case 5:
-          EXPECT_LT(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr), 0);
+          EXPECT_LT(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr, nullptr), 0);
           break;
         default:
           break;

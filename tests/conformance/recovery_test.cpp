@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "collective_case.h"
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {
@@ -52,7 +53,8 @@ TEST(Recovery, AbortAtAnyMoment) {
           fsccl_view_t view{};
           switch (i % 3) {
             case 0:
-              status = fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, i % 2 ? &work : nullptr);
+              status = fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr,
+                                          i % 2 ? &work : nullptr);
               break;
             case 1:
               collectives.push_back(std::make_unique<Collective>(
@@ -62,10 +64,11 @@ TEST(Recovery, AbortAtAnyMoment) {
               status = collectives.back()->start(i % 4 ? &work : nullptr);
               break;
             default:
-              status = fsccl_unit_reshard(unit.get());
-              if (status >= 0) status = fsccl_unit_grad(unit.get(), 0, &view);
+              status = fsccl_unit_reshard(unit.get(), nullptr);
+              if (status >= 0) status = fsccl_unit_grad(unit.get(), 0, nullptr, &view);
               if (status >= 0)
-                status = fsccl_unit_reduce_grads(unit.get(), nullptr, i % 2 ? &work : nullptr);
+                status =
+                    fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr, i % 2 ? &work : nullptr);
           }
         }
         EXPECT_EQ(status, FSCCL_ERR_ABORTED) << explain(status);
@@ -111,7 +114,8 @@ TEST(Recovery, PoolDestroyedWhileTheLibraryWaitedInIt) {
           first.reshard();
           fsccl_work_t work = nullptr;
           // rank 1 holds the slot
-          EXPECT_EQ(fsccl_unit_unshard(second.get(), FSCCL_UNSHARD_READ, &work), FSCCL_IN_PROGRESS);
+          EXPECT_EQ(fsccl_unit_unshard(second.get(), FSCCL_UNSHARD_READ, nullptr, &work),
+                    FSCCL_IN_PROGRESS);
           for (int i = 0; i < 100 * round; ++i) std::this_thread::yield();
           EXPECT_OK(fsccl_comm_abort(child));
           EXPECT_ERROR(fsccl_work_wait(work, -1), FSCCL_ERR_ABORTED, "aborted");
@@ -140,7 +144,7 @@ TEST(Recovery, ASlotThatIsNotGivenBackIsADeadlineThatNamesTheHolder) {
               first.unshard();
               if (self.rank == 0) {
                 first.reshard();
-                EXPECT_ERROR(fsccl_unit_unshard(second.get(), FSCCL_UNSHARD_READ, nullptr),
+                EXPECT_ERROR(fsccl_unit_unshard(second.get(), FSCCL_UNSHARD_READ, nullptr, nullptr),
                              FSCCL_ERR_TIMEOUT, "rank(s) 1", "slot", "reshard");
                 EXPECT_EQ(last_error().peer, 1);
                 done = true;

@@ -22,7 +22,7 @@ TEST_P(Replicas, RandomUnitsTrain) {
       TestUnit unit(c, mesh.shard, pool.get(), mesh.replicas);
       ASSERT_FALSE(HasFailure());
       unit.write_shards(mesh.group == i % groups ? 1 : 50 + static_cast<uint64_t>(mesh.group));
-      ASSERT_OK(fsccl_unit_broadcast_state(unit.get(), i % groups, nullptr));
+      ASSERT_OK(fsccl_unit_broadcast_state(unit.get(), i % groups, nullptr, nullptr));
       unit.check_shards(1);
       for (uint64_t step = 1; step <= 2 && !HasFailure(); ++step) {
         unit.unshard();
@@ -72,8 +72,8 @@ TEST_P(Replicas, DeferredSumsOverTheReplicas) {
                                  mesh.contributors);
         // What is summed over the replicas already cannot be added to.
         unit.write_grads(1, self.rank);
-        EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_STATE,
-                     "already summed", "defer_replicas");
+        EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr, nullptr),
+                     FSCCL_ERR_INVALID_STATE, "already summed", "defer_replicas");
         config.accumulate = 0;
         unit.reduce(&config);
       }
@@ -95,9 +95,9 @@ TEST_P(Replicas, WorksOfBothPhases) {
       for (TestUnit* unit : {&first, &second}) {
         unit->write_shards(mesh.group == 0 ? step : 999);
         dawdle(pace);
-        ASSERT_GE(fsccl_unit_broadcast_state(unit->get(), 0, &works[n++]), 0);
+        ASSERT_GE(fsccl_unit_broadcast_state(unit->get(), 0, nullptr, &works[n++]), 0);
         // Gathered while the shards may still be arriving: the library must order the two.
-        ASSERT_OK(fsccl_unit_unshard(unit->get(), FSCCL_UNSHARD_READ, nullptr));
+        ASSERT_OK(fsccl_unit_unshard(unit->get(), FSCCL_UNSHARD_READ, nullptr, nullptr));
         unit->check_params(step);
         unit->write_grads(step, self.rank);
         unit->reshard();
@@ -178,10 +178,10 @@ TEST(ReplicaErrors, DefinitionsAndRoots) {
       param.shape[0] = mesh.group ? 10 : 11;  // alike in each group
       EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_MISMATCH, "parameter 0");
       TestUnit good(simple_unit({{10}}), mesh.shard, pool.get(), mesh.replicas);
-      EXPECT_ERROR(fsccl_unit_broadcast_state(good.get(), 2, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                   "root 2");
-      EXPECT_ERROR(fsccl_unit_broadcast_state(good.get(), -1, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                   "root -1");
+      EXPECT_ERROR(fsccl_unit_broadcast_state(good.get(), 2, nullptr, nullptr),
+                   FSCCL_ERR_INVALID_ARGUMENT, "root 2");
+      EXPECT_ERROR(fsccl_unit_broadcast_state(good.get(), -1, nullptr, nullptr),
+                   FSCCL_ERR_INVALID_ARGUMENT, "root -1");
       EXPECT_ERROR(fsccl_comm_destroy(mesh.replicas), FSCCL_ERR_INVALID_STATE, "destroy");
     }
     EXPECT_OK(fsccl_comm_destroy(crossed));

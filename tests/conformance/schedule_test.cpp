@@ -6,6 +6,7 @@
 #include <deque>
 #include <thread>
 
+#include "fsccl/insight.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {
@@ -151,7 +152,8 @@ void overlapped_steps(const Rank& self, fsccl_pool_t pool, fsccl_sharing_t shari
   const size_t n = model.list.size();
   std::vector<fsccl_work_t> gathered(n), reduced(n);
   auto start = [&](size_t i) {
-    ASSERT_GE(fsccl_unit_unshard(model.list[i].get(), FSCCL_UNSHARD_READ, &gathered[i]), 0);
+    ASSERT_GE(fsccl_unit_unshard(model.list[i].get(), FSCCL_UNSHARD_READ, nullptr, &gathered[i]),
+              0);
   };
   for (uint64_t step = 1; step <= steps && !::testing::Test::HasFailure(); ++step) {
     start(0);

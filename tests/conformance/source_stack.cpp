@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "fsccl/insight.h"
 #include "tests/stand_in/cuda/control.h"
 
 namespace fsccl::testing {
@@ -75,7 +76,7 @@ fsccl_allocator_t SourceStack::put_on(const std::string& adaptor, const fsccl_al
   fsccl_allocator_t table = FSCCL_ALLOCATOR_INIT;
   fsccl_status_t status = FSCCL_ERR_INVALID_ARGUMENT;
   if (adaptor == "limit") status = fsccl_allocator_limit(&below, kLimit, &table);
-  if (adaptor == "statistics") status = fsccl_allocator_statistics(&below, &table);
+  if (adaptor == "statistics") status = fsccl_allocator_count(&below, &table);
   if (adaptor == "log") status = fsccl_allocator_log(&below, log_.path().c_str(), &table);
   if (adaptor == "on_failure")
     status = fsccl_allocator_on_failure(

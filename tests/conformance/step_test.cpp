@@ -82,7 +82,7 @@ TEST(Step, ACommunicatorPerReplica) {
       PoolScope group(shard);
       TestUnit unit(simple_unit({{9, 5}, {7}}), shard, group.get(), replicas);
       unit.write_shards(self.rank / 2 == 0 ? 1 : 2);
-      ASSERT_OK(fsccl_unit_broadcast_state(unit.get(), 0, nullptr));
+      ASSERT_OK(fsccl_unit_broadcast_state(unit.get(), 0, nullptr, nullptr));
       unit.check_shards(1);
       for (uint64_t step = 1; step <= 3; step++) {
         unit.unshard();

@@ -4,6 +4,8 @@
 #include <ctime>
 #include <thread>
 
+#include "fsccl/insight.h"
+
 namespace fsccl::testing {
 
 fsccl_error_info_t last_error() {

@@ -3,6 +3,7 @@
 // tests hold for any transport.
 #pragma once
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -4,6 +4,8 @@
 #include <cinttypes>
 #include <numeric>
 
+#include "fsccl/insight.h"
+
 namespace fsccl::testing {
 namespace {
 
@@ -257,9 +259,9 @@ void TestUnit::check_layout() {
 }
 
 void TestUnit::unshard(fsccl_unshard_mode_t mode) {
-  ASSERT_OK(fsccl_unit_unshard(unit_, mode, nullptr)) << describe(case_);
+  ASSERT_OK(fsccl_unit_unshard(unit_, mode, nullptr, nullptr)) << describe(case_);
 }
-void TestUnit::reshard() { ASSERT_OK(fsccl_unit_reshard(unit_)) << describe(case_); }
+void TestUnit::reshard() { ASSERT_OK(fsccl_unit_reshard(unit_, nullptr)) << describe(case_); }
 
 const void* TestUnit::address(size_t i) {
   fsccl_view_t view{};
@@ -313,7 +315,7 @@ void TestUnit::write_grads(uint64_t step, int contributor) {
 
 void TestUnit::write_grad(size_t i, uint64_t step, int contributor) {
   fsccl_view_t view{};
-  ASSERT_OK(fsccl_unit_grad(unit_, i, &view)) << describe(case_);
+  ASSERT_OK(fsccl_unit_grad(unit_, i, nullptr, &view)) << describe(case_);
   ASSERT_EQ(view.count, numel(i));
   ASSERT_EQ(view.dtype, case_.reduce);
   for (uint64_t k = 0; k < view.count; ++k)
@@ -339,7 +341,7 @@ fsccl_reduce_result_t TestUnit::backward_by_parameter(uint64_t step, int contrib
     check_params(version, i + 1);  // those that were not given back
     const bool takes = has_gradient(i) && i % 2 == 0;
     if (takes) write_grad(i, step, contributor);
-    EXPECT_OK(fsccl_unit_release(unit_, i)) << describe(case_);
+    EXPECT_OK(fsccl_unit_release(unit_, i, nullptr)) << describe(case_);
     fsccl_view_t view{};
     EXPECT_ERROR(fsccl_unit_param(unit_, i, &view), FSCCL_ERR_INVALID_STATE, "released");
     fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
@@ -367,7 +369,7 @@ const void* const* TestUnit::own_grads(uint64_t step, int contributor) {
 }
 
 void TestUnit::reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work) {
-  const fsccl_status_t status = fsccl_unit_reduce_grads(unit_, config, work);
+  const fsccl_status_t status = fsccl_unit_reduce_grads(unit_, config, nullptr, work);
   ASSERT_TRUE(status == FSCCL_OK || (work && status == FSCCL_IN_PROGRESS))
       << explain(status) << describe(case_);
 }

@@ -141,7 +141,8 @@ TEST(Unit, MovesFrozenParametersOfAnyDtype) {
       unit.check_params(3);
       unit.reshard();
       fsccl_view_t view{};
-      EXPECT_ERROR(fsccl_unit_grad(unit.get(), 0, &view), FSCCL_ERR_INVALID_ARGUMENT, "frozen");
+      EXPECT_ERROR(fsccl_unit_grad(unit.get(), 0, nullptr, &view), FSCCL_ERR_INVALID_ARGUMENT,
+                   "frozen");
       unit.reduce(nullptr);  // nothing to do, and no error: all ranks call it
     }
   });
@@ -282,7 +283,7 @@ TEST(Unit, ReportsInfiniteAndNaNGradients) {
         TestUnit unit(c, self.comm, pool.get());
         unit.write_grads(1, self.rank);
         fsccl_view_t view{};
-        ASSERT_OK(fsccl_unit_grad(unit.get(), 0, &view));
+        ASSERT_OK(fsccl_unit_grad(unit.get(), 0, nullptr, &view));
         if (self.rank == 1 && bad != 0) static_cast<float*>(view.data)[3] = static_cast<float>(bad);
         fsccl_reduce_result_t result{-1, -1};
         fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
@@ -303,7 +304,7 @@ TEST(Unit, ReportsOverflowOfTheResult) {
     c.grad = FSCCL_FLOAT16;
     TestUnit unit(c, self.comm, pool.get());
     fsccl_view_t view{};
-    ASSERT_OK(fsccl_unit_grad(unit.get(), 0, &view));
+    ASSERT_OK(fsccl_unit_grad(unit.get(), 0, nullptr, &view));
     for (uint64_t i = 0; i < view.count; ++i) static_cast<float*>(view.data)[i] = 40'000;
     fsccl_reduce_result_t result{};
     fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
@@ -372,36 +373,37 @@ TEST(Unit, CallsAtTheWrongMoment) {
     TestUnit unit(simple_unit({{4, 4}, {3}}), self.comm, pool.get());
     fsccl_view_t view{};
     EXPECT_ERROR(fsccl_unit_param(unit.get(), 0, &view), FSCCL_ERR_INVALID_STATE, "unshard");
-    EXPECT_ERROR(fsccl_unit_reshard(unit.get()), FSCCL_ERR_INVALID_STATE, "not unsharded");
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr), FSCCL_ERR_INVALID_STATE,
-                 "no gradients", "grad()");
-    EXPECT_ERROR(fsccl_unit_broadcast_state(unit.get(), 0, nullptr), FSCCL_ERR_INVALID_STATE,
-                 "replicate_comm");
+    EXPECT_ERROR(fsccl_unit_reshard(unit.get(), nullptr), FSCCL_ERR_INVALID_STATE, "not unsharded");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), nullptr, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_STATE, "no gradients", "grad()");
+    EXPECT_ERROR(fsccl_unit_broadcast_state(unit.get(), 0, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_STATE, "replicate_comm");
     unit.unshard();
-    EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr),
+    EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr, nullptr),
                  FSCCL_ERR_INVALID_STATE, "already", "reshard");
     EXPECT_ERROR(fsccl_unit_param(unit.get(), 2, &view), FSCCL_ERR_INVALID_ARGUMENT,
                  "2 parameters");
     EXPECT_ERROR(fsccl_unit_shard(unit.get(), ~size_t{0}, &view), FSCCL_ERR_INVALID_ARGUMENT,
                  "2 parameters");
-    EXPECT_ERROR(fsccl_unit_grad(unit.get(), 2, &view), FSCCL_ERR_INVALID_ARGUMENT, "2 parameters");
+    EXPECT_ERROR(fsccl_unit_grad(unit.get(), 2, nullptr, &view), FSCCL_ERR_INVALID_ARGUMENT,
+                 "2 parameters");
     EXPECT_ERROR(fsccl_unit_sharded_grad(unit.get(), 2, &view), FSCCL_ERR_INVALID_ARGUMENT,
                  "2 parameters");
     EXPECT_ERROR(fsccl_unit_param(unit.get(), 0, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
                  "view is NULL");
     unit.reshard();
-    EXPECT_ERROR(fsccl_unit_reshard(unit.get()), FSCCL_ERR_INVALID_STATE, "not unsharded");
+    EXPECT_ERROR(fsccl_unit_reshard(unit.get(), nullptr), FSCCL_ERR_INVALID_STATE, "not unsharded");
     EXPECT_ERROR(fsccl_unit_param(unit.get(), 0, &view), FSCCL_ERR_INVALID_STATE, "unshard");
     unit.write_grads(1, self.rank);
     fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
     config.grads = unit.own_grads(1, self.rank);
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_STATE,
-                 "grads = NULL");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_STATE, "grads = NULL");
     unit.reduce(nullptr);
     const void* const nothing[2] = {nullptr, nullptr};
     config.grads = nothing;
-    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "grads[0]");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "grads[0]");
     EXPECT_ERROR(fsccl_pool_destroy(pool.get()), FSCCL_ERR_INVALID_STATE, "1 unit", "destroy");
     EXPECT_ERROR(fsccl_comm_destroy(self.comm), FSCCL_ERR_INVALID_STATE, "destroy them first");
     unit.check_sharded_grads({{1}});  // none of this did harm
@@ -423,7 +425,7 @@ TEST(Unit, AsyncUnshardAndReduce) {
       for (uint64_t step = 1; step <= 10 && !HasFailure(); ++step) {
         std::vector<fsccl_work_t> works(units.size());
         for (size_t u = 0; u < units.size(); ++u) {
-          ASSERT_GE(fsccl_unit_unshard(units[u]->get(), FSCCL_UNSHARD_READ, &works[u]), 0);
+          ASSERT_GE(fsccl_unit_unshard(units[u]->get(), FSCCL_UNSHARD_READ, nullptr, &works[u]), 0);
           dawdle(own);
         }
         for (size_t u = 0; u < units.size(); ++u) {
@@ -464,7 +466,8 @@ TEST(Unit, OperationsInFlightAreGuarded) {
     } else {
       fsccl_view_t view{};
       fsccl_work_t work = nullptr;
-      EXPECT_EQ(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, &work), FSCCL_IN_PROGRESS);
+      EXPECT_EQ(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr, &work),
+                FSCCL_IN_PROGRESS);
       EXPECT_ERROR(fsccl_unit_param(unit.get(), 0, &view), FSCCL_ERR_INVALID_STATE,
                    "wait for its work");
       EXPECT_ERROR(fsccl_unit_destroy(unit.get()), FSCCL_ERR_INVALID_STATE, "in flight", "wait");

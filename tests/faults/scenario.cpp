@@ -6,6 +6,8 @@
 #include <initializer_list>
 
 #include "faults/fault_points.h"
+#include "fsccl/insight.h"
+#include "fsccl/redistribute.h"
 
 namespace fsccl::testing {
 namespace {
@@ -138,7 +140,7 @@ bool Scenario::steps() {
       static_cast<float*>(view.data)[at] = static_cast<float>((view.offset + at) % 128);
   }
   for (int step = 0; step < 2; step++) {
-    if (!note("unit_unshard", fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr)) ||
+    if (!note("unit_unshard", fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr)) ||
         !note("unit_param", fsccl_unit_param(unit_, 1, &view)))
       return false;
     for (uint64_t at = 0; at < view.count; at++) {
@@ -148,11 +150,11 @@ bool Scenario::steps() {
       wrong_bytes_ |= static_cast<uint16_t*>(view.data)[at] != bits >> 16;
     }
     for (size_t i = 0; i < kParams; i++) {
-      if (!note("unit_grad", fsccl_unit_grad(unit_, i, &view))) return false;
+      if (!note("unit_grad", fsccl_unit_grad(unit_, i, nullptr, &view))) return false;
       std::memset(view.data, 0, view.count * 2);
     }
-    if (!note("unit_reshard", fsccl_unit_reshard(unit_)) ||
-        !note("unit_reduce", fsccl_unit_reduce_grads(unit_, nullptr, nullptr)) ||
+    if (!note("unit_reshard", fsccl_unit_reshard(unit_, nullptr)) ||
+        !note("unit_reduce", fsccl_unit_reduce_grads(unit_, nullptr, nullptr, nullptr)) ||
         !note("pool_step", fsccl_pool_step(pool_)))
       return false;
   }
@@ -180,7 +182,7 @@ void Scenario::shrink() {
 // The two exchange their shards.
 bool Scenario::reshard() {
   fsccl_param_t params[kParams];
-  fsccl_resharded_t buffers[kParams] = {};
+  fsccl_redistributed_t buffers[kParams] = {};
   static float to[kParams][17 * 65];
   for (size_t i = 0; i < kParams; i++) {
     params[i] = FSCCL_PARAM_INIT;
@@ -191,13 +193,13 @@ bool Scenario::reshard() {
     if (!note("unit_shard", fsccl_unit_shard(unit_, i, &view))) return false;
     buffers[i] = {i, FSCCL_FLOAT32, view.data, to[i]};
   }
-  fsccl_reshard_config_t config = FSCCL_RESHARD_CONFIG_INIT;
+  fsccl_redistribute_config_t config = FSCCL_REDISTRIBUTE_CONFIG_INIT;
   config.params = params;
   config.count = kParams;
   config.from = {FSCCL_LAYOUT_PER_PARAM, kRanks, rank_};
   config.to = {FSCCL_LAYOUT_FLAT, kRanks, 1 - rank_};
   config.limit_bytes = 3000;
-  if (!note("reshard", fsccl_reshard(&config, buffers, kParams, left_, nullptr))) return false;
+  if (!note("reshard", fsccl_redistribute(&config, buffers, kParams, left_, nullptr))) return false;
   fsccl_piece_t pieces[kParams];
   if (!note("layout_plan", fsccl_layout_plan(FSCCL_LAYOUT_FLAT, params, kParams, kRanks, 1 - rank_,
                                              pieces, nullptr)))

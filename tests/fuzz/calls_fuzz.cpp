@@ -4,6 +4,8 @@
 // the arguments. Pointers and sizes of buffers are the caller's to get right and are never wrong
 // here.
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
+#include <fsccl/redistribute.h>
 
 #include <algorithm>
 #include <array>
@@ -209,7 +211,7 @@ class Program {
       const int ranks = input_.number(1), rank = input_.number(0);
       return {layout, ranks, rank};
     };
-    fsccl_reshard_config_t config = FSCCL_RESHARD_CONFIG_INIT;
+    fsccl_redistribute_config_t config = FSCCL_REDISTRIBUTE_CONFIG_INIT;
     config.params = input_.rarely() ? nullptr : &param;
     config.count = 1;
     config.from = side();
@@ -218,11 +220,11 @@ class Program {
     config.limit_bytes = input_.count(255);
     if (input_.rarely()) config.size = input_.byte();
     const size_t odd = input_.rarely() ? SIZE_MAX : 0;
-    const fsccl_resharded_t all[] = {{odd, dtype(), buffer(), buffer()},
-                                     {0, dtype(), buffer(), buffer()}};
+    const fsccl_redistributed_t all[] = {{odd, dtype(), buffer(), buffer()},
+                                         {0, dtype(), buffer(), buffer()}};
     uint64_t version = 0;
-    expect_sense(fsccl_reshard(&config, all, static_cast<size_t>(input_.below(3)),
-                               comms_.get(input_), &version));
+    expect_sense(fsccl_redistribute(&config, all, static_cast<size_t>(input_.below(3)),
+                                    comms_.get(input_), &version));
   }
 
   void unit_action() {
@@ -232,25 +234,26 @@ class Program {
     switch (input_.below(10)) {
       case 0:
         return expect_sense(fsccl_unit_unshard(
-            unit, static_cast<fsccl_unshard_mode_t>(input_.number(input_.below(2))), work()));
+            unit, static_cast<fsccl_unshard_mode_t>(input_.number(input_.below(2))), nullptr,
+            work()));
       case 1:
-        return expect_sense(fsccl_unit_reshard(unit));
+        return expect_sense(fsccl_unit_reshard(unit, nullptr));
       case 2:
         return expect_sense(fsccl_unit_param(unit, index, &view));
       case 3: {
-        const fsccl_status_t status = fsccl_unit_grad(unit, index, &view);
+        const fsccl_status_t status = fsccl_unit_grad(unit, index, nullptr, &view);
         expect_sense(status);
         return;
       }
       case 4:
-        return expect_sense(fsccl_unit_release(unit, index));
+        return expect_sense(fsccl_unit_release(unit, index, nullptr));
       case 5: {
         fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
         config.accumulate = input_.below(2);
         config.defer_replicas = input_.rarely();
         if (input_.rarely()) config.first = index, config.count = input_.count(4);
         return expect_sense(
-            fsccl_unit_reduce_grads(unit, input_.below(2) ? &config : nullptr, work()));
+            fsccl_unit_reduce_grads(unit, input_.below(2) ? &config : nullptr, nullptr, work()));
       }
       case 6:
         return expect_sense(fsccl_unit_mark_changed(unit));
@@ -259,15 +262,15 @@ class Program {
       case 8:
         return expect_sense(fsccl_unit_verify_replicas(unit));
       default:
-        return expect_sense(fsccl_unit_broadcast_state(unit, input_.number(0), work()));
+        return expect_sense(fsccl_unit_broadcast_state(unit, input_.number(0), nullptr, work()));
     }
   }
 
   void pool_action() {
     const fsccl_pool_t pool = pools_.get(input_);
-    void* const stream = input_.below(4) ? nullptr : buffers[input_.below(4)];
+    void* const stream = input_.rarely() ? buffers[input_.below(4)] : nullptr;
     Block& block = blocks_[static_cast<size_t>(input_.below(static_cast<int>(blocks_.size())))];
-    switch (input_.below(8)) {
+    switch (input_.below(6)) {
       case 0: {
         if (block.live) return;
         const size_t bytes = input_.rarely() ? SIZE_MAX >> input_.below(32)
@@ -287,13 +290,7 @@ class Program {
       }
       case 2:
         return expect_sense(fsccl_pool_step(pool));
-      case 3:
-        return expect_sense(
-            fsccl_pool_use(pool, block.pointer, input_.count(64), stream, input_.below(2)));
-      case 4:
-        return expect_sense(input_.below(2) ? fsccl_pool_record(pool, buffers[2], stream)
-                                            : fsccl_pool_wait(pool, buffers[2], stream));
-      case 5: {
+      case 3: {
         const fsccl_unit_t unit = units_.get(input_);
         const fsccl_event_t events[] = {
             {static_cast<fsccl_event_kind_t>(input_.number(input_.below(5))), unit, 0, 0},
@@ -302,7 +299,7 @@ class Program {
         return expect_sense(
             fsccl_pool_schedule(pool, events, static_cast<size_t>(input_.below(3))));
       }
-      case 6: {
+      case 4: {
         uint64_t released = 0;
         return expect_sense(fsccl_pool_trim(pool, &released));
       }

@@ -8,7 +8,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../tools/setup.sh"
 seconds=${1:-60}
 targets=("${@:2}")
-[ $# -gt 1 ] || targets=(wire tcp mirror plugin settings files trace codec reshard tables calls)
+[ $# -gt 1 ] || targets=(wire tcp mirror plugin settings files trace codec redistribute tables calls)
 folder=$root/build-fuzz
 prepare_machine
 # With their run-time libraries, which are packages of their own.

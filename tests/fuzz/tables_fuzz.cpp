@@ -165,7 +165,7 @@ void use(Source& source, const fsccl_allocator_t& table) {
   fsccl_status_t status = FSCCL_OK;
   const uint8_t way = source.byte();
   if (way % 4 == 1) status = fsccl_allocator_limit(&table, 1u << 16, &made);
-  if (way % 4 == 2) status = fsccl_allocator_statistics(&table, &made);
+  if (way % 4 == 2) status = fsccl_allocator_count(&table, &made);
   if (way % 4 == 3)
     status = fsccl_allocator_guard(&table, [](void*, const char*) {}, nullptr, &made);
   expect_sense(status);

@@ -19,22 +19,21 @@ int gather(const Child& child) {
   fsccl_unit_t unit = nullptr;
   if (const int code = outcome("unit", fsccl_unit_create(&config, &param, 1, &unit))) return code;
   void* stream = place.gpu->make_stream();
-  MUST(fsccl_unit_set_stream(unit, stream) == FSCCL_OK);
-  MUST(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr) == FSCCL_OK &&
+  MUST(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, nullptr) == FSCCL_OK &&
        place.gpu->wait(stream));
-  MUST(fsccl_unit_reshard(unit) == FSCCL_OK && fsccl_unit_mark_changed(unit) == FSCCL_OK &&
+  MUST(fsccl_unit_reshard(unit, stream) == FSCCL_OK && fsccl_unit_mark_changed(unit) == FSCCL_OK &&
        place.gpu->wait(stream));
   if (child.rank == 1) {
     std::printf("ready\n");
     for (;;) pause();
   }
-  MUST(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr) == FSCCL_OK);
+  MUST(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, nullptr) == FSCCL_OK);
   std::printf("put on the stream\n");
   MUST(place.gpu->wait(stream));
   fsccl_status_t state = FSCCL_OK;
   MUST(fsccl_comm_async_error(place.comm, &state) == FSCCL_OK && state == FSCCL_ERR_PEER_DEAD);
-  fsccl_unit_reshard(unit);
-  const fsccl_status_t next = fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr);
+  fsccl_unit_reshard(unit, stream);
+  const fsccl_status_t next = fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, nullptr);
   MUST(next < 0 && last_error().find("rank 1") != std::string::npos);
   MUST(fsccl_unit_destroy(unit) == FSCCL_OK);
   return place.end() ? 0 : 1;

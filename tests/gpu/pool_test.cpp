@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "gpu/support.h"
 
 namespace fsccl::testing {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "gpu/support.h"
 
 namespace fsccl::testing {
@@ -125,9 +126,8 @@ struct Twins {
   }
 
   int gather() {
-    MUST(fsccl_unit_unshard(host, FSCCL_UNSHARD_READ, nullptr) == FSCCL_OK);
-    MUST(fsccl_unit_set_stream(device, gathering) == FSCCL_OK);
-    MUST(fsccl_unit_unshard(device, FSCCL_UNSHARD_READ, nullptr) == FSCCL_OK);
+    MUST(fsccl_unit_unshard(host, FSCCL_UNSHARD_READ, nullptr, nullptr) == FSCCL_OK);
+    MUST(fsccl_unit_unshard(device, FSCCL_UNSHARD_READ, gathering, nullptr) == FSCCL_OK);
     MUST(place.gpu->follow(computing, gathering));
     for (size_t i = 0; i < 5; i++) {
       fsccl_view_t mine, theirs;
@@ -140,18 +140,17 @@ struct Twins {
   }
 
   int give_back() {
-    MUST(fsccl_unit_set_stream(device, computing) == FSCCL_OK);
-    MUST(fsccl_unit_reshard(host) == FSCCL_OK && fsccl_unit_reshard(device) == FSCCL_OK);
+    MUST(fsccl_unit_reshard(host, nullptr) == FSCCL_OK &&
+         fsccl_unit_reshard(device, computing) == FSCCL_OK);
     return 0;
   }
 
   // On the stream that computes, which follows the one that gathered.
   int reduce(const Form& form, int step, bool defer = false) {
-    MUST(fsccl_unit_set_stream(device, computing) == FSCCL_OK);
     for (size_t i = 0; i < 4; i++) {
       fsccl_view_t mine, theirs;
-      MUST(fsccl_unit_grad(host, i, &mine) == FSCCL_OK &&
-           fsccl_unit_grad(device, i, &theirs) == FSCCL_OK);
+      MUST(fsccl_unit_grad(host, i, nullptr, &mine) == FSCCL_OK &&
+           fsccl_unit_grad(device, i, computing, &theirs) == FSCCL_OK);
       const auto bytes = numbers(form.reduce, mine.count,
                                  static_cast<uint64_t>(7'000 + step * 100 + place.rank * 10) + i);
       std::memcpy(mine.data, bytes.data(), bytes.size());
@@ -162,9 +161,9 @@ struct Twins {
     config.scale = form.scale, config.accumulate = form.accumulate && step > 0,
     config.result = &wanted;
     config.defer_replicas = defer;
-    MUST(fsccl_unit_reduce_grads(host, &config, nullptr) == FSCCL_OK);
+    MUST(fsccl_unit_reduce_grads(host, &config, nullptr, nullptr) == FSCCL_OK);
     config.result = &found;
-    MUST(fsccl_unit_reduce_grads(device, &config, nullptr) == FSCCL_OK);
+    MUST(fsccl_unit_reduce_grads(device, &config, computing, nullptr) == FSCCL_OK);
     MUST(place.gpu->wait(computing));
     for (size_t i = 0; i < 4; i++) {
       fsccl_view_t mine, theirs;
@@ -226,9 +225,8 @@ int replicas(const Child&) {
     Twins twins(place);
     if (const int code = twins.make(form, shard, same_shard)) return code;
     for (int round = 0; round < 2; round++) {
-      MUST(fsccl_unit_set_stream(twins.device, twins.gathering) == FSCCL_OK);
-      for (const fsccl_unit_t unit : {twins.host, twins.device})
-        MUST(fsccl_unit_broadcast_state(unit, 1, nullptr) == FSCCL_OK);
+      MUST(fsccl_unit_broadcast_state(twins.host, 1, nullptr, nullptr) == FSCCL_OK);
+      MUST(fsccl_unit_broadcast_state(twins.device, 1, twins.gathering, nullptr) == FSCCL_OK);
       MUST(fsccl_unit_verify_replicas(twins.device) == FSCCL_OK);
       if (twins.gather() || twins.give_back()) return 1;
       if (twins.reduce(form, 0, form.accumulate)) return 1;
@@ -278,8 +276,7 @@ int pipeline(const Child&) {
     if (late) MUST(gate.shut(computing));
     for (size_t i = 0; i < kLayers; i++) {
       fsccl_view_t whole;
-      MUST(fsccl_unit_set_stream(layers[i], gathering) == FSCCL_OK);
-      MUST(fsccl_unit_unshard(layers[i], FSCCL_UNSHARD_READ, nullptr) == FSCCL_OK);
+      MUST(fsccl_unit_unshard(layers[i], FSCCL_UNSHARD_READ, gathering, nullptr) == FSCCL_OK);
       MUST(fsccl_unit_param(layers[i], 0, &whole) == FSCCL_OK && gpu.follow(computing, gathering));
       if (step > 1) MUST(whole.data == places[i]);
       places[i] = whole.data;
@@ -287,8 +284,7 @@ int pipeline(const Child&) {
       static unsigned char* copies =
           static_cast<unsigned char*>(gpu.allocate(kLayers * seen[0].size()));
       MUST(gpu.copy(copies + i * seen[0].size(), whole.data, seen[0].size(), computing));
-      MUST(fsccl_unit_set_stream(layers[i], computing) == FSCCL_OK &&
-           fsccl_unit_reshard(layers[i]) == FSCCL_OK);
+      MUST(fsccl_unit_reshard(layers[i], computing) == FSCCL_OK);
       if (i + 1 < kLayers) continue;
       if (late) MUST(!gpu.idle(computing));
       gate.open();
@@ -309,9 +305,11 @@ int wrong_use(const Child&) {
   if (const int code = twins.make(kForms[0])) return code;
   fsccl_work_t work = nullptr;
   fsccl_view_t view;
-  MUST(fsccl_unit_unshard(twins.device, FSCCL_UNSHARD_READ, &work) == FSCCL_ERR_NOT_AVAILABLE);
+  MUST(fsccl_unit_unshard(twins.device, FSCCL_UNSHARD_READ, twins.gathering, &work) ==
+       FSCCL_ERR_NOT_AVAILABLE);
   MUST(last_error().find("event") != std::string::npos);
-  MUST(fsccl_unit_set_stream(twins.host, twins.gathering) == FSCCL_ERR_INVALID_ARGUMENT);
+  MUST(fsccl_unit_unshard(twins.host, FSCCL_UNSHARD_READ, twins.gathering, nullptr) ==
+       FSCCL_ERR_INVALID_ARGUMENT);
   MUST(fsccl_unit_param(twins.device, 0, &view) == FSCCL_ERR_INVALID_STATE);
   MUST(fsccl_pool_destroy(place.pool) == FSCCL_ERR_INVALID_STATE);
   if (twins.gather() || twins.give_back()) return 1;

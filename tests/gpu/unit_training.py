@@ -109,17 +109,16 @@ class Unit:
             shard, offset = self.view(c.lib.fsccl_unit_shard, index)
             shard.copy_(param.detach().flatten()[offset : offset + shard.numel()])
 
-    def view(self, function, index):
+    def view(self, function, index, *stream):
         found = c.View()
-        c.check(function(self.handle, index, ctypes.byref(found)))
+        c.check(function(self.handle, index, *stream, ctypes.byref(found)))
         if not found.count:
             return torch.empty(0, device=self.gpu.device), 0
         return self.gpu.tensor(found.data, found.count), found.offset
 
     def gather(self):
         """The parameters, by name, as leaves of autograd."""
-        c.check(c.lib.fsccl_unit_set_stream(self.handle, self.gpu.stream()))
-        c.check(c.lib.fsccl_unit_unshard(self.handle, 0, None))
+        c.check(c.lib.fsccl_unit_unshard(self.handle, 0, self.gpu.stream(), None))
         self.gpu.settle()
         return {
             name: self.view(c.lib.fsccl_unit_param, index)[0].view(shape).requires_grad_()
@@ -129,9 +128,10 @@ class Unit:
     def reduce(self, leaves):
         """Gradients to the mean over the ranks, and a step of gradient descent on the shards."""
         for index, leaf in enumerate(leaves.values()):
-            self.view(c.lib.fsccl_unit_grad, index)[0].copy_(leaf.grad.flatten())
-        c.check(c.lib.fsccl_unit_reshard(self.handle))
-        c.check(c.lib.fsccl_unit_reduce_grads(self.handle, None, None))
+            whole, _ = self.view(c.lib.fsccl_unit_grad, index, self.gpu.stream())
+            whole.copy_(leaf.grad.flatten())
+        c.check(c.lib.fsccl_unit_reshard(self.handle, self.gpu.stream()))
+        c.check(c.lib.fsccl_unit_reduce_grads(self.handle, None, self.gpu.stream(), None))
         self.gpu.settle()
         for index in range(len(self.shapes)):
             shard = self.view(c.lib.fsccl_unit_shard, index)[0]

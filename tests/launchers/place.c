@@ -6,6 +6,7 @@
  *   launcher rank ranks local_rank local_ranks one_host master_address master_port [numbers ...]
  */
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

@@ -74,7 +74,9 @@ class Linking:
             header / 'fsccl.h',
             header / 'transport.h',
             header / 'allocator.h',
+            header / 'codec.h',
             header / 'insight.h',
+            header / 'redistribute.h',
         ):
             expect(path.exists(), f'{path} was not installed')
         expect(

@@ -3,6 +3,7 @@
 // next call says who and why.
 #include <dlfcn.h>
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -53,10 +54,9 @@ int begin_on(fsccl_comm_t comm, const Child& child, size_t units, World* world) 
     const fsccl_status_t made = fsccl_unit_create(&unit, &param, 1, &world->units.emplace_back());
     if (made == FSCCL_ERR_NOT_AVAILABLE) std::exit(kNoKernels);
     CHECK_OK(made);
-    CHECK_OK(fsccl_unit_set_stream(world->units.back(), world->stream));
     // the pool grows
-    CHECK_OK(fsccl_unit_unshard(world->units.back(), FSCCL_UNSHARD_READ, nullptr));
-    CHECK_OK(fsccl_unit_reshard(world->units.back()));
+    CHECK_OK(fsccl_unit_unshard(world->units.back(), FSCCL_UNSHARD_READ, world->stream, nullptr));
+    CHECK_OK(fsccl_unit_reshard(world->units.back(), world->stream));
   }
   world->gpu->synchronize(world->stream);
   return 0;
@@ -83,12 +83,13 @@ int end(const World& world) {
 int survive(const Child& child) {
   World world;
   if (begin(child, 1, &world)) return 1;
-  CHECK_OK(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr));
+  CHECK_OK(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, world.stream, nullptr));
   std::puts("enqueued");
   world.gpu->synchronize(world.stream);
   std::puts("drained");
-  (void)fsccl_unit_reshard(world.units[0]);
-  const fsccl_status_t status = fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr);
+  (void)fsccl_unit_reshard(world.units[0], world.stream);
+  const fsccl_status_t status =
+      fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, world.stream, nullptr);
   const fsccl_error_info_t info = last_error();
   std::printf("says %s peer %d: %s\n", fsccl_status_string(status), info.peer, info.text);
   return end(world);
@@ -104,7 +105,7 @@ int stuck(const Child& child) {
   World world;
   if (begin(child, 1, &world)) return 1;
   world.gpu->call(world.stream, sleep_for_ever, nullptr);
-  CHECK_OK(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr));
+  CHECK_OK(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, world.stream, nullptr));
   std::puts("enqueued");
   sleep_for_ever(nullptr);
   return 0;
@@ -123,7 +124,7 @@ int train(const Child& child) {
       world.gpu->copy(shard.data, values.data(), values.size() * sizeof(float), world.stream);
     }
     for (fsccl_unit_t unit : world.units) {
-      CHECK_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+      CHECK_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, world.stream, nullptr));
       fsccl_view_t param{};
       CHECK_OK(fsccl_unit_param(unit, 0, &param));
       const std::vector<char> bytes =
@@ -136,7 +137,7 @@ int train(const Child& child) {
                              static_cast<double>(got)),
                  1;
       }
-      CHECK_OK(fsccl_unit_reshard(unit));
+      CHECK_OK(fsccl_unit_reshard(unit, world.stream));
     }
   }
   return end(world);
@@ -203,7 +204,6 @@ int replicate(const Child& child) {
   param.shape[0] = kElements;
   fsccl_unit_t unit = nullptr;
   CHECK_OK(fsccl_unit_create(&config, &param, 1, &unit));
-  CHECK_OK(fsccl_unit_set_stream(unit, world.stream));
   fsccl_view_t view{};
   const auto put = [&](float value) {
     const std::vector<float> values(view.count, value);
@@ -219,21 +219,21 @@ int replicate(const Child& child) {
   for (int step = 1; step <= 3; step++) {
     CHECK_OK(fsccl_unit_shard(unit, 0, &view));
     put(static_cast<float>(10 * step + child.rank));
-    CHECK_OK(fsccl_unit_broadcast_state(unit, 1, nullptr));
+    CHECK_OK(fsccl_unit_broadcast_state(unit, 1, world.stream, nullptr));
     CHECK_OK(fsccl_unit_verify_replicas(unit));
-    CHECK_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+    CHECK_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, world.stream, nullptr));
     CHECK_OK(fsccl_unit_param(unit, 0, &view));
     view.count /= 2;  // rank 2's part
     if (!holds(static_cast<float>(10 * step + 2)))
       return std::puts("the state of the other host is not here"), 1;
-    CHECK_OK(fsccl_unit_reshard(unit));
-    CHECK_OK(fsccl_unit_grad(unit, 0, &view));
+    CHECK_OK(fsccl_unit_reshard(unit, world.stream));
+    CHECK_OK(fsccl_unit_grad(unit, 0, world.stream, &view));
     put(static_cast<float>(step * (child.rank + 1)));
     fsccl_reduce_result_t result{};
     fsccl_reduce_config_t reduce = FSCCL_REDUCE_CONFIG_INIT;
     reduce.scale = 1;
     reduce.result = &result;
-    CHECK_OK(fsccl_unit_reduce_grads(unit, &reduce, nullptr));
+    CHECK_OK(fsccl_unit_reduce_grads(unit, &reduce, world.stream, nullptr));
     CHECK_OK(fsccl_unit_sharded_grad(unit, 0, &view));
     const double sum = step * 10;
     if (!holds(static_cast<float>(sum)) ||
@@ -255,7 +255,7 @@ int disagree(const Child& child) {
   if (begin(child, 2, &world)) return 1;
   for (size_t u = 0; u < 2; u++)
     (void)fsccl_unit_unshard(world.units[u ^ static_cast<size_t>(child.rank)], FSCCL_UNSHARD_READ,
-                             nullptr);
+                             world.stream, nullptr);
   world.gpu->synchronize(world.stream);
   fsccl_view_t view{};
   // Of the one that was first here: the other may have been refused already.
@@ -270,7 +270,7 @@ int abort_it(const Child& child) {
   World world;
   if (begin(child, 1, &world)) return 1;
   if (child.rank == 0) {
-    CHECK_OK(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr));
+    CHECK_OK(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, world.stream, nullptr));
     CHECK_OK(fsccl_comm_abort(world.comm));
     world.gpu->synchronize(world.stream);
   } else {
@@ -281,8 +281,9 @@ int abort_it(const Child& child) {
     }
   }
   const fsccl_status_t status =
-      child.rank == 0 ? fsccl_unit_reshard(world.units[0])
-                      : fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr);
+      child.rank == 0
+          ? fsccl_unit_reshard(world.units[0], world.stream)
+          : fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, world.stream, nullptr);
   return status == FSCCL_ERR_ABORTED ? 0 : 1;
 }
 

@@ -2,6 +2,7 @@
 // badly; the others learn who it was, and nothing is left behind.
 #include <dirent.h>
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -115,7 +116,7 @@ int careless(const Child& self) {
   config.shard_comm = join();
   if (tell("pool", fsccl_pool_create(config.shard_comm, &memory, &config.pool))) return 4;
   if (tell("unit", fsccl_unit_create(&config, &param, 1, &unit))) return 5;
-  if (tell("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr))) return 6;
+  if (tell("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr))) return 6;
   if (self.rank % 2) _exit(0);
   exit(0);
 }
@@ -134,15 +135,15 @@ int backward(const Child& self) {
   config.by_parameter = 1;
   if (tell("pool", fsccl_pool_create(config.shard_comm, &memory, &config.pool))) return 4;
   if (tell("unit", fsccl_unit_create(&config, params, 3, &unit))) return 5;
-  if (tell("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr))) return 6;
+  if (tell("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr))) return 6;
   fsccl_status_t status = FSCCL_OK;
   for (size_t i = 3; i-- > 0 && status >= 0;) {
-    if (tell("grad", fsccl_unit_grad(unit, i, &view))) return 7;
+    if (tell("grad", fsccl_unit_grad(unit, i, nullptr, &view))) return 7;
     if (self.rank == 1 && i == 1) raise(SIGKILL);
-    if (tell("release", fsccl_unit_release(unit, i))) return 8;
+    if (tell("release", fsccl_unit_release(unit, i, nullptr))) return 8;
     fsccl_reduce_config_t reduction = FSCCL_REDUCE_CONFIG_INIT;
     reduction.first = i, reduction.count = 1;
-    status = fsccl_unit_reduce_grads(unit, &reduction, &work);
+    status = fsccl_unit_reduce_grads(unit, &reduction, nullptr, &work);
     if (work) status = fsccl_work_wait(work, -1), fsccl_work_release(work), work = nullptr;
   }
   tell("reduce", status);

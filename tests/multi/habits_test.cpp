@@ -2,6 +2,7 @@
 // sizes, an end of main() that is not the end of the process, and outputs that are no files.
 #include <fcntl.h>
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -106,13 +107,13 @@ bool gathers(fsccl_comm_t comm, float value) {
     return false;
   std::fill_n(static_cast<float*>(view.data), view.count, value);
   if (fsccl_unit_mark_changed(unit) < 0 ||
-      fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr) < 0)
+      fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr) < 0)
     return false;
   if (fsccl_unit_param(unit, 0, &view) < 0) return false;
   const auto* const first = static_cast<const float*>(view.data);
   const bool right = view.count == 100'000 && std::all_of(first, first + view.count,
                                                           [&](float one) { return one == value; });
-  return right && fsccl_unit_reshard(unit) >= 0 && fsccl_unit_destroy(unit) >= 0 &&
+  return right && fsccl_unit_reshard(unit, nullptr) >= 0 && fsccl_unit_destroy(unit) >= 0 &&
          fsccl_pool_destroy(pool) >= 0;
 }
 

@@ -89,9 +89,10 @@ int holding(const Child& self) {
   if (fsccl_pool_create(config.shard_comm, &memory, &config.pool) != FSCCL_OK) return 5;
   if (fsccl_unit_create(&config, &param, 1, &unit) != FSCCL_OK) return 6;
   for (int round = 0; round < 4; round++) {
-    if (fsccl_unit_grad(unit, 0, &view) != FSCCL_OK) return 7;
+    if (fsccl_unit_grad(unit, 0, nullptr, &view) != FSCCL_OK) return 7;
     const bool last = self.rank == 0 && round == 2;
-    if (fsccl_unit_reduce_grads(unit, last ? &held : nullptr, nullptr) != FSCCL_OK) return 8;
+    if (fsccl_unit_reduce_grads(unit, last ? &held : nullptr, nullptr, nullptr) != FSCCL_OK)
+      return 8;
   }
   return 0;
 }

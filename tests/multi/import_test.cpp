@@ -1,6 +1,7 @@
 // What thread ranks cannot show of imports and notifications: that peers in other processes reach
 // imported memory through the arena, and that a killed peer is told.
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -116,22 +116,22 @@ struct Rank {
   }
   void unit(int number) {
     const fsccl_unit_t made = make_unit(number % 7);
-    must(fsccl_unit_unshard(made, FSCCL_UNSHARD_READ, nullptr), "fsccl_unit_unshard");
-    must(fsccl_unit_reshard(made), "fsccl_unit_reshard");
+    must(fsccl_unit_unshard(made, FSCCL_UNSHARD_READ, nullptr, nullptr), "fsccl_unit_unshard");
+    must(fsccl_unit_reshard(made, nullptr), "fsccl_unit_reshard");
     must(fsccl_unit_destroy(made), "fsccl_unit_destroy");
   }
   void grad(fsccl_unit_t of) {
     fsccl_view_t view;
     for (size_t i = 0; i < 2; i++) {
-      must(fsccl_unit_grad(of, i, &view), "fsccl_unit_grad");
+      must(fsccl_unit_grad(of, i, nullptr, &view), "fsccl_unit_grad");
       std::memset(view.data, 0, view.count * fsccl_dtype_size(view.dtype));
     }
-    must(fsccl_unit_reduce_grads(of, nullptr, nullptr), "fsccl_unit_reduce_grads");
+    must(fsccl_unit_reduce_grads(of, nullptr, nullptr, nullptr), "fsccl_unit_reduce_grads");
   }
   void step() {
     for (const fsccl_unit_t of : units) {
-      must(fsccl_unit_unshard(of, FSCCL_UNSHARD_READ, nullptr), "fsccl_unit_unshard");
-      must(fsccl_unit_reshard(of), "fsccl_unit_reshard");
+      must(fsccl_unit_unshard(of, FSCCL_UNSHARD_READ, nullptr, nullptr), "fsccl_unit_unshard");
+      must(fsccl_unit_reshard(of, nullptr), "fsccl_unit_reshard");
     }
     for (const fsccl_unit_t of : units) grad(of);
     must(fsccl_pool_step(pool), "fsccl_pool_step");

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "fsccl/insight.h"
+
 namespace fsccl::testing {
 namespace {
 
@@ -153,25 +155,25 @@ void LimitedSteps::measure() {
   for (Unit& unit : units_) {
     uint64_t before = live(pool);
     const auto taken = [&] { return live(pool) - std::exchange(before, live(pool)); };
-    fsccl_unit_unshard(unit.handle, FSCCL_UNSHARD_WRITABLE, nullptr);
+    fsccl_unit_unshard(unit.handle, FSCCL_UNSHARD_WRITABLE, nullptr, nullptr);
     unit.writable_bytes = taken();
-    fsccl_unit_reshard(unit.handle);
+    fsccl_unit_reshard(unit.handle, nullptr);
     before = live(pool);
-    fsccl_unit_unshard(unit.handle, FSCCL_UNSHARD_READ, nullptr);
+    fsccl_unit_unshard(unit.handle, FSCCL_UNSHARD_READ, nullptr, nullptr);
     unit.slot_bytes = taken();
     for (size_t i = 0; i < unit.params.size() && unit.config.by_parameter; i++) {
-      fsccl_unit_release(unit.handle, i);
+      fsccl_unit_release(unit.handle, i, nullptr);
       unit.params[i].slot_bytes = -taken();
     }
-    fsccl_unit_reshard(unit.handle);
+    fsccl_unit_reshard(unit.handle, nullptr);
     fsccl_view_t view;
     before = live(pool);
     for (size_t i = 0; i < unit.params.size(); i++) {
-      fsccl_unit_grad(unit.handle, i, &view);
+      fsccl_unit_grad(unit.handle, i, nullptr, &view);
       unit.params[i].grad_bytes = taken();
       unit.grad_bytes += unit.params[i].grad_bytes;
     }
-    fsccl_unit_reduce_grads(unit.handle, nullptr, nullptr);
+    fsccl_unit_reduce_grads(unit.handle, nullptr, nullptr, nullptr);
     all += unit.slot_bytes + unit.grad_bytes;
     largest = std::max({largest, unit.slot_bytes, unit.grad_bytes, unit.writable_bytes});
   }
@@ -235,8 +237,9 @@ bool LimitedSteps::answered(const char* what, fsccl_status_t status, uint64_t by
 void LimitedSteps::unshard(Unit& unit, bool writable, bool later) {
   if (unit.unsharded) return;
   fsccl_work_t work = nullptr;
-  const fsccl_status_t status = fsccl_unit_unshard(
-      unit.handle, writable ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ, later ? &work : nullptr);
+  const fsccl_status_t status =
+      fsccl_unit_unshard(unit.handle, writable ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ,
+                         nullptr, later ? &work : nullptr);
   if (!answered("unshard", status, writable ? unit.writable_bytes : unit.slot_bytes)) return;
   unit.unsharded = true;
   unit.writable = writable;
@@ -263,7 +266,7 @@ void LimitedSteps::look_at(Unit& unit) {
 void LimitedSteps::take_gradient(Unit& unit, size_t param) {
   if (unit.config.by_parameter ? unit.params[param].has_grad : unit.has_grad) return;
   fsccl_view_t view{};
-  const fsccl_status_t status = fsccl_unit_grad(unit.handle, param, &view);
+  const fsccl_status_t status = fsccl_unit_grad(unit.handle, param, nullptr, &view);
   if (!answered("grad", status,
                 unit.config.by_parameter ? unit.params[param].grad_bytes : unit.grad_bytes))
     return;
@@ -278,13 +281,13 @@ void LimitedSteps::reduce(Unit& unit, bool later) {
   if (!any) return;
   for (size_t i = 0; i < unit.params.size(); i++) {
     if (unit.config.by_parameter && !unit.params[i].has_grad) continue;
-    if (fsccl_unit_grad(unit.handle, i, &view) < 0)
+    if (fsccl_unit_grad(unit.handle, i, nullptr, &view) < 0)
       return problem("grad() of a held slot: " + text_of_last_error());
     for (uint64_t k = 0; k < view.count && !dry_; k++) static_cast<float*>(view.data)[k] = value;
   }
   fsccl_work_t work = nullptr;
   const fsccl_status_t status =
-      fsccl_unit_reduce_grads(unit.handle, nullptr, later ? &work : nullptr);
+      fsccl_unit_reduce_grads(unit.handle, nullptr, nullptr, later ? &work : nullptr);
   if (status < 0) return problem("reduce_grads: " + text_of_last_error());
   if (later) works_.push_back(work);
   unit.has_grad = false;
@@ -348,12 +351,12 @@ void LimitedSteps::act(const Act& act) {
     case kReshard:
       if (!unit.unsharded) return;
       look_at(unit);
-      if (fsccl_unit_reshard(unit.handle) < 0) problem("reshard: " + text_of_last_error());
+      if (fsccl_unit_reshard(unit.handle, nullptr) < 0) problem("reshard: " + text_of_last_error());
       unit.unsharded = false;
       return;
     case kRelease:
       if (!unit.unsharded || !unit.config.by_parameter || unit.params[act.param].released) return;
-      if (fsccl_unit_release(unit.handle, act.param) < 0)
+      if (fsccl_unit_release(unit.handle, act.param, nullptr) < 0)
         problem("release: " + text_of_last_error());
       unit.params[act.param].released = true;
       return;

@@ -1,5 +1,6 @@
 // What processes tell of themselves as OpenMetrics: to the program, and in FSCCL_METRICS_FILE.
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "conformance/outside_source.h"
+#include "fsccl/insight.h"
 #include "multi/processes.h"
 #include "multi/tell.h"
 
@@ -34,17 +35,17 @@ int64_t train(fsccl_comm_t comm, fsccl_pool_t pool) {
     return -1;
   for (uint64_t i = 0; i < shard.count; ++i)
     static_cast<float*>(shard.data)[i] = static_cast<float>(shard.offset + i);
-  if (tell("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr)) ||
+  if (tell("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr)) ||
       tell("param", fsccl_unit_param(unit, 0, &whole)) ||
-      tell("grad", fsccl_unit_grad(unit, 0, &grad)))
+      tell("grad", fsccl_unit_grad(unit, 0, nullptr, &grad)))
     return -1;
   int64_t wrong = 0;
   for (uint64_t i = 0; i < whole.count; ++i) {
     wrong += static_cast<float*>(whole.data)[i] != static_cast<float>(i);
     static_cast<float*>(grad.data)[i] = static_cast<float>(2 * i);
   }
-  if (tell("reshard", fsccl_unit_reshard(unit)) ||
-      tell("reduce", fsccl_unit_reduce_grads(unit, nullptr, nullptr)) ||
+  if (tell("reshard", fsccl_unit_reshard(unit, nullptr)) ||
+      tell("reduce", fsccl_unit_reduce_grads(unit, nullptr, nullptr, nullptr)) ||
       tell("mean", fsccl_unit_sharded_grad(unit, 0, &mean)))
     return -1;
   for (uint64_t i = 0; i < mean.count; ++i)
@@ -58,7 +59,7 @@ int member(const Child& self, bool outside) {
   outside_source_init(source.get(), size_t{1} << 40, 1, &below);
   if (!outside && tell("host", fsccl_allocator_host(&below))) return 2;
   if (tell("limit", fsccl_allocator_limit(&below, 12 << 20, &limit))) return 2;
-  if (tell("statistics", fsccl_allocator_statistics(&limit, &counting))) return 2;
+  if (tell("statistics", fsccl_allocator_count(&limit, &counting))) return 2;
   fsccl_comm_t comm = nullptr;
   fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
   config.limit_bytes = 64 << 20;

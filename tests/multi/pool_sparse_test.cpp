@@ -3,6 +3,7 @@
 // the machine's memory, as the system counts it, stays near what is live; when a step repeats,
 // nothing is asked of the system any more.
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -102,7 +103,7 @@ class Program {
     std::vector<fsccl_work_t> works;
     for (const Event& event : events) {
       if (event.take)
-        CHECK_OK(fsccl_unit_unshard(units_[event.unit], FSCCL_UNSHARD_READ, nullptr));
+        CHECK_OK(fsccl_unit_unshard(units_[event.unit], FSCCL_UNSHARD_READ, nullptr, nullptr));
       else
         let_go(event.unit, &works);
       look();
@@ -144,14 +145,14 @@ class Program {
     for (uint64_t i = 0; i < whole.count; i++)
       CHECK(static_cast<float*>(whole.data)[i] == value_of(u, i));
     if (u % 2) {
-      CHECK_OK(fsccl_unit_grad(units_[u], 0, &grad));
+      CHECK_OK(fsccl_unit_grad(units_[u], 0, nullptr, &grad));
       for (uint64_t i = 0; i < grad.count; i++)
         static_cast<float*>(grad.data)[i] = static_cast<float>(i % 1000);
-      CHECK_OK(fsccl_unit_reshard(units_[u]));
+      CHECK_OK(fsccl_unit_reshard(units_[u], nullptr));
       look();
-      CHECK_OK(fsccl_unit_reduce_grads(units_[u], nullptr, &works->emplace_back()));
+      CHECK_OK(fsccl_unit_reduce_grads(units_[u], nullptr, nullptr, &works->emplace_back()));
     } else {
-      CHECK_OK(fsccl_unit_reshard(units_[u]));
+      CHECK_OK(fsccl_unit_reshard(units_[u], nullptr));
     }
   }
 

@@ -1,6 +1,7 @@
 // HSDP between processes: two groups of two, whose reduced gradients and shards lie in the pool or
 // in memory of each process's own.
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +59,7 @@ float gradient(uint64_t k, int rank, int step) {
 bool reduce_once(Mesh& mesh, int step) {
   fsccl_view_t view;
   for (size_t i = 0; i < kParams; i++) {
-    if (!good("grad", fsccl_unit_grad(mesh.unit, i, &view))) return false;
+    if (!good("grad", fsccl_unit_grad(mesh.unit, i, nullptr, &view))) return false;
     for (uint64_t k = 0; k < view.count; k++)
       static_cast<float*>(view.data)[k] = gradient(k, mesh.rank, step);
   }
@@ -67,7 +68,7 @@ bool reduce_once(Mesh& mesh, int step) {
   config.scale = 1;
   config.result = &result;
   fsccl_work_t work = nullptr;
-  if (!good("reduce", fsccl_unit_reduce_grads(mesh.unit, &config, &work)) ||
+  if (!good("reduce", fsccl_unit_reduce_grads(mesh.unit, &config, nullptr, &work)) ||
       !good("wait", fsccl_work_wait(work, -1)))
     return false;
   double squares = 0;
@@ -98,7 +99,7 @@ int train(const Child&) {
   if (!good("shard", fsccl_unit_shard(mesh.unit, 1, &view))) return 6;
   if (mesh.rank == 3) static_cast<float*>(view.data)[view.count - 1] = 1;
   if (fsccl_unit_verify_replicas(mesh.unit) != FSCCL_ERR_MISMATCH) return 7;
-  if (!good("sync", fsccl_unit_broadcast_state(mesh.unit, 1, nullptr))) return 8;
+  if (!good("sync", fsccl_unit_broadcast_state(mesh.unit, 1, nullptr, nullptr))) return 8;
   if (!good("equal again", fsccl_unit_verify_replicas(mesh.unit))) return 9;
   if (mesh.rank % 2 == 1 && static_cast<float*>(view.data)[view.count - 1] != 1) return 10;
   return mesh.end() ? 0 : 11;

@@ -1,6 +1,7 @@
 // Processes that are stopped, continued, killed or busy, and what fsccl_comm_peer_state() and the
 // errors of the others say of them.
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

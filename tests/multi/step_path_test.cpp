@@ -130,14 +130,14 @@ struct Trainer {
       if (const char* failed = unshard(units[u], in_flight)) return failed;
       for (size_t p = 0; p < kParams; p++) {
         fsccl_view_t view;
-        if (fsccl_unit_grad(units[u], p, &view)) return "grad";
+        if (fsccl_unit_grad(units[u], p, nullptr, &view)) return "grad";
         std::memset(view.data, 0, view.count * fsccl_dtype_size(view.dtype));
       }
       fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
       fsccl_reduce_result_t result;
       config.result = &result;
       fsccl_work_t work = nullptr;
-      if (fsccl_unit_reduce_grads(units[u], &config, in_flight ? &work : nullptr) < 0)
+      if (fsccl_unit_reduce_grads(units[u], &config, nullptr, in_flight ? &work : nullptr) < 0)
         return "reduce_grads";
       if (in_flight && (fsccl_work_wait(work, -1) || fsccl_work_release(work))) return "wait";
     }
@@ -145,13 +145,13 @@ struct Trainer {
   }
   const char* unshard(fsccl_unit_t unit, bool in_flight) {
     fsccl_work_t work = nullptr;
-    if (fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, in_flight ? &work : nullptr) < 0)
+    if (fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, in_flight ? &work : nullptr) < 0)
       return "unshard";
     if (in_flight && (fsccl_work_wait(work, -1) || fsccl_work_release(work))) return "wait";
     fsccl_view_t view;
-    return fsccl_unit_param(unit, 0, &view) ? "param"
-           : fsccl_unit_reshard(unit)       ? "reshard"
-                                            : nullptr;
+    return fsccl_unit_param(unit, 0, &view)    ? "param"
+           : fsccl_unit_reshard(unit, nullptr) ? "reshard"
+                                               : nullptr;
   }
   const char* collectives() {
     for (const size_t count : {size_t{2}, size_t{100}, size_t{5000}}) {

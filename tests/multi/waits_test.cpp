@@ -50,16 +50,16 @@ int grad(const Child& self) {
   if (!good("pool", fsccl_pool_create(comm, &memory, &config.pool))) return 4;
   if (!good("unit", fsccl_unit_create(&config, &param, 1, &unit))) return 5;
   for (int round = 0; round < 2; round++) {  // from then on the plan gives the slot the same place
-    if (!good("grad", fsccl_unit_grad(unit, 0, &view))) return 6;
+    if (!good("grad", fsccl_unit_grad(unit, 0, nullptr, &view))) return 6;
     std::memset(view.data, 0, view.count * fsccl_dtype_size(view.dtype));
-    if (!good("reduce", fsccl_unit_reduce_grads(unit, nullptr, nullptr))) return 7;
+    if (!good("reduce", fsccl_unit_reduce_grads(unit, nullptr, nullptr, nullptr))) return 7;
   }
-  if (!good("grad", fsccl_unit_grad(unit, 0, &view)) ||
+  if (!good("grad", fsccl_unit_grad(unit, 0, nullptr, &view)) ||
       !good("barrier", fsccl_barrier(comm, nullptr, nullptr)))
     return 8;
   held.shard_ready = hold;
   if (!good("held reduce",
-            fsccl_unit_reduce_grads(unit, self.rank == 0 ? &held : nullptr, nullptr)) ||
+            fsccl_unit_reduce_grads(unit, self.rank == 0 ? &held : nullptr, nullptr, nullptr)) ||
       self.rank == 0)
     return 9;
   std::thread aborter([&] {
@@ -68,7 +68,7 @@ int grad(const Child& self) {
     (void)fsccl_comm_abort(comm);
   });
   std::puts("waiting");
-  const fsccl_status_t status = fsccl_unit_grad(unit, 0, &view);
+  const fsccl_status_t status = fsccl_unit_grad(unit, 0, nullptr, &view);
   tell("second grad", status);
   kill(getpid(), SIGUSR1);  // for the aborter, if nobody has sent one
   aborter.join();

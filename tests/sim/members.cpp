@@ -12,6 +12,7 @@
 #include "bootstrap/member_info.h"
 #include "bootstrap/registrar.h"
 #include "bootstrap/unique_id.h"
+#include "fsccl/insight.h"
 
 namespace fsccl::sim {
 namespace {

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "group.h"
 #include "handoff.h"
 #include "xla_ffi.h"

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "fsccl/insight.h"
+
 namespace fsccl_jax {
 namespace {
 using Members = std::map<int, std::shared_ptr<Rank>>;  // by device ordinal

@@ -59,11 +59,6 @@ VERSION = 100
 COLOR_NONE = -1
 MAX_DIMS = 8
 PARAM_FROZEN = 1
-CODEC_NIBBLES_ONLY = 1
-CODEC_FEWEST_BYTES = 4
-CODEC_NEVER_DECLINES = 2
-ALL_RANKS = -1
-NO_SHARD = -1
 OK = 0
 IN_PROGRESS = 1
 ERR_INVALID_ARGUMENT = -1
@@ -107,10 +102,6 @@ OP_MIN = 2
 OP_MAX = 3
 OP_PROD = 4
 OP_PREMUL_SUM = 5
-PEER_ALIVE = 0
-PEER_SUSPECT = 1
-PEER_LEFT = 2
-PEER_DEAD = 3
 MEMORY_HOST = 0
 MEMORY_CUDA = 1
 EVENT_UNSHARD = 0
@@ -127,15 +118,24 @@ SHARING_COPY_ON_WRITE = 2
 KEEP_NONE = 0
 KEEP_ALWAYS = 1
 KEEP_BUDGET = 2
+UNSHARD_READ = 0
+UNSHARD_WRITABLE = 1
+ALLOCATOR_ABI = 1
+CODEC_NIBBLES_ONLY = 1
+CODEC_FEWEST_BYTES = 4
+CODEC_NEVER_DECLINES = 2
 CODEC_NONE = 0
 CODEC_DELTA = 1
 CODEC_BETWEEN_HOSTS = 0
-UNSHARD_READ = 0
-UNSHARD_WRITABLE = 1
+ALL_RANKS = -1
+PEER_ALIVE = 0
+PEER_SUSPECT = 1
+PEER_LEFT = 2
+PEER_DEAD = 3
 TOPOLOGY_TREE = 0
 TOPOLOGY_JSON = 1
 TOPOLOGY_SVG = 2
-ALLOCATOR_ABI = 1
+NO_SHARD = -1
 
 
 class ErrorInfo(Sized):
@@ -157,19 +157,6 @@ class Op(Struct):
     reserved: int
     scale: float
     _fields_ = [('kind', c_int32), ('reserved', c_int32), ('scale', c_double)]
-
-
-class ConfigEntry(Struct):
-    name: bytes | None
-    value: bytes | None
-    default_value: bytes | None
-    source: bytes | None
-    accepted: bytes | None
-    doc: bytes | None
-    _fields_ = [
-        ('name', c_char_p), ('value', c_char_p), ('default_value', c_char_p), ('source', c_char_p),
-        ('accepted', c_char_p), ('doc', c_char_p),
-    ]
 
 
 class UniqueId(Struct):
@@ -194,23 +181,6 @@ class CommConfig(Sized):
         ('timeout_ms', c_int64), ('name', c_char_p),
     ]
     _initial_ = {'version': 100, 'rank': -1}
-
-
-class LaunchInfo(Sized):
-    launcher: bytes | None
-    rank: int
-    ranks: int
-    local_rank: int
-    local_ranks: int
-    one_host: int
-    master_address: bytes | None
-    master_port: int
-    _fields_ = [
-        ('size', c_size_t), ('launcher', c_char_p), ('rank', c_int), ('ranks', c_int),
-        ('local_rank', c_int), ('local_ranks', c_int), ('one_host', c_int),
-        ('master_address', c_char_p), ('master_port', c_int),
-    ]
-    _initial_ = {'rank': -1, 'local_rank': -1}
 
 
 class Allocator(Sized):
@@ -254,53 +224,6 @@ class PoolConfig(Sized):
         ('source', POINTER(Allocator)),
     ]
     _initial_ = {'record': 1}
-
-
-class PoolStats(Sized):
-    limit_bytes: int
-    reserved_bytes: int
-    shared_reserved_bytes: int
-    live_bytes: int
-    live_peak_bytes: int
-    collective_live_bytes: int
-    collective_peak_bytes: int
-    local_live_bytes: int
-    local_peak_bytes: int
-    planned_bytes: int
-    plan_bound_bytes: int
-    plan_hits: int
-    plan_misses: int
-    allocations: int
-    frees: int
-    growths: int
-    steps: int
-    given_back_bytes: int
-    _fields_ = [
-        ('size', c_size_t), ('limit_bytes', c_uint64), ('reserved_bytes', c_uint64),
-        ('shared_reserved_bytes', c_uint64), ('live_bytes', c_uint64),
-        ('live_peak_bytes', c_uint64), ('collective_live_bytes', c_uint64),
-        ('collective_peak_bytes', c_uint64), ('local_live_bytes', c_uint64),
-        ('local_peak_bytes', c_uint64), ('planned_bytes', c_uint64), ('plan_bound_bytes', c_uint64),
-        ('plan_hits', c_uint64), ('plan_misses', c_uint64), ('allocations', c_uint64),
-        ('frees', c_uint64), ('growths', c_uint64), ('steps', c_uint64),
-        ('given_back_bytes', c_uint64),
-    ]
-
-
-class PoolUse(Sized):
-    kind: bytes | None
-    owner: bytes | None
-    stream: int | None
-    live_bytes: int
-    peak_bytes: int
-    allocations: int
-    frees: int
-    allocated_bytes: int
-    _fields_ = [
-        ('size', c_size_t), ('kind', c_char_p), ('owner', c_char_p), ('stream', c_void_p),
-        ('live_bytes', c_uint64), ('peak_bytes', c_uint64), ('allocations', c_uint64),
-        ('frees', c_uint64), ('allocated_bytes', c_uint64),
-    ]
 
 
 class Event(Struct):
@@ -371,26 +294,6 @@ class View(Struct):
     _fields_ = [('data', c_void_p), ('count', c_uint64), ('offset', c_uint64), ('dtype', c_int)]
 
 
-class CodecReport(Sized):
-    gathers: int
-    coded: int
-    plain: int
-    declined: int
-    mended: int
-    plain_bytes: int
-    sent_bytes: int
-    state_bytes: int
-    plain_us: float
-    coded_us: float
-    declines: int
-    _fields_ = [
-        ('size', c_size_t), ('gathers', c_uint64), ('coded', c_uint64), ('plain', c_uint64),
-        ('declined', c_uint64), ('mended', c_uint64), ('plain_bytes', c_uint64),
-        ('sent_bytes', c_uint64), ('state_bytes', c_uint64), ('plain_us', c_double),
-        ('coded_us', c_double), ('declines', c_int),
-    ]
-
-
 class ReduceResult(Struct):
     norm_squared: float
     finite: int
@@ -417,55 +320,6 @@ class ReduceConfig(Sized):
     ]
 
 
-class Piece(Struct):
-    begin: int
-    count: int
-    _fields_ = [('begin', c_uint64), ('count', c_uint64)]
-
-
-class LayoutStats(Sized):
-    elements: int
-    largest_shard: int
-    padding: int
-    padding_bound: int
-    _fields_ = [
-        ('size', c_size_t), ('elements', c_uint64), ('largest_shard', c_uint64),
-        ('padding', c_uint64), ('padding_bound', c_uint64),
-    ]
-
-
-class Sharding(Struct):
-    layout: int
-    ranks: int
-    rank: int
-    _fields_ = [('layout', c_int), ('ranks', c_int), ('rank', c_int)]
-
-
-class Resharded(Struct):
-    param: int
-    dtype: int
-    from_: int | None
-    to: int | None
-    _fields_ = [('param', c_size_t), ('dtype', c_int), ('from_', c_void_p), ('to', c_void_p)]
-
-
-class ReshardConfig(Sized):
-    params: Any
-    count: int
-    from_: Sharding
-    to: Sharding
-    version: int
-    limit_bytes: int
-    param_size: int
-    buffer_size: int
-    _fields_ = [
-        ('size', c_size_t), ('params', POINTER(Param)), ('count', c_size_t), ('from_', Sharding),
-        ('to', Sharding), ('version', c_uint64), ('limit_bytes', c_uint64),
-        ('param_size', c_size_t), ('buffer_size', c_size_t),
-    ]
-    _initial_ = {'from_': Sharding(1, 0, -1), 'to': Sharding(1, 0, -1)}
-
-
 class Tensor(Struct):
     send: int | None
     recv: int | None
@@ -474,6 +328,50 @@ class Tensor(Struct):
     _fields_ = [
         ('send', c_void_p), ('recv', c_void_p), ('counts', POINTER(c_size_t)), ('dtype', c_int),
     ]
+
+
+class AllocatorStats(Sized):
+    live_bytes: int
+    peak_bytes: int
+    total_bytes: int
+    allocations: int
+    frees: int
+    failures: int
+    _fields_ = [
+        ('size', c_size_t), ('live_bytes', c_uint64), ('peak_bytes', c_uint64),
+        ('total_bytes', c_uint64), ('allocations', c_uint64), ('frees', c_uint64),
+        ('failures', c_uint64),
+    ]
+
+
+class ConfigEntry(Struct):
+    name: bytes | None
+    value: bytes | None
+    default_value: bytes | None
+    source: bytes | None
+    accepted: bytes | None
+    doc: bytes | None
+    _fields_ = [
+        ('name', c_char_p), ('value', c_char_p), ('default_value', c_char_p), ('source', c_char_p),
+        ('accepted', c_char_p), ('doc', c_char_p),
+    ]
+
+
+class LaunchInfo(Sized):
+    launcher: bytes | None
+    rank: int
+    ranks: int
+    local_rank: int
+    local_ranks: int
+    one_host: int
+    master_address: bytes | None
+    master_port: int
+    _fields_ = [
+        ('size', c_size_t), ('launcher', c_char_p), ('rank', c_int), ('ranks', c_int),
+        ('local_rank', c_int), ('local_ranks', c_int), ('one_host', c_int),
+        ('master_address', c_char_p), ('master_port', c_int),
+    ]
+    _initial_ = {'rank': -1, 'local_rank': -1}
 
 
 class Counters(Sized):
@@ -517,6 +415,90 @@ class DeviceInfo(Struct):
     ]
 
 
+class PoolStats(Sized):
+    limit_bytes: int
+    reserved_bytes: int
+    shared_reserved_bytes: int
+    live_bytes: int
+    live_peak_bytes: int
+    collective_live_bytes: int
+    collective_peak_bytes: int
+    local_live_bytes: int
+    local_peak_bytes: int
+    planned_bytes: int
+    plan_bound_bytes: int
+    plan_hits: int
+    plan_misses: int
+    allocations: int
+    frees: int
+    growths: int
+    steps: int
+    given_back_bytes: int
+    _fields_ = [
+        ('size', c_size_t), ('limit_bytes', c_uint64), ('reserved_bytes', c_uint64),
+        ('shared_reserved_bytes', c_uint64), ('live_bytes', c_uint64),
+        ('live_peak_bytes', c_uint64), ('collective_live_bytes', c_uint64),
+        ('collective_peak_bytes', c_uint64), ('local_live_bytes', c_uint64),
+        ('local_peak_bytes', c_uint64), ('planned_bytes', c_uint64), ('plan_bound_bytes', c_uint64),
+        ('plan_hits', c_uint64), ('plan_misses', c_uint64), ('allocations', c_uint64),
+        ('frees', c_uint64), ('growths', c_uint64), ('steps', c_uint64),
+        ('given_back_bytes', c_uint64),
+    ]
+
+
+class PoolOwner(Sized):
+    kind: bytes | None
+    owner: bytes | None
+    stream: int | None
+    live_bytes: int
+    peak_bytes: int
+    allocations: int
+    frees: int
+    allocated_bytes: int
+    _fields_ = [
+        ('size', c_size_t), ('kind', c_char_p), ('owner', c_char_p), ('stream', c_void_p),
+        ('live_bytes', c_uint64), ('peak_bytes', c_uint64), ('allocations', c_uint64),
+        ('frees', c_uint64), ('allocated_bytes', c_uint64),
+    ]
+
+
+class CodecReport(Sized):
+    gathers: int
+    coded: int
+    plain: int
+    declined: int
+    mended: int
+    plain_bytes: int
+    sent_bytes: int
+    state_bytes: int
+    plain_us: float
+    coded_us: float
+    declines: int
+    _fields_ = [
+        ('size', c_size_t), ('gathers', c_uint64), ('coded', c_uint64), ('plain', c_uint64),
+        ('declined', c_uint64), ('mended', c_uint64), ('plain_bytes', c_uint64),
+        ('sent_bytes', c_uint64), ('state_bytes', c_uint64), ('plain_us', c_double),
+        ('coded_us', c_double), ('declines', c_int),
+    ]
+
+
+class Piece(Struct):
+    begin: int
+    count: int
+    _fields_ = [('begin', c_uint64), ('count', c_uint64)]
+
+
+class LayoutStats(Sized):
+    elements: int
+    largest_shard: int
+    padding: int
+    padding_bound: int
+    _fields_ = [
+        ('size', c_size_t), ('elements', c_uint64), ('largest_shard', c_uint64),
+        ('padding', c_uint64), ('padding_bound', c_uint64),
+    ]
+
+
 class ExplainConfig(Sized):
     hosts: int
     ranks_per_host: int
@@ -529,31 +511,46 @@ class ExplainConfig(Sized):
     _initial_ = {'hosts': 1, 'ranks_per_host': 2}
 
 
-class AllocatorStats(Sized):
-    live_bytes: int
-    peak_bytes: int
-    total_bytes: int
-    allocations: int
-    frees: int
-    failures: int
+class Sharding(Struct):
+    layout: int
+    ranks: int
+    rank: int
+    _fields_ = [('layout', c_int), ('ranks', c_int), ('rank', c_int)]
+
+
+class Redistributed(Struct):
+    param: int
+    dtype: int
+    from_: int | None
+    to: int | None
+    _fields_ = [('param', c_size_t), ('dtype', c_int), ('from_', c_void_p), ('to', c_void_p)]
+
+
+class RedistributeConfig(Sized):
+    params: Any
+    count: int
+    from_: Sharding
+    to: Sharding
+    version: int
+    limit_bytes: int
+    param_size: int
+    buffer_size: int
     _fields_ = [
-        ('size', c_size_t), ('live_bytes', c_uint64), ('peak_bytes', c_uint64),
-        ('total_bytes', c_uint64), ('allocations', c_uint64), ('frees', c_uint64),
-        ('failures', c_uint64),
+        ('size', c_size_t), ('params', POINTER(Param)), ('count', c_size_t), ('from_', Sharding),
+        ('to', Sharding), ('version', c_uint64), ('limit_bytes', c_uint64),
+        ('param_size', c_size_t), ('buffer_size', c_size_t),
     ]
+    _initial_ = {'from_': Sharding(1, 0, -1), 'to': Sharding(1, 0, -1)}
 
 
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     'fsccl_status_string': (c_char_p, [c_int]),
     'fsccl_last_error': (c_int, [POINTER(ErrorInfo)]),
     'fsccl_version': (c_int, [POINTER(c_int)]),
-    'fsccl_dtype_size': (c_size_t, [c_int]),
     'fsccl_config_set': (c_int, [c_char_p, c_char_p]),
-    'fsccl_config_get': (c_int, [c_char_p, c_char_p, c_size_t]),
-    'fsccl_config_dump': (c_int, [CFUNCTYPE(None, c_void_p, POINTER(ConfigEntry)), c_void_p]),
+    'fsccl_dtype_size': (c_size_t, [c_int]),
     'fsccl_unique_id_create': (c_int, [POINTER(UniqueId)]),
     'fsccl_comm_create': (c_int, [POINTER(CommConfig), POINTER(c_void_p)]),
-    'fsccl_launcher': (c_int, [POINTER(LaunchInfo)]),
     'fsccl_comm_split': (c_int, [c_void_p, c_int, c_int, POINTER(CommConfig), POINTER(c_void_p)]),
     'fsccl_comm_subset': (c_int, [
         c_void_p, POINTER(c_int), c_size_t, c_uint64, POINTER(CommConfig), POINTER(c_void_p),
@@ -565,45 +562,30 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     'fsccl_comm_size': (c_int, [c_void_p, POINTER(c_int)]),
     'fsccl_comm_local_rank': (c_int, [c_void_p, POINTER(c_int), POINTER(c_int)]),
     'fsccl_comm_async_error': (c_int, [c_void_p, POINTER(c_int)]),
-    'fsccl_comm_peer_state': (c_int, [c_void_p, c_int, POINTER(c_int)]),
     'fsccl_pool_create': (c_int, [c_void_p, POINTER(PoolConfig), POINTER(c_void_p)]),
     'fsccl_pool_destroy': (c_int, [c_void_p]),
     'fsccl_pool_alloc': (c_int, [c_void_p, c_size_t, c_void_p, POINTER(c_void_p)]),
     'fsccl_pool_free': (c_int, [c_void_p, c_void_p, c_void_p]),
     'fsccl_pool_import': (c_int, [c_void_p, c_void_p, c_size_t]),
-    'fsccl_pool_stats': (c_int, [c_void_p, POINTER(PoolStats)]),
-    'fsccl_pool_trim': (c_int, [c_void_p, POINTER(c_uint64)]),
-    'fsccl_pool_use': (c_int, [c_void_p, c_void_p, c_size_t, c_void_p, c_int]),
-    'fsccl_pool_record': (c_int, [c_void_p, c_void_p, c_void_p]),
-    'fsccl_pool_wait': (c_int, [c_void_p, c_void_p, c_void_p]),
-    'fsccl_pool_uses': (c_int, [c_void_p, CFUNCTYPE(None, c_void_p, POINTER(PoolUse)), c_void_p]),
-    'fsccl_pool_snapshot': (c_int, [c_void_p, c_char_p]),
     'fsccl_pool_schedule': (c_int, [c_void_p, POINTER(Event), c_size_t]),
     'fsccl_pool_step': (c_int, [c_void_p]),
     'fsccl_unit_create': (c_int, [
         POINTER(UnitConfig), POINTER(Param), c_size_t, POINTER(c_void_p),
     ]),
     'fsccl_unit_destroy': (c_int, [c_void_p]),
-    'fsccl_unit_unshard': (c_int, [c_void_p, c_int, POINTER(c_void_p)]),
-    'fsccl_unit_codec': (c_int, [c_void_p, POINTER(CodecReport)]),
+    'fsccl_unit_unshard': (c_int, [c_void_p, c_int, c_void_p, POINTER(c_void_p)]),
     'fsccl_unit_param': (c_int, [c_void_p, c_size_t, POINTER(View)]),
     'fsccl_unit_shard': (c_int, [c_void_p, c_size_t, POINTER(View)]),
     'fsccl_unit_set_shards': (c_int, [c_void_p, POINTER(c_void_p)]),
     'fsccl_unit_mark_changed': (c_int, [c_void_p]),
-    'fsccl_unit_set_stream': (c_int, [c_void_p, c_void_p]),
-    'fsccl_unit_reshard': (c_int, [c_void_p]),
-    'fsccl_unit_release': (c_int, [c_void_p, c_size_t]),
-    'fsccl_unit_grad': (c_int, [c_void_p, c_size_t, POINTER(View)]),
+    'fsccl_unit_reshard': (c_int, [c_void_p, c_void_p]),
+    'fsccl_unit_release': (c_int, [c_void_p, c_size_t, c_void_p]),
+    'fsccl_unit_grad': (c_int, [c_void_p, c_size_t, c_void_p, POINTER(View)]),
     'fsccl_unit_sharded_grad': (c_int, [c_void_p, c_size_t, POINTER(View)]),
-    'fsccl_unit_reduce_grads': (c_int, [c_void_p, POINTER(ReduceConfig), POINTER(c_void_p)]),
-    'fsccl_unit_broadcast_state': (c_int, [c_void_p, c_int, POINTER(c_void_p)]),
-    'fsccl_unit_verify_replicas': (c_int, [c_void_p]),
-    'fsccl_layout_plan': (c_int, [
-        c_int, POINTER(Param), c_size_t, c_int, c_int, POINTER(Piece), POINTER(LayoutStats),
+    'fsccl_unit_reduce_grads': (c_int, [
+        c_void_p, POINTER(ReduceConfig), c_void_p, POINTER(c_void_p),
     ]),
-    'fsccl_reshard': (c_int, [
-        POINTER(ReshardConfig), POINTER(Resharded), c_size_t, c_void_p, POINTER(c_uint64),
-    ]),
+    'fsccl_unit_broadcast_state': (c_int, [c_void_p, c_int, c_void_p, POINTER(c_void_p)]),
     'fsccl_all_gather': (c_int, [
         c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p, POINTER(c_void_p),
     ]),
@@ -646,7 +628,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     'fsccl_recv': (c_int, [
         c_void_p, c_size_t, c_int, c_int, c_int, c_void_p, c_void_p, POINTER(c_void_p),
     ]),
-    'fsccl_probe': (c_int, [c_int, c_void_p]),
     'fsccl_group_start': (c_int, []),
     'fsccl_group_end': (c_int, []),
     'fsccl_all_gather_list': (c_int, [
@@ -660,13 +641,45 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     ]),
     'fsccl_work_test': (c_int, [c_void_p]),
     'fsccl_work_wait': (c_int, [c_void_p, c_int64]),
-    'fsccl_work_error': (c_int, [c_void_p]),
     'fsccl_work_callback': (c_int, [c_void_p, CFUNCTYPE(None, c_void_p, c_int), c_void_p]),
     'fsccl_work_event_fd': (c_int, [c_void_p, POINTER(c_int)]),
     'fsccl_work_release': (c_int, [c_void_p]),
+    'fsccl_allocator_host': (c_int, [POINTER(Allocator)]),
+    'fsccl_allocator_cuda': (c_int, [c_int, POINTER(Allocator)]),
+    'fsccl_pool_allocator': (c_int, [c_void_p, POINTER(Allocator)]),
+    'fsccl_allocator_limit': (c_int, [POINTER(Allocator), c_uint64, POINTER(Allocator)]),
+    'fsccl_allocator_count': (c_int, [POINTER(Allocator), POINTER(Allocator)]),
+    'fsccl_allocator_stats': (c_int, [POINTER(Allocator), POINTER(AllocatorStats)]),
+    'fsccl_allocator_log': (c_int, [POINTER(Allocator), c_char_p, POINTER(Allocator)]),
+    'fsccl_allocator_guard': (c_int, [
+        POINTER(Allocator), CFUNCTYPE(None, c_void_p, c_char_p), c_void_p, POINTER(Allocator),
+    ]),
+    'fsccl_allocator_on_failure': (c_int, [
+        POINTER(Allocator), CFUNCTYPE(c_uint64, c_void_p, c_uint64), c_void_p, POINTER(Allocator),
+    ]),
+    'fsccl_torch_use': (c_int, [c_int, POINTER(Allocator)]),
+    'fsccl_torch_malloc': (c_void_p, [c_ssize_t, c_int, c_void_p]),
+    'fsccl_torch_free': (None, [c_void_p, c_ssize_t, c_int, c_void_p]),
+    'fsccl_config_get': (c_int, [c_char_p, c_char_p, c_size_t]),
+    'fsccl_config_dump': (c_int, [CFUNCTYPE(None, c_void_p, POINTER(ConfigEntry)), c_void_p]),
+    'fsccl_launcher': (c_int, [POINTER(LaunchInfo)]),
     'fsccl_comm_counters': (c_int, [c_void_p, POINTER(Counters)]),
+    'fsccl_comm_peer_state': (c_int, [c_void_p, c_int, POINTER(c_int)]),
+    'fsccl_probe': (c_int, [c_int, c_void_p]),
+    'fsccl_work_error': (c_int, [c_void_p]),
     'fsccl_transport_list': (c_int, [CFUNCTYPE(None, c_void_p, POINTER(TransportInfo)), c_void_p]),
     'fsccl_device_list': (c_int, [CFUNCTYPE(None, c_void_p, POINTER(DeviceInfo)), c_void_p]),
+    'fsccl_pool_stats': (c_int, [c_void_p, POINTER(PoolStats)]),
+    'fsccl_pool_trim': (c_int, [c_void_p, POINTER(c_uint64)]),
+    'fsccl_pool_owners': (c_int, [
+        c_void_p, CFUNCTYPE(None, c_void_p, POINTER(PoolOwner)), c_void_p,
+    ]),
+    'fsccl_pool_snapshot': (c_int, [c_void_p, c_char_p]),
+    'fsccl_unit_codec': (c_int, [c_void_p, POINTER(CodecReport)]),
+    'fsccl_unit_verify_replicas': (c_int, [c_void_p]),
+    'fsccl_layout_plan': (c_int, [
+        c_int, POINTER(Param), c_size_t, c_int, c_int, POINTER(Piece), POINTER(LayoutStats),
+    ]),
     'fsccl_explain': (c_int, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t]),
     'fsccl_explain_for': (c_int, [
         POINTER(ExplainConfig), c_char_p, c_size_t, CFUNCTYPE(None, c_void_p, c_char_p, c_size_t),
@@ -684,23 +697,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_char_p, CFUNCTYPE(None, c_void_p, c_char_p, c_size_t), c_void_p,
     ]),
     'fsccl_metrics': (c_int, [CFUNCTYPE(None, c_void_p, c_char_p, c_size_t), c_void_p]),
-    'fsccl_allocator_host': (c_int, [POINTER(Allocator)]),
-    'fsccl_allocator_cuda': (c_int, [c_int, POINTER(Allocator)]),
-    'fsccl_pool_allocator': (c_int, [c_void_p, POINTER(Allocator)]),
-    'fsccl_allocator_limit': (c_int, [POINTER(Allocator), c_uint64, POINTER(Allocator)]),
-    'fsccl_allocator_statistics': (c_int, [POINTER(Allocator), POINTER(Allocator)]),
-    'fsccl_allocator_stats': (c_int, [POINTER(Allocator), POINTER(AllocatorStats)]),
-    'fsccl_allocator_log': (c_int, [POINTER(Allocator), c_char_p, POINTER(Allocator)]),
-    'fsccl_allocator_guard': (c_int, [
-        POINTER(Allocator), CFUNCTYPE(None, c_void_p, c_char_p), c_void_p, POINTER(Allocator),
-    ]),
-    'fsccl_allocator_on_failure': (c_int, [
-        POINTER(Allocator), CFUNCTYPE(c_uint64, c_void_p, c_uint64), c_void_p, POINTER(Allocator),
-    ]),
-    'fsccl_torch_use': (c_int, [c_int, POINTER(Allocator)]),
-    'fsccl_torch_malloc': (c_void_p, [c_ssize_t, c_int, c_void_p]),
-    'fsccl_torch_free': (None, [c_void_p, c_ssize_t, c_int, c_void_p]),
     'fsccl_forecast': (c_int, [c_char_p, CFUNCTYPE(None, c_void_p, c_char_p, c_size_t), c_void_p]),
+    'fsccl_redistribute': (c_int, [
+        POINTER(RedistributeConfig), POINTER(Redistributed), c_size_t, c_void_p, POINTER(c_uint64),
+    ]),
 }
 
 

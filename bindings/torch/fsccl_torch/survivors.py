@@ -116,8 +116,8 @@ def reshard(
             f'fsccl_torch.reshard: {len(old)} old tensors and {len(new)} new ones: give the same '
             f'list of both'
         )
-    config = c.ReshardConfig(count=len(old), version=version, limit_bytes=limit_bytes)
-    params, buffers = (c.Param * len(old))(), (c.Resharded * len(old))()
+    config = c.RedistributeConfig(count=len(old), version=version, limit_bytes=limit_bytes)
+    params, buffers = (c.Param * len(old))(), (c.Redistributed * len(old))()
     config.params = params
     config.from_, config.to = _sharding(old), _sharding(new)
     locals_ = [(_local(before), _local(after)) for before, after in zip(old, new)]
@@ -135,7 +135,7 @@ def reshard(
         buffers[index].from_, buffers[index].to = given.data_ptr() or None, taken.data_ptr() or None
     comm, dealt = _backend(group)._comm, ctypes.c_uint64()
     with comm.lock:
-        status = c.lib.fsccl_reshard(
+        status = c.lib.fsccl_redistribute(
             ctypes.byref(config), buffers, len(old), comm.handle, ctypes.byref(dealt)
         )
         if status < 0:

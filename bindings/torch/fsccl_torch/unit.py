@@ -88,14 +88,16 @@ class Window:
 
 
 class Handle:
-    """The fsccl_unit_t of a unit, which outlives the unit in Python: see memory.Pool."""
+    """The fsccl_unit_t of a unit, which outlives the unit in Python: see memory.Pool. `stream`: on
+    a GPU the CUDA stream of the unit's calls, as a number."""
 
     def __init__(self, value, users):
-        self.value, self.users = value, users
+        self.value, self.users, self.stream = value, users, None
 
     def close(self):
         if self.value:
-            c.lib.fsccl_unit_reshard(self.value)  # waits for a gather that nobody waited for
+            # Waits for a gather that nobody waited for.
+            c.lib.fsccl_unit_reshard(self.value, self.stream)
             if c.lib.fsccl_unit_destroy(self.value) == c.OK:
                 self.value = None
         return self.value is None
@@ -150,9 +152,7 @@ class _Unit:
 
     def use(self, stream):
         """On a GPU: the stream of the next calls."""
-        self._check(
-            c.lib.fsccl_unit_set_stream(self.handle, streams.cuda.handle(stream)), 'given a stream'
-        )
+        self._handle.stream = streams.cuda.handle(stream)
 
     def _check(self, status, what):
         if status < 0:
@@ -214,7 +214,10 @@ class Parameters(_Unit):
     def unshard(self):
         await_turn()
         with self._comm.lock:
-            self._check(c.lib.fsccl_unit_unshard(self.handle, 0, self._work_reference), 'unsharded')
+            self._check(
+                c.lib.fsccl_unit_unshard(self.handle, 0, self._handle.stream, self._work_reference),
+                'unsharded',
+            )
 
     def wait(self):
         """Until the parameters are there, on a GPU until the calls are; their addresses."""
@@ -236,7 +239,7 @@ class Parameters(_Unit):
     def reshard(self):
         if self.handle:  # a failed communicator reports its failure where it is used next
             with self._comm.lock:
-                c.lib.fsccl_unit_reshard(self.handle)
+                c.lib.fsccl_unit_reshard(self.handle, self._handle.stream)
             self._release()
 
 
@@ -274,7 +277,10 @@ class Gradients(_Unit):
         with self._comm.lock:
             self._check(
                 c.lib.fsccl_unit_reduce_grads(
-                    self.handle, ctypes.byref(config), self._work_reference
+                    self.handle,
+                    ctypes.byref(config),
+                    self._handle.stream,
+                    self._work_reference,
                 ),
                 'reduced',
             )

@@ -67,8 +67,8 @@ struct Bench {
     if (!gpu.wait(stream) || !together()) return false;
     const double begin = now_us();
     for (int i = 0; i < kGathers; i++) {
-      if (!good("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr)) ||
-          !good("reshard", fsccl_unit_reshard(unit)) ||
+      if (!good("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, stream, nullptr)) ||
+          !good("reshard", fsccl_unit_reshard(unit, stream)) ||
           !good("mark", fsccl_unit_mark_changed(unit)))
         return false;
     }
@@ -177,7 +177,7 @@ int run(int rank, const Setting& setting) {
   if (made == FSCCL_ERR_NOT_AVAILABLE)
     return rank == 0 ? std::printf("SKIP: no units on this GPU\n"), 0 : 0;
   void* stream = gpu->make_stream();
-  if (!good("unit", made) || !good("stream", fsccl_unit_set_stream(unit, stream))) return 1;
+  if (!good("unit", made)) return 1;
   const Bench bench{*gpu, config.shard_comm, unit, stream,
                     static_cast<uint64_t>(param.shape[0] * param.shape[1] * 2)};
   if (const int code = setting.traced ? count(bench, rank, setting.rounds)

@@ -7,6 +7,7 @@
 #include "base/round_up.h"
 #include "base/undo.h"
 #include "comm/consensus.h"
+#include "fsccl/insight.h"
 #include "pool/host/pool_report.h"
 
 namespace fsccl {
@@ -111,13 +112,6 @@ Status DevicePool::import(void*, uint64_t) {
   return fail(FSCCL_ERR_NOT_AVAILABLE,
               "pool '{}' is on a GPU, whose driver exchanges no pages under memory that is there: "
               "copy into a block of the pool",
-              name_);
-}
-
-Status DevicePool::refuse_streams() const {
-  return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "pool '{}' is on a GPU, where streams and events are CUDA's: order them with "
-              "cudaEventRecord and cudaStreamWaitEvent, and the pool follows",
               name_);
 }
 

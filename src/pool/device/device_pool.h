@@ -21,6 +21,7 @@
 
 #include "allocators/placement/collective_region.h"
 #include "comm/communicator.h"
+#include "fsccl/insight.h"
 #include "pool/device/device_blocks.h"
 #include "pool/device/released_bytes.h"
 #include "pool/device/slot_memory.h"
@@ -57,9 +58,6 @@ class DevicePool final : public Pool {
     return free(pointer, static_cast<cuda::Stream>(stream));
   }
   Status import(void* pointer, uint64_t bytes) override;
-  Status use(const void*, uint64_t, void*, bool) override { return refuse_streams(); }
-  Status record(const void*, void*) override { return refuse_streams(); }
-  Status wait(const void*, void*) override { return refuse_streams(); }
   fsccl_memory_t memory() const override { return FSCCL_MEMORY_CUDA; }
   int device_ordinal() const override { return device_->ordinal(); }
 
@@ -90,8 +88,8 @@ class DevicePool final : public Pool {
   void stats(fsccl_pool_stats_t* stats) const override;
   uint64_t trim() override;  // waits for what streams still have to do
   Status check_empty() override;
-  void uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
-            void* context) const override;
+  void owners(void (*visit)(void* context, const fsccl_pool_owner_t* use),
+              void* context) const override;
   Status snapshot(const std::string& path) const override;
   void add_unit(uint64_t key, std::string name) { units_.insert_or_assign(key, std::move(name)); }
   void remove_unit(uint64_t key) { units_.erase(key); }
@@ -116,7 +114,6 @@ class DevicePool final : public Pool {
   DevicePool(Communicator& comm, const cuda::Device& device, uint64_t slots_limit, bool record);
   Status make(const fsccl_pool_config_t& config, const Reach& reach,
               Result<DeviceMemory::Source> source);
-  Status refuse_streams() const;
   Held& held(uint64_t key);
   Status order(const Held& slot, cuda::Stream stream);
   Result<StreamMark> mark(const Held& slot, cuda::Stream stream,

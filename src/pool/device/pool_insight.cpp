@@ -1,5 +1,6 @@
 // What a pool on a GPU tells about itself: its figures, who has how much of it, and a snapshot of
 // it as a file.
+#include "fsccl/insight.h"
 #include "pool/device/device_pool.h"
 #include "pool/host/pool_report.h"
 
@@ -30,8 +31,8 @@ void DevicePool::stats(fsccl_pool_stats_t* out) const {
   *out = s;
 }
 
-void DevicePool::uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
-                      void* context) const {
+void DevicePool::owners(void (*visit)(void* context, const fsccl_pool_owner_t* use),
+                        void* context) const {
   pool_report::visit_uses(*journal_, visit, context);
 }
 

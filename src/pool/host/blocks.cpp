@@ -21,65 +21,39 @@ constexpr size_t kListed = 16;  // blocks that an error names
 }  // namespace
 
 Blocks::Blocks(Place place) : place_(std::move(place)), region_(place_.bytes) {
-  if (place_.debug && !place_.dry_run)
-    watch_ = std::make_unique<BlockWatch>(place_.memory, streams_);
+  if (place_.debug && !place_.dry_run) watch_ = std::make_unique<BlockWatch>(place_.memory);
 }
 
 // What comes to lie at these addresses next is nobody's free memory.
 Blocks::~Blocks() { allow_memory(place_.memory, place_.dry_run ? 0 : reached_); }
 
-// Bytes that the stream may have, and that exist.
+// Bytes that exist.
 Result<Blocks::Bytes> Blocks::take(uint64_t room, uint64_t alignment, uint64_t bytes,
-                                   uint32_t stream, std::unique_lock<std::mutex>& lock) {
-  const bool cooling = !cooling_.empty();
-  if (cooling) cooling_.open(region_, streams_.known(stream), 0, 0);
+                                   std::unique_lock<std::mutex>& lock) {
   const std::optional<uint64_t> begin = region_.alloc(room, alignment);
-  Bytes taken{begin.value_or(0), begin ? *begin + room : 0};
-  if (cooling)
-    taken.done =
-        cooling_.close(region_, streams_.known(BlockStreams::kProgram), taken.begin, taken.end);
-  const auto wanted = [&](Status status) {
-    if (cooling_.empty()) return status;
-    Error error = status.error();
-    error.text += fmt::format(
-        ". {} bytes more were freed on streams that {} is not ordered behind (fsccl_pool_record, "
-        "fsccl_pool_wait)",
-        cooling_.bytes(), stream_text(streams_.name(stream)));
-    return Status(std::move(error));
-  };
   if (!begin)
-    return wanted(fail(FSCCL_ERR_OUT_OF_MEMORY,
-                       "pool '{}' has no room for a block of {} bytes in its {} bytes of address "
-                       "space (FSCCL_POOL_REGION_BYTES)",
-                       place_.pool, bytes, place_.bytes));
+    return fail(FSCCL_ERR_OUT_OF_MEMORY,
+                "pool '{}' has no room for a block of {} bytes in its {} bytes of address space "
+                "(FSCCL_POOL_REGION_BYTES)",
+                place_.pool, bytes, place_.bytes);
+  const Bytes taken{*begin, *begin + room};
   const uint64_t extent = region_.top();
   reached_ = std::max(reached_, extent);
   Undo undo([&] {
     if (!lock.owns_lock()) lock.lock();
-    release(taken);
+    region_.free(taken.begin);
   });
   lock.unlock();
   Status status = place_.grow(extent);
   lock.lock();
-  if (!status.ok()) return wanted(std::move(status));
+  FSCCL_TRY(std::move(status));
   if (watch_) FSCCL_TRY(watch_->reuse(taken.begin, taken.end));
   undo.keep();
   return taken;
 }
 
-void Blocks::release(const Bytes& bytes) {
-  if (streams_.over(bytes.done))
-    region_.free(bytes.begin);
-  else
-    cooling_.add(bytes.begin, bytes.end, bytes.done);
-}
-
-// `over`: no work on the bytes may still run.
-Result<void*> Blocks::enter(Block&& block, Journal::Owner owner, uint32_t stream, bool over) {
+Result<void*> Blocks::enter(Block&& block, const Journal::Owner& owner) {
   block.call = calls_ + 1;
-  block.stream = streams_.name(stream);
-  streams_.work(stream, &block.done);
-  owner.stream = reinterpret_cast<uint64_t>(block.stream);
   Undo undo([&] {
     blocks_.erase(block.address);
     region_.free(block.begin);
@@ -90,7 +64,7 @@ Result<void*> Blocks::enter(Block&& block, Journal::Owner owner, uint32_t stream
   undo.keep();
   calls_++;
   if (watch_) {
-    watch_->given(blocks_.at(block.address), stream, over);  // which it marks
+    watch_->given(block);
   } else if (!place_.dry_run) {
     allow_memory(place_.memory + block.begin, block.end - block.begin);
     forbid_memory(place_.memory + block.data + block.bytes, block.end - block.data - block.bytes);
@@ -103,14 +77,12 @@ Result<void*> Blocks::enter(Block&& block, Journal::Owner owner, uint32_t stream
   return static_cast<void*>(block.address);
 }
 
-Result<void*> Blocks::alloc(uint64_t bytes, const void* stream, uint64_t alignment,
-                            const Journal::Owner& owner) {
+Result<void*> Blocks::alloc(uint64_t bytes, uint64_t alignment, const Journal::Owner& owner) {
   std::unique_lock lock(mutex_);
-  FSCCL_ASSIGN(const uint32_t number, streams_.number(stream));
   alignment = std::max<uint64_t>(alignment, bytes >= kLargeBlock ? kPage : 64);
   const uint64_t room = watch_ ? BlockWatch::room(bytes, alignment)
                                : round_up(std::max<uint64_t>(bytes, 1), alignment);
-  Result<Bytes> found = take(room, alignment, bytes, number, lock);
+  Result<Bytes> found = take(room, alignment, bytes, lock);
   if (!found.ok()) {
     place_.journal->block_refused(owner, bytes, place_.left());
     return found.take_status();
@@ -122,7 +94,7 @@ Result<void*> Blocks::alloc(uint64_t bytes, const void* stream, uint64_t alignme
   block.end = taken.end;
   block.data = watch_ ? watch_->place(taken.begin, alignment) : taken.begin;
   block.address = place_.memory + block.data;
-  return enter(std::move(block), owner, number, streams_.over(taken.done));
+  return enter(std::move(block), owner);
 }
 
 Status Blocks::import(void* pointer, uint64_t bytes) {
@@ -132,7 +104,7 @@ Status Blocks::import(void* pointer, uint64_t bytes) {
   FSCCL_TRY(check_importable(pointer, bytes));
   FSCCL_ASSIGN(const uint64_t file_begin, place_.arena->file_offset(place_.arena->control()));
   std::unique_lock lock(mutex_);
-  FSCCL_ASSIGN(const Bytes taken, take(bytes, page_bytes(), bytes, BlockStreams::kProgram, lock));
+  FSCCL_ASSIGN(const Bytes taken, take(bytes, page_bytes(), bytes, lock));
   std::byte* const memory = place_.memory + taken.begin;
   allow_memory(memory, bytes);
   const auto offset = static_cast<uint64_t>(memory - place_.arena->control());
@@ -142,7 +114,7 @@ Status Blocks::import(void* pointer, uint64_t bytes) {
     if (!status.ok()) place_.arenas->remove_alias(pointer);
   }
   if (!status.ok()) {
-    release(taken);
+    region_.free(taken.begin);
     return status;
   }
   Block block;
@@ -151,7 +123,7 @@ Status Blocks::import(void* pointer, uint64_t bytes) {
   block.end = taken.end;
   block.address = static_cast<std::byte*>(pointer);
   block.import = true;
-  return enter(std::move(block), {UseKind::kImport}, BlockStreams::kProgram, true).take_status();
+  return enter(std::move(block), {UseKind::kImport}).take_status();
 }
 
 Status Blocks::not_a_block(const void* pointer) const {
@@ -164,24 +136,21 @@ Status Blocks::not_a_block(const void* pointer) const {
               pointer, place_.pool);
 }
 
-Status Blocks::free(void* pointer, const void* stream) {
+Status Blocks::free(void* pointer) {
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(static_cast<const std::byte*>(pointer));
   if (found == blocks_.end()) return not_a_block(pointer);
-  FSCCL_ASSIGN(const uint32_t number, streams_.number(stream));
-  Block& block = found->second;
+  const Block& block = found->second;
   if (block.import) {
-    if (watch_) FSCCL_TRY(watch_->may_end(block));
     FSCCL_TRY(move_out_of_arena(pointer, block.bytes));
     place_.arenas->remove_alias(pointer);
   }
-  streams_.work(number, &block.done);
-  Status status = end(block, number);
+  Status status = end(block);
   blocks_.erase(found);
   return status;
 }
 
-Status Blocks::end(const Block& block, uint32_t stream) {
+Status Blocks::end(const Block& block) {
   calls_++;
   live_bytes_.store(live_bytes() - (block.end - block.begin), std::memory_order_relaxed);
   figures_.frees++;
@@ -189,60 +158,13 @@ Status Blocks::end(const Block& block, uint32_t stream) {
   Status status;
   if (watch_) {
     status = watch_->intact(block);
-    watch_->freed(block, calls_, streams_.name(stream));
-  } else if (!place_.dry_run && streams_.over(block.done)) {
+    watch_->freed(block, calls_);
+  } else if (!place_.dry_run) {
     forbid_memory(place_.memory + block.begin, block.end - block.begin);
   }
-  place_.journal->block_given_back(reinterpret_cast<uint64_t>(place_.memory + block.begin),
-                                   reinterpret_cast<uint64_t>(streams_.name(stream)));
-  release({block.begin, block.end, block.done});
+  place_.journal->block_given_back(reinterpret_cast<uint64_t>(place_.memory + block.begin));
+  region_.free(block.begin);
   return status;
-}
-
-Status Blocks::use(const void* pointer, uint64_t bytes, const void* stream, bool writes) {
-  const std::lock_guard lock(mutex_);
-  FSCCL_ASSIGN(const uint32_t number, streams_.number(stream));
-  const auto* address = static_cast<const std::byte*>(pointer);
-  auto found = blocks_.upper_bound(address);
-  const bool inside =
-      found != blocks_.begin() &&
-      address - std::prev(found)->first <= static_cast<int64_t>(std::prev(found)->second.bytes);
-  const std::string past = !inside && watch_ ? watch_->past_of(pointer) : "";
-  calls_++;
-  if (!past.empty())
-    return fail(FSCCL_ERR_INVALID_STATE, "use after free: the {} on {} (call {}) of the {}",
-                writes ? "write" : "read", stream_text(stream), calls_, past);
-  if (!inside)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not in a block of pool '{}'", pointer,
-                place_.pool);
-  Block& block = std::prev(found)->second;
-  const auto begin = static_cast<uint64_t>(address - block.address);
-  if (bytes > block.bytes - begin)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes from {} on reach beyond the {}", bytes,
-                pointer, block_text(block));
-  if (bytes == 0) return success();
-  streams_.work(number, &block.done);
-  return watch_ ? watch_->use(block, begin, begin + bytes, number, writes, calls_) : success();
-}
-
-Status Blocks::record(const void* event, const void* stream) {
-  const std::lock_guard lock(mutex_);
-  FSCCL_ASSIGN(const uint32_t number, streams_.number(stream));
-  streams_.record(event, number);
-  return success();
-}
-
-Status Blocks::wait(const void* event, const void* stream) {
-  const std::lock_guard lock(mutex_);
-  FSCCL_ASSIGN(const uint32_t number, streams_.number(stream));
-  streams_.wait(event, number);
-  if (number != BlockStreams::kProgram) return success();
-  if (!cooling_.empty()) {  // what the program has waited for is free for all
-    const StreamClock& known = streams_.known(BlockStreams::kProgram);
-    cooling_.open(region_, known, 0, 0);
-    cooling_.close(region_, known, 0, 0);
-  }
-  return watch_ ? watch_->cool() : success();
 }
 
 Blocks::Figures Blocks::figures() const {

@@ -1,8 +1,6 @@
 // The blocks of a pool that are this rank's own affair: memory that the program asks for by the
-// byte, on streams, and imports, the program's own memory whose pages became a block (import.h). A
-// block that was freed on one stream goes to another only when events order that behind its last
-// use (block_streams.h, cooling_slots.h); until then its bytes are closed. In debug mode every call
-// is watched (block_watch.h).
+// byte, and imports, the program's own memory whose pages became a block (import.h). In debug mode
+// every call is watched (block_watch.h).
 #pragma once
 #include <atomic>
 #include <functional>
@@ -12,9 +10,7 @@
 #include <string>
 
 #include "allocators/host/arena.h"
-#include "allocators/placement/block_streams.h"
 #include "allocators/placement/block_watch.h"
-#include "allocators/placement/cooling_slots.h"
 #include "allocators/placement/journal.h"
 #include "allocators/placement/region.h"
 #include "engine/arena_table.h"
@@ -40,15 +36,11 @@ class Blocks {
   ~Blocks();
 
   // Aligned to `alignment` at least.
-  Result<void*> alloc(uint64_t bytes, const void* stream, uint64_t alignment,
-                      const Journal::Owner& owner);
+  Result<void*> alloc(uint64_t bytes, uint64_t alignment, const Journal::Owner& owner);
   Status import(void* pointer, uint64_t bytes);
   // A block, or an import. In debug mode an error that says what was done to the block before: it
   // is freed all the same.
-  Status free(void* pointer, const void* stream);
-  Status use(const void* pointer, uint64_t bytes, const void* stream, bool writes);
-  Status record(const void* event, const void* stream);
-  Status wait(const void* event, const void* stream);
+  Status free(void* pointer);
 
   struct Figures {
     uint64_t blocks = 0, imports = 0, live_bytes = 0, peak_bytes = 0, allocations = 0, frees = 0;
@@ -65,13 +57,11 @@ class Blocks {
  private:
   struct Bytes {
     uint64_t begin = 0, end = 0;
-    StreamClock done{};  // what may still run on them
   };
-  Result<Bytes> take(uint64_t room, uint64_t alignment, uint64_t bytes, uint32_t stream,
+  Result<Bytes> take(uint64_t room, uint64_t alignment, uint64_t bytes,
                      std::unique_lock<std::mutex>& lock);
-  void release(const Bytes& bytes);
-  Result<void*> enter(Block&& block, Journal::Owner owner, uint32_t stream, bool over);
-  Status end(const Block& block, uint32_t stream);
+  Result<void*> enter(Block&& block, const Journal::Owner& owner);
+  Status end(const Block& block);
   Status not_a_block(const void* pointer) const;
 
   const Place place_;
@@ -79,9 +69,7 @@ class Blocks {
   NodeMemory nodes_;
   std::pmr::map<const std::byte*, Block> blocks_{nodes_.get()};  // by address
   Region region_;
-  uint64_t reached_ = 0;  // the highest end of a block ever
-  BlockStreams streams_;
-  CoolingSlots cooling_;
+  uint64_t reached_ = 0;               // the highest end of a block ever
   std::unique_ptr<BlockWatch> watch_;  // debug mode
   Figures figures_;
   std::atomic<uint64_t> live_bytes_{0};

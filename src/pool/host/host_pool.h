@@ -22,6 +22,7 @@
 #include "allocators/placement/collective_region.h"
 #include "allocators/placement/journal.h"
 #include "comm/communicator.h"
+#include "fsccl/insight.h"
 #include "pool/host/blocks.h"
 #include "pool/host/pool_memory.h"
 #include "pool/host/pool_source.h"
@@ -49,24 +50,20 @@ class HostPool final : public Pool {
                                                   Result<std::shared_ptr<MemorySource>> source);
   ~HostPool() override;
 
-  // Local blocks, and the streams that they are used on.
-  Result<void*> alloc(uint64_t bytes, const void* stream = nullptr, uint64_t alignment = 1,
-                      const Journal::Owner& owner = {}) {
-    return blocks_->alloc(bytes, stream, alignment, owner);
+  // Blocks of this rank alone.
+  Result<void*> alloc(uint64_t bytes, uint64_t alignment = 1, const Journal::Owner& owner = {}) {
+    return blocks_->alloc(bytes, alignment, owner);
   }
-  Status free(void* pointer, const void* stream = nullptr) {
-    return blocks_->free(pointer, stream);
-  }
+  Status free(void* pointer) { return blocks_->free(pointer); }
   Result<void*> alloc_block(uint64_t bytes, void* stream, uint64_t alignment) override {
-    return alloc(bytes, stream, alignment);
+    FSCCL_TRY(refuse_stream(stream, "pool", name_));
+    return alloc(bytes, alignment);
   }
-  Status free_block(void* pointer, void* stream) override { return blocks_->free(pointer, stream); }
+  Status free_block(void* pointer, void* stream) override {
+    FSCCL_TRY(refuse_stream(stream, "pool", name_));
+    return free(pointer);
+  }
   Status import(void* pointer, uint64_t bytes) override { return blocks_->import(pointer, bytes); }
-  Status use(const void* pointer, uint64_t bytes, void* stream, bool writes) override {
-    return blocks_->use(pointer, bytes, stream, writes);
-  }
-  Status record(const void* event, void* stream) override { return blocks_->record(event, stream); }
-  Status wait(const void* event, void* stream) override { return blocks_->wait(event, stream); }
   Blocks& blocks() { return *blocks_; }
   Status check_empty() override;
 
@@ -149,8 +146,8 @@ class HostPool final : public Pool {
   uint64_t trim() override;
 
   // What it does, and for whom (pool_insight.cpp).
-  void uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
-            void* context) const override;
+  void owners(void (*visit)(void* context, const fsccl_pool_owner_t* use),
+              void* context) const override;
   Status snapshot(const std::string& path) const override;
 
   std::vector<KeptSlot*> kept_slots;  // of these units

@@ -1,5 +1,6 @@
 // What a pool tells about itself: its figures, who has how much of it, and a snapshot of it as a
 // file.
+#include "fsccl/insight.h"
 #include "pool/host/host_pool.h"
 #include "pool/host/pool_report.h"
 
@@ -72,8 +73,8 @@ void HostPool::tell(MetricSamples& samples, std::string_view id) const {
   pool_report::add_samples(samples, comm_, name_, id, now);
 }
 
-void HostPool::uses(void (*visit)(void* context, const fsccl_pool_use_t* use),
-                    void* context) const {
+void HostPool::owners(void (*visit)(void* context, const fsccl_pool_owner_t* use),
+                      void* context) const {
   pool_report::visit_uses(*journal_, visit, context);
 }
 

@@ -6,6 +6,7 @@
 #include "base/json_writer.h"
 #include "base/pickle_writer.h"
 #include "base/whole_file.h"
+#include "fsccl/insight.h"
 
 namespace fsccl::pool_report {
 
@@ -35,10 +36,10 @@ void add_samples(MetricSamples& samples, const Communicator& comm, const std::st
   samples.add(Metric::pool_given_back_bytes, labels, now.given_back_bytes);
 }
 
-void visit_uses(const Journal& journal, void (*visit)(void* context, const fsccl_pool_use_t* use),
+void visit_uses(const Journal& journal, void (*visit)(void* context, const fsccl_pool_owner_t* use),
                 void* context) {
   for (const MemoryUse& use : journal.uses()) {
-    fsccl_pool_use_t entry{};
+    fsccl_pool_owner_t entry{};
     entry.size = sizeof entry;
     entry.kind = name_of(use.kind);
     entry.owner = use.unit.empty() ? nullptr : use.unit.c_str();

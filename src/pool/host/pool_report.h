@@ -9,6 +9,7 @@
 #include "allocators/placement/snapshot.h"
 #include "base/config.h"
 #include "comm/communicator.h"
+#include "fsccl/insight.h"
 
 namespace fsccl::pool_report {
 
@@ -16,7 +17,7 @@ namespace fsccl::pool_report {
 Result<std::unique_ptr<Journal>> open_journal(const Config& settings, const Communicator& comm);
 void add_samples(MetricSamples& samples, const Communicator& comm, const std::string& pool,
                  std::string_view id, const fsccl_pool_stats_t& now);
-void visit_uses(const Journal& journal, void (*visit)(void* context, const fsccl_pool_use_t* use),
+void visit_uses(const Journal& journal, void (*visit)(void* context, const fsccl_pool_owner_t* use),
                 void* context);
 std::string holders(const Journal& journal);  // who has how much, the most first
 // What all pools fill in alike.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/pointer.h"
+#include "fsccl/insight.h"
 #include "unit/host/slot_set.h"
 
 namespace fsccl {
@@ -138,11 +139,6 @@ Status DeviceUnit::check_device_memory(const void* pointer, const char* what, si
               pool_.device().ordinal());
 }
 
-Status DeviceUnit::set_stream(void* stream) {
-  stream_ = static_cast<cuda::Stream>(stream);
-  return success();
-}
-
 Status DeviceUnit::no_work() const {
   return fail(FSCCL_ERR_NOT_AVAILABLE,
               "operations of unit '{}' are put on its stream and have no work: give NULL, and "
@@ -153,10 +149,14 @@ Status DeviceUnit::no_work() const {
 // Before anything is put on the stream. Signals are values that streams write and wait for, new
 // ones in every operation, and a slot lies where the pool says that day: a graph would repeat those
 // of the step in which it was captured.
-Status DeviceUnit::refuse_capture() const {
+Status DeviceUnit::enter(void* given) {
+  auto* const stream = static_cast<cuda::Stream>(given);
   const cuda::Current current(pool_.device());
-  FSCCL_ASSIGN(const bool capturing, pool_.device().capturing(stream_));
-  if (!capturing) return success();
+  FSCCL_ASSIGN(const bool capturing, pool_.device().capturing(stream));
+  if (!capturing) {
+    stream_ = stream;
+    return success();
+  }
   return fail(FSCCL_ERR_NOT_AVAILABLE,
               "the stream of unit '{}' is being captured: its signals to peers and the places of "
               "its slots are others in every "

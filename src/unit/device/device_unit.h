@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cuda/host_memory.h"
+#include "fsccl/insight.h"
 #include "pool/device/device_pool.h"
 #include "unit/device/device_mover.h"
 #include "unit/device/replica_sum.h"
@@ -25,13 +26,8 @@ class DeviceUnit final : public Unit {
   static Result<std::unique_ptr<DeviceUnit>> create(UnitSpec spec, DevicePool& pool);
   ~DeviceUnit() override;
 
-  // `wait` must be true here and below: an event on the stream tells what an operation's work
-  // would.
-  Status reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
-                      Submitted* submitted) override;
   Status check_idle() override { return success(); }  // the destructor waits
   Status check_zones() override { return success(); }
-  Status set_stream(void* stream) override;
   Status codec_report(fsccl_codec_report_t* report) const override;
 
   // Of its slots, for a declared step: 0 bytes if there is none.
@@ -49,11 +45,16 @@ class DeviceUnit final : public Unit {
     bool held = false;
   };
   DeviceUnit(UnitSpec spec, DevicePool& pool) : Unit(std::move(spec)), pool_(pool) {}
+  Status enter(void* stream) override;
+  // `wait` must be true here and below: an event on the stream tells what an operation's work
+  // would.
   Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) override;
   Status give_back_params() override;
   Status give_back_param(size_t index) override;
   Result<std::byte*> param_slot(size_t index) override;
-  Result<std::byte*> grad_slot(size_t index) override;
+  Result<std::byte*> grad_slot(size_t index, void* stream) override;
+  Status sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                   Submitted* submitted) override;
   Status check_reduced(size_t index) override;
   Status move_shards(void* const* shards) override;
   Status broadcast_shards(int root, bool wait, fsccl_status_t* state,
@@ -75,7 +76,6 @@ class DeviceUnit final : public Unit {
   Status name_sharded_grads(std::vector<std::byte*> places);
   Status check_named(bool named) const;
   Status no_work() const;
-  Status refuse_capture() const;
   // within a step of the mover
   Status take(Slot& slot);
   // beside the mover's
@@ -108,7 +108,7 @@ class DeviceUnit final : public Unit {
   // compared.
   std::unique_ptr<cuda::HostMemory::Bytes> for_host_;
 
-  cuda::Stream stream_ = nullptr;
+  cuda::Stream stream_ = nullptr;  // of the call that goes on, or the last one
   // a kept slot's parameters, by the stream of the last reshard
   std::optional<cuda::OwnedEvent> read_;
   std::vector<const void*> packed_from_;  // the caller's gradients that pack_ is for

@@ -59,7 +59,6 @@ Status DeviceUnit::sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::De
 Status DeviceUnit::broadcast_shards(int root, bool wait, fsccl_status_t* state, Submitted*) {
   if (!wait) return no_work();
   FSCCL_TRY(look_for_failure());
-  FSCCL_TRY(refuse_capture());
   DeviceCollectives& on = DeviceCollectives::of(*spec_.replicate_comm);
   FSCCL_TRY(on.prepare(pool_.device().ordinal()));
   // the last unshard reads the shards, the next one follows
@@ -117,7 +116,7 @@ Result<uint64_t> DeviceUnit::hash_of_shard(size_t index, const cuda::OwnedEvent&
 
 Result<std::vector<uint64_t>> DeviceUnit::hash_shards() {
   FSCCL_TRY(look_for_failure());
-  FSCCL_TRY(refuse_capture());
+  FSCCL_TRY(enter(stream_));
   const cuda::Current current(pool_.device());
   FSCCL_ASSIGN(const cuda::OwnedEvent copied, cuda::OwnedEvent::create(pool_.device()));
   std::vector<uint64_t> hashes(count());

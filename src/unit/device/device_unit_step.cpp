@@ -39,7 +39,6 @@ uint64_t DeviceUnit::agreed(OpCode op, uint8_t flags) const {
 
 Status DeviceUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitted*) {
   if (!wait) return no_work();
-  FSCCL_TRY(refuse_capture());
   engine().look_for_failure();
   if (engine().failed()) return engine().failure();
   FSCCL_TRY(check_named(shards_named_));
@@ -64,7 +63,6 @@ Status DeviceUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submi
 }
 
 Status DeviceUnit::give_back_params() {
-  FSCCL_TRY(refuse_capture());
   unsharded_ = false;
   if (keep_) {
     const cuda::Current current(pool_.device());
@@ -92,10 +90,10 @@ Status DeviceUnit::move_shards(void* const* shards) {
   return name_shards(std::move(places));
 }
 
-Result<std::byte*> DeviceUnit::grad_slot(size_t) {
+Result<std::byte*> DeviceUnit::grad_slot(size_t, void* stream) {
   if (!gradients_.held) {
     if (engine().failed()) return engine().failure();
-    FSCCL_TRY(refuse_capture());
+    FSCCL_TRY(enter(stream));
     FSCCL_TRY(mover_->begin(Lane::Kind::gradients, stream_));
     FSCCL_TRY(take(gradients_));
     FSCCL_TRY(mover_->took(Lane::Kind::gradients, stream_));
@@ -202,14 +200,13 @@ Status DeviceUnit::give_result(fsccl_reduce_result_t* result, bool of_replicas) 
   return success();
 }
 
-Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
-                                Submitted*) {
+Status DeviceUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                             Submitted*) {
   static_assert(sizeof(fsccl_reduce_result_t) == sizeof(cuda::DeviceNorm) &&
                 offsetof(fsccl_reduce_result_t, finite) == offsetof(cuda::DeviceNorm, finite));
   if (!wait) return no_work();
   FSCCL_TRY(look_for_failure());
   FSCCL_TRY(check_reduce(request));
-  FSCCL_TRY(refuse_capture());
   int ordinal = -1;
   const bool to_device = request.result && cuda::on_device(request.result, &ordinal);
   if (to_device)

@@ -70,7 +70,7 @@ Status CodecStaging::reserve(uint64_t send_bytes, uint64_t receive_bytes) {
 
 Status CodecStaging::enlarge(Room* room, uint64_t bytes) {
   if (bytes <= room->bytes) return success();
-  FSCCL_ASSIGN(void* const memory, pool_.alloc(bytes, nullptr, 1, {UseKind::kCodec, ""}));
+  FSCCL_ASSIGN(void* const memory, pool_.alloc(bytes, 1, {UseKind::kCodec, ""}));
   if (room->at) (void)pool_.free(room->at).ok();
   *room = {static_cast<uint8_t*>(memory), bytes};
   return success();

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "base/clock.h"
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
 #include "plan/collectives.h"
 #include "plan/list_plans.h"
 
@@ -56,7 +58,7 @@ Result<std::unique_ptr<DeltaGather>> DeltaGather::create(HostPool& pool, Communi
   const DeltaCopies& copies = made->copies_;
   FSCCL_TRY(made->staging_->reserve(copies.encode_room(made->self_, made->most_coded(made->self_)),
                                     copies.all_words()));
-  FSCCL_ASSIGN(void* const memory, pool.alloc(copies.bytes(), nullptr, 1, {UseKind::kCodec, unit}));
+  FSCCL_ASSIGN(void* const memory, pool.alloc(copies.bytes(), 1, {UseKind::kCodec, unit}));
   made->memory_ = static_cast<std::byte*>(memory);
   made->copies_.place(made->memory_);
   made->figures_.state_bytes = copies.bytes() + made->staging_->bytes();

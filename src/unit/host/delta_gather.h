@@ -17,6 +17,7 @@
 
 #include "comm/chain.h"
 #include "comm/communicator.h"
+#include "fsccl/insight.h"
 #include "plan/list_plans.h"
 #include "unit/host/codec_staging.h"
 #include "unit/unit_definition.h"

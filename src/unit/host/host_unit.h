@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "comm/chain.h"
+#include "fsccl/insight.h"
 #include "layout/layout.h"
 #include "plan/unit_plans.h"
 #include "pool/host/host_pool.h"
@@ -33,11 +34,8 @@ class HostUnit final : public Unit {
   static Result<std::unique_ptr<HostUnit>> create(UnitSpec spec, HostPool& pool);
   ~HostUnit() override;
 
-  Status reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
-                      Submitted* submitted) override;
   Status check_idle() override;
   Status check_zones() override;
-  Status set_stream(void* stream) override;
   Status codec_report(fsccl_codec_report_t* report) const override;
 
   std::string holdings() const;  // its name, and what it has in slots
@@ -47,11 +45,14 @@ class HostUnit final : public Unit {
 
  private:
   HostUnit(UnitSpec spec, HostPool& pool) : Unit(std::move(spec)), pool_(pool) {}
+  Status enter(void* stream) override { return refuse_stream(stream, "unit", spec_.name); }
   Status gather(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) override;
   Status give_back_params() override;
   Status give_back_param(size_t index) override;
   Result<std::byte*> param_slot(size_t index) override;
-  Result<std::byte*> grad_slot(size_t index) override;
+  Result<std::byte*> grad_slot(size_t index, void* stream) override;
+  Status sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                   Submitted* submitted) override;
   Status check_reduced(size_t index) override;
   Status move_shards(void* const* shards) override;
   Status broadcast_shards(int root, bool wait, fsccl_status_t* state,

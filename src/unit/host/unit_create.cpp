@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/progress.h"
+#include "fsccl/codec.h"
 #include "unit/host/host_unit.h"
 
 namespace fsccl {
@@ -130,7 +131,7 @@ void HostUnit::make_plans(const UnitShape& shape) {
 
 Status HostUnit::place_shards() {
   const auto allocate = [this](uint64_t bytes) -> Result<std::byte*> {
-    FSCCL_ASSIGN(void* memory, pool().alloc(bytes, nullptr, 1, {UseKind::kShards, spec_.name}));
+    FSCCL_ASSIGN(void* memory, pool().alloc(bytes, 1, {UseKind::kShards, spec_.name}));
     if (!pool().dry_run()) std::memset(memory, 0, bytes);
     return static_cast<std::byte*>(memory);
   };

@@ -25,6 +25,8 @@
 #include "base/config.h"
 #include "base/hash.h"
 #include "base/round_up.h"
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
 #include "unit/host/host_unit.h"
 
 namespace fsccl {

@@ -107,7 +107,8 @@ Status HostUnit::take_grad_slot(size_t k) {
   return success();
 }
 
-Result<std::byte*> HostUnit::grad_slot(size_t index) {
+Result<std::byte*> HostUnit::grad_slot(size_t index, void* stream) {
+  FSCCL_TRY(enter(stream));
   const size_t k = slot_of(index);
   FSCCL_TRY(take_grad_slot(k));
   return pool().seen(grads_.base(k));
@@ -166,8 +167,8 @@ Status HostUnit::check_reduce(const ReduceRequest& request) const {
   return check_adds_to_replicas(spec_, request.accumulate, reduced_once_, replicas_pending_);
 }
 
-Status HostUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
-                              Submitted* submitted) {
+Status HostUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                           Submitted* submitted) {
   FSCCL_TRY(check_reduce(request));
   FSCCL_TRY(want(request));
   FSCCL_TRY(check_grads(request));

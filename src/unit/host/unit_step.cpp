@@ -194,11 +194,6 @@ Result<std::byte*> HostUnit::param_slot(size_t index) {
   return seen_slot(slot_of(index));
 }
 
-Status HostUnit::set_stream(void*) {
-  return fail(FSCCL_ERR_INVALID_ARGUMENT,
-              "unit '{}' lies in host memory, where nothing is ordered by streams", spec_.name);
-}
-
 Status HostUnit::move_shards(void* const* shards) {
   if (spec_.replicate_comm)
     return fail(FSCCL_ERR_INVALID_STATE,

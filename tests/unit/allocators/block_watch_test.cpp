@@ -17,55 +17,6 @@ constexpr bool kStrayWrites = false;  // the sanitizer ends the program at the f
 constexpr bool kStrayWrites = true;
 #endif
 
-const void* name(size_t i) {
-  static char names[16];
-  return &names[i];
-}
-
-TEST(BlockStreams, NumbersAreGivenInTurnAndEnd) {
-  BlockStreams streams;
-  EXPECT_EQ(streams.number(nullptr).value(), BlockStreams::kProgram);
-  for (uint32_t i = 1; i < kMostStreams; i++) EXPECT_EQ(streams.number(name(i)).value(), i);
-  EXPECT_EQ(streams.number(name(3)).value(), 3u);
-  EXPECT_EQ(streams.name(3), name(3));
-  EXPECT_EQ(streams.number(name(9)).status().code(), FSCCL_ERR_LIMIT);
-}
-
-TEST(BlockStreams, WhatTheProgramKnowsAllKnow) {
-  BlockStreams streams;
-  const uint32_t a = streams.number(name(0)).value(), b = streams.number(name(1)).value();
-  StreamClock done{};
-  streams.work(a, &done);
-  EXPECT_FALSE(streams.over(done));
-  EXPECT_FALSE(covers(streams.known(b), done));
-  streams.wait(name(5), BlockStreams::kProgram);  // never recorded
-  EXPECT_FALSE(streams.over(done));
-  streams.record(name(5), a);
-  streams.wait(name(5), BlockStreams::kProgram);
-  EXPECT_TRUE(streams.over(done));
-  EXPECT_TRUE(covers(streams.known(b), done));
-  EXPECT_TRUE(covers(streams.known(streams.number(name(2)).value()), done))
-      << "a stream that is new follows the program";
-  StreamClock programs{};
-  streams.work(BlockStreams::kProgram, &programs);
-  EXPECT_TRUE(covers(streams.known(a), programs)) << "the program's own work is over at once";
-}
-
-TEST(BlockStreams, OldEventsAreForgottenAndNewOnesAreNot) {
-  BlockStreams streams;
-  const uint32_t a = streams.number(name(0)).value(), b = streams.number(name(1)).value();
-  StreamClock done{};
-  streams.work(a, &done);
-  streams.record(name(4), a);
-  for (uint64_t i = 0; i < 10'000; i++) {
-    const auto* event = reinterpret_cast<const void*>(0x10000 + i);
-    streams.record(event, BlockStreams::kProgram);
-  }
-  EXPECT_FALSE(covers(streams.known(b), done));
-  streams.wait(name(4), b);
-  EXPECT_TRUE(covers(streams.known(b), done));
-}
-
 class Watch : public ::testing::Test {
  protected:
   Block make(uint64_t bytes, uint64_t alignment = 64, uint64_t begin = 0) {
@@ -79,14 +30,13 @@ class Watch : public ::testing::Test {
     EXPECT_LE(block.end, memory.size());
     EXPECT_LE(block.data + bytes + BlockWatch::kZone, block.end);
     EXPECT_GE(block.data, begin + alignment);
-    watch.given(block, BlockStreams::kProgram, true);
+    watch.given(block);
     return block;
   }
   std::string text(const Status& status) { return status.ok() ? "" : status.text(); }
 
   std::vector<std::byte> memory{size_t{1} << 17};
-  BlockStreams streams;
-  BlockWatch watch{memory.data(), streams};
+  BlockWatch watch{memory.data()};
   uint64_t calls = 0;
 };
 
@@ -107,7 +57,7 @@ TEST_F(Watch, EachByteOfTheRedZones) {
       memory[at] = was;
     }
     EXPECT_TRUE(watch.intact(block).ok());
-    watch.freed(block, ++calls, nullptr);
+    watch.freed(block, ++calls);
     EXPECT_TRUE(watch.reuse(block.begin, block.end).ok());
   }
 }
@@ -116,7 +66,7 @@ TEST_F(Watch, EachFreedByteIsLookedAtOnce) {
   if (!kStrayWrites) GTEST_SKIP();
   for (uint64_t at = 0; at < BlockWatch::room(100, 64); at++) {
     const Block block = make(100);
-    watch.freed(block, ++calls, nullptr);
+    watch.freed(block, ++calls);
     memory[at] = std::byte(0);
     // Taken in three parts: only the one with the byte tells.
     const uint64_t cuts[] = {0, 64, 192, block.end};
@@ -131,24 +81,6 @@ TEST_F(Watch, EachFreedByteIsLookedAtOnce) {
   }
 }
 
-TEST_F(Watch, BytesThatAStreamMayStillUseAreLeftAloneUntilTheProgramHasWaited) {
-  const uint32_t stream = streams.number(name(0)).value();
-  Block block = make(100);
-  std::memset(block.address, 1, 100);
-  streams.work(stream, &block.done);
-  watch.freed(block, ++calls, name(0));
-  EXPECT_EQ(memory[block.data], std::byte(1));
-  memory[block.data] = std::byte(2);  // the stream's work
-  EXPECT_TRUE(watch.cool().ok());
-  EXPECT_EQ(memory[block.data], std::byte(2));
-  if (kStrayWrites) memory[block.data + 100] = std::byte(3);
-  streams.record(name(5), stream);
-  streams.wait(name(5), BlockStreams::kProgram);
-  EXPECT_THAT(text(watch.cool()), HasSubstr(kStrayWrites ? "byte 0 behind the end is 0x03" : ""));
-  EXPECT_TRUE(watch.cool().ok());
-  EXPECT_TRUE(watch.look(0).ok());
-}
-
 TEST_F(Watch, AnAddressComesAgainWithTheFifthBlockOnly) {
   std::vector<const std::byte*> old;
   for (uint64_t i = 0; i < 2 * BlockWatch::kPlaces; i++) {
@@ -158,7 +90,7 @@ TEST_F(Watch, AnAddressComesAgainWithTheFifthBlockOnly) {
     else
       EXPECT_EQ(block.address, old[i - BlockWatch::kPlaces]);
     old.push_back(block.address);
-    watch.freed(block, ++calls, nullptr);
+    watch.freed(block, ++calls);
     EXPECT_THAT(watch.past_of(block.address), HasSubstr(fmt::format("freed by call {}", calls)));
     EXPECT_THAT(watch.past_of(block.address + 499), HasSubstr("block of 500 bytes"));
     ASSERT_TRUE(watch.reuse(block.begin, block.end).ok());
@@ -167,11 +99,11 @@ TEST_F(Watch, AnAddressComesAgainWithTheFifthBlockOnly) {
 
 TEST_F(Watch, OnlyTheLastBlocksAreRemembered) {
   const Block first = make(10);
-  watch.freed(first, ++calls, nullptr);
+  watch.freed(first, ++calls);
   for (size_t i = 0; i < BlockWatch::kRemembered; i++) {
     EXPECT_NE(watch.past_of(first.address), "");
     const Block block = make(10, 64, 4096);
-    watch.freed(block, ++calls, nullptr);
+    watch.freed(block, ++calls);
     ASSERT_TRUE(watch.reuse(block.begin, block.end).ok());
   }
   EXPECT_EQ(watch.past_of(first.address), "");

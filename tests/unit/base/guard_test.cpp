@@ -1,6 +1,7 @@
 // The gate of the public functions and those that need no object: status texts, last error,
 // version, dtypes, configuration.
 #include "api/guard.h"
+#include "fsccl/insight.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

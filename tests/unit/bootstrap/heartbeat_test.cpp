@@ -1,6 +1,7 @@
 // The rules of heartbeats, with a clock and ranks of the test's own: who is held for silent, when,
 // and who hears of it.
 #include "bootstrap/heartbeat.h"
+#include "fsccl/insight.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 // from the shapes, for elements and for blocks of 32 x 32. Their elements are checked, too, so that
 // these are the units that they are said to be.
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

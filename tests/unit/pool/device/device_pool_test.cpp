@@ -1,5 +1,6 @@
 // Slots of pools on GPUs, between ranks: the same offsets on all, mapped from each other, and never
 // written before their last use is over, whoever's that was.
+#include "fsccl/insight.h"
 #include "pool_ranks.h"
 
 namespace fsccl::testing {

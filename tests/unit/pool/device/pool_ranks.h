@@ -2,6 +2,7 @@
 #pragma once
 #include "api/objects.h"
 #include "comm/consensus.h"
+#include "fsccl/insight.h"
 #include "pool/device/device_pool.h"
 #include "support.h"
 #include "tests/unit/on_device.h"

@@ -1,12 +1,13 @@
-#include "redistribute/reshard_exchange.h"
+#include "redistribute/exchange.h"
 
 #include <algorithm>
 #include <memory>
 #include <new>
 
 #include "comm/consensus.h"
+#include "fsccl/redistribute.h"
 #include "kernels/kernels.h"
-#include "redistribute/reshard_claims.h"
+#include "redistribute/claims.h"
 
 namespace fsccl {
 namespace {
@@ -16,8 +17,8 @@ constexpr uint64_t kUsualLimit = uint64_t{64} << 20;
 // Bytes from one rank to another, in the order of their runs.
 class Flow {
  public:
-  explicit Flow(std::vector<Resharding::Run> runs) : runs_(std::move(runs)) {
-    for (const Resharding::Run& run : runs_) left_ += run.bytes;
+  explicit Flow(std::vector<Redistribution::Run> runs) : runs_(std::move(runs)) {
+    for (const Redistribution::Run& run : runs_) left_ += run.bytes;
   }
   uint64_t left() const { return left_; }
   // The next `bytes` of them: copy(run, how far in it, how many).
@@ -25,7 +26,7 @@ class Flow {
   void pass(uint64_t bytes, Copy&& copy) {
     left_ -= bytes;
     while (bytes > 0) {
-      const Resharding::Run& run = runs_[next_];
+      const Redistribution::Run& run = runs_[next_];
       const uint64_t part = std::min(bytes, run.bytes - at_);
       copy(run, at_, part);
       bytes -= part;
@@ -35,7 +36,7 @@ class Flow {
   }
 
  private:
-  std::vector<Resharding::Run> runs_;
+  std::vector<Redistribution::Run> runs_;
   uint64_t left_ = 0, at_ = 0;
   size_t next_ = 0;
 };
@@ -70,33 +71,35 @@ struct Side {
 
 class Exchange {
  public:
-  Exchange(Communicator& comm, const Resharding& plan,
-           const std::vector<fsccl_resharded_t>& buffers, uint64_t limit_bytes)
+  Exchange(Communicator& comm, const Redistribution& plan,
+           const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes)
       : comm_(comm),
         plan_(plan),
         buffers_(buffers),
         limit_bytes_(limit_bytes ? limit_bytes : kUsualLimit) {
     for (int rank = 0; rank < comm.size(); rank++) {
       const bool self = rank == comm.rank();
-      out_.flows.emplace_back(self ? std::vector<Resharding::Run>{} : plan.runs(comm.rank(), rank));
-      in_.flows.emplace_back(self ? std::vector<Resharding::Run>{} : plan.runs(rank, comm.rank()));
+      out_.flows.emplace_back(self ? std::vector<Redistribution::Run>{}
+                                   : plan.runs(comm.rank(), rank));
+      in_.flows.emplace_back(self ? std::vector<Redistribution::Run>{}
+                                  : plan.runs(rank, comm.rank()));
     }
     own_ = plan.runs(comm.rank(), comm.rank());
   }
 
   Status run() {
     FSCCL_TRY(agree());
-    for (const Resharding::Run& run : own_)
+    for (const Redistribution::Run& run : own_)
       copy_bytes(to(run), from(run), run.bytes, Stores::cached);
     for (uint64_t done = 0; done < rounds_.longest; done += rounds_.part) FSCCL_TRY(round());
     return success();
   }
 
  private:
-  const std::byte* from(const Resharding::Run& run) const {
+  const std::byte* from(const Redistribution::Run& run) const {
     return static_cast<const std::byte*>(buffers_[run.buffer].from) + run.from;
   }
-  std::byte* to(const Resharding::Run& run) const {
+  std::byte* to(const Redistribution::Run& run) const {
     return static_cast<std::byte*>(buffers_[run.buffer].to) + run.to;
   }
 
@@ -104,8 +107,8 @@ class Exchange {
   // for them.
   Status agree() {
     const uint64_t peers = std::max({out_.peers(), in_.peers(), uint64_t{1}});
-    ReshardTerms mine{std::max(limit_bytes_ / 2 / peers / kLeastReshardPart * kLeastReshardPart,
-                               kLeastReshardPart)};
+    RedistributionTerms mine{
+        std::max(limit_bytes_ / 2 / peers / kLeastPart * kLeastPart, kLeastPart)};
     for (const Flow& flow : out_.flows) mine.longest = std::max(mine.longest, flow.left());
     Status room = success();
     if (!out_.allocate(mine.part) || !in_.allocate(mine.part))
@@ -114,7 +117,7 @@ class Exchange {
                "there is no memory for the exchange, of up to {} bytes: give a lower limit_bytes",
                limit_bytes_);
     FSCCL_TRY(all_ok(comm_, std::move(room), "take part in the exchange"));
-    FSCCL_ASSIGN(const std::vector<ReshardTerms> all, all_gather(comm_, mine));
+    FSCCL_ASSIGN(const std::vector<RedistributionTerms> all, all_gather(comm_, mine));
     FSCCL_ASSIGN(rounds_, settle(all, plan_));
     return success();
   }
@@ -125,7 +128,7 @@ class Exchange {
     for (size_t rank = 0; rank < out_.flows.size(); rank++) {
       std::byte* place = out_.memory.get() + out_.displacements[rank];
       out_.flows[rank].pass(out_.counts[rank],
-                            [&](const Resharding::Run& run, uint64_t at, uint64_t bytes) {
+                            [&](const Redistribution::Run& run, uint64_t at, uint64_t bytes) {
                               copy_bytes(place, from(run) + at, bytes, Stores::cached);
                               place += bytes;
                             });
@@ -142,7 +145,7 @@ class Exchange {
     for (size_t rank = 0; rank < in_.flows.size(); rank++) {
       const std::byte* place = in_.memory.get() + in_.displacements[rank];
       in_.flows[rank].pass(in_.counts[rank],
-                           [&](const Resharding::Run& run, uint64_t at, uint64_t bytes) {
+                           [&](const Redistribution::Run& run, uint64_t at, uint64_t bytes) {
                              copy_bytes(to(run) + at, place, bytes, Stores::cached);
                              place += bytes;
                            });
@@ -151,18 +154,18 @@ class Exchange {
   }
 
   Communicator& comm_;
-  const Resharding& plan_;
-  const std::vector<fsccl_resharded_t>& buffers_;
+  const Redistribution& plan_;
+  const std::vector<fsccl_redistributed_t>& buffers_;
   const uint64_t limit_bytes_;
   Side out_, in_;
-  std::vector<Resharding::Run> own_;
-  ReshardRounds rounds_;
+  std::vector<Redistribution::Run> own_;
+  RedistributionRounds rounds_;
 };
 
 }  // namespace
 
-Status exchange(Communicator& comm, const Resharding& plan,
-                const std::vector<fsccl_resharded_t>& buffers, uint64_t limit_bytes) {
+Status exchange(Communicator& comm, const Redistribution& plan,
+                const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes) {
   return Exchange(comm, plan, buffers, limit_bytes).run();
 }
 

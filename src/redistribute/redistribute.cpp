@@ -1,9 +1,10 @@
-#include "redistribute/reshard.h"
+#include "redistribute/redistribute.h"
 
 #include "comm/consensus.h"
-#include "redistribute/reshard_claims.h"
-#include "redistribute/reshard_exchange.h"
-#include "redistribute/resharding.h"
+#include "fsccl/redistribute.h"
+#include "redistribute/claims.h"
+#include "redistribute/exchange.h"
+#include "redistribute/redistribution.h"
 
 namespace fsccl {
 namespace {
@@ -13,7 +14,7 @@ constexpr int kMostShards = 1 << 20;
 // Blocks matter to the ragged layout alone. Where they do not change the order of elements, other
 // layouts can do without them.
 Result<Layout> layout_of(const fsccl_sharding_t& sharding, const char* which,
-                         const ReshardRequest& request, bool both_ragged) {
+                         const RedistributionRequest& request, bool both_ragged) {
   if (sharding.ranks < 1 || sharding.ranks > kMostShards || sharding.rank < FSCCL_NO_SHARD ||
       sharding.rank >= sharding.ranks)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
@@ -35,8 +36,9 @@ Result<Layout> layout_of(const fsccl_sharding_t& sharding, const char* which,
   return Layout::make(sharding.layout, std::move(params), sharding.ranks);
 }
 
-Status check_buffer(const ReshardRequest& request, const Resharding& plan, size_t index) {
-  const fsccl_resharded_t& buffer = request.buffers[index];
+Status check_buffer(const RedistributionRequest& request, const Redistribution& plan,
+                    size_t index) {
+  const fsccl_redistributed_t& buffer = request.buffers[index];
   if (buffer.param >= request.params.size() || !dtype_valid(buffer.dtype))
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "buffer {}: parameter {} of {}, dtype {}: there is no such parameter or dtype",
@@ -60,12 +62,12 @@ Status check_buffer(const ReshardRequest& request, const Resharding& plan, size_
 }
 
 // What follows from this rank's own arguments. Nobody else's are known yet.
-Result<Resharding> plan_of(const ReshardRequest& request) {
+Result<Redistribution> plan_of(const RedistributionRequest& request) {
   const bool both_ragged =
       request.from.layout == FSCCL_LAYOUT_RAGGED && request.to.layout == FSCCL_LAYOUT_RAGGED;
   FSCCL_ASSIGN(Layout from, layout_of(request.from, "from", request, both_ragged));
   FSCCL_ASSIGN(Layout to, layout_of(request.to, "to", request, both_ragged));
-  Resharding plan{std::move(from), std::move(to), {}, {}};
+  Redistribution plan{std::move(from), std::move(to), {}, {}};
   for (size_t k = 0; k < request.buffers.size(); k++) {
     FSCCL_TRY(check_buffer(request, plan, k));
     plan.buffers.push_back({request.buffers[k].param, dtype_size(request.buffers[k].dtype)});
@@ -75,15 +77,16 @@ Result<Resharding> plan_of(const ReshardRequest& request) {
 
 }  // namespace
 
-Result<uint64_t> reshard(Communicator& comm, Result<ReshardRequest> request) {
-  Result<Resharding> planned =
-      request.ok() ? plan_of(request.value()) : Result<Resharding>(request.take_status());
+Result<uint64_t> redistribute(Communicator& comm, Result<RedistributionRequest> request) {
+  Result<Redistribution> planned =
+      request.ok() ? plan_of(request.value()) : Result<Redistribution>(request.take_status());
   FSCCL_TRY(all_ok(comm, planned.status().clone(), "take part"));
-  FSCCL_ASSIGN(const std::vector<ReshardClaim> claims, all_gather(comm, claim_of(request.value())));
+  FSCCL_ASSIGN(const std::vector<RedistributionClaim> claims,
+               all_gather(comm, claim_of(request.value())));
   std::vector<uint64_t> hosts;
   for (int rank = 0; rank < comm.size(); rank++)
     hosts.push_back(comm.context().job().member(comm.job_rank(rank)).host);
-  Resharding& plan = planned.value();
+  Redistribution& plan = planned.value();
   FSCCL_ASSIGN(const uint64_t version, settle(claims, hosts, request.value(), &plan));
   FSCCL_TRY(exchange(comm, plan, request.value().buffers, request.value().limit_bytes));
   return version;

@@ -1,41 +1,44 @@
-#include "redistribute/reshard_claims.h"
+#include "redistribute/claims.h"
 
 #include <algorithm>
 #include <set>
 
 #include "base/hash.h"
+#include "fsccl/redistribute.h"
 
 namespace fsccl {
 namespace {
 
 // The same on every rank.
-Status compare(const std::vector<ReshardClaim>& claims, const Resharding& plan) {
+Status compare(const std::vector<RedistributionClaim>& claims, const Redistribution& plan) {
   for (size_t rank = 1; rank < claims.size(); rank++) {
-    const auto differ = [&](uint64_t ReshardClaim::* hash) {
+    const auto differ = [&](uint64_t RedistributionClaim::* hash) {
       return claims[rank].*hash != claims[0].*hash;
     };
-    if (differ(&ReshardClaim::layouts) || differ(&ReshardClaim::params) ||
-        differ(&ReshardClaim::buffers))
+    if (differ(&RedistributionClaim::layouts) || differ(&RedistributionClaim::params) ||
+        differ(&RedistributionClaim::buffers))
       return fail(FSCCL_ERR_MISMATCH, "ranks disagree: rank 0 and rank {} gave other {}", rank,
-                  differ(&ReshardClaim::layouts) ? "layouts or numbers of shards"
-                  : differ(&ReshardClaim::params)
+                  differ(&RedistributionClaim::layouts) ? "layouts or numbers of shards"
+                  : differ(&RedistributionClaim::params)
                       ? "parameters (shapes, ties or blocks)"
                       : "buffers (parameters or dtypes, or their order)");
   }
-  const auto foreign = std::find_if(claims.begin(), claims.end(), [&](const ReshardClaim& claim) {
-    return claim.holds < -1 || claim.holds >= plan.from.ranks() || claim.takes < -1 ||
-           claim.takes >= plan.to.ranks();
-  });
+  const auto foreign =
+      std::find_if(claims.begin(), claims.end(), [&](const RedistributionClaim& claim) {
+        return claim.holds < -1 || claim.holds >= plan.from.ranks() || claim.takes < -1 ||
+               claim.takes >= plan.to.ranks();
+      });
   if (foreign != claims.end())
     return fail(FSCCL_ERR_PROTOCOL, "rank {} sent shard numbers {} and {} that there are not",
                 foreign - claims.begin(), foreign->holds, foreign->takes);
   return success();
 }
 
-std::string elements_of(const Resharding& plan, const ReshardRequest& request, int shard) {
+std::string elements_of(const Redistribution& plan, const RedistributionRequest& request,
+                        int shard) {
   std::set<size_t> params;
   std::string text;
-  for (const Resharding::Buffer& buffer : plan.buffers) {
+  for (const Redistribution::Buffer& buffer : plan.buffers) {
     const size_t owner = plan.from.owner(buffer.param);
     const Piece piece = plan.from.piece(shard, owner);
     if (piece.count && params.insert(owner).second && params.size() == 1)
@@ -47,10 +50,10 @@ std::string elements_of(const Resharding& plan, const ReshardRequest& request, i
 
 // The newest version of which all is there; shards of others are no longer held. Else what is
 // missing: of the version that lacks least, the newest of these.
-Result<uint64_t> choose_version(Resharding* plan, const ReshardRequest& request,
-                                const std::vector<ReshardClaim>& claims) {
+Result<uint64_t> choose_version(Redistribution* plan, const RedistributionRequest& request,
+                                const std::vector<RedistributionClaim>& claims) {
   std::set<uint64_t, std::greater<>> versions;
-  for (const ReshardClaim& claim : claims)
+  for (const RedistributionClaim& claim : claims)
     if (claim.holds >= 0) versions.insert(claim.version);
   if (versions.empty()) versions.insert(0);
   uint64_t nearest = 0;
@@ -75,9 +78,9 @@ Result<uint64_t> choose_version(Resharding* plan, const ReshardRequest& request,
 }
 
 // Of all buffers; so no flow is longer.
-uint64_t all_bytes(const Resharding& plan) {
+uint64_t all_bytes(const Redistribution& plan) {
   uint64_t all = 0;
-  for (const Resharding::Buffer& buffer : plan.buffers)
+  for (const Redistribution::Buffer& buffer : plan.buffers)
     if (__builtin_add_overflow(all, plan.from.numel(buffer.param) * buffer.element_bytes, &all))
       return UINT64_MAX;
   return all;
@@ -85,8 +88,8 @@ uint64_t all_bytes(const Resharding& plan) {
 
 }  // namespace
 
-ReshardClaim claim_of(const ReshardRequest& request) {
-  ReshardClaim claim;
+RedistributionClaim claim_of(const RedistributionRequest& request) {
+  RedistributionClaim claim;
   for (const fsccl_sharding_t& side : {request.from, request.to})
     claim.layouts = mix_in_order(mix_in_order(claim.layouts, static_cast<uint64_t>(side.layout)),
                                  static_cast<uint64_t>(side.ranks));
@@ -100,7 +103,7 @@ ReshardClaim claim_of(const ReshardRequest& request) {
       claim.params = mix_in_order(claim.params, value);
   }
   claim.buffers = request.buffers.size();
-  for (const fsccl_resharded_t& buffer : request.buffers)
+  for (const fsccl_redistributed_t& buffer : request.buffers)
     claim.buffers = mix_in_order(mix_in_order(claim.buffers, buffer.param),
                                  static_cast<uint64_t>(buffer.dtype));
   claim.version = request.version;
@@ -109,8 +112,9 @@ ReshardClaim claim_of(const ReshardRequest& request) {
   return claim;
 }
 
-Result<uint64_t> settle(const std::vector<ReshardClaim>& claims, const std::vector<uint64_t>& hosts,
-                        const ReshardRequest& request, Resharding* plan) {
+Result<uint64_t> settle(const std::vector<RedistributionClaim>& claims,
+                        const std::vector<uint64_t>& hosts, const RedistributionRequest& request,
+                        Redistribution* plan) {
   FSCCL_TRY(compare(claims, *plan));
   for (size_t rank = 0; rank < claims.size(); rank++)
     plan->parties.push_back({-1, claims[rank].takes, hosts[rank]});
@@ -121,12 +125,13 @@ Result<uint64_t> settle(const std::vector<ReshardClaim>& claims, const std::vect
   return choose_version(plan, request, claims);
 }
 
-Result<ReshardRounds> settle(const std::vector<ReshardTerms>& terms, const Resharding& plan) {
-  ReshardRounds rounds{UINT64_MAX, 0};
+Result<RedistributionRounds> settle(const std::vector<RedistributionTerms>& terms,
+                                    const Redistribution& plan) {
+  RedistributionRounds rounds{UINT64_MAX, 0};
   const uint64_t most = all_bytes(plan);
   for (size_t rank = 0; rank < terms.size(); rank++) {
-    const ReshardTerms& its = terms[rank];
-    if (its.part < kLeastReshardPart || its.longest > most)
+    const RedistributionTerms& its = terms[rank];
+    if (its.part < kLeastPart || its.longest > most)
       return fail(FSCCL_ERR_PROTOCOL,
                   "rank {} sent terms that cannot be: {} bytes a round, {} of {} in all", rank,
                   its.part, its.longest, most);

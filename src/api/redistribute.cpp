@@ -1,7 +1,8 @@
-// fsccl_reshard.
-#include "redistribute/reshard.h"
+// fsccl_redistribute.
+#include "redistribute/redistribute.h"
 #include "api/objects.h"
 #include "cuda/pointer.h"
+#include "fsccl/redistribute.h"
 
 using namespace fsccl;
 
@@ -9,12 +10,12 @@ namespace {
 
 constexpr size_t kMostBuffers = size_t{1} << 24;
 
-Result<ReshardRequest> read_request(const fsccl_reshard_config_t* given,
-                                    const fsccl_resharded_t* buffers, size_t count) {
+Result<RedistributionRequest> read_request(const fsccl_redistribute_config_t* given,
+                                           const fsccl_redistributed_t* buffers, size_t count) {
   if (!given)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "config is NULL: it says what is dealt out, and how");
-  fsccl_reshard_config_t config;
-  fsccl_reshard_config_t defaults = FSCCL_RESHARD_CONFIG_INIT;
+  fsccl_redistribute_config_t config;
+  fsccl_redistribute_config_t defaults = FSCCL_REDISTRIBUTE_CONFIG_INIT;
   defaults.param_size = defaults.buffer_size = 0;  // as a caller without these fields has them
   FSCCL_TRY(read_config(given, defaults, &config));
   if (!config.params || config.count == 0 || config.count > 1u << 20)
@@ -27,9 +28,9 @@ Result<ReshardRequest> read_request(const fsccl_reshard_config_t* given,
                Elements<fsccl_param_t>::make(config.params, config.param_size, kParamSize,
                                              FSCCL_PARAM_INIT, "param_size"));
   FSCCL_ASSIGN(const auto pieces,
-               Elements<fsccl_resharded_t>::make(buffers, config.buffer_size, kReshardedSize, {},
-                                                 "buffer_size"));
-  ReshardRequest request;
+               Elements<fsccl_redistributed_t>::make(buffers, config.buffer_size,
+                                                     kRedistributedSize, {}, "buffer_size"));
+  RedistributionRequest request;
   request.from = config.from;
   request.to = config.to;
   request.version = config.version;
@@ -47,7 +48,7 @@ Result<ReshardRequest> read_request(const fsccl_reshard_config_t* given,
   }
   for (size_t k = 0; k < count; k++) {
     int device = 0;
-    const fsccl_resharded_t piece = pieces[k];
+    const fsccl_redistributed_t piece = pieces[k];
     if (cuda::on_device(piece.from, &device) || cuda::on_device(piece.to, &device))
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "buffer {} is memory of GPU {}: in this release what is dealt out anew lies in "
@@ -62,11 +63,12 @@ Result<ReshardRequest> read_request(const fsccl_reshard_config_t* given,
 
 extern "C" {
 
-fsccl_status_t fsccl_reshard(const fsccl_reshard_config_t* config, const fsccl_resharded_t* buffers,
-                             size_t count, fsccl_comm_t handle, uint64_t* version) {
-  return guarded("fsccl_reshard", [&]() -> Status {
+fsccl_status_t fsccl_redistribute(const fsccl_redistribute_config_t* config,
+                                  const fsccl_redistributed_t* buffers, size_t count,
+                                  fsccl_comm_t handle, uint64_t* version) {
+  return guarded("fsccl_redistribute", [&]() -> Status {
     FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
-    FSCCL_ASSIGN(const uint64_t dealt, reshard(*comm, read_request(config, buffers, count)));
+    FSCCL_ASSIGN(const uint64_t dealt, redistribute(*comm, read_request(config, buffers, count)));
     if (version) *version = dealt;
     return success();
   });

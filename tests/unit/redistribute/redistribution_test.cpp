@@ -1,7 +1,7 @@
 // Who gives what when state is dealt out anew: every byte that a rank is to hold comes to it once,
 // from a rank that holds it, and from all such ranks alike; by a walk over every byte of small
 // parameters.
-#include "redistribute/resharding.h"
+#include "redistribute/redistribution.h"
 
 #include <gtest/gtest.h>
 
@@ -19,12 +19,12 @@ Layout make_layout(fsccl_layout_t kind, const std::vector<ParamShape>& params, i
   return made.take();
 }
 
-uint64_t bytes_of(const std::vector<Resharding::Run>& runs) {
+uint64_t bytes_of(const std::vector<Redistribution::Run>& runs) {
   return std::accumulate(runs.begin(), runs.end(), uint64_t{0},
                          [](uint64_t sum, const auto& run) { return sum + run.bytes; });
 }
 
-TEST(Resharding, EveryByteComesOnceFromWhoHasIt) {
+TEST(Redistribution, EveryByteComesOnceFromWhoHasIt) {
   std::mt19937_64 random(21);
   const fsccl_layout_t kinds[] = {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED};
   uint64_t moved = 0;
@@ -32,10 +32,10 @@ TEST(Resharding, EveryByteComesOnceFromWhoHasIt) {
     const auto params = random_params(random);
     const int old_ranks = 1 + static_cast<int>(random() % 5),
               new_ranks = 1 + static_cast<int>(random() % 5);
-    Resharding plan{make_layout(kinds[random() % 3], params, old_ranks),
-                    make_layout(kinds[random() % 3], params, new_ranks),
-                    {},
-                    {}};
+    Redistribution plan{make_layout(kinds[random() % 3], params, old_ranks),
+                        make_layout(kinds[random() % 3], params, new_ranks),
+                        {},
+                        {}};
     for (size_t i = 0; i < params.size(); i++)
       for (uint64_t copies = random() % 3; copies > 0; copies--)
         plan.buffers.push_back({i, uint64_t{1} << random() % 4});
@@ -77,12 +77,12 @@ TEST(Resharding, EveryByteComesOnceFromWhoHasIt) {
 
 // 1000 bytes in two shards; three hold the first. One of them takes part of it itself; the others
 // share what the rest needs.
-TEST(Resharding, CopiesShareTheWork) {
+TEST(Redistribution, CopiesShareTheWork) {
   const std::vector<ParamShape> params = {{{1000}}};
-  Resharding plan{make_layout(FSCCL_LAYOUT_FLAT, params, 2),
-                  make_layout(FSCCL_LAYOUT_FLAT, params, 1),
-                  {{0, 1}},
-                  {}};
+  Redistribution plan{make_layout(FSCCL_LAYOUT_FLAT, params, 2),
+                      make_layout(FSCCL_LAYOUT_FLAT, params, 1),
+                      {{0, 1}},
+                      {}};
   plan.parties = {{0, -1}, {1, 0}, {0, -1}, {0, -1}};
   std::vector<uint64_t> given;
   for (int giver = 0; giver < 4; giver++) given.push_back(bytes_of(plan.runs(giver, 1)));
@@ -93,12 +93,12 @@ TEST(Resharding, CopiesShareTheWork) {
   EXPECT_EQ(bytes_of(plan.runs(1, 2)), 500u);
 }
 
-TEST(Resharding, OfTheSameHostFirst) {
+TEST(Redistribution, OfTheSameHostFirst) {
   const std::vector<ParamShape> params = {{{90}}};
-  Resharding plan{make_layout(FSCCL_LAYOUT_FLAT, params, 1),
-                  make_layout(FSCCL_LAYOUT_FLAT, params, 1),
-                  {{0, 4}},
-                  {}};
+  Redistribution plan{make_layout(FSCCL_LAYOUT_FLAT, params, 1),
+                      make_layout(FSCCL_LAYOUT_FLAT, params, 1),
+                      {{0, 4}},
+                      {}};
   plan.parties = {{0, -1, 7}, {0, -1, 8}, {-1, 0, 8}, {-1, 0, 9}};
   EXPECT_EQ(bytes_of(plan.runs(0, 2)), 0u);
   EXPECT_EQ(bytes_of(plan.runs(1, 2)), 360u);
@@ -106,12 +106,12 @@ TEST(Resharding, OfTheSameHostFirst) {
   EXPECT_EQ(bytes_of(plan.runs(1, 3)), 180u);
 }
 
-TEST(Resharding, WhatIsMissing) {
+TEST(Redistribution, WhatIsMissing) {
   const std::vector<ParamShape> params = {{{4, 2}}, {{1}}};
-  Resharding plan{make_layout(FSCCL_LAYOUT_PER_PARAM, params, 3),
-                  make_layout(FSCCL_LAYOUT_PER_PARAM, params, 2),
-                  {{0, 4}, {1, 4}},
-                  {}};
+  Redistribution plan{make_layout(FSCCL_LAYOUT_PER_PARAM, params, 3),
+                      make_layout(FSCCL_LAYOUT_PER_PARAM, params, 2),
+                      {{0, 4}, {1, 4}},
+                      {}};
   plan.parties = {{1, 0}, {-1, -1}};  // chunks of 2 rows: shard 2 holds nothing
   EXPECT_EQ(plan.not_held(), std::vector<int>{0});
   EXPECT_EQ(plan.not_taken(), std::vector<int>{1});

@@ -4,6 +4,7 @@
 // that at the same step went on with the same ranks and without a death. And where no copy is left,
 // all say which shard is lost.
 #include <fsccl/fsccl.h>
+#include <fsccl/redistribute.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,18 +83,18 @@ class Model {
   }
   // The gradient of a rank is its own function of the whole parameters.
   fsccl_status_t reduce(uint64_t step, int self) {
-    fsccl_status_t status = fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr);
+    fsccl_status_t status = fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr);
     for (size_t i = 0; i < weights_.size() && status >= 0; i++) {
       fsccl_view_t param{}, grad{};
       status = fsccl_unit_param(unit_, i, &param);
-      if (status >= 0) status = fsccl_unit_grad(unit_, i, &grad);
+      if (status >= 0) status = fsccl_unit_grad(unit_, i, nullptr, &grad);
       for (uint64_t at = 0; at < grad.count && status >= 0; at++)
         static_cast<float*>(grad.data)[at] =
             std::sin(static_cast<float*>(param.data)[at] + 0.1f * static_cast<float>(self)) *
             std::cos(static_cast<float>(step));
     }
-    if (status >= 0) status = fsccl_unit_reshard(unit_);
-    return status >= 0 ? fsccl_unit_reduce_grads(unit_, nullptr, nullptr) : status;
+    if (status >= 0) status = fsccl_unit_reshard(unit_, nullptr);
+    return status >= 0 ? fsccl_unit_reduce_grads(unit_, nullptr, nullptr, nullptr) : status;
   }
   void update() {
     for (size_t i = 0; i < weights_.size(); i++)
@@ -105,7 +106,7 @@ class Model {
     need("mark", fsccl_unit_mark_changed(unit_));
   }
   uint64_t hash_of_all() {
-    need("unshard", fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr));
+    need("unshard", fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr));
     uint64_t hash = 0;
     for (size_t i = 0; i < weights_.size(); i++) {
       fsccl_view_t view{};
@@ -116,7 +117,7 @@ class Model {
         hash = hash * 0x100000001b3u + bits;
       }
     }
-    need("reshard", fsccl_unit_reshard(unit_));
+    need("reshard", fsccl_unit_reshard(unit_, nullptr));
     return hash;
   }
   fsccl_sharding_t sharding() const {
@@ -130,18 +131,18 @@ class Model {
   static fsccl_status_t move(Model& from, Model& to, uint64_t step, fsccl_comm_t comm,
                              uint64_t* dealt) {
     const std::vector<fsccl_param_t> given = params();
-    fsccl_reshard_config_t config = FSCCL_RESHARD_CONFIG_INIT;
+    fsccl_redistribute_config_t config = FSCCL_REDISTRIBUTE_CONFIG_INIT;
     config.params = given.data();
     config.count = given.size();
     config.from = from.sharding();
     config.to = to.sharding();
     config.version = step;
-    std::vector<fsccl_resharded_t> buffers;
+    std::vector<fsccl_redistributed_t> buffers;
     for (size_t i = 0; i < given.size(); i++) {
       buffers.push_back({i, FSCCL_FLOAT32, from.weights_[i].data, to.weights_[i].data});
       buffers.push_back({i, FSCCL_FLOAT32, from.momenta_[i].data(), to.momenta_[i].data()});
     }
-    return fsccl_reshard(&config, buffers.data(), buffers.size(), comm, dealt);
+    return fsccl_redistribute(&config, buffers.data(), buffers.size(), comm, dealt);
   }
 
  private:

@@ -1,8 +1,10 @@
-// fsccl_reshard(): state that is sharded in one way becomes sharded in another, between ranks of
-// which some hold copies, some other versions, and some nothing. Every byte of what a rank gets is
-// checked, and that nothing else was written.
+// fsccl_redistribute(): state that is sharded in one way becomes sharded in another, between ranks
+// of which some hold copies, some other versions, and some nothing. Every byte of what a rank gets
+// is checked, and that nothing else was written.
 #include <algorithm>
 
+#include "fsccl/insight.h"
+#include "fsccl/redistribute.h"
 #include "support.h"
 
 namespace fsccl::testing {
@@ -13,7 +15,7 @@ constexpr char kUntouched = 0x5a;
 
 struct Case {
   std::vector<fsccl_param_t> params;
-  std::vector<fsccl_resharded_t> buffers;
+  std::vector<fsccl_redistributed_t> buffers;
   fsccl_layout_t from = FSCCL_LAYOUT_FLAT, to = FSCCL_LAYOUT_FLAT;
   int old_shards = 1, new_shards = 1;
   uint64_t limit_bytes = 0;
@@ -35,7 +37,7 @@ char value_at(size_t buffer, uint64_t byte, uint64_t version) {
 class State {
  public:
   State(Case c, int holds, int takes, uint64_t version) : case_(std::move(c)), takes_(takes) {
-    config_ = FSCCL_RESHARD_CONFIG_INIT;
+    config_ = FSCCL_REDISTRIBUTE_CONFIG_INIT;
     config_.from = {case_.from, case_.old_shards, holds};
     config_.to = {case_.to, case_.new_shards, takes};
     config_.version = version;
@@ -43,7 +45,7 @@ class State {
     old_ = pieces(case_.from, case_.old_shards, holds);
     new_ = pieces(case_.to, case_.new_shards, takes);
     for (size_t k = 0; k < case_.buffers.size(); k++) {
-      fsccl_resharded_t& buffer = case_.buffers[k];
+      fsccl_redistributed_t& buffer = case_.buffers[k];
       from_.push_back(memory(old_, buffer));
       to_.push_back(memory(new_, buffer));
       const uint64_t begin = at(old_, buffer).begin * fsccl_dtype_size(buffer.dtype);
@@ -58,12 +60,12 @@ class State {
   fsccl_status_t move(fsccl_comm_t comm, uint64_t* version) {
     config_.params = case_.params.data();
     config_.count = case_.params.size();
-    return fsccl_reshard(&config_, case_.buffers.data(), case_.buffers.size(), comm, version);
+    return fsccl_redistribute(&config_, case_.buffers.data(), case_.buffers.size(), comm, version);
   }
   void check(uint64_t version) {
     EXPECT_TRUE(from_ == before_);
     for (size_t k = 0; k < to_.size(); k++) {
-      const fsccl_resharded_t& buffer = case_.buffers[k];
+      const fsccl_redistributed_t& buffer = case_.buffers[k];
       const uint64_t begin =
           takes_ < 0 ? 0 : at(new_, buffer).begin * fsccl_dtype_size(buffer.dtype);
       for (size_t i = 0; i < to_[k].size(); i++) {
@@ -73,12 +75,12 @@ class State {
       }
     }
   }
-  fsccl_reshard_config_t& config() { return config_; }
+  fsccl_redistribute_config_t& config() { return config_; }
   Case& parts() { return case_; }
 
  private:
   static const fsccl_piece_t& at(const std::vector<fsccl_piece_t>& pieces,
-                                 const fsccl_resharded_t& buffer) {
+                                 const fsccl_redistributed_t& buffer) {
     static const fsccl_piece_t kNone = {0, 0};
     return pieces.empty() ? kNone : pieces[buffer.param];
   }
@@ -91,14 +93,14 @@ class State {
     return pieces;
   }
   static std::vector<char> memory(const std::vector<fsccl_piece_t>& pieces,
-                                  const fsccl_resharded_t& buffer) {
+                                  const fsccl_redistributed_t& buffer) {
     return std::vector<char>(at(pieces, buffer).count * fsccl_dtype_size(buffer.dtype) + 2 * kGuard,
                              kUntouched);
   }
 
   Case case_;
   int takes_;
-  fsccl_reshard_config_t config_;
+  fsccl_redistribute_config_t config_;
   std::vector<fsccl_piece_t> old_, new_;
   std::vector<std::vector<char>> from_, to_, before_;
 };
@@ -141,7 +143,7 @@ std::vector<int> deal_out(Random& random, int ranks, int shards) {
   return dealt;
 }
 
-TEST(Reshard, AnyLayoutToAnyOther) {
+TEST(Redistribute, AnyLayoutToAnyOther) {
   constexpr int kRanks = 6;
   run_ranks(kRanks, [](Rank& self) {
     Random random(5);
@@ -175,7 +177,7 @@ void versions(std::vector<uint64_t> versions, uint64_t expected) {
   });
 }
 
-TEST(Reshard, TheNewestVersionThatIsWhole) {
+TEST(Redistribute, TheNewestVersionThatIsWhole) {
   versions({7, 7, 7}, 7);
   versions({8, 7, 7}, 7);
   versions({7, 8, 8}, 8);
@@ -183,7 +185,7 @@ TEST(Reshard, TheNewestVersionThatIsWhole) {
 }
 
 // An exchange in rounds: what is asked of one operation and what the memory allows says how many.
-TEST(Reshard, RoundsKeepToTheLimit) {
+TEST(Redistribute, RoundsKeepToTheLimit) {
   run_ranks(2, [](Rank& self) {
     const auto operations = [&] {
       fsccl_counters_t counters = FSCCL_COUNTERS_INIT;
@@ -208,7 +210,7 @@ TEST(Reshard, RoundsKeepToTheLimit) {
   });
 }
 
-TEST(Reshard, WhatIsLostIsNamedByAll) {
+TEST(Redistribute, WhatIsLostIsNamedByAll) {
   run_ranks(3, [](Rank& self) {
     Case c;
     c.params = {param_of({10, 2}, "first"), param_of({6}, "second")};
@@ -243,7 +245,7 @@ TEST(Reshard, WhatIsLostIsNamedByAll) {
 }
 
 // Nobody is left waiting, and the communicator works on.
-TEST(Reshard, WrongArguments) {
+TEST(Redistribute, WrongArguments) {
   run_ranks(2, [](Rank& self) {
     const bool odd = self.rank == 1;
     Case c;
@@ -282,10 +284,10 @@ TEST(Reshard, WrongArguments) {
     State idle(c, self.rank, odd ? 0 : FSCCL_NO_SHARD, 1);
     EXPECT_ERROR(idle.move(self.comm, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
                  "no rank takes shard 1 of the 2");
-    EXPECT_ERROR(fsccl_reshard(nullptr, nullptr, 0, self.comm, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
-                 "config is NULL");
-    EXPECT_ERROR(fsccl_reshard(nullptr, nullptr, 0, nullptr, nullptr), FSCCL_ERR_INVALID_HANDLE,
-                 "");
+    EXPECT_ERROR(fsccl_redistribute(nullptr, nullptr, 0, self.comm, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "config is NULL");
+    EXPECT_ERROR(fsccl_redistribute(nullptr, nullptr, 0, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_HANDLE, "");
     State good(c, self.rank, 1 - self.rank, 1);
     ASSERT_OK(good.move(self.comm, nullptr));
     good.check(1);
@@ -294,7 +296,7 @@ TEST(Reshard, WrongArguments) {
 
 // Blocks that are whole rows are stored as the parameter is; others keep their order from ragged to
 // ragged alone.
-TEST(Reshard, Blocks) {
+TEST(Redistribute, Blocks) {
   run_ranks(2, [](Rank& self) {
     Case c;
     c.params = {param_of({12, 10}), param_of({3})};

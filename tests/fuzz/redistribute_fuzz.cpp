@@ -1,11 +1,12 @@
-// What ranks tell each other before state is dealt out anew (fsccl_reshard): whatever others claim,
-// this rank refuses it, or knows for each pair of ranks which bytes of the one's pieces go to which
-// place in the other's, and within them; and rounds have an end.
+// What ranks tell each other before state is dealt out anew (fsccl_redistribute): whatever others
+// claim, this rank refuses it, or knows for each pair of ranks which bytes of the one's pieces go
+// to which place in the other's, and within them; and rounds have an end.
 #include <algorithm>
 #include <cstring>
 
+#include "fsccl/redistribute.h"
 #include "fuzz.h"
-#include "redistribute/reshard_claims.h"
+#include "redistribute/claims.h"
 
 namespace {
 
@@ -16,8 +17,8 @@ constexpr int kShards = 3;
 
 // The same on all ranks, but for the shards that this one has: of these the fuzzer says what it
 // likes.
-ReshardRequest request_of(fsccl_layout_t from, fsccl_layout_t to) {
-  ReshardRequest request;
+RedistributionRequest request_of(fsccl_layout_t from, fsccl_layout_t to) {
+  RedistributionRequest request;
   request.from = {from, kShards, 0};
   request.to = {to, 2, 0};
   request.params = {{{5, 3}}, {{}}, {{7}}, {{5, 3}, 0}};
@@ -28,24 +29,24 @@ ReshardRequest request_of(fsccl_layout_t from, fsccl_layout_t to) {
   return request;
 }
 
-Resharding plan_of(const ReshardRequest& request) {
+Redistribution plan_of(const RedistributionRequest& request) {
   const auto make = [&](const fsccl_sharding_t& side) {
     Result<Layout> made = Layout::make(side.layout, request.params, side.ranks);
     FUZZ_REQUIRE(made.ok());
     return made.take();
   };
-  Resharding plan{make(request.from), make(request.to), {}, {}};
-  for (const fsccl_resharded_t& buffer : request.buffers)
+  Redistribution plan{make(request.from), make(request.to), {}, {}};
+  for (const fsccl_redistributed_t& buffer : request.buffers)
     plan.buffers.push_back({buffer.param, dtype_size(buffer.dtype)});
   return plan;
 }
 
-void check_flows(const Resharding& plan) {
+void check_flows(const Redistribution& plan) {
   const auto ranks = static_cast<int>(plan.parties.size());
   for (int giver = 0; giver < ranks; giver++)
     for (int taker = 0; taker < ranks; taker++)
-      for (const Resharding::Run& run : plan.runs(giver, taker)) {
-        const Resharding::Buffer& buffer = plan.buffers[run.buffer];
+      for (const Redistribution::Run& run : plan.runs(giver, taker)) {
+        const Redistribution::Buffer& buffer = plan.buffers[run.buffer];
         const auto bytes = [&](const Layout& layout, int shard) {
           return layout.piece(shard, buffer.param).count * buffer.element_bytes;
         };
@@ -57,13 +58,14 @@ void check_flows(const Resharding& plan) {
 }
 
 void deal_out(fsccl_layout_t from, fsccl_layout_t to, const uint8_t* data, size_t bytes) {
-  const ReshardRequest request = request_of(from, to);
-  Resharding plan = plan_of(request);
+  const RedistributionRequest request = request_of(from, to);
+  Redistribution plan = plan_of(request);
   // As they come: each claim is of this rank's kind but where the input says other things.
-  std::vector<ReshardClaim> claims(std::clamp<size_t>(bytes / sizeof(ReshardClaim), 1, kMostRanks));
-  std::memcpy(claims.data(), data, std::min(bytes, claims.size() * sizeof(ReshardClaim)));
-  const ReshardClaim own = claim_of(request);
-  for (ReshardClaim& claim : claims)
+  std::vector<RedistributionClaim> claims(
+      std::clamp<size_t>(bytes / sizeof(RedistributionClaim), 1, kMostRanks));
+  std::memcpy(claims.data(), data, std::min(bytes, claims.size() * sizeof(RedistributionClaim)));
+  const RedistributionClaim own = claim_of(request);
+  for (RedistributionClaim& claim : claims)
     claim.layouts ^= own.layouts, claim.params ^= own.params, claim.buffers ^= own.buffers;
   std::vector<uint64_t> hosts(claims.size());
   for (size_t rank = 0; rank < hosts.size(); rank++) hosts[rank] = rank / 2;
@@ -78,14 +80,16 @@ void deal_out(fsccl_layout_t from, fsccl_layout_t to, const uint8_t* data, size_
 
 void agree(const uint8_t* data, size_t bytes) {
   constexpr uint64_t kMostRounds = 16;  // of as much as this state has, 64 bytes at a time
-  const Resharding plan = plan_of(request_of(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM));
-  std::vector<ReshardTerms> terms(std::clamp<size_t>(bytes / sizeof(ReshardTerms), 1, kMostRanks));
-  std::memcpy(terms.data(), data, std::min(bytes, terms.size() * sizeof(ReshardTerms)));
-  const Result<ReshardRounds> rounds = settle(terms, plan);
+  const Redistribution plan = plan_of(request_of(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM));
+  std::vector<RedistributionTerms> terms(
+      std::clamp<size_t>(bytes / sizeof(RedistributionTerms), 1, kMostRanks));
+  std::memcpy(terms.data(), data, std::min(bytes, terms.size() * sizeof(RedistributionTerms)));
+  const Result<RedistributionRounds> rounds = settle(terms, plan);
   if (!rounds.ok()) return;
   const auto [part, longest] = rounds.value();
-  FUZZ_REQUIRE(part >= kLeastReshardPart && longest / part <= kMostRounds);
-  for (const ReshardTerms& its : terms) FUZZ_REQUIRE(part <= its.part && longest >= its.longest);
+  FUZZ_REQUIRE(part >= kLeastPart && longest / part <= kMostRounds);
+  for (const RedistributionTerms& its : terms)
+    FUZZ_REQUIRE(part <= its.part && longest >= its.longest);
 }
 
 }  // namespace
@@ -108,9 +112,9 @@ std::vector<std::string> fuzz_seeds() {
     seeds.push_back(
         seed_of(kind, {reinterpret_cast<const char*>(all.data()), all.size() * sizeof all[0]}));
   };
-  add(0, std::vector<ReshardTerms>{{64, 60}, {128, 0}});
-  add(0, std::vector<ReshardTerms>{{64, 60}, {64, 0}});
-  std::vector<ReshardClaim> claims(4);
+  add(0, std::vector<RedistributionTerms>{{64, 60}, {128, 0}});
+  add(0, std::vector<RedistributionTerms>{{64, 60}, {64, 0}});
+  std::vector<RedistributionClaim> claims(4);
   for (int rank = 0; rank < 4; rank++) {
     claims[static_cast<size_t>(rank)].version = 3;
     claims[static_cast<size_t>(rank)].holds = rank % kShards;

@@ -13,7 +13,7 @@
 
 namespace fsccl {
 
-struct Resharding {
+struct Redistribution {
   struct Buffer {
     size_t param = 0;  // it is sharded as this parameter is
     uint64_t element_bytes = 0;

@@ -1,4 +1,4 @@
-#include "redistribute/resharding.h"
+#include "redistribute/redistribution.h"
 
 #include <algorithm>
 
@@ -6,11 +6,11 @@ namespace fsccl {
 namespace {
 
 // Bytes begin .. end of the runs, taken end to end.
-std::vector<Resharding::Run> cut(const std::vector<Resharding::Run>& runs, uint64_t begin,
-                                 uint64_t end) {
-  std::vector<Resharding::Run> part;
+std::vector<Redistribution::Run> cut(const std::vector<Redistribution::Run>& runs, uint64_t begin,
+                                     uint64_t end) {
+  std::vector<Redistribution::Run> part;
   uint64_t at = 0;
-  for (const Resharding::Run& run : runs) {
+  for (const Redistribution::Run& run : runs) {
     const uint64_t first = std::max(begin, at), last = std::min(end, at + run.bytes);
     if (first < last)
       part.push_back({run.buffer, run.from + (first - at), run.to + (first - at), last - first});
@@ -22,7 +22,7 @@ std::vector<Resharding::Run> cut(const std::vector<Resharding::Run>& runs, uint6
 }  // namespace
 
 // What `taker` is to hold of an old shard.
-std::vector<Resharding::Run> Resharding::needed(int shard, int taker) const {
+std::vector<Redistribution::Run> Redistribution::needed(int shard, int taker) const {
   std::vector<Run> runs;
   for (size_t k = 0; k < buffers.size(); k++) {
     const Piece old = from.piece(shard, buffers[k].param);
@@ -37,7 +37,7 @@ std::vector<Resharding::Run> Resharding::needed(int shard, int taker) const {
   return runs;
 }
 
-std::vector<Resharding::Run> Resharding::runs(int giver, int taker) const {
+std::vector<Redistribution::Run> Redistribution::runs(int giver, int taker) const {
   const int shard = parties[static_cast<size_t>(giver)].holds;
   const Party& wants = parties[static_cast<size_t>(taker)];
   if (shard < 0 || wants.takes < 0) return {};
@@ -60,7 +60,7 @@ std::vector<Resharding::Run> Resharding::runs(int giver, int taker) const {
   return cut(all, begin, begin + share + (place < rest ? 1 : 0));
 }
 
-std::vector<int> Resharding::missing(const Layout& layout, int Party::* role) const {
+std::vector<int> Redistribution::missing(const Layout& layout, int Party::* role) const {
   std::vector<int> missing;
   for (int shard = 0; shard < layout.ranks(); shard++) {
     const bool there = std::any_of(parties.begin(), parties.end(),
@@ -73,7 +73,7 @@ std::vector<int> Resharding::missing(const Layout& layout, int Party::* role) co
   return missing;
 }
 
-std::vector<int> Resharding::not_held() const { return missing(from, &Party::holds); }
-std::vector<int> Resharding::not_taken() const { return missing(to, &Party::takes); }
+std::vector<int> Redistribution::not_held() const { return missing(from, &Party::holds); }
+std::vector<int> Redistribution::not_taken() const { return missing(to, &Party::takes); }
 
 }  // namespace fsccl
