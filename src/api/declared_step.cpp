@@ -144,23 +144,68 @@ void DeclaredStep::move(const SlotSet& slots, size_t k, bool take) {
 Status DeclaredDeviceStep::add(const fsccl_event_t& event, size_t number) {
   FSCCL_ASSIGN(Ref<Unit> object, unit_of_event(event, number));
   FSCCL_TRY(check_pool(*object, pool_, number));
-  const auto& unit = static_cast<const DeviceUnit&>(*object);
-  const bool parameters = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_RESHARD;
-  const DeviceUnit::SlotInfo slot = parameters ? unit.parameter_slot() : unit.gradient_slot();
-  if (event.kind == FSCCL_EVENT_RELEASE || event.first || event.count)
+  const Unit& unit = *object;
+  for (const uint64_t part : {static_cast<uint64_t>(event.kind), event.first, event.count})
+    hash = mix_hash(hash, part);
+  const bool by_parameter = unit.spec().by_parameter;
+  const bool range = event.first || event.count;
+  if (!by_parameter && (event.kind == FSCCL_EVENT_RELEASE || range))
     return fail(
         FSCCL_ERR_INVALID_ARGUMENT,
         "event {}: unit '{}' has one slot for all parameters, and one for all gradients: no "
         "FSCCL_EVENT_RELEASE, and first and count are 0",
         number, unit.spec().name);
-  for (const uint64_t part : {slot.key, static_cast<uint64_t>(event.kind)})
-    hash = mix_hash(hash, part);
+  Status moved = by_parameter
+                     ? move_parameters(static_cast<const ParameterUnits&>(unit), event, number)
+                     : move(static_cast<const DeviceUnit&>(unit), event.kind, number);
+  objects_.push_back(std::move(object));
+  return moved;
+}
+
+Status DeclaredDeviceStep::move_parameters(const ParameterUnits& unit, const fsccl_event_t& event,
+                                           size_t number) {
+  const size_t count = unit.spec().params.size();
+  const bool range = event.first || event.count;
+  const bool whole = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_RESHARD;
+  if (whole && range)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "event {}: a unit is unsharded and resharded whole: first and count are 0", number);
+  if (range && (event.count == 0 || event.first >= count || event.count > count - event.first))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "event {}: unit '{}' has {} parameters, not {} from {} on", number,
+                unit.spec().name, count, event.count, event.first);
+  for (size_t i = event.first; i < (range ? event.first + event.count : count); i++) {
+    const bool of_grad = event.kind == FSCCL_EVENT_GRAD || event.kind == FSCCL_EVENT_REDUCE;
+    if (unit.layout().tied(i) || (of_grad && !unit.has_grad(i))) continue;
+    const DeviceUnit& one = unit.unit_of(i);
+    const bool take = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_GRAD;
+    UnitState& state = state_of(one);
+    // An event of the whole unit is of those that it changes: of what was released before, a
+    // reshard gives back the rest.
+    if (!range && event.kind != FSCCL_EVENT_UNSHARD &&
+        !(of_grad ? state.gradients : state.unsharded).may(take))
+      continue;
+    FSCCL_TRY(
+        move(one, event.kind == FSCCL_EVENT_RELEASE ? FSCCL_EVENT_RESHARD : event.kind, number));
+  }
+  return success();
+}
+
+DeclaredDeviceStep::UnitState& DeclaredDeviceStep::state_of(const DeviceUnit& unit) {
   const auto [found, first] = units_.try_emplace(&unit);
-  UnitState& state = found->second;
-  if (first)
-    state.unsharded.now = unit.unsharded(), state.gradients.now = unit.gradient_slot().held;
-  if (!state.object) state.object = std::move(object);
-  const bool take = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_GRAD;
+  if (first) {
+    found->second.unsharded.now = unit.unsharded();
+    found->second.gradients.now = unit.gradient_slot().held;
+  }
+  return found->second;
+}
+
+Status DeclaredDeviceStep::move(const DeviceUnit& unit, fsccl_event_kind_t kind, size_t number) {
+  const bool parameters = kind == FSCCL_EVENT_UNSHARD || kind == FSCCL_EVENT_RESHARD;
+  const DeviceUnit::SlotInfo slot = parameters ? unit.parameter_slot() : unit.gradient_slot();
+  hash = mix_hash(hash, slot.key);
+  UnitState& state = state_of(unit);
+  const bool take = kind == FSCCL_EVENT_UNSHARD || kind == FSCCL_EVENT_GRAD;
   DeclaredHold& hold = parameters ? state.unsharded : state.gradients;
   if (!hold.may(take))
     return fail(FSCCL_ERR_INVALID_ARGUMENT,

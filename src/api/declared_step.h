@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "api/objects.h"
-#include "unit/device/device_unit.h"
+#include "unit/device/parameter_units.h"
 #include "unit/host/host_unit.h"
 
 namespace fsccl {
@@ -56,8 +56,8 @@ class DeclaredStep {
   std::vector<size_t> slots_;
 };
 
-// The same for a pool on a GPU, whose units have one slot for their parameters and one for their
-// gradients.
+// The same for a pool on a GPU. Its units have one slot for their parameters and one for their
+// gradients, or are made of such units, one for each parameter.
 class DeclaredDeviceStep {
  public:
   explicit DeclaredDeviceStep(const Pool& pool) : pool_(pool) {}
@@ -68,12 +68,15 @@ class DeclaredDeviceStep {
 
  private:
   struct UnitState {
-    Ref<Unit> object;
     DeclaredHold unsharded, gradients;
     bool kept = false;
   };
+  UnitState& state_of(const DeviceUnit& unit);
+  Status move_parameters(const ParameterUnits& unit, const fsccl_event_t& event, size_t number);
+  Status move(const DeviceUnit& unit, fsccl_event_kind_t kind, size_t number);
 
   const Pool& pool_;
+  std::vector<Ref<Unit>> objects_;  // which the states are of
   std::unordered_map<const DeviceUnit*, UnitState> units_;
 };
 

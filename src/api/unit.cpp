@@ -2,7 +2,7 @@
 #include "api/objects.h"
 #include "fsccl/codec.h"
 #include "fsccl/insight.h"
-#include "unit/device/device_unit.h"
+#include "unit/device/parameter_units.h"
 #include "unit/host/host_unit.h"
 
 using namespace fsccl;
@@ -177,8 +177,12 @@ Result<std::unique_ptr<Unit>> make_unit(UnitSpec spec) {
                  HostUnit::create(std::move(spec), static_cast<HostPool&>(pool)));
     return unit;
   }
-  FSCCL_ASSIGN(std::unique_ptr<Unit> unit,
-               DeviceUnit::create(std::move(spec), static_cast<DevicePool&>(pool)));
+  auto& device_pool = static_cast<DevicePool&>(pool);
+  if (spec.by_parameter) {
+    FSCCL_ASSIGN(std::unique_ptr<Unit> unit, ParameterUnits::create(std::move(spec), device_pool));
+    return unit;
+  }
+  FSCCL_ASSIGN(std::unique_ptr<Unit> unit, DeviceUnit::create(std::move(spec), device_pool));
   return unit;
 }
 

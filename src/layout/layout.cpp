@@ -94,8 +94,28 @@ Result<Layout> Layout::make(fsccl_layout_t kind, std::vector<ParamShape> params,
                   "the first {} parameters hold more than 2^58 elements; make smaller units",
                   i + 1);
   }
+  layout.flat_total_ = layout.total_;
   if (kind == FSCCL_LAYOUT_RAGGED) layout.ragged_ = plan_ragged(layout.grids_, ranks);
   return layout;
+}
+
+Layout Layout::only(size_t param) const {
+  Layout one;
+  one.kind_ = kind_;
+  one.ranks_ = ranks_;
+  one.numel_ = {numel_[param]};
+  one.rows_ = {rows_[param]};
+  one.flat_begin_ = {flat_begin_[param]};
+  one.owner_ = {0};
+  one.total_ = numel_[param];
+  one.flat_total_ = flat_total_;
+  if (kind_ != FSCCL_LAYOUT_RAGGED) return one;
+  one.grids_ = {grids_[param]};
+  one.ragged_.cuts = ragged_.cuts;
+  one.ragged_.params = {ragged_.params[param]};
+  for (int rank = 0; rank < ranks_; rank++)
+    one.ragged_.largest = std::max(one.ragged_.largest, one.piece(rank, 0).count);
+  return one;
 }
 
 Piece Layout::piece(int rank, size_t param) const {
@@ -111,7 +131,8 @@ Piece Layout::piece(int rank, size_t param) const {
     end = ends[1];
     if (begin == end) return {};
   } else if (kind_ == FSCCL_LAYOUT_FLAT) {
-    const uint64_t part = ceil_div(total_, n), first = flat_begin_[own], last = first + numel_[own];
+    const uint64_t part = ceil_div(flat_total_, n), first = flat_begin_[own],
+                   last = first + numel_[own];
     begin = std::max(r * part, first);
     end = std::min((r + 1) * part, last);
     if (begin >= end) return {};

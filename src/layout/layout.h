@@ -50,9 +50,11 @@ class Layout {
   size_t owner(size_t param) const { return owner_[param]; }  // itself, or what it is tied to
   bool tied(size_t param) const { return owner_[param] != param; }
   Piece piece(int rank, size_t param) const;  // rank's part; of the owner for a tied one
-  uint64_t total() const { return total_; }   // elements, ties counted once
-  uint64_t shard_total(int rank) const;       // elements that rank holds, ties counted once
-  uint64_t largest_shard() const;             // the most elements that a rank holds
+  // The layout of this parameter alone, which is not tied, with the pieces that it has here.
+  Layout only(size_t param) const;
+  uint64_t total() const { return total_; }  // elements, ties counted once
+  uint64_t shard_total(int rank) const;      // elements that rank holds, ties counted once
+  uint64_t largest_shard() const;            // the most elements that a rank holds
   // elements by which ranks x the largest shard exceeds total()
   uint64_t padding() const;
   // No assignment of this layout's blocks (flat: elements; per_param: rows) to W ranks has less
@@ -69,6 +71,7 @@ class Layout {
   std::vector<BlockGrid> grids_;  // ragged; empty ones for tied parameters
   RaggedPlan ragged_;
   uint64_t total_ = 0;
+  uint64_t flat_total_ = 0;  // what `flat` cuts into equal parts; more than total_ after only()
 };
 
 // Where parameters lie: all in one slot, or each in a slot of its own.

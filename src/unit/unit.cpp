@@ -1,5 +1,7 @@
 #include "unit/unit.h"
 
+#include <algorithm>
+
 #include "pool/pool.h"
 #include "unit/replica_check.h"
 
@@ -101,6 +103,56 @@ Status Unit::set_shards(void* const* shards) {
                 "unit '{}' is unsharded: reshard it before its shards move", spec_.name);
   FSCCL_TRY(move_shards(shards));
   changed_ = true;
+  return success();
+}
+
+Status Unit::want(const ReduceRequest& request) {
+  const bool range = request.first || request.count;
+  if (range && !spec_.by_parameter)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "unit '{}' has one slot for all gradients: reduce all of them (first = count = 0), "
+                "or make it with by_parameter = 1",
+                spec_.name);
+  if (range &&
+      (request.count == 0 || request.first >= count() || request.count > count() - request.first))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has {} parameters, not {} from {} on",
+                spec_.name, count(), request.count, request.first);
+  wanted_.clear();
+  const size_t end = range ? request.first + request.count : count();
+  const bool only_held = spec_.by_parameter && !range && !request.grads;
+  for (size_t i = request.first; i < end; i++)
+    if (has_grad(i) && (range || !layout().tied(i)) && (!only_held || holds_grad(i)))
+      wanted_.push_back(layout().owner(i));
+  std::sort(wanted_.begin(), wanted_.end());
+  wanted_.erase(std::unique(wanted_.begin(), wanted_.end()), wanted_.end());
+  return success();
+}
+
+Status Unit::check_grads(const ReduceRequest& request) const {
+  for (const size_t i : wanted_) {
+    const bool held = holds_grad(i);
+    if (request.grads && held)
+      return fail(FSCCL_ERR_INVALID_STATE,
+                  "unit '{}' has gradients in its slot (grad() was called): pass grads = NULL, or "
+                  "do not call grad()",
+                  spec_.name);
+    if (request.grads && layout().numel(i) && !request.grads[i])
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "grads[{}] (parameter '{}' of unit '{}') is NULL", i,
+                  spec_.params[i].name, spec_.name);
+    if (!request.grads && !held && layout().numel(i))
+      return fail(FSCCL_ERR_INVALID_STATE,
+                  "unit '{}' has no gradients to reduce{}: write them to grad() first, or pass "
+                  "them in grads",
+                  spec_.name,
+                  spec_.by_parameter
+                      ? fmt::format(" of parameter {} ('{}')", i, spec_.params[i].name)
+                      : "");
+  }
+  if (!request.grads && wanted_.empty() && definition_.grad_map.bytes)
+    return fail(
+        FSCCL_ERR_INVALID_STATE,
+        "unit '{}' has no gradients to reduce: write them to grad() first, or pass them in grads",
+        spec_.name);
   return success();
 }
 

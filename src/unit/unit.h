@@ -90,6 +90,8 @@ class Unit {
   // written on `stream`.
   virtual Result<std::byte*> param_slot(size_t index) = 0;
   virtual Result<std::byte*> grad_slot(size_t index, void* stream) = 0;
+  // Whether the unit holds a slot with the gradient of this parameter, which is not tied.
+  virtual bool holds_grad(size_t index) const = 0;
   virtual Status sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
                            Submitted* submitted) = 0;
   // An error while the gradient of this parameter is being reduced.
@@ -108,6 +110,10 @@ class Unit {
   // the bytes are promised to it (Pool::kept_bytes).
   bool promise_kept(uint64_t slot_bytes);
   Status check_index(size_t index) const;
+  // Finds the parameters whose gradients a request is of (`wanted_`), which are not tied, and
+  // whether there are such gradients.
+  Status want(const ReduceRequest& request);
+  Status check_grads(const ReduceRequest& request) const;
   Status check_has_grad(size_t index) const;
 
   UnitSpec spec_;
@@ -117,6 +123,7 @@ class Unit {
   bool keep_ = false;
   bool counted_ = false;  // as a unit of its pool and communicators
 
+  std::vector<size_t> wanted_;
   bool unsharded_ = false;
   bool contents_valid_ = false;  // of the slot: they are what the shards say
   bool changed_ = true;          // the shards, since they were gathered

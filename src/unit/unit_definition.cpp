@@ -125,16 +125,20 @@ Result<ShardPlaces> place(const UnitSpec& spec, const Layout& layout,
   return made;
 }
 
+Result<Layout> make_layout(const UnitSpec& spec) {
+  if (spec.layout_of) return spec.layout_of->only(spec.parameter);
+  std::vector<ParamShape> shapes;
+  for (const UnitSpec::Param& param : spec.params)
+    shapes.push_back({param.dims, param.tied_to, param.block_rows, param.block_columns});
+  return Layout::make(spec.layout, std::move(shapes), spec.shard_comm->size());
+}
+
 }  // namespace
 
 Result<UnitDefinition> UnitDefinition::make(UnitSpec& spec) {
   UnitDefinition made;
   const size_t count = spec.params.size();
-  std::vector<ParamShape> shapes;
-  for (const UnitSpec::Param& param : spec.params)
-    shapes.push_back({param.dims, param.tied_to, param.block_rows, param.block_columns});
-  FSCCL_ASSIGN(Layout layout,
-               Layout::make(spec.layout, std::move(shapes), spec.shard_comm->size()));
+  FSCCL_ASSIGN(Layout layout, make_layout(spec));
   for (size_t i = 0; i < count; i++)
     if (layout.tied(i)) spec.params[i].frozen = spec.params[layout.owner(i)].frozen;
   FSCCL_ASSIGN(made.hash, compare_definitions(spec));

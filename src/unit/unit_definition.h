@@ -50,6 +50,10 @@ struct UnitSpec {
     uint64_t block_rows = 0, block_columns = 0;
   };
   std::vector<Param> params;
+  // Of a unit that is one parameter of another one: that unit's layout, and which parameter. Null:
+  // the unit has a layout of its own.
+  const Layout* layout_of = nullptr;
+  size_t parameter = 0;
 };
 
 // What follows from a definition, alike on all ranks.

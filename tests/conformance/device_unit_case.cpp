@@ -33,6 +33,7 @@ fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool
   const std::string name = name_of(c);
   fsccl_unit_config_t config = config_of(c, comm, pool, name);
   config.replicate_comm = replicas;
+  config.by_parameter = c.by_parameter && !replicas;
   std::vector<fsccl_param_t> params;
   for (const UnitCase::Param& given : c.params) {
     fsccl_param_t param = param_of(given);

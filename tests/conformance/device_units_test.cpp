@@ -76,9 +76,7 @@ TEST_P(DeviceUnits, RandomOnesAsOnTheHost) {
     OnGpu on(self);
     Random random(static_cast<uint64_t>(self.ranks) + 90);
     for (int i = 0; i < 25 && !HasFailure(); i++) {
-      UnitCase c = random_unit(random);
-      c.by_parameter = false;
-      train(c, self, on);
+      train(random_unit(random), self, on);
     }
   });
 }
@@ -341,17 +339,52 @@ TEST_F(DeviceUnit, ResultsOnTheDeviceAndMovedGradients) {
   });
 }
 
+// Slots of 2, 4 and 1 pages: memory falls with each that is given back, and returns are refused
+// twice.
+TEST_F(DeviceUnit, ByParameterASlotIsGivenBackBeforeTheOthers) {
+  run_ranks(3, [](Rank& self) {
+    OnGpu on(self);
+    UnitCase c = simple_unit({{4096}, {64, 128}, {2048}}, 7);
+    c.by_parameter = true;
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
+    const auto live = [&] {
+      fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
+      EXPECT_OK(fsccl_pool_stats(on.pool.get(), &stats));
+      return stats.collective_live_bytes;
+    };
+    EXPECT_EQ(live(), 0u);
+    fsccl_view_t view{};
+    for (int round = 0; round < 3; round++) {
+      ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
+      const uint64_t all = live();
+      ASSERT_OK(fsccl_unit_release(unit, 1, on.stream));
+      EXPECT_EQ(live() * 7, all * 3);
+      EXPECT_ERROR(fsccl_unit_param(unit, 1, &view), FSCCL_ERR_INVALID_STATE, "released");
+      EXPECT_ERROR(fsccl_unit_release(unit, 1, on.stream), FSCCL_ERR_INVALID_STATE, "released");
+      ASSERT_OK(fsccl_unit_param(unit, 2, &view));
+      ASSERT_OK(fsccl_unit_reshard(unit, on.stream));
+      EXPECT_EQ(live(), 0u);
+    }
+    fsccl_reduce_config_t first = FSCCL_REDUCE_CONFIG_INIT;
+    first.first = 0, first.count = 1;
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &first, on.stream, nullptr), FSCCL_ERR_INVALID_STATE,
+                 "no gradients", "parameter 0");
+    for (const size_t i : {0, 2}) ASSERT_OK(fsccl_unit_grad(unit, i, on.stream, &view));
+    EXPECT_GT(live(), 0u);
+    ASSERT_OK(fsccl_unit_reduce_grads(unit, &first, on.stream, nullptr));
+    EXPECT_GT(live(), 0u);
+    ASSERT_OK(fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr));
+    EXPECT_EQ(live(), 0u) << "the rest that grad() was called for";
+    ASSERT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
 TEST_F(DeviceUnit, WhatItDoesNotDoItSays) {
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);
     const UnitCase c = simple_unit({{8}}, 6);
     fsccl_unit_t unit = nullptr;
-    fsccl_unit_config_t sliced = FSCCL_UNIT_CONFIG_INIT;
-    sliced.shard_comm = self.comm, sliced.pool = on.pool.get(), sliced.by_parameter = 1;
-    fsccl_param_t param = FSCCL_PARAM_INIT;
-    param.dims = 1, param.shape[0] = 8;
-    EXPECT_ERROR(fsccl_unit_create(&sliced, &param, 1, &unit), FSCCL_ERR_NOT_AVAILABLE,
-                 "by_parameter = 0");
     std::vector<char> on_host(64);
     EXPECT_ERROR(make_unit(c, self.comm, on.pool.get(), &unit, {on_host.data()}),
                  FSCCL_ERR_INVALID_ARGUMENT, "host memory", "device");

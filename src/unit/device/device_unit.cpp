@@ -16,18 +16,8 @@ uint64_t slot_key(uint64_t unit, bool gradients) {
 
 }  // namespace
 
-Status DeviceUnit::refuse_what_is_missing() const {
-  if (spec_.by_parameter)
-    return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "unit '{}': a unit on a GPU has one slot for all parameters in this release: "
-                "by_parameter = 0",
-                spec_.name);
-  return success();
-}
-
 Result<std::unique_ptr<DeviceUnit>> DeviceUnit::create(UnitSpec spec, DevicePool& pool) {
   std::unique_ptr<DeviceUnit> unit(new DeviceUnit(std::move(spec), pool));
-  FSCCL_TRY(unit->refuse_what_is_missing());
   FSCCL_ASSIGN(unit->definition_, UnitDefinition::make(unit->spec_));
   unit->key_ = pool.next_unit_key();
   unit->rank_in_pool_ = pool.comm().rank();
@@ -170,7 +160,7 @@ Status DeviceUnit::codec_report(fsccl_codec_report_t*) const {
   return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' was made without a gather_codec", spec_.name);
 }
 
-// A unit on a GPU is never one by parameter.
+// A unit by parameter is made of such units (parameter_units.h), each with one slot.
 Status DeviceUnit::give_back_param(size_t) {
   return fail(FSCCL_ERR_INTERNAL, "unit '{}' has one slot for all parameters", spec_.name);
 }

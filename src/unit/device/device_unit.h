@@ -53,6 +53,7 @@ class DeviceUnit final : public Unit {
   Status give_back_param(size_t index) override;
   Result<std::byte*> param_slot(size_t index) override;
   Result<std::byte*> grad_slot(size_t index, void* stream) override;
+  bool holds_grad(size_t) const override { return gradients_.held; }
   Status sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
                    Submitted* submitted) override;
   Status check_reduced(size_t index) override;
@@ -65,7 +66,6 @@ class DeviceUnit final : public Unit {
   }
 
   // creation
-  Status refuse_what_is_missing() const;
   size_t bytes_for_host() const;
   Status place();
   Status check_device_memory(const void* pointer, const char* what, size_t index) const;
@@ -82,7 +82,7 @@ class DeviceUnit final : public Unit {
   Status give_back(Slot& slot, std::vector<cuda::MemoryOperation> readers = {});
   std::byte* slot_address(const Slot& slot, uint64_t offset) const;
   uint64_t agreed(OpCode op, uint8_t flags) const;
-  Status check_reduce(const ReduceRequest& request) const;
+  Status check_reduce(const ReduceRequest& request);
   Status move_sharded_grads(void* const* places);
   Status prepare_pack(const void* const* grads);
   Status pack() const;

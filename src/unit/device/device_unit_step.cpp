@@ -107,25 +107,9 @@ Status DeviceUnit::check_reduced(size_t) {
   return success();
 }
 
-Status DeviceUnit::check_reduce(const ReduceRequest& request) const {
-  if (request.first || request.count)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "unit '{}' has one slot for all gradients: reduce all of them (first = count = 0)",
-                spec_.name);
-  if (request.grads && gradients_.held)
-    return fail(FSCCL_ERR_INVALID_STATE,
-                "unit '{}' has gradients in its slot (grad() was called): pass grads = NULL, or do "
-                "not call grad()",
-                spec_.name);
-  if (!request.grads && !gradients_.held && gradients_.bytes)
-    return fail(
-        FSCCL_ERR_INVALID_STATE,
-        "unit '{}' has no gradients to reduce: write them to grad() first, or pass them in grads",
-        spec_.name);
-  for (size_t i = 0; request.grads && i < count(); i++)
-    if (has_grad(i) && !layout().tied(i) && layout().numel(i) && !request.grads[i])
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "grads[{}] (parameter '{}' of unit '{}') is NULL", i,
-                  spec_.params[i].name, spec_.name);
+Status DeviceUnit::check_reduce(const ReduceRequest& request) {
+  FSCCL_TRY(want(request));
+  FSCCL_TRY(check_grads(request));
   return check_adds_to_replicas(spec_, request.accumulate, reduced_once_, replicas_pending_);
 }
 

@@ -51,6 +51,9 @@ class HostUnit final : public Unit {
   Status give_back_param(size_t index) override;
   Result<std::byte*> param_slot(size_t index) override;
   Result<std::byte*> grad_slot(size_t index, void* stream) override;
+  bool holds_grad(size_t index) const override {
+    return grads_.held(definition_.grad_map.slot_of(index));
+  }
   Status sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
                    Submitted* submitted) override;
   Status check_reduced(size_t index) override;
@@ -86,8 +89,6 @@ class HostUnit final : public Unit {
   GradReduction& make_reduction(std::vector<size_t> params);
   void plan_reduction(GradReduction& reduction) const;
   GradReduction& wanted_reduction();
-  Status want(const ReduceRequest& request);  // sets wanted_
-  Status check_grads(const ReduceRequest& request) const;
   Status take_grad_slot(size_t k);
   // copies what peers need of the caller's gradients
   void publish_private(GradReduction& reduction, const void* const* grads);
@@ -139,7 +140,6 @@ class HostUnit final : public Unit {
   // of all gradients; by parameter then of each, and of others that were asked for
   std::deque<GradReduction> reductions_;
   std::vector<GradReduction*> alone_;         // by parameter: of its gradient
-  std::vector<size_t> wanted_;                // parameters of the present request
   std::vector<Remote> regions_;               // own part of each shard rank of this host
   std::vector<const ReleaseLine*> releases_;  // likewise
   std::vector<Remote> replica_shards_;        // [parameter][replicate rank]

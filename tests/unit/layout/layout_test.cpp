@@ -65,6 +65,30 @@ TEST_P(EveryLayout, PiecesTileEveryParameterOnce) {
 
 // torch.chunk over dimension 0, from its documentation: chunks of ceil(rows / n) rows until none
 // are left.
+// A parameter alone has the pieces that it has among the others.
+TEST(Layout, OneParameterKeepsItsPieces) {
+  const std::vector<ParamShape> params{{{7, 5}}, {{33}}, {{}}, {{3, 2, 4}}, {{128}}};
+  for (const fsccl_layout_t kind : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
+    for (const int ranks : {1, 2, 3, 7}) {
+      const Layout whole = make(kind, params, ranks);
+      for (size_t i = 0; i < params.size(); ++i) {
+        const Layout one = whole.only(i);
+        EXPECT_EQ(one.size(), 1u);
+        EXPECT_EQ(one.total(), whole.numel(i));
+        uint64_t largest = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const Piece piece = one.piece(rank, 0), there = whole.piece(rank, i);
+          EXPECT_EQ(piece.begin, there.begin) << i << " on " << rank;
+          EXPECT_EQ(piece.count, there.count) << i << " on " << rank;
+          largest = std::max(largest, piece.count);
+        }
+        if (kind != FSCCL_LAYOUT_FLAT) {
+          EXPECT_EQ(one.largest_shard(), largest);
+        }
+      }
+    }
+}
+
 TEST(PerParam, CutsRowsLikeTorchChunk) {
   for (int64_t rows = 0; rows <= 40; ++rows) {
     for (int ranks = 1; ranks <= 64; ++ranks) {

@@ -1,0 +1,168 @@
+#include "unit/device/parameter_units.h"
+
+#include "cuda/pointer.h"
+
+namespace fsccl {
+
+Result<std::unique_ptr<ParameterUnits>> ParameterUnits::create(UnitSpec spec, DevicePool& pool) {
+  std::unique_ptr<ParameterUnits> made(new ParameterUnits(std::move(spec)));
+  FSCCL_ASSIGN(made->definition_, UnitDefinition::make(made->spec_));
+  for (size_t i = 0; i < made->count(); i++) {
+    std::unique_ptr<DeviceUnit>& unit = made->units_.emplace_back();
+    if (made->layout().tied(i)) continue;
+    UnitSpec one = made->spec_;
+    one.name = fmt::format("{}.{}", one.name, made->spec_.params[i].name);
+    one.params = {made->spec_.params[i]};
+    one.by_parameter = false;
+    one.layout_of = &made->layout();
+    one.parameter = i;
+    FSCCL_ASSIGN(unit, DeviceUnit::create(std::move(one), pool));
+  }
+  made->note_places();
+  return made;
+}
+
+// The base class tells where shards are, so it must know what the units know.
+void ParameterUnits::note_places() {
+  shards_.places.assign(count(), nullptr);
+  sharded_grads_.places.assign(count(), nullptr);
+  for (size_t i = 0; i < count(); i++) {
+    fsccl_view_t view{};
+    if (unit(i).shard(0, &view).ok()) shards_.places[i] = static_cast<std::byte*>(view.data);
+    if (has_grad(i) && unit(i).sharded_grad(0, &view).ok())
+      sharded_grads_.places[i] = static_cast<std::byte*>(view.data);
+  }
+}
+
+Status ParameterUnits::enter(void* stream) {
+  stream_ = stream;  // each unit looks at it for itself
+  return success();
+}
+
+// All ranks are refused a slot alike, so what was gathered before is given back alike.
+Status ParameterUnits::gather(bool writable, bool wait, fsccl_status_t* state,
+                              Submitted* submitted) {
+  for (size_t i = 0; i < count(); i++) {
+    if (!units_[i]) continue;
+    if (changed_) units_[i]->mark_changed();
+    Status gathered = units_[i]->unshard(writable, stream_, wait, state, submitted);
+    if (gathered.ok()) continue;
+    for (size_t k = 0; k < i; k++)
+      if (units_[k]) (void)units_[k]->reshard(stream_).ok();
+    return gathered;
+  }
+  unsharded_ = true;
+  changed_ = false;
+  *state = FSCCL_OK;
+  return success();
+}
+
+Status ParameterUnits::give_back_params() {
+  unsharded_ = false;
+  Status first;
+  for (const std::unique_ptr<DeviceUnit>& unit : units_) {
+    if (!unit || !unit->unsharded()) continue;
+    if (Status status = unit->reshard(stream_); first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+Status ParameterUnits::give_back_param(size_t index) {
+  if (unit(index).unsharded()) return unit(index).reshard(stream_);
+  return fail(FSCCL_ERR_INVALID_STATE,
+              "parameter {} ('{}') of unit '{}' was released: it is there again after the next "
+              "unshard",
+              index, spec_.params[index].name, spec_.name);
+}
+
+// Slots by parameter begin with their parameter.
+Result<std::byte*> ParameterUnits::param_slot(size_t index) {
+  if (!unit(index).unsharded())
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "parameter {} ('{}') of unit '{}' was released: it is there again after the next "
+                "unshard",
+                index, spec_.params[index].name, spec_.name);
+  fsccl_view_t view{};
+  FSCCL_TRY(unit(index).param(0, &view));
+  return static_cast<std::byte*>(view.data);
+}
+
+Result<std::byte*> ParameterUnits::grad_slot(size_t index, void* stream) {
+  fsccl_view_t view{};
+  FSCCL_TRY(unit(index).grad(0, stream, &view));
+  return static_cast<std::byte*>(view.data);
+}
+
+bool ParameterUnits::holds_grad(size_t index) const { return unit_of(index).gradient_slot().held; }
+
+// One parameter's part of a request; its result, if one is wanted, goes to request.result.
+Status ParameterUnits::sum_grad(size_t index, const ReduceRequest& request, bool wait,
+                                fsccl_status_t* state, Submitted* submitted) {
+  struct Ready {
+    const ReduceRequest* request;
+    size_t index;
+  } ready{&request, index};
+  ReduceRequest one = request;
+  one.first = one.count = 0;
+  one.grads = request.grads ? request.grads + index : nullptr;
+  one.sharded_grads = request.sharded_grads ? request.sharded_grads + index : nullptr;
+  one.shard_ready_context = &ready;
+  if (request.shard_ready)
+    one.shard_ready = [](void* context, fsccl_unit_t handle, size_t) {
+      const auto& [of, parameter] = *static_cast<const Ready*>(context);
+      of->shard_ready(of->shard_ready_context, handle, parameter);
+    };
+  return unit(index).reduce_grads(one, stream_, wait, state, submitted);
+}
+
+// The sum of squares of several parameters is made on the host, in their order.
+Status ParameterUnits::sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
+                                 Submitted* submitted) {
+  FSCCL_TRY(want(request));
+  FSCCL_TRY(check_grads(request));
+  int ordinal = -1;
+  if (request.result && wanted_.size() != 1 && cuda::on_device(request.result, &ordinal))
+    return fail(
+        FSCCL_ERR_NOT_AVAILABLE,
+        "unit '{}' has a slot for each parameter: the result of a reduction of {} gradients "
+        "goes to host memory; reduce one at a time for results in memory of the GPU",
+        spec_.name, wanted_.size());
+  fsccl_reduce_result_t whole{0, 1}, part{0, 1};
+  ReduceRequest one = request;
+  const bool summed = request.result && wanted_.size() != 1;
+  if (summed) one.result = &part;
+  for (const size_t i : wanted_) {
+    FSCCL_TRY(sum_grad(i, one, wait, state, submitted));
+    whole.norm_squared += part.norm_squared;
+    whole.finite &= part.finite;
+  }
+  if (summed) *request.result = whole;
+  if (request.sharded_grads) note_places();
+  reduced_once_ = true;
+  if (!spec_.marks_changes) changed_ = true;
+  *state = FSCCL_OK;
+  return success();
+}
+
+Status ParameterUnits::check_reduced(size_t) { return success(); }
+
+Status ParameterUnits::move_shards(void* const* shards) {
+  for (size_t i = 0; i < count(); i++)
+    if (units_[i] && shards[i]) FSCCL_TRY(units_[i]->set_shards(shards + i));
+  note_places();
+  return success();
+}
+
+// Units by parameter have no replicas (api/unit.cpp).
+Status ParameterUnits::broadcast_shards(int, bool, fsccl_status_t*, Submitted*) {
+  return fail(FSCCL_ERR_INTERNAL, "unit '{}' by parameter has replicas", spec_.name);
+}
+Result<std::vector<uint64_t>> ParameterUnits::hash_shards() {
+  return fail(FSCCL_ERR_INTERNAL, "unit '{}' by parameter has replicas", spec_.name);
+}
+
+Status ParameterUnits::codec_report(fsccl_codec_report_t*) const {
+  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' was made without a gather_codec", spec_.name);
+}
+
+}  // namespace fsccl
