@@ -1,6 +1,6 @@
-// Which gradients a reduction is of: the plan for them, and what peers are told of them. A unit with one slot reduces all at once. By parameter there is a
-// plan for each gradient and for all from the start; one for other parameters is made when they are
-// first asked for together, and kept.
+// Which gradients a reduction is of: the plan for them, and what peers are told of them. A unit with
+// one slot reduces all at once. By parameter there is a plan for each gradient and for all from the
+// start; a plan for other parameters is made when they are first asked for together, and kept.
 #include <algorithm>
 
 #include "base/hash.h"
