@@ -19,7 +19,7 @@ class BlockStreams {
   const void* name(uint32_t stream) const { return names_[stream]; }
 
   const StreamClock& known(uint32_t stream) const { return order_.known(stream); }
-  // Whether the program, and so everybody, has waited for this.
+  // Returns true if the program, and so every stream, has waited for this.
   bool over(const StreamClock& done) const { return covers(known(kProgram), done); }
   // Puts work on the stream and notes it in `done`.
   void work(uint32_t stream, StreamClock* done) {

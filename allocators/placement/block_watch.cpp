@@ -116,7 +116,7 @@ Status BlockWatch::reuse(uint64_t begin, uint64_t end) {
     at = free_.erase(at);
     Status changed = unchanged(std::max(from, begin), std::min(to, end), freed);
     if (found.ok()) found = std::move(changed);
-    freed.block.zones = false;  // of a part of a block they are not looked at
+    freed.block.zones = false;  // the zones of a part of a block are not checked
     if (to > end) free_.emplace(end, std::pair(to, freed));
     if (from < begin) free_.emplace(from, std::pair(begin, freed));
   }
@@ -147,8 +147,8 @@ Status BlockWatch::use(const Block& block, uint64_t begin, uint64_t end, uint32_
             : use_text(use.writes, use.begin, use.end, streams_.name(use.stream), use.call));
   }
   if (!found.ok()) return found;
-  // What the program has waited for, and what this use stands for from now on, can be in nobody's
-  // way.
+  // Uses that the program has waited for, and uses that this one covers from now on, can be in
+  // nobody's way.
   std::erase_if(uses, [&](const Use& use) {
     const bool covered = use.begin >= begin && use.end <= end && !unordered(use.stream, use.clock);
     return use.clock <= streams_.known(BlockStreams::kProgram)[use.stream] ||

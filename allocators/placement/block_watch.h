@@ -29,7 +29,7 @@ namespace fsccl {
 struct Block {
   std::byte* address = nullptr;  // as the caller knows it
   uint64_t bytes = 0;            // that were asked for
-  uint64_t begin = 0, end = 0;   // what it takes of the region
+  uint64_t begin = 0, end = 0;   // range of the region that it takes
   uint64_t data = 0;             // where it is in the region
   uint64_t call = 0;             // that made it: calls for blocks are numbered from 1
   const void* stream = nullptr;  // that it was made on
@@ -55,7 +55,7 @@ class BlockWatch {
   // again.
   Status reuse(uint64_t begin, uint64_t end);
   uint64_t place(uint64_t begin, uint64_t alignment) const;  // where a block in these bytes begins
-  void given(Block& block, uint32_t stream, bool over);      // what the block begins with
+  void given(Block& block, uint32_t stream, bool over);  // content of the block at its beginning
   Status use(const Block& block, uint64_t begin, uint64_t end, uint32_t stream, bool writes,
              uint64_t call);
   Status intact(const Block& block);          // its red zones

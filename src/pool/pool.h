@@ -15,12 +15,12 @@ class Pool {
   virtual ~Pool() = default;
 
   virtual fsccl_memory_t memory() const = 0;
-  virtual int device_ordinal() const { return 0; }  // of the GPU
+  virtual int device_ordinal() const { return 0; }  // ordinal of the GPU
   // A rehearsal: nothing has memory, and operations of units move nothing.
   virtual bool dry_run() const { return false; }
   Communicator& comm() const { return comm_; }
   const std::string& name() const { return name_; }
-  // What the pool does, and for whom.
+  // The record of the pool's uses of memory.
   Journal& journal() { return *journal_; }
   // `ask` is called before memory is short, with the bytes that are wanted.
   void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }
@@ -29,7 +29,7 @@ class Pool {
   virtual Result<void*> alloc_block(uint64_t bytes, void* stream, uint64_t alignment) = 0;
   virtual Status free_block(void* pointer, void* stream) = 0;
   virtual Status import(void* pointer, uint64_t bytes) = 0;
-  // What the program tells of streams, as fsccl_pool_use(), _record() and _wait() say.
+  // Records the program's use of streams, as fsccl_pool_use(), _record() and _wait() say.
   virtual Status use(const void* pointer, uint64_t bytes, void* stream, bool writes) = 0;
   virtual Status record(const void* event, void* stream) = 0;
   virtual Status wait(const void* event, void* stream) = 0;
@@ -54,7 +54,7 @@ class Pool {
  protected:
   explicit Pool(Communicator& comm) : comm_(comm) {}
 
-  Communicator& comm_;  // whose ranks share the memory
+  Communicator& comm_;  // ranks that share the memory
   std::string name_;
   std::function<void(uint64_t bytes)> ask_;  // on_pressure
   std::unique_ptr<Journal> journal_;

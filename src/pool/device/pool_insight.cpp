@@ -1,5 +1,5 @@
-// What a pool on a GPU tells about itself: its figures, who has how much of it, and a snapshot of
-// it as a file.
+// The reports of a pool on a GPU: its figures, the holders of its memory, and a snapshot of it as a
+// file.
 #include "pool/device/device_pool.h"
 #include "pool/host/pool_report.h"
 

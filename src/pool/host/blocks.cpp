@@ -25,7 +25,7 @@ Blocks::Blocks(Place place) : place_(std::move(place)), region_(place_.bytes) {
     watch_ = std::make_unique<BlockWatch>(place_.memory, streams_);
 }
 
-// What comes to lie at these addresses next is nobody's free memory.
+// The memory checker forgets these addresses: later content is not free memory of this object.
 Blocks::~Blocks() { allow_memory(place_.memory, place_.dry_run ? 0 : reached_); }
 
 // Bytes that the stream may have, and that exist.
@@ -237,7 +237,7 @@ Status Blocks::wait(const void* event, const void* stream) {
   FSCCL_ASSIGN(const uint32_t number, streams_.number(stream));
   streams_.wait(event, number);
   if (number != BlockStreams::kProgram) return success();
-  if (!cooling_.empty()) {  // what the program has waited for is free for all
+  if (!cooling_.empty()) {  // bytes whose uses the program has waited for are free for all
     const StreamClock& known = streams_.known(BlockStreams::kProgram);
     cooling_.open(region_, known, 0, 0);
     cooling_.close(region_, known, 0, 0);

@@ -1,12 +1,11 @@
-// What a pool tells about itself: its figures, who has how much of it, and a snapshot of it as a
-// file.
+// The reports of a pool: its figures, the holders of its memory, and a snapshot of it as a file.
 #include "pool/host/host_pool.h"
 #include "pool/host/pool_report.h"
 
 namespace fsccl {
 
-// What the regions know, which only the thread of the pool's program may ask. A step that goes by
-// its table adds hits to it, and nothing else; they are published when it ends.
+// Publishes figures of the regions, which only the thread of the pool's program may read. A step
+// that goes by its table only adds hits, which are published when the step ends.
 void HostPool::publish() {
   const auto set = [&](std::atomic<uint64_t>& figure, uint64_t (CollectiveRegion::*of)() const) {
     figure.store((shared_.get()->*of)() + (own_.get()->*of)(), std::memory_order_relaxed);
