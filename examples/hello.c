@@ -15,13 +15,13 @@ static int failed(const char* call) {
 #define CHECK(call) \
   if ((call) < 0) return failed(#call)
 
-/* README begin */
 static int run(fsccl_comm_config_t where) { /* rank 0 or 1 of 2, and the job's unique id */
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT; /* parameters that are gathered together */
   fsccl_param_t weight = FSCCL_PARAM_INIT;
   fsccl_view_t shard, whole, grad, mean;
   fsccl_unit_t unit;
+  /* README begin */
   CHECK(fsccl_comm_create(&where, &config.shard_comm));
   CHECK(fsccl_pool_create(config.shard_comm, &memory, &config.pool));
   /* 4 x 2, fp32: two rows live on each rank */

@@ -1,4 +1,4 @@
-// What the charts of html.h have in common: a scale with its labels, and the frame of a figure.
+// The common parts of the charts of html.h: a scale with its labels, and the frame of a figure.
 #pragma once
 #include <cmath>
 #include <string>

@@ -17,7 +17,8 @@ struct Calibration {
 };
 constexpr Calibration kOwnCores{20, 40}, kSharedCores{2000, 4000};
 constexpr double kMostCalls[] = {100, 1000};
-constexpr uint64_t kMostCopiesBytes = uint64_t{32} << 20;  // of inputs that a sample consumes
+// bytes of the inputs that a sample consumes
+constexpr uint64_t kMostCopiesBytes = uint64_t{32} << 20;
 
 }  // namespace
 
@@ -61,8 +62,8 @@ void CollectiveCase::allocate(int copies) {
   }
 }
 
-// In place, both lie in one buffer. Of two different extents the smaller is this rank's block in
-// the larger one.
+// Returns an input. In place, input and output lie in one buffer: if their extents differ, the
+// smaller one is this rank's block in the larger one.
 char* CollectiveCase::input(uint64_t copy) const {
   const bool inside =
       choice_.in_place && choice_.kind->input == Extent::kOwn && output_elements_ > input_elements_;

@@ -27,7 +27,7 @@ class CollectiveCase {
 
   // less than one element for each rank
   bool empty() const { return count_ == 0 && !choice_.kind->empty(); }
-  // Whether the library has this call; asks it, with no elements.
+  // Returns true if the library has this call; asks it, with no elements.
   bool available();
   CollectiveRow run();
 

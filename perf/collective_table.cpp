@@ -34,7 +34,7 @@ Source of_previous(const Place& place, int) {
   return {(place.rank + place.ranks - 1) % place.ranks, 0};
 }
 
-// What a rank receives in the uneven all-to-all: its own block's size from everyone, end to end.
+// The uneven all-to-all: a rank receives its own block's size from everyone, end to end.
 fsccl_status_t call_all_to_all_v(const Call& call) {
   const size_t ranks = static_cast<size_t>(call.place.ranks);
   thread_local std::vector<size_t> sizes, places;  // not made anew in the timed loop

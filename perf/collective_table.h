@@ -35,7 +35,7 @@ struct Place {
   const Blocks& blocks;
   int rank, ranks, root;
 };
-// What an output block holds: elements first .. of the input of `writer` (reductions: of every
+// The content of an output block: elements first .. of the input of `writer` (reductions: of every
 // rank).
 struct Source {
   int writer;
@@ -51,9 +51,9 @@ struct Call {
   size_t count() const { return place.blocks.counts[static_cast<size_t>(place.rank)]; }
 };
 
-// What a collective cannot avoid on one host, all ranks together, for each byte of its size: each
-// input byte is read where it is needed, each output byte written; what stays where it is costs
-// nothing.
+// The traffic that a collective cannot avoid on one host, all ranks together, for each byte of its
+// size: each input byte is read where it is needed, and each output byte written; bytes that stay
+// cost nothing.
 struct Traffic {
   double reads, writes;
 };

@@ -106,7 +106,7 @@ class Sweep {
     return false;
   }
 
-  // Whether the library has it; a collective that was named must be there.
+  // Returns true if the library has the collective; a collective that was named must be there.
   bool known(const CollectiveKind& kind) {
     CollectiveCase probe(
         session_, options_,
@@ -165,7 +165,7 @@ class Sweep {
   const bool printing_;
   Progress progress_;
   std::unique_ptr<PageFile> page_;
-  std::set<std::string> left_out_;  // what was said
+  std::set<std::string> left_out_;  // messages that were printed
   std::vector<CaseChoice> lines_;
   std::vector<CollectiveRow> rows_;
 };

@@ -29,7 +29,7 @@ class CollectivesCommand {
   std::string first_ = "8", last_ = "16M", increment_, in_place_ = "both";
   std::optional<double> factor_;
   int check_ = 1;
-  CollectivesOptions options_;  // what the parser writes directly
+  CollectivesOptions options_;  // the parser writes these directly
 };
 
 class TuneCommand {

@@ -44,7 +44,7 @@ struct BarChart {
 };
 std::string draw(const BarChart& chart);
 
-// What lies where over time: bands one above the other, each of some bytes, in which rectangles go
+// A map of memory over time: bands one above the other, each of some bytes, in which rectangles go
 // from a first to a last moment and from a first to a last byte. As wide as the page.
 struct MapChart {
   struct Area {
@@ -59,7 +59,7 @@ struct MapChart {
     std::string name;
     double bytes = 0;
   };
-  struct Key {  // of the legend
+  struct Key {  // an entry of the legend
     std::string name;
     size_t color = 0;
     bool pale = false;

@@ -1,6 +1,6 @@
-// What the machine itself can do, to hold results against: all ranks at the same time copy memory,
-// or read it (a sum), each in buffers of its own of `bytes` bytes. From the two follows the least
-// time of anything that must read and write so many bytes.
+// The speed of the machine itself, as a limit for results: all ranks at the same time copy memory,
+// or read it (a sum), each in buffers of its own of `bytes` bytes. The two give the least time of
+// any operation that must read and write so many bytes.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,7 @@ constexpr uint64_t kLeastLimitBytes = 1024;  // below, the clock is all that wou
 
 struct MachineLimit {
   uint64_t bytes = 0;
-  double copy_gb_per_s = 0, read_gb_per_s = 0;  // of all ranks together: bytes copied, bytes read
+  double copy_gb_per_s = 0, read_gb_per_s = 0;  // all ranks together: bytes copied, bytes read
 };
 // All ranks call it. Copies are memcpy or, where that is faster, stores that bypass the caches.
 MachineLimit measure_limit(const Session& session, uint64_t bytes);

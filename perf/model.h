@@ -26,7 +26,7 @@ struct ModelUnit {
   std::string name;
   std::vector<ModelParam> params;
   uint64_t elements() const;
-  std::string_view layer() const;  // of its name; empty when it belongs to none
+  std::string_view layer() const;  // the layer in its name; empty when it belongs to none
   bool is_layer() const { return !layer().empty(); }
 };
 struct Model {

@@ -30,13 +30,13 @@ struct UnitReport {
   std::string name;
   uint64_t parameters = 0, slot_bytes = 0, gradient_bytes = 0;
   double unshard_us = 0, reduce_us = 0;  // unshard: with its wait, forward and backward
-  int gathers = 0;                       // of a step, that move bytes
+  int gathers = 0;                       // gathers of a step that move bytes
 };
 // Right after an event of a step, on rank 0.
 struct MemoryPoint {
   double time_us = 0;
-  uint64_t live_bytes = 0;   // of slots, as the pool counts them
-  uint64_t bound_bytes = 0;  // of slots that must be there
+  uint64_t live_bytes = 0;   // bytes of slots, as the pool counts them
+  uint64_t bound_bytes = 0;  // bytes of slots that must be there
 };
 
 struct StepReport {
@@ -46,31 +46,32 @@ struct StepReport {
   bool dry_run = false;
   // making all units, with their plans; the slowest rank
   double create_us = 0;
-  std::vector<double> steps_us;  // of the slowest rank
+  std::vector<double> steps_us;  // steps of the slowest rank
   double total_us = 0;           // median of steps_us
-  // of the median step, mean over the ranks
+  // phases of the median step, mean over the ranks
   std::vector<std::pair<std::string, double>> phases_us;
-  std::vector<std::pair<std::string, double>> off_clock_us;  // likewise; not part of total_us
+  // work off the clock; not part of total_us
+  std::vector<std::pair<std::string, double>> off_clock_us;
   uint64_t bytes_moved = 0, bytes_minimum = 0;
   uint64_t peak_bytes = 0, live_bound_bytes = 0, live_peak_bytes = 0, planned_bytes = 0;
   // Bounds of a rank's plan: of this step, and of the same step by unit; (prefetch + 3) times the
   // largest unit.
   uint64_t plan_bound_bytes = 0, by_unit_bytes = 0, classic_bytes = 0;
-  // what the same step takes as FSDP2 goes (pool/fsdp2_order.h), simulated
+  // bytes of the same step of FSDP2 (pool/fsdp2_order.h), simulated
   uint64_t fsdp2_bytes = 0, fsdp2_expandable_bytes = 0;
   bool by_parameter = false;
   uint64_t plan_hits = 0, plan_misses = 0, growths = 0;
   uint64_t wrong = 0;
   std::vector<UnitReport> unit_list;
-  // of the median step, per rank
+  // phases of the median step, per rank
   std::vector<std::vector<std::pair<std::string, double>>> rank_phases_us;
-  // of one more step; only for a page
+  // memory over one more step; only for a page
   std::vector<MemoryPoint> memory;
   uint64_t reserved_bytes = 0;  // by rank 0
   // Bytes that all ranks must read and write, for each byte of a slot of parameters or gradients.
   double gather_reads = 0, gather_writes = 0, reduce_reads = 0, reduce_writes = 0;
 };
-// Of standard output: ends the process where that fails, so that a full disk does not look like
+// Flushes standard output. Ends the process if that fails, so that a full disk does not look like
 // success.
 void flush_output();
 void print_report(const StepReport& report);

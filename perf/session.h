@@ -1,5 +1,5 @@
-// What every measurement stands on: the communicator of all ranks, a pool, and the few reductions
-// that turn each rank's figures into the job's.
+// The base of every measurement: the communicator of all ranks, a pool, and the few reductions that
+// turn each rank's figures into the job's.
 #pragma once
 #include <fsccl/fsccl.h>
 

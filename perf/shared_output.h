@@ -18,7 +18,7 @@ class SharedOutput {
   SharedOutput& operator=(const SharedOutput&) = delete;
 
   void gather();
-  char* data() const;  // of the last gather
+  char* data() const;  // data of the last gather
 
  private:
   fsccl_pool_t pool_;

@@ -63,7 +63,7 @@ StepShape shape_of(const Session& session, const Model& model, const StepOptions
   return shape;
 }
 
-// What one rank sees: shared slots once, and its own.
+// Returns the slots that one rank sees: shared slots once, and its own.
 StepShape one_rank(StepShape shape) {
   shape.ranks = shape.hosts = 1;
   return shape;
@@ -183,7 +183,7 @@ class Runner {
     const std::vector<uint64_t> bounds = live_bytes(model_, events_, one_rank(shape_));
     fsccl_counters_t before = FSCCL_COUNTERS_INIT, after = FSCCL_COUNTERS_INIT;
     must(fsccl_comm_counters(session_.comm(), &before), "fsccl_comm_counters");
-    // what is kept
+    // the slots that are kept
     if (memory) memory->push_back({0, pool_stats().collective_live_bytes, bounds.back()});
     for (size_t i = 0; i < events_.size(); i++) {
       handle(events_[i], generation, &times);
@@ -375,7 +375,8 @@ class Runner {
   std::vector<fsccl_work_t> works_;
   double create_us_ = 0;
   uint64_t moved_ = 0, wrong_ = 0;
-  uint64_t peak_reserved_bytes_ = 0, peak_live_bytes_ = 0;  // of this rank, in the measured steps
+  // peaks of this rank, in the measured steps
+  uint64_t peak_reserved_bytes_ = 0, peak_live_bytes_ = 0;
   uint32_t generation_ = 0;
 };
 

@@ -15,10 +15,10 @@
 namespace fsccl::perf {
 
 struct StepOptions {
-  // of gathered parameters and of gradients; shards and sharded gradients are fp32
+  // type of gathered parameters and of gradients; shards and sharded gradients are fp32
   fsccl_dtype_t wire = FSCCL_BFLOAT16;
   fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
-  Block block;  // of a ragged layout
+  Block block;  // block of a ragged layout
   fsccl_keep_t keep = FSCCL_KEEP_NONE;
   uint64_t keep_budget_bytes = 0;
   bool gradient_slots = true;
@@ -29,7 +29,7 @@ struct StepOptions {
   bool by_parameter = false;
   int prefetch = 1;
   bool drifts = false;  // shards change little from step to step (drift.h), else to anything
-  // of gathers: then steps with and without it are compared (step_codec.h)
+  // codec of gathers: steps with and without it are compared (step_codec.h)
   fsccl_codec_kind_t codec = FSCCL_CODEC_NONE;
   int steps = 5;
   int warmup = 1;

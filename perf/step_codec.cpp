@@ -99,7 +99,7 @@ class CodecRunner {
     return wrong;
   }
 
-  // Of the codec, over all ranks: plain bytes, sent bytes.
+  // Returns the codec's bytes over all ranks: plain, sent.
   std::array<double, 2> sums() const {
     std::vector<double> values(2);
     for (const auto& unit : variants_[2].units) {
@@ -156,7 +156,7 @@ class CodecRunner {
   const StepOptions options_;
   std::array<Variant, 3> variants_;
   std::array<double, 2> before_{};
-  uint64_t state_bytes_ = 0;  // of the codec, in the pools of all ranks
+  uint64_t state_bytes_ = 0;  // bytes of the codec in the pools of all ranks
   uint64_t elements_ = 0;
   uint32_t generation_ = 0;
 };

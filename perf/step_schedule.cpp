@@ -150,7 +150,7 @@ std::vector<uint64_t> live_bytes(const Model& model, const std::vector<StepEvent
   std::vector<uint64_t> there(model.units.size());  // bytes of each unit's parameters
   std::vector<uint64_t> after;
   uint64_t live = 0;
-  for (size_t u = 0; u < there.size(); u++)  // what is kept is there from the second step on
+  for (size_t u = 0; u < there.size(); u++)  // kept units are there from the second step on
     if (shape.kept[u])
       live += there[u] = copies * slots_bytes(model.units[u], shape, shape.wire_bytes);
   for (const StepEvent& event : events) {

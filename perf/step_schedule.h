@@ -48,7 +48,7 @@ struct StepEvent {
   EventKind kind;
   size_t unit;
   bool backward;
-  size_t param = 0;  // of the last three kinds
+  size_t param = 0;  // parameter, for the last three kinds
 };
 std::vector<StepEvent> make_step(size_t units, int prefetch, size_t stays = 0);
 std::vector<StepEvent> make_step_by_parameter(const Model& model, int prefetch);
@@ -68,7 +68,7 @@ struct StepShape {
 // Bytes of a unit's slot with elements of `element_bytes`: per_param aligns each parameter to 64
 // bytes.
 uint64_t slot_bytes(const ModelUnit& unit, bool flat, uint64_t element_bytes);
-// Of a parameter's own slot, and of all slots of a unit.
+// Returns the bytes of a parameter's own slot, and of all slots of a unit.
 uint64_t slot_bytes(const ModelParam& param, uint64_t element_bytes);
 uint64_t slots_bytes(const ModelUnit& unit, const StepShape& shape, uint64_t element_bytes);
 // Which units are kept: none, all but the one that stays, or as many as fit the budget, in order.
@@ -81,8 +81,8 @@ uint64_t minimum_bytes(const Model& model, const std::vector<StepEvent>& events,
 // the most of them.
 std::vector<uint64_t> live_bytes(const Model& model, const std::vector<StepEvent>& events,
                                  const StepShape& shape);
-// What no plan of one rank's slots can be below: shared slots and a rank's own lie apart, and each
-// kind has a peak of its own.
+// Returns a lower bound of every plan of one rank's slots: shared slots and a rank's own lie apart,
+// and each kind has a peak of its own.
 uint64_t plan_bound_bytes(const Model& model, const std::vector<StepEvent>& events,
                           StepShape shape);
 // (prefetch + 3) times the largest unit's parameters: what a step takes in which units live and die

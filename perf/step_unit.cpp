@@ -79,7 +79,7 @@ StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, 
   config.grad_dtype = FSCCL_FLOAT32;
   config.sharing = options.shared ? FSCCL_SHARING_READ_ONLY : FSCCL_SHARING_PRIVATE;
   config.by_parameter = options.by_parameter;
-  // what stays is not gathered twice in a step
+  // a unit that stays is not gathered twice in a step
   config.keep = stays ? FSCCL_KEEP_NONE : options.keep;
   config.keep_budget_bytes = options.keep_budget_bytes;
   fsccl_codec_t codec = FSCCL_CODEC_INIT;

@@ -68,7 +68,7 @@ class StepUnit {
     float* shard = nullptr;
     float* sharded_grad = nullptr;
     void* grad = nullptr;  // whole; in the slot, or the caller's
-    uint32_t stream = 0;   // of its values; its gradients have stream + 1
+    uint32_t stream = 0;   // stream of its values; its gradients have stream + 1
   };
 
   const Session& session_;

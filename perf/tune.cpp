@@ -76,7 +76,7 @@ struct Point {
   uint64_t bytes;
   std::string chosen;           // as fsccl_explain has it
   Timing choice, best;          // best: the same plan where none is better
-  std::vector<Timing> timings;  // of the forced ones
+  std::vector<Timing> timings;  // times of the forced plans
   double spread() const { return spread_of(choice, best); }
   // The same plan, forced, may be faster only because nobody asks first where the buffers lie
   // (select/select.cpp).
@@ -120,7 +120,7 @@ class Tuner {
   }
 
  private:
-  // Looked at before it all is measured. What is there stays as it is.
+  // Checks the file before the measurements. An existing file stays as it is.
   bool writable() {
     if (options_.output.empty()) return true;
     return is_well(output_.open(options_.output));
@@ -191,8 +191,8 @@ class Tuner {
     return timings;
   }
 
-  // What is better than the choice is measured once more beside it, and that counts: of many
-  // medians the least is so partly by chance.
+  // Measures a point. A plan that looks better than the choice is measured once more beside it, and
+  // the second measurement counts: the least of many medians is partly chance.
   std::optional<Point> measure(const CollectiveKind& kind, Memory memory, uint64_t bytes) {
     const uint64_t parts = kind.sized_by_all() ? static_cast<uint64_t>(session_.ranks()) : 1;
     const Blocks blocks = even_blocks(session_.ranks(), bytes / sizeof(float) / parts);
@@ -299,7 +299,7 @@ class Tuner {
                                  session_.ranks() / session_.hosts(), bytes, to, plan));
   }
 
-  // What the start of a communicator measured; nothing where there was nothing to measure.
+  // Adds the costs that the start of a communicator measured; nothing if nothing was measured.
   void add_costs(Json* file, fsccl_comm_t comm) const {
     const Json found = explain(comm, "barrier", 0);
     if (found["costs_from"] != "calibration") return;

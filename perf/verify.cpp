@@ -137,7 +137,8 @@ bool with_type(fsccl_dtype_t dtype, F&& f) {
 
 constexpr uint64_t kChunk = 512;
 
-// What the tool folds in: fp64 for floating point, the wrapping unsigned type for integers.
+// The accumulator of the reference: fp64 for floating point, the wrapping unsigned type for
+// integers.
 template <class In, bool kFloat = kIsFloat<In>>
 struct Accumulator {
   using type = double;

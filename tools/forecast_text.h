@@ -1,4 +1,4 @@
-// What fsccl_forecast() answers, for people: as text, and as a page. Pure functions of the answer.
+// The answer of fsccl_forecast() as text, and as a page. Pure functions of the answer.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -187,7 +187,7 @@ void add_transport(void* context, const fsccl_transport_info_t* info) {
       {info->name, info->why, info->available != 0});
 }
 
-// What ranks of several hosts would take: its name, and why.
+// Returns the transport that ranks of several hosts would take: its name, and why.
 std::pair<std::string, std::string> preferred_network() {
   fsccl_explain_config_t config = FSCCL_EXPLAIN_CONFIG_INIT;
   config.hosts = 2;

@@ -21,9 +21,9 @@ using perf::MapChart;
 using perf::Table;
 
 constexpr size_t kMostAreas = 4000;              // on the map; of more, the largest
-constexpr size_t kMostPoints = 1200;             // of a line
-constexpr size_t kMostRows = 2000;               // of a table
-constexpr size_t kGrey = perf::kPageColors - 1;  // of what is no unit's
+constexpr size_t kMostPoints = 1200;             // points of a line
+constexpr size_t kMostRows = 2000;               // rows of a table
+constexpr size_t kGrey = perf::kPageColors - 1;  // color of memory that belongs to no unit
 
 std::string bytes_text(double bytes) {
   return format_bytes(static_cast<uint64_t>(std::max(bytes, 0.0)));
@@ -274,7 +274,7 @@ class Page {
         {reserved, level("planned", planned_, 3), level("clique bound", clique_bound_, 1),
          level("live bound", live_bound_, 2), live}};
   }
-  // What the map shows, as a sum.
+  // The content of the map, as a sum.
   LineChart zoomed_chart(const View& view) const {
     Line live{"live, slots and blocks", {}, 0, false, false, true},
         blocks{"of which blocks", {}, 4, false, false, true},
@@ -348,8 +348,8 @@ class Page {
   const PageOptions options_;
   const Timeline timeline_;
   const Colors colors_;
-  double mapped_ = 0;                                       // of all parts
-  double planned_ = 0, live_bound_ = 0, clique_bound_ = 0;  // of all slots
+  double mapped_ = 0;                                       // bytes of all parts
+  double planned_ = 0, live_bound_ = 0, clique_bound_ = 0;  // bytes of all slots
 };
 
 }  // namespace

@@ -43,7 +43,7 @@ struct MemorySnapshot {
   uint64_t time_us = 0;
   uint64_t limit_bytes = 0, reserved_bytes = 0, live_peak_bytes = 0;
   uint64_t plan_hits = 0, plan_misses = 0, growths = 0, steps = 0, events_lost = 0;
-  std::vector<MemoryPart> parts;  // of a pool: shared slots, own slots, blocks
+  std::vector<MemoryPart> parts;  // parts of a pool: shared slots, own slots, blocks
   std::vector<MemoryUse> uses;
   std::vector<uint64_t> step_times_us;
   std::vector<std::string> owners;  // "unit layers.3, parameters"

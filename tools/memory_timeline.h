@@ -1,6 +1,6 @@
-// The events of a snapshot as what they mean: from when to when each slot and block was there, and
-// how many bytes were live and reserved at each moment. What was there before the first event that
-// is known, is there from the beginning. Pure; for any snapshot, also one that no pool wrote.
+// The timeline of a snapshot: from when to when each slot and block existed, and how many bytes
+// were live and reserved at each moment. Memory that existed before the first known event exists
+// from the beginning. Pure functions, for any snapshot, also for one that no pool wrote.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -32,7 +32,7 @@ struct Timeline {
   std::vector<double> owned_at_peak;  // by owner
 };
 
-// Of what lies in parts[kBlocksPart] it is said that it is a block; of all else, a slot.
+// The snapshot calls memory in parts[kBlocksPart] a block, and all other memory a slot.
 inline constexpr size_t kBlocksPart = 2;
 // Index in snapshot.parts; parts.size(): in none.
 size_t part_of(const MemorySnapshot& snapshot, uint64_t address);

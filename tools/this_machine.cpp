@@ -64,7 +64,8 @@ double copy_seconds() {
   return best;
 }
 
-// Of a copy beyond the caches, while another core copies as well: what the ranks of a unit do.
+// Returns the time of a copy beyond the caches while another core copies as well, as the ranks of a
+// unit do.
 double measured_copy_ns_per_kib(int cores) {
   double other = 0;
   std::optional<std::thread> beside;

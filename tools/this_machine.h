@@ -1,4 +1,4 @@
-// What this machine does, measured in a second: for a forecast of ranks here.
+// Measures this machine in a second, for a forecast of ranks here.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

@@ -29,7 +29,7 @@ uint64_t bytes_of(const std::string& dtype) {
   return 1;
 }
 
-struct Operations {  // of one kind and amount, on all ranks
+struct Operations {  // operations of one kind and size, on all ranks
   std::vector<int64_t> times_ns;
   uint64_t bytes = 0, incomplete = 0;
   double waited_ms = 0;

@@ -1,5 +1,5 @@
-// The recordings of a job as a page for people: what each rank did when, who waited for whom, and
-// how fast operations were.
+// The recordings of a job as a page: what each rank did when, which rank waited for which, and how
+// fast operations were.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace fsccl::trace {
 
-// of the last so many; 0: all that was recorded
+// Shows the last so many milliseconds; 0: everything that was recorded.
 std::string timeline_page(const std::vector<Recording>& job, double last_ms);
 
 }  // namespace fsccl::trace

@@ -173,8 +173,9 @@ bool find_death(const States& states, Verdict* verdict) {
   return true;
 }
 
-// Whom this rank waits for in that operation: whom it says, else the first that has not called it.
-// Not one that has completed it: then the rank does not see what has come.
+// Returns the rank that this rank waits for in that operation: the rank that it names, or else the
+// first that has not called the operation. A rank that has completed it is not returned: then this
+// rank does not see the arrived signals.
 std::optional<int> waits_for(const States& states, int rank, const Inside& in) {
   const auto has_completed = [&](int other) {
     const auto found = states.find(other);
@@ -198,11 +199,11 @@ std::optional<int> waits_for(const States& states, int rank, const Inside& in) {
 
 struct End {
   int rank = 0;
-  Inside waited_in;  // of the last rank that waited
+  Inside waited_in;  // state of the last rank that waited
   bool cycle = false;
 };
 
-// Of the operations in which a rank is, the first in which it waits for somebody, and for whom.
+// Returns the first of a rank's operations in which it waits for another rank, and that rank.
 std::optional<End> next_of(const States& states, int rank) {
   const auto found = states.find(rank);
   if (found == states.end()) return {};
@@ -232,7 +233,7 @@ std::optional<End> follow(const States& states, int rank) {
   }
 }
 
-// Whether somebody holds `rank` for a suspect at the end: who, and for how long before.
+// A suspicion at the end: the rank that reports `rank`, and since when.
 struct Suspicion {
   int by = 0;
   int64_t since_ns = 0;

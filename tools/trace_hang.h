@@ -1,11 +1,12 @@
-// Why a job stands still or has failed: who waits for whom, followed to where it ends.
+// Explains why a job stands still or has failed: which rank waits for which, followed to the end of
+// the chain.
 //
 // A rank waits if its last operation of some communicator was submitted and not completed. It waits
-// for the rank that its last "blocked" event names, else for those of the communicator that have
-// not submitted so many operations. Following that from rank to rank one comes to a rank that died,
-// one that calls another operation than the rest, one that does not call the operation at all, one
-// that has called it and does not move on, or back to where one began. If that rank is a suspect in
-// some recording, silent and not heard of since, it is for this that the others wait.
+// for the rank that its last "blocked" event names, or else for the ranks of the communicator that
+// have not submitted so many operations. The chain ends at a rank that died, at a rank that calls
+// another operation than the rest, at a rank that does not call the operation at all, at a rank
+// that has called it and does not move on, or at the rank where it began. If that rank is a suspect
+// in some recording, silent and not heard of since, this is what the others wait for.
 #pragma once
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@ struct Verdict {
   std::string operation;           // that the others wait in
   std::string communicator;        // its name
   std::string text;                // a sentence or two
-  std::vector<std::string> ranks;  // what each rank does, a line each
+  std::vector<std::string> ranks;  // the state of each rank, a line each
 };
 Verdict find_cause(const std::vector<Recording>& job);
 

@@ -1,4 +1,5 @@
-// What the ranks of a job did last, from the files of their flight recorders (fsccl_trace_read).
+// Reads the last events of the ranks of a job from the files of their flight recorders
+// (fsccl_trace_read).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -40,8 +41,8 @@ struct Recording {
   std::vector<Event> events;                          // in order
 };
 
-// Of a folder's *.ring files, by rank. Those of the job that was active last where there are
-// several; `other_jobs`: how many more there are. An error is a text, and then nothing is returned.
+// Reads a folder's *.ring files, by rank. If there are several jobs, the one that was active last
+// is read; `other_jobs` counts the others. An error is a text, and then nothing is returned.
 std::vector<Recording> read_recordings(const std::string& folder, int* other_jobs,
                                        std::string* error);
 

@@ -1,4 +1,4 @@
-// What the ranks of a job did over time: for Perfetto (ui.perfetto.dev), and as figures.
+// The events of a job over time: for Perfetto (ui.perfetto.dev), and as figures.
 #pragma once
 #include <string>
 #include <vector>

@@ -17,9 +17,9 @@ namespace fsccl {
 class Exchange {
  public:
   // This rank's; for connect() of all ranks.
-  const std::vector<uint8_t>& card() const { return card_; }
+  const std::vector<uint8_t>& endpoint() const { return endpoint_; }
   // By rank. Does not communicate.
-  virtual Status connect(const std::vector<std::vector<uint8_t>>& cards) = 0;
+  virtual Status connect(const std::vector<std::vector<uint8_t>>& endpoints) = 0;
 
   struct Part {
     int peer;
@@ -40,13 +40,15 @@ class Exchange {
   virtual ~Exchange() = default;
 
  protected:
-  std::vector<uint8_t> card_;
+  std::vector<uint8_t> endpoint_;
 };
 
-// What a machine can say of it before there is one; plain bytes.
+// The terms of an exchange, which a machine can state before there is one; plain bytes.
 struct ExchangeTerms {
-  uint32_t version = 0;  // of UCX; ranks' must be the same. 0: it cannot be, and `why`
-  uint8_t rdma = 0;      // the machine has devices for that
+  // version of UCX, which must be the same on all ranks; 0: there can be no exchange, and `why`
+  // says the reason
+  uint32_t version = 0;
+  uint8_t rdma = 0;  // the machine has devices for that
   char why[255] = "";
 };
 ExchangeTerms exchange_terms();

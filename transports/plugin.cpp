@@ -18,7 +18,7 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kMostName = 15;
-// what is needed lies before; later members may be NULL
+// required members lie before this one; later members may be NULL
 constexpr size_t kLeastBytes = offsetof(fsccl_transport_ops_t, path);
 
 Status check_name(const char* name) {

@@ -21,7 +21,7 @@ std::span<const KnownTransport> known_transports();
 // FSCCL_TRANSPORT_PLUGIN gives is "plugin" here.
 const fsccl_transport_ops_t* usable_transport(std::string_view name, std::string* why);
 
-// Whether this machine has devices for RDMA, by what the kernel lists.
+// Returns true if this machine has devices for RDMA, as the kernel lists them.
 bool has_rdma(const char* folder = "/sys/class/infiniband");
 // The transport between hosts that a TransportChoice or a NetworkChoice names; null: it names none.
 template <class Choice>
@@ -33,19 +33,20 @@ constexpr const char* network_of(Choice choice) {
 }
 // A transport between hosts that also joins the ranks of one.
 constexpr bool forces_network(TransportChoice choice) { return network_of(choice) != nullptr; }
-// What the settings ask for between hosts; null: nothing.
+// Returns the transport between hosts that the settings ask for; null: none.
 const char* asked_network(const Config& settings);
 // Between hosts, as far as this rank is concerned: "ucx" where it can use RDMA through UCX, else
 // "tcp", which is faster than UCX over TCP.
 const char* preferred_network();
-// What the table of the one that goes by `name` here calls itself: a plug-in has a name of its own.
+// Returns the own name of the transport that goes by `name` here: a plug-in has a name of its own.
 const char* table_name(const char* name);
 // Why that, or what the settings ask for, is what ranks of several hosts take.
 std::string why_network(const Config& settings);
 // Where FSCCL_NETWORK says another than FSCCL_TRANSPORT, which counts: a text that says so; else
 // empty.
 std::string overruled_network(const Config& settings);
-// Of each slot of a channel of so many ranks between hosts, where nothing else is asked for.
+// Returns the bytes of each slot of a channel of so many ranks between hosts, where nothing else is
+// asked for.
 size_t network_slot_bytes(std::string_view network, size_t ranks);
 
 }  // namespace fsccl

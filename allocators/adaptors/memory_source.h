@@ -33,7 +33,7 @@ struct MemoryRequest {
   uint64_t bytes = 0;
   uint64_t alignment = kSourceAlignment;  // a power of two
   void* stream = nullptr;
-  PoolGrowth* growth = nullptr;  // of a pool; null: the source's own memory
+  PoolGrowth* growth = nullptr;  // growth of a pool; null: the source's own memory
 };
 
 // Where a block lies in a file.
@@ -71,7 +71,7 @@ class EndSource : public MemorySource {
   }
   fsccl_memory_t memory() const override { return FSCCL_MEMORY_HOST; }
   Result<EndSource*> end() final { return this; }
-  // Whether a pool's arena takes the place of this source, rather than memory of it.
+  // Returns true if a pool's arena takes the place of this source, rather than memory of it.
   virtual bool is_system() const { return false; }
 
  private:

@@ -13,12 +13,13 @@ namespace {
 constexpr uint64_t kMostBytes = uint64_t{1} << 47;
 
 // Memory of this device that other processes can map, by all means that it has, and NICs can reach.
-cuda::AllocationProperties properties_of(const cuda::Device& device) {
-  cuda::AllocationProperties properties;
+cuda::CUmemAllocationProp properties_of(const cuda::Device& device) {
+  cuda::CUmemAllocationProp properties;
   properties.location.id = device.ordinal();
-  properties.handles = (device.posix_handles() ? cuda::kPosixHandle : 0) |
-                       (device.fabric_handles() ? cuda::kFabricHandle : 0);
-  properties.gpu_direct_rdma = device.direct_rdma();
+  properties.requestedHandleTypes =
+      (device.posix_handles() ? cuda::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0) |
+      (device.fabric_handles() ? cuda::CU_MEM_HANDLE_TYPE_FABRIC : 0);
+  properties.allocFlags.gpuDirectRDMACapable = device.direct_rdma();
   return properties;
 }
 
@@ -33,13 +34,14 @@ Result<DeviceArena> DeviceArena::reserve(const cuda::Device& device, uint64_t by
   DeviceArena arena;
   arena.properties_ = properties_of(device);
   size_t granularity = 0;
-  FSCCL_TRY(device.check("cuMemGetAllocationGranularity",
-                         device.driver().granularity(&granularity, &arena.properties_, 0)));
+  FSCCL_TRY(device.check(
+      "cuMemGetAllocationGranularity",
+      device.driver().cuMemGetAllocationGranularity(&granularity, &arena.properties_, 0)));
   arena.granularity_ = granularity;
   const uint64_t space = round_up(bytes ? bytes : 1, granularity);
   const uint64_t asked = alignment > granularity ? alignment : 0;
   FSCCL_TRY(device.check("cuMemAddressReserve",
-                         device.driver().reserve_addresses(&arena.base_, space, asked, 0, 0)));
+                         device.driver().cuMemAddressReserve(&arena.base_, space, asked, 0, 0)));
   arena.device_ = &device;  // from here on there is something to give back
   arena.address_bytes_ = space;
   return arena;
@@ -67,7 +69,7 @@ DeviceArena::~DeviceArena() {
   if (!device_ || forked()) return;
   shrink(0);
   const cuda::Current current(*device_);
-  (void)device_->driver().free_addresses(base_, address_bytes_);
+  (void)device_->driver().cuMemAddressFree(base_, address_bytes_);
 }
 
 void DeviceArena::leak() {
@@ -90,41 +92,41 @@ Status DeviceArena::grow(uint64_t bytes) {
   segments_.reserve(segments_.size() + 1);
   const cuda::Current current(*device_);
   const cuda::Driver& driver = device_->driver();
-  cuda::MemoryHandle handle = 0;
-  cuda::Code code = driver.create_memory(&handle, whole, &properties_, 0);
-  if (code != cuda::kSuccess && code != cuda::kOutOfMemory &&
-      (properties_.handles & cuda::kFabricHandle)) {
+  cuda::CUmemGenericAllocationHandle handle = 0;
+  cuda::CUresult code = driver.cuMemCreate(&handle, whole, &properties_, 0);
+  if (code != cuda::CUDA_SUCCESS && code != cuda::CUDA_ERROR_OUT_OF_MEMORY &&
+      (properties_.requestedHandleTypes & cuda::CU_MEM_HANDLE_TYPE_FABRIC)) {
     // The GPU could, but this process may not, or the host is in no domain.
-    cuda::AllocationProperties without = properties_;
-    without.handles &= ~cuda::kFabricHandle;
-    code = driver.create_memory(&handle, whole, &without, 0);
-    if (code == cuda::kSuccess) properties_ = without;
+    cuda::CUmemAllocationProp without = properties_;
+    without.requestedHandleTypes &= ~cuda::CU_MEM_HANDLE_TYPE_FABRIC;
+    code = driver.cuMemCreate(&handle, whole, &without, 0);
+    if (code == cuda::CUDA_SUCCESS) properties_ = without;
   }
-  if (code == cuda::kOutOfMemory) {
+  if (code == cuda::CUDA_ERROR_OUT_OF_MEMORY) {
     size_t free_bytes = 0, total = 0;
-    (void)driver.memory_info(&free_bytes, &total);
+    (void)driver.cuMemGetInfo(&free_bytes, &total);
     return fail(FSCCL_ERR_OUT_OF_MEMORY, "device {} has no {} bytes more: {} of {} are free",
                 device_->ordinal(), whole, free_bytes, total);
   }
   FSCCL_TRY(device_->check("cuMemCreate", code));
-  return append({handle, whole, properties_.handles});
+  return append({handle, whole, properties_.requestedHandleTypes});
 }
 
 // Takes the handle, also when it fails.
 Status DeviceArena::append(Segment segment) {
   const cuda::Driver& driver = device_->driver();
-  const cuda::DevicePointer begin = base_ + bytes_;
-  cuda::AccessDescription access;
+  const cuda::CUdeviceptr begin = base_ + bytes_;
+  cuda::CUmemAccessDesc access;
   access.location.id = device_->ordinal();
   const char* what = "cuMemMap";
-  cuda::Code code = driver.map_memory(begin, segment.bytes, 0, segment.handle, 0);
-  if (code == cuda::kSuccess) {
+  cuda::CUresult code = driver.cuMemMap(begin, segment.bytes, 0, segment.handle, 0);
+  if (code == cuda::CUDA_SUCCESS) {
     what = "cuMemSetAccess";
-    code = driver.set_access(begin, segment.bytes, &access, 1);
-    if (code != cuda::kSuccess) (void)driver.unmap_memory(begin, segment.bytes);
+    code = driver.cuMemSetAccess(begin, segment.bytes, &access, 1);
+    if (code != cuda::CUDA_SUCCESS) (void)driver.cuMemUnmap(begin, segment.bytes);
   }
-  if (code != cuda::kSuccess) {
-    (void)driver.release_memory(segment.handle);
+  if (code != cuda::CUDA_SUCCESS) {
+    (void)driver.cuMemRelease(segment.handle);
     return device_->check(what, code);
   }
   segments_.push_back(segment);
@@ -132,45 +134,47 @@ Status DeviceArena::append(Segment segment) {
   return success();
 }
 
-Status DeviceArena::exported(void* shareable, size_t index, cuda::HandleKind kind,
+Status DeviceArena::exported(void* shareable, size_t index, cuda::CUmemAllocationHandleType kind,
                              const char* others) const {
   const Segment& segment = segments_[index];
   if (!(segment.handles & kind))
     return fail(FSCCL_ERR_NOT_AVAILABLE, "memory of device {} ({}) cannot be shared with {}",
                 device_->ordinal(), device_->name(), others);
   const cuda::Current current(*device_);
-  return device_->check("cuMemExportToShareableHandle",
-                        device_->driver().export_memory(shareable, segment.handle, kind, 0));
+  return device_->check(
+      "cuMemExportToShareableHandle",
+      device_->driver().cuMemExportToShareableHandle(shareable, segment.handle, kind, 0));
 }
 
 Result<Fd> DeviceArena::export_segment(size_t index) const {
   int raw = -1;
   const StandardNumbersTaken taken;
-  FSCCL_TRY(exported(&raw, index, cuda::kPosixHandle, "other processes of this host"));
+  FSCCL_TRY(exported(&raw, index, cuda::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                     "other processes of this host"));
   Fd fd(raw);
   if (fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0)
     return fail_errno(errno, "a descriptor of a GPU's memory");
   return fd;
 }
 
-Result<cuda::FabricHandle> DeviceArena::export_to_fabric(size_t index) const {
-  cuda::FabricHandle handle;
-  FSCCL_TRY(exported(&handle, index, cuda::kFabricHandle,
+Result<cuda::CUmemFabricHandle> DeviceArena::export_to_fabric(size_t index) const {
+  cuda::CUmemFabricHandle handle;
+  FSCCL_TRY(exported(&handle, index, cuda::CU_MEM_HANDLE_TYPE_FABRIC,
                      "other hosts: they are in no NVLink domain (IMEX)"));
   return handle;
 }
 
 Status DeviceArena::adopt(Fd fd, uint64_t bytes) {
-  return import(reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())), cuda::kPosixHandle,
-                bytes);
+  return import(reinterpret_cast<void*>(static_cast<intptr_t>(fd.get())),
+                cuda::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, bytes);
 }
 
-Status DeviceArena::adopt(const cuda::FabricHandle& handle, uint64_t bytes) {
-  cuda::FabricHandle copy = handle;
-  return import(&copy, cuda::kFabricHandle, bytes);
+Status DeviceArena::adopt(const cuda::CUmemFabricHandle& handle, uint64_t bytes) {
+  cuda::CUmemFabricHandle copy = handle;
+  return import(&copy, cuda::CU_MEM_HANDLE_TYPE_FABRIC, bytes);
 }
 
-Status DeviceArena::import(void* shareable, cuda::HandleKind kind, uint64_t bytes) {
+Status DeviceArena::import(void* shareable, cuda::CUmemAllocationHandleType kind, uint64_t bytes) {
   if (!bytes || bytes % granularity_)
     return fail(FSCCL_ERR_PROTOCOL,
                 "another rank's memory is said to have {} bytes, which is not a multiple of {}",
@@ -178,18 +182,19 @@ Status DeviceArena::import(void* shareable, cuda::HandleKind kind, uint64_t byte
   FSCCL_TRY(fits(bytes));
   segments_.reserve(segments_.size() + 1);
   const cuda::Current current(*device_);
-  cuda::MemoryHandle handle = 0;
-  FSCCL_TRY(device_->check("another rank's memory: cuMemImportFromShareableHandle",
-                           device_->driver().import_memory(&handle, shareable, kind)));
-  return append({handle, bytes, cuda::kNoHandle});
+  cuda::CUmemGenericAllocationHandle handle = 0;
+  FSCCL_TRY(
+      device_->check("another rank's memory: cuMemImportFromShareableHandle",
+                     device_->driver().cuMemImportFromShareableHandle(&handle, shareable, kind)));
+  return append({handle, bytes, cuda::CU_MEM_HANDLE_TYPE_NONE});
 }
 
 void DeviceArena::drop_last() {
   const Segment last = segments_.back();
   segments_.pop_back();
   bytes_ -= last.bytes;
-  (void)device_->driver().unmap_memory(base_ + bytes_, last.bytes);
-  (void)device_->driver().release_memory(last.handle);
+  (void)device_->driver().cuMemUnmap(base_ + bytes_, last.bytes);
+  (void)device_->driver().cuMemRelease(last.handle);
 }
 
 uint64_t DeviceArena::shrink(uint64_t bytes) {

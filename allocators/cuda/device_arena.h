@@ -26,7 +26,7 @@ class DeviceArena {
   ~DeviceArena();  // nothing on the device may use it any more
 
   const cuda::Device& device() const { return *device_; }
-  cuda::DevicePointer base() const { return base_; }
+  cuda::CUdeviceptr base() const { return base_; }
   uint64_t address_bytes() const { return address_bytes_; }
   uint64_t bytes() const { return bytes_; }  // that exist, from the base on
   uint64_t granularity() const { return granularity_; }
@@ -37,12 +37,12 @@ class DeviceArena {
   Result<Fd> export_segment(size_t index) const;
   // The same for processes of other hosts of one NVLink domain. FSCCL_ERR_NOT_AVAILABLE: this host
   // is in none.
-  Result<cuda::FabricHandle> export_to_fabric(size_t index) const;
+  Result<cuda::CUmemFabricHandle> export_to_fabric(size_t index) const;
   uint64_t segment_bytes(size_t index) const { return segments_[index].bytes; }
   // Somebody else's segment, likewise behind the last. `bytes` as its owner says, checked by the
   // driver.
   Status adopt(Fd fd, uint64_t bytes);
-  Status adopt(const cuda::FabricHandle& handle, uint64_t bytes);
+  Status adopt(const cuda::CUmemFabricHandle& handle, uint64_t bytes);
   // Gives the segments up that lie whole at or above `bytes`; returns how many bytes.
   uint64_t shrink(uint64_t bytes);
   // Something on the device may use it for ever: all of it stays there, and this is none any more.
@@ -50,21 +50,22 @@ class DeviceArena {
 
  private:
   struct Segment {
-    cuda::MemoryHandle handle;
+    cuda::CUmemGenericAllocationHandle handle;
     uint64_t bytes;
     int handles;  // the kinds it can be exported as; one that was adopted, as none
   };
   DeviceArena() = default;
   Status fits(uint64_t bytes) const;
-  Status import(void* shareable, cuda::HandleKind kind, uint64_t bytes);
+  Status import(void* shareable, cuda::CUmemAllocationHandleType kind, uint64_t bytes);
   Status append(Segment segment);
-  Status exported(void* shareable, size_t index, cuda::HandleKind kind, const char* others) const;
+  Status exported(void* shareable, size_t index, cuda::CUmemAllocationHandleType kind,
+                  const char* others) const;
   void drop_last();
   void swap(DeviceArena& other) noexcept;
 
   const cuda::Device* device_ = nullptr;
-  cuda::AllocationProperties properties_;  // of memory to be made
-  cuda::DevicePointer base_ = 0;
+  cuda::CUmemAllocationProp properties_;  // properties of memory to be made
+  cuda::CUdeviceptr base_ = 0;
   uint64_t address_bytes_ = 0, bytes_ = 0, granularity_ = 0;
   std::vector<Segment> segments_;
 };

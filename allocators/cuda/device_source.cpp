@@ -33,9 +33,9 @@ class DeviceSource : public EndSource {
     blocks_.emplace(pointer, std::move(arena));
     return pointer;
   }
-  // What cannot be waited for stays while the source does.
+  // Memory whose streams cannot be waited for stays as long as the source lives.
   Status give_back(void* pointer, const MemoryRequest& request) override {
-    FSCCL_TRY(finish(static_cast<cuda::Stream>(request.stream)));
+    FSCCL_TRY(finish(static_cast<cuda::CUstream>(request.stream)));
     std::unique_lock lock(mutex_);
     const auto ended = blocks_.extract(pointer);
     lock.unlock();
@@ -44,7 +44,7 @@ class DeviceSource : public EndSource {
                 "{} is not a block of device {}, or was given back before", pointer,
                 device_.ordinal());
   }
-  Status finish(cuda::Stream stream) const {
+  Status finish(cuda::CUstream stream) const {
     const cuda::Current current(device_);
     const cuda::Driver& driver = device_.driver();
     FSCCL_ASSIGN(const bool capturing, device_.capturing(stream));
@@ -54,8 +54,8 @@ class DeviceSource : public EndSource {
                   "and cannot be waited for: it stays",
                   device_.ordinal(), static_cast<void*>(stream));
     return cuda::is_legacy(stream)
-               ? device_.check("cuCtxSynchronize", driver.synchronize())
-               : device_.check("cuStreamSynchronize", driver.stream_synchronize(stream));
+               ? device_.check("cuCtxSynchronize", driver.cuCtxSynchronize())
+               : device_.check("cuStreamSynchronize", driver.cuStreamSynchronize(stream));
   }
 
   const cuda::Device& device_;

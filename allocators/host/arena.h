@@ -80,12 +80,12 @@ class HostArena {
   Fd fd_;
   std::byte* base_ = nullptr;
   uint64_t control_bytes_ = 0, region_bytes_ = 0, total_bytes_ = 0;
-  uint64_t file_offset_ = 0;  // of base_
+  uint64_t file_offset_ = 0;  // offset of base_ in the file
   bool outside_ = false;      // a source's
   int ranks_ = 0;
   bool huge_pages_ = false;
   pid_t owner_ = 0;      // the process that mapped it
-  ByteRanges reserved_;  // of the file, by this object
+  ByteRanges reserved_;  // ranges of the file that this object reserved
 };
 
 }  // namespace fsccl

@@ -11,8 +11,8 @@ namespace fsccl {
 
 struct AvailableMemory {
   uint64_t bytes = UINT64_MAX;  // can still be had
-  uint64_t total = UINT64_MAX;  // of the machine or group that limits
-  std::string source;           // what limits, for messages; empty when nothing could be read
+  uint64_t total = UINT64_MAX;  // memory of the machine or group that limits
+  std::string source;           // name of the limit, for messages; empty when nothing could be read
 };
 
 // `root` goes before /proc and /sys (tests).

@@ -54,7 +54,7 @@ bool find(uint64_t address, char* text, uint64_t* begin) {
   return latest > 0;
 }
 
-// What can be written where nothing may be called but write().
+// A text that can be written where nothing may be called but write().
 class Line {
  public:
   void text(const char* from) {
@@ -76,7 +76,7 @@ class Line {
 
 const char* access_of([[maybe_unused]] void* context) {
 #if defined(__x86_64__)
-  constexpr greg_t kWrite = 2;  // of the page fault's error code
+  constexpr greg_t kWrite = 2;  // bit of the page fault's error code
   return static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWrite ? "write to "
                                                                                       : "read of ";
 #else

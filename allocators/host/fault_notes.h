@@ -14,8 +14,8 @@ inline constexpr size_t kFaultNotes = 8192;
 
 // A free place in the table; -1: there is none.
 int add_fault_note();
-// From now on an access to [begin, begin + bytes) is told as "write to <address>, byte <n> of
-// <text>". Of several notes for one address the one that was set last counts. A text is cut at 200
+// From now on an access to [begin, begin + bytes) is reported as "write to <address>, byte <n> of
+// <text>". If several notes cover one address, the last one counts. A text is cut at 200
 // characters.
 void set_fault_note(int note, const void* begin, uint64_t bytes, std::string_view text);
 void remove_fault_note(int note);

@@ -20,7 +20,7 @@ bool set_access(const void* begin, uint64_t bytes, Access access);
 
 class GuardedView {
  public:
-  // Of the first `bytes` bytes of the file, all closed.
+  // Maps the first `bytes` bytes of the file, all closed.
   static Result<GuardedView> create(int fd, uint64_t bytes);
   std::byte* base() const { return view_.base(); }
 

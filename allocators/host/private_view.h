@@ -17,7 +17,7 @@ namespace fsccl {
 
 class PrivateView {
  public:
-  // Of `bytes` bytes of the file from `offset` on, both whole pages.
+  // Maps `bytes` bytes of the file from `offset` on; both are whole pages.
   static Result<PrivateView> create(int fd, uint64_t offset, uint64_t bytes);
 
   std::byte* base() const { return view_.base(); }
@@ -29,7 +29,7 @@ class PrivateView {
   PrivateView(FileView view, Fd pagemap) : view_(std::move(view)), pagemap_(std::move(pagemap)) {}
 
   FileView view_;
-  Fd pagemap_;  // of this process; invalid where there is none
+  Fd pagemap_;  // pagemap of this process; invalid where there is none
 };
 
 }  // namespace fsccl

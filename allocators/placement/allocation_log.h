@@ -1,9 +1,9 @@
-// A file with a line for each piece of memory taken and given back, in the form of RMM's
-// logging_resource_adaptor, which tools that replay or draw such logs read:
-// "Thread,Time,Action,Pointer,Size,Stream", the time of day to the microsecond, addresses and
-// streams in hexadecimal. Lines are collected and written many at once, whole. What cannot be
-// written ends the log with a warning, never the program. The caller sees to it that one thread at
-// a time is here.
+// A file with one line for each piece of memory that is taken or given back, in the form of RMM's
+// logging_resource_adaptor, which RMM's tools replay and draw:
+// "Thread,Time,Action,Pointer,Size,Stream", with the time of day to the microsecond, and addresses
+// and streams in hexadecimal. Lines are collected, and many whole lines are written at once. A
+// failed write ends the log with a warning, never the program. The caller must let one thread at a
+// time in.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -43,7 +43,7 @@ class AllocationLog {
   std::string path_, setting_;
   Fd fd_;
   std::string lines_;
-  int64_t second_ = -1;  // whose time of day is in clock_
+  int64_t second_ = -1;  // second whose time of day is in clock_
   std::string clock_;
 };
 

@@ -8,7 +8,7 @@ namespace {
 // one part in so many above what is needed may exist before anything is given back
 constexpr uint64_t kMargin = 32;
 
-// What exists from `from` on and is no slot's, by address.
+// Returns the ranges from `from` on that exist and belong to no slot, by address.
 BackedBytes::Ranges idle(const ByteRanges& backed, const BackedBytes::Ranges& held, uint64_t from) {
   BackedBytes::Ranges idle;
   for (const auto& [begin, end] : backed.ranges()) {

@@ -1,12 +1,12 @@
-// Which bytes of a part exist as memory. Offsets alone cannot serve a step that nobody knew near
-// its bound: what was placed before it left the plan stays, free bytes lie in pieces, and a slot
-// that fits none of them goes above. Then pieces that are free are given back to the system, so
-// that what exists is what is live, or planned, and a little more; what grows is the range of
-// addresses. When the step is known, at a step boundary, the plan's bytes exist again as a whole,
-// and nothing is given back or made any more.
+// The bytes of a part that exist as memory. Offsets alone cannot keep an unknown step near its
+// bound: slots that were placed before the step left its plan stay, free bytes lie in pieces, and a
+// slot that fits none of them goes above. Free pieces are then given back to the system, so that
+// the bytes that exist are the live or planned ones and a little more, and only the range of
+// addresses grows. When the step is known, at a step boundary, the plan's bytes exist again as a
+// whole, and nothing is given back or made any more.
 //
-// A pure function of the history of slots, as their offsets are: alike on all ranks. Whose memory
-// it is does what it says.
+// The result is a pure function of the history of slots, like their offsets, so it is the same on
+// all ranks. The owner of the memory carries it out.
 #pragma once
 #include <cstdint>
 #include <utility>

@@ -83,7 +83,7 @@ std::vector<ExpectedSlot> CollectiveRegion::expected_beside(const Event& event,
   return expected;
 }
 
-// From here on the step is not the planned one. What it did so far was.
+// Marks that the step leaves its plan here. Everything before this event went by the plan.
 void CollectiveRegion::deviate() {
   following_ = false;
   events_.clear();

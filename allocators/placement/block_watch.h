@@ -24,7 +24,7 @@ namespace fsccl {
 struct Block {
   std::byte* address = nullptr;  // as the caller knows it
   uint64_t bytes = 0;            // that were asked for
-  uint64_t begin = 0, end = 0;   // what it takes of the region
+  uint64_t begin = 0, end = 0;   // range of the region that it takes
   uint64_t data = 0;             // where it is in the region
   uint64_t call = 0;             // that made it: calls for blocks are numbered from 1
   bool import = false;           // the caller's own memory, which has no red zones

@@ -1,7 +1,8 @@
-// What the collective region does while steps go by tables (step_table.h), one a known step: from
-// one table to another where steps part, into a table when a step has left everything as it found
-// it, and out of it when an event deviates. While a table is active, the search structures are as
-// they were at a step boundary: at any of them, since each step by a table ends as it began.
+// The collective region while steps go by tables (step_table.h), one for each known step. The
+// region goes from one table to another where steps part, enters a table when a step has left
+// everything as it found it, and leaves it when an event deviates. While a table is active, the
+// search structures are as they were at a step boundary: at any boundary, since each step by a
+// table ends as it began.
 #include <algorithm>
 
 #include "allocators/placement/collective_region.h"

@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kMostWidened = 16384;
 constexpr int64_t kWidenEffort = int64_t{1} << 26;  // words and items looked at; about 50 ms
 
-class Sets {  // of neighbours, a bit each
+class Sets {  // sets of neighbours, one bit each
  public:
   explicit Sets(const PackingProblem& problem)
       : items_(problem.items), words_((items_.size() + 63) / 64), bits_(items_.size() * words_) {
@@ -70,7 +70,7 @@ std::vector<Clique> find_cliques(const PackingProblem& problem) {
   std::vector<Clique> found;
   for (const std::vector<uint32_t>& crowd : problem.crowds)
     found.push_back({.items = crowd, .bytes = bytes_of(crowd, problem.items)});
-  std::sort(found.begin(), found.end(), heavier);  // what is spent is spent on the heaviest
+  std::sort(found.begin(), found.end(), heavier);  // the effort is spent on the heaviest
   if (problem.conflicts_known && problem.items.size() <= kMostWidened) {
     const Sets neighbours(problem);
     int64_t effort = kWidenEffort;

@@ -1,6 +1,7 @@
 // A lower bound of every packing: items that must not overlap in pairs lie beside each other, so
-// the heaviest such set found is one. What is live at once is such a set; uses that no edge orders,
-// and occurrences that share an offset, can make a heavier one.
+// the weight of the heaviest such set that is found is a bound. The bytes that are live at once are
+// such a set. Uses that no edge orders, and occurrences that share an offset, can make a heavier
+// one.
 #pragma once
 #include "allocators/placement/slot_conflicts.h"
 

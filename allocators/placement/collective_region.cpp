@@ -7,7 +7,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kEndOfStep = 0x656e64;  // what a step boundary adds to the hash
+constexpr uint64_t kEndOfStep = 0x656e64;  // a step boundary adds this to the hash
 
 bool aligned_size(uint64_t bytes, uint64_t* result) {
   constexpr uint64_t kMask = CollectiveRegion::kAlignment - 1;
@@ -130,7 +130,8 @@ std::vector<std::pair<uint64_t, uint64_t>> CollectiveRegion::held_ranges() {
   return ranges;
 }
 
-// What the event means for the streams, and for who holds what; placing and freeing bytes apart.
+// Records the event's effect on the streams and on the holders; placing and freeing bytes happens
+// elsewhere.
 void CollectiveRegion::follow(const Event& event) {
   if (event.op == StepOp::kRecord) order_.record(event.key, event.stream);
   if (event.op == StepOp::kWait) order_.wait(event.key, event.stream);
@@ -301,7 +302,7 @@ void CollectiveRegion::end_step() {
 // Has the step left the streams, and the bytes that they may still use, as the one before did?
 void CollectiveRegion::end_streams_step() {
   const StreamClock known = order_.known_to_all();
-  cooling_.open(region_, known, 0, 0);  // what all know to be done is free
+  cooling_.open(region_, known, 0, 0);  // bytes whose uses are known to be over are free
   cooling_.close(region_, known, 0, 0);
   cooling_.end_step();
   std::vector<uint64_t> differences;

@@ -55,9 +55,9 @@ struct SlotGrant {
 class CollectiveRegion {
  public:
   using Event = StepEvent;
-  // of every offset; sizes are rounded up to it
+  // alignment of every offset; sizes are rounded up to it
   static constexpr uint64_t kAlignment = StepTable::kAlignment;
-  // of a step; a longer one is not planned
+  // events of a step; a longer step is not planned
   static constexpr size_t kMostEvents = size_t{1} << 18;
 
   CollectiveRegion(uint64_t capacity, bool record, uint32_t streams = 1);
@@ -161,17 +161,17 @@ class CollectiveRegion {
   uint64_t hits() const { return hits_ + (table_.empty() ? 0 : table_.takes_before(next_)); }
   // takes served beside it (none while there is no plan)
   uint64_t misses() const { return misses_; }
-  // of a stream for another, that grants asked for
+  // waits of one stream for another that grants asked for
   uint64_t added_waits() const { return added_waits_; }
   bool by_table() const { return !table_.empty(); }  // the step is served from the table so far
-  uint64_t hash() const {                            // of the history
+  uint64_t hash() const {                            // hash of the history
     return table_.empty() || next_ == 0
                ? hash_
                : hash_ * table_[next_ - 1].power + table_[next_ - 1].digests;
   }
 
  private:
-  // What the table does not expect next.
+  // Takes a slot that the table does not expect next.
   Result<SlotGrant> take_off_table(uint64_t key, uint64_t bytes, bool stable, uint64_t position,
                                    uint32_t stream);
   Status give_back_off_table(uint64_t key, uint64_t position);
@@ -215,18 +215,18 @@ class CollectiveRegion {
   CoolingSlots cooling_;
   NodeMemory nodes_;
   HeldSlots held_{nodes_.get()};
-  std::unordered_map<uint64_t, uint64_t> last_offset_;  // of stable keys
+  std::unordered_map<uint64_t, uint64_t> last_offset_;  // last offsets of stable keys
   ByteHistory given_back_;
 
   KnownSteps known_;
   bool following_ = false;  // every event of this step was as planned
-  // of the known steps: this one has gone like it, or had until it deviated
+  // the known step that this step has followed so far, or followed until it deviated
   size_t current_ = 0;
   size_t next_ = 0;       // the plan's event that is expected next, while following
   uint32_t reached_ = 0;  // in the plan, by this step's takes, while not following
   uint64_t most_extent_ = 0;
-  size_t most_events_ = 0;  // of a known step
-  // of this step's events, while following; then of early takes of tables
+  size_t most_events_ = 0;  // most events of a known step
+  // positions of this step's events while following it; later positions of early takes of tables
   std::vector<uint64_t> positions_;
   // between the streams, at the last step boundary
   std::vector<uint64_t> differences_;
@@ -234,7 +234,7 @@ class CollectiveRegion {
   bool as_before_ = false;
   // the active one; while it is not empty, what lies above is as it was
   StepTable table_;
-  // of the known steps; of the active one, none
+  // tables of the known steps; the active step has none
   std::vector<StepTable> tables_;
   // in which the steps of all tables begin and end
   std::vector<uint64_t> table_state_;
@@ -242,7 +242,7 @@ class CollectiveRegion {
   bool table_before_ = false;
   // takes of each key in this step, when not following
   std::unordered_map<uint64_t, uint32_t> occurrence_;
-  // of this step, when not following and recording
+  // events of this step while it is recorded and not followed
   std::vector<Event> events_;
 
   uint64_t step_events_ = 0;                           // since the last step boundary

@@ -43,7 +43,7 @@ class Eviction {
   std::vector<uint64_t> offset_;
   std::vector<uint64_t> missed_;   // per item: how often it had no gap, and one more
   std::vector<uint32_t> waiting_;  // items without a place: a heap, the largest first
-  std::vector<Busy> busy_;         // what the item that is placed meets, ascending
+  std::vector<Busy> busy_;         // places that the placed item meets, ascending
   std::minstd_rand random_;        // the same on every rank
 };
 

@@ -1,15 +1,15 @@
-// What happened to a pool's memory, and by whom: counters for each kind, unit and stream; what is
-// live now; if it was asked for, the last events in a ring that was made with the journal, and a
-// log (allocation_log.h). The pool reports every slot and block after it was granted and before its
+// The record of a pool's memory: counters for each kind, unit and stream; the live bytes; and, if
+// asked for, the last events in a ring that was made with the journal, and a log
+// (allocation_log.h). The pool reports every slot and block after it was granted and before its
 // bytes can be granted anew, so that events of one address are in order.
 //
-// Slots are named, taken and given back by one thread at a time, that of the pool's program; all
-// else is for any thread, under the lock. While steps repeat, the program takes no lock either: it
-// adds to one word of the slot (LiveSlot::events), and whoever asks for figures counts what the
-// words say since they were counted last. Peaks need no counting then: that a step repeats means
-// that all it holds at once was held before; only when blocks were taken, or an event was none of a
-// step that repeats, the program looks at the peak until a whole step is over. Where events or a
-// log are kept, or somebody asks just now, the program takes the lock.
+// One thread at a time, that of the pool's program, names, takes and gives back slots. Every other
+// function may be called by any thread, under the lock. While steps repeat, the program takes no
+// lock: it adds to one word of the slot (LiveSlot::events), and a reader of figures counts the
+// additions since the last count. Peaks need no counting then, because everything that a repeated
+// step holds at once was held before. Only after blocks were taken, or after an event that was not
+// part of a repeated step, the program looks at the peak until a whole step is over. The program
+// takes the lock while events or a log are kept, or while somebody asks for figures.
 #pragma once
 #include <array>
 #include <atomic>
@@ -42,7 +42,7 @@ struct MemoryUse {
   uint64_t allocated = 0;  // bytes, in all
 };
 
-// Of a pool: shared slots, own slots, blocks.
+// parts of a pool: shared slots, own slots, blocks
 inline constexpr size_t kPoolParts = 3, kSlotParts = 2;
 
 enum class JournalAction : uint8_t { kTaken, kGivenBack, kRefused, kGrown, kReleased, kStep };
@@ -51,7 +51,7 @@ struct JournalEvent {
   uint64_t address = 0, bytes = 0;
   uint64_t requested = 0;  // taken: of the bytes; refused: what was free
   uint64_t stream = 0;
-  uint32_t use = 0;  // whose; grown, released: number of the part
+  uint32_t use = 0;  // index of the use; for growth and release, number of the part
   JournalAction action{};
 };
 struct LiveMemory {
@@ -74,7 +74,7 @@ struct JournalCopy {
 
 class Journal {
  public:
-  struct Owner {  // of a block
+  struct Owner {  // the owner of a block
     UseKind kind = UseKind::kBlock;
     std::string_view unit{};
     uint64_t stream = 0;
@@ -89,7 +89,7 @@ class Journal {
   // can have one slot in each.
   void name_slot(uint64_t key, UseKind kind, const std::string& unit);
   void forget_slot(uint64_t key);
-  Slot& slot(uint64_t key);  // of nobody, if nobody said who it is
+  Slot& slot(uint64_t key);  // a slot of nobody, if nobody said who it is
   void slot_taken(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested);
   void slot_given_back(Slot& slot, size_t part);
   void slot_refused(uint64_t key, uint64_t bytes, uint64_t free);
@@ -120,15 +120,16 @@ class Journal {
   JournalCopy copy() const;
 
  private:
-  // A slot of a key in one part. What the program writes without the lock is atomic, the word last.
+  // A slot of a key in one part. The program writes the atomic members without the lock, the word
+  // last.
   struct LiveSlot {
     std::atomic<uint64_t> events{0};  // how often it was taken and given back: odd while it is held
     std::atomic<uint64_t> address{0};
     uint64_t bytes = 0, requested = 0;
-    uint64_t counted = 0;  // of the events, those that the use's figures know
+    uint64_t counted = 0;  // events that the use's figures include
     bool alone = false;    // no slot of its use lies in another part
   };
-  // Of slots, or of blocks.
+  // The use of slots, or of blocks.
   struct Use {
     UseKind kind{};
     std::string unit;
@@ -168,8 +169,8 @@ class Journal {
   int64_t time_us() const;
 
   mutable std::mutex mutex_;
-  // What the program must do besides: look at the peak, in this step and in the next one; and take
-  // the lock, once for each who wants that.
+  // Further duties of the program: look at the peak, in this step and in the next one; and take the
+  // lock, once for each reader that asks.
   static constexpr uint32_t kPeakNow = 1, kPeakNext = 2, kLock = 4;
   mutable std::atomic<uint32_t> asked_{0};
   // bytes, by part; each, as that of blocks, is written
@@ -196,7 +197,7 @@ class Journal {
   std::unique_ptr<AllocationLog> log_;
 };
 
-// What of a use lies in two parts is counted at once: its peak may be new.
+// A use with bytes in two parts is counted at once, because its peak may be new.
 inline void Journal::slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes,
                                       uint64_t requested, uint64_t live) {
   LiveSlot& of = slot.live[part];

@@ -9,7 +9,8 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kMostStrangers = 32;
-constexpr size_t kMostLineEvents = size_t{1} << 19;  // of a line that holds every pair of steps
+// events of a line that holds every pair of steps
+constexpr size_t kMostLineEvents = size_t{1} << 19;
 
 uint64_t digest_of(const std::vector<StepEvent>& events) {
   uint64_t digest = events.size();

@@ -61,7 +61,7 @@ class NodeMemory {
       return bytes > 0 && bytes <= kLargestNode && alignment <= kStep;
     }
 
-    // What is left of the chunk before is too little for one node: it is not used again.
+    // Adds a chunk. The rest of the chunk before is too small for one node and is not used again.
     void add_chunk() {
       if (!reserve_) reserve_ = operator new(kReserve, std::nothrow);
       size_t bytes = chunk_bytes_;

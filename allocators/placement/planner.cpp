@@ -1,6 +1,6 @@
-// What is tried, in this order, until a packing is as small as the bound: best fit on all slots;
-// the same on slots fused to units; tilings of repeating units, solved exactly where that is quick;
-// exact search on the units; eviction on all slots, and exact search.
+// Plans a step by trying these methods in order, until a packing is as small as the bound: best fit
+// on all slots; best fit on slots fused to units; tilings of repeating units, solved exactly where
+// that is quick; exact search on the units; eviction on all slots; exact search.
 #include "allocators/placement/planner.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr int64_t kOrdersEffort = 400'000, kTiledOrdersEffort = 50'000, kTiledSe
                   kSearchEffort = 750'000, kLastSearchEffort = 250'000, kEvictionEffort = 6'000'000,
                   kEvictionEffortOfItem = 3'000, kAllTilingsEffort = 2'000'000,
                   kReduceEffort = int64_t{1} << 23;
-constexpr size_t kItemEffort = 64;  // of an item itself in a reduction, in neighbours
+constexpr size_t kItemEffort = 64;  // effort for an item itself in a reduction, in neighbours
 constexpr uint32_t kLongestPeriod = 8;
 // A problem that is hardly reduced, or large, is not worth an exact search.
 constexpr size_t kMostTiledItems = 150, kMostSearchedItems = 500;
@@ -110,7 +110,7 @@ class Planner {
     }
   }
 
-  // What it takes to reduce it once.
+  // Returns the effort to reduce the problem once.
   static int64_t effort_of(const PackingProblem& problem) {
     size_t effort = kItemEffort * problem.items.size();
     for (const PackingItem& item : problem.items) effort += item.meets.size();

@@ -36,7 +36,8 @@ struct SlotRequest {
       // in time
       kAnywhere;
   SlotOrder order = {};
-  bool stable = false;  // of a kind of slots: one that differs is not alike
+  // true if all occurrences share one offset; kinds that differ are not alike
+  bool stable = false;
 };
 struct SlotPlan {
   std::vector<uint64_t> offset;  // per request

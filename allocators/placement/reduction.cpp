@@ -94,8 +94,8 @@ std::optional<Reduction> fuse_twins(const PackingProblem& whole) {
 Periods::Periods(const std::vector<SlotRequest>& requests, int64_t events,
                  const PackingProblem& whole)
     : whole_(whole) {
-  // What happens in the step, in order: takes and give-backs, each known by its size and whether
-  // its offset is shared.
+  // The events of the step, in order: takes and releases, each known by its size and by whether its
+  // offset is shared.
   std::vector<std::tuple<int64_t, bool, uint32_t>> order;  // (event, takes, request)
   for (uint32_t i = 0; i < requests.size(); ++i) {
     order.emplace_back(requests[i].first, true, i);

@@ -20,8 +20,8 @@ struct Reduction {
 // that are fetched one by one. Nothing when items without bytes would lie in one place.
 std::optional<Reduction> fuse_twins(const PackingProblem& whole);
 
-// Layer after layer asks for the same: the slots of every n-th layer in one place. What is found is
-// a packing of all layers, tiled.
+// Finds the periods of a step. Layer after layer asks for the same sizes, so the slots of every
+// n-th layer share one place. The result is a packing of all layers, tiled.
 class Periods {
  public:
   // `whole` with an item for each request, as made of them or fused.

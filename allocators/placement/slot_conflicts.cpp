@@ -13,13 +13,13 @@ namespace {
 // items, counted in each crowd
 constexpr size_t kMostCrowds = 512, kMostInCrowds = size_t{1} << 20;
 
-// An occurrence of a request. Those of the step (round 0) meet each other and those of the step
-// that follows (round 1).
+// An occurrence of a request. Occurrences of the step (round 0) meet each other and those of the
+// step that follows (round 1).
 struct Occurrence {
   uint32_t request;
   int64_t first, last;
   const StreamClock* ready;
-  bool next;  // of round 1
+  bool next;  // true for round 1
 };
 
 bool inside(const SlotRequest& request, int64_t events) {
@@ -53,7 +53,7 @@ class Conflicts {
       if (left < 0) return false;
       for (const uint32_t item : item_of_) connect(items, item_of_[always], item);
     }
-    std::vector<Occurrence> active;  // of round 0: what comes may still meet them
+    std::vector<Occurrence> active;  // occurrences of round 0 that later ones may still meet
     for (size_t i = 0; i < occurrences_.size(); ++i) {
       const Occurrence& here = occurrences_[i];
       left -= static_cast<int64_t>(active.size());
@@ -280,7 +280,7 @@ PackingProblem make_packing_problem(const std::vector<SlotRequest>& requests, in
       times.emplace_back();
     }
     PackingItem& item = problem.items[index];
-    // what has no bytes would share the place of what it meets
+    // an item without bytes would share the place of an item that it meets
     const uint64_t bytes = std::max<uint64_t>(request.bytes, 1);
     item.bytes = std::max(item.bytes, (bytes + alignment - 1) & ~(alignment - 1));
     if (request.pinned != SlotRequest::kAnywhere) item.pinned = request.pinned;

@@ -29,7 +29,7 @@ struct PackingProblem {
       crowds;
   bool conflicts_known = true;  // else `meets` is empty everywhere
   uint64_t live_bound = 0;      // most bytes live at once
-  uint64_t alignment = 1;       // of offsets, and of sizes
+  uint64_t alignment = 1;       // alignment of offsets and of sizes
   // no packing that is known to exist is smaller: bounds, and the end of what is pinned
   uint64_t target = 0;
 };

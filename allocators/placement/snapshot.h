@@ -1,9 +1,8 @@
-// A pool's memory and its last events in the schema of PyTorch's memory snapshots
+// Writes a pool's memory and its last events in the schema of PyTorch's memory snapshots
 // (torch/cuda/memory.py, _snapshot), which pytorch.org/memory_viz and torch/cuda/_memory_viz.py
 // read. A part of the pool is a segment; its blocks, live ones and the gaps between them, fill it
-// without a rest. Owners are frames: "unit layers.3, parameters". What that schema has no place
-// for, such as the plan and its bounds, stands under a key of its own, "fsccl", which other readers
-// pass over.
+// completely. Owners are frames: "unit layers.3, parameters". Facts that the schema has no place
+// for, such as the plan and its bounds, stand under the key "fsccl", which other readers ignore.
 #pragma once
 #include <array>
 #include <string>
@@ -19,7 +18,7 @@ struct SnapshotFacts {
   uint64_t shared_host = 0;  // the rank whose memory shared slots are
   bool dry_run = false;
   uint64_t reserved_bytes = 0;                       // by this rank
-  std::array<uint64_t, kPoolParts> reserved_here{};  // of each part
+  std::array<uint64_t, kPoolParts> reserved_here{};  // reserved bytes of each part
   uint64_t limit_bytes = 0;
   struct Plan {
     uint64_t bytes = 0, live_bound = 0, clique_bound = 0;

@@ -152,7 +152,7 @@ class LineBuilder {
 
   struct User {
     uint32_t request;
-    int round;  // of its take
+    int round;  // round of its take
   };
   void touch(const StepEvent& event, const std::map<uint64_t, User>& users, StreamOrder& order) {
     const auto user = users.find(event.key);

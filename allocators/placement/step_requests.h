@@ -19,10 +19,10 @@ struct StepRequests {
   };
   std::vector<SlotRequest> list;
   std::vector<Place> place;  // per request
-  int64_t events = 0;        // of the whole line
+  int64_t events = 0;        // events of the whole line
 };
 
-// Of a plan whose steps have their events, and are compared.
+// Returns the requests of a plan whose steps have their events, and are compared.
 StepRequests step_requests(const JointPlan& plan, const HeldSlots& held);
 
 }  // namespace fsccl

@@ -7,11 +7,11 @@
 namespace fsccl {
 namespace {
 
-// of a size; each is looked at for each gap when a step deviates
+// homes of a size; each is looked at for each gap when a step deviates
 constexpr size_t kMostHomes = 256;
 
-// What a step that begins with these slots held can do of `events`. *periodic: whether it ends with
-// the same ones held.
+// Returns the events that a step which begins with these slots held can carry out. *periodic says
+// whether the step ends with the same slots held.
 std::vector<StepEvent> without_contradictions(const std::vector<StepEvent>& events,
                                               const HeldSlots& held, bool* periodic) {
   std::unordered_map<uint64_t, bool> is_held;
@@ -55,7 +55,7 @@ void note_homes(JointPlan& plan) {
   }
 }
 
-// Those that are left of `steps`, each once.
+// Returns the remaining schedules of `steps`, each once.
 std::vector<StepSchedule> reconciled(const std::vector<std::vector<StepEvent>>& steps,
                                      const HeldSlots& held, std::vector<size_t>* of) {
   std::vector<StepSchedule> result;

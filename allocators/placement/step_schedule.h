@@ -16,8 +16,8 @@
 
 namespace fsccl {
 
-// What happens to a slot, and what orders the streams that use slots. A program of one stream has
-// nothing to say but take and give back.
+// The events of a slot, and the events that order the streams. A program of one stream has only
+// takes and releases.
 enum class StepOp : uint8_t { kGiveBack, kTake, kUse, kRecord, kWait };
 
 struct StepEvent {
@@ -56,14 +56,15 @@ struct StepSchedule {
   bool periodic = true;
 };
 
-// Several steps whose events are known, planned together: each may follow each. What they have in
-// common has one place in all of them: a stable key, and a slot that is taken where the steps have
-// not parted yet.
+// Several steps whose events are known, planned together: any of them may follow any other. Slots
+// that the steps have in common have one place in all of them: slots of a stable key, and slots
+// that are taken before the steps part.
 struct JointPlan {
   std::vector<StepSchedule> steps;  // no two with the same events
   // size -> offsets that slots of it have, the lowest, ascending
   std::map<uint64_t, std::vector<uint64_t>> homes;
-  uint64_t bytes = 0, bound = 0, clique_bound = 0;  // of all of them; a schedule says the same
+  // bytes and bounds of all steps; a schedule says the same
+  uint64_t bytes = 0, bound = 0, clique_bound = 0;
 
   // Events, from the first on, that two steps have in common.
   size_t common(size_t a, size_t b) const { return common_[a * steps.size() + b]; }

@@ -1,9 +1,9 @@
-// A step that repeats, as rows to be walked through: once a whole step has gone by its plan and
-// left everything as it found it, all that a take or a give-back has to answer is known from its
-// place in the step, but for the history position at which the bytes were given back last. Those
-// are kept beside the rows, one a row, and one more for each take of bytes that were given back
-// before the step began. So nothing is searched and no node is touched until an event deviates;
-// then the rows say what the search structures have missed (StepReplay::leave_table).
+// A step that repeats, as a table of rows. Once a whole step has gone by its plan and left
+// everything as it found it, every answer to a take or a release is known from its place in the
+// step, except for the history position at which the bytes were last given back. These positions
+// are kept beside the rows: one for each row, and one more for each take of bytes that were given
+// back before the step began. Nothing is searched and no node is touched until an event deviates;
+// then the rows tell the search structures what they have missed (StepReplay::leave_table).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,11 +17,11 @@ class StepTable {
  public:
   struct Row {
     StepEvent event;  // bytes rounded up; of a give-back too
-    // of the history's hash after the step so far, this row included: what its hash before is
-    // multiplied by,
+    // the history's hash after the step so far, this row included, is the hash before it times this
+    // number
     uint64_t power = 1;
     uint64_t digests = 0;  // and what is added
-    uint64_t offset = 0;   // of the slot that is taken or given back
+    uint64_t offset = 0;   // offset of the slot that is taken or given back
     // take: where the position is at which any of these bytes were given back last
     uint32_t freed_by = 0;
     uint32_t takes_so_far = 0;
@@ -38,7 +38,7 @@ class StepTable {
       return event.op == op && event.key == key && event.stream == stream;
     }
   };
-  static constexpr uint64_t kAlignment = 4096;  // what sizes are rounded up to
+  static constexpr uint64_t kAlignment = 4096;  // sizes are rounded up to this
 
   // A history's hash is multiplied by this and then increased by the digest of each event, with its
   // bytes, of a give-back too. So what a step does to it is known when the table is made.
@@ -62,7 +62,7 @@ class StepTable {
 
  private:
   std::vector<Row> rows_;
-  size_t size_ = 0;  // of rows_, which to ask takes a division
+  size_t size_ = 0;  // number of rows_, because the vector computes it with a division
   std::vector<Early> early_;
 };
 

@@ -10,7 +10,8 @@
 namespace fsccl {
 namespace {
 
-using Ancestors = std::vector<bool>;  // of a piece of work: what it waits for, itself included
+// for a piece of work, the pieces that it waits for, itself included
+using Ancestors = std::vector<bool>;
 
 struct Life {
   uint64_t key, begin, end;
@@ -110,7 +111,7 @@ class Proof {
   std::map<uint64_t, Ancestors> recorded_;
 };
 
-// Of each take by itself; `stable`: where stable keys lie, in all steps.
+// Checks each take by itself. `stable`: the offsets of stable keys, in all steps.
 std::string takes_problem(const StepSchedule& schedule, uint64_t alignment,
                           std::map<uint64_t, uint64_t>& stable) {
   for (size_t i = 0; i < schedule.events.size(); ++i) {

@@ -1,6 +1,6 @@
-// What is ordered after what, between streams: vector clocks. A stream is a queue of work that runs
-// in order; an event that is recorded on one stream and waited for on another orders what comes
-// after the wait behind what came before the record. Nothing else does.
+// The order of work between streams, by vector clocks. A stream is a queue of work that runs in
+// order. An event that is recorded on one stream and waited for on another orders the work after
+// the wait behind the work before the record. Nothing else orders streams.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -24,7 +24,7 @@ class StreamOrder {
  public:
   explicit StreamOrder(uint32_t streams = kMostStreams) : streams_(streams) {}
 
-  // What is complete before the work that is put on the stream next.
+  // Returns the work that is complete before the next work of the stream.
   const StreamClock& known(uint32_t stream) const { return known_[stream]; }
   StreamClock known_to_all() const;
   // Puts work on the stream; returns its number.

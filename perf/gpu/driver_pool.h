@@ -11,12 +11,12 @@ struct MemoryPoolHandle;
 enum PoolAttribute : int { kReleaseThreshold = 4, kMostReserved = 6 };
 
 struct DriverPool {
-  cuda::Code (*default_pool)(MemoryPoolHandle** pool, int device);
-  cuda::Code (*set)(MemoryPoolHandle* pool, int attribute, void* value);
-  cuda::Code (*get)(MemoryPoolHandle* pool, int attribute, void* value);
-  cuda::Code (*trim)(MemoryPoolHandle* pool, size_t bytes);
-  cuda::Code (*allocate)(cuda::DevicePointer* pointer, size_t bytes, cuda::Stream stream);
-  cuda::Code (*free)(cuda::DevicePointer pointer, cuda::Stream stream);
+  cuda::CUresult (*default_pool)(MemoryPoolHandle** pool, int device);
+  cuda::CUresult (*set)(MemoryPoolHandle* pool, int attribute, void* value);
+  cuda::CUresult (*get)(MemoryPoolHandle* pool, int attribute, void* value);
+  cuda::CUresult (*trim)(MemoryPoolHandle* pool, size_t bytes);
+  cuda::CUresult (*allocate)(cuda::CUdeviceptr* pointer, size_t bytes, cuda::CUstream stream);
+  cuda::CUresult (*free)(cuda::CUdeviceptr pointer, cuda::CUstream stream);
 
   // The first function that the driver lacks; null: it has all.
   const char* find() {

@@ -17,7 +17,7 @@
 namespace fsccl::perf {
 namespace {
 
-using cuda::DevicePointer;
+using cuda::CUdeviceptr;
 
 struct Case {
   std::string name;
@@ -25,9 +25,9 @@ struct Case {
   fsccl_dtype_t from, to;
   int sources = 0;  // 0: a cast
   bool accumulate = false, norm = false;
-  // of a cast: so many parts of each piece, which lie rank by rank, and then piece by piece
+  // For a cast: so many parts of each piece, which lie rank by rank, and then piece by piece.
   uint64_t ranks = 1;
-  uint64_t alignment = 256;  // of what is written, bytes
+  uint64_t alignment = 256;  // alignment of the written bytes
 
   uint64_t elements() const {
     uint64_t sum = 0;
@@ -123,7 +123,7 @@ std::vector<uint64_t> offsets(const Case& c, fsccl_dtype_t type, uint64_t alignm
 
 class Bench {
  public:
-  // Of `footprint` bytes or more launches take turns: of more than the cache holds.
+  // Launches on `footprint` bytes or more take turns, so that they use more than the cache holds.
   Bench(const cuda::Device& device, const cuda::DeviceKernels& kernels, TimedLaunches& timed,
         size_t footprint)
       : device_(device), kernels_(kernels), timed_(timed), footprint_(footprint) {}
@@ -159,15 +159,16 @@ class Bench {
   }
 
  private:
-  using Begin = std::function<DevicePointer(size_t)>;
+  using Begin = std::function<CUdeviceptr(size_t)>;
   using Put = TimedLaunches::Put;
 
   // Half of the bytes are read, half written.
   Put copies(const Case& c, const Begin& begin) {
     const size_t bytes = c.bytes() / 2 / 256 * 256;
     return [=, this](size_t i) {
-      return device_.check("cuMemcpyAsync", device_.driver().copy_async(begin(i), begin(i) + bytes,
-                                                                        bytes, timed_.stream()));
+      return device_.check(
+          "cuMemcpyAsync",
+          device_.driver().cuMemcpyAsync(begin(i), begin(i) + bytes, bytes, timed_.stream()));
     };
   }
 
@@ -188,7 +189,7 @@ class Bench {
 
   // A table has the destinations' addresses, so there is one for each set.
   Result<Put> reduces(const Case& c, const std::vector<uint64_t>& sources,
-                      const std::vector<uint64_t>& destinations, DevicePointer norm,
+                      const std::vector<uint64_t>& destinations, CUdeviceptr norm,
                       const Begin& begin, uint64_t sets) {
     std::vector<std::shared_ptr<const cuda::ReduceTable>> tables;
     const uint64_t all_sources = static_cast<uint64_t>(c.sources) * sources.back();
@@ -201,9 +202,9 @@ class Bench {
       tables.push_back(table);
     }
     const cuda::ReduceEpilogue epilogue{.divisor = c.sources, .accumulate = c.accumulate};
-    const DevicePointer norm_at = c.norm ? norm : 0;
+    const CUdeviceptr norm_at = c.norm ? norm : 0;
     return Put([=, this, count = c.sources, of_source = sources.back()](size_t i) {
-      std::vector<DevicePointer> bases;
+      std::vector<CUdeviceptr> bases;
       for (int s = 0; s < count; s++)
         bases.push_back(begin(i) + static_cast<uint64_t>(s) * of_source);
       return kernels_.reduce(*tables[i % sets], bases.data(), epilogue, norm_at, timed_.stream());
@@ -223,7 +224,7 @@ Status run(int ordinal, uint64_t divide) {
   fmt::print(
       "{{\"device\": \"{}\", \"capability\": {}, \"multiprocessors\": {}, \"timed_by\": \"{}\"}}\n",
       device->name(), device->capability(), device->multiprocessors(),
-      device->driver().event_elapsed ? "events" : "clock");
+      device->driver().cuEventElapsedTime ? "events" : "clock");
   Bench bench(*device, *kernels, *timed, (512 << 20) / divide);
   for (const Case& c : all_cases(divide)) FSCCL_TRY(bench.run(c));
   return success();

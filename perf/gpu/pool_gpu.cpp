@@ -1,20 +1,19 @@
-// What a pool on a GPU costs the host, and how much it reserves, beside the driver's own allocator
-// (cudaMallocAsync):
+// The cost of a pool on a GPU for the host, and the bytes that it reserves, beside the driver's own
+// allocator (cudaMallocAsync):
 //
-//   pairs    a planned slot, of which a step has 32, or a block, is taken and given back, of
-//            several sizes, on one stream and on two; and beside them what the driver takes for an
-//            event that orders two streams
-//   traces   training steps (pool_steps.h) that come again: a pair of them, and the most that is
-//            reserved beside the most that is
-//   live
+//   pairs    a planned slot, of which a step has 32, or a block, is taken and given back, in
+//            several sizes, on one stream and on two; beside them the driver's time for an event
+//            that orders two streams
+//   traces   training steps (pool_steps.h) that come again: a pair of them, and the most bytes
+//            reserved beside the most bytes live
 //
-// RMM's pool is given the traces, too, where perf/pool/rmm/build.sh has made it in the folder rmm/
-// of the build: its own code over addresses instead of a device. Nothing runs on the streams, so
-// what is measured is the host alone.
+// RMM's pool runs the traces, too, where perf/pool/rmm/build.sh has made it in the folder rmm/ of
+// the build: its own code over addresses instead of a device. Nothing runs on the streams, so the
+// figures are of the host alone.
 //
-//   pool_gpu [pairs]       one line of JSON for each measurement, and for what is missing; "SKIP:
+//   pool_gpu [pairs]       one line of JSON for each measurement, and for each missing one; "SKIP:
 //                          why" without a GPU
-//   pool_gpu --steps       the traces, a line of JSON each, for others to replay; needs no GPU
+//   pool_gpu --steps       the traces, a line of JSON each, for other programs; needs no GPU
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -56,7 +55,7 @@ T need(Result<T> result) {
 struct Bench {
   const cuda::Device& device;
   Communicator& comm;
-  cuda::Stream a, b;
+  cuda::CUstream a, b;
   size_t pairs;
   perf::DriverPool driver_pool;
   perf::MemoryPoolHandle* others = nullptr;  // the driver's pool of the device; null: it has none
@@ -74,7 +73,7 @@ struct Bench {
     std::vector<double> times;
     for (int i = 0; i <= kRepeats; i++) {
       const cuda::Current current(device);
-      need(device.check("cuCtxSynchronize", device.driver().synchronize()));
+      need(device.check("cuCtxSynchronize", device.driver().cuCtxSynchronize()));
       const auto begin = std::chrono::steady_clock::now();
       run();
       const std::chrono::duration<double, std::nano> taken =
@@ -100,11 +99,11 @@ void print(const Bench& bench, const char* what, uint64_t bytes, int streams, do
 }
 
 // 0: there is none.
-double driver_ns(const Bench& bench, uint64_t bytes, cuda::Stream free_on) {
+double driver_ns(const Bench& bench, uint64_t bytes, cuda::CUstream free_on) {
   if (!bench.others) return 0;
   return bench.ns(bench.pairs, [&] {
     for (size_t i = 0; i < bench.pairs; i++) {
-      cuda::DevicePointer pointer = 0;
+      cuda::CUdeviceptr pointer = 0;
       need(bench.device.check("cuMemAllocAsync",
                               bench.driver_pool.allocate(&pointer, bytes, bench.a)));
       need(bench.device.check("cuMemFreeAsync", bench.driver_pool.free(pointer, free_on)));
@@ -112,7 +111,7 @@ double driver_ns(const Bench& bench, uint64_t bytes, cuda::Stream free_on) {
   });
 }
 
-// of a step: one slot after the other, as a model without prefetching has them
+// layers of a step: one slot after the other, as in a model without prefetching
 constexpr uint64_t kLayers = 32;
 
 // An event that one stream records and another waits for: the least of the driver that orders two
@@ -120,22 +119,23 @@ constexpr uint64_t kLayers = 32;
 double event_ns(const Bench& bench) {
   const cuda::Current current(bench.device);
   const cuda::Driver& driver = bench.device.driver();
-  cuda::Event event = nullptr;
-  need(bench.device.check("cuEventCreate", driver.event_create(&event, cuda::kEventWithoutTime)));
+  cuda::CUevent event = nullptr;
+  need(bench.device.check("cuEventCreate",
+                          driver.cuEventCreate(&event, cuda::CU_EVENT_DISABLE_TIMING)));
   const double ns = bench.ns(bench.pairs, [&] {
     for (size_t i = 0; i < bench.pairs; i++) {
-      need(bench.device.check("cuEventRecord", driver.event_record(event, bench.b)));
-      need(bench.device.check("cuStreamWaitEvent", driver.stream_wait_event(bench.a, event, 0)));
+      need(bench.device.check("cuEventRecord", driver.cuEventRecord(event, bench.b)));
+      need(bench.device.check("cuStreamWaitEvent", driver.cuStreamWaitEvent(bench.a, event, 0)));
     }
   });
-  need(bench.device.check("cuEventDestroy", driver.event_destroy(event)));
+  need(bench.device.check("cuEventDestroy", driver.cuEventDestroy(event)));
   return ns;
 }
 
 // Taken on one stream; given back on it, or on another one, as a gather's slot is by the
 // computation.
 void measure(const Bench& bench, uint64_t bytes, bool two) {
-  const cuda::Stream back = two ? bench.b : bench.a;
+  const cuda::CUstream back = two ? bench.b : bench.a;
   const double beside = driver_ns(bench, bytes, back);
   {
     const std::unique_ptr<DevicePool> pool = bench.pool();
@@ -223,19 +223,19 @@ void replay_driver(const Bench& bench, const perf::PoolStep& step) {
   const perf::DriverPool& calls = bench.driver_pool;
   const cuda::Current current(bench.device);
   uint64_t most = 0;
-  need(bench.device.check("cuCtxSynchronize", bench.device.driver().synchronize()));
+  need(bench.device.check("cuCtxSynchronize", bench.device.driver().cuCtxSynchronize()));
   need(bench.device.check("cuMemPoolTrimTo", calls.trim(bench.others, 0)));
   need(bench.device.check("cuMemPoolSetAttribute",
                           calls.set(bench.others, perf::kMostReserved, &most)));
   const auto take = [&](uint64_t bytes) {
-    cuda::DevicePointer pointer = 0;
+    cuda::CUdeviceptr pointer = 0;
     need(bench.device.check("cuMemAllocAsync", calls.allocate(&pointer, bytes, bench.a)));
     return pointer;
   };
-  const auto give = [&](cuda::DevicePointer pointer, uint64_t) {
+  const auto give = [&](cuda::CUdeviceptr pointer, uint64_t) {
     need(bench.device.check("cuMemFreeAsync", calls.free(pointer, bench.a)));
   };
-  const double ns = replay<cuda::DevicePointer>(bench, step, take, give);
+  const double ns = replay<cuda::CUdeviceptr>(bench, step, take, give);
   need(bench.device.check("cuMemPoolGetAttribute",
                           calls.get(bench.others, perf::kMostReserved, &most)));
   print(bench, step, "cudaMallocAsync", ns, most);
@@ -265,9 +265,9 @@ void open_driver_pool(Bench* bench) {
     return print_missing("cudaMallocAsync", std::string("the driver has no ") + lacks);
   int device = 0;
   need(bench->device.check("cuDeviceGet",
-                           bench->device.driver().device_get(&device, bench->device.ordinal())));
-  const cuda::Code code = calls.default_pool(&bench->others, device);
-  if (code != cuda::kSuccess)
+                           bench->device.driver().cuDeviceGet(&device, bench->device.ordinal())));
+  const cuda::CUresult code = calls.default_pool(&bench->others, device);
+  if (code != cuda::CUDA_SUCCESS)
     return print_missing("cudaMallocAsync",
                          bench->device.check("cuDeviceGetDefaultMemPool", code).text());
   uint64_t all = UINT64_MAX;
@@ -296,7 +296,7 @@ int main(int argc, char** argv) {
     for (const perf::PoolStep& step : steps) std::printf("%s\n", step.json().c_str());
     return 0;
   }
-  // who ends it for taking too long has what was measured until then
+  // A user who ends the program for taking too long has the measurements until then.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   size_t pairs = 0;
   if (std::from_chars(given.data(), given.data() + given.size(), pairs).ec != std::errc() || !pairs)
@@ -323,9 +323,9 @@ int main(int argc, char** argv) {
               .driver_pool = {}};
   {
     const cuda::Current current(device);
-    for (cuda::Stream* stream : {&bench.a, &bench.b})
-      need(device.check("cuStreamCreate",
-                        device.driver().stream_create(stream, cuda::kNonBlockingStream, 0)));
+    for (cuda::CUstream* stream : {&bench.a, &bench.b})
+      need(device.check("cuStreamCreate", device.driver().cuStreamCreateWithPriority(
+                                              stream, cuda::CU_STREAM_NON_BLOCKING, 0)));
   }
   open_driver_pool(&bench);
   const rmm_peer* const rmm = open_rmm(argv[0]);

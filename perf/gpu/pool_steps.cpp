@@ -88,7 +88,7 @@ class StepMaker {
   const Units& units_;
   const bool copies_;
   std::vector<bool> ready_;      // gathered, or its parameters are there
-  size_t in_use_ = SIZE_MAX;     // whose parameters are there, of copies
+  size_t in_use_ = SIZE_MAX;     // the unit whose parameters are there, of copies
   std::vector<uint64_t> first_;  // key of each unit
   PoolStep made_;
 };
@@ -103,7 +103,7 @@ Units between(uint64_t outer, const std::vector<uint64_t>& layer, size_t layers)
 }  // namespace
 
 std::vector<PoolStep> pool_steps() {
-  constexpr uint64_t kMb = 1 << 20, kRow = uint64_t{4096} * 2;  // of a parameter of Llama 3 8B
+  constexpr uint64_t kMb = 1 << 20, kRow = uint64_t{4096} * 2;  // rows of a parameter of Llama 3 8B
   const Units equal = between(200 * kMb, {85 * kMb}, 32);
   const Units llama = between(128256 * kRow,
                               {4096 * kRow, 1024 * kRow, 1024 * kRow, 4096 * kRow, 14336 * kRow,

@@ -17,18 +17,18 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-Status fill(const cuda::Device& device, cuda::DevicePointer begin, size_t bytes) {
+Status fill(const cuda::Device& device, cuda::CUdeviceptr begin, size_t bytes) {
   std::mt19937_64 random(316227);
   std::vector<uint64_t> values(kRandomBytes / sizeof(uint64_t));
   for (uint64_t& value : values) value = (random() & 0x83ff83ff83ff83ff) | 0x3c003c003c003c00;
   size_t filled = std::min(kRandomBytes, bytes);
-  const auto copy = [&](cuda::DevicePointer to, cuda::DevicePointer from, size_t size) {
-    return device.check("cuMemcpyAsync", device.driver().copy_async(to, from, size, nullptr));
+  const auto copy = [&](cuda::CUdeviceptr to, cuda::CUdeviceptr from, size_t size) {
+    return device.check("cuMemcpyAsync", device.driver().cuMemcpyAsync(to, from, size, nullptr));
   };
-  FSCCL_TRY(copy(begin, reinterpret_cast<cuda::DevicePointer>(values.data()), filled));
+  FSCCL_TRY(copy(begin, reinterpret_cast<cuda::CUdeviceptr>(values.data()), filled));
   for (; filled < bytes; filled *= 2)
     FSCCL_TRY(copy(begin + filled, begin, std::min(filled, bytes - filled)));
-  return device.check("cuStreamSynchronize", device.driver().stream_synchronize(nullptr));
+  return device.check("cuStreamSynchronize", device.driver().cuStreamSynchronize(nullptr));
 }
 
 }  // namespace
@@ -36,32 +36,32 @@ Status fill(const cuda::Device& device, cuda::DevicePointer begin, size_t bytes)
 Result<std::unique_ptr<Memory>> Memory::allocate(const cuda::Device& device, size_t bytes) {
   std::unique_ptr<Memory> made(new Memory(device));
   const cuda::Current current(device);
-  FSCCL_TRY(device.check("cuMemAlloc", device.driver().allocate(&made->begin_, bytes)));
+  FSCCL_TRY(device.check("cuMemAlloc", device.driver().cuMemAlloc(&made->begin_, bytes)));
   FSCCL_TRY(fill(device, made->begin_, bytes));
   return made;
 }
 
 Memory::~Memory() {
   const cuda::Current current(device_);
-  if (begin_) (void)device_.driver().free(begin_);
+  if (begin_) (void)device_.driver().cuMemFree(begin_);
 }
 
 Result<std::unique_ptr<TimedLaunches>> TimedLaunches::make(const cuda::Device& device,
                                                            size_t rows) {
   std::unique_ptr<TimedLaunches> made(new TimedLaunches(device, rows));
   const cuda::Current current(device);
-  FSCCL_TRY(device.check("cuStreamCreate", device.driver().stream_create(
-                                               &made->stream_, cuda::kNonBlockingStream, 0)));
-  FSCCL_TRY(device.check("cuEventCreate", device.driver().event_create(&made->begin_, 0)));
-  FSCCL_TRY(device.check("cuEventCreate", device.driver().event_create(&made->end_, 0)));
+  FSCCL_TRY(device.check("cuStreamCreate", device.driver().cuStreamCreateWithPriority(
+                                               &made->stream_, cuda::CU_STREAM_NON_BLOCKING, 0)));
+  FSCCL_TRY(device.check("cuEventCreate", device.driver().cuEventCreate(&made->begin_, 0)));
+  FSCCL_TRY(device.check("cuEventCreate", device.driver().cuEventCreate(&made->end_, 0)));
   return made;
 }
 
 TimedLaunches::~TimedLaunches() {
   const cuda::Current current(device_);
-  if (begin_) (void)device_.driver().event_destroy(begin_);
-  if (end_) (void)device_.driver().event_destroy(end_);
-  if (stream_) (void)device_.driver().stream_destroy(stream_);
+  if (begin_) (void)device_.driver().cuEventDestroy(begin_);
+  if (end_) (void)device_.driver().cuEventDestroy(end_);
+  if (stream_) (void)device_.driver().cuStreamDestroy(stream_);
 }
 
 // A driver without times of events is none of NVIDIA's: then it is the clock, and no figure of a
@@ -70,21 +70,22 @@ Result<double> TimedLaunches::row(const Put& put, size_t count) {
   const cuda::Driver& driver = device_.driver();
   const cuda::Current current(device_);
   const auto start = std::chrono::steady_clock::now();
-  FSCCL_TRY(device_.check("cuEventRecord", driver.event_record(begin_, stream_)));
+  FSCCL_TRY(device_.check("cuEventRecord", driver.cuEventRecord(begin_, stream_)));
   for (size_t i = 0; i < count; i++) FSCCL_TRY(put(turn_++));
-  FSCCL_TRY(device_.check("cuEventRecord", driver.event_record(end_, stream_)));
-  FSCCL_TRY(device_.check("cuEventSynchronize", driver.event_synchronize(end_)));
+  FSCCL_TRY(device_.check("cuEventRecord", driver.cuEventRecord(end_, stream_)));
+  FSCCL_TRY(device_.check("cuEventSynchronize", driver.cuEventSynchronize(end_)));
   const std::chrono::duration<double, std::micro> by_clock =
       std::chrono::steady_clock::now() - start;
   float milliseconds = 0;
-  if (!driver.event_elapsed) return by_clock.count() / static_cast<double>(count);
-  FSCCL_TRY(device_.check("cuEventElapsedTime", driver.event_elapsed(&milliseconds, begin_, end_)));
+  if (!driver.cuEventElapsedTime) return by_clock.count() / static_cast<double>(count);
+  FSCCL_TRY(
+      device_.check("cuEventElapsedTime", driver.cuEventElapsedTime(&milliseconds, begin_, end_)));
   return static_cast<double>(milliseconds) * 1e3 / static_cast<double>(count);
 }
 
 // How many are a row.
 Result<size_t> TimedLaunches::count_of(const Put& put) {
-  FSCCL_ASSIGN(double once, row(put, 1));  // what is slow the first time
+  FSCCL_ASSIGN(double once, row(put, 1));  // some launches are slow the first time
   FSCCL_ASSIGN(once, row(put, 1));
   return std::clamp<size_t>(static_cast<size_t>(kRowMicroseconds / std::max(once, 1.0)), 1,
                             kMostInRow);

@@ -14,23 +14,23 @@ class Memory {
  public:
   static Result<std::unique_ptr<Memory>> allocate(const cuda::Device& device, size_t bytes);
   ~Memory();
-  cuda::DevicePointer begin() const { return begin_; }
+  cuda::CUdeviceptr begin() const { return begin_; }
 
  private:
   explicit Memory(const cuda::Device& device) : device_(device) {}
   const cuda::Device& device_;
-  cuda::DevicePointer begin_ = 0;
+  cuda::CUdeviceptr begin_ = 0;
 };
 
 class TimedLaunches {
  public:
   static Result<std::unique_ptr<TimedLaunches>> make(const cuda::Device& device, size_t rows);
   ~TimedLaunches();
-  cuda::Stream stream() const { return stream_; }
+  cuda::CUstream stream() const { return stream_; }
   using Put = std::function<Status(size_t i)>;
   struct Times {
-    double us, copy_us;    // of one
-    double ratio_to_copy;  // of bandwidths
+    double us, copy_us;    // time of one launch
+    double ratio_to_copy;  // ratio of the bandwidths
   };
   // Medians of rows of back-to-back ones, i counting up. Rows of `put` and `copy` take turns, and
   // the ratio is of neighbours: clocks and temperatures that change meanwhile change both.
@@ -42,8 +42,8 @@ class TimedLaunches {
   Result<size_t> count_of(const Put& put);
   const cuda::Device& device_;
   size_t rows_;
-  cuda::Stream stream_ = nullptr;
-  cuda::Event begin_ = nullptr, end_ = nullptr;
+  cuda::CUstream stream_ = nullptr;
+  cuda::CUevent begin_ = nullptr, end_ = nullptr;
   size_t turn_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What a step costs beside its bytes: slots taken and given back by a planned pool, the planner
+// The cost of a step beside its bytes: slots taken and given back by a planned pool, the planner
 // itself, the plans of a unit, and the checks of an operation.
 #include <benchmark/benchmark.h>
 

@@ -1,7 +1,7 @@
 // GB/s (read + written) of the kernels, cached against streaming stores, per working set (bytes of
 // everything read and written). A small set stays in a cache from one iteration to the next; a
-// large one comes from memory. The small_* benchmarks are about the overhead of a call. Of
-// checksums the bytes are those read.
+// large one comes from memory. The small_* benchmarks measure the overhead of a call. For checksums
+// only the read bytes count.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 

@@ -1,7 +1,7 @@
-// What a slot costs on the planned path, taken and given back: ranks are threads, each with its own
-// units in a pool that they share, all at once. Mean over batches of 32 slots, the slowest thread's
-// percentiles; of the whole pool (ledger, placement, what is kept of it), of the placement alone,
-// and of an array that is indexed, which nothing can be faster than.
+// The cost of a slot on the planned path, taken and given back: ranks are threads, each with its
+// own units in a pool that they share, all at once. Prints the mean over batches of 32 slots and
+// the slowest thread's percentiles, for the whole pool (ledger, placement, records), for the
+// placement alone, and for an indexed array, which nothing can be faster than.
 //
 //   pool_threads_bench [THREADS [STEPS]]
 #include <fmt/format.h>

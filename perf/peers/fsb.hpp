@@ -237,12 +237,10 @@ Cell sample(const Opt& o, Prep&& prep, Op&& op, Check&& check) {
   return c;
 }
 
-// ---- values for the check
-// ------------------------------------------------------------------------------------ Every value
-// is a hash of who wrote it, in which generation (sample or step) and where it stands, so nothing
-// old, missing or out of place can pass for it. What is summed has one sign and almost one exponent
-// over the ranks (within 4x), so that no rank's part can vanish in a rounding, while neighbouring
-// elements differ by many powers of two.
+// Values for the check. Every value is a hash of its writer, its generation (sample or step) and
+// its place, so no old, missing or misplaced value can pass for it. Summands have one sign and
+// almost one exponent over the ranks (within 4x), so that no rank's part can vanish in a rounding,
+// while neighbouring elements differ by many powers of two.
 inline uint16_t f2bf(float f) {
   uint32_t u;
   memcpy(&u, &f, 4);
@@ -317,7 +315,7 @@ inline bool touched(size_t i, size_t n, size_t es) {
   size_t x = i * es, m = middle(n, es);
   return x % 4096 < 8 || (x >= m && x < m + 8) || x + 8 >= n * es;
 }
-// those in [b, e)
+// elements in [b, e)
 template <class F>
 void each_touched(size_t n, size_t es, size_t b, size_t e, F&& f) {
   auto word = [&](size_t x) {
@@ -419,8 +417,8 @@ inline bool step_reduced_ok(const float* g, int u, int i, uint32_t gen, size_t n
   }
   return !bad;
 }
-// What a computation would do first, inside the timed step: read each rank's part of a parameter,
-// at its head, middle and end.
+// Reads the parameters as a computation would first do, inside the timed step: each rank's part, at
+// its head, middle and end.
 inline bool step_use(const uint16_t* p, int u, int i, uint32_t gen, size_t n) {
   const uint32_t s = seed_param(u, i, gen), m = n / g_size;
   bool ok = true;
@@ -811,7 +809,7 @@ struct PlainStep {
     double t0 = now_us();
     for (size_t i = 0, off = 0; i < n.size(); off += n[i++] / p) {
       cast_f32_bf16(ag + g_rank * sh + off, shard(u, i), n[i] / p);
-      // what was there last is gone
+      // the last content is gone
       for (size_t r = 0; r < p; r++)
         if ((int)r != g_rank) ag[r * sh + off] = ag[r * sh + off + n[i] / p - 1] = 0x7FFF;
     }

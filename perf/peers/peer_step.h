@@ -45,7 +45,7 @@ class UnitStep {
   UnitStep& operator=(const UnitStep&) = delete;
 
   const char* memory() { return kSlots ? "slot-gradients" : "private-gradients"; }
-  float* shard(int u, int i) {  // who asks for it may write to it
+  float* shard(int u, int i) {  // the caller may write to it
     State& state = at(u);
     state.changed = true;
     return static_cast<float*>(state.shards[static_cast<size_t>(i)]);

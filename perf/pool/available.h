@@ -1,5 +1,5 @@
-// What the library itself knows of free memory, for all subcommands: this folder is the one that
-// looks inside.
+// The library's own knowledge of free memory, for all subcommands: only this folder looks inside
+// the library.
 #pragma once
 #include <cstdint>
 

@@ -20,7 +20,8 @@ class CachingPolicy {
   explicit CachingPolicy(bool expandable) : expandable_(expandable) {}
   void apply(const StepEvent& event);
   uint64_t reserved_bytes() const { return reserved_; }
-  uint64_t upstream_calls() const { return calls_; }  // of cudaMalloc, or of the mapping of a page
+  // calls of cudaMalloc, or of the mapping of a page
+  uint64_t upstream_calls() const { return calls_; }
 
  private:
   struct Pool {

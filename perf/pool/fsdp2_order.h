@@ -1,9 +1,9 @@
-// What stock FSDP2 (fully_shard of PyTorch 2.15) takes and gives back in a step of a model,
-// prefetch 1, to put a step of ours beside it: a unit is gathered into one buffer, padded by
-// parameter to whole rows a rank, and copied out into parameters of their own; forward, the
-// gathered buffer stays until the next unit is copied out; backward, gradients in the type of the
-// parameters are copied into the buffer of a reduction in fp32, of which one is under way. Sharded
-// gradients are not counted. Order and sizes after
+// The takes and releases of stock FSDP2 (fully_shard of PyTorch 2.15) in a step of a model,
+// prefetch 1, to compare with a step of FSCCL. A unit is gathered into one buffer, padded by
+// parameter to whole rows a rank, and copied out into parameters of their own. In forward, the
+// gathered buffer stays until the next unit is copied out. In backward, gradients in the type of
+// the parameters are copied into the buffer of a reduction in fp32, of which one is in flight.
+// Sharded gradients are not counted. Order and sizes follow
 // torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py and _fsdp_collectives.py.
 #pragma once
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace fsccl::perf {
 std::vector<fsccl::StepEvent> fsdp2_step(const Model& model, uint64_t ranks, uint64_t wire_bytes,
                                          const std::vector<bool>& kept);
 
-// What steps of them reserve under the policy of PyTorch's caching allocator, simulated
-// (caching_policy.h).
+// Returns the bytes that such steps reserve under the policy of PyTorch's caching allocator,
+// simulated (caching_policy.h).
 uint64_t fsdp2_reserved_bytes(const std::vector<fsccl::StepEvent>& step, bool expandable);
 
 }  // namespace fsccl::perf

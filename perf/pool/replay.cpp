@@ -13,10 +13,10 @@
 namespace fsccl::perf {
 namespace {
 
-constexpr uint64_t kCapacity = uint64_t{1} << 60;  // of a region without memory
+constexpr uint64_t kCapacity = uint64_t{1} << 60;  // bytes of a region without memory
 // larger pools are rehearsed: placed and counted, without memory
 constexpr uint64_t kMostMemory = uint64_t{256} << 20;
-constexpr uint64_t kAddresses = uint64_t{16} << 30;  // of an arena
+constexpr uint64_t kAddresses = uint64_t{16} << 30;  // addresses of an arena
 constexpr size_t kWarmUp = 4;                        // steps: the plan, two by it, and the table
 
 // A region and what a pool does around it: it asks the arena for memory when a slot lies beyond
@@ -65,8 +65,8 @@ class ReplayedPool {
     end_step();
     return true;
   }
-  // What the plan does not need goes at the next boundary, and what was given back of it comes
-  // again, as in a pool.
+  // Ends a step. Memory that the plan does not need goes at the next boundary, and memory that was
+  // given back of it comes again, as in a pool.
   void end_step() {
     region_.end_step();
     const uint64_t whole = region_.whole_extent();
@@ -79,7 +79,8 @@ class ReplayedPool {
   uint64_t host_waits() const { return waits_; }
   uint64_t reserved_bytes() const { return backed_.bytes(); }
   uint64_t most_bytes() const { return most_; }
-  const std::string& refusal() const { return refusal_; }  // of a declared step; empty: none
+  // refusal of a declared step; empty: none
+  const std::string& refusal() const { return refusal_; }
 
  private:
   bool back(uint64_t begin, uint64_t bytes) {
@@ -89,7 +90,7 @@ class ReplayedPool {
   }
   bool carry_out(const BackedBytes::Change& change) {
     for (const auto& [begin, end] : change.given_back) {
-      // of the program, for the streams: only then the bytes can go
+      // waits of the program for the streams: only then the bytes can go
       waits_ += region_.cooling(begin, end);
       if (arena_) arena_->release(0, begin, end - begin);
       backed_.given_back(begin, end);
@@ -115,7 +116,7 @@ class ReplayedPool {
 
 using Steps = std::vector<std::vector<StepEvent>>;
 
-// What one way of telling the pool about the trace comes to.
+// The results of one way to describe the trace to the pool.
 class Replay {
  public:
   Replay(const Trace& trace, const ReplayOptions& options, const char* how)

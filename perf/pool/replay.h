@@ -16,7 +16,7 @@ struct ReplayOptions {
   bool peers = true;
 };
 
-// One trace under one allocator. What it does not have is not there.
+// One trace under one allocator. Missing figures were not measured.
 struct ReplayRow {
   std::string trace, allocator, how;
   uint64_t live = 0, clique_bound = 0;
@@ -26,7 +26,7 @@ struct ReplayRow {
   std::optional<uint64_t> system_calls, added_waits, growths, variance;
   // ever: of the program, for work on bytes that it gives back to the system
   std::optional<uint64_t> host_waits;
-  std::optional<double> p50_ns, p99_ns;  // of an allocation and its release
+  std::optional<double> p50_ns, p99_ns;  // time of an allocation and its release
   // and what the trace says of streams between them
   std::optional<double> with_order_p50_ns, with_order_p99_ns;
   std::string note;

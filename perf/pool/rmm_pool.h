@@ -7,7 +7,8 @@
 
 namespace fsccl::perf {
 
-// What rmm/build.sh made; null, and *error says why, when it is no such library.
+// Loads the library that rmm/build.sh made. Returns null, and *error says why, if it is no such
+// library.
 const rmm_peer* load_rmm(const std::string& library, std::string* error);
 ReplayRow replay_rmm(const rmm_peer& peer, const Trace& trace, const ReplayOptions& options);
 

@@ -32,7 +32,7 @@ class BatchTimes {
     }
     return true;
   }
-  // of a take and a give-back, each the mean of a batch
+  // times of a take and a release, each the mean of a batch
   const std::vector<double>& samples_ns() const { return samples_; }
   void clear() { samples_.clear(); }
 

@@ -7,8 +7,8 @@
 
 namespace fsccl {
 
-// What a table means: the source itself where the table is one of the library's, so that errors
-// keep their texts and adaptors keep alive what they stand on.
+// Returns the source of a table. If the table is one of the library's, this is the source itself,
+// so that errors keep their texts and adaptors keep alive the source that they stand on.
 Result<std::shared_ptr<MemorySource>> source_of(const fsccl_allocator_t* table);
 
 }  // namespace fsccl

@@ -85,7 +85,7 @@ void make_later(CommObject& object, Request& request, bool with_id, uint64_t bit
   object.failed.store(true, std::memory_order_release);
 }
 
-// Of a communicator that is made from another.
+// Reads the options of a communicator that is made from another one.
 Result<CommunicatorOptions> read_child_options(const fsccl_comm_config_t* given,
                                                const Communicator& parent) {
   fsccl_comm_config_t config;

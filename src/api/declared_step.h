@@ -13,8 +13,8 @@
 
 namespace fsccl {
 
-// Of a slot, or of a unit that is unsharded: at this point of the step, and whether an event has
-// been about it.
+// The hold of a slot, or of a unit that is unsharded, at this point of the step, and whether an
+// event has used it.
 struct DeclaredHold {
   bool now = false, touched = false;
 
@@ -28,8 +28,8 @@ class DeclaredStep {
   // The `number`-th event.
   Status add(const fsccl_event_t& event, size_t number);
 
-  std::vector<CollectiveRegion::Event> shared, own;  // of the pool's two regions
-  int host_rank = -1;                                // of shared slots; negative: there are none
+  std::vector<CollectiveRegion::Event> shared, own;  // events of the pool's two regions
+  int host_rank = -1;  // host rank of shared slots; negative: there are none
   // alike on all ranks, or they declared different steps
   uint64_t hash = 0;
 

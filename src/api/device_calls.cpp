@@ -65,7 +65,7 @@ Status run_on_device(Communicator& comm, const CollectiveCall& given, void* stre
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "an array of counts or displacements is NULL");
   FSCCL_ASSIGN(const int ordinal, device_of(comm, call.input, call.output));
   const DeviceCall made = device_call(call, recv_counts, recv_displacements, comm.rank(),
-                                      comm.size(), static_cast<cuda::Stream>(stream));
+                                      comm.size(), static_cast<cuda::CUstream>(stream));
   return issue(comm, {made}, ordinal);
 }
 
@@ -95,10 +95,10 @@ Status run_on_device(Communicator& comm, const ListCall& call, void* stream, fsc
     FSCCL_ASSIGN(ordinal, device_of(comm, nullptr, nullptr));
   }
   std::vector<DeviceCall> calls =
-      device_calls(call, comm.rank(), comm.size(), static_cast<cuda::Stream>(stream));
+      device_calls(call, comm.rank(), comm.size(), static_cast<cuda::CUstream>(stream));
   if (calls.empty()) {  // a barrier
     calls.emplace_back();
-    calls.back().stream = static_cast<cuda::Stream>(stream);
+    calls.back().stream = static_cast<cuda::CUstream>(stream);
   }
   return issue(comm, std::move(calls), ordinal);
 }

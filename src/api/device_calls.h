@@ -7,7 +7,8 @@
 
 namespace fsccl {
 
-// Whether a call is one: a buffer says so, or, where there is none at all, the stream.
+// Returns true if a call is on device memory: a buffer says so, or the stream if there is no
+// buffer.
 inline bool on_device(const void* send, const void* recv, void* stream, int* ordinal) {
   return stream || cuda::on_device(recv, ordinal) || cuda::on_device(send, ordinal);
 }

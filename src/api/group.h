@@ -7,11 +7,11 @@
 
 namespace fsccl {
 
-// Whether this thread is inside a group.
+// Returns true if this thread is inside a group.
 bool grouped();
 // Remembers a submitted operation for the end of the group.
 void add_to_group(fsccl_work_t work);
-// Likewise a call on device memory, which the end enqueues with the others.
+// Adds a call on device memory, which the end of the group enqueues with the others.
 void add_to_group(DeviceCollectives::Grouped calls);
 
 }  // namespace fsccl

@@ -63,7 +63,7 @@ class Use {
 
  private:
   Pins::Word* word_ = nullptr;
-  std::atomic<uint32_t>* count_ = nullptr;  // of a thread that has no word left
+  std::atomic<uint32_t>* count_ = nullptr;  // the count of a thread that has no word left
 };
 
 // An object that is not freed while this lives. Null: there is none.
@@ -201,7 +201,7 @@ class HandleTable {
   struct Slot {
     std::atomic<uint64_t> state{0};  // generation << 1 | kOpen
     std::atomic<T*> object{nullptr};
-    std::atomic<uint32_t> owner{0};  // whose users count
+    std::atomic<uint32_t> owner{0};  // the object whose users count
     std::atomic<uint32_t> users{0};  // that have no word of their own
   };
 

@@ -1,4 +1,4 @@
-// What the library tells about itself and the machine, and what it will tell in later releases.
+// The functions of insight.h: reports of the library about itself and the machine.
 #include <cstring>
 
 #include "api/guard.h"

@@ -1,7 +1,7 @@
-// Messages from one rank to another. What rank a sends to rank b runs on a communicator of the two,
-// made inside the caller's when it is first used, and is there what a broadcast is elsewhere: so
-// messages of one direction match in order, and other directions, other peers and the collectives
-// go their own ways.
+// Messages from one rank to another. The messages from rank a to rank b run on a communicator of
+// the two, which is made inside the caller's communicator when it is first used; a message is a
+// broadcast there. Messages of one direction therefore match in order, and are independent of other
+// directions, other peers and the collectives.
 #include "api/device_calls.h"
 #include "api/group.h"
 #include "base/undo.h"

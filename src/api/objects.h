@@ -1,4 +1,4 @@
-// What the handles of the public header name, and the tables that hold them.
+// The objects behind the handles of the public header, and the tables that hold them.
 #pragma once
 #include <atomic>
 #include <map>
@@ -22,7 +22,7 @@ struct CommObject {
   std::atomic<bool> failed{false};  // creation failed; `error` says how
   Error error;
   std::mutex creator_mutex;
-  Thread creator;  // of a nonblocking creation
+  Thread creator;  // thread of a nonblocking creation
   // by (from, to): on which this rank sends and receives, made when first used
   std::map<std::pair<int, int>, fsccl_comm_t> pairs;
 };

@@ -66,8 +66,8 @@ class Elements {
   T defaults_;
 };
 
-// Whether an output struct can be filled: it is there, and its size is one. `name`: of the
-// argument; `macro`: what initialises it.
+// Checks that an output struct can be filled: it is there, and its size is valid. `name`: the
+// argument's name; `macro`: the macro that initialises it.
 template <class T>
 Status check_output(const T* given, const char* name, const char* macro) {
   if (!given)

@@ -25,7 +25,7 @@ Devices& devices() {
   return all.get();
 }
 
-// what PyTorch's kernels may expect of memory: its own allocator's
+// alignment that PyTorch's kernels may expect: that of its own allocator
 constexpr uint64_t kAlignment = 512;
 
 Status told(Status status) {

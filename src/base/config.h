@@ -44,8 +44,8 @@ using ConfigRef = std::shared_ptr<const Config>;
 // error. Any thread.
 ConfigRef config();
 
-// What is wrong with the file or the environment (FSCCL_ERR_CONFIG). Whatever creates objects
-// checks it first and refuses on an error. Any thread.
+// Returns what is wrong with the file or the environment (FSCCL_ERR_CONFIG). Every function that
+// creates an object calls this first and refuses on an error. Any thread.
 Status config_status();
 
 // The three functions of the public header. A failed set changes nothing.

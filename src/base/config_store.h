@@ -43,7 +43,7 @@ class ConfigStore {
   void complain(Status status);
 
   std::vector<ConfigSetting> file_, environment_, api_;
-  std::string file_path_;  // whose settings file_ holds
+  std::string file_path_;  // the file whose settings file_ holds
   std::vector<Entry> entries_;
   std::vector<std::string> warnings_;
   ConfigRef snapshot_;

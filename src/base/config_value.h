@@ -16,8 +16,8 @@ struct ConfigSpec {
   const char* name;
   ConfigType type;
   const char* default_text;
-  int64_t minimum = 0;     // of numbers
-  int64_t maximum = 0;     // of numbers; of strings, their length
+  int64_t minimum = 0;     // the least value of a number
+  int64_t maximum = 0;     // the largest value of a number, or the length of a string
   const char* words = "";  // enumerators as written in the source: "kError, kWarn"
   const char* doc = "";
 };

@@ -18,7 +18,8 @@ constexpr rlim_t kRoom = 16;
 }  // namespace
 
 Status check_descriptors(int count, const char* purpose) {
-  static std::mutex one_at_a_time;  // what one thread tries must not be missing for another
+  // descriptors that one thread opens for the check must not be missing for another thread
+  static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   std::vector<Fd> free;
   while (static_cast<int>(free.size()) < count) {

@@ -1,6 +1,6 @@
-// How many more files this process may open, which is the limit that a job meets first (ulimit -n).
-// What several ranks do together asks before it begins: a rank that finds out in the middle leaves
-// the others waiting for it.
+// Says how many more files this process may open. The limit of open files (ulimit -n) is the first
+// limit that a job meets. Calls of several ranks check it before they begin, because a rank that
+// finds out in the middle leaves the others waiting.
 #pragma once
 #include <sys/resource.h>
 
@@ -8,8 +8,8 @@
 
 namespace fsccl {
 
-// FSCCL_ERR_LIMIT, with the limit, where fewer than `count` descriptors are free. `purpose` follows
-// "are needed to". What other threads open afterwards it cannot know.
+// Returns FSCCL_ERR_LIMIT, with the limit, when fewer than `count` descriptors are free. `purpose`
+// follows "are needed to" in the text. The check does not know what other threads open afterwards.
 Status check_descriptors(int count, const char* purpose);
 // Returns the error of the other ranks where check_descriptors() failed on `rank`.
 Status short_of_descriptors(int rank, const char* purpose);

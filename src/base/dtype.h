@@ -1,4 +1,4 @@
-// What the library knows of each element type: its size, its name, and how it accumulates.
+// The properties of each element type: size, name, and the type in which it accumulates.
 #pragma once
 #include <cstddef>
 

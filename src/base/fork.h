@@ -1,6 +1,7 @@
-// What fork() does to the library: the child has none of its threads, and its handles would reach
-// into the parent's communicators. So in a child of a process that had initialised, forked() is
-// true for good and every call answers FSCCL_ERR_FORKED; the parent does not notice.
+// The library after fork(). A child process has none of the library's threads, and its handles
+// would reach into the parent's communicators. In a child of a process that had initialised the
+// library, forked() is therefore true for good, and every call returns FSCCL_ERR_FORKED. The parent
+// does not notice.
 #pragma once
 #include <atomic>
 

@@ -1,10 +1,10 @@
-// Sleeping on a 32-bit word in memory that processes share, without a barrier on the signaller's
-// side: it stores the word and looks whether anybody sleeps. A sleeper counts itself in `sleepers`
-// with a full barrier before it looks at the word a last time. So the two can miss each other only
-// while the signaller's store has not left its processor, which is less than kBriefNs: none keeps a
-// store to itself for longer than the stores before it take. Who sleeps therefore sleeps briefly
-// first, stays counted, and looks again: then it sees the store, or any later look of the signaller
-// sees the sleeper.
+// Sleeping on a 32-bit word in memory that processes share, without a memory barrier on the side of
+// the signaller. The signaller stores the word and then looks whether anybody sleeps. A sleeper
+// counts itself in `sleepers` with a full barrier before it looks at the word for the last time.
+// The two can miss each other only while the signaller's store has not left its processor. This
+// takes less than kBriefNs, because no processor keeps a store to itself for longer than the stores
+// before it take. A sleeper therefore first sleeps briefly, stays counted, and looks again: then it
+// sees the store, or a later look of the signaller sees the sleeper.
 #pragma once
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -47,7 +47,8 @@ inline void futex_sleep(uint32_t* word, uint32_t value, uint32_t* sleepers, int6
   count.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// The signaller's half, behind its store: wakes whoever sleeps. Whether anybody seems to.
+// Wakes the sleepers. The signaller calls this after its store. Returns true if somebody seemed to
+// sleep.
 inline bool futex_wake_sleepers(uint32_t* word, uint32_t* sleepers) {
   // the compiler does not look before it stores
   std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -21,7 +21,7 @@ bool is_unspecified(const IpAddress& ip) {
 struct Own {
   std::string interface_name;
   IpAddress ip = {};
-  uint32_t link = 0;  // of a link-local address
+  uint32_t link = 0;  // the interface of a link-local address
 };
 
 // Returns the addresses of this host on interfaces that are up.
@@ -85,7 +85,7 @@ std::vector<IpAddress> local_ips(const std::string& interface_name) {
   std::vector<IpAddress> outside, loopback;
   for (const Own& own : all.value()) {
     if (!interface_name.empty() && interface_name != own.interface_name) continue;
-    if (is_link_local(own.ip)) continue;  // of no use without its interface
+    if (is_link_local(own.ip)) continue;  // a link-local address is useless without its interface
     (is_loopback(own.ip) ? loopback : outside).push_back(own.ip);
   }
   return outside.empty() ? loopback : outside;

@@ -32,7 +32,7 @@ class JsonReader {
 
   // An object with no other keys than these.
   bool object(const Json& json, const std::string& place, std::initializer_list<const char*> known);
-  // What is missing and not needed leaves the value as it is.
+  // A value that is missing and not needed stays as it is.
   bool text(const Json& json, const char* key, const std::string& place, bool needed,
             std::string* value);
   bool number(const Json& json, const char* key, const std::string& place, double most,

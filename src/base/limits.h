@@ -1,5 +1,5 @@
-// What this process may use: the limits of the system, of its user and of its container, each with
-// the name under which its owner can raise it.
+// The limits of this process: those of the system, of its user and of its container, each with the
+// name under which its owner can raise it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,11 +23,11 @@ struct Limits {
   Limit cores;
 };
 
-// Reads /proc and the cgroup (v2) below `root`, which is "" but in tests. What cannot be read does
-// not limit.
+// Reads /proc and the cgroup (v2) below `root`, which is "" outside of tests. A file that cannot be
+// read sets no limit.
 Limits read_limits(const std::string& root = "");
 
-// Of a page of memory.
+// Returns the bytes of a page of memory.
 uint64_t page_bytes();
 
 // "the limit of open files (ulimit -n) is 1024"

@@ -12,7 +12,7 @@ namespace fsccl {
 class LoadedLibrary {
  public:
   explicit LoadedLibrary(const char* file) {
-    const StandardNumbersTaken taken;  // what starts with a library may open descriptors
+    const StandardNumbersTaken taken;  // code that starts with a library may open descriptors
     handle_ = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (handle_) return;
     const char* const text = dlerror();

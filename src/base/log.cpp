@@ -91,8 +91,8 @@ void write_log(LogLevel level, std::string_view text) {
   // a full file, or a pipe that nobody reads any more, does not end the process
   const FileSignalsHeld held;
   const int saved_errno = errno;
-  // One write, so that lines stay whole. What cannot be written is lost: a message never stops the
-  // work.
+  // Each line is one write, so that lines stay whole. A line that cannot be written is lost: a
+  // message never stops the work.
   while (::write(fd, line.data(), line.size()) < 0 && errno == EINTR) {
   }
   errno = saved_errno;

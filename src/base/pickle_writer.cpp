@@ -6,7 +6,7 @@ namespace {
 // Instructions, as Python's pickletools.py describes them.
 constexpr char kProtocol = '\x80', kStop = '.', kMark = '(', kTrue = '\x88', kFalse = '\x89',
                kPair = '\x86';
-// of that many bytes; the third is signed
+// opcodes of numbers of so many bytes; the third one is signed
 constexpr char kNumber1 = 'K', kNumber2 = 'M', kNumber4 = 'J', kLong = '\x8a';
 constexpr char kText = 'X', kRemember1 = 'q', kRemember4 = 'r', kRecall1 = 'h', kRecall4 = 'j';
 constexpr char kFillList = 'e', kFillMap = 'u';
@@ -24,7 +24,7 @@ void PickleWriter::bytes(uint64_t value, size_t count) {
   for (size_t i = 0; i < count; i++) out_ += static_cast<char>(value >> 8 * i & 0xff);
 }
 
-// Of a list each value, of a map each key.
+// Called before each value of a list, and before each key of a map.
 void PickleWriter::next_item(char fill) {
   flush_much();
   if (open_.empty() || open_.back().fill != fill) return;

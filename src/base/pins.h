@@ -1,11 +1,11 @@
-// Which objects threads use now, so that no thread frees one that another is in. Who uses an object
-// pins it; who ends it first makes sure that nobody finds it any more, and then waits until nobody
-// has it pinned.
+// The objects that threads are using now, so that no thread frees an object that another thread
+// uses. A thread that uses an object pins it. A thread that ends an object first removes it from
+// the table of handles, and then waits until no thread has it pinned.
 //
-// To pin is a store into a word of the thread's own, and a look at whether the object is still to
-// be found (handle.h). Between the two the processor must not change the order. That is made sure
-// of by who ends the object, with membarrier(2), and costs who pins nothing. Where the system has
-// no membarrier, who pins pays for it.
+// A pin is a store into a word of the thread's own, followed by a look whether the object is still
+// in the table (handle.h). The processor must not reorder the two. The thread that ends the object
+// ensures this with membarrier(2), so a pin costs nothing. Where the system has no membarrier, the
+// pin contains the barrier.
 #pragma once
 #include <array>
 #include <atomic>
@@ -16,7 +16,7 @@ namespace fsccl {
 class Pins {
  public:
   using Word = std::atomic<const void*>;
-  static constexpr size_t kMost = 8;  // of a thread at once
+  static constexpr size_t kMost = 8;  // objects that one thread pins at once
 
   // Before the first object is made.
   static void prepare();

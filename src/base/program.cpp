@@ -27,7 +27,7 @@ int run_program(const char* name, int argc, char** argv, int (*run)(int, char**)
     errno = EIO;  // where an earlier write has failed, whose reason is not known any more
     return std::fflush(stdout) == 0 && !std::ferror(stdout) ? status
                                                             : not_written(why_not_written(errno));
-    // of fmt::print
+    // fmt::print throws this
   } catch (const std::system_error& error) {
     // threads of the library may still run
     std::_Exit(not_written(error.code().message() + advice_for(error.code().value())));

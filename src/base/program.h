@@ -1,5 +1,5 @@
-// What the project's programs (fsccl-info, fsccl-perf, fsccl-trace) share: the frame of main(), and
-// files of output.
+// The frame that the programs fsccl-info, fsccl-perf and fsccl-trace share: main(), and files of
+// output.
 #pragma once
 #include <optional>
 #include <string>

@@ -118,7 +118,7 @@ void Reactor::stop_if_unused(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// Whether the service thread shall end now.
+// Returns true if the service thread shall end now.
 bool Reactor::end_if_unused() {
   const std::lock_guard lock(mutex_);
   if (!stopping_) return false;
@@ -215,7 +215,7 @@ void Reactor::kick() {
   const int saved_errno = errno;
   const uint64_t one = 1;
   if (write(wake_.get(), &one, sizeof(one)) < 0 && errno != EAGAIN) {
-    // What refuses the write must not leave the thread asleep: an eventfd that is watched anew for
+    // If the write is refused, the thread must still wake up: an eventfd that is watched anew for
     // room is ready at once.
     epoll_event event = {};
     event.events = EPOLLIN | EPOLLOUT | EPOLLET;

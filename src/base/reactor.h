@@ -1,11 +1,13 @@
-// The library's one thread per process: watches descriptors and calls back, and between that lets
-// the engine move operations on. Started at the first use, ended with its last user, all signals
-// blocked. It does not keep the process alive: when no thread of the program is left, the thread
-// ends the process as the end of the last thread would have. After fork the child has none and
-// starts none, and the descriptors that were watched are closed there, so that a child that lives
-// on does not hide its parent's death from the peers. A callback for which memory is too short (it
-// throws std::bad_alloc) is over, and called again a little later as long as what it was called for
-// is there. What it had begun is its own to put right.
+// The service thread of the process. It watches descriptors and calls back, and in between it lets
+// the engine move operations on. It starts at the first use, ends with its last user, and blocks
+// all signals. It does not keep the process alive: when no thread of the program is left, the
+// service thread ends the process as the end of the last thread would have.
+//
+// After fork the child has no service thread and starts none. The watched descriptors are closed in
+// the child, so that a child that lives on does not hide its parent's death from the peers.
+//
+// A callback that throws std::bad_alloc is called again a little later, as long as its reason is
+// still there. The callback must be able to begin again.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -93,7 +95,7 @@ class Reactor {
       watchers_;  // by watcher id, so that a late event never meets a descriptor's next owner
   std::unordered_map<int, uint32_t> watcher_of_fd_;
   std::vector<std::shared_ptr<Hook>> hooks_;
-  std::vector<std::shared_ptr<Hook>> running_hooks_;  // of run_hooks(), which keeps its memory
+  std::vector<std::shared_ptr<Hook>> running_hooks_;  // memory of run_hooks(), which it keeps
   uint32_t next_watcher_id_ = 1;
   int next_hook_id_ = 1;
   const void* current_ = nullptr;  // the watcher or hook whose callback runs now

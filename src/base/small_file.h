@@ -1,4 +1,4 @@
-// What the system tells in small files (/proc, /sys).
+// Reads the small files in which the system describes itself (/proc, /sys).
 #pragma once
 #include <fcntl.h>
 #include <unistd.h>

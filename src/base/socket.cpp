@@ -15,7 +15,7 @@ namespace fsccl {
 namespace {
 
 constexpr int kBacklog = 4096;  // the kernel lowers it to its own limit
-// of heartbeats unread: some dozens; whoever floods it takes no more memory
+// bytes of unread heartbeats, which are some dozens; a flood of datagrams takes no more memory
 constexpr int kDatagramRoom = 32 << 10;
 // between two attempts to connect to a listener whose backlog is full
 constexpr int64_t kCrowdedNs = 1'000'000;

@@ -45,8 +45,8 @@ std::string describe(const SocketAddress& address);
 // All addresses of a host name, in the system's order of preference. An IPv6 address may stand in
 // brackets.
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port);
-// Whether packets to that IP address stay on this host (in this network namespace): it is an
-// address of an interface, loopback, or the address that stands for all.
+// Returns true if packets to this IP address stay on this host (in this network namespace): the
+// address belongs to an interface, is a loopback address, or is the address that stands for all.
 Result<bool> is_this_host(const SocketAddress& address);
 // The interface of this host that has link-local addresses, 0 where none has, or several.
 Result<uint32_t> only_link();
@@ -79,7 +79,7 @@ struct PeerUser {
   uint32_t uid = 0;
   int32_t pid = 0;
 };
-// Who made the other end of a Unix socket, by the kernel's word.
+// Returns the user who made the other end of a Unix socket, as the kernel says.
 Result<PeerUser> peer_user(int fd);
 
 enum class Direction { kRead, kWrite };
@@ -93,9 +93,9 @@ Result<size_t> receive_some(int fd, void* data, size_t bytes);
 // Ends both directions, also where another process holds a copy of the socket.
 void shut_down(int fd);
 void end_sending(int fd);
-// Whether the other system has all that was sent, so that closing loses nothing: where something
-// arrives that nobody reads any more, or is unread, TCP forgets what it would have to send again.
-// Always so between processes of a host.
+// Returns true if the other system has everything that was sent, so that closing loses nothing. TCP
+// drops bytes that it would have to send again when something arrives that nobody reads, or is
+// unread. Between processes of one host the result is always true.
 bool arrived(int fd);
 // For how long the other system has acknowledged nothing while it owes an answer; what this system
 // cannot send counts as sent. 0: it owes nothing.
@@ -106,7 +106,8 @@ Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed);
 
 // Datagrams, on every interface, at a port that the system chooses.
 Result<Fd> open_datagrams();
-// Whether the system took it; whether it arrives nobody says. To a TCP address.
+// Sends to a TCP address. Returns true if the system took the datagram; nobody says whether it
+// arrives.
 bool send_datagram(int fd, const SocketAddress& to, const void* data, size_t bytes);
 // The size of the next one that came, of which as much as fits is at `data`; negative: none is
 // there.

@@ -68,8 +68,8 @@ template <class... Args>
 }
 // For a failed system call: appends the text of `error_number`.
 [[gnu::cold]] Status fail_errno(int error_number, const std::string& what);
-// What may help against a failed call: "; raise the limit of open files (ulimit -n)". Empty where
-// nothing is known.
+// Returns advice on a failed call, such as "; raise the limit of open files (ulimit -n)", or an
+// empty text.
 std::string advice_for(int error_number);
 // As the tables of functions want it (transport.h): the code; an error's text goes to
 // text[capacity], as much as it holds.

@@ -103,7 +103,7 @@ bool only_library_threads_left() {
   bool only_ours = true;
   const std::lock_guard lock(ours().mutex);
   while (const dirent* entry = readdir(listing)) {
-    int32_t number = 0;  // of "." and ".."
+    int32_t number = 0;  // the entries "." and ".."
     std::from_chars(entry->d_name, entry->d_name + std::strlen(entry->d_name), number);
     if (number > 0 && number != first) only_ours &= std::ranges::count(ours().numbers, number) > 0;
   }

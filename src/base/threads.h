@@ -46,8 +46,8 @@ class SignalsBlocked {
 // Joined or left before it is destroyed or started again.
 class Thread {
  public:
-  // FSCCL_ERR_LIMIT: the system gives no thread; FSCCL_ERR_OUT_OF_MEMORY: nor memory for one. What
-  // runs has the signals blocked that the caller has.
+  // Returns FSCCL_ERR_LIMIT if the system gives no thread, and FSCCL_ERR_OUT_OF_MEMORY if there is
+  // no memory for one. The new thread blocks the signals that the caller blocks.
   Status start(std::function<void()> run);
   bool joinable() const { return thread_ != nullptr; }
   void join();
@@ -63,11 +63,12 @@ class Thread {
 void sleep_ns(int64_t ns);
 void yield_core();
 
-// Whether no thread of the program is left: the one that began it has ended, by pthread_exit() in
-// main(), and every other that is there was started by a Thread. False where /proc does not tell.
+// Returns true if no thread of the program is left: the first thread has ended, by pthread_exit()
+// in main(), and every remaining thread was started by a Thread. Returns false if /proc cannot be
+// read.
 bool only_library_threads_left();
 
-// Of the calling thread, as the system numbers it.
+// Returns the system's number of the calling thread.
 int32_t thread_number();
 
 }  // namespace fsccl

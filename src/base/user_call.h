@@ -9,7 +9,8 @@
 
 namespace fsccl {
 
-// What the function returns, or `instead` where it throws. `what`: its name, for the log.
+// Calls the function and returns its answer, or `instead` if the function throws. `what` is the
+// function's name in the log.
 template <class Answer, class Call>
 Answer call_user(const char* what, Answer instead, Call&& call) {
   try {

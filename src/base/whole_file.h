@@ -1,7 +1,7 @@
-// A file of output. A regular file is there whole or not at all: the text is written beside its
-// place under another name, and moved there at the end, over what was there; without commit()
-// nothing is left of it. What is no regular file is never replaced: a character device, a FIFO, and
-// the standard output by its name in /dev are written in place, anything else is refused.
+// A file of output. A regular file is either whole or unchanged: the text is written to another
+// name beside it, and commit() moves it over the old file. Without commit() nothing is left of it.
+// Files that are not regular are never replaced: a character device, a FIFO and the standard output
+// by its name in /dev are written in place, and everything else is refused.
 #pragma once
 #include <sys/types.h>
 
@@ -13,12 +13,12 @@
 
 namespace fsccl {
 
-// What the path of an output names. Errors (FSCCL_ERR_SYSTEM, here and below) name the path and the
-// reason.
+// The file that the path of an output names. Errors (FSCCL_ERR_SYSTEM, here and below) name the
+// path and the reason.
 struct OutputPlace {
   std::string path;       // where symbolic links lead
   bool in_place = false;  // a device, a FIFO, or a descriptor by its name in /proc or /dev
-  mode_t mode = 0;        // of a regular file of this user that is there; 0: none
+  mode_t mode = 0;        // mode of a regular file of this user that exists; 0: there is none
 };
 Result<OutputPlace> output_place(const std::string& path);
 
@@ -32,7 +32,7 @@ std::string why_not_written(int error);
 class WholeFile {
  public:
   struct How {
-    // of a new file, less the umask; a file of this user that is there keeps its own
+    // mode of a new file, less the umask; an existing file of this user keeps its own
     mode_t mode = 0600;
     bool follow_links = false;     // to a regular file; otherwise that link is what is replaced
     int64_t patience_ms = 10'000;  // how long a reader of a FIFO may take nothing
@@ -43,7 +43,7 @@ class WholeFile {
   ~WholeFile();
 
   bool in_place() const { return written_.empty(); }
-  // What cannot be written is said by commit().
+  // Appends to the file. commit() reports what could not be written.
   void append(std::string_view text);
   Status commit();
 

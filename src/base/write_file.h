@@ -19,8 +19,8 @@ class FileSignalsHeld {
   FileSignalsHeld& operator=(const FileSignalsHeld&) = delete;
 
  private:
-  sigset_t before_;   // what the thread blocked
-  sigset_t to_take_;  // those of the two that were not pending before
+  sigset_t before_;   // the signals that the thread blocked before
+  sigset_t to_take_;  // SIGXFSZ and SIGPIPE, as far as they were not pending before
 };
 
 // All of `bytes`. A pipe or a terminal that takes nothing for `patience_ms` is EAGAIN. Returns 0 or

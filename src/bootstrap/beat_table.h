@@ -1,10 +1,10 @@
-// The beats of the processes of one host: an anonymous file that they all map, with a line for each
-// rank of the job there. A rank writes its own line and reads others': a beat is a store, and no
-// message.
+// The heartbeats of the processes of one host: an anonymous file that they all map, with a line for
+// each rank of the job on that host. A rank writes its own line and reads the others' lines, so a
+// beat is a store and no message.
 //
-// What stands there is not trusted: a mark only tells that something has changed, an age is
-// believed within what the reader knows, and a thread is asked for at the system under the
-// process's number and start.
+// The content is not trusted: a mark only says that something has changed, an age is believed only
+// within the reader's own knowledge, and the system is asked about a thread under the process's
+// number and start time.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@ class BeatTable {
   void leave(size_t line);
   int64_t last(size_t line) const;  // when it beat, on the system's monotonic clock; 0: never
   bool has_left(size_t line) const { return last(line) == kLeft; }
-  int64_t age_ns(size_t line, int64_t now_ns) const;  // of that; 0 for what cannot be
+  int64_t age_ns(size_t line, int64_t now_ns) const;  // the age in the line; 0 if it is impossible
   int32_t thread(size_t line) const;
 
  private:

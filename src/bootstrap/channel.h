@@ -11,9 +11,9 @@
 
 namespace fsccl {
 
-// of messages of fixed form, and all that a stranger may send
+// bytes of messages of fixed form, and of everything that a stranger may send
 inline constexpr size_t kMaxRequestBytes = 4096;
-// of what an authenticated member of the job may send
+// bytes that an authenticated member of the job may send
 inline constexpr size_t kMaxTableBytes = size_t{1} << 28;
 
 class Channel {
@@ -28,7 +28,7 @@ class Channel {
   // Reads what has arrived, up to a bound. FSCCL_ERR_LINK: the other side has closed; frames that
   // came before it are still there for next().
   Status pump_in();
-  // Whether a whole frame was there. FSCCL_ERR_PROTOCOL: the bytes are not ours.
+  // Returns true if a whole frame was there. Returns FSCCL_ERR_PROTOCOL if the bytes are no frame.
   Result<bool> next(Frame& frame);
 
   void queue(FrameType type, ByteView payload);
@@ -58,7 +58,7 @@ class Channel {
   Fd fd_;
   size_t max_payload_bytes_ = kMaxRequestBytes;
   Bytes in_, out_;
-  size_t in_used_ = 0, out_sent_ = 0;  // of the front of in_ and out_
+  size_t in_used_ = 0, out_sent_ = 0;  // bytes at the front of in_ and out_ that are used and sent
 };
 
 }  // namespace fsccl

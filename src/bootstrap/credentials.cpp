@@ -42,7 +42,7 @@ Result<SecretKey> read_secret_file(const std::string& path) {
   if (bytes > kMaxSecretBytes)
     return fail(FSCCL_ERR_CONFIG, "FSCCL_JOB_SECRET_FILE={}: longer than {} bytes", path,
                 kMaxSecretBytes);
-  // what an editor or echo has added
+  // An editor or echo may have added line ends.
   while (bytes > 0 && (content[bytes - 1] == '\n' || content[bytes - 1] == '\r')) --bytes;
   if (bytes < kMinSecretBytes) {
     wipe(content, sizeof(content));

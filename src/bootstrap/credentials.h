@@ -1,6 +1,6 @@
-// What a rank trusts: the job's secret, from the unique id or from a file; on one host without a
-// secret, the kernel's word that the other end belongs to the same user. Connecting and proving it
-// is here too; the listening side is in reception.h.
+// The credentials of a rank: the job's secret, from the unique id or from a file; or, on one host
+// without a secret, the kernel's word that the other end belongs to the same user. This file also
+// connects and proves the secret; the listening side is in reception.h.
 #pragma once
 #include <string>
 

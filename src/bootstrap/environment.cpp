@@ -140,10 +140,10 @@ Result<bool> any_here(const std::vector<SocketAddress>& addresses) {
 }
 
 // One rank's way to the place.
-class Meeting {
+class Rendezvous {
  public:
-  Meeting(const LaunchEnvironment& launch, const Config& settings, const std::string& name,
-          Deadline deadline)
+  Rendezvous(const LaunchEnvironment& launch, const Config& settings, const std::string& name,
+             Deadline deadline)
       : launch_(launch), settings_(settings), deadline_(deadline) {
     ListenerName digits;
     const Digest digest = fingerprint_text(fmt::format("{} user {}", name, geteuid()));
@@ -260,7 +260,8 @@ class Meeting {
     return near ? tell(here, std::move(why)) : std::move(why);
   }
 
-  // Those who come to `place`, where this rank listens, or else whoever listens there.
+  // Tells `why` to the ranks that come to `place`, if this rank listens there, or else to the
+  // process that listens there.
   Status tell(const MeetingPlace& place, Status why) {
     if (listeners_.empty())
       return report_failure(place, launch_.rank, launch_.ranks, std::move(why), deadline_);
@@ -292,7 +293,7 @@ class Meeting {
 
 Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, const Config& settings,
                                            uint64_t instance, Deadline deadline, Status problem) {
-  return Meeting(launch, settings, fmt::format("{} #{}", launch.job, instance), deadline)
+  return Rendezvous(launch, settings, fmt::format("{} #{}", launch.job, instance), deadline)
       .find(std::move(problem));
 }
 

@@ -43,7 +43,7 @@ void Pulse::look(uint64_t mark, int64_t age_ns, int64_t waking_ns) {
   heard_ns_ = waking_ns - std::clamp<int64_t>(age_ns, 0, most_ns);
 }
 
-// Whether it is silent.
+// Returns true if the rank is silent.
 bool Heart::watch(int32_t rank, int64_t now_ns, int64_t waking_ns, Senses& senses,
                   Findings& findings) {
   Watched& watched = watched_[rank];
@@ -124,7 +124,8 @@ void Heart::lost(int32_t rank, bool with_host, int64_t now_ns) {
   told_.erase(rank);
 }
 
-// Of all that live; from several who say so, the longest and the nearest.
+// Returns the silences of all living ranks. If several neighbours report a rank, the longest
+// silence and the nearest reporter count.
 Heart::Silences Heart::known(int32_t but_from) const {
   Silences all;
   const auto add = [&](const Silences& some) {

@@ -1,17 +1,19 @@
-// Whom a rank holds for silent: the rules of heartbeats. No input or output and no clock of its
-// own: TreeJob (tree_beats.cpp) follows them over sockets and shared memory, a test by hand.
+// The rules of heartbeats: which ranks a rank holds for silent. There is no input, output or clock
+// here: TreeJob (tree_beats.cpp) follows the rules over sockets and shared memory, and a test by
+// hand.
 //
-// Who watches. Each rank watches those next to it in the tree, and behind one that is silent all
-// that it can see: who lives there has no way to tell it. What it sees it tells along the tree,
-// each link all that comes from elsewhere. Between any two ranks lies a neighbour of each that sees
-// it with its own eyes. While a tree is mended it may have cycles: a rumour is told on so often at
-// most, so that it does not outlive what it was about for long.
+// Watchers. Each rank watches its neighbours in the tree, and behind a silent neighbour every rank
+// that it can see, because those ranks have no other way to report. A rank reports along the tree,
+// to each link, everything that comes from elsewhere. Between any two ranks lies a neighbour of
+// each that sees it directly. While a tree is mended it may have cycles, so a report is passed on
+// only a limited number of times and does not outlive its subject for long.
 //
-// What counts. A rank shows a mark that changes with every beat. Its silence is counted in the
-// watcher's waking time, of which a pause between two looks is one beat at most: who was stopped
-// itself, or got no processor, blames nobody for what it missed. And who runs, or would if it got a
-// processor, is not silent, as far as the watcher's system can tell; who sleeps, and is not
-// stopped, gets twice the time: a lock or a page takes long on an overloaded machine.
+// Silence. A rank shows a mark that changes with every beat. Its silence is counted in the
+// watcher's waking time, of which a pause between two looks counts as one beat at most: a watcher
+// that was stopped itself, or got no processor, blames no rank for what it missed. A rank that
+// runs, or would run if it got a processor, is not silent, as far as the watcher's system can tell.
+// A rank that sleeps and is not stopped gets twice the time, because a lock or a page takes long on
+// an overloaded machine.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,7 +25,7 @@
 
 namespace fsccl {
 
-// Of what the settings say. 0: never.
+// The times of the settings. 0: never.
 struct HeartbeatTimes {
   int64_t beat_ns = 0, suspect_ns = 0, dead_ns = 0, host_lost_ns = 0;
 };
@@ -54,11 +56,11 @@ class Pulse {
   int64_t heard_ns_ = 0, looked_ns_ = 0;
 };
 
-// What a rank sees of others by itself.
+// A rank's own view of the others.
 class Senses {
  public:
   virtual ~Senses() = default;
-  // Those next to `rank` in the tree, as far as their beats can be seen from here.
+  // Returns the neighbours of `rank` in the tree, as far as their beats can be seen from here.
   virtual std::vector<int32_t> next_to(int32_t rank) = 0;
   struct Beat {
     uint64_t mark = 0;
@@ -66,8 +68,9 @@ class Senses {
     bool left = false;  // there will be none any more, as it should be
   };
   virtual Beat last_beat(int32_t rank) = 0;
-  // Of the thread that beats, as its system has it: R runs or could, T stopped, Z its process has
-  // ended, X that cannot be seen, for it has ended or is out of sight; 0: unknown.
+  // Returns the state of the beating thread, as its system has it: R it runs or could run, T it is
+  // stopped, Z its process has ended, X it cannot be seen, because it has ended or is out of sight;
+  // 0: unknown.
   virtual char state(int32_t rank) = 0;
   // The system of its host owes an answer for so long.
   virtual bool host_silent(int32_t rank, int64_t ns) = 0;
@@ -85,7 +88,7 @@ class Heart {
     int64_t next_ns = INT64_MAX;   // when somebody may be overdue
   };
   Findings look(int64_t now_ns, Senses& senses);
-  // What a neighbour says; it replaces what that said before.
+  // Records a neighbour's report, which replaces the neighbour's report before.
   void told(int32_t neighbour, const std::vector<Silent>& silent, int64_t now_ns);
   // `rank` is lost: what is known of its silence stays.
   void lost(int32_t rank, bool with_host, int64_t now_ns);
@@ -93,7 +96,7 @@ class Heart {
   // For that neighbour.
   std::vector<Silent> news_for(int32_t neighbour, int64_t now_ns) const;
   PeerLife life(int32_t rank, int64_t now_ns) const;
-  // Those who became suspects, or alive again, since the last call.
+  // The ranks that became suspects, or alive again, since the last call.
   struct Change {
     int32_t rank = -1;
     PeerLife life;
@@ -118,7 +121,7 @@ class Heart {
   const int32_t rank_;
   WakingClock clock_;
   std::map<int32_t, Watched> watched_;
-  Silences seen_;                     // of those who are watched
+  Silences seen_;                     // silences of the watched ranks
   std::map<int32_t, Silences> told_;  // by neighbour
   Silences reported_;                 // by changes()
   std::map<int32_t, PeerLife> gone_;

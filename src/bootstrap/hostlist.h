@@ -11,8 +11,9 @@ namespace fsccl {
 
 inline constexpr size_t kMaxHosts = 65536;
 
-// In Slurm's order: the leftmost bracket changes slowest, and numbers keep their leading zeros.
-// What is none of its lists, or more than kMaxHosts: FSCCL_ERR_CONFIG, whose text says where.
+// Expands a list in Slurm's order: the leftmost bracket changes slowest, and numbers keep their
+// leading zeros. Returns FSCCL_ERR_CONFIG, with the place, if the text is not such a list or names
+// more than kMaxHosts hosts.
 Result<std::vector<std::string>> expand_hosts(const std::string& list);
 
 // The count of the node with this number, from 0.

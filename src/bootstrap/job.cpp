@@ -60,8 +60,8 @@ Result<std::shared_ptr<Job>> join_by_environment(Deadline deadline) {
   return join_at(place, launch.rank, launch.ranks, deadline);
 }
 
-// What each rank passes through the caller's all-gather. The same form and the same single call on
-// every rank, whatever fails before.
+// The entry that each rank passes through the caller's all-gather. Every rank makes the same single
+// call with the same form, whatever fails before.
 struct CallbackEntry {
   uint32_t magic;
   int32_t rank, ranks;

@@ -30,10 +30,10 @@ struct Member {
   uint64_t host = 0;  // equal for ranks that share a host (boot id, or FSCCL_HOST_ID)
   int32_t pid = 0;
   uint32_t uid = 0;
-  uint64_t start_time = 0;  // of the process: with pid, its identity
+  uint64_t start_time = 0;  // start time of the process: with the pid, its identity
 };
 
-// What this rank knows of another's life.
+// This rank's knowledge of another rank's life.
 struct PeerLife {
   fsccl_peer_state_t state = FSCCL_PEER_ALIVE;
   // a suspect: until now; a dead rank: before it counted as dead, 0: it ended without that
@@ -41,7 +41,7 @@ struct PeerLife {
   bool stopped = false;    // its host says that its process is stopped
   bool host_lost = false;  // dead with its host
 };
-// of its silence: "silent for 520 ms, its process is stopped"
+// Describes its silence: "silent for 520 ms, its process is stopped".
 std::string describe(const PeerLife& life);
 
 struct HeartbeatTimes;
@@ -90,16 +90,16 @@ class Job {
   using LossHandler = std::function<void(int rank, bool left)>;
   virtual void on_loss(LossHandler handler) = 0;
 
-  // Who is left of a group of ranks: its survivors get the same answer. Collective over them,
-  // blocking until all have asked the same question (by its meeting) or are known to be gone, or
-  // the deadline passes; then the question can be asked again. A member that is lost after it was
-  // answered is in it.
+  // The question which ranks of a group are left: all survivors get the same answer. The call is
+  // collective over them. It blocks until all have asked the same question (by its number) or are
+  // known to be gone, or until the deadline passes; then the question can be asked again. The
+  // answer may contain a member that is lost after it was given.
   struct Question {
     uint64_t meeting = 0;
     std::vector<int> members;
     // members that have left the group for good before this rank asked for the first time
     std::vector<int32_t> gone;
-    // of each rank; the worst one of those who are left is part of the answer
+    // status of each rank; the worst status of the ranks that are left is part of the answer
     fsccl_status_t code = FSCCL_OK;
   };
   struct Agreed {

@@ -15,8 +15,8 @@ namespace fsccl {
 struct MeetingPlace {
   Credentials credentials;
   uint64_t meeting = 0;                  // the number under which to ask for it
-  std::vector<SocketAddress> addresses;  // of the registrar, tried in turn
-  bool tcp = false;                      // whether this rank, too, can be reached over TCP
+  std::vector<SocketAddress> addresses;  // addresses of the registrar, tried in turn
+  bool tcp = false;                      // true if this rank can be reached over TCP, too
   // the interface by which link-local addresses of others are reached
   uint32_t link = 0;
   std::string host_id;          // FSCCL_HOST_ID

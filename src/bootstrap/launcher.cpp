@@ -246,8 +246,8 @@ uint16_t port_of_job(const std::string& job) {
   return static_cast<uint16_t>(kFirstPort + number % kPorts);
 }
 
-// What torchrun would have set, so that all see the same: those who read these variables, and this
-// library.
+// Fills in what torchrun would have set, so that other readers of these variables see what this
+// library sees.
 void complete(LaunchEnvironment* launch) {
   if (launch->one_host) launch->local_ranks = launch->ranks;
   if (launch->one_host && launch->local_rank < 0) launch->local_rank = launch->rank;

@@ -1,6 +1,6 @@
-// Who has started this process, as which rank of how many, and on how many hosts: as the variables
-// of torchrun, Open MPI, MPICH, PMIx and Slurm say, or RANK and WORLD_SIZE that somebody set by
-// hand. docs/clusters.md lists what is read.
+// The launcher of this process: which rank it is of how many, and on how many hosts. The variables
+// of torchrun, Open MPI, MPICH, PMIx and Slurm say it, or RANK and WORLD_SIZE that somebody set by
+// hand. docs/clusters.md lists the variables.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -27,14 +27,14 @@ struct LaunchEnvironment {
   int32_t rank = -1;
   int32_t ranks = 0;
   int32_t local_rank = -1;  // among those of this host; -1: unknown
-  int32_t local_ranks = 0;  // of this host; 0: unknown
+  int32_t local_ranks = 0;  // number of ranks of this host; 0: unknown
   // the launcher says so, or nobody does and MASTER_ADDR is localhost
   bool one_host = false;
   bool hosts_unknown = false;    // no variable says which ranks share a host
   std::string local_ranks_said;  // the variable that does, with its value: "LOCAL_WORLD_SIZE=4"
   // the same text on all ranks, another for every job of the user that runs at the same time
   std::string job;
-  std::string master_address;  // of rank 0's host, if known
+  std::string master_address;  // address of rank 0's host, if known
   // on that host; occupied by others: only a base for the default of FSCCL_BOOTSTRAP_PORT
   uint16_t master_port = 0;
 };

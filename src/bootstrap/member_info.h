@@ -1,4 +1,4 @@
-// What a rank tells the others about its process and its host.
+// A rank's description of its process and its host, for the other ranks.
 #pragma once
 #include "base/status.h"
 #include "wire/messages.h"

@@ -1,5 +1,5 @@
-// Where the ranks of a job stand to each other: who shares a host, who stands beside whom there,
-// and who is next to whom in the tree.
+// The neighbourhood of the ranks of a job: which ranks share a host, which stand beside each other
+// there, and which are neighbours in the tree.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What PMIx knows and no variable says: how many ranks a job has, and where they are. Asked of
-// libpmix.so.2, when there is one.
+// Asks PMIx for facts that no variable says: how many ranks a job has, and where they are.
+// libpmix.so.2 answers, when there is one.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@ struct PmixJob {
   uint32_t ranks = 0;
   uint32_t local_ranks = 0;  // on this host
   uint16_t local_rank = 0;
-  std::string first_host;  // of rank 0
+  std::string first_host;  // host of rank 0
 };
 
 // Connects to the launcher's server on this host, asks, and leaves again, so that an MPI library

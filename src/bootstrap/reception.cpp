@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kHandshakeMs = 5000;
 constexpr int64_t kPauseNs = 20'000'000;
 constexpr size_t kMaxVisitors = 512;
-// what a visitor has at least: a crowd must not send away whoever is about to be through
+// the least time of a visitor: a crowd must not send away a visitor that is about to be let in
 constexpr int64_t kTurnMs = 500;
 
 Nonce make_nonce() {
@@ -190,7 +190,7 @@ void Reception::on_readable(int fd) {
         if (!pumped.ok()) dismiss(fd, pumped);
         return;
       }
-    } catch (const std::bad_alloc&) {  // what it said may be read by half
+    } catch (const std::bad_alloc&) {  // part of what the visitor said may have been read
       dismiss(fd, success());
       throw;
     }

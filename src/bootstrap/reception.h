@@ -60,10 +60,10 @@ class Reception : public std::enable_shared_from_this<Reception> {
   void accept_all(int listener);
   Status greet(Fd fd);
   void on_readable(int fd);
-  Result<bool> advance(Visitor& visitor);  // whether it is through
+  Result<bool> advance(Visitor& visitor);  // returns true if the handshake is over
   void dismiss(int fd, const Status& why);
   using Visitors = std::unordered_map<int, std::unique_ptr<Visitor>>;
-  Visitors::iterator longest();  // who has stood at the door longest; there is somebody
+  Visitors::iterator longest();  // returns the visitor that has waited longest; there is one
   void pause(int64_t until_ns, bool crowded);
   void resume();
   int64_t tick();

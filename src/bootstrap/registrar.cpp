@@ -50,8 +50,8 @@ std::string list_ranks(const std::vector<int32_t>& ranks) {
   return text;
 }
 
-// Who comes late is told why the job failed for as long as ranks wait for each other, within
-// bounds.
+// A rank that comes late is told why the job failed, for as long as ranks wait for each other,
+// within bounds.
 Registrar::Registrar(uint64_t job)
     : job_(job),
       linger_ns_(std::min(kLongestLingerNs, config()->timeout_ms * 1'000'000)),
@@ -69,7 +69,7 @@ void Registrar::refuse(const Credentials& credentials, uint64_t meeting, int32_t
                        std::vector<Fd> listeners, const Status& why, Deadline deadline) {
   const std::shared_ptr<Registrar> self(new Registrar(meeting));
   self->ranks_ = ranks;
-  self->told_.insert(0);  // who refuses
+  self->told_.insert(0);  // the rank that refuses
   self->fail_all(why);
   if (self->begin(credentials, meeting, std::move(listeners)).ok() && why.code() == FSCCL_ERR_LIMIT)
     tell_all(self, deadline);

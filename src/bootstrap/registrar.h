@@ -24,8 +24,8 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   // shall have. `advice` goes to the ranks when some have not come in time.
   static Status open(const Credentials& credentials, uint64_t meeting, uint64_t job,
                      std::vector<Fd> listeners, std::string advice = {});
-  // Of a job of `ranks` ranks that cannot be: tells all who come `why`, as after a failure. Where
-  // this process is short of descriptors the caller waits a moment for them, as at the end of the
+  // Refuses a job of `ranks` ranks: tells `why` to all ranks that come, as after a failure. If this
+  // process is short of descriptors the caller waits a moment for them, as at the end of the
   // process.
   static void refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks,
                      std::vector<Fd> listeners, const Status& why, Deadline deadline);

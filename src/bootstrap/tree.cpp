@@ -117,7 +117,7 @@ Status TreeJob::add_link(LinkPtr link) {
   links_.push_back(link);
   undo.keep();
   push(*link);
-  link->unread = true;  // what the other side sent together with its last answer; tick() looks
+  link->unread = true;  // the other side may have sent more with its last answer; tick() looks
   Reactor::instance().kick();
   return success();
 }
@@ -218,7 +218,7 @@ Status TreeJob::handle(Link& link, const Frame& frame) {
       if (frame.type == FrameType::kGoodbye) lose({link.rank, true}, &link);
       return success();
     }
-    case FrameType::kStands:
+    case FrameType::kVotes:
       return hear_stands(link, frame.payload);
     case FrameType::kBeat:
       return hear_beat(link, frame.payload);

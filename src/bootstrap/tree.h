@@ -1,11 +1,13 @@
-// A job as its members run it: an arrival-order tree of authenticated links. Everything is driven
-// by events in the service thread; callers only post what they have and wait for a state. What is
-// known of a failure travels along all links that remain, once: nobody waits for what cannot come.
+// A job as its members run it: a tree of authenticated links, in the order of arrival. Events in
+// the service thread drive everything; callers only post their requests and wait for a state. News
+// of a failure travels once along all links that remain, so no rank waits for a message that cannot
+// come.
 //
-// What is sent when is in tree_steps.h, who is held for silent in heartbeat.h. Seven files:
-// tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_mending.cpp (links in place of
-// those to ranks that are gone), tree_census.cpp (who is left of a group), tree_beats.cpp
-// (heartbeats), tree_gather.cpp (all-gather), tree_descriptors.cpp (published descriptors).
+// tree_steps.h says which message is sent when, and heartbeat.h which ranks are held for silent.
+// Seven files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_mending.cpp
+// (links in place of those to ranks that are gone), tree_membership.cpp (votes on the survivors of
+// a group), tree_beats.cpp (heartbeats), tree_gather.cpp (all-gather), tree_descriptors.cpp
+// (published descriptors).
 #pragma once
 #include <deque>
 #include <map>
@@ -18,8 +20,8 @@
 
 #include "base/socket.h"
 #include "base/threads.h"
-#include "bootstrap/census.h"
 #include "bootstrap/job.h"
+#include "bootstrap/membership.h"
 #include "bootstrap/reception.h"
 #include "bootstrap/tree_steps.h"
 
@@ -30,7 +32,7 @@ struct TreePlace {
   uint64_t job = 0;
   int32_t rank = 0;
   int32_t ranks = 1;
-  int32_t order = 0;  // of arrival
+  int32_t order = 0;  // order of arrival
   int32_t parent_rank = -1;
   MemberRecord self;
   IpAddress registrar = {};     // as this rank reached it; zero: over a Unix socket
@@ -38,7 +40,7 @@ struct TreePlace {
   uint32_t link = 0;            // the interface by which link-local addresses of others are reached
 };
 
-// What a rank opens before others know of it.
+// The listeners that a rank opens before others know of it.
 struct Doors {
   std::vector<Fd> listeners;  // where children and fetching ranks connect
   Fd beats;                   // takes datagrams (tree_beats.cpp); may be none
@@ -59,7 +61,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   // Tells all neighbours that this rank cannot join.
   void give_up(const Status& why);
 
-  int order() const { return place_.order; }  // of arrival; 0 is the root
+  int order() const { return place_.order; }  // order of arrival; 0 is the root
   int rank() const override { return place_.rank; }
   int size() const override { return place_.ranks; }
   uint64_t id() const override { return place_.job; }
@@ -150,9 +152,9 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   enum class Reached : uint8_t { yes, gone, unreachable, closed, silent, refused };
   Reached reach(const MemberRecord& member, int64_t answer_ms, Channel* channel) const;
 
-  // tree_census.cpp
+  // tree_membership.cpp
   Status hear_stands(const Link& from, ByteView payload);
-  void advance_censuses();
+  void advance_memberships();
 
   // tree_beats.cpp
   class Beats;
@@ -184,7 +186,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   mutable std::mutex mutex_;
   Condition changed_;
   Phase phase_ = Phase::kJoining;
-  Status failure_;  // of the join, or of an all-gather: nothing collective works afterwards
+  Status failure_;  // failure of the join or of an all-gather: nothing collective works afterwards
   std::shared_ptr<Reception> reception_;
   int hook_ = -1;
   std::vector<LinkPtr> links_;
@@ -203,14 +205,14 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   LossHandler loss_handler_;
   std::shared_ptr<Beats> beats_;
   Fd datagrams_;                   // Doors::beats; watched once somebody beats from another host
-  std::set<int32_t> early_beats_;  // of neighbours, before this rank's own
+  std::set<int32_t> early_beats_;  // neighbours whose beats came before this rank's own first beat
 
   Thread mender_;  // while links are missing
   bool mending_ = false;
   int64_t mend_due_ns_ = INT64_MAX, last_loss_ns_ = 0;
 
-  std::map<uint64_t, Census> censuses_;  // by meeting
-  bool expelled_ = false;                // others hold this rank for dead
+  std::map<uint64_t, Membership> memberships_;  // by meeting
+  bool expelled_ = false;                       // others hold this rank for dead
 
   std::mutex gather_callers_;  // one all-gather at a time
   GatherState gather_;

@@ -1,20 +1,19 @@
 // Heartbeats over a job's links (heartbeat.h has the rules). To the processes of its host a rank
-// beats by a store into memory that they share (beat_table.h), to a neighbour on another host by a
-// small frame. That carries who is silent, as does one on any link when there is somebody, or this
-// has changed.
+// beats by a store into shared memory (beat_table.h), and to a neighbour on another host by a small
+// frame. The frame lists the silent ranks. A frame goes over any link when there are silent ranks,
+// or when the list has changed.
 //
-// A frame waits behind what was lost before it, so to a neighbour on another host a datagram
-// (wire/beat.h) goes beside it where the network lets it pass. It says that this rank lives, for
-// which either is enough, and nothing else. Whatever does not prove that a neighbour made it is
-// dropped, without an answer and with nothing kept.
+// A frame waits behind whatever was lost before it, so a datagram (wire/beat.h) goes beside it to a
+// neighbour on another host, where the network lets datagrams pass. It says only that this rank
+// lives, for which either message is enough. A datagram without a valid proof is dropped, without
+// an answer and without keeping anything of it.
 //
-// Who gets no processor does not send. So those beside a rank on its host beat for it, too, to its
-// first neighbours on other hosts (not to those that it was linked with when others had died): as
-// long as their system says that it runs, or would if it could.
+// A rank that gets no processor does not send. The ranks beside it on its host therefore beat for
+// it, too, to its first neighbours on other hosts (not to the neighbours that it was linked with
+// after a loss), as long as their system says that the rank runs or would run if it could.
 //
-// A host is lost when it owes an answer: what was sent is not acknowledged, which the system of a
-// host does also for a process that is stopped. Nothing more is sent to a neighbour that has not
-// taken what was sent before.
+// A host is lost when it owes an acknowledgement, which a host's system also sends for a process
+// that is stopped. Nothing more is sent to a neighbour that has not taken the bytes before.
 #include <algorithm>
 #include <deque>
 
@@ -35,9 +34,9 @@ namespace {
 // beats to a stopped process, which its system keeps: far less than has room there
 constexpr int kMostUnanswered = 600;
 constexpr int64_t kFirstBeatNs = 1'000'000'000;  // goes on without it then
-constexpr int kOwingLooks = 3;                   // what was sent just now is not owed yet
-// The table must not overtake what a rank has said before it left, a census's answer above all
-// (census.h); its goodbye comes behind that. So what stands there counts where no goodbye came,
+constexpr int kOwingLooks = 3;                   // bytes that were sent just now are not owed yet
+// The table must not overtake what a rank has said before it left, its decided vote above all
+// (membership.h); its goodbye comes behind that. So what stands there counts where no goodbye came,
 // because those between had left before.
 constexpr int64_t kGoodbyesWayNs = 1'000'000'000;
 // so that whoever floods the socket does not keep the service thread
@@ -59,7 +58,7 @@ class TreeJob::Beats final : public Senses {
   Status share(Deadline deadline);
   int64_t beat();
   Status hear(const Link& link, ByteView payload);
-  void greet(int32_t rank) {  // who has just been linked is there
+  void greet(int32_t rank) {  // records that a rank which has just been linked is there
     if (is_far(rank)) answered(rank);
   }
   Status hear_datagrams();
@@ -68,8 +67,8 @@ class TreeJob::Beats final : public Senses {
   void leave() {
     if (table_) table_->leave(where_.line_of(mine()));
   }
-  // Whether its line says that it has left: for so long that its goodbye does not come any more, or
-  // just now.
+  // The rank's line may say that the rank has left: long ago, so that its goodbye does not come any
+  // more, or just now.
   enum class Leaving { no, just_now, long_ago };
   Leaving leaving(int32_t rank, int64_t now) {
     if (is_far(rank) || !table_ || !table_->has_left(where_.line_of(rank))) return Leaving::no;
@@ -92,8 +91,8 @@ class TreeJob::Beats final : public Senses {
     int64_t heard_ns = 0;
     int unanswered = 0;  // frames since its last one
     int owing = 0;       // looks at which its system owed an answer, in a row
-    SecretKey key;       // of datagrams from there
-    uint64_t count = 0;  // of the last one
+    SecretKey key;       // key of datagrams from that rank
+    uint64_t count = 0;  // count of the last datagram
   };
   Far& far(int32_t rank);
   void heard(int32_t rank) {
@@ -130,7 +129,7 @@ class TreeJob::Beats final : public Senses {
   std::unique_ptr<BeatTable> table_;
   int64_t due_ns_ = 0, look_ns_ = INT64_MAX;
   std::map<int32_t, Far> far_;
-  // of datagrams that this rank sends, by whose they are and for whom
+  // keys of datagrams that this rank sends, by the rank that beats and the receiver
   std::map<std::pair<int32_t, int32_t>, SecretKey> keys_;
   std::map<int32_t, int64_t> left_since_;        // by rank: when the table first said so
   std::map<int32_t, std::vector<Silent>> said_;  // by neighbour
@@ -165,7 +164,7 @@ Status TreeJob::Beats::share(Deadline deadline) {
   if (makes) FSCCL_TRY(job_.publish_fd(tag, fd.value().get()));
   const std::lock_guard lock(job_.mutex_);
   table_ = std::move(table);
-  due_ns_ = 0;  // those of its host have heard nothing yet
+  due_ns_ = 0;  // the other ranks of its host have heard nothing yet
   return success();
 }
 
@@ -255,7 +254,7 @@ TreeJob::Beats::Far& TreeJob::Beats::far(int32_t rank) {
   return found->second;
 }
 
-// Of this host: whether it beats, or would if it got a processor.
+// Returns true if the rank, which is on this host, beats or would beat if it got a processor.
 bool TreeJob::Beats::runs(int32_t rank) {
   const size_t line = where_.line_of(rank);
   if (!table_ || table_->last(line) == 0 || table_->has_left(line)) return false;
@@ -264,8 +263,8 @@ bool TreeJob::Beats::runs(int32_t rank) {
   return its_state == 'R' || (sleeps && table_->age_ns(line, now_ns()) < 2 * times_.beat_ns);
 }
 
-// The count is the time of the host, which grows whoever of it sends. What does not leave is lost,
-// as any datagram may be.
+// Sends a datagram. The count is the time of the host, which grows whichever of its ranks sends. A
+// datagram that does not leave is lost, as any datagram may be.
 void TreeJob::Beats::send_datagram_of(int32_t from, int32_t to, const IpAddress& ip) {
   if (record(to).beat_port == 0) return;
   const auto [key, made] = keys_.try_emplace({from, to});
@@ -363,7 +362,7 @@ Status TreeJob::begin_beats(const HeartbeatTimes& times, LifeHandler handler, De
   // other hosts hear of this rank already: it may wait here for one that is late
   FSCCL_TRY(beats->share(deadline));
   Reactor::instance().kick();
-  // Who has never beaten is not missed: nobody is in the job without having done so once.
+  // A rank that has never beaten is not missed: a rank beats before it is in the job.
   std::unique_lock lock(mutex_);
   wait_until([&] { return beats->begun() || phase_ == Phase::kLeft; },
              Deadline::at(now_ns() + deadline.left_ns(kFirstBeatNs)), kNothingBreaks,
@@ -412,7 +411,7 @@ void TreeJob::end_watch(int rank) {
   if (beats_) beats_->heart.lost(rank, false, now_ns());
 }
 
-// Of a rank that cannot be reached any more.
+// Reports a rank that cannot be reached any more as lost.
 void TreeJob::lose_unreachable(int rank) {
   const Beats::Leaving leaving = beats_ ? beats_->leaving(rank, now_ns()) : Beats::Leaving::no;
   if (leaving != Beats::Leaving::just_now)

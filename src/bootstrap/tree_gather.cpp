@@ -62,7 +62,8 @@ Status TreeJob::gather_broken() const {
   if (!failure_.ok()) return failure_.clone();
   if (phase_ != Phase::kJoined) return fail(FSCCL_ERR_INVALID_STATE, "the job has not been joined");
   if (lost_.empty()) return success();
-  const int32_t rank = first_lost_;  // those that were lost later may have ended because of it
+  // ranks that were lost later may have ended because of this one
+  const int32_t rank = first_lost_;
   const bool left = lost_.at(rank);
   return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank,
               left ? "has left" : "is dead: its connection was closed without a goodbye")

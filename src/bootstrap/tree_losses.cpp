@@ -17,7 +17,8 @@ namespace {
 
 constexpr int64_t kDepartureDelayNs = 10'000'000;
 constexpr int64_t kGoodbyeMs = 200;
-// of a goodbye that was lost three times; only where a host does not answer it takes as long
+// the time that a goodbye takes which was lost three times; only a host that does not answer takes
+// as long
 constexpr int64_t kArrivalMs = 2000;
 // as a rule nobody is left by then, and no link is worth making
 constexpr int64_t kLeavingTogetherNs = 1'000'000'000;
@@ -54,7 +55,7 @@ void TreeJob::lose(const LostRank& lost, const Link* from) {
   } else {
     send_all(FrameType::kLoss, encode_losses({lost}), from);
   }
-  advance_censuses();
+  advance_memberships();
 }
 
 void TreeJob::flush_departures(const Link* but) {
@@ -114,8 +115,8 @@ int64_t TreeJob::tick() {
   return beat_ns < 0 ? next_ns - now : std::min(next_ns - now, beat_ns);
 }
 
-// What a link says that the service thread, which has left it, did not read: ranks that hear of the
-// others through this one alone would never learn it.
+// Reads the rest of a link that the service thread has left: ranks that hear of the others only
+// through this rank would otherwise never learn it.
 void TreeJob::hear_out(Link& link) {
   const auto note = [this](const LostRank& lost) {
     if (lost.rank < 0 || lost.rank == place_.rank) return;
@@ -179,8 +180,8 @@ void TreeJob::say_goodbye(const std::vector<LinkPtr>& links) {
     if (link->rank >= 0) (void)link->channel->send(FrameType::kGoodbye, departures, deadline).ok();
   // the others close their ends, and what they owe comes at once
   for (const LinkPtr& link : links) link->channel->end_sending();
-  // Else what is lost on its way would be lost for good, the census's answer before it, too
-  // (census.h).
+  // Else what is lost on its way would be lost for good, and the decided vote before it, too
+  // (membership.h).
   const Deadline patience = Deadline::in_ms(kArrivalMs);
   const auto arrived = [](const LinkPtr& link) {
     return link->channel->arrived() || !link->channel->pump_in().ok();

@@ -20,9 +20,9 @@ namespace fsccl {
 
 namespace {
 
-// those who belong below this rank get it to come by themselves
+// ranks that belong below this rank may come by themselves before this time
 constexpr int64_t kOwnWayNs = 50'000'000;
-// of a rank that is not stopped, at first; it may be slow
+// first time-out of a rank that is not stopped; it may be slow
 constexpr int64_t kAnswerMs = 300;
 constexpr int64_t kLongestAnswerMs = 2400;
 constexpr int64_t kMendPauseNs = 20'000'000;
@@ -147,7 +147,7 @@ std::vector<TreeJob::Wanted> TreeJob::Mending::silent_with_their_host() const {
   return asked;
 }
 
-// Who is not to be linked is only asked whether its system answers.
+// Connects to a rank. If the rank is not to be linked, this only asks whether its system answers.
 void TreeJob::Mending::connect(int32_t rank, bool to_link) {
   std::unique_lock lock(job_.mutex_);
   Attempt& attempt = attempts_.at(rank);
@@ -202,8 +202,8 @@ void TreeJob::mend() {
   changed_.notify_all();
 }
 
-// Over TCP. Who met the registrar on a host of its own has told no address that others can use: it
-// is where that is.
+// Returns the member's TCP address. A member that reached the registrar on its own host has told no
+// address that others can use: it is where the registrar is.
 IpAddress TreeJob::ip_to(const MemberRecord& member) const {
   const bool with_registrar = !place_.self.via_unix && (member.via_unix || is_loopback(member.ip));
   return with_registrar ? place_.registrar : member.ip;
@@ -259,14 +259,14 @@ void TreeJob::admit_mended(Guest& guest) {
   (void)add_mended(link).ok();
 }
 
-// Tells the other end all that is known; stands first, see census.h.
+// Tells the other end all that is known; stands first, see membership.h.
 Status TreeJob::add_mended(LinkPtr link) {
   FSCCL_TRY(add_link(link));
   Undo undo([&] { link->channel->shutdown(); });  // a link that lacks some of it is none
   begin_watch(link->rank);
-  for (const auto& [meeting, census] : censuses_)
-    if (const std::vector<Stand> stands = census.all(); !stands.empty())
-      send(*link, FrameType::kStands, encode_stands(stands));
+  for (const auto& [meeting, membership] : memberships_)
+    if (const std::vector<Vote> votes = membership.all(); !votes.empty())
+      send(*link, FrameType::kVotes, encode_votes(votes));
   std::vector<LostRank> losses;
   for (const auto& [rank, left] : lost_) losses.push_back({rank, left});
   if (!losses.empty()) send(*link, FrameType::kLoss, encode_losses(losses));

@@ -97,8 +97,7 @@ std::vector<int32_t> TreeSteps::missing() const {
   return missing;
 }
 
-// Once the subtree is whole, says so to the parent; the root, to whom nobody is left to say it,
-// lets all go.
+// Reports to the parent once the subtree is whole. The root has no parent, and lets all ranks go.
 TreeSteps::Sends TreeSteps::advance() {
   if (!has_members_ || subtree_joined_ || !missing().empty()) return {};
   subtree_joined_ = true;

@@ -1,7 +1,8 @@
-// The rules of a job's tree: who belongs below whom, and what a rank sends to whom when something
-// arrives. No input or output: TreeJob (tree.h) follows them over sockets, a test for more ranks
-// than a host has. A rank is entered at the registrar's (Roll), has links to its parent and its
-// children alone, and says each of these once; an exchange goes up the tree and down again.
+// The rules of a job's tree: which rank belongs below which, and what a rank sends when a message
+// arrives. There is no input or output here: TreeJob (tree.h) follows the rules over sockets, and a
+// test follows them for more ranks than a host has. A rank is entered at the registrar (Roll), has
+// links to its parent and its children alone, and sends each of these messages once; an exchange
+// goes up the tree and down again.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -15,12 +16,13 @@ namespace fsccl {
 inline constexpr int32_t kFanOut = 8;
 constexpr int32_t parent_order(int32_t order) { return (order - 1) / kFanOut; }
 
-// Below whom a rank belongs in a tree that has lost some, all by order of arrival: its nearest
-// ancestor that is there, else the first rank that is. -1: it is that one itself. Always less than
-// `order`, so whatever links ranks make by it, they are a tree.
+// Returns the parent of a rank in a tree that has lost some ranks, all by order of arrival: its
+// nearest ancestor that is there, or else the first rank that is there. Returns -1 if that is the
+// rank itself. The parent is always less than `order`, so the links that ranks make by this
+// function form a tree.
 int32_t mended_parent(int32_t order, const std::vector<bool>& lost);
 
-// Who has come to a job, in the order of arrival, which is that of the tree.
+// The ranks that have come to a job, in the order of arrival, which is that of the tree.
 class Roll {
  public:
   // Checks who comes against those who have come, and gives the order. A rank that asks again gets

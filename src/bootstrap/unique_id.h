@@ -1,4 +1,4 @@
-// What a unique id holds: the job's number and secret, and where its ranks meet.
+// The content of a unique id: the job's number and secret, and the addresses of its rendezvous.
 #pragma once
 #include <vector>
 

@@ -23,7 +23,7 @@ static_assert(std::has_unique_object_representations_v<Terms>);
 // In log steps.
 struct Alike {
   uint64_t terms;  // a hash
-  uint8_t yes;     // among all of whom the sender has heard
+  uint8_t yes;     // among all ranks that the sender has heard from
 };
 
 const char* text_of(uint8_t single_copy) {
@@ -71,9 +71,9 @@ Result<Told> told_by(const Meeting& meeting, int peer, uint32_t tick) {
                     peer);
 }
 
-// Whether all have the same terms and can begin: as a barrier by dissemination, so that each rank
-// tells no more than the logarithm of their number. The same answer on all, for each has heard, at
-// second hand, of every other in the end.
+// Returns true if all ranks have the same terms and can begin. This is a barrier by dissemination,
+// so each rank sends only as many messages as the logarithm of the number of ranks. The answer is
+// the same on all ranks, because each has heard of every other in the end.
 Result<bool> all_alike(const Meeting& meeting, const Terms& terms, uint32_t tick) {
   Alike mine{hash_of({reinterpret_cast<const char*>(&terms), sizeof terms}),
              terms.unprepared ? uint8_t{0} : uint8_t{1}};

@@ -10,7 +10,7 @@ class Chain {
   // Behind what was submitted to `engine` last.
   explicit Chain(Engine& engine) { passed(engine); }
 
-  // Before `op` is submitted. Who waits for it drives what it waits for.
+  // Called before `op` is submitted. A thread that waits for `op` drives the operations before it.
   void follow(Operation& op) const {
     if (!before_ || before_->completed() >= sequence_) return;
     op.gate = before_->done_line();

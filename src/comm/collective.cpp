@@ -229,8 +229,8 @@ Status Collectives::bad_buffers(const CollectiveCall& call, const Entry& entry) 
               op_name(call.op));
 }
 
-// Whether every rank of this communicator maps the arena. Arena ids are never reused, so the answer
-// never changes.
+// Returns true if every rank of this communicator maps the arena. Arena ids are never reused, so
+// the answer never changes.
 bool Collectives::common(uint32_t arena) {
   for (const auto& [id, answer] : common_)
     if (id == arena) return answer;

@@ -1,14 +1,14 @@
 // Plain collectives on any memory: from a call to an operation. The plans of a call (operation,
-// counts, dtype, root) are made at its first use and kept. What a call adds is where the buffers
-// are. Which way the bytes go:
+// counts, dtype, root) are made at its first use and kept. A call adds the addresses of the
+// buffers. The way of the bytes:
 //   tiny              in the signals
 //   small             through slots, in one exchange
 //   large, in arenas  straight between the ranks' buffers
 //   large, elsewhere  through slots in rounds, or, where that measured faster, read by the kernel
 //                     (process_vm_readv)
-// The last two begin alike: with the enter signal each rank says where its buffers are, and once
-// all have entered all know whether every buffer can be touched. After some calls where not, the
-// next begin with slots (foresight.h).
+// The last two begin alike: in the enter signal each rank says where its buffers are, so once all
+// have entered, all know whether every buffer can be touched. After some calls whose buffers cannot
+// be touched, the next calls begin with slots (foresight.h).
 #pragma once
 #include <algorithm>
 #include <array>
@@ -45,10 +45,10 @@ struct CollectiveCall {
 struct CollectiveOptions {
   SelectOptions select;
   topo::LinkClass link{};  // between the farthest ranks
-  // of the transport's ways, the one between those; null: it has no choice
+  // the transport's path among these; null: the transport has no choice
   const char* path = nullptr;
   uint64_t streaming_bytes = 0;  // from this working set on, stores bypass the caches
-  uint64_t cache_bytes = 0;      // of a core's own cache
+  uint64_t cache_bytes = 0;      // bytes of a core's own cache
 };
 
 class Collectives {
@@ -57,8 +57,8 @@ class Collectives {
 
   // Checks, submits. See Engine::submit for `wait` and `state`.
   Status run(const CollectiveCall& call, bool wait, fsccl_status_t* state);
-  // Whether the arguments are of a collective at all; buffers are not looked at, nor the parts of
-  // the v forms.
+  // Checks that the arguments are those of a collective; buffers and the parts of the v forms are
+  // not looked at.
   Status check_call(const CollectiveCall& call) const;
   // `call` with these counts and displacements of what this rank receives; its own are of what it
   // sends.
@@ -128,7 +128,7 @@ class Collectives {
   };
   std::array<Recent, kRecent> recent_;
   std::unordered_map<Key, std::unique_ptr<Entry>, KeyHash> entries_;
-  // of the v forms, by hash
+  // entries of the v forms, by hash
   std::unordered_multimap<uint64_t, std::unique_ptr<Entry>> parted_entries_;
   // arenas seen, and whether every rank here maps them
   std::vector<std::pair<uint32_t, bool>> common_;

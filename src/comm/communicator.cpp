@@ -149,7 +149,7 @@ Result<Hosts*> Communicator::hosts() {
   return hosts_.get();
 }
 
-// Who has left this communicator may be in others still.
+// A rank that has left this communicator may still be in others.
 fsccl_peer_state_t Communicator::peer_state(int rank) const {
   const fsccl_peer_state_t state = context_->job().life(job_rank(rank)).state;
   return state != FSCCL_PEER_DEAD && rank != rank_ && engine_->has_left(rank) ? FSCCL_PEER_LEFT

@@ -1,5 +1,5 @@
-// A communicator on this rank: its job (who, where), its channel and engine, and its collectives.
-// Those made from it share the job.
+// A communicator on this rank: its job (which ranks, on which hosts), its channel and engine, and
+// its collectives. Communicators that are made from it share the job.
 #pragma once
 #include <atomic>
 #include <map>
@@ -24,7 +24,7 @@ struct CommunicatorOptions {
   int64_t timeout_ms = 0;     // 0: configured
   std::string name;           // empty: numbered
   std::vector<int> known_as;  // in messages; empty: their numbers here
-  // of another communicator, with which this one fails, and that with it
+  // another engine with which this communicator fails, and which fails with this communicator
   Engine* works_for = nullptr;
   Deadline made_by = Deadline::never();  // if that is before its timeout
 };
@@ -40,15 +40,17 @@ class Communicator {
   // Null when this rank has no color.
   Result<std::unique_ptr<Communicator>> split(int color, int key,
                                               const CommunicatorOptions& options);
-  // Of these ranks of this communicator, this rank among them, in this order; called by them alone.
-  // Any thread.
+  // Makes a communicator of these ranks of this communicator, this rank among them, in this order.
+  // These ranks alone call it. Any thread.
   Result<std::unique_ptr<Communicator>> subset(const std::vector<int>& ranks, uint64_t tag,
                                                const CommunicatorOptions& options);
-  // Of the ranks that are left, this one among them, in the order of their ranks; this communicator
-  // has failed. Collective over them, blocking; one thread at a time.
+  // Makes a communicator of the ranks that are left, this one among them, in the order of their
+  // ranks, after this communicator has failed. Collective over them, blocking; one thread at a
+  // time.
   Result<std::unique_ptr<Communicator>> shrink(const CommunicatorOptions& options);
-  // Likewise, of ranks that work for this communicator: it fails with it, this one with the part,
-  // and its messages have the numbers of this one. Destroyed before it.
+  // The same for ranks that work for this communicator: each of the two fails with the other, and
+  // messages of the part use the rank numbers of this communicator. The part is destroyed before
+  // it.
   Result<std::unique_ptr<Communicator>> part(const std::vector<int>& ranks, uint64_t tag,
                                              const char* what);
   bool one_host() const;
@@ -115,8 +117,9 @@ class Communicator {
   int rank_ = 0;
   uint64_t tag_ = 0;
   bool oversubscribed() const { return ranks_per_core_ > 1; }
-  double ranks_per_core_ = 0;  // of the host where that is most, here or in what it was made from
-  Paths paths_{};              // as found here, or by what it was made from
+  // the most on any host, here or in the communicator that it was made from
+  double ranks_per_core_ = 0;
+  Paths paths_{};  // as found here, or by what it was made from
   uint64_t splits_ = 0;
   std::mutex subsets_mutex_;
   std::map<uint64_t, uint64_t> subsets_;  // calls of subset(), by first rank and tag
@@ -133,10 +136,10 @@ class Communicator {
   std::string name_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Collectives> collectives_;
-  std::unique_ptr<Hosts> hosts_;          // of several hosts, once somebody has asked
-  std::unique_ptr<Hierarchy> hierarchy_;  // of several hosts
+  std::unique_ptr<Hosts> hosts_;          // hosts of the communicator, once somebody has asked
+  std::unique_ptr<Hierarchy> hierarchy_;  // on several hosts only
   Lists lists_;
-  std::unique_ptr<MetricsSource> metrics_;  // of the engine
+  std::unique_ptr<MetricsSource> metrics_;  // metrics of the engine
 };
 
 }  // namespace fsccl

@@ -34,7 +34,7 @@ Result<std::vector<T>> all_gather_rows(Communicator& comm, const std::vector<T>&
   return all;
 }
 
-// What rank `root` passes, on every rank.
+// Gives every rank the bytes that rank `root` passes.
 Status broadcast_bytes(Communicator& comm, int root, void* bytes, uint64_t count);
 template <class T>
 Result<T> from_rank(Communicator& comm, int root, T mine) {

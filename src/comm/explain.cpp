@@ -48,7 +48,7 @@ std::string text_of(const std::vector<Stage>& stages) {
 
 // The cores on which ranks would run, one each, and how far they are from each other.
 struct Seats {
-  size_t cores = 0;  // of a host
+  size_t cores = 0;  // cores of a host
   // the farthest from the first, in its host; the same place on the next host
   topo::Connection within, across;
 };
@@ -73,8 +73,8 @@ Seats seats_of(const topo::Topology& topology, size_t per_host) {
   return seats;
 }
 
-// Of a gather of 16-bit words between hosts: what it would take with a codec, in bytes and time,
-// and what that costs of memory.
+// Describes a gather of 16-bit words between hosts with a codec: its bytes and time, and the memory
+// that it costs.
 std::string text_of_codec(uint64_t bytes, const Party& whole) {
   const Costs& costs = whole.select.costs;
   const double byte_ns = costs.slot_cached.ns.back() / static_cast<double>(Cost::kSizes.back());

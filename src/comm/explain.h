@@ -15,9 +15,10 @@ struct Circumstances {
   std::string machine;
   const char* transport = "";
   std::string why_transport;  // if there was a choice
-  // of several that the transport has; null: it has but one, or nobody knows yet
+  // the chosen one of several paths of the transport; null: it has one path, or the choice is not
+  // known yet
   const char* path = nullptr;
-  topo::LinkClass link{};  // of the farthest two ranks
+  topo::LinkClass link{};  // class of the link between the two farthest ranks
 };
 
 Result<OpCode> explained_operation(std::string_view name);

@@ -9,7 +9,7 @@
 namespace fsccl {
 namespace {
 
-// of a list: below, the exchanges of more stages cost more
+// bytes of a list: below this, the exchanges of more stages cost more
 constexpr uint64_t kFromBytes = 64u << 10;
 
 bool gathers(OpCode op) { return op == OpCode::all_gather || op == OpCode::all_gather_v; }
@@ -154,8 +154,8 @@ Status Hierarchy::stage_list(Communicator& part, ListKind kind, fsccl_op_t reduc
   return on(part, call, last_sum);
 }
 
-// Of a plain call, between hosts: the parts that each host holds one after the other, one of each
-// host in each round. They lie anywhere behind `base`.
+// Stages a plain call between hosts: the parts that each host holds one after the other, one part
+// of each host in each round. The parts lie anywhere behind `base`.
 Status Hierarchy::stage_rounds(ListKind kind, std::byte* base, fsccl_op_t reduction) {
   const bool gather = kind == ListKind::all_gather;
   for (size_t round = 0;; round++) {

@@ -42,7 +42,8 @@ class Hierarchy {
  public:
   Hierarchy(Communicator& whole, const Hosts& hosts);
 
-  // Whether a call can go by hosts, and what the choice is for such a call. The same on all ranks.
+  // Returns true if a call can go by hosts, and if that is the choice for such a call. The same on
+  // all ranks.
   bool takes(const CollectiveCall& call) const;
   bool takes(const ListCall& call) const;
   HostsChoice choose(const CollectiveCall& call, const Shape& shape) const;
@@ -51,16 +52,16 @@ class Hierarchy {
   Status run(const ListCall& call, bool wait, fsccl_status_t* state);
 
  private:
-  // What is a rank's: of an all-gather what it brings, of a reduce-scatter what it gets.
+  // A rank's part: the input of an all-gather, or the result of a reduce-scatter.
   struct Part {
     size_t rank = 0, tensor = 0;  // parts of a tensor lie one behind the other, on every rank
     size_t count = 0;
     fsccl_dtype_t dtype{};
-    fsccl_dtype_t partial_dtype{};  // of its sum over this host
+    fsccl_dtype_t partial_dtype{};  // type of its sum over this host
     std::byte* at = nullptr;        // among those of all
     std::byte* own = nullptr;       // this rank's: alone
     uint64_t partial = 0;           // in scratch_: its sum over this host
-    uint64_t result = 0;            // ... and over all, if another rank of this host carries it
+    uint64_t result = 0;  // type of its sum over all hosts, if another rank of this host carries it
   };
   // A part in a stage: who brings or gets it there.
   struct Held {
@@ -104,18 +105,18 @@ class Hierarchy {
   Communicator& whole_;
   const Hosts& at_;
   const std::vector<Hosts::Seat>& seats_;  // by rank
-  const Hosts::Seat seat_;                 // of this one
+  const Hosts::Seat seat_;                 // seat of this rank
   Communicator* const host_;
   Communicator* const lane_;  // null on a rank without one
   const HierarchyMode mode_;
   const bool sums_;  // reductions, too
   Chain chain_;
-  std::vector<Part> parts_;                     // of a call
-  std::vector<Held> held_;                      // of a stage
-  std::vector<size_t> counts_, displacements_;  // of a stage
+  std::vector<Part> parts_;                     // parts of a call
+  std::vector<Held> held_;                      // pieces of a stage
+  std::vector<size_t> counts_, displacements_;  // counts of a stage
   std::vector<size_t> seen_;                    // parts of each host
-  std::vector<fsccl_tensor_t> tensors_;         // of a stage
-  std::vector<fsccl_dtype_t> received_;         // likewise, by tensor
+  std::vector<fsccl_tensor_t> tensors_;         // tensors of a stage
+  std::vector<fsccl_dtype_t> received_;         // received types of a stage, by tensor
   std::vector<std::byte> scratch_;              // sums
   Plan nothing_;
 };

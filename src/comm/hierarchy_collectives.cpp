@@ -8,15 +8,15 @@
 namespace fsccl {
 namespace {
 
-// of an all_reduce at a time: bounds the memory of its sums over a host
+// elements of an all_reduce at a time, which bounds the memory of its sums over a host
 constexpr uint64_t kWideElements = 16u << 20;
 
 std::byte* at(const void* base, uint64_t bytes) {
   return static_cast<std::byte*>(const_cast<void*>(base)) + bytes;
 }
 
-// Of the first sum, over a host, and the second, over hosts: what is multiplied is so before all,
-// what is divided after all.
+// Returns the operator of the first sum, over a host; the second sum goes over hosts. Factors are
+// applied before all sums, and divisors after all.
 fsccl_op_t first_sum(fsccl_op_t op) {
   if (op.kind == FSCCL_OP_AVG) op.kind = FSCCL_OP_SUM;
   return op;
@@ -106,7 +106,7 @@ uint64_t Hierarchy::place_partials() {
 
 Status Hierarchy::reserve_scratch(uint64_t bytes) {
   if (scratch_.size() >= bytes) return success();
-  FSCCL_TRY(finish());  // what still uses the old one
+  FSCCL_TRY(finish());  // calls that still use the old memory
   scratch_.resize(bytes);
   return success();
 }
@@ -215,7 +215,7 @@ Status Hierarchy::all_reduce_wide(const CollectiveCall& call) {
   return gather_cut(call, own);
 }
 
-// What was cut, of which each lane has its part in its final place.
+// Gathers an array that was cut, of which each lane has its part in its final place.
 Status Hierarchy::gather_cut(const CollectiveCall& call, const std::byte* own) {
   CollectiveCall stage;
   stage.op = OpCode::all_gather_v;

@@ -7,7 +7,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kTag = 0x6869657261726368;  // of the subsets
+constexpr uint64_t kTag = 0x6869657261726368;  // tag of the subsets
 
 // The ranks of each host, hosts in the order of their first ranks.
 std::vector<std::vector<int>> ranks_by_host(Communicator& whole) {

@@ -1,7 +1,7 @@
 // The parts of a communicator of several hosts: the ranks of each host, and the *lanes* between
-// hosts. There are as many lanes as the smallest host has ranks; each joins the ranks with the same
-// place on their hosts, one of each host. What is of a rank without a lane is carried by a rank of
-// its host that has one.
+// hosts. There are as many lanes as the smallest host has ranks. Each lane joins the ranks with the
+// same place on their hosts, one of each host. The bytes of a rank without a lane are carried by a
+// rank of its host that has one.
 #pragma once
 #include <memory>
 #include <vector>
@@ -26,12 +26,14 @@ class Hosts {
   size_t lanes() const { return lanes_; }
   size_t here() const { return here_; }                      // ranks of this host
   const std::vector<Seat>& seats() const { return seats_; }  // by rank
-  Seat seat() const { return seat_; }                        // of this rank
+  Seat seat() const { return seat_; }                        // seat of this rank
   size_t lane_of(size_t rank) const { return seats_[rank].place % lanes_; }
-  Communicator& host() const { return *host_; }  // of the ranks of this host
+  Communicator& host() const { return *host_; }  // communicator of the ranks of this host
   Communicator* lane() const {
     return lane_;
-  }  // of this rank, or null; the whole where every host has one rank. Its ranks are hosts
+    // lane of this rank, or null; the whole communicator where every host has one rank. The ranks
+    // of a lane are numbered by host
+  }
 
  private:
   Hosts() = default;

@@ -28,8 +28,8 @@ namespace {
 
 constexpr int64_t kLookNs = 250'000'000;  // between looks at the clock for a recording in a file
 constexpr const char* kMakes = "make a communicator";
-constexpr uint8_t kShortOfDescriptors = 2;  // in place of Facts::unreadable
-constexpr uint32_t kMostCardBytes = 4096;   // of UCX addresses: about a hundred a device
+constexpr uint8_t kShortOfDescriptors = 2;     // in place of Facts::unreadable
+constexpr uint32_t kMostEndpointBytes = 4096;  // bytes of UCX addresses: about a hundred a device
 
 }  // namespace
 
@@ -52,7 +52,7 @@ JobContext::~JobContext() {
   if (job_) job_->leave();
 }
 
-// What stands between the cost model and a choice.
+// Loads the measured costs and rules on which choices depend.
 Status JobContext::load_choices(Facts* mine) {
   const ConfigRef settings = config();
   mine->plan = hash_of(settings->plan);
@@ -68,7 +68,7 @@ Result<std::shared_ptr<const std::vector<Rule>>> JobContext::rules() const {
   return rules_in_force(*config(), tuning_);
 }
 
-// Of this rank's facts with another's.
+// Compares this rank's facts with another rank's.
 Status JobContext::compare(const Facts& mine, size_t rank) const {
   const Facts& theirs = facts_[rank];
   const int peer = static_cast<int>(rank);
@@ -103,7 +103,8 @@ Status JobContext::compare(const Facts& mine, size_t rank) const {
   return success();
 }
 
-// What the ranks of a job must know of each other before any of them makes a channel.
+// Exchanges the facts that the ranks of a job must know of each other before any of them makes a
+// channel.
 Status JobContext::meet(Deadline deadline) {
   Facts mine{};
   cpu_set_t set;
@@ -173,14 +174,14 @@ const char* JobContext::network_name() const {
              : "tcp";
 }
 
-// A rank that cannot join says why in place of its card: then nobody has the transport, and all
-// know the reason. Cards are gathered as large as the largest one: a job has many ranks, and a
-// transport may have room for many addresses.
+// A rank that cannot join says why in place of its endpoint: then nobody has the transport, and all
+// know the reason. Endpoint addresses are gathered as large as the largest one: a job has many
+// ranks, and a transport may have room for many addresses.
 Status JobContext::join_network(Deadline deadline) {
   struct Head {
     fsccl_status_t code;  // FSCCL_OK: it can be used
-    uint32_t bytes;       // of its card
-    char name[16];        // of the transport: plug-ins may be different ones
+    uint32_t bytes;       // bytes of its endpoint address
+    char name[16];        // name of the transport: plug-ins may be different ones
   };
   const SecretKey key = job_->derive_key("fsccl transports", ByteView(facts_.front().salt));
   std::vector<uint64_t> hosts;
@@ -191,38 +192,39 @@ Status JobContext::join_network(Deadline deadline) {
   const fsccl_transport_ops_t* network = usable_transport(network_name(), &why);
   Head mine{};
   mine.code = FSCCL_ERR_NOT_AVAILABLE;
-  std::vector<unsigned char> card(kMostCardBytes);
+  std::vector<unsigned char> endpoint(kMostEndpointBytes);
   if (network) {
-    size_t bytes = card.size();
+    size_t bytes = endpoint.size();
     char error[512] = "";
-    mine.code = network->join(&job, &node_, card.data(), &bytes, error, sizeof error);
+    mine.code = network->join(&job, &node_, endpoint.data(), &bytes, error, sizeof error);
     // whatever it wrote there: there is nothing to leave
     if (mine.code != FSCCL_OK) node_ = nullptr;
     mine.bytes = static_cast<uint32_t>(bytes);
     why = error;
     std::strncpy(mine.name, network->name, sizeof mine.name - 1);
-    if (mine.code == FSCCL_OK && (!node_ || bytes > card.size())) {
+    if (mine.code == FSCCL_OK && (!node_ || bytes > endpoint.size())) {
       mine.code = FSCCL_ERR_NOT_AVAILABLE;
       why = "its join() made no node, or a card that is too large";
     }
   }
   network_ = network;
   if (mine.code != FSCCL_OK)
-    mine.bytes = static_cast<uint32_t>(why.copy(reinterpret_cast<char*>(card.data()), card.size()));
+    mine.bytes =
+        static_cast<uint32_t>(why.copy(reinterpret_cast<char*>(endpoint.data()), endpoint.size()));
   std::vector<Head> heads(facts_.size());
   FSCCL_TRY(job_->all_gather(&mine, heads.data(), sizeof mine, deadline));
   size_t most = 1;
   for (Head& head : heads)
-    most = std::max<size_t>(most, head.bytes = std::min(head.bytes, kMostCardBytes));
-  std::vector<unsigned char> cards(heads.size() * most);
-  FSCCL_TRY(job_->all_gather(card.data(), cards.data(), most, deadline));
-  // who has none is told why, not that others have another
+    most = std::max<size_t>(most, head.bytes = std::min(head.bytes, kMostEndpointBytes));
+  std::vector<unsigned char> endpoints(heads.size() * most);
+  FSCCL_TRY(job_->all_gather(endpoint.data(), endpoints.data(), most, deadline));
+  // a rank without an endpoint address is told the reason, not that other ranks differ
   for (size_t rank = 0; rank < heads.size(); rank++)
     if (const fsccl_status_t code = heads[rank].code; code != FSCCL_OK)
       return fail(is_shortage(code) ? code : FSCCL_ERR_NOT_AVAILABLE,
                   "rank {} cannot use the {} transport, which {}: {}", rank, network_name(),
                   !one_host(all_ranks()) ? "joins ranks of several hosts" : "the settings ask for",
-                  std::string_view(reinterpret_cast<const char*>(&cards[rank * most]),
+                  std::string_view(reinterpret_cast<const char*>(&endpoints[rank * most]),
                                    heads[rank].bytes))
           .with_peer(job_->rank(), static_cast<int>(rank));
   for (size_t rank = 0; rank < heads.size(); rank++)
@@ -234,7 +236,7 @@ Status JobContext::join_network(Deadline deadline) {
                   std::string(heads[rank].name, strnlen(heads[rank].name, sizeof heads[rank].name)))
           .with_peer(job_->rank(), static_cast<int>(rank));
   char error[512] = "";
-  const fsccl_status_t code = network_->connect(node_, cards.data(), most, error, sizeof error);
+  const fsccl_status_t code = network_->connect(node_, endpoints.data(), most, error, sizeof error);
   return code == FSCCL_OK ? success() : fail(code, "{}", error);
 }
 

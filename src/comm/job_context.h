@@ -1,4 +1,4 @@
-// What the communicators of one job share on this rank.
+// The state that the communicators of one job share on this rank.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -36,14 +36,15 @@ class JobContext {
   // The rank among these of whose death this rank has heard first, -1 if none has died. Ranks that
   // end because of it are heard of later.
   int first_dead(const std::vector<int>& ranks);
-  // Of these ranks, how many share a core of those that they may run on (affinity), on the host
-  // where that is most. At least two where the process of some rank of the job was a rank of such a
-  // communicator when the job was joined: its cores are then taken by others than these. The same
-  // on all ranks.
+  // Returns how many of these ranks share a core of the cores that they may run on (affinity), on
+  // the host where the number is largest. It is at least two if the process of some rank of the job
+  // was already a rank of such a communicator when the job was joined, because its cores are then
+  // shared. The same on all ranks.
   double ranks_per_core(const std::vector<int>& ranks) const;
   uint32_t next_arena_number() { return arena_numbers_++; }
   bool one_host(const std::vector<int>& ranks) const;
-  // What moves bytes between these ranks, and what it shares on this rank, null if nothing.
+  // Returns the transport that moves bytes between these ranks, and its state on this rank, or
+  // null.
   Result<const fsccl_transport_ops_t*> transport_for(const std::vector<int>& ranks) const;
   void* node() const { return node_; }
   bool network_keeps_pages() const { return node_ && network_->keeps_pages; }  // see transport.h
@@ -52,13 +53,14 @@ class JobContext {
 
   // On how many hosts these ranks are, and how many on each.
   Spread spread(const std::vector<int>& ranks) const;
-  // What lies between two of them.
+  // Returns the class of the link between two of them.
   topo::LinkClass link(int a, int b) const;
   // The member that is farthest from the first one.
   int farthest(const std::vector<int>& ranks) const;
-  // Of FSCCL_PLAN as it is now, then of the tuning file as it was when the job was joined.
+  // Returns the rules of FSCCL_PLAN as it is now, and then those of the tuning file as it was when
+  // the job was joined.
   Result<std::shared_ptr<const std::vector<Rule>>> rules() const;
-  // What the tuning file says of a communicator of these ranks; null: nothing.
+  // Returns the costs that the tuning file has for a communicator of these ranks, or null.
   const Costs* known_costs(const std::vector<int>& ranks, std::string_view transport) const;
 
  private:
@@ -66,7 +68,7 @@ class JobContext {
     uint64_t words[16];                                    // 1024 processors
     uint32_t taken;                                        // see ranks_per_core()
     uint8_t transport, hierarchy, reproducible, checksum;  // settings that all must have alike
-    uint8_t network, ucx_path;                             // likewise
+    uint8_t network, ucx_path;                             // must be the same on all ranks
     // 1: this rank would use UCX between hosts (transports.h)
     uint8_t fast_network;
     // 1: FSCCL_PLAN or the tuning file cannot be used there
@@ -74,8 +76,8 @@ class JobContext {
     // 1: FSCCL_TRANSPORT_PLUGIN is set; alike, too
     uint8_t plugin;
     uint64_t plan, tuning;             // hashes of what must be alike, too
-    int64_t heartbeat_ms, slot_bytes;  // likewise
-    uint64_t machine;                  // of its name
+    int64_t heartbeat_ms, slot_bytes;  // must be the same on all ranks
+    uint64_t machine;                  // hash of the machine's name
     topo::Seat seat;
     uint8_t salt[kKeyBytes];
   };
@@ -99,7 +101,7 @@ class JobContext {
   const fsccl_transport_ops_t* network_ = nullptr;
   void* node_ = nullptr;
   TransportChoice choice_ = TransportChoice::kAuto;
-  std::vector<Facts> facts_;  // of each rank
+  std::vector<Facts> facts_;  // facts of each rank
   Tuning tuning_;
   std::string machine_;  // its name, if the tuning file asks for it
   bool taken_ = false;

@@ -14,7 +14,8 @@ struct ListCall {
   ListKind kind{};
   fsccl_op_t reduction = FSCCL_SUM;
   int root = 0;
-  // Of a reduce_scatter: of each tensor, the dtype of what is received. Null: that of what is sent.
+  // For a reduce_scatter, the dtype of each tensor's received elements. Null: the dtype of the sent
+  // elements.
   const fsccl_dtype_t* received = nullptr;
   // Called with the operation before it is submitted, to give it a gate. May be empty.
   FunctionRef<void(Operation&)> prepare{};
@@ -33,7 +34,8 @@ class Lists {
     ListShape shape;
     Plan direct;
     std::vector<Plan> windows;
-    std::vector<std::pair<uint64_t, uint64_t>> bytes;  // of each tensor's send and recv buffer
+    // sizes of each tensor's send and recv buffer
+    std::vector<std::pair<uint64_t, uint64_t>> bytes;
     uint64_t bytes_read = 0, bytes_written = 0;
   };
   Status run(Collectives& collectives, const ListCall& call, bool wait, fsccl_status_t* state);

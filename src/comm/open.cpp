@@ -47,8 +47,8 @@ struct Communicator::Exchange {
   Deadline deadline;
   Communicator* parent;   // null if there is none
   bool survives;          // else the parent's end ends the attempt
-  Status problem;         // of the last call
-  int32_t concerns = -1;  // whom the transport's error does, by the channel's numbers
+  Status problem;         // status of the last call
+  int32_t concerns = -1;  // the rank that the transport's error concerns, by the channel's numbers
   bool offers = false;
 
   ~Exchange() {
@@ -140,7 +140,7 @@ struct Communicator::Exchange {
   }
 };
 
-// What the transport is told, to open the channel. It points into what is passed.
+// Returns the request with which the transport opens the channel. It points into the arguments.
 fsccl_transport_request_t Communicator::request(Exchange& exchange,
                                                 const CommunicatorOptions& options,
                                                 const std::vector<int32_t>& pids, bool reads,
@@ -233,7 +233,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
 
   comm->ranks_per_core_ = std::max(parent ? parent->ranks_per_core_ : 0,
                                    comm->context_->ranks_per_core(comm->members_));
-  // What the parent knows of memory and of costs holds for what it is made of, not for another
+  // The parent's knowledge of memory and of costs holds for its parts, but not for another
   // transport.
   const bool fresh = !parent || parent->engine().options().transport != transport;
 
@@ -296,8 +296,8 @@ Status Communicator::form_hosts() {
   return success();
 }
 
-// With an open channel. What it works for hears of a loss before it does, and knows why: a rank may
-// have ended because another died.
+// Starts with an open channel. The communicator that this one works for hears of a loss first, and
+// knows the reason: a rank may have ended because another died.
 void Communicator::start(EngineOptions engine, const Costs& costs,
                          std::shared_ptr<const std::vector<Rule>> rules, Engine* works_for) {
   const ConfigRef settings = config();

@@ -46,9 +46,9 @@ Result<Job::Agreed> Communicator::agree_who_is_left(Deadline deadline) {
   question.meeting = meeting();
   question.members = members_;
   question.code = shrinking_.problem.code();
-  // Who has closed its channel before this rank says anything will not take part; later it may be
-  // one that has its answer. Nor will who was left out of the last round: it was asked there, and
-  // is not here.
+  // A rank that has closed its channel before this rank votes will not take part; later it may be a
+  // rank that has its answer. A rank that was left out of the last round does not take part either:
+  // it was asked there, and is not here.
   const auto left_out = [&](int rank) {
     return shrinking_.failed &&
            std::binary_search(shrinking_.failed->begin(), shrinking_.failed->end(), job_rank(rank));

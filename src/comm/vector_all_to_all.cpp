@@ -1,6 +1,6 @@
-// All-to-all with counts that each rank knows only of its own part: first the ranks exchange what
-// they send to whom and where it lies, then everybody knows every flow, and the bytes move as in
-// any other collective. The plans are made for this one call.
+// All-to-all with counts that each rank knows only for its own part. First the ranks exchange their
+// counts and displacements; then every rank knows every flow, and the bytes move as in any other
+// collective. The plans are made for this one call.
 #include <memory>
 #include <vector>
 
@@ -20,7 +20,7 @@ struct Exchange {
   std::vector<uint64_t> recv_counts, recv_displacements;
   Location input_location;
   const CollectiveOptions& options;
-  // Of each rank: the counts and then the displacements of what it sends.
+  // for each rank: the counts and then the displacements of what it sends
   std::vector<uint64_t> mine, all;
   Plan table_plan, plan, otherwise;
 
@@ -113,7 +113,7 @@ Completion table_is_here(Operation& op) {
   x.plan = most <= eager_bytes || x.engine.only_slots() ? x.otherwise : move_direct(movement);
   op.publishes = 0;
   set_plans(&op, x.plan, x.otherwise);
-  // what one rank moves is not known to others
+  // the amount that one rank moves is not known to others
   const uint64_t at_most = 2 * most * static_cast<uint64_t>(x.engine.ranks());
   op.reads =
       select.costs.can_read && (select.always_read || select.costs.reading_pays(most, at_most));

@@ -12,8 +12,8 @@ namespace fsccl::cuda {
 
 class Device {
  public:
-  // Of this ordinal (0 ..). FSCCL_ERR_NOT_AVAILABLE: no driver, no such device, or it lacks what
-  // the library needs. Any thread.
+  // Opens the device with this ordinal (0 ..). Returns FSCCL_ERR_NOT_AVAILABLE if there is no
+  // driver or no such device, or if the device lacks a feature that the library needs. Any thread.
   static Result<const Device*> open(int ordinal);
   // The same, to be read and no more: no context is made.
   static Result<Device> look(int ordinal);
@@ -29,17 +29,17 @@ class Device {
   bool fabric_handles() const { return fabric_handles_; }
   bool direct_rdma() const { return direct_rdma_; }  // NICs may reach exportable memory
   bool wide_values() const { return wide_values_; }  // stream operations on 64 bits
-  bool batches() const { return driver_->copy_batch || driver_->copy_batch_v2; }
+  bool batches() const { return driver_->cuMemcpyBatchAsync || driver_->cuMemcpyBatchAsync_v2; }
   const unsigned char* uuid() const { return uuid_; }  // 16 bytes
 
-  // Whether what the stream is given now goes into a graph, or would be a part of one: of the
-  // legacy default stream while a stream is captured that blocks. The caller holds a Current.
-  Result<bool> capturing(Stream stream) const;
+  // Returns true if work that the stream is given now becomes part of a graph. This is also so for
+  // the legacy default stream while a blocking stream is captured. The caller holds a Current.
+  Result<bool> capturing(CUstream stream) const;
 
   // Any number of them, in their order. The caller holds a Current.
-  Status put_values(std::vector<MemoryOperation> operations, Stream stream) const;
+  Status put_values(std::vector<CUstreamBatchMemOpParams> operations, CUstream stream) const;
 
-  Status check(const char* operation, Code code) const {
+  Status check(const char* operation, CUresult code) const {
     return cuda::check(*driver_, operation, code);
   }
 
@@ -49,7 +49,7 @@ class Device {
 
   const Driver* driver_ = nullptr;
   int ordinal_ = 0, device_ = 0;
-  Context context_ = nullptr;
+  CUcontext context_ = nullptr;
   std::string name_;
   uint64_t memory_bytes_ = 0;
   int multiprocessors_ = 0, copy_engines_ = 0, capability_ = 0;
@@ -59,8 +59,9 @@ class Device {
 
 // How many there are; 0, and *why, without a driver.
 int device_count(std::string* why);
-// Whether there may be some, by what the kernel shows and CUDA_VISIBLE_DEVICES hides (set, and
-// empty). The driver is not asked: who has started it cannot use it in a child of a fork.
+// Returns true if there may be devices, judged by the files of the kernel and by
+// CUDA_VISIBLE_DEVICES (set, and empty). The driver is not asked, because a process that has
+// started it cannot use it in a child of a fork.
 bool devices_may_be_there();
 
 // The device's context is the calling thread's while this lives. And what the thread asks of events
@@ -70,13 +71,16 @@ bool devices_may_be_there();
 class Current {
  public:
   explicit Current(const Device& device)
-      : driver_(device.driver()), pushed_(driver_.push_context(device.context_) == kSuccess) {
-    if (driver_.exchange_capture_mode(&mode_) != kSuccess) mode_ = kRelaxedCapture;
+      : driver_(device.driver()),
+        pushed_(driver_.cuCtxPushCurrent(device.context_) == CUDA_SUCCESS) {
+    if (driver_.cuThreadExchangeStreamCaptureMode(&mode_) != CUDA_SUCCESS)
+      mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   }
   ~Current() {
-    Context popped;
-    if (mode_ != kRelaxedCapture) (void)driver_.exchange_capture_mode(&mode_);
-    if (pushed_) (void)driver_.pop_context(&popped);
+    CUcontext popped;
+    if (mode_ != CU_STREAM_CAPTURE_MODE_RELAXED)
+      (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+    if (pushed_) (void)driver_.cuCtxPopCurrent(&popped);
   }
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
@@ -84,7 +88,7 @@ class Current {
  private:
   const Driver& driver_;
   bool pushed_;
-  int mode_ = kRelaxedCapture;  // the thread's before
+  int mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // the thread's before
 };
 
 // A stream that neither waits for the legacy default one nor is waited for by it, which destroys
@@ -95,13 +99,13 @@ class OwnedStream {
   OwnedStream(OwnedStream&& other) noexcept;
   OwnedStream& operator=(OwnedStream&& other) noexcept;
   ~OwnedStream();
-  Stream get() const { return stream_; }
+  CUstream get() const { return stream_; }
   Status finish(Deadline deadline, const BreakCheck& broken = {}) const;  // as OwnedEvent's
 
  private:
-  OwnedStream(const Device& device, Stream stream) : device_(&device), stream_(stream) {}
+  OwnedStream(const Device& device, CUstream stream) : device_(&device), stream_(stream) {}
   const Device* device_;
-  Stream stream_;
+  CUstream stream_;
 };
 
 // An event without a time, which destroys itself.
@@ -111,9 +115,9 @@ class OwnedEvent {
   OwnedEvent(OwnedEvent&& other) noexcept;
   OwnedEvent& operator=(OwnedEvent&& other) noexcept;
   ~OwnedEvent();
-  Event get() const { return event_; }
-  Status record(Stream stream) const;  // the caller holds a Current
-  Status make_wait(Stream stream) const;
+  CUevent get() const { return event_; }
+  Status record(CUstream stream) const;  // the caller holds a Current
+  Status make_wait(CUstream stream) const;
   bool complete() const;  // everything that it stands for is done, or it was never recorded
   // The host waits until the event is complete, the device has failed, `broken` gives an error,
   // which is returned, or the deadline passes (FSCCL_ERR_TIMEOUT). It asks again and again: a call
@@ -122,9 +126,9 @@ class OwnedEvent {
   Status finish(Deadline deadline, const BreakCheck& broken = {}) const;
 
  private:
-  OwnedEvent(const Device& device, Event event) : device_(&device), event_(event) {}
+  OwnedEvent(const Device& device, CUevent event) : device_(&device), event_(event) {}
   const Device* device_;
-  Event event_;
+  CUevent event_;
 };
 
 }  // namespace fsccl::cuda

@@ -28,17 +28,19 @@ Status HostMemory::add(size_t size) {
   if (!memory) return fail(FSCCL_ERR_OUT_OF_MEMORY, "no {} bytes for a device to write to", bytes);
   std::memset(memory, 0, bytes);
   const Driver& driver = device_.driver();
-  DevicePointer device = 0;
-  Status status = device_.check("cuMemHostRegister",
-                                driver.register_host(memory, bytes, kHostPortable | kHostMapped));
+  CUdeviceptr device = 0;
+  Status status =
+      device_.check("cuMemHostRegister",
+                    driver.cuMemHostRegister(
+                        memory, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
   if (!status.ok()) {
     std::free(memory);
     return status;
   }
-  status =
-      device_.check("cuMemHostGetDevicePointer", driver.host_device_pointer(&device, memory, 0));
+  status = device_.check("cuMemHostGetDevicePointer",
+                         driver.cuMemHostGetDevicePointer(&device, memory, 0));
   if (!status.ok()) {
-    (void)driver.unregister_host(memory);
+    (void)driver.cuMemHostUnregister(memory);
     std::free(memory);
     return status;
   }

@@ -1,11 +1,11 @@
 // Host memory that a device writes to: results for the host, and words that say how far a stream
-// has got. What was given back is kept for the next: to register memory, or to end that, may wait
-// for all that the device was given, and a stream of this process may wait for a peer that waits
-// for what comes behind the call.
+// is. Memory that was given back is kept for the next request. To register memory, or to end a
+// registration, may wait for all work of the device, and a stream of this process may wait for a
+// peer that waits for work behind this call.
 //
-// A copy to ordinary memory of the host takes another way: the driver makes it, and until the
-// stream has come to it the call stays inside, where other threads' calls wait for it. So nothing
-// is copied there that is behind a wait for a peer.
+// A copy to ordinary memory of the host takes another way: the driver makes it, and the call stays
+// inside the driver until the stream has come to it, so that calls of other threads wait for it
+// there. Nothing is therefore copied to ordinary memory behind a wait for a peer.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -26,7 +26,7 @@ class HostMemory {
   // Given back with this: then nothing that was put on a stream may use it any more.
   class Bytes {
    public:
-    Bytes(HostMemory& from, std::byte* host, DevicePointer device, size_t bytes)
+    Bytes(HostMemory& from, std::byte* host, CUdeviceptr device, size_t bytes)
         : from_(from), host_(host), device_(device), bytes_(bytes) {}
     ~Bytes() {
       if (!kept_) from_.give_back(*this);
@@ -37,14 +37,14 @@ class HostMemory {
     T* as() const {
       return reinterpret_cast<T*>(host_);
     }
-    DevicePointer device() const { return device_; }
+    CUdeviceptr device() const { return device_; }
     void keep() { kept_ = true; }  // something may use it for ever: it is not given back
 
    private:
     friend class HostMemory;
     HostMemory& from_;
     std::byte* const host_;
-    const DevicePointer device_;
+    const CUdeviceptr device_;
     const size_t bytes_;
     bool kept_ = false;
   };
@@ -54,7 +54,7 @@ class HostMemory {
  private:
   struct Place {
     std::byte* host = nullptr;
-    DevicePointer device = 0;
+    CUdeviceptr device = 0;
   };
   Status add(size_t bytes);
   void give_back(const Bytes& bytes);

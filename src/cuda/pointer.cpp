@@ -6,10 +6,10 @@
 namespace fsccl::cuda {
 namespace {
 
-using Ask = Code (*)(void* value, int attribute, DevicePointer pointer);
+using Ask = CUresult (*)(void* value, int attribute, CUdeviceptr pointer);
 
 Ask find() {
-  Code (*ask)(void*, int, DevicePointer) = nullptr;
+  CUresult (*ask)(void*, int, CUdeviceptr) = nullptr;
   LoadedLibrary("libcuda.so.1").find(ask, "cuPointerGetAttribute");
   if (!ask) may_have_devices.store(false, std::memory_order_relaxed);
   return ask;
@@ -20,9 +20,10 @@ Ask find() {
 bool ask_whether_on_device(const void* pointer, int* ordinal) {
   static const Ask ask = find();
   unsigned type = 0;
-  const auto address = reinterpret_cast<DevicePointer>(pointer);
-  return ask && pointer && ask(&type, kPointerMemoryType, address) == kSuccess &&
-         type == kMemoryOfDevice && ask(ordinal, kPointerOrdinal, address) == kSuccess;
+  const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+  return ask && pointer && ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
+         type == CU_MEMORYTYPE_DEVICE &&
+         ask(ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == CUDA_SUCCESS;
 }
 
 }  // namespace fsccl::cuda

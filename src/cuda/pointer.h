@@ -1,6 +1,6 @@
-// Whether an address is memory of a GPU: asked for every buffer of every call, so it costs one test
-// where there is no driver. The driver is not initialised for that: who has device memory has done
-// so, and before that no address is.
+// Says whether an address is memory of a GPU. Every buffer of every call is asked about, so the
+// answer costs one test where there is no driver. The driver is not initialised for this: a process
+// that has device memory has initialised it, and before that no address is device memory.
 #pragma once
 #include <atomic>
 

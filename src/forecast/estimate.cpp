@@ -91,7 +91,7 @@ Status estimate_missing(Model* model, int experts_per_token) {
                   "\"forward_flops\" and \"activation_bytes\" of the unit",
                   model->name, unit.name);
     model->estimated |= unit.forward_flops < 0 || unit.activation_bytes < 0;
-    // Who says how many operations there are says all of them.
+    // A model that gives a number of operations gives all of them.
     if (unit.forward_flops_per_context < 0)
       unit.forward_flops_per_context = unit.forward_flops < 0 ? flops_per_context(unit) : 0;
     if (unit.forward_flops < 0) unit.forward_flops = flops_of(unit, experts_per_token);

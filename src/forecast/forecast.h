@@ -20,7 +20,7 @@ struct Forecast {
   std::vector<Event> events;
   std::vector<bool> kept;
   std::vector<UnitTimes> units;
-  double within_bytes = 0, between_bytes = 0;  // of a rank in a step
+  double within_bytes = 0, between_bytes = 0;  // bytes of a rank in a step
   double low_ns = 0, high_ns = 0;              // the interval of the step's time
 
   bool fits() const { return memory_limit == 0 || memory.total() <= memory_limit; }
@@ -65,8 +65,8 @@ class Forecaster {
 
   Model model_;
   Machine machine_;
-  std::vector<size_t> kind_;   // of each unit
-  std::vector<size_t> first_;  // of each kind: a unit of it
+  std::vector<size_t> kind_;   // kind of each unit
+  std::vector<size_t> first_;  // a unit of each kind
   std::map<std::string, Places> places_;
   std::map<std::string, std::vector<UnitPrice>> prices_;
   std::map<std::string, Slots> slots_;

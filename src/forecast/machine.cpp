@@ -191,7 +191,7 @@ class Reader : JsonReader {
   Machine machine_;
   std::string topology_;
   double per_host_ = 0;
-  double cores_ = 0;  // of a host, where a topology says so
+  double cores_ = 0;  // cores of a host, where a topology says so
 };
 
 }  // namespace

@@ -21,22 +21,22 @@
 
 namespace fsccl::forecast {
 
-// What moves the bytes: the library's own plans, or NCCL for everything.
+// The carrier of the bytes: the library's own plans, or NCCL for everything.
 enum class Carrier : uint8_t { plans, nccl };
 
 struct Machine {
   std::string name, source;
   bool gpu = false;
   int ranks_per_host = 1;
-  uint64_t memory_bytes = 0;  // of a rank; 0: no limit is known
+  uint64_t memory_bytes = 0;  // memory of a rank; 0: no limit is known
   uint64_t context_bytes =
-      0;  // of a rank: what the driver and the framework take before the first tensor
-  double memory_gb_per_s = 0;  // of a rank
+      0;  // bytes of a rank that the driver and the framework take before the first tensor
+  double memory_gb_per_s = 0;  // bandwidth of a rank's memory
   double flops = 0;            // a second, of a rank, in the type of the computation; 0: unknown
-  double efficiency = 0.45;    // of flops that a pass reaches
+  double efficiency = 0.45;    // share of the flops that a pass reaches
   Carrier carrier = Carrier::plans;
   topo::Connection within, between;
-  Costs within_costs;   // of the plans
+  Costs within_costs;   // costs of the plans
   std::string network;  // "tcp" or "ucx": whose slots the plans between hosts use
   double ranks_per_core = 1;
 

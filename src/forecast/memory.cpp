@@ -10,9 +10,9 @@
 namespace fsccl::forecast {
 namespace {
 
-constexpr uint64_t kCapacity = uint64_t{1} << 60;  // of a region without memory
+constexpr uint64_t kCapacity = uint64_t{1} << 60;  // bytes of a region without memory
 constexpr int kSteps = 3;                          // recorded, planned, by the plan
-constexpr uint64_t kMostParams = 1 << 20;          // of a unit, in keys
+constexpr uint64_t kMostParams = 1 << 20;          // parameters of a unit, in keys
 
 // Takes and gives back slots as a pool does.
 class Rehearsal {
@@ -93,8 +93,9 @@ class Rehearsal {
   uint64_t position_ = 0;
 };
 
-// Of the communicators of a rank: its ring in its host's segment, and mirrors of the rings of its
-// lane. Of a mirror's slots exist what a peer's part of the largest unit fills.
+// Returns the bytes of a rank's communicators: its ring in its host's segment, and mirrors of the
+// rings of its lane. Only those slots of a mirror exist that a peer's part of the largest unit
+// fills.
 uint64_t transport_bytes(const StepConfig& setup, const Machine& machine,
                          const std::vector<const UnitPlaces*>& places) {
   const Group group = shard_group(setup, machine);

@@ -13,10 +13,11 @@ namespace fsccl::forecast {
 
 struct Memory {
   uint64_t shards = 0, sharded_gradients = 0, optimizer = 0;
-  uint64_t parameter_slots = 0;  // of a host's shared ones what comes to a rank: an equal part
+  uint64_t parameter_slots = 0;  // a rank's equal part of the slots that its host shares
   uint64_t gradient_slots = 0;
-  uint64_t host_slots = 0;  // of the host, where it shares them; what `fsccl-perf step` calls
-                            // planned_bytes has all of these
+  // slots of the host, where it shares them; the figure of `fsccl-perf step`
+  uint64_t host_slots = 0;
+  // planned_bytes has all of these
   uint64_t activations = 0, transports = 0, context = 0;
   uint64_t total() const {
     return shards + sharded_gradients + optimizer + parameter_slots + gradient_slots + activations +
@@ -26,7 +27,7 @@ struct Memory {
 
 // A step's slots, in bytes after each event. Either may be the larger part.
 struct Slots {
-  uint64_t parameters = 0, gradients = 0;                 // of the plans
+  uint64_t parameters = 0, gradients = 0;                 // bytes of the plans
   std::vector<uint64_t> live_parameters, live_gradients;  // after each event
 };
 Result<Slots> plan_slots_of(const std::vector<Event>& events,

@@ -1,12 +1,12 @@
 // A model as the forecast sees it: units in the order of the forward pass, with the shapes of their
-// parameters, the floating point operations of a token and the bytes that a token leaves for the
+// parameters, the floating point operations of a token, and the bytes that a token leaves for the
 // backward pass.
 //
 // The JSON is that of perf/models ("name", "units": "name", "params": [[name, shape], ...]; groups
-// with "repeat" and "first"). A unit may also say, per token: "forward_flops",
-// "forward_flops_per_context" (times the length of the sequence), and "activation_bytes",
-// "checkpoint_bytes" (what stays of the layer with checkpointing). What a unit does not say is
-// estimated from the shapes of its parameters by the rules in estimate.h.
+// with "repeat" and "first"). A unit may also give, per token: "forward_flops",
+// "forward_flops_per_context" (times the length of the sequence), "activation_bytes", and
+// "checkpoint_bytes" (the bytes of the layer that stay with checkpointing). Values that a unit does
+// not give are estimated from the shapes of its parameters by the rules in estimate.h.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -27,10 +27,11 @@ struct ModelUnit {
   static constexpr double kUnknown = -1;
   std::string name;
   std::vector<ModelParam> params;
-  double forward_flops = kUnknown;              // of a token
-  double forward_flops_per_context = kUnknown;  // of a token, for each token of its sequence
-  double activation_bytes = kUnknown;  // of a token, until the unit's backward pass is over
-  double checkpoint_bytes = kUnknown;  // of a token, with checkpointing: the input of the unit
+  double forward_flops = kUnknown;  // operations of a token
+  // operations of a token, for each token of its sequence
+  double forward_flops_per_context = kUnknown;
+  double activation_bytes = kUnknown;  // bytes of a token, until the unit's backward pass is over
+  double checkpoint_bytes = kUnknown;  // bytes of a token with checkpointing: the input of the unit
 
   uint64_t elements() const;
   bool is_layer() const;  // a component of its name ends in a digit: "layers.3", "layers.3.experts"
@@ -44,7 +45,7 @@ struct Model {
   bool estimated = false;  // some unit did not say what a token takes
 
   uint64_t elements() const;
-  double forward_flops(double sequence) const;  // of a token
+  double forward_flops(double sequence) const;  // operations of a token
 };
 
 // `experts_per_token`: of how many experts a token uses the parameters; 0: not said, which is an

@@ -8,12 +8,12 @@ namespace fsccl::forecast {
 namespace {
 
 constexpr double kWithinReached = 0.8, kBetweenReached = 0.85;
-constexpr double kPostUs = 1;  // of a message to a proxy, on Intel
+constexpr double kPostUs = 1;  // time of a message to a proxy, on Intel
 
 struct Protocol {
   double base_us, nvlink_us, pcie_us, network_us;
-  double share;  // of the bandwidth
-  double posts;  // of a hop
+  double share;  // share of the bandwidth
+  double posts;  // messages of a hop
 };
 constexpr std::array kProtocols{Protocol{6.6, 0.6, 1.0, 2.7, 0.5, 1},
                                 Protocol{14, 1.9, 2.5, 4.0, 0.92, 1},

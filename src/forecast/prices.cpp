@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMostFollowed = 128;
 
-// Of a plan whose steps for each peer are alike, as a function of the ranks.
+// Returns the time of a plan whose steps for each peer are alike, as a function of the ranks.
 double at_scale(int ranks, const std::function<double(int)>& ns) {
   if (ranks <= kMostFollowed) return ns(ranks);
   const double half = ns(kMostFollowed / 2), full = ns(kMostFollowed);
@@ -60,7 +60,7 @@ std::vector<std::vector<int>> each_itself(int ranks) {
   return holds;
 }
 
-// Of a lane: one rank of each host, whose hosts' other ranks use the network as well.
+// A lane: one rank of each host, whose hosts' other ranks use the network as well.
 struct Lane {
   int hosts;
   SelectOptions options;
@@ -327,7 +327,8 @@ UnitPrice price_unit(const UnitPlaces& places, const StepConfig& setup, const Ma
   } else {
     found.gather = gather_by_plans(places, setup, machine, group);
     if (group.hosts > 1 && setup.codec_ratio > 1 && setup.codec_gb_per_s > 0) {
-      const double ns = wire / group.per_host / setup.codec_gb_per_s;  // what its lane brings
+      // the part that its lane brings
+      const double ns = wire / group.per_host / setup.codec_gb_per_s;
       found.gather.ns += ns;
       found.gather.busy_ns += ns;
     }

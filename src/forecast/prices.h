@@ -1,11 +1,11 @@
-// What the communication of a unit takes: its gather, its reduction, and the sum over replicas, of
-// one rank that stands for all.
+// The time of a unit's communication: its gather, its reduction, and the sum over replicas, for one
+// rank that stands for all.
 //
-// Plans of a host are built by the library's own builders for two representative ranks and followed
-// by the cost model (plan/cost.h), as select() does. Between hosts a plan is one list of steps for
+// The library's own builders make the plans of a host for two representative ranks, and the cost
+// model (plan/cost.h) follows them, as select() does. Between hosts a plan is one list of steps for
 // each peer, all alike, so its price is a straight line in the number of hosts: above kMostFollowed
-// it is priced for two smaller numbers with the same bytes for each peer, and extended. So what a
-// price takes does not grow with the ranks. NCCL is priced by nccl.h.
+// it is priced for two smaller numbers with the same bytes for each peer, and extended. The effort
+// for a price therefore does not grow with the ranks. nccl.h prices NCCL.
 #pragma once
 #include <string>
 
@@ -23,12 +23,12 @@ struct Group {
 };
 Group shard_group(const StepConfig& setup, const Machine& machine);
 Group replica_group(const StepConfig& setup, const Machine& machine);
-// Of a slot between the hosts of a group.
+// Returns the bytes of a slot between the hosts of a group.
 uint64_t lane_slot_bytes(const Group& group, const Machine& machine);
 
 struct Carried {
   double ns = 0;       // from a common begin until all have ended
-  double busy_ns = 0;  // of that, what a rank's own processor does
+  double busy_ns = 0;  // part of it in which a rank's own processor works
   double within_bytes =
       0;  // that a rank moves inside its host: over the links, or in memory that ranks share
   double between_bytes = 0;  // that a rank receives from other hosts
@@ -44,9 +44,9 @@ struct UnitPlaces {
   Layout layout;
   SlotMap parameters, gradients;
   uint64_t elements = 0;
-  uint64_t shard_elements = 0;  // of the rank that holds most
+  uint64_t shard_elements = 0;  // elements of the rank that holds most
   uint64_t gradient_extra =
-      0;  // of a rank's gradient slot: fp32 sums of its host that go to others
+      0;  // bytes of a rank's gradient slot: fp32 sums of its host that go to others
 
   // `sums_in_slots`: sums of a host that go to other hosts lie behind the gradients, as in host
   // memory.
@@ -59,7 +59,7 @@ struct UnitPrice {
 };
 UnitPrice price_unit(const UnitPlaces& places, const StepConfig& setup, const Machine& machine);
 
-// Whether ranks of a host read one slot of parameters, or have one each.
+// Returns true if the ranks of a host read one slot of parameters, and false if each has its own.
 inline bool shares_slots(const Machine& machine) { return !machine.gpu; }
 
 }  // namespace fsccl::forecast

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr double kS = 1e-9, kMs = 1e-6;
 constexpr size_t kMostChoices = 10, kMostSpans = 20'000;
-// What the registrar's thread takes for one rank: a third of the 0.3 ms of processor time that a
+// Time of the registrar's thread for one rank: a third of the 0.3 ms of processor time that a
 // rank's joining took in all, on all sides, where 50 to 400 ranks joined in one process (AMD EPYC,
 // 2 cores).
 constexpr double kHandshakeNs = 100'000;
@@ -259,7 +259,7 @@ Json startup_json(int ranks, const Machine& machine, double handshake_us) {
           {"time_s", start.ns() * kS}};
 }
 
-// What the figures do not have in them.
+// Returns the costs that the figures do not include.
 Json unknown_of(const Forecaster& forecaster, const StepConfig& setup) {
   Json list = Json::array();
   if (forecaster.model().estimated)

@@ -15,7 +15,7 @@ namespace fsccl::forecast {
 enum class EventKind : uint8_t {
   gather,
   wait,
-  compute,    // of the unit, forward or backward
+  compute,    // the unit's computation, forward or backward
   gradients,  // a slot for them is taken; `param` where it is one parameter's
   give_back,  // the slots of parameters that are still held; `param` where it is one parameter's
   reduce,     // a slot of gradients is reduced and given back

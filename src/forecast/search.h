@@ -1,5 +1,5 @@
-// What would be better, and what would happen if: the forecast of many setups of one model on one
-// machine.
+// Searches for better setups, and answers what-if questions: the forecast of many setups of one
+// model on one machine.
 #pragma once
 #include <string>
 #include <vector>

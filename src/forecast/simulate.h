@@ -1,6 +1,6 @@
-// A step as events on two clocks: computation goes in the order of the program, communication in
-// the order in which it is issued, and each waits where the program makes it wait. What the plans
-// make a rank's own processor do takes its time from the computation where that runs on the same
+// A step as events on two clocks: computation runs in the order of the program, communication in
+// the order in which it is issued, and each waits where the program makes it wait. Work of the
+// plans on a rank's own processor takes its time from the computation where both run on the same
 // processor (CPUs). All ranks are alike, so one stands for all.
 #pragma once
 #include <string>
@@ -13,9 +13,9 @@ namespace fsccl::forecast {
 
 struct UnitTimes {
   UnitPrice price;
-  double kept_ns = 0;  // of an unshard whose slot has its parameters still
+  double kept_ns = 0;  // time of an unshard whose slot still has its parameters
   double forward_ns = 0, backward_ns = 0, recompute_ns = 0;
-  std::vector<double> param_share;  // of the unit's elements, by parameter
+  std::vector<double> param_share;  // share of the unit's elements, by parameter
 };
 
 struct Span {
@@ -27,14 +27,14 @@ struct Span {
 
 struct UnitReport {
   double compute_ns = 0, communication_ns = 0;
-  double exposed_ns = 0;  // of its communication: what the computation waited for
+  double exposed_ns = 0;  // part of its communication that the computation waited for
 };
 
 struct Timeline {
   double step_ns = 0, compute_ns = 0, communication_ns = 0, exposed_ns = 0, optimizer_ns = 0;
   std::vector<UnitReport> units;
-  std::vector<Span> spans;       // of the first micro-batch, and the optimizer
-  std::vector<double> event_ns;  // of the first micro-batch: when each of its events is over
+  std::vector<Span> spans;       // spans of the first micro-batch, and the optimizer
+  std::vector<double> event_ns;  // times at which the events of the first micro-batch are over
 };
 
 Timeline simulate(const std::vector<Event>& events, const std::vector<UnitTimes>& units,

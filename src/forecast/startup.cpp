@@ -10,16 +10,16 @@
 namespace fsccl::forecast {
 namespace {
 
-// What a connection to the registrar takes: Hello, Challenge, Proof, Register, Assign; and a link
-// of the tree before TreeSteps has a say: Hello, Challenge, Proof (wire/handshake.h).
+// Messages of a connection to the registrar: Hello, Challenge, Proof, Register, Assign; and of a
+// link of the tree before TreeSteps takes over: Hello, Challenge, Proof (wire/handshake.h).
 constexpr int kRegistrationMessages = 5, kLinkMessages = 3;
 
 struct Sent {
   int messages = 0, children = 0;
 };
 
-// What the rank of this place in the tree sends until the job stands, all its children having come
-// in time.
+// Returns the messages that the rank of this place in the tree sends until the job stands, if all
+// its children come in time.
 Sent sent_by(int order, int ranks) {
   TreeSteps steps(order, ranks);
   const int first = order * kFanOut + 1, last = std::min(ranks, first + kFanOut);
@@ -44,7 +44,8 @@ Startup startup_of(int ranks, const Machine& machine, double handshake_ns) {
   const Sent root = sent_by(0, ranks), inner = sent_by(ranks > 1 ? 1 : 0, ranks),
              leaf = sent_by(ranks - 1, ranks);
   made.root_sockets = descriptors_to_join(ranks, true);
-  // What a rank has beside its links is in descriptors_to_join(), for one without children.
+  // Descriptors that a rank has beside its links are in descriptors_to_join(), for a rank without
+  // children.
   const int alone = descriptors_to_join(1, false);
   made.inner_sockets = alone + inner.children + (ranks > 1 ? 1 : 0);
   made.leaf_sockets = alone + leaf.children + (ranks > 1 ? 1 : 0);

@@ -1,4 +1,4 @@
-// What a training step is forecast for, beside its model and its machine (fsccl_forecast() in
+// The setup of a forecast training step, beside its model and its machine (fsccl_forecast() in
 // insight.h describes the keys).
 #pragma once
 #include <nlohmann/json_fwd.hpp>
@@ -18,30 +18,30 @@ struct StepConfig {
   fsccl_dtype_t shard = FSCCL_FLOAT32, wire = FSCCL_BFLOAT16, reduce = FSCCL_BFLOAT16,
                 sharded_grad = FSCCL_FLOAT32;
   std::string compute = "bf16";
-  double optimizer_bytes = 8;  // of state, for each element of a shard
+  double optimizer_bytes = 8;  // bytes of state, for each element of a shard
   double optimizer_touches =
       28;  // bytes read and written for each element of a shard by its update
   fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
   uint64_t keep_bytes =
-      0;             // of gathered parameters that stay from the forward to the backward pass
+      0;             // bytes of gathered parameters that stay from the forward to the backward pass
   int prefetch = 1;  // units gathered ahead
   bool by_parameter = false;
   bool checkpoint = false;
   double codec_ratio = 1;     // by which a codec shortens what gathers move between hosts
   double codec_gb_per_s = 0;  // at which it codes; 0: it takes no time
-  uint64_t memory_limit = 0;  // of a rank; 0: the machine's
+  uint64_t memory_limit = 0;  // memory of a rank; 0: the machine's
   // For what-if, and for the interval.
   double compute_factor = 1, carry_factor = 1;  // on times of computation, and of communication
 
   int shared_by() const { return shard_over > 0 ? shard_over : ranks; }
   double tokens() const {
     return static_cast<double>(batch) * sequence * accumulate;
-  }  // of a rank in a step
+  }  // tokens of a rank in a step
 };
 
 // Errors say what is wrong with which key. Keys that are not a step's are the caller's.
 Status read_step_config(const nlohmann::json& json, StepConfig* setup);
-// Whether the ranks and the degree fit the hosts.
+// Checks that the ranks and the degree fit the hosts.
 Status check_step_config(const StepConfig& setup, int ranks_per_host);
 
 }  // namespace fsccl::forecast

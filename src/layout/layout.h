@@ -82,9 +82,9 @@ struct SlotMap {
   std::vector<uint64_t> slots;
   // per parameter, in its slot; kAbsent where not included; a tied one has its owner's
   std::vector<uint64_t> offset;
-  uint64_t bytes = 0;  // of all slots
+  uint64_t bytes = 0;  // bytes of all slots
 
-  // of a parameter that is not tied
+  // The slot of a parameter that is not tied.
   size_t slot_of(size_t owner) const { return by_parameter ? owner : 0; }
 };
 // element_size[i]: bytes per element of parameter i; 0 leaves it out (a frozen parameter among

@@ -1,5 +1,5 @@
-// What the builders share: a plan under construction, and the shorthand for its steps. A one-rank
-// plan gets no waits, and nothing of zero size becomes a step.
+// The parts that builders share: a plan under construction, and the shorthand for its steps. A
+// one-rank plan gets no waits, and nothing of zero size becomes a step.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -12,7 +12,7 @@ namespace fsccl {
 
 // To whole cache lines.
 inline uint64_t round_up_line(uint64_t bytes) { return round_up(bytes, 64); }
-// Of at most `most` bytes, as many as a slot has room for.
+// Returns the bytes of a piece: at most `most`, and as many as a slot has room for.
 inline uint64_t piece_of(uint64_t room, uint64_t most) {
   return std::min(room / 64 * 64, std::max<uint64_t>(64, round_up_line(most)));
 }

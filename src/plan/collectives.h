@@ -1,17 +1,18 @@
 // The builders of the plain collectives, one algorithm a file. A collective that only moves bytes
-// is a Movement (who sends what to whom), one that reduces is a Folding (who folds which part, and
-// who gets the result); the algorithms know nothing else of it:
+// is a Movement (which rank sends what to which), and a collective that reduces is a Folding (which
+// rank reduces which part, and who gets the result). The algorithms know nothing else of the
+// collective:
 //
-//   ..._inline   payload rides in the signals: tiny ones, one exchange
-//   ..._slots    through the slots of the channel, in rounds: small ones (one exchange), and memory
-//                that peers cannot touch
-//   ..._steps    between hosts, through slots, to a few others at a time who pass it on: small ones
-//                of many ranks
-//   ..._direct   from, and to, peers' buffers where they are: each byte is moved once; not where
+//   ..._inline   the payload travels in the signals: tiny calls, one exchange
+//   ..._slots    through the slots of the channel, in rounds: small calls (one exchange), and
+//                memory that peers cannot touch
+//   ..._steps    between hosts, through slots, to a few ranks at a time that pass it on: small
+//                calls of many ranks
+//   ..._direct   from and to peers' buffers where they are: each byte is moved once; not where
 //                slots are mirrored
 //
-// All are right, too, when any of the ranks passes input and output that are the same memory as the
-// public header allows: a copy from a place to itself is then skipped.
+// All algorithms are also right when a rank passes input and output that are the same memory, as
+// far as the public header allows it: a copy from a place to itself is skipped.
 #pragma once
 #include <vector>
 
@@ -19,7 +20,7 @@
 
 namespace fsccl {
 
-// What the caller asked for; counts in elements, as in the public header.
+// The caller's request. Counts are in elements, as in the public header.
 struct Shape {
   int rank = 0;
   int ranks = 1;
@@ -40,21 +41,21 @@ struct Shape {
     return counts.empty() ? Part{count * index, count} : Part{displacements[index], counts[index]};
   }
   uint64_t size() const { return dtype_size(dtype); }
-  // Of the larger buffer, and of the largest part.
+  // The bytes of the larger buffer, and the size of the largest part.
   uint64_t whole_bytes() const;
   uint64_t largest_part() const;  // elements
   uint64_t largest_part_bytes() const { return largest_part() * size(); }
 };
 
-// Who sends what to whom, as far as it concerns one rank: a plan, and the time it takes to make it,
-// grow with the ranks, not with their pairs. Buffer 0 is the input, 1 the output (one and the same
-// for a broadcast: 0).
+// The flows of one rank: a plan, and the time to make it, grow with the number of ranks and not
+// with the number of pairs. Buffer 0 is the input and buffer 1 the output; a broadcast has buffer 0
+// alone.
 struct Flow {
   // elements, in the sender's input and the receiver's output
   uint64_t src = 0, dst = 0, count = 0;
 };
 struct Movement {
-  const char* name = "";  // of the collective
+  const char* name = "";  // name of the collective
   int rank = 0, ranks = 1;
   fsccl_dtype_t dtype = FSCCL_UINT8;
   bool same_to_all = false;  // a rank sends the same bytes to everybody
@@ -62,7 +63,7 @@ struct Movement {
   // everybody sends to everybody: the call ends when all have entered, whatever the counts
   bool mutual = false;
   bool mirrored = false;
-  // of `rank`: to each rank, from each rank; what it keeps is in both
+  // by peer: what `rank` sends to it, and receives from it; what the rank keeps is in both
   std::vector<Flow> sends, receives;
   uint64_t longest = 0;  // elements of the longest flow between any two ranks
   std::vector<uint64_t> input_bytes, output_bytes;  // by rank
@@ -76,8 +77,8 @@ Movement scatter_movement(const Shape&);
 Movement all_to_all_movement(const Shape&);
 Movement broadcast_movement(const Shape&);
 
-// Who folds which elements of everybody's input (parts may overlap: then several ranks fold the
-// same), and who gets them.
+// The parts of the input that each rank reduces, and the ranks that get the results. Parts may
+// overlap: then several ranks reduce the same elements.
 enum class Deliver : uint8_t {
   self,  // the folder, at the begin of its output
   all,   // everybody, at the place in the output where the part lies in the input

@@ -10,7 +10,7 @@ namespace {
 // the others take as long as the last one of these
 constexpr uint32_t kFollowedRounds = 2 * kWindow;
 constexpr double kNotYet = -1;
-constexpr double kStepNs = 10;                      // of any step
+constexpr double kStepNs = 10;                      // cost of any step
 constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
 // From so many bytes on that a rank reads and writes, a quarter of most last caches, memory itself
 // is what takes time. All stores but the system's then bypass the caches: its own have each line
@@ -108,7 +108,7 @@ class Follower {
   size_t index(size_t who, const Step& step) const {
     return static_cast<size_t>(round_[who]) * kMaxTicks + step.tick;
   }
-  // Of the round that it is in. The last one has what is left.
+  // Returns the bytes of the step in the present round. The last round has what is left.
   uint64_t bytes_of(size_t who, const Step& step) const {
     const uint64_t bytes = step.count * dtype_size(step.from), chunk = plans_[who].chunk,
                    done = chunk * round_[who];
@@ -152,8 +152,8 @@ class Follower {
   const Costs& costs_;
   const bool reads_;
   const uint64_t moved_;  // by a rank, in all
-  const double travel_;   // of a signal, without what its two ranks do for it
-  // who waits for a signal takes that long for it, however long it has been there
+  const double travel_;   // time of a signal, without the work of its two ranks
+  // a rank that waits for a signal always takes this long to fetch it
   const bool fetched_;
   uint32_t rounds_;
   std::array<std::vector<double>, 2> signals_;  // [round][tick]
@@ -207,8 +207,8 @@ double Costs::slot(uint64_t bytes) const {
   return std::min(slot_cached.at(bytes), slot_streaming.at(bytes));
 }
 
-// What goes through a slot passes the link twice, but for a network, where the second copy is the
-// receiver's own. The system takes as long as two such copies to read what is large.
+// Bytes through a slot pass the link twice, except on a network, where the second copy is the
+// receiver's own. The system takes as long as two such copies to read large amounts.
 Costs typical_costs(const topo::Connection& link) {
   constexpr double kSlotNs = 60, kPastCachesNs = 300, kMessageNs = 1000, kSystemCallNs = 1200,
                    kPerPeer = 0.07;

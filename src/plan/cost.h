@@ -1,9 +1,8 @@
-// What the steps of plans take on this machine, as measured when a communicator starts
-// (select/calibration.h), and from that what a whole plan will take. Two ranks stand for all: the
-// root, or whoever has most to do, and the one after it, as one of the others; their steps are
-// followed on two clocks that meet at the signals, so that rounds in which one rank is ahead of the
-// other overlap as they do in fact. Times in nanoseconds. The same on all ranks of a communicator:
-// they must choose alike.
+// The cost of a plan's steps on this machine, as measured when a communicator starts
+// (select/calibration.h), and from it the time of a whole plan. Two ranks stand for all: the root,
+// or the rank with the most work, and the rank after it. The steps of the two are followed on two
+// clocks that meet at the signals, so that rounds overlap as they do in fact. Times are in
+// nanoseconds. All ranks of a communicator use the same costs, because they must choose alike.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace fsccl {
 
-// Of moving bytes: measured at a few sizes, straight lines between and beyond.
+// The cost of moving bytes: measured at a few sizes, with straight lines between and beyond them.
 struct Cost {
   static constexpr std::array<uint64_t, 3> kSizes{256, 2048, 131072};
   std::array<double, kSizes.size()> ns{};
@@ -31,11 +30,12 @@ enum class CostsOrigin : uint8_t { table, calibration, tuning_file };
 struct Costs {
   // until signals that were given at the same time are seen, by two ranks
   double exchange = 300;
-  // of that, what either of them does for each peer: between hosts a signal is a message
+  // part of the signal's time that either rank spends for each peer: between hosts a signal is a
+  // message
   double message = 0;
   // from a buffer into a slot and from there into a buffer of another core
   Cost slot_cached{{60, 250, 11000}};
-  Cost slot_streaming{{400, 700, 18000}};  // likewise, with stores that bypass the caches
+  Cost slot_streaming{{400, 700, 18000}};  // with stores that bypass the caches
   Cost read{{1200, 1400, 15000}};          // from a peer's private memory, by the system
   double copy_per_byte = 0.04;             // between memory that both can touch
   SideBySide side_by_side = SideBySide::none;
@@ -48,31 +48,32 @@ struct Costs {
   double sharers = 1;
   CostsOrigin origin = CostsOrigin::table;
 
-  // What is known of a communicator, wherever the times are from.
+  // Adds the properties of a communicator, whatever the source of the times.
   void apply_to(bool sends_messages, double ranks_per_core);
 
   // From how many bytes on a slot is better written past the caches. UINT64_MAX: never.
   uint64_t slot_streaming_from() const;
   double slot(uint64_t bytes) const;
-  // Of so many bytes of a peer's memory at a time, by the system, where a rank moves `in_all`.
+  // Returns the time in which the system reads `bytes` of a peer's memory at a time, where a rank
+  // moves `in_all` bytes.
   double reading(uint64_t bytes, uint64_t in_all) const;
   bool reading_pays(uint64_t bytes, uint64_t in_all) const {
     return can_read && reading(bytes, in_all) < slot(bytes);
   }
 };
 
-// What a plan moves, in bytes of operands.
+// Counts the bytes of operands that a plan reads and writes.
 void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written);
 
-// What stands in where nothing is measured: from the latency and the bandwidth of a link, or those
-// that are typical of its class.
+// Returns costs for a link that was not measured, from its latency and bandwidth, or from the
+// typical values of its class.
 Costs typical_costs(const topo::Connection& link);
 Costs typical_costs(topo::LinkClass link);
 
 struct Price {
   double ns = 0;  // from a common begin until both have ended
-  // of that, what the busier one does not wait: what it takes of many in a row, if ranks may run
-  // ahead
+  // part of it in which the busier rank does not wait: the time of one of many calls in a row, if
+  // ranks may run ahead
   double busy = 0;
 };
 

@@ -40,8 +40,8 @@ bool by_tensors(OpCode op) {
          op == OpCode::broadcast_list;
 }
 
-// Of a unit's gradients, parameter by parameter: `root` is the first, `count` how many from there
-// on.
+// Returns true for a reduction of some of a unit's gradients: `root` is the first one, and `count`
+// is their number.
 bool by_parameter(const Fingerprint& f) { return f.op == OpCode::reduce_grads && f.root >= 0; }
 std::string parameters(const Fingerprint& f) {
   if (f.root < 0) return "all parameters";

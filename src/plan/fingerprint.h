@@ -1,5 +1,6 @@
-// What an operation claims to be: 32 bytes that ride in the line of its first signal. Two ranks
-// whose fingerprints differ do not run the same program; both get an error that says how.
+// The description of a call: 32 bytes that travel in the signal line of its first signal. Ranks
+// whose fingerprints differ do not run the same program; every rank then gets an error that says
+// how they differ.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -44,11 +45,12 @@ struct Fingerprint {
   OpCode op = OpCode::none;
   uint8_t dtype = 0;
   uint8_t kind = 0;       // fsccl_op_kind_t
-  uint8_t flags = 0;      // of the operation: unshard mode, changed or kept ...
+  uint8_t flags = 0;      // flags of the operation, such as the unshard mode
   int32_t root = -1;      // reduce_grads by parameter: the first parameter
   uint64_t count = 0;     // elements; reduce_grads by parameter: parameters from there on
   uint64_t sequence = 0;  // number of the operation in its communicator, from 1
-  // of collective memory events, and whatever else must agree (scale, definition)
+  // history of collective memory events, mixed with everything else that must agree (scale,
+  // definition)
   uint64_t history = 0;
 };
 static_assert(sizeof(Fingerprint) == 32);

@@ -1,10 +1,10 @@
-// Reducing through slots, in rounds: a rank puts what others fold of its input into its slot; each
-// folds its part from the slots and its own input, in rank order. Where others get the result, the
-// folder puts it into the slot of a later tick.
+// Reduces through slots, in rounds. A rank puts the parts of its input that others reduce into its
+// slot. Each rank reduces its part from the slots and its own input, in rank order. If others get
+// the result, the rank puts the result into the slot of a later tick.
 //
-// Mirrored slots are filled straight from the input, and from where the result was folded. What
-// does not fit is cut into a part for each of several ticks, and all of them are on their way
-// before the first is folded: one folds while the network moves the next.
+// Mirrored slots are filled straight from the input and from the place of the result. A piece that
+// does not fit is cut into parts for several ticks, and all of them are on their way before the
+// first is reduced: the rank reduces one while the network moves the next.
 #include <algorithm>
 
 #include "plan/build.h"
@@ -34,16 +34,16 @@ struct Cut {
   }
 
   uint64_t pieces = 1;  // in a slot
-  int ticks = 1;        // of a round, that bring what is folded
+  int ticks = 1;        // ticks of a round that bring input
   uint64_t most = 0;    // bytes of one tick, in all rounds
-  uint64_t chunk = 0;   // of a piece
+  uint64_t chunk = 0;   // bytes of a piece
 };
 
 constexpr uint32_t kOutput = 1, kSlots = 2;
 
 uint32_t slot(int tick) { return kSlots + static_cast<uint32_t>(tick); }
 
-// What rank `q` folds in a tick.
+// Returns the part that rank `q` reduces in a tick.
 Portion part(const Folding& f, const Cut& cut, int q, int tick) {
   const Shape::Part& whole = f.parts[static_cast<size_t>(q)];
   const Portion portion = portion_of(whole.count, tick, cut.ticks, dtype_size(f.dtype));

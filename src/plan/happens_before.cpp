@@ -53,7 +53,7 @@ std::optional<Conflict> find_conflict(std::vector<MemoryAccess>& accesses,
                                       const HappensBefore& order) {
   std::sort(accesses.begin(), accesses.end(),
             [](const MemoryAccess& a, const MemoryAccess& b) { return a.begin < b.begin; });
-  std::vector<const MemoryAccess*> reads, writes;  // those that reach the current place
+  std::vector<const MemoryAccess*> reads, writes;  // accesses that reach the current place
   const auto unordered = [&](const MemoryAccess& a, const MemoryAccess& b) {
     const bool same_step = a.moment.rank == b.moment.rank && a.moment.step == b.moment.step;
     const auto over = [&](const MemoryAccess& first, const MemoryAccess& second) {

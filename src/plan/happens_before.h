@@ -29,10 +29,10 @@ class HappensBefore {
   void wait(int rank, int peer, int tick);
 
   Moment now(int rank, uint32_t step) const;
-  // Whether `rank` has seen `peer` signal tick 0, or has it from one who had, at the end of its
-  // last step.
+  // Returns true if `rank`, at the end of its last step, has seen `peer` signal tick 0, or has
+  // heard of it from a rank that had seen it.
   bool knows_entered(int rank, int peer) const;
-  // Whether all of `first` is over when `second` begins. A step is not before itself.
+  // Returns true if all of `first` is over when `second` begins. A step is not before itself.
   bool before(const Moment& first, const Moment& second) const;
 
  private:
@@ -46,7 +46,7 @@ class HappensBefore {
   // clocks_[r][e * ranks + q]: how many steps of q are over when rank r is in its epoch e. A wait
   // begins an epoch.
   std::vector<std::vector<uint32_t>> clocks_;
-  std::vector<std::optional<Moment>> signals_;  // by (rank, tick, whom it is for)
+  std::vector<std::optional<Moment>> signals_;  // by rank, tick, and receiver
 };
 
 struct MemoryAccess {

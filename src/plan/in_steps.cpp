@@ -1,10 +1,11 @@
-// Between hosts, in steps: a rank tells a few others what it has, and they tell others what they
-// have heard. With radix r a rank knows after k steps of the r^k ranks up to itself, in r - 1
-// messages a step; an exchange with everybody at once takes as many messages as there are others.
-// What is moved is so little that a message costs more than its bytes, and all of it fits a slot.
+// Small collectives between hosts, in steps: a rank tells a few others what it has, and they pass
+// it on with their own. With radix r a rank has the input of r^k ranks after k steps, in r - 1
+// messages a step. An exchange of everybody with everybody takes as many messages as there are
+// peers. The amounts are so small that a message costs more than its bytes, and all of it fits a
+// slot.
 //
-// Who is to fold gathers everybody's input and folds it itself, in rank order: the bits are those
-// of any other plan.
+// A rank that reduces gathers the input of all ranks and reduces it itself, in rank order. The
+// result therefore has the same bits as with any other plan.
 #include <algorithm>
 
 #include "plan/build.h"
@@ -59,7 +60,7 @@ class Relay {
     return (rank - distance + build_.ranks()) % build_.ranks();
   }
   uint32_t slot(int step) const { return buffer_ + 1 + static_cast<uint32_t>(step); }
-  // Of the parts up to `rank`'s, from the farthest on.
+  // Visits the parts up to `rank`'s, beginning with the farthest.
   template <class Use>
   void each(int rank, int ranks, Use use) const {
     for (int distance = ranks - 1; distance >= 0; distance--)
@@ -82,7 +83,8 @@ class Relay {
     });
     return made;
   }
-  // Of how many ranks the j-th partner of a step lacks the parts; the first lacks most.
+  // Returns the number of ranks whose parts the j-th partner of a step lacks; the first partner
+  // lacks most.
   int lacked(int step, int j) const {
     const int64_t reach = reaches_[static_cast<size_t>(step)];
     return static_cast<int>(std::clamp<int64_t>(build_.ranks() - j * reach, 0, reach));

@@ -34,8 +34,8 @@ uint64_t received_size(const ListShape& shape, size_t t) {
   return dtype_size(shape.tensors[t].received);
 }
 
-// What this rank moves itself of a broadcast: the root the last of `ranks` equal shares of the
-// bytes, to everybody; the others the rest of theirs.
+// Adds this rank's own share of a broadcast: the root sends the last of `ranks` equal shares to
+// everybody, and the others pass the rest on.
 void broadcast_share(Builder& build, const ListShape& shape) {
   uint64_t bytes = 0, at = 0;
   for (size_t t = 0; t < shape.tensors.size(); t++) bytes += shape.recv_bytes(t);
@@ -242,7 +242,7 @@ Plan list_direct(const ListShape& shape) {
 }
 
 std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
-  // of broadcasts, too: they are packed into their slots
+  // broadcasts are packed into their slots, too
   slot_bytes = packed_bytes(slot_bytes, shape.mirrored);
   const bool folds = shape.kind == ListKind::reduce_scatter;
   // The windows of a broadcast are small: its receivers copy one while the root fills the next. Not
@@ -250,7 +250,7 @@ std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
   const bool overlaps = shape.kind == ListKind::broadcast && !shape.mirrored;
   const uint64_t pieces = folds ? static_cast<uint64_t>(shape.ranks) : overlaps ? kOverlap : 1;
   const uint64_t chunk = slot_bytes / pieces / 64 * 64;
-  std::vector<Windows> parts;  // of each rank
+  std::vector<Windows> parts;  // windows of each rank
   size_t windows = 1;
   for (int q = 0; q < shape.ranks; q++) {
     parts.push_back(cut(shape, q, chunk));

@@ -22,7 +22,7 @@ struct ListShape {
   struct Tensor {
     fsccl_dtype_t dtype = FSCCL_UINT8;
     std::vector<uint64_t> counts;    // elements, of each rank's part; broadcast: one
-    fsccl_dtype_t received = dtype;  // of what is received: a reduce-scatter's may be another
+    fsccl_dtype_t received = dtype;  // type of the received elements: a reduce-scatter may convert
     bool operator==(const Tensor&) const = default;
   };
   std::vector<Tensor> tensors;

@@ -1,6 +1,5 @@
-// Moving by pulling: each rank copies what is meant for it straight from where the sender has it,
-// and tells at tick 1 that it has. What peers read is never written by its owner after the enter
-// signal.
+// Moves by pulling: each rank copies its elements straight from the sender's buffer, and signals
+// tick 1 when it has them. A sender never writes memory that peers read after its enter signal.
 #include "plan/build.h"
 #include "plan/collectives.h"
 

@@ -1,57 +1,57 @@
-// A collective as data. A Plan is what one rank does, as a list of steps over symbolic buffers;
-// builders (one algorithm a file) make it by pure arithmetic from (shape, rank, ranks). The engine
-// executes it, the verifier executes the plans of all ranks symbolically, and neither knows where a
-// plan came from.
+// A collective as data. A Plan is the work of one rank, as a list of steps over symbolic buffers.
+// Builders (one algorithm a file) make it by pure arithmetic from shape, rank and number of ranks.
+// The engine executes it, the verifier executes the plans of all ranks symbolically, and neither
+// knows where a plan came from.
 //
-// Signals and ticks. Every rank has lines of signals that all its peers can read. A plan has
-// `ticks` moments, numbered from 0, the same number on every rank. signal(t) says "I have reached
-// moment t" and makes everything this rank wrote before visible to whoever waits for it; wait(peer,
-// t) waits for that. Rules, which the verifier checks:
+// Signals and ticks. Every rank has signal lines that all its peers can read. A plan has `ticks`
+// moments, numbered from 0, the same number on every rank. signal(t) says "I have reached moment t"
+// and makes everything that this rank wrote before visible to a rank that waits for it; wait(peer,
+// t) waits for the signal. The verifier checks these rules:
 //   1. Every rank signals tick 0 exactly once ("enter": this signal carries the operation's
-//      fingerprint and says where this rank's buffers are), and then the later ticks in order;
-//      where slots are mirrored, it may leave some of those out. It waits for tick 0 of every peer
-//      before the plan ends, unless the plan is `lazy`: then the engine sees to it before kWindow
-//      more ticks have passed. So lines and slots can be reused (engine/window.h).
-//   2. A peer's buffer is touched only after a wait on that peer, and a buffer that peers touch is
+//      fingerprint and says where this rank's buffers are), and then the later ticks in order. If
+//      slots are mirrored, a rank may leave later ticks out. A rank waits for tick 0 of every peer
+//      before the plan ends. If the plan is `lazy`, the engine waits for it before kWindow more
+//      ticks have passed. Lines and slots can therefore be reused (engine/window.h).
+//   2. A peer's buffer is touched only after a wait on that peer. A buffer that peers touch is
 //      given back (the plan ends) only after a wait that covers their last touch, unless the
 //      buffer's reuse is guarded by release counters (`guarded`) or by the window (slots).
 //   3. ticks <= kMaxTicks.
 //
-// Quiet. Who only receives tells that it has entered for the window's sake alone (rule 1). In a
+// Quiet. A rank that only receives signals its entry for the window's sake alone (rule 1). In a
 // plan that is `quiet` (one tick a round) such a signal is `optional`: it is its rank's first step,
-// carries nothing, and nobody's plan waits for it. The engine leaves it out of rounds that are
-// quiet (LastHeard), which are the same on all ranks: of four in a row, three. One rank, the root,
-// signals always: so where ranks disagree about such a call, somebody has told something else than
-// another one believes.
+// carries nothing, and no plan waits for it. The engine leaves it out of quiet rounds (LastHeard),
+// which are the same on all ranks: three of four in a row. One rank, the root, always signals, so
+// ranks that disagree about such a call find out.
 //
-// Mirrored slots. Where ranks share no memory, each has a copy, a mirror, of every other rank's
-// slots. In a plan that is `mirrored` a rank sees of a peer's slot what that peer has `put` there
-// for it, and nothing else; its own slots are memory that nobody else sees. Rules, which the
-// verifier checks too:
+// Mirrored slots. If ranks share no memory, each rank has a copy, a mirror, of every other rank's
+// slots. In a plan that is `mirrored` a rank sees of a peer's slot only what that peer has `put`
+// there for it, and its own slots are memory that nobody else sees. The verifier checks these rules
+// too:
 //   4. A put into the slot of tick t comes before its rank's signal(t). The bytes are there for
-//      `peer` once that has itself waited for this rank's tick t: to have heard of it from a third
-//      rank is not enough.
-//   5. What a put reads stays unchanged until the plan ends, or until this rank has waited for a
-//      signal that `peer` gave when it had them (rule 4).
-//   6. Of peers' memory nothing but slots is touched. Mirrored or not, a rank writes to no slot but
-//      its own.
+//      `peer` once `peer` itself has waited for this rank's tick t. It is not enough that `peer`
+//      heard of the tick from a third rank.
+//   5. The source of a put stays unchanged until the plan ends, or until this rank has waited for a
+//      signal that `peer` gave when it had the bytes (rule 4).
+//   6. A rank touches no memory of peers except slots. Mirrored or not, a rank writes to no slot
+//      but its own.
 //
 // Relayed. Between hosts each peer that sees a signal costs a message. In a plan that is `relayed`
-// (mirrored, one round) every signal is for one peer and every wait for one, and a tick may be
-// signalled to several. Rule 1 then holds by hearsay: when its plan ends, a rank knows of every
-// other that it has entered, from itself or from one who knew. Fingerprints are compared wherever
-// one waits.
+// (mirrored, one round) every signal is for one peer and every wait for one peer, and a tick may be
+// signalled to several. Rule 1 then holds by hearsay: when its plan ends, a rank knows that every
+// other rank has entered, from that rank itself or from a rank that knew. Fingerprints are compared
+// at every wait.
 //
-// Pieces. What one step brings into a slot is taken out of it by steps that read just that: pieces
-// have sums (engine/sums.h).
+// Pieces. The bytes that one step brings into a slot are taken out of it by steps that read just
+// these bytes: pieces have checksums (engine/sums.h).
 //
 // Rounds. A plan with `rounds` > 1 is run that many times, each time with ticks of its own. Its
-// copies and reduces then move `chunk` bytes a round: round k does elements [k, k + 1) * chunk /
-// element size of each step's count, at places that advance by as much, and so do puts. What lies
-// in slots does not advance: every tick has a slot of its own.
+// copies, reduces and puts then move `chunk` bytes a round: round k moves the elements [k, k + 1) *
+// chunk / element size of each step's count, at places that advance by as much. Places in slots do
+// not advance: every tick has a slot of its own.
 //
-// Places. `Place` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are
-// one piece of memory that all ranks map (a host-shared slot): every rank's is the same bytes.
+// Places. A `Place` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are
+// one piece of memory that all ranks map (a host-shared slot): every rank's bytes are the same
+// bytes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -66,11 +66,11 @@ inline constexpr int kMaxTicks = 4;
 // ticks whose slots may be in use: the one of tick t is that of tick t - kWindow
 inline constexpr int kWindow = 8;
 inline constexpr int kAllPeers = -1;
-inline constexpr uint64_t kInlineBytes = 24;  // what a signal can carry itself
+inline constexpr uint64_t kInlineBytes = 24;  // payload that a signal line can carry
 
 enum class StepKind : uint8_t {
   copy,  // dst = src, `count` elements of dtype `from`; one of the two may be a peer's place
-  cast,  // likewise, converted from `from` to `to`; both are this rank's places or shared
+  cast,  // copy that converts from `from` to `to`; both are places of this rank, or shared
   // dst = fold over rank q = 0 .. ranks-1 of (src.buffer of rank q at src.offset); src.rank is
   // ignored; operator, scale, accumulate and norm come with the operation (they do not change the
   // plan)
@@ -106,7 +106,7 @@ struct Step {
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;
   uint16_t tick = 0;         // signal, wait
-  int32_t peer = kAllPeers;  // wait, put; signal: whom it is for
+  int32_t peer = kAllPeers;  // wait and put: the peer; signal: the receiver
   Place dst, src;
   uint64_t count = 0;     // elements (signal, wait: bytes)
   uint64_t stride = 0;    // reduce_local: bytes from one block to the next
@@ -150,30 +150,30 @@ struct Plan {
   std::string name;  // the algorithm: "all_gather_direct"
   int rank = 0;
   int ranks = 0;
-  int ticks = 0;  // of a round
+  int ticks = 0;  // ticks of a round
   uint32_t rounds = 1;
   // bytes of the slot of each tick, a multiple of 64; alike on all ranks
   std::array<uint64_t, kMaxTicks> slots{};
   // bytes that a step moves in a round, a multiple of 64; 0: all of them
   uint64_t chunk = 0;
   bool lazy = false;      // this rank does not wait for every peer to enter
-  bool mirrored = false;  // slots are seen by those for whom they were put
+  bool mirrored = false;  // slots are seen by the ranks that they were put for
   bool relayed = false;   // signals are for one peer each
   // some ranks' signals may be optional; alike on all ranks
   bool quiet = false;
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
 
-  // Of the slot that the place is in; 0: it is in none.
+  // Returns the bytes of the slot in which the place lies; 0: the place is in no slot.
   uint64_t slot_bytes(const Place& place) const {
     const Buffer& buffer = buffers[place.buffer];
     return buffer.slot ? slots[buffer.slot_tick] : 0;
   }
 };
 
-// The tick of the last round that was not quiet, or of the first of all. What a round of kMaxTicks
-// ticks waits for, that peers have entered some round of the last kWindow - kMaxTicks, is there to
-// be waited for as long as no more than these are quiet.
+// The tick of the last round that was not quiet, or of the first round. A round of kMaxTicks ticks
+// waits until peers have entered some round of the last kWindow - kMaxTicks; their signals exist as
+// long as no more than these rounds are quiet.
 struct LastHeard {
   uint32_t tick = 0;
   bool quiet(const Plan& plan, uint32_t at) const {

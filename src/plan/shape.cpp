@@ -1,4 +1,4 @@
-// What each collective moves and folds, as the public header says it.
+// The movement and the reduction of each collective, as the public header defines it.
 #include <algorithm>
 
 #include "plan/collectives.h"

@@ -11,10 +11,10 @@
 
 namespace fsccl {
 
-// What a range holds: elements of `to` that come from elements of `from`, the first of which lies
+// The value of a range: elements of `to` that come from elements of `from`, the first of which lies
 // at `offset` of a rank's initial buffer.
 struct SymbolicValue {
-  int32_t rank = 0;  // whose; 0 when folded
+  int32_t rank = 0;  // rank whose buffer it is; 0 for a reduced value
   uint32_t buffer = 0;
   uint64_t offset = 0;
   fsccl_dtype_t from = FSCCL_UINT8;

@@ -146,7 +146,7 @@ Status SymbolicRun::execute(int rank, uint32_t index, const Step& step) {
   return fail(FSCCL_ERR_INTERNAL, "unknown kind of step {}", static_cast<int>(step.kind));
 }
 
-// Whether `rank` may access the place at all.
+// Checks that `rank` may access the place.
 Status SymbolicRun::check_place(int rank, const Place& place, uint64_t bytes, bool write) {
   const Plan& plan = plans_[static_cast<size_t>(rank)];
   if (place.rank < 0 || place.rank >= plan.ranks)

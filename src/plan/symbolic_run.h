@@ -1,6 +1,6 @@
-// Runs the plans of all ranks together, one possible timing of them, over symbolic memory. Whether
-// another timing could differ is decided afterwards from the log of accesses and the order that
-// signals and waits impose.
+// Runs the plans of all ranks together over symbolic memory, in one possible timing. The log of
+// accesses and the order that signals and waits impose decide afterwards whether another timing
+// could differ.
 #pragma once
 #include <string>
 #include <vector>
@@ -62,7 +62,7 @@ class SymbolicRun {
   Status check_place(int rank, const Place& place, uint64_t bytes, bool write);
   Status check_alias(const Place& dst, uint64_t dst_bytes, const Place& src, uint64_t src_bytes,
                      bool same_allowed) const;
-  // What the place holds, its ranges relative to its first byte.
+  // Returns the ranges of the place, relative to its first byte.
   Result<std::vector<SymbolicRange>> read(int rank, uint32_t index, const Place& place,
                                           uint64_t bytes);
   Status write(int rank, uint32_t index, const Place& place, uint64_t bytes,
@@ -71,8 +71,8 @@ class SymbolicRun {
 
   const std::vector<Plan>& plans_;
   HappensBefore order_;
-  std::vector<Location> locations_;       // of buffers, by (buffer, rank)
-  std::vector<SymbolicMemory> memories_;  // likewise
+  std::vector<Location> locations_;       // locations of buffers, by (buffer, rank)
+  std::vector<SymbolicMemory> memories_;  // their memory
   std::vector<std::vector<MemoryAccess>> accesses_;
   std::vector<uint32_t> next_;               // step, by rank
   std::vector<bool> waited_, waited_enter_;  // by (rank, peer): directly, for any tick; for tick 0

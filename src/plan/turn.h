@@ -1,7 +1,7 @@
-// What several ranks that send at once use of a slot, and what is packed into one. Where each has a
-// mirror of the others' it is less than a slot can hold: none of them reads while it sends, and
-// what is packed is to come from the caches. Who sends alone, from where it lies, fills its slot,
-// for fewer messages.
+// The part of a slot that several ranks use when they send at once, and the part that is packed
+// into one message. If each rank has a mirror of the others' slots, this part is less than a slot
+// can hold: no rank reads while it sends, and packed bytes should come from the caches. A rank that
+// sends alone, straight from its buffer, fills its slot, for fewer messages.
 #pragma once
 #include <algorithm>
 #include <cstdint>

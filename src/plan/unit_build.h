@@ -1,5 +1,5 @@
-// What the builders of a unit's plans share: their buffers, and writing this rank's pieces into the
-// slots.
+// The parts that builders of a unit's plans share: the buffers, and the steps that write this
+// rank's pieces into the slots.
 #pragma once
 #include <numeric>
 
@@ -8,13 +8,13 @@
 
 namespace fsccl {
 
-// What a rank has of a parameter of the plan.
+// A rank's piece of a parameter of the plan.
 struct UnitPiece {
   size_t parameter = 0;
-  int rank = 0;  // of the layout
+  int rank = 0;  // rank of the layout
   Piece piece;
   uint32_t slot = 0, shard = 0;  // buffers
-  uint64_t offset = 0;           // of the piece, in the slot
+  uint64_t offset = 0;           // offset of the piece in the slot
 };
 
 inline std::vector<size_t> parameters_of(const UnitShape& shape) {
@@ -45,7 +45,7 @@ void for_each_piece_of(const UnitShape& shape, int layout_rank, Visit visit) {
   }
 }
 
-// ... for every piece that `rank` of the plan acts for.
+// The same for every piece that `rank` of the plan acts for.
 template <class Visit>
 void for_each_piece(const UnitShape& shape, int rank, Visit visit) {
   if (shape.holds.empty()) return for_each_piece_of(shape, rank, visit);

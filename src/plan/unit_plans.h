@@ -34,7 +34,8 @@ struct UnitShape {
   std::vector<fsccl_dtype_t> grad_dtype;  // per parameter: of the sharded gradient (reduce)
   SlotMap slot;                           // absent parameters are left alone
   std::vector<size_t> params;             // the parameters of the plan, in their order; empty: all
-  // Of each rank of the plan, which ranks of the layout it acts for. Empty: each for itself.
+  // For each rank of the plan, the ranks of the layout that it acts for. Empty: each rank acts for
+  // itself.
   std::vector<std::vector<int>> holds;
   SumPlaces sums;
 };

@@ -8,8 +8,9 @@ namespace {
 struct Unroller {
   const Plan& plan;
   Plan out;
-  const uint32_t views;     // of a slot, by who looks at it; one if all see the same
-  uint32_t first_slot = 0;  // of the kWindow * views buffers that stand for slots
+  // views of a slot, by the rank that looks at it; one if all ranks see the same
+  const uint32_t views;
+  uint32_t first_slot = 0;  // first of the kWindow * views buffers that stand for slots
   LastHeard heard{};
   std::vector<uint16_t> heard_at;  // rounds that are not quiet
 
@@ -35,7 +36,7 @@ struct Unroller {
       slot.role = Role::scratch;
       slot.bytes = slot_bytes;
       slot.slot = true;
-      // what nobody else sees is the rank's own
+      // a slot that nobody else sees is the rank's own
       slot.tabled = !plan.mirrored || static_cast<int>(view) != plan.rank;
       out.buffers.push_back(slot);
     }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMaxPublished = 2;
 
-// What must be so before anything can be run.
+// Checks what must hold before anything can be run.
 Status check_shape(const std::vector<Plan>& plans) {
   if (plans.empty()) return fail(FSCCL_ERR_INTERNAL, "no plans to verify");
   const Plan& first = plans[0];

@@ -17,8 +17,8 @@
 
 namespace fsccl {
 
-// What a range of a result must hold at the end: element k of `count` is element k of the source,
-// converted from `from` to `to`.
+// The value that a range of a result must hold at the end: element k of `count` is element k of the
+// source, converted from `from` to `to`.
 struct Expected {
   Place place;  // in a shared buffer: any rank
   // initial contents of an input or inout buffer; `rank` is ignored when folded

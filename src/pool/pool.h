@@ -26,12 +26,12 @@ class Pool {
   virtual ~Pool() = default;
 
   virtual fsccl_memory_t memory() const = 0;
-  virtual int device_ordinal() const { return 0; }  // of the GPU
+  virtual int device_ordinal() const { return 0; }  // ordinal of the GPU
   // A rehearsal: nothing has memory, and operations of units move nothing.
   virtual bool dry_run() const { return false; }
   Communicator& comm() const { return comm_; }
   const std::string& name() const { return name_; }
-  // What the pool does, and for whom.
+  // The record of the pool's uses of memory.
   Journal& journal() { return *journal_; }
   // `ask` is called before memory is short, with the bytes that are wanted.
   void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }
@@ -61,7 +61,7 @@ class Pool {
  protected:
   explicit Pool(Communicator& comm) : comm_(comm) {}
 
-  Communicator& comm_;  // whose ranks share the memory
+  Communicator& comm_;  // ranks that share the memory
   std::string name_;
   std::function<void(uint64_t bytes)> ask_;  // on_pressure
   std::unique_ptr<Journal> journal_;

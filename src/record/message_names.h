@@ -1,5 +1,5 @@
-// What a rank calls an operation: a message between two ranks is a send on the first of its pair
-// and a recv on the other, though the operation is one. Errors name it as the caller does.
+// The name of an operation on this rank: a message between two ranks is a send on the first rank of
+// its pair and a recv on the other, though the operation is one. Errors use the caller's name.
 #pragma once
 #include <string>
 

@@ -78,7 +78,7 @@ class MetricsSource {
 // A communicator of this process has failed.
 void count_failure(fsccl_status_t code);
 
-// Of all sources. Any thread. `objects`: set to whether there were any.
+// Returns the text of all sources. *objects says whether there were any. Any thread.
 std::string metrics_text(bool* objects = nullptr);
 
 }  // namespace fsccl

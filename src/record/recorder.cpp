@@ -57,7 +57,7 @@ Status write_whole(const Fd& fd, const void* bytes, size_t size, const std::stri
   return error ? fail_errno(error, fmt::format("writing {}", path)) : success();
 }
 
-// What lies there, or a record that nobody takes for one if it is being written.
+// Returns the record, or a record that no reader accepts if it is being written.
 recording::Words whole_record(recording::Words& from) {
   recording::Words words;
   const uint64_t before = std::atomic_ref(from[3]).load(std::memory_order_acquire);
@@ -161,7 +161,7 @@ uint16_t Recorder::add(uint64_t tag, const std::string& name, int rank, int size
   copy_text(entry.name, name);
   const auto communicator = static_cast<uint16_t>(free - table_);
   const Change change(header_);
-  // Who is killed or stopped in here leaves no half entry.
+  // A process that is killed or stopped in here leaves no half entry.
   std::atomic_ref(free->state).exchange(0, std::memory_order_acq_rel);
   *free = entry;
   std::atomic_ref(free->state).store(1, std::memory_order_release);

@@ -41,7 +41,7 @@ class Recorder {
   static Result<std::unique_ptr<Recorder>> create(const Place& place);
   ~Recorder();
   Recorder(const Recorder&) = delete;
-  // Of every recorder of this process, into files of `folder`.
+  // Writes every recorder of this process into files of `folder`.
   static Status write_all(const std::string& folder);
 
   // The number by which records name the communicator.
@@ -78,7 +78,7 @@ class Recorder {
   void goes_on(uint16_t communicator, int peer) {
     put(recording::Event::goes_on, communicator, Fingerprint{}, peer, 0);
   }
-  // Of a rank of the job, whatever the communicator.
+  // Records the silence of a rank of the job, whatever the communicator.
   void silence(recording::Event event, int peer, int64_t silent_ms, bool stopped) {
     Fingerprint what;
     what.kind = stopped ? 1 : 0;
@@ -125,7 +125,7 @@ class Recorder {
     std::atomic_ref(to[2]).store(whose, std::memory_order_release);
     std::atomic_ref(to[3]).store(which, std::memory_order_release);
   }
-  class Change;  // of the header or the table
+  class Change;  // a change of the header or the table
   Status write(const std::string& path);
   std::string file_name() const;
 

@@ -45,7 +45,7 @@ T at(const std::vector<std::byte>& bytes, size_t offset) {
   return value;
 }
 
-// What another process may write meanwhile: of what is read, each word is whole, and no more.
+// A file that another process may be writing: each word that is read is whole, and nothing more is.
 class File {
  public:
   static Result<File> open(const std::string& path) {
@@ -133,8 +133,8 @@ Status read_places(const File& file, size_t offset, size_t count, std::array<Rec
   return success();
 }
 
-// Those from number `first` to `next`, the oldest first, since it is those that are overwritten.
-// Counts what is not whole.
+// Reads the records from number `first` to `next`, the oldest first, because the oldest are
+// overwritten. Counts the records that are not whole.
 Result<std::vector<Record>> read_records(const File& file, uint32_t records, uint64_t first,
                                          uint64_t next, uint64_t* torn) {
   std::vector<Record> found;
@@ -215,8 +215,8 @@ Json event_of(const Header& header, const Record& record, double ns_per_tick) {
   return event;
 }
 
-// In the order of their times. What was done at once is told as two events; and where it was not,
-// after all, as what follows of it.
+// Returns the events in the order of their times. An operation of the fast path becomes two events;
+// if it left the fast path, its later events follow.
 Json events_of(const Header& header, std::vector<Record> records, double ns_per_tick) {
   std::stable_sort(records.begin(), records.end(),
                    [](const Record& a, const Record& b) { return a.ticks < b.ticks; });

@@ -1,8 +1,7 @@
-// What a flight recorder's file holds, byte for byte, and how it is read again. A file is a header,
-// a table of communicators, for each of these a short ring of operations that were done at once,
-// and a ring of all other records; whoever writes it (recorder.h) may be at it, or be killed at any
-// moment, so a record counts only if it carries the number that its place should have, before and
-// after it was read.
+// The format of a flight recorder's file, byte for byte, and its reader. A file is a header, a
+// table of communicators, for each of these a short ring of operations of the fast path, and a ring
+// of all other records. The writer (recorder.h) may be at work, or be killed, at any moment, so a
+// record counts only if it carries the number of its place before and after it was read.
 //
 // The reader trusts nothing: a file may be cut off, be half written, or be anything.
 #pragma once
@@ -18,7 +17,7 @@
 namespace fsccl::recording {
 
 inline constexpr uint64_t kMagic = 0x32'6365'7243'5346ull;  // "FSCrec2"
-// of which entry 0 stands for all that have no place of their own
+// entry 0 stands for all communicators that have no entry of their own
 inline constexpr uint32_t kCommunicators = 128;
 inline constexpr uint32_t kMostRecords = 1u << 22;
 
@@ -26,8 +25,8 @@ enum class Event : uint8_t {
   none = 0,
   submitted,  // peer: the root
   completed,
-  blocked,  // peer: whom it waits for (a rank of the job)
-  failed,   // peer: whom it concerns; count: the status, negated
+  blocked,  // peer: the rank (of the job) that it waits for
+  failed,   // peer: the rank concerned; count: the status, negated
   lost,     // peer died; operation none
   left,     // peer has left
   // peer (of the job) has been silent; count: for so many ms, kind 1: its process is stopped;
@@ -44,7 +43,7 @@ enum class Event : uint8_t {
 };
 const char* event_name(Event event);
 
-// What a rank has to do before another rank, which waits for it outside of operations, goes on.
+// The action of a rank that another rank waits for outside of operations.
 enum class Duty : uint8_t { release_slot = 1, give_descriptor };
 const char* duty_name(Duty duty);
 
@@ -57,11 +56,11 @@ struct Moment {
 struct Header {
   uint64_t magic = kMagic;
   uint32_t record_bytes = 0, records = 0;
-  int32_t rank = 0, ranks = 0;  // of the job
+  int32_t rank = 0, ranks = 0;  // rank and number of ranks of the job
   int32_t pid = 0;
   uint32_t communicators = kCommunicators;
   uint64_t job = 0;      // the same on all ranks
-  uint64_t changes = 0;  // of the header and the table; odd: one is being made
+  uint64_t changes = 0;  // changes of the header and the table; odd: one is being made
   Moment begin, last;
   char host[64] = {};
 };
@@ -73,19 +72,20 @@ struct Communicator {
   int32_t code = 0;    // the status that ended it; 0 also while what follows is being written
   int32_t peer = -1;
   char name[100] = {};
-  char text[384] = {};  // of that error
+  char text[384] = {};  // text of that error
 };
 static_assert(sizeof(Communicator) == 512);
 
 struct Record {
   uint64_t ticks = 0;
   uint64_t count = 0;     // elements
-  uint32_t sequence = 0;  // of the operation in its communicator, its low half
+  uint32_t sequence = 0;  // low half of the operation's number in its communicator
   int32_t peer = -1;
   uint16_t communicator = 0;
   Event event = Event::none;
   uint8_t op = 0, dtype = 0, kind = 0;
-  uint16_t stamp = 0;  // of the record's number, written last: tells it from what lay there before
+  // low bits of the record's number, written last: they tell the record from the content before
+  uint16_t stamp = 0;
 };
 // As it lies in the ring, word by word. The last holds the stamp: kWriting while the others are
 // written, by one thread alone.

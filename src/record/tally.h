@@ -1,5 +1,5 @@
-// What an engine has done so far: numbers that one thread at a time raises, and any thread reads at
-// any time.
+// The counters of an engine: one thread at a time raises them, and any thread reads them at any
+// time.
 #pragma once
 #include <array>
 #include <atomic>

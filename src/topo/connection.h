@@ -25,9 +25,9 @@ const LinkTraits& traits(LinkClass link);
 
 struct Connection {
   LinkClass link{};
-  // of the slowest class on the way, and half of that for each of its edges beyond the first two
+  // latency of the slowest class on the way, and half of it for each edge beyond the first two
   double ns = 0;
-  double gb_per_s = 0;  // of the narrowest edge
+  double gb_per_s = 0;  // bandwidth of the narrowest edge
   // the way, both ends included; empty: there is none (then the numbers are 0)
   std::vector<int> nodes;
 };
@@ -50,7 +50,7 @@ class Graph {
   static Connection describe(const Reached& reached);
 
   const Topology& topology_;
-  std::vector<std::vector<Edge>> edges_;  // of each node
+  std::vector<std::vector<Edge>> edges_;  // edges of each node
 };
 
 }  // namespace fsccl::topo

@@ -12,7 +12,7 @@
 namespace fsccl::topo {
 namespace {
 
-// What a host is, without its names.
+// Returns a description of the host without its names; hosts with equal descriptions are alike.
 std::string signature(const Topology& topology, const Tree& tree, int node) {
   const Node& here = topology.nodes[static_cast<size_t>(node)];
   std::string text = fmt::format("{}|{}|{}|{}|{}|{}(", kind_name(here.kind), here.model, here.bytes,
@@ -61,7 +61,7 @@ constexpr size_t kMostSteps = 20'000'000;  // in the search for examples: some s
 
 bool an_end(Kind kind) { return kind == Kind::core || kind == Kind::gpu || kind == Kind::nic; }
 
-// What lies between the ends in the first host of each group and all others.
+// Writes the connections between the first host of each group and all others.
 void add_connections(const Topology& topology, const std::vector<HostGroup>& groups,
                      std::string* text) {
   struct Example {

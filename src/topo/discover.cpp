@@ -219,7 +219,7 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 && name[0] ? name.data() : "host";
 }
 
-// What is known without hwloc.
+// Returns the topology that is known without hwloc.
 Topology processors() {
   Topology topology;
   topology.nodes.push_back({Kind::host, -1, host_name(), {}, 0, {}, 0, false});

@@ -11,8 +11,8 @@ namespace fsccl::topo {
 // This machine, as far as this process may use it. Without hwloc: one package with the processors
 // that there are.
 Topology discover();
-// The machine of hwloc's XML, whose text is not trusted; `source` is its name in errors. What may
-// hang below what is not checked.
+// Returns the machine of hwloc's XML, whose text is not trusted. `source` is its name in errors.
+// Elements below an element that is not checked are ignored.
 Result<Topology> parse_xml(const std::string& text, const std::string& source);
 
 }  // namespace fsccl::topo

@@ -13,7 +13,7 @@ namespace fsccl::topo {
 namespace {
 
 constexpr size_t kMostObjects = 100'000;
-constexpr size_t kMostXmlDepth = 32;  // of elements in each other, as of the JSON of a topology
+constexpr size_t kMostXmlDepth = 32;  // nested elements, as many as in the JSON of a topology
 constexpr unsigned kMostIndex = 1u << 20;
 
 using Attributes = std::map<std::string, std::string, std::less<>>;
@@ -218,8 +218,8 @@ class HwlocXmlReader {
 
   // ---- hwloc
 
-  // What an element means. Elements that are not known, and all in them, say nothing about
-  // distance.
+  // Reads the attributes of an element. Elements that are not known, and all in them, say nothing
+  // about distance.
   bool take(const Attributes& attributes, Element* element) {
     if (open_.empty()) return begin_topology(attributes, *element);
     Object* const parent = open_.back().object;
@@ -234,7 +234,7 @@ class HwlocXmlReader {
     if (element.name != "topology" || std::exchange(begun_, true))
       return wrong("<{}> stands where one <topology> must be", element.name);
     const auto version = attributes.find("version");
-    if (version == attributes.end()) return true;  // of hwloc 1
+    if (version == attributes.end()) return true;  // hwloc 1 writes no version
     unsigned major = 0;
     if (!read_number(version->second.substr(0, version->second.find('.')), 2u, &major))
       return wrong("version \"{}\" is not known", version->second);
@@ -293,7 +293,7 @@ class HwlocXmlReader {
     return true;
   }
 
-  // What is not there leaves the number as it is.
+  // Leaves the number as it is if the attribute is missing.
   template <class Number>
   bool number(const Attributes& attributes, const char* key, Number most, Number* value) {
     const auto found = attributes.find(key);

@@ -12,7 +12,7 @@
 namespace fsccl::topo {
 namespace {
 
-constexpr unsigned kMostLinksOfGpu = 36;  // of one GPU: more than any has
+constexpr unsigned kMostLinksOfGpu = 36;  // links of one GPU: more than any GPU has
 constexpr int kRemoteSwitch = 2;          // nvmlIntNvLinkDeviceType_t
 
 // One way, of one link, by nvmlNvlinkVersion_t (1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0 ...).
@@ -58,7 +58,7 @@ class Links {
       for (const PciGpu& gpu : gpus_)
         if (gpu.domain == remote.domain && gpu.bus == remote.bus && gpu.device == remote.device)
           return gpu.node;
-    int kind = kRemoteSwitch;  // what else is there to link to, where the driver cannot tell
+    int kind = kRemoteSwitch;  // the far end of a link if the driver cannot tell it
     if (nvml_.link_remote_kind && nvml_.link_remote_kind(device, link, &kind) != 0) return -1;
     return kind == kRemoteSwitch ? the_switch() : -1;
   }
@@ -80,7 +80,7 @@ class Links {
   Topology& topology_;
   const int host_;
   int switch_ = -1;
-  std::map<std::pair<int, int>, double> gb_per_s_;  // of all links between two nodes
+  std::map<std::pair<int, int>, double> gb_per_s_;  // bandwidth of all links between two nodes
 };
 
 }  // namespace

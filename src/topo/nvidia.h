@@ -1,4 +1,4 @@
-// What NVIDIA's driver tells of GPUs that are known already: their names, their memory, and the
+// Asks NVIDIA's driver about GPUs that are known already: their names, their memory, and the
 // NVLinks between them.
 #pragma once
 #include <vector>

@@ -18,7 +18,7 @@ struct NvmlPci {
   char bus_id[32];
 };
 
-// What a function returns: 0, or the number of an error.
+// The functions of NVML. They return 0, or the number of an error.
 struct NvmlLibrary {
   int (*init)();
   int (*shutdown)();

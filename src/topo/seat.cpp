@@ -14,7 +14,7 @@
 namespace fsccl::topo {
 namespace {
 
-// Whether all of the processors are in a list like 0-3,8,10-11.
+// Returns true if all of the processors are in a list like 0-3,8,10-11.
 bool all_in(std::string_view list, std::span<const uint64_t> processors) {
   std::vector<uint64_t> rest(processors.begin(), processors.end());
   const char* at = list.data();

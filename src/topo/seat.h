@@ -14,9 +14,10 @@ struct Seat {
   int16_t package = kSeveral, numa = kSeveral, cache = kSeveral;
 };
 
-// Of a process that may run on these processors: bit k of word w is processor 64 w + k.
+// Returns the seat of a process that may run on these processors: bit k of word w is processor 64 w
+// + k.
 Seat seat_of(std::span<const uint64_t> processors);
-// Of two on one host.
+// Returns the class of the link between two seats of one host.
 LinkClass between(const Seat& a, const Seat& b);
 
 }  // namespace fsccl::topo

@@ -212,7 +212,7 @@ class Drawing {
   // another, lie beside each other.
   void draw(const Link& link) {
     const auto a = places_.find(link.a), b = places_.find(link.b);
-    if (a == places_.end() || b == places_.end()) return;  // of a host that is not drawn
+    if (a == places_.end() || b == places_.end()) return;  // an end on a host that is not drawn
     const bool a_above = a->second.y <= b->second.y;
     const Place &upper = a_above ? a->second : b->second, &lower = a_above ? b->second : a->second;
     const double room = upper.w / 2 - kGap;  // on the right: names are on the left

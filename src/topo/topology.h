@@ -1,7 +1,7 @@
-// What moves bytes between ranks, as a graph: machines with their packages, memory, caches, cores
-// and devices as trees, network switches beside them, and links across. Nothing here measures or
-// decides: discover.h finds it out, file.h keeps it, connection.h says how far two places are from
-// each other.
+// A graph of everything that moves bytes between ranks: machines as trees of packages, memory,
+// caches, cores and devices; network switches beside them; and links across. Nothing here measures
+// or decides: discover.h finds the topology out, file.h keeps it, and connection.h says how far two
+// places are from each other.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -35,8 +35,8 @@ struct Node {
   // unlike those of its siblings; of a device, a switch and a host, unlike all others of the host
   std::string name;
   std::string model;      // as the maker calls it; empty: unknown
-  uint64_t bytes = 0;     // of memory or cache
-  std::vector<int> cpus;  // of a core: the system's numbers of its hardware threads, ascending
+  uint64_t bytes = 0;     // size of memory or of a cache
+  std::vector<int> cpus;  // the system's numbers of a core's hardware threads, ascending
   double gb_per_s = 0;    // to the parent, one way, 10^9 bytes; 0: unknown
   bool down = false;      // a network card without a carrier
 };
@@ -58,7 +58,7 @@ struct Topology {
   std::vector<int> all(Kind kind, int host = -1) const;
 };
 
-// What hangs below each node, made once for a topology that does not change meanwhile.
+// The children of each node, made once for a topology that does not change meanwhile.
 class Tree {
  public:
   explicit Tree(const Topology& topology);

@@ -1,5 +1,5 @@
-// What may be asked of a unit's replicas (HSDP), and whether they are the same: alike for units on
-// host memory and on GPUs.
+// Checks a unit's replicas (HSDP): which requests are valid, and whether the replicas are the same;
+// alike for units on host memory and on GPUs.
 #pragma once
 #include <vector>
 

@@ -1,8 +1,8 @@
-// What the sums of a reduction of gradients are multiplied with or divided by. A mean is divided by
-// the number of contributions, once, after the last sum. Of a unit with replicas the last sum is
-// that over the replicas, and reductions that leave it to a later one hold undivided sums until
-// then; but 16-bit sums, which must not overflow, are divided by the shard ranks before, and the
-// last one by the replicas.
+// The factors and divisors of the sums of a reduction of gradients. A mean is divided by the number
+// of contributions, once, after the last sum. For a unit with replicas the last sum is the one over
+// the replicas, and reductions that leave it to a later one hold undivided sums until then. 16-bit
+// sums must not overflow: they are divided by the shard ranks before, and the last one by the
+// replicas.
 #pragma once
 #include <cstdint>
 
@@ -17,22 +17,22 @@ struct Scaling {
 
 class GradScaling {
  public:
-  // Of the sum over the shard ranks. `scale`: 0 is the mean. `pending`: the sums of the last
-  // reduction wait for that over the replicas, to which this one may add.
+  // Returns the scaling of the sum over the shard ranks. `scale`: 0 is the mean. `pending`: the
+  // sums of the last reduction wait for the sum over the replicas, to which this reduction may add.
   Scaling next(const UnitSpec& spec, double scale, bool accumulates, bool pending) {
     const int64_t ranks = spec.shard_comm->size(),
                   replicas = spec.replicate_comm ? spec.replicate_comm->size() : 1;
     const bool mean = scale == 0;
     if (!pending) {
       const bool narrow = dtype_size(spec.grad_dtype) == 2;
-      // what is there already is divided with the rest
+      // the present content is divided with the rest
       const bool divides_last = mean && !accumulates && spec.replicate_comm;
       replicas_divisor_ = !divides_last ? 1 : narrow ? replicas : ranks * replicas;
     }
     if (mean) return {1, ranks * replicas / replicas_divisor_};
     return {scale * static_cast<double>(replicas_divisor_), 1};
   }
-  // Of the sum over the replicas that ends those reductions.
+  // Returns the divisor of the sum over the replicas that ends those reductions.
   int64_t replicas_divisor() const { return replicas_divisor_; }
 
  private:

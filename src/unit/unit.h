@@ -20,7 +20,8 @@
 namespace fsccl {
 
 struct ReduceRequest {
-  // of a unit by parameter: 0: those whose gradient slots are held, or all that `grads` may name
+  // parameters of a unit by parameter; 0: those whose gradient slots are held, or all that `grads`
+  // may name
   size_t first = 0, count = 0;
   double scale = 0;
   bool accumulate = false;
@@ -30,10 +31,10 @@ struct ReduceRequest {
   fsccl_reduce_result_t* result = nullptr;
   void (*shard_ready)(void*, fsccl_unit_t, size_t) = nullptr;
   void* shard_ready_context = nullptr;
-  fsccl_unit_t handle = nullptr;  // what the callback is told
+  fsccl_unit_t handle = nullptr;  // the handle that the callback gets
 };
 
-// What a submitted operation hands to its work: which engine, which number.
+// The engine and the number of a submitted operation, for its work.
 struct Submitted {
   Engine* engine = nullptr;
   uint64_t sequence = 0;
@@ -63,7 +64,7 @@ class Unit {
 
   // An error while an operation of this unit is in flight that its end would not wait for.
   virtual Status check_idle() = 0;
-  // What the unit's codec has done; an error where it has none.
+  // Fills in the report of the unit's codec; an error if the unit has none.
   virtual Status codec_report(fsccl_codec_report_t* report) const = 0;
   // Debug mode: an error where somebody wrote beyond the slots that the unit holds.
   virtual Status check_zones() = 0;
@@ -106,8 +107,8 @@ class Unit {
   Communicator& comm() const { return *spec_.shard_comm; }
   Engine& engine() const { return spec_.shard_comm->engine(); }
   size_t count() const { return spec_.params.size(); }
-  // Whether the unit keeps a slot of `slot_bytes`, as its config and its pool's budget say. If so,
-  // the bytes are promised to it (Pool::kept_bytes).
+  // Returns true if the unit keeps a slot of `slot_bytes`, as its config and its pool's budget say.
+  // The bytes are then promised to it (Pool::kept_bytes).
   bool promise_kept(uint64_t slot_bytes);
   Status check_index(size_t index) const;
   // Finds the parameters whose gradients a request is of (`wanted_`), which are not tied, and
@@ -118,14 +119,14 @@ class Unit {
 
   UnitSpec spec_;
   UnitDefinition definition_;
-  uint64_t key_ = 0;                    // of the unit in its pool
+  uint64_t key_ = 0;                    // key of the unit in its pool
   ShardPlaces shards_, sharded_grads_;  // this rank's
   bool keep_ = false;
   bool counted_ = false;  // as a unit of its pool and communicators
 
   std::vector<size_t> wanted_;
   bool unsharded_ = false;
-  bool contents_valid_ = false;  // of the slot: they are what the shards say
+  bool contents_valid_ = false;  // true if the slot holds what the shards say
   bool changed_ = true;          // the shards, since they were gathered
   bool reduced_once_ = false;
   bool replicas_pending_ = false;  // the last reduction left out the sum over the replicas

@@ -147,7 +147,7 @@ Result<UnitDefinition> UnitDefinition::make(UnitSpec& spec) {
   for (size_t i = 0; i < count; i++) {
     const UnitSpec::Param& owner = spec.params[layout.owner(i)];
     const bool castable = cast_supported(spec.wire_dtype, owner.dtype);
-    // what cannot be cast travels as it is
+    // elements that cannot be cast travel as they are
     made.wire_dtypes.push_back(castable ? spec.wire_dtype : owner.dtype);
     wire_sizes.push_back(dtype_size(made.wire_dtypes.back()));
     grad_sizes.push_back(spec.params[i].frozen ? 0 : dtype_size(spec.reduce_dtype));

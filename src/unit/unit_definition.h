@@ -1,6 +1,6 @@
-// What a unit is whatever memory it lies in, and the part of making one that units on host memory
-// and on GPUs share: the ranks' definitions are compared, parameters laid out, and storage found
-// for the shards.
+// The part of a unit that does not depend on the kind of memory, and the part of its creation that
+// units on host memory and on GPUs share: the ranks' definitions are compared, parameters are laid
+// out, and storage is found for the shards.
 #pragma once
 #include <functional>
 #include <memory>
@@ -25,7 +25,7 @@ struct CodecSpec {
   uint64_t hash() const { return static_cast<uint64_t>(kind) << 32 | flags; }
 };
 
-// What fsccl_unit_create was given, checked.
+// The checked arguments of fsccl_unit_create.
 struct UnitSpec {
   std::string name;
   fsccl_layout_t layout{};
@@ -56,7 +56,7 @@ struct UnitSpec {
   size_t parameter = 0;
 };
 
-// What follows from a definition, alike on all ranks.
+// The consequences of a definition, alike on all ranks.
 struct UnitDefinition {
   // Collective over the unit's communicators, blocking: FSCCL_ERR_MISMATCH names the first
   // parameter that differs. A tied parameter is as frozen as its owner from here on.
@@ -66,7 +66,7 @@ struct UnitDefinition {
   uint64_t hash = 0;
   std::vector<fsccl_dtype_t> wire_dtypes;  // per parameter
   SlotMap wire_map, grad_map;
-  UnitShape unshard_shape, reduce_shape;  // of this rank, all parameters
+  UnitShape unshard_shape, reduce_shape;  // shapes of this rank, all parameters
 };
 
 // All ranks of the unit placed their shards, or all get the first error (all_ok of consensus.h).

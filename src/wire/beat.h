@@ -28,10 +28,11 @@ SecretKey beat_key(const SecretKey& job_key, uint64_t job, const MemberRecord& f
                    const MemberRecord& to);
 
 BeatDatagram seal_beat(const SecretKey& key, int32_t rank, uint64_t count);
-// Whose it says that it is, which proves nothing yet; -1: not ours.
+// Returns the rank that the datagram names, which proves nothing yet, or -1 if the datagram is not
+// a heartbeat.
 int32_t claimed_rank(ByteView datagram);
-// Its count, if that is above `last` and who has the key made it; else 0. What is old costs no look
-// at the proof.
+// Returns the datagram's count if it is above `last` and its proof is right, and else 0. The proof
+// of an old count is not computed.
 uint64_t open_beat(const SecretKey& key, ByteView datagram, uint64_t last);
 
 }  // namespace fsccl

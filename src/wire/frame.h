@@ -1,36 +1,35 @@
-// The wire format of the control side: what two ranks, or a rank and the registrar, say to each
-// other over one stream socket.
+// The wire format of the control side: the messages between two ranks, or between a rank and the
+// registrar, over one stream socket. docs/protocol.md describes all of it.
 //
-// Everything is a frame (but for heartbeats, which come as datagrams, too: beat.h): a header of 12
-// bytes and a payload whose form the type decides. All integers are little-endian, there is no
-// padding.
+// Everything but a heartbeat datagram (beat.h) is a frame: a header of 12 bytes, and a payload
+// whose form depends on the type. All integers are little-endian, and there is no padding.
 //
 //     offset  bytes  field
 //          0      4  magic 0x4c435346 ("FSCL")
 //          4      2  type (FrameType)
-//          6      2 sum: CRC-16 of type, bytes of the payload, and payload (polynomial 1021 hex,
-//                 begun with ffff)
+//          6      2  CRC-16 of the type, the bytes of the payload, and the payload (polynomial
+//                    0x1021, initial value 0xffff)
 //          8      4  bytes of the payload
 //         12      -  payload
 //
-// A connection begins with a handshake (handshake.h), one frame each: Hello from the side that
-// connected, Challenge from the side that listened, Proof from the first. Only then the listener
-// believes anything, and only a Failure may come before. What follows depends on the purpose in the
-// Hello:
+// A connection begins with a handshake (handshake.h) of one frame each: Hello from the side that
+// connected, Challenge from the side that listened, Proof from the first side. The listener
+// believes nothing before the handshake is over, and only a Failure may come before that. The
+// frames that follow depend on the purpose in the Hello ("->": to the listener):
 //
 //     register   Register ->, <- Assign. The first rank to register keeps the connection:
 //                <- Members, <- Failure, Failure ->, Done ->
-//     report     Failure ->, <- Failure (the reason for which the job failed, perhaps an earlier
-//                one)
-//     link       Linked <-, then both ways, for as long as the job lives: Members, Ready, Go,
-//                Failure, Gather, Gathered, Loss, Goodbye, Beat (messages.h)
-//     fetch      Fetch ->, <- Descriptor with a file descriptor riding on its first byte
-//     mend       Linked <- or Failure <-, then both ways: Loss, Goodbye, Stands, Beat
+//     report     Failure ->, <- Failure (the reason for which the job failed, perhaps an
+//                earlier one)
+//     link       Linked <-, then both ways for as long as the job lives: Members, Ready, Go,
+//                Failure, Gather, Gathered, Loss, Goodbye, Vote, Beat (messages.h)
+//     fetch      Fetch ->, <- Descriptor, with a file descriptor at its first byte
+//     mend       Linked <- or Failure <-, then both ways: Loss, Goodbye, Vote, Beat
 //
 // The header, the handshake and Failure keep their form in every version, so that any two versions
 // can authenticate each other and tell that they differ. A reader knows for each state how long a
-// payload may be and drops the connection on the header alone when it is longer. Bytes of a payload
-// that decoders do not expect, missing or left over, are an error too.
+// payload may be, and drops the connection on the header alone when it is longer. Missing or
+// superfluous bytes of a payload are an error too.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -59,7 +58,7 @@ enum class FrameType : uint16_t {
   kGathered = 24,
   kLoss = 25,
   kGoodbye = 26,
-  kStands = 27,
+  kVotes = 27,
   kBeat = 28,
   kFetch = 30,
   kDescriptor = 31,
@@ -78,7 +77,8 @@ struct Frame {
 
 // Header and payload in one piece.
 Bytes encode_frame(FrameType type, ByteView payload);
-// Of the first kFrameHeaderBytes of `bytes`. FSCCL_ERR_PROTOCOL: not ours, or longer than allowed.
+// Decodes the first kFrameHeaderBytes of `bytes`. Returns FSCCL_ERR_PROTOCOL if they are no header
+// of this protocol, or if the payload is longer than allowed.
 Result<FrameHeader> decode_header(ByteView bytes, size_t max_payload_bytes);
 // FSCCL_ERR_PROTOCOL: not what was sent. Networks check what they carry, but not so well that
 // nothing ever passes; and after the handshake nothing else would notice.

@@ -37,7 +37,7 @@ struct Hello {
   Version version;
   AuthMode mode = AuthMode::kSecret;
   Purpose purpose = Purpose::kRegister;
-  uint64_t job = 0;  // of the job, or of the meeting place when the job has no number yet
+  uint64_t job = 0;  // number of the job, or of the rendezvous when the job has no number yet
   int32_t rank = -1;
   int32_t ranks = 0;
   Nonce nonce = {};
@@ -47,7 +47,7 @@ struct Challenge {
   Version version;
   AuthMode mode = AuthMode::kSecret;
   uint64_t job = 0;
-  int32_t rank = -1;  // of the listener, -1 for the registrar
+  int32_t rank = -1;  // rank of the listener, -1 for the registrar
   Nonce nonce = {};
   Digest proof = {};
 };
@@ -64,7 +64,7 @@ Result<Challenge> decode_challenge(ByteView payload);
 struct Credentials {
   AuthMode mode = AuthMode::kUser;
   SecretKey key;
-  Version version;  // of this side
+  Version version;  // version of this side
 };
 
 // Nonces are passed in, so that a handshake is a pure function of its inputs.

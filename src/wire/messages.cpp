@@ -159,42 +159,39 @@ Result<std::vector<LostRank>> decode_losses(ByteView payload, int32_t ranks) {
   return losses;
 }
 
-Bytes encode_stands(const std::vector<Stand>& stands) {
+Bytes encode_votes(const std::vector<Vote>& votes) {
   ByteWriter writer;
-  for (const Stand& stand : stands) {
-    writer.put(stand.meeting)
-        .put(stand.rank)
-        .put(stand.code)
-        .put(static_cast<uint8_t>(stand.decided));
-    writer.put(static_cast<uint32_t>(stand.failed.size()));
-    for (const int32_t rank : stand.failed) writer.put(rank);
+  for (const Vote& vote : votes) {
+    writer.put(vote.meeting).put(vote.rank).put(vote.code).put(static_cast<uint8_t>(vote.decided));
+    writer.put(static_cast<uint32_t>(vote.failed.size()));
+    for (const int32_t rank : vote.failed) writer.put(rank);
   }
   return writer.take();
 }
 
-Result<std::vector<Stand>> decode_stands(ByteView payload, int32_t ranks) {
+Result<std::vector<Vote>> decode_votes(ByteView payload, int32_t ranks) {
   ByteReader reader(payload);
-  std::vector<Stand> stands;
+  std::vector<Vote> votes;
   while (reader.left() > 0) {
-    Stand stand;
-    stand.meeting = reader.get<uint64_t>();
-    stand.rank = reader.get<int32_t>();
-    stand.code = reader.get<int32_t>();
+    Vote vote;
+    vote.meeting = reader.get<uint64_t>();
+    vote.rank = reader.get<int32_t>();
+    vote.code = reader.get<int32_t>();
     const auto decided = reader.get<uint8_t>();
     const auto count = reader.get<uint32_t>();
-    if (!reader.good() || !in_range(stand.rank, ranks) || stand.code > 0 || decided > 1 ||
+    if (!reader.good() || !in_range(vote.rank, ranks) || vote.code > 0 || decided > 1 ||
         count > reader.left() / sizeof(int32_t))
       return bad_payload("Stands");
-    stand.decided = decided == 1;
+    vote.decided = decided == 1;
     for (uint32_t i = 0; i < count; ++i) {
       const auto rank = reader.get<int32_t>();
-      if (!in_range(rank, ranks) || (i > 0 && rank <= stand.failed.back()))
+      if (!in_range(rank, ranks) || (i > 0 && rank <= vote.failed.back()))
         return bad_payload("Stands");
-      stand.failed.push_back(rank);
+      vote.failed.push_back(rank);
     }
-    stands.push_back(std::move(stand));
+    votes.push_back(std::move(vote));
   }
-  return stands;
+  return votes;
 }
 
 Bytes encode_silent(const std::vector<Silent>& silent) {

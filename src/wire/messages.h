@@ -1,7 +1,6 @@
-// What follows the handshake (frame.h says when): payloads of the rendezvous, the tree and the
-// passing of descriptors. Decoders check every number against what the receiver knows (its number
-// of ranks, above all), so nothing that they return can index out of range or ask for unbounded
-// memory.
+// The payloads after the handshake (frame.h says when): messages of the rendezvous, of the tree,
+// and for passing descriptors. Decoders check every number against the receiver's knowledge, above
+// all its number of ranks, so no decoded value can index out of range or ask for unbounded memory.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -42,7 +41,7 @@ Result<Register> decode_register(ByteView payload);
 
 struct Assign {
   uint64_t job = 0;
-  int32_t order = 0;    // of arrival; 0 is the tree's root
+  int32_t order = 0;    // order of arrival; 0 is the tree's root
   MemberRecord parent;  // meaningless for the root
 };
 Bytes encode(const Assign& message);
@@ -52,7 +51,8 @@ Result<Assign> decode_assign(ByteView payload, int32_t ranks);
 Bytes encode_members(const std::vector<MemberRecord>& members);
 Result<std::vector<MemberRecord>> decode_members(ByteView payload, int32_t ranks);
 
-// What the ranks of a subtree give to an all-gather: `count` entries of a rank and `bytes` bytes.
+// The entries that the ranks of a subtree give to an all-gather: `count` entries of a rank and
+// `bytes` bytes.
 struct Gather {
   uint64_t sequence = 0;
   uint64_t bytes = 0;
@@ -82,18 +82,18 @@ struct LostRank {
 Bytes encode_losses(const std::vector<LostRank>& losses);
 Result<std::vector<LostRank>> decode_losses(ByteView payload, int32_t ranks);
 
-// What a rank says in a census of a group's survivors (bootstrap/census.h).
-struct Stand {
+// A rank's vote about the survivors of a group (bootstrap/membership.h).
+struct Vote {
   uint64_t meeting = 0;
   int32_t rank = -1;
-  // a fsccl_status_t: FSCCL_OK, or why it could not do what the census before had decided
+  // a fsccl_status_t: FSCCL_OK, or why it could not carry out the decision before
   int32_t code = 0;
   bool decided = false;         // `failed` and `code` are what holds for all
   std::vector<int32_t> failed;  // members that it holds for dead or gone; ascending
-  bool operator==(const Stand&) const = default;
+  bool operator==(const Vote&) const = default;
 };
-Bytes encode_stands(const std::vector<Stand>& stands);
-Result<std::vector<Stand>> decode_stands(ByteView payload, int32_t ranks);
+Bytes encode_votes(const std::vector<Vote>& votes);
+Result<std::vector<Vote>> decode_votes(ByteView payload, int32_t ranks);
 
 // A rank that is silent, as the sender of a Beat knows it. The payload of Beat: all of them.
 struct Silent {

@@ -92,12 +92,12 @@ TEST_F(CudaSource, WhatAStreamHasStillToDoIsWaitedFor) {
   HostPage page(device);
   TestStream a(device);
   uint32_t gate = 0;
-  for (const cuda::Stream stream : {a.get(), cuda::Stream(nullptr)}) {
+  for (const cuda::CUstream stream : {a.get(), cuda::CUstream(nullptr)}) {
     void* const block = fsccl_torch_malloc(1000, 1, stream);
     ASSERT_NE(block, nullptr);
     page.word(0) = gate++;
     page.hold(a, 0, gate);
-    a.fill(reinterpret_cast<cuda::DevicePointer>(block), 1, 1000);
+    a.fill(reinterpret_cast<cuda::CUdeviceptr>(block), 1, 1000);
     std::thread opener([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       page.word(0) = gate;

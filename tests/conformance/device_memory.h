@@ -21,7 +21,7 @@ class DeviceStream {
 
  private:
   const cuda::Device& device_;
-  cuda::Stream stream_ = nullptr;
+  cuda::CUstream stream_ = nullptr;
 };
 
 class DeviceBlock {
@@ -34,10 +34,10 @@ class DeviceBlock {
   void take(void* to) const;
 
  private:
-  void copy(cuda::DevicePointer to, cuda::DevicePointer from) const;
+  void copy(cuda::CUdeviceptr to, cuda::CUdeviceptr from) const;
   const cuda::Device& device_;
   const size_t bytes_;
-  cuda::DevicePointer memory_ = 0;
+  cuda::CUdeviceptr memory_ = 0;
 };
 
 }  // namespace fsccl::testing

@@ -44,8 +44,8 @@ class DevicePoolApi : public OnDevice {
     EXPECT_OK(fsccl_pool_stats(pool, &result));
     return result;
   }
-  static cuda::DevicePointer at(void* pointer) {
-    return reinterpret_cast<cuda::DevicePointer>(pointer);
+  static cuda::CUdeviceptr at(void* pointer) {
+    return reinterpret_cast<cuda::CUdeviceptr>(pointer);
   }
   fsccl_pool_t pool = nullptr;
 };

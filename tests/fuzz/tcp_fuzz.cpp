@@ -1,6 +1,6 @@
 // What comes over a socket of transports/tcp, in pieces of any size: nothing is written but to
-// where a message that can be has its place, and every byte of it once, in order. Cards, likewise.
-// Both sides of the handshake: nobody passes without the key.
+// where a message that can be has its place, and every byte of it once, in order; and endpoint
+// addresses. Both sides of the handshake: nobody passes without the key.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fuzz.h"
-#include "transports/tcp/card.h"
+#include "transports/tcp/endpoint.h"
 #include "transports/tcp/greeting.h"
 #include "transports/tcp/inbox.h"
 
@@ -119,12 +119,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   if (bytes < 2) return 0;
   const ByteView rest(data + 2, bytes - 2);
   if (data[0] == 2) {
-    const Result<Card> card = decode_card(rest);
-    if (!card.ok()) return 0;
-    const Bytes again = encode(card.value());
+    const Result<Endpoint> endpoint = decode_endpoint(rest);
+    if (!endpoint.ok()) return 0;
+    const Bytes again = encode(endpoint.value());
     FUZZ_REQUIRE(again.size() <= rest.size() &&
                  std::equal(again.begin(), again.end(), rest.begin()));
-    FUZZ_REQUIRE(card.value().addresses.size() <= kMostAddresses);
+    FUZZ_REQUIRE(endpoint.value().addresses.size() <= kMostAddresses);
     return 0;
   }
   if (data[0] == 3 || data[0] == 4) {
@@ -162,7 +162,7 @@ std::vector<std::string> fuzz_seeds() {
     }
     add(checksum, stream);
   }
-  add(2, encode(Card{4000, std::vector<IpAddress>(3)}));
+  add(2, encode(Endpoint{4000, std::vector<IpAddress>(3)}));
   // A handshake as it would be, but for the key: what each side says to the other.
   HandshakeClient client(credentials(), Purpose::kLink, 0, 1, 3, Nonce{2});
   HandshakeServer server(credentials(), 0, 0, Nonce{1});

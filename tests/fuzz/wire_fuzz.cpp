@@ -61,14 +61,14 @@ MemberRecord member(int32_t rank) {
 }
 
 void same_stands(ByteView payload) {
-  const Result<std::vector<Stand>> stands = decode_stands(payload, kRanks);
-  if (!stands.ok()) return;
-  for (const Stand& stand : stands.value()) {
-    FUZZ_REQUIRE(stand.rank >= 0 && stand.rank < kRanks &&
-                 stand.failed.size() <= static_cast<size_t>(kRanks));
-    for (const int32_t rank : stand.failed) FUZZ_REQUIRE(rank >= 0 && rank < kRanks);
+  const Result<std::vector<Vote>> votes = decode_votes(payload, kRanks);
+  if (!votes.ok()) return;
+  for (const Vote& vote : votes.value()) {
+    FUZZ_REQUIRE(vote.rank >= 0 && vote.rank < kRanks &&
+                 vote.failed.size() <= static_cast<size_t>(kRanks));
+    for (const int32_t rank : vote.failed) FUZZ_REQUIRE(rank >= 0 && rank < kRanks);
   }
-  FUZZ_REQUIRE(std::ranges::equal(encode_stands(stands.value()), payload));
+  FUZZ_REQUIRE(std::ranges::equal(encode_votes(votes.value()), payload));
 }
 
 }  // namespace
@@ -183,7 +183,7 @@ std::vector<std::string> fuzz_seeds() {
   std::fill(forged.end() - kProofBytes, forged.end(), uint8_t{0});
   add(9, forged);
   add(11, forged);
-  add(14, encode_stands({{7, 1, 0, false, {0, 3}}, {7, 2, -60, true, {}}}));
+  add(14, encode_votes({{7, 1, 0, false, {0, 3}}, {7, 2, -60, true, {}}}));
   const BeatDatagram beat = seal_beat(credentials().key, 3, 77);
   add(13, {beat.begin(), beat.end()});
   return seeds;

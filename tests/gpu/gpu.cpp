@@ -21,26 +21,26 @@ struct Operation {
 };
 
 struct Gpu::Functions {
-  int (*init)(unsigned);
-  int (*error_name)(int, const char**);
-  int (*device_get)(int*, int);
-  int (*retain)(void**, int);
-  int (*push)(void*);
-  int (*allocate)(Address*, size_t);
-  int (*register_host)(void*, size_t, unsigned);
-  int (*unregister_host)(void*);
-  int (*host_pointer)(Address*, void*, unsigned);
-  int (*pointer_attribute)(void*, int, Address);
-  int (*copy)(Address, Address, size_t, void*);
-  int (*fill)(Address, unsigned char, size_t, void*);
-  int (*stream_create)(void**, unsigned, int);
-  int (*stream_synchronize)(void*);
-  int (*stream_query)(void*);
-  int (*stream_wait_event)(void*, void*, unsigned);
-  int (*stream_values)(void*, unsigned, Operation*, unsigned);
-  int (*event_create)(void**, unsigned);
-  int (*event_destroy)(void*);
-  int (*event_record)(void*, void*);
+  int (*cuInit)(unsigned);
+  int (*cuGetErrorName)(int, const char**);
+  int (*cuDeviceGet)(int*, int);
+  int (*cuDevicePrimaryCtxRetain)(void**, int);
+  int (*cuCtxPushCurrent)(void*);
+  int (*cuMemAlloc)(Address*, size_t);
+  int (*cuMemHostRegister)(void*, size_t, unsigned);
+  int (*cuMemHostUnregister)(void*);
+  int (*cuMemHostGetDevicePointer)(Address*, void*, unsigned);
+  int (*cuPointerGetAttribute)(void*, int, Address);
+  int (*cuMemcpyAsync)(Address, Address, size_t, void*);
+  int (*cuMemsetD8Async)(Address, unsigned char, size_t, void*);
+  int (*cuStreamCreateWithPriority)(void**, unsigned, int);
+  int (*cuStreamSynchronize)(void*);
+  int (*cuStreamQuery)(void*);
+  int (*cuStreamWaitEvent)(void*, void*, unsigned);
+  int (*cuStreamBatchMemOp)(void*, unsigned, Operation*, unsigned);
+  int (*cuEventCreate)(void**, unsigned);
+  int (*cuEventDestroy)(void*);
+  int (*cuEventRecord)(void*, void*);
 };
 
 namespace {
@@ -63,31 +63,32 @@ bool Gpu::load(std::string* why) {
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
   if (!library) return *why = "no GPU: NVIDIA's driver is not installed", false;
   static Functions f;
-  if (!find(library, f.init, "cuInit") || !find(library, f.error_name, "cuGetErrorName") ||
-      !find(library, f.device_get, "cuDeviceGet") ||
-      !find(library, f.retain, "cuDevicePrimaryCtxRetain") ||
-      !find(library, f.push, "cuCtxPushCurrent_v2") ||
-      !find(library, f.allocate, "cuMemAlloc_v2") ||
-      !find(library, f.register_host, "cuMemHostRegister_v2") ||
-      !find(library, f.unregister_host, "cuMemHostUnregister") ||
-      !find(library, f.host_pointer, "cuMemHostGetDevicePointer_v2") ||
-      !find(library, f.pointer_attribute, "cuPointerGetAttribute") ||
-      !find(library, f.copy, "cuMemcpyAsync") || !find(library, f.fill, "cuMemsetD8Async") ||
-      !find(library, f.stream_create, "cuStreamCreateWithPriority") ||
-      !find(library, f.stream_synchronize, "cuStreamSynchronize") ||
-      !find(library, f.stream_query, "cuStreamQuery") ||
-      !find(library, f.stream_wait_event, "cuStreamWaitEvent") ||
-      !find(library, f.stream_values, "cuStreamBatchMemOp_v2") ||
-      !find(library, f.event_create, "cuEventCreate") ||
-      !find(library, f.event_destroy, "cuEventDestroy_v2") ||
-      !find(library, f.event_record, "cuEventRecord"))
+  if (!find(library, f.cuInit, "cuInit") || !find(library, f.cuGetErrorName, "cuGetErrorName") ||
+      !find(library, f.cuDeviceGet, "cuDeviceGet") ||
+      !find(library, f.cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain") ||
+      !find(library, f.cuCtxPushCurrent, "cuCtxPushCurrent_v2") ||
+      !find(library, f.cuMemAlloc, "cuMemAlloc_v2") ||
+      !find(library, f.cuMemHostRegister, "cuMemHostRegister_v2") ||
+      !find(library, f.cuMemHostUnregister, "cuMemHostUnregister") ||
+      !find(library, f.cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2") ||
+      !find(library, f.cuPointerGetAttribute, "cuPointerGetAttribute") ||
+      !find(library, f.cuMemcpyAsync, "cuMemcpyAsync") ||
+      !find(library, f.cuMemsetD8Async, "cuMemsetD8Async") ||
+      !find(library, f.cuStreamCreateWithPriority, "cuStreamCreateWithPriority") ||
+      !find(library, f.cuStreamSynchronize, "cuStreamSynchronize") ||
+      !find(library, f.cuStreamQuery, "cuStreamQuery") ||
+      !find(library, f.cuStreamWaitEvent, "cuStreamWaitEvent") ||
+      !find(library, f.cuStreamBatchMemOp, "cuStreamBatchMemOp_v2") ||
+      !find(library, f.cuEventCreate, "cuEventCreate") ||
+      !find(library, f.cuEventDestroy, "cuEventDestroy_v2") ||
+      !find(library, f.cuEventRecord, "cuEventRecord"))
     return *why = std::string("no GPU: the driver is too old: ") + dlerror(), false;
   cuda_ = &f;
   int device = 0;
   void* context = nullptr;
-  if (f.init(0) != 0 || f.device_get(&device, 0) != 0)
+  if (f.cuInit(0) != 0 || f.cuDeviceGet(&device, 0) != 0)
     return *why = "no GPU: the driver knows no device", false;
-  if (f.retain(&context, device) != 0 || f.push(context) != 0)
+  if (f.cuDevicePrimaryCtxRetain(&context, device) != 0 || f.cuCtxPushCurrent(context) != 0)
     return *why = "no GPU: device 0 gives no context", false;
   return true;
 }
@@ -103,58 +104,59 @@ const Gpu* Gpu::open(std::string* why) {
 bool Gpu::good(const char* what, int code) const {
   if (code == 0) return true;
   const char* name = nullptr;
-  if (cuda_->error_name(code, &name) != 0 || !name) name = "unknown";
+  if (cuda_->cuGetErrorName(code, &name) != 0 || !name) name = "unknown";
   std::printf("%s: %s\n", what, name);
   return false;
 }
 
 bool Gpu::copy(void* to, const void* from, size_t bytes, void* stream) const {
-  return bytes == 0 || good("copy", cuda_->copy(address_of(to), address_of(from), bytes, stream));
+  return bytes == 0 ||
+         good("copy", cuda_->cuMemcpyAsync(address_of(to), address_of(from), bytes, stream));
 }
 
 bool Gpu::fill(void* to, unsigned char value, size_t bytes, void* stream) const {
-  return bytes == 0 || good("fill", cuda_->fill(address_of(to), value, bytes, stream));
+  return bytes == 0 || good("fill", cuda_->cuMemsetD8Async(address_of(to), value, bytes, stream));
 }
 
-bool Gpu::wait(void* stream) const { return good("wait", cuda_->stream_synchronize(stream)); }
+bool Gpu::wait(void* stream) const { return good("wait", cuda_->cuStreamSynchronize(stream)); }
 
-bool Gpu::idle(void* stream) const { return cuda_->stream_query(stream) == 0; }
+bool Gpu::idle(void* stream) const { return cuda_->cuStreamQuery(stream) == 0; }
 
 bool Gpu::follow(void* stream, void* first) const {
   void* event = nullptr;
-  return good("event", cuda_->event_create(&event, kWithoutTime)) &&
-         good("record", cuda_->event_record(event, first)) &&
-         good("wait for an event", cuda_->stream_wait_event(stream, event, 0)) &&
-         good("event", cuda_->event_destroy(event));
+  return good("event", cuda_->cuEventCreate(&event, kWithoutTime)) &&
+         good("record", cuda_->cuEventRecord(event, first)) &&
+         good("wait for an event", cuda_->cuStreamWaitEvent(stream, event, 0)) &&
+         good("event", cuda_->cuEventDestroy(event));
 }
 
 void* Gpu::make_stream() const {
   void* stream = nullptr;
-  if (!good("stream", cuda_->stream_create(&stream, kNonBlocking, 0))) std::abort();
+  if (!good("stream", cuda_->cuStreamCreateWithPriority(&stream, kNonBlocking, 0))) std::abort();
   return stream;
 }
 
 void* Gpu::allocate(size_t bytes) const {
   Address address = 0;
-  if (!good("allocate", cuda_->allocate(&address, bytes))) std::abort();
+  if (!good("allocate", cuda_->cuMemAlloc(&address, bytes))) std::abort();
   return reinterpret_cast<void*>(address);
 }
 
 bool Gpu::is_device(const void* pointer) const {
   unsigned type = 0;
-  return cuda_->pointer_attribute(&type, kMemoryType, address_of(pointer)) == 0 && type == 2;
+  return cuda_->cuPointerGetAttribute(&type, kMemoryType, address_of(pointer)) == 0 && type == 2;
 }
 
 Gpu::Gate::Gate(const Gpu& gpu) : gpu_(gpu) {
   void* page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED || !gpu.good("pin", gpu.cuda_->register_host(page, kPage, kMapped)) ||
-      !gpu.good("map", gpu.cuda_->host_pointer(&address_, page, 0)))
+  if (page == MAP_FAILED || !gpu.good("pin", gpu.cuda_->cuMemHostRegister(page, kPage, kMapped)) ||
+      !gpu.good("map", gpu.cuda_->cuMemHostGetDevicePointer(&address_, page, 0)))
     std::abort();
   flag_ = static_cast<std::atomic<uint32_t>*>(page);
 }
 
 Gpu::Gate::~Gate() {
-  gpu_.cuda_->unregister_host(flag_);
+  gpu_.cuda_->cuMemHostUnregister(flag_);
   munmap(flag_, kPage);
 }
 
@@ -163,7 +165,7 @@ bool Gpu::Gate::shut(void* stream) const {
   Operation wait{kWaitValue32, address_, 1, 0, 0, 0};
   // The driver's struct is padded to 48 bytes: the same as this one.
   static_assert(sizeof(Operation) == 48);
-  return gpu_.good("gate", gpu_.cuda_->stream_values(stream, 1, &wait, 0));
+  return gpu_.good("gate", gpu_.cuda_->cuStreamBatchMemOp(stream, 1, &wait, 0));
 }
 
 void Gpu::Gate::open() const { flag_->store(1, std::memory_order_release); }

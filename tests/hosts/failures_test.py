@@ -58,7 +58,7 @@ def running(processes):
             return
 
 
-def card(state):
+def endpoint(state):
     """Of the second host, as its administrator sets it."""
     subprocess.run(['ip', '-n', 'host1', 'link', 'set', 'eth0', state], check=True)
 
@@ -227,7 +227,7 @@ def main():
 
         processes = ranks.start([perf, *FOREVER], PER_HOST, patience)
         running(processes)
-        card('down')
+        endpoint('down')
         expect('a network card that is down', ranks.ends(processes), lost)
 
         results = once(patience)
@@ -241,7 +241,7 @@ def main():
             results[PER_HOST:],
             ['FSCCL_ERR_TIMEOUT', 'is rank 0 at MASTER_ADDR=10.119.0.1', 'Network is unreachable'],
         )
-        card('up')
+        endpoint('up')
 
     expect(
         'a transport that only one rank wants',

@@ -81,24 +81,24 @@ Job::~Job() {
     if (one.node && setting_.network) ucx_transport()->leave(one.node);
 }
 
-// Each rank joins with the cards of all.
+// Each rank joins with the endpoint addresses of all.
 void Job::open_network() {
   network_ = std::make_unique<Network>(
       world_, setting_.ranks, setting_.weather, [this](int r) { wake(r); },
       [this](int r) { return speaks(r); });
   static constexpr std::array<unsigned char, 32> kKey{1, 2, 3};
-  std::vector<unsigned char> cards(static_cast<size_t>(setting_.ranks) * kCardBytes);
+  std::vector<unsigned char> endpoints(static_cast<size_t>(setting_.ranks) * kCardBytes);
   char error[512] = "";
   for (int r = 0; r < setting_.ranks; r++) {
     const fsccl_transport_job_t job{sizeof job, r, setting_.ranks, kKey.data(),
                                     setting_.checksum ? 1 : 0};
     size_t bytes = kCardBytes;
-    if (ucx_transport()->join(&job, &rank(r).node, &cards[static_cast<size_t>(r) * kCardBytes],
+    if (ucx_transport()->join(&job, &rank(r).node, &endpoints[static_cast<size_t>(r) * kCardBytes],
                               &bytes, error, sizeof error) != FSCCL_OK)
       return break_down(error);
   }
   for (Rank& one : ranks_)
-    if (ucx_transport()->connect(one.node, cards.data(), kCardBytes, error, sizeof error) !=
+    if (ucx_transport()->connect(one.node, endpoints.data(), kCardBytes, error, sizeof error) !=
         FSCCL_OK)
       return break_down(error);
 }

@@ -36,37 +36,38 @@ class TestStream {
  public:
   explicit TestStream(const cuda::Device& device = gpu()) : device_(device) {
     const cuda::Current current(device_);
-    EXPECT_EQ(device_.driver().stream_create(&stream_, cuda::kNonBlockingStream, 0),
-              cuda::kSuccess);
+    EXPECT_EQ(
+        device_.driver().cuStreamCreateWithPriority(&stream_, cuda::CU_STREAM_NON_BLOCKING, 0),
+        cuda::CUDA_SUCCESS);
   }
   ~TestStream() {
     finish();
     const cuda::Current current(device_);
-    EXPECT_EQ(device_.driver().stream_destroy(stream_), cuda::kSuccess);
+    EXPECT_EQ(device_.driver().cuStreamDestroy(stream_), cuda::CUDA_SUCCESS);
   }
   TestStream(const TestStream&) = delete;
-  cuda::Stream get() const { return stream_; }
-  operator cuda::Stream() const { return stream_; }
+  cuda::CUstream get() const { return stream_; }
+  operator cuda::CUstream() const { return stream_; }
   void finish() const {
     const cuda::Current current(device_);
-    EXPECT_EQ(device_.driver().stream_synchronize(stream_), cuda::kSuccess);
+    EXPECT_EQ(device_.driver().cuStreamSynchronize(stream_), cuda::CUDA_SUCCESS);
   }
   bool idle() const {
     const cuda::Current current(device_);
-    return device_.driver().stream_query(stream_) == cuda::kSuccess;
+    return device_.driver().cuStreamQuery(stream_) == cuda::CUDA_SUCCESS;
   }
-  void fill(cuda::DevicePointer at, uint8_t value, size_t bytes) const {
+  void fill(cuda::CUdeviceptr at, uint8_t value, size_t bytes) const {
     const cuda::Current current(device_);
-    EXPECT_EQ(device_.driver().fill_async(at, value, bytes, stream_), cuda::kSuccess);
+    EXPECT_EQ(device_.driver().cuMemsetD8Async(at, value, bytes, stream_), cuda::CUDA_SUCCESS);
   }
-  void copy(cuda::DevicePointer to, cuda::DevicePointer from, size_t bytes) const {
+  void copy(cuda::CUdeviceptr to, cuda::CUdeviceptr from, size_t bytes) const {
     const cuda::Current current(device_);
-    EXPECT_EQ(device_.driver().copy_async(to, from, bytes, stream_), cuda::kSuccess);
+    EXPECT_EQ(device_.driver().cuMemcpyAsync(to, from, bytes, stream_), cuda::CUDA_SUCCESS);
   }
 
  private:
   const cuda::Device& device_;
-  cuda::Stream stream_ = nullptr;
+  cuda::CUstream stream_ = nullptr;
 };
 
 // A page of host memory that devices can use: words that streams wait for, and room for bytes that
@@ -77,43 +78,45 @@ class HostPage {
   explicit HostPage(const cuda::Device& device = gpu()) : device_(device) {
     memory_ = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const cuda::Current current(device_);
-    EXPECT_EQ(
-        device_.driver().register_host(memory_, kBytes, cuda::kHostPortable | cuda::kHostMapped),
-        cuda::kSuccess);
-    EXPECT_EQ(device_.driver().host_device_pointer(&address_, memory_, 0), cuda::kSuccess);
+    EXPECT_EQ(device_.driver().cuMemHostRegister(
+                  memory_, kBytes,
+                  cuda::CU_MEMHOSTREGISTER_PORTABLE | cuda::CU_MEMHOSTREGISTER_DEVICEMAP),
+              cuda::CUDA_SUCCESS);
+    EXPECT_EQ(device_.driver().cuMemHostGetDevicePointer(&address_, memory_, 0),
+              cuda::CUDA_SUCCESS);
   }
   ~HostPage() {
     const cuda::Current current(device_);
-    EXPECT_EQ(device_.driver().unregister_host(memory_), cuda::kSuccess);
+    EXPECT_EQ(device_.driver().cuMemHostUnregister(memory_), cuda::CUDA_SUCCESS);
     munmap(memory_, kBytes);
   }
   HostPage(const HostPage&) = delete;
   std::atomic<uint32_t>& word(size_t index) {
     return static_cast<std::atomic<uint32_t>*>(memory_)[index];
   }
-  cuda::MemoryOperation until(size_t index, uint32_t value) const {
-    return {.operation = cuda::kWaitValue32,
+  cuda::CUstreamBatchMemOpParams until(size_t index, uint32_t value) const {
+    return {.operation = cuda::CU_STREAM_MEM_OP_WAIT_VALUE_32,
             .address = address_ + index * sizeof(uint32_t),
             .value = value};
   }
   // stands still until the word has the value
-  void hold(cuda::Stream stream, size_t index, uint32_t value = 1) const {
+  void hold(cuda::CUstream stream, size_t index, uint32_t value = 1) const {
     const cuda::Current current(device_);
-    cuda::MemoryOperation wait = until(index, value);
-    EXPECT_EQ(device_.driver().stream_values(stream, 1, &wait, 0), cuda::kSuccess);
+    cuda::CUstreamBatchMemOpParams wait = until(index, value);
+    EXPECT_EQ(device_.driver().cuStreamBatchMemOp(stream, 1, &wait, 0), cuda::CUDA_SUCCESS);
   }
   // Room for bytes, in the second half.
-  cuda::DevicePointer room() const { return address_ + kBytes / 2; }
+  cuda::CUdeviceptr room() const { return address_ + kBytes / 2; }
   const uint8_t* seen() const { return static_cast<const uint8_t*>(memory_) + kBytes / 2; }
 
  private:
   const cuda::Device& device_;
   void* memory_ = nullptr;
-  cuda::DevicePointer address_ = 0;
+  cuda::CUdeviceptr address_ = 0;
 };
 
 // The first byte there, after everything that the stream was given.
-inline int byte_at(cuda::DevicePointer at, const TestStream& stream, const HostPage& page) {
+inline int byte_at(cuda::CUdeviceptr at, const TestStream& stream, const HostPage& page) {
   stream.copy(page.room(), at, 1);
   stream.finish();
   return page.seen()[0];

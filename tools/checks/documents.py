@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What the documents repeat is what the tree holds: links lead somewhere, and README.md shows the
-example as it is in examples/hello.c. (docs/env.md has a check of its own, tools/check_env_docs.sh.)
+"""The documents agree with the tree: links lead somewhere, README.md shows the example as it is in
+examples/hello.c, and docs/README.md lists every page. (docs/env.md has a check of its own,
+tools/check_env_docs.sh.)
 """
 
 import re
@@ -29,14 +30,23 @@ def example_drift(root):
         yield 'README.md: the example differs from the one in examples/hello.c; copy the lines between its marks'
 
 
+def unlisted(root):
+    index = root / 'docs/README.md'
+    listed = set(LINK.findall(index.read_text(encoding='utf-8'))) if index.is_file() else set()
+    for page in sorted((root / 'docs').glob('*.md')):
+        if page != index and page.name not in listed:
+            yield f'docs/README.md: {page.name} is missing'
+
+
 def check(root):
-    return [*broken_links(root), *example_drift(root)]
+    return [*broken_links(root), *example_drift(root), *unlisted(root)]
 
 
 README, DOC, HELLO = 'README.md', 'docs/a.md', 'examples/hello.c'
 GOOD = {
     README: 'x\nint a;\n[doc](docs/a.md#part) [web](https://a.b)\n',
     DOC: '[up](../README.md)\n',
+    'docs/README.md': '[a](a.md)\n',
     HELLO: '/* README begin */\nint a;\n  /* README end */\n',
 }
 SAMPLES = [
@@ -47,6 +57,7 @@ SAMPLES = [
         'docs/a.md: the link to none.md leads nowhere',
     ),
     ('changed example', {**GOOD, README: 'int b;\n'}, 'the example differs'),
+    ('page that nobody finds', {**GOOD, 'docs/b.md': 'b\n'}, 'docs/README.md: b.md is missing'),
     ('no marks', {**GOOD, HELLO: 'int a;\n'}, 'marks'),
 ]
 

@@ -17,12 +17,12 @@ namespace fsccl::mirror {
 namespace {
 
 constexpr size_t kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
-// of a slot; so much more of the ring is for small ones (transport.h)
+// share of a slot by which the ring is longer, for small slots (transport.h)
 constexpr size_t kSmallPart = 16;
 // one of each rank: what a channel of many ranks takes is ten times as much
 constexpr size_t kSlotsBytes = 4u << 20;
 constexpr int32_t kLate = 1 << 20;  // ticks
-constexpr int kTellAll = 64;        // ranks, of whom one that fails tells all others
+constexpr int kTellAll = 64;  // number of ranks up to which a failing rank tells all others itself
 // for the job to say that a rank died whose connection broke
 constexpr int64_t kVerdictNs = 300'000'000;
 
@@ -76,9 +76,9 @@ Result<std::unique_ptr<Channel>> Channel::open(Place place) {
   return channel;
 }
 
-// Who has left needs no word of it, and cannot be reached: it may have sent all that it had to this
-// rank, which has never answered. The others hear why this rank leaves before they hear that it
-// does.
+// A rank that has left needs no news, and cannot be reached: it may have sent everything to this
+// rank, which has never answered. The other ranks hear why this rank leaves before they hear that
+// it leaves.
 Channel::~Channel() {
   if (!mirrors_) return;
   place_.node->hear_out();
@@ -236,8 +236,8 @@ std::byte* Channel::slots(int rank, size_t* ring_bytes, size_t* slot_bytes) cons
 
 Channel::Arrival* Channel::arrival_of(Peer& peer, uint32_t tick) {
   Arrival& arrival = peer.arrivals[tick % FSCCL_TRANSPORT_TICKS];
-  // What lies there may be of long ago, when ticks were as far from now as they can be: nothing
-  // comes so late as to be before it then.
+  // The entry may be so old that the difference of ticks has wrapped around; no message comes late
+  // enough to be before it then.
   if (const auto ahead = static_cast<int32_t>(tick - arrival.tick); ahead < 0 && ahead >= -kLate)
     return nullptr;
   if (arrival.tick != tick) {
@@ -358,9 +358,9 @@ bool Channel::write_board(const fsccl_transport_failure_t& failure) {
   return true;
 }
 
-// Who hears of a failure, or has it from the job, passes it on to those at distances that are
-// powers of two: so all hear of it even if its first rank, `at_first_hand`, dies while it tells
-// them, and nobody drowns in news.
+// Passes a failure on. A rank that hears of a failure, or has it from the job, tells the ranks at
+// distances that are powers of two. All ranks therefore hear of it, even if its first rank,
+// `at_first_hand`, dies while it tells them, and no rank is flooded with news.
 void Channel::tell(const fsccl_transport_failure_t& failure, bool at_first_hand) {
   if (place_.around) return place_.around->tell(failure, at_first_hand);
   const auto ranks = static_cast<int>(peers_.size());

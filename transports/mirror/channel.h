@@ -1,6 +1,7 @@
-// A channel between hosts: the lines and rings of all its ranks, mirrored. What a peer puts lands
-// in this rank's mirror of its ring; its line counts once all that was put under its tick has
-// landed, in whatever order messages come: each line says how many bytes that is.
+// A channel between hosts: the signal lines and rings of all its ranks, mirrored. A peer's put
+// lands in this rank's mirror of the peer's ring. The peer's line counts once everything that was
+// put under its tick has landed, in whatever order messages come: each line says how many bytes
+// that is.
 //
 // What is put leaves with the next signal. What has not left by then is in this rank's own ring,
 // from where it is taken: so no call waits until it has left, and whoever is told of a failure owns
@@ -37,8 +38,8 @@ struct Board {
   fsccl_transport_failure_t failure{};
 };
 
-// Of a channel of so many ranks whose transport moves messages of up to `most` bytes well; where
-// nothing else is asked for.
+// Returns the slot size of a channel of so many ranks whose transport moves messages of up to
+// `most` bytes well; used where nothing else is asked for.
 size_t chosen_slot_bytes(size_t ranks, size_t most);
 
 class Channel {
@@ -52,7 +53,7 @@ class Channel {
     std::vector<int32_t> known_as = {};  // by rank, in messages; empty: as here
     void (*describe)(const fsccl_transport_line_t* line, char* text, size_t capacity) = nullptr;
     std::shared_ptr<Board> board;
-    Channel* around = nullptr;  // of a pair: what it is in, which tells of its failures
+    Channel* around = nullptr;  // the channel that a pair belongs to, which reports its failures
   };
   static Result<std::unique_ptr<Channel>> open(Place place);
   ~Channel();
@@ -91,7 +92,8 @@ class Channel {
   std::byte* mirror_of(int peer, const Header& header) const;
   bool failed() const { return place_.board->written.load(std::memory_order_relaxed); }
   void landed(int peer, const Header& header, const std::byte* place, size_t bytes);
-  // What came from it is not what was sent. Of `line`, if it is known.
+  // Reports that bytes from a peer differ from what was sent. `line`: the signal line that they
+  // belong to, if it is known.
   void damaged(int peer, const fsccl_transport_line_t* line, size_t bytes, uint32_t sum,
                uint32_t meant);
   void hear(int peer, const Header& header, const void* data, size_t bytes);
@@ -110,7 +112,7 @@ class Channel {
     std::byte* destination;  // null once the tick is there
     bool placed;
   };
-  // What has come from a peer under one tick, until all of it has.
+  // The bytes that have come from a peer under one tick, until all of them have come.
   struct Arrival {
     uint32_t tick = 0;
     bool has_line = false;
@@ -159,7 +161,7 @@ class Channel {
   bool holds_ = false;                          // the next signal has another right behind it
   // when a broken connection, whose rank has not left, is a failure; 0: none is
   std::atomic<int64_t> verdict_ns_{0};
-  alignas(64) uint32_t arrivals_ = 0;  // what waiters sleep on
+  alignas(64) uint32_t arrivals_ = 0;  // the word that waiters sleep on
 };
 
 }  // namespace fsccl::mirror

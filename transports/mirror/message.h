@@ -1,5 +1,5 @@
-// What goes between two ranks that mirror each other's slots: this header, and then its bytes. A
-// transport puts around it what it needs beside.
+// A message between two ranks that mirror each other's slots: this header, and then its bytes. A
+// transport adds its own framing around it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,8 @@ enum class MessageKind : uint32_t {
   line,     // a signal; its bytes, if any, likewise
   failure,  // the bytes are a fsccl_transport_failure_t
   left,     // the sender has closed its channel
-  // of no channel, where the transport needs it: the sender has nothing more to say to this rank
+  // A message for no channel, where the transport needs it: the sender has nothing more to say to
+  // this rank.
   goodbye,
 };
 

@@ -76,7 +76,7 @@ bool Node::deliver(int from, const Header& header, void* data, size_t bytes, boo
     fetch(from, header, data, bytes, place, *channel, peer);
     return true;
   }
-  if (bytes) std::memcpy(place, data, bytes);  // of no bytes there may be no place to come from
+  if (bytes) std::memcpy(place, data, bytes);  // a message without bytes may have no source
   channel->landed(peer, header, place, bytes);
   return false;
 }

@@ -1,21 +1,22 @@
-// What the mirrored channels of one rank of a job share: the connections to the other ranks, and a
-// thread that moves bytes while nobody else does. A transport between hosts is a class of this one:
-// it brings messages (message.h) from rank to rank, each whole and once; which channel they are
-// for, and what comes before its channel is open, is told apart here.
+// The part that all mirrored channels of a rank of a job share: the connections to the other ranks,
+// and a thread that moves bytes while no other thread does. A transport between hosts derives from
+// this class. It brings messages (message.h) from rank to rank, each whole and once. This class
+// finds the channel of a message, and keeps messages whose channel is not open yet.
 //
-// Progress. Whoever polls a channel moves the node on; so an exchange of two ranks that both wait
-// involves no other thread. The thread of the node sleeps without any part in it until somebody is
-// about to sleep (`need`), or goes away while something has yet to leave (`rest`). Then it sleeps
-// on the node's descriptor, moves the node on when something comes, and goes back to sleep when
-// nobody sleeps and all has left. Where peers wait for answers (UCX: who leaves wants to know that
-// all has arrived), it looks after them while nobody polls, ten times a second.
+// Progress. A thread that polls a channel moves the node on, so an exchange of two ranks that both
+// wait involves no other thread. The thread of the node sleeps until another thread is about to
+// sleep (`need`), or goes away while bytes have yet to leave (`rest`). Then it sleeps on the node's
+// descriptor, moves the node on when something comes, and goes back to sleep when no thread sleeps
+// and everything has left. If peers wait for answers (in UCX a rank that leaves wants to know that
+// everything has arrived), the thread looks after them ten times a second while no other thread
+// polls.
 //
-// Locking. One mutex guards the connections and all that comes from them. Handlers run with it
-// held; they never call the engine.
+// Locking. One mutex guards the connections and everything that comes from them. Handlers run with
+// it held, and never call the engine.
 //
-// Where memory is short, what was to be sent, or has come, is lost in part: that connection ends,
-// the channels over it fail and say so, and all others go on. So neither what tells of a failure
-// nor what a thread of the library does can end in an exception.
+// If memory is short, a part of the bytes is lost: that connection ends, the channels over it fail
+// and say so, and all others go on. Neither a report of a failure nor a thread of the library can
+// therefore end in an exception.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -42,7 +43,7 @@ struct Payload {
   const void* source = nullptr;
   size_t bytes = 0;
   std::byte* ring = nullptr;
-  std::shared_ptr<Mirrors> memory;  // of the ring
+  std::shared_ptr<Mirrors> memory;  // memory of the ring
 };
 
 class Node {
@@ -52,12 +53,12 @@ class Node {
   Node(const Node&) = delete;
 
   // Bytes that the other ranks need, and those of all of them, `bytes` apart.
-  const std::vector<uint8_t>& card() const { return card_; }
-  virtual Status connect(const uint8_t* cards, size_t bytes) = 0;
+  const std::vector<uint8_t>& endpoint() const { return endpoint_; }
+  virtual Status connect(const uint8_t* endpoints, size_t bytes) = 0;
 
-  const char* name() const { return name_; }   // of the transport
+  const char* name() const { return name_; }   // name of the transport
   bool checksum() const { return checksum_; }  // messages carry sums
-  // what is sent mostly leaves in send(): sources need no copy before
+  // true if bytes mostly leave in send(), so that sources need no copy before
   virtual bool takes_at_once() const = 0;
   // that a channel chooses: what is well moved as one message
   virtual size_t most_slot_bytes() const = 0;
@@ -86,11 +87,11 @@ class Node {
   void hear_out();
   void need();  // somebody will sleep until a message comes
   void rest();  // the caller goes away
-  // Of those who sleep until a message comes, on whatever word.
+  // number of threads that sleep until a message comes, on whatever word
   uint32_t sleepers = 0;
 
  protected:
-  // What a transport does, with the mutex held.
+  // The work of a transport, with the mutex held.
   virtual void post(int rank, const Header& header, Payload payload, bool more) = 0;  // see send()
   // the connection, if going on with it would make wrong bytes of those that are lost
   virtual void drop(int rank) noexcept = 0;
@@ -109,8 +110,8 @@ class Node {
                      Channel& channel, int peer) = 0;
   virtual void release(void* offer) = 0;
 
-  // Of those messages that come whole. `offered`: `data` is an offer of the transport's; whether it
-  // is still in use.
+  // Delivers a message that came whole. If `offered`, `data` is an offer of the transport; the
+  // result says whether it is still in use.
   bool deliver(int from, const Header& header, void* data, size_t bytes, bool offered);
   // Null: it has yet to be opened, or is closed.
   Channel* find(uint64_t meeting) const;
@@ -135,13 +136,13 @@ class Node {
   void stop_service();
 
   const int rank_, ranks_;
-  std::vector<uint8_t> card_;
+  std::vector<uint8_t> endpoint_;
   std::mutex mutex_;
   std::unordered_map<uint64_t, Channel*> channels_;  // null: closed, and what comes for it is late
   std::atomic<bool> unflushed_{false};               // something was sent since all had left
 
  private:
-  // What came for a channel that this rank has not opened yet.
+  // A message for a channel that this rank has not opened yet.
   struct Early {
     int from = 0;
     Header header{};
@@ -169,7 +170,7 @@ class Node {
   std::unordered_map<uint64_t, std::vector<Early>> early_;
   size_t early_bytes_ = 0;
 
-  // Of the service (node_service.cpp).
+  // State of the service (node_service.cpp).
   std::mutex sleep_mutex_;
   Condition wake_;
   std::atomic<int64_t> needed_until_ns_{0};

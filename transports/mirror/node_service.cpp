@@ -1,4 +1,4 @@
-// Who moves a node on, and when: whoever polls, else its thread (node.h).
+// The service of a node: the thread that polls moves it on, and otherwise its own thread (node.h).
 #include <poll.h>
 
 #include <algorithm>
@@ -12,11 +12,11 @@ namespace {
 
 // between need() and the sleep that it announces
 constexpr int64_t kNeededNs = 2'000'000;
-// of the thread while somebody else polls
+// sleeps of the thread while another thread polls
 constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 500'000;
-// of the thread, when nothing comes
+// sleep of the thread when nothing comes
 constexpr int kSleepMs = 100;
-// of the thread, where peers wait for answers
+// sleeps of the thread where peers wait for answers
 constexpr int64_t kFirstLookNs = 1'000'000, kLastLookNs = 100'000'000;
 // advances before others may have the mutex
 constexpr int kTurn = 256;
@@ -65,7 +65,7 @@ void Node::rest() {
   wake();
 }
 
-// Whether the node's thread is wanted; else so much time has passed.
+// Sleeps. Returns true if the node's thread is wanted, and false after `ns`.
 bool Node::doze(const std::function<bool()>& wanted, int64_t ns) {
   const auto woken = [&] { return stop_ || wanted(); };
   std::unique_lock lock(sleep_mutex_);
@@ -84,8 +84,8 @@ int Node::take_turn() {
   return turns;
 }
 
-// Likewise, until somebody has been woken: who is awake moves the node on better than this thread,
-// which may have its core.
+// The same until a sleeper has been woken: a thread that is awake moves the node on better than
+// this thread, which may have its core.
 int Node::serve_sleepers() {
   int turns = 0;
   woken_ = false;

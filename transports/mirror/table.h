@@ -7,7 +7,7 @@ namespace fsccl::mirror {
 using Available = int (*)(char* why, size_t capacity);
 using Join = Result<std::unique_ptr<Node>> (*)(const fsccl_transport_job_t& job);
 
-fsccl_status_t hand_over(Result<std::unique_ptr<Node>> made, void** node, unsigned char* card,
+fsccl_status_t hand_over(Result<std::unique_ptr<Node>> made, void** node, unsigned char* endpoint,
                          size_t* card_bytes, char* error, size_t capacity);
 
 // Without join. Moves by address, unless who calls says otherwise (keeps_pages).
@@ -16,9 +16,9 @@ fsccl_transport_ops_t table(const char* name, Available available);
 template <Join join>
 fsccl_transport_ops_t table(const char* name, Available available) {
   fsccl_transport_ops_t made = table(name, available);
-  made.join = [](const fsccl_transport_job_t* job, void** node, unsigned char* card,
+  made.join = [](const fsccl_transport_job_t* job, void** node, unsigned char* endpoint,
                  size_t* card_bytes, char* error, size_t capacity) {
-    return hand_over(join(*job), node, card, card_bytes, error, capacity);
+    return hand_over(join(*job), node, endpoint, card_bytes, error, capacity);
   };
   return made;
 }

@@ -16,7 +16,8 @@ constexpr int kJoinsJobs = 22700;  // from here on ncclCommGetAsyncError does wh
 // that an abort gets: nothing that it can end takes longer
 constexpr int64_t kLongestEndMs = 30'000;
 
-// What may never return, in a thread that nobody waits for; here, where none is to be had.
+// Runs work that may never return in a thread that nobody waits for, or in this thread if the
+// system gives none.
 std::shared_future<void> apart(std::function<void()> work) {
   const auto task = std::make_shared<std::packaged_task<void()>>(std::move(work));
   std::shared_future<void> over = task->get_future();
@@ -33,9 +34,9 @@ Naps naps() { return Naps(0, 20'000, 1'000'000); }
 
 }  // namespace
 
-Result<UniqueId> Communicator::make_id(const Library& library) {
-  UniqueId id{};
-  if (const Code code = library.get_unique_id(&id); code != kSuccess)
+Result<ncclUniqueId> Communicator::make_id(const Library& library) {
+  ncclUniqueId id{};
+  if (const ncclResult_t code = library.ncclGetUniqueId(&id); code != ncclSuccess)
     return failed(library, "ncclGetUniqueId", code, nullptr);
   return id;
 }
@@ -44,14 +45,15 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Request request) {
   std::unique_ptr<Communicator> made(new Communicator(std::move(request)));
   const Request& r = made->request_;
   const cuda::Current current(*r.device);
-  Settings settings;
+  ncclConfig_t settings;
   settings.version = static_cast<unsigned>(std::min(r.library->version, 22809));
   settings.blocking = 0;
-  settings.most_ctas = r.most_ctas;
-  if (r.copy_engines) settings.cta_policy = kZeroCtas;
+  settings.maxCTAs = r.most_ctas;
+  if (r.copy_engines) settings.CTAPolicy = kCtaPolicyZero;
   const std::lock_guard lock(made->mutex_);
-  const Code code = r.library->init_rank(&made->comm_, r.ranks, r.id, r.rank, &settings);
-  if (code != kSuccess && code != kInProgress)
+  const ncclResult_t code =
+      r.library->ncclCommInitRankConfig(&made->comm_, r.ranks, r.id, r.rank, &settings);
+  if (code != ncclSuccess && code != ncclInProgress)
     return failed(*r.library, "ncclCommInitRankConfig", code, made->comm_);
   Status status = made->settle("ncclCommInitRankConfig", code, r.start_ms);
   if (!status.ok()) return status;
@@ -78,7 +80,7 @@ bool Communicator::finish() {
 
 // The lock is held.
 void Communicator::close() {
-  const auto close_windows = [deregister = library().window_deregister, on = request_.device,
+  const auto close_windows = [deregister = library().ncclCommWindowDeregister, on = request_.device,
                               comm = comm_, windows = windows_] {
     const cuda::Current current(*on);
     for (const Registered& one : windows) (void)deregister(comm, one.window);
@@ -87,9 +89,10 @@ void Communicator::close() {
     freed_ = apart(close_windows);
     if (!in_time(freed_)) comm_ = nullptr;  // its thread uses it
   }
-  if (!comm_ || !settle("ncclCommFinalize", library().finalize(comm_), request_.timeout_ms).ok())
+  if (!comm_ ||
+      !settle("ncclCommFinalize", library().ncclCommFinalize(comm_), request_.timeout_ms).ok())
     return;
-  (void)library().destroy(comm_);
+  (void)library().ncclCommDestroy(comm_);
   comm_ = nullptr;
 }
 
@@ -103,7 +106,7 @@ bool Communicator::in_time(const std::shared_future<void>& over) const {
 // The lock is held. Does not wait, but for a job that the thread's next call would find.
 void Communicator::free_comm() {
   if (!comm_) return;
-  freed_ = apart([abort = library().abort, on = request_.device, comm = comm_] {
+  freed_ = apart([abort = library().ncclCommAbort, on = request_.device, comm = comm_] {
     const cuda::Current current(*on);
     (void)abort(comm);
   });
@@ -112,10 +115,10 @@ void Communicator::free_comm() {
 }
 
 // The lock is held.
-Status Communicator::settle(const char* operation, Code code, int64_t timeout_ms) {
+Status Communicator::settle(const char* operation, ncclResult_t code, int64_t timeout_ms) {
   const auto over = [&] {
-    if (code == kInProgress && !ended()) code = state();
-    return code != kInProgress || ended();
+    if (code == ncclInProgress && !ended()) code = state();
+    return code != ncclInProgress || ended();
   };
   Result<bool> in_time = wait_unless(request_.lost, over, Deadline::in_ms(timeout_ms), naps());
   if (in_time.ok() && !in_time.value())
@@ -128,11 +131,11 @@ Status Communicator::settle(const char* operation, Code code, int64_t timeout_ms
     give_up(in_time.status());
     return in_time.take_status();
   }
-  if (code == kInProgress) {                     // another thread has ended it
+  if (code == ncclInProgress) {                  // another thread has ended it
     if (library().version < kJoinsJobs) stop();  // which joins
     return why_ended();
   }
-  if (code == kSuccess) {
+  if (code == ncclSuccess) {
     join();
     return success();
   }
@@ -146,14 +149,15 @@ Status Communicator::settle(const char* operation, Code code, int64_t timeout_ms
 // (NVIDIA/nccl#1605) unless a call that wants the communicator ready, as this one, has joined it.
 void Communicator::join() const {
   int ranks = 0;
-  if (library().version < kJoinsJobs && library().count) (void)library().count(comm_, &ranks);
+  if (library().version < kJoinsJobs && library().ncclCommCount)
+    (void)library().ncclCommCount(comm_, &ranks);
 }
 
-// The lock is held. What NCCL still does, or has found out.
-Code Communicator::state() const {
-  Code code = kSuccess;
-  const Code asked = library().async_error(comm_, &code);
-  return asked == kSuccess ? code : asked;
+// The lock is held. Returns what NCCL is still doing, or the error that it has found.
+ncclResult_t Communicator::state() const {
+  ncclResult_t code = ncclSuccess;
+  const ncclResult_t asked = library().ncclCommGetAsyncError(comm_, &code);
+  return asked == ncclSuccess ? code : asked;
 }
 
 // The lock is held.
@@ -191,11 +195,11 @@ void Communicator::enqueue(std::span<Share> shares) {
   }
   if (going.empty()) return;
   const Library& nccl = going[0]->comm->library();
-  Code code = nccl.group_start();
-  Status status = code == kSuccess ? success() : failed(nccl, "ncclGroupStart", code, nullptr);
+  ncclResult_t code = nccl.ncclGroupStart();
+  Status status = code == ncclSuccess ? success() : failed(nccl, "ncclGroupStart", code, nullptr);
   for (Share* const one : going)
     if (status.ok()) status = one->issue();
-  if (code == kSuccess) code = nccl.group_end();
+  if (code == ncclSuccess) code = nccl.ncclGroupEnd();
   for (Share* const one : going) {
     if (status.ok()) {
       one->outcome = one->comm->settle("ncclGroupEnd", code, one->comm->request_.timeout_ms);
@@ -206,9 +210,9 @@ void Communicator::enqueue(std::span<Share> shares) {
   }
 }
 
-Status Communicator::check(const char* operation, Code code) const {
-  return code == kSuccess || code == kInProgress ? success()
-                                                 : failed(library(), operation, code, comm_);
+Status Communicator::check(const char* operation, ncclResult_t code) const {
+  return code == ncclSuccess || code == ncclInProgress ? success()
+                                                       : failed(library(), operation, code, comm_);
 }
 
 Status Communicator::register_window(void* memory, size_t bytes) {
@@ -217,18 +221,19 @@ Status Communicator::register_window(void* memory, size_t bytes) {
   const cuda::Current current(device());
   // NCCL's thread writes it, until that is seen or the communicator is freed
   new_window_ = nullptr;
-  Code code = library().window_register(comm_, memory, bytes, &new_window_, kSymmetricWindow);
-  if (code == kSuccess) code = state();  // NCCL answers so while it is still at it
-  // Not settle(): a refusal does not end what is on streams. Who was refused waits for the others
-  // in an exchange of the caller's.
-  const auto over = [&] { return code != kInProgress || (code = state()) != kInProgress; };
+  ncclResult_t code =
+      library().ncclCommWindowRegister(comm_, memory, bytes, &new_window_, kWindowSymmetric);
+  if (code == ncclSuccess) code = state();  // NCCL answers so while it is still at it
+  // Not settle(): a refusal does not end the work on streams. A rank that was refused waits for the
+  // others in an exchange of the caller's.
+  const auto over = [&] { return code != ncclInProgress || (code = state()) != ncclInProgress; };
   const auto ended_or_lost = [&] { return ended() || (request_.lost && !request_.lost().ok()); };
   if (wait_until(over, Deadline::in_ms(request_.start_ms), ended_or_lost, naps()) !=
       WaitEnd::held) {
-    FSCCL_TRY(settle("ncclCommWindowRegister", kInProgress, 0));
-    code = kSuccess;  // the registration has ended in the meantime
+    FSCCL_TRY(settle("ncclCommWindowRegister", ncclInProgress, 0));
+    code = ncclSuccess;  // the registration has ended in the meantime
   }
-  if (code != kSuccess) {
+  if (code != ncclSuccess) {
     Status status = failed(library(), "ncclCommWindowRegister", code, comm_);
     refused_ = true;
     const std::lock_guard why_lock(why_mutex_);
@@ -250,7 +255,7 @@ void Communicator::close_window(void* memory) {
   });
   if (found == windows_.end()) return;
   const cuda::Current current(device());
-  if (comm_ && !ended()) (void)library().window_deregister(comm_, found->window);
+  if (comm_ && !ended()) (void)library().ncclCommWindowDeregister(comm_, found->window);
   windows_.erase(found);
 }
 
@@ -273,9 +278,9 @@ Status Communicator::look() {
   if (ended()) return why_ended();
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !comm_ || refused_) return success();  // a call on it sees the state itself
-  const Code code = state();
-  return code == kSuccess || code == kInProgress ? success()
-                                                 : failed(library(), "NCCL", code, comm_);
+  const ncclResult_t code = state();
+  return code == ncclSuccess || code == ncclInProgress ? success()
+                                                       : failed(library(), "NCCL", code, comm_);
 }
 
 void Communicator::end(const Status& why) noexcept {
@@ -304,8 +309,9 @@ void Communicator::end(const Status& why) noexcept {
 void Communicator::stop() {
   if (!comm_) return;
   const cuda::Current current(device());
-  if (request_.can_revoke && state() == kSuccess)
-    if (const Code code = library().revoke(comm_, 0); code == kSuccess || code == kInProgress)
+  if (request_.can_revoke && state() == ncclSuccess)
+    if (const ncclResult_t code = library().ncclCommRevoke(comm_, 0);
+        code == ncclSuccess || code == ncclInProgress)
       return;
   free_comm();
 }

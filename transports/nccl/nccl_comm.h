@@ -29,24 +29,24 @@ class Communicator {
   struct Request {
     const Library* library = nullptr;
     const cuda::Device* device = nullptr;
-    UniqueId id{};  // rank 0's
+    ncclUniqueId id{};  // rank 0's
     int rank = 0, ranks = 1;
     bool copy_engines = false;  // prefer them to kernels
     bool can_revoke = false;
     // blocks of a kernel: as many multiprocessors as it may take
-    int most_ctas = kUndefined;
-    int64_t timeout_ms = 0, start_ms = 0;  // of every wait; of that of create()
+    int most_ctas = kConfigUndefined;
+    int64_t timeout_ms = 0, start_ms = 0;  // timeout of every wait, and of the wait in create()
     // an error when the others need not be waited for any more; any thread
     std::function<Status()> lost;
     // told of a group that has ended the communicator: the others may wait for it
     std::function<void(const Status&)> refused;
   };
-  static Result<UniqueId> make_id(const Library& library);
+  static Result<ncclUniqueId> make_id(const Library& library);
   // Collective over the ranks of the id, blocking.
   static Result<std::unique_ptr<Communicator>> create(Request request);
   ~Communicator();
-  // What the destructor does, before it. False: NCCL has not come back, and streams may still use
-  // memory.
+  // Does the work of the destructor before it. Returns false if NCCL has not come back, and streams
+  // may still use memory.
   bool finish();
   Communicator(const Communicator&) = delete;
 
@@ -54,21 +54,21 @@ class Communicator {
   const cuda::Device& device() const { return *request_.device; }
   int rank() const { return request_.rank; }
   int ranks() const { return request_.ranks; }
-  Comm handle() const { return comm_; }
+  ncclComm_t handle() const { return comm_; }
 
   // Runs issue(), which enqueues, as one group of NCCL under the lock, and waits until NCCL has
   // taken it. The caller holds a Current. After an error of NCCL's the communicator has ended.
   Status group(const std::function<Status()>& issue);
-  // Of several communicators as one group, from this thread and in this order, which is to be the
-  // same on all ranks: NCCL before 2.26 wants one order of all that a process puts on a GPU. After
-  // an error of one all of them have ended.
+  // The share of one communicator in a group of several, issued from this thread in this order,
+  // which must be the same on all ranks: NCCL before 2.26 wants one order of all work that a
+  // process puts on a GPU. After an error of one communicator all of them have ended.
   struct Share {
     Communicator* comm;
     std::function<Status()> issue;  // sees to its Current
     Status outcome;
   };
   static void group(std::span<Share> shares);
-  Status check(const char* operation, Code code) const;  // of a call inside issue()
+  Status check(const char* operation, ncclResult_t code) const;  // checks a call inside issue()
 
   // The memory's offset is then the same on all ranks, and NCCL may use windows for what lies in
   // it. It is one piece of physical memory: NCCL before 2.30.7 takes the first one for the whole.
@@ -81,7 +81,7 @@ class Communicator {
   bool in_window(const void* memory, size_t bytes) const;       // all of it
   bool touches_window(const void* memory, size_t bytes) const;  // any of it
 
-  // What NCCL found out by itself since.
+  // Returns the error that NCCL has found by itself since.
   Status look();
   // At once, whatever hangs; every later call is `why`. Any thread, does not block.
   void end(const Status& why) noexcept;
@@ -91,8 +91,8 @@ class Communicator {
  private:
   explicit Communicator(Request request) : request_(std::move(request)) {}
   static void enqueue(std::span<Share> shares);
-  Status settle(const char* operation, Code code, int64_t timeout_ms);
-  Code state() const;
+  Status settle(const char* operation, ncclResult_t code, int64_t timeout_ms);
+  ncclResult_t state() const;
   void join() const;
   void give_up(const Status& why) noexcept;
   void close();
@@ -103,20 +103,20 @@ class Communicator {
   struct Registered {
     const char* base;
     size_t bytes;
-    Window window;
+    ncclWindow_t window;
   };
 
   Request request_;
-  Comm comm_ = nullptr;
-  std::mutex mutex_;  // of calls on comm_
+  ncclComm_t comm_ = nullptr;
+  std::mutex mutex_;  // guards calls on comm_
   mutable std::mutex why_mutex_;
   Status why_;
   std::atomic<bool> ended_{false};
   bool refused_ = false;  // a window, and so all that would come
   std::vector<Registered> windows_;
-  Window new_window_ = nullptr;  // of a registration under way
+  ncclWindow_t new_window_ = nullptr;  // window of a registration in flight
   std::shared_future<void> freed_;
-  std::thread ender_;  // of end(), whose caller must not wait for a call that is under way
+  std::thread ender_;  // thread of end(), whose caller must not wait for a call in flight
 };
 
 }  // namespace fsccl::nccl

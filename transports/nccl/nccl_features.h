@@ -1,6 +1,7 @@
-// What of NCCL may be used, and why not: a pure function of the library's version, the functions it
-// has, and where the ranks are. NCCL itself says little of this before it fails, hangs, or silently
-// takes a slower way, so it is decided here, the same on all ranks, and `explain` tells it.
+// The features of NCCL that may be used, and why others may not: a pure function of the library's
+// version, its functions, and where the ranks are. NCCL reports little of this before it fails,
+// hangs, or silently takes a slower way. The decision is therefore made here, the same on all
+// ranks, and `explain` reports it.
 #pragma once
 #include <string>
 #include <vector>

@@ -12,7 +12,7 @@ namespace {
 
 struct Loaded {
   Loaded() {
-    // The soname finds the one that is in the process, from wherever that came.
+    // The soname finds the copy that is in the process, wherever it came from.
     Result<Library> found = load("libnccl.so.2");
     if (found.ok())
       library = found.take();
@@ -23,18 +23,18 @@ struct Loaded {
   std::string why;
 };
 
-fsccl_status_t status_of(Code code) {
+fsccl_status_t status_of(ncclResult_t code) {
   switch (code) {
-    case kInvalidArgument:
+    case ncclInvalidArgument:
       return FSCCL_ERR_INVALID_ARGUMENT;
-    case kInvalidUsage:
+    case ncclInvalidUsage:
       return FSCCL_ERR_INVALID_STATE;
-    case kRemoteError:
+    case ncclRemoteError:
       return FSCCL_ERR_PEER_DEAD;
-    case kTimeout:  // 2.30
+    case ncclTimeout:  // 2.30
       return FSCCL_ERR_TIMEOUT;
-    case kUnhandledCudaError:
-    case kSystemError:
+    case ncclUnhandledCudaError:
+    case ncclSystemError:
       return FSCCL_ERR_SYSTEM;
     default:
       return FSCCL_ERR_INTERNAL;
@@ -48,35 +48,16 @@ Result<Library> load(const char* file) {
   if (!opened.loaded())
     return fail(FSCCL_ERR_NOT_AVAILABLE, "NCCL is not installed: {}", opened.why_not());
   Library found{};
-  opened.find(found.get_version, "ncclGetVersion");
-  opened.find(found.get_unique_id, "ncclGetUniqueId");
-  opened.find(found.init_rank, "ncclCommInitRankConfig");
-  opened.find(found.finalize, "ncclCommFinalize");
-  opened.find(found.destroy, "ncclCommDestroy");
-  opened.find(found.abort, "ncclCommAbort");
-  opened.find(found.error_string, "ncclGetErrorString");
-  opened.find(found.last_error, "ncclGetLastError");
-  opened.find(found.async_error, "ncclCommGetAsyncError");
-  opened.find(found.make_scaled_sum, "ncclRedOpCreatePreMulSum");
-  opened.find(found.destroy_operator, "ncclRedOpDestroy");
-  opened.find(found.reduce, "ncclReduce");
-  opened.find(found.broadcast, "ncclBroadcast");
-  opened.find(found.all_reduce, "ncclAllReduce");
-  opened.find(found.reduce_scatter, "ncclReduceScatter");
-  opened.find(found.all_gather, "ncclAllGather");
-  opened.find(found.send, "ncclSend");
-  opened.find(found.recv, "ncclRecv");
-  opened.find(found.group_start, "ncclGroupStart");
-  opened.find(found.group_end, "ncclGroupEnd");
+#define FSCCL_NCCL_REQUIRED(name) opened.find(found.name, #name);
+#define FSCCL_NCCL_OPTIONAL(name)
+#include "transports/nccl/nccl_functions.def"
   if (opened.missing())
     return fail(FSCCL_ERR_NOT_AVAILABLE, "{} has no {}: install NCCL 2.19 or later", file,
                 opened.missing());
-  opened.find(found.count, "ncclCommCount");
-  opened.find(found.revoke, "ncclCommRevoke");
-  opened.find(found.window_register, "ncclCommWindowRegister");
-  opened.find(found.window_deregister, "ncclCommWindowDeregister");
-  opened.find(found.all_to_all, "ncclAlltoAll");
-  if (const Code code = found.get_version(&found.version); code != kSuccess)
+#define FSCCL_NCCL_REQUIRED(name)
+#define FSCCL_NCCL_OPTIONAL(name) opened.find(found.name, #name);
+#include "transports/nccl/nccl_functions.def"
+  if (const ncclResult_t code = found.ncclGetVersion(&found.version); code != ncclSuccess)
     return failed(found, "ncclGetVersion", code, nullptr);
   return found;
 }
@@ -88,9 +69,9 @@ const Library* library(std::string* why) {
   return loaded.library ? &*loaded.library : nullptr;
 }
 
-Status failed(const Library& library, const char* operation, Code code, Comm comm) {
-  const char* const text = library.error_string(code);
-  const char* const words = library.last_error(comm);
+Status failed(const Library& library, const char* operation, ncclResult_t code, ncclComm_t comm) {
+  const char* const text = library.ncclGetErrorString(code);
+  const char* const words = library.ncclGetLastError(comm);
   return fail(status_of(code),
               "{}: {}{}{}; NCCL_DEBUG=WARN makes NCCL say more, FSCCL_DEVICE_TRANSPORT=staged does "
               "without it",
@@ -113,7 +94,8 @@ bool wants_copy_engines(int version) {
   if (!value) return false;
   char* end = nullptr;
   const long long number = std::strtoll(value, &end, 0);
-  return (end != value && number == kZeroCtas) || (version >= 22900 && strcasestr(value, "ZERO"));
+  return (end != value && number == kCtaPolicyZero) ||
+         (version >= 22900 && strcasestr(value, "ZERO"));
 }
 
 bool made_to_block() {

@@ -22,7 +22,7 @@ class Mapping {
 
  private:
   struct Key {
-    uint64_t device, inode;  // whose number is not given to another file while it is mapped
+    uint64_t device, inode;  // the file's numbers, which no other file gets while it is mapped
     size_t offset, bytes;
     auto operator<=>(const Key&) const = default;
   };

@@ -22,15 +22,15 @@ namespace fsccl::shm {
 inline constexpr uint64_t kMagic = 0x4653'4343'4c73'686dull;  // "FSCCLshm"
 inline constexpr size_t kPage = 4096;
 
-// What rank 0 offers, and the others check before they map anything. How long rings are is its
-// choice alone: processes of one host may be told other caches (cores of several kinds, an
+// The offer of rank 0, which the others check before they map anything. Rank 0 alone chooses the
+// length of rings: processes of one host may see other caches (cores of several kinds, an
 // emulator).
 struct Offer {
   uint64_t magic;
   uint32_t ranks;
   uint32_t reserved;
   uint64_t tag;
-  uint64_t asked_slot_bytes;  // of the transport, by the layers above; 0: they leave it to us
+  uint64_t asked_slot_bytes;  // slot size that the layers above ask for; 0: the transport chooses
   uint64_t ring_bytes;        // the slots of one rank
   uint64_t slot_bytes;
 };
@@ -44,7 +44,7 @@ struct alignas(kPage) Header {
 struct Hello {
   int32_t pid;
   uint32_t can_read;       // this rank could read its neighbour's memory
-  uint64_t probe_address;  // of probe_value in this process
+  uint64_t probe_address;  // address of probe_value in this process
   uint64_t probe_value;
 };
 

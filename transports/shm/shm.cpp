@@ -84,7 +84,7 @@ size_t pair_bytes(int ranks) {
   return 2 * sizeof(RankBlock) + FSCCL_TRANSPORT_SLOTS * pair_slot_bytes(ranks);
 }
 
-// Of what all ranks use; the file grows beyond it with the pairs that do.
+// Returns the bytes that all ranks use; the file grows beyond them with the pairs that do.
 size_t segment_bytes(const Offer& offer) {
   return sizeof(Header) + offer.ranks * (sizeof(RankBlock) + offer.ring_bytes);
 }
@@ -128,7 +128,7 @@ Result<Offer> check_segment(int fd, const fsccl_transport_request_t& request) {
   const int seals = fcntl(fd, F_GET_SEALS);
   const bool sealed =
       !fstat(fd, &st) && S_ISREG(st.st_mode) && seals >= 0 && (seals & F_SEAL_SHRINK);
-  // of the file
+  // size of the file
   const uint64_t room = sealed && st.st_size > 0 ? static_cast<uint64_t>(st.st_size) : 0;
   const auto pages = [&](uint64_t bytes) { return bytes % kPage == 0 && bytes <= room; };
   if (!pages(offer.ring_bytes) || !pages(offer.slot_bytes) ||
@@ -202,8 +202,8 @@ Status meet(Channel& channel, uint32_t tick, const fsccl_transport_request_t& re
   return success();
 }
 
-// Whether private memory can be read is a fact of the whole channel: every rank tries its
-// neighbour, and all must succeed.
+// Tests whether private memory can be read. The result holds for the whole channel: every rank
+// tries its neighbour, and all must succeed.
 Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& request,
                          uint32_t& tick) {
   Hello& mine = channel.blocks[channel.rank].hello;

@@ -21,7 +21,7 @@ struct Fiber {
 
   bool over = false;
   const void* waits_for = nullptr;
-  uint64_t ticket = 0;  // of its present wait
+  uint64_t ticket = 0;  // number of its present wait
 
  private:
   static void begin();
@@ -31,10 +31,10 @@ struct Fiber {
   std::function<void()> run_;
   std::unique_ptr<std::byte[]> stack_;
   ucontext_t here_{}, back_{};
-  void *fake_here_ = nullptr, *fake_back_ = nullptr;  // of the address sanitizer
+  void *fake_here_ = nullptr, *fake_back_ = nullptr;  // stacks for the address sanitizer
   const void* back_bottom_ = nullptr;
   size_t back_bytes_ = 0;
-  void *thread_here_ = nullptr, *thread_back_ = nullptr;  // of the thread sanitizer
+  void *thread_here_ = nullptr, *thread_back_ = nullptr;  // fibers for the thread sanitizer
 };
 
 }  // namespace fsccl::sim

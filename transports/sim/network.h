@@ -1,7 +1,7 @@
-// What lies between the hosts of a simulated world. It carries messages as UCX does, whole and
-// once, and otherwise as badly as a network may: they take long, overtake each other, are lost and
-// sent again; the bytes of large ones are read from the sender's memory while they are fetched;
-// headers arrive garbled, connections break, ranks die with messages under way.
+// The network between the hosts of a simulated world. It carries messages as UCX does, whole and
+// once, and otherwise as badly as a network may: messages take long, overtake each other, are lost
+// and sent again; the bytes of large ones are read from the sender's memory while they are fetched;
+// headers arrive garbled, connections break, and ranks die with messages in flight.
 #pragma once
 #include <deque>
 #include <memory>
@@ -13,8 +13,8 @@
 namespace fsccl::sim {
 
 struct Weather {
-  int64_t least_ns = kMicrosecond, most_ns = 100 * kMicrosecond;  // of a message's way
-  double loss = 0;                                                // of each attempt
+  int64_t least_ns = kMicrosecond, most_ns = 100 * kMicrosecond;  // times of a message's way
+  double loss = 0;  // probability of the loss of an attempt
   // until the second attempt; it doubles
   int64_t resend_ns = 200 * kMillisecond;
   // in a row; more are a broken connection
@@ -28,9 +28,9 @@ struct Weather {
 struct Message {
   enum class Kind : uint8_t { offered, fetched, sent, broken };
   Kind kind = Kind::offered;
-  int peer = 0;  // from whom; sent, broken: to whom
+  int peer = 0;  // the sender; for sent and broken messages, the receiver
   std::vector<std::byte> header, bytes;
-  const std::byte* source = nullptr;  // of bytes that are fetched
+  const std::byte* source = nullptr;  // source of bytes that are fetched
   size_t size = 0;
   bool eager = false;  // whole, whatever its size
   bool failed = false;
@@ -48,9 +48,9 @@ class Network {
   Network(const Network&) = delete;
   static Network& current();
 
-  // Of the worker that is made next: they are made in order.
+  // Returns the rank of the worker that is made next: they are made in order.
   int next_rank() { return next_rank_++; }
-  // Whether the message has left already; else `done` is called once it has.
+  // Returns true if the message has left already; else `done` is called once it has.
   bool send(int from, int to, MessagePtr message);
   // Brings the bytes that were offered to `place`; `done` is called by `to` then.
   void fetch(int to, const MessagePtr& offered, std::byte* place, std::function<void()> done);
@@ -64,7 +64,7 @@ class Network {
   bool dead(int rank) const { return dead_[static_cast<size_t>(rank)]; }
   // Nothing passes between the two any more, which both notice, and whoever sends there later.
   void cut(int a, int b);
-  // Who sent what arrived with a wrong bit, and to whom.
+  // Returns the senders and receivers of messages that arrived with a wrong bit.
   const std::vector<std::pair<int, int>>& damaged() const { return damaged_; }
 
  private:

@@ -11,7 +11,7 @@ namespace fsccl::sim {
 namespace {
 
 constexpr int kFirstPid = 1000;
-constexpr int kMostTurns = 100'000;  // of a killed process's thread until it has ended
+constexpr int kMostTurns = 100'000;  // turns of a killed process's thread until it has ended
 
 }  // namespace
 

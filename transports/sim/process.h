@@ -1,14 +1,14 @@
 // The processes of a simulated world. Each has a service thread, whose rounds are events, and
 // threads of its own, which are fibers: one of them runs at a time, until it waits. A process may
-// be stopped or get no processor for a while, and be killed at any moment at which it acts, also
-// between two pieces of what it sends.
+// be stopped or get no processor for a while, and may be killed at any moment at which it acts,
+// also between two pieces of what it sends.
 //
-// It stands in for base/threads.cpp (threads.cpp), base/reactor.cpp (reactor.cpp) and
+// This file stands in for base/threads.cpp (threads.cpp), base/reactor.cpp (reactor.cpp) and
 // base/socket.cpp (sockets.cpp): link it before lib_base.
 //
-// What a killed process would still do is wound up outside of time: its waits end, its clock runs
-// away, its sockets are closed already. So its stacks and objects are given back, and nobody learns
-// of it.
+// The threads of a killed process are wound up outside of time: their waits end, their clock runs
+// away, and their sockets are closed already. Their stacks and objects are given back, and no other
+// process learns of it.
 #pragma once
 #include <functional>
 #include <map>
@@ -28,7 +28,7 @@ class Process : public std::enable_shared_from_this<Process> {
  public:
   Process(World& world, int number, int host);
   ~Process();
-  static Process& current();  // whose code runs
+  static Process& current();  // the process whose code runs
   static Process* of_pid(int pid);
   static bool any() { return running_ != nullptr; }
 
@@ -76,7 +76,7 @@ class Process : public std::enable_shared_from_this<Process> {
   // Runs that in its name, outside of time: what is to be given back at the end.
   void tidy_up(const std::function<void()>& act);
 
-  // What the process did that none may do.
+  // A forbidden action of the process.
   static std::optional<std::string> fault;
   static void blame(std::string what);
 

@@ -11,7 +11,7 @@
 namespace fsccl {
 namespace {
 
-constexpr double kLater = 0.2;  // of what is ready
+constexpr double kLater = 0.2;  // share of the ready callbacks that are left for later
 
 }  // namespace
 
@@ -96,7 +96,7 @@ void Reactor::dispatch(uint32_t watcher_id, uint32_t) {
   if (watchers_.contains(watcher_id) && socket->readable()) watcher->readable();
 }
 
-// One round: for most of what is ready. What is still ready then makes another.
+// Runs one round for most of the ready callbacks. The others make another round.
 void Reactor::wait_for_events(int64_t) {
   sim::Process& process = sim::Process::current();
   const auto ready = [&](int fd, uint32_t id) {

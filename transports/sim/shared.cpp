@@ -15,7 +15,7 @@ using Lines = std::array<fsccl_transport_line_t, FSCCL_TRANSPORT_TICKS>;
 
 using SegmentPtr = std::shared_ptr<SharedSegment>;
 
-// What the ranks of a channel share.
+// The memory that the ranks of a channel share.
 struct SharedSegment : std::enable_shared_from_this<SharedSegment> {
   SharedSegment(SharedMachine& machine_, std::vector<int> members_)
       : machine(machine_), members(std::move(members_)) {
@@ -32,11 +32,11 @@ struct SharedSegment : std::enable_shared_from_this<SharedSegment> {
   std::vector<int> members;  // ranks of the machine
   size_t slot_bytes;
   std::vector<std::byte> slots;
-  std::vector<Lines> seen;  // [whose][by whom]
+  std::vector<Lines> seen;  // [owner][reader]
   bool failed = false;
   fsccl_transport_failure_t board{};
-  std::vector<bool> board_seen, left;  // by whom, and who
-  SharedSegment* around = nullptr;     // of a pair: what it lies in, and is kept by
+  std::vector<bool> board_seen, left;  // by reader; and the ranks that left
+  SharedSegment* around = nullptr;     // the segment that a pair lies in, and is kept by
   std::map<std::pair<int, int>, SegmentPtr> pairs;
 };
 

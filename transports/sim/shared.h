@@ -24,12 +24,12 @@ struct SharedMachine {
   std::function<bool(int rank)> speaks;
   // signals at which a bit turns: in what they carry, or in a slot
   double damage = 0;
-  // whose bit that was, and who is to see it; -1: whoever reads the slot
+  // the owner of the bit, and the rank that is to see it; -1: any reader of the slot
   std::vector<std::pair<int, int>> damaged{};
-  std::weak_ptr<SharedSegment> segment{};  // of the channel
+  std::weak_ptr<SharedSegment> segment{};  // segment of the channel
 };
 
-// What the request's `node` is. The ranks open their channels one after the other.
+// The request's `node` in a simulation. The ranks open their channels one after the other.
 const fsccl_transport_ops_t* shared_transport();
 
 }  // namespace fsccl::sim

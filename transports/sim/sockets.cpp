@@ -11,7 +11,7 @@ namespace fsccl {
 namespace sim {
 namespace {
 
-constexpr int64_t kFirstRetryNs = kSecond;  // of a connection request; the pause doubles
+constexpr int64_t kFirstRetryNs = kSecond;  // pause after a connection request; it doubles
 
 Result<int> add(SocketPtr socket) {
   Process& process = *socket->owner;

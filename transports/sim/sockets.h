@@ -16,8 +16,8 @@
 namespace fsccl::sim {
 
 struct StreamWeather {
-  int64_t least_ns = 20 * kMicrosecond, most_ns = 200 * kMicrosecond;  // of a packet's way
-  // of each attempt; then 200, 600, 1400 ms more
+  int64_t least_ns = 20 * kMicrosecond, most_ns = 200 * kMicrosecond;  // times of a packet's way
+  // probability of the loss of an attempt; attempts follow after 200, 600, 1400 ms more
   double loss = 0;
   // bytes under way and unread, of a direction
   size_t room = 64 << 10;
@@ -51,9 +51,9 @@ struct Socket {
   // by this end: sending, both directions, the descriptor
   bool finished = false, shut = false, closed = false;
 
-  std::deque<Segment> flight;  // what leaves
-  size_t unread = 0;           // of what left: under way, or not yet taken by the other
-  size_t owed = 0;             // of what left: not acknowledged
+  std::deque<Segment> flight;  // segments that leave
+  size_t unread = 0;  // bytes that left and are in flight, or not yet taken by the other side
+  size_t owed = 0;    // bytes that left and are not acknowledged
   int64_t acknowledged_ns = 0, arrives_ns = 0;
 
   bool readable() const {
@@ -64,7 +64,7 @@ struct Socket {
 };
 using SocketPtr = std::shared_ptr<Socket>;
 
-// What lies between the hosts.
+// The wires between the hosts.
 class Wires {
  public:
   Wires(World& world, StreamWeather weather);
@@ -117,7 +117,7 @@ class Wires {
 
 inline constexpr int kFirstDescriptor = 1 << 20;
 bool writable(const Socket& socket);
-SocketPtr socket_of(int fd);  // of the process that runs; null
+SocketPtr socket_of(int fd);  // the socket of the running process, or null
 void close_socket(const SocketPtr& socket);
 void close_all(Process& process);
 

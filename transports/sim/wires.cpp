@@ -1,4 +1,4 @@
-// What happens to what is sent (sockets.h).
+// The way of a sent segment (sockets.h).
 #include <algorithm>
 #include <cstdlib>
 
@@ -107,7 +107,7 @@ void Wires::carry(const SocketPtr& from, Segment segment) {
   const SocketPtr to = from->other.lock();
   if (!to) return world_.after(from->by_unix ? 0 : way(), [from] { set_reset(from); });
   if (!from->by_unix) spoil(&segment.bytes, from->owner->number, to->owner->number);
-  // what is lost is not sent again any more
+  // a lost segment is not sent again after this
   const bool overtakes = segment.reset && !from->by_unix && world_.chance(0.3);
   if (overtakes) from->flight.clear();
   from->flight.push_back(std::move(segment));
@@ -133,7 +133,7 @@ void Wires::acknowledge(const SocketPtr& from, size_t bytes) {
   from->acknowledged_ns = world_.now();
 }
 
-// Who gets no answer for so long gives up.
+// Ends a connection that has had no answer for so long.
 void Wires::silence(int host, int other) {
   world_.after(kGiveUpNs, [this, host, other] {
     if (open_at(host, other) <= world_.now()) return;

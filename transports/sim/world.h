@@ -59,7 +59,7 @@ class World {
  private:
   struct Event {
     int64_t at;
-    uint64_t number;  // what was planned first is first at the same time
+    uint64_t number;  // orders events of the same time by when they were planned
     std::function<void()> happens;
     bool operator<(const Event& other) const {
       return at != other.at ? at > other.at : number > other.number;

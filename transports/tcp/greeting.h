@@ -19,7 +19,7 @@ namespace fsccl::tcp {
 // One frame of a known type and length, and never a byte more.
 class FrameReader {
  public:
-  // Whether it is there; an error: it will not be.
+  // Returns true if the frame is there; an error means that it will not come.
   Result<bool> read(int fd, FrameType type, size_t payload_bytes);
   ByteView payload() const {
     return ByteView(bytes_).subspan(kFrameHeaderBytes, have_ - kFrameHeaderBytes);
@@ -41,7 +41,7 @@ class Caller {
   // The other side has proved itself, and may take this connection for the link between the two at
   // any moment from now on.
   bool answered() const { return step_ == Step::linked; }
-  // Whether it is through.
+  // Returns true if the greeting is over.
   Result<bool> go_on();
   Fd take() { return std::move(fd_); }
 

@@ -1,10 +1,10 @@
-// What comes over one socket, cut into messages. Bytes go straight to where they are wanted: who
-// reads the socket asks for that (`room`), reads, and says how much came (`took`). Behind the bytes
-// of a message a little of what follows is read with them, so that a message mostly costs one call
-// of the system.
+// The bytes that come over one socket, cut into messages. Bytes go straight to their destination:
+// the thread that reads the socket asks for the destination (`room`), reads, and reports the number
+// of bytes (`took`). A little of the next message is read with the bytes of a message, so that a
+// message mostly costs one call of the system.
 //
 // Invariant: a head is checked before anything is written by its word, and before each write its
-// reader is asked anew where to.
+// reader is asked anew for the destination.
 #pragma once
 #include <sys/uio.h>
 
@@ -49,9 +49,9 @@ class Inbox {
   const bool checksum_;
   bool inside_ = false;  // a message
   Head head_{};
-  size_t got_ = 0;  // of its bytes
+  size_t got_ = 0;  // bytes of it that have come
   std::byte* place_ = nullptr;
-  // of what is in the buffer: heads, the bytes of small messages, the first ones of larger
+  // end of the buffered bytes: heads, the bytes of small messages, the first bytes of larger ones
   size_t end_ = 0;
   // from the first read on: most ranks of a job exchange nothing
   std::unique_ptr<std::byte[]> buffer_;

@@ -21,7 +21,7 @@ constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kReachNs = 20'000 * kMs;
 constexpr int64_t kAttemptNs = 5'000 * kMs;    // at one address, where there are several
 constexpr int64_t kRoundNs = 20 * kMs;         // before all addresses are tried again
-constexpr int64_t kHandshakeNs = 5'000 * kMs;  // of who stands at the door
+constexpr int64_t kHandshakeNs = 5'000 * kMs;  // time of a visitor at the door
 constexpr int64_t kDoorNs = 20 * kMs;          // closed, while there are no descriptors
 constexpr size_t kMostVisitors = 256;
 constexpr int64_t kLeaveMs = 10'000;  // until all has left
@@ -40,12 +40,12 @@ void Node::dial(Link& link) {
 // At the next address; behind the last one a pause, or the end.
 void Node::try_next(Link& link) {
   Dial& dial = *link.dial;
-  const Card& card = cards_[static_cast<size_t>(link.rank)];
+  const Endpoint& endpoint = endpoints_[static_cast<size_t>(link.rank)];
   const int64_t now = now_ns();
-  while (dial.next < card.addresses.size()) {
-    const SocketAddress address = tcp_address(card.addresses[dial.next++], card.port);
+  while (dial.next < endpoint.addresses.size()) {
+    const SocketAddress address = tcp_address(endpoint.addresses[dial.next++], endpoint.port);
     dial.until_ns =
-        now + (card.addresses.size() == 1 ? kReachNs : kAttemptNs << std::min(dial.rounds, 7));
+        now + (endpoint.addresses.size() == 1 ? kReachNs : kAttemptNs << std::min(dial.rounds, 7));
     Result<Fd> fd = begin_connecting(address);
     if (fd.ok()) {
       dial.caller =
@@ -56,8 +56,8 @@ void Node::try_next(Link& link) {
     }
     dial.problem = fd.ok() ? "too many open files" : fd.status().text();
   }
-  // Whose system answered may be busy with other things, for as long as it likes: whether it lives
-  // is for the job to say.
+  // A peer whose system answered may be busy with other things for as long as it likes: the job
+  // decides whether it lives.
   if (dial.again && (dial.answered || now < dial.end_ns)) {
     dial.next = 0;
     dial.rounds++;
@@ -100,7 +100,7 @@ void Node::dialled(Link& link) {
   const bool connecting = !caller.connected();
   Result<bool> through = caller.go_on();
   link.dial->answered |= caller.connected();
-  // Who answered and closed has no room now, or calls itself.
+  // A peer that answered and closed has no room now, or calls itself.
   if (!through.ok())
     return attempt_failed(link, through.status(),
                           caller.connected() && through.status().code() == FSCCL_ERR_LINK);
@@ -150,7 +150,8 @@ void Node::visited(int fd) {
   if (!at_the_door) see_off(found);
 }
 
-// Whether it has yet to prove itself. If it has, it may become the link to its rank.
+// Returns true if the visitor has yet to prove itself. A visitor that has done so may become the
+// link to its rank.
 bool Node::stays(Visitor& visitor) {
   const Result<std::optional<int>> who = visitor.go_on(ranks_);
   if (!who.ok()) return false;
@@ -175,14 +176,14 @@ void Node::adopt(Link& link, Fd fd) {
   flush_all();
 }
 
-// Of attempts, pauses between them, and who stands at the door.
+// Keeps the times of attempts, of pauses between them, and of visitors.
 void Node::keep_time() {
   const int64_t now = now_ns();
   if (now < next_time_ns_) return;
   next_time_ns_ = now + kMs;
   for (Link& link : links_to_) {
     if (!link.dial || now < link.dial->until_ns) continue;
-    const bool only = cards_[static_cast<size_t>(link.rank)].addresses.size() == 1;
+    const bool only = endpoints_[static_cast<size_t>(link.rank)].addresses.size() == 1;
     spare(link.rank, [&] {
       const Caller* const caller = link.dial->caller.get();
       if (!caller) try_next(link);

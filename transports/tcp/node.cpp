@@ -17,7 +17,7 @@ namespace fsccl::tcp {
 namespace {
 
 constexpr int kEventsAtOnce = 64;
-constexpr size_t kKeptBytes = 64u << 10;  // of a link's memory for whole messages
+constexpr size_t kKeptBytes = 64u << 10;  // bytes of a link's memory for whole messages
 constexpr uint32_t kLookEvery = 16;       // polls of one link: at all others, too
 
 Status no_memory_of(const char* what) { return fail_errno(errno, what); }
@@ -57,25 +57,25 @@ Status Node::start() {
   wake_ = make_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!wake_.valid()) return no_memory_of("eventfd");
   FSCCL_ASSIGN(listener_, listen_tcp(0));
-  FSCCL_ASSIGN(const Card card, own_card(port_of(local_address(listener_.get()))));
-  card_ = encode(card);
+  FSCCL_ASSIGN(const Endpoint endpoint, own_endpoint(port_of(local_address(listener_.get()))));
+  endpoint_ = encode(endpoint);
   FSCCL_TRY(watch(wake_.get(), EPOLLIN, about(About::wake), EPOLL_CTL_ADD));
   FSCCL_TRY(watch(listener_.get(), EPOLLIN, about(About::listener), EPOLL_CTL_ADD));
   FSCCL_ASSIGN(fork_hook_, add_fork_hook(in_child, this));
   return start_service();
 }
 
-Status Node::connect(const uint8_t* cards, size_t bytes) {
-  std::vector<Card> all(static_cast<size_t>(ranks_));
+Status Node::connect(const uint8_t* endpoints, size_t bytes) {
+  std::vector<Endpoint> all(static_cast<size_t>(ranks_));
   for (size_t rank = 0; rank < all.size(); rank++) {
-    Result<Card> card = decode_card(ByteView(cards + rank * bytes, bytes));
-    if (!card.ok())
+    Result<Endpoint> endpoint = decode_endpoint(ByteView(endpoints + rank * bytes, bytes));
+    if (!endpoint.ok())
       return fail(FSCCL_ERR_PROTOCOL, "rank {} sent {}: it runs another version", rank,
-                  card.status().text());
-    all[rank] = card.take();
+                  endpoint.status().text());
+    all[rank] = endpoint.take();
   }
   const std::lock_guard lock(mutex_);
-  cards_ = std::move(all);
+  endpoints_ = std::move(all);
   return success();
 }
 
@@ -116,7 +116,7 @@ void Node::post(int rank, const mirror::Header& header, mirror::Payload payload,
   if (fd < 0 && !link.dial) dial(link);
 }
 
-// Whether anything left.
+// Returns true if anything left.
 bool Node::flush(Link& link) {
   if (!link.out.flush(link.fd.load(std::memory_order_relaxed))) {
     link.deaf = true;
@@ -151,7 +151,8 @@ bool Node::flushed() {
 
 // ---- receiving
 
-// Whether anything came, or the link has ended. No more is read of one whose bytes had no place.
+// Returns true if anything came, or if the link has ended. A link whose bytes had no place is not
+// read any more.
 bool Node::read(Link& link) {
   bool moved = true;
   spare(link.rank, [&] { moved = read_some(link); });
@@ -283,7 +284,7 @@ bool Node::look() {
         break;
       }
       case About::listener:
-        spare(rank_, [&] { accept_all(); });  // who was not let in may come again
+        spare(rank_, [&] { accept_all(); });  // a visitor that was not let in may come again
         break;
       case About::visitor:
         visited(number);

@@ -19,15 +19,16 @@
 
 #include "base/clock.h"
 #include "transports/mirror/node.h"
-#include "transports/tcp/card.h"
+#include "transports/tcp/endpoint.h"
 #include "transports/tcp/greeting.h"
 #include "transports/tcp/inbox.h"
 #include "transports/tcp/outbox.h"
 
 namespace fsccl::tcp {
 
-// Between hosts each message costs calls, a packet that is not full, and now and then a signal of
-// who receives. What plans use of it where several send at once: src/plan/turn.h.
+// Bytes of a slot at most. Between hosts each message costs calls, a packet that is not full, and
+// now and then a signal of the receiver. src/plan/turn.h says how much of a slot plans use in which
+// several ranks send at once.
 inline constexpr size_t kMostSlotBytes = 512u << 10;
 
 class Node : public mirror::Node {
@@ -35,10 +36,10 @@ class Node : public mirror::Node {
   static Result<std::unique_ptr<Node>> join(const fsccl_transport_job_t& job);
   ~Node() override;
 
-  Status connect(const uint8_t* cards, size_t bytes) override;
+  Status connect(const uint8_t* endpoints, size_t bytes) override;
   bool takes_at_once() const override { return true; }
   size_t most_slot_bytes() const override { return kMostSlotBytes; }
-  // Who stands at the door, and has not proved itself; for tests.
+  // Returns the number of visitors that have not proved themselves; for tests.
   size_t visitors() const { return visitors_.size(); }
 
  protected:
@@ -60,13 +61,13 @@ class Node : public mirror::Node {
     size_t next = 0;  // address
     int rounds = 0;   // that are over
     std::unique_ptr<Caller> caller;
-    int64_t until_ns = 0;   // of this attempt, or of the pause before the next round
-    int64_t end_ns = 0;     // of all, unless somebody answers
+    int64_t until_ns = 0;   // end of this attempt, or of the pause before the next round
+    int64_t end_ns = 0;     // end of all attempts, unless the peer answers
     bool again = false;     // something in this round may go better in another
     bool answered = false;  // the system at one of the addresses
     std::string problem;
   };
-  // What is exchanged with a rank.
+  // The exchange with one rank.
   struct Link final : Inbox::Reader {
     Link(Node& node_, int rank_, bool checksum) : node(node_), rank(rank_), in(*this, checksum) {}
     std::byte* begin(const Head& head) override;
@@ -83,7 +84,7 @@ class Node : public mirror::Node {
     // nothing was there when it was read last: epoll tells when it is worth another try
     bool dry = false;
     bool armed = false;  // epoll tells when there is room to send
-    // Of the message that comes: where its bytes go.
+    // The destination of the bytes of the message that comes.
     enum class Goes { nowhere, to_channel, to_whole } goes = Goes::nowhere;
     mirror::Channel* channel = nullptr;  // their place is this one's
     std::vector<std::byte> whole;        // its channel is not open, or it is no bytes of a mirror
@@ -121,7 +122,7 @@ class Node : public mirror::Node {
   Credentials credentials_;
   Fd epoll_, wake_, listener_;
   uint16_t port_ = 0;
-  std::vector<Card> cards_;
+  std::vector<Endpoint> endpoints_;
   std::deque<Link> links_to_;         // by rank
   std::vector<Link*> writers_;        // that have something left to send
   size_t dials_ = 0;                  // under way
@@ -132,7 +133,7 @@ class Node : public mirror::Node {
   int fork_hook_ = -1;
 };
 
-// What an event of a node's epoll is about: an address of these, with a number.
+// The subject of an event of a node's epoll: an address of these, with a number.
 enum class About : uint32_t { wake, listener, visitor, dial, link };
 constexpr uint64_t about(About what, int number = 0) {
   return static_cast<uint64_t>(what) << 32 | static_cast<uint32_t>(number);

@@ -1,5 +1,5 @@
-// What has yet to go over one socket. What the socket takes at once is read from where the sender
-// has it; of the rest the bytes are copied to the sender's ring (mirror/node.h), from where they go
+// The bytes that have yet to go over one socket. Bytes that the socket takes at once are read from
+// the sender's memory. The rest is copied to the sender's ring (mirror/node.h) and goes from there
 // later.
 #pragma once
 #include <deque>
@@ -17,7 +17,7 @@ class Outbox {
   // call costs some ten microseconds beside its bytes, for what the peer's system answers is worked
   // off between calls.
   bool send(int fd, const Head& head, mirror::Payload payload, bool more = false);
-  // What is left, as far as the socket takes it. Likewise.
+  // Sends the rest, as far as the socket takes it. Returns true if anything left.
   bool flush(int fd);
   bool empty() const { return messages_.empty(); }
   void clear() {
@@ -28,7 +28,7 @@ class Outbox {
  private:
   struct Message {
     Head head{};
-    size_t sent = 0;  // of head and bytes
+    size_t sent = 0;  // bytes of head and payload that are sent
     const std::byte* data = nullptr;
     std::shared_ptr<mirror::Mirrors> memory;  // in which the bytes lie, else
     std::vector<std::byte> own;

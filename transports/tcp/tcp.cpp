@@ -8,7 +8,7 @@ namespace fsccl {
 namespace {
 
 int available(char* why, size_t capacity) {
-  const Status status = tcp::own_card(1).status().clone();
+  const Status status = tcp::own_endpoint(1).status().clone();
   if (status.ok()) return 1;
   report(status, why, capacity);
   return 0;

@@ -6,7 +6,7 @@ namespace fsccl::tcp {
 namespace {
 
 constexpr uint32_t kSeal = 0x50435446;     // "FTCP"
-constexpr uint32_t kMostBytes = 1u << 30;  // of a slot
+constexpr uint32_t kMostBytes = 1u << 30;  // bytes of a slot
 
 }  // namespace
 

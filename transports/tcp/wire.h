@@ -12,9 +12,9 @@ struct Head {
 static_assert(sizeof(Head) == 112);
 
 Head make_head(const mirror::Header& header, size_t bytes, bool checksum);
-// What its seal should be.
+// Returns the seal that the head should have.
 uint32_t seal_of(const Head& head, bool checksum);
-// Whether there can be such a message, whatever channel it is for.
+// Returns true if there can be such a message, whatever channel it is for.
 bool possible(const Head& head);
 
 }  // namespace fsccl::tcp

@@ -16,17 +16,17 @@ namespace {
 
 constexpr const char *kTxSegments = "UCX_TCP_TX_SEG_SIZE", *kRxSegments = "UCX_TCP_RX_SEG_SIZE";
 
-// What serves us better than UCX's defaults; what the user has set stays.
+// Sets the options of UCX that serve better than its defaults. Options that the user has set stay.
 // - RNDV_THRESH. Without RDMA a rendezvous only adds messages to what goes through a socket anyway:
 //   half the bandwidth, as measured over TCP. Not where memory may be a GPU's: CUDA IPC is a
 //   rendezvous.
-// - TX_SEG_SIZE, RX_SEG_SIZE (of TCP). What goes through a socket at once: a slot with its header
-//   instead of 8 KiB. Larger messages are put together in memory that is fetched and given back for
-//   each.
-// - MAX_POLL (of TCP). Sockets that are looked at together. In 1.13 a batch in which one connection
-//   breaks can hold another event of that connection, and then an assertion ends the process
-//   ("conn_state != UCT_TCP_EP_CONN_STATE_CLOSED", seen in 8 of 125 deaths of a peer; 0 of 175 with
-//   1).
+// - TX_SEG_SIZE, RX_SEG_SIZE (TCP): the bytes that go through a socket at once, a slot with its
+//   header instead of 8 KiB. Larger messages are put together in memory that is fetched and given
+//   back for each of them.
+// - MAX_POLL (TCP): the number of sockets that are looked at together. In 1.13 a batch in which one
+//   connection breaks can hold another event of that connection, and then an assertion ends the
+//   process ("conn_state != UCT_TCP_EP_CONN_STATE_CLOSED", seen in 8 of 125 deaths of a peer; 0 of
+//   175 with 1).
 void configure(const UcxLibrary& ucx, ucp_config_t* config, Use use) {
   const auto prefer = [&](const char* variable, const char* name, const char* value) {
     if (std::getenv(variable)) return;

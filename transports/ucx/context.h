@@ -15,8 +15,8 @@ enum class Use {
 };
 // Lives as long as the process.
 Result<ucp_context_h> context_of(const UcxLibrary& ucx, Use use);
-// What the user has set of the sizes that go through a socket at once. UCX ends a process to which
-// more is sent than it has room for: all ranks must have the same.
+// Returns the sizes that the user has set for the bytes that go through a socket at once. UCX ends
+// a process that gets more than it has room for, so all ranks must have the same.
 std::string segments_set();
 Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status);
 

@@ -90,9 +90,9 @@ Status TaggedExchange::start() {
   ExchangeHead head;
   head.address_bytes = static_cast<uint32_t>(bytes);
   head.nonce = nonce_;
-  card_.resize(sizeof head + bytes);
-  std::memcpy(card_.data(), &head, sizeof head);
-  std::memcpy(card_.data() + sizeof head, address, bytes);
+  endpoint_.resize(sizeof head + bytes);
+  std::memcpy(endpoint_.data(), &head, sizeof head);
+  std::memcpy(endpoint_.data() + sizeof head, address, bytes);
   ucx_.worker_release_address(worker_, address);
   hook_ = Reactor::instance().add_hook([this] { return visit(); });
   return success();
@@ -108,15 +108,16 @@ ucp_tag_t TaggedExchange::tag(const Nonce& sender, const Nonce& receiver, int fr
   return made;
 }
 
-Status TaggedExchange::connect(const std::vector<std::vector<uint8_t>>& cards) {
+Status TaggedExchange::connect(const std::vector<std::vector<uint8_t>>& endpoints) {
   for (Peer& peer : peers_) {
-    const std::vector<uint8_t>& card = cards[static_cast<size_t>(peer.rank)];
+    const std::vector<uint8_t>& endpoint = endpoints[static_cast<size_t>(peer.rank)];
     ExchangeHead head;
-    if (card.size() >= sizeof head) std::memcpy(&head, card.data(), sizeof head);
-    if (card.size() < sizeof head || head.address_bytes != card.size() - sizeof head)
-      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes for an exchange by UCX",
-                  peer.rank, card.size());
-    peer.address.assign(card.begin() + sizeof head, card.end());
+    if (endpoint.size() >= sizeof head) std::memcpy(&head, endpoint.data(), sizeof head);
+    if (endpoint.size() < sizeof head || head.address_bytes != endpoint.size() - sizeof head)
+      return fail(FSCCL_ERR_PROTOCOL,
+                  "rank {} sent an endpoint address of {} bytes for an exchange by UCX", peer.rank,
+                  endpoint.size());
+    peer.address.assign(endpoint.begin() + sizeof head, endpoint.end());
     peer.to = tag(nonce_, head.nonce, rank_, peer.rank);
     peer.from = tag(head.nonce, nonce_, peer.rank, rank_);
   }
@@ -274,8 +275,8 @@ Status TaggedExchange::run(const std::vector<Part>& sends, const std::vector<Par
   return done;
 }
 
-// In the service thread. What UCX owes the others when a call is over, answers and what it has kept
-// of small parts, leaves all the same: they wait for it.
+// Runs in the service thread. At the end of a call UCX may still owe the others answers, and small
+// parts that it has kept; these leave here, because the others wait for them.
 int64_t TaggedExchange::visit() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !worker_) return kRestNs;

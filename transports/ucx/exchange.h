@@ -18,7 +18,7 @@ class TaggedExchange final : public Exchange {
                                                   bool device_memory);
   ~TaggedExchange() override;
 
-  Status connect(const std::vector<std::vector<uint8_t>>& cards) override;
+  Status connect(const std::vector<std::vector<uint8_t>>& endpoints) override;
   Status run(const std::vector<Part>& sends, const std::vector<Part>& receives,
              const Patience& patience) override;
 
@@ -63,10 +63,10 @@ class TaggedExchange final : public Exchange {
   Nonce nonce_{};
   ucp_worker_h worker_ = nullptr;
   std::vector<Peer> peers_;
-  std::vector<Pending> pending_;  // of the run under way; UCX has their addresses
-  size_t left_ = 0;               // of them, not over
+  std::vector<Pending> pending_;  // requests of the run in flight; UCX has their addresses
+  size_t left_ = 0;               // number of them that are not over
   Status trouble_;                // the first
-  std::mutex mutex_;              // of the worker
+  std::mutex mutex_;              // guards the worker
   int64_t news_ns_ = 0;           // when UCX last had some
   bool resting_ = true;           // the service thread
   int hook_ = -1;

@@ -1,8 +1,8 @@
 // Bytes that a rank has offered, on their way to their place here; keeps the memory there, whatever
 // becomes of the channel.
 #pragma once
-#include "transports/ucx/lending.h"
 #include "transports/ucx/node.h"
+#include "transports/ucx/registration.h"
 
 namespace fsccl::ucx {
 
@@ -13,8 +13,8 @@ struct Node::Fetching {
   mirror::Header header;
   std::byte* place;
   std::shared_ptr<mirror::Mirrors> memory;
-  std::shared_ptr<Lending> lending;  // of a get
-  uint32_t number;                   // of the offer
+  std::shared_ptr<Registration> registration;  // registration of a get
+  uint32_t number;                             // number of the offer
   size_t bytes;
 };
 

@@ -7,15 +7,16 @@
 
 namespace fsccl::ucx {
 
-// Who speaks, and that it belongs to the job: a proof over the nonces of both, which only the ranks
-// of the job can make. UCX itself knows no such thing: whoever can connect can send.
+// Proves the sender, and that it belongs to the job: a proof over the nonces of both ranks, which
+// only ranks of the job can make. UCX itself has no authentication: any process that can connect
+// can send.
 using Token = std::array<uint64_t, 2>;
 
 enum class Act : uint32_t {
   message,  // its bytes are in it
   arrived,  // they have been put to the receiver's mirror
   offer,    // they can be got from the sender's ring; `number` is the sender's
-  got,      // those of offer `number` are here
+  got,      // the bytes of offer `number` have arrived
   key,      // to the sender's mirrors of this channel, which begin at `header.at` and have `bytes`
   holds,    // the sender has, and may use, the receiver's key
   // the sender does not use a key of the receiver's any more, or never has; `number` 1: nor could
@@ -26,7 +27,7 @@ enum class Act : uint32_t {
 struct Envelope {
   Token token;
   mirror::Header header;
-  uint64_t bytes;  // of what is not in the message
+  uint64_t bytes;  // bytes that are not in the message
   Act act;
   uint32_t number;
   uint32_t from;  // rank of the job

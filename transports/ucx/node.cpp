@@ -8,7 +8,7 @@
 #include "kernels/crc32c.h"
 #include "transports/mirror/channel.h"
 #include "transports/ucx/context.h"
-#include "transports/ucx/lending.h"
+#include "transports/ucx/registration.h"
 
 namespace fsccl::ucx {
 namespace {
@@ -17,8 +17,8 @@ constexpr unsigned kMessage = 1;  // id of the active message
 // below, a message is over sooner than a put with its flush, or a get with its offer
 constexpr size_t kLeastBytes = 32u << 10;
 
-// What a rank tells the others of itself.
-struct CardHead {
+// A rank's endpoint address, before UCX's own.
+struct EndpointHead {
   uint32_t address_bytes = 0;
   uint16_t major = 0, minor = 0;
   uint64_t segments = 0;  // a hash of what is set
@@ -77,7 +77,7 @@ Status Node::start() {
   size_t bytes = 0;
   status = ucx_.worker_get_address(worker_, &address, &bytes);
   if (status != UCS_OK) return problem_of(ucx_, "a worker has no address", status);
-  CardHead head;
+  EndpointHead head;
   unsigned major = 0, minor = 0, release = 0;
   ucx_.get_version(&major, &minor, &release);
   head.address_bytes = static_cast<uint32_t>(bytes);
@@ -85,26 +85,27 @@ Status Node::start() {
   head.minor = static_cast<uint16_t>(minor);
   head.segments = hash_of(segments_set());
   random_bytes(head.nonce.data(), head.nonce.size());
-  card_.resize(sizeof head + bytes);
-  std::memcpy(card_.data(), &head, sizeof head);
-  std::memcpy(card_.data() + sizeof head, address, bytes);
+  endpoint_.resize(sizeof head + bytes);
+  std::memcpy(endpoint_.data(), &head, sizeof head);
+  std::memcpy(endpoint_.data() + sizeof head, address, bytes);
   ucx_.worker_release_address(worker_, address);
   return success();
 }
 
-Status Node::connect(const uint8_t* cards, size_t bytes) {
+Status Node::connect(const uint8_t* endpoints, size_t bytes) {
   std::vector<Nonce> nonces(peers_.size());
-  CardHead mine;
-  std::memcpy(&mine, card_.data(), sizeof mine);
+  EndpointHead mine;
+  std::memcpy(&mine, endpoint_.data(), sizeof mine);
   for (size_t rank = 0; rank < peers_.size(); rank++) {
-    const uint8_t* card = cards + rank * bytes;
-    CardHead head;
+    const uint8_t* endpoint = endpoints + rank * bytes;
+    EndpointHead head;
     if (bytes < sizeof head)
-      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes", rank, bytes);
-    std::memcpy(&head, card, sizeof head);
+      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent an endpoint address of {} bytes", rank, bytes);
+    std::memcpy(&head, endpoint, sizeof head);
     if (head.address_bytes > bytes - sizeof head)
-      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes for an address of {}", rank,
-                  bytes, head.address_bytes);
+      return fail(FSCCL_ERR_PROTOCOL,
+                  "rank {} sent an endpoint address of {} bytes for an address of {}", rank, bytes,
+                  head.address_bytes);
     if (head.major != mine.major)
       return fail(FSCCL_ERR_VERSION,
                   "rank {} runs UCX {}.{}, rank {} runs {}.{}: use one generation on all hosts",
@@ -116,7 +117,8 @@ Status Node::connect(const uint8_t* cards, size_t bytes) {
                   "nowhere",
                   rank_, rank);
     peers_[rank].alike = head.minor == mine.minor;
-    peers_[rank].address.assign(card + sizeof head, card + sizeof head + head.address_bytes);
+    peers_[rank].address.assign(endpoint + sizeof head,
+                                endpoint + sizeof head + head.address_bytes);
     nonces[rank] = head.nonce;
   }
   {
@@ -178,7 +180,8 @@ void Node::submit(Peer& peer, Sending* sending, const void* data, size_t bytes) 
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = on_sent;
   param.user_data = sending;
-  // What is taken in at once must come whole with its header, whatever thresholds the user has set.
+  // A message that is taken in at once must come whole with its header, whatever thresholds the
+  // user has set.
   const bool small = bytes == 0 || envelope.act != Act::message ||
                      envelope.header.kind == mirror::MessageKind::failure;
   param.flags = small ? UCP_AM_SEND_FLAG_EAGER : 0;
@@ -210,7 +213,7 @@ Sending* Node::take(Peer& peer, Act act, const mirror::Header& header) {
 
 void Node::finish(Sending* sending) {
   sending->memory.reset();
-  sending->lending.reset();
+  sending->registration.reset();
   idle_sendings_.push_back(sending);
 }
 

@@ -1,16 +1,16 @@
-// A node over UCX: a worker, and an endpoint to each rank to which something was sent.
+// A node over UCX: a worker, and an endpoint for each rank to which something was sent.
 //
-// Paths. Bytes are in an active message; or put to the receiver's mirror, which is told once they
-// are there; or offered to the receiver, which gets them and says so. The sender alone chooses: a
-// receiver takes what comes. Puts and gets need keys to each other's memory (lending.h), for which
-// the two ask when bytes are to go that way the first time; until then, and for ever where that
-// cannot be, they go in active messages.
+// Paths. Bytes travel in an active message; or they are put to the receiver's mirror, and the
+// receiver is told once they are there; or they are offered to the receiver, which gets them and
+// says so. The sender alone chooses: a receiver takes what comes. Puts and gets need keys to each
+// other's memory (registration.h), for which the two ranks ask when bytes are to go that way the
+// first time. Until then, and for ever where that cannot be, bytes go in active messages.
 //
-// What UCX calls (on_...) spares its rank: an exception must not go through it.
+// Callbacks from UCX (on_...) spare their rank: no exception may go through UCX.
 //
-// Trust. The cards that ranks show each other pass through the job's authenticated tree, with a
-// nonce of each. A message counts only with the token of its sender and receiver (message.h); all
-// others are dropped unread.
+// Trust. Ranks exchange their endpoint addresses through the job's authenticated tree, with a nonce
+// of each. A message counts only with the token of its sender and receiver (message.h); all others
+// are dropped unread.
 #pragma once
 #include <deque>
 
@@ -26,7 +26,7 @@ namespace fsccl::ucx {
 
 class Node;
 
-class Lending;
+class Registration;
 
 // The ways of bytes, by the numbers of fsccl_transport_ops_t::path.
 enum class Path { am, put, get };
@@ -36,12 +36,12 @@ struct Sending {
   Envelope envelope{};
   fsccl_transport_failure_t failure{};
   Node* node = nullptr;
-  std::shared_ptr<mirror::Mirrors> memory;  // where its bytes lie
-  std::shared_ptr<Lending> lending;         // likewise, if it is read or written by the hardware
-  int rank = 0;                             // to whom
-  uint32_t number = 0;                      // its own
-  bool offered = false;                     // its bytes have yet to be got
-  bool left = false;                        // UCX has done with it
+  std::shared_ptr<mirror::Mirrors> memory;     // where its bytes lie
+  std::shared_ptr<Registration> registration;  // the same, if the hardware reads or writes it
+  int rank = 0;                                // the receiver
+  uint32_t number = 0;                         // its own
+  bool offered = false;                        // its bytes have yet to be got
+  bool left = false;                           // UCX has done with it
 };
 
 class Node : public mirror::Node {
@@ -51,7 +51,7 @@ class Node : public mirror::Node {
                                             const UcxLibrary* ucx = nullptr);
   ~Node() override;
 
-  Status connect(const uint8_t* cards, size_t bytes) override;
+  Status connect(const uint8_t* endpoints, size_t bytes) override;
   bool takes_at_once() const override { return false; }
   size_t most_slot_bytes() const override { return kMostSlotBytes; }
   const char* path(int number) const override;
@@ -68,7 +68,7 @@ class Node : public mirror::Node {
   int events() const override { return events_; }
   void interrupt() override;
   bool owes_answers() const override { return true; }
-  // What is on offer is one of those below.
+  // Fetches the bytes of an offer. The offer is one of the types below.
   void fetch(int from, const mirror::Header& header, void* offer, size_t bytes, std::byte* place,
              mirror::Channel& channel, int peer) override;
   void release(void* offer) override;
@@ -91,7 +91,7 @@ class Node : public mirror::Node {
     Act act = Act::message;
     int from = 0;
     uint64_t channel = 0;
-    void* descriptor = nullptr;  // of UCX, of a rendezvous
+    void* descriptor = nullptr;  // descriptor of UCX, for a rendezvous
     uint32_t number = 0;         // the sender's, of what can be got
   };
 
@@ -114,8 +114,8 @@ class Node : public mirror::Node {
   bool settle(void* request, Deadline deadline);  // node_progress.cpp
 
   // node_remote.cpp
-  std::shared_ptr<Lending> lending_of(const mirror::Channel& channel);
-  int ready_for(const Peer& peer, Lending& lending) const;
+  std::shared_ptr<Registration> registration_of(const mirror::Channel& channel);
+  int ready_for(const Peer& peer, Registration& registration) const;
   Act act_for(Peer& peer, const mirror::Header& header, const mirror::Payload& payload);
   void put(Peer& peer, Sending* sending, const mirror::Payload& payload);
   static void on_put(void* request, ucs_status_t status, void* sending);
@@ -123,10 +123,10 @@ class Node : public mirror::Node {
   void not_put(Sending* sending, ucs_status_t status);
   bool get(Fetching* fetching, std::byte* place, size_t bytes);
   void say(int rank, Act act, uint64_t channel, uint64_t tag, uint32_t number);
-  void tell_key(Peer& peer, const mirror::Header& header, Lending& lending);
+  void tell_key(Peer& peer, const mirror::Header& header, Registration& registration);
   void take_key(Peer& peer, const Envelope& envelope, const void* key, size_t bytes);
   void key_returned(Peer& peer, const Envelope& envelope);
-  void done_with(Lending& lending, int rank, uint64_t channel);
+  void done_with(Registration& registration, int rank, uint64_t channel);
   void tidy(uint64_t channel);
   void tell_lanes(Peer& peer);
 
@@ -139,13 +139,13 @@ class Node : public mirror::Node {
   std::vector<Peer> peers_;
   std::deque<Sending> sendings_;
   std::vector<Sending*> idle_sendings_;
-  std::unordered_map<uint64_t, std::shared_ptr<Lending>> lendings_;  // by channel
+  std::unordered_map<uint64_t, std::shared_ptr<Registration>> registrations_;  // by channel
   const UcxPath asked_;
-  size_t least_bytes_;  // of a message that takes another path than active messages
+  size_t least_bytes_;  // bytes of a message that takes another path than active messages
   bool told_lanes_ = false;
   void* flush_ = nullptr;    // a request
   bool closing_ = false;     // its endpoints: nothing is sent any more
-  bool complained_ = false;  // of messages without a token
+  bool complained_ = false;  // true after the first message without a token
 };
 
 }  // namespace fsccl::ucx

@@ -1,7 +1,7 @@
 // When all that was sent has left, what a node sleeps on, and how it ends.
 #include "base/wait.h"
-#include "transports/ucx/lending.h"
 #include "transports/ucx/node.h"
+#include "transports/ucx/registration.h"
 
 namespace fsccl::ucx {
 namespace {
@@ -54,7 +54,8 @@ Node::~Node() {
   wait_until([this] { return flushed(); }, deadline, kNothingBreaks,
              [this](int64_t) { advance(-1); });
   if (flush_) ucx_.request_free(flush_);
-  // what comes while they close wants answers, which would go to endpoints that UCX has taken apart
+  // messages that come while they close want answers, which would go to endpoints that UCX has
+  // taken apart
   closing_ = true;
   for (Peer& peer : peers_) {
     if (!peer.endpoint) continue;
@@ -64,9 +65,9 @@ Node::~Node() {
     peer.closing = ucx_.ep_close_nbx(peer.endpoint, &param);
   }
   for (Peer& peer : peers_) settle(peer.closing, deadline);
-  for (auto& [channel, lending] : lendings_) {
-    lending->close();
-    lending->destroy_keys();
+  for (auto& [channel, registration] : registrations_) {
+    registration->close();
+    registration->destroy_keys();
   }
   ucx_.worker_destroy(worker_);
 }

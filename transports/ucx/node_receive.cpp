@@ -1,5 +1,5 @@
-// What comes to a node over UCX, and the bytes that come after it. Nothing of a message is believed
-// before its token, and, with FSCCL_CHECKSUM, its sum.
+// Receives messages over UCX, and the bytes that come after them. Nothing of a message is believed
+// before its token is checked and, with FSCCL_CHECKSUM, its checksum.
 #include <fmt/format.h>
 
 #include <cstring>

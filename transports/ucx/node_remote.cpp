@@ -1,9 +1,9 @@
-// Puts and gets between the mirrors of a channel, and the keys that these take (lending.h).
+// Puts and gets between the mirrors of a channel, and the exchange of their keys (registration.h).
 //
-// A put is told of when a flush of the endpoint says that it has reached the receiver's memory:
-// messages may overtake puts where an endpoint has several lanes. Both go to mirrors alone, never
-// to where the engine wants the bytes: nobody can call them back when the channel fails. What a
-// peer says of places is compared with what its mirrors have (Channel::place), before anything is
+// A put is reported when a flush of the endpoint says that it has reached the receiver's memory:
+// messages may overtake puts where an endpoint has several lanes. Puts and gets go to mirrors
+// alone, never to the engine's destination, because no rank can call them back when the channel
+// fails. Places that a peer names are compared with its mirrors (Channel::place) before anything is
 // touched.
 #include <fmt/format.h>
 
@@ -46,31 +46,31 @@ int Node::take_path(mirror::Channel& channel, int rank, int number) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   peer.path = static_cast<Path>(number);
   if (peer.path == Path::am) return 1;
-  const auto found = lendings_.find(channel.meeting());
-  const int ready = broken(rank)               ? -1
-                    : found == lendings_.end() ? 0
-                                               : ready_for(peer, *found->second);
+  const auto found = registrations_.find(channel.meeting());
+  const int ready = broken(rank)                    ? -1
+                    : found == registrations_.end() ? 0
+                                                    : ready_for(peer, *found->second);
   if (ready < 0) peer.path = Path::am;
   return ready;
 }
 
-std::shared_ptr<Lending> Node::lending_of(const mirror::Channel& channel) {
-  std::shared_ptr<Lending>& lending = lendings_[channel.meeting()];
-  if (lending) return lending;
-  lending = std::make_shared<Lending>(ucx_, context_, channel.memory(), channel.tag());
-  if (!lending->usable())
+std::shared_ptr<Registration> Node::registration_of(const mirror::Channel& channel) {
+  std::shared_ptr<Registration>& registration = registrations_[channel.meeting()];
+  if (registration) return registration;
+  registration = std::make_shared<Registration>(ucx_, context_, channel.memory(), channel.tag());
+  if (!registration->usable())
     FSCCL_LOG_ONCE(kWarn,
                    "UCX cannot register the slots of a channel ({}): its bytes go as active "
                    "messages, not by {}",
-                   ucx_.status_string(lending->problem()),
+                   ucx_.status_string(registration->problem()),
                    asked_ == UcxPath::kAuto ? "put or get" : path(0));
-  return lending;
+  return registration;
 }
 
-// Whether bytes for this peer can go its path: 1, 0 not yet, -1 never.
-int Node::ready_for(const Peer& peer, Lending& lending) const {
-  const Lending::Peer& with = lending.peer(peer.rank);
-  if (!lending.usable() || with.refused || !peer.alike) return -1;
+// Returns 1 if bytes for this peer can go its path, 0 if not yet, and -1 if never.
+int Node::ready_for(const Peer& peer, Registration& registration) const {
+  const Registration::Peer& with = registration.peer(peer.rank);
+  if (!registration.usable() || with.refused || !peer.alike) return -1;
   return (peer.path == Path::put ? with.key != nullptr : with.holds) ? 1 : 0;
 }
 
@@ -79,9 +79,9 @@ Act Node::act_for(Peer& peer, const mirror::Header& header, const mirror::Payloa
   if (!std::exchange(told_lanes_, true)) tell_lanes(peer);
   mirror::Channel* const channel = peer.path == Path::am ? nullptr : find(header.channel);
   if (!channel) return Act::message;
-  Lending& lending = *lending_of(*channel);
-  const int ready = ready_for(peer, lending);
-  if (ready == 0 && lending.peer(peer.rank).lent == 0) tell_key(peer, header, lending);
+  Registration& registration = *registration_of(*channel);
+  const int ready = ready_for(peer, registration);
+  if (ready == 0 && registration.peer(peer.rank).lent == 0) tell_key(peer, header, registration);
   if (ready != 1) return Act::message;
   return peer.path == Path::put ? Act::arrived : Act::offer;
 }
@@ -107,17 +107,17 @@ void Node::tell_lanes(Peer& peer) {
 // ---- put
 
 void Node::put(Peer& peer, Sending* sending, const mirror::Payload& payload) {
-  sending->lending = lendings_.at(sending->envelope.header.channel);
+  sending->registration = registrations_.at(sending->envelope.header.channel);
   sending->envelope.bytes = payload.bytes;
-  Lending& lending = *sending->lending;
-  Lending::Peer& with = lending.peer(peer.rank);
+  Registration& registration = *sending->registration;
+  Registration::Peer& with = registration.peer(peer.rank);
   with.under_way++;
   ucp_request_param_t param = to_call(on_put, sending);
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
-  param.memh = lending.handle();
+  param.memh = registration.handle();
   const ucs_status_ptr_t request =
-      ucx_.put_nbx(peer.endpoint, payload.ring, payload.bytes, lending.there(with, payload.ring),
-                   with.key, &param);
+      ucx_.put_nbx(peer.endpoint, payload.ring, payload.bytes,
+                   registration.there(with, payload.ring), with.key, &param);
   unflushed_.store(true, std::memory_order_relaxed);
   if (!UCS_PTR_IS_PTR(request)) on_put(nullptr, UCS_PTR_RAW_STATUS(request), sending);
 }
@@ -140,37 +140,37 @@ void Node::on_there(void* request, ucs_status_t status, void* user) {
   Node& node = *sending->node;
   if (request) node.ucx_.request_free(request);
   if (status != UCS_OK) return node.spare(sending->rank, [&] { node.not_put(sending, status); });
-  const std::shared_ptr<Lending> lending = sending->lending;
+  const std::shared_ptr<Registration> registration = sending->registration;
   const int rank = sending->rank;
   const uint64_t channel = sending->envelope.header.channel;
   node.submit(node.peers_[static_cast<size_t>(rank)], sending, nullptr, 0);
-  node.spare(rank, [&] { node.done_with(*lending, rank, channel); });
+  node.spare(rank, [&] { node.done_with(*registration, rank, channel); });
 }
 
 void Node::not_put(Sending* sending, ucs_status_t status) {
-  const std::shared_ptr<Lending> lending = sending->lending;
+  const std::shared_ptr<Registration> registration = sending->registration;
   const int rank = sending->rank;
   const uint64_t channel = sending->envelope.header.channel;
   finish(sending);
   broke(rank, fmt::format("what was put to rank {} did not arrive: {}", rank,
                           ucx_.status_string(status)));
-  done_with(*lending, rank, channel);
+  done_with(*registration, rank, channel);
 }
 
 // ---- get
 
-// Whether it is under way.
+// Returns true if the get is in flight.
 bool Node::get(Fetching* fetching, std::byte* place, size_t bytes) {
   Peer& peer = peers_[static_cast<size_t>(fetching->from)];
-  const auto found = lendings_.find(fetching->channel);
-  if (found == lendings_.end() || !found->second->peer(peer.rank).key || !reach(peer)) {
+  const auto found = registrations_.find(fetching->channel);
+  if (found == registrations_.end() || !found->second->peer(peer.rank).key || !reach(peer)) {
     broke(peer.rank,
           fmt::format("rank {} offered bytes to which it has given no key: it runs another version",
                       peer.rank));
     return false;
   }
-  fetching->lending = found->second;
-  Lending::Peer& with = found->second->peer(peer.rank);
+  fetching->registration = found->second;
+  Registration::Peer& with = found->second->peer(peer.rank);
   with.under_way++;
   ucp_request_param_t param = to_call(on_got, fetching);
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
@@ -187,11 +187,11 @@ void Node::on_got(void* request, ucs_status_t status, void* user) {
   node.spare(fetching->from,
              [&] { node.fetched(fetching.get(), request, status, fetching->bytes); });
   node.spare(fetching->from, [&] {
-    node.say(fetching->from, Act::got, fetching->channel, fetching->lending->tag(),
+    node.say(fetching->from, Act::got, fetching->channel, fetching->registration->tag(),
              fetching->number);
   });
   node.spare(fetching->from,
-             [&] { node.done_with(*fetching->lending, fetching->from, fetching->channel); });
+             [&] { node.done_with(*fetching->registration, fetching->from, fetching->channel); });
 }
 
 // ---- keys
@@ -207,17 +207,17 @@ void Node::say(int rank, Act act, uint64_t channel, uint64_t tag, uint32_t numbe
   submit(peer, sending, nullptr, 0);
 }
 
-void Node::tell_key(Peer& peer, const mirror::Header& header, Lending& lending) {
+void Node::tell_key(Peer& peer, const mirror::Header& header, Registration& registration) {
   mirror::Header mine{};
   mine.channel = header.channel;
   mine.tag = header.tag;
-  mine.at = lending.base();
-  mine.bytes_sum = checksum() ? crc32c(lending.key().data(), lending.key().size()) : 0;
+  mine.at = registration.base();
+  mine.bytes_sum = checksum() ? crc32c(registration.key().data(), registration.key().size()) : 0;
   Sending* sending = take(peer, Act::key, mine);
-  sending->envelope.bytes = lending.bytes();
-  sending->lending = lendings_.at(header.channel);
-  lending.peer(peer.rank).lent++;
-  submit(peer, sending, lending.key().data(), lending.key().size());
+  sending->envelope.bytes = registration.bytes();
+  sending->registration = registrations_.at(header.channel);
+  registration.peer(peer.rank).lent++;
+  submit(peer, sending, registration.key().data(), registration.key().size());
 }
 
 // Each key that comes is given back once. One for a channel that is not open here, or not any more,
@@ -229,12 +229,12 @@ void Node::take_key(Peer& peer, const Envelope& envelope, const void* key, size_
     return damaged(peer.rank, crc32c(key, bytes), header.bytes_sum);
   const bool known = channel && channel->tag() == header.tag && channel->member(peer.rank) >= 0;
   if (!known) return say(peer.rank, Act::returned, header.channel, header.tag, 0);
-  Lending& lending = *lending_of(*channel);
-  Lending::Peer& with = lending.peer(peer.rank);
+  Registration& registration = *registration_of(*channel);
+  Registration::Peer& with = registration.peer(peer.rank);
   if (with.key) return say(peer.rank, Act::returned, header.channel, header.tag, 0);
   std::array<uint8_t, 2 * kMostKeyBytes> room{};  // UCX reads as far as the key itself says
-  const bool usable = lending.usable() && peer.alike && bytes <= kMostKeyBytes &&
-                      envelope.bytes == lending.bytes() && reach(peer);
+  const bool usable = registration.usable() && peer.alike && bytes <= kMostKeyBytes &&
+                      envelope.bytes == registration.bytes() && reach(peer);
   if (usable) std::memcpy(room.data(), key, bytes);
   if (!usable || ucx_.rkey_unpack(peer.endpoint, room.data(), &with.key) != UCS_OK) {
     with.key = nullptr;
@@ -242,14 +242,14 @@ void Node::take_key(Peer& peer, const Envelope& envelope, const void* key, size_
   }
   with.base = header.at;
   say(peer.rank, Act::holds, header.channel, header.tag, 0);
-  if (with.lent == 0 && !with.refused) tell_key(peer, header, lending);
+  if (with.lent == 0 && !with.refused) tell_key(peer, header, registration);
 }
 
 void Node::key_returned(Peer& peer, const Envelope& envelope) {
-  const auto found = lendings_.find(envelope.header.channel);
-  if (found == lendings_.end()) return;
-  Lending& lending = *found->second;
-  Lending::Peer& with = lending.peer(peer.rank);
+  const auto found = registrations_.find(envelope.header.channel);
+  if (found == registrations_.end()) return;
+  Registration& registration = *found->second;
+  Registration::Peer& with = registration.peer(peer.rank);
   if (with.lent == 0) return;
   if (envelope.act == Act::holds) {
     with.holds = true;
@@ -263,23 +263,24 @@ void Node::key_returned(Peer& peer, const Envelope& envelope) {
   tidy(envelope.header.channel);
 }
 
-void Node::done_with(Lending& lending, int rank, uint64_t channel) {
-  lending.peer(rank).under_way--;
-  if (lending.closed()) tidy(channel);
+void Node::done_with(Registration& registration, int rank, uint64_t channel) {
+  registration.peer(rank).under_way--;
+  if (registration.closed()) tidy(channel);
 }
 
 void Node::tidy(uint64_t channel) {
-  const auto found = lendings_.find(channel);
-  if (found == lendings_.end()) return;
-  const std::shared_ptr<Lending> lending = found->second;
-  for (const int rank : lending->give_back()) say(rank, Act::returned, channel, lending->tag(), 0);
-  if (lending->over()) lendings_.erase(channel);
+  const auto found = registrations_.find(channel);
+  if (found == registrations_.end()) return;
+  const std::shared_ptr<Registration> registration = found->second;
+  for (const int rank : registration->give_back())
+    say(rank, Act::returned, channel, registration->tag(), 0);
+  if (registration->over()) registrations_.erase(channel);
 }
 
 void Node::remove(mirror::Channel* channel) {
   mirror::Node::remove(channel);
-  const auto found = lendings_.find(channel->meeting());
-  if (found == lendings_.end()) return;
+  const auto found = registrations_.find(channel->meeting());
+  if (found == registrations_.end()) return;
   found->second->close();
   // else the peers keep their keys until they leave
   spare(rank_, [&] { tidy(channel->meeting()); });

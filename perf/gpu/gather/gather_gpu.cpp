@@ -57,7 +57,7 @@ struct Bench {
   fsccl_comm_t comm;
   fsccl_unit_t unit;
   void* stream;
-  uint64_t bytes;  // of the whole unit
+  uint64_t bytes;  // bytes of the whole unit
 
   bool together() const { return good("barrier", fsccl_barrier(comm, nullptr, nullptr)); }
 
@@ -77,7 +77,7 @@ struct Bench {
     return true;
   }
 
-  // What both ranks receive, copied by rank 0 alone while the other one waits.
+  // Copies the bytes that both ranks receive by rank 0 alone, while the other one waits.
   bool copy(int rank, char* to, const char* from, double* us) const {
     if (!together()) return false;
     const double begin = now_us();

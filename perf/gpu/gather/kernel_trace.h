@@ -17,7 +17,7 @@ struct Traced {
 
 // Begins to record. False, and why, without CUPTI. Before the process's first use of CUDA.
 bool trace_kernels(std::string* why);
-// What has been recorded so far; the device has nothing left to do.
+// Returns the records so far; the device has nothing left to do.
 Traced traced();
 
 }  // namespace fsccl::perf

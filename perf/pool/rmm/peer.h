@@ -1,5 +1,5 @@
-// What build.sh makes of RMM: its pool of device memory as `fsccl-perf pool --rmm` loads it. One
-// pool at a time.
+// The interface of the library that build.sh makes of RMM: its pool of device memory, as
+// `fsccl-perf pool --rmm` loads it. One pool at a time.
 #pragma once
 #include <stdint.h>
 
@@ -13,7 +13,7 @@ struct rmm_peer {
   void (*give_back)(void* block, uint64_t bytes, uint32_t stream);
   uint64_t (*reserved)(void);  // bytes from upstream
   uint64_t (*growths)(void);   // requests of it to upstream
-  uint64_t (*waits)(void);     // of a stream for another, that it asked for
+  uint64_t (*waits)(void);     // waits of one stream for another that it asked for
 };
 const struct rmm_peer* fsccl_perf_rmm_peer(void);
 

@@ -137,7 +137,7 @@ DeviceTerms device_terms(const cuda::Device& device, int rank) {
     return terms;
   }
   if (rank == 0 && library->version >= nccl::kOldest) {
-    const Result<nccl::UniqueId> id = nccl::Communicator::make_id(*library);
+    const Result<nccl::ncclUniqueId> id = nccl::Communicator::make_id(*library);
     if (!id.ok()) {
       set_text(terms.why, id.status().text());
       return terms;
@@ -145,9 +145,9 @@ DeviceTerms device_terms(const cuda::Device& device, int rank) {
     terms.id = id.value();
   }
   terms.version = library->version;
-  terms.has_windows = library->window_register && library->window_deregister;
-  terms.has_all_to_all = library->all_to_all != nullptr;
-  terms.has_revoke = library->revoke != nullptr;
+  terms.has_windows = library->ncclCommWindowRegister && library->ncclCommWindowDeregister;
+  terms.has_all_to_all = library->ncclAlltoAll != nullptr;
+  terms.has_revoke = library->ncclCommRevoke != nullptr;
   terms.blocks = nccl::made_to_block();
   terms.copy_engines = nccl::wants_copy_engines(library->version);
   return terms;

@@ -14,27 +14,27 @@
 
 namespace fsccl {
 
-// What a rank tells; plain bytes.
+// The terms that a rank tells the others; plain bytes.
 struct DeviceTerms {
-  int32_t version = 0;  // of NCCL; 0: none, and `why`
-  int32_t driver = 0;   // of CUDA
+  int32_t version = 0;  // version of NCCL; 0: there is none, and `why` says the reason
+  int32_t driver = 0;   // version of CUDA
   int32_t choice = 0;   // FSCCL_DEVICE_TRANSPORT
   uint8_t reproducible = 0, has_windows = 0, has_all_to_all = 0, has_revoke = 0;
   uint8_t shares_gpus = 0;        // NCCL_MULTI_RANK_GPU_ENABLE
   uint8_t copy_engines = 0;       // NCCL_CTA_POLICY
   uint8_t blocks = 0;             // NCCL_COMM_BLOCKING
-  uint8_t kernels = 0;            // of this library, for its GPU
+  uint8_t kernels = 0;            // true if this library has kernels for its GPU
   unsigned char device[16] = {};  // the GPU
   uint64_t nccl_host = 0;         // a hash of NCCL_HOSTID; 0: not set
-  nccl::UniqueId id{};            // rank 0's
+  nccl::ncclUniqueId id{};        // rank 0's
   char why[160] = "";
   char host[64] = "";  // its name
 };
 
-// Of this process and GPU. `rank` 0 makes NCCL's id.
+// Returns the terms of this process and GPU. Rank 0 makes NCCL's id.
 DeviceTerms device_terms(const cuda::Device& device, int rank);
 
-// Whether this process can use NCCL; else *why not.
+// Returns true if this process can use NCCL, or sets *why.
 bool nccl_usable(std::string* why);
 
 struct DeviceDecision {
@@ -52,7 +52,7 @@ struct DeviceDecision {
 Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms,
                               const std::vector<uint64_t>& hosts);
 
-// Whether ranks whose `decision` is not NCCL try an exchange by UCX; else *why not.
+// Returns true if ranks whose `decision` is not NCCL try an exchange by UCX, or sets *why.
 bool tries_exchange(const DeviceDecision& decision, std::string* why);
 // Why parts are not exchanged by UCX; empty: they are. A pure function.
 std::string obstacle_to_exchange(const std::vector<ExchangeTerms>& terms,

@@ -18,7 +18,7 @@ constexpr int64_t kLongestStartMs = 120'000, kCollectiveNapNs = 100'000;
 struct Outcome {
   int32_t code = FSCCL_OK;
   uint8_t reaches = 0;
-  char text[251] = "";  // what went wrong; if nothing did, what switches windows off
+  char text[251] = "";  // the error, or, without one, the setting that switches windows off
 };
 
 }  // namespace
@@ -37,11 +37,11 @@ DeviceCollectives::~DeviceCollectives() {
     if (*one) over &= (*one)->finish();
     one->reset();
   }
-  if (!over) (void)folded_.release();  // what frees memory waits for the device
+  if (!over) (void)folded_.release();  // freeing memory waits for the device
   folded_.reset();
   if (!scratch_ || !over) return;
   const cuda::Current current(*device_);
-  (void)device_->driver().free(scratch_);
+  (void)device_->driver().cuMemFree(scratch_);
 }
 
 Status DeviceCollectives::finish(const cuda::OwnedEvent& event) const {
@@ -183,9 +183,8 @@ Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device,
   return success();
 }
 
-Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(const cuda::Device& device,
-                                                                         const nccl::UniqueId& id,
-                                                                         bool copy_engines) {
+Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(
+    const cuda::Device& device, const nccl::ncclUniqueId& id, bool copy_engines) {
   std::string why;
   nccl::Communicator::Request request;
   request.library = nccl::library(&why);
@@ -200,19 +199,19 @@ Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(const c
     request.most_ctas = std::max(1, device.multiprocessors() / (2 * decision_.ranks_on_gpu));
   request.can_revoke = nccl::features_of(decision_.facts).revoke.usable;
   request.timeout_ms = comm_.timeout_ms();
-  // Who cannot start waits for the others in the next exchange: theirs ends well before that wait
-  // does.
+  // A rank that cannot start waits for the others in the next exchange: their start ends well
+  // before that wait does.
   request.start_ms = std::min(comm_.timeout_ms() / 2, kLongestStartMs);
   request.lost = [this] { return lost(); };
   request.refused = [this](const Status& reason) { comm_.engine().fail_all(reason.error()); };
   return nccl::Communicator::create(std::move(request));
 }
 
-Status DeviceCollectives::start_nccl(const nccl::UniqueId& id) {
+Status DeviceCollectives::start_nccl(const nccl::ncclUniqueId& id) {
   FSCCL_ASSIGN(nccl_, open_nccl(*device_, id, false));
   const cuda::Current current(*device_);
   if (!scratch_)
-    FSCCL_TRY(device_->check("cuMemAlloc", device_->driver().allocate(&scratch_, kScratchBytes)));
+    FSCCL_TRY(device_->check("cuMemAlloc", device_->driver().cuMemAlloc(&scratch_, kScratchBytes)));
   StreamWatch::Hooks hooks;
   hooks.look = [this] {
     Status trouble = lost();
@@ -242,14 +241,14 @@ bool DeviceCollectives::peers_reachable(const cuda::Device& device,
   for (int ordinal = 0; ordinal < cuda::device_count(&why); ordinal++) {
     int other = 0, own = 0, can = 0;
     unsigned char uuid[16] = {};
-    if (ordinal == device.ordinal() || driver.device_get(&other, ordinal) != cuda::kSuccess ||
-        driver.device_get(&own, device.ordinal()) != cuda::kSuccess ||
-        driver.device_uuid(uuid, other) != cuda::kSuccess)
+    if (ordinal == device.ordinal() || driver.cuDeviceGet(&other, ordinal) != cuda::CUDA_SUCCESS ||
+        driver.cuDeviceGet(&own, device.ordinal()) != cuda::CUDA_SUCCESS ||
+        driver.cuDeviceGetUuid(uuid, other) != cuda::CUDA_SUCCESS)
       continue;
     const bool is_peer = std::any_of(terms.begin(), terms.end(), [&](const DeviceTerms& one) {
       return std::memcmp(one.device, uuid, sizeof uuid) == 0;
     });
-    if (is_peer && (driver.can_access_peer(&can, own, other) != cuda::kSuccess || !can))
+    if (is_peer && (driver.cuDeviceCanAccessPeer(&can, own, other) != cuda::CUDA_SUCCESS || !can))
       return false;
   }
   return true;
@@ -312,7 +311,7 @@ Status DeviceCollectives::divide(const DeviceCall& call) const {
   if (call.op == OpCode::reduce && call.root != comm_.rank()) return success();
   const bool part = call.op == OpCode::reduce_scatter;
   const uint64_t count = part ? call.receives[0].count : call.sends[0].count;
-  const auto at = reinterpret_cast<cuda::DevicePointer>(part ? call.to(0) : call.output);
+  const auto at = reinterpret_cast<cuda::CUdeviceptr>(part ? call.to(0) : call.output);
   FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(*device_));
   return kernels->divide(at, count, call.dtype, comm_.size(), call.stream);
 }

@@ -1,17 +1,17 @@
-// Collectives on memory of GPUs, of one communicator. At the first one its ranks agree what moves
-// the bytes (agreement.h): NCCL, where all of them can; else UCX, where all of them have one for
-// GPUs; else host memory and the host's engine ("staged"). What NCCL does not do as fsccl.h says it
-// is done otherwise:
+// Collectives on memory of GPUs, of one communicator. At the first call its ranks agree what moves
+// the bytes (agreement.h): NCCL, where all ranks can use it; else UCX, where all have one for GPUs;
+// else host memory and the host's engine ("staged"). Calls that NCCL does not do as fsccl.h says
+// are done otherwise:
 //   - 16-bit floats, summed by reduce_scatter and all_reduce: exchanged, and summed in fp32 by this
 //     library's kernel, where it has one for this GPU; else staged
 //   - any sums of floats with FSCCL_REPRODUCIBLE=placement: the same
 //   - averages of wider floats over ranks whose number is no power of two: summed by NCCL, and
 //     divided by this library's kernel
 //   - 16-bit integers, reduced: staged
-//   - messages: staged, for two ranks cannot agree without the others
-// By UCX bytes are exchanged, and any sums of floats of reduce_scatter and all_reduce made as
-// above; what else reduces is staged, as are barriers. Calls of a group are enqueued together. All
-// is in stream order; by NCCL the call returns at once, by UCX and the host when it is done.
+//   - messages: staged, because two ranks cannot agree without the others
+// By UCX bytes are exchanged, and any sums of floats of reduce_scatter and all_reduce are made as
+// above; other reductions and barriers are staged. Calls of a group are enqueued together. All work
+// is in stream order. By NCCL the call returns at once, by UCX and by the host when it is done.
 #pragma once
 #include <map>
 #include <memory>
@@ -48,20 +48,20 @@ class DeviceCollectives {
   Status run(std::span<const DeviceCall> calls);
 
   bool prepared() const { return device_ != nullptr; }
-  bool staged() const { return !nccl_ && !exchanges_; }  // what only moves, too
+  bool staged() const { return !nccl_ && !exchanges_; }  // true also for calls that only move bytes
   const nccl::Features& features() const { return features_; }
   const cuda::Device& device() const { return *device_; }
   bool has_kernels() const { return decision_.kernels; }  // on all ranks
   // NCCL may use these bytes, one piece of physical memory and as many on all ranks, as symmetric
   // memory from now on; where copy engines can gather in them, gather_in_place() does so.
   // Collective, blocking. Where that cannot be, explain() says why, and all goes on without.
-  Status open_window(cuda::DevicePointer memory, uint64_t bytes);
+  Status open_window(cuda::CUdeviceptr memory, uint64_t bytes);
   // As often as it was opened: its memory may then be given back. Not collective; what used it on
   // this rank's streams is over.
-  void close_window(cuda::DevicePointer memory);
+  void close_window(cuda::CUdeviceptr memory);
   bool gathers_by_copy_engines() const { return copier_ != nullptr; }
-  // Whether gather_in_place() can be called for these bytes: NCCL looks where a buffer begins, and
-  // takes the window for all of it, so no gather that it has windows for leaves one.
+  // Returns true if gather_in_place() can be called for these bytes. NCCL looks where a buffer
+  // begins, and takes the window for all of it, so no gather with windows may leave one.
   bool can_gather_in_place(const std::byte* memory, uint64_t bytes) const;
   // An all_gather of equal parts end to end, this rank's in its place. Prepared.
   Status gather_in_place(const DeviceCall& call);
@@ -78,7 +78,7 @@ class DeviceCollectives {
     std::vector<DeviceCall> calls;
     int ordinal;
   };
-  // What was put off until the end of a group.
+  // Runs the calls that were put off until the end of a group.
   static Status run_group(std::vector<Grouped>& group);
 
  private:
@@ -87,20 +87,21 @@ class DeviceCollectives {
   Status agree(const cuda::Device& device);
   Status agree_on_nccl(const cuda::Device& device, const std::vector<DeviceTerms>& terms);
   Status agree_on_exchanges(const cuda::Device& device, const std::vector<uint64_t>& hosts);
-  Status start_nccl(const nccl::UniqueId& id);
+  Status start_nccl(const nccl::ncclUniqueId& id);
   Status restart_nccl(const std::string& why);
   Result<std::string> agree_on(const Status& mine, bool* lasting);
-  Result<nccl::UniqueId> share_id();
+  Result<nccl::ncclUniqueId> share_id();
   Result<std::unique_ptr<nccl::Communicator>> open_nccl(const cuda::Device& device,
-                                                        const nccl::UniqueId& id,
+                                                        const nccl::ncclUniqueId& id,
                                                         bool copy_engines);
-  Status make_copier(cuda::DevicePointer memory, uint64_t bytes, const nccl::UniqueId& id);
+  Status make_copier(cuda::CUdeviceptr memory, uint64_t bytes, const nccl::ncclUniqueId& id);
   bool peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const;
   // The way of a call (select/native.h).
   Way way(const DeviceCall& call) const;
   NativeCall native_call(const DeviceCall& call, uint64_t bytes) const;
   using Calls = std::vector<const DeviceCall*>;
-  // What run() does: which calls NCCL takes as they are; to enqueue those; and then the others.
+  // The parts of run(): find the calls that NCCL takes as they are, enqueue those, and then run the
+  // others.
   Result<Calls> calls_of_nccl(std::span<const DeviceCall> calls) const;
   std::function<Status()> issue(nccl::Communicator& by, Calls calls);
   Status run_others(std::span<const DeviceCall> calls);
@@ -109,7 +110,7 @@ class DeviceCollectives {
   // run_others(), for other ranks
   bool waits(const DeviceCall& call) const { return exchanges_ || way(call) == Way::staged; }
   Status move(const Calls& calls);
-  Status follow(cuda::Stream stream) { return watch_ ? watch_->follow(stream) : success(); }
+  Status follow(cuda::CUstream stream) { return watch_ ? watch_->follow(stream) : success(); }
   bool divides(const DeviceCall& call) const;
   Status divide(const DeviceCall& call) const;
   Status run_folded(const DeviceCall& call);
@@ -124,14 +125,14 @@ class DeviceCollectives {
   nccl::Features features_;
   // copier_: of all-gathers by copy engines alone
   std::unique_ptr<nccl::Communicator> nccl_, copier_;
-  std::mutex copier_mutex_;        // of the pointer, against the watch's thread
+  std::mutex copier_mutex_;        // guards the pointer against the watch's thread
   std::string why_not_exchanges_;  // where there are none, and no NCCL
   std::unique_ptr<Exchanges> exchanges_;
   std::unique_ptr<FoldedSum> folded_;
   std::unique_ptr<Staging> staging_;
-  std::unique_ptr<StreamWatch> watch_;  // of nccl_
-  std::map<cuda::DevicePointer, int> window_users_;
-  cuda::DevicePointer scratch_ = 0;  // for barriers
+  std::unique_ptr<StreamWatch> watch_;  // watch of nccl_
+  std::map<cuda::CUdeviceptr, int> window_users_;
+  cuda::CUdeviceptr scratch_ = 0;  // for barriers
 };
 
 }  // namespace fsccl

@@ -25,7 +25,7 @@ Result<DeviceCollectives::Calls> DeviceCollectives::calls_of_nccl(
 Status DeviceCollectives::run_others(std::span<const DeviceCall> calls) {
   const cuda::Current current(*device_);
   Calls exchanged;
-  std::set<cuda::Stream> followed;
+  std::set<cuda::CUstream> followed;
   for (const DeviceCall& call : calls) {
     const Way chosen = way(call);
     if (chosen == Way::exchanged) exchanged.push_back(&call);
@@ -38,7 +38,7 @@ Status DeviceCollectives::run_others(std::span<const DeviceCall> calls) {
     if (chosen == Way::summed) FSCCL_TRY(run_folded(call));
     if (chosen == Way::staged) FSCCL_TRY(run_staged(call));
   }
-  for (const cuda::Stream stream : followed) FSCCL_TRY(follow(stream));
+  for (const cuda::CUstream stream : followed) FSCCL_TRY(follow(stream));
   return success();
 }
 
@@ -54,7 +54,7 @@ struct DeviceCollectives::GroupShare {
   DeviceCollectives* on;
   int ordinal;
   std::vector<DeviceCall> calls;
-  Status outcome;  // of what was done so far
+  Status outcome;  // outcome so far
 
   void run_others() {
     if (!outcome.ok()) return;
@@ -83,8 +83,8 @@ void DeviceCollectives::run_beside_each_other(const std::vector<GroupShare*>& wa
   if (!waiting.empty()) waiting[0]->run_others();
 }
 
-// What NCCL takes is one group of it, from this thread. What waits for other ranks comes after
-// that, that of different communicators beside each other.
+// The calls that NCCL takes are one group of NCCL, from this thread. Calls that wait for other
+// ranks come after that; those of different communicators run beside each other.
 Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
   // One order on all ranks: of communicators that are new and agree, so that no two ranks wait for
   // each other, and of NCCL's calls.
@@ -103,7 +103,7 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
     FSCCL_TRY(share.on->check_captures(share.ordinal, share.calls));
   for (const GroupShare& share : shares) FSCCL_TRY(share.on->prepare(share.ordinal));
 
-  // What goes wrong with one communicator keeps none of the others from what their ranks wait for.
+  // An error of one communicator keeps none of the others from the calls that their ranks wait for.
   std::vector<nccl::Communicator::Share> by_nccl;
   std::vector<GroupShare*> theirs;
   for (GroupShare& share : shares) {

@@ -37,19 +37,19 @@ Result<std::string> DeviceCollectives::agree_on(const Status& mine, bool* lastin
   return why;
 }
 
-// Of rank 0, to all; zeros where it could not make one.
-Result<nccl::UniqueId> DeviceCollectives::share_id() {
-  nccl::UniqueId mine{};
+// Gives rank 0's id to all ranks; zeros where rank 0 could not make one.
+Result<nccl::ncclUniqueId> DeviceCollectives::share_id() {
+  nccl::ncclUniqueId mine{};
   if (comm_.rank() == 0) {
-    const Result<nccl::UniqueId> id = nccl::Communicator::make_id(nccl_->library());
+    const Result<nccl::ncclUniqueId> id = nccl::Communicator::make_id(nccl_->library());
     if (id.ok()) mine = id.value();
   }
-  FSCCL_ASSIGN(const std::vector<nccl::UniqueId> ids, all_gather(comm_, mine));
+  FSCCL_ASSIGN(const std::vector<nccl::ncclUniqueId> ids, all_gather(comm_, mine));
   return ids[0];
 }
 
 // Every rank comes to every exchange.
-Status DeviceCollectives::open_window(cuda::DevicePointer memory, uint64_t bytes) {
+Status DeviceCollectives::open_window(cuda::CUdeviceptr memory, uint64_t bytes) {
   if (!nccl_ || (!features_.windows.usable && !features_.copy_gather.usable)) return success();
   window_users_[memory]++;
   auto* const begin = reinterpret_cast<void*>(memory);
@@ -64,7 +64,7 @@ Status DeviceCollectives::open_window(cuda::DevicePointer memory, uint64_t bytes
   }
   if (!features_.copy_gather.usable || (copier_ && copier_->in_window(begin, bytes)))
     return success();
-  FSCCL_ASSIGN(const nccl::UniqueId id, share_id());
+  FSCCL_ASSIGN(const nccl::ncclUniqueId id, share_id());
   FSCCL_ASSIGN(why, agree_on(make_copier(memory, bytes, id), &lasting));
   if (why.empty()) return success();
   features_.copy_gather = {false, why};
@@ -80,7 +80,7 @@ Status DeviceCollectives::restart_nccl(const std::string& why) {
   const auto idle = [this] { return watch_->idle(); };
   FSCCL_TRY(wait_unless([this] { return lost(); }, idle, Deadline::never(), Naps(kIdleNapNs))
                 .take_status());
-  FSCCL_ASSIGN(const nccl::UniqueId id, share_id());
+  FSCCL_ASSIGN(const nccl::ncclUniqueId id, share_id());
   watch_.reset();
   folded_.reset();
   nccl_->end(fail(FSCCL_ERR_NOT_AVAILABLE, "{}", why));
@@ -92,7 +92,7 @@ Status DeviceCollectives::restart_nccl(const std::string& why) {
               why, again);
 }
 
-void DeviceCollectives::close_window(cuda::DevicePointer memory) {
+void DeviceCollectives::close_window(cuda::CUdeviceptr memory) {
   const auto users = window_users_.find(memory);
   if (users == window_users_.end() || --users->second) return;
   window_users_.erase(users);
@@ -100,8 +100,8 @@ void DeviceCollectives::close_window(cuda::DevicePointer memory) {
   if (copier_) copier_->close_window(reinterpret_cast<void*>(memory));
 }
 
-Status DeviceCollectives::make_copier(cuda::DevicePointer memory, uint64_t bytes,
-                                      const nccl::UniqueId& id) {
+Status DeviceCollectives::make_copier(cuda::CUdeviceptr memory, uint64_t bytes,
+                                      const nccl::ncclUniqueId& id) {
   if (!copier_) {
     FSCCL_ASSIGN(auto made, open_nccl(*device_, id, true));
     const std::lock_guard lock(copier_mutex_);

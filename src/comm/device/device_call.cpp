@@ -65,7 +65,8 @@ void make_parts(DeviceCall& made, const CollectiveCall& call, int rank, int rank
 }  // namespace
 
 DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts,
-                       const size_t* recv_displacements, int rank, int ranks, cuda::Stream stream) {
+                       const size_t* recv_displacements, int rank, int ranks,
+                       cuda::CUstream stream) {
   DeviceCall made;
   made.op = call.op;
   made.input = static_cast<const std::byte*>(call.input);
@@ -96,7 +97,7 @@ DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts,
 }
 
 std::vector<DeviceCall> device_calls(const ListCall& list, int rank, int ranks,
-                                     cuda::Stream stream) {
+                                     cuda::CUstream stream) {
   std::vector<DeviceCall> made;
   for (size_t t = 0; t < list.count; t++) {
     const fsccl_tensor_t& tensor = list.tensors[t];

@@ -25,23 +25,25 @@ struct DeviceCall {
   int tag = 0;
   std::vector<CallPart> sends, receives;
   bool even = true;  // the parts are as long as each other, end to end, on all ranks
-  cuda::Stream stream = nullptr;
+  cuda::CUstream stream = nullptr;
 
   uint64_t element() const { return dtype_size(dtype); }
   const std::byte* from(size_t part) const { return input + sends[part].begin * element(); }
   std::byte* to(size_t part) const { return output + receives[part].begin * element(); }
 };
 
-// Of a call that Collectives::check_call has passed; of all_to_all_v counts are those of what is
-// sent.
+// Returns the device call of a call that Collectives::check_call has passed. The counts of
+// all_to_all_v are those of the sent elements.
 DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts,
-                       const size_t* recv_displacements, int rank, int ranks, cuda::Stream stream);
+                       const size_t* recv_displacements, int rank, int ranks,
+                       cuda::CUstream stream);
 // A list's, one after the other.
 std::vector<DeviceCall> device_calls(const ListCall& list, int rank, int ranks,
-                                     cuda::Stream stream);
+                                     cuda::CUstream stream);
 
-// What a call that only moves sends and receives, in turns of all ranks: in turn t to the rank t
-// further on, and from the one t before; in turn 0 to itself. Null: nothing, or no elements.
+// The sends and receives of a call that only moves bytes, in turns of all ranks: in turn t a rank
+// sends to the rank t further on, and receives from the rank t before; in turn 0 it sends to
+// itself. Null: nothing, or no elements.
 struct Turn {
   int to, from;
   const CallPart *out, *in;

@@ -8,11 +8,11 @@
 namespace fsccl {
 namespace {
 
-// of a broadcast: shorter ones cost less as one message to each rank
+// bytes of a broadcast: shorter ones cost less as one message to each rank
 constexpr uint64_t kLongBytes = 64u << 10;
 constexpr int64_t kVerdictMs = 300, kVerdictNapNs = 1'000'000;
 // an address of UCX has some hundred bytes for each of a machine's devices
-constexpr uint64_t kMostCardBytes = 64u << 10;
+constexpr uint64_t kMostEndpointBytes = 64u << 10;
 
 void keep(std::vector<Exchange::Part>& parts, int peer, const std::byte* memory, uint64_t bytes) {
   if (bytes) parts.push_back({peer, const_cast<std::byte*>(memory), bytes});
@@ -24,29 +24,29 @@ Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const c
                                                      std::function<Status()> lost) {
   Result<cuda::OwnedEvent> reached = cuda::OwnedEvent::create(device);
   Result<std::unique_ptr<Exchange>> by = make_exchange(comm.rank(), comm.size());
-  // Every rank comes to the two exchanges of cards, whatever went wrong on it.
+  // Every rank comes to the two exchanges of endpoints, whatever went wrong on it.
   const std::vector<uint8_t> none;
-  const std::vector<uint8_t>& card = by.ok() ? by.value()->card() : none;
+  const std::vector<uint8_t>& endpoint = by.ok() ? by.value()->endpoint() : none;
   const auto ranks = static_cast<size_t>(comm.size());
-  const uint64_t mine = card.size();
+  const uint64_t mine = endpoint.size();
   FSCCL_ASSIGN(const std::vector<uint64_t> sizes, all_gather(comm, mine));
   const uint64_t largest = *std::max_element(sizes.begin(), sizes.end());
-  if (largest > kMostCardBytes)
+  if (largest > kMostEndpointBytes)
     return fail(FSCCL_ERR_PROTOCOL, "a rank's address for UCX has {} bytes, more than {}", largest,
-                kMostCardBytes);
+                kMostEndpointBytes);
   std::vector<uint8_t> padded(largest);
-  std::copy(card.begin(), card.end(), padded.begin());
+  std::copy(endpoint.begin(), endpoint.end(), padded.begin());
   FSCCL_ASSIGN(const std::vector<uint8_t> all, all_gather_rows(comm, padded));
   if (!by.ok()) return by.take_status();
   if (!reached.ok()) return reached.take_status();
-  std::vector<std::vector<uint8_t>> cards;
+  std::vector<std::vector<uint8_t>> endpoints;
   for (size_t rank = 0; rank < ranks; rank++) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * largest);
-    cards.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(sizes[rank]));
+    endpoints.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(sizes[rank]));
   }
   std::unique_ptr<Exchanges> made(new Exchanges(comm, device, std::move(lost), reached.take()));
   made->by_ = by.take();
-  FSCCL_TRY(made->by_->connect(cards));
+  FSCCL_TRY(made->by_->connect(endpoints));
   return made;
 }
 
@@ -83,18 +83,17 @@ void Exchanges::add_long_broadcast(const DeviceCall& call, Round& scattered,
 Status Exchanges::copy_own(const DeviceCall& call) const {
   const Turn own = turn_of(call, 0, comm_.rank(), comm_.size());
   if (!own.out) return success();
-  const auto to =
-      reinterpret_cast<cuda::DevicePointer>(call.output + own.in->begin * call.element());
+  const auto to = reinterpret_cast<cuda::CUdeviceptr>(call.output + own.in->begin * call.element());
   const auto from =
-      reinterpret_cast<cuda::DevicePointer>(call.input + own.out->begin * call.element());
+      reinterpret_cast<cuda::CUdeviceptr>(call.input + own.out->begin * call.element());
   return device_.check(
       "cuMemcpyAsync",
-      device_.driver().copy_async(to, from, own.out->count * call.element(), call.stream));
+      device_.driver().cuMemcpyAsync(to, from, own.out->count * call.element(), call.stream));
 }
 
 Status Exchanges::move(const std::vector<const DeviceCall*>& calls) {
   Round first, second;
-  std::set<cuda::Stream> streams;
+  std::set<cuda::CUstream> streams;
   for (const DeviceCall* call : calls) {
     const bool is_long =
         call->op == OpCode::broadcast && comm_.size() > 2 &&
@@ -104,7 +103,7 @@ Status Exchanges::move(const std::vector<const DeviceCall*>& calls) {
     FSCCL_TRY(copy_own(*call));
     streams.insert(call->stream);
   }
-  for (const cuda::Stream stream : streams) {
+  for (const cuda::CUstream stream : streams) {
     FSCCL_TRY(reached_.record(stream));
     FSCCL_TRY(reached_.finish(Deadline::in_ms(comm_.timeout_ms()), lost_));
   }

@@ -26,12 +26,12 @@ class Exchanges {
                                                    std::function<Status()> lost);
   Exchanges(const Exchanges&) = delete;
 
-  // Together. Any of all_gather, all_to_all, broadcast, gather and scatter. The caller holds a
-  // Current. What goes wrong ends the communicator.
+  // Runs the calls together: all_gather, all_to_all, broadcast, gather and scatter. The caller
+  // holds a Current. An error ends the communicator.
   Status run(const std::vector<const DeviceCall*>& calls);
 
  private:
-  // What is sent and received at once.
+  // The messages that are sent and received at once.
   struct Round {
     std::vector<Exchange::Part> sends, receives;
   };

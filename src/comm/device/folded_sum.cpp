@@ -38,7 +38,7 @@ Result<std::unique_ptr<FoldedSum>> FoldedSum::create(Request request) {
   const cuda::Driver& driver = device.driver();
   const uint64_t half_bytes = made->piece_bytes_ * ranks;
   FSCCL_TRY(device.check("cuMemAlloc",
-                         driver.allocate(&made->scratch_, 2 * half_bytes + made->piece_bytes_)));
+                         driver.cuMemAlloc(&made->scratch_, 2 * half_bytes + made->piece_bytes_)));
   made->result_ = made->scratch_ + 2 * half_bytes;
   FSCCL_ASSIGN(made->side_, cuda::OwnedStream::create(device));
   for (uint64_t half = 0; half < 2; half++) {
@@ -55,7 +55,7 @@ FoldedSum::~FoldedSum() {
   const cuda::Driver& driver = request_.device.driver();
   // A stream that does not end in time may still use the scratch: it is left to it.
   const bool over = !side_ || side_->finish(Deadline::in_ms(kDrainMs)).code() != FSCCL_ERR_TIMEOUT;
-  if (scratch_ && over) (void)driver.free(scratch_);  // waits for what uses it
+  if (scratch_ && over) (void)driver.cuMemFree(scratch_);  // waits for what uses it
 }
 
 Result<const cuda::ReduceTable*> FoldedSum::table(fsccl_dtype_t dtype, uint64_t count) {
@@ -88,7 +88,7 @@ Status FoldedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t coun
     pieces.receives.push_back({static_cast<uint64_t>(q) * (piece_bytes_ / call.element()),
                                mine <= begin ? 0 : std::min(mine - begin, count)});
   }
-  FSCCL_TRY(half.summed.make_wait(call.stream));  // what was there before
+  FSCCL_TRY(half.summed.make_wait(call.stream));  // the content before
   FSCCL_TRY(request_.exchange(pieces));
   return half.exchanged.record(call.stream);
 }
@@ -101,13 +101,13 @@ Status FoldedSum::sum(const DeviceCall& call, uint64_t begin, uint64_t count, co
                  here = mine <= begin ? 0 : std::min(mine - begin, count);
   if (here) {
     FSCCL_ASSIGN(const cuda::ReduceTable* reduces, table(call.dtype, here));
-    std::vector<cuda::DevicePointer> bases;
+    std::vector<cuda::CUdeviceptr> bases;
     for (int q = 0; q < request_.ranks; q++)
       bases.push_back(half.memory + static_cast<uint64_t>(q) * piece_bytes_);
     FSCCL_TRY(kernels_->reduce(*reduces, bases.data(), epilogue, 0, side_->get()));
-    const auto to = reinterpret_cast<cuda::DevicePointer>(
+    const auto to = reinterpret_cast<cuda::CUdeviceptr>(
         call.output + (call.receives[0].begin + begin) * call.element());
-    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().copy_async(
+    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().cuMemcpyAsync(
                                                 to, result_, here * call.element(), side_->get())));
   }
   return half.summed.record(side_->get());

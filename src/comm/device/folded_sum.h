@@ -32,9 +32,9 @@ class FoldedSum {
   Status reduce_scatter(const DeviceCall& call, const cuda::ReduceEpilogue& epilogue);
 
  private:
-  // Of the scratch; while one is summed, the other is filled.
+  // One half of the scratch; while one half is summed, the other is filled.
   struct Half {
-    cuda::DevicePointer memory;
+    cuda::CUdeviceptr memory;
     cuda::OwnedEvent exchanged, summed;
   };
   using Tables =
@@ -47,14 +47,14 @@ class FoldedSum {
 
   const Request request_;
   const cuda::DeviceKernels* kernels_ = nullptr;
-  uint64_t piece_bytes_ = 0;  // of a rank's part
-  cuda::DevicePointer scratch_ = 0, result_ = 0;
+  uint64_t piece_bytes_ = 0;  // bytes of a rank's part
+  cuda::CUdeviceptr scratch_ = 0, result_ = 0;
   std::optional<cuda::OwnedStream> side_;
   std::vector<Half> halves_;
   Tables tables_;  // for each length of a piece
 };
 
-// Whether this sum is one that FoldedSum makes: floats, added (also averaged, or scaled).
+// Returns true if FoldedSum makes this sum: floats that are added (also averaged, or scaled).
 bool foldable(const DeviceCall& call);
 cuda::ReduceEpilogue epilogue_of(const DeviceCall& call, int ranks);
 

@@ -7,51 +7,51 @@
 namespace fsccl {
 namespace {
 
-using nccl::Operator;
-using nccl::Type;
+using nccl::ncclDataType_t;
+using nccl::ncclRedOp_t;
 
-// What is only moved is bytes. NCCL has no 16-bit integers, and no bool: that is a byte that is 0
-// or 1.
+// Elements that are only moved are bytes. NCCL has no 16-bit integers, and no bool, which is a byte
+// that is 0 or 1.
 struct Elements {
-  Type type;
+  ncclDataType_t type;
   uint64_t scale;  // how many of `type` one element is
 };
 Elements moved(fsccl_dtype_t dtype) {
   const uint64_t bytes = dtype_size(dtype);
-  if (bytes % 4 == 0) return {Type::uint32, bytes / 4};
-  return bytes == 2 ? Elements{Type::float16, 1} : Elements{Type::uint8, bytes};
+  if (bytes % 4 == 0) return {nccl::ncclUint32, bytes / 4};
+  return bytes == 2 ? Elements{nccl::ncclFloat16, 1} : Elements{nccl::ncclUint8, bytes};
 }
 
-Type folded(fsccl_dtype_t dtype) {
+ncclDataType_t folded(fsccl_dtype_t dtype) {
   switch (dtype) {
     case FSCCL_INT8:
-      return Type::int8;
+      return nccl::ncclInt8;
     case FSCCL_INT32:
-      return Type::int32;
+      return nccl::ncclInt32;
     case FSCCL_UINT32:
-      return Type::uint32;
+      return nccl::ncclUint32;
     case FSCCL_INT64:
-      return Type::int64;
+      return nccl::ncclInt64;
     case FSCCL_UINT64:
-      return Type::uint64;
+      return nccl::ncclUint64;
     case FSCCL_FLOAT16:
-      return Type::float16;
+      return nccl::ncclFloat16;
     case FSCCL_BFLOAT16:
-      return Type::bfloat16;
+      return nccl::ncclBfloat16;
     case FSCCL_FLOAT32:
-      return Type::float32;
+      return nccl::ncclFloat32;
     case FSCCL_FLOAT64:
-      return Type::float64;
+      return nccl::ncclFloat64;
     default:
-      return Type::uint8;
+      return nccl::ncclUint8;
   }
 }
 
-Operator operator_of(fsccl_dtype_t dtype, int kind) {
+ncclRedOp_t operator_of(fsccl_dtype_t dtype, int kind) {
   if (dtype == FSCCL_BOOL)
-    return kind == FSCCL_OP_SUM || kind == FSCCL_OP_MAX ? nccl::kMaximum : nccl::kMinimum;
-  constexpr Operator kOperators[] = {nccl::kSum, nccl::kAverage, nccl::kMinimum, nccl::kMaximum,
-                                     nccl::kProduct};
+    return kind == FSCCL_OP_SUM || kind == FSCCL_OP_MAX ? nccl::ncclMax : nccl::ncclMin;
+  constexpr ncclRedOp_t kOperators[] = {nccl::ncclSum, nccl::ncclAvg, nccl::ncclMin, nccl::ncclMax,
+                                        nccl::ncclProd};
   return kOperators[kind];
 }
 
@@ -73,23 +73,23 @@ class Reduction {
       (void)cast(&scale, call.dtype, &wide, FSCCL_FLOAT32, 1, Stores::cached);
     }
     const nccl::Library& library = comm.library();
-    status_ = comm.check(
-        "ncclRedOpCreatePreMulSum",
-        library.make_scaled_sum(&how_, &scale, type_, nccl::kScalarOnHost, comm.handle()));
+    status_ = comm.check("ncclRedOpCreatePreMulSum",
+                         library.ncclRedOpCreatePreMulSum(
+                             &how_, &scale, type_, nccl::ncclScalarHostImmediate, comm.handle()));
     made_ = status_.ok();
   }
   ~Reduction() {  // NCCL has taken over what the calls need of it
-    if (made_) (void)comm_.library().destroy_operator(how_, comm_.handle());
+    if (made_) (void)comm_.library().ncclRedOpDestroy(how_, comm_.handle());
   }
   Reduction(const Reduction&) = delete;
   Status take_status() { return std::move(status_); }
-  Operator how() const { return how_; }
-  Type type() const { return type_; }
+  ncclRedOp_t how() const { return how_; }
+  ncclDataType_t type() const { return type_; }
 
  private:
   nccl::Communicator& comm_;
-  Type type_;
-  Operator how_ = nccl::kSum;
+  ncclDataType_t type_;
+  ncclRedOp_t how_ = nccl::ncclSum;
   bool made_ = false;
   Status status_;
 };
@@ -98,16 +98,17 @@ Status gather_parts(nccl::Communicator& comm, const DeviceCall& call) {
   const nccl::Library& library = comm.library();
   const Elements unit = moved(call.dtype);
   if (call.even)
-    return comm.check("ncclAllGather",
-                      library.all_gather(call.input, call.output, call.sends[0].count * unit.scale,
-                                         unit.type, comm.handle(), call.stream));
+    return comm.check(
+        "ncclAllGather",
+        library.ncclAllGather(call.input, call.output, call.sends[0].count * unit.scale, unit.type,
+                              comm.handle(), call.stream));
   for (int q = 0; q < comm.ranks(); q++) {
     const uint64_t count = call.receives[static_cast<size_t>(q)].count * unit.scale;
     if (!count) continue;
     std::byte* const to = call.to(static_cast<size_t>(q));
-    FSCCL_TRY(
-        comm.check("ncclBroadcast", library.broadcast(q == comm.rank() ? call.input : to, to, count,
-                                                      unit.type, q, comm.handle(), call.stream)));
+    FSCCL_TRY(comm.check("ncclBroadcast",
+                         library.ncclBroadcast(q == comm.rank() ? call.input : to, to, count,
+                                               unit.type, q, comm.handle(), call.stream)));
   }
   return success();
 }
@@ -117,31 +118,33 @@ Status reduce_parts(nccl::Communicator& comm, const DeviceCall& call, const Redu
   if (call.even)
     return comm.check(
         "ncclReduceScatter",
-        library.reduce_scatter(call.input, call.output, call.receives[0].count, reduction.type(),
-                               reduction.how(), comm.handle(), call.stream));
+        library.ncclReduceScatter(call.input, call.output, call.receives[0].count, reduction.type(),
+                                  reduction.how(), comm.handle(), call.stream));
   for (int q = 0; q < comm.ranks(); q++) {
     const auto part = static_cast<size_t>(q);
     if (!call.sends[part].count) continue;
-    // Who is not the root has nothing to receive into; its input serves, which NCCL leaves alone.
+    // A rank that is not the root has no buffer to receive into; its input serves, which NCCL
+    // leaves alone.
     void* const to = q == comm.rank() ? call.output : const_cast<std::byte*>(call.from(part));
-    FSCCL_TRY(comm.check(
-        "ncclReduce", library.reduce(call.from(part), to, call.sends[part].count, reduction.type(),
-                                     reduction.how(), q, comm.handle(), call.stream)));
+    FSCCL_TRY(
+        comm.check("ncclReduce",
+                   library.ncclReduce(call.from(part), to, call.sends[part].count, reduction.type(),
+                                      reduction.how(), q, comm.handle(), call.stream)));
   }
   return success();
 }
 
 Status send(nccl::Communicator& comm, const DeviceCall& call, const CallPart& part, int peer) {
   const Elements unit = moved(call.dtype);
-  return comm.check("ncclSend", comm.library().send(call.input + part.begin * call.element(),
-                                                    part.count * unit.scale, unit.type, peer,
-                                                    comm.handle(), call.stream));
+  return comm.check("ncclSend", comm.library().ncclSend(call.input + part.begin * call.element(),
+                                                        part.count * unit.scale, unit.type, peer,
+                                                        comm.handle(), call.stream));
 }
 Status receive(nccl::Communicator& comm, const DeviceCall& call, const CallPart& part, int peer) {
   const Elements unit = moved(call.dtype);
-  return comm.check("ncclRecv", comm.library().recv(call.output + part.begin * call.element(),
-                                                    part.count * unit.scale, unit.type, peer,
-                                                    comm.handle(), call.stream));
+  return comm.check("ncclRecv", comm.library().ncclRecv(call.output + part.begin * call.element(),
+                                                        part.count * unit.scale, unit.type, peer,
+                                                        comm.handle(), call.stream));
 }
 
 }  // namespace
@@ -163,7 +166,7 @@ Status enqueue_exchange(nccl::Communicator& comm, const DeviceCall& call) {
 }
 
 Status enqueue(nccl::Communicator& comm, const DeviceCall& call, bool has_all_to_all,
-               cuda::DevicePointer scratch) {
+               cuda::CUdeviceptr scratch) {
   const nccl::Library& library = comm.library();
   Reduction reduction(comm, call);
   FSCCL_TRY(reduction.take_status());
@@ -172,8 +175,9 @@ Status enqueue(nccl::Communicator& comm, const DeviceCall& call, bool has_all_to
   const uint64_t whole = std::max(count, call.receives.empty() ? 0 : call.receives[0].count);
   if (call.op == OpCode::barrier) {
     auto* const word = reinterpret_cast<void*>(scratch);
-    return comm.check("ncclAllReduce", library.all_reduce(word, word, 1, Type::int32, nccl::kSum,
-                                                          comm.handle(), call.stream));
+    return comm.check("ncclAllReduce",
+                      library.ncclAllReduce(word, word, 1, nccl::ncclInt32, nccl::ncclSum,
+                                            comm.handle(), call.stream));
   }
   if (call.even && !whole) return success();
   switch (call.op) {
@@ -183,21 +187,21 @@ Status enqueue(nccl::Communicator& comm, const DeviceCall& call, bool has_all_to
       return reduce_parts(comm, call, reduction);
     case OpCode::all_reduce:
       return comm.check("ncclAllReduce",
-                        library.all_reduce(call.input, call.output, count, reduction.type(),
-                                           reduction.how(), comm.handle(), call.stream));
+                        library.ncclAllReduce(call.input, call.output, count, reduction.type(),
+                                              reduction.how(), comm.handle(), call.stream));
     case OpCode::reduce:
       return comm.check("ncclReduce",
-                        library.reduce(call.input, call.output, count, reduction.type(),
-                                       reduction.how(), call.root, comm.handle(), call.stream));
+                        library.ncclReduce(call.input, call.output, count, reduction.type(),
+                                           reduction.how(), call.root, comm.handle(), call.stream));
     case OpCode::broadcast:
       return comm.check("ncclBroadcast",
-                        library.broadcast(call.output, call.output, whole * unit.scale, unit.type,
-                                          call.root, comm.handle(), call.stream));
+                        library.ncclBroadcast(call.output, call.output, whole * unit.scale,
+                                              unit.type, call.root, comm.handle(), call.stream));
     case OpCode::all_to_all:
       if (call.even && has_all_to_all)
         return comm.check("ncclAlltoAll",
-                          library.all_to_all(call.input, call.output, whole * unit.scale, unit.type,
-                                             comm.handle(), call.stream));
+                          library.ncclAlltoAll(call.input, call.output, whole * unit.scale,
+                                               unit.type, comm.handle(), call.stream));
       [[fallthrough]];
     default:
       return enqueue_exchange(comm, call);

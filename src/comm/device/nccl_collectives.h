@@ -11,8 +11,8 @@ std::string not_by_nccl(const DeviceCall& call);
 // Inside Communicator::group(). `scratch`: 8 bytes of device memory, for a barrier. A call of no
 // elements does nothing.
 Status enqueue(nccl::Communicator& comm, const DeviceCall& call, bool has_all_to_all,
-               cuda::DevicePointer scratch);
-// Of sends and receives alone: the parts that go between this rank and each other, and its own.
+               cuda::CUdeviceptr scratch);
+// Enqueues sends and receives alone: the parts between this rank and each other rank, and its own.
 Status enqueue_exchange(nccl::Communicator& comm, const DeviceCall& call);
 
 }  // namespace fsccl

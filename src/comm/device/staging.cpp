@@ -8,12 +8,12 @@
 namespace fsccl {
 namespace {
 
-// Of a half. Large enough that a piece takes longer than to begin it, small enough that pinning it
-// costs nobody.
+// Bytes of a half: large enough that a piece takes longer than its start, and small enough that
+// pinning it costs little.
 constexpr uint64_t kHalfBytes = 4u << 20;
 constexpr size_t kPage = 4096;
 
-// What of a part lies in [begin, begin + count) of every part.
+// Returns the elements of a part that lie in [begin, begin + count) of every part.
 uint64_t clip(const CallPart& part, uint64_t begin, uint64_t count) {
   return part.count <= begin ? 0 : std::min(part.count - begin, count);
 }
@@ -53,9 +53,9 @@ Result<std::unique_ptr<Staging>> Staging::create(Communicator& comm, const cuda:
   void* const memory = std::aligned_alloc(kPage, 2 * kHalfBytes);
   if (!memory)
     return fail(FSCCL_ERR_OUT_OF_MEMORY, "no {} bytes to stage device memory in", 2 * kHalfBytes);
-  if (const cuda::Code code =
-          device.driver().register_host(memory, 2 * kHalfBytes, cuda::kHostPortable);
-      code != cuda::kSuccess) {
+  if (const cuda::CUresult code = device.driver().cuMemHostRegister(
+          memory, 2 * kHalfBytes, cuda::CU_MEMHOSTREGISTER_PORTABLE);
+      code != cuda::CUDA_SUCCESS) {
     std::free(memory);
     return device.check("cuMemHostRegister", code);
   }
@@ -76,7 +76,7 @@ Staging::~Staging() {
   for (const Half& half : halves_)
     for (const cuda::OwnedEvent* event : {&half.copied_in, &half.copied_out})
       if (event->finish(deadline).code() == FSCCL_ERR_TIMEOUT) return;
-  (void)device_.driver().unregister_host(memory_);
+  (void)device_.driver().cuMemHostUnregister(memory_);
   std::free(memory_);
 }
 
@@ -113,8 +113,8 @@ Status Staging::begin(const DeviceCall& call, const Round& round, Half& half) {
     const std::byte* const from = call.input + (part.begin + round.begin) * call.element();
     FSCCL_TRY(device_.check(
         "cuMemcpyAsync",
-        driver.copy_async(reinterpret_cast<cuda::DevicePointer>(to),
-                          reinterpret_cast<cuda::DevicePointer>(from), bytes, call.stream)));
+        driver.cuMemcpyAsync(reinterpret_cast<cuda::CUdeviceptr>(to),
+                             reinterpret_cast<cuda::CUdeviceptr>(from), bytes, call.stream)));
     to += bytes;
   }
   return half.copied_in.record(call.stream);
@@ -157,8 +157,8 @@ Status Staging::finish(const DeviceCall& call, const Round& round, Half& half) {
     std::byte* const to = call.output + (part.begin + round.begin) * call.element();
     FSCCL_TRY(device_.check(
         "cuMemcpyAsync",
-        driver.copy_async(reinterpret_cast<cuda::DevicePointer>(to),
-                          reinterpret_cast<cuda::DevicePointer>(from), bytes, call.stream)));
+        driver.cuMemcpyAsync(reinterpret_cast<cuda::CUdeviceptr>(to),
+                             reinterpret_cast<cuda::CUdeviceptr>(from), bytes, call.stream)));
     from += bytes;
   }
   return half.copied_out.record(call.stream);
@@ -168,7 +168,7 @@ Status Staging::run(const DeviceCall& call) {
   const cuda::Current current(device_);
   if (call.op == OpCode::barrier) {
     FSCCL_TRY(
-        device_.check("cuStreamSynchronize", device_.driver().stream_synchronize(call.stream)));
+        device_.check("cuStreamSynchronize", device_.driver().cuStreamSynchronize(call.stream)));
     fsccl_status_t state = FSCCL_OK;
     return comm_.collectives().run({}, true, &state);
   }

@@ -24,7 +24,7 @@ class Staging {
   Status run(const DeviceCall& call);
 
  private:
-  // Of the pinned memory; while one is copied, the other is the engine's.
+  // One half of the pinned memory; while one half is copied, the engine uses the other.
   struct Half {
     std::byte* memory;
     cuda::OwnedEvent copied_in, copied_out;

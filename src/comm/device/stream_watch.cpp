@@ -20,7 +20,7 @@ Result<std::unique_ptr<StreamWatch>> StreamWatch::create(const cuda::Device& dev
   return made;
 }
 
-// What a stream may write to yet is nobody else's for ever.
+// Memory that a stream may still write to is never given to anybody else.
 StreamWatch::~StreamWatch() {
   if (hook_ >= 0) Reactor::instance().remove_hook(hook_);
   const bool over = std::all_of(followed_.begin(), followed_.end(),
@@ -40,14 +40,16 @@ Status StreamWatch::make_words() {
   return success();
 }
 
-Status StreamWatch::follow(cuda::Stream stream) {
+Status StreamWatch::follow(cuda::CUstream stream) {
   FSCCL_ASSIGN(const bool capturing, device_.capturing(stream));
   if (capturing) return success();
   const std::unique_lock lock(mutex_);
   if (unused_.empty()) FSCCL_TRY(make_words());
   Word word = unused_.back();
-  FSCCL_TRY(device_.put_values(
-      {{.operation = cuda::kWriteValue32, .address = word.device, .value = ++word.value}}, stream));
+  FSCCL_TRY(device_.put_values({{.operation = cuda::CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                                 .address = word.device,
+                                 .value64 = ++word.value}},
+                               stream));
   const bool first = followed_.empty();
   followed_.push_back({word, Deadline::in_ms(timeout_ms_)});
   unused_.pop_back();

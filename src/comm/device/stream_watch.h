@@ -1,9 +1,9 @@
-// Streams end or somebody says why. What NCCL has put on a stream waits for other ranks with no
-// deadline of its own: so behind each call the stream writes a value to a word in memory of the
-// host, and the service thread looks whether it is there in time, and meanwhile whether a rank was
-// lost. If not, end() is called once, which must free the stream.
+// Ends streams that wait for a lost rank. Work that NCCL has put on a stream waits for other ranks
+// without a deadline of its own. Behind each call the stream therefore writes a value to a word in
+// memory of the host, and the service thread looks whether the value comes in time, and whether a
+// rank was lost meanwhile. If so, end() is called once, which must free the stream.
 //
-// The service thread reads memory and asks the driver nothing (an event it would have to ask for):
+// The service thread reads memory and asks the driver nothing (it would have to ask for an event):
 // while another thread waits in the driver, such a question may wait, too, and with it every
 // deadline, socket and heartbeat of the process.
 #pragma once
@@ -34,14 +34,14 @@ class StreamWatch {
 
   // Everything put on the stream so far is to be over by the deadline. The caller holds a Current.
   // A stream that is being captured runs later and is not watched.
-  Status follow(cuda::Stream stream);
+  Status follow(cuda::CUstream stream);
   bool idle();  // all that was followed is over, as far as was seen, or somebody has said why not
 
  private:
   static constexpr size_t kWordsAtOnce = 1024;
   struct Word {
     uint32_t* host = nullptr;
-    cuda::DevicePointer device = 0;
+    cuda::CUdeviceptr device = 0;
     uint32_t value = 0;  // that it has, or will have: one more each time
     bool written() const { return __atomic_load_n(host, __ATOMIC_ACQUIRE) == value; }
   };
@@ -60,7 +60,7 @@ class StreamWatch {
   std::mutex mutex_;
   std::deque<Followed> followed_;  // oldest first
   std::vector<Word> unused_;
-  std::vector<std::unique_ptr<cuda::HostMemory::Bytes>> memory_;  // of words
+  std::vector<std::unique_ptr<cuda::HostMemory::Bytes>> memory_;  // memory of the words
   bool over_ = false;
   int hook_ = -1;
 };

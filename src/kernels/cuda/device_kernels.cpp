@@ -48,20 +48,20 @@ class ReduceTable {
 
 // Brought onto the device now: left to the first launch, that may wait for all that streams have to
 // do, and so for a peer that waits for what the launch stands before.
-Status DeviceKernels::find(const char* name, Function& function) const {
+Status DeviceKernels::find(const char* name, CUfunction& function) const {
   const Driver& driver = device_.driver();
-  FSCCL_TRY(device_.check(name, driver.module_function(&function, module_, name)));
-  return driver.function_load ? device_.check("cuFuncLoad", driver.function_load(function))
-                              : success();
+  FSCCL_TRY(device_.check(name, driver.cuModuleGetFunction(&function, module_, name)));
+  return driver.cuFuncLoad ? device_.check("cuFuncLoad", driver.cuFuncLoad(function)) : success();
 }
 
 // What the driver says of this GPU: without a norm, blocks have fewer threads, and more of them may
 // fit. Else those that are known to.
-uint32_t DeviceKernels::blocks_at_once(Function function, uint32_t threads) const {
+uint32_t DeviceKernels::blocks_at_once(CUfunction function, uint32_t threads) const {
   const Driver& driver = device_.driver();
   int blocks = 0;
-  const bool said = driver.occupancy &&
-                    driver.occupancy(&blocks, function, static_cast<int>(threads), 0) == kSuccess &&
+  const bool said = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor &&
+                    driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                        &blocks, function, static_cast<int>(threads), 0) == CUDA_SUCCESS &&
                     blocks > 0;
   return static_cast<uint32_t>(device_.multiprocessors()) *
          (said ? static_cast<uint32_t>(blocks) : kBlocksPerMultiprocessor);
@@ -75,11 +75,12 @@ Result<const DeviceKernels*> DeviceKernels::load(const Device& device) {
                 "-Dcuda=enabled)");
   const Driver& driver = device.driver();
   const Current current(device);
-  Stream uploads = nullptr;
-  FSCCL_TRY(device.check("cuStreamCreate", driver.stream_create(&uploads, kNonBlockingStream, 0)));
+  CUstream uploads = nullptr;
+  FSCCL_TRY(device.check("cuStreamCreate",
+                         driver.cuStreamCreateWithPriority(&uploads, CU_STREAM_NON_BLOCKING, 0)));
   std::unique_ptr<DeviceKernels> made(new DeviceKernels(device, uploads));
   Status status =
-      device.check("cuModuleLoadData", driver.module_load(&made->module_, kKernelImage.bytes));
+      device.check("cuModuleLoadData", driver.cuModuleLoadData(&made->module_, kKernelImage.bytes));
   if (!status.ok()) {
     status = fail(FSCCL_ERR_NOT_AVAILABLE,
                   "the kernels for GPUs do not load on device {} ({}, compute capability {}.{}), "
@@ -100,8 +101,8 @@ Result<const DeviceKernels*> DeviceKernels::load(const Device& device) {
     made->norm_blocks_ = made->blocks_at_once(made->reduce_, kReduceThreads);
     return made.release();  // kept: as the device is
   }
-  if (made->module_) (void)driver.module_unload(made->module_);
-  (void)driver.stream_destroy(uploads);
+  if (made->module_) (void)driver.cuModuleUnload(made->module_);
+  (void)driver.cuStreamDestroy(uploads);
   return status;
 }
 
@@ -118,19 +119,19 @@ Result<const DeviceKernels*> DeviceKernels::of(const Device& device) {
 
 // On a stream of its own: the legacy one would wait for others, and cannot be used while one is
 // captured.
-Status DeviceKernels::upload(const std::vector<std::byte>& bytes, DevicePointer to) const {
+Status DeviceKernels::upload(const std::vector<std::byte>& bytes, CUdeviceptr to) const {
   const Driver& driver = device_.driver();
   FSCCL_TRY(device_.check("cuMemcpyAsync",
-                          driver.copy_async(to, reinterpret_cast<DevicePointer>(bytes.data()),
-                                            bytes.size(), uploads_)));
-  return device_.check("cuStreamSynchronize", driver.stream_synchronize(uploads_));
+                          driver.cuMemcpyAsync(to, reinterpret_cast<CUdeviceptr>(bytes.data()),
+                                               bytes.size(), uploads_)));
+  return device_.check("cuStreamSynchronize", driver.cuStreamSynchronize(uploads_));
 }
 
-Status DeviceKernels::launch(Function function, uint32_t blocks, uint32_t threads, void* argument,
-                             const char* name, Stream stream) const {
+Status DeviceKernels::launch(CUfunction function, uint32_t blocks, uint32_t threads, void* argument,
+                             const char* name, CUstream stream) const {
   void* arguments[] = {argument};
-  return device_.check(name, device_.driver().launch(function, blocks, 1, 1, threads, 1, 1, 0,
-                                                     stream, arguments, nullptr));
+  return device_.check(name, device_.driver().cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1,
+                                                             0, stream, arguments, nullptr));
 }
 
 Result<std::shared_ptr<const CastTable>> DeviceKernels::make_casts(
@@ -149,8 +150,8 @@ Result<std::shared_ptr<const CastTable>> DeviceKernels::make_casts(
   return std::shared_ptr<const CastTable>(std::move(table));
 }
 
-Status DeviceKernels::cast(const CastTable& table, DevicePointer source_base,
-                           DevicePointer destination_base, Stream stream) const {
+Status DeviceKernels::cast(const CastTable& table, CUdeviceptr source_base,
+                           CUdeviceptr destination_base, CUstream stream) const {
   if (!table.tile_count) return success();
   CastLaunch launch{};
   launch.pieces = table.memory->at<const Piece>(0);
@@ -184,9 +185,9 @@ Result<std::shared_ptr<const ReduceTable>> DeviceKernels::make_reduces(
   return std::shared_ptr<const ReduceTable>(std::move(table));
 }
 
-Status DeviceKernels::reduce(const ReduceTable& table, const DevicePointer* bases,
-                             const ReduceEpilogue& epilogue, DevicePointer norm,
-                             Stream stream) const {
+Status DeviceKernels::reduce(const ReduceTable& table, const CUdeviceptr* bases,
+                             const ReduceEpilogue& epilogue, CUdeviceptr norm,
+                             CUstream stream) const {
   if (!table.tile_count && !norm) return success();
   ReduceLaunch launch = reduce_launch(bases, table.sources, epilogue);
   launch.norm = reinterpret_cast<void*>(norm);
@@ -213,8 +214,8 @@ Status DeviceKernels::reduce(const ReduceTable& table, const DevicePointer* base
                       stream);
 }
 
-Status DeviceKernels::divide(DevicePointer values, uint64_t count, fsccl_dtype_t dtype,
-                             int64_t divisor, Stream stream) const {
+Status DeviceKernels::divide(CUdeviceptr values, uint64_t count, fsccl_dtype_t dtype,
+                             int64_t divisor, CUstream stream) const {
   if (!count) return success();
   if (dtype != FSCCL_FLOAT32 && dtype != FSCCL_FLOAT64)
     return fail(FSCCL_ERR_NOT_AVAILABLE, "kernels divide float32 and float64, not {}",

@@ -20,7 +20,7 @@ namespace fsccl::cuda {
 // dst = src converted. Any pair that kernels.h casts, and equal dtypes of any kind (a copy). Any
 // alignment to the element.
 struct CastPiece {
-  DevicePointer source = 0;  // an address, or with `sources_from_base` an offset
+  CUdeviceptr source = 0;    // an address, or with `sources_from_base` an offset
   uint64_t destination = 0;  // likewise
   uint64_t count = 0;        // elements
   fsccl_dtype_t from = FSCCL_FLOAT32, to = FSCCL_FLOAT32;
@@ -29,9 +29,9 @@ struct CastPiece {
 // dst = fold over the sources, in their order, of the elements at `offset` behind each source's
 // base.
 struct ReducePiece {
-  uint64_t offset = 0;            // bytes, behind the base of every source
-  DevicePointer destination = 0;  // an address
-  uint64_t count = 0;             // elements
+  uint64_t offset = 0;          // bytes, behind the base of every source
+  CUdeviceptr destination = 0;  // an address
+  uint64_t count = 0;           // elements
   fsccl_dtype_t from = FSCCL_FLOAT32, to = FSCCL_FLOAT32;
 };
 
@@ -65,8 +65,8 @@ class DeviceKernels {
                                                       CastBase base) const;
   // Sources' base is `source_base`, destinations' `destination_base`; what the table has as
   // addresses ignores them.
-  Status cast(const CastTable& table, DevicePointer source_base, DevicePointer destination_base,
-              Stream stream) const;
+  Status cast(const CastTable& table, CUdeviceptr source_base, CUdeviceptr destination_base,
+              CUstream stream) const;
 
   // Pieces of fp16, bf16, fp32 and fp64. Integers are not gradients: FSCCL_ERR_NOT_AVAILABLE.
   Result<std::shared_ptr<const ReduceTable>> make_reduces(const std::vector<ReducePiece>& pieces,
@@ -74,29 +74,29 @@ class DeviceKernels {
   // `bases`: of the sources, as many as the table was made for; they are copied. norm: null, or
   // memory for a DeviceNorm, of the device or registered, which is written. One launch of a table
   // at a time.
-  Status reduce(const ReduceTable& table, const DevicePointer* bases,
-                const ReduceEpilogue& epilogue, DevicePointer norm, Stream stream) const;
+  Status reduce(const ReduceTable& table, const CUdeviceptr* bases, const ReduceEpilogue& epilogue,
+                CUdeviceptr norm, CUstream stream) const;
   // `count` floats or doubles in place, each divided and rounded once.
-  Status divide(DevicePointer values, uint64_t count, fsccl_dtype_t dtype, int64_t divisor,
-                Stream stream) const;
+  Status divide(CUdeviceptr values, uint64_t count, fsccl_dtype_t dtype, int64_t divisor,
+                CUstream stream) const;
   // Blocks of a reduce that the device has at once: of more tiles, each has several.
   uint32_t reduce_blocks(bool norm) const { return norm ? norm_blocks_ : reduce_blocks_; }
 
  private:
-  DeviceKernels(const Device& device, Stream uploads)
+  DeviceKernels(const Device& device, CUstream uploads)
       : device_(device), uploads_(uploads), memory_(std::make_unique<TableMemory>(device)) {}
   static Result<const DeviceKernels*> load(const Device& device);
-  Status find(const char* name, Function& function) const;
-  uint32_t blocks_at_once(Function function, uint32_t threads) const;
-  Status upload(const std::vector<std::byte>& bytes, DevicePointer to) const;
-  Status launch(Function function, uint32_t blocks, uint32_t threads, void* argument,
-                const char* name, Stream stream) const;
+  Status find(const char* name, CUfunction& function) const;
+  uint32_t blocks_at_once(CUfunction function, uint32_t threads) const;
+  Status upload(const std::vector<std::byte>& bytes, CUdeviceptr to) const;
+  Status launch(CUfunction function, uint32_t blocks, uint32_t threads, void* argument,
+                const char* name, CUstream stream) const;
 
   const Device& device_;
-  Stream uploads_;
+  CUstream uploads_;
   std::unique_ptr<TableMemory> memory_;
-  Module module_ = nullptr;
-  Function cast_ = nullptr, reduce_ = nullptr, put_bases_ = nullptr, divide_ = nullptr;
+  CUmodule module_ = nullptr;
+  CUfunction cast_ = nullptr, reduce_ = nullptr, put_bases_ = nullptr, divide_ = nullptr;
   uint32_t cast_blocks_ = 0, reduce_blocks_ = 0, norm_blocks_ = 0;  // at once
 };
 

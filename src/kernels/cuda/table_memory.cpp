@@ -12,7 +12,7 @@ constexpr size_t kLeast = 4096;
 
 Result<std::unique_ptr<TableMemory::Bytes>> TableMemory::take(size_t bytes) {
   const size_t size = std::bit_ceil(std::max(bytes, kLeast));
-  DevicePointer begin = 0;
+  CUdeviceptr begin = 0;
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = spare_.find(size); found != spare_.end()) {
@@ -20,11 +20,11 @@ Result<std::unique_ptr<TableMemory::Bytes>> TableMemory::take(size_t bytes) {
       spare_.erase(found);
     }
   }
-  if (!begin) FSCCL_TRY(device_.check("cuMemAlloc", device_.driver().allocate(&begin, size)));
+  if (!begin) FSCCL_TRY(device_.check("cuMemAlloc", device_.driver().cuMemAlloc(&begin, size)));
   return std::make_unique<Bytes>(*this, begin, size);
 }
 
-void TableMemory::give_back(DevicePointer begin, size_t bytes) {
+void TableMemory::give_back(CUdeviceptr begin, size_t bytes) {
   const std::lock_guard lock(mutex_);
   spare_.emplace(bytes, begin);
 }

@@ -20,12 +20,12 @@ class TableMemory {
   // Given back with this: then nothing that was launched may use it any more.
   class Bytes {
    public:
-    Bytes(TableMemory& from, DevicePointer begin, size_t bytes)
+    Bytes(TableMemory& from, CUdeviceptr begin, size_t bytes)
         : from_(from), begin_(begin), bytes_(bytes) {}
     ~Bytes() { from_.give_back(begin_, bytes_); }
     Bytes(const Bytes&) = delete;
 
-    DevicePointer begin() const { return begin_; }
+    CUdeviceptr begin() const { return begin_; }
     template <class T>
     T* at(size_t offset) const {
       return reinterpret_cast<T*>(begin_ + offset);
@@ -33,18 +33,18 @@ class TableMemory {
 
    private:
     TableMemory& from_;
-    const DevicePointer begin_;
+    const CUdeviceptr begin_;
     const size_t bytes_;
   };
   // At least so many. The caller holds a Current. Any thread.
   Result<std::unique_ptr<Bytes>> take(size_t bytes);
 
  private:
-  void give_back(DevicePointer begin, size_t bytes);
+  void give_back(CUdeviceptr begin, size_t bytes);
 
   const Device& device_;
   std::mutex mutex_;
-  std::multimap<size_t, DevicePointer> spare_;  // by size, which is a power of two
+  std::multimap<size_t, CUdeviceptr> spare_;  // by size, which is a power of two
 };
 
 }  // namespace fsccl::cuda

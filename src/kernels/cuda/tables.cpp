@@ -76,7 +76,7 @@ Grid reduce_grid(uint32_t tiles, bool norm, uint32_t multiprocessors, uint32_t m
           norm ? kReduceThreads : kWorkers};
 }
 
-ReduceLaunch reduce_launch(const DevicePointer* bases, uint32_t sources,
+ReduceLaunch reduce_launch(const CUdeviceptr* bases, uint32_t sources,
                            const ReduceEpilogue& epilogue) {
   ReduceLaunch launch{};
   const Quotient<double> quotient(epilogue.scale, epilogue.divisor);

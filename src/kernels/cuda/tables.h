@@ -32,7 +32,7 @@ Grid reduce_grid(uint32_t tiles, bool norm, uint32_t multiprocessors, uint32_t m
 
 // A launch as far as the table and the call say it. The bases lie within, if there are not too
 // many.
-ReduceLaunch reduce_launch(const DevicePointer* bases, uint32_t sources,
+ReduceLaunch reduce_launch(const CUdeviceptr* bases, uint32_t sources,
                            const ReduceEpilogue& epilogue);
 
 }  // namespace fsccl::cuda

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kListed = 16;  // blocks that an error names
 
-std::string stream_name(cuda::Stream stream) {
+std::string stream_name(cuda::CUstream stream) {
   return stream ? fmt::format("stream {}", static_cast<void*>(stream)) : "the default stream";
 }
 
@@ -21,7 +21,7 @@ FreeRanges& DeviceBlocks::ranges_of(uint32_t stream) {
   return streams_[stream];
 }
 
-// What streams have finished with is everybody's.
+// Bytes that streams have finished with become free for all streams.
 void DeviceBlocks::settle() {
   for (uint32_t s = 0; s < streams_.size(); s++) {
     FreeRanges& own = streams_[s];
@@ -59,7 +59,7 @@ std::optional<uint64_t> DeviceBlocks::find_together(uint64_t room, uint64_t alig
   return best;
 }
 
-Result<bool> DeviceBlocks::capturing(cuda::Stream stream) const {
+Result<bool> DeviceBlocks::capturing(cuda::CUstream stream) const {
   const cuda::Device& device = memory_.arena(DevicePart::blocks).device();
   const cuda::Current current(device);
   return device.capturing(stream);
@@ -143,16 +143,16 @@ Result<uint64_t> DeviceBlocks::place(uint64_t room, uint64_t alignment, uint32_t
   return status.clone();  // the driver has failed, and the bytes are lost with it
 }
 
-Status DeviceBlocks::fill(uint64_t begin, uint64_t end, cuda::Stream stream) const {
+Status DeviceBlocks::fill(uint64_t begin, uint64_t end, cuda::CUstream stream) const {
   if (!poison_) return success();
   const cuda::Device& device = memory_.arena(DevicePart::blocks).device();
   const cuda::Current current(device);
   return device.check("cuMemsetD8Async",
-                      device.driver().fill_async(memory_.base(DevicePart::blocks) + begin, kPoison,
-                                                 end - begin, stream));
+                      device.driver().cuMemsetD8Async(memory_.base(DevicePart::blocks) + begin,
+                                                      kPoison, end - begin, stream));
 }
 
-Result<void*> DeviceBlocks::alloc(uint64_t bytes, cuda::Stream stream, uint64_t alignment) {
+Result<void*> DeviceBlocks::alloc(uint64_t bytes, cuda::CUstream stream, uint64_t alignment) {
   const uint64_t granularity = memory_.arena(DevicePart::blocks).granularity();
   if (alignment > granularity)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
@@ -187,7 +187,7 @@ Result<void*> DeviceBlocks::alloc(uint64_t bytes, cuda::Stream stream, uint64_t 
   return reinterpret_cast<void*>(address);
 }
 
-Status DeviceBlocks::free(void* pointer, cuda::Stream stream) {
+Status DeviceBlocks::free(void* pointer, cuda::CUstream stream) {
   const std::lock_guard lock(mutex_);
   const auto found =
       blocks_.find(reinterpret_cast<uint64_t>(pointer) - memory_.base(DevicePart::blocks));
@@ -246,7 +246,7 @@ uint64_t DeviceBlocks::trim(Deadline deadline) {
   const std::lock_guard lock(mutex_);
   (void)(deadline.passed() ? marks_.record_all().ok() : marks_.wait_for_all(deadline).ok());
   settle();
-  // What a stream has for itself may still be used.
+  // Bytes that one stream has for itself may still be used.
   uint64_t begin = bytes_;
   for (const auto& [from, range] : everybodys_.ranges())
     if (range.end == bytes_) begin = from;

@@ -25,7 +25,8 @@ namespace fsccl {
 
 class DeviceBlocks {
  public:
-  static constexpr uint64_t kAlignment = 512;  // of every block, as PyTorch's kernels expect it
+  // alignment of every block, as PyTorch's kernels expect it
+  static constexpr uint64_t kAlignment = 512;
   static constexpr uint64_t kSegment = 20u << 20;
 
   // `mutex` guards the marks, too, which the pool's slots share.
@@ -38,28 +39,28 @@ class DeviceBlocks {
         pool_(std::move(pool)),
         poison_(poison) {}
 
-  Result<void*> alloc(uint64_t bytes, cuda::Stream stream, uint64_t alignment);
-  Status free(void* pointer, cuda::Stream stream);
+  Result<void*> alloc(uint64_t bytes, cuda::CUstream stream, uint64_t alignment);
+  Status free(void* pointer, cuda::CUstream stream);
 
   struct Figures {
     uint64_t blocks = 0, live_bytes = 0, peak_bytes = 0, allocations = 0, frees = 0;
   };
   Figures figures() const;
-  std::string list() const;  // of what is there, one after the other, the largest first
+  std::string list() const;  // returns a list of the blocks, the largest first
   // Gives the segments at the end back that nobody has a block in, and that no stream uses any
   // more; `deadline`: waits for that.
   uint64_t trim(Deadline deadline);
-  uint64_t waits() const;  // of a stream for another, that blocks asked for
+  uint64_t waits() const;  // returns the waits of one stream for another that blocks asked for
 
  private:
   struct Block {
     uint64_t begin, end, bytes, call;
-    cuda::Stream stream;
+    cuda::CUstream stream;
   };
   static constexpr uint32_t kNobody = ~uint32_t{0};
   FreeRanges& ranges_of(uint32_t stream);
   void settle();
-  Result<bool> capturing(cuda::Stream stream) const;
+  Result<bool> capturing(cuda::CUstream stream) const;
   std::optional<uint64_t> find(uint64_t room, uint64_t alignment, uint32_t stream, bool captured);
   std::optional<uint64_t> find_together(uint64_t room, uint64_t alignment, uint32_t stream) const;
   Status claim(uint64_t begin, uint64_t end, uint32_t stream);
@@ -68,7 +69,7 @@ class DeviceBlocks {
   Status grow(uint64_t room, uint64_t alignment, bool captured, bool* asked,
               std::unique_lock<std::mutex>& lock);
   uint64_t free_tail() const;  // where it begins
-  Status fill(uint64_t begin, uint64_t end, cuda::Stream stream) const;
+  Status fill(uint64_t begin, uint64_t end, cuda::CUstream stream) const;
 
   DeviceMemory& memory_;
   StreamMarks& marks_;
@@ -79,7 +80,7 @@ class DeviceBlocks {
 
   FreeRanges everybodys_;
   std::deque<FreeRanges> streams_;  // by number
-  uint64_t bytes_ = 0;              // of the arena that are told of here
+  uint64_t bytes_ = 0;              // bytes of the arena that this object manages
   std::unordered_map<uint64_t, Block> blocks_;
   Figures figures_;
   uint64_t calls_ = 0, waits_ = 0;

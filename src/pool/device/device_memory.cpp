@@ -72,7 +72,7 @@ struct DeviceMemory::Growth final : PoolGrowth {
   Growth(DeviceMemory& of_memory, DevicePart of_part) : memory(of_memory), part(of_part) {}
   Result<void*> reserve(uint64_t bytes) override {
     const std::lock_guard lock(memory.mutex_);
-    const cuda::DevicePointer place = memory.base(part) + memory.bytes(part);
+    const cuda::CUdeviceptr place = memory.base(part) + memory.bytes(part);
     FSCCL_TRY(memory.extend_now(part, bytes));
     return reinterpret_cast<void*>(place);
   }
@@ -90,7 +90,7 @@ Status DeviceMemory::extend(DevicePart part, uint64_t bytes) {
               pool_, rank_, bytes, result.status().text());
 }
 
-// What other threads took meanwhile counts, too.
+// Extends the part. Memory that other threads took meanwhile counts, too.
 Status DeviceMemory::extend_now(DevicePart part, uint64_t bytes) {
   if (held() + bytes > limits_.all || bytes > of(part).address_bytes() - of(part).bytes())
     return refuse(bytes);

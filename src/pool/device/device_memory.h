@@ -1,11 +1,10 @@
-// What a pool on a GPU has of its device: an arena for slots and one for blocks, which grow by
-// whole segments, and the limits that they keep together. Before it refuses, it gives back what
-// blocks do not use and asks the program, once a request.
+// The memory of a pool on its GPU: an arena for slots and an arena for blocks, which grow by whole
+// segments, and the limits that the two keep together. Before it refuses a request, it gives back
+// memory that blocks do not use and asks the program, once a request.
 //
-// Growth passes through the program's source, if it has given one: adaptors over
-// fsccl_allocator_cuda(), which see it and may refuse it; the memory is the arena's own. (A segment
-// must be mapped by other processes and at a place of the arena's, so memory that somebody else has
-// allocated cannot be one.)
+// Growth passes through the program's source, if there is one: adaptors over fsccl_allocator_cuda()
+// see it and may refuse it; the memory is the arena's own. (Other processes must map a segment, at
+// a place of the arena's, so memory that somebody else has allocated cannot be one.)
 //
 // Any thread. The lock is not held while `Relief` or the source is called.
 #pragma once
@@ -40,7 +39,7 @@ class DeviceMemory {
     // gives back what blocks do not use, and waits for that
     std::function<void()> trim;
     std::function<void(uint64_t bytes)> ask;  // the program, for so many bytes
-    std::function<std::string()> holders;     // who holds what, for the error
+    std::function<std::string()> holders;     // returns the holders of memory, for the error
   };
   using Source = std::shared_ptr<MemorySource>;
 
@@ -62,9 +61,10 @@ class DeviceMemory {
   // Gives the segments up that lie whole at or above `bytes`, which nothing uses any more; returns
   // how much that was.
   uint64_t shrink(DevicePart part, uint64_t bytes);
-  uint64_t kept_by_shrink(DevicePart part, uint64_t bytes) const;  // what would be left
+  // returns the bytes that would be left
+  uint64_t kept_by_shrink(DevicePart part, uint64_t bytes) const;
   const DeviceArena& arena(DevicePart part) const { return *arenas_[static_cast<size_t>(part)]; }
-  cuda::DevicePointer base(DevicePart part) const { return arena(part).base(); }
+  cuda::CUdeviceptr base(DevicePart part) const { return arena(part).base(); }
   uint64_t bytes(DevicePart part) const {
     return bytes_[static_cast<size_t>(part)].load(std::memory_order_acquire);
   }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kSlotsInJournal = 1;  // slots of each rank's own
 
-// What this rank has to say of its device, or why it cannot take part.
+// Returns this rank's description of its device, or the reason why it cannot take part.
 Result<DeviceRank> describe(const Result<const cuda::Device*>& opened,
                             const fsccl_pool_config_t& config, const Config& settings,
                             const Result<DeviceMemory::Source>& source) {
@@ -35,13 +35,16 @@ Result<DeviceRank> describe(const Result<const cuda::Device*>& opened,
   rank.limit_bytes =
       config.limit_bytes ? config.limit_bytes : static_cast<uint64_t>(settings.pool_limit_bytes);
   size_t granularity = 0, free = 0, total = 0;
-  cuda::AllocationProperties properties;
+  cuda::CUmemAllocationProp properties;
   properties.location.id = device.ordinal();
-  properties.handles = device.posix_handles() ? cuda::kPosixHandle : cuda::kNoHandle;
+  properties.requestedHandleTypes = device.posix_handles()
+                                        ? cuda::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                                        : cuda::CU_MEM_HANDLE_TYPE_NONE;
   const cuda::Current current(device);
-  FSCCL_TRY(device.check("cuMemGetAllocationGranularity",
-                         device.driver().granularity(&granularity, &properties, 0)));
-  FSCCL_TRY(device.check("cuMemGetInfo", device.driver().memory_info(&free, &total)));
+  FSCCL_TRY(
+      device.check("cuMemGetAllocationGranularity",
+                   device.driver().cuMemGetAllocationGranularity(&granularity, &properties, 0)));
+  FSCCL_TRY(device.check("cuMemGetInfo", device.driver().cuMemGetInfo(&free, &total)));
   rank.granularity = granularity;
   rank.free_bytes = free;
   return rank;
@@ -137,7 +140,7 @@ DevicePool::~DevicePool() {
   comm_.dependents--;
 }
 
-Status DevicePool::note_end(cuda::Stream stream) {
+Status DevicePool::note_end(cuda::CUstream stream) {
   const std::lock_guard lock(mutex_);
   const std::optional<uint32_t> number = marks_.known(stream);
   return number ? marks_.record(*number) : success();
@@ -153,21 +156,22 @@ void DevicePool::publish() {
                    .misses = region_->misses()};
 }
 
-Status DevicePool::put_waits(cuda::Stream stream, std::vector<cuda::MemoryOperation>& waits) const {
+Status DevicePool::put_waits(cuda::CUstream stream,
+                             std::vector<cuda::CUstreamBatchMemOpParams>& waits) const {
   if (waits.empty()) return success();
   const cuda::Current current(*device_);
   return device_->put_values(waits, stream);
 }
 
-Status DevicePool::poison(const Held& slot, cuda::Stream stream) const {
+Status DevicePool::poison(const Held& slot, cuda::CUstream stream) const {
   const cuda::Current current(*device_);
-  return device_->check(
-      "cuMemsetD8Async",
-      device_->driver().fill_async(slots(comm_.rank()) + slot.offset, kPoison, slot.bytes, stream));
+  return device_->check("cuMemsetD8Async",
+                        device_->driver().cuMemsetD8Async(slots(comm_.rank()) + slot.offset,
+                                                          kPoison, slot.bytes, stream));
 }
 
 // The stream begins with the slot when those have ended who had its bytes.
-Status DevicePool::order(const Held& slot, cuda::Stream stream) {
+Status DevicePool::order(const Held& slot, cuda::CUstream stream) {
   const std::lock_guard lock(mutex_);
   FSCCL_ASSIGN(const uint32_t number, marks_.number(stream));
   std::optional<StreamMarks::Calls> calls;
@@ -193,7 +197,8 @@ void DevicePool::forget_slot(uint64_t key) {
   journal_->forget_slot(key);
 }
 
-Result<uint64_t> DevicePool::take(uint64_t key, uint64_t bytes, bool stable, cuda::Stream stream) {
+Result<uint64_t> DevicePool::take(uint64_t key, uint64_t bytes, bool stable,
+                                  cuda::CUstream stream) {
   Held& slot = held(key);
   const StepTable::Row* const row = region_->take_by_table(key, bytes, stable);
   const Result<SlotGrant> grant =
@@ -230,8 +235,8 @@ Result<uint64_t> DevicePool::take(uint64_t key, uint64_t bytes, bool stable, cud
 }
 
 // In debug mode the bytes are spoilt at once, so their last readers are waited for now.
-Result<StreamMark> DevicePool::mark(const Held& slot, cuda::Stream stream,
-                                    std::vector<cuda::MemoryOperation>* waits) {
+Result<StreamMark> DevicePool::mark(const Held& slot, cuda::CUstream stream,
+                                    std::vector<cuda::CUstreamBatchMemOpParams>* waits) {
   FSCCL_ASSIGN(const uint32_t number, marks_.number(stream));
   if (debug_) {
     FSCCL_TRY(put_waits(stream, *waits));
@@ -241,8 +246,8 @@ Result<StreamMark> DevicePool::mark(const Held& slot, cuda::Stream stream,
   return marks_.set(number);
 }
 
-Status DevicePool::give_back(uint64_t key, cuda::Stream stream,
-                             std::vector<cuda::MemoryOperation> waits) {
+Status DevicePool::give_back(uint64_t key, cuda::CUstream stream,
+                             std::vector<cuda::CUstreamBatchMemOpParams> waits) {
   const auto found = held_.find(key);
   if (found == held_.end() || !found->second.now)
     return fail(FSCCL_ERR_INVALID_STATE,
@@ -276,9 +281,9 @@ Status DevicePool::declare(const std::vector<StepEvent>& events) {
   return status;
 }
 
-// A step that is recorded takes more than its plan. What is above the plan is given back whole
-// segments at a time, when everything is over that ranks have given back: this rank's streams then
-// read no peer's slots any more, and after the vote no rank's do.
+// Gives back the surplus of a recorded step, which takes more than its plan. Whole segments above
+// the plan go when all work on released bytes of this rank is over: its streams then read no peer's
+// slots any more, and after the vote no rank's streams do.
 Status DevicePool::give_back_surplus() {
   const uint64_t kept =
       slots_->kept_by_shrink(std::max<uint64_t>(region_->extent(), keeps_first_slots_ ? 1 : 0));
@@ -315,8 +320,8 @@ Status DevicePool::end_step() {
   return success();
 }
 
-Result<std::vector<cuda::DevicePointer>> DevicePool::slots_of(const Communicator& comm) const {
-  std::vector<cuda::DevicePointer> all;
+Result<std::vector<cuda::CUdeviceptr>> DevicePool::slots_of(const Communicator& comm) const {
+  std::vector<cuda::CUdeviceptr> all;
   for (int rank = 0; rank < comm.size(); rank++) {
     const int here = comm_.rank_of(comm.job_rank(rank));
     if (here < 0 || !reaches(here))

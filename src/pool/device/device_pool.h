@@ -38,46 +38,48 @@ class DevicePool final : public Pool {
       Result<DeviceMemory::Source> source = DeviceMemory::Source());
   ~DevicePool() override;
 
-  // Of the pool's own, for what is done before the caller has named one: it waits for nothing but
-  // what its blocks do.
+  // The pool's own stream, for work before the caller has named a stream: it waits only for the
+  // work of its blocks.
   const cuda::OwnedStream& own_stream() const { return *own_stream_; }
   // While the stream lives: so that the pool's end can wait for it when it does not.
-  Status note_end(cuda::Stream stream);
+  Status note_end(cuda::CUstream stream);
 
   const cuda::Device& device() const { return *device_; }
 
   // Blocks, ordered by streams as fsccl_pool_alloc() and fsccl_pool_free() say. Any thread.
-  Result<void*> alloc(uint64_t bytes, cuda::Stream stream, uint64_t alignment) {
+  Result<void*> alloc(uint64_t bytes, cuda::CUstream stream, uint64_t alignment) {
     return blocks_->alloc(bytes, stream, alignment);
   }
-  Status free(void* pointer, cuda::Stream stream) { return blocks_->free(pointer, stream); }
+  Status free(void* pointer, cuda::CUstream stream) { return blocks_->free(pointer, stream); }
   Result<void*> alloc_block(uint64_t bytes, void* stream, uint64_t alignment) override {
-    return alloc(bytes, static_cast<cuda::Stream>(stream), alignment);
+    return alloc(bytes, static_cast<cuda::CUstream>(stream), alignment);
   }
   Status free_block(void* pointer, void* stream) override {
-    return free(pointer, static_cast<cuda::Stream>(stream));
+    return free(pointer, static_cast<cuda::CUstream>(stream));
   }
   Status import(void* pointer, uint64_t bytes) override;
   fsccl_memory_t memory() const override { return FSCCL_MEMORY_CUDA; }
   int device_ordinal() const override { return device_->ordinal(); }
 
-  // Slots: the same calls, in order, on all ranks. `key`: who asks (unit and role); `stable`: one
-  // offset in every occurrence. Returns the offset in the slots' arena. What is put on `stream`
-  // from now on follows the last use of these bytes. What refuses it refuses it on all ranks; the
-  // first steps communicate and block, where memory has to grow.
-  Result<uint64_t> take(uint64_t key, uint64_t bytes, bool stable, cuda::Stream stream);
+  // Takes a slot. All ranks make the same calls in the same order. `key`: unit and role; `stable`:
+  // one offset in every occurrence. Returns the offset in the arena of slots. Work that is put on
+  // `stream` from now on follows the last use of these bytes. A refusal is a refusal on all ranks.
+  // The first steps communicate and block, if memory has to grow.
+  Result<uint64_t> take(uint64_t key, uint64_t bytes, bool stable, cuda::CUstream stream);
   // The bytes are free when everything is done that `stream` was given, and then `waits` are over:
   // operations that wait for a word, which peers make greater.
-  Status give_back(uint64_t key, cuda::Stream stream, std::vector<cuda::MemoryOperation> waits);
-  // Whether this process can reach the slots of `rank`, which can reach its, and where they begin.
+  Status give_back(uint64_t key, cuda::CUstream stream,
+                   std::vector<cuda::CUstreamBatchMemOpParams> waits);
+  // Returns true if this process can reach the slots of `rank`, which can reach its slots; and the
+  // address where they begin.
   bool reaches(int rank) const { return slots_->reaches(rank); }
-  cuda::DevicePointer slots(int rank) const { return slots_->base(rank); }
+  cuda::CUdeviceptr slots(int rank) const { return slots_->base(rank); }
   // Where the slots of a communicator's ranks begin. FSCCL_ERR_NOT_AVAILABLE, and whose cannot be
   // reached and why.
-  Result<std::vector<cuda::DevicePointer>> slots_of(const Communicator& comm) const;
+  Result<std::vector<cuda::CUdeviceptr>> slots_of(const Communicator& comm) const;
   uint64_t slot_bytes() const { return slots_->bytes(); }  // that exist, as many on all ranks
-  // Of those as many as are one piece of memory, which from now on is not given back: NCCL has a
-  // window on it.
+  // Returns the bytes of the slots' first piece of memory. From now on the piece is not given back,
+  // because NCCL has a window on it.
   uint64_t first_slot_bytes() const { return slots_->first_bytes(); }
   void keep_first_slots() { keeps_first_slots_ = true; }  // on all ranks
 
@@ -93,15 +95,16 @@ class DevicePool final : public Pool {
   Status snapshot(const std::string& path) const override;
   void add_unit(uint64_t key, std::string name) { units_.insert_or_assign(key, std::move(name)); }
   void remove_unit(uint64_t key) { units_.erase(key); }
-  // Who says what a key is for, before it takes a slot with it, says too when it has none.
+  // Names the use of a key before the first slot of the key is taken. The caller also says when the
+  // key has no use any more.
   void name_slot(uint64_t key, UseKind kind, const std::string& unit) {
     journal_->name_slot(key, kind, unit);
   }
   void forget_slot(uint64_t key);
 
   struct Counters {
-    uint64_t waits = 0;  // of a stream for another, that blocks asked for
-    size_t events = 0;   // of CUDA, that exist
+    uint64_t waits = 0;  // waits of one stream for another that blocks asked for
+    size_t events = 0;   // CUDA events that exist
   };
   Counters counters() const;
 
@@ -115,13 +118,13 @@ class DevicePool final : public Pool {
   Status make(const fsccl_pool_config_t& config, const Reach& reach,
               Result<DeviceMemory::Source> source);
   Held& held(uint64_t key);
-  Status order(const Held& slot, cuda::Stream stream);
-  Result<StreamMark> mark(const Held& slot, cuda::Stream stream,
-                          std::vector<cuda::MemoryOperation>* waits);
-  Status put_waits(cuda::Stream stream, std::vector<cuda::MemoryOperation>& waits) const;
-  Status poison(const Held& slot, cuda::Stream stream) const;
+  Status order(const Held& slot, cuda::CUstream stream);
+  Result<StreamMark> mark(const Held& slot, cuda::CUstream stream,
+                          std::vector<cuda::CUstreamBatchMemOpParams>* waits);
+  Status put_waits(cuda::CUstream stream, std::vector<cuda::CUstreamBatchMemOpParams>& waits) const;
+  Status poison(const Held& slot, cuda::CUstream stream) const;
   Status give_back_surplus();
-  void publish();  // what the region knows, which only the thread of the program may ask
+  void publish();  // publishes figures of the region, which only the thread of the program may read
   Deadline deadline() const { return comm_.deadline(); }
 
   const cuda::Device* device_;

@@ -15,7 +15,7 @@ class FreeRanges {
  public:
   struct Range {
     uint64_t end = 0;
-    uint64_t tick = 0;  // of the stream's marks: since when
+    uint64_t tick = 0;  // the stream's mark since which it is free
   };
   using ByBegin = std::pmr::map<uint64_t, Range>;
 

@@ -19,23 +19,23 @@ uint64_t host_of(Communicator& comm, size_t rank) {
   return comm.context().job().member(comm.job_rank(static_cast<int>(rank))).host;
 }
 
-// Whether this device can be mapped the other's memory: it is the same, or a peer that this process
-// sees.
+// Returns true if this device can map the other device's memory: it is the same device, or a peer
+// that this process sees.
 bool maps(const cuda::Device& device, const DeviceRank& mine, const DeviceRank& other) {
   if (same_device(mine, other)) return true;
   const cuda::Driver& driver = device.driver();
   int count = 0, own = 0;
-  if (driver.device_count(&count) != cuda::kSuccess ||
-      driver.device_get(&own, device.ordinal()) != cuda::kSuccess)
+  if (driver.cuDeviceGetCount(&count) != cuda::CUDA_SUCCESS ||
+      driver.cuDeviceGet(&own, device.ordinal()) != cuda::CUDA_SUCCESS)
     return false;
   for (int ordinal = 0; ordinal < count; ordinal++) {
     int peer = 0, can = 0;
     unsigned char uuid[16];
-    if (driver.device_get(&peer, ordinal) != cuda::kSuccess ||
-        driver.device_uuid(uuid, peer) != cuda::kSuccess)
+    if (driver.cuDeviceGet(&peer, ordinal) != cuda::CUDA_SUCCESS ||
+        driver.cuDeviceGetUuid(uuid, peer) != cuda::CUDA_SUCCESS)
       continue;
     if (std::memcmp(uuid, other.uuid, sizeof uuid) == 0)
-      return driver.can_access_peer(&can, own, peer) == cuda::kSuccess && can != 0;
+      return driver.cuDeviceCanAccessPeer(&can, own, peer) == cuda::CUDA_SUCCESS && can != 0;
   }
   return false;  // CUDA_VISIBLE_DEVICES hides it
 }

@@ -1,7 +1,7 @@
-// What the ranks of a pool on GPUs tell each other when it is made: on which device each is and how
-// much it may have of it. From that every rank works out alike how much slots may take, and which
-// ranks map each other's slots: those of one host whose devices are the same one or peers, with
-// handles that go as descriptors, each way.
+// The exchange of the ranks of a pool on GPUs when the pool is made: on which device each rank is,
+// and how much of its memory it may have. From that every rank computes alike how much slots may
+// take, and which ranks map each other's slots: ranks of one host whose devices are the same one or
+// peers, with handles that travel as descriptors, in both directions.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ struct DeviceRank {
   uint8_t posix_handles, transport, debug, record;
   unsigned char uuid[16];
   uint64_t granularity;
-  uint64_t free_bytes;   // of the device
+  uint64_t free_bytes;   // free bytes of the device
   uint64_t limit_bytes;  // 0: none was given
 };
 
@@ -32,8 +32,8 @@ struct Reach {
 Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device,
                              const Result<DeviceRank>& mine);
 
-// Whether `mine` is true on all ranks; collective, blocking. FSCCL_ERR_MISMATCH where
-// FSCCL_DEVICE_TRANSPORT differs.
+// Returns true if `mine` is true on all ranks; collective, blocking. Returns FSCCL_ERR_MISMATCH
+// where FSCCL_DEVICE_TRANSPORT differs.
 Result<bool> agree_on_reach(Communicator& comm, bool mine);
 
 }  // namespace fsccl

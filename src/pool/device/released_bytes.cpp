@@ -6,14 +6,16 @@ namespace fsccl {
 namespace {
 
 // The words are counters that wrap around, as the driver compares them.
-bool is_later(const cuda::MemoryOperation& a, const cuda::MemoryOperation& b) {
-  if (a.operation == cuda::kWaitValue64) return static_cast<int64_t>(a.value - b.value) > 0;
-  return static_cast<int32_t>(static_cast<uint32_t>(a.value) - static_cast<uint32_t>(b.value)) > 0;
+bool is_later(const cuda::CUstreamBatchMemOpParams& a, const cuda::CUstreamBatchMemOpParams& b) {
+  if (a.operation == cuda::CU_STREAM_MEM_OP_WAIT_VALUE_64)
+    return static_cast<int64_t>(a.value64 - b.value64) > 0;
+  return static_cast<int32_t>(static_cast<uint32_t>(a.value64) - static_cast<uint32_t>(b.value64)) >
+         0;
 }
 
-void add_wait(const cuda::MemoryOperation& wait, ReleasedBytes::Waits* waits) {
+void add_wait(const cuda::CUstreamBatchMemOpParams& wait, ReleasedBytes::Waits* waits) {
   const auto same =
-      std::find_if(waits->begin(), waits->end(), [&](const cuda::MemoryOperation& known) {
+      std::find_if(waits->begin(), waits->end(), [&](const cuda::CUstreamBatchMemOpParams& known) {
         return known.address == wait.address && known.operation == wait.operation &&
                known.flags == wait.flags;
       });
@@ -68,7 +70,7 @@ void ReleasedBytes::needs(uint64_t begin, uint64_t end, std::vector<StreamMark>*
   if (range != ranges_.begin() && std::prev(range)->second.end > begin) --range;
   for (; range != ranges_.end() && range->first < end; ++range) {
     add_mark(range->second.mark, marks);
-    for (const cuda::MemoryOperation& wait : range->second.waits) add_wait(wait, waits);
+    for (const cuda::CUstreamBatchMemOpParams& wait : range->second.waits) add_wait(wait, waits);
   }
 }
 

@@ -16,12 +16,12 @@ namespace fsccl {
 class ReleasedBytes {
  public:
   // a wait ends when the word has reached its value, and words only grow
-  using Waits = std::vector<cuda::MemoryOperation>;
+  using Waits = std::vector<cuda::CUstreamBatchMemOpParams>;
 
   // No byte of [begin, end) is given back already.
   void add(uint64_t begin, uint64_t end, StreamMark mark, Waits waits);
-  // What is to be waited for before [begin, end) is used: one mark a stream, one wait a word.
-  // Replaces what was in them.
+  // Returns the waits that must come before [begin, end) is used: one mark for each stream, and one
+  // wait for each word. They replace the former content of the arguments.
   void needs(uint64_t begin, uint64_t end, std::vector<StreamMark>* marks, Waits* waits) const;
   void forget(uint64_t begin, uint64_t end);  // somebody has taken them
   size_t ranges() const { return ranges_.size(); }

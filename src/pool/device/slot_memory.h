@@ -16,19 +16,19 @@ class SlotMemory {
                                                     const Reach& reach);
 
   bool reaches(int rank) const { return rank == comm_.rank() || peers_.contains(rank); }
-  cuda::DevicePointer base(int rank) const {
+  cuda::CUdeviceptr base(int rank) const {
     return rank == comm_.rank() ? memory_.base(DevicePart::slots) : peers_.at(rank).base();
   }
   uint64_t bytes() const { return memory_.bytes(DevicePart::slots); }
-  // of the first segment
+  // bytes of the first segment
   uint64_t first_bytes() const {
     return bytes() ? memory_.arena(DevicePart::slots).segment_bytes(0) : 0;
   }
 
   // So many bytes exist from the beginning on. Collective and blocking where they do not yet.
   Status grow(uint64_t extent) { return extent <= bytes() ? success() : grow_together(extent); }
-  // What would be left of it; the same on all ranks. And to do so, when no rank uses what lies
-  // above any more.
+  // Returns the bytes that a shrink would keep, the same on all ranks. The second function shrinks,
+  // when no rank uses the bytes above any more.
   uint64_t kept_by_shrink(uint64_t extent) const {
     return memory_.kept_by_shrink(DevicePart::slots, extent);
   }
@@ -44,7 +44,7 @@ class SlotMemory {
 
   Communicator& comm_;
   DeviceMemory& memory_;
-  uint64_t granularity_;  // of all
+  uint64_t granularity_;  // granularity of all segments
   std::map<int, DeviceArena> peers_;
 };
 

@@ -14,7 +14,7 @@ constexpr uintptr_t kLegacyStream = 1, kStreamOfThread = 2;  // special handles 
 
 }  // namespace
 
-std::optional<uint32_t> StreamMarks::known(cuda::Stream stream) const {
+std::optional<uint32_t> StreamMarks::known(cuda::CUstream stream) const {
   if (reinterpret_cast<uintptr_t>(stream) == kLegacyStream) stream = nullptr;
   if (last_known_ < streams_.size() && streams_[last_known_].stream == stream) return last_known_;
   for (uint32_t s = 0; s < streams_.size(); s++)
@@ -22,7 +22,7 @@ std::optional<uint32_t> StreamMarks::known(cuda::Stream stream) const {
   return std::nullopt;
 }
 
-Result<uint32_t> StreamMarks::number(cuda::Stream stream) {
+Result<uint32_t> StreamMarks::number(cuda::CUstream stream) {
   if (reinterpret_cast<uintptr_t>(stream) == kLegacyStream) stream = nullptr;
   if (const std::optional<uint32_t> known = this->known(stream)) return *known;
   if (reinterpret_cast<uintptr_t>(stream) == kStreamOfThread)
@@ -142,14 +142,14 @@ Result<bool> StreamMarks::finish(Deadline deadline) {
 // For streams that may be gone, where nothing can be recorded any more. The call knows no deadline,
 // so it has a thread of its own.
 Result<bool> StreamMarks::wait_for_context(Deadline deadline) const {
-  constexpr cuda::Code kWaits = -1;
-  const auto outcome = std::make_shared<std::atomic<cuda::Code>>(kWaits);
+  constexpr cuda::CUresult kWaits = -1;
+  const auto outcome = std::make_shared<std::atomic<cuda::CUresult>>(kWaits);
   Thread thread;
   {
     const SignalsBlocked blocked;
     FSCCL_TRY(thread.start([outcome, &device = device_] {
       const cuda::Current current(device);
-      *outcome = device.driver().synchronize();
+      *outcome = device.driver().cuCtxSynchronize();
     }));
   }
   const auto over = [&] { return *outcome != kWaits; };

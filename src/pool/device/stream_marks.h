@@ -32,7 +32,7 @@ struct StreamMark {
 
 class StreamMarks {
  public:
-  static constexpr size_t kMostEvents = 64;  // of a stream
+  static constexpr size_t kMostEvents = 64;  // events of a stream
   static constexpr size_t kMostStreams = 1024;
 
   explicit StreamMarks(const cuda::Device& device) : device_(device) {}
@@ -58,14 +58,14 @@ class StreamMarks {
   };
 
   // The number of the stream, which is new perhaps.
-  Result<uint32_t> number(cuda::Stream stream);
-  std::optional<uint32_t> known(cuda::Stream stream) const;  // it is not new
-  cuda::Stream stream(uint32_t number) const { return streams_[number].stream; }
+  Result<uint32_t> number(cuda::CUstream stream);
+  std::optional<uint32_t> known(cuda::CUstream stream) const;  // it is not new
+  cuda::CUstream stream(uint32_t number) const { return streams_[number].stream; }
   size_t streams() const { return streams_.size(); }
 
   Result<StreamMark> set(uint32_t stream);
-  // What `stream` is given from now on begins after the mark. Nothing is done where that is so
-  // already. FSCCL_ERR_NOT_AVAILABLE where one of the two is being captured.
+  // Orders the next work of `stream` behind the mark. Nothing is done if it is ordered already.
+  // Returns FSCCL_ERR_NOT_AVAILABLE if one of the two streams is being captured.
   Status make_wait(uint32_t stream, const StreamMark& mark);
   bool known_over(const StreamMark& mark) const { return mark.tick <= streams_[mark.stream].over; }
   void look(uint32_t stream);      // how far it has got
@@ -74,8 +74,8 @@ class StreamMarks {
   // Waits for everything; false at the deadline. The host does so when memory goes back to the
   // system, and never else.
   Result<bool> wait_for_all(Deadline deadline);
-  // The same for the last time, when streams may have been destroyed. Of those without an event
-  // behind their last mark nothing is known then but through the context, which cannot be waited
+  // The same for the last time, when streams may have been destroyed. The state of a stream without
+  // an event behind its last mark is then known only through the context, which cannot be waited
   // for during a capture: an error.
   Result<bool> finish(Deadline deadline);
   size_t events() const;  // that exist
@@ -86,7 +86,7 @@ class StreamMarks {
     cuda::OwnedEvent event;
   };
   struct Stream {
-    cuda::Stream stream = nullptr;
+    cuda::CUstream stream = nullptr;
     uint64_t ticks = 0, over = 0;
     std::deque<Recorded> events;  // later than `over`, in order
     // by number of a stream: the mark of it that this one is ordered behind

@@ -24,7 +24,7 @@ Blocks::Blocks(Place place) : place_(std::move(place)), region_(place_.bytes) {
   if (place_.debug && !place_.dry_run) watch_ = std::make_unique<BlockWatch>(place_.memory);
 }
 
-// What comes to lie at these addresses next is nobody's free memory.
+// The memory checker forgets these addresses: later content is not free memory of this object.
 Blocks::~Blocks() { allow_memory(place_.memory, place_.dry_run ? 0 : reached_); }
 
 // Bytes that exist.

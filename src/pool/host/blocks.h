@@ -24,7 +24,7 @@ class Blocks {
     HostArena* arena = nullptr;
     ArenaTable* arenas = nullptr;
     uint32_t arena_id = 0;
-    std::byte* memory = nullptr;  // of the region
+    std::byte* memory = nullptr;  // memory of the region
     uint64_t bytes = 0;
     bool dry_run = false, debug = false;
     Journal* journal = nullptr;
@@ -48,7 +48,7 @@ class Blocks {
   Figures figures() const;
   // without a lock
   uint64_t live_bytes() const { return live_bytes_.load(std::memory_order_relaxed); }
-  std::string list() const;  // of what is there, one after the other, the largest first
+  std::string list() const;  // returns a list of the blocks, the largest first
   // Calls release(top), which gives back the memory that lies above all blocks, while none is made;
   // returns what it says. A block that asks for its memory already counts.
   uint64_t shrink(const std::function<uint64_t(uint64_t top)>& release);

@@ -17,19 +17,19 @@ namespace {
 
 constexpr uint64_t kGrowth = PoolMemory::kGrowth;
 
-// What each rank brings to an agreement. The smallest of each is what all of them can do.
+// The offer of a rank in an agreement. All ranks use the smallest value of each member.
 struct Vote {
   uint64_t limit = 0, sparse = 0;
 };
 
-// What rank 0 decides for all.
+// The terms that rank 0 decides for all.
 struct Terms {
   uint64_t part_bytes;
   uint32_t arena_id;
   // by rank 0: the library's own arena, or memory of a source from outside
   enum : uint16_t { failed, own, outside } made;
   uint16_t debug;
-  uint64_t file_offset;  // of that
+  uint64_t file_offset;  // offset of it
 };
 static_assert(sizeof(Terms) <= kInlineBytes);
 
@@ -205,7 +205,7 @@ Result<std::unique_ptr<HostPool>> HostPool::create_on_host(Communicator& comm, C
   const uint64_t arena_bytes = arena_bytes_of(*pool->arena_, comm);
   FSCCL_TRY(comm.context().arenas().add(pool->arena_id_, pool->arena_->control(), arena_bytes,
                                         std::move(members)));
-  // what callers see of slots is memory of the arena to collectives, too
+  // Collectives treat memory that callers see through slots as memory of the arena, too.
   pool->watch_ = std::move(watch);
   if (pool->watch_)
     FSCCL_TRY(
@@ -220,7 +220,7 @@ Result<std::unique_ptr<HostPool>> HostPool::create_on_host(Communicator& comm, C
 HostPool::~HostPool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();
-  // of a failed operation the service thread may still sleep on a release line
+  // The service thread may still sleep on a release line of a failed operation.
   Progress::instance().settle();
   if (watch_) comm_.context().arenas().remove_alias(watch_->base());
   comm_.context().arenas().remove(arena_id_);
@@ -256,8 +256,8 @@ void HostPool::make_blocks(bool debug) {
   blocks_ = std::make_unique<Blocks>(std::move(place));
 }
 
-// What one kind of slots takes the other cannot have. Sparse parts share what is live; a plan
-// leaves the other plan its bytes.
+// Sets the room of both kinds of slots: bytes of one kind are not available to the other. Sparse
+// parts share the live bytes; a plan leaves the other plan its bytes.
 void HostPool::set_room() {
   const uint64_t most = memory_->most_slots();
   for (const Part part : {Part::shared, Part::own}) {
@@ -292,7 +292,7 @@ bool HostPool::withdraw_kept() {
   return true;
 }
 
-// Who has how much, the most first.
+// Returns the holders of memory, the largest first.
 std::string HostPool::holders() const {
   std::string text = pool_report::holders(*journal_);
   if (const uint64_t bytes = comm_.engine().transport_bytes())

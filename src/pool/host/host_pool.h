@@ -77,15 +77,15 @@ class HostPool final : public Pool {
     uint64_t key = 0;
     Journal::Slot* of = nullptr;  // valid as long as its unit
   };
-  // Who takes a slot: all ranks of `with`, for an operation of theirs. The ranks that do something
-  // else see that by its fingerprint.
+  // The caller that takes a slot: all ranks of `with`, for one operation. Ranks that do something
+  // else find that out by the operation's fingerprint.
   struct Taker {
     Communicator& with;
     Fingerprint what;
   };
   SlotName name_of(uint64_t key) { return {key, &journal_->slot(key)}; }
-  // All ranks of the taker take it, at the same place in their programs. What refuses it refuses it
-  // on all of them: where memory has to grow, they agree (pool_growth.cpp).
+  // Takes a slot. All ranks of the taker call it at the same place in their programs. A refusal is
+  // a refusal on all of them; if memory has to grow, they agree (pool_growth.cpp).
   Result<Slot> take(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable,
                     const Taker& taker) {
     if (goes_on(part, host_rank)) [[likely]]
@@ -131,7 +131,7 @@ class HostPool final : public Pool {
     return private_views_.at(rank).base() + offset;
   }
   void drop_writes(int rank, uint64_t offset, uint64_t bytes);
-  // whose units have slots here, and the same history of them
+  // Ranks whose units have slots here, with the same history of slots.
   void add_sharer(int rank) { sharers_.insert(rank); }
   const ReleaseLine* release_line(int rank) const {
     return reinterpret_cast<const ReleaseLine*>(arena_->control()) + rank;
@@ -150,7 +150,7 @@ class HostPool final : public Pool {
               void* context) const override;
   Status snapshot(const std::string& path) const override;
 
-  std::vector<KeptSlot*> kept_slots;  // of these units
+  std::vector<KeptSlot*> kept_slots;  // slots that these units keep
   // by key: what to call it, and what it holds
   std::map<uint64_t, std::function<std::string()>> units;
 
@@ -227,7 +227,7 @@ class HostPool final : public Pool {
   std::map<int, PrivateView> private_views_;  // by the rank that hosts the part
   ReleaseLedger ledger_;
   std::unique_ptr<CollectiveRegion> shared_, own_;
-  // Of the slots, as any thread may read them while the ranks' common program goes on.
+  // Figures of the slots, which any thread may read while the program goes on.
   struct SlotFigures {
     struct Plan {
       std::atomic<uint64_t> bytes{0}, bound{0}, clique_bound{0};
@@ -240,9 +240,9 @@ class HostPool final : public Pool {
   std::array<bool, 2> ready_{};     // by part; since the last event that no table had
   std::array<uint64_t, 2> base_{};  // by part, when it is ready: its address
   std::set<int> sharers_;
-  // of sparse parts: at the last step boundary; and before the next slot
+  // State of sparse parts: at the last step boundary, and before the next slot.
   bool torn_ = false, mend_due_ = false;
-  // of slots, by part: the position when it was first seen
+  // By part of slots: the position at which the surplus was first seen.
   std::array<std::optional<uint64_t>, 2> surplus_since_;
   std::unique_ptr<Blocks> blocks_;
   mutable std::mutex mutex_;  // the figures below

@@ -10,8 +10,8 @@
 
 namespace fsccl {
 
-// Whether [pointer, pointer + bytes) is whole pages of private anonymous writable memory, and no
-// stack: else the error says what it is and how to allocate.
+// Checks that [pointer, pointer + bytes) is whole pages of private anonymous writable memory, and
+// no stack. The error says what the memory is and how to allocate it.
 Status check_importable(const void* pointer, uint64_t bytes);
 
 // The pages become [file_offset, file_offset + bytes) of the arena's file, which is mapped at

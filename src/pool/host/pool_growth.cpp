@@ -15,7 +15,7 @@
 namespace fsccl {
 namespace {
 
-// What a rank says about memory that all ranks must have.
+// A rank's vote on memory that all ranks must have.
 struct GrowthVote {
   uint64_t lacking = 0;  // bytes that it could not make; 0: its memory is there
   uint64_t limit = 0;
@@ -81,9 +81,10 @@ Status HostPool::agree_on_memory(const Taker& taker, Status mine, uint64_t* lack
               name_, worst - all.begin(), worst->lacking, worst->limit);
 }
 
-// All ranks of the taker do so, at the same place in their histories. What is given back stays
-// given back; what is made is there on all ranks, or on none, which is an error and *lacking bytes.
-// Another error has ended the communicator.
+// Carries out the change. All ranks of the taker call it at the same place in their histories.
+// Memory that is given back stays given back. Memory is made on all ranks, or on none: then the
+// error says so, and *lacking is set to the missing bytes. Any other error has ended the
+// communicator.
 Status HostPool::carry_out(const MemoryChange& change, const Taker& taker, uint64_t* lacking) {
   *lacking = 0;
   if (change.empty()) return success();
@@ -129,7 +130,7 @@ void HostPool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
   ledger_.done(position);
 }
 
-// What the region of a part needs that is not sparse.
+// Adds the growth of a region that is not sparse.
 void HostPool::add_growth(Part part, MemoryChange* change) {
   const uint64_t exists = memory_->extent(part), extent = region(part).extent();
   if (extent <= exists) return;

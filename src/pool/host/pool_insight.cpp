@@ -6,8 +6,8 @@
 
 namespace fsccl {
 
-// What the regions know, which only the thread of the pool's program may ask. A step that goes by
-// its table adds hits to it, and nothing else; they are published when it ends.
+// Publishes figures of the regions, which only the thread of the pool's program may read. A step
+// that goes by its table only adds hits, which are published when the step ends.
 void HostPool::publish() {
   const auto set = [&](std::atomic<uint64_t>& figure, uint64_t (CollectiveRegion::*of)() const) {
     figure.store((shared_.get()->*of)() + (own_.get()->*of)(), std::memory_order_relaxed);

@@ -147,7 +147,7 @@ Status PoolMemory::extend_by_source(Part part, uint64_t more) {
               name_, rank_, more, result.status().text());
 }
 
-// What other threads took meanwhile counts, too: then the request is made again.
+// Reserves bytes. If other threads took memory meanwhile, the request is made again.
 Result<void*> PoolMemory::Growth::reserve(uint64_t bytes) {
   const std::lock_guard lock(memory.mutex_);
   const uint64_t exists = memory.extent(part);

@@ -1,18 +1,19 @@
-// What a pool has reserved of its arena, part by part, and the limits that it keeps. Parts grow
-// from their beginning and are whole huge pages long, so that a step which fits what exists asks
-// nobody.
+// The bytes that a pool has reserved of its arena, part by part, and the limits that it keeps.
+// Parts grow from their beginning and are whole huge pages long, so that a step which fits the
+// reserved bytes asks nobody.
 //
-// Slots are placed within the smallest of all ranks' limits, from what is equal on all ranks: what
-// has no room is refused on all of them. What passes this rank's own limit because of its blocks,
-// or finds its machine without memory, fails here, after this rank has given back what its blocks
-// do not use and has asked the program, once. The pool then takes it back on all ranks
-// (pool_growth.cpp). Limits are kept to the page: what is rounded up to huge pages stops at them.
+// Slots are placed within the smallest of all ranks' limits, from facts that are equal on all
+// ranks: a slot without room is refused on all of them. A request that passes this rank's own limit
+// because of its blocks, or finds its machine without memory, fails here, after this rank has given
+// back the memory that its blocks do not use and has asked the program, once. The pool then takes
+// the slot back on all ranks (pool_growth.cpp). Limits are exact to the page: sizes that are
+// rounded up to huge pages stop at them.
 //
-// What this rank hosts it asks its source for, if the program has given one: adaptors see it, and
-// may refuse.
+// Memory that this rank hosts comes from its source, if the program has given one: adaptors see the
+// requests, and may refuse them.
 //
-// Parts of slots may be sparse (backed_bytes.h): then what they have is what exists, wherever that
-// lies, and it may be more or less than how far they reach.
+// Parts of slots may be sparse (backed_bytes.h): then only some of their bytes exist, which may be
+// more or fewer than their extent.
 //
 // Any thread; sparse parts by the thread of the pool's program. The lock is not held while `Relief`
 // or the source is called.
@@ -48,7 +49,7 @@ class PoolMemory {
   struct Relief {
     std::function<void()> trim;               // gives back what blocks do not use
     std::function<void(uint64_t bytes)> ask;  // the program, for so many bytes
-    std::function<std::string()> holders;     // who holds what, for the error
+    std::function<std::string()> holders;     // returns the holders of memory, for the error
   };
 
   PoolMemory(HostArena& arena, std::string name, int rank, uint64_t part_bytes,
@@ -156,7 +157,7 @@ class PoolMemory {
 
   std::mutex mutex_;  // changes of what follows, and the arena's reserve() and release()
   std::array<std::atomic<uint64_t>, 3> extents_{};
-  // of sparse parts
+  // bytes of sparse parts
   std::array<BackedBytes, 2> backed_{BackedBytes(kGrowth), BackedBytes(kGrowth)};
   bool sparse_ = false;
   std::array<uint64_t, 3> from_source_{};              // bytes of each that the source has given

@@ -1,5 +1,5 @@
-// What pools of host memory and of a GPU tell about themselves in one form: samples for the
-// metrics, who has how much, and a snapshot as a file.
+// Reports that pools of host memory and of GPUs make in one form: samples for the metrics, the
+// holders of memory, and a snapshot as a file.
 #pragma once
 #include <memory>
 #include <string>
@@ -19,8 +19,8 @@ void add_samples(MetricSamples& samples, const Communicator& comm, const std::st
                  std::string_view id, const fsccl_pool_stats_t& now);
 void visit_uses(const Journal& journal, void (*visit)(void* context, const fsccl_pool_owner_t* use),
                 void* context);
-std::string holders(const Journal& journal);  // who has how much, the most first
-// What all pools fill in alike.
+std::string holders(const Journal& journal);  // returns the holders of memory, the largest first
+// returns the facts that all pools fill in alike
 SnapshotFacts facts_of(const Communicator& comm, const std::string& pool,
                        const fsccl_pool_stats_t& now);
 Status write(const std::string& path, const SnapshotFacts& facts, const JournalCopy& journal);

@@ -24,8 +24,8 @@ class PoolSource {
 
   MemorySource* stack() const { return stack_.get(); }
   bool outside() const { return end_ && !end_->is_system(); }
-  // On the first rank of a host. What comes from outside is given back with this object, so the
-  // arena has to go before.
+  // Makes the arena on the first rank of a host. Memory from an outside source is given back with
+  // this object, so the arena has to go before.
   Result<HostArena> make_arena(int ranks, uint64_t control_bytes, uint64_t region_bytes);
 
  private:
@@ -33,8 +33,8 @@ class PoolSource {
   void give_back();
 
   std::shared_ptr<MemorySource> stack_;
-  EndSource* end_ = nullptr;  // of the stack
-  void* block_ = nullptr;     // of the end, for the arena
+  EndSource* end_ = nullptr;  // the end of the stack of sources
+  void* block_ = nullptr;     // the arena's block of that end
   MemoryRequest request_;
 };
 

@@ -1,11 +1,11 @@
-// What the plan of slots does not need any more: a step that is recorded instead of declared lies
-// as it comes and takes more than its plan, and a new plan may be smaller than the one before. At
-// the step boundary where the extent of a part has fallen nobody holds anything above it, but
-// operations on what was there may still run, here and on other ranks. So it goes at the next step
-// boundary at which there is some, a whole step later: then every rank has released it, or nearly
-// so, and is waited for. All ranks do so at the same place in their histories; to give the memory
-// back is an event of its own there, which whoever takes a slot in that range waits for, so that no
-// rank cuts away what another one has written since.
+// Gives back memory that the plan of slots does not need any more. A recorded step lies as it comes
+// and takes more than its plan, and a new plan may be smaller than the one before. At the step
+// boundary where the extent of a part has fallen nobody holds bytes above it, but operations on
+// these bytes may still run, here and on other ranks. The bytes therefore go at the next step
+// boundary with a surplus, a whole step later: then every rank has released them, or nearly so, and
+// is waited for. All ranks do this at the same place in their histories. The return of memory is an
+// event of its own in the history, and a rank that takes a slot in that range waits for it, so no
+// rank cuts away bytes that another rank has written since.
 #include "base/log.h"
 #include "pool/host/host_pool.h"
 

@@ -27,9 +27,9 @@ class ReleaseLedger {
   bool room() const { return opened_ - published() < kWindow - kOfOneCall; }
   uint64_t published() const { return line_->reached(); }
   void done(uint64_t position);
-  // Of what was opened last, by whom it was opened. Nothing behind it can be done, so that where
-  // all before it is, nobody else writes the line; who reads it sees what other threads did before
-  // theirs.
+  // Marks the position that was opened last as done; the thread that opened it calls this. No later
+  // position can be done yet, so if all earlier positions are done, no other thread writes the
+  // line. A reader of the line sees the writes of other threads before their own positions.
   void done_last() {
     if (published() + 1 != opened_) [[unlikely]]
       return done(opened_);

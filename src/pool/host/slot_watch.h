@@ -34,8 +34,7 @@ class SlotWatch {
   // Where a caller sees what the library has at this address of the arena.
   std::byte* seen(const std::byte* address) const { return view_.base() + (address - arena_); }
 
-  // What the slots of this key hold: a text for all of it, and its pieces in order, each with a
-  // name.
+  // The content of a key's slots: a text for all of it, and its pieces in order, each with a name.
   struct Piece {
     uint64_t begin = 0, end = 0;
     std::string name;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kAlignment = 256;
 
-std::byte* address(cuda::DevicePointer pointer) { return reinterpret_cast<std::byte*>(pointer); }
+std::byte* address(cuda::CUdeviceptr pointer) { return reinterpret_cast<std::byte*>(pointer); }
 
 }  // namespace
 
@@ -48,7 +48,7 @@ CollectiveMover::~CollectiveMover() {
   if (asked_for_window_) on().close_window(request_.slots);
   if (!packed_) return;
   const cuda::Current current(on().device());
-  (void)on().device().driver().free(packed_);  // waits for what uses it
+  (void)on().device().driver().cuMemFree(packed_);  // waits for what uses it
 }
 
 CollectiveMover::Way CollectiveMover::way_of(const std::vector<Piece>& pieces) const {
@@ -101,7 +101,7 @@ Status CollectiveMover::allocate() {
   const uint64_t received = own_gradient_bytes() * static_cast<uint64_t>(ranks());
   if (packed + sent + received == 0) return success();
   FSCCL_TRY(on().device().check(
-      "cuMemAlloc", on().device().driver().allocate(&packed_, packed + sent + received)));
+      "cuMemAlloc", on().device().driver().cuMemAlloc(&packed_, packed + sent + received)));
   sent_ = packed_ + packed;
   received_ = sent_ + sent;
   return success();
@@ -199,9 +199,9 @@ void CollectiveMover::make_calls() {
   }
 }
 
-Status CollectiveMover::gather(uint64_t slot, cuda::Stream stream) {
+Status CollectiveMover::gather(uint64_t slot, cuda::CUstream stream) {
   const cuda::Current current(on().device());
-  const cuda::DevicePointer base = request_.slots + slot;
+  const cuda::CUdeviceptr base = request_.slots + slot;
   if (request_.parameters.empty()) return success();
   gather_call_.stream = stream;
   if (gather_way_ == Way::packed) {
@@ -227,9 +227,9 @@ Status CollectiveMover::gather(uint64_t slot, cuda::Stream stream) {
 }
 
 Status CollectiveMover::reduce(uint64_t slot, const cuda::ReduceEpilogue& epilogue,
-                               cuda::DevicePointer norm, cuda::Stream stream) {
+                               cuda::CUdeviceptr norm, cuda::CUstream stream) {
   const cuda::Current current(on().device());
-  const cuda::DevicePointer base = request_.slots + slot;
+  const cuda::CUdeviceptr base = request_.slots + slot;
   if (reduce_way_ == Way::packed) {
     if (gradients_.pack) FSCCL_TRY(kernels_->cast(*gradients_.pack, base, sent_, stream));
     exchange_.stream = stream;
@@ -242,7 +242,7 @@ Status CollectiveMover::reduce(uint64_t slot, const cuda::ReduceEpilogue& epilog
     FSCCL_TRY(on().run(gathers_));
   }
   if (!sums_) return success();
-  std::vector<cuda::DevicePointer> bases;
+  std::vector<cuda::CUdeviceptr> bases;
   for (int q = 0; q < ranks(); q++)
     bases.push_back(received_ + static_cast<uint64_t>(q) * own_gradient_bytes());
   return kernels_->reduce(*sums_, bases.data(), epilogue, norm, stream);

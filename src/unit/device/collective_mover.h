@@ -22,7 +22,7 @@ namespace fsccl {
 class CollectiveMover {
  public:
   struct Piece {
-    int rank = 0;         // whose it is
+    int rank = 0;         // rank that holds it
     uint64_t offset = 0;  // bytes, in the slot
     uint64_t count = 0;   // elements
     fsccl_dtype_t dtype = FSCCL_FLOAT32;
@@ -30,8 +30,8 @@ class CollectiveMover {
   };
   struct Request {
     Communicator* comm = nullptr;
-    int ordinal = 0;                           // of the GPU
-    cuda::DevicePointer slots = 0;             // this rank's
+    int ordinal = 0;                           // ordinal of the GPU
+    cuda::CUdeviceptr slots = 0;               // this rank's
     std::vector<Piece> parameters, gradients;  // the same on all ranks
   };
   // Collective over the communicator, blocking. FSCCL_ERR_NOT_AVAILABLE on all ranks when kernels
@@ -45,17 +45,17 @@ class CollectiveMover {
   // first call with any.
   Status use_window(uint64_t first_bytes);
   // This rank's pieces lie in the slot, at this offset of the slots; then all ranks' do.
-  Status gather(uint64_t slot, cuda::Stream stream);
+  Status gather(uint64_t slot, cuda::CUstream stream);
   // Where the sums of this rank's gradient pieces go, in the order of Request::gradients, and as
   // what.
   struct Sum {
-    cuda::DevicePointer destination = 0;
+    cuda::CUdeviceptr destination = 0;
     fsccl_dtype_t dtype = FSCCL_FLOAT32;
   };
   Status place_sums(const std::vector<Sum>& sums);
   // norm: as DeviceKernels::reduce has it.
-  Status reduce(uint64_t slot, const cuda::ReduceEpilogue& epilogue, cuda::DevicePointer norm,
-                cuda::Stream stream);
+  Status reduce(uint64_t slot, const cuda::ReduceEpilogue& epilogue, cuda::CUdeviceptr norm,
+                cuda::CUstream stream);
 
   const char* gathers_by() const;  // for reports
 
@@ -89,11 +89,12 @@ class CollectiveMover {
   Way gather_way_ = Way::each, reduce_way_ = Way::each;
   Packing parameters_, gradients_;
   std::shared_ptr<const cuda::ReduceTable> sums_;
-  DeviceCall gather_call_, exchange_;             // of bytes
-  std::vector<DeviceCall> broadcasts_, gathers_;  // of each parameter's piece, of each gradient's
+  DeviceCall gather_call_, exchange_;  // calls on bytes
+  // calls for each parameter's piece, and for each gradient's
+  std::vector<DeviceCall> broadcasts_, gathers_;
   // Packed parameters of all ranks; of gradients, what the exchange sends, and what it receives. In
   // one piece of memory.
-  cuda::DevicePointer packed_ = 0, sent_ = 0, received_ = 0;
+  cuda::CUdeviceptr packed_ = 0, sent_ = 0, received_ = 0;
 };
 
 }  // namespace fsccl

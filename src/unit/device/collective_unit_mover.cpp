@@ -78,7 +78,7 @@ Status CollectiveUnitMover::place_shards(const std::vector<std::byte*>& shards) 
     const Piece part = definition_.layout->piece(spec_.shard_comm->rank(), i);
     if (definition_.layout->tied(i) || !part.count) continue;
     const fsccl_dtype_t wire = definition_.wire_dtypes[i];
-    pieces.push_back({reinterpret_cast<cuda::DevicePointer>(shards[i]),
+    pieces.push_back({reinterpret_cast<cuda::CUdeviceptr>(shards[i]),
                       definition_.wire_map.offset[i] + part.begin * dtype_size(wire), part.count,
                       spec_.params[i].dtype, wire});
   }
@@ -93,22 +93,22 @@ Status CollectiveUnitMover::place_sharded_grads(const std::vector<std::byte*>& g
   std::vector<CollectiveMover::Sum> sums;
   for (size_t i = 0; i < spec_.params.size(); i++)
     if (reduced(i) && definition_.layout->piece(spec_.shard_comm->rank(), i).count)
-      sums.push_back({reinterpret_cast<cuda::DevicePointer>(grads[i]), spec_.grad_dtype});
+      sums.push_back({reinterpret_cast<cuda::CUdeviceptr>(grads[i]), spec_.grad_dtype});
   FSCCL_TRY(finished(Lane::Kind::gradients));
   return by_->place_sums(sums);
 }
 
-Status CollectiveUnitMover::begin(Lane::Kind kind, cuda::Stream stream) {
+Status CollectiveUnitMover::begin(Lane::Kind kind, cuda::CUstream stream) {
   const cuda::Current current(pool_.device());
   return last(kind).make_wait(stream);
 }
 
-Status CollectiveUnitMover::took(Lane::Kind kind, cuda::Stream stream, OpCode) {
+Status CollectiveUnitMover::took(Lane::Kind kind, cuda::CUstream stream, OpCode) {
   return end(kind, stream, success());
 }
 
 // The other ranks have begun: what stops this one stops the communicator.
-Status CollectiveUnitMover::end(Lane::Kind kind, cuda::Stream stream, Status outcome) const {
+Status CollectiveUnitMover::end(Lane::Kind kind, cuda::CUstream stream, Status outcome) const {
   const cuda::Current current(pool_.device());
   if (outcome.ok()) return last(kind).record(stream);
   spec_.shard_comm->engine().fail_all(outcome.error());

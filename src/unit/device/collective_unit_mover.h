@@ -1,8 +1,9 @@
-// A unit's moves by collectives, where its ranks do not all reach each other's slots: this rank's
-// shards are cast into its slot with one launch, and collectives bring the others' parts there, and
-// the gradients' parts to whose they are (collective_mover.h). Everything is in the order of the
-// stream; peers are through with a slot when the operation is over here. What NCCL does not
-// compare, ranks that issue different operations, ends at the communicator's deadline.
+// Moves a unit's bytes by collectives, where its ranks do not all reach each other's slots: one
+// launch casts this rank's shards into its slot, collectives bring the other ranks' parts there,
+// and collectives bring each gradient's part to the rank that owns it (collective_mover.h).
+// Everything is in the order of the stream, and peers no longer use a slot when the operation is
+// over here. NCCL does not compare operations, so ranks that issue different ones end at the
+// communicator's deadline.
 #pragma once
 #include <memory>
 #include <optional>
@@ -19,11 +20,11 @@ class CollectiveUnitMover final : public DeviceMover {
 
   Status place_shards(const std::vector<std::byte*>& shards) override;
   Status place_sharded_grads(const std::vector<std::byte*>& grads) override;
-  Status begin(Lane::Kind kind, cuda::Stream stream) override;
-  Status took(Lane::Kind kind, cuda::Stream stream, OpCode what) override;
+  Status begin(Lane::Kind kind, cuda::CUstream stream) override;
+  Status took(Lane::Kind kind, cuda::CUstream stream, OpCode what) override;
   Status gather(const Gather& gather) override;
   Status reduce(const Reduce& reduce) override;
-  std::vector<cuda::MemoryOperation> released(Lane::Kind) const override { return {}; }
+  std::vector<cuda::CUstreamBatchMemOpParams> released(Lane::Kind) const override { return {}; }
   void finish(Lane::Kind kind) const override { (void)finished(kind).ok(); }
 
  private:
@@ -39,7 +40,7 @@ class CollectiveUnitMover final : public DeviceMover {
     return kind == Lane::Kind::parameters ? *gathered_ : *reduced_;
   }
   Status finished(Lane::Kind kind) const;
-  Status end(Lane::Kind kind, cuda::Stream stream, Status outcome) const;
+  Status end(Lane::Kind kind, cuda::CUstream stream, Status outcome) const;
 
   const UnitSpec& spec_;
   const UnitDefinition& definition_;

@@ -1,6 +1,6 @@
-// What moves a unit's bytes between GPUs. The unit sees to states, slots and storage and makes
-// these calls in the order of its program, the same on all ranks; how bytes get from slot to slot
-// is chosen when the unit is made (FSCCL_DEVICE_TRANSPORT).
+// The interface that moves a unit's bytes between GPUs. The unit manages states, slots and storage
+// and makes these calls in the order of its program, the same on all ranks. The way from slot to
+// slot is chosen when the unit is made (FSCCL_DEVICE_TRANSPORT).
 #pragma once
 #include <memory>
 #include <vector>
@@ -15,7 +15,7 @@ class DevicePool;
 
 class DeviceMover {
  public:
-  // What a mover is made of; all of it outlives the mover.
+  // The parts of a mover; all of them outlive it.
   struct Request {
     const UnitSpec& spec;
     const UnitDefinition& definition;
@@ -33,23 +33,23 @@ class DeviceMover {
 
   // Before a slot of this kind is taken on `stream`, and before gather() and reduce() where none
   // is: what the stream is given from now on follows the unit's last operation of the kind.
-  virtual Status begin(Lane::Kind kind, cuda::Stream stream) = 0;
-  // After begin(), in place of an operation: a slot was taken (none), or `what` was done with the
-  // shards by somebody else. What comes next of the kind follows it.
-  virtual Status took(Lane::Kind kind, cuda::Stream stream, OpCode what = OpCode::none) = 0;
+  virtual Status begin(Lane::Kind kind, cuda::CUstream stream) = 0;
+  // Called after begin() instead of an operation: a slot was taken (none), or another part did
+  // `what` with the shards. The next operation of the kind follows it.
+  virtual Status took(Lane::Kind kind, cuda::CUstream stream, OpCode what = OpCode::none) = 0;
 
   struct Gather {
-    cuda::Stream stream = nullptr;
+    cuda::CUstream stream = nullptr;
     uint64_t slot = 0;      // its offset, the same on all ranks
     bool writable = false;  // the caller may write to the slot: nobody else reads it then
     bool kept = false;      // its contents are still right: ranks agree, nothing moves
     bool again = false;     // written again without having been given back
-    uint64_t hash = 0;      // of what ranks must agree on
+    uint64_t hash = 0;      // hash of everything that ranks must agree on
     uint8_t flags = 0;
   };
   virtual Status gather(const Gather& gather) = 0;
   struct Reduce {
-    cuda::Stream stream = nullptr;
+    cuda::CUstream stream = nullptr;
     uint64_t slot = 0;
     ReduceRun run;
     uint64_t hash = 0;
@@ -57,9 +57,9 @@ class DeviceMover {
   };
   virtual Status reduce(const Reduce& reduce) = 0;
 
-  // What must be over, beside the stream of the last operation, before its slot is written: peers
-  // read it.
-  virtual std::vector<cuda::MemoryOperation> released(Lane::Kind kind) const = 0;
+  // Returns the waits, beside the stream of the last operation, that must be over before its slot
+  // is written: peers read the slot.
+  virtual std::vector<cuda::CUstreamBatchMemOpParams> released(Lane::Kind kind) const = 0;
   // By the host: until all that was put on streams is over, or has failed.
   virtual void finish(Lane::Kind kind) const = 0;
 };

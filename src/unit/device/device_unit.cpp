@@ -57,7 +57,7 @@ DeviceUnit::~DeviceUnit() {
   comm().dependents--;
 }
 
-// Of shards, gradients and all that is made once they are there.
+// Places shards and gradients, and makes everything that needs them.
 Status DeviceUnit::place() {
   const cuda::Device& device = pool_.device();
   for (size_t i = 0; i < count(); i++) {
@@ -70,9 +70,9 @@ Status DeviceUnit::place() {
   const auto allocate = [&](uint64_t bytes) -> Result<std::byte*> {
     FSCCL_ASSIGN(void* memory, pool_.alloc(bytes, stream.get(), 64));
     const cuda::Current current(device);
-    Status filled = device.check(
-        "cuMemsetD8Async", device.driver().fill_async(reinterpret_cast<cuda::DevicePointer>(memory),
-                                                      0, bytes, stream.get()));
+    Status filled = device.check("cuMemsetD8Async", device.driver().cuMemsetD8Async(
+                                                        reinterpret_cast<cuda::CUdeviceptr>(memory),
+                                                        0, bytes, stream.get()));
     if (filled.ok()) filled = stream.finish(Deadline::never());  // nothing else is on that stream
     if (filled.ok()) return static_cast<std::byte*>(memory);
     (void)pool_.free(memory, stream.get()).ok();

@@ -30,7 +30,7 @@ class DeviceUnit final : public Unit {
   Status check_zones() override { return success(); }
   Status codec_report(fsccl_codec_report_t* report) const override;
 
-  // Of its slots, for a declared step: 0 bytes if there is none.
+  // The sizes of its slots, for a declared step: 0 bytes if there is none.
   struct SlotInfo {
     uint64_t key = 0, bytes = 0;
     bool held = false;
@@ -61,7 +61,8 @@ class DeviceUnit final : public Unit {
   Status broadcast_shards(int root, bool wait, fsccl_status_t* state,
                           Submitted* submitted) override;
   Result<std::vector<uint64_t>> hash_shards() override;
-  bool has_sharded_grad(size_t i) const {  // of its own, with elements on this rank
+  // returns true for a gradient of its own, with elements on this rank
+  bool has_sharded_grad(size_t i) const {
     return has_grad(i) && !layout().tied(i) && layout().piece(comm().rank(), i).count;
   }
 
@@ -79,7 +80,7 @@ class DeviceUnit final : public Unit {
   // within a step of the mover
   Status take(Slot& slot);
   // beside the mover's
-  Status give_back(Slot& slot, std::vector<cuda::MemoryOperation> readers = {});
+  Status give_back(Slot& slot, std::vector<cuda::CUstreamBatchMemOpParams> readers = {});
   std::byte* slot_address(const Slot& slot, uint64_t offset) const;
   uint64_t agreed(OpCode op, uint8_t flags) const;
   Status check_reduce(const ReduceRequest& request);
@@ -87,13 +88,13 @@ class DeviceUnit final : public Unit {
   Status prepare_pack(const void* const* grads);
   Status pack() const;
   Status give_result(fsccl_reduce_result_t* result, bool of_replicas) const;
-  Status set_norm_of_nothing(cuda::DevicePointer norm) const;
+  Status set_norm_of_nothing(cuda::CUdeviceptr norm) const;
 
   // HSDP, device_unit_replicas.cpp
   Status join_replicas();
   void leave_replicas();
-  Status look_for_failure() const;  // of any of the unit's communicators
-  Status sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::DevicePointer norm);
+  Status look_for_failure() const;  // checks all of the unit's communicators
+  Status sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::CUdeviceptr norm);
   Status send_state(int root);
   Result<uint64_t> hash_of_shard(size_t index, const cuda::OwnedEvent& copied) const;
 

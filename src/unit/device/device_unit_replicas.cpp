@@ -11,7 +11,7 @@
 namespace fsccl {
 namespace {
 
-constexpr size_t kPiece = 64 << 10;  // of a shard that is compared
+constexpr size_t kPiece = 64 << 10;  // bytes of a shard that are compared at once
 
 }  // namespace
 
@@ -19,8 +19,8 @@ size_t DeviceUnit::bytes_for_host() const {
   return spec_.replicate_comm ? kPiece : sizeof(cuda::DeviceNorm);
 }
 
-// What a stream is let go with when the shard_comm fails is garbage: replicas that would sum it
-// must know first.
+// When the shard_comm fails, its streams are let go with garbage in memory: replicas that would sum
+// it must know of the failure first.
 Status DeviceUnit::join_replicas() {
   if (!spec_.replicate_comm) return success();
   spec_.replicate_comm->dependents++;
@@ -45,7 +45,7 @@ Status DeviceUnit::look_for_failure() const {
   return success();
 }
 
-Status DeviceUnit::sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::DevicePointer norm) {
+Status DeviceUnit::sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::CUdeviceptr norm) {
   ReplicaSum::Call call;
   call.stream = reduce.stream;
   call.slot = reduce.slot;
@@ -101,11 +101,11 @@ Result<uint64_t> DeviceUnit::hash_of_shard(size_t index, const cuda::OwnedEvent&
   const cuda::Device& device = pool_.device();
   const uint64_t bytes = layout().piece(comm().rank(), index).count *
                          dtype_size(spec_.params[layout().owner(index)].dtype);
-  const auto from = reinterpret_cast<cuda::DevicePointer>(shards_.places[index]);
+  const auto from = reinterpret_cast<cuda::CUdeviceptr>(shards_.places[index]);
   std::vector<std::byte> copy(bytes);
   for (uint64_t begin = 0; begin < bytes; begin += kPiece) {
     const uint64_t here = std::min<uint64_t>(bytes - begin, kPiece);
-    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().copy_async(
+    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().cuMemcpyAsync(
                                                 for_host_->device(), from + begin, here, stream_)));
     FSCCL_TRY(copied.record(stream_));
     FSCCL_TRY(copied.finish(comm().deadline(), [this] { return comm().engine().intact(); }));

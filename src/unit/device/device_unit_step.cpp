@@ -19,10 +19,10 @@ Status DeviceUnit::take(Slot& slot) {
   return success();
 }
 
-Status DeviceUnit::give_back(Slot& slot, std::vector<cuda::MemoryOperation> readers) {
+Status DeviceUnit::give_back(Slot& slot, std::vector<cuda::CUstreamBatchMemOpParams> readers) {
   slot.held = false;
   if (!slot.bytes) return success();
-  std::vector<cuda::MemoryOperation> released = mover_->released(slot.kind);
+  std::vector<cuda::CUstreamBatchMemOpParams> released = mover_->released(slot.kind);
   released.insert(released.end(), readers.begin(), readers.end());
   return pool_.give_back(slot.key, stream_, std::move(released));
 }
@@ -31,7 +31,8 @@ std::byte* DeviceUnit::slot_address(const Slot& slot, uint64_t offset) const {
   return reinterpret_cast<std::byte*>(pool_.slots(rank_in_pool_) + slot.offset + offset);
 }
 
-// What all ranks must have alike when they do this. The mover adds how often they have.
+// Returns the hash that all ranks must have alike for this operation. The mover adds the number of
+// operations so far.
 uint64_t DeviceUnit::agreed(OpCode op, uint8_t flags) const {
   return mix_in_order(mix_in_order(definition_.hash, pool_.history_hash()),
                       static_cast<uint64_t>(op) << 8 | flags);
@@ -56,7 +57,7 @@ Status DeviceUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submi
   gather.flags = static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0));
   gather.hash = agreed(OpCode::unshard, gather.flags);
   unsharded_ = true;
-  contents_valid_ = !own;  // what is written to is not the shards any more
+  contents_valid_ = !own;  // written slots do not hold the shards any more
   changed_ = changed_ && own;
   *state = FSCCL_OK;
   return mover_->gather(gather);
@@ -123,8 +124,8 @@ Status DeviceUnit::move_sharded_grads(void* const* given) {
   return name_sharded_grads(std::move(places));
 }
 
-// A table of the caller's own gradients, which pack() copies into the slot. Who passes the same
-// pointers again finds it made.
+// Makes a table of the caller's own gradients, which pack() copies into the slot. A caller that
+// passes the same pointers again finds the table made.
 Status DeviceUnit::prepare_pack(const void* const* grads) {
   const std::vector<const void*> from(grads, grads + count());
   if (from == packed_from_) return success();
@@ -133,7 +134,7 @@ Status DeviceUnit::prepare_pack(const void* const* grads) {
   for (size_t i = 0; i < count(); i++) {
     if (!has_grad(i) || layout().tied(i) || !layout().numel(i)) continue;
     FSCCL_TRY(check_device_memory(grads[i], "gradient", i));
-    pieces.push_back({reinterpret_cast<cuda::DevicePointer>(grads[i]),
+    pieces.push_back({reinterpret_cast<cuda::CUdeviceptr>(grads[i]),
                       pool_.slots(rank_in_pool_) + definition_.grad_map.offset[i],
                       layout().numel(i), spec_.reduce_dtype, spec_.reduce_dtype});
   }
@@ -156,16 +157,16 @@ Status DeviceUnit::pack() const {
   return packed;
 }
 
-// Of no elements at all: nothing is launched that would write it.
-Status DeviceUnit::set_norm_of_nothing(cuda::DevicePointer norm) const {
+// Sets the norm of no elements: no launch would write it.
+Status DeviceUnit::set_norm_of_nothing(cuda::CUdeviceptr norm) const {
   const cuda::Device& device = pool_.device();
   const cuda::Current current(device);
-  FSCCL_TRY(device.check("cuMemsetD8Async",
-                         device.driver().fill_async(norm, 0, sizeof(cuda::DeviceNorm), stream_)));
+  FSCCL_TRY(device.check("cuMemsetD8Async", device.driver().cuMemsetD8Async(
+                                                norm, 0, sizeof(cuda::DeviceNorm), stream_)));
   return device.check(
       "cuMemsetD8Async",
       // little endian
-      device.driver().fill_async(norm + offsetof(cuda::DeviceNorm, finite), 1, 1, stream_));
+      device.driver().cuMemsetD8Async(norm + offsetof(cuda::DeviceNorm, finite), 1, 1, stream_));
 }
 
 // It is in host memory when the launch that has written it is over, which the host finds out
@@ -176,8 +177,8 @@ Status DeviceUnit::give_result(fsccl_reduce_result_t* result, bool of_replicas) 
   FSCCL_TRY(look_for_failure());
   const cuda::Device& device = pool_.device();
   const cuda::Current current(device);
-  const cuda::Code code = device.driver().stream_query(stream_);
-  if (code != cuda::kNotReady) FSCCL_TRY(device.check("cuStreamQuery", code));
+  const cuda::CUresult code = device.driver().cuStreamQuery(stream_);
+  if (code != cuda::CUDA_ERROR_NOT_READY) FSCCL_TRY(device.check("cuStreamQuery", code));
   const cuda::DeviceNorm found =
       reduces_here_ ? *for_host_->as<cuda::DeviceNorm>() : cuda::DeviceNorm{0, 1, 0};
   *result = {found.sum, found.finite};
@@ -207,18 +208,18 @@ Status DeviceUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_stat
   const Scaling scaling =
       scaling_.next(spec_, request.scale, request.accumulate, replicas_pending_);
   reduce.run.epilogue = {scaling.scale, scaling.divisor, request.accumulate};
-  const cuda::DevicePointer norm = to_device ? reinterpret_cast<cuda::DevicePointer>(request.result)
-                                   : request.result ? for_host_->device()
-                                                    : 0;
-  reduce.run.norm = final ? 0 : norm;  // of what comes out in the end
+  const cuda::CUdeviceptr norm = to_device ? reinterpret_cast<cuda::CUdeviceptr>(request.result)
+                                 : request.result ? for_host_->device()
+                                                  : 0;
+  reduce.run.norm = final ? 0 : norm;  // norm of the final result
   reduce.flags = static_cast<uint8_t>((request.accumulate ? 1 : 0) | (final ? 2 : 0));
   reduce.hash = mix_in_order(agreed(OpCode::reduce_grads, reduce.flags),
                              std::bit_cast<uint64_t>(request.scale));
   Status done = request.grads ? pack() : success();
   if (done.ok()) done = mover_->reduce(reduce);
   if (done.ok() && final) done = sum_over_replicas(reduce, norm);
-  Status given = give_back(gradients_,
-                           final ? replica_sum_->released() : std::vector<cuda::MemoryOperation>());
+  Status given = give_back(
+      gradients_, final ? replica_sum_->released() : std::vector<cuda::CUstreamBatchMemOpParams>());
   reduced_once_ = true;
   replicas_pending_ = replica_sum_ && !final;
   FSCCL_TRY(std::move(done));

@@ -12,7 +12,7 @@ namespace fsccl {
 struct KeptInboxes {
   struct OfOne {
     std::vector<std::shared_ptr<Inboxes>> all;  // the last one has channels left
-    uint32_t taken = Inboxes::kChannels;        // of the last one
+    uint32_t taken = Inboxes::kChannels;        // channels taken of the last piece
   };
   std::map<uint64_t, OfOne> by_tag;
 };
@@ -39,19 +39,20 @@ Inboxes::Inboxes(HostArena arena, const cuda::Device& device, int rank, int rank
 Inboxes::~Inboxes() {
   if (!registered_) return;
   const cuda::Current current(device_);
-  (void)device_.driver().unregister_host(arena_.control());
+  (void)device_.driver().cuMemHostUnregister(arena_.control());
 }
 
 Status Inboxes::register_memory() {
   const cuda::Current current(device_);
   const cuda::Driver& driver = device_.driver();
   const uint64_t bytes = region_bytes(ranks_) * static_cast<uint64_t>(ranks_);
-  FSCCL_TRY(device_.check(
-      "cuMemHostRegister",
-      driver.register_host(arena_.control(), bytes, cuda::kHostPortable | cuda::kHostMapped)));
+  FSCCL_TRY(device_.check("cuMemHostRegister",
+                          driver.cuMemHostRegister(arena_.control(), bytes,
+                                                   cuda::CU_MEMHOSTREGISTER_PORTABLE |
+                                                       cuda::CU_MEMHOSTREGISTER_DEVICEMAP)));
   registered_ = true;
   return device_.check("cuMemHostGetDevicePointer",
-                       driver.host_device_pointer(&base_, arena_.control(), 0));
+                       driver.cuMemHostGetDevicePointer(&base_, arena_.control(), 0));
 }
 
 // Rank 0's memory, which the others map: an anonymous file that cannot shrink.
@@ -105,18 +106,20 @@ uint64_t Inboxes::offset(int owner, uint32_t channel, int from, int word) const 
          static_cast<uint64_t>(word) * sizeof(uint64_t);
 }
 
-cuda::MemoryOperation Inboxes::write(int owner, uint32_t channel, int from, int word,
-                                     uint64_t value) const {
-  return {.operation = wide_ ? cuda::kWriteValue64 : cuda::kWriteValue32,
+cuda::CUstreamBatchMemOpParams Inboxes::write(int owner, uint32_t channel, int from, int word,
+                                              uint64_t value) const {
+  return {.operation =
+              wide_ ? cuda::CU_STREAM_MEM_OP_WRITE_VALUE_64 : cuda::CU_STREAM_MEM_OP_WRITE_VALUE_32,
           .address = base_ + offset(owner, channel, from, word),
-          .value = wide_ ? value : static_cast<uint32_t>(value)};
+          .value64 = wide_ ? value : static_cast<uint32_t>(value)};
 }
 
-cuda::MemoryOperation Inboxes::wait(uint32_t channel, int from, int word, uint64_t value,
-                                    Until until) const {
-  return {.operation = wide_ ? cuda::kWaitValue64 : cuda::kWaitValue32,
+cuda::CUstreamBatchMemOpParams Inboxes::wait(uint32_t channel, int from, int word, uint64_t value,
+                                             Until until) const {
+  return {.operation =
+              wide_ ? cuda::CU_STREAM_MEM_OP_WAIT_VALUE_64 : cuda::CU_STREAM_MEM_OP_WAIT_VALUE_32,
           .address = base_ + offset(rank_, channel, from, word),
-          .value = wide_ ? value : static_cast<uint32_t>(value),
+          .value64 = wide_ ? value : static_cast<uint32_t>(value),
           .flags = static_cast<unsigned>(until)};
 }
 

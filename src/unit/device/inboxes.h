@@ -1,18 +1,18 @@
-// Signals between the GPUs of a host. One piece of host memory that the ranks of a communicator
-// map, and register with the driver: streams write values into it and wait for values in it, and
-// the host can read who has written what. Each rank has an inbox, with a line for each (channel,
-// peer): the peer's streams write there, and only this rank's streams wait there. So a process can
-// let its own streams go when a peer is gone, and needs to touch nobody else's memory for that.
+// Signals between the GPUs of a host: one piece of host memory that the ranks of a communicator map
+// and register with the driver. Streams write values into it and wait for values in it, and the
+// host can read which rank has written what. Each rank has an inbox, with a line for each (channel,
+// peer): the peer's streams write there, and only this rank's streams wait there. A process can
+// therefore let its own streams go when a peer is gone, without touching another rank's memory.
 //
 // Channels. A unit has one, and in each line two lanes of words (lane.h). A channel is never used
-// again, for ranks end units at moments of their own: when all of a piece of memory are taken, the
-// next unit makes another.
+// again, because ranks end units at different times: when all channels of a piece of memory are
+// taken, the next unit makes another piece.
 //
-// The log. What a rank has issued, in order: written by the host as it issues, read by the
-// watchdogs of its peers, which find out there when ranks disagree.
+// The log. The operations that a rank has issued, in order: the host writes the log as it issues,
+// and the watchdogs of its peers read it and find out when ranks disagree.
 //
-// What lies here was written by others, perhaps by one gone astray: it orders, and is compared, and
-// is nothing else.
+// Other ranks wrote this memory, perhaps a rank that has gone astray. Its content orders operations
+// and is compared, and nothing else depends on it.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -34,8 +34,8 @@ class Inboxes {
   static constexpr uint64_t kBeyond = uint64_t{1} << 30;
 
   struct Entry {
-    uint64_t number = 0;  // of the operation, from 1
-    uint64_t hash = 0;    // of all that ranks must agree on
+    uint64_t number = 0;  // number of the operation, from 1
+    uint64_t hash = 0;    // hash of everything that ranks must agree on
     uint32_t channel = 0;
     uint8_t op = 0, flags = 0;
     uint64_t sequence = 0;  // in its lane
@@ -48,7 +48,7 @@ class Inboxes {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   bool wide() const { return wide_; }  // values have 64 bits; else 32
-  // Whether `value` is `wanted` or later: values may wrap.
+  // Returns true if `value` is `wanted` or later: values may wrap.
   bool reached(uint64_t value, uint64_t wanted) const {
     return wide_ ? static_cast<int64_t>(value - wanted) >= 0
                  : static_cast<int32_t>(static_cast<uint32_t>(value) -
@@ -59,12 +59,12 @@ class Inboxes {
   }
 
   // Operations of streams on a word of `from`'s line in the inbox of `owner`.
-  cuda::MemoryOperation write(int owner, uint32_t channel, int from, int word,
-                              uint64_t value) const;
+  cuda::CUstreamBatchMemOpParams write(int owner, uint32_t channel, int from, int word,
+                                       uint64_t value) const;
   enum class Until : unsigned { reached = 0, equal = 1 };
   // in this rank's inbox
-  cuda::MemoryOperation wait(uint32_t channel, int from, int word, uint64_t value,
-                             Until until) const;
+  cuda::CUstreamBatchMemOpParams wait(uint32_t channel, int from, int word, uint64_t value,
+                                      Until until) const;
 
   // In this rank's inbox, by the host.
   uint64_t read(uint32_t channel, int from, int word) const;
@@ -72,14 +72,15 @@ class Inboxes {
 
   uint64_t next_number() { return ++issued_; }
   void log(const Entry& entry);
-  // What `rank` says it issued as its operation `number`; false: nothing yet, or no more.
+  // Reads the operation that `rank` issued as its operation `number`. Returns false if there is
+  // nothing yet, or no more.
   bool read_log(int rank, uint64_t number, Entry* entry) const;
   // The unit of a channel, as this rank knows it; "" if it knows none.
   std::string unit_of(uint32_t channel) const;
 
  private:
   friend struct InboxChannel;
-  struct Record {  // of the log, in shared memory
+  struct Record {  // an entry of the log, in shared memory
     uint64_t number, hash, what, sequence;
   };
   Inboxes(HostArena arena, const cuda::Device& device, int rank, int ranks);
@@ -95,7 +96,7 @@ class Inboxes {
   const cuda::Device& device_;
   const int rank_, ranks_;
   bool wide_ = false, registered_ = false;
-  cuda::DevicePointer base_ = 0;
+  cuda::CUdeviceptr base_ = 0;
   uint64_t issued_ = 0;
   mutable std::mutex names_mutex_;
   std::vector<std::string> units_;  // by channel

@@ -28,15 +28,16 @@ Lane::~Lane() {
   Watchdog::instance().remove(this);
 }
 
-Status Lane::put(std::vector<cuda::MemoryOperation> operations, cuda::Stream stream) const {
+Status Lane::put(std::vector<cuda::CUstreamBatchMemOpParams> operations,
+                 cuda::CUstream stream) const {
   if (operations.empty()) return success();
   const cuda::Device& device = inboxes().device();
   const cuda::Current current(device);
   return device.put_values(std::move(operations), stream);
 }
 
-Status Lane::begin(cuda::Stream stream) {
-  std::vector<cuda::MemoryOperation> operations;
+Status Lane::begin(cuda::CUstream stream) {
+  std::vector<cuda::CUstreamBatchMemOpParams> operations;
   const int me = rank();
   if (steps_ && stream != stream_)
     operations.push_back(inboxes().wait(number(), me, begun_ + 1, steps_, Inboxes::Until::reached));
@@ -86,8 +87,8 @@ void Lane::enter(OpCode op, uint8_t flags, uint64_t hash) {
   note({++steps_, entry, 0});
 }
 
-Status Lane::signal(int tick, cuda::Stream stream) {
-  std::vector<cuda::MemoryOperation> operations;
+Status Lane::signal(int tick, cuda::CUstream stream) {
+  std::vector<cuda::CUstreamBatchMemOpParams> operations;
   for (int peer = 0; peer < ranks(); peer++) {
     if (peer == rank()) continue;
     operations.push_back(tick == 0
@@ -98,8 +99,8 @@ Status Lane::signal(int tick, cuda::Stream stream) {
   return put(std::move(operations), stream);
 }
 
-Status Lane::wait(const std::vector<int>& peers, int tick, cuda::Stream stream) {
-  std::vector<cuda::MemoryOperation> operations;
+Status Lane::wait(const std::vector<int>& peers, int tick, cuda::CUstream stream) {
+  std::vector<cuda::CUstreamBatchMemOpParams> operations;
   const auto add = [&](int peer) {
     operations.push_back(
         tick == 0
@@ -112,8 +113,8 @@ Status Lane::wait(const std::vector<int>& peers, int tick, cuda::Stream stream) 
   return put(std::move(operations), stream);
 }
 
-Status Lane::end(cuda::Stream stream, bool reads_no_more) {
-  std::vector<cuda::MemoryOperation> operations;
+Status Lane::end(cuda::CUstream stream, bool reads_no_more) {
+  std::vector<cuda::CUstreamBatchMemOpParams> operations;
   for (int peer = 0; reads_no_more && peer < ranks(); peer++)
     if (peer != rank())
       operations.push_back(inboxes().write(peer, number(), rank(), done_, sequence_));
@@ -122,8 +123,8 @@ Status Lane::end(cuda::Stream stream, bool reads_no_more) {
   return put(std::move(operations), stream);
 }
 
-std::vector<cuda::MemoryOperation> Lane::released() const {
-  std::vector<cuda::MemoryOperation> waits;
+std::vector<cuda::CUstreamBatchMemOpParams> Lane::released() const {
+  std::vector<cuda::CUstreamBatchMemOpParams> waits;
   for (int peer = 0; moved_ && peer < ranks(); peer++)
     if (peer != rank())
       waits.push_back(inboxes().wait(number(), peer, done_, moved_, Inboxes::Until::reached));
@@ -207,7 +208,7 @@ void Lane::compare_logs(const Outstanding& one) {
   }
 }
 
-// Whose line has not come, and the first of them.
+// Returns the ranks whose lines have not come, and the first of them.
 std::string Lane::missing(const Outstanding& one, int* peer) const {
   std::string text;
   const auto list = [&](int late) {
@@ -231,7 +232,7 @@ void Lane::check_time(Outstanding& one) {
   int peer = -1;
   std::string late = missing(one, &peer);
   const bool left = peer >= 0 && engine.has_left(peer);
-  if (left) {  // what it said before is all there now
+  if (left) {  // all that it said before is there now
     peer = -1;
     late = missing(one, &peer);
   }

@@ -1,20 +1,19 @@
-// One succession of operations of a unit on a GPU, of its parameters or of its gradients: where
-// streams tell peers how far they are, and wait for them. Operations of a lane follow each other,
-// also when the caller names another stream; lanes do not wait for each other.
+// One succession of operations of a unit on a GPU, of its parameters or of its gradients: the words
+// through which streams tell peers how far they are, and wait for them. Operations of a lane follow
+// each other, also when the caller names another stream; lanes do not wait for each other.
 //
 // Words of a lane, in the line that a rank has for each peer:
-//   ready   "my part is in my slot": a hash of everything that ranks must agree on. Who waits,
+//   ready   "my part is in my slot": a hash of everything that ranks must agree on. A waiting rank
 //           waits for equality, so a rank that runs another operation is never read. There are two
-//           words, for odd and even operations: a peer is ahead by one at most, for it enters its
-//           next operation only after this rank has entered the present one.
-//   done    "I read your slot no more": the number of the operation. Waited for by whoever writes
-//           the slot next, at any later time: the pool has such waits, so a lane stays until they
+//           words, for odd and even operations: a peer is ahead by one at most, because it enters
+//           its next operation only after this rank has entered the present one.
+//   done    "I no longer read your slot": the number of the operation. The next writer of the slot
+//           waits for it, at any later time: the pool has such waits, so a lane stays until they
 //           are over.
 // and in the line that it has for itself, which the host reads to see how far its own streams are:
 //   begun, ended   numbers of steps, which are operations and the taking of slots.
 //
-// So nothing of CUDA is asked to find out what is over: the watchdog (watchdog.h) only reads
-// memory.
+// So CUDA is not asked which operations are over: the watchdog (watchdog.h) only reads memory.
 #pragma once
 #include <array>
 #include <atomic>
@@ -38,23 +37,23 @@ class Lane {
   int ranks() const { return inboxes().ranks(); }
 
   // A step: begin() before slots are taken for it, then enter() if it is an operation, or
-  // take_only(), then whatever it does, then end(). What begin() was given a stream for follows the
-  // step before. Between, an error that peers do not have has put the ranks out of step: the caller
-  // fails the communicator.
-  Status begin(cuda::Stream stream);
+  // take_only(), then the work of the step, then end(). Work on the stream that begin() was given
+  // follows the step before. An error in between that peers do not have puts the ranks out of step:
+  // the caller fails the communicator.
+  Status begin(cuda::CUstream stream);
   // `hash`: of all that ranks must agree on. op, flags: for the watchdog's messages.
   void enter(OpCode op, uint8_t flags, uint64_t hash);
   void take_only(OpCode op);
-  Status signal(int tick, cuda::Stream stream);
-  Status wait(const std::vector<int>& peers, int tick, cuda::Stream stream);  // empty: all
+  Status signal(int tick, cuda::CUstream stream);
+  Status wait(const std::vector<int>& peers, int tick, cuda::CUstream stream);  // empty: all
   // `reads_no_more`: of peers' slots, and has not said so.
-  Status end(cuda::Stream stream, bool reads_no_more);
+  Status end(cuda::CUstream stream, bool reads_no_more);
   // Waits that are over when every peer has read what this rank's slot held in the last operation
   // that moved something.
-  std::vector<cuda::MemoryOperation> released() const;
-  Status wait_released(cuda::Stream stream) { return put(released(), stream); }
+  std::vector<cuda::CUstreamBatchMemOpParams> released() const;
+  Status wait_released(cuda::CUstream stream) { return put(released(), stream); }
   // Waits of another lane's, within a step.
-  Status wait_for(std::vector<cuda::MemoryOperation> waits, cuda::Stream stream) {
+  Status wait_for(std::vector<cuda::CUstreamBatchMemOpParams> waits, cuda::CUstream stream) {
     return put(std::move(waits), stream);
   }
 
@@ -77,8 +76,8 @@ class Lane {
   Inboxes& inboxes() const { return *channel_.inboxes; }
   uint32_t number() const { return channel_.number; }
   int ready_word(uint64_t sequence) const { return ready_ + static_cast<int>(sequence % 2); }
-  void finish_with_peers();  // ... and no peer reads what this rank offered
-  Status put(std::vector<cuda::MemoryOperation> operations, cuda::Stream stream) const;
+  void finish_with_peers();  // the same, and no peer reads this rank's slots any more
+  Status put(std::vector<cuda::CUstreamBatchMemOpParams> operations, cuda::CUstream stream) const;
   void note(const Outstanding& one);
   template <class Holds>
   void wait_for_streams(const Holds& holds) const;
@@ -95,12 +94,12 @@ class Lane {
   const InboxChannel channel_;
   // words; begun_ is in the line of this rank itself, and `ended` is behind it
   const int ready_, done_, begun_;
-  cuda::Stream stream_ = nullptr;
+  cuda::CUstream stream_ = nullptr;
   uint64_t steps_ = 0, sequence_ = 0, hash_ = 0;
   std::atomic<uint64_t> moved_{0};  // the last operation whose end says `done`
-  mutable std::mutex mutex_;        // what follows
+  mutable std::mutex mutex_;        // guards the members below
   std::array<Outstanding, kMostOutstanding> outstanding_;
-  uint64_t first_ = 0, next_ = 0;  // of those, in order
+  uint64_t first_ = 0, next_ = 0;  // numbers of the outstanding operations, in order
 };
 
 }  // namespace fsccl

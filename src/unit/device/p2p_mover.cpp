@@ -10,7 +10,7 @@ bool P2pMover::reaches_all(const Request& request) {
 
 Result<std::unique_ptr<DeviceMover>> P2pMover::create(const Request& request) {
   Communicator& comm = *request.spec.shard_comm;
-  Result<std::vector<cuda::DevicePointer>> slots = request.pool.slots_of(comm);
+  Result<std::vector<cuda::CUdeviceptr>> slots = request.pool.slots_of(comm);
   Status mine = slots.ok() ? cuda::DeviceKernels::of(request.pool.device()).take_status()
                            : slots.take_status();
   FSCCL_TRY(all_ok(comm, std::move(mine),
@@ -26,9 +26,9 @@ Result<std::unique_ptr<DeviceMover>> P2pMover::create(const Request& request) {
 
 Result<std::unique_ptr<StreamProgram>> P2pMover::program(
     const Plan& plan, const std::vector<std::byte*>& places) const {
-  std::vector<cuda::DevicePointer> addresses;
+  std::vector<cuda::CUdeviceptr> addresses;
   for (std::byte* const place : places)
-    addresses.push_back(reinterpret_cast<cuda::DevicePointer>(place));
+    addresses.push_back(reinterpret_cast<cuda::CUdeviceptr>(place));
   FSCCL_ASSIGN(StreamPlan compiled, compile(plan, 1, addresses, StreamOptions::of_process()));
   return StreamProgram::make(pool_.device(), std::move(compiled), slots_);
 }
@@ -53,7 +53,7 @@ Status P2pMover::place_shards(const std::vector<std::byte*>& shards) {
 
 Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
   UnitShape shape = definition_.reduce_shape;
-  // Those with a gradient, as the plan numbers its buffers.
+  // the gradients that exist, as the plan numbers its buffers
   std::vector<std::byte*> places;
   for (size_t i = 0; i < spec_.params.size(); i++) {
     if (spec_.params[i].frozen || definition_.layout->tied(i)) continue;
@@ -65,14 +65,14 @@ Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
   return remake(reduce_, reduce_grads(shape), places);
 }
 
-Status P2pMover::took(Lane::Kind kind, cuda::Stream stream, OpCode what) {
+Status P2pMover::took(Lane::Kind kind, cuda::CUstream stream, OpCode what) {
   lane(kind).take_only(what);
   return lane(kind).end(stream, false);
 }
 
 // From enter() on peers count on this rank: what stops it half way stops the communicator.
 Status P2pMover::run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot,
-                     cuda::Stream stream, const ReduceRun& reduce) {
+                     cuda::CUstream stream, const ReduceRun& reduce) {
   // A rank that has nothing to read says so, too: the others cannot tell.
   const bool offered = &program != kept_.get();
   Status ran = entered.ok() ? program.run(lane, slot, stream, reduce) : std::move(entered);

@@ -14,17 +14,17 @@ class P2pMover final : public DeviceMover {
 
   Status place_shards(const std::vector<std::byte*>& shards) override;
   Status place_sharded_grads(const std::vector<std::byte*>& grads) override;
-  Status begin(Lane::Kind kind, cuda::Stream stream) override { return lane(kind).begin(stream); }
-  Status took(Lane::Kind kind, cuda::Stream stream, OpCode what) override;
+  Status begin(Lane::Kind kind, cuda::CUstream stream) override { return lane(kind).begin(stream); }
+  Status took(Lane::Kind kind, cuda::CUstream stream, OpCode what) override;
   Status gather(const Gather& gather) override;
   Status reduce(const Reduce& reduce) override;
-  std::vector<cuda::MemoryOperation> released(Lane::Kind kind) const override {
+  std::vector<cuda::CUstreamBatchMemOpParams> released(Lane::Kind kind) const override {
     return lane(kind).released();
   }
   void finish(Lane::Kind kind) const override { lane(kind).finish(); }
 
  private:
-  P2pMover(const Request& request, std::vector<cuda::DevicePointer> slots)
+  P2pMover(const Request& request, std::vector<cuda::CUdeviceptr> slots)
       : spec_(request.spec),
         definition_(request.definition),
         pool_(request.pool),
@@ -36,14 +36,14 @@ class P2pMover final : public DeviceMover {
                                                  const std::vector<std::byte*>& places) const;
   Status remake(std::unique_ptr<StreamProgram>& which, const Plan& plan,
                 const std::vector<std::byte*>& places) const;
-  // Of an operation that was entered and went well so far.
-  Status run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot, cuda::Stream stream,
-             const ReduceRun& reduce);
+  // Runs the rest of an operation that was entered without an error so far.
+  Status run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot,
+             cuda::CUstream stream, const ReduceRun& reduce);
 
   const UnitSpec& spec_;
   const UnitDefinition& definition_;
   DevicePool& pool_;
-  const std::vector<cuda::DevicePointer> slots_;  // by rank
+  const std::vector<cuda::CUdeviceptr> slots_;  // by rank
   // Programs outlive lanes, which wait for what is under way.
   std::unique_ptr<StreamProgram> read_, writable_, kept_, reduce_;
   std::unique_ptr<Lane> parameters_, gradients_;

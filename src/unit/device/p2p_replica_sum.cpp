@@ -9,7 +9,7 @@ using Kind = StreamAction::Kind;
 
 Result<std::unique_ptr<ReplicaSum>> P2pReplicaSum::create(const DeviceMover::Request& request) {
   Communicator& replicas = *request.spec.replicate_comm;
-  Result<std::vector<cuda::DevicePointer>> slots = request.pool.slots_of(replicas);
+  Result<std::vector<cuda::CUdeviceptr>> slots = request.pool.slots_of(replicas);
   FSCCL_TRY(all_ok(replicas, slots.ok() ? success() : slots.take_status(),
                    fmt::format("sum unit '{}' over replicas", request.spec.name)));
   FSCCL_ASSIGN(
@@ -30,7 +30,7 @@ Status P2pReplicaSum::place(const ShardPlaces& grads) {
   for (size_t i = 0; i < spec_.params.size(); i++) {
     const uint64_t count = definition_.layout->piece(spec_.shard_comm->rank(), i).count;
     if (spec_.params[i].frozen || definition_.layout->tied(i) || !count) continue;
-    const auto place = reinterpret_cast<cuda::DevicePointer>(grads.places[i]);
+    const auto place = reinterpret_cast<cuda::CUdeviceptr>(grads.places[i]);
     cast.casts.push_back({place, offset, count, dtype, dtype});
     reduce.folds.push_back({offset, place, count, dtype, dtype});
     offset += room(spec_, count);

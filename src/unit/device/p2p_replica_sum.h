@@ -17,18 +17,20 @@ namespace fsccl {
 class P2pReplicaSum final : public ReplicaSum {
  public:
   static Result<std::unique_ptr<ReplicaSum>> create(const DeviceMover::Request& request);
-  // Of a gradient of so many elements, in the slot.
+  // Returns the bytes in the slot for a gradient of so many elements.
   static uint64_t room(const UnitSpec& spec, uint64_t elements) {
     return round_up(elements * dtype_size(spec.grad_dtype), 64);
   }
 
   Status place(const ShardPlaces& grads) override;
   Status add(Call call) override;
-  std::vector<cuda::MemoryOperation> released() const override { return lane_->released(); }
+  std::vector<cuda::CUstreamBatchMemOpParams> released() const override {
+    return lane_->released();
+  }
   void finish() const override { lane_->finish(); }
 
  private:
-  P2pReplicaSum(const DeviceMover::Request& request, std::vector<cuda::DevicePointer> slots)
+  P2pReplicaSum(const DeviceMover::Request& request, std::vector<cuda::CUdeviceptr> slots)
       : spec_(request.spec),
         definition_(request.definition),
         pool_(request.pool),
@@ -38,7 +40,7 @@ class P2pReplicaSum final : public ReplicaSum {
   const UnitSpec& spec_;
   const UnitDefinition& definition_;
   DevicePool& pool_;
-  const std::vector<cuda::DevicePointer> slots_;  // by rank of the replicate_comm
+  const std::vector<cuda::CUdeviceptr> slots_;  // by rank of the replicate_comm
   // outlives the lane, which waits for what is under way
   std::unique_ptr<StreamProgram> program_;
   std::unique_ptr<Lane> lane_;

@@ -40,7 +40,7 @@ Status ReplicaCalls::place(const ShardPlaces& grads) {
     const uint64_t count = definition_.layout->piece(spec_.shard_comm->rank(), i).count;
     if (spec_.params[i].frozen || definition_.layout->tied(i) || !count) continue;
     std::byte* const place = grads.places[i];
-    const auto address = reinterpret_cast<cuda::DevicePointer>(place);
+    const auto address = reinterpret_cast<cuda::CUdeviceptr>(place);
     pieces.push_back({address, address, count, spec_.grad_dtype, spec_.grad_dtype});
     if (grads.in_block(place))
       in_block = true;
@@ -66,7 +66,7 @@ Status ReplicaCalls::run(const Call& call) {
   const cuda::Current current(pool_.device());
   FSCCL_TRY(added_->make_wait(call.stream));
   FSCCL_TRY(on().run(calls_));
-  const cuda::DevicePointer nowhere = 0;  // pieces are addresses
+  const cuda::CUdeviceptr nowhere = 0;  // pieces are addresses
   if ((call.norm || divisor != 1) && norms_)
     FSCCL_TRY(kernels_->reduce(*norms_, &nowhere, {.divisor = divisor}, call.norm, call.stream));
   return added_->record(call.stream);

@@ -16,7 +16,7 @@ class ReplicaCalls final : public ReplicaSum {
 
   Status place(const ShardPlaces& grads) override;
   Status add(Call call) override;
-  std::vector<cuda::MemoryOperation> released() const override { return {}; }
+  std::vector<cuda::CUstreamBatchMemOpParams> released() const override { return {}; }
   void finish() const override;
 
  private:
@@ -30,7 +30,7 @@ class ReplicaCalls final : public ReplicaSum {
   DevicePool& pool_;
   const cuda::DeviceKernels* kernels_ = nullptr;
   std::vector<DeviceCall> calls_;
-  // of each gradient by itself; null: there are none
+  // norms of each gradient by itself; null: there are none
   std::shared_ptr<const cuda::ReduceTable> norms_;
   std::optional<cuda::OwnedEvent> added_;  // behind the last call
 };

@@ -13,7 +13,7 @@ namespace fsccl {
 Result<std::unique_ptr<ReplicaSum>> ReplicaSum::create(const DeviceMover::Request& request) {
   Communicator& replicas = *request.spec.replicate_comm;
   const auto choice = config()->device_transport;
-  const Result<std::vector<cuda::DevicePointer>> slots = request.pool.slots_of(replicas);
+  const Result<std::vector<cuda::CUdeviceptr>> slots = request.pool.slots_of(replicas);
   FSCCL_ASSIGN(const bool reached, agree_on_reach(replicas, slots.ok()));
   if (choice == DeviceTransport::kP2p && !slots.ok())
     return fail(FSCCL_ERR_NOT_AVAILABLE, "unit '{}', over its replicate_comm: {}",

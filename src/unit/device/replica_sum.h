@@ -22,25 +22,26 @@ class ReplicaSum {
   static Result<std::unique_ptr<ReplicaSum>> create(const DeviceMover::Request& request);
   virtual ~ReplicaSum() = default;  // waits until what was put on streams is over
 
-  // What the unit's gradient slot must hold for it: as much on all ranks of the unit.
+  // Returns the bytes that the unit's gradient slot must hold for it: the same on all ranks of the
+  // unit.
   static uint64_t slot_bytes(const UnitSpec& spec, const Layout& layout);
 
   // Where the sharded gradients are from now on. Waits for what still uses the old places.
   virtual Status place(const ShardPlaces& grads) = 0;
 
   struct Call {
-    cuda::Stream stream = nullptr;
-    // of the gradients, whose sums over the shard ranks the stream has been given
+    cuda::CUstream stream = nullptr;
+    // the slot of the gradients whose sums over the shard ranks the stream has been given
     uint64_t slot = 0;
-    std::vector<cuda::MemoryOperation> before;  // waits until shard ranks read it no more
+    std::vector<cuda::CUstreamBatchMemOpParams> before;  // waits until shard ranks read it no more
     // null, or memory for a DeviceNorm that the device reaches
-    cuda::DevicePointer norm = 0;
-    int64_t divisor = 1;  // of the sum
-    uint64_t hash = 0;    // of what ranks must agree on
+    cuda::CUdeviceptr norm = 0;
+    int64_t divisor = 1;  // divisor of the sum
+    uint64_t hash = 0;    // hash of everything that ranks must agree on
   };
   virtual Status add(Call call) = 0;
-  // What must be over, beside the stream, before the slot is written again.
-  virtual std::vector<cuda::MemoryOperation> released() const = 0;
+  // Returns the waits, beside the stream, that must be over before the slot is written again.
+  virtual std::vector<cuda::CUstreamBatchMemOpParams> released() const = 0;
   // By the host: until all that was put on streams is over, or has failed.
   virtual void finish() const = 0;
 };

@@ -7,7 +7,7 @@ using Kind = StreamAction::Kind;
 
 class Compiler {
  public:
-  Compiler(const Plan& plan, size_t slots, const std::vector<cuda::DevicePointer>& places)
+  Compiler(const Plan& plan, size_t slots, const std::vector<cuda::CUdeviceptr>& places)
       : plan_(plan), slots_(slots), places_(places) {
     made_.rank = plan.rank;
     made_.ranks = plan.ranks;
@@ -38,7 +38,7 @@ class Compiler {
 
   Status add(const Step& step) {
     switch (step.kind) {
-      case StepKind::wait_released:  // who takes the slot waits for that
+      case StepKind::wait_released:  // the caller that takes the slot waits for that
         return success();
       case StepKind::copy:
         return step.src.rank != plan_.rank ? pull(step) : cast(step);
@@ -112,7 +112,7 @@ class Compiler {
     return fail(FSCCL_ERR_INTERNAL, "plan '{}' has {}, which streams do not carry out", plan_.name,
                 what);
   }
-  cuda::DevicePointer place(const Place& where) const {
+  cuda::CUdeviceptr place(const Place& where) const {
     return places_[where.buffer - slots_] + where.offset;
   }
   StreamAction& append(Kind kind) {
@@ -127,7 +127,7 @@ class Compiler {
 
   const Plan& plan_;
   const size_t slots_;
-  const std::vector<cuda::DevicePointer>& places_;
+  const std::vector<cuda::CUdeviceptr>& places_;
   StreamPlan made_;
 };
 
@@ -139,7 +139,7 @@ StreamOptions& StreamOptions::of_process() {
 }
 
 Result<StreamPlan> compile(const Plan& plan, size_t slots,
-                           const std::vector<cuda::DevicePointer>& places,
+                           const std::vector<cuda::CUdeviceptr>& places,
                            const StreamOptions& options) {
   return Compiler(plan, slots, places).run(options);
 }

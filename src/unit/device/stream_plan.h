@@ -1,10 +1,10 @@
-// What a stream does to carry out a rank's plan of a unit: the plan's steps in their order, those
-// of a kind that follow each other put together, so that a unit takes one launch to cast, one batch
-// to signal, one to wait, and one to copy whatever the number of its parameters and peers. Pure
-// arithmetic.
+// The actions with which a stream carries out a rank's plan of a unit: the plan's steps in their
+// order, with consecutive steps of one kind put together. A unit therefore takes one launch to
+// cast, one batch to signal, one to wait, and one to copy, whatever the number of its parameters
+// and peers. Pure arithmetic.
 //
-// Waits are put before the copies that stand between them: from there to the wait this rank tells
-// nobody anything, so nobody can wait for it meanwhile, and what was right after some signals is
+// Waits are put before the copies that stand between them. From there to the wait this rank sends
+// no signal, so no rank can wait for it meanwhile, and a copy that is right after some signals is
 // right after more.
 #pragma once
 #include <vector>
@@ -29,7 +29,7 @@ struct StreamAction {
     // multiprocessors alone
     place,
     signal,   // one batch of values
-    wait,     // likewise
+    wait,     // a wait
     copy,     // out of peers' slots: one batch on the copy engines
     scatter,  // the same by one launch
     reduce,   // one launch
@@ -63,7 +63,7 @@ struct StreamOptions {
 // `slots`: the plan's first buffers are; `places`: address of each of the others on this rank.
 // FSCCL_ERR_INTERNAL: a step that is none of a unit's.
 Result<StreamPlan> compile(const Plan& plan, size_t slots,
-                           const std::vector<cuda::DevicePointer>& places,
+                           const std::vector<cuda::CUdeviceptr>& places,
                            const StreamOptions& options);
 
 }  // namespace fsccl

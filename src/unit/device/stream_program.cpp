@@ -11,7 +11,7 @@ using Kind = StreamAction::Kind;
 
 Result<std::unique_ptr<StreamProgram>> StreamProgram::make(const cuda::Device& device,
                                                            StreamPlan plan,
-                                                           std::vector<cuda::DevicePointer> slots) {
+                                                           std::vector<cuda::CUdeviceptr> slots) {
   FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(device));
   std::unique_ptr<StreamProgram> program(
       new StreamProgram(device, *kernels, std::move(plan), std::move(slots)));
@@ -54,25 +54,30 @@ Result<StreamProgram::Tables> StreamProgram::make_tables(const StreamAction& act
   return tables;
 }
 
-// Of what was laid out. Not any number at once, which nobody promises to take.
-cuda::Code StreamProgram::copy_batches(const std::vector<size_t>& sizes, cuda::Stream stream) {
+// Copies the batches that were laid out. Each call takes a limited number, because no driver
+// promises to take any number.
+cuda::CUresult StreamProgram::copy_batches(const std::vector<size_t>& sizes,
+                                           cuda::CUstream stream) {
   const cuda::Driver& driver = device_.driver();
-  cuda::Code code = cuda::kSuccess;
-  for (size_t first = 0; first < sizes.size() && code == cuda::kSuccess; first += kMostInBatch) {
+  cuda::CUresult code = cuda::CUDA_SUCCESS;
+  for (size_t first = 0; first < sizes.size() && code == cuda::CUDA_SUCCESS;
+       first += kMostInBatch) {
     const size_t count = std::min(sizes.size() - first, kMostInBatch);
-    cuda::DevicePointer *const to = &destinations_[first], *const from = &sources_[first];
+    cuda::CUdeviceptr *const to = &destinations_[first], *const from = &sources_[first];
     auto* const bytes = const_cast<size_t*>(&sizes[first]);
-    cuda::CopyAttributes attributes;
+    cuda::CUmemcpyAttributes attributes;
     size_t begin = 0, failed = 0;
-    code = driver.copy_batch_v2
-               ? driver.copy_batch_v2(to, from, bytes, count, &attributes, &begin, 1, stream)
-               : driver.copy_batch(to, from, bytes, count, &attributes, &begin, 1, &failed, stream);
+    code =
+        driver.cuMemcpyBatchAsync_v2
+            ? driver.cuMemcpyBatchAsync_v2(to, from, bytes, count, &attributes, &begin, 1, stream)
+            : driver.cuMemcpyBatchAsync(to, from, bytes, count, &attributes, &begin, 1, &failed,
+                                        stream);
   }
   return code;
 }
 
 Status StreamProgram::run_copies(const StreamAction& action, const Tables& tables, uint64_t offset,
-                                 cuda::Stream stream) {
+                                 cuda::CUstream stream) {
   const cuda::Driver& driver = device_.driver();
   const size_t count = tables.sizes.size();
   for (size_t i = 0; i < action.casts.size(); i++) {
@@ -86,22 +91,22 @@ Status StreamProgram::run_copies(const StreamAction& action, const Tables& table
   }
   const cuda::Current current(device_);
   if (takes_batches_ && !cuda::is_legacy(stream)) {  // that one takes none
-    const cuda::Code code = copy_batches(tables.sizes, stream);
-    if (code != cuda::kInvalidValue && code != cuda::kNotSupported)
+    const cuda::CUresult code = copy_batches(tables.sizes, stream);
+    if (code != cuda::CUDA_ERROR_INVALID_VALUE && code != cuda::CUDA_ERROR_NOT_SUPPORTED)
       return device_.check("cuMemcpyBatchAsync", code);
-    // What it does not take as a batch, it may take one by one, as drivers before 12.8 do; what is
-    // wrong with a piece it says then. Pieces that it has copied are copied again.
+    // A driver before 12.8 refuses the batch and may take the pieces one by one; a wrong piece is
+    // then an error of its own. Pieces that were copied are copied again.
     takes_batches_ = false;
     FSCCL_LOG(kWarn, "{}; copies of this unit go one by one from now on",
               device_.check("cuMemcpyBatchAsync", code).text());
   }
   for (size_t i = 0; i < count; i++)
-    FSCCL_TRY(device_.check("cuMemcpyAsync", driver.copy_async(destinations_[i], sources_[i],
-                                                               tables.sizes[i], stream)));
+    FSCCL_TRY(device_.check("cuMemcpyAsync", driver.cuMemcpyAsync(destinations_[i], sources_[i],
+                                                                  tables.sizes[i], stream)));
   return success();
 }
 
-Status StreamProgram::run(Lane& lane, uint64_t offset, cuda::Stream stream,
+Status StreamProgram::run(Lane& lane, uint64_t offset, cuda::CUstream stream,
                           const ReduceRun& reduce) {
   for (size_t i = 0; i < plan_.actions.size(); i++) {
     const StreamAction& action = plan_.actions[i];

@@ -11,40 +11,40 @@ namespace fsccl {
 
 struct ReduceRun {
   cuda::ReduceEpilogue epilogue;
-  cuda::DevicePointer norm = 0;
+  cuda::CUdeviceptr norm = 0;
 };
 
 class StreamProgram {
  public:
   // `slots`: where each rank's slots begin, as this process sees them.
   static Result<std::unique_ptr<StreamProgram>> make(const cuda::Device& device, StreamPlan plan,
-                                                     std::vector<cuda::DevicePointer> slots);
+                                                     std::vector<cuda::CUdeviceptr> slots);
   // Within a step of `lane` that was entered. The slot of every rank is at `offset` of its slots.
-  Status run(Lane& lane, uint64_t offset, cuda::Stream stream, const ReduceRun& reduce = {});
+  Status run(Lane& lane, uint64_t offset, cuda::CUstream stream, const ReduceRun& reduce = {});
   const StreamPlan& plan() const { return plan_; }
 
  private:
   StreamProgram(const cuda::Device& device, const cuda::DeviceKernels& kernels, StreamPlan plan,
-                std::vector<cuda::DevicePointer> slots)
+                std::vector<cuda::CUdeviceptr> slots)
       : device_(device), kernels_(kernels), plan_(std::move(plan)), slots_(std::move(slots)) {}
-  struct Tables {  // of an action
+  struct Tables {  // tables of an action
     std::shared_ptr<const cuda::CastTable> casts;
     std::shared_ptr<const cuda::ReduceTable> folds;
     std::vector<size_t> sizes;
   };
   Result<Tables> make_tables(const StreamAction& action) const;
   static constexpr size_t kMostInBatch = 512;
-  cuda::Code copy_batches(const std::vector<size_t>& sizes, cuda::Stream stream);
-  // Of a copy or a place.
+  cuda::CUresult copy_batches(const std::vector<size_t>& sizes, cuda::CUstream stream);
+  // Runs the copies of a copy or a place.
   Status run_copies(const StreamAction& action, const Tables& tables, uint64_t offset,
-                    cuda::Stream stream);
-  cuda::DevicePointer own() const { return slots_[static_cast<size_t>(plan_.rank)]; }
+                    cuda::CUstream stream);
+  cuda::CUdeviceptr own() const { return slots_[static_cast<size_t>(plan_.rank)]; }
 
   const cuda::Device& device_;
   const cuda::DeviceKernels& kernels_;
   StreamPlan plan_;
   // the last three of the run of now
-  std::vector<cuda::DevicePointer> slots_, bases_, sources_, destinations_;
+  std::vector<cuda::CUdeviceptr> slots_, bases_, sources_, destinations_;
   std::vector<Tables> tables_;  // by action
   // the driver, copies several in a call
   bool takes_batches_ = false;

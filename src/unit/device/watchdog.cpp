@@ -44,7 +44,7 @@ void Watchdog::wake() {
 
 int64_t Watchdog::look() {
   const std::lock_guard lock(mutex_);
-  // what is noted from here on wakes it again
+  // a later note wakes it again
   if (!awake_.exchange(false, std::memory_order_seq_cst)) return -1;
   bool any = false, failed = false;
   for (Lane* lane : lanes_) {

@@ -1,12 +1,12 @@
-// Looks after what the units of this process have put on streams, in the library's service thread:
-// peers that disagree, peers that do not come before the deadline, peers that die, communicators
-// that are aborted. Then it fails the communicator, so that the next call tells, and lets this
-// process's own streams go, which would wait for ever. What they then work on is garbage, and
-// nobody's.
+// Watches the work that units of this process have put on streams, in the library's service thread:
+// peers that disagree, peers that do not come before the deadline, peers that die, and
+// communicators that are aborted. It then fails the communicator, so that the next call reports it,
+// and lets this process's own streams go, which would wait for ever. These streams then work on
+// garbage that nobody uses.
 //
-// One for each process. While nothing is outstanding it does nothing at all. It asks nothing of
-// CUDA, but reads what streams have written (lane.h): so it disturbs neither a capture nor a device
-// that hangs.
+// There is one for each process. While nothing is outstanding it does nothing. It asks nothing of
+// CUDA, but reads memory that streams have written (lane.h), so it disturbs neither a capture nor a
+// device that hangs.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -26,10 +26,11 @@ class CodecStaging {
   uint8_t* sent() const { return sent_.at; }
   uint8_t* received() const { return received_.at; }
   uint64_t bytes() const { return sent_.bytes + received_.bytes; }
-  LinkCosts link;  // of who drives the lane
+  LinkCosts link;  // costs of the links of the thread that drives the lane
   DeltaCopies::Workspace work;
 
-  // Of this rank's parts of all gathers of the lane, for fsccl_metrics. One thread at a time adds.
+  // Sums over this rank's parts of all gathers of the lane, for fsccl_metrics. One thread at a time
+  // adds.
   struct Sums {
     std::atomic<uint64_t> coded{0}, plain{0}, declined{0}, mended{0}, plain_bytes{0}, sent_bytes{0};
   };

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kAlignment = 64;
 
-// Of the sums of its blocks; never 0.
+// A state from the sums of its blocks; never 0.
 class State {
  public:
   explicit State(uint64_t words) : hash_(words) {}

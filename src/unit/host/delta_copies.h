@@ -1,7 +1,7 @@
-// The copies that the delta codec needs: of each host of a lane, the 16-bit words that it brought
-// at the last gather, one behind the other. A copy has a state, a number that follows from its
-// words: owner and receiver have the same copy as far as they know where their states are equal.
-// What a memory holds may still have changed: then decode() finds it out (codec/delta.h).
+// The copies that the delta codec needs: for each host of a lane, the 16-bit words that the host
+// brought at the last gather, one behind the other. A copy has a state, a number that follows from
+// its words: owner and receiver have the same copy, as far as they know, if their states are equal.
+// The memory of a copy may still have changed: then decode() finds it out (codec/delta.h).
 #pragma once
 #include <vector>
 
@@ -13,7 +13,7 @@ namespace fsccl {
 class DeltaCopies {
  public:
   DeltaCopies() = default;
-  // Of the 16-bit ones of the ranges.
+  // Makes copies of the 16-bit ranges.
   DeltaCopies(size_t hosts, const std::vector<LaneExchange::Range>& ranges);
 
   static bool covers(fsccl_dtype_t dtype) {
@@ -38,8 +38,8 @@ class DeltaCopies {
   };
   // The words of a host that lie in the slots, whose addresses `slots` has, become its copy.
   void take(size_t host, const std::vector<std::byte*>& slots, Workspace& work);
-  // Likewise, and writes the differences, at most `most` bytes. 0: there would be more of them; the
-  // copy is taken all the same. `out` has room for encode_room(host, most).
+  // The same, and writes the differences, at most `most` bytes. Returns 0 if there would be more of
+  // them; the copy is taken all the same. `out` has room for encode_room(host, most).
   uint64_t encode(size_t host, const std::vector<std::byte*>& slots, DeltaForm form, uint8_t* out,
                   uint64_t most, Workspace& work);
   uint64_t encode_room(size_t host, uint64_t most) const;

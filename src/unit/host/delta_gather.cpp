@@ -13,7 +13,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint8_t kCodedFlag = 8;  // of a fingerprint
+constexpr uint8_t kCodedFlag = 8;  // flag of a fingerprint
 
 Plan all_gather_words(const Engine& engine, size_t count) {
   Shape shape;
@@ -215,7 +215,8 @@ Completion DeltaGather::move(Operation& op, const std::vector<bool>& hosts) {
   return Completion::again;
 }
 
-// Of what crosses: what the host that sends most sends to all others, or what one receives of them.
+// Returns the largest number of bytes that cross: those that the busiest host sends to all others,
+// or those that a host receives from them.
 uint64_t DeltaGather::busiest(const std::vector<uint64_t>& bytes) const {
   const uint64_t all = std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
   uint64_t most = 0;
@@ -248,7 +249,8 @@ Completion DeltaGather::arrived(Operation& op) {
   return exchange(op, verdicts_plan_, verdicts_are_here);
 }
 
-// What came plain becomes its host's copy. False: it is not what the host has.
+// Makes the plain words that came the copy of their host. Returns false if they differ from the
+// words that the host has.
 bool DeltaGather::take_plain(Operation& op, const std::vector<bool>& hosts) {
   for (size_t host = 0; host < copies_.hosts(); host++) {
     if (!hosts[host] || host == self_) continue;

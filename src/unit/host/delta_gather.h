@@ -1,16 +1,16 @@
-// The gather between hosts with the delta codec (codec/delta.h): what LaneExchange moves as it is,
-// this moves as differences from the last gather, as one operation of the lane in four parts.
+// The gather between hosts with the delta codec (codec/delta.h): words that LaneExchange moves as
+// they are travel as differences from the last gather, as one operation of the lane in four parts.
 //
-// First every host encodes what it brings against its copy, and tells all how many bytes that
-// takes, and of which state each of its copies is. So all know alike whose words go coded: those of
-// a host of whose copy all have the same state, and which take at most half of the plain bytes; the
-// others go plain, straight between the slots. Second, the bytes move. Third, receivers decode into
-// their copies and from there into the slots, and tell whose words did not come out: a copy whose
-// memory has changed, or bytes that have. Fourth, if there are any, those go plain.
+// First every host encodes its words against its copy, and tells all hosts how many bytes that
+// takes and the states of its copies. All hosts then know alike whose words go coded: those of a
+// host whose copy has the same state everywhere, and whose code takes at most half of the plain
+// bytes. The others go plain, straight between the slots. Second, the bytes move. Third, receivers
+// decode into their copies and from there into the slots, and tell whose words were wrong, because
+// a copy's memory or the bytes have changed. Fourth, those words, if any, go plain.
 //
-// After every gather all copies are what the slots hold. The parts are plans of the lane
-// (list_plans.h), made on the way: sizes are known then only. What differs from host to host is
-// told with them, so all choose alike.
+// After every gather all copies equal the slots. The parts are plans of the lane (list_plans.h),
+// which are made during the gather, when the sizes are known. Facts that differ from host to host
+// are exchanged with them, so all hosts choose alike.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -26,8 +26,8 @@ namespace fsccl {
 
 class DeltaGather {
  public:
-  // Of a rank of the lane, over what it exchanges. Places the copies in the pool.
-  // FSCCL_ERR_OUT_OF_MEMORY: there is no room.
+  // Creates the gather of a rank of the lane, over the ranges that it exchanges, and places the
+  // copies in the pool. Returns FSCCL_ERR_OUT_OF_MEMORY if there is no room.
   static Result<std::unique_ptr<DeltaGather>> create(HostPool& pool, Communicator& lane,
                                                      const LaneExchange& exchange,
                                                      const CodecSpec& spec,
@@ -46,13 +46,13 @@ class DeltaGather {
  private:
   DeltaGather(HostPool& pool, Communicator& lane, const LaneExchange& exchange,
               const CodecSpec& spec);
-  // What a host tells in the first part; the states of its copies of all hosts follow.
+  // The message of a host in the first part; the states of its copies of all hosts follow.
   struct Head {
     uint64_t bytes = 0;      // coded; 0: none
-    uint64_t state = 0;      // of its own copy, now
-    uint64_t encode_ns = 0;  // what that took, and costs that it knows of, in picoseconds
+    uint64_t state = 0;      // state of its own copy, now
+    uint64_t encode_ns = 0;  // time of the encoding, and known costs, in picoseconds
     uint64_t decode_ps = 0;  // a word
-    uint64_t byte_ps = 0;    // of the lane
+    uint64_t byte_ps = 0;    // cost of a byte of the lane
     uint64_t exchange_ns = 0;
   };
   static constexpr size_t kHeadWords = sizeof(Head) / sizeof(uint64_t);
@@ -87,7 +87,7 @@ class DeltaGather {
   const CodecSpec spec_;
   const std::vector<LaneExchange::Range> ranges_;
   DeltaCopies copies_;
-  std::byte* memory_ = nullptr;  // of the copies
+  std::byte* memory_ = nullptr;  // memory of the copies
   std::shared_ptr<CodecStaging> staging_;
   CodecChoice choice_;
   size_t row_ = 0;  // words of a head with its states
@@ -95,7 +95,7 @@ class DeltaGather {
   Plan nothing_, heads_plan_, verdicts_plan_;
   std::vector<uint64_t> mine_, all_, verdict_, verdicts_;
 
-  // Of the gather that runs.
+  // State of the gather in flight.
   std::vector<std::byte*> slots_;
   std::vector<bool> coded_, mends_;  // by host
   std::vector<Plan> windows_;

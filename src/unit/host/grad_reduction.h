@@ -21,10 +21,10 @@ struct PlannedUnit {
 
 struct GradReduction {
   std::vector<size_t> params;  // in order; with a gradient, not tied
-  std::vector<size_t> slots;   // of their gradients: the plan's first buffers
+  std::vector<size_t> slots;   // slots of their gradients: the plan's first buffers
   PlannedUnit planned;
   LaneExchange between_hosts;
-  std::vector<Binding> bindings;  // of the slots and the outputs
+  std::vector<Binding> bindings;  // bindings of the slots and the outputs
   // private gradients of this rank's own pieces: of each buffer but the first
   std::vector<const void*> own;
 

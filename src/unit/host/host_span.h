@@ -1,5 +1,5 @@
-// What a unit has whose ranks are on several hosts (unit_hosts.cpp): who acts for whom, and what is
-// exchanged. Made with the unit.
+// The parts of a unit whose ranks are on several hosts (unit_hosts.cpp): which rank acts for which,
+// and the exchanges. Made with the unit.
 #pragma once
 #include <memory>
 #include <vector>
@@ -13,17 +13,18 @@ namespace fsccl {
 struct HostSpan {
   Hosts* hosts = nullptr;
   bool by_hosts = true;  // sums are over the ranks of a host first
-  // of what this rank exchanges (LaneExchange), by rank of the shard_comm
+  // by rank of the shard_comm: the rank of the exchange (LaneExchange) that holds its pieces
   std::vector<int> holders;
   LaneExchange parameters;
-  // of `parameters`, if the unit has that codec and this rank a lane
+  // the gather of `parameters`, if the unit has that codec and this rank a lane
   std::unique_ptr<DeltaGather> delta;
-  Communicator* sums_among = nullptr;  // who exchanges sums: a lane, or all; null: not this rank
+  // the ranks that exchange sums: a lane, or all; null: this rank exchanges none
+  Communicator* sums_among = nullptr;
   // the last stage of an unshard: slots are shared; or each rank's own
   PlannedUnit entered, spread;
   int carrier = 0;       // rank of the host in whose slots this rank's sums end
   bool carries = false;  // some rank of the host has no lane
-  Plan nothing;          // of an operation that ends when others have
+  Plan nothing;          // the plan of an operation that ends when others have ended
 };
 
 }  // namespace fsccl

@@ -82,7 +82,7 @@ class HostUnit final : public Unit {
   void each_slot_key(const Visit& visit) const;
 
   Status finish(uint64_t sequence);           // waits for an operation of this unit
-  Status finish_replicas(uint64_t sequence);  // ... on the replicate_comm
+  Status finish_replicas(uint64_t sequence);  // waits for an operation on the replicate_comm
   Status wait_released(uint64_t position);    // by the calling thread, moving its own operations on
   // broadcast_state between hosts
   Status send_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
@@ -105,7 +105,7 @@ class HostUnit final : public Unit {
   static HostUnit& unit_of(Operation& op);
   static const GradReduction& reduction_of(Operation& op);
   static void shard_ready(Operation& op, size_t index);
-  static void tell(const Finish& finish, size_t index);  // who asked for shard_ready
+  static void tell(const Finish& finish, size_t index);  // calls the caller's shard_ready
   static void shard_done(Operation& op, const Step& step);
   static Completion shards_summed(Operation& op);
   static Completion replicas_summed(Operation& op);
@@ -137,27 +137,28 @@ class HostUnit final : public Unit {
 
   PlannedUnit unshard_plan_, writable_plan_, kept_plan_;
   std::vector<Binding> unshard_bindings_;
-  // of all gradients; by parameter then of each, and of others that were asked for
+  // reductions of all gradients; for a unit by parameter then of each gradient, and of others that
+  // were asked for
   std::deque<GradReduction> reductions_;
   std::vector<GradReduction*> alone_;         // by parameter: of its gradient
   std::vector<Remote> regions_;               // own part of each shard rank of this host
-  std::vector<const ReleaseLine*> releases_;  // likewise
+  std::vector<const ReleaseLine*> releases_;  // by shard rank of this host
   std::vector<Remote> replica_shards_;        // [parameter][replicate rank]
   std::vector<PlannedUnit> broadcast_plans_;  // per root, made at first use
   std::vector<Binding> broadcast_bindings_;
-  std::vector<CollectiveCall> replica_sums_;  // what reduce_grads sums over the replicas
+  std::vector<CollectiveCall> replica_sums_;  // tensors that reduce_grads sums over the replicas
   // the last reduce_grads whose sum over the shard ranks is there, by its sequence
   ReleaseLine shards_summed_;
 
   // state
   bool writable_ = false;  // the present slot is a private, writable one
-  KeptSlot kept_slot_;     // of a unit that keeps its slot
+  KeptSlot kept_slot_;     // slot of a unit that keeps it
   // position after which a kept slot may be rewritten
   uint64_t slot_released_ = 0;
-  uint64_t unshard_sequence_ = 0, reduce_sequence_ = 0;  // of the last operations
-  // of the last operation on the replicate_comm
+  uint64_t unshard_sequence_ = 0, reduce_sequence_ = 0;  // numbers of the last operations
+  // number of the last operation on the replicate_comm
   uint64_t replica_sequence_ = 0;
-  uint64_t broadcast_sequence_ = 0;  // of the last broadcast_state
+  uint64_t broadcast_sequence_ = 0;  // number of the last broadcast_state
   struct Reduced {
     uint64_t sequence = 0, position = 0;
   };

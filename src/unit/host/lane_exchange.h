@@ -1,6 +1,6 @@
-// What ranks of different hosts exchange of a unit (comm/hosts.h): pieces of its parameters or
-// gradients, as a list of tensors that lie in the unit's slots. Made once; a step only says where
-// the slots are, and where sharded gradients are.
+// The exchange of a unit's bytes between ranks of different hosts (comm/hosts.h): pieces of its
+// parameters or gradients, as a list of tensors that lie in the unit's slots. Made once; a step
+// only gives the addresses of the slots and of sharded gradients.
 #pragma once
 #include <vector>
 
@@ -23,14 +23,14 @@ class LaneExchange {
   };
 
   LaneExchange() = default;
-  // Of the shape's parameters. `holders`: for each rank of the layout, who of `ranks` ranks brings
-  // its pieces or gets their sums; below 0: these are not exchanged here. `self`: which of them
-  // this rank is.
+  // Makes the exchange of the shape's parameters. `holders`: for each rank of the layout, the rank
+  // among `ranks` that brings its pieces or gets their sums; below 0: the pieces are not exchanged
+  // here. `self`: this rank's number among them.
   LaneExchange(const UnitShape& shape, Kind kind, const std::vector<int>& holders, int ranks,
                int self);
 
   bool empty() const { return runs_.empty(); }
-  // What each rank brings, in the order of the tensors: kind parameters.
+  // The bytes that each rank brings, in the order of the tensors, for kind parameters.
   struct Range {
     size_t slot = 0;
     uint64_t offset = 0, bytes = 0;  // in the slot
@@ -49,7 +49,7 @@ class LaneExchange {
     uint64_t offset = 0, bytes = 0;
     uint64_t own = 0;  // bytes in it before this rank's
     fsccl_dtype_t dtype{};
-    int last = 0;          // who has its end
+    int last = 0;          // rank that holds its end
     size_t parameter = 0;  // contributions: all of it
   };
   struct Part {

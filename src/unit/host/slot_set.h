@@ -1,6 +1,6 @@
-// A unit's slots of one role in one part of its pool: one for all parameters, or one for each
-// (SlotMap). Who takes and gives back does so in the order of the program, alike on all ranks. A
-// slot without bytes is held by name only.
+// A unit's slots of one role in one part of its pool: one slot for all parameters, or one for each
+// (SlotMap). Slots are taken and given back in the order of the program, alike on all ranks. A slot
+// without bytes is held by name only.
 #pragma once
 #include <vector>
 
@@ -12,7 +12,7 @@ namespace fsccl {
 class SlotSet {
  public:
   enum class Role : uint8_t { parameters, gradients };
-  // of a key: which slot, and of which role; above it the unit
+  // bits of a key: the slot's index and role; above them the unit
   static constexpr unsigned kIndexBits = 21;
 
   SlotSet() = default;
@@ -42,7 +42,7 @@ class SlotSet {
 
   void withdrawn();  // a kept one, which the pool has taken back
 
-  // Of a slot that was taken.
+  // Offset and address of a slot that was taken.
   uint64_t offset(size_t k) const { return offset_[k]; }
   std::byte* base(size_t k) const { return pool_->address(part_, host_rank_, offset_[k]); }
 
@@ -59,7 +59,7 @@ class SlotSet {
   }
 
   std::vector<uint64_t> bytes_, offset_;
-  std::vector<HostPool::SlotName> names_;  // of slots that were taken
+  std::vector<HostPool::SlotName> names_;  // names of slots that were taken
   std::vector<bool> held_;
   size_t held_count_ = 0;
 };

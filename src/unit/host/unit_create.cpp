@@ -140,7 +140,7 @@ Status HostUnit::place_shards() {
   return span_ ? place_copies() : success();
 }
 
-// Of the delta codec.
+// Places the copies of the delta codec.
 Status HostUnit::place_copies() {
   Communicator* const lane = span_->hosts->lane();
   if (spec_.gather_codec.kind != FSCCL_CODEC_DELTA || !lane || span_->parameters.empty() ||

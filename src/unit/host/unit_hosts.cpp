@@ -46,8 +46,8 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
                   // else hosts have one rank each, whose gradient is the host's sum
                   hosts->count() < hosts->seats().size();
   const Hosts::Seat seat = hosts->seat();
-  // Of each rank of the host, the ranks of the shard_comm that it acts for: itself; those of other
-  // hosts that its lane brings; those whose sums go by its lane.
+  // For each rank of the host, the ranks of the shard_comm that it acts for: itself; ranks of other
+  // hosts that its lane brings; ranks whose sums go by its lane.
   std::vector<std::vector<int>> own(hosts->here()), brought(hosts->here()), summed(hosts->here());
   span.holders.assign(hosts->seats().size(), -1);
   for (size_t rank = 0; rank < hosts->seats().size(); rank++) {
@@ -87,8 +87,8 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
   return success();
 }
 
-// The same on all ranks. What one rank sums lies one behind the other, by who gets it, so that it
-// crosses in few pieces.
+// Places the sums, the same on all ranks. The sums of one rank lie one behind the other, by the
+// rank that gets them, so that they cross in few pieces.
 void HostUnit::place_sums() {
   const HostSpan& span = *span_;
   const auto& seats = span.hosts->seats();
@@ -97,7 +97,7 @@ void HostUnit::place_sums() {
   sums.offset.assign(count(), std::vector<uint64_t>(seats.size()));
   const bool in_place = sums.dtype == spec_.reduce_dtype;
   const uint64_t size = dtype_size(sums.dtype);
-  // Of each lane, by host: the ranks of the layout whose pieces it sums.
+  // For each lane, by host: the ranks of the layout whose pieces it sums.
   std::vector<std::vector<std::vector<int>>> lanes(
       span.hosts->lanes(), std::vector<std::vector<int>>(span.hosts->count()));
   for (size_t rank = 0; rank < seats.size(); rank++)
@@ -147,7 +147,7 @@ Status HostUnit::on_host(const PlannedUnit& planned, const Binding* bindings,
   return success();
 }
 
-// ... or of the ranks of a lane, or of all.
+// The next stage is one of the ranks of a lane, or of all ranks.
 Status HostUnit::exchange(LaneExchange& pieces, Communicator& among, const SlotSet& slots,
                           const OperationSettings& settings, const Fingerprint& fingerprint,
                           Chain* chain) {

@@ -13,11 +13,11 @@
 
 namespace fsccl {
 
-// What the hooks need; in the operation's context.
+// The data of the hooks; in the operation's context.
 struct HostUnit::Finish {
   HostUnit* unit;
   const GradReduction* reduction;
-  uint64_t position;  // of the gradient slots' return
+  uint64_t position;  // position at which the gradient slots are given back
   fsccl_reduce_result_t* result;
   void (*shard_ready)(void*, fsccl_unit_t, size_t);
   void* shard_ready_context;
@@ -30,8 +30,8 @@ HostUnit::Finish& HostUnit::finish_of(Operation& op) {
 }
 
 namespace {
-// Of the thread that calls shard_ready now: of whom and which. Its sharded gradient is final,
-// though the operation is not over.
+// The unit and the parameter of the thread that calls shard_ready now. The sharded gradient is
+// final, though the operation is not over.
 thread_local const HostUnit* told_unit = nullptr;
 thread_local size_t told_index = 0;
 }  // namespace
@@ -49,7 +49,7 @@ void HostUnit::tell(const Finish& finish, size_t index) {
 HostUnit& HostUnit::unit_of(Operation& op) { return *finish_of(op).unit; }
 const GradReduction& HostUnit::reduction_of(Operation& op) { return *finish_of(op).reduction; }
 
-// Of a sum over the shard_comm: told to who asked, unless replicas add to it.
+// Reports a sum over the shard_comm to the caller, unless replicas add to it.
 void HostUnit::shard_ready(Operation& op, size_t index) {
   const Finish& finish = finish_of(op);
   if (finish.shard_ready && !finish.unit->spec_.replicate_comm) tell(finish, index);
@@ -228,8 +228,8 @@ Status HostUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status
   return replicas && final ? reduce_replicas(request, wait, state, submitted) : success();
 }
 
-// HSDP's second phase: the sharded gradients summed over the replicas, once the first phase is
-// through. Those that the unit owns lie in one block and take one operation.
+// HSDP's second phase: the sharded gradients are summed over the replicas, once the first phase is
+// over. Gradients that the unit owns lie in one block and take one operation.
 Status HostUnit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state,
                                  Submitted* submitted) {
   Communicator& replicas = *spec_.replicate_comm;

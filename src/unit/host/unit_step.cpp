@@ -57,7 +57,7 @@ void HostUnit::fill_fingerprint(Fingerprint* fingerprint, OpCode code, uint64_t 
   fingerprint->history = mix_hash(definition_.hash, pool().history_hash());
 }
 
-// What a plan of this unit is bound to, and what it moves.
+// Binds the operation to a plan of this unit, and counts the bytes that it moves.
 void HostUnit::run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings) {
   op.plan = &planned.plan;
   op.bindings = bindings;
@@ -106,7 +106,8 @@ Status HostUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitt
                    static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
   unsharded_ = true;
   writable_ = writable;
-  if (!beside) contents_valid_ = !writable;  // what is written to is not the shards any more
+  // slots that may be written do not hold the shards any more
+  if (!beside) contents_valid_ = !writable;
   if (!writable) changed_ = false;
   unshard_sequence_ = op->fingerprint.sequence;
   *submitted = {&engine(), unshard_sequence_};
@@ -139,7 +140,7 @@ Status HostUnit::check_zones() {
   return success();
 }
 
-// Those that this rank wrote to slots which it shares with others.
+// Drops this rank's writes to slots which it shares with others.
 void HostUnit::drop_writes() {
   for (size_t k = 0; copies_on_write() && k < slots_.size(); k++)
     if (slots_.held(k)) pool().drop_writes(pool_host_, slots_.offset(k), slots_.bytes(k));

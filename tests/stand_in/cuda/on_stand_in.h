@@ -14,8 +14,8 @@
 namespace fsccl::cuda {
 using stand_in::Control;
 inline constexpr size_t kUnit = 2 << 20;
-inline constexpr Code kIllegalAddress = 700, kInvalidHandle = 400, kInvalidContext = 201,
-                      kNotPermitted = 800;
+inline constexpr CUresult kIllegalAddress = 700, kInvalidHandle = 400, kInvalidContext = 201,
+                          kNotPermitted = 800;
 
 inline const Driver& d() {
   static std::string why;
@@ -24,14 +24,15 @@ inline const Driver& d() {
   return *driver;
 }
 
-inline uint32_t* words(DevicePointer address) { return reinterpret_cast<uint32_t*>(address); }
-inline DevicePointer address_of(const void* pointer) {
-  return reinterpret_cast<DevicePointer>(pointer);
+inline uint32_t* words(CUdeviceptr address) { return reinterpret_cast<uint32_t*>(address); }
+inline CUdeviceptr address_of(const void* pointer) {
+  return reinterpret_cast<CUdeviceptr>(pointer);
 }
 
-inline AllocationProperties properties(int device = 0, int handles = kPosixHandle) {
-  AllocationProperties made;
-  made.handles = handles;
+inline CUmemAllocationProp properties(int device = 0,
+                                      int handles = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+  CUmemAllocationProp made;
+  made.requestedHandleTypes = handles;
   made.location.id = device;
   return made;
 }
@@ -44,37 +45,39 @@ class StandIn : public ::testing::Test {
     ASSERT_TRUE(opened.ok());
     device = opened.take();
     current.emplace(*device);
-    for (Stream* stream : {&a, &b})
-      ASSERT_EQ(d().stream_create(stream, kNonBlockingStream, 0), kSuccess);
-    ASSERT_EQ(d().allocate(&memory, kUnit), kSuccess);
-    ASSERT_EQ(d().register_host(gates, sizeof gates, kHostPortable | kHostMapped), kSuccess);
+    for (CUstream* stream : {&a, &b})
+      ASSERT_EQ(d().cuStreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
+    ASSERT_EQ(d().cuMemAlloc(&memory, kUnit), CUDA_SUCCESS);
+    ASSERT_EQ(d().cuMemHostRegister(gates, sizeof gates,
+                                    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
+              CUDA_SUCCESS);
   }
   void TearDown() override {
     for (std::atomic<uint32_t>& gate : gates) gate = 1;
-    EXPECT_EQ(d().stream_synchronize(a), kSuccess);
-    EXPECT_EQ(d().stream_synchronize(b), kSuccess);
-    EXPECT_EQ(d().unregister_host(gates), kSuccess);
-    EXPECT_EQ(d().free(memory), kSuccess);
-    for (Stream stream : {a, b}) EXPECT_EQ(d().stream_destroy(stream), kSuccess);
+    EXPECT_EQ(d().cuStreamSynchronize(a), CUDA_SUCCESS);
+    EXPECT_EQ(d().cuStreamSynchronize(b), CUDA_SUCCESS);
+    EXPECT_EQ(d().cuMemHostUnregister(gates), CUDA_SUCCESS);
+    EXPECT_EQ(d().cuMemFree(memory), CUDA_SUCCESS);
+    for (CUstream stream : {a, b}) EXPECT_EQ(d().cuStreamDestroy(stream), CUDA_SUCCESS);
     EXPECT_EQ(control.leaks(), "");
     current.reset();
     control.broken_rules();
   }
   // The stream stands still until the gate is opened.
-  void close(Stream stream, int gate) {
-    MemoryOperation wait;
-    wait.operation = kWaitValue32;
+  void close(CUstream stream, int gate) {
+    CUstreamBatchMemOpParams wait;
+    wait.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
     wait.address = address_of(&gates[gate]);
-    wait.value = 1;
-    ASSERT_EQ(d().stream_values(stream, 1, &wait, 0), kSuccess);
+    wait.value64 = 1;
+    ASSERT_EQ(d().cuStreamBatchMemOp(stream, 1, &wait, 0), CUDA_SUCCESS);
   }
-  bool idle(Stream stream) { return d().stream_query(stream) == kSuccess; }
+  bool idle(CUstream stream) { return d().cuStreamQuery(stream) == CUDA_SUCCESS; }
 
   const Control control;
   const Device* device = nullptr;
   std::optional<Current> current;
-  Stream a = nullptr, b = nullptr;
-  DevicePointer memory = 0;
+  CUstream a = nullptr, b = nullptr;
+  CUdeviceptr memory = 0;
   std::atomic<uint32_t> gates[2] = {};
 };
 

@@ -29,11 +29,11 @@ const cuda::Device& device(int ordinal = 0) {
 
 uint64_t moved(const DeviceArena& arena, uint64_t offset, uint64_t* host, bool read) {
   const cuda::Current current(arena.device());
-  const auto there = arena.base() + offset, here = reinterpret_cast<cuda::DevicePointer>(host);
+  const auto there = arena.base() + offset, here = reinterpret_cast<cuda::CUdeviceptr>(host);
   const cuda::Driver& driver = arena.device().driver();
-  EXPECT_EQ(driver.copy_async(read ? here : there, read ? there : here, sizeof *host, nullptr),
-            cuda::kSuccess);
-  EXPECT_EQ(driver.stream_synchronize(nullptr), cuda::kSuccess);
+  EXPECT_EQ(driver.cuMemcpyAsync(read ? here : there, read ? there : here, sizeof *host, nullptr),
+            cuda::CUDA_SUCCESS);
+  EXPECT_EQ(driver.cuStreamSynchronize(nullptr), cuda::CUDA_SUCCESS);
   return *host;
 }
 uint64_t read(const DeviceArena& arena, uint64_t offset) {
@@ -163,14 +163,14 @@ std::string told(Fd& fd) {
   EXPECT_EQ(fcntl(fd.get(), F_SETFD, 0), 0);
   return std::to_string(fd.get());
 }
-std::string told(const cuda::FabricHandle& handle) {
+std::string told(const cuda::CUmemFabricHandle& handle) {
   std::string text = "x";
   for (const unsigned char byte : handle.data) text += fmt::format("{:02x}", byte);
   return text;
 }
 Status adopt(DeviceArena& arena, const std::string& text, uint64_t bytes) {
   if (text[0] != 'x') return arena.adopt(Fd(std::atoi(text.c_str())), bytes);
-  cuda::FabricHandle handle;
+  cuda::CUmemFabricHandle handle;
   for (size_t i = 0; i < sizeof handle.data; i++)
     handle.data[i] = static_cast<unsigned char>(std::stoi(text.substr(1 + 2 * i, 2), nullptr, 16));
   return arena.adopt(handle, bytes);
@@ -208,13 +208,13 @@ TEST_F(Arena, AFabricHandleDoesTheSameWhereHostsShareOne) {
   EXPECT_GOOD(arena.grow(2 * kUnit));
   write(arena, 8, 11);
   write(arena, 2 * kUnit, 12);
-  const Result<cuda::FabricHandle> first = arena.export_to_fabric(0),
-                                   second = arena.export_to_fabric(1);
+  const Result<cuda::CUmemFabricHandle> first = arena.export_to_fabric(0),
+                                        second = arena.export_to_fabric(1);
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(peer(told(first.value()), told(second.value())), 0);
   EXPECT_EQ(read(arena, kUnit), 13u);
   EXPECT_TRUE(arena.export_segment(0).ok()) << "both ways";
-  cuda::FabricHandle wrong = first.value();
+  cuda::CUmemFabricHandle wrong = first.value();
   wrong.data[0] ^= 1;
   DeviceArena other = reserved(3 * kUnit, device(1));
   EXPECT_BAD(other.adopt(wrong, kUnit), FSCCL_ERR_SYSTEM, "cuMemImportFromShareableHandle");

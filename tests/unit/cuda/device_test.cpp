@@ -80,9 +80,9 @@ TEST(Device, ThatFailsIsRefusedAndMayComeLater) {
 
 TEST(Device, ItsErrorsAreStatuses) {
   const Device& first = device(0);
-  EXPECT_TRUE(first.check("cuMemCreate", kSuccess).ok());
-  EXPECT_EQ(first.check("cuMemCreate", kOutOfMemory).code(), FSCCL_ERR_OUT_OF_MEMORY);
-  EXPECT_EQ(first.check("cuMemCreate", kNotSupported).code(), FSCCL_ERR_NOT_AVAILABLE);
+  EXPECT_TRUE(first.check("cuMemCreate", CUDA_SUCCESS).ok());
+  EXPECT_EQ(first.check("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY).code(), FSCCL_ERR_OUT_OF_MEMORY);
+  EXPECT_EQ(first.check("cuMemCreate", CUDA_ERROR_NOT_SUPPORTED).code(), FSCCL_ERR_NOT_AVAILABLE);
   const Status status = first.check("cuMemCreate", 700);
   EXPECT_EQ(status.code(), FSCCL_ERR_SYSTEM);
   EXPECT_EQ(status.text(),
@@ -92,12 +92,12 @@ TEST(Device, ItsErrorsAreStatuses) {
 TEST(Current, NestsAndIsTheThreadsOwn) {
   const Device &first = device(0), &second = device(1);
   const auto memory_is_of = [&](const Device& expected) {
-    DevicePointer pointer = 0;
+    CUdeviceptr pointer = 0;
     int ordinal = -1;
-    EXPECT_EQ(first.driver().allocate(&pointer, 256), kSuccess);
+    EXPECT_EQ(first.driver().cuMemAlloc(&pointer, 256), CUDA_SUCCESS);
     EXPECT_TRUE(on_device(reinterpret_cast<void*>(pointer), &ordinal));
     EXPECT_EQ(ordinal, expected.ordinal());
-    EXPECT_EQ(first.driver().free(pointer), kSuccess);
+    EXPECT_EQ(first.driver().cuMemFree(pointer), CUDA_SUCCESS);
   };
   {
     const Current outer(first);
@@ -112,8 +112,8 @@ TEST(Current, NestsAndIsTheThreadsOwn) {
     }
     memory_is_of(first);
   }
-  DevicePointer pointer = 0;
-  EXPECT_NE(first.driver().allocate(&pointer, 256), kSuccess) << "no context is left";
+  CUdeviceptr pointer = 0;
+  EXPECT_NE(first.driver().cuMemAlloc(&pointer, 256), CUDA_SUCCESS) << "no context is left";
 }
 
 TEST(Pointers, OfTheHostAreOfNoDevice) {
@@ -122,18 +122,19 @@ TEST(Pointers, OfTheHostAreOfNoDevice) {
   EXPECT_FALSE(on_device(&local, &ordinal));
   EXPECT_FALSE(on_device(nullptr, &ordinal));
   const Current current(device(0));
-  ASSERT_EQ(device(0).driver().register_host(registered, sizeof registered, kHostPortable),
-            kSuccess);
+  ASSERT_EQ(device(0).driver().cuMemHostRegister(registered, sizeof registered,
+                                                 CU_MEMHOSTREGISTER_PORTABLE),
+            CUDA_SUCCESS);
   EXPECT_FALSE(on_device(registered, &ordinal));
-  ASSERT_EQ(device(0).driver().unregister_host(registered), kSuccess);
+  ASSERT_EQ(device(0).driver().cuMemHostUnregister(registered), CUDA_SUCCESS);
 }
 
 TEST(Streams, TheDefaultOneIsCapturedWithAnyThatBlocks) {
   Control().broken_rules();  // of tests before
   const Device& first = device(0);
   const Current current(first);
-  Stream blocking = nullptr;
-  ASSERT_EQ(first.driver().stream_create(&blocking, 0, 0), kSuccess);
+  CUstream blocking = nullptr;
+  ASSERT_EQ(first.driver().cuStreamCreateWithPriority(&blocking, 0, 0), CUDA_SUCCESS);
   EXPECT_FALSE(first.capturing(nullptr).value());
   {
     const testing::Capture capture(0, blocking);
@@ -147,7 +148,7 @@ TEST(Streams, TheDefaultOneIsCapturedWithAnyThatBlocks) {
     EXPECT_TRUE(own.value().finish(Deadline::never()).ok());
   }
   EXPECT_FALSE(first.capturing(nullptr).value());
-  EXPECT_EQ(first.driver().stream_destroy(blocking), kSuccess);
+  EXPECT_EQ(first.driver().cuStreamDestroy(blocking), CUDA_SUCCESS);
   EXPECT_EQ(Control().broken_rules(), "");
 }
 
@@ -164,24 +165,26 @@ TEST(Events, OrderStreamsAndGo) {
     event = std::move(other.value());
     EXPECT_TRUE(event.complete()) << "never recorded";
     const Current current(first);
-    ASSERT_EQ(driver.register_host(&gate, sizeof gate, kHostMapped | kHostPortable), kSuccess);
-    Stream a = nullptr, b = nullptr;
-    for (Stream* stream : {&a, &b})
-      ASSERT_EQ(driver.stream_create(stream, kNonBlockingStream, 0), kSuccess);
-    MemoryOperation wait;
-    wait.operation = kWaitValue32;
-    wait.address = reinterpret_cast<DevicePointer>(&gate);
-    wait.value = 1;
-    ASSERT_EQ(driver.stream_values(a, 1, &wait, 0), kSuccess);
+    ASSERT_EQ(driver.cuMemHostRegister(&gate, sizeof gate,
+                                       CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE),
+              CUDA_SUCCESS);
+    CUstream a = nullptr, b = nullptr;
+    for (CUstream* stream : {&a, &b})
+      ASSERT_EQ(driver.cuStreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
+    CUstreamBatchMemOpParams wait;
+    wait.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    wait.address = reinterpret_cast<CUdeviceptr>(&gate);
+    wait.value64 = 1;
+    ASSERT_EQ(driver.cuStreamBatchMemOp(a, 1, &wait, 0), CUDA_SUCCESS);
     EXPECT_TRUE(event.record(a).ok());
     EXPECT_TRUE(event.make_wait(b).ok());
     EXPECT_FALSE(event.complete());
-    EXPECT_EQ(driver.stream_query(b), kNotReady);
+    EXPECT_EQ(driver.cuStreamQuery(b), CUDA_ERROR_NOT_READY);
     __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
-    EXPECT_EQ(driver.stream_synchronize(b), kSuccess);
+    EXPECT_EQ(driver.cuStreamSynchronize(b), CUDA_SUCCESS);
     EXPECT_TRUE(event.complete());
-    for (Stream stream : {a, b}) EXPECT_EQ(driver.stream_destroy(stream), kSuccess);
-    ASSERT_EQ(driver.unregister_host(&gate), kSuccess);
+    for (CUstream stream : {a, b}) EXPECT_EQ(driver.cuStreamDestroy(stream), CUDA_SUCCESS);
+    ASSERT_EQ(driver.cuMemHostUnregister(&gate), CUDA_SUCCESS);
     EXPECT_EQ(event.record(a).code(), FSCCL_ERR_SYSTEM) << "the stream is gone";
   }
   EXPECT_EQ(control.live("events"), before);

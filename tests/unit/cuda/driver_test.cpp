@@ -24,8 +24,8 @@ int say() {
     std::printf("none: %s", why.c_str());
     return 0;
   }
-  std::printf("%d%s%s", found->version, found->copy_batch ? " batch" : "",
-              found->copy_batch_v2 ? " batch_v2" : "");
+  std::printf("%d%s%s", found->version, found->cuMemcpyBatchAsync ? " batch" : "",
+              found->cuMemcpyBatchAsync_v2 ? " batch_v2" : "");
   if (driver(&why) != found || !why.empty()) std::printf(" and then another");
   return 0;
 }

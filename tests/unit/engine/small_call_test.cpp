@@ -403,14 +403,14 @@ void between_hosts(int ranks,
   constexpr size_t kCard = 4096;
   const auto all = static_cast<size_t>(ranks);
   const std::array<unsigned char, 32> key{7};
-  std::vector<unsigned char> cards(all * kCard);
+  std::vector<unsigned char> endpoints(all * kCard);
   std::vector<void*> nodes(all);
   char error[500] = "";
   for (size_t rank = 0; rank < all; rank++) {
     const fsccl_transport_job_t job{sizeof job, static_cast<int>(rank), ranks, key.data(), 0,
                                     nullptr};
     size_t bytes = kCard;
-    ASSERT_EQ(tcp.join(&job, &nodes[rank], &cards[rank * kCard], &bytes, error, sizeof error),
+    ASSERT_EQ(tcp.join(&job, &nodes[rank], &endpoints[rank * kCard], &bytes, error, sizeof error),
               FSCCL_OK)
         << error;
   }
@@ -421,7 +421,7 @@ void between_hosts(int ranks,
     threads.emplace_back([&, rank] {
       void* const node = nodes[static_cast<size_t>(rank)];
       char text[500] = "";
-      ASSERT_EQ(tcp.connect(node, cards.data(), kCard, text, sizeof text), FSCCL_OK) << text;
+      ASSERT_EQ(tcp.connect(node, endpoints.data(), kCard, text, sizeof text), FSCCL_OK) << text;
       fsccl_transport_request_t request{};
       request.size = sizeof request;
       request.rank = rank;

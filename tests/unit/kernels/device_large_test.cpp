@@ -27,28 +27,28 @@ constexpr size_t kPeriod = 300'007;
 class Bytes {
  public:
   Bytes(const Device& device, size_t bytes) : device_(device) {
-    expect(device.driver().allocate(&begin_, bytes));
+    expect(device.driver().cuMemAlloc(&begin_, bytes));
   }
-  ~Bytes() { expect(device_.driver().free(begin_)); }
+  ~Bytes() { expect(device_.driver().cuMemFree(begin_)); }
   Bytes(const Bytes&) = delete;
-  DevicePointer begin() const { return begin_; }
-  void copy(DevicePointer to, DevicePointer from, size_t bytes) const {
-    expect(device_.driver().copy_async(to, from, bytes, nullptr));
-    expect(device_.driver().stream_synchronize(nullptr));
+  CUdeviceptr begin() const { return begin_; }
+  void copy(CUdeviceptr to, CUdeviceptr from, size_t bytes) const {
+    expect(device_.driver().cuMemcpyAsync(to, from, bytes, nullptr));
+    expect(device_.driver().cuStreamSynchronize(nullptr));
   }
   void write(const void* from, size_t bytes) const {
-    copy(begin_, reinterpret_cast<DevicePointer>(from), bytes);
+    copy(begin_, reinterpret_cast<CUdeviceptr>(from), bytes);
   }
   void read(size_t offset, void* to, size_t bytes) const {
-    copy(reinterpret_cast<DevicePointer>(to), begin_ + offset, bytes);
+    copy(reinterpret_cast<CUdeviceptr>(to), begin_ + offset, bytes);
   }
 
  private:
-  void expect(Code code) const {
+  void expect(CUresult code) const {
     EXPECT_TRUE(device_.check("a call of the driver", code).ok()) << code;
   }
   const Device& device_;
-  DevicePointer begin_ = 0;
+  CUdeviceptr begin_ = 0;
 };
 
 // Finite numbers of bf16, of about 1.
@@ -83,7 +83,7 @@ TEST(DeviceKernelsLarge, APieceOfMoreThan4GiB) {
   ASSERT_TRUE(kernels.ok()) << kernels.status().text();
   const Current current(device);
   size_t free = 0, total = 0;
-  ASSERT_EQ(device.driver().memory_info(&free, &total), kSuccess);
+  ASSERT_EQ(device.driver().cuMemGetInfo(&free, &total), CUDA_SUCCESS);
   const size_t count = free > kLarge * 6 + (size_t{1} << 30) ? kLarge : kFew;
 
   const Bytes source(device, count * 2), destination(device, count * 4),
@@ -93,7 +93,7 @@ TEST(DeviceKernelsLarge, APieceOfMoreThan4GiB) {
   for (size_t filled = kPeriod; filled < count; filled *= 2)
     source.copy(source.begin() + filled * 2, source.begin(), std::min(filled, count - filled) * 2);
   const ReduceEpilogue epilogue{.scale = 0.7};
-  const DevicePointer base = source.begin();
+  const CUdeviceptr base = source.begin();
   const auto table = kernels.value()->make_reduces(
       {{0, destination.begin(), count, FSCCL_BFLOAT16, FSCCL_FLOAT32}}, 1);
   ASSERT_TRUE(table.ok()) << table.status().text();

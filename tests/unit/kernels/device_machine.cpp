@@ -12,7 +12,7 @@ namespace fsccl::cuda {
 namespace {
 
 // What a call has, with the arena at `begin`.
-std::vector<CastPiece> placed(const CastCall& call, DevicePointer begin) {
+std::vector<CastPiece> placed(const CastCall& call, CUdeviceptr begin) {
   std::vector<CastPiece> pieces = call.pieces;
   for (CastPiece& piece : pieces) {
     if (call.base == CastBase::destinations) piece.source += begin;
@@ -20,13 +20,13 @@ std::vector<CastPiece> placed(const CastCall& call, DevicePointer begin) {
   }
   return pieces;
 }
-std::vector<ReducePiece> placed(const ReduceCall& call, DevicePointer begin) {
+std::vector<ReducePiece> placed(const ReduceCall& call, CUdeviceptr begin) {
   std::vector<ReducePiece> pieces = call.pieces;
   for (ReducePiece& piece : pieces) piece.destination += begin;
   return pieces;
 }
-std::vector<DevicePointer> bases_at(const ReduceCall& call, DevicePointer begin) {
-  std::vector<DevicePointer> bases;
+std::vector<CUdeviceptr> bases_at(const ReduceCall& call, CUdeviceptr begin) {
+  std::vector<CUdeviceptr> bases;
   for (const size_t base : call.bases) bases.push_back(begin + base);
   return bases;
 }
@@ -43,7 +43,7 @@ constexpr uint32_t kBlocks = 4;
 class Emulated : public Machine {
  public:
   void cast(Arena& arena, const CastCall& call) override {
-    const auto begin = reinterpret_cast<DevicePointer>(arena.data());
+    const auto begin = reinterpret_cast<CUdeviceptr>(arena.data());
     const Cut cut = cut_casts(placed(call, begin)).take();
     CastLaunch launch{};
     launch.pieces = cut.pieces.data(), launch.tiles = cut.tiles.data();
@@ -54,9 +54,9 @@ class Emulated : public Machine {
   }
 
   void reduce(Arena& arena, const ReduceCall& call, DeviceNorm* norm) override {
-    const auto begin = reinterpret_cast<DevicePointer>(arena.data());
+    const auto begin = reinterpret_cast<CUdeviceptr>(arena.data());
     const Cut cut = cut_reduces(placed(call, begin)).take();
-    const std::vector<DevicePointer> bases = bases_at(call, begin);
+    const std::vector<CUdeviceptr> bases = bases_at(call, begin);
     const std::vector<uint64_t> more(bases.begin(), bases.end());
     std::vector<uint64_t> sums(cut.tiles.size(), kNoSum);
     ReduceLaunch launch =
@@ -86,13 +86,13 @@ class OnDriver : public Machine {
   OnDriver(const Device& device, const DeviceKernels& kernels)
       : device_(device), kernels_(kernels) {
     const Current current(device_);
-    check(device_.check("cuStreamCreate",
-                        device_.driver().stream_create(&stream_, kNonBlockingStream, 0)));
+    check(device_.check("cuStreamCreate", device_.driver().cuStreamCreateWithPriority(
+                                              &stream_, CU_STREAM_NON_BLOCKING, 0)));
   }
   ~OnDriver() override {
     const Current current(device_);
-    if (begin_) (void)device_.driver().free(begin_);
-    (void)device_.driver().stream_destroy(stream_);
+    if (begin_) (void)device_.driver().cuMemFree(begin_);
+    (void)device_.driver().cuStreamDestroy(stream_);
   }
 
   void cast(Arena& arena, const CastCall& call) override {
@@ -106,14 +106,14 @@ class OnDriver : public Machine {
 
   void reduce(Arena& arena, const ReduceCall& call, DeviceNorm* norm) override {
     bring(arena);
-    const std::vector<DevicePointer> bases = bases_at(call, begin_);
+    const std::vector<CUdeviceptr> bases = bases_at(call, begin_);
     const auto table = kernels_.make_reduces(placed(call, begin_), static_cast<int>(bases.size()));
     ASSERT_TRUE(table.ok()) << table.status().text();
-    const DevicePointer norm_at = begin_ + bytes_;
+    const CUdeviceptr norm_at = begin_ + bytes_;
     for (int time = 0; time < call.times; time++)
       check(kernels_.reduce(*table.value(), bases.data(), call.epilogue, norm ? norm_at : 0,
                             stream_));
-    if (norm) copy(reinterpret_cast<DevicePointer>(norm), norm_at, sizeof *norm);
+    if (norm) copy(reinterpret_cast<CUdeviceptr>(norm), norm_at, sizeof *norm);
     fetch(arena);
   }
 
@@ -128,30 +128,30 @@ class OnDriver : public Machine {
 
  private:
   static void check(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
-  void copy(DevicePointer to, DevicePointer from, size_t bytes) {
+  void copy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     const Current current(device_);
-    check(device_.check("cuMemcpyAsync", device_.driver().copy_async(to, from, bytes, stream_)));
-    check(device_.check("cuStreamSynchronize", device_.driver().stream_synchronize(stream_)));
+    check(device_.check("cuMemcpyAsync", device_.driver().cuMemcpyAsync(to, from, bytes, stream_)));
+    check(device_.check("cuStreamSynchronize", device_.driver().cuStreamSynchronize(stream_)));
   }
   void bring(const Arena& arena) {
     if (arena.used() > bytes_) {
       const Current current(device_);
-      if (begin_) check(device_.check("cuMemFree", device_.driver().free(begin_)));
+      if (begin_) check(device_.check("cuMemFree", device_.driver().cuMemFree(begin_)));
       bytes_ = (arena.used() + 255) / 256 * 256;
       check(device_.check("cuMemAlloc",
-                          device_.driver().allocate(&begin_, bytes_ + sizeof(DeviceNorm))));
+                          device_.driver().cuMemAlloc(&begin_, bytes_ + sizeof(DeviceNorm))));
     }
-    copy(begin_, reinterpret_cast<DevicePointer>(arena.data()), arena.used());
+    copy(begin_, reinterpret_cast<CUdeviceptr>(arena.data()), arena.used());
   }
   void fetch(Arena& arena) {
-    copy(reinterpret_cast<DevicePointer>(arena.data()), begin_, arena.used());
+    copy(reinterpret_cast<CUdeviceptr>(arena.data()), begin_, arena.used());
   }
 
   const Device& device_;
   const DeviceKernels& kernels_;
-  DevicePointer begin_ = 0;
+  CUdeviceptr begin_ = 0;
   size_t bytes_ = 0;  // and a norm behind them
-  Stream stream_ = nullptr;
+  CUstream stream_ = nullptr;
 };
 
 }  // namespace

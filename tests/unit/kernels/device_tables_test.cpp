@@ -136,10 +136,11 @@ TEST_F(DeviceKernelsErrors, NoneIsMoreThanOneLaunch) {
   const auto kernels = DeviceKernels::of(*device_);
   ASSERT_TRUE(kernels.ok()) << kernels.status().text();
   const Current current(*device_);
-  DevicePointer memory = 0;
-  ASSERT_EQ(device_->driver().allocate(&memory, 1 << 20), kSuccess);
-  Stream stream = nullptr;
-  ASSERT_EQ(device_->driver().stream_create(&stream, kNonBlockingStream, 0), kSuccess);
+  CUdeviceptr memory = 0;
+  ASSERT_EQ(device_->driver().cuMemAlloc(&memory, 1 << 20), CUDA_SUCCESS);
+  CUstream stream = nullptr;
+  ASSERT_EQ(device_->driver().cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0),
+            CUDA_SUCCESS);
   std::vector<CastPiece> casts;
   std::vector<ReducePiece> reduces;
   for (uint64_t i = 0; i < 300; i++) {
@@ -151,7 +152,7 @@ TEST_F(DeviceKernelsErrors, NoneIsMoreThanOneLaunch) {
     const auto reduce_table = kernels.value()->make_reduces(reduces, 64),
                many = kernels.value()->make_reduces(reduces, 65);
     ASSERT_TRUE(cast_table.ok() && reduce_table.ok() && many.ok());
-    const std::vector<DevicePointer> bases(65, memory);
+    const std::vector<CUdeviceptr> bases(65, memory);
     const auto launches = [&] {
       return control_.calls("kernel fsccl_cast") + control_.calls("kernel fsccl_reduce") +
              control_.calls("kernel fsccl_put_bases");
@@ -164,10 +165,10 @@ TEST_F(DeviceKernelsErrors, NoneIsMoreThanOneLaunch) {
     EXPECT_EQ(launches() - before, 2u);
     EXPECT_TRUE(kernels.value()->reduce(*many.value(), bases.data(), {}, 0, stream).ok());
     EXPECT_EQ(launches() - before, 4u);
-    ASSERT_EQ(device_->driver().stream_synchronize(stream), kSuccess);
+    ASSERT_EQ(device_->driver().cuStreamSynchronize(stream), CUDA_SUCCESS);
   }
-  EXPECT_EQ(device_->driver().stream_destroy(stream), kSuccess);
-  EXPECT_EQ(device_->driver().free(memory), kSuccess);
+  EXPECT_EQ(device_->driver().cuStreamDestroy(stream), CUDA_SUCCESS);
+  EXPECT_EQ(device_->driver().cuMemFree(memory), CUDA_SUCCESS);
   EXPECT_EQ(control_.broken_rules(), "");
 }
 
@@ -175,10 +176,11 @@ TEST_F(DeviceKernelsErrors, AsManyBlocksAsFit) {
   const auto kernels = DeviceKernels::of(*device_);
   ASSERT_TRUE(kernels.ok()) << kernels.status().text();
   const Current current(*device_);
-  DevicePointer memory = 0;
-  ASSERT_EQ(device_->driver().allocate(&memory, 4 << 20), kSuccess);
-  Stream stream = nullptr;
-  ASSERT_EQ(device_->driver().stream_create(&stream, kNonBlockingStream, 0), kSuccess);
+  CUdeviceptr memory = 0;
+  ASSERT_EQ(device_->driver().cuMemAlloc(&memory, 4 << 20), CUDA_SUCCESS);
+  CUstream stream = nullptr;
+  ASSERT_EQ(device_->driver().cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0),
+            CUDA_SUCCESS);
   {
     const auto table = kernels.value()->make_reduces(
         {{0, memory, 100 * kReduceTile, FSCCL_FLOAT32, FSCCL_FLOAT32}}, 1);
@@ -189,10 +191,10 @@ TEST_F(DeviceKernelsErrors, AsManyBlocksAsFit) {
     EXPECT_TRUE(
         kernels.value()->reduce(*table.value(), &memory, {}, memory + 2'000'000, stream).ok());
     EXPECT_EQ(control_.calls("fsccl_reduce<<<37, 160>>>"), 1u);  // of 48, 12 a multiprocessor
-    ASSERT_EQ(device_->driver().stream_synchronize(stream), kSuccess);
+    ASSERT_EQ(device_->driver().cuStreamSynchronize(stream), CUDA_SUCCESS);
   }
-  EXPECT_EQ(device_->driver().stream_destroy(stream), kSuccess);
-  EXPECT_EQ(device_->driver().free(memory), kSuccess);
+  EXPECT_EQ(device_->driver().cuStreamDestroy(stream), CUDA_SUCCESS);
+  EXPECT_EQ(device_->driver().cuMemFree(memory), CUDA_SUCCESS);
   EXPECT_EQ(control_.broken_rules(), "");
 }
 

@@ -62,28 +62,29 @@ std::vector<Member> make(int ranks, int64_t timeout_ms, bool can_revoke = true,
 struct Gathering {
   explicit Gathering(Communicator& on) : comm(on), device(on.device()) {
     const cuda::Current current(device);
-    EXPECT_EQ(device.driver().allocate(&memory, 4096), cuda::kSuccess);
-    EXPECT_EQ(device.driver().stream_create(&stream, cuda::kNonBlockingStream, 0), cuda::kSuccess);
+    EXPECT_EQ(device.driver().cuMemAlloc(&memory, 4096), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(device.driver().cuStreamCreateWithPriority(&stream, cuda::CU_STREAM_NON_BLOCKING, 0),
+              cuda::CUDA_SUCCESS);
   }
   ~Gathering() {
     const cuda::Current current(device);
-    EXPECT_EQ(device.driver().stream_synchronize(stream), cuda::kSuccess);
-    EXPECT_EQ(device.driver().stream_destroy(stream), cuda::kSuccess);
-    EXPECT_EQ(device.driver().free(memory), cuda::kSuccess);
+    EXPECT_EQ(device.driver().cuStreamSynchronize(stream), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(device.driver().cuStreamDestroy(stream), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(device.driver().cuMemFree(memory), cuda::CUDA_SUCCESS);
   }
   Status start() {
     const cuda::Current current(device);
     auto* const own = reinterpret_cast<char*>(memory) + 64 * comm.rank();
     return comm.group([&] {
       return comm.check("ncclAllGather",
-                        comm.library().all_gather(own, reinterpret_cast<void*>(memory), 64,
-                                                  Type::uint8, comm.handle(), stream));
+                        comm.library().ncclAllGather(own, reinterpret_cast<void*>(memory), 64,
+                                                     Type::uint8, comm.handle(), stream));
     });
   }
   Communicator& comm;
   const cuda::Device& device;
-  cuda::DevicePointer memory = 0;
-  cuda::Stream stream = nullptr;
+  cuda::CUdeviceptr memory = 0;
+  cuda::CUstream stream = nullptr;
 };
 
 TEST(NcclComm, BeginsAndEnds) {
@@ -143,7 +144,7 @@ void end_while_a_stream_hangs(bool revoke) {
   for (Gathering* one : {&first, &second}) {
     const cuda::Current current(one->device);
     // it was freed
-    EXPECT_EQ(one->device.driver().stream_synchronize(one->stream), cuda::kSuccess);
+    EXPECT_EQ(one->device.driver().cuStreamSynchronize(one->stream), cuda::CUDA_SUCCESS);
     const Status again = one->start();
     EXPECT_EQ(again.code(), FSCCL_ERR_TIMEOUT);
     EXPECT_EQ(again.text(), "too late");
@@ -213,23 +214,24 @@ struct Page {
   static constexpr size_t kBytes = 2u << 20;
   explicit Page(const cuda::Device& on) : device(on) {
     const cuda::Driver& driver = device.driver();
-    cuda::AllocationProperties properties;
-    properties.handles = cuda::kPosixHandle, properties.location.id = device.ordinal();
-    cuda::AccessDescription access;
+    cuda::CUmemAllocationProp properties;
+    properties.requestedHandleTypes = cuda::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+    properties.location.id = device.ordinal();
+    cuda::CUmemAccessDesc access;
     access.location.id = device.ordinal();
-    EXPECT_EQ(driver.create_memory(&handle, kBytes, &properties, 0), cuda::kSuccess);
-    EXPECT_EQ(driver.reserve_addresses(&memory, kBytes, 0, 0, 0), cuda::kSuccess);
-    EXPECT_EQ(driver.map_memory(memory, kBytes, 0, handle, 0), cuda::kSuccess);
-    EXPECT_EQ(driver.set_access(memory, kBytes, &access, 1), cuda::kSuccess);
+    EXPECT_EQ(driver.cuMemCreate(&handle, kBytes, &properties, 0), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(driver.cuMemAddressReserve(&memory, kBytes, 0, 0, 0), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(driver.cuMemMap(memory, kBytes, 0, handle, 0), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(driver.cuMemSetAccess(memory, kBytes, &access, 1), cuda::CUDA_SUCCESS);
   }
   ~Page() {
-    EXPECT_EQ(device.driver().unmap_memory(memory, kBytes), cuda::kSuccess);
-    EXPECT_EQ(device.driver().free_addresses(memory, kBytes), cuda::kSuccess);
-    EXPECT_EQ(device.driver().release_memory(handle), cuda::kSuccess);
+    EXPECT_EQ(device.driver().cuMemUnmap(memory, kBytes), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(device.driver().cuMemAddressFree(memory, kBytes), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(device.driver().cuMemRelease(handle), cuda::CUDA_SUCCESS);
   }
   const cuda::Device& device;
-  cuda::MemoryHandle handle = 0;
-  cuda::DevicePointer memory = 0;
+  cuda::CUmemGenericAllocationHandle handle = 0;
+  cuda::CUdeviceptr memory = 0;
 };
 
 TEST(NcclComm, AWindowOrARefusal) {
@@ -245,7 +247,7 @@ TEST(NcclComm, AWindowOrARefusal) {
               Communicator& comm = *members[rank].comm;
               const cuda::Current current(comm.device());
               const Page page(comm.device());
-              const cuda::DevicePointer memory = page.memory;
+              const cuda::CUdeviceptr memory = page.memory;
               outcomes[rank] = comm.register_window(reinterpret_cast<void*>(memory), 4096);
               EXPECT_TRUE(comm.look().ok()) << "nothing is under way any more, or it has said so";
               EXPECT_EQ(comm.in_window(reinterpret_cast<char*>(memory) + 96, 4000), !refused);

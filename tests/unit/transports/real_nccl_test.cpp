@@ -30,20 +30,20 @@ int main(int count, char** arguments) {
           "windows came with 2.27");
   REQUIRE((library.all_to_all != nullptr) == (library.version >= 22800),
           "ncclAlltoAll came with 2.28");
-  nccl::UniqueId id{};
+  nccl::ncclUniqueId id{};
   setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-  const nccl::Code made = library.get_unique_id(&id);
-  if (made != nccl::kSuccess) {  // without a driver some versions refuse even this
+  const nccl::ncclResult_t made = library.ncclGetUniqueId(&id);
+  if (made != nccl::ncclSuccess) {  // without a driver some versions refuse even this
     const Status status = nccl::failed(library, "ncclGetUniqueId", made, nullptr);
     std::printf("%s\n", status.text().c_str());
     return 0;
   }
   std::string why;
   if (cuda::driver(&why)) return 0;  // tests/gpu goes on from here
-  nccl::Comm comm = nullptr;
-  nccl::Settings settings;
-  nccl::Code code = library.init_rank(&comm, 1, id, 0, &settings);
-  REQUIRE(code != nccl::kSuccess && code != nccl::kInProgress, "there is no driver");
+  nccl::ncclComm_t comm = nullptr;
+  nccl::ncclConfig_t settings;
+  nccl::ncclResult_t code = library.ncclCommInitRankConfig(&comm, 1, id, 0, &settings);
+  REQUIRE(code != nccl::ncclSuccess && code != nccl::ncclInProgress, "there is no driver");
   const Status status = nccl::failed(library, "ncclCommInitRankConfig", code, nullptr);
   std::printf("%s\n", status.text().c_str());
   return 0;

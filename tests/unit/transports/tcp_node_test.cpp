@@ -22,14 +22,14 @@ class TcpNodeTest : public testing::Test {
         Node::join({sizeof(fsccl_transport_job_t), 1, kRanks, key_.data(), 0});
     ASSERT_TRUE(made.ok()) << made.status().text();
     node_ = std::move(made.value());
-    const Result<Card> card = decode_card(ByteView(node_->card()));
-    ASSERT_TRUE(card.ok());
-    address_ = tcp_address(loopback(), card.value().port);
-    std::vector<uint8_t> cards(kRanks * kCard);
-    const Bytes nobody = encode(Card{nobody_port(), {loopback()}});
+    const Result<Endpoint> endpoint = decode_endpoint(ByteView(node_->endpoint()));
+    ASSERT_TRUE(endpoint.ok());
+    address_ = tcp_address(loopback(), endpoint.value().port);
+    std::vector<uint8_t> endpoints(kRanks * kCard);
+    const Bytes nobody = encode(Endpoint{nobody_port(), {loopback()}});
     for (size_t rank = 0; rank < kRanks; rank++)
-      std::memcpy(&cards[rank * kCard], nobody.data(), nobody.size());
-    ASSERT_TRUE(node_->connect(cards.data(), kCard).ok());
+      std::memcpy(&endpoints[rank * kCard], nobody.data(), nobody.size());
+    ASSERT_TRUE(node_->connect(endpoints.data(), kCard).ok());
     mirror::Channel::Place place;
     place.node = node_.get();
     place.meeting = place.tag = 7;
@@ -286,16 +286,16 @@ TEST_F(TcpNodeTest, NobodyAtARanksAddressIsItsLoss) {
 }
 
 TEST_F(TcpNodeTest, MalformedCardsAreRefused) {
-  for (const Card& card : {Card{0, {loopback()}}, Card{1, {}}}) {
-    Bytes bytes = encode(card);
+  for (const Endpoint& endpoint : {Endpoint{0, {loopback()}}, Endpoint{1, {}}}) {
+    Bytes bytes = encode(endpoint);
     bytes.resize(kCard * kRanks);
     EXPECT_EQ(node_->connect(bytes.data(), kCard).code(), FSCCL_ERR_PROTOCOL);
   }
-  Bytes many = encode(Card{1, std::vector<IpAddress>(kMostAddresses + 1)});
+  Bytes many = encode(Endpoint{1, std::vector<IpAddress>(kMostAddresses + 1)});
   many.resize(kCard * kRanks);
   EXPECT_EQ(node_->connect(many.data(), kCard).code(), FSCCL_ERR_PROTOCOL);
-  const Bytes few = encode(Card{1, std::vector<IpAddress>(2)});
-  EXPECT_FALSE(decode_card(ByteView(few).first(few.size() - 1)).ok());
+  const Bytes few = encode(Endpoint{1, std::vector<IpAddress>(2)});
+  EXPECT_FALSE(decode_endpoint(ByteView(few).first(few.size() - 1)).ok());
 }
 
 }  // namespace

@@ -21,25 +21,25 @@ class Exchanges : public ::testing::Test {
     if (!ucx_library(&why)) GTEST_SKIP() << why;
   }
 
-  // Of memory of the host. `spoil` changes the cards before they are shown.
+  // Of memory of the host. `spoil` changes the endpoint addresses before they are shown.
   void run_ranks(int ranks, const std::function<void(int rank, Exchange& exchange)>& body,
                  const std::function<void(std::vector<std::vector<uint8_t>>&)>& spoil = {}) {
     std::vector<std::unique_ptr<Exchange>> all;
-    std::vector<std::vector<uint8_t>> cards;
+    std::vector<std::vector<uint8_t>> endpoints;
     for (int rank = 0; rank < ranks; rank++) {
       Result<std::unique_ptr<Exchange>> made =
           TaggedExchange::create(*ucx_library(nullptr), rank, ranks, false);
       ASSERT_TRUE(made.ok()) << made.status().text();
       all.push_back(made.take());
-      cards.push_back(all.back()->card());
+      endpoints.push_back(all.back()->endpoint());
     }
-    if (spoil) spoil(cards);
+    if (spoil) spoil(endpoints);
     std::barrier over(ranks);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; rank++)
       threads.emplace_back([&, rank] {
         std::unique_ptr<Exchange>& mine = all[static_cast<size_t>(rank)];
-        const Status connected = mine->connect(cards);
+        const Status connected = mine->connect(endpoints);
         ASSERT_TRUE(connected.ok()) << connected.text();
         body(rank, *mine);
         over.arrive_and_wait();
@@ -107,18 +107,18 @@ TEST_F(Exchanges, ARankThatIsDoneKeepsNobody) {
 // before they ask for them.
 TEST_F(Exchanges, WhatOneThatHasLeftSentIsTaken) {
   std::vector<std::unique_ptr<Exchange>> all;
-  std::vector<std::vector<uint8_t>> cards;
+  std::vector<std::vector<uint8_t>> endpoints;
   for (int rank = 0; rank < 2; rank++) {
     Result<std::unique_ptr<Exchange>> made =
         TaggedExchange::create(*ucx_library(nullptr), rank, 2, false);
     ASSERT_TRUE(made.ok()) << made.status().text();
     all.push_back(made.take());
-    cards.push_back(all.back()->card());
+    endpoints.push_back(all.back()->endpoint());
   }
   std::byte word{7}, there{};
   const auto run = [&](int rank) {
     const auto self = static_cast<size_t>(rank);
-    ASSERT_TRUE(all[self]->connect(cards).ok());
+    ASSERT_TRUE(all[self]->connect(endpoints).ok());
     std::byte own{1}, other{};
     // each has a connection
     ASSERT_TRUE(all[self]->run({{1 - rank, &own, 1}}, {{1 - rank, &other, 1}}, patience()).ok());
@@ -181,20 +181,20 @@ TEST_F(Exchanges, WithoutItsTagNothingIsTaken) {
         const Status done = exchange.run({}, {{1, &word, 1}}, patience(300));
         EXPECT_EQ(done.code(), FSCCL_ERR_TIMEOUT) << done.text();
       },
-      [](std::vector<std::vector<uint8_t>>& cards) { cards[0][8]++; });
+      [](std::vector<std::vector<uint8_t>>& endpoints) { endpoints[0][8]++; });
 }
 
 TEST_F(Exchanges, ACardThatMakesNoSenseIsRefused) {
   const auto made = TaggedExchange::create(*ucx_library(nullptr), 0, 2, false);
   ASSERT_TRUE(made.ok()) << made.status().text();
-  const std::vector<uint8_t>& good = made.value()->card();
+  const std::vector<uint8_t>& good = made.value()->endpoint();
   for (const size_t bytes : {size_t{0}, size_t{10}, good.size() - 1, good.size() + 1}) {
     std::vector<uint8_t> bad = good;
     bad.resize(bytes);
     const Status connected = made.value()->connect({good, bad});
     EXPECT_EQ(connected.code(), FSCCL_ERR_PROTOCOL);
-    EXPECT_THAT(connected.text(),
-                ::testing::HasSubstr("rank 1 sent a card of " + std::to_string(bytes) + " bytes"));
+    EXPECT_THAT(connected.text(), ::testing::HasSubstr("rank 1 sent an endpoint address of " +
+                                                       std::to_string(bytes) + " bytes"));
   }
 }
 

@@ -25,19 +25,19 @@ class UcxRanks : public mirror::ChannelPair {
     library() = real();
     wrap(library());
     constexpr size_t kCard = 4096;
-    std::vector<uint8_t> cards(static_cast<size_t>(ranks_) * kCard);
+    std::vector<uint8_t> endpoints(static_cast<size_t>(ranks_) * kCard);
     for (int rank = 0; rank < 2; rank++) {
       Result<std::unique_ptr<Node>> made = Node::join(
           {sizeof(fsccl_transport_job_t), rank, ranks_, key_.data(), checksum_}, &library());
       ASSERT_TRUE(made.ok()) << made.status().text();
       nodes_[rank] = std::move(made.value());
       for (int at = rank; at < ranks_; at += 2)
-        std::copy(nodes_[rank]->card().begin(), nodes_[rank]->card().end(),
-                  cards.begin() + at * static_cast<int>(kCard));
+        std::copy(nodes_[rank]->endpoint().begin(), nodes_[rank]->endpoint().end(),
+                  endpoints.begin() + at * static_cast<int>(kCard));
     }
     joined();
     for (int rank = 0; rank < 2; rank++) {
-      ASSERT_TRUE(nodes_[rank]->connect(cards.data(), kCard).ok());
+      ASSERT_TRUE(nodes_[rank]->connect(endpoints.data(), kCard).ok());
       open(rank);
     }
   }
@@ -51,7 +51,7 @@ class UcxRanks : public mirror::ChannelPair {
   virtual void wrap(UcxLibrary&) {}
   virtual void joined() {}  // and not yet connected
 
-  int checksum_ = 0, ranks_ = 2;  // more: with the cards of these two
+  int checksum_ = 0, ranks_ = 2;  // more: with the endpoint addresses of these two
   std::array<uint8_t, 32> key_{};
   std::array<std::unique_ptr<Node>, 2> nodes_;
 };

@@ -13,12 +13,12 @@ constexpr uint64_t kKb = 1 << 10, kMb = 1 << 20;
 
 class DeviceBlocksTest : public OnDevice {
  protected:
-  static cuda::DevicePointer take(const PoolRank& rank, uint64_t bytes, const TestStream& on) {
+  static cuda::CUdeviceptr take(const PoolRank& rank, uint64_t bytes, const TestStream& on) {
     Result<void*> block = rank.pool.alloc(bytes, on, 1);
     EXPECT_TRUE(block.ok()) << text_of(block.status());
-    return block.ok() ? reinterpret_cast<cuda::DevicePointer>(block.value()) : 0;
+    return block.ok() ? reinterpret_cast<cuda::CUdeviceptr>(block.value()) : 0;
   }
-  static void give(const PoolRank& rank, cuda::DevicePointer block, const TestStream& on) {
+  static void give(const PoolRank& rank, cuda::CUdeviceptr block, const TestStream& on) {
     EXPECT_GOOD(rank.pool.free(reinterpret_cast<void*>(block), on));
   }
 };
@@ -112,7 +112,7 @@ TEST_F(DeviceBlocksTest, AStreamThatIsCapturedTakesWhatNobodyUsesAndGivesNothing
     a.finish();  // the pool sees that: it knows two streams by now
     page.hold(captured, 0);
     give(rank, own, captured);
-    cuda::DevicePointer of_graph = 0;
+    cuda::CUdeviceptr of_graph = 0;
     {
       const Capture capture(0, captured.get());
       of_graph = take(rank, kMb, captured);
@@ -136,7 +136,7 @@ TEST_F(DeviceBlocksTest, StepsThatAreAlikeAskTheDriverForNoMemory) {
     for (int step = 0; step < 60; step++) {
       if (step == 40)
         before = memory_calls(), growths = rank.stats().growths, waits = rank.pool.counters().waits;
-      std::vector<cuda::DevicePointer> blocks;
+      std::vector<cuda::CUdeviceptr> blocks;
       for (uint64_t i = 1; i <= 12; i++) blocks.push_back(take(rank, i * 300 * kKb, i % 3 ? a : b));
       for (uint64_t i = 1; i <= 12; i++) give(rank, blocks[i - 1], i % 3 ? a : b);
       a.finish(), b.finish();  // streams that come late may take more memory, in any step
@@ -156,7 +156,7 @@ TEST_F(DeviceBlocksTest, NobodyWritesWhatIsStillInUse) {
         std::mt19937 random(11);
         const TestStream streams[3];
         struct Block {
-          cuda::DevicePointer at;
+          cuda::CUdeviceptr at;
           uint64_t bytes;
           uint8_t value;
           const TestStream* stream;
@@ -209,7 +209,7 @@ TEST_F(DeviceBlocksTest, PressureIsPutOnTheProgramOnceAndItsBlocksServe) {
   run_pools(
       1,
       [&](const PoolRank& rank) {
-        std::vector<cuda::DevicePointer> cached{take(rank, 12 * kMb, rank.stream)};
+        std::vector<cuda::CUdeviceptr> cached{take(rank, 12 * kMb, rank.stream)};
         uint64_t asked = 0;
         rank.pool.set_pressure([&](uint64_t) {
           asked++;

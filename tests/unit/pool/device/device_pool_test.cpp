@@ -126,7 +126,7 @@ TEST_F(DevicePools, AnyNumberOfPeersIsWaitedFor) {
   constexpr size_t kWaits = 600;
   run_pools(1, [](const PoolRank& rank) {
     HostPage page;
-    std::vector<cuda::MemoryOperation> waits;
+    std::vector<cuda::CUstreamBatchMemOpParams> waits;
     for (size_t word = 0; word < kWaits; word++) waits.push_back(page.until(word, 1));
     const uint64_t offset = rank.take(1, kPoolMb);
     rank.give(1, rank.stream, waits);
@@ -214,7 +214,7 @@ TEST_F(DevicePools, DebugModeSpoilsWhatIsFreeAndWhatIsFresh) {
         rank.give(1);
         EXPECT_EQ(byte_at(rank.slot(offset), rank.stream, page), 0xff);
         void* const block = rank.pool.alloc(1000, rank.stream, 1).take();
-        const auto address = reinterpret_cast<cuda::DevicePointer>(block);
+        const auto address = reinterpret_cast<cuda::CUdeviceptr>(block);
         EXPECT_EQ(byte_at(address, rank.stream, page), 0xff);
         rank.stream.fill(address, 1, 1000);
         EXPECT_GOOD(rank.pool.free(block, rank.stream));

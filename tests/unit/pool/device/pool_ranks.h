@@ -35,13 +35,13 @@ struct PoolRank {
   }
   uint64_t take(uint64_t key, uint64_t bytes) const { return take(key, bytes, stream); }
   void give(uint64_t key, const TestStream& on,
-            std::vector<cuda::MemoryOperation> waits = {}) const {
+            std::vector<cuda::CUstreamBatchMemOpParams> waits = {}) const {
     const Status status = pool.give_back(key, on, std::move(waits));
     EXPECT_TRUE(status.ok()) << text_of(status);
   }
   void give(uint64_t key) const { give(key, stream); }
-  cuda::DevicePointer slot(uint64_t offset, int rank) const { return pool.slots(rank) + offset; }
-  cuda::DevicePointer slot(uint64_t offset) const { return slot(offset, self.rank); }
+  cuda::CUdeviceptr slot(uint64_t offset, int rank) const { return pool.slots(rank) + offset; }
+  cuda::CUdeviceptr slot(uint64_t offset) const { return slot(offset, self.rank); }
   fsccl_pool_stats_t stats() const {
     fsccl_pool_stats_t result = FSCCL_POOL_STATS_INIT;
     pool.stats(&result);

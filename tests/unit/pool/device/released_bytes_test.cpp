@@ -8,8 +8,8 @@
 namespace fsccl {
 namespace {
 
-cuda::MemoryOperation wait_for(uint64_t address, uint64_t value) {
-  return {.operation = cuda::kWaitValue32, .address = address, .value = value};
+cuda::CUstreamBatchMemOpParams wait_for(uint64_t address, uint64_t value) {
+  return {.operation = cuda::CU_STREAM_MEM_OP_WAIT_VALUE_32, .address = address, .value64 = value};
 }
 
 struct Needs {
@@ -53,7 +53,7 @@ TEST(ReleasedBytes, OneMarkAStreamAndOneWaitAWordTheLatest) {
   ASSERT_EQ(all.marks.size(), 1u);
   EXPECT_EQ(all.tick(0), 9u);
   ASSERT_EQ(all.waits.size(), 1u);
-  EXPECT_EQ(all.waits[0].value, 2u);
+  EXPECT_EQ(all.waits[0].value64, 2u);
 }
 
 TEST(ReleasedBytes, WhatIsTakenIsForgottenTheRestIsNot) {

@@ -44,10 +44,10 @@ class SlotGrowth : public OnDevice {
 // Somebody else has it.
 TEST_F(SlotGrowth, ADeviceWithoutMemoryEndsItOnAllRanks) {
   NEEDS_STAND_IN();
-  cuda::DevicePointer others = 0;
+  cuda::CUdeviceptr others = 0;
   {
     const cuda::Current current(gpu(1));
-    ASSERT_EQ(gpu(1).driver().allocate(&others, 1000 * kMebibyte), cuda::kSuccess);
+    ASSERT_EQ(gpu(1).driver().cuMemAlloc(&others, 1000 * kMebibyte), cuda::CUDA_SUCCESS);
   }
   run_pools(
       2,
@@ -62,7 +62,7 @@ TEST_F(SlotGrowth, ADeviceWithoutMemoryEndsItOnAllRanks) {
         rank.barrier();
         if (rank.self.rank == 1) {
           const cuda::Current current(gpu(1));
-          EXPECT_EQ(gpu(1).driver().free(others), cuda::kSuccess);
+          EXPECT_EQ(gpu(1).driver().cuMemFree(others), cuda::CUDA_SUCCESS);
         }
         rank.barrier();
         rank.expect_alike(rank.take(2, 40 * kMebibyte));
@@ -141,7 +141,7 @@ TEST_F(SlotGrowth, TheDefaultLimitIsSharedByTheRanksOfADevice) {
   const auto free_bytes = [](int ordinal) {
     size_t free = 0, total = 0;
     const cuda::Current current(gpu(ordinal));
-    EXPECT_EQ(gpu(ordinal).driver().memory_info(&free, &total), cuda::kSuccess);
+    EXPECT_EQ(gpu(ordinal).driver().cuMemGetInfo(&free, &total), cuda::CUDA_SUCCESS);
     return static_cast<double>(free);
   };
   const double first = free_bytes(0), last = free_bytes(last_gpu());

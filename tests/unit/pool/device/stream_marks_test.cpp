@@ -195,8 +195,8 @@ TEST_F(Marks, ThatHaveAnEventAreWaitedForWithoutTheContextAtTheEnd) {
 TEST_F(Marks, TheStreamOfTheThreadIsRefusedAndTheLegacyOneHasTwoNames) {
   StreamMarks marks(gpu());
   EXPECT_EQ(marks.number(nullptr).value(),
-            marks.number(reinterpret_cast<cuda::Stream>(uintptr_t{1})).value());
-  const Result<uint32_t> refused = marks.number(reinterpret_cast<cuda::Stream>(uintptr_t{2}));
+            marks.number(reinterpret_cast<cuda::CUstream>(uintptr_t{1})).value());
+  const Result<uint32_t> refused = marks.number(reinterpret_cast<cuda::CUstream>(uintptr_t{2}));
   EXPECT_EQ(refused.status().code(), FSCCL_ERR_INVALID_ARGUMENT);
 }
 

@@ -82,29 +82,30 @@ struct Slots {
     for (const uint64_t bytes : pieces) EXPECT_TRUE(arena.grow(bytes).ok());
     memory = arena.base();
     const cuda::Current current(device);
-    EXPECT_EQ(device.driver().stream_create(&stream, cuda::kNonBlockingStream, 0), cuda::kSuccess);
+    EXPECT_EQ(device.driver().cuStreamCreateWithPriority(&stream, cuda::CU_STREAM_NON_BLOCKING, 0),
+              cuda::CUDA_SUCCESS);
   }
   ~Slots() {
     const cuda::Current current(device);
-    EXPECT_EQ(device.driver().stream_synchronize(stream), cuda::kSuccess);
-    EXPECT_EQ(device.driver().stream_destroy(stream), cuda::kSuccess);
+    EXPECT_EQ(device.driver().cuStreamSynchronize(stream), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(device.driver().cuStreamDestroy(stream), cuda::CUDA_SUCCESS);
   }
-  void copy(cuda::DevicePointer to, cuda::DevicePointer from, uint64_t bytes) {
+  void copy(cuda::CUdeviceptr to, cuda::CUdeviceptr from, uint64_t bytes) {
     const cuda::Current current(device);
-    EXPECT_EQ(device.driver().copy_async(to, from, bytes, stream), cuda::kSuccess);
-    EXPECT_EQ(device.driver().stream_synchronize(stream), cuda::kSuccess);
+    EXPECT_EQ(device.driver().cuMemcpyAsync(to, from, bytes, stream), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(device.driver().cuStreamSynchronize(stream), cuda::CUDA_SUCCESS);
   }
   void put() {
-    copy(memory + kOffset, reinterpret_cast<cuda::DevicePointer>(seen.data()), seen.size());
+    copy(memory + kOffset, reinterpret_cast<cuda::CUdeviceptr>(seen.data()), seen.size());
   }
   void take() {
-    copy(reinterpret_cast<cuda::DevicePointer>(seen.data()), memory + kOffset, seen.size());
+    copy(reinterpret_cast<cuda::CUdeviceptr>(seen.data()), memory + kOffset, seen.size());
   }
   const cuda::Device& device;
   DeviceArena arena;
   std::vector<unsigned char> seen;
-  cuda::DevicePointer memory = 0;
-  cuda::Stream stream = nullptr;
+  cuda::CUdeviceptr memory = 0;
+  cuda::CUstream stream = nullptr;
 };
 
 unsigned char byte_of(size_t piece, uint64_t at) {
@@ -183,7 +184,7 @@ TEST_P(Movers, ReduceSumsInFp32WhatBelongsToTheRank) {
     std::vector<CollectiveMover::Sum> sums;
     std::vector<float> wanted;
     // Behind the slot there is room.
-    const cuda::DevicePointer results = slots.memory + (6u << 20);
+    const cuda::CUdeviceptr results = slots.memory + (6u << 20);
     for (size_t i = 0; i < pieces.size(); i++) {
       for (uint64_t k = 0; k < pieces[i].count; k++)
         store(pieces[i].dtype, &slots.seen[pieces[i].offset + k * dtype_size(pieces[i].dtype)],
@@ -204,7 +205,7 @@ TEST_P(Movers, ReduceSumsInFp32WhatBelongsToTheRank) {
     ASSERT_TRUE(status.ok()) << status.text();
     std::vector<float> got(wanted.size());
     if (got.empty()) return slots.take();
-    slots.copy(reinterpret_cast<cuda::DevicePointer>(got.data()), results, got.size() * 4);
+    slots.copy(reinterpret_cast<cuda::CUdeviceptr>(got.data()), results, got.size() * 4);
     EXPECT_TRUE(got == wanted) << "rank " << comm.rank();
   });
 }
@@ -261,7 +262,7 @@ TEST(Mover, ACopyEngineGatherThatHangsIsLeftBehind) {
           cuda::OwnedEvent behind = cuda::OwnedEvent::create(slots.device).take();
           ASSERT_TRUE(behind.record(slots.stream).ok());
           EXPECT_EQ(DeviceCollectives::of(comm).finish(behind).code(), FSCCL_ERR_TIMEOUT);
-          EXPECT_NE(slots.device.driver().stream_query(slots.stream), cuda::kSuccess);
+          EXPECT_NE(slots.device.driver().cuStreamQuery(slots.stream), cuda::CUDA_SUCCESS);
         });
       });
 }
@@ -311,14 +312,14 @@ TEST(Mover, NoGatherLeavesTheWindow) {
         const cuda::Current current(slots.device);
         const auto value =
             static_cast<unsigned char>(piece.rank == comm.rank() ? 10 + comm.rank() : 99);
-        ASSERT_EQ(slots.device.driver().fill_async(slots.memory + slot + piece.offset, value,
-                                                   piece.bytes(), slots.stream),
-                  cuda::kSuccess);
+        ASSERT_EQ(slots.device.driver().cuMemsetD8Async(slots.memory + slot + piece.offset, value,
+                                                        piece.bytes(), slots.stream),
+                  cuda::CUDA_SUCCESS);
       }
       const Status status = made.value()->gather(slot, slots.stream);
       ASSERT_TRUE(status.ok()) << status.text();
       std::vector<unsigned char> got(2 * bytes);
-      slots.copy(reinterpret_cast<cuda::DevicePointer>(got.data()), slots.memory + slot + first,
+      slots.copy(reinterpret_cast<cuda::CUdeviceptr>(got.data()), slots.memory + slot + first,
                  got.size());
       std::vector<unsigned char> wanted(bytes, 10);
       wanted.resize(2 * bytes, 11);

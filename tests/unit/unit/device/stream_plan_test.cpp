@@ -30,7 +30,7 @@ Case make_case(fsccl_layout_t kind, int ranks, fsccl_dtype_t dtype, std::mt19937
   return made;
 }
 
-StreamPlan compiled(const Plan& plan, const std::vector<cuda::DevicePointer>& places,
+StreamPlan compiled(const Plan& plan, const std::vector<cuda::CUdeviceptr>& places,
                     uint64_t scatter_below = 0) {
   Result<StreamPlan> made = compile(plan, 1, places, {scatter_below});
   EXPECT_TRUE(made.ok()) << made.status().text();
@@ -70,10 +70,10 @@ class Ranks {
     return static_cast<std::byte>(param * 37 + byte * 11 + byte / 251);
   }
 
-  std::vector<cuda::DevicePointer> places(int rank) {
-    std::vector<cuda::DevicePointer> all;
+  std::vector<cuda::CUdeviceptr> places(int rank) {
+    std::vector<cuda::CUdeviceptr> all;
     for (auto& shard : shards_[static_cast<size_t>(rank)])
-      all.push_back(reinterpret_cast<cuda::DevicePointer>(shard.data()));
+      all.push_back(reinterpret_cast<cuda::CUdeviceptr>(shard.data()));
     return all;
   }
 
@@ -169,7 +169,7 @@ TEST_P(StreamPlans, ReduceIsOneLaunch) {
     Ranks memory(unit);
     for (int rank = 0; rank < ranks; rank++) {
       unit.shape.rank = rank;
-      const std::vector<cuda::DevicePointer> places = memory.places(rank);
+      const std::vector<cuda::CUdeviceptr> places = memory.places(rank);
       const StreamPlan plan = compiled(reduce_grads(unit.shape), places);
       std::vector<Kind> wanted{Kind::signal};
       if (ranks > 1) wanted.push_back(Kind::wait);

@@ -1,4 +1,4 @@
-#include "bootstrap/census.h"
+#include "bootstrap/membership.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,8 +6,8 @@
 
 namespace fsccl {
 
-void Census::begin(std::vector<int32_t> members, int32_t self, const std::vector<int32_t>& failed,
-                   int32_t code) {
+void Membership::begin(std::vector<int32_t> members, int32_t self,
+                       const std::vector<int32_t>& failed, int32_t code) {
   if (begun()) return;
   std::sort(members.begin(), members.end());
   members_ = std::move(members);
@@ -17,38 +17,38 @@ void Census::begin(std::vector<int32_t> members, int32_t self, const std::vector
   std::sort(mine_.failed.begin(), mine_.failed.end());
 }
 
-void Census::decline(int32_t self) {
+void Membership::decline(int32_t self) {
   if (decided() || declined_) return;
   declined_ = expelled_ = true;
   mine_.rank = self;
   mine_.failed.insert(std::lower_bound(mine_.failed.begin(), mine_.failed.end(), self), self);
 }
 
-bool Census::hear(const Stand& stand) {
-  if (stand.rank == mine_.rank) return false;
-  const auto [entry, added] = others_.try_emplace(stand.rank, stand);
+bool Membership::hear(const Vote& vote) {
+  if (vote.rank == mine_.rank) return false;
+  const auto [entry, added] = others_.try_emplace(vote.rank, vote);
   if (added) return true;
-  Stand& known = entry->second;
-  if (known.decided || (!stand.decided && stand.failed.size() <= known.failed.size())) return false;
-  known = stand;
+  Vote& known = entry->second;
+  if (known.decided || (!vote.decided && vote.failed.size() <= known.failed.size())) return false;
+  known = vote;
   return true;
 }
 
-bool Census::gone(int32_t rank) const {
+bool Membership::gone(int32_t rank) const {
   return std::binary_search(mine_.failed.begin(), mine_.failed.end(), rank);
 }
 
-// Whether there are more members that are held for gone: lost ones, and whom somebody holds for it
-// who is not.
-bool Census::grow(const std::map<int32_t, bool>& lost) {
+// Adds lost members and members that another voter holds for gone, if that voter is not gone
+// itself. Returns true if there are more of them now.
+bool Membership::grow(const std::map<int32_t, bool>& lost) {
   std::vector<int32_t> more;
   const auto add = [&](int32_t rank) {
     if (std::binary_search(members_.begin(), members_.end(), rank) && !gone(rank))
       more.push_back(rank);
   };
   for (const auto& [rank, left] : lost) add(rank);
-  for (const auto& [rank, stand] : others_)
-    if (!gone(rank)) std::for_each(stand.failed.begin(), stand.failed.end(), add);
+  for (const auto& [rank, vote] : others_)
+    if (!gone(rank)) std::for_each(vote.failed.begin(), vote.failed.end(), add);
   if (more.empty()) return false;
   mine_.failed.insert(mine_.failed.end(), more.begin(), more.end());
   std::sort(mine_.failed.begin(), mine_.failed.end());
@@ -56,7 +56,7 @@ bool Census::grow(const std::map<int32_t, bool>& lost) {
   return true;
 }
 
-bool Census::take_over() {
+bool Membership::take_over() {
   for (const int32_t rank : members_) {
     const auto other = others_.find(rank);
     if (other == others_.end() || !other->second.decided || gone(rank)) continue;
@@ -67,7 +67,7 @@ bool Census::take_over() {
   return false;
 }
 
-bool Census::unanimous() const {
+bool Membership::unanimous() const {
   return std::all_of(members_.begin(), members_.end(), [&](int32_t rank) {
     if (rank == mine_.rank || gone(rank)) return true;
     const auto other = others_.find(rank);
@@ -75,7 +75,7 @@ bool Census::unanimous() const {
   });
 }
 
-std::optional<Stand> Census::advance(const std::map<int32_t, bool>& lost) {
+std::optional<Vote> Membership::advance(const std::map<int32_t, bool>& lost) {
   if (declined_ && said_ != mine_ && !others_.empty()) {
     said_ = mine_;
     return mine_;
@@ -99,14 +99,14 @@ std::optional<Stand> Census::advance(const std::map<int32_t, bool>& lost) {
   return mine_;
 }
 
-std::vector<Stand> Census::all() const {
-  std::vector<Stand> all;
-  for (const auto& [rank, stand] : others_) all.push_back(stand);
+std::vector<Vote> Membership::all() const {
+  std::vector<Vote> all;
+  for (const auto& [rank, vote] : others_) all.push_back(vote);
   if (said_.rank >= 0) all.push_back(said_);
   return all;
 }
 
-std::vector<int32_t> Census::missing() const {
+std::vector<int32_t> Membership::missing() const {
   std::vector<int32_t> missing;
   std::copy_if(members_.begin(), members_.end(), std::back_inserter(missing), [&](int32_t rank) {
     return rank != mine_.rank && !gone(rank) && !others_.contains(rank);

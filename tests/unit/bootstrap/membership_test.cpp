@@ -1,6 +1,6 @@
-// The rules of a census and of a mended tree, played without sockets: deaths at every moment, news
-// that arrive in any order the links allow, and never two answers among those who live.
-#include "bootstrap/census.h"
+// The rules of the membership and of a mended tree, played without sockets: deaths at every moment,
+// news that arrive in any order the links allow, and never two answers among those who live.
+#include "bootstrap/membership.h"
 
 #include <gtest/gtest.h>
 
@@ -39,13 +39,13 @@ class Play {
         deaths--;
         die(rank);
       } else if (what == 1 && declines > 0 && living() > 1 && !node.declined &&
-                 !node.census.decided()) {
+                 !node.membership.decided()) {
         declines--;
         node.declined = true;
-        node.census.decline(rank);
+        node.membership.decline(rank);
         advance(rank);
-      } else if (what < 4 && !node.census.begun() && !node.declined) {
-        node.census.begin(members_, rank, {}, rank % 3 == 0 ? 0 : -rank);
+      } else if (what < 4 && !node.membership.begun() && !node.declined) {
+        node.membership.begin(members_, rank, {}, rank % 3 == 0 ? 0 : -rank);
         advance(rank);
       } else {
         receive(rank);
@@ -58,8 +58,8 @@ class Play {
   std::set<Answer> answers() const {
     std::set<Answer> answers;
     for (const Node& node : nodes_)
-      if (node.alive && !node.declined && node.census.decided())
-        answers.insert({node.census.stand().failed, node.census.stand().code});
+      if (node.alive && !node.declined && node.membership.decided())
+        answers.insert({node.membership.vote().failed, node.membership.vote().code});
     return answers;
   }
   bool alive(int32_t rank) const { return nodes_[static_cast<size_t>(rank)].alive; }
@@ -67,12 +67,12 @@ class Play {
 
  private:
   struct Message {
-    std::optional<Stand> stand;
+    std::optional<Vote> vote;
     int lost = -1;
     bool left = false;
   };
   struct Node {
-    Census census{7};
+    Membership membership{7};
     std::map<int32_t, bool> lost;
     bool alive = true, declined = false;
   };
@@ -84,7 +84,7 @@ class Play {
   }
   bool over() const {
     return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
-      return !node.alive || node.declined || node.census.decided();
+      return !node.alive || node.declined || node.membership.decided();
     });
   }
   std::deque<Message>& link(int from, int to) {
@@ -96,15 +96,15 @@ class Play {
   }
   void advance(int rank) {
     Node& node = nodes_[static_cast<size_t>(rank)];
-    if (const auto stand = node.census.advance(node.lost)) send_all(rank, {stand, -1, false});
-    EXPECT_EQ(node.census.expelled(), node.declined);
+    if (const auto vote = node.membership.advance(node.lost)) send_all(rank, {vote, -1, false});
+    EXPECT_EQ(node.membership.expelled(), node.declined);
   }
   // Killed: some of what it sent last does not arrive. Left, as only who has an answer does: all of
   // it arrives before the news.
   void die(int rank) {
     Node& node = nodes_[static_cast<size_t>(rank)];
     node.alive = false;
-    const bool left = node.census.decided() && below(2);
+    const bool left = node.membership.decided() && below(2);
     for (int to = 0; to < ranks_; to++) {
       std::deque<Message>& out = link(rank, to);
       if (!left)
@@ -124,7 +124,7 @@ class Play {
     const Message message = in.front();
     in.pop_front();
     if (message.lost >= 0) return lose(rank, message.lost, message.left);
-    if (!nodes_[static_cast<size_t>(rank)].census.hear(*message.stand)) return;
+    if (!nodes_[static_cast<size_t>(rank)].membership.hear(*message.vote)) return;
     send_all(rank, message);
     advance(rank);
   }
@@ -136,7 +136,7 @@ class Play {
   std::vector<std::vector<std::deque<Message>>> links_;
 };
 
-TEST(CensusRules, OneAnswerWhateverDiesWhen) {
+TEST(MembershipRules, OneAnswerWhateverDiesWhen) {
   size_t with_deaths = 0, with_declines = 0;
   for (unsigned seed = 0; seed < 6000; seed++) {
     const int ranks = 2 + static_cast<int>(seed % 6),
@@ -157,39 +157,39 @@ TEST(CensusRules, OneAnswerWhateverDiesWhen) {
 }
 
 // Who is asked says so, once; who has not been asked says nothing.
-TEST(CensusRules, WhoDeclinesSaysSoWhenAsked) {
-  Census census(1);
-  census.decline(2);
-  EXPECT_FALSE(census.advance({}));
-  EXPECT_TRUE(census.hear({1, 0, 0, false, {}}));
-  const std::optional<Stand> stand = census.advance({});
-  ASSERT_TRUE(stand);
-  EXPECT_EQ(*stand, (Stand{1, 2, 0, false, {2}}));
-  EXPECT_FALSE(census.advance({}));
-  Census other(1);
+TEST(MembershipRules, WhoDeclinesSaysSoWhenAsked) {
+  Membership membership(1);
+  membership.decline(2);
+  EXPECT_FALSE(membership.advance({}));
+  EXPECT_TRUE(membership.hear({1, 0, 0, false, {}}));
+  const std::optional<Vote> vote = membership.advance({});
+  ASSERT_TRUE(vote);
+  EXPECT_EQ(*vote, (Vote{1, 2, 0, false, {2}}));
+  EXPECT_FALSE(membership.advance({}));
+  Membership other(1);
   other.begin({0, 1, 2}, 0, {1}, 0);
-  EXPECT_TRUE(other.hear(*stand));
-  EXPECT_EQ(other.advance({}), (Stand{1, 0, 0, true, {1, 2}}));
+  EXPECT_TRUE(other.hear(*vote));
+  EXPECT_EQ(other.advance({}), (Vote{1, 0, 0, true, {1, 2}}));
 }
 
-TEST(CensusRules, TheWorstCodeHolds) {
-  Census census(1);
-  census.begin({4, 2, 9}, 2, {}, -3);
-  EXPECT_TRUE(census.advance({}));
-  EXPECT_EQ(census.missing(), (std::vector<int32_t>{4, 9}));
-  EXPECT_TRUE(census.hear({1, 9, 0, false, {4}}));  // holds 4 for gone: so does this rank, then
-  const std::optional<Stand> stand = census.advance({});
-  ASSERT_TRUE(stand);
-  EXPECT_EQ(*stand, (Stand{1, 2, -3, true, {4}}));
-  EXPECT_FALSE(census.hear({1, 9, 0, false, {4}}));
+TEST(MembershipRules, TheWorstCodeHolds) {
+  Membership membership(1);
+  membership.begin({4, 2, 9}, 2, {}, -3);
+  EXPECT_TRUE(membership.advance({}));
+  EXPECT_EQ(membership.missing(), (std::vector<int32_t>{4, 9}));
+  EXPECT_TRUE(membership.hear({1, 9, 0, false, {4}}));  // holds 4 for gone: so does this rank, then
+  const std::optional<Vote> vote = membership.advance({});
+  ASSERT_TRUE(vote);
+  EXPECT_EQ(*vote, (Vote{1, 2, -3, true, {4}}));
+  EXPECT_FALSE(membership.hear({1, 9, 0, false, {4}}));
 }
 
-TEST(CensusRules, WhoIsHeldForDeadLearnsIt) {
-  Census census(1);
-  census.begin({0, 1, 2}, 1, {}, 0);
-  census.hear({1, 0, 0, false, {1}});
-  EXPECT_FALSE(census.advance({}));
-  EXPECT_TRUE(census.expelled());
+TEST(MembershipRules, WhoIsHeldForDeadLearnsIt) {
+  Membership membership(1);
+  membership.begin({0, 1, 2}, 1, {}, 0);
+  membership.hear({1, 0, 0, false, {1}});
+  EXPECT_FALSE(membership.advance({}));
+  EXPECT_TRUE(membership.expelled());
 }
 
 TEST(MendedTree, IsOneTreeOfAllThatLive) {

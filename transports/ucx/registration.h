@@ -1,10 +1,10 @@
-// What puts and gets need of a channel: its mirrors, registered with UCX once, and keys to those of
-// its other ranks.
+// The registration of a channel's memory for puts and gets: its mirrors, registered with UCX once,
+// and keys to the mirrors of its other ranks.
 //
-// Invariants. A key is given to a rank for one channel, and given back by it when it has closed
-// that channel and nothing of its own is under way any more. Until all have come back the memory
-// stays, registered, whatever becomes of the channel; that to which a dead rank has a key stays
-// until the worker is gone: nobody writes into memory that has gone to others.
+// Invariants. A key is given to a rank for one channel. The rank gives the key back when it has
+// closed that channel and nothing of its own is in flight any more. Until all keys have come back
+// the memory stays registered, whatever becomes of the channel. Memory to which a dead rank has a
+// key stays until the worker is gone: no rank writes into memory that has gone to others.
 #pragma once
 #include <map>
 #include <memory>
@@ -15,9 +15,9 @@
 
 namespace fsccl::ucx {
 
-class Lending {
+class Registration {
  public:
-  // What this rank and a peer may do with each other's memory.
+  // The state between this rank and a peer: each other's keys.
   struct Peer {
     ucp_rkey_h key = nullptr;  // to the peer's
     uint64_t base = 0;         // where it begins there
@@ -28,10 +28,10 @@ class Lending {
   };
 
   // Registers; if that cannot be, usable() is false.
-  Lending(const UcxLibrary& ucx, ucp_context_h context, std::shared_ptr<mirror::Mirrors> memory,
-          uint64_t tag);
-  ~Lending();
-  Lending(const Lending&) = delete;
+  Registration(const UcxLibrary& ucx, ucp_context_h context,
+               std::shared_ptr<mirror::Mirrors> memory, uint64_t tag);
+  ~Registration();
+  Registration(const Registration&) = delete;
 
   bool usable() const { return handle_ != nullptr; }
   ucs_status_t problem() const { return problem_; }

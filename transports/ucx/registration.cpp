@@ -1,4 +1,4 @@
-#include "transports/ucx/lending.h"
+#include "transports/ucx/registration.h"
 
 #include <algorithm>
 
@@ -6,8 +6,8 @@
 
 namespace fsccl::ucx {
 
-Lending::Lending(const UcxLibrary& ucx, ucp_context_h context,
-                 std::shared_ptr<mirror::Mirrors> memory, uint64_t tag)
+Registration::Registration(const UcxLibrary& ucx, ucp_context_h context,
+                           std::shared_ptr<mirror::Mirrors> memory, uint64_t tag)
     : ucx_(ucx), context_(context), memory_(std::move(memory)), tag_(tag) {
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
@@ -32,17 +32,17 @@ Lending::Lending(const UcxLibrary& ucx, ucp_context_h context,
   ucx_.rkey_buffer_release(key);
 }
 
-Lending::~Lending() {
+Registration::~Registration() {
   destroy_keys();
   if (handle_) ucx_.mem_unmap(context_, handle_);
 }
 
-void Lending::destroy_keys() {
+void Registration::destroy_keys() {
   for (auto& [rank, peer] : peers_)
     if (peer.key) ucx_.rkey_destroy(std::exchange(peer.key, nullptr));
 }
 
-std::vector<int> Lending::give_back() {
+std::vector<int> Registration::give_back() {
   std::vector<int> ranks;
   for (auto& [rank, peer] : peers_)
     if (closed_ && peer.key && peer.under_way == 0) {
@@ -52,7 +52,7 @@ std::vector<int> Lending::give_back() {
   return ranks;
 }
 
-bool Lending::over() const {
+bool Registration::over() const {
   return closed_ && std::all_of(peers_.begin(), peers_.end(), [](const auto& one) {
            const Peer& peer = one.second;
            return !peer.key && peer.under_way == 0 && peer.lent == 0;

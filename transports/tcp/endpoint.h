@@ -1,4 +1,4 @@
-// What a rank tells the others of where it listens.
+// A rank's endpoint address, which tells the other ranks where it listens.
 #pragma once
 #include <vector>
 
@@ -7,17 +7,17 @@
 
 namespace fsccl::tcp {
 
-struct Card {
+struct Endpoint {
   uint16_t port = 0;
   std::vector<IpAddress> addresses;  // at most kMostAddresses, in the order in which they are tried
 };
 inline constexpr size_t kMostAddresses = 16;
 
-Bytes encode(const Card& card);
-// Of the front of `bytes`.
-Result<Card> decode_card(ByteView bytes);
+Bytes encode(const Endpoint& endpoint);
+// Decodes the front of `bytes`.
+Result<Endpoint> decode_endpoint(ByteView bytes);
 // On the interface of FSCCL_TCP_INTERFACE, else of FSCCL_BOOTSTRAP_INTERFACE, else on all that are
 // up.
-Result<Card> own_card(uint16_t port);
+Result<Endpoint> own_endpoint(uint16_t port);
 
 }  // namespace fsccl::tcp

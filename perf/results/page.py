@@ -1,0 +1,435 @@
+#!/usr/bin/env python3
+"""Writes docs/measured.md and its charts from the files beside this script.
+
+page.py            writes the page and the charts (needs matplotlib, see docs/requirements.txt)
+page.py --check    fails when the page differs from what the results say (needs no library)
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+ROOT = FOLDER.parent.parent
+PAGE = ROOT / 'docs/measured.md'
+CHARTS = ROOT / 'docs/charts'
+BEHIND = 1.05
+OPERATIONS = ('all_gather', 'reduce_scatter', 'all_reduce', 'broadcast')
+MEMORIES = {'caller': "caller's memory", 'pool': 'pool', 'shared slot': 'shared slot'}
+
+HEAD = """# Measured
+
+This page compares FSCCL with other libraries. `perf/results/page.py` writes the page from the files
+in [perf/results](../perf/results/README.md); do not edit it by hand.
+"""
+
+
+def load():
+    """Returns every figure, oldest file first, with the fields of its file's first line."""
+    rows = []
+    for path in sorted(FOLDER.glob('*.jsonl')):
+        head, *lines = [json.loads(line) for line in path.read_text('utf-8').splitlines()]
+        if 'date' in head:
+            rows += [{**head, **line, 'file': path.name} for line in lines]
+    return rows
+
+
+def of_kind(rows, kind):
+    return [row for row in rows if row['kind'] == kind]
+
+
+def newest(rows):
+    """Keeps the newest figure of each case."""
+    names = ('cpu', 'ranks', 'hosts', 'distance', 'operation', 'dtype', 'memory', 'bytes')
+    return list({tuple(row.get(name) for name in names): row for row in rows}.values())
+
+
+def size(count):
+    if count is None:
+        return ''
+    for unit, factor in (('MiB', 1 << 20), ('KiB', 1 << 10)):
+        if count >= factor:
+            return f'{count // factor} {unit}'
+    return f'{count} B'
+
+
+def table(head, rows):
+    return [
+        '| ' + ' | '.join(head) + ' |',
+        '| ' + ' | '.join('--' for _ in head) + ' |',
+        *('| ' + ' | '.join(row) + ' |' for row in rows),
+        '',
+    ]
+
+
+def ratio_text(value):
+    return '' if value is None else f'**{value:.2f}**' if value > BEHIND else f'{value:.2f}'
+
+
+def span(values, digits=2):
+    low, high = min(values), max(values)
+    low_text, high_text = f'{low:.{digits}f}', f'{high:.{digits}f}'
+    return low_text if low_text == high_text else f'{low_text} to {high_text}'
+
+
+def sources(rows):
+    return ', '.join(sorted({f'{row["date"]} (`{row["commit"]}`)' for row in rows}))
+
+
+def place(row):
+    if row['hosts'] > 1:
+        return f'{row["hosts"]} hosts, {row["ranks"]} ranks'
+    return f'{row["ranks"]} ranks, {row.get("distance") or "distance not recorded"}'
+
+
+def matrix(rows, sizes):
+    """One row for each operation, one column for each size: the ratios of pool and caller."""
+    cells = {(row['operation'], row.get('bytes'), row['memory']): row.get('ratio') for row in rows}
+    memories = [name for name in ('pool', 'caller') if any(row['memory'] == name for row in rows)]
+
+    def cell(operation, count):
+        texts = [ratio_text(cells.get((operation, count, memory))) for memory in memories]
+        return ' / '.join(text or '-' for text in texts) if any(texts) else ''
+
+    return table(
+        ['', *(size(count) for count in sizes)],
+        [[name, *(cell(name, count) for count in sizes)] for name in OPERATIONS],
+    )
+
+
+def behind(rows):
+    """Returns how many cases are behind, how many were compared, and the lines of the table."""
+    compared = [row for row in newest(rows) if row.get('ratio') is not None]
+    late = [row for row in compared if row['ratio'] > BEHIND]
+    groups = {}
+    for row in late:
+        groups.setdefault((place(row), row['cpu']), []).append(row)
+    lines = []
+    for key, group in sorted(groups.items(), key=lambda item: -max(r['ratio'] for r in item[1])):
+        group.sort(key=lambda row: -row['ratio'])
+        cells = (
+            f'{row["operation"]} {"bf16 " if row.get("dtype") == "bf16" else ""}'
+            f'{size(row.get("bytes"))}{" (pool)" if row["memory"] == "pool" else ""} {row["ratio"]:.2f}'
+            for row in group
+        )
+        lines.append([*key, ', '.join(cells)])
+    return len(late), len(compared), lines
+
+
+def summary(rows):
+    """One row for each place and processor: median, range and count of the ratios."""
+    groups = {}
+    for row in newest(rows):
+        if row.get('ratio') is not None:
+            memories = groups.setdefault((place(row), row['cpu']), {})
+            memories.setdefault(row['memory'], []).append(row['ratio'])
+
+    def cell(ratios):
+        if not ratios:
+            return ''
+        late = sum(ratio > BEHIND for ratio in ratios)
+        return f'{statistics.median(ratios):.2f} ({span(ratios)}), {late} of {len(ratios)}'
+
+    return table(
+        ['where', 'processor', *MEMORIES.values()],
+        [
+            [*key, *(cell(memories.get(name)) for name in MEMORIES)]
+            for key, memories in sorted(groups.items())
+        ],
+    )
+
+
+def collectives_text(rows):
+    calls = of_kind(rows, 'collective')
+    late, compared, lines = behind(calls)
+    text = [
+        '## Behind',
+        '',
+        f'FSCCL is more than 5 % slower than the best peer in {late} of {compared} cases:',
+        '',
+        *table(
+            [
+                'where',
+                'processor',
+                "operation, size and ratio; caller's memory where no pool is named",
+            ],
+            lines,
+        ),
+        '## Collectives',
+        '',
+        'The newest figure of each case: the median ratio (least to most), and how many are behind.',
+        '',
+        *summary(calls),
+        '![Ratio to the best peer by size, two ranks on one host](charts/one_host.svg)',
+        '',
+        '![Ratio to the best peer by size, two hosts](charts/two_hosts.svg)',
+        '',
+    ]
+    sizes = [8, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20]
+    tables = (('Zen 3', 'near', 1), ('Zen 4', 'near', 1), ('Zen 3', None, 2))
+    for cpu, distance, hosts in tables:
+        chosen = [
+            row
+            for row in newest(calls)
+            if (row['cpu'], row.get('distance'), row['hosts'], row['ranks'])
+            == (cpu, distance, hosts, 2)
+            and row.get('dtype') != 'bf16'
+            and row['memory'] != 'shared slot'
+        ]
+        where = f'one host, cores {distance}, pool / caller' if hosts == 1 else 'two hosts, caller'
+        text += [f'Two ranks on {where}, {cpu}, {sources(chosen)}:', '']
+        text += matrix(chosen, sizes if hosts == 1 else [*sizes[1:], 64 << 20, 256 << 20])
+    lists = '; '.join(f'{row["what"]}: {row["ratio"]:.2f}' for row in of_kind(rows, 'list'))
+    return [*text, f'Lists of tensors beside the fastest way of Intel MPI. {lists}.', '']
+
+
+def step_text(rows):
+    steps = of_kind(rows, 'step')
+    lines = {}
+    for row in steps:
+        key = (row['wire'], row['gradients'], row['parameters'])
+        lines.setdefault(key, {})[row['cpu']] = row
+    return [
+        '## An FSDP step',
+        '',
+        'The communication of one step of Llama-3.2-1B without its computation, two ranks.',
+        '',
+        *table(
+            ['wire type', 'gradients', 'parameters', 'Zen 4: ms (ratio)', 'Zen 3: ms (ratio)'],
+            [
+                [
+                    *key,
+                    *(
+                        f'{cells[cpu]["ms"]:.0f} ({cells[cpu]["ratio"]:.2f})'
+                        for cpu in ('Zen 4', 'Zen 3')
+                    ),
+                ]
+                for key, cells in lines.items()
+            ],
+        ),
+    ]
+
+
+def pool_text(rows):
+    pools = [row for row in of_kind(rows, 'pool') if 'pytorch' in row]
+    worst = [row for row in of_kind(rows, 'pool') if 'bound_gib' not in row][0]
+    irregular = max(max(row['unseen_then']) for row in of_kind(rows, 'pool irregular'))
+    rmm = [value for row in of_kind(rows, 'pool peer') for value in row['over_live']]
+    lines = [
+        [
+            row['trace'],
+            f'{row["bound_gib"]:.2f}',
+            f'{row["over_bound"]:.3f}',
+            f'{row["pytorch"]:.2f}',
+            f'{row["pytorch_expandable"]:.2f}',
+        ]
+        for row in pools
+    ]
+    times = '; '.join(
+        f'{row["what"]}: {span(row["ns"], 1)} ns'
+        + (f' (an indexed array: {span(row["array_ns"], 1)} ns)' if 'array_ns' in row else '')
+        for row in of_kind(rows, 'nanoseconds')
+    )
+    return [
+        '## Memory of the pool',
+        '',
+        f'Reserved bytes over the lower bound of a trace. The worst of 160 steady traces is '
+        f'{worst["over_bound"]:.3f}; the worst irregular trace, once its steps have come, is '
+        f'{irregular:.3f}. The pool of RMM takes {span(rmm)} of the live bytes of such traces. Bookkeeping: {times}.',
+        '',
+        *table(
+            ['trace', 'bound GiB', 'FSCCL', "PyTorch's policy", 'with expandable segments'], lines
+        ),
+    ]
+
+
+def training_text(rows):
+    lines = {}
+    for row in of_kind(rows, 'training'):
+        lines[row['system'], row['ranks']] = [
+            row['system'],
+            str(row['ranks']),
+            span(row['gloo_over_fsccl']),
+            row['date'],
+        ]
+    memory = ', '.join(
+        f'{row["ratio"]:.2f} ({row["setting"]}, {row["ranks"]} ranks)'
+        for row in of_kind(rows, 'training memory')
+    )
+    return [
+        '## PyTorch',
+        '',
+        'A training step of PyTorch 2.15 over Gloo takes so many times as long as over FSCCL, fp32:',
+        '',
+        *table(['system', 'ranks', 'Gloo over FSCCL', 'date'], list(lines.values())),
+        f'Memory above the sharded state, fused FSDP2 over FSCCL of stock FSDP2 over Gloo: {memory}.',
+        '',
+    ]
+
+
+def start_text(rows):
+    starts = [
+        [
+            f'{row["ranks"]} {row["as"]}',
+            row['over'],
+            row['cpu'],
+            f'{span(row["communicator_s"])} s',
+        ]
+        for row in of_kind(rows, 'start')
+    ]
+    failures = []
+    for row in of_kind(rows, 'failure'):
+        names = ('kill_ms', 'kill_at_work_ms', 'abort_ms', 'stop_to_suspect_ms')
+        failures.append([row['over'], *(f'{row[name][0]:g}, {row[name][1]:g}' for name in names)])
+    shrinks = ' '.join(
+        f'On {"one host" if row["hosts"] == 1 else "two hosts"} the median is '
+        f'{span(row["p50_ms"], 0)} ms and the worst {row["worst_ms"]} ms.'
+        for row in of_kind(rows, 'shrink')
+    )
+    soak = of_kind(rows, 'soak')[-1]
+    return [
+        '## Start and failures',
+        '',
+        'Time on two cores until all ranks have their communicator:',
+        '',
+        *table(['ranks', 'over', 'processor', 'time'], starts),
+        'Milliseconds (p50, p99) until all 8 ranks know:',
+        '',
+        *table(
+            ['over', 'a killed rank', 'the same in an all-reduce', 'an abort', 'a stopped rank'],
+            failures,
+        ),
+        f'Kill of 1 of 64 ranks until the others have shrunk and gathered: {shrinks} '
+        f'In {soak["minutes"]} minutes, {soak["jobs"]} jobs with a killed rank: {soak["wrong"]} wrong '
+        f'results, {soak["descriptors"]} lost descriptors, {soak["allocated_kib"]} KiB more allocated.',
+        '',
+    ]
+
+
+def page(rows):
+    text = [
+        HEAD,
+        'A *ratio* is the time of FSCCL over the time of the best peer in the same interleaved runs.',
+        '**Below 1, FSCCL is faster**; bold figures are more than 5 % behind. All machines are shared',
+        'virtual machines with two cores, so expect other absolute times. Their two cores are *near*',
+        '(a signal takes 50 ns) or *far* (250 ns) from each other, and this changes while they run.',
+        "*Pool* means blocks of an FSCCL pool; *caller's memory* is plain memory. Not measured: several",
+        'GPUs, RDMA, real networks, more than two cores. One GPU: see [gpu.md](gpu.md).',
+        '',
+        *collectives_text(rows),
+        *step_text(rows),
+        *pool_text(rows),
+        *training_text(rows),
+        *start_text(rows),
+    ]
+    return '\n'.join(text).rstrip() + '\n'
+
+
+def draw(rows):
+    import matplotlib
+
+    matplotlib.use('svg')
+    matplotlib.rcParams.update({'svg.hashsalt': 'fsccl', 'svg.fonttype': 'none', 'font.size': 9})
+    from matplotlib import pyplot
+
+    def ratio_axes(axes, title):
+        axes.set_xscale('log', base=2)
+        axes.set_yscale('log')
+        axes.set_ylim(0.02, 2)
+        axes.set_yticks([0.05, 0.1, 0.2, 0.5, 1, 2], ['0.05', '0.1', '0.2', '0.5', '1', '2'])
+        axes.minorticks_off()
+        ticks = [64, 1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20]
+        axes.set_xticks(ticks, [size(tick) for tick in ticks], rotation=30, ha='right')
+        axes.axhline(1, color='#b03030', linewidth=1)
+        axes.grid(alpha=0.3)
+        axes.set_title(title, fontsize=9)
+
+    def series(axes, chosen, label, **style):
+        points = sorted(
+            (row['bytes'], row['ratio'])
+            for row in chosen
+            if row.get('bytes') and row.get('ratio') is not None
+        )
+        if points:
+            axes.plot(*zip(*points), label=label, marker='o', markersize=3, **style)
+
+    def save(figure, name):
+        CHARTS.mkdir(exist_ok=True)
+        figure.savefig(CHARTS / name, metadata={'Date': None, 'Creator': None}, facecolor='white')
+        pyplot.close(figure)
+
+    latest = newest(of_kind(rows, 'collective'))
+    colors = {'Zen 3': '#2a6f97', 'Zen 4': '#e07a1f'}
+
+    def grid(name, variants, ylabel):
+        figure, panels = pyplot.subplots(1, 4, figsize=(11, 3), sharey=True, layout='constrained')
+        for axes, operation in zip(panels, OPERATIONS):
+            ratio_axes(axes, operation)
+            for label, test, style in variants:
+                chosen = [
+                    row
+                    for row in latest
+                    if row['operation'] == operation and row.get('dtype') != 'bf16' and test(row)
+                ]
+                series(axes, chosen, label, **style)
+        panels[0].set_ylabel(ylabel)
+        handles = {}
+        for axes in panels:
+            for handle, label in zip(*axes.get_legend_handles_labels()):
+                handles.setdefault(label, handle)
+        figure.legend(handles.values(), handles, loc='outside lower center', ncols=4, frameon=False)
+        save(figure, name)
+
+    def case(cpu, memory, distance, hosts, ranks=2):
+        return lambda row: (
+            (row['cpu'], row['memory'], row.get('distance'), row['hosts'], row['ranks'])
+            == (cpu, memory, distance, hosts, ranks)
+        )
+
+    one_host = [
+        (
+            f'{cpu}, {MEMORIES[memory]}',
+            case(cpu, memory, 'near', 1),
+            {'color': colors[cpu], 'linestyle': '-' if memory == 'pool' else '--'},
+        )
+        for cpu in colors
+        for memory in ('pool', 'caller')
+    ]
+    grid('one_host.svg', one_host, 'time, of the best peer\n(below 1: FSCCL is faster)')
+    two_hosts = [(cpu, case(cpu, 'caller', None, 2), {'color': colors[cpu]}) for cpu in colors]
+    grid('two_hosts.svg', two_hosts, 'time, of the best peer\n(below 1: FSCCL is faster)')
+
+    figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout='constrained')
+    groups = (
+        ('one host, 2 ranks, pool (Intel MPI, Open MPI, oneCCL)', case('Zen 3', 'pool', 'near', 1)),
+        ('two hosts over TCP (Open MPI over TCP and UCX)', case('Zen 3', 'caller', None, 2)),
+    )
+    for axes, (title, test) in zip(panels, groups):
+        ratio_axes(axes, title)
+        for operation, color in zip(OPERATIONS, ('#2a6f97', '#e07a1f', '#4f8a3d', '#8a4f9e')):
+            chosen = [
+                row
+                for row in latest
+                if row['operation'] == operation and row.get('dtype') != 'bf16' and test(row)
+            ]
+            series(axes, chosen, operation, color=color)
+    panels[0].set_ylabel('time, of the best peer\n(below 1: FSCCL is faster)')
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc='outside lower center', ncols=4, frameon=False
+    )
+    save(figure, 'summary.svg')
+
+
+def main():
+    rows = load()
+    if sys.argv[1:] == ['--check']:
+        if not PAGE.exists() or PAGE.read_text('utf-8') != page(rows):
+            sys.exit('docs/measured.md differs from perf/results: run perf/results/page.py')
+        return
+    PAGE.write_text(page(rows), 'utf-8')
+    draw(rows)
+
+
+if __name__ == '__main__':
+    main()

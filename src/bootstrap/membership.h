@@ -1,0 +1,65 @@
+// The membership of a group after a loss: the rules by which its survivors agree on who is left.
+// There is no input or output here: TreeJob (tree.h) carries the votes, and a test plays the rules
+// with deaths at every moment.
+//
+// Each rank votes on which members are dead or gone, and votes anew when it learns of more. Every
+// vote reaches every rank. A rank decides when all members that it does not hold for gone have cast
+// the same vote. A member that has not come yet has cast no vote, so the others wait for it.
+//
+// Invariant: no two living ranks decide differently. The votes of a rank only grow, and a rank
+// casts no vote after its decision. Suppose that r decided S and z decided another set Z. Then both
+// ranks have cast both votes, each its own one last; so one of the sets contains the other, and the
+// rank that decided the smaller set must have voted for the larger one afterwards, which
+// contradicts its silence. A rank that sees another rank's decision takes it over, if its own votes
+// have never held that rank for gone: so no rank waits for one that has decided and is silent, even
+// if a member of the decision dies just then. For this, a decision must arrive before the news that
+// its maker has left. A rank that declines never decides, so the others are right to hold it for
+// gone.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "wire/messages.h"
+
+namespace fsccl {
+
+class Membership {
+ public:
+  explicit Membership(uint64_t meeting) { mine_.meeting = meeting; }
+
+  // This rank takes part. `failed`: members that it knows to be gone; `code`: its own, see Vote.
+  // Again: nothing.
+  void begin(std::vector<int32_t> members, int32_t self, const std::vector<int32_t>& failed,
+             int32_t code);
+  // This rank will never take part, which it says to whoever asks: its vote holds itself for gone.
+  void decline(int32_t self);
+  // Takes another rank's vote. Returns true if it is news, to be passed on.
+  bool hear(const Vote& vote);
+  // After each of the above, and whenever a rank was lost: what this rank says now, if that is new.
+  // `lost`: ranks of the job.
+  std::optional<Vote> advance(const std::map<int32_t, bool>& lost);
+
+  bool begun() const { return !members_.empty(); }
+  bool decided() const { return mine_.decided; }
+  bool expelled() const { return expelled_; }  // others hold this rank for dead
+  const Vote& vote() const { return mine_; }
+  // Everything that was said, for a rank that has heard nothing yet.
+  std::vector<Vote> all() const;
+  // Members that are awaited.
+  std::vector<int32_t> missing() const;
+
+ private:
+  bool gone(int32_t rank) const;
+  bool grow(const std::map<int32_t, bool>& lost);
+  bool take_over();
+  bool unanimous() const;
+
+  std::vector<int32_t> members_;  // ascending; empty: not begun
+  Vote mine_, said_;              // said_: as the others know it
+  bool expelled_ = false, declined_ = false;
+  std::map<int32_t, Vote> others_;
+};
+
+}  // namespace fsccl
