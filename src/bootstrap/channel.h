@@ -31,6 +31,10 @@ class Channel {
   // Whether a whole frame was there. FSCCL_ERR_PROTOCOL: the bytes are not ours.
   Result<bool> next(Frame& frame);
 
+  // Bytes that are in no frame, where the last frame said that they follow: as many as are there
+  // now, at most `bytes`.
+  Result<size_t> take_raw(void* to, size_t bytes);
+
   void queue(FrameType type, ByteView payload);
   bool flushed() const { return out_.empty(); }  // nothing queued is left
   // Writes what the socket takes; whether that was everything.
