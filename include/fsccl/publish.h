@@ -39,12 +39,12 @@ typedef struct fsccl_publish_config {
   uint64_t limit_bytes;
   /* a subscriber that takes nothing for so long is disconnected; 0: FSCCL_TIMEOUT_MS */
   int64_t timeout_ms;
-  int64_t linger_ms; /* fsccl_publisher_destroy() waits for subscribers at most so long */
-  uint32_t flags;    /* FSCCL_CODEC_NIBBLES_ONLY: more bytes, less time of processors */
-  int port;          /* TCP, where this rank is asked; 0: any. Ranks of one host differ */
+  int64_t linger_ms;   /* fsccl_publisher_destroy() waits for subscribers at most so long */
+  uint32_t flags;      /* FSCCL_CODEC_NIBBLES_ONLY: more bytes, less time of processors */
+  int port;            /* TCP, where this rank is asked; 0: any. Ranks of one host differ */
   int max_subscribers; /* of this rank at once */
   const char* name;    /* for messages; copied; NULL: "weights" */
-  size_t param_size;   /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
+  size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
 } fsccl_publish_config_t;
 #define FSCCL_PUBLISH_CONFIG_INIT  \
   {sizeof(fsccl_publish_config_t), \
@@ -77,13 +77,13 @@ FSCCL_API fsccl_status_t fsccl_publisher_create(const fsccl_publish_config_t* co
                                                 fsccl_comm_t comm, fsccl_publisher_t* publisher);
 
 /*
- * Publishes this rank's pieces as they are now, as version 1, 2, 3, ... of this publication. shards:
- * one address per parameter (of tied and empty ones not looked at), which are used from now on;
- * NULL: where they were. `label`: a number of the caller's that goes with the version, such as the
- * step, the same on all ranks. Not collective: each rank calls it once for each version, and
- * subscribers see a version when all ranks have published it. Does not wait for subscribers or other
- * ranks. Blocks while it encodes (docs/publish.md has the time); when it returns, the pieces may be
- * changed. One thread at a time for each publisher.
+ * Publishes this rank's pieces as they are now, as version 1, 2, 3, ... of this publication.
+ * shards: one address per parameter (of tied and empty ones not looked at), which are used from now
+ * on; NULL: where they were. `label`: a number of the caller's that goes with the version, such as
+ * the step, the same on all ranks. Not collective: each rank calls it once for each version, and
+ * subscribers see a version when all ranks have published it. Does not wait for subscribers or
+ * other ranks. Blocks while it encodes (docs/publish.md has the time); when it returns, the pieces
+ * may be changed. One thread at a time for each publisher.
  */
 FSCCL_API fsccl_status_t fsccl_publish(fsccl_publisher_t publisher, const void* const* shards,
                                        uint64_t label);
@@ -103,17 +103,17 @@ typedef struct fsccl_publish_report {
   uint64_t held_bytes, held_peak_bytes; /* of records and kept blocks now, and at most so far */
   uint64_t sending_bytes;               /* of the blocks being sent, one for each subscriber */
   uint64_t limit_bytes;
-  uint64_t record_bytes;     /* of the newest record; 0: none was made */
-  uint64_t records_bytes;    /* of all records that were made */
-  uint64_t records;          /* how many */
-  uint64_t sent_bytes;       /* to subscribers, in all */
-  uint64_t whole_copies;     /* that were begun */
-  uint64_t given_up;         /* whole copies and records that were cut off to keep the limit */
-  uint64_t disconnected;     /* subscribers that took nothing for timeout_ms */
-  uint64_t strangers;        /* connections that ended without a proof of the key */
-  double publish_cpu_s;      /* processor time of fsccl_publish() */
-  int subscribers;           /* connected now */
-  int port;                  /* TCP; 0: none */
+  uint64_t record_bytes;  /* of the newest record; 0: none was made */
+  uint64_t records_bytes; /* of all records that were made */
+  uint64_t records;       /* how many */
+  uint64_t sent_bytes;    /* to subscribers, in all */
+  uint64_t whole_copies;  /* that were begun */
+  uint64_t given_up;      /* whole copies and records that were cut off to keep the limit */
+  uint64_t disconnected;  /* subscribers that took nothing for timeout_ms */
+  uint64_t strangers;     /* connections that ended without a proof of the key */
+  double publish_cpu_s;   /* processor time of fsccl_publish() */
+  int subscribers;        /* connected now */
+  int port;               /* TCP; 0: none */
 } fsccl_publish_report_t;
 #define FSCCL_PUBLISH_REPORT_INIT \
   {sizeof(fsccl_publish_report_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0}
@@ -131,16 +131,17 @@ typedef struct fsccl_subscribe_config {
   /* "host:port" of any rank of the publication, where both have the same FSCCL_JOB_SECRET_FILE */
   const char* address;
   /* What is wanted, `count` parameters, 1 to 2^20: found by their names, or, where a name is NULL,
-   * by their places; dims and shape must be those published. dtype: of `shard`, the caller's memory,
-   * to which fsccl_subscriber_update() writes; floats are converted from what is published, others
-   * must be equal. tied_to, and the block of ragged layouts, as for fsccl_layout_plan() */
+   * by their places; dims and shape must be those published. dtype: of `shard`, the caller's
+   * memory, to which fsccl_subscriber_update() writes; floats are converted from what is published,
+   * others must be equal. tied_to, and the block of ragged layouts, as for fsccl_layout_plan() */
   const fsccl_param_t* params;
   size_t count;
   /* this process's piece of each: of so many shards by this layout. ranks 1, rank 0: the whole */
   fsccl_sharding_t sharding;
-  int64_t timeout_ms; /* of every wait; a rank that is silent for so long is lost; 0: FSCCL_TIMEOUT_MS */
-  const char* name;   /* for messages; copied; NULL: "subscriber" */
-  size_t param_size;  /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
+  /* of every wait; a rank that is silent for so long is lost; 0: FSCCL_TIMEOUT_MS */
+  int64_t timeout_ms;
+  const char* name;  /* for messages; copied; NULL: "subscriber" */
+  size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
 } fsccl_subscribe_config_t;
 #define FSCCL_SUBSCRIBE_CONFIG_INIT  \
   {sizeof(fsccl_subscribe_config_t), \
@@ -187,8 +188,8 @@ FSCCL_API fsccl_status_t fsccl_subscriber_update(fsccl_subscriber_t subscriber, 
 /* What a subscriber has received. Sums are since it was made. */
 typedef struct fsccl_subscribe_report {
   size_t size;
-  uint64_t version; /* the newest that is complete here */
-  uint64_t newest;  /* the newest that all ranks have published, as far as known here */
+  uint64_t version;        /* the newest that is complete here */
+  uint64_t newest;         /* the newest that all ranks have published, as far as known here */
   uint64_t words_bytes;    /* of a plain copy of what the ranks hold that are subscribed to */
   uint64_t received_bytes; /* payload: records and whole copies */
   uint64_t whole_bytes;    /* of these, of whole copies */
@@ -196,8 +197,8 @@ typedef struct fsccl_subscribe_report {
   uint64_t whole_copies;   /* of a rank's part */
   uint64_t damaged;        /* parts whose sum was wrong */
   uint64_t reconnections;
-  uint64_t held_bytes;     /* memory: words and records */
-  double apply_cpu_s;      /* processor time of applying, and of fsccl_subscriber_update() */
+  uint64_t held_bytes; /* memory: words and records */
+  double apply_cpu_s;  /* processor time of applying, and of fsccl_subscriber_update() */
 } fsccl_subscribe_report_t;
 #define FSCCL_SUBSCRIBE_REPORT_INIT \
   {sizeof(fsccl_subscribe_report_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0}

@@ -46,8 +46,10 @@ Status check_param(const fsccl_param_t& param, size_t index) {
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {}: dims is {}, it is 0 .. {}", index,
                 param.dims, FSCCL_MAX_DIMS);
   if (!dtype_valid(param.dtype))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {}: dtype is {}, which is not a "
-                "fsccl_dtype_t", index, static_cast<int>(param.dtype));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "parameter {}: dtype is {}, which is not a "
+                "fsccl_dtype_t",
+                index, static_cast<int>(param.dtype));
   int device = 0;
   if (param.shard && cuda::on_device(param.shard, &device))
     return fail(FSCCL_ERR_NOT_AVAILABLE,
@@ -137,8 +139,8 @@ Result<publish::PublishRequest> read_request(const fsccl_publish_config_t* given
   for (size_t i = 0; i < config.count; i++) {
     const fsccl_param_t param = params[i];
     FSCCL_TRY(check_param(param, i));
-    request.catalog.params.push_back({param.name ? param.name : "", shape_of(param),
-                                      sent_as(param.dtype, config.wire_dtype)});
+    request.catalog.params.push_back(
+        {param.name ? param.name : "", shape_of(param), sent_as(param.dtype, config.wire_dtype)});
     request.stored.push_back(param.dtype);
     request.shards.push_back(param.shard);
   }
@@ -162,8 +164,7 @@ Result<publish::SubscribeRequest> read_request(const fsccl_subscribe_config_t* g
   if (!config.ticket && !config.address)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "neither a ticket nor an address was given");
   if (config.timeout_ms < 0)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "timeout_ms is {}, it is 0 or more",
-                config.timeout_ms);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "timeout_ms is {}, it is 0 or more", config.timeout_ms);
   publish::SubscribeRequest request;
   request.ticket = config.ticket;
   request.address = config.address ? config.address : "";
@@ -256,8 +257,7 @@ fsccl_status_t fsccl_subscribe(const fsccl_subscribe_config_t* config,
 fsccl_status_t fsccl_subscriber_update(fsccl_subscriber_t handle, int64_t timeout_ms,
                                        fsccl_publication_t* publication) {
   return guarded("fsccl_subscriber_update", [&]() -> Result<fsccl_status_t> {
-    if (publication)
-      FSCCL_TRY(check_output(publication, "publication", "FSCCL_PUBLICATION_INIT"));
+    if (publication) FSCCL_TRY(check_output(publication, "publication", "FSCCL_PUBLICATION_INIT"));
     FSCCL_ASSIGN(const Ref<publish::Subscriber> subscriber, subscriber_of(handle));
     const int64_t ms = timeout_ms < 0 ? subscriber->timeout_ms() : timeout_ms;
     FSCCL_ASSIGN(const fsccl_publication_t got, subscriber->update(Deadline::in_ms(ms)));

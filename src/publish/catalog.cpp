@@ -131,8 +131,7 @@ Result<std::vector<Layout>> layouts_of(const Catalog& catalog) {
   for (const uint32_t count : catalog.unit_params) {
     std::vector<ParamShape> shapes;
     for (size_t i = first; i < first + count; i++) shapes.push_back(catalog.params[i].shape);
-    FSCCL_ASSIGN(Layout layout,
-                 Layout::make(catalog.layout, std::move(shapes), catalog.ranks()));
+    FSCCL_ASSIGN(Layout layout, Layout::make(catalog.layout, std::move(shapes), catalog.ranks()));
     layouts.push_back(std::move(layout));
     first += count;
   }

@@ -18,8 +18,8 @@ inline constexpr size_t kMostParams = size_t{1} << 20;
 inline constexpr size_t kMostAddresses = 8;  // of a rank
 
 struct Param {
-  std::string name;  // may be empty
-  ParamShape shape;  // tied_to counts in the unit
+  std::string name;                      // may be empty
+  ParamShape shape;                      // tied_to counts in the unit
   fsccl_dtype_t dtype = FSCCL_BFLOAT16;  // as published
 };
 

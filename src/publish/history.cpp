@@ -23,6 +23,46 @@ void History::begin(bool records) {
   publishing_ = true;
 }
 
+void History::cut(Sending& sending) {
+  stop(sending);
+  sending.cut_ = true;
+  given_up_++;
+}
+
+// Returns one that sends records, else one that sends the newest whole copy; the oldest whole copy
+// only if `oldest_copy`.
+Sending* History::one_to_cut(bool oldest_copy) const {
+  Sending* newest = nullptr;
+  uint64_t oldest = UINT64_MAX;
+  for (Sending* const sending : sendings_) {
+    if (!sending->copy_) return sending;
+    oldest = std::min(oldest, sending->copy_->version);
+    if (!newest || sending->copy_->version > newest->copy_->version) newest = sending;
+  }
+  return newest && (oldest_copy || newest->copy_->version > oldest) ? newest : nullptr;
+}
+
+// Gives up what is least worth keeping until there is room. False: `needed` holds no more, since
+// what the room was for has been given up itself.
+template <class Needed>
+bool History::make_room(uint64_t bytes, const Needed& needed) {
+  while (needed() && *total_ + bytes > limit_) {
+    if (!records_.empty()) {
+      records_.pop_front();
+    } else if (Sending* const sending = one_to_cut(false)) {
+      cut(*sending);
+    } else if (making_) {
+      making_ = nullptr;
+      given_up_++;
+    } else if (Sending* const last = one_to_cut(true)) {
+      cut(*last);
+    } else {
+      return false;
+    }
+  }
+  return needed();
+}
+
 // Every whole copy that has not come to the block yet keeps it. Behind this, next() reads the block
 // from there, so that encode() and copy() may write without the lock.
 void History::keep(size_t block) {
@@ -30,8 +70,7 @@ void History::keep(size_t block) {
     Copy* const copy = sending->copy_.get();
     if (!copy || sending->block_ > block || copy->kept[block]) continue;
     const size_t words = block_words(block), bytes = words * sizeof(uint16_t);
-    if (!make_room(bytes)) return;  // all of them were given up
-    if (!sending->copy_) continue;  // this one was
+    if (!make_room(bytes, [&] { return sending->copy_ != nullptr; })) continue;
     copy->kept[block].reset(new (std::nothrow) uint16_t[words]);
     if (!copy->kept[block]) {
       cut(*sending);
@@ -51,7 +90,7 @@ void History::encode(size_t block, const uint16_t* words, DeltaForm form, DeltaS
 
 void History::add_encoded(size_t block) {
   if (!making_) return;  // it was given up
-  if (!make_room(encoded_bytes_) || !making_) return;
+  if (!make_room(encoded_bytes_, [&] { return making_ != nullptr; })) return;
   try {
     making_->blocks[block].assign(encoded_.data(), encoded_.data() + encoded_bytes_);
   } catch (const std::bad_alloc&) {  // subscribers get whole copies; training goes on
@@ -176,43 +215,6 @@ void History::stop(Sending& sending) {
   sending.records_.clear();
   if (!copy) return;
   for (size_t block = 0; block < copy->kept.size(); block++) release(*copy, block);
-}
-
-void History::cut(Sending& sending) {
-  stop(sending);
-  sending.cut_ = true;
-  given_up_++;
-}
-
-// Who is sent records; else who is sent the newest whole copy, the oldest one only if `oldest_copy`.
-Sending* History::one_to_cut(bool oldest_copy) const {
-  Sending* newest = nullptr;
-  uint64_t oldest = UINT64_MAX;
-  for (Sending* const sending : sendings_) {
-    if (!sending->copy_) return sending;
-    oldest = std::min(oldest, sending->copy_->version);
-    if (!newest || sending->copy_->version > newest->copy_->version) newest = sending;
-  }
-  return newest && (oldest_copy || newest->copy_->version > oldest) ? newest : nullptr;
-}
-
-// False: there is no room however much is given up, and everything was.
-bool History::make_room(uint64_t bytes) {
-  while (*total_ + bytes > limit_) {
-    if (!records_.empty()) {
-      records_.pop_front();
-    } else if (Sending* const sending = one_to_cut(false)) {
-      cut(*sending);
-    } else if (making_) {
-      making_ = nullptr;
-      given_up_++;
-    } else if (Sending* const last = one_to_cut(true)) {
-      cut(*last);
-    } else {
-      return false;
-    }
-  }
-  return true;
 }
 
 void History::add(Held& held, uint64_t bytes) {

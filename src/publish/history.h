@@ -98,7 +98,7 @@ class History {
   void encode(size_t block, const uint16_t* words, DeltaForm form, DeltaScratch& scratch);
   void copy(size_t block, const uint16_t* words);
   void add_encoded(size_t block);  // under the lock, behind encode()
-  uint64_t end(uint64_t label);  // the bytes of the record; 0: none was made
+  uint64_t end(uint64_t label);    // the bytes of the record; 0: none was made
 
   enum class Answer : uint8_t { later, gone, ready };
   // What there is for `want`; ready: `sending` has it.
@@ -112,7 +112,8 @@ class History {
   size_t block_words(size_t block) const { return range_.block_words(block); }
   uint16_t* block_at(size_t block) { return previous_.data() + range_.block_begin(block); }
   bool has_records(const Want& want) const;
-  bool make_room(uint64_t bytes);
+  template <class Needed>
+  bool make_room(uint64_t bytes, const Needed& needed);
   void add(Held& held, uint64_t bytes);
   Sending* one_to_cut(bool oldest_copy) const;
   void cut(Sending& sending);

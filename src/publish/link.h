@@ -69,11 +69,11 @@ class Link {
 
   VersionHead head_;  // of the answer; version 0: there is none
   bool complete_ = false, sound_ = true;
-  uint64_t received_ = 0;          // of head_.bytes
-  std::vector<uint16_t> words_;    // empty until the first whole copy
-  std::vector<uint16_t> whole_;    // a whole copy
-  std::vector<uint32_t> sums_;     // of its blocks
-  Bytes block_;                    // a block of it, until that is complete
+  uint64_t received_ = 0;        // of head_.bytes
+  std::vector<uint16_t> words_;  // empty until the first whole copy
+  std::vector<uint16_t> whole_;  // a whole copy
+  std::vector<uint32_t> sums_;   // of its blocks
+  Bytes block_;                  // a block of it, until that is complete
   size_t block_filled_ = 0, block_number_ = 0;
   Bytes records_;
   Counts counts_;

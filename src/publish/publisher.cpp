@@ -84,10 +84,11 @@ Status Publisher::meet(Communicator& comm, const Place& mine, std::vector<Fd> li
   const std::string_view text(reinterpret_cast<const char*>(params.data()), params.size());
   FSCCL_ASSIGN(const int odd, first_that_differs(comm, hash_of(text)));
   if (odd >= 0)
-    return fail(FSCCL_ERR_MISMATCH,
-                "rank {} publishes other parameters than rank {}: names, shapes, types, ties, units "
-                "and layout are the same on all ranks",
-                odd, rank_);
+    return fail(
+        FSCCL_ERR_MISMATCH,
+        "rank {} publishes other parameters than rank {}: names, shapes, types, ties, units "
+        "and layout are the same on all ranks",
+        odd, rank_);
   std::array<uint8_t, kPlaceBytes> place{};
   const Bytes bytes = encode(mine);
   std::copy(bytes.begin(), bytes.end(), place.begin());
@@ -132,9 +133,10 @@ void Publisher::welcome(Guest guest) {
   if (closed_) return;
   Status refused = std::move(guest.versions);
   if (refused.ok() && feeds_.size() >= request_.max_subscribers)
-    refused = fail(FSCCL_ERR_LIMIT,
-                   "rank {} of publication '{}' has {} subscribers, as many as max_subscribers says",
-                   rank_, request_.name, feeds_.size());
+    refused =
+        fail(FSCCL_ERR_LIMIT,
+             "rank {} of publication '{}' has {} subscribers, as many as max_subscribers says",
+             rank_, request_.name, feeds_.size());
   if (!refused.ok()) {
     guest.channel->queue(FrameType::kFailure, fsccl::encode(to_failure(refused)));
     (void)guest.channel->pump_out().ok();
@@ -217,11 +219,10 @@ int64_t Publisher::tick() {
 // Words of a block, from wherever the pieces lie.
 void Publisher::fill(size_t block, uint16_t* words) const {
   const uint64_t begin = range_.block_begin(block), end = begin + range_.block_words(block);
-  auto piece = std::upper_bound(range_.pieces.begin(), range_.pieces.end(), begin,
-                                [](uint64_t word, const WordPiece& one) {
-                                  return word < one.first_word;
-                                }) -
-               1;
+  auto piece =
+      std::upper_bound(range_.pieces.begin(), range_.pieces.end(), begin,
+                       [](uint64_t word, const WordPiece& one) { return word < one.first_word; }) -
+      1;
   for (uint64_t word = begin; word < end; ++piece) {
     const fsccl_dtype_t sent = request_.catalog.params[piece->param].dtype;
     const uint64_t first = word - piece->first_word;
@@ -274,9 +275,8 @@ Status Publisher::publish(const void* const* shards, uint64_t label) {
 }
 
 bool Publisher::all_have_newest() const {
-  return std::all_of(feeds_.begin(), feeds_.end(), [&](const auto& one) {
-    return one.second.have() == history_->version();
-  });
+  return std::all_of(feeds_.begin(), feeds_.end(),
+                     [&](const auto& one) { return one.second.have() == history_->version(); });
 }
 
 void Publisher::finish() {

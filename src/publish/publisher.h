@@ -27,8 +27,8 @@ class Communicator;
 namespace fsccl::publish {
 
 struct PublishRequest {
-  Catalog catalog;  // without number and places
-  std::vector<fsccl_dtype_t> stored;   // of each parameter's shard
+  Catalog catalog;                    // without number and places
+  std::vector<fsccl_dtype_t> stored;  // of each parameter's shard
   std::vector<const void*> shards;
   uint64_t limit_bytes = 0;
   int64_t timeout_ms = 0, linger_ms = 0;

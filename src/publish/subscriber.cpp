@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMostMessageBytes = kMaxRequestBytes;  // of a rank, behind its catalog
 constexpr int64_t kAttemptMs = 2000;                    // to connect, to one address
 constexpr int64_t kRetryNs = 100'000'000;
-constexpr int kAttempts = 5;    // in a row, where nobody listens: then the rank is dead
+constexpr int kAttempts = 5;  // in a row, where nobody listens: then the rank is dead
 constexpr int kMostFailures = 20;
 constexpr int64_t kAheadPatienceNs = 2'000'000'000;
 constexpr int64_t kLookNs = 200'000'000;
@@ -152,8 +152,9 @@ Status Subscriber::open(const SubscribeRequest& request) {
     peer.link.connect(channel.take(), now_ns());
   }
   if (peers_.empty())
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "this process's pieces of what is wanted have no elements: nothing to subscribe to");
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "this process's pieces of what is wanted have no elements: nothing to subscribe to");
   wake_ = make_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   return wake_.valid() ? success() : fail_errno(errno, "eventfd");
 }
@@ -305,16 +306,17 @@ Status Subscriber::commit() {
     for (const auto& peer : peers_)
       if (peer->link.version() != version) sound = peer->link.apply(scratch_) && sound;
     complete_.version = 0;
-    if (!sound) return ++failures_ <= kMostFailures
-                           ? success()
-                           : fail(FSCCL_ERR_PROTOCOL, "subscriber '{}': sums are wrong again and again",
-                                  name_);
+    if (!sound)
+      return ++failures_ <= kMostFailures
+                 ? success()
+                 : fail(FSCCL_ERR_PROTOCOL, "subscriber '{}': sums are wrong again and again",
+                        name_);
     for (const auto& peer : peers_)
       if (peer->link.label() != peers_.front()->link.label())
-        return failed(*peer, FSCCL_ERR_MISMATCH,
-                      fmt::format("published version {} with label {}, rank {} with label {}",
-                                  version, peer->link.label(), peers_.front()->rank,
-                                  peers_.front()->link.label()));
+        return failed(
+            *peer, FSCCL_ERR_MISMATCH,
+            fmt::format("published version {} with label {}, rank {} with label {}", version,
+                        peer->link.label(), peers_.front()->rank, peers_.front()->link.label()));
     complete_.version = version;
     complete_.label = peers_.front()->link.label();
     counts_.version = version;
@@ -333,9 +335,8 @@ Status Subscriber::commit() {
 
 Result<fsccl_publication_t> Subscriber::update(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const WaitEnd end =
-      wait_until([&] { return complete_.version > delivered_; }, deadline,
-                 [&] { return !fatal_.ok(); }, UntilNotified{lock, changed_});
+  const WaitEnd end = wait_until([&] { return complete_.version > delivered_; }, deadline,
+                                 [&] { return !fatal_.ok(); }, UntilNotified{lock, changed_});
   if (end == WaitEnd::broken) return fatal_.clone();
   if (end == WaitEnd::late) return fsccl_publication_t FSCCL_PUBLICATION_INIT;
   const CpuTime time(&counts_.apply_cpu_s);

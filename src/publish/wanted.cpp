@@ -39,10 +39,11 @@ Status check(const WantedParam& wanted, size_t index, const Catalog& catalog, si
                           wanted.shape.block_rows == published.shape.block_rows &&
                           wanted.shape.block_columns == published.shape.block_columns;
   if (same_order || (row_major(wanted.shape) && row_major(published.shape))) return success();
-  return fail(FSCCL_ERR_NOT_AVAILABLE,
-              "{} is stored in blocks that are not in row-major order: take it in the ragged layout "
-              "with the same blocks",
-              name_of(wanted, index));
+  return fail(
+      FSCCL_ERR_NOT_AVAILABLE,
+      "{} is stored in blocks that are not in row-major order: take it in the ragged layout "
+      "with the same blocks",
+      name_of(wanted, index));
 }
 
 }  // namespace

@@ -103,7 +103,8 @@ Result<Hello> decode_hello(ByteView payload) {
   hello.rank = reader.get<int32_t>();
   hello.ranks = reader.get<int32_t>();
   reader.get(hello.nonce);
-  const bool purpose_known = hello.purpose >= Purpose::kRegister && hello.purpose <= Purpose::kSubscribe;
+  const bool purpose_known =
+      hello.purpose >= Purpose::kRegister && hello.purpose <= Purpose::kSubscribe;
   if (!reader.finished() || !known(hello.mode) || !purpose_known) return bad_payload("Hello");
   return hello;
 }
