@@ -194,6 +194,7 @@ int train(const Child& child) {
   config.layout = layout_of("LAYOUT");
   config.limit_bytes = static_cast<uint64_t>(number_of("LIMIT", 0));
   config.linger_ms = number_of("LINGER_MS", 20'000);
+  if (number_of("ODD", -1) == child.rank) all[1].name = "weights";
   if (exact) config.wire_dtype = FSCCL_PUBLISH_EXACT;
   if (number_of("NIBBLES", 0)) config.flags = FSCCL_CODEC_NIBBLES_ONLY;
   fsccl_publisher_t publisher = nullptr;
@@ -497,6 +498,105 @@ TEST_F(Publishing, WhoHasTheSecretNeedsAnAddressOnly) {
   EXPECT_EQ(processes_.exit_code(friendly), 0) << processes_.report();
   EXPECT_EQ(last_number(friendly, "last"), last_number(0, "version")) << processes_.report();
   EXPECT_GE(last_number(0, "strangers"), 3u) << processes_.report();
+}
+
+// It is stopped, and its connections stay.
+TEST_F(Publishing, ASilentRankIsNamedAfterTheTimeout) {
+  start_ranks(1, {{"PACE_US", "2000"}});
+  const int reader = start_reader({{"READER_TIMEOUT_MS", "3000"}});
+  ASSERT_TRUE(processes_.wait_for_output(reader, "first", kLimitMs)) << processes_.report();
+  processes_.kill(0, SIGSTOP);
+  ASSERT_TRUE(processes_.wait_for_output(reader, "last", 20'000)) << processes_.report();
+  processes_.kill(0, SIGKILL);
+  processes_.finish(kLimitMs);
+  EXPECT_THAT(processes_.output(reader),
+              HasSubstr("rank 0 of the publication has been silent for"));
+}
+
+TEST_F(Publishing, RanksThatPublishOtherParametersAreTold) {
+  start_ranks(3, {{"STEPS", "1"}, {"ODD", "1"}});
+  processes_.finish(kLimitMs);
+  for (const int rank : {0, 1, 2})
+    EXPECT_THAT(processes_.output(rank), HasSubstr("publishes other parameters than rank"));
+}
+
+TEST(PublishCalls, MistakesAreNamed) {
+  fsccl_unique_id_t id;
+  ASSERT_EQ(fsccl_unique_id_create(&id), FSCCL_OK);
+  fsccl_comm_config_t alone = FSCCL_COMM_CONFIG_INIT;
+  alone.unique_id = &id;
+  alone.rank = 0;
+  alone.ranks = 1;
+  fsccl_comm_t comm = nullptr;
+  ASSERT_EQ(fsccl_comm_create(&alone, &comm), FSCCL_OK);
+  std::vector<uint16_t> weights(20), got(20);
+  fsccl_param_t param = FSCCL_PARAM_INIT;
+  param.name = "w";
+  param.dims = 1;
+  param.shape[0] = 20;
+  param.dtype = FSCCL_BFLOAT16;
+  fsccl_publish_config_t config = FSCCL_PUBLISH_CONFIG_INIT;
+  config.params = &param;
+  config.count = 1;
+  fsccl_publisher_t publisher = nullptr;
+  const auto refused = [&](const char* text) {
+    EXPECT_LT(fsccl_publisher_create(&config, comm, &publisher), 0) << text;
+    EXPECT_THAT(last_error().text, HasSubstr(text));
+  };
+  config.wire_dtype = FSCCL_INT8;
+  refused("wire_dtype is 0");
+  config.wire_dtype = FSCCL_BFLOAT16;
+  const size_t units[] = {2};
+  config.unit_params = units;
+  config.units = 1;
+  refused("unit 0 has 2 of 1 parameters");
+  config.unit_params = nullptr;
+  config.flags = 8;
+  refused("flags are 0x8");
+  config.flags = 0;
+  param.dims = 9;
+  refused("dims is 9");
+  param.dims = 1;
+  ASSERT_EQ(fsccl_publisher_create(&config, comm, &publisher), FSCCL_OK);
+  EXPECT_EQ(fsccl_publish(publisher, nullptr, 0), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_THAT(last_error().text, HasSubstr("'w'): its shard is NULL"));
+  const void* shards[] = {weights.data()};
+  ASSERT_EQ(fsccl_publish(publisher, shards, 7), FSCCL_OK);
+  EXPECT_EQ(fsccl_publish(reinterpret_cast<fsccl_publisher_t>(comm), nullptr, 0),
+            FSCCL_ERR_INVALID_HANDLE);
+
+  fsccl_unique_id_t ticket;
+  ASSERT_EQ(fsccl_publisher_ticket(publisher, &ticket), FSCCL_OK);
+  fsccl_subscribe_config_t wanted = FSCCL_SUBSCRIBE_CONFIG_INIT;
+  wanted.ticket = &ticket;
+  wanted.params = &param;
+  wanted.count = 1;
+  fsccl_subscriber_t subscriber = nullptr;
+  param.name = "v";
+  EXPECT_EQ(fsccl_subscribe(&wanted, &subscriber), FSCCL_ERR_MISMATCH);
+  EXPECT_THAT(last_error().text, HasSubstr("'v' is not published"));
+  param.name = "w";
+  param.shard = got.data();
+  fsccl_unique_id_t forged = ticket;
+  forged.bytes[20] ^= 1;
+  wanted.ticket = &forged;
+  EXPECT_EQ(fsccl_subscribe(&wanted, &subscriber), FSCCL_ERR_INVALID_ARGUMENT);
+  wanted.ticket = nullptr;
+  wanted.address = "localhost:port";
+  EXPECT_EQ(fsccl_subscribe(&wanted, &subscriber), FSCCL_ERR_INVALID_ARGUMENT);
+  wanted.ticket = &ticket;
+  ASSERT_EQ(fsccl_subscribe(&wanted, &subscriber), FSCCL_OK);
+  fsccl_publication_t version = FSCCL_PUBLICATION_INIT;
+  ASSERT_EQ(fsccl_subscriber_update(subscriber, -1, &version), FSCCL_OK);
+  EXPECT_EQ(version.label, 7u);
+  EXPECT_EQ(fsccl_subscriber_update(subscriber, 0, &version), FSCCL_IN_PROGRESS);
+  // What is destroyed waits for nobody whom it does not know.
+  ASSERT_EQ(fsccl_subscriber_destroy(subscriber), FSCCL_OK);
+  EXPECT_EQ(fsccl_subscriber_update(subscriber, 0, &version), FSCCL_ERR_INVALID_HANDLE);
+  ASSERT_EQ(fsccl_comm_destroy(comm), FSCCL_OK);  // the publication goes on without it
+  ASSERT_EQ(fsccl_publish(publisher, shards, 8), FSCCL_OK);
+  ASSERT_EQ(fsccl_publisher_destroy(publisher), FSCCL_OK);
+  EXPECT_EQ(fsccl_publish(publisher, shards, 9), FSCCL_ERR_INVALID_HANDLE);
 }
 
 TEST_F(Publishing, NobodyPublishesThereAnyMore) {
