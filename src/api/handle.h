@@ -30,7 +30,9 @@ enum class HandleKind : uint8_t {
   pool = 0xC2,
   unit = 0xC3,
   work = 0xC4,
-  allocator = 0xC5
+  allocator = 0xC5,
+  publisher = 0xC6,
+  subscriber = 0xC7
 };
 const char* kind_name(HandleKind kind);
 

@@ -27,6 +27,10 @@ const char* kind_name(HandleKind kind) {
       return "work";
     case HandleKind::allocator:
       return "allocator";
+    case HandleKind::publisher:
+      return "publisher";
+    case HandleKind::subscriber:
+      return "subscriber";
   }
   return "unknown";
 }
@@ -35,7 +39,7 @@ Status bad_handle(HandleKind wanted, uint64_t bits) {
   if (forked()) return forked_status();
   if (!bits) return fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle is NULL", kind_name(wanted));
   const HandleKind kind = is_work(bits) ? HandleKind::work : HandleBits{bits}.kind();
-  const bool known = kind >= HandleKind::comm && kind <= HandleKind::allocator;
+  const bool known = kind >= HandleKind::comm && kind <= HandleKind::subscriber;
   if (known && kind != wanted)
     return fail(FSCCL_ERR_INVALID_HANDLE, "a {} handle was given where a {} is wanted",
                 kind_name(kind), kind_name(wanted));

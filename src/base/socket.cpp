@@ -221,6 +221,22 @@ Status wait_ready(int fd, Direction direction, Deadline deadline, const BreakChe
   return is_over ? success() : fail(FSCCL_ERR_TIMEOUT, "no answer before the deadline");
 }
 
+Result<bool> wait_readable(const std::vector<int>& fds, Deadline deadline) {
+  std::vector<pollfd> entries;
+  for (const int fd : fds) entries.push_back({fd, POLLIN, 0});
+  int ready = 0, error_number = 0;
+  const auto poll_for = [&](int64_t ns) {
+    const timespec time = {ns / 1'000'000'000, ns % 1'000'000'000};
+    ready = ppoll(entries.data(), entries.size(), &time, nullptr);
+    error_number = ready < 0 && errno != EINTR ? errno : 0;
+    return ready > 0 || error_number;
+  };
+  const auto over = [&] { return ready > 0 || error_number || poll_for(0); };
+  const WaitEnd end = wait_until(over, deadline, kNothingBreaks, poll_for);
+  if (error_number) return fail_errno(error_number, "poll");
+  return end == WaitEnd::held;
+}
+
 Result<size_t> send_some(int fd, const void* data, size_t bytes) {
   return moved(uninterrupted([&] { return send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT); }),
                false, "send");

@@ -86,6 +86,9 @@ enum class Direction { kRead, kWrite };
 // Waits until the descriptor can be read from, or written to. FSCCL_ERR_TIMEOUT when the deadline
 // passes; an error of `broken` ends the wait within 10 ms. A closed peer counts as ready.
 Status wait_ready(int fd, Direction direction, Deadline deadline, const BreakCheck& broken = {});
+// Waits until one of the descriptors can be read from, or its peer has closed; negative numbers are
+// left out. False when the deadline passes.
+Result<bool> wait_readable(const std::vector<int>& fds, Deadline deadline);
 // Bytes moved now: 0 when it would block. Receiving: FSCCL_ERR_LINK when the peer has closed.
 // Sending: likewise.
 Result<size_t> send_some(int fd, const void* data, size_t bytes);

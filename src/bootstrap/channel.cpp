@@ -1,5 +1,7 @@
 #include "bootstrap/channel.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/socket.h"
@@ -43,6 +45,14 @@ Result<bool> Channel::next(Frame& frame) {
   frame.payload.assign(payload.begin(), payload.end());
   in_used_ += kFrameHeaderBytes + header.payload_bytes;
   return true;
+}
+
+Result<size_t> Channel::take_raw(void* to, size_t bytes) {
+  const size_t here = std::min(bytes, in_.size() - in_used_);
+  if (here == 0) return receive_some(fd_.get(), to, bytes);
+  std::memcpy(to, in_.data() + in_used_, here);
+  in_used_ += here;
+  return here;
 }
 
 void Channel::queue(FrameType type, ByteView payload) {

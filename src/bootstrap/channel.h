@@ -31,6 +31,10 @@ class Channel {
   // Returns true if a whole frame was there. Returns FSCCL_ERR_PROTOCOL if the bytes are no frame.
   Result<bool> next(Frame& frame);
 
+  // Bytes that are in no frame, where the last frame said that they follow: as many as are there
+  // now, at most `bytes`.
+  Result<size_t> take_raw(void* to, size_t bytes);
+
   void queue(FrameType type, ByteView payload);
   bool flushed() const { return out_.empty(); }  // nothing queued is left
   // Writes what the socket takes; whether that was everything.

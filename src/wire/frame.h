@@ -25,6 +25,9 @@
 //                Failure, Gather, Gathered, Loss, Goodbye, Vote, Beat (messages.h)
 //     fetch      Fetch ->, <- Descriptor, with a file descriptor at its first byte
 //     mend       Linked <- or Failure <-, then both ways: Loss, Goodbye, Vote, Beat
+//     subscribe  Subscribe ->, <- Catalog or Failure, then Want ->, Have ->, <- News, <- Gone,
+//                <- Goodbye, and <- Version, behind which bytes of a publication follow that are
+//                in no frame (publish/messages.h)
 //
 // The header, the handshake and Failure keep their form in every version, so that any two versions
 // can authenticate each other and tell that they differ. A reader knows for each state how long a
@@ -62,6 +65,13 @@ enum class FrameType : uint16_t {
   kBeat = 28,
   kFetch = 30,
   kDescriptor = 31,
+  kSubscribe = 40,
+  kCatalog = 41,
+  kNews = 42,
+  kWant = 43,
+  kVersion = 44,
+  kGone = 45,
+  kHave = 46,
 };
 
 struct FrameHeader {

@@ -46,6 +46,7 @@ std::string version_text(const Version& version) {
 }
 
 std::string name_of(int32_t rank) {
+  if (rank == kSubscriberRank) return "the subscriber";
   return rank < 0 ? "the registrar" : fmt::format("rank {}", rank);
 }
 
@@ -102,7 +103,8 @@ Result<Hello> decode_hello(ByteView payload) {
   hello.rank = reader.get<int32_t>();
   hello.ranks = reader.get<int32_t>();
   reader.get(hello.nonce);
-  const bool purpose_known = hello.purpose >= Purpose::kRegister && hello.purpose <= Purpose::kMend;
+  const bool purpose_known =
+      hello.purpose >= Purpose::kRegister && hello.purpose <= Purpose::kSubscribe;
   if (!reader.finished() || !known(hello.mode) || !purpose_known) return bad_payload("Hello");
   return hello;
 }

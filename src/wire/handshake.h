@@ -26,7 +26,15 @@ namespace fsccl {
 inline constexpr uint16_t kProtocolVersion = 1;
 
 enum class AuthMode : uint8_t { kSecret = 1, kUser = 2, kNone = 3 };
-enum class Purpose : uint8_t { kRegister = 1, kReport = 2, kLink = 3, kFetch = 4, kMend = 5 };
+enum class Purpose : uint8_t {
+  kRegister = 1,
+  kReport = 2,
+  kLink = 3,
+  kFetch = 4,
+  kMend = 5,
+  kSubscribe = 6
+};
+inline constexpr int32_t kSubscriberRank = -2;  // in a Hello: no rank of the job
 
 struct Version {
   uint16_t protocol = kProtocolVersion;

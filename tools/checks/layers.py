@@ -30,6 +30,7 @@ ORDER = [
     'src/pool',
     'src/unit',
     'src/redistribute',
+    'src/publish',
     'src/forecast',
     'src/api',
 ]

@@ -20,10 +20,12 @@ __all__ = [
     'from_launcher',
     'mem_pool',
     'peer_states',
+    'publish',
     'register',
     'reshard',
     'shrink',
     'stats',
+    'subscribe',
     'sync_module_states',
     'verify_replicas',
 ]
@@ -47,8 +49,10 @@ _LATER = {
     'export_model': 'export',
     'mem_pool': 'pluggable',
     'peer_states': 'survivors',
+    'publish': 'publishing',
     'reshard': 'survivors',
     'shrink': 'survivors',
+    'subscribe': 'publishing',
     'sync_module_states': 'state',
     'verify_replicas': 'state',
 }  # modules that import FSDP2 and DTensor, which take a second

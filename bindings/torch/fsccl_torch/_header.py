@@ -135,6 +135,7 @@ PEER_DEAD = 3
 TOPOLOGY_TREE = 0
 TOPOLOGY_JSON = 1
 TOPOLOGY_SVG = 2
+PUBLISH_EXACT = 15
 NO_SHARD = -1
 
 
@@ -511,11 +512,109 @@ class ExplainConfig(Sized):
     _initial_ = {'hosts': 1, 'ranks_per_host': 2}
 
 
+class PublishConfig(Sized):
+    params: Any
+    count: int
+    layout: int
+    unit_params: Any
+    units: int
+    wire_dtype: int
+    limit_bytes: int
+    timeout_ms: int
+    linger_ms: int
+    flags: int
+    port: int
+    max_subscribers: int
+    name: bytes | None
+    param_size: int
+    _fields_ = [
+        ('size', c_size_t), ('params', POINTER(Param)), ('count', c_size_t), ('layout', c_int),
+        ('unit_params', POINTER(c_size_t)), ('units', c_size_t), ('wire_dtype', c_int),
+        ('limit_bytes', c_uint64), ('timeout_ms', c_int64), ('linger_ms', c_int64),
+        ('flags', c_uint32), ('port', c_int), ('max_subscribers', c_int), ('name', c_char_p),
+        ('param_size', c_size_t),
+    ]
+    _initial_ = {'layout': 1, 'wire_dtype': 9, 'linger_ms': 2000, 'max_subscribers': 64}
+
+
+class PublishReport(Sized):
+    version: int
+    words_bytes: int
+    copy_bytes: int
+    held_bytes: int
+    held_peak_bytes: int
+    sending_bytes: int
+    limit_bytes: int
+    record_bytes: int
+    records_bytes: int
+    records: int
+    sent_bytes: int
+    whole_copies: int
+    given_up: int
+    disconnected: int
+    strangers: int
+    publish_cpu_s: float
+    subscribers: int
+    port: int
+    _fields_ = [
+        ('size', c_size_t), ('version', c_uint64), ('words_bytes', c_uint64),
+        ('copy_bytes', c_uint64), ('held_bytes', c_uint64), ('held_peak_bytes', c_uint64),
+        ('sending_bytes', c_uint64), ('limit_bytes', c_uint64), ('record_bytes', c_uint64),
+        ('records_bytes', c_uint64), ('records', c_uint64), ('sent_bytes', c_uint64),
+        ('whole_copies', c_uint64), ('given_up', c_uint64), ('disconnected', c_uint64),
+        ('strangers', c_uint64), ('publish_cpu_s', c_double), ('subscribers', c_int),
+        ('port', c_int),
+    ]
+
+
 class Sharding(Struct):
     layout: int
     ranks: int
     rank: int
     _fields_ = [('layout', c_int), ('ranks', c_int), ('rank', c_int)]
+
+
+class SubscribeConfig(Sized):
+    ticket: Any
+    address: bytes | None
+    params: Any
+    count: int
+    sharding: Sharding
+    timeout_ms: int
+    name: bytes | None
+    param_size: int
+    _fields_ = [
+        ('size', c_size_t), ('ticket', POINTER(UniqueId)), ('address', c_char_p),
+        ('params', POINTER(Param)), ('count', c_size_t), ('sharding', Sharding),
+        ('timeout_ms', c_int64), ('name', c_char_p), ('param_size', c_size_t),
+    ]
+    _initial_ = {'sharding': Sharding(1, 1, 0)}
+
+
+class Publication(Sized):
+    version: int
+    label: int
+    _fields_ = [('size', c_size_t), ('version', c_uint64), ('label', c_uint64)]
+
+
+class SubscribeReport(Sized):
+    version: int
+    newest: int
+    words_bytes: int
+    received_bytes: int
+    whole_bytes: int
+    versions: int
+    whole_copies: int
+    damaged: int
+    reconnections: int
+    held_bytes: int
+    apply_cpu_s: float
+    _fields_ = [
+        ('size', c_size_t), ('version', c_uint64), ('newest', c_uint64), ('words_bytes', c_uint64),
+        ('received_bytes', c_uint64), ('whole_bytes', c_uint64), ('versions', c_uint64),
+        ('whole_copies', c_uint64), ('damaged', c_uint64), ('reconnections', c_uint64),
+        ('held_bytes', c_uint64), ('apply_cpu_s', c_double),
+    ]
 
 
 class Redistributed(Struct):
@@ -698,6 +797,15 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     ]),
     'fsccl_metrics': (c_int, [CFUNCTYPE(None, c_void_p, c_char_p, c_size_t), c_void_p]),
     'fsccl_forecast': (c_int, [c_char_p, CFUNCTYPE(None, c_void_p, c_char_p, c_size_t), c_void_p]),
+    'fsccl_publisher_create': (c_int, [POINTER(PublishConfig), c_void_p, POINTER(c_void_p)]),
+    'fsccl_publish': (c_int, [c_void_p, POINTER(c_void_p), c_uint64]),
+    'fsccl_publisher_ticket': (c_int, [c_void_p, POINTER(UniqueId)]),
+    'fsccl_publisher_report': (c_int, [c_void_p, POINTER(PublishReport)]),
+    'fsccl_publisher_destroy': (c_int, [c_void_p]),
+    'fsccl_subscribe': (c_int, [POINTER(SubscribeConfig), POINTER(c_void_p)]),
+    'fsccl_subscriber_update': (c_int, [c_void_p, c_int64, POINTER(Publication)]),
+    'fsccl_subscriber_report': (c_int, [c_void_p, POINTER(SubscribeReport)]),
+    'fsccl_subscriber_destroy': (c_int, [c_void_p]),
     'fsccl_redistribute': (c_int, [
         POINTER(RedistributeConfig), POINTER(Redistributed), c_size_t, c_void_p, POINTER(c_uint64),
     ]),

@@ -1,0 +1,141 @@
+#include "publish/catalog.h"
+
+#include <algorithm>
+
+#include "wire/frame.h"
+
+namespace fsccl::publish {
+namespace {
+
+constexpr size_t kMostNameBytes = 4096;
+
+void put(ByteWriter& writer, const Param& param) {
+  const size_t bytes = std::min(param.name.size(), kMostNameBytes);
+  writer.put(static_cast<uint16_t>(bytes)).put_raw(param.name.data(), bytes);
+  writer.put(static_cast<uint8_t>(param.dtype)).put(static_cast<int32_t>(param.shape.tied_to));
+  writer.put(param.shape.block_rows).put(param.shape.block_columns);
+  writer.put(static_cast<uint8_t>(param.shape.dims.size()));
+  for (const int64_t dim : param.shape.dims) writer.put(dim);
+}
+
+Result<Param> get_param(ByteReader& reader) {
+  Param param;
+  const size_t bytes = reader.get<uint16_t>();
+  if (bytes > kMostNameBytes) return bad_payload("Catalog");
+  const ByteView name = reader.view(bytes);
+  param.name.assign(name.begin(), name.end());
+  const uint8_t dtype = reader.get<uint8_t>();
+  param.shape.tied_to = reader.get<int32_t>();
+  param.shape.block_rows = reader.get<uint64_t>();
+  param.shape.block_columns = reader.get<uint64_t>();
+  const size_t dims = reader.get<uint8_t>();
+  if (!reader.good() || !dtype_valid(dtype) || dims > FSCCL_MAX_DIMS) return bad_payload("Catalog");
+  param.dtype = static_cast<fsccl_dtype_t>(dtype);
+  for (size_t i = 0; i < dims; i++) param.shape.dims.push_back(reader.get<int64_t>());
+  return param;
+}
+
+void put(ByteWriter& writer, const Place& place) {
+  const size_t count = std::min(place.ips.size(), kMostAddresses);
+  writer.put(place.host).put(place.listener).put(place.port).put(static_cast<uint8_t>(count));
+  for (size_t i = 0; i < count; i++) writer.put(place.ips[i]);
+}
+
+Result<Place> get_place(ByteReader& reader) {
+  Place place;
+  place.host = reader.get<uint64_t>();
+  reader.get(place.listener);
+  place.port = reader.get<uint16_t>();
+  const size_t count = reader.get<uint8_t>();
+  if (count > kMostAddresses) return bad_payload("Catalog");
+  place.ips.resize(count);
+  for (IpAddress& ip : place.ips) reader.get(ip);
+  return place;
+}
+
+void put_params(ByteWriter& writer, const Catalog& catalog) {
+  writer.put(static_cast<uint8_t>(catalog.layout));
+  writer.put(static_cast<uint32_t>(catalog.unit_params.size()));
+  for (const uint32_t count : catalog.unit_params) writer.put(count);
+  writer.put(static_cast<uint32_t>(catalog.params.size()));
+  for (const Param& param : catalog.params) put(writer, param);
+}
+
+}  // namespace
+
+Bytes encode(const Place& place) {
+  ByteWriter writer;
+  put(writer, place);
+  return writer.take();
+}
+
+Bytes encode_params(const Catalog& catalog) {
+  ByteWriter writer;
+  put_params(writer, catalog);
+  return writer.take();
+}
+
+Bytes encode(const Catalog& catalog) {
+  ByteWriter writer;
+  writer.put(catalog.number);
+  put_params(writer, catalog);
+  writer.put(static_cast<uint32_t>(catalog.places.size()));
+  for (const Place& place : catalog.places) put(writer, place);
+  return writer.take();
+}
+
+Result<Place> decode_place(ByteView payload) {
+  ByteReader reader(payload);
+  FSCCL_ASSIGN(Place place, get_place(reader));
+  if (!reader.good()) return bad_payload("Place");
+  return place;
+}
+
+Result<Catalog> decode_catalog(ByteView payload) {
+  ByteReader reader(payload);
+  Catalog catalog;
+  catalog.number = reader.get<uint64_t>();
+  const uint8_t layout = reader.get<uint8_t>();
+  const size_t units = reader.get<uint32_t>();
+  // Each unit and each parameter takes bytes of the payload, so that none of these loops goes on
+  // when the payload is at its end.
+  if (layout > FSCCL_LAYOUT_RAGGED || units == 0 || units > kMostParams)
+    return bad_payload("Catalog");
+  catalog.layout = static_cast<fsccl_layout_t>(layout);
+  size_t expected = 0;
+  for (size_t i = 0; i < units && reader.good(); i++) {
+    catalog.unit_params.push_back(reader.get<uint32_t>());
+    expected += catalog.unit_params.back();
+  }
+  const size_t params = reader.get<uint32_t>();
+  if (!reader.good() || params != expected || params == 0 || params > kMostParams)
+    return bad_payload("Catalog");
+  for (size_t i = 0; i < params; i++) {
+    FSCCL_ASSIGN(Param param, get_param(reader));
+    catalog.params.push_back(std::move(param));
+  }
+  const size_t ranks = reader.get<uint32_t>();
+  if (!reader.good() || ranks == 0 || ranks > static_cast<size_t>(kMaxRanks))
+    return bad_payload("Catalog");
+  for (size_t i = 0; i < ranks && reader.good(); i++) {
+    FSCCL_ASSIGN(Place place, get_place(reader));
+    catalog.places.push_back(std::move(place));
+  }
+  if (!reader.finished()) return bad_payload("Catalog");
+  return catalog;
+}
+
+Result<std::vector<Layout>> layouts_of(const Catalog& catalog) {
+  std::vector<Layout> layouts;
+  size_t first = 0;
+  for (const uint32_t count : catalog.unit_params) {
+    std::vector<ParamShape> shapes;
+    for (size_t i = first; i < first + count; i++) shapes.push_back(catalog.params[i].shape);
+    FSCCL_ASSIGN(Layout layout, Layout::make(catalog.layout, std::move(shapes), catalog.ranks()));
+    layouts.push_back(std::move(layout));
+    first += count;
+  }
+  return layouts;
+}
+
+}  // namespace fsccl::publish

@@ -1,0 +1,53 @@
+// What a publication consists of: its parameters, how its ranks share them, and where each rank is
+// asked. Every rank has the same catalog, and a subscriber gets it when it connects. Decoders check
+// everything against what a catalog can be.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/socket.h"
+#include "base/status.h"
+#include "layout/layout.h"
+#include "wire/bytes.h"
+#include "wire/messages.h"
+
+namespace fsccl::publish {
+
+inline constexpr size_t kMostParams = size_t{1} << 20;
+inline constexpr size_t kMostAddresses = 8;  // of a rank
+
+struct Param {
+  std::string name;                      // may be empty
+  ParamShape shape;                      // tied_to counts in the unit
+  fsccl_dtype_t dtype = FSCCL_BFLOAT16;  // as published
+};
+
+// Where a rank listens.
+struct Place {
+  uint64_t host = 0;
+  ListenerName listener = {};
+  uint16_t port = 0;  // 0: no TCP
+  std::vector<IpAddress> ips;
+};
+Bytes encode(const Place& place);
+
+struct Catalog {
+  uint64_t number = 0;  // of the publication: random, or that of the secret's file
+  fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
+  std::vector<Param> params;
+  std::vector<uint32_t> unit_params;  // how many parameters each unit has
+  std::vector<Place> places;          // by rank
+
+  int ranks() const { return static_cast<int>(places.size()); }
+};
+// All but the number and the places: what the ranks must have alike.
+Bytes encode_params(const Catalog& catalog);
+Bytes encode(const Catalog& catalog);
+Result<Catalog> decode_catalog(ByteView payload);
+Result<Place> decode_place(ByteView payload);
+
+// How the ranks share each unit. FSCCL_ERR_INVALID_ARGUMENT: shapes, ties or blocks cannot be.
+Result<std::vector<Layout>> layouts_of(const Catalog& catalog);
+
+}  // namespace fsccl::publish

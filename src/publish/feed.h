@@ -1,0 +1,53 @@
+// A subscriber as a publishing rank sees it: a connection, what it has asked for, and what it is
+// being sent. Called by the publisher under its lock, in the service thread. Nothing here waits.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/status.h"
+#include "bootstrap/channel.h"
+#include "publish/history.h"
+#include "publish/messages.h"
+
+namespace fsccl::publish {
+
+class Feed {
+ public:
+  Feed(std::shared_ptr<Channel> channel, int64_t now_ns)
+      : channel_(std::move(channel)), moved_ns_(now_ns) {}
+
+  // Takes what has arrived. An error: the connection is of no use any more.
+  Status read(History& history);
+  // Sends what it has asked for, if that is there, at most some MiB at once. Whether there is more
+  // that could be sent when the socket takes it.
+  Result<bool> write(History& history, int64_t now_ns);
+  void greet(ByteView catalog) { channel_->queue(FrameType::kCatalog, catalog); }
+  void tell_alive() { news_due_ = true; }
+  void say_goodbye();
+
+  int fd() const { return channel_->fd(); }
+  uint64_t have() const { return have_; }  // the version that is complete there
+  // For how long it has taken nothing of what it was to get.
+  int64_t stuck_for_ns(int64_t now_ns) const;
+  uint64_t sent_bytes() const { return sent_bytes_; }
+  uint64_t whole_copies() const { return whole_copies_; }
+  uint64_t room_bytes() const { return room_.capacity(); }
+  void stop(History& history) { history.stop(sending_); }
+
+ private:
+  void start(History& history);
+
+  std::shared_ptr<Channel> channel_;
+  std::optional<Want> want_;
+  Sending sending_;
+  ByteView unsent_;  // of a block
+  Bytes room_;       // of a block of a whole copy
+  uint64_t have_ = 0, told_ = 0;
+  bool news_due_ = true;
+  bool stuck_ = false;  // the socket takes nothing more
+  int64_t moved_ns_;
+  uint64_t sent_bytes_ = 0, whole_copies_ = 0;
+};
+
+}  // namespace fsccl::publish

@@ -1,0 +1,225 @@
+#include "publish/history.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "kernels/crc32c.h"
+
+namespace fsccl::publish {
+
+History::History(uint64_t words, uint64_t limit_bytes)
+    : limit_(limit_bytes), previous_(words), encoded_(delta_block_bound(kDeltaBlockWords)) {
+  range_.words = words;
+  sums_.resize(range_.blocks());
+}
+
+void History::begin(bool records) {
+  if (records) {
+    making_ = std::make_shared<Record>(total_);
+    making_->version = version_ + 1;
+    making_->blocks.resize(range_.blocks());
+  }
+  publishing_ = true;
+}
+
+void History::cut(Sending& sending) {
+  stop(sending);
+  sending.cut_ = true;
+  given_up_++;
+}
+
+// Returns one that sends records, else one that sends the newest whole copy; the oldest whole copy
+// only if `oldest_copy`.
+Sending* History::one_to_cut(bool oldest_copy) const {
+  Sending* newest = nullptr;
+  uint64_t oldest = UINT64_MAX;
+  for (Sending* const sending : sendings_) {
+    if (!sending->copy_) return sending;
+    oldest = std::min(oldest, sending->copy_->version);
+    if (!newest || sending->copy_->version > newest->copy_->version) newest = sending;
+  }
+  return newest && (oldest_copy || newest->copy_->version > oldest) ? newest : nullptr;
+}
+
+// Gives up what is least worth keeping until there is room. False: `needed` holds no more, since
+// what the room was for has been given up itself.
+template <class Needed>
+bool History::make_room(uint64_t bytes, const Needed& needed) {
+  while (needed() && *total_ + bytes > limit_) {
+    if (!records_.empty()) {
+      records_.pop_front();
+    } else if (Sending* const sending = one_to_cut(false)) {
+      cut(*sending);
+    } else if (making_) {
+      making_ = nullptr;
+      given_up_++;
+    } else if (Sending* const last = one_to_cut(true)) {
+      cut(*last);
+    } else {
+      return false;
+    }
+  }
+  return needed();
+}
+
+// Every whole copy that has not come to the block yet keeps it. Behind this, next() reads the block
+// from there, so that encode() and copy() may write without the lock.
+void History::keep(size_t block) {
+  for (Sending* const sending : std::vector<Sending*>(sendings_)) {
+    Copy* const copy = sending->copy_.get();
+    if (!copy || sending->block_ > block || copy->kept[block]) continue;
+    const size_t words = block_words(block), bytes = words * sizeof(uint16_t);
+    if (!make_room(bytes, [&] { return sending->copy_ != nullptr; })) continue;
+    copy->kept[block].reset(new (std::nothrow) uint16_t[words]);
+    if (!copy->kept[block]) {
+      cut(*sending);
+      continue;
+    }
+    std::memcpy(copy->kept[block].get(), block_at(block), bytes);
+    add(copy->held, bytes);
+  }
+}
+
+void History::encode(size_t block, const uint16_t* words, DeltaForm form, DeltaScratch& scratch) {
+  const DeltaWritten written =
+      encode_delta(words, block_at(block), block_words(block), form, encoded_.data(), scratch);
+  sums_[block] = written.sum;
+  encoded_bytes_ = written.bytes;
+}
+
+void History::add_encoded(size_t block) {
+  if (!making_) return;  // it was given up
+  if (!make_room(encoded_bytes_, [&] { return making_ != nullptr; })) return;
+  try {
+    making_->blocks[block].assign(encoded_.data(), encoded_.data() + encoded_bytes_);
+  } catch (const std::bad_alloc&) {  // subscribers get whole copies; training goes on
+    making_ = nullptr;
+    given_up_++;
+    return;
+  }
+  add(making_->held, encoded_bytes_);
+}
+
+void History::copy(size_t block, const uint16_t* words) {
+  const size_t bytes = block_words(block) * sizeof(uint16_t);
+  std::memcpy(block_at(block), words, bytes);
+  sums_[block] = crc32c(words, bytes);
+}
+
+uint64_t History::end(uint64_t label) {
+  publishing_ = false;
+  version_++;
+  label_ = label;
+  sum_ = crc32c(sums_.data(), sums_.size() * sizeof(uint32_t));
+  if (!making_) {
+    records_.clear();  // there is a gap behind them
+    return 0;
+  }
+  making_->label = label;
+  making_->sum = sum_;
+  newest_record_bytes_ = making_->held.bytes();
+  const std::shared_ptr<const Record> made = std::move(making_);
+  making_ = nullptr;
+  try {
+    records_.push_back(made);
+  } catch (const std::bad_alloc&) {
+    records_.clear();
+  }
+  return newest_record_bytes_;
+}
+
+bool History::has_records(const Want& want) const {
+  if (want.base == 0 || records_.empty() || records_.front()->version > want.base + 1 ||
+      records_.back()->version < want.version)
+    return false;
+  uint64_t bytes = 0;
+  for (const auto& record : records_)
+    if (record->version > want.base && record->version <= want.version)
+      bytes += record->held.bytes();
+  return bytes <= most_record_bytes(range_.words);
+}
+
+History::Answer History::answer(const Want& want, Sending& sending) {
+  if (want.version > version_) return Answer::later;
+  sending = Sending();
+  if (has_records(want)) {
+    for (const auto& record : records_) {
+      if (record->version <= want.base || record->version > want.version) continue;
+      sending.records_.push_back(record);
+      sending.head_.bytes += record->held.bytes();
+    }
+    const Record& last = *sending.records_.back();
+    sending.head_.base = want.base;
+    sending.head_.version = want.version;
+    sending.head_.label = last.label;
+    sending.head_.sum = last.sum;
+    sendings_.push_back(&sending);
+    return Answer::ready;
+  }
+  if (want.version < version_) return Answer::gone;
+  if (publishing_) return Answer::later;  // which will be `gone` when the next version is there
+  // Others that are sent this version share what is kept of it.
+  for (const Sending* const other : sendings_)
+    if (other->copy_ && other->copy_->version == version_ && other->copy_->held.bytes() == 0)
+      sending.copy_ = other->copy_;
+  if (!sending.copy_) {
+    sending.copy_ = std::make_shared<Copy>(total_);
+    sending.copy_->version = version_;
+    sending.copy_->label = label_;
+    sending.copy_->sum = sum_;
+    sending.copy_->kept.resize(range_.blocks());
+  }
+  sending.head_ = {0, version_, label_, whole_bytes(range_.words), sum_};
+  sendings_.push_back(&sending);
+  return Answer::ready;
+}
+
+ByteView History::next(Sending& sending, Bytes& room) {
+  if (sending.block_ == range_.blocks()) {
+    sending.block_ = 0;
+    if (!sending.records_.empty()) sending.records_.pop_front();
+    if (sending.records_.empty()) {
+      stop(sending);
+      return {};
+    }
+  }
+  const size_t block = sending.block_++;
+  if (!sending.records_.empty()) return sending.records_.front()->blocks[block];
+  Copy& copy = *sending.copy_;
+  const size_t bytes = block_words(block) * sizeof(uint16_t);
+  const void* const words = copy.kept[block] ? copy.kept[block].get() : block_at(block);
+  room.resize(kSumBytes + bytes);
+  std::memcpy(room.data() + kSumBytes, words, bytes);
+  const uint32_t sum = crc32c(room.data() + kSumBytes, bytes);
+  std::memcpy(room.data(), &sum, sizeof sum);
+  release(copy, block);
+  return room;
+}
+
+// Nobody is left who has not come beyond it.
+void History::release(Copy& copy, size_t block) {
+  if (!copy.kept[block]) return;
+  const auto needs = [&](const Sending* sending) {
+    return sending->copy_.get() == &copy && sending->block_ <= block;
+  };
+  if (std::any_of(sendings_.begin(), sendings_.end(), needs)) return;
+  copy.kept[block].reset();
+  copy.held.remove(block_words(block) * sizeof(uint16_t));
+}
+
+void History::stop(Sending& sending) {
+  std::erase(sendings_, &sending);
+  const std::shared_ptr<Copy> copy = std::move(sending.copy_);
+  sending.copy_ = nullptr;
+  sending.records_.clear();
+  if (!copy) return;
+  for (size_t block = 0; block < copy->kept.size(); block++) release(*copy, block);
+}
+
+void History::add(Held& held, uint64_t bytes) {
+  held.add(bytes);
+  peak_ = std::max<uint64_t>(peak_, *total_);
+}
+
+}  // namespace fsccl::publish

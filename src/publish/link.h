@@ -1,0 +1,82 @@
+// A subscriber's connection to one rank, and that rank's words as of one version. What arrives is
+// kept aside until apply(): receiving changes no word of the version that is there. The
+// subscriber's thread alone calls it, but apply() and words(), which the subscriber guards.
+//
+// Nothing that arrives is trusted: the sizes are known before a byte is taken, and each block has a
+// sum.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+#include "bootstrap/channel.h"
+#include "codec/delta.h"
+#include "publish/messages.h"
+#include "publish/words.h"
+
+namespace fsccl::publish {
+
+class Link {
+ public:
+  explicit Link(const WordRange& range) : range_(range) {}
+
+  // A new connection, on which nothing was asked yet. What was received in part is forgotten.
+  void connect(Channel channel, int64_t now_ns);
+  void disconnect();
+  bool connected() const { return channel_.valid(); }
+  int fd() const { return channel_.fd(); }
+
+  // Takes what has arrived. FSCCL_ERR_LINK: the connection has ended.
+  Status read(int64_t now_ns);
+  Status ask(uint64_t version);
+  Status confirm(uint64_t version);
+
+  uint64_t newest() const { return newest_; }    // of the rank, as it has said
+  uint64_t version() const { return version_; }  // of words(); 0: none
+  uint64_t label() const { return label_; }
+  // Everything that leads to that version is here, or the words are of it.
+  bool ready(uint64_t version) const {
+    return version_ == version || (complete_ && head_.version == version);
+  }
+  bool receiving() const { return head_.version && !complete_; }
+  bool gone() const { return gone_; }    // the version that was asked for
+  bool ended() const { return ended_; }  // the rank has said goodbye
+  int64_t heard_ns() const { return heard_ns_; }
+
+  // Makes words() the version that is ready. False: a sum is wrong; the words are of no version.
+  bool apply(DeltaScratch& scratch);
+  const uint16_t* words() const { return words_.data(); }
+
+  uint64_t held_bytes() const { return 2 * (words_.size() + whole_.size()) + records_.capacity(); }
+  struct Counts {
+    uint64_t received_bytes = 0, whole_bytes = 0, whole_copies = 0, damaged = 0;
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  Status take_frame(const Frame& frame);
+  Result<bool> take_raw();
+  void put_block();
+  bool apply_records(DeltaScratch& scratch);
+
+  const WordRange& range_;
+  Channel channel_;
+  uint64_t newest_ = 0, version_ = 0, label_ = 0, asked_ = 0;
+  bool gone_ = false, ended_ = false;
+  int64_t heard_ns_ = 0;
+
+  VersionHead head_;  // of the answer; version 0: there is none
+  bool complete_ = false, sound_ = true;
+  uint64_t received_ = 0;        // of head_.bytes
+  std::vector<uint16_t> words_;  // empty until the first whole copy
+  std::vector<uint16_t> whole_;  // a whole copy
+  std::vector<uint32_t> sums_;   // of its blocks
+  Bytes block_;                  // a block of it, until that is complete
+  size_t block_filled_ = 0, block_number_ = 0;
+  Bytes records_;
+  Counts counts_;
+};
+
+}  // namespace fsccl::publish

@@ -1,0 +1,95 @@
+// A publishing rank's side of a publication. fsccl_publish() runs publish() in the caller's thread;
+// everything else happens in the service thread: a Reception admits subscribers that have proved
+// the key, and each has a Feed.
+//
+// One lock guards the history and the feeds. publish() holds it for the time of copying a block at
+// most, and encodes without it (history.h says why that is right).
+#pragma once
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/threads.h"
+#include "bootstrap/reception.h"
+#include "fsccl/publish.h"
+#include "publish/catalog.h"
+#include "publish/feed.h"
+#include "publish/history.h"
+#include "publish/words.h"
+
+namespace fsccl {
+class Communicator;
+}
+
+namespace fsccl::publish {
+
+struct PublishRequest {
+  Catalog catalog;                    // without number and places
+  std::vector<fsccl_dtype_t> stored;  // of each parameter's shard
+  std::vector<const void*> shards;
+  uint64_t limit_bytes = 0;
+  int64_t timeout_ms = 0, linger_ms = 0;
+  bool nibbles_only = false;
+  uint16_t port = 0;
+  size_t max_subscribers = 0;
+  std::string name;
+};
+
+class Publisher : public std::enable_shared_from_this<Publisher> {
+ public:
+  // Collective, blocking. `request`: or why this rank cannot take part, which the others are told.
+  static Result<std::shared_ptr<Publisher>> create(Communicator& comm,
+                                                   Result<PublishRequest> request);
+  ~Publisher() { close(); }
+
+  // `shards`: null, or one address a parameter.
+  Status publish(const void* const* shards, uint64_t label);
+  size_t params() const { return request_.catalog.params.size(); }
+  const fsccl_unique_id_t& ticket() const { return ticket_; }
+  void report(fsccl_publish_report_t* report);
+  // Waits for subscribers, at most linger_ms, and ends.
+  void finish();
+  void close();
+
+ private:
+  explicit Publisher(PublishRequest request) : request_(std::move(request)) {}
+  Status prepare();
+  Status listen(std::vector<Fd>* listeners, Place* place);
+  Status meet(Communicator& comm, const Place& mine, std::vector<Fd> listeners);
+  Status begin_to_serve(const Credentials& credentials, std::vector<Fd> listeners);
+  void fill(size_t block, uint16_t* words) const;
+  void welcome(Guest guest);
+  void on_readable(int fd);
+  void on_writable(int fd);
+  void serve(int fd, Feed& feed);
+  void drop(int fd);
+  int64_t tick();
+  bool all_have_newest() const;
+
+  PublishRequest request_;
+  WordRange range_;
+  int rank_ = 0;
+  Bytes catalog_bytes_;
+  fsccl_unique_id_t ticket_{};
+  int port_ = 0;
+  std::shared_ptr<Reception> reception_;
+  int hook_ = -1;
+
+  std::mutex mutex_;
+  Condition changed_;  // a subscriber has gone, or has a version
+  std::unique_ptr<History> history_;
+  std::map<int, Feed> feeds_;
+  bool closed_ = false;
+  int64_t next_news_ns_ = 0;
+  uint64_t records_bytes_ = 0, records_ = 0, disconnected_ = 0;
+  uint64_t gone_sent_bytes_ = 0, gone_whole_copies_ = 0;  // of feeds that have gone
+  double publish_cpu_s_ = 0;
+
+  std::vector<uint16_t> staged_;  // of the publishing thread
+  DeltaScratch scratch_;
+};
+
+}  // namespace fsccl::publish

@@ -1,0 +1,358 @@
+#include "publish/subscriber.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/config.h"
+#include "bootstrap/member_info.h"
+#include "bootstrap/unique_id.h"
+#include "publish/cpu_time.h"
+#include "publish/key.h"
+
+namespace fsccl::publish {
+
+namespace {
+
+constexpr size_t kMostMessageBytes = kMaxRequestBytes;  // of a rank, behind its catalog
+constexpr int64_t kAttemptMs = 2000;                    // to connect, to one address
+constexpr int64_t kRetryNs = 100'000'000;
+constexpr int kAttempts = 5;  // in a row, where nobody listens: then the rank is dead
+constexpr int kMostFailures = 20;
+constexpr int64_t kAheadPatienceNs = 2'000'000'000;
+constexpr int64_t kLookNs = 200'000'000;
+
+Deadline at_most(Deadline deadline, int64_t ms) {
+  return Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(ms).at_ns()));
+}
+
+Result<std::pair<std::string, uint16_t>> parse_address(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  for (size_t i = colon + 1; colon != std::string::npos && i < address.size(); i++) {
+    if (address[i] < '0' || address[i] > '9' || port > 65535) port = 1 << 20;
+    port = 10 * port + (address[i] - '0');
+  }
+  if (colon == std::string::npos || colon == 0 || port < 1 || port > 65535)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "address is '{}': it is host:port", address);
+  return std::pair(address.substr(0, colon), static_cast<uint16_t>(port));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Subscriber>> Subscriber::create(SubscribeRequest request) {
+  std::unique_ptr<Subscriber> made(new Subscriber);
+  FSCCL_TRY(made->open(request));
+  const SignalsBlocked blocked;
+  FSCCL_TRY(made->thread_.start([self = made.get()] { self->run(); }));
+  return made;
+}
+
+Subscriber::~Subscriber() {
+  stopping_ = true;
+  if (wake_.valid()) (void)eventfd_write(wake_.get(), 1);
+  if (thread_.joinable()) thread_.join();
+}
+
+// One attempt, up to the catalog.
+Result<Channel> Subscriber::connect(const SocketAddress& address, Deadline deadline,
+                                    Bytes* catalog) {
+  const BreakCheck broken = [this] {
+    return stopping_ ? fail(FSCCL_ERR_ABORTED, "the subscriber ends") : success();
+  };
+  Status versions;
+  FSCCL_ASSIGN(Fd connected, connect_to(address, deadline, broken));
+  FSCCL_ASSIGN(Channel channel,
+               introduce_as(std::move(connected), credentials_, Purpose::kSubscribe, number_,
+                            kSubscriberRank, 0, deadline, &versions, broken));
+  FSCCL_TRY(std::move(versions));
+  FSCCL_TRY(channel.send(FrameType::kSubscribe, {}, deadline, broken));
+  channel.allow(kMaxTableBytes);
+  FSCCL_ASSIGN(*catalog, channel.expect(FrameType::kCatalog, deadline, nullptr, broken));
+  channel.allow(kMostMessageBytes);
+  return channel;
+}
+
+Result<Channel> Subscriber::connect(int rank, Deadline deadline) {
+  const Place& place = catalog_.places[static_cast<size_t>(rank)];
+  std::vector<SocketAddress> addresses;
+  if (place.host == host_) addresses.push_back(unix_address(listener_name(place.listener)));
+  if (place.host != host_ && place.port)
+    for (const IpAddress& ip : place.ips) addresses.push_back(tcp_address(ip, place.port));
+  Status last = fail(FSCCL_ERR_CONFIG,
+                     "rank {} is on another host (or in another container) and listens on no TCP "
+                     "port: remove FSCCL_BOOTSTRAP_TCP=0 there",
+                     rank);
+  for (const SocketAddress& address : addresses) {
+    Bytes catalog;
+    Result<Channel> channel = connect(address, at_most(deadline, kAttemptMs), &catalog);
+    if (channel.ok() && catalog == catalog_bytes_) return channel;
+    last = channel.ok() ? fail(FSCCL_ERR_MISMATCH, "rank {} belongs to another publication", rank)
+                        : channel.take_status();
+  }
+  return last;
+}
+
+// The first connection, to whichever rank the ticket or the address names.
+Status Subscriber::find(const SubscribeRequest& request, Deadline deadline, Channel* first,
+                        Bytes* catalog) {
+  std::vector<SocketAddress> addresses;
+  std::string where = request.address;
+  if (request.ticket) {
+    FSCCL_ASSIGN(const UniqueId id, decode_unique_id(*request.ticket));
+    FSCCL_ASSIGN(MeetingPlace place,
+                 meeting_place(id, host_, config()->bootstrap_tcp, config()->host_id));
+    credentials_ = place.credentials;
+    number_ = id.job;
+    addresses = std::move(place.addresses);
+    where = fmt::format("process {}, which made the publication", id.pid);
+  } else {
+    FSCCL_ASSIGN(const auto named, parse_address(request.address));
+    const std::string path = config()->job_secret_file;
+    if (path.empty())
+      return fail(FSCCL_ERR_CONFIG,
+                  "FSCCL_JOB_SECRET_FILE is not set: set it to the job's, or give a ticket");
+    FSCCL_ASSIGN(const PublicationKey key, key_of_file(path));
+    credentials_ = key.credentials;
+    number_ = key.number;
+    FSCCL_ASSIGN(addresses, resolve(named.first, named.second));
+  }
+  Status last;
+  for (const SocketAddress& address : addresses) {
+    Result<Channel> channel = connect(address, at_most(deadline, kAttemptMs), catalog);
+    if (channel.ok()) {
+      *first = channel.take();
+      return success();
+    }
+    last = channel.take_status();
+  }
+  if (last.code() != FSCCL_ERR_LINK) return last;
+  return fail(FSCCL_ERR_PEER_DEAD, "nobody publishes there any more ({}): {}", where, last.text());
+}
+
+Status Subscriber::open(const SubscribeRequest& request) {
+  const Deadline deadline = Deadline::in_ms(request.timeout_ms);
+  timeout_ms_ = request.timeout_ms;
+  name_ = request.name;
+  host_ = host_number(config()->host_id);
+  Channel first;
+  FSCCL_TRY(find(request, deadline, &first, &catalog_bytes_));
+  FSCCL_ASSIGN(catalog_, decode_catalog(catalog_bytes_));
+  FSCCL_ASSIGN(Wanted wanted, match(catalog_, request.params, request.sharding));
+  first = Channel();  // it may be of a rank that holds nothing that is wanted
+  for (size_t rank = 0; rank < wanted.ranks.size(); rank++) {
+    if (wanted.ranks[rank].deliveries.empty()) continue;
+    peers_.push_back(std::make_unique<Peer>(static_cast<int>(rank), std::move(wanted.ranks[rank])));
+    Peer& peer = *peers_.back();
+    Result<Channel> channel = connect(peer.rank, deadline);
+    if (!channel.ok() && channel.status().code() == FSCCL_ERR_LINK)
+      return failed(peer, FSCCL_ERR_PEER_DEAD, "does not publish any more");
+    if (!channel.ok()) return channel.take_status();
+    peer.link.connect(channel.take(), now_ns());
+  }
+  if (peers_.empty())
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "this process's pieces of what is wanted have no elements: nothing to subscribe to");
+  wake_ = make_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+  return wake_.valid() ? success() : fail_errno(errno, "eventfd");
+}
+
+Status Subscriber::failed(const Peer& peer, fsccl_status_t code, const std::string& text) const {
+  return fail(code, "subscriber '{}': rank {} of the publication {}", name_, peer.rank, text)
+      .with_peer(-1, peer.rank);
+}
+
+void Subscriber::run() {
+  Status ended;
+  while (ended.ok() && !stopping_) {
+    try {
+      ended = round();
+    } catch (const std::bad_alloc&) {
+      ended = fail(FSCCL_ERR_OUT_OF_MEMORY, "subscriber '{}' has no memory for a version", name_);
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  fatal_ = std::move(ended);
+  changed_.notify_all();
+}
+
+Status Subscriber::round() {
+  wait_for_bytes();
+  for (const auto& peer : peers_) {
+    FSCCL_TRY(peer->link.connected() ? read(*peer) : reconnect(*peer));
+  }
+  FSCCL_TRY(go_on());
+  for (const auto& peer : peers_)
+    if (peer->link.ended())
+      return failed(*peer, FSCCL_ERR_PEER_DEAD, "has ended it: what is here is its last version");
+  const std::lock_guard lock(mutex_);
+  counts_.newest = UINT64_MAX;
+  counts_.received_bytes = counts_.whole_bytes = counts_.whole_copies = counts_.damaged = 0;
+  counts_.held_bytes = 0;
+  for (const auto& peer : peers_) {
+    const Link::Counts& link = peer->link.counts();
+    counts_.newest = std::min(counts_.newest, peer->link.newest());
+    counts_.received_bytes += link.received_bytes;
+    counts_.whole_bytes += link.whole_bytes;
+    counts_.whole_copies += link.whole_copies;
+    counts_.damaged += link.damaged;
+    counts_.held_bytes += peer->link.held_bytes();
+  }
+  return success();
+}
+
+void Subscriber::wait_for_bytes() {
+  std::vector<int> fds{wake_.get()};
+  for (const auto& peer : peers_) fds.push_back(peer->link.connected() ? peer->link.fd() : -1);
+  const bool all = std::all_of(peers_.begin(), peers_.end(),
+                               [](const auto& peer) { return peer->link.connected(); });
+  (void)wait_readable(fds, Deadline::at(now_ns() + (all ? kLookNs : kRetryNs / 4))).ok();
+}
+
+Status Subscriber::read(Peer& peer) {
+  Status status = peer.link.read(now_ns());
+  if (!status.ok()) return lost(peer, std::move(status));
+  const int64_t silent_ns = now_ns() - peer.link.heard_ns();
+  if (silent_ns <= timeout_ms_ * 1'000'000) return success();
+  return failed(peer, FSCCL_ERR_TIMEOUT,
+                fmt::format("has been silent for {} ms", silent_ns / 1'000'000));
+}
+
+// It may have died, or have given up what it was sending: to connect again will tell.
+Status Subscriber::lost(Peer& peer, Status why) {
+  if (peer.link.ended()) return success();
+  if (why.code() == FSCCL_ERR_PROTOCOL && failures_ >= kMostFailures) return why;
+  failures_ += why.code() == FSCCL_ERR_PROTOCOL ? 1 : 0;
+  peer.link.disconnect();
+  peer.retry_ns = now_ns();
+  peer.attempts = 0;
+  return success();
+}
+
+Status Subscriber::reconnect(Peer& peer) {
+  if (now_ns() < peer.retry_ns) return success();
+  Result<Channel> channel = connect(peer.rank, Deadline::in_ms(timeout_ms_));
+  if (channel.ok()) {
+    peer.link.connect(channel.take(), now_ns());
+    const std::lock_guard lock(mutex_);
+    counts_.reconnections++;
+    return success();
+  }
+  const fsccl_status_t code = channel.status().code();
+  const bool silent = now_ns() - peer.link.heard_ns() > timeout_ms_ * 1'000'000;
+  if (code != FSCCL_ERR_LINK && code != FSCCL_ERR_TIMEOUT) return channel.take_status();
+  if (code == FSCCL_ERR_TIMEOUT && silent)
+    return failed(peer, FSCCL_ERR_TIMEOUT, "does not answer: " + channel.status().text());
+  if (code == FSCCL_ERR_LINK && ++peer.attempts >= kAttempts)
+    return failed(peer, FSCCL_ERR_PEER_DEAD,
+                  "has ended without a word: " + channel.status().text());
+  peer.retry_ns = now_ns() + kRetryNs;
+  return success();
+}
+
+// The next move of the round.
+Status Subscriber::go_on() {
+  const auto all = [&](auto holds) {
+    return std::all_of(peers_.begin(), peers_.end(), [&](const auto& p) { return holds(p->link); });
+  };
+  if (target_ && all([&](const Link& link) { return link.ready(target_); })) FSCCL_TRY(commit());
+  if (target_ && !all([](const Link& link) { return !link.gone(); })) {
+    ahead_ = ahead_ ? 2 * ahead_ : 1;
+    target_ = 0;
+  }
+  // Nobody has come to that version: the job may have stopped publishing.
+  if (target_ && ahead_ && now_ns() - target_since_ns_ > kAheadPatienceNs &&
+      all([](const Link& link) { return !link.receiving(); })) {
+    ahead_ = 0;
+    target_ = 0;
+  }
+  if (!target_) choose_target();
+  return target_ ? ask_all() : success();
+}
+
+void Subscriber::choose_target() {
+  uint64_t least = UINT64_MAX, most = 0;
+  bool one_version = true;
+  for (const auto& peer : peers_) {
+    if (!peer->link.connected()) return;
+    least = std::min(least, peer->link.newest());
+    most = std::max(most, peer->link.newest());
+    one_version = one_version && peer->link.version() == peers_.front()->link.version();
+  }
+  const uint64_t next = ahead_ ? most + ahead_ : least;
+  if (next == 0 || (one_version && next <= peers_.front()->link.version())) return;
+  target_ = next;
+  target_since_ns_ = now_ns();
+}
+
+Status Subscriber::ask_all() {
+  for (const auto& peer : peers_) {
+    if (!peer->link.connected() || peer->link.ready(target_) || peer->link.receiving()) continue;
+    Status asked = peer->link.ask(target_);
+    if (!asked.ok()) FSCCL_TRY(lost(*peer, std::move(asked)));
+  }
+  return success();
+}
+
+// All of the target is here: it becomes the version of all links, or of none.
+Status Subscriber::commit() {
+  const uint64_t version = std::exchange(target_, 0);
+  {
+    const std::lock_guard lock(mutex_);
+    const CpuTime time(&counts_.apply_cpu_s);
+    bool sound = true;
+    for (const auto& peer : peers_)
+      if (peer->link.version() != version) sound = peer->link.apply(scratch_) && sound;
+    complete_.version = 0;
+    if (!sound)
+      return ++failures_ <= kMostFailures
+                 ? success()
+                 : fail(FSCCL_ERR_PROTOCOL, "subscriber '{}': sums are wrong again and again",
+                        name_);
+    for (const auto& peer : peers_)
+      if (peer->link.label() != peers_.front()->link.label())
+        return failed(
+            *peer, FSCCL_ERR_MISMATCH,
+            fmt::format("published version {} with label {}, rank {} with label {}", version,
+                        peer->link.label(), peers_.front()->rank, peers_.front()->link.label()));
+    complete_.version = version;
+    complete_.label = peers_.front()->link.label();
+    counts_.version = version;
+    counts_.versions++;
+    changed_.notify_all();
+  }
+  failures_ = 0;
+  ahead_ = 0;
+  for (const auto& peer : peers_) {
+    if (!peer->link.connected()) continue;
+    Status told = peer->link.confirm(version);
+    if (!told.ok()) FSCCL_TRY(lost(*peer, std::move(told)));
+  }
+  return success();
+}
+
+Result<fsccl_publication_t> Subscriber::update(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const WaitEnd end = wait_until([&] { return complete_.version > delivered_; }, deadline,
+                                 [&] { return !fatal_.ok(); }, UntilNotified{lock, changed_});
+  if (end == WaitEnd::broken) return fatal_.clone();
+  if (end == WaitEnd::late) return fsccl_publication_t FSCCL_PUBLICATION_INIT;
+  const CpuTime time(&counts_.apply_cpu_s);
+  for (const auto& peer : peers_)
+    for (const Delivery& one : peer->wanted.deliveries)
+      write_elements(peer->link.words() + one.piece.first_word, one.sent, one.piece.count,
+                     one.begin, one.count, one.to, one.stored);
+  delivered_ = complete_.version;
+  return complete_;
+}
+
+void Subscriber::report(fsccl_subscribe_report_t* report) {
+  const std::lock_guard lock(mutex_);
+  *report = counts_;
+  for (const auto& peer : peers_)
+    report->words_bytes += peer->wanted.range.words * sizeof(uint16_t);
+}
+
+}  // namespace fsccl::publish

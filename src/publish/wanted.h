@@ -1,0 +1,42 @@
+// What a subscriber wants of a publication: for each rank, which elements of its pieces go where in
+// the caller's memory. Pure arithmetic over the catalog; no memory but its own.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "layout/layout.h"
+#include "publish/catalog.h"
+#include "publish/words.h"
+
+namespace fsccl::publish {
+
+struct WantedParam {
+  std::string name;  // empty: by its place
+  ParamShape shape;
+  fsccl_dtype_t dtype = FSCCL_BFLOAT16;  // of the caller's memory
+  void* to = nullptr;
+};
+
+// Elements begin .. begin + count of a rank's piece.
+struct Delivery {
+  WordPiece piece;
+  uint64_t begin = 0, count = 0;
+  fsccl_dtype_t sent{};
+  fsccl_dtype_t stored{};
+  void* to = nullptr;
+};
+
+struct Wanted {
+  struct OfRank {
+    WordRange range;                   // of all that the rank publishes
+    std::vector<Delivery> deliveries;  // none: it need not be asked
+  };
+  std::vector<OfRank> ranks;
+};
+
+// FSCCL_ERR_MISMATCH names the first parameter that is not published, or otherwise.
+Result<Wanted> match(const Catalog& catalog, const std::vector<WantedParam>& params,
+                     const fsccl_sharding_t& sharding);
+
+}  // namespace fsccl::publish

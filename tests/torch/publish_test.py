@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of a model that is being trained, in a process that is none of its ranks: the bits are
+those of the ranks, for FSDP2, HSDP and models that are whole on every rank; and the example."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import fsccl_torch
+import pytest
+import ranks as ranks_
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+EXAMPLE = Path(__file__).resolve().parents[2] / 'examples/torch/publish_weights.py'
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(13, 31)
+        self.norm = nn.BatchNorm1d(31)  # whose buffers are floats and an integer
+        self.last = nn.Linear(31, 13, bias=False)
+        self.tied = self.last
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x):
+        return self.last(torch.relu(self.norm(self.first(x)))) * self.scale
+
+
+def whole(tensor):
+    return tensor.full_tensor() if hasattr(tensor, 'full_tensor') else tensor
+
+
+def trains(kind, ticket, wire_dtype, steps):
+    """What the weights are after each step, as they are published."""
+    torch.manual_seed(0)
+    model = Net()
+    if kind == 'fsdp':
+        fully_shard(model, ignored_params={model.scale})
+    elif kind == 'hsdp':
+        mesh = init_device_mesh('cpu', (2, 2), mesh_dim_names=('replicas', 'shards'))
+        fully_shard(model, mesh=mesh, ignored_params={model.scale})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(1)  # the same data, so that whole models stay equal
+    states, publisher = [], None
+    for step in range(steps):
+        model(torch.randn(8, 13)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        publisher = fsccl_torch.publish(model, step, ticket=ticket, wire_dtype=wire_dtype)
+        states.append({name: whole(value).clone() for name, value in model.state_dict().items()})
+        dist.barrier()
+        if step == 0 and dist.get_rank() == 0:
+            assert os.stat(ticket).st_mode & 0o777 == 0o600
+    trains.publisher = publisher
+    return states
+
+
+def ends():
+    report = trains.publisher.report()
+    trains.publisher.close()
+    return report
+
+
+@pytest.mark.parametrize('wire_dtype', [torch.bfloat16, None])
+@pytest.mark.parametrize('kind, size', [('fsdp', 2), ('hsdp', 4), ('whole', 2)])
+def test_a_process_that_is_no_rank_has_the_weights(kind, size, wire_dtype, tmp_path):
+    ticket = str(tmp_path / 'ticket')
+    with ranks_.Ranks(size) as ranks:
+        states = ranks.run(trains, kind, ticket, wire_dtype, 3)[0]
+        dtype = wire_dtype or torch.float32
+        model = Net()
+        floats = {
+            name: value.to(dtype) if value.is_floating_point() else value
+            for name, value in model.state_dict().items()
+        }
+        # In their own types, and converted to those of the model.
+        for wanted in (floats, model.state_dict()):
+            with fsccl_torch.subscribe(wanted, ticket=ticket) as weights:
+                assert weights.update(timeout=20) == (3, 2)
+                assert weights.update() is None
+                assert weights.report()['versions'] == 1
+            for name, value in states[2].items():
+                expected = value.to(dtype) if value.is_floating_point() else value
+                assert torch.equal(wanted[name], expected.to(wanted[name].dtype)), name
+        some = {'norm.running_mean': torch.zeros(31), 'other': torch.zeros(31, 13)}
+        with fsccl_torch.subscribe(
+            some, ticket=Path(ticket).read_bytes(), names={'other': 'first.weight'}
+        ) as weights:
+            assert weights.update(timeout=20).label == 2
+            assert torch.equal(some['other'], states[2]['first.weight'].to(dtype).float())
+            reports = ranks.run(ends)
+            with pytest.raises(fsccl_torch.FscclError, match='has ended it'):
+                weights.update(timeout=20)
+    assert [bool(report) for report in reports] == [rank < 2 for rank in range(size)]
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(ValueError, match='a ticket has 256 bytes'):
+        fsccl_torch.subscribe({'a': torch.zeros(3)}, ticket=b'short')
+    with pytest.raises(fsccl_torch.FscclError, match='not one'):
+        fsccl_torch.subscribe({'a': torch.zeros(3)}, ticket=bytes(256))
+    with pytest.raises(fsccl_torch.FscclError, match='neither a ticket nor an address'):
+        fsccl_torch.subscribe({'a': torch.zeros(3)})
+
+
+def test_the_example_writes_text_while_it_trains(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != 'PYTEST_ADDOPTS'}
+    small = [f'--ticket={tmp_path / "ticket"}', '--width=32', '--layers=2']
+    command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node=2']
+    options = {
+        'stdout': subprocess.PIPE,
+        'stderr': subprocess.STDOUT,
+        'text': True,
+        'env': environment,
+    }
+    writer = subprocess.Popen(
+        [sys.executable, EXAMPLE, '--generate', '--length=20', *small], **options
+    )
+    trainer = subprocess.run(
+        [*command, EXAMPLE, '--steps=60', *small], check=False, timeout=300, **options
+    )
+    text, _ = writer.communicate(timeout=120)
+    assert trainer.returncode == 0 and writer.returncode == 0, trainer.stdout + text
+    assert 'step 60  loss' in trainer.stdout, trainer.stdout
+    steps = [int(step) for step in re.findall(r'--- step (\d+)\nThe ', text)]
+    assert steps and steps == sorted(set(steps)) and steps[-1] == 60, text
+    assert 'has ended it' in text, text

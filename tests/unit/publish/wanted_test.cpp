@@ -1,0 +1,95 @@
+// What a subscriber wants against what is published: each element comes from one rank, once, for
+// all layouts and numbers of ranks; what does not fit is named.
+#include "publish/wanted.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+namespace fsccl::publish {
+namespace {
+
+using ::testing::HasSubstr;
+
+Catalog catalog_of(fsccl_layout_t layout, int ranks) {
+  Catalog catalog;
+  catalog.layout = layout;
+  catalog.places.resize(static_cast<size_t>(ranks));
+  catalog.unit_params = {3, 1};
+  catalog.params = {{"a", {{7, 5}}, FSCCL_BFLOAT16},
+                    {"b", {{}}, FSCCL_BFLOAT16},
+                    {"tied", {{7, 5}, 0}, FSCCL_BFLOAT16},
+                    {"c", {{13, 2}}, FSCCL_FLOAT32}};
+  return catalog;
+}
+
+std::vector<WantedParam> wanted_of(std::vector<std::vector<uint32_t>>& memory) {
+  memory = {std::vector<uint32_t>(26), std::vector<uint32_t>(35), std::vector<uint32_t>(35)};
+  return {{"c", {{13, 2}}, FSCCL_FLOAT32, memory[0].data()},
+          {"a", {{7, 5}}, FSCCL_FLOAT32, memory[1].data()},
+          {"tied", {{7, 5}}, FSCCL_FLOAT32, memory[2].data()}};
+}
+
+TEST(Wanted, EveryElementComesOnceFromWhoeverHasIt) {
+  const fsccl_layout_t all[] = {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED};
+  for (const fsccl_layout_t from : all)
+    for (const fsccl_layout_t to : all)
+      for (const int publishing : {1, 2, 3, 16})
+        for (const int parts : {1, 3}) {
+          std::map<uint32_t*, int> times;
+          std::vector<std::vector<uint32_t>> memory;
+          for (int part = 0; part < parts; part++) {
+            // Each part's piece begins at its memory, which is large enough for all.
+            const std::vector<WantedParam> params = wanted_of(memory);
+            const Result<Wanted> made =
+                match(catalog_of(from, publishing), params, {to, parts, part});
+            ASSERT_TRUE(made.ok()) << made.status().text();
+            uint64_t elements = 0;
+            for (const auto& rank : made.value().ranks)
+              for (const Delivery& one : rank.deliveries) {
+                EXPECT_LE(one.begin + one.count, one.piece.count);
+                for (uint64_t i = 0; i < one.count; i++) {
+                  elements++;
+                  EXPECT_EQ(++times[static_cast<uint32_t*>(one.to) + i], 1);
+                }
+              }
+            times.clear();
+            if (parts == 1) {
+              EXPECT_EQ(elements, 26u + 35 + 35);
+            }
+          }
+        }
+}
+
+TEST(Wanted, WhatDoesNotFitIsNamed) {
+  const Catalog catalog = catalog_of(FSCCL_LAYOUT_PER_PARAM, 2);
+  const fsccl_sharding_t whole{FSCCL_LAYOUT_PER_PARAM, 1, 0};
+  uint32_t memory[64] = {};
+  const auto text_of = [&](const WantedParam& param) {
+    const Result<Wanted> made = match(catalog, {param}, whole);
+    return made.ok() ? std::string() : made.status().text();
+  };
+  EXPECT_THAT(text_of({"d", {{3}}, FSCCL_FLOAT32, memory}), HasSubstr("'d' is not published"));
+  EXPECT_THAT(text_of({"a", {{5, 7}}, FSCCL_FLOAT32, memory}), HasSubstr("5 x 7"));
+  EXPECT_THAT(text_of({"c", {{13, 2}}, FSCCL_INT32, memory}), HasSubstr("only floats"));
+  EXPECT_THAT(text_of({"a", {{7, 5}}, FSCCL_FLOAT32, nullptr}), HasSubstr("NULL"));
+  EXPECT_EQ(match(catalog, {{"a", {{7, 5}}, FSCCL_FLOAT32, memory}}, {FSCCL_LAYOUT_PER_PARAM, 2, 2})
+                .status()
+                .code(),
+            FSCCL_ERR_INVALID_ARGUMENT);
+}
+
+TEST(Wanted, ARankWithoutAnythingIsNotAsked) {
+  const Catalog catalog = catalog_of(FSCCL_LAYOUT_PER_PARAM, 2);
+  uint32_t memory[64] = {};
+  const Result<Wanted> made =
+      match(catalog, {{"a", {{7, 5}}, FSCCL_BFLOAT16, memory}}, {FSCCL_LAYOUT_PER_PARAM, 2, 1});
+  ASSERT_TRUE(made.ok());
+  EXPECT_TRUE(made.value().ranks[0].deliveries.empty());
+  EXPECT_FALSE(made.value().ranks[1].deliveries.empty());
+}
+
+}  // namespace
+}  // namespace fsccl::publish
