@@ -1,10 +1,12 @@
-// GB/s of plain bytes of the delta codec, a core, encoder and decoder with their checksums, for
-// words that move by as much as training moves them. `bits` is what the form took for a word,
-// `entropy` what no code of single differences can beat.
+// GB/s of plain bytes of the codecs, a core, encoder and decoder with their checksums: of the delta
+// codec for words that move by as much as training moves them, where `bits` is what the form took
+// for a word and `entropy` what no code of single differences can beat; of block codecs for bf16
+// words, and for fp32 sums with feedback.
 #include <benchmark/benchmark.h>
 
 #include <vector>
 
+#include "codec/blocks.h"
 #include "codec/delta.h"
 #include "tests/unit/codec/words.h"
 
@@ -98,6 +100,75 @@ BENCHMARK(encode<DeltaForm::nibbles>)->Name("encode_nibbles")->DenseRange(0, 4);
 BENCHMARK(decode<DeltaForm::nibbles>)->Name("decode_nibbles")->DenseRange(0, 4);
 BENCHMARK(encode<DeltaForm::coded>)->Name("encode_coded")->DenseRange(0, 4);
 BENCHMARK(decode<DeltaForm::coded>)->Name("decode_coded")->DenseRange(0, 4);
+
+// ---- block codecs, over 4 MiB
+
+const BlockForm kForms[] = {{BlockKind::int8, 128},
+                            {BlockKind::fp8, 128},
+                            {BlockKind::mxfp8, 32},
+                            {BlockKind::int4, 128},
+                            {BlockKind::bf16, 128}};
+
+void encode_words(benchmark::State& state) {
+  const BlockForm& form = kForms[state.range(0)];
+  const WordList& words = step_of(0).words;
+  std::vector<uint8_t> out(form.chunk_bytes(kBlocksMost) + 2 * kBlocksMost);
+  for (auto _ : state)
+    for (size_t at = 0; at < words.size(); at += kBlocksMost)
+      benchmark::DoNotOptimize(encode_blocks(&words[at], FSCCL_BFLOAT16, kBlocksMost, form,
+                                             {.room = 2 * kBlocksMost}, out.data()));
+  state.SetBytesProcessed(static_cast<int64_t>(2 * words.size()) * state.iterations());
+}
+
+void decode_words(benchmark::State& state) {
+  const BlockForm& form = kForms[state.range(0)];
+  WordList words = step_of(0).words;
+  std::vector<uint8_t> chunk(form.chunk_bytes(kBlocksMost) + 2 * kBlocksMost);
+  (void)encode_blocks(words.data(), FSCCL_BFLOAT16, kBlocksMost, form, {.room = 2 * kBlocksMost},
+                      chunk.data());
+  for (auto _ : state)
+    for (size_t at = 0; at < words.size(); at += kBlocksMost)
+      if (!decode_blocks(chunk.data(), chunk.size(), &words[at], FSCCL_BFLOAT16, kBlocksMost, form))
+        state.SkipWithError("a chunk is not good");
+  state.SetBytesProcessed(static_cast<int64_t>(2 * words.size()) * state.iterations());
+}
+
+std::vector<float> gradients() {
+  std::vector<float> made(kBlocks * kBlocksMost);
+  const WordList& words = step_of(0).words;
+  for (size_t i = 0; i < made.size(); i++) made[i] = static_cast<float>(words[i]) * 1e-6f - 0.03f;
+  return made;
+}
+
+void encode_gradients(benchmark::State& state) {
+  const BlockForm& form = kForms[state.range(0)];
+  const std::vector<float> given = gradients();
+  std::vector<float> feedback(given.size());
+  std::vector<uint8_t> out(form.chunk_bytes(kBlocksMost));
+  for (auto _ : state)
+    for (size_t at = 0; at < given.size(); at += kBlocksMost)
+      encode_sums(&given[at], FSCCL_FLOAT32, kBlocksMost, form, &feedback[at], out.data());
+  state.SetBytesProcessed(static_cast<int64_t>(4 * given.size()) * state.iterations());
+}
+
+void add_gradients(benchmark::State& state) {
+  const BlockForm& form = kForms[state.range(0)];
+  const std::vector<float> given = gradients();
+  std::vector<float> sums(given.size());
+  std::vector<uint8_t> chunk(form.chunk_bytes(kBlocksMost));
+  encode_sums(given.data(), FSCCL_FLOAT32, kBlocksMost, form, nullptr, chunk.data());
+  for (auto _ : state)
+    for (size_t at = 0; at < sums.size(); at += kBlocksMost)
+      if (!add_sums(chunk.data(), chunk.size(), &sums[at], kBlocksMost, form, true))
+        state.SkipWithError("a chunk is not good");
+  state.SetBytesProcessed(static_cast<int64_t>(4 * given.size()) * state.iterations());
+}
+
+// 0: int8, 1: fp8, 2: mxfp8; 3: int4, 4: bf16.
+BENCHMARK(encode_words)->DenseRange(0, 2);
+BENCHMARK(decode_words)->DenseRange(0, 2);
+BENCHMARK(encode_gradients)->Arg(0)->Arg(3)->Arg(4);
+BENCHMARK(add_gradients)->Arg(0)->Arg(3)->Arg(4);
 
 }  // namespace
 

@@ -1,10 +1,13 @@
-// What a codec is given from another host: blocks of the delta codec. A block that is not good
-// changes nothing but the words it was to make; one that is good gives words whose sum is the
-// block's, and what an encoder makes of these is good again.
+// What a codec is given from another host. Blocks of the delta codec: one that is not good changes
+// nothing but the words it was to make; one that is good gives words whose sum is the block's, and
+// what an encoder makes of these is good again. Chunks of block codecs, with sums that are made
+// right, so that what lies behind the sum is reached: elements of any bits are made of them, and
+// nothing beyond them is read or written.
 #include "codec/delta.h"
 
 #include <cstring>
 
+#include "codec/blocks.h"
 #include "codec/nibbles.h"
 #include "codec/rans.h"
 #include "fuzz.h"
@@ -37,6 +40,58 @@ void take_section(const uint8_t* data, size_t bytes, size_t count) {
   (void)rans_decode(data, bytes, out.data(), count);
 }
 
+const BlockForm kForms[] = {{BlockKind::int8, 128},
+                            {BlockKind::fp8, 32},
+                            {BlockKind::mxfp8, 32},
+                            {BlockKind::int4, 64},
+                            {BlockKind::bf16, 1024}};
+constexpr fsccl_dtype_t kTypes[] = {FSCCL_BFLOAT16, FSCCL_FLOAT16, FSCCL_FLOAT32};
+
+void take_chunk(const uint8_t* data, size_t bytes, size_t count, unsigned choice) {
+  const BlockForm& form = kForms[choice % std::size(kForms)];
+  const fsccl_dtype_t dtype = kTypes[choice / std::size(kForms) % std::size(kTypes)];
+  std::vector<uint8_t> chunk(data, data + bytes);
+  if (bytes >= kBlocksHeaderBytes) {
+    uint32_t payload = 0;
+    std::memcpy(&payload, &chunk[8], sizeof payload);
+    const size_t whole = std::min<size_t>(bytes, kBlocksHeaderBytes + size_t{payload});
+    const uint32_t sum = crc32c(&chunk[4], whole - 4);
+    std::memcpy(chunk.data(), &sum, sizeof sum);
+  }
+  std::vector<uint8_t> elements(count * dtype_size(dtype));
+  std::vector<float> sums(count);
+  const bool gathers = form.kind != BlockKind::int4 && form.kind != BlockKind::bf16;
+  const size_t read = gathers
+                          ? decode_blocks(chunk.data(), bytes, elements.data(), dtype, count, form)
+                          : add_sums(chunk.data(), bytes, sums.data(), count, form, true);
+  FUZZ_REQUIRE(read <= bytes);
+  if (!read || !gathers) return;
+  std::vector<uint8_t> out(form.chunk_bytes(count) + elements.size()), again(elements.size());
+  const BlocksWritten written = encode_blocks(elements.data(), dtype, count, form,
+                                              {.every = 1, .room = elements.size()}, out.data());
+  FUZZ_REQUIRE(written.bytes && written.bytes <= out.size() && !written.beyond);
+  FUZZ_REQUIRE(decode_blocks(out.data(), written.bytes, again.data(), dtype, count, form) ==
+               written.bytes);
+}
+
+std::string chunk_of(size_t count, unsigned choice) {
+  const BlockForm& form = kForms[choice % std::size(kForms)];
+  const fsccl_dtype_t dtype = kTypes[choice / std::size(kForms) % std::size(kTypes)];
+  const std::vector<uint16_t> words = previous_words(2 * count);
+  std::string chunk(form.chunk_bytes(count) + count * dtype_size(dtype), '\0');
+  auto* const out = reinterpret_cast<uint8_t*>(chunk.data());
+  if (form.kind == BlockKind::int4 || form.kind == BlockKind::bf16) {
+    encode_sums(words.data(), dtype, count, form, nullptr, out);
+    chunk.resize(form.chunk_bytes(count));
+  } else {
+    chunk.resize(
+        encode_blocks(words.data(), dtype, count, form, {.room = count * dtype_size(dtype)}, out)
+            .bytes);
+  }
+  const auto size = static_cast<uint32_t>(count | choice << 16);
+  return std::string(reinterpret_cast<const char*>(&size), sizeof size) + chunk;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
@@ -59,6 +114,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     FUZZ_REQUIRE(back.result == DeltaResult::good && again == words);
   }
   if (count) take_section(data, bytes, count);
+  if (count) take_chunk(data, bytes, count, size >> 16);
   return 0;
 }
 
@@ -68,6 +124,9 @@ std::vector<std::string> fuzz_seeds() {
     for (const unsigned spread : {0u, 5u, 40u, 3000u, 65535u})
       for (const DeltaForm form : {DeltaForm::nibbles, DeltaForm::coded})
         seeds.push_back(block_of(count, spread, form));
+  for (const size_t count : {1, 100, 5000})
+    for (unsigned choice = 0; choice < std::size(kForms) * std::size(kTypes); choice++)
+      seeds.push_back(chunk_of(count, choice));
   std::vector<uint8_t> bytes(rans_room(3000)), section(rans_bound(3000));
   for (size_t i = 0; i < 3000; i++) bytes[i] = static_cast<uint8_t>(i % 7 * (i % 3));
   section.resize(rans_encode(bytes.data(), 3000, section.data()));

@@ -1,0 +1,109 @@
+// Block codecs: floats as a few bits each, with a scale for each block of them. They lose
+// something, by a stated bound.
+//
+//   int8    q of -127 .. 127, times a scale in fp32: the block's largest over 127
+//   fp8     E4M3 (4 bits of exponent, 3 of mantissa), times a scale in fp32: the largest over 448
+//   mxfp8   E4M3, times a power of two (E8M0, one byte): the least that keeps the largest in 448,
+//           as OCP's microscaling formats have it
+//   int4    q of -7 .. 7 of the block rotated: each 32 elements times a Hadamard matrix, which
+//           spreads a large element over all; byte j of 32 elements holds element j in its low
+//           half, as q + 8, and element j + 16 in its high half
+//   bf16    bfloat16, without scales
+//
+// A chunk is up to kBlocksMost elements of one piece of memory: a header, the scales, the codes,
+// and the elements of blocks that go exactly, one block behind the other. A block goes exactly if
+// its largest magnitude is not 0 nor in [2^-100, 2^100] (float16: up to 2^15), which NaN and
+// infinities are not, or if its error is more than it may be; its scale is NaN. Where nothing may
+// go exactly (sums), such a block has a scale of NaN as well, and all of it is NaN for the
+// receiver; one below 2^-100 is 0.
+//
+// The error of a block is its largest |x - x'| over its largest |x|, x' being what the receiver
+// stores. block_bound() is the most that it can be.
+//
+// The bytes, and what is made of them, do not depend on the processor's instruction set, nor on
+// which thread does it when.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace fsccl {
+
+enum class BlockKind : uint8_t { int8, fp8, mxfp8, int4, bf16 };
+
+inline constexpr size_t kBlocksMost = size_t{1} << 16;  // elements of a chunk
+inline constexpr uint32_t kLeastBlock = 32, kMostBlock = 1024;
+inline constexpr size_t kBlocksHeaderBytes = 16;
+
+struct BlockForm {
+  BlockKind kind{};
+  uint32_t block = 128;  // elements: a power of two, kLeastBlock .. kMostBlock
+
+  size_t scale_bytes() const {
+    return kind == BlockKind::bf16 ? 0 : kind == BlockKind::mxfp8 ? 1 : sizeof(float);
+  }
+  size_t blocks(size_t count) const { return (count + block - 1) / block; }
+  size_t code_bytes(size_t count) const {
+    if (kind == BlockKind::int4) return (count + 31) / 32 * 16;
+    return (count + 15) / 16 * 16 * (kind == BlockKind::bf16 ? 2 : 1);
+  }
+  // Bytes of 1 .. kBlocksMost elements of which none go exactly.
+  size_t chunk_bytes(size_t count) const {
+    return kBlocksHeaderBytes + blocks(count) * scale_bytes() + code_bytes(count);
+  }
+  // ... of any number of them in one piece of memory.
+  uint64_t bytes(uint64_t count) const {
+    const size_t rest = count % kBlocksMost;
+    return count / kBlocksMost * chunk_bytes(kBlocksMost) + (rest ? chunk_bytes(rest) : 0);
+  }
+};
+
+inline bool is_block_size(uint32_t block) {
+  return block >= kLeastBlock && block <= kMostBlock && (block & (block - 1)) == 0;
+}
+inline bool blocks_take(fsccl_dtype_t dtype) {
+  return dtype == FSCCL_BFLOAT16 || dtype == FSCCL_FLOAT16 || dtype == FSCCL_FLOAT32;
+}
+
+// The most that a block's error can be where elements are stored as `dtype`; int4: over the root of
+// 32, where 32 elements have equal parts of it.
+double block_bound(BlockKind kind, fsccl_dtype_t dtype);
+
+// What may go exactly, and whose error is measured.
+struct BlockAudit {
+  double most_error = 0;  // 0: the bound. Else all blocks are measured
+  uint32_t every = 256;   // ... else each so many-th
+  uint64_t phase = 0;     // beginning with this one; chunks follow each other
+  uint64_t room = 0;      // bytes of exact elements at most
+};
+
+struct BlocksWritten {
+  size_t bytes = 0;  // of the chunk; 0: more elements would go exactly than there is room for
+  uint32_t blocks = 0, exact = 0;
+  uint32_t audited = 0, beyond = 0;  // beyond: the bound, which is a defect
+  float largest = 0;                 // error of those audited
+};
+
+// Encodes 1 .. kBlocksMost elements of `dtype`, one that blocks_take(), into `out`, which has room
+// for form.chunk_bytes(count) + audit.room bytes. The ranges do not overlap.
+BlocksWritten encode_blocks(const void* from, fsccl_dtype_t dtype, size_t count,
+                            const BlockForm& form, const BlockAudit& audit, uint8_t* out);
+
+// Decodes a chunk of `count` elements out of at most `size` bytes. Returns its bytes; 0: it is
+// damaged, and what `to` holds is unspecified.
+size_t decode_blocks(const uint8_t* in, size_t size, void* to, fsccl_dtype_t dtype, size_t count,
+                     const BlockForm& form);
+
+// Of what is to be summed: likewise, with nothing exact. `feedback`, if it is not null: for each
+// element what earlier sums lack of it, which is added first; it becomes what this one lacks. A
+// block that is not finite leaves it alone. Takes form.chunk_bytes(count).
+void encode_sums(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
+                 float* feedback, uint8_t* out);
+// Adds a chunk to `sums`, or writes it there. Returns its bytes, form.chunk_bytes(count); 0: it is
+// damaged, and `sums` is as it was.
+size_t add_sums(const uint8_t* in, size_t size, float* sums, size_t count, const BlockForm& form,
+                bool adds);
+
+}  // namespace fsccl
