@@ -49,6 +49,7 @@ TESTS = {  # file: what of it --quick runs
     'survivors_test.py': 'finds_out',
     'example_test.py': '',
     'fsdp2/fsdp2_test.py': 'two_ranks and (plain or bfloat16 or accumulated) or four_ranks and tensor_parallel',
+    'fsdp2/frozen_test.py': 'data or once',
     'fsdp2/lifetime_test.py': 'view or trained',
     'fsdp2/switches_test.py': 'custom or divisor or accumulated',
     'systems/fsdp_test.py': 'fsdp1 or hsdp',

@@ -72,7 +72,7 @@ class Gather:
         users = Users()
         self._windows = [_window(param, wire, comm.size, fsdp.device, users) for param in params]
         self._shards = [param._sharded_param_data for param in params]
-        self._addresses = [shard.data_ptr() for shard in self._shards]
+        self._places = self._present_places()
         if self.frozen:
             keep, budget, codec = c.KEEP_ALWAYS, 0, None
         else:  # the pool counts what is kept of frozen ones, too
@@ -89,7 +89,7 @@ class Gather:
             users,
             codec,
         )
-        self.unit.watch(self._shards)
+        self.unit.watch([param.sharded_param for param in params])
         self.unit.promise(any(p.sharded_param.requires_grad for p in params), frozen_bytes)
         self._cut_otherwise = [
             (window, param)
@@ -104,23 +104,27 @@ class Gather:
 
     def issue(self, state):
         """Submits the gather."""
-        shards = [param._sharded_param_data for param in self._params]
-        addresses = [shard.data_ptr() for shard in shards]
-        if addresses != self._addresses:  # a checkpoint loaded by assignment, a model moved
-            self.unit.set_shards(shards)
-            self.unit.watch(shards)
-            self._shards, self._addresses = shards, addresses
-        if self._is_changed(state, [shard._version for shard in shards]):
+        places = self._present_places()
+        if places != self._places:  # a checkpoint loaded by assignment, a model moved
+            self._shards = [param._sharded_param_data for param in self._params]
+            self.unit.set_shards(self._shards)
+            self.unit.watch([param.sharded_param for param in self._params])
+            self._places = places
+        if self._is_changed(state):
             self.unit.mark_changed()
             count_bytes('unshard', self._bytes)
         else:
             count_bytes('unshard_kept' if self.frozen else 'unshard', self._bytes)
         self.unit.unshard()
 
-    def _is_changed(self, state, versions):
+    def _present_places(self):
+        return [(id(p.sharded_param), p._sharded_param_data.data_ptr()) for p in self._params]
+
+    def _is_changed(self, state):
         """Whether the shards have to be gathered even where the slot was kept. A write through
         .data leaves no trace in a version: so what forward gathered serves backward, and of frozen
         parameters also forward as long as nothing was trained."""
+        versions = self.unit.versions()
         before, self._versions = self._versions, versions
         if state == TrainingState.PRE_BACKWARD:
             return versions != before

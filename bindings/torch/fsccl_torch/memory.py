@@ -110,7 +110,7 @@ class Pool:
         nothing is trained. A unit stays in it until its model is gone on all ranks."""
         if not any(unit.trains for unit in self.units):
             return None
-        return [counter._version for unit in self.units for counter in unit.counters]
+        return [version for unit in self.units for version in unit.versions()]
 
     def frozen_bytes(self):
         """Of parameters that stay gathered."""

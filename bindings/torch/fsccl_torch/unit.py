@@ -94,6 +94,9 @@ class Handle:
         self.value, self.users = value, users
         self.counters, self.trains, self.frozen_bytes = [], False, 0  # see Parameters
 
+    def versions(self):
+        return [counter._version for counter in self.counters]
+
     def close(self):
         if self.value:
             c.lib.fsccl_unit_reshard(self.value)  # waits for a gather that nobody waited for
@@ -102,13 +105,15 @@ class Handle:
         return self.value is None
 
 
-def _version_counter(tensor):
-    """A tensor without memory that has the same version as `tensor`, now and later. It may outlive
+def _counters(param):
+    """Two tensors without memory. One has the version of a DTensor, which an optimizer raises, the
+    other that of its part, which a write to to_local() raises, now and later. They may outlive
     it."""
-    with torch.inference_mode(False):
-        counter = tensor.detach()
-        counter.data = tensor.new_empty(0)
-    return counter
+    with torch.inference_mode(False), torch.no_grad():
+        whole, part = param.detach(), param._local_tensor.detach()
+        part.data = part.new_empty(0)
+        whole._local_tensor = part
+    return whole, part
 
 
 class _Unit:
@@ -209,9 +214,12 @@ class Parameters(_Unit):
         places = (ctypes.c_void_p * self.size)(*[shard.data_ptr() or None for shard in shards])
         self._check(c.lib.fsccl_unit_set_shards(self.handle, places), 'given other shards')
 
-    def watch(self, shards):
-        """The versions of these tensors are those that Pool.versions() tells from now on."""
-        self._handle.counters = [_version_counter(shard) for shard in shards]
+    def watch(self, params):
+        """The versions of these DTensors are those that versions() tells from now on."""
+        self._handle.counters = [counter for param in params for counter in _counters(param)]
+
+    def versions(self):
+        return self._handle.versions()
 
     def promise(self, trains, frozen_bytes):
         """An optimizer is going to write to the shards, or not; so many bytes stay gathered."""
