@@ -44,6 +44,7 @@ TESTS = {  # file: what of it --quick runs
     'backend_test.py': 'works or state',
     'groups_test.py': '',
     'messages_test.py': '',
+    'owners_test.py': 'shards or shares',
     'turns_test.py': 'equal_sizes or power_sgd',
     'failures_test.py': 'torch_that',
     'survivors_test.py': 'finds_out',
