@@ -14,6 +14,7 @@ __all__ = [
     'AllGather',
     'FscclBackend',
     'FscclError',
+    'Owners',
     'ReduceScatter',
     'broadcast_coalesced',
     'export_model',
@@ -44,6 +45,7 @@ from .stats import stats
 
 _LATER = {
     'AllGather': 'comms',
+    'Owners': 'owners',
     'ReduceScatter': 'comms',
     'broadcast_coalesced': 'state',
     'export_model': 'export',

@@ -25,14 +25,19 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as _collectives
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
 
-from . import codecs
+from . import codecs, fsdp2_overhead
 from . import fsdp2_versions as versions
+from .fsdp2_gather import Settings
 from .fsdp2_group import OVERRIDDEN, Group, announce, group_of
 from .storage import can_be_exchanged
 
 
 def enable(
-    model: torch.nn.Module, *, keep_bytes: int | None = None, gather_codec: str | None = None
+    model: torch.nn.Module,
+    *,
+    keep_bytes: int | None = None,
+    keep_frozen_bytes: int | None = None,
+    gather_codec: str | None = None,
 ) -> torch.nn.Module:
     """Switches the fused path on for every FSDP2 parameter group in `model`; returns the model.
     Call it after fully_shard, on all ranks. Its numbers are those of FSDP2 without it: bit for bit
@@ -41,6 +46,13 @@ def enable(
     keep_bytes: up to so many bytes of gathered parameters per host stay in memory between forward
     and backward, where the backward gather then moves nothing; None: FSCCL_TORCH_KEEP_BYTES, 0 by
     default (reshard_after_forward=True then frees as ever).
+
+    keep_frozen_bytes: up to so many bytes of parameters that need no gradient at the first gather
+    stay gathered until an optimizer has written to other parameters on the process group: so
+    micro-batches of a step gather them once. A write to them that changes their version is seen at
+    once, one through `.data` not before that. None: FSCCL_TORCH_KEEP_FROZEN_BYTES, by default all
+    in host memory, where a host has one copy, and none on a GPU, where each rank has one. The pool
+    gives them up before it runs out of memory. 0: they are gathered as all others.
 
     gather_codec: "delta" sends 16-bit parameters between hosts as differences from the last gather,
     without loss (docs/codecs.md); each host then keeps a copy of them. Groups whose parameters are
@@ -52,6 +64,8 @@ def enable(
     known here."""
     if keep_bytes is None:
         keep_bytes = int(os.environ.get('FSCCL_TORCH_KEEP_BYTES', '0'))
+    if keep_frozen_bytes is None and 'FSCCL_TORCH_KEEP_FROZEN_BYTES' in os.environ:
+        keep_frozen_bytes = int(os.environ['FSCCL_TORCH_KEEP_FROZEN_BYTES'])
     codec = codecs.known(gather_codec or os.environ.get('FSCCL_TORCH_GATHER_CODEC'))
     if not any(isinstance(module, FSDPModule) for module in model.modules()):
         raise ValueError(
@@ -65,11 +79,11 @@ def enable(
         )
         return model
     _install()
+    settings = Settings(keep_bytes, keep_frozen_bytes, codec)
     for state in _states(model):
-        groups = [
-            Group.attach(group, state, keep_bytes, codec) for group in versions.groups_of(state)
-        ]
+        groups = [Group.attach(group, state, settings) for group in versions.groups_of(state)]
         _flush_after_backward(state, groups)
+        fsdp2_overhead.wrap_hooks_once(state)
     return model
 
 
@@ -82,7 +96,9 @@ def codec(model):
         for state in _states(model)
         for group in versions.groups_of(state)
     )
-    return codecs.add_up([group.codec_report() for group in groups if group is not None])
+    return codecs.add_up(
+        [report for group in groups if group is not None for report in group.codec_reports()]
+    )
 
 
 class GroupReport(NamedTuple):
@@ -191,6 +207,7 @@ def _install():
     for name, ours in zip(_SEAMS, (_all_gather, _copy_out, _reduce)):
         _stock[name] = getattr(_param_group, name)
         setattr(_param_group, name, ours)
+    fsdp2_overhead.replace_names()
 
 
 def _all_gather(fsdp_params, group, *arguments, **keywords):

@@ -14,6 +14,7 @@ class Domain:
     def __init__(self, comm):
         self.comm, self.groups = comm, weakref.WeakSet()
         self.reducing, self._gathered = None, weakref.WeakSet()
+        self._versions = {}
         self._stream, self._held, self._event = (
             None,
             None,
@@ -43,6 +44,15 @@ class Domain:
             self.comm.pool_of(group.fsdp.device).step()
             self._gathered.clear()
         self._gathered.add(group)
+
+    def trained(self, device):
+        """An object that is another one as soon as anything was written to shards on `device`, by
+        their versions; None where nothing is trained."""
+        versions, known = self.comm.pool_of(device).versions(), self._versions.get(device)
+        if versions == known:
+            return known
+        self._versions[device] = versions
+        return versions
 
     def take_back(self, device):
         """Ends the units of models that are gone on all ranks. Collective, and with them a step

@@ -6,6 +6,7 @@ Each operation is collective: every decision here comes out alike on all ranks. 
 program and on what FSDP2 does, never on addresses, timing or what one rank does alone.
 """
 
+import collections
 import functools
 import logging
 import weakref
@@ -15,15 +16,13 @@ import torch
 from torch._compile import _disable_dynamo
 from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 
+from . import fsdp2_overhead, streams
 from . import fsdp2_switches as switches
 from . import fsdp2_versions as versions
-from . import streams
-from .codecs import codec_for
 from .dtypes import FLOATS
 from .fsdp2_domain import Domain
-from .fsdp2_reduction import Reduction, shard_of, unit_shape
-from .stats import count
-from .unit import Parameters, Users, Window
+from .fsdp2_gather import gathers_of
+from .fsdp2_reduction import Reduction
 
 _log = logging.getLogger('fsccl_torch')
 _BUCKET_BYTES = (
@@ -57,34 +56,28 @@ def group_of(fsdp_params):
 class Group:
     """One FSDPParamGroup."""
 
-    def __init__(self, fsdp, state, keep_bytes, codec):
-        self.fsdp, self._state, self._keep_bytes, self._codec = (
-            fsdp,
-            weakref.ref(state),
-            keep_bytes,
-            codec,
-        )
+    def __init__(self, fsdp, state, settings):
+        self.fsdp, self._state, self._settings = fsdp, weakref.ref(state), settings
         self.on_stream = streams.on_gpu(fsdp.device)
-        self.domain, self._unit, self._never = None, None, None
+        self.domain, self._gathers, self._never = None, [], None
         self.why_not = {
             'gathers': _NOT_YET,
             'reduces': _NOT_YET,
         }  # None: it is fused; what report() tells
         self.gathering = False  # a gather was submitted, and its slot not given back
-        self._next, self._there = (
-            0,
-            set(),
-        )  # in this backward: the first bucket not reduced, and parameters with a gradient
+        # in this backward: the first bucket not reduced, and by bucket the parameters with a gradient
+        self._early, self._next, self._there = False, 0, collections.defaultdict(set)
 
     @classmethod
-    def attach(cls, fsdp, state, keep_bytes, codec=None):
+    def attach(cls, fsdp, state, settings):
         """The Group of an FSDPParamGroup, made once. It lives with it."""
         known = group_of(fsdp.fsdp_params)
         if known is not None:
             return known
-        ours = cls(fsdp, state, keep_bytes, codec)
+        ours = cls(fsdp, state, settings)
         for param in fsdp.fsdp_params:
             param._fsccl_group = ours
+        fsdp.pre_backward = fsdp2_overhead.wrapped_once(fsdp, 'pre_backward')
         for name in OVERRIDDEN:
             if hasattr(fsdp, name):
                 ours._override(name)
@@ -94,29 +87,30 @@ class Group:
     def name(self):
         return self.fsdp._module_fqn or 'root'
 
-    def codec_report(self):
-        """What the codec of its gathers has done so far, or None."""
-        return self._unit.codec_report() if self._unit is not None else None
+    def codec_reports(self):
+        """What the codecs of its gathers have done so far."""
+        return [gather.unit.codec_report() for gather in self._gathers]
 
     def _override(self, name):
-        stock, ours = getattr(self.fsdp, name), getattr(self, name)
+        stock, ours = fsdp2_overhead.wrapped_once(self.fsdp, name), getattr(self, name)
         setattr(self.fsdp, name, lambda *arguments, **keywords: ours(stock, *arguments, **keywords))
 
     # ----------------------------------------------------------------------------------------------
     # set-up ----
 
     def ready(self):
-        """Whether the next gather is ours. The unit is made here, at the first: only now the dtypes
-        are final."""
+        """Whether the next gather is ours. The units are made here, at the first: only now the
+        dtypes are final."""
         if self.fsdp.is_sharded_post_forward:
             return False
-        if self._unit is None and self._never is None:
+        if not self._gathers and self._never is None:
             self._never = switches.never_gathers(self.fsdp)
         if not self._is_ours('gathers', self._never or switches.gathers_otherwise(self.fsdp)):
-            self._versions = None  # what a unit has kept is of an earlier step
+            for gather in self._gathers:
+                gather.forget()
             return False
-        if self._unit is None:
-            self._make_unit()
+        if not self._gathers:
+            self._make_units()
         return True
 
     def _is_ours(self, what, why):
@@ -132,89 +126,43 @@ class Group:
             )
         return why is None
 
-    def _make_unit(self):
-        fsdp, params = self.fsdp, self.fsdp.fsdp_params
+    def _make_units(self):
+        fsdp = self.fsdp
         self._comm = fsdp._all_gather_process_group._get_backend(fsdp.device)._comm
-        self._wire = params[0].param_dtype or params[0].orig_dtype
         # Sums are rounded to the dtype that FSDP2 reduces in, as it does; a later cast to the
         # shards' is FSDP2's, too.
         self._sum_dtype = switches.dtype_of_sums(fsdp)
         self.domain = Domain.of(self._comm)
         self.domain.take_back(fsdp.device)
-        self._windows, users = [], Users()
-        for param in params:
-            # Ranks' parts follow each other in the slot. Cut along another dimension than the first
-            # they are put together in memory of this rank's own, as FSDP2 does (which requires even
-            # parts there).
-            size = param._orig_size.numel()
-            with torch.inference_mode(
-                False
-            ):  # a model may be evaluated under it before it is trained
-                if not param.all_gather_outputs:  # as FSDP2 makes it, which may have to gather, too
-                    param.all_gather_outputs = [
-                        self._empty(param._sharded_param_data.numel() * self._comm.size)
-                    ]
-                along_first = param.fsdp_placement.dim == 0
-                self._windows.append(
-                    Window(
-                        param.all_gather_outputs[0] if along_first else self._empty(size),
-                        size * self._wire.itemsize,
-                        users,
-                    )
-                )
-        self._shards = [shard_of(param) for param in params]
-        self._shard_addresses = [shard.data_ptr() for shard in self._shards]
-        self._unit = Parameters(
-            self._comm,
-            self.name,
-            [unit_shape(param) for param in params],
-            self._shards,
-            self._wire,
-            self._keep_bytes,
-            users,
-            codec_for(self._codec, self._wire, self.on_stream),
-        )
-        self._versions, self._reductions = None, {}
-        trainable = [param for param in reversed(params) if param.sharded_param.requires_grad]
+        self._gathers = gathers_of(fsdp, self._comm, self.domain, self._settings, self.on_stream)
+        self._reductions = {}
+        trainable = [p for p in reversed(fsdp.fsdp_params) if p.sharded_param.requires_grad]
+        wire = fsdp.fsdp_params[0].param_dtype or fsdp.fsdp_params[0].orig_dtype
         self._buckets = (
-            [trainable] * bool(trainable) if self.on_stream else _buckets(trainable, self._wire)
+            [trainable] * bool(trainable) if self.on_stream else _buckets(trainable, wire)
         )
         # DTensors may need collectives of their own before their gradients are whole: FSDP2 sees to
         # that, at the end. On a GPU one reduction of the whole group takes one launch; its stream
-        # runs beside backward anyway.
+        # runs beside backward anyway. One bucket is there when the group's backward is over.
         self._early = (
-            self._sum_dtype in FLOATS
-            and not any(param.is_dtensor for param in params)
+            len(self._buckets) > 1
+            and self._sum_dtype in FLOATS
+            and not any(param.is_dtensor for param in fsdp.fsdp_params)
             and not self.on_stream
         )
         self.domain.groups.add(self)
-
-    def _empty(self, size):
-        return torch.empty(size, dtype=self._wire, device=self.fsdp.device)
 
     # ----------------------------------------------------------------------------------------------
     # gather ----
 
     def issue(self):
         """Submits the gather."""
-        fsdp, unit = self.fsdp, self._unit
-        shards = [shard_of(param) for param in fsdp.fsdp_params]
-        addresses = [shard.data_ptr() for shard in shards]
-        if addresses != self._shard_addresses:  # a checkpoint loaded by assignment, a model moved
-            unit.set_shards(shards)
-            self._shards, self._shard_addresses = shards, addresses
-        state = fsdp._training_state
+        state = self.fsdp._training_state
         if state == TrainingState.FORWARD:
             self.domain.mark_step(self)
-        seen = [param._sharded_param_data._version for param in fsdp.fsdp_params]
-        # What forward gathered serves backward. Everybody else gathers: a write through .data
-        # leaves no trace in the version.
-        if state != TrainingState.PRE_BACKWARD or seen != self._versions:
-            unit.mark_changed()
-        self._versions = seen
-        unit.unshard()
+        for gather in self._gathers:
+            gather.issue(state)
         self.gathering = True
-        count('unshard', *(window.tensor for window in self._windows))
 
     def issue_on(self, stream, copy_in_stream):
         """Puts the gather on a stream; the event behind it. `copy_in_stream`: the one that FSDP2
@@ -223,7 +171,8 @@ class Group:
         if stream == copy_in_stream:
             stream = self.domain.gathering(self.fsdp.device)
         stream.wait_stream(copy_in_stream)
-        self._unit.use(stream)
+        for gather in self._gathers:
+            gather.unit.use(stream)
         self.issue()
         return streams.cuda.record(stream)
 
@@ -235,34 +184,19 @@ class Group:
 
     def open(self):
         """Waits for the gather and puts the slot behind the parameters."""
-        addresses = self._unit.wait()
-        for window, address, param in zip(self._windows, addresses, self.fsdp.fsdp_params):
-            window.open(address)
-            if param.fsdp_placement.dim != 0:
-                self._assemble(window.tensor, param)
-
-    @staticmethod
-    def _assemble(parts, param):
-        """Puts the parts of a parameter that is cut along another dimension side by side."""
-        param.alloc_all_gather_outputs()
-        whole, dim = param.all_gather_outputs[0], param.fsdp_placement.dim
-        shape = list(param.sharded_size)
-        ranks = parts.numel() // max(1, param.sharded_size.numel())
-        with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(whole):
-            torch.cat(
-                parts.view([ranks, *shape]).unbind(0), dim=dim, out=whole.view(param._orig_size)
-            )
+        for gather in self._gathers:
+            gather.open()
 
     def close(self):
         """Takes the slot away from the parameters and gives it back."""
         if not self.gathering:
             return
-        for window in self._windows:
-            window.close()
+        for gather in self._gathers:
+            gather.close()
         self.gathering = False
-        if self.on_stream:
-            self._unit.use(streams.cuda.current_stream(self.fsdp.device))
-        self._unit.reshard()
+        stream = streams.cuda.current_stream(self.fsdp.device) if self.on_stream else None
+        for gather in self._gathers:
+            gather.reshard(stream)
 
     def _to_sharded(self, stock):
         if self.gathering and self.fsdp._all_gather_result is None:  # else: prefetched, and wanted
@@ -279,7 +213,8 @@ class Group:
 
     def _reset_iter_state(self, stock):
         self.flush(keep=False)
-        self._next, self._there = 0, set()
+        self._next = 0
+        self._there.clear()
         stock()
 
     # ----------------------------------------------------------------------------------------------
@@ -291,7 +226,7 @@ class Group:
 
     def reduces(self, grads, dtype):
         """Whether gradients that stock FSDP2 would reduce in `dtype` are ours to reduce."""
-        if self._unit is None:
+        if not self._gathers:
             self.why_not['reduces'] = self.why_not['gathers']
             return False
         why = switches.reduces_otherwise(self.fsdp)
@@ -351,48 +286,52 @@ class Group:
 
     def _to_unsharded(self, stock):
         stock()
-        if self._unit is not None and self._early:
+        if self._early:
             self._early = False  # the hooks are there from now on
             ours = weakref.ref(
                 self
             )  # a leaf keeps its hooks where the garbage collector does not look
-            for param in [param for bucket in self._buckets for param in bucket]:
-                hook = functools.partial(_gradient_came, ours, weakref.ref(param))
-                param.unsharded_param.register_post_accumulate_grad_hook(hook)
+            for i, bucket in enumerate(self._buckets):
+                for param in bucket:
+                    hook = functools.partial(_gradient_came, ours, i)
+                    param.unsharded_param.register_post_accumulate_grad_hook(hook)
 
-    def reduce_early(self, param):
+    def reduce_early(self, bucket, leaf):
         """Reduces a bucket when its gradients are there, which is well before its group's backward
         is over: so whole gradients do not wait in memory. Ranks may get gradients in different
         orders, so a bucket is reduced only after all before it; what is left then, FSDP2 hands to
         reduce()."""
         fsdp, buckets = self.fsdp, self._buckets
+        self._there[bucket].add(leaf)
         if (
-            not fsdp.reduce_grads
+            not self._is_complete(self._next)
+            or not fsdp.reduce_grads
             or getattr(fsdp, 'reduce_scatter_unused_params', False)
             or self._is_finalized_by_hand()
             or not self._is_ours('reduces', switches.reduces_otherwise(fsdp))
         ):
             return
-        self._there.add(param)
-        while self._next < len(buckets) and all(
-            param in self._there for param in buckets[self._next]
-        ):
+        while self._is_complete(self._next):
             with torch.no_grad():
                 grads = [versions.take_grad(param) for param in buckets[self._next]]
                 self._reduce_bucket(self._next, grads, versions.divide_factor(fsdp))
             self._next += 1
 
+    def _is_complete(self, i):
+        return i < len(self._buckets) and len(self._there[i]) == len(self._buckets[i])
+
     def post_backward(self, stock, *arguments):
         stock(*arguments)
-        self._next, self._there = 0, set()
+        self._next = 0
+        self._there.clear()
 
 
 @_disable_dynamo
-def _gradient_came(group, param, _leaf):
-    """The hook of a parameter's leaf. `group` and `param` are weak references."""
-    group, param = group(), param()
-    if group is not None and param is not None:
-        group.reduce_early(param)
+def _gradient_came(group, bucket, leaf):
+    """The hook of a parameter's leaf. `group` is a weak reference."""
+    group = group()
+    if group is not None:
+        group.reduce_early(bucket, id(leaf))
 
 
 def _buckets(fsdp_params, dtype):

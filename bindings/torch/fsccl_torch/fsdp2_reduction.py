@@ -64,10 +64,11 @@ class _Scatter:
             )
 
     def reduce(self, grads, places, scale, accumulate):
+        """As that of Gradients."""
         if accumulate:
             raise ValueError('it does not accumulate')
         entries = [
-            (grad.data_ptr(), place.data_ptr(), counts, self._code)
+            (grad.data_ptr(), place, counts, self._code)
             for grad, place, counts in zip(grads, places, self._counts)
         ]
         average = scale * self._comm.size == 1
@@ -76,7 +77,7 @@ class _Scatter:
             self._call,
             c.lib.fsccl_reduce_scatter_list,
             (tensor_list(entries), len(entries), op),
-            (grads, places),
+            (grads,),
             [],
         )
 
@@ -121,6 +122,11 @@ class Reduction:
                 sum_dtype,
             )
         self._in_flight = None
+        # where each sum begins in the flat tensor of all
+        step, self._begins, self._elements = _ALIGNMENT // sum_dtype.itemsize, [], 0
+        for param in fsdp_params:
+            self._begins.append(self._elements)
+            self._elements += -(-param.sharded_size.numel() // step) * step
 
     def submit(self, grads, factor):
         """Returns itself. A gradient is None where the parameter took no part, on any rank.
@@ -133,7 +139,8 @@ class Reduction:
         # of a power of two: multiplying by its inverse is dividing by it
         exact = math.frexp(factor)[0] == 0.5 and (self._sum_dtype != torch.float16 or factor == 1)
         sums = self._sums_so_far(grads) if exact and self._accumulates else None
-        flat, places = (None, sums) if sums else self._new_places()
+        flat = None if sums else self._new_flat()
+        places = [held.data_ptr() for held in sums] if sums else self._places_in(flat.data_ptr())
         if streams.on_gpu(self._device):
             self._transfer.use(streams.cuda.current_stream(self._device))
         self._transfer.reduce(
@@ -141,7 +148,7 @@ class Reduction:
         )
         count('reduce_grads', *whole)
         took_part = [grad is not None for grad in grads]
-        self._in_flight = (whole, flat, places, took_part, None if exact else factor)
+        self._in_flight = ((whole, sums), flat, took_part, None if exact else factor)
         return self
 
     def _laid_out(self, param, grad):
@@ -165,45 +172,40 @@ class Reduction:
             return None
         return [held._local_tensor for held in sums]
 
-    def _new_places(self):
-        """A flat tensor and its parts, as the gradients that FSDP2 makes."""
-        step, ends = _ALIGNMENT // self._sum_dtype.itemsize, [0]
-        for param in self._params:
-            ends.append(ends[-1] + -(-param.sharded_size.numel() // step) * step)
-        flat = torch.empty(ends[-1], dtype=self._sum_dtype, device=self._device)
-        return flat, [
-            flat.narrow(0, begin, param.sharded_size.numel())
-            for begin, param in zip(ends, self._params)
-        ]
+    def _new_flat(self):
+        """Memory for the sums, which the gradients that FSDP2 makes are views of."""
+        return torch.empty(self._elements, dtype=self._sum_dtype, device=self._device)
+
+    def _places_in(self, address):
+        size = self._sum_dtype.itemsize
+        return [address + begin * size for begin in self._begins]
 
     def finish(self, keep):
         """Waits, and hands the sums to the parameters, unless they are not wanted."""
-        (_, flat, places, took_part, factor), self._in_flight = self._in_flight, None
+        (_, flat, took_part, factor), self._in_flight = self._in_flight, None
         self._transfer.wait()
         if not keep:
             return
         with torch.no_grad():
             if self._replicas:
                 dist.all_reduce(flat, group=self._replicas)
-            for param, place in (
-                (param, place)
-                for param, place, took in zip(self._params, places, took_part)
-                if took
-            ):
+            if factor is not None:
+                flat.div_(factor)
+            for param, begin, took in zip(self._params, self._begins, took_part):
+                if not took:
+                    continue
                 if flat is not None:  # else the sums were added to what was there
-                    self._give(param, place, factor)
-                for hook in (
-                    getattr(param.sharded_param, '_post_accumulate_grad_hooks', None) or {}
-                ).values():
+                    self._give(param, flat, begin)
+                hooks = getattr(param.sharded_param, '_post_accumulate_grad_hooks', None)
+                for hook in (hooks or {}).values():
                     hook(param.sharded_param)
 
     @staticmethod
-    def _give(param, place, factor):
-        if factor is not None:
-            place.div_(factor)
+    def _give(param, flat, begin):
+        grad = torch.as_strided(flat, param.sharded_size, param.contiguous_sharded_stride, begin)
         dtype = versions.grad_dtype(param)
-        grad = place if dtype in (None, place.dtype) else place.to(dtype)
-        grad = torch.as_strided(grad, param.sharded_size, param.contiguous_sharded_stride)
+        if dtype not in (None, grad.dtype):
+            grad = grad.to(dtype)
         if param.sharded_param.grad is None:
             param.sharded_param.grad = param.to_sharded_dtensor(grad)
         else:

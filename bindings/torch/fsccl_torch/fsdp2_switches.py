@@ -3,6 +3,8 @@
 None. The answers are the same on all ranks: they depend on the program alone.
 """
 
+import functools
+
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as _collectives
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
 from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
@@ -19,16 +21,17 @@ def _own_collective(fsdp, name, kind):
     own = getattr(fsdp, name, None)
     if own is None:  # before 2.8 FSDP2 takes none
         return None
+    return None if type(own) in _known_collectives(kind) else type(own).__name__
+
+
+@functools.cache
+def _known_collectives(kind):
     from . import comms
 
-    known = [
-        getattr(comms, kind),
-        *(
-            getattr(_collectives, prefix + kind, None)
-            for prefix in ('Default', 'ProcessGroupAlloc')
-        ),
-    ]
-    return None if type(own) in known else type(own).__name__
+    stock = (
+        getattr(_collectives, prefix + kind, None) for prefix in ('Default', 'ProcessGroupAlloc')
+    )
+    return {getattr(comms, kind), *stock}
 
 
 def _replaced(fsdp, name, default):

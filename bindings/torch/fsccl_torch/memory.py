@@ -105,6 +105,17 @@ class Pool:
             self._left += [unit for unit in ended if not unit.close()]
         return bool(ended)
 
+    def versions(self):
+        """The versions of all shards of the units, whose order is that of all ranks; None where
+        nothing is trained. A unit stays in it until its model is gone on all ranks."""
+        if not any(unit.trains for unit in self.units):
+            return None
+        return [version for unit in self.units for version in unit.versions()]
+
+    def frozen_bytes(self):
+        """Of parameters that stay gathered."""
+        return sum(unit.frozen_bytes for unit in self.units)
+
     def step(self):
         """A step of training ends: fsccl_pool_step()."""
         comm = self._comm()

@@ -10,10 +10,13 @@ _carried: dict[str, list[int]] = collections.defaultdict(lambda: [0, 0])
 
 
 def count(call: str, *tensors: torch.Tensor) -> None:
+    count_bytes(call, sum(tensor.nbytes for tensor in tensors))
+
+
+def count_bytes(call: str, size: int) -> None:
     carried = _carried[call]
     carried[0] += 1
-    for tensor in tensors:
-        carried[1] += tensor.nbytes
+    carried[1] += size
 
 
 def stats() -> dict[str, int]:

@@ -93,6 +93,10 @@ class Handle:
 
     def __init__(self, value, users):
         self.value, self.users, self.stream = value, users, None
+        self.counters, self.trains, self.frozen_bytes = [], False, 0  # see Parameters
+
+    def versions(self):
+        return [counter._version for counter in self.counters]
 
     def close(self):
         if self.value:
@@ -101,6 +105,17 @@ class Handle:
             if c.lib.fsccl_unit_destroy(self.value) == c.OK:
                 self.value = None
         return self.value is None
+
+
+def _counters(param):
+    """Two tensors without memory. One has the version of a DTensor, which an optimizer raises, the
+    other that of its part, which a write to to_local() raises, now and later. They may outlive
+    it."""
+    with torch.inference_mode(False), torch.no_grad():
+        whole, part = param.detach(), param._local_tensor.detach()
+        part.data = part.new_empty(0)
+        whole._local_tensor = part
+    return whole, part
 
 
 class _Unit:
@@ -170,9 +185,10 @@ class _Unit:
 
 
 class Parameters(_Unit):
-    """The gather of some parameters, without gradients. The caller keeps the shards alive."""
+    """The gather of some parameters, without gradients. The caller keeps the shards alive. `keep`:
+    a KEEP_..., and its bytes."""
 
-    def __init__(self, comm, name, shapes, shards, wire_dtype, keep_bytes, users, codec=None):
+    def __init__(self, comm, name, shapes, shards, wire_dtype, keep, users, codec=None):
         super().__init__(
             comm,
             name,
@@ -185,8 +201,8 @@ class Parameters(_Unit):
             reduce_dtype=c.FLOAT32,
             grad_dtype=c.FLOAT32,
             sharing=_sharing(shards[0].device),
-            keep=c.KEEP_BUDGET if keep_bytes else c.KEEP_NONE,
-            keep_budget_bytes=keep_bytes,
+            keep=keep[0],
+            keep_budget_bytes=keep[1],
             gather_codec=ctypes.pointer(codec) if codec is not None else None,
         )
         self.coded = codec is not None
@@ -197,6 +213,17 @@ class Parameters(_Unit):
         """The shards' memory was replaced."""
         places = (ctypes.c_void_p * self.size)(*[shard.data_ptr() or None for shard in shards])
         self._check(c.lib.fsccl_unit_set_shards(self.handle, places), 'given other shards')
+
+    def watch(self, params):
+        """The versions of these DTensors are those that versions() tells from now on."""
+        self._handle.counters = [counter for param in params for counter in _counters(param)]
+
+    def versions(self):
+        return self._handle.versions()
+
+    def promise(self, trains, frozen_bytes):
+        """An optimizer is going to write to the shards, or not; so many bytes stay gathered."""
+        self._handle.trains, self._handle.frozen_bytes = trains, frozen_bytes
 
     def codec_report(self):
         """What the codec has done so far (fsccl_codec_report_t); None without one."""
@@ -267,9 +294,10 @@ class Gradients(_Unit):
         self._grads, self._places = (ctypes.c_void_p * self.size)(), (ctypes.c_void_p * self.size)()
 
     def reduce(self, grads, places, scale, accumulate):
-        """Submits. Both lists of tensors must live until wait()."""
+        """Submits. The tensors, and the memory at the addresses `places`, must live until
+        wait()."""
         self._grads[:] = [grad.data_ptr() or None for grad in grads]
-        self._places[:] = [place.data_ptr() or None for place in places]
+        self._places[:] = places
         config = c.ReduceConfig(
             scale=scale, accumulate=int(accumulate), grads=self._grads, sharded_grads=self._places
         )

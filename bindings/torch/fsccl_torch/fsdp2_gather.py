@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gather of an FSDPParamGroup by units: submitted, opened, closed.
+
+A group has one unit, or two where some of its parameters are frozen: these stay gathered, in a unit
+of their own, until something on the communicator was trained. A step of an optimizer is where
+programs also write to frozen parameters (a teacher that follows its student), and the version
+counters of tensors show it, except for writes through `.data`.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
+
+from . import _capi as c
+from . import streams
+from .codecs import codec_for
+from .fsdp2_reduction import unit_shape
+from .stats import count_bytes
+from .unit import Parameters, Users, Window
+
+_ALIGNMENT = 64  # bytes, of each parameter in a slot
+_WORTH_A_UNIT = 64 << 10  # bytes of frozen parameters: fewer are gathered with the others
+
+
+class Settings(NamedTuple):
+    """What enable() was told."""
+
+    keep_bytes: int
+    keep_frozen_bytes: int | None  # None: all in host memory, none on a GPU
+    codec: str | None
+
+    def keeps_frozen(self, so_far, more, on_gpu):
+        """Whether `more` bytes of frozen parameters stay gathered beside those `so_far`."""
+        limit = 0 if on_gpu else None
+        if self.keep_frozen_bytes is not None:
+            limit = self.keep_frozen_bytes
+        return more >= _WORTH_A_UNIT and (limit is None or so_far + more <= limit)
+
+
+def gathers_of(fsdp, comm, domain, settings, on_gpu):
+    """A Gather of all parameters of an initialized group, or one of its frozen ones and one of the
+    others."""
+    params, wire = (
+        fsdp.fsdp_params,
+        fsdp.fsdp_params[0].param_dtype or fsdp.fsdp_params[0].orig_dtype,
+    )
+    frozen = [param for param in params if not param.sharded_param.requires_grad]
+    size = sum(-(-_bytes(param, wire) // _ALIGNMENT) * _ALIGNMENT for param in frozen)
+    if not settings.keeps_frozen(comm.pool_of(fsdp.device).frozen_bytes(), size, on_gpu):
+        return [Gather(fsdp, params, comm, domain, settings)]
+    others = [param for param in params if param.sharded_param.requires_grad]
+    return [
+        Gather(fsdp, frozen, comm, domain, settings, frozen_bytes=size),
+        *([Gather(fsdp, others, comm, domain, settings)] if others else []),
+    ]
+
+
+def _bytes(param, dtype):
+    return param._orig_size.numel() * dtype.itemsize
+
+
+class Gather:
+    """Parameters of a group that one unit gathers. `frozen_bytes`: so much of them, all, stays
+    gathered."""
+
+    def __init__(self, fsdp, params, comm, domain, settings, frozen_bytes=0):
+        wire = params[0].param_dtype or params[0].orig_dtype
+        self._params, self._domain, self.frozen = params, domain, frozen_bytes > 0
+        self._device = fsdp.device
+        self._bytes = sum(_bytes(param, wire) for param in params)
+        users = Users()
+        self._windows = [_window(param, wire, comm.size, fsdp.device, users) for param in params]
+        self._shards = [param._sharded_param_data for param in params]
+        self._places = self._present_places()
+        if self.frozen:
+            keep, budget, codec = c.KEEP_ALWAYS, 0, None
+        else:  # the pool counts what is kept of frozen ones, too
+            keep = c.KEEP_BUDGET if settings.keep_bytes else c.KEEP_NONE
+            budget = settings.keep_bytes + comm.pool_of(fsdp.device).frozen_bytes()
+            codec = codec_for(settings.codec, wire, streams.on_gpu(fsdp.device))
+        self.unit = Parameters(
+            comm,
+            fsdp._module_fqn or 'root',
+            [unit_shape(param) for param in params],
+            self._shards,
+            wire,
+            (keep, budget),
+            users,
+            codec,
+        )
+        self.unit.watch([param.sharded_param for param in params])
+        self.unit.promise(any(p.sharded_param.requires_grad for p in params), frozen_bytes)
+        self._cut_otherwise = [
+            (window, param)
+            for window, param in zip(self._windows, params)
+            if param.fsdp_placement.dim != 0
+        ]
+        self.forget()
+
+    def forget(self):
+        """What the unit has kept is of an earlier step."""
+        self._versions = self._trained = None
+
+    def issue(self, state):
+        """Submits the gather."""
+        places = self._present_places()
+        if places != self._places:  # a checkpoint loaded by assignment, a model moved
+            self._shards = [param._sharded_param_data for param in self._params]
+            self.unit.set_shards(self._shards)
+            self.unit.watch([param.sharded_param for param in self._params])
+            self._places = places
+        if self._is_changed(state):
+            self.unit.mark_changed()
+            count_bytes('unshard', self._bytes)
+        else:
+            count_bytes('unshard_kept' if self.frozen else 'unshard', self._bytes)
+        self.unit.unshard()
+
+    def _present_places(self):
+        return [(id(p.sharded_param), p._sharded_param_data.data_ptr()) for p in self._params]
+
+    def _is_changed(self, state):
+        """Whether the shards have to be gathered even where the slot was kept. A write through
+        .data leaves no trace in a version: so what forward gathered serves backward, and of frozen
+        parameters also forward as long as nothing was trained."""
+        versions = self.unit.versions()
+        before, self._versions = self._versions, versions
+        if state == TrainingState.PRE_BACKWARD:
+            return versions != before
+        if not self.frozen or any(param.sharded_param.requires_grad for param in self._params):
+            return True
+        trained, self._trained = self._trained, self._domain.trained(self._device)
+        return versions != before or self._trained is None or self._trained is not trained
+
+    def open(self):
+        """Waits for the gather and puts the slot behind the parameters."""
+        for window, address in zip(self._windows, self.unit.wait()):
+            window.open(address)
+        for window, param in self._cut_otherwise:
+            _assemble(window.tensor, param)
+
+    def close(self):
+        for window in self._windows:
+            window.close()
+
+    def reshard(self, stream=None):
+        """Gives the slot back, on a GPU where `stream` has read it."""
+        if stream is not None:
+            self.unit.use(stream)
+        self.unit.reshard()
+
+
+def _window(param, wire, ranks, device, users):
+    """Ranks' parts follow each other in the slot. Cut along another dimension than the first they
+    are put together in memory of this rank's own, as FSDP2 does (which requires even parts
+    there)."""
+
+    def empty(size):
+        return torch.empty(size, dtype=wire, device=device)
+
+    with torch.inference_mode(False):  # a model may be evaluated under it before it is trained
+        if not param.all_gather_outputs:  # as FSDP2 makes it, which may have to gather, too
+            param.all_gather_outputs = [empty(param._sharded_param_data.numel() * ranks)]
+        along_first = param.fsdp_placement.dim == 0
+        return Window(
+            param.all_gather_outputs[0] if along_first else empty(param._orig_size.numel()),
+            _bytes(param, wire),
+            users,
+        )
+
+
+def _assemble(parts, param):
+    """Puts the parts of a parameter that is cut along another dimension side by side."""
+    param.alloc_all_gather_outputs()
+    whole, dim = param.all_gather_outputs[0], param.fsdp_placement.dim
+    shape = list(param.sharded_size)
+    ranks = parts.numel() // max(1, param.sharded_size.numel())
+    with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(whole):
+        torch.cat(parts.view([ranks, *shape]).unbind(0), dim=dim, out=whole.view(param._orig_size))

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole tensors and the ranks that own them, for optimizers that need a whole matrix (Muon, SOAP).
+
+Owners deals tensors out so that none is cut and the ranks own about as many elements: FSCCL's
+ragged layout with blocks of one tensor. reduce() sums whole gradients to their owners in one
+operation and share() gives everybody what the owners have, for a model that every rank has whole.
+collect() and distribute() do so for the row shards of FSDP2, each in one all-to-all.
+"""
+
+import math
+
+import torch
+import torch.distributed as dist
+
+from . import _capi as c
+from .backend import FscclBackend
+from .dtypes import MOVED
+from .operands import counts_of, tensor_list
+from .stats import count
+
+
+def _owners_of(shapes, ranks):
+    """The owner of each shape, and the figures of the layout."""
+    params = (c.Param * len(shapes))()
+    for param, shape in zip(params, shapes):
+        if not shape or 0 in shape:
+            raise ValueError(f'fsccl_torch.Owners: a tensor of shape {tuple(shape)} has no rows')
+        rows, columns = math.prod(shape[:-1]), shape[-1]
+        param.dims, param.dtype, param.tied_to = 2, c.FLOAT32, -1
+        param.shape[:2] = (rows, columns)
+        param.block_rows, param.block_columns = rows, columns
+    pieces, stats = (c.Piece * (ranks * len(shapes)))(), c.LayoutStats()
+    c.check(
+        c.lib.fsccl_layout_plan(
+            c.LAYOUT_RAGGED, params, len(shapes), ranks, c.ALL_RANKS, pieces, stats
+        )
+    )
+    owners = [
+        next(rank for rank in range(ranks) if pieces[rank * len(shapes) + i].count)
+        for i in range(len(shapes))
+    ]
+    return owners, stats
+
+
+class Owners:
+    """Which rank of `group` owns which of some tensors, alike on all ranks: `owner[i]` is the rank
+    in the group that owns tensors[i], and `owned` lists what this rank owns. Of the tensors only
+    the shapes are looked at; those of DTensors are the whole ones. `largest` is the most elements
+    that a rank owns, `bound` how few that can be."""
+
+    def __init__(self, tensors, group=None):
+        self._group = group if group is not None else dist.group.WORLD
+        self._ranks, self._rank = self._group.size(), self._group.rank()
+        self._shapes = [tuple(tensor.shape) for tensor in tensors]
+        self.owner, figures = _owners_of(self._shapes, self._ranks)
+        self.owned = [i for i, rank in enumerate(self.owner) if rank == self._rank]
+        self.largest = figures.largest_shard
+        self.bound = (figures.elements + figures.padding_bound) // self._ranks
+        self._counts = [
+            counts_of(*(math.prod(shape) if rank == owner else 0 for rank in range(self._ranks)))
+            for shape, owner in zip(self._shapes, self.owner)
+        ]
+
+    # ----------------------------------------------------------------------------------------------
+    # tensors that every rank has whole ----
+
+    def reduce(self, tensors, average=True):
+        """Sums, or averages, each tensor over the ranks, in place on its owner; elsewhere it stays
+        as it is. Collective; waits."""
+        op = c.Op(c.OP_AVG if average else c.OP_SUM, 0, 1.0)
+        self._run('reduce to owners', c.lib.fsccl_reduce_scatter_list, tensors, op)
+
+    def share(self, tensors):
+        """Each tensor on every rank becomes that of its owner, in place. Collective; waits."""
+        self._run('share by owners', c.lib.fsccl_all_gather_list, tensors)
+
+    def _run(self, call, function, tensors, *more):
+        tensors = self._checked(call, tensors)
+        backend = self._group._get_backend(tensors[0].device)
+        if not isinstance(backend, FscclBackend):
+            raise ValueError(
+                f'fsccl_torch.Owners: {call}: the group is on {type(backend).__name__}: '
+                f'make it with backend="fsccl"'
+            )
+        entries = [
+            (tensor.data_ptr(), tensor.data_ptr(), counts, MOVED[tensor.dtype][0])
+            for tensor, counts in zip(tensors, self._counts)
+        ]
+        count(call, *tensors)
+        backend._comm.submit(
+            call, function, (tensor_list(entries), len(entries), *more), tensors, []
+        ).wait()
+
+    def _checked(self, call, tensors):
+        tensors = [tensor.detach() for tensor in tensors]
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        if shapes != self._shapes:
+            raise ValueError(f'fsccl_torch.Owners: {call}: other shapes than Owners() was given')
+        if not all(tensor.is_contiguous() for tensor in tensors):
+            raise ValueError(f'fsccl_torch.Owners: {call}: a tensor is not contiguous')
+        return tensors
+
+    # ----------------------------------------------------------------------------------------------
+    # shards of FSDP2 ----
+
+    def collect(self, parts):
+        """{index: whole tensor} of what this rank owns. `parts`: this rank's rows of each tensor,
+        cut as torch.chunk cuts them (the to_local() of DTensors that FSDP2 shards along dimension
+        0), all of one dtype. Collective."""
+        parts = [part.detach().reshape(-1) for part in parts]
+        self._check_parts(parts)
+        sent = [
+            [part for part, owner in zip(parts, self.owner) if owner == rank]
+            for rank in range(self._ranks)
+        ]
+        splits = [[self._size(i, rank) for i in self.owned] for rank in range(self._ranks)]
+        received = self._exchange(sent, [sum(sizes) for sizes in splits], parts[0])
+        runs = [run.split(sizes) for run, sizes in zip(received, splits)]
+        return {
+            i: torch.cat([run[k] for run in runs]).view(self._shapes[i])
+            for k, i in enumerate(self.owned)
+        }
+
+    def distribute(self, wholes, like):
+        """This rank's rows of each tensor, in the order of the tensors: the reverse of collect().
+        `wholes`: {index: whole tensor} of what this rank owns; `like`: a tensor of their dtype and
+        device, since a rank may own nothing. Collective."""
+        cut = [
+            wholes[i].reshape(-1).split([self._size(i, rank) for rank in range(self._ranks)])
+            for i in self.owned
+        ]
+        sent = [[pieces[rank] for pieces in cut] for rank in range(self._ranks)]
+        theirs = [
+            [i for i, owner in enumerate(self.owner) if owner == rank]
+            for rank in range(self._ranks)
+        ]
+        sizes = [[self._size(i, self._rank) for i in of_rank] for of_rank in theirs]
+        received = self._exchange(sent, [sum(of_rank) for of_rank in sizes], like)
+        parts = [None] * len(self._shapes)
+        for run, of_rank, numels in zip(received, theirs, sizes):
+            for i, part in zip(of_rank, run.split(numels)):
+                parts[i] = part.view(-1, *self._shapes[i][1:])
+        return parts
+
+    def _size(self, i, rank):
+        """Elements of the rows of tensor i that a rank has."""
+        rows, *rest = self._shapes[i]
+        each = -(-rows // self._ranks)
+        return min(each, max(0, rows - rank * each)) * math.prod(rest)
+
+    def _check_parts(self, parts):
+        for i, part in enumerate(parts):
+            if part.numel() != self._size(i, self._rank) or part.dtype != parts[0].dtype:
+                raise ValueError(
+                    f'fsccl_torch.Owners: collect: part {i} has {part.numel()} elements of '
+                    f'{part.dtype}; this rank has {self._size(i, self._rank)} of it, and all are '
+                    f'of one dtype'
+                )
+
+    def _exchange(self, sent, sizes, like):
+        """What each rank sent to this one. `sent`: flat tensors for each rank."""
+        flat = [piece for of_rank in sent for piece in of_rank]
+        source = torch.cat(flat) if flat else like.new_empty(0)
+        target = source.new_empty(sum(sizes))
+        counts = [sum(piece.numel() for piece in of_rank) for of_rank in sent]
+        dist.all_to_all_single(target, source, sizes, counts, group=self._group)
+        return target.split(sizes)
