@@ -411,6 +411,18 @@ FSCCL_API fsccl_status_t fsccl_comm_abort(fsccl_comm_t comm);
  */
 FSCCL_API fsccl_status_t fsccl_comm_destroy(fsccl_comm_t comm);
 
+/*
+ * Names the call site of the operations that this rank issues on `comm` next, until the next call:
+ * `site` becomes part of their fingerprints. 0, the value at first: none. Ranks whose operations
+ * have different sites get FSCCL_ERR_MISMATCH before the result of an operation of any size can be
+ * read, with both sites in the text, each as "site 0x" and 16 hexadecimal digits. So a program
+ * whose calls may come in another order on another rank gives each call a number of its own, and
+ * each repetition in a loop as well. Messages (fsccl_send) have no site, and what NCCL moves on
+ * GPUs is not compared. Takes effect for pools and units made on `comm`. Does not block and sends
+ * nothing. By the thread that issues the operations. Errors: those of the handle.
+ */
+FSCCL_API fsccl_status_t fsccl_comm_set_site(fsccl_comm_t comm, uint64_t site);
+
 /* This rank's number, 0 .. size - 1, and how many ranks there are. Any thread. */
 FSCCL_API fsccl_status_t fsccl_comm_rank(fsccl_comm_t comm, int* rank);
 FSCCL_API fsccl_status_t fsccl_comm_size(fsccl_comm_t comm, int* size);

@@ -51,6 +51,7 @@ AtOnce::AtOnce(Engine& engine, const SmallCall& call, uint64_t sequence)
              : engine.mirrored()            ? Engine::kNetworkPolls
                                             : Engine::kBarePolls) {
   what_.sequence = sequence;
+  engine.sites_.mark(what_);
   what_.history ^= engine.unheard_;
 }
 

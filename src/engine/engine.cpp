@@ -80,6 +80,7 @@ Operation& Engine::place(uint64_t sequence, const OperationSettings& settings,
 
 Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
   const uint64_t sequence = op.fingerprint.sequence;
+  sites_.mark(op.fingerprint);
   record(recording::Event::submitted, op.fingerprint, op.fingerprint.root);
   if (wait_for_it) {
     tail_.store(sequence, std::memory_order_release);
@@ -168,7 +169,7 @@ void Engine::mismatch(const Fingerprint& mine, int peer, const Fingerprint& thei
       "the same operations in the same "
       "order",
       error.rank, describe_for(rank_, mine), error.peer, describe_for(peer, theirs),
-      difference(mine, theirs, before_unheard(mine)));
+      difference(mine, theirs, {sites_.of(mine.sequence), before_unheard(mine)}));
   fail_all(error);
 }
 

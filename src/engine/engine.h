@@ -32,6 +32,7 @@
 #include "engine/foresight.h"
 #include "engine/notify.h"
 #include "engine/operation.h"
+#include "engine/sites.h"
 #include "engine/slot_ring.h"
 #include "engine/slot_stores.h"
 #include "engine/sums.h"
@@ -116,6 +117,7 @@ class Engine {
            !driving_.load(std::memory_order_acquire) && !failed();
   }
   Status run_at_once(const SmallCall& call, fsccl_status_t* state);
+  void set_site(uint64_t key);  // of what is submitted next, here and in parts (sites.h)
   bool foresees_unreachable() const { return foresight_.unreachable(); }  // then
 
   uint64_t submitted() const { return tail_.load(std::memory_order_relaxed); }
@@ -397,6 +399,7 @@ class Engine {
     Fingerprint fingerprint;
   };
   Foresight foresight_;
+  Sites sites_;
   LastHeard heard_;
   // what the rounds since then were, which calls have in their history: some were told to nobody
   uint64_t unheard_ = 0;

@@ -158,11 +158,18 @@ bool Engine::look_back() noexcept {
 }
 
 void Engine::bind(Engine& part) {
+  part.sites_.set(sites_.key());
   for (Engine* one : {this, &part}) {
     const std::lock_guard lock(one->bound_mutex_);
     one->bound_.push_back(one == this ? &part : this);
   }
   if (failed()) part.fail_all(failure().error());
+}
+
+void Engine::set_site(uint64_t key) {
+  sites_.set(key);
+  const std::lock_guard lock(bound_mutex_);
+  for (Engine* part : bound_) part->sites_.set(key);
 }
 
 void Engine::make_heir(Engine& heir) {
