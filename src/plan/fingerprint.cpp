@@ -118,8 +118,7 @@ std::string difference(const Fingerprint& a, const Fingerprint& b, const History
   if (a.flags != b.flags) add(fmt::format("mode {} and {}", a.flags, b.flags));
   if (a.sequence != b.sequence)
     add(fmt::format("sequence number {} and {}", a.sequence, b.sequence));
-  if (parts.site != 0 && parts.unheard == 0 && a.history != b.history)
-    add(sites(a, b, parts.site));
+  if (parts.site != 0 && parts.unheard == 0 && a.history != b.history) add(sites(a, b, parts.site));
   if (!text.empty() || a.history == b.history) return text;
   if (a.op == OpCode::send)
     return fmt::format("tag {} and {}: messages between two ranks match in the order of the calls",

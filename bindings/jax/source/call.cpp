@@ -18,12 +18,12 @@ struct Type {
   size_t parts;  // a complex number is two
 };
 constexpr Type kTypes[] = {
-    {1, FSCCL_BOOL, 1},          {2, FSCCL_INT8, 1},          {3, FSCCL_INT16, 1},
-    {4, FSCCL_INT32, 1},         {5, FSCCL_INT64, 1},         {6, FSCCL_UINT8, 1},
-    {7, FSCCL_UINT16, 1},        {8, FSCCL_UINT32, 1},        {9, FSCCL_UINT64, 1},
-    {10, FSCCL_FLOAT16, 1},      {11, FSCCL_FLOAT32, 1},      {12, FSCCL_FLOAT64, 1},
-    {15, FSCCL_FLOAT32, 2},      {16, FSCCL_BFLOAT16, 1},     {18, FSCCL_FLOAT64, 2},
-    {19, FSCCL_FLOAT8_E5M2, 1},  {20, FSCCL_FLOAT8_E4M3, 1},
+    {1, FSCCL_BOOL, 1},         {2, FSCCL_INT8, 1},         {3, FSCCL_INT16, 1},
+    {4, FSCCL_INT32, 1},        {5, FSCCL_INT64, 1},        {6, FSCCL_UINT8, 1},
+    {7, FSCCL_UINT16, 1},       {8, FSCCL_UINT32, 1},       {9, FSCCL_UINT64, 1},
+    {10, FSCCL_FLOAT16, 1},     {11, FSCCL_FLOAT32, 1},     {12, FSCCL_FLOAT64, 1},
+    {15, FSCCL_FLOAT32, 2},     {16, FSCCL_BFLOAT16, 1},    {18, FSCCL_FLOAT64, 2},
+    {19, FSCCL_FLOAT8_E5M2, 1}, {20, FSCCL_FLOAT8_E4M3, 1},
 };
 
 bool is_8_bit_float(fsccl_dtype_t dtype) {
@@ -73,9 +73,11 @@ std::string read_arrays(const xla_ffi::Call& call, Request& request) {
              " is an 8-bit float, which is gathered and broadcast, not reduced: cast it to "
              "bfloat16";
     }
-    Array& array = request.arrays.emplace_back(
-        Array{from.data, call.results.buffers[leaf]->data, type->dtype,
-              elements(from) * type->parts, {}});
+    Array& array = request.arrays.emplace_back(Array{from.data,
+                                                     call.results.buffers[leaf]->data,
+                                                     type->dtype,
+                                                     elements(from) * type->parts,
+                                                     {}});
     const auto* const own = static_cast<const int64_t*>(counts->data) + leaf * ranks;
     for (size_t rank = 0; rank < ranks; ++rank)
       array.parts.push_back(static_cast<size_t>(own[rank]) * type->parts);
@@ -97,7 +99,11 @@ class Submission {
       else
         alone.push_back(&array);
     }
-    fsccl_status_t status = list.empty() ? FSCCL_OK : submit_list(list);
+    // The root of a broadcast waits for nobody, and would not see that others are elsewhere.
+    fsccl_status_t status = request_.kind == kBroadcast && works_ != nullptr
+                                ? fsccl_barrier(comm_, stream_, next())
+                                : FSCCL_OK;
+    if (!list.empty() && status >= FSCCL_OK) status = submit_list(list);
     for (size_t i = 0; i < alone.size() && status >= FSCCL_OK; ++i) status = submit_one(*alone[i]);
     return status;
   }
@@ -200,8 +206,7 @@ xla_ffi::Error* read(const xla_ffi::Call& call, Request& request) {
   request.root = static_cast<int>(number(call.attributes, "root"));
   const auto* site = static_cast<const xla_ffi::Span*>(attribute(call.attributes, "site"));
   request.site = std::string(site->data, site->size);
-  request.token =
-      static_cast<float*>(call.arguments.buffers[call.arguments.size - 1]->data);
+  request.token = static_cast<float*>(call.arguments.buffers[call.arguments.size - 1]->data);
   if (const std::string wrong = read_arrays(call, request); !wrong.empty())
     return error(api, kInvalidArgument, "FSCCL: " + wrong);
   return nullptr;

@@ -89,8 +89,9 @@ xla_ffi::Error* issue(const xla_ffi::Call& call, Pending& pending) {
   if (!rank.order.follows(request.token[1], run.id)) return refuse_unordered(call.api, request);
   const uint64_t site = site_of(request.site);
   if (site == 0)
-    return error(call.api, kInvalidArgument,
-                 "FSCCL: another site has the number of \"" + request.site + "\": name it otherwise");
+    return error(
+        call.api, kInvalidArgument,
+        "FSCCL: another site has the number of \"" + request.site + "\": name it otherwise");
   request.token[1] = rank.order.next(request.token[1], run.id, request.site);
   const fsccl_status_t status =
       submit(request, call_of(site, rank.calls[site]++), nullptr, &pending.works);

@@ -1,5 +1,5 @@
 // Names of call sites, and the numbers that FSCCL compares (fsccl_comm_set_site): 48 bits are of the
-// site's name, and 16 count how often this rank has called it. All ranks run programs that were
+// name of a site, and 16 count how often this rank has called it. All ranks run programs that were
 // made from one source, so each knows the names that the others can be at.
 #pragma once
 #include <cstdint>

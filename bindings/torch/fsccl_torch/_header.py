@@ -561,6 +561,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     'fsccl_comm_shrink': (c_int, [c_void_p, POINTER(CommConfig), POINTER(c_void_p)]),
     'fsccl_comm_abort': (c_int, [c_void_p]),
     'fsccl_comm_destroy': (c_int, [c_void_p]),
+    'fsccl_comm_set_site': (c_int, [c_void_p, c_uint64]),
     'fsccl_comm_rank': (c_int, [c_void_p, POINTER(c_int)]),
     'fsccl_comm_size': (c_int, [c_void_p, POINTER(c_int)]),
     'fsccl_comm_local_rank': (c_int, [c_void_p, POINTER(c_int), POINTER(c_int)]),
