@@ -1,141 +1,92 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds libfsccl and the libraries for XLA from the sources of this repository and puts them into
-the package, with the shared libraries that they need beyond those of every Linux system, so that
-the wheel works where those are not installed.
+"""Puts libfsccl_jax.so and libfsccl_mpi.so into the package, built from the sources of this
+repository. libfsccl itself is that of the package fsccl, so that a process has one whatever uses it.
 
-FSCCL_JAX_LIBRARIES lists the folders, separated by colons, of libraries that are built already;
-those are carried as they are.
+FSCCL_JAX_LIBRARIES lists folders, separated by colons, that have the libraries already: they are
+carried as they are. If a folder has libfsccl.so.0, that is carried as well, and the package does
+not depend on fsccl.
 """
 
 import os
-import re
 import shutil
-import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-from setuptools import Distribution, setup
-from setuptools.command.bdist_wheel import bdist_wheel
-from setuptools.command.build_py import build_py
+from setuptools import setup
 from setuptools.errors import SetupError
 
 FOLDER = Path(__file__).resolve().parent
-ROOT = FOLDER.parents[1]
-# The C and C++ runtime: jaxlib needs the C runtime from the system as well.
-SYSTEM_LIBRARIES = re.compile(r'linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so')
+sys.path.insert(0, str(FOLDER.parent))
+import wheels  # pylint: disable=wrong-import-position
+
 NEEDS = (
-    'libfsccl is built with g++ 12 or clang 14 or newer, pkg-config, and the development files of '
-    'libfmt, libsodium, '
-    'Highway, hwloc and nlohmann-json. On Debian and Ubuntu: '
-    'apt install g++ pkg-config libfmt-dev libsodium-dev libhwy-dev libhwloc-dev '
-    'nlohmann-json3-dev. '
-    'Or let FSCCL_JAX_LIBRARIES list the folders of libraries that are built already.'
+    'libfsccl_jax is built with g++ 12 or clang 14 or newer, pkg-config, and the development files '
+    'of libfmt, libsodium, Highway, hwloc and nlohmann-json. On Debian and Ubuntu: '
+    f'{wheels.DEBIAN}. Or let FSCCL_JAX_LIBRARIES list the folders of libraries that are built '
+    'already.'
 )
-CARRIED = ('libfsccl.so.0', 'libfsccl_jax.so', 'libfsccl_mpi.so')
+VERSION = wheels.version('jax')
+LIBRARIES = ('libfsccl_jax.so', 'libfsccl_mpi.so')
+LISTED = [Path(name) for name in os.environ.get('FSCCL_JAX_LIBRARIES', '').split(':') if name]
 
 
-def version():
-    header = ROOT / 'include/fsccl/fsccl.h'
-    if not header.is_file():
-        raise SetupError(
-            f'{header} is missing: fsccl_jax is built in a clone of FSCCL, pip install '
-            f'./bindings/jax'
-        )
-    numbers = re.findall(
-        r'#define FSCCL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)', header.read_text(encoding='utf-8')
-    )
-    return '.'.join(numbers)
+def found(name, folders):
+    """The library in the first of the folders that has it, or None."""
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
-def run(*command):
-    try:
-        result = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
-    except OSError as error:
-        raise SetupError(f'{command[0]} cannot be run: {error}. {NEEDS}') from error
-    if result.returncode != 0:
-        tail = '\n'.join(result.stdout.splitlines()[-25:])
-        raise SetupError(f'{tail}\n\n{" ".join(command)}: exit status {result.returncode}. {NEEDS}')
-    return result.stdout
+def dependencies():
+    """jax without a version, so that pip never replaces the JAX that is there: the package itself
+    says which versions it works with."""
+    carried = found('libfsccl.so.0', LISTED)
+    return ['jax'] if carried else ['jax', wheels.requirement(VERSION)]
 
 
-def needed_libraries(library):
-    """What the dynamic linker finds for the library, without what every system has."""
-    for line in run('ldd', str(library)).splitlines():
-        name, _, path = line.strip().partition(' => ')
-        if not SYSTEM_LIBRARIES.search(name):
-            yield Path(path.split(' (')[0]), name
-
-
-def build_library(target):
-    """Builds the libraries into the folder. They look for what they need beside themselves
-    first."""
-    with tempfile.TemporaryDirectory() as build:
-        run(
-            'meson',
-            'setup',
-            build,
-            str(ROOT),
-            '--buildtype=release',
-            '-Dprograms=disabled',
-            '-Dwerror=false',
-            '-Dcpp_link_args=-Wl,-rpath,$ORIGIN',
-        )
-        run('ninja', '-C', build)
-        for path, name in needed_libraries(Path(build) / 'libfsccl.so.0'):
-            shutil.copy(path, target / name)
-        carry([Path(build), Path(build) / 'bindings/jax', Path(build) / 'bindings/mpi'], target)
+def build(folder):
+    """Builds the libraries. They look for libfsccl in the package fsccl beside their own. Returns
+    the folders that they are in."""
+    settings = ('--buildtype=release', '-Dprograms=disabled', '-Dtests=false', '-Dwerror=false')
+    beside = '-Dcpp_link_args=-Wl,-rpath,$ORIGIN/../fsccl/lib'
+    wheels.run('meson', 'setup', folder, wheels.ROOT, *settings, beside, needs=NEEDS)
+    made = [folder / 'bindings/jax', folder / 'bindings/mpi']
+    targets = [
+        str((place / name).relative_to(folder)) for place, name in zip(made, LIBRARIES, strict=True)
+    ]
+    wheels.run('ninja', '-C', folder, *targets, needs=NEEDS)
+    return made
 
 
 def carry(folders, target):
-    """Copies each library from the first of the folders that has it. They find each other beside
-    themselves."""
-    for name in CARRIED:
-        found = next((folder / name for folder in folders if (folder / name).is_file()), None)
-        if found is None:
+    for name in LIBRARIES:
+        library = found(name, folders)
+        if library is None:
             raise SetupError(
                 f'{name} is not in {", ".join(map(str, folders))}: build FSCCL there with `ninja`, '
-                f'or unset '
-                'FSCCL_JAX_LIBRARIES, and it is built now'
+                'or unset FSCCL_JAX_LIBRARIES, and it is built now'
             )
-        shutil.copy(found, target / name)
+        shutil.copy(library, target / name)
+    if library := found('libfsccl.so.0', LISTED):
+        shutil.copy(library, target / library.name)
 
 
-class BuildWithLibrary(build_py):
+class BuildWithLibraries(wheels.FreshBuild):
     def run(self):
-        if not self.editable_mode:
-            shutil.rmtree(
-                self.build_lib, ignore_errors=True
-            )  # a module that is gone would be packed again
         super().run()
-        target = (FOLDER if self.editable_mode else Path(self.build_lib)) / 'fsccl_jax'
+        target = self.target(FOLDER, 'fsccl_jax')
         target.mkdir(parents=True, exist_ok=True)
         for old in target.glob('*.so*'):
             old.unlink()
-        listed = os.environ.get('FSCCL_JAX_LIBRARIES')
-        if listed:
-            carry([Path(folder) for folder in listed.split(':') if folder], target)
+        if LISTED:
+            carry(LISTED, target)
         else:
-            build_library(target)
-
-
-class Platform(Distribution):
-    """The package holds a library of one platform, though no extension module."""
-
-    def has_ext_modules(self):
-        return True
-
-
-class PlatformWheel(bdist_wheel):
-    """One wheel serves every Python of the platform."""
-
-    def get_tag(self):
-        return 'py3', 'none', super().get_tag()[2]
+            with tempfile.TemporaryDirectory() as folder:
+                carry(build(Path(folder)), target)
 
 
 setup(
-    version=version(),
-    distclass=Platform,
-    cmdclass={'build_py': BuildWithLibrary, 'bdist_wheel': PlatformWheel},
+    version=VERSION,
+    install_requires=dependencies(),
+    distclass=wheels.Platform,
+    cmdclass={'build_py': BuildWithLibraries, 'bdist_wheel': wheels.PlatformWheel},
 )

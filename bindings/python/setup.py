@@ -12,63 +12,33 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
-from setuptools import Distribution, setup
-from setuptools.command.bdist_wheel import bdist_wheel
-from setuptools.command.build_py import build_py
+from setuptools import setup
 from setuptools.errors import SetupError
 
 FOLDER = Path(__file__).resolve().parent
-ROOT = FOLDER.parents[1]
+sys.path.insert(0, str(FOLDER.parent))
+import wheels  # pylint: disable=wrong-import-position
+
+ROOT = wheels.ROOT
 # The C and C++ runtime: what uses the package needs it from the system as well.
 SYSTEM_LIBRARIES = re.compile(
     r'linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so|libfsccl'
 )
 NEEDS = (
     'FSCCL is built with g++ 12 or clang 14 or newer, pkg-config, and the development files of '
-    'libfmt, libsodium, '
-    'Highway, hwloc, nlohmann-json and CLI11. On Debian and Ubuntu: apt install g++ pkg-config '
-    'libfmt-dev libsodium-dev '
-    'libhwy-dev libhwloc-dev nlohmann-json3-dev libcli11-dev. Or let FSCCL_WHEEL_PREFIX name a '
-    'folder that has FSCCL.'
+    'libfmt, libsodium, Highway, hwloc, nlohmann-json and CLI11. On Debian and Ubuntu: '
+    f'{wheels.DEBIAN} libcli11-dev. Or let FSCCL_WHEEL_PREFIX name a folder that has FSCCL.'
 )
 PROGRAMS = ('fsccl-info', 'fsccl-perf', 'fsccl-trace')
 
 
-def version():
-    header = ROOT / 'include/fsccl/fsccl.h'
-    if not header.is_file():
-        raise SetupError(
-            f'{header} is missing: fsccl is built in a clone of FSCCL, pip install '
-            f'./bindings/python'
-        )
-    numbers = re.findall(
-        r'#define FSCCL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)', header.read_text(encoding='utf-8')
-    )
-    return '.'.join(numbers)
-
-
-def run(*command):
-    try:
-        result = subprocess.run(
-            [str(word) for word in command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-    except OSError as error:
-        raise SetupError(f'{command[0]} cannot be run: {error}. {NEEDS}') from error
-    if result.returncode != 0:
-        tail = '\n'.join(result.stdout.splitlines()[-25:])
-        raise SetupError(
-            f'{tail}\n\n{" ".join(map(str, command))}: exit status {result.returncode}. {NEEDS}'
-        )
-    return result.stdout
+VERSION = wheels.version('python')
+run = partial(wheels.run, needs=NEEDS)
 
 
 def build_prefix(folder):
@@ -107,7 +77,7 @@ def change(path, pattern, value):
     text, count = re.subn(pattern, lambda match: value, path.read_text(encoding='utf-8'))
     if not count:
         raise SetupError(
-            f'{path} has nothing that matches {pattern}: is it of another version than {version()}?'
+            f'{path} has nothing that matches {pattern}: is it of another version than {VERSION}?'
         )
     path.write_text(text, encoding='utf-8')
 
@@ -131,7 +101,7 @@ def fill(target, prefix):
         shutil.copytree(prefix / 'lib' / folder, libraries / folder)
     change(
         libraries / 'cmake/fsccl/fsccl-config.cmake',
-        re.escape(f'libfsccl.so.{version()}'),
+        re.escape(f'libfsccl.so.{VERSION}'),
         'libfsccl.so.0',
     )
     for name, place in (
@@ -144,14 +114,10 @@ def fill(target, prefix):
         shutil.copytree(prefix / 'share', target / 'share')
 
 
-class BuildWithLibrary(build_py):
+class BuildWithLibrary(wheels.FreshBuild):
     def run(self):
-        if not self.editable_mode:
-            shutil.rmtree(
-                self.build_lib, ignore_errors=True
-            )  # a module that is gone would be packed again
         super().run()
-        target = (FOLDER if self.editable_mode else Path(self.build_lib)) / 'fsccl'
+        target = self.target(FOLDER, 'fsccl')
         given = os.environ.get('FSCCL_WHEEL_PREFIX')
         if given and not Path(given, 'lib/libfsccl.so.0').is_file():
             raise SetupError(
@@ -174,21 +140,11 @@ class BuildWithLibrary(build_py):
             self.distribution.bill = run(sys.executable, script, tree)
 
 
-class Platform(Distribution):
-    """The package holds a library of one platform, though no extension module."""
-
+class Platform(wheels.Platform):
     bill = None
 
-    def has_ext_modules(self):
-        return True
 
-
-class PlatformWheel(bdist_wheel):
-    """One wheel serves every Python of the platform."""
-
-    def get_tag(self):
-        return 'py3', 'none', super().get_tag()[2]
-
+class PlatformWheel(wheels.PlatformWheel):
     def write_wheelfile(self, wheelfile_base, *words, **options):
         """Beside its metadata lie the licence and, as PEP 770 has it, the bill of materials."""
         super().write_wheelfile(wheelfile_base, *words, **options)
@@ -202,7 +158,7 @@ class PlatformWheel(bdist_wheel):
 
 
 setup(
-    version=version(),
+    version=VERSION,
     distclass=Platform,
     cmdclass={'build_py': BuildWithLibrary, 'bdist_wheel': PlatformWheel},
 )

@@ -82,6 +82,17 @@ typedef enum fsccl_peer_state {
   FSCCL_PEER_DEAD = 3
 } fsccl_peer_state_t;
 /*
+ * Names the call site of the operations that this rank issues on `comm` next, until the next call:
+ * `site` becomes part of their fingerprints. 0, the value at first: none. Ranks whose operations
+ * have different sites get FSCCL_ERR_MISMATCH before the result of an operation of any size can be
+ * read, with both sites in the text, each as "site 0x" and 16 hexadecimal digits. So a program
+ * whose calls may come in another order on another rank gives each call a number of its own, and
+ * each repetition in a loop as well. Messages (fsccl_send) have no site, and what NCCL moves on
+ * GPUs is not compared. Takes effect for pools and units made on `comm`. Does not block and sends
+ * nothing. By the thread that issues the operations. Errors: those of the handle.
+ */
+FSCCL_API fsccl_status_t fsccl_comm_set_site(fsccl_comm_t comm, uint64_t site);
+/*
  * Tells what this rank knows of the life of `rank` of `comm`, by heartbeats of the library's own
  * thread: a rank that computes for long is alive. Does not block and sends nothing. A suspect ends
  * no operation by itself. Any thread, also after `comm` has failed.

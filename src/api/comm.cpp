@@ -296,6 +296,14 @@ fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
   });
 }
 
+fsccl_status_t fsccl_comm_set_site(fsccl_comm_t handle, uint64_t site) {
+  return guarded("fsccl_comm_set_site", [&]() -> Status {
+    FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
+    comm->engine().set_site(site);
+    return success();
+  });
+}
+
 fsccl_status_t fsccl_comm_rank(fsccl_comm_t handle, int* rank) {
   return guarded("fsccl_comm_rank", [&]() -> Status {
     if (!rank) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank is NULL");

@@ -19,7 +19,7 @@ void Runner::mismatch(const Fingerprint& mine, int peer, const Fingerprint& thei
       "the same operations in the same "
       "order",
       error.rank, describe_for(rank_, mine), error.peer, describe_for(peer, theirs),
-      difference(mine, theirs, window_.before_unheard(mine)));
+      difference(mine, theirs, {sites_.of(mine.sequence), window_.before_unheard(mine)}));
   failure_.fail_all(error);
 }
 

@@ -19,7 +19,7 @@ Engine::Engine(EngineOptions options)
     : options_(std::move(options)),
       failure_(options_, *this, queue_),
       queue_(failure_),
-      runner_(options_, failure_, tally_) {
+      runner_(options_, failure_, tally_, sites_) {
   Progress::instance().expect();
 }
 
@@ -44,6 +44,7 @@ Status Engine::acquire(Operation** operation, const OperationSettings& settings,
 
 Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
   const uint64_t sequence = op.fingerprint.sequence;
+  sites_.mark(op.fingerprint);
   record(recording::Event::submitted, op.fingerprint, op.fingerprint.root);
   if (wait_for_it) {
     queue_.submit(sequence, Queue::Order::release);
@@ -61,6 +62,7 @@ Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
 Status Engine::run_small(const SmallCall& call, fsccl_status_t* state) {
   const uint64_t sequence = queue_.submitted() + 1;
   SmallCursor cursor(call, sequence, runner_.window().next_tick(), runner_.looks_of_small_call());
+  sites_.mark(cursor.fingerprint);
   bool done = false;
   try {
     done = runner_.run(cursor, options_.recorder, options_.recorded_as);
@@ -79,6 +81,11 @@ Status Engine::run_small(const SmallCall& call, fsccl_status_t* state) {
     return wait(sequence, -1, state);
   *state = FSCCL_OK;
   return success();
+}
+
+void Engine::set_site(uint64_t key) {
+  sites_.set(key);
+  failure_.each_bound([key](Engine& part) { part.sites_.set(key); });
 }
 
 void Engine::go_on_in_ring(const SmallCursor& cursor) {

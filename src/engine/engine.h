@@ -11,6 +11,7 @@
 #include "base/wait.h"
 #include "engine/queue.h"
 #include "engine/runner.h"
+#include "engine/sites.h"
 #include "record/recorder.h"
 
 namespace fsccl {
@@ -53,6 +54,9 @@ class Engine {
   // in a signal must be what was sent, so not with checksums.
   bool may_run_small() const { return !options_.checksum && queue_.idle() && !failed(); }
   Status run_small(const SmallCall& call, fsccl_status_t* state);
+  // The call site of the operations that are submitted next, here and in the parts of this engine
+  // (sites.h).
+  void set_site(uint64_t key);
   // Whether such a call begins with the plan that touches no peer's buffers.
   bool foresees_unreachable() const { return runner_.foresees_unreachable(); }
 
@@ -93,7 +97,10 @@ class Engine {
   void lost(int rank, bool left, const std::string& silence = {}) noexcept {
     failure_.lost(rank, left, silence);
   }
-  void bind(Engine& part) { failure_.bind(part.failure_); }
+  void bind(Engine& part) {
+    part.sites_.set(sites_.key());
+    failure_.bind(part.failure_);
+  }
   void unbind() { failure_.unbind(); }
   void make_heir(Engine& heir) { failure_.make_heir(heir.failure_); }
   void disinherit(const Engine& heir) { failure_.disinherit(heir.failure_); }
@@ -182,6 +189,7 @@ class Engine {
   Tally tally_;
   EngineFailure failure_;
   Queue queue_;
+  Sites sites_;
   Runner runner_;
   std::atomic<bool> looked_back_{false};  // nothing completes any more
 

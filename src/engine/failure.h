@@ -54,6 +54,12 @@ class EngineFailure final : public InvariantGuard {
   // Until disinherit(), which is called as often.
   void make_heir(EngineFailure& heir);
   void disinherit(const EngineFailure& heir);
+  // Calls visit(engine) for each engine that is bound to this one.
+  template <class Visit>
+  void each_bound(const Visit& visit) {
+    const std::lock_guard lock(bound_mutex_);
+    for (EngineFailure* one : bound_) visit(one->engine_);
+  }
   // Whether any thread drives this engine or one that is bound to it. While that is so, what has
   // failed may still touch buffers.
   bool being_driven();

@@ -20,12 +20,14 @@ constexpr int kLooks = 400, kNetworkLooks = 20;
 
 }  // namespace
 
-Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tally)
+Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tally,
+               const Sites& sites)
     : options_(options),
       transport_(*options.transport),
       channel_(options.channel),
       failure_(failure),
       tally_(tally),
+      sites_(sites),
       rank_(options.rank),
       ranks_(options.ranks),
       can_read_(transport_.can_read(channel_) != 0),

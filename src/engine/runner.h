@@ -15,6 +15,7 @@
 #include "engine/engine_options.h"
 #include "engine/failure.h"
 #include "engine/foresight.h"
+#include "engine/sites.h"
 #include "engine/slot_stores.h"
 #include "engine/small_call.h"
 #include "engine/sums.h"
@@ -36,7 +37,8 @@ class Runner {
     uint32_t data_bytes = 0;
   };
 
-  Runner(const EngineOptions& options, EngineFailure& failure, Tally& tally);
+  // `sites`: for errors' texts.
+  Runner(const EngineOptions& options, EngineFailure& failure, Tally& tally, const Sites& sites);
 
   // Private memory of peers can be read, and all ranks are threads of this process.
   bool can_read() const { return can_read_; }
@@ -261,6 +263,7 @@ class Runner {
   void* const channel_;
   EngineFailure& failure_;
   Tally& tally_;
+  const Sites& sites_;
   const int rank_, ranks_;
   const bool can_read_;
   const bool sums_;  // slots have tables of sums

@@ -50,16 +50,30 @@ std::string parameters(const Fingerprint& f) {
                  : "no parameters";
 }
 
-std::string in_history(const Fingerprint& f) {
+// Everything but a call site that the history of this operation holds; empty: nothing else.
+std::string beside_site(const Fingerprint& f) {
   const bool scaled = reduces(f.op) && f.kind == FSCCL_OP_PREMUL_SUM;
   const std::string parts = by_parts(f.op)     ? "the counts of the ranks' parts"
                             : by_tensors(f.op) ? "the types or parts of the tensors"
                                                : "";
   if (scaled) return parts + (parts.empty() ? "" : ", or ") + "the scale of fsccl_premul_sum()";
+  return parts;
+}
+
+std::string in_history(const Fingerprint& f) {
+  const std::string parts = beside_site(f);
   if (!parts.empty()) return parts;
   return "the history of collective memory events (units taken and given back in another order, "
          "other definitions, or another "
-         "scale)";
+         "scale), or the call site (fsccl_comm_set_site)";
+}
+
+// Both keys. Theirs is right where nothing else of the history differs.
+std::string sites(const Fingerprint& a, const Fingerprint& b, uint64_t mine) {
+  const std::string text =
+      fmt::format("site {:#018x} and site {:#018x}", mine, mine ^ a.history ^ b.history);
+  const std::string others = a.op == b.op ? beside_site(a) : "";
+  return others.empty() ? text : text + ", or " + others;
 }
 
 std::string describe_sizes(const Fingerprint& f) {
@@ -87,7 +101,7 @@ const char* op_name(OpCode op) {
   return index < std::size(kOpNames) ? kOpNames[index] : "unknown operation";
 }
 
-std::string difference(const Fingerprint& a, const Fingerprint& b, uint64_t unheard) {
+std::string difference(const Fingerprint& a, const Fingerprint& b, const HistoryParts& parts) {
   std::string text;
   auto add = [&](auto&& part) { text += (text.empty() ? "" : ", ") + part; };
   if (a.op != b.op) add(fmt::format("operation {} and {}", op_name(a.op), op_name(b.op)));
@@ -104,15 +118,16 @@ std::string difference(const Fingerprint& a, const Fingerprint& b, uint64_t unhe
   if (a.flags != b.flags) add(fmt::format("mode {} and {}", a.flags, b.flags));
   if (a.sequence != b.sequence)
     add(fmt::format("sequence number {} and {}", a.sequence, b.sequence));
+  if (parts.site != 0 && parts.unheard == 0 && a.history != b.history) add(sites(a, b, parts.site));
   if (!text.empty() || a.history == b.history) return text;
   if (a.op == OpCode::send)
     return fmt::format("tag {} and {}: messages between two ranks match in the order of the calls",
                        static_cast<int32_t>(a.history), static_cast<int32_t>(b.history));
-  if (unheard)
+  if (parts.unheard)
     text = fmt::format(
         "a call from operation {} on, which ranks that did not wait for each other have not "
         "compared, or in ",
-        unheard);
+        parts.unheard);
   return text + in_history(a);
 }
 

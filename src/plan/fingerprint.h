@@ -67,8 +67,15 @@ inline bool equal(const Fingerprint& a, const void* line_bytes) {
 
 // "all_gather of 10 float32 (operation 5)"
 std::string describe(const Fingerprint& fingerprint);
-// Names what differs: "count 10 and 20, dtype float32 and int8". `unheard`: the number of the first
-// call that went into my history without being compared by itself; 0: none.
-std::string difference(const Fingerprint& mine, const Fingerprint& theirs, uint64_t unheard);
+// What this rank alone knows of what is in the history of its fingerprint.
+struct HistoryParts {
+  uint64_t site = 0;  // the key of the call site; 0: none
+  // The number of the first call that went into the history without being compared by itself; 0:
+  // none.
+  uint64_t unheard = 0;
+};
+// Names what differs: "count 10 and 20, dtype float32 and int8".
+std::string difference(const Fingerprint& mine, const Fingerprint& theirs,
+                       const HistoryParts& parts);
 
 }  // namespace fsccl

@@ -131,6 +131,65 @@ TEST_P(Mismatches, OfUnitsAreToldWithBothCallsOnEveryRank) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Mismatches, ::testing::Range(0, 14));
 
+// Two calls that are alike and have changed places on a rank: in signals, in slots, and large.
+TEST(Sites, OfCallsThatHaveChangedPlacesAreToldBeforeAResultIsRead) {
+  constexpr int kCalls[] = {kAllGather,      kReduceScatter, kAllReduce,         kBroadcast,
+                            kReduce,         kAllToAll,      kBarrier,           kAllGatherV,
+                            kReduceScatterV, kAllGatherList, kReduceScatterList, kBroadcastList};
+  for (const size_t count : {size_t{1}, size_t{40}, kMost})
+    for (const int op : kCalls) {
+      SCOPED_TRACE(fmt::format("{} of {}", kNames[op], count));
+      run_ranks(3, [&](Rank& self) {
+        std::vector<double> in(most_elements(3), 1), out(in.size());
+        Call call;
+        call.op = op;
+        call.ranks = 3;
+        call.count = count;
+        constexpr uint64_t kFirst = 0x1234567890abcdef, kSecond = 0x0f;
+        EXPECT_OK(fsccl_comm_set_site(self.comm, kFirst));
+        EXPECT_OK(issue(call, self.comm, in, out));  // all are at one site
+        EXPECT_OK(fsccl_comm_set_site(self.comm, self.rank == 1 ? kSecond : kFirst));
+        fsccl_status_t status = issue(call, self.comm, in, out);
+        // who only sends, or tells nobody what it called, hears of it in the next call
+        if (status == FSCCL_OK) status = fsccl_barrier(self.comm, nullptr, nullptr);
+        if (op == kBroadcast || op == kBroadcastList || op == kReduce) {
+          EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, "they differ in");
+        } else {
+          EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, "site 0x1234567890abcdef",
+                       "site 0x000000000000000f");
+        }
+      });
+    }
+}
+
+// A result that a rank can read was made by calls of one site.
+TEST(Sites, NothingIsReceivedFromAnotherSite) {
+  for (const size_t count : {size_t{1}, size_t{3}, size_t{1000}, size_t{1} << 20}) {
+    run_ranks(2, [&](Rank& self) {
+      std::vector<float> mine(count, self.rank == 0 ? 1.0f : 2.0f), out(2 * count, -1.0f);
+      EXPECT_OK(fsccl_comm_set_site(self.comm, self.rank == 0 ? 1 : 2));
+      EXPECT_ERROR(fsccl_all_gather(mine.data(), out.data(), count, FSCCL_FLOAT32, self.comm,
+                                    nullptr, nullptr),
+                   FSCCL_ERR_MISMATCH, "site 0x0000000000000001");
+    });
+  }
+}
+
+TEST(Sites, MessagesHaveNoneAndZeroIsNone) {
+  run_ranks(2, [](Rank& self) {
+    int value = self.rank;
+    EXPECT_OK(fsccl_comm_set_site(self.comm, 1 + static_cast<uint64_t>(self.rank)));
+    if (self.rank == 0)
+      EXPECT_OK(fsccl_send(&value, 1, FSCCL_INT32, 1, 0, self.comm, nullptr, nullptr));
+    else
+      EXPECT_OK(fsccl_recv(&value, 1, FSCCL_INT32, 0, 0, self.comm, nullptr, nullptr));
+    EXPECT_EQ(value, 0);
+    EXPECT_OK(fsccl_comm_set_site(self.comm, 0));
+    EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    EXPECT_ERROR(fsccl_comm_set_site(nullptr, 1), FSCCL_ERR_INVALID_HANDLE, "communicator");
+  });
+}
+
 // Each waits for another one, and who only receives does not always tell that it has entered.
 TEST(Differences, OfAllRanksAreTold) {
   for (const size_t count : {size_t{2}, kMost})

@@ -28,10 +28,9 @@ import jax.numpy as jnp
 from jax._src import distributed
 
 from . import libraries
-from .transposes import gathered, permuted, reduced, scattered, sent
+from .transposes import TARGET, gathered, permuted, reduced, scattered, sent
 
 LIBRARY = 'libfsccl_jax.so'
-TARGET = 'fsccl_jax_collective'
 _CAPACITY = 4096
 _numbers = itertools.count()
 _library = None
@@ -41,9 +40,11 @@ def _load():
     global _library  # pylint: disable=global-statement
     if _library is None:
         _library = libraries.load(LIBRARY)
-        jax.ffi.register_ffi_target(
-            TARGET, jax.ffi.pycapsule(_library.fsccl_jax_collective), platform='cpu'
-        )
+        for platform, handler in (
+            ('cpu', _library.fsccl_jax_collective),
+            ('CUDA', _library.fsccl_jax_device_collective),
+        ):
+            jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(handler), platform=platform)
     return _library
 
 
@@ -137,8 +138,17 @@ class Group:
         return self is other
 
     def token(self):
-        """The first token of a program. Whatever takes it may run as soon as the program does."""
-        return jax.lax.axis_index(self.mesh.axis_names).astype(jnp.float32)[None]
+        """The first token of a program: one call takes it, each other call that of the call before
+        it."""
+        place = jax.lax.axis_index(self.mesh.axis_names).astype(jnp.float32)
+        return jnp.stack([place, jnp.zeros_like(place)])
+
+    def announce(self, site):
+        """A program that is traced now has calls of this site. Errors can name it then."""
+        if _load().fsccl_jax_site(site.encode()):
+            raise ValueError(
+                f'fsccl_jax: another call site has the number of "{site}": give it another name'
+            )
 
     def all_gather(self, tree, token, site=None, counts=None):
         """Each rank's arrays end to end, along their first dimension. counts: how many rows each

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the package's C libraries are: in its own folder, or in those that FSCCL_JAX_LIBRARIES
-lists, separated by colons."""
+lists, separated by colons. libfsccl, which they need, is there as well, or is that of the package
+fsccl."""
 
 import ctypes
 import os
@@ -15,20 +16,12 @@ VARIABLE = 'FSCCL_JAX_LIBRARIES'
 
 def path(name: str) -> Path:
     """The file of that name."""
-    listed = os.environ.get(VARIABLE)
-    folders = (
-        [Path(folder) for folder in listed.split(':') if folder]
-        if listed
-        else [Path(__file__).parent]
-    )
-    for folder in folders:
-        if (folder / name).is_file():
-            return (folder / name).resolve()
+    if (found := _find(name)) is not None:
+        return found
     raise ImportError(
-        f'fsccl_jax: {name} is not in {", ".join(map(str, folders))}. Install the package with '
-        f'`pip install '
-        f'./bindings/jax`, which builds and carries it, or let {VARIABLE} list the folders of a '
-        f'build tree.'
+        f'fsccl_jax: {name} is not in {", ".join(map(str, _folders()))}. Install the package with '
+        f'`pip install ./bindings/python ./bindings/jax`, which builds and carries it, or let '
+        f'{VARIABLE} list the folders of a build tree.'
     )
 
 
@@ -36,12 +29,41 @@ def load(name: str) -> ctypes.CDLL:
     """The library of that name; it is loaded once, whoever loads it."""
     found = path(name)
     try:
+        # first, for what is loaded by its name later, also by jaxlib, is this one
+        ctypes.CDLL(str(_libfsccl()))
         return ctypes.CDLL(str(found))
     except OSError as error:
         raise ImportError(
             f'fsccl_jax: cannot load {found}: {error}. Install the package with `pip install '
-            f'./bindings/jax`, which '
-            f'builds it with what it needs, or let {VARIABLE} list the folders of a build tree.'
+            f'./bindings/python ./bindings/jax`, which builds it with what it needs, or let '
+            f'{VARIABLE} list the folders of a build tree.'
+        ) from error
+
+
+def _folders() -> list[Path]:
+    listed = os.environ.get(VARIABLE)
+    if not listed:
+        return [Path(__file__).parent]
+    return [Path(folder) for folder in listed.split(':') if folder]
+
+
+def _find(name: str) -> Path | None:
+    files = (folder / name for folder in _folders())
+    return next((file.resolve() for file in files if file.is_file()), None)
+
+
+def _libfsccl() -> Path:
+    if (carried := _find('libfsccl.so.0')) is not None:
+        return carried
+    try:
+        from fsccl import get_library  # pylint: disable=import-outside-toplevel
+
+        return Path(get_library())
+    except (ImportError, FileNotFoundError) as error:
+        raise ImportError(
+            'fsccl_jax: there is no libfsccl: this package carries none, and the package fsccl '
+            f'has none ({error}). Install it with `pip install fsccl`, or in a clone with `pip '
+            f'install ./bindings/python`, or let {VARIABLE} list a folder that has libfsccl.so.0.'
         ) from error
 
 

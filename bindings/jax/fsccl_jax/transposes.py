@@ -2,10 +2,11 @@
 """The calls of XLA's FFI, and their transposes: backward runs the transposed collectives in reverse
 order, after all of forward.
 
-A token is an array of one number, this rank's place on the mesh, so that every call can check it.
+A token is an array of two numbers: this rank's place on the mesh, which every call checks, and the
+number of the call that returned the token, which grows in a program; the first token has 0.
 Backward's tokens are cotangents of forward's. The first of them says nothing of forward, so each
-call's token is the larger of its cotangent and of the token that the call gave in forward: both are
-the same number, or one is zero.
+call's token is the larger, in both numbers, of its cotangent and of the token that the call gave in
+forward: the later of the two.
 """
 
 from functools import partial
@@ -40,9 +41,15 @@ def call(kind, group, site, counts, leaves, token, root=0):
     results = [
         jax.ShapeDtypeStruct(_shape(kind, leaf, group.ranks, counts), leaf.dtype) for leaf in leaves
     ]
+    # The token, and what is broadcast, stay where they are.
+    kept = range(len(leaves)) if kind == BROADCAST else ()
     run = jax.ffi.ffi_call(
-        TARGET, (*results, jax.ShapeDtypeStruct((1,), jnp.float32)), has_side_effect=True
+        TARGET,
+        (*results, jax.ShapeDtypeStruct(token.shape, token.dtype)),
+        has_side_effect=True,
+        input_output_aliases={index: index for index in (*kept, len(leaves))},
     )
+    group.announce(site)
     numbers = np.asarray(
         [_counts(kind, leaf, group.ranks, counts) for leaf in leaves], np.int64
     ).reshape(-1)
@@ -55,7 +62,16 @@ def call(kind, group, site, counts, leaves, token, root=0):
         counts=numbers,
         root=np.int64(root),
     )
+    if kind == REDUCE_SCATTER and counts:
+        values = [_without_rest(value, counts, token) for value in values]
     return tuple(values), token
+
+
+def _without_rest(value, counts, token):
+    """The rows beyond this rank's own are zero."""
+    own = jnp.asarray(counts)[token[0].astype(int)]
+    rows = jnp.arange(value.shape[0]).reshape(-1, *[1] * (value.ndim - 1))
+    return jnp.where(rows < own, value, jnp.zeros((), value.dtype))
 
 
 def _back(kind, group, site, counts, cotangents, token, root=0):

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "../../last_error.h"
+#include "order.h"
 
 namespace fsccl_jax {
 
@@ -19,8 +20,9 @@ struct Rank {
   int ranks = 0;
   // guards what follows; a call's operations are submitted together
   std::mutex issue;
-  std::map<std::string, uint64_t> calls;  // of each call site so far
-  std::string failed;                     // why no more operations are issued; "" while they are
+  std::map<uint64_t, uint64_t> calls;  // of each call site so far
+  Order order;
+  std::string failed;  // why no more operations are issued; "" while they are
 };
 
 // nullptr where `group` was not joined, or has left, or has no such device.

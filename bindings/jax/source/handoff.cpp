@@ -22,22 +22,34 @@ struct Threads {
       ++idle;
       more.wait(guard, [this] { return !tasks.empty(); });
       --idle;
-      const std::function<void()> task = std::move(tasks.front());
+      std::function<void()> task = std::move(tasks.front());
       tasks.pop_front();
       guard.unlock();
-      task();
+      std::function<void()> behind;
+      for (next = &behind; task; task = std::exchange(behind, nullptr)) task();
+      next = nullptr;
       guard.lock();
     }
   }
+
+  void add(std::function<void()> task) {
+    const std::lock_guard guard(lock);
+    tasks.push_back(std::move(task));
+    if (idle < tasks.size()) std::thread([this] { serve(); }).detach();
+    more.notify_one();
+  }
+
+  // What the calling thread does next, where it is one of these.
+  static thread_local std::function<void()>* next;
 };
+thread_local std::function<void()>* Threads::next = nullptr;
 Threads& threads = *new Threads;  // never destroyed, for the threads use it to the end
 }  // namespace
 
 void hand_off(std::function<void()> task) {
-  const std::lock_guard guard(threads.lock);
-  threads.tasks.push_back(std::move(task));
-  if (threads.idle < threads.tasks.size()) std::thread([] { threads.serve(); }).detach();
-  threads.more.notify_one();
+  if (Threads::next == nullptr) return threads.add(std::move(task));
+  if (*Threads::next) threads.add(std::move(*Threads::next));
+  *Threads::next = std::move(task);
 }
 
 }  // namespace fsccl_jax

@@ -117,17 +117,33 @@ struct DeviceOrdinal {
   int32_t ordinal;
 };
 
+struct StreamGet {
+  size_t struct_size;
+  Extension* extension;
+  Context* context;
+  void* stream;  // out
+};
+
+struct RunId {
+  size_t struct_size;
+  Extension* extension;
+  Context* context;
+  int64_t id;  // out
+};
+
 struct Api {
   size_t struct_size;
   Extension* extension;
   Version version;
   const void* internal;
   Error* (*error_create)(ErrorCreate*);
-  void* between[12];  // error_get_message .. thread_pool_num_threads
+  void* before_stream[3];  // error_get_message .. handler_register
+  Error* (*stream_get)(StreamGet*);
+  void* before_futures[8];  // type_register .. thread_pool_num_threads
   Error* (*future_create)(FutureCreate*);
   Error* (*future_set_available)(FutureAvailable*);
   Error* (*future_set_error)(FutureError*);
-  void* run_id_get;
+  Error* (*run_id_get)(RunId*);
   Error* (*device_ordinal_get)(DeviceOrdinal*);
 };
 

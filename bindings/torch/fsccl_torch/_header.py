@@ -763,6 +763,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     'fsccl_config_dump': (c_int, [CFUNCTYPE(None, c_void_p, POINTER(ConfigEntry)), c_void_p]),
     'fsccl_launcher': (c_int, [POINTER(LaunchInfo)]),
     'fsccl_comm_counters': (c_int, [c_void_p, POINTER(Counters)]),
+    'fsccl_comm_set_site': (c_int, [c_void_p, c_uint64]),
     'fsccl_comm_peer_state': (c_int, [c_void_p, c_int, POINTER(c_int)]),
     'fsccl_probe': (c_int, [c_int, c_void_p]),
     'fsccl_work_error': (c_int, [c_void_p]),

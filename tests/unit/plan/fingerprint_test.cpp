@@ -28,7 +28,7 @@ Fingerprint call(OpCode op) {
 std::string when_history_differs(OpCode op, uint64_t unheard) {
   Fingerprint other = call(op);
   other.history = 8;
-  return difference(call(op), other, unheard);
+  return difference(call(op), other, {.unheard = unheard});
 }
 
 TEST(Fingerprint, ADifferentFieldIsNamedWithBothValues) {
@@ -36,7 +36,8 @@ TEST(Fingerprint, ADifferentFieldIsNamedWithBothValues) {
   other.count = 20;
   other.root = 2;
   other.history = 8;  // follows from the others, as a rule
-  EXPECT_EQ(difference(call(OpCode::broadcast), other, 12), "count 10 and 20, root -1 and 2");
+  EXPECT_EQ(difference(call(OpCode::broadcast), other, {.unheard = 12}),
+            "count 10 and 20, root -1 and 2");
 }
 
 TEST(Fingerprint, EveryFieldIsComparedAndNamed) {
@@ -46,7 +47,7 @@ TEST(Fingerprint, EveryFieldIsComparedAndNamed) {
   const auto differs = [&](auto& field, auto value, const char* word) {
     const auto before = std::exchange(field, value);
     EXPECT_FALSE(equal(call(OpCode::reduce), &other)) << word;
-    EXPECT_THAT(difference(call(OpCode::reduce), other, 0), HasSubstr(word));
+    EXPECT_THAT(difference(call(OpCode::reduce), other, {}), HasSubstr(word));
     EXPECT_EQ(gist_of(call(OpCode::reduce)) == gist_of(other),
               &field == static_cast<void*>(&sequence))
         << word;
@@ -79,11 +80,28 @@ TEST(Fingerprint, AnotherScaleIsNoMemoryEvent) {
     mine.op = theirs.op = op;
     mine.kind = theirs.kind = FSCCL_OP_PREMUL_SUM;
     mine.history = 1, theirs.history = 2;
-    EXPECT_THAT(difference(mine, theirs, 0), HasSubstr("the scale of fsccl_premul_sum()"));
-    EXPECT_THAT(difference(mine, theirs, 0), Not(HasSubstr("memory events")));
+    EXPECT_THAT(difference(mine, theirs, {}), HasSubstr("the scale of fsccl_premul_sum()"));
+    EXPECT_THAT(difference(mine, theirs, {}), Not(HasSubstr("memory events")));
     mine.kind = theirs.kind = FSCCL_OP_SUM;
-    EXPECT_THAT(difference(mine, theirs, 0), Not(HasSubstr("premul")));
+    EXPECT_THAT(difference(mine, theirs, {}), Not(HasSubstr("premul")));
   }
+}
+
+TEST(Fingerprint, CallSitesThatDifferAreBothNamed) {
+  const uint64_t before = 7, mine = 0x1111222233334444, theirs = 0x00000000deadbeef;
+  Fingerprint here = call(OpCode::all_reduce), there = here;
+  here.history = before ^ mine;
+  there.history = before ^ theirs;
+  const char* const both = "site 0x1111222233334444 and site 0x00000000deadbeef";
+  EXPECT_EQ(difference(here, there, {.site = mine}), both);
+  there.count = 20;
+  EXPECT_EQ(difference(here, there, {.site = mine}), std::string("count 10 and 20, ") + both);
+  here.op = there.op = OpCode::all_gather_list;
+  there.count = here.count;
+  EXPECT_EQ(difference(here, there, {.site = mine}),
+            std::string(both) + ", or the types or parts of the tensors");
+  there.history = here.history;
+  EXPECT_EQ(difference(here, there, {.site = mine}), "");
 }
 
 TEST(Fingerprint, AMessageIsARecvWhereItArrives) {
