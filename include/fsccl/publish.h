@@ -8,6 +8,7 @@
 #define FSCCL_PUBLISH_H
 
 #include "fsccl/fsccl.h"
+#include "fsccl/redistribute.h"
 
 #ifdef __cplusplus
 extern "C" {
