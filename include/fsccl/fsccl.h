@@ -1410,7 +1410,7 @@ FSCCL_API fsccl_status_t fsccl_device_list(void (*visit)(void* context,
  *    "measured": {"exchange_ns", "message_ns", "sizes", "slots_ns", "slots_past_caches_ns",
  *                 "side_by_side", "read_ns" or null, "copy_ns_per_kib"},
  *    "costs_from", "machine", "transport", "path" (of bytes, if the transport has several), "link",
- *    "hosts", "ranks_per_host", "why",
+ *    "hosts", "ranks_per_host", "why", "kernels": {"from", "passes"} (docs/tuning.md),
  *    "candidates": [{"plan", "chunk", "memory", "predicted_us", "chosen"}],
  *    "device" (docs/tuning.md; from the first collective on memory of a GPU on)}
  *

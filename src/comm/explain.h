@@ -18,6 +18,7 @@ struct Circumstances {
   // of several that the transport has; null: it has but one, or nobody knows yet
   const char* path = nullptr;
   topo::LinkClass link{};  // of the farthest two ranks
+  std::string kernels;     // kernels_json(); empty: of a machine that is only known from a file
 };
 
 Result<OpCode> explained_operation(std::string_view name);

@@ -217,7 +217,8 @@ bool Executor::move(const Step& step) {
   if (bytes < kPieceBytes && ahead < out_of)
     fetch_to_read(src.mapped + kAheadBytes, std::min(bytes, out_of - ahead));
   const auto convert = [&](Stores stores) {
-    cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores);
+    const Stores used = into && stores == Stores::streaming ? Stores::unfenced : stores;
+    cast(dst.mapped, step.to, src.mapped, step.from, part.count, used);
   };
   if (step.kind != StepKind::cast)
     engine_.copy(dst.mapped, src.mapped, bytes, into, out_of != 0, op_);

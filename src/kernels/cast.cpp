@@ -103,8 +103,7 @@ HWY_INLINE size_t cast_lines(To* to, const From* from, size_t count, Variant var
 
 template <bool kStream, class To, class From>
 HWY_INLINE void cast_main(To* to, const From* from, size_t count, Variant variant) {
-  const bool in_order = variant.pages == 1 && variant.ahead == 0;
-  size_t i = in_order ? 0 : cast_lines<kStream>(to, from, count, variant);
+  size_t i = cast_lines<kStream>(to, from, count, variant);
   for (; i + kGroup <= count; i += kGroup) cast_group<kStream>(to + i, from + i);
   if (i < count) cast_few(to + i, from + i, count - i);
 }

@@ -22,6 +22,7 @@ struct Kernels {
     Variant variant;
   };
   const KernelTable* best;  // for what has no variants
+  Way unfenced;             // of casts
   std::array<Way, kPasses> ways;
   KernelChoice choice;
   const Kernels* next = nullptr;  // of all that were made
@@ -98,6 +99,7 @@ Kernels::Way way_of(Chosen chosen) {
 Kernels make_kernels(const KernelChoice& choice, size_t best) {
   Kernels made;
   made.best = &tables().all[best];
+  made.unfenced = {made.best, {Variant::Store::nontemporal}};
   made.choice = choice;
   std::transform(choice.begin(), choice.end(), made.ways.begin(), way_of);
   return made;
@@ -172,8 +174,9 @@ bool reduce_by(const Kernels::Way& way, const Reduce& args) {
     return true;
   }
   const bool wide = args.from == FSCCL_FLOAT64 || args.to == FSCCL_FLOAT64;
-  table.general[!dtype_float(args.from) ? args.from : wide ? FSCCL_FLOAT64 : FSCCL_FLOAT32](args,
-                                                                                           table);
+  table.general[!dtype_float(args.from) ? args.from
+                : wide                  ? FSCCL_FLOAT64
+                                        : FSCCL_FLOAT32](args, table);
   return true;
 }
 
@@ -233,8 +236,12 @@ bool cast(void* dst, fsccl_dtype_t to, const void* src, fsccl_dtype_t from, size
     copy_bytes(dst, src, bytes, stores);
     return true;
   }
-  const bool past = worthwhile(stores, bytes) != Stores::cached;
-  return cast_by(kernels().way(past ? Pass::cast_past : Pass::cast), dst, to, src, from, count);
+  const Stores used = worthwhile(stores, bytes);
+  const Kernels& chosen = kernels();
+  const Kernels::Way& way = used == Stores::cached      ? chosen.way(Pass::cast)
+                            : used == Stores::streaming ? chosen.way(Pass::cast_past)
+                                                        : chosen.unfenced;
+  return cast_by(way, dst, to, src, from, count);
 }
 
 bool reduce_supported(fsccl_dtype_t from, fsccl_dtype_t to, fsccl_op_kind_t op) {

@@ -39,13 +39,13 @@ void install_sum(KernelTable& table, int64_t target);
 void install_general(KernelTable& table, int64_t target);
 
 // Defines such a function from what the file compiled for each instruction set, `name`_here.
-#define FSCCL_INSTALL(name)                                                     \
-  HWY_EXPORT(name##_here);                                                      \
-  void name(KernelTable& table, int64_t target) {                               \
-    constexpr bool kOne = (HWY_TARGETS & (HWY_TARGETS - 1)) == 0;               \
-    hwy::ChosenTarget chosen;                                                   \
-    chosen.Update(target);                                                      \
-    HWY_DISPATCH_TABLE(name##_here)[kOne ? 0 : chosen.GetIndex()](table);       \
+#define FSCCL_INSTALL(name)                                               \
+  HWY_EXPORT(name##_here);                                                \
+  void name(KernelTable& table, int64_t target) {                         \
+    constexpr bool kOne = (HWY_TARGETS & (HWY_TARGETS - 1)) == 0;         \
+    hwy::ChosenTarget chosen;                                             \
+    chosen.Update(target);                                                \
+    HWY_DISPATCH_TABLE(name##_here)[kOne ? 0 : chosen.GetIndex()](table); \
   }
 
 // For tests: serve every later call with the named instruction set ("portable", "sse4", "avx2",

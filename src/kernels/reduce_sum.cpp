@@ -258,7 +258,8 @@ HWY_INLINE void sum_range_with(const Reduce& args, Variant variant) {
   // A line that was just read is in the cache: a plain store is cheaper than sending it past.
   bool reads_dst = args.accumulate;
   for (int s = 0; s < args.n; ++s) reads_dst = reads_dst || args.sources[s] == args.dst;
-  pass.stream = variant.store == Variant::Store::nontemporal && !reads_dst && can_stream<To>(args.dst);
+  pass.stream =
+      variant.store == Variant::Store::nontemporal && !reads_dst && can_stream<To>(args.dst);
   pass.run(args.count, args.norm);
   if (pass.stream) hwy::FlushStream();
 }

@@ -24,8 +24,7 @@ constexpr uint16_t bits(std::initializer_list<Pass> passes) {
 constexpr uint16_t kReducesPast = bits({Pass::reduce_past, Pass::reduce_norm_past}),
                    kHot = bits({Pass::copy, Pass::cast, Pass::reduce, Pass::reduce_norm}),
                    kMovesPast = bits({Pass::copy_past, Pass::cast_past}),
-                   kPast = kMovesPast | kReducesPast,
-                   kCopies = bits({Pass::copy, Pass::copy_past});
+                   kPast = kMovesPast | kReducesPast, kCopies = bits({Pass::copy, Pass::copy_past});
 
 constexpr std::array kRows{
     variants::Row{"plain", {}, kHot | kPast},
@@ -67,7 +66,9 @@ bool runs_here(const Variant& variant) {
 bool with_instructions(const Variant& variant) { return variant.body == Body::lines; }
 
 // Beside the best instruction set, AVX2 where that is AVX-512: some processors slow down for it.
-bool contends(size_t set) { return set == 0 || instruction_sets()[set] == std::string_view("avx2"); }
+bool contends(size_t set) {
+  return set == 0 || instruction_sets()[set] == std::string_view("avx2");
+}
 
 uint8_t row_named(std::string_view name) {
   const auto* found = std::find_if(kRows.begin(), kRows.end(),
