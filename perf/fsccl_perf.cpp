@@ -13,6 +13,7 @@
 #include "fsccl/codec.h"
 #include "launch.h"
 #include "perf/pool/pool_command.h"
+#include "perf/race/race_command.h"
 #include "session.h"
 #include "step_codec.h"
 
@@ -104,12 +105,18 @@ int run(int argc, char** argv) {
       "pool", "traces of allocations through the pool's placement, against their bounds");
   PoolCommand pool_command;
   pool_command.add_to(pool);
+  CLI::App* race = app.add_subcommand(
+      "race", "the variants of the passes over memory against each other, on this processor");
+  RaceCommand race_command;
+  race_command.add_to(race);
+  race->add_flag("--json", common.json, "print JSON, an object a line, instead of a table");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
   if (pool->parsed()) return pool_command.run();
+  if (race->parsed()) return race_command.run(common.json);
   Model model;
   const std::string problem = collectives->parsed()
                                   ? collectives_command.finish(&collectives_options)

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "fsccl/fsccl.h"
 #include "fsccl/insight.h"
@@ -46,6 +49,37 @@ void print_candidates(const Json& answer) {
   }
   fmt::print("\n* chosen (one for buffers in pools, one for others, where they differ): {}\n",
              answer["why"].get<std::string>());
+}
+
+double middle(Json times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2].get<double>();
+}
+
+// Of this machine: which variant of each pass a job that starts here takes, and why.
+void print_kernels(const Json& kernels) {
+  const std::string from = kernels["from"];
+  fmt::print("\nkernels: {}\n",
+             from == "default"   ? "the defaults, unless the first start of a job measures others"
+             : from == "setting" ? "as FSCCL_KERNELS says"
+                                 : "as measured on this kind of processor, and kept");
+  for (const auto& [pass, chosen] : kernels["passes"].items()) {
+    fmt::print("  {:<18} {:<14}", pass, chosen.get<std::string>());
+    if (!kernels["races"].contains(pass)) {
+      fmt::print(" not measured\n");
+      continue;
+    }
+    const Json& race = kernels["races"][pass];
+    std::vector<std::pair<double, std::string>> others;
+    const double own = middle(race[chosen.get<std::string>()]);
+    for (const auto& [name, times] : race.items())
+      if (name != chosen) others.emplace_back(middle(times) / own, name);
+    std::sort(others.begin(), others.end());
+    fmt::print(" {:>7.2f} ns/KiB", own);
+    for (size_t i = 0; i < std::min<size_t>(others.size(), 3); i++)
+      fmt::print("{} {} {:.2f}", i ? "," : "; times as long:", others[i].second, others[i].first);
+    fmt::print("\n");
+  }
 }
 
 }  // namespace
@@ -102,6 +136,7 @@ int ExplainCommand::run() const {
     const Json answer = Json::parse(text);
     print_costs(answer);
     print_candidates(answer);
+    if (answer.contains("kernels")) print_kernels(answer["kernels"]);
   }
   return 0;  // main() flushes
 }

@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "codec/price.h"
 #include "comm/hierarchy.h"
+#include "kernels/start.h"
 #include "select/tuning_file.h"
 #include "topo/discover.h"
 #include "topo/file.h"
@@ -159,6 +160,7 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
                         R"("chosen":{},"stages":[{}]}})",
                         hosts.ns / 1000, hosts.by_hosts, text_of(hosts.stages));
   text += "]";
+  if (!where.kernels.empty()) text += R"(,"kernels":)" + where.kernels;
   if (op == OpCode::all_gather && whole.select.spread.hosts > 1)
     text += text_of_codec(bytes, whole);
   return text + "}";
@@ -217,6 +219,8 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
   where.transport = where.whole.mirrored ? between : "shm";
   if (where.whole.mirrored) where.why_transport = why_network(*settings);
   where.link = ranks.hosts > 1 ? seats.across.link : seats.within.link;
+  if (ranks.topology.empty())
+    where.kernels = kernels_json(find_kernels(settings->kernels, false), true);
   return explanation(op, bytes, where);
 }
 
@@ -229,6 +233,7 @@ Result<std::string> Collectives::explain(std::string_view operation, uint64_t by
   where.link = options_.link;
   where.by_hosts = hierarchy_ && (!reduces(op) || config()->reproducible == Reproducible::kRun);
   where.mode = config()->hierarchy;
+  where.kernels = kernels_json(running_kernels(), false);
   return explanation(op, bytes, where);
 }
 

@@ -19,6 +19,8 @@ struct Circumstances {
   // known yet
   const char* path = nullptr;
   topo::LinkClass link{};  // class of the link between the two farthest ranks
+  // kernels_json(); empty for a machine that is only known from a file
+  std::string kernels;
 };
 
 Result<OpCode> explained_operation(std::string_view name);

@@ -61,7 +61,24 @@ Status JobContext::load_choices(Facts* mine) {
   mine->tuning = tuning_.hash;
   if (!tuning_.costs.empty()) machine_ = machine_name();
   mine->machine = hash_of(machine_);
-  return success();
+  bool automatic = false;
+  return parse_kernels(settings->kernels, &mine->kernels, &automatic);
+}
+
+// The first rank of each host measures, or knows, which kernels are best there.
+int JobContext::chooses_kernels() const {
+  int first = 0;
+  while (!one_host({first, job_->rank()})) first++;
+  return first;
+}
+
+void JobContext::take_kernels(KernelStart found) {
+  const int first = chooses_kernels();
+  if (first != job_->rank()) {
+    found.choice = facts_[static_cast<size_t>(first)].kernels;
+    found.from = fmt::format("rank {}", first);
+  }
+  run_kernels(std::move(found));
 }
 
 Result<std::shared_ptr<const std::vector<Rule>>> JobContext::rules() const {
@@ -74,7 +91,8 @@ Status JobContext::compare(const Facts& mine, size_t rank) const {
   const int peer = static_cast<int>(rank);
   if (theirs.unreadable)
     return fail(FSCCL_ERR_CONFIG,
-                "rank {} cannot use its FSCCL_PLAN or FSCCL_TUNING_FILE: its own error says why",
+                "rank {} cannot use its FSCCL_PLAN, FSCCL_KERNELS or FSCCL_TUNING_FILE: its own "
+                "error says why",
                 rank)
         .with_peer(job_->rank(), peer);
   const char* differs = theirs.transport != mine.transport         ? "FSCCL_TRANSPORT"
@@ -130,6 +148,9 @@ Status JobContext::meet(Deadline deadline) {
   Status room = check_descriptors(kDescriptorsToMake, kMakes);
   Status loaded = load_choices(&mine);
   mine.unreadable = !room.ok() ? kShortOfDescriptors : loaded.ok() ? 0 : 1;
+  KernelStart kernels;
+  if (chooses_kernels() == job_->rank()) kernels = find_kernels(config()->kernels, true);
+  mine.kernels = kernels.choice;
   random_bytes(mine.salt, sizeof mine.salt);
   facts_.resize(static_cast<size_t>(job_->size()));
   FSCCL_TRY(job_->all_gather(&mine, facts_.data(), sizeof mine, deadline));
@@ -142,6 +163,7 @@ Status JobContext::meet(Deadline deadline) {
     taken_ |= facts_[rank].taken != 0;
     FSCCL_TRY(compare(mine, rank));
   }
+  take_kernels(std::move(kernels));
   const std::string_view salt(reinterpret_cast<const char*>(facts_.front().salt), sizeof mine.salt);
   const ConfigRef settings = config();
   FSCCL_ASSIGN(recorder_,

@@ -9,6 +9,7 @@
 #include "bootstrap/job.h"
 #include "engine/arena_table.h"
 #include "fsccl/transport.h"
+#include "kernels/start.h"
 #include "record/metrics_file.h"
 #include "record/recorder.h"
 #include "select/rules.h"
@@ -71,7 +72,7 @@ class JobContext {
     uint8_t network, ucx_path;                             // must be the same on all ranks
     // 1: this rank would use UCX between hosts (transports.h)
     uint8_t fast_network;
-    // 1: FSCCL_PLAN or the tuning file cannot be used there
+    // 1: FSCCL_PLAN, FSCCL_KERNELS or the tuning file cannot be used there
     uint8_t unreadable;
     // 1: FSCCL_TRANSPORT_PLUGIN is set; alike, too
     uint8_t plugin;
@@ -79,11 +80,14 @@ class JobContext {
     int64_t heartbeat_ms, slot_bytes;  // must be the same on all ranks
     uint64_t machine;                  // hash of the machine's name
     topo::Seat seat;
+    KernelChoice kernels;  // counts from the first rank of a host
     uint8_t salt[kKeyBytes];
   };
   Status load_choices(Facts* mine);
   Status compare(const Facts& mine, size_t rank) const;
   Status meet(Deadline deadline);
+  int chooses_kernels() const;
+  void take_kernels(KernelStart found);
   std::vector<int> all_ranks() const;
   size_t cores_of(const std::vector<int>& ranks) const;
   const char* network_name() const;

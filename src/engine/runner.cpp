@@ -365,7 +365,10 @@ bool Runner::move(C& cursor, const Step& step) {
     if (bytes < kPieceBytes && ahead < out_of)
       fetch_to_read(src.mapped + kAheadBytes, std::min(bytes, out_of - ahead));
     const auto convert = [&](Stores stores) {
-      cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores);
+      const bool unfenced = into && stores == Stores::streaming;
+      unfenced_ |= unfenced;
+      cast(dst.mapped, step.to, src.mapped, step.from, part.count,
+           unfenced ? Stores::unfenced : stores);
     };
     if (step.kind != StepKind::cast)
       copy(dst.mapped, src.mapped, bytes, into, out_of != 0, cursor);

@@ -1,10 +1,10 @@
 // Casts between the floating-point types: one group of 16 loaded, converted, stored. Every result
-// is rounded once. One sequence of addresses: walking several pages side by side made streaming
-// stores slower.
+// is rounded once. What else a cast does, its variant says (variants.h).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cast.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
 // clang-format off
+#include <algorithm>
 #include "hwy/highway.h"
 #include "kernels/group_inl.h"
 #include "kernels/kernel_table.h"
@@ -74,24 +74,49 @@ HWY_INLINE void cast_few(To* to, const From* from, size_t count) {
   copy_few(to, out, count);
 }
 
+// A line of the destination.
+template <class To>
+inline constexpr size_t kLine = std::max(kGroup, kLineBytes / sizeof(To));
+
 template <bool kStream, class To, class From>
-HWY_INLINE void cast_main(To* to, const From* from, size_t count) {
+HWY_INLINE void cast_line(To* to, const From* from, size_t ahead) {
+  constexpr size_t kSourceBytes = kLine<To> * sizeof(From);
+  if (ahead)
+    for (size_t at = 0; at < kSourceBytes; at += kLineBytes)
+      hwy::Prefetch(reinterpret_cast<const char*>(from) + ahead + at);
+  for (size_t i = 0; i < kLine<To>; i += kGroup) cast_group<kStream>(to + i, from + i);
+}
+
+// Lines, pages of the wider type side by side. Returns how many elements are done.
+template <bool kStream, class To, class From>
+HWY_INLINE size_t cast_lines(To* to, const From* from, size_t count, Variant variant) {
+  constexpr size_t kPage = kPageBytes / std::max(sizeof(To), sizeof(From));
+  const size_t ahead = variant.ahead, block = variant.pages * kPage;
   size_t i = 0;
+  for (; variant.pages > 1 && i + block <= count; i += block)
+    for (size_t line = i; line < i + kPage; line += kLine<To>)
+      for (size_t page = 0; page < block; page += kPage)
+        cast_line<kStream>(to + line + page, from + line + page, ahead);
+  for (; i + kLine<To> <= count; i += kLine<To>) cast_line<kStream>(to + i, from + i, ahead);
+  return i;
+}
+
+template <bool kStream, class To, class From>
+HWY_INLINE void cast_main(To* to, const From* from, size_t count, Variant variant) {
+  size_t i = cast_lines<kStream>(to, from, count, variant);
   for (; i + kGroup <= count; i += kGroup) cast_group<kStream>(to + i, from + i);
   if (i < count) cast_few(to + i, from + i, count - i);
 }
 
 template <class To, class From>
-void cast_range(void* dst, const void* src, size_t count, Stores stores) {
+void cast_range(void* dst, const void* src, size_t count, Variant variant) {
   To* to = static_cast<To*>(dst);
   const From* from = static_cast<const From*>(src);
-  if (stores == Stores::cached || !can_stream<To>(dst)) {
-    cast_main<false>(to, from, count);
-    return;
-  }
+  if (variant.store != Variant::Store::nontemporal || !can_stream<To>(dst))
+    return cast_main<false>(to, from, count, variant);
   const size_t head = elements_to_alignment<To>(dst, count);
   if (head > 0) cast_few(to, from, head);
-  cast_main<true>(to + head, from + head, count - head);
+  cast_main<true>(to + head, from + head, count - head, variant);
   hwy::FlushStream();
 }
 
@@ -117,7 +142,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace fsccl {
-HWY_EXPORT(install_cast_here);
-void install_cast(KernelTable& table) { HWY_DYNAMIC_DISPATCH(install_cast_here)(table); }
+FSCCL_INSTALL(install_cast)
 }  // namespace fsccl
 #endif

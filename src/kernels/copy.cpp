@@ -1,11 +1,11 @@
 // The copies that are not memcpy. Two align the destination to a cache line, then write whole lines
-// in order, with nothing else: the streaming one, for which neither software prefetch nor several
-// pages side by side measured better, and the one that stands in for memcpy where that would be
-// slow (dispatch.cpp says where). The ones between cores take a line of each of some pages in turn:
-// what a core fetches ahead ends with the page, so page after page is a walk with a halt at each,
-// and of several pages one is fetched during another's halt. Two pages do while lines come soon,
-// and are best then; from afar four. What is less than two pages, or left of them, goes line after
-// line. Within one core's memory memcpy is faster.
+// in order, with nothing else: the streaming one of slots, and the one that stands in for memcpy
+// where that would be slow (dispatch.cpp says where). copy_as does what its variant says
+// (variants.h). The ones between cores take a line of each of some pages in turn: what a core
+// fetches ahead ends with the page, so page after page is a walk with a halt at each, and of
+// several pages one is fetched during another's halt. Two pages do while lines come soon, and are
+// best then; from afar four. What is less than two pages, or left of them, goes line after line.
+// Within one core's memory memcpy is faster.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/copy.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -19,8 +19,6 @@ HWY_BEFORE_NAMESPACE();
 namespace fsccl {
 namespace HWY_NAMESPACE {
 
-inline constexpr size_t kLineBytes = 64, kPageBytes = 4096;
-
 HWY_INLINE void copy_line(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT from) {
   const hn::CappedTag<uint8_t, kLineBytes> d;
   for (size_t k = 0; k < kLineBytes; k += hn::MaxLanes(d))
@@ -33,8 +31,21 @@ HWY_INLINE void stream_line(uint8_t* to, const uint8_t* from) {
     hn::Stream(hn::LoadU(d, from + k), d, to + k);
 }
 
-template <void (*copy_one)(uint8_t*, const uint8_t*)>
-HWY_INLINE void copy_in_lines(void* dst, const void* src, size_t bytes) {
+template <Variant::Store kStore>
+HWY_INLINE void put_line(uint8_t* to, const uint8_t* from, size_t ahead) {
+  if (ahead) hwy::Prefetch(from + ahead);
+  if constexpr (kStore == Variant::Store::nontemporal) {
+    stream_line(to, from);
+  } else {
+    copy_line(to, from);
+    leave_line<kStore>(to);
+  }
+}
+
+// The whole lines of a copy, from the first that the destination begins: `lines(to, from, at,
+// bytes)` copies them and returns where it ended, less than a line before the end.
+template <class Lines>
+HWY_INLINE void copy_aligned(void* dst, const void* src, size_t bytes, const Lines& lines) {
   uint8_t* to = static_cast<uint8_t*>(dst);
   const uint8_t* from = static_cast<const uint8_t*>(src);
   const size_t head = (kLineBytes - reinterpret_cast<uintptr_t>(dst) % kLineBytes) % kLineBytes;
@@ -43,17 +54,50 @@ HWY_INLINE void copy_in_lines(void* dst, const void* src, size_t bytes) {
     return;
   }
   copy_small<kLineBytes / 2, 1>(to, from, head);
-  size_t i = head;
-  for (; i + kLineBytes <= bytes; i += kLineBytes) copy_one(to + i, from + i);
+  const size_t i = lines(to, from, head, bytes);
   copy_small<kLineBytes / 2, 1>(to + i, from + i, bytes - i);
 }
 
+template <void (*copy_one)(uint8_t*, const uint8_t*)>
+HWY_INLINE void copy_in_order(void* dst, const void* src, size_t bytes) {
+  copy_aligned(dst, src, bytes, [](uint8_t* to, const uint8_t* from, size_t i, size_t end) {
+    for (; i + kLineBytes <= end; i += kLineBytes) copy_one(to + i, from + i);
+    return i;
+  });
+}
+
 void copy_lines_here(void* dst, const void* src, size_t bytes) {
-  copy_in_lines<copy_line>(dst, src, bytes);
+  copy_in_order<copy_line>(dst, src, bytes);
 }
 
 void copy_streaming_here(void* dst, const void* src, size_t bytes) {
-  copy_in_lines<stream_line>(dst, src, bytes);
+  copy_in_order<stream_line>(dst, src, bytes);
+}
+
+template <Variant::Store kStore>
+void copy_stored(void* dst, const void* src, size_t bytes, Variant variant) {
+  const size_t pages = variant.pages, ahead = variant.ahead, block = pages * kPageBytes;
+  copy_aligned(dst, src, bytes, [=](uint8_t* to, const uint8_t* from, size_t i, size_t end) {
+    for (; pages > 1 && i + block <= end; i += block)
+      for (size_t line = i; line < i + kPageBytes; line += kLineBytes)
+        for (size_t page = 0; page < block; page += kPageBytes)
+          put_line<kStore>(to + line + page, from + line + page, ahead);
+    for (; i + kLineBytes <= end; i += kLineBytes) put_line<kStore>(to + i, from + i, ahead);
+    return i;
+  });
+}
+
+void copy_as_here(void* dst, const void* src, size_t bytes, Variant variant) {
+  switch (variant.store) {
+    case Variant::Store::nontemporal:
+      return copy_stored<Variant::Store::nontemporal>(dst, src, bytes, variant);
+    case Variant::Store::demote:
+      return copy_stored<Variant::Store::demote>(dst, src, bytes, variant);
+    case Variant::Store::write_back:
+      return copy_stored<Variant::Store::write_back>(dst, src, bytes, variant);
+    default:
+      return copy_stored<Variant::Store::plain>(dst, src, bytes, variant);
+  }
 }
 
 // The next `pages` pages, line by line in turn.
@@ -80,6 +124,7 @@ void copy_between_cores_here(void* dst, const void* src, size_t bytes) {
 void install_copy_here(KernelTable& table) {
   table.copy_lines = copy_lines_here;
   table.copy_streaming = copy_streaming_here;
+  table.copy_as = copy_as_here;
   table.copy_near = copy_between_cores_here<2>;
   table.copy_far = copy_between_cores_here<4>;
 }
@@ -90,7 +135,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace fsccl {
-HWY_EXPORT(install_copy_here);
-void install_copy(KernelTable& table) { HWY_DYNAMIC_DISPATCH(install_copy_here)(table); }
+FSCCL_INSTALL(install_copy)
 }  // namespace fsccl
 #endif

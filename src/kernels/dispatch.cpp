@@ -1,8 +1,11 @@
 // The front doors of kernels.h: they check what is supported and follow a pointer into the table of
-// the chosen instruction set. The table is built once, on the first call of the process, and never
-// changes after it is published.
+// the instruction set, with the variant that was chosen for the pass. The tables are built once, on
+// the first call of the process; a choice never changes after it is published, and is never freed,
+// for a kernel may run by it.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <mutex>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -12,7 +15,22 @@
 namespace fsccl {
 namespace {
 
-constinit std::atomic<const KernelTable*> current_table{nullptr};
+// How each pass is carried out.
+struct Kernels {
+  struct Way {
+    const KernelTable* table;
+    Variant variant;
+  };
+  const KernelTable* best;  // for what has no variants
+  Way unfenced;             // of casts
+  std::array<Way, kPasses> ways;
+  KernelChoice choice;
+  const Kernels* next = nullptr;  // of all that were made
+
+  const Way& way(Pass pass) const { return ways[static_cast<size_t>(pass)]; }
+};
+
+constinit std::atomic<const Kernels*> current{nullptr};
 
 // Below these streaming stores cost more than they can save: with a fence, which is what one would
 // measure, and without.
@@ -39,31 +57,127 @@ const char* target_name(int64_t target) {
   }
 }
 
-// The best of `targets`: a lower bit is better.
-int64_t best_target(int64_t targets) {
-  const int64_t usable = targets & HWY_TARGETS;
-  return usable == 0 ? HWY_STATIC_TARGET : usable & -usable;
-}
-
-KernelTable build_table() {
+KernelTable build_table(int64_t target) {
   KernelTable table = {};
-  table.target = target_name(best_target(hwy::SupportedTargets()));
-  install_copy(table);
-  install_cast(table);
-  install_sum(table);
-  install_general(table);
+  table.target = target_name(target);
+  install_copy(table, target);
+  install_cast(table, target);
+  install_sum(table, target);
+  install_general(table, target);
   return table;
 }
 
-[[gnu::cold, gnu::noinline]] const KernelTable& first_use() {
-  static const KernelTable table = build_table();
-  current_table.store(&table, std::memory_order_release);
-  return table;
+// Of every instruction set that there is here, the best one first: a lower bit is better. Not from
+// the heap: a first call may come where memory is short.
+struct Tables {
+  static constexpr size_t kMost = 8;
+  std::array<KernelTable, kMost> all;
+  std::array<const char*, kMost> names;
+  size_t count = 0;
+
+  Tables() {
+    for (int64_t left = hwy::SupportedTargets() & HWY_TARGETS; left != 0 && count < kMost;
+         left &= left - 1)
+      add(left & -left);
+    if (count == 0) add(HWY_STATIC_TARGET);
+  }
+  void add(int64_t target) {
+    all[count] = build_table(target);
+    names[count] = all[count].target;
+    count++;
+  }
+};
+const Tables& tables() {
+  static const Tables all;
+  return all;
 }
 
-const KernelTable& kernels() {
-  const KernelTable* table = current_table.load(std::memory_order_acquire);
-  return table != nullptr ? *table : first_use();
+Kernels::Way way_of(Chosen chosen) {
+  return {&tables().all[chosen.set], variants::row(chosen.variant).variant};
+}
+
+Kernels make_kernels(const KernelChoice& choice, size_t best) {
+  Kernels made;
+  made.best = &tables().all[best];
+  made.unfenced = {made.best, {Variant::Store::nontemporal}};
+  made.choice = choice;
+  std::transform(choice.begin(), choice.end(), made.ways.begin(), way_of);
+  return made;
+}
+
+const Kernels& default_ways() {
+  static const Kernels ways = make_kernels(default_kernels(), 0);
+  return ways;
+}
+
+// Choices that were made already are found again, so that they do not grow in number. Where there
+// is no memory for another one: the default.
+const Kernels& kernels_of(const KernelChoice& choice, size_t best) {
+  static std::mutex mutex;
+  static const Kernels* all = &default_ways();
+  const std::lock_guard lock(mutex);
+  for (const Kernels* known = all; known != nullptr; known = known->next)
+    if (known->choice == choice && known->best == &tables().all[best]) return *known;
+  auto* const fresh = new (std::nothrow) Kernels(make_kernels(choice, best));
+  if (fresh == nullptr) return default_ways();
+  fresh->next = all;
+  return *(all = fresh);
+}
+
+[[gnu::cold, gnu::noinline]] const Kernels& first_use() {
+  const Kernels* none = nullptr;
+  current.compare_exchange_strong(none, &default_ways(), std::memory_order_acq_rel);
+  return *current.load(std::memory_order_acquire);
+}
+
+const Kernels& kernels() {
+  const Kernels* chosen = current.load(std::memory_order_acquire);
+  return chosen != nullptr ? *chosen : first_use();
+}
+
+void move_bytes(void* dst, const void* src, size_t bytes) {
+#if defined(__x86_64__)
+  asm volatile("rep movsb" : "+D"(dst), "+S"(src), "+c"(bytes) : : "memory");
+#else
+  std::memcpy(dst, src, bytes);
+#endif
+}
+
+void copy_by(const Kernels::Way& way, void* dst, const void* src, size_t bytes) {
+  if (way.variant.body == Variant::Body::lines)
+    way.table->copy_as(dst, src, bytes, way.variant);
+  else if (slow_to_move(dst, src, bytes))
+    way.table->copy_lines(dst, src, bytes);
+  else if (way.variant.body == Variant::Body::movsb)
+    move_bytes(dst, src, bytes);
+  else
+    std::memcpy(dst, src, bytes);
+}
+
+bool cast_by(const Kernels::Way& way, void* dst, fsccl_dtype_t to, const void* src,
+             fsccl_dtype_t from, size_t count) {
+  way.table->cast[float_index(to)][float_index(from)](dst, src, count, way.variant);
+  return true;
+}
+
+// Whether the kernel with variants serves: SUM of floats, of the pairs of types that are common.
+KernelTable::Sum sum_of(const Reduce& args, const KernelTable& table) {
+  return dtype_float(args.from) && args.op <= FSCCL_OP_AVG
+             ? table.sum[float_index(args.to)][float_index(args.from)]
+             : nullptr;
+}
+
+bool reduce_by(const Kernels::Way& way, const Reduce& args) {
+  const KernelTable& table = *way.table;
+  if (const KernelTable::Sum sum = sum_of(args, table)) {
+    sum(args, way.variant);
+    return true;
+  }
+  const bool wide = args.from == FSCCL_FLOAT64 || args.to == FSCCL_FLOAT64;
+  table.general[!dtype_float(args.from) ? args.from
+                : wide                  ? FSCCL_FLOAT64
+                                        : FSCCL_FLOAT32](args, table);
+  return true;
 }
 
 Stores worthwhile(Stores stores, size_t bytes) {
@@ -85,13 +199,15 @@ bool slow_to_move(const void* dst, const void* src, size_t bytes) {
 }
 
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores) {
-  if (bytes == 0) return;
-  if (worthwhile(stores, bytes) != Stores::cached) {
-    kernels().copy_streaming(dst, src, bytes);
-    if (stores == Stores::streaming) fence_stores();
-  } else if (slow_to_move(dst, src, bytes)) {
-    kernels().copy_lines(dst, src, bytes);
-  } else {
+  const Stores used = worthwhile(stores, bytes);
+  if (used == Stores::unfenced) {
+    kernels().best->copy_streaming(dst, src, bytes);
+  } else if (used == Stores::streaming) {
+    copy_by(kernels().way(Pass::copy_past), dst, src, bytes);
+    fence_stores();
+  } else if (bytes >= kLeastMovedBytes) {
+    copy_by(kernels().way(Pass::copy), dst, src, bytes);
+  } else if (bytes != 0) {
     std::memcpy(dst, src, bytes);
   }
 }
@@ -102,7 +218,8 @@ void copy_between_cores(void* dst, const void* src, size_t bytes, Cores cores) {
   if (bytes < kLeastMovedBytes) {
     if (bytes) std::memcpy(dst, src, bytes);
   } else {
-    (cores == Cores::near ? kernels().copy_near : kernels().copy_far)(dst, src, bytes);
+    const KernelTable& table = *kernels().best;
+    (cores == Cores::near ? table.copy_near : table.copy_far)(dst, src, bytes);
   }
 }
 
@@ -117,10 +234,14 @@ bool cast(void* dst, fsccl_dtype_t to, const void* src, fsccl_dtype_t from, size
   const size_t bytes = count * dtype_size(to);
   if (to == from) {
     copy_bytes(dst, src, bytes, stores);
-  } else {
-    kernels().cast[float_index(to)][float_index(from)](dst, src, count, worthwhile(stores, bytes));
+    return true;
   }
-  return true;
+  const Stores used = worthwhile(stores, bytes);
+  const Kernels& chosen = kernels();
+  const Kernels::Way& way = used == Stores::cached      ? chosen.way(Pass::cast)
+                            : used == Stores::streaming ? chosen.way(Pass::cast_past)
+                                                        : chosen.unfenced;
+  return cast_by(way, dst, to, src, from, count);
 }
 
 bool reduce_supported(fsccl_dtype_t from, fsccl_dtype_t to, fsccl_op_kind_t op) {
@@ -133,38 +254,55 @@ bool reduce_supported(fsccl_dtype_t from, fsccl_dtype_t to, fsccl_op_kind_t op) 
 bool reduce(const Reduce& args) {
   if (!reduce_supported(args.from, args.to, args.op) || args.n < 1 || args.divisor < 1)
     return false;
-  const KernelTable& table = kernels();
-  if (!dtype_float(args.from)) {
-    table.general[args.from](args, table);
-    return true;
-  }
-  const KernelTable::Sum sum = table.sum[float_index(args.to)][float_index(args.from)];
-  if (args.op <= FSCCL_OP_AVG && sum != nullptr) {
-    sum(args);
-  } else {
-    const bool wide = args.from == FSCCL_FLOAT64 || args.to == FSCCL_FLOAT64;
-    table.general[wide ? FSCCL_FLOAT64 : FSCCL_FLOAT32](args, table);
-  }
-  return true;
+  const bool past = args.stores != Stores::cached;
+  const Pass pass = args.norm == nullptr ? past ? Pass::reduce_past : Pass::reduce
+                    : past               ? Pass::reduce_norm_past
+                                         : Pass::reduce_norm;
+  return reduce_by(kernels().way(pass), args);
 }
 
-const char* kernels_target() { return kernels().target; }
+void copy_as(Chosen chosen, void* dst, const void* src, size_t bytes) {
+  if (bytes != 0) copy_by(way_of(chosen), dst, src, bytes);
+  fence_stores();
+}
+
+bool cast_as(Chosen chosen, void* dst, fsccl_dtype_t to, const void* src, fsccl_dtype_t from,
+             size_t count) {
+  return to != from && cast_supported(to, from) &&
+         cast_by(way_of(chosen), dst, to, src, from, count);
+}
+
+bool reduce_as(Chosen chosen, const Reduce& args) {
+  return reduce_supported(args.from, args.to, args.op) && args.n >= 1 && args.divisor >= 1 &&
+         reduce_by(way_of(chosen), args);
+}
+
+std::span<const char* const> instruction_sets() {
+  return std::span(tables().names).first(tables().count);
+}
+
+void use_kernels(const KernelChoice& choice) {
+  KernelChoice taken = default_kernels();
+  for (size_t pass = 0; pass < kPasses; pass++)
+    if (usable(Pass(pass), choice[pass])) taken[pass] = choice[pass];
+  current.store(&kernels_of(taken, 0), std::memory_order_release);
+}
+
+KernelChoice kernels_in_use() { return kernels().choice; }
+
+const char* kernels_target() { return kernels().best->target; }
 
 bool kernels_use_target_for_test(const char* target) {
-  static KernelTable table;
-  hwy::SetSupportedTargetsForTest(0);
-  const int64_t all = hwy::SupportedTargets();
-  int64_t chosen = target == nullptr ? all : 0;
-  for (int64_t rest = all & HWY_TARGETS; target != nullptr && rest != 0; rest &= rest - 1) {
-    if (std::strcmp(target, target_name(rest & -rest)) == 0) chosen = rest & -rest;
-  }
-  if (chosen == 0) return false;
-  hwy::SetSupportedTargetsForTest(chosen);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  table = build_table();
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  current_table.store(&table, std::memory_order_release);
+  const auto sets = instruction_sets();
+  const auto found =
+      target == nullptr ? sets.begin() : std::find_if(sets.begin(), sets.end(), [&](auto* set) {
+        return std::strcmp(set, target) == 0;
+      });
+  if (found == sets.end()) return false;
+  const auto set = static_cast<uint8_t>(found - sets.begin());
+  KernelChoice choice = default_kernels();
+  for (Chosen& chosen : choice) chosen.set = set;
+  current.store(&kernels_of(choice, set), std::memory_order_release);
   return true;
 }
 

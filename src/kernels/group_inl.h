@@ -17,6 +17,7 @@
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "kernels/variants.h"
 
 #undef FSCCL_HARDWARE_FP16
 #if (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3) && !defined(HWY_DISABLE_F16C)
@@ -31,6 +32,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr size_t kGroup = 16;
+inline constexpr size_t kLineBytes = 64, kPageBytes = 4096;
 
 struct Fp16 {
   uint16_t bits;
@@ -56,6 +58,17 @@ struct Group {
   using D = Tag<T>;
   hn::Vec<D> v[kVectors<T>];
 };
+
+// What a variant does with a line of the destination that is complete.
+template <Variant::Store kStore>
+HWY_INLINE void leave_line([[maybe_unused]] const void* line) {
+#if HWY_ARCH_X86
+  if constexpr (kStore == Variant::Store::demote)
+    asm volatile("cldemote (%0)" : : "r"(line) : "memory");
+  if constexpr (kStore == Variant::Store::write_back)
+    asm volatile("clwb (%0)" : : "r"(line) : "memory");
+#endif
+}
 
 // Fewer than 2 * kLargest bytes, a multiple of kUnit; cheaper than a call.
 template <size_t kLargest, size_t kUnit>

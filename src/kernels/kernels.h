@@ -1,9 +1,10 @@
 // The passes over memory: copy, cast, n-source reduce. Each is one sweep: every source byte is read
-// once, every destination byte written once. The instruction set is chosen once per process; the
-// bits of a result never depend on it, nor on how a range is cut into calls at multiples of
-// kNormBlock.
+// once, every destination byte written once. How a process carries them out is chosen when a job
+// starts (start.h); the bits of a result never depend on it, nor on how a range is cut into calls
+// at multiples of kNormBlock.
 //
-// Stores: `streaming` bypasses the caches. It is right when what is written will not be read soon
+// Stores: `streaming` is for what lies past the caches, and bypasses them unless other stores
+// measured faster here. It is right when what is written will not be read soon
 // by this core, and wrong for small data; the caller decides (it knows the operation's working
 // set). Ignored below 1 KiB (unfenced: 256 bytes), and by a reduce that reads what it overwrites
 // (accumulate, in place). Streaming kernels end with a store fence, so a flag written afterwards
@@ -17,7 +18,8 @@
 
 namespace fsccl {
 
-// unfenced: streaming, of copies alone, and the caller fences
+// unfenced: bypasses the caches, whatever measured fastest, so that no line of another core is
+// touched: for slots. After a copy the caller fences.
 enum class Stores : uint8_t { cached, streaming, unfenced };
 
 // In copies and casts the two ranges must not overlap.

@@ -123,7 +123,7 @@ HWY_INLINE void widen(A* to, const void* from, fsccl_dtype_t type, size_t count,
   if (cast_block == nullptr) {
     std::memcpy(to, from, count * sizeof(A));
   } else {
-    cast_block(to, from, count, Stores::cached);
+    cast_block(to, from, count, Variant());
   }
 }
 
@@ -185,7 +185,7 @@ void general_float(const Reduce& args, const KernelTable& table) {
     if (narrow == nullptr) {
       std::memcpy(dst, acc, count * sizeof(A));
     } else {
-      narrow(dst, acc, count, Stores::cached);
+      narrow(dst, acc, count, Variant());
     }
     if (args.norm == nullptr) continue;
     if (narrow != nullptr) widen(acc, dst, args.to, count, table);
@@ -217,7 +217,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace fsccl {
-HWY_EXPORT(install_general_here);
-void install_general(KernelTable& table) { HWY_DYNAMIC_DISPATCH(install_general_here)(table); }
+FSCCL_INSTALL(install_general)
 }  // namespace fsccl
 #endif

@@ -97,13 +97,21 @@ struct SumPass {
   bool divides;
   bool accumulate;
   bool stream;
+  size_t ahead;  // bytes of each source that are fetched ahead; 0: none
 
   HWY_INLINE const From* source(size_t s) const { return static_cast<const From*>(sources[s]); }
   HWY_INLINE static void add(Group<A>& to, const Group<A>& g) {
     for (size_t k = 0; k < kVectors<A>; ++k) to.v[k] = hn::Add(to.v[k], g.v[k]);
   }
   template <size_t kCount>
+  HWY_INLINE void fetch_ahead(const From* from) const {
+    for (size_t at = 0; at < kCount * kGroup * sizeof(From); at += kLineBytes)
+      hwy::Prefetch(reinterpret_cast<const char*>(from) + ahead + at);
+  }
+  template <size_t kCount>
   HWY_INLINE void fold(size_t i, Group<A>* g) const {
+    if (ahead)
+      for (size_t s = 0; s < n; ++s) fetch_ahead<kCount>(source(s) + i);
     for (size_t u = 0; u < kCount; ++u) load(source(0) + i + u * kGroup, g[u]);
     for (size_t s = 1; s < n; ++s) {
       const From* from = source(s) + i;
@@ -233,7 +241,7 @@ struct SumPass {
 };
 
 template <class From, class To, bool kNorm>
-HWY_INLINE void sum_range_with(const Reduce& args) {
+HWY_INLINE void sum_range_with(const Reduce& args, Variant variant) {
   using Pass = SumPass<From, To, kNorm>;
   using A = typename Pass::A;
   const Quotient<A> quotient(args.scale, args.divisor);
@@ -245,21 +253,23 @@ HWY_INLINE void sum_range_with(const Reduce& args) {
             .quotient = quotient,
             .divides = quotient.divides(),
             .accumulate = args.accumulate,
-            .stream = false};
+            .stream = false,
+            .ahead = variant.ahead};
   // A line that was just read is in the cache: a plain store is cheaper than sending it past.
   bool reads_dst = args.accumulate;
   for (int s = 0; s < args.n; ++s) reads_dst = reads_dst || args.sources[s] == args.dst;
-  pass.stream = args.stores == Stores::streaming && !reads_dst && can_stream<To>(args.dst);
+  pass.stream =
+      variant.store == Variant::Store::nontemporal && !reads_dst && can_stream<To>(args.dst);
   pass.run(args.count, args.norm);
   if (pass.stream) hwy::FlushStream();
 }
 
 template <class From, class To>
-void sum_range(const Reduce& args) {
+void sum_range(const Reduce& args, Variant variant) {
   if (args.norm != nullptr) {
-    sum_range_with<From, To, true>(args);
+    sum_range_with<From, To, true>(args, variant);
   } else {
-    sum_range_with<From, To, false>(args);
+    sum_range_with<From, To, false>(args, variant);
   }
 }
 
@@ -282,7 +292,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace fsccl {
-HWY_EXPORT(install_sum_here);
-void install_sum(KernelTable& table) { HWY_DYNAMIC_DISPATCH(install_sum_here)(table); }
+FSCCL_INSTALL(install_sum)
 }  // namespace fsccl
 #endif

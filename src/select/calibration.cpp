@@ -166,7 +166,9 @@ class Probe {
     else if (way == SideBySide::both)
       copy_between_cores(own_ring_ + ring_at_, &in_[buffer], bytes, cores);
     else
-      copy_bytes(own_ring_ + ring_at_, &in_[buffer], bytes, stores);
+      copy_bytes(own_ring_ + ring_at_, &in_[buffer], bytes,
+                 stores == Stores::streaming ? Stores::unfenced : stores);
+    if (stores == Stores::streaming) fence_stores();
     const bool come = both_.exchange().has_value();
     if (come && way == SideBySide::none && cores == Cores::near)
       copy_bytes(&out_[buffer], peer_ring_ + ring_at_, bytes, Stores::cached);

@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 #include "base/json_file.h"
-#include "base/small_file.h"
+#include "base/processor.h"
 
 namespace fsccl {
 namespace {
@@ -163,19 +163,13 @@ Result<std::shared_ptr<const std::vector<Rule>>> rules_in_force(const Config& se
   return std::make_shared<const std::vector<Rule>>(std::move(rules));
 }
 
-// The first processor of /proc/cpuinfo speaks for all.
 std::string machine_name() {
-  const std::string info = read_start("/proc/cpuinfo");
-  std::string name = "unknown processor";
-  for (const std::string_view key : {"model name", "Processor", "CPU part"}) {
-    const size_t at = info.find(key), colon = info.find(": ", at), end = info.find('\n', at);
-    if (at == info.npos || colon == info.npos || end == info.npos || colon > end) continue;
-    name = info.substr(colon + 2, end - colon - 2);
-    std::replace_if(
-        name.begin(), name.end(), [](char c) { return c < ' ' || c == '"' || c == '\\'; }, ' ');
-    break;
-  }
-  return fmt::format("{}, {} processors", name, sysconf(_SC_NPROCESSORS_CONF));
+  const std::string info = processor_info();
+  std::string name;
+  for (const char* const key : {"model name", "Processor", "CPU part"})
+    if (name.empty()) name = processor_field(info, key);
+  return fmt::format("{}, {} processors", name.empty() ? "unknown processor" : name,
+                     sysconf(_SC_NPROCESSORS_CONF));
 }
 
 }  // namespace fsccl

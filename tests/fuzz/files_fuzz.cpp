@@ -1,10 +1,12 @@
-// Files that people hand over: topologies, tuning files, traces of memory, and the bytes of a
-// unique id. The first byte chooses. What fsccl-trace reads: trace_fuzz.cpp.
+// Files that people hand over, or that lie in a folder of theirs: topologies, tuning files, races
+// of kernels, traces of memory, and the bytes of a unique id. The first byte chooses. What
+// fsccl-trace reads: trace_fuzz.cpp.
 #include <algorithm>
 #include <cstring>
 
 #include "bootstrap/unique_id.h"
 #include "fuzz.h"
+#include "kernels/race_file.h"
 #include "perf/pool/trace.h"
 #include "select/tuning_file.h"
 #include "topo/discover.h"
@@ -22,6 +24,16 @@ void read_topology(const Result<topo::Topology>& topology) {
 void read_machine(const std::string& text) {
   const Result<topo::Topology> machine = topo::parse_xml(text, "fuzzed");
   if (machine.ok()) read_topology(topo::parse_json(topo::to_json(machine.value()), "fuzzed"));
+}
+
+// Whatever is read chooses kernels that run here, and is written as it was read.
+void read_races(const std::string& text) {
+  const Result<RaceRecord> record = parse_races(text, "fuzzed");
+  if (!record.ok()) return;
+  const KernelChoice choice = choice_of(record.value().races);
+  for (size_t pass = 0; pass < kPasses; pass++) FUZZ_REQUIRE(usable(Pass(pass), choice[pass]));
+  const Result<RaceRecord> again = parse_races(to_json(record.value()), "again");
+  FUZZ_REQUIRE(again.ok() && again.value().key == record.value().key);
 }
 
 constexpr std::string_view kMachine = R"(<?xml version="1.0" encoding="UTF-8"?>
@@ -51,7 +63,10 @@ constexpr std::string_view kMachine = R"(<?xml version="1.0" encoding="UTF-8"?>
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   if (bytes == 0) return 0;
   const std::string text(reinterpret_cast<const char*>(data) + 1, bytes - 1);
-  switch (data[0] % 5) {
+  switch (data[0] % 6) {
+    case 5:
+      read_races(text);
+      break;
     case 0:
       read_topology(topo::parse_json(text, "fuzzed"));
       break;
@@ -107,5 +122,12 @@ std::vector<std::string> fuzz_seeds() {
   const fsccl_unique_id_t bytes = encode(id);
   add(3, {reinterpret_cast<const char*>(bytes.bytes), sizeof bytes.bytes});
   add(4, kMachine);
+  RaceRecord record{{"a processor", "0x1", "0.1.0"}, "race", {}};
+  for (const Pass pass : {Pass::copy, Pass::reduce_norm_past}) {
+    record.races.push_back({pass, {}, 0});
+    for (const Chosen one : usable_variants(pass))
+      record.races.back().heats.push_back({one, {10, 11, 12}});
+  }
+  add(5, to_json(record));
   return seeds;
 }

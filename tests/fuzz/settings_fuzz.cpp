@@ -1,17 +1,25 @@
-// Texts from the environment and from files of settings: configuration, rules of plans, a
-// launcher's lists of hosts. The first byte chooses.
+// Texts from the environment and from files of settings: configuration, rules of plans, kernels,
+// a launcher's lists of hosts. The first byte chooses.
 #include "base/config_file.h"
 #include "base/config_store.h"
 #include "base/config_value.h"
 #include "bootstrap/hostlist.h"
 #include "fuzz.h"
+#include "kernels/start.h"
 #include "select/rules.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   using namespace fsccl;
   if (bytes == 0) return 0;
   const std::string text(reinterpret_cast<const char*>(data) + 1, bytes - 1);
-  switch (data[0] % 5) {
+  switch (data[0] % 6) {
+    case 5: {
+      bool automatic = false;
+      KernelChoice choice;
+      (void)parse_kernels(text, &choice, &automatic).ok();
+      for (size_t pass = 0; pass < kPasses; pass++) FUZZ_REQUIRE(usable(Pass(pass), choice[pass]));
+      break;
+    }
     case 0:
       (void)parse_config_file("fuzzed", text).ok();
       break;
@@ -60,5 +68,6 @@ std::vector<std::string> fuzz_seeds() {
   add(2, "all_reduce:0-4K=direct");
   add(3, "node[01-03,7],other,rack[1-2]n[0-1]");
   add(4, "2(x3),4,1(x10)");
+  add(5, "copy=memcpy,reduce_past=" + variant_name(usable_variants(Pass::reduce_past).back()));
   return seeds;
 }

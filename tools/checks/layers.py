@@ -56,6 +56,7 @@ INSIDERS = (
     'perf/gpu',
     'perf/micro',
     'perf/pool',
+    'perf/race',
 )
 # Several processes meet before there is a communicator: what joins them is tested below the public
 # header. A stand-in's own test calls it as the library does.

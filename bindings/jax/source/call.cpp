@@ -4,6 +4,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "fsccl/insight.h"
 #include "sites.h"
 
 namespace fsccl_jax {

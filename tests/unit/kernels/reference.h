@@ -151,6 +151,7 @@ class Buffer {
     offset_ = 128 + (128 - past) % 128 + misalignment;
   }
   uint8_t* data() { return memory_.data() + offset_; }
+  size_t size() const { return bytes_; }
   std::vector<uint8_t> bytes() { return {data(), data() + bytes_}; }
   bool guards_intact() const {
     for (size_t i = 0; i < memory_.size(); ++i) {

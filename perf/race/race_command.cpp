@@ -1,0 +1,171 @@
+#include "perf/race/race_command.h"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cmath>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "kernels/race_file.h"
+#include "perf/report.h"
+
+namespace fsccl::perf {
+namespace {
+
+constexpr size_t kPieceBytes = 8u << 20, kLeastBytes = 64u << 20, kMostBytes = 256u << 20;
+constexpr double kKibPerNsToGb = 1024;  // GB/s of one KiB a ns
+
+// Of sources, and of destinations: twice the last cache, so that little of either is in it.
+size_t course_bytes() {
+  const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  const size_t wanted = 2 * static_cast<size_t>(std::max(cache, 0L));
+  return std::clamp(wanted, kLeastBytes, kMostBytes) / kPieceBytes * kPieceBytes;
+}
+
+// Threads that take each sample at the same time, as the ranks of a host do: the slowest counts.
+class Crew {
+ public:
+  Crew(int threads, size_t bytes) : start_(threads), end_(threads) {
+    for (int i = 0; i < threads; i++)
+      courses_.push_back(std::make_unique<Course>(bytes, kPieceBytes));
+    taken_.resize(courses_.size());
+    for (size_t i = 1; i < courses_.size(); i++)
+      threads_.emplace_back([this, i] {
+        while (start_.arrive_and_wait(), !over_) take(i);
+      });
+  }
+  ~Crew() {
+    over_ = true;
+    start_.arrive_and_wait();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  bool valid() const {
+    return std::all_of(courses_.begin(), courses_.end(),
+                       [](const auto& course) { return course->valid(); });
+  }
+  double sample(Pass pass, Chosen chosen) {
+    pass_ = pass, chosen_ = chosen;
+    start_.arrive_and_wait();
+    take(0);
+    return *std::max_element(taken_.begin(), taken_.end());
+  }
+
+ private:
+  void take(size_t i) {
+    taken_[i] = courses_[i]->sample(pass_, chosen_);
+    end_.arrive_and_wait();
+  }
+
+  std::vector<std::unique_ptr<Course>> courses_;
+  std::vector<double> taken_;
+  std::vector<std::thread> threads_;
+  std::barrier<> start_, end_;
+  Pass pass_{};
+  Chosen chosen_;
+  bool over_ = false;
+};
+
+void print_table(const Race& race) {
+  const Heat& by_default = race.heats.front();
+  fmt::print("{:<18} {:>8} {:>8} {:>8} {:>8} {:>8}\n", kPassNames[static_cast<size_t>(race.pass)],
+             "ns/KiB", "", "", "GB/s", "default");
+  std::vector<const Heat*> sorted;
+  for (const Heat& heat : race.heats) sorted.push_back(&heat);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Heat* a, const Heat* b) { return a->middle() < b->middle(); });
+  for (const Heat* heat : sorted)
+    fmt::print("{} {:<16} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.3f}\n",
+               heat == &race.heats[race.winner] ? '*' : ' ', variant_name(heat->chosen),
+               heat->ns_per_kib[0], heat->ns_per_kib[1], heat->ns_per_kib[2],
+               kKibPerNsToGb / heat->middle(), heat->middle() / by_default.middle());
+  fmt::print("\n");
+}
+
+void print_lines(const Race& race) {
+  for (const Heat& heat : race.heats)
+    fmt::print(
+        R"({{"program":"race","pass":"{}","variant":"{}","ns_per_kib":[{:.3f}],"gb_per_s":{:.3f},)"
+        R"("ratio_to_default":{:.4f},"chosen":{}}})"
+        "\n",
+        kPassNames[static_cast<size_t>(race.pass)], variant_name(heat.chosen),
+        fmt::join(heat.ns_per_kib, ","), kKibPerNsToGb / heat.middle(),
+        heat.middle() / race.heats.front().middle(), &heat == &race.heats[race.winner]);
+}
+
+}  // namespace
+
+void RaceCommand::add_to(CLI::App* command) {
+  command->option_defaults()->always_capture_default();
+  command->add_option("--threads", threads_, "race on so many cores at the same time")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  command->add_option("-n,--iters", samples_, "samples of each variant in each of three repeats")
+      ->check(CLI::Range(3, 10'000))
+      ->type_name("N");
+  command
+      ->add_option("--seconds", seconds_,
+                   "give up passes that have not been raced when so much time has passed")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->type_name("S");
+  command->add_flag("--keep,!--no-keep", keep_,
+                    "jobs on this kind of processor take the winners (a file in "
+                    "$XDG_CACHE_HOME/fsccl or ~/.cache/fsccl)");
+  command->footer(
+      "*: what jobs take: the default, or what was faster by more than 3 % in each of three "
+      "repeats. ns/KiB: of bytes read and written, the lower quartile of each repeat; default: "
+      "the middle one over that of the default. FSCCL_KERNELS takes these names. "
+      "docs/tuning.md");
+}
+
+int RaceCommand::run(bool json) const {
+  const RaceKey key = race_key();
+  const Deadline end = Deadline::in_ms(std::lround(seconds_ * 1000));
+  Crew crew(threads_, course_bytes());
+  if (!crew.valid()) {
+    fmt::print(stderr, "fsccl-perf: there are not {} bytes of memory for each thread\n",
+               2 * course_bytes());
+    return 1;
+  }
+  if (json)
+    fmt::print(R"({{"machine":"{}","microcode":"{}","library":"{}","threads":{},"bytes":{}}})"
+               "\n",
+               key.processor, key.microcode, key.library, threads_, course_bytes());
+  else
+    fmt::print("# {}\n# microcode {}, library {}, {} threads, {} bytes past the caches\n\n",
+               key.processor, key.microcode, key.library, threads_, course_bytes());
+  RaceRecord record{key, "race", {}};
+  const auto sample = [&](Pass pass, Chosen chosen) { return crew.sample(pass, chosen); };
+  for (size_t pass = 0; pass < kPasses; pass++) {
+    auto made = race(Pass(pass), usable_variants(Pass(pass)), static_cast<size_t>(samples_), sample,
+                     [&] { return end.passed(); });
+    if (!made) break;
+    json ? print_lines(*made) : print_table(*made);
+    record.races.push_back(std::move(*made));
+  }
+  flush_output();
+  if (record.races.size() < kPasses)
+    fmt::print(stderr, "fsccl-perf: the time was over after {} of {} passes: see --seconds\n",
+               record.races.size(), kPasses);
+  if (!keep_) return 0;
+  const std::string path = race_file_path(key);
+  if (path.empty()) {
+    fmt::print(stderr, "fsccl-perf: neither XDG_CACHE_HOME nor HOME names a folder: not kept\n");
+    return 0;
+  }
+  if (Status saved = save_races(path, record); !saved.ok()) {
+    fmt::print(stderr, "fsccl-perf: not kept: {}\n", saved.text());
+    return 1;
+  }
+  fmt::print(stderr, "fsccl-perf: kept in {}\n", path);
+  return 0;
+}
+
+}  // namespace fsccl::perf

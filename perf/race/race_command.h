@@ -1,0 +1,21 @@
+// `fsccl-perf race`: every variant of every pass over memory that this processor can run, against
+// each other (kernels/race.h). The winners are what jobs take from then on; the table is for people
+// and bug reports. One process, no ranks.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace fsccl::perf {
+
+class RaceCommand {
+ public:
+  void add_to(CLI::App* command);
+  int run(bool json) const;  // the program's exit status
+
+ private:
+  int threads_ = 1, samples_ = 15;
+  double seconds_ = 30;
+  bool keep_ = true;
+};
+
+}  // namespace fsccl::perf

@@ -1,0 +1,67 @@
+// Variants of a pass race against its default: samples in turn, in three repeats. A variant wins
+// only if it is faster than the default by more than 3 % in each of the three, so that noise
+// decides for the default; of several such, the fastest.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/variants.h"
+
+namespace fsccl {
+
+inline constexpr size_t kRepeats = 3;
+inline constexpr double kWinningRatio = 0.97;
+
+struct Heat {
+  Chosen chosen;
+  std::array<double, kRepeats> ns_per_kib{};  // read and written; of each repeat
+
+  double middle() const;
+};
+
+struct Race {
+  Pass pass{};
+  std::vector<Heat> heats;  // the default first
+  size_t winner = 0;        // its place in `heats`
+};
+
+size_t winner_of(std::span<const Heat> heats);
+
+// Takes one sample of a pass by a variant: ns for each KiB read and written.
+using Sample = std::function<double(Pass, Chosen)>;
+
+// Races `contenders`, the default first, with so many samples of each in each repeat; the lower
+// quartile stands for a repeat. Nothing where `out_of_time()` says so before the end.
+std::optional<Race> race(Pass pass, std::span<const Chosen> contenders, size_t samples,
+                         const Sample& sample, const std::function<bool()>& out_of_time);
+
+// Memory on which samples are taken. Hot passes go over one piece again and again, the others over
+// piece after piece, each of which is flushed out of every cache before: a last cache may be larger
+// than all memory that is worth touching for a race, and what wins in it loses past it.
+class Course {
+ public:
+  // `bytes` of sources and as many of destinations, touched. Where the system has no such memory,
+  // valid() is false.
+  Course(size_t bytes, size_t piece_bytes);
+  ~Course();
+  Course(const Course&) = delete;
+  Course& operator=(const Course&) = delete;
+
+  bool valid() const { return memory_ != nullptr; }
+  // Whether this processor lets a process flush. Where not, the course must be larger than the last
+  // cache.
+  static bool flushes();
+  double sample(Pass pass, Chosen chosen);
+
+ private:
+  double run(Pass pass, Chosen chosen, size_t at, size_t piece) const;  // bytes read and written
+
+  size_t bytes_, piece_bytes_, turn_ = 0;
+  std::byte* memory_ = nullptr;
+};
+
+}  // namespace fsccl

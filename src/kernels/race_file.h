@@ -1,0 +1,47 @@
+// What a race found on this processor, kept for later starts in a file of the user's cache folder
+// ($XDG_CACHE_HOME/fsccl, or ~/.cache/fsccl):
+//   {"fsccl_kernels": 1, "processor": "..", "microcode": "..", "library": "0.1.0",
+//    "by": "probes", "races": {"copy_past": {"nt@avx3": [19.1, 19.3, 19.0], ..}, ..}}
+// The times are ns for each KiB read and written, of each repeat; the choice follows from them
+// (winner_of()). The file is not trusted: what is not of this machine, not of this user or not in
+// this form is as good as no file, and anything else can only choose among variants that give the
+// same bits.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/race.h"
+
+namespace fsccl {
+
+struct RaceKey {
+  std::string processor, microcode, library;
+
+  bool operator==(const RaceKey&) const = default;
+};
+RaceKey race_key();  // of this machine and this library
+
+struct RaceRecord {
+  RaceKey key;
+  std::string by;  // "probes" at a start, or "race": fsccl-perf race
+  std::vector<Race> races;
+};
+
+// The winners; passes without a race keep their defaults.
+KernelChoice choice_of(const std::vector<Race>& races);
+
+// The races alone, an object with a member for each pass.
+std::string races_json(const std::vector<Race>& races);
+std::string to_json(const RaceRecord& record);
+Result<RaceRecord> parse_races(const std::string& text, const std::string& source);
+
+// Empty where the environment names no folder, or not by an absolute path, or where the process
+// runs with more rights than its user.
+std::string race_file_path(const RaceKey& key);
+// Only a regular file of this user that nobody else can write, of exactly this key.
+Result<RaceRecord> load_races(const std::string& path, const RaceKey& key);
+// Whole or not at all. Makes the folder, for its user alone.
+Status save_races(const std::string& path, const RaceRecord& record);
+
+}  // namespace fsccl

@@ -1,0 +1,151 @@
+#include "kernels/start.h"
+
+#include <fmt/ranges.h>
+
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "kernels/race_file.h"
+
+namespace fsccl {
+namespace {
+
+constexpr size_t kCourseBytes = 4u << 20, kPieceBytes = 512u << 10, kSamples = 4;
+
+// The passes that tell processors apart most, and what has won there on some, most telling first.
+struct Probe {
+  Pass pass;
+  std::vector<const char*> against;
+};
+std::vector<Probe> probes() {
+  return {{Pass::cast_past, {"nt*4", "nt*4+16K", "nt+1K"}},
+          {Pass::reduce_norm_past, {"nt+1K", "nt+2K"}},
+          {Pass::copy_past, {"nt*4", "nt*4+16K", "nt+1K"}}};
+}
+
+std::vector<Race> run_probes() {
+  const Deadline end = Deadline::in_ms(kProbeMs);
+  std::vector<Race> races;
+  if (!Course::flushes()) return races;
+  Course course(kCourseBytes, kPieceBytes);
+  if (!course.valid()) return races;
+  const auto sample = [&](Pass pass, Chosen chosen) { return course.sample(pass, chosen); };
+  for (const Probe& probe : probes()) {
+    std::vector<Chosen> contenders{default_kernels()[static_cast<size_t>(probe.pass)]};
+    for (const char* const name : probe.against)
+      if (const auto chosen =
+              find_variant(probe.pass, std::string(name) + '@' + instruction_sets().front()))
+        contenders.push_back(*chosen);
+    auto run = race(probe.pass, contenders, kSamples, sample, [&] { return end.passed(); });
+    if (!run) break;
+    races.push_back(std::move(*run));
+  }
+  return races;
+}
+
+struct Running {
+  std::mutex mutex;
+  KernelStart start;
+};
+Running& running() {
+  static Running* const one = new Running;  // whoever asks at the end of the process finds it
+  return *one;
+}
+
+void find_into(KernelStart* start, std::string_view words, bool may_probe) {
+  bool automatic = false;
+  KernelChoice given = default_kernels();
+  if (!parse_kernels(words, &given, &automatic).ok()) return;
+  if (!automatic) {
+    start->choice = given;
+    if (words != "default") start->from = "setting";
+    return;
+  }
+  const RaceKey key = race_key();
+  start->file = race_file_path(key);
+  if (!start->file.empty()) {
+    Result<RaceRecord> known = load_races(start->file, key);
+    if (known.ok()) {
+      start->races = std::move(known.value().races);
+      start->choice = choice_of(start->races);
+      start->from = "file";
+      return;
+    }
+    FSCCL_LOG(kDebug, "{}", known.take_status().text());
+  }
+  // Also where no file can be kept, a process measures once.
+  if (KernelStart before = running_kernels(); before.from == "probes") {
+    *start = std::move(before);
+    return;
+  }
+  if (!may_probe) return;
+  start->races = run_probes();
+  if (start->races.empty()) return;
+  start->choice = choice_of(start->races);
+  start->from = "probes";
+  if (start->file.empty() || start->races.size() < probes().size()) return;
+  if (const Status saved = save_races(start->file, {key, "probes", start->races}); !saved.ok())
+    FSCCL_LOG(kInfo, "what was measured of kernels is not kept: {}", saved.text());
+}
+
+}  // namespace
+
+Status parse_kernels(std::string_view words, KernelChoice* choice, bool* automatic) {
+  *automatic = words == "auto";
+  *choice = default_kernels();
+  if (*automatic || words == "default") return success();
+  while (!words.empty()) {
+    const std::string_view word = words.substr(0, words.find(','));
+    words.remove_prefix(std::min(words.size(), word.size() + 1));
+    const size_t equals = word.find('=');
+    const std::optional<Pass> pass = find_pass(word.substr(0, equals));
+    if (!pass || equals == word.npos)
+      return fail(FSCCL_ERR_CONFIG,
+                  "FSCCL_KERNELS: \"{}\" is not auto, default, or pass=variant with one of the "
+                  "passes {}",
+                  word, fmt::join(kPassNames, ", "));
+    const std::optional<Chosen> chosen = find_variant(*pass, word.substr(equals + 1));
+    if (!chosen) {
+      std::vector<std::string> names;
+      for (const Chosen known : usable_variants(*pass)) names.push_back(variant_name(known));
+      return fail(FSCCL_ERR_CONFIG, "FSCCL_KERNELS: \"{}\" is not one of {}, which run here", word,
+                  fmt::join(names, ", "));
+    }
+    (*choice)[static_cast<size_t>(*pass)] = *chosen;
+  }
+  return success();
+}
+
+KernelStart find_kernels(std::string_view words, bool may_probe) noexcept {
+  try {
+    KernelStart start;
+    find_into(&start, words, may_probe);
+    return start;
+  } catch (const std::exception&) {  // no memory to measure with
+    return {};
+  }
+}
+
+void run_kernels(KernelStart start) {
+  use_kernels(start.choice);
+  FSCCL_LOG(kDebug, "kernels from the {}: {}", start.from, kernels_json(start, true));
+  const std::lock_guard lock(running().mutex);
+  running().start = std::move(start);
+}
+
+KernelStart running_kernels() {
+  const std::lock_guard lock(running().mutex);
+  return running().start;
+}
+
+std::string kernels_json(const KernelStart& start, bool races) {
+  std::string passes;
+  for (size_t pass = 0; pass < kPasses; pass++)
+    passes += fmt::format(R"({}"{}":"{}")", pass ? "," : "", kPassNames[pass],
+                          variant_name(start.choice[pass]));
+  return fmt::format(R"({{"from":"{}","passes":{{{}}}{}}})", start.from, passes,
+                     races ? R"(,"races":)" + races_json(start.races) : "");
+}
+
+}  // namespace fsccl

@@ -1,0 +1,94 @@
+// The variants of the passes over memory, in one table: how the same bytes are stored, how many
+// pages are walked side by side, and how far ahead of a pass its sources are fetched. Which variant
+// is fastest differs from processor to processor, so it is measured (race.h), never assumed. All
+// variants of a pass give the same bits.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/kernels.h"
+
+namespace fsccl {
+
+// A pass is hot while its working set stays in the caches; the passes `_past` are what
+// Stores::streaming asks for.
+enum class Pass : uint8_t {
+  copy,
+  copy_past,
+  cast,
+  cast_past,
+  reduce,
+  reduce_past,
+  reduce_norm,
+  reduce_norm_past
+};
+inline constexpr size_t kPasses = 8;
+inline constexpr std::array<std::string_view, kPasses> kPassNames{
+    "copy",   "copy_past",   "cast",        "cast_past",
+    "reduce", "reduce_past", "reduce_norm", "reduce_norm_past"};
+
+struct Variant {
+  // demote: a line that is complete moves out of the core's own caches, to where other cores find
+  // it sooner. write_back: it is written to memory, and stays in the cache.
+  enum class Store : uint8_t { plain, nontemporal, demote, write_back };
+  enum class Body : uint8_t { lines, memcpy, movsb };  // of copies; all else takes lines
+
+  Store store = Store::plain;
+  Body body = Body::lines;
+  uint8_t pages = 1;   // walked side by side, a line of each in turn
+  uint16_t ahead = 0;  // bytes; 0: the processor's own prefetching alone
+};
+
+// One variant on one instruction set: a row of the table, and a place in instruction_sets().
+struct Chosen {
+  uint8_t variant = 0, set = 0;
+
+  bool operator==(const Chosen&) const = default;
+};
+using KernelChoice = std::array<Chosen, kPasses>;
+
+// The names of the instruction sets that this build and this processor have, the best one first.
+std::span<const char* const> instruction_sets();
+
+// What this processor and this build can run for a pass; the first is the default.
+std::vector<Chosen> usable_variants(Pass pass);
+bool usable(Pass pass, Chosen chosen);
+// The variants that hold up best where nothing was measured.
+KernelChoice default_kernels();
+
+// "nt*4+16K@avx3": stores, pages side by side if more than one, bytes fetched ahead if any,
+// instruction set. find_variant() returns nothing for what is no name, or not usable here.
+std::string variant_name(Chosen chosen);
+std::optional<Chosen> find_variant(Pass pass, std::string_view name);
+std::optional<Pass> find_pass(std::string_view name);
+
+// Every later call of this process takes these variants; what is not usable here becomes the
+// default. By any thread at any time.
+void use_kernels(const KernelChoice& choice);
+KernelChoice kernels_in_use();
+
+// The passes with a variant given, whatever is in use. Any variant that is usable() for one of the
+// pass's two states serves. These end with a store fence where the variant needs one.
+void copy_as(Chosen chosen, void* dst, const void* src, size_t bytes);
+bool cast_as(Chosen chosen, void* dst, fsccl_dtype_t to, const void* src, fsccl_dtype_t from,
+             size_t count);
+bool reduce_as(Chosen chosen, const Reduce& args);
+
+namespace variants {
+// A row of the table. `passes`: a bit for each pass that it serves.
+struct Row {
+  const char* name;
+  Variant variant;
+  uint16_t passes;
+};
+const Row& row(size_t index);
+size_t rows();
+}  // namespace variants
+
+}  // namespace fsccl
