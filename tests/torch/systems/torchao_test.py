@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training in float8 with torchao under FSDP2: products are emulated on a CPU, and what travels is
+what travels on GPUs."""
+
+import functools
+
+import pytest
+import system
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torchao.float8 import (
+    Float8LinearConfig,
+    convert_to_float8_training,
+    precompute_float8_dynamic_scale_for_fsdp,
+)
+
+WAYS = {
+    # weights are gathered in float32
+    'gathered_whole': {},
+    # rows of weights are cast before they are gathered, with one scale for all ranks' rows
+    'gathered_in_float8': {'enable_fsdp_float8_all_gather': True},
+}
+
+
+def train(rank, ranks, way, enable):
+    model, options = system.Model(), WAYS[way]
+    system.nn.Linear  # noqa: B018
+    convert_to_float8_training(
+        model,
+        config=Float8LinearConfig(emulate=True, **options),
+        module_filter_fn=lambda module, name: 'feed_forward' in name and module.out_features == 24,
+    )
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    if enable and dist.get_backend() == 'fsccl':
+        import fsccl_torch.fsdp2
+
+        fsccl_torch.fsdp2.enable(model)
+    optimizer, losses = system.new_optimizer(model), []
+    for step in range(system.STEPS):
+        losses += system.train(model, optimizer, rank, ranks, [step])
+        if options:
+            precompute_float8_dynamic_scale_for_fsdp(model)
+    return system.result(model, losses)
+
+
+@pytest.mark.parametrize('enable', [False, True], ids=['plain', 'fused'])
+@pytest.mark.parametrize('way', WAYS)
+def test_float8(way, enable):
+    system.compare(functools.partial(train, way=way, enable=enable), reference=False)
