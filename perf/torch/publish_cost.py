@@ -8,10 +8,10 @@ bf16 copy, and processor time, as a part of what the ranks take for the step, by
     publish_cost.py --draw FILE.json --chart FILE.svg
 
 Trains the transformer of delta_entropy.py with FSDP2 (AdamW, fp32 parameters, bf16 gathers) on the
-sources of Python's standard library, first --warm steps at --warm-rate, then --steps at each rate,
-while another process receives every version. A rank's processor time is that of the process for the
-step; of publishing, that of the thread in publish(), Python's part included, and all that threads
-other than the training one took, which is what sends (and what else the library's thread does).
+sources of Python's standard library, first --warm steps at --warm-rate, then at each rate --steps
+that are published and --steps that are not, while another process receives every version. A rank's
+processor time is that of the process for the step; of publishing, that of the thread in publish(),
+Python's part included, and what the library's thread takes more in steps that are published.
 """
 
 import argparse
@@ -39,6 +39,17 @@ def make_model(options):
     return Bytes(options.width, options.layers, options.length)
 
 
+def schedule(options):
+    """Of each step: the rate, whether it is published, and whether it is measured. A step that is
+    published is measured only where the one before was published, too."""
+    steps = [(options.warm_rate, True, False)] * options.warm
+    for rate in options.rates:
+        steps += [(rate, True, False)]
+        steps += [(rate, True, True)] * options.steps
+        steps += [(rate, False, True)] * options.steps
+    return steps
+
+
 def other_threads_s():
     return time.process_time() - time.thread_time()
 
@@ -56,9 +67,7 @@ def train(rank, options, folder, pipe):
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
     generator = torch.Generator().manual_seed(rank)
     lines = []
-    rates = [options.warm_rate] * options.warm
-    rates += [rate for rate in options.rates for _ in range(options.steps)]
-    for step, rate in enumerate(rates):
+    for step, (rate, publishes, measured) in enumerate(schedule(options)):
         begin_s, others_s = time.process_time(), other_threads_s()
         for group in optimizer.param_groups:
             group['lr'] = rate
@@ -69,21 +78,23 @@ def train(rank, options, folder, pipe):
         optimizer.step()
         optimizer.zero_grad()
         publish_s = time.thread_time()
-        publisher = fsccl_torch.publish(model, step, ticket=f'{folder}/ticket', linger=60)
+        if publishes:
+            publisher = fsccl_torch.publish(model, step, ticket=f'{folder}/ticket', linger=60)
         publish_s = time.thread_time() - publish_s
         report = publisher.report()
         if step == 0:
             while publisher.report()['subscribers'] == 0:
                 time.sleep(0.1)
-        elif step >= options.warm:
+        if measured:
             lines.append(
                 {
                     'step': step,
                     'rate': rate,
                     'rank': rank,
+                    'published': publishes,
                     'loss': round(loss.item(), 3),
-                    'record_bytes': report['record_bytes'],
-                    'plain_bytes': report['words_bytes'],
+                    'record_bytes': report['record_bytes'] if publishes else 0,
+                    'plain_bytes': report['words_bytes'] if publishes else 0,
                     'step_cpu_s': round(time.process_time() - begin_s, 5),
                     'publish_cpu_s': round(publish_s, 5),
                     'encode_cpu_s': report['publish_cpu_s'],  # in all so far
@@ -140,16 +151,17 @@ def table(result):
     for rate in sorted({line['rate'] for line in result['lines']}, reverse=True):
         lines = [line for line in result['lines'] if line['rate'] == rate]
 
-        def total(key, lines=lines):
-            return sum(line[key] for line in lines)
+        def total(key, published=True, lines=lines):
+            return sum(line[key] for line in lines if line['published'] == published)
 
-        cpu_s = total('step_cpu_s')
+        cpu_s, thread_s = total('step_cpu_s'), total('publish_cpu_s')
+        others_s = total('others_cpu_s') - total('others_cpu_s', published=False)
         rows.append(
             {
                 'rate': rate,
                 'bytes': total('record_bytes') / total('plain_bytes'),
-                'processor time': (total('publish_cpu_s') + total('others_cpu_s')) / cpu_s,
-                'thread': total('publish_cpu_s') / cpu_s,
+                'processor time': (thread_s + max(0.0, others_s)) / cpu_s,
+                'thread': thread_s / cpu_s,
             }
         )
     return rows
@@ -231,10 +243,10 @@ def main():
         'ranks': 2,
         'width': 256,
         'layers': 6,
-        'length': 128,
-        'batch': 4,
+        'length': 256,
+        'batch': 8,
         'warm': 20,
-        'steps': 6,
+        'steps': 5,
     }.items():
         parser.add_argument(f'--{name}', type=int, default=default)
     parser.add_argument('--draw', help='a file of --json: nothing is measured')

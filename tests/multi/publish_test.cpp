@@ -309,6 +309,7 @@ int read_all(const Child&) {
   fsccl_status_t status = FSCCL_OK;
   for (;;) {
     status = fsccl_subscriber_update(subscriber, -1, &got);
+    if (status == FSCCL_IN_PROGRESS) continue;
     if (status != FSCCL_OK) break;
     if (got.label != 10 * got.version) printf("label %llu\n", (unsigned long long)got.label);
     model.advance_to(got.version);
