@@ -93,9 +93,8 @@ class Page {
                                              refused_table()};
     // Without events there is nothing to draw over time; the summary says how to keep them.
     if (snapshot_.events.empty()) return perf::make_page(title, summary(), {}, tables);
-    return perf::make_page(title, summary(),
-                           {draw(map(view)), draw(slots_chart()), draw(zoomed_chart(view))},
-                           tables);
+    return perf::make_page(
+        title, summary(), {draw(map(view)), draw(slots_chart()), draw(zoomed_chart(view))}, tables);
   }
 
  private:
@@ -131,8 +130,10 @@ class Page {
                           snapshot_.shared_host);
     if (snapshot_.dry_run) text += "A rehearsal (dry_run): nothing has memory. ";
     if (snapshot_.events.empty())
-      text += "This page has no charts, because the pool kept no events: set FSCCL_POOL_HISTORY before the "
-              "pool is made to see memory over time.";
+      text +=
+          "This page has no charts, because the pool kept no events: set FSCCL_POOL_HISTORY before "
+          "the "
+          "pool is made to see memory over time.";
     else
       text +=
           fmt::format("{} events are known{}.", snapshot_.events.size(),

@@ -63,9 +63,10 @@ class TimelinePage {
     const std::string words = fmt::format(
         "{} of {} ranks, {:.3f} ms, {} operations. {}{}", job_.size(),
         job_.empty() ? 0 : job_.front().ranks, ms(end_ns_ - begin_ns_), spans_.size(), verdict.text,
-        overwritten ? fmt::format(" {} older events were overwritten: FSCCL_TRACE_EVENTS keeps more.",
-                                  overwritten)
-                    : "");
+        overwritten
+            ? fmt::format(" {} older events were overwritten: FSCCL_TRACE_EVENTS keeps more.",
+                          overwritten)
+            : "");
     Table ranks{{"what each rank did last"}, {}};
     for (const std::string& line : verdict.ranks) ranks.rows.push_back({line});
     return perf::make_page("Timeline of a job", words, {draw(picture())},

@@ -168,9 +168,8 @@ class Drawing {
   // Gives a part that is alone in its row the width of the box, so that boxes fill their frames.
   void stretch(Box* box) const {
     for (Box& part : box->inside) {
-      const auto beside = std::count_if(box->inside.begin(), box->inside.end(), [&](const Box& b) {
-        return b.place.y == part.place.y;
-      });
+      const auto beside = std::count_if(box->inside.begin(), box->inside.end(),
+                                        [&](const Box& b) { return b.place.y == part.place.y; });
       if (part.node < 0 || beside > 1) continue;
       part.place.w = box->place.w - 2 * kGap;
       stretch(&part);
