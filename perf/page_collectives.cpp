@@ -44,7 +44,7 @@ std::string chart_of(const std::string& collective, const std::vector<const Coll
                   "bytes",
                   bandwidth ? "GB/s" : "us (p50)",
                   Axis::kLogBytes,
-                  bandwidth ? Axis::kLinear : Axis::kLog,
+                  Axis::kLog,
                   {}};
   std::map<std::string, size_t> index;
   for (const CollectiveRow* row : rows) {

@@ -56,7 +56,7 @@ std::string bandwidth_chart(const StepReport& report, const std::vector<MachineL
     reduce = std::max(reduce, rate(unit.gradient_bytes, unit.reduce_us, 1));
   }
   LineChart chart{
-      "Bandwidth by size of unit", "bytes of a slot", "GB/s", Axis::kLogBytes, Axis::kLinear, {}};
+      "Bandwidth by size of unit", "bytes of a slot", "GB/s", Axis::kLogBytes, Axis::kLog, {}};
   Line gathers{"unshard: slot bytes / time", {}, 0, false, false, false},
       reductions{"reduce: gradient bytes / time", {}, 1, false, false, false};
   Line most_gathers{"limit of unshard", {}, 0, true, false, false},
@@ -65,12 +65,15 @@ std::string bandwidth_chart(const StepReport& report, const std::vector<MachineL
     gathers.points.emplace_back(bytes, rates.first);
     reductions.points.emplace_back(bytes, rates.second);
   }
+  // A limit is a measurement too: where a unit was faster, the machine can do what the unit did.
   for (const MachineLimit& limit : limits) {
     const double bytes = static_cast<double>(limit.bytes);
-    most_gathers.points.emplace_back(bytes,
-                                     limit_rate(limit, report.gather_reads, report.gather_writes));
+    const auto reached = best.find(bytes);
+    const auto [gather, reduce] = reached == best.end() ? std::pair(0.0, 0.0) : reached->second;
+    most_gathers.points.emplace_back(
+        bytes, std::max(gather, limit_rate(limit, report.gather_reads, report.gather_writes)));
     most_reductions.points.emplace_back(
-        bytes, limit_rate(limit, report.reduce_reads, report.reduce_writes));
+        bytes, std::max(reduce, limit_rate(limit, report.reduce_reads, report.reduce_writes)));
   }
   chart.lines = {std::move(gathers), std::move(reductions), std::move(most_gathers),
                  std::move(most_reductions)};
@@ -110,11 +113,18 @@ std::string step_page(const StepReport& report, const std::vector<MachineLimit>&
                        "those of the bookkeeping."
                      : "Phases are those of the median step. A limit is the rate at which all "
                        "ranks together copy and read as many bytes "
-                       "as cannot be avoided, each in memory of its own of the slot's size.");
-  return make_page("fsccl-perf step: " + report.model, subtitle,
-                   {phases_chart(report), memory_chart(report),
-                    report.dry_run ? "" : bandwidth_chart(report, limits)},
-                   {draw(summary(report)), draw(units)});
+                       "as cannot be avoided, each in memory of its own of the slot's size, and at "
+                       "least the rate that a unit reached.");
+  // The summary stands beside the charts where it makes their number even, so that no cell is empty.
+  std::vector<std::string> charts = {phases_chart(report), memory_chart(report)};
+  if (!report.dry_run) charts.push_back(bandwidth_chart(report, limits));
+  std::erase(charts, "");
+  std::vector<std::string> tables = {draw(summary(report)), draw(units)};
+  if (charts.size() % 2 == 1) {
+    charts.push_back(std::move(tables.front()));
+    tables.erase(tables.begin());
+  }
+  return make_page("fsccl-perf step: " + report.model, subtitle, charts, tables);
 }
 
 }  // namespace fsccl::perf

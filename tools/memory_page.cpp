@@ -89,9 +89,12 @@ class Page {
     const View view = make_view();
     const std::string title = fmt::format("Memory of pool \"{}\", rank {} of {}", snapshot_.pool,
                                           snapshot_.rank, snapshot_.ranks);
-    return perf::make_page(title, summary(),
-                           {draw(map(view)), draw(slots_chart()), draw(zoomed_chart(view))},
-                           {draw(parts_table()), draw(owners_table()), refused_table()});
+    const std::vector<std::string> tables = {draw(parts_table()), draw(owners_table()),
+                                             refused_table()};
+    // Without events there is nothing to draw over time; the summary says how to keep them.
+    if (snapshot_.events.empty()) return perf::make_page(title, summary(), {}, tables);
+    return perf::make_page(
+        title, summary(), {draw(map(view)), draw(slots_chart()), draw(zoomed_chart(view))}, tables);
   }
 
  private:
@@ -127,7 +130,10 @@ class Page {
                           snapshot_.shared_host);
     if (snapshot_.dry_run) text += "A rehearsal (dry_run): nothing has memory. ";
     if (snapshot_.events.empty())
-      text += "No events were kept: set FSCCL_POOL_HISTORY to see memory over time.";
+      text +=
+          "This page has no charts, because the pool kept no events: set FSCCL_POOL_HISTORY before "
+          "the "
+          "pool is made to see memory over time.";
     else
       text +=
           fmt::format("{} events are known{}.", snapshot_.events.size(),
@@ -261,10 +267,8 @@ class Page {
   LineChart slots_chart() const {
     Line live{"live", {}, 0, false, false, true},
         reserved{"reserved", {}, kGrey, false, false, true};
-    if (!snapshot_.events.empty()) {
-      add_points(&live, [](const Moment& moment) { return moment.slots; });
-      add_points(&reserved, [](const Moment& moment) { return moment.reserved_slots; });
-    }
+    add_points(&live, [](const Moment& moment) { return moment.slots; });
+    add_points(&reserved, [](const Moment& moment) { return moment.reserved_slots; });
     return LineChart{
         "Slots over the whole history, against the bounds of the plan",
         "ms",
@@ -279,16 +283,13 @@ class Page {
     Line live{"live, slots and blocks", {}, 0, false, false, true},
         blocks{"of which blocks", {}, 4, false, false, true},
         reserved{"reserved", {}, kGrey, false, false, true};
-    if (!snapshot_.events.empty()) {
-      add_points(
-          &live, [](const Moment& moment) { return moment.slots + moment.blocks; },
-          view.begin_event);
-      add_points(&blocks, [](const Moment& moment) { return moment.blocks; }, view.begin_event);
-      add_points(
-          &reserved,
-          [](const Moment& moment) { return moment.reserved_slots + moment.reserved_blocks; },
-          view.begin_event);
-    }
+    add_points(
+        &live, [](const Moment& moment) { return moment.slots + moment.blocks; }, view.begin_event);
+    add_points(&blocks, [](const Moment& moment) { return moment.blocks; }, view.begin_event);
+    add_points(
+        &reserved,
+        [](const Moment& moment) { return moment.reserved_slots + moment.reserved_blocks; },
+        view.begin_event);
     return LineChart{fmt::format("All memory ({})", view.words),
                      "ms",
                      "bytes",

@@ -58,9 +58,15 @@ class TimelinePage {
 
   std::string write() const {
     const Verdict verdict = find_cause(job_);
-    const std::string words = fmt::format("{} of {} ranks, {:.3f} ms, {} operations. {}",
-                                          job_.size(), job_.empty() ? 0 : job_.front().ranks,
-                                          ms(end_ns_ - begin_ns_), spans_.size(), verdict.text);
+    uint64_t overwritten = 0;
+    for (const Recording& recording : job_) overwritten += recording.overwritten;
+    const std::string words = fmt::format(
+        "{} of {} ranks, {:.3f} ms, {} operations. {}{}", job_.size(),
+        job_.empty() ? 0 : job_.front().ranks, ms(end_ns_ - begin_ns_), spans_.size(), verdict.text,
+        overwritten
+            ? fmt::format(" {} older events were overwritten: FSCCL_TRACE_EVENTS keeps more.",
+                          overwritten)
+            : "");
     Table ranks{{"what each rank did last"}, {}};
     for (const std::string& line : verdict.ranks) ranks.rows.push_back({line});
     return perf::make_page("Timeline of a job", words, {draw(picture())},
@@ -106,9 +112,29 @@ class TimelinePage {
                                fmt::format("waits for rank {}: {:.3f} ms", wait.peer,
                                            ms(wait.end_ns - wait.begin_ns))});
     }
+    if (add_overwritten(band_of, &chart))
+      chart.legend.push_back({"older events were overwritten", kWaitColor, true});
     for (const auto& [name, color] : colors_) chart.legend.push_back({name, color, false});
     chart.legend.push_back({"asleep, waiting for the rank that is named", kWaitColor, false});
     return chart;
+  }
+
+  // Marks the time before the first known event of a rank, if the rank had older events: the rank was
+  // not idle then. Returns true if there was such a time.
+  bool add_overwritten(const std::map<int, size_t>& band_of, MapChart* chart) const {
+    bool any = false;
+    for (const Recording& recording : job_) {
+      if (!recording.overwritten || recording.events.empty()) continue;
+      const int64_t first_ns = recording.events.front().at_ns;
+      if (first_ns <= begin_ns_) continue;
+      any = true;
+      chart->areas.push_back(
+          {band_of.at(recording.rank), 0, x_of(first_ns), 0, 1, kWaitColor, true,
+           "older events were overwritten",
+           fmt::format("{} older events of rank {} were overwritten; FSCCL_TRACE_EVENTS keeps more",
+                       recording.overwritten, recording.rank)});
+    }
+    return any;
   }
 
   Table operations() const {

@@ -1,4 +1,4 @@
-// The transports between hosts' memory that there are; of GPUs', src/device chooses.
+// The transports between ranks in host memory; comm/device chooses those between GPUs.
 #pragma once
 #include <span>
 #include <string>

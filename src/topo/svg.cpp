@@ -1,5 +1,6 @@
-// The picture: boxes in boxes as the parts of a host lie in each other, devices below, switches
-// under all hosts, and a line for each link.
+// The picture of a topology: boxes in boxes as the parts of a host lie in each other, devices below,
+// switches under all hosts, a line for each link, and a legend with the bandwidth of each class of
+// links. Names are drawn over the lines.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@ constexpr double kGap = 6, kTitle = 15, kCore = 12, kCoreGap = 2, kWidest = 620,
 constexpr double kBarHeight = 16, kLineGap = 4;
 constexpr double kCharacter = 5.6;  // about its width
 constexpr size_t kCoresInRow = 16;
+constexpr double kLegendWidth = 300, kLegendLine = 14;
 
 struct Place {
   double x = 0, y = 0, w = 0, h = 0;
@@ -84,17 +86,18 @@ class Drawing {
       }
       if (group.hosts.size() <= kMostDrawn) continue;
       const std::string more = fmt::format("and {} more", group.hosts.size() - kMostDrawn);
-      body_ += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text>\n", x, kGap + kTitle, more);
+      text(x, kGap + kTitle, "", more);
       x += 90;
     }
     height = put_switches(height + kGap, std::max(x, 2 * kDeviceWidth));
     for (const Link& link : topology_.links) draw(link);
+    height = put_legend(height + kGap);
     return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
-        "width=\"{0:.0f}\" height=\"{1:.0f}\" "
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"100%\" "
         "font-family=\"sans-serif\" font-size=\"10\">\n<rect width=\"100%\" height=\"100%\" "
-        "fill=\"white\"/>\n{2}{3}</svg>\n",
-        std::max(x, 2 * kDeviceWidth), height + kGap, body_, lines_);
+        "fill=\"white\"/>\n{2}{3}<g paint-order=\"stroke\" stroke=\"#fff\" stroke-opacity=\".7\" "
+        "stroke-width=\"2.5\">\n{4}</g></svg>\n",
+        std::max({x, 2 * kDeviceWidth, kLegendWidth}), height + kGap, body_, lines_, texts_);
   }
 
  private:
@@ -159,8 +162,18 @@ class Drawing {
     }
     box->place.w = std::max(box->place.w, room_for_title(box->node));
     box->place.h = y + row + kGap;
-    for (Box& part : box->inside)
-      if (part.node >= 0 && is_bar(at(part.node).kind)) part.place.w = box->place.w - 2 * kGap;
+    stretch(box);
+  }
+
+  // Gives a part that is alone in its row the width of the box, so that boxes fill their frames.
+  void stretch(Box* box) const {
+    for (Box& part : box->inside) {
+      const auto beside = std::count_if(box->inside.begin(), box->inside.end(),
+                                        [&](const Box& b) { return b.place.y == part.place.y; });
+      if (part.node < 0 || beside > 1) continue;
+      part.place.w = box->place.w - 2 * kGap;
+      stretch(&part);
+    }
   }
   static bool is_bar(Kind kind) { return kind == Kind::nv_switch || kind == Kind::network_switch; }
   int below(const Box& box) const {
@@ -179,19 +192,39 @@ class Drawing {
     const Node& node = at(box.node);
     places_[box.node] = {x, y, box.place.w, box.place.h};
     body_ += fmt::format(
-        "<g><title>{}</title><rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" "
-        "rx=\"3\" fill=\"{}\" "
-        "stroke=\"#888\"{}/>\n<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text>",
-        escaped(title(box.node), 1e6), x, y, box.place.w, box.place.h, fill_of(node.kind),
-        node.down ? " stroke-dasharray=\"3\"" : "", x + 4, y + 12,
-        escaped(node.kind >= Kind::gpu ? node.name : title(box.node), box.place.w - 8));
-    if (node.kind >= Kind::gpu && !is_bar(node.kind))
-      body_ += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" fill=\"#555\">{}</text>", x + 4, y + 24,
-                           node.down           ? "down"
-                           : node.gb_per_s > 0 ? width(node.gb_per_s)
-                                               : "");
-    body_ += "</g>\n";
+        "<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" rx=\"3\" fill=\"{}\" "
+        "stroke=\"#888\"{}><title>{}</title></rect>\n",
+        x, y, box.place.w, box.place.h, fill_of(node.kind),
+        node.down ? " stroke-dasharray=\"3\"" : "", escaped(title(box.node), 1e6));
+    text(x + 4, y + 12, "",
+         escaped(node.kind >= Kind::gpu ? node.name : title(box.node), box.place.w - 8));
+    if (node.kind >= Kind::gpu && !is_bar(node.kind) && (node.down || node.gb_per_s > 0))
+      text(x + 4, y + 24, " fill=\"#555\"", node.down ? "down" : width(node.gb_per_s));
     for (const Box& part : box.inside) put(part, x + part.place.x, y + part.place.y);
+  }
+
+  // `words` are escaped.
+  void text(double x, double y, const char* style, const std::string& words) {
+    texts_ += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\"{}>{}</text>\n", x, y, style, words);
+  }
+
+  // One line for each class of links: the kinds of its ends, and its bandwidth. Returns where the
+  // legend ends.
+  double put_legend(double y) {
+    std::map<std::string, size_t> classes;
+    const auto add = [&](Kind a, Kind b, double gb_per_s) {
+      if (gb_per_s > 0)
+        classes[fmt::format("{} to {}: {}", kind_name(a), kind_name(b), width(gb_per_s))]++;
+    };
+    for (const Node& node : topology_.nodes)
+      if (node.parent >= 0) add(node.kind, at(node.parent).kind, node.gb_per_s);
+    for (const Link& link : topology_.links)
+      add(std::min(at(link.a).kind, at(link.b).kind), std::max(at(link.a).kind, at(link.b).kind),
+          link.gb_per_s);
+    for (const auto& [name, count] : classes)
+      text(kGap, y += kLegendLine, "",
+           fmt::format("{}, {} {}", name, count, count == 1 ? "link" : "links"));
+    return y;
   }
 
   // Bars of the whole width, from y on. Returns where they end.
@@ -227,7 +260,7 @@ class Drawing {
         width(link.gb_per_s), x, upper.y + upper.h, x, end, x, end);
   }
 
-  std::string lines_;
+  std::string lines_, texts_;
   size_t drawn_ = 0;
   const Topology& topology_;
   const Tree tree_;

@@ -75,5 +75,18 @@ TEST(TimelinePage, SumsOfLongWaits) {
   EXPECT_THAT(page, HasSubstr("18446744073709.5"));  // ms of waiting
 }
 
+// Rank 1 is not idle before its first known event: its older events were overwritten.
+TEST(TimelinePage, SaysWhereOlderEventsWereOverwritten) {
+  Rank zero(0), one(1);
+  for (Rank* rank : {&zero, &one}) rank->event("submitted", "a", 1).event("completed", "a", 1);
+  for (Event& event : one.made.events) event.at_ns += 1'000'000;
+  const std::string whole = timeline_page({zero.made, one.made}, 0);
+  EXPECT_THAT(whole, testing::Not(HasSubstr("overwritten")));
+  one.made.overwritten = 12;
+  const std::string page = timeline_page({zero.made, one.made}, 0);
+  EXPECT_THAT(page, HasSubstr("12 older events of rank 1 were overwritten"));
+  EXPECT_THAT(page, HasSubstr(" 12 older events were overwritten: FSCCL_TRACE_EVENTS keeps more"));
+}
+
 }  // namespace
 }  // namespace fsccl::trace
