@@ -3,7 +3,10 @@
 dtype, for even and uneven parts, with ranks that are processes and ranks that are devices of one
 process; errors are exceptions."""
 
+import pathlib
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -240,3 +243,17 @@ def test_wrong_use_is_named():
         print("all named")
         """)
     assert all('all named' in output for output in outputs)
+
+
+def test_the_proof_for_gpus_runs_on_processors():
+    """Its checks are right where what they check is: a GPU then shows what is of GPUs."""
+    proof = pathlib.Path(__file__).with_name('gpu_proof.py')
+    result = subprocess.run(
+        [sys.executable, str(proof), '--cpu', '--seconds', '250'],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert result.returncode == 0 and '27 passed, 0 failed' in result.stdout, result.stdout

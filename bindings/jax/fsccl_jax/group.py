@@ -50,23 +50,22 @@ def _load():
 
 def join(mesh: jax.sharding.Mesh) -> Group:
     """The Group of all devices of `mesh`, as ranks in the order of mesh.devices. Collective over
-    the processes that have them, and blocking. One CPU device is one rank; a process may have
-    several."""
+    the processes that have them, and blocking. One device is one rank; a process may have several."""
     if not isinstance(mesh, jax.sharding.Mesh):
         raise TypeError(
             f"fsccl_jax.join: {mesh!r} is no jax.sharding.Mesh: give the mesh of the program's "
             f'shard_map'
         )
     devices = list(mesh.devices.flat)
-    if any(device.platform != 'cpu' for device in devices):
+    platforms = {device.platform for device in devices}
+    if platforms not in ({'cpu'}, {'gpu'}):
         raise ValueError(
-            f'fsccl_jax.join: the mesh has devices of '
-            f"{sorted({device.platform for device in devices})}: FSCCL's "
-            'collectives under JAX are for CPU devices'
+            f'fsccl_jax.join: the mesh has devices of {sorted(platforms)}: a group is of CPU '
+            'devices or of GPUs'
         )
     library, number = _load(), next(_numbers)
     mine = [
-        (device.id, rank)
+        (device.id if device.platform == 'cpu' else device.local_hardware_id, rank)
         for rank, device in enumerate(devices)
         if device.process_index == jax.process_index()
     ]

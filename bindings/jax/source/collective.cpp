@@ -18,7 +18,6 @@ namespace fsccl_jax {
 namespace {
 
 constexpr int64_t kDriveMs = 100;
-constexpr std::string_view kUnordered = "a call that nothing orders";
 
 // A call that is under way.
 struct Pending {

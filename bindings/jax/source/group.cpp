@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fsccl/insight.h"
+#include "sites.h"
 
 namespace fsccl_jax {
 namespace {
@@ -54,6 +55,7 @@ using fsccl_jax::Rank;
 FSCCL_API int fsccl_jax_join(const fsccl_unique_id_t* id, int64_t group, int ranks, int count,
                              const int* ordinals, const int* numbers, const char* name, char* why,
                              size_t capacity) {
+  fsccl_jax::site_of(fsccl_jax::kUnordered);
   Members members;
   std::vector<std::string> reasons(static_cast<size_t>(count));
   std::vector<std::thread> threads;

@@ -1,6 +1,6 @@
-// Names of call sites, and the numbers that FSCCL compares (fsccl_comm_set_site): 48 bits are of the
-// name of a site, and 16 count how often this rank has called it. All ranks run programs that were
-// made from one source, so each knows the names that the others can be at.
+// Names of call sites, and the numbers that FSCCL compares (fsccl_comm_set_site): 48 bits are of
+// the name of a site, and 16 count how often this rank has called it. All ranks run programs that
+// were made from one source, so each knows the names that the others can be at.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,6 +14,9 @@ uint64_t site_of(std::string_view name);
 
 // The number of a site's `count`th call, from 0.
 inline uint64_t call_of(uint64_t site, uint64_t count) { return site | (count & 0xffff); }
+
+// Where a rank is that has found calls which nothing orders. All ranks know it.
+constexpr std::string_view kUnordered = "a call that nothing orders";
 
 // FSCCL's words with the names of the sites that this process knows in place of their numbers. Any
 // thread.
