@@ -741,36 +741,71 @@ typedef struct fsccl_param {
 #define FSCCL_PARAM_INIT \
   {NULL, 0, {0, 0, 0, 0, 0, 0, 0, 0}, FSCCL_FLOAT32, 0u, -1, NULL, NULL, 0, 0}
 
-/* How parameters travel between hosts. What arrives is the same, bit for bit, with or without
- * it. */
+/* How parameters and gradients travel between hosts. */
 typedef enum fsccl_codec_kind {
   FSCCL_CODEC_NONE = 0,
-  /* 16-bit floats as their differences from the last gather, in units in the last place, as half a
-   * byte each or coded by their frequencies, whichever takes less time. Ranks that exchange with
-   * other hosts keep what they exchange as it was: together, each host keeps one copy of the unit,
-   * 2 bytes an element, in the pool, and room for the coded bytes of the largest unit
-   * (fsccl_codec_report_t: state_bytes). A copy that is not the sender's is found by its sum, and
-   * that sender's part goes plain once. Differences that take more than half of the plain bytes go
-   * plain as well. */
-  FSCCL_CODEC_DELTA = 1
+  /* Of gathers. 16-bit floats as their differences from the last gather, in units in the last
+   * place, as half a byte each or coded by their frequencies, whichever takes less time. What
+   * arrives is the same, bit for bit, with or without it. Ranks that exchange with other hosts keep
+   * what they exchange as it was: together, each host keeps one copy of the unit, 2 bytes an
+   * element, in the pool, and room for the coded bytes of the largest unit (fsccl_codec_report_t:
+   * state_bytes). A copy that is not the sender's is found by its sum, and that sender's part goes
+   * plain once. Differences that take more than half of the plain bytes go plain as well. */
+  FSCCL_CODEC_DELTA = 1,
+  /* Of gathers, with a loss: fp16, bf16 or fp32 as 8 bits and a scale for each block of elements.
+   * FP8: E4M3, scales in fp32; INT8: integers of -127 .. 127, scales in fp32; MXFP8: E4M3, scales
+   * that are powers of two. The error of a block, the largest |x - x'| over the largest |x|, is at
+   * most 1/28, 1/254, 1/16, plus 1/256 for a wire_dtype of bf16, 1/2048 for fp16. All ranks get the
+   * same parameters, those of the host that sends them too. A block that is not finite, or whose
+   * error is more than max_relative_error, goes as it is; where these are more than one in 16, all
+   * of what a host sends does. Hosts encode when the unit was changed (reduce_grads,
+   * fsccl_unit_mark_changed), and send the same bytes until then. Blocks begin with each piece of a
+   * parameter that a rank holds: what is lost depends on the number of ranks. The pool has 1.1
+   * bytes for each element that a host sends, and as many for what it receives of the largest unit.
+   * They do not decline: what arrives never depends on times. */
+  FSCCL_CODEC_FP8 = 2,
+  FSCCL_CODEC_INT8 = 3, /* of reductions, too */
+  FSCCL_CODEC_MXFP8 = 4,
+  /* Of reductions, with a loss. Ranks of a host sum in fp32 as ever; what they have for another
+   * host goes in bf16, in 8 bits as above, or in 4 bits and a scale in fp32 for each block, of
+   * gradients that a Hadamard matrix has rotated, 32 at a time. Who gets a sum adds up what hosts
+   * have, in their order, in fp32, its own part as it is. A block that is not finite, or above
+   * 2^100, makes all of the block NaN, so that the step can be skipped. With
+   * FSCCL_CODEC_ERROR_FEEDBACK a rank keeps what each element that it sent was short of, and adds
+   * it to the next reduction's: 4 bytes for each of them in the pool, in units of the gradients. A
+   * loss scale that changes between steps is therefore to be taken off before. No bit depends on
+   * times. */
+  FSCCL_CODEC_BF16 = 5,
+  FSCCL_CODEC_INT4 = 6
 } fsccl_codec_kind_t;
 typedef enum fsccl_codec_scope {
   /* inside a host nothing is coded: parameters are written once, where they are used */
   FSCCL_CODEC_BETWEEN_HOSTS = 0
 } fsccl_codec_scope_t;
+/* Flags of FSCCL_CODEC_DELTA. */
 #define FSCCL_CODEC_NIBBLES_ONLY \
   1u /* not coded by frequencies: more bytes, less time of processors */
 #define FSCCL_CODEC_FEWEST_BYTES \
   4u /* coded by frequencies whatever that takes of processors; not with NIBBLES_ONLY */
 #define FSCCL_CODEC_NEVER_DECLINES \
   2u /* also where the link is so fast that coding takes longer than it saves */
+/* Flags of codecs of reductions. */
+#define FSCCL_CODEC_ERROR_FEEDBACK 8u
 typedef struct fsccl_codec {
   size_t size;
   fsccl_codec_kind_t kind;
   fsccl_codec_scope_t scope;
   uint32_t flags;
+  /* Of gathers by FP8, INT8 and MXFP8; else 0. Of a block, as above; 0: the kind's */
+  double max_relative_error;
+  /* Elements of a block: a power of two of 32 .. 1024; 0: 128, of MXFP8 32. Of DELTA and BF16 0. */
+  uint32_t block;
+  /* Of gathers by FP8, INT8 and MXFP8: one block in so many is decoded by its sender, and its
+   * error measured (fsccl_codec_report_t: max_error); 0: 256. With a max_relative_error all are. */
+  uint32_t audit_every;
 } fsccl_codec_t;
-#define FSCCL_CODEC_INIT {sizeof(fsccl_codec_t), FSCCL_CODEC_NONE, FSCCL_CODEC_BETWEEN_HOSTS, 0u}
+#define FSCCL_CODEC_INIT \
+  {sizeof(fsccl_codec_t), FSCCL_CODEC_NONE, FSCCL_CODEC_BETWEEN_HOSTS, 0u, 0.0, 0u, 0u}
 
 typedef struct fsccl_unit_config {
   size_t size;
@@ -797,9 +832,14 @@ typedef struct fsccl_unit_config {
    * replicate_comm. 0: one slot a unit */
   int by_parameter;
   /* of unshard, or NULL; copied, alike on all ranks. FSCCL_CODEC_DELTA needs a wire_dtype of fp16
-   * or bf16 and host memory; where all ranks are on one host it does nothing */
+   * or bf16, the others one of these or fp32, all of them host memory; where all ranks are on one
+   * host it does nothing */
   const fsccl_codec_t* gather_codec;
   size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
+  /* of reduce_grads between the ranks of the shard_comm, or NULL; copied, alike on all ranks: BF16,
+   * INT8 or INT4, for gradients in fp16, bf16 or fp32, in host memory, not by_parameter. Where all
+   * ranks are on one host it does nothing. The sum over a replicate_comm is not coded */
+  const fsccl_codec_t* reduce_codec;
 } fsccl_unit_config_t;
 #define FSCCL_UNIT_CONFIG_INIT  \
   {sizeof(fsccl_unit_config_t), \
@@ -817,7 +857,8 @@ typedef struct fsccl_unit_config {
    0,                           \
    0,                           \
    NULL,                        \
-   sizeof(fsccl_param_t)}
+   sizeof(fsccl_param_t),       \
+   NULL}
 
 /*
  * Makes a unit: its layout, buffers and plans. Collective over shard_comm (and replicate_comm); the
@@ -884,8 +925,39 @@ typedef struct fsccl_codec_report {
   /* predicted of a gather, without and with the codec, from what was measured; 0: nothing yet */
   double plain_us, coded_us;
   int declines; /* 1: it goes plain at present, since coded_us is more */
+  /* Of a block codec: blocks that this rank encoded; of these, those that went as they were; those
+   * whose error was measured; and of these, those beyond the kind's bound, which went as they were.
+   * That is a defect. */
+  uint64_t blocks, exact_blocks, audited_blocks, beyond_bound;
+  double max_error; /* the largest that was measured of a block that went coded */
+  double bound;     /* of the kind */
+  /* Of the reduce_codec: reductions; what this rank had for others, without the codec and with it;
+   * memory of the pool: feedback, and the room that all units of a lane share. */
+  uint64_t reductions, reduce_plain_bytes, reduce_sent_bytes, reduce_state_bytes;
 } fsccl_codec_report_t;
-#define FSCCL_CODEC_REPORT_INIT {sizeof(fsccl_codec_report_t), 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0}
+#define FSCCL_CODEC_REPORT_INIT  \
+  {sizeof(fsccl_codec_report_t), \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0.0,                          \
+   0.0,                          \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0.0,                          \
+   0.0,                          \
+   0,                            \
+   0,                            \
+   0,                            \
+   0}
 /* Does not block or communicate; any thread. FSCCL_ERR_INVALID_STATE: the unit was made without a
  * codec. */
 FSCCL_API fsccl_status_t fsccl_unit_codec(fsccl_unit_t unit, fsccl_codec_report_t* report);
@@ -905,8 +977,8 @@ FSCCL_API fsccl_status_t fsccl_unit_shard(fsccl_unit_t unit, size_t index, fsccl
  * FSCCL_ERR_INVALID_STATE while the unit is unsharded or an operation of it is in flight, and in
  * host memory with a replicate_comm (whose ranks know each other's shards by address). */
 FSCCL_API fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t unit, void* const* shards);
-/* Says that the shards were written: a kept slot is gathered again at the next unshard. All ranks
- * alike. Does not communicate. */
+/* Says that the shards were written: a kept slot is gathered again at the next unshard, and a block
+ * codec encodes them again. All ranks alike. Does not communicate. */
 FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
 /*
  * Units of a pool on a GPU. Their operations are put on a stream (a cudaStream_t, NULL: the legacy
@@ -1426,11 +1498,11 @@ FSCCL_API fsccl_status_t fsccl_device_list(void (*visit)(void* context,
  * are those of an operation that all ranks enter at once. Up to two candidates are chosen: one
  * where the buffers lie in pools, one where they do not. Or "by_hosts", inside hosts and between
  * them in turn, with "stages": [{"between_hosts", "operation", "plan", "predicted_us"}].
- * "gather_codec", of an all_gather between hosts: what a unit of `bytes` bytes of 16-bit floats
- * would take with FSCCL_CODEC_DELTA and without: bytes that a host receives, time, and the copies'
- * bytes on each host; "declines" where that does not pay. Not collective, does not communicate; any
- * thread. json: `capacity` bytes, FSCCL_ERR_LIMIT names the number needed if that is too few; 4096
- * suffice.
+ * "gather_codec" and "block_codecs" of an all_gather between hosts, "reduce_codecs" of a
+ * reduce_scatter: what `bytes` bytes of 16-bit floats (sums: fp32) would take with such a codec and
+ * without: bytes that a host receives, time, bytes of copies; whether it pays. Not collective, does
+ * not communicate; any thread. json: `capacity` bytes, FSCCL_ERR_LIMIT names the number needed if
+ * that is too few; 4096 suffice.
  */
 FSCCL_API fsccl_status_t fsccl_explain(fsccl_comm_t comm, const char* operation, size_t bytes,
                                        char* json, size_t capacity);

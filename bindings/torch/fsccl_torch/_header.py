@@ -62,6 +62,7 @@ PARAM_FROZEN = 1
 CODEC_NIBBLES_ONLY = 1
 CODEC_FEWEST_BYTES = 4
 CODEC_NEVER_DECLINES = 2
+CODEC_ERROR_FEEDBACK = 8
 ALL_RANKS = -1
 NO_SHARD = -1
 OK = 0
@@ -129,6 +130,11 @@ KEEP_ALWAYS = 1
 KEEP_BUDGET = 2
 CODEC_NONE = 0
 CODEC_DELTA = 1
+CODEC_FP8 = 2
+CODEC_INT8 = 3
+CODEC_MXFP8 = 4
+CODEC_BF16 = 5
+CODEC_INT4 = 6
 CODEC_BETWEEN_HOSTS = 0
 UNSHARD_READ = 0
 UNSHARD_WRITABLE = 1
@@ -334,7 +340,13 @@ class Codec(Sized):
     kind: int
     scope: int
     flags: int
-    _fields_ = [('size', c_size_t), ('kind', c_int), ('scope', c_int), ('flags', c_uint32)]
+    max_relative_error: float
+    block: int
+    audit_every: int
+    _fields_ = [
+        ('size', c_size_t), ('kind', c_int), ('scope', c_int), ('flags', c_uint32),
+        ('max_relative_error', c_double), ('block', c_uint32), ('audit_every', c_uint32),
+    ]
 
 
 class UnitConfig(Sized):
@@ -353,12 +365,14 @@ class UnitConfig(Sized):
     by_parameter: int
     gather_codec: Any
     param_size: int
+    reduce_codec: Any
     _fields_ = [
         ('size', c_size_t), ('name', c_char_p), ('layout', c_int), ('shard_comm', c_void_p),
         ('replicate_comm', c_void_p), ('pool', c_void_p), ('wire_dtype', c_int),
         ('reduce_dtype', c_int), ('grad_dtype', c_int), ('sharing', c_int), ('keep', c_int),
         ('keep_budget_bytes', c_uint64), ('marks_changes', c_int), ('by_parameter', c_int),
         ('gather_codec', POINTER(Codec)), ('param_size', c_size_t),
+        ('reduce_codec', POINTER(Codec)),
     ]
     _initial_ = {'layout': 1, 'wire_dtype': 9, 'reduce_dtype': 9, 'grad_dtype': 10}
 
@@ -383,11 +397,25 @@ class CodecReport(Sized):
     plain_us: float
     coded_us: float
     declines: int
+    blocks: int
+    exact_blocks: int
+    audited_blocks: int
+    beyond_bound: int
+    max_error: float
+    bound: float
+    reductions: int
+    reduce_plain_bytes: int
+    reduce_sent_bytes: int
+    reduce_state_bytes: int
     _fields_ = [
         ('size', c_size_t), ('gathers', c_uint64), ('coded', c_uint64), ('plain', c_uint64),
         ('declined', c_uint64), ('mended', c_uint64), ('plain_bytes', c_uint64),
         ('sent_bytes', c_uint64), ('state_bytes', c_uint64), ('plain_us', c_double),
-        ('coded_us', c_double), ('declines', c_int),
+        ('coded_us', c_double), ('declines', c_int), ('blocks', c_uint64),
+        ('exact_blocks', c_uint64), ('audited_blocks', c_uint64), ('beyond_bound', c_uint64),
+        ('max_error', c_double), ('bound', c_double), ('reductions', c_uint64),
+        ('reduce_plain_bytes', c_uint64), ('reduce_sent_bytes', c_uint64),
+        ('reduce_state_bytes', c_uint64),
     ]
 
 
