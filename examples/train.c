@@ -14,6 +14,7 @@
  * The parts that know nothing of FSCCL: mlp.c (arithmetic), digits.c (data), train_options.c
  * (command line), local_ranks.c (processes).
  */
+#include <fsccl/codec.h>
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
 #include <math.h>
@@ -65,7 +66,7 @@ typedef struct trainer {
   fsccl_comm_t comm;
   fsccl_pool_t pool;
   int rank, ranks;
-  int mixed;
+  int mixed, reversed;
   layer_t layers[kLayers];
   float* activations[kLayers + 1]; /* [0] is the input; [l + 1] the output of layer l */
   float* slopes[kLayers + 1];      /* the loss's derivative with respect to them */
@@ -76,7 +77,7 @@ typedef struct trainer {
 
 /* The starting values depend on the element's place in the whole parameter alone, so they are the
  * same for any number of ranks. */
-static void initialize_shards(layer_t* layer, size_t number) {
+static void initialize_shards(layer_t* layer, size_t number, int seed) {
   fsccl_view_t shard;
   size_t p;
   uint64_t i;
@@ -85,14 +86,17 @@ static void initialize_shards(layer_t* layer, size_t number) {
     CHECK(fsccl_unit_shard(layer->unit, p, &shard));
     layer->velocity[p] = allocate(shard.count, sizeof(float));
     for (i = 0; i < shard.count; ++i)
-      ((float*)shard.data)[i] = p == kWeight ? mlp_initial(number, shard.offset + i, limit) : 0.0f;
+      ((float*)shard.data)[i] =
+          p == kWeight ? mlp_initial(number + kLayers * (uint64_t)seed, shard.offset + i, limit)
+                       : 0.0f;
   }
 }
 
-static void create_layer(trainer_t* trainer, size_t number, int flat) {
+static void create_layer(trainer_t* trainer, size_t number, const train_options_t* options) {
   layer_t* layer = &trainer->layers[number];
   const mlp_shape_t shape = kShapes[number];
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  fsccl_codec_t gathers = FSCCL_CODEC_INIT, sums = FSCCL_CODEC_INIT;
   fsccl_param_t params[kParams] = {FSCCL_PARAM_INIT, FSCCL_PARAM_INIT};
   params[kWeight].name = "weight";
   params[kWeight].dims = 2;
@@ -102,12 +106,17 @@ static void create_layer(trainer_t* trainer, size_t number, int flat) {
   params[kBias].dims = 1;
   params[kBias].shape[0] = (int64_t)shape.outputs;
   config.name = "layer";
-  config.layout = flat ? FSCCL_LAYOUT_FLAT : FSCCL_LAYOUT_PER_PARAM;
+  config.layout = options->flat ? FSCCL_LAYOUT_FLAT : FSCCL_LAYOUT_PER_PARAM;
   config.shard_comm = trainer->comm;
   config.pool = trainer->pool;
   config.wire_dtype = config.reduce_dtype = trainer->mixed ? FSCCL_BFLOAT16 : FSCCL_FLOAT32;
+  gathers.kind = (fsccl_codec_kind_t)options->gather_codec;
+  sums.kind = (fsccl_codec_kind_t)options->reduce_codec;
+  sums.flags = options->reduce_flags;
+  config.gather_codec = &gathers;
+  config.reduce_codec = &sums;
   CHECK(fsccl_unit_create(&config, params, kParams, &layer->unit));
-  initialize_shards(layer, number);
+  initialize_shards(layer, number, options->seed);
   layer->wide_param[kWeight] = allocate(shape.outputs * shape.inputs, sizeof(float));
   layer->wide_grad[kWeight] = allocate(shape.outputs * shape.inputs, sizeof(float));
   layer->wide_param[kBias] = allocate(shape.outputs, sizeof(float));
@@ -120,11 +129,12 @@ static void create_trainer(trainer_t* trainer, const fsccl_comm_config_t* where,
   size_t l;
   memset(trainer, 0, sizeof *trainer);
   trainer->mixed = options->mixed;
+  trainer->reversed = options->reversed;
   CHECK(fsccl_comm_create(where, &trainer->comm));
   CHECK(fsccl_comm_rank(trainer->comm, &trainer->rank));
   CHECK(fsccl_comm_size(trainer->comm, &trainer->ranks));
   CHECK(fsccl_pool_create(trainer->comm, &memory, &trainer->pool));
-  for (l = 0; l < kLayers; ++l) create_layer(trainer, l, options->flat);
+  for (l = 0; l < kLayers; ++l) create_layer(trainer, l, options);
   for (l = 0; l <= kLayers; ++l) {
     const size_t width = l == 0 ? kPixels : kShapes[l - 1].outputs;
     trainer->activations[l] = allocate(most_samples * width, sizeof(float));
@@ -275,9 +285,10 @@ static size_t load_samples(trainer_t* trainer, const digit_set_t* set, const siz
   const size_t first = begin + count * rank / ranks, last = begin + count * (rank + 1) / ranks;
   size_t i;
   for (i = first; i < last; ++i) {
-    memcpy(trainer->activations[0] + (i - first) * kPixels, set->pixels + order[i] * kPixels,
+    const size_t to = trainer->reversed ? last - 1 - i : i - first;
+    memcpy(trainer->activations[0] + to * kPixels, set->pixels + order[i] * kPixels,
            kPixels * sizeof(float));
-    trainer->labels[i - first] = set->labels[order[i]];
+    trainer->labels[to] = set->labels[order[i]];
   }
   return last - first;
 }
@@ -308,46 +319,56 @@ static double train_epoch(trainer_t* trainer, const digit_set_t* set, size_t* or
   return loss;
 }
 
-/* How many test images of this rank's part are recognised. */
-static double test_correct(trainer_t* trainer, const digit_set_t* set, const size_t* order) {
+/* How many test images of this rank's part are recognised, and the sum of their losses. */
+static void test_images(trainer_t* trainer, const digit_set_t* set, const size_t* order,
+                        double* correct, double* loss) {
   const size_t samples = load_samples(trainer, set, order, 0, set->count);
   forward(trainer, samples);
   CHECK(fsccl_pool_step(trainer->pool));
-  return (double)mlp_correct(trainer->activations[kLayers], trainer->labels, samples, kClasses);
+  *correct = (double)mlp_correct(trainer->activations[kLayers], trainer->labels, samples, kClasses);
+  *loss = mlp_loss(trainer->activations[kLayers], trainer->labels, samples, kClasses);
+}
+
+/* Where rank 0 writes losses; NULL: nowhere. */
+static FILE* losses_file(const trainer_t* trainer, const char* path) {
+  FILE* file = NULL;
+  if (trainer->rank == 0 && path != NULL && (file = fopen(path, "w")) == NULL) perror(path);
+  return file;
 }
 
 static int run(const fsccl_comm_config_t* where, const train_options_t* options,
                const digit_set_t* train, const digit_set_t* test) {
   trainer_t trainer;
-  FILE* losses = NULL;
+  FILE *losses, *held_out;
   size_t *order = allocate(train->count, sizeof *order),
          *test_order = allocate(test->count, sizeof *test_order), i;
-  uint64_t random = 1;
+  uint64_t random = 1 + (uint64_t)options->seed;
   double accuracy = 0.0;
   int epoch;
   create_trainer(&trainer, where, options, test->count > kBatch ? test->count : kBatch);
   for (i = 0; i < train->count; ++i) order[i] = i;
   for (i = 0; i < test->count; ++i) test_order[i] = i;
-  if (trainer.rank == 0 && options->losses_path != NULL &&
-      (losses = fopen(options->losses_path, "w")) == NULL)
-    perror(options->losses_path);
+  losses = losses_file(&trainer, options->losses_path);
+  held_out = losses_file(&trainer, options->held_out_path);
   for (epoch = 1; epoch <= options->epochs; ++epoch) {
-    double totals[2]; /* loss, correct */
+    double totals[3]; /* loss, correct, loss of test images */
     totals[0] = train_epoch(&trainer, train, order, &random,
                             kLearningRate * (options->epochs - epoch + 1) / options->epochs);
-    totals[1] = test_correct(&trainer, test, test_order);
-    CHECK(fsccl_all_reduce(totals, totals, 2, FSCCL_FLOAT64, FSCCL_SUM, trainer.comm, NULL, NULL));
+    test_images(&trainer, test, test_order, &totals[1], &totals[2]);
+    CHECK(fsccl_all_reduce(totals, totals, 3, FSCCL_FLOAT64, FSCCL_SUM, trainer.comm, NULL, NULL));
     accuracy = totals[1] / (double)test->count;
     if (trainer.rank != 0) continue;
     printf("epoch %2d: loss %.6f, test accuracy %.2f %%\n", epoch, totals[0] / (double)train->count,
            100.0 * accuracy);
     if (losses != NULL) fprintf(losses, "%.9g\n", totals[0] / (double)train->count);
+    if (held_out != NULL) fprintf(held_out, "%.9g\n", totals[2] / (double)test->count);
   }
   if (trainer.rank == 0)
     printf("%s, %d rank%s: test accuracy %.2f %% (wanted: %.0f %%)\n",
            options->mixed ? "bf16 on the wire" : "fp32", trainer.ranks,
            trainer.ranks == 1 ? "" : "s", 100.0 * accuracy, 100.0 * kWantedAccuracy);
   if (losses != NULL) fclose(losses);
+  if (held_out != NULL) fclose(held_out);
   destroy_trainer(&trainer);
   free(order);
   free(test_order);

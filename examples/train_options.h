@@ -10,7 +10,14 @@ typedef struct train_options {
   int flat;  /* the flat layout instead of one cut per parameter */
   int epochs;
   const char* data_path;
-  const char* losses_path; /* rank 0 writes one loss a line; NULL: no */
+  const char* losses_path;   /* rank 0 writes one loss a line; NULL: no */
+  const char* held_out_path; /* likewise, of the test images */
+  /* 0 .. : another one begins with other parameters, and takes the images in another order */
+  int seed;
+  int reversed; /* sums over the images of a batch in the reverse order */
+  /* between hosts (docs/codecs.md): numbers of fsccl_codec_kind_t, and flags; 0: none */
+  int gather_codec, reduce_codec;
+  unsigned reduce_flags;
 } train_options_t;
 
 /* 0, or -1 after a message. */

@@ -2,6 +2,7 @@
 // 1e-5, so that their differences in bfloat16 have about the entropy that pre-training has at its
 // highest rate (docs/codecs.md). Pure functions over memory.
 #pragma once
+#include <fsccl/codec.h>
 #include <fsccl/fsccl.h>
 
 #include <cstdint>
@@ -14,5 +15,9 @@ void fill_drifted(float* data, uint64_t count, uint64_t first, uint32_t stream,
 // How many elements differ from their cast to `wire`, bfloat16 or float16.
 uint64_t count_wrong_drifted(const void* data, fsccl_dtype_t wire, uint64_t count, uint64_t first,
                              uint32_t stream, uint32_t generation);
+// ... are further from it than a block codec may bring them, of blocks with the largest parameter
+// that there can be.
+uint64_t count_far_drifted(const void* data, fsccl_dtype_t wire, uint64_t count, uint64_t first,
+                           uint32_t stream, uint32_t generation, fsccl_codec_kind_t codec);
 
 }  // namespace fsccl::perf

@@ -15,7 +15,14 @@
 namespace fsccl::perf {
 namespace {
 
-constexpr std::array kVariants{"plain", "keep plain", "delta"};
+constexpr size_t kVariants = 3;  // plain, kept, with the codec
+
+const char* name_of(fsccl_codec_kind_t kind) {
+  return kind == FSCCL_CODEC_INT8    ? "int8"
+         : kind == FSCCL_CODEC_FP8   ? "fp8"
+         : kind == FSCCL_CODEC_MXFP8 ? "mxfp8"
+                                     : "delta";
+}
 
 struct Variant {
   StepOptions options;
@@ -28,13 +35,13 @@ class CodecRunner {
   CodecRunner(Session& session, const Model& model, const StepOptions& options)
       : session_(session), options_(options) {
     session.open_pool(false, 0);
-    for (size_t v = 0; v < kVariants.size(); v++) {
+    for (size_t v = 0; v < kVariants; v++) {
       Variant& variant = variants_[v];
       variant.options = options;
       variant.options.drifts = true;
       variant.options.gradient_slots = true;
       variant.options.keep = v == 1 ? FSCCL_KEEP_ALWAYS : FSCCL_KEEP_NONE;
-      variant.options.codec = v == 2 ? FSCCL_CODEC_DELTA : FSCCL_CODEC_NONE;
+      variant.options.codec = v == 2 ? options.codec : FSCCL_CODEC_NONE;
       const uint64_t before = live_bytes();
       for (size_t u = 0; u < model.units.size(); u++)
         variant.units.push_back(std::make_unique<StepUnit>(session, model.units[u], u, false,
@@ -48,9 +55,8 @@ class CodecRunner {
     uint64_t wrong = 0;
     for (int s = -options_.warmup; s < options_.steps; s++) {
       if (s == 0) before_ = sums();
-      for (size_t k = 0; k < kVariants.size(); k++) {
-        Variant& variant =
-            variants_[(k + static_cast<size_t>(s + options_.warmup)) % kVariants.size()];
+      for (size_t k = 0; k < kVariants; k++) {
+        Variant& variant = variants_[(k + static_cast<size_t>(s + options_.warmup)) % kVariants];
         wrong += step(variant, s >= 0);
       }
     }
@@ -119,7 +125,7 @@ class CodecRunner {
     if (session_.rank() == 0 && !options_.json)
       fmt::print("{:12} {:>14} {:>10} {:>14} {:>12} {:>22}\n", "gathers", "median us", "speed-up",
                  "whole step us", "fewer bytes", "state, B/param. & host");
-    for (size_t v = 0; v < kVariants.size(); v++) {
+    for (size_t v = 0; v < kVariants; v++) {
       const double gathers = percentile(session_.max_over_ranks(variants_[v].gathers_us), 0.5);
       const double whole = percentile(session_.max_over_ranks(variants_[v].step_us), 0.5);
       if (v == 0) first = gathers;
@@ -132,29 +138,36 @@ class CodecRunner {
       if (session_.rank() == 0 && options_.json)
         fmt::print(R"({{"gathers":"{}","median_us":{:.1f},"step_us":{:.1f},"fewer_bytes":{:.3f},)"
                    R"("state":{:.3f}}}{})",
-                   kVariants[v], gathers, whole, bytes, state, "\n");
+                   variant_name(v), gathers, whole, bytes, state, "\n");
       else if (session_.rank() == 0)
-        fmt::print("{:12} {:>14.0f} {:>10.2f} {:>14.0f} {:>12.2f} {:>22.2f}\n", kVariants[v],
+        fmt::print("{:12} {:>14.0f} {:>10.2f} {:>14.0f} {:>12.2f} {:>22.2f}\n", variant_name(v),
                    gathers, first / gathers, whole, bytes, state);
     }
     report_declined();
   }
 
+  const char* variant_name(size_t v) const {
+    return v == 0 ? "plain" : v == 1 ? "keep plain" : name_of(options_.codec);
+  }
+
   void report_declined() const {
-    double declined = 0, gathers = 0;
+    double declined = 0, gathers = 0, error = 0;
     for (const auto& unit : variants_[2].units) {
       fsccl_codec_report_t report = FSCCL_CODEC_REPORT_INIT;
       must(fsccl_unit_codec(unit->handle(), &report), "fsccl_unit_codec");
       declined += static_cast<double>(report.declined);
       gathers += static_cast<double>(report.gathers);
+      error = std::max(error, report.max_error);
     }
     if (session_.rank() == 0 && !options_.json)
       fmt::print("the codec declined {:.0f} of {:.0f} gathers\n", declined, gathers);
+    if (session_.rank() == 0 && !options_.json && error > 0)
+      fmt::print("the largest error of a block was {:.5f} of its largest element\n", error);
   }
 
   Session& session_;
   const StepOptions options_;
-  std::array<Variant, 3> variants_;
+  std::array<Variant, kVariants> variants_;
   std::array<double, 2> before_{};
   uint64_t state_bytes_ = 0;  // bytes of the codec in the pools of all ranks
   uint64_t elements_ = 0;

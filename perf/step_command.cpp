@@ -42,9 +42,9 @@ void StepCommand::add_to(CLI::App* command) {
                    "keep gathered parameters for the backward pass: none, always, or budget BYTES")
       ->expected(1, 2)
       ->type_name("WHICH [BYTES]");
-  word("--codec", codec_, {"none", "delta"},
-       "delta: compare gathers without a codec, kept without one, and with differences from the "
-       "last gather (docs/codecs.md)",
+  word("--codec", codec_, {"none", "delta", "int8", "fp8", "mxfp8"},
+       "compare gathers without a codec, kept without one, and with it: differences from the last "
+       "gather, or blocks of 8 bits (docs/codecs.md)",
        "CODEC");
   word("--gradients", gradients_, {"slot", "private"},
        "slot: written into the library's slots; private: in plain memory", "WHERE");
@@ -116,10 +116,14 @@ std::string StepCommand::finish(StepOptions* options, Model* model) const {
         "--block {}: only a ragged layout is cut between blocks: add --layout ragged", block_);
   options->gradient_slots = gradients_ == "slot";
   options->shared = sharing_ == "shared";
-  options->codec = codec_ == "delta" ? FSCCL_CODEC_DELTA : FSCCL_CODEC_NONE;
-  if (codec_ == "delta" && (wire_ == "fp32" || options->dry_run || options->by_parameter))
-    return "--codec delta compares steps of 16-bit parameters: leave out --wire fp32, --dry-run "
-           "and --by-parameter";
+  options->codec = codec_ == "delta"   ? FSCCL_CODEC_DELTA
+                   : codec_ == "int8"  ? FSCCL_CODEC_INT8
+                   : codec_ == "fp8"   ? FSCCL_CODEC_FP8
+                   : codec_ == "mxfp8" ? FSCCL_CODEC_MXFP8
+                                       : FSCCL_CODEC_NONE;
+  if (codec_ != "none" && (wire_ == "fp32" || options->dry_run || options->by_parameter))
+    return "--codec compares steps of 16-bit parameters: leave out --wire fp32, --dry-run and "
+           "--by-parameter";
   options->declare = schedule_ == "declared";
   const std::string& keep = keep_[0];
   const bool budget = keep == "budget";

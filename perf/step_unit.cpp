@@ -154,7 +154,10 @@ uint64_t StepUnit::look(uint32_t generation) const {
     for (uint64_t k = 0; k < looks; k++) {
       const uint64_t at = looks < 2 ? 0 : (count - 1) * k / (looks - 1);
       const char* const place = static_cast<const char*>(view.data) + at * element;
-      wrong += options_.drifts
+      wrong += options_.codec > FSCCL_CODEC_DELTA
+                   ? count_far_drifted(place, options_.wire, 1, at, params_[i].stream, generation,
+                                       options_.codec)
+               : options_.drifts
                    ? count_wrong_drifted(place, options_.wire, 1, at, params_[i].stream, generation)
                    : count_wrong_cast(place, options_.wire, 1, at,
                                       seeds_of(params_[i].stream, generation, 0));

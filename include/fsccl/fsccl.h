@@ -543,16 +543,21 @@ typedef struct fsccl_unit_config {
    * parameters' gradients; slots are whole pages, planned each by itself. Not with keep or a
    * replicate_comm. 0: one slot a unit */
   int by_parameter;
-  /* of unshard (codec.h), or NULL; copied, alike on all ranks. FSCCL_CODEC_DELTA needs a
-   * wire_dtype of fp16 or bf16 and host memory; where all ranks are on one host it does nothing */
+  /* of unshard (codec.h), or NULL; copied, alike on all ranks. FSCCL_CODEC_DELTA needs a wire_dtype
+   * of fp16 or bf16, the others one of these or fp32, all of them host memory; where all ranks are
+   * on one host it does nothing */
   const struct fsccl_codec* gather_codec;
   size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
+  /* of reduce_grads between the ranks of the shard_comm, or NULL; copied, alike on all ranks: BF16,
+   * INT8 or INT4, for gradients in fp16, bf16 or fp32, in host memory, not by_parameter. Where all
+   * ranks are on one host it does nothing. The sum over a replicate_comm is not coded */
+  const struct fsccl_codec* reduce_codec;
 } fsccl_unit_config_t;
 /* clang-format off */
 #define FSCCL_UNIT_CONFIG_INIT                                                              \
   {sizeof(fsccl_unit_config_t), NULL, FSCCL_LAYOUT_PER_PARAM, NULL, NULL, NULL,             \
    FSCCL_BFLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_SHARING_READ_ONLY, FSCCL_KEEP_NONE, \
-   0, 0, 0, NULL, sizeof(fsccl_param_t)}
+   0, 0, 0, NULL, sizeof(fsccl_param_t), NULL}
 /* clang-format on */
 
 /*

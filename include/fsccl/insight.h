@@ -228,8 +228,21 @@ typedef struct fsccl_codec_report {
   /* predicted of a gather, without and with the codec, from what was measured; 0: nothing yet */
   double plain_us, coded_us;
   int declines; /* 1: it goes plain at present, since coded_us is more */
+  /* Of a block codec: blocks that this rank encoded; of these, those that went as they were; those
+   * whose error was measured; and of these, those beyond the kind's bound, which went as they were.
+   * That is a defect. */
+  uint64_t blocks, exact_blocks, audited_blocks, beyond_bound;
+  double max_error; /* the largest that was measured of a block that went coded */
+  double bound;     /* of the kind */
+  /* Of the reduce_codec: reductions; what this rank had for others, without the codec and with it;
+   * memory of the pool: feedback, and the room that all units of a lane share. */
+  uint64_t reductions, reduce_plain_bytes, reduce_sent_bytes, reduce_state_bytes;
 } fsccl_codec_report_t;
-#define FSCCL_CODEC_REPORT_INIT {sizeof(fsccl_codec_report_t), 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0}
+/* clang-format off */
+#define FSCCL_CODEC_REPORT_INIT                                                               \
+  {sizeof(fsccl_codec_report_t), 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, \
+   0, 0, 0}
+/* clang-format on */
 /* Does not block or communicate; any thread. FSCCL_ERR_INVALID_STATE: the unit was made without a
  * codec. */
 FSCCL_API fsccl_status_t fsccl_unit_codec(fsccl_unit_t unit, fsccl_codec_report_t* report);

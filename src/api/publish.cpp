@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "base/immortal.h"
 #include "cuda/pointer.h"
+#include "fsccl/codec.h"
 #include "publish/publisher.h"
 #include "publish/subscriber.h"
 

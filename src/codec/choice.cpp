@@ -25,18 +25,23 @@ bool CodecChoice::stays_out() {
 }
 
 // Gathers in which nothing has changed, as those of backward, win; those of forward may lose: both
-// count.
+// count. A codec that loses much stays out sooner than one that loses little: what it has lost,
+// less what it has won since, is weighed against a plain gather.
 void CodecChoice::judge(const GatherTimes& times, bool may_decline) {
   follow(recent_.plain_ns, times.plain_ns);
   follow(recent_.coded_ns, times.coded_ns);
-  if (!may_decline || recent_.coded_ns <= recent_.plain_ns) {
+  lost_ns_ = std::max(0.0, lost_ns_ + times.coded_ns - times.plain_ns);
+  const bool again = next_out_ > kShortest;
+  const bool much = lost_ns_ > (again ? kLostAgain : kLost) * times.plain_ns;
+  if (!may_decline || (recent_.coded_ns <= recent_.plain_ns && !much)) {
     losses_ = 0;
     if (++wins_ >= kWins) next_out_ = kShortest;
     return;
   }
   wins_ = 0;
-  if (++losses_ < (next_out_ > kShortest ? kLossesAgain : kLosses)) return;
+  if (++losses_ < (again ? kLossesAgain : kLosses) && !much) return;
   losses_ = 0;
+  lost_ns_ = 0;
   recent_ = {};  // the next trial is judged by itself
   out_ = next_out_;
   next_out_ = std::min(2 * next_out_, kLongest);

@@ -42,12 +42,15 @@ class CodecChoice {
   // Gathers in a row: lost before it first stays out, and before it does again; won before that is
   // forgotten. A forward that loses and a backward that wins by more take four to be told apart.
   static constexpr int kLosses = 8, kLossesAgain = 4, kWins = 16;
+  // ... and plain gathers whose time it may lose before.
+  static constexpr double kLost = 2, kLostAgain = 1;
   static constexpr uint64_t kShortest = 32, kLongest = 2048, kRetry = 64;  // gathers
   struct Form {
     double word_ns = 0, word_bytes = 0;  // 0: not tried yet
   };
   uint64_t out_ = 0, next_out_ = kShortest;
   int losses_ = 0, wins_ = 0;
+  double lost_ns_ = 0;
   GatherTimes recent_;
   std::array<Form, 2> forms_{};
   uint64_t gathers_ = 0;

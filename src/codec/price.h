@@ -1,7 +1,7 @@
-// What the delta codec would make of a gather between hosts, before anything was measured: for
-// fsccl_explain. The rates are those of one core of a server of 2024 (perf/micro/codec_bench.cpp),
-// the bits a word those of pre-training at its highest rate (docs/codecs.md); later in a schedule
-// there are fewer.
+// What codecs would make of a gather or a reduction between hosts, before anything was measured:
+// for fsccl_explain. The rates are those of one core of a server of 2024
+// (perf/micro/codec_bench.cpp), the bits a word those of pre-training at its highest rate
+// (docs/codecs.md); later in a schedule there are fewer.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -37,6 +37,35 @@ inline CodecPrice price_delta(uint64_t bytes, int hosts, double byte_ns, double 
     made.coded_bytes = static_cast<uint64_t>(coded);
     made.nibbles = form.bits == kNibbles.bits;
   }
+  return made;
+}
+
+struct BlockPrice {
+  const char* kind = "";
+  double bits = 0;                      // a word
+  double encode_ns = 0, decode_ns = 0;  // a word
+  double bound = 0;                     // of a block's error
+};
+inline constexpr BlockPrice kBlockGathers[] = {{"int8", 8.25, 0.22, 0.12, 1 / 254.0},
+                                               {"fp8", 8.25, 0.25, 0.16, 1 / 28.0},
+                                               {"mxfp8", 8.25, 0.34, 0.21, 1 / 16.0}};
+inline constexpr BlockPrice kBlockSums[] = {{"bf16", 16, 0.44, 0.20, 1 / 256.0},
+                                            {"int8", 8.25, 0.40, 0.17, 1 / 254.0},
+                                            {"int4", 4.25, 0.73, 0.26, 1 / 14.0}};
+
+// Of `words` words of `word_bytes` bytes each that lie evenly on `hosts` hosts: a gather, in which
+// a host encodes its part and decodes all; or a sum, in which it encodes what others get and adds
+// up what it gets of them.
+inline CodecPrice price_blocks(const BlockPrice& one, double words, double word_bytes, int hosts,
+                               double byte_ns, bool sums) {
+  const double share = 1.0 / hosts, others = 1 - share;
+  const double encoded = sums ? others : share, decoded = sums ? others : 1;
+  CodecPrice made;
+  made.plain_bytes = static_cast<uint64_t>(words * word_bytes * others);
+  made.coded_bytes = static_cast<uint64_t>(words * one.bits / 8 * others);
+  made.plain_ns = byte_ns * words * word_bytes * others;
+  made.coded_ns = byte_ns * words * one.bits / 8 * others +
+                  words * (encoded * one.encode_ns + decoded * one.decode_ns);
   return made;
 }
 

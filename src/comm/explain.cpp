@@ -90,6 +90,26 @@ std::string text_of_codec(uint64_t bytes, const Party& whole) {
                        : "the bytes that it saves take the link longer than coding");
 }
 
+// Likewise with codecs that lose something: of a gather of bf16 words, and of a sum of fp32 ones.
+std::string text_of_blocks(OpCode op, uint64_t bytes, const Party& whole) {
+  const bool sums = op == OpCode::reduce_scatter;
+  const double byte_ns =
+      whole.select.costs.slot_cached.ns.back() / static_cast<double>(Cost::kSizes.back());
+  const double word_bytes = sums ? 4 : 2;
+  std::string text = sums ? R"(,"reduce_codecs":[)" : R"(,"block_codecs":[)";
+  const char* comma = "";
+  for (const BlockPrice& one : sums ? kBlockSums : kBlockGathers) {
+    const CodecPrice price = price_blocks(one, static_cast<double>(bytes) / word_bytes, word_bytes,
+                                          whole.select.spread.hosts, byte_ns, sums);
+    text += fmt::format(R"({}{{"kind":"{}","bound":{:.5f},"bytes_plain":{},"bytes_coded":{},)"
+                        R"("plain_us":{:.3f},"coded_us":{:.3f},"pays":{}}})",
+                        comma, one.kind, one.bound, price.plain_bytes, price.coded_bytes,
+                        price.plain_ns / 1000, price.coded_ns / 1000, !price.declines());
+    comma = ",";
+  }
+  return text + "]";
+}
+
 // In shared memory of a machine that is only known from a file.
 uint64_t typical_slot_bytes(int ranks) {
   return std::clamp<uint64_t>((4u << 20) / static_cast<uint64_t>(ranks), 16u << 10, 128u << 10);
@@ -163,6 +183,8 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
   if (!where.kernels.empty()) text += R"(,"kernels":)" + where.kernels;
   if (op == OpCode::all_gather && whole.select.spread.hosts > 1)
     text += text_of_codec(bytes, whole);
+  if ((op == OpCode::all_gather || op == OpCode::reduce_scatter) && whole.select.spread.hosts > 1)
+    text += text_of_blocks(op, bytes, whole);
   return text + "}";
 }
 

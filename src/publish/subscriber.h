@@ -19,6 +19,7 @@
 #include "base/wait.h"
 #include "bootstrap/credentials.h"
 #include "fsccl/publish.h"
+#include "fsccl/redistribute.h"
 #include "publish/link.h"
 #include "publish/wanted.h"
 

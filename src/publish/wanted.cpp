@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "fsccl/redistribute.h"
 #include "kernels/kernels.h"
 
 namespace fsccl::publish {

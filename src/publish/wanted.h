@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "fsccl/redistribute.h"
 #include "layout/layout.h"
 #include "publish/catalog.h"
 #include "publish/words.h"

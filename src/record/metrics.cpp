@@ -50,6 +50,12 @@ constexpr Family kFamilies[] = {
     {"fsccl_codec_plain_bytes", "counter", "bytes",
      "Bytes of these parts without a codec, to each other host."},
     {"fsccl_codec_sent_bytes", "counter", "bytes", "Bytes that went, to each other host."},
+    {"fsccl_codec_blocks", "counter", "", "Blocks that block codecs made, by how they went."},
+    {"fsccl_codec_error_ratio", "gauge", "ratio",
+     "The largest error of a block that was audited, over its largest element."},
+    {"fsccl_codec_reduce_plain_bytes", "counter", "bytes",
+     "Bytes of gradients that units with a reduce_codec had for other ranks, without it."},
+    {"fsccl_codec_reduce_sent_bytes", "counter", "bytes", "Bytes of these that went."},
 };
 static_assert(std::size(kFamilies) == static_cast<size_t>(Metric::count_));
 const Family& family_of(Metric metric) { return kFamilies[static_cast<size_t>(metric)]; }
@@ -117,6 +123,10 @@ void MetricSamples::add(Metric metric, std::string_view labels, uint64_t value) 
 
 void MetricSamples::add_ns(Metric metric, std::string_view labels, uint64_t ns) {
   add(metric, labels, fmt::format("{}.{:09}", ns / 1'000'000'000, ns % 1'000'000'000));
+}
+
+void MetricSamples::add_ratio(Metric metric, std::string_view labels, double ratio) {
+  add(metric, labels, fmt::format("{:.9f}", ratio));
 }
 
 std::string MetricSamples::text() const {

@@ -42,6 +42,10 @@ enum class Metric : uint8_t {
   codec_parts,
   codec_plain_bytes,
   codec_sent_bytes,
+  codec_blocks,
+  codec_error,
+  codec_reduce_plain_bytes,
+  codec_reduce_sent_bytes,
   count_,
 };
 
@@ -53,6 +57,7 @@ class MetricSamples {
 
   void add(Metric metric, std::string_view labels, uint64_t value);
   void add_ns(Metric metric, std::string_view labels, uint64_t ns);  // told in seconds
+  void add_ratio(Metric metric, std::string_view labels, double ratio);
   std::string text() const;
 
  private:

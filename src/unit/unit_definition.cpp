@@ -1,9 +1,11 @@
 #include "unit/unit_definition.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/hash.h"
 #include "base/round_up.h"
+#include "fsccl/codec.h"
 #include "kernels/kernels.h"
 
 namespace fsccl {
@@ -36,10 +38,11 @@ Result<uint64_t> compare_definitions(const UnitSpec& spec) {
     uint64_t hash, params, shard;
   };
   const size_t count = spec.params.size();
-  constexpr size_t kOfUnit = 2;
+  constexpr size_t kOfUnit = 3;
   std::vector<uint64_t> hashes(count + kOfUnit);
   hashes[0] = hash_settings(spec);
   hashes[1] = spec.gather_codec.hash();
+  hashes[2] = spec.reduce_codec.hash();
   for (size_t i = 0; i < count; i++) hashes[i + kOfUnit] = hash_param(spec.params[i]);
   uint64_t definition = 0;
   for (const uint64_t hash : hashes) definition = mix_hash(definition, hash);
@@ -78,11 +81,11 @@ Result<uint64_t> compare_definitions(const UnitSpec& spec) {
                       "(layout, dtypes, sharing, keep, slots "
                       "or replicas)",
                       spec.name, rank);
-        if (i == 1)
+        if (i < kOfUnit)
           return fail(FSCCL_ERR_MISMATCH,
                       "ranks disagree on unit '{}': rank 0 and rank {} gave other codecs for the "
-                      "gather (kind or flags)",
-                      spec.name, rank);
+                      "{} (kind, flags, block, max_relative_error or audit_every)",
+                      spec.name, rank, i == 1 ? "gather" : "reduction");
         return fail(FSCCL_ERR_MISMATCH,
                     "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, "
                     "block, dtype, tie or flag on rank 0 "
@@ -134,6 +137,27 @@ Result<Layout> make_layout(const UnitSpec& spec) {
 }
 
 }  // namespace
+
+BlockForm CodecSpec::form() const {
+  switch (kind) {
+    case FSCCL_CODEC_FP8:
+      return {BlockKind::fp8, block};
+    case FSCCL_CODEC_MXFP8:
+      return {BlockKind::mxfp8, block};
+    case FSCCL_CODEC_INT4:
+      return {BlockKind::int4, block};
+    case FSCCL_CODEC_BF16:
+      return {BlockKind::bf16, block};
+    default:
+      return {BlockKind::int8, block};
+  }
+}
+
+uint64_t CodecSpec::hash() const {
+  uint64_t hash = mix_in_order(static_cast<uint64_t>(kind), flags);
+  hash = mix_in_order(hash, uint64_t{block} << 32 | audit_every);
+  return mix_in_order(hash, std::bit_cast<uint64_t>(max_relative_error));
+}
 
 Result<UnitDefinition> UnitDefinition::make(UnitSpec& spec) {
   UnitDefinition made;

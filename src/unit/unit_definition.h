@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/blocks.h"
 #include "comm/communicator.h"
 #include "comm/consensus.h"
 #include "fsccl/codec.h"
@@ -17,12 +18,17 @@ namespace fsccl {
 
 class Pool;
 
-// How parameters travel between hosts: what a config says of it.
+// How parameters, or gradients, travel between hosts: what a config says of it.
 struct CodecSpec {
   fsccl_codec_kind_t kind = FSCCL_CODEC_NONE;
   uint32_t flags = 0;
+  // of block codecs
+  uint32_t block = 0;
+  double max_relative_error = 0;
+  uint32_t audit_every = 0;
 
-  uint64_t hash() const { return static_cast<uint64_t>(kind) << 32 | flags; }
+  BlockForm form() const;  // of a block codec
+  uint64_t hash() const;   // of all that must be the same on all ranks
 };
 
 // The checked arguments of fsccl_unit_create.
@@ -38,7 +44,7 @@ struct UnitSpec {
   uint64_t keep_budget_bytes = 0;
   bool marks_changes = false;
   bool by_parameter = false;
-  CodecSpec gather_codec;
+  CodecSpec gather_codec, reduce_codec;
   struct Param {
     std::string name;
     std::vector<int64_t> dims;

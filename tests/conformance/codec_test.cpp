@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "codec_case.h"
 #include "fsccl/codec.h"
 #include "fsccl/insight.h"
-#include "support.h"
 
 namespace fsccl::testing {
 namespace {
@@ -21,112 +21,6 @@ int steps_of_a_test() {
   return given ? static_cast<int>(std::strtol(given, nullptr, 10)) : 24;
 }
 
-struct CodecCase {
-  fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
-  fsccl_dtype_t wire = FSCCL_BFLOAT16, shard = FSCCL_FLOAT32;
-  fsccl_sharing_t sharing = FSCCL_SHARING_READ_ONLY;
-  fsccl_keep_t keep = FSCCL_KEEP_NONE;
-  bool by_parameter = false;
-  uint32_t flags = FSCCL_CODEC_NEVER_DECLINES;
-  std::vector<int> hosts = {};
-  uint64_t limit_bytes = 0;
-};
-
-// A matrix that learns, one that is frozen, a small vector, another matrix, and the first one
-// again, tied.
-constexpr int64_t kRows = 300, kColumns = 257;
-std::vector<fsccl_param_t> params_of(const CodecCase& c) {
-  std::vector<fsccl_param_t> params(5, fsccl_param_t FSCCL_PARAM_INIT);
-  for (fsccl_param_t& param : params) {
-    param.dims = 2;
-    param.shape[0] = kRows, param.shape[1] = kColumns;
-    param.dtype = c.shard;
-  }
-  params[1].shape[0] = 40;
-  params[1].flags = FSCCL_PARAM_FROZEN;
-  params[2].dims = 1, params[2].shape[0] = 33;
-  params[3].shape[0] = 150;
-  params[4].tied_to = 0;
-  return params;
-}
-
-class CodecUnit {
- public:
-  CodecUnit(const CodecCase& c, Rank& self, fsccl_pool_t pool, fsccl_codec_kind_t kind)
-      : rank_(self.rank) {
-    fsccl_codec_t codec = FSCCL_CODEC_INIT;
-    codec.kind = kind;
-    codec.flags = c.flags;
-    fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
-    config.name = kind == FSCCL_CODEC_NONE ? "plain" : "coded";
-    config.layout = c.layout;
-    config.shard_comm = self.comm;
-    config.pool = pool;
-    config.wire_dtype = c.wire;
-    config.sharing = c.sharing;
-    config.keep = c.keep;
-    config.by_parameter = c.by_parameter;
-    if (kind != FSCCL_CODEC_NONE) config.gather_codec = &codec;
-    const std::vector<fsccl_param_t> params = params_of(c);
-    size_ = params.size();
-    status = fsccl_unit_create(&config, params.data(), params.size(), &unit_);
-  }
-  ~CodecUnit() { EXPECT_TRUE(!unit_ || fsccl_unit_destroy(unit_) == FSCCL_OK); }
-  CodecUnit(const CodecUnit&) = delete;
-
-  // change(old value, number of the element among all) gives the new one.
-  template <class Change>
-  void update(const Change& change) {
-    for (size_t i = 0; i + 1 < size_; i++) {
-      fsccl_view_t view;
-      ASSERT_OK(fsccl_unit_shard(unit_, i, &view));
-      for (uint64_t k = 0; k < view.count; k++) {
-        const uint64_t element = i << 32 | (view.offset + k);
-        if (view.dtype == FSCCL_FLOAT32)
-          static_cast<float*>(view.data)[k] = change(static_cast<float*>(view.data)[k], element);
-        else
-          static_cast<uint16_t*>(view.data)[k] = static_cast<uint16_t>(mix(element, 77));
-      }
-    }
-    ASSERT_OK(fsccl_unit_mark_changed(unit_));
-  }
-  std::vector<std::vector<uint16_t>> gathered(fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ) {
-    std::vector<std::vector<uint16_t>> all(size_);
-    EXPECT_OK(fsccl_unit_unshard(unit_, mode, nullptr, nullptr));
-    for (size_t i = 0; i < size_; i++) {
-      fsccl_view_t view;
-      EXPECT_OK(fsccl_unit_param(unit_, i, &view));
-      const auto* const words = static_cast<const uint16_t*>(view.data);
-      all[i].assign(words, words + view.count);
-    }
-    EXPECT_OK(fsccl_unit_reshard(unit_, nullptr));
-    return all;
-  }
-  fsccl_codec_report_t report() const {
-    fsccl_codec_report_t made = FSCCL_CODEC_REPORT_INIT;
-    EXPECT_OK(fsccl_unit_codec(unit_, &made));
-    return made;
-  }
-  fsccl_unit_t get() const { return unit_; }
-  fsccl_status_t status = FSCCL_OK;
-
- private:
-  int rank_ = 0;
-  size_t size_ = 0;
-  fsccl_unit_t unit_ = nullptr;
-};
-
-float initial(uint64_t element) {
-  return 0.02f * (static_cast<float>(mix(element, 1) % 2001) / 1000.0f - 1.0f) + 1e-4f;
-}
-// A little up or down, as a step of an optimizer; parameter 1 is frozen.
-float trained(float value, uint64_t element, int step) {
-  if (element >> 32 == 1) return value;
-  return value +
-         4e-5f * (static_cast<float>(mix(element, 1000 + static_cast<uint64_t>(step)) % 2001) /
-                      1000.0f -
-                  1.0f);
-}
 // What else happens to parameters now and then.
 float changed(float value, uint64_t element, int step) {
   switch (step % 12) {
@@ -332,6 +226,8 @@ TEST(Codec, WhatItCannotDoIsRefused) {
     EXPECT_ERROR(wide.status, FSCCL_ERR_INVALID_ARGUMENT, "gather_codec", "float32");
     CodecUnit kind({}, self, pool.get(), wild<fsccl_codec_kind_t>(9));
     EXPECT_ERROR(kind.status, FSCCL_ERR_INVALID_ARGUMENT, "kind 9");
+    CodecUnit block({.block = 64}, self, pool.get(), FSCCL_CODEC_DELTA);
+    EXPECT_ERROR(block.status, FSCCL_ERR_INVALID_ARGUMENT, "block", "FSCCL_CODEC_DELTA");
     CodecUnit flags({.flags = 128}, self, pool.get(), FSCCL_CODEC_DELTA);
     EXPECT_ERROR(flags.status, FSCCL_ERR_INVALID_ARGUMENT, "flags 0x80");
     CodecUnit both({.flags = FSCCL_CODEC_NIBBLES_ONLY | FSCCL_CODEC_FEWEST_BYTES}, self, pool.get(),

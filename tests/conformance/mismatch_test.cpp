@@ -3,6 +3,7 @@
 // ranks differ where they may: never called a mismatch.
 #include <fmt/format.h>
 
+#include "fsccl/insight.h"
 #include "mismatch_case.h"
 #include "unit_case.h"
 

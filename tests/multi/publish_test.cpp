@@ -15,6 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
+#include "fsccl/redistribute.h"
 #include "multi/processes.h"
 #include "multi/tell.h"
 

@@ -67,6 +67,21 @@ expect(
     and codec['declines'] == (codec['coded_us'] >= codec['plain_us']),
     codec,
 )
+blocks = {row['kind']: row for row in answer['block_codecs']}
+expect(
+    set(blocks) == {'int8', 'fp8', 'mxfp8'}
+    and all(row['bytes_plain'] == 128 << 20 for row in blocks.values())
+    and 1.9 < blocks['int8']['bytes_plain'] / blocks['int8']['bytes_coded'] < 2
+    and all(row['pays'] == (row['coded_us'] < row['plain_us']) for row in blocks.values()),
+    blocks,
+)
+sums = explained('reduce_scatter', '256M', '--hosts', '2', '--ranks-per-host', '1')[0]
+sums = {row['kind']: row for row in sums['reduce_codecs']}
+expect(
+    set(sums) == {'bf16', 'int8', 'int4'}
+    and 7 < sums['int4']['bytes_plain'] / sums['int4']['bytes_coded'] < 8,
+    sums,
+)
 expect('gather_codec' not in explained('all_gather', '256M', '--ranks', '2')[0], 'on one host')
 
 # Several hosts: flat candidates, and by hosts with its stages.

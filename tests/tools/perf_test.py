@@ -401,6 +401,21 @@ def check_step():
 
 def check_codec():
     """Between two hosts, which are processes that take each other for such."""
+    (plain, keep, delta), said = codec_rows('delta')
+    expect(
+        [row['gathers'] for row in (plain, keep, delta)] == ['plain', 'keep plain', 'delta'], said
+    )
+    expect(all(0 < row['median_us'] <= row['step_us'] for row in (plain, keep, delta)), said)
+    expect(delta['fewer_bytes'] > 3 and keep['fewer_bytes'] == 2 and 2 <= delta['state'] < 6, said)
+    (_, _, int8), said = codec_rows('int8')
+    expect(int8['gathers'] == 'int8' and 1.8 < int8['fewer_bytes'] < 2, said)
+    expect(
+        '--wire fp32' in run('step', '--codec', 'delta', '--wire', 'fp32', status=2),
+        'fp32 is refused',
+    )
+
+
+def codec_rows(codec):
     with tempfile.TemporaryDirectory() as folder:
         model, secret = pathlib.Path(folder) / 'model.json', pathlib.Path(folder) / 'secret'
         model.write_text(json.dumps(TINY), encoding='utf-8')
@@ -410,7 +425,7 @@ def check_codec():
             '--model',
             str(model),
             '--codec',
-            'delta',
+            codec,
             '--steps',
             '4',
             '--warmup',
@@ -444,16 +459,7 @@ def check_codec():
             )
         said = [rank.communicate(timeout=120)[0] for rank in ranks]
         expect([rank.returncode for rank in ranks] == [0, 0], f'the status of the ranks: {said}')
-    plain, keep, delta = [json.loads(line) for line in said[0].splitlines()]
-    expect(
-        [row['gathers'] for row in (plain, keep, delta)] == ['plain', 'keep plain', 'delta'], said
-    )
-    expect(all(0 < row['median_us'] <= row['step_us'] for row in (plain, keep, delta)), said)
-    expect(delta['fewer_bytes'] > 3 and keep['fewer_bytes'] == 2 and 2 <= delta['state'] < 6, said)
-    expect(
-        '--wire fp32' in run('step', '--codec', 'delta', '--wire', 'fp32', status=2),
-        'fp32 is refused',
-    )
+    return [json.loads(line) for line in said[0].splitlines()], said
 
 
 def check_dry_run():

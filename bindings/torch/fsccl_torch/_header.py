@@ -124,8 +124,14 @@ ALLOCATOR_ABI = 1
 CODEC_NIBBLES_ONLY = 1
 CODEC_FEWEST_BYTES = 4
 CODEC_NEVER_DECLINES = 2
+CODEC_ERROR_FEEDBACK = 8
 CODEC_NONE = 0
 CODEC_DELTA = 1
+CODEC_FP8 = 2
+CODEC_INT8 = 3
+CODEC_MXFP8 = 4
+CODEC_BF16 = 5
+CODEC_INT4 = 6
 CODEC_BETWEEN_HOSTS = 0
 ALL_RANKS = -1
 PEER_ALIVE = 0
@@ -135,8 +141,8 @@ PEER_DEAD = 3
 TOPOLOGY_TREE = 0
 TOPOLOGY_JSON = 1
 TOPOLOGY_SVG = 2
-PUBLISH_EXACT = 15
 NO_SHARD = -1
+PUBLISH_EXACT = 15
 
 
 class ErrorInfo(Sized):
@@ -258,7 +264,13 @@ class Codec(Sized):
     kind: int
     scope: int
     flags: int
-    _fields_ = [('size', c_size_t), ('kind', c_int), ('scope', c_int), ('flags', c_uint32)]
+    max_relative_error: float
+    block: int
+    audit_every: int
+    _fields_ = [
+        ('size', c_size_t), ('kind', c_int), ('scope', c_int), ('flags', c_uint32),
+        ('max_relative_error', c_double), ('block', c_uint32), ('audit_every', c_uint32),
+    ]
 
 
 class UnitConfig(Sized):
@@ -277,12 +289,14 @@ class UnitConfig(Sized):
     by_parameter: int
     gather_codec: Any
     param_size: int
+    reduce_codec: Any
     _fields_ = [
         ('size', c_size_t), ('name', c_char_p), ('layout', c_int), ('shard_comm', c_void_p),
         ('replicate_comm', c_void_p), ('pool', c_void_p), ('wire_dtype', c_int),
         ('reduce_dtype', c_int), ('grad_dtype', c_int), ('sharing', c_int), ('keep', c_int),
         ('keep_budget_bytes', c_uint64), ('marks_changes', c_int), ('by_parameter', c_int),
         ('gather_codec', POINTER(Codec)), ('param_size', c_size_t),
+        ('reduce_codec', POINTER(Codec)),
     ]
     _initial_ = {'layout': 1, 'wire_dtype': 9, 'reduce_dtype': 9, 'grad_dtype': 10}
 
@@ -475,11 +489,25 @@ class CodecReport(Sized):
     plain_us: float
     coded_us: float
     declines: int
+    blocks: int
+    exact_blocks: int
+    audited_blocks: int
+    beyond_bound: int
+    max_error: float
+    bound: float
+    reductions: int
+    reduce_plain_bytes: int
+    reduce_sent_bytes: int
+    reduce_state_bytes: int
     _fields_ = [
         ('size', c_size_t), ('gathers', c_uint64), ('coded', c_uint64), ('plain', c_uint64),
         ('declined', c_uint64), ('mended', c_uint64), ('plain_bytes', c_uint64),
         ('sent_bytes', c_uint64), ('state_bytes', c_uint64), ('plain_us', c_double),
-        ('coded_us', c_double), ('declines', c_int),
+        ('coded_us', c_double), ('declines', c_int), ('blocks', c_uint64),
+        ('exact_blocks', c_uint64), ('audited_blocks', c_uint64), ('beyond_bound', c_uint64),
+        ('max_error', c_double), ('bound', c_double), ('reductions', c_uint64),
+        ('reduce_plain_bytes', c_uint64), ('reduce_sent_bytes', c_uint64),
+        ('reduce_state_bytes', c_uint64),
     ]
 
 
@@ -510,6 +538,38 @@ class ExplainConfig(Sized):
         ('tuning', c_char_p),
     ]
     _initial_ = {'hosts': 1, 'ranks_per_host': 2}
+
+
+class Sharding(Struct):
+    layout: int
+    ranks: int
+    rank: int
+    _fields_ = [('layout', c_int), ('ranks', c_int), ('rank', c_int)]
+
+
+class Redistributed(Struct):
+    param: int
+    dtype: int
+    from_: int | None
+    to: int | None
+    _fields_ = [('param', c_size_t), ('dtype', c_int), ('from_', c_void_p), ('to', c_void_p)]
+
+
+class RedistributeConfig(Sized):
+    params: Any
+    count: int
+    from_: Sharding
+    to: Sharding
+    version: int
+    limit_bytes: int
+    param_size: int
+    buffer_size: int
+    _fields_ = [
+        ('size', c_size_t), ('params', POINTER(Param)), ('count', c_size_t), ('from_', Sharding),
+        ('to', Sharding), ('version', c_uint64), ('limit_bytes', c_uint64),
+        ('param_size', c_size_t), ('buffer_size', c_size_t),
+    ]
+    _initial_ = {'from_': Sharding(1, 0, -1), 'to': Sharding(1, 0, -1)}
 
 
 class PublishConfig(Sized):
@@ -567,13 +627,6 @@ class PublishReport(Sized):
     ]
 
 
-class Sharding(Struct):
-    layout: int
-    ranks: int
-    rank: int
-    _fields_ = [('layout', c_int), ('ranks', c_int), ('rank', c_int)]
-
-
 class SubscribeConfig(Sized):
     ticket: Any
     address: bytes | None
@@ -615,31 +668,6 @@ class SubscribeReport(Sized):
         ('whole_copies', c_uint64), ('damaged', c_uint64), ('reconnections', c_uint64),
         ('held_bytes', c_uint64), ('apply_cpu_s', c_double),
     ]
-
-
-class Redistributed(Struct):
-    param: int
-    dtype: int
-    from_: int | None
-    to: int | None
-    _fields_ = [('param', c_size_t), ('dtype', c_int), ('from_', c_void_p), ('to', c_void_p)]
-
-
-class RedistributeConfig(Sized):
-    params: Any
-    count: int
-    from_: Sharding
-    to: Sharding
-    version: int
-    limit_bytes: int
-    param_size: int
-    buffer_size: int
-    _fields_ = [
-        ('size', c_size_t), ('params', POINTER(Param)), ('count', c_size_t), ('from_', Sharding),
-        ('to', Sharding), ('version', c_uint64), ('limit_bytes', c_uint64),
-        ('param_size', c_size_t), ('buffer_size', c_size_t),
-    ]
-    _initial_ = {'from_': Sharding(1, 0, -1), 'to': Sharding(1, 0, -1)}
 
 
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
@@ -798,6 +826,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     ]),
     'fsccl_metrics': (c_int, [CFUNCTYPE(None, c_void_p, c_char_p, c_size_t), c_void_p]),
     'fsccl_forecast': (c_int, [c_char_p, CFUNCTYPE(None, c_void_p, c_char_p, c_size_t), c_void_p]),
+    'fsccl_redistribute': (c_int, [
+        POINTER(RedistributeConfig), POINTER(Redistributed), c_size_t, c_void_p, POINTER(c_uint64),
+    ]),
     'fsccl_publisher_create': (c_int, [POINTER(PublishConfig), c_void_p, POINTER(c_void_p)]),
     'fsccl_publish': (c_int, [c_void_p, POINTER(c_void_p), c_uint64]),
     'fsccl_publisher_ticket': (c_int, [c_void_p, POINTER(UniqueId)]),
@@ -807,9 +838,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     'fsccl_subscriber_update': (c_int, [c_void_p, c_int64, POINTER(Publication)]),
     'fsccl_subscriber_report': (c_int, [c_void_p, POINTER(SubscribeReport)]),
     'fsccl_subscriber_destroy': (c_int, [c_void_p]),
-    'fsccl_redistribute': (c_int, [
-        POINTER(RedistributeConfig), POINTER(Redistributed), c_size_t, c_void_p, POINTER(c_uint64),
-    ]),
 }
 
 

@@ -6,8 +6,8 @@ import torch
 
 from . import _capi as c
 
-_KINDS = {'delta': 1}
-_WORDS = (torch.bfloat16, torch.float16)
+_KINDS = {'delta': 1, 'fp8': 2, 'int8': 3, 'mxfp8': 4}
+_WORDS = (torch.bfloat16, torch.float16)  # of the delta codec; the others take fp32 as well
 
 
 def known(name):
@@ -23,16 +23,29 @@ def known(name):
 
 def codec_for(name, dtype, on_gpu):
     """The fsccl_codec_t of a unit whose parameters travel as `dtype`; None where it has none."""
-    if name is None or dtype not in _WORDS or on_gpu:
+    takes = _WORDS if name == 'delta' else (*_WORDS, torch.float32)
+    if name is None or dtype not in takes or on_gpu:
         return None
     return c.Codec(kind=_KINDS[name])
 
 
 def add_up(reports):
     """A dict of what several units' codecs have done: gathers, coded, plain, declined, mended,
-    plain_bytes, sent_bytes."""
-    names = ('gathers', 'coded', 'plain', 'declined', 'mended', 'plain_bytes', 'sent_bytes')
-    return {
-        name: sum(getattr(report, name) for report in reports if report is not None)
-        for name in names
-    }
+    plain_bytes, sent_bytes, blocks, exact_blocks, audited_blocks, beyond_bound, and the largest
+    max_error."""
+    names = (
+        'gathers',
+        'coded',
+        'plain',
+        'declined',
+        'mended',
+        'plain_bytes',
+        'sent_bytes',
+        'blocks',
+        'exact_blocks',
+        'audited_blocks',
+        'beyond_bound',
+    )
+    there = [report for report in reports if report is not None]
+    sums = {name: sum(getattr(report, name) for report in there) for name in names}
+    return {**sums, 'max_error': max((report.max_error for report in there), default=0.0)}

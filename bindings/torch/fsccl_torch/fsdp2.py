@@ -55,9 +55,10 @@ def enable(
     gives them up before it runs out of memory. 0: they are gathered as all others.
 
     gather_codec: "delta" sends 16-bit parameters between hosts as differences from the last gather,
-    without loss (docs/codecs.md); each host then keeps a copy of them. Groups whose parameters are
-    not gathered in 16 bits, or lie on a GPU, go without. None: FSCCL_TORCH_GATHER_CODEC, none by
-    default. The same on all ranks.
+    without loss (docs/codecs.md); each host then keeps a copy of them. "int8", "fp8" and "mxfp8"
+    send 8 bits an element, with a loss whose bound docs/codecs.md states. Groups whose parameters
+    are not gathered in 16 bits ("delta") or in 16 or 32 (the others), or lie on a GPU, go without.
+    None: FSCCL_TORCH_GATHER_CODEC, none by default. The same on all ranks.
 
     What stays with stock FSDP2, and is logged once for each reason, fsdp2_switches.py lists;
     report() tells it for each group. All groups do where this torch has not the seams that are
@@ -89,8 +90,9 @@ def enable(
 
 def codec(model):
     """What the codecs of `model`'s gathers have done so far on this rank, added up
-    (fsccl_codec_report_t): a dict of gathers, coded, plain, declined, mended, plain_bytes and
-    sent_bytes. Does not communicate."""
+    (fsccl_codec_report_t): a dict of gathers, coded, plain, declined, mended, plain_bytes,
+    sent_bytes, and of block codecs blocks, exact_blocks, audited_blocks, beyond_bound and
+    max_error. Does not communicate."""
     groups = (
         group_of(group.fsdp_params)
         for state in _states(model)

@@ -1,6 +1,7 @@
 #include "unit/device/parameter_units.h"
 
 #include "cuda/pointer.h"
+#include "fsccl/insight.h"
 
 namespace fsccl {
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "fsccl/insight.h"
 #include "unit/device/device_unit.h"
 
 namespace fsccl {

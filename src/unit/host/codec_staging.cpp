@@ -53,6 +53,24 @@ void CodecStaging::tell(MetricSamples& samples, std::string_view id,
   add("mended", sums.mended);
   samples.add(Metric::codec_plain_bytes, own, sums.plain_bytes.load());
   samples.add(Metric::codec_sent_bytes, own, sums.sent_bytes.load());
+  const auto add_blocks = [&](std::string_view how, uint64_t blocks) {
+    samples.add(Metric::codec_blocks, own + ',' + MetricSamples::labels({{"how", how}}), blocks);
+  };
+  add_blocks("coded", sums.blocks - sums.exact_blocks);
+  add_blocks("exact", sums.exact_blocks);
+  add_blocks("audited", sums.audited_blocks);
+  add_blocks("beyond", sums.beyond_bound);
+  samples.add(Metric::codec_reduce_plain_bytes, own, sums.reduce_plain_bytes.load());
+  samples.add(Metric::codec_reduce_sent_bytes, own, sums.reduce_sent_bytes.load());
+  samples.add_ratio(Metric::codec_error, own, static_cast<double>(sums.largest_error));
+}
+
+void CodecStaging::count_blocks(const BlocksWritten& written) {
+  sums.blocks += written.blocks;
+  sums.exact_blocks += written.exact;
+  sums.audited_blocks += written.audited;
+  sums.beyond_bound += written.beyond;
+  if (written.largest > sums.largest_error) sums.largest_error = written.largest;
 }
 
 CodecStaging::~CodecStaging() {

@@ -1,10 +1,11 @@
 // Where coded bytes lie between the codec and the transport: one room for what a rank sends and one
-// for what it receives, in the pool, shared by all units of a lane, whose gathers run one after the
-// other. With it goes what all of them know of the lane.
+// for what it receives, in the pool, shared by all units of a lane, whose gathers and sums run one
+// after the other. With it goes what all of them know of the lane.
 #pragma once
 #include <atomic>
 #include <memory>
 
+#include "codec/blocks.h"
 #include "codec/choice.h"
 #include "record/metrics.h"
 #include "unit/host/delta_copies.h"
@@ -33,8 +34,12 @@ class CodecStaging {
   // adds.
   struct Sums {
     std::atomic<uint64_t> coded{0}, plain{0}, declined{0}, mended{0}, plain_bytes{0}, sent_bytes{0};
+    std::atomic<uint64_t> blocks{0}, exact_blocks{0}, audited_blocks{0}, beyond_bound{0};
+    std::atomic<float> largest_error{0};
+    std::atomic<uint64_t> reduce_plain_bytes{0}, reduce_sent_bytes{0};
   };
   Sums sums;
+  void count_blocks(const BlocksWritten& written);
 
  private:
   struct Room {

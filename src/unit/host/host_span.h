@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "comm/hosts.h"
-#include "unit/host/delta_gather.h"
+#include "unit/host/coded_gather.h"
+#include "unit/host/coded_sum.h"
 #include "unit/host/grad_reduction.h"
 
 namespace fsccl {
@@ -16,10 +17,10 @@ struct HostSpan {
   // by rank of the shard_comm: the rank of the exchange (LaneExchange) that holds its pieces
   std::vector<int> holders;
   LaneExchange parameters;
-  // the gather of `parameters`, if the unit has that codec and this rank a lane
-  std::unique_ptr<DeltaGather> delta;
-  // the ranks that exchange sums: a lane, or all; null: this rank exchanges none
-  Communicator* sums_among = nullptr;
+  // of `parameters`, if the unit has a codec for them and this rank a lane
+  std::unique_ptr<CodedGather> coded;
+  std::unique_ptr<CodedSum> coded_sum;  // of all gradients, if the unit has a codec for them
+  Communicator* sums_among = nullptr;   // who exchanges sums: a lane, or all; null: not this rank
   // the last stage of an unshard: slots are shared; or each rank's own
   PlannedUnit entered, spread;
   int carrier = 0;       // rank of the host in whose slots this rank's sums end

@@ -72,7 +72,7 @@ class HostUnit final : public Unit {
   Status span_hosts(UnitShape* unshard);
   void place_sums();
   Status place_shards();
-  Status place_copies();
+  Status place_codecs();
   Status exchange_shards();
   void make_slots();
   void make_plans(const UnitShape& shape);

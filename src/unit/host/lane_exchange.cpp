@@ -57,7 +57,8 @@ std::vector<LaneExchange::Range> LaneExchange::ranges() const {
     uint64_t at = runs_[t].offset;
     for (size_t holder = 0; holder < ranks_; holder++) {
       const uint64_t bytes = counts_[t * ranks_ + holder] * dtype_size(runs_[t].dtype);
-      if (bytes) made.push_back({runs_[t].slot, at, bytes, runs_[t].dtype, holder});
+      if (bytes)
+        made.push_back({runs_[t].slot, at, bytes, runs_[t].dtype, holder, runs_[t].parameter});
       at += bytes;
     }
   }

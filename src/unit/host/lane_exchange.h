@@ -30,12 +30,14 @@ class LaneExchange {
                int self);
 
   bool empty() const { return runs_.empty(); }
-  // The bytes that each rank brings, in the order of the tensors, for kind parameters.
+  Kind kind() const { return kind_; }
+  // What each rank brings, or gets the sums of, in the order of the tensors.
   struct Range {
     size_t slot = 0;
     uint64_t offset = 0, bytes = 0;  // in the slot
     fsccl_dtype_t dtype{};
     size_t holder = 0;
+    size_t parameter = 0;  // of contributions
   };
   std::vector<Range> ranges() const;
   // An all-gather or a reduce-scatter among those ranks, which sums; not waited for. It is not

@@ -137,16 +137,20 @@ Status HostUnit::place_shards() {
   };
   FSCCL_ASSIGN(shards_, fsccl::place_shards(spec_, layout(), allocate));
   FSCCL_ASSIGN(sharded_grads_, fsccl::place_sharded_grads(spec_, layout(), allocate));
-  return span_ ? place_copies() : success();
+  return span_ ? place_codecs() : success();
 }
 
-// Places the copies of the delta codec.
-Status HostUnit::place_copies() {
+Status HostUnit::place_codecs() {
+  if (pool().dry_run()) return success();
+  const LaneExchange& sums = reductions_.front().between_hosts;
+  if (spec_.reduce_codec.kind != FSCCL_CODEC_NONE && span_->sums_among && !sums.empty())
+    FSCCL_ASSIGN(span_->coded_sum,
+                 CodedSum::create(pool(), *span_->sums_among, sums, spec_.reduce_codec,
+                                  spec_.grad_dtype, spec_.name));
   Communicator* const lane = span_->hosts->lane();
-  if (spec_.gather_codec.kind != FSCCL_CODEC_DELTA || !lane || span_->parameters.empty() ||
-      pool().dry_run())
+  if (spec_.gather_codec.kind == FSCCL_CODEC_NONE || !lane || span_->parameters.empty())
     return success();
-  FSCCL_ASSIGN(span_->delta, DeltaGather::create(pool(), *lane, span_->parameters,
+  FSCCL_ASSIGN(span_->coded, CodedGather::create(pool(), *lane, span_->parameters,
                                                  spec_.gather_codec, spec_.name));
   return success();
 }

@@ -180,9 +180,9 @@ Status HostUnit::gather_between_hosts(const PlannedUnit& first, bool moves, bool
   if (!moves) return success();
   const SlotSet& slots = writable && shared() ? writable_slots_ : slots_;
   if (Communicator* const lane = span_->hosts->lane()) {
-    DeltaGather* const delta = span_->delta.get();
-    FSCCL_TRY(delta && !delta->stays_out()
-                  ? delta->run(slots, fingerprint, chain)
+    CodedGather* const coded = span_->coded.get();
+    FSCCL_TRY(coded && !coded->stays_out()
+                  ? coded->run(slots, fingerprint, changed_, chain)
                   : exchange(span_->parameters, *lane, slots, {}, fingerprint, chain));
   }
   fingerprint.flags |= 4;  // the last stage
@@ -191,10 +191,12 @@ Status HostUnit::gather_between_hosts(const PlannedUnit& first, bool moves, bool
 }
 
 Status HostUnit::codec_report(fsccl_codec_report_t* report) const {
-  if (spec_.gather_codec.kind == FSCCL_CODEC_NONE)
-    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' was made without a gather_codec", spec_.name);
+  if (spec_.gather_codec.kind == FSCCL_CODEC_NONE && spec_.reduce_codec.kind == FSCCL_CODEC_NONE)
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "unit '{}' was made without a gather_codec and without a reduce_codec", spec_.name);
   *report = fsccl_codec_report_t FSCCL_CODEC_REPORT_INIT;
-  if (span_ && span_->delta) span_->delta->report(report);
+  if (span_ && span_->coded) span_->coded->report(report);
+  if (span_ && span_->coded_sum) span_->coded_sum->report(report);
   return success();
 }
 
@@ -204,7 +206,10 @@ Status HostUnit::sum_between_hosts(GradReduction& reduction, const OperationSett
   const bool by_hosts = span_->by_hosts;
   if (by_hosts)
     FSCCL_TRY(on_host(reduction.planned, reduction.bindings.data(), {}, fingerprint, chain));
-  if (Communicator* const among = span_->sums_among)
+  Communicator* const among = span_->sums_among;
+  if (among && span_->coded_sum)
+    FSCCL_TRY(span_->coded_sum->run(grads_, sharded_grads_.places, finishes, fingerprint, chain));
+  else if (among)
     FSCCL_TRY(exchange(reduction.between_hosts, *among, grads_,
                        by_hosts ? OperationSettings{} : finishes, fingerprint, chain));
   if (!span_->carries) return success();

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsdp2.enable(model, gather_codec="delta") between hosts changes no number and sends fewer bytes.
-The two ranks are processes that take each other for other hosts (FSCCL_HOST_ID)."""
+"""fsdp2.enable(model, gather_codec="delta") between hosts changes no number and sends fewer bytes;
+"int8" changes them a little. The two ranks are processes that take each other for other hosts (FSCCL_HOST_ID)."""
 
 import os
 import tempfile
@@ -53,7 +53,7 @@ def rank_main(rank, store, pipe):
         import fsccl_torch  # noqa: F401
 
         dist.init_process_group('fsccl', store=dist.FileStore(store, 2), rank=rank, world_size=2)
-        pipe.send((train(None), train('delta')))
+        pipe.send((train(None), train('delta'), train('int8')))
         dist.destroy_process_group()
     except Exception:
         pipe.send(traceback.format_exc())
@@ -78,11 +78,17 @@ def test_two_hosts_train_alike_with_fewer_bytes():
             assert pipe.poll(240), 'a rank gave no result'
             result = pipe.recv()
             assert not isinstance(result, str), result
-            (losses, parameters, nothing), (coded_losses, coded_parameters, done) = result
+            (losses, parameters, nothing), (coded_losses, coded_parameters, done), rough = result
             assert losses == coded_losses
             assert parameters == coded_parameters
             assert nothing['gathers'] == 0 and done['coded'] > done['plain'] > 0, done
             assert done['sent_bytes'] < 0.5 * done['plain_bytes'], done
+            rough_losses, _, lost = rough
+            assert lost['coded'] == lost['gathers'] > 0 and lost['beyond_bound'] == 0, lost
+            assert lost['sent_bytes'] < 0.54 * lost['plain_bytes'], lost
+            assert 0 < lost['max_error'] < 0.0079, lost
+            assert rough_losses != losses
+            assert rough_losses == pytest.approx(losses, rel=0.01)
         for process, _ in started:
             process.join(60)
 
@@ -90,9 +96,13 @@ def test_two_hosts_train_alike_with_fewer_bytes():
 def test_an_unknown_codec_is_named():
     from fsccl_torch import codecs
 
-    with pytest.raises(ValueError, match="'zip' is not a codec: give 'delta'"):
+    with pytest.raises(
+        ValueError, match="'zip' is not a codec: give 'delta', 'fp8', 'int8', 'mxfp8' or"
+    ):
         codecs.known('zip')
     assert codecs.known('none') is None and codecs.known('delta') == 'delta'
     assert codecs.codec_for('delta', torch.float32, False) is None
     assert codecs.codec_for('delta', torch.bfloat16, True) is None
     assert codecs.codec_for('delta', torch.bfloat16, False).kind == 1
+    assert codecs.codec_for('int8', torch.float32, False).kind == 3
+    assert codecs.codec_for('int8', torch.int32, False) is None

@@ -27,19 +27,38 @@ TEST(CodecChoice, StaysOutLongerEachTimeThatItLoses) {
   CodecChoice choice;
   for (int i = 0; i < 8; i++) {
     EXPECT_FALSE(choice.stays_out());
-    choice.judge({100, 160}, true);
+    choice.judge({100, 120}, true);
   }
   EXPECT_EQ(gathers_out(choice), 32);
   for (const int next : {64, 128, 256, 512, 1024, 2048, 2048}) {
     for (int i = 0; i < 4; i++) {
       EXPECT_FALSE(choice.stays_out());
-      choice.judge({100, 160}, true);
+      choice.judge({100, 120}, true);
     }
     EXPECT_EQ(gathers_out(choice), next);
   }
   for (int i = 0; i < 20; i++) choice.judge({100, 10}, true);
   choice.judge({100, 120}, true);
   EXPECT_FALSE(choice.stays_out());
+}
+
+// What it loses before it stays out is at most the time of two to three plain gathers.
+TEST(CodecChoice, StaysOutSoonerTheMoreItLoses) {
+  for (const double coded : {150.0, 200.0, 400.0, 2000.0}) {
+    CodecChoice choice;
+    int lost = 0;
+    while (!choice.out()) {
+      choice.judge({100, coded}, true);
+      lost++;
+    }
+    EXPECT_EQ(lost, coded > 300 ? 1 : coded > 199 ? 3 : 5) << coded;
+  }
+  // A forward that loses nearly what backward wins does not drive it out.
+  CodecChoice choice;
+  for (int i = 0; i < 100; i++) {
+    choice.judge({100, i % 2 ? 5.0 : 190.0}, true);
+    EXPECT_FALSE(choice.out()) << i;
+  }
 }
 
 TEST(CodecChoice, GathersOfBackwardCountToo) {

@@ -1,6 +1,7 @@
 // What a subscriber wants against what is published: each element comes from one rank, once, for
 // all layouts and numbers of ranks; what does not fit is named.
 #include "publish/wanted.h"
+#include "fsccl/redistribute.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,204 @@
+#include "unit/host/coded_sum.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
+#include "kernels/kernels.h"
+#include "plan/collectives.h"
+#include "plan/turn.h"
+
+namespace fsccl {
+namespace {
+
+constexpr uint8_t kCodedFlag = 8;  // of a fingerprint
+
+}  // namespace
+
+CodedSum::CodedSum(HostPool& pool, Communicator& among, const LaneExchange& exchange,
+                   const CodecSpec& spec, fsccl_dtype_t grad_dtype)
+    : LaneOperation(among, "sum with a codec"),
+      pool_(pool),
+      form_(spec.form()),
+      partial_sums_(exchange.kind() == LaneExchange::Kind::partial_sums),
+      feeds_back_(spec.flags & FSCCL_CODEC_ERROR_FEEDBACK),
+      grad_dtype_(grad_dtype),
+      ranges_(exchange.ranges()),
+      staging_(CodecStaging::of(pool, among)),
+      sums_(kBlocksMost),
+      own_(kBlocksMost) {}
+
+Result<std::unique_ptr<CodedSum>> CodedSum::create(HostPool& pool, Communicator& among,
+                                                   const LaneExchange& exchange,
+                                                   const CodecSpec& spec, fsccl_dtype_t grad_dtype,
+                                                   const std::string& unit) {
+  std::unique_ptr<CodedSum> made(new CodedSum(pool, among, exchange, spec, grad_dtype));
+  CodedSum& sum = *made;
+  uint64_t elements = 0;
+  for (const LaneExchange::Range& range : sum.ranges_) {
+    if (range.holder == sum.self_) continue;
+    elements += range.bytes / dtype_size(range.dtype);
+    sum.plain_bytes_ += range.bytes;
+  }
+  for (size_t holder = 0; holder < sum.ranks(); holder++)
+    if (holder != sum.self_) sum.sent_bytes_ += sum.coded_bytes(holder);
+  const uint64_t received = sum.coded_bytes(sum.self_) * sum.ranks();
+  FSCCL_TRY(sum.staging_->reserve(sum.sent_bytes_, received));
+  if (sum.feeds_back_ && elements) {
+    sum.state_bytes_ = elements * sizeof(float);
+    FSCCL_ASSIGN(void* const memory,
+                 pool.alloc(sum.state_bytes_, nullptr, 1, {UseKind::kCodec, unit}));
+    std::memset(memory, 0, sum.state_bytes_);
+    sum.feedback_ = static_cast<float*>(memory);
+  }
+  sum.plan_exchange();
+  return made;
+}
+
+CodedSum::~CodedSum() {
+  if (feedback_) (void)pool_.free(feedback_).ok();
+}
+
+uint64_t CodedSum::coded_bytes(size_t holder) const {
+  uint64_t bytes = 0;
+  for (const LaneExchange::Range& range : ranges_)
+    if (range.holder == holder) bytes += form_.bytes(range.bytes / dtype_size(range.dtype));
+  return bytes;
+}
+
+// Each rank sends to each other what that one gets the sums of.
+void CodedSum::plan_exchange() {
+  Movement moves;
+  moves.name = "coded_sum";
+  moves.rank = lane_.rank();
+  moves.ranks = lane_.size();
+  moves.mutual = true;
+  moves.mirrored = lane_.engine().mirrored();
+  const uint64_t own = coded_bytes(self_);
+  moves.sends.resize(ranks());
+  moves.receives.resize(ranks());
+  moves.input_bytes.resize(ranks());
+  moves.output_bytes.resize(ranks());
+  uint64_t at = 0, all = 0;
+  for (size_t q = 0; q < ranks(); q++) all += coded_bytes(q);
+  for (size_t q = 0; q < ranks(); q++) {
+    const uint64_t bytes = coded_bytes(q);
+    if (q != self_) {
+      moves.sends[q] = {at, 0, bytes};
+      moves.receives[q] = {0, q * own, own};
+      at += bytes;
+    }
+    moves.longest = std::max(moves.longest, bytes);
+    moves.input_bytes[q] = all - bytes;
+    moves.output_bytes[q] = bytes * ranks();
+  }
+  const Engine& engine = lane_.engine();
+  plan_ = move_slots(moves, turn_bytes(engine.slot_bytes(), engine.mirrored()));
+}
+
+Status CodedSum::run(const SlotSet& slots, const std::vector<std::byte*>& sharded_grads,
+                     const OperationSettings& finishes, const Fingerprint& called, Chain* chain) {
+  slots_.resize(slots.size());
+  for (size_t k = 0; k < slots.size(); k++) slots_[k] = slots.base(k);
+  sharded_grads_ = sharded_grads;
+  finishes_ = finishes;
+  lane_.engine().tally().moved(plain_bytes_, sent_bytes_);
+  Fingerprint fingerprint = called;
+  fingerprint.flags |= kCodedFlag;
+  return begin(fingerprint, chain, [](Operation& op) { return of(op).encode(op); });
+}
+
+Completion CodedSum::encode(Operation& op) {
+  uint8_t* out = staging_->sent();
+  float* feedback = feedback_;
+  for (size_t holder = 0; holder < ranks(); holder++)
+    for (const LaneExchange::Range& range : ranges_) {
+      if (range.holder != holder || holder == self_) continue;
+      const size_t size = dtype_size(range.dtype);
+      const std::byte* from = slots_[range.slot] + range.offset;
+      for (uint64_t left = range.bytes / size; left;) {
+        const size_t count = std::min<uint64_t>(left, kBlocksMost);
+        encode_sums(from, range.dtype, count, form_, feedback, out);
+        out += form_.chunk_bytes(count);
+        from += count * size;
+        if (feedback) feedback += count;
+        left -= count;
+      }
+    }
+  op.inline_bindings[0] = {reinterpret_cast<std::byte*>(staging_->sent()), nullptr, 0, {}};
+  op.inline_bindings[1] = {reinterpret_cast<std::byte*>(staging_->received()), nullptr, 0, {}};
+  op.bindings = op.inline_bindings.data();
+  op.plan = &plan_;
+  op.complete = [](Operation& moved) { return of(moved).sum(moved); };
+  return Completion::again;
+}
+
+Completion CodedSum::sum(Operation& op) {
+  const uint64_t own = coded_bytes(self_);
+  received_.resize(ranks());
+  for (size_t q = 0; q < ranks(); q++) received_[q] = staging_->received() + q * own;
+  for (const LaneExchange::Range& range : ranges_) {
+    if (range.holder != self_) continue;
+    const uint64_t elements = range.bytes / dtype_size(range.dtype);
+    for (uint64_t at = 0; at < elements; at += kBlocksMost) {
+      const size_t count = std::min<uint64_t>(kBlocksMost, elements - at);
+      if (!sum_chunk(op, range, at, count)) return Completion::again;
+      finish(range, at, count);
+    }
+  }
+  runs_++;
+  staging_->sums.reduce_plain_bytes += plain_bytes_;
+  staging_->sums.reduce_sent_bytes += sent_bytes_;
+  return Completion::over;
+}
+
+// False: what a rank sent is damaged.
+bool CodedSum::sum_chunk(Operation& op, const LaneExchange::Range& range, uint64_t at,
+                         size_t count) {
+  const size_t size = dtype_size(range.dtype), bytes = form_.chunk_bytes(count);
+  for (size_t q = 0; q < ranks(); q++) {
+    if (q != self_) {
+      if (!add_sums(received_[q], bytes, sums_.data(), count, form_, q > 0)) {
+        fail(op, q, "brought blocks that are damaged");
+        return false;
+      }
+      received_[q] += bytes;
+      continue;
+    }
+    const std::byte* const from = slots_[range.slot] + range.offset + at * size;
+    cast(q > 0 ? own_.data() : sums_.data(), FSCCL_FLOAT32, from, range.dtype, count,
+         Stores::cached);
+    for (size_t i = 0; q > 0 && i < count; i++) sums_[i] += own_[i];
+  }
+  return true;
+}
+
+void CodedSum::finish(const LaneExchange::Range& range, uint64_t at, size_t count) {
+  if (partial_sums_) {
+    std::memcpy(slots_[range.slot] + range.offset + at * sizeof(float), sums_.data(),
+                count * sizeof(float));
+    return;
+  }
+  const void* source = sums_.data();
+  Reduce fold{};
+  fold.sources = &source;
+  fold.n = 1;
+  fold.from = FSCCL_FLOAT32;
+  fold.to = grad_dtype_;
+  fold.dst = sharded_grads_[range.parameter] + at * dtype_size(grad_dtype_);
+  fold.count = count;
+  fold.scale = finishes_.scale;
+  fold.divisor = finishes_.divisor;
+  fold.accumulate = finishes_.accumulate;
+  reduce(fold);
+}
+
+void CodedSum::report(fsccl_codec_report_t* report) const {
+  report->reductions = runs_;
+  report->reduce_plain_bytes = runs_ * plain_bytes_;
+  report->reduce_sent_bytes = runs_ * sent_bytes_;
+  report->reduce_state_bytes = state_bytes_ + staging_->bytes();
+}
+
+}  // namespace fsccl

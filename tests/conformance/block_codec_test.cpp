@@ -1,0 +1,443 @@
+// Units whose parameters or gradients cross between hosts with a loss: errors within the bound, the
+// same on all ranks and in forward and backward; what goes exactly; sums, and what feedback keeps
+// of them. It needs several hosts (TEST_HOSTS); on one host a codec does nothing, and the same
+// tests see to that.
+#include <cmath>
+#include <string>
+
+#include "codec_case.h"
+#include "fsccl/codec.h"
+#include "fsccl/insight.h"
+#include "fsccl/redistribute.h"
+
+namespace fsccl::testing {
+namespace {
+
+using Words = std::vector<std::vector<uint16_t>>;
+using Sums = std::vector<std::vector<float>>;
+
+float half_value(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  const float magnitude = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                          : exponent
+                              ? std::ldexp(1024.0f + static_cast<float>(mantissa), exponent - 25)
+                              : std::ldexp(static_cast<float>(mantissa), -24);
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+std::vector<float> values(const std::vector<uint16_t>& words, fsccl_dtype_t dtype) {
+  std::vector<float> made;
+  if (dtype == FSCCL_FLOAT32) {
+    made.resize(words.size() / 2);
+    std::memcpy(made.data(), words.data(), words.size() * sizeof(uint16_t));
+    return made;
+  }
+  for (const uint16_t word : words) {
+    const uint32_t wide = uint32_t{word} << 16;
+    float value;
+    std::memcpy(&value, &wide, sizeof value);
+    made.push_back(dtype == FSCCL_FLOAT16 ? half_value(word) : value);
+  }
+  return made;
+}
+
+// All ranks have the same words.
+void expect_alike(const Words& words, const Rank& self) {
+  uint64_t mine = 1;
+  for (const auto& of : words)
+    for (const uint16_t word : of) mine = mix(mine, word);
+  std::vector<uint64_t> all(static_cast<size_t>(self.ranks));
+  ASSERT_OK(fsccl_all_gather(&mine, all.data(), 1, FSCCL_UINT64, self.comm, nullptr, nullptr));
+  for (const uint64_t other : all) ASSERT_EQ(other, mine);
+}
+
+// Each value is as near as the bound allows for the largest of those around it, in whose block it
+// is.
+void expect_near(const Words& exact, const Words& coded, fsccl_dtype_t dtype, double bound) {
+  constexpr size_t kAround = 1024;
+  for (size_t p = 0; p < exact.size(); p++) {
+    const std::vector<float> before = values(exact[p], dtype), after = values(coded[p], dtype);
+    for (size_t at = 0; at < before.size(); at += kAround) {
+      const size_t from = at < kAround ? 0 : at - kAround,
+                   to = std::min(before.size(), at + 2 * kAround);
+      double largest = 0;
+      for (size_t i = from; i < to; i++)
+        largest = std::max(largest, std::fabs(static_cast<double>(before[i])));
+      for (size_t i = at; i < std::min(before.size(), at + kAround); i++)
+        ASSERT_LE(std::fabs(static_cast<double>(before[i]) - static_cast<double>(after[i])),
+                  bound * largest)
+            << "parameter " << p << ", element " << i;
+    }
+  }
+}
+
+void gathers_near(const CodecCase& c, fsccl_codec_kind_t kind, int ranks) {
+  run_ranks(ranks,
+            [&](Rank& self) {
+              PoolScope pool(self.comm);
+              {
+                CodecUnit plain(c, self, pool.get(), FSCCL_CODEC_NONE),
+                    coded(c, self, pool.get(), kind);
+                ASSERT_EQ(plain.status, FSCCL_OK);
+                ASSERT_EQ(coded.status, FSCCL_OK);
+                const double bound = kind == FSCCL_CODEC_INT8  ? 0.0079
+                                     : kind == FSCCL_CODEC_FP8 ? 0.0397
+                                                               : 0.0665;
+                for (int step = 0; step < 6; step++) {
+                  for (CodecUnit* unit : {&plain, &coded})
+                    unit->update([&](float value, uint64_t element) {
+                      return step ? trained(value, element, step) : initial(element);
+                    });
+                  const Words exact = plain.gathered();
+                  const Words forward =
+                      coded.gathered(step % 3 == 2 ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ);
+                  const uint64_t blocks = coded.report().blocks;
+                  const Words backward = coded.gathered();
+                  ASSERT_TRUE(forward == backward) << step;
+                  // A writable gather does not make the parameters unchanged.
+                  EXPECT_TRUE(step % 3 == 2 || coded.report().blocks == blocks);
+                  expect_alike(forward, self);
+                  expect_near(exact, forward, c.wire, hosts_given() ? bound : 0);
+                }
+                const fsccl_codec_report_t report = coded.report();
+                if (hosts_given() && report.gathers) {
+                  EXPECT_EQ(report.coded, report.gathers);
+                  EXPECT_EQ(report.exact_blocks, 0u);
+                  EXPECT_EQ(report.beyond_bound, 0u);
+                  EXPECT_GT(report.audited_blocks, 0u);
+                  EXPECT_GT(report.max_error, 0);
+                  EXPECT_LE(report.max_error, report.bound);
+                  EXPECT_LE(report.bound, bound);
+                  const double share = static_cast<double>(report.sent_bytes) /
+                                       static_cast<double>(report.plain_bytes);
+                  EXPECT_LT(share, c.wire == FSCCL_FLOAT32 ? 0.28 : 0.54);
+                }
+              }
+              EXPECT_EQ(pool.stats().local_live_bytes, 0u);
+            },
+            {.hosts = c.hosts});
+}
+
+TEST(BlockCodec, GathersNearInt8) { gathers_near({.audit_every = 2}, FSCCL_CODEC_INT8, 4); }
+TEST(BlockCodec, GathersNearFp8) { gathers_near({.audit_every = 2}, FSCCL_CODEC_FP8, 3); }
+TEST(BlockCodec, GathersNearMxFp8) { gathers_near({.audit_every = 2}, FSCCL_CODEC_MXFP8, 4); }
+TEST(BlockCodec, OfFp32) {
+  gathers_near({.wire = FSCCL_FLOAT32, .audit_every = 2}, FSCCL_CODEC_INT8, 4);
+}
+TEST(BlockCodec, OfHalfPrecision) {
+  gathers_near({.wire = FSCCL_FLOAT16, .block = 512, .audit_every = 2}, FSCCL_CODEC_FP8, 2);
+}
+TEST(BlockCodec, FlatLayout) {
+  gathers_near({.layout = FSCCL_LAYOUT_FLAT, .audit_every = 2}, FSCCL_CODEC_INT8, 3);
+}
+TEST(BlockCodec, PrivateSlots) {
+  gathers_near({.sharing = FSCCL_SHARING_PRIVATE, .audit_every = 2}, FSCCL_CODEC_INT8, 4);
+}
+TEST(BlockCodec, ByParameter) {
+  gathers_near({.by_parameter = true, .audit_every = 1}, FSCCL_CODEC_FP8, 4);
+}
+TEST(BlockCodec, HostsOfAnyShape) {
+  if (!hosts_given()) GTEST_SKIP() << "needs hosts";
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 1, 1}, {1, 0, 1, 0}, {0, 0, 0, 1, 1}})
+    gathers_near({.hosts = hosts, .audit_every = 2}, FSCCL_CODEC_INT8,
+                 static_cast<int>(hosts.size()));
+}
+
+// A block with NaN or infinities arrives as it is; where all blocks have an error that is too
+// large, all of them do.
+TEST(BlockCodec, WhatIsTooFarGoesExactly) {
+  if (!hosts_given()) GTEST_SKIP() << "needs hosts";
+  run_ranks(static_cast<int>(number_of_hosts()), [](Rank& self) {
+    PoolScope pool(self.comm);
+    CodecUnit plain({}, self, pool.get(), FSCCL_CODEC_NONE),
+        coded({}, self, pool.get(), FSCCL_CODEC_INT8),
+        strict({.max_relative_error = 1e-7}, self, pool.get(), FSCCL_CODEC_INT8);
+    for (CodecUnit* unit : {&plain, &coded, &strict})
+      unit->update([](float, uint64_t element) {
+        const uint64_t at = element & 0xffffffffu;
+        if (element >> 32 == 0 && at % 20'000 == 7) return at % 40'000 == 7 ? NAN : -INFINITY;
+        return initial(element);
+      });
+    const Words exact = plain.gathered(), near = coded.gathered();
+    EXPECT_TRUE(strict.gathered() == exact);
+    EXPECT_EQ(strict.report().plain, 1u);
+    EXPECT_EQ(strict.report().sent_bytes, strict.report().plain_bytes);
+    EXPECT_FALSE(near == exact);
+    for (size_t at = 7; at < exact[0].size(); at += 20'000) EXPECT_EQ(near[0][at], exact[0][at]);
+    EXPECT_EQ(coded.report().coded, 1u);
+    EXPECT_TRUE(self.rank != 0 || coded.report().exact_blocks > 0);
+    expect_alike(near, self);
+  });
+}
+
+TEST(BlockCodec, OfOtherKindsOrBlocksIsNamed) {
+  run_ranks(3, [](Rank& self) {
+    PoolScope pool(self.comm);
+    CodecUnit kind({}, self, pool.get(), self.rank == 1 ? FSCCL_CODEC_FP8 : FSCCL_CODEC_INT8);
+    EXPECT_ERROR(kind.status, FSCCL_ERR_MISMATCH, "unit 'coded'", "codecs for the gather",
+                 "rank 1");
+    CodecUnit block({.block = self.rank == 2 ? 64u : 32u}, self, pool.get(), FSCCL_CODEC_INT8);
+    EXPECT_ERROR(block.status, FSCCL_ERR_MISMATCH, "codecs for the gather", "block", "rank 2");
+    CodecUnit sums({.sums = self.rank == 2 ? FSCCL_CODEC_NONE : FSCCL_CODEC_INT8}, self, pool.get(),
+                   FSCCL_CODEC_FP8);
+    EXPECT_ERROR(sums.status, FSCCL_ERR_MISMATCH, "codecs for the reduction", "rank 2");
+  });
+}
+
+TEST(BlockCodec, WhatDoesNotFitIsNamedOnEveryRank) {
+  if (!hosts_given()) GTEST_SKIP() << "needs hosts";
+  run_ranks(2, [](Rank& self) {
+    PoolScope pool(self.comm, 1u << 20);
+    CodecUnit plain({}, self, pool.get(), FSCCL_CODEC_NONE);
+    EXPECT_EQ(plain.status, FSCCL_OK);
+    CodecUnit coded({}, self, pool.get(), FSCCL_CODEC_INT8);
+    EXPECT_ERROR(coded.status, FSCCL_ERR_OUT_OF_MEMORY);
+    CodecUnit sums({.sums = FSCCL_CODEC_INT8, .sums_flags = FSCCL_CODEC_ERROR_FEEDBACK}, self,
+                   pool.get(), FSCCL_CODEC_NONE);
+    EXPECT_ERROR(sums.status, FSCCL_ERR_OUT_OF_MEMORY);
+  });
+}
+
+TEST(BlockCodec, WhatItCannotDoIsRefused) {
+  run_ranks(1, [](Rank& self) {
+    PoolScope pool(self.comm);
+    const auto expect_refused = [&](const CodecCase& c, fsccl_codec_kind_t kind, const char* first,
+                                    const char* second) {
+      CodecUnit unit(c, self, pool.get(), kind);
+      EXPECT_ERROR(unit.status, FSCCL_ERR_INVALID_ARGUMENT, first, second);
+    };
+    expect_refused({.block = 48}, FSCCL_CODEC_INT8, "gather_codec", "block is 48");
+    expect_refused({.block = 2048}, FSCCL_CODEC_FP8, "gather_codec", "block is 2048");
+    expect_refused({.max_relative_error = 2}, FSCCL_CODEC_FP8, "gather_codec",
+                   "max_relative_error is 2");
+    expect_refused({.max_relative_error = NAN}, FSCCL_CODEC_FP8, "gather_codec",
+                   "max_relative_error");
+    expect_refused({.wire = FSCCL_FLOAT64}, FSCCL_CODEC_INT8, "gather_codec", "float64");
+    expect_refused({}, FSCCL_CODEC_INT4, "gather_codec", "kind 6 is not of gathers");
+    expect_refused({.sums = FSCCL_CODEC_DELTA}, FSCCL_CODEC_NONE, "reduce_codec",
+                   "kind 1 is not of reductions");
+    expect_refused({.sums = FSCCL_CODEC_INT8, .sums_flags = 1}, FSCCL_CODEC_NONE, "reduce_codec",
+                   "flags 0x1");
+    expect_refused({.sums = wild<fsccl_codec_kind_t>(77)}, FSCCL_CODEC_NONE, "reduce_codec",
+                   "kind 77");
+    CodecUnit parameters({.by_parameter = true, .sums = FSCCL_CODEC_INT8}, self, pool.get(),
+                         FSCCL_CODEC_NONE);
+    EXPECT_ERROR(parameters.status, FSCCL_ERR_NOT_AVAILABLE, "reduce_codec", "by_parameter");
+  });
+}
+
+// ---- reductions
+
+float gradient(uint64_t element, int rank, int step) {
+  return 1e-3f * (static_cast<float>(mix(element * 31 + static_cast<uint64_t>(rank),
+                                         50 + static_cast<uint64_t>(step)) %
+                                     2001) /
+                      1000.0f -
+                  1.0f);
+}
+
+double distance(const Sums& one, const Sums& other) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < one.size(); i++)
+    for (size_t k = 0; k < one[i].size(); k++) {
+      error += std::pow(static_cast<double>(one[i][k]) - static_cast<double>(other[i][k]), 2);
+      size += std::pow(static_cast<double>(one[i][k]), 2);
+    }
+  return size > 0 ? std::sqrt(error / size) : 0;
+}
+
+void sums_near(CodecCase c, int ranks, double most) {
+  run_ranks(
+      ranks,
+      [&](Rank& self) {
+        PoolScope pool(self.comm);
+        {
+          CodecCase without = c;
+          without.sums = FSCCL_CODEC_NONE, without.sums_flags = 0;
+          CodecUnit plain(without, self, pool.get(), FSCCL_CODEC_NONE),
+              coded(c, self, pool.get(), FSCCL_CODEC_NONE),
+              again(c, self, pool.get(), FSCCL_CODEC_NONE);
+          ASSERT_EQ(coded.status, FSCCL_OK);
+          Random random(static_cast<uint64_t>(self.rank));
+          for (int step = 0; step < 4; step++) {
+            const auto value = [&](uint64_t element) { return gradient(element, self.rank, step); };
+            fsccl_reduce_result_t result{};
+            const Sums exact = plain.reduced(value, nullptr), near = coded.reduced(value, &result);
+            dawdle(random);
+            EXPECT_TRUE(again.reduced(value, nullptr) == near)
+                << "the same gradients, at other times";
+            EXPECT_EQ(result.finite, 1);
+            EXPECT_LE(distance(exact, near), hosts_given() ? most : 0) << step;
+          }
+          fsccl_reduce_result_t result{};
+          (void)coded.reduced(
+              [&](uint64_t element) { return element == 5 && self.rank == 0 ? NAN : 1.0f; },
+              &result);
+          std::vector<int32_t> finite(static_cast<size_t>(self.ranks));
+          const int32_t mine = result.finite;
+          ASSERT_OK(
+              fsccl_all_gather(&mine, finite.data(), 1, FSCCL_INT32, self.comm, nullptr, nullptr));
+          EXPECT_EQ(std::count(finite.begin(), finite.end(), 0), 1)
+              << "who has the gradient that is not finite";
+          const fsccl_codec_report_t report = coded.report();
+          if (hosts_given() && report.reductions) {
+            EXPECT_EQ(report.reductions, 5u);
+            EXPECT_LT(static_cast<double>(report.reduce_sent_bytes),
+                      0.54 * static_cast<double>(report.reduce_plain_bytes));
+            EXPECT_GT(report.reduce_state_bytes, 0u);
+          }
+        }
+        EXPECT_EQ(pool.stats().local_live_bytes, 0u);
+      },
+      {.hosts = c.hosts});
+}
+
+TEST(CodedSum, Int8) { sums_near({.sums = FSCCL_CODEC_INT8}, 4, 0.01); }
+TEST(CodedSum, Bf16) { sums_near({.sums = FSCCL_CODEC_BF16}, 4, 0.004); }
+TEST(CodedSum, Int4) { sums_near({.sums = FSCCL_CODEC_INT4}, 4, 0.25); }
+TEST(CodedSum, WithFeedback) {
+  sums_near({.sums = FSCCL_CODEC_INT4, .sums_flags = FSCCL_CODEC_ERROR_FEEDBACK}, 4, 0.3);
+}
+TEST(CodedSum, OfFp32Gradients) {
+  sums_near(
+      {.sums = FSCCL_CODEC_INT8, .sums_flags = FSCCL_CODEC_ERROR_FEEDBACK, .reduce = FSCCL_FLOAT32},
+      3, 0.01);
+}
+TEST(CodedSum, FlatLayout) {
+  sums_near({.layout = FSCCL_LAYOUT_FLAT, .sums = FSCCL_CODEC_INT8}, 3, 0.01);
+}
+TEST(CodedSum, HostsOfAnyShape) {
+  if (!hosts_given()) GTEST_SKIP() << "needs hosts";
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 1, 1}, {1, 0, 1, 0}, {0, 0, 0, 1, 1}})
+    sums_near({.hosts = hosts, .sums = FSCCL_CODEC_INT8}, static_cast<int>(hosts.size()), 0.01);
+}
+
+// In each block one gradient is large, and the others lie below half a step: without feedback they
+// are lost, with it their sum over the steps is not.
+TEST(CodedSum, FeedbackKeepsWhatLiesBelowHalfAStep) {
+  if (!hosts_given()) GTEST_SKIP() << "needs hosts";
+  run_ranks(static_cast<int>(number_of_hosts()), [](Rank& self) {
+    PoolScope pool(self.comm);
+    const CodecCase c{.sums = FSCCL_CODEC_INT8, .reduce = FSCCL_FLOAT32};
+    CodecCase feeding = c;
+    feeding.sums_flags = FSCCL_CODEC_ERROR_FEEDBACK;
+    CodecUnit without(c, self, pool.get(), FSCCL_CODEC_NONE),
+        with(feeding, self, pool.get(), FSCCL_CODEC_NONE);
+    ASSERT_EQ(with.status, FSCCL_OK);
+    constexpr float kSmall = 1e-3f;
+    constexpr int kSteps = 300;
+    // Half a step of a block is 1/254 of its largest. Of the small vector each rank has all in one.
+    const auto value = [&](uint64_t element) {
+      return element >> 32 != 2 ? 0 : (element & 0xffffffffu) % 33 % 11 == 0 ? 1.0f : kSmall;
+    };
+    double lost = 0, kept = 0;
+    size_t count = 0;
+    for (int step = 0; step < kSteps; step++) {
+      const Sums rough = without.reduced(value, nullptr), fed = with.reduced(value, nullptr);
+      count = 0;
+      for (size_t k = 0; k < fed[2].size(); k++) {
+        if (rough[2][k] > 0.5f) continue;
+        lost += static_cast<double>(rough[2][k]);
+        kept += static_cast<double>(fed[2][k]);
+        count++;
+      }
+    }
+    if (!count) return;
+    // The average over the ranks: a rank's own part is exact, that of the others is lost.
+    const double whole = static_cast<double>(count) * kSteps * static_cast<double>(kSmall);
+    EXPECT_NEAR(lost, whole / self.ranks, 0.01 * whole);
+    EXPECT_NEAR(kept, whole, 0.03 * whole);
+  });
+}
+
+// Shards dealt out anew to the ranks that stay; then one leaves, and the others go on with units of
+// their own. `unit`s of the old communicator and of the new one give what units without a codec
+// give.
+void goes_on_with_fewer_ranks(fsccl_codec_kind_t kind) {
+  constexpr int kLeaver = 2;
+  run_ranks(
+      3,
+      [&](Rank& self) {
+        fsccl_comm_t child = nullptr, shrunk = nullptr;
+        ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &child));
+        Rank inside{self.rank, self.ranks, child};
+        const CodecCase c;
+        std::vector<fsccl_param_t> params = params_of(c);
+        const bool stays = self.rank != kLeaver;
+        std::vector<fsccl_piece_t> pieces(params.size());
+        if (stays) {
+          ASSERT_OK(fsccl_layout_plan(c.layout, params.data(), params.size(), 2, self.rank,
+                                      pieces.data(), nullptr));
+        }
+        std::vector<std::vector<float>> moved(params.size());
+        {
+          PoolScope pool(child);
+          CodecUnit plain(c, inside, pool.get(), FSCCL_CODEC_NONE),
+              coded(c, inside, pool.get(), kind);
+          ASSERT_EQ(coded.status, FSCCL_OK);
+          for (int step = 0; step < 3; step++) {
+            for (CodecUnit* unit : {&plain, &coded})
+              unit->update([&](float value, uint64_t element) {
+                return step ? trained(value, element, step) : initial(element);
+              });
+            expect_near(plain.gathered(), coded.gathered(), c.wire,
+                        kind == FSCCL_CODEC_DELTA ? 0 : 0.0079);
+          }
+          std::vector<fsccl_redistributed_t> buffers;
+          for (size_t i = 0; i + 1 < params.size(); i++) {
+            fsccl_view_t view;
+            ASSERT_OK(fsccl_unit_shard(coded.get(), i, &view));
+            moved[i].resize(pieces[i].count);
+            buffers.push_back({i, FSCCL_FLOAT32, view.data, moved[i].data()});
+          }
+          fsccl_redistribute_config_t config = FSCCL_REDISTRIBUTE_CONFIG_INIT;
+          config.params = params.data();
+          config.count = params.size();
+          config.from = {c.layout, 3, self.rank};
+          config.to = {c.layout, 2, stays ? self.rank : FSCCL_NO_SHARD};
+          ASSERT_OK(fsccl_redistribute(&config, buffers.data(), buffers.size(), child, nullptr));
+          ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+        }
+        if (!stays) {
+          EXPECT_OK(fsccl_comm_destroy(child));
+          EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+          return;
+        }
+        fsccl_status_t status = FSCCL_OK;
+        while (status >= 0) status = fsccl_barrier(child, nullptr, nullptr);
+        ASSERT_EQ(status, FSCCL_ERR_PEER_DEAD) << explain(status);
+        ASSERT_OK(fsccl_comm_shrink(child, nullptr, &shrunk));
+        Rank left{self.rank, 2, shrunk};
+        {
+          PoolScope pool(shrunk);
+          CodecUnit plain(c, left, pool.get(), FSCCL_CODEC_NONE), coded(c, left, pool.get(), kind);
+          ASSERT_EQ(coded.status, FSCCL_OK);
+          for (CodecUnit* unit : {&plain, &coded})
+            for (size_t i = 0; i + 1 < params.size(); i++) {
+              fsccl_view_t view;
+              ASSERT_OK(fsccl_unit_shard(unit->get(), i, &view));
+              ASSERT_EQ(view.count, moved[i].size());
+              std::copy(moved[i].begin(), moved[i].end(), static_cast<float*>(view.data));
+              ASSERT_OK(fsccl_unit_mark_changed(unit->get()));
+            }
+          for (int step = 3; step < 6; step++) {
+            expect_near(plain.gathered(), coded.gathered(), c.wire,
+                        kind == FSCCL_CODEC_DELTA ? 0 : 0.0079);
+            for (CodecUnit* unit : {&plain, &coded})
+              unit->update(
+                  [&](float value, uint64_t element) { return trained(value, element, step); });
+          }
+          EXPECT_TRUE(!hosts_given() || coded.report().coded >= 2);
+        }
+        EXPECT_OK(fsccl_comm_destroy(shrunk));
+        EXPECT_OK(fsccl_comm_destroy(child));
+        EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      },
+      {.hosts = hosts_given() ? std::vector<int>{0, 1, 1} : std::vector<int>{}});
+}
+
+TEST(ShrinkWithACodec, Delta) { goes_on_with_fewer_ranks(FSCCL_CODEC_DELTA); }
+TEST(ShrinkWithACodec, Int8) { goes_on_with_fewer_ranks(FSCCL_CODEC_INT8); }
+
+}  // namespace
+}  // namespace fsccl::testing
