@@ -40,7 +40,7 @@ CodedGather::~CodedGather() {
 }
 
 Status CodedGather::allocate(uint64_t bytes, const std::string& unit) {
-  FSCCL_ASSIGN(void* const memory, pool_.alloc(bytes, nullptr, 1, {UseKind::kCodec, unit}));
+  FSCCL_ASSIGN(void* const memory, pool_.alloc(bytes, 1, {UseKind::kCodec, unit}));
   memory_ = static_cast<std::byte*>(memory);
   figures_.state_bytes = bytes + staging_->bytes();
   return success();

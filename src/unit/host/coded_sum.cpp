@@ -12,7 +12,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint8_t kCodedFlag = 8;  // of a fingerprint
+constexpr uint8_t kCodedSumFlag = 8;  // of a fingerprint
 
 }  // namespace
 
@@ -48,7 +48,7 @@ Result<std::unique_ptr<CodedSum>> CodedSum::create(HostPool& pool, Communicator&
   if (sum.feeds_back_ && elements) {
     sum.state_bytes_ = elements * sizeof(float);
     FSCCL_ASSIGN(void* const memory,
-                 pool.alloc(sum.state_bytes_, nullptr, 1, {UseKind::kCodec, unit}));
+                 pool.alloc(sum.state_bytes_, 1, {UseKind::kCodec, unit}));
     std::memset(memory, 0, sum.state_bytes_);
     sum.feedback_ = static_cast<float*>(memory);
   }
@@ -105,7 +105,7 @@ Status CodedSum::run(const SlotSet& slots, const std::vector<std::byte*>& sharde
   finishes_ = finishes;
   lane_.engine().tally().moved(plain_bytes_, sent_bytes_);
   Fingerprint fingerprint = called;
-  fingerprint.flags |= kCodedFlag;
+  fingerprint.flags |= kCodedSumFlag;
   return begin(fingerprint, chain, [](Operation& op) { return of(op).encode(op); });
 }
 
