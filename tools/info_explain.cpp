@@ -56,7 +56,7 @@ double middle(Json times) {
   return times[times.size() / 2].get<double>();
 }
 
-// Of this machine: which variant of each pass a job that starts here takes, and why.
+// Prints which variant of each pass a job takes that starts on this machine, and why.
 void print_kernels(const Json& kernels) {
   const std::string from = kernels["from"];
   fmt::print("\nkernels: {}\n",

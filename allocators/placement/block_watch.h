@@ -52,7 +52,7 @@ class BlockWatch {
   void freed(const Block& block, uint64_t call);
   // through all free bytes from this offset on, which are forgotten
   Status look(uint64_t from);
-  // what block, now freed, the pointer is in; empty when it is in none
+  // Returns a text about the freed block that the pointer is in; empty if it is in none.
   std::string past_of(const void* pointer) const;
 
  private:

@@ -1,5 +1,5 @@
-// What the system says of this machine's processors, in /proc/cpuinfo: the first one speaks for
-// all.
+// The system's description of this machine's processors, in /proc/cpuinfo. The first processor
+// speaks for all.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,8 +10,8 @@ namespace fsccl {
 // has to escape; empty where there is none. `info`: the text of that file.
 std::string processor_field(std::string_view info, std::string_view key);
 
-// What processors of one kind have in common: name, family, model and stepping, or what stands for
-// them on Arm.
+// Returns the name, family, model and stepping, which processors of one kind have in common, or
+// what stands for them on Arm.
 std::string processor_model(std::string_view info);
 
 // The start of /proc/cpuinfo.

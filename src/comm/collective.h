@@ -74,9 +74,10 @@ class Collectives {
     uint64_t input_bytes = 0, output_bytes = 0;
     int64_t in_place = 0;  // input - output where the two may overlap
     std::vector<uint64_t> counts, displacements;
-    std::unique_ptr<std::byte[]> scratch;  // of the plan: operations run one after the other
-    bool by_hosts = false;                 // if the call can
-    // small_call.h; of `plan`, and of the other one where it is foreseen
+    // The plan's scratch memory. One is enough: operations run one after the other.
+    std::unique_ptr<std::byte[]> scratch;
+    bool by_hosts = false;  // the call goes by hosts if it can
+    // A call of `plan`, and of the other one where that is foreseen, may take the fast path.
     bool small = false, small_otherwise = false;
   };
   // Calls that it takes and chooses to go by hosts from now on; before the first one.

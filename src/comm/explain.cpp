@@ -90,7 +90,7 @@ std::string text_of_codec(uint64_t bytes, const Party& whole) {
                        : "the bytes that it saves take the link longer than coding");
 }
 
-// Likewise with codecs that lose something: of a gather of bf16 words, and of a sum of fp32 ones.
+// The same for codecs that lose something: of a gather of bf16 words, and of a sum of fp32 words.
 std::string text_of_blocks(OpCode op, uint64_t bytes, const Party& whole) {
   const bool sums = op == OpCode::reduce_scatter;
   const double byte_ns =

@@ -71,7 +71,8 @@ class Layout {
   std::vector<BlockGrid> grids_;  // ragged; empty ones for tied parameters
   RaggedPlan ragged_;
   uint64_t total_ = 0;
-  uint64_t flat_total_ = 0;  // what `flat` cuts into equal parts; more than total_ after only()
+  uint64_t flat_total_ =
+      0;  // elements that `flat` cuts into equal parts; above total_ after only()
 };
 
 // Where parameters lie: all in one slot, or each in a slot of its own.

@@ -67,7 +67,7 @@ inline bool equal(const Fingerprint& a, const void* line_bytes) {
 
 // "all_gather of 10 float32 (operation 5)"
 std::string describe(const Fingerprint& fingerprint);
-// What this rank alone knows of what is in the history of its fingerprint.
+// Parts of the history of a fingerprint that its rank alone knows.
 struct HistoryParts {
   uint64_t site = 0;  // the key of the call site; 0: none
   // The number of the first call that went into the history without being compared by itself; 0:

@@ -91,7 +91,7 @@ class Unit {
   // written on `stream`.
   virtual Result<std::byte*> param_slot(size_t index) = 0;
   virtual Result<std::byte*> grad_slot(size_t index, void* stream) = 0;
-  // Whether the unit holds a slot with the gradient of this parameter, which is not tied.
+  // Returns true if the unit holds a slot with the gradient of this parameter, which is not tied.
   virtual bool holds_grad(size_t index) const = 0;
   virtual Status sum_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state,
                            Submitted* submitted) = 0;

@@ -56,8 +56,8 @@ struct UnitSpec {
     uint64_t block_rows = 0, block_columns = 0;
   };
   std::vector<Param> params;
-  // Of a unit that is one parameter of another one: that unit's layout, and which parameter. Null:
-  // the unit has a layout of its own.
+  // A unit that is one parameter of another one has that unit's layout, and is its parameter
+  // `parameter`. Null: the unit has a layout of its own.
   const Layout* layout_of = nullptr;
   size_t parameter = 0;
 };

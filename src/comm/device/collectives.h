@@ -69,8 +69,8 @@ class DeviceCollectives {
   // are let go, but for copy engines that wait for a rank that has died: what they use is then left
   // to them.
   Status finish(const cuda::OwnedEvent& event) const;
-  // What was decided, as a JSON object, with the candidates of an operation of so many bytes;
-  // empty before.
+  // Returns the decisions as a JSON object, with the candidates of an operation of so many bytes;
+  // an empty text before the ranks have decided.
   std::string explain(OpCode op, uint64_t bytes) const;
 
   struct Grouped {

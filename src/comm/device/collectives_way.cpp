@@ -7,8 +7,8 @@
 
 namespace fsccl {
 
-// What stands against each way: what the ranks have not, and what the way does not do as fsccl.h
-// says it is done.
+// Finds the obstacle of each way: the ranks lack something that it needs, or it does not do the
+// operation as fsccl.h says.
 NativeCall DeviceCollectives::native_call(const DeviceCall& call, uint64_t bytes) const {
   NativeCall made{call.op, bytes, comm_.size(), decision_.nccl, one_host_, {}};
   const auto against = [&](Way way) -> std::string_view& {

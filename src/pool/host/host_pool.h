@@ -145,7 +145,7 @@ class HostPool final : public Pool {
   void stats(fsccl_pool_stats_t* stats) const override;
   uint64_t trim() override;
 
-  // What it does, and for whom (pool_insight.cpp).
+  // Insight (pool_insight.cpp).
   void owners(void (*visit)(void* context, const fsccl_pool_owner_t* use),
               void* context) const override;
   Status snapshot(const std::string& path) const override;

@@ -1,5 +1,4 @@
-// What a pool tells about itself: its figures, who has how much of it, and a snapshot of it as a
-// file.
+// Insight into a pool in host memory: its figures, its owners, and a snapshot of it as a file.
 #include "fsccl/insight.h"
 #include "pool/host/host_pool.h"
 #include "pool/host/pool_report.h"

@@ -109,7 +109,7 @@ class DeviceUnit final : public Unit {
   // compared.
   std::unique_ptr<cuda::HostMemory::Bytes> for_host_;
 
-  cuda::CUstream stream_ = nullptr;  // of the call that goes on, or the last one
+  cuda::CUstream stream_ = nullptr;  // the stream of the present call, or of the last one
   // a kept slot's parameters, by the stream of the last reshard
   std::optional<cuda::OwnedEvent> read_;
   std::vector<const void*> packed_from_;  // the caller's gradients that pack_ is for

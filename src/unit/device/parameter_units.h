@@ -46,7 +46,7 @@ class ParameterUnits final : public Unit {
                   Submitted* submitted);
 
   std::vector<std::unique_ptr<DeviceUnit>> units_;  // per parameter; null for a tied one
-  void* stream_ = nullptr;                          // of the present call
+  void* stream_ = nullptr;                          // the stream of the present call
 };
 
 }  // namespace fsccl

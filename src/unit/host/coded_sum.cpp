@@ -47,8 +47,7 @@ Result<std::unique_ptr<CodedSum>> CodedSum::create(HostPool& pool, Communicator&
   FSCCL_TRY(sum.staging_->reserve(sum.sent_bytes_, received));
   if (sum.feeds_back_ && elements) {
     sum.state_bytes_ = elements * sizeof(float);
-    FSCCL_ASSIGN(void* const memory,
-                 pool.alloc(sum.state_bytes_, 1, {UseKind::kCodec, unit}));
+    FSCCL_ASSIGN(void* const memory, pool.alloc(sum.state_bytes_, 1, {UseKind::kCodec, unit}));
     std::memset(memory, 0, sum.state_bytes_);
     sum.feedback_ = static_cast<float*>(memory);
   }

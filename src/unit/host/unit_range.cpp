@@ -1,4 +1,4 @@
-// Which gradients a reduction is of: the plan for them, and what peers are told of them. A unit with
+// The gradients that a reduction is of: their plan, and what peers are told of them. A unit with
 // one slot reduces all at once. By parameter there is a plan for each gradient and for all from the
 // start; a plan for other parameters is made when they are first asked for together, and kept.
 #include <algorithm>
