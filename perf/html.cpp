@@ -34,7 +34,8 @@ pointer-events:none}
 svg text.pale-in{fill:var(--text);pointer-events:none}
 figure,.table{margin:0;padding:.8rem;background:var(--card);border:1px solid var(--line);
 border-radius:8px}
-.table{margin-top:1rem;overflow-x:auto}.charts>.table{margin-top:0}svg{display:block;width:100%;height:auto;overflow:visible}
+.table{margin-top:1rem;overflow-x:auto}.charts>.table{margin-top:0}
+svg{display:block;width:100%;height:auto;overflow:visible}
 svg text{fill:var(--soft);font:11px system-ui,sans-serif}svg .axis{stroke:var(--line);fill:none}
 svg .line{fill:none;stroke-width:2;stroke-linejoin:round}svg .wide{stroke-width:7;opacity:.4}
 ul{list-style:none;margin:.5rem 0 0;padding:0;display:flex;flex-wrap:wrap;

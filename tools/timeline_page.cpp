@@ -119,8 +119,8 @@ class TimelinePage {
     return chart;
   }
 
-  // Marks the time before the first known event of a rank, if the rank had older events: the rank was
-  // not idle then. Returns true if there was such a time.
+  // Marks the time before the first known event of a rank, if the rank had older events: the rank
+  // was not idle then. Returns true if there was such a time.
   bool add_overwritten(const std::map<int, size_t>& band_of, MapChart* chart) const {
     bool any = false;
     for (const Recording& recording : job_) {

@@ -1,6 +1,6 @@
-// What a codec is given from another host: blocks of the delta codec. A block that is not good
-// changes nothing but the words it was to make; one that is good gives words whose sum is the
-// block's, and what an encoder makes of these is good again.
+// Blocks of the delta codec from another host. A bad block changes only the words that it was to
+// make. A good block gives words whose sum is the block's, and an encoder makes a good block of
+// these words again.
 #include "codec/delta.h"
 
 #include <cstring>

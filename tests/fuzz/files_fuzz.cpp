@@ -1,5 +1,5 @@
 // Files that people hand over: topologies, tuning files, traces of memory, and the bytes of a
-// unique id. The first byte chooses. What fsccl-trace reads: trace_fuzz.cpp.
+// unique id. The first byte chooses. trace_fuzz.cpp has the files of fsccl-trace.
 #include <algorithm>
 #include <cstring>
 

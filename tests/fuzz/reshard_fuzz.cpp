@@ -1,6 +1,6 @@
-// What ranks tell each other before state is dealt out anew (fsccl_reshard): whatever others claim,
-// this rank refuses it, or knows for each pair of ranks which bytes of the one's pieces go to which
-// place in the other's, and within them; and rounds have an end.
+// The claims of ranks before state is redistributed (fsccl_reshard). Whatever others claim, this
+// rank refuses it, or knows for each pair of ranks which bytes of the one's pieces go to which
+// place in the other's pieces; and rounds have an end.
 #include <algorithm>
 #include <cstring>
 
@@ -77,7 +77,7 @@ void deal_out(fsccl_layout_t from, fsccl_layout_t to, const uint8_t* data, size_
 }
 
 void agree(const uint8_t* data, size_t bytes) {
-  constexpr uint64_t kMostRounds = 16;  // of as much as this state has, 64 bytes at a time
+  constexpr uint64_t kMostRounds = 16;  // rounds of as much state as this, 64 bytes at a time
   const Resharding plan = plan_of(request_of(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM));
   std::vector<ReshardTerms> terms(std::clamp<size_t>(bytes / sizeof(ReshardTerms), 1, kMostRanks));
   std::memcpy(terms.data(), data, std::min(bytes, terms.size() * sizeof(ReshardTerms)));

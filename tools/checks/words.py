@@ -51,6 +51,10 @@ CLEAN = (
     'src/topo/',
     'src/unit/',
     'src/wire/',
+    'tests/faults/',
+    'tests/fuzz/',
+    'tests/gpu/',
+    'tests/multi/',
     'tools/',
     'transports/',
 )
