@@ -24,8 +24,7 @@ color:var(--text);
 font:16px/1.45 system-ui,sans-serif}h1{font-size:1.4rem;margin:.2rem 0}h2{font-size:1rem;
 margin:0 0 .4rem}
 p{margin:.2rem 0 1rem;color:var(--soft);overflow-wrap:anywhere}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem;
-align-items:start}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}
 figure.wide{grid-column:1/-1}figure.wide>div{overflow-x:auto}figure.wide>div>svg{min-width:58rem}
 svg .area{stroke:var(--card);stroke-width:.6}svg .pale{fill-opacity:.45}
 svg .mark{stroke:var(--soft);stroke-dasharray:2 3;fill:none}

@@ -1,7 +1,7 @@
 // Debug mode of pools against random programs: blocks on streams, imports and a unit's gradients,
-// taken, used and given back in a right order. Into each of a thousand programs exactly one bug is
-// put, and the first error must name it: what kind, and whose memory. A thousand programs without a
-// bug must run without a word. What is in memory is checked throughout.
+// taken, used and given back in a right order. Each of a thousand programs gets exactly one bug,
+// and the first error must name it: its kind, and whose memory it is. A thousand programs without a
+// bug must run without a word. The content of memory is checked throughout.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -46,8 +46,8 @@ void* stream_of(size_t s) {
   return s == 0 ? nullptr : &names[s];
 }
 
-// What the documentation says of order, said again: `known` is what is over before the next work of
-// a stream begins.
+// A model of the documented order: `known` is the work that is over before the next work of a
+// stream begins.
 class Model {
  public:
   size_t events = 0;

@@ -65,7 +65,8 @@ TEST_F(Streams, FreedBytesStayWithTheirStreamUntilEventsOrder) {
     EXPECT_EQ(ordered, block);
     for (char* each : {other, unordered, ordered}) give(each, stream(1));
     give(programs, nullptr);
-    EXPECT_EQ(take(1000, nullptr), programs);  // what the program freed is for all at once
+    // memory that the program freed is free for all streams at once
+    EXPECT_EQ(take(1000, nullptr), programs);
     give(programs, nullptr);
   });
 }
@@ -143,7 +144,7 @@ TEST_F(Streams, EightAreKnown) {
   });
 }
 
-// What no order frees is missing when memory is short, and the error says so.
+// When memory is short, the error names the memory that no order frees.
 TEST_F(Streams, ShortOfMemoryTheErrorNamesWhatIsNotOrdered) {
   with_pool(
       [&] {

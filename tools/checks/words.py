@@ -51,10 +51,12 @@ CLEAN = (
     'src/topo/',
     'src/unit/',
     'src/wire/',
+    'tests/conformance/',
     'tests/faults/',
     'tests/fuzz/',
     'tests/gpu/',
     'tests/multi/',
+    'tests/sim/',
     'tools/',
     'transports/',
 )
