@@ -178,7 +178,7 @@ inline bool differ(Field field, uint64_t way, Call* call, Random& random) {
       return call->op != kBarrier && call->op != kAllToAllV;
     case Field::history:
       // Further arguments of a call: a scale, the types of a list's tensors, or the ranks' parts.
-      // Those of units are elsewhere.
+      // Other tests have the arguments of units.
       if (way % 3 == 0) {
         call->scale = 1 + 0x1p-52;
         return sums(call->op) && call->kind == FSCCL_OP_PREMUL_SUM;
