@@ -57,6 +57,7 @@ CLEAN = (
     'tests/gpu/',
     'tests/multi/',
     'tests/sim/',
+    'tests/stand_in/',
     'tools/',
     'transports/',
 )
