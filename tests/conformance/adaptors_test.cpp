@@ -1,4 +1,4 @@
-// What each adaptor does besides passing on.
+// The effect of each adaptor, besides passing calls on.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ TEST(Adaptors, LimitIsExact) {
                "limit of 1000");
   ASSERT_OK(get(limit, 400, &second));
   EXPECT_OK(give(limit, first, 600));
-  below.source->capacity = 0;  // what is refused below does not count
+  below.source->capacity = 0;  // a request that the source below refuses does not count
   EXPECT_ERROR(get(limit, 500, &first), FSCCL_ERR_OUT_OF_MEMORY, "'outside'");
   below.source->capacity = 1 << 20;
   ASSERT_OK(get(limit, 600, &first));
@@ -121,7 +121,7 @@ TEST(Adaptors, GuardReportsOverruns) {
     EXPECT_THAT(reports, ::testing::Each(::testing::HasSubstr(words))) << at;
     reports.clear();
   }
-  // What comes back is poisoned, too: the source's memory of it tells.
+  // Memory that comes back is poisoned, too: the source's memory shows it.
   void* pointer = nullptr;
   ASSERT_OK(get(guard, 100, &pointer));
   std::memset(pointer, 1, 100);
@@ -174,7 +174,8 @@ TEST(Adaptors, OnFailureIsAskedOnce) {
   EXPECT_THAT(asked.bytes, ::testing::ElementsAre(1400u));
   EXPECT_OK(give(careful, pointer, 1400));
   asked.bytes.clear();
-  EXPECT_EQ(get(careful, 5000, &pointer), FSCCL_ERR_OUT_OF_MEMORY);  // what was freed is not enough
+  // the freed memory is not enough
+  EXPECT_EQ(get(careful, 5000, &pointer), FSCCL_ERR_OUT_OF_MEMORY);
   EXPECT_THAT(asked.bytes, ::testing::ElementsAre(5000u));
   asked.bytes.clear();
   asked.frees = 0;

@@ -1,6 +1,6 @@
-// What every source of memory promises (fsccl/allocator.h): the library's own, a pool, one of
-// somebody else's, and each adaptor and some stacks of three over each of them. What an adaptor
-// does besides is in adaptors_test.cpp.
+// The promises of every source of memory (fsccl/allocator.h): the library's own, a pool, an outside
+// source, and each adaptor and some stacks of three over each of them. adaptors_test.cpp tests the
+// effects of adaptors.
 #include <algorithm>
 #include <atomic>
 #include <thread>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr fsccl_dtype_t kFloats[] = {FSCCL_FLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64};
 
-// What each collective gives this rank of `send`, which has `each` elements for every rank.
+// The results of each collective on this rank for `send`, which has `each` elements for every rank.
 struct Results {
   std::vector<char> all, scattered, parted, listed, reduced;
 

@@ -34,7 +34,7 @@ float changed(float value, uint64_t element, int step) {
       if (mix(element, 5) % 97 == 2) return -0.0f;
       if (mix(element, 5) % 97 == 3) return -std::nanf("");
       return trained(value, element, step);
-    case 8:  // ... and is restored
+    case 8:  // the parameters are restored
       return initial(element ^ 0xabcdef);
     default:
       return trained(value, element, step);
@@ -181,7 +181,7 @@ TEST(Codec, AStaleCopyIsFoundAndMended) {
       unit->update([](float, uint64_t element) { return initial(element); });
     std::vector<std::vector<uint16_t>> last;
     for (int step = 0; step < 6; step++) {
-      if (step == 3 && self.rank == 1) {  // of what rank 0 brings: the first rows
+      if (step == 3 && self.rank == 1) {  // the words that rank 0 brings: the first rows
         EXPECT_GE(spoil({last[0].begin() + 5, last[0].begin() + 105}), 1);
       }
       if (step)

@@ -87,7 +87,7 @@ std::vector<char> Collective::input_of(int rank) const {
   if (case_.kind == Kind::broadcast && rank != case_.root)
     return std::vector<char>(case_.count * size_, kUnwritten);
   std::vector<char> bytes(case_.count * size_ * parts_in_);
-  // What is only moved may be any bits.
+  // Elements that are only moved may have any bits.
   const fsccl_dtype_t dtype = reduces() ? case_.dtype : FSCCL_UINT8;
   fill_values(dtype, bytes.data(), reduces() ? case_.count * parts_in_ : bytes.size(),
               mix(case_.seed, static_cast<uint64_t>(rank)), case_.op.kind == FSCCL_OP_PROD);

@@ -52,7 +52,7 @@ TEST_P(Collectives, EveryDtypeOperatorMemoryAndForm) {
 TEST_P(Collectives, LargerCounts) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);
-    // of float32: 3 MiB and a little
+    // Elements of float32: 3 MiB and a little.
     const size_t large = self.ranks > 3 ? 0 : (size_t{3} << 18) + 5;
     for (const Kind kind :
          {Kind::all_gather, Kind::reduce_scatter, Kind::all_reduce, Kind::broadcast})

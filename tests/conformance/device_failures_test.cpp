@@ -11,7 +11,7 @@ namespace {
 
 class DeviceFailures : public OnGpus {};
 
-// What is left of a communicator that failed: its stream is through, and the next call tells.
+// Checks a communicator that failed: its stream is through, and the next call returns the error.
 void expect_drained(OnGpu& on, fsccl_unit_t unit, fsccl_status_t code,
                     std::initializer_list<const char*> words) {
   on.gpu.synchronize(on.stream);
@@ -46,7 +46,7 @@ TEST_F(DeviceFailures, AnotherOrderIsAMismatch) {
     wait_until_failed(self.comm);
     on.gpu.synchronize(on.stream);
     fsccl_view_t view{};
-    // Of the one that was first here: the other may have been refused already.
+    // The call of the rank that was here first: the other rank may have been refused already.
     EXPECT_ERROR(fsccl_unit_param(units[static_cast<size_t>(self.rank)], 0, &view),
                  FSCCL_ERR_MISMATCH, "unshard of unit 'unit 1'", "unshard of unit 'unit 2'");
     for (fsccl_unit_t unit : units) EXPECT_OK(fsccl_unit_destroy(unit));

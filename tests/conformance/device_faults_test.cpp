@@ -1,6 +1,6 @@
-// What goes wrong with NCCL ends in an error with its reason on every rank, in time, and streams go
-// on; or in the way without NCCL. Over the stand-in (tests/stand_in/nccl), in processes of their
-// own: it reads its settings once.
+// Errors of NCCL end in an error with its reason on every rank, in time, and streams go on; or in
+// the way without NCCL. Over the stand-in (tests/stand_in/nccl), in processes of their own, because
+// it reads its settings once.
 #include <atomic>
 #include <functional>
 

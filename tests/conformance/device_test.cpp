@@ -366,8 +366,8 @@ TEST_P(Device, SaysWhatItDoesNot) {
   });
 }
 
-// What a graph can repeat goes into it; the rest is refused before anything is put on the stream,
-// and all goes on behind it.
+// Calls that a graph can repeat go into it; the others are refused before anything is put on the
+// stream, and work goes on after them.
 TEST_P(Device, ACaptureHasWhatAGraphCanRepeat) {
   run_ranks(GetParam(), [](Rank& self) {
     const Setting at(self);

@@ -31,7 +31,7 @@ fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool
 
 class TwinUnits {
  public:
-  // Of the ranks of `mesh`, with replicas, or of all.
+  // Makes the units of the ranks of `mesh`, with replicas, or of all ranks.
   TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool, fsccl_pool_t device_pool,
             Gpu& gpu, CudaStream* stream, const Mesh* mesh = nullptr);
   ~TwinUnits();

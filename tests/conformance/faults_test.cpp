@@ -174,8 +174,8 @@ TEST_F(Faults, TheHandlerBeforeIsCalled) {
   EXPECT_EXIT(another(), ::testing::KilledBySignal(SIGSEGV), "");
 }
 
-// What is the caller's stays so, over steps, in every kind of slot; a kept unit's parameters can be
-// read after reshard.
+// The caller's memory stays as it is, over steps, in every kind of slot; a kept unit's parameters
+// can be read after reshard.
 TEST_F(Faults, NoneWhereAllIsRight) {
   for (const fsccl_sharing_t sharing :
        {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE, FSCCL_SHARING_COPY_ON_WRITE})

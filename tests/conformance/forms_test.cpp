@@ -215,7 +215,7 @@ TEST_P(Forms, RandomCases) {
                                          all_gather_v, reduce_scatter_v, all_to_all_v};
     for (int i = 0; i < 200 && !HasFailure(); ++i)
       kForms[form.random.below(std::size(kForms))](form);
-    // What a lazy operation has left unseen is seen here.
+    // The barrier sees the signals that a lazy operation has left unseen.
     EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
   });
 }

@@ -1,5 +1,5 @@
-// What tests do on a GPU themselves: streams, copies and events, by the driver that the library
-// uses, found at run time. Over the stand-in (tests/stand_in/cuda) as over a real one.
+// The actions of tests on a GPU: streams, copies and events, by the driver that the library uses,
+// found at run time. They run over the stand-in (tests/stand_in/cuda) as over a real one.
 #pragma once
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ class Gpu {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   bool idle(CudaStream* stream) { return function<int(CudaStream*)>("cuStreamQuery")(stream) == 0; }
-  // What `later` is given from now on follows what `first` was given so far.
+  // Orders later work of `later` behind the work of `first` so far.
   void order(CudaStream* first, CudaStream* later) {
     events_.emplace_back();
     check(function<int(CudaEvent**, unsigned)>("cuEventCreate")(&events_.back(), 2));

@@ -62,7 +62,7 @@ std::vector<std::vector<int>> groups_of(const Shape& hosts, bool by_hosts) {
   return groups;
 }
 
-// Of one host, only how many ranks there are makes a difference.
+// On one host only the number of ranks makes a difference.
 bool given(const Shape& hosts) {
   if (!hosts_given()) return groups_of(hosts, true).size() == hosts.size();
   return static_cast<size_t>(*std::max_element(hosts.begin(), hosts.end())) < number_of_hosts();

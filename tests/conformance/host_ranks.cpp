@@ -1,6 +1,6 @@
-// Ranks as processes on several hosts: where tests/hosts/hosts.py has made some (TEST_HOSTS),
+// Ranks as processes on several hosts. If tests/hosts/hosts.py has made hosts (TEST_HOSTS),
 // run_ranks() forks a process for each rank, which enters its host, before the library has been
-// used in this one. What a body leaves in memory stays in its process.
+// used in this process. Memory that a body writes stays in its process.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -71,7 +71,7 @@ void run_ranks_on_hosts(int ranks, std::vector<int> placed,
   const std::vector<std::string> hosts = host_names();
   for (int rank = static_cast<int>(placed.size()); rank < ranks; ++rank)
     placed.push_back(rank * static_cast<int>(hosts.size()) / ranks);
-  // What rank 0 tells the others: written once, then the pipe ends.
+  // Rank 0's message to the others: written once, then the pipe ends.
   void* const shared = mmap(nullptr, sizeof(fsccl_unique_id_t), PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);

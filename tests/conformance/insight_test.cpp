@@ -1,4 +1,4 @@
-// What a communicator tells about itself.
+// A communicator's reports about itself.
 #include <array>
 #include <mutex>
 #include <regex>

@@ -122,9 +122,9 @@ fsccl_status_t call_pool(Objects& objects, unsigned which) {
   }
 }
 
-// What the program's one thread does with a unit; others hold it up, or are too late. No function
-// of units is for any thread. This one reads what does not change, so that the handle alone is
-// raced for.
+// Calls of the program's one thread on a unit; other threads hold it up, or are too late. No
+// function of units may be called by any thread, so this one reads values that do not change, and
+// the handle alone is raced for.
 fsccl_status_t call_unit(Objects& objects, unsigned) {
   fsccl_view_t view;
   return fsccl_unit_shard(objects.unit, 0, &view);

@@ -1,5 +1,5 @@
-// What a pool does where memory is short: what it gives back, whom it asks, and what its refusal
-// says.
+// A pool that is short of memory: the memory that it gives back, the callers that it asks, and the
+// text of its refusal.
 #include <deque>
 #include <fstream>
 #include <list>
@@ -12,7 +12,7 @@
 namespace fsccl::testing {
 namespace {
 
-// Who has started it cannot use it in a child of a fork.
+// A process that has started the driver cannot use it in a child of a fork.
 TEST(Pools, OnAHostDoNotStartTheDriverOfGpus) {
   run_ranks(2, [](Rank& self) { const PoolScope pool(self.comm); });
   std::ifstream maps("/proc/self/maps");
@@ -176,7 +176,7 @@ struct Pressed {
   fsccl_pool_t pool = nullptr;
   std::vector<void*> blocks;    // that it gives up, one each time
   std::vector<uint64_t> asked;  // for how many bytes
-  size_t bytes = 0;             // of a block
+  size_t bytes = 0;             // bytes of a block
   static uint64_t give_up(void* context, fsccl_pool_t pool, uint64_t bytes) {
     auto& self = *static_cast<Pressed*>(context);
     EXPECT_EQ(pool, self.pool);
@@ -277,7 +277,7 @@ TEST(Limits, KeptSlotsGiveWay) {
         ASSERT_OK(fsccl_pool_step(pool.get()));
       }
       EXPECT_LE(pool.stats().collective_live_bytes, 20 * kMiB);
-      // Those in use do not give way.
+      // Units in use do not give way.
       auto unit = units.begin();
       (unit++)->unshard(), (unit++)->unshard();
       EXPECT_ERROR(fsccl_unit_unshard(unit->get(), FSCCL_UNSHARD_READ, nullptr, nullptr),
@@ -330,7 +330,7 @@ TEST(Limits, AnExceptionOfTheProgramLeavesNothingBehind) {
   });
 }
 
-// What a schedule needs is said before its first step, for all slots together.
+// The needs of a schedule are reported before its first step, for all slots together.
 TEST(Limits, AScheduleThatDoesNotFitSaysWhatItNeeds) {
   run_ranks(2, [](Rank& self) {
     const PoolScope pool(self.comm, 12 * kMiB);

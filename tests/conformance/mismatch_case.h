@@ -7,8 +7,8 @@
 
 namespace fsccl::testing {
 
-// What two calls can differ in. A field that the fingerprint gets does not compile here, and has to
-// be drawn below.
+// The differences between two calls. A new field of the fingerprint does not compile here, and has
+// to be drawn below.
 enum class Field { op, dtype, kind, flags, root, count, sequence, history };
 constexpr bool all_fields_are_known() {
   [[maybe_unused]] const auto [op, dtype, kind, flags, root, count, sequence, history] =
@@ -60,10 +60,10 @@ struct Call {
   size_t count = 0;
   fsccl_dtype_t dtype = FSCCL_FLOAT32;
   fsccl_op_kind_t kind = FSCCL_OP_SUM;
-  double scale = 1;  // of FSCCL_OP_PREMUL_SUM
+  double scale = 1;  // scale of FSCCL_OP_PREMUL_SUM
   int root = 0;
   int longer = 0;      // in parts and lists: the rank whose part has one element more
-  size_t tensors = 1;  // of a list
+  size_t tensors = 1;  // tensors of a list
 };
 
 inline bool floats(fsccl_dtype_t dtype) { return dtype != FSCCL_INT32; }
@@ -82,7 +82,8 @@ inline Call random_call(Random& random, int ranks) {
   return call;
 }
 
-// Of `ranks` ranks each a part for each other, for as many tensors as there can be.
+// Elements for `ranks` ranks, each with a part for each other, and for as many tensors as there can
+// be.
 inline size_t most_elements(int ranks) {
   return kMostTensors * static_cast<size_t>(ranks) * (kMost + 2);
 }
@@ -176,8 +177,8 @@ inline bool differ(Field field, uint64_t way, Call* call, Random& random) {
       call->count = call->count > 1 && random.below(2) ? call->count - 1 : call->count + 1;
       return call->op != kBarrier && call->op != kAllToAllV;
     case Field::history:
-      // What a call has beside: a scale, the types of a list's tensors, or the ranks' parts. That
-      // of units is elsewhere.
+      // Further arguments of a call: a scale, the types of a list's tensors, or the ranks' parts.
+      // Other tests have the arguments of units.
       if (way % 3 == 0) {
         call->scale = 1 + 0x1p-52;
         return sums(call->op) && call->kind == FSCCL_OP_PREMUL_SUM;
@@ -194,7 +195,7 @@ inline bool differ(Field field, uint64_t way, Call* call, Random& random) {
   return false;
 }
 
-// What the text of the error has of the field.
+// Returns the word of the error's text for the field.
 inline const char* word_of(Field field) {
   switch (field) {
     case Field::op:
@@ -225,7 +226,7 @@ inline const char* word_of(Field field, const Call& call) {
                              : "the scale of fsccl_premul_sum()";
 }
 
-// What the text of the error has of a call.
+// Returns the words of the error's text for a call.
 inline std::string words_of(const Call& call) {
   if (call.op == kBarrier) return "barrier (operation";
   return of_a_list(call.op) ? fmt::format("{} of {} tensors", kNames[call.op], call.tensors)

@@ -52,7 +52,7 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
   }
 }
 
-// What steps of units can differ in, beside what the others have.
+// Differences between steps of units, beside those of other calls.
 enum Difference { kWritable, kKept, kAccumulated, kDeferred, kScaled, kOrdered, kDifferences };
 
 fsccl_status_t unshard(TestUnit& unit) {

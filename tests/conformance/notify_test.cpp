@@ -15,7 +15,7 @@
 namespace fsccl::testing {
 namespace {
 
-// What a callback was told.
+// The arguments of a callback.
 struct Told {
   std::atomic<int> times{0};
   std::atomic<int> status{1};

@@ -1,5 +1,5 @@
-// Of tests of units on GPUs: ranks with a pool, a stream and a host pool each, and a check that no
-// rule of the driver was broken.
+// The frame of tests of units on GPUs: ranks with a pool, a stream and a host pool each, and a
+// check that no rule of the driver was broken.
 #pragma once
 #include "../stand_in/cuda/control.h"
 #include "device_unit_case.h"

@@ -1,6 +1,5 @@
-// What pools plan from steps that are recorded: several kinds of step are known at once, and what
-// the first, unplanned round took beyond its plan is given back while ranks run at different
-// speeds.
+// Plans that pools make from recorded steps: several kinds of step are known at once, and the
+// surplus of the first, unplanned round is given back while ranks run at different speeds.
 #include <deque>
 #include <functional>
 

@@ -1,6 +1,6 @@
-// What a pool tells about itself: who has its memory, snapshots, the log. Each is held against what
-// the program did, and against fsccl_pool_stats(). tests/torch/memory_viz_test.py has PyTorch's own
-// viewer read snapshots.
+// A pool's reports about itself: the holders of its memory, snapshots, the log. Each is compared
+// with the program's actions, and with fsccl_pool_stats(). tests/torch/memory_viz_test.py has
+// PyTorch's own viewer read snapshots.
 #include <unistd.h>
 
 #include <atomic>
@@ -83,7 +83,7 @@ Json snapshot_of(fsccl_pool_t pool, const std::string& path) {
   return Json::parse(std::ifstream(path));
 }
 
-// What holds for every snapshot. Returns live bytes by the owner's name.
+// Checks the rules of every snapshot. Returns live bytes by the owner's name.
 std::map<std::string, uint64_t> check_snapshot(const Json& snapshot,
                                                const fsccl_pool_stats_t& stats, bool hosts_shared) {
   std::map<std::string, uint64_t> live;
@@ -173,7 +173,7 @@ TEST(PoolUses, AreWhatUnitsAndTheProgramTook) {
       unit.reshard();
     }
     ASSERT_OK(fsccl_pool_free(pool.get(), block, nullptr));
-    const Uses uses = uses_of(pool.get());  // of a unit that is gone, too
+    const Uses uses = uses_of(pool.get());  // uses of a unit that is gone, too
     expect_sums(uses, pool.stats());
     EXPECT_EQ(uses.size(), 4u);
     for (const auto& [owner, use] : uses)

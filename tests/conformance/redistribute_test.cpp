@@ -33,7 +33,7 @@ char value_at(size_t buffer, uint64_t byte, uint64_t version) {
   return static_cast<char>(mix(mix(buffer, byte), version));
 }
 
-// What a rank has and gets, in memory of its own with guards at both ends.
+// The old and new buffers of a rank, in memory of its own with guards at both ends.
 class State {
  public:
   State(Case c, int holds, int takes, uint64_t version) : case_(std::move(c)), takes_(takes) {
@@ -131,7 +131,7 @@ Case random_case(Random& random, int ranks) {
   return c;
 }
 
-// Who has which shard, as all ranks know it: each at least once.
+// Deals out the shards, as all ranks know it: each shard to at least one rank.
 std::vector<int> deal_out(Random& random, int ranks, int shards) {
   std::vector<int> dealt(static_cast<size_t>(ranks));
   const uint64_t first = random.below(static_cast<uint64_t>(ranks));
@@ -161,7 +161,7 @@ TEST(Redistribute, AnyLayoutToAnyOther) {
   });
 }
 
-// Of three ranks that hold shards 0, 1 and 0 the given versions.
+// Three ranks that hold shards 0, 1 and 0 have the given versions.
 void versions(std::vector<uint64_t> versions, uint64_t expected) {
   run_ranks(3, [&](Rank& self) {
     Case c;
@@ -232,7 +232,7 @@ TEST(Redistribute, WhatIsLostIsNamedByAll) {
       }
       EXPECT_EQ(version, 77u);
     }
-    // Of two versions, neither whole: of the one that lacks less.
+    // If there are two versions, and neither is whole, the error names the one that lacks less.
     c.from = FSCCL_LAYOUT_FLAT;
     c.old_shards = 3;
     State mixed(c, self.rank, self.rank, self.rank == 1 ? 6 : 5);

@@ -1,6 +1,6 @@
-// What the public header says a reduction gives: contributions folded in rank order in the
-// accumulator of the dtype, one rounding at the end. Plain loops over values, nothing shared with
-// the library.
+// The public header's definition of a reduction: contributions are reduced in rank order in the
+// accumulator of the dtype, and rounded once at the end. Plain loops over values, which share
+// nothing with the library.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -26,7 +26,8 @@ const char* name_of(fsccl_op_kind_t kind);
 // One value of a floating dtype at `place`, element `index`.
 double load_float(fsccl_dtype_t dtype, const void* place, size_t index);
 void store_float(fsccl_dtype_t dtype, void* place, size_t index, double value);
-double round_to(fsccl_dtype_t dtype, double value);  // what storing and loading it gives
+// returns the value after storing and loading it
+double round_to(fsccl_dtype_t dtype, double value);
 
 // dst[i] = fold over the sources of element i.
 void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources,

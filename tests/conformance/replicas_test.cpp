@@ -70,7 +70,7 @@ TEST_P(Replicas, DeferredSumsOverTheReplicas) {
                                   {10 * round + 2, 0.125, true},
                                   {10 * round + 3, 0.125, true}},
                                  mesh.contributors);
-        // What is summed over the replicas already cannot be added to.
+        // A gradient that is summed over the replicas cannot be added to.
         unit.write_grads(1, self.rank);
         EXPECT_ERROR(fsccl_unit_reduce_grads(unit.get(), &config, nullptr, nullptr),
                      FSCCL_ERR_INVALID_STATE, "already summed", "defer_replicas");

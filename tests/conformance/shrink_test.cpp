@@ -68,7 +68,7 @@ TEST(Shrink, AfterAnAbortAllAreLeft) {
       }
       ASSERT_OK(fsccl_comm_shrink(child, nullptr, &shrunk));
       check_survivors(shrunk, self.rank, {0, 1, 2});
-      fsccl_comm_t again = nullptr;  // of the same one, and of the new one
+      fsccl_comm_t again = nullptr;  // the same communicator, and the new one
       ASSERT_OK(fsccl_comm_shrink(child, nullptr, &again));
       check_survivors(again, self.rank, {0, 1, 2});
       EXPECT_OK(fsccl_comm_destroy(again));
@@ -118,7 +118,7 @@ void shrink_until_one_is_late(fsccl_comm_t comm, int late) {
   EXPECT_EQ(shrunk, nullptr);
 }
 
-// Nobody is left behind while he lives. Who gave up can come back.
+// No living rank is left behind. A rank that gave up can come back.
 TEST(Shrink, WhoIsLateIsWaitedFor) {
   std::atomic<int> gave_up{0};
   run_ranks(3, [&](Rank& self) {

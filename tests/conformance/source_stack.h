@@ -20,7 +20,7 @@ class TemporaryPath {
   ~TemporaryPath();
   TemporaryPath(const TemporaryPath&) = delete;
   const std::string& path() const { return path_; }
-  std::string text() const;  // of the file
+  std::string text() const;  // text of the file
 
  private:
   std::string folder_, path_;
@@ -39,11 +39,11 @@ class SourceStack {
   size_t largest_alignment() const { return source_ == "pool" ? 4096 : size_t{1} << 20; }
   bool bounded() const;
   bool shares() const;
-  // Whether bytes [offset, offset + bytes) of the file, which is closed, are those at `expected`.
+  // Returns true if bytes [offset, offset + bytes) of the closed file equal those at `expected`.
   static bool reads(int fd, uint64_t offset, const void* expected, size_t bytes);
   void expect_empty();  // nothing of the source is out
 
-  std::vector<std::string> reports;  // of guards
+  std::vector<std::string> reports;  // reports of guards
 
  private:
   fsccl_allocator_t put_on(const std::string& adaptor, const fsccl_allocator_t& below);

@@ -1,6 +1,6 @@
-// What every test of the public API needs: ranks as threads of this process, checks that print the
-// library's own explanation, and a limit on the time of each test. Uses fsccl.h alone, so the same
-// tests hold for any transport.
+// The frame of every test of the public API: ranks as threads of this process, checks that print
+// the library's own explanation, and a limit on the time of each test. It uses fsccl.h alone, so
+// the same tests hold for any transport.
 #pragma once
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
@@ -46,7 +46,7 @@ struct RanksOptions {
   int64_t timeout_ms = kPatienceMs;
   const char* name = nullptr;
   bool abort_at_end = false;  // operations may be in flight when a body returns
-  // of each rank, where there are some; empty: host by host, as evenly as it goes
+  // The host of each rank, where there are some; empty: host by host, as evenly as it goes.
   std::vector<int> hosts;
 };
 

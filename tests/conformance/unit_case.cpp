@@ -338,7 +338,7 @@ fsccl_reduce_result_t TestUnit::backward_by_parameter(uint64_t step, int contrib
   const void* const* own = own_grads(step, contributor);
   for (size_t i = size(); i-- > 0;) {
     if (owner(i) != i) continue;
-    check_params(version, i + 1);  // those that were not given back
+    check_params(version, i + 1);  // parameters that were not given back
     const bool takes = has_gradient(i) && i % 2 == 0;
     if (takes) write_grad(i, step, contributor);
     EXPECT_OK(fsccl_unit_release(unit_, i, nullptr)) << describe(case_);

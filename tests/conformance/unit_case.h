@@ -32,8 +32,8 @@ struct UnitCase {
   uint64_t seed = 1;
 };
 std::string describe(const UnitCase& c);
-// What fsccl_unit_create is to be given. `name` must live as long; without by_parameter and
-// replicas, and memory of the test.
+// The arguments of fsccl_unit_create. `name` must live as long. They have no by_parameter, replicas
+// or memory of the test.
 std::string name_of(const UnitCase& c);
 fsccl_unit_config_t config_of(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool,
                               const std::string& name);
@@ -55,7 +55,7 @@ class TestUnit {
   bool by_parameter() const { return case_.by_parameter; }
   bool has_gradient(size_t i) const { return !case_.params[owner(i)].frozen; }
 
-  void write_shards(uint64_t version);  // what an optimizer does
+  void write_shards(uint64_t version);  // writes as an optimizer does
   void check_shards(uint64_t version);
   void check_layout();  // the pieces of all ranks are the parameters; collective
   void unshard(fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ);
@@ -63,7 +63,7 @@ class TestUnit {
   void check_params(uint64_t version, size_t end = ~size_t{0});
   void write_params(uint64_t version);  // into a writable slot
   void reshard();
-  const void* address(size_t i);  // of param(i), for stability
+  const void* address(size_t i);  // address of param(i), for stability
 
   // Gradients of `step`: into grad(i), or into memory of the test (then `pointers` is what
   // reduce_grads takes).
@@ -71,13 +71,13 @@ class TestUnit {
   void write_grad(size_t i, uint64_t step, int contributor);
   const void* const* own_grads(uint64_t step, int contributor);
   void reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work = nullptr);
-  // Of a unit by parameter that is unsharded: what backward does from its last parameter to its
-  // first, each given back when passed and its gradient (every second one in memory of the test)
-  // reduced while the next is written. Then reshards. The results added up.
+  // Runs backward of an unsharded unit by parameter, from its last parameter to its first: each is
+  // given back when passed, and its gradient (every second one in memory of the test) is reduced
+  // while the next is written. Then reshards. Returns the results added up.
   fsccl_reduce_result_t backward_by_parameter(uint64_t step, int contributor, uint64_t version);
 
-  // What sharded_grad(i) must be after reductions of the given steps over `contributors` (each a
-  // rank's `contributor` number, in fold order).
+  // The expected sharded_grad(i) after reductions of the given steps over `contributors` (each a
+  // rank's `contributor` number, in the order of the reduction).
   struct Reduction {
     uint64_t step = 0;
     double scale = 0;  // 0: the mean
@@ -110,7 +110,7 @@ class TestUnit {
   const UnitCase case_;
   const fsccl_comm_t comm_;
   int rank_ = 0, ranks_ = 1;
-  std::vector<int> hosts_;  // of each rank, where there are some
+  std::vector<int> hosts_;  // host of each rank, where there are some
   fsccl_unit_t unit_ = nullptr;
   std::vector<std::vector<char>> shard_memory_, grad_memory_, whole_grads_;
   std::vector<const void*> pointers_;

@@ -153,7 +153,7 @@ bool count(int kind, const void* caller) {
   if (kind != failing_kind || failing == 0 || number < failing ||
       (number > failing && !all_further))
     return false;
-  // who tries again gets on
+  // a caller that tries again succeeds
   if (kFaultKinds[kind].harmless && (number - failing) % 2) return false;
   if (!happened.exchange(true)) note_place();
   return true;

@@ -31,7 +31,7 @@ struct FaultPlace {
 void arm_fault(int kind, uint64_t number, bool from_there_on, FaultPlace* place);
 // Until then counting goes on. calls[kFaultKindCount]: how many there were.
 void disarm_fault(uint64_t* calls);
-// Whether a call has failed since it was armed.
+// Returns true if a call has failed since the faults were armed.
 bool fault_happened();
 
 // Blocks of memory that the library has and did not have at first.

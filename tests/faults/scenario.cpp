@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kCount = 6000;  // elements: too many for a line, enough for a slot
 constexpr int kParams = 2;
 
-// Of whom and where an element is: what all ranks can check.
+// Returns an element that names its rank and place, so that all ranks can check it.
 float element(int rank, size_t at) {
   return static_cast<float>(1000 * rank + static_cast<int>(at % 777));
 }
@@ -161,7 +161,8 @@ bool Scenario::steps() {
   return true;
 }
 
-// Once both have nothing more to do on the old communicator. Who has given up by now is left out.
+// Shrinks, once both ranks have nothing more to do on the old communicator. A rank that has given
+// up by now is left out.
 void Scenario::shrink() {
   if (!comm_) return;
   if (part_ && outcome_.status == FSCCL_OK)
@@ -171,7 +172,7 @@ void Scenario::shrink() {
     return;
   int size = 0;
   if (!note("comm_size", fsccl_comm_size(left_, &size)) || size < kRanks) return;
-  // Whether the other one has a unit, too, only this one's own luck so far can tell.
+  // Only this rank's own success so far can tell if the other rank has a unit, too.
   float mine = outcome_.status == FSCCL_OK && unit_ ? 1 : 0, both = 0;
   if (note("all_reduce of the survivors",
            fsccl_all_reduce(&mine, &both, 1, FSCCL_FLOAT32, FSCCL_MIN, left_, nullptr, nullptr)) &&

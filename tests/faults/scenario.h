@@ -1,7 +1,7 @@
-// What a program of two ranks does with the library, in phases in which calls of the system may
-// fail: it joins, works, goes on with a new communicator after the first was aborted, and gives
-// everything back. A rank that meets an error does what the header says: it ends the communicator
-// where others may wait for it, and destroys what it has.
+// A program of two ranks, in phases in which calls of the system may fail: it joins, works, goes on
+// with a new communicator after the first was aborted, and gives everything back. A rank that meets
+// an error does what the header says: it ends the communicator if others may wait for it, and
+// destroys its objects.
 #pragma once
 #include <fsccl/fsccl.h>
 

@@ -43,7 +43,8 @@ constexpr int kLingerMs = 3000;
 constexpr int kDeadlineMs = 30'000;
 // within it the library's own thread gives back what calls leave to it
 constexpr int kLeftMs = kLingerMs + 2000;
-// what a text of an error, or a cache that grew, may be: a leak of a fault comes with each
+// Blocks that a text of an error, or a cache that grew, may take: a leak would come with each
+// fault.
 constexpr int64_t kSpareBlocks = 24;
 
 struct Fault {
@@ -54,20 +55,20 @@ struct Fault {
   int rank = 0;
 };
 
-// What of all faults a sweep tries.
+// The faults that a sweep tries.
 struct Wanted {
   bool sample = false;
-  const char* phase = nullptr;  // of all
+  const char* phase = nullptr;  // phase of the faults; null: all
   const char* kind = nullptr;
   uint64_t first = 1, last = UINT64_MAX;
 };
 
-// What a rank leaves for the parent, in memory that they share.
+// The report of a rank for the parent, in memory that they share.
 struct Report {
   bool over = false;  // it has come to its end
   bool happened = false;
   uint64_t calls[kMostFaultKinds] = {};
-  Outcome faulty, clean;  // of the run with the fault, and of the one after it
+  Outcome faulty, clean;  // outcomes of the run with the fault, and of the run after it
   bool wrong_bytes = false, given_back = false, given_back_later = false;
   int descriptors = 0, threads = 0;
   int64_t blocks = 0;
@@ -205,7 +206,7 @@ class Sweep {
     return report.happened;
   }
 
-  // What there is afterwards without a fault; how many calls there are of each kind.
+  // Runs the phase without a fault, and returns how many calls there are of each kind.
   const uint64_t* measure(Phase phase, int rank) {
     const std::string problem = run({phase, 0, 0, false, rank});
     if (!problem.empty()) printf("FAILED without a fault: %s\n", problem.c_str()), failures_++;
@@ -331,7 +332,7 @@ class Sweep {
   // Not of usage, as the calls are right, and not of a defect.
   static bool plausible(const Outcome& outcome) {
     const int code = outcome.status;
-    // What tells hosts apart, or lists their addresses, is unreadable.
+    // The files that tell hosts apart, or list their addresses, are unreadable.
     if (code == FSCCL_ERR_NOT_AVAILABLE)
       return std::strstr(outcome.text, "FSCCL_HOST_ID") ||
              std::strstr(outcome.text, "network interface");

@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kBufferBytes = 4096, kMostCalls = 64;
 alignas(64) unsigned char buffers[4][kBufferBytes];
 
-// What is left of an input.
+// The rest of an input.
 class Input {
  public:
   Input(const uint8_t* data, size_t bytes) : data_(data), left_(bytes) {}
@@ -27,7 +27,7 @@ class Input {
   uint8_t byte() { return left_ ? (left_--, *data_++) : uint8_t{0}; }
   int below(int count) { return byte() % count; }
   bool rarely() { return byte() >= 240; }
-  // Of `right`, or now and then something that no argument should be.
+  // Returns `right`, or now and then a number that is no valid argument.
   int number(int right) {
     static constexpr int kOdd[] = {-1, -2, 7, 99, 1 << 30, INT32_MIN, INT32_MAX};
     return rarely() ? kOdd[below(std::size(kOdd))] : right;

@@ -1,6 +1,6 @@
-// What a fuzzer needs: one function that takes any bytes, and some inputs to begin with. With clang
-// a target is a libFuzzer program (tests/fuzz/run.sh); elsewhere smoke.cpp is its main and mutates
-// the seeds itself, so that every machine runs a part of it.
+// The frame of a fuzzer: one function that takes any bytes, and some inputs to begin with. With
+// clang a target is a libFuzzer program (tests/fuzz/run.sh); elsewhere smoke.cpp is its main and
+// mutates the seeds itself, so that every machine runs a part of it.
 #pragma once
 #include <cstddef>
 #include <cstdint>

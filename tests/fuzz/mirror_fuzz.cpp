@@ -1,7 +1,7 @@
-// What ranks of a job send to each other between hosts, whatever transport brings it
-// (transports/mirror): messages for channels that are open, closed, of other ranks or not there
-// yet, in any order, with any header, whole or in place. What comes lands in the mirror of its
-// sender's ring or where just it was expected, and nowhere else.
+// Messages between ranks of a job on different hosts, whatever transport brings them
+// (transports/mirror): for channels that are open, closed, of other ranks or not there yet, in any
+// order, with any header, whole or in place. Bytes land in the mirror of the sender's ring or at
+// their expected place, and nowhere else.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -82,9 +82,9 @@ class World {
       : job_{sizeof job_, kOwn, kRanks, key_, checksum}, node_(job_), first_(open(0)) {}
   ~World() {
     for (const auto& place : places_)
-      // of what was expected, not a byte more
+      // not a byte beyond the expected ones
       FUZZ_REQUIRE(place.front() == kGuard && place.back() == kGuard);
-    // Of this rank's own ring, which nobody mirrors here.
+    // sizes of this rank's own ring, which nobody mirrors here
     size_t ring = 0, slot = 0;
     const std::byte* const own = first_->slots(kOwn, &ring, &slot);
     FUZZ_REQUIRE(std::all_of(own, own + ring, [](std::byte byte) { return byte == std::byte{0}; }));

@@ -1,5 +1,5 @@
 // Tables of functions of transports that are plug-ins (fsccl/transport.h): sizes, versions and
-// names, functions that are missing. What is taken has all that the engine calls.
+// names, and missing functions. An accepted table has every function that the engine calls.
 #include "transports/plugin.h"
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// What comes over a socket of transports/tcp, in pieces of any size: nothing is written but to
-// where a message that can be has its place, and every byte of it once, in order; and endpoint
-// addresses. Both sides of the handshake: nobody passes without the key.
+// The bytes that come over a socket of transports/tcp, in pieces of any size: a valid message is
+// written to its own place alone, every byte once and in order. Also endpoint addresses, and both
+// sides of the handshake: nobody passes without the key.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -74,8 +74,8 @@ Credentials credentials() {
           {}};
 }
 
-// What the other end has to say comes in two pieces, and then it hangs up. `side` goes on, until it
-// has enough of it: whether it is through.
+// Sends the other end's bytes in two pieces, and then hangs up. `side` goes on until it has enough
+// of them. Returns true if it is through.
 template <class Side>
 bool talk(Side& side, Fd peer, ByteView bytes, size_t first) {
   for (const ByteView piece :

@@ -1,6 +1,6 @@
-// What fsccl-trace reads: recordings of the ranks of a job, of which it makes a verdict, a timeline
-// and a page; and snapshots of the memory of a pool. Whatever the files hold, they are refused with
-// a reason, or read; never worse. The first byte chooses.
+// The inputs of fsccl-trace: recordings of the ranks of a job, of which it makes a verdict, a
+// timeline and a page; and snapshots of the memory of a pool. Whatever the files hold, they are
+// refused with a reason, or read. The first byte chooses.
 //
 // Files of recordings are mostly empty: an input has for each the header, the first entries of the
 // table of communicators and the records, end to end, and is dealt out to as many files of equal
@@ -27,7 +27,7 @@ using namespace fsccl;
 
 constexpr uint32_t kRecords = 64;
 constexpr size_t kEntries = 3, kMostFiles = 3;
-// of an entry; its texts end there
+// bytes of an entry; its texts end there
 constexpr size_t kEntryBytes = offsetof(recording::Communicator, name) + 8;
 
 class Folder {
@@ -92,7 +92,8 @@ void read_snapshot(std::string_view text) {
     FUZZ_REQUIRE(!memory_page(*snapshot, {1, by_events}).empty());
 }
 
-// Of a rank that is in the second of two operations, the first of which it has completed.
+// A recording of a rank that is in the second of two operations, the first of which it has
+// completed.
 std::string recording_seed(int rank, int ranks) {
   recording::Header header;
   header.record_bytes = sizeof(recording::Record);

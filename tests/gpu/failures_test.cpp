@@ -73,7 +73,7 @@ TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGoByNccl) {
   kill_one(20350, more);
 }
 
-// Who says after how many seconds a test has hung, says how long its ranks wait.
+// TEST_SECONDS sets the time limit of a test, and so the time for which its ranks wait.
 TEST(GpuFailures, WaitsEndBeforeTheirTest) {
   const char* const given = std::getenv("TEST_SECONDS");
   const std::string before = given ? given : "";

@@ -1,6 +1,6 @@
-// What a program of these tests needs of a GPU itself: memory, streams and gates that hold a stream
-// until they are opened. Like the library it takes no more than NVIDIA's driver, loaded when it is
-// there, so the same programs run on a GPU and over the stand-in driver (tests/stand_in/cuda).
+// The use of a GPU by a program of these tests: memory, streams, and gates that hold a stream until
+// they are opened. Like the library it takes no more than NVIDIA's driver, loaded when it is there,
+// so the same programs run on a GPU and over the stand-in driver (tests/stand_in/cuda).
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -20,7 +20,7 @@ class Gpu {
   bool copy(void* to, const void* from, size_t bytes, void* stream) const;
   bool fill(void* to, unsigned char value, size_t bytes, void* stream) const;
   bool wait(void* stream) const;  // until all is done that it was given
-  // what `stream` is given from now on follows what `first` was given so far
+  // orders later work of `stream` behind the work of `first` so far
   bool follow(void* stream, void* first) const;
   bool idle(void* stream) const;  // nothing is left to do; prints nothing
 

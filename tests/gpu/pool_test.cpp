@@ -127,7 +127,7 @@ int wrong_use(const Child&) {
   return place.end() ? 0 : 1;
 }
 
-// What PyTorch's MemPool calls: libfsccl's two functions over a pool.
+// The two functions of libfsccl that PyTorch's MemPool calls, over a pool.
 int pluggable(const Child&) {
   Place place;
   if (const int code = place.make()) return code;

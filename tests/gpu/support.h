@@ -69,8 +69,8 @@ inline bool Place::end() const {
   return good("pool", fsccl_pool_destroy(pool)) && good("comm", fsccl_comm_destroy(comm));
 }
 
-// Why ranks could not run, or "". Who found that something is missing has ended, and others may
-// have seen no more than that.
+// Returns the reason why ranks could not run, or "". A rank that found that something is missing
+// has ended, and the others may have seen no more than that.
 inline std::string what_is_missing(const Processes& processes) {
   std::string said;
   for (int rank = 0; rank < static_cast<int>(processes.count()); rank++) {

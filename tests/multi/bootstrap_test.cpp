@@ -126,7 +126,7 @@ Variables own_host(int rank, int ranks, const std::string& port) {
   return variables;
 }
 
-// What a script sets for each rank that no launcher has started.
+// The variables that a script sets for each rank that no launcher has started.
 Variables by_hand(int rank, int ranks, const std::string& port, const std::string& address) {
   return {{"RANK", std::to_string(rank)},
           {"WORLD_SIZE", std::to_string(ranks)},
@@ -233,8 +233,9 @@ TEST(Environment, RankZeroComesLast) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-// Two jobs of one name, or one job in which two processes have rank 0: whichever came second sees
-// that the name is taken, and by whom, and all hear of it, long before the deadline.
+// Two jobs of one name, or one job in which two processes have rank 0: the process that came second
+// sees that the name is taken, and by which process, and all ranks hear of it long before the
+// deadline.
 TEST(Environment, AnotherJobOfTheSameNameIsAnError) {
   const std::string port = unique_port();
   Processes processes;

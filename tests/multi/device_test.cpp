@@ -78,8 +78,7 @@ int end(const World& world) {
   return 0;
 }
 
-// What a rank does whose peers fail: gathers, sees its stream end, and says what the next call
-// says.
+// A rank whose peers fail: it gathers, sees its stream end, and prints the status of the next call.
 int survive(const Child& child) {
   World world;
   if (begin(child, 1, &world)) return 1;
@@ -258,7 +257,7 @@ int disagree(const Child& child) {
                              world.stream, nullptr);
   world.gpu->synchronize(world.stream);
   fsccl_view_t view{};
-  // Of the one that was first here: the other may have been refused already.
+  // The call of the rank that was here first: the other rank may have been refused already.
   const fsccl_status_t status =
       fsccl_unit_param(world.units[static_cast<size_t>(child.rank)], 0, &view);
   std::printf("says %s: %s\n", fsccl_status_string(status), last_error().text);
@@ -337,8 +336,8 @@ class DeviceHosts : public DeviceProcesses {
   }
 };
 
-// Of two hosts, half of the ranks on each; to NCCL as well, whatever GPUs they share. Null: as the
-// library chooses.
+// A rank of two hosts, half of the ranks on each. NCCL takes them for two hosts as well, whatever
+// GPUs they share. Null: the library chooses.
 Variables on_host_of(int rank, int ranks, int port, const char* gpus, const char* transport) {
   Variables variables = on_gpus(rank, ranks, port, gpus);
   const int here = ranks / 2;

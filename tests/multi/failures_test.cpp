@@ -1,5 +1,5 @@
-// What processes do to each other through the public header: one is killed, leaves, forks, or ends
-// badly; the others learn who it was, and nothing is left behind.
+// Failures of processes through the public header: a process is killed, leaves, forks, or ends
+// badly; the others learn which rank it was, and nothing is left behind.
 #include <dirent.h>
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>

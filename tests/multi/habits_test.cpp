@@ -1,5 +1,5 @@
-// What programs do with their own process, beside a job: closed standard streams, a limit of file
-// sizes, an end of main() that is not the end of the process, and outputs that are no files.
+// Programs that do things with their own process, beside a job: closed standard streams, a limit of
+// file sizes, an end of main() that is not the end of the process, and outputs that are no files.
 #include <fcntl.h>
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
@@ -67,8 +67,8 @@ void close_streams() {
     if (number_of("CLOSED") & (1 << fd)) close(fd);
 }
 
-// Whether nothing can be written to what was closed: it is, or a placeholder lies there while a
-// thread of the library makes a descriptor.
+// Returns true if nothing can be written to the closed streams: a stream is closed, or a
+// placeholder lies there while a thread of the library makes a descriptor.
 bool streams_as_before() {
   for (int fd = 0; fd < 3; fd++) {
     const int flags = fcntl(fd, F_GETFL);

@@ -1,5 +1,5 @@
-// What thread ranks cannot show of imports and notifications: that peers in other processes reach
-// imported memory through the arena, and that a killed peer is told.
+// Imports and notifications between processes, which thread ranks cannot show: peers in other
+// processes reach imported memory through the arena, and a killed peer is reported.
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
 #include <gmock/gmock.h>

@@ -30,7 +30,7 @@ using fsccl::testing::Child;
 using fsccl::testing::Processes;
 using fsccl::testing::Variables;
 
-// of the jobs: a survivor that waits for it has not been told
+// Deadline of the jobs: a survivor that waits for it has not been told of the death.
 constexpr int64_t kDeadlineMs = 20'000;
 // FSCCL_DEAD_MS's default and a second: the bound of heartbeats
 constexpr int64_t kBoundMs = 6'000;
@@ -46,7 +46,7 @@ struct Failed {
   int victim;
 };
 
-// What a rank of a job has, made anew for each round.
+// The objects of a rank of a job, made anew for each round.
 struct Rank {
   int rank = 0, victim = 0, ranks = 0;
   fsccl_comm_t comm = nullptr;
@@ -66,7 +66,7 @@ struct Rank {
     must(fsccl_comm_split(comm, rank % 2, 0, nullptr, &part), "fsccl_comm_split");
     use_part(part, rank % 2 == victim % 2 ? victim / 2 : -1);
   }
-  // Of all ranks but the first or the last, in turn.
+  // Makes a subset of all ranks but the first or the last, in turn.
   void subset(int number) {
     std::vector<int> members;
     for (int other = 0; other < ranks; other++)
@@ -236,8 +236,8 @@ Variables variables_of(const Round& round, int rank, int port) {
   return variables;
 }
 
-// What is wrong with what a survivor says; empty if nothing is. *took_ms: from the kill until it
-// was told; negative if it was not.
+// Returns the error in a survivor's output, or an empty text. *took_ms: time from the kill until
+// the survivor was told; negative if it was not.
 std::string judge(const Round& round, const std::string& output, int64_t killed_ns,
                   double* took_ms) {
   *took_ms = -1;

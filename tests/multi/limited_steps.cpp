@@ -112,7 +112,7 @@ void LimitedSteps::make_units(fsccl_pool_t pool) {
     Unit& unit = units_[u];
     unit.config.pool = pool;
     std::vector<fsccl_param_t> params(unit.params.size(), fsccl_param_t FSCCL_PARAM_INIT);
-    static float nowhere;  // what a rehearsal never touches
+    static float nowhere;  // a rehearsal never touches it
     for (size_t i = 0; i < params.size(); i++) {
       params[i].dims = 1, params[i].shape[0] = static_cast<int64_t>(unit.params[i].count);
       params[i].shard = dry_ ? &nowhere : unit.params[i].shard.data();
@@ -140,7 +140,7 @@ uint64_t LimitedSteps::live(fsccl_pool_t pool) {
   return stats.collective_live_bytes;
 }
 
-// What each call takes, in a pool without a limit; limits follow from that.
+// Measures the bytes of each call in a pool without a limit; limits follow from them.
 void LimitedSteps::measure() {
   fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
   config.limit_bytes = 1 << 30;

@@ -1,10 +1,10 @@
-// Random steps of a pool with a limit, by one rank of several that run the same program. What must
-// hold after each call:
+// Random steps of a pool with a limit, by one rank of several that run the same program. After each
+// call:
 //
 //   - all ranks have the same answer, success or FSCCL_ERR_OUT_OF_MEMORY, and the communicator goes
 //     on;
-//   - what is live and what is asked for decide: where both fit every rank's limit, beside its
-//     blocks, the call succeeds.
+//   - the live and the requested bytes decide: if both fit every rank's limit, beside its blocks,
+//     the call succeeds.
 #pragma once
 #include <fsccl/allocator.h>
 #include <fsccl/fsccl.h>

@@ -1,4 +1,4 @@
-// What processes tell of themselves as OpenMetrics: to the program, and in FSCCL_METRICS_FILE.
+// Metrics of processes in OpenMetrics form: through the call, and in FSCCL_METRICS_FILE.
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
 #include <gmock/gmock.h>
@@ -156,7 +156,7 @@ TEST(Metrics, TellWhatWasDone) {
 }
 
 TEST(Metrics, AFileHoldsThemAtTheEnd) {
-  // who exits without a word is dead to the others
+  // a rank that exits without a word is dead to the others
   for (const auto& [role, ranks] : {std::pair{"runs", 2}, {"exits", 1}}) {
     const Folder folder;
     run_all(role, ranks, 20112,

@@ -38,7 +38,8 @@ class OpenMetrics {
   }
 
   const std::map<std::string, Family>& families() const { return families_; }
-  // Of the one sample of the family that has these labels, among others; nothing if there is none.
+  // Returns the value of the one sample of the family that has these labels, among others; nothing
+  // if there is none.
   std::optional<double> value(const std::string& family, const Labels& labels) const {
     std::optional<double> found;
     const auto at = families_.find(family);

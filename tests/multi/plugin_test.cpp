@@ -25,9 +25,10 @@ std::string from_environment(const char* name) {
   return value ? value : "";
 }
 
-// What all ranks have, once around a ring, and then a barrier in which one of them is missed.
+// A rank that passes the data of all ranks once around a ring, and then calls a barrier in which
+// one rank is missing.
 int worker(const Child& self) {
-  constexpr size_t kCount = 300'000;  // of several slots
+  constexpr size_t kCount = 300'000;  // elements for several slots
   fsccl_comm_t comm = nullptr;
   if (tell("create", fsccl_comm_create(nullptr, &comm))) return 3;
   std::vector<int32_t> mine(kCount), all(kCount * static_cast<size_t>(self.ranks)), got(kCount);

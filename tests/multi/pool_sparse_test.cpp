@@ -1,7 +1,7 @@
-// A pool whose steps nobody knows: ranks in processes hold units in ever other orders, reduce
-// gradients meanwhile, and look at every element before they let go. What the pool's file has of
-// the machine's memory, as the system counts it, stays near what is live; when a step repeats,
-// nothing is asked of the system any more.
+// A pool whose steps are unknown: ranks in processes hold units in ever other orders, reduce
+// gradients meanwhile, and look at every element before they let go. The pool's file takes about as
+// much memory as is live, as the system counts it; when a step repeats, nothing is asked of the
+// system any more.
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
 #include <gmock/gmock.h>
@@ -156,12 +156,12 @@ class Program {
     }
   }
 
-  // What exists of slots is what is live, or planned, or was, and a little more; and the system
-  // counts no more than the pool does.
+  // Checks that the bytes of slots that exist are the live or planned ones, those that were, and a
+  // little more, and that the system counts no more than the pool does.
   void look() {
     const fsccl_pool_stats_t now = stats();
     most_ = std::max({most_, now.collective_peak_bytes, now.planned_bytes});
-    // What each rank has in the one file; then nobody goes on until this rank has looked.
+    // The bytes of each rank in the one file; no rank goes on until this rank has looked.
     uint64_t all[kRanks] = {};
     CHECK_OK(fsccl_all_gather(&now.reserved_bytes, all, sizeof now.reserved_bytes, FSCCL_UINT8,
                               comm_, nullptr, nullptr));

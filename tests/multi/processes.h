@@ -59,13 +59,14 @@ inline std::optional<int> run_role(int argc, char** argv, const Roles& roles) {
   return found->second({argv[2], std::atoi(argv[3]), std::atoi(argv[4])});
 }
 
-// What a test may take, or less where TEST_SECONDS says after how many seconds one has hung: its
-// processes are ended then.
+// Returns the time limit of a test, or less if TEST_SECONDS sets a shorter one. The processes of a
+// test are then ended.
 inline int64_t limit_ms(int64_t otherwise) {
   const char* const given = std::getenv("TEST_SECONDS");
   return given ? std::min<int64_t>(otherwise, 1000 * std::atoll(given)) : otherwise;
 }
-// What waits inside a test gives up after half of that, and can say for what.
+// Returns the time after which a wait inside a test gives up, which is half of the limit, and says
+// what it waited for.
 inline int64_t patience_ms(int64_t otherwise) {
   return std::min(otherwise, limit_ms(2 * otherwise) / 2);
 }
@@ -92,9 +93,9 @@ inline Variables with(Variables variables, const Variables& more) {
   return variables;
 }
 
-// Of a rank that may share its GPU with others: NCCL takes each for a host of its own, else it
-// refuses two on one GPU, and goes by sockets, with few blocks a kernel, so that those of all ranks
-// run at once.
+// Variables for a rank that may share its GPU with others: NCCL takes each rank for a host of its
+// own, because it refuses two ranks on one GPU. It then uses sockets and few blocks a kernel, so
+// that the kernels of all ranks run at once.
 inline Variables nccl_host(const std::string& name) {
   return {{"NCCL_HOSTID", name},
           {"NCCL_NET", "Socket"},

@@ -1,8 +1,8 @@
-// HSDP that goes on after a death without a checkpoint: ranks train two replicas, each sharded over
-// some of them; one is killed at any moment; the survivors shrink, deal parameters and the
-// optimizer's state out anew and train on. What they have at the end is, to the bit, what a job has
-// that at the same step went on with the same ranks and without a death. And where no copy is left,
-// all say which shard is lost.
+// HSDP that goes on after a death without a checkpoint. Ranks train two replicas, each sharded over
+// some of them; one rank is killed at any moment; the survivors shrink, redistribute parameters and
+// the optimizer's state, and train on. Their final state is bit for bit that of a job which went on
+// with the same ranks at the same step without a death. If no copy is left, all ranks name the lost
+// shard.
 #include <fsccl/fsccl.h>
 #include <fsccl/redistribute.h>
 #include <gmock/gmock.h>
@@ -255,7 +255,7 @@ class Training {
           << processes_.report();
     for (const int victim : victims) processes_.kill(victim, SIGKILL);
   }
-  // What the line that begins so says, on all but the victims alike.
+  // Returns the line that begins so, which all ranks but the victims must print alike.
   std::string all_say(const std::string& begin, const std::vector<int>& victims) {
     processes_.finish(kLimitMs);
     std::set<std::string> said;

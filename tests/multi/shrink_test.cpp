@@ -32,8 +32,8 @@ int number_of(const char* name, int otherwise) {
   return text ? std::atoi(text) : otherwise;
 }
 
-// What ranks say who are where: a gather that needs no slots, and one that does, with the right
-// sum.
+// Checks which ranks are in a communicator: a gather that needs no slots, and one that does, with
+// the right sum.
 fsccl_status_t look_around(fsccl_comm_t comm, int self, std::vector<int>* ranks) {
   constexpr size_t kCount = 30'000;
   int size = 0;

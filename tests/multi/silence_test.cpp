@@ -37,7 +37,7 @@ fsccl_comm_t join() {
   return comm;
 }
 
-// What the metrics say of it.
+// Prints what the metrics say about suspects.
 void print_suspects() {
   const auto print = [](void*, const char* text, size_t) {
     for (const char* line = text; (line = strstr(line, "\nfsccl_peers{")) != nullptr;) {
@@ -127,7 +127,7 @@ int busy(const Child&) {
     for (int i = 0; i < 100'000; ++i) sum = sum + static_cast<uint64_t>(i);
   const fsccl_status_t status = fsccl_barrier(comm, nullptr, nullptr);
   tell("barrier", status);
-  // who ends without it may be held for dead by ranks that are still in the barrier
+  // a rank that ends without this may be held for dead by ranks that are still in the barrier
   fsccl_comm_destroy(comm);
   return status == FSCCL_OK ? 0 : 4;
 }

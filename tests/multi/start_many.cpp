@@ -44,7 +44,7 @@ bool done(fsccl_status_t status) {
   return status == FSCCL_OK;
 }
 
-// What one rank does; from the environment without an id.
+// Runs one rank; without an id it starts from the environment.
 Moments run_rank(const fsccl_unique_id_t* id, int rank, int ranks, size_t bytes) {
   Moments moments;
   fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;

@@ -1,6 +1,6 @@
-// What a step may not do, once it has been recorded: ask for memory, or the system for anything but
-// to wait. Two processes do a hundred steps, and the plain collectives beside them, with every call
-// of malloc counted and under a seccomp filter that lets nothing pass but waits.
+// A step that has been recorded asks for no memory, and asks the system for nothing but waits. Two
+// processes do a hundred steps, and the plain collectives beside them, with every call of malloc
+// counted and under a seccomp filter that lets nothing pass but waits.
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -85,7 +85,7 @@ class Waits : public ::testing::Test {
     ASSERT_TRUE(processes_.wait_for_output(0, "holding", kLimitMs)) << processes_.report();
     ASSERT_TRUE(processes_.wait_for_output(1, "waiting", kLimitMs)) << processes_.report();
   }
-  // What rank 1 says when it has ended well.
+  // Returns the output of rank 1 when it has ended well.
   std::string end_of_rank_1() {
     if (!processes_.wait_for_output(1, "second grad", kLimitMs)) return processes_.report();
     processes_.kill(0, SIGKILL);

@@ -266,7 +266,7 @@ void Job::issue(int r) {
   note_failure(r);
 }
 
-// What the rank's caller learns.
+// Records the error that the rank's caller gets.
 void Job::note_failure(int r) {
   Rank& me = rank(r);
   if (!me.engine->failed() || me.error) return;

@@ -19,12 +19,12 @@ namespace fsccl::sim {
 
 // between two looks of one who waits (engine/wait.cpp)
 inline constexpr int64_t kSliceNs = 10 * kMillisecond;
-inline constexpr int64_t kTimeoutMs = 60'000;  // of an operation
+inline constexpr int64_t kTimeoutMs = 60'000;  // timeout of an operation
 // until a survivor hears of a death through the control tree
 inline constexpr int64_t kDetectionNs = 50 * kMillisecond;
 
 struct Outcome {
-  std::optional<std::string> broken;  // what does not hold
+  std::optional<std::string> broken;  // the rule that is broken
   uint64_t history = 0;               // equal for equal seeds
   std::vector<std::string> trace;
   std::string setting;
@@ -107,7 +107,7 @@ class Job {
   std::vector<Op> program_;
   size_t mismatch_at_ = SIZE_MAX;
   int mismatches_ = -1;
-  OpCode differs_ = OpCode::none;  // what that rank calls there
+  OpCode differs_ = OpCode::none;  // the call of that rank there
   std::unique_ptr<Network> network_;
   SharedMachine machine_;
   std::vector<Rank> ranks_;

@@ -123,7 +123,7 @@ void Job::judge() {
   }
 }
 
-// Its words name a link on which a bit turned: who got it, and from whom.
+// Returns true if the error names a link on which a bit turned: the receiver and the sender.
 bool Job::names_damage(const Error& error) const {
   const auto& damaged = network_ ? network_->damaged() : machine_.damaged;
   return std::any_of(damaged.begin(), damaged.end(), [&](const auto& link) {
@@ -135,9 +135,9 @@ bool Job::names_damage(const Error& error) const {
   });
 }
 
-// What the rank called that called something else, and what another did; or from where on calls
-// were not compared one by one, by ranks that had gone on without waiting for each other; and no
-// reason that there cannot be.
+// Returns true if the error names the call of the rank that called something else, and another
+// rank's call; or the first call that ranks which did not wait for each other may not have
+// compared; and no impossible reason.
 bool Job::names_the_calls(const Error& error) const {
   const auto says = [&](int r, OpCode op) {
     return error.text.find(fmt::format("rank {} calls {}", r, op_name(op))) != std::string::npos;

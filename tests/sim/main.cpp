@@ -13,7 +13,7 @@
 namespace fsccl::sim {
 namespace {
 
-constexpr uint64_t kAgain = 16;          // of so many seeds one is run twice
+constexpr uint64_t kAgain = 16;          // one of so many seeds is run twice
 constexpr uint64_t kEnoughForAll = 300;  // seeds in which each trouble occurs
 
 int usage() {

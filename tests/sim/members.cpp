@@ -1,4 +1,4 @@
-// What a rank of a simulated job does (members.h).
+// The work of a rank of a simulated job (members.h).
 #include "members.h"
 
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ constexpr int64_t kGatherMs = 30'000, kAskMs = 40'000, kSeenMs = 12'000;
 constexpr int64_t kNewsNs = 600 * kMillisecond;
 constexpr int64_t kMendedNs = 2200 * kMillisecond;  // until the tree is whole again after that
 constexpr int64_t kComputeNs = 50 * kMillisecond;   // at most, between two things that a rank does
-// of a process where ranks meet, after a failure
+// time for which a rendezvous stays after a failure
 constexpr int64_t kLingerNs = 31 * kSecond;
 constexpr int kMaker = 0;  // the rank that makes the unique id
 
@@ -164,8 +164,8 @@ void Members::note_loss(int r, int lost, bool left) {
   world_.note("rank {} hears that rank {} {}", r, lost, left ? "has left" : "is dead");
   if (!me.lost.emplace(lost, left).second)
     break_down(fmt::format("rank {} hears twice of the loss of rank {}", r, lost));
-  // Whose goodbye nobody was left to pass on is told apart from the dead by those of its host;
-  // where all leave in peace, it reaches all in time.
+  // Ranks of its host tell a rank whose goodbye nobody was left to pass on from the dead; if all
+  // leave in peace, the goodbye reaches all in time.
   const bool one_by_one = setting_.mishap == Mishap::farewells && setting_.hosts == 1;
   if (!left && (setting_.mishap == Mishap::none || one_by_one) && setting_.weather.loss == 0)
     break_down(fmt::format("rank {} takes rank {} for dead, which has left", r, lost));
@@ -173,7 +173,8 @@ void Members::note_loss(int r, int lost, bool left) {
     break_down(fmt::format("rank {} takes rank {} for gone, which is there", r, lost));
 }
 
-// Who stays learns that it has left, and of all whose leaving it knew.
+// Records a goodbye: the ranks that stay learn that the rank has left, and learn of all ranks whose
+// leaving it knew.
 void Members::farewell(int r, int64_t left_ns, std::set<int> known) {
   world_.after(kNewsNs, [this, r, left_ns, known = std::move(known)]() mutable {
     if (last_leave_ns_ != left_ns) known.erase(r);

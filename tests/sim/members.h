@@ -33,18 +33,18 @@ class Members {
     std::shared_ptr<Process> process;
     bool began = false, joined = false, over = false, leaving = false, expelled = false;
     int64_t began_ns = 0, ended_ns = 0;  // joining
-    std::optional<Error> error;          // of joining
+    std::optional<Error> error;          // error of joining
     uint64_t job = 0;
     std::optional<Error> gather_error;
     int gathered = 0;
     std::map<int, bool> lost;  // rank -> left
     std::weak_ptr<Job> alive;
   };
-  struct Answer {  // of a meeting
+  struct Answer {  // An answer about the survivors.
     std::vector<int32_t> failed{};
     fsccl_status_t code = FSCCL_OK;
     std::set<int> by{};
-    int first = -1;  // of those who are there
+    int first = -1;  // the first of the ranks that are there
   };
   struct Asked {
     int64_t first_ns = 0;

@@ -1,4 +1,4 @@
-// What befalls simulated members, and what must hold (members.h).
+// The mishaps of simulated members, and the rules that must hold (members.h).
 #include <algorithm>
 
 #include "members.h"
@@ -11,7 +11,7 @@ constexpr int64_t kHostFoundNs = 6 * kSecond;  // until all know who is gone wit
 // until all know that a rank is held for dead
 constexpr int64_t kSilenceToldNs = 1500 * kMillisecond;
 constexpr uint64_t kMostEvents = 3'000'000;  // by then all has come to rest
-constexpr int64_t kLateMs = 2500;            // of whoever reports that it cannot join
+constexpr int64_t kLateMs = 2500;            // time of a rank that reports that it cannot join
 // until a rank that has joined beats, and speaks for others
 constexpr int64_t kBegunNs = 20 * kMillisecond;
 // after a pause, by when what was said of others meanwhile is taken back
@@ -113,8 +113,8 @@ void Members::plan_mishap() {
       world_.after(world_.between(0, most_ns),
                    [&process, ns, stopped] { process.pause(ns, stopped); });
   }
-  // Longer than it takes to count as dead, and when all have joined. Who has never beaten is missed
-  // by nobody.
+  // A stop of this length makes a rank count as dead, when all have joined. A rank that has never
+  // beaten is missed by nobody.
   if (setting_.mishap == Mishap::silent)
     world_.after(setting_.start_ns + world_.between(kSecond, 3 * kSecond) / 10, [this] {
       const Rank& chosen = rank(setting_.chosen);
@@ -184,8 +184,8 @@ void Members::check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed,
   Answer& answer = answers_[meeting];
   if (may_split() || silent(r)) return;  // which may be told by nobody that it counts as dead
   if (failed(r)) return break_down(fmt::format("rank {} agrees that it is gone", r));
-  // Who has left since, or died, may have told nobody who lives, or only one who is stopped; where
-  // nobody is lost or late, it has told all.
+  // A rank that has left or died since may have told no living rank, or only one that is stopped;
+  // if nobody is lost or late, it has told all.
   const bool told = dead_.empty() && setting_.mishap != Mishap::pauses && !silent(setting_.chosen);
   const bool lives = answer.first >= 0 && (told || !gone(answer.first));
   if (!lives) answer = {agreed.failed, agreed.code, answer.by, r};
@@ -277,8 +277,8 @@ int64_t Members::runs_since(const Rank& one) const {
   return one.process->paused() ? world_.now() - one.process->paused_until_ns() : INT64_MAX;
 }
 
-// Who stands beside it on its host, has seen it beat and sees that it would run if it could, is
-// heard by its neighbours on others.
+// Returns true if a rank beside this one on its host has seen it beat and sees that it would run if
+// it could, and has neighbours on other hosts that hear it.
 bool Members::spoken_for(int r) const {
   std::vector<int> ring;
   for (int other = 0; other < setting_.ranks; other++)
@@ -292,7 +292,7 @@ bool Members::spoken_for(int r) const {
   const bool has_beaten = as_known(r).process->paused_from_ns() - as_known(r).ended_ns > kBegunNs;
   const int next = ring[(at + 1) % ring.size()],
             before = ring[(at + ring.size() - 1) % ring.size()];
-  // who is beside it knows its neighbours of the tree as it was at first
+  // the rank beside it knows its neighbours of the tree as it was at first
   const bool mended = !dead_.empty();
   return setting_.weather.datagrams && has_beaten && !mended && (speaks(next) || speaks(before));
 }

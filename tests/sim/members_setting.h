@@ -1,4 +1,4 @@
-// What the seed decides about a simulated job of members, before it runs.
+// The decisions of the seed about a simulated job of members, before it runs.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace fsccl::sim {
 
-// What befalls a job, beside the weather of its network.
+// The mishap of a job, beside the weather of its network.
 enum class Mishap : uint8_t {
   none,
   pauses,     // ranks are stopped, or get no processor, for up to 8 s
@@ -36,7 +36,7 @@ struct MembersSetting {
   HeartbeatTimes times;
   int64_t join_ms = 0, start_ns = 0;  // ranks begin within the latter
   int gathers = 0, phases = 1;        // exchanges; who is left is asked so many times
-  size_t bytes = 0;                   // of an exchange, at most
+  size_t bytes = 0;                   // bytes of an exchange, at most
   Mishap mishap = Mishap::none;
   int chosen = -1;  // missing, misfit, differing: the rank
   int deaths = 0;

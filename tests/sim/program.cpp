@@ -286,7 +286,7 @@ std::optional<int64_t> Call::expected(size_t t, size_t i) const {
   const Op::Tensor& tensor = op_.tensors[t];
   const auto n = static_cast<size_t>(ranks_), self = static_cast<size_t>(rank_);
   const size_t count = std::max<size_t>(tensor.count, 1);
-  // Of parts of the ranks at these places: whose `i` is in, and where.
+  // Finds the rank whose part of the parts at these places has `i` in it, and where.
   const auto in_parts = [&](const std::vector<size_t>& counts, const std::vector<size_t>& at,
                             const auto& from) -> std::optional<int64_t> {
     for (size_t q = 0; q < n; q++)
@@ -324,7 +324,7 @@ std::optional<int64_t> Call::expected(size_t t, size_t i) const {
         const auto row = tensor.counts.begin() + static_cast<std::ptrdiff_t>(q * n);
         return of_rank(q, std::accumulate(row, row + rank_, size_t{0}) + k);
       });
-    default:  // those of one buffer
+    default:  // operations of one buffer
       return value(t, op_.root, i);
   }
 }

@@ -1,5 +1,5 @@
-// What the ranks of a simulated job call: a sequence of operations drawn from the seed, each rank's
-// buffers for it, and what must be in them when it is over.
+// The calls of the ranks of a simulated job: a sequence of operations drawn from the seed, each
+// rank's buffers for it, and the content that the buffers must have when it is over.
 #pragma once
 #include <memory>
 #include <optional>
@@ -56,8 +56,8 @@ class Call {
   // Why the buffers are not as they must be: the output right, nothing beside it written, the input
   // as it was.
   std::optional<std::string> problem() const;
-  // The operation failed: its buffers are the caller's again. Whether they have been written to
-  // since.
+  // The operation failed, so its buffers belong to the caller again. Notes if they are written to
+  // later.
   void give_back();
   bool touched() const;
 

@@ -1,4 +1,4 @@
-// What the seed decides about a simulated job, before it runs.
+// The decisions of the seed about a simulated job, before it runs.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace fsccl::sim {
 
-// What befalls a job, beside the weather of its network and pauses of its ranks.
+// The trouble of a job, beside the weather of its network and pauses of its ranks.
 enum class Trouble : uint8_t {
   none,
   death,     // ranks die, between two messages or in the middle of a signal to all
@@ -31,8 +31,8 @@ struct Setting {
   size_t slot_bytes = 0;
   Weather weather;
   int64_t latest_ns = 0;
-  double damage = 0;  // of signals in shared memory
-  double pauses = 0;  // of a rank's acts
+  double damage = 0;  // damage of signals in shared memory
+  double pauses = 0;  // pauses between a rank's acts
   Trouble trouble = Trouble::none;
   int deaths = 0;
   std::string rules;

@@ -97,7 +97,7 @@ class HostPage {
   cuda::CUstreamBatchMemOpParams until(size_t index, uint32_t value) const {
     return {.operation = cuda::CU_STREAM_MEM_OP_WAIT_VALUE_32,
             .address = address_ + index * sizeof(uint32_t),
-            .value = value};
+            .value64 = value};
   }
   // stands still until the word has the value
   void hold(cuda::CUstream stream, size_t index, uint32_t value = 1) const {

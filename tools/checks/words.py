@@ -51,6 +51,13 @@ CLEAN = (
     'src/topo/',
     'src/unit/',
     'src/wire/',
+    'tests/conformance/',
+    'tests/faults/',
+    'tests/fuzz/',
+    'tests/gpu/',
+    'tests/multi/',
+    'tests/sim/',
+    'tests/stand_in/',
     'tools/',
     'transports/',
 )

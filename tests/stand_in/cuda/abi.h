@@ -63,8 +63,8 @@ struct MemoryOperation {
   int operation;  // a wait: 1 (32 bits), 4 (64); a write: 2, 5; 6: a barrier
   unsigned long long address;
   uint64_t value;
-  // of a wait 0: (signed)(*address - value) >= 0, 1: ==, 2: *address & value; of a write 1: no
-  // barrier before it
+  // wait: 0: (signed)(*address - value) >= 0, 1: ==, 2: *address & value; write: 1: no barrier
+  // before it
   unsigned flags;
   unsigned long long alias;
   uint64_t rest;

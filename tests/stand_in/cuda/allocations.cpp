@@ -10,13 +10,13 @@ using namespace fsccl::stand_in;
 
 namespace {
 
-constexpr uint64_t kAlignment = 256;  // of what cuMemAlloc returns
+constexpr uint64_t kAlignment = 256;  // alignment of cuMemAlloc
 
 uint64_t up(uint64_t value, uint64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Whether the process has this memory, all of it.
+// Returns true if the process has all of this memory.
 bool there(const void* pointer, size_t bytes) {
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)),
                  begin = reinterpret_cast<uint64_t>(pointer) / page * page;

@@ -1,4 +1,4 @@
-// What tests ask of the stand-in for CUDA's driver, and tell it. The functions are exported by the
+// The control of the stand-in for CUDA's driver, for tests. The functions are exported by the
 // stand-in alone: StandIn finds them in the libcuda.so.1 that the library under test uses.
 #pragma once
 #include <dlfcn.h>
@@ -32,8 +32,8 @@ class Control {
   Control() : library_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {}
   // False: there is no driver, or a real one.
   bool there() const { return library_ && dlsym(library_, "fsccl_stand_in_calls"); }
-  // Of a real driver the questions below have the answer "none"; what changes something is for the
-  // stand-in alone.
+  // A real driver has the answer "none" to the questions below; calls that change something are for
+  // the stand-in alone.
   uint64_t calls(const char* name = nullptr) const {
     return there() ? find<decltype(fsccl_stand_in_calls)>("fsccl_stand_in_calls")(name) : 0;
   }

@@ -42,7 +42,7 @@ Code run(const Copy& copy, const Device& device) {
   });
 }
 
-// Of both pointers; refused when one is foreign.
+// Looks both pointers up; a foreign one is refused.
 Code look(const char* function, const Copy& copy, const Device& device, bool* waits,
           bool* host_source) {
   const Kind to = memory().kind(copy.destination, copy.bytes, device, true),
@@ -81,7 +81,7 @@ Code copy_batch(const char* function, const std::vector<Copy>& copies, StreamHan
   return kSuccess;
 }
 
-// What no copy of a batch may do: write what another of them reads or writes.
+// Returns true if no copy of a batch writes bytes that another one reads or writes.
 bool independent(const std::vector<Copy>& copies) {
   std::vector<std::pair<uint64_t, uint64_t>> written;
   for (const Copy& copy : copies)

@@ -1,6 +1,6 @@
-// What every call of the stand-in begins with: it is counted, may be told to fail, and is refused
-// where CUDA would. Who breaks a rule gets the error that CUDA has for it, and a line in the list
-// of broken rules, because callers may ignore an error.
+// The beginning of every call of the stand-in: it is counted, may be told to fail, and is refused
+// where CUDA would refuse it. A caller that breaks a rule gets CUDA's error for it, and a line in
+// the list of broken rules, because callers may ignore an error.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -34,7 +34,7 @@ struct Device {
   std::atomic<uint64_t> used{0};
   std::atomic<int> retained{0};
   std::atomic<Code> broken{kSuccess};  // by work that failed: every later call does, too
-  std::mutex order;                    // of what is put on its streams
+  std::mutex order;                    // guards the order of work on its streams
   std::vector<std::shared_ptr<Stream>> streams;
   // that were destroyed, and may still have something to do
   std::vector<std::shared_ptr<Stream>> ended;

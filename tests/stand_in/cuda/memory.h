@@ -1,9 +1,10 @@
-// What the stand-in knows of memory: physical memory (a memfd each), reserved addresses, what is
-// mapped where and for whom, allocations and registered host memory. Device memory is memory of the
-// process, so a kernel is ordinary code; but what no device was given access to faults, and so does
-// the page behind an allocation.
+// The stand-in's memory: physical memory (a memfd each), reserved addresses, mappings and their
+// rights, allocations and registered host memory. Device memory is memory of the process, so a
+// kernel is ordinary code; but memory without access rights faults, and so does the page behind an
+// allocation.
 //
-// Thread rules: Memory's functions from any thread. While a copy runs, nothing can be unmapped.
+// Thread rules: Memory's functions may be called from any thread. While a copy runs, nothing can be
+// unmapped.
 #pragma once
 #include <functional>
 #include <map>
@@ -22,7 +23,7 @@ struct Physical {
   uint64_t bytes = 0;
   int handles = 0;            // the kinds it can be exported as
   Device* charged = nullptr;  // null: imported, its maker pays
-  int ordinal = -1;           // of the device that has it; -1: one that this process does not see
+  int ordinal = -1;           // ordinal of its device; -1: a device that this process does not see
   ~Physical();
 };
 
@@ -44,8 +45,8 @@ struct Registration {
   Device* device = nullptr;
 };
 
-// What a range of addresses is. `foreign`: device memory that is not there, or that this device may
-// not use, or only a part is.
+// The kind of a range of addresses. `foreign`: device memory that is not there, or that this device
+// may not use, or of which only a part is there.
 enum class Kind { host, registered, device, foreign };
 
 class Memory {
@@ -94,7 +95,7 @@ uint64_t bytes_of(const Entry& entry) {
     return entry.bytes;
 }
 
-// Whether any entry lies in [begin, begin + bytes), even in part.
+// Returns true if any entry lies in [begin, begin + bytes), even in part.
 template <class Map>
 bool overlaps(Map& map, uint64_t begin, uint64_t bytes) {
   const auto after = map.lower_bound(begin);

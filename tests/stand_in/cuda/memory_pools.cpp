@@ -1,6 +1,6 @@
-// The driver's own pool of a device's memory, by the order of streams. What is freed is gone when
-// its stream has come there: the pool keeps nothing, whatever its threshold, so what it reserves is
-// what is live.
+// The driver's own pool of a device's memory, by the order of streams. Freed memory is gone when
+// its stream has come there: the pool keeps nothing, whatever its threshold, so it reserves the
+// live bytes.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -85,7 +85,7 @@ Code cuMemAllocAsync(DevicePointer* address, size_t bytes, StreamHandle handle) 
   if (!stream || !address || !bytes)
     return refuse("cuMemAllocAsync", kInvalidValue, "%zu bytes on stream %p", bytes, handle);
   Code code = make_allocation(stream->device, address, bytes);
-  if (code == kOutOfMemory) {  // what streams have still to free is waited for
+  if (code == kOutOfMemory) {  // memory that streams have still to free is waited for
     synchronise(stream->device);
     code = make_allocation(stream->device, address, bytes);
   }

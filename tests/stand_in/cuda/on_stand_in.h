@@ -1,5 +1,5 @@
-// What tests of the stand-in have: two streams, memory of a device, and gates at which streams
-// stand still. Called as the library calls it, through src/cuda/driver.h.
+// The frame of tests of the stand-in: two streams, memory of a device, and gates at which streams
+// stand still. It calls the driver as the library does, through src/cuda/driver.h.
 #pragma once
 #include <gtest/gtest.h>
 

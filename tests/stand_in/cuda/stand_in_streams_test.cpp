@@ -96,7 +96,7 @@ TEST_F(StandIn, OrdinaryMemoryMakesACopyWaitUnlessItIsASmallSource) {
   EXPECT_EQ(back, 11u) << "and it is there when the call returns";
 }
 
-// What the call waits for may need one of another thread's: such a pair never ends on a GPU.
+// The call may wait for a call of another thread: such a pair never ends on a GPU.
 TEST_F(StandIn, ACopyToOrdinaryMemoryKeepsOtherThreadsOutOfTheDriver) {
   for (const bool another_calls : {false, true}) {
     gates[0] = 0;

@@ -1,6 +1,6 @@
-// The stand-in keeps the rules of CUDA that the library relies on, and refuses what CUDA does: else
-// a test over it would say nothing. Of memory, kernels and calls; of streams in
-// stand_in_streams_test.cpp.
+// The stand-in keeps the rules of CUDA that the library relies on, and refuses what CUDA refuses:
+// else a test over it would prove nothing. This file tests memory, kernels and calls;
+// stand_in_streams_test.cpp tests streams.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-// A stream: a queue and a thread that works it off in order. What has to be done before (an event,
-// or what the legacy default stream asks for) is a ticket: a stream and a number in it. Tickets are
-// of work that was put before, so they cannot wait in a circle.
+// A stream: a queue and a thread that works it off in order. Work that must be done before (an
+// event, or the rules of the legacy default stream) is a ticket: a stream and a number in it.
+// Tickets name work that was put before, so they cannot wait in a circle.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -39,7 +39,7 @@ class Stream {
   bool wait_for(uint64_t number, std::chrono::milliseconds time);
   bool idle();
   size_t unfinished();
-  bool touches(Range range);  // what it has still to do
+  bool touches(Range range);  // returns true if work that it has still to do touches the range
   bool stands();              // it waits for a value, or for a stream that does
 
   Device& device;
@@ -70,7 +70,7 @@ std::shared_ptr<Stream> stream_of(StreamHandle handle);
 // Puts work on a stream, behind what the rules of the legacy default stream say too.
 Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, Stream::Work work,
               std::vector<Range> touched = {});
-// Whether the stream is the legacy default one while one that blocks is captured.
+// Returns true if the stream is the legacy default one while a blocking stream is captured.
 bool in_capture_of_another(const std::shared_ptr<Stream>& stream);
 // That it is not: nothing can be put on it then.
 Code usable(const char* function, const std::shared_ptr<Stream>& stream);

@@ -25,7 +25,7 @@ std::set<EventHandle>& events() {
   return *events;
 }
 
-// What the event stands for; false: there is no such event.
+// Finds the work that the event stands for; false: there is no such event.
 bool find(EventHandle event, Device** device, Ticket* recorded, bool* in_capture = nullptr) {
   const std::lock_guard lock(events_mutex());
   if (!events().count(event)) return false;

@@ -1,5 +1,5 @@
-// The driver's virtual memory management: physical memory is a memfd, a reservation addresses
-// without rights, a mapping the file over them. What goes to other processes is a descriptor, or a
+// The driver's virtual memory management: physical memory is a memfd, a reservation is addresses
+// without rights, and a mapping is the file over them. Other processes get a descriptor, or a
 // fabric handle that says where to find one.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -18,7 +18,7 @@ using namespace fsccl::stand_in;
 
 namespace {
 
-// Of a memfd of ours: the physical device is a part of the name.
+// Name of our memfds: the physical device is a part of it.
 constexpr char kName[] = "fsccl_stand_in_gpu";
 
 struct Fabric {
@@ -202,8 +202,8 @@ Code cuMemMap(DevicePointer address, size_t bytes, size_t offset, MemoryHandle h
   return kSuccess;
 }
 
-// Waits for nothing, whatever CUDA's does: its documentation promises no more. What is still to be
-// done there is a broken rule at once, and an access to nothing when it comes to be done.
+// Unmaps without waiting, whatever CUDA does: its documentation promises no more. Work that is
+// still to be done there is a broken rule at once, and an access to nothing when its turn comes.
 Code cuMemUnmap(DevicePointer address, size_t bytes) {
   if (const Code code = enter("cuMemUnmap")) return code;
   for (Device* const device : devices())

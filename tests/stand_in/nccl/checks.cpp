@@ -1,4 +1,4 @@
-// What is counted, injected and forbidden.
+// The counted, injected and forbidden calls.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

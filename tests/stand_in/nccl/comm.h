@@ -31,13 +31,14 @@ struct Operation {
   size_t count = 0;
   Type type{};
   int fold = 0;
-  double scale = 1;                                    // of a made operator
+  double scale = 1;                                    // scale of a made operator
   int root = -1;                                       // or the peer
   bool fails = false, hangs = false, endless = false;  // endless: an abort does not end it
   uint64_t place = kNoPlace;
 };
 
-// Of a non-blocking call, in NCCL before 2.27: its thread's, until somebody joins it.
+// The job of a non-blocking call, in NCCL before 2.27: it belongs to the thread until a call joins
+// it.
 struct Job {
   std::atomic<bool> joined{false};
 };

@@ -1,4 +1,4 @@
-// What the stand-in uses of CUDA's driver, found in the libcuda.so.1 of the process.
+// The functions of CUDA's driver that the stand-in uses, found in the libcuda.so.1 of the process.
 #pragma once
 #include <cstddef>
 

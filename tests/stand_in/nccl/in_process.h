@@ -1,5 +1,6 @@
-// A test's body in a process of its own, for the stand-in reads its settings once. Of a death
-// test's process gtest prints nothing and keeps the exit alone, so it tells itself what failed.
+// Runs a test's body in a process of its own, because the stand-in reads its settings once. gtest
+// prints nothing of a death test's process and keeps the exit alone, so the process itself reports
+// its failures.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -223,9 +223,9 @@ int ncclCommRevoke(ncclComm* handle, int flags) {
   });
 }
 
-// A refusal is the communicator's error for good: NCCL takes nothing more on it. What goes on in
-// the background is no answer of this call, as of the real one (2.27 to 2.30): it says success, and
-// the communicator's state that it is in progress.
+// A refusal is the communicator's error for good: NCCL takes nothing more on it. The call does not
+// report work in the background, like the real one (2.27 to 2.30): it returns success, and the
+// communicator's state says that it is in progress.
 int ncclCommWindowRegister(ncclComm* handle, void* memory, size_t bytes, void** window, int flags) {
   if (const int bad = check(handle, "ncclCommWindowRegister"); bad != kSuccess) return bad;
   const std::shared_ptr<Comm> comm = handle->comm;

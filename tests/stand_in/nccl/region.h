@@ -1,6 +1,6 @@
-// What the ranks of a communicator share: a piece of memory (memfd), which the process that made
-// the unique id keeps open and the others open by that process' number. In it a channel of bytes
-// for each pair of ranks, and what each rank is about to do.
+// The memory that the ranks of a communicator share: a memfd, which the process that made the
+// unique id keeps open and the others open by that process' number. It holds a channel of bytes for
+// each pair of ranks, and the next action of each rank.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What runs on a stream's thread: collectives as bytes sent between all, folded in the order of the
+// The work on a stream's thread: collectives as bytes sent between all, reduced in the order of the
 // ranks and, as NCCL's rings do, rounded to the type at every step.
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace fsccl::stand_in_nccl {
 namespace {
 
-// What runs on this thread does not end when the communicator is stopped: copy engines wait for
+// Work on this thread that does not end when the communicator is stopped: copy engines wait for
 // peers' words, and symmetric kernels before 2.29 spin.
 thread_local bool endless = false;
 bool over(const Comm& comm) { return comm.region->broken || (comm.stopped && !endless); }

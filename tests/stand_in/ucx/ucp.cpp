@@ -1,5 +1,5 @@
-// See README.md. What is not changed here is a jump to the real library, whose functions are found
-// when this one is loaded.
+// See README.md. A function that is not changed here is a jump to the real library, whose functions
+// are found when this one is loaded.
 #include <dlfcn.h>
 #include <ucp/api/ucp.h>
 

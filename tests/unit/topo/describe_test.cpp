@@ -47,7 +47,7 @@ TEST(Describe, ThePictureHasEachDeviceAndTakesNoMarkupFromNames) {
   const std::string cluster = to_svg(sample("rails_two_tiers.json"));
   EXPECT_NE(cluster.find("and 12 more"), cluster.npos);
   EXPECT_NE(cluster.find("width=\"100%\""), cluster.npos);
-  EXPECT_NE(cluster.find(">nic to switch: 50 GB/s, 256 links<"), cluster.npos) << cluster;
+  EXPECT_NE(cluster.find(">nic to network_switch: 50 GB/s, 128 links<"), cluster.npos) << cluster;
   // Names lie over the lines of links.
   EXPECT_GT(cluster.find(">gpu7<"), cluster.rfind("<line "));
 }

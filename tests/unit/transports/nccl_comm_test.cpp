@@ -33,7 +33,7 @@ std::vector<Member> make(int ranks, int64_t timeout_ms, bool can_revoke = true,
                          const std::function<Status()>& lost = {}) {
   std::string why;
   const Library* const found = library(&why);
-  const UniqueId id = Communicator::make_id(*found).take();
+  const ncclUniqueId id = Communicator::make_id(*found).take();
   std::vector<Member> members(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; rank++)
@@ -78,7 +78,7 @@ struct Gathering {
     return comm.group([&] {
       return comm.check("ncclAllGather",
                         comm.library().ncclAllGather(own, reinterpret_cast<void*>(memory), 64,
-                                                     Type::uint8, comm.handle(), stream));
+                                                     ncclUint8, comm.handle(), stream));
     });
   }
   Communicator& comm;
@@ -113,9 +113,9 @@ TEST(NcclComm, AnInitThatFailsSaysWhyAndWhatToDo) {
 TEST(NcclComm, WhatNcclSaysIsToldAsOurs) {
   std::string why;
   const Library& nccl = *library(&why);
-  EXPECT_EQ(failed(nccl, "ncclAllGather", kTimeout, nullptr).code(), FSCCL_ERR_TIMEOUT);
-  EXPECT_EQ(failed(nccl, "ncclAllGather", kRemoteError, nullptr).code(), FSCCL_ERR_PEER_DEAD);
-  EXPECT_EQ(failed(nccl, "ncclAllGather", kInternalError, nullptr).code(), FSCCL_ERR_INTERNAL);
+  EXPECT_EQ(failed(nccl, "ncclAllGather", ncclTimeout, nullptr).code(), FSCCL_ERR_TIMEOUT);
+  EXPECT_EQ(failed(nccl, "ncclAllGather", ncclRemoteError, nullptr).code(), FSCCL_ERR_PEER_DEAD);
+  EXPECT_EQ(failed(nccl, "ncclAllGather", ncclInternalError, nullptr).code(), FSCCL_ERR_INTERNAL);
 }
 
 TEST(NcclComm, AnInitThatHangsEndsAtItsDeadline) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "cuda/driver.h"
 #include "transports/nccl/nccl_features.h"
 #include "transports/nccl/nccl_library.h"
 
@@ -26,9 +27,9 @@ int main(int count, char** arguments) {
   const nccl::Library& library = loaded.value();
   std::printf("NCCL %s\n", nccl::version_text(library.version).c_str());
   REQUIRE(library.version >= nccl::kOldest, "an NCCL that is too old");
-  REQUIRE((library.window_register != nullptr) == (library.version >= 22700),
+  REQUIRE((library.ncclCommWindowRegister != nullptr) == (library.version >= 22700),
           "windows came with 2.27");
-  REQUIRE((library.all_to_all != nullptr) == (library.version >= 22800),
+  REQUIRE((library.ncclAlltoAll != nullptr) == (library.version >= 22800),
           "ncclAlltoAll came with 2.28");
   nccl::ncclUniqueId id{};
   setenv("NCCL_SOCKET_IFNAME", "lo", 1);

@@ -1,11 +1,11 @@
-// As much of CUDA's C++ as the library's kernels use, for a CPU: the same source is compiled by the
-// host's compiler, and a launch runs block after block in the calling thread. The threads of a
-// block are fibers, which change hands at barriers only; where a kernel has none, each runs to its
-// end. Blocks run from the last to the first: one that waits for an earlier one would wait for
-// ever.
+// The part of CUDA's C++ that the library's kernels use, for a CPU: the same source is compiled by
+// the host's compiler, and a launch runs block after block in the calling thread. The threads of a
+// block are fibers, which change hands at barriers only; in a kernel without barriers each runs to
+// its end. Blocks run from the last to the first, so a block that waits for an earlier one would
+// wait for ever.
 //
-// Arithmetic is the CPU's: build without contraction. What a GPU's hardware converts is spelled out
-// in integers here.
+// The arithmetic is the CPU's: build without contraction. Conversions of a GPU's hardware are
+// spelled out in integers here.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Dimensions {
 extern thread_local Dimensions threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
-// Of the lanes of a warp that `mask` names, all of which must come.
+// Synchronises the lanes of a warp that `mask` names; all of them must come.
 void __syncwarp(unsigned mask);
 
 // Runs `thread` for each thread of each block. `barriers`: whether any comes to one.

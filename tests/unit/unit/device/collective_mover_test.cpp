@@ -239,7 +239,7 @@ TEST(Mover, CopyEnginesAreForWhoAsks) {
       ASSERT_TRUE(made.ok()) << made.status().text();
       EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place");
       EXPECT_THAT(
-          DeviceCollectives::of(comm).explain(),
+          DeviceCollectives::of(comm).explain(OpCode::all_gather, 1 << 20),
           ::testing::HasSubstr("NCCL_CTA_POLICY is not ZERO (before 2.29: 2) on all ranks"));
       EXPECT_TRUE(made.value()->gather(0, slots.stream).ok());
       slots.take();
@@ -364,7 +364,7 @@ TEST(Mover, GathersWithoutTheWindowThatASettingSwitchesOff) {
         ASSERT_TRUE(made.ok()) << made.status().text();
         EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place");
         const std::string why = std::string("rank 0: ") + setting + " is 0",
-                          told = DeviceCollectives::of(comm).explain();
+                          told = DeviceCollectives::of(comm).explain(OpCode::all_gather, 1 << 20);
         EXPECT_THAT(told, ::testing::HasSubstr("\"windows\":{\"usable\":false,\"why\":\"" + why));
         EXPECT_THAT(told, ::testing::HasSubstr("it needs windows: " + why));
         EXPECT_TRUE(made.value()->gather(0, slots.stream).ok());
