@@ -5,6 +5,8 @@
  */
 #include <fsccl/allocator.h>
 #include <fsccl/fsccl.h>
+#include <fsccl/insight.h>
+#include <fsccl/publish.h>
 #include <stdio.h>
 
 static int failures = 0;

@@ -75,6 +75,7 @@ class Linking:
             header / 'transport.h',
             header / 'allocator.h',
             header / 'insight.h',
+            header / 'publish.h',
         ):
             expect(path.exists(), f'{path} was not installed')
         expect(
