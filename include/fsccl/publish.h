@@ -113,11 +113,12 @@ typedef struct fsccl_publish_report {
   uint64_t disconnected;  /* subscribers that took nothing for timeout_ms */
   uint64_t strangers;     /* connections that ended without a proof of the key */
   double publish_cpu_s;   /* processor time of fsccl_publish() */
+  double serving_cpu_s;   /* processor time of the service thread for subscribers */
   int subscribers;        /* connected now */
   int port;               /* TCP; 0: none */
 } fsccl_publish_report_t;
 #define FSCCL_PUBLISH_REPORT_INIT \
-  {sizeof(fsccl_publish_report_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0}
+  {sizeof(fsccl_publish_report_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0}
 /* Does not block; any thread. */
 FSCCL_API fsccl_status_t fsccl_publisher_report(fsccl_publisher_t publisher,
                                                 fsccl_publish_report_t* report);

@@ -8,10 +8,10 @@ bf16 copy, and processor time, as a part of what the ranks take for the step, by
     publish_cost.py --draw FILE.json --chart FILE.svg
 
 Trains the transformer of delta_entropy.py with FSDP2 (AdamW, fp32 parameters, bf16 gathers) on the
-sources of Python's standard library, first --warm steps at --warm-rate, then at each rate --steps
-that are published and --steps that are not, while another process receives every version. A rank's
-processor time is that of the process for the step; of publishing, that of the thread in publish(),
-Python's part included, and what the library's thread takes more in steps that are published.
+sources of Python's standard library, first --warm steps at --warm-rate, then --steps at each rate,
+while another process receives every version. A rank's processor time is that of the process for the
+step; of publishing, that of the thread in publish(), Python's part included, and that of the
+library's thread for the subscriber (fsccl_publish_report_t).
 """
 
 import argparse
@@ -39,21 +39,6 @@ def make_model(options):
     return Bytes(options.width, options.layers, options.length)
 
 
-def schedule(options):
-    """Of each step: the rate, whether it is published, and whether it is measured. A step that is
-    published is measured only where the one before was published, too."""
-    steps = [(options.warm_rate, True, False)] * options.warm
-    for rate in options.rates:
-        steps += [(rate, True, False)]
-        steps += [(rate, True, True)] * options.steps
-        steps += [(rate, False, True)] * options.steps
-    return steps
-
-
-def other_threads_s():
-    return time.process_time() - time.thread_time()
-
-
 def train(rank, options, folder, pipe):
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -67,8 +52,11 @@ def train(rank, options, folder, pipe):
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
     generator = torch.Generator().manual_seed(rank)
     lines = []
-    for step, (rate, publishes, measured) in enumerate(schedule(options)):
-        begin_s, others_s = time.process_time(), other_threads_s()
+    rates = [options.warm_rate] * options.warm
+    rates += [rate for rate in options.rates for _ in range(options.steps)]
+    serving_s = 0.0
+    for step, rate in enumerate(rates):
+        begin_s = time.process_time()
         for group in optimizer.param_groups:
             group['lr'] = rate
         at = torch.randint(len(text) - options.length - 1, (options.batch,), generator=generator)
@@ -78,29 +66,27 @@ def train(rank, options, folder, pipe):
         optimizer.step()
         optimizer.zero_grad()
         publish_s = time.thread_time()
-        if publishes:
-            publisher = fsccl_torch.publish(model, step, ticket=f'{folder}/ticket', linger=60)
+        publisher = fsccl_torch.publish(model, step, ticket=f'{folder}/ticket', linger=60)
         publish_s = time.thread_time() - publish_s
         report = publisher.report()
         if step == 0:
             while publisher.report()['subscribers'] == 0:
                 time.sleep(0.1)
-        if measured:
+        elif step >= options.warm:
             lines.append(
                 {
                     'step': step,
                     'rate': rate,
                     'rank': rank,
-                    'published': publishes,
                     'loss': round(loss.item(), 3),
-                    'record_bytes': report['record_bytes'] if publishes else 0,
-                    'plain_bytes': report['words_bytes'] if publishes else 0,
+                    'record_bytes': report['record_bytes'],
+                    'plain_bytes': report['words_bytes'],
                     'step_cpu_s': round(time.process_time() - begin_s, 5),
                     'publish_cpu_s': round(publish_s, 5),
-                    'encode_cpu_s': report['publish_cpu_s'],  # in all so far
-                    'others_cpu_s': round(other_threads_s() - others_s, 5),
+                    'serving_cpu_s': round(report['serving_cpu_s'] - serving_s, 5),
                 }
             )
+        serving_s = report['serving_cpu_s']
     publisher.close()
     pipe.send(lines)
     dist.destroy_process_group()
@@ -151,16 +137,15 @@ def table(result):
     for rate in sorted({line['rate'] for line in result['lines']}, reverse=True):
         lines = [line for line in result['lines'] if line['rate'] == rate]
 
-        def total(key, published=True, lines=lines):
-            return sum(line[key] for line in lines if line['published'] == published)
+        def total(key, lines=lines):
+            return sum(line[key] for line in lines)
 
         cpu_s, thread_s = total('step_cpu_s'), total('publish_cpu_s')
-        others_s = total('others_cpu_s') - total('others_cpu_s', published=False)
         rows.append(
             {
                 'rate': rate,
                 'bytes': total('record_bytes') / total('plain_bytes'),
-                'processor time': (thread_s + max(0.0, others_s)) / cpu_s,
+                'processor time': (thread_s + total('serving_cpu_s')) / cpu_s,
                 'thread': thread_s / cpu_s,
             }
         )

@@ -1,6 +1,8 @@
 // fsccl/publish.h: publishers and subscribers.
 #include "fsccl/publish.h"
 
+#include <algorithm>
+
 #include "api/objects.h"
 #include "base/config.h"
 #include "base/immortal.h"
@@ -40,6 +42,11 @@ Result<Ref<publish::Subscriber>> subscriber_of(fsccl_subscriber_t handle) {
       forked() ? Ref<publish::Subscriber>() : subscribers().find(bits_of(handle));
   if (!found) return bad_handle(HandleKind::subscriber, bits_of(handle));
   return found;
+}
+
+// As nanoseconds it has to fit 64 bits: 115 days.
+int64_t timeout_of(int64_t given_ms) {
+  return std::min<int64_t>(given_ms ? given_ms : config()->timeout_ms, 10'000'000'000);
 }
 
 Status check_param(const fsccl_param_t& param, size_t index) {
@@ -146,7 +153,7 @@ Result<publish::PublishRequest> read_request(const fsccl_publish_config_t* given
     request.shards.push_back(param.shard);
   }
   request.limit_bytes = config.limit_bytes;
-  request.timeout_ms = config.timeout_ms ? config.timeout_ms : fsccl::config()->timeout_ms;
+  request.timeout_ms = timeout_of(config.timeout_ms);
   request.linger_ms = config.linger_ms;
   request.nibbles_only = config.flags & FSCCL_CODEC_NIBBLES_ONLY;
   request.port = static_cast<uint16_t>(config.port);
@@ -176,7 +183,7 @@ Result<publish::SubscribeRequest> read_request(const fsccl_subscribe_config_t* g
         {param.name ? param.name : "", shape_of(param), param.dtype, param.shard});
   }
   request.sharding = config.sharding;
-  request.timeout_ms = config.timeout_ms ? config.timeout_ms : fsccl::config()->timeout_ms;
+  request.timeout_ms = timeout_of(config.timeout_ms);
   request.name = config.name ? config.name : "subscriber";
   return request;
 }

@@ -55,7 +55,8 @@ Result<bool> Feed::write(History& history, int64_t now_ns) {
   for (;;) {
     if (sending_.cut())
       return fail(FSCCL_ERR_LIMIT, "what it was being sent was given up to keep the limit");
-    if (!sending_.active() && unsent_.empty()) start(history);
+    // Nothing is said while what was said before is not taken, so that nothing piles up.
+    if (channel_->flushed() && !sending_.active() && unsent_.empty()) start(history);
     FSCCL_ASSIGN(const bool flushed, channel_->pump_out());
     if (!flushed) return stuck_ = true;
     if (unsent_.empty()) {

@@ -163,6 +163,7 @@ void Publisher::welcome(Guest guest) {
 
 // Sends what it can take now.
 void Publisher::serve(int fd, Feed& feed) {
+  const CpuTime time(&serving_cpu_s_);
   const Result<bool> more = feed.write(*history_, now_ns());
   if (!more.ok()) return drop(fd);
   Reactor::instance().want_writable(fd, more.value());
@@ -172,7 +173,10 @@ void Publisher::on_readable(int fd) {
   const std::lock_guard lock(mutex_);
   const auto found = feeds_.find(fd);
   if (closed_ || found == feeds_.end()) return;
-  if (!found->second.read(*history_).ok()) return drop(fd);
+  {
+    const CpuTime time(&serving_cpu_s_);
+    if (!found->second.read(*history_).ok()) return drop(fd);
+  }
   changed_.notify_all();
   serve(fd, found->second);
 }
@@ -326,6 +330,7 @@ void Publisher::report(fsccl_publish_report_t* report) {
   report->disconnected = disconnected_;
   report->strangers = static_cast<uint64_t>(reception_->strangers());
   report->publish_cpu_s = publish_cpu_s_;
+  report->serving_cpu_s = serving_cpu_s_;
   report->subscribers = static_cast<int>(feeds_.size());
   report->port = port_;
 }

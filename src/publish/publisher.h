@@ -86,7 +86,7 @@ class Publisher : public std::enable_shared_from_this<Publisher> {
   int64_t next_news_ns_ = 0;
   uint64_t records_bytes_ = 0, records_ = 0, disconnected_ = 0;
   uint64_t gone_sent_bytes_ = 0, gone_whole_copies_ = 0;  // of feeds that have gone
-  double publish_cpu_s_ = 0;
+  double publish_cpu_s_ = 0, serving_cpu_s_ = 0;
 
   std::vector<uint16_t> staged_;  // of the publishing thread
   DeltaScratch scratch_;

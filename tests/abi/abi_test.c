@@ -8,6 +8,7 @@
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
 #include <fsccl/redistribute.h>
+#include <fsccl/publish.h>
 #include <stdio.h>
 
 static int failures = 0;

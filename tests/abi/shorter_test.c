@@ -3,6 +3,7 @@
 #include <fsccl/allocator.h>
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
+#include <fsccl/publish.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,6 +58,37 @@ static void end(const room_t* room, size_t size, const char* name) {
     }                                                                      \
   } while (0)
 
+static void check_publishing(fsccl_comm_t comm) {
+  float weights[4] = {1, 2, 3, 4}, received[4] = {0, 0, 0, 0};
+  const size_t all = 8;
+  fsccl_publish_config_t published = FSCCL_PUBLISH_CONFIG_INIT;
+  fsccl_subscribe_config_t wanted = FSCCL_SUBSCRIBE_CONFIG_INIT;
+  fsccl_publisher_t publisher;
+  fsccl_subscriber_t subscriber;
+  fsccl_param_t weight = FSCCL_PARAM_INIT;
+  fsccl_unique_id_t id;
+  weight.dims = 1;
+  weight.shape[0] = 4;
+  weight.shard = weights;
+  published.params = wanted.params = &weight;
+  published.count = wanted.count = 1;
+  CHECK(fsccl_publisher_create(&published, comm, &publisher));
+  CHECK(fsccl_publisher_ticket(publisher, &id));
+  wanted.ticket = &id;
+  wanted.size = offsetof(fsccl_subscribe_config_t, param_size);
+  wanted.param_size = 4000; /* beyond the struct: nobody reads it */
+  weight.shard = received;
+  CHECK(fsccl_subscribe(&wanted, &subscriber));
+  WITH_EACH_SIZE(fsccl_publish_report_t, fsccl_publisher_report(publisher, out));
+  WITH_EACH_SIZE(fsccl_subscribe_report_t, fsccl_subscriber_report(subscriber, out));
+  /* A publication has no field that is always there, so each size gets a version of its own. */
+  WITH_EACH_SIZE(fsccl_publication_t, (fsccl_publish(publisher, NULL, size_ / all),
+                                       fsccl_subscriber_update(subscriber, -1, out)));
+  if (received[3] != 4) printf("what was published did not come\n"), ++failures;
+  CHECK(fsccl_subscriber_destroy(subscriber));
+  CHECK(fsccl_publisher_destroy(publisher));
+}
+
 int main(void) {
   fsccl_comm_config_t where = FSCCL_COMM_CONFIG_INIT;
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
@@ -84,6 +116,7 @@ int main(void) {
   CHECK(fsccl_allocator_count(&host, &counts));
   WITH_EACH_SIZE(fsccl_allocator_stats_t, fsccl_allocator_stats(&counts, out));
 
+  check_publishing(config.shard_comm);
   /* A config without its last fields: two parameters of the size of 0.1, and not of today's. */
   {
     fsccl_param_t two[2] = {FSCCL_PARAM_INIT, FSCCL_PARAM_INIT};

@@ -77,6 +77,7 @@ class Linking:
             header / 'codec.h',
             header / 'insight.h',
             header / 'redistribute.h',
+            header / 'publish.h',
         ):
             expect(path.exists(), f'{path} was not installed')
         expect(

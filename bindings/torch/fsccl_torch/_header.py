@@ -614,6 +614,7 @@ class PublishReport(Sized):
     disconnected: int
     strangers: int
     publish_cpu_s: float
+    serving_cpu_s: float
     subscribers: int
     port: int
     _fields_ = [
@@ -622,8 +623,8 @@ class PublishReport(Sized):
         ('sending_bytes', c_uint64), ('limit_bytes', c_uint64), ('record_bytes', c_uint64),
         ('records_bytes', c_uint64), ('records', c_uint64), ('sent_bytes', c_uint64),
         ('whole_copies', c_uint64), ('given_up', c_uint64), ('disconnected', c_uint64),
-        ('strangers', c_uint64), ('publish_cpu_s', c_double), ('subscribers', c_int),
-        ('port', c_int),
+        ('strangers', c_uint64), ('publish_cpu_s', c_double), ('serving_cpu_s', c_double),
+        ('subscribers', c_int), ('port', c_int),
     ]
 
 
