@@ -43,7 +43,7 @@ def main():
     of_zsh, of_fish = (path.read_text(encoding='utf-8') for path in (zsh, fish))
     for shell, path in (('zsh', zsh), ('fish', fish)):
         if shutil.which(shell):
-            run(shell, '--no-execute', path)
+            run(shell, '-n', path)
     text = page.read_text(encoding='utf-8').replace('\\-', '-')
     options, commands = said(run(program, '--help'))
     assert commands, 'no subcommand was found'
