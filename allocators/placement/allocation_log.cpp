@@ -4,13 +4,13 @@
 #include <fmt/chrono.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <ctime>
 #include <iterator>
 
 #include "base/log.h"
+#include "base/threads.h"
 #include "base/whole_file.h"
 #include "base/write_file.h"
 
@@ -61,9 +61,8 @@ void AllocationLog::line(int64_t time_us, const char* action, uint64_t address, 
     clock_ = fmt::format("{:%H:%M:%S}", parts);
     second_ = second;
   }
-  thread_local const pid_t thread = ::gettid();
-  fmt::format_to(std::back_inserter(lines_), "{},{}.{:06},{},{:#x},{},{:#x}\n", thread, clock_,
-                 time_us % 1'000'000, action, address, bytes, stream);
+  fmt::format_to(std::back_inserter(lines_), "{},{}.{:06},{},{:#x},{},{:#x}\n", thread_number(),
+                 clock_, time_us % 1'000'000, action, address, bytes, stream);
   if (lines_.size() >= kMostCollected) flush();
 }
 

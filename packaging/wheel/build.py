@@ -88,19 +88,6 @@ def build_tree(given, build, tools, prefix):
     write_cross_file(cross, tools, given.machine, prefix)
     meson, ninja = (shutil.which(name, path=PATH) for name in ('meson', 'ninja'))
     changes = {'NINJA': ninja, 'CCACHE_COMPILERCHECK': f'string:{tools["host"]} {given.glibc}'}
-    compat = build / 'compat.o'
-    run(
-        tools['c'],
-        '-O2',
-        '-fPIC',
-        '-fvisibility=hidden',
-        '-c',
-        ROOT / 'packaging/wheel/compat.c',
-        '-o',
-        compat,
-    )
-    archive = build / 'libcompat.a'
-    run(tools['ar'], 'rcs', archive, compat)
     options = [
         '--prefix=/usr',
         '--libdir=lib',
@@ -108,7 +95,6 @@ def build_tree(given, build, tools, prefix):
         '-Dwerror=false',
         '-Dcuda=disabled',
         '-Dpkgconfig.relocatable=true',
-        f'-Dcpp_link_args={archive}',
     ]
     if not (tree / 'build.ninja').is_file():
         run(meson, 'setup', tree, ROOT, '--cross-file', cross, *options, **changes)

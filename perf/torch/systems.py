@@ -6,11 +6,12 @@ the same processes.
   torchrun --standalone --nproc-per-node 4 perf/torch/systems.py HSDP
 
 Prints a row for each system: the step's median time over both in ms, and the median ratio of steps
-that followed each other. The model is that of examples/torch/fsdp2_train.py, as large as --width
-and --layers say. Losses must be equal bit for bit with 2 ranks.
+that followed each other. The model is that of examples/torch/fsdp2_train.py, or Llama of transformers
+where that is installed, as large as --width and --layers say. Losses must be equal bit for bit with 2 ranks.
 """
 
 import argparse
+import importlib.util
 import statistics
 import sys
 import time
@@ -29,7 +30,29 @@ from torch.nn.utils import parametrize
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / 'examples/torch'))
 import fsccl_torch.ddp
 import fsccl_torch.fsdp2
-from fsdp2_train import Block, Transformer, sample
+from fsdp2_train import CHARACTERS, Block, Transformer, sample
+
+
+class Llama(nn.Module):
+    """Llama of transformers with random weights, in the form of Transformer."""
+
+    def __init__(self, width, layers, heads, tokens):
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        super().__init__()
+        config = LlamaConfig(
+            vocab_size=CHARACTERS,
+            hidden_size=width,
+            intermediate_size=4 * width,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            max_position_embeddings=tokens,
+        )
+        self.model = LlamaForCausalLM(config)
+        self.blocks = self.model.model.layers
+
+    def forward(self, text):
+        return self.model(input_ids=text, use_cache=False).logits
 
 
 def shard(model, mesh):
@@ -120,16 +143,18 @@ SYSTEMS = {
     'SimpleFSDP': functional,
     'HSDP': hsdp,
     'HSDP fused': fused(hsdp),
+    'Llama FSDP2': fsdp2,
+    'Llama fused': fused(fsdp2),
+    'Llama DDP': ddp,
 }
 
 
-def measure(system, groups, arguments):
+def measure(name, groups, arguments):
+    system, kind = SYSTEMS[name], Llama if name.startswith('Llama') else Transformer
     rank, runs = dist.get_rank(), {}
     for backend, group in groups.items():
         torch.manual_seed(0)
-        model = system(
-            Transformer(arguments.width, arguments.layers, 8, arguments.tokens), group, backend
-        )
+        model = system(kind(arguments.width, arguments.layers, 8, arguments.tokens), group, backend)
         runs[backend] = (model, torch.optim.SGD(model.parameters(), lr=1e-3), [], [])
     for step in range(arguments.warmup + arguments.steps):
         text, following = sample(step, rank, 1, arguments.tokens)
@@ -165,7 +190,10 @@ def main():
     ranks = dist.get_world_size()
     groups = {'gloo': dist.group.WORLD, 'fsccl': dist.new_group(backend='fsccl')}
     chosen = arguments.systems or [
-        name for name in SYSTEMS if ranks >= 4 or not name.startswith('HSDP')
+        name
+        for name in SYSTEMS
+        if (ranks >= 4 or not name.startswith('HSDP'))
+        and (importlib.util.find_spec('transformers') or not name.startswith('Llama'))
     ]
     if dist.get_rank() == 0:
         print(
@@ -173,7 +201,7 @@ def main():
             f'{"fsccl ms":>9} {"ratio":>6}'
         )
     for name in chosen:
-        gloo, ours, ratio = measure(SYSTEMS[name], groups, arguments)
+        gloo, ours, ratio = measure(name, groups, arguments)
         if dist.get_rank() == 0:
             print(f'{name:16} {gloo:9.1f} {ours:9.1f} {ratio:6.2f}', flush=True)
     dist.destroy_process_group()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The manual pages and completions: they say what the programs say, groff has nothing against them,
-and bash completes by them.
+bash completes by them, and zsh and fish read theirs where they are installed.
 
-usage: program_docs_test.py PAGE COMPLETION PROGRAM
+usage: program_docs_test.py PAGE BASH ZSH FISH PROGRAM
 """
 
 import re
@@ -39,7 +39,11 @@ def complete(completion, program, *words):
 
 
 def main():
-    page, completion, program = map(Path, sys.argv[1:])
+    page, completion, zsh, fish, program = map(Path, sys.argv[1:])
+    of_zsh, of_fish = (path.read_text(encoding='utf-8') for path in (zsh, fish))
+    for shell, path in (('zsh', zsh), ('fish', fish)):
+        if shutil.which(shell):
+            run(shell, '-n', path)
     text = page.read_text(encoding='utf-8').replace('\\-', '-')
     options, commands = said(run(program, '--help'))
     assert commands, 'no subcommand was found'
@@ -53,6 +57,12 @@ def main():
         for option in own:
             assert f'\\fB{option}\\fR' in text, f'{command} {option}'
             assert option in complete(completion, program.name, command, option), (
+                f'{command} {option}'
+            )
+            lines = [line for line in of_zsh.splitlines() if line.strip().startswith(f'{command})')]
+            assert len(lines) == 1 and f"'{option}[" in lines[0], f'{command} {option}'
+            seen = f"'__fish_seen_subcommand_from {command}'"
+            assert re.search(f'{re.escape(seen)}.* -l {option[2:]} ', of_fish), (
                 f'{command} {option}'
             )
     if program.name == 'fsccl-perf':

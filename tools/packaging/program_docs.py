@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a program's manual page and its completion for bash, from what the program itself says
-with --help.
+"""Writes a program's manual page and its completions for bash, zsh and fish, from what the program
+itself says with --help.
 
-usage: program_docs.py PROGRAM VERSION MANUAL_PAGE COMPLETION
+usage: program_docs.py PROGRAM VERSION MANUAL_PAGE BASH ZSH FISH
 """
 
 import re
@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
+
+import completions
 
 COLUMN = 30  # where descriptions begin
 
@@ -27,6 +29,14 @@ class Entry(NamedTuple):
         """The words that a value may be."""
         found = re.search(r'\{([^{}]*)\}', self.value)
         return found[1].split(',') if found else []
+
+    @property
+    def takes_a_value(self):
+        return bool(re.sub(r'(Excludes|Needs):.*', '', self.value).strip())
+
+    @property
+    def is_number(self):
+        return bool(re.search(r'\b(N|U?INT|FLOAT|SIZE)\b', self.value))
 
 
 class Help(NamedTuple):
@@ -141,61 +151,10 @@ def manual(name, version, top, commands):
     return '\n'.join(lines) + '\n'
 
 
-def value_cases(command, text):
-    """Lines of a case over command and option: what completes the option's value."""
-    lines = []
-    for entry in text.sections.get('Options', []):
-        for name in entry.names if entry.value else []:
-            if entry.words:
-                how = f'fsccl_of "{" ".join(entry.words)}"'
-            elif re.search(r'\b(N|U?INT|FLOAT|SIZE)\b', entry.value):
-                how = 'COMPREPLY=()'
-            else:
-                how = 'COMPREPLY=($(compgen -f -- "$word"))'
-            lines.append(f'    "{command} {name}") {how}; return ;;')
-    return lines
-
-
-def completion(name, top, commands):
-    function = '_' + name.replace('-', '_')
-    known = {
-        command: [word for entry in text.sections.get('Options', []) for word in entry.names]
-        for command, text in commands.items()
-    }
-    cases = [
-        line
-        for command, text in [('', top), *commands.items()]
-        for line in value_cases(command, text)
-    ]
-    lines = [
-        f"# Completion of {name} for bash, made from the program's own --help.",
-        f'{function}() {{',
-        '  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command= at',
-        '  fsccl_of() { COMPREPLY=($(compgen -W "$1" -- "$word")); }',
-        '  for ((at = 1; at < COMP_CWORD; ++at)); do',
-        '    case ${COMP_WORDS[at]} in',
-        f'      {"|".join(commands) or "no-command"}) command=${{COMP_WORDS[at]}}; break ;;',
-        '    esac',
-        '  done',
-        '  case "$command $before" in',
-        *cases,
-        '  esac',
-        '  if [[ $command && $word != -* ]]; then COMPREPLY=($(compgen -f -- "$word")); return; fi',
-        '  case $command in',
-        *(f'    {command}) fsccl_of "{" ".join(words)}" ;;' for command, words in known.items()),
-        f'    *) fsccl_of '
-        f'"{" ".join([*commands, *(word for entry in top.sections["Options"] for word in entry.names)])}" ;;',
-        '  esac',
-        '}',
-        f'complete -o filenames -F {function} {name}',
-    ]
-    return '\n'.join(lines) + '\n'
-
-
 def main():
-    if len(sys.argv) != 5:
+    if len(sys.argv) != 7:
         sys.exit(__doc__)
-    program, version, page, completed = sys.argv[1:]
+    program, version, page, *completed = sys.argv[1:]
     name = Path(program).name
     top = parse(ask(program, '--help'), name)
     commands = {
@@ -203,7 +162,8 @@ def main():
         for entry in top.sections.get('Subcommands', [])
     }
     Path(page).write_text(manual(name, version, top, commands), encoding='utf-8')
-    Path(completed).write_text(completion(name, top, commands), encoding='utf-8')
+    for path, shell in zip(completed, (completions.bash, completions.zsh, completions.fish)):
+        Path(path).write_text(shell(name, top, commands), encoding='utf-8')
 
 
 if __name__ == '__main__':

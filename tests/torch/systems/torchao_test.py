@@ -13,6 +13,7 @@ from torchao.float8 import (
     convert_to_float8_training,
     precompute_float8_dynamic_scale_for_fsdp,
 )
+from torchao.float8.float8_linear import Float8Linear
 
 WAYS = {
     # weights are gathered in float32
@@ -24,12 +25,12 @@ WAYS = {
 
 def train(rank, ranks, way, enable):
     model, options = system.Model(), WAYS[way]
-    system.nn.Linear  # noqa: B018
     convert_to_float8_training(
         model,
         config=Float8LinearConfig(emulate=True, **options),
         module_filter_fn=lambda module, name: 'feed_forward' in name and module.out_features == 24,
     )
+    assert sum(isinstance(module, Float8Linear) for module in model.modules()) == 2
     for block in model.blocks:
         fully_shard(block)
     fully_shard(model)
