@@ -29,7 +29,7 @@ def test_a_killed_rank_is_named_to_python_within_50_ms(count):
     """With JAX's settings as they are: its own service notices after 100 s."""
     last = count - 1
     best = float('inf')
-    for _ in range(3):  # other work on the machine may delay one
+    for _ in range(6):  # other work on the machine may delay one
         with r.Job(SUM.format(then='if rank == ranks - 1: time.sleep(100)'), count) as job:
             for rank in range(count):
                 job.wait_for(rank, 'ready')
