@@ -4,7 +4,6 @@ dtype, for even and uneven parts, with ranks that are processes and ranks that a
 process; errors are exceptions."""
 
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -185,7 +184,7 @@ def test_bfloat16_moves_half_the_bytes_that_it_moves_through_xla():
 
 def test_a_killed_rank_is_an_exception_with_its_number_within_50_ms():
     best = float('inf')
-    for _ in range(6):  # other work on the machine may delay one
+    for _ in range(3):  # other work on the machine may delay one
         with r.Job(
             JOIN
             + r.textwrap.dedent("""
@@ -206,14 +205,13 @@ def test_a_killed_rank_is_an_exception_with_its_number_within_50_ms():
             for rank in range(3):
                 job.wait_for(rank, 'ready')
             time.sleep(0.3)
-            killed = time.time()
-            job.processes[1].send_signal(signal.SIGKILL)
+            ended = job.kill(1)
             statuses, outputs = job.wait(30, who=[0, 2])
         for output in outputs:
             assert "rank 1 of 'jax 0' died [FSCCL_ERR_PEER_DEAD" in output, output
         assert statuses == [3, 3], outputs
         caught = [float(output.split('caught ')[1].split()[0]) for output in outputs]
-        best = min(best, max(caught) - killed)
+        best = min(best, max(caught) - ended)
         if best < 0.05:
             break
     assert best < 0.05
