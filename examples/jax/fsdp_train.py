@@ -2,7 +2,7 @@
 """Trains with fully sharded parameters under JAX: a perceptron on the digits of examples/data, or a
 transformer on Python's manual.
 
-  pip install ./bindings/jax
+  pip install ./bindings/python ./bindings/jax
   python examples/jax/fsdp_train.py --ranks 2
   python examples/jax/fsdp_train.py --ranks 2 --form gspmd           the sharding is left to XLA
   python examples/jax/fsdp_train.py --ranks 2 --form fused           FSCCL's own collectives,

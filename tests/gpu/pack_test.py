@@ -7,6 +7,8 @@ import subprocess
 
 from commands_test import expect, machine, main, run
 
+JAX = 'bindings/jax/libfsccl_jax.so'
+
 
 def compiled(folder, target, text, *words):
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -64,6 +66,15 @@ def made_build(folder):
         f'-Wl,-rpath,{others}',
     )
     compiled(folder, build / 'tests/unit/unit/stream_plan_test', 'int main(void) { return 0; }')
+    compiled(
+        folder,
+        build / JAX,
+        'int fsccl(void); int jax(void) { return fsccl(); }',
+        '-shared',
+        '-fPIC',
+        build / 'libfsccl.so.0',
+        '-Wl,-rpath,$ORIGIN/../..',
+    )
     (build / 'source').write_text('', encoding='utf-8')
     names = [
         'perf/gpu/pool_gpu',
@@ -91,7 +102,7 @@ def check_pack(folder):
     build, packed = made_build(folder), folder / 'packed'
     status, lines = run('tools/pack_gpu', folder, build, packed)
     expect(
-        status == 0 and '2 programs, 1 libraries of the build, 1 others' in lines[0],
+        status == 0 and '3 programs, 1 libraries of the build, 1 others' in lines[0],
         f'packed: {lines}',
     )
     expect(
@@ -108,6 +119,7 @@ def check_pack(folder):
         expect(
             done.returncode == 0, f'{program} of the packed folder: {done.returncode} {done.stderr}'
         )
+    expect((packed / JAX).is_file(), 'the library for XLA is packed')
     (packed / 'lib/libother.so').unlink()
     for command in ('tests/gpu/run', 'perf/gpu/run'):
         (packed / 'tests/stand_in/cuda/libown.so').unlink(missing_ok=True)

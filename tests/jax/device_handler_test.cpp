@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "bindings/jax/source/xla_ffi.h"
 #include "device_memory.h"
 #include "support.h"
+#include "xla_ffi.h"
 
 extern "C" {
 xla_ffi::Error* fsccl_jax_device_collective(xla_ffi::Call* call);

@@ -4,7 +4,6 @@ dtype, for even and uneven parts, with ranks that are processes and ranks that a
 process; errors are exceptions."""
 
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -183,34 +182,39 @@ def test_bfloat16_moves_half_the_bytes_that_it_moves_through_xla():
     assert bytes_of[1] == pytest.approx(bytes_of[0] / 2, rel=0.01), bytes_of
 
 
-def test_a_killed_rank_is_an_exception_with_its_number():
-    with r.Job(
-        JOIN
-        + r.textwrap.dedent("""
-        total = shard_map(lambda x: group.all_reduce(x, group.token())[0])
-        x = split(np.ones(1 << 16, np.float32))
-        total(x).block_until_ready()
-        print("ready", flush=True)
-        if rank == 1: time.sleep(100)
-        try:
+def test_a_killed_rank_is_an_exception_with_its_number_within_50_ms():
+    best = float('inf')
+    for _ in range(3):  # other work on the machine may delay one
+        with r.Job(
+            JOIN
+            + r.textwrap.dedent("""
+            total = shard_map(lambda x: group.all_reduce(x, group.token())[0])
+            x = split(np.ones(ranks << 14, np.float32))
             total(x).block_until_ready()
-        except Exception as error:
-            print("caught", error, flush=True)
-            os._exit(3)
-        """),
-        use='',
-    ) as job:
-        for rank in range(2):
-            job.wait_for(rank, 'ready')
-        time.sleep(0.3)
-        job.processes[1].send_signal(signal.SIGKILL)
-        statuses, outputs = job.wait(30, who=[0])
-    assert (
-        statuses == [3]
-        and 'rank 1 of' in outputs[0]
-        and 'died' in outputs[0]
-        and 'FSCCL_ERR_PEER_DEAD' in outputs[0]
-    ), outputs
+            print("ready", flush=True)
+            if rank == 1: time.sleep(100)
+            try:
+                total(x).block_until_ready()
+            except Exception as error:
+                print("caught", time.time(), error, flush=True)
+                os._exit(3)
+            """),
+            3,
+            use='',
+        ) as job:
+            for rank in range(3):
+                job.wait_for(rank, 'ready')
+            time.sleep(0.3)
+            ended = job.kill(1)
+            statuses, outputs = job.wait(30, who=[0, 2])
+        for output in outputs:
+            assert "rank 1 of 'jax 0' died [FSCCL_ERR_PEER_DEAD" in output, output
+        assert statuses == [3, 3], outputs
+        caught = [float(output.split('caught ')[1].split()[0]) for output in outputs]
+        best = min(best, max(caught) - ended)
+        if best < 0.05:
+            break
+    assert best < 0.05
 
 
 def test_wrong_use_is_named():

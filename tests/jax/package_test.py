@@ -68,7 +68,7 @@ def test_the_wheel_takes_libfsccl_from_the_package_fsccl(tmp_path):
         shutil.copy(found, apart / name)
     (apart / 'libfsccl.so.0').rename(tmp_path / 'libfsccl.so.0')
     place, needs = installed(tmp_path, [apart])
-    assert [need.split('>=')[0] for need in needs] == ['Requires-Dist: jax', 'Requires-Dist: fsccl']
+    assert needs[0] == 'Requires-Dist: jax' and needs[1].startswith('Requires-Dist: fsccl<'), needs
     assert {file.name for file in (place / 'fsccl_jax').glob('*.so*')} == set(OURS)
     status, output = r.python(
         'import fsccl_jax; fsccl_jax.use()', PYTHONPATH=str(place), FSCCL_JAX_LIBRARIES=''

@@ -79,6 +79,13 @@ class Job:
             process.wait()
         self._folder.cleanup()
 
+    def kill(self, rank):
+        """When the process has ended. The system takes it down first, which lasts longer than the
+        news of it where much else runs."""
+        self.processes[rank].kill()
+        self.processes[rank].wait()
+        return time.time()
+
     def output(self, rank):
         return self.outputs[rank].read_text(errors='replace')
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Runs one Python test of fsccl_jax in the virtual environment build-jax/base, which it makes when
-it is missing or of other requirements. Several tests that begin at once wait for the first.
+"""Runs one Python test of fsccl_jax in a virtual environment below build-jax, which it makes when it
+is missing or of other requirements. Several tests that begin at once wait for the first.
 
-usage: run.py FILE LIBRARY... -- [argument ...]
+usage: run.py [--environment NAME] FILE LIBRARY... -- [argument ...]
 
-The package is the one of the tree, with the LIBRARY files of the build tree. A missing environment
-is a failure: nothing was tested then.
+An environment is made of requirements/NAME.txt, whose first line says for which Python: `base`, by
+default, or `newest`. The package is the one of the tree, with the LIBRARY files of the build tree.
+Where no such Python is here the test of `newest` is skipped, and that of `base` fails: nothing was
+tested then.
 """
 
 import fcntl
@@ -16,23 +18,27 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-REQUIREMENTS = pathlib.Path(__file__).with_name('requirements.txt')
+REQUIREMENTS = pathlib.Path(__file__).with_name('requirements')
 NAMES = ('python3', 'python3.13', 'python3.12', 'python3.11')
+SKIPPED = 77
 
 
-def newest_python():
-    """JAX's wheels are for Python 3.11 and newer."""
+def wanted_python(requirements):
+    """The oldest Python that the requirements are for: "# Python 3.11" is their first line."""
+    return tuple(int(part) for part in requirements.split('\n')[0].split()[2].split('.'))
+
+
+def find_python(wanted):
     for name in NAMES:
-        check = [name, '-c', 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))']
+        check = [name, '-c', f'import ensurepip, sys; sys.exit(sys.version_info < {wanted})']
         if (
             shutil.which(name)
             and subprocess.run(check, check=False, stderr=subprocess.DEVNULL).returncode == 0
         ):
             return name
-    sys.exit(
-        'no Python from 3.11 on with venv is here, so nothing was tested: install one (Debian: '
-        'python3-venv)'
-    )
+    version = '.'.join(map(str, wanted))
+    print(f'no Python from {version} on with venv is here, so nothing was tested')
+    sys.exit(SKIPPED if wanted > (3, 11) else 1)
 
 
 def environment(folder):
@@ -44,12 +50,14 @@ def environment(folder):
         open(log, 'a', encoding='utf-8') as output,
     ):
         fcntl.flock(lock, fcntl.LOCK_EX)
-        wanted = f'{folder} {REQUIREMENTS.read_text(encoding="utf-8")}'
+        file = REQUIREMENTS / f'{folder.name}.txt'
+        requirements = file.read_text(encoding='utf-8')
+        wanted = f'{folder} {requirements}'
         if stamp.is_file() and stamp.read_text(encoding='utf-8') == wanted:
             return python
         shutil.rmtree(folder, ignore_errors=True)
         for command in (
-            [newest_python(), '-m', 'venv', str(folder)],
+            [find_python(wanted_python(requirements)), '-m', 'venv', str(folder)],
             [
                 str(python),
                 '-m',
@@ -57,7 +65,7 @@ def environment(folder):
                 'install',
                 '--disable-pip-version-check',
                 '-r',
-                str(REQUIREMENTS),
+                str(file),
             ],
         ):
             if (
@@ -78,8 +86,11 @@ def main():
     if '--' not in sys.argv:
         sys.exit(__doc__)
     words, arguments = sys.argv[1 : sys.argv.index('--')], sys.argv[sys.argv.index('--') + 1 :]
+    name = 'base'
+    if words[0] == '--environment':
+        _, name, *words = words
     file, *libraries = words
-    python = environment(ROOT / 'build-jax/base')
+    python = environment(ROOT / 'build-jax' / name)
     folders = dict.fromkeys(str(pathlib.Path(library).resolve().parent) for library in libraries)
     os.environ['FSCCL_JAX_LIBRARIES'] = ':'.join(folders)
     os.environ['PYTHONPATH'] = str(ROOT / 'bindings/jax')
