@@ -142,10 +142,11 @@ Status HostUnit::place_shards() {
 Status HostUnit::place_codecs() {
   if (pool().dry_run()) return success();
   const LaneExchange& sums = reductions_.front().between_hosts;
-  if (spec_.reduce_codec.kind != FSCCL_CODEC_NONE && span_->sums_among && !sums.empty())
+  if (spec_.reduce_codec.kind != FSCCL_CODEC_NONE && span_->sums_among && !sums.empty()) {
     FSCCL_ASSIGN(span_->coded_sum,
                  CodedSum::create(pool(), *span_->sums_among, sums, spec_.reduce_codec,
                                   spec_.grad_dtype, spec_.name));
+  }
   Communicator* const lane = span_->hosts->lane();
   if (spec_.gather_codec.kind == FSCCL_CODEC_NONE || !lane || span_->parameters.empty())
     return success();
