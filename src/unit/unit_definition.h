@@ -27,6 +27,7 @@ struct CodecSpec {
   double max_relative_error = 0;
   uint32_t audit_every = 0;
 
+  bool loses() const { return kind != FSCCL_CODEC_NONE && kind != FSCCL_CODEC_DELTA; }
   BlockForm form() const;  // of a block codec
   uint64_t hash() const;   // of all that must be the same on all ranks
 };

@@ -55,7 +55,8 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
     const size_t lane = hosts->lane_of(rank);
     const int layout_rank = static_cast<int>(rank);
     if (host == seat.host) own[place] = {layout_rank};
-    if (host != seat.host) brought[lane].push_back(layout_rank);
+    // A codec that loses something changes what the ranks of this host hold, too.
+    if (host != seat.host || spec_.gather_codec.loses()) brought[lane].push_back(layout_rank);
     summed[lane].push_back(layout_rank);
     if (hosts->lane() && lane == seat.place) span.holders[rank] = static_cast<int>(host);
   }

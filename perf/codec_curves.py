@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What codecs between hosts do to training: the digits network (examples/train) on two ranks that
+take each other for hosts, with each codec and without, from the same seeds.
+
+    codec_curves.py [--build build] [--epochs 67] [--seeds 5] [--ways WAY ...] [--json FILE] [--chart FILE.svg]
+
+67 epochs are 2,000 steps. Of each way and seed: the loss on images that are not trained on, the mean
+over the last tenth of the epochs. Ways are compared pair by pair with the run of the same seed
+without a codec. `order` is the control: no codec, but sums over a batch in the reverse order.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+WAYS = {
+    'plain': [],
+    'order': ['--reversed'],
+    'delta': ['--gather-codec', 'delta'],
+    'gather int8': ['--gather-codec', 'int8'],
+    'gather fp8': ['--gather-codec', 'fp8'],
+    'gather mxfp8': ['--gather-codec', 'mxfp8'],
+    'reduce bf16': ['--reduce-codec', 'bf16'],
+    'reduce int8': ['--reduce-codec', 'int8'],
+    'reduce int8+': ['--reduce-codec', 'int8+'],
+    'reduce int4': ['--reduce-codec', 'int4'],
+    'reduce int4+': ['--reduce-codec', 'int4+'],
+}
+RANKS = 2
+TIMEOUT_S = 1800
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        return free.getsockname()[1]
+
+
+def held_out_losses(options, way, seed, secret):
+    """One for each epoch."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / 'losses'
+        port, running = free_port(), []
+        for rank in range(RANKS):
+            place = {
+                'RANK': rank,
+                'WORLD_SIZE': RANKS,
+                'LOCAL_RANK': 0,
+                'LOCAL_WORLD_SIZE': 1,
+                'MASTER_ADDR': '127.0.0.1',
+                'MASTER_PORT': port,
+                'FSCCL_HOST_ID': f'curves {rank}',
+                'FSCCL_JOB_SECRET_FILE': secret,
+            }
+            command = [
+                options.build / 'examples' / 'train',
+                '--mixed',
+                '--epochs',
+                str(options.epochs),
+                '--seed',
+                str(seed),
+                '--held-out-losses',
+                path,
+                *WAYS[way],
+            ]
+            environment = {**os.environ, **{name: str(value) for name, value in place.items()}}
+            running.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
+        # 1: the network is less accurate than is wanted of the example, after few epochs.
+        ended = [process.wait(TIMEOUT_S) for process in running]
+        if any(status not in (0, 1) for status in ended) or not path.exists():
+            sys.exit(f'codec_curves: {way}, seed {seed}: the ranks ended with {ended}')
+        losses = [float(line) for line in path.read_text(encoding='utf-8').split()]
+    if len(losses) != options.epochs:
+        sys.exit(f'codec_curves: {way}, seed {seed}: {len(losses)} losses')
+    return losses
+
+
+def end_of(losses):
+    return statistics.fmean(losses[-max(1, len(losses) // 10) :])
+
+
+def table(curves):
+    """Lines of text: of each way the mean at the end, and how it differs from `plain`."""
+    plain = [end_of(losses) for losses in curves['plain']]
+    lines = [
+        f'{"way":14} {"held-out loss":>14} {"difference":>12} {"of it, %":>10} {"its deviation, %":>17}'
+    ]
+    for way, runs in curves.items():
+        ends = [end_of(losses) for losses in runs]
+        shares = [(end - before) / before for end, before in zip(ends, plain)]
+        spread = statistics.stdev(shares) if len(shares) > 1 else math.nan
+        mean = statistics.fmean(ends)
+        lines.append(
+            f'{way:14} {mean:14.6f} {mean - statistics.fmean(plain):12.6f} '
+            f'{100 * statistics.fmean(shares):10.3f} {100 * spread:17.3f}'
+        )
+    return lines
+
+
+def chart(curves, path):
+    """The loss by epoch, the mean over the seeds, a line for each way."""
+    wide, high, left, top = 720, 360, 56, 20
+    means = {way: [statistics.fmean(at) for at in zip(*runs)] for way, runs in curves.items()}
+    every = list(itertools.chain(*means.values()))
+    low, most = math.log10(min(every)), math.log10(max(every))
+    epochs = max(2, len(next(iter(means.values()))))
+
+    def place(epoch, loss):
+        share = (math.log10(loss) - low) / max(most - low, 1e-9)
+        return f'{left + epoch / (epochs - 1) * wide:.1f},{top + (1 - share) * high:.1f}'
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide + 190}" height="{high + 60}" '
+        'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'
+    ]
+    for k, share in enumerate((0, 0.25, 0.5, 0.75, 1)):
+        y, loss = top + (1 - share) * high, 10 ** (low + share * (most - low))
+        parts.append(
+            f'<path d="M{left} {y:.1f}h{wide}" stroke="#ddd"/>'
+            f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{loss:.3f}</text>'
+        )
+        parts.append(
+            f'<text x="{left + k / 4 * wide:.1f}" y="{top + high + 18}" text-anchor="middle">'
+            f'{round(1 + k / 4 * (epochs - 1))}</text>'
+        )
+    for k, (way, losses) in enumerate(means.items()):
+        colour = f'hsl({k * 360 // len(means)},70%,40%)'
+        track = ' '.join(place(epoch, loss) for epoch, loss in enumerate(losses))
+        parts.append(
+            f'<polyline points="{track}" fill="none" stroke="{colour}" stroke-width="1.3"/>'
+            f'<text x="{left + wide + 12}" y="{top + 14 + 18 * k}" fill="{colour}">{way}</text>'
+        )
+    parts.append(
+        f'<text x="{left + wide / 2:.0f}" y="{top + high + 36}" text-anchor="middle">epoch; '
+        'loss on images that are not trained on, the mean over the seeds</text></svg>'
+    )
+    path.write_text('\n'.join(parts) + '\n', encoding='utf-8')
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n\n', maxsplit=1)[0])
+    parser.add_argument('--build', type=pathlib.Path, default=ROOT / 'build')
+    parser.add_argument('--epochs', type=int, default=67)
+    parser.add_argument('--seeds', type=int, default=5)
+    parser.add_argument('--ways', nargs='+', choices=WAYS, default=list(WAYS))
+    parser.add_argument('--json', type=pathlib.Path)
+    parser.add_argument('--chart', type=pathlib.Path)
+    options = parser.parse_args()
+    ways = ['plain', *(way for way in options.ways if way != 'plain')]
+    curves = {way: [] for way in ways}
+    with tempfile.NamedTemporaryFile('w', suffix='.secret') as secret:
+        secret.write(os.urandom(16).hex())
+        secret.flush()
+        for seed in range(1, options.seeds + 1):
+            for way in ways:
+                curves[way].append(held_out_losses(options, way, seed, secret.name))
+    if 'delta' in curves and curves['delta'] != curves['plain']:
+        sys.exit('codec_curves: the delta codec changed a loss')
+    print('\n'.join(table(curves)))
+    if options.json:
+        options.json.write_text(json.dumps(curves) + '\n', encoding='utf-8')
+    if options.chart:
+        chart(curves, options.chart)
+
+
+if __name__ == '__main__':
+    main()
