@@ -152,8 +152,8 @@ TEST_F(Waits, ForAGradientSlotEndWhenSomebodyAborts) {
   EXPECT_THAT(end_of_rank_1(), HasSubstr("second grad: -80 "));
 }
 
-// A loop that computes beside them keeps 0.97 of its speed: of two cores, seven ranks that wait take
-// less than 3 %. The time for which they hold a core does not depend on who else wants it.
+// A loop that computes beside them keeps 0.97 of its speed: of two cores, seven ranks that wait
+// take less than 3 %. The time for which they hold a core does not depend on who else wants it.
 TEST(Waiting, LeavesTheCoresToComputations) {
   constexpr int kRanks = 8, kCores = 2;
   Processes processes;
