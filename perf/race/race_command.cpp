@@ -20,8 +20,10 @@ namespace {
 constexpr size_t kPieceBytes = 8u << 20, kLeastBytes = 64u << 20, kMostBytes = 256u << 20;
 constexpr double kKibPerNsToGb = 1024;  // GB/s of one KiB a ns
 
-// Of sources, and of destinations: twice the last cache, so that little of either is in it.
+// Of sources, and of destinations. Where pieces cannot be flushed, twice the last cache, so that
+// little of either is in it.
 size_t course_bytes() {
+  if (Course::flushes()) return kLeastBytes;
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
   const size_t wanted = 2 * static_cast<size_t>(std::max(cache, 0L));
   return std::clamp(wanted, kLeastBytes, kMostBytes) / kPieceBytes * kPieceBytes;
@@ -110,9 +112,7 @@ void RaceCommand::add_to(CLI::App* command) {
   command->add_option("-n,--iters", samples_, "samples of each variant in each of three repeats")
       ->check(CLI::Range(3, 10'000))
       ->type_name("N");
-  command
-      ->add_option("--seconds", seconds_,
-                   "give up passes that have not been raced when so much time has passed")
+  command->add_option("--seconds", seconds_, "give up when so much time has passed")
       ->check(CLI::Range(0.1, 3600.0))
       ->type_name("S");
   command->add_flag("--keep,!--no-keep", keep_,
@@ -151,9 +151,13 @@ int RaceCommand::run(bool json) const {
     record.races.push_back(std::move(*made));
   }
   flush_output();
-  if (record.races.size() < kPasses)
-    fmt::print(stderr, "fsccl-perf: the time was over after {} of {} passes: see --seconds\n",
+  if (record.races.size() < kPasses) {
+    fmt::print(stderr,
+               "fsccl-perf: the time was over after {} of {} passes, and nothing is kept: give it "
+               "more --seconds\n",
                record.races.size(), kPasses);
+    return 1;
+  }
   if (!keep_) return 0;
   const std::string path = race_file_path(key);
   if (path.empty()) {

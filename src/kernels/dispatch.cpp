@@ -200,15 +200,16 @@ bool slow_to_move(const void* dst, const void* src, size_t bytes) {
 
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores) {
   const Stores used = worthwhile(stores, bytes);
-  if (used == Stores::unfenced) {
+  if (used == Stores::cached) {
+    if (bytes >= kLeastMovedBytes)
+      copy_by(kernels().way(Pass::copy), dst, src, bytes);
+    else if (bytes != 0)
+      std::memcpy(dst, src, bytes);
+  } else if (used == Stores::unfenced) {
     kernels().best->copy_streaming(dst, src, bytes);
-  } else if (used == Stores::streaming) {
+  } else {
     copy_by(kernels().way(Pass::copy_past), dst, src, bytes);
     fence_stores();
-  } else if (bytes >= kLeastMovedBytes) {
-    copy_by(kernels().way(Pass::copy), dst, src, bytes);
-  } else if (bytes != 0) {
-    std::memcpy(dst, src, bytes);
   }
 }
 

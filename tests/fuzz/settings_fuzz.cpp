@@ -56,6 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
 }
 
 std::vector<std::string> fuzz_seeds() {
+  using namespace fsccl;
   std::vector<std::string> seeds;
   const auto add = [&](uint8_t kind, std::string_view text) {
     seeds.push_back(seed_of(kind, text));

@@ -80,6 +80,10 @@ with tempfile.TemporaryDirectory() as folder:
         expect(all(len(row['ns_per_kib']) == 3 and row['gb_per_s'] > 0 for row in of_pass), of_pass)
     expect(not list(pathlib.Path(folder).iterdir()), 'something was kept')
 
+    # A race that does not come to its end is not kept.
+    run(perf, 'race', '--seconds', '0.1', '-n', '10000', status=1, XDG_CACHE_HOME=folder)
+    expect(not list(pathlib.Path(folder).iterdir()), 'half a race was kept')
+
     # The table, kept; explain and jobs take the winners.
     table = run(perf, *QUICK, XDG_CACHE_HOME=folder)
     expect(table.count('\n* ') == len(PASSES), table)
