@@ -92,7 +92,8 @@ class Page {
     const std::vector<std::string> tables = {draw(parts_table()), draw(owners_table()),
                                              refused_table()};
     // Without events there is nothing to draw over time; the summary says how to keep them.
-    if (snapshot_.events.empty()) return perf::make_page(title, summary(), {}, tables);
+    if (snapshot_.events.empty())
+      return perf::make_page(title, summary(), {draw(map(view))}, tables);
     return perf::make_page(
         title, summary(), {draw(map(view)), draw(slots_chart()), draw(zoomed_chart(view))}, tables);
   }
@@ -131,9 +132,8 @@ class Page {
     if (snapshot_.dry_run) text += "A rehearsal (dry_run): nothing has memory. ";
     if (snapshot_.events.empty())
       text +=
-          "This page has no charts, because the pool kept no events: set FSCCL_POOL_HISTORY before "
-          "the "
-          "pool is made to see memory over time.";
+          "There are no charts over time, because the pool kept no events: set FSCCL_POOL_HISTORY "
+          "before the pool is made.";
     else
       text +=
           fmt::format("{} events are known{}.", snapshot_.events.size(),
@@ -173,7 +173,9 @@ class Page {
 
   MapChart map(const View& view) const {
     MapChart chart;
-    chart.title = fmt::format("What lies where: offset over time ({})", view.words);
+    chart.title = snapshot_.events.empty()
+                      ? "What lies where now"
+                      : fmt::format("What lies where: offset over time ({})", view.words);
     chart.x_label = options_.by_event ? "events" : "ms";
     const double origin = options_.by_event ? static_cast<double>(view.begin_event)
                                             : static_cast<double>(view.begin_us);

@@ -55,7 +55,8 @@ TEST(MemoryPage, SaysThatThereIsNoHistory) {
   json["fsccl"]["step_times_us"] = nlohmann::json::array();
   const std::string page = memory_page(parsed(json), {});
   EXPECT_THAT(page, HasSubstr("set FSCCL_POOL_HISTORY"));
-  EXPECT_EQ(count(page, "<rect class=\"area"), 3u);  // what is live
+  EXPECT_EQ(count(page, "<rect class=\"area"), 3u);  // the live blocks
+  EXPECT_EQ(count(page, "<figure"), 1u);             // and no empty charts over time
 }
 
 TEST(MemoryPage, EscapesWhatTheFileSays) {
