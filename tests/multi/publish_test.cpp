@@ -440,6 +440,7 @@ TEST_F(Publishing, ASlowSubscriberCostsALimitedAmountOfMemory) {
   stop();
   ASSERT_TRUE(processes_.finish(kLimitMs)) << processes_.report();
   EXPECT_GE(last_number(slow, "whole"), 4u) << processes_.report();
+  EXPECT_GT(last_number(0, "version"), last_number(slow, "seen")) << processes_.report();
   EXPECT_EQ(last_number(slow, "last"), last_number(0, "version")) << processes_.report();
   EXPECT_EQ(last_number(fast, "last"), last_number(0, "version")) << processes_.report();
 }

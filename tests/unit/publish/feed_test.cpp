@@ -1,0 +1,105 @@
+// A rank and one subscriber over a socket: who takes nothing of what it has asked for is known by
+// that, costs no more than what it has asked for, and goes on where it was.
+#include "publish/feed.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <vector>
+
+#include "publish/link.h"
+
+namespace fsccl::publish {
+namespace {
+
+constexpr uint64_t kFeedWords = 8 * kDeltaBlockWords;  // 2 MiB, which no socket holds
+
+class Ends {
+ public:
+  Ends() : history(kFeedWords, 4 * kFeedWords) {
+    range_.words = kFeedWords;
+    int fds[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    feed = std::make_unique<Feed>(std::make_shared<Channel>(Fd(fds[0]), 64), 0);
+    link.connect(Channel(Fd(fds[1]), kMaxRequestBytes), 0);
+    publish();
+  }
+  ~Ends() { feed->stop(history); }
+  void publish() {
+    words[history.version() * 1000]++;
+    history.begin(true);
+    for (size_t block = 0; block < range_.blocks(); block++) {
+      history.keep(block);
+      history.encode(block, words.data() + range_.block_begin(block), DeltaForm::coded, scratch);
+      history.add_encoded(block);
+    }
+    history.end(0);
+  }
+  // Both sides go on, until the link has the version.
+  bool brings(uint64_t version, int64_t now_ns) {
+    for (int i = 0; i < 1000 && !link.ready(version); i++) {
+      EXPECT_TRUE(link.read(now_ns).ok());
+      EXPECT_TRUE(feed->read(history).ok());
+      EXPECT_TRUE(feed->write(history, now_ns).ok());
+    }
+    return link.ready(version) && link.apply(scratch) &&
+           std::equal(words.begin(), words.end(), link.words());
+  }
+
+  std::vector<uint16_t> words = std::vector<uint16_t>(kFeedWords);
+  History history;
+  DeltaScratch scratch;
+  std::unique_ptr<Feed> feed;
+
+ private:
+  WordRange range_;
+
+ public:
+  Link link{range_};
+};
+
+TEST(Feed, KnowsWhoTakesNothing) {
+  Ends ends;
+  ASSERT_TRUE(ends.link.ask(1).ok());
+  ASSERT_TRUE(ends.feed->read(ends.history).ok());
+  for (const int64_t now : {10, 20, 30, 40}) ASSERT_TRUE(ends.feed->write(ends.history, now).ok());
+  EXPECT_GT(ends.feed->stuck_for_ns(1'000'000), 900'000);
+  ASSERT_TRUE(ends.brings(1, 2'000'000));
+  EXPECT_LT(ends.feed->stuck_for_ns(2'000'000), 1'000);
+}
+
+// Versions are published meanwhile, and told only when it listens again.
+TEST(Feed, NothingPilesUpForWhoTakesNothing) {
+  Ends ends;
+  ASSERT_TRUE(ends.link.ask(1).ok());
+  ASSERT_TRUE(ends.feed->read(ends.history).ok());
+  const std::vector<uint16_t> first = ends.words;
+  for (int i = 0; i < 20; i++) {
+    ASSERT_TRUE(ends.feed->write(ends.history, i).ok());
+    ends.feed->tell_alive();
+    ends.publish();
+  }
+  EXPECT_LE(ends.history.held_bytes(), ends.history.limit_bytes());
+  const std::vector<uint16_t> last = std::exchange(ends.words, first);
+  ASSERT_TRUE(ends.brings(1, 100));
+  ends.words = last;
+  ASSERT_TRUE(ends.link.ask(21).ok());
+  ASSERT_TRUE(ends.brings(21, 200));
+  EXPECT_EQ(ends.feed->whole_copies(), 1u);  // then records
+}
+
+TEST(Feed, AnswersNothingButItsMessages) {
+  for (const FrameType type : {FrameType::kNews, FrameType::kVersion, FrameType::kFailure}) {
+    Ends ends;
+    int fds[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    Channel stranger(Fd(fds[0]), kMaxRequestBytes);
+    Feed feed(std::make_shared<Channel>(Fd(fds[1]), 64), 0);
+    stranger.queue(type, encode_version(1));
+    ASSERT_TRUE(stranger.pump_out().ok());
+    EXPECT_EQ(feed.read(ends.history).code(), FSCCL_ERR_PROTOCOL);
+  }
+}
+
+}  // namespace
+}  // namespace fsccl::publish
