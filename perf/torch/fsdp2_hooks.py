@@ -27,7 +27,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group, _fsdp_state
 
-
 STOCK = {'stock FSDP2 over gloo': 'gloo', 'stock FSDP2 over fsccl': 'fsccl'}
 
 
