@@ -18,7 +18,7 @@ from setuptools.errors import SetupError
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
-import wheels  # pylint: disable=wrong-import-position
+import wheels  # noqa: E402
 
 NEEDS = (
     'libfsccl_jax is built with g++ 12 or clang 14 or newer, pkg-config, and the development files '

@@ -22,7 +22,7 @@ from setuptools.errors import SetupError
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
-import wheels  # pylint: disable=wrong-import-position
+import wheels  # noqa: E402
 
 ROOT = wheels.ROOT
 # The C and C++ runtime: what uses the package needs it from the system as well.

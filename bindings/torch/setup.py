@@ -17,7 +17,7 @@ from setuptools.errors import SetupError
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
-import wheels  # pylint: disable=wrong-import-position
+import wheels  # noqa: E402
 
 VERSION = wheels.version('torch')
 CARRIED = os.environ.get('FSCCL_TORCH_LIBRARY')

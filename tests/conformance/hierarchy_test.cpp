@@ -502,5 +502,23 @@ TEST(Sums, InFlightTogether) {
   });
 }
 
+// The parts of a communicator, which carry a call out, have its site.
+TEST(Hierarchy, CallSitesAreCompared) {
+  if (hosts_given() && !given({0, 0, 1, 1})) return;
+  const Settings settings{{"FSCCL_HIERARCHY", "on"}};
+  for (const size_t count : {size_t{3}, kCount})
+    run_shape({0, 0, 1, 1}, [&](Rank& self) {
+      const std::vector<float> in = input_of(self.rank, count);
+      std::vector<float> out(4 * count);
+      EXPECT_OK(fsccl_comm_set_site(self.comm, 1));
+      EXPECT_OK(fsccl_all_gather(in.data(), out.data(), count, FSCCL_FLOAT32, self.comm, nullptr,
+                                 nullptr));
+      EXPECT_OK(fsccl_comm_set_site(self.comm, self.rank == 3 ? 2 : 1));
+      EXPECT_ERROR(fsccl_all_gather(in.data(), out.data(), count, FSCCL_FLOAT32, self.comm, nullptr,
+                                    nullptr),
+                   FSCCL_ERR_MISMATCH, "site 0x0000000000000001", "site 0x0000000000000002");
+    });
+}
+
 }  // namespace
 }  // namespace fsccl::testing

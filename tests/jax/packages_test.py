@@ -37,14 +37,8 @@ TRAIN = """
 """
 
 
-def losses_of(outputs):
-    lines = [line for output in outputs for line in output.splitlines() if 'losses' in line]
-    assert len(lines) == len(outputs) and len(set(lines)) == 1, outputs
-    return [float.fromhex(word) for word in lines[0].split()[1:]]
-
-
 def test_flax_and_optax_train_with_gloos_numbers():
     moved = 'assert fsccl_jax.counters()["operations"] > 100'
-    ours = losses_of(r.run(TRAIN.format(check=moved)))
-    assert ours == losses_of(r.run(TRAIN.format(check=''), use=''))
+    ours = r.losses(r.run(TRAIN.format(check=moved)))
+    assert ours == r.losses(r.run(TRAIN.format(check=''), use=''))
     assert ours[-1] < 0.5 * ours[0]

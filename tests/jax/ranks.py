@@ -121,6 +121,13 @@ def run(text, ranks=2, limit=120, **options):
         return outputs
 
 
+def losses(outputs):
+    """What all ranks have printed alike behind "losses", as hexadecimal numbers."""
+    lines = [line for output in outputs for line in output.splitlines() if 'losses' in line]
+    assert len(lines) == len(outputs) and len(set(lines)) == 1, outputs
+    return [float.fromhex(word) for word in lines[0].split()[1:]]
+
+
 def python(text, limit=60, **environment):
     """(exit status, output) of one program."""
     result = subprocess.run(
