@@ -7,8 +7,8 @@
 #include <fsccl/codec.h>
 #include <fsccl/fsccl.h>
 #include <fsccl/insight.h>
-#include <fsccl/redistribute.h>
 #include <fsccl/publish.h>
+#include <fsccl/redistribute.h>
 #include <stdio.h>
 
 static int failures = 0;
