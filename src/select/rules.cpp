@@ -33,10 +33,6 @@ std::vector<Named> plans_of(OpCode op) {
   if (whole) plans.push_back({"small_slots", Way::small_slots});
   plans.push_back({one_buffer ? "balanced" : "direct", Way::direct});
   if (!whole && !one_buffer) plans.push_back({"read", Way::read});
-  if (op != OpCode::send)
-    plans.insert(plans.end(), {{"nccl", Way::nccl}, {"ucx", Way::ucx}, {"staged", Way::staged}});
-  if (op == OpCode::all_reduce || op == OpCode::reduce_scatter)
-    plans.push_back({"summed", Way::summed});
   const bool hierarchical = op == OpCode::all_gather || op == OpCode::reduce_scatter ||
                             op == OpCode::all_reduce || op == OpCode::broadcast;
   if (hierarchical)
@@ -45,6 +41,10 @@ std::vector<Named> plans_of(OpCode op) {
                                {"4_steps", Way::four_steps},
                                {"by_hosts", Way::by_hosts},
                                {"flat", Way::flat}});
+  if (op != OpCode::send)
+    plans.insert(plans.end(), {{"nccl", Way::nccl}, {"ucx", Way::ucx}, {"staged", Way::staged}});
+  if (op == OpCode::all_reduce || op == OpCode::reduce_scatter)
+    plans.push_back({"summed", Way::summed});
   return plans;
 }
 

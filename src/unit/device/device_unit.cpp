@@ -88,7 +88,8 @@ Status DeviceUnit::place() {
     FSCCL_ASSIGN(for_host_, cuda::HostMemory::of(device).take(bytes_for_host()));
   }
   FSCCL_TRY(name_shards(shards_.places));
-  return name_sharded_grads(sharded_grads_.places);
+  FSCCL_TRY(name_sharded_grads(sharded_grads_.places));
+  return spec_.layout_of ? reserve_pack() : success();
 }
 
 Status DeviceUnit::name_shards(std::vector<std::byte*> places) {

@@ -86,6 +86,8 @@ class DeviceUnit final : public Unit {
   Status check_reduce(const ReduceRequest& request);
   Status move_sharded_grads(void* const* places);
   Status prepare_pack(const void* const* grads);
+  Status make_pack(const std::vector<cuda::CastPiece>& pieces);
+  Status reserve_pack();
   Status pack() const;
   Status give_result(fsccl_reduce_result_t* result, bool of_replicas) const;
   Status set_norm_of_nothing(cuda::CUdeviceptr norm) const;

@@ -129,7 +129,6 @@ Status DeviceUnit::move_sharded_grads(void* const* given) {
 Status DeviceUnit::prepare_pack(const void* const* grads) {
   const std::vector<const void*> from(grads, grads + count());
   if (from == packed_from_) return success();
-  FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(pool_.device()));
   std::vector<cuda::CastPiece> pieces;
   for (size_t i = 0; i < count(); i++) {
     if (!has_grad(i) || layout().tied(i) || !layout().numel(i)) continue;
@@ -140,12 +139,27 @@ Status DeviceUnit::prepare_pack(const void* const* grads) {
   }
   mover_->finish(Lane::Kind::gradients);  // the old one may be in use
   packed_from_.clear();
-  pack_.reset();
-  if (!pieces.empty()) {
-    FSCCL_ASSIGN(pack_, kernels->make_casts(pieces, cuda::CastBase::destinations));
-  }
+  FSCCL_TRY(make_pack(pieces));
   packed_from_ = from;
   return success();
+}
+
+Status DeviceUnit::make_pack(const std::vector<cuda::CastPiece>& pieces) {
+  pack_.reset();
+  if (pieces.empty()) return success();
+  FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(pool_.device()));
+  FSCCL_ASSIGN(pack_, kernels->make_casts(pieces, cuda::CastBase::destinations));
+  return success();
+}
+
+// A table that is made between the operations of a step asks the driver for memory, and the driver
+// may wait until the device is idle, which it is not while a stream waits for this rank. A unit by
+// parameter makes a table for each parameter, so the memory for them is there from the start.
+Status DeviceUnit::reserve_pack() {
+  const cuda::CUdeviceptr slot = pool_.slots(rank_in_pool_) + definition_.grad_map.offset[0];
+  const uint64_t elements = layout().numel(0);
+  if (!has_grad(0) || !elements) return success();
+  return make_pack({{slot, slot, elements, spec_.reduce_dtype, spec_.reduce_dtype}});
 }
 
 // In one launch.

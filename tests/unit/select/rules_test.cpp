@@ -47,7 +47,8 @@ TEST(Rules, ErrorsSayWhatIsAccepted) {
       {"barrier=slots", "is not one of"},
       {"all_gather=ring",
        "plan \"ring\" is not one of slots, direct, read, 2_steps, 3_steps, 4_steps, by_hosts, "
-       "flat"},
+       "flat, "
+       "nccl, ucx, staged"},
       {"gather=by_hosts", "is not one of slots, direct, read"},
       {"all_gather=slots/100", "multiple of 64"},
       {"all_gather=slots/2G", "from 4K to 1G"},
