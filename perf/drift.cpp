@@ -15,7 +15,7 @@ uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Between -1 and 1, of 16 bits.
+// Returns a number between -1 and 1, made of 16 bits.
 float uniform(uint64_t bits) { return static_cast<float>(bits & 0xffff) / 32767.5f - 1.0f; }
 
 float drifted(uint64_t element, uint32_t stream, uint32_t generation) {
@@ -27,7 +27,7 @@ float drifted(uint64_t element, uint32_t stream, uint32_t generation) {
 }
 
 float value_of(uint16_t word, fsccl_dtype_t wire) {
-  if (wire == FSCCL_FLOAT16) {  // of what fill_drifted() makes: finite
+  if (wire == FSCCL_FLOAT16) {  // fill_drifted() makes finite numbers only
     const int exponent = word >> 10 & 31, mantissa = word & 1023;
     const float magnitude = exponent
                                 ? std::ldexp(1024.0f + static_cast<float>(mantissa), exponent - 25)

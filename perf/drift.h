@@ -1,6 +1,6 @@
 // Parameters that move as in training: around fixed values of about N(0, 0.02), each step by some
 // 1e-5, so that their differences in bfloat16 have about the entropy that pre-training has at its
-// highest rate (docs/codecs.md). Pure functions over memory.
+// highest rate (docs/codecs.md). These are pure functions over memory.
 #pragma once
 #include <fsccl/codec.h>
 #include <fsccl/fsccl.h>
@@ -12,11 +12,11 @@ namespace fsccl::perf {
 // Writes elements first .. first + count of a vector of fp32.
 void fill_drifted(float* data, uint64_t count, uint64_t first, uint32_t stream,
                   uint32_t generation);
-// How many elements differ from their cast to `wire`, bfloat16 or float16.
+// Returns how many elements differ from their cast to `wire`, bfloat16 or float16.
 uint64_t count_wrong_drifted(const void* data, fsccl_dtype_t wire, uint64_t count, uint64_t first,
                              uint32_t stream, uint32_t generation);
-// ... are further from it than a block codec may bring them, of blocks with the largest parameter
-// that there can be.
+// Returns how many elements are further from their values in fp32 than a block codec may bring
+// them, in blocks with the largest parameter that there can be.
 uint64_t count_far_drifted(const void* data, fsccl_dtype_t wire, uint64_t count, uint64_t first,
                            uint32_t stream, uint32_t generation, fsccl_codec_kind_t codec);
 

@@ -20,8 +20,8 @@ namespace {
 constexpr size_t kPieceBytes = 8u << 20, kLeastBytes = 64u << 20, kMostBytes = 256u << 20;
 constexpr double kKibPerNsToGb = 1024;  // GB/s of one KiB a ns
 
-// Of sources, and of destinations. Where pieces cannot be flushed, twice the last cache, so that
-// little of either is in it.
+// Returns the bytes of sources, and of destinations. Where pieces cannot be flushed, these are
+// twice the last cache, within limits, so that little of either is in it.
 size_t course_bytes() {
   if (Course::flushes()) return kLeastBytes;
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);

@@ -83,7 +83,7 @@ Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec, UnitBase*
   return success();
 }
 
-// Of the delta codec; then of block codecs. What is not of a kind is 0.
+// Checks a delta codec. The fields that only block codecs have must be 0.
 Status check_delta(const fsccl_codec_t& codec, fsccl_dtype_t wire) {
   constexpr uint32_t kForms = FSCCL_CODEC_NIBBLES_ONLY | FSCCL_CODEC_FEWEST_BYTES;
   if (codec.flags & ~(kForms | FSCCL_CODEC_NEVER_DECLINES))
@@ -104,6 +104,7 @@ Status check_delta(const fsccl_codec_t& codec, fsccl_dtype_t wire) {
               dtype_name(wire));
 }
 
+// Checks a block codec. Fields and flags must be 0 that its kind, or a reduction, does not have.
 Status check_blocks(const fsccl_codec_t& codec, const char* what, bool gathers) {
   const uint32_t flags = gathers ? 0 : FSCCL_CODEC_ERROR_FEEDBACK;
   if (codec.flags & ~flags)
@@ -122,7 +123,7 @@ Status check_blocks(const fsccl_codec_t& codec, const char* what, bool gathers) 
   return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: audit_every is of gathers: give 0", what);
 }
 
-// What both codecs of a unit have to be.
+// Reads gather_codec or reduce_codec, and checks the rules that hold for both.
 Status read_codec(const fsccl_codec_t* given, const char* what, const UnitSpec& spec,
                   fsccl_codec_t* codec) {
   FSCCL_TRY(read_config(given, fsccl_codec_t FSCCL_CODEC_INIT, codec));
@@ -144,7 +145,7 @@ Status read_codec(const fsccl_codec_t* given, const char* what, const UnitSpec& 
   return success();
 }
 
-// With the defaults of its kind.
+// Returns the codec with the defaults of its kind.
 CodecSpec spec_of(const fsccl_codec_t& codec, bool gathers) {
   CodecSpec made{codec.kind, codec.flags, codec.block, codec.max_relative_error, codec.audit_every};
   if (codec.kind == FSCCL_CODEC_DELTA) return made;

@@ -18,18 +18,18 @@ namespace fsccl {
 
 class Pool;
 
-// How parameters, or gradients, travel between hosts: what a config says of it.
+// The codec that a config asks for, with which parameters or gradients travel between hosts.
 struct CodecSpec {
   fsccl_codec_kind_t kind = FSCCL_CODEC_NONE;
   uint32_t flags = 0;
-  // of block codecs
+  // Only block codecs use the following fields.
   uint32_t block = 0;
   double max_relative_error = 0;
   uint32_t audit_every = 0;
 
   bool loses() const { return kind != FSCCL_CODEC_NONE && kind != FSCCL_CODEC_DELTA; }
-  BlockForm form() const;  // of a block codec
-  uint64_t hash() const;   // of all that must be the same on all ranks
+  BlockForm form() const;  // for a block codec
+  uint64_t hash() const;   // hash of all fields, which must be the same on all ranks
 };
 
 // The checked arguments of fsccl_unit_create.

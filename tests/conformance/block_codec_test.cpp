@@ -326,7 +326,8 @@ TEST(CodedSum, FeedbackKeepsWhatLiesBelowHalfAStep) {
     ASSERT_EQ(with.status, FSCCL_OK);
     constexpr float kSmall = 1e-3f;
     constexpr int kSteps = 300;
-    // Half a step of a block is 1/254 of its largest. Of the small vector each rank has all in one.
+    // Half a step of a block is 1/254 of its largest element. All elements of the small vector that
+    // a rank has lie in one block.
     const auto value = [&](uint64_t element) {
       return element >> 32 != 2 ? 0 : (element & 0xffffffffu) % 33 % 11 == 0 ? 1.0f : kSmall;
     };
@@ -350,9 +351,9 @@ TEST(CodedSum, FeedbackKeepsWhatLiesBelowHalfAStep) {
   });
 }
 
-// Shards dealt out anew to the ranks that stay; then one leaves, and the others go on with units of
-// their own. `unit`s of the old communicator and of the new one give what units without a codec
-// give.
+// Shards are dealt out anew to the ranks that stay; then one rank leaves, and the others go on with
+// units of their own. Units of the old communicator and of the new one give the same results as
+// units without a codec.
 void goes_on_with_fewer_ranks(fsccl_codec_kind_t kind) {
   constexpr int kLeaver = 2;
   run_ranks(

@@ -1,7 +1,7 @@
 // Debug mode of pools against random programs: blocks, imports and a unit's gradients, taken, used
-// and given back in a right order. Into each of a thousand programs exactly one bug is
-// put, and the first error must name it: what kind, and whose memory. A thousand programs without a
-// bug must run without a word. What is in memory is checked throughout.
+// and given back in a right order. Each of a thousand programs has exactly one bug, and the first
+// error must name it: its kind, and the owner of the memory. A thousand programs without a bug must
+// run without a word. The contents of the memory are checked throughout.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -50,7 +50,7 @@ class Program {
     EXPECT_OK(fsccl_pool_create(comm, &config, &pool_));
   }
 
-  // The first error's text; empty when there was none.
+  // Returns the first error's text, which is empty when there was none.
   std::string run() {
     const size_t steps = 20 + random_.below(40), at = random_.below(steps);
     if (bug_ == Bug::slot_overrun || bug_ == Bug::slot_underrun || bug_ == Bug::unit_leak ||
@@ -155,8 +155,8 @@ class Program {
     param.shape[0] = static_cast<int64_t>(1 + random_.below(5000));
     ok(fsccl_unit_create(&config, &param, 1, &unit_));
   }
-  // A step of the unit, with a byte of this distance from its gradients written: at or behind the
-  // end, or before the begin.
+  // Takes a step of the unit, and writes a byte at this distance from its gradients: at or behind
+  // the end, or before the begin.
   void reduce(int64_t stray = 0, bool beyond = false) {
     if (!ok(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr, nullptr))) return;
     fsccl_view_t view{};
@@ -215,7 +215,7 @@ class Program {
     give_back(index);
     if (bug_ == Bug::double_free) {
       expect("was freed before", memory);
-      // which may have the same bytes
+      // The other blocks may get the freed memory.
       for (size_t others = random_.below(3); others > 0; others--) allocate(bytes);
       ok(fsccl_pool_free(pool_, memory.data, nullptr));
     } else {
@@ -236,7 +236,7 @@ class Program {
       EXPECT_OK(fsccl_pool_free(pool_, forgotten_.data, nullptr));
     }
     if (forgotten_.import) std::free(forgotten_.data);
-    EXPECT_OK(fsccl_pool_destroy(pool_));  // it was said once
+    EXPECT_OK(fsccl_pool_destroy(pool_));  // the error was reported once
   }
 
   Random random_;
@@ -251,7 +251,7 @@ class Program {
 };
 
 constexpr uint64_t kPrograms = 1000;
-// Each has a pool, of which it uses little.
+// Each program has a pool and uses little of it.
 const std::initializer_list<std::pair<const char*, const char*>> kSmall{
     {"FSCCL_PREFAULT", "0"}, {"FSCCL_HUGE_PAGES", "off"}};
 

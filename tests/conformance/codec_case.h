@@ -1,5 +1,5 @@
-// What tests of codecs between hosts share: a unit with some parameters, with codecs or without,
-// and how training changes it.
+// The code that tests of codecs between hosts share: a unit with some parameters, with codecs or
+// without, and how training changes it.
 #pragma once
 #include <cstring>
 #include <vector>
@@ -22,12 +22,12 @@ struct CodecCase {
   fsccl_sharing_t sharing = FSCCL_SHARING_READ_ONLY;
   fsccl_keep_t keep = FSCCL_KEEP_NONE;
   bool by_parameter = false;
-  uint32_t flags = FSCCL_CODEC_NEVER_DECLINES;  // of the delta codec
+  uint32_t flags = FSCCL_CODEC_NEVER_DECLINES;  // flags of the delta codec
   std::vector<int> hosts = {};
   uint64_t limit_bytes = 0;
   double max_relative_error = 0;
   uint32_t block = 0, audit_every = 0;
-  fsccl_codec_kind_t sums = FSCCL_CODEC_NONE;  // of the reduction
+  fsccl_codec_kind_t sums = FSCCL_CODEC_NONE;  // codec of the reduction
   uint32_t sums_flags = 0;
   fsccl_dtype_t reduce = FSCCL_BFLOAT16;
 };
@@ -111,8 +111,8 @@ class CodecUnit {
     EXPECT_OK(fsccl_unit_reshard(unit_, nullptr));
     return all;
   }
-  // Gradients of the parameters that learn: value(element) in reduce_dtype, summed over the ranks.
-  // Returns this rank's sums.
+  // Writes value(element) in reduce_dtype as the gradients of the parameters that learn, sums them
+  // over the ranks, and returns this rank's sums.
   template <class Value>
   std::vector<std::vector<float>> reduced(const Value& value, fsccl_reduce_result_t* result) {
     for (size_t i = 0; i + 1 < size_; i++) {
@@ -157,7 +157,7 @@ class CodecUnit {
 inline float initial(uint64_t element) {
   return 0.02f * (static_cast<float>(mix(element, 1) % 2001) / 1000.0f - 1.0f) + 1e-4f;
 }
-// A little up or down, as a step of an optimizer; parameter 1 is frozen.
+// Moves a value a little up or down, as a step of an optimizer does; parameter 1 is frozen.
 inline float trained(float value, uint64_t element, int step) {
   if (element >> 32 == 1) return value;
   return value +

@@ -21,7 +21,7 @@ int steps_of_a_test() {
   return given ? static_cast<int>(std::strtol(given, nullptr, 10)) : 24;
 }
 
-// What else happens to parameters now and then.
+// Returns a parameter after a step, which now and then does something else than training.
 float changed(float value, uint64_t element, int step) {
   switch (step % 12) {
     case 3:  // a step that is skipped
@@ -95,7 +95,7 @@ TEST(Codec, HostsOfAnyShape) {
     gathers_the_same({.hosts = hosts}, static_cast<int>(hosts.size()));
 }
 
-// The value of a metric of which this process has one sample.
+// Returns the value of a metric of which this process has one sample.
 uint64_t metric(const std::string& name) {
   std::string text;
   EXPECT_OK(fsccl_metrics([](void* to, const char* some,
@@ -106,8 +106,8 @@ uint64_t metric(const std::string& name) {
   return std::strtoull(text.c_str() + text.find("} ", at) + 2, nullptr, 10);
 }
 
-// Steps of training: at most a quarter of the bytes and a little, in nibbles; fewer, coded. The
-// network agrees.
+// Steps of training send at most a quarter of the plain bytes and a little as nibbles, and fewer
+// bytes as codes. The network's counter agrees.
 TEST(Codec, SendsFewerBytes) {
   if (!hosts_given()) GTEST_SKIP() << "needs hosts";
   for (const uint32_t more : {FSCCL_CODEC_FEWEST_BYTES, FSCCL_CODEC_NIBBLES_ONLY})

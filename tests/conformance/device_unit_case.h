@@ -22,8 +22,8 @@ class DevicePoolScope {
   fsccl_pool_t pool_ = nullptr;
 };
 
-// The unit of a case, of either kind; *unit null where it was refused. Shards are the unit's own,
-// or in `shards`.
+// Makes the unit of a case, on the memory of `pool`; *unit is null where it was refused. Shards are
+// the unit's own, or lie in `shards`.
 fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool,
                          fsccl_unit_t* unit, const std::vector<void*>& shards = {},
                          const std::vector<void*>& sharded_grads = {},
@@ -39,19 +39,20 @@ class TwinUnits {
 
   fsccl_unit_t get() const { return device_; }
   fsccl_unit_t host() const { return host_; }
-  // of the calls that follow on the one on the GPU
+  // Sets the stream of the following calls for the unit on the GPU.
   void set_stream(CudaStream* stream) { stream_ = stream; }
 
   void write_shards(uint64_t version);
   void unshard(fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ);
   void compare_params();
-  void scribble();  // over the parameters of the one on the GPU
+  void scribble();  // writes over the parameters of the unit on the GPU
   void reshard();
   void broadcast_state(int root);
   void write_grads(uint64_t step);
-  // Gradients in memory of the test, for `config.grads` of each.
+  // Writes gradients to memory of the test, for `config.grads` of each unit.
   void own_grads(uint64_t step, std::vector<const void*>* host, std::vector<const void*>* device);
-  // Both with these settings; `config` gets its own grads and result.
+  // Reduces the gradients of both units with these settings; `config` gets its own grads and
+  // result.
   void reduce(fsccl_reduce_config_t config, bool own = false, uint64_t step = 0);
   void compare_grads();
 

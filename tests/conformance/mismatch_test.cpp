@@ -1,6 +1,6 @@
 // A thousand programs in which one rank calls something else than the others, in each field of an
-// operation's fingerprint: an error on every rank, with both calls in its text. And programs whose
-// ranks differ where they may: never called a mismatch.
+// operation's fingerprint: every rank gets an error with both calls in its text. Programs whose
+// ranks differ only in ways that are allowed never get this error.
 #include <fmt/format.h>
 
 #include "fsccl/insight.h"
@@ -40,11 +40,11 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
     SCOPED_TRACE(fmt::format("seed {}: {} of {}, not {}", seed, said, ranks, words_of(right)));
     run_ranks(ranks, [&](Rank& self) {
       std::vector<double> in(most_elements(ranks), 1), out(in.size());
-      // A rank may hear of it in an operation before: others are ahead.
+      // A rank may hear of it in an earlier operation, because others are ahead.
       fsccl_status_t status = FSCCL_OK;
       for (const Call& call : self.rank == odd ? odd_calls : calls)
         if (status == FSCCL_OK) status = issue(call, self.comm, in, out);
-      // an operation that need not see all ranks
+      // The operation may be one that need not see all ranks.
       if (status == FSCCL_OK) status = fsccl_barrier(self.comm, nullptr, nullptr);
       EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, said.c_str(), words_of(right).c_str(),
                    "they differ in", word_of(field, wrong));
@@ -60,9 +60,9 @@ fsccl_status_t unshard(TestUnit& unit) {
 }
 fsccl_status_t reshard(TestUnit& unit) { return fsccl_unit_reshard(unit.get(), nullptr); }
 
-// `steps` of a unit, and then the call of this rank that differs, or does not. A rank may hear of
-// it before it comes there: others are ahead. With one step they all have made their units when the
-// first of them differs.
+// Runs `steps` of a unit, and then the call of this rank that differs, or does not. A rank may hear
+// of the difference before that call, because others are ahead. With one step all ranks have made
+// their units when the first of them differs.
 fsccl_status_t steps_that_differ(int64_t steps, int difference, bool odd, TestUnit& unit,
                                  TestUnit& other) {
   for (; steps > 0; --steps)
@@ -151,7 +151,7 @@ TEST(Sites, OfCallsThatHaveChangedPlacesAreToldBeforeAResultIsRead) {
         EXPECT_OK(issue(call, self.comm, in, out));  // all are at one site
         EXPECT_OK(fsccl_comm_set_site(self.comm, self.rank == 1 ? kSecond : kFirst));
         fsccl_status_t status = issue(call, self.comm, in, out);
-        // who only sends, or tells nobody what it called, hears of it in the next call
+        // A rank that only sends, or tells nobody what it called, hears of it in the next call.
         if (status == FSCCL_OK) status = fsccl_barrier(self.comm, nullptr, nullptr);
         if (op == kBroadcast || op == kBroadcastList || op == kReduce) {
           EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, "they differ in");
@@ -191,7 +191,8 @@ TEST(Sites, MessagesHaveNoneAndZeroIsNone) {
   });
 }
 
-// Each waits for another one, and who only receives does not always tell that it has entered.
+// Each rank waits for another one, and a rank that only receives does not always tell that it has
+// entered.
 TEST(Differences, OfAllRanksAreTold) {
   for (const size_t count : {size_t{2}, kMost})
     for (const size_t before : {0, 1, 3, 4})
@@ -202,7 +203,7 @@ TEST(Differences, OfAllRanksAreTold) {
                                  nullptr);
         };
         fsccl_status_t status = FSCCL_OK;
-        // others may be ahead
+        // Other ranks may be ahead.
         for (size_t n = 0; n < before && status == FSCCL_OK; n++) status = broadcast(0);
         if (status == FSCCL_OK) status = broadcast((self.rank + 1) % 3);
         EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, "broadcast of", "they differ in root");

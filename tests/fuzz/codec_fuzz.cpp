@@ -1,8 +1,8 @@
-// What a codec is given from another host. Blocks of the delta codec: one that is not good changes
-// nothing but the words it was to make; one that is good gives words whose sum is the block's, and
-// what an encoder makes of these is good again. Chunks of block codecs, with sums that are made
-// right, so that what lies behind the sum is reached: elements of any bits are made of them, and
-// nothing beyond them is read or written.
+// The bytes that a codec is given from another host. A block of the delta codec that is not good
+// changes nothing but the words it was to make; a good block gives words whose sum is the block's,
+// and the block that an encoder makes of these words is good again. Chunks of block codecs get a
+// right sum, so that the decoder reads the bytes behind it: elements of any bits are made of them,
+// and nothing beyond them is read or written.
 #include "codec/delta.h"
 
 #include <cstring>

@@ -1,6 +1,6 @@
 // Files that people hand over, or that lie in a folder of theirs: topologies, tuning files, races
-// of kernels, traces of memory, and the bytes of a unique id. The first byte chooses. What
-// fsccl-trace reads: trace_fuzz.cpp.
+// of kernels, traces of memory, and the bytes of a unique id. The first byte chooses the kind
+// of file. trace_fuzz.cpp has the files that fsccl-trace reads.
 #include <algorithm>
 #include <cstring>
 
@@ -20,7 +20,8 @@ void read_topology(const Result<topo::Topology>& topology) {
   if (topology.ok()) FUZZ_REQUIRE(topo::parse_json(topo::to_json(topology.value()), "again").ok());
 }
 
-// As load_file() reads it: what may hang below what is checked by the reader of JSON.
+// Reads a machine as load_file() does: the reader of JSON checks which objects may hang below which
+// others.
 void read_machine(const std::string& text) {
   const Result<topo::Topology> machine = topo::parse_xml(text, "fuzzed");
   if (machine.ok()) read_topology(topo::parse_json(topo::to_json(machine.value()), "fuzzed"));

@@ -1,7 +1,7 @@
-// What a subscriber and a publishing rank say to each other. The first byte chooses: a message or
-// the catalog, which come back byte for byte where they are accepted; or all that a rank sends over
-// a connection, frames and the bytes behind them, of which a subscriber never has a version whose
-// sums are wrong; or what a subscriber sends, of which a rank never does more than answer.
+// The messages between a subscriber and a publishing rank. The first byte chooses: a message or the
+// catalog, which come back byte for byte where they are accepted; or all bytes that a rank sends
+// over a connection, frames and the bytes behind them, from which a subscriber never gets a version
+// whose sums are wrong; or the bytes that a subscriber sends, which a rank only answers.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -138,7 +138,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       read_catalog(payload);
       break;
     case 2:
-      (void)decode_place(payload).ok();  // what is behind it is padding
+      (void)decode_place(payload).ok();  // padding may follow the place
       break;
     case 3:
       hear_rank(payload);

@@ -1,6 +1,7 @@
-// What ranks tell each other before state is dealt out anew (fsccl_redistribute): whatever others
-// claim, this rank refuses it, or knows for each pair of ranks which bytes of the one's pieces go
-// to which place in the other's, and within them; and rounds have an end.
+// The claims and terms that ranks tell each other before state is dealt out anew
+// (fsccl_redistribute). Whatever other ranks claim, this rank refuses it, or knows for each pair of
+// ranks which bytes of one rank's pieces go to which place in the other rank's pieces, and none lie
+// beyond these pieces; and the number of rounds is limited.
 #include <algorithm>
 #include <cstring>
 
@@ -15,8 +16,8 @@ using namespace fsccl;
 constexpr size_t kMostRanks = 8;
 constexpr int kShards = 3;
 
-// The same on all ranks, but for the shards that this one has: of these the fuzzer says what it
-// likes.
+// Returns the request, which is the same on all ranks except for the shards that this rank has: the
+// fuzzer chooses these.
 RedistributionRequest request_of(fsccl_layout_t from, fsccl_layout_t to) {
   RedistributionRequest request;
   request.from = {from, kShards, 0};
@@ -60,7 +61,7 @@ void check_flows(const Redistribution& plan) {
 void deal_out(fsccl_layout_t from, fsccl_layout_t to, const uint8_t* data, size_t bytes) {
   const RedistributionRequest request = request_of(from, to);
   Redistribution plan = plan_of(request);
-  // As they come: each claim is of this rank's kind but where the input says other things.
+  // Each claim is of this rank's kind, except where the input says other things.
   std::vector<RedistributionClaim> claims(
       std::clamp<size_t>(bytes / sizeof(RedistributionClaim), 1, kMostRanks));
   std::memcpy(claims.data(), data, std::min(bytes, claims.size() * sizeof(RedistributionClaim)));
@@ -79,7 +80,7 @@ void deal_out(fsccl_layout_t from, fsccl_layout_t to, const uint8_t* data, size_
 }
 
 void agree(const uint8_t* data, size_t bytes) {
-  constexpr uint64_t kMostRounds = 16;  // of as much as this state has, 64 bytes at a time
+  constexpr uint64_t kMostRounds = 16;  // enough for this state, 64 bytes at a time
   const Redistribution plan = plan_of(request_of(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM));
   std::vector<RedistributionTerms> terms(
       std::clamp<size_t>(bytes / sizeof(RedistributionTerms), 1, kMostRanks));

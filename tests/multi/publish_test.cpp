@@ -72,8 +72,8 @@ size_t elements_of(const Weight& weight) {
       std::accumulate(weight.shape.begin(), weight.shape.end(), int64_t{1}, std::multiplies<>()));
 }
 
-// All parameters, whole, as of a version. Of every step one 16-bit word of eight changes by some
-// units in the last place, and a few become anything: NaNs, infinities, denormals.
+// All parameters of a version, whole. Each step changes one 16-bit word in eight by some units in
+// the last place, and a few words become anything: NaNs, infinities, denormals.
 class Model {
  public:
   // `exact`: fp32 parameters use all of their bits; else they are bf16 numbers.
@@ -238,7 +238,7 @@ class Copy {
   Copy(fsccl_layout_t layout, int ranks, int rank, bool exact) {
     for (fsccl_param_t param : params()) {
       if (std::string(param.name) == "bytes") continue;
-      // tied in another way than it is published: not at all
+      // The subscriber ties no parameter, unlike the publication.
       param.tied_to = -1;
       if (!exact && param.dtype == FSCCL_FLOAT32) param.dtype = FSCCL_BFLOAT16;
       wanted_.push_back(param);
@@ -250,7 +250,7 @@ class Copy {
     }
   }
   std::vector<fsccl_param_t>& wanted() { return wanted_; }
-  // The name of the first parameter that is not the model's.
+  // Returns the name of the first parameter that differs from the model's.
   std::string differs_from(Model& model) const {
     for (size_t i = 0; i < wanted_.size(); i++) {
       size_t there = 0;
@@ -422,12 +422,12 @@ TEST_F(Publishing, ALateSubscriberGetsAWholeCopyAndThenRecords) {
   usleep(300'000);
   stop();
   ASSERT_TRUE(processes_.finish(kLimitMs)) << processes_.report();
-  EXPECT_GE(last_number(reader, "whole"), 2u) << processes_.report();  // of each rank
+  EXPECT_GE(last_number(reader, "whole"), 2u) << processes_.report();  // a copy from each rank
   EXPECT_EQ(last_number(reader, "last"), last_number(0, "version")) << processes_.report();
 }
 
-// Stopped, it takes nothing; the ranks hold no more than their limit meanwhile (they end if they
-// do), and then it gets a whole copy.
+// While a subscriber is stopped, it takes nothing, and the ranks hold no more than their limit (a
+// rank that holds more ends). Then the subscriber gets a whole copy.
 TEST_F(Publishing, ASlowSubscriberCostsALimitedAmountOfMemory) {
   start_ranks(2, {{"PACE_US", "2000"}, {"LIMIT", "400000"}});
   const int slow = start_reader(), fast = start_reader();
@@ -483,7 +483,7 @@ TEST_F(Publishing, WhoHasTheSecretNeedsAnAddressOnly) {
   const int stranger = start_reader({{"FSCCL_JOB_SECRET_FILE", wrong}, {"ADDRESS", address}});
   ASSERT_TRUE(processes_.wait_for_output(friendly, "first", kLimitMs)) << processes_.report();
   ASSERT_TRUE(processes_.wait_for_output(stranger, "subscribe", kLimitMs)) << processes_.report();
-  // Bytes of another protocol, and none at all.
+  // Strangers send bytes of another protocol, and none at all.
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(5000, '\xff'), std::string()}) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -505,7 +505,7 @@ TEST_F(Publishing, WhoHasTheSecretNeedsAnAddressOnly) {
   EXPECT_GE(last_number(0, "strangers"), 3u) << processes_.report();
 }
 
-// It is stopped, and its connections stay.
+// The rank is stopped, and its connections stay.
 TEST_F(Publishing, ASilentRankIsNamedAfterTheTimeout) {
   start_ranks(1, {{"PACE_US", "2000"}});
   const int reader = start_reader({{"READER_TIMEOUT_MS", "3000"}});
@@ -595,7 +595,7 @@ TEST(PublishCalls, MistakesAreNamed) {
   ASSERT_EQ(fsccl_subscriber_update(subscriber, -1, &version), FSCCL_OK);
   EXPECT_EQ(version.label, 7u);
   EXPECT_EQ(fsccl_subscriber_update(subscriber, 0, &version), FSCCL_IN_PROGRESS);
-  // What is destroyed waits for nobody whom it does not know.
+  // The subscriber and the communicator may be destroyed before the publisher.
   ASSERT_EQ(fsccl_subscriber_destroy(subscriber), FSCCL_OK);
   EXPECT_EQ(fsccl_subscriber_update(subscriber, 0, &version), FSCCL_ERR_INVALID_HANDLE);
   ASSERT_EQ(fsccl_comm_destroy(comm), FSCCL_OK);  // the publication goes on without it

@@ -3,11 +3,11 @@
 // put under its tick has landed, in whatever order messages come: each line says how many bytes
 // that is.
 //
-// What is put leaves with the next signal. What has not left by then is in this rank's own ring,
-// from where it is taken: so no call waits until it has left, and whoever is told of a failure owns
-// its buffers. A mirror is written by its peer's messages alone. The engine's window (window.h)
-// sees to it that what lies in a ring has been read, here or there, before other bytes take its
-// place.
+// Bytes that are put leave with the next signal. Bytes that have not left by then are in the ring
+// of this rank, and are taken from there: so no call waits until they have left, and a caller that
+// is told of a failure owns its buffers. A mirror is written by its peer's messages alone. The
+// engine's window (window.h) sees to it that bytes in a ring have been read, here or there, before
+// other bytes take their place.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -59,7 +59,7 @@ class Channel {
   ~Channel();
   Channel(const Channel&) = delete;
 
-  // For the engine (transport.h).
+  // The engine makes the following calls (transport.h).
   void signal(const fsccl_transport_line_t& line);
   void hold() { holds_ = true; }
   void signal_to(int peer, const fsccl_transport_line_t& line);
@@ -80,15 +80,15 @@ class Channel {
   const char* path(int number) const { return place_.node->path(number); }
   int take_path(int peer, int number);
 
-  // For the node, with its mutex held.
+  // The node makes the following calls, with its mutex held.
   uint64_t meeting() const { return place_.meeting; }
   uint64_t tag() const { return place_.tag; }
   int member(int job_rank) const;
   const std::shared_ptr<Mirrors>& memory() const { return mirrors_; }
-  // Where bytes of a message go; null, and the channel has failed, if they lie outside the ring.
-  // `at_once`: they are there already.
+  // Returns where the bytes of a message go. If they lie outside the ring, the channel fails and
+  // null is returned. `at_once`: they are there already.
   std::byte* place(int peer, const Header& header, size_t bytes, bool at_once);
-  // Where the mirror has those of a header that has been given a place.
+  // Returns where the mirror has the bytes of a header that has been given a place.
   std::byte* mirror_of(int peer, const Header& header) const;
   bool failed() const { return place_.board->written.load(std::memory_order_relaxed); }
   void landed(int peer, const Header& header, const std::byte* place, size_t bytes);
@@ -97,7 +97,8 @@ class Channel {
   void damaged(int peer, const fsccl_transport_line_t* line, size_t bytes, uint32_t sum,
                uint32_t meant);
   void hear(int peer, const Header& header, const void* data, size_t bytes);
-  // Its connection. `for_sure`: that is no death of which the job may tell.
+  // The connection to a rank is lost. `for_sure`: it is no death of which the job may tell, and the
+  // failure is reported at once.
   void lost(int job_rank, bool for_sure) noexcept;
 
  private:
@@ -130,7 +131,7 @@ class Channel {
   };
 
   explicit Channel(Place place);
-  // Null for a tick whose place has gone to a later one.
+  // Returns null for a tick whose place has gone to a later one.
   static Arrival* arrival_of(Peer& peer, uint32_t tick);
   Header header(MessageKind kind) const;
   std::byte* own(size_t at) const {
@@ -145,7 +146,8 @@ class Channel {
   int known_as(int rank) const {
     return place_.known_as.empty() ? rank : place_.known_as[static_cast<size_t>(rank)];
   }
-  // It has left this channel, or the one around it: that its connection breaks is no failure then.
+  // True if the peer has left this channel or the one around it. That its connection breaks is no
+  // failure then.
   bool gone(int peer) const;
   bool write_board(const fsccl_transport_failure_t& failure);
   void tell(const fsccl_transport_failure_t& failure, bool at_first_hand);

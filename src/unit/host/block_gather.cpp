@@ -6,7 +6,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kExactShare = 16;  // of a host's words, one in so many may go exactly
+constexpr uint64_t kExactShare = 16;  // one in so many words of a host may go exactly
 
 }  // namespace
 

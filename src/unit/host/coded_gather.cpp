@@ -10,7 +10,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint8_t kCodedFlag = 8, kChangedFlag = 16;  // of a fingerprint
+constexpr uint8_t kCodedFlag = 8, kChangedFlag = 16;  // flags of a fingerprint
 
 }  // namespace
 

@@ -1,5 +1,6 @@
-// The gather between hosts with a codec: what LaneExchange moves as it is, this moves coded, as one
-// operation of the lane. delta_gather.h and block_gather.h say how; here is what they share.
+// The gather between hosts with a codec. It moves words coded, as one operation of the lane, that
+// LaneExchange moves as they are. delta_gather.h and block_gather.h say how; this file has the part
+// that both share.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -14,22 +15,24 @@ namespace fsccl {
 
 class CodedGather : public LaneOperation {
  public:
-  // Of a rank of the lane, over what it exchanges, with the unit's gather_codec. Places what it
-  // keeps in the pool. FSCCL_ERR_OUT_OF_MEMORY: there is no room.
+  // Makes the gather of a rank of the lane, over the ranges of `exchange`, with the unit's
+  // gather_codec. The pool has the memory that the gather keeps. FSCCL_ERR_OUT_OF_MEMORY: the pool
+  // has no room.
   static Result<std::unique_ptr<CodedGather>> create(HostPool& pool, Communicator& lane,
                                                      const LaneExchange& exchange,
                                                      const CodecSpec& spec,
                                                      const std::string& unit);
   ~CodedGather() override;
 
-  // Once for each gather, before it: the codec stays out of this one, which is plain. The same on
-  // all ranks.
+  // Is called once before each gather. True: the codec stays out of this gather, which is plain.
+  // All ranks get the same answer.
   virtual bool stays_out() { return false; }
-  // Into the slots, behind what the chain has; not waited for. `called`: what ranks compare.
-  // `changed`: the shards may have changed since the last gather; the same on all ranks.
+  // Submits the gather into the slots behind the operations of the chain, and does not wait.
+  // `called`: the fingerprint that ranks compare. `changed`: the shards may have changed since the
+  // last gather; the same on all ranks.
   Status run(const SlotSet& slots, const Fingerprint& called, bool changed, Chain* chain);
 
-  // Any thread.
+  // Any thread may call it.
   void report(fsccl_codec_report_t* report) const;
 
  protected:
@@ -37,21 +40,22 @@ class CodedGather : public LaneOperation {
               const CodecSpec& spec, std::string name);
 
   virtual Status place(const std::string& unit) = 0;
-  virtual Completion encode(Operation& op, bool changed) = 0;  // begins
+  virtual Completion encode(Operation& op, bool changed) = 0;  // begins the gather
   virtual bool covers(fsccl_dtype_t dtype) const = 0;
 
-  Status allocate(uint64_t bytes, const std::string& unit);  // memory_
-  // Lists what `hosts` bring: as so many bytes coded, which lie at `sent`; 0: from slot to slot.
-  // `others`: also what the codec does not cover. Returns the bytes of each host.
+  Status allocate(uint64_t bytes, const std::string& unit);  // sets memory_
+  // Lists the tensors that `hosts` bring. `coded`: by host, the number of coded bytes, which this
+  // rank has at `sent`; 0: the host's words go plain, from slot to slot. `others`: tensors that the
+  // codec does not cover go, too. Returns the bytes of each host.
   std::vector<uint64_t> list(const std::vector<bool>& hosts, const std::vector<uint64_t>& coded,
                              bool others, uint8_t* sent, ListShape* shape);
-  std::vector<uint64_t> plain_bytes() const;  // of each host
+  std::vector<uint64_t> plain_bytes() const;  // by host
   size_t hosts() const { return static_cast<size_t>(lane_.size()); }
 
-  // The gather is over. `how` counts in the lane's sums.
+  // The outcome of a gather. count() adds it to the lane's sums and to the figures.
   struct Gathered {
     bool coded = false, mended = false;
-    uint64_t sent = 0;  // bytes of this rank to each other
+    uint64_t sent = 0;  // bytes that this rank sent to each other rank
   };
   void count(const Gathered& what);
 
@@ -60,9 +64,9 @@ class CodedGather : public LaneOperation {
   const std::vector<LaneExchange::Range> ranges_;
   std::byte* memory_ = nullptr;
   std::shared_ptr<CodecStaging> staging_;
-  std::vector<std::byte*> slots_;  // of the gather that runs
+  std::vector<std::byte*> slots_;  // addresses of the slots in the gather that runs
 
-  mutable std::mutex mutex_;  // the figures
+  mutable std::mutex mutex_;  // protects figures_
   fsccl_codec_report_t figures_ = FSCCL_CODEC_REPORT_INIT;
 
  private:

@@ -12,7 +12,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint8_t kCodedSumFlag = 8;  // of a fingerprint
+constexpr uint8_t kCodedSumFlag = 8;  // flag of a fingerprint
 
 }  // namespace
 
@@ -66,7 +66,7 @@ uint64_t CodedSum::coded_bytes(size_t holder) const {
   return bytes;
 }
 
-// Each rank sends to each other what that one gets the sums of.
+// Each rank sends to each other rank the elements that the other rank sums up.
 void CodedSum::plan_exchange() {
   Movement moves;
   moves.name = "coded_sum";
@@ -152,7 +152,7 @@ Completion CodedSum::sum(Operation& op) {
   return Completion::over;
 }
 
-// False: what a rank sent is damaged.
+// Sums up a chunk of all ranks. Returns false if the blocks of a rank are damaged.
 bool CodedSum::sum_chunk(Operation& op, const LaneExchange::Range& range, uint64_t at,
                          size_t count) {
   const size_t size = dtype_size(range.dtype), bytes = form_.chunk_bytes(count);

@@ -1,11 +1,11 @@
-// The sum between hosts with a codec: what LaneExchange sums as it is, this sends coded
-// (codec/blocks.h), as one operation. Each rank encodes what it has for each other one; all are
-// exchanged; then each adds up what it gets, in the order of the ranks and in fp32, with its own
-// part as it is. Sizes follow from the unit, the order of additions is always the same, and nothing
-// depends on times.
+// The sum between hosts with a codec. It sends elements coded (codec/blocks.h), as one operation,
+// that LaneExchange sends as they are. Each rank encodes its elements for each other rank; the
+// ranks exchange the blocks; then each rank adds up the elements that it gets and its own elements,
+// which are not coded, in the order of the ranks and in fp32. Sizes follow from the unit, the order
+// of additions is always the same, and nothing depends on times.
 //
-// With feedback a rank keeps, in the pool, what each element that it sent was short of, and adds it
-// the next time: 4 bytes for each element that it sends.
+// With feedback a rank keeps, in the pool, the error of each element that it sent, and adds it to
+// the element the next time. The errors take 4 bytes for each element that the rank sends.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -20,19 +20,20 @@ namespace fsccl {
 
 class CodedSum final : public LaneOperation {
  public:
-  // Of a rank of those that `exchange` is among. FSCCL_ERR_OUT_OF_MEMORY: the pool has no room.
+  // Makes the sum of a rank of `among`, over the ranges of `exchange`. FSCCL_ERR_OUT_OF_MEMORY: the
+  // pool has no room.
   static Result<std::unique_ptr<CodedSum>> create(HostPool& pool, Communicator& among,
                                                   const LaneExchange& exchange,
                                                   const CodecSpec& spec, fsccl_dtype_t grad_dtype,
                                                   const std::string& unit);
   ~CodedSum() override;
 
-  // As LaneExchange::run: behind what the chain has, and not waited for. `finishes`: how sums of
-  // contributions are finished; those of partial sums are as they are.
+  // Submits the sum, as LaneExchange::run() does, behind the operations of the chain, and does not
+  // wait. `finishes`: how sums of contributions are finished; it has no effect on partial sums.
   Status run(const SlotSet& slots, const std::vector<std::byte*>& sharded_grads,
              const OperationSettings& finishes, const Fingerprint& called, Chain* chain);
 
-  void report(fsccl_codec_report_t* report) const;  // adds what it has done; any thread
+  void report(fsccl_codec_report_t* report) const;  // writes the fields of reductions; any thread
 
  private:
   CodedSum(HostPool& pool, Communicator& among, const LaneExchange& exchange, const CodecSpec& spec,
@@ -53,14 +54,14 @@ class CodedSum final : public LaneOperation {
   const std::vector<LaneExchange::Range> ranges_;
   std::shared_ptr<CodecStaging> staging_;
   float* feedback_ = nullptr;
-  std::vector<float> sums_, own_;  // of a chunk
+  std::vector<float> sums_, own_;  // elements of a chunk
   Plan plan_;
-  uint64_t plain_bytes_ = 0, sent_bytes_ = 0, state_bytes_ = 0;  // of one sum
+  uint64_t plain_bytes_ = 0, sent_bytes_ = 0, state_bytes_ = 0;  // sizes for one sum
 
-  // Of the sum that runs.
+  // The arguments of the sum that runs, and how far it has come.
   std::vector<std::byte*> slots_, sharded_grads_;
   OperationSettings finishes_;
-  std::vector<const uint8_t*> received_;  // of each rank, as far as it was read
+  std::vector<const uint8_t*> received_;  // by rank: the next chunk to add
 
   std::atomic<uint64_t> runs_{0};
 };

@@ -92,7 +92,8 @@ Completion DeltaGather::move(Operation& op, const std::vector<bool>& of_hosts) {
   return LaneOperation::move(op, shape, [](Operation& moved) { return of(moved).arrived(moved); });
 }
 
-// Of what crosses: what the host that sends most sends to all others, or what one receives of them.
+// `bytes`: by host, the bytes that it sends to each other host. Returns the most bytes that one
+// host sends to all others or receives from all others.
 uint64_t DeltaGather::busiest(const std::vector<uint64_t>& bytes) {
   const uint64_t all = std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
   uint64_t most = 0;
@@ -125,7 +126,8 @@ Completion DeltaGather::arrived(Operation& op) {
   return tell(op, verdicts_, [](Operation& here) { return of(here).judge_words(here); });
 }
 
-// What came plain becomes its host's copy. False: it is not what the host has.
+// Takes words that came plain into the copies of their hosts. Returns false if the state of a copy
+// is not the one that its host told.
 bool DeltaGather::take_plain(Operation& op, const std::vector<bool>& plain) {
   for (size_t host = 0; host < hosts(); host++) {
     if (!plain[host] || host == self_) continue;

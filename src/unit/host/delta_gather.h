@@ -23,13 +23,14 @@ class DeltaGather final : public CodedGather {
   bool stays_out() override;
 
  private:
-  // What a host tells in the first part; the states of its copies of all hosts follow.
+  // The begin of the row that a host tells in the first part; the states of its copies of all hosts
+  // follow.
   struct Head {
-    uint64_t bytes = 0;      // coded; 0: none
+    uint64_t bytes = 0;      // coded bytes; 0: none
     uint64_t state = 0;      // state of its own copy, now
-    uint64_t encode_ns = 0;  // time of the encoding, and known costs, in picoseconds
-    uint64_t decode_ps = 0;  // a word
-    uint64_t byte_ps = 0;    // cost of a byte of the lane
+    uint64_t encode_ns = 0;  // time of the encoding
+    uint64_t decode_ps = 0;  // time to decode a word, in picoseconds
+    uint64_t byte_ps = 0;    // cost of a byte of the lane, in picoseconds
     uint64_t exchange_ns = 0;
   };
   static constexpr size_t kHeadWords = sizeof(Head) / sizeof(uint64_t);
@@ -58,10 +59,10 @@ class DeltaGather final : public CodedGather {
   CodecChoice choice_;
   Table heads_, verdicts_;
 
-  // Of the gather that runs.
+  // The state of the gather that runs.
   std::vector<bool> coded_, mends_;  // by host
-  uint64_t moved_ = 0;               // bytes of the busiest way
-  uint64_t sent_ = 0;                // bytes of this rank to each other
+  uint64_t moved_ = 0;               // bytes that the busiest host sends or receives
+  uint64_t sent_ = 0;                // bytes that this rank sends to each other rank
   int64_t moves_since_ns_ = 0;
   DeltaForm form_{};
   double encode_ns_ = 0, decode_word_ns_ = 0;

@@ -17,11 +17,11 @@ struct HostSpan {
   // by rank of the shard_comm: the rank of the exchange (LaneExchange) that holds its pieces
   std::vector<int> holders;
   LaneExchange parameters;
-  // of `parameters`, if the unit has a codec for them and this rank a lane
+  // gathers `parameters`, if the unit has a codec for them and this rank a lane
   std::unique_ptr<CodedGather> coded;
-  std::unique_ptr<CodedSum> coded_sum;  // of all gradients, if the unit has a codec for them
-  Communicator* sums_among = nullptr;   // who exchanges sums: a lane, or all; null: not this rank
-  // the last stage of an unshard: slots are shared; or each rank's own
+  std::unique_ptr<CodedSum> coded_sum;  // sums all gradients, if the unit has a codec for them
+  Communicator* sums_among = nullptr;   // a lane, or all ranks; null: this rank exchanges no sums
+  // the last stage of an unshard: `entered` for shared slots, `spread` for slots of one rank each
   PlannedUnit entered, spread;
   int carrier = 0;       // rank of the host in whose slots this rank's sums end
   bool carries = false;  // some rank of the host has no lane

@@ -31,17 +31,18 @@ class LaneExchange {
 
   bool empty() const { return runs_.empty(); }
   Kind kind() const { return kind_; }
-  // What each rank brings, or gets the sums of, in the order of the tensors.
+  // Bytes that the rank `holder` brings, or gets the sums of.
   struct Range {
     size_t slot = 0;
     uint64_t offset = 0, bytes = 0;  // in the slot
     fsccl_dtype_t dtype{};
     size_t holder = 0;
-    size_t parameter = 0;  // of contributions
+    size_t parameter = 0;  // for contributions
   };
+  // Returns the ranges of all ranks in the order of the tensors.
   std::vector<Range> ranges() const;
-  // An all-gather or a reduce-scatter among those ranks, which sums; not waited for. It is not
-  // empty. `sharded_grads`: of contributions, by parameter.
+  // Submits an all-gather, or a reduce-scatter that sums, among those ranks, and does not wait. The
+  // exchange must not be empty. `sharded_grads`: by parameter, for contributions.
   Status run(Communicator& among, const SlotSet& slots,
              const std::vector<std::byte*>& sharded_grads, FunctionRef<void(Operation&)> prepare);
 
@@ -52,7 +53,7 @@ class LaneExchange {
     uint64_t own = 0;  // bytes in it before this rank's
     fsccl_dtype_t dtype{};
     int last = 0;          // rank that holds its end
-    size_t parameter = 0;  // contributions: all of it
+    size_t parameter = 0;  // for contributions, one parameter for all pieces
   };
   struct Part {
     size_t slot = 0;
