@@ -18,15 +18,20 @@ class Capture {
   }
   Capture(const Capture&) = delete;
 
-  // It is over, and what was captured is put on the stream once.
+  // Ends the capture and puts what was captured on the stream once. Other threads may still be
+  // capturing in global mode, in which CUDA lets no thread of that mode make a graph: it would end
+  // their captures.
   void replay() {
     end();
+    int mode = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+    call("cuThreadExchangeStreamCaptureMode", &mode);
     in_context([&] {
       void* executable = nullptr;
       call("cuGraphInstantiateWithFlags", &executable, graph_, 0ULL);
       call("cuGraphLaunch", executable, stream_);
       call("cuGraphExecDestroy", executable);  // when it has run
     });
+    call("cuThreadExchangeStreamCaptureMode", &mode);
   }
 
  private:
