@@ -31,6 +31,7 @@ struct StepOptions {
   bool drifts = false;  // shards change little from step to step (drift.h), else to anything
   // codec of gathers: steps with and without it are compared (step_codec.h)
   fsccl_codec_kind_t codec = FSCCL_CODEC_NONE;
+  bool codec_always = false;  // the delta codec does not decline where it loses
   int steps = 5;
   int warmup = 1;
   bool dry_run = false;  // no memory, no data: what the library's own bookkeeping does and takes

@@ -46,6 +46,8 @@ void StepCommand::add_to(CLI::App* command) {
        "compare gathers without a codec, kept without one, and with it: differences from the last "
        "gather, or blocks of 8 bits (docs/codecs.md)",
        "CODEC");
+  command->add_flag("--codec-always", options_.codec_always,
+                    "the delta codec does not decline where the link is too fast for it");
   word("--gradients", gradients_, {"slot", "private"},
        "slot: written into the library's slots; private: in plain memory", "WHERE");
   word("--sharing", sharing_, {"shared", "private"},

@@ -84,6 +84,8 @@ StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, 
   config.keep_budget_bytes = options.keep_budget_bytes;
   fsccl_codec_t codec = FSCCL_CODEC_INIT;
   codec.kind = options.codec;
+  if (options.codec_always && options.codec == FSCCL_CODEC_DELTA)
+    codec.flags = FSCCL_CODEC_NEVER_DECLINES;
   if (options.codec != FSCCL_CODEC_NONE) config.gather_codec = &codec;
   must(fsccl_unit_create(&config, definitions.data(), definitions.size(), &unit_),
        "fsccl_unit_create");

@@ -426,6 +426,7 @@ def codec_rows(codec):
             str(model),
             '--codec',
             codec,
+            '--codec-always',
             '--steps',
             '4',
             '--warmup',

@@ -129,7 +129,8 @@ class Publisher:
                 f'fsccl_torch.publish: wire_dtype={wire_dtype}: give torch.bfloat16, torch.float16 '
                 'or None, which publishes every tensor in its own type'
             )
-        params, owners = (c.Param * len(state))(), {}
+        params = (c.Param * len(state))()
+        owners: dict[int, int] = {}
         for index, (name, tensor) in enumerate(state.items()):
             _describe(params[index], name.encode(), tensor)
             params[index].tied_to = owners.setdefault(id(tensor), index)
@@ -252,7 +253,8 @@ class Subscription:
         timeout: float | None,
         names: Mapping[str, str],
     ) -> None:
-        self._handle, self._copies = ctypes.c_void_p(), []
+        self._handle = ctypes.c_void_p()
+        self._copies: list = []
         params, sharding = (c.Param * len(state))(), None
         for param, (name, tensor) in zip(params, state.items()):
             _describe(param, names.get(name, name).encode(), tensor)
