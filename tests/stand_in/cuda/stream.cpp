@@ -62,14 +62,24 @@ bool Stream::touches(Range range) {
   });
 }
 
+// A stream stands behind another one also for the moment in which it finds that it need not wait,
+// so streams may stand in a circle for a moment: the walk has an end.
 bool Stream::stands() {
-  if (waits_for_value) return true;
+  constexpr int kMostStreams = 1000;
+  Stream* stream = this;
   std::shared_ptr<Stream> behind;
-  {
-    const std::lock_guard lock(mutex_);
-    behind = behind_;
+  for (int i = 0; i < kMostStreams; i++) {
+    if (stream->waits_for_value) return true;
+    std::shared_ptr<Stream> next;
+    {
+      const std::lock_guard lock(stream->mutex_);
+      next = stream->behind_;
+    }
+    if (!next) return false;
+    behind = std::move(next);
+    stream = behind.get();
   }
-  return behind && behind->stands();
+  return false;
 }
 
 // After an error nothing of the device runs any more, but what waits for it goes on, and learns of
