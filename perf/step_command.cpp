@@ -70,8 +70,7 @@ void StepCommand::add_to(CLI::App* command) {
       ->type_name("N");
   command->add_flag("--dry-run", options_.dry_run,
                     "plans, pool and signals without any memory, for models that do not fit: "
-                    "nothing is moved or checked, the times "
-                    "are those of the bookkeeping");
+                    "nothing is moved or checked, the times are those of the bookkeeping");
   command
       ->add_option(
           "--report", options_.report,
@@ -81,16 +80,14 @@ void StepCommand::add_to(CLI::App* command) {
   command
       ->add_option("--snapshot", options_.snapshots,
                    "write rank 0's fsccl_pool_snapshot() after the measured steps, may be given "
-                   "several times; FSCCL_POOL_HISTORY "
-                   "says how many events it has")
+                   "several times; FSCCL_POOL_HISTORY says how many events it has")
       ->expected(1)
       ->take_all()
       ->type_name("FILE");
   command->footer(
       "A step gathers all units forward, gathers them again backward (not the root, which stays; "
-      "with "
-      "--by-parameter it is gathered twice), and reduces their gradients. "
-      "Writing shards and gradients and\n"
+      "with --by-parameter it is gathered twice), and reduces their gradients. Writing shards and "
+      "gradients and\n"
       "checking are off the clock. Minimum of bytes moved, for E elements, n ranks, M, W, R, G "
       "bytes per element of shards (4), "
       "wire, gradients and sharded\n"
