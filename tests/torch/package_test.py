@@ -173,6 +173,7 @@ def test_editable_installation(tmp_path):
         ignore=shutil.ignore_patterns('build', '*.egg-info', '*.so*'),
     )
     (tmp_path / 'include').symlink_to(ROOT / 'include')
+    (tmp_path / 'bindings/wheels.py').symlink_to(ROOT / 'bindings/wheels.py')
     pip(
         'install',
         '--no-deps',
