@@ -48,7 +48,7 @@ def wheelhouse(tmp_path_factory):
         shutil.copytree(ROOT / 'bindings' / name, folder / 'bindings' / name, ignore=left_out)
         for name in ('python', 'torch')
     ]
-    for name in ('include', 'tools', 'LICENSE'):
+    for name in ('include', 'tools', 'LICENSE', 'bindings/wheels.py'):
         (folder / name).symlink_to(ROOT / name)
     succeed(
         sys.executable,
