@@ -52,17 +52,7 @@ def with_frozen_weights():
 
 def accumulated(rank, ranks, synchronised, **options):
     keeping_all()
-    model = shard(with_frozen_weights(), **options)
-    optimizer, losses = adam(model), []
-    for step in range(3):
-        optimizer.zero_grad()
-        for micro in range(3):
-            model.set_requires_gradient_sync(synchronised or micro == 2)
-            loss = system.loss_of(model, *system.batch(3 * step + micro, rank, ranks)) / 3
-            loss.backward()
-            losses.append(loss.item())
-        optimizer.step()
-    return system.result(model, losses)
+    return accumulate(rank, ranks, synchronised, with_frozen_weights, steps=3, **options)
 
 
 @variant

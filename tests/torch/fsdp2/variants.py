@@ -169,11 +169,11 @@ def sometimes_unused(rank, ranks):
     return system.result(model, losses)
 
 
-def accumulate(rank, ranks, sync, **options):
+def accumulate(rank, ranks, sync, make=system.Model, steps=2, **options):
     """Three micro-batches a step."""
-    model = shard(system.Model(), **options)
+    model = shard(make(), **options)
     optimizer, losses = adam(model), []
-    for step in range(2):
+    for step in range(steps):
         optimizer.zero_grad()
         for micro in range(3):
             model.set_requires_gradient_sync(sync or micro == 2)
