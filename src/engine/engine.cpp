@@ -61,7 +61,7 @@ Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
 
 Status Engine::run_small(const SmallCall& call, fsccl_status_t* state) {
   const uint64_t sequence = queue_.submitted() + 1;
-  SmallCursor cursor(call, sequence, runner_.window().next_tick(), runner_.looks_of_small_call());
+  SmallCursor cursor = runner_.begin(call, sequence);
   sites_.mark(cursor.fingerprint);
   bool done = false;
   try {

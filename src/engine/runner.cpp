@@ -77,6 +77,35 @@ Runner::Outcome Runner::run(Operation& op) {
   return Outcome::done;
 }
 
+// A choice of an operation is run_round()'s. A small call goes on with its plan, or in the ring.
+template <class C>
+bool Runner::perform(C& cursor, const Step& step) {
+  switch (step.kind) {
+    case StepKind::signal:
+      if (!window_.leaves_out(step, *cursor.plan, cursor.tick)) signal(cursor, step);
+      return true;
+    case StepKind::wait:
+      return wait(cursor, step);
+    case StepKind::wait_released:
+      if constexpr (kSmall<C>)
+        return false;
+      else
+        return wait_released(cursor);
+    case StepKind::copy:
+    case StepKind::cast:
+      return move(cursor, step);
+    case StepKind::put:
+      return put(cursor, step);
+    case StepKind::reduce:
+      return reduce(cursor, step);
+    case StepKind::reduce_local:
+      return reduce_local(cursor, step);
+    case StepKind::choose:
+      return !kSmall<C> || !cursor.unreachable;
+  }
+  return true;
+}
+
 bool Runner::run_round(Operation& op) {
   if (op.plan->ticks == 0) return true;  // no round: no peer hears of it
   if (op.step == 0) {
@@ -99,30 +128,6 @@ bool Runner::run_round(Operation& op) {
   return end_round(op);
 }
 
-bool Runner::perform(Operation& op, const Step& step) {
-  switch (step.kind) {
-    case StepKind::signal:
-      if (!window_.leaves_out(step, *op.plan, op.tick)) signal(op, step);
-      return true;
-    case StepKind::wait:
-      return wait(op, step);
-    case StepKind::wait_released:
-      return wait_released(op);
-    case StepKind::copy:
-    case StepKind::cast:
-      return move(op, step);
-    case StepKind::put:
-      return put(op, step);
-    case StepKind::reduce:
-      return reduce(op, step);
-    case StepKind::reduce_local:
-      return reduce_local(op, step);
-    case StepKind::choose:
-      break;  // run_round() decides
-  }
-  return true;
-}
-
 bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
   const Plan& plan = *call.plan;
   call.fingerprint.history ^= window_.unheard_history();
@@ -134,7 +139,7 @@ bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
   for (const auto count = static_cast<uint32_t>(plan.steps.size()); call.step < count;
        call.step++) {
     const Step& step = plan.steps[call.step];
-    if (!perform_small(call, step)) return false;
+    if (!perform(call, step)) return false;
     // The call is recorded behind its first signal, because peers wait for that.
     if (recorder && step.kind == StepKind::signal)
       std::exchange(recorder, nullptr)->at_once(recorded_as, call.fingerprint);
@@ -143,26 +148,6 @@ bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
   window_.set_next_tick(call.tick + static_cast<uint32_t>(plan.ticks));
   if (call.how().foresees) foresight_.found(call.unreachable);
   return true;
-}
-
-bool Runner::perform_small(SmallCursor& call, const Step& step) {
-  switch (step.kind) {
-    case StepKind::signal:
-      if (!window_.leaves_out(step, *call.plan, call.tick)) signal(call, step);
-      return true;
-    case StepKind::wait:
-      return wait(call, step);
-    case StepKind::copy:
-      return move(call, step);
-    case StepKind::put:
-      return put(call, step);
-    case StepKind::choose:
-      return !call.unreachable;
-    case StepKind::reduce:
-      return reduce(call, step);
-    default:
-      return reduce_local(call, step);
-  }
 }
 
 template <class C>

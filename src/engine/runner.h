@@ -59,9 +59,12 @@ class Runner {
   // has taken in. Nothing that peers may have given back is touched.
   bool has_come(Operation& op);
 
-  // Carries out a small call. False: it goes on in the ring, with the same cursor.
+  // Returns the cursor of a small call that gets this sequence number.
+  SmallCursor begin(const SmallCall& call, uint64_t sequence) const {
+    return {call, sequence, window_.next_tick(), looks_};
+  }
+  // Carries out a small call. Returns false if the call goes on in the ring, with the same cursor.
   bool run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as);
-  int looks_of_small_call() const { return looks_; }
   bool foresees_unreachable() const { return foresight_.unreachable(); }
 
   const Blocked& blocked() const { return blocked_; }
@@ -87,8 +90,6 @@ class Runner {
     fence_stores();
     unfenced_ = false;
   }
-
-  Window& window() { return window_; }
 
   // What follows a wait, if that is a copy or a reduction from the slot whose signal was waited
   // for: its lines and the signal can arrive together. Null else.
@@ -118,8 +119,8 @@ class Runner {
   // Steps. False: blocked, failed, or (a small call) to go on in the ring.
   Outcome outcome() const { return failure_.failed() ? Outcome::failed : Outcome::blocked; }
   bool run_round(Operation& op);
-  bool perform(Operation& op, const Step& step);
-  bool perform_small(SmallCursor& call, const Step& step);
+  template <class C>
+  bool perform(C& cursor, const Step& step);
   template <class C>
   void signal(C& cursor, const Step& step);
   void tell(Operation& op, const Step& first);  // signal(), for other files
