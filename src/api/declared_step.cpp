@@ -1,6 +1,7 @@
 #include "api/declared_step.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/hash.h"
 
@@ -22,6 +23,24 @@ Status check_pool(const Unit& unit, const Pool& pool, size_t number) {
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
               "event {}: unit '{}' has its slots in another pool, '{}': declare them there", number,
               unit.spec().name, unit.spec().pool->name());
+}
+
+// An event of some parameters is of parameters that the unit has.
+Status check_range(const fsccl_event_t& event, const Unit& unit, size_t number) {
+  const size_t count = unit.spec().params.size();
+  if (event.count && event.first < count && event.count <= count - event.first) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "event {}: unit '{}' has {} parameters, not {} from {} on", number, unit.spec().name,
+              count, event.count, event.first);
+}
+
+bool of_some(const fsccl_event_t& event) { return event.first || event.count; }
+
+// A unit is unsharded and resharded whole, also where it has a slot for each parameter.
+Status check_whole(const fsccl_event_t& event, size_t number) {
+  if (!of_some(event)) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "event {}: a unit is unsharded and resharded whole: first and count are 0", number);
 }
 
 }  // namespace
@@ -67,9 +86,7 @@ Status DeclaredStep::move_unit(const HostUnit& unit, const fsccl_event_t& event,
                                size_t number) {
   const bool take = event.kind == FSCCL_EVENT_UNSHARD;
   const SlotSet& slots = unit.parameter_slots();
-  if (event.first || event.count)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "event {}: a unit is unsharded and resharded whole: first and count are 0", number);
+  FSCCL_TRY(check_whole(event, number));
   if (!state.unsharded.may(take))
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "event {}: the slot for the parameters of unit '{}' is {} at that point", number,
@@ -90,16 +107,13 @@ Status DeclaredStep::move_unit(const HostUnit& unit, const fsccl_event_t& event,
 Status DeclaredStep::find_slots(const HostUnit& unit, const fsccl_event_t& event,
                                 const std::vector<Held>& states, size_t number) {
   const size_t count = unit.spec().params.size();
-  const bool all = event.first == 0 && event.count == 0, take = event.kind == FSCCL_EVENT_GRAD;
+  const bool all = !of_some(event), take = event.kind == FSCCL_EVENT_GRAD;
   slots_.clear();
   if (!all && !unit.spec().by_parameter)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "event {}: unit '{}' has one slot for all gradients: first and count are 0", number,
                 unit.spec().name);
-  if (!all && (event.count == 0 || event.first >= count || event.count > count - event.first))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "event {}: unit '{}' has {} parameters, not {} from {} on", number,
-                unit.spec().name, count, event.count, event.first);
+  if (!all) FSCCL_TRY(check_range(event, unit, number));
   if (!unit.spec().by_parameter) {
     slots_.push_back(0);
     return success();
@@ -148,8 +162,7 @@ Status DeclaredDeviceStep::add(const fsccl_event_t& event, size_t number) {
   for (const uint64_t part : {static_cast<uint64_t>(event.kind), event.first, event.count})
     hash = mix_hash(hash, part);
   const bool by_parameter = unit.spec().by_parameter;
-  const bool range = event.first || event.count;
-  if (!by_parameter && (event.kind == FSCCL_EVENT_RELEASE || range))
+  if (!by_parameter && (event.kind == FSCCL_EVENT_RELEASE || of_some(event)))
     return fail(
         FSCCL_ERR_INVALID_ARGUMENT,
         "event {}: unit '{}' has one slot for all parameters, and one for all gradients: no "
@@ -162,29 +175,26 @@ Status DeclaredDeviceStep::add(const fsccl_event_t& event, size_t number) {
   return moved;
 }
 
+// An event of the whole unit is about the slots that it changes: where some were released before, a
+// reshard gives back the rest. A tied parameter that an event names stands for its owner.
 Status DeclaredDeviceStep::move_parameters(const ParameterUnits& unit, const fsccl_event_t& event,
                                            size_t number) {
-  const size_t count = unit.spec().params.size();
-  const bool range = event.first || event.count;
-  const bool whole = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_RESHARD;
-  if (whole && range)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "event {}: a unit is unsharded and resharded whole: first and count are 0", number);
-  if (range && (event.count == 0 || event.first >= count || event.count > count - event.first))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "event {}: unit '{}' has {} parameters, not {} from {} on", number,
-                unit.spec().name, count, event.count, event.first);
-  for (size_t i = event.first; i < (range ? event.first + event.count : count); i++) {
-    const bool of_grad = event.kind == FSCCL_EVENT_GRAD || event.kind == FSCCL_EVENT_REDUCE;
-    if (unit.layout().tied(i) || (of_grad && !unit.has_grad(i))) continue;
+  const bool some = of_some(event),
+             of_grad = event.kind == FSCCL_EVENT_GRAD || event.kind == FSCCL_EVENT_REDUCE;
+  const bool take = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_GRAD;
+  if (event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_RESHARD)
+    FSCCL_TRY(check_whole(event, number));
+  else if (some)
+    FSCCL_TRY(check_range(event, unit, number));
+  std::set<size_t> owners;
+  for (size_t i = event.first; i < (some ? event.first + event.count : unit.spec().params.size());
+       i++)
+    if (!of_grad || unit.has_grad(i)) owners.insert(unit.layout().owner(i));
+  for (const size_t i : owners) {
     const DeviceUnit& one = unit.unit_of(i);
-    const bool take = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_GRAD;
-    UnitState& state = state_of(one);
-    // An event of the whole unit is of those that it changes: of what was released before, a
-    // reshard gives back the rest.
-    if (!range && event.kind != FSCCL_EVENT_UNSHARD &&
-        !(of_grad ? state.gradients : state.unsharded).may(take))
-      continue;
+    const UnitState& state = state_of(one);
+    const DeclaredHold& hold = of_grad ? state.gradients : state.unsharded;
+    if (!some && event.kind != FSCCL_EVENT_UNSHARD && !hold.may(take)) continue;
     FSCCL_TRY(
         move(one, event.kind == FSCCL_EVENT_RELEASE ? FSCCL_EVENT_RESHARD : event.kind, number));
   }

@@ -22,6 +22,18 @@ Status Unit::check_index(size_t index) const {
               spec_.name, count(), index);
 }
 
+Status Unit::codec_report(fsccl_codec_report_t*) const {
+  return fail(FSCCL_ERR_INVALID_STATE,
+              "unit '{}' was made without a gather_codec and without a reduce_codec", spec_.name);
+}
+
+Status Unit::was_released(size_t index) const {
+  return fail(
+      FSCCL_ERR_INVALID_STATE,
+      "parameter {} ('{}') of unit '{}' was released: it is there again after the next unshard",
+      index, spec_.params[index].name, spec_.name);
+}
+
 Status Unit::check_has_grad(size_t index) const {
   FSCCL_TRY(check_index(index));
   if (has_grad(index)) return success();

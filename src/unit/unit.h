@@ -65,7 +65,7 @@ class Unit {
   // An error while an operation of this unit is in flight that its end would not wait for.
   virtual Status check_idle() = 0;
   // Fills in the report of the unit's codec; an error if the unit has none.
-  virtual Status codec_report(fsccl_codec_report_t* report) const = 0;
+  virtual Status codec_report(fsccl_codec_report_t* report) const;
   // Debug mode: an error where somebody wrote beyond the slots that the unit holds.
   virtual Status check_zones() = 0;
 
@@ -111,6 +111,8 @@ class Unit {
   // The bytes are then promised to it (Pool::kept_bytes).
   bool promise_kept(uint64_t slot_bytes);
   Status check_index(size_t index) const;
+  // The error of a call for a parameter that was released before.
+  Status was_released(size_t index) const;
   // Finds the parameters whose gradients a request is of (`wanted_`), which are not tied, and
   // whether there are such gradients.
   Status want(const ReduceRequest& request);

@@ -559,5 +559,45 @@ TEST_F(DeviceUnit, ADeclaredStepPlansItsSlots) {
   });
 }
 
+// Two slots are given back one by one, and a tied parameter stands for its owner.
+TEST_F(DeviceUnit, ADeclaredStepPlansSlotsByParameter) {
+  run_ranks(2, [](Rank& self) {
+    OnGpu on(self);
+    UnitCase c = simple_unit({{64, 64}, {128}, {64, 64}}, 8);
+    c.params[2].tied_to = 0;
+    c.by_parameter = true;
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
+    const auto refused = [&](const fsccl_event_t& event, const char* word) {
+      EXPECT_ERROR(fsccl_pool_schedule(on.pool.get(), &event, 1), FSCCL_ERR_INVALID_ARGUMENT, word);
+    };
+    refused({FSCCL_EVENT_UNSHARD, unit, 0, 1}, "whole");
+    refused({FSCCL_EVENT_GRAD, unit, 2, 2}, "3 parameters, not 2 from 2 on");
+    refused({FSCCL_EVENT_RELEASE, unit, 1, 1}, "not held");
+    const std::vector<fsccl_event_t> events = {
+        {FSCCL_EVENT_UNSHARD, unit, 0, 0}, {FSCCL_EVENT_RELEASE, unit, 2, 1},
+        {FSCCL_EVENT_RESHARD, unit, 0, 0}, {FSCCL_EVENT_GRAD, unit, 0, 2},
+        {FSCCL_EVENT_REDUCE, unit, 1, 1},  {FSCCL_EVENT_REDUCE, unit, 0, 0}};
+    ASSERT_OK(fsccl_pool_schedule(on.pool.get(), events.data(), events.size()));
+    fsccl_reduce_config_t second = FSCCL_REDUCE_CONFIG_INIT;
+    second.first = 1, second.count = 1;
+    fsccl_view_t view{};
+    for (int step = 0; step < 2; step++) {
+      ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, on.stream, nullptr));
+      ASSERT_OK(fsccl_unit_release(unit, 2, on.stream));
+      ASSERT_OK(fsccl_unit_reshard(unit, on.stream));
+      for (const size_t i : {0, 1}) ASSERT_OK(fsccl_unit_grad(unit, i, on.stream, &view));
+      ASSERT_OK(fsccl_unit_reduce_grads(unit, &second, on.stream, nullptr));
+      ASSERT_OK(fsccl_unit_reduce_grads(unit, nullptr, on.stream, nullptr));
+      ASSERT_OK(fsccl_pool_step(on.pool.get()));
+    }
+    fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
+    ASSERT_OK(fsccl_pool_stats(on.pool.get(), &stats));
+    EXPECT_EQ(stats.plan_misses, 0u);
+    EXPECT_EQ(stats.plan_hits, 8u);
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
 }  // namespace
 }  // namespace fsccl::testing

@@ -157,10 +157,6 @@ Status DeviceUnit::enter(void* given) {
               spec_.name);
 }
 
-Status DeviceUnit::codec_report(fsccl_codec_report_t*) const {
-  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' was made without a gather_codec", spec_.name);
-}
-
 // A unit by parameter is made of such units (parameter_units.h), each with one slot.
 Status DeviceUnit::give_back_param(size_t) {
   return fail(FSCCL_ERR_INTERNAL, "unit '{}' has one slot for all parameters", spec_.name);

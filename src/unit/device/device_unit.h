@@ -28,7 +28,6 @@ class DeviceUnit final : public Unit {
 
   Status check_idle() override { return success(); }  // the destructor waits
   Status check_zones() override { return success(); }
-  Status codec_report(fsccl_codec_report_t* report) const override;
 
   // The sizes of its slots, for a declared step: 0 bytes if there is none.
   struct SlotInfo {

@@ -69,20 +69,12 @@ Status ParameterUnits::give_back_params() {
 }
 
 Status ParameterUnits::give_back_param(size_t index) {
-  if (unit(index).unsharded()) return unit(index).reshard(stream_);
-  return fail(FSCCL_ERR_INVALID_STATE,
-              "parameter {} ('{}') of unit '{}' was released: it is there again after the next "
-              "unshard",
-              index, spec_.params[index].name, spec_.name);
+  return unit(index).unsharded() ? unit(index).reshard(stream_) : was_released(index);
 }
 
 // Slots by parameter begin with their parameter.
 Result<std::byte*> ParameterUnits::param_slot(size_t index) {
-  if (!unit(index).unsharded())
-    return fail(FSCCL_ERR_INVALID_STATE,
-                "parameter {} ('{}') of unit '{}' was released: it is there again after the next "
-                "unshard",
-                index, spec_.params[index].name, spec_.name);
+  if (!unit(index).unsharded()) return was_released(index);
   fsccl_view_t view{};
   FSCCL_TRY(unit(index).param(0, &view));
   return static_cast<std::byte*>(view.data);
@@ -160,10 +152,6 @@ Status ParameterUnits::broadcast_shards(int, bool, fsccl_status_t*, Submitted*) 
 }
 Result<std::vector<uint64_t>> ParameterUnits::hash_shards() {
   return fail(FSCCL_ERR_INTERNAL, "unit '{}' by parameter has replicas", spec_.name);
-}
-
-Status ParameterUnits::codec_report(fsccl_codec_report_t*) const {
-  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' was made without a gather_codec", spec_.name);
 }
 
 }  // namespace fsccl

@@ -193,8 +193,7 @@ Status HostUnit::gather_between_hosts(const PlannedUnit& first, bool moves, bool
 
 Status HostUnit::codec_report(fsccl_codec_report_t* report) const {
   if (spec_.gather_codec.kind == FSCCL_CODEC_NONE && spec_.reduce_codec.kind == FSCCL_CODEC_NONE)
-    return fail(FSCCL_ERR_INVALID_STATE,
-                "unit '{}' was made without a gather_codec and without a reduce_codec", spec_.name);
+    return Unit::codec_report(report);
   *report = fsccl_codec_report_t FSCCL_CODEC_REPORT_INIT;
   if (span_ && span_->coded) span_->coded->report(report);
   if (span_ && span_->coded_sum) span_->coded_sum->report(report);

@@ -179,10 +179,7 @@ Status HostUnit::give_back_param(size_t index) {
 
 Status HostUnit::check_there(size_t index) {
   if (present_slots().held(slot_of(index))) return success();
-  return fail(
-      FSCCL_ERR_INVALID_STATE,
-      "parameter {} ('{}') of unit '{}' was released: it is there again after the next unshard",
-      index, spec_.params[index].name, spec_.name);
+  return was_released(index);
 }
 
 Result<std::byte*> HostUnit::param_slot(size_t index) {
