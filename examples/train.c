@@ -329,7 +329,7 @@ static void test_images(trainer_t* trainer, const digit_set_t* set, const size_t
   *loss = mlp_loss(trainer->activations[kLayers], trainer->labels, samples, kClasses);
 }
 
-/* Where rank 0 writes losses; NULL: nowhere. */
+/* The file to which rank 0 writes losses; NULL: none. */
 static FILE* losses_file(const trainer_t* trainer, const char* path) {
   FILE* file = NULL;
   if (trainer->rank == 0 && path != NULL && (file = fopen(path, "w")) == NULL) perror(path);

@@ -106,7 +106,7 @@ FSCCL_API fsccl_status_t fsccl_pool_allocator(fsccl_pool_t pool, fsccl_allocator
 FSCCL_API fsccl_status_t fsccl_allocator_limit(const fsccl_allocator_t* upstream,
                                                uint64_t limit_bytes, fsccl_allocator_t* allocator);
 
-/* What an allocator of fsccl_allocator_count() has counted. */
+/* The counts of an allocator of fsccl_allocator_count(). */
 typedef struct fsccl_allocator_stats_s {
   size_t size;
   uint64_t live_bytes;  /* out now */

@@ -17,15 +17,16 @@ extern "C" {
 /* How parameters and gradients travel between hosts. */
 typedef enum fsccl_codec_kind {
   FSCCL_CODEC_NONE = 0,
-  /* Of gathers. 16-bit floats as their differences from the last gather, in units in the last
-   * place, as half a byte each or coded by their frequencies, whichever takes less time. What
-   * arrives is the same, bit for bit, with or without it. Ranks that exchange with other hosts keep
-   * what they exchange as it was: together, each host keeps one copy of the unit, 2 bytes an
-   * element, in the pool, and room for the coded bytes of the largest unit (fsccl_codec_report_t:
-   * state_bytes). A copy that is not the sender's is found by its sum, and that sender's part goes
-   * plain once. Differences that take more than half of the plain bytes go plain as well. */
+  /* For gathers. 16-bit floats travel as their differences from the last gather, in units in the
+   * last place, as half a byte each or coded by their frequencies, whichever takes less time.
+   * What arrives is the same, bit for bit, with or without it. Ranks that exchange with other
+   * hosts keep what they exchange as it was: together, each host keeps one copy of the unit, 2
+   * bytes an element, in the pool, and room for the coded bytes of the largest unit
+   * (fsccl_codec_report_t: state_bytes). A copy that is not the sender's is found by its sum,
+   * and that sender's part goes plain once. Differences that take more than half of the plain
+   * bytes go plain as well. */
   FSCCL_CODEC_DELTA = 1,
-  /* Of gathers, with a loss: fp16, bf16 or fp32 as 8 bits and a scale for each block of elements.
+  /* For gathers, with a loss: fp16, bf16 or fp32 as 8 bits and a scale for each block of elements.
    * FP8: E4M3, scales in fp32; INT8: integers of -127 .. 127, scales in fp32; MXFP8: E4M3, scales
    * that are powers of two. The error of a block, the largest |x - x'| over the largest |x|, is at
    * most 1/28, 1/254, 1/16, plus 1/256 for a wire_dtype of bf16, 1/2048 for fp16. All ranks get the
@@ -37,9 +38,9 @@ typedef enum fsccl_codec_kind {
    * bytes for each element that a host sends, and as many for what it receives of the largest unit.
    * They do not decline: what arrives never depends on times. */
   FSCCL_CODEC_FP8 = 2,
-  FSCCL_CODEC_INT8 = 3, /* of reductions, too */
+  FSCCL_CODEC_INT8 = 3, /* for reductions, too */
   FSCCL_CODEC_MXFP8 = 4,
-  /* Of reductions, with a loss. Ranks of a host sum in fp32 as ever; what they have for another
+  /* For reductions, with a loss. Ranks of a host sum in fp32; the sums that they have for another
    * host goes in bf16, in 8 bits as above, or in 4 bits and a scale in fp32 for each block, of
    * gradients that a Hadamard matrix has rotated, 32 at a time. Who gets a sum adds up what hosts
    * have, in their order, in fp32, its own part as it is. A block that is not finite, or above
@@ -69,11 +70,13 @@ typedef struct fsccl_codec {
   fsccl_codec_kind_t kind;
   fsccl_codec_scope_t scope;
   uint32_t flags;
-  /* Of gathers by FP8, INT8 and MXFP8; else 0. Of a block, as above; 0: the kind's */
+  /* For gathers by FP8, INT8 and MXFP8, else 0: the bound of a block's error, as above; 0: the
+   * kind's */
   double max_relative_error;
-  /* Elements of a block: a power of two of 32 .. 1024; 0: 128, of MXFP8 32. Of DELTA and BF16 0. */
+  /* Elements of a block: a power of two of 32 .. 1024; 0: 128, of MXFP8 32. For DELTA and BF16:
+   * 0. */
   uint32_t block;
-  /* Of gathers by FP8, INT8 and MXFP8: one block in so many is decoded by its sender, and its
+  /* For gathers by FP8, INT8 and MXFP8: one block in so many is decoded by its sender, and its
    * error measured (fsccl_codec_report_t: max_error); 0: 256. With a max_relative_error all are. */
   uint32_t audit_every;
 } fsccl_codec_t;

@@ -182,7 +182,7 @@ FSCCL_API fsccl_status_t fsccl_pool_stats(fsccl_pool_t pool, fsccl_pool_stats_t*
  * gives whole segments back. Any thread. */
 FSCCL_API fsccl_status_t fsccl_pool_trim(fsccl_pool_t pool, uint64_t* released);
 
-/* What one owner has in a pool. */
+/* The memory of one owner in a pool. */
 typedef struct fsccl_pool_owner {
   size_t size;
   const char* kind;    /* "parameters", "gradients", "shards", "block", "import", "codec" */
@@ -210,7 +210,7 @@ FSCCL_API fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t pool, const char* path
 
 /* ----------------------------------------------------------------------------------- units ---- */
 
-/* What a unit's codec has done so far, on this rank. A rank without a lane to other hosts has
+/* The figures of a unit's codecs so far, on this rank. A rank without a lane to other hosts has
  * nothing to tell: zeros. */
 typedef struct fsccl_codec_report {
   size_t size;
@@ -228,14 +228,14 @@ typedef struct fsccl_codec_report {
   /* predicted of a gather, without and with the codec, from what was measured; 0: nothing yet */
   double plain_us, coded_us;
   int declines; /* 1: it goes plain at present, since coded_us is more */
-  /* Of a block codec: blocks that this rank encoded; of these, those that went as they were; those
-   * whose error was measured; and of these, those beyond the kind's bound, which went as they were.
-   * That is a defect. */
+  /* A block codec counts the blocks that this rank encoded; of these, those that went as they
+   * were; those whose error was measured; and of these, those beyond the kind's bound, which
+   * went as they were. That is a defect. */
   uint64_t blocks, exact_blocks, audited_blocks, beyond_bound;
   double max_error; /* the largest that was measured of a block that went coded */
   double bound;     /* of the kind */
-  /* Of the reduce_codec: reductions; what this rank had for others, without the codec and with it;
-   * memory of the pool: feedback, and the room that all units of a lane share. */
+  /* The reduce_codec counts reductions; what this rank had for others, without the codec and
+   * with it; memory of the pool: feedback, and the room that all units of a lane share. */
   uint64_t reductions, reduce_plain_bytes, reduce_sent_bytes, reduce_state_bytes;
 } fsccl_codec_report_t;
 /* clang-format off */
@@ -260,7 +260,7 @@ typedef struct fsccl_piece {
   uint64_t count;
 } fsccl_piece_t;
 
-/* What a layout costs, in elements. */
+/* The cost of a layout, in elements. */
 typedef struct fsccl_layout_stats {
   size_t size;
   uint64_t elements;      /* N: of all parameters, tied ones once */

@@ -95,7 +95,7 @@ FSCCL_API fsccl_status_t fsccl_publish(fsccl_publisher_t publisher, const void* 
 FSCCL_API fsccl_status_t fsccl_publisher_ticket(fsccl_publisher_t publisher,
                                                 fsccl_unique_id_t* ticket);
 
-/* What this rank's publisher holds and has done. Sums are since it was made. */
+/* The memory and the figures of this rank's publisher. Sums are since it was made. */
 typedef struct fsccl_publish_report {
   size_t size;
   uint64_t version;     /* the newest */
@@ -132,10 +132,11 @@ typedef struct fsccl_subscribe_config {
   const fsccl_unique_id_t* ticket; /* of fsccl_publisher_ticket(); NULL: by address */
   /* "host:port" of any rank of the publication, where both have the same FSCCL_JOB_SECRET_FILE */
   const char* address;
-  /* What is wanted, `count` parameters, 1 to 2^20: found by their names, or, where a name is NULL,
-   * by their places; dims and shape must be those published. dtype: of `shard`, the caller's
-   * memory, to which fsccl_subscriber_update() writes; floats are converted from what is published,
-   * others must be equal. tied_to, and the block of ragged layouts, as for fsccl_layout_plan() */
+  /* The parameters that are wanted, `count` of them, 1 to 2^20: found by their names, or, where
+   * a name is NULL, by their places; dims and shape must be those published. dtype: of `shard`,
+   * the caller's memory, to which fsccl_subscriber_update() writes; floats are converted from
+   * what is published, others must be equal. tied_to, and the block of ragged layouts, as for
+   * fsccl_layout_plan() */
   const fsccl_param_t* params;
   size_t count;
   /* this process's piece of each: of so many shards by this layout. ranks 1, rank 0: the whole */
@@ -187,7 +188,7 @@ typedef struct fsccl_publication {
 FSCCL_API fsccl_status_t fsccl_subscriber_update(fsccl_subscriber_t subscriber, int64_t timeout_ms,
                                                  fsccl_publication_t* publication);
 
-/* What a subscriber has received. Sums are since it was made. */
+/* The figures of a subscriber. Sums are since it was made. */
 typedef struct fsccl_subscribe_report {
   size_t size;
   uint64_t version;        /* the newest that is complete here */

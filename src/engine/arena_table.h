@@ -15,7 +15,7 @@
 
 namespace fsccl {
 
-// Where a buffer is, as a signal carries it.
+// The place of a buffer, as a signal carries it.
 struct Location {
   uint64_t address = 0;
   uint32_t arena = 0;
@@ -75,7 +75,7 @@ class ArenaTable {
     return aliases_.find(reinterpret_cast<uint64_t>(pointer), bytes, &location->arena,
                          &location->address);
   }
-  // Whether all of `ranks` map the arena.
+  // Returns true if all of `ranks` map the arena.
   bool reaches(uint32_t id, const std::vector<int>& ranks) const {
     const std::lock_guard lock(mutex_);
     for (const Entry& entry : entries_)

@@ -1,4 +1,4 @@
-// What ends the wait of a blocked operation without its peer: the deadline, the loss of a rank, the
+// The ends of a blocked operation's wait other than its peer: the deadline, the loss of a rank, the
 // failure board; and what an error then says of the ranks that are missing.
 #include "bootstrap/job.h"
 #include "engine/engine.h"
@@ -78,7 +78,7 @@ bool Engine::still_under_way(uint64_t sequence) {
 void Engine::check_blocked(Operation& op) noexcept {
   try {
     look_at_blocked(op);
-  } catch (const std::bad_alloc&) {  // of the text
+  } catch (const std::bad_alloc&) {  // no memory for the text
     failure_.fail_without_memory();
   }
 }

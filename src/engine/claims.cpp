@@ -1,5 +1,5 @@
-// What peers claim to call, against what this rank calls: fingerprints are compared, and an error
-// says which calls differ and how.
+// Compares the fingerprints of peers' calls with those of this rank's calls. An error says which
+// calls differ, and how.
 #include <cstring>
 
 #include "engine/runner.h"

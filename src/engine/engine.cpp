@@ -102,7 +102,7 @@ void Engine::go_on_in_ring(const SmallCursor& cursor) {
 }
 
 Runner::Outcome Engine::drive() noexcept {
-  // Where nothing is under way, what is the driver's may be another thread's (queue.h).
+  // If nothing is under way, the driver's data may be another thread's (queue.h).
   if (!under_way()) return Runner::Outcome::done;
   drove_ = true;
   Runner::Outcome outcome = Runner::Outcome::failed;
@@ -224,8 +224,8 @@ bool Engine::has_come(int peer) {
   return come;
 }
 
-// What blocks is asked only for an operation that drive() has come to: the submitter may still be
-// writing the one behind it.
+// The service thread asks only about an operation that drive() has come to: the submitter may still
+// be writing the one behind it.
 Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
   while (true) {
     notify_due();

@@ -50,14 +50,14 @@ class Engine {
   // *state.
   Status submit(Operation& operation, bool wait, fsccl_status_t* state);
 
-  // Whether a small call (small_call.h) that is waited for may take the fast path now. What arrives
-  // in a signal must be what was sent, so not with checksums.
+  // Returns true if a small call (small_call.h) that is waited for may take the fast path now. The
+  // fast path does not check payloads, so a call with checksums does not take it.
   bool may_run_small() const { return !options_.checksum && queue_.idle() && !failed(); }
   Status run_small(const SmallCall& call, fsccl_status_t* state);
   // The call site of the operations that are submitted next, here and in the parts of this engine
   // (sites.h).
   void set_site(uint64_t key);
-  // Whether such a call begins with the plan that touches no peer's buffers.
+  // Returns true if such a call begins with the plan that touches no peer's buffers.
   bool foresees_unreachable() const { return runner_.foresees_unreachable(); }
 
   uint64_t submitted() const { return queue_.submitted(); }
@@ -66,9 +66,9 @@ class Engine {
   // Grows to the number of an operation when that completes: operations of other engines can have
   // it as their gate.
   const ReleaseLine* done_line() const { return queue_.done_line(); }
-  // Of the operation with this sequence number. test: OK, IN_PROGRESS or an error. wait: the same,
-  // after at most timeout_ms (negative: no limit of its own). elsewhere: inside another engine's
-  // drive; the service thread calls back
+  // Both are about the operation with this sequence number. test: OK, IN_PROGRESS or an error.
+  // wait: the same, after at most timeout_ms (negative: no limit of its own). elsewhere: inside
+  // another engine's drive; the service thread calls back
   enum class Calls : uint8_t { here, elsewhere };
   Status test(uint64_t sequence, fsccl_status_t* state, Calls calls = Calls::here);
   Status wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state);
@@ -82,9 +82,9 @@ class Engine {
   // now on. No lock of the engine is held then. Any thread.
   void notify(uint64_t sequence, Notification notification);
 
-  // No operation is touched any more when this returns: before what they use (plans, parts of the
-  // engine) goes. Of one that has failed, or has nothing under way: who drives leaves after the
-  // present step.
+  // When this returns, no operation is touched any more, so the plans and parts that operations use
+  // may be destroyed. The engine has failed, or has nothing under way: a thread that drives it
+  // leaves after its present step.
   void retire();
 
   // How it fails (failure.h).
@@ -172,13 +172,14 @@ class Engine {
   void sleep_blocked(int64_t ns);
   bool on_our_core(const Blocked& blocked) const;
 
-  // What ends a wait without its peer (blocked.cpp): the deadline, lost peers, the failure board.
+  // The ends of a wait other than its peer (blocked.cpp): the deadline, lost peers, the failure
+  // board.
   void check_blocked(Operation& operation) noexcept;
   void look_at_blocked(Operation& operation);
   bool hearsay(const Operation& operation) const;
   std::string missing(const Operation& operation) const;
   std::string silence_of(int rank) const;  // for an error's text: empty, or " (suspect: ...)"
-  // What this rank is blocked on may come yet from a rank that has left.
+  // Returns true if a signal that this rank waits for may still come from a rank that has left.
   bool still_under_way(uint64_t sequence);
   void record(recording::Event event, const Fingerprint& what, int peer) {
     if (options_.recorder) options_.recorder->record(event, options_.recorded_as, what, peer);
@@ -197,7 +198,8 @@ class Engine {
   bool drove_ = false;             // since the transport was last told to rest
   int64_t no_yields_until_ = 0;    // wait.cpp
   uint64_t recorded_blocked_ = 0;  // operation and peer of the last such record
-  // Of still_under_way(): operation and peer, when they were looked at last, and for how long.
+  // The state of still_under_way(): operation and peer, the time of the last look, and how long it
+  // has been looking.
   uint64_t looked_for_ = 0;
   int64_t looked_at_ns_ = 0, looked_ns_ = 0;
 };

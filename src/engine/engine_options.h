@@ -1,4 +1,4 @@
-// What an engine is made with.
+// The options that an engine is made with.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -33,8 +33,8 @@ struct EngineOptions {
   std::vector<int> members;        // ranks of the job, by rank
   const Job* job = nullptr;        // or null; knows who is silent
   std::vector<bool> same_process;  // by rank: its private memory is this process's
-  // Of an engine that connects two ranks of another one: that engine, whose board it shares and
-  // which it fails with, and the numbers of the two ranks there.
+  // An engine may connect two ranks of another one. Then these are that engine, whose board it
+  // shares and which it fails with, and the numbers of the two ranks there.
   Engine* inside = nullptr;
   std::vector<int> known_as;
   bool checksum = false;  // sums.h

@@ -28,7 +28,7 @@ class EngineFailure final : public InvariantGuard {
   // The acquire pairs with the release in fail_with(): who sees the failure sees the error.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Status status() const;
-  fsccl_status_t code() const;  // of status(); takes no memory
+  fsccl_status_t code() const;  // the code of status(); takes no memory
   // Returns the failure of this engine, its own or one that another rank has published; success
   // while there is none. Any thread.
   Status intact();
@@ -60,8 +60,8 @@ class EngineFailure final : public InvariantGuard {
     const std::lock_guard lock(bound_mutex_);
     for (EngineFailure* one : bound_) visit(one->engine_);
   }
-  // Whether any thread drives this engine or one that is bound to it. While that is so, what has
-  // failed may still touch buffers.
+  // Returns true if a thread drives this engine or one that is bound to it. While that is so, what
+  // has failed may still touch buffers.
   bool being_driven();
 
  private:
@@ -73,7 +73,7 @@ class EngineFailure final : public InvariantGuard {
   Engine& engine_;
   Queue& queue_;
   std::atomic<bool> failed_{false};
-  mutable std::mutex mutex_;  // of the error
+  mutable std::mutex mutex_;  // protects the error
   Error error_;
   Error no_memory_;                          // made when there was some
   std::vector<std::atomic<bool>> departed_;  // by rank

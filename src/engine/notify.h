@@ -1,4 +1,4 @@
-// Who wants to know when an operation is over. Operations of an engine complete in the order of
+// The notifications of the ends of operations. Operations of an engine complete in the order of
 // their sequence numbers, so the notifications are kept in that order and the engine compares one
 // number: the smallest sequence that is watched. A notification is taken out under the lock and
 // called without, by exactly one thread. Only to add one takes memory: who was promised a call gets

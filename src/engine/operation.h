@@ -59,7 +59,7 @@ struct Remote {
   }
 };
 
-// What an enter signal carries of a call that publishes buffers.
+// The payload of the enter signal of a call that publishes buffers.
 struct Published {
   uint64_t address[2];
   uint32_t arena[2];
@@ -72,7 +72,7 @@ struct Published {
 };
 static_assert(sizeof(Published) == kInlineBytes);
 
-// What a symbolic buffer of the plan is in memory.
+// The memory that a symbolic buffer of the plan is bound to.
 struct Binding {
   std::byte* base = nullptr;  // this rank's
   const Remote* table =
@@ -106,7 +106,8 @@ inline void copy_inline(void* to, const void* from, uint64_t bytes) {
 struct Operation;
 enum class Completion : uint8_t { over, again };
 
-// What an operation is beside its plan and its buffers: reset as one for each operation.
+// The settings of an operation beside its plan and its buffers: they are reset as one for each
+// operation.
 struct OperationSettings {
   // Buffers of the plan whose locations travel with the enter signal, and the plan that runs
   // instead if some cannot be touched.
@@ -132,7 +133,7 @@ struct OperationSettings {
   Stores stores = Stores::cached;
   bool in_cache = false;                         // input and output together fit a core's own cache
   const ReleaseLine* const* releases = nullptr;  // wait_released: the line of each rank
-  uint64_t released = 0;                         // ... must have reached this position
+  uint64_t released = 0;                         // wait_released: each line reaches this position
   // this rank's own release comes with an operation of another engine: it may lie ahead
   bool releases_elsewhere = false;
 
@@ -176,7 +177,7 @@ struct Cursor {
   // another plan than `plan` where the call was foreseen (foresight.h).
   const Plan* asks = nullptr;
   Fingerprint fingerprint;
-  uint32_t tick = 0;             // of tick 0 of the plan's present round
+  uint32_t tick = 0;             // the tick that is tick 0 of the plan's present round
   uint32_t step = 0, round = 0;  // that come next
   int32_t peer = 0;              // the next peer of a wait for all
   bool unreachable = false;      // a published buffer, of whatever rank, cannot be touched by all
@@ -191,7 +192,7 @@ struct Operation : OperationSettings, Cursor {
   int64_t deadline_ns = 0;  // 0: nobody has slept on it yet
   std::array<Binding, kInlineBindings> inline_bindings;
   Norm norm;
-  // what the hooks need beyond `context`; dropped when the operation is over
+  // data of the hooks beyond `context`; dropped when the operation is over
   std::shared_ptr<void> state;
   std::array<uint64_t, 8> context{};  // the hooks' own
 

@@ -114,7 +114,7 @@ int64_t Progress::visit() {
   return any ? 0 : -1;
 }
 
-// Whether any of the engines has something left to do.
+// Returns true if any of the engines has something left to do.
 bool Progress::move_on(uint32_t kicks) {
   bool any = false;
   words_.clear();

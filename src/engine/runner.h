@@ -27,7 +27,7 @@ namespace fsccl {
 class Runner {
  public:
   enum class Outcome : uint8_t { done, blocked, failed };
-  // What a blocked cursor waits for.
+  // The signal or the release that a blocked cursor waits for.
   struct Blocked {
     const ReleaseLine* release = nullptr;  // to reach `position`; null: a line of `peer` at `tick`
     uint64_t position = 0;
@@ -71,14 +71,14 @@ class Runner {
   void block_on(const ReleaseLine* release, uint64_t position) {
     blocked_ = {release, position, rank_, 0};
   }
-  bool met(const Blocked& blocked) const;  // what a cursor is blocked on has come
-  // Where a thread that is blocked may sleep.
+  bool met(const Blocked& blocked) const;  // true if the signal or release has come
+  // Fills in the word on which a blocked thread may sleep.
   void fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const;
   // A rank that has to wait tells what it calls, also where that is optional, and looks at what
   // others told of calls that it was not to hear of: ranks that disagree about such a call might
   // otherwise wait for each other.
   void look_at_quiet(Operation& op);
-  // Whether the peer has begun the operation that comes next.
+  // Returns true if the peer has begun the operation that comes next.
   bool has_come(int peer) const {
     return transport_.poll(channel_, peer, window_.next_tick()) != nullptr;
   }
@@ -91,8 +91,8 @@ class Runner {
     unfenced_ = false;
   }
 
-  // What follows a wait, if that is a copy or a reduction from the slot whose signal was waited
-  // for: its lines and the signal can arrive together. Null else.
+  // Returns the step that follows a wait, if that is a copy or a reduction from the slot whose
+  // signal was waited for: its lines and the signal can arrive together. Null else.
   static const Step* reads_slot_behind(const Plan& plan, uint32_t wait) {
     if (wait + 1 >= plan.steps.size()) return nullptr;
     const Step& next = plan.steps[wait + 1];
@@ -100,13 +100,15 @@ class Runner {
     const Buffer& buffer = plan.buffers[next.src.buffer];
     return buffer.slot && buffer.slot_tick == plan.steps[wait].tick ? &next : nullptr;
   }
-  // Whether nothing but puts is between this signal for all and another, which is not left out.
+  // Returns true if nothing but puts is between this signal for all and another, which is not left
+  // out.
   static bool signals_again(const Plan& plan, uint32_t step);
 
  private:
-  // of a slot, while its signal is waited for
+  // bytes of a slot that are fetched while its signal is waited for
   static constexpr uint64_t kFetchAheadBytes = 2048;
-  // of a slot that is written next: more takes longer than peers leave it alone
+  // bytes of the next slot to be written: fetching more takes longer than peers leave the slot
+  // alone
   static constexpr uint64_t kFetchedSlotBytes = 512;
 
   // Elements of a step that its plan moves in the present round.
@@ -145,8 +147,8 @@ class Runner {
   bool learn(C& cursor, int rank, uint32_t index, const Location& location);
   bool learn_place(const Cursor& cursor, const OperationSettings& how, int rank, uint32_t index,
                    const Location& location, bool* unreachable);
-  // Whether not every rank can touch a buffer that lies there, judged alike by all. The system
-  // reads, but does not write.
+  // Returns true if some rank cannot touch a buffer that lies there; all ranks judge alike. The
+  // system reads, but does not write.
   bool out_of_reach(const Location& location, const Buffer& buffer,
                     const OperationSettings& how) const {
     return location.arena == kPrivate && !one_process_ &&
@@ -178,7 +180,7 @@ class Runner {
   bool check_claim(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line);
   Fingerprint claimed(const fsccl_transport_line_t& line) const;
   void mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs);
-  // What came from this peer is not what it meant.
+  // Fails the engine: the bytes that came from this peer are not those that it sent.
   void damaged(const Fingerprint& mine, int peer, const std::string& what, const std::string& sums);
   void give_up(const Operation& op, fsccl_status_t code, int peer, std::string text);
   int reported(int rank) const { return rank < 0 ? rank : options_.reported_rank(rank); }
@@ -232,8 +234,8 @@ class Runner {
     });
   }
   bool read(const Operation& op, const Remote& remote, int rank, void* dst, uint64_t bytes);
-  // What is copied out of mirrors in this round, and in those that peers may begin meanwhile, can
-  // go straight to where it is copied to.
+  // Bytes that are copied out of mirrors in this round, and in those that peers may begin
+  // meanwhile, can go straight to where it is copied to.
   void expect_ahead(Operation& op);
   void expect(const Operation& op, uint32_t round, uint32_t tick,
               const std::array<size_t, kMaxTicks>& slot_at);
@@ -269,7 +271,7 @@ class Runner {
   const bool can_read_;
   const bool sums_;  // slots have tables of sums
   bool one_process_ = true;
-  int looks_ = 0;  // of a small call
+  int looks_ = 0;  // the looks that a small call has
   size_t ring_bytes_ = 0, slot_bytes_ = 0;
   std::vector<std::byte*> slots_;  // the ring of each rank
   std::atomic<bool> slots_reserved_{false};
@@ -279,14 +281,15 @@ class Runner {
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
   bool unfenced_ = false;  // slots were written past the caches, since the last fence
   Blocked blocked_;
-  // What peers published with their enter signals of the call that runs: [published buffer][rank].
+  // The places that peers published with their enter signals of the call that runs, by published
+  // buffer and rank.
   std::vector<Remote> remote_;
   std::vector<const void*> sources_;
   std::unique_ptr<std::byte[]> scratch_;  // through which private memory of peers is reduced
   // The ring up to the last round of the running operation whose bytes were said to be expected.
   SlotRing expected_ring_;
   uint32_t expected_rounds_ = 0;
-  // of look_at_quiet(): the operation, and how often it was found blocked
+  // the state of look_at_quiet(): the operation, and how often it was found blocked
   uint64_t waited_for_ = 0, waits_ = 0;
 };
 

@@ -8,7 +8,7 @@ namespace {
 // Bytes of each source that go through the cache at once when peers' memory can only be read by the
 // system.
 constexpr uint64_t kScratchBytes = 128u << 10;
-// of a result for all ranks, which are reduced at once
+// bytes of a result for all ranks that are reduced at once
 constexpr uint64_t kSpreadBytes = 8u << 10;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Where rounds begin and end: which peers were seen to enter, where slots lie, and what a blocked
-// operation waits for.
+// The beginnings and ends of rounds: which peers were seen to enter, where slots lie, and what a
+// blocked operation waits for.
 #include <bit>
 
 #include "base/fetch.h"

@@ -1,4 +1,4 @@
-// Where the slots of one tick after another come to lie in the ranks' rings: alike on all ranks,
+// Places the slots of one tick after another in the ranks' rings: alike on all ranks,
 // for they run the same rounds. A slot's bytes are used again kWindow ticks later at the earliest
 // (window.h), for a ring is as long as kWindow + 2 of its largest slots: one more for what is left
 // over at its end, one for overlap.
@@ -37,7 +37,8 @@ class SlotRing {
  private:
   static constexpr size_t kLine = 64;
   size_t most_small_ = 0;
-  std::array<size_t, 2> end_{}, at_{};  // of all others, and of the small ones, which come first
+  std::array<size_t, 2> end_{},
+      at_{};  // for all other slots, and for the small ones, which come first
 };
 
 }  // namespace fsccl

@@ -4,7 +4,7 @@
 // where they are not. The measurement at start says which holds, but it need not last: a virtual
 // machine's cores move. The writer's own time tells, for plain stores take as long as a copy where
 // cores are near, and ten times that where they are not; so they are watched, given up when they
-// are slow, and tried again now and then. What a writer chooses is its affair alone. Where plain
+// are slow, and tried again now and then. Each writer chooses for itself. Where plain
 // stores are right, the copies are those that measured fastest at start; where they are not, what
 // comes out of slots comes from afar, and pages side by side help.
 #pragma once
@@ -31,15 +31,15 @@ class SlotStores {
         near_(near),
         streams_(streaming_from <= kEvery) {}
 
-  // Where peers are, by what is chosen at present.
+  // Returns where peers are, by the present choice.
   Cores cores() const { return streams_ ? Cores::far : Cores::near; }
-  // Whether a copy with plain stores into a slot, or out of one, takes pages side by side.
+  // Returns true if a copy with plain stores into a slot, or out of one, takes pages side by side.
   bool side_by_side(bool into) const {
     return streams_ ? !into
                     : near_ == SideBySide::both || (near_ == SideBySide::from_slots && !into);
   }
 
-  // Whether a slot of so many bytes is written past the caches.
+  // Returns true if a slot of so many bytes is written past the caches.
   bool past_caches(uint64_t slot_bytes) const {
     return slot_bytes < kLeast ? slot_bytes >= streaming_from_ : streams_;
   }

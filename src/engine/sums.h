@@ -20,14 +20,14 @@
 namespace fsccl {
 
 inline constexpr uint64_t kPerSum = 64;  // bytes of a slot
-// Of the table of a slot, in whole lines.
+// Returns the bytes of the table of a slot, in whole lines.
 inline constexpr uint64_t table_bytes(uint64_t slot_bytes) {
   return round_up((slot_bytes + kPerSum - 1) / kPerSum * sizeof(uint32_t), kPerSum);
 }
 inline constexpr size_t slot_bytes_with_sums(size_t slot_bytes) {
   return slot_bytes + table_bytes(slot_bytes);
 }
-// What is left for a slot that has its table in as many bytes.
+// Returns the bytes that are left for a slot that has its table in as many bytes.
 inline constexpr size_t slot_bytes_beside_sums(size_t bytes) {
   return bytes / kPerSum * 16 / 17 * kPerSum;
 }

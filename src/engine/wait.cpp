@@ -113,7 +113,7 @@ bool Engine::await_driving(uint64_t sequence, int64_t until_ns) {
   }
 }
 
-// What comes before a sleep: bare polls, then polls with pauses while there is a core for
+// The stages before a sleep: bare polls, then polls with pauses while there is a core for
 // everybody, then yields. Returns whether what the operation waits for has come.
 bool Engine::poll_blocked() {
   const Blocked& blocked = runner_.blocked();

@@ -50,8 +50,8 @@ class Window {
     next_tick_ = tick;
   }
 
-  // Whether a round that ends before `end_tick` may begin: peers have left what it reuses. Else
-  // rounds up to needed_for(end_tick) are to be settled first.
+  // Returns true if a round that ends before `end_tick` may begin: peers have left what it reuses.
+  // Else rounds up to needed_for(end_tick) are to be settled first.
   bool may_begin(uint32_t end_tick) const {
     return static_cast<int32_t>(left_ - needed_for(end_tick)) >= 0;
   }
@@ -97,7 +97,8 @@ class Window {
     return unheard_first_ < mine.sequence && mine.sequence <= unheard_last_ + 1 ? unheard_first_
                                                                                 : 0;
   }
-  // Whether this rank told of the quiet round of this tick after all, for the first time now.
+  // Returns true if this rank tells of the quiet round of this tick after all, for the first time
+  // now.
   bool tell_once(uint32_t tick) {
     if (told_ == tick) return false;
     told_ = tick;
@@ -114,14 +115,14 @@ class Window {
   // The round of this tick has no slots.
   void place_none(uint32_t tick) { placed_ = tick; }
   bool placed(uint32_t tick) const { return placed_ == tick; }
-  // Where the slot of a tick of the present round lies in a rank's ring.
+  // Returns where the slot of a tick of the present round lies in a rank's ring.
   size_t slot_at(uint16_t tick) const { return slot_at_[tick]; }
   const std::array<size_t, kMaxTicks>& slots() const { return slot_at_; }
-  // Where the next slot will lie, if it has so many bytes.
+  // Returns where the next slot will lie, if it has so many bytes.
   size_t next_slot(uint64_t bytes) const { return SlotRing(ring_).next(bytes); }
   const SlotRing& ring() const { return ring_; }
-  // Where the slots of a round lie that begins when `ring` has been used so far; returns whether it
-  // has any.
+  // Finds where the slots of a round lie that begins when `ring` has been used so far; returns
+  // whether it has any.
   bool next_slots(const Plan& plan, SlotRing* ring, std::array<size_t, kMaxTicks>* slot_at) const;
 
  private:
@@ -130,7 +131,7 @@ class Window {
   uint32_t next_tick_;
   uint32_t left_;
   LastHeard heard_;
-  // What the rounds since the last that was heard were, and the calls of the first and the last of
+  // A hash of the rounds since the last that was heard, and the calls of the first and the last of
   // the last such run.
   uint64_t unheard_ = 0;
   uint64_t unheard_first_ = 0, unheard_last_ = 0;

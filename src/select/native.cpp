@@ -10,13 +10,13 @@ namespace fsccl {
 namespace {
 
 // Typical of GPUs of 2022 to 2025, and not measured: they order the ways, which are far apart.
-constexpr double kNcclLaunchNs = 12'000;      // of NCCL's kernel, and its first step
+constexpr double kNcclLaunchNs = 12'000;      // the launch of NCCL's kernel, and its first step
 constexpr double kExchangeLaunchNs = 20'000;  // the host waits for the stream, then for messages
 constexpr double kKernelNs = 4'000;           // a launch of this library's kernel
 constexpr double kStageNs = 60'000;      // two copies, two waits for a stream, and the host's call
-constexpr double kMemoryGbPerS = 1'500;  // of a GPU's memory
+constexpr double kMemoryGbPerS = 1'500;  // bandwidth of a GPU's memory
 constexpr double kStagingGbPerS = 20;    // between a GPU and pinned host memory
-constexpr double kHostGbPerS = 8;        // of the host's collective, each byte
+constexpr double kHostGbPerS = 8;        // rate of the host's collective
 
 double transfer_ns(double bytes, double gb_per_s) { return bytes / gb_per_s; }
 

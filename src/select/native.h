@@ -27,7 +27,7 @@ const char* native_name(NativeWay way);
 
 struct NativeCall {
   OpCode op{};
-  uint64_t bytes = 0;  // of the larger buffer
+  uint64_t bytes = 0;  // bytes of the larger buffer
   int ranks = 1;
   bool by_nccl = false;   // parts are exchanged by NCCL, and not by UCX
   bool one_host = false;  // all ranks are on one host

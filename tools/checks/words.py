@@ -43,6 +43,7 @@ CLEAN = (
     'src/bootstrap/',
     'src/comm/',
     'src/cuda/',
+    'src/engine/',
     'src/forecast/',
     'src/layout/',
     'src/plan/',
@@ -149,7 +150,7 @@ SAMPLES = [
         },
         None,
     ),
-    ('room that is not clean', {'src/engine/a.h': '// Of two ranks of another engine.\n'}, None),
+    ('room that is not clean', {'src/kernels/a.h': '// Of two ranks of another engine.\n'}, None),
     ('text', {'src/base/a.cpp': 'auto a = "http: // Of";\n'}, None),
     (
         'subject left out',

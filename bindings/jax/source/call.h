@@ -26,8 +26,8 @@ struct Array {
   void* from;
   void* to;
   fsccl_dtype_t dtype;
-  size_t count;               // of `from`
-  std::vector<size_t> parts;  // of each rank
+  size_t count;               // elements of type `from`
+  std::vector<size_t> parts;  // elements of each rank
 };
 
 struct Request {
@@ -47,7 +47,7 @@ xla_ffi::Error* read(const xla_ffi::Call& call, Request& request);
 fsccl_status_t submit(const Request& request, uint64_t call, void* stream,
                       std::vector<fsccl_work_t>* works);
 
-// What FSCCL says of a status that the last call of this thread returned.
+// Returns FSCCL's text for a status that the last call of this thread returned.
 std::string reason_of(const Request& request, fsccl_status_t status);
 
 }  // namespace fsccl_jax

@@ -20,7 +20,7 @@ struct Rank {
   int ranks = 0;
   // guards what follows; a call's operations are submitted together
   std::mutex issue;
-  std::map<uint64_t, uint64_t> calls;  // of each call site so far
+  std::map<uint64_t, uint64_t> calls;  // number of calls so far, by call site
   Order order;
   std::string failed;  // why no more operations are issued; "" while they are
 };

@@ -39,7 +39,7 @@ struct Threads {
     more.notify_one();
   }
 
-  // What the calling thread does next, where it is one of these.
+  // The hand-off that the calling thread serves next, if it is such a thread.
   static thread_local std::function<void()>* next;
 };
 thread_local std::function<void()>* Threads::next = nullptr;

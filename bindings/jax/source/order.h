@@ -1,4 +1,4 @@
-// Whether the calls of a program on one rank are in an order that XLA must keep: each takes the
+// Checks that the calls of a program on one rank have an order that XLA must keep: each takes the
 // token that the call before it returned. XLA runs calls that nothing orders as it likes, so a
 // program with such calls is wrong on every rank, though it may run right for long; it is found out
 // at its first run, whatever XLA did.

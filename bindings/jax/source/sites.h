@@ -15,7 +15,7 @@ uint64_t site_of(std::string_view name);
 // The number of a site's `count`th call, from 0.
 inline uint64_t call_of(uint64_t site, uint64_t count) { return site | (count & 0xffff); }
 
-// Where a rank is that has found calls which nothing orders. All ranks know it.
+// The site of a rank that has found calls which nothing orders. All ranks know it.
 constexpr std::string_view kUnordered = "a call that nothing orders";
 
 // FSCCL's words with the names of the sites that this process knows in place of their numbers. Any
