@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from variants import BFLOAT16, adam, enable, fused, shard, system
+from variants import BFLOAT16, accumulate, adam, enable, fused, shard, system
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import ranks as ranks_
