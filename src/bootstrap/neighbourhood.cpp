@@ -10,6 +10,12 @@ bool same_process(const Member& a, const Member& b) {
   return a.host == b.host && a.pid == b.pid && a.start_time == b.start_time;
 }
 
+std::vector<size_t> share_of_looks(size_t place, size_t ranks) {
+  std::vector<size_t> places;
+  for (size_t behind = 1; behind < ranks; behind *= 2) places.push_back((place + behind) % ranks);
+  return places;
+}
+
 Neighbourhood::Neighbourhood(const std::vector<Member>& members,
                              const std::vector<int32_t>& arrivals)
     : members_(members), arrivals_(arrivals), places_(members.size()) {

@@ -11,6 +11,11 @@ namespace fsccl {
 
 bool same_process(const Member& a, const Member& b);
 
+// Returns the places in a ring of `ranks` at which the rank at `place` looks when any rank may have
+// ended: those 1, 2, 4, .. behind it. All ranks together then look n log n times, not n^2 times. A
+// rank's end is missed only while all log n ranks that look at it have ended or stand still.
+std::vector<size_t> share_of_looks(size_t place, size_t ranks);
+
 class Neighbourhood {
  public:
   // `members` by rank, which this keeps a reference to; `arrivals`: ranks in the order of arrival.

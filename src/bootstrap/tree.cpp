@@ -8,6 +8,7 @@
 #include "base/undo.h"
 #include "bootstrap/credentials.h"
 #include "bootstrap/member_info.h"
+#include "bootstrap/neighbourhood.h"
 #include "bootstrap/registrar.h"
 
 namespace fsccl {
@@ -328,22 +329,32 @@ std::string TreeJob::what_is_missing() const {
                                list_ranks(missing));
 }
 
-// A rank of this host whose process has ended, -1 if none has, or if that cannot be told: where
+// Returns a rank of this host whose process has ended; -1: none has, or that cannot be told. Where
 // FSCCL_HOST_ID says which ranks share a host, their processes may be out of sight, in another name
 // space.
+//
+// The ranks of a host share the looks (share_of_looks()), because a look reads files of the system.
 int32_t TreeJob::ended_here() const {
   const auto visible = [](const MemberRecord& one) {
     const char state = state_of(one.pid, one.start_time, one.pid);
     return state != 'X' && state != 'Z';
   };
   if (!steps_.has_members() || !visible(place_.self)) return -1;
+  std::vector<const MemberRecord*> here;
+  size_t self = 0;
+  for (const MemberRecord& member : records_) {
+    if (member.host != place_.self.host) continue;
+    if (member.rank == place_.rank) self = here.size();
+    here.push_back(&member);
+  }
   bool in_sight = config()->host_id.empty();
   int32_t ended = -1;
-  for (const MemberRecord& member : records_) {
+  for (const size_t place : share_of_looks(self, here.size())) {
+    const MemberRecord& member = *here[place];
     if (member.pid == place_.self.pid || member.start_time == 0) continue;
     if (visible(member))
       in_sight = true;
-    else if (ended < 0 && member.host == place_.self.host)
+    else if (ended < 0)
       ended = member.rank;
   }
   return in_sight ? ended : -1;

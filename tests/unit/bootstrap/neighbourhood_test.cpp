@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <numeric>
+#include <set>
 
 namespace fsccl {
 namespace {
@@ -60,6 +62,24 @@ TEST(Neighbourhood, TheTreeIsThatOfArrival) {
   EXPECT_THAT(where.in_tree(19), UnorderedElementsAre(11, 12, 13, 14, 15, 16, 17, 18));
   EXPECT_THAT(where.in_tree(17), UnorderedElementsAre(19, 0, 1, 2));
   EXPECT_THAT(where.in_tree(0), UnorderedElementsAre(17));
+}
+
+// Each rank is looked at by several others, and 512 ranks do not look 512 x 512 times.
+TEST(Neighbourhood, RanksShareTheLooksAtEachOther) {
+  EXPECT_THAT(share_of_looks(0, 1), IsEmpty());
+  EXPECT_THAT(share_of_looks(1, 2), ElementsAre(0u));
+  EXPECT_THAT(share_of_looks(3, 5), ElementsAre(4u, 0u, 2u));
+  for (const size_t ranks : {2u, 3u, 7u, 64u, 511u, 512u}) {
+    const size_t looks = share_of_looks(0, ranks).size();
+    EXPECT_EQ(looks, static_cast<size_t>(std::bit_width(ranks - 1)));
+    std::vector<std::set<size_t>> lookers(ranks);
+    for (size_t place = 0; place < ranks; place++)
+      for (const size_t at : share_of_looks(place, ranks)) lookers[at].insert(place);
+    for (size_t place = 0; place < ranks; place++) {
+      EXPECT_EQ(lookers[place].size(), looks);
+      EXPECT_FALSE(lookers[place].contains(place));
+    }
+  }
 }
 
 }  // namespace
