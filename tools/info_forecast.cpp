@@ -186,10 +186,18 @@ void ForecastCommand::add_output_options() {
       ->type_name("FILE");
 }
 
+namespace {
+
+fsccl_dtype_t type_of(const std::string& name) {
+  return name == "bf16" ? FSCCL_BFLOAT16 : name == "fp16" ? FSCCL_FLOAT16 : FSCCL_FLOAT32;
+}
+
+}  // namespace
+
 std::optional<Json> ForecastCommand::machine() const {
   std::optional<Json> machine;
   if (machine_ == "here") {
-    machine = measure_this_machine();
+    machine = measure_this_machine(type_of(wire_), type_of(reduce_));
     // All ranks are here, also more of them than cores.
     if (const int cores = static_cast<int>(std::thread::hardware_concurrency());
         machine && ranks_ > cores)

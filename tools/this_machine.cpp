@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
@@ -75,11 +77,111 @@ double measured_copy_ns_per_kib(int cores) {
   return std::max(own, other) * 1e9 / (kCopied / 1024);
 }
 
+// Units of one parameter each, which are gathered and reduced one after the other as in a step: the
+// shards and the gradients of all together are far beyond the caches.
+constexpr int64_t kUnitElements = int64_t{8} << 20;
+constexpr size_t kUnits = 6;
+constexpr int kRounds = 3;  // the first is not counted: it meets memory that nobody has touched
+
+struct UnitSeconds {
+  double gather = 0, reduce = 0;  // medians
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The units of a rank of two, for fp32 shards of these types. Every function returns false if a
+// call has failed, which it has said.
+class MeasuredUnits {
+ public:
+  explicit MeasuredUnits(fsccl_comm_t comm) : comm_(comm) {}
+  ~MeasuredUnits() {
+    for (const fsccl_unit_t unit : units_) failed(fsccl_unit_destroy(unit));
+    if (pool_) failed(fsccl_pool_destroy(pool_));
+  }
+  MeasuredUnits(const MeasuredUnits&) = delete;
+  MeasuredUnits& operator=(const MeasuredUnits&) = delete;
+
+  bool create(fsccl_dtype_t wire, fsccl_dtype_t reduce) {
+    const fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
+    if (failed(fsccl_pool_create(comm_, &memory, &pool_))) return false;
+    fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+    config.shard_comm = comm_;
+    config.pool = pool_;
+    config.wire_dtype = wire;
+    config.reduce_dtype = reduce;
+    config.grad_dtype = FSCCL_FLOAT32;
+    fsccl_param_t param = FSCCL_PARAM_INIT;
+    param.name = "weight";
+    param.dims = 1;
+    param.shape[0] = kUnitElements;
+    for (size_t i = 0; i < kUnits; i++) {
+      const std::string name = fmt::format("measured {}", i);
+      config.name = name.c_str();
+      fsccl_unit_t unit = nullptr;
+      fsccl_view_t shard;
+      if (failed(fsccl_unit_create(&config, &param, 1, &unit))) return false;
+      units_.push_back(unit);
+      if (failed(fsccl_unit_shard(unit, 0, &shard))) return false;
+      std::fill_n(static_cast<float*>(shard.data), shard.count, 0.5F);
+    }
+    return true;
+  }
+
+  bool time(UnitSeconds* found) {
+    std::vector<double> gathers, reductions;
+    for (int round = 0; round < kRounds; round++)
+      for (const fsccl_unit_t unit : units_) {
+        double gather = 0, reduce = 0;
+        if (!time(unit, &gather, &reduce)) return false;
+        if (round == 0) continue;
+        gathers.push_back(gather);
+        reductions.push_back(reduce);
+      }
+    *found = {median(std::move(gathers)), median(std::move(reductions))};
+    return true;
+  }
+
+ private:
+  bool time(fsccl_unit_t unit, double* gather, double* reduce) {
+    fsccl_view_t gradient;
+    if (failed(fsccl_barrier(comm_, nullptr, nullptr))) return false;
+    auto begin = Clock::now();
+    if (failed(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr))) return false;
+    *gather = seconds_since(begin);
+    if (failed(fsccl_unit_reshard(unit, nullptr)) ||
+        failed(fsccl_unit_grad(unit, 0, nullptr, &gradient)))
+      return false;
+    std::memset(gradient.data, 0, gradient.count * fsccl_dtype_size(gradient.dtype));
+    if (failed(fsccl_barrier(comm_, nullptr, nullptr))) return false;
+    begin = Clock::now();
+    if (failed(fsccl_unit_reduce_grads(unit, nullptr, nullptr, nullptr))) return false;
+    *reduce = seconds_since(begin);
+    return true;
+  }
+
+  const fsccl_comm_t comm_;
+  fsccl_pool_t pool_ = nullptr;
+  std::vector<fsccl_unit_t> units_;
+};
+
+std::optional<UnitSeconds> measured_units(fsccl_comm_t comm, fsccl_dtype_t wire,
+                                          fsccl_dtype_t reduce) {
+  MeasuredUnits units(comm);
+  UnitSeconds found;
+  if (!units.create(wire, reduce) || !units.time(&found)) return std::nullopt;
+  return found;
+}
+
 // Two ranks, which are threads, of a communicator that lives only for this.
-std::optional<Json> measured_costs() {
+std::optional<Json> measured_costs(fsccl_dtype_t wire, fsccl_dtype_t reduce) {
   fsccl_unique_id_t id;
   if (failed(fsccl_unique_id_create(&id))) return std::nullopt;
   std::optional<Json> found;
+  std::array<std::optional<UnitSeconds>, 2> times;
   const auto rank_of = [&](int rank) {
     fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
     config.unique_id = &id;
@@ -88,6 +190,7 @@ std::optional<Json> measured_costs() {
     fsccl_comm_t comm = nullptr;
     if (failed(fsccl_comm_create(&config, &comm))) return;
     std::vector<char> text(size_t{1} << 16);
+    times[static_cast<size_t>(rank)] = measured_units(comm, wire, reduce);
     if (rank == 0 && !failed(fsccl_explain(comm, "all_gather", 1 << 20, text.data(), text.size())))
       found = Json::parse(text.data())["measured"];
     failed(fsccl_comm_destroy(comm));
@@ -95,13 +198,20 @@ std::optional<Json> measured_costs() {
   std::thread other(rank_of, 1);
   rank_of(0);
   other.join();
+  if (!found || !times[0] || !times[1]) return std::nullopt;
+  // A rank casts its half of the shards, and reduces its half of the gradients of both.
+  constexpr double kHalfKib = static_cast<double>(kUnitElements) / 2 / 1024;
+  (*found)["gather_ns_per_kib"] =
+      1e9 * std::max(times[0]->gather, times[1]->gather) / (kHalfKib * sizeof(float));
+  (*found)["reduce_ns_per_kib"] = 1e9 * std::max(times[0]->reduce, times[1]->reduce) /
+                                  (2 * kHalfKib * static_cast<double>(fsccl_dtype_size(reduce)));
   return found;
 }
 
 }  // namespace
 
-std::optional<Json> measure_this_machine() {
-  std::optional<Json> costs = measured_costs();
+std::optional<Json> measure_this_machine(fsccl_dtype_t wire, fsccl_dtype_t reduce) {
+  std::optional<Json> costs = measured_costs(wire, reduce);
   if (!costs) return std::nullopt;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const auto memory =

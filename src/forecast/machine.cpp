@@ -48,6 +48,9 @@ class Reader : JsonReader {
     if (json.contains("measured") && !measured(json["measured"])) return problem();
     machine_.within_costs.can_read = false;
     machine_.within_costs.apply_to(false, machine_.ranks_per_core);
+    machine_.gather_costs = machine_.reduce_costs = machine_.within_costs;
+    if (gather_per_kib_ > 0) machine_.gather_costs.copy_per_byte = gather_per_kib_ / 1024;
+    if (reduce_per_kib_ > 0) machine_.reduce_costs.copy_per_byte = reduce_per_kib_ / 1024;
     const char* const network = preferred_network();
     machine_.network = network ? network : "tcp";
     return std::move(machine_);
@@ -119,7 +122,9 @@ class Reader : JsonReader {
     if (!json.is_object() || !json.contains("slots_ns") || !json["slots_ns"].is_array() ||
         json["slots_ns"].size() != costs.slot_cached.ns.size() ||
         !number(json, "exchange_ns", "measured", kMostNs, &costs.exchange) ||
-        !number(json, "copy_ns_per_kib", "measured", kMostNs, &per_kib))
+        !number(json, "copy_ns_per_kib", "measured", kMostNs, &per_kib) ||
+        !number(json, "gather_ns_per_kib", "measured", kMostNs, &gather_per_kib_) ||
+        !number(json, "reduce_ns_per_kib", "measured", kMostNs, &reduce_per_kib_))
       return wrong(
           "measured must have exchange_ns, slots_ns and copy_ns_per_kib, as `fsccl-info explain "
           "--json` says them");
@@ -191,7 +196,8 @@ class Reader : JsonReader {
   Machine machine_;
   std::string topology_;
   double per_host_ = 0;
-  double cores_ = 0;  // cores of a host, where a topology says so
+  double gather_per_kib_ = 0, reduce_per_kib_ = 0;  // 0: not measured
+  double cores_ = 0;                                // cores of a host, where a topology says so
 };
 
 }  // namespace

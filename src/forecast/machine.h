@@ -37,6 +37,9 @@ struct Machine {
   Carrier carrier = Carrier::plans;
   topo::Connection within, between;
   Costs within_costs;   // costs of the plans
+  // The same, with the costs of a byte that a unit casts or copies into its slots, and that it
+  // reduces, where these were measured.
+  Costs gather_costs, reduce_costs;
   std::string network;  // "tcp" or "ucx": whose slots the plans between hosts use
   double ranks_per_core = 1;
 

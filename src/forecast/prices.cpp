@@ -146,12 +146,12 @@ Carried gather_by_plans(const UnitPlaces& places, const StepConfig& setup, const
   if (group.hosts > 1) shape.holds = each_itself(group.per_host);
   if (!shares_slots(machine)) {
     Carried carried = follow(with([](const UnitShape& at) { return unshard_private(at, false); }),
-                             group.per_host, machine.within_costs);
+                             group.per_host, machine.gather_costs);
     const double bytes = static_cast<double>(places.parameters.bytes);
     carried.within_bytes = bytes * (group.per_host - 1) / group.per_host;
     return carried;
   }
-  Carried carried = follow(with(unshard_shared), group.per_host, machine.within_costs);
+  Carried carried = follow(with(unshard_shared), group.per_host, machine.gather_costs);
   if (group.hosts < 2) return carried;
   const uint64_t count = (places.elements + static_cast<uint64_t>(group.ranks) - 1) /
                          static_cast<uint64_t>(group.ranks);
@@ -160,7 +160,7 @@ Carried gather_by_plans(const UnitPlaces& places, const StepConfig& setup, const
   carried += lane_price(OpCode::all_gather, lane_of(group, machine),
                         std::max<uint64_t>(coded_count, 1), setup.wire);
   if (group.per_host > 1)
-    carried += follow(with(unshard_kept), group.per_host, machine.within_costs);
+    carried += follow(with(unshard_kept), group.per_host, machine.gather_costs);
   return carried;
 }
 
@@ -190,7 +190,7 @@ Carried host_sums(const UnitPlaces& places, const StepConfig& setup, const Machi
           shape.rank = rank;
           return reduce_partials(shape);
         },
-        group.per_host, machine.within_costs);
+        group.per_host, machine.reduce_costs);
   };
   constexpr int kFew = 8;
   if (group.hosts <= 2 * kFew) return sums(group.hosts);
@@ -210,7 +210,7 @@ Carried reduce_by_plans(const UnitPlaces& places, const StepConfig& setup, const
           shape.rank = rank;
           return reduce_grads(shape);
         },
-        group.per_host, machine.within_costs);
+        group.per_host, machine.reduce_costs);
     if (machine.gpu)
       carried.within_bytes =
           static_cast<double>(places.gradients.bytes) * (group.per_host - 1) / group.per_host;
@@ -222,7 +222,7 @@ Carried reduce_by_plans(const UnitPlaces& places, const StepConfig& setup, const
                          static_cast<uint64_t>(group.ranks);
   carried += lane_price(OpCode::reduce_scatter, lane_of(group, machine), count,
                         group.per_host > 1 ? FSCCL_FLOAT32 : setup.reduce);
-  const double take = machine.within_costs.copy_per_byte *
+  const double take = machine.reduce_costs.copy_per_byte *
                       static_cast<double>(count * dtype_size(setup.sharded_grad));
   carried.ns += take;
   carried.busy_ns += take;

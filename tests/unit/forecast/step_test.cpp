@@ -49,6 +49,30 @@ TEST(Step, CopiesOfAProcessorTakeItsTime) {
   EXPECT_NEAR(line.exposed_ns, 38 * 10, 30);
 }
 
+// What a byte takes in a gather and in a reduction may be measured apart: each prices its own.
+TEST(Step, MeasuredGathersAndReductionsHavePricesOfTheirOwn) {
+  nlohmann::json text = nlohmann::json::parse(kHosts);
+  text["measured"] = {
+      {"exchange_ns", 300}, {"slots_ns", {60, 250, 11000}}, {"copy_ns_per_kib", 100}};
+  const Model model = model_of(kSmall);
+  StepConfig setup;
+  setup.ranks = 2;
+  const auto price_with = [&](const char* key) {
+    nlohmann::json here = text;
+    if (*key) here["measured"][key] = 200;
+    const Machine machine = machine_of(here.dump().c_str());
+    const UnitPlaces places =
+        UnitPlaces::make(model.units[1], setup, shard_group(setup, machine), true).take();
+    return price_unit(places, setup, machine);
+  };
+  const UnitPrice plain = price_with(""), gathers = price_with("gather_ns_per_kib"),
+                  reductions = price_with("reduce_ns_per_kib");
+  EXPECT_NEAR(gathers.gather.ns, 2 * plain.gather.ns, 0.01 * plain.gather.ns);
+  EXPECT_DOUBLE_EQ(gathers.reduce.ns, plain.reduce.ns);
+  EXPECT_NEAR(reductions.reduce.ns, 2 * plain.reduce.ns, 0.01 * plain.reduce.ns);
+  EXPECT_DOUBLE_EQ(reductions.gather.ns, plain.gather.ns);
+}
+
 TEST(Step, MicroBatchesRepeatAllButTheUpdate) {
   const Model model = model_of(kSmall);
   const std::vector<bool> kept(model.units.size(), false);
