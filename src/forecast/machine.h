@@ -36,7 +36,7 @@ struct Machine {
   double efficiency = 0.45;    // share of the flops that a pass reaches
   Carrier carrier = Carrier::plans;
   topo::Connection within, between;
-  Costs within_costs;   // costs of the plans
+  Costs within_costs;  // costs of the plans
   // The same, with the costs of a byte that a unit casts or copies into its slots, and that it
   // reduces, where these were measured.
   Costs gather_costs, reduce_costs;

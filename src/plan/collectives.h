@@ -125,6 +125,8 @@ Plan all_reduce_inline(const Shape&);
 Plan broadcast_inline(const Shape&);
 // Everybody moves bytes: receivers pull most of the root's buffer, and the root pushes the rest.
 Plan broadcast_balanced(const Shape&);
+// Receivers pull all of the root's buffer, which may be memory that the system reads for them.
+Plan broadcast_read(const Shape&);
 Plan barrier(int rank, int ranks);
 
 }  // namespace fsccl

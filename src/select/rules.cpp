@@ -27,12 +27,14 @@ struct Named {
 };
 
 std::vector<Named> plans_of(OpCode op) {
-  std::vector<Named> plans{{"slots", Way::slots}};
+  std::vector<Named> plans;
+  plans.reserve(12);
+  plans.push_back({"slots", Way::slots});
   const bool whole = op == OpCode::all_reduce || op == OpCode::reduce,
              one_buffer = op == OpCode::broadcast || op == OpCode::send;
   if (whole) plans.push_back({"small_slots", Way::small_slots});
   plans.push_back({one_buffer ? "balanced" : "direct", Way::direct});
-  if (!whole && !one_buffer) plans.push_back({"read", Way::read});
+  if (!whole) plans.push_back({"read", Way::read});
   const bool hierarchical = op == OpCode::all_gather || op == OpCode::reduce_scatter ||
                             op == OpCode::all_reduce || op == OpCode::broadcast;
   if (hierarchical)

@@ -27,6 +27,7 @@ struct Ways {
   Make direct;
   std::vector<ThroughSlots> through_slots;
   bool readable = true;  // direct only reads peers' memory
+  Make reading;          // where direct also writes it: a plan that only reads, or none
   uint64_t payload = 0;  // bytes, as FSCCL_EAGER_BYTES counts them
 };
 
@@ -102,6 +103,7 @@ Ways ways_of(OpCode op, const Shape& shape, uint64_t asked) {
       Ways ways = moving(shape, asked, broadcast_movement);
       ways.direct = broadcast_balanced;
       ways.readable = false;
+      ways.reading = broadcast_read;
       return ways;
     }
     case OpCode::reduce_scatter:
@@ -280,7 +282,7 @@ const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways,
     *why_not =
         "plans in steps are for ranks of several hosts, enough of them for so many steps, and for "
         "what fits a slot of all";
-  else if (rule->way == Way::read && !(options.costs.can_read && ways.readable))
+  else if (rule->way == Way::read && !(options.costs.can_read && (ways.readable || ways.reading)))
     *why_not = "the system lets no rank read another's memory here, or FSCCL_SINGLE_COPY is off";
   else
     return rule;
@@ -330,9 +332,10 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
     const std::array<Plan, 2> direct = contest.plans_of(ways.direct);
     const double direct_ns = contest.price_of(direct).ns;
     const size_t direct_at = contest.enter(direct[0].name, 0, direct_ns, "pool");
-    const bool can_read = options.costs.can_read && ways.readable;
+    const bool can_read = options.costs.can_read && (ways.readable || ways.reading);
+    const std::array<Plan, 2> reading = ways.reading ? contest.plans_of(ways.reading) : direct;
     const size_t read_at = can_read ? contest.enter(std::string(op_name(op)) + "_read", 0,
-                                                    contest.price_of(direct, true).ns, "private")
+                                                    contest.price_of(reading, true).ns, "private")
                                     : 0;
     const double asking = options.costs.exchange;
     eager = rule ? rule->way == Way::slots || rule->way == Way::small_slots
@@ -343,15 +346,16 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
       selection.why = "FSCCL_EAGER_BYTES says so";
     if (!eager) {
       const bool named_way = rule && (rule->way == Way::read || asked);
-      selection.plan = ways.direct(shape);
-      selection.otherwise = (*slots.make)(shape);
-      selection.reads =
+      const bool reads =
           can_read &&
           (named_way ? rule->way == Way::read
                      : options.always_read || candidates[read_at].ns < slots.expected() + asking);
-      selection.ns = selection.reads ? candidates[read_at].ns : slots.expected() + asking;
+      selection.plan = ways.direct(shape);
+      selection.otherwise = reads && ways.reading ? ways.reading(shape) : (*slots.make)(shape);
+      selection.reads = reads && !ways.reading;  // else the direct plan is for pools alone
+      selection.ns = reads ? candidates[read_at].ns : slots.expected() + asking;
       candidates[direct_at].chosen = true;
-      candidates[selection.reads ? read_at : slots.at].chosen = true;
+      candidates[reads ? read_at : slots.at].chosen = true;
     }
   }
   if (eager) {

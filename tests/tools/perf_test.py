@@ -48,14 +48,13 @@ TINY = {
 }
 
 
-def run(*arguments, status=0):
-    return run_program(
-        program, *arguments, status=status, env={**os.environ, 'FSCCL_TIMEOUT_MS': '60000'}
-    )
+def run(*arguments, status=0, settings=()):
+    env = {**os.environ, 'FSCCL_TIMEOUT_MS': '60000', **dict(settings)}
+    return run_program(program, *arguments, status=status, env=env)
 
 
-def rows(*arguments):
-    return [json.loads(line) for line in run(*arguments, '--json').splitlines()]
+def rows(*arguments, settings=()):
+    return [json.loads(line) for line in run(*arguments, '--json', settings=settings).splitlines()]
 
 
 def near(a, b):
@@ -118,6 +117,27 @@ def check_collectives():
             ),
             f'the forms of {name}: {forms}',
         )
+    # Memory of the caller that the system reads for its receivers, where it may.
+    moved = 'broadcast,send_recv,all_gather'
+    settings = {'FSCCL_PLAN': 'broadcast=read,send=read,all_gather=read'}
+    for row in rows(
+        'collectives',
+        '--coll',
+        moved,
+        '--ranks',
+        '3',
+        '-b',
+        '1K',
+        '-e',
+        '1M',
+        '-f',
+        '30',
+        '--memory',
+        'caller,pool',
+        *QUICK,
+        settings=settings,
+    ):
+        check_row(row)
     # Every operator and type, with a root that is not 0.
     for row in rows(
         'collectives',

@@ -140,6 +140,7 @@ TEST(Collectives, APlanGrowsWithTheRanksNotTheirPairs) {
     plans.push_back(fold_slots(folding(shape), kSlot));
   }
   plans.push_back(broadcast_balanced(shape));
+  plans.push_back(broadcast_read(shape));
   for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 3u * kMaxTicks * kRanks) << plan.name;
 }
 

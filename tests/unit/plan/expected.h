@@ -157,6 +157,7 @@ inline const std::vector<Collective>& collectives() {
         {"broadcast_inline", broadcast_inline, expect_broadcast, nullptr, part, true, false, false},
         {"broadcast_balanced", broadcast_balanced, expect_broadcast, nullptr, any, true, false,
          false},
+        {"broadcast_read", broadcast_read, expect_broadcast, nullptr, any, true, false, false},
         {"broadcast_slots", slots(broadcast_movement), expect_broadcast, nullptr, any, true, false,
          false},
         {"reduce_scatter_inline", reduce_scatter_inline, expect_reduce_scatter, small_in_input,

@@ -52,7 +52,12 @@ TEST(Select, FollowsWhatWasMeasured) {
   options.costs.slot_cached.ns = options.costs.slot_streaming.ns = {2000, 3000, 120000};
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options),
             "all_gather_direct else read");
+  // The direct plan of a broadcast writes peers' memory, so another one reads it.
+  EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), options),
+            "broadcast_balanced else broadcast_read");
   options.costs.can_read = false;
+  EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), options),
+            "broadcast_balanced else broadcast_slots");
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options),
             "all_gather_direct else all_gather_slots");
   options = machine();
