@@ -255,7 +255,6 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   const std::vector<int> known_as = exchange.known_as();
   const Meeting meeting = exchange.meeting(engine, comm->rank_, known_as);
   const Costs* const known = comm->context_->known_costs(comm->members_, transport->name);
-  // Where ranks share cores, two of them can be alone while all others nap, if those are few.
   const bool measures =
       fresh && !known && comm->size() > 1 && (!comm->oversubscribed() || comm->size() <= kFewRanks);
   const int farthest = comm->context_->farthest(comm->members_), other = comm->rank_of(farthest);
@@ -271,10 +270,11 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   if (!ready.ok()) return exchange.parent_failed() ? parent->engine().failure() : std::move(ready);
   comm->paths_ = parent && !fresh ? parent->paths_ : comm->find_paths(meeting, &engine.first_tick);
   const Costs typical = comm->typical_costs_of(farthest);
-  Costs costs = known      ? *known
-                : !fresh   ? parent->collectives_->options().select.costs
-                : measures ? calibrate(meeting, other, typical, &engine.first_tick)
-                           : typical;
+  Costs costs = known    ? *known
+                : !fresh ? parent->collectives_->options().select.costs
+                : measures
+                    ? calibrate(meeting, other, typical, comm->oversubscribed(), &engine.first_tick)
+                    : typical;
   costs.can_read = costs.can_read && engine.transport->can_read(engine.channel) != 0;
   costs.apply_to(transport->put != nullptr, comm->ranks_per_core_);
   if (transport->rest) transport->rest(engine.channel);

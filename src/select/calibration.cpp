@@ -104,13 +104,39 @@ class Probe {
     if (!mirrored_) side_by_side(&found, exchange);
     if (found.can_read) found.can_read = reads(&found, pack);
     found.exchange = pack(exchange);
-    found.copy =
-        pack(sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); }));
+    found.copy = pack(copy_ns());
     if (both_.stopped()) found.unit = 0;
     return found;
   }
 
+  // What a rank finds by itself; the rest of `costs` is passed on.
+  Findings alone(const Costs& costs) {
+    Findings found;
+    found.unit = mirrored_ ? kNetworkUnit : 1;
+    const auto pack = [&](double ns) {
+      return static_cast<uint16_t>(std::clamp(ns / found.unit, 1.0, 65535.0));
+    };
+    const auto take = [&](const Cost& cost, std::array<uint16_t, Cost::kSizes.size()>* values) {
+      std::transform(cost.ns.begin(), cost.ns.end(), values->begin(), pack);
+    };
+    found.can_read = transport_.can_read(meeting_.channel) != 0;
+    found.exchange = pack(costs.exchange);
+    take(costs.slot_cached, &found.cached);
+    take(costs.slot_streaming, &found.streaming);
+    take(costs.read, &found.read);
+    found.side_by_side = static_cast<uint8_t>(costs.side_by_side) & 3;
+    if (mirrored_) {
+      found.mirrored = 1;
+      found.read[0] = pack(costs.message);
+    }
+    found.copy = pack(copy_ns());
+    return found;
+  }
+
  private:
+  double copy_ns() {
+    return sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); });
+  }
   // Of each call, in ns: of the fastest group, since caches and pages go on settling all the while.
   template <class Action>
   double sample(const Action& action) {
@@ -207,9 +233,12 @@ class Probe {
 
 }  // namespace
 
-Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, uint32_t* tick) {
-  const auto found = found_in_step<Findings>(meeting, other, kTicks, tick,
-                                             [](InStep& both) { return Probe(both).run(); });
+Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, bool share_cores,
+                uint32_t* tick) {
+  const auto found = found_in_step<Findings>(meeting, other, kTicks, tick, [&](InStep& both) {
+    if (!share_cores) return Probe(both).run();
+    return meeting.rank == 0 ? Findings{} : Probe(both).alone(otherwise);  // the other one's counts
+  });
   const Costs costs = unpack(found, otherwise);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(kInfo,

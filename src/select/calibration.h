@@ -2,6 +2,10 @@
 // pieces through their slots and read each other's memory, about a millisecond in all; everybody
 // takes over what the other found, so that all choose plans alike. It ends early where the two
 // share a core: nothing can be learned there but how long a change of context takes.
+//
+// Where more ranks than cores run, exchanges wait for cores that other ranks and programs have, and
+// a measurement took as long as the rest of the start. One rank measures there how fast it copies,
+// by itself; the rest is the table's.
 #pragma once
 #include <cstdint>
 
@@ -10,9 +14,10 @@
 
 namespace fsccl {
 
-// Uses ticks from *tick on and leaves the next unused one there, the same on all ranks. Where
+// `share_cores`: more ranks than cores run; alike on all ranks. Uses ticks from *tick on and leaves the next unused one there, the same on all ranks. Where
 // nothing is measured, also because a peer is lost meanwhile, which the engine will find out, it
 // returns `otherwise`.
-Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, uint32_t* tick);
+Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, bool share_cores,
+                uint32_t* tick);
 
 }  // namespace fsccl

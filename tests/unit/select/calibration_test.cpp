@@ -18,11 +18,11 @@ using namespace testing;
 
 constexpr uint32_t kEngineTicks = 8;  // what an engine signals before it waits for its peers
 
-Costs measure(int rank, int ranks, Wrapped& channel, uint32_t* tick) {
+Costs measure(int rank, int ranks, Wrapped& channel, uint32_t* tick, bool share_cores = false) {
   const fsccl_transport_ops_t ops = Wrapped::ops();
   return calibrate(
       {&ops, &channel, rank, ranks, now_ns() + kLimitNs, [](void*) { return 0; }, nullptr},
-      ranks - 1, {}, tick);
+      ranks - 1, {}, share_cores, tick);
 }
 
 void signal_as_the_engine_may(Wrapped& channel, uint32_t tick) {
@@ -30,6 +30,24 @@ void signal_as_the_engine_may(Wrapped& channel, uint32_t tick) {
     fsccl_transport_line_t line{};
     line.tick = tick + i;
     shm_transport()->signal(channel.channel, &line);
+  }
+}
+
+// Only the copy is measured, and nobody waits for another rank's exchange.
+TEST(Calibration, RanksThatShareCoresMeasureTheCopyAlone) {
+  std::vector<Costs> costs(4);
+  over_channel(4, [&](int rank, Wrapped& channel, uint32_t tick) {
+    costs[static_cast<size_t>(rank)] = measure(rank, 4, channel, &tick, true);
+  });
+  const Costs table;
+  for (const Costs& one : costs) {
+    EXPECT_EQ(one.origin, CostsOrigin::calibration);
+    EXPECT_EQ(one.exchange, table.exchange);
+    EXPECT_EQ(one.slot_cached.ns, table.slot_cached.ns);
+    EXPECT_EQ(one.slot_streaming.ns, table.slot_streaming.ns);
+    EXPECT_GT(one.copy_per_byte, 0);
+    EXPECT_NE(one.copy_per_byte, table.copy_per_byte);
+    EXPECT_EQ(one.copy_per_byte, costs[0].copy_per_byte);
   }
 }
 
