@@ -10,6 +10,7 @@ from pathlib import Path
 from setuptools import Distribution
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 from setuptools.errors import SetupError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,7 +21,10 @@ DEBIAN = (
 
 
 def version(package):
-    """Of all packages, as text."""
+    """Of all packages, as text. A source distribution, which carries this file, says it itself."""
+    carried = Path(__file__).resolve().parent / 'PKG-INFO'
+    if carried.is_file():
+        return re.search(r'^Version: (.+)$', carried.read_text(encoding='utf-8'), re.M)[1]
     if not HEADER.is_file():
         raise SetupError(
             f'{HEADER} is missing: {package} is built in a clone of FSCCL, '
@@ -66,6 +70,14 @@ class FreshBuild(build_py):
     def target(self, folder, package):
         """Where the package's files go."""
         return (folder if self.editable_mode else Path(self.build_lib)) / package
+
+
+class WholeSource(sdist):
+    """A source distribution from which the package can be built: this file lies beside setup.py."""
+
+    def make_release_tree(self, base_dir, files):
+        super().make_release_tree(base_dir, files)
+        shutil.copy(__file__, base_dir)
 
 
 class Platform(Distribution):

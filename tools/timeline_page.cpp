@@ -108,8 +108,8 @@ class TimelinePage {
                        span->complete ? "" : ", not complete")});
       for (const Span::Wait& wait : span->waits)
         chart.areas.push_back({band_of[span->rank], x_of(wait.begin_ns), x_of(wait.end_ns), 0, 0.4,
-                               kWaitColor, false, fmt::format("rank {}", wait.peer),
-                               fmt::format("waits for rank {}: {:.3f} ms", wait.peer,
+                               kWaitColor, false, fmt::format("rank {}", wait.blocked->peer),
+                               fmt::format("{}: {:.3f} ms", wait_name(*wait.blocked),
                                            ms(wait.end_ns - wait.begin_ns))});
     }
     if (add_overwritten(band_of, &chart))
@@ -175,7 +175,7 @@ class TimelinePage {
     std::map<std::pair<int, int>, std::pair<uint64_t, double>> by_pair;  // times, ms
     for (const Span& span : spans_)
       for (const Span::Wait& wait : span.waits) {
-        auto& [times, waited_ms] = by_pair[{span.rank, wait.peer}];
+        auto& [times, waited_ms] = by_pair[{span.rank, wait.blocked->peer}];
         times++, waited_ms += ms(wait.end_ns - wait.begin_ns);
       }
     std::vector<std::pair<std::pair<int, int>, std::pair<uint64_t, double>>> sorted(by_pair.begin(),

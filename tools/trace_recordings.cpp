@@ -54,6 +54,7 @@ Recording parse(const std::string& text, const std::string& file) {
     to.silent_ms = one.value("silent_ms", int64_t{0});
     to.stopped = one.value("stopped", false);
     to.duty = one.value("duty", "");
+    to.freed_by = one.value("freed_by", uint64_t{0});
   }
   return made;
 }

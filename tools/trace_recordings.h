@@ -21,7 +21,9 @@ struct Event {
   std::string dtype;
   int64_t silent_ms = 0;  // "suspect", "alive"
   bool stopped = false;
-  std::string duty;  // "waits": what the peer has to do
+  // "waits", and "blocked" where that is not to signal: what the peer has to do
+  std::string duty;
+  uint64_t freed_by = 0;  // "blocked": the operation that frees the slot; 0: none is known
 };
 
 struct RecordedCommunicator {

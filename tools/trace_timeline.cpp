@@ -19,6 +19,13 @@ Json named(const char* what, int rank, int thread, const std::string& name) {
 
 }  // namespace
 
+std::string wait_name(const Event& blocked) {
+  std::string name = fmt::format("waits for rank {}", blocked.peer);
+  if (!blocked.duty.empty()) name += " to " + blocked.duty;
+  if (blocked.freed_by) name += fmt::format(" (freed by operation {})", blocked.freed_by);
+  return name;
+}
+
 std::vector<Span> spans_of(const Recording& recording) {
   std::vector<Span> spans;
   std::map<std::pair<int, uint64_t>, size_t> open;
@@ -43,7 +50,7 @@ std::vector<Span> spans_of(const Recording& recording) {
     const bool blocked = event.kind == "blocked", completed = event.kind == "completed";
     if ((blocked || completed) && !span.waits.empty() && !span.waits.back().end_ns)
       span.waits.back().end_ns = event.at_ns;
-    if (blocked) span.waits.push_back({event.peer, event.at_ns, 0});
+    if (blocked) span.waits.push_back({&event, event.at_ns, 0});
     if (completed) {
       span.end_ns = event.at_ns;
       span.complete = true;
@@ -84,7 +91,7 @@ std::string as_perfetto(const std::vector<Recording>& job) {
       events.push_back(std::move(one));
       for (const Span::Wait& wait : span.waits) {
         Json inner = {{"ph", "X"},
-                      {"name", fmt::format("waits for rank {}", wait.peer)},
+                      {"name", wait_name(*wait.blocked)},
                       {"ts", us(wait.begin_ns - begin_ns)},
                       {"dur", us(wait.end_ns - wait.begin_ns)}};
         inner.update(where);

@@ -15,11 +15,13 @@ struct Span {
   int64_t begin_ns = 0, end_ns = 0;  // end: of the recording, where it is not complete
   bool complete = false;
   struct Wait {
-    int peer;
+    const Event* blocked;
     int64_t begin_ns, end_ns;
   };
   std::vector<Wait> waits;  // that slept, one after the other
 };
+// Says in words what the operation of a "blocked" event waits for.
+std::string wait_name(const Event& blocked);
 std::vector<Span> spans_of(const Recording& recording);
 
 // In the form of Chrome's trace events: a process a rank, a thread a communicator, waits inside

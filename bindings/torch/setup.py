@@ -16,7 +16,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.errors import SetupError
 
 FOLDER = Path(__file__).resolve().parent
-sys.path.insert(0, str(FOLDER.parent))
+# beside this file in a source distribution
+sys.path.insert(0, str(FOLDER if (FOLDER / 'wheels.py').is_file() else FOLDER.parent))
 import wheels  # noqa: E402
 
 VERSION = wheels.version('torch')
@@ -60,5 +61,9 @@ setup(
     version=VERSION,
     install_requires=dependencies(),
     distclass=MaybePlatform,
-    cmdclass={'build_py': BuildWithLibrary, 'bdist_wheel': AnyPython},
+    cmdclass={
+        'build_py': BuildWithLibrary,
+        'bdist_wheel': AnyPython,
+        'sdist': wheels.WholeSource,
+    },
 )

@@ -145,10 +145,10 @@ Status may_end(const CommObject& object) {
     return fail(FSCCL_ERR_INVALID_STATE,
                 "communicator '{}' still has {} pool(s) and unit(s): destroy them first",
                 comm->name(), dependents);
-  if (comm->engine().unattended())
+  if (const uint64_t unfinished = comm->unfinished())
     return fail(FSCCL_ERR_INVALID_STATE,
                 "communicator '{}' has {} operation(s) in flight: wait for them, or abort it",
-                comm->name(), comm->engine().under_way());
+                comm->name(), unfinished);
   for (const auto& [ranks, pair] : object.pairs)
     if (const CommObject* open = comms().owned(bits_of(pair));
         open && open->comm->engine().unattended())

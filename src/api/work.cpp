@@ -42,7 +42,9 @@ Result<Operand> operand_of(fsccl_work_t work) {
   if (age >= submitted)
     return fail(FSCCL_ERR_INVALID_HANDLE,
                 "the work handle {:#x} names no operation of its communicator", bits);
-  return Operand{Ref<Communicator>(comm, std::move(object)), &comm->engine(), submitted - age};
+  uint64_t sequence = submitted - age;
+  Engine* const engine = comm->engine().ends_in(&sequence);
+  return Operand{Ref<Communicator>(comm, std::move(object)), engine, sequence};
 }
 
 }  // namespace

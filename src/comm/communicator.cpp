@@ -16,7 +16,10 @@ namespace fsccl {
 namespace {
 
 constexpr const char* kSplits = "split a communicator";
-constexpr uint64_t kSubsets = UINT64_MAX;  // no number of a split
+constexpr uint64_t kSubsets = UINT64_MAX;   // no number of a split
+constexpr uint64_t kSums = UINT64_MAX - 1;  // the tag of the part that makes sums
+// With so many ranks a core, or fewer, there is a core for the service thread of each rank.
+constexpr double kRanksWithSpareCores = 0.5;
 
 }  // namespace
 
@@ -174,8 +177,29 @@ Result<std::unique_ptr<Communicator>> Communicator::part(const std::vector<int>&
                 {timeout_ms_, fmt::format("{}, {}", name_, what), ranks, engine_.get()});
 }
 
+Result<Engine*> Communicator::sums() {
+  if (!sums_) {
+    FSCCL_ASSIGN(sums_, part({rank_}, kSums, "sums"));
+    sums_->engine().reduce_over(size());
+    engine_->make_sums_apart(sums_->engine());
+  }
+  return &sums_->engine();
+}
+
+bool Communicator::sums_later() const {
+  const SumThread thread = config()->sum_thread;
+  return thread == SumThread::kService ||
+         (thread == SumThread::kAuto && ranks_per_core_ <= kRanksWithSpareCores);
+}
+
+uint64_t Communicator::unfinished() const {
+  if (engine_->failed()) return 0;
+  return engine_->under_way() + (sums_ ? sums_->engine().under_way() : 0);
+}
+
 Communicator::~Communicator() {
   device_collectives.reset();
+  sums_.reset();
   if (!engine_) return;
   engine_->unbind();
   engine_->retire();

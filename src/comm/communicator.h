@@ -53,6 +53,13 @@ class Communicator {
   // it.
   Result<std::unique_ptr<Communicator>> part(const std::vector<int>& ranks, uint64_t tag,
                                              const char* what);
+  // The engine of this rank alone that makes sums apart (engine/sums_apart.h); made at the first
+  // call. Blocks for nobody.
+  Result<Engine*> sums();
+  // Sums apart are begun by the service thread.
+  bool sums_later() const;
+  // Returns how many operations are under way, or 0 after a failure.
+  uint64_t unfinished() const;
   bool one_host() const;
   bool is_here(int rank) const;  // on this host
   std::vector<int> ranks_here() const;
@@ -136,6 +143,7 @@ class Communicator {
   std::string name_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Collectives> collectives_;
+  std::unique_ptr<Communicator> sums_;    // this rank alone, once somebody has asked
   std::unique_ptr<Hosts> hosts_;          // hosts of the communicator, once somebody has asked
   std::unique_ptr<Hierarchy> hierarchy_;  // on several hosts only
   Lists lists_;

@@ -24,8 +24,14 @@ void Engine::record_blocked() {
   const uint64_t sequence = completed() + 1, what = sequence << 16 | static_cast<uint16_t>(peer);
   if (recorded_blocked_ == what) return;
   recorded_blocked_ = what;
-  record(recording::Event::blocked, queue_.head().fingerprint,
-         options_.members[static_cast<size_t>(peer)]);
+  // A wait for a slot carries the number of the reduction that frees it.
+  Fingerprint what_waits = queue_.head().fingerprint;
+  what_waits.kind = 0;
+  if (queue_.head().begun && runner_.blocked().release) {
+    what_waits.kind = static_cast<uint8_t>(recording::Duty::release_slot);
+    what_waits.count = freed_by();
+  }
+  record(recording::Event::blocked, what_waits, options_.members[static_cast<size_t>(peer)]);
   options_.recorder->look_at_clock();
 }
 
@@ -50,7 +56,8 @@ std::string Engine::missing(const Operation& op) const {
     Blocked blocked = runner_.blocked();
     blocked.peer = peer;
     if (blocked.release) blocked.release = op.releases[peer];
-    if (peer == rank() || runner_.met(blocked)) continue;
+    const bool own = peer == rank() && !(blocked.release && op.releases_elsewhere);
+    if (own || runner_.met(blocked)) continue;
     if (++listed > 8) return text + " and more";
     text += fmt::format("{}{}{}", text.empty() ? "" : ", ", known_as(peer), silence_of(peer));
   }
@@ -62,6 +69,14 @@ std::string Engine::silence_of(int rank) const {
   const PeerLife life = options_.job->life(options_.members[static_cast<size_t>(rank)]);
   return life.state == FSCCL_PEER_SUSPECT ? fmt::format(" (suspect: {})", describe(life))
                                           : std::string();
+}
+
+// Says what the ranks that are missing have to do.
+std::string Engine::awaited_release() const {
+  const uint64_t reduction = freed_by();
+  return reduction ? fmt::format(" to give back a slot (the sums of {}, operation {})",
+                                 op_name(OpCode::reduce_grads), reduction)
+                   : std::string(" to give back a slot (reshard)");
 }
 
 // Only the time counts while this thread looks: a process that was stopped, or busy, finds much at
@@ -112,13 +127,15 @@ void Engine::look_at_blocked(Operation& op) {
                                                 "its process ended) while {} waited for it",
                                                 peer, describe_for(rank(), op.fingerprint)));
   }
-  if (now_ns() < op.deadline_ns + (hearsay(op) ? kHearsayNs : 0)) return;
+  // The engine that it waits for tells of the rank that is late.
+  const bool behind_another = !op.begun && op.gate;
+  if (now_ns() < op.deadline_ns + (behind_another || hearsay(op) ? kHearsayNs : 0)) return;
   end(FSCCL_ERR_TIMEOUT,
       fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}: "
                   "late, stopped, or "
                   "they cannot be reached{}. See FSCCL_TIMEOUT_MS",
                   describe_for(rank(), op.fingerprint), options_.name, options_.timeout_ms, own,
-                  missing(op), blocked.release && op.begun ? " to give back a slot (reshard)" : "",
+                  missing(op), blocked.release && op.begun ? awaited_release() : "",
                   op.fingerprint.op == OpCode::send
                       ? "; or both send to each other, each waiting for the other to receive: put "
                         "the calls into a group "

@@ -42,8 +42,10 @@ Status Engine::acquire(Operation** operation, const OperationSettings& settings,
   return success();
 }
 
-Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
+Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state, Begins begins) {
   const uint64_t sequence = op.fingerprint.sequence;
+  if (sums_under_way() && !goes_ahead_of_sums(op.fingerprint.op)) [[unlikely]]
+    FSCCL_TRY(follow_sums(op));
   sites_.mark(op.fingerprint);
   record(recording::Event::submitted, op.fingerprint, op.fingerprint.root);
   if (wait_for_it) {
@@ -53,7 +55,8 @@ Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
   // The store comes before `attended` is looked at; pairs with Progress::move_on(), which writes
   // `attended` before it looks whether anything is under way.
   queue_.submit(sequence, Queue::Order::seen);
-  FSCCL_TRY(test(sequence, state));
+  *state = FSCCL_IN_PROGRESS;
+  if (begins == Begins::now) FSCCL_TRY(test(sequence, state));
   if (*state == FSCCL_IN_PROGRESS && !attended.load(std::memory_order_seq_cst))
     Progress::instance().attend(this);
   return success();

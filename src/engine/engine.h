@@ -12,6 +12,7 @@
 #include "engine/queue.h"
 #include "engine/runner.h"
 #include "engine/sites.h"
+#include "engine/sums_apart.h"
 #include "record/recorder.h"
 
 namespace fsccl {
@@ -47,13 +48,38 @@ class Engine {
   Status acquire(Operation** operation, const OperationSettings& settings,
                  const Fingerprint& fingerprint);
   // Makes it run. With `wait` returns when it is complete; else complete or FSCCL_IN_PROGRESS in
-  // *state.
-  Status submit(Operation& operation, bool wait, fsccl_status_t* state);
+  // *state. later: the service thread begins it.
+  enum class Begins : uint8_t { now, later };
+  Status submit(Operation& operation, bool wait, fsccl_status_t* state,
+                Begins begins = Begins::now);
 
   // Returns true if a small call (small_call.h) that is waited for may take the fast path now. The
   // fast path does not check payloads, so a call with checksums does not take it.
-  bool may_run_small() const { return !options_.checksum && queue_.idle() && !failed(); }
+  bool may_run_small() const {
+    return !options_.checksum && queue_.idle() && !failed() && !sums_under_way();
+  }
   Status run_small(const SmallCall& call, fsccl_status_t* state);
+  // Makes the sums of reductions apart (sums_apart.h), on `sums`, an engine of this rank alone.
+  void make_sums_apart(Engine& sums) { apart_.set_engine(&sums); }
+  // An engine that makes sums apart reduces over so many ranks.
+  void reduce_over(int ranks) { runner_.reserve_sources(static_cast<size_t>(ranks)); }
+  // Submits a reduction whose sums are made apart: `enters` has its plan without the sums, and
+  // `sums`, an operation of the other engine, makes them. They give slots back at `position`.
+  // *state is that of the sums. `later`: the service thread begins the sums, unless `wait` is set.
+  Status submit_apart(Operation& enters, Operation& sums, uint64_t position, bool wait, bool later,
+                      fsccl_status_t* state);
+  // Returns the engine whose operation *sequence ends when the operation of this engine with the
+  // number *sequence does: that of the sums, if they are made apart.
+  Engine* ends_in(uint64_t* sequence);
+  bool sums_under_way() const {
+    const Engine* const sums = apart_.engine();
+    return sums && sums->under_way();
+  }
+  // Moves everything on that was submitted, as far as it comes. Returns false if the engine fails.
+  bool move_on();
+  // Lets the operations of this engine go on in the middle of another engine's.
+  void let_pass();
+
   // The call site of the operations that are submitted next, here and in the parts of this engine
   // (sites.h).
   void set_site(uint64_t key);
@@ -144,6 +170,12 @@ class Engine {
   using Blocked = Runner::Blocked;
 
   void go_on_in_ring(const SmallCursor& cursor);
+  // Puts the operation behind the sums that were submitted before it.
+  Status follow_sums(Operation& op);
+  // The operation at the head waits for a slot that sums of this rank free.
+  bool waits_for_sums() const;
+  // The reduction that frees the slot which the operation at the head waits for; 0: none is known.
+  uint64_t freed_by() const;
   // The operation at the head is over; returns its number.
   uint64_t complete(const Operation& operation);
 
@@ -167,6 +199,7 @@ class Engine {
   bool await_driving(uint64_t sequence, int64_t until_ns);
   bool poll_blocked();
   WaitEnd await_gate(int64_t until_ns, Operation& op);
+  WaitEnd await_sums(int64_t until_ns);
   template <class Look, class Pause>
   WaitEnd await_blocked(int64_t until_ns, const Look& look, const Pause& pause);
   void sleep_blocked(int64_t ns);
@@ -178,6 +211,7 @@ class Engine {
   void look_at_blocked(Operation& operation);
   bool hearsay(const Operation& operation) const;
   std::string missing(const Operation& operation) const;
+  std::string awaited_release() const;
   std::string silence_of(int rank) const;  // for an error's text: empty, or " (suspect: ...)"
   // Returns true if a signal that this rank waits for may still come from a rank that has left.
   bool still_under_way(uint64_t sequence);
@@ -191,6 +225,7 @@ class Engine {
   EngineFailure failure_;
   Queue queue_;
   Sites sites_;
+  SumsApart apart_;
   Runner runner_;
   std::atomic<bool> looked_back_{false};  // nothing completes any more
 

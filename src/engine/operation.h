@@ -129,6 +129,8 @@ struct OperationSettings {
   int64_t divisor = 1;
   bool accumulate = false;
   bool want_norm = false;
+  // The operations of this engine go on between two pieces of a reduction (sums_apart.h).
+  class Engine* lets_pass = nullptr;
   bool dry_run = false;  // signals are real, nothing is moved or reduced
   Stores stores = Stores::cached;
   bool in_cache = false;                         // input and output together fit a core's own cache
@@ -146,7 +148,7 @@ struct OperationSettings {
   // operation `gate_sequence` meanwhile.
   const ReleaseLine* gate = nullptr;
   uint64_t gate_position = 0;
-  class Engine* gate_engine = nullptr;
+  Engine* gate_engine = nullptr;
   uint64_t gate_sequence = 0;
 
   // The reduction of `count` elements of `ranks` sources that the step `of` makes.

@@ -310,7 +310,8 @@ Remote Runner::there(const C& cursor, const Place& place, int rank, uint64_t beg
   const Buffer& buffer = cursor.plan->buffers[place.buffer];
   if (in_slot(cursor, place)) return {slot_of(buffer, rank) + place.offset, 0};
   const uint64_t offset = place.offset + begin * dtype_size(dtype);
-  if (rank == rank_) return {cursor.own(place.buffer) + offset, 0};
+  // A plan's ranks are not the engine's where an engine of one rank makes sums (sums_apart.h).
+  if (rank == cursor.plan->rank) return {cursor.own(place.buffer) + offset, 0};
   if constexpr (kSmall<C>) {
     // A small call is not stopped between its steps: what peers have taken back it must not touch.
     if (failure_.failed()) return {};

@@ -66,6 +66,8 @@ class Runner {
   // Carries out a small call. Returns false if the call goes on in the ring, with the same cursor.
   bool run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as);
   bool foresees_unreachable() const { return foresight_.unreachable(); }
+  // Operations reduce over so many ranks, though the engine has fewer.
+  void reserve_sources(size_t ranks) { sources_.resize(std::max(ranks, sources_.size())); }
 
   const Blocked& blocked() const { return blocked_; }
   void block_on(const ReleaseLine* release, uint64_t position) {
@@ -244,9 +246,10 @@ class Runner {
   // Reducing (runner_reduce.cpp).
   // The sources of a reduction from one buffer: a block of each rank.
   const void* const* blocks(const std::byte* first, uint64_t stride) {
-    for (size_t q = 0; q < sources_.size(); q++) sources_[q] = first + q * stride;
+    for (size_t q = 0; q < static_cast<size_t>(ranks_); q++) sources_[q] = first + q * stride;
     return sources_.data();
   }
+  bool reduce_in_pieces(Operation& op, const Step& step, const Slice& part);
   bool reduce_windowed(Operation& op, const Step& step, const Slice& part);
   bool deliver(Operation& op, const Step& step, const void** sources, uint64_t begin,
                uint64_t count);

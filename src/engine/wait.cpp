@@ -93,6 +93,25 @@ WaitEnd Engine::await_gate(int64_t until_ns, Operation& op) {
   return await_blocked(until_ns, gate_failed, drive_gate);
 }
 
+// Waits for a slot that sums of this rank free, and makes them meanwhile if no other thread does.
+WaitEnd Engine::await_sums(int64_t until_ns) {
+  Engine& makes = *apart_.engine();
+  const auto make = [&](int64_t left_ns) {
+    (void)makes.await(makes.submitted(), now_ns() + std::min(left_ns, kSleepSliceNs),
+                      Calls::elsewhere);
+  };
+  const auto over = [&] { return makes.failed() || !makes.under_way(); };
+  return await_blocked(until_ns, over, make);
+}
+
+// A thread that waits for these operations may share the core with this one.
+void Engine::let_pass() {
+  if (!under_way() || failed()) return;
+  fsccl_status_t state;
+  (void)test(submitted(), &state, Calls::elsewhere);
+  if (under_way() && queue_.driven()) yield_core();
+}
+
 bool Engine::await_driving(uint64_t sequence, int64_t until_ns) {
   while (true) {
     const Outcome outcome = drive();
@@ -104,9 +123,14 @@ bool Engine::await_driving(uint64_t sequence, int64_t until_ns) {
         return end == WaitEnd::broken;
       continue;
     }
-    if (poll_blocked()) [[likely]]
+    if (!waits_for_sums() && poll_blocked()) [[likely]]
       continue;
     record_blocked();
+    if (waits_for_sums()) [[unlikely]] {
+      if (const WaitEnd end = await_sums(until_ns); end != WaitEnd::held)
+        return end == WaitEnd::broken;
+      continue;
+    }
     const WaitEnd end = await_blocked(
         until_ns, [] { return false; }, [this](int64_t left_ns) { sleep_blocked(left_ns); });
     if (end != WaitEnd::held) return end == WaitEnd::broken;

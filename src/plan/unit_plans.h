@@ -54,6 +54,10 @@ Plan unshard_private(const UnitShape&, bool writable);
 // Gradient slots on every rank (symmetric, guarded): signal, wait for all, reduce this rank's piece
 // of every parameter straight into its sharded gradient. One tick.
 Plan reduce_grads(const UnitShape&);
+// The steps of reduce_grads up to its sums, for which a rank needs nobody else: signal, wait for
+// all. The sums may be made while later plans run (engine/sums_apart.h), because the slots that
+// they read are guarded.
+Plan reduce_grads_enter(const UnitShape&);
 // Slots of its own on every rank: each has in its slots what it holds; the others pull it. Two
 // ticks: the slots are the ranks' own when the plan ends.
 Plan unshard_spread(const UnitShape&);

@@ -207,7 +207,13 @@ Json event_of(const Header& header, const Record& record, double ns_per_tick) {
     event["count"] = record.count;
     event["dtype"] = dtype_name(static_cast<fsccl_dtype_t>(record.dtype));
   }
-  if (record.event == Event::waits) event["duty"] = duty_name(static_cast<Duty>(record.kind));
+  const auto duty = static_cast<Duty>(record.kind);
+  if (record.event == Event::waits) event["duty"] = duty_name(duty);
+  if (record.event == Event::blocked && duty == Duty::release_slot) {
+    event["duty"] = duty_name(duty);
+    event.erase("count");
+    if (record.count) event["freed_by"] = record.count;
+  }
   if (record.event == Event::suspect || record.event == Event::alive) {
     event["silent_ms"] = std::min(record.count, kMostSilentMs);
     event["stopped"] = record.kind == 1;

@@ -25,10 +25,12 @@ enum class Event : uint8_t {
   none = 0,
   submitted,  // peer: the root
   completed,
-  blocked,  // peer: the rank (of the job) that it waits for
-  failed,   // peer: the rank concerned; count: the status, negated
-  lost,     // peer died; operation none
-  left,     // peer has left
+  // peer: the rank (of the job) that it waits for. kind: a Duty, if not for a signal; count then:
+  // the reduction that frees the slot, 0: none is known
+  blocked,
+  failed,  // peer: the rank concerned; count: the status, negated
+  lost,    // peer died; operation none
+  left,    // peer has left
   // peer (of the job) has been silent; count: for so many ms, kind 1: its process is stopped;
   // operation none
   suspect,

@@ -40,8 +40,7 @@ Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint6
   const auto released = [&] { return line.reached() >= position; };
   bool left = false;
   const auto broken = [&] {
-    fsccl_status_t state;
-    if (!engine.test(engine.submitted(), &state).ok() || !engine.intact().ok()) return true;
+    if (!engine.move_on() || !engine.intact().ok()) return true;
     // The peer may have released the bytes and left since the last look: what is seen of it now
     // decides at the next one.
     return std::exchange(left, engine.has_left(peer));

@@ -23,6 +23,7 @@ struct GradReduction {
   std::vector<size_t> params;  // in order; with a gradient, not tied
   std::vector<size_t> slots;   // slots of their gradients: the plan's first buffers
   PlannedUnit planned;
+  Plan enters;  // the plan without its sums, if those are made apart (engine/sums_apart.h)
   LaneExchange between_hosts;
   std::vector<Binding> bindings;  // bindings of the slots and the outputs
   // private gradients of this rank's own pieces: of each buffer but the first

@@ -81,9 +81,12 @@ class HostUnit final : public Unit {
   template <class Visit>
   void each_slot_key(const Visit& visit) const;
 
-  Status finish(uint64_t sequence);           // waits for an operation of this unit
-  Status finish_replicas(uint64_t sequence);  // waits for an operation on the replicate_comm
-  Status wait_released(uint64_t position);    // by the calling thread, moving its own operations on
+  // The engine whose operations end this unit's reductions.
+  Engine& summing() const { return apart_ ? *apart_ : engine(); }
+  Status make_sums_apart();
+  Status finish(Engine& engine, uint64_t sequence);  // waits for an operation of this unit
+  Status finish_replicas(uint64_t sequence);         // waits for an operation on the replicate_comm
+  Status wait_released(uint64_t position);  // by the calling thread, moving its own operations on
   // broadcast_state between hosts
   Status send_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
   GradReduction& make_reduction(std::vector<size_t> params);
@@ -101,6 +104,9 @@ class HostUnit final : public Unit {
                          Submitted* submitted);
   // Hooks of the two phases of reduce_grads.
   struct Finish;
+  // `enters`: the operation of the communicator's engine, if the sums are made apart.
+  Status submit_sums(Operation& op, Operation* enters, const GradReduction& reduction, bool wait,
+                     fsccl_status_t* state, Submitted* submitted);
   static Finish& finish_of(Operation& op);
   static HostUnit& unit_of(Operation& op);
   static const GradReduction& reduction_of(Operation& op);
@@ -131,6 +137,7 @@ class HostUnit final : public Unit {
   static Completion hosts_summed(Operation& op);
 
   HostPool& pool_;
+  Engine* apart_ = nullptr;  // the engine that makes the sums of gradients, if they are made apart
   SlotSet slots_, writable_slots_, grads_;
   int pool_host_ = 0;               // pool rank that hosts the shared slot
   std::unique_ptr<HostSpan> span_;  // null: on one host
@@ -155,7 +162,8 @@ class HostUnit final : public Unit {
   KeptSlot kept_slot_;     // slot of a unit that keeps it
   // position after which a kept slot may be rewritten
   uint64_t slot_released_ = 0;
-  uint64_t unshard_sequence_ = 0, reduce_sequence_ = 0;  // numbers of the last operations
+  uint64_t unshard_sequence_ = 0;  // number of the last gather
+  uint64_t reduce_sequence_ = 0;   // number of the last reduction in summing()
   // number of the last operation on the replicate_comm
   uint64_t replica_sequence_ = 0;
   uint64_t broadcast_sequence_ = 0;  // number of the last broadcast_state

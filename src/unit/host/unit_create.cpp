@@ -42,6 +42,7 @@ Result<std::unique_ptr<HostUnit>> HostUnit::create(UnitSpec spec, HostPool& pool
   Status placed = unit->place_shards();
   if (placed.ok() && unit->copies_on_write())
     placed = unit->pool().make_private_view(unit->pool_host_);
+  if (placed.ok()) placed = unit->make_sums_apart();
   FSCCL_TRY(agree_on_shards(unit->spec_, std::move(placed)));
   unit->make_tables();
   if (unit->spec_.replicate_comm) FSCCL_TRY(unit->exchange_shards());
@@ -56,7 +57,7 @@ HostUnit::~HostUnit() {
   if (spec_.replicate_comm && reduced_once_) Progress::instance().settle();
   // its communicator failed: nobody else will say so
   for (const Reduced& last : reduced_)
-    if (engine().completed() < last.sequence) pool().done(last.position);
+    if (summing().completed() < last.sequence) pool().done(last.position);
   if (shards_.block) (void)pool().free(shards_.block).ok();
   if (sharded_grads_.block) (void)pool().free(sharded_grads_.block).ok();
   each_slot_key([&](uint64_t key, UseKind) { pool().journal().forget_slot(key); });

@@ -124,8 +124,11 @@ void HostUnit::place_sums() {
 }
 
 void HostUnit::plan_reduction(GradReduction& reduction) const {
-  if (!span_) reduction.planned = PlannedUnit(fsccl::reduce_grads(definition_.reduce_shape));
-  if (!span_) return;
+  if (!span_) {
+    reduction.planned = PlannedUnit(fsccl::reduce_grads(definition_.reduce_shape));
+    reduction.enters = reduce_grads_enter(definition_.reduce_shape);
+    return;
+  }
   if (span_->by_hosts) reduction.planned = PlannedUnit(reduce_partials(definition_.reduce_shape));
   const auto kind =
       span_->by_hosts ? LaneExchange::Kind::partial_sums : LaneExchange::Kind::contributions;

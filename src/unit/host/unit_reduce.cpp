@@ -96,7 +96,8 @@ Completion HostUnit::replicas_summed(Operation& op) {
 
 Status HostUnit::take_grad_slot(size_t k) {
   if (grads_.held(k)) return success();
-  FSCCL_TRY(finish(reduced_[k].sequence));  // it may still read the bindings that will change
+  // it may still read the bindings that will change
+  FSCCL_TRY(finish(summing(), reduced_[k].sequence));
   HostPool::Taker taker{comm(), {}};
   fill_fingerprint(&taker.what, OpCode::reduce_grads, layout().total(), 0);
   FSCCL_ASSIGN(const uint64_t free_since, grads_.take(k, taker));
@@ -116,7 +117,7 @@ Result<std::byte*> HostUnit::grad_slot(size_t index, void* stream) {
 
 Status HostUnit::check_reduced(size_t index) {
   const bool told = told_unit == this && told_index == index;
-  if (!told && engine().completed() < reduced_[slot_of(index)].sequence) {
+  if (!told && summing().completed() < reduced_[slot_of(index)].sequence) {
     if (engine().failed()) return engine().failure();
     return fail(FSCCL_ERR_INVALID_STATE,
                 "the gradients of unit '{}' are still being reduced: wait for the work",
@@ -199,7 +200,9 @@ Status HostUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status
   finishes.divisor = scaling.divisor;
   finishes.accumulate = request.accumulate;
   if (span_) FSCCL_TRY(sum_between_hosts(reduction, finishes, fingerprint, &chain));
-  FSCCL_TRY(engine().acquire(&op, finishes, fingerprint));
+  FSCCL_TRY(summing().acquire(&op, finishes, fingerprint));
+  Operation* enters = nullptr;
+  if (apart_) FSCCL_TRY(engine().acquire(&enters, OperationSettings{}, fingerprint));
   reduce_sequence_ = op->fingerprint.sequence;
   const uint64_t position = reduction.slots.empty() ? 0 : pool().open_position();
   for (const size_t k : reduction.slots) {
@@ -222,9 +225,8 @@ Status HostUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status
   if (request.shard_ready && !replicas) op->step_done = shard_done;
   if (!spec_.marks_changes) changed_ = true;
   reduced_once_ = true;
-  *submitted = {&engine(), reduce_sequence_};
   replicas_pending_ = replicas && !final;
-  FSCCL_TRY(engine().submit(*op, wait, state));
+  FSCCL_TRY(submit_sums(*op, enters, reduction, wait, state, submitted));
   return replicas && final ? reduce_replicas(request, wait, state, submitted) : success();
 }
 
@@ -239,7 +241,7 @@ Status HostUnit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_
     const auto behind_first_phase = [&](Operation& op) {
       op.gate = &shards_summed_;
       op.gate_position = op.gate_sequence = reduce_sequence_;
-      op.gate_engine = &engine();
+      op.gate_engine = &summing();
       op.divisor = scaling_.replicas_divisor();
       op.fingerprint.history = mix_hash(op.fingerprint.history, static_cast<uint64_t>(op.divisor));
       if (!last || (!request.result && !request.shard_ready)) return;

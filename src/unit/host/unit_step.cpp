@@ -9,10 +9,10 @@
 
 namespace fsccl {
 
-Status HostUnit::finish(uint64_t sequence) {
-  if (engine().completed() >= sequence) return success();
+Status HostUnit::finish(Engine& engine, uint64_t sequence) {
+  if (engine.completed() >= sequence) return success();
   fsccl_status_t state;
-  return engine().wait(sequence, -1, &state);
+  return engine.wait(sequence, -1, &state);
 }
 
 Status HostUnit::finish_replicas(uint64_t sequence) {
@@ -27,7 +27,7 @@ Status HostUnit::check_idle() {
     return engine.completed() >= sequence || engine.failed() ||
            !engine.test(sequence, &state).ok() || state == FSCCL_OK;
   };
-  if (idle(engine(), std::max(unshard_sequence_, reduce_sequence_)) &&
+  if (idle(engine(), unshard_sequence_) && idle(summing(), reduce_sequence_) &&
       (!spec_.replicate_comm || idle(spec_.replicate_comm->engine(), replica_sequence_)))
     return success();
   return fail(FSCCL_ERR_INVALID_STATE, "an operation of unit '{}' is in flight: wait for it first",
@@ -72,7 +72,8 @@ OperationSettings HostUnit::gather_settings(uint64_t released) const {
   OperationSettings settings;
   settings.releases = releases_.data();
   settings.released = released;
-  settings.releases_elsewhere = span_ != nullptr;
+  // sums that are made apart may free the slots
+  settings.releases_elsewhere = span_ != nullptr || engine().sums_under_way();
   return settings;
 }
 
@@ -147,7 +148,8 @@ void HostUnit::drop_writes() {
 }
 
 Status HostUnit::give_back_params() {
-  Status finished = finish(unshard_sequence_);  // a failed communicator does not keep the slots
+  Status finished =
+      finish(engine(), unshard_sequence_);  // a failed communicator does not keep the slots
   SlotSet& slots = present_slots();
   for (size_t k = 0; k < slots.size() && finished.ok(); k++) finished = slots.intact(k);
   const bool usual = &slots == &slots_;
@@ -165,7 +167,7 @@ Status HostUnit::give_back_params() {
 
 Status HostUnit::give_back_param(size_t index) {
   FSCCL_TRY(check_there(index));
-  Status finished = finish(unshard_sequence_);
+  Status finished = finish(engine(), unshard_sequence_);
   SlotSet& slots = present_slots();
   const size_t k = slot_of(index);
   if (finished.ok()) finished = slots.intact(k);

@@ -312,6 +312,26 @@ TEST_P(UnitPlans, PaddingIsNotMoved) {
   }
 }
 
+// Behind its first steps a reduction needs no peer.
+TEST_P(UnitPlans, ReductionsEnterAndThenSum) {
+  std::mt19937_64 random(17);
+  for (int round = 0; round < 50; ++round) {
+    Unit unit = random_unit(random, GetParam(), 1 + static_cast<int>(random() % 16), true);
+    const auto whole = for_ranks(unit, reduce_grads), enter = for_ranks(unit, reduce_grads_enter);
+    for (size_t rank = 0; rank < whole.size(); ++rank) {
+      ASSERT_EQ(enter[rank].ticks, whole[rank].ticks);
+      ASSERT_EQ(enter[rank].buffers.size(), whole[rank].buffers.size());
+      for (size_t k = 0; k < whole[rank].steps.size(); ++k) {
+        const bool sums = whole[rank].steps[k].kind == StepKind::reduce;
+        EXPECT_EQ(sums, k >= enter[rank].steps.size()) << k;
+        if (!sums) {
+          EXPECT_EQ(enter[rank].steps[k].kind, whole[rank].steps[k].kind);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(UnitPlans, BuffersAreNumberedByParameter) {
   std::mt19937_64 random(15);
   for (int round = 0; round < 50; ++round) {
