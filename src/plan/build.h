@@ -147,6 +147,18 @@ class Builder {
     move(StepKind::reduce_local, dst, dtype, src, dtype, count);
     plan_.steps.back().stride = stride;
   }
+  // The whole of a collective by other means, from the input buffer to the output.
+  void native(Native what, uint32_t input, uint32_t output, fsccl_dtype_t dtype) {
+    Step& step = add(StepKind::native);
+    step.tick = static_cast<uint16_t>(plan_.natives.size());
+    step.from = step.to = dtype;
+    step.src = here(input, 0);
+    step.dst = here(output, 0);
+    plan_.natives.push_back(std::move(what));
+  }
+  void divide(Place dst, uint64_t count, fsccl_dtype_t dtype) {
+    move(StepKind::divide, dst, dtype, dst, dtype, count);
+  }
 
   // The whole plan of an operation that moves nothing: everybody enters.
   Plan only_enter() {

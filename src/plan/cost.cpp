@@ -89,6 +89,8 @@ class Follower {
         return true;
       case StepKind::wait_released:
       case StepKind::choose:
+      case StepKind::native:  // select/native.h has its price
+      case StepKind::divide:
         return true;
     }
     return true;

@@ -27,6 +27,28 @@ const char* role_name(Role role) {
   return "unknown role";
 }
 
+std::string describe_native(const Plan& plan, const Step& step) {
+  if (step.tick >= plan.natives.size())
+    return fmt::format("native step {}, of which the plan knows nothing", step.tick);
+  const Native& native = plan.natives[step.tick];
+  const auto elements = [](const std::vector<Native::Part>& parts) {
+    uint64_t count = 0;
+    for (const Native::Part& part : parts) count += part.count;
+    return count;
+  };
+  const uint64_t received = native.reduces && !native.receives.empty()
+                                ? native.receives.front().count
+                                : elements(native.receives);
+  return fmt::format("native by {}: {} {} x {} to {} ranks, {} x {} {}",
+                     kNativeNames[static_cast<size_t>(native.by)],
+                     native.reduces ? "reduce" : "move", elements(native.sends),
+                     dtype_name(step.from), native.sends.size(), received, dtype_name(step.to),
+                     native.receives.empty() ? "received"
+                     : !native.reduces       ? fmt::format("from {}", native.receives.size())
+                     : native.in_rank_order  ? "reduced in rank order"
+                                             : "reduced in any order");
+}
+
 }  // namespace
 
 std::string describe(const Plan& plan, const Step& step) {
@@ -67,6 +89,11 @@ std::string describe(const Plan& plan, const Step& step) {
     }
     case StepKind::choose:
       return "go on if all buffers can be touched";
+    case StepKind::native:
+      return describe_native(plan, step);
+    case StepKind::divide:
+      return fmt::format("divide {} x {} by {}: {}", step.count, to, plan.ranks,
+                         describe(plan, step.dst));
     case StepKind::wait_released:
       return fmt::format("wait until all have released {}", describe(plan, step.dst));
   }

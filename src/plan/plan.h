@@ -49,6 +49,15 @@
 // chunk / element size of each step's count, at places that advance by as much. Places in slots do
 // not advance: every tick has a slot of its own.
 //
+// Native steps. NCCL, an exchange by UCX, or the host's collectives carry out the whole of a
+// collective by themselves. That is one step here, `native`, and the plan says what it promises. All
+// ranks come to their native steps in the same order, and the k-th of each is the same: the same
+// way, kind and type, and what a rank sends to a peer is as long as what the peer receives from it.
+// The step reads its rank's `sends` and writes its rank's `receives`; both are over when the step
+// is. A rank's step may end as soon as the ranks that it receives from have come to theirs: it says
+// nothing of any other rank. A native step that reduces says whether it takes the sum in the order
+// of the ranks. A plan with native steps has no ticks: peers hear of it by these steps alone.
+//
 // Places. A `Place` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are
 // one piece of memory that all ranks map (a host-shared slot): every rank's bytes are the same
 // bytes.
@@ -56,6 +65,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -93,6 +103,38 @@ enum class StepKind : uint8_t {
   // all have entered: go on if every published buffer can be touched; else all ranks go on with the
   // operation's other plan, which needs no peer's buffers
   choose,
+  // the whole of a collective by other means: what it moves and promises is natives[tick] of the
+  // plan
+  native,
+  // dst = dst / number of ranks, `count` elements of dtype `to` that a native step has summed
+  divide,
+};
+
+// This names what carries out a native step.
+enum class NativeWay : uint8_t {
+  nccl,       // by NCCL
+  exchanged,  // by UCX: parts are exchanged, and the call waits
+  summed,     // the parts are exchanged, then one kernel of this library sums them in rank order
+  staged,     // through pinned host memory and the host's collectives; the call waits
+};
+// Their names in rules (select/rules.h).
+inline constexpr std::array<std::string_view, 4> kNativeNames{"nccl", "ucx", "summed", "staged"};
+
+// This is what a native step moves and promises.
+struct Native {
+  // Elements at `offset` bytes in the input (sends) or the output (receives), for or from `peer`.
+  struct Part {
+    int32_t peer = 0;
+    uint64_t offset = 0, count = 0;
+  };
+  NativeWay by{};
+  // The parts that come from all ranks are reduced to one: the receives have the same place. Else
+  // each part is received as it was sent.
+  bool reduces = false;
+  bool in_rank_order = false;  // reduces: the sum is taken in the order of the ranks
+  bool averages = true;  // reduces: an average is one when the step ends; else `divide` makes it
+  bool meets = false;    // it ends when all ranks have come to it, also those that send nothing
+  std::vector<Part> sends, receives;  // no part is empty; each peer once at most
 };
 
 struct Place {
@@ -105,7 +147,7 @@ struct Step {
   StepKind kind{};
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;
-  uint16_t tick = 0;         // signal, wait
+  uint16_t tick = 0;         // signal, wait; native: the number of what it moves
   int32_t peer = kAllPeers;  // wait and put: the peer; signal: the receiver
   Place dst, src;
   uint64_t count = 0;     // elements (signal, wait: bytes)
@@ -163,6 +205,7 @@ struct Plan {
   bool quiet = false;
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
+  std::vector<Native> natives;  // by the number in a native step
 
   // Returns the bytes of the slot in which the place lies; 0: the place is in no slot.
   uint64_t slot_bytes(const Place& place) const {

@@ -8,7 +8,7 @@ namespace fsccl {
 
 bool SymbolicValue::operator==(const SymbolicValue& other) const {
   if (raw() != other.raw() || folded != other.folded || buffer != other.buffer ||
-      offset != other.offset)
+      offset != other.offset || any_order != other.any_order || undivided != other.undivided)
     return false;
   if (!folded && rank != other.rank) return false;
   return raw() || (from == other.from && to == other.to);
@@ -25,7 +25,10 @@ bool SymbolicValue::advance(uint64_t bytes) {
 }
 
 std::string SymbolicValue::text() const {
-  const std::string who = folded ? "the fold over all ranks" : fmt::format("rank {}", rank);
+  const std::string who =
+      folded ? fmt::format("the {}fold over all ranks{}", undivided ? "undivided " : "",
+                           any_order ? " in any order" : "")
+             : fmt::format("rank {}", rank);
   const std::string conversion =
       raw() ? "" : fmt::format(", {} to {}", dtype_name(from), dtype_name(to));
   return fmt::format("{} of buffer {} from byte {} on{}", who, buffer, offset, conversion);

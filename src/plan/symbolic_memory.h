@@ -19,7 +19,9 @@ struct SymbolicValue {
   uint64_t offset = 0;
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;
-  bool folded = false;  // over all ranks
+  bool folded = false;     // over all ranks
+  bool any_order = false;  // folded: in an order of the native step's own
+  bool undivided = false;  // folded: where it is an average, it is still to be divided
 
   // Untouched bytes: any dtype may be read into them, and they may be cut anywhere.
   bool raw() const { return !folded && from == to; }

@@ -25,7 +25,9 @@ std::string at_step(const Plan& plan, uint32_t step, const std::string& why) {
 }
 
 SymbolicRun::SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias>& aliases)
-    : plans_(plans), order_(static_cast<int>(plans.size()), plans[0].ticks) {
+    : plans_(plans),
+      order_(static_cast<int>(plans.size()),
+             plans[0].ticks + static_cast<int>(plans[0].natives.size())) {
   const size_t ranks = plans.size(), buffers = plans[0].buffers.size();
   memories_.resize(buffers * ranks);
   accesses_.resize(buffers * ranks);
@@ -92,8 +94,18 @@ Result<bool> SymbolicRun::advance(int rank) {
   const Plan& plan = plans_[static_cast<size_t>(rank)];
   uint32_t& next = next_[static_cast<size_t>(rank)];
   const uint32_t from = next;
+  bool began = false;  // a native step, which others may wait for
   while (next < plan.steps.size()) {
     const Step& step = plan.steps[next];
+    if (step.kind == StepKind::native) {
+      began |= !order_.signalled(rank, plan.ticks + step.tick, rank);
+      Result<bool> over = do_native(rank, next, step);
+      if (!over.ok())
+        return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, next, over.status().text()));
+      if (!over.value()) break;
+      ++next;
+      continue;
+    }
     if (step.kind == StepKind::wait) {
       if (step.peer != kAllPeers && (step.peer < 0 || step.peer >= plan.ranks || step.peer == rank))
         return fail(FSCCL_ERR_INTERNAL, "{}",
@@ -106,7 +118,7 @@ Result<bool> SymbolicRun::advance(int rank) {
       return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, next, status.text()));
     ++next;
   }
-  return next != from;
+  return next != from || began;
 }
 
 bool SymbolicRun::met(int rank, const Step& step) const {
@@ -130,6 +142,10 @@ Status SymbolicRun::execute(int rank, uint32_t index, const Step& step) {
       return do_signal(rank, index, step);
     case StepKind::wait:
       return do_wait(rank, index, step);
+    case StepKind::divide:
+      return do_divide(rank, index, step);
+    case StepKind::native:
+      break;  // advance() has it
     case StepKind::choose:
       for (int q = 0; q < static_cast<int>(plans_.size()); ++q)
         if (q != rank && !waited_enter(rank, q))

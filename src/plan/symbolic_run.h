@@ -2,7 +2,9 @@
 // accesses and the order that signals and waits impose decide afterwards whether another timing
 // could differ.
 #pragma once
+#include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "plan/happens_before.h"
@@ -56,6 +58,14 @@ class SymbolicRun {
   Status do_fold(int rank, uint32_t index, const Step& step);
   Status do_signal(int rank, uint32_t index, const Step& step);
   Status do_wait(int rank, uint32_t index, const Step& step);
+  // Native steps (symbolic_native.cpp).
+  Result<bool> do_native(int rank, uint32_t index, const Step& step);
+  Status begin_native(int rank, uint32_t index, const Step& step, const Native& native);
+  Status check_received(int rank, const Step& step, const Native& native,
+                        const Native::Part& part) const;
+  Status receive_parts(int rank, uint32_t index, const Step& step, const Native& native);
+  Status receive_sum(int rank, uint32_t index, const Step& step, const Native& native);
+  Status do_divide(int rank, uint32_t index, const Step& step);
   void note(size_t memory, uint64_t begin, uint64_t bytes, bool write, const Moment& now) {
     accesses_[memory].push_back({begin, begin + bytes, write, now, now});
   }
@@ -79,7 +89,13 @@ class SymbolicRun {
   std::vector<bool> released_;               // by (rank, buffer)
   std::vector<Payload> payloads_;            // by (rank, tick)
   std::vector<std::vector<OnItsWay>> puts_;  // by (rank that put, peer)
+  // The values that native steps have read, by (rank, peer that it is for, number of the step); relative to
+  // the first byte.
+  std::map<std::tuple<int, int, uint16_t>, std::vector<SymbolicRange>> sent_;
 };
+
+// Checks that the native steps of all ranks fit each other.
+Status check_natives(const std::vector<Plan>& plans);
 
 // "all_gather_direct, rank 3, step 5 (wait for tick 0 of all): " + why
 std::string at_step(const Plan& plan, uint32_t step, const std::string& why);

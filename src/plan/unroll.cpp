@@ -79,7 +79,8 @@ struct Unroller {
       if (step.optional && quiet) continue;
       if (step.kind == StepKind::signal || step.kind == StepKind::wait) {
         step.tick = static_cast<uint16_t>(step.tick + first_tick);
-      } else if (step.kind != StepKind::choose && step.kind != StepKind::wait_released) {
+      } else if (step.kind != StepKind::choose && step.kind != StepKind::wait_released &&
+                 step.kind != StepKind::native) {
         const uint64_t each = plan.chunk ? plan.chunk / dtype_size(step.from) : step.count,
                        begin = each * r;
         if (begin >= step.count) continue;

@@ -14,7 +14,8 @@ constexpr size_t kMaxPublished = 2;
 Status check_shape(const std::vector<Plan>& plans) {
   if (plans.empty()) return fail(FSCCL_ERR_INTERNAL, "no plans to verify");
   const Plan& first = plans[0];
-  if (first.ticks < 1 || first.ticks > kMaxTicks)
+  // A plan without ticks is one of native steps.
+  if (first.ticks < (first.natives.empty() ? 1 : 0) || first.ticks > kMaxTicks)
     return fail(FSCCL_ERR_INTERNAL, "plan {} has {} ticks; 1 .. {} are possible", first.name,
                 first.ticks, kMaxTicks);
   for (size_t r = 0; r < plans.size(); ++r) {
@@ -77,7 +78,7 @@ Status check_signals(const std::vector<Plan>& plans, const SymbolicRun& run) {
       if (!run.order().signalled(plan.rank, tick, plan.rank))
         return fail(FSCCL_ERR_INTERNAL, "{}",
                     at_step(plan, end, fmt::format("tick {} was never signalled", tick)));
-    for (int q = 0; q < plan.ranks && !plan.lazy; ++q)
+    for (int q = 0; q < plan.ranks && !plan.lazy && plan.ticks; ++q)
       if (q != plan.rank && !run.waited_enter(plan.rank, q))
         return fail(FSCCL_ERR_INTERNAL, "{}",
                     at_step(plan, end, fmt::format("never waited for rank {} to enter", q)));
@@ -155,6 +156,7 @@ Status check_one(const std::vector<Plan>& plans, const SymbolicRun& run, const E
                         want.from,
                         want.to,
                         want.folded};
+    value.any_order = want.any_order && range.value.any_order;
     if (!value.advance(range.begin - result.offset) || !(value == range.value))
       return fail(FSCCL_ERR_INTERNAL, "{}, bytes {} .. {}: holds {}, but should hold {}", where,
                   range.begin, range.end - 1, range.value.text(), value.text());
@@ -193,6 +195,7 @@ Status check_strays(const std::vector<Plan>& plans, const SymbolicRun& run,
 Status verify(const std::vector<Plan>& given, const std::vector<Expected>& expected,
               const std::vector<Alias>& aliases) {
   FSCCL_TRY(check_shape(given));
+  FSCCL_TRY(check_natives(given));
   std::vector<Plan> plans;
   for (const Plan& plan : given) plans.push_back(unroll(plan));
   for (const Alias& alias : aliases) {

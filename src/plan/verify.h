@@ -26,7 +26,8 @@ struct Expected {
   uint64_t count = 0;  // elements
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;
-  bool folded = false;  // over all ranks, in rank order
+  bool folded = false;     // over all ranks, in rank order
+  bool any_order = false;  // folded: in any order
 };
 
 // An in-place call: one rank passes the same memory twice, its `buffer` being part of its buffer

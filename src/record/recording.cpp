@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/threads.h"
 #include "plan/fingerprint.h"
+#include "plan/plan.h"
 
 namespace fsccl::recording {
 namespace {
@@ -26,9 +27,9 @@ constexpr double kMostNs = 1e18;  // thirty years
 // since 1970; so the difference of any two moments is a number
 constexpr int64_t kLatestNs = int64_t{1} << 62;
 constexpr uint64_t kMostSilentMs = 1'000'000'000'000;  // thirty years
-constexpr const char* kEventNames[] = {"none",   "submitted", "completed", "blocked",
-                                       "failed", "lost",      "left",      "suspect",
-                                       "alive",  "at_once",   "waits",     "goes_on"};
+constexpr const char* kEventNames[] = {"none",  "submitted", "completed", "blocked", "failed",
+                                       "lost",  "left",      "suspect",   "alive",   "at_once",
+                                       "waits", "goes_on",   "native"};
 
 // Text from a file that anybody may have written: ends within its field, printable.
 template <size_t N>
@@ -214,6 +215,8 @@ Json event_of(const Header& header, const Record& record, double ns_per_tick) {
     event.erase("count");
     if (record.count) event["freed_by"] = record.count;
   }
+  if (record.event == Event::native && record.kind < kNativeNames.size())
+    event["by"] = kNativeNames[record.kind];
   if (record.event == Event::suspect || record.event == Event::alive) {
     event["silent_ms"] = std::min(record.count, kMostSilentMs);
     event["stopped"] = record.kind == 1;

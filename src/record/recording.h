@@ -42,6 +42,9 @@ enum class Event : uint8_t {
   // Duty
   waits,
   goes_on,  // the last such wait on this communicator is over
+  // a native step of a plan on a GPU (plan.h) was given to what carries it out; peer: the root,
+  // kind: what that is, a NativeWay
+  native,
 };
 const char* event_name(Event event);
 

@@ -91,11 +91,6 @@ Choice choose(const NativeCall& call, const SelectOptions& options) {
 
 }  // namespace
 
-const char* native_name(NativeWay way) {
-  constexpr std::array kNames{"nccl", "ucx", "summed", "staged"};
-  return kNames[static_cast<size_t>(way)];
-}
-
 NativeWay choose_native(const NativeCall& call, const SelectOptions& options) {
   const Choice choice = choose(call, options);
   if (choice.rule && !choice.followed) [[unlikely]]

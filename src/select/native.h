@@ -6,6 +6,8 @@
 //
 // All ranks choose alike: what the choice depends on was told to all of them before
 // (comm/device/agreement.h), and predictions are made of constants.
+//
+// The plan of a way is one of native steps (plan/native_plans.h).
 #pragma once
 #include <array>
 #include <string>
@@ -16,14 +18,7 @@
 
 namespace fsccl {
 
-enum class NativeWay : uint8_t {
-  nccl,       // by NCCL
-  exchanged,  // by UCX: parts are exchanged, and the call waits
-  summed,     // the parts are exchanged, then one kernel of this library sums them in rank order
-  staged,     // through pinned host memory and the host's collectives; the call waits
-};
-inline constexpr size_t kNativeWays = 4;
-const char* native_name(NativeWay way);
+inline constexpr size_t kNativeWays = kNativeNames.size();
 
 struct NativeCall {
   OpCode op{};
@@ -48,7 +43,7 @@ struct NativeChoice {
   std::array<NativeCandidate, kNativeWays> candidates{};
 };
 
-// The way alone; takes no memory.
+// The way alone. A rule that is not followed is announced, once.
 NativeWay choose_native(const NativeCall& call, const SelectOptions& options);
 // The way with its reasons, for fsccl_explain().
 NativeChoice explain_native(const NativeCall& call, const SelectOptions& options);

@@ -1,9 +1,12 @@
 // Collectives on device buffers against the same on host buffers. Values are small whole numbers,
 // whose sums are exact in any order, so NCCL's results have the same bits. Over what the library
 // chooses, and over each transport that is named.
+#include <fsccl/insight.h>
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <numeric>
+#include <string_view>
 #include <vector>
 
 #include "gpu/support.h"
@@ -125,6 +128,61 @@ int uneven(const Child&) {
   return place.end() ? 0 : 1;
 }
 
+size_t times(std::string_view text, std::string_view what) {
+  size_t found = 0;
+  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) found++;
+  return found;
+}
+
+// Returns what the flight recorder of this process holds.
+std::string recorded() {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("fsccl_plans_" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  std::string text;
+  if (fsccl_trace_dump(folder.c_str()) == FSCCL_OK)
+    for (const auto& file : std::filesystem::directory_iterator(folder))
+      (void)fsccl_trace_read(
+          file.path().c_str(),
+          [](void* to, const char* json, size_t bytes) {
+            static_cast<std::string*>(to)->append(json, bytes);
+          },
+          &text);
+  std::filesystem::remove_all(folder);
+  return text;
+}
+
+// The plan that fsccl_explain() prints is the one that the flight recorder saw carried out, step by
+// step.
+int plans(const Child&) {
+  Place place;
+  if (const int code = place.make()) return code;
+  constexpr size_t kCount = 1000;
+  Buffers b(*place.gpu, kCount * static_cast<size_t>(place.ranks));
+  MUST(b.fill(place.rank));
+  if (const int code =
+          outcome("first all-reduce", fsccl_all_reduce(b.send, b.recv, kCount, FSCCL_BFLOAT16,
+                                                       FSCCL_SUM, place.comm, b.stream, nullptr)))
+    return code;
+  for (int i = 0; i < 2; i++)
+    MUST(fsccl_all_reduce(b.send, b.recv, kCount, FSCCL_BFLOAT16, FSCCL_SUM, place.comm, b.stream,
+                          nullptr) == 0);
+  MUST(fsccl_all_gather(b.send, b.recv, 10, FSCCL_FLOAT32, place.comm, b.stream, nullptr) == 0 &&
+       place.gpu->wait(b.stream));
+  std::vector<char> json(1 << 16);
+  MUST(fsccl_explain(place.comm, "all_reduce", 2 * kCount, json.data(), json.size()) == 0);
+  const std::string text(json.data());
+  const size_t narrow = text.find("\"bfloat16\"", text.find("\"candidates\":{"));
+  MUST(narrow != text.npos && text.find("\"plan\":\"all_reduce_", narrow) != text.npos);
+  const std::string_view plan = std::string_view(text).substr(narrow);
+  const size_t steps = times(plan, "\"native by ");
+  const std::string record = recorded();
+  MUST(steps > 0 && times(record, "\"event\":\"native\"") == 3 * steps + 1);
+  for (const std::string way : {"nccl", "ucx", "summed", "staged"})
+    MUST(times(plan, "\"native by " + way) == 0 || times(record, "\"by\":\"" + way + "\"") > 0);
+  return place.end() ? 0 : 1;
+}
+
 int wrong_use(const Child&) {
   Place place;
   if (const int code = place.make()) return code;
@@ -148,6 +206,10 @@ TEST(GpuCollectives, NcclByFour) { run_ranks("all", 4, 20341, by("nccl")); }
 TEST(GpuCollectives, NcclUneven) { run_ranks("uneven", 3, 20335, by("nccl")); }
 TEST(GpuCollectives, Ucx) { run_ranks("all", 3, 20337, by("ucx")); }
 TEST(GpuCollectives, UcxUneven) { run_ranks("uneven", 3, 20338, by("ucx")); }
+TEST(GpuCollectives, ThePlanIsWhatRuns) { run_ranks("plans", 2, 20342); }
+TEST(GpuCollectives, ThePlanIsWhatRunsByNccl) { run_ranks("plans", 2, 20343, by("nccl")); }
+TEST(GpuCollectives, ThePlanIsWhatRunsByUcx) { run_ranks("plans", 3, 20344, by("ucx")); }
+TEST(GpuCollectives, ThePlanIsWhatRunsStaged) { run_ranks("plans", 2, 20345, by("staged")); }
 TEST(GpuCollectives, WrongUseIsRefused) { run_ranks("wrong_use", 2, 20336, by("staged")); }
 
 }  // namespace
@@ -156,7 +218,8 @@ TEST(GpuCollectives, WrongUseIsRefused) { run_ranks("wrong_use", 2, 20336, by("s
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
   if (const auto code =
-          run_role(argc, argv, {{"all", all}, {"uneven", uneven}, {"wrong_use", wrong_use}}))
+          run_role(argc, argv,
+                   {{"all", all}, {"uneven", uneven}, {"plans", plans}, {"wrong_use", wrong_use}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

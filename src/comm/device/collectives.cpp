@@ -56,7 +56,7 @@ Status DeviceCollectives::finish(const cuda::OwnedEvent& event) const {
   return in_time.status().clone();
 }
 
-Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCall>& calls) const {
+Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCall>& calls) {
   FSCCL_ASSIGN(const cuda::Device* device, cuda::Device::open(ordinal));
   const cuda::Current current(*device);
   size_t captured = 0;
@@ -70,12 +70,13 @@ Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCa
                   "GPU starts NCCL, or finds that it "
                   "is not there: call one before the capture",
                   op_name(call.op), comm_.name());
-    if (way(call) == Way::staged || exchanges_)
+    const Way way = kept(call)->way;
+    if (way == Way::staged || exchanges_)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "{} goes {} here, which a graph cannot capture (fsccl_explain says why): call it "
                   "outside of the capture",
-                  op_name(call.op), way(call) == Way::staged ? "through host memory" : "by UCX");
-    if (way(call) == Way::summed)
+                  op_name(call.op), way == Way::staged ? "through host memory" : "by UCX");
+    if (way == Way::summed)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "{} of {} is summed in memory of communicator {}, which a graph's replays would "
                   "share with other calls: sum "
@@ -103,6 +104,7 @@ Status DeviceCollectives::prepare(int ordinal) {
   // The two of a message have one way between them, and what answers it may be messages of the
   // caller's.
   if (!comm_.engine().options().inside) FSCCL_TRY(agree(*device));
+  kept_.clear();  // plans of before the ranks agreed
   device_ = device;
   return success();
 }
@@ -267,34 +269,7 @@ Status DeviceCollectives::run_folded(const DeviceCall& call) {
                  FoldedSum::create({*device_, comm_.size(), [this] { return lost(); },
                                     [this](const DeviceCall& one) { return move({&one}); }}));
   }
-  return call.op == OpCode::all_reduce
-             ? all_reduce_folded(call)
-             : folded_->reduce_scatter(call, epilogue_of(call, comm_.size()));
-}
-
-// Each rank sums its part, in its place in the result, and the parts are gathered there.
-Status DeviceCollectives::all_reduce_folded(const DeviceCall& call) {
-  constexpr uint64_t kUnit = 64;  // elements; parts begin where lines of memory do
-  const auto ranks = static_cast<uint64_t>(comm_.size());
-  const uint64_t count = call.sends[0].count, part = (count + ranks - 1) / ranks;
-  const uint64_t step = (part + kUnit - 1) / kUnit * kUnit;
-  DeviceCall scatter = call;
-  scatter.op = OpCode::reduce_scatter;
-  scatter.even = false;
-  scatter.sends.clear();
-  for (uint64_t q = 0; q < ranks; q++) {
-    const uint64_t begin = std::min(q * step, count);
-    scatter.sends.push_back({begin, std::min(step, count - begin)});
-  }
-  const CallPart own = scatter.sends[static_cast<size_t>(comm_.rank())];
-  scatter.receives = {own};
-  FSCCL_TRY(folded_->reduce_scatter(scatter, epilogue_of(call, comm_.size())));
-  DeviceCall parts = scatter;
-  parts.op = OpCode::all_gather;
-  parts.input = call.output + own.begin * call.element();
-  parts.receives = scatter.sends;
-  parts.sends = {{0, own.count}};
-  return move({&parts});
+  return folded_->reduce_scatter(call, epilogue_of(call, comm_.size()));
 }
 
 // NCCL makes an average by multiplying each contribution with the rounded inverse of the number of

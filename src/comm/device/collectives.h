@@ -18,6 +18,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -27,10 +28,13 @@
 #include "comm/device/folded_sum.h"
 #include "comm/device/staging.h"
 #include "comm/device/stream_watch.h"
+#include "plan/native_plans.h"
 #include "select/native.h"
 #include "transports/nccl/nccl_comm.h"
 
 namespace fsccl {
+
+class JsonWriter;
 
 class DeviceCollectives {
  public:
@@ -41,7 +45,7 @@ class DeviceCollectives {
   // Before anything is done for any of them: whether a graph can have those that are on streams
   // that are being captured. They are all calls of a group, of which NCCL takes all or none into a
   // graph.
-  Status check_captures(int ordinal, const std::vector<DeviceCall>& calls) const;
+  Status check_captures(int ordinal, const std::vector<DeviceCall>& calls);
   // Collective, blocking; once. With the GPU of this ordinal.
   Status prepare(int ordinal);
   // One call, or those of a list together. Prepared.
@@ -96,25 +100,40 @@ class DeviceCollectives {
                                                         bool copy_engines);
   Status make_copier(cuda::CUdeviceptr memory, uint64_t bytes, const nccl::ncclUniqueId& id);
   bool peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const;
-  // The way of a call (select/native.h).
-  Way way(const DeviceCall& call) const;
+  // The plan of calls of one shape, with the way that was chosen for it (select/native.h).
+  struct Kept {
+    DeviceCall call;  // its shape
+    Way way{};
+    Plan plan;
+  };
+  std::shared_ptr<const Kept> kept(const DeviceCall& call);
+  Plan make_plan(const DeviceCall& call, NativeWay by) const;
   NativeCall native_call(const DeviceCall& call, uint64_t bytes) const;
+  void explain_call(JsonWriter& json, OpCode op, fsccl_dtype_t dtype, uint64_t bytes) const;
+  // A call with the plan that carries it out.
+  struct Planned {
+    const DeviceCall* call;
+    std::shared_ptr<const Kept> kept;
+  };
   using Calls = std::vector<const DeviceCall*>;
-  // The parts of run(): find the calls that NCCL takes as they are, enqueue those, and then run the
-  // others.
-  Result<Calls> calls_of_nccl(std::span<const DeviceCall> calls) const;
+  // The parts of run(): find the plans, enqueue the first steps that NCCL takes as they are
+  // together, and then run the other steps.
+  Result<std::vector<Planned>> plan_calls(std::span<const DeviceCall> calls);
+  Calls calls_of_nccl(const std::vector<Planned>& calls) const;
   std::function<Status()> issue(nccl::Communicator& by, Calls calls);
-  Status run_others(std::span<const DeviceCall> calls);
+  Status run_others(const std::vector<Planned>& calls);
+  Status run_step(const Planned& one, const Step& step);
+  DeviceCall call_of(const Planned& one, const Step& step) const;
+  void record(const Planned& one, NativeWay by) const;
   struct GroupShare;
   static void run_beside_each_other(const std::vector<GroupShare*>& waiting);
   // run_others(), for other ranks
-  bool waits(const DeviceCall& call) const { return exchanges_ || way(call) == Way::staged; }
+  bool waits(const Planned& one) const { return exchanges_ || one.kept->way == Way::staged; }
   Status move(const Calls& calls);
   Status follow(cuda::CUstream stream) { return watch_ ? watch_->follow(stream) : success(); }
   bool divides(const DeviceCall& call) const;
   Status divide(const DeviceCall& call) const;
   Status run_folded(const DeviceCall& call);
-  Status all_reduce_folded(const DeviceCall& call);
   Status run_staged(const DeviceCall& call);
   Status lost() const { return comm_.engine().intact(); }
 
@@ -132,7 +151,8 @@ class DeviceCollectives {
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<StreamWatch> watch_;  // watch of nccl_
   std::map<cuda::CUdeviceptr, int> window_users_;
-  cuda::CUdeviceptr scratch_ = 0;  // for barriers
+  std::unordered_multimap<uint64_t, std::shared_ptr<const Kept>> kept_;  // by a hash of the shape
+  cuda::CUdeviceptr scratch_ = 0;                                        // for barriers
 };
 
 }  // namespace fsccl

@@ -10,43 +10,64 @@
 
 namespace fsccl {
 
-Result<DeviceCollectives::Calls> DeviceCollectives::calls_of_nccl(
-    std::span<const DeviceCall> calls) const {
+Result<std::vector<DeviceCollectives::Planned>> DeviceCollectives::plan_calls(
+    std::span<const DeviceCall> calls) {
   if (comm_.engine().failed()) return comm_.engine().failure();
-  const cuda::Current current(*device_);
-  Calls found;
+  std::vector<Planned> planned;
   for (const DeviceCall& call : calls) {
     FSCCL_TRY(check_buffers(call));
-    if (way(call) == Way::nccl) found.push_back(&call);
+    planned.push_back({&call, kept(call)});
+  }
+  return planned;
+}
+
+DeviceCollectives::Calls DeviceCollectives::calls_of_nccl(const std::vector<Planned>& calls) const {
+  Calls found;
+  for (const Planned& one : calls) {
+    if (one.kept->plan.natives.front().by != NativeWay::nccl) continue;
+    record(one, NativeWay::nccl);
+    found.push_back(one.call);
   }
   return found;
 }
 
-Status DeviceCollectives::run_others(std::span<const DeviceCall> calls) {
+// A step that no other call shares: the first step of plans that NCCL or UCX begins was carried out
+// with those of other calls.
+Status DeviceCollectives::run_step(const Planned& one, const Step& step) {
+  if (step.kind == StepKind::divide) return divide(*one.call);
+  const NativeWay by = one.kept->plan.natives[step.tick].by;
+  const bool moves = by == NativeWay::nccl || by == NativeWay::exchanged;
+  if (moves && step.tick == 0) return success();
+  record(one, by);
+  if (by == NativeWay::staged) return run_staged(*one.call);
+  const DeviceCall call = call_of(one, step);
+  return moves ? move({&call}) : run_folded(call);
+}
+
+Status DeviceCollectives::run_others(const std::vector<Planned>& calls) {
   const cuda::Current current(*device_);
   Calls exchanged;
   std::set<cuda::CUstream> followed;
-  for (const DeviceCall& call : calls) {
-    const Way chosen = way(call);
-    if (chosen == Way::exchanged) exchanged.push_back(&call);
-    if (chosen == Way::nccl || chosen == Way::summed) followed.insert(call.stream);
+  for (const Planned& one : calls) {
+    const NativeWay first = one.kept->plan.natives.front().by;
+    if (first == NativeWay::exchanged) {
+      record(one, first);
+      exchanged.push_back(one.call);
+    }
+    if (first == NativeWay::nccl || first == NativeWay::summed) followed.insert(one.call->stream);
   }
   if (!exchanged.empty()) FSCCL_TRY(move(exchanged));
-  for (const DeviceCall& call : calls) {
-    const Way chosen = way(call);
-    if (chosen == Way::nccl && divides(call)) FSCCL_TRY(divide(call));
-    if (chosen == Way::summed) FSCCL_TRY(run_folded(call));
-    if (chosen == Way::staged) FSCCL_TRY(run_staged(call));
-  }
+  for (const Planned& one : calls)
+    for (const Step& step : one.kept->plan.steps) FSCCL_TRY(run_step(one, step));
   for (const cuda::CUstream stream : followed) FSCCL_TRY(follow(stream));
   return success();
 }
 
 Status DeviceCollectives::run(std::span<const DeviceCall> calls) {
-  FSCCL_ASSIGN(Calls together, calls_of_nccl(calls));
+  FSCCL_ASSIGN(const std::vector<Planned> planned, plan_calls(calls));
   const cuda::Current current(*device_);
-  if (!together.empty()) FSCCL_TRY(move(together));
-  return run_others(calls);
+  if (const Calls together = calls_of_nccl(planned); !together.empty()) FSCCL_TRY(move(together));
+  return run_others(planned);
 }
 
 // The calls of a group on one communicator and device.
@@ -55,11 +76,12 @@ struct DeviceCollectives::GroupShare {
   int ordinal;
   std::vector<DeviceCall> calls;
   Status outcome;  // outcome so far
+  std::vector<Planned> planned;
 
   void run_others() {
     if (!outcome.ok()) return;
     try {
-      outcome = on->run_others(calls);
+      outcome = on->run_others(planned);
     } catch (const std::bad_alloc&) {
       outcome = fail(FSCCL_ERR_OUT_OF_MEMORY, "memory was short in a group of calls");
     }
@@ -96,7 +118,7 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
   for (Grouped& one : group) {
     DeviceCollectives& on = of(*one.comm);
     if (shares.empty() || shares.back().on != &on || shares.back().ordinal != one.ordinal)
-      shares.push_back({&on, one.ordinal, {}, {}});
+      shares.push_back({&on, one.ordinal, {}, {}, {}});
     shares.back().calls.insert(shares.back().calls.end(), one.calls.begin(), one.calls.end());
   }
   for (const GroupShare& share : shares)
@@ -107,14 +129,17 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
   std::vector<nccl::Communicator::Share> by_nccl;
   std::vector<GroupShare*> theirs;
   for (GroupShare& share : shares) {
-    Result<Calls> calls = share.on->calls_of_nccl(share.calls);
-    if (!calls.ok()) {
-      share.outcome = calls.take_status();
-    } else if (!calls.value().empty()) {
-      by_nccl.push_back(
-          {share.on->nccl_.get(), share.on->issue(*share.on->nccl_, calls.take()), {}});
-      theirs.push_back(&share);
+    Result<std::vector<Planned>> planned = share.on->plan_calls(share.calls);
+    if (!planned.ok()) {
+      share.outcome = planned.take_status();
+      continue;
     }
+    share.planned = planned.take();
+    Calls calls = share.on->calls_of_nccl(share.planned);
+    if (calls.empty()) continue;
+    by_nccl.push_back(
+        {share.on->nccl_.get(), share.on->issue(*share.on->nccl_, std::move(calls)), {}});
+    theirs.push_back(&share);
   }
   if (!by_nccl.empty()) {
     const cuda::Current current(theirs[0]->on->device());  // NCCL sees to the others'
@@ -124,8 +149,8 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
 
   std::vector<GroupShare*> waiting;
   for (GroupShare& share : shares) {
-    if (std::any_of(share.calls.begin(), share.calls.end(),
-                    [&](const DeviceCall& call) { return share.on->waits(call); }))
+    if (std::any_of(share.planned.begin(), share.planned.end(),
+                    [&](const Planned& one) { return share.on->waits(one); }))
       waiting.push_back(&share);
     else
       share.run_others();

@@ -4,6 +4,7 @@
 #include "base/json_writer.h"
 #include "comm/device/collectives.h"
 #include "comm/device/nccl_collectives.h"
+#include "plan/describe.h"
 
 namespace fsccl {
 
@@ -17,7 +18,9 @@ NativeCall DeviceCollectives::native_call(const DeviceCall& call, uint64_t bytes
   const bool sums = call.op == OpCode::reduce_scatter || call.op == OpCode::all_reduce;
   const bool narrow = dtype_size(call.dtype) == 2, reduces_any = reduces(call.op);
   const bool ordered = call.reduction.kind == FSCCL_OP_MIN || call.reduction.kind == FSCCL_OP_MAX;
-  if (!decision_.nccl)
+  if (call.op == OpCode::send)
+    against(Way::nccl) = "two ranks of a message cannot agree on it without the others";
+  else if (!decision_.nccl)
     against(Way::nccl) = "not all ranks can use NCCL";
   else if (!not_by_nccl(call).empty())
     against(Way::nccl) = "NCCL does not reduce 16-bit integers";
@@ -27,6 +30,8 @@ NativeCall DeviceCollectives::native_call(const DeviceCall& call, uint64_t bytes
     against(Way::nccl) = "FSCCL_REPRODUCIBLE=placement: NCCL sums in an order of its own";
   if (!exchanges_)
     against(Way::exchanged) = "not all ranks have UCX for memory of GPUs, or NCCL moves the bytes";
+  else if (call.op == OpCode::send)
+    against(Way::exchanged) = "two ranks of a message cannot agree on it without the others";
   else if (call.op == OpCode::barrier || reduces_any)
     against(Way::exchanged) = "an exchange only moves bytes";
   if (!sums)
@@ -40,14 +45,6 @@ NativeCall DeviceCollectives::native_call(const DeviceCall& call, uint64_t bytes
   else if (!narrow && call.reduction.kind == FSCCL_OP_PREMUL_SUM)
     against(Way::summed) = "a scaled sum of wider floats is rounded at each product";
   return made;
-}
-
-DeviceCollectives::Way DeviceCollectives::way(const DeviceCall& call) const {
-  uint64_t send = 0, receive = 0;
-  for (const CallPart& part : call.sends) send += part.count;
-  for (const CallPart& part : call.receives) receive += part.count;
-  return choose_native(native_call(call, std::max(send, receive) * call.element()),
-                       comm_.collectives().options().select);
 }
 
 std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
@@ -89,29 +86,8 @@ std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
   json.key("candidates");
   json.begin_map();
   for (const fsccl_dtype_t dtype : {FSCCL_FLOAT32, FSCCL_BFLOAT16}) {
-    DeviceCall call;
-    call.op = op;
-    call.dtype = dtype;
-    const NativeChoice choice =
-        explain_native(native_call(call, bytes), comm_.collectives().options().select);
     json.key(dtype_name(dtype));
-    json.begin_map();
-    json.entry("why", choice.why);
-    json.key("ways");
-    json.begin_list();
-    for (const NativeCandidate& one : choice.candidates) {
-      json.begin_map();
-      json.entry("plan", native_name(one.way));
-      json.key("chosen");
-      json.truth(one.chosen);
-      if (one.obstacle.empty())
-        json.entry("predicted_ns", static_cast<uint64_t>(one.ns));
-      else
-        json.entry("obstacle", one.obstacle);
-      json.end_map();
-    }
-    json.end_list();
-    json.end_map();
+    explain_call(json, op, dtype, bytes);
     if (!reduces(op)) break;
   }
   json.end_map();
@@ -119,6 +95,45 @@ std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
   json.finish();
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
+}
+
+// The candidates of a sum or of what only moves bytes, and the steps of the plan that is chosen.
+void DeviceCollectives::explain_call(JsonWriter& json, OpCode op, fsccl_dtype_t dtype,
+                                     uint64_t bytes) const {
+  const bool by_parts = op == OpCode::all_gather || op == OpCode::reduce_scatter ||
+                        op == OpCode::gather || op == OpCode::scatter || op == OpCode::all_to_all;
+  const uint64_t parts = by_parts ? static_cast<uint64_t>(comm_.size()) : 1;
+  CollectiveCall call;
+  call.op = op;
+  call.dtype = dtype;
+  call.count = bytes / parts / dtype_size(dtype);
+  call.root = 0;
+  const DeviceCall made = device_call(call, nullptr, nullptr, comm_.rank(), comm_.size(), nullptr);
+  const NativeChoice choice =
+      explain_native(native_call(made, bytes), comm_.collectives().options().select);
+  json.begin_map();
+  json.entry("why", choice.why);
+  json.key("ways");
+  json.begin_list();
+  for (const NativeCandidate& one : choice.candidates) {
+    json.begin_map();
+    json.entry("plan", kNativeNames[static_cast<size_t>(one.way)]);
+    json.key("chosen");
+    json.truth(one.chosen);
+    if (one.obstacle.empty())
+      json.entry("predicted_ns", static_cast<uint64_t>(one.ns));
+    else
+      json.entry("obstacle", one.obstacle);
+    json.end_map();
+  }
+  json.end_list();
+  const Plan plan = make_plan(made, choice.way);
+  json.entry("plan", plan.name);
+  json.key("steps");
+  json.begin_list();
+  for (const Step& step : plan.steps) json.text(describe(plan, step));
+  json.end_list();
+  json.end_map();
 }
 
 }  // namespace fsccl

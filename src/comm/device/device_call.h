@@ -11,9 +11,7 @@
 
 namespace fsccl {
 
-struct CallPart {
-  uint64_t begin = 0, count = 0;  // elements
-};
+using CallPart = Shape::Part;
 
 struct DeviceCall {
   OpCode op = OpCode::barrier;

@@ -17,6 +17,8 @@
 #include <random>
 #include <thread>
 
+#include "plan/plan.h"
+
 namespace fsccl {
 namespace {
 
@@ -59,6 +61,22 @@ Json read(const std::string& path) {
   const Result<std::string> text = recording::read(path);
   EXPECT_TRUE(text.ok()) << text.status().text();
   return text.ok() ? Json::parse(text.value()) : Json();
+}
+
+TEST(Recorder, TellsWhatCarriesOutANativeStep) {
+  const Folder folder;
+  const auto recorder = make(folder.path());
+  Fingerprint what = call(0);
+  what.kind = static_cast<uint8_t>(NativeWay::summed);
+  recorder->record(Event::native, 0, what, -1);
+  what.kind = 200;  // by a later release
+  recorder->record(Event::native, 0, what, -1);
+  const Json events = read(folder.ring())["events"];
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0]["event"], "native");
+  EXPECT_EQ(events[0]["by"], "summed");
+  EXPECT_EQ(events[0]["operation"], "all_gather");
+  EXPECT_FALSE(events[1].contains("by"));
 }
 
 TEST(Recorder, TellsOfSilence) {

@@ -73,7 +73,7 @@ TEST(Native, ExplainsEachCandidate) {
   size_t chosen = 0;
   for (const NativeCandidate& one : choice.candidates) {
     chosen += one.chosen;
-    EXPECT_GT(one.ns, 0) << native_name(one.way);
+    EXPECT_GT(one.ns, 0) << kNativeNames[static_cast<size_t>(one.way)];
   }
   EXPECT_EQ(chosen, 1u);
   EXPECT_EQ(choice.candidates[static_cast<size_t>(NativeWay::exchanged)].obstacle, kNo);

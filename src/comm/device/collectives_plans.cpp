@@ -1,0 +1,109 @@
+// The plan of a call: chosen and made once for each shape, and kept.
+#include <algorithm>
+
+#include "base/hash.h"
+#include "comm/device/collectives.h"
+
+namespace fsccl {
+namespace {
+
+// Shapes that are kept; uneven ones may never come again.
+constexpr size_t kMostPlans = 1024;
+
+uint64_t hash_of(const DeviceCall& call) {
+  uint64_t hash = mix_in_order(static_cast<uint64_t>(call.op), static_cast<uint64_t>(call.dtype));
+  hash = mix_in_order(hash, static_cast<uint64_t>(call.reduction.kind));
+  hash = mix_in_order(hash, static_cast<uint64_t>(static_cast<int64_t>(call.root)));
+  for (const std::vector<CallPart>* parts : {&call.sends, &call.receives})
+    for (const CallPart& part : *parts)
+      hash = mix_in_order(mix_in_order(hash, part.begin), part.count);
+  return hash;
+}
+
+bool alike(const std::vector<CallPart>& a, const std::vector<CallPart>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& two) {
+    return one.begin == two.begin && one.count == two.count;
+  });
+}
+
+uint64_t largest_bytes(const DeviceCall& call) {
+  uint64_t send = 0, receive = 0;
+  for (const CallPart& part : call.sends) send += part.count;
+  for (const CallPart& part : call.receives) receive += part.count;
+  return std::max(send, receive) * call.element();
+}
+
+}  // namespace
+
+Plan DeviceCollectives::make_plan(const DeviceCall& call, NativeWay by) const {
+  const NativeShape shape{call.op,    comm_.rank(), comm_.size(), std::max(call.root, 0),
+                          call.dtype, call.sends,   call.receives};
+  NativeMeans means{by};
+  means.mover = exchanges_ ? NativeWay::exchanged : NativeWay::nccl;
+  means.host_in_rank_order = one_host_ || decision_.by_placement;
+  means.divides = by == NativeWay::nccl && divides(call);
+  return native_plan(shape, means);
+}
+
+std::shared_ptr<const DeviceCollectives::Kept> DeviceCollectives::kept(const DeviceCall& call) {
+  const uint64_t hash = hash_of(call);
+  for (auto [found, end] = kept_.equal_range(hash); found != end; ++found) {
+    const DeviceCall& same = found->second->call;
+    if (same.op == call.op && same.dtype == call.dtype && same.root == call.root &&
+        same.even == call.even && same.reduction.kind == call.reduction.kind &&
+        alike(same.sends, call.sends) && alike(same.receives, call.receives))
+      return found->second;
+  }
+  if (kept_.size() >= kMostPlans) kept_.clear();  // a call that runs one of them shares it
+  const NativeWay way =
+      choose_native(native_call(call, largest_bytes(call)), comm_.collectives().options().select);
+  auto made = std::make_shared<Kept>(Kept{call, way, make_plan(call, way)});
+  kept_.emplace(hash, made);
+  return made;
+}
+
+// A native step of a plan of several steps as a call of its own: it reduces a part for each rank,
+// or gathers a part of each rank.
+DeviceCall DeviceCollectives::call_of(const Planned& one, const Step& step) const {
+  const DeviceCall& call = *one.call;
+  const Native& native = one.kept->plan.natives[step.tick];
+  if (one.kept->plan.natives.size() == 1) return call;
+  const auto by_rank = [&](const std::vector<Native::Part>& from) {
+    std::vector<CallPart> parts(static_cast<size_t>(comm_.size()), CallPart{0, 0});
+    for (const Native::Part& part : from)
+      parts[static_cast<size_t>(part.peer)] = {part.offset / call.element(), part.count};
+    return parts;
+  };
+  const auto first = [&](const std::vector<Native::Part>& from) {
+    return from.empty() ? CallPart{0, 0} : CallPart{from[0].offset / call.element(), from[0].count};
+  };
+  DeviceCall made = call;
+  made.even = false;
+  made.input = step.src.buffer == 0 ? call.input : call.output;
+  if (native.reduces) {
+    made.op = OpCode::reduce_scatter;
+    made.sends = by_rank(native.sends);
+    made.receives = {first(native.receives)};
+    return made;
+  }
+  made.op = OpCode::all_gather;
+  const CallPart own = first(native.sends);
+  made.input += own.begin * call.element();
+  made.sends = {{0, own.count}};
+  made.receives = by_rank(native.receives);
+  return made;
+}
+
+void DeviceCollectives::record(const Planned& one, NativeWay by) const {
+  const EngineOptions& options = comm_.engine().options();
+  if (!options.recorder) return;
+  const DeviceCall& call = *one.call;
+  Fingerprint what;
+  what.op = call.op;
+  what.dtype = static_cast<uint8_t>(call.dtype);
+  what.kind = static_cast<uint8_t>(by);
+  what.count = call.sends.empty() ? 0 : call.sends[0].count;
+  options.recorder->record(recording::Event::native, options.recorded_as, what, call.root);
+}
+
+}  // namespace fsccl
