@@ -8,6 +8,12 @@
 
 namespace fsccl {
 
+std::string describe(const PeerLife& life) {
+  if (life.host_lost) return "its host does not answer (FSCCL_HOST_LOST_MS)";
+  return fmt::format("silent for {} ms{}", life.silent_ms,
+                     life.stopped ? ", its process is stopped" : "");
+}
+
 namespace {
 
 constexpr int64_t kMs = 1'000'000;

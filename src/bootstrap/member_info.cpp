@@ -1,5 +1,7 @@
 #include "bootstrap/member_info.h"
 
+#include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -68,6 +70,16 @@ char state_of(int32_t pid, uint64_t start_time, int32_t thread) {
   if (!stat.empty() && state(process) == 'R') return 'R';
   if (!stat.empty() && state(stat) != 'Z') return state(stat);
   return state(process) == 'Z' ? 'Z' : 0;  // its first thread alone may have ended
+}
+
+Fd end_of_thread(int32_t pid, uint64_t start_time, int32_t thread) {
+  constexpr int kOneThread = O_EXCL;  // PIDFD_THREAD, which headers of older systems lack
+  Fd end = make_fd([&] { return syscall(SYS_pidfd_open, thread, kOneThread); });
+  // Looked at afterwards: the descriptor is then that of a thread which is there, whatever had its
+  // number before.
+  const char state = end.valid() ? state_of(pid, start_time, thread) : 'X';
+  if (state == 0 || state == 'X' || state == 'Z') end = Fd();
+  return end;
 }
 
 MemberRecord describe_process(const std::string& host_id) {

@@ -1,5 +1,6 @@
 // A rank's description of its process and its host, for the other ranks.
 #pragma once
+#include "base/fd.h"
 #include "base/status.h"
 #include "wire/messages.h"
 
@@ -17,6 +18,11 @@ uint64_t start_time_of(int32_t pid);
 // stopped; Z: its process has ended; X: that cannot be seen, for it has ended or is out of sight;
 // 0: the process has no such thread.
 char state_of(int32_t pid, uint64_t start_time, int32_t thread);
+// Returns a descriptor that is readable once that thread of the process has ended. The threads of a
+// killed process end before the system takes its memory and closes its connections, which lasts
+// tens of milliseconds for a process of hundreds of megabytes. None where the process has no such
+// thread, or the system no such descriptor (before Linux 6.9).
+Fd end_of_thread(int32_t pid, uint64_t start_time, int32_t thread);
 
 // Rank, addresses and listener are left to the caller.
 MemberRecord describe_process(const std::string& host_id);

@@ -4,10 +4,10 @@
 // come.
 //
 // tree_steps.h says which message is sent when, and heartbeat.h which ranks are held for silent.
-// Seven files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_mending.cpp
+// Eight files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_mending.cpp
 // (links in place of those to ranks that are gone), tree_membership.cpp (votes on the survivors of
-// a group), tree_beats.cpp (heartbeats), tree_gather.cpp (all-gather), tree_descriptors.cpp
-// (published descriptors).
+// a group), tree_beats.cpp (heartbeats), tree_ends.cpp (threads of neighbours that end),
+// tree_gather.cpp (all-gather), tree_descriptors.cpp (published descriptors).
 #pragma once
 #include <deque>
 #include <map>
@@ -166,7 +166,17 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void end_watch(int rank);
   void lose_unreachable(int rank);
   void end_beats();
+  void hide_thread();
+  int32_t beating_thread(int rank) const;
   void deliver_lives();
+
+  // tree_ends.cpp
+  struct ThreadEnd {
+    int32_t thread = 0;
+    Fd fd;  // none: it cannot be watched, or has ended
+  };
+  void watch_ends();
+  void on_thread_end(const LinkPtr& link);
 
   // tree_gather.cpp
   void advance_gather();
@@ -204,6 +214,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::deque<LostRank> undelivered_;
   LossHandler loss_handler_;
   std::shared_ptr<Beats> beats_;
+  std::map<int32_t, ThreadEnd> ends_;  // by rank
   Fd datagrams_;                   // Doors::beats; watched once somebody beats from another host
   std::set<int32_t> early_beats_;  // neighbours whose beats came before this rank's own first beat
 

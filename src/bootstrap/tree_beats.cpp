@@ -45,12 +45,6 @@ constexpr uint64_t kBeats = 0x6265'6174'7300ull;  // no communicator's number
 
 }  // namespace
 
-std::string describe(const PeerLife& life) {
-  if (life.host_lost) return "its host does not answer (FSCCL_HOST_LOST_MS)";
-  return fmt::format("silent for {} ms{}", life.silent_ms,
-                     life.stopped ? ", its process is stopped" : "");
-}
-
 // With the job's mutex held, but for the constructor and share().
 class TreeJob::Beats final : public Senses {
  public:
@@ -66,6 +60,14 @@ class TreeJob::Beats final : public Senses {
   bool take(std::pair<int, PeerLife>* change);
   void leave() {
     if (table_) table_->leave(where_.line_of(mine()));
+  }
+  void hide_thread() {
+    if (table_) table_->hide_thread(where_.line_of(mine()));
+  }
+  // The thread that beats for a rank of this host, 0 if there is none any more.
+  int32_t thread_of(int32_t rank) const {
+    if (is_far(rank) || !table_ || table_->has_left(where_.line_of(rank))) return 0;
+    return table_->thread(where_.line_of(rank));
   }
   // The rank's line may say that the rank has left: long ago, so that its goodbye does not come any
   // more, or just now.
@@ -226,6 +228,7 @@ int64_t TreeJob::Beats::beat() {
     if (leaving(rank, now) == Leaving::long_ago) job_.lose({rank, true}, nullptr);
   for (const int32_t rank : findings.dead) job_.lose({rank, false}, nullptr);
   if (due) send_datagrams();
+  if (due) job_.watch_ends();
   spread(due, now);
   return std::max<int64_t>(std::min(due_ns_, look_ns_) - now_ns(), 0);
 }
@@ -422,6 +425,11 @@ void TreeJob::lose_unreachable(int rank) {
 void TreeJob::end_beats() {
   if (beats_) beats_->leave();
 }
+
+void TreeJob::hide_thread() {
+  if (beats_) beats_->hide_thread();
+}
+int32_t TreeJob::beating_thread(int rank) const { return beats_ ? beats_->thread_of(rank) : 0; }
 
 void TreeJob::deliver_lives() {
   for (;;) {

@@ -142,6 +142,7 @@ void TreeJob::hear_out(Link& link) {
 
 void TreeJob::leave() {
   std::vector<LinkPtr> links;
+  std::map<int32_t, ThreadEnd> ends;
   {
     std::unique_lock lock(mutex_);
     if (phase_ == Phase::kLeft) return;
@@ -150,6 +151,8 @@ void TreeJob::leave() {
                UntilNotified{lock, changed_});
     phase_ = Phase::kLeft;
     links = std::exchange(links_, {});
+    ends = std::exchange(ends_, {});
+    hide_thread();  // it may end below, before the table says that this rank has left
     loss_handler_ = nullptr;
     changed_.notify_all();
   }
@@ -157,6 +160,7 @@ void TreeJob::leave() {
   Reactor& reactor = Reactor::instance();
   if (reception_) reception_->close();
   for (const LinkPtr& link : links) reactor.unwatch(link->channel->fd());
+  for (const auto& [rank, end] : ends) reactor.unwatch(end.fd.get());
   reactor.unwatch(datagrams_.get());
   for (const auto& [fd, fetch] : fetches_) reactor.unwatch(fd);  // which nobody changes any more
   reactor.remove_hook(hook_);

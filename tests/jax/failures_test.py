@@ -33,7 +33,7 @@ def test_a_killed_rank_is_named_to_python_within_50_ms(count):
             for rank in range(count):
                 job.wait_for(rank, 'ready')
             time.sleep(0.3)
-            ended = job.kill(last)
+            killed = job.kill(last)
             statuses, outputs = job.wait(60, who=range(last))
             assert statuses == [3] * last, outputs
             for output in outputs:
@@ -41,7 +41,7 @@ def test_a_killed_rank_is_named_to_python_within_50_ms(count):
                 assert 'libfsccl_mpi: MPI_Allreduce: rank' in output
             best = min(
                 best,
-                max(float(re.search(r'caught ([\d.]+)', output)[1]) - ended for output in outputs),
+                max(float(re.search(r'caught ([\d.]+)', output)[1]) - killed for output in outputs),
             )
         if best < 0.05:
             break

@@ -6,7 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <map>
@@ -44,6 +46,19 @@ int waiter(const Child&) {
 // Joins, and then does not come any more.
 int sleeper(const Child&) {
   fsccl_comm_t comm = join();
+  if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
+  puts("ready");
+  while (true) pause();
+}
+
+// Its connections are also those of a process that outlives it.
+int sharer(const Child&) {
+  const fsccl_comm_t comm = join();
+  const long heir = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+  if (heir == 0) {
+    while (true) pause();
+  }
+  printf("heir %ld\n", heir);
   if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
   puts("ready");
   while (true) pause();
@@ -227,6 +242,26 @@ TEST(Failures, AKilledRankIsNamed) {
   }
 }
 
+// Its links do not end, and its silence would be long.
+TEST(Failures, AKilledRankIsKnownBeforeItsConnectionsEnd) {
+  const long none = syscall(SYS_pidfd_open, gettid(), O_EXCL);  // PIDFD_THREAD
+  if (none < 0) GTEST_SKIP() << "the end of a thread can be seen from Linux 6.9 on";
+  close(static_cast<int>(none));
+  Processes processes;
+  for (int rank = 0; rank < 2; rank++)
+    processes.start(rank ? "sharer" : "waiter", rank, 2,
+                    with(job(rank, 2, 20400), {{"FSCCL_SUSPECT_MS", "100000"}}));
+  for (int rank = 0; rank < 2; rank++)
+    ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+  poll(nullptr, 0, 300);  // a few heartbeats: neighbours know each other's threads then
+  processes.kill(1, SIGKILL);
+  const bool known = processes.wait_for_output(0, "peer 1", 5'000);
+  const std::string& told = processes.output(1);
+  kill(std::atoi(told.c_str() + told.find("heir ") + 5), SIGKILL);
+  processes.finish(kLimitMs);
+  EXPECT_TRUE(known) << processes.report();
+}
+
 TEST(Failures, AKilledRankEndsTheMakingOfASubset) {
   for (const int victim : {1, 2}) {
     Processes processes;
@@ -364,6 +399,7 @@ int main(int argc, char** argv) {
   if (const auto code = run_role(argc, argv,
                                  {{"waiter", waiter},
                                   {"sleeper", sleeper},
+                                  {"sharer", sharer},
                                   {"ender", ender},
                                   {"divider", divider},
                                   {"pool_maker", pool_maker},

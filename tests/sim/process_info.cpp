@@ -22,6 +22,8 @@ char state_of(int32_t pid, uint64_t start_time, int32_t) {
   return process && start_time == start_time_of(pid) ? process->state() : 'X';
 }
 
+Fd end_of_thread(int32_t, uint64_t, int32_t) { return Fd(); }
+
 MemberRecord describe_process(const std::string& host_id) {
   MemberRecord record;
   record.host = host_number(host_id);

@@ -434,6 +434,15 @@ def test_torch_that_is_newer():
     ), found.stderr
 
 
+def test_xla_without_torch_xla():
+    found = python('import sys; sys.modules["torch_xla"] = None; import fsccl_torch.xla')
+    wanted = (
+        'fsccl_torch.xla needs torch_xla 2.9 and torch 2.9: install them with '
+        '`pip install torch==2.9.0 torch_xla==2.9.0`'
+    )
+    assert found.returncode == 1 and wanted in found.stderr, found.stderr
+
+
 def test_exits_without_destroying(tmp_path):
     """Programs end without destroy_process_group(), with works in flight and futures that nobody
     waits for. What is hung on them runs to its end: a thread that came back to an interpreter which

@@ -79,8 +79,8 @@ def check_space(folder):
         )
 
 
-def make(version, folder):
-    """The virtual environment, complete or not there."""
+def make(version, folder, more=()):
+    """The virtual environment with that torch and with `more` packages, complete or not there."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     check_space(folder.parent)
     shutil.rmtree(folder, ignore_errors=True)
@@ -98,7 +98,7 @@ def make(version, folder):
             for command in (
                 [sys.executable, '-m', 'venv', folder],
                 [*pip, '--no-deps', f'torch=={version}'],
-                [*pip, *WITH_TORCH, *requirements()],
+                [*pip, *WITH_TORCH, *requirements(), *more],
             ):
                 subprocess.run(
                     [str(word) for word in command],

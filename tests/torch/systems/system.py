@@ -27,6 +27,9 @@ from torch.distributed.tensor import DTensor
 SEED, STEPS, SEQUENCES, TOKENS = 7, 3, 2, 12
 VOCABULARY, WIDTH, HEADS = 61, 24, 4  # an odd number of rows: shards are uneven
 LIMIT_S = 240
+# How ranks start. torch is loaded already, and where its autograd engine has run, that was without
+# devices; a test whose engine has devices sets another context.
+CONTEXT = multiprocessing.get_context('fork')
 
 
 class Block(nn.Module):
@@ -184,12 +187,9 @@ def free_port():
 def run(system, backend, ranks, folder, own_group=False):
     """What the system returns on each rank."""
     folder.mkdir()
-    context = multiprocessing.get_context(
-        'fork'
-    )  # torch is loaded already, and nothing was computed with it here
     shared = (folder, own_group, free_port())
     processes = [
-        context.Process(target=_rank_main, args=(system, backend, rank, ranks, *shared))
+        CONTEXT.Process(target=_rank_main, args=(system, backend, rank, ranks, *shared))
         for rank in range(ranks)
     ]
     for process in processes:

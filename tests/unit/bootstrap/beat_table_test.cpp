@@ -2,8 +2,12 @@
 #include "bootstrap/beat_table.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include <future>
+#include <thread>
 
 #include "bootstrap/member_info.h"
 
@@ -58,6 +62,33 @@ TEST(BeatTable, AThreadIsAskedForUnderItsProcess) {
   EXPECT_EQ(state_of(getpid(), start + 1, getpid()), 'X');
   EXPECT_EQ(state_of(getpid(), start, 0), 0);
   EXPECT_EQ(state_of(getpid(), start, INT32_MAX), 0);
+}
+
+TEST(BeatTable, TheEndOfAThreadIsSeen) {
+  const uint64_t start = start_time_of(getpid());
+  std::promise<int32_t> number;
+  std::promise<void> end;
+  std::thread thread([&] {
+    number.set_value(gettid());
+    end.get_future().wait();
+  });
+  const int32_t id = number.get_future().get();
+  const Fd watched = end_of_thread(getpid(), start, id);
+  const Fd unseen = end_of_thread(getpid(), start + 1, id),
+           missing = end_of_thread(getpid(), start, INT32_MAX);
+  const auto readable = [&](int timeout_ms) {
+    pollfd polled{watched.get(), POLLIN, 0};
+    return poll(&polled, 1, timeout_ms) == 1;
+  };
+  const bool early = watched.valid() && readable(20);
+  end.set_value();
+  const bool late = watched.valid() && readable(10'000);
+  thread.join();
+  EXPECT_FALSE(unseen.valid());
+  EXPECT_FALSE(missing.valid());
+  if (!watched.valid()) GTEST_SKIP() << "the end of a thread can be seen from Linux 6.9 on";
+  EXPECT_FALSE(early);
+  EXPECT_TRUE(late);
 }
 
 }  // namespace
