@@ -1,7 +1,7 @@
-// Broadcast of memory that only the system reads for others: every receiver pulls the whole buffer of
-// the root, in one copy. It is the plan that a call goes on with when some buffer is private memory
-// (select/select.cpp), so it asks nothing: all ranks know where the root's buffer is, because the
-// call's first enter signals have said so. The root waits until all have read.
+// Broadcast of memory that only the system reads for others: every receiver pulls the whole buffer
+// of the root, in one copy. It is the plan that a call goes on with when some buffer is private
+// memory (select/select.cpp), so it asks nothing: all ranks know where the root's buffer is,
+// because the call's first enter signals have said so. The root waits until all have read.
 #include "plan/build.h"
 #include "plan/collectives.h"
 
