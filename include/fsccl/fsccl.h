@@ -855,8 +855,8 @@ FSCCL_API fsccl_status_t fsccl_broadcast_list(const fsccl_tensor_t* list, size_t
 
 /*
  * A work is an operation in flight. Operations of one communicator complete in the order of their
- * submission. A work stays valid until its communicator is destroyed. Any number of threads may
- * test it and wait for it, any number of times.
+ * submission, but units' operations may overtake reductions (docs/api/unit.md). Works stay valid
+ * until the communicator is destroyed. Any thread may test them and wait for them, at any time.
  */
 
 /* Returns FSCCL_OK when the operation is complete, FSCCL_IN_PROGRESS when it is not, or its error.

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -165,9 +164,12 @@ TEST_P(Ahead, SumsEndWithTheCommunicator) {
       options);
 }
 
-// Returns the last wait of this rank for a slot, by its recording; null: there is none.
-Json wait_for_slot(const std::string& folder, int rank) {
-  Json found;
+// Returns the recording of a rank of this process.
+Json recording_of(int rank) {
+  const std::string folder = ::testing::TempDir() + "ahead_test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  EXPECT_OK(fsccl_trace_dump(folder.c_str()));
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     std::string text;
     EXPECT_OK(fsccl_trace_read(
@@ -176,19 +178,56 @@ Json wait_for_slot(const std::string& folder, int rank) {
           static_cast<std::string*>(to)->append(part, bytes);
         },
         &text));
-    const Json recording = Json::parse(text);
-    if (recording["rank"] != rank) continue;
-    for (const Json& event : recording["events"])
-      if (event["event"] == "blocked" && event.contains("duty")) found = event;
+    Json recording = Json::parse(text);
+    if (recording["rank"] == rank) return recording;
   }
+  return {};
+}
+
+// Returns the last event of this kind, and of this operation unless that is empty; null: none.
+Json last_event(const Json& recording, const std::string& kind, const std::string& operation) {
+  Json found;
+  for (const Json& event : recording["events"])
+    if (event["event"] == kind && (operation.empty() || event["operation"] == operation))
+      found = event;
   return found;
+}
+
+TEST(Trace, ShowsTheGatherInsideTheSums) {
+  const Settings settings{{"FSCCL_SUMS_APART_BYTES", "0"}, {"FSCCL_SUM_THREAD", "service"}};
+  run_ranks(2, [&](Rank& self) {
+    const PoolScope pool(self.comm);
+    TestUnit reduced(two_parameters(1), self.comm, pool.get());
+    TestUnit gathered(two_parameters(2), self.comm, pool.get());
+    reduced.write_grads(1, self.rank);
+    fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+    Hold hold(&config);
+    fsccl_work_t work = nullptr;
+    reduced.reduce(&config, &work);
+    gathered.unshard();
+    hold.let_go();
+    ASSERT_OK(fsccl_work_wait(work, -1));
+    gathered.reshard();
+    if (self.rank == 0) {
+      const Json recording = recording_of(0);
+      const Json sums = last_event(recording, "completed", "unit_reduce_grads"),
+                 gather = last_event(recording, "completed", "unit_unshard"),
+                 begun = last_event(recording, "submitted", "unit_unshard");
+      EXPECT_LT(gather["at_ns"], sums["at_ns"]) << gather << sums;
+      EXPECT_NE(gather["communicator"], sums["communicator"]) << "sums are made apart";
+      for (const Json& event : recording["events"])
+        if (event["event"] == "submitted" && event["operation"] == "unit_reduce_grads") {
+          EXPECT_LT(event["at_ns"], begun["at_ns"]);
+        }
+    }
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+  });
 }
 
 // A gather into the bytes of the gradients that are reduced, whose sums rank 1 holds: rank 0 waits,
 // and its recording says for what.
 TEST(Waits, ForASlotThatSumsFree) {
   const Settings settings{{"FSCCL_SUMS_APART_BYTES", "0"}, {"FSCCL_SUM_THREAD", "service"}};
-  const std::string folder = ::testing::TempDir() + "ahead_test";
   std::atomic<bool> looked{false};
   run_ranks(2, [&](Rank& self) {
     const PoolScope pool(self.comm, 0, false);
@@ -207,13 +246,9 @@ TEST(Waits, ForASlotThatSumsFree) {
       while (!looked) std::this_thread::yield();
     } else {
       EXPECT_EQ(fsccl_work_wait(gather, 50), FSCCL_IN_PROGRESS) << "the slot is not free";
-      std::filesystem::remove_all(folder);
-      std::filesystem::create_directory(folder);
-      ASSERT_OK(fsccl_trace_dump(folder.c_str()));
-      const Json wait = wait_for_slot(folder, 0);
+      const Json wait = last_event(recording_of(0), "blocked", "unit_unshard");
       looked = true;
       ASSERT_FALSE(wait.is_null());
-      EXPECT_EQ(wait["operation"], "unit_unshard");
       EXPECT_EQ(wait["duty"], "release a slot");
       EXPECT_EQ(wait["peer"], 1);
       const uint64_t number = wait["sequence"];

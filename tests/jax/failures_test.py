@@ -2,6 +2,7 @@
 """What goes wrong is an exception of Python with FSCCL's words, or a sentence that says what to do;
 nothing hangs."""
 
+import ctypes.util
 import re
 import time
 
@@ -98,6 +99,51 @@ def test_programs_that_differ_are_named_on_every_rank():
     for output in outputs:
         assert 'FSCCL_ERR_MISMATCH' in output and '100' in output and '200' in output, output
     assert statuses == [3, 3]
+
+
+@pytest.mark.parametrize(
+    'mine, words',
+    [
+        (
+            'lambda x: lax.psum(x, "ranks") if rank else lax.all_gather(x, "ranks", tiled=True)[:1]',
+            'operation all_(reduce and all_gather|gather and all_reduce)',
+        ),
+        (
+            'lambda x: lax.psum(x.astype(jnp.int32) if rank else x, "ranks")',
+            'dtype (int32 and float32|float32 and int32)',
+        ),
+    ],
+)
+def test_operations_and_types_that_differ_are_named_on_every_rank(mine, words):
+    with r.Job(f"""
+        try:
+            shard_map({mine})(split(np.ones(2, np.float32))).block_until_ready()
+        except Exception as error:
+            print("caught", error, flush=True)
+            os._exit(3)
+        """) as job:
+        statuses, outputs = job.wait(60)
+    for output in outputs:
+        assert re.search(f'caught .*ranks disagree: .*they differ in {words}', output), output
+    assert statuses == [3, 3]
+
+
+OTHER_MPI = next((name for name in ('mpi', 'mpich') if ctypes.util.find_library(name)), None)
+
+
+@pytest.mark.skipif(OTHER_MPI is None, reason='no MPI is installed here')
+def test_another_mpi_that_the_program_has_loaded_does_not_matter():
+    """As mpi4py loads it."""
+    library = ctypes.util.find_library(OTHER_MPI)
+    outputs = r.run(
+        """
+        total = shard_map(lambda x: lax.psum(x, "ranks"))(split(np.ones(ranks, np.float32)))
+        assert float(total.addressable_shards[0].data[0]) == ranks
+        print("moved", fsccl_jax.counters()["operations"])
+        """,
+        use=f'import ctypes\nctypes.CDLL({library!r}, ctypes.RTLD_GLOBAL)\n{r.USE}',
+    )
+    assert all(int(re.search(r'moved (\d+)', output)[1]) > 0 for output in outputs), outputs
 
 
 def test_16_bit_reductions_say_what_xla_refuses():
