@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the setup.py of the packages in this folder share: their version, the range of `fsccl` that
-they work with, programs that build, and wheels that serve every Python of a platform."""
+"""Parts that the setup.py of the packages in this folder share: their version, the range of `fsccl`
+that they work with, programs that build, and wheels that serve every Python of a platform."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ DEBIAN = (
 
 
 def version(package):
-    """Of all packages, as text."""
+    """Returns the version of all packages, as text."""
     if not HEADER.is_file():
         raise SetupError(
             f'{HEADER} is missing: {package} is built in a clone of FSCCL, '
@@ -41,7 +41,7 @@ def requirement(of):
 
 
 def run(*command, needs):
-    """What the program prints. An error says what building needs."""
+    """Returns what the program prints. An error says what building needs."""
     words = [str(word) for word in command]
     try:
         result = subprocess.run(

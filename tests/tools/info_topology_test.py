@@ -1,5 +1,5 @@
-"""What `fsccl-info topology` prints, writes and refuses. usage: info_topology_test.py PROGRAM
-FOLDER-OF-TOPOLOGIES"""
+"""Checks what `fsccl-info topology` prints, writes and refuses. usage: info_topology_test.py
+PROGRAM FOLDER-OF-TOPOLOGIES"""
 
 import json
 import os
@@ -65,7 +65,7 @@ with tempfile.TemporaryDirectory() as folder:
                 'cut.xml, line' in run('--file', cut, status=1), f'{sample} that is not complete'
             )
 
-    # What is wrong is named.
+    # The error names what is wrong.
     bad = pathlib.Path(folder) / 'bad.json'
     bad.write_text(
         '{"fsccl_topology": 1, "hosts": [{"name": "a", "children": [{"kind": "cpu", "name": '
