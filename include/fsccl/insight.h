@@ -335,8 +335,7 @@ typedef enum fsccl_topology_form {
   /* text: hosts that are alike once, and what lies between cores and devices, by class of link */
   FSCCL_TOPOLOGY_TREE = 0,
   /* {"fsccl_topology": 1, "hosts": [..], "switches": [..], "links": [..]}: a file to load again */
-  FSCCL_TOPOLOGY_JSON = 1,
-  FSCCL_TOPOLOGY_SVG = 2 /* a picture that needs nothing else */
+  FSCCL_TOPOLOGY_JSON = 1
 } fsccl_topology_form_t;
 /*
  * Tells what a machine, or a cluster, is made of: packages, memory, caches, cores, GPUs, network

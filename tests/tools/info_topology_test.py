@@ -30,6 +30,9 @@ with tempfile.TemporaryDirectory() as folder:
     (host,) = json.loads(machine)['hosts']
     expect(1 <= cores(host) <= os.cpu_count(), f'the cores of {machine}')
     expect(ElementTree.parse(picture).getroot().tag.endswith('svg'), 'a picture')
+    expect('rank 0' not in picture.read_text(encoding='utf-8'), 'a picture without ranks')
+    run('--svg', picture, '--ranks', '1')
+    expect('rank 0' in picture.read_text(encoding='utf-8'), 'a picture with ranks')
     dump.write_text(machine, encoding='utf-8')
     expect(run('--file', dump, '--json') == machine, 'what is written is read')
     expect(

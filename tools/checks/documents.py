@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The documents agree with the tree: links lead somewhere, README.md shows the example as it is in
-examples/hello.c, and docs/README.md lists every page. (docs/env.md has a check of its own,
+examples/hello.c, docs/README.md and docs/api/README.md list every page, and docs/site has each page
+and each public header in its navigation. (docs/env.md has a check of its own,
 tools/check_env_docs.sh.)
 """
 
@@ -31,15 +32,32 @@ def example_drift(root):
 
 
 def unlisted(root):
-    index = root / 'docs/README.md'
-    listed = set(LINK.findall(index.read_text(encoding='utf-8'))) if index.is_file() else set()
-    for page in sorted((root / 'docs').glob('*.md')):
-        if page != index and page.name not in listed:
-            yield f'docs/README.md: {page.name} is missing'
+    for folder in ('docs', 'docs/api'):
+        index = root / folder / 'README.md'
+        listed = set(LINK.findall(index.read_text(encoding='utf-8'))) if index.is_file() else set()
+        for page in sorted((root / folder).glob('*.md')):
+            if page != index and page.name not in listed:
+                yield f'{folder}/README.md: {page.name} is missing'
+
+
+def outside_the_site(root):
+    site = root / 'docs/site'
+    if not site.is_file():
+        return
+    named = set(re.findall(r"'([\w./]+)'", site.read_text(encoding='utf-8')))
+    pages = [*(root / 'docs').glob('*.md'), *(root / 'docs/api').glob('*.md')]
+    wanted = {page.stem for page in pages if page.name != 'README.md'}
+    wanted |= {header.name for header in (root / 'include/fsccl').glob('*.h')}
+    yield from (f'docs/site: {name} is missing' for name in sorted(wanted - named))
 
 
 def check(root):
-    return [*broken_links(root), *example_drift(root), *unlisted(root)]
+    return [
+        *broken_links(root),
+        *example_drift(root),
+        *unlisted(root),
+        *outside_the_site(root),
+    ]
 
 
 README, DOC, HELLO = 'README.md', 'docs/a.md', 'examples/hello.c'
@@ -58,6 +76,21 @@ SAMPLES = [
     ),
     ('changed example', {**GOOD, README: 'int b;\n'}, 'the example differs'),
     ('page that nobody finds', {**GOOD, 'docs/b.md': 'b\n'}, 'docs/README.md: b.md is missing'),
+    (
+        'page of the API that nobody finds',
+        {**GOOD, 'docs/api/c.md': 'c\n', 'docs/api/README.md': 'x\n'},
+        'docs/api/README.md: c.md is missing',
+    ),
+    (
+        'page that the site leaves out',
+        {**GOOD, 'docs/site': "NAVIGATION = ('b',)\n"},
+        'docs/site: a is missing',
+    ),
+    (
+        'header that the site leaves out',
+        {**GOOD, 'docs/site': "NAVIGATION = ('a',)\n", 'include/fsccl/x.h': '\n'},
+        'docs/site: x.h is missing',
+    ),
     ('no marks', {**GOOD, HELLO: 'int a;\n'}, 'marks'),
 ]
 
