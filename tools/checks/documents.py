@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The documents agree with the tree: links lead somewhere, README.md shows the example as it is in
+"""The documents agree with the tree: links lead somewhere, files that are
+named are there, README.md shows the example as it is in
 examples/hello.c, docs/README.md and docs/api/README.md list every page, and docs/site has each page
 and each public header in its navigation. (docs/env.md has a check of its own,
 tools/check_env_docs.sh.)
@@ -10,6 +11,10 @@ import re
 import harness
 
 LINK = re.compile(r'\[[^\]]*\]\((?!\w+:|#)([^)#\s]+)(?:#[^)]*)?\)')
+# A file of the tree between backticks; a name in capitals, as in NAME.cpp, is a placeholder.
+PATH = re.compile(
+    r'`((?:src|include|transports|allocators|tests|tools|perf|bindings|examples|docs)/[a-z0-9_./]+\.[a-z]+)`'
+)
 EXAMPLE = re.compile(r'/\* README begin \*/\n(.*?\n)[ \t]*/\* README end \*/', re.S)
 SKIPPED = ('build', '.git')
 
@@ -21,6 +26,15 @@ def broken_links(root):
         for target in LINK.findall(path.read_text(encoding='utf-8')):
             if not (path.parent / target).exists():
                 yield f'{path.relative_to(root)}: the link to {target} leads nowhere'
+
+
+def missing_files(root):
+    for path in sorted(root.rglob('*.md')):
+        if path.relative_to(root).parts[0].startswith(SKIPPED):
+            continue
+        for name in PATH.findall(path.read_text(encoding='utf-8')):
+            if not (root / name).exists():
+                yield f'{path.relative_to(root)}: there is no {name}'
 
 
 def example_drift(root):
@@ -54,6 +68,7 @@ def outside_the_site(root):
 def check(root):
     return [
         *broken_links(root),
+        *missing_files(root),
         *example_drift(root),
         *unlisted(root),
         *outside_the_site(root),
@@ -76,6 +91,11 @@ SAMPLES = [
     ),
     ('changed example', {**GOOD, README: 'int b;\n'}, 'the example differs'),
     ('page that nobody finds', {**GOOD, 'docs/b.md': 'b\n'}, 'docs/README.md: b.md is missing'),
+    (
+        'file that is gone',
+        {**GOOD, DOC: 'see `src/base/a.h`\n'},
+        'docs/a.md: there is no src/base/a.h',
+    ),
     (
         'page of the API that nobody finds',
         {**GOOD, 'docs/api/c.md': 'c\n', 'docs/api/README.md': 'x\n'},

@@ -4,7 +4,7 @@ numbers of a tracker that a reader may not have, and calls of C that the project
 
 Comments of C, C++, Python, Meson and shell are plain sentences: no comment, and no sentence of one,
 begins with a word that leaves the subject out ("Of a rank: its line", "Whether it is there"), and
-none says "whom".
+none says "whom". Documents may ask, but state nothing with such a beginning.
 """
 
 import ast
@@ -42,6 +42,8 @@ FRAGMENT = re.compile(
     |\bwhom\b""",
     re.X,
 )
+# A sentence of a document with its end, which must be a question.
+OPENED = re.compile(rf"""(?:^|[.!?:]['")*]*\s+)(?:{OPENERS})\b[^.?!]*[.?!]?""")
 MARKS = {'//': ('//', '"'), '#': ('#', '"\'')}  # with the quotes that surround texts
 BLOCK = re.compile(r'/\*(.*?)\*/', re.S)
 TEXT = {'.md', '.py', '.sh', '.build', '.txt', '.json'}
@@ -94,6 +96,29 @@ def comments(path, text):
             yield from docstrings(text)
 
 
+def said_in(text):
+    """Yields (number of the first line, text) for each paragraph and entry of a document. Headings,
+    tables and code are none."""
+    text = re.sub(r'^( *)```.*?^\1```', lambda m: '\n' * m[0].count('\n'), text, flags=re.M | re.S)
+    block, begin = [], 0
+    for number, line in enumerate([*text.split('\n'), ''], 1):
+        entry = re.match(r'^ *(?:[-*]|1\.) (?=\S)', line)
+        if block and (entry or not line.strip()):
+            yield begin, ' '.join(block)
+            block = []
+        if line.strip() and not line.startswith(('#', '|')):
+            begin = begin if block else number
+            block.append(line[entry.end() :] if entry else line.strip())
+
+
+def fragments_of_document(name, text):
+    for number, said in said_in(text):
+        for match in OPENED.finditer(said):
+            if not match[0].rstrip().endswith('?'):
+                words = match[0].lstrip(""".!?:)'"* """)[:50]
+                yield f'{name}:{number}: "{words}": a sentence has its subject'
+
+
 def fragments(name, path, text):
     for number, said in comments(path, text):
         match = FRAGMENT.search(said)
@@ -121,6 +146,8 @@ def check(root):
         name = path.relative_to(root).as_posix()
         text = path.read_text(encoding='utf-8')
         problems += fragments(name, path, text)
+        if path.suffix == '.md':
+            problems += fragments_of_document(name, text)
         for number, line in enumerate(text.split('\n'), 1):
             for pattern, reason in rules:
                 match = pattern.search(line)
@@ -198,6 +225,12 @@ SAMPLES = [
         'bindings/a.py:2: "Whether it is there',
     ),
     ('Meson', {'src/meson.build': "# Of UCX the headers.\na = '# Of'\n"}, '"Of UCX the headers'),
+    ('question', {'docs/a.md': 'Who waits? Rank 2.\n\n```\nOf\n```\n| What | x |\n'}, None),
+    (
+        'statement',
+        {'docs/a.md': 'Well.\n\n- It is. What it\n  lacks is there.\n'},
+        'docs/a.md:3: "What',
+    ),
     ('script', {'tools/demo': '# FIXME\n'}, 'unfinished work'),
 ]
 
