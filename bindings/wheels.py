@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the setup.py of the packages in this folder share: their version, the range of `fsccl` that
-they work with, programs that build, and wheels that serve every Python of a platform."""
+"""Parts that the setup.py of the packages in this folder share: their version, the range of `fsccl`
+that they work with, programs that build, and wheels that serve every Python of a platform."""
 
 import re
 import shutil
@@ -21,7 +21,8 @@ DEBIAN = (
 
 
 def version(package):
-    """Of all packages, as text. A source distribution, which carries this file, says it itself."""
+    """Returns the version of all packages, as text. A source distribution carries this file and
+    says its version itself."""
     carried = Path(__file__).resolve().parent / 'PKG-INFO'
     if carried.is_file():
         return re.search(r'^Version: (.+)$', carried.read_text(encoding='utf-8'), re.M)[1]
@@ -45,7 +46,7 @@ def requirement(of):
 
 
 def run(*command, needs):
-    """What the program prints. An error says what building needs."""
+    """Returns what the program prints. An error says what building needs."""
     words = [str(word) for word in command]
     try:
         result = subprocess.run(

@@ -1,6 +1,6 @@
 /*
- * Who took how much? A pool whose memory passes three adaptors: a log of each piece, counts, and a
- * limit of 8 MiB. What stays below the limit works; what does not is refused with a reason.
+ * Shows where memory went: a pool whose memory passes three adaptors: a log of each piece,
+ * counts, and a limit of 8 MiB. Requests below the limit are met; others are refused with a reason.
  */
 #include <fsccl/allocator.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@ typedef struct train_options {
   int epochs;
   const char* data_path;
   const char* losses_path;   /* rank 0 writes one loss a line; NULL: no */
-  const char* held_out_path; /* likewise, of the test images */
+  const char* held_out_path; /* the same for the test images */
   /* 0 .. : another one begins with other parameters, and takes the images in another order */
   int seed;
   int reversed; /* sums over the images of a batch in the reverse order */

@@ -37,7 +37,7 @@
 #define TRANSPORT_NAME "memfd"
 enum { PAGE = 4096, SLOT_BYTES = 64 << 10, PAIR_SLOT_BYTES = 16 << 10 };
 
-/* What a file begins with. The tag is there before anybody else has the file; the board that counts
+/* The head of a file. The tag is there before anybody else has the file; the board that counts
  * is that of rank 0. */
 struct head {
   uint64_t tag;         /* which channel it is of */
@@ -45,7 +45,7 @@ struct head {
   fsccl_transport_failure_t board;
 };
 
-/* What begins a box. Behind it come a page of lines for each peer, and then the rings that these
+/* The head of a box. Behind it come a page of lines for each peer, and then the rings that these
  * fill. */
 struct box {
   uint32_t arrivals; /* grows with whatever comes: what its owner sleeps on */
@@ -58,7 +58,7 @@ struct channel {
   size_t ring_bytes;
   struct head* board;
   struct box** boxes; /* one a rank: peers write to ours, we to theirs */
-  /* Of what open() made: the files of all ranks, each of so many bytes. NULL for a pair. */
+  /* The files of all ranks that open() made, each of so many bytes. NULL for a pair. */
   char** files;
   size_t file_bytes;
 };
@@ -81,8 +81,8 @@ static size_t file_bytes(int ranks, size_t ring_bytes) {
   return PAGE + box_bytes(ranks, ring_bytes) + 2 * (size_t)ranks * pair_box_bytes();
 }
 
-/* What `writer` says, and puts, in the box of `owner`. Lines are where they are, whatever the size
- * of rings. */
+/* Finds what `writer` signals, and puts, in the box of `owner`. Lines are where they are,
+ * whatever the size of rings. */
 static fsccl_transport_line_t* lines(const struct channel* c, int owner, int writer) {
   return (fsccl_transport_line_t*)((char*)c->boxes[owner] + (1 + (size_t)writer) * PAGE);
 }
@@ -245,7 +245,7 @@ static fsccl_status_t open_pair(void* channel, int from, int to, void** pair, ui
 
 /* ---- signals */
 
-/* Behind what has come. Who goes to sleep counts itself and then looks at the word; we change the
+/* Called behind each change. A sleeper counts itself and then looks at the word; we change the
  * word and then look for sleepers. As all see this in one order (SEQ_CST), either it sees the
  * change or we see it. */
 static void wake(struct box* box) {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What codecs between hosts do to training: the digits network (examples/train) on two ranks that
-take each other for hosts, with each codec and without, from the same seeds.
+"""Measures what codecs between hosts do to training: the digits network (examples/train) on two
+ranks that take each other for hosts, with each codec and without, from the same seeds.
 
     codec_curves.py [--build build] [--epochs 67] [--seeds 5] [--ways WAY ...] [--json FILE] [--chart FILE.svg]
 
-67 epochs are 2,000 steps. Of each way and seed: the loss on images that are not trained on, the mean
-over the last tenth of the epochs. Ways are compared pair by pair with the run of the same seed
+67 epochs are 2,000 steps. For each way and seed: the loss on images that are not trained on, the
+mean over the last tenth of the epochs. Ways are compared pair by pair with the run of the same seed
 without a codec. `order` is the control: no codec, but sums over a batch in the reverse order.
 """
 

@@ -31,7 +31,7 @@ class Type:
 class Struct:
     name: str
     fields: list[tuple[str, Type]]
-    initial: list[str]  # what its ..._INIT macro says of the first fields, as C writes it
+    initial: list[str]  # values of the first fields in its ..._INIT macro, as C writes them
 
 
 @dataclasses.dataclass
@@ -62,7 +62,8 @@ def _without_comments(text):
 
 
 def _declarations(text):
-    """What ends with a semicolon, or with the body of a function, on single lines."""
+    """Returns declarations that end with a semicolon, or with the body of a function, on single
+    lines."""
     lines = [line for line in text.split('\n') if not line.lstrip().startswith('#')]
     found, depth = '', 0
     for letter in ' '.join(lines):

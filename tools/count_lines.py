@@ -48,7 +48,7 @@ def count(root):
         for path in sorted((root / folder).rglob('*')):
             relative = path.relative_to(root)
             if not path.is_file() or 'build' in relative.parts or path.name == '_header.py':
-                continue  # what is generated is nobody's to read
+                continue  # generated files are nobody's to read
             if path.suffix in C_SUFFIXES:
                 lines = c_lines(path.read_text(encoding='utf-8'))
             elif path.suffix == '.py':

@@ -118,12 +118,12 @@ std::string units_table(const Json& answer) {
 std::string forecast_page(const Json& answer) {
   std::string unknown;
   for (const Json& one : answer["not_known"])
-    unknown += fmt::format(" {}.", one.get<std::string>());
+    unknown += fmt::format("{} {}", unknown.empty() ? "" : ";", one.get<std::string>());
   const Json& setup = answer["setup"];
   const std::string subtitle = fmt::format(
-      "{} ranks of {}, shards over {}, {} sequences of {} tokens a rank. A forecast, {} to {} s, "
-      "{}. "
-      "Not in it:{}",
+      "{} ranks of {}, shards over {} ranks, {} x {} tokens a rank. The step takes {} to {} s by "
+      "this forecast ({}). "
+      "The figures leave out:{}.",
       setup["ranks"].get<int>(), answer["machine"]["name"].get<std::string>(),
       setup["shard_over"].get<int>(), setup["batch"].get<int>(), setup["sequence"].get<int>(),
       fmt::format("{:.4g}", value(answer["step"], "low_s")),

@@ -116,7 +116,7 @@ void print_markdown() {
       "of these wins. A value that is not accepted is an error; an unknown name is an error of "
       "`fsccl_config_set()` and elsewhere "
       "a "
-      "warning. What is made already keeps its settings.\n"
+      "warning. Objects that are made already keep their settings.\n"
       "`fsccl-info config` shows the values in force and where each comes from. A number of bytes "
       "may have a unit, a power of "
       "1024: "

@@ -1,5 +1,5 @@
-"""What tests/gpu/run and perf/gpu/run share: the build that they use, and what the machine has: its
-GPU, NCCL, a Python with torch.
+"""Parts that tests/gpu/run and perf/gpu/run share: the build that they use, and what the machine
+has: its GPU, NCCL, a Python with torch.
 
 A build is a folder of Meson, or one that tools/pack_gpu has made of it for a machine that cannot
 build: both have programs at the same places. Nothing is taken from anywhere else, and nothing is
@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CUPTI = '/usr/local/cuda/extras/CUPTI/lib64'
-IMPORT_S = 200  # of torch, when it is read for the first time
+IMPORT_S = 200  # torch may take so long when it is read for the first time
 NEEDED_TO_BUILD = ('meson', 'ninja', 'c++', 'pkg-config')
 
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# What tests/gpu/run runs, a program of each or several, in its order: what says most, then Python's
+# The programs that tests/gpu/run runs, in order: those that say most come first, then Python's
 # tests, then the rest, where ranks that are processes come before ranks that are threads.
 FIRST_TESTS = [
     'tests/unit/kernels/device_kernels_test',
@@ -30,7 +30,7 @@ OTHER_TESTS = [
 ]
 EXAMPLE, INFO = 'examples/gpu', 'tools/fsccl-info'
 MEASURED = ['perf/gpu/*_gpu', 'perf/gpu/gather/gather_gpu']
-FOR_PYTHON = ['perf/fsccl-perf']  # of torch_test.py
+FOR_PYTHON = ['perf/fsccl-perf']  # cases of torch_test.py
 ALL = [*FIRST_TESTS, *OTHER_TESTS, EXAMPLE, INFO, *MEASURED, *FOR_PYTHON]
 
 
@@ -44,8 +44,8 @@ def found(folder, patterns):
 
 
 def not_loaded(program, env):
-    """What the loader of this machine does not find for a program, in its words; none where it can
-    be loaded."""
+    """Returns what the loader of this machine does not find for a program, in its words; none where
+    it can be loaded."""
     answer = subprocess.run(
         [program],
         env=dict(env, LD_TRACE_LOADED_OBJECTS='1'),
@@ -108,8 +108,8 @@ def _text(file):
 
 
 def prepare(folder, patterns, env):
-    """Lines about what programs are to run on. What can be run only as a program that may be
-    executed is made one; SystemExit, with what to do, where one cannot be loaded."""
+    """Lines about what programs are to run on. A file that can be run only as an executable program
+    is made one; SystemExit, with what to do, where one cannot be loaded."""
     lines = []
     for program in found(folder, patterns):
         if not os.access(program, os.X_OK):

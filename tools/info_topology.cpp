@@ -8,6 +8,7 @@
 #include "fsccl/fsccl.h"
 #include "fsccl/insight.h"
 #include "info_error.h"
+#include "topology_picture.h"
 
 namespace {
 
@@ -31,7 +32,13 @@ TopologyCommand::TopologyCommand(CLI::App& app)
       ->add_option("--file", file_,
                    "not this machine: hwloc's XML (lstopo machine.xml), or what --json writes")
       ->type_name("FILE");
-  command_->add_option("--svg", svg_, "draws it into a file, too")->type_name("FILE");
+  CLI::Option* svg =
+      command_->add_option("--svg", svg_, "draws it into a file, too")->type_name("FILE");
+  command_
+      ->add_option("--ranks", ranks_,
+                   "ranks of each host, whose GPUs or cores the picture marks with their numbers")
+      ->check(CLI::Range(1, 1 << 16))
+      ->needs(svg);
   CLI::Option* json = command_->add_flag("--json", json_, "as JSON, which --file takes");
   command_
       ->add_option("--between", between_,
@@ -41,19 +48,22 @@ TopologyCommand::TopologyCommand(CLI::App& app)
       ->excludes(json);
 }
 
+bool TopologyCommand::draw(const char* file) const {
+  std::string json;
+  if (failed(fsccl_topology_describe(file, FSCCL_TOPOLOGY_JSON, append, &json))) return false;
+  return write_file(svg_, topology_picture(fsccl::machine_graph::read_graph(json), ranks_));
+}
+
 int TopologyCommand::run() const {
   const char* file = file_.empty() ? nullptr : file_.c_str();
-  std::string text, picture;
+  std::string text;
   const fsccl_topology_form_t form = json_ ? FSCCL_TOPOLOGY_JSON : FSCCL_TOPOLOGY_TREE;
   const fsccl_status_t status =
       between_.empty()
           ? fsccl_topology_describe(file, form, append, &text)
           : fsccl_topology_between(file, between_[0].c_str(), between_[1].c_str(), append, &text);
   if (failed(status)) return 1;
-  if (!svg_.empty() &&
-      (failed(fsccl_topology_describe(file, FSCCL_TOPOLOGY_SVG, append, &picture)) ||
-       !write_file(svg_, picture)))
-    return 1;
+  if (!svg_.empty() && !draw(file)) return 1;
   fmt::print("{}", text);
   return 0;  // main() flushes
 }

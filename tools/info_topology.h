@@ -12,7 +12,11 @@ class TopologyCommand {
 
  private:
   CLI::App* command_;
+  // Writes the picture; false: an error was printed.
+  bool draw(const char* file) const;
+
   std::string file_, svg_;
+  int ranks_ = 0;
   std::vector<std::string> between_;
   bool json_ = false;
 };

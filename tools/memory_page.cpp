@@ -92,8 +92,11 @@ class Page {
     const std::vector<std::string> tables = {draw(parts_table()), draw(owners_table()),
                                              refused_table()};
     // Without events there is nothing to draw over time; the summary says how to keep them.
-    if (snapshot_.events.empty())
-      return perf::make_page(title, summary(), {draw(map(view))}, tables);
+    if (snapshot_.events.empty()) {
+      std::vector<std::string> charts;
+      if (!view.shown.empty()) charts.push_back(draw(map(view)));
+      return perf::make_page(title, summary(), charts, tables);
+    }
     return perf::make_page(
         title, summary(), {draw(map(view)), draw(slots_chart()), draw(zoomed_chart(view))}, tables);
   }
@@ -109,16 +112,16 @@ class Page {
   // In words, for who reads no picture.
   std::string summary() const {
     std::string text = fmt::format(
-        "The pool has {} of memory, {} the {} that were live when most was. This rank reserves {} "
-        "of it. ",
+        "The pool has {} of memory, {} the {} that were live at the peak. This rank reserves {} of "
+        "it. ",
         bytes_text(mapped_), ratio_text(mapped_, static_cast<double>(snapshot_.live_peak_bytes)),
         format_bytes(snapshot_.live_peak_bytes), format_bytes(snapshot_.reserved_bytes));
     if (planned_ > 0)
       text += fmt::format(
-          "The plan places a step in {}: {} the live bound of {} (the most held at once, of shared "
-          "and of own slots, each by "
-          "itself), "
-          "{} the clique bound of {} (what may not overlap). {} of {} slots came from the plan. ",
+          "The plan places a step in {}: {} the live bound of {} (the most bytes of shared slots "
+          "held "
+          "at once, and the same of own slots), {} the clique bound of {} (the slots that must not "
+          "overlap). {} of {} slots came from the plan. ",
           bytes_text(planned_), ratio_text(planned_, live_bound_), bytes_text(live_bound_),
           ratio_text(planned_, clique_bound_), bytes_text(clique_bound_), snapshot_.plan_hits,
           snapshot_.plan_hits + snapshot_.plan_misses);
@@ -129,11 +132,12 @@ class Page {
     if (snapshot_.ranks > 1 && snapshot_.shared_host != snapshot_.rank)
       text += fmt::format("Shared slots are memory of rank {} and not in what this rank reserves. ",
                           snapshot_.shared_host);
-    if (snapshot_.dry_run) text += "A rehearsal (dry_run): nothing has memory. ";
+    if (snapshot_.dry_run) text += "The pool is a rehearsal (dry_run) and has no memory. ";
     if (snapshot_.events.empty())
       text +=
           "There are no charts over time, because the pool kept no events: set FSCCL_POOL_HISTORY "
-          "before the pool is made.";
+          "before the pool is made." +
+          std::string(timeline_.tenancies.empty() ? " Nothing is in the pool now." : "");
     else
       text +=
           fmt::format("{} events are known{}.", snapshot_.events.size(),
@@ -174,8 +178,8 @@ class Page {
   MapChart map(const View& view) const {
     MapChart chart;
     chart.title = snapshot_.events.empty()
-                      ? "What lies where now"
-                      : fmt::format("What lies where: offset over time ({})", view.words);
+                      ? "Slots and blocks now"
+                      : fmt::format("Slots and blocks: offset over time ({})", view.words);
     chart.x_label = options_.by_event ? "events" : "ms";
     const double origin = options_.by_event ? static_cast<double>(view.begin_event)
                                             : static_cast<double>(view.begin_us);
@@ -282,8 +286,8 @@ class Page {
   }
   // The content of the map, as a sum.
   LineChart zoomed_chart(const View& view) const {
-    Line live{"live, slots and blocks", {}, 0, false, false, true},
-        blocks{"of which blocks", {}, 4, false, false, true},
+    Line live{"live slots and blocks", {}, 0, false, false, true},
+        blocks{"live blocks", {}, 4, false, false, true},
         reserved{"reserved", {}, kGrey, false, false, true};
     add_points(
         &live, [](const Moment& moment) { return moment.slots + moment.blocks; }, view.begin_event);
@@ -320,8 +324,8 @@ class Page {
     std::stable_sort(uses.begin(), uses.end(), [](const MemoryUse& a, const MemoryUse& b) {
       return a.peak_bytes > b.peak_bytes;
     });
-    Table table{{"kind", "unit", "stream", "live now", "when most was live", "its own peak",
-                 "taken", "given back", "bytes in all"},
+    Table table{{"kind", "unit", "stream", "live now", "at the peak", "own peak", "taken",
+                 "given back", "bytes in all"},
                 {}};
     for (const MemoryUse& use : uses) {
       if (table.rows.size() == kMostRows) break;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The launchers that tests/launchers runs: Open MPI, MPICH and Slurm from the system, Open MPI 5
-# with PRRTE from a wheel below build-launchers/. Sourced after tools/setup.sh. What cannot be
-# installed is said, and its tests are skipped.
+# with PRRTE from a wheel below build-launchers/. Sourced after tools/setup.sh. A launcher
+# that cannot be installed is named, and its tests are skipped.
 
 # shellcheck disable=SC2154 # root is setup.sh's
 launcher_folder=$root/build-launchers

@@ -21,7 +21,7 @@ bool begun = false, ended = false;
 fsccl_mpi_who_fn who = nullptr;
 fsccl_all_gather_fn meet = nullptr;
 std::string init_error;
-fsccl_counters_t gone = FSCCL_COUNTERS_INIT;  // of communicators that are freed
+fsccl_counters_t gone = FSCCL_COUNTERS_INIT;  // numbers of communicators that are freed
 
 void say(const std::string& text) {
   std::fprintf(stderr, "libfsccl_mpi: %s\n", text.c_str());

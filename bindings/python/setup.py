@@ -83,8 +83,8 @@ def change(path, pattern, value):
 
 
 def fill(target, prefix):
-    """A wheel has no links: the library lies there once, by the name that programs ask for. What a
-    linker looks for is a script."""
+    """A wheel has no links: the library lies there once, by the name that programs ask for. A
+    script takes the place of the link that linkers look for."""
     for name in ('bin', 'include', 'lib', 'share'):
         shutil.rmtree(target / name, ignore_errors=True)
     libraries = target / 'lib'

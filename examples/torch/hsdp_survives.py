@@ -58,7 +58,7 @@ class Training:
         ]
 
     def make_state(self, step):
-        """What Adam makes in its first step, to be filled."""
+        """Returns the state that Adam makes in its first step, to be filled."""
         for parameter in self.model.parameters():
             self.optimizer.state[parameter] = {
                 'step': torch.tensor(float(step)),

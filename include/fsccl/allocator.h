@@ -37,11 +37,11 @@ extern "C" {
 
 /* A source of memory. */
 typedef struct fsccl_allocator {
-  size_t size;           /* of this struct: set by FSCCL_ALLOCATOR_INIT */
+  size_t size;           /* size of this struct: set by FSCCL_ALLOCATOR_INIT */
   uint32_t abi;          /* FSCCL_ALLOCATOR_ABI */
   const char* name;      /* for messages; NULL: "allocator" */
-  fsccl_memory_t memory; /* what it gives */
-  int device;            /* of device memory */
+  fsccl_memory_t memory; /* the kind of memory that it gives */
+  int device;            /* the GPU of device memory */
   void* context;         /* first argument of the functions below */
   /* *pointer: `bytes` bytes, aligned to `alignment`, a power of two; contents are undefined. The
    * library asks for one byte or more, and checks what it is given. Its own tables also take bytes
@@ -59,9 +59,8 @@ typedef struct fsccl_allocator {
    * fallocate(). Processes may keep it mapped beyond deallocate(), so a block that was shared is
    * given to nobody else, and its file not truncated. */
   fsccl_status_t (*share)(void* context, void* pointer, int* fd, uint64_t* offset);
-  /* NULL, or ends the source. Of the library's tables FSCCL_ERR_INVALID_STATE while blocks that
-   * were got from this table are out.
-   */
+  /* NULL, or ends the source. The library's own tables return FSCCL_ERR_INVALID_STATE while
+   * blocks that they gave are out. */
   fsccl_status_t (*destroy)(void* context);
 } fsccl_allocator_t;
 #define FSCCL_ALLOCATOR_INIT  \
@@ -130,11 +129,11 @@ FSCCL_API fsccl_status_t fsccl_allocator_stats(const fsccl_allocator_t* allocato
 FSCCL_API fsccl_status_t fsccl_allocator_log(const fsccl_allocator_t* upstream, const char* path,
                                              fsccl_allocator_t* allocator);
 
-/* Of host memory: surrounds each block with 64 bytes or more of a pattern, and fills it with 0xFF,
- * a NaN of every floating-point type, when it is given out and when it comes back. A block that was
- * written beyond its ends is reported when it comes back: report(context, text) says which, where
- * and how far; NULL: the library's log. Takes that much more of `upstream`. It cannot be the source
- * of a pool: fsccl_pool_config_t.debug watches slots and blocks. */
+/* For host memory: surrounds each block with 64 bytes or more of a pattern, and fills it with
+ * 0xFF, a NaN of every floating-point type, when it is given out and when it comes back. A block
+ * that was written beyond its ends is reported when it comes back: report(context, text) says
+ * which, where and how far; NULL: the library's log. Takes that much more of `upstream`. It
+ * cannot be the source of a pool: fsccl_pool_config_t.debug watches slots and blocks. */
 FSCCL_API fsccl_status_t fsccl_allocator_guard(const fsccl_allocator_t* upstream,
                                                void (*report)(void* context, const char* text),
                                                void* context, fsccl_allocator_t* allocator);
@@ -150,14 +149,15 @@ FSCCL_API fsccl_status_t fsccl_allocator_on_failure(const fsccl_allocator_t* ups
 /* ----------------------------------------------------------------------- sources of a pool ---- */
 
 /*
- * fsccl_pool_config_t.source, of the pool's kind of memory. It lives longer than the pool; each
- * rank gives its own, all of them or none where it is from outside.
+ * The sources that fsccl_pool_config_t.source takes. A source gives the pool's kind of memory. It
+ * lives longer than the pool; each rank gives its own, all of them or none where it is from
+ * outside.
  *
  * Adaptors over fsccl_allocator_host(): the pool's arena is the library's own as ever, and each
  * growth of what a rank hosts (its slots and blocks, and on one rank the shared ones) passes
- * through the adaptors of that rank. What they refuse the pool refuses, after it has given back
- * what blocks do not use, has asked on_pressure, and has asked its source once more. It gives
- * memory back in other pieces than it took it, whole pages each.
+ * through the adaptors of that rank. When they refuse, the pool gives back memory that blocks do
+ * not use, asks on_pressure and asks its source once more; then it refuses, too. It gives memory
+ * back in other pieces than it took it, whole pages each.
  *
  * Any other source is asked for the whole arena, by the first rank of each host, when the pool is
  * made: three parts (shared slots, slots, blocks) for each rank of the host, each as large as that
@@ -192,8 +192,8 @@ FSCCL_API fsccl_status_t fsccl_torch_use(int device, const fsccl_allocator_t* al
  * torch.cuda.MemPool takes it for out-of-memory. Also for 0 bytes, which is no error. `stream` is a
  * cudaStream_t. Any thread. */
 FSCCL_API void* fsccl_torch_malloc(ssize_t size, int device, void* stream);
-/* NULL does nothing. What fsccl_torch_malloc() did not give is left alone, and told to
- * fsccl_last_error() and the log. */
+/* NULL does nothing. Memory that fsccl_torch_malloc() did not give is left alone, and reported
+ * to fsccl_last_error() and the log. */
 FSCCL_API void fsccl_torch_free(void* pointer, ssize_t size, int device, void* stream);
 
 #ifdef __cplusplus

@@ -32,7 +32,7 @@
  *              NULL. `stream` is NULL for host memory.
  *   Sizes      Counts and displacements are in elements. Names that end in _bytes, and sizes of
  *              memory, are in bytes.
- *   Strings    The library copies names and paths. What a callback is given lives during its call.
+ *   Strings    The library copies names and paths. Arguments of a callback live during its call.
  *   Fork       In a child of fork() every call returns FSCCL_ERR_FORKED.
  */
 #ifndef FSCCL_H
@@ -115,7 +115,7 @@ typedef struct fsccl_error_info {
   int peer;              /* the other rank concerned, -1 if none */
   uint64_t sequence;     /* the operation's sequence number in its communicator, 0 if none */
   const char* operation; /* the function or operation, "" if none */
-  const char* text;      /* what happened, with the values, and what to do */
+  const char* text;      /* says what happened, with the values, and what to do */
 } fsccl_error_info_t;
 #define FSCCL_ERROR_INFO_INIT {sizeof(fsccl_error_info_t), FSCCL_OK, -1, -1, 0, "", ""}
 /* Describes the calling thread's last error. The strings live until this thread's next error. Any
@@ -324,7 +324,7 @@ FSCCL_API fsccl_status_t fsccl_comm_async_error(fsccl_comm_t comm, fsccl_status_
 
 typedef enum fsccl_memory {
   FSCCL_MEMORY_HOST = 0,
-  FSCCL_MEMORY_CUDA = 1 /* of a GPU, fsccl_pool_config_t.device */
+  FSCCL_MEMORY_CUDA = 1 /* memory of a GPU, fsccl_pool_config_t.device */
 } fsccl_memory_t;
 
 typedef struct fsccl_pool_config {
@@ -355,9 +355,10 @@ typedef struct fsccl_pool_config {
   /* beyond it the pool asks on_pressure, and gives what is unused back at the end of a step; it
    * does not refuse. 0: FSCCL_POOL_SOFT_LIMIT */
   uint64_t soft_limit_bytes;
-  /* 1: watched for wrong use, as with FSCCL_POOL_DEBUG=1; all ranks alike. What is found is
-   * FSCCL_ERR_INVALID_STATE of the call that can see it, said once, or SIGSEGV (docs/memory.md). On
-   * a GPU: fresh and freed bytes are 0xFF, a NaN, and nothing else is watched */
+  /* 1: the pool is watched for wrong use, as with FSCCL_POOL_DEBUG=1; all ranks alike. Wrong use
+   * is FSCCL_ERR_INVALID_STATE of the call that can see it, reported once, or SIGSEGV
+   * (docs/memory.md). On a GPU: fresh and freed bytes are 0xFF, a NaN, and nothing else is
+   * watched */
   int debug;
   /* where the memory comes from (allocator.h), copied; NULL: the library's own */
   const struct fsccl_allocator* source;
@@ -427,8 +428,8 @@ typedef enum fsccl_event_kind {
 typedef struct fsccl_event {
   fsccl_event_kind_t kind;
   fsccl_unit_t unit;
-  /* Of a unit with by_parameter = 1: which parameters RELEASE, GRAD and REDUCE are about, first ..
-   * first + count - 1. count == 0: all of which it can be said. Of other units 0. */
+  /* The parameters that RELEASE, GRAD and REDUCE are about in a unit with by_parameter = 1:
+   * first .. first + count - 1. count == 0: all that the event can be about. 0 for other units. */
   size_t first, count;
 } fsccl_event_t;
 /*
@@ -472,8 +473,8 @@ typedef enum fsccl_layout {
 typedef enum fsccl_sharing {
   /* default: one slot per host, mapped by its ranks; do not write to param(i) */
   FSCCL_SHARING_READ_ONLY = 0,
-  /* A slot of its own on every rank. What a rank writes to param(i) after unshard, no other rank
-   * ever sees. (In memory of a GPU that holds for FSCCL_UNSHARD_WRITABLE only: after
+  /* Every rank has a slot of its own. No other rank ever sees what a rank writes to param(i)
+   * after unshard. (In memory of a GPU that holds for FSCCL_UNSHARD_WRITABLE only: after
    * FSCCL_UNSHARD_READ other ranks may still be reading this rank's slot. Do not write to it.) A
    * slot that is kept (fsccl_keep_t) keeps what was written, for this rank alone. Debug mode
    * reports a write after FSCCL_UNSHARD_READ whatever the sharing is. */
@@ -500,13 +501,13 @@ typedef struct fsccl_param {
   const char* name; /* for messages; copied; may be NULL */
   int dims;         /* 0 (a scalar) .. FSCCL_MAX_DIMS */
   int64_t shape[FSCCL_MAX_DIMS];
-  fsccl_dtype_t dtype; /* of the shard: the "master" copy, e.g. FSCCL_FLOAT32 */
+  fsccl_dtype_t dtype; /* dtype of the shard: the "master" copy, e.g. FSCCL_FLOAT32 */
   uint32_t flags;
   /* index of the parameter of this unit that it shares all bytes with, else -1 */
   int tied_to;
   /* the caller's memory for this rank's shard, or NULL: the unit allocates it from its pool */
   void* shard;
-  void* sharded_grad; /* likewise for the reduced gradient (in grad_dtype) */
+  void* sharded_grad; /* the same for the reduced gradient (in grad_dtype) */
   /* FSCCL_LAYOUT_RAGGED: elements that stay together on one rank, as for the scales of block
    * quantisation; 0 is 1, 1 x 1 is cut anywhere. The last two dimensions of the parameter are a
    * matrix (of one row if there is one dimension) and are tiled by blocks of block_rows x
@@ -529,9 +530,9 @@ typedef struct fsccl_unit_config {
    * memory it has shared slots (`sharing`) for one group of ranks: else unshard is
    * FSCCL_ERR_INVALID_ARGUMENT */
   fsccl_pool_t pool;
-  fsccl_dtype_t wire_dtype;   /* of param(i) and of what travels */
-  fsccl_dtype_t reduce_dtype; /* of grad(i), the unsharded gradient */
-  /* of sharded_grad(i); sums are formed in fp32 (fp64 for fp64) whatever this is */
+  fsccl_dtype_t wire_dtype;   /* dtype of param(i) and of the bytes that travel */
+  fsccl_dtype_t reduce_dtype; /* dtype of grad(i), the unsharded gradient */
+  /* dtype of sharded_grad(i); sums are formed in fp32 (fp64 for fp64) whatever this is */
   fsccl_dtype_t grad_dtype;
   fsccl_sharing_t sharing;
   fsccl_keep_t keep;
@@ -543,14 +544,15 @@ typedef struct fsccl_unit_config {
    * parameters' gradients; slots are whole pages, planned each by itself. Not with keep or a
    * replicate_comm. 0: one slot a unit */
   int by_parameter;
-  /* of unshard (codec.h), or NULL; copied, alike on all ranks. FSCCL_CODEC_DELTA needs a wire_dtype
-   * of fp16 or bf16, the others one of these or fp32, all of them host memory; where all ranks are
-   * on one host it does nothing */
+  /* the codec of unshard (codec.h), or NULL; copied, alike on all ranks. FSCCL_CODEC_DELTA needs
+   * a wire_dtype of fp16 or bf16, the others one of these or fp32, all of them host memory;
+   * where all ranks are on one host it does nothing */
   const struct fsccl_codec* gather_codec;
   size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
-  /* of reduce_grads between the ranks of the shard_comm, or NULL; copied, alike on all ranks: BF16,
-   * INT8 or INT4, for gradients in fp16, bf16 or fp32, in host memory, not by_parameter. Where all
-   * ranks are on one host it does nothing. The sum over a replicate_comm is not coded */
+  /* the codec of reduce_grads between the ranks of the shard_comm, or NULL; copied, alike on all
+   * ranks: BF16, INT8 or INT4, for gradients in fp16, bf16 or fp32, in host memory, not
+   * by_parameter. Where all ranks are on one host it does nothing. The sum over a replicate_comm
+   * is not coded */
   const struct fsccl_codec* reduce_codec;
 } fsccl_unit_config_t;
 /* clang-format off */
@@ -654,8 +656,9 @@ FSCCL_API fsccl_status_t fsccl_unit_sharded_grad(fsccl_unit_t unit, size_t index
                                                  fsccl_view_t* view);
 
 typedef struct fsccl_reduce_result {
-  /* of this rank's sharded gradients of the unit, after scaling and accumulation; sum it over ranks
-   * for the global norm. fp64 over fixed blocks: the same bits in every run */
+  /* the squared norm of this rank's sharded gradients of the unit, after scaling and
+   * accumulation; sum it over ranks for the global norm. fp64 over fixed blocks: the same bits
+   * in every run */
   double norm_squared;
   int finite; /* 0 if an element of them is infinite or NaN */
 } fsccl_reduce_result_t;
@@ -666,8 +669,8 @@ typedef struct fsccl_reduce_config {
    * contribute, those of replicate_comm's included, as FSCCL_AVG divides */
   double scale;
   int accumulate; /* 1: sharded_grad += , 0: sharded_grad = */
-  /* HSDP: 1 leaves the all-reduce over replicate_comm to a later call without it. Of a mean in fp32
-   * or fp64 sharded_grad(i) and `result` are the undivided sums until then */
+  /* HSDP: 1 leaves the all-reduce over replicate_comm to a later call without it. For a mean in
+   * fp32 or fp64, sharded_grad(i) and `result` are the undivided sums until then */
   int defer_replicas;
   /* NULL: from grad(i). Else one pointer per parameter to the caller's own whole gradient, in
    * reduce_dtype (frozen and tied ones NULL): only what other ranks need of it is published. The
@@ -686,10 +689,10 @@ typedef struct fsccl_reduce_config {
    * for it, from this call on (NULL: this one stays; frozen, tied and empty ones are not looked
    * at). In host memory not with a replicate_comm */
   void* const* sharded_grads;
-  /* of a unit with by_parameter = 1: the parameters first .. first + count - 1 only, whose gradient
-   * slots it gives back; `result` is of these. Both 0: all that grad() was called for since their
-   * last reduction, with `grads` all. The same on all ranks. Of several, but not all, the first
-   * call plans */
+  /* For a unit with by_parameter = 1: reduces the parameters first .. first + count - 1 only,
+   * gives their gradient slots back, and `result` is about these. Both 0: all that grad() was
+   * called for since their last reduction, or all if `grads` is given. The same on all ranks.
+   * The first call for several parameters, but not all, makes a plan */
   size_t first, count;
 } fsccl_reduce_config_t;
 #define FSCCL_REDUCE_CONFIG_INIT \

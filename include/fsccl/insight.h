@@ -40,10 +40,10 @@ typedef struct fsccl_launch_info {
   int rank;
   int ranks;
   int local_rank;  /* among the ranks of this host; -1: unknown */
-  int local_ranks; /* of this host; 0: unknown */
+  int local_ranks; /* ranks of this host; 0: unknown */
   /* 1: all ranks are on this host, says the launcher or MASTER_ADDR=localhost */
   int one_host;
-  /* of the host of rank 0: MASTER_ADDR, else what the launcher says; NULL: unknown */
+  /* address of rank 0's host: MASTER_ADDR, else what the launcher says; NULL: unknown */
   const char* master_address;
   /* MASTER_PORT, else one that follows from the job's name; 0: none. For the caller, such as a
    * store of PyTorch */
@@ -63,7 +63,7 @@ FSCCL_API fsccl_status_t fsccl_launcher(fsccl_launch_info_t* info);
 typedef struct fsccl_counters {
   size_t size;
   uint64_t operations; /* completed on this rank */
-  uint64_t bytes_read; /* of operands, by this rank's cores */
+  uint64_t bytes_read; /* bytes of operands that this rank's cores read */
   uint64_t bytes_written;
   uint64_t kernel_copies; /* reads of a peer's private memory by the system */
   uint64_t sleeps;        /* waits that gave up their core */
@@ -150,7 +150,7 @@ typedef struct fsccl_pool_stats_s {
   /* physical memory this rank holds for the pool: its own regions and, on the rank that hosts it,
    * the shared one */
   uint64_t reserved_bytes;
-  /* of which shared slots, one copy per host (0 on ranks that do not host them) */
+  /* the part of it that is shared slots, one copy per host (0 on ranks that do not host them) */
   uint64_t shared_reserved_bytes;
   uint64_t live_bytes;      /* in slots and blocks now */
   uint64_t live_peak_bytes; /* the most ever live at once */
@@ -187,7 +187,7 @@ typedef struct fsccl_pool_owner {
   size_t size;
   const char* kind;    /* "parameters", "gradients", "shards", "block", "import", "codec" */
   const char* owner;   /* the unit's name; NULL: no unit's */
-  const void* stream;  /* of blocks on a GPU */
+  const void* stream;  /* the stream of blocks on a GPU */
   uint64_t live_bytes; /* now */
   uint64_t peak_bytes; /* the most at once */
   uint64_t allocations, frees;
@@ -214,14 +214,17 @@ FSCCL_API fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t pool, const char* path
  * nothing to tell: zeros. */
 typedef struct fsccl_codec_report {
   size_t size;
-  uint64_t gathers; /* that brought anything between hosts: coded + plain + declined */
+  uint64_t gathers; /* gathers that brought anything between hosts: coded + plain + declined */
   uint64_t coded;   /* this rank's part went coded */
-  /* ... plain: there was no copy, or the differences were too large, or a copy was mended */
+  /* this rank's part went plain: there was no copy, or the differences were too large, or a copy
+   * was mended */
   uint64_t plain;
   uint64_t declined; /* all of it went plain, without a trial, because the codec was losing */
-  /* of `plain`: a receiver's copy, or what it received, was not right, and it got the part again */
+  /* the ones of `plain` in which a receiver's copy, or what it received, was not right, and it
+   * got the part again */
   uint64_t mended;
-  /* of this rank's part, to each other host: without the codec, with it; not the declined ones */
+  /* bytes of this rank's part to each other host, without the codec and with it; declined
+   * gathers do not count */
   uint64_t plain_bytes, sent_bytes;
   /* memory of the pool: copies of this unit, and the room that all units of a lane share */
   uint64_t state_bytes;
@@ -233,7 +236,7 @@ typedef struct fsccl_codec_report {
    * went as they were. That is a defect. */
   uint64_t blocks, exact_blocks, audited_blocks, beyond_bound;
   double max_error; /* the largest that was measured of a block that went coded */
-  double bound;     /* of the kind */
+  double bound;     /* largest error that the kind allows */
   /* The reduce_codec counts reductions; what this rank had for others, without the codec and
    * with it; memory of the pool: feedback, and the room that all units of a lane share. */
   uint64_t reductions, reduce_plain_bytes, reduce_sent_bytes, reduce_state_bytes;
@@ -274,13 +277,13 @@ typedef struct fsccl_layout_stats {
 #define FSCCL_ALL_RANKS (-1)
 /*
  * Plans the layout of a unit without a communicator: what fsccl_unit_create() would do for `count`
- * parameters on `ranks` ranks (W = 1 .. 2^20). Of each parameter it reads dims, shape, tied_to and
- * the block. Deterministic; does not block or communicate; any thread. Errors:
+ * parameters on `ranks` ranks (W = 1 .. 2^20). It reads dims, shape, tied_to and the block of each
+ * parameter. Deterministic; does not block or communicate; any thread. Errors:
  * FSCCL_ERR_INVALID_ARGUMENT, FSCCL_ERR_OUT_OF_MEMORY.
  *
  * pieces: NULL; or `count` elements, for `rank`; or with FSCCL_ALL_RANKS ranks * count elements,
- * rank q's piece of parameter i at [q * count + i]. A tied parameter has its owner's. stats: NULL,
- * or initialised with FSCCL_LAYOUT_STATS_INIT.
+ * rank q's piece of parameter i at [q * count + i]. A tied parameter has the piece of its owner.
+ * stats: NULL, or initialised with FSCCL_LAYOUT_STATS_INIT.
  *
  * Padding measures imbalance: it is neither stored nor moved. No assignment of blocks to ranks has
  * less of it than
@@ -332,8 +335,7 @@ typedef enum fsccl_topology_form {
   /* text: hosts that are alike once, and what lies between cores and devices, by class of link */
   FSCCL_TOPOLOGY_TREE = 0,
   /* {"fsccl_topology": 1, "hosts": [..], "switches": [..], "links": [..]}: a file to load again */
-  FSCCL_TOPOLOGY_JSON = 1,
-  FSCCL_TOPOLOGY_SVG = 2 /* a picture that needs nothing else */
+  FSCCL_TOPOLOGY_JSON = 1
 } fsccl_topology_form_t;
 /*
  * Tells what a machine, or a cluster, is made of: packages, memory, caches, cores, GPUs, network
@@ -402,9 +404,9 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  * by the planner of pools, gathers and reductions by the builders of plans and their cost model,
  * and two streams, of computation and of communication, as events. `configuration` is JSON:
  *
- * - "model": as perf/models, an object. A unit may also have, of a token, "forward_flops",
+ * - "model": as perf/models, an object. A unit may also have, for a token, "forward_flops",
  *   "forward_flops_per_context", "activation_bytes" and "checkpoint_bytes", which
- *   fsccl_torch.export_model() writes. What a unit does not say is estimated from the shapes of its
+ *   fsccl_torch.export_model() writes. A key that a unit lacks is estimated from the shapes of its
  *   parameters, by the rules of src/forecast/estimate.h.
  * - "machine": "name", "device" (gpu, cpu), "ranks_per_host", "memory_bytes" and "context_bytes" of
  *   a rank, "memory_gb_per_s", "tflops" (an object by type, of a rank), "efficiency" (the part of

@@ -32,8 +32,9 @@ typedef struct fsccl_publish_config {
    * unit. Units of the flat layout lie end to end each for itself. NULL: all are one unit */
   const size_t* unit_params;
   size_t units;
-  /* what fp32 and fp64 are published as, FSCCL_BFLOAT16, FSCCL_FLOAT16 or FSCCL_FLOAT32, rounded
-   * to nearest even; FSCCL_PUBLISH_EXACT: as they are. Other types are never converted */
+  /* the type in which fp32 and fp64 are published, FSCCL_BFLOAT16, FSCCL_FLOAT16 or
+   * FSCCL_FLOAT32, rounded to nearest even; FSCCL_PUBLISH_EXACT: as they are. Other types are
+   * never converted */
   fsccl_dtype_t wire_dtype;
   /* the most bytes of records and kept blocks that this rank holds for subscribers, beside the copy
    * of what was published last; 0: as many as the copy has, and 16 MiB at least */
@@ -43,7 +44,7 @@ typedef struct fsccl_publish_config {
   int64_t linger_ms;   /* fsccl_publisher_destroy() waits for subscribers at most so long */
   uint32_t flags;      /* FSCCL_CODEC_NIBBLES_ONLY: more bytes, less time of processors */
   int port;            /* TCP, where this rank is asked; 0: any. Ranks of one host differ */
-  int max_subscribers; /* of this rank at once */
+  int max_subscribers; /* subscribers that this rank takes at once */
   const char* name;    /* for messages; copied; NULL: "weights" */
   size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
 } fsccl_publish_config_t;
@@ -98,17 +99,19 @@ FSCCL_API fsccl_status_t fsccl_publisher_ticket(fsccl_publisher_t publisher,
 /* The memory and the figures of this rank's publisher. Sums are since it was made. */
 typedef struct fsccl_publish_report {
   size_t size;
-  uint64_t version;     /* the newest */
-  uint64_t words_bytes; /* of this rank's pieces as 16-bit words: what a plain copy of them takes */
-  uint64_t copy_bytes;  /* of the copy of what was published last */
-  uint64_t held_bytes, held_peak_bytes; /* of records and kept blocks now, and at most so far */
-  uint64_t sending_bytes;               /* of the blocks being sent, one for each subscriber */
+  uint64_t version; /* the newest */
+  /* bytes of this rank's pieces as 16-bit words: what a plain copy of them takes */
+  uint64_t words_bytes;
+  uint64_t copy_bytes; /* bytes of the copy of what was published last */
+  /* bytes of records and kept blocks now, and at most so far */
+  uint64_t held_bytes, held_peak_bytes;
+  uint64_t sending_bytes; /* bytes of the blocks being sent, one for each subscriber */
   uint64_t limit_bytes;
-  uint64_t record_bytes;  /* of the newest record; 0: none was made */
-  uint64_t records_bytes; /* of all records that were made */
-  uint64_t records;       /* how many */
-  uint64_t sent_bytes;    /* to subscribers, in all */
-  uint64_t whole_copies;  /* that were begun */
+  uint64_t record_bytes;  /* bytes of the newest record; 0: none was made */
+  uint64_t records_bytes; /* bytes of all records that were made */
+  uint64_t records;       /* how many records were made */
+  uint64_t sent_bytes;    /* bytes to subscribers, in all */
+  uint64_t whole_copies;  /* whole copies that were begun */
   uint64_t given_up;      /* whole copies and records that were cut off to keep the limit */
   uint64_t disconnected;  /* subscribers that took nothing for timeout_ms */
   uint64_t strangers;     /* connections that ended without a proof of the key */
@@ -129,7 +132,7 @@ FSCCL_API fsccl_status_t fsccl_publisher_destroy(fsccl_publisher_t publisher);
 
 typedef struct fsccl_subscribe_config {
   size_t size;
-  const fsccl_unique_id_t* ticket; /* of fsccl_publisher_ticket(); NULL: by address */
+  const fsccl_unique_id_t* ticket; /* the ticket from fsccl_publisher_ticket(); NULL: by address */
   /* "host:port" of any rank of the publication, where both have the same FSCCL_JOB_SECRET_FILE */
   const char* address;
   /* The parameters that are wanted, `count` of them, 1 to 2^20: found by their names, or, where
@@ -141,7 +144,7 @@ typedef struct fsccl_subscribe_config {
   size_t count;
   /* this process's piece of each: of so many shards by this layout. ranks 1, rank 0: the whole */
   fsccl_sharding_t sharding;
-  /* of every wait; a rank that is silent for so long is lost; 0: FSCCL_TIMEOUT_MS */
+  /* limit of every wait; a rank that is silent for so long is lost; 0: FSCCL_TIMEOUT_MS */
   int64_t timeout_ms;
   const char* name;  /* for messages; copied; NULL: "subscriber" */
   size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
@@ -174,7 +177,7 @@ FSCCL_API fsccl_status_t fsccl_subscribe(const fsccl_subscribe_config_t* config,
 typedef struct fsccl_publication {
   size_t size;
   uint64_t version; /* 0: none yet */
-  uint64_t label;   /* of fsccl_publish() */
+  uint64_t label;   /* the label given to fsccl_publish() */
 } fsccl_publication_t;
 #define FSCCL_PUBLICATION_INIT {sizeof(fsccl_publication_t), 0, 0}
 /*
@@ -193,11 +196,11 @@ typedef struct fsccl_subscribe_report {
   size_t size;
   uint64_t version;        /* the newest that is complete here */
   uint64_t newest;         /* the newest that all ranks have published, as far as known here */
-  uint64_t words_bytes;    /* of a plain copy of what the ranks hold that are subscribed to */
+  uint64_t words_bytes;    /* bytes of a plain copy of what the ranks hold that are subscribed to */
   uint64_t received_bytes; /* payload: records and whole copies */
-  uint64_t whole_bytes;    /* of these, of whole copies */
-  uint64_t versions;       /* that became complete here */
-  uint64_t whole_copies;   /* of a rank's part */
+  uint64_t whole_bytes;    /* the part of these that were whole copies */
+  uint64_t versions;       /* versions that became complete here */
+  uint64_t whole_copies;   /* whole copies of a rank's part */
   uint64_t damaged;        /* parts whose sum was wrong */
   uint64_t reconnections;
   uint64_t held_bytes; /* memory: words and records */

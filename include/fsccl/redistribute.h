@@ -26,10 +26,11 @@ typedef struct fsccl_sharding {
  */
 typedef struct fsccl_redistributed {
   size_t param;        /* index in fsccl_redistribute_config_t.params */
-  fsccl_dtype_t dtype; /* of its elements, not converted */
+  fsccl_dtype_t dtype; /* dtype of its elements, which are not converted */
   /* this rank's old piece: fsccl_unit_shard() of the old unit. Not looked at where there is none */
   const void* from;
-  void* to; /* this rank's new piece: of the new unit. Likewise */
+  /* this rank's new piece: fsccl_unit_shard() of the new unit. Not looked at where there is none */
+  void* to;
 } fsccl_redistributed_t;
 
 typedef struct fsccl_redistribute_config {
@@ -39,7 +40,7 @@ typedef struct fsccl_redistribute_config {
   const fsccl_param_t* params;
   size_t count;
   fsccl_sharding_t from, to; /* layouts and numbers of shards are the same on all ranks */
-  uint64_t version;          /* what the state at `from` is of: the number of steps done, say */
+  uint64_t version;          /* names the state at `from`: the number of steps done, say */
   /* memory that this rank gives to the exchange; 0: 64 MiB. At least 128 bytes per rank are
    * taken */
   uint64_t limit_bytes;
@@ -61,9 +62,9 @@ typedef struct fsccl_redistribute_config {
 /*
  * Deals parameters, and what belongs to them, out anew: from the shards that ranks of `comm` hold
  * to others, of another layout or number of ranks. `buffers` has `count` elements, the same
- * parameters and dtypes in the same order on all ranks; those of a rank must not overlap. What is
- * at `from` is not changed. *version (NULL: not wanted) is the newest version of which the ranks
- * hold all shards, and which they have at `to` now. Collective over `comm`; blocks; in host memory.
+ * parameters and dtypes in the same order on all ranks; those of a rank must not overlap. Memory at
+ * `from` is not changed. *version (NULL: not wanted) is the newest version of which the ranks hold
+ * all shards, and which they have at `to` now. Collective over `comm`; blocks; in host memory.
  *
  * Errors, of all ranks or none, that damage nothing. FSCCL_ERR_INVALID_STATE: the ranks hold all
  * shards of no version; the text names one that is lost. FSCCL_ERR_INVALID_ARGUMENT: nobody takes a

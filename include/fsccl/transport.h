@@ -1,16 +1,17 @@
 /*
- * FSCCL transports: the table of functions that a transport implements. Those that are built in and
- * those of plug-ins, which are shared libraries that FSCCL_TRANSPORT_PLUGIN names, use the same
- * table. examples/transport_plugin.c is a whole one.
+ * FSCCL transports: the table of functions that a transport implements. Transports that are
+ * built in use the same table as plug-ins, which are shared libraries that FSCCL_TRANSPORT_PLUGIN
+ * names. examples/transport_plugin.c is a whole one.
  *
  * SPDX-License-Identifier: Apache-2.0
  *
  * A channel connects the ranks of one communicator. It gives the engine three things:
  *   signals   Each rank has lines of signals that every peer can read. signal() publishes a line
  *             under a tick; poll() of a peer's tick returns that line once it is there. Everything
- *             a rank wrote to shared memory before signal() is visible to whoever has polled the
- *             line. A rank's line for tick t may be overwritten from tick t + FSCCL_TRANSPORT_TICKS
- *             on: the engine guarantees that all peers have read it by then.
+ *             a rank wrote to shared memory before signal() is visible to a rank that has polled
+ *             the line. A rank's line for tick t may be overwritten from tick
+ *             t + FSCCL_TRANSPORT_TICKS on: the engine guarantees that all peers have read it by
+ *             then.
  *   bytes     Each rank has slots in a ring that it alone writes and every rank reads: each tick
  *             that needs one takes the next bytes of it. read() copies from a peer's private
  *             memory. A transport without shared memory *mirrors* slots: a rank has a copy of every
@@ -33,17 +34,17 @@
 extern "C" {
 #endif
 
-/* Another number: what is here has changed. Later members of a table come at its end, under the
- * same. */
+/* The number changes when anything here changes. New members of a table come at its end, without
+ * a new number. */
 #define FSCCL_TRANSPORT_ABI 1
 #define FSCCL_TRANSPORT_TICKS 16u  /* lines a rank has: the window of ticks that may be in use */
-#define FSCCL_TRANSPORT_SLOTS 10u  /* that a rank's ring holds at least */
+#define FSCCL_TRANSPORT_SLOTS 10u  /* slots that a rank's ring holds at least */
 #define FSCCL_TRANSPORT_INLINE 24u /* bytes that a line carries */
 
 /* One signal: 64 bytes, 64-byte aligned. */
 typedef struct fsccl_transport_line {
   uint32_t tick;
-  /* on which its rank ran when it signalled, -1 if unknown; set by the transport */
+  /* the processor on which its rank ran when it signalled, -1 if unknown; set by the transport */
   int32_t processor;
   unsigned char fingerprint[32];
   unsigned char payload[FSCCL_TRANSPORT_INLINE];
@@ -53,63 +54,65 @@ typedef struct fsccl_transport_line {
  * it does.
  *
  * The engine asks for the word, polls once more, counts itself, and sleeps by futex(2), without
- * FUTEX_PRIVATE_FLAG, while *word is `value`: first for 0.2 ms, then for at most 10 ms at a time.
- * So who brings a line, a failure or the end of a peer changes *word behind that, and then wakes
- * all who sleep there if *sleepers is not 0. Both words stay mapped until the channel is closed. */
+ * FUTEX_PRIVATE_FLAG, while *word is `value`: first for 0.2 ms, then for at most 10 ms at a time. A
+ * transport that brings a line, a failure or the end of a peer therefore changes *word after that,
+ * and then wakes all sleepers there if *sleepers is not 0. Both words stay mapped until the channel
+ * is closed. */
 typedef struct fsccl_transport_word {
   uint32_t* word;
   uint32_t value;
   uint32_t* sleepers;
-  /* on which the peer signalled last: if it is the waiter's own, the peer does not run now; -1 if
-   * unknown */
+  /* the processor on which the peer signalled last: if it is the waiter's own, the peer does not
+   * run now; -1 if unknown */
   int32_t processor;
 } fsccl_transport_word_t;
 
-/* What the first failing rank wrote. */
+/* The content of the board, which the first failing rank writes. */
 typedef struct fsccl_transport_failure {
   int32_t code; /* fsccl_status_t */
-  int32_t rank; /* who wrote it; -1: a transport, in no rank's name */
-  int32_t peer; /* whom it concerns, -1 */
+  int32_t rank; /* the rank that wrote it; -1: a transport, in no rank's name */
+  int32_t peer; /* the rank that it concerns; -1: none */
   char text[500];
 } fsccl_transport_failure_t;
 
-/* What the library gives a transport that connects the ranks of a job before it opens channels
- * between them. What its pointers lead to is there during join() alone. */
+/* The arguments of join(), for a transport that connects the ranks of a job before it opens
+ * channels between them. Its pointers are valid during join() alone. */
 typedef struct fsccl_transport_job {
   size_t size;
   int rank, ranks;
   const unsigned char* key; /* 32 bytes that only the ranks of the job know, the same on all */
-  /* FSCCL_CHECKSUM, the same on all: messages carry sums, which their receiver compares. The engine
-   * has none of mirrored slots: a transport without sums refuses in join() */
+  /* FSCCL_CHECKSUM, the same on all: messages carry sums, which their receiver compares. The
+   * engine makes no sums of mirrored slots: a transport without sums refuses in join() */
   int checksum;
-  const uint64_t* hosts; /* of each rank: the same number for those that share a host */
+  const uint64_t* hosts; /* a number for each rank: ranks that share a host have the same */
 } fsccl_transport_job_t;
 
-/* What the library gives a transport to open a channel. What its pointers lead to is there during
- * open() alone, but for the node, and for describe(), which can be called as long as the channel is
- * open. */
+/* The arguments of open(). Its pointers are valid during open() alone, except the node, and
+ * except describe(), which can be called as long as the channel is open. */
 typedef struct fsccl_transport_request {
   size_t size;
   int rank, ranks;
   void* node;             /* from join(); NULL if the transport has none */
-  const int32_t* members; /* rank of the job of each rank */
+  const int32_t* members; /* the job's rank of each rank of the channel */
   const int32_t* pids;    /* process of each rank */
   uint64_t meeting;       /* names the channel: none other of the job has it */
-  /* likewise, and names its ranks: where it is not the same on all, they disagree who they are */
+  /* names the channel and its ranks: where it is not the same on all, the ranks disagree about
+   * the members */
   uint64_t tag;
   int64_t deadline_ns; /* on CLOCK_MONOTONIC */
-  int single_copy;     /* whether to read peers' private memory: no 0, if all can 1 */
-  /* nonzero: all can, if single_copy says so; nobody tries, and open waits for none but who
-   * offers */
+  int single_copy;     /* says whether to read peers' private memory. 0: no; 1: if all ranks can */
+  /* nonzero: all ranks can, if single_copy is 1; no rank tries, and open() waits only for ranks
+   * that offer a descriptor */
   int known;
-  /* of each slot, at least; 0: the transport chooses; the same on all ranks */
+  /* bytes of each slot, at least; 0: the transport chooses; the same on all ranks */
   size_t slot_bytes;
   int32_t* concerns; /* set to the rank that an error concerns */
-  void* context;     /* of the functions below */
-  /* Offers a descriptor, of which the library keeps a duplicate, to the ranks of this host: one a
-   * channel, until all have opened it or this rank's open() has failed. And fetches that of `rank`,
-   * for the caller to close: waits for it until the deadline or until cancelled(), and returns -1
-   * with `error` filled then, or at once if that rank is on another host. */
+  void* context;     /* first argument of the functions below */
+  /* publish_fd() offers a descriptor, of which the library keeps a duplicate, to the ranks of
+   * this host: one a channel, until all have opened it or this rank's open() has failed.
+   * fetch_fd() returns the descriptor of `rank`, which the caller closes. It waits until the
+   * deadline or until cancelled(), and then returns -1 with `error` filled; it does so at once
+   * if that rank is on another host. */
   int (*publish_fd)(void* context, int fd, char* error, size_t capacity);
   int (*fetch_fd)(void* context, int rank, char* error, size_t capacity);
   int (*cancelled)(void* context); /* nonzero: a member was lost, give up */
@@ -123,25 +126,26 @@ typedef struct fsccl_transport_ops {
   size_t size;
   uint32_t abi; /* FSCCL_TRANSPORT_ABI */
   const char* name;
-  /* Whether it can work on this machine; *why* is filled when it cannot. */
+  /* Returns 1 if the transport can work on this machine, and 0, with `why` filled, if not. */
   int (*available)(char* why, size_t capacity);
 
-  /* All three NULL, or what the channels of a rank of a job share. join() is called once a job and
-   * fills `card`, which has room for *card_bytes and takes so many as it leaves there, with what
-   * the other ranks need to reach this one. connect() gets the cards of all ranks, each
-   * `card_bytes` apart, which is the largest's size; it blocks for nobody. leave() comes after the
-   * last channel is closed, also where connect() failed or some other rank could not join(), and
-   * returns when what was sent has left, or ten seconds have passed. */
+  /* These make and end the node, which all channels of a rank of a job share; all three are NULL
+   * if there is none. join() is called once a job and writes this rank's endpoint address, which
+   * other ranks need to reach it, to `address`: there is room for *address_bytes, and join()
+   * sets that to the bytes it took. connect() gets the addresses of all ranks, `address_bytes`
+   * apart, which is the size of the largest; it blocks for nobody. leave() is called after the
+   * last channel is closed, also where connect() failed or another rank could not join(). It
+   * returns when everything that was sent has left, or after ten seconds. */
   fsccl_status_t (*join)(const fsccl_transport_job_t* job, void** node, unsigned char* card,
                          size_t* card_bytes, char* error, size_t capacity);
   fsccl_status_t (*connect)(void* node, const unsigned char* cards, size_t card_bytes, char* error,
                             size_t capacity);
   void (*leave)(void* node);
 
-  /* Collective over the ranks of the request; blocking until its deadline. It need not wait for the
-   * others: what a rank signals and puts for one that has yet to open the channel must be there
-   * once that has. *first_tick: the first tick that the engine may use, equal on all ranks; the
-   * others follow, modulo 2^32. */
+  /* Collective over the ranks of the request; blocking until its deadline. It need not wait for
+   * the others: signals and puts for a rank that has yet to open the channel must be there once
+   * it has. *first_tick: the first tick that the engine may use, equal on all ranks; the others
+   * follow, modulo 2^32. */
   fsccl_status_t (*open)(const fsccl_transport_request_t* request, void** channel,
                          uint32_t* first_tick, char* error, size_t capacity);
   void (*close)(void* channel);
@@ -155,27 +159,30 @@ typedef struct fsccl_transport_ops {
   fsccl_status_t (*read)(void* channel, int peer, uint64_t address, void* destination, size_t bytes,
                          char* error, size_t capacity);
   /* The ring of `rank`, *ring_bytes long, for slots of at most *slot_bytes, of which it holds
-   * FSCCL_TRANSPORT_SLOTS or more. Multiples of 64, the same for all ranks: once all have opened
-   * the channel, the engine compares the size of slots and names on every rank who has another, so
-   * open() need not. Of a transport that mirrors slots, a tenth of what is more than these is the
-   * size up to which slots go round in memory of their own, at the ring's beginning. */
+   * FSCCL_TRANSPORT_SLOTS or more. Both are multiples of 64 and the same for all ranks: once all
+   * have opened the channel, the engine compares the sizes and names the rank that differs, so
+   * open() need not. In a transport that mirrors slots, the ring may be longer than
+   * FSCCL_TRANSPORT_SLOTS slots of *slot_bytes. A tenth of the excess is then the size up to
+   * which a slot counts as small: small slots go round in memory of their own, at the ring's
+   * beginning. */
   void* (*slots)(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes);
   /* Makes sure of the memory that this rank writes to in rings; called before it does, perhaps more
    * than once. */
   fsccl_status_t (*reserve)(void* channel, char* error, size_t capacity);
 
-  /* Both only of a transport that mirrors slots, else NULL. put: from byte `at` of this rank's ring
-   * on, `peer` sees the bytes that lie at `source` until the next signal() has returned, once it
-   * has polled that line. They may be copied to this rank's own ring, not read any more once `peer`
-   * has them. `peer` is another rank, and what it sees is a copy: the place in this rank's own ring
-   * may change while it looks. rest: the caller goes away; what was signalled must arrive
+  /* Both are needed by a transport that mirrors slots, and NULL otherwise. put(): once `peer`
+   * has polled the line of the next signal(), it sees the bytes of `source` from byte `at` of
+   * this rank's ring on. `source` must not change until that signal() has returned. The
+   * transport may copy the bytes to this rank's own ring, and does not read them any more once
+   * `peer` has them. `peer` is another rank and sees a copy: this rank's own ring may change
+   * while it looks. rest(): the caller goes away; signals that were given must arrive
    * nevertheless. */
   void (*put)(void* channel, int peer, size_t at, const void* source, size_t bytes);
   void (*rest)(void* channel);
-  /* Beside put, or both NULL. expect: the `bytes` bytes that `peer` will put from byte `at` of its
-   * ring on, under `tick`, are wanted at `destination`. Until it says that `tick` is there, or the
-   * board is written, the transport may write them there and not to the mirror; no later. placed:
-   * whether it did (1), of a tick that is there. */
+  /* Both or neither, beside put(). expect(): the caller wants the `bytes` bytes that `peer` will
+   * put from byte `at` of its ring on, under `tick`, at `destination`. Until poll() has returned
+   * that tick, or the board is written, the transport may write them there instead of to the
+   * mirror; no later. placed(): returns 1 if it did so for a tick that has come. */
   void (*expect)(void* channel, int peer, uint32_t tick, size_t at, void* destination,
                  size_t bytes);
   int (*placed)(void* channel, int peer, uint32_t tick, size_t at, size_t bytes);
@@ -193,53 +200,55 @@ typedef struct fsccl_transport_ops {
   fsccl_status_t (*pair)(void* channel, int from, int to, void** pair, uint32_t* first_tick,
                          char* error, size_t capacity);
 
-  /* 1: who moves what put() or expect() named may keep its physical pages (a network card that
-   * memory is registered with), so a pool must not change the pages behind an address. 0: bytes are
-   * moved by address, and nobody looks at them afterwards. */
+  /* 1: the device that moves the bytes of put() or expect() may keep their physical pages (a
+   * network card with which memory is registered), so a pool must not change the pages behind an
+   * address. 0: bytes are moved by address, and nobody reads them afterwards. */
   int keeps_pages;
 
-  /* Both, or both NULL: a transport that can move what is put in several ways, of which now one and
-   * now another is the fastest. path: the name of way `number`, NULL behind the last; at most one
-   * where the settings have chosen. take_path: what this rank puts for `peer`, in any channel of
-   * the node, goes that way from now on. 1: it does; 0: not until the two have told each other what
-   * that takes, which they do as both poll once something large was put; till then it goes way 0,
-   * which always works; -1: never. */
+  /* Both or neither: for a transport that can move bytes by several paths, of which now one and
+   * now another is the fastest. path(): returns the name of path `number`, NULL behind the last;
+   * there is at most one where the settings have chosen. take_path(): from now on this rank's
+   * puts for `peer`, in any channel of the node, take that path. Returns 1: they do. 0: not yet,
+   * because the two ranks have to exchange what the path needs; they do so as both poll once
+   * something large was put, and path 0, which always works, is taken till then. -1: never. */
   const char* (*path)(void* channel, int number);
   int (*take_path)(void* channel, int peer, int number);
 
-  /* Of a transport that mirrors slots; NULL: plans that need it are not made. signal() for one
-   * peer: what was put for that one is there when it has polled the line, what was put for others
-   * waits for theirs. */
+  /* For a transport that mirrors slots; NULL: plans that need it are not made. A signal() for
+   * one peer: bytes that were put for that peer are there when it has polled the line; bytes for
+   * other peers wait for the lines of these. */
   void (*signal_to)(void* channel, int peer, const fsccl_transport_line_t* line);
 
-  /* Takes in all that has come by now, whoever else is at it: what a rank told before it ended is
-   * on the board then. NULL: what was told always is. By any thread. */
+  /* Takes in all that has come by now, also while another thread does: failures that a rank told
+   * before it ended are then on the board. NULL: they always are. Any thread. */
   void (*hear_out)(void* channel);
 
-  /* Of a transport that mirrors slots, or NULL. Another signal() for all comes right behind the
-   * next one, and nothing but put() before it: what the next one says may leave with that, and what
-   * was put for it lies there until then. */
+  /* For a transport that mirrors slots, or NULL. The caller announces two signals for all: after
+   * the next signal() only put() is called before another signal(). The transport may send the
+   * first together with the second; the bytes that were put for the first do not change until
+   * then. */
   void (*hold)(void* channel);
 
-  /* Of a transport whose lines are memory that peers look at, or NULL. This rank's next signal() is
-   * that of `tick`, most likely: its line can be fetched from whoever has looked at it last, while
-   * the caller is elsewhere. */
+  /* For a transport whose lines are memory that peers look at, or NULL. This rank's next
+   * signal() is most likely that of `tick`: the transport can fetch its line from the core that
+   * looked at it last, while the caller does something else. */
   void (*prepare)(void* channel, uint32_t tick);
 } fsccl_transport_ops_t;
 
-/* What a plug-in exports, with this name and default visibility. Returns its table, which lives as
- * long as the process, or NULL if it has none of this ABI (the FSCCL_TRANSPORT_ABI of the library
- * that asks). Called by any thread, for one path not again once it has given a table that is taken;
- * the plug-in is never unloaded.
+/* A plug-in exports this function, with this name and default visibility. It returns the plug-in's
+ * table, which lives as long as the process, or NULL if it has none of this ABI (the
+ * FSCCL_TRANSPORT_ABI of the library that asks). Called by any thread, for one path not again once
+ * it has given a table that is taken; the plug-in is never unloaded.
  *
  * It may join ranks of several hosts: join, connect, leave, put and rest are needed, and a node
  * that is not NULL. Needed besides: available, open, close, signal, poll, word, can_read, read,
  * slots, reserve, fail, failure, left, pair. expect and placed, path and take_path come together or
  * not at all; signal_to, hear_out, hold and prepare may be NULL. `size` is that of the table which
- * the plug-in was built with; what a shorter one lacks is NULL. `name`: 1 to 15 of a-z, 0-9, _ and
- * -; no built-in transport's. The same on all ranks; what else must be, such as a version of its
- * own, a plug-in compares by its cards. FSCCL_ERR_NOT_AVAILABLE says what is wrong with a plug-in,
- * on all ranks, and which rank has it. */
+ * the plug-in was built with; members that a shorter table lacks are NULL. `name`: 1 to 15 of a-z,
+ * 0-9, _ and -; no built-in transport's. The name is the same on all ranks; a plug-in compares
+ * other things that must be equal, such as a version of its own, by its endpoint addresses.
+ * FSCCL_ERR_NOT_AVAILABLE says what is wrong with a plug-in, on all ranks, and which rank has it.
+ */
 const fsccl_transport_ops_t* fsccl_transport_plugin(uint32_t abi);
 
 #ifdef __cplusplus

@@ -31,7 +31,7 @@ def compute(seconds):
 
 
 def rounds(rank, options):
-    os.dup2(1, 2)  # what the library warns of
+    os.dup2(1, 2)  # the library's warnings
     end, number, over = time.monotonic() + options.minutes * 60, 0, False
     while not over:
         if number % 2 == 0 or rank.rank % 2 == 0:

@@ -124,7 +124,7 @@ def aborts(rank, rounds):
 
 
 def watch(rank, _):
-    """Tells whom it takes for a suspect, and for alive again."""
+    """Tells which rank it takes for a suspect, and which for alive again."""
     rank.must(rank.barrier(rank.comm))
     say('ready', 0)
     states, state = [0] * rank.ranks, ctypes.c_int()
@@ -188,8 +188,8 @@ def cuts(options):
 
 
 def after_kills(options, ranks, rounds, body, word):
-    """From a kill until all others have said `word`, in ns, of a job each; the ranks are killed in
-    turn. What went wrong is printed, and leaves a time less than there are rounds."""
+    """Returns times in ns from a kill until all others have said `word`, one of each job; the ranks
+    are killed in turn. A round that goes wrong is printed and leaves no time."""
     times, chance = [], random.Random(1)
     for number in range(rounds):
         victim = number * 7 % ranks

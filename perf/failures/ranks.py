@@ -46,7 +46,7 @@ def last_error(lib):
 
 
 def by_id(lib, unique, rank, ranks, timeout_ms, name=None):
-    """What fsccl_comm_create() takes."""
+    """The arguments of fsccl_comm_create()."""
     version = ctypes.c_int()
     lib.fsccl_version(ctypes.byref(version))
     return c.CommConfig(

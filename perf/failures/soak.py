@@ -27,13 +27,13 @@ import time
 
 from ranks import by_id, c, load
 
-MOST_KIB = 1024  # of drift
+MOST_KIB = 1024  # limit of drift
 # jobs, from which on resident memory is: after the first hundreds it may still be a megabyte more,
 # and no more later
 JUDGED = 1000
 COUNT = 20000
 SUM = c.Op(c.OP_SUM, 0, 1.0)
-TIME_WAIT = '06'  # of a connection that no process has any more
+TIME_WAIT = '06'  # the state of a connection that no process has any more
 END = struct.Struct('=?iI')
 
 
@@ -66,13 +66,13 @@ def work(lib, comm, rank, ranks, until):
 
 
 def explained(joined, status):
-    """By the kill of the job's victim. Who has never come is missed by the others when their time
-    is over."""
+    """Ends by the kill of the job's victim. The others miss a rank that has never come when their
+    time is over."""
     return status in (c.ERR_PEER_DEAD, c.ERR_LINK) or (status == c.ERR_TIMEOUT and not joined)
 
 
 def unread(pipe):
-    """What was written into it, which does not block."""
+    """Returns what was written into it; does not block."""
     try:
         return os.read(pipe, 65536)
     except BlockingIOError:
@@ -128,7 +128,7 @@ def traces():
     }
     found |= {
         f'/tmp/{name}' for name in os.listdir('/tmp') if 'fsccl' in name
-    }  # what went past TMPDIR
+    }  # files that went past TMPDIR
     for kind in ('shm', 'sem', 'msg'):
         found |= {
             f'{kind} {line.split()[1]} of System V' for line in lines_of(f'/proc/sysvipc/{kind}')
@@ -146,8 +146,8 @@ def traces():
 
 
 def left_since(before):
-    """What is more than `before`, after the kernel has had time to take apart what belonged to dead
-    processes."""
+    """Returns what is more than `before`, after the kernel has had time to take apart what belonged
+    to dead processes."""
     deadline = time.monotonic() + 5
     while True:
         try:
@@ -246,9 +246,9 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
         drift.append((len(os.listdir('/proc/self/fd')), allocated_kib(), resident_kib()))
     os.close(ask[1])
     os.wait()
-    # What is resident goes up and down by megabytes with the threads of each job; what leaks lifts
-    # the least of many, so that short runs are judged by what is allocated alone. The first jobs,
-    # in which caches fill, do not count.
+    # Resident memory goes up and down by megabytes with the threads of each job; a leak lifts the
+    # least of many, so that short runs are judged by allocated memory alone. The first jobs, in
+    # which caches fill, do not count.
     third = max(1, (len(drift) - 3) // 3)
     descriptors, allocated, resident = (
         drift[-1][0] - drift[min(2, jobs - 1)][0],
@@ -272,7 +272,7 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
 
 
 def whole_job(lib_path, ranks, working):
-    """Of a group of processes of its own, until somebody kills them; it tells when it is at
+    """Leads a group of processes of its own, until somebody kills them; it tells when it is at
     work."""
     os.setpgid(0, 0)
     lib = load(lib_path)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch does in place of this library's kernels and pools, on the same GPU: one line of JSON
-each, times are medians.
+"""Measures what PyTorch does in place of this library's kernels and pools, on the same GPU: one
+line of JSON each, times are medians.
 
   cast_*, pack_*       torch._foreach_copy_ into parts of one tensor: the least that PyTorch can do
   copy_in_*            what FSDP2 does in place of cast_* before it gathers: shards are cast into a
@@ -10,8 +10,8 @@ each, times are medians.
                        all_gather_copy_in)
   reduce_*_N_sources   torch._chunk_cat of a rank's gradients (bf16) into fp32 for N ranks, as FSDP2
                        does before it reduces, and the mean of N such chunks behind it: what a
-                       reduce-scatter does, without what it sends. Of which
-  chunk_cat_*          is the first half alone
+                       reduce-scatter does, without what it sends
+  chunk_cat_*          the first half of that alone
   unpack_*             torch.split_with_sizes_copy, as FSDP2 does with what it has gathered
   pairs                bytes from and to the allocator that the environment chooses (perf/gpu/run
                        starts one process each): its raw_alloc and raw_delete, as tensors call them;
@@ -152,8 +152,8 @@ def unpack(name, counts, ranks):
 
 
 def idle(take, give):
-    """The two calls where they do nothing: for no bytes. Of an allocator that refuses those, two of
-    Python itself."""
+    """The two calls where they do nothing: for no bytes. For an allocator that refuses those, two
+    of Python itself."""
     try:
         give(take(0, STREAM))
         return take, give

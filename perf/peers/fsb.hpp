@@ -80,7 +80,7 @@ inline void ctl_open(int rank, int size) {
 // Peers that move data in a background thread (gloo, oneCCL workers) need the core while a rank
 // waits here, so with FSB_BLOCK=1 the barrier sleeps in a futex first and spins only for the short
 // release that follows.
-inline bool g_block = getenv("FSB_BLOCK") && atoi(getenv("FSB_BLOCK"));
+inline bool g_block = getenv("FSB_BLOCK") && strtol(getenv("FSB_BLOCK"), nullptr, 10) != 0;
 inline void block_bar() {
   uint32_t s = g_ctl->bsense.load(std::memory_order_relaxed);
   if (g_ctl->bcount.fetch_add(1, std::memory_order_acq_rel) + 1 == (uint32_t)g_size) {
@@ -169,11 +169,11 @@ inline Opt parse_env() {
   o.out = g("FSB_OUT");
   o.colls = split(g("FSB_COLLS"));
   for (auto& s : split(g("FSB_SIZES"))) o.sizes.push_back(strtoull(s.c_str(), 0, 0));
-  if (!g("FSB_BUDGET_MS").empty()) o.budget_us = atof(g("FSB_BUDGET_MS").c_str()) * 1e3;
-  if (!g("FSB_ROUND").empty()) o.round = atoi(g("FSB_ROUND").c_str());
-  if (!g("FSB_LAYERS").empty()) o.layers = atoi(g("FSB_LAYERS").c_str());
-  if (!g("FSB_VOCAB").empty()) o.vocab = atoi(g("FSB_VOCAB").c_str());
-  if (!g("FSB_STEPS").empty()) o.steps = atoi(g("FSB_STEPS").c_str());
+  if (!g("FSB_BUDGET_MS").empty()) o.budget_us = strtod(g("FSB_BUDGET_MS").c_str(), nullptr) * 1e3;
+  if (!g("FSB_ROUND").empty()) o.round = (int)strtol(g("FSB_ROUND").c_str(), nullptr, 10);
+  if (!g("FSB_LAYERS").empty()) o.layers = (int)strtol(g("FSB_LAYERS").c_str(), nullptr, 10);
+  if (!g("FSB_VOCAB").empty()) o.vocab = (int)strtol(g("FSB_VOCAB").c_str(), nullptr, 10);
+  if (!g("FSB_STEPS").empty()) o.steps = (int)strtol(g("FSB_STEPS").c_str(), nullptr, 10);
   return o;
 }
 

@@ -6,7 +6,7 @@ namespaces of this machine.
 
 They take turns in every round: all measure under what else the machine does. A number is the median
 over the rounds. Every library runs the same sizes, samples and calls per sample (mpi_peer.c says
-what a sample is), and checks its results. What is not installed is left out, and said so.
+what a sample is), and checks its results. A peer that is not installed is left out, and named.
 
 Limits of the link are what ucx_perftest moves with its best operation and message size: one way for
 broadcast, both ways at once for all-gather and reduce-scatter; for few bytes, its latency. All
@@ -35,7 +35,7 @@ OPERATIONS = {'put': 'ucp_put_bw', 'get': 'ucp_get', 'am': 'ucp_am_bw', 'tag': '
 MESSAGES = (64 << 10, 1 << 20, 4 << 20)
 LATENCIES = ('ucp_am_lat', 'tag_lat')
 TIMEOUT_S = 600
-MEGABYTE = 1 << 20  # of ucx_perftest
+MEGABYTE = 1 << 20  # as ucx_perftest counts
 
 
 def say(text):
@@ -93,7 +93,7 @@ def words_of(options):
 
 
 class Peers:
-    """What can be run here: name, and a function of (samples, warm-up, calls, sizes)."""
+    """Names what can be run here, with a function of (samples, warm-up, calls, sizes)."""
 
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
@@ -108,7 +108,7 @@ class Peers:
             say('left out: the limits of the link: no ucx_perftest (package ucx-utils)')
 
     def cores_of(self, host):
-        """Of the processors that there are, the host's part, where each is to have its own."""
+        """Returns the host's part of the processors, where each host is to have its own."""
         cores, each = sorted(os.sched_getaffinity(0)), self.options.ranks_per_host
         chosen = {cores[rank % len(cores)] for rank in range(host * each, (host + 1) * each)}
         return ','.join(map(str, sorted(chosen)))
@@ -506,7 +506,7 @@ def table(options, sizes, results, limits):
 
 
 def goals(options, records):
-    """What is asked of FSCCL, and whether it is so."""
+    """Prints each goal of FSCCL, and whether it is reached."""
     missed = 0
 
     def judge(text, chosen, least):
@@ -639,7 +639,7 @@ def main():
     subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
     subprocess.run(
         ['ip', 'addr', 'add', '10.119.0.254/24', 'dev', 'between'], check=True
-    )  # of mpirun
+    )  # the address that mpirun has
     for host in range(HOSTS):
         subprocess.run(
             [

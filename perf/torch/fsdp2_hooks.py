@@ -55,7 +55,7 @@ def sharded(model, mesh, fused):
 
 
 class Names:
-    """What FSDP2's modules know by which names, to put it back for the stock ones."""
+    """Names what FSDP2's modules hold, to put it back for the stock ones."""
 
     modules = (_fsdp_param_group, _fsdp_state)
 

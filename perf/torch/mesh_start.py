@@ -58,7 +58,7 @@ def main():
             )
             meet(f'{number}/{backend}/end')  # nobody ends a group while another still measures
             dist.destroy_process_group()
-            time.sleep(0.05)  # what the end of one leaves to do is no part of the next
+            time.sleep(0.05)  # the rest of one start is no part of the next
     if rank == 0:
         for backend, rows in found.items():
             steps = ', '.join(

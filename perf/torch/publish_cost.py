@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs to publish the weights of every step (docs/publish.md): bytes, as a part of a plain
-bf16 copy, and processor time, as a part of what the ranks take for the step, by learning rate.
+"""Measures what it costs to publish the weights of every step (docs/publish.md): bytes, as a part
+of a plain bf16 copy, and processor time, as a part of what the ranks take for the step, by learning
+rate.
 
     publish_cost.py [--rates 3e-4,1e-4,3e-5,1e-5,3e-6] [--ranks 2] [--width 256] [--layers 6]
                     [--json FILE] [--chart FILE.svg]

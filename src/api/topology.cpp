@@ -37,13 +37,12 @@ fsccl_status_t fsccl_topology_describe(const char* file, fsccl_topology_form_t f
   return guarded("fsccl_topology_describe", [&]() -> Status {
     if (forked()) return forked_status();
     if (!take) return fail(FSCCL_ERR_INVALID_ARGUMENT, "take is NULL");
-    if (form != FSCCL_TOPOLOGY_TREE && form != FSCCL_TOPOLOGY_JSON && form != FSCCL_TOPOLOGY_SVG)
+    if (form != FSCCL_TOPOLOGY_TREE && form != FSCCL_TOPOLOGY_JSON)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "form is {}: give one of fsccl_topology_form_t",
                   static_cast<int>(form));
     FSCCL_ASSIGN(const topo::Topology topology, load(file));
-    const std::string text = form == FSCCL_TOPOLOGY_TREE   ? topo::to_tree(topology)
-                             : form == FSCCL_TOPOLOGY_JSON ? topo::to_json(topology)
-                                                           : topo::to_svg(topology);
+    const std::string text =
+        form == FSCCL_TOPOLOGY_TREE ? topo::to_tree(topology) : topo::to_json(topology);
     take(context, text.c_str(), text.size());
     return success();
   });

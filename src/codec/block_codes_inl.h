@@ -27,7 +27,7 @@ constexpr size_t kLane = kLanes<float>;
 constexpr size_t kRotated = 32;
 constexpr uint32_t kLeastMagnitude = (127u - 100u) << 23, kMostMagnitude = (127u + 100u) << 23;
 constexpr uint32_t kNan = 0x7fc00000u;
-// What is decoded can be above the largest element, but not beyond what T holds.
+// A decoded value can be above the largest element, but not beyond what T holds.
 template <class T>
 constexpr uint32_t kMostOf = std::is_same_v<T, Fp16> ? (127u + 15u) << 23 : kMostMagnitude;
 
@@ -306,7 +306,7 @@ HWY_INLINE void rotate(Elements& of, size_t count) {
           hn::Store(hn::Add(a, b), Floats(), x + i);
           hn::Store(hn::Sub(a, b), Floats(), x + i + stride);
         }
-#if HWY_TARGET != HWY_SCALAR  // whose vectors have one lane
+#if HWY_TARGET != HWY_SCALAR  // its vectors have one lane
     for (size_t i = 0; i < kRotated; i += kLane) {
       auto v = hn::Load(Floats(), x + i);
       if constexpr (kLane == 16) v = crossed<8>(v, hn::ConcatLowerUpper(Floats(), v, v));

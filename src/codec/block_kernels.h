@@ -8,7 +8,7 @@ struct BlockEncoding {
   uint8_t* scales = nullptr;
   uint8_t* codes = nullptr;
 
-  // what goes exactly; it moves on
+  // exact elements go here; the pointer moves on
   uint8_t* exact_to = nullptr;
   uint64_t room = 0;
   bool full = false;  // there was not enough room, and the rest was not encoded

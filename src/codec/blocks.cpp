@@ -57,7 +57,7 @@ double block_bound(BlockKind kind, fsccl_dtype_t dtype) {
   const double stored = dtype == FSCCL_BFLOAT16  ? 1 / 256.0
                         : dtype == FSCCL_FLOAT16 ? 1 / 2048.0
                                                  : 0.0;
-  constexpr double kRounding = 1e-5;  // of scales and products in fp32
+  constexpr double kRounding = 1e-5;  // the rounding of scales and products in fp32
   return codes + stored + kRounding;
 }
 

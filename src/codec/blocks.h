@@ -53,7 +53,7 @@ struct BlockForm {
   size_t chunk_bytes(size_t count) const {
     return kBlocksHeaderBytes + blocks(count) * scale_bytes() + code_bytes(count);
   }
-  // ... of any number of them in one piece of memory.
+  // Bytes of any number of elements in one piece of memory, none of which go exactly.
   uint64_t bytes(uint64_t count) const {
     const size_t rest = count % kBlocksMost;
     return count / kBlocksMost * chunk_bytes(kBlocksMost) + (rest ? chunk_bytes(rest) : 0);
@@ -71,16 +71,16 @@ inline bool blocks_take(fsccl_dtype_t dtype) {
 // 32, where 32 elements have equal parts of it.
 double block_bound(BlockKind kind, fsccl_dtype_t dtype);
 
-// What may go exactly, and whose error is measured.
+// Says which blocks may go exactly, and whose error is measured.
 struct BlockAudit {
   double most_error = 0;  // 0: the bound. Else all blocks are measured
-  uint32_t every = 256;   // ... else each so many-th
+  uint32_t every = 256;   // otherwise every so many-th block is measured
   uint64_t phase = 0;     // beginning with this one; chunks follow each other
   uint64_t room = 0;      // bytes of exact elements at most
 };
 
 struct BlocksWritten {
-  size_t bytes = 0;  // of the chunk; 0: more elements would go exactly than there is room for
+  size_t bytes = 0;  // bytes of the chunk; 0: more elements would go exactly than there is room for
   uint32_t blocks = 0, exact = 0;
   uint32_t audited = 0, beyond = 0;  // beyond: the bound, which is a defect
   float largest = 0;                 // error of those audited
@@ -96,9 +96,10 @@ BlocksWritten encode_blocks(const void* from, fsccl_dtype_t dtype, size_t count,
 size_t decode_blocks(const uint8_t* in, size_t size, void* to, fsccl_dtype_t dtype, size_t count,
                      const BlockForm& form);
 
-// Of what is to be summed: likewise, with nothing exact. `feedback`, if it is not null: for each
-// element what earlier sums lack of it, which is added first; it becomes what this one lacks. A
-// block that is not finite leaves it alone. Takes form.chunk_bytes(count).
+// Encodes elements that are to be summed, as encode_blocks() does, but none go exactly. `feedback`
+// may be null. Otherwise it holds, for each element, what earlier sums lack of it; the encoder adds
+// that first and leaves what this sum lacks. A block that is not finite leaves it alone. Takes
+// form.chunk_bytes(count) bytes of `out`.
 void encode_sums(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                  float* feedback, uint8_t* out);
 // Adds a chunk to `sums`, or writes it there. Returns its bytes, form.chunk_bytes(count); 0: it is

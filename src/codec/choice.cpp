@@ -5,7 +5,7 @@
 namespace fsccl {
 namespace {
 
-constexpr double kWeight = 0.3;       // of the newest value
+constexpr double kWeight = 0.3;       // weight of the newest value
 constexpr uint64_t kLeastShare = 32;  // words to a byte
 
 void follow(double& value, double next) {

@@ -1,7 +1,7 @@
-// Whether a gather's codec pays, and in which form: what it took of time and bytes so far, against
-// the time that the bytes would have taken without it. What ranks must decide alike follows from
-// numbers that all of them have (judge()); a codec that loses stays out for a while, then tries
-// again.
+// Decides whether a gather's codec pays, and in which form: it compares the time and bytes that the
+// codec took so far with the time that the bytes would have taken without it. Decisions that ranks
+// must make alike follow from numbers that all of them have (judge()). A codec that loses stays out
+// for a while, then tries again.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,14 +10,15 @@
 
 namespace fsccl {
 
-// What a lane is known to take; of all units of it.
+// The known costs of a lane, for all units on it.
 struct LinkCosts {
-  double byte_ns = 0;      // of the busier way of the busiest host
-  double exchange_ns = 0;  // of a small message to each and back
+  double byte_ns = 0;      // a byte on the busier way of the busiest host
+  double exchange_ns = 0;  // a small message to each host and back
   void measured(double ns, uint64_t bytes);
 
  private:
-  static constexpr uint64_t kLeastBytes = 256u << 10;  // of less, the time says little of the rate
+  // the time of fewer bytes says little of the rate
+  static constexpr uint64_t kLeastBytes = 256u << 10;
 };
 
 // Times of a gather that all ranks know.
@@ -32,7 +33,8 @@ class CodecChoice {
   // After a coded gather. The same on all ranks.
   void judge(const GatherTimes& times, bool may_decline);
   bool out() const { return out_ > 0; }
-  const GatherTimes& recent() const { return recent_; }  // of a gather, the newest ones most
+  // times of a gather; the newest ones weigh most
+  const GatherTimes& recent() const { return recent_; }
 
   // This rank's own choice, for what it sends to `receivers`.
   DeltaForm form(const LinkCosts& link, size_t receivers);
@@ -42,7 +44,7 @@ class CodecChoice {
   // Gathers in a row: lost before it first stays out, and before it does again; won before that is
   // forgotten. A forward that loses and a backward that wins by more take four to be told apart.
   static constexpr int kLosses = 8, kLossesAgain = 4, kWins = 16;
-  // ... and plain gathers whose time it may lose before.
+  // It stays out sooner when it has lost the time of so many plain gathers.
   static constexpr double kLost = 2, kLostAgain = 1;
   static constexpr uint64_t kShortest = 32, kLongest = 2048, kRetry = 64;  // gathers
   struct Form {

@@ -29,7 +29,7 @@ enum class DeltaKind : uint32_t { same, nibbles, coded, plain };
 
 // Bytes that a block of `words` words takes at most.
 constexpr size_t delta_block_bound(size_t words) { return kDeltaHeaderBytes + 2 * words; }
-// ... and `words` words in blocks.
+// Bytes that `words` words take in blocks at most.
 constexpr size_t delta_bound(size_t words) {
   return (words + kDeltaBlockWords - 1) / kDeltaBlockWords * kDeltaHeaderBytes + 2 * words;
 }
@@ -46,7 +46,7 @@ struct DeltaScratch {
 };
 
 struct DeltaWritten {
-  size_t bytes = 0;  // of the block
+  size_t bytes = 0;  // the size of the block
   DeltaKind kind{};
   uint32_t sum = 0;  // CRC32C of the words
 };
@@ -63,7 +63,7 @@ enum class DeltaResult : uint8_t {
 };
 struct DeltaRead {
   DeltaResult result = DeltaResult::damaged;
-  size_t bytes = 0;  // of the block, which lies in `size`
+  size_t bytes = 0;  // the size of the block, which lies within `size` bytes
   uint32_t sum = 0;
 };
 

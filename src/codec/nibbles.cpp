@@ -97,7 +97,7 @@ Escapes split_here(const uint16_t* words, const uint16_t* previous, size_t count
   return found;
 }
 
-// What is left of the escapes.
+// The escapes that are not read yet.
 struct Left {
   const uint8_t* bytes;
   const uint8_t* longs;

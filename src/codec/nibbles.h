@@ -26,7 +26,7 @@ constexpr size_t nibble_bytes(size_t words) {
 // How many escapes there are.
 struct Escapes {
   size_t bytes = 0;   // words with z >= 15
-  size_t longs = 0;   // of these, those with z >= 15 + 255
+  size_t longs = 0;   // words with z >= 15 + 255, which `bytes` counts too
   bool same = false;  // no word differs
 };
 

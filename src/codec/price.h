@@ -1,5 +1,5 @@
-// What codecs would make of a gather or a reduction between hosts, before anything was measured:
-// for fsccl_explain. The rates are those of one core of a server of 2024
+// Estimates what a codec makes of a gather or a reduction between hosts before anything was
+// measured; fsccl_explain shows it. The rates are those of one core of a server of 2024
 // (perf/micro/codec_bench.cpp), the bits a word those of pre-training at its highest rate
 // (docs/codecs.md); later in a schedule there are fewer.
 #pragma once
@@ -16,8 +16,8 @@ struct CodecPrice {
   bool declines() const { return coded_ns >= plain_ns; }
 };
 
-// Of `bytes` bytes of 16-bit words that lie evenly on `hosts` hosts. `byte_ns`, `exchange_ns`: of
-// the link.
+// Prices a gather of `bytes` bytes of 16-bit words that lie evenly on `hosts` hosts. `byte_ns` and
+// `exchange_ns` are costs of the link.
 inline CodecPrice price_delta(uint64_t bytes, int hosts, double byte_ns, double exchange_ns) {
   struct Form {
     double bits, encode_ns, decode_ns;  // a word
@@ -44,7 +44,7 @@ struct BlockPrice {
   const char* kind = "";
   double bits = 0;                      // a word
   double encode_ns = 0, decode_ns = 0;  // a word
-  double bound = 0;                     // of a block's error
+  double bound = 0;                     // largest error of a block
 };
 inline constexpr BlockPrice kBlockGathers[] = {{"int8", 8.25, 0.22, 0.12, 1 / 254.0},
                                                {"fp8", 8.25, 0.25, 0.16, 1 / 28.0},
@@ -53,9 +53,9 @@ inline constexpr BlockPrice kBlockSums[] = {{"bf16", 16, 0.44, 0.20, 1 / 256.0},
                                             {"int8", 8.25, 0.40, 0.17, 1 / 254.0},
                                             {"int4", 4.25, 0.73, 0.26, 1 / 14.0}};
 
-// Of `words` words of `word_bytes` bytes each that lie evenly on `hosts` hosts: a gather, in which
-// a host encodes its part and decodes all; or a sum, in which it encodes what others get and adds
-// up what it gets of them.
+// Prices an operation on `words` words of `word_bytes` bytes each that lie evenly on `hosts` hosts.
+// In a gather a host encodes its part and decodes all of it. In a sum a host encodes what others
+// get and adds up what it gets from them.
 inline CodecPrice price_blocks(const BlockPrice& one, double words, double word_bytes, int hosts,
                                double byte_ns, bool sums) {
   const double share = 1.0 / hosts, others = 1 - share;

@@ -26,7 +26,7 @@ alignas(64) constexpr auto kLanesBelow = lanes_below();
 struct Encoding {
   alignas(64)
       std::array<uint32_t, 256> places;  // frequency, and from bit 16 on the sum of those before
-  alignas(64) std::array<float, 256> inverses;  // of the frequency
+  alignas(64) std::array<float, 256> inverses;  // 1 / frequency
 };
 // By a state's low 12 bits: the symbol, from bit 8 on its frequency, from bit 20 on how far into
 // it.

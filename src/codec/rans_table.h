@@ -8,7 +8,7 @@
 namespace fsccl {
 
 inline constexpr uint32_t kRansBits = 12, kRansScale = 1u << kRansBits;
-inline constexpr uint32_t kRansLeast = 1u << 15;  // of a state
+inline constexpr uint32_t kRansLeast = 1u << 15;  // least value of a state
 
 using RansFrequencies =
     std::array<uint16_t, 256>;  // they add up to kRansScale; none is kRansScale itself

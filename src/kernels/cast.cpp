@@ -1,5 +1,5 @@
 // Casts between the floating-point types: one group of 16 loaded, converted, stored. Every result
-// is rounded once. What else a cast does, its variant says (variants.h).
+// is rounded once. The variant says what else a cast does (variants.h).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cast.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h

@@ -4,8 +4,8 @@
 // (variants.h). The ones between cores take a line of each of some pages in turn: what a core
 // fetches ahead ends with the page, so page after page is a walk with a halt at each, and of
 // several pages one is fetched during another's halt. Two pages do while lines come soon, and are
-// best then; from afar four. What is less than two pages, or left of them, goes line after line.
-// Within one core's memory memcpy is faster.
+// best then; from afar four. A range of less than two pages, and the rest of a longer one, goes
+// line after line. Within one core's memory memcpy is faster.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/copy.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h

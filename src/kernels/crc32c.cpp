@@ -19,10 +19,10 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr uint32_t kPolynomial = 0x82f6'3b78;           // reflected
-constexpr size_t kLongBytes = 4096, kShortBytes = 256;  // of each of the three runs
+constexpr size_t kLongBytes = 4096, kShortBytes = 256;  // bytes of each of the three runs
 
 using Table = std::array<std::array<uint32_t, 256>, 4>;  // [byte of the state][its value]
-using Matrix = std::array<uint32_t, 32>;                 // what each bit of the state becomes
+using Matrix = std::array<uint32_t, 32>;  // the value that each bit of the state becomes
 
 constexpr uint32_t product(const Matrix& matrix, uint32_t state) {
   uint32_t sum = 0;
@@ -31,9 +31,9 @@ constexpr uint32_t product(const Matrix& matrix, uint32_t state) {
   return sum;
 }
 
-// What so many bytes of zero make of a state; a power of two.
+// Maps a state to the state after so many bytes of zero; the number is a power of two.
 constexpr Table behind_zeros(size_t bytes) {
-  Matrix matrix{};  // of one bit of zero
+  Matrix matrix{};  // the map of one bit of zero
   matrix[0] = kPolynomial;
   for (size_t bit = 1; bit < 32; bit++) matrix[bit] = uint32_t{1} << (bit - 1);
   for (size_t bits = 1; bits < 8 * bytes; bits *= 2) {

@@ -6,12 +6,13 @@
 
 namespace fsccl {
 
-// Of `bytes` bytes behind those whose sum is `before`: a range may be summed piece after piece.
+// Returns the sum of `bytes` bytes that follow those whose sum is `before`: a range may be summed
+// piece after piece.
 uint32_t crc32c(const void* data, size_t bytes, uint32_t before = 0);
 
 // The same by tables, on any processor.
 uint32_t crc32c_portable(const void* data, size_t bytes, uint32_t before = 0);
-// Whether crc32c() has an instruction here.
+// Returns whether crc32c() has an instruction here.
 bool crc32c_by_instruction();
 
 }  // namespace fsccl

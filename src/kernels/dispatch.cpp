@@ -22,10 +22,10 @@ struct Kernels {
     Variant variant;
   };
   const KernelTable* best;  // for what has no variants
-  Way unfenced;             // of casts
+  Way unfenced;             // for casts
   std::array<Way, kPasses> ways;
   KernelChoice choice;
-  const Kernels* next = nullptr;  // of all that were made
+  const Kernels* next = nullptr;  // links all choices that were ever made
 
   const Way& way(Pass pass) const { return ways[static_cast<size_t>(pass)]; }
 };
@@ -67,8 +67,8 @@ KernelTable build_table(int64_t target) {
   return table;
 }
 
-// Of every instruction set that there is here, the best one first: a lower bit is better. Not from
-// the heap: a first call may come where memory is short.
+// The tables of every instruction set that this machine has, the best one first: a lower bit is
+// better. They are not on the heap: a first call may come where memory is short.
 struct Tables {
   static constexpr size_t kMost = 8;
   std::array<KernelTable, kMost> all;
@@ -160,7 +160,8 @@ bool cast_by(const Kernels::Way& way, void* dst, fsccl_dtype_t to, const void* s
   return true;
 }
 
-// Whether the kernel with variants serves: SUM of floats, of the pairs of types that are common.
+// Returns the kernel with variants if it serves this call, a SUM of floats of a common pair of
+// types, and null otherwise.
 KernelTable::Sum sum_of(const Reduce& args, const KernelTable& table) {
   return dtype_float(args.from) && args.op <= FSCCL_OP_AVG
              ? table.sum[float_index(args.to)][float_index(args.from)]

@@ -59,7 +59,7 @@ struct Group {
   hn::Vec<D> v[kVectors<T>];
 };
 
-// What a variant does with a line of the destination that is complete.
+// Does what the variant wants done with a complete line of the destination.
 template <Variant::Store kStore>
 HWY_INLINE void leave_line([[maybe_unused]] const void* line) {
 #if HWY_ARCH_X86
@@ -240,7 +240,7 @@ HWY_INLINE void store(const G& g, Fp16* to) {
     put<kStream>(float_to_fp16(g.v[k]), HalfBits(), out + k * kLanes<float>);
 }
 
-// What the group becomes when it is stored as T and read again. Its NaN are plain.
+// Rounds the group to the values that T would store. Its NaN are plain.
 template <class T, class A>
 HWY_INLINE void round_to(Group<A>& g) {
   if constexpr (std::is_same_v<T, Bf16>) {

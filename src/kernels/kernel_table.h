@@ -1,6 +1,6 @@
 // One instruction set's kernels as a table of functions. Each source file of this folder compiles
 // once per instruction set and installs its part; dispatch.cpp builds the tables on first use and
-// then only follows pointers. What a pass does beside its arithmetic (variants.h) is an argument.
+// then only follows pointers. An argument says what a pass does beside its arithmetic (variants.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ struct KernelTable {
 
   const char* target;
   Copy copy_lines, copy_streaming, copy_near, copy_far;
-  CopyAs copy_as;                       // of lines
+  CopyAs copy_as;                       // copies lines
   Cast cast[kFloatTypes][kFloatTypes];  // [to][from]; null where to == from
   Sum sum[kFloatTypes][kFloatTypes];    // [to][from]; null where the general kernel serves
   General general[FSCCL_DTYPE_COUNT];   // by accumulator; null where there is none

@@ -26,12 +26,12 @@ enum class Stores : uint8_t { cached, streaming, unfenced };
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores);
 // Behind unfenced copies of this thread, before anybody is told of them.
 void fence_stores();
-// Whether memcpy, or the system, could take twenty times as long because of where the two ranges
-// lie. copy_bytes does not.
+// Returns whether memcpy, or the system, could take twenty times as long because of where the two
+// ranges lie. copy_bytes() does not.
 bool slow_to_move(const void* dst, const void* src, size_t bytes);
-// Likewise with cached stores, faster where another core has just written the source, or has read
-// what was in the destination, and the rest is in this core's own cache. `cores`: whether lines
-// come from that one's caches as soon as from this one's last cache.
+// Copies with cached stores. It is faster than copy_bytes() where another core has just written the
+// source, or has read the destination, and the rest is in this core's own cache. `cores`: near if
+// lines come from the other core's caches as soon as from this core's last cache.
 enum class Cores : uint8_t { near, far };
 void copy_between_cores(void* dst, const void* src, size_t bytes, Cores cores);
 

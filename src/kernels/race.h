@@ -52,8 +52,8 @@ class Course {
   Course& operator=(const Course&) = delete;
 
   bool valid() const { return memory_ != nullptr; }
-  // Whether this processor lets a process flush. Where not, the course must be larger than the last
-  // cache.
+  // Returns whether this processor lets a process flush its caches. If it does not, the course must
+  // be larger than the last cache.
   static bool flushes();
   double sample(Pass pass, Chosen chosen);
 

@@ -1,5 +1,5 @@
-// What a race found on this processor, kept for later starts in a file of the user's cache folder
-// ($XDG_CACHE_HOME/fsccl, or ~/.cache/fsccl):
+// The results of a race on this processor, kept for later starts in a file of the user's cache
+// folder ($XDG_CACHE_HOME/fsccl, or ~/.cache/fsccl):
 //   {"fsccl_kernels": 1, "processor": "..", "microcode": "..", "library": "0.1.0",
 //    "by": "probes", "races": {"copy_past": {"nt@avx3": [19.1, 19.3, 19.0], ..}, ..}}
 // The times are ns for each KiB read and written, of each repeat; the choice follows from them
@@ -20,7 +20,7 @@ struct RaceKey {
 
   bool operator==(const RaceKey&) const = default;
 };
-RaceKey race_key();  // of this machine and this library
+RaceKey race_key();  // the key of this machine and this library
 
 struct RaceRecord {
   RaceKey key;

@@ -1,7 +1,7 @@
 // The hot reduce: SUM (and AVG) of n floating-point sources with the whole epilogue (scale,
 // accumulate, round, store, norm) in one sweep, everything between the loads and the store in
 // registers: a few groups at a time, an inner loop over the sources. (Loops unrolled for two or
-// four sources measure no better.) What it cannot do goes to reduce_general.cpp.
+// four sources measure no better.) Other reductions go to reduce_general.cpp.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce_sum.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -26,7 +26,7 @@ void install_sum_here(KernelTable&) {}
 // `rotation`, which is not 0 when the groups begin at an aligned address instead of at the block.
 struct NormBlock {
   double lanes[kGroup];
-  bool finite = true;  // of fp64 elements only
+  bool finite = true;  // says so of fp64 elements only
 
   // not by a string instruction, which holds up all loads
   HWY_INLINE NormBlock() { store<false>(zero_group<double>(), lanes); }

@@ -1,7 +1,8 @@
 // Which variants a process takes when its first communicator begins: those that FSCCL_KERNELS
 // names, else the winners of an earlier race on this kind of processor (race_file.h), else those of
-// a short race at once, which takes at most kProbeMs and is kept for the next start. What its time
-// does not suffice for keeps its default, as all does on processors that cannot flush their caches.
+// a short race at once, which takes at most kProbeMs and is kept for the next start. A pass that
+// the time does not suffice for keeps its default, as all passes do on processors that cannot flush
+// their caches.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,12 +16,12 @@ namespace fsccl {
 
 inline constexpr int64_t kProbeMs = 20;
 
-// What a process runs with, and why.
+// The kernels that a process runs with, and the reason.
 struct KernelStart {
   KernelChoice choice = default_kernels();
   std::string from = "default";  // or "setting", "file", "probes", "rank 0"
   std::string file;              // where races are kept; empty: nowhere
-  std::vector<Race> races;       // of the file or the probes
+  std::vector<Race> races;       // found in the file or by the probes
 };
 
 // "auto", "default", or "pass=variant,pass=variant": the other passes then keep their defaults.

@@ -37,7 +37,7 @@ struct Variant {
   // demote: a line that is complete moves out of the core's own caches, to where other cores find
   // it sooner. write_back: it is written to memory, and stays in the cache.
   enum class Store : uint8_t { plain, nontemporal, demote, write_back };
-  enum class Body : uint8_t { lines, memcpy, movsb };  // of copies; all else takes lines
+  enum class Body : uint8_t { lines, memcpy, movsb };  // copies have all; other passes take lines
 
   Store store = Store::plain;
   Body body = Body::lines;
@@ -56,7 +56,8 @@ using KernelChoice = std::array<Chosen, kPasses>;
 // The names of the instruction sets that this build and this processor have, the best one first.
 std::span<const char* const> instruction_sets();
 
-// What this processor and this build can run for a pass; the first is the default.
+// Returns the variants of a pass that this processor and this build can run; the first is the
+// default.
 std::vector<Chosen> usable_variants(Pass pass);
 bool usable(Pass pass, Chosen chosen);
 // The variants that hold up best where nothing was measured.

@@ -1,4 +1,4 @@
-// What a publication consists of: its parameters, how its ranks share them, and where each rank is
+// The contents of a publication: its parameters, how its ranks share them, and where each rank is
 // asked. Every rank has the same catalog, and a subscriber gets it when it connects. Decoders check
 // everything against what a catalog can be.
 #pragma once
@@ -15,7 +15,7 @@
 namespace fsccl::publish {
 
 inline constexpr size_t kMostParams = size_t{1} << 20;
-inline constexpr size_t kMostAddresses = 8;  // of a rank
+inline constexpr size_t kMostAddresses = 8;  // addresses that a rank has at most
 
 struct Param {
   std::string name;                      // may be empty
@@ -33,7 +33,7 @@ struct Place {
 Bytes encode(const Place& place);
 
 struct Catalog {
-  uint64_t number = 0;  // of the publication: random, or that of the secret's file
+  uint64_t number = 0;  // names the publication: random, or derived from the secret's file
   fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
   std::vector<Param> params;
   std::vector<uint32_t> unit_params;  // how many parameters each unit has

@@ -19,8 +19,8 @@ class Feed {
 
   // Takes what has arrived. An error: the connection is of no use any more.
   Status read(History& history);
-  // Sends what it has asked for, if that is there, at most some MiB at once. Whether there is more
-  // that could be sent when the socket takes it.
+  // Sends what the subscriber has asked for, if that is there, at most some MiB at once. Returns
+  // whether there is more that could be sent when the socket takes it.
   Result<bool> write(History& history, int64_t now_ns);
   void greet(ByteView catalog) { channel_->queue(FrameType::kCatalog, catalog); }
   void tell_alive() { news_due_ = true; }
@@ -41,8 +41,8 @@ class Feed {
   std::shared_ptr<Channel> channel_;
   std::optional<Want> want_;
   Sending sending_;
-  ByteView unsent_;  // of a block
-  Bytes room_;       // of a block of a whole copy
+  ByteView unsent_;  // the rest of a block
+  Bytes room_;       // room for a block of a whole copy
   uint64_t have_ = 0, told_ = 0;
   bool news_due_ = true;
   bool stuck_ = false;  // the socket takes nothing more

@@ -1,7 +1,7 @@
-// What a rank holds for its subscribers: the words of the newest version, records that lead from
-// one version to the next, and blocks of older versions that whole copies under way still need. No
-// sockets, no threads: the publisher calls everything under its lock, but encode() and copy(),
-// which only the publishing thread calls, between keep() and the next.
+// The memory that a rank holds for its subscribers: the words of the newest version, records that
+// lead from one version to the next, and blocks of older versions that whole copies under way still
+// need. No sockets, no threads: the publisher calls everything under its lock, but encode() and
+// copy(), which only the publishing thread calls, between keep() and the next.
 //
 // Invariant: the bytes of records and kept blocks stay within the limit, those included that are
 // being sent. Where more is needed, these go in this order: records that nobody is being sent, the
@@ -44,7 +44,7 @@ class Held {
   uint64_t bytes_ = 0;
 };
 
-// What leads from version - 1 to version.
+// The differences that lead from version - 1 to version.
 struct Record {
   explicit Record(std::shared_ptr<std::atomic<uint64_t>> total) : held(std::move(total)) {}
   uint64_t version = 0, label = 0;
@@ -62,7 +62,7 @@ struct Copy {
   Held held;
 };
 
-// What one subscriber is being sent. Belongs to a History while it is active.
+// The bytes that one subscriber is being sent. Belongs to a History while it is active.
 class Sending {
  public:
   bool active() const { return copy_ != nullptr || !records_.empty(); }
@@ -101,7 +101,7 @@ class History {
   uint64_t end(uint64_t label);    // the bytes of the record; 0: none was made
 
   enum class Answer : uint8_t { later, gone, ready };
-  // What there is for `want`; ready: `sending` has it.
+  // Looks for the bytes that `want` asks for. Returns ready when `sending` has them.
   Answer answer(const Want& want, Sending& sending);
   // The next block's bytes, in `room` or in memory that lives until the next call; empty: that was
   // all, and it is no longer active.
@@ -127,10 +127,10 @@ class History {
   uint32_t sum_ = 0;
   bool publishing_ = false;
   std::vector<uint16_t> previous_;
-  std::vector<uint32_t> sums_;  // of the blocks
+  std::vector<uint32_t> sums_;  // one for each block
   std::deque<std::shared_ptr<const Record>> records_;
   std::shared_ptr<Record> making_;
-  Bytes encoded_;  // of one block
+  Bytes encoded_;  // one encoded block
   size_t encoded_bytes_ = 0;
   std::vector<Sending*> sendings_;
 };

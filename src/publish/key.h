@@ -21,7 +21,7 @@ struct Salt {
 
 struct PublicationKey {
   Credentials credentials;
-  uint64_t number = 0;  // of the publication, which all that have the key know
+  uint64_t number = 0;  // names the publication; all that have the key know it
 };
 
 inline PublicationKey publication_key(const SecretKey& key) {
@@ -33,7 +33,7 @@ inline PublicationKey publication_key(const SecretKey& key) {
   return made;
 }
 
-// Of the file of the settings.
+// Reads the key of a publication from the file that the settings name.
 inline Result<PublicationKey> key_of_file(const std::string& path) {
   FSCCL_ASSIGN(const SecretKey secret, read_secret_file(path));
   return publication_key(

@@ -81,7 +81,7 @@ void Link::put_block() {
   block_filled_ = 0;
 }
 
-// Bytes behind a Version. Whether any were there.
+// Takes bytes that follow a Version. Returns whether there were any.
 Result<bool> Link::take_raw() {
   const uint64_t left = head_.bytes - received_;
   size_t count = 0;

@@ -1,5 +1,5 @@
-// A subscriber's connection to one rank, and that rank's words as of one version. What arrives is
-// kept aside until apply(): receiving changes no word of the version that is there. The
+// A subscriber's connection to one rank, and that rank's words as of one version. Bytes that arrive
+// are kept aside until apply(): receiving changes no word of the version that is there. The
 // subscriber's thread alone calls it, but apply() and words(), which the subscriber guards.
 //
 // Nothing that arrives is trusted: the sizes are known before a byte is taken, and each block has a
@@ -22,7 +22,8 @@ class Link {
  public:
   explicit Link(const WordRange& range) : range_(range) {}
 
-  // A new connection, on which nothing was asked yet. What was received in part is forgotten.
+  // Begins a new connection, on which nothing was asked yet. Bytes of a version that was received
+  // in part are forgotten.
   void connect(Channel channel, int64_t now_ns);
   void disconnect();
   bool connected() const { return channel_.valid(); }
@@ -33,8 +34,8 @@ class Link {
   Status ask(uint64_t version);
   Status confirm(uint64_t version);
 
-  uint64_t newest() const { return newest_; }    // of the rank, as it has said
-  uint64_t version() const { return version_; }  // of words(); 0: none
+  uint64_t newest() const { return newest_; }    // the newest version that the rank has told
+  uint64_t version() const { return version_; }  // the version of words(); 0: none
   uint64_t label() const { return label_; }
   // Everything that leads to that version is here, or the words are of it.
   bool ready(uint64_t version) const {
@@ -67,12 +68,12 @@ class Link {
   bool gone_ = false, ended_ = false;
   int64_t heard_ns_ = 0;
 
-  VersionHead head_;  // of the answer; version 0: there is none
+  VersionHead head_;  // the head of the answer; version 0: there is none
   bool complete_ = false, sound_ = true;
-  uint64_t received_ = 0;        // of head_.bytes
+  uint64_t received_ = 0;        // bytes that came, out of head_.bytes
   std::vector<uint16_t> words_;  // empty until the first whole copy
   std::vector<uint16_t> whole_;  // a whole copy
-  std::vector<uint32_t> sums_;   // of its blocks
+  std::vector<uint32_t> sums_;   // the sums of its blocks
   Bytes block_;                  // a block of it, until that is complete
   size_t block_filled_ = 0, block_number_ = 0;
   Bytes records_;

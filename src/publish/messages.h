@@ -1,5 +1,5 @@
-// What a subscriber and a rank of a publication say to each other after the handshake
-// (wire/frame.h), beside the catalog. Versions are counted from 1.
+// The messages between a subscriber and a rank of a publication after the handshake (wire/frame.h),
+// beside the catalog. Versions are counted from 1.
 //
 //     Subscribe ->  nothing more; the first message       <- Catalog
 //     <- News       the newest version of this rank; also each second, as a sign of life
@@ -33,10 +33,11 @@ struct VersionHead {
 
 Bytes encode(const Want& want);
 Bytes encode(const VersionHead& head);
-Bytes encode_version(uint64_t version);  // of News, Gone and Have
+Bytes encode_version(uint64_t version);  // the payload of News, Gone and Have
 // FSCCL_ERR_PROTOCOL: a base that is not older than the version.
 Result<Want> decode_want(ByteView payload);
-// Likewise, or more bytes than the answer can have for `words` words.
+// FSCCL_ERR_PROTOCOL: a base that is not older than the version, or more bytes than the answer can
+// have for `words` words.
 Result<VersionHead> decode_version_head(ByteView payload, uint64_t words);
 Result<uint64_t> decode_version(ByteView payload);
 

@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kNewsNs = 1'000'000'000;
 constexpr uint64_t kLeastLimit = uint64_t{16} << 20;  // bytes
-constexpr size_t kMostMessageBytes = 64;              // of a subscriber
+constexpr size_t kMostMessageBytes = 64;              // the largest message of a subscriber
 constexpr size_t kPlaceBytes = 8 + 16 + 2 + 1 + 16 * kMostAddresses;
 
 }  // namespace
@@ -47,7 +47,7 @@ Result<std::shared_ptr<Publisher>> Publisher::create(Communicator& comm,
   return made;
 }
 
-// What needs no other rank.
+// Does the part that needs no other rank.
 Status Publisher::prepare() {
   FSCCL_ASSIGN(const std::vector<Layout> layouts, layouts_of(request_.catalog));
   range_ = words_of_rank(request_.catalog, layouts, rank_);

@@ -28,7 +28,7 @@ namespace fsccl::publish {
 
 struct PublishRequest {
   Catalog catalog;                    // without number and places
-  std::vector<fsccl_dtype_t> stored;  // of each parameter's shard
+  std::vector<fsccl_dtype_t> stored;  // the type of each parameter's shard
   std::vector<const void*> shards;
   uint64_t limit_bytes = 0;
   int64_t timeout_ms = 0, linger_ms = 0;
@@ -85,10 +85,10 @@ class Publisher : public std::enable_shared_from_this<Publisher> {
   bool closed_ = false;
   int64_t next_news_ns_ = 0;
   uint64_t records_bytes_ = 0, records_ = 0, disconnected_ = 0;
-  uint64_t gone_sent_bytes_ = 0, gone_whole_copies_ = 0;  // of feeds that have gone
+  uint64_t gone_sent_bytes_ = 0, gone_whole_copies_ = 0;  // counts of feeds that have gone
   double publish_cpu_s_ = 0, serving_cpu_s_ = 0;
 
-  std::vector<uint16_t> staged_;  // of the publishing thread
+  std::vector<uint16_t> staged_;  // used by the publishing thread alone
   DeltaScratch scratch_;
 };
 

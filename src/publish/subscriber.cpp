@@ -15,8 +15,9 @@ namespace fsccl::publish {
 
 namespace {
 
-constexpr size_t kMostMessageBytes = kMaxRequestBytes;  // of a rank, behind its catalog
-constexpr int64_t kAttemptMs = 2000;                    // to connect, to one address
+// the largest message of a rank, behind its catalog
+constexpr size_t kMostMessageBytes = kMaxRequestBytes;
+constexpr int64_t kAttemptMs = 2000;  // to connect, to one address
 constexpr int64_t kRetryNs = 100'000'000;
 constexpr int kAttempts = 5;  // in a row, where nobody listens: then the rank is dead
 constexpr int kMostFailures = 20;

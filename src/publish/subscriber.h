@@ -86,9 +86,9 @@ class Subscriber {
   Thread thread_;
   std::atomic<bool> stopping_{false};
 
-  uint64_t target_ = 0;  // of the round; 0: none
+  uint64_t target_ = 0;  // the version that this round is after; 0: none
   int64_t target_since_ns_ = 0;
-  uint64_t ahead_ = 0;  // of the newest version, when a rank had the target no more
+  uint64_t ahead_ = 0;  // the newest version, when a rank had the target no more
   int failures_ = 0;    // connections that were of no use, since a version was complete
 
   std::mutex mutex_;

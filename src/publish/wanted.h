@@ -1,5 +1,5 @@
-// What a subscriber wants of a publication: for each rank, which elements of its pieces go where in
-// the caller's memory. Pure arithmetic over the catalog; no memory but its own.
+// The part of a publication that a subscriber wants: for each rank, which elements of its pieces go
+// where in the caller's memory. Pure arithmetic over the catalog; no memory but its own.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ namespace fsccl::publish {
 struct WantedParam {
   std::string name;  // empty: by its place
   ParamShape shape;
-  fsccl_dtype_t dtype = FSCCL_BFLOAT16;  // of the caller's memory
+  fsccl_dtype_t dtype = FSCCL_BFLOAT16;  // the type in the caller's memory
   void* to = nullptr;
 };
 
@@ -30,7 +30,7 @@ struct Delivery {
 
 struct Wanted {
   struct OfRank {
-    WordRange range;                   // of all that the rank publishes
+    WordRange range;                   // words of all that the rank publishes
     std::vector<Delivery> deliveries;  // none: it need not be asked
   };
   std::vector<OfRank> ranks;

@@ -27,13 +27,13 @@ constexpr uint64_t words_of(fsccl_dtype_t dtype, uint64_t elements) {
 
 // A rank's piece of a parameter.
 struct WordPiece {
-  size_t param = 0;               // of the catalog
+  size_t param = 0;               // the parameter's index in the catalog
   uint64_t begin = 0, count = 0;  // elements of the parameter
   uint64_t first_word = 0;
 };
 
 struct WordRange {
-  std::vector<WordPiece> pieces;  // those that hold anything, in order
+  std::vector<WordPiece> pieces;  // the pieces that hold anything, in order
   uint64_t words = 0;
 
   size_t blocks() const {

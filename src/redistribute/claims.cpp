@@ -77,7 +77,7 @@ Result<uint64_t> choose_version(Redistribution* plan, const RedistributionReques
               others);
 }
 
-// Of all buffers; so no flow is longer.
+// The bytes of all buffers; no flow is longer.
 uint64_t all_bytes(const Redistribution& plan) {
   uint64_t all = 0;
   for (const Redistribution::Buffer& buffer : plan.buffers)

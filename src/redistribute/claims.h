@@ -1,6 +1,6 @@
-// What the ranks tell each other before state is dealt out anew, and what all of them conclude from
-// it, alike. Claims and terms come from other ranks: nothing in them is believed that would lead
-// beyond this rank's memory, or to rounds without end.
+// The claims that ranks exchange before state is dealt out anew, and the terms that all of them
+// conclude from these, alike. Claims and terms come from other ranks: nothing in them is believed
+// that would lead beyond this rank's memory, or to rounds without end.
 #pragma once
 #include <vector>
 
@@ -24,7 +24,8 @@ Result<uint64_t> settle(const std::vector<RedistributionClaim>& claims,
 // How bytes go: in each round at most `part` of them from one rank to another, until `longest` have
 // gone.
 struct RedistributionTerms {
-  uint64_t part = 0, longest = 0;  // what this rank can, and its longest flow
+  // bytes of a flow in each round, and in all: a rank proposes what it can, and its longest flow
+  uint64_t part = 0, longest = 0;
 };
 inline constexpr uint64_t kLeastPart = 64;
 struct RedistributionRounds {

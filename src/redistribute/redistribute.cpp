@@ -61,7 +61,8 @@ Status check_buffer(const RedistributionRequest& request, const Redistribution& 
   return success();
 }
 
-// What follows from this rank's own arguments. Nobody else's are known yet.
+// Makes the plan that follows from this rank's own arguments. The arguments of others are not
+// known yet.
 Result<Redistribution> plan_of(const RedistributionRequest& request) {
   const bool both_ragged =
       request.from.layout == FSCCL_LAYOUT_RAGGED && request.to.layout == FSCCL_LAYOUT_RAGGED;

@@ -1,7 +1,7 @@
 // State of training is dealt out anew, in memory: from the shards that the ranks of a communicator
-// hold to those that they are to hold (redistribution.h says who gives what to whom). The ranks
-// first say what they have and want, and all come to the same answer whether that is enough;
-// then bytes go in rounds, through memory of a fixed size.
+// hold to those that they are to hold (redistribution.h works out all flows of bytes). The ranks
+// first say what they have and want, and all come to the same answer whether that is enough; then
+// bytes go in rounds, through memory of a fixed size.
 #pragma once
 #include <string>
 #include <vector>

@@ -21,7 +21,7 @@ std::vector<Redistribution::Run> cut(const std::vector<Redistribution::Run>& run
 
 }  // namespace
 
-// What `taker` is to hold of an old shard.
+// The bytes of an old shard that `taker` is to hold.
 std::vector<Redistribution::Run> Redistribution::needed(int shard, int taker) const {
   std::vector<Run> runs;
   for (size_t k = 0; k < buffers.size(); k++) {

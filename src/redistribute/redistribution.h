@@ -1,10 +1,10 @@
-// Who gives which bytes to whom when what was sharded by one layout is to be sharded by another,
-// and some of the ranks that held the old shards are gone. Pure arithmetic: each rank works out its
-// own part, and both ends of a flow the same runs in the same order.
+// The flows of bytes between ranks when state that was sharded by one layout is to be sharded by
+// another, and some of the ranks that held the old shards are gone. Pure arithmetic: each rank
+// works out its own part, and both ends of a flow the same runs in the same order.
 //
-// Invariant: what a taker needs of a shard comes from itself if it holds that shard; else from all
-// who hold it, of its own host if there are such, each of them an equal share. So each byte goes to
-// each rank that needs it once, and copies share the work.
+// Invariant: the bytes that a taker needs of a shard come from itself if it holds that shard.
+// Otherwise all ranks that hold it give an equal share each; if some of these are on the taker's
+// host, only they do. So each byte goes to each rank that needs it once, and copies share the work.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -32,7 +32,7 @@ struct Redistribution {
   std::vector<Buffer> buffers;
   std::vector<Party> parties;  // by rank
 
-  // What rank `giver` hands to rank `taker`; both may be the same.
+  // Returns the bytes that rank `giver` hands to rank `taker`; both may be the same.
   std::vector<Run> runs(int giver, int taker) const;
   // Shards of a layout, `from` or `to`, that hold something of the buffers, by whether somebody
   // here has that shard.

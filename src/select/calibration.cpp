@@ -18,19 +18,20 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kLarge = Cost::kSizes.back();
-// Of what pages side by side are tried with: all of it stays in a core's own cache, as what is
-// copied so in use does.
+// The bytes with which pages side by side are tried: all of it stays in a core's own cache, as it
+// does in use.
 constexpr size_t kInCache = 32u << 10;
 // Ticks of each part: so many samples of so many exchanges. Before slots are measured, the ring has
 // been used twice: fresh pages are no measure.
 constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 128;
-// of the largest size, taken in turn: as in use, the first cache does not hold what is moved
+// Buffers of the largest size are taken in turn: as in use, the first cache does not hold what is
+// moved.
 constexpr size_t kBuffers = 4;
 constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 2;
 constexpr double kSlowExchange = 3000;  // the two share a core for now: the defaults then
 constexpr double kSlowNetwork = 2'000'000;
 constexpr uint8_t kNetworkUnit = 64;  // ns
-constexpr double kBetter = 0.95;      // of the time, or it is no better
+constexpr double kBetter = 0.95;      // a way that takes more of the time is no better
 
 // Findings as they travel, in the payload of a line.
 struct Findings {
@@ -109,7 +110,7 @@ class Probe {
     return found;
   }
 
-  // What a rank finds by itself; the rest of `costs` is passed on.
+  // Returns what a rank finds by itself, and passes on the rest of `costs`.
   Findings alone(const Costs& costs) {
     Findings found;
     found.unit = mirrored_ ? kNetworkUnit : 1;
@@ -137,7 +138,8 @@ class Probe {
   double copy_ns() {
     return sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); });
   }
-  // Of each call, in ns: of the fastest group, since caches and pages go on settling all the while.
+  // Returns the time of a call in ns, taken from the fastest group, since caches and pages go on
+  // settling all the while.
   template <class Action>
   double sample(const Action& action) {
     int64_t least = std::numeric_limits<int64_t>::max();
@@ -149,7 +151,7 @@ class Probe {
     }
     return static_cast<double>(least) / group;
   }
-  // Of an exchange, what giving a signal takes, likewise.
+  // Returns the time of giving a signal in an exchange, in ns, taken from the fastest exchange.
   double message() {
     int64_t least = std::numeric_limits<int64_t>::max();
     for (uint32_t i = 0; i < kGroup; i++) {

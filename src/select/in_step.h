@@ -50,7 +50,7 @@ class InStep {
   const Meeting& meeting() const { return meeting_; }
 
  private:
-  // what is measured must not contain the cost of a look at the clock
+  // A look at the clock must not be part of what is measured.
   static constexpr int kBarePolls = 1000;
   static constexpr int64_t kEnoughNs = 20'000'000;  // somebody does not run: the defaults then
   struct Signal {
@@ -64,9 +64,9 @@ class InStep {
   int64_t signalling_ns_ = 0;
 };
 
-// What rank 0 and `other` find, as `other` has it. Collective. Uses ticks from *tick on, of which
-// `probe`, which gets an InStep, takes at most `ticks`, and leaves the next unused one there, the
-// same on all ranks.
+// Lets rank 0 and `other` measure, and returns to all ranks the findings of `other`. Collective.
+// Uses ticks from *tick on, and leaves the next unused one there, the same on all ranks. `probe`
+// gets an InStep and takes at most `ticks` of them.
 //
 // The two may have stopped, both after the same exchange, long before the last of the ticks that
 // are kept for them; the lines of that tick and of the engine's first ones may lie where those of

@@ -45,7 +45,7 @@ struct Meeting {
     std::memcpy(line.payload, &payload, sizeof payload);
     return line;
   }
-  // What `peer` told under `tick`, once it has; null: over().
+  // Returns the payload that `peer` sent under `tick`, once it has come; null: over().
   const unsigned char* await(int peer, uint32_t tick) const;
   // While others measure: naps, for a sleeper that must be woken would cost them a system call.
   const unsigned char* await_napping(int peer, uint32_t tick) const;

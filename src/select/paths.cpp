@@ -18,11 +18,12 @@ constexpr uint32_t kPrepare = 40, kWarmRounds = 2,
     kRounds = 5;
 constexpr uint32_t kPathTicks = kMostPaths * (kPrepare + kWarmRounds + kRounds);
 constexpr int64_t kHopeless = 4;  // times the best: is not measured further
-constexpr double kGain = 0.9;     // of the time of way 0: less is within the spread of repeats
+// A way must be below this part of the time of way 0: less is within the spread of repeats.
+constexpr double kGain = 0.9;
 constexpr uint64_t kNotYet = 0, kReady = 1, kNever = 2, kEnough = 3;
 constexpr uint32_t kUnknown = std::numeric_limits<uint32_t>::max();
 
-// Of a slot both ways at once, in ns.
+// Times of a slot both ways at once, in ns.
 struct PathTimes {
   std::array<uint32_t, kMostPaths> ns;
 };

@@ -26,7 +26,7 @@ namespace fsccl {
 
 enum class Way : uint8_t {
   slots,        // at once, wherever the buffers lie
-  small_slots,  // likewise, and everybody folds everything
+  small_slots,  // slots at once, where every rank reduces everything
   two_steps,    // between hosts, to few at a time who pass it on (in_steps.cpp)
   three_steps,
   four_steps,
@@ -34,14 +34,14 @@ enum class Way : uint8_t {
   read,    // the same, and private memory is read by the system
   by_hosts,
   flat,
-  // of memory of GPUs (native.h)
+  // These are for memory of GPUs (native.h).
   nccl,
   ucx,
   summed,
   staged,
 };
 
-// Of a communicator, as far as rules ask for it.
+// The shape of a communicator, as far as rules ask for it.
 struct Spread {
   int hosts = 1, per_host = 1;  // per_host 0: not the same on all
 };

@@ -32,7 +32,7 @@ struct Ways {
 };
 
 // Pieces of `most` bytes, and parts of them: smaller ones overlap sooner, larger ones need fewer
-// exchanges. Of many ranks a slot holds small pieces anyway, and their plans are long.
+// exchanges. With many ranks a slot holds small pieces anyway, and plans are long.
 std::vector<uint64_t> chunks_of(const Shape& shape, uint64_t most) {
   std::vector<uint64_t> sizes{most};
   // a message costs what a large piece does
@@ -118,7 +118,7 @@ Ways ways_of(OpCode op, const Shape& shape, uint64_t asked) {
   }
 }
 
-// What a slot must hold for a plan in steps, if there is one.
+// Returns the bytes that a slot must hold for a plan in steps, if there is one.
 std::optional<uint64_t> bytes_in_steps(OpCode op, const Shape& shape) {
   const auto ranks = static_cast<uint64_t>(shape.ranks);
   switch (op) {
@@ -167,8 +167,8 @@ void add_steps(Ways& ways, OpCode op, const Shape& shape) {
            [op, steps](const Shape& at) { return plan_in_steps(op, at, steps); }});
 }
 
-// What is so small that it rides in the signals is better off nowhere else, unless each signal is a
-// message to everybody.
+// Returns the plan for data so small that they travel in the signals. No other plan is better,
+// unless each signal is a message to every rank.
 std::optional<Plan> inline_plan(OpCode op, const Shape& shape) {
   const bool tiny = shape.largest_part_bytes() <= kInlineBytes;
   if (op == OpCode::barrier) return barrier(shape.rank, shape.ranks);
@@ -221,7 +221,8 @@ struct Slots {
   Price price{};
   bool lazy = false;  // a rank need not wait for all others
 
-  // Of many calls in a row; ranks that run ahead take of each only what the busier one has to do.
+  // The time of one of many calls in a row; ranks that run ahead take of each only what the busier
+  // one has to do.
   double in_a_row() const { return lazy ? price.busy : price.ns; }
   // Nobody knows whether a call is alone or one of many.
   double expected() const { return (price.ns + in_a_row()) / 2; }
@@ -233,7 +234,7 @@ bool allows(const Rule* rule, uint64_t asked, const ThroughSlots& one) {
   return (!names_slots || rule->way == one.way) && (!asked || asked == one.piece);
 }
 
-// Of those that the rule, if there is one, allows.
+// Returns the cheapest of the plans that the rule, if there is one, allows.
 Slots cheapest_slots(const Ways& ways, const Rule* rule, uint64_t asked, Contest& contest) {
   Slots best;
   for (const ThroughSlots& one : ways.through_slots) {
@@ -253,10 +254,10 @@ Slots cheapest_slots(const Ways& ways, const Rule* rule, uint64_t asked, Contest
   return best;
 }
 
-// Nobody knows before all have entered where the others' buffers lie. Slots at once are slower by
-// what they take more than the direct way, if all are in pools; asking first is by an exchange, if
-// one is not, and by another where slots let ranks run ahead. What loses less when it is wrong is
-// right.
+// Says whether slots at once are better than asking first. No rank knows before all have entered
+// where the others' buffers lie. If all are in pools, slots at once lose what they take more than
+// the direct way. If one is not, asking first loses an exchange, and another one where slots let
+// ranks run ahead. The choice is the one that loses less when it is wrong.
 bool better_at_once(const Slots& slots, double direct_ns, double exchange_ns) {
   return slots.in_a_row() - direct_ns <= exchange_ns * (slots.lazy ? 2 : 1);
 }

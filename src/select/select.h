@@ -39,7 +39,7 @@ struct Selection {
   bool reads = false;  // peers' own memory is read by the system: then it counts as touchable
   // predicted (of a call that may be alone or one of many in a row), for buffers outside pools
   double ns = 0;
-  std::string why;  // of the choice; only for whoever considers it
+  std::string why;  // the reason of the choice; filled only for callers that consider it
 };
 
 struct Candidate {
@@ -50,7 +50,7 @@ struct Candidate {
   bool chosen = false;
 };
 
-// Of the larger buffer, as nccl-tests and rules count them.
+// Returns the bytes of the larger buffer, as nccl-tests and rules count them.
 uint64_t call_bytes(OpCode op, const Shape& shape);
 
 // `considered`, if not null, gets all candidates; then a rule that cannot be followed is not

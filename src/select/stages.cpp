@@ -8,7 +8,7 @@ namespace fsccl {
 namespace {
 
 constexpr uint64_t kTypicalSlotBytes = 128u << 10;
-constexpr double kStageNs = 1000;  // of an operation that begins when another is over
+constexpr double kStageNs = 1000;  // time of an operation that begins when another is over
 
 std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, const Party& lane,
                              bool widens) {
@@ -55,7 +55,7 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, c
   return stages;
 }
 
-// Of the network, without what was measured at this start.
+// Returns costs of the network without anything that was measured at this start.
 Costs lasting(const Costs& costs) {
   Costs made = typical_costs(topo::LinkClass::network);
   if (costs.origin != CostsOrigin::calibration) {

@@ -41,9 +41,9 @@ struct HostsChoice {
 // latencies do not.
 SelectOptions sharing_link(SelectOptions options, int ranks);
 
-// Of an operation on hosts with several ranks: by the stages or by the own plan of the
-// communicator, `whole`. From nothing but what all ranks know alike: hosts that differ count as
-// even ones, uneven parts too, and what a host measured for itself is left aside.
+// Decides whether an operation on hosts with several ranks goes by stages or by the plan of the
+// whole communicator, `whole`. The decision uses only what all ranks know alike: hosts that differ
+// count as even ones, uneven parts too, and what a host measured for itself is left aside.
 //
 // Prices are of links as they typically are, or as a tuning file has them, not as this start found
 // them: whether a sum goes by hosts decides in which order it is taken, and so its bits; and how

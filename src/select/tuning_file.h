@@ -1,5 +1,5 @@
-// What was found out on a machine once and for all, as a file (FSCCL_TUNING_FILE; `fsccl-perf tune`
-// writes it):
+// Findings about a machine that hold for every start, as a file (FSCCL_TUNING_FILE; `fsccl-perf
+// tune` writes it):
 //   {"fsccl_tuning": 1,
 //    "costs": [{"machine": "..", "transport": "shm", "link": "cache",
 //               "measured": {"exchange_ns": 110, "sizes": [256, 2048, 131072],
@@ -9,8 +9,9 @@
 //    "rules": ["all_gather@1x2:64K-1M=slots/32K"]}
 // `costs` are for communicators of machines of that name (machine_name()) over that transport whose
 // farthest ranks are that class of link apart (topo/connection.h); such a communicator measures
-// nothing when it starts. "measured" is what fsccl_explain says. `rules` are those of rules.h. A
-// tuning file is not trusted: errors name the file, the place in it and what was expected.
+// nothing when it starts. "measured" holds the values that fsccl_explain shows. `rules` are those
+// of rules.h. A tuning file is not trusted: errors name the file, the place in it and what was
+// expected.
 #pragma once
 #include <memory>
 #include <string>
@@ -31,7 +32,7 @@ struct Tuning {
   };
   std::vector<Measured> costs;
   std::vector<Rule> rules;
-  uint64_t hash = 0;  // of the text
+  uint64_t hash = 0;  // hash of the text
 
   // Empty: of any machine.
   const Costs* find(const std::string& machine, std::string_view transport,
@@ -41,11 +42,11 @@ struct Tuning {
 Result<Tuning> load_tuning(const std::string& path);  // empty: nothing
 Result<Tuning> parse_tuning(const std::string& text, const std::string& source);
 
-// Those of FSCCL_PLAN, then those of the file that no setting contradicts.
+// Returns the rules of FSCCL_PLAN, then those of the file that no setting contradicts.
 Result<std::shared_ptr<const std::vector<Rule>>> rules_in_force(const Config& settings,
                                                                 const Tuning& tuning);
 
-// Of this machine: its processors, as they call themselves, and how many.
+// Names this machine: its processors, as they call themselves, and how many.
 std::string machine_name();
 
 }  // namespace fsccl

@@ -1,4 +1,4 @@
-// A topology for people: as a tree of text and as a picture. Hosts that are alike are shown once.
+// A topology for people: as a tree of text. Hosts that are alike are shown once.
 #pragma once
 #include <string>
 #include <vector>
@@ -22,7 +22,5 @@ std::string hosts_text(const Topology&, const HostGroup&);  // "node0 (and 3 ali
 std::string to_tree(const Topology& topology);
 // The way between two places, edge by edge.
 std::string to_way(const Topology& topology, int from, int to);
-// Self-contained; at most 4 hosts of a group are drawn.
-std::string to_svg(const Topology& topology);
 
 }  // namespace fsccl::topo

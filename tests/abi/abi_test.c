@@ -1,6 +1,6 @@
 /*
- * What a program that was compiled against this header relies on: it compiles as C99 and as C++,
- * numbers never change, config structs begin with their size, and the library is of the same
+ * Checks what a program that was compiled against this header relies on: it compiles as C99 and as
+ * C++, numbers never change, config structs begin with their size, and the library is of the same
  * version. Built once in each language.
  */
 #include <fsccl/allocator.h>

@@ -37,7 +37,7 @@ def c_names(struct):
 
 
 def measured(structs, numbers):
-    """What the compiler says: sizes of structs, offsets of fields, values of numbers."""
+    """Asks the compiler for sizes of structs, offsets of fields, values of numbers."""
     lines = ['#include <stddef.h>', '#include <stdio.h>', '#include "fsccl/allocator.h"']
     lines += [f'#include "fsccl/{path.name}"' for path in generate_capi.HEADERS]
     lines += ['int main(void) {']

@@ -31,7 +31,7 @@ typedef struct outside_source {
   int allocations, frees, wrong_frees;
   struct {
     void* pointer; /* given out */
-    void* whole;   /* of malloc */
+    void* whole;   /* the pointer of malloc */
     size_t bytes;
     int fd;
   } blocks[OUTSIDE_BLOCKS];

@@ -123,8 +123,8 @@ def check_allocators(program):
 
 
 def check_usage(program):
-    """What is not understood ends the program with the accepted values; bad data with its line; and
-    too little training fails."""
+    """An option that is not understood ends the program with the accepted values, bad data with its
+    line, and too little training fails."""
     for ranks in ('0', '2x', '257'):
         if 'from 1 to 256' not in run(program, '--ranks', ranks, status=2):
             sys.exit(f'--ranks {ranks}: the accepted numbers are not named')

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Lets libFuzzer, with the address and undefined-behaviour sanitizers, at every target.
 # usage: tests/fuzz/run.sh [SECONDS each [TARGET ...]]
-# It begins with each target's seeds. What it finds new stays in build-fuzz/corpus; an input that breaks something is named at the
-# end, and belongs into a seed.
+# It begins with each target's seeds. New inputs stay in build-fuzz/corpus; an input that breaks
+# something is named at the end, and belongs into a seed.
 set -euo pipefail
 # shellcheck source=tools/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../tools/setup.sh"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """tests/gpu/run, perf/gpu/run, tests/gpu/proof and tools/pack_gpu on a made machine: a folder with
-an nvidia-smi and a build of small scripts. What they count, skip and refuse; nothing here is a GPU.
+an nvidia-smi and a build of small scripts. The tests check what these count, skip and refuse;
+nothing here is a GPU.
 """
 
 import os

@@ -142,7 +142,7 @@ def check_order_and_environment(folder):
 
 
 def check_hang_in_measurements(folder):
-    """What a program has printed counts, and it is not run again; the others are, gather_gpu
+    """A program that has printed counts, and it is not run again; the others are, gather_gpu
     second."""
     build = machine(folder)
     hanging(

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 WIDTH, HEADS, KEY_HEADS, HIDDEN, WORDS, LENGTH = 64, 4, 2, 176, 96, 16
-STEPS, RATE = 6, 0.5  # of what trains it
+STEPS, RATE = 6, 0.5  # steps of training, and the learning rate
 
 
 class Norm(nn.Module):

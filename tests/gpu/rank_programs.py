@@ -37,8 +37,8 @@ def check(program, ranks, port, folder, device, **more):
 
 
 def _run(program, ranks, port, folder, more):
-    """What the ranks printed, and their exit codes. To NCCL each is a host of its own: else two on
-    one GPU are refused."""
+    """Returns what the ranks printed, and their exit codes. Each is a host of its own to NCCL,
+    which refuses two on one GPU."""
     job = {
         'WORLD_SIZE': str(ranks),
         'LOCAL_WORLD_SIZE': str(ranks),

@@ -92,8 +92,8 @@ def train(how, param_dtype):
         optimizer.zero_grad()
         losses.append(loss.item())
     carried = {name: count - before.get(name, 0) for name, count in fsccl_torch.stats().items()}
-    # Who carried it: units, collectives of the backend, or nothing of FSCCL. One rank alone has
-    # nothing to carry.
+    # Says which part carried it: units, collectives of the backend, or nothing of FSCCL. One rank
+    # alone has nothing to carry.
     if how == 'enable' and dist.get_world_size() > 1:
         report = fsccl_torch.fsdp2.report(model)
         assert all(group.gathers is None and group.reduces is None for group in report), str(report)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What goes wrong between hosts, as the user of each rank sees it:
+"""Failures between hosts, as the user of each rank sees them:
 
 hosts.py --hosts 2 -- failures_test.py fsccl-perf library-of-another-version DEATHS
 """
@@ -59,13 +59,13 @@ def running(processes):
 
 
 def endpoint(state):
-    """Of the second host, as its administrator sets it."""
+    """Sets something of the second host, as its administrator does."""
     subprocess.run(['ip', '-n', 'host1', 'link', 'set', 'eth0', state], check=True)
 
 
 def lose_connections():
-    """What arrives at the second host is lost, but for datagrams. Whether this kernel can do
-    that."""
+    """Packets that arrive at the second host are lost, but for datagrams. Returns whether this
+    kernel can do that."""
     # byte 23 is the protocol, 6 TCP, 2 TC_ACT_SHOT
     tcp = '4,48 0 0 23,21 0 1 6,6 0 0 2,6 0 0 4294967295'
     for words in (
@@ -91,7 +91,7 @@ def datagrams_alone(perf):
     processes = ranks.start([perf, *FOREVER], PER_HOST, {'FSCCL_LOG_LEVEL': 'warn'})
     running(processes)
     if lose_connections():
-        time.sleep(3 * SUSPECT_S)  # what is tested: that nothing is said in this time
+        time.sleep(3 * SUSPECT_S)  # the test is that nothing is said in this time
     for process in processes:
         process.kill()
     for rank, (_, _, errors) in enumerate(ranks.ends(processes)):

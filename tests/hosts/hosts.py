@@ -52,8 +52,8 @@ def skip(reason):
 
 
 def drop(name, percent):
-    """What arrives at the host is lost at random: four instructions of classic BPF, because netem
-    is not in every kernel."""
+    """Packets that arrive at the host are lost at random: by four instructions of classic BPF,
+    because netem is not in every kernel."""
     random_word, shot, next_filter = (
         0xFFFFF000 + 56,
         2,

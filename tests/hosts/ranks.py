@@ -6,7 +6,7 @@ import tempfile
 
 SECRET = tempfile.NamedTemporaryFile(
     'w', suffix='.secret'
-)  # of all jobs of the test, and gone when it ends
+)  # holds files of all jobs of the test, and is gone when it ends
 SECRET.write(os.urandom(16).hex())
 SECRET.flush()
 
@@ -20,7 +20,7 @@ def hosts():
 
 
 def real():
-    """Whether hosts have networks of their own."""
+    """Returns whether hosts have networks of their own."""
     return not os.environ['TEST_HOSTS'].isdigit()
 
 

@@ -129,7 +129,7 @@ float input(int rank, size_t i) {
   return static_cast<float>((i * 7 + 13) % 101 + 1000 * static_cast<size_t>(rank));
 }
 
-// What the call leaves of the ranks' inputs of `elements` on this rank.
+// Returns what the call leaves of the ranks' inputs of `elements` on this rank.
 std::vector<float> carry_out(FakeCall call, int rank, const cuda::Device& gpu, size_t elements,
                              size_t results) {
   const DeviceStream stream(gpu);

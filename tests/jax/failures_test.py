@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong is an exception of Python with FSCCL's words, or a sentence that says what to do;
+"""A failure is an exception of Python with FSCCL's words, or a sentence that says what to do;
 nothing hangs."""
 
 import ctypes.util

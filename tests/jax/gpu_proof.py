@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What fsccl_jax does on a GPU, checked on one: its collectives on the streams that XLA passes, in
-one process and in two processes that share the GPU. Needs jax for CUDA, fsccl_jax on PYTHONPATH,
-and its libraries in the folders that FSCCL_JAX_LIBRARIES lists; installs nothing.
+"""Checks fsccl_jax on a GPU: its collectives on the streams that XLA passes, in one process and in
+two processes that share the GPU. Needs jax for CUDA, fsccl_jax on PYTHONPATH, and its libraries in
+the folders that FSCCL_JAX_LIBRARIES lists; installs nothing.
 
 usage: tests/jax/gpu_proof.py [--seconds 100] [--cpu]
 

@@ -15,7 +15,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / 'examples/jax/fsdp_train.py'
 
-# What programs of ranks begin with. RANK and RANKS are of the tests; FSCCL is not told of them.
+# Programs of ranks begin with this. RANK and RANKS belong to the tests; FSCCL is not told of them.
 HEAD = """
 import os, sys, time
 import numpy as np
@@ -42,7 +42,7 @@ def free_address():
 
 
 def sees_threads_end():
-    """Whether this system tells one process that a thread of another has ended."""
+    """Returns true if this system tells one process that a thread of another has ended."""
     try:
         os.close(os.pidfd_open(threading.get_native_id(), os.O_EXCL))  # PIDFD_THREAD
         return True
@@ -133,7 +133,7 @@ def run(text, ranks=2, limit=120, **options):
 
 
 def losses(outputs):
-    """What all ranks have printed alike behind "losses", as hexadecimal numbers."""
+    """Returns what all ranks have printed alike behind "losses", as hexadecimal numbers."""
     lines = [line for output in outputs for line in output.splitlines() if 'losses' in line]
     assert len(lines) == len(outputs) and len(set(lines)) == 1, outputs
     return [float.fromhex(word) for word in lines[0].split()[1:]]

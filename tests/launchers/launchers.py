@@ -66,7 +66,7 @@ def start(*command, env=None):
 
 
 def finish(process, status=0):
-    """What it printed; of one that is to fail (status None), its errors."""
+    """Returns what it printed, or the errors of one that is to fail (status None)."""
     try:
         output, errors = process.communicate(timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired as late:
@@ -138,8 +138,8 @@ ON_ONE_HOST = {
 
 
 def command(name, ranks):
-    """What starts so many ranks of the program whose words follow; None where this launcher is not
-    installed."""
+    """Returns the command that starts so many ranks of the program whose words follow; None where
+    this launcher is not installed."""
     names, word, arguments, *_ = ON_ONE_HOST[name]
     program = find(names, word)
     return [*program, *arguments, '-n', ranks] if program else None

@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   if (info.launcher == NULL) return printf("no launcher\n"), 0;
   if (info.ranks > kMaxRanks)
     return fprintf(stderr, "%d ranks: %d are possible\n", info.ranks, (int)kMaxRanks), 1;
-  /* What the environment says may change with the next call, so it is written down first. */
+  /* The environment may change with the next call, so it is written down first. */
   used = snprintf(line, sizeof line, "%s %d %d %d %d %d %s %d",
                   strcmp(info.launcher, "Open MPI") == 0 ? "OpenMPI" : info.launcher, info.rank,
                   info.ranks, info.local_rank, info.local_ranks, info.one_host,

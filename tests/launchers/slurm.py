@@ -63,7 +63,7 @@ def program(name):
 
 
 def missing():
-    """What of Slurm is not installed, as a text; empty when all is."""
+    """Names the parts of Slurm that are not installed; empty when all are."""
     names = sorted(
         f'{name} (Debian: {package})' for name, package in PROGRAMS.items() if not program(name)
     )
@@ -182,7 +182,7 @@ class Slurm:
         return launchers.finish(launchers.start(*command, env=self.environment(**more)), status)
 
     def _processes(self):
-        """Of this cluster, by their arguments and their environment."""
+        """Returns processes of this cluster, by their arguments and their environment."""
         mark = str(self.folder).encode()
         for entry in pathlib.Path('/proc').iterdir():
             try:

@@ -140,7 +140,7 @@ class Linking:
         )
         run('cmake', '--build', build, env=self.environment)
         self.check(build / 'outside')
-        # What the version file must refuse.
+        # The version file must refuse these.
         for wanted in ('0.2', '1.0', '0.1.99'):
             trial = self.folder / f'refused-{wanted}'
             trial.mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of packages run: commands, and a virtual environment as a user may have it."""
+"""The tests of packages run these: commands, and a virtual environment as a user may have it."""
 
 import os
 import re

@@ -32,7 +32,7 @@ def said(text):
 
 
 def complete(completion, program, *words):
-    """What bash offers for the last of the words."""
+    """Returns what bash offers for the last of the words."""
     listed = ' '.join(f"'{word}'" for word in (program, *words))
     line = f'COMP_WORDS=({listed}); COMP_CWORD={len(words)}; _{program.replace("-", "_")}'
     return run('bash', '-c', f'source {completion}; {line}; echo "${{COMPREPLY[@]}}"').split()

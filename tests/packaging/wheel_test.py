@@ -228,7 +228,7 @@ def test_another_library_in_the_process(bare, tmp_path):
     shutil.copy(bare.site / 'fsccl/lib/libfsccl.so.0', other)
     for folder in (bare.site / 'fsccl.libs').glob(
         '*'
-    ):  # what auditwheel has put beside the library is found relative to it
+    ):  # libraries that auditwheel has put beside ours are found relative to it
         shutil.copy(folder, tmp_path)
     text = refusal(
         bare,

@@ -1,6 +1,5 @@
-"""What `fsccl-info devices` says: with the stand-in driver (its folder is in LD_LIBRARY_PATH), and
-with none that can be loaded.
-usage: info_devices_test.py PROGRAM"""
+"""Checks `fsccl-info devices`: with the stand-in driver (its folder is in LD_LIBRARY_PATH), and
+with none that can be loaded. usage: info_devices_test.py PROGRAM"""
 
 import json
 import os

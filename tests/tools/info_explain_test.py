@@ -1,5 +1,5 @@
-"""What `fsccl-info explain` says, on machines that need not exist. usage: info_explain_test.py
-PROGRAM FOLDER-OF-TOPOLOGIES"""
+"""Checks `fsccl-info explain`, on machines that need not exist. usage: info_explain_test.py PROGRAM
+FOLDER-OF-TOPOLOGIES"""
 
 import json
 import os
@@ -165,7 +165,7 @@ with tempfile.TemporaryDirectory() as folder:
     answer, chosen = explained(*with_file, FSCCL_EAGER_BYTES='0')
     expect('all_gather_direct' in chosen and answer['why'] == 'FSCCL_EAGER_BYTES says so', answer)
 
-    # What is wrong is named.
+    # The error names what is wrong.
     tuned.write_text('{"fsccl_tuning": 1, "rules": ["all_gather=ring"]}', encoding='utf-8')
     for arguments, variables, words in (
         (

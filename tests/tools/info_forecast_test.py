@@ -1,4 +1,4 @@
-"""What `fsccl-info forecast` says. usage: info_forecast_test.py INFO PERF FOLDER-OF-TOPOLOGIES"""
+"""Checks `fsccl-info forecast`. usage: info_forecast_test.py INFO PERF FOLDER-OF-TOPOLOGIES"""
 
 import json
 import pathlib
@@ -90,7 +90,7 @@ owners = sum(
 )
 expect(owners == answer['memory']['total_bytes'], answer['memory'])
 
-# What does not fit is said, with what to change.
+# A setup that does not fit is reported, with what to change.
 text = run('llama-3-70b', '--ranks', '64', '--sequence', '8192')
 expect('DOES NOT FIT' in text and 'what to change: fits, and is the fastest' in text, text)
 expect('checkpointing full' in text, text)
@@ -122,7 +122,7 @@ with tempfile.TemporaryDirectory() as folder:
     expect(answer['setup']['batch'] == 3, answer['setup'])
     expect(answer['step']['efficiency'] == 0.2, answer['step'])
 
-    # What is wrong is named, with what to do.
+    # The error names what is wrong, and what to do.
     bad = pathlib.Path(folder) / 'bad.json'
     bad.write_text('{', encoding='utf-8')
     for arguments, status, words in (

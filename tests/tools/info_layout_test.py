@@ -1,4 +1,4 @@
-"""What `fsccl-info layout` prints and refuses. usage: info_layout_test.py PROGRAM"""
+"""Checks what `fsccl-info layout` prints and refuses. usage: info_layout_test.py PROGRAM"""
 
 import json
 import pathlib

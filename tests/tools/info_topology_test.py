@@ -1,5 +1,5 @@
-"""What `fsccl-info topology` prints, writes and refuses. usage: info_topology_test.py PROGRAM
-FOLDER-OF-TOPOLOGIES"""
+"""Checks what `fsccl-info topology` prints, writes and refuses. usage: info_topology_test.py
+PROGRAM FOLDER-OF-TOPOLOGIES"""
 
 import json
 import os
@@ -30,6 +30,9 @@ with tempfile.TemporaryDirectory() as folder:
     (host,) = json.loads(machine)['hosts']
     expect(1 <= cores(host) <= os.cpu_count(), f'the cores of {machine}')
     expect(ElementTree.parse(picture).getroot().tag.endswith('svg'), 'a picture')
+    expect('rank 0' not in picture.read_text(encoding='utf-8'), 'a picture without ranks')
+    run('--svg', picture, '--ranks', '1')
+    expect('rank 0' in picture.read_text(encoding='utf-8'), 'a picture with ranks')
     dump.write_text(machine, encoding='utf-8')
     expect(run('--file', dump, '--json') == machine, 'what is written is read')
     expect(
@@ -65,7 +68,7 @@ with tempfile.TemporaryDirectory() as folder:
                 'cut.xml, line' in run('--file', cut, status=1), f'{sample} that is not complete'
             )
 
-    # What is wrong is named.
+    # The error names what is wrong.
     bad = pathlib.Path(folder) / 'bad.json'
     bad.write_text(
         '{"fsccl_topology": 1, "hosts": [{"name": "a", "children": [{"kind": "cpu", "name": '

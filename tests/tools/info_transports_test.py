@@ -1,4 +1,4 @@
-"""What `fsccl-info transports` says. usage: info_transports_test.py PROGRAM PLUGIN"""
+"""Checks `fsccl-info transports`. usage: info_transports_test.py PROGRAM PLUGIN"""
 
 import json
 import os
@@ -77,7 +77,7 @@ assert name in ('tcp', 'ucx') and 'RDMA' in why, (name, why)
 assert preferred(FSCCL_NETWORK='ucx') == ('ucx', 'FSCCL_NETWORK=ucx asks for it')
 assert preferred(FSCCL_TRANSPORT='tcp') == ('tcp', 'FSCCL_TRANSPORT=tcp asks for it')
 
-# Of another maker: by its own name, once it can be used.
+# A plug-in of another maker is listed by its own name, once it can be used.
 none = next(entry for entry in listed if entry['name'] == 'plugin')
 assert 'FSCCL_TRANSPORT_PLUGIN' in none['why'], none
 assert preferred(FSCCL_TRANSPORT_PLUGIN=plugin) == ('memfd', 'FSCCL_TRANSPORT_PLUGIN names it')

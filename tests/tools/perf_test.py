@@ -1,4 +1,4 @@
-"""What `fsccl-perf` measures, prints and refuses. usage: perf_test.py PROGRAM CASE
+"""Checks what `fsccl-perf` measures, prints and refuses. usage: perf_test.py PROGRAM CASE
 
 CASE is collectives, shared, options, report, step, codec, dry-run or models.
 """

@@ -1,4 +1,4 @@
-"""What `fsccl-perf pool` measures, prints and refuses, over made traces. usage: pool_test.py
+"""Checks what `fsccl-perf pool` measures, prints and refuses, over made traces. usage: pool_test.py
 PROGRAM CASE
 
 CASE is steady, unseen, peers, rmm or refused.

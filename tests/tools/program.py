@@ -1,12 +1,12 @@
-"""What the tests of the programs share: running one, and saying what was expected."""
+"""Helpers of the tests of programs: running one, and saying what was expected."""
 
 import subprocess
 import sys
 
 
 def run(*command, status=0, timeout=200, env=None):
-    """What it printed; of one that is to fail also, and first, its errors. `status`: what it must
-    end with; None: any but 0."""
+    """Returns what it printed; if it is to fail, its errors come first. `status`: what it must end
+    with; None: any but 0."""
     command = [str(word) for word in command]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, env=env, check=False

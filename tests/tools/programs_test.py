@@ -1,5 +1,5 @@
-"""What all programs have in common: --version, and that they are known by their names. usage:
-programs_test.py INFO PERF TRACE"""
+"""All programs have --version in common, and are known by their names. usage: programs_test.py INFO
+PERF TRACE"""
 
 import os
 import pathlib

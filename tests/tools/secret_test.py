@@ -21,7 +21,7 @@ from ranks import free_port
 
 perf, trace, library = map(os.path.abspath, sys.argv[1:])
 SECRET = base64.b64encode(os.urandom(32))
-# What src/bootstrap/credentials.cpp makes of it.
+# Returns what src/bootstrap/credentials.cpp makes of it.
 KEY = hmac.new(SECRET, b'fsccl job secret file', hashlib.sha256).digest()
 
 

@@ -1,4 +1,4 @@
-"""What `fsccl-trace` makes of what a run wrote, and what a snapshot is in its two forms. usage:
+"""Checks what `fsccl-trace` makes of the files of a run, and the two forms of a snapshot. usage:
 trace_test.py TRACE PERF"""
 
 import json

@@ -51,7 +51,7 @@ with tempfile.TemporaryDirectory() as folder:
     )
     expect(any(plan.startswith('all_gather_direct') for plan in found[0]['forced_us']), found[0])
 
-    # What it wrote is read again, and followed.
+    # The file that it wrote is read again, and followed.
     text = json.loads(made.read_text(encoding='utf-8'))
     expect(text['fsccl_tuning'] == 1, text)
     run(info, 'explain', 'all_gather', '64K', '--tuning', made)
@@ -71,7 +71,7 @@ with tempfile.TemporaryDirectory() as folder:
     expect(kept['costs'] == text['costs'] or not text['costs'], (kept, text))
     expect('of 4 points' in run(perf, *QUICK, '--coll', 'all_gather'), 'the table')
 
-    # What cannot be followed is said once.
+    # A rule that cannot be followed is reported once.
     log = pathlib.Path(folder) / 'log'
     ignored = 'FSCCL_NETWORK={} is not followed: FSCCL_TRANSPORT={}'
     for times, words, variables in (  # once a rank, once a job
@@ -103,7 +103,7 @@ with tempfile.TemporaryDirectory() as folder:
         said = log.read_text(encoding='utf-8')
         expect(said.count(words) == times, said)
 
-    # What is wrong stops all ranks.
+    # An error stops all ranks.
     bad.write_text('{"fsccl_tuning": 1, "rules": [7]}', encoding='utf-8')
     for variables, words in (
         ({'FSCCL_TUNING_FILE': str(bad)}, ['bad.json', 'rules[0] must be a text']),

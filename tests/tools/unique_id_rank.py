@@ -62,7 +62,7 @@ def be_rank(rank, ranks, folder):
     if rank == 1:
         must(status)
         os.kill(os.getpid(), signal.SIGKILL)
-    # Who is the last to look may hear of the death in that barrier already.
+    # The last rank to look may hear of the death in that barrier already.
     if status >= 0 and lib.fsccl_barrier(comm, None, None) >= 0:
         sys.exit('nobody is missed')
     print(said(), flush=True)

@@ -25,7 +25,7 @@ def group(request):
 
 
 def values(rank, shape, dtype):
-    """What `rank` gives; small numbers, so that every dtype holds them."""
+    """Returns the input of `rank`: small numbers, so that every dtype holds them."""
     generator = torch.Generator().manual_seed(1000 + rank)
     numbers = torch.randint(0, 4, shape, generator=generator)
     if dtype.is_complex:

@@ -72,7 +72,7 @@ def test_units_and_operations():
 
 
 def test_activations_against_the_tracker_of_torch():
-    """What is held after the forward pass, as torch's dispatch mode counts it: within 5 %."""
+    """Bytes held after the forward pass are those that torch's dispatch mode counts, within 5 %."""
     batch, length = 4, 64
     network, tracker = Network(), MemTracker()
     tracker.track_external(network)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong ends in an exception that says which rank, which call and what to do: no hang, no
-dead interpreter."""
+"""A failure ends in an exception that says which rank, which call and what to do: no hang, no dead
+interpreter."""
 
 import ctypes.util
 import datetime
@@ -201,7 +201,7 @@ def test_a_rank_is_late():
 
 
 def late_by_the_limit_of_the_group(call):
-    """Who comes late finds what the others sent, and that they gave up."""
+    """A rank that comes late finds what the others sent, and that they gave up."""
     rank, tensor = dist.get_rank(), torch.ones(4)
     calls = {
         'all_reduce': lambda: dist.all_reduce(tensor),
@@ -445,7 +445,7 @@ def test_xla_without_torch_xla():
 
 def test_exits_without_destroying(tmp_path):
     """Programs end without destroy_process_group(), with works in flight and futures that nobody
-    waits for. What is hung on them runs to its end: a thread that came back to an interpreter which
+    waits for. A callback of theirs runs to its end: a thread that came back to an interpreter which
     has gone would end the process."""
     code = f"""
         import sys, time, fsccl_torch, torch, torch.distributed as dist

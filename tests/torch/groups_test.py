@@ -91,8 +91,8 @@ def splits():
 
 
 def splits_the_group():
-    """What torch.distributed.split_group calls on an accelerator in versions that refuse it without
-    one."""
+    """Does what torch.distributed.split_group calls on an accelerator, in versions that refuse it
+    without one."""
     rank = dist.get_rank()
     part = dist.group.WORLD.split_group(
         [0, 3] if rank in (0, 3) else [2, 1], None, None, 'part', 'half'

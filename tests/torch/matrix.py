@@ -29,7 +29,7 @@ VERSIONS = (
     '2.13.0',
 )  # beside the one of requirements.txt, which all other tests run with
 FREE_GB = 6  # for one environment while it is made, and for what the tests write
-# What torch asks for besides CUDA.
+# torch asks for these besides CUDA.
 WITH_TORCH = (
     'filelock',
     'typing-extensions',

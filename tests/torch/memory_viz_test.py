@@ -81,7 +81,7 @@ def test_stats_add_up(paths, snapshot):
     reserved = sum(segment['total_size'] for segment in snapshot['segments'])
     assert f'total_reserved: {_memory_viz.Bytes(reserved)}' in text
     live = sum(use['live_bytes'] for use in snapshot['fsccl']['uses'])
-    assert live > 0  # what is kept
+    assert live > 0  # bytes that are kept
     assert sum(_memory_viz.calc_active(segment) for segment in snapshot['segments']) == live
     assert f'segments: {len(snapshot["segments"])}' in text
 
@@ -118,7 +118,7 @@ def test_pairs_can_be_filtered(snapshot):
 
 
 def test_the_viewer_can_go_back_in_time(snapshot):
-    """What its view of segments does: from the last state to the first, event by event."""
+    """Walks as its view of segments does: from the last state to the first, event by event."""
     segments = {segment['address']: segment for segment in snapshot['segments']}
     mapped = {address: segment['total_size'] for address, segment in segments.items()}
     live = {

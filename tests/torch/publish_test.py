@@ -24,7 +24,7 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.first = nn.Linear(13, 31)
-        self.norm = nn.BatchNorm1d(31)  # whose buffers are floats and an integer
+        self.norm = nn.BatchNorm1d(31)  # its buffers are floats and an integer
         self.last = nn.Linear(31, 13, bias=False)
         self.tied = self.last
         self.scale = nn.Parameter(torch.tensor(0.5))
@@ -38,7 +38,7 @@ def whole(tensor):
 
 
 def trains(kind, ticket, wire_dtype, steps):
-    """What the weights are after each step, as they are published."""
+    """Returns the weights after each step, as they are published."""
     torch.manual_seed(0)
     model = Net()
     if kind == 'fsdp':

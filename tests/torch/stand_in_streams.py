@@ -53,7 +53,7 @@ class Event:
 
 
 class StandIn:
-    """What streams._Cuda has."""
+    """These are the functions of streams._Cuda."""
 
     def __init__(self):
         self.streams, self.graph = {}, False

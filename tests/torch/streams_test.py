@@ -30,8 +30,8 @@ def comm(gpu):
 
 
 def copies(gpu, source, target, seen=None):
-    """What stands for a function of libfsccl: its copy is made when its stream comes to it. It may
-    not run behind its operands."""
+    """Stands for a function of libfsccl: its copy is made when its stream comes to it. It may not
+    run behind its operands."""
     alive = weakref.ref(source.untyped_storage()), source.data_ptr(), target.data_ptr()
     kept = (
         source.detach(),

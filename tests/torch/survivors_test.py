@@ -39,7 +39,7 @@ def shrinks():
     if rank == 1:
         fails(
             lambda: dist.recv(torch.zeros(4), 3, group=group), dist.DistBackendError
-        )  # who sends has gone on to shrink
+        )  # the sender has gone on to shrink
     elif rank == 3:
         fails(dist.barrier, dist.DistBackendError)
     else:
@@ -124,7 +124,7 @@ def dealt_out_anew():
         assert all(
             torch.equal(tensor.to_local(), before.to_local()) for tensor, before in zip(back, old)
         )
-    # Of shard 1 there is version 4 alone, of shard 0 version 5.
+    # Shard 1 has version 4 alone, shard 0 version 5.
     text, _ = fails(
         lambda: fsccl_torch.reshard(old, new, version=5 - rank % 2), fsccl_torch.FscclError
     )

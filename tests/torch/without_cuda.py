@@ -21,7 +21,7 @@ import tempfile
 _NO_DEVICE = 100  # cudaErrorNoDevice, and an error to the other libraries
 _SYSTEM = re.compile(r'ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|gomp)\.so')
 _OF_CUDA = re.compile(r'(_*cu\w+|nccl\w+|nvshmem\w+|nvtx\w+)$')
-_FIRST = ('libtorch_global_deps.so', 'libtorch_python.so')  # what `import torch` loads
+_FIRST = ('libtorch_global_deps.so', 'libtorch_python.so')  # modules that `import torch` loads
 
 
 def output(*command):

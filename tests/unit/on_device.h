@@ -1,4 +1,4 @@
-// What tests of device memory need: streams that stand still until a gate is opened, bytes there
+// Helpers of tests of device memory: streams that stand still until a gate is opened, bytes there
 // and back, and the stand-in's word that nothing is left and no rule was broken. Written against
 // the driver alone.
 #pragma once

@@ -76,8 +76,8 @@ struct Wrapped {
   }
 };
 
-// What an engine is made with that belongs to this rank of `ranks`, all of one process, in a
-// communicator that is called "world".
+// Returns the options of an engine for this rank of `ranks`, all of one process, in a communicator
+// that is called "world".
 inline EngineOptions options_over(Wrapped& channel, int rank, int ranks, uint32_t tick) {
   static const fsccl_transport_ops_t ops = Wrapped::ops();
   EngineOptions options;

@@ -37,7 +37,7 @@ def line_of(text, match):
 
 
 def guarded(text, position, guard, lines_before):
-    """Whether an object of the guard's type is made in the lines before."""
+    """Returns whether an object of the guard's type is made in the lines before."""
     return guard in '\n'.join(text[:position].split('\n')[-lines_before - 1 :])
 
 
@@ -45,7 +45,7 @@ def problems_of(name, text):
     for match in CALL.finditer(text):
         before = text[
             text.rfind(';', 0, match.start()) + 1 : match.start()
-        ]  # of the same statement, a lambda's head included
+        ]  # the lines of the same statement, a lambda's head included
         own = (
             match[1] == 'open'
             and not match[0].startswith('::')

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""The documents agree with the tree: links lead somewhere, README.md shows the example as it is in
-examples/hello.c, and docs/README.md lists every page. (docs/env.md has a check of its own,
+"""The documents agree with the tree: links lead somewhere, files that are
+named are there, README.md shows the example as it is in
+examples/hello.c, docs/README.md and docs/api/README.md list every page, and docs/site has each page
+and each public header in its navigation. (docs/env.md has a check of its own,
 tools/check_env_docs.sh.)
 """
 
@@ -9,6 +11,10 @@ import re
 import harness
 
 LINK = re.compile(r'\[[^\]]*\]\((?!\w+:|#)([^)#\s]+)(?:#[^)]*)?\)')
+# A file of the tree between backticks; a name in capitals, as in NAME.cpp, is a placeholder.
+PATH = re.compile(
+    r'`((?:src|include|transports|allocators|tests|tools|perf|bindings|examples|docs)/[a-z0-9_./]+\.[a-z]+)`'
+)
 EXAMPLE = re.compile(r'/\* README begin \*/\n(.*?\n)[ \t]*/\* README end \*/', re.S)
 SKIPPED = ('build', '.git')
 
@@ -22,6 +28,15 @@ def broken_links(root):
                 yield f'{path.relative_to(root)}: the link to {target} leads nowhere'
 
 
+def missing_files(root):
+    for path in sorted(root.rglob('*.md')):
+        if path.relative_to(root).parts[0].startswith(SKIPPED):
+            continue
+        for name in PATH.findall(path.read_text(encoding='utf-8')):
+            if not (root / name).exists():
+                yield f'{path.relative_to(root)}: there is no {name}'
+
+
 def example_drift(root):
     example = EXAMPLE.search((root / 'examples/hello.c').read_text(encoding='utf-8'))
     if example is None:
@@ -31,15 +46,33 @@ def example_drift(root):
 
 
 def unlisted(root):
-    index = root / 'docs/README.md'
-    listed = set(LINK.findall(index.read_text(encoding='utf-8'))) if index.is_file() else set()
-    for page in sorted((root / 'docs').glob('*.md')):
-        if page != index and page.name not in listed:
-            yield f'docs/README.md: {page.name} is missing'
+    for folder in ('docs', 'docs/api'):
+        index = root / folder / 'README.md'
+        listed = set(LINK.findall(index.read_text(encoding='utf-8'))) if index.is_file() else set()
+        for page in sorted((root / folder).glob('*.md')):
+            if page != index and page.name not in listed:
+                yield f'{folder}/README.md: {page.name} is missing'
+
+
+def outside_the_site(root):
+    site = root / 'docs/site'
+    if not site.is_file():
+        return
+    named = set(re.findall(r"'([\w./]+)'", site.read_text(encoding='utf-8')))
+    pages = [*(root / 'docs').glob('*.md'), *(root / 'docs/api').glob('*.md')]
+    wanted = {page.stem for page in pages if page.name != 'README.md'}
+    wanted |= {header.name for header in (root / 'include/fsccl').glob('*.h')}
+    yield from (f'docs/site: {name} is missing' for name in sorted(wanted - named))
 
 
 def check(root):
-    return [*broken_links(root), *example_drift(root), *unlisted(root)]
+    return [
+        *broken_links(root),
+        *missing_files(root),
+        *example_drift(root),
+        *unlisted(root),
+        *outside_the_site(root),
+    ]
 
 
 README, DOC, HELLO = 'README.md', 'docs/a.md', 'examples/hello.c'
@@ -58,6 +91,26 @@ SAMPLES = [
     ),
     ('changed example', {**GOOD, README: 'int b;\n'}, 'the example differs'),
     ('page that nobody finds', {**GOOD, 'docs/b.md': 'b\n'}, 'docs/README.md: b.md is missing'),
+    (
+        'file that is gone',
+        {**GOOD, DOC: 'see `src/base/a.h`\n'},
+        'docs/a.md: there is no src/base/a.h',
+    ),
+    (
+        'page of the API that nobody finds',
+        {**GOOD, 'docs/api/c.md': 'c\n', 'docs/api/README.md': 'x\n'},
+        'docs/api/README.md: c.md is missing',
+    ),
+    (
+        'page that the site leaves out',
+        {**GOOD, 'docs/site': "NAVIGATION = ('b',)\n"},
+        'docs/site: a is missing',
+    ),
+    (
+        'header that the site leaves out',
+        {**GOOD, 'docs/site': "NAVIGATION = ('a',)\n", 'include/fsccl/x.h': '\n'},
+        'docs/site: x.h is missing',
+    ),
     ('no marks', {**GOOD, HELLO: 'int a;\n'}, 'marks'),
 ]
 

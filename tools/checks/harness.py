@@ -1,4 +1,4 @@
-"""What the checks of the source tree share: a check is a function from a root folder to a list of
+"""The frame of the checks of the source tree. A check is a function from a root folder to a list of
 problems.
 
 main() runs it over the tree, or, with --self-test, over small trees that are wrong in one way each:

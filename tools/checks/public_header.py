@@ -10,7 +10,7 @@ import harness
 HEADER = 'include/fsccl/fsccl.h'
 MOST_FUNCTIONS, MOST_LINES, MOST_COMMENT_LINES = 60, 350, 15
 COMMENT = re.compile(r'/\*.*?\*/', re.S)
-# What stands directly above a function, back to the declaration or the blank line before it.
+# Returns the text directly above a function, back to the declaration or the blank line before it.
 FUNCTION = re.compile(
     r'((?:^[ \t]*/\*(?:[^*]|\*(?!/))*\*/\n)*)^FSCCL_API\b[^;]*?\b(fsccl_\w+)\s*\(', re.M
 )

@@ -62,7 +62,7 @@ def head_comment(path, lines):
             and lines[0].endswith(f'/{path.stem.removesuffix("_test")}.h"')
         ):
             return True  # the header of its subject says what it is
-        header = path.with_suffix('.h')  # what x.h says need not be said again in x.cpp
+        header = path.with_suffix('.h')  # an include of x.h need not be repeated in x.cpp
         return (
             path.suffix != '.h'
             and header.is_file()

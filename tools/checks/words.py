@@ -2,11 +2,12 @@
 """Words that do not belong in the tree: notes of unfinished work, paths of somebody's machine,
 numbers of a tracker that a reader may not have, and calls of C that the project does without.
 
-In the rooms of CLEAN, comments are plain sentences: no comment, and no sentence of one, begins with a
-word that leaves the subject out ("Of a rank: its line", "What a rank tells", "Whether it is there"),
-and none says "whom". A room is added to CLEAN when its comments have been rewritten.
+Comments of C, C++, Python, Meson and shell are plain sentences: no comment, and no sentence of one,
+begins with a word that leaves the subject out ("Of a rank: its line", "Whether it is there"), and
+none says "whom". Documents may ask, but state nothing with such a beginning.
 """
 
+import ast
 import pathlib
 import re
 
@@ -34,34 +35,6 @@ C_RULES = [
         'a call that cannot report an error',
     ),
 ]
-# The rooms whose comments are plain sentences.
-CLEAN = (
-    'allocators/',
-    'perf/',
-    'src/api/',
-    'src/base/',
-    'src/bootstrap/',
-    'src/comm/',
-    'src/cuda/',
-    'src/engine/',
-    'src/forecast/',
-    'src/layout/',
-    'src/plan/',
-    'src/pool/',
-    'src/record/',
-    'src/topo/',
-    'src/unit/',
-    'src/wire/',
-    'tests/conformance/',
-    'tests/faults/',
-    'tests/fuzz/',
-    'tests/gpu/',
-    'tests/multi/',
-    'tests/sim/',
-    'tests/stand_in/',
-    'tools/',
-    'transports/',
-)
 OPENERS = 'Of|What|Who|Whose|Whom|Whether|Likewise|Those'
 FRAGMENT = re.compile(
     rf"""^(?:\.\.\.|(?:{OPENERS}|{OPENERS.lower()})\b)  # the comment begins so
@@ -69,36 +42,89 @@ FRAGMENT = re.compile(
     |\bwhom\b""",
     re.X,
 )
-COMMENT = re.compile(r'^\s*// ?(.*)$')
-# A comment behind code. A "//" inside a text is none: the quotes before it are not even.
-TRAILING = re.compile(r'^(.*\S)\s+// (.*)$')
+# A sentence of a document with its end, which must be a question.
+OPENED = re.compile(rf"""(?:^|[.!?:]['")*]*\s+)(?:{OPENERS})\b[^.?!]*[.?!]?""")
+MARKS = {'//': ('//', '"'), '#': ('#', '"\'')}  # with the quotes that surround texts
+BLOCK = re.compile(r'/\*(.*?)\*/', re.S)
 TEXT = {'.md', '.py', '.sh', '.build', '.txt', '.json'}
-CODE = {'.h', '.c', '.cpp', '.inc', '.def', '.map'}
+CODE = {'.h', '.hpp', '.c', '.cpp', '.cu', '.inc', '.def', '.map'}
 
 
-def comments(lines):
-    """Yields (number of the first line, text) for each comment of C++."""
+def line_comments(lines, mark):
+    """Yields (number of the first line, text) for each comment that begins with `mark`."""
+    sign, quotes = MARKS[mark]
+    whole = re.compile(rf'^\s*{sign} ?(.*)$')
+    # A comment behind code. A mark inside a text is none: the quotes before it are not even.
+    trailing = re.compile(rf'^(.*\S)\s+{sign} (.*)$')
     block, begin = [], 0
     for number, line in enumerate([*lines, ''], 1):
-        whole = COMMENT.match(line)
-        if whole:
+        match = whole.match(line)
+        if match:
             begin = begin or number
-            block.append(whole[1])
+            block.append(match[1])
             continue
         if block:
             yield begin, ' '.join(block)
             block, begin = [], 0
-        trailing = TRAILING.match(line)
-        if trailing and trailing[1].count('"') % 2 == 0:
-            yield number, trailing[2]
+        match = trailing.match(line)
+        if match and not any(match[1].count(quote) % 2 for quote in quotes):
+            yield number, match[2]
 
 
-def fragments(name, lines):
-    for number, text in comments(lines):
-        match = FRAGMENT.search(text)
+def block_comments(text):
+    """Yields the same for each comment of C between its two marks."""
+    for match in BLOCK.finditer(text):
+        lines = [re.sub(r'^\s*\*? ?', '', line) for line in match[1].split('\n')]
+        yield text.count('\n', 0, match.start()) + 1, ' '.join(lines).strip()
+
+
+def docstrings(text):
+    """Yields the same for each description of a module, class or function of Python."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            if said := ast.get_docstring(node):
+                yield node.body[0].lineno, ' '.join(said.split())
+
+
+def comments(path, text):
+    if path.suffix in CODE - {'.map'}:
+        yield from line_comments(text.split('\n'), '//')
+        yield from block_comments(text)
+    elif path.suffix in {'.py', '.sh', '.build', ''}:
+        yield from line_comments(text.split('\n'), '#')
+        if path.suffix == '.py':
+            yield from docstrings(text)
+
+
+def said_in(text):
+    """Yields (number of the first line, text) for each paragraph and entry of a document. Headings,
+    tables and code are none."""
+    text = re.sub(r'^( *)```.*?^\1```', lambda m: '\n' * m[0].count('\n'), text, flags=re.M | re.S)
+    block, begin = [], 0
+    for number, line in enumerate([*text.split('\n'), ''], 1):
+        entry = re.match(r'^ *(?:[-*]|1\.) (?=\S)', line)
+        if block and (entry or not line.strip()):
+            yield begin, ' '.join(block)
+            block = []
+        if line.strip() and not line.startswith(('#', '|')):
+            begin = begin if block else number
+            block.append(line[entry.end() :] if entry else line.strip())
+
+
+def fragments_of_document(name, text):
+    for number, said in said_in(text):
+        for match in OPENED.finditer(said):
+            if not match[0].rstrip().endswith('?'):
+                words = match[0].lstrip(""".!?:)'"* """)[:50]
+                yield f'{name}:{number}: "{words}": a sentence has its subject'
+
+
+def fragments(name, path, text):
+    for number, said in comments(path, text):
+        match = FRAGMENT.search(said)
         if match:
-            said = text[match.start() : match.start() + 50].lstrip(""".!?)'" """).strip()
-            yield f'{name}:{number}: "{said}": a comment is a sentence with its subject'
+            words = said[match.start() : match.start() + 50].lstrip(""".!?)'" """).strip()
+            yield f'{name}:{number}: "{words}": a comment is a sentence with its subject'
 
 
 def check(root):
@@ -118,9 +144,11 @@ def check(root):
         )  # a test may trust what it gives itself
         rules = RULES + (C_RULES if own else [])
         name = path.relative_to(root).as_posix()
-        if path.suffix in CODE - {'.c', '.map'} and name.startswith(CLEAN):
-            problems += fragments(name, path.read_text(encoding='utf-8').split('\n'))
-        for number, line in enumerate(path.read_text(encoding='utf-8').split('\n'), 1):
+        text = path.read_text(encoding='utf-8')
+        problems += fragments(name, path, text)
+        if path.suffix == '.md':
+            problems += fragments_of_document(name, text)
+        for number, line in enumerate(text.split('\n'), 1):
             for pattern, reason in rules:
                 match = pattern.search(line)
                 if match:
@@ -150,7 +178,6 @@ SAMPLES = [
         },
         None,
     ),
-    ('room that is not clean', {'src/kernels/a.h': '// Of two ranks of another engine.\n'}, None),
     ('text', {'src/base/a.cpp': 'auto a = "http: // Of";\n'}, None),
     (
         'subject left out',
@@ -188,6 +215,21 @@ SAMPLES = [
         'whether',
         {'src/base/a.h': '// Whether whom it waits for may have entered, and wait itself.\n'},
         '"Whether whom it waits for',
+    ),
+    ('block', {'include/fsccl/a.h': '/*\n * Of hosts.\n */\n'}, 'include/fsccl/a.h:1: "Of hosts.'),
+    ('test', {'tests/unit/a.cpp': 'int a;  // what a rank tells\n'}, '"what a rank tells'),
+    ('Python', {'perf/a.py': 'a = "# Of"  # of the socket\n'}, 'perf/a.py:1: "of the socket'),
+    (
+        'description',
+        {'bindings/a.py': 'def f():\n    """Whether it is there."""\n'},
+        'bindings/a.py:2: "Whether it is there',
+    ),
+    ('Meson', {'src/meson.build': "# Of UCX the headers.\na = '# Of'\n"}, '"Of UCX the headers'),
+    ('question', {'docs/a.md': 'Who waits? Rank 2.\n\n```\nOf\n```\n| What | x |\n'}, None),
+    (
+        'statement',
+        {'docs/a.md': 'Well.\n\n- It is. What it\n  lacks is there.\n'},
+        'docs/a.md:3: "What',
     ),
     ('script', {'tools/demo': '# FIXME\n'}, 'unfinished work'),
 ]

@@ -24,14 +24,14 @@ KNOWN = {
     'nlohmann_json': ('MIT', 'headers'),
     'CLI11': ('BSD-3-Clause', 'headers, of the programs alone'),
 }
-OTHERS = {'threads', 'dl', 'm'}  # of the system's C library
+OTHERS = {'threads', 'dl', 'm'}  # headers of the system's C library
 TESTS = {
     'gtest',
     'gmock',
     'gtest_main',
     'benchmark',
     'fsccl',
-}  # of the tests and of perf/micro, which are not installed
+}  # packages of the tests and of perf/micro, which are not installed
 
 
 def component(found):

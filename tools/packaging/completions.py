@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What completes a program's subcommands, options and their values in bash, zsh and fish. Each
+"""Completion of a program's subcommands, options and their values in bash, zsh and fish. Each
 function is given the program's name, its Help and those of its subcommands by name
 (program_docs.py), and returns the text of the shell's file."""
 

@@ -21,7 +21,7 @@ class Entry(NamedTuple):
     """One line of a section: an option, a positional argument or a subcommand."""
 
     names: list
-    value: str  # what follows the name: the value's kind, the words it admits, its default
+    value: str  # the words behind the name: the value's kind, the words it admits, its default
     text: str
 
     @property

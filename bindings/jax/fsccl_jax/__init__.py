@@ -24,7 +24,7 @@ _LATER = {
 
 
 def __getattr__(name):
-    """What imports jax is imported when it is used, for use() comes before."""
+    """Modules that import jax are imported when they are used, because use() comes before."""
     if name not in _LATER:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     module, member = _LATER[name]

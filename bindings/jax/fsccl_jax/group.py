@@ -112,8 +112,8 @@ def _meet(library, number, owner):
 
 
 def _site(name, given):
-    """What the ranks compare: the caller's words, or the operation and the line outside this
-    package from which it is called."""
+    """Returns the text that ranks compare: the caller's words, or the operation and the line
+    outside this package from which it is called."""
     if given is not None:
         return str(given)
     frame, folder = sys._getframe(2), os.path.dirname(__file__)

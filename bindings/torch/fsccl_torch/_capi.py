@@ -16,7 +16,8 @@ from torch.distributed import DistBackendError
 from . import _header, _library
 from ._header import *  # noqa: F403
 
-WORK_DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)  # of fsccl_work_callback()
+# The callback of fsccl_work_callback().
+WORK_DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)
 
 # Major and minor of the header that the declarations follow.
 _MADE_FOR = (_header.VERSION_MAJOR, _header.VERSION_MINOR)

@@ -63,7 +63,7 @@ def _refuse_another(found: Path) -> None:
 
 
 def _system() -> str:
-    """What is said of a system that the wheels are not made for."""
+    """Returns the text about a system that the wheels are not made for."""
     if platform.libc_ver()[0] == 'glibc':
         return ''
     return (

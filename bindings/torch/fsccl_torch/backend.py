@@ -252,7 +252,7 @@ class FscclBackend(Moving, Reducing, Base):
         return self._comm.handle
 
     def counters(self):
-        """What this rank has done on the communicator so far: fsccl_comm_counters()."""
+        """Counts what this rank has done on the communicator so far: fsccl_comm_counters()."""
         found = c.Counters()
         c.check(c.lib.fsccl_comm_counters(self._comm.handle, ctypes.byref(found)))
         return found.figures()

@@ -23,7 +23,7 @@ NEWEST = (2, 15)
 
 
 def _backend_can_be_subclassed():
-    """Whether C++ calls the methods of a Python subclass of c10d::Backend."""
+    """Returns whether C++ calls the methods of a Python subclass of c10d::Backend."""
 
     class Probe(Backend):
         def getBackendName(self):
@@ -80,14 +80,14 @@ reduce_scatter_single = getattr(dist, 'reduce_scatter_single', None) or dist.red
 
 
 def blocking(opts):
-    """Whether the operation is to be over when the call returns. Some options of older versions do
-    not say it: then torch waits."""
+    """Returns whether the operation is to be over when the call returns. Some options of older
+    versions do not say it: then torch waits."""
     return not getattr(opts, 'asyncOp', True)
 
 
 class Group(dist.ProcessGroup):
-    """What torch asks of a process group beside its communication, for a group that is its own
-    backend."""
+    """Functions that torch asks of a process group beside its communication, for a group that is
+    its own backend."""
 
     bound_device_id = None
 
@@ -97,7 +97,7 @@ class Group(dist.ProcessGroup):
         self._names, self._groups = (
             None,
             {},
-        )  # of other backends, and of groups on them, by type of device
+        )  # the other backends, and the groups on them, by type of device
 
     def elsewhere(self, device):
         """The group that carries tensors on `device` where this one does not: torch makes none of
@@ -172,7 +172,7 @@ Base: Any = Backend if BACKEND else Group
 
 
 class _NamedOptions(Backend.Options):
-    """The options of a group. Those of torch itself have no names and ranks before 2.8."""
+    """The options of a group. Torch's own have no names and ranks before 2.8."""
 
 
 Options: Any = Backend.Options if hasattr(Backend.Options, 'group_name') else _NamedOptions

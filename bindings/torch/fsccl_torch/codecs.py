@@ -7,7 +7,8 @@ import torch
 from . import _capi as c
 
 _KINDS = {'delta': 1, 'fp8': 2, 'int8': 3, 'mxfp8': 4}
-_WORDS = (torch.bfloat16, torch.float16)  # of the delta codec; the others take fp32 as well
+# types that the delta codec takes; the others take fp32 as well
+_WORDS = (torch.bfloat16, torch.float16)
 
 
 def known(name):

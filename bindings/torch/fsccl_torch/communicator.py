@@ -89,7 +89,7 @@ def connect(store, rank, size, timeout, name, ranks):
     if rank == 0 and size > 1:
         with contextlib.suppress(
             RuntimeError, NotImplementedError
-        ):  # of a store that cannot forget
+        ):  # keys of a store that cannot forget
             store.delete_key(
                 _KEY
             )  # all have read it, and a group that is made later from this store has another
@@ -97,8 +97,8 @@ def connect(store, rank, size, timeout, name, ranks):
 
 
 def _new_id(store, rank):
-    """What rank 0 wrote for this group: not what it wrote for an earlier one, which this rank may
-    still find."""
+    """Returns what rank 0 wrote for this group: not what it wrote for an earlier one, which this
+    rank may still find."""
     until = time.monotonic() + store.timeout.total_seconds()
     while (rank, found := store.get(_KEY)) in _used:
         if time.monotonic() > until:
@@ -147,7 +147,7 @@ class Communicator:
         self.dependents = []
         self.pool = Pool(self)
         self.device_pools, self._sides = {}, {}  # by device
-        self._over = self.done('', None)  # what a call that waited returns
+        self._over = self.done('', None)  # the value that a call that waited returns
         self._out = ctypes.c_void_p()
         self._out_reference = ctypes.byref(self._out)
         _live.add(self)
@@ -259,7 +259,7 @@ class Communicator:
 
     def _in_flight(self, work):
         pending = self.pending
-        if pending:  # what was never waited for leaves here
+        if pending:  # a work that was never waited for leaves here
             with self.finish_lock:
                 oldest = next(iter(pending.values()), None)
             if oldest is not None:

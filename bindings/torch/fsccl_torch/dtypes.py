@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch's dtypes and reduction operators are in FSCCL.
+"""Translates torch's dtypes and reduction operators to FSCCL.
 
 A dtype is moved as (code, elements): complex numbers are pairs of reals, fp8 formats that FSCCL
 does not know are bytes. A reduction that FSCCL has not (the bitwise operators on integers,
-arithmetic on fp8) is folded in torch over the gathered contributions, in rank order as FSCCL does
+arithmetic on fp8) is reduced in torch over the gathered contributions, in rank order as FSCCL does
 it; `fold` is then the function.
 """
 
@@ -57,7 +57,7 @@ FLOATS = (
     torch.bfloat16,
     torch.float16,
     torch.float64,
-)  # of which there are gradients
+)  # types that have gradients
 
 _KINDS = {
     _Kind.SUM: c.OP_SUM,
@@ -67,7 +67,7 @@ _KINDS = {
     _Kind.PRODUCT: c.OP_PROD,
     _Kind.PREMUL_SUM: c.OP_PREMUL_SUM,
 }
-_LOGICAL = {_Kind.BAND: c.OP_MIN, _Kind.BOR: c.OP_MAX}  # of booleans
+_LOGICAL = {_Kind.BAND: c.OP_MIN, _Kind.BOR: c.OP_MAX}  # operators of booleans
 _BITWISE = {
     _Kind.BAND: torch.bitwise_and,
     _Kind.BOR: torch.bitwise_or,
@@ -84,7 +84,7 @@ _ARITHMETIC = {
 
 
 class Reduction(NamedTuple):
-    code: int  # of the dtype
+    code: int  # FSCCL's number of the dtype
     per: int  # FSCCL elements per torch element
     op: c.Op
     fold: object = None  # rows of contributions -> result; FSCCL then only moves

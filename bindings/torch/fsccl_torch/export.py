@@ -87,13 +87,13 @@ class _Activations:
                 hook.remove()
 
     def put_out(self, outputs):
-        """What the module returns stays for the loss."""
+        """The module's outputs stay for the loss."""
         for tensor in _tensors(outputs):
             self._add(tensor, self.saved, self._seen, '')
 
 
 def _flops(module, units, args):
-    """Of a forward pass: by unit, and of all that is in none."""
+    """The figures of a forward pass: by unit, and of all that is in none."""
     with FlopCounterMode(display=False) as counter:
         module(*args)
     counts = {name: sum(by_op.values()) for name, by_op in counter.get_flop_counts().items()}
@@ -117,7 +117,7 @@ def export_model(
               half of it
     batch     sequences of a run
     units     names of the submodules that FSDP gathers together, each alone; else the elements of
-              module lists. What lies in none is the root
+              module lists. Parameters in none are the root
     name      of the model; else the module's class
 
     Each unit has its parameters' names and shapes and, of a token, "forward_flops",

@@ -60,9 +60,9 @@ def enable(
     are not gathered in 16 bits ("delta") or in 16 or 32 (the others), or lie on a GPU, go without.
     None: FSCCL_TORCH_GATHER_CODEC, none by default. The same on all ranks.
 
-    What stays with stock FSDP2, and is logged once for each reason, fsdp2_switches.py lists;
-    report() tells it for each group. All groups do where this torch has not the seams that are
-    known here."""
+    fsdp2_switches.py lists what stays with stock FSDP2, which is logged once for each reason;
+    report() tells it for each group. All groups stay with it where this torch has not the seams
+    that are known here."""
     if keep_bytes is None:
         keep_bytes = int(os.environ.get('FSCCL_TORCH_KEEP_BYTES', '0'))
     if keep_frozen_bytes is None and 'FSCCL_TORCH_KEEP_FROZEN_BYTES' in os.environ:
@@ -89,7 +89,7 @@ def enable(
 
 
 def codec(model):
-    """What the codecs of `model`'s gathers have done so far on this rank, added up
+    """Counts what the codecs of `model`'s gathers have done so far on this rank, added up
     (fsccl_codec_report_t): a dict of gathers, coded, plain, declined, mended, plain_bytes,
     sent_bytes, and of block codecs blocks, exact_blocks, audited_blocks, beyond_bound and
     max_error. Does not communicate."""
@@ -124,7 +124,7 @@ class GroupReport(NamedTuple):
 
 
 class Report(list):
-    """Of a model's parameter groups, a GroupReport each; as text a line each."""
+    """Reports a model's parameter groups, a GroupReport each; as text a line each."""
 
     def __str__(self):
         return '\n'.join(str(group) for group in self)
@@ -164,7 +164,7 @@ def _states(model: torch.nn.Module) -> list[Any]:
 # --------------------------------------------------------------------------------------------------
 # seams ----
 
-# What is replaced, and the parameters of it that are used here; the first two come first.
+# Names what is replaced, and the parameters of it that are used here; the first two come first.
 _SEAMS = {
     'foreach_all_gather': (
         'fsdp_params',

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the groups of FSDP2 on one communicator share. It keeps none of them: a group lives as long
-as its model."""
+"""The state that the groups of FSDP2 on one communicator share. It keeps none of them: a group
+lives as long as its model."""
 
 import weakref
 
@@ -8,8 +8,8 @@ from . import streams
 
 
 class Domain:
-    """What the groups on one communicator share: the reduction in flight, and where a step of
-    training begins."""
+    """The state that the groups on one communicator share: the reduction in flight, and where a
+    step of training begins."""
 
     def __init__(self, comm):
         self.comm, self.groups = comm, weakref.WeakSet()

@@ -24,14 +24,14 @@ _WORTH_A_UNIT = 64 << 10  # bytes of frozen parameters: fewer are gathered with 
 
 
 class Settings(NamedTuple):
-    """What enable() was told."""
+    """The arguments of enable()."""
 
     keep_bytes: int
     keep_frozen_bytes: int | None  # None: all in host memory, none on a GPU
     codec: str | None
 
     def keeps_frozen(self, so_far, more, on_gpu):
-        """Whether `more` bytes of frozen parameters stay gathered beside those `so_far`."""
+        """Returns whether `more` bytes of frozen parameters stay gathered beside those `so_far`."""
         limit = 0 if on_gpu else None
         if self.keep_frozen_bytes is not None:
             limit = self.keep_frozen_bytes
@@ -99,7 +99,7 @@ class Gather:
         self.forget()
 
     def forget(self):
-        """What the unit has kept is of an earlier step."""
+        """The bytes that the unit has kept are of an earlier step."""
         self._versions = self._trained = None
 
     def issue(self, state):
@@ -121,9 +121,9 @@ class Gather:
         return [(id(p.sharded_param), p._sharded_param_data.data_ptr()) for p in self._params]
 
     def _is_changed(self, state):
-        """Whether the shards have to be gathered even where the slot was kept. A write through
-        .data leaves no trace in a version: so what forward gathered serves backward, and of frozen
-        parameters also forward as long as nothing was trained."""
+        """Returns whether the shards have to be gathered even where the slot was kept. A write
+        through .data leaves no trace in a version: so the bytes that forward gathered serve
+        backward, and frozen ones also forward as long as nothing was trained."""
         versions = self.unit.versions()
         before, self._versions = self._versions, versions
         if state == TrainingState.PRE_BACKWARD:

@@ -88,7 +88,7 @@ class Group:
         return self.fsdp._module_fqn or 'root'
 
     def codec_reports(self):
-        """What the codecs of its gathers have done so far."""
+        """Counts what the codecs of its gathers have done so far."""
         return [gather.unit.codec_report() for gather in self._gathers]
 
     def _override(self, name):
@@ -99,8 +99,8 @@ class Group:
     # set-up ----
 
     def ready(self):
-        """Whether the next gather is ours. The units are made here, at the first: only now the
-        dtypes are final."""
+        """Returns whether the next gather is ours. The units are made here, at the first: only now
+        the dtypes are final."""
         if self.fsdp.is_sharded_post_forward:
             return False
         if not self._gathers and self._never is None:
@@ -114,8 +114,8 @@ class Group:
         return True
 
     def _is_ours(self, what, why):
-        """Whether there is no reason `why` for which stock FSDP2 does `what`. The log says a reason
-        once."""
+        """Returns whether there is no reason `why` for which stock FSDP2 does `what`. The log says
+        a reason once."""
         self.why_not[what] = why
         if why is not None:
             announce(
@@ -225,7 +225,7 @@ class Group:
             self.domain.flush(keep)
 
     def reduces(self, grads, dtype):
-        """Whether gradients that stock FSDP2 would reduce in `dtype` are ours to reduce."""
+        """Returns whether gradients that stock FSDP2 would reduce in `dtype` are ours to reduce."""
         if not self._gathers:
             self.why_not['reduces'] = self.why_not['gathers']
             return False

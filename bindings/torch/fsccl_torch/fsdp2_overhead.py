@@ -38,7 +38,7 @@ def replace_names():
 
 
 def _wraps_anew(function):
-    """Whether FSDP2 wraps the function against torch.compile at each call."""
+    """Returns whether FSDP2 wraps the function against torch.compile at each call."""
     decorator = getattr(_common, '_dynamo_disable', None)
     return decorator is not None and function.__code__ is decorator(lambda: None).__code__
 

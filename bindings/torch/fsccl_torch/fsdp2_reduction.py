@@ -34,8 +34,8 @@ def shard_of(param):
 
 
 def _before(factor):
-    """What FSDP2 divides fp16 gradients by before it sums them, so that sums do not overflow: a
-    power of two, about the root of the whole divisor."""
+    """Returns what FSDP2 divides fp16 gradients by before it sums them, so that sums do not
+    overflow: a power of two, about the root of the whole divisor."""
     before = 1
     while factor % before == 0 and factor / before > before:
         before *= 2
@@ -43,7 +43,7 @@ def _before(factor):
 
 
 class _Scatter:
-    """What Gradients does, without memory of its own: through the transport's slots, which all
+    """Does what Gradients does, without memory of its own: through the transport's slots, which all
     ranks fill and empty together."""
 
     def __init__(self, comm, name, fsdp_params, dtype):
@@ -136,7 +136,7 @@ class Reduction:
         if self._sum_dtype == torch.float16:
             before = _before(factor)
             whole, factor = [grad / before for grad in whole], factor / before
-        # of a power of two: multiplying by its inverse is dividing by it
+        # It is a power of two: multiplying by its inverse is dividing by it.
         exact = math.frexp(factor)[0] == 0.5 and (self._sum_dtype != torch.float16 or factor == 1)
         sums = self._sums_so_far(grads) if exact and self._accumulates else None
         flat = None if sums else self._new_flat()

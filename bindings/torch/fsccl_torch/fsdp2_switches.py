@@ -35,13 +35,13 @@ def _known_collectives(kind):
 
 
 def _replaced(fsdp, name, default):
-    """Whether a function that a group has for its copies is not FSDP2's own."""
+    """Returns whether a function that a group has for its copies is not FSDP2's own."""
     own = getattr(_param_group, default, None)
     return getattr(fsdp, name, own) is not own
 
 
 def never_gathers(fsdp):
-    """Of a group that was initialized: what stays so for its whole life."""
+    """Checks what stays so for the whole life of a group that was initialized."""
     params = fsdp.fsdp_params
     if not isinstance(fsdp.mesh_info, FSDPMeshInfo):
         return 'its parameters are replicated, not sharded'
@@ -67,7 +67,7 @@ def never_gathers(fsdp):
 
 
 def gathers_otherwise(fsdp):
-    """What a program may change between two gathers."""
+    """Checks what a program may change between two gathers."""
     own = _own_collective(fsdp, '_all_gather_comm', 'AllGather')
     if own:
         return (
@@ -83,8 +83,8 @@ def gathers_otherwise(fsdp):
 
 
 def reduces_otherwise(fsdp):
-    """What a program may change between two reductions. Sums over a shard group that wait for the
-    replicas (set_requires_all_reduce(False)), and those that waited, are among it."""
+    """Checks what a program may change between two reductions. Sums over a shard group that wait
+    for the replicas (set_requires_all_reduce(False)), and sums that waited, are among it."""
     own = _own_collective(fsdp, '_reduce_scatter_comm', 'ReduceScatter')
     if own:
         return f'it has a reduce-scatter of its own, {own} (set_custom_reduce_scatter, set_symm_mem_for_comm)'

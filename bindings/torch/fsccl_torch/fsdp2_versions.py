@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What FSDP2 calls differently in the versions of torch, under one name each. The newest torch
-comes first in each function."""
+"""Functions that FSDP2 calls differently in the versions of torch, under one name each. The newest
+torch comes first in each function."""
 
 import functools
 import inspect
@@ -33,7 +33,7 @@ def gathered(fsdp, event):
 
 
 def reduced(fsdp, event, stream):
-    """What foreach_reduce() returns when `event` on `stream` is the end of the reduction."""
+    """Returns the values of foreach_reduce() when `event` on `stream` is the end of the reduction."""
     nothing = getattr(fsdp, '_all_gather_output', _NOTHING)
     if hasattr(fsdp.comm_ctx, '_last_post_reduce_events'):  # from 2.12 on
         return nothing, event, stream, event, None, None, None
@@ -59,7 +59,7 @@ def grad_dtype(param):
 
 
 def divide_factor(fsdp):
-    """What the sums of gradients are divided by, None for the number of ranks."""
+    """Returns what the sums of gradients are divided by, None for the number of ranks."""
     if hasattr(fsdp, 'gradient_divide_factor'):  # from 2.8 on
         return fsdp.gradient_divide_factor
     operator = fsdp.reduce_scatter_reduce_op
@@ -72,7 +72,7 @@ def divide_factor(fsdp):
 
 
 def compiled_autograd():
-    """Whether backward runs, or will run, compiled."""
+    """Returns whether backward runs, or will run, compiled."""
     module = sys.modules.get('torch._dynamo.compiled_autograd')
     seen_by_fsdp2 = getattr(
         _common, 'compiled_autograd_enabled', None
@@ -99,6 +99,6 @@ def take_grad(param):
 
 
 def _grads_are_cast_by_autograd(param):
-    """Whether autograd gives a gradient in another dtype than that of the parameter (from 2.14
-    on)."""
+    """Returns whether autograd gives a gradient in another dtype than that of the parameter (from
+    2.14 on)."""
     return not hasattr(param, 'accumulate_unsharded_grad_if_needed')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch does not ask of a Work that is written in Python.
+"""Calls that torch does not make to a Work that is written in Python.
 
 A backend's method returns a Work to C++, which wraps it in a holder. The holder forwards wait() and
 get_future(), and answers all else as a Work that never completes. So the methods below of torch's
@@ -45,7 +45,7 @@ def _behind(holder):
     _asking.on, _asking.found = True, None
     try:
         holder.get_future()
-    except RuntimeError:  # of a backend whose works have none
+    except RuntimeError:  # the works of this backend have none
         pass
     finally:
         _asking.on = False

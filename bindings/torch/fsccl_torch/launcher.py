@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mpirun, mpiexec, prterun and srun say, in the variables that torch.distributed and what is
-built on it read."""
+"""Sets what mpirun, mpiexec, prterun and srun say, in the variables that torch.distributed and what
+is built on it read."""
 
 import ctypes
 import os

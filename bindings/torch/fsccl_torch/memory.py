@@ -113,7 +113,7 @@ class Pool:
         return [version for unit in self.units for version in unit.versions()]
 
     def frozen_bytes(self):
-        """Of parameters that stay gathered."""
+        """Bytes of parameters that stay gathered."""
         return sum(unit.frozen_bytes for unit in self.units)
 
     def step(self):

@@ -93,7 +93,7 @@ class _Receive(Message):
 
 
 class _Inbox:
-    """What comes from one rank: the envelope that is received now, or None."""
+    """Messages from one rank: the envelope that is received now, or None."""
 
     def __init__(self, peer):
         self.peer, self.words, self.envelope = (
@@ -339,7 +339,7 @@ class Messages:
     # from any rank ----
 
     def _has_come(self, peer):
-        """Whether a message of that rank is there, and somebody wants one of any rank."""
+        """Returns whether a message of that rank is there, and somebody wants one of any rank."""
         if not self._wants_any():
             return False
         with self._lock_for(c.lib.fsccl_recv, peer):
@@ -386,7 +386,7 @@ class Messages:
         self._changed.notify_all()
 
     def _fail(self, error, peer):
-        """Those that wait for a message of `peer` (None: of any rank) get the error."""
+        """Gives the error to receivers that wait for a message of `peer` (None: of any rank)."""
         for message in [
             one for one in self._posted if one.wanted is None or peer in (None, one.wanted)
         ]:

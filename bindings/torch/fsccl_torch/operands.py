@@ -74,7 +74,7 @@ def _run_all(functions):
 
 
 class Operands:
-    """What collectives have in common. Needs `_comm`, a Communicator, its `_size` and its
+    """The parts that collectives have in common. Needs `_comm`, a Communicator, its `_size` and its
     `_rank`."""
 
     def _refuse(self, call, text, kind=ValueError):

@@ -43,9 +43,9 @@ def _owners_of(shapes, ranks):
 
 
 class Owners:
-    """Which rank of `group` owns which of some tensors, alike on all ranks: `owner[i]` is the rank
-    in the group that owns tensors[i], and `owned` lists what this rank owns. Of the tensors only
-    the shapes are looked at; those of DTensors are the whole ones. `largest` is the most elements
+    """Decides which rank of `group` owns which of some tensors, alike on all ranks: `owner[i]` is
+    the rank in the group that owns tensors[i], and `owned` lists what this rank owns. Only the
+    shapes of the tensors are looked at, of DTensors the whole ones. `largest` is the most elements
     that a rank owns, `bound` how few that can be."""
 
     def __init__(self, tensors, group=None):
@@ -158,7 +158,7 @@ class Owners:
                 )
 
     def _exchange(self, sent, sizes, like):
-        """What each rank sent to this one. `sent`: flat tensors for each rank."""
+        """Returns what each rank sent to this one. `sent`: flat tensors for each rank."""
         flat = [piece for of_rank in sent for piece in of_rank]
         source = torch.cat(flat) if flat else like.new_empty(0)
         target = source.new_empty(sum(sizes))

@@ -63,8 +63,8 @@ def _describe(param: c.Param, name: bytes, tensor: torch.Tensor) -> None:
 
 
 class _Ranks:
-    """Which ranks publish: a group whose rank r has the r-th rows of every tensor. Of several
-    replicas the first one publishes."""
+    """Returns the ranks that publish: a group whose rank r has the r-th rows of every tensor. The
+    first of several replicas publishes."""
 
     def __init__(
         self, tensors: Mapping[str, torch.Tensor], group: dist.ProcessGroup | None
@@ -110,7 +110,7 @@ class _Ranks:
 
 
 class Publisher:
-    """What publish() makes of a model."""
+    """The object that publish() makes of a model."""
 
     def __init__(
         self,
@@ -163,8 +163,8 @@ class Publisher:
 
     @property
     def ticket(self) -> bytes:
-        """What a subscriber needs: give it over a channel that you trust. Empty on ranks that do
-        not publish."""
+        """Returns what a subscriber needs: give it over a channel that you trust. Empty on ranks
+        that do not publish."""
         if not self._handle:
             return b''
         made = c.UniqueId()
@@ -222,7 +222,7 @@ def publish(
     `timeout`: seconds after which a subscriber that takes nothing is disconnected. `linger`:
     seconds for which Publisher.close() waits for subscribers. `port`: TCP, of this rank; 0: any.
 
-    Shards on a GPU are copied to the host first. Of HSDP the first replica publishes."""
+    Shards on a GPU are copied to the host first. With HSDP the first replica publishes."""
     state = _tensors(model.state_dict(keep_vars=True))
     made = _publishers.get(model)
     if made is None:
@@ -243,7 +243,7 @@ def publish(
 
 
 class Subscription:
-    """What subscribe() makes. A context manager."""
+    """The object that subscribe() makes. A context manager."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Making replicas of a module equal, and checking that they are.
 
-Tensors are sent where they lie, all of a list in one operation: nothing is flattened or copied. Of
+Tensors are sent where they lie, all of a list in one operation: nothing is flattened or copied. For
 a DTensor it is the local shard, which each replica gets from the first replica's same shard.
 """
 

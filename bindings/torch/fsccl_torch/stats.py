@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the backend carried, in this process: calls and bytes of the larger buffer, by
+"""Counts what the backend carried, in this process: calls and bytes of the larger buffer, by
 collective."""
 
 import collections

@@ -15,12 +15,12 @@ import functools
 
 import torch
 
-_WORDS = 8  # of the C++ object that are looked at; all its versions are larger
+_WORDS = 8  # bytes of the C++ object that are looked at; all its versions are larger
 _SWAPS = hasattr(torch.UntypedStorage, '_swap_data_ptr_')
 
 
 def can_be_exchanged() -> bool:
-    """Whether this torch lets memory be put behind a storage."""
+    """Returns whether this torch lets memory be put behind a storage."""
     return _SWAPS or _places() is not None
 
 
@@ -47,7 +47,7 @@ class Memory:
 
 
 def shows_memory(reference):
-    """Whether the storage of a StorageWeakRef lives and has memory behind it."""
+    """Returns whether the storage of a StorageWeakRef lives and has memory behind it."""
     storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
     return storage is not None and storage.nbytes() > 0
 
@@ -84,7 +84,7 @@ def _places():
 
 
 def _trial(at_address, at_size):
-    """Whether a storage whose words are written shows other memory, and is empty again
+    """Returns whether a storage whose words are written shows other memory, and is empty again
     afterwards."""
     tensor, other = torch.empty(5, dtype=torch.float64), torch.arange(5, dtype=torch.float64)
     storage = tensor.untyped_storage()

@@ -121,8 +121,8 @@ class Side:
         self._held = {}  # id of an event -> it and operands, in the order of the stream
 
     def begin(self):
-        """What is put on the stream from now on follows what the current stream was given. Returns
-        that stream."""
+        """Makes work that is put on the stream from now on follow what the current stream was
+        given. Returns that stream."""
         caller = cuda.current_stream(self.device)
         self.stream.wait_event(cuda.record(caller))
         return caller

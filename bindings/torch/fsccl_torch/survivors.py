@@ -38,8 +38,8 @@ def _backend(group):
 
 
 def peer_states(group: dist.ProcessGroup | None = None) -> list[str]:
-    """What this rank knows of the life of each rank of the group: "alive", "suspect", "left" or
-    "dead". Sends nothing."""
+    """Returns what this rank knows of the life of each rank of the group: "alive", "suspect",
+    "left" or "dead". Sends nothing."""
     comm, state, states = _backend(group)._comm, ctypes.c_int(), []
     for rank in range(comm.size):
         c.check(c.lib.fsccl_comm_peer_state(comm.handle, rank, ctypes.byref(state)))
@@ -66,8 +66,8 @@ def shrink(group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
 
 
 def _default_group_anew(old):
-    """What torch.distributed.shrink_group() does for the default group, where torch cannot do it
-    for a group written in Python."""
+    """Does what torch.distributed.shrink_group() does for the default group, where torch cannot do
+    it for a group written in Python."""
     if old is not dist.group.WORLD:
         raise c.FscclError(
             f'{old._comm.who()}: shrink: before torch 2.14 only the default group can be made '

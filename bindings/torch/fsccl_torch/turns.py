@@ -150,7 +150,7 @@ class _Completer:
         if turn.before:
             try:
                 turn.before()
-            except Exception:  # who looks at the future asks for it again
+            except Exception:  # a reader of the future asks for it again
                 pass
         turn.future.set_result(None)
         _here.turn = None

@@ -206,7 +206,8 @@ class Parameters(_Unit):
             gather_codec=ctypes.pointer(codec) if codec is not None else None,
         )
         self.coded = codec is not None
-        self._offsets = None  # of the parameters in the slot, from the first that is not empty
+        # offsets of the parameters in the slot, from the first that is not empty
+        self._offsets = None
         self._view = c.View()
 
     def set_shards(self, shards):
@@ -226,7 +227,7 @@ class Parameters(_Unit):
         self._handle.trains, self._handle.frozen_bytes = trains, frozen_bytes
 
     def codec_report(self):
-        """What the codec has done so far (fsccl_codec_report_t); None without one."""
+        """Counts what the codec has done so far (fsccl_codec_report_t); None without one."""
         if not self.coded:
             return None
         report = c.CodecReport()

@@ -11,7 +11,7 @@
 namespace fsccl::cuda {
 namespace {
 
-// What is uploaded: array behind array, each at a multiple of 16 bytes.
+// The bytes to upload: array behind array, each at a multiple of 16 bytes.
 class Image {
  public:
   template <class T>
@@ -54,8 +54,8 @@ Status DeviceKernels::find(const char* name, CUfunction& function) const {
   return driver.cuFuncLoad ? device_.check("cuFuncLoad", driver.cuFuncLoad(function)) : success();
 }
 
-// What the driver says of this GPU: without a norm, blocks have fewer threads, and more of them may
-// fit. Else those that are known to.
+// The driver is asked about this GPU: without a norm blocks have fewer threads, and more of them
+// may fit. Without its answer as many blocks are taken as are known to fit.
 uint32_t DeviceKernels::blocks_at_once(CUfunction function, uint32_t threads) const {
   const Driver& driver = device_.driver();
   int blocks = 0;

@@ -20,8 +20,8 @@ namespace fsccl::cuda {
 // dst = src converted. Any pair that kernels.h casts, and equal dtypes of any kind (a copy). Any
 // alignment to the element.
 struct CastPiece {
-  CUdeviceptr source = 0;    // an address, or with `sources_from_base` an offset
-  uint64_t destination = 0;  // likewise
+  CUdeviceptr source = 0;    // an address, or an offset where CastBase says so
+  uint64_t destination = 0;  // an address, or an offset where CastBase says so
   uint64_t count = 0;        // elements
   fsccl_dtype_t from = FSCCL_FLOAT32, to = FSCCL_FLOAT32;
 };
@@ -41,7 +41,7 @@ struct ReduceEpilogue {
   bool accumulate = false;
 };
 
-// What a reduce leaves in memory that the device reaches, in stream order.
+// The result that a reduce leaves in memory that the device reaches, in stream order.
 struct DeviceNorm {
   double sum;
   int finite, unused;
@@ -51,7 +51,7 @@ struct DeviceNorm {
 enum class CastBase : uint8_t { destinations, sources, both };
 
 class CastTable;    // pieces in device memory
-class ReduceTable;  // likewise, and the scratch of the norm
+class ReduceTable;  // pieces in device memory, and the scratch of the norm
 
 // A table must outlive what was launched with it.
 class DeviceKernels {

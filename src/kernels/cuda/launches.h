@@ -1,5 +1,5 @@
-// What the kernels are given and read: shared by the host, which fills it, and the kernels,
-// whichever compiler makes them.
+// The arguments of the kernels. The host fills them and the kernels read them, whichever compiler
+// makes the kernels.
 #pragma once
 #include <cstdint>
 
@@ -15,7 +15,7 @@ struct Piece {
   uint32_t from, to;  // Element; kBytes only both
 };
 
-// What a block does at a time: part `index` of a piece. A list of these, not a search, says whose
+// The unit of a block's work: part `index` of a piece. A list of tiles, not a search, says whose
 // turn it is: many small pieces are dealt to blocks as a large one's parts are.
 struct Tile {
   uint32_t piece, index;
@@ -23,10 +23,10 @@ struct Tile {
 
 // elements; bytes
 inline constexpr uint32_t kCastThreads = 256, kCastTile = 4096, kCopyTile = 16384;
-// Those that fold, and with a norm one more warp, which adds the squares of what they stored
-// before. A tile is a block of the norm.
+// The threads that reduce, and with a norm one more warp, which adds the squares of what they
+// stored before. A tile is a block of the norm.
 inline constexpr uint32_t kWorkers = 128, kReduceThreads = kWorkers + 32, kReduceTile = 4096;
-// of either kernel, at least: registers leave room for them
+// the least for either kernel: registers leave room for them
 inline constexpr uint32_t kBlocksPerMultiprocessor = 5;
 
 struct CastLaunch {

@@ -1,7 +1,7 @@
-// Device memory for tables. What a table had is kept for the next one: to free memory waits until
-// the whole device is idle, and a stream of this process may wait for a peer that waits for what
-// comes behind the call. So no more is kept than was in use at once, and who moves his gradients
-// every step asks the driver for nothing.
+// Device memory for tables. Memory of a table that is gone is kept for the next one: freeing memory
+// waits until the whole device is idle, and a stream of this process may wait for a peer that waits
+// for work behind the call. No more is kept than was in use at once, and a program that moves its
+// gradients every step asks the driver for nothing.
 #pragma once
 #include <cstddef>
 #include <map>

@@ -26,8 +26,8 @@ uint32_t even_grid(uint32_t tiles, uint32_t multiprocessors, uint32_t most);
 struct Grid {
   uint32_t blocks, threads;
 };
-// Of a reduce. With a norm each block has a warp more, and one of the blocks, `most` at most, is
-// the one that adds what the others leave.
+// The grid of a reduce. With a norm each block has one more warp, and one of the blocks, `most` at
+// most, adds what the others leave.
 Grid reduce_grid(uint32_t tiles, bool norm, uint32_t multiprocessors, uint32_t most);
 
 // A launch as far as the table and the call say it. The bases lie within, if there are not too

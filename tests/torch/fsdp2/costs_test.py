@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What fsccl_torch.fsdp2.enable() costs beside the computation: the memory of whole gradients and
-of gathered parameters does not grow with the number of layers, and the hooks take less of a
-processor than stock FSDP2's."""
+"""Measures what fsccl_torch.fsdp2.enable() costs beside the computation: the memory of whole
+gradients and of gathered parameters does not grow with the number of layers, and the hooks take
+less of a processor than stock FSDP2's."""
 
 import sys
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_memory_does_not_grow_with_the_layers(bucket_bytes):
         assert few['gradients'] <= 2 * layer, few
         for layers in (16, 64):
             many = figures[layers][rank]
-            # What the planner lays out for a step: slots of parameters and of gradients.
+            # Returns what the planner lays out for a step: slots of parameters and of gradients.
             for name in ('planned_bytes', 'plan_bound_bytes', 'gradients'):
                 assert many[name] == few[name], (name, figures)
 

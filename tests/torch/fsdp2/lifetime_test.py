@@ -65,7 +65,7 @@ def models_come_and_go(what, options):
     assert used <= one, (used, one)
     assert sizes[-1] - sizes[2] < 2 * one, [
         size >> 20 for size in sizes
-    ]  # of what each leaves, 7 would be 7 times that
+    ]  # 7 models would leave 7 times what each leaves
 
 
 @pytest.fixture(scope='module')

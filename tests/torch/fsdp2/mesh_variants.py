@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people do with FSDP2 on meshes of two dimensions, and on parts of one, each as in
-variants.py. With 4 ranks a sum has still one order of its terms: two and two."""
+"""Uses of FSDP2 on meshes of two dimensions, and on parts of one, each as in variants.py. With 4
+ranks a sum has still one order of its terms: two and two."""
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people do with FSDP2, each as a function (rank, ranks) -> {"losses", "parameters"}: over
-gloo it is stock FSDP2, over fsccl fsccl_torch.fsdp2.enable() is called on the model. `carried` says
-what of it must have gone through units."""
+"""Uses of FSDP2, each as a function (rank, ranks) -> {"losses", "parameters"}: over gloo it is
+stock FSDP2, over fsccl fsccl_torch.fsdp2.enable() is called on the model. `carried` says what of it
+must have gone through units."""
 
 import inspect
 import sys

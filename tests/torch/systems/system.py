@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of training systems share: a small model, its data, and `compare`, which trains
-over gloo and over fsccl and wants equal bits.
+"""Parts that the tests of training systems share: a small model, its data, and `compare`, which
+trains over gloo and over fsccl and wants equal bits.
 
 A system is a function (rank, ranks) -> {"losses": of this rank, "parameters": whole, by name}, run
 in one process a rank after init_process_group; with own_group it is given the backend's name too,
@@ -67,7 +67,7 @@ class Model(nn.Module):
 
 
 def batch(step, rank, ranks):
-    """Of the step's data, the part of this rank."""
+    """Returns this rank's part of the step's data."""
     generator = torch.Generator().manual_seed(1000 * SEED + step)
     tokens = torch.randint(VOCABULARY, (ranks, SEQUENCES, TOKENS + 1), generator=generator)[
         rank
@@ -100,7 +100,8 @@ def whole(tensor):
 
 
 def result(model, losses):
-    """Of a model whose parameters are DTensors or whole, under the names of the plain model."""
+    """Returns the parameters of a model, which are DTensors or whole, under the names of the plain
+    model."""
     names = {
         name: name.replace('_orig_mod.', '').removeprefix('module.')
         for name, _ in model.named_parameters()
@@ -185,7 +186,7 @@ def free_port():
 
 
 def run(system, backend, ranks, folder, own_group=False):
-    """What the system returns on each rank."""
+    """Returns what the system returns on each rank."""
     folder.mkdir()
     shared = (folder, own_group, free_port())
     processes = [

@@ -36,7 +36,7 @@ def wrapped(**options):
 
 
 def whole_parameters(model):
-    """What torch_xla makes of the checkpoints of all ranks."""
+    """Returns the parameters that torch_xla makes of the checkpoints of all ranks."""
     import torch_xla
     from torch_xla.distributed.fsdp.state_dict_utils import consolidate_sharded_state_dicts
 

@@ -83,7 +83,7 @@ def reason_not_to_run(test):
 
 
 def choose_tests(suites, wanted):
-    """Of each test the form of the first suite that would run it."""
+    """Returns, for each test, the form of the first suite that would run it."""
     loader, chosen = unittest.TestLoader(), []
     for name in loader.getTestCaseNames(suites[0]):
         if wanted and name not in wanted:

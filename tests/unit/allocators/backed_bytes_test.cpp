@@ -165,7 +165,7 @@ TEST(BackedBytes, ServeWhatIsInPiecesUpToTheLimit) {
   for (uint64_t key = 0; key < 8; key++) ASSERT_TRUE(part.take(key, 1));
   EXPECT_FALSE(part.take(8, 1));
   for (uint64_t key = 0; key < 8; key += 2) part.give_back(key);
-  ASSERT_TRUE(part.take(9, 4));  // of four gaps of one page
+  ASSERT_TRUE(part.take(9, 4));  // four gaps of one page serve it
   EXPECT_FALSE(part.take(10, 1));
   EXPECT_LE(part.backed().bytes(), 8 * kBackedPage);
 }

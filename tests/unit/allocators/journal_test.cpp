@@ -63,7 +63,8 @@ TEST(Journal, CountsByKindUnitAndStream) {
   EXPECT_EQ(j->live_peak(), 16384u + 4096);
 }
 
-// What is only said to come again is counted when somebody asks, as if it had been at once.
+// A piece that is only said to come again is counted when somebody asks, as if it had been counted
+// at once.
 TEST(Journal, CountsWhatComesAgainWhenSomebodyAsks) {
   for (const size_t history : {0, 64}) {
     const auto j = journal(history);
@@ -269,7 +270,7 @@ TEST_P(JournalInUse, IsReadWhileItIsWritten) {
     for (const LiveMemory& memory : copy.live) {
       live += memory.bytes;
       if (memory.address >= 0x900000) continue;
-      ASSERT_EQ(memory.bytes, memory.address / 0x10000 * 4096);  // of one and the same slot
+      ASSERT_EQ(memory.bytes, memory.address / 0x10000 * 4096);  // both are of the same slot
       ASSERT_EQ(memory.requested, memory.bytes - 96);
     }
     for (const MemoryUse& use : copy.uses) {

@@ -238,7 +238,7 @@ bool valid_in_order(const std::vector<SlotRequest>& requests, const SlotPlan& pl
 }
 
 double seconds_of(const std::vector<SlotRequest>& requests, int64_t events, SlotPlan& plan) {
-  // of the processor: other work on the machine does not count
+  // The processor's time is taken: other work on the machine does not count.
   const std::clock_t start = std::clock();
   plan = plan_slots(requests, events, kAlignment);
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;

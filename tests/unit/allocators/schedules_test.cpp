@@ -125,7 +125,8 @@ Step train_with_checkpoints(const std::vector<uint64_t>& pages, size_t prefetch,
   return script.step;
 }
 
-// What was reduced in the group stays until it is reduced between the groups, two units later.
+// A gradient that was reduced in the group stays until it is reduced between the groups, two units
+// later.
 Step train_replicated(const std::vector<uint64_t>& pages) {
   Script script(pages);
   for (const StepEvent& event : train(pages, 1, true)) {

@@ -101,7 +101,7 @@ TEST(StepValid, PlansOfRandomStepsAreProved) {
   EXPECT_GT(refused, 100);
 }
 
-// What a step gets whose slots are too many for the graph of their conflicts.
+// A step whose slots are too many for the graph of their conflicts gets such a plan.
 TEST(StepValid, PlansInTheOrderOfTheStepAreProved) {
   std::mt19937_64 random(4);
   for (int i = 0; i < 300; ++i) {

@@ -31,7 +31,7 @@ TEST(Handles, NameTheirObjectAlone) {
   EXPECT_EQ(things.find(one)->value, 1);
   EXPECT_EQ(things.find(two)->value, 2);
   EXPECT_FALSE(things.find(0));
-  EXPECT_FALSE(things.find(one ^ uint64_t{1} << 56));  // of another kind
+  EXPECT_FALSE(things.find(one ^ uint64_t{1} << 56));  // a handle of another kind
   EXPECT_FALSE(things.find(one + (uint64_t{1} << 24)));
   EXPECT_FALSE(things.find(one | 0xffffff));
   EXPECT_TRUE(things.end(one, soon(), anyway).ok());
@@ -104,7 +104,7 @@ TEST(Handles, AnEndWaitsForUsers) {
   }
 }
 
-// Who uses what belongs to another object uses that one.
+// A caller that uses an object uses the object that owns it, too.
 TEST(Handles, OfAnOwnersObjectsHoldTheOwner) {
   Things things;
   const uint64_t owner = things.add(std::make_unique<Thing>(1)).value(),

@@ -1,4 +1,4 @@
-// What a fork marks, in the child alone, and that the registry of hooks survives one.
+// A fork marks the child alone, and the registry of hooks survives a fork.
 #include "base/fork.h"
 
 #include <gtest/gtest.h>

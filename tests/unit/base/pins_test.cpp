@@ -34,7 +34,7 @@ TEST(Pins, OfAThreadAreFew) {
   for (Pins::Word* const word : words) Pins::clear(word);
 }
 
-// What a thread had goes to a later one.
+// A thread gets the words of a thread that has ended.
 TEST(Pins, WordsOfThreadsThatHaveEndedAreUsedAgain) {
   int object = 0;
   Pins::Word* first = nullptr;

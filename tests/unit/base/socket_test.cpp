@@ -69,7 +69,7 @@ TEST(Socket, WhatIsThisHost) {
   };
   for (const char* host : {"127.0.0.1", "127.8.9.10", "::1", "0.0.0.0", "::"})
     EXPECT_TRUE(here(host)) << host;
-  // of documents alone
+  // These addresses are reserved for documents.
   for (const char* host : {"192.0.2.1", "2001:db8::1"}) EXPECT_FALSE(here(host)) << host;
   for (const IpAddress& ip : local_ips("")) EXPECT_TRUE(is_this_host(tcp_address(ip, 7)).value());
   ASSERT_TRUE(only_link().ok());
@@ -118,7 +118,7 @@ TEST(Socket, WaitsEndAtTheDeadlineAndClosedPeersAreErrors) {
   EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).value(), 0u);
   ASSERT_EQ(send_some(pair.server.get(), "y", 1).value(), 1u);
   pair.server.reset();
-  // what came before the end is still there
+  // bytes that came before the end are still there
   EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).value(), 1u);
   EXPECT_EQ(byte, 'y');
   EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).status().code(), FSCCL_ERR_LINK);
@@ -185,7 +185,7 @@ TEST(Socket, DatagramsOfOtherLengthsShowIt) {
   EXPECT_LT(receive_datagram(other.get(), bytes, sizeof bytes).value(), 0);
 }
 
-// What nobody takes, and what cannot be sent, is lost; the socket is as good as before.
+// A datagram that nobody takes, or that cannot be sent, is lost; the socket is as good as before.
 TEST(Socket, DatagramsMayBeLost) {
   const Fd mine = open_datagrams().take();
   IpAddress loopback6 = {};

@@ -1,5 +1,5 @@
 // Calls on files beyond the limit of file sizes (ulimit -f): errors that name the limit, and no
-// signal. In children, for whom the limit is set.
+// signal. The limit is set in children.
 #include "base/write_file.h"
 
 #include <fcntl.h>

@@ -219,7 +219,8 @@ TEST(Heartbeat, ANeighbourIsToldWhatComesFromElsewhere) {
   Row row(2);
   Heart heart(kTimes, 0);
   row.pass(heart, 200, {1});
-  heart.told(1, {{7, 500, true}, {0, 900, false}}, row.now);  // of us, too: we know better
+  // it speaks of us, too: we know better
+  heart.told(1, {{7, 500, true}, {0, 900, false}}, row.now);
   heart.told(2, {{7, 800, false}, {8, 450, false}}, row.now);
   EXPECT_EQ(heart.life(7, row.now).silent_ms, 800);
   EXPECT_TRUE(heart.life(7, row.now).stopped);
@@ -235,7 +236,7 @@ TEST(Heartbeat, ANeighbourIsToldWhatComesFromElsewhere) {
   heart.told(2, {}, row.now);
   EXPECT_THAT(ranks_of(heart.news_for(1, row.now)), IsEmpty());
   EXPECT_THAT(ranks_of(heart.news_for(2, row.now)), ElementsAre(7));
-  heart.lost(1, false, row.now);  // what it said goes with it
+  heart.lost(1, false, row.now);  // its words about others go with it
   EXPECT_THAT(ranks_of(heart.news_for(2, row.now)), IsEmpty());
 }
 

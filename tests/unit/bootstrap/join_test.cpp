@@ -154,7 +154,7 @@ TEST(JoinFails, MissingRanksAreNamedToAll) {
     EXPECT_THAT(text_of(rank.status),
                 AllOf(HasSubstr("12 of 14 ranks"), HasSubstr("missing: 12, 13")));
   }
-  // Who comes later is told at once.
+  // A rank that comes later is told at once.
   EXPECT_THAT(join_by_id(id, 13, 14).status().text(), HasSubstr("missing: 12, 13"));
 }
 

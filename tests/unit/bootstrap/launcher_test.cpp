@@ -1,4 +1,4 @@
-// What launchers say. The variables are those that each of them was seen to set.
+// The variables are those that each launcher was seen to set.
 #include "bootstrap/launcher.h"
 
 #include <gmock/gmock.h>
@@ -215,7 +215,7 @@ TEST(Launcher, Slurm) {
   const Result<LaunchEnvironment> launch = read(kSlurm);
   ASSERT_TRUE(launch.ok()) << launch.status().text();
   EXPECT_EQ(launch.value().rank, 2);
-  EXPECT_EQ(launch.value().ranks, 3);  // of the step, not of the job
+  EXPECT_EQ(launch.value().ranks, 3);  // the ranks of the step, not of the job
   EXPECT_EQ(launch.value().local_ranks, 1);
   EXPECT_FALSE(launch.value().one_host);
   EXPECT_EQ(launch.value().master_address, "rack1n07");
@@ -257,7 +257,7 @@ TEST(Launcher, TheInnermostCounts) {
     EXPECT_STREQ(launcher(both(mpich, outer)), "MPICH");
     EXPECT_STREQ(launcher(both(kPmix, outer)), "PMIx");
   }
-  // What Slurm's own plugins for PMI and PMIx add is Slurm's.
+  // Variables that Slurm's own plugins for PMI and PMIx add are Slurm's.
   EXPECT_STREQ(
       launcher(both(
           kSlurm, {{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"PMI_FD", "11"}, {"PMI_JOBID", "17.0"}})),
@@ -308,7 +308,7 @@ TEST(Launcher, ARankByHandHasToAgree) {
                 HasSubstr("RANK=0"));
     EXPECT_THAT(refusal(with(variables, "RANK", "0")), HasSubstr("RANK=0, but"));
     EXPECT_EQ(read(with(variables, "RANK", rank)).value().launcher, right.launcher);
-    // Who says the same may say it.
+    // A second launcher may say the same.
     EXPECT_EQ(
         read(both(with(with(pod, "RANK", rank), "WORLD_SIZE", ranks), variables)).value().launcher,
         Launcher::kTorchrun);

@@ -156,7 +156,7 @@ TEST(MembershipRules, OneAnswerWhateverDiesWhen) {
   EXPECT_GT(with_declines, 500u);
 }
 
-// Who is asked says so, once; who has not been asked says nothing.
+// A rank that declines says so once it is asked; one that has not been asked says nothing.
 TEST(MembershipRules, WhoDeclinesSaysSoWhenAsked) {
   Membership membership(1);
   membership.decline(2);

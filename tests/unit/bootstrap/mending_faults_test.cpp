@@ -84,7 +84,7 @@ TEST(MendingFaults, WithoutAThreadItIsTriedAgain) {
   EXPECT_EQ(answers.reached, kRanks - 1);
 }
 
-// Who loses its links by it is told that the others hold it for dead.
+// A rank that loses its links by it is told that the others hold it for dead.
 TEST(MendingFaults, AnyCallForMemoryMayFail) {
   constexpr uint64_t kRuns = 10;
   const Answers without = lose_the_root("memory", 0);

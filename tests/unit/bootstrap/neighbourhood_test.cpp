@@ -1,4 +1,4 @@
-// Who stands beside whom on a host, and in the tree.
+// Tests the neighbours of a rank on a host, and in the tree.
 #include "bootstrap/neighbourhood.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ TEST(Neighbourhood, TheRanksOfAHostStandInARing) {
   EXPECT_FALSE(where.far(0, 5));
 }
 
-// Those of one process are stopped together: only another one can speak for them.
+// Ranks of one process are stopped together: only another process can speak for them.
 TEST(Neighbourhood, BesideARankIsAlsoSomebodyOfAnotherProcess) {
   const std::vector<Member> members = members_of({{7, 1}, {7, 1}, {7, 1}, {7, 2}, {7, 2}});
   const Neighbourhood where(members, in_order(members.size()));

@@ -17,7 +17,7 @@
 namespace fsccl {
 namespace {
 
-// What every connection begins with: Hello, Challenge, Proof.
+// Every connection begins with Hello, Challenge and Proof.
 constexpr uint64_t kHandshake = 3;
 
 // A job whose messages arrive in any order, but for those of one link.
@@ -183,7 +183,8 @@ TEST(TreeSteps, EveryOrderOfMessagesJoinsAndGathers) {
     }
 }
 
-// What a start costs: joining, and the exchange of which cores each rank has (136 bytes).
+// Counts the messages of a start: joining, and the exchange of which cores each rank has (136
+// bytes).
 TEST(TreeSteps, AHundredThousandRanks) {
   constexpr int32_t kRanks = 100'000;
   constexpr auto kCount = static_cast<uint64_t>(kRanks);
@@ -210,7 +211,7 @@ TEST(TreeSteps, AHundredThousandRanks) {
   EXPECT_LE(most_messages, 6u * (kFanOut + 1));
   // The list of members and what was gathered, once each, and on its way up once more.
   EXPECT_LE(most_bytes, kCount * (kMemberRecordBytes + 2 * 136 + 4));
-  // What a rank keeps of each other one.
+  // The memory that a rank keeps of each other one.
   EXPECT_LE(sizeof(Member) + sizeof(MemberRecord) + sizeof(int32_t), 160u);
 }
 

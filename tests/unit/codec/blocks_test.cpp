@@ -39,7 +39,7 @@ struct Stored {
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     if (dtype == FSCCL_BFLOAT16) bits = bfloat16_of(value);
-    if (dtype == FSCCL_FLOAT16) {  // of values that the tests use: near enough
+    if (dtype == FSCCL_FLOAT16) {  // near enough for the values of the tests
       const double scaled = std::fabs(static_cast<double>(value));
       uint16_t best = 0;
       if (scaled >= 65504) {

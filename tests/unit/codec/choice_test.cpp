@@ -42,7 +42,7 @@ TEST(CodecChoice, StaysOutLongerEachTimeThatItLoses) {
   EXPECT_FALSE(choice.stays_out());
 }
 
-// What it loses before it stays out is at most the time of two to three plain gathers.
+// A codec loses at most the time of two to three plain gathers before it stays out.
 TEST(CodecChoice, StaysOutSoonerTheMoreItLoses) {
   for (const double coded : {150.0, 200.0, 400.0, 2000.0}) {
     CodecChoice choice;

@@ -1,5 +1,5 @@
-// What the tests of codecs share: words of some kinds, a step of training on them, the formula of
-// nibbles written out plainly, and the instruction sets of this machine.
+// The helpers that tests of codecs share: words of some kinds, a step of training on them, the
+// formula of nibbles written out plainly, and the instruction sets of this machine.
 #pragma once
 #include <cmath>
 #include <cstdint>

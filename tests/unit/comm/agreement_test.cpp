@@ -1,4 +1,4 @@
-// Whether all ranks can begin: what one says, all hear.
+// All ranks hear what one says, and so know whether all can begin.
 #include "comm/agreement.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace {
 using namespace testing;
 using ::testing::HasSubstr;
 
-constexpr int kNumbers[] = {4, 6, 9};  // of the ranks in messages
+constexpr int kNumbers[] = {4, 6, 9};  // the ranks' numbers in messages
 
 Meeting meeting_of(int rank, Wrapped& wrapped) {
   return {shm_transport(),     wrapped.channel,         rank,    3,
@@ -48,7 +48,7 @@ TEST(Agreement, SettingsThatDifferAreNamedByTheNumbersOfMessages) {
   });
 }
 
-// What ranks that are threads send each other as messages, and how many each has sent.
+// The messages that ranks, which are threads here, send each other, and how many each has sent.
 struct Post {
   static constexpr int kRanks = 13;
   struct Box {
@@ -90,7 +90,7 @@ struct Post {
     return ops;
   }
 
-  // What each rank comes to, and how many messages it sent, from tick 5 on.
+  // Runs `body` on each rank, from tick 5 on, and counts the messages that each sends.
   void run(const std::function<void(Box& box, const Meeting& meeting)>& body) {
     const fsccl_transport_ops_t table = ops();
     std::vector<std::thread> threads;

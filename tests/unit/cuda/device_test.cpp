@@ -130,7 +130,7 @@ TEST(Pointers, OfTheHostAreOfNoDevice) {
 }
 
 TEST(Streams, TheDefaultOneIsCapturedWithAnyThatBlocks) {
-  Control().broken_rules();  // of tests before
+  Control().broken_rules();  // rules that tests before this one broke
   const Device& first = device(0);
   const Current current(first);
   CUstream blocking = nullptr;

@@ -30,8 +30,8 @@ int say() {
   return 0;
 }
 
-// What this program says when libcuda.so.1 is looked for in `folder` first; `more`: other
-// variables.
+// Returns the output of this program when libcuda.so.1 is looked for in `folder` first; `more`:
+// other variables.
 std::string with(const std::string& folder, const std::string& more = "") {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string command =

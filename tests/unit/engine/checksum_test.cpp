@@ -22,8 +22,8 @@ using testing::Wrapped;
 constexpr size_t kMost = 1 << 20;
 
 struct Outcome {
-  Status status;     // of the operation, or what the engine learned after it
-  Status unsettled;  // of the operation alone
+  Status status;     // status of the operation, or what the engine learned after it
+  Status unsettled;  // status of the operation alone
   std::vector<uint8_t> output;
 };
 

@@ -1,4 +1,4 @@
-// What an engine says of operations that failed while another thread drove them.
+// An engine reports operations that failed while another thread drove them.
 #include "engine/engine.h"
 
 #include <gmock/gmock.h>
@@ -84,7 +84,7 @@ TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
   });
 }
 
-// What its operations use goes then.
+// Memory that its operations use goes then.
 TEST(Engine, RetiresWhenNobodyDrivesAnyMore) {
   failed_while_driven([](Engine& engine, const std::function<void()>& go_on) {
     const std::future<void> retired = std::async(std::launch::async, [&] { engine.retire(); });
@@ -122,8 +122,8 @@ void in_barrier(const std::function<void(Engine&, Wrapped&)>& body) {
   });
 }
 
-// Who waits for a rank looks just when the service thread is about to tell that it is dead: it must
-// not tell less.
+// A caller that waits for a rank looks just when the service thread is about to tell that it is
+// dead: it must not tell less.
 TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
   in_barrier([](Engine& engine, Wrapped& channel) {
     std::atomic<bool> looked{false};
@@ -158,8 +158,8 @@ TEST(Runner, KnowsWhichSignalsAnotherFollows) {
   }
 }
 
-// Who told of a failure and ended at once: the end can be known before what was told has been taken
-// in.
+// A rank tells of a failure and ends at once: its end can be known before the failure has been
+// taken in.
 TEST(Engine, HearsOutWhoHasEnded) {
   in_barrier([](Engine& engine, Wrapped& channel) {
     channel.on_hear_out = [&] {
@@ -242,8 +242,8 @@ TEST(Engine, NothingIsMovedBehindADeath) {
   });
 }
 
-// What rank 0 says of an all-gather in which its read of rank 1's memory ends with `read`.
-// `at_end`: before its channel goes.
+// Returns the error of rank 0 from an all-gather in which its read of rank 1's memory ends with
+// `read`. `at_end` is called before its channel goes.
 Error all_gather_that_reads(
     const std::function<fsccl_status_t(Wrapped&)>& read,
     const std::function<void()>& at_end = [] {}) {

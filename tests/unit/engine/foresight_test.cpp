@@ -44,7 +44,7 @@ class Gathering {
     channel.on_signal = [this](uint32_t) { signals_++; };
     channel.on_poll = [this](auto...) { return hidden_-- <= 0; };
   }
-  // Of the next call: so many looks for a peer's signals find none.
+  // Lets so many looks for a peer's signals find none in the next call.
   void hide(int looks) { hidden_ = looks; }
 
   // Signals that this rank gave: one of a call that goes through slots at once, two of one that

@@ -286,8 +286,8 @@ TEST(SmallCall, ReadsNothingBehindAFailure) {
   });
 }
 
-// Of a rank whose peer is seen only after more looks than such a call takes: the rest of it is the
-// ring's.
+// A rank sees its peer only after more looks than such a call takes: the ring carries out the rest
+// of it.
 TEST(SmallCall, GoesOnInTheRingWhereAPeerIsLate) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     Rank self(rank, 2, channel, tick);
@@ -344,7 +344,7 @@ TEST(SmallCall, WaitsForItsTurn) {
   });
 }
 
-// Who only receives tells that it has entered for the window's sake, which does not take every
+// A rank that only receives tells that it has entered, for the window's sake, but not in every
 // call.
 TEST(SmallCall, WhoOnlyReceivesTellsNowAndThen) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {

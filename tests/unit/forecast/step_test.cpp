@@ -49,7 +49,7 @@ TEST(Step, CopiesOfAProcessorTakeItsTime) {
   EXPECT_NEAR(line.exposed_ns, 38 * 10, 30);
 }
 
-// What a byte takes in a gather and in a reduction may be measured apart: each prices its own.
+// The price of a byte may be measured for gathers and for reductions: each prices its own.
 TEST(Step, MeasuredGathersAndReductionsHavePricesOfTheirOwn) {
   nlohmann::json text = nlohmann::json::parse(kHosts);
   text["measured"] = {

@@ -91,7 +91,7 @@ TEST(Average, IsTheSumDividedAndRoundedOnce) {
   }
 }
 
-// Of every value of a 16-bit format, and of integers in the wider ones; fp16 sums go far beyond
+// Takes every value of a 16-bit format, and integers in the wider ones; fp16 sums go far beyond
 // fp16.
 TEST(Average, OfEqualValuesIsThatValue) {
   for (const std::string& target : targets()) {

@@ -59,7 +59,7 @@ std::vector<uint16_t> numbers(size_t count) {
   return found;
 }
 
-// What the host makes of elements first .. first + to.size() of the source, with the norm of all
+// Reduces elements first .. first + to.size() of the source on the host, with the norm of all
 // before.
 void reduce_on_host(const std::vector<uint16_t>& period, size_t first, double scale,
                     std::vector<float>& to, Norm& norm) {

@@ -11,7 +11,7 @@ void fsccl_emulated_fsccl_divide(const unsigned grid[3], const unsigned block[3]
 namespace fsccl::cuda {
 namespace {
 
-// What a call has, with the arena at `begin`.
+// Returns the pieces of a call, with the arena at `begin`.
 std::vector<CastPiece> placed(const CastCall& call, CUdeviceptr begin) {
   std::vector<CastPiece> pieces = call.pieces;
   for (CastPiece& piece : pieces) {

@@ -60,7 +60,7 @@ class Machine {
   virtual void reduce(Arena& arena, const ReduceCall& call, DeviceNorm* norm) = 0;
   virtual void divide(Arena& arena, size_t at, uint64_t count, fsccl_dtype_t dtype,
                       int64_t divisor) = 0;
-  virtual uint32_t blocks() const = 0;  // of a reduce with its norm, at most
+  virtual uint32_t blocks() const = 0;  // blocks of a reduce with its norm, at most
 };
 
 // "emulated" or "driver"; null, and *why, where the second has no device or the library no kernels.

@@ -187,10 +187,12 @@ TEST_F(DeviceKernelsErrors, AsManyBlocksAsFit) {
     ASSERT_TRUE(table.ok()) << table.status().text();
     ASSERT_EQ(device_->multiprocessors(), 4);
     EXPECT_TRUE(kernels.value()->reduce(*table.value(), &memory, {}, 0, stream).ok());
-    EXPECT_EQ(control_.calls("fsccl_reduce<<<52, 128>>>"), 1u);  // of 64, 16 a multiprocessor
+    // 64 blocks fit, 16 a multiprocessor
+    EXPECT_EQ(control_.calls("fsccl_reduce<<<52, 128>>>"), 1u);
     EXPECT_TRUE(
         kernels.value()->reduce(*table.value(), &memory, {}, memory + 2'000'000, stream).ok());
-    EXPECT_EQ(control_.calls("fsccl_reduce<<<37, 160>>>"), 1u);  // of 48, 12 a multiprocessor
+    // 48 blocks fit, 12 a multiprocessor
+    EXPECT_EQ(control_.calls("fsccl_reduce<<<37, 160>>>"), 1u);
     ASSERT_EQ(device_->driver().cuStreamSynchronize(stream), CUDA_SUCCESS);
   }
   EXPECT_EQ(device_->driver().cuStreamDestroy(stream), CUDA_SUCCESS);
@@ -206,8 +208,8 @@ T read_at(size_t offset) {
   return value;
 }
 
-// What the container says of itself: its size, and of each entry kind (1: PTX, 2: code), sizes and
-// architecture.
+// Checks what the container says of itself: its size, and of each entry kind (1: PTX, 2: code),
+// sizes and architecture.
 TEST(DeviceImage, HasCodeForEveryArchitectureAndPtxOfTheFirstAndTheLast) {
   if (!kKernelImage.bytes) GTEST_SKIP() << "the library was built without nvcc";
   ASSERT_EQ(read_at<uint32_t>(0), 0xba55ed50u);

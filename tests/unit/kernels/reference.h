@@ -1,7 +1,7 @@
-// What the kernels must compute, written once more as one element at a time and as plainly as
-// possible: values as double, rounding by nearbyint at the right quantum, no bit tricks shared with
-// the library. Also: buffers with guards at any misalignment, and the instruction sets to repeat a
-// test on.
+// The results that kernels must compute, written once more as one element at a time and as plainly
+// as possible: values as double, rounding by nearbyint at the right quantum, no bit tricks shared
+// with the library. Also: buffers with guards at any misalignment, and the instruction sets to
+// repeat a test on.
 #pragma once
 #include <gtest/gtest.h>
 

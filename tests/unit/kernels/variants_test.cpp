@@ -149,7 +149,7 @@ TEST(Variants, NamesComeBackAndStrangeOnesDoNot) {
   EXPECT_FALSE(usable(Pass::copy, {255, 0}));
 }
 
-// What another rank tells is not trusted either.
+// Numbers that another rank tells are not trusted either.
 TEST(Variants, WhatIsNotUsableBecomesTheDefault) {
   KernelChoice strange;
   strange.fill({200, 200});

@@ -117,7 +117,7 @@ TEST(PerParam, KnownCuts) {
   EXPECT_EQ(layout.piece(1, 2).count, 1u);
   EXPECT_EQ(layout.shard_total(0), 6u);
   EXPECT_EQ(layout.padding(), 4u * 6 - 13);
-  EXPECT_EQ(layout.padding_bound(), 4u * 4 - 13);  // of five rows of two, one rank holds two
+  EXPECT_EQ(layout.padding_bound(), 4u * 4 - 13);  // one rank holds two of five rows of two
 }
 
 TEST(Flat, CutsInsideParameters) {

@@ -23,8 +23,8 @@ StepShape shape_of(const Model& model, int ranks) {
   return shape;
 }
 
-// What a unit may do next; the order must be valid for every number of units, or the library would
-// refuse it.
+// Checks each event against what a unit may do next; the order must be valid for every number of
+// units, or the library would refuse it.
 TEST(MakeStep, EveryUnitLivesItsLife) {
   for (int i = 0; i < 24; i++) {
     const int prefetch = i % 2;
@@ -123,8 +123,8 @@ TEST(MakeStepByParameter, EveryParameterLivesItsLife) {
       }
 }
 
-// Of layers with parameters of 8192 and 4096 bytes, 2 units are there and the gradients of 2
-// parameters; of the embedding one.
+// Layers have parameters of 8192 and 4096 bytes. Two units of these are there and the gradients of
+// 2 parameters, and of the embedding one.
 TEST(PlanBound, FallsByParameter) {
   Model model{"test", {{"root", {{"embedding", {32, 64}}, {"head", {32, 64}}}}}};
   for (int l = 0; l < 4; l++) model.units.push_back({"layer", {{"w", {64, 64}}, {"v", {32, 64}}}});
@@ -134,7 +134,7 @@ TEST(PlanBound, FallsByParameter) {
   shape.by_parameter = true;
   const auto events = make_step_by_parameter(model, 1);
   EXPECT_EQ(plan_bound_bytes(model, events, shape), 2 * 12288u + 12288);
-  shape.shared = false;  // what is given back makes room for gradients
+  shape.shared = false;  // parameters that are given back make room for gradients
   EXPECT_EQ(plan_bound_bytes(model, events, shape), 2 * 12288u + 8192);
 }
 

@@ -160,8 +160,8 @@ TEST(Collectives, BroadcastIsBalanced) {
   }
 }
 
-// Who sends and receives fills several slots before it empties the first of a peer. Who only sends
-// has nothing to put off.
+// A rank that sends and receives fills several slots before it empties the first of a peer. A rank
+// that only sends has nothing to put off.
 TEST(Collectives, SlotsAreWrittenAheadOfWhatIsRead) {
   constexpr uint64_t kSlot = 4096;
   const auto written_ahead = [](const Plan& plan) {
@@ -187,8 +187,8 @@ TEST(Collectives, SlotsAreWrittenAheadOfWhatIsRead) {
   }
 }
 
-// Between hosts a signal is a message. Who only receives gives one a round, and a round is several
-// slots.
+// Between hosts a signal is a message. A rank that only receives gives one a round, and a round is
+// several slots.
 TEST(Collectives, WhoOnlyReceivesSignalsOnceForSeveralMirroredSlots) {
   constexpr uint64_t kSlot = 4096;
   const auto count = [](const Plan& plan, StepKind kind) {
@@ -232,7 +232,7 @@ TEST(Collectives, StepsTakeFewMessagesAndNoByteTwice) {
   };
   struct Case {
     int ranks, steps;
-    uint64_t messages;  // of a rank
+    uint64_t messages;  // messages of a rank
   };
   for (const Case& one : {Case{4, 2, 2},
                           {5, 3, 3},

@@ -1,5 +1,5 @@
-// What each collective must leave behind, written down from the public header's words and
-// independently of the builders.
+// The results of each collective, written down from the public header's words and independently of
+// the builders.
 #pragma once
 #include <fmt/format.h>
 
@@ -119,7 +119,7 @@ struct Collective {
 };
 
 inline const std::vector<Collective>& collectives() {
-  // Those through slots twice: slots that all ranks map, and mirrored ones.
+  // Collectives through slots stand here twice: with slots that all map, and with mirrored ones.
   static const std::vector<Collective> all = [] {
     constexpr uint64_t kSlot = 4096;
     const auto direct = [](auto movement) -> Builder {

@@ -1,5 +1,5 @@
-// What is told of two calls that differ: the field, both values, and where only what came before
-// differs, which calls that can be.
+// The text about two calls that differ names the field and both values; if only earlier calls
+// differ, it says which calls these can be.
 #include "plan/fingerprint.h"
 
 #include <gmock/gmock.h>

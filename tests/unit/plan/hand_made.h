@@ -1,4 +1,4 @@
-// What tests of hand-made plans share.
+// Helpers of tests that make plans by hand.
 #pragma once
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// What one step brings into a slot is taken out of it by steps that read just that (plan.h): so
-// each piece can have a sum.
+// Bytes that one step brings into a slot are taken out of it by steps that read just these
+// (plan.h): so each piece can have a sum.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -14,8 +14,8 @@ namespace {
 // rank, tick, offset, elements, size of one
 using PieceKey = std::tuple<int, uint16_t, uint64_t, uint64_t, uint64_t>;
 
-// Of plans that run side by side: what is read that nobody brought so, and whether two pieces begin
-// in one line.
+// Checks plans that run side by side: each piece that is read must have been brought as such, and
+// no two pieces may begin in one line.
 void check(const std::vector<Plan>& plans, const std::string& what) {
   std::set<PieceKey> brought;
   std::set<std::tuple<int, uint16_t, uint64_t>> lines;

@@ -13,7 +13,7 @@ namespace {
 
 struct Unit {
   Layout layout;
-  UnitShape shape;  // of rank 0
+  UnitShape shape;  // the shape on rank 0
 };
 
 fsccl_dtype_t random_float(std::mt19937_64& random) {
@@ -122,7 +122,7 @@ TEST_P(UnitPlans, UnshardPrivate) {
   }
 }
 
-// Of all parameters, or of some.
+// Reduces all parameters, or some.
 TEST_P(UnitPlans, ReduceGrads) {
   std::mt19937_64 random(17);
   for_random_units(14, true, [&random](Unit& unit) {
@@ -153,8 +153,7 @@ TEST_P(UnitPlans, ReduceGrads) {
   });
 }
 
-// Of the ranks of a host: each acts for some ranks of the layout, and there are others that nobody
-// here acts for.
+// Returns the layout's ranks that each rank of a host acts for; nobody here acts for some of them.
 std::vector<std::vector<int>> random_holds(std::mt19937_64& random, int layout_ranks,
                                            bool one_each) {
   const size_t ranks = 1 + random() % static_cast<size_t>(layout_ranks);

@@ -159,8 +159,8 @@ TEST(VerifyMirrored, ReadsBeforeTheTickOfTheSlot) {
   expect_error(plans, "slot of tick 1 mod 8 for rank 1 of rank 0 are not ordered");
 }
 
-// What a put reads is written again: before its peer has the bytes, when it may have them, when it
-// has.
+// Bytes that a put reads are written again: before its peer has them, when it may have them, when
+// it has.
 TEST(VerifyMirrored, WritesWhatAPutReads) {
   const Step write = copy_bytes_step({kInput, 0, 0}, {kOutput, 0, 0}, 64);
   const auto rewritten = [&](const std::vector<Step>& steps) {

@@ -82,7 +82,7 @@ std::vector<Case> all_cases() {
 
 bool moves(const Step& step) { return step.kind <= StepKind::put; }
 
-// Whether any rank waits for this signal: one that nobody waits for may come at any time.
+// Returns whether any rank waits for this signal: one that nobody waits for may come at any time.
 bool awaited(const std::vector<Plan>& plans, const Plan& plan, const Step& signal) {
   for (const Plan& peer : plans)
     for (const Step& step : peer.steps)

@@ -1,5 +1,5 @@
-// What a rank holds for subscribers: whole copies stay those of their version while further ones
-// are published, and nothing exceeds the limit.
+// Tests the memory that a rank holds for subscribers: whole copies stay those of their version
+// while further ones are published, and nothing exceeds the limit.
 #include "publish/history.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ class Publishing {
     EXPECT_LE(history.held_bytes(), history.limit_bytes());
     EXPECT_LE(history.held_peak_bytes(), history.limit_bytes());
   }
-  // What a subscriber would make of the rest of a whole copy.
+  // Returns whether the rest of a whole copy gives a subscriber the expected words.
   bool rest_is(Sending& sending, Bytes got, const std::vector<uint16_t>& expected) {
     Bytes room;
     for (;;) {

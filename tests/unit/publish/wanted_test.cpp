@@ -1,5 +1,5 @@
-// What a subscriber wants against what is published: each element comes from one rank, once, for
-// all layouts and numbers of ranks; what does not fit is named.
+// Matches the wishes of subscribers with publications: each element comes from one rank, once, for
+// all layouts and numbers of ranks; errors name what does not fit.
 #include "publish/wanted.h"
 #include "fsccl/redistribute.h"
 

@@ -1,6 +1,6 @@
-// What is reserved of files while signals come so often that the kernel never ends a large call.
-// This program defines those calls itself: what takes long is always interrupted, and of the rest
-// every second call.
+// Files are reserved while signals come so often that the kernel never ends a large call. This
+// program defines those calls itself: long ones are always interrupted, and every second one of the
+// others.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -310,7 +310,7 @@ TEST(Recorder, WhoIsStoppedInTheMiddleLeavesWholeCommunicators) {
   EXPECT_EQ(waitpid(child, &status, 0), child);
 }
 
-// What a killed process was just writing does not count.
+// A record that a killed process was just writing does not count.
 TEST(Recorder, TornRecordsAreLeftOut) {
   const Folder folder;
   {
@@ -392,7 +392,7 @@ TEST(Recording, FilesThatAreNoneAreRefused) {
   EXPECT_FALSE(recording::read(folder.path() + "/none").ok());
 }
 
-// What the recorder never writes: a rank that is not of the job, and times whose differences are no
+// The recorder never writes a rank that is not of the job, or times whose differences are no
 // numbers.
 TEST(Recording, TimesAndRanksAreWithinBounds) {
   const Folder folder;

@@ -1,4 +1,4 @@
-// Who gives what when state is dealt out anew: every byte that a rank is to hold comes to it once,
+// Tests the flows when state is dealt out anew: every byte that a rank is to hold comes to it once,
 // from a rank that holds it, and from all such ranks alike; by a walk over every byte of small
 // parameters.
 #include "redistribute/redistribution.h"
@@ -49,7 +49,7 @@ TEST(Redistribution, EveryByteComesOnceFromWhoHasIt) {
     EXPECT_TRUE(plan.not_taken().empty());
     for (int taker = 0; taker < ranks; taker++) {
       const auto wanted = plan.parties[static_cast<size_t>(taker)].takes;
-      std::vector<std::vector<int>> came;  // of each byte of each new piece: how often
+      std::vector<std::vector<int>> came;  // how often each byte of each new piece came
       for (const auto& buffer : plan.buffers)
         came.emplace_back(
             wanted < 0 ? 0 : plan.to.piece(wanted, buffer.param).count * buffer.element_bytes);

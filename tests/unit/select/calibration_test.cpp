@@ -16,7 +16,8 @@ namespace {
 
 using namespace testing;
 
-constexpr uint32_t kEngineTicks = 8;  // what an engine signals before it waits for its peers
+// an engine signals in so many ticks before it waits for its peers
+constexpr uint32_t kEngineTicks = 8;
 
 Costs measure(int rank, int ranks, Wrapped& channel, uint32_t* tick, bool share_cores = false) {
   const fsccl_transport_ops_t ops = Wrapped::ops();

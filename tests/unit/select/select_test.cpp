@@ -1,4 +1,4 @@
-// What the selection chooses on machines that differ, and that all ranks choose alike.
+// The selection chooses a plan on machines that differ, and all ranks choose alike.
 #include "select/select.h"
 
 #include <gtest/gtest.h>

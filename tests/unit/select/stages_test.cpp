@@ -29,8 +29,8 @@ TEST(Stages, BySize) {
         << op_name(op) << ": more exchanges, for nothing";
 }
 
-// What was measured at the start is another time each time, and must not decide the bits of a sum,
-// nor what is sent between hosts.
+// A measurement at the start differs each time. It must not decide the bits of a sum, nor which
+// bytes are sent between hosts.
 TEST(Stages, DoNotFollowWhatIsMeasured) {
   Party other = job(2, 4);
   other.select.costs.origin = CostsOrigin::calibration;
@@ -41,8 +41,8 @@ TEST(Stages, DoNotFollowWhatIsMeasured) {
     EXPECT_TRUE(choice(other, op, 1 << 20).by_hosts) << op_name(op);
 }
 
-// What a tuning file says is the same each time. Where a link is so fast that bytes cost nothing,
-// to go by hosts only adds exchanges.
+// A tuning file says the same each time. Where a link is so fast that bytes cost nothing, to go by
+// hosts only adds exchanges.
 TEST(Stages, FollowATuningFile) {
   Party other = job(2, 4);
   other.select.costs.origin = CostsOrigin::tuning_file;

@@ -38,7 +38,7 @@ TEST(MemoryPage, ShowsWhoHasWhat) {
   EXPECT_EQ(count(page, "<rect class=\"area pale\""), 1u);  // gradients
   EXPECT_EQ(count(page, "<rect class=\"band\""), 3u);
   EXPECT_EQ(count(page, "class=\"mark\""), 6u);  // two step boundaries through three bands
-  for (const char* words : {"live bound 16.00 KiB", "clique bound 16.00 KiB", "when most was live",
+  for (const char* words : {"live bound 16.00 KiB", "clique bound 16.00 KiB", "at the peak",
                             "refused: who", "5 before them are not"})
     EXPECT_THAT(page, HasSubstr(words));
 }
@@ -57,6 +57,17 @@ TEST(MemoryPage, SaysThatThereIsNoHistory) {
   EXPECT_THAT(page, HasSubstr("set FSCCL_POOL_HISTORY"));
   EXPECT_EQ(count(page, "<rect class=\"area"), 3u);  // the live blocks
   EXPECT_EQ(count(page, "<figure"), 1u);             // and no empty charts over time
+}
+
+TEST(MemoryPage, HasNoEmptyChartWhereNothingIsLive) {
+  nlohmann::json json = sample_snapshot();
+  json["device_traces"] = {nlohmann::json::array()};
+  json["fsccl"]["step_times_us"] = nlohmann::json::array();
+  MemorySnapshot snapshot = parsed(json);
+  snapshot.live.clear();
+  const std::string page = memory_page(snapshot, {});
+  EXPECT_THAT(page, HasSubstr("Nothing is in the pool now."));
+  EXPECT_EQ(count(page, "<figure"), 0u);
 }
 
 TEST(MemoryPage, EscapesWhatTheFileSays) {

@@ -36,7 +36,7 @@ TEST(Connection, GpusByNvlinkAndTheirCardsByPci) {
   EXPECT_EQ(gpus.nodes.size(), 3u);
   EXPECT_EQ(link_between(dgx, "dgx/gpu0", "dgx/mlx5_0").link, LinkClass::pcie);
   EXPECT_EQ(link_between(dgx, "dgx/gpu0", "dgx/mlx5_0").gb_per_s, 50);
-  // What is far for the processors is not near through GPUs.
+  // Cores that are far apart are not near each other through GPUs.
   EXPECT_EQ(link_between(dgx, "dgx/core0", "dgx/core111").link, LinkClass::host);
   EXPECT_EQ(link_between(dgx, "dgx/mlx5_0", "dgx/mlx5_7").link, LinkClass::host);
   // Nor is a device of the other package nearer than one of this.
@@ -58,7 +58,7 @@ TEST(Connection, HostsAlongTheirRails) {
   const Connection across = link_between(cluster, "node0/gpu0", "node15/gpu7");
   EXPECT_EQ(across.link, LinkClass::network);
   EXPECT_EQ(across.gb_per_s, 50);
-  // What lies inside a host never goes out.
+  // A way between two parts of a host never goes out.
   EXPECT_NE(link_between(cluster, "node0/mlx5_0", "node0/mlx5_7").link, LinkClass::network);
 }
 

@@ -19,7 +19,7 @@ std::string text_of(const char* name) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// What load_file() says of such a file; "" where it takes it.
+// Returns the error of load_file() for such a file; "" where it takes it.
 std::string xml_problem(const std::string& text) {
   const std::string path = testing::TempDir() + "machine.xml";
   std::ofstream(path) << text;

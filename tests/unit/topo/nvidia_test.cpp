@@ -34,7 +34,8 @@ TEST(Nvidia, NameMemoryAndLinksToASwitch) {
   EXPECT_EQ(at(machine, "gpus/gpu0").model, "NVIDIA Stand-in 1B");
   EXPECT_EQ(at(machine, "gpus/gpu1").model, "NVIDIA Stand-in 9D");
   EXPECT_EQ(at(machine, "gpus/gpu1").bytes, uint64_t{80} << 30);
-  EXPECT_EQ(at(machine, "gpus/gpu0").gb_per_s, 63.015385f);  // of its lanes, as hwloc has it
+  // the rate of its lanes, as hwloc has it
+  EXPECT_EQ(at(machine, "gpus/gpu0").gb_per_s, 63.015385f);
   ASSERT_EQ(machine.all(Kind::nv_switch).size(), 1u);
   ASSERT_EQ(machine.links.size(), 2u);
   EXPECT_EQ(machine.links[0].gb_per_s, 450);

@@ -1,4 +1,4 @@
-// What the stand-in for NVIDIA's libnvidia-ml.so.1 plays.
+// The machine that the stand-in for NVIDIA's libnvidia-ml.so.1 plays.
 #pragma once
 
 #ifdef __cplusplus

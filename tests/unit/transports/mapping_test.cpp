@@ -1,4 +1,4 @@
-// What the ranks of a channel map.
+// Tests which memory the ranks of a channel map.
 #include "transports/shm/mapping.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ struct Mapped {
   size_t bytes = 0;
 };
 
-// Of the files of channels, in this process.
+// Returns what this process maps of the files of channels.
 Mapped mapped() {
   Mapped found;
   std::ifstream maps("/proc/self/maps");
@@ -62,7 +62,7 @@ TEST(Mapping, RanksOfOneProcessMapTheirChannelOnce) {
   over_channel(8, [](int, Wrapped&, uint32_t) { EXPECT_EQ(mapped().stretches, 1); });
 }
 
-// What pairs of ranks need is mapped by the two alone, when they do.
+// Memory that pairs of ranks need is mapped by the two alone, when they do.
 TEST(Mapping, GrowsWithTheRanksNotTheirPairs) {
   constexpr int kRanks = 64;
   over_channel(kRanks, [&](int rank, Wrapped& channel, uint32_t) {

@@ -141,8 +141,8 @@ TEST_P(MirrorChannelTest, WhatDoesNotLeaveAtOnceIsSentAsItWas) {
     }
 }
 
-// What is said behind one another may leave together, in order and whole, also what the socket does
-// not take at once.
+// Messages that follow one another may leave together, in order and whole; so may the rest that the
+// socket does not take at once.
 TEST_P(MirrorChannelTest, WhatIsHeldLeavesWithTheNext) {
   std::vector<std::byte> large(size_t{1} << 20, std::byte{7});
   const auto put = [&](uint32_t tick, const void* source, size_t bytes, size_t at) {

@@ -58,7 +58,7 @@ class StarvedNode final : public StillNode {
   bool advance(int) override { throw std::bad_alloc(); }
 };
 
-// A node that keeps to whom something was sent.
+// A node that notes the receivers of messages.
 class RecordingNode final : public StillNode {
  public:
   explicit RecordingNode(const fsccl_transport_job_t& job) : StillNode("recording", job) {}
@@ -72,7 +72,7 @@ class RecordingNode final : public StillNode {
   }
 };
 
-// Of 16 ranks.
+// A channel of rank 3 of 16.
 class News : public testing::Test {
  protected:
   News() : node_({sizeof(fsccl_transport_job_t), 3, 16, key_, 0, nullptr}) {
@@ -167,11 +167,11 @@ TEST_F(Starved, WhatCannotBeSentEndsItsConnection) {
   EXPECT_THAT(node_.dropped, testing::ElementsAre(2));
   fsccl_transport_failure_t failure{};
   failure.code = FSCCL_ERR_ABORTED;
-  channel_->fail(failure);  // whom it cannot be told, does not matter here
+  channel_->fail(failure);  // it does not matter here which ranks cannot be told
   EXPECT_EQ(channel_->failure()->code, FSCCL_ERR_ABORTED);
 }
 
-// Who is woken goes on by itself, perhaps on the thread's core.
+// A thread that is woken goes on by itself, perhaps on the service thread's core.
 TEST(MirrorService, LeavesTheRestToWhomItWoke) {
   constexpr unsigned char key[32] = {};
   BusyNode node({sizeof(fsccl_transport_job_t), 0, 2, key, 0, nullptr});

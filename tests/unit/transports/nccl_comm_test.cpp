@@ -209,7 +209,7 @@ TEST(NcclComm, OneThreadServesSeveral) {
     });
 }
 
-// Of the driver's virtual memory, which alone windows can be on.
+// Memory of the driver's virtual memory, the only kind that windows can be on.
 struct Page {
   static constexpr size_t kBytes = 2u << 20;
   explicit Page(const cuda::Device& on) : device(on) {

@@ -1,4 +1,5 @@
-// What may be used with which NCCL, over all versions that there were, and why not.
+// Tests which features may be used with which NCCL, over all versions that there were, and the
+// reasons.
 #include "transports/nccl/nccl_features.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// What rank 0 offers to the other ranks of a channel in shared memory, and what they take of it.
+// Tests what rank 0 offers to the other ranks of a channel in shared memory, and what they take of
+// it.
 #include "transports/shm/shm.h"
 
 #include <fcntl.h>

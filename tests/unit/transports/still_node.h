@@ -1,4 +1,4 @@
-// What nodes of tests and fuzzers are made from.
+// Nodes of tests and fuzzers are made from this class.
 #pragma once
 #include "transports/mirror/node.h"
 

@@ -1,4 +1,4 @@
-// Who gets in at a node's listener, and what becomes of the others; how links end.
+// Tests which connections a node's listener accepts, what becomes of the others, and how links end.
 #include "transports/tcp/node.h"
 
 #include <gmock/gmock.h>
@@ -72,7 +72,7 @@ class TcpNodeTest : public testing::Test {
       sent += now.value();
     }
   }
-  // Whether the node ends the connection, rather than that it says something.
+  // Returns whether the node ends the connection instead of answering.
   bool turned_away(int fd) const {
     const Deadline deadline = Deadline::in_ms(kLongMs);
     while (!deadline.passed()) {
@@ -140,7 +140,7 @@ TEST_F(TcpNodeTest, ARankOfTheJobIsHeard) { rank_0_is_heard(); }
 TEST_F(TcpNodeTest, WhoDoesNotKnowTheSecretIsNot) {
   EXPECT_EQ(call(0, 6).status().code(), FSCCL_ERR_AUTH);     // the node proves itself first
   EXPECT_EQ(call(0, 5, 2).status().code(), FSCCL_ERR_AUTH);  // another rank was meant
-  // Who goes on nevertheless.
+  // This client goes on nevertheless.
   const Fd fd = knock();
   HandshakeClient client(credentials(6), Purpose::kLink, 0, 0, kRanks, Nonce{1});
   put(fd.get(), encode_frame(FrameType::kHello, client.hello()));

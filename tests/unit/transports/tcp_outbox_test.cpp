@@ -1,4 +1,4 @@
-// What goes over a socket that takes it all, a part of it, or nothing.
+// Tests sending over a socket that takes all bytes, a part of them, or none.
 #include "transports/tcp/outbox.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace fsccl::tcp {
 namespace {
 
-constexpr int kLongMs = 60'000;  // what does not come by then never does
+constexpr int kLongMs = 60'000;  // bytes that have not come by then never do
 
 class OutboxTest : public testing::Test {
  protected:
@@ -32,7 +32,7 @@ class OutboxTest : public testing::Test {
     here_ = call.take();
     there_ = answer.take();
   }
-  // Of some bytes that nobody else has; afterwards the caller's memory is its own again.
+  // Sends bytes that nobody else has; afterwards the caller's memory is its own again.
   void send(size_t bytes, bool more = false) {
     std::vector<std::byte> data(bytes);
     for (size_t i = 0; i < bytes; i++) data[i] = static_cast<std::byte>(i + sent_);

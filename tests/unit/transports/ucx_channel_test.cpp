@@ -10,7 +10,7 @@
 namespace fsccl::ucx {
 namespace {
 
-// What becomes of messages with bytes on their way out.
+// Says what becomes of messages with bytes on their way out.
 enum class Spoils { bytes, header };
 std::optional<Spoils> spoils;
 
@@ -31,7 +31,7 @@ class UcxChannelTest : public UcxRanks {
     UcxRanks::TearDown();
   }
 
-  // What comes fails the channel, and both ranks learn why.
+  // A spoiled message fails the channel, and both ranks learn why.
   std::string receive_spoiled(uint32_t tick, Spoils what) {
     spoils = what;
     send(tick, 4096);
@@ -82,7 +82,7 @@ TEST_F(UcxChannelTest, WithoutSumsNobodyNotices) {
   EXPECT_EQ(mirror(0)[100], std::byte{0});
 }
 
-// What comes from a rank that was sooner waits until there is something to judge it by.
+// A message of a rank that was sooner waits until there is something to judge it by.
 class UcxConnectTest : public UcxRanks {
  protected:
   static inline std::atomic<int> looks{0};

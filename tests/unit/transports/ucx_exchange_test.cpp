@@ -21,7 +21,8 @@ class Exchanges : public ::testing::Test {
     if (!ucx_library(&why)) GTEST_SKIP() << why;
   }
 
-  // Of memory of the host. `spoil` changes the endpoint addresses before they are shown.
+  // Runs ranks over memory of the host. `spoil` changes the endpoint addresses before they are
+  // shown.
   void run_ranks(int ranks, const std::function<void(int rank, Exchange& exchange)>& body,
                  const std::function<void(std::vector<std::vector<uint8_t>>&)>& spoil = {}) {
     std::vector<std::unique_ptr<Exchange>> all;
@@ -103,8 +104,8 @@ TEST_F(Exchanges, ARankThatIsDoneKeepsNobody) {
   });
 }
 
-// Who has sent all of its parts may leave: they arrive, also where the others hear of its end
-// before they ask for them.
+// A rank that has sent all of its parts may leave: they arrive, also where the others hear of its
+// end before they ask for them.
 TEST_F(Exchanges, WhatOneThatHasLeftSentIsTaken) {
   std::vector<std::unique_ptr<Exchange>> all;
   std::vector<std::vector<uint8_t>> endpoints;

@@ -12,7 +12,7 @@ namespace fsccl::ucx {
 
 class UcxRanks : public mirror::ChannelPair {
  protected:
-  // Of this process's UCX, as the test has it.
+  // Returns this process's UCX as the test wraps it.
   static UcxLibrary& library() {
     static UcxLibrary wrapped;
     return wrapped;

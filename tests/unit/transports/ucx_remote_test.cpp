@@ -24,13 +24,13 @@ struct Count : std::atomic<int> {
   }
 };
 
-// What UCX was asked for, by all ranks here, and what becomes of it.
+// The requests that all ranks here made of UCX, and what becomes of them.
 struct Calls {
   Count puts, gets, maps, unmaps, keys_destroyed;
   Count said[7];  // messages, by what they are
   bool no_maps = false, no_keys = false;
   bool spoil = false;          // bytes, on their way
-  std::optional<uint64_t> at;  // of bytes that are announced: not where they are
+  std::optional<uint64_t> at;  // a wrong place for bytes that are announced
   bool hold_flushes = false;
   ucp_send_nbx_callback_t held = nullptr;
   void* held_user = nullptr;
@@ -127,7 +127,7 @@ class UcxRemoteTest : public UcxRanks, public testing::WithParamInterface<Way> {
     while (transfers() == 0) {
       send(next_, 0);
       receive(next_++);
-      move_on();  // what came may have been all that was awaited
+      move_on();  // these bytes may have been all that was awaited
     }
   }
   uint32_t next_ = 1;

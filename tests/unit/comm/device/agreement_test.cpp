@@ -1,4 +1,4 @@
-// What the ranks decide from what each of them told.
+// The ranks decide from what each of them told.
 #include "comm/device/agreement.h"
 
 #include <gmock/gmock.h>

@@ -32,7 +32,7 @@ TEST_F(DeviceBlocksTest, FreedBytesAreTheirStreamsAtOnceAndAnothersWhenTheyAreOv
     give(rank, block, a);
     EXPECT_EQ(take(rank, kMb, a), block);
     give(rank, block, a);
-    const auto beside = take(rank, kMb, b);  // what is free without a wait
+    const auto beside = take(rank, kMb, b);  // a block that is free without a wait
     EXPECT_NE(beside, block);
     b.fill(beside, 1, kMb);
     b.finish();

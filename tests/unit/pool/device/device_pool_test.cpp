@@ -162,7 +162,7 @@ TEST_F(DevicePools, ADeclaredStepHasOneSegmentOfExactlyItsPlan) {
   });
 }
 
-// What comes lies badly in the step that is recorded: two gaps that nothing fits into.
+// Slots of the step that is recorded lie badly: nothing fits into two gaps.
 TEST_F(DevicePools, WhatThePlanDoesNotNeedGoesBack) {
   run_pools(2, [](const PoolRank& rank) {
     HostPage page;

@@ -86,7 +86,7 @@ TEST(ReleasedBytes, ARangeIsNeededWithItsOwnEndsAndWithOthers) {
   EXPECT_TRUE(needs(released, 100, 200).marks.empty());
   EXPECT_EQ(needs(released, 0, 200).tick(0), 7u);
   released.forget(0, 99);
-  EXPECT_EQ(needs(released, 0, 100).tick(0), 7u);  // of its last byte
+  EXPECT_EQ(needs(released, 0, 100).tick(0), 7u);  // its last byte is left
   released.forget(0, 100);
   EXPECT_EQ(released.ranges(), 0u);
 }

@@ -1,4 +1,4 @@
-// Slots grow on all ranks or on none, and who reaches whom.
+// Slots grow on all ranks or on none, and ranks know which others they reach.
 #include "pool_ranks.h"
 
 namespace fsccl::testing {
@@ -58,7 +58,7 @@ TEST_F(SlotGrowth, ADeviceWithoutMemoryEndsItOnAllRanks) {
         EXPECT_THAT(refused.status().text(),
                     ::testing::HasSubstr(rank.self.rank ? "device 1 has no" : "rank 1"));
         EXPECT_EQ(rank.stats().reserved_bytes, reserved);
-        rank.expect_alike(rank.take(3, kMebibyte));  // what there is serves
+        rank.expect_alike(rank.take(3, kMebibyte));  // memory that is there serves
         rank.barrier();
         if (rank.self.rank == 1) {
           const cuda::Current current(gpu(1));
@@ -93,7 +93,7 @@ TEST_F(SlotGrowth, TheSmallestOfTheRanksLimitsHolds) {
       });
 }
 
-// Of one rank's blocks only: its peers have the room.
+// Only one rank's blocks leave no room: its peers have it.
 TEST_F(SlotGrowth, BlocksThatLeaveNoRoomEndItOnAllRanksUntilTheyGo) {
   run_pools(
       2,
@@ -107,7 +107,7 @@ TEST_F(SlotGrowth, BlocksThatLeaveNoRoomEndItOnAllRanksUntilTheyGo) {
         if (block) {
           EXPECT_GOOD(rank.pool.free(block, rank.stream));
         }
-        rank.expect_alike(rank.take(1, 6 * kMebibyte));  // what the block was in has gone back
+        rank.expect_alike(rank.take(1, 6 * kMebibyte));  // the block's memory has gone back
         rank.give(1);
       },
       [](fsccl_pool_config_t& config, int) { config.limit_bytes = 32 * kMebibyte; });

@@ -1,4 +1,4 @@
-// What streams are given to carry out plans of units: one launch, one signal, one wait and one
+// Streams are given little to carry out plans of units: one launch, one signal, one wait and one
 // batch, whatever the number of parameters and peers; and carried out, by all ranks together, it
 // leaves what the plan says.
 #include "unit/device/stream_plan.h"

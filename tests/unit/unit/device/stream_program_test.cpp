@@ -1,4 +1,4 @@
-// What a unit's program asks of the driver: copies in batches of a bounded size, or one by one.
+// A unit's program asks the driver for copies in batches of a bounded size, or one by one.
 #include "unit/device/stream_program.h"
 
 #include "tests/unit/pool/device/pool_ranks.h"

@@ -1,16 +1,16 @@
-// The picture of a topology: boxes in boxes as the parts of a host lie in each other, devices
-// below, switches under all hosts, a line for each link, and a legend with the bandwidth of each
-// class of links. Names are drawn over the lines.
+#include "topology_picture.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "topo/describe.h"
+#include "numbers.h"
 
-namespace fsccl::topo {
 namespace {
+
+using namespace fsccl::machine_graph;
 
 constexpr size_t kMostDrawn = 4;  // hosts of a group
 constexpr double kGap = 6, kTitle = 15, kCore = 12, kCoreGap = 2, kWidest = 620, kDeviceWidth = 84,
@@ -20,14 +20,14 @@ constexpr double kCharacter = 5.6;  // about its width
 constexpr size_t kCoresInRow = 16;
 constexpr double kLegendWidth = 300, kLegendLine = 14;
 
-struct Place {
+struct Frame {
   double x = 0, y = 0, w = 0, h = 0;
 };
 
 struct Box {
   int node = -1;  // -1: the cores of the box around
-  size_t cores = 0;
-  Place place;  // x and y in the box around
+  std::vector<int> cores;
+  Frame frame;  // x and y in the box around
   std::vector<Box> inside;
 };
 
@@ -52,6 +52,10 @@ const char* fill_of(Kind kind) {
   }
 }
 
+std::string width(double gb_per_s) {
+  return gb_per_s > 0 ? fmt::format("{:.3g} GB/s", gb_per_s) : "? GB/s";
+}
+
 // As text of XML, cut to what `room` has place for.
 std::string escaped(const std::string& text, double room) {
   const auto most = static_cast<size_t>(std::max(3.0, room / kCharacter));
@@ -73,24 +77,28 @@ std::string escaped(const std::string& text, double room) {
 
 class Drawing {
  public:
-  explicit Drawing(const Topology& topology) : topology_(topology), tree_(topology) {}
+  Drawing(const Graph& graph, int ranks_per_host)
+      : ranks_(static_cast<size_t>(ranks_per_host)), graph_(graph) {
+    const std::vector<int> hosts = graph.all(Kind::host);
+    for (size_t h = 0; h < hosts.size(); h++) seat_ranks(hosts[h], h * ranks_);
+  }
 
   std::string draw() {
     double x = kGap, height = 0;
-    for (const HostGroup& group : alike(topology_)) {
-      for (size_t i = 0; i < std::min(kMostDrawn, group.hosts.size()); i++) {
-        Box box = measure(group.hosts[i]);
+    for (const std::vector<int>& group : graph_.alike()) {
+      for (size_t i = 0; i < std::min(kMostDrawn, group.size()); i++) {
+        Box box = measure(group[i]);
         put(box, x, kGap);
-        x += box.place.w + 2 * kGap;
-        height = std::max(height, box.place.h);
+        x += box.frame.w + 2 * kGap;
+        height = std::max(height, box.frame.h);
       }
-      if (group.hosts.size() <= kMostDrawn) continue;
-      const std::string more = fmt::format("and {} more", group.hosts.size() - kMostDrawn);
+      if (group.size() <= kMostDrawn) continue;
+      const std::string more = fmt::format("and {} more", group.size() - kMostDrawn);
       text(x, kGap + kTitle, "", more);
       x += 90;
     }
     height = put_switches(height + kGap, std::max(x, 2 * kDeviceWidth));
-    for (const Link& link : topology_.links) draw(link);
+    for (const Link& link : graph_.links) draw(link);
     height = put_legend(height + kGap);
     return fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"100%\" "
@@ -101,12 +109,31 @@ class Drawing {
   }
 
  private:
-  const Node& at(int node) const { return topology_.nodes[static_cast<size_t>(node)]; }
+  const Node& at(int node) const { return graph_.nodes[static_cast<size_t>(node)]; }
+
+  // Gives ranks first .. first + ranks_ - 1 to the GPUs or the cores of the host.
+  void seat_ranks(int host, size_t first) {
+    std::vector<int> seats;
+    for (const Kind kind : {Kind::gpu, Kind::core})
+      if (seats.empty()) find(host, kind, &seats);
+    for (size_t r = 0; r < std::min(ranks_, seats.size()); r++)
+      rank_of_[seats[r]] = std::to_string(first + r);
+  }
+  void find(int node, Kind kind, std::vector<int>* found) const {
+    if (at(node).kind == kind) found->push_back(node);
+    for (const int child : at(node).below) find(child, kind, found);
+  }
+
+  // Returns the number of the rank that sits there; empty: none does.
+  std::string rank_at(int node) const {
+    const auto found = rank_of_.find(node);
+    return found == rank_of_.end() ? "" : found->second;
+  }
 
   std::string title(int node) const {
     const Node& it = at(node);
     std::string text = it.name;
-    if (it.bytes) text += fmt::format(" {}", amount(it.bytes));
+    if (it.bytes) text += fmt::format(" {}", fsccl::perf::format_bytes(it.bytes));
     if (!it.model.empty()) text += fmt::format(" {}", it.model);
     return text;
   }
@@ -115,29 +142,29 @@ class Drawing {
     return std::min(kWidest / 2, kCharacter * static_cast<double>(title(node).size()) + 3 * kGap);
   }
 
-  // The box of a node with all that is in it, placed inside; its own place is the caller's to
+  // The box of a node with all that is in it, placed inside; its own position is the caller's to
   // choose.
   Box measure(int node) const {
     Box box;
     box.node = node;
     const Kind kind = at(node).kind;
     Box cores;
-    for (const int child : tree_.below(node)) {
+    for (const int child : at(node).below) {
       if (at(child).kind == Kind::core)
-        cores.cores++;
+        cores.cores.push_back(child);
       else
         box.inside.push_back(measure(child));
     }
-    if (cores.cores) {
-      const size_t columns = std::min(kCoresInRow, cores.cores),
-                   rows = (cores.cores + kCoresInRow - 1) / kCoresInRow;
-      cores.place.w = static_cast<double>(columns) * (kCore + kCoreGap);
-      cores.place.h = static_cast<double>(rows) * (kCore + kCoreGap);
+    if (!cores.cores.empty()) {
+      const size_t columns = std::min(kCoresInRow, cores.cores.size()),
+                   rows = (cores.cores.size() + kCoresInRow - 1) / kCoresInRow;
+      cores.frame.w = static_cast<double>(columns) * (kCore + kCoreGap);
+      cores.frame.h = static_cast<double>(rows) * (kCore + kCoreGap);
       box.inside.insert(box.inside.begin(), std::move(cores));
     }
     if (box.inside.empty()) {
-      box.place.w = kind >= Kind::gpu ? kDeviceWidth : std::max(60.0, room_for_title(node));
-      box.place.h = is_bar(kind) ? kBarHeight : kind >= Kind::gpu ? kDeviceHeight : kTitle + kGap;
+      box.frame.w = kind >= Kind::gpu ? kDeviceWidth : std::max(60.0, room_for_title(node));
+      box.frame.h = is_bar(kind) ? kBarHeight : kind >= Kind::gpu ? kDeviceHeight : kTitle + kGap;
       return box;
     }
     arrange(&box);
@@ -151,17 +178,17 @@ class Drawing {
     double x = kGap, y = kTitle + kGap, row = 0;
     int rank = 0;
     for (Box& part : box->inside) {
-      const bool new_row = x > kGap && (x + part.place.w > kWidest || below(part) != rank);
+      const bool new_row = x > kGap && (x + part.frame.w > kWidest || below(part) != rank);
       if (new_row) x = kGap, y += row + kGap, row = 0;
       rank = below(part);
-      part.place.x = x;
-      part.place.y = y;
-      x += part.place.w + kGap;
-      row = std::max(row, part.place.h);
-      box->place.w = std::max(box->place.w, x);
+      part.frame.x = x;
+      part.frame.y = y;
+      x += part.frame.w + kGap;
+      row = std::max(row, part.frame.h);
+      box->frame.w = std::max(box->frame.w, x);
     }
-    box->place.w = std::max(box->place.w, room_for_title(box->node));
-    box->place.h = y + row + kGap;
+    box->frame.w = std::max(box->frame.w, room_for_title(box->node));
+    box->frame.h = y + row + kGap;
     stretch(box);
   }
 
@@ -169,9 +196,9 @@ class Drawing {
   void stretch(Box* box) const {
     for (Box& part : box->inside) {
       const auto beside = std::count_if(box->inside.begin(), box->inside.end(),
-                                        [&](const Box& b) { return b.place.y == part.place.y; });
+                                        [&](const Box& b) { return b.frame.y == part.frame.y; });
       if (part.node < 0 || beside > 1) continue;
-      part.place.w = box->place.w - 2 * kGap;
+      part.frame.w = box->frame.w - 2 * kGap;
       stretch(&part);
     }
   }
@@ -182,25 +209,40 @@ class Drawing {
 
   void put(const Box& box, double x, double y) {
     if (box.node < 0) {
-      for (size_t i = 0; i < box.cores; i++)
-        body_ += fmt::format(
-            "<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{}\" height=\"{}\" fill=\"#7b8fa8\"/>\n",
-            x + static_cast<double>(i % kCoresInRow) * (kCore + kCoreGap),
-            y + static_cast<double>(i / kCoresInRow) * (kCore + kCoreGap), kCore, kCore);
+      for (size_t i = 0; i < box.cores.size(); i++)
+        put_core(box.cores[i], x + static_cast<double>(i % kCoresInRow) * (kCore + kCoreGap),
+                 y + static_cast<double>(i / kCoresInRow) * (kCore + kCoreGap));
       return;
     }
     const Node& node = at(box.node);
-    places_[box.node] = {x, y, box.place.w, box.place.h};
+    frames_[box.node] = {x, y, box.frame.w, box.frame.h};
     body_ += fmt::format(
         "<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" rx=\"3\" fill=\"{}\" "
         "stroke=\"#888\"{}><title>{}</title></rect>\n",
-        x, y, box.place.w, box.place.h, fill_of(node.kind),
+        x, y, box.frame.w, box.frame.h, fill_of(node.kind),
         node.down ? " stroke-dasharray=\"3\"" : "", escaped(title(box.node), 1e6));
-    text(x + 4, y + 12, "",
-         escaped(node.kind >= Kind::gpu ? node.name : title(box.node), box.place.w - 8));
+    const std::string rank = rank_at(box.node);
+    const std::string name = rank.empty() ? node.name : fmt::format("{} rank {}", node.name, rank);
+    text(x + 4, y + 12, rank.empty() ? "" : " font-weight=\"bold\"",
+         escaped(node.kind >= Kind::gpu ? name : title(box.node), box.frame.w - 8));
     if (node.kind >= Kind::gpu && !is_bar(node.kind) && (node.down || node.gb_per_s > 0))
       text(x + 4, y + 24, " fill=\"#555\"", node.down ? "down" : width(node.gb_per_s));
-    for (const Box& part : box.inside) put(part, x + part.place.x, y + part.place.y);
+    for (const Box& part : box.inside) put(part, x + part.frame.x, y + part.frame.y);
+  }
+
+  // A core with a rank is darker, and has its number.
+  void put_core(int node, double x, double y) {
+    const std::string rank = rank_at(node);
+    body_ += fmt::format(
+        "<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{}\" height=\"{}\" fill=\"{}\"><title>{}{}"
+        "</title></rect>\n",
+        x, y, kCore, kCore, rank.empty() ? "#7b8fa8" : "#2b4a73", escaped(title(node), 1e6),
+        rank.empty() ? "" : ", rank " + rank);
+    if (rank.empty()) return;
+    body_ += fmt::format(
+        "<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"{}\" fill=\"white\" "
+        "text-anchor=\"middle\">{}</text>\n",
+        x + kCore / 2, y + kCore / 2 + 2.5, rank.size() < 3 ? 8 : 5, rank);
   }
 
   // `words` are escaped.
@@ -216,9 +258,9 @@ class Drawing {
       if (gb_per_s > 0)
         classes[fmt::format("{} to {}: {}", kind_name(a), kind_name(b), width(gb_per_s))]++;
     };
-    for (const Node& node : topology_.nodes)
+    for (const Node& node : graph_.nodes)
       if (node.parent >= 0) add(node.kind, at(node.parent).kind, node.gb_per_s);
-    for (const Link& link : topology_.links)
+    for (const Link& link : graph_.links)
       add(std::min(at(link.a).kind, at(link.b).kind), std::max(at(link.a).kind, at(link.b).kind),
           link.gb_per_s);
     for (const auto& [name, count] : classes)
@@ -229,12 +271,12 @@ class Drawing {
 
   // Bars of the whole width, from y on. Returns where they end.
   double put_switches(double y, double right) {
-    for (const int node : topology_.all(Kind::network_switch)) {
+    for (const int node : graph_.all(Kind::network_switch)) {
       y += kGap;
       Box bar;
       bar.node = node;
-      bar.place.w = right - 2 * kGap;
-      bar.place.h = kBarHeight;
+      bar.frame.w = right - 2 * kGap;
+      bar.frame.h = kBarHeight;
       put(bar, kGap, y);
       y += kBarHeight;
     }
@@ -244,10 +286,10 @@ class Drawing {
   // Down from the device or switch that is higher up. Lines that begin at one place, or one above
   // another, lie beside each other.
   void draw(const Link& link) {
-    const auto a = places_.find(link.a), b = places_.find(link.b);
-    if (a == places_.end() || b == places_.end()) return;  // an end on a host that is not drawn
+    const auto a = frames_.find(link.a), b = frames_.find(link.b);
+    if (a == frames_.end() || b == frames_.end()) return;  // an end on a host that is not drawn
     const bool a_above = a->second.y <= b->second.y;
-    const Place &upper = a_above ? a->second : b->second, &lower = a_above ? b->second : a->second;
+    const Frame &upper = a_above ? a->second : b->second, &lower = a_above ? b->second : a->second;
     const double room = upper.w / 2 - kGap;  // on the right: names are on the left
     const double x =
         upper.x + upper.w - kGap - std::fmod(kLineGap * static_cast<double>(drawn_++), room);
@@ -256,20 +298,21 @@ class Drawing {
         "<g stroke=\"#a35\" fill=\"#a35\" opacity=\".6\"><title>{} - {}, {}</title><line "
         "x1=\"{:.0f}\" y1=\"{:.0f}\" "
         "x2=\"{:.0f}\" y2=\"{:.0f}\"/><circle cx=\"{:.0f}\" cy=\"{:.0f}\" r=\"2.5\"/></g>\n",
-        escaped(topology_.path(link.a), 1e6), escaped(topology_.path(link.b), 1e6),
-        width(link.gb_per_s), x, upper.y + upper.h, x, end, x, end);
+        escaped(at(link.a).path, 1e6), escaped(at(link.b).path, 1e6), width(link.gb_per_s), x,
+        upper.y + upper.h, x, end, x, end);
   }
 
   std::string lines_, texts_;
   size_t drawn_ = 0;
-  const Topology& topology_;
-  const Tree tree_;
+  const size_t ranks_;  // on each host
+  std::map<int, std::string> rank_of_;
+  const Graph& graph_;
   std::string body_;
-  std::map<int, Place> places_;
+  std::map<int, Frame> frames_;
 };
 
 }  // namespace
 
-std::string to_svg(const Topology& topology) { return Drawing(topology).draw(); }
-
-}  // namespace fsccl::topo
+std::string topology_picture(const Graph& graph, int ranks_per_host) {
+  return Drawing(graph, ranks_per_host).draw();
+}
