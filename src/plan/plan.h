@@ -50,9 +50,9 @@
 // not advance: every tick has a slot of its own.
 //
 // Native steps. NCCL, an exchange by UCX, or the host's collectives carry out the whole of a
-// collective by themselves. That is one step here, `native`, and the plan says what it promises. All
-// ranks come to their native steps in the same order, and the k-th of each is the same: the same
-// way, kind and type, and what a rank sends to a peer is as long as what the peer receives from it.
+// collective by themselves. That is one step here, `native`, and the plan says what it promises.
+// All ranks come to their native steps in the same order, and the k-th of each is the same: the
+// same way, kind and type, and what a rank sends to a peer is as long as what it receives there.
 // The step reads its rank's `sends` and writes its rank's `receives`; both are over when the step
 // is. A rank's step may end as soon as the ranks that it receives from have come to theirs: it says
 // nothing of any other rank. A native step that reduces says whether it takes the sum in the order

@@ -89,8 +89,8 @@ class SymbolicRun {
   std::vector<bool> released_;               // by (rank, buffer)
   std::vector<Payload> payloads_;            // by (rank, tick)
   std::vector<std::vector<OnItsWay>> puts_;  // by (rank that put, peer)
-  // The values that native steps have read, by (rank, peer that it is for, number of the step); relative to
-  // the first byte.
+  // The values that native steps have read, by (rank, peer that it is for, number of the step);
+  // relative to the first byte.
   std::map<std::tuple<int, int, uint16_t>, std::vector<SymbolicRange>> sent_;
 };
 
