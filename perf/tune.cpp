@@ -16,59 +16,13 @@
 #include "fsccl/insight.h"
 #include "numbers.h"
 #include "report.h"
+#include "tune_gpu.h"
+#include "tune_parts.h"
 
 namespace fsccl::perf {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr double kTuneSampleUs = 200, kMostTuneCalls = 200;
-
-std::string setting(const char* name) {
-  std::string value(16384, '\0');
-  must(fsccl_config_get(name, value.data(), value.size()), name);
-  return value.c_str();
-}
-
-Json explain(fsccl_comm_t comm, const std::string& operation, uint64_t bytes) {
-  std::vector<char> text(1 << 16);
-  must(fsccl_explain(comm, operation.c_str(), bytes, text.data(), text.size()), "fsccl_explain");
-  return Json::parse(text.data());
-}
-
-// A communicator of all ranks on which one plan is forced; empty: none is.
-class Forced {
- public:
-  Forced(const Session& session, std::string plan, const std::string& operation)
-      : plan_(std::move(plan)) {
-    const std::string before = setting("FSCCL_PLAN");
-    if (!plan_.empty())
-      must(fsccl_config_set("FSCCL_PLAN", fmt::format("{}={}", operation, plan_).c_str()),
-           "FSCCL_PLAN");
-    const fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
-    must(fsccl_comm_split(session.comm(), 0, session.rank(), &config, &comm_), "fsccl_comm_split");
-    must(fsccl_config_set("FSCCL_PLAN", before.c_str()), "FSCCL_PLAN");
-  }
-  Forced(Forced&& other) noexcept
-      : plan_(std::move(other.plan_)), comm_(std::exchange(other.comm_, nullptr)) {}
-  ~Forced() {
-    if (comm_) must(fsccl_comm_destroy(comm_), "fsccl_comm_destroy");
-  }
-  fsccl_comm_t comm() const { return comm_; }
-  const std::string& plan() const { return plan_; }
-
- private:
-  std::string plan_;
-  fsccl_comm_t comm_ = nullptr;
-};
-
-// Medians and spreads by plan, in one kind of memory.
-struct Timing {
-  std::string plan;
-  double us = 0, spread_us = 0;
-};
-double spread_of(const Timing& a, const Timing& b) { return std::max(a.spread_us, b.spread_us); }
-bool better(const Timing& a, const Timing& b) { return b.us - a.us > spread_of(a, b); }
 
 struct Point {
   const CollectiveKind* kind;
@@ -98,6 +52,7 @@ class Tuner {
           "chosen", "us", "best", "us", "spread");
     uint64_t behind = 0;
     for (const CollectiveKind* kind : options_.collectives) {
+      if (options_.memories.empty()) break;
       open(*kind);
       for (const uint64_t bytes : options_.sizes) {
         std::vector<Point> points;
@@ -112,6 +67,12 @@ class Tuner {
       }
     }
     forced_.clear();
+    if (options_.gpu) {
+      GpuTuning gpu = tune_gpu(session_, options_);
+      points_ += gpu.points, behind += gpu.behind;
+      rules_.insert(rules_.end(), gpu.rules.begin(), gpu.rules.end());
+      prices_ = std::move(gpu.prices);
+    }
     if (printing_ && !options_.json)
       fmt::print("# the choice is behind the best by more than the spread at {} of {} points\n",
                  behind, points_);
@@ -166,31 +127,6 @@ class Tuner {
     return plan;
   }
 
-  // In turn, as many samples each as there are repeats, of which the slowest rank's time counts.
-  // `sample(i)`: of the `which`th.
-  template <class Sample>
-  std::vector<Timing> time_in_turn(const std::vector<const Forced*>& tried,
-                                   const std::vector<size_t>& which, const Sample& sample) const {
-    const size_t all = which.size();
-    std::vector<double> times;  // each repeat begins with another
-    for (size_t repeat = 0; repeat < static_cast<size_t>(options_.repeats); repeat++) {
-      times.resize(times.size() + all);
-      for (size_t k = 0; k < all; k++) {
-        const size_t i = (repeat + k) % all;
-        times[repeat * all + i] = sample(which[i]);
-      }
-    }
-    times = session_.max_over_ranks(times);
-    std::vector<Timing> timings;
-    for (size_t i = 0; i < all; i++) {
-      std::vector<double> mine;
-      for (size_t at = i; at < times.size(); at += all) mine.push_back(times[at]);
-      timings.push_back({tried[which[i]]->plan(), percentile(mine, 0.5),
-                         percentile(mine, 0.75) - percentile(mine, 0.25)});
-    }
-    return timings;
-  }
-
   // Measures a point. A plan that looks better than the choice is measured once more beside it, and
   // the second measurement counts: the least of many medians is partly chance.
   std::optional<Point> measure(const CollectiveKind& kind, Memory memory, uint64_t bytes) {
@@ -238,11 +174,11 @@ class Tuner {
                 chosen(kind, memory, bytes),
                 {},
                 {},
-                time_in_turn(tried, which, sample_of)};
+                time_in_turn(session_, options_.repeats, tried, which, sample_of)};
     std::erase_if(which,
                   [&](size_t i) { return i && !better(point.timings[i], point.timings.front()); });
     if (which.size() > 1) {
-      std::vector<Timing> again = time_in_turn(tried, which, sample_of);
+      std::vector<Timing> again = time_in_turn(session_, options_.repeats, tried, which, sample_of);
       for (size_t i = 0; i < which.size(); i++) point.timings[which[i]] = std::move(again[i]);
     }
     point.choice = point.timings.front();
@@ -314,19 +250,39 @@ class Tuner {
     (*file)["costs"].push_back(entry);
   }
 
+  // A price that was measured takes the place of an older one of the same way.
+  void add_prices(Json* file) const {
+    for (const std::string& text : prices_) {
+      const Json price = Json::parse(text);
+      Json kept = Json::array({price});
+      for (const Json& known : (*file)["native"]) {
+        bool same = true;
+        for (const char* key : {"operation", "hosts", "ranks_per_host", "way"})
+          same = same && known.value(key, Json()) == price[key];
+        if (!same) kept.push_back(known);
+      }
+      (*file)["native"] = kept;
+    }
+    if ((*file)["native"].empty()) file->erase("native");
+  }
+
   // New rules go before those of the file in force. Collective. False: it could not be written, and
   // that was said.
   bool write() {
-    Json file = {{"fsccl_tuning", 1}, {"costs", Json::array()}, {"rules", Json::array()}};
+    Json file = {{"fsccl_tuning", 1},
+                 {"costs", Json::array()},
+                 {"rules", Json::array()},
+                 {"native", Json::array()}};
     if (const std::string before = setting("FSCCL_TUNING_FILE"); !before.empty()) {
       std::ifstream text(before);
       const Json known = Json::parse(text, nullptr, false);
-      for (const char* key : {"costs", "rules"})
+      for (const char* key : {"costs", "rules", "native"})
         if (known.contains(key)) file[key] = known[key];
     }
     Json rules = Json(rules_);
     for (const Json& known : file["rules"]) rules.push_back(known);
     file["rules"] = rules;
+    add_prices(&file);
     add_costs(&file, session_.comm());
     if (session_.hosts() > 1) {
       int local_rank = 0, local_size = 1;
@@ -356,7 +312,8 @@ class Tuner {
   OutputFile output_;
   uint64_t points_ = 0;
   std::vector<Forced> forced_;
-  std::vector<std::string> rules_;  // found
+  std::vector<std::string> rules_;   // found
+  std::vector<std::string> prices_;  // measured, of ways on GPUs
 };
 
 }  // namespace

@@ -17,6 +17,7 @@ namespace fsccl::perf {
 struct TuneOptions {
   std::vector<const CollectiveKind*> collectives;
   std::vector<Memory> memories;
+  bool gpu = false;  // memory of GPUs as well (tune_gpu.h)
   std::vector<uint64_t> sizes;
   int repeats = 15;
   std::string output;  // the tuning file; empty: none

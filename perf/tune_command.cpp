@@ -26,9 +26,11 @@ void TuneCommand::add_to(CLI::App* command) {
   command->add_option("-n,--iters", options_.repeats, "samples of each plan at each size, in turn")
       ->check(CLI::Range(3, 10'000))
       ->type_name("N");
-  command->add_option("--memory", memories_, "caller, pool: a rule must lose in none of them")
+  command
+      ->add_option("--memory", memories_,
+                   "caller, pool: a rule must lose in none of them; gpu: the ways of GPUs")
       ->delimiter(',')
-      ->check(CLI::IsMember({"caller", "pool"}))
+      ->check(CLI::IsMember({"caller", "pool", "gpu"}))
       ->type_name("LIST");
   command
       ->add_option("-o,--output", options_.output,
@@ -49,6 +51,7 @@ std::string TuneCommand::finish(TuneOptions* options) const {
   for (const Memory memory : {Memory::kCaller, Memory::kPool})
     if (std::find(memories_.begin(), memories_.end(), memory_name(memory)) != memories_.end())
       options->memories.push_back(memory);
+  options->gpu = std::find(memories_.begin(), memories_.end(), "gpu") != memories_.end();
   options->sizes = size_sweep(*parse_bytes(first_), *parse_bytes(last_), factor_);
   return options->sizes.empty()
              ? fmt::format("--minbytes {} is larger than --maxbytes {}", first_, last_)

@@ -85,6 +85,11 @@ Result<std::shared_ptr<const std::vector<Rule>>> JobContext::rules() const {
   return rules_in_force(*config(), tuning_);
 }
 
+std::shared_ptr<const std::vector<NativePrice>> JobContext::native_prices() const {
+  return tuning_.native.empty() ? nullptr
+                                : std::make_shared<const std::vector<NativePrice>>(tuning_.native);
+}
+
 // Compares this rank's facts with another rank's.
 Status JobContext::compare(const Facts& mine, size_t rank) const {
   const Facts& theirs = facts_[rank];

@@ -62,6 +62,8 @@ class JobContext {
   // the job was joined.
   Result<std::shared_ptr<const std::vector<Rule>>> rules() const;
   // Returns the costs that the tuning file has for a communicator of these ranks, or null.
+  // Returns the times of ways on GPUs that the tuning file has; may be null.
+  std::shared_ptr<const std::vector<NativePrice>> native_prices() const;
   const Costs* known_costs(const std::vector<int>& ranks, std::string_view transport) const;
 
  private:

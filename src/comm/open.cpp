@@ -325,6 +325,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs,
   collectives.path = path_name(*engine_->options().transport, engine_->options().channel, paths_,
                                collectives.link);
   collectives.select.rules = std::move(rules);
+  collectives.select.native = context_->native_prices();
   collectives.select.spread = context_->spread(members_);
   collectives.select.only_slots = context_->checksum();
   collectives.streaming_bytes = settings->streaming_bytes == kConfigAuto

@@ -49,6 +49,22 @@ double predicted_ns(const NativeCall& call, NativeWay way) {
   return 0;
 }
 
+// Returns the measured price that fits the call; null: there is none.
+const NativePrice* measured(const NativeCall& call, NativeWay way, const SelectOptions& options) {
+  if (!options.native) return nullptr;
+  const auto found =
+      std::find_if(options.native->begin(), options.native->end(), [&](const NativePrice& one) {
+        return one.op == even_form(call.op) && one.way == way &&
+               one.hosts == options.spread.hosts && one.per_host == options.spread.per_host;
+      });
+  return found == options.native->end() ? nullptr : &*found;
+}
+
+double price_of(const NativeCall& call, NativeWay way, const SelectOptions& options) {
+  const NativePrice* const known = measured(call, way, options);
+  return known ? known->at(call.bytes) : predicted_ns(call, way);
+}
+
 NativeWay way_of(const Rule& rule) {
   switch (rule.way) {
     case Way::nccl:
@@ -81,7 +97,7 @@ Choice choose(const NativeCall& call, const SelectOptions& options) {
   for (size_t i = 0; i < kNativeWays; i++) {
     const auto way = static_cast<NativeWay>(i);
     if (!obstacle(call, way).empty()) continue;
-    const double ns = predicted_ns(call, way);
+    const double ns = price_of(call, way, options);
     if (least != 0 && ns >= least) continue;
     least = ns;
     choice.way = way;
@@ -90,6 +106,20 @@ Choice choose(const NativeCall& call, const SelectOptions& options) {
 }
 
 }  // namespace
+
+double NativePrice::at(uint64_t bytes) const {
+  const auto next = std::find_if(points.begin(), points.end(),
+                                 [&](const Point& point) { return point.bytes >= bytes; });
+  if (next == points.begin()) return points.front().ns;
+  const Point& before =
+      next == points.end() && points.size() > 1 ? points[points.size() - 2] : *std::prev(next);
+  const Point& after = next == points.end() ? points.back() : *next;
+  const auto from = static_cast<double>(before.bytes), here = static_cast<double>(bytes);
+  if (points.size() == 1) return before.ns * here / std::max(from, 1.0);
+  const double slope =
+      std::max(0.0, (after.ns - before.ns) / (static_cast<double>(after.bytes) - from));
+  return before.ns + slope * (here - from);
+}
 
 NativeWay choose_native(const NativeCall& call, const SelectOptions& options) {
   const Choice choice = choose(call, options);
@@ -108,7 +138,8 @@ NativeChoice explain_native(const NativeCall& call, const SelectOptions& options
                            : "least predicted time of the ways without an obstacle";
   for (size_t i = 0; i < kNativeWays; i++) {
     const auto way = static_cast<NativeWay>(i);
-    made.candidates[i] = {way, obstacle(call, way), predicted_ns(call, way), way == choice.way};
+    made.candidates[i] = {way, obstacle(call, way), price_of(call, way, options),
+                          measured(call, way, options) != nullptr, way == choice.way};
   }
   return made;
 }

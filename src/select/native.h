@@ -5,7 +5,8 @@
 // without an obstacle wins, unless a rule (rules.h) names another one without an obstacle.
 //
 // All ranks choose alike: what the choice depends on was told to all of them before
-// (comm/device/agreement.h), and predictions are made of constants.
+// (comm/device/agreement.h), and predictions are made of constants, or of
+// the times in a tuning file, whose content is the same on all.
 //
 // The plan of a way is one of native steps (plan/native_plans.h).
 #pragma once
@@ -33,7 +34,8 @@ struct NativeCall {
 struct NativeCandidate {
   NativeWay way{};
   std::string_view obstacle;
-  double ns = 0;  // predicted
+  double ns = 0;          // predicted
+  bool measured = false;  // the prediction is a time from a tuning file
   bool chosen = false;
 };
 

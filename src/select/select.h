@@ -10,6 +10,7 @@
 #include "plan/collectives.h"
 #include "plan/cost.h"
 #include "plan/fingerprint.h"
+#include "select/native_price.h"
 #include "select/rules.h"
 
 namespace fsccl {
@@ -20,7 +21,8 @@ struct SelectOptions {
   int64_t eager_bytes = kConfigAuto;
   // peers' own memory is read by the system wherever that is possible
   bool always_read = false;
-  std::shared_ptr<const std::vector<Rule>> rules;  // may be null
+  std::shared_ptr<const std::vector<Rule>> rules;          // may be null
+  std::shared_ptr<const std::vector<NativePrice>> native;  // may be null
   Spread spread;
   // payloads are checked as they come out of slots: no rank touches another's buffers
   bool only_slots = false;

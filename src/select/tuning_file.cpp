@@ -13,15 +13,16 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kMostFileBytes = size_t{1} << 20, kMostCosts = 1000, kMostRules = 10'000;
-constexpr double kMostNs = 1e9;
+constexpr size_t kMostPrices = 10'000, kMostPoints = 100;
+constexpr double kMostNs = 1e9, kMostRanks = 1e6, kMostBytes = 1e15;
 
 class Reader : JsonReader {
  public:
   explicit Reader(const std::string& source) : JsonReader(source) {}
 
   Result<Tuning> read(const Json& json) {
-    if (!object(json, "the document", {"fsccl_tuning", "costs", "rules"}) || !version(json) ||
-        !costs(json) || !rules(json))
+    if (!object(json, "the document", {"fsccl_tuning", "costs", "rules", "native"}) ||
+        !version(json) || !costs(json) || !rules(json) || !native(json))
       return problem();
     return std::move(tuning_);
   }
@@ -118,6 +119,58 @@ class Reader : JsonReader {
       if (!parsed.ok()) return wrong("rules[{}]: {}", i, parsed.status().text());
       tuning_.rules.push_back(parsed.take());
       tuning_.rules.back().origin = fmt::format("rule {} of FSCCL_TUNING_FILE", i);
+    }
+    return true;
+  }
+
+  bool native(const Json& json) {
+    if (!json.contains("native")) return true;
+    if (!list(json, "native", kMostPrices)) return false;
+    for (size_t i = 0; i < json["native"].size(); i++)
+      if (!price(json["native"][i], fmt::format("native[{}]", i))) return false;
+    return true;
+  }
+
+  bool price(const Json& json, const std::string& place) {
+    NativePrice made;
+    std::string operation, way;
+    double hosts = 1, per_host = 1;
+    if (!object(json, place, {"operation", "hosts", "ranks_per_host", "way", "sizes", "ns"}) ||
+        !text(json, "operation", place, true, &operation) ||
+        !text(json, "way", place, true, &way) ||
+        !number(json, "hosts", place, kMostRanks, &hosts) ||
+        !number(json, "ranks_per_host", place, kMostRanks, &per_host))
+      return false;
+    // A rule that names the way knows the operations that have it.
+    const Result<Rule> known = parse_rule(operation + "=" + way);
+    const auto found = std::find(kNativeNames.begin(), kNativeNames.end(), way);
+    if (!known.ok() || found == kNativeNames.end())
+      return wrong("{}: way \"{}\" of operation \"{}\" is not one on memory of GPUs", place, way,
+                   operation);
+    made.op = known.value().op;
+    made.way = static_cast<NativeWay>(found - kNativeNames.begin());
+    made.hosts = static_cast<int>(hosts), made.per_host = static_cast<int>(per_host);
+    if (!points(json, place, &made)) return false;
+    tuning_.native.push_back(std::move(made));
+    return true;
+  }
+
+  bool points(const Json& json, const std::string& place, NativePrice* price) {
+    const auto numbers = [&](const char* key) {
+      return json.contains(key) && json[key].is_array() && !json[key].empty() &&
+             json[key].size() <= kMostPoints &&
+             std::all_of(json[key].begin(), json[key].end(), [](const Json& one) {
+               return one.is_number() && one.get<double>() >= 0 && one.get<double>() <= kMostBytes;
+             });
+    };
+    if (!numbers("sizes") || !numbers("ns") || json["sizes"].size() != json["ns"].size())
+      return wrong("{}: sizes and ns must be lists of as many numbers, 1 to {}", place,
+                   kMostPoints);
+    for (size_t i = 0; i < json["sizes"].size(); i++) {
+      price->points.push_back(
+          {static_cast<uint64_t>(json["sizes"][i].get<double>()), json["ns"][i].get<double>()});
+      if (i && price->points[i].bytes <= price->points[i - 1].bytes)
+        return wrong("{}.sizes must grow from one to the next", place);
     }
     return true;
   }

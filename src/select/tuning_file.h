@@ -6,12 +6,14 @@
 //                            "slots_ns": [..], "slots_past_caches_ns": [..],
 //                            "side_by_side": "none", "read_ns": [..] or null,
 //                            "copy_ns_per_kib": 40}}],
-//    "rules": ["all_gather@1x2:64K-1M=slots/32K"]}
+//    "rules": ["all_gather@1x2:64K-1M=slots/32K"],
+//    "native": [{"operation": "all_gather", "hosts": 1, "ranks_per_host": 2, "way": "nccl",
+//                "sizes": [4096, 1048576], "ns": [14000, 61000]}]}
 // `costs` are for communicators of machines of that name (machine_name()) over that transport whose
 // farthest ranks are that class of link apart (topo/connection.h); such a communicator measures
 // nothing when it starts. "measured" holds the values that fsccl_explain shows. `rules` are those
-// of rules.h. A tuning file is not trusted: errors name the file, the place in it and what was
-// expected.
+// of rules.h. `native` are times of the ways on memory of GPUs (native_price.h), on so many ranks.
+// A tuning file is not trusted: errors name the file, the place in it and what was expected.
 #pragma once
 #include <memory>
 #include <string>
@@ -19,6 +21,7 @@
 
 #include "base/config.h"
 #include "plan/cost.h"
+#include "select/native_price.h"
 #include "select/rules.h"
 #include "topo/connection.h"
 
@@ -32,6 +35,7 @@ struct Tuning {
   };
   std::vector<Measured> costs;
   std::vector<Rule> rules;
+  std::vector<NativePrice> native;
   uint64_t hash = 0;  // hash of the text
 
   // Empty: of any machine.

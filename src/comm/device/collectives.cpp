@@ -70,7 +70,7 @@ Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCa
                   "GPU starts NCCL, or finds that it "
                   "is not there: call one before the capture",
                   op_name(call.op), comm_.name());
-    const Way way = kept(call)->way;
+    const Way way = kept(call).way;
     if (way == Way::staged || exchanges_)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "{} goes {} here, which a graph cannot capture (fsccl_explain says why): call it "
@@ -104,7 +104,7 @@ Status DeviceCollectives::prepare(int ordinal) {
   // The two of a message have one way between them, and what answers it may be messages of the
   // caller's.
   if (!comm_.engine().options().inside) FSCCL_TRY(agree(*device));
-  kept_.clear();  // plans of before the ranks agreed
+  forget_plans();  // a call before this one had no way yet
   device_ = device;
   return success();
 }

@@ -106,14 +106,16 @@ class DeviceCollectives {
     Way way{};
     Plan plan;
   };
-  std::shared_ptr<const Kept> kept(const DeviceCall& call);
+  // The reference lives until the next plan_calls(), or until all plans are forgotten.
+  const Kept& kept(const DeviceCall& call);
+  void forget_plans();
   Plan make_plan(const DeviceCall& call, NativeWay by) const;
   NativeCall native_call(const DeviceCall& call, uint64_t bytes) const;
   void explain_call(JsonWriter& json, OpCode op, fsccl_dtype_t dtype, uint64_t bytes) const;
   // A call with the plan that carries it out.
   struct Planned {
     const DeviceCall* call;
-    std::shared_ptr<const Kept> kept;
+    const Kept* kept;
   };
   using Calls = std::vector<const DeviceCall*>;
   // The parts of run(): find the plans, enqueue the first steps that NCCL takes as they are
@@ -151,8 +153,9 @@ class DeviceCollectives {
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<StreamWatch> watch_;  // watch of nccl_
   std::map<cuda::CUdeviceptr, int> window_users_;
-  std::unordered_multimap<uint64_t, std::shared_ptr<const Kept>> kept_;  // by a hash of the shape
-  cuda::CUdeviceptr scratch_ = 0;                                        // for barriers
+  std::unordered_multimap<uint64_t, Kept> kept_;  // by a hash of the shape
+  const Kept* last_ = nullptr;                    // the one that was used last
+  cuda::CUdeviceptr scratch_ = 0;                 // for barriers
 };
 
 }  // namespace fsccl

@@ -10,17 +10,6 @@
 
 namespace fsccl {
 
-Result<std::vector<DeviceCollectives::Planned>> DeviceCollectives::plan_calls(
-    std::span<const DeviceCall> calls) {
-  if (comm_.engine().failed()) return comm_.engine().failure();
-  std::vector<Planned> planned;
-  for (const DeviceCall& call : calls) {
-    FSCCL_TRY(check_buffers(call));
-    planned.push_back({&call, kept(call)});
-  }
-  return planned;
-}
-
 DeviceCollectives::Calls DeviceCollectives::calls_of_nccl(const std::vector<Planned>& calls) const {
   Calls found;
   for (const Planned& one : calls) {

@@ -20,10 +20,17 @@ uint64_t hash_of(const DeviceCall& call) {
   return hash;
 }
 
-bool alike(const std::vector<CallPart>& a, const std::vector<CallPart>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& two) {
-    return one.begin == two.begin && one.count == two.count;
-  });
+bool same_parts(const std::vector<CallPart>& a, const std::vector<CallPart>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); i++)
+    if (a[i].begin != b[i].begin || a[i].count != b[i].count) return false;
+  return true;
+}
+
+bool same_shape(const DeviceCall& a, const DeviceCall& b) {
+  return a.op == b.op && a.dtype == b.dtype && a.root == b.root && a.even == b.even &&
+         a.reduction.kind == b.reduction.kind && same_parts(a.sends, b.sends) &&
+         same_parts(a.receives, b.receives);
 }
 
 uint64_t largest_bytes(const DeviceCall& call) {
@@ -45,21 +52,33 @@ Plan DeviceCollectives::make_plan(const DeviceCall& call, NativeWay by) const {
   return native_plan(shape, means);
 }
 
-std::shared_ptr<const DeviceCollectives::Kept> DeviceCollectives::kept(const DeviceCall& call) {
+const DeviceCollectives::Kept& DeviceCollectives::kept(const DeviceCall& call) {
+  if (last_ && same_shape(last_->call, call)) [[likely]]
+    return *last_;
   const uint64_t hash = hash_of(call);
-  for (auto [found, end] = kept_.equal_range(hash); found != end; ++found) {
-    const DeviceCall& same = found->second->call;
-    if (same.op == call.op && same.dtype == call.dtype && same.root == call.root &&
-        same.even == call.even && same.reduction.kind == call.reduction.kind &&
-        alike(same.sends, call.sends) && alike(same.receives, call.receives))
-      return found->second;
-  }
-  if (kept_.size() >= kMostPlans) kept_.clear();  // a call that runs one of them shares it
+  for (auto [found, end] = kept_.equal_range(hash); found != end; ++found)
+    if (same_shape(found->second.call, call)) return *(last_ = &found->second);
   const NativeWay way =
       choose_native(native_call(call, largest_bytes(call)), comm_.collectives().options().select);
-  auto made = std::make_shared<Kept>(Kept{call, way, make_plan(call, way)});
-  kept_.emplace(hash, made);
-  return made;
+  return *(last_ = &kept_.emplace(hash, Kept{call, way, make_plan(call, way)})->second);
+}
+
+void DeviceCollectives::forget_plans() {
+  last_ = nullptr;
+  kept_.clear();
+}
+
+Result<std::vector<DeviceCollectives::Planned>> DeviceCollectives::plan_calls(
+    std::span<const DeviceCall> calls) {
+  if (comm_.engine().failed()) return comm_.engine().failure();
+  if (kept_.size() >= kMostPlans) forget_plans();
+  std::vector<Planned> planned;
+  planned.reserve(calls.size());
+  for (const DeviceCall& call : calls) {
+    FSCCL_TRY(check_buffers(call));
+    planned.push_back({&call, &kept(call)});
+  }
+  return planned;
 }
 
 // A native step of a plan of several steps as a call of its own: it reduces a part for each rank,

@@ -120,10 +120,13 @@ void DeviceCollectives::explain_call(JsonWriter& json, OpCode op, fsccl_dtype_t 
     json.entry("plan", kNativeNames[static_cast<size_t>(one.way)]);
     json.key("chosen");
     json.truth(one.chosen);
-    if (one.obstacle.empty())
+    if (one.obstacle.empty()) {
       json.entry("predicted_ns", static_cast<uint64_t>(one.ns));
-    else
+      json.key("measured");
+      json.truth(one.measured);
+    } else {
       json.entry("obstacle", one.obstacle);
+    }
     json.end_map();
   }
   json.end_list();

@@ -68,6 +68,34 @@ TEST(Native, ARuleDoesNotLiftAnObstacle) {
                                            ::testing::HasSubstr(std::string(kNo))));
 }
 
+// A time of a tuning file is the price, on ranks like those that measured.
+TEST(Native, MeasuredTimesTakeThePlaceOfConstants) {
+  const NativeCall call = by_nccl(OpCode::all_reduce, 1 << 20);
+  SelectOptions options;
+  options.spread = {1, 8};
+  options.native = std::make_shared<const std::vector<NativePrice>>(std::vector<NativePrice>{
+      {OpCode::all_reduce, 1, 8, NativeWay::nccl, {{4096, 1e9}}},
+      {OpCode::all_reduce, 1, 8, NativeWay::summed, {{4096, 1000}, {1 << 21, 9000}}}});
+  EXPECT_EQ(choose_native(call, options), NativeWay::summed);
+  const NativeChoice choice = explain_native(call, options);
+  EXPECT_TRUE(choice.candidates[static_cast<size_t>(NativeWay::summed)].measured);
+  EXPECT_FALSE(choice.candidates[static_cast<size_t>(NativeWay::staged)].measured);
+  options.spread = {1, 4};
+  EXPECT_EQ(choose_native(call, options), NativeWay::nccl) << "other ranks";
+}
+
+TEST(Native, MeasuredTimesAreOnLinesBetweenSizes) {
+  const NativePrice price{OpCode::all_reduce, 1, 2, NativeWay::nccl, {{100, 10}, {200, 30}}};
+  EXPECT_DOUBLE_EQ(price.at(0), 10);
+  EXPECT_DOUBLE_EQ(price.at(100), 10);
+  EXPECT_DOUBLE_EQ(price.at(150), 20);
+  EXPECT_DOUBLE_EQ(price.at(200), 30);
+  EXPECT_DOUBLE_EQ(price.at(400), 70);
+  const NativePrice one{OpCode::all_reduce, 1, 2, NativeWay::nccl, {{100, 10}}};
+  EXPECT_DOUBLE_EQ(one.at(50), 10);
+  EXPECT_DOUBLE_EQ(one.at(1000), 100);
+}
+
 TEST(Native, ExplainsEachCandidate) {
   const NativeChoice choice = explain_native(by_nccl(OpCode::all_reduce, 1 << 20), {});
   size_t chosen = 0;

@@ -37,6 +37,23 @@ TEST(TuningFile, WhatItSays) {
   EXPECT_NE(tuning.value().hash, parse_tuning(kWhole + " ", "file").value().hash);
 }
 
+std::string native(const std::string& way, const std::string& sizes, const std::string& ns) {
+  return R"({"fsccl_tuning": 1, "native": [{"operation": "all_gather", "hosts": 2,)"
+         R"( "ranks_per_host": 4, "way": ")" +
+         way + R"(", "sizes": )" + sizes + R"(, "ns": )" + ns + "}]}";
+}
+
+TEST(TuningFile, TimesOfWaysOnGpus) {
+  const Tuning tuning = parse_tuning(native("nccl", "[4096, 8192]", "[10, 30.5]"), "file").take();
+  ASSERT_EQ(tuning.native.size(), 1u);
+  const NativePrice& price = tuning.native[0];
+  EXPECT_EQ(price.op, OpCode::all_gather);
+  EXPECT_EQ(price.way, NativeWay::nccl);
+  EXPECT_EQ(price.hosts, 2);
+  EXPECT_EQ(price.per_host, 4);
+  EXPECT_DOUBLE_EQ(price.at(8192), 30.5);
+}
+
 TEST(TuningFile, ErrorsNameThePlace) {
   const auto with = [](const std::string& more) { return R"({"fsccl_tuning": 1, )" + more + "}"; };
   const auto entry = [&](const std::string& link, const std::string& measured) {
@@ -58,6 +75,13 @@ TEST(TuningFile, ErrorsNameThePlace) {
       {with(R"("rules": [1])"), "rules[0] must be a text"},
       {with(R"("rules": ["all_gather=slots", "all_gather=ring"])"),
        "rules[1]: rule \"all_gather=ring\": plan \"ring\" is not one of"},
+      {with(R"("native": [1])"), "native[0] must be an object"},
+      {native("slots", "[1, 2]", "[1, 2]"), "native[0]: way \"slots\" of operation"},
+      {native("summed", "[1, 2]", "[1, 2]"), "native[0]: way \"summed\" of operation"},
+      {native("nccl", "[1, 2]", "[1]"), "native[0]: sizes and ns must be lists of as many"},
+      {native("nccl", "[1, 2]", "[1, -2]"), "native[0]: sizes and ns must be lists of as many"},
+      {native("nccl", "[]", "[]"), "native[0]: sizes and ns must be lists of as many"},
+      {native("nccl", "[2, 2]", "[1, 2]"), "native[0].sizes must grow"},
       {with(R"("costs": [1])"), "costs[0] must be an object"},
       {with(R"("costs": [{"machine": "m", "transport": "shm"}])"), "costs[0] has no \"link\""},
       {entry("cable", kMeasured), "costs[0].link \"cable\" is not a class of link"},

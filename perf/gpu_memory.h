@@ -1,0 +1,30 @@
+// Memory of a GPU for measurements, through the driver that the library has loaded: the program
+// itself is not linked with CUDA.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "session.h"
+
+namespace fsccl::perf {
+
+// The first GPU that this process can use, else one for each rank of a host in turn. Ends the
+// process when there is none.
+class GpuMemory {
+ public:
+  GpuMemory(const Session& session, uint64_t bytes);
+  ~GpuMemory();
+  GpuMemory(const GpuMemory&) = delete;
+  GpuMemory& operator=(const GpuMemory&) = delete;
+  char* data() const { return data_; }
+  // Returns when all that was put on the default stream is over.
+  static void wait();
+
+ private:
+  char* data_ = nullptr;
+};
+
+// Returns why there is no GPU here; empty where there is one.
+std::string why_no_gpu();
+
+}  // namespace fsccl::perf

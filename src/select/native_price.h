@@ -1,0 +1,27 @@
+// The time that a way on memory of GPUs took where somebody measured it (`fsccl-perf tune --memory
+// gpu`), from a tuning file. It takes the place of the prediction that is made of constants.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "plan/fingerprint.h"
+#include "plan/plan.h"
+
+namespace fsccl {
+
+struct NativePrice {
+  struct Point {
+    uint64_t bytes = 0;  // bytes of the larger buffer
+    double ns = 0;
+  };
+  OpCode op{};
+  int hosts = 1, per_host = 1;  // the place of the ranks that measured
+  NativeWay way{};
+  std::vector<Point> points;  // by size, at least one
+
+  // Between two sizes the time is on the line between them; beyond the last it grows on as between
+  // the last two, or with the bytes where there is one size.
+  double at(uint64_t bytes) const;
+};
+
+}  // namespace fsccl
