@@ -36,12 +36,15 @@ struct sigaction previous;
 // The text of the latest note for the address; false: there is none, or it changes at this moment.
 bool find(uint64_t address, char* text, uint64_t* begin) {
   uint64_t latest = 0;
+  // This load pairs with the store in add_fault_note(), those below with the stores in
+  // set_fault_note().
   for (size_t i = 0; i < highest.load(std::memory_order_acquire); i++) {
     Note& note = notes[i];
     const uint64_t version = note.version.load(std::memory_order_acquire);
     if (version % 2 || address < note.begin || address >= note.end || note.set <= latest) continue;
     std::array<uint64_t, kTextBytes / sizeof(uint64_t)> words;
     for (size_t w = 0; w < words.size(); w++)
+      // Each of these loads pairs with the store of the same word in set_fault_note().
       words[w] = note.text[w].load(std::memory_order_acquire);
     const uint64_t from = note.begin.load(std::memory_order_acquire),
                    set = note.set.load(std::memory_order_acquire);
@@ -135,6 +138,7 @@ int add_fault_note() {
   free->used = true;
   const auto index = static_cast<size_t>(free - notes.begin());
   if (index >= highest.load(std::memory_order_relaxed))
+    // This store pairs with the load in find().
     highest.store(index + 1, std::memory_order_release);
   return static_cast<int>(index);
 }
@@ -145,6 +149,8 @@ void set_fault_note(int index, const void* begin, uint64_t bytes, std::string_vi
   Note& note = notes[static_cast<size_t>(index)];
   std::array<uint64_t, kTextBytes / sizeof(uint64_t)> words{};
   std::memcpy(words.data(), text.data(), std::min(text.size(), kTextBytes - 1));
+  // Each of these stores pairs with the load of the same word in find(): who sees a new word sees
+  // afterwards that the version has changed.
   note.version.fetch_add(1, std::memory_order_relaxed);
   for (size_t w = 0; w < words.size(); w++) note.text[w].store(words[w], std::memory_order_release);
   note.begin.store(reinterpret_cast<uint64_t>(begin), std::memory_order_release);

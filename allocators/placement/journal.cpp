@@ -281,6 +281,7 @@ std::vector<LiveMemory> Journal::count_all() const {
     auto last = seen.begin();
     for (const auto& [key, slot] : slots_)
       for (const LiveSlot& live : slot.live) {
+        // The two loads pair with the stores of slot_taken_again() and slot_given_back_again().
         const uint64_t events = live.events.load(std::memory_order_acquire);
         changed |= events != last->events;
         if (events != last->events) *last = {events, live.address.load(std::memory_order_acquire)};

@@ -204,6 +204,7 @@ inline void Journal::slot_taken_again(Slot& slot, size_t part, uint64_t address,
   const uint32_t asked = asked_.load(std::memory_order_relaxed);
   if (asked >= kLock || of.requested != requested || !of.alone) [[unlikely]]
     return slot_taken(slot, part, address, bytes, requested);
+  // The two stores pair with the loads of whoever looks at all slots (journal.cpp).
   of.address.store(address, std::memory_order_release);
   of.events.store(of.events.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   slots_live_[part].store(live, std::memory_order_relaxed);
@@ -215,6 +216,7 @@ inline void Journal::slot_given_back_again(Slot& slot, size_t part, uint64_t liv
   LiveSlot& of = slot.live[part];
   if (asked_.load(std::memory_order_relaxed) >= kLock) [[unlikely]]
     return slot_given_back(slot, part);
+  // This store pairs with the load of whoever looks at all slots (journal.cpp).
   of.events.store(of.events.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   slots_live_[part].store(live, std::memory_order_relaxed);
 }

@@ -66,6 +66,7 @@ Status make(CommObject& object, Request& request, bool with_id, fsccl_comm_t han
                                                                      : config()->timeout_ms);
   FSCCL_ASSIGN(object.comm, Communicator::create(request.join, request.options));
   register_engine(&object.comm->engine(), handle);
+  // This store pairs with the loads of `ready` in live_comm() and comm_of().
   object.ready.store(object.comm.get(), std::memory_order_release);
   return success();
 }
@@ -82,6 +83,8 @@ void make_later(CommObject& object, Request& request, bool with_id, uint64_t bit
     object.error = status.error();
   } catch (const std::bad_alloc&) {
   }
+  // This store pairs with the loads of `failed` in comm_of() and fsccl_comm_async_error(): who sees
+  // it sees the error.
   object.failed.store(true, std::memory_order_release);
 }
 
@@ -128,6 +131,7 @@ Status add_child(std::unique_ptr<Communicator> made, fsccl_comm_t* result) {
   auto object = std::make_unique<CommObject>();
   object->comm = std::move(made);
   Communicator* comm = object->comm.get();
+  // This store pairs with the loads of `ready` in live_comm() and comm_of().
   object->ready.store(comm, std::memory_order_release);
   FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(object)));
   Undo undo([&] { comms().take(bits); });
@@ -343,6 +347,7 @@ fsccl_status_t fsccl_comm_async_error(fsccl_comm_t handle, fsccl_status_t* state
   return guarded("fsccl_comm_async_error", [&]() -> Status {
     if (!state) return fail(FSCCL_ERR_INVALID_ARGUMENT, "state is NULL");
     FSCCL_ASSIGN(const Ref<CommObject> object, comm_object_of(handle));
+    // The loads of `ready` and `failed` pair with the stores in make() and make_later().
     Communicator* comm = object->ready.load(std::memory_order_acquire);
     if (!comm) {
       const bool failed = object->failed.load(std::memory_order_acquire);

@@ -60,6 +60,8 @@ class Use {
     if (word_) [[likely]]
       Pins::clear(word_);
     else if (count_)
+      // This pairs with the load of `users` in unused_soon(): who ends the object sees what was
+      // done with it.
       count_->fetch_sub(1, std::memory_order_release);
   }
 
@@ -116,6 +118,8 @@ class HandleTable {
     slot.owner.store(owner ? HandleBits{owner}.slot() : index, std::memory_order_relaxed);
     slot.object.store(object.release(), std::memory_order_relaxed);
     const uint64_t state = slot.state.load(std::memory_order_relaxed) + 2;
+    // This store pairs with the loads of the state in look_up() and is_closed(): who sees the slot
+    // open sees its object.
     slot.state.store(state | kOpen, std::memory_order_release);
     return uint64_t{static_cast<uint8_t>(Kind)} << 56 | (state >> 1 & 0xffffffff) << 24 |
            (index + 1);
@@ -143,6 +147,7 @@ class HandleTable {
   }
   // The object of a handle whose owner is the caller's.
   T* owned(uint64_t bits) const {
+    // The handle came from add(), whose stores this load pairs with.
     return slots_[HandleBits{bits}.slot()].object.load(std::memory_order_acquire);
   }
   // Ends a handle: waits until no thread uses the object, and then, before anybody can find it
@@ -230,6 +235,7 @@ class HandleTable {
   }
   bool is_closed(uint64_t bits) const {
     const Slot& slot = slots_[HandleBits{bits}.slot()];
+    // This load pairs with the store of the state in add(), and with try_close().
     const uint64_t state = slot.state.load(std::memory_order_acquire);
     return static_cast<uint32_t>(state >> 1) == HandleBits{bits}.generation() && !(state & kOpen) &&
            slot.object.load(std::memory_order_relaxed);

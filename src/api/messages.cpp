@@ -19,6 +19,7 @@ Result<fsccl_comm_t> pair_of(fsccl_comm_t handle, int from, int to) {
   auto made = std::make_unique<CommObject>();
   FSCCL_ASSIGN(made->comm, object->comm->pair(from, to));
   Communicator* comm = made->comm.get();
+  // This store pairs with the loads of `ready` in live_comm() and comm_of().
   made->ready.store(comm, std::memory_order_release);
   FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(made), bits_of(handle)));
   place->second = reinterpret_cast<fsccl_comm_t>(bits);

@@ -73,6 +73,9 @@ Result<Ref<Communicator>> comm_of(fsccl_comm_t handle) {
   if (Ref<Communicator> comm = live_comm(handle)) [[likely]]
     return comm;
   FSCCL_ASSIGN(Ref<CommObject> object, comm_object_of(handle));
+  // The two loads pair with the stores in make() and make_later() (comm.cpp): who sees that the
+  // communicator is ready, or has failed, sees the communicator, or the error. `ready` also pairs
+  // with the stores of those who make it at once (comm.cpp, messages.cpp).
   if (Communicator* const comm = object->ready.load(std::memory_order_acquire)) [[likely]]
     return Ref<Communicator>(comm, std::move(object));
   if (object->failed.load(std::memory_order_acquire)) return Status(object->error);

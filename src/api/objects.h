@@ -45,6 +45,8 @@ inline Ref<Communicator> live_comm(fsccl_comm_t handle) {
   Ref<CommObject> object = comms().find(bits_of(handle));
   if (!object) [[unlikely]]
     return {};
+  // This load pairs with the stores of `ready` where communicators are made (comm.cpp,
+  // messages.cpp).
   Communicator* const comm = object->ready.load(std::memory_order_acquire);
   return {comm, std::move(object)};
 }

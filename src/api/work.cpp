@@ -33,6 +33,8 @@ Result<Operand> operand_of(fsccl_work_t work) {
   Ref<CommObject> object = comms().at(static_cast<uint32_t>(slot), [generation](uint32_t whole) {
     return whole % kGenerations + 1 == generation;
   });
+  // This load pairs with the stores of `ready` where communicators are made (comm.cpp,
+  // messages.cpp).
   Communicator* const comm = object ? object->ready.load(std::memory_order_acquire) : nullptr;
   if (!comm) return fail(FSCCL_ERR_INVALID_HANDLE, "the communicator of this work was destroyed");
   // The sequence number whose low half this is, among the last 2^32 submitted.

@@ -25,6 +25,7 @@ constinit std::atomic<bool> Pins::light_{false};
 struct Pins::End {
   ~End() {
     if (Record* const record = std::exchange(mine, nullptr))
+      // This store pairs with the exchange of `taken` in begin().
       record->taken.store(false, std::memory_order_release);
     ended = true;
   }
@@ -42,6 +43,8 @@ void Pins::prepare() {
 Pins::Record* Pins::begin() noexcept {
   if (ended) return nullptr;
   static thread_local End end;
+  // This load pairs with the exchange of `all_` below. The exchange of `taken` pairs with the store
+  // in ~End().
   for (Record* record = all_.load(std::memory_order_acquire); record; record = record->next) {
     if (record->taken.exchange(true, std::memory_order_acquire)) continue;
     return mine = record;
@@ -50,6 +53,7 @@ Pins::Record* Pins::begin() noexcept {
   auto* const record = new (std::nothrow) Record;
   if (!record) return nullptr;
   record->next = all_.load(std::memory_order_relaxed);
+  // This exchange pairs with the loads of `all_` above, in settle() and in held().
   while (!all_.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
   }
   return mine = record;

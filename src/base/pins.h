@@ -29,8 +29,8 @@ class Pins {
     for (Word& word : record->words) {
       if (word.load(std::memory_order_relaxed)) continue;
       if (light_.load(std::memory_order_relaxed)) [[likely]] {
+        // This store pairs with the load in held(), behind the membarrier of settle().
         word.store(what, std::memory_order_release);
-        // pairs with the membarrier of settle()
         std::atomic_signal_fence(std::memory_order_seq_cst);
       } else {
         (void)word.exchange(what, std::memory_order_seq_cst);

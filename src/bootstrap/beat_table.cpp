@@ -57,10 +57,12 @@ BeatTable::~BeatTable() {
 
 void BeatTable::beat(size_t line, int64_t now_ns, int32_t thread) {
   std::atomic_ref(at(line).thread).store(thread, std::memory_order_relaxed);
+  // This store pairs with the load in last(): who sees the beat sees the thread.
   std::atomic_ref(at(line).beat_ns).store(now_ns, std::memory_order_release);
 }
 
 void BeatTable::leave(size_t line) {
+  // This store pairs with the load in last().
   std::atomic_ref(at(line).beat_ns).store(kLeft, std::memory_order_release);
 }
 
@@ -69,6 +71,7 @@ void BeatTable::hide_thread(size_t line) {
 }
 
 int64_t BeatTable::last(size_t line) const {
+  // This load pairs with the stores in beat() and leave().
   return std::atomic_ref(at(line).beat_ns).load(std::memory_order_acquire);
 }
 

@@ -360,6 +360,7 @@ void JobContext::remove(Communicator* comm) {
 }
 
 int JobContext::first_dead(const std::vector<int>& ranks) {
+  // This load pairs with the store in on_loss().
   if (!lost_.load(std::memory_order_acquire)) return -1;
   const std::lock_guard lock(mutex_);
   const auto dead = std::find_if(deaths_.begin(), deaths_.end(), [&](int rank) {
@@ -380,6 +381,7 @@ void JobContext::on_loss(int rank, bool left) {
   lost_ranks_[static_cast<size_t>(rank)] = left ? 2 : 1;
   if (!left) {
     deaths_.push_back(rank);
+    // This store pairs with the load in first_dead().
     lost_.store(true, std::memory_order_release);
   }
   for (Communicator* comm : communicators_)

@@ -28,6 +28,7 @@ class AliasTable {
     set(entries_[at].end, address + bytes);
     set(entries_[at].offset, offset);
     set(entries_[at].arena, arena);
+    // This store pairs with the loads of the count in find().
     count_.store(count + 1, std::memory_order_release);
     end_change();
     return true;
@@ -39,12 +40,15 @@ class AliasTable {
     if (after == 0 || get(entries_[after - 1].begin) != address) return;
     begin_change();
     for (size_t i = after; i < count; i++) copy(entries_[i - 1], entries_[i]);
+    // This store pairs with the loads of the count in find().
     count_.store(count - 1, std::memory_order_release);
     end_change();
   }
 
   // True when all of [address, address + bytes) lies in one range.
   bool find(uint64_t address, uint64_t bytes, uint32_t* arena, uint64_t* offset) const {
+    // The loads of the count pair with the stores in add() and remove(), that of the version with
+    // end_change().
     if (count_.load(std::memory_order_acquire) == 0) return false;
     while (true) {
       const uint64_t version = version_.load(std::memory_order_acquire);
@@ -69,10 +73,12 @@ class AliasTable {
   };
   template <class T>
   static T get(const std::atomic<T>& value) {
+    // This load pairs with the store in set().
     return value.load(std::memory_order_acquire);
   }
   template <class T>
   static void set(std::atomic<T>& value, T to) {
+    // This store pairs with the load in get(): who sees a new value sees that a change has begun.
     value.store(to, std::memory_order_release);
   }
   static void copy(Entry& to, const Entry& from) {
@@ -94,6 +100,7 @@ class AliasTable {
     return low;
   }
   void begin_change() { version_.fetch_add(1, std::memory_order_relaxed); }
+  // The addition pairs with the load of the version in find().
   void end_change() { version_.fetch_add(1, std::memory_order_release); }
 
   std::mutex mutex_;

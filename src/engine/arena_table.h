@@ -36,6 +36,8 @@ class ArenaTable {
         entry.base = base;
         entry.bytes = bytes;
         entry.members = std::move(members);
+        // The two stores pair with the loads in locate() and resolve(): who sees the id sees its
+        // entry.
         entry.id.store(id, std::memory_order_release);
         if (used_.load(std::memory_order_relaxed) <
             static_cast<size_t>(&entry - entries_.data()) + 1)
@@ -48,6 +50,7 @@ class ArenaTable {
     const std::lock_guard lock(mutex_);
     for (Entry& entry : entries_)
       if (entry.id.load(std::memory_order_relaxed) == id)
+        // This store pairs with the loads in locate() and resolve().
         entry.id.store(0, std::memory_order_release);
   }
 
@@ -63,6 +66,7 @@ class ArenaTable {
   // True when all of [pointer, pointer + bytes) lies in one arena, or in one alias.
   bool locate(const void* pointer, uint64_t bytes, Location* location) const {
     const auto* p = static_cast<const std::byte*>(pointer);
+    // The two loads pair with the stores in add().
     for (size_t i = 0, n = used_.load(std::memory_order_acquire); i < n; i++) {
       const Entry& entry = entries_[i];
       const uint32_t id = entry.id.load(std::memory_order_acquire);
@@ -88,6 +92,7 @@ class ArenaTable {
   // The address of a location here; null when it does not lie whole in an arena of this rank (never
   // trust a peer's numbers).
   std::byte* resolve(const Location& location, uint64_t bytes) const {
+    // The two loads pair with the stores in add().
     for (size_t i = 0, n = used_.load(std::memory_order_acquire); i < n; i++) {
       const Entry& entry = entries_[i];
       if (entry.id.load(std::memory_order_acquire) != location.arena) continue;

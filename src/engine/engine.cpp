@@ -264,6 +264,7 @@ void Engine::await_drivers() {
 void Engine::retire() {
   wait_until([this] { return queue_.try_drive(); }, Deadline::never(), kNothingBreaks,
              Naps(kTakeOverNapNs));
+  // This store pairs with the load in look_back().
   looked_back_.store(true, std::memory_order_release);
   queue_.leave();
 }
@@ -278,6 +279,7 @@ bool Engine::look_back() noexcept {
       complete(queue_.head());
   } catch (const std::bad_alloc&) {  // then the operation has failed, as it was
   }
+  // This store pairs with the load in look_back().
   looked_back_.store(true, std::memory_order_release);
   queue_.leave();
   return true;

@@ -84,6 +84,7 @@ void EngineFailure::fail_with(Error& error) noexcept {
       for (EngineFailure* other : *others) other->write_board(error_);
     // The counter is raised before anybody can see the failure and ask for the number.
     count_failure(error_.code);
+    // This store pairs with the load in failed().
     failed_.store(true, std::memory_order_release);
   }
   if (queue_.notifications.all_due()) Progress::instance().attend(&engine_);
@@ -121,6 +122,7 @@ void EngineFailure::look() noexcept {
 // the death what is said here.
 void EngineFailure::lost(int rank, bool left, const std::string& silence) noexcept {
   if (left) {
+    // This store pairs with the load in departed().
     departed_[static_cast<size_t>(rank)].store(true, std::memory_order_release);
   } else {
     // The rank may have ended because another one died, and have been the first to tell of that.

@@ -45,6 +45,7 @@ class EngineFailure final : public InvariantGuard {
   void lost(int rank, bool left, const std::string& silence) noexcept;
   // The job says that the rank has left.
   bool departed(int rank) const {
+    // This load pairs with the store in lost().
     return departed_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
   }
 

@@ -29,10 +29,12 @@ struct alignas(64) ReleaseLine {
   uint32_t sleepers = 0;
   // Sees what its rank did before it got there.
   uint64_t reached() const {
+    // This load pairs with the store in reach().
     return std::atomic_ref(const_cast<uint64_t&>(position)).load(std::memory_order_acquire);
   }
   // By one thread at a time.
   void reach(uint64_t to) {
+    // This store pairs with the load in reached().
     std::atomic_ref(position).store(to, std::memory_order_release);
     futex_wake_sleepers(word(), &sleepers);
   }

@@ -37,6 +37,7 @@ class Queue {
   }
   // For the submitter: nothing is under way and nobody drives.
   bool idle() const {
+    // This load pairs with the release in leave().
     return completed() == submitted() && !driving_.load(std::memory_order_acquire);
   }
   const ReleaseLine* done_line() const { return &done_; }
@@ -63,6 +64,7 @@ class Queue {
     if (order == Order::seen)
       tail_.store(sequence, std::memory_order_seq_cst);
     else
+      // This store pairs with the load in under_way().
       tail_.store(sequence, std::memory_order_release);
   }
 
@@ -80,7 +82,9 @@ class Queue {
     return !driving_.load(std::memory_order_relaxed) &&
            !driving_.exchange(true, std::memory_order_acquire);
   }
+  // The load pairs with the release in leave().
   bool driven() const { return driving_.load(std::memory_order_acquire); }
+  // The release pairs with the acquires in try_drive(), driven() and idle().
   void leave() { driving_.store(false, std::memory_order_release); }
   // A thread that found another one driving notes that it went away; the driver takes the note when
   // it leaves. The note may be missed when the two race: then the service thread's next look, at

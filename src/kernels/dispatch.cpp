@@ -126,11 +126,14 @@ const Kernels& kernels_of(const KernelChoice& choice, size_t best) {
 
 [[gnu::cold, gnu::noinline]] const Kernels& first_use() {
   const Kernels* none = nullptr;
+  // The exchange pairs with the loads here and in kernels(): who sees the table sees its contents.
   current.compare_exchange_strong(none, &default_ways(), std::memory_order_acq_rel);
   return *current.load(std::memory_order_acquire);
 }
 
 const Kernels& kernels() {
+  // This load pairs with the stores of those who choose kernels: first_use(), use_kernels() and
+  // kernels_use_target_for_test().
   const Kernels* chosen = current.load(std::memory_order_acquire);
   return chosen != nullptr ? *chosen : first_use();
 }
@@ -287,6 +290,7 @@ void use_kernels(const KernelChoice& choice) {
   KernelChoice taken = default_kernels();
   for (size_t pass = 0; pass < kPasses; pass++)
     if (usable(Pass(pass), choice[pass])) taken[pass] = choice[pass];
+  // This store pairs with the load in kernels().
   current.store(&kernels_of(taken, 0), std::memory_order_release);
 }
 
@@ -304,6 +308,7 @@ bool kernels_use_target_for_test(const char* target) {
   const auto set = static_cast<uint8_t>(found - sets.begin());
   KernelChoice choice = default_kernels();
   for (Chosen& chosen : choice) chosen.set = set;
+  // This store pairs with the load in kernels().
   current.store(&kernels_of(choice, set), std::memory_order_release);
   return true;
 }

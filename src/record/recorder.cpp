@@ -60,6 +60,7 @@ Status write_whole(const Fd& fd, const void* bytes, size_t size, const std::stri
 // Returns the record, or a record that no reader accepts if it is being written.
 recording::Words whole_record(recording::Words& from) {
   recording::Words words;
+  // Each of these loads pairs with the store of the same word in Recorder::fill().
   const uint64_t before = std::atomic_ref(from[3]).load(std::memory_order_acquire);
   for (size_t i = 0; i < 3; i++)
     words[i] = std::atomic_ref(from[i]).load(std::memory_order_acquire);
@@ -73,6 +74,7 @@ recording::Words whole_record(recording::Words& from) {
 class Recorder::Change {
  public:
   explicit Change(recording::Header* header) : changes_(header->changes) {
+    // The two additions pair with the loads of `changes` in read_begin() (recording.cpp).
     changes_.fetch_add(1, std::memory_order_acq_rel);
   }
   ~Change() { changes_.fetch_add(1, std::memory_order_release); }
@@ -162,6 +164,8 @@ uint16_t Recorder::add(uint64_t tag, const std::string& name, int rank, int size
   const auto communicator = static_cast<uint16_t>(free - table_);
   const Change change(header_);
   // A process that is killed or stopped in here leaves no half entry.
+  // The exchange and the store pair with who reads the entry in the file (recording.cpp): an entry
+  // with a state is whole.
   std::atomic_ref(free->state).exchange(0, std::memory_order_acq_rel);
   *free = entry;
   std::atomic_ref(free->state).store(1, std::memory_order_release);
@@ -181,6 +185,8 @@ void Recorder::failed(uint16_t communicator, const Error& error, uint64_t sequen
     const std::lock_guard lock(mutex_);
     const Change change(header_);
     recording::Communicator& entry = table_[communicator];
+    // The exchange and the store pair with who reads the entry in the file (recording.cpp): an
+    // error with a code is whole.
     std::atomic_ref(entry.code).exchange(0, std::memory_order_acq_rel);
     entry.peer = error.peer;
     copy_text(entry.text, error.text);
@@ -212,6 +218,8 @@ Status Recorder::write(const std::string& path) {
     std::memcpy(begin.data() + recording::kTableAt, table_,
                 recording::kCommunicators * sizeof *table_);
   }
+  // This load pairs with no store: the words of a record say whether it is whole. It keeps the
+  // reads below behind it.
   const uint64_t next = std::atomic_ref(*next_).load(std::memory_order_acquire);
   std::memcpy(begin.data() + recording::kNextAt, &next, sizeof next);
   FSCCL_TRY(write_whole(fd, begin.data(), begin.size(), path));

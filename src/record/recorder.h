@@ -102,6 +102,7 @@ class Recorder {
            uint64_t count) {
     const uint64_t number = std::atomic_ref(*next_).fetch_add(1, std::memory_order_relaxed);
     recording::Words& to = records_[number & mask_];
+    // This exchange pairs with the store of the last word in fill(), by whoever wrote there before.
     if (std::atomic_ref(to[3]).exchange(recording::kWriting, std::memory_order_acquire) ==
         recording::kWriting)
       return;
@@ -118,6 +119,7 @@ class Recorder {
                            recording::at_byte(3, what.op) | recording::at_byte(4, what.dtype) |
                            recording::at_byte(5, what.kind) |
                            recording::at_byte(6, recording::stamp_of(round));
+    // Each of these stores pairs with the load of the same word in whole_record().
     // A recording::Record. Each released: who reads one of these words also sees, afterwards, that
     // the last is being written.
     std::atomic_ref(to[0]).store(ticks(), std::memory_order_release);

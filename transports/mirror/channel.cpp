@@ -208,6 +208,8 @@ const fsccl_transport_line_t* Channel::poll(int from, uint32_t tick) {
   fsccl_transport_line_t& line =
       peers_[static_cast<size_t>(from)].lines[tick % FSCCL_TRANSPORT_TICKS];
   const auto here = [&] {
+    // This load pairs with the store in publish(): who sees the tick sees the line and what was put
+    // before.
     return std::atomic_ref(line.tick).load(std::memory_order_acquire) == tick;
   };
   if (here()) return &line;
@@ -291,6 +293,7 @@ void Channel::publish(Peer& peer, const fsccl_transport_line_t& line) {
   fsccl_transport_line_t& mirror = peer.lines[line.tick % FSCCL_TRANSPORT_TICKS];
   mirror.processor = -1;
   std::memcpy(mirror.fingerprint, line.fingerprint, sizeof line.fingerprint + sizeof line.payload);
+  // This store pairs with the load in poll().
   std::atomic_ref(mirror.tick).store(line.tick, std::memory_order_release);
   arrived();
 }
@@ -299,6 +302,7 @@ void Channel::publish(Peer& peer, const fsccl_transport_line_t& line) {
 void Channel::count(Peer& peer) {
   peer.known = true;
   if (++peer.landed != peer.last) return;
+  // This store pairs with the load in left().
   peer.left.store(true, std::memory_order_release);
   arrived();
 }
@@ -353,6 +357,7 @@ bool Channel::write_board(const fsccl_transport_failure_t& failure) {
   if (board.written.load(std::memory_order_relaxed)) return false;
   board.failure = failure;
   board.failure.text[sizeof failure.text - 1] = '\0';
+  // This store pairs with the loads in failure(): who sees the board sees what is written there.
   board.written.store(true, std::memory_order_release);
   arrived();
   return true;
@@ -403,17 +408,21 @@ void Channel::hear(int from, const Header& header, const void* data, size_t byte
 void Channel::lost(int job_rank, bool for_sure) noexcept {
   if (const int peer = member(job_rank); peer < 0 || gone(peer)) return;
   if (verdict_ns_.load(std::memory_order_relaxed) && !for_sure) return;
+  // This store pairs with the load of the verdict in failure().
   verdict_ns_.store(now_ns() + (for_sure ? 0 : kVerdictNs), std::memory_order_release);
   arrived();
 }
 
 const fsccl_transport_failure_t* Channel::failure() {
   Board& board = *place_.board;
+  // The loads of `written` pair with the store in write_board(), those of the verdict with the
+  // store in lost().
   if (!board.written.load(std::memory_order_acquire)) place_.node->poll(-1);
   if (board.written.load(std::memory_order_acquire)) return &board.failure;
   const int64_t verdict_ns = verdict_ns_.load(std::memory_order_acquire);
   if (!verdict_ns || now_ns() < verdict_ns) return nullptr;
   const std::lock_guard lock(place_.node->mutex());
+  // This store pairs with the load of the verdict above, by another thread.
   verdict_ns_.store(0, std::memory_order_release);
   for (size_t peer = 0; peer < peers_.size(); peer++) {
     if (!place_.node->broken(place_.members[peer]) || gone(static_cast<int>(peer))) continue;
@@ -430,6 +439,7 @@ const fsccl_transport_failure_t* Channel::failure() {
     }
     if (write_board(failure)) tell(failure, true);
   }
+  // This load pairs with the store in write_board().
   return board.written.load(std::memory_order_acquire) ? &board.failure : nullptr;
 }
 

@@ -74,6 +74,7 @@ class Channel {
   const fsccl_transport_failure_t* failure();
   void hear_out() { place_.node->hear_out(); }
   bool left(int peer) const {
+    // This load pairs with the store in count().
     return peers_[static_cast<size_t>(peer)].left.load(std::memory_order_acquire);
   }
   Result<std::unique_ptr<Channel>> pair(int from, int to);

@@ -166,6 +166,7 @@ void Communicator::give_up(const Status& why) noexcept {
     const std::lock_guard lock(why_mutex_);
     if (why_.ok()) why_ = why.clone();
   }
+  // This store pairs with the load in ended().
   ended_.store(true, std::memory_order_release);
   free_comm();
 }
@@ -288,6 +289,7 @@ void Communicator::end(const Status& why) noexcept {
     const std::lock_guard lock(why_mutex_);
     if (ended()) return;
     why_ = why.clone();
+    // This store pairs with the load in ended().
     ended_.store(true, std::memory_order_release);
   }
   try {

@@ -85,6 +85,7 @@ class Communicator {
   Status look();
   // At once, whatever hangs; every later call is `why`. Any thread, does not block.
   void end(const Status& why) noexcept;
+  // The load pairs with the stores in give_up() and end(): who sees it ended may ask why.
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   Status why_ended() const;
 

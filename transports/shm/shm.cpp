@@ -172,6 +172,7 @@ void signal_line(Channel& channel, const fsccl_transport_line_t& line) {
 
 const fsccl_transport_line_t* poll_line(Channel& channel, int peer, uint32_t tick) {
   fsccl_transport_line_t& line = channel.blocks[peer].lines[tick % FSCCL_TRANSPORT_TICKS];
+  // This load pairs with the store of the tick in signal_line(), by futex_store().
   return std::atomic_ref<uint32_t>(line.tick).load(std::memory_order_acquire) == tick ? &line
                                                                                       : nullptr;
 }
@@ -316,11 +317,13 @@ void wake_all(Channel& channel) {
 
 void op_close(void* opened) {
   Channel& channel = as_channel(opened);
+  // This store pairs with the load in op_left().
   std::atomic_ref<uint32_t>(channel.blocks[channel.rank].left).store(1, std::memory_order_release);
   for (auto& line : channel.blocks[channel.rank].lines) futex_wake_all(&line.tick);
   delete &channel;
 }
 int op_left(void* channel, int peer) {
+  // This load pairs with the store in op_close().
   return std::atomic_ref<uint32_t>(as_channel(channel).blocks[peer].left)
              .load(std::memory_order_acquire) == 1;
 }
@@ -381,12 +384,14 @@ void op_fail(void* channel, const fsccl_transport_failure_t* failure) {
   if (!state.compare_exchange_strong(none, 1)) return;
   header.failure = *failure;
   header.failure.text[sizeof(failure->text) - 1] = '\0';
+  // This store pairs with the load in op_failure(): who sees the board sees what is written there.
   state.store(2, std::memory_order_release);
   wake_all(as_channel(channel));
 }
 
 const fsccl_transport_failure_t* op_failure(void* channel) {
   Header& header = *as_channel(channel).header;
+  // This load pairs with the store in op_fail().
   return std::atomic_ref<uint32_t>(header.failure_state).load(std::memory_order_acquire) == 2
              ? &header.failure
              : nullptr;

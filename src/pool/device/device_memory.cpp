@@ -96,6 +96,7 @@ Status DeviceMemory::extend_now(DevicePart part, uint64_t bytes) {
     return refuse(bytes);
   FSCCL_TRY(of(part).grow(bytes));
   const auto index = static_cast<size_t>(part);
+  // This store pairs with the load in bytes().
   bytes_[index].store(of(part).bytes(), std::memory_order_release);
   growths_++;
   if (journal_) journal_->grown(kJournalPart[index], base(part), bytes);
@@ -116,6 +117,7 @@ uint64_t DeviceMemory::kept_by_shrink(DevicePart part, uint64_t bytes) const {
 uint64_t DeviceMemory::shrink(DevicePart part, uint64_t bytes) {
   std::unique_lock lock(mutex_);
   const uint64_t released = of(part).shrink(bytes), left = of(part).bytes();
+  // This store pairs with the load in bytes().
   bytes_[static_cast<size_t>(part)].store(left, std::memory_order_release);
   given_back_ += released;
   if (released && journal_) journal_->released(kJournalPart[static_cast<size_t>(part)], released);

@@ -66,6 +66,7 @@ class DeviceMemory {
   const DeviceArena& arena(DevicePart part) const { return *arenas_[static_cast<size_t>(part)]; }
   cuda::CUdeviceptr base(DevicePart part) const { return arena(part).base(); }
   uint64_t bytes(DevicePart part) const {
+    // This load pairs with the stores in grow() and shrink().
     return bytes_[static_cast<size_t>(part)].load(std::memory_order_acquire);
   }
 

@@ -105,6 +105,7 @@ Status PoolMemory::make_ranges(Part part, int host, const BackedBytes::Ranges& r
       journal_->changed(static_cast<size_t>(part), address, backed.reach(), JournalAction::kGrown,
                         begin, end - begin);
   }
+  // This store pairs with the load in extent().
   extents_[static_cast<size_t>(part)].store(backed.bytes(), std::memory_order_release);
   growths_++;
   FSCCL_LOG(kInfo, "pool '{}' grows to {} bytes of {}", name_, backed.bytes(),
@@ -118,6 +119,7 @@ void PoolMemory::give_back(Part part, int host, uint64_t begin, uint64_t end) {
   BackedBytes& backed = backed_[static_cast<size_t>(part)];
   backed.given_back(begin, end);
   given_back_[static_cast<size_t>(part)] += end - begin;
+  // This store pairs with the load in extent().
   extents_[static_cast<size_t>(part)].store(backed.bytes(), std::memory_order_release);
   const uint64_t address = reinterpret_cast<uint64_t>(arena_.region(host) + part_begin(part));
   if (journal_)
@@ -128,6 +130,7 @@ void PoolMemory::give_back(Part part, int host, uint64_t begin, uint64_t end) {
 Status PoolMemory::extend(Part part, int host, uint64_t more) {
   const uint64_t exists = extent(part);
   if (!dry_run_) FSCCL_TRY(arena_.reserve(host, part_begin(part) + exists, more, prefault_));
+  // This store pairs with the load in extent().
   extents_[static_cast<size_t>(part)].store(exists + more, std::memory_order_release);
   growths_++;
   if (journal_)
@@ -196,6 +199,7 @@ uint64_t PoolMemory::cut(Part part, int host, uint64_t kept) {
   kept = std::min(kept, exists);
   const uint64_t released = exists - kept;
   if (released && !dry_run_) arena_.release(host, part_begin(part) + kept, released);
+  // This store pairs with the load in extent().
   extents_[static_cast<size_t>(part)].store(kept, std::memory_order_release);
   given_back_[static_cast<size_t>(part)] += released;
   uint64_t& given = from_source_[static_cast<size_t>(part)];

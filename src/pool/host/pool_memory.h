@@ -107,6 +107,8 @@ class PoolMemory {
   // More of the part exists than growing to `extent` would make.
   bool exceeds(Part part, uint64_t extent) const;
   uint64_t extent(Part part) const {
+    // This load pairs with the stores of those who change the extent: make_ranges(), give_back(),
+    // extend() and cut().
     return extents_[static_cast<size_t>(part)].load(std::memory_order_acquire);
   }
   bool beyond_soft_limit() const { return limits_.soft && held() > limits_.soft; }

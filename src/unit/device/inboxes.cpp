@@ -125,11 +125,14 @@ cuda::CUstreamBatchMemOpParams Inboxes::wait(uint32_t channel, int from, int wor
 
 uint64_t Inboxes::read(uint32_t channel, int from, int word) const {
   auto& place = *reinterpret_cast<uint64_t*>(arena_.control() + offset(rank_, channel, from, word));
+  // This load pairs with the writes of the values that streams put there, and with the store in
+  // release().
   return std::atomic_ref(place).load(std::memory_order_acquire);
 }
 
 void Inboxes::release(uint32_t channel, int from, int word, uint64_t value) {
   auto& place = *reinterpret_cast<uint64_t*>(arena_.control() + offset(rank_, channel, from, word));
+  // This store pairs with the load in read(), and with the waits of streams.
   std::atomic_ref(place).store(wide_ ? value : static_cast<uint32_t>(value),
                                std::memory_order_release);
 }
@@ -147,6 +150,7 @@ Inboxes::Record& Inboxes::record(int rank, uint64_t number) const {
 void Inboxes::log(const Entry& entry) {
   Record& to = record(rank_, entry.number);
   std::atomic_ref(to.number).store(0, std::memory_order_relaxed);
+  // Each of these stores pairs with the load of the same word in read_log().
   std::atomic_ref(to.hash).store(entry.hash, std::memory_order_release);
   std::atomic_ref(to.what).store(
       uint64_t{entry.channel} << 16 | uint64_t{entry.op} << 8 | entry.flags,
@@ -157,6 +161,7 @@ void Inboxes::log(const Entry& entry) {
 
 bool Inboxes::read_log(int rank, uint64_t number, Entry* entry) const {
   Record& from = record(rank, number);
+  // Each of these loads pairs with the store of the same word in log().
   if (std::atomic_ref(from.number).load(std::memory_order_acquire) != number) return false;
   const uint64_t what = std::atomic_ref(from.what).load(std::memory_order_acquire);
   *entry = {.number = number,
