@@ -5,16 +5,15 @@ page.py            writes the page and the charts (needs matplotlib, see docs/re
 page.py --check    fails when the page differs from what the results say (needs no library)
 """
 
-import json
 import pathlib
 import statistics
 import sys
 
-FOLDER = pathlib.Path(__file__).resolve().parent
-ROOT = FOLDER.parent.parent
+from figures import BEHIND, load, newest, of_kind, ratio_text, size, span, table
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / 'docs/measured.md'
 CHARTS = ROOT / 'docs/charts'
-BEHIND = 1.05
 OPERATIONS = ('all_gather', 'reduce_scatter', 'all_reduce', 'broadcast')
 MEMORIES = {'caller': "caller's memory", 'pool': 'pool', 'shared slot': 'shared slot'}
 
@@ -23,54 +22,6 @@ HEAD = """# Measured
 This page compares FSCCL with other libraries. `perf/results/page.py` writes the page from the files
 in [perf/results](../perf/results/README.md); do not edit it by hand.
 """
-
-
-def load():
-    """Returns every figure, oldest file first, with the fields of its file's first line."""
-    rows = []
-    for path in sorted(FOLDER.glob('*.jsonl')):
-        head, *lines = [json.loads(line) for line in path.read_text('utf-8').splitlines()]
-        if 'date' in head:
-            rows += [{**head, **line, 'file': path.name} for line in lines]
-    return rows
-
-
-def of_kind(rows, kind):
-    return [row for row in rows if row['kind'] == kind]
-
-
-def newest(rows):
-    """Keeps the newest figure of each case."""
-    names = ('cpu', 'ranks', 'hosts', 'distance', 'operation', 'dtype', 'memory', 'bytes')
-    return list({tuple(row.get(name) for name in names): row for row in rows}.values())
-
-
-def size(count):
-    if count is None:
-        return ''
-    for unit, factor in (('MiB', 1 << 20), ('KiB', 1 << 10)):
-        if count >= factor:
-            return f'{count // factor} {unit}'
-    return f'{count} B'
-
-
-def table(head, rows):
-    return [
-        '| ' + ' | '.join(head) + ' |',
-        '| ' + ' | '.join('--' for _ in head) + ' |',
-        *('| ' + ' | '.join(row) + ' |' for row in rows),
-        '',
-    ]
-
-
-def ratio_text(value):
-    return '' if value is None else f'**{value:.2f}**' if value > BEHIND else f'{value:.2f}'
-
-
-def span(values, digits=2):
-    low, high = min(values), max(values)
-    low_text, high_text = f'{low:.{digits}f}', f'{high:.{digits}f}'
-    return low_text if low_text == high_text else f'{low_text} to {high_text}'
 
 
 def sources(rows):
@@ -268,6 +219,42 @@ def training_text(rows):
     ]
 
 
+def jax_text(rows):
+    """The newest figures: steps and starts of rounds, and killed ranks."""
+    newest_rows = {(row['what'], row['ranks']): row for row in of_kind(rows, 'jax')}
+    names = {'step': 'a step of FSDP, 50 M parameters', 'start': 'start, one sum, end'}
+    lines, kills = [], []
+    for (what, ranks), row in newest_rows.items():
+        if what == 'kill':
+            kills.append(
+                f'{row["known_ms"][0]:g} and {row["known_ms"][1]:g} with {ranks} ranks (the system '
+                f'has ended the process after {row["ended_ms"][0]:g} and {row["ended_ms"][1]:g}; '
+                f'{row["rounds"]} rounds, load {span(row["load"], 0)})'
+            )
+            continue
+        cells = [
+            f'{statistics.median(row[name]):.2f} ({span(row[name])})'
+            for name in ('xla_over_gloo', 'own_over_gloo')
+        ]
+        milliseconds = f'{statistics.median(row["gloo_ms"]):.0f} ms'
+        rounds, load = str(len(row['gloo_ms'])), span(row['load'], 0)
+        lines.append([names[what], milliseconds, *cells, rounds, load])
+    return [
+        '## JAX',
+        '',
+        'Two processes with JAX 0.10.2, fp32 ([jax.md](jax.md)): the time over that over Gloo in the',
+        'same round, median and range of the rounds (`perf/jax/rounds.py`):',
+        '',
+        *table(
+            ['what', 'Gloo', "XLA's over FSCCL", "FSCCL's own", 'rounds', 'load'],
+            lines,
+        ),
+        'Milliseconds (p50, p99) from the kill of a process until Python has the error in the others '
+        f'(`perf/jax/kills.py`): {"; ".join(kills)}.',
+        '',
+    ]
+
+
 def start_text(rows):
     starts = [
         [
@@ -321,6 +308,7 @@ def page(rows):
         *step_text(rows),
         *pool_text(rows),
         *training_text(rows),
+        *jax_text(rows),
         *start_text(rows),
     ]
     return '\n'.join(text).rstrip() + '\n'
