@@ -74,7 +74,7 @@ class GpuTuner {
     const uint64_t parts = kind.sized_by_all() ? static_cast<uint64_t>(session_.ranks()) : 1;
     const Blocks blocks = even_blocks(session_.ranks(), bytes / sizeof(float) / parts);
     if (blocks.counts.front() == 0) return;
-    const Place place{blocks, session_.rank(), session_.ranks(), 0};
+    const Position place{blocks, session_.rank(), session_.ranks(), 0};
     const Ways known = ways(kind, bytes);
     std::vector<const Forced*> tried{&forced_.front()};
     for (const Forced& one : forced_)

@@ -19,12 +19,12 @@ struct SymbolicValue {
   uint64_t offset = 0;
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;
-  bool folded = false;     // over all ranks
-  bool any_order = false;  // folded: in an order of the native step's own
-  bool undivided = false;  // folded: where it is an average, it is still to be divided
+  bool reduced = false;    // over all ranks
+  bool any_order = false;  // reduced: in an order of the native step's own
+  bool undivided = false;  // reduced: where it is an average, it is still to be divided
 
   // Untouched bytes: any dtype may be read into them, and they may be cut anywhere.
-  bool raw() const { return !folded && from == to; }
+  bool raw() const { return !reduced && from == to; }
   bool operator==(const SymbolicValue& other) const;
   // The value `bytes` further on; false if that cuts an element.
   bool advance(uint64_t bytes);

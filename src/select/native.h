@@ -19,7 +19,7 @@
 
 namespace fsccl {
 
-inline constexpr size_t kNativeWays = kNativeNames.size();
+inline constexpr size_t kNativeAlgorithms = kNativeNames.size();
 
 struct NativeCall {
   OpCode op{};
@@ -28,11 +28,11 @@ struct NativeCall {
   bool by_nccl = false;   // parts are exchanged by NCCL, and not by UCX
   bool one_host = false;  // all ranks are on one host
   // By way: why it must not be taken; empty where it may be.
-  std::array<std::string_view, kNativeWays> obstacles{};
+  std::array<std::string_view, kNativeAlgorithms> obstacles{};
 };
 
 struct NativeCandidate {
-  NativeWay way{};
+  NativeAlgorithm algorithm{};
   std::string_view obstacle;
   double ns = 0;          // predicted
   bool measured = false;  // the prediction is a time from a tuning file
@@ -40,13 +40,13 @@ struct NativeCandidate {
 };
 
 struct NativeChoice {
-  NativeWay way{};
+  NativeAlgorithm algorithm{};
   std::string why;
-  std::array<NativeCandidate, kNativeWays> candidates{};
+  std::array<NativeCandidate, kNativeAlgorithms> candidates{};
 };
 
 // The way alone. A rule that is not followed is announced, once.
-NativeWay choose_native(const NativeCall& call, const SelectOptions& options);
+NativeAlgorithm choose_native(const NativeCall& call, const SelectOptions& options);
 // The way with its reasons, for fsccl_explain().
 NativeChoice explain_native(const NativeCall& call, const SelectOptions& options);
 

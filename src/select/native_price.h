@@ -16,7 +16,7 @@ struct NativePrice {
   };
   OpCode op{};
   int hosts = 1, per_host = 1;  // the place of the ranks that measured
-  NativeWay way{};
+  NativeAlgorithm algorithm{};
   std::vector<Point> points;  // by size, at least one
 
   // Between two sizes the time is on the line between them; beyond the last it grows on as between

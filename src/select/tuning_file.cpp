@@ -148,7 +148,7 @@ class Reader : JsonReader {
       return wrong("{}: way \"{}\" of operation \"{}\" is not one on memory of GPUs", place, way,
                    operation);
     made.op = known.value().op;
-    made.way = static_cast<NativeWay>(found - kNativeNames.begin());
+    made.algorithm = static_cast<NativeAlgorithm>(found - kNativeNames.begin());
     made.hosts = static_cast<int>(hosts), made.per_host = static_cast<int>(per_host);
     if (!points(json, place, &made)) return false;
     tuning_.native.push_back(std::move(made));

@@ -37,8 +37,8 @@ DeviceCollectives::~DeviceCollectives() {
     if (*one) over &= (*one)->finish();
     one->reset();
   }
-  if (!over) (void)folded_.release();  // freeing memory waits for the device
-  folded_.reset();
+  if (!over) (void)exchanged_sum_.release();  // freeing memory waits for the device
+  exchanged_sum_.reset();
   if (!scratch_ || !over) return;
   const cuda::Current current(*device_);
   (void)device_->driver().cuMemFree(scratch_);
@@ -70,13 +70,14 @@ Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCa
                   "GPU starts NCCL, or finds that it "
                   "is not there: call one before the capture",
                   op_name(call.op), comm_.name());
-    const Way way = kept(call).way;
-    if (way == Way::staged || exchanges_)
+    const Algorithm algorithm = kept(call).algorithm;
+    if (algorithm == Algorithm::staged || exchanges_)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "{} goes {} here, which a graph cannot capture (fsccl_explain says why): call it "
                   "outside of the capture",
-                  op_name(call.op), way == Way::staged ? "through host memory" : "by UCX");
-    if (way == Way::summed)
+                  op_name(call.op),
+                  algorithm == Algorithm::staged ? "through host memory" : "by UCX");
+    if (algorithm == Algorithm::summed)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "{} of {} is summed in memory of communicator {}, which a graph's replays would "
                   "share with other calls: sum "
@@ -263,13 +264,13 @@ Status DeviceCollectives::run_staged(const DeviceCall& call) {
   return staging_->run(call);
 }
 
-Status DeviceCollectives::run_folded(const DeviceCall& call) {
-  if (!folded_) {
-    FSCCL_ASSIGN(folded_,
-                 FoldedSum::create({*device_, comm_.size(), [this] { return lost(); },
-                                    [this](const DeviceCall& one) { return move({&one}); }}));
+Status DeviceCollectives::run_exchanged_sum(const DeviceCall& call) {
+  if (!exchanged_sum_) {
+    FSCCL_ASSIGN(exchanged_sum_,
+                 ExchangedSum::create({*device_, comm_.size(), [this] { return lost(); },
+                                       [this](const DeviceCall& one) { return move({&one}); }}));
   }
-  return folded_->reduce_scatter(call, epilogue_of(call, comm_.size()));
+  return exchanged_sum_->reduce_scatter(call, epilogue_of(call, comm_.size()));
 }
 
 // NCCL makes an average by multiplying each contribution with the rounded inverse of the number of

@@ -24,8 +24,8 @@
 #include "comm/communicator.h"
 #include "comm/device/agreement.h"
 #include "comm/device/device_call.h"
+#include "comm/device/exchanged_sum.h"
 #include "comm/device/exchanges.h"
-#include "comm/device/folded_sum.h"
 #include "comm/device/staging.h"
 #include "comm/device/stream_watch.h"
 #include "plan/native_plans.h"
@@ -86,7 +86,7 @@ class DeviceCollectives {
   static Status run_group(std::vector<Grouped>& group);
 
  private:
-  using Way = NativeWay;
+  using Algorithm = NativeAlgorithm;
   explicit DeviceCollectives(Communicator& comm) : comm_(comm) {}
   Status agree(const cuda::Device& device);
   Status agree_on_nccl(const cuda::Device& device, const std::vector<DeviceTerms>& terms);
@@ -103,13 +103,13 @@ class DeviceCollectives {
   // The plan of calls of one shape, with the way that was chosen for it (select/native.h).
   struct Kept {
     DeviceCall call;  // its shape
-    Way way{};
+    Algorithm algorithm{};
     Plan plan;
   };
   // The reference lives until the next plan_calls(), or until all plans are forgotten.
   const Kept& kept(const DeviceCall& call);
   void forget_plans();
-  Plan make_plan(const DeviceCall& call, NativeWay by) const;
+  Plan make_plan(const DeviceCall& call, NativeAlgorithm by) const;
   NativeCall native_call(const DeviceCall& call, uint64_t bytes) const;
   void explain_call(JsonWriter& json, OpCode op, fsccl_dtype_t dtype, uint64_t bytes) const;
   // A call with the plan that carries it out.
@@ -126,16 +126,18 @@ class DeviceCollectives {
   Status run_others(const std::vector<Planned>& calls);
   Status run_step(const Planned& one, const Step& step);
   DeviceCall call_of(const Planned& one, const Step& step) const;
-  void record(const Planned& one, NativeWay by) const;
+  void record(const Planned& one, NativeAlgorithm by) const;
   struct GroupShare;
   static void run_beside_each_other(const std::vector<GroupShare*>& waiting);
   // run_others(), for other ranks
-  bool waits(const Planned& one) const { return exchanges_ || one.kept->way == Way::staged; }
+  bool waits(const Planned& one) const {
+    return exchanges_ || one.kept->algorithm == Algorithm::staged;
+  }
   Status move(const Calls& calls);
   Status follow(cuda::CUstream stream) { return watch_ ? watch_->follow(stream) : success(); }
   bool divides(const DeviceCall& call) const;
   Status divide(const DeviceCall& call) const;
-  Status run_folded(const DeviceCall& call);
+  Status run_exchanged_sum(const DeviceCall& call);
   Status run_staged(const DeviceCall& call);
   Status lost() const { return comm_.engine().intact(); }
 
@@ -149,7 +151,7 @@ class DeviceCollectives {
   std::mutex copier_mutex_;        // guards the pointer against the watch's thread
   std::string why_not_exchanges_;  // where there are none, and no NCCL
   std::unique_ptr<Exchanges> exchanges_;
-  std::unique_ptr<FoldedSum> folded_;
+  std::unique_ptr<ExchangedSum> exchanged_sum_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<StreamWatch> watch_;  // watch of nccl_
   std::map<cuda::CUdeviceptr, int> window_users_;

@@ -13,8 +13,8 @@ namespace fsccl {
 DeviceCollectives::Calls DeviceCollectives::calls_of_nccl(const std::vector<Planned>& calls) const {
   Calls found;
   for (const Planned& one : calls) {
-    if (one.kept->plan.natives.front().by != NativeWay::nccl) continue;
-    record(one, NativeWay::nccl);
+    if (one.kept->plan.natives.front().by != NativeAlgorithm::nccl) continue;
+    record(one, NativeAlgorithm::nccl);
     found.push_back(one.call);
   }
   return found;
@@ -24,13 +24,13 @@ DeviceCollectives::Calls DeviceCollectives::calls_of_nccl(const std::vector<Plan
 // with those of other calls.
 Status DeviceCollectives::run_step(const Planned& one, const Step& step) {
   if (step.kind == StepKind::divide) return divide(*one.call);
-  const NativeWay by = one.kept->plan.natives[step.tick].by;
-  const bool moves = by == NativeWay::nccl || by == NativeWay::exchanged;
+  const NativeAlgorithm by = one.kept->plan.natives[step.tick].by;
+  const bool moves = by == NativeAlgorithm::nccl || by == NativeAlgorithm::exchanged;
   if (moves && step.tick == 0) return success();
   record(one, by);
-  if (by == NativeWay::staged) return run_staged(*one.call);
+  if (by == NativeAlgorithm::staged) return run_staged(*one.call);
   const DeviceCall call = call_of(one, step);
-  return moves ? move({&call}) : run_folded(call);
+  return moves ? move({&call}) : run_exchanged_sum(call);
 }
 
 Status DeviceCollectives::run_others(const std::vector<Planned>& calls) {
@@ -38,12 +38,13 @@ Status DeviceCollectives::run_others(const std::vector<Planned>& calls) {
   Calls exchanged;
   std::set<cuda::CUstream> followed;
   for (const Planned& one : calls) {
-    const NativeWay first = one.kept->plan.natives.front().by;
-    if (first == NativeWay::exchanged) {
+    const NativeAlgorithm first = one.kept->plan.natives.front().by;
+    if (first == NativeAlgorithm::exchanged) {
       record(one, first);
       exchanged.push_back(one.call);
     }
-    if (first == NativeWay::nccl || first == NativeWay::summed) followed.insert(one.call->stream);
+    if (first == NativeAlgorithm::nccl || first == NativeAlgorithm::summed)
+      followed.insert(one.call->stream);
   }
   if (!exchanged.empty()) FSCCL_TRY(move(exchanged));
   for (const Planned& one : calls)

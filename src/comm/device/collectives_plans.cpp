@@ -42,13 +42,13 @@ uint64_t largest_bytes(const DeviceCall& call) {
 
 }  // namespace
 
-Plan DeviceCollectives::make_plan(const DeviceCall& call, NativeWay by) const {
+Plan DeviceCollectives::make_plan(const DeviceCall& call, NativeAlgorithm by) const {
   const NativeShape shape{call.op,    comm_.rank(), comm_.size(), std::max(call.root, 0),
                           call.dtype, call.sends,   call.receives};
   NativeMeans means{by};
-  means.mover = exchanges_ ? NativeWay::exchanged : NativeWay::nccl;
+  means.mover = exchanges_ ? NativeAlgorithm::exchanged : NativeAlgorithm::nccl;
   means.host_in_rank_order = one_host_ || decision_.by_placement;
-  means.divides = by == NativeWay::nccl && divides(call);
+  means.divides = by == NativeAlgorithm::nccl && divides(call);
   return native_plan(shape, means);
 }
 
@@ -58,9 +58,9 @@ const DeviceCollectives::Kept& DeviceCollectives::kept(const DeviceCall& call) {
   const uint64_t hash = hash_of(call);
   for (auto [found, end] = kept_.equal_range(hash); found != end; ++found)
     if (same_shape(found->second.call, call)) return *(last_ = &found->second);
-  const NativeWay way =
+  const NativeAlgorithm algorithm =
       choose_native(native_call(call, largest_bytes(call)), comm_.collectives().options().select);
-  return *(last_ = &kept_.emplace(hash, Kept{call, way, make_plan(call, way)})->second);
+  return *(last_ = &kept_.emplace(hash, Kept{call, algorithm, make_plan(call, algorithm)})->second);
 }
 
 void DeviceCollectives::forget_plans() {
@@ -113,7 +113,7 @@ DeviceCall DeviceCollectives::call_of(const Planned& one, const Step& step) cons
   return made;
 }
 
-void DeviceCollectives::record(const Planned& one, NativeWay by) const {
+void DeviceCollectives::record(const Planned& one, NativeAlgorithm by) const {
   const EngineOptions& options = comm_.engine().options();
   if (!options.recorder) return;
   const DeviceCall& call = *one.call;

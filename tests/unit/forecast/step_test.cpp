@@ -61,8 +61,8 @@ TEST(Step, MeasuredGathersAndReductionsHavePricesOfTheirOwn) {
     nlohmann::json here = text;
     if (*key) here["measured"][key] = 200;
     const Machine machine = machine_of(here.dump().c_str());
-    const UnitPlaces places =
-        UnitPlaces::make(model.units[1], setup, shard_group(setup, machine), true).take();
+    const UnitLayout places =
+        UnitLayout::make(model.units[1], setup, shard_group(setup, machine), true).take();
     return price_unit(places, setup, machine);
   };
   const UnitPrice plain = price_with(""), gathers = price_with("gather_ns_per_kib"),
