@@ -99,11 +99,11 @@ static int available(char* why, size_t capacity) {
   return 1;
 }
 
-static fsccl_status_t join(const fsccl_transport_job_t* job, void** node, unsigned char* card,
-                           size_t* card_bytes, char* error, size_t capacity) {
+static fsccl_status_t join(const fsccl_transport_job_t* job, void** node, unsigned char* address,
+                           size_t* address_bytes, char* error, size_t capacity) {
   static int nothing_to_share; /* but a node must not be NULL */
   int rank;
-  (void)card;
+  (void)address;
   for (rank = 0; rank < job->ranks; rank++) {
     if (job->hosts[rank] == job->hosts[job->rank]) continue;
     snprintf(error, capacity,
@@ -116,13 +116,13 @@ static fsccl_status_t join(const fsccl_transport_job_t* job, void** node, unsign
     return FSCCL_ERR_NOT_AVAILABLE;
   }
   *node = &nothing_to_share;
-  *card_bytes = 0; /* a network would give its address */
+  *address_bytes = 0; /* a network would give its address */
   return FSCCL_OK;
 }
 
-static fsccl_status_t connect_all(void* node, const unsigned char* cards, size_t card_bytes,
+static fsccl_status_t connect_all(void* node, const unsigned char* addresses, size_t address_bytes,
                                   char* error, size_t capacity) {
-  (void)node, (void)cards, (void)card_bytes, (void)error, (void)capacity;
+  (void)node, (void)addresses, (void)address_bytes, (void)error, (void)capacity;
   return FSCCL_OK;
 }
 

@@ -86,7 +86,7 @@ void CollectiveCase::call(uint64_t copy) {
 bool CollectiveCase::available() {
   if (choice_.memory == Memory::kShared) return true;
   const Blocks no_blocks = even_blocks(session_.ranks(), 0);
-  const Place nowhere{no_blocks, session_.rank(), session_.ranks(), options_.root};
+  const Position nowhere{no_blocks, session_.rank(), session_.ranks(), options_.root};
   char nothing[2] = "";
   return choice_.kind->call({nowhere, &nothing[0], choice_.in_place ? &nothing[0] : &nothing[1],
                              choice_.dtype, choice_.op, session_.comm()}) !=

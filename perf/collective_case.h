@@ -54,7 +54,7 @@ class CollectiveCase {
   const CaseChoice choice_;
   uint64_t element_bytes_, count_ = 0, bytes_ = 0;
   Blocks blocks_;
-  Place place_;
+  Position place_;
   uint64_t input_elements_ = 0, output_elements_ = 0, own_begin_bytes_ = 0, stride_ = 0,
            copies_ = 1;
   std::optional<Buffer> input_, output_;

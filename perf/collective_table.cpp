@@ -11,26 +11,26 @@ double twice_others(double ranks) { return 2 * (ranks - 1) / ranks; }
 // Each rank copies what it lacks: all but its own block, or everything from one rank.
 Traffic to_each(double ranks) { return {ranks - 1, ranks - 1}; }
 // Each element is read from every rank once, and written once.
-Traffic fold(double ranks) { return {ranks, 1}; }
-Traffic fold_to_each(double ranks) { return {ranks, ranks}; }
+Traffic reduce_to_one(double ranks) { return {ranks, 1}; }
+Traffic reduce_to_each(double ranks) { return {ranks, ranks}; }
 Traffic to_one(double ranks) { return {others(ranks), others(ranks)}; }
 Traffic between_all(double ranks) { return {ranks - 1, ranks - 1}; }
 Traffic ring(double ranks) { return {ranks, ranks}; }
 Traffic no_traffic(double) { return {0, 0}; }
 
-uint64_t own_begin(const Place& place) {
+uint64_t own_begin(const Position& place) {
   return place.blocks.displacements[static_cast<size_t>(place.rank)];
 }
 const size_t* counts(const Call& call) { return call.place.blocks.counts.data(); }
 const size_t* displacements(const Call& call) { return call.place.blocks.displacements.data(); }
 
-Source of_each(const Place&, int block) { return {block, 0}; }
-Source of_root(const Place& place, int) { return {place.root, 0}; }
-Source of_reduction(const Place&, int) { return {0, 0}; }
-Source of_own_block(const Place& place, int) { return {0, own_begin(place)}; }
-Source of_roots_block(const Place& place, int) { return {place.root, own_begin(place)}; }
-Source of_each_ones_block(const Place& place, int block) { return {block, own_begin(place)}; }
-Source of_previous(const Place& place, int) {
+Source of_each(const Position&, int block) { return {block, 0}; }
+Source of_root(const Position& place, int) { return {place.root, 0}; }
+Source of_reduction(const Position&, int) { return {0, 0}; }
+Source of_own_block(const Position& place, int) { return {0, own_begin(place)}; }
+Source of_roots_block(const Position& place, int) { return {place.root, own_begin(place)}; }
+Source of_each_ones_block(const Position& place, int block) { return {block, own_begin(place)}; }
+Source of_previous(const Position& place, int) {
   return {(place.rank + place.ranks - 1) % place.ranks, 0};
 }
 
@@ -48,7 +48,7 @@ fsccl_status_t call_all_to_all_v(const Call& call) {
 // To the next rank and from the previous one, as one operation.
 fsccl_status_t call_send_recv(const Call& call) {
   constexpr int kTag = 0;
-  const Place& at = call.place;
+  const Position& at = call.place;
   fsccl_status_t status = fsccl_group_start();
   if (status != FSCCL_OK) return status;
   status = fsccl_send(call.send, call.count(), call.dtype, (at.rank + 1) % at.ranks, kTag,
@@ -72,13 +72,13 @@ std::vector<CollectiveKind> make_kinds() {
          return fsccl_all_gather(c.send, c.recv, c.count(), c.dtype, c.comm, nullptr, nullptr);
        }},
       {"reduce_scatter", kAll, kOwn, kEveryRank, kEveryRank, kReduces, kEven, kBoth,
-       SharedSlot::kNo, others, fold, of_own_block,
+       SharedSlot::kNo, others, reduce_to_one, of_own_block,
        [](const Call& c) {
          return fsccl_reduce_scatter(c.send, c.recv, c.count(), c.dtype, c.op, c.comm, nullptr,
                                      nullptr);
        }},
       {"all_reduce", kOwn, kOwn, kEveryRank, kEveryRank, kReduces, kEven, kBoth, SharedSlot::kNo,
-       twice_others, fold_to_each, of_reduction,
+       twice_others, reduce_to_each, of_reduction,
        [](const Call& c) {
          return fsccl_all_reduce(c.send, c.recv, c.count(), c.dtype, c.op, c.comm, nullptr,
                                  nullptr);
@@ -88,8 +88,8 @@ std::vector<CollectiveKind> make_kinds() {
        [](const Call& c) {
          return fsccl_broadcast(c.recv, c.count(), c.dtype, c.place.root, c.comm, nullptr, nullptr);
        }},
-      {"reduce", kOwn, kOwn, kEveryRank, kRoot, kReduces, kEven, kBoth, SharedSlot::kNo, one, fold,
-       of_reduction,
+      {"reduce", kOwn, kOwn, kEveryRank, kRoot, kReduces, kEven, kBoth, SharedSlot::kNo, one,
+       reduce_to_one, of_reduction,
        [](const Call& c) {
          return fsccl_reduce(c.send, c.recv, c.count(), c.dtype, c.op, c.place.root, c.comm,
                              nullptr, nullptr);
@@ -120,7 +120,7 @@ std::vector<CollectiveKind> make_kinds() {
                                    nullptr, nullptr);
        }},
       {"reduce_scatter_v", kAll, kOwn, kEveryRank, kEveryRank, kReduces, kUneven, kBoth,
-       SharedSlot::kNo, others, fold, of_own_block,
+       SharedSlot::kNo, others, reduce_to_one, of_own_block,
        [](const Call& c) {
          return fsccl_reduce_scatter_v(c.send, c.recv, counts(c), c.dtype, c.op, c.comm, nullptr,
                                        nullptr);
@@ -169,7 +169,7 @@ const CollectiveKind* find_collective(std::string_view name) {
   return nullptr;
 }
 
-uint64_t extent_elements(Extent extent, const Place& place) {
+uint64_t extent_elements(Extent extent, const Position& place) {
   const uint64_t own = place.blocks.counts[static_cast<size_t>(place.rank)];
   switch (extent) {
     case Extent::kNone:

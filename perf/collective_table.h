@@ -31,7 +31,7 @@ enum class Forms { kBoth, kInPlace, kOutOfPlace };
 // a host share.
 enum class SharedSlot { kNo, kFlat, kRow };
 
-struct Place {
+struct Position {
   const Blocks& blocks;
   int rank, ranks, root;
 };
@@ -42,7 +42,7 @@ struct Source {
   uint64_t first;
 };
 struct Call {
-  const Place& place;
+  const Position& place;
   const void* send;
   void* recv;
   fsccl_dtype_t dtype;
@@ -67,7 +67,7 @@ struct CollectiveKind {
   SharedSlot shared_slot;
   double (*bus_factor)(double ranks);  // nccl-tests: busbw = algbw * this
   Traffic (*traffic)(double ranks);
-  Source (*source)(const Place& place, int block);
+  Source (*source)(const Position& place, int block);
   fsccl_status_t (*call)(const Call& call);
 
   bool rooted() const { return input_holder == Holder::kRoot || output_holder == Holder::kRoot; }
@@ -79,6 +79,6 @@ struct CollectiveKind {
 const std::vector<CollectiveKind>& collective_kinds();
 const CollectiveKind* find_collective(std::string_view name);
 
-uint64_t extent_elements(Extent extent, const Place& place);
+uint64_t extent_elements(Extent extent, const Position& place);
 
 }  // namespace fsccl::perf

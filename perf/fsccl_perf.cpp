@@ -62,10 +62,10 @@ std::string version_line() {
 }
 
 int run_rank(const CommonOptions& common, const std::function<uint64_t(Session&)>& measure) {
-  std::optional<LocalPlace> place;
+  std::optional<LocalRank> place;
   if (!common.local_place.empty()) {
     place.emplace();
-    if (!parse_local_place(common.local_place, &*place))
+    if (!parse_local_rank(common.local_place, &*place))
       return usage("--local-place is this program's own; use --ranks N");
   }
   Session session(place);

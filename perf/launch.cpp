@@ -109,7 +109,7 @@ int wait_for(std::vector<Child> running) {
 
 }  // namespace
 
-bool parse_local_place(const std::string& text, LocalPlace* place) {
+bool parse_local_rank(const std::string& text, LocalRank* place) {
   const char *at = text.data(), *end = at + text.size();
   for (int* field : {&place->rank, &place->ranks, &place->pipe}) {
     const auto [rest, error] = std::from_chars(at, end, *field);
@@ -168,7 +168,7 @@ int launch_local(int ranks, Binding binding, int argc, char** argv) {
   return wait_for(std::move(children));
 }
 
-bool exchange_unique_id(const LocalPlace& place, fsccl_unique_id_t* id) {
+bool exchange_unique_id(const LocalRank& place, fsccl_unique_id_t* id) {
   bool good = true;
   if (place.rank == 0) {
     signal(SIGPIPE, SIG_IGN);

@@ -12,12 +12,12 @@ namespace fsccl::perf {
 
 // A rank's place among the ranks that launch_local() started; `text` travels as an argument
 // ("rank:ranks:descriptor") and holds no secret.
-struct LocalPlace {
+struct LocalRank {
   int rank = -1;
   int ranks = 0;
   int pipe = -1;
 };
-bool parse_local_place(const std::string& text, LocalPlace* place);
+bool parse_local_rank(const std::string& text, LocalRank* place);
 
 // kAuto binds rank r to the r-th core that this process may use, if there is one for each rank: two
 // ranks on one core take turns, which is slow.
@@ -32,6 +32,6 @@ bool in_launcher_environment();
 int launch_local(int ranks, Binding binding, int argc, char** argv);
 
 // Makes or receives the unique id. False with a message on stderr when rank 0 went away.
-bool exchange_unique_id(const LocalPlace& place, fsccl_unique_id_t* id);
+bool exchange_unique_id(const LocalRank& place, fsccl_unique_id_t* id);
 
 }  // namespace fsccl::perf

@@ -38,7 +38,7 @@ double now_us() {
   return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
 }
 
-Session::Session(const std::optional<LocalPlace>& place) {
+Session::Session(const std::optional<LocalRank>& place) {
   fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
   fsccl_unique_id_t id;
   if (place) {

@@ -23,7 +23,7 @@ double now_us();
 class Session {
  public:
   // From the place that launch_local() gave, else from the environment.
-  explicit Session(const std::optional<LocalPlace>& place);
+  explicit Session(const std::optional<LocalRank>& place);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

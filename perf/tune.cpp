@@ -196,7 +196,7 @@ class Tuner {
   std::optional<Point> measure(const CollectiveKind& kind, Memory memory, uint64_t bytes) {
     const uint64_t parts = kind.sized_by_all() ? static_cast<uint64_t>(session_.ranks()) : 1;
     const Blocks blocks = even_blocks(session_.ranks(), bytes / sizeof(float) / parts);
-    const Place place{blocks, session_.rank(), session_.ranks(), 0};
+    const Position place{blocks, session_.rank(), session_.ranks(), 0};
     if (blocks.counts.front() == 0) return std::nullopt;
     std::vector<const Forced*> tried{&forced_.front()};
     const std::vector<std::string> plans = candidates(kind, bytes);

@@ -27,7 +27,7 @@ inline uint32_t mix(uint32_t seed, uint32_t index) {
   h *= 0xC2B2AE35u;
   return h ^ h >> 16;
 }
-// Folds a 64-bit index, so that vectors of more than 2^32 elements do not repeat themselves.
+// Hashes a 64-bit index, so that vectors of more than 2^32 elements do not repeat themselves.
 inline uint32_t place(uint64_t index) {
   return static_cast<uint32_t>(index) ^ static_cast<uint32_t>(index >> 32) * 0x27D4EB2Fu;
 }
@@ -149,7 +149,7 @@ struct Accumulator<In, false> {
 };
 
 template <class A>
-A fold(A sum, A value, fsccl_op_t op) {
+A combine(A sum, A value, fsccl_op_t op) {
   switch (op.kind) {
     case FSCCL_OP_MIN:
       return std::min(sum, value);
@@ -206,7 +206,7 @@ uint64_t wrong_reduced(const Out* data, fsccl_dtype_t output, fsccl_dtype_t inpu
                         ? static_cast<A>(static_cast<double>(value) * op.scale)
                         : value;
         else
-          sums[j] = fold(sums[j], value, op);
+          sums[j] = combine(sums[j], value, op);
       }
     }
     for (uint64_t j = 0; j < width; j++) {

@@ -30,7 +30,7 @@ Result<std::unique_ptr<AllocationLog>> AllocationLog::open(const std::string& pa
                 "{} '{}' cannot be written: {}; name a file in a folder that is there, or unset it",
                 setting, path, why);
   };
-  const Result<OutputPlace> place = output_place(path);
+  const Result<OutputTarget> place = output_target(path);
   if (!place.ok())
     return fail(FSCCL_ERR_CONFIG, "{} {}; or unset it", setting, place.status().text());
   Fd fd = place.value().in_place ? open_in_place(path) : make_fd([&] {

@@ -45,8 +45,8 @@ Result<std::unique_ptr<Journal>> Journal::open(size_t history, const std::string
 int64_t Journal::time_us() const { return clock_ahead_ + now_ns() / 1000; }
 
 uint32_t Journal::use_of(const Owner& owner, bool slots) {
-  using Place = std::tuple<bool, UseKind, std::string_view, uint64_t>;
-  const auto found = use_numbers_.find(Place(slots, owner.kind, owner.unit, owner.stream));
+  using Key = std::tuple<bool, UseKind, std::string_view, uint64_t>;
+  const auto found = use_numbers_.find(Key(slots, owner.kind, owner.unit, owner.stream));
   if (found != use_numbers_.end()) return found->second;
   const auto number = static_cast<uint32_t>(uses_.size());
   Use& use = uses_.emplace_back();

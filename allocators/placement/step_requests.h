@@ -13,13 +13,13 @@
 namespace fsccl {
 
 struct StepRequests {
-  struct Place {
+  struct Taking {
     size_t step;
     int64_t event;  // that takes it; -1: it is held when the step begins
   };
   std::vector<SlotRequest> list;
-  std::vector<Place> place;  // per request
-  int64_t events = 0;        // events of the whole line
+  std::vector<Taking> place;  // per request
+  int64_t events = 0;         // events of the whole line
 };
 
 // Returns the requests of a plan whose steps have their events, and are compared.

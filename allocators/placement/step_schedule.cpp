@@ -114,7 +114,7 @@ JointPlan plan_steps(const std::vector<std::vector<StepEvent>>& steps, const Hel
     note_takes(step);
   }
   for (size_t i = 0; i < requests.list.size(); ++i) {
-    const StepRequests::Place& place = requests.place[i];
+    const StepRequests::Taking& place = requests.place[i];
     if (place.event >= 0)
       plan.steps[place.step].offset[static_cast<size_t>(place.event)] = packed.offset[i];
   }

@@ -136,10 +136,10 @@ typedef struct fsccl_transport_ops {
    * apart, which is the size of the largest; it blocks for nobody. leave() is called after the
    * last channel is closed, also where connect() failed or another rank could not join(). It
    * returns when everything that was sent has left, or after ten seconds. */
-  fsccl_status_t (*join)(const fsccl_transport_job_t* job, void** node, unsigned char* card,
-                         size_t* card_bytes, char* error, size_t capacity);
-  fsccl_status_t (*connect)(void* node, const unsigned char* cards, size_t card_bytes, char* error,
-                            size_t capacity);
+  fsccl_status_t (*join)(const fsccl_transport_job_t* job, void** node, unsigned char* address,
+                         size_t* address_bytes, char* error, size_t capacity);
+  fsccl_status_t (*connect)(void* node, const unsigned char* addresses, size_t address_bytes,
+                            char* error, size_t capacity);
   void (*leave)(void* node);
 
   /* Collective over the ranks of the request; blocking until its deadline. It need not wait for

@@ -174,7 +174,7 @@ class Bench {
 
   Result<Put> casts(const Case& c, const std::vector<uint64_t>& sources,
                     const std::vector<uint64_t>& destinations, const Begin& begin) {
-    std::vector<cuda::CastPiece> pieces;
+    std::vector<cuda::CastRange> pieces;
     for (uint64_t rank = 0; rank < c.ranks; rank++)
       for (size_t i = 0; i < c.counts.size(); i++)
         pieces.push_back({rank * sources.back() + sources[i],
@@ -194,7 +194,7 @@ class Bench {
     std::vector<std::shared_ptr<const cuda::ReduceTable>> tables;
     const uint64_t all_sources = static_cast<uint64_t>(c.sources) * sources.back();
     for (uint64_t set = 0; set < sets; set++) {
-      std::vector<cuda::ReducePiece> pieces;
+      std::vector<cuda::ReduceRange> pieces;
       for (size_t i = 0; i < c.counts.size(); i++)
         pieces.push_back(
             {sources[i], begin(set) + all_sources + destinations[i], c.counts[i], c.from, c.to});

@@ -86,10 +86,10 @@ def order_of(words):
 def measure(words, before):
     """Bits a word: the entropy, and those of the nibbles' formula without headers."""
     difference = (order_of(words) - order_of(before)).view(np.int16).astype(np.int32)
-    folded = np.where(difference >= 0, 2 * difference, -2 * difference - 1)
-    counts = np.bincount(folded, minlength=1)
+    zigzag = np.where(difference >= 0, 2 * difference, -2 * difference - 1)
+    counts = np.bincount(zigzag, minlength=1)
     shares = counts[counts > 0] / len(words)
-    nibbles = 4 + 8 * (folded >= 15).mean() + 16 * (folded >= 270).mean()
+    nibbles = 4 + 8 * (zigzag >= 15).mean() + 16 * (zigzag >= 270).mean()
     return float(-(shares * np.log2(shares)).sum()), float(nibbles), float((difference == 0).mean())
 
 

@@ -112,7 +112,7 @@ class HandleTable {
       return fail(FSCCL_ERR_LIMIT, "more than {} {} handles at once: destroy some", Capacity,
                   kind_name(Kind));
     }
-    Slot& slot = slots_[index];
+    Cell& slot = slots_[index];
     slot.owner.store(owner ? HandleBits{owner}.slot() : index, std::memory_order_relaxed);
     slot.object.store(object.release(), std::memory_order_relaxed);
     const uint64_t state = slot.state.load(std::memory_order_relaxed) + 2;
@@ -150,7 +150,7 @@ class HandleTable {
   // that blocks, goes on undisturbed, and so may others.
   template <class MayEnd>
   Result<std::unique_ptr<T>> end(uint64_t bits, Deadline deadline, const MayEnd& may_end) {
-    Slot& slot = slots_[HandleBits{bits}.slot()];
+    Cell& slot = slots_[HandleBits{bits}.slot()];
     if (Pins::held_here(&slot))
       return fail(FSCCL_ERR_INVALID_STATE,
                   "called from a function of the program that the library calls for this {}: "
@@ -189,7 +189,7 @@ class HandleTable {
     const HandleBits handle{bits};
     if (handle.kind() != Kind || handle.slot() >= Capacity) return nullptr;
     const std::lock_guard lock(mutex_);
-    Slot& slot = slots_[handle.slot()];
+    Cell& slot = slots_[handle.slot()];
     const uint64_t state = slot.state.load(std::memory_order_relaxed);
     if (static_cast<uint32_t>(state >> 1) != handle.generation()) return nullptr;
     T* const object = slot.object.exchange(nullptr, std::memory_order_relaxed);
@@ -200,7 +200,7 @@ class HandleTable {
   }
 
  private:
-  struct Slot {
+  struct Cell {
     std::atomic<uint64_t> state{0};  // generation << 1 | kOpen
     std::atomic<T*> object{nullptr};
     std::atomic<uint32_t> owner{0};  // the object whose users count
@@ -210,8 +210,8 @@ class HandleTable {
   // False while the slot is closed. Else *found is the object that is meant, or nothing.
   template <class Meant>
   bool look_up(uint32_t index, const Meant& meant, Ref<T>* found) {
-    Slot& slot = slots_[index];
-    Slot& owner = slots_[slot.owner.load(std::memory_order_relaxed)];
+    Cell& slot = slots_[index];
+    Cell& owner = slots_[slot.owner.load(std::memory_order_relaxed)];
     Use use = use_of(owner);
     // Behind the use; pairs with the stores of try_close().
     const uint64_t state = slot.state.load(std::memory_order_seq_cst);
@@ -222,27 +222,27 @@ class HandleTable {
       *found = Ref<T>(object, std::move(use));
     return open;
   }
-  static Use use_of(Slot& slot) {
+  static Use use_of(Cell& slot) {
     if (Pins::Word* const word = Pins::set(&slot)) [[likely]]
       return Use(word, nullptr);
     slot.users.fetch_add(1, std::memory_order_seq_cst);
     return Use(nullptr, &slot.users);
   }
   bool is_closed(uint64_t bits) const {
-    const Slot& slot = slots_[HandleBits{bits}.slot()];
+    const Cell& slot = slots_[HandleBits{bits}.slot()];
     const uint64_t state = slot.state.load(std::memory_order_acquire);
     return static_cast<uint32_t>(state >> 1) == HandleBits{bits}.generation() && !(state & kOpen) &&
            slot.object.load(std::memory_order_relaxed);
   }
   bool try_close(uint64_t bits) {
-    Slot& slot = slots_[HandleBits{bits}.slot()];
+    Cell& slot = slots_[HandleBits{bits}.slot()];
     uint64_t open = slot.state.load(std::memory_order_relaxed) | kOpen;
     if (static_cast<uint32_t>(open >> 1) != HandleBits{bits}.generation()) return false;
     return slot.state.compare_exchange_strong(open, open & ~kOpen, std::memory_order_seq_cst);
   }
-  void reopen(Slot& slot) { slot.state.fetch_or(kOpen, std::memory_order_seq_cst); }
+  void reopen(Cell& slot) { slot.state.fetch_or(kOpen, std::memory_order_seq_cst); }
   // Returns whether nobody uses the object of a closed slot, now or within kForUsersNs.
-  bool unused_soon(const Slot& slot) const {
+  bool unused_soon(const Cell& slot) const {
     Pins::settle();
     const auto unused = [&] {
       return !Pins::held(&slot) && slot.users.load(std::memory_order_seq_cst) == 0;
@@ -254,7 +254,7 @@ class HandleTable {
   std::mutex mutex_;
   uint32_t used_ = 0, first_free_ = 0, free_count_ = 0;
   std::array<uint32_t, Capacity> free_{};  // slots, a ring; to give one back takes no memory
-  std::array<Slot, Capacity> slots_;
+  std::array<Cell, Capacity> slots_;
 };
 
 [[gnu::cold]] Status bad_handle(HandleKind wanted, uint64_t bits);

@@ -44,8 +44,8 @@ const char* unusable(mode_t mode) {
 
 }  // namespace
 
-Result<OutputPlace> output_place(const std::string& path) {
-  OutputPlace place{path, false, 0};
+Result<OutputTarget> output_target(const std::string& path) {
+  OutputTarget place{path, false, 0};
   struct stat facts{};
   for (int links = 0; ::lstat(place.path.c_str(), &facts) == 0; links++) {
     if (S_ISLNK(facts.st_mode) && !of_descriptors(folder_of(place.path))) {
@@ -93,7 +93,7 @@ WholeFile::~WholeFile() {
 }
 
 Result<WholeFile> WholeFile::create(const std::string& path, How how) {
-  FSCCL_ASSIGN(OutputPlace place, output_place(path));
+  FSCCL_ASSIGN(OutputTarget place, output_target(path));
   WholeFile file(place.in_place || how.follow_links ? std::move(place.path) : path, how);
   if (!place.in_place) {
     FSCCL_TRY(file.open_beside(place.mode));

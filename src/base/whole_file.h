@@ -15,12 +15,12 @@ namespace fsccl {
 
 // The file that the path of an output names. Errors (FSCCL_ERR_SYSTEM, here and below) name the
 // path and the reason.
-struct OutputPlace {
+struct OutputTarget {
   std::string path;       // where symbolic links lead
   bool in_place = false;  // a device, a FIFO, or a descriptor by its name in /proc or /dev
   mode_t mode = 0;        // mode of a regular file of this user that exists; 0: there is none
 };
-Result<OutputPlace> output_place(const std::string& path);
+Result<OutputTarget> output_target(const std::string& path);
 
 // Opens what is written in place, for appending, without waiting: a FIFO that nobody reads is an
 // error. Returns an invalid descriptor with errno.

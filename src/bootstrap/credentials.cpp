@@ -69,21 +69,21 @@ Status check_peer_user(int fd, AuthMode mode) {
               peer.pid, peer.uid, geteuid());
 }
 
-Result<Channel> connect_as(const SocketAddress& address, const Credentials& credentials,
-                           Purpose purpose, uint64_t job, int32_t rank, int32_t ranks,
-                           Deadline deadline, Status* versions) {
+Result<FramedSocket> connect_as(const SocketAddress& address, const Credentials& credentials,
+                                Purpose purpose, uint64_t job, int32_t rank, int32_t ranks,
+                                Deadline deadline, Status* versions) {
   FSCCL_ASSIGN(Fd fd, connect_to(address, deadline));
   return introduce_as(std::move(fd), credentials, purpose, job, rank, ranks, deadline, versions);
 }
 
-Result<Channel> introduce_as(Fd fd, const Credentials& credentials, Purpose purpose, uint64_t job,
-                             int32_t rank, int32_t ranks, Deadline deadline, Status* versions,
-                             const BreakCheck& broken) {
+Result<FramedSocket> introduce_as(Fd fd, const Credentials& credentials, Purpose purpose,
+                                  uint64_t job, int32_t rank, int32_t ranks, Deadline deadline,
+                                  Status* versions, const BreakCheck& broken) {
   FSCCL_TRY(check_peer_user(fd.get(), credentials.mode));
   Nonce nonce;
   random_bytes(nonce.data(), nonce.size());
   HandshakeClient handshake(credentials, purpose, job, rank, ranks, nonce);
-  Channel channel(std::move(fd), kMaxRequestBytes);
+  FramedSocket channel(std::move(fd), kMaxRequestBytes);
   // A listener that has already sent its reason and closed is heard below.
   if (Status sent = channel.send(FrameType::kHello, handshake.hello(), deadline, broken);
       !sent.ok() && sent.code() != FSCCL_ERR_LINK)

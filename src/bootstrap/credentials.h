@@ -7,7 +7,7 @@
 #include "base/socket.h"
 #include "base/status.h"
 #include "base/wait.h"
-#include "bootstrap/channel.h"
+#include "bootstrap/framed_socket.h"
 #include "wire/handshake.h"
 
 namespace fsccl {
@@ -23,14 +23,14 @@ Status check_peer_user(int fd, AuthMode mode);
 // Connects, once, and does the handshake. FSCCL_ERR_LINK: nobody there, or the connection was
 // closed before it was done; trying again may help. *versions: whether both run the same version;
 // the listener knows it too.
-Result<Channel> connect_as(const SocketAddress& address, const Credentials& credentials,
-                           Purpose purpose, uint64_t job, int32_t rank, int32_t ranks,
-                           Deadline deadline, Status* versions);
+Result<FramedSocket> connect_as(const SocketAddress& address, const Credentials& credentials,
+                                Purpose purpose, uint64_t job, int32_t rank, int32_t ranks,
+                                Deadline deadline, Status* versions);
 // The handshake alone. FSCCL_ERR_LINK: somebody listened, and closed the connection: it has gone,
 // or too many stood at its door.
-Result<Channel> introduce_as(Fd fd, const Credentials& credentials, Purpose purpose, uint64_t job,
-                             int32_t rank, int32_t ranks, Deadline deadline, Status* versions,
-                             const BreakCheck& broken = {});
+Result<FramedSocket> introduce_as(Fd fd, const Credentials& credentials, Purpose purpose,
+                                  uint64_t job, int32_t rank, int32_t ranks, Deadline deadline,
+                                  Status* versions, const BreakCheck& broken = {});
 
 // The pause between two attempts to connect: 1 ms, then twice as long each time up to 20 ms.
 inline Naps between_attempts() { return Naps(0, 1'000'000, 20'000'000); }

@@ -154,7 +154,7 @@ class Rendezvous {
     place_.registrar_rank = 0;
   }
 
-  Result<MeetingPlace> find(Status problem) {
+  Result<RendezvousPoint> find(Status problem) {
     const MoreDescriptors room(!problem.ok());
     Status status = launch_.hosts_unknown ? anywhere()
                     : launch_.one_host    ? on_host()
@@ -241,7 +241,7 @@ class Rendezvous {
   // This rank does not come. Ranks that wait for it on this host need not wait for the deadline:
   // they learn why, from whoever listens there, or from this rank, if it is rank 0. `why` goes on.
   Status tell_this_host(Status why) {
-    MeetingPlace here = place_;
+    RendezvousPoint here = place_;
     here.credentials = {};
     here.credentials.mode = AuthMode::kUser;
     here.addresses = {unix_address(listener_)};
@@ -262,7 +262,7 @@ class Rendezvous {
 
   // Tells `why` to the ranks that come to `place`, if this rank listens there, or else to the
   // process that listens there.
-  Status tell(const MeetingPlace& place, Status why) {
+  Status tell(const RendezvousPoint& place, Status why) {
     if (listeners_.empty())
       return report_failure(place, launch_.rank, launch_.ranks, std::move(why), deadline_);
     if (why.code() == FSCCL_ERR_LIMIT &&
@@ -284,15 +284,16 @@ class Rendezvous {
   const Config& settings_;
   const Deadline deadline_;
   std::string listener_;  // where ranks of one host meet
-  MeetingPlace place_;
+  RendezvousPoint place_;
   std::vector<Fd> listeners_;
   std::string advice_;
 };
 
 }  // namespace
 
-Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, const Config& settings,
-                                           uint64_t instance, Deadline deadline, Status problem) {
+Result<RendezvousPoint> meet_from_environment(const LaunchEnvironment& launch,
+                                              const Config& settings, uint64_t instance,
+                                              Deadline deadline, Status problem) {
   return Rendezvous(launch, settings, fmt::format("{} #{}", launch.job, instance), deadline)
       .find(std::move(problem));
 }

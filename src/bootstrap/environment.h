@@ -12,8 +12,8 @@ namespace fsccl {
 // The place where the ranks meet; `instance` counts the communicators that this process has made
 // from the environment. Rank 0 begins to listen there. `problem`: why this rank cannot join; the
 // others are told as far as they can be, and it is returned.
-Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, const Config& settings,
-                                           uint64_t instance, Deadline deadline,
-                                           Status problem = {});
+Result<RendezvousPoint> meet_from_environment(const LaunchEnvironment& launch,
+                                              const Config& settings, uint64_t instance,
+                                              Deadline deadline, Status problem = {});
 
 }  // namespace fsccl

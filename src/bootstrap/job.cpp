@@ -37,8 +37,9 @@ Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& bytes, int rank
                                         Status problem, Deadline deadline) {
   FSCCL_ASSIGN(const UniqueId id, decode_unique_id(bytes));
   const ConfigRef settings = config();
-  FSCCL_ASSIGN(const MeetingPlace place, meeting_place(id, host_number(settings->host_id),
-                                                       settings->bootstrap_tcp, settings->host_id));
+  FSCCL_ASSIGN(const RendezvousPoint place,
+               meeting_place(id, host_number(settings->host_id), settings->bootstrap_tcp,
+                             settings->host_id));
   if (problem.ok()) problem = check_rank(rank, ranks);
   if (problem.ok()) problem = check_descriptors(descriptors_to_join(ranks, false), "join a job");
   if (!problem.ok()) return report_failure(place, rank, ranks, std::move(problem), deadline);
@@ -55,7 +56,7 @@ Result<std::shared_ptr<Job>> join_by_environment(Deadline deadline) {
   if (launch.ranks == 1) return join_alone(settings->host_id);
   Status problem =
       check_descriptors(descriptors_to_join(launch.ranks, launch.rank == 0), "join a job");
-  FSCCL_ASSIGN(const MeetingPlace place,
+  FSCCL_ASSIGN(const RendezvousPoint place,
                meet_from_environment(launch, *settings, instance, deadline, std::move(problem)));
   return join_at(place, launch.rank, launch.ranks, deadline);
 }

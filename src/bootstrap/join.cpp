@@ -28,16 +28,16 @@ Deadline sooner(Deadline deadline, int64_t ms) {
 bool worth_another_try(const Status& status) { return status.code() == FSCCL_ERR_LINK; }
 
 struct Registration {
-  Channel channel;
+  FramedSocket channel;
   Assign assign;
 };
 
-Result<Registration> register_once(const MeetingPlace& place, const SocketAddress& address,
+Result<Registration> register_once(const RendezvousPoint& place, const SocketAddress& address,
                                    MemberRecord* self, int32_t ranks, Deadline deadline) {
   Status versions;
   const Deadline attempt = address.is_unix() ? deadline : sooner(deadline, kTcpAttemptMs);
-  Result<Channel> connected = connect_as(address, place.credentials, Purpose::kRegister,
-                                         place.meeting, self->rank, ranks, attempt, &versions);
+  Result<FramedSocket> connected = connect_as(address, place.credentials, Purpose::kRegister,
+                                              place.meeting, self->rank, ranks, attempt, &versions);
   if (!connected.ok()) {
     if (connected.status().code() == FSCCL_ERR_TIMEOUT && !deadline.passed())
       return fail(FSCCL_ERR_LINK, "{}: no answer", describe(address));
@@ -56,7 +56,7 @@ Result<Registration> register_once(const MeetingPlace& place, const SocketAddres
   return registration;
 }
 
-Result<Registration> register_rank(const MeetingPlace& place, MemberRecord* self, int32_t ranks,
+Result<Registration> register_rank(const RendezvousPoint& place, MemberRecord* self, int32_t ranks,
                                    Deadline deadline) {
   Status last;
   std::optional<Registration> registered;
@@ -86,14 +86,14 @@ Result<Registration> register_rank(const MeetingPlace& place, MemberRecord* self
               self->rank, ranks, (now_ns() - begin_ns) / 1'000'000, place.who_listens, last.text());
 }
 
-Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& registration,
-                               const MemberRecord& self, int32_t ranks, Deadline deadline) {
+Result<FramedSocket> link_to_parent(const RendezvousPoint& place, const Registration& registration,
+                                    const MemberRecord& self, int32_t ranks, Deadline deadline) {
   const MemberRecord& parent = registration.assign.parent;
   const bool by_unix = parent.via_unix && self.via_unix;
   const SocketAddress address = by_unix ? unix_address(listener_name(parent.listener))
                                         : tcp_address(parent.ip, parent.port, place.link);
   Status versions, last;
-  std::optional<Channel> linked;
+  std::optional<FramedSocket> linked;
   int attempts = 0;
   const auto decided = [&] {
     Result<Fd> fd = connect_to(address, deadline);
@@ -102,7 +102,7 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
       // nobody listens at a Unix socket any more
       return by_unix || !worth_another_try(last) || ++attempts == kParentAttempts;
     }
-    Result<Channel> channel =
+    Result<FramedSocket> channel =
         introduce_as(fd.take(), place.credentials, Purpose::kLink, registration.assign.job,
                      self.rank, ranks, deadline, &versions);
     last = channel.ok() ? channel.value().expect(FrameType::kLinked, deadline).take_status()
@@ -126,7 +126,7 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
 }
 
 // Its listener is there before the registrar tells anybody of it.
-Result<Doors> open_doors(const MeetingPlace& place, MemberRecord* self) {
+Result<Doors> open_doors(const RendezvousPoint& place, MemberRecord* self) {
   Doors doors;
   FSCCL_ASSIGN(Fd unix_listener, listen_unix(listener_name(self->listener)));
   doors.listeners.push_back(std::move(unix_listener));
@@ -143,7 +143,7 @@ Result<Doors> open_doors(const MeetingPlace& place, MemberRecord* self) {
 
 }  // namespace
 
-Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, int32_t ranks,
+Result<std::shared_ptr<Job>> join_at(const RendezvousPoint& place, int32_t rank, int32_t ranks,
                                      Deadline deadline) {
   MemberRecord self = describe_process(place.host_id);
   self.rank = rank;
@@ -154,7 +154,7 @@ Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, in
     return report_failure(place, rank, ranks, registered.take_status(), deadline);
   FSCCL_ASSIGN(Registration registration, std::move(registered));
 
-  TreePlace tree_place{
+  TreeConfig tree_place{
       place.credentials, registration.assign.job, rank, ranks, registration.assign.order, -1, self};
   tree_place.registrar_rank = place.registrar_rank;
   tree_place.registrar = ip_of(peer_address(registration.channel.fd()));
@@ -167,7 +167,7 @@ Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, in
   if (registration.assign.order == 0) {
     status = tree->add_registrar(std::move(registration.channel));
   } else {
-    Result<Channel> parent = link_to_parent(place, registration, self, ranks, deadline);
+    Result<FramedSocket> parent = link_to_parent(place, registration, self, ranks, deadline);
     status = parent.ok() ? tree->add_parent(parent.take())
                          : report_failure(place, rank, ranks, parent.take_status(), deadline);
   }
@@ -183,11 +183,11 @@ Result<std::shared_ptr<Job>> join_alone(const std::string& host_id) {
   MemberRecord self = describe_process(host_id);
   self.rank = 0;
   FSCCL_ASSIGN(const std::shared_ptr<TreeJob> tree,
-               TreeJob::open(TreePlace{{}, random_number(), 0, 1, 0, -1, self}, {}));
+               TreeJob::open(TreeConfig{{}, random_number(), 0, 1, 0, -1, self}, {}));
   return std::shared_ptr<Job>(tree);
 }
 
-Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, Status why,
+Status report_failure(const RendezvousPoint& place, int32_t rank, int32_t ranks, Status why,
                       Deadline deadline) {
   const MoreDescriptors room(why.code() == FSCCL_ERR_LIMIT);
   const Deadline patience = sooner(deadline, kReportPatienceMs);
@@ -196,8 +196,8 @@ Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, St
   const auto reported = [&] {
     for (const SocketAddress& address : place.addresses) {
       Status versions;
-      Result<Channel> channel = connect_as(address, place.credentials, Purpose::kReport,
-                                           place.meeting, rank, ranks, patience, &versions);
+      Result<FramedSocket> channel = connect_as(address, place.credentials, Purpose::kReport,
+                                                place.meeting, rank, ranks, patience, &versions);
       if (!channel.ok() && worth_another_try(channel.status())) continue;
       reached = true;
       if (!channel.ok() ||

@@ -12,7 +12,7 @@
 
 namespace fsccl {
 
-struct MeetingPlace {
+struct RendezvousPoint {
   Credentials credentials;
   uint64_t meeting = 0;                  // the number under which to ask for it
   std::vector<SocketAddress> addresses;  // addresses of the registrar, tried in turn
@@ -28,7 +28,7 @@ struct MeetingPlace {
 // the ranks meet in its process.
 int descriptors_to_join(int ranks, bool meets_here);
 
-Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, int32_t ranks,
+Result<std::shared_ptr<Job>> join_at(const RendezvousPoint& place, int32_t rank, int32_t ranks,
                                      Deadline deadline);
 
 // The only rank of a job.
@@ -36,7 +36,7 @@ Result<std::shared_ptr<Job>> join_alone(const std::string& host_id);
 
 // Lets the others know that this rank will not come, if they can be reached soon. Returns why the
 // job fails, `why` or what came before it.
-Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, Status why,
+Status report_failure(const RendezvousPoint& place, int32_t rank, int32_t ranks, Status why,
                       Deadline deadline);
 
 }  // namespace fsccl

@@ -273,13 +273,13 @@ bool of_torchrun(const ReadVariable& read) {
 
 // The place that a launcher other than torchrun has given to this process. `ranks` is 0 where the
 // PMIx library cannot tell it.
-struct OtherPlace {
+struct LaunchedRank {
   int32_t rank = 0, ranks = 0;
   std::string said;  // the variables
 };
 
-Result<OtherPlace> place_by(Launcher launcher, const ReadVariable& read, const AskPmix& ask) {
-  OtherPlace place;
+Result<LaunchedRank> place_by(Launcher launcher, const ReadVariable& read, const AskPmix& ask) {
+  LaunchedRank place;
   if (launcher == Launcher::kPmix) {
     FSCCL_ASSIGN(place.rank, number_of(read, "PMIX_RANK", 0, kMaxRanks - 1));
     const Result<PmixJob> answer = ask();
@@ -305,7 +305,7 @@ Status check_by_hand(const ReadVariable& read, const AskPmix& ask) {
   const bool rank_set = is_set(read, kTorchrun.rank), ranks_set = is_set(read, kTorchrun.ranks);
   if (launcher == Launcher::kNone || of_torchrun(read) || (!rank_set && !ranks_set))
     return success();
-  OtherPlace place;
+  LaunchedRank place;
   FSCCL_ASSIGN(place, place_by(launcher, read, ask));
   if (rank_set && place.ranks == 1) return success();
   int32_t rank = place.rank, ranks = place.ranks;

@@ -31,13 +31,13 @@ class Neighbourhood {
   std::vector<int32_t> in_tree(int32_t rank) const;
 
  private:
-  struct Place {
+  struct Position {
     size_t host = 0, line = 0;
     int32_t order = 0;
   };
   const std::vector<Member>& members_;
   std::vector<int32_t> arrivals_;
-  std::vector<Place> places_;  // by rank
+  std::vector<Position> places_;  // by rank
   std::vector<std::vector<int32_t>> hosts_;
 };
 

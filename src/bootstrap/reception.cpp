@@ -119,7 +119,7 @@ void Reception::dismiss(int fd, const Status& why) {
   const auto found = visitors_.find(fd);
   if (found == visitors_.end()) return;
   ++strangers_;
-  Channel& channel = *found->second->channel;
+  FramedSocket& channel = *found->second->channel;
   if (why.code() == FSCCL_ERR_AUTH) {
     channel.queue(FrameType::kFailure, encode(to_failure(why)));
     (void)channel.pump_out().ok();

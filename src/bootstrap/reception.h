@@ -15,15 +15,15 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/socket.h"
-#include "bootstrap/channel.h"
+#include "bootstrap/framed_socket.h"
 #include "wire/handshake.h"
 
 namespace fsccl {
 
 struct Guest {
   Hello hello;
-  std::shared_ptr<Channel> channel;  // not watched by the reactor any more
-  Status versions;                   // FSCCL_ERR_VERSION when the guest's differ
+  std::shared_ptr<FramedSocket> channel;  // not watched by the reactor any more
+  Status versions;                        // FSCCL_ERR_VERSION when the guest's differ
   // the first message after the handshake; none when purpose is link or mend
   Frame request;
 };
@@ -45,9 +45,9 @@ class Reception : public std::enable_shared_from_this<Reception> {
  private:
   struct Visitor {
     Visitor(Fd fd, const Credentials& credentials, uint64_t job, int32_t rank, const Nonce& nonce)
-        : channel(std::make_shared<Channel>(std::move(fd), kMaxRequestBytes)),
+        : channel(std::make_shared<FramedSocket>(std::move(fd), kMaxRequestBytes)),
           handshake(credentials, job, rank, nonce) {}
-    std::shared_ptr<Channel> channel;
+    std::shared_ptr<FramedSocket> channel;
     HandshakeServer handshake;
     enum class Step { kHello, kProof, kRequest } step = Step::kHello;
     int64_t deadline_ns = 0;

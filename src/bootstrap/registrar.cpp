@@ -33,7 +33,7 @@ Open& open_registrars() {
   return open.get();
 }
 
-void answer(Channel& channel, FrameType type, ByteView payload) {
+void answer(FramedSocket& channel, FrameType type, ByteView payload) {
   channel.queue(type, payload);
   // a few hundred bytes into an empty socket; a guest that is gone has itself to blame
   (void)channel.pump_out().ok();

@@ -62,8 +62,8 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   Status no_memory_;  // made when there was some
   std::string advice_;
   Roll roll_;
-  std::shared_ptr<Channel> root_;   // to the first rank
-  int64_t give_up_ns_ = INT64_MAX;  // shortly before the first of the ranks does
+  std::shared_ptr<FramedSocket> root_;  // to the first rank
+  int64_t give_up_ns_ = INT64_MAX;      // shortly before the first of the ranks does
   int64_t waited_since_ns_ = 0;
   int64_t over_ns_ = INT64_MAX;  // when a failed registrar ends
   int64_t failed_ns_ = 0;

@@ -19,7 +19,7 @@ constexpr int64_t kLookNs = 200'000'000;
 
 }  // namespace
 
-TreeJob::TreeJob(TreePlace place)
+TreeJob::TreeJob(TreeConfig place)
     : place_(std::move(place)),
       steps_(place_.order, place_.ranks),
       members_(static_cast<size_t>(place_.ranks)),
@@ -31,7 +31,7 @@ TreeJob::TreeJob(TreePlace place)
                       place_.rank)
                      .with_peer(place_.rank, place_.rank)) {}
 
-Result<std::shared_ptr<TreeJob>> TreeJob::open(TreePlace place, Doors doors) {
+Result<std::shared_ptr<TreeJob>> TreeJob::open(TreeConfig place, Doors doors) {
   std::shared_ptr<TreeJob> self(new TreeJob(std::move(place)));
   const std::weak_ptr<TreeJob> weak = self;
   if (doors.listeners.empty()) {  // a single rank: nobody to speak to
@@ -82,19 +82,19 @@ void TreeJob::admit(Guest guest) {
   perform(steps_.child_linked(rank), encode_members(members));
 }
 
-Status TreeJob::add_parent(Channel channel) {
+Status TreeJob::add_parent(FramedSocket channel) {
   const std::lock_guard lock(mutex_);
   auto link = std::make_shared<Link>();
   link->rank = place_.parent_rank;
   link->is_parent = true;
-  link->channel = std::make_shared<Channel>(std::move(channel));
+  link->channel = std::make_shared<FramedSocket>(std::move(channel));
   return add_link(link);
 }
 
-Status TreeJob::add_registrar(Channel channel) {
+Status TreeJob::add_registrar(FramedSocket channel) {
   const std::lock_guard lock(mutex_);
   auto link = std::make_shared<Link>();
-  link->channel = std::make_shared<Channel>(std::move(channel));
+  link->channel = std::make_shared<FramedSocket>(std::move(channel));
   return add_link(link);
 }
 

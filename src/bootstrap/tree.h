@@ -27,7 +27,7 @@
 
 namespace fsccl {
 
-struct TreePlace {
+struct TreeConfig {
   Credentials credentials;
   uint64_t job = 0;
   int32_t rank = 0;
@@ -49,14 +49,14 @@ struct Doors {
 class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
  public:
   // No listeners: the one rank of a job that needs no registrar; it has joined.
-  static Result<std::shared_ptr<TreeJob>> open(TreePlace place, Doors doors);
+  static Result<std::shared_ptr<TreeJob>> open(TreeConfig place, Doors doors);
   ~TreeJob() override { leave(); }
   TreeJob(const TreeJob&) = delete;
   TreeJob& operator=(const TreeJob&) = delete;
 
   // The link to the parent; for the root of the tree, the connection that the registrar keeps.
-  Status add_parent(Channel channel);
-  Status add_registrar(Channel channel);
+  Status add_parent(FramedSocket channel);
+  Status add_registrar(FramedSocket channel);
   Status finish_join(Deadline deadline);
   // Tells all neighbours that this rank cannot join.
   void give_up(const Status& why);
@@ -88,12 +88,12 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
     bool is_parent = false;
     bool unread = false;  // frames may have arrived before the reactor watched
     bool met = true;      // false: the other end may have given up before it knew of the link
-    std::shared_ptr<Channel> channel;
+    std::shared_ptr<FramedSocket> channel;
   };
   using LinkPtr = std::shared_ptr<Link>;
   struct FetchWaiting {
     uint64_t tag = 0;
-    std::shared_ptr<Channel> channel;
+    std::shared_ptr<FramedSocket> channel;
   };
   struct GatherState {
     uint64_t sequence = 0;
@@ -105,7 +105,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
     std::optional<Bytes> result;  // the payload of Gathered
   };
 
-  explicit TreeJob(TreePlace place);
+  explicit TreeJob(TreeConfig place);
 
   // tree.cpp; with mutex_ held, but for the callbacks: admit, on_readable, on_writable, tick
   void admit(Guest guest);
@@ -150,7 +150,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   bool by_unix(const MemberRecord& member) const { return member.via_unix && place_.self.via_unix; }
   IpAddress ip_to(const MemberRecord& member) const;
   enum class Reached : uint8_t { yes, gone, unreachable, closed, silent, refused };
-  Reached reach(const MemberRecord& member, int64_t answer_ms, Channel* channel) const;
+  Reached reach(const MemberRecord& member, int64_t answer_ms, FramedSocket* channel) const;
 
   // tree_membership.cpp
   Status hear_stands(const Link& from, ByteView payload);
@@ -182,7 +182,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
                         const BreakCheck& broken) const;
   void on_fetch_readable(int fd);
 
-  const TreePlace place_;
+  const TreeConfig place_;
   mutable std::mutex mutex_;
   Condition changed_;
   Phase phase_ = Phase::kJoining;

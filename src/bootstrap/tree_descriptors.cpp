@@ -149,7 +149,7 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline, const Br
 Result<Fd> TreeJob::fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline,
                                const BreakCheck& broken) const {
   Status versions;
-  FSCCL_ASSIGN(Channel channel,
+  FSCCL_ASSIGN(FramedSocket channel,
                introduce_as(std::move(connected), place_.credentials, Purpose::kFetch, place_.job,
                             place_.rank, place_.ranks, deadline, &versions, broken));
   FSCCL_TRY(channel.send(FrameType::kFetch, encode_tag(tag), deadline, broken));

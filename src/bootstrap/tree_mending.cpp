@@ -154,7 +154,7 @@ void TreeJob::Mending::connect(int32_t rank, bool to_link) {
   try {
     const MemberRecord member = job_.records_[static_cast<size_t>(rank)];
     const int64_t answer_ms = attempt.answer_ms;
-    Channel channel;
+    FramedSocket channel;
     lock.unlock();
     const Reached reached = job_.reach(member, answer_ms, to_link ? &channel : nullptr);
     lock.lock();
@@ -163,7 +163,7 @@ void TreeJob::Mending::connect(int32_t rank, bool to_link) {
     if (reached == Reached::yes && to_link && job_.phase_ == Phase::kJoined) {
       auto link = std::make_shared<Link>();
       link->rank = rank;
-      link->channel = std::make_shared<Channel>(std::move(channel));
+      link->channel = std::make_shared<FramedSocket>(std::move(channel));
       (void)job_.add_mended(link).ok();  // without it the rank is still wanted
     }
   } catch (const std::bad_alloc&) {
@@ -213,7 +213,7 @@ IpAddress TreeJob::ip_to(const MemberRecord& member) const {
 // somebody listens and has closed the connection, so it may be that it is not ready yet. silent:
 // stopped, or very busy. Without `channel`, yes is that it is there.
 TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms,
-                                Channel* channel) const {
+                                FramedSocket* channel) const {
   const bool near = by_unix(member);
   const SocketAddress address = near ? unix_address(listener_name(member.listener))
                                      : tcp_address(ip_to(member), member.port, place_.link);
@@ -229,7 +229,7 @@ TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms,
   if (!channel) return Reached::yes;
   const Deadline deadline = Deadline::in_ms(answer_ms);
   Status versions;
-  Result<Channel> introduced =
+  Result<FramedSocket> introduced =
       introduce_as(connected.take(), place_.credentials, Purpose::kMend, place_.job, place_.rank,
                    place_.ranks, deadline, &versions);
   Status status = introduced.ok()

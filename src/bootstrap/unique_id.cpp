@@ -75,9 +75,9 @@ Result<UniqueId> decode_unique_id(const fsccl_unique_id_t& bytes) {
   return id;
 }
 
-Result<MeetingPlace> meeting_place(const UniqueId& id, uint64_t host, bool tcp,
-                                   const std::string& host_id) {
-  MeetingPlace place;
+Result<RendezvousPoint> meeting_place(const UniqueId& id, uint64_t host, bool tcp,
+                                      const std::string& host_id) {
+  RendezvousPoint place;
   place.credentials.mode = AuthMode::kSecret;
   place.credentials.key = id.secret;
   place.meeting = id.job;

@@ -27,7 +27,7 @@ fsccl_unique_id_t encode(const UniqueId& id);
 Result<UniqueId> decode_unique_id(const fsccl_unique_id_t& bytes);
 
 // How a process of host `host` reaches the ranks of this id.
-Result<MeetingPlace> meeting_place(const UniqueId& id, uint64_t host, bool tcp,
-                                   const std::string& host_id);
+Result<RendezvousPoint> meeting_place(const UniqueId& id, uint64_t host, bool tcp,
+                                      const std::string& host_id);
 
 }  // namespace fsccl

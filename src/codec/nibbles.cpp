@@ -30,12 +30,12 @@ HWY_INLINE Vector word_of(Vector order) {
   return hn::Xor(order, hn::Or(hn::Not(sign_of(order)), hn::Set(Words(), 0x8000)));
 }
 
-HWY_INLINE Vector folded(Vector word, Vector previous) {
+HWY_INLINE Vector zigzag(Vector word, Vector previous) {
   const Vector difference = hn::Sub(order_of(word), order_of(previous));
   return hn::Xor(hn::ShiftLeft<1>(difference), sign_of(difference));
 }
 
-HWY_INLINE Vector unfolded(Vector z) {
+HWY_INLINE Vector unzigzag(Vector z) {
   return hn::Xor(hn::ShiftRight<1>(z), hn::Sub(hn::Zero(Words()), hn::And(z, hn::Set(Words(), 1))));
 }
 
@@ -62,9 +62,9 @@ HWY_INLINE void split_group(const uint16_t* words, const uint16_t* previous, uin
   const Vector limit = hn::Set(Words(), 15);
   Vector most = hn::Zero(Words());
   for (size_t j = 0; j < kHalf; j += hn::Lanes(Words())) {
-    const Vector low = folded(hn::LoadU(Words(), words + j), hn::LoadU(Words(), previous + j));
+    const Vector low = zigzag(hn::LoadU(Words(), words + j), hn::LoadU(Words(), previous + j));
     const Vector high =
-        folded(hn::LoadU(Words(), words + kHalf + j), hn::LoadU(Words(), previous + kHalf + j));
+        zigzag(hn::LoadU(Words(), words + kHalf + j), hn::LoadU(Words(), previous + kHalf + j));
     most = hn::Max(most, hn::Max(low, high));
     hn::StoreU(low, Words(), z + j);
     hn::StoreU(high, Words(), z + kHalf + j);
@@ -136,7 +136,7 @@ HWY_INLINE bool join_group(uint16_t* words, const uint8_t* nibbles, Left& left) 
   if (!hn::AllTrue(Words(), hn::Lt(most, limit)) && !restore_escapes(z, left)) return false;
   for (size_t j = 0; j < kNibbleGroup; j += hn::Lanes(Words())) {
     const Vector before = order_of(hn::LoadU(Words(), words + j));
-    hn::StoreU(word_of(hn::Add(before, unfolded(hn::LoadU(Words(), z + j)))), Words(), words + j);
+    hn::StoreU(word_of(hn::Add(before, unzigzag(hn::LoadU(Words(), z + j)))), Words(), words + j);
   }
   return true;
 }

@@ -4,7 +4,7 @@
 // included, and the difference of two such integers is taken modulo 65,536. So every pair of words
 // has a difference, in units in the last place, and the difference gives the word back exactly.
 //
-// A difference d is folded to z = 2d for d >= 0 and -2d - 1 for d < 0 (zigzag). z < 15 is one
+// A difference d is mapped to z = 2d for d >= 0 and -2d - 1 for d < 0 (zigzag). z < 15 is one
 // nibble. 15 is an escape: a byte z - 15 follows elsewhere, or the byte 255 and then z itself as 16
 // bits. Words are taken in groups of 64: byte j of a group holds word j in its low half and word j
 // + 32 in its high half. A last group that is not full counts as filled with words that do not

@@ -39,7 +39,7 @@ void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherw
 Collectives::Collectives(Engine& engine, const CollectiveOptions& options)
     : engine_(engine), options_(options) {}
 
-Party Collectives::party() const {
+GroupShape Collectives::party() const {
   return {engine_.ranks(), engine_.slot_bytes(), engine_.mirrored(), options_.select};
 }
 
@@ -125,7 +125,7 @@ void Collectives::announce_flat(const CollectiveCall& call, const Shape& shape) 
   const Rule* const rule = options_.select.rule(rule_of_hosts, call.op, call_bytes(call.op, shape));
   const auto [hosts, per_host] = options_.select.spread;
   const bool nothing_to_move = shape.count == 0;
-  if (!rule || rule->way != Way::by_hosts || nothing_to_move ||
+  if (!rule || rule->algorithm != Algorithm::by_hosts || nothing_to_move ||
       (hierarchy_ && hierarchy_->takes(call)))
     return;
   const Job* const job = engine_.options().job;

@@ -24,7 +24,7 @@
 namespace fsccl {
 
 class Hierarchy;
-struct Party;
+struct GroupShape;
 
 struct CollectiveCall {
   OpCode op = OpCode::barrier;
@@ -82,7 +82,7 @@ class Collectives {
   };
   // Calls that it takes and chooses to go by hosts from now on; before the first one.
   void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
-  Party party() const;
+  GroupShape party() const;
   Hierarchy* hierarchy() const { return hierarchy_; }
   // The candidates and what was measured, as JSON (fsccl.h).
   Result<std::string> explain(std::string_view operation, uint64_t bytes) const;

@@ -76,7 +76,7 @@ Seats seats_of(const topo::Topology& topology, size_t per_host) {
 
 // Describes a gather of 16-bit words between hosts with a codec: its bytes and time, and the memory
 // that it costs.
-std::string text_of_codec(uint64_t bytes, const Party& whole) {
+std::string text_of_codec(uint64_t bytes, const GroupShape& whole) {
   const Costs& costs = whole.select.costs;
   const double byte_ns = costs.slot_cached.ns.back() / static_cast<double>(Cost::kSizes.back());
   const CodecPrice price = price_delta(bytes, whole.select.spread.hosts, byte_ns, costs.exchange);
@@ -91,7 +91,7 @@ std::string text_of_codec(uint64_t bytes, const Party& whole) {
 }
 
 // The same for codecs that lose something: of a gather of bf16 words, and of a sum of fp32 words.
-std::string text_of_blocks(OpCode op, uint64_t bytes, const Party& whole) {
+std::string text_of_blocks(OpCode op, uint64_t bytes, const GroupShape& whole) {
   const bool sums = op == OpCode::reduce_scatter;
   const double byte_ns =
       whole.select.costs.slot_cached.ns.back() / static_cast<double>(Cost::kSizes.back());
@@ -130,7 +130,7 @@ Result<OpCode> explained_operation(std::string_view name) {
 Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& where) {
   if (bytes >> 58)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes are beyond the address space", bytes);
-  Party whole = where.whole;
+  GroupShape whole = where.whole;
   if (op == OpCode::send) whole.ranks = 2;
   const bool one_buffer = op == OpCode::all_reduce || op == OpCode::broadcast ||
                           op == OpCode::reduce || op == OpCode::send;
@@ -211,7 +211,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
   const auto party = [&](int hosts, int per_host) {
     const bool network = hosts > 1 || forces_network(settings->transport);
     const topo::Connection& link = hosts > 1 ? seats.across : seats.within;
-    Party made;
+    GroupShape made;
     made.ranks = hosts * per_host;
     made.slot_bytes = settings->slot_bytes != kConfigAuto
                           ? static_cast<uint64_t>(settings->slot_bytes)

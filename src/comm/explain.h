@@ -9,7 +9,7 @@ namespace fsccl {
 
 // Where an operation runs.
 struct Circumstances {
-  Party whole;
+  GroupShape whole;
   bool by_hosts = false;  // it has several hosts and can go by them
   HierarchyMode mode = HierarchyMode::kAuto;
   std::string machine;

@@ -104,8 +104,8 @@ class Hierarchy {
 
   Communicator& whole_;
   const Hosts& at_;
-  const std::vector<Hosts::Seat>& seats_;  // by rank
-  const Hosts::Seat seat_;                 // seat of this rank
+  const std::vector<Hosts::Position>& seats_;  // by rank
+  const Hosts::Position seat_;                 // seat of this rank
   Communicator* const host_;
   Communicator* const lane_;  // null on a rank without one
   const HierarchyMode mode_;

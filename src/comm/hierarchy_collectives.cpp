@@ -229,7 +229,7 @@ Status Hierarchy::gather_cut(const CollectiveCall& call, const std::byte* own) {
 
 Status Hierarchy::broadcast(const CollectiveCall& call) {
   cut(call.count, call.dtype);
-  const Hosts::Seat root = seats_[static_cast<size_t>(call.root)];
+  const Hosts::Position root = seats_[static_cast<size_t>(call.root)];
   const bool here = seat_.host == root.host;
   CollectiveCall stage = call;
   stage.root = static_cast<int>(root.place);
@@ -243,7 +243,7 @@ Status Hierarchy::broadcast(const CollectiveCall& call) {
 }
 
 Status Hierarchy::broadcast(const ListCall& call) {
-  const Hosts::Seat root = seats_[static_cast<size_t>(call.root)];
+  const Hosts::Position root = seats_[static_cast<size_t>(call.root)];
   const bool here = seat_.host == root.host;
   if (here)
     FSCCL_TRY(on(*host_, ListCall{call.tensors, call.count, call.kind, FSCCL_SUM,

@@ -14,7 +14,7 @@ class Communicator;
 
 class Hosts {
  public:
-  struct Seat {
+  struct Position {
     size_t host = 0, place = 0;
   };
 
@@ -24,9 +24,9 @@ class Hosts {
 
   size_t count() const { return hosts_; }  // in the order of their first ranks
   size_t lanes() const { return lanes_; }
-  size_t here() const { return here_; }                      // ranks of this host
-  const std::vector<Seat>& seats() const { return seats_; }  // by rank
-  Seat seat() const { return seat_; }                        // seat of this rank
+  size_t here() const { return here_; }                          // ranks of this host
+  const std::vector<Position>& seats() const { return seats_; }  // by rank
+  Position seat() const { return seat_; }                        // seat of this rank
   size_t lane_of(size_t rank) const { return seats_[rank].place % lanes_; }
   Communicator& host() const { return *host_; }  // communicator of the ranks of this host
   Communicator* lane() const {
@@ -38,8 +38,8 @@ class Hosts {
  private:
   Hosts() = default;
 
-  std::vector<Seat> seats_;
-  Seat seat_;
+  std::vector<Position> seats_;
+  Position seat_;
   size_t hosts_ = 0, lanes_ = 0, here_ = 0;
   Communicator* lane_ = nullptr;
   std::unique_ptr<Communicator> host_, made_lane_;

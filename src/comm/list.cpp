@@ -14,8 +14,8 @@ Status check_list(const ListCall& call, const Engine& engine) {
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank: they are 0 .. {}", call.root,
                 engine.ranks() - 1);
   const int kind = call.reduction.kind;
-  const bool folds = call.kind == ListKind::reduce_scatter;
-  if (folds && (kind < FSCCL_OP_SUM || kind > FSCCL_OP_PREMUL_SUM))
+  const bool reduces = call.kind == ListKind::reduce_scatter;
+  if (reduces && (kind < FSCCL_OP_SUM || kind > FSCCL_OP_PREMUL_SUM))
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "operator {} is not a fsccl_op_kind_t", kind);
   for (size_t t = 0; t < call.count; t++) {
     const fsccl_tensor_t& tensor = call.tensors[t];
@@ -23,9 +23,9 @@ Status check_list(const ListCall& call, const Engine& engine) {
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: dtype {} is not a fsccl_dtype_t", t,
                   static_cast<int>(tensor.dtype));
     if (!tensor.counts) return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: counts is NULL", t);
-    if (folds && (!reduce_supported(tensor.dtype, received_dtype(call, t),
-                                    static_cast<fsccl_op_kind_t>(kind)) ||
-                  (kind == FSCCL_OP_PREMUL_SUM && !dtype_float(tensor.dtype))))
+    if (reduces && (!reduce_supported(tensor.dtype, received_dtype(call, t),
+                                      static_cast<fsccl_op_kind_t>(kind)) ||
+                    (kind == FSCCL_OP_PREMUL_SUM && !dtype_float(tensor.dtype))))
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: {} cannot be reduced with this operator",
                   t, dtype_name(tensor.dtype));
     uint64_t whole = 0;
@@ -37,7 +37,7 @@ Status check_list(const ListCall& call, const Engine& engine) {
       whole += tensor.counts[q];
     }
     const uint64_t own = call.kind == ListKind::broadcast ? 0 : tensor.counts[engine.rank()];
-    if (((folds ? whole : own) && !tensor.send) || ((folds ? own : whole) && !tensor.recv))
+    if (((reduces ? whole : own) && !tensor.send) || ((reduces ? own : whole) && !tensor.recv))
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "list[{}]: a buffer is NULL though its count is not 0", t);
   }

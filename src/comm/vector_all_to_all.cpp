@@ -14,7 +14,7 @@ namespace {
 // the plans are made on the way: pricing them would cost more than it gains
 constexpr uint64_t kSmallBytes = 4096;
 
-struct Exchange {
+struct VectorAllToAll {
   Engine& engine;
   CollectiveCall call;
   std::vector<uint64_t> recv_counts, recv_displacements;
@@ -33,7 +33,7 @@ struct Exchange {
   }
 };
 
-Movement movement_of(const Exchange& x) {
+Movement movement_of(const VectorAllToAll& x) {
   Movement made;
   made.name = "all_to_all_v";
   made.rank = x.engine.rank();
@@ -66,7 +66,7 @@ Movement movement_of(const Exchange& x) {
 }
 
 // False: ranks disagree, and the communicator has failed.
-bool check_counts(const Exchange& x, const Operation& op) {
+bool check_counts(const VectorAllToAll& x, const Operation& op) {
   for (int from = 0; from < x.engine.ranks(); from++) {
     for (int to = 0; to < x.engine.ranks(); to++)
       if (x.count(from, to) >> 58 || x.displacement(from, to) >> 58) {
@@ -102,7 +102,7 @@ bool check_counts(const Exchange& x, const Operation& op) {
 // The operation keeps this function until its bytes have a plan: one that has none counts as
 // completed once its steps are over, and making the plan may find no memory.
 Completion table_is_here(Operation& op) {
-  Exchange& x = *static_cast<Exchange*>(op.owner);
+  VectorAllToAll& x = *static_cast<VectorAllToAll*>(op.owner);
   if (!check_counts(x, op)) return Completion::again;  // drive() sees that the engine has failed
   const Movement movement = movement_of(x);
   const uint64_t most = movement.longest * dtype_size(movement.dtype);
@@ -153,17 +153,18 @@ Status Collectives::all_to_all_v(const CollectiveCall& call, const size_t* recv_
                 "none is NULL");
   FSCCL_TRY(check_call(call));
   const auto ranks = static_cast<size_t>(engine_.ranks());
-  auto x = std::make_shared<Exchange>(Exchange{engine_,
-                                               call,
-                                               {recv_counts, recv_counts + ranks},
-                                               {recv_displacements, recv_displacements + ranks},
-                                               {},
-                                               options_,
-                                               {},
-                                               {},
-                                               {},
-                                               {},
-                                               {}});
+  auto x = std::make_shared<VectorAllToAll>(
+      VectorAllToAll{engine_,
+                     call,
+                     {recv_counts, recv_counts + ranks},
+                     {recv_displacements, recv_displacements + ranks},
+                     {},
+                     options_,
+                     {},
+                     {},
+                     {},
+                     {},
+                     {}});
   x->mine.assign(call.counts, call.counts + ranks);
   const std::vector<uint64_t> begins(call.displacements, call.displacements + ranks);
   FSCCL_TRY(check_side("send", call.input, x->mine, begins));

@@ -45,7 +45,7 @@ Status HostMemory::add(size_t size) {
     return status;
   }
   for (size_t at = 0; at < bytes; at += size)
-    spare_.emplace(size, Place{static_cast<std::byte*>(memory) + at, device + at});
+    spare_.emplace(size, Chunk{static_cast<std::byte*>(memory) + at, device + at});
   return success();
 }
 
@@ -61,7 +61,7 @@ Result<std::unique_ptr<HostMemory::Bytes>> HostMemory::take(size_t bytes) {
 
 void HostMemory::give_back(const Bytes& bytes) {
   const std::lock_guard lock(mutex_);
-  spare_.emplace(bytes.bytes_, Place{bytes.host_, bytes.device_});
+  spare_.emplace(bytes.bytes_, Chunk{bytes.host_, bytes.device_});
 }
 
 }  // namespace fsccl::cuda

@@ -52,7 +52,7 @@ class HostMemory {
   Result<std::unique_ptr<Bytes>> take(size_t bytes);
 
  private:
-  struct Place {
+  struct Chunk {
     std::byte* host = nullptr;
     CUdeviceptr device = 0;
   };
@@ -61,7 +61,7 @@ class HostMemory {
 
   const Device& device_;
   std::mutex mutex_;
-  std::multimap<size_t, Place> spare_;  // by size, which is a power of two
+  std::multimap<size_t, Chunk> spare_;  // by size, which is a power of two
 };
 
 }  // namespace fsccl::cuda

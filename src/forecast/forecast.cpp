@@ -33,13 +33,13 @@ Forecaster::Forecaster(Model model, Machine machine)
   }
 }
 
-Result<const Forecaster::Places*> Forecaster::places_of(const StepConfig& setup) {
+Result<const Forecaster::Layouts*> Forecaster::places_of(const StepConfig& setup) {
   const auto [at, made] = places_.try_emplace(places_key(setup, machine_));
-  Places& places = at->second;
+  Layouts& places = at->second;
   if (!made) return &places;
   const Group group = shard_group(setup, machine_);
   for (const size_t first : first_) {
-    Result<UnitPlaces> unit = UnitPlaces::make(model_.units[first], setup, group, !machine_.gpu);
+    Result<UnitLayout> unit = UnitLayout::make(model_.units[first], setup, group, !machine_.gpu);
     if (!unit.ok()) {
       places_.erase(at);
       return unit.take_status();
@@ -51,15 +51,15 @@ Result<const Forecaster::Places*> Forecaster::places_of(const StepConfig& setup)
 }
 
 Result<const std::vector<UnitPrice>*> Forecaster::prices_of(const StepConfig& setup,
-                                                            const Places& places) {
+                                                            const Layouts& places) {
   const auto [at, made] = prices_.try_emplace(prices_key(setup, machine_));
   if (made)
-    for (const UnitPlaces& kind : places.kinds)
+    for (const UnitLayout& kind : places.kinds)
       at->second.push_back(price_unit(kind, setup, machine_));
   return &at->second;
 }
 
-Result<const Slots*> Forecaster::slots_of(const StepConfig& setup, const Places& places,
+Result<const Slots*> Forecaster::slots_of(const StepConfig& setup, const Layouts& places,
                                           const std::vector<Event>& events,
                                           const std::vector<bool>& kept) {
   const std::string key = slots_key(setup, machine_);
@@ -101,7 +101,7 @@ Timeline Forecaster::timeline(const Forecast& forecast, const std::vector<UnitTi
                   optimizer);
 }
 
-Status Forecaster::interval(Forecast* forecast, const Places& places) {
+Status Forecaster::interval(Forecast* forecast, const Layouts& places) {
   for (const int side : {-1, 1}) {
     StepConfig setup = forecast->setup;
     setup.compute_factor *= 1 + side * uncertainty.compute;
@@ -122,10 +122,10 @@ Result<Forecast> Forecaster::run(const StepConfig& setup) {
   Forecast forecast;
   forecast.setup = setup;
   forecast.memory_limit = setup.memory_limit ? setup.memory_limit : machine_.memory_bytes;
-  FSCCL_ASSIGN(const Places* places, places_of(setup));
+  FSCCL_ASSIGN(const Layouts* places, places_of(setup));
   FSCCL_ASSIGN(const std::vector<UnitPrice>* prices, prices_of(setup, *places));
   std::vector<uint64_t> slot_bytes;
-  for (const UnitPlaces* unit : places->units) slot_bytes.push_back(unit->parameters.bytes);
+  for (const UnitLayout* unit : places->units) slot_bytes.push_back(unit->parameters.bytes);
   forecast.events = step_events(model_, setup.prefetch, setup.by_parameter);
   forecast.kept = kept_units(model_, slot_bytes, setup.keep_bytes);
   FSCCL_ASSIGN(const Slots* slots, slots_of(setup, *places, forecast.events, forecast.kept));
@@ -157,7 +157,7 @@ double Forecaster::mfu(const Forecast& forecast) const {
 Status Forecaster::calibrate(const StepConfig& measured, double step_s, double spread,
                              const std::string& source) {
   FSCCL_ASSIGN(const Forecast found, run(measured));
-  FSCCL_ASSIGN(const Places* places, places_of(measured));
+  FSCCL_ASSIGN(const Layouts* places, places_of(measured));
   FSCCL_ASSIGN(const std::vector<UnitPrice>* prices, prices_of(measured, *places));
   const auto step_at = [&](double efficiency) {
     machine_.efficiency = efficiency;

@@ -50,24 +50,24 @@ class Forecaster {
                    const std::string& source);
 
  private:
-  struct Places {
-    std::vector<UnitPlaces> kinds;
-    std::vector<const UnitPlaces*> units;
+  struct Layouts {
+    std::vector<UnitLayout> kinds;
+    std::vector<const UnitLayout*> units;
   };
-  Result<const Places*> places_of(const StepConfig& setup);
-  Result<const std::vector<UnitPrice>*> prices_of(const StepConfig& setup, const Places& places);
-  Result<const Slots*> slots_of(const StepConfig& setup, const Places& places,
+  Result<const Layouts*> places_of(const StepConfig& setup);
+  Result<const std::vector<UnitPrice>*> prices_of(const StepConfig& setup, const Layouts& places);
+  Result<const Slots*> slots_of(const StepConfig& setup, const Layouts& places,
                                 const std::vector<Event>& events, const std::vector<bool>& kept);
   std::vector<UnitTimes> times_of(const StepConfig& setup,
                                   const std::vector<UnitPrice>& prices) const;
   Timeline timeline(const Forecast& forecast, const std::vector<UnitTimes>& units) const;
-  Status interval(Forecast* forecast, const Places& places);
+  Status interval(Forecast* forecast, const Layouts& places);
 
   Model model_;
   Machine machine_;
   std::vector<size_t> kind_;   // kind of each unit
   std::vector<size_t> first_;  // a unit of each kind
-  std::map<std::string, Places> places_;
+  std::map<std::string, Layouts> places_;
   std::map<std::string, std::vector<UnitPrice>> prices_;
   std::map<std::string, Slots> slots_;
 };

@@ -17,7 +17,7 @@ constexpr uint64_t kMostParams = 1 << 20;          // parameters of a unit, in k
 // Takes and gives back slots as a pool does.
 class Rehearsal {
  public:
-  Rehearsal(const std::vector<const UnitPlaces*>& places, const std::vector<bool>& kept,
+  Rehearsal(const std::vector<const UnitLayout*>& places, const std::vector<bool>& kept,
             bool by_parameter)
       : places_(places), kept_(kept), by_parameter_(by_parameter), held_(places.size()) {
     for (size_t u = 0; u < places.size(); u++) held_[u].assign(slots_of(u), false);
@@ -74,7 +74,7 @@ class Rehearsal {
   uint64_t key(size_t unit, size_t k) const { return unit * kMostParams + k; }
   template <class Use>
   Status each_gradient(const Event& event, Use use) {
-    const UnitPlaces& places = *places_[event.unit];
+    const UnitLayout& places = *places_[event.unit];
     const bool one = by_parameter_ && event.param != Event::kAll;
     const uint64_t slot = places.gradients.slots[one ? event.param : 0];
     // A host's sums lie behind the gradients that they are of.
@@ -85,7 +85,7 @@ class Rehearsal {
     return use(key(event.unit, one ? event.param : 0), slot + extra);
   }
 
-  const std::vector<const UnitPlaces*>& places_;
+  const std::vector<const UnitLayout*>& places_;
   const std::vector<bool>& kept_;
   const bool by_parameter_;
   std::vector<std::vector<bool>> held_;
@@ -97,13 +97,13 @@ class Rehearsal {
 // rings of its lane. Only those slots of a mirror exist that a peer's part of the largest unit
 // fills.
 uint64_t transport_bytes(const StepConfig& setup, const Machine& machine,
-                         const std::vector<const UnitPlaces*>& places) {
+                         const std::vector<const UnitLayout*>& places) {
   const Group group = shard_group(setup, machine);
   uint64_t bytes = 0, part = 0;
   if (machine.carrier == Carrier::nccl) return 0;
   if (group.per_host > 1) bytes += shm_slot_bytes(group.per_host) * FSCCL_TRANSPORT_SLOTS;
   if (group.hosts < 2 || machine.gpu) return bytes;
-  for (const UnitPlaces* unit : places)
+  for (const UnitLayout* unit : places)
     part = std::max(part, unit->elements / static_cast<uint64_t>(group.ranks) * sizeof(float));
   const uint64_t filled = std::min(lane_slot_bytes(group, machine),
                                    round_up(std::max<uint64_t>(part, 1), uint64_t{4096}));
@@ -113,7 +113,7 @@ uint64_t transport_bytes(const StepConfig& setup, const Machine& machine,
 }  // namespace
 
 Result<Slots> plan_slots_of(const std::vector<Event>& events,
-                            const std::vector<const UnitPlaces*>& places,
+                            const std::vector<const UnitLayout*>& places,
                             const std::vector<bool>& kept, bool by_parameter) {
   Rehearsal rehearsal(places, kept, by_parameter);
   Slots slots;
@@ -148,10 +148,10 @@ Activations activations_of(const Model& model, const StepConfig& setup) {
 }
 
 Memory memory_of(const Model& model, const StepConfig& setup, const Machine& machine,
-                 const std::vector<const UnitPlaces*>& places, const Slots& slots) {
+                 const std::vector<const UnitLayout*>& places, const Slots& slots) {
   Memory memory;
   uint64_t shard = 0;
-  for (const UnitPlaces* unit : places) shard += unit->shard_elements;
+  for (const UnitLayout* unit : places) shard += unit->shard_elements;
   memory.shards = shard * dtype_size(setup.shard);
   memory.sharded_gradients = shard * dtype_size(setup.sharded_grad);
   memory.optimizer = static_cast<uint64_t>(static_cast<double>(shard) * setup.optimizer_bytes);

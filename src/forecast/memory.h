@@ -31,11 +31,11 @@ struct Slots {
   std::vector<uint64_t> live_parameters, live_gradients;  // after each event
 };
 Result<Slots> plan_slots_of(const std::vector<Event>& events,
-                            const std::vector<const UnitPlaces*>& places,
+                            const std::vector<const UnitLayout*>& places,
                             const std::vector<bool>& kept, bool by_parameter);
 
 Memory memory_of(const Model& model, const StepConfig& setup, const Machine& machine,
-                 const std::vector<const UnitPlaces*>& places, const Slots& slots);
+                 const std::vector<const UnitLayout*>& places, const Slots& slots);
 
 // Bytes of activations that are held after the forward pass of units 0 .. u, for each u, and what
 // the backward pass of a unit adds.

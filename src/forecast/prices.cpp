@@ -43,7 +43,7 @@ Carried follow(const std::function<Plan(int)>& make, int ranks, const Costs& cos
   return carried;
 }
 
-UnitShape shape_of(const UnitPlaces& places, const StepConfig& setup, bool gradients) {
+UnitShape shape_of(const UnitLayout& places, const StepConfig& setup, bool gradients) {
   const size_t count = places.layout.size();
   UnitShape shape;
   shape.layout = &places.layout;
@@ -103,7 +103,7 @@ Carried lane_price(OpCode op, const Lane& lane, uint64_t count, fsccl_dtype_t dt
   const auto slots = [&](const Shape& shape) {
     const uint64_t room = turn_bytes(shape.slot_bytes, true);
     return gathers ? move_slots(all_gather_movement(shape), room)
-                   : fold_slots(reduce_scatter_folding(shape), room);
+                   : reduce_slots(reduction_of_reduce_scatter(shape), room);
   };
   if (lane.hosts <= kMostFollowed) {
     const Make chosen = [&](const Shape& shape) { return select(op, shape, lane.options).plan; };
@@ -134,7 +134,7 @@ Carried lane_price(OpCode op, const Lane& lane, uint64_t count, fsccl_dtype_t dt
   return carried;
 }
 
-Carried gather_by_plans(const UnitPlaces& places, const StepConfig& setup, const Machine& machine,
+Carried gather_by_plans(const UnitLayout& places, const StepConfig& setup, const Machine& machine,
                         const Group& group) {
   UnitShape shape = shape_of(places, setup, false);
   const auto with = [&shape](Plan (*build)(const UnitShape&)) {
@@ -166,7 +166,7 @@ Carried gather_by_plans(const UnitPlaces& places, const StepConfig& setup, const
 
 // The sums of a host, each rank those of its lane. Their steps, one for each piece of each host,
 // are alike, and their bytes are the same however many hosts there are.
-Carried host_sums(const UnitPlaces& places, const StepConfig& setup, const Machine& machine,
+Carried host_sums(const UnitLayout& places, const StepConfig& setup, const Machine& machine,
                   const Group& group) {
   const auto sums = [&](int hosts) {
     const Group few{hosts * group.per_host, hosts, group.per_host};
@@ -201,7 +201,7 @@ Carried host_sums(const UnitPlaces& places, const StepConfig& setup, const Machi
   return carried;
 }
 
-Carried reduce_by_plans(const UnitPlaces& places, const StepConfig& setup, const Machine& machine,
+Carried reduce_by_plans(const UnitLayout& places, const StepConfig& setup, const Machine& machine,
                         const Group& group) {
   if (group.hosts < 2) {
     UnitShape shape = shape_of(places, setup, true);
@@ -289,12 +289,12 @@ uint64_t lane_slot_bytes(const Group& group, const Machine& machine) {
                   uint64_t{4096});
 }
 
-Result<UnitPlaces> UnitPlaces::make(const ModelUnit& unit, const StepConfig& setup,
+Result<UnitLayout> UnitLayout::make(const ModelUnit& unit, const StepConfig& setup,
                                     const Group& group, bool sums_in_slots) {
   const bool equal = setup.layout == FSCCL_LAYOUT_RAGGED && group.ranks > kMostRagged;
   FSCCL_ASSIGN(Layout layout,
                Layout::make(equal ? FSCCL_LAYOUT_FLAT : setup.layout, unit.shapes(), group.ranks));
-  UnitPlaces places{std::move(layout), {}, {}, unit.elements(), 0, 0};
+  UnitLayout places{std::move(layout), {}, {}, unit.elements(), 0, 0};
   const auto map = [&](fsccl_dtype_t dtype) {
     const std::vector<size_t> sizes(places.layout.size(), dtype_size(dtype));
     return setup.by_parameter ? make_slots_by_parameter(places.layout, sizes)
@@ -310,7 +310,7 @@ Result<UnitPlaces> UnitPlaces::make(const ModelUnit& unit, const StepConfig& set
   return places;
 }
 
-UnitPrice price_unit(const UnitPlaces& places, const StepConfig& setup, const Machine& machine) {
+UnitPrice price_unit(const UnitLayout& places, const StepConfig& setup, const Machine& machine) {
   const Group group = shard_group(setup, machine), copies = replica_group(setup, machine);
   // On GPUs the library's plans run within a host, and NCCL carries what goes between hosts.
   const bool nccl =

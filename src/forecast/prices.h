@@ -38,7 +38,7 @@ struct Carried {
 };
 
 // A unit's layout over the ranks of a group, and its slots.
-struct UnitPlaces {
+struct UnitLayout {
   static constexpr int kMostRagged =
       4096;  // ranks up to which ragged layouts are planned; beyond, shards count as equal ones
   Layout layout;
@@ -50,14 +50,14 @@ struct UnitPlaces {
 
   // `sums_in_slots`: sums of a host that go to other hosts lie behind the gradients, as in host
   // memory.
-  static Result<UnitPlaces> make(const ModelUnit& unit, const StepConfig& setup, const Group& group,
+  static Result<UnitLayout> make(const ModelUnit& unit, const StepConfig& setup, const Group& group,
                                  bool sums_in_slots);
 };
 
 struct UnitPrice {
   Carried gather, reduce, replicas;
 };
-UnitPrice price_unit(const UnitPlaces& places, const StepConfig& setup, const Machine& machine);
+UnitPrice price_unit(const UnitLayout& places, const StepConfig& setup, const Machine& machine);
 
 // Returns true if the ranks of a host read one slot of parameters, and false if each has its own.
 inline bool shares_slots(const Machine& machine) { return !machine.gpu; }

@@ -17,17 +17,17 @@ namespace {
 
 // How each pass is carried out.
 struct Kernels {
-  struct Way {
+  struct Kernel {
     const KernelTable* table;
     Variant variant;
   };
   const KernelTable* best;  // for what has no variants
-  Way unfenced;             // for casts
-  std::array<Way, kPasses> ways;
+  Kernel unfenced;          // for casts
+  std::array<Kernel, kPasses> ways;
   KernelChoice choice;
   const Kernels* next = nullptr;  // links all choices that were ever made
 
-  const Way& way(Pass pass) const { return ways[static_cast<size_t>(pass)]; }
+  const Kernel& way(Pass pass) const { return ways[static_cast<size_t>(pass)]; }
 };
 
 constinit std::atomic<const Kernels*> current{nullptr};
@@ -92,7 +92,7 @@ const Tables& tables() {
   return all;
 }
 
-Kernels::Way way_of(Chosen chosen) {
+Kernels::Kernel way_of(Chosen chosen) {
   return {&tables().all[chosen.set], variants::row(chosen.variant).variant};
 }
 
@@ -143,7 +143,7 @@ void move_bytes(void* dst, const void* src, size_t bytes) {
 #endif
 }
 
-void copy_by(const Kernels::Way& way, void* dst, const void* src, size_t bytes) {
+void copy_by(const Kernels::Kernel& way, void* dst, const void* src, size_t bytes) {
   if (way.variant.body == Variant::Body::lines)
     way.table->copy_as(dst, src, bytes, way.variant);
   else if (slow_to_move(dst, src, bytes))
@@ -154,7 +154,7 @@ void copy_by(const Kernels::Way& way, void* dst, const void* src, size_t bytes) 
     std::memcpy(dst, src, bytes);
 }
 
-bool cast_by(const Kernels::Way& way, void* dst, fsccl_dtype_t to, const void* src,
+bool cast_by(const Kernels::Kernel& way, void* dst, fsccl_dtype_t to, const void* src,
              fsccl_dtype_t from, size_t count) {
   way.table->cast[float_index(to)][float_index(from)](dst, src, count, way.variant);
   return true;
@@ -168,7 +168,7 @@ KernelTable::Sum sum_of(const Reduce& args, const KernelTable& table) {
              : nullptr;
 }
 
-bool reduce_by(const Kernels::Way& way, const Reduce& args) {
+bool reduce_by(const Kernels::Kernel& way, const Reduce& args) {
   const KernelTable& table = *way.table;
   if (const KernelTable::Sum sum = sum_of(args, table)) {
     sum(args, way.variant);
@@ -240,9 +240,9 @@ bool cast(void* dst, fsccl_dtype_t to, const void* src, fsccl_dtype_t from, size
   }
   const Stores used = worthwhile(stores, bytes);
   const Kernels& chosen = kernels();
-  const Kernels::Way& way = used == Stores::cached      ? chosen.way(Pass::cast)
-                            : used == Stores::streaming ? chosen.way(Pass::cast_past)
-                                                        : chosen.unfenced;
+  const Kernels::Kernel& way = used == Stores::cached      ? chosen.way(Pass::cast)
+                               : used == Stores::streaming ? chosen.way(Pass::cast_past)
+                                                           : chosen.unfenced;
   return cast_by(way, dst, to, src, from, count);
 }
 

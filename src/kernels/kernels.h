@@ -43,7 +43,7 @@ bool cast(void* dst, fsccl_dtype_t to, const void* src, fsccl_dtype_t from, size
 bool cast_supported(fsccl_dtype_t to, fsccl_dtype_t from);
 
 // The sum of squares of what a reduce stored, and whether all of it is finite. Elements are taken
-// in blocks of kNormBlock; within a block, 16 fp64 partial sums by (index mod 16), folded pairwise
+// in blocks of kNormBlock; within a block, 16 fp64 partial sums by (index mod 16), added pairwise
 // (8+8, 4+4, 2+2, 1+1); blocks are added in order. A range that does not begin at a multiple of the
 // block begins a block of its own, so callers cut at multiples.
 inline constexpr size_t kNormBlock = 4096;
@@ -53,7 +53,7 @@ struct Norm {
 };
 
 struct Reduce {
-  const void* const* sources;  // n pointers, folded in this order
+  const void* const* sources;  // n pointers, reduced in this order
   int n;
   fsccl_dtype_t from;
   void* dst;         // may equal one of the sources, element for element
@@ -63,7 +63,7 @@ struct Reduce {
   fsccl_op_kind_t op = FSCCL_OP_SUM;
   // PREMUL_SUM: each source times this (in the accumulator's precision) before the sum
   double premul = 1;
-  // floats: the folded value times this (in the accumulator's precision)
+  // floats: the reduced value times this (in the accumulator's precision)
   double scale = 1;
   // floats: then divided by this (likewise); integers: only AVG is divided
   int64_t divisor = 1;

@@ -1,5 +1,5 @@
 // The norm of a reduce, in the one order that makes its bits independent of vector width: 16
-// partial sums a block (element index modulo 16), folded pairwise, blocks added in order.
+// partial sums a block (element index modulo 16), added pairwise, blocks added in order.
 #pragma once
 #include <cmath>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // The reduces that are not hot: MIN, MAX, PROD, PREMUL_SUM, integers, bool and mixed fp64. A block
-// of each source is widened into a buffer in the first-level cache and folded there by plain loops,
-// which the compiler vectorises for each instruction set; then the block is finished and stored.
-// Right for everything, two or three times the cache traffic of reduce_sum.cpp.
+// of each source is widened into a buffer in the first-level cache and reduced there by plain
+// loops, which the compiler vectorises for each instruction set; then the block is finished and
+// stored. Right for everything, two or three times the cache traffic of reduce_sum.cpp.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce_general.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -67,7 +67,7 @@ HWY_INLINE T greater(T a, T b) {
 }
 
 template <class T>
-HWY_INLINE void fold(fsccl_op_kind_t op, T* acc, const T* other, size_t count) {
+HWY_INLINE void combine(fsccl_op_kind_t op, T* acc, const T* other, size_t count) {
   switch (op) {
     case FSCCL_OP_MIN:
       for (size_t i = 0; i < count; ++i) acc[i] = lesser(acc[i], other[i]);
@@ -95,7 +95,7 @@ void general_integer(const Reduce& args, const KernelTable&) {
     std::memcpy(acc, static_cast<const char*>(args.sources[0]) + offset, bytes);
     for (int s = 1; s < args.n; ++s) {
       std::memcpy(other, static_cast<const char*>(args.sources[s]) + offset, bytes);
-      fold(op, acc, other, count);
+      combine(op, acc, other, count);
     }
     if constexpr (std::is_same_v<T, Bool>) {
       for (size_t i = 0; i < count; ++i) acc[i].value = acc[i].value != 0;
@@ -107,7 +107,7 @@ void general_integer(const Reduce& args, const KernelTable&) {
     char* dst = static_cast<char*>(args.dst) + offset;
     if (args.accumulate) {
       std::memcpy(other, dst, bytes);
-      fold(FSCCL_OP_SUM, acc, other, count);
+      combine(FSCCL_OP_SUM, acc, other, count);
     }
     std::memcpy(dst, acc, bytes);
   }
@@ -171,13 +171,13 @@ void general_float(const Reduce& args, const KernelTable& table) {
       widen(block, static_cast<const char*>(args.sources[s]) + begin * from_size, args.from, count,
             table);
       if (premul) multiply(block, static_cast<A>(args.premul), count);
-      if (s > 0) fold(args.op, acc, other, count);
+      if (s > 0) combine(args.op, acc, other, count);
     }
     finish(acc, Quotient<A>(args.scale, args.divisor), count);
     char* dst = static_cast<char*>(args.dst) + begin * to_size;
     if (args.accumulate) {
       widen(other, dst, args.to, count, table);
-      fold(FSCCL_OP_SUM, acc, other, count);
+      combine(FSCCL_OP_SUM, acc, other, count);
     }
     // One NaN for all: which operand's payload survives differs between machines.
     for (size_t i = 0; i < count; ++i)

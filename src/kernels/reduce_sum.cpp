@@ -85,7 +85,7 @@ template <class From, class To, bool kNorm>
 struct SumPass {
   using A = std::conditional_t<std::is_same_v<To, double>, double, float>;
   using Block = std::conditional_t<kNorm, NormBlock, NoNormBlock>;
-  // Groups folded at a time: long enough runs within each source, and the sums stay in registers.
+  // Groups reduced at a time: long enough runs within each source, and the sums stay in registers.
   static constexpr size_t kGroups = std::is_same_v<A, double> ? 2 : 4;
 
   const void* const* sources;
@@ -109,7 +109,7 @@ struct SumPass {
       hwy::Prefetch(reinterpret_cast<const char*>(from) + ahead + at);
   }
   template <size_t kCount>
-  HWY_INLINE void fold(size_t i, Group<A>* g) const {
+  HWY_INLINE void add_sources(size_t i, Group<A>* g) const {
     if (ahead)
       for (size_t s = 0; s < n; ++s) fetch_ahead<kCount>(source(s) + i);
     for (size_t u = 0; u < kCount; ++u) load(source(0) + i + u * kGroup, g[u]);
@@ -123,8 +123,8 @@ struct SumPass {
     }
   }
 
-  // Everything after the fold. Every NaN becomes the same one: which operand's payload survives an
-  // addition differs between machines.
+  // Everything after the reduction. Every NaN becomes the same one: which operand's payload
+  // survives an addition differs between machines.
   HWY_INLINE void finish(Group<A>& g, const To* old, To* out, bool streaming) const {
     const Tag<A> d;
     const auto nan = quiet_nan(d);
@@ -207,7 +207,7 @@ struct SumPass {
   template <size_t kCount>
   HWY_INLINE void groups(size_t i, NormLanes<A>& lanes) const {
     Group<A> g[kCount];
-    fold<kCount>(i, g);
+    add_sources<kCount>(i, g);
     HWY_UNROLL(4)  // or the groups leave the registers
     for (size_t u = 0; u < kCount; ++u) {
       finish(g[u], dst + i + u * kGroup, dst + i + u * kGroup, stream);

@@ -1,4 +1,4 @@
-// Tiny all-reduce: each rank's input rides in its enter signal; every rank folds all of them, in
+// Tiny all-reduce: each rank's input rides in its enter signal; every rank reduces all of them, in
 // rank order, so all get the same bits.
 #include "plan/build.h"
 #include "plan/collectives.h"

@@ -1,6 +1,6 @@
 // The builders of the plain collectives, one algorithm a file. A collective that only moves bytes
-// is a Movement (which rank sends what to which), and a collective that reduces is a Folding (which
-// rank reduces which part, and who gets the result). The algorithms know nothing else of the
+// is a Movement (which rank sends what to which), and a collective that reduces is a ReductionShape
+// (which rank reduces which part, and who gets the result). The algorithms know nothing else of the
 // collective:
 //
 //   ..._inline   the payload travels in the signals: tiny calls, one exchange
@@ -28,7 +28,7 @@ struct Shape {
   fsccl_dtype_t dtype = FSCCL_UINT8;
   int root = 0;
   uint64_t slot_bytes = 32768;
-  bool mirrored = false;  // slots are (plan.h); as in Movement and Folding
+  bool mirrored = false;  // slots are (plan.h); as in Movement and ReductionShape
   // The v forms: the part of each rank, and where it lies in the larger buffer. Empty: `count`
   // each, end to end.
   std::vector<uint64_t> counts, displacements;
@@ -84,28 +84,29 @@ enum class Deliver : uint8_t {
   all,   // everybody, at the place in the output where the part lies in the input
   root,  // the root, likewise
 };
-struct Folding {
+struct ReductionShape {
   const char* name = "";
   int rank = 0, ranks = 1, root = 0;
   fsccl_dtype_t dtype = FSCCL_UINT8;
   Deliver deliver = Deliver::self;
   // then a rank's slot holds its input once, not a part for each folder
-  bool everybody_folds_all = false;
+  bool every_rank_reduces_all = false;
   bool mirrored = false;
   std::vector<Shape::Part> parts;  // by rank
   uint64_t input_bytes = 0, output_bytes = 0;
 };
-Folding reduce_scatter_folding(const Shape&);
+ReductionShape reduction_of_reduce_scatter(const Shape&);
 // in parts of whole 64-byte lines, as even as possible
-Folding all_reduce_folding(const Shape&);
-Folding small_all_reduce_folding(const Shape&);  // everybody folds everything: one exchange less
-Folding reduce_folding(const Shape&);
-Folding small_reduce_folding(const Shape&);  // the root folds everything
+ReductionShape reduction_of_all_reduce(const Shape&);
+ReductionShape reduction_of_small_all_reduce(
+    const Shape&);  // everybody reduces everything: one exchange less
+ReductionShape reduction_of_reduce(const Shape&);
+ReductionShape reduction_of_small_reduce(const Shape&);  // the root reduces everything
 
 Plan move_direct(const Movement&);
 Plan move_slots(const Movement&, uint64_t slot_bytes);
-Plan fold_direct(const Folding&);
-Plan fold_slots(const Folding&, uint64_t slot_bytes);
+Plan reduce_direct(const ReductionShape&);
+Plan reduce_slots(const ReductionShape&, uint64_t slot_bytes);
 
 // In at most so many steps, 1 .. kMaxTicks, of as few messages as suffice (in_steps.cpp); mirrored
 // slots that hold all of it.

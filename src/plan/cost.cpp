@@ -85,7 +85,7 @@ class Follower {
         return true;
       case StepKind::reduce:
       case StepKind::reduce_local:
-        clock += costs_.sharers * fold(who, step);
+        clock += costs_.sharers * reduce_ns(who, step);
         return true;
       case StepKind::wait_released:
       case StepKind::choose:
@@ -135,7 +135,7 @@ class Follower {
     return reads_ ? costs_.reading(bytes, moved_) : copy(bytes);
   }
 
-  double fold(size_t who, const Step& step) const {
+  double reduce_ns(size_t who, const Step& step) const {
     const Plan& plan = plans_[who];
     const uint64_t bytes = bytes_of(who, step);
     if (bytes == 0) return 0;
@@ -168,11 +168,11 @@ class Follower {
 void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written) {
   *read = *written = 0;
   for (const Step& step : plan.steps) {
-    const bool folds = step.kind == StepKind::reduce || step.kind == StepKind::reduce_local;
-    if (!folds && step.kind != StepKind::copy && step.kind != StepKind::cast &&
+    const bool reduces = step.kind == StepKind::reduce || step.kind == StepKind::reduce_local;
+    if (!reduces && step.kind != StepKind::copy && step.kind != StepKind::cast &&
         step.kind != StepKind::put)
       continue;
-    *read += step.count * dtype_size(step.from) * (folds ? static_cast<uint64_t>(plan.ranks) : 1);
+    *read += step.count * dtype_size(step.from) * (reduces ? static_cast<uint64_t>(plan.ranks) : 1);
     *written +=
         step.count * dtype_size(step.to) * (step.spread ? static_cast<uint64_t>(plan.ranks) : 1);
   }

@@ -145,7 +145,7 @@ Builder begin(const char* collective, int rank, int ranks, int steps) {
   return build;
 }
 
-Plan fold_in_steps(const char* name, const Folding& f, int steps) {
+Plan reduce_in_steps(const char* name, const ReductionShape& f, int steps) {
   Builder build = begin(name, f.rank, f.ranks, steps);
   const uint64_t size = dtype_size(f.dtype), count = f.input_bytes / size;
   build.buffer("input", Role::input, f.input_bytes);
@@ -205,11 +205,11 @@ Plan barrier_in_steps(int rank, int ranks, int steps) {
 }
 
 Plan all_reduce_in_steps(const Shape& shape, int steps) {
-  return fold_in_steps("all_reduce", small_all_reduce_folding(shape), steps);
+  return reduce_in_steps("all_reduce", reduction_of_small_all_reduce(shape), steps);
 }
 
 Plan reduce_scatter_in_steps(const Shape& shape, int steps) {
-  return fold_in_steps("reduce_scatter", reduce_scatter_folding(shape), steps);
+  return reduce_in_steps("reduce_scatter", reduction_of_reduce_scatter(shape), steps);
 }
 
 }  // namespace fsccl

@@ -68,11 +68,11 @@ void own_parts(Builder& build, const ListShape& shape) {
 }
 
 // A run of elements of one tensor's part, and where it lies in the slot.
-struct ListPiece {
+struct ListRange {
   size_t tensor;
   uint64_t begin, count, offset;
 };
-using Windows = std::vector<std::vector<ListPiece>>;
+using Windows = std::vector<std::vector<ListRange>>;
 
 // Rank q's parts one behind the other, each piece at a line, cut into loads of `bytes`.
 Windows cut(const ListShape& shape, int q, uint64_t bytes) {
@@ -93,8 +93,8 @@ Windows cut(const ListShape& shape, int q, uint64_t bytes) {
 
 constexpr uint64_t kOverlap = 4;
 
-const std::vector<ListPiece>& window_of(const Windows& windows, size_t k) {
-  static const std::vector<ListPiece> none;
+const std::vector<ListRange>& window_of(const Windows& windows, size_t k) {
+  static const std::vector<ListRange> none;
   return k < windows.size() ? windows[k] : none;
 }
 
@@ -102,16 +102,16 @@ const std::vector<ListPiece>& window_of(const Windows& windows, size_t k) {
 // several in one put, packed in the own slot before, which costs less than a put of each; a piece
 // alone is put from where it is.
 template <class SourceOf>
-void offer(Builder& build, const ListShape& shape, const std::vector<ListPiece>& pieces, Place at,
+void offer(Builder& build, const ListShape& shape, const std::vector<ListRange>& pieces, Place at,
            SourceOf source, const std::vector<int>& readers) {
   if (pieces.empty() || readers.empty()) return;
   const bool packs = !shape.mirrored || pieces.size() > 1;
   if (packs)
-    for (const ListPiece& piece : pieces)
+    for (const ListRange& piece : pieces)
       build.copy({at.buffer, at.rank, at.offset + piece.offset}, source(piece), piece.count,
                  shape.tensors[piece.tensor].dtype);
   if (!shape.mirrored) return;
-  const ListPiece& last = pieces.back();
+  const ListRange& last = pieces.back();
   const uint64_t bytes = last.offset + last.count * size_of(shape, last.tensor);
   for (const int q : readers) build.put(q, at, packs ? at : source(last), bytes, FSCCL_UINT8);
 }
@@ -127,10 +127,10 @@ Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, s
   const auto slot = [&](int tick) {
     return static_cast<uint32_t>(2 * shape.tensors.size()) + static_cast<uint32_t>(tick);
   };
-  const auto window = [&](int q, int tick) -> const std::vector<ListPiece>& {
+  const auto window = [&](int q, int tick) -> const std::vector<ListRange>& {
     return window_of(parts[static_cast<size_t>(q)], k + static_cast<size_t>(tick));
   };
-  const auto source = [&](const ListPiece& piece) {
+  const auto source = [&](const ListRange& piece) {
     return build.here(broadcast ? recv_buffer(piece.tensor) : send_buffer(piece.tensor),
                       piece.begin * size_of(shape, piece.tensor));
   };
@@ -147,7 +147,7 @@ Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, s
       const int q = build.peer(i);
       if ((broadcast && q != shape.root) || (tick > 0 && window(q, tick).empty())) continue;
       build.wait(q, tick);
-      for (const ListPiece& piece : window(q, tick)) {
+      for (const ListRange& piece : window(q, tick)) {
         const uint64_t before = broadcast ? 0 : shape.before(piece.tensor, q);
         build.copy(build.here(recv_buffer(piece.tensor),
                               (before + piece.begin) * size_of(shape, piece.tensor)),
@@ -168,19 +168,19 @@ Plan folding_window(const ListShape& shape, const std::vector<Windows>& parts, s
   build.slot("slot", slot_bytes, 0);
   const auto slot = static_cast<uint32_t>(2 * shape.tensors.size());
   const auto place = [&](int q) { return chunk * static_cast<uint64_t>(q); };
-  const auto source = [&](const ListPiece& piece, int q) {
+  const auto source = [&](const ListRange& piece, int q) {
     return build.here(send_buffer(piece.tensor),
                       (shape.before(piece.tensor, q) + piece.begin) * size_of(shape, piece.tensor));
   };
   for (int i = 1; i < shape.ranks; i++) {
     const int q = build.peer(i);
-    const auto its = [&](const ListPiece& piece) { return source(piece, q); };
+    const auto its = [&](const ListRange& piece) { return source(piece, q); };
     offer(build, shape, window_of(parts[static_cast<size_t>(q)], k), build.here(slot, place(q)),
           its, {q});
   }
   build.signal(0);
   build.wait_all(0);
-  for (const ListPiece& piece : window_of(parts[static_cast<size_t>(shape.rank)], k)) {
+  for (const ListRange& piece : window_of(parts[static_cast<size_t>(shape.rank)], k)) {
     const auto& [dtype, counts, received] = shape.tensors[piece.tensor];
     build.reduce(
         build.here(recv_buffer(piece.tensor), piece.begin * received_size(shape, piece.tensor)),
@@ -244,11 +244,11 @@ Plan list_direct(const ListShape& shape) {
 std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
   // broadcasts are packed into their slots, too
   slot_bytes = packed_bytes(slot_bytes, shape.mirrored);
-  const bool folds = shape.kind == ListKind::reduce_scatter;
+  const bool reduces = shape.kind == ListKind::reduce_scatter;
   // The windows of a broadcast are small: its receivers copy one while the root fills the next. Not
   // where each costs a message.
   const bool overlaps = shape.kind == ListKind::broadcast && !shape.mirrored;
-  const uint64_t pieces = folds ? static_cast<uint64_t>(shape.ranks) : overlaps ? kOverlap : 1;
+  const uint64_t pieces = reduces ? static_cast<uint64_t>(shape.ranks) : overlaps ? kOverlap : 1;
   const uint64_t chunk = slot_bytes / pieces / 64 * 64;
   std::vector<Windows> parts;  // windows of each rank
   size_t windows = 1;
@@ -259,7 +259,7 @@ std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
   const size_t together = shape.kind == ListKind::all_gather && shape.ranks > 1 ? kMaxTicks : 1;
   std::vector<Plan> plans;
   for (size_t k = 0; k < windows; k += together)
-    plans.push_back(folds
+    plans.push_back(reduces
                         ? folding_window(shape, parts, k, slot_bytes, chunk)
                         : moving_windows(shape, parts, k,
                                          static_cast<int>(std::min(together, windows - k)), chunk));

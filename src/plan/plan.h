@@ -71,12 +71,12 @@ inline constexpr uint64_t kInlineBytes = 24;  // payload that a signal line can 
 enum class StepKind : uint8_t {
   copy,  // dst = src, `count` elements of dtype `from`; one of the two may be a peer's place
   cast,  // copy that converts from `from` to `to`; both are places of this rank, or shared
-  // dst = fold over rank q = 0 .. ranks-1 of (src.buffer of rank q at src.offset); src.rank is
+  // dst = reduction over rank q = 0 .. ranks-1 of (src.buffer of rank q at src.offset); src.rank is
   // ignored; operator, scale, accumulate and norm come with the operation (they do not change the
   // plan)
   reduce,
-  // dst = fold over k = 0 .. ranks-1 of the block of `count` elements at src.offset + k * stride,
-  // all in one buffer of this rank
+  // dst = reduction over k = 0 .. ranks-1 of the block of `count` elements at src.offset + k *
+  // stride, all in one buffer of this rank
   reduce_local,
   // dst = src, `count` elements of dtype `from`: src is any place of this rank, dst one in a slot
   // of this rank, as `peer` sees that slot (mirrored)

@@ -1,4 +1,4 @@
-// Reduction of a unit's gradients: each rank folds its piece of every parameter from all gradient
+// Reduction of a unit's gradients: each rank reduces its piece of every parameter from all gradient
 // slots, in rank order, straight into its sharded gradient. The slots are guarded: they are written
 // again only after every rank released them.
 #include "plan/unit_build.h"

@@ -1,7 +1,7 @@
 // Between hosts, the part of a gradient's sum that is over the ranks of one host: each of them
-// folds the pieces that it takes to the other hosts, or that it keeps, into its own gradient slots.
-// If the sum has the gradients' type it takes the place of this rank's own contribution, else it
-// lies behind the gradients. Nobody else reads either place: pieces are held by one rank.
+// reduces the pieces that it takes to the other hosts, or that it keeps, into its own gradient
+// slots. If the sum has the gradients' type it takes the place of this rank's own contribution,
+// else it lies behind the gradients. Nobody else reads either place: pieces are held by one rank.
 #include "plan/unit_build.h"
 
 namespace fsccl {

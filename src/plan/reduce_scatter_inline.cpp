@@ -1,6 +1,6 @@
 // Tiny reduce-scatter: each rank's whole input rides in its enter signal; every rank stores all of
-// them side by side, in rank order, and folds its own part. The fold is the same as that of
-// fold_direct, so the bits are too.
+// them side by side, in rank order, and reduces its own part. The reduction is the same as that of
+// reduce_direct, so the bits are too.
 #include "plan/build.h"
 #include "plan/collectives.h"
 

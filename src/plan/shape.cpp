@@ -29,9 +29,9 @@ void fill(Movement& made, FlowOf flow_of) {
   }
 }
 
-Folding folding(const char* name, const Shape& shape, Deliver deliver, uint64_t input_count,
-                uint64_t output_count) {
-  Folding made;
+ReductionShape reduction(const char* name, const Shape& shape, Deliver deliver,
+                         uint64_t input_count, uint64_t output_count) {
+  ReductionShape made;
   made.name = name;
   made.rank = shape.rank;
   made.ranks = shape.ranks;
@@ -133,39 +133,39 @@ Movement broadcast_movement(const Shape& shape) {
   return made;
 }
 
-Folding reduce_scatter_folding(const Shape& shape) {
-  Folding made = folding("reduce_scatter", shape, Deliver::self, shape.whole_bytes() / shape.size(),
-                         shape.part(shape.rank).count);
+ReductionShape reduction_of_reduce_scatter(const Shape& shape) {
+  ReductionShape made = reduction("reduce_scatter", shape, Deliver::self,
+                                  shape.whole_bytes() / shape.size(), shape.part(shape.rank).count);
   for (int q = 0; q < shape.ranks; q++) made.parts.push_back(shape.part(q));
   return made;
 }
 
-Folding all_reduce_folding(const Shape& shape) {
-  Folding made = folding("all_reduce", shape, Deliver::all, shape.count, shape.count);
+ReductionShape reduction_of_all_reduce(const Shape& shape) {
+  ReductionShape made = reduction("all_reduce", shape, Deliver::all, shape.count, shape.count);
   for (int q = 0; q < shape.ranks; q++) made.parts.push_back(line_part(shape, q));
   return made;
 }
 
-Folding small_all_reduce_folding(const Shape& shape) {
-  Folding made = folding("all_reduce", shape, Deliver::self, shape.count, shape.count);
+ReductionShape reduction_of_small_all_reduce(const Shape& shape) {
+  ReductionShape made = reduction("all_reduce", shape, Deliver::self, shape.count, shape.count);
   made.parts.assign(static_cast<size_t>(shape.ranks), {0, shape.count});
-  made.everybody_folds_all = true;
+  made.every_rank_reduces_all = true;
   return made;
 }
 
-Folding reduce_folding(const Shape& shape) {
-  Folding made = folding("reduce", shape, Deliver::root, shape.count,
-                         shape.rank == shape.root ? shape.count : 0);
+ReductionShape reduction_of_reduce(const Shape& shape) {
+  ReductionShape made = reduction("reduce", shape, Deliver::root, shape.count,
+                                  shape.rank == shape.root ? shape.count : 0);
   for (int q = 0; q < shape.ranks; q++) made.parts.push_back(line_part(shape, q));
   return made;
 }
 
-Folding small_reduce_folding(const Shape& shape) {
-  Folding made = folding("reduce", shape, Deliver::self, shape.count,
-                         shape.rank == shape.root ? shape.count : 0);
+ReductionShape reduction_of_small_reduce(const Shape& shape) {
+  ReductionShape made = reduction("reduce", shape, Deliver::self, shape.count,
+                                  shape.rank == shape.root ? shape.count : 0);
   made.parts.assign(static_cast<size_t>(shape.ranks), {0, 0});
   made.parts[static_cast<size_t>(shape.root)] = {0, shape.count};
-  made.everybody_folds_all = true;
+  made.every_rank_reduces_all = true;
   return made;
 }
 

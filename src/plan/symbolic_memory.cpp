@@ -7,10 +7,10 @@
 namespace fsccl {
 
 bool SymbolicValue::operator==(const SymbolicValue& other) const {
-  if (raw() != other.raw() || folded != other.folded || buffer != other.buffer ||
+  if (raw() != other.raw() || reduced != other.reduced || buffer != other.buffer ||
       offset != other.offset)
     return false;
-  if (!folded && rank != other.rank) return false;
+  if (!reduced && rank != other.rank) return false;
   return raw() || (from == other.from && to == other.to);
 }
 
@@ -25,7 +25,7 @@ bool SymbolicValue::advance(uint64_t bytes) {
 }
 
 std::string SymbolicValue::text() const {
-  const std::string who = folded ? "the fold over all ranks" : fmt::format("rank {}", rank);
+  const std::string who = reduced ? "the reduction over all ranks" : fmt::format("rank {}", rank);
   const std::string conversion =
       raw() ? "" : fmt::format(", {} to {}", dtype_name(from), dtype_name(to));
   return fmt::format("{} of buffer {} from byte {} on{}", who, buffer, offset, conversion);

@@ -19,10 +19,10 @@ struct SymbolicValue {
   uint64_t offset = 0;
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;
-  bool folded = false;  // over all ranks
+  bool reduced = false;  // over all ranks
 
   // Untouched bytes: any dtype may be read into them, and they may be cut anywhere.
-  bool raw() const { return !folded && from == to; }
+  bool raw() const { return !reduced && from == to; }
   bool operator==(const SymbolicValue& other) const;
   // The value `bytes` further on; false if that cuts an element.
   bool advance(uint64_t bytes);

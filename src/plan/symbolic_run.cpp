@@ -125,7 +125,7 @@ Status SymbolicRun::execute(int rank, uint32_t index, const Step& step) {
       return do_put(rank, index, step);
     case StepKind::reduce:
     case StepKind::reduce_local:
-      return do_fold(rank, index, step);
+      return do_reduce(rank, index, step);
     case StepKind::signal:
       return do_signal(rank, index, step);
     case StepKind::wait:
@@ -281,7 +281,7 @@ Status SymbolicRun::do_move(int rank, uint32_t index, const Step& step) {
 
 // Source k must be the same bytes of rank k's input, whether read there (reduce) or gathered before
 // (reduce_local).
-Status SymbolicRun::do_fold(int rank, uint32_t index, const Step& step) {
+Status SymbolicRun::do_reduce(int rank, uint32_t index, const Step& step) {
   const bool local = step.kind == StepKind::reduce_local;
   const std::vector<Buffer>& buffers = plans_[static_cast<size_t>(rank)].buffers;
   FSCCL_ASSIGN(const uint64_t src_bytes, bytes_of(step.count, step.from));

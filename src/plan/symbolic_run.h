@@ -53,7 +53,7 @@ class SymbolicRun {
   Status execute(int rank, uint32_t index, const Step& step);
   Status do_put(int rank, uint32_t index, const Step& step);
   Status do_move(int rank, uint32_t index, const Step& step);
-  Status do_fold(int rank, uint32_t index, const Step& step);
+  Status do_reduce(int rank, uint32_t index, const Step& step);
   Status do_signal(int rank, uint32_t index, const Step& step);
   Status do_wait(int rank, uint32_t index, const Step& step);
   void note(size_t memory, uint64_t begin, uint64_t bytes, bool write, const Moment& now) {

@@ -20,7 +20,7 @@ namespace fsccl {
 
 // Between hosts: where in its slot the sum of a piece is taken, by who sums it, in the
 // accumulator's type.
-struct SumPlaces {
+struct SumOffsets {
   fsccl_dtype_t dtype = FSCCL_FLOAT32;
   std::vector<std::vector<uint64_t>> offset;  // [parameter][rank of the layout]: of its piece
 };
@@ -37,7 +37,7 @@ struct UnitShape {
   // For each rank of the plan, the ranks of the layout that it acts for. Empty: each rank acts for
   // itself.
   std::vector<std::vector<int>> holds;
-  SumPlaces sums;
+  SumOffsets sums;
 };
 
 // Host-shared slots: wait_released(slot), cast each piece of this rank from its shard to its final
@@ -57,8 +57,8 @@ Plan reduce_grads(const UnitShape&);
 // Slots of its own on every rank: each has in its slots what it holds; the others pull it. Two
 // ticks: the slots are the ranks' own when the plan ends.
 Plan unshard_spread(const UnitShape&);
-// Gradient slots as of reduce_grads: each rank folds what it holds over the ranks of the plan, into
-// its own slots where `sums` has it. One tick.
+// Gradient slots as of reduce_grads: each rank reduces what it holds over the ranks of the plan,
+// into its own slots where `sums` has it. One tick.
 Plan reduce_partials(const UnitShape&);
 // All parameters' shards from `root`, one enter, one leave. Buffers are `tabled` (the engine
 // exchanged their addresses when the unit was made).

@@ -136,7 +136,7 @@ Status check_one(const std::vector<Plan>& plans, const SymbolicRun& run, const E
   const auto exists = [&](const Place& place) {
     return place.rank >= 0 && place.rank < ranks && place.buffer < plans[0].buffers.size();
   };
-  if (!exists(want.place) || (!want.folded && !exists(want.source)) ||
+  if (!exists(want.place) || (!want.reduced && !exists(want.source)) ||
       want.source.buffer >= plans[0].buffers.size())
     return fail(FSCCL_ERR_INTERNAL, "the expectation names a place that does not exist");
   const Plan& plan = plans[static_cast<size_t>(want.place.rank)];
@@ -149,12 +149,12 @@ Status check_one(const std::vector<Plan>& plans, const SymbolicRun& run, const E
   if (!ranges.ok()) return fail(FSCCL_ERR_INTERNAL, "{}: {}", where, ranges.status().text());
   const bool shared = plan.buffers[want.source.buffer].shared;
   for (const SymbolicRange& range : ranges.value()) {
-    SymbolicValue value{want.folded || shared ? 0 : want.source.rank,
+    SymbolicValue value{want.reduced || shared ? 0 : want.source.rank,
                         want.source.buffer,
                         want.source.offset,
                         want.from,
                         want.to,
-                        want.folded};
+                        want.reduced};
     if (!value.advance(range.begin - result.offset) || !(value == range.value))
       return fail(FSCCL_ERR_INTERNAL, "{}, bytes {} .. {}: holds {}, but should hold {}", where,
                   range.begin, range.end - 1, range.value.text(), value.text());

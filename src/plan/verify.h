@@ -1,7 +1,7 @@
 // Proves a collective right for one set of ranks, by running the plans of all of them symbolically.
 // Bytes are not computed: every range of memory holds a value of the form "rank q's input from byte
-// x on", that converted, or the fold of it over all ranks. Work is per range, never per byte, so
-// size does not matter.
+// x on", that converted, or the reduction of it over all ranks. Work is per range, never per byte,
+// so size does not matter.
 //
 // Checked: the rules of plan.h; every place within its buffer and every access to a peer allowed;
 // no deadlock; no read of what nobody wrote; no two accesses to the same bytes, one of them a
@@ -21,12 +21,12 @@ namespace fsccl {
 // source, converted from `from` to `to`.
 struct Expected {
   Place place;  // in a shared buffer: any rank
-  // initial contents of an input or inout buffer; `rank` is ignored when folded
+  // initial contents of an input or inout buffer; `rank` is ignored when reduced
   Place source;
   uint64_t count = 0;  // elements
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;
-  bool folded = false;  // over all ranks, in rank order
+  bool reduced = false;  // over all ranks, in rank order
 };
 
 // An in-place call: one rank passes the same memory twice, its `buffer` being part of its buffer

@@ -35,14 +35,14 @@ Result<Param> get_param(ByteReader& reader) {
   return param;
 }
 
-void put(ByteWriter& writer, const Place& place) {
+void put(ByteWriter& writer, const RankAddress& place) {
   const size_t count = std::min(place.ips.size(), kMostAddresses);
   writer.put(place.host).put(place.listener).put(place.port).put(static_cast<uint8_t>(count));
   for (size_t i = 0; i < count; i++) writer.put(place.ips[i]);
 }
 
-Result<Place> get_place(ByteReader& reader) {
-  Place place;
+Result<RankAddress> get_place(ByteReader& reader) {
+  RankAddress place;
   place.host = reader.get<uint64_t>();
   reader.get(place.listener);
   place.port = reader.get<uint16_t>();
@@ -63,7 +63,7 @@ void put_params(ByteWriter& writer, const Catalog& catalog) {
 
 }  // namespace
 
-Bytes encode(const Place& place) {
+Bytes encode(const RankAddress& place) {
   ByteWriter writer;
   put(writer, place);
   return writer.take();
@@ -80,13 +80,13 @@ Bytes encode(const Catalog& catalog) {
   writer.put(catalog.number);
   put_params(writer, catalog);
   writer.put(static_cast<uint32_t>(catalog.places.size()));
-  for (const Place& place : catalog.places) put(writer, place);
+  for (const RankAddress& place : catalog.places) put(writer, place);
   return writer.take();
 }
 
-Result<Place> decode_place(ByteView payload) {
+Result<RankAddress> decode_place(ByteView payload) {
   ByteReader reader(payload);
-  FSCCL_ASSIGN(Place place, get_place(reader));
+  FSCCL_ASSIGN(RankAddress place, get_place(reader));
   if (!reader.good()) return bad_payload("Place");
   return place;
 }
@@ -118,7 +118,7 @@ Result<Catalog> decode_catalog(ByteView payload) {
   if (!reader.good() || ranks == 0 || ranks > static_cast<size_t>(kMaxRanks))
     return bad_payload("Catalog");
   for (size_t i = 0; i < ranks && reader.good(); i++) {
-    FSCCL_ASSIGN(Place place, get_place(reader));
+    FSCCL_ASSIGN(RankAddress place, get_place(reader));
     catalog.places.push_back(std::move(place));
   }
   if (!reader.finished()) return bad_payload("Catalog");

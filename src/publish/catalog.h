@@ -24,20 +24,20 @@ struct Param {
 };
 
 // Where a rank listens.
-struct Place {
+struct RankAddress {
   uint64_t host = 0;
   ListenerName listener = {};
   uint16_t port = 0;  // 0: no TCP
   std::vector<IpAddress> ips;
 };
-Bytes encode(const Place& place);
+Bytes encode(const RankAddress& place);
 
 struct Catalog {
   uint64_t number = 0;  // names the publication: random, or derived from the secret's file
   fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
   std::vector<Param> params;
   std::vector<uint32_t> unit_params;  // how many parameters each unit has
-  std::vector<Place> places;          // by rank
+  std::vector<RankAddress> places;    // by rank
 
   int ranks() const { return static_cast<int>(places.size()); }
 };
@@ -45,7 +45,7 @@ struct Catalog {
 Bytes encode_params(const Catalog& catalog);
 Bytes encode(const Catalog& catalog);
 Result<Catalog> decode_catalog(ByteView payload);
-Result<Place> decode_place(ByteView payload);
+Result<RankAddress> decode_place(ByteView payload);
 
 // How the ranks share each unit. FSCCL_ERR_INVALID_ARGUMENT: shapes, ties or blocks cannot be.
 Result<std::vector<Layout>> layouts_of(const Catalog& catalog);

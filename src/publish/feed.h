@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/status.h"
-#include "bootstrap/channel.h"
+#include "bootstrap/framed_socket.h"
 #include "publish/history.h"
 #include "publish/messages.h"
 
@@ -14,7 +14,7 @@ namespace fsccl::publish {
 
 class Feed {
  public:
-  Feed(std::shared_ptr<Channel> channel, int64_t now_ns)
+  Feed(std::shared_ptr<FramedSocket> channel, int64_t now_ns)
       : channel_(std::move(channel)), moved_ns_(now_ns) {}
 
   // Takes what has arrived. An error: the connection is of no use any more.
@@ -38,7 +38,7 @@ class Feed {
  private:
   void start(History& history);
 
-  std::shared_ptr<Channel> channel_;
+  std::shared_ptr<FramedSocket> channel_;
   std::optional<Want> want_;
   Sending sending_;
   ByteView unsent_;  // the rest of a block

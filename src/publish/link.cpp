@@ -14,7 +14,7 @@ constexpr int kReadsAtOnce = 64;  // so that other ranks have their turn
 
 }  // namespace
 
-void Link::connect(Channel channel, int64_t now_ns) {
+void Link::connect(FramedSocket channel, int64_t now_ns) {
   channel_ = std::move(channel);
   heard_ns_ = now_ns;
   head_ = {};
@@ -22,7 +22,7 @@ void Link::connect(Channel channel, int64_t now_ns) {
   asked_ = 0;
 }
 
-void Link::disconnect() { connect(Channel(), heard_ns_); }
+void Link::disconnect() { connect(FramedSocket(), heard_ns_); }
 
 Status Link::ask(uint64_t version) {
   gone_ = false;

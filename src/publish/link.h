@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "bootstrap/channel.h"
+#include "bootstrap/framed_socket.h"
 #include "codec/delta.h"
 #include "publish/messages.h"
 #include "publish/words.h"
@@ -24,7 +24,7 @@ class Link {
 
   // Begins a new connection, on which nothing was asked yet. Bytes of a version that was received
   // in part are forgotten.
-  void connect(Channel channel, int64_t now_ns);
+  void connect(FramedSocket channel, int64_t now_ns);
   void disconnect();
   bool connected() const { return channel_.valid(); }
   int fd() const { return channel_.fd(); }
@@ -63,7 +63,7 @@ class Link {
   bool apply_records(DeltaScratch& scratch);
 
   const WordRange& range_;
-  Channel channel_;
+  FramedSocket channel_;
   uint64_t newest_ = 0, version_ = 0, label_ = 0, asked_ = 0;
   bool gone_ = false, ended_ = false;
   int64_t heard_ns_ = 0;

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kNewsNs = 1'000'000'000;
 constexpr uint64_t kLeastLimit = uint64_t{16} << 20;  // bytes
 constexpr size_t kMostMessageBytes = 64;              // the largest message of a subscriber
-constexpr size_t kPlaceBytes = 8 + 16 + 2 + 1 + 16 * kMostAddresses;
+constexpr size_t kRankAddressBytes = 8 + 16 + 2 + 1 + 16 * kMostAddresses;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ Result<std::shared_ptr<Publisher>> Publisher::create(Communicator& comm,
                                                      Result<PublishRequest> request) {
   std::shared_ptr<Publisher> made;
   std::vector<Fd> listeners;
-  Place mine;
+  RankAddress mine;
   Status status = request.ok() ? success() : request.take_status();
   if (status.ok()) {
     made.reset(new Publisher(request.take()));
@@ -58,7 +58,7 @@ Status Publisher::prepare() {
   return success();
 }
 
-Status Publisher::listen(std::vector<Fd>* listeners, Place* place) {
+Status Publisher::listen(std::vector<Fd>* listeners, RankAddress* place) {
   const ConfigRef settings = config();
   place->host = host_number(settings->host_id);
   random_bytes(place->listener.data(), place->listener.size());
@@ -78,7 +78,7 @@ Status Publisher::listen(std::vector<Fd>* listeners, Place* place) {
 }
 
 // Compares what must be alike, and exchanges places and the key.
-Status Publisher::meet(Communicator& comm, const Place& mine, std::vector<Fd> listeners) {
+Status Publisher::meet(Communicator& comm, const RankAddress& mine, std::vector<Fd> listeners) {
   Catalog& catalog = request_.catalog;
   const Bytes params = encode_params(catalog);
   const std::string_view text(reinterpret_cast<const char*>(params.data()), params.size());
@@ -89,7 +89,7 @@ Status Publisher::meet(Communicator& comm, const Place& mine, std::vector<Fd> li
         "rank {} publishes other parameters than rank {}: names, shapes, types, ties, units "
         "and layout are the same on all ranks",
         odd, rank_);
-  std::array<uint8_t, kPlaceBytes> place{};
+  std::array<uint8_t, kRankAddressBytes> place{};
   const Bytes bytes = encode(mine);
   std::copy(bytes.begin(), bytes.end(), place.begin());
   FSCCL_ASSIGN(const auto places, all_gather(comm, place));
@@ -107,7 +107,7 @@ Status Publisher::meet(Communicator& comm, const Place& mine, std::vector<Fd> li
                 rank_);
   catalog.number = key.number;
   catalog_bytes_ = encode(catalog);
-  const Place& first = catalog.places.front();
+  const RankAddress& first = catalog.places.front();
   ticket_ = fsccl::encode(UniqueId{key.number, key.credentials.key, first.listener, first.host,
                                    getpid(), first.port, first.ips});
   return all_ok(comm, begin_to_serve(key.credentials, std::move(listeners)), "serve subscribers");

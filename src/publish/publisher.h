@@ -57,8 +57,8 @@ class Publisher : public std::enable_shared_from_this<Publisher> {
  private:
   explicit Publisher(PublishRequest request) : request_(std::move(request)) {}
   Status prepare();
-  Status listen(std::vector<Fd>* listeners, Place* place);
-  Status meet(Communicator& comm, const Place& mine, std::vector<Fd> listeners);
+  Status listen(std::vector<Fd>* listeners, RankAddress* place);
+  Status meet(Communicator& comm, const RankAddress& mine, std::vector<Fd> listeners);
   Status begin_to_serve(const Credentials& credentials, std::vector<Fd> listeners);
   void fill(size_t block, uint16_t* words) const;
   void welcome(Guest guest);

@@ -57,14 +57,14 @@ Subscriber::~Subscriber() {
 }
 
 // One attempt, up to the catalog.
-Result<Channel> Subscriber::connect(const SocketAddress& address, Deadline deadline,
-                                    Bytes* catalog) {
+Result<FramedSocket> Subscriber::connect(const SocketAddress& address, Deadline deadline,
+                                         Bytes* catalog) {
   const BreakCheck broken = [this] {
     return stopping_ ? fail(FSCCL_ERR_ABORTED, "the subscriber ends") : success();
   };
   Status versions;
   FSCCL_ASSIGN(Fd connected, connect_to(address, deadline, broken));
-  FSCCL_ASSIGN(Channel channel,
+  FSCCL_ASSIGN(FramedSocket channel,
                introduce_as(std::move(connected), credentials_, Purpose::kSubscribe, number_,
                             kSubscriberRank, 0, deadline, &versions, broken));
   FSCCL_TRY(std::move(versions));
@@ -75,8 +75,8 @@ Result<Channel> Subscriber::connect(const SocketAddress& address, Deadline deadl
   return channel;
 }
 
-Result<Channel> Subscriber::connect(int rank, Deadline deadline) {
-  const Place& place = catalog_.places[static_cast<size_t>(rank)];
+Result<FramedSocket> Subscriber::connect(int rank, Deadline deadline) {
+  const RankAddress& place = catalog_.places[static_cast<size_t>(rank)];
   std::vector<SocketAddress> addresses;
   if (place.host == host_) addresses.push_back(unix_address(listener_name(place.listener)));
   if (place.host != host_ && place.port)
@@ -87,7 +87,7 @@ Result<Channel> Subscriber::connect(int rank, Deadline deadline) {
                      rank);
   for (const SocketAddress& address : addresses) {
     Bytes catalog;
-    Result<Channel> channel = connect(address, at_most(deadline, kAttemptMs), &catalog);
+    Result<FramedSocket> channel = connect(address, at_most(deadline, kAttemptMs), &catalog);
     if (channel.ok() && catalog == catalog_bytes_) return channel;
     last = channel.ok() ? fail(FSCCL_ERR_MISMATCH, "rank {} belongs to another publication", rank)
                         : channel.take_status();
@@ -96,13 +96,13 @@ Result<Channel> Subscriber::connect(int rank, Deadline deadline) {
 }
 
 // The first connection, to whichever rank the ticket or the address names.
-Status Subscriber::find(const SubscribeRequest& request, Deadline deadline, Channel* first,
+Status Subscriber::find(const SubscribeRequest& request, Deadline deadline, FramedSocket* first,
                         Bytes* catalog) {
   std::vector<SocketAddress> addresses;
   std::string where = request.address;
   if (request.ticket) {
     FSCCL_ASSIGN(const UniqueId id, decode_unique_id(*request.ticket));
-    FSCCL_ASSIGN(MeetingPlace place,
+    FSCCL_ASSIGN(RendezvousPoint place,
                  meeting_place(id, host_, config()->bootstrap_tcp, config()->host_id));
     credentials_ = place.credentials;
     number_ = id.job;
@@ -121,7 +121,7 @@ Status Subscriber::find(const SubscribeRequest& request, Deadline deadline, Chan
   }
   Status last;
   for (const SocketAddress& address : addresses) {
-    Result<Channel> channel = connect(address, at_most(deadline, kAttemptMs), catalog);
+    Result<FramedSocket> channel = connect(address, at_most(deadline, kAttemptMs), catalog);
     if (channel.ok()) {
       *first = channel.take();
       return success();
@@ -137,16 +137,16 @@ Status Subscriber::open(const SubscribeRequest& request) {
   timeout_ms_ = request.timeout_ms;
   name_ = request.name;
   host_ = host_number(config()->host_id);
-  Channel first;
+  FramedSocket first;
   FSCCL_TRY(find(request, deadline, &first, &catalog_bytes_));
   FSCCL_ASSIGN(catalog_, decode_catalog(catalog_bytes_));
   FSCCL_ASSIGN(Wanted wanted, match(catalog_, request.params, request.sharding));
-  first = Channel();  // it may be of a rank that holds nothing that is wanted
+  first = FramedSocket();  // it may be of a rank that holds nothing that is wanted
   for (size_t rank = 0; rank < wanted.ranks.size(); rank++) {
     if (wanted.ranks[rank].deliveries.empty()) continue;
     peers_.push_back(std::make_unique<Peer>(static_cast<int>(rank), std::move(wanted.ranks[rank])));
     Peer& peer = *peers_.back();
-    Result<Channel> channel = connect(peer.rank, deadline);
+    Result<FramedSocket> channel = connect(peer.rank, deadline);
     if (!channel.ok() && channel.status().code() == FSCCL_ERR_LINK)
       return failed(peer, FSCCL_ERR_PEER_DEAD, "does not publish any more");
     if (!channel.ok()) return channel.take_status();
@@ -234,7 +234,7 @@ Status Subscriber::lost(Peer& peer, Status why) {
 
 Status Subscriber::reconnect(Peer& peer) {
   if (now_ns() < peer.retry_ns) return success();
-  Result<Channel> channel = connect(peer.rank, Deadline::in_ms(timeout_ms_));
+  Result<FramedSocket> channel = connect(peer.rank, Deadline::in_ms(timeout_ms_));
   if (channel.ok()) {
     peer.link.connect(channel.take(), now_ns());
     const std::lock_guard lock(mutex_);

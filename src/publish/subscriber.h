@@ -56,10 +56,11 @@ class Subscriber {
   };
 
   Subscriber() = default;
-  Result<Channel> connect(const SocketAddress& address, Deadline deadline, Bytes* catalog);
-  Result<Channel> connect(int rank, Deadline deadline);
+  Result<FramedSocket> connect(const SocketAddress& address, Deadline deadline, Bytes* catalog);
+  Result<FramedSocket> connect(int rank, Deadline deadline);
   Status open(const SubscribeRequest& request);
-  Status find(const SubscribeRequest& request, Deadline deadline, Channel* first, Bytes* catalog);
+  Status find(const SubscribeRequest& request, Deadline deadline, FramedSocket* first,
+              Bytes* catalog);
 
   // the thread
   void run();

@@ -86,7 +86,7 @@ std::string Recorder::file_name() const {
   return fmt::format("fsccl-{:016x}-{}.ring", header_->job, header_->rank);
 }
 
-Result<std::unique_ptr<Recorder>> Recorder::create(const Place& place) {
+Result<std::unique_ptr<Recorder>> Recorder::create(const Config& place) {
   std::unique_ptr<Recorder> made(new Recorder);
   const uint32_t records = std::bit_ceil(std::clamp(place.records, 64u, recording::kMostRecords));
   made->bytes_ = recording::file_bytes(records);

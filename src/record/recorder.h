@@ -32,13 +32,13 @@ namespace fsccl {
 
 class Recorder {
  public:
-  struct Place {
+  struct Config {
     std::string folder;  // empty: in memory
     uint32_t records = 0;
     uint64_t job = 0;
     int rank = 0, ranks = 1;
   };
-  static Result<std::unique_ptr<Recorder>> create(const Place& place);
+  static Result<std::unique_ptr<Recorder>> create(const Config& place);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   // Writes every recorder of this process into files of `folder`.

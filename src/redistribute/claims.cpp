@@ -60,7 +60,7 @@ Result<uint64_t> choose_version(Redistribution* plan, const RedistributionReques
   std::vector<int> least;
   for (const uint64_t version : versions) {
     for (size_t rank = 0; rank < claims.size(); rank++)
-      plan->parties[rank].holds = claims[rank].version == version ? claims[rank].holds : -1;
+      plan->members[rank].holds = claims[rank].version == version ? claims[rank].holds : -1;
     std::vector<int> lost = plan->not_held();
     if (lost.empty()) return version;
     if (least.empty() || lost.size() < least.size()) nearest = version, least = std::move(lost);
@@ -117,7 +117,7 @@ Result<uint64_t> settle(const std::vector<RedistributionClaim>& claims,
                         Redistribution* plan) {
   FSCCL_TRY(compare(claims, *plan));
   for (size_t rank = 0; rank < claims.size(); rank++)
-    plan->parties.push_back({-1, claims[rank].takes, hosts[rank]});
+    plan->members.push_back({-1, claims[rank].takes, hosts[rank]});
   if (const std::vector<int> idle = plan->not_taken(); !idle.empty())
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "no rank takes shard {} of the {} new ones: what belongs there would be lost",

@@ -26,7 +26,7 @@ std::vector<Redistribution::Run> Redistribution::needed(int shard, int taker) co
   std::vector<Run> runs;
   for (size_t k = 0; k < buffers.size(); k++) {
     const Piece old = from.piece(shard, buffers[k].param);
-    const Piece wanted = to.piece(parties[static_cast<size_t>(taker)].takes, buffers[k].param);
+    const Piece wanted = to.piece(members[static_cast<size_t>(taker)].takes, buffers[k].param);
     const uint64_t begin = std::max(old.begin, wanted.begin);
     const uint64_t end = std::min(old.begin + old.count, wanted.begin + wanted.count),
                    size = buffers[k].element_bytes;
@@ -38,15 +38,15 @@ std::vector<Redistribution::Run> Redistribution::needed(int shard, int taker) co
 }
 
 std::vector<Redistribution::Run> Redistribution::runs(int giver, int taker) const {
-  const int shard = parties[static_cast<size_t>(giver)].holds;
-  const Party& wants = parties[static_cast<size_t>(taker)];
+  const int shard = members[static_cast<size_t>(giver)].holds;
+  const Member& wants = members[static_cast<size_t>(taker)];
   if (shard < 0 || wants.takes < 0) return {};
   if (wants.holds == shard) return giver == taker ? needed(shard, taker) : std::vector<Run>{};
   std::vector<int> givers, near;
-  for (size_t rank = 0; rank < parties.size(); rank++) {
-    if (parties[rank].holds != shard) continue;
+  for (size_t rank = 0; rank < members.size(); rank++) {
+    if (members[rank].holds != shard) continue;
     givers.push_back(static_cast<int>(rank));
-    if (parties[rank].host == wants.host) near.push_back(static_cast<int>(rank));
+    if (members[rank].host == wants.host) near.push_back(static_cast<int>(rank));
   }
   if (!near.empty()) givers = std::move(near);
   const auto place =
@@ -60,11 +60,11 @@ std::vector<Redistribution::Run> Redistribution::runs(int giver, int taker) cons
   return cut(all, begin, begin + share + (place < rest ? 1 : 0));
 }
 
-std::vector<int> Redistribution::missing(const Layout& layout, int Party::* role) const {
+std::vector<int> Redistribution::missing(const Layout& layout, int Member::* role) const {
   std::vector<int> missing;
   for (int shard = 0; shard < layout.ranks(); shard++) {
-    const bool there = std::any_of(parties.begin(), parties.end(),
-                                   [&](const Party& party) { return party.*role == shard; });
+    const bool there = std::any_of(members.begin(), members.end(),
+                                   [&](const Member& party) { return party.*role == shard; });
     const bool holds_something = std::any_of(
         buffers.begin(), buffers.end(),
         [&](const Buffer& buffer) { return layout.piece(shard, buffer.param).count > 0; });
@@ -73,7 +73,7 @@ std::vector<int> Redistribution::missing(const Layout& layout, int Party::* role
   return missing;
 }
 
-std::vector<int> Redistribution::not_held() const { return missing(from, &Party::holds); }
-std::vector<int> Redistribution::not_taken() const { return missing(to, &Party::takes); }
+std::vector<int> Redistribution::not_held() const { return missing(from, &Member::holds); }
+std::vector<int> Redistribution::not_taken() const { return missing(to, &Member::takes); }
 
 }  // namespace fsccl

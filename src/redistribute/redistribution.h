@@ -18,7 +18,7 @@ struct Redistribution {
     size_t param = 0;  // it is sharded as this parameter is
     uint64_t element_bytes = 0;
   };
-  struct Party {
+  struct Member {
     int holds = -1, takes = -1;  // shard of `from`, of `to`; -1: none
     uint64_t host = 0;
   };
@@ -30,7 +30,7 @@ struct Redistribution {
 
   Layout from, to;
   std::vector<Buffer> buffers;
-  std::vector<Party> parties;  // by rank
+  std::vector<Member> members;  // by rank
 
   // Returns the bytes that rank `giver` hands to rank `taker`; both may be the same.
   std::vector<Run> runs(int giver, int taker) const;
@@ -41,7 +41,7 @@ struct Redistribution {
 
  private:
   std::vector<Run> needed(int shard, int taker) const;
-  std::vector<int> missing(const Layout& layout, int Party::* role) const;
+  std::vector<int> missing(const Layout& layout, int Member::* role) const;
 };
 
 }  // namespace fsccl

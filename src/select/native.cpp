@@ -27,47 +27,47 @@ double bytes_on_link(const NativeCall& call) {
   return twice * share * static_cast<double>(call.bytes);
 }
 
-double predicted_ns(const NativeCall& call, NativeWay way) {
+double predicted_ns(const NativeCall& call, NativeAlgorithm algorithm) {
   const double link =
       topo::traits(call.one_host ? topo::LinkClass::pcie : topo::LinkClass::network).gb_per_s;
   const auto bytes = static_cast<double>(call.bytes);
   const double moved = transfer_ns(bytes_on_link(call), link);
   const double launch = call.by_nccl ? kNcclLaunchNs : kExchangeLaunchNs;
-  switch (way) {
-    case NativeWay::nccl:
-    case NativeWay::exchanged:
+  switch (algorithm) {
+    case NativeAlgorithm::nccl:
+    case NativeAlgorithm::exchanged:
       return launch + moved;
-    case NativeWay::summed: {
+    case NativeAlgorithm::summed: {
       // The parts of all ranks are written to memory and read again, which NCCL spares.
       const double exchanges = call.op == OpCode::all_reduce ? 2 : 1;
       return exchanges * launch + moved + kKernelNs + transfer_ns(2 * bytes, kMemoryGbPerS);
     }
-    case NativeWay::staged:
+    case NativeAlgorithm::staged:
       return kStageNs + transfer_ns(2 * bytes, kStagingGbPerS) +
              std::max(moved, transfer_ns(2 * bytes, kHostGbPerS));
   }
   return 0;
 }
 
-NativeWay way_of(const Rule& rule) {
-  switch (rule.way) {
-    case Way::nccl:
-      return NativeWay::nccl;
-    case Way::ucx:
-      return NativeWay::exchanged;
-    case Way::summed:
-      return NativeWay::summed;
+NativeAlgorithm way_of(const Rule& rule) {
+  switch (rule.algorithm) {
+    case Algorithm::nccl:
+      return NativeAlgorithm::nccl;
+    case Algorithm::ucx:
+      return NativeAlgorithm::exchanged;
+    case Algorithm::summed:
+      return NativeAlgorithm::summed;
     default:
-      return NativeWay::staged;
+      return NativeAlgorithm::staged;
   }
 }
 
-std::string_view obstacle(const NativeCall& call, NativeWay way) {
-  return call.obstacles[static_cast<size_t>(way)];
+std::string_view obstacle(const NativeCall& call, NativeAlgorithm algorithm) {
+  return call.obstacles[static_cast<size_t>(algorithm)];
 }
 
 struct Choice {
-  NativeWay way = NativeWay::staged;
+  NativeAlgorithm algorithm = NativeAlgorithm::staged;
   const Rule* rule = nullptr;  // that fits the call, whether it is followed or not
   bool followed = false;
 };
@@ -78,42 +78,43 @@ Choice choose(const NativeCall& call, const SelectOptions& options) {
   if (choice.rule && obstacle(call, way_of(*choice.rule)).empty())
     return {way_of(*choice.rule), choice.rule, true};
   double least = 0;
-  for (size_t i = 0; i < kNativeWays; i++) {
-    const auto way = static_cast<NativeWay>(i);
-    if (!obstacle(call, way).empty()) continue;
-    const double ns = predicted_ns(call, way);
+  for (size_t i = 0; i < kNativeAlgorithms; i++) {
+    const auto algorithm = static_cast<NativeAlgorithm>(i);
+    if (!obstacle(call, algorithm).empty()) continue;
+    const double ns = predicted_ns(call, algorithm);
     if (least != 0 && ns >= least) continue;
     least = ns;
-    choice.way = way;
+    choice.algorithm = algorithm;
   }
   return choice;
 }
 
 }  // namespace
 
-const char* native_name(NativeWay way) {
+const char* native_name(NativeAlgorithm algorithm) {
   constexpr std::array kNames{"nccl", "ucx", "summed", "staged"};
-  return kNames[static_cast<size_t>(way)];
+  return kNames[static_cast<size_t>(algorithm)];
 }
 
-NativeWay choose_native(const NativeCall& call, const SelectOptions& options) {
+NativeAlgorithm choose_native(const NativeCall& call, const SelectOptions& options) {
   const Choice choice = choose(call, options);
   if (choice.rule && !choice.followed) [[unlikely]]
     announce_ignored(*choice.rule, call.op, obstacle(call, way_of(*choice.rule)));
-  return choice.way;
+  return choice.algorithm;
 }
 
 NativeChoice explain_native(const NativeCall& call, const SelectOptions& options) {
   const Choice choice = choose(call, options);
   NativeChoice made;
-  made.way = choice.way;
+  made.algorithm = choice.algorithm;
   made.why = choice.followed ? choice.rule->origin + " says so"
              : choice.rule ? fmt::format("least predicted time; {} is not followed: {}",
                                          choice.rule->origin, obstacle(call, way_of(*choice.rule)))
                            : "least predicted time of the ways without an obstacle";
-  for (size_t i = 0; i < kNativeWays; i++) {
-    const auto way = static_cast<NativeWay>(i);
-    made.candidates[i] = {way, obstacle(call, way), predicted_ns(call, way), way == choice.way};
+  for (size_t i = 0; i < kNativeAlgorithms; i++) {
+    const auto algorithm = static_cast<NativeAlgorithm>(i);
+    made.candidates[i] = {algorithm, obstacle(call, algorithm), predicted_ns(call, algorithm),
+                          algorithm == choice.algorithm};
   }
   return made;
 }

@@ -16,14 +16,14 @@
 
 namespace fsccl {
 
-enum class NativeWay : uint8_t {
+enum class NativeAlgorithm : uint8_t {
   nccl,       // by NCCL
   exchanged,  // by UCX: parts are exchanged, and the call waits
   summed,     // the parts are exchanged, then one kernel of this library sums them in rank order
   staged,     // through pinned host memory and the host's collectives; the call waits
 };
-inline constexpr size_t kNativeWays = 4;
-const char* native_name(NativeWay way);
+inline constexpr size_t kNativeAlgorithms = 4;
+const char* native_name(NativeAlgorithm algorithm);
 
 struct NativeCall {
   OpCode op{};
@@ -32,24 +32,24 @@ struct NativeCall {
   bool by_nccl = false;   // parts are exchanged by NCCL, and not by UCX
   bool one_host = false;  // all ranks are on one host
   // By way: why it must not be taken; empty where it may be.
-  std::array<std::string_view, kNativeWays> obstacles{};
+  std::array<std::string_view, kNativeAlgorithms> obstacles{};
 };
 
 struct NativeCandidate {
-  NativeWay way{};
+  NativeAlgorithm algorithm{};
   std::string_view obstacle;
   double ns = 0;  // predicted
   bool chosen = false;
 };
 
 struct NativeChoice {
-  NativeWay way{};
+  NativeAlgorithm algorithm{};
   std::string why;
-  std::array<NativeCandidate, kNativeWays> candidates{};
+  std::array<NativeCandidate, kNativeAlgorithms> candidates{};
 };
 
 // The way alone; takes no memory.
-NativeWay choose_native(const NativeCall& call, const SelectOptions& options);
+NativeAlgorithm choose_native(const NativeCall& call, const SelectOptions& options);
 // The way with its reasons, for fsccl_explain().
 NativeChoice explain_native(const NativeCall& call, const SelectOptions& options);
 

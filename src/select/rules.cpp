@@ -23,28 +23,30 @@ constexpr uint64_t kLeastChunk = 4096, kMostChunk = 1u << 30;
 
 struct Named {
   const char* name;
-  Way way;
+  Algorithm algorithm;
 };
 
 std::vector<Named> plans_of(OpCode op) {
-  std::vector<Named> plans{{"slots", Way::slots}};
+  std::vector<Named> plans{{"slots", Algorithm::slots}};
   const bool whole = op == OpCode::all_reduce || op == OpCode::reduce,
              one_buffer = op == OpCode::broadcast || op == OpCode::send;
-  if (whole) plans.push_back({"small_slots", Way::small_slots});
-  plans.push_back({one_buffer ? "balanced" : "direct", Way::direct});
-  if (!whole && !one_buffer) plans.push_back({"read", Way::read});
+  if (whole) plans.push_back({"small_slots", Algorithm::small_slots});
+  plans.push_back({one_buffer ? "balanced" : "direct", Algorithm::direct});
+  if (!whole && !one_buffer) plans.push_back({"read", Algorithm::read});
   const bool hierarchical = op == OpCode::all_gather || op == OpCode::reduce_scatter ||
                             op == OpCode::all_reduce || op == OpCode::broadcast;
   if (hierarchical)
-    plans.insert(plans.end(), {{"2_steps", Way::two_steps},
-                               {"3_steps", Way::three_steps},
-                               {"4_steps", Way::four_steps},
-                               {"by_hosts", Way::by_hosts},
-                               {"flat", Way::flat}});
+    plans.insert(plans.end(), {{"2_steps", Algorithm::two_steps},
+                               {"3_steps", Algorithm::three_steps},
+                               {"4_steps", Algorithm::four_steps},
+                               {"by_hosts", Algorithm::by_hosts},
+                               {"flat", Algorithm::flat}});
   if (op != OpCode::send)
-    plans.insert(plans.end(), {{"nccl", Way::nccl}, {"ucx", Way::ucx}, {"staged", Way::staged}});
+    plans.insert(
+        plans.end(),
+        {{"nccl", Algorithm::nccl}, {"ucx", Algorithm::ucx}, {"staged", Algorithm::staged}});
   if (op == OpCode::all_reduce || op == OpCode::reduce_scatter)
-    plans.push_back({"summed", Way::summed});
+    plans.push_back({"summed", Algorithm::summed});
   return plans;
 }
 
@@ -145,13 +147,13 @@ Result<Rule> parse_rule(std::string_view text) {
     for (const Named& one : plans) names.push_back(one.name);
     return refuse(fmt::format("plan {} is not one of {}", quote(plan), fmt::join(names, ", ")));
   }
-  rule.way = known->way;
+  rule.algorithm = known->algorithm;
   if (spreads && !parse_spread(trimmed(spread), &rule))
     return refuse(fmt::format("{} is not HOSTSxRANKS, like 2x4 or 2x*", quote(spread)));
   if (ranges && !parse_range(trimmed(range), &rule))
     return refuse(fmt::format("{} is not FROM-TO, like 64K-1M, 64K- or -1M", quote(range)));
   if (!pieces) return rule;
-  if (rule.of_hosts() || rule.in_steps() || rule.way == Way::read || rule.of_device())
+  if (rule.of_hosts() || rule.in_steps() || rule.algorithm == Algorithm::read || rule.of_device())
     return refuse(fmt::format("{} does not go in pieces", known->name));
   if (!parse_bytes(trimmed(chunk), &rule.chunk) || rule.chunk < kLeastChunk ||
       rule.chunk > kMostChunk || rule.chunk % 64)

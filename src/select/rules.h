@@ -24,7 +24,7 @@
 
 namespace fsccl {
 
-enum class Way : uint8_t {
+enum class Algorithm : uint8_t {
   slots,        // at once, wherever the buffers lie
   small_slots,  // slots at once, where every rank reduces everything
   two_steps,    // between hosts, to few at a time who pass it on (in_steps.cpp)
@@ -48,17 +48,18 @@ struct Spread {
 
 struct Rule {
   OpCode op{};
-  Way way{};
+  Algorithm algorithm{};
   uint64_t from = 0, to = UINT64_MAX;  // bytes
   int hosts = 0, per_host = 0;         // 0: any
   uint64_t chunk = 0;                  // 0: as the cost model finds
   std::string origin;                  // "FSCCL_PLAN", "rule 2 of FSCCL_TUNING_FILE"
 
   bool in_steps() const {
-    return way == Way::two_steps || way == Way::three_steps || way == Way::four_steps;
+    return algorithm == Algorithm::two_steps || algorithm == Algorithm::three_steps ||
+           algorithm == Algorithm::four_steps;
   }
-  bool of_hosts() const { return way == Way::by_hosts || way == Way::flat; }
-  bool of_device() const { return way >= Way::nccl; }
+  bool of_hosts() const { return algorithm == Algorithm::by_hosts || algorithm == Algorithm::flat; }
+  bool of_device() const { return algorithm >= Algorithm::nccl; }
 };
 
 // Errors name the rule and what is accepted. Empty text: no rules.

@@ -17,7 +17,7 @@ constexpr int kManyRanks = 32;
 
 // One that needs no peer's buffer, in pieces of so many bytes of a slot.
 struct ThroughSlots {
-  Way way;
+  Algorithm algorithm;
   uint64_t piece;
   Make make;
 };
@@ -45,14 +45,14 @@ std::vector<uint64_t> chunks_of(const Shape& shape, uint64_t most) {
 uint64_t turn_bytes_of(const Shape& shape) { return turn_bytes(shape.slot_bytes, shape.mirrored); }
 
 // Also in pieces of `asked` bytes, if that is not 0.
-void add_slots(Ways& ways, const Shape& shape, uint64_t most, uint64_t asked, Way way,
+void add_slots(Ways& ways, const Shape& shape, uint64_t most, uint64_t asked, Algorithm algorithm,
                const std::function<Plan(const Shape&, uint64_t)>& make) {
   std::vector<uint64_t> pieces = chunks_of(shape, most);
   if (asked && std::find(pieces.begin(), pieces.end(), asked) == pieces.end())
     pieces.push_back(asked);
   for (const uint64_t bytes : pieces)
     ways.through_slots.push_back(
-        {way, bytes, [make, bytes](const Shape& at) { return make(at, bytes); }});
+        {algorithm, bytes, [make, bytes](const Shape& at) { return make(at, bytes); }});
 }
 
 Ways moving(const Shape& shape, uint64_t asked, Movement (*movement)(const Shape&)) {
@@ -60,24 +60,24 @@ Ways moving(const Shape& shape, uint64_t asked, Movement (*movement)(const Shape
   ways.direct = [=](const Shape& at) { return move_direct(movement(at)); };
   ways.payload = shape.largest_part_bytes();
   const uint64_t most = movement(shape).mutual ? turn_bytes_of(shape) : shape.slot_bytes;
-  add_slots(ways, shape, most, asked, Way::slots,
+  add_slots(ways, shape, most, asked, Algorithm::slots,
             [=](const Shape& at, uint64_t bytes) { return move_slots(movement(at), bytes); });
   return ways;
 }
 
-Ways folding(const Shape& shape, uint64_t asked, Folding (*folding)(const Shape&),
-             Folding (*whole)(const Shape&)) {
+Ways reduction(const Shape& shape, uint64_t asked, ReductionShape (*reduction)(const Shape&),
+               ReductionShape (*whole)(const Shape&)) {
   Ways ways;
-  ways.direct = [=](const Shape& at) { return fold_direct(folding(at)); };
-  ways.payload = folding(shape).input_bytes;
-  ways.readable = folding(shape).deliver == Deliver::self;
+  ways.direct = [=](const Shape& at) { return reduce_direct(reduction(at)); };
+  ways.payload = reduction(shape).input_bytes;
+  ways.readable = reduction(shape).deliver == Deliver::self;
   const uint64_t most = turn_bytes_of(shape);
-  const auto add = [&](Way way, Folding (*kind)(const Shape&)) {
-    add_slots(ways, shape, most, asked, way,
-              [=](const Shape& at, uint64_t bytes) { return fold_slots(kind(at), bytes); });
+  const auto add = [&](Algorithm algorithm, ReductionShape (*kind)(const Shape&)) {
+    add_slots(ways, shape, most, asked, algorithm,
+              [=](const Shape& at, uint64_t bytes) { return reduce_slots(kind(at), bytes); });
   };
-  add(Way::slots, folding);
-  if (whole) add(Way::small_slots, whole);
+  add(Algorithm::slots, reduction);
+  if (whole) add(Algorithm::small_slots, whole);
   return ways;
 }
 
@@ -106,11 +106,11 @@ Ways ways_of(OpCode op, const Shape& shape, uint64_t asked) {
     }
     case OpCode::reduce_scatter:
     case OpCode::reduce_scatter_v:
-      return folding(shape, asked, reduce_scatter_folding, nullptr);
+      return reduction(shape, asked, reduction_of_reduce_scatter, nullptr);
     case OpCode::all_reduce:
-      return folding(shape, asked, all_reduce_folding, small_all_reduce_folding);
+      return reduction(shape, asked, reduction_of_all_reduce, reduction_of_small_all_reduce);
     case OpCode::reduce:
-      return folding(shape, asked, reduce_folding, small_reduce_folding);
+      return reduction(shape, asked, reduction_of_reduce, reduction_of_small_reduce);
     default:
       return {};
   }
@@ -157,7 +157,7 @@ Plan plan_in_steps(OpCode op, const Shape& shape, int steps) {
 void add_steps(Ways& ways, OpCode op, const Shape& shape) {
   const std::optional<uint64_t> bytes = bytes_in_steps(op, shape);
   if (!bytes || *bytes > turn_bytes_of(shape)) return;
-  constexpr std::array kWays{Way::two_steps, Way::three_steps, Way::four_steps};
+  constexpr std::array kWays{Algorithm::two_steps, Algorithm::three_steps, Algorithm::four_steps};
   for (int steps = 2; steps <= kMaxTicks; steps++)
     if (const int radix = radix_of(shape.ranks, steps); radix < radix_of(shape.ranks, steps - 1))
       ways.through_slots.push_back(
@@ -227,9 +227,9 @@ struct Slots {
 };
 
 bool allows(const Rule* rule, uint64_t asked, const ThroughSlots& one) {
-  const bool names_slots =
-      rule && (rule->way == Way::slots || rule->way == Way::small_slots || rule->in_steps());
-  return (!names_slots || rule->way == one.way) && (!asked || asked == one.piece);
+  const bool names_slots = rule && (rule->algorithm == Algorithm::slots ||
+                                    rule->algorithm == Algorithm::small_slots || rule->in_steps());
+  return (!names_slots || rule->algorithm == one.algorithm) && (!asked || asked == one.piece);
 }
 
 // Returns the cheapest of the plans that the rule, if there is one, allows.
@@ -271,17 +271,19 @@ Selection only(Plan plan, const SelectOptions& options, const char* why,
 const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways,
                    const SelectOptions& options, const char** why_not) {
   if (!rule) return nullptr;
-  if (shape.mirrored && (rule->way == Way::direct || rule->way == Way::read))
+  if (shape.mirrored &&
+      (rule->algorithm == Algorithm::direct || rule->algorithm == Algorithm::read))
     *why_not = "these ranks share no memory, and none but slots carries bytes between them";
-  else if (options.only_slots && (rule->way == Way::direct || rule->way == Way::read))
+  else if (options.only_slots &&
+           (rule->algorithm == Algorithm::direct || rule->algorithm == Algorithm::read))
     *why_not = "FSCCL_CHECKSUM=1 checks what goes through slots";
   else if (rule->in_steps() &&
            std::none_of(ways.through_slots.begin(), ways.through_slots.end(),
-                        [&](const ThroughSlots& one) { return one.way == rule->way; }))
+                        [&](const ThroughSlots& one) { return one.algorithm == rule->algorithm; }))
     *why_not =
         "plans in steps are for ranks of several hosts, enough of them for so many steps, and for "
         "what fits a slot of all";
-  else if (rule->way == Way::read && !(options.costs.can_read && ways.readable))
+  else if (rule->algorithm == Algorithm::read && !(options.costs.can_read && ways.readable))
     *why_not = "the system lets no rank read another's memory here, or FSCCL_SINGLE_COPY is off";
   else
     return rule;
@@ -305,10 +307,12 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
                                  shape.slot_bytes)
           : 0;
   std::optional<Plan> tiny;
-  if (!named || named->way == Way::direct || named->way == Way::read) tiny = inline_plan(op, shape);
+  if (!named || named->algorithm == Algorithm::direct || named->algorithm == Algorithm::read)
+    tiny = inline_plan(op, shape);
   Ways ways = ways_of(op, shape, asked);
   if (tiny)
-    ways.through_slots = {{Way::direct, 0, [op](const Shape& at) { return *inline_plan(op, at); }}};
+    ways.through_slots = {
+        {Algorithm::direct, 0, [op](const Shape& at) { return *inline_plan(op, at); }}};
   if (shape.mirrored) add_steps(ways, op, shape);
   if (tiny && (named || ways.through_slots.size() == 1))
     return only(std::move(*tiny), options, "it fits into the signals", considered);
@@ -336,19 +340,19 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
                                                     contest.price_of(direct, true).ns, "private")
                                     : 0;
     const double asking = options.costs.exchange;
-    eager = rule ? rule->way == Way::slots || rule->way == Way::small_slots
+    eager = rule ? rule->algorithm == Algorithm::slots || rule->algorithm == Algorithm::small_slots
             : options.eager_bytes == kConfigAuto
                 ? better_at_once(slots, direct_ns, asking)
                 : ways.payload <= static_cast<uint64_t>(options.eager_bytes);
     if (considered && !rule && options.eager_bytes != kConfigAuto)
       selection.why = "FSCCL_EAGER_BYTES says so";
     if (!eager) {
-      const bool named_way = rule && (rule->way == Way::read || asked);
+      const bool named_way = rule && (rule->algorithm == Algorithm::read || asked);
       selection.plan = ways.direct(shape);
       selection.otherwise = (*slots.make)(shape);
       selection.reads =
           can_read &&
-          (named_way ? rule->way == Way::read
+          (named_way ? rule->algorithm == Algorithm::read
                      : options.always_read || candidates[read_at].ns < slots.expected() + asking);
       selection.ns = selection.reads ? candidates[read_at].ns : slots.expected() + asking;
       candidates[direct_at].chosen = true;

@@ -10,8 +10,8 @@ namespace {
 constexpr uint64_t kTypicalSlotBytes = 128u << 10;
 constexpr double kStageNs = 1000;  // time of an operation that begins when another is over
 
-std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, const Party& lane,
-                             bool widens) {
+std::vector<Stage> stages_of(OpCode op, const Shape& shape, const GroupShape& host,
+                             const GroupShape& lane, bool widens) {
   const auto ranks = static_cast<uint64_t>(shape.ranks);
   const uint64_t count = shape.counts.empty() ? shape.count : (shape.count + ranks - 1) / ranks;
   const uint64_t per_host = static_cast<uint64_t>(host.ranks),
@@ -44,7 +44,7 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, c
   }
   const SelectOptions shared = sharing_link(lane.select, host.ranks);
   for (Stage& stage : stages) {
-    const Party& party = stage.between_hosts ? lane : host;
+    const GroupShape& party = stage.between_hosts ? lane : host;
     std::vector<Candidate> considered;
     const Selection selection =
         select(stage.op, party.shape(stage.count, stage.widened ? FSCCL_FLOAT32 : shape.dtype),
@@ -82,7 +82,7 @@ SelectOptions sharing_link(SelectOptions options, int ranks) {
   return options;
 }
 
-Shape Party::shape(uint64_t count, fsccl_dtype_t dtype) const {
+Shape GroupShape::shape(uint64_t count, fsccl_dtype_t dtype) const {
   Shape made;
   made.ranks = ranks;
   made.count = count;
@@ -92,12 +92,12 @@ Shape Party::shape(uint64_t count, fsccl_dtype_t dtype) const {
   return made;
 }
 
-HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode,
+HostsChoice choose_by_hosts(OpCode op, const Shape& shape, GroupShape whole, HierarchyMode mode,
                             bool widens) {
   whole.select.costs = lasting(whole.select.costs);
   whole.slot_bytes = kTypicalSlotBytes;
   const int hosts = whole.select.spread.hosts, per_host = whole.per_host();
-  Party lane = whole, host{per_host, kTypicalSlotBytes, false, whole.select};
+  GroupShape lane = whole, host{per_host, kTypicalSlotBytes, false, whole.select};
   lane.ranks = hosts;
   lane.select.spread = {hosts, 1};
   host.select.costs = typical_costs(topo::LinkClass::host);
@@ -108,7 +108,7 @@ HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, Hierarch
   for (const Stage& stage : choice.stages) choice.ns += stage.ns + kStageNs;
   const Rule* const rule = whole.select.rule(rule_of_hosts, op, call_bytes(op, shape));
   if (rule) {
-    choice.by_hosts = rule->way == Way::by_hosts;
+    choice.by_hosts = rule->algorithm == Algorithm::by_hosts;
     choice.asked = true;
     choice.why = rule->origin + " says so";
   } else if (mode == HierarchyMode::kOn) {

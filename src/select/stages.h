@@ -10,7 +10,7 @@
 namespace fsccl {
 
 // A communicator, as far as its choices depend on it.
-struct Party {
+struct GroupShape {
   int ranks = 1;
   uint64_t slot_bytes = 0;
   bool mirrored = false;
@@ -50,7 +50,7 @@ SelectOptions sharing_link(SelectOptions options, int ranks);
 // many bytes an operation sends between hosts is the same in every run.
 //
 // `widens`: sums of a host cross to others in fp32, and the elements have 16 bits (hierarchy.h).
-HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode,
+HostsChoice choose_by_hosts(OpCode op, const Shape& shape, GroupShape whole, HierarchyMode mode,
                             bool widens = false);
 
 }  // namespace fsccl

@@ -122,7 +122,7 @@ class Unit {
   UnitSpec spec_;
   UnitDefinition definition_;
   uint64_t key_ = 0;                    // key of the unit in its pool
-  ShardPlaces shards_, sharded_grads_;  // this rank's
+  ShardMemory shards_, sharded_grads_;  // this rank's
   bool keep_ = false;
   bool counted_ = false;  // as a unit of its pool and communicators
 

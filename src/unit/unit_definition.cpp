@@ -102,11 +102,11 @@ SlotMap map_slots(const UnitSpec& spec, const Layout& layout, const std::vector<
 }
 
 template <class Wanted, class Callers, class ElementBytes>
-Result<ShardPlaces> place(const UnitSpec& spec, const Layout& layout,
+Result<ShardMemory> place(const UnitSpec& spec, const Layout& layout,
                           const AllocateShards& allocate, Wanted wanted, Callers callers,
                           ElementBytes element_bytes) {
   const size_t count = spec.params.size();
-  ShardPlaces made;
+  ShardMemory made;
   uint64_t bytes = 0;
   std::vector<uint64_t> offsets(count, SlotMap::kAbsent);
   for (size_t i = 0; i < count; i++) {
@@ -198,7 +198,7 @@ Status agree_on_shards(const UnitSpec& spec, Status mine) {
   return mine;
 }
 
-Result<ShardPlaces> place_shards(const UnitSpec& spec, const Layout& layout,
+Result<ShardMemory> place_shards(const UnitSpec& spec, const Layout& layout,
                                  const AllocateShards& allocate) {
   return place(
       spec, layout, allocate, [](size_t) { return true; },
@@ -206,7 +206,7 @@ Result<ShardPlaces> place_shards(const UnitSpec& spec, const Layout& layout,
       [&](size_t i) { return dtype_size(spec.params[i].dtype); });
 }
 
-Result<ShardPlaces> place_sharded_grads(const UnitSpec& spec, const Layout& layout,
+Result<ShardMemory> place_sharded_grads(const UnitSpec& spec, const Layout& layout,
                                         const AllocateShards& allocate) {
   return place(
       spec, layout, allocate, [&](size_t i) { return !spec.params[i].frozen; },

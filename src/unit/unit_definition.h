@@ -82,7 +82,7 @@ Status agree_on_shards(const UnitSpec& spec, Status mine);
 
 // Where this rank's shards, or its reduced gradients, lie: in memory of the caller's, or in pieces
 // of one block.
-struct ShardPlaces {
+struct ShardMemory {
   std::vector<std::byte*> places;  // per parameter; null where this rank holds none
   std::byte* block = nullptr;
   uint64_t block_bytes = 0;
@@ -93,9 +93,9 @@ struct ShardPlaces {
 };
 // The block's memory, filled with zeros.
 using AllocateShards = std::function<Result<std::byte*>(uint64_t bytes)>;
-Result<ShardPlaces> place_shards(const UnitSpec& spec, const Layout& layout,
+Result<ShardMemory> place_shards(const UnitSpec& spec, const Layout& layout,
                                  const AllocateShards& allocate);
-Result<ShardPlaces> place_sharded_grads(const UnitSpec& spec, const Layout& layout,
+Result<ShardMemory> place_sharded_grads(const UnitSpec& spec, const Layout& layout,
                                         const AllocateShards& allocate);
 
 }  // namespace fsccl

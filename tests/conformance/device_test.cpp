@@ -43,8 +43,8 @@ bool rounds_alike(const std::string& explanation, fsccl_dtype_t dtype, fsccl_op_
       op.kind == FSCCL_OP_MAX)
     return true;
   if (explanation.find(R"("transport":"staged")") != std::string::npos) return true;
-  const bool folds = explanation.find("by this library's kernel") != std::string::npos;
-  return folds && (op.kind == FSCCL_OP_SUM || op.kind == FSCCL_OP_AVG) &&
+  const bool reduces = explanation.find("by this library's kernel") != std::string::npos;
+  return reduces && (op.kind == FSCCL_OP_SUM || op.kind == FSCCL_OP_AVG) &&
          (kind == Kind::reduce_scatter || kind == Kind::all_reduce);
 }
 
@@ -392,7 +392,7 @@ TEST_P(Device, ACaptureHasWhatAGraphCanRepeat) {
     at.stream->synchronize();
     const std::string explanation = explained(self.comm);
     const bool nccl = explanation.find(R"("transport":"nccl")") != std::string::npos;
-    const bool folds = explanation.find("by this library's kernel") != std::string::npos;
+    const bool reduces = explanation.find("by this library's kernel") != std::string::npos;
     const Numbers again(*at.gpu, 100 * at.ranks, 0);
     const DeviceStream beside(*at.gpu);
     Capture capture(at.gpu->ordinal(), at.stream->get());
@@ -409,7 +409,7 @@ TEST_P(Device, ACaptureHasWhatAGraphCanRepeat) {
     } else {
       EXPECT_ERROR(gather(), FSCCL_ERR_NOT_AVAILABLE, "cannot capture", "fsccl_explain");
     }
-    if (nccl && folds) {
+    if (nccl && reduces) {
       EXPECT_ERROR(sum(FSCCL_BFLOAT16), FSCCL_ERR_NOT_AVAILABLE, "bfloat16",
                    "outside of the capture");
     } else if (!nccl) {

@@ -29,7 +29,7 @@ void store_float(fsccl_dtype_t dtype, void* place, size_t index, double value);
 // returns the value after storing and loading it
 double round_to(fsccl_dtype_t dtype, double value);
 
-// dst[i] = fold over the sources of element i.
+// dst[i] = reduction over the sources of element i.
 void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources,
                       size_t count, void* dst);
 

@@ -114,7 +114,7 @@ class World {
 
  private:
   std::unique_ptr<Channel> open(size_t which) {
-    Channel::Place place;
+    Channel::Setup place;
     place.node = &node_;
     place.meeting = place.tag = kMeetings[which];
     place.rank = kOwn;

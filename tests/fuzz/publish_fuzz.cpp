@@ -56,7 +56,7 @@ void hear_rank(ByteView bytes) {
   Ends ends = connect_ends();
   (void)send(ends.theirs.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   ends.theirs.reset();
-  link.connect(Channel(std::move(ends.ours), kMaxRequestBytes), 1);
+  link.connect(FramedSocket(std::move(ends.ours), kMaxRequestBytes), 1);
   DeltaScratch scratch;
   for (int i = 0; i < 200; i++) {
     const bool heard = link.read(1).ok();
@@ -83,7 +83,7 @@ void hear_subscriber(ByteView bytes) {
   Ends ends = connect_ends();
   (void)send(ends.theirs.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   ends.theirs.reset();
-  Feed feed(std::make_shared<Channel>(std::move(ends.ours), 64), 1);
+  Feed feed(std::make_shared<FramedSocket>(std::move(ends.ours), 64), 1);
   for (int i = 0; i < 4; i++) {
     const bool heard = feed.read(history).ok();
     if (!heard || !feed.write(history, 1).ok()) break;

@@ -17,22 +17,23 @@ static int unavailable(char* why, size_t capacity) {
 }
 
 static fsccl_status_t wrong_join(const fsccl_transport_job_t* job, void** node,
-                                 unsigned char* endpoint, size_t* card_bytes, char* error,
+                                 unsigned char* endpoint, size_t* address_bytes, char* error,
                                  size_t capacity) {
   static char nowhere;
   const fsccl_status_t status =
-      right_plugin(FSCCL_TRANSPORT_ABI)->join(job, node, endpoint, card_bytes, error, capacity);
+      right_plugin(FSCCL_TRANSPORT_ABI)->join(job, node, endpoint, address_bytes, error, capacity);
   if (wrong("node")) *node = NULL;
-  if (wrong("card")) *card_bytes = 1u << 20;
+  if (wrong("card")) *address_bytes = 1u << 20;
   if (!wrong("join")) return status;
   *node = &nowhere;
   return snprintf(error, capacity, "its cable is cut"), FSCCL_ERR_LINK;
 }
 
-static fsccl_status_t wrong_connect(void* node, const unsigned char* endpoints, size_t card_bytes,
-                                    char* error, size_t capacity) {
+static fsccl_status_t wrong_connect(void* node, const unsigned char* endpoints,
+                                    size_t address_bytes, char* error, size_t capacity) {
   if (!wrong("connect"))
-    return right_plugin(FSCCL_TRANSPORT_ABI)->connect(node, endpoints, card_bytes, error, capacity);
+    return right_plugin(FSCCL_TRANSPORT_ABI)
+        ->connect(node, endpoints, address_bytes, error, capacity);
   return snprintf(error, capacity, "its switch is off"), FSCCL_ERR_LINK;
 }
 

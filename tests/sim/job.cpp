@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kLongestPauseNs = 5 * kSecond, kStoppedNs = 200 * kSecond;
 constexpr int64_t kLongestSliceNs = 200 * kMillisecond;
 constexpr size_t kArenaBytes = 256u << 10;
-constexpr size_t kCardBytes = 256;
+constexpr size_t kAddressBytes = 256;
 
 // As the table allows, though no plan does so: bytes of one place go in several puts.
 const fsccl_transport_ops_t& in_pieces() {
@@ -87,18 +87,19 @@ void Job::open_network() {
       world_, setting_.ranks, setting_.weather, [this](int r) { wake(r); },
       [this](int r) { return speaks(r); });
   static constexpr std::array<unsigned char, 32> kKey{1, 2, 3};
-  std::vector<unsigned char> endpoints(static_cast<size_t>(setting_.ranks) * kCardBytes);
+  std::vector<unsigned char> endpoints(static_cast<size_t>(setting_.ranks) * kAddressBytes);
   char error[512] = "";
   for (int r = 0; r < setting_.ranks; r++) {
     const fsccl_transport_job_t job{sizeof job, r, setting_.ranks, kKey.data(),
                                     setting_.checksum ? 1 : 0};
-    size_t bytes = kCardBytes;
-    if (ucx_transport()->join(&job, &rank(r).node, &endpoints[static_cast<size_t>(r) * kCardBytes],
-                              &bytes, error, sizeof error) != FSCCL_OK)
+    size_t bytes = kAddressBytes;
+    if (ucx_transport()->join(&job, &rank(r).node,
+                              &endpoints[static_cast<size_t>(r) * kAddressBytes], &bytes, error,
+                              sizeof error) != FSCCL_OK)
       return break_down(error);
   }
   for (Rank& one : ranks_)
-    if (ucx_transport()->connect(one.node, endpoints.data(), kCardBytes, error, sizeof error) !=
+    if (ucx_transport()->connect(one.node, endpoints.data(), kAddressBytes, error, sizeof error) !=
         FSCCL_OK)
       return break_down(error);
 }

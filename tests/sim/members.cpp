@@ -331,14 +331,14 @@ void Members::knock(int stranger) {
     process.sleep(world_.between(0, 40 * kMillisecond));
     const Result<UniqueId> id = decode_unique_id(id_);
     if (!has_id_ || !id.ok()) continue;
-    Result<MeetingPlace> place = meeting_place(id.value(), host_number(""), true, "");
+    Result<RendezvousPoint> place = meeting_place(id.value(), host_number(""), true, "");
     if (!place.ok()) continue;
     const Deadline deadline = Deadline::in_ms(world_.between(1, 300));
     const int32_t as = static_cast<int32_t>(world_.below(static_cast<uint64_t>(setting_.ranks)));
     if (world_.chance(0.5)) {
       place.value().credentials.key = SecretKey::random();
       Status versions;
-      const Result<Channel> channel =
+      const Result<FramedSocket> channel =
           connect_as(place.value().addresses.front(), place.value().credentials, Purpose::kRegister,
                      place.value().meeting, as, setting_.ranks, deadline, &versions);
       if (channel.ok()) world_.note("a stranger believes that it is through");

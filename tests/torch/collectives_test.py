@@ -164,7 +164,7 @@ def test_moves(group, case, dtype, form):
 # --------------------------------------------------------------------------------------------------
 # reducing ----
 
-FOLDS = {
+REDUCTIONS = {
     'SUM': torch.add,
     'AVG': torch.add,
     'PREMUL_SUM': torch.add,
@@ -182,7 +182,7 @@ def operator(name):
     return dist._make_nccl_premul_sum(FACTOR) if name == 'PREMUL_SUM' else getattr(ReduceOp, name)
 
 
-def folded(parts, name):
+def reduced(parts, name):
     """In rank order; 16-bit floats and fp8 in fp32, rounded once."""
     dtype = parts[0].dtype
     wide = torch.float32 if dtype.is_floating_point and dtype.itemsize <= 2 else dtype
@@ -191,7 +191,7 @@ def folded(parts, name):
     if dtype is torch.bool and name in ('MIN', 'MAX'):
         name = {'MIN': 'BAND', 'MAX': 'BOR'}[name]
     parts = [part.to(wide) * FACTOR if name == 'PREMUL_SUM' else part.to(wide) for part in parts]
-    result = functools.reduce(FOLDS[name], parts)
+    result = functools.reduce(REDUCTIONS[name], parts)
     if name == 'AVG':
         result = result.div(
             len(parts),
@@ -204,7 +204,7 @@ def reduce(dtype, name, form):
     rank, size = here()
     shape, op, exact = shape_of(form), operator(name), name not in ('AVG', 'PREMUL_SUM')
     theirs = [values(peer, shape, dtype) for peer in range(size)]
-    expected = folded(theirs, name)
+    expected = reduced(theirs, name)
     buffer = formed(theirs[rank], form)
     dist.all_reduce(buffer, op)
     same(buffer, expected, exact)
@@ -220,12 +220,12 @@ def reduce(dtype, name, form):
     parts = [whole.view(size, *shape)[rank] for whole in wholes]
     if shape:
         dist.reduce_scatter_single(part, formed(wholes[rank], form), op)
-        same(part, folded(parts, name), exact)
+        same(part, reduced(parts, name), exact)
     part = out(shape, dtype, form)
     dist.reduce_scatter(
         part, [formed(piece, form) for piece in wholes[rank].view(size, *shape)], op
     )
-    same(part, folded(parts, name), exact)
+    same(part, reduced(parts, name), exact)
 
 
 def cases():
@@ -265,7 +265,7 @@ def uneven():
     ]
     part = torch.empty(shapes[rank])
     dist.reduce_scatter(part, wholes[rank])
-    same(part, folded([whole[rank] for whole in wholes], 'SUM'))
+    same(part, reduced([whole[rank] for whole in wholes], 'SUM'))
     # one storage in the order of the ranks: gathered in place
     flat = torch.zeros(sum(peer * 3 for peer in range(size)))
     listed = [
@@ -301,14 +301,14 @@ def coalesced(form, async_ops):
             dist.reduce_scatter_single(output, formed(whole[rank], form))
     manager.wait()
     for output, whole, shape in zip(parts, wholes, shapes):
-        same(output, folded([one.view(size, *shape)[rank] for one in whole], 'SUM'))
+        same(output, reduced([one.view(size, *shape)[rank] for one in whole], 'SUM'))
     buffers = [formed(tensor, form) for tensor in mine]
     with dist._coalescing_manager(async_ops=async_ops) as manager:
         for buffer in buffers:
             dist.all_reduce(buffer)
     manager.wait()
     for buffer, shape, dtype in zip(buffers, shapes, dtypes):
-        same(buffer, folded([values(peer, shape, dtype) for peer in range(size)], 'SUM'))
+        same(buffer, reduced([values(peer, shape, dtype) for peer in range(size)], 'SUM'))
 
 
 def coalesced_bits():
@@ -340,7 +340,7 @@ def functional():
         else functions.all_gather_tensor(mine, 0, world).wait(),
         torch.cat(theirs),
     )
-    same(functions.all_reduce(mine, 'sum', world).wait(), folded(theirs, 'SUM'))
+    same(functions.all_reduce(mine, 'sum', world).wait(), reduced(theirs, 'SUM'))
     parts = functions.all_gather_into_tensor_coalesced([mine, 2 * mine], world)
     same(parts[0].wait(), torch.cat(theirs))
     same(parts[1].wait(), torch.cat([2 * one for one in theirs]))

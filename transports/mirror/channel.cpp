@@ -53,7 +53,7 @@ size_t chosen_slot_bytes(size_t ranks, size_t most) {
   return std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most);
 }
 
-Channel::Channel(Place place) : place_(std::move(place)), peers_(place_.members.size()) {
+Channel::Channel(Setup place) : place_(std::move(place)), peers_(place_.members.size()) {
   const size_t ranks = place_.members.size(),
                chosen = chosen_slot_bytes(ranks, place_.node->most_slot_bytes());
   slot_bytes_ = round_up(std::max(place_.slot_bytes ? place_.slot_bytes : chosen,
@@ -65,7 +65,7 @@ Channel::Channel(Place place) : place_(std::move(place)), peers_(place_.members.
   std::sort(ranks_.begin(), ranks_.end());
 }
 
-Result<std::unique_ptr<Channel>> Channel::open(Place place) {
+Result<std::unique_ptr<Channel>> Channel::open(Setup place) {
   std::unique_ptr<Channel> channel(new Channel(std::move(place)));
   FSCCL_ASSIGN(channel->mirrors_, Mirrors::make(channel->ring_bytes_ * channel->peers_.size()));
   Node& node = *channel->place_.node;
@@ -96,7 +96,7 @@ Channel::~Channel() {
 }
 
 Result<std::unique_ptr<Channel>> Channel::pair(int from, int to) {
-  Place place = place_;
+  Setup place = place_;
   place.around = this;
   place.meeting = place.tag =
       mix_hash(tag(), static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));

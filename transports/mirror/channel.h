@@ -44,7 +44,7 @@ size_t chosen_slot_bytes(size_t ranks, size_t most);
 
 class Channel {
  public:
-  struct Place {  // in the job
+  struct Setup {  // in the job
     Node* node = nullptr;
     uint64_t meeting = 0, tag = 0;
     int rank = 0;
@@ -55,7 +55,7 @@ class Channel {
     std::shared_ptr<Board> board;
     Channel* around = nullptr;  // the channel that a pair belongs to, which reports its failures
   };
-  static Result<std::unique_ptr<Channel>> open(Place place);
+  static Result<std::unique_ptr<Channel>> open(Setup place);
   ~Channel();
   Channel(const Channel&) = delete;
 
@@ -130,7 +130,7 @@ class Channel {
     bool known = false;  // something came from it, or was sent to it
   };
 
-  explicit Channel(Place place);
+  explicit Channel(Setup place);
   // Returns null for a tick whose place has gone to a later one.
   static Arrival* arrival_of(Peer& peer, uint32_t tick);
   Header header(MessageKind kind) const;
@@ -154,7 +154,7 @@ class Channel {
   void tell(int peer, const fsccl_transport_failure_t& failure);
   void count(Peer& peer);
 
-  const Place place_;
+  const Setup place_;
   size_t ring_bytes_ = 0, slot_bytes_ = 0;
   std::shared_ptr<Mirrors> mirrors_;
   std::vector<Peer> peers_;

@@ -9,9 +9,9 @@ namespace {
 
 Channel& as_channel(void* channel) { return *static_cast<Channel*>(channel); }
 
-fsccl_status_t op_connect(void* node, const unsigned char* endpoints, size_t card_bytes,
+fsccl_status_t op_connect(void* node, const unsigned char* endpoints, size_t address_bytes,
                           char* error, size_t capacity) {
-  return report(static_cast<Node*>(node)->connect(endpoints, card_bytes), error, capacity);
+  return report(static_cast<Node*>(node)->connect(endpoints, address_bytes), error, capacity);
 }
 
 void op_leave(void* node) { delete static_cast<Node*>(node); }
@@ -26,7 +26,7 @@ fsccl_status_t keep(Result<std::unique_ptr<Channel>> made, void** channel, uint3
 
 fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel,
                        uint32_t* first_tick, char* error, size_t capacity) {
-  Channel::Place place;
+  Channel::Setup place;
   place.node = static_cast<Node*>(request->node);
   place.meeting = request->meeting;
   place.tag = request->tag;
@@ -92,16 +92,16 @@ int op_left(void* channel, int peer) { return as_channel(channel).left(peer) ? 1
 }  // namespace
 
 fsccl_status_t hand_over(Result<std::unique_ptr<Node>> made, void** node, unsigned char* endpoint,
-                         size_t* card_bytes, char* error, size_t capacity) {
+                         size_t* address_bytes, char* error, size_t capacity) {
   if (!made.ok()) return report(made.status(), error, capacity);
   const std::vector<uint8_t>& mine = made.value()->endpoint();
-  if (mine.size() > *card_bytes)
+  if (mine.size() > *address_bytes)
     return report(fail(FSCCL_ERR_LIMIT,
                        "the addresses of {} take {} bytes, {} are kept for them: use fewer devices",
-                       made.value()->name(), mine.size(), *card_bytes),
+                       made.value()->name(), mine.size(), *address_bytes),
                   error, capacity);
   std::copy(mine.begin(), mine.end(), endpoint);
-  *card_bytes = mine.size();
+  *address_bytes = mine.size();
   *node = made.value().release();
   return FSCCL_OK;
 }

@@ -4,7 +4,7 @@
 A dtype is moved as (code, elements): complex numbers are pairs of reals, fp8 formats that FSCCL
 does not know are bytes. A reduction that FSCCL has not (the bitwise operators on integers,
 arithmetic on fp8) is reduced in torch over the gathered contributions, in rank order as FSCCL does
-it; `fold` is then the function.
+it; `combine` is then the function.
 """
 
 import functools
@@ -87,7 +87,7 @@ class Reduction(NamedTuple):
     code: int  # FSCCL's number of the dtype
     per: int  # FSCCL elements per torch element
     op: c.Op
-    fold: object = None  # rows of contributions -> result; FSCCL then only moves
+    combine: object = None  # rows of contributions -> result; FSCCL then only moves
 
 
 def reduction(reduce_op, dtype):
@@ -106,8 +106,8 @@ def _with_factor(dtype, factor):
             f'PREMUL_SUM is for floating point, not {dtype}: use SUM and multiply, or cast'
         )
     known = _reduction(_Kind.PREMUL_SUM, dtype)
-    fold = known.fold and functools.partial(known.fold, factor=factor)
-    return known._replace(op=c.Op(c.OP_PREMUL_SUM, 0, factor), fold=fold)
+    combine = known.combine and functools.partial(known.combine, factor=factor)
+    return known._replace(op=c.Op(c.OP_PREMUL_SUM, 0, factor), combine=combine)
 
 
 @functools.cache
@@ -121,24 +121,24 @@ def _reduction(kind, dtype):
     if kind in _BITWISE:
         if dtype.is_floating_point or dtype.is_complex:
             raise TypeError(f'{name} is for integers and bool, not {dtype}')
-        return Reduction(code, per, None, functools.partial(_fold_bitwise, _BITWISE[kind]))
+        return Reduction(code, per, None, functools.partial(_combine_bitwise, _BITWISE[kind]))
     if kind not in _KINDS:
         raise TypeError(f'{name} is not known to FSCCL')
     if dtype.itemsize == 1 and dtype.is_floating_point:
-        return Reduction(code, per, None, functools.partial(_fold_wide, kind))
+        return Reduction(code, per, None, functools.partial(_combine_wide, kind))
     return Reduction(code, per, c.Op(_KINDS[kind], 0, 1.0))
 
 
-def _fold_bitwise(combine, rows):
+def _combine_bitwise(combine, rows):
     return functools.reduce(combine, rows.unbind(0))
 
 
-def _fold_wide(kind, rows, factor=1.0):
+def _combine_wide(kind, rows, factor=1.0):
     """fp8: in fp32, rounded once."""
     wide = rows.to(torch.float32)
     if factor != 1.0:
         wide *= factor
-    folded = functools.reduce(_ARITHMETIC[kind], wide.unbind(0))
+    combined = functools.reduce(_ARITHMETIC[kind], wide.unbind(0))
     if kind == _Kind.AVG:
-        folded = folded / rows.size(0)
-    return folded.to(rows.dtype)
+        combined = combined / rows.size(0)
+    return combined.to(rows.dtype)

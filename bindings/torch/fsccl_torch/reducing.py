@@ -21,7 +21,7 @@ class Reducing(Operands):
         how = self._reduction(call, opts, tensor.dtype)
         source = self._source(call, tensor)
         count(call, source)
-        if how.fold:
+        if how.combine:
             rows = torch.empty(
                 (self._size, *source.shape), dtype=source.dtype, device=source.device
             )
@@ -31,7 +31,7 @@ class Reducing(Operands):
                 (source.data_ptr(), rows.data_ptr(), source.numel() * how.per, how.code),
                 (source, rows),
                 tensors,
-                lambda: tensor.copy_(how.fold(rows)),
+                lambda: tensor.copy_(how.combine(rows)),
                 blocking(opts),
             )
         address = source.data_ptr()
@@ -54,7 +54,7 @@ class Reducing(Operands):
         scattered, gathered, keep, backs = [], [], [], []
         for tensor in tensors:
             how = self._reduction(call, opts, tensor.dtype)
-            if how.fold:
+            if how.combine:
                 return self._each(self.allreduce, tensors, opts)
             source = self._source(call, tensor)
             parts = dealt_out(source.numel() * how.per, self._size)
@@ -86,13 +86,13 @@ class Reducing(Operands):
         tensor, root = self._one(call, tensors), opts.rootRank
         how, source = self._reduction(call, opts, tensor.dtype), self._source(call, tensor)
         count(call, source)
-        if how.fold:
+        if how.combine:
             rows = torch.empty(
                 (self._size if self._rank == root else 0, *source.shape),
                 dtype=source.dtype,
                 device=source.device,
             )
-            finish = (lambda: tensor.copy_(how.fold(rows))) if self._rank == root else None
+            finish = (lambda: tensor.copy_(how.combine(rows))) if self._rank == root else None
             return self._comm.submit(
                 call,
                 _lib.fsccl_gather,
@@ -127,8 +127,8 @@ class Reducing(Operands):
                 f'{elements * self._size}',
             )
         count(call, source)
-        if how.fold:
-            return self._fold_parts(call, source, output, [elements] * self._size, how, opts)
+        if how.combine:
+            return self._reduce_parts(call, source, output, [elements] * self._size, how, opts)
         return self._comm.submit(
             call,
             _lib.fsccl_reduce_scatter,
@@ -144,7 +144,7 @@ class Reducing(Operands):
         entries, keep, backs = [], [], []
         for output, input in zip(outputs, inputs, strict=True):
             how = self._reduction(call, opts, input.dtype, output.dtype)
-            if how.fold:
+            if how.combine:
                 return self._comm.together(
                     [self.reduce_scatter_single(*pair, opts) for pair in zip(outputs, inputs)]
                 )
@@ -185,8 +185,8 @@ class Reducing(Operands):
             )
         source, target = self._packed(call, parts), self._target(call, output)
         count(call, source)
-        if how.fold:
-            return self._fold_parts(call, source, output, counts, how, opts)
+        if how.combine:
+            return self._reduce_parts(call, source, output, counts, how, opts)
         return self._comm.submit(
             call,
             _lib.fsccl_reduce_scatter_v,
@@ -203,8 +203,8 @@ class Reducing(Operands):
             blocking(opts),
         )
 
-    def _fold_parts(self, call, source, output, counts, how, opts):
-        """Each rank receives its part from all and folds."""
+    def _reduce_parts(self, call, source, output, counts, how, opts):
+        """Each rank receives its part from all and reduces."""
         rows = torch.empty((self._size, *output.shape), dtype=output.dtype, device=output.device)
         return self._exchange(
             call,
@@ -214,6 +214,6 @@ class Reducing(Operands):
             [output.numel() * how.per] * self._size,
             how.code,
             [output],
-            lambda: output.copy_(how.fold(rows)),
+            lambda: output.copy_(how.combine(rows)),
             opts,
         )

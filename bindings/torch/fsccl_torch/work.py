@@ -2,7 +2,7 @@
 """Operations in flight: what a collective returns.
 
 A Work keeps the tensors of its operation alive until the operation is over. Its last step (copying
-a staged result into the caller's tensor, folding) runs exactly once, in the thread that first
+a staged result into the caller's tensor, reducing) runs exactly once, in the thread that first
 learns of the completion; so a second wait() never touches the result again. Operations on a GPU
 have that step on their stream, and end there (StreamWork).
 """

@@ -37,8 +37,8 @@ DeviceCollectives::~DeviceCollectives() {
     if (*one) over &= (*one)->finish();
     one->reset();
   }
-  if (!over) (void)folded_.release();  // freeing memory waits for the device
-  folded_.reset();
+  if (!over) (void)exchanged_sum_.release();  // freeing memory waits for the device
+  exchanged_sum_.reset();
   if (!scratch_ || !over) return;
   const cuda::Current current(*device_);
   (void)device_->driver().cuMemFree(scratch_);
@@ -70,12 +70,13 @@ Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCa
                   "GPU starts NCCL, or finds that it "
                   "is not there: call one before the capture",
                   op_name(call.op), comm_.name());
-    if (way(call) == Way::staged || exchanges_)
+    if (algorithm(call) == Algorithm::staged || exchanges_)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "{} goes {} here, which a graph cannot capture (fsccl_explain says why): call it "
                   "outside of the capture",
-                  op_name(call.op), way(call) == Way::staged ? "through host memory" : "by UCX");
-    if (way(call) == Way::summed)
+                  op_name(call.op),
+                  algorithm(call) == Algorithm::staged ? "through host memory" : "by UCX");
+    if (algorithm(call) == Algorithm::summed)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "{} of {} is summed in memory of communicator {}, which a graph's replays would "
                   "share with other calls: sum "
@@ -261,19 +262,19 @@ Status DeviceCollectives::run_staged(const DeviceCall& call) {
   return staging_->run(call);
 }
 
-Status DeviceCollectives::run_folded(const DeviceCall& call) {
-  if (!folded_) {
-    FSCCL_ASSIGN(folded_,
-                 FoldedSum::create({*device_, comm_.size(), [this] { return lost(); },
-                                    [this](const DeviceCall& one) { return move({&one}); }}));
+Status DeviceCollectives::run_exchanged_sum(const DeviceCall& call) {
+  if (!exchanged_sum_) {
+    FSCCL_ASSIGN(exchanged_sum_,
+                 ExchangedSum::create({*device_, comm_.size(), [this] { return lost(); },
+                                       [this](const DeviceCall& one) { return move({&one}); }}));
   }
   return call.op == OpCode::all_reduce
-             ? all_reduce_folded(call)
-             : folded_->reduce_scatter(call, epilogue_of(call, comm_.size()));
+             ? all_reduce_exchanged(call)
+             : exchanged_sum_->reduce_scatter(call, epilogue_of(call, comm_.size()));
 }
 
 // Each rank sums its part, in its place in the result, and the parts are gathered there.
-Status DeviceCollectives::all_reduce_folded(const DeviceCall& call) {
+Status DeviceCollectives::all_reduce_exchanged(const DeviceCall& call) {
   constexpr uint64_t kUnit = 64;  // elements; parts begin where lines of memory do
   const auto ranks = static_cast<uint64_t>(comm_.size());
   const uint64_t count = call.sends[0].count, part = (count + ranks - 1) / ranks;
@@ -288,7 +289,7 @@ Status DeviceCollectives::all_reduce_folded(const DeviceCall& call) {
   }
   const CallPart own = scatter.sends[static_cast<size_t>(comm_.rank())];
   scatter.receives = {own};
-  FSCCL_TRY(folded_->reduce_scatter(scatter, epilogue_of(call, comm_.size())));
+  FSCCL_TRY(exchanged_sum_->reduce_scatter(scatter, epilogue_of(call, comm_.size())));
   DeviceCall parts = scatter;
   parts.op = OpCode::all_gather;
   parts.input = call.output + own.begin * call.element();

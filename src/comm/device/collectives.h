@@ -23,8 +23,8 @@
 #include "comm/communicator.h"
 #include "comm/device/agreement.h"
 #include "comm/device/device_call.h"
+#include "comm/device/exchanged_sum.h"
 #include "comm/device/exchanges.h"
-#include "comm/device/folded_sum.h"
 #include "comm/device/staging.h"
 #include "comm/device/stream_watch.h"
 #include "select/native.h"
@@ -82,7 +82,7 @@ class DeviceCollectives {
   static Status run_group(std::vector<Grouped>& group);
 
  private:
-  using Way = NativeWay;
+  using Algorithm = NativeAlgorithm;
   explicit DeviceCollectives(Communicator& comm) : comm_(comm) {}
   Status agree(const cuda::Device& device);
   Status agree_on_nccl(const cuda::Device& device, const std::vector<DeviceTerms>& terms);
@@ -97,7 +97,7 @@ class DeviceCollectives {
   Status make_copier(cuda::CUdeviceptr memory, uint64_t bytes, const nccl::ncclUniqueId& id);
   bool peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const;
   // The way of a call (select/native.h).
-  Way way(const DeviceCall& call) const;
+  Algorithm algorithm(const DeviceCall& call) const;
   NativeCall native_call(const DeviceCall& call, uint64_t bytes) const;
   using Calls = std::vector<const DeviceCall*>;
   // The parts of run(): find the calls that NCCL takes as they are, enqueue those, and then run the
@@ -108,13 +108,15 @@ class DeviceCollectives {
   struct GroupShare;
   static void run_beside_each_other(const std::vector<GroupShare*>& waiting);
   // run_others(), for other ranks
-  bool waits(const DeviceCall& call) const { return exchanges_ || way(call) == Way::staged; }
+  bool waits(const DeviceCall& call) const {
+    return exchanges_ || algorithm(call) == Algorithm::staged;
+  }
   Status move(const Calls& calls);
   Status follow(cuda::CUstream stream) { return watch_ ? watch_->follow(stream) : success(); }
   bool divides(const DeviceCall& call) const;
   Status divide(const DeviceCall& call) const;
-  Status run_folded(const DeviceCall& call);
-  Status all_reduce_folded(const DeviceCall& call);
+  Status run_exchanged_sum(const DeviceCall& call);
+  Status all_reduce_exchanged(const DeviceCall& call);
   Status run_staged(const DeviceCall& call);
   Status lost() const { return comm_.engine().intact(); }
 
@@ -128,7 +130,7 @@ class DeviceCollectives {
   std::mutex copier_mutex_;        // guards the pointer against the watch's thread
   std::string why_not_exchanges_;  // where there are none, and no NCCL
   std::unique_ptr<Exchanges> exchanges_;
-  std::unique_ptr<FoldedSum> folded_;
+  std::unique_ptr<ExchangedSum> exchanged_sum_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<StreamWatch> watch_;  // watch of nccl_
   std::map<cuda::CUdeviceptr, int> window_users_;

@@ -17,7 +17,7 @@ Result<DeviceCollectives::Calls> DeviceCollectives::calls_of_nccl(
   Calls found;
   for (const DeviceCall& call : calls) {
     FSCCL_TRY(check_buffers(call));
-    if (way(call) == Way::nccl) found.push_back(&call);
+    if (algorithm(call) == Algorithm::nccl) found.push_back(&call);
   }
   return found;
 }
@@ -27,16 +27,16 @@ Status DeviceCollectives::run_others(std::span<const DeviceCall> calls) {
   Calls exchanged;
   std::set<cuda::CUstream> followed;
   for (const DeviceCall& call : calls) {
-    const Way chosen = way(call);
-    if (chosen == Way::exchanged) exchanged.push_back(&call);
-    if (chosen == Way::nccl || chosen == Way::summed) followed.insert(call.stream);
+    const Algorithm chosen = algorithm(call);
+    if (chosen == Algorithm::exchanged) exchanged.push_back(&call);
+    if (chosen == Algorithm::nccl || chosen == Algorithm::summed) followed.insert(call.stream);
   }
   if (!exchanged.empty()) FSCCL_TRY(move(exchanged));
   for (const DeviceCall& call : calls) {
-    const Way chosen = way(call);
-    if (chosen == Way::nccl && divides(call)) FSCCL_TRY(divide(call));
-    if (chosen == Way::summed) FSCCL_TRY(run_folded(call));
-    if (chosen == Way::staged) FSCCL_TRY(run_staged(call));
+    const Algorithm chosen = algorithm(call);
+    if (chosen == Algorithm::nccl && divides(call)) FSCCL_TRY(divide(call));
+    if (chosen == Algorithm::summed) FSCCL_TRY(run_exchanged_sum(call));
+    if (chosen == Algorithm::staged) FSCCL_TRY(run_staged(call));
   }
   for (const cuda::CUstream stream : followed) FSCCL_TRY(follow(stream));
   return success();

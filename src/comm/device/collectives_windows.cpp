@@ -82,7 +82,7 @@ Status DeviceCollectives::restart_nccl(const std::string& why) {
                 .take_status());
   FSCCL_ASSIGN(const nccl::ncclUniqueId id, share_id());
   watch_.reset();
-  folded_.reset();
+  exchanged_sum_.reset();
   nccl_->end(fail(FSCCL_ERR_NOT_AVAILABLE, "{}", why));
   nccl_.reset();
   bool lasting = false;

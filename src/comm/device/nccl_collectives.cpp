@@ -22,7 +22,7 @@ Elements moved(fsccl_dtype_t dtype) {
   return bytes == 2 ? Elements{nccl::ncclFloat16, 1} : Elements{nccl::ncclUint8, bytes};
 }
 
-ncclDataType_t folded(fsccl_dtype_t dtype) {
+ncclDataType_t summed_type(fsccl_dtype_t dtype) {
   switch (dtype) {
     case FSCCL_INT8:
       return nccl::ncclInt8;
@@ -59,7 +59,7 @@ ncclRedOp_t operator_of(fsccl_dtype_t dtype, int kind) {
 class Reduction {
  public:
   Reduction(nccl::Communicator& comm, const DeviceCall& call)
-      : comm_(comm), type_(folded(call.dtype)) {
+      : comm_(comm), type_(summed_type(call.dtype)) {
     if (!reduces(call.op)) return;
     if (call.reduction.kind != FSCCL_OP_PREMUL_SUM) {
       how_ = operator_of(call.dtype, call.reduction.kind);

@@ -65,7 +65,7 @@ __device__ __forceinline__ void cast_tile(uint64_t destination, uint64_t source,
 }
 
 template <class From>
-__device__ __forceinline__ void cast_from(const Piece& piece, uint64_t destination, uint64_t source,
+__device__ __forceinline__ void cast_from(const Range& piece, uint64_t destination, uint64_t source,
                                           unsigned count) {
   switch (piece.to) {
     case kFp16:
@@ -117,7 +117,7 @@ __device__ __forceinline__ void copy_tile(uint64_t destination, uint64_t source,
 }
 
 __device__ __forceinline__ void do_tile(const CastLaunch& launch, Tile tile) {
-  const Piece piece = launch.pieces[tile.piece];
+  const Range piece = launch.pieces[tile.piece];
   const unsigned most = piece.from == kBytes ? kCopyTile : kCastTile;
   const uint64_t first = static_cast<uint64_t>(tile.index) * most, left = piece.count - first;
   const auto count = static_cast<unsigned>(left < most ? left : most);

@@ -135,7 +135,7 @@ Status DeviceKernels::launch(CUfunction function, uint32_t blocks, uint32_t thre
 }
 
 Result<std::shared_ptr<const CastTable>> DeviceKernels::make_casts(
-    const std::vector<CastPiece>& pieces, CastBase base) const {
+    const std::vector<CastRange>& pieces, CastBase base) const {
   FSCCL_ASSIGN(const Cut cut, cut_casts(pieces));
   auto table = std::make_shared<CastTable>();
   table->base = base;
@@ -154,7 +154,7 @@ Status DeviceKernels::cast(const CastTable& table, CUdeviceptr source_base,
                            CUdeviceptr destination_base, CUstream stream) const {
   if (!table.tile_count) return success();
   CastLaunch launch{};
-  launch.pieces = table.memory->at<const Piece>(0);
+  launch.pieces = table.memory->at<const Range>(0);
   launch.tiles = table.memory->at<const Tile>(table.tiles);
   launch.source_base = table.base == CastBase::destinations ? 0 : source_base;
   launch.destination_base = table.base == CastBase::sources ? 0 : destination_base;
@@ -166,7 +166,7 @@ Status DeviceKernels::cast(const CastTable& table, CUdeviceptr source_base,
 }
 
 Result<std::shared_ptr<const ReduceTable>> DeviceKernels::make_reduces(
-    const std::vector<ReducePiece>& pieces, int sources) const {
+    const std::vector<ReduceRange>& pieces, int sources) const {
   if (sources < 1) return fail(FSCCL_ERR_INVALID_ARGUMENT, "a reduce of {} sources", sources);
   FSCCL_ASSIGN(const Cut cut, cut_reduces(pieces));
   auto table = std::make_shared<ReduceTable>();
@@ -194,7 +194,7 @@ Status DeviceKernels::reduce(const ReduceTable& table, const CUdeviceptr* bases,
   launch.tile_count = table.tile_count;
   const Current current(device_);
   if (table.tile_count) {
-    launch.pieces = table.memory->at<const Piece>(0);
+    launch.pieces = table.memory->at<const Range>(0);
     launch.tiles = table.memory->at<const Tile>(table.tiles);
     launch.sums = table.memory->at<uint64_t>(table.sums);
     launch.more_bases = table.memory->at<const uint64_t>(table.bases);

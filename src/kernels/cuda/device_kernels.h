@@ -19,16 +19,16 @@ namespace fsccl::cuda {
 
 // dst = src converted. Any pair that kernels.h casts, and equal dtypes of any kind (a copy). Any
 // alignment to the element.
-struct CastPiece {
+struct CastRange {
   CUdeviceptr source = 0;    // an address, or an offset where CastBase says so
   uint64_t destination = 0;  // an address, or an offset where CastBase says so
   uint64_t count = 0;        // elements
   fsccl_dtype_t from = FSCCL_FLOAT32, to = FSCCL_FLOAT32;
 };
 
-// dst = fold over the sources, in their order, of the elements at `offset` behind each source's
-// base.
-struct ReducePiece {
+// dst = reduction over the sources, in their order, of the elements at `offset` behind each
+// source's base.
+struct ReduceRange {
   uint64_t offset = 0;          // bytes, behind the base of every source
   CUdeviceptr destination = 0;  // an address
   uint64_t count = 0;           // elements
@@ -61,7 +61,7 @@ class DeviceKernels {
   static Result<const DeviceKernels*> of(const Device& device);
 
   // Upload the pieces and wait for that, but for nothing else on the device.
-  Result<std::shared_ptr<const CastTable>> make_casts(const std::vector<CastPiece>& pieces,
+  Result<std::shared_ptr<const CastTable>> make_casts(const std::vector<CastRange>& pieces,
                                                       CastBase base) const;
   // Sources' base is `source_base`, destinations' `destination_base`; what the table has as
   // addresses ignores them.
@@ -69,7 +69,7 @@ class DeviceKernels {
               CUstream stream) const;
 
   // Pieces of fp16, bf16, fp32 and fp64. Integers are not gradients: FSCCL_ERR_NOT_AVAILABLE.
-  Result<std::shared_ptr<const ReduceTable>> make_reduces(const std::vector<ReducePiece>& pieces,
+  Result<std::shared_ptr<const ReduceTable>> make_reduces(const std::vector<ReduceRange>& pieces,
                                                           int sources) const;
   // `bases`: of the sources, as many as the table was made for; they are copied. norm: null, or
   // memory for a DeviceNorm, of the device or registered, which is written. One launch of a table

@@ -10,7 +10,7 @@ enum Element : uint32_t { kFp16, kBf16, kFp32, kFp64, kBytes };
 
 // A piece of a table. Its addresses are offsets where the launch names a base; `count` is of
 // elements, or of bytes.
-struct Piece {
+struct Range {
   uint64_t source, destination, count;
   uint32_t from, to;  // Element; kBytes only both
 };
@@ -30,7 +30,7 @@ inline constexpr uint32_t kWorkers = 128, kReduceThreads = kWorkers + 32, kReduc
 inline constexpr uint32_t kBlocksPerMultiprocessor = 5;
 
 struct CastLaunch {
-  const Piece* pieces;
+  const Range* pieces;
   const Tile* tiles;
   uint64_t source_base, destination_base;
   uint32_t tile_count;
@@ -44,7 +44,7 @@ inline constexpr uint32_t kBasesInside = 64, kBasesPut = 480;
 inline constexpr uint64_t kNoSum = ~uint64_t{0};
 
 struct ReduceLaunch {
-  const Piece* pieces;  // `source`: behind each base
+  const Range* pieces;  // `source`: behind each base
   const Tile* tiles;
   const uint64_t* more_bases;  // where there are more than kBasesInside
   uint64_t* sums;              // one a tile, kNoSum before the launch and after it

@@ -79,10 +79,10 @@ __device__ __forceinline__ void add_squares(const A* stored, unsigned count, uns
 }
 
 template <unsigned kHalf>
-__device__ __forceinline__ void add_halves(double (&folded)[kChains]) {
+__device__ __forceinline__ void add_halves(double (&sums)[kChains]) {
   FSCCL_UNROLL
-  for (unsigned k = 0; k < kHalf; k++) folded[k] += folded[k + kHalf];
-  if constexpr (kHalf > 1) add_halves<kHalf / 2>(folded);
+  for (unsigned k = 0; k < kHalf; k++) sums[k] += sums[k + kHalf];
+  if constexpr (kHalf > 1) add_halves<kHalf / 2>(sums);
 }
 
 // By the first 16 lanes of the last warp.
@@ -101,14 +101,14 @@ __device__ __forceinline__ void take_deposit(const ReduceLaunch& launch, ReduceS
   if (!deposit.closes) return;
   __syncwarp(0xffff);
   if (chain == 0) {
-    double folded[kChains];
+    double sums[kChains];
     bool all = true;
     FSCCL_UNROLL
     for (unsigned k = 0; k < kChains; k++)
-      folded[k] = shared.chains[k], all = all && shared.finite[k];
-    add_halves<kChains / 2>(folded);
-    if (!deposit.wide) all = is_finite(folded[0]);
-    const auto bits = static_cast<uint64_t>(__double_as_longlong(plain(folded[0])));
+      sums[k] = shared.chains[k], all = all && shared.finite[k];
+    add_halves<kChains / 2>(sums);
+    if (!deposit.wide) all = is_finite(sums[0]);
+    const auto bits = static_cast<uint64_t>(__double_as_longlong(plain(sums[0])));
     *const_cast<volatile uint64_t*>(launch.sums + deposit.tile) = bits | (all ? 0 : 1ull << 63);
   }
   __syncwarp(0xffff);  // until then the chains are not written again

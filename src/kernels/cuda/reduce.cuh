@@ -48,8 +48,8 @@ __device__ __forceinline__ void load(const T* mine, unsigned left, A (&to)[kHeld
 // At `offset` behind every base. Vectors of 16 bits are loaded from two sources at a time, to have
 // as many bytes under way as of 32.
 template <bool kVectors, class From, class A>
-__device__ __forceinline__ void fold(const ReduceLaunch& launch, uint64_t offset, unsigned left,
-                                     A (&sum)[kHeld<kVectors, A>]) {
+__device__ __forceinline__ void add_sources(const ReduceLaunch& launch, uint64_t offset,
+                                            unsigned left, A (&sum)[kHeld<kVectors, A>]) {
   const auto source = [&](unsigned s) {
     return at<const From>(
         (launch.sources <= kBasesInside ? launch.bases[s] : launch.more_bases[s]) + offset);
@@ -126,7 +126,7 @@ __device__ __forceinline__ void finish(const ReduceLaunch& launch, To* mine, uns
 
 // As many elements as the workers hold, from `first` of the piece on; fewer if `count` is less.
 template <bool kVectors, class A>
-__device__ __forceinline__ void reduce_held(const ReduceLaunch& launch, const Piece& piece,
+__device__ __forceinline__ void reduce_held(const ReduceLaunch& launch, const Range& piece,
                                             uint64_t first, unsigned count, A* stored) {
   const unsigned thread = thread_anew(), left = count > thread ? count - thread : 0;
   first += place<kVectors>(thread);
@@ -136,16 +136,16 @@ __device__ __forceinline__ void reduce_held(const ReduceLaunch& launch, const Pi
   A sum[kHeld<kVectors, A>];
   switch (piece.from) {
     case kFp16:
-      fold<kVectors, Fp16>(launch, source, left, sum);
+      add_sources<kVectors, Fp16>(launch, source, left, sum);
       break;
     case kBf16:
-      fold<kVectors, Bf16>(launch, source, left, sum);
+      add_sources<kVectors, Bf16>(launch, source, left, sum);
       break;
     case kFp32:
-      fold<kVectors, float>(launch, source, left, sum);
+      add_sources<kVectors, float>(launch, source, left, sum);
       break;
     default:
-      if constexpr (sizeof(A) == 8) fold<kVectors, double>(launch, source, left, sum);
+      if constexpr (sizeof(A) == 8) add_sources<kVectors, double>(launch, source, left, sum);
   }
   if (launch.divisor != 1) {
     FSCCL_UNROLL
@@ -171,7 +171,7 @@ __device__ __forceinline__ void reduce_held(const ReduceLaunch& launch, const Pi
 // Elements first .. first + count of a piece. A stage begins at a multiple of 1024 elements, so a
 // piece's alignment is its own.
 template <class A>
-__device__ __forceinline__ void reduce_stage(const ReduceLaunch& launch, const Piece& piece,
+__device__ __forceinline__ void reduce_stage(const ReduceLaunch& launch, const Range& piece,
                                              uint64_t first, unsigned count, void* shared) {
   A* const stored = static_cast<A*>(shared);
   const bool aligned = (piece.source | launch.misalignment) % quad_bytes(piece.from) == 0 &&
@@ -198,7 +198,7 @@ __device__ __forceinline__ void reduce_tiles(const ReduceLaunch& launch, ReduceS
   for (unsigned i = first; i < launch.tile_count; i += step) {
     const Tile tile = next;
     if (i + step < launch.tile_count) next = launch.tiles[i + step];
-    const Piece piece = launch.pieces[tile.piece];  // all of it, at once and before the elements
+    const Range piece = launch.pieces[tile.piece];  // all of it, at once and before the elements
     const bool wide = piece.from == kFp64 || piece.to == kFp64;
     const uint64_t begin = static_cast<uint64_t>(tile.index) * kReduceTile,
                    left = piece.count - begin;

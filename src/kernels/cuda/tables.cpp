@@ -17,7 +17,7 @@ Element element(fsccl_dtype_t dtype) {
   return static_cast<Element>(dtype - FSCCL_FLOAT16);
 }
 
-Status add(Cut& cut, const Piece& piece, uint32_t most) {
+Status add(Cut& cut, const Range& piece, uint32_t most) {
   const uint64_t tiles = piece.count / most + (piece.count % most != 0);
   if (cut.pieces.size() + cut.tiles.size() + tiles >= std::numeric_limits<int32_t>::max())
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
@@ -30,9 +30,9 @@ Status add(Cut& cut, const Piece& piece, uint32_t most) {
 
 }  // namespace
 
-Result<Cut> cut_casts(const std::vector<CastPiece>& pieces) {
+Result<Cut> cut_casts(const std::vector<CastRange>& pieces) {
   Cut cut;
-  for (const CastPiece& piece : pieces) {
+  for (const CastRange& piece : pieces) {
     if (!cast_supported(piece.to, piece.from))
       return fail(FSCCL_ERR_NOT_AVAILABLE, "no kernel converts {} to {}", dtype_name(piece.from),
                   dtype_name(piece.to));
@@ -51,9 +51,9 @@ Result<Cut> cut_casts(const std::vector<CastPiece>& pieces) {
   return cut;
 }
 
-Result<Cut> cut_reduces(const std::vector<ReducePiece>& pieces) {
+Result<Cut> cut_reduces(const std::vector<ReduceRange>& pieces) {
   Cut cut;
-  for (const ReducePiece& piece : pieces) {
+  for (const ReduceRange& piece : pieces) {
     if (!dtype_float(piece.from) || !dtype_float(piece.to))
       return fail(FSCCL_ERR_NOT_AVAILABLE, "kernels reduce fp16, bf16, fp32 and fp64, not {} to {}",
                   dtype_name(piece.from), dtype_name(piece.to));

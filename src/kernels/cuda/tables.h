@@ -9,14 +9,14 @@
 namespace fsccl::cuda {
 
 struct Cut {
-  std::vector<Piece> pieces;
+  std::vector<Range> pieces;
   std::vector<Tile> tiles;
 };
 
 // FSCCL_ERR_NOT_AVAILABLE: types that kernels do not convert. FSCCL_ERR_INVALID_ARGUMENT: more
 // tiles than a launch can count.
-Result<Cut> cut_casts(const std::vector<CastPiece>& pieces);
-Result<Cut> cut_reduces(const std::vector<ReducePiece>& pieces);  // a tile is a block of the norm
+Result<Cut> cut_casts(const std::vector<CastRange>& pieces);
+Result<Cut> cut_reduces(const std::vector<ReduceRange>& pieces);  // a tile is a block of the norm
 
 // Blocks for so many tiles: at most `most`. As few as have no more rounds, so that all are busy to
 // the end, and then as many more as give each multiprocessor the same number: tiles are dealt to

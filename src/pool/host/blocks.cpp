@@ -20,7 +20,7 @@ constexpr size_t kListed = 16;  // blocks that an error names
 
 }  // namespace
 
-Blocks::Blocks(Place place) : place_(std::move(place)), region_(place_.bytes) {
+Blocks::Blocks(Setup place) : place_(std::move(place)), region_(place_.bytes) {
   if (place_.debug && !place_.dry_run) watch_ = std::make_unique<BlockWatch>(place_.memory);
 }
 

@@ -19,7 +19,7 @@ namespace fsccl {
 
 class Blocks {
  public:
-  struct Place {
+  struct Setup {
     std::string pool;  // its name
     HostArena* arena = nullptr;
     ArenaTable* arenas = nullptr;
@@ -32,7 +32,7 @@ class Blocks {
     // so much of the region must exist; called without a lock
     std::function<Status(uint64_t extent)> grow;
   };
-  explicit Blocks(Place place);
+  explicit Blocks(Setup place);
   ~Blocks();
 
   // Aligned to `alignment` at least.
@@ -64,7 +64,7 @@ class Blocks {
   Status end(const Block& block);
   Status not_a_block(const void* pointer) const;
 
-  const Place place_;
+  const Setup place_;
   mutable std::mutex mutex_;
   NodeMemory nodes_;
   std::pmr::map<const std::byte*, Block> blocks_{nodes_.get()};  // by address

@@ -242,7 +242,7 @@ void HostPool::make_memory(const PoolMemory::Limits& limits, bool prefault) {
 }
 
 void HostPool::make_blocks(bool debug) {
-  Blocks::Place place{.pool = name_,
+  Blocks::Setup place{.pool = name_,
                       .arena = arena_.get(),
                       .arenas = &comm_.context().arenas(),
                       .arena_id = arena_id_};

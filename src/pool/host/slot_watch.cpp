@@ -33,7 +33,7 @@ SlotWatch::~SlotWatch() {
   remove_fault_note(pool_note_);
 }
 
-void SlotWatch::name(uint64_t key, std::string text, std::vector<Piece> pieces) {
+void SlotWatch::name(uint64_t key, std::string text, std::vector<NamedRange> pieces) {
   const std::lock_guard lock(mutex_);
   contents_[key] = {std::move(text), std::move(pieces)};
 }
@@ -68,8 +68,8 @@ void SlotWatch::taken(Part part, uint64_t key, std::byte* data, uint64_t bytes, 
 template <class Visit>
 void SlotWatch::each_zone(const Slot& slot, uint64_t key, const Visit& visit) {
   auto begin = -static_cast<int64_t>(kZone);
-  const Piece* before = nullptr;
-  for (const Piece& piece : contents_[key].pieces) {
+  const NamedRange* before = nullptr;
+  for (const NamedRange& piece : contents_[key].pieces) {
     visit(begin, static_cast<int64_t>(piece.begin), before, &piece);
     begin = static_cast<int64_t>(piece.end);
     before = &piece;
@@ -78,7 +78,7 @@ void SlotWatch::each_zone(const Slot& slot, uint64_t key, const Visit& visit) {
 }
 
 void SlotWatch::write_zones(Slot& slot, uint64_t key) {
-  each_zone(slot, key, [&](int64_t begin, int64_t end, const Piece*, const Piece*) {
+  each_zone(slot, key, [&](int64_t begin, int64_t end, const NamedRange*, const NamedRange*) {
     if (end > begin) std::memset(slot.data + begin, kZoneByte, static_cast<size_t>(end - begin));
   });
   slot.zones = true;
@@ -100,21 +100,22 @@ Status SlotWatch::intact(Part part, uint64_t key) {
   if (found == slots_.end() || !found->second.zones) return success();
   Slot& slot = found->second;
   Status status;
-  each_zone(slot, key, [&](int64_t begin, int64_t end, const Piece* before, const Piece* behind) {
-    for (int64_t at = begin; status.ok() && at < end; at++) {
-      if (slot.data[at] == std::byte(kZoneByte)) continue;
-      const bool beyond = before && (!behind || at - begin < end - at);
-      status = fail(
-          FSCCL_ERR_INVALID_STATE,
-          "the {} ({} bytes in {}) were written beyond the {} of '{}': byte {} {} it is {:#04x}",
-          contents_[key].text, slot.bytes, pool_, beyond ? "end" : "begin",
-          beyond   ? before->name
-          : behind ? behind->name
-                   : "",
-          beyond ? at - begin : end - at, beyond ? "behind" : "before",
-          static_cast<int>(slot.data[at]));
-    }
-  });
+  each_zone(slot, key,
+            [&](int64_t begin, int64_t end, const NamedRange* before, const NamedRange* behind) {
+              for (int64_t at = begin; status.ok() && at < end; at++) {
+                if (slot.data[at] == std::byte(kZoneByte)) continue;
+                const bool beyond = before && (!behind || at - begin < end - at);
+                status = fail(FSCCL_ERR_INVALID_STATE,
+                              "the {} ({} bytes in {}) were written beyond the {} of '{}': byte {} "
+                              "{} it is {:#04x}",
+                              contents_[key].text, slot.bytes, pool_, beyond ? "end" : "begin",
+                              beyond   ? before->name
+                              : behind ? behind->name
+                                       : "",
+                              beyond ? at - begin : end - at, beyond ? "behind" : "before",
+                              static_cast<int>(slot.data[at]));
+              }
+            });
   if (!status.ok()) write_zones(slot, key);
   return status;
 }

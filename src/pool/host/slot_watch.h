@@ -35,11 +35,11 @@ class SlotWatch {
   std::byte* seen(const std::byte* address) const { return view_.base() + (address - arena_); }
 
   // The content of a key's slots: a text for all of it, and its pieces in order, each with a name.
-  struct Piece {
+  struct NamedRange {
     uint64_t begin = 0, end = 0;
     std::string name;
   };
-  void name(uint64_t key, std::string text, std::vector<Piece> pieces);
+  void name(uint64_t key, std::string text, std::vector<NamedRange> pieces);
   void taken(Part part, uint64_t key, std::byte* data, uint64_t bytes, uint64_t room);
   // From now on the caller may touch it, at `seen`. `poison`: nothing is in it yet, which shall
   // show.
@@ -57,7 +57,7 @@ class SlotWatch {
   SlotWatch(GuardedView view, const HostArena& arena, std::string pool);
   struct Contents {
     std::string text;
-    std::vector<Piece> pieces;
+    std::vector<NamedRange> pieces;
   };
   template <class Visit>
   void each_zone(const Slot& slot, uint64_t key, const Visit& visit);

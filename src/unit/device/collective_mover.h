@@ -63,7 +63,7 @@ class CollectiveMover {
   static constexpr uint64_t kLargePiece = 256u << 10;
 
  private:
-  enum class Way : uint8_t { in_place, each, packed };
+  enum class Transfer : uint8_t { in_place, each, packed };
   // Pieces packed rank by rank, aligned.
   struct Packing {
     std::vector<uint64_t> begins;                         // by rank, and the end
@@ -71,7 +71,7 @@ class CollectiveMover {
     std::shared_ptr<const cuda::CastTable> pack, unpack;  // null where nothing is small
   };
   explicit CollectiveMover(Request request) : request_(std::move(request)) {}
-  Way way_of(const std::vector<Piece>& pieces) const;
+  Transfer way_of(const std::vector<Piece>& pieces) const;
   Packing place(const std::vector<Piece>& pieces, bool equal_parts) const;
   Status make_tables();
   Status allocate();
@@ -86,7 +86,7 @@ class CollectiveMover {
   Request request_;
   bool asked_for_window_ = false;
   const cuda::DeviceKernels* kernels_ = nullptr;  // null: none for this GPU
-  Way gather_way_ = Way::each, reduce_way_ = Way::each;
+  Transfer gather_way_ = Transfer::each, reduce_way_ = Transfer::each;
   Packing parameters_, gradients_;
   std::shared_ptr<const cuda::ReduceTable> sums_;
   DeviceCall gather_call_, exchange_;  // calls on bytes

@@ -73,7 +73,7 @@ std::vector<CollectiveMover::Piece> CollectiveUnitMover::gradient_pieces() const
 }
 
 Status CollectiveUnitMover::place_shards(const std::vector<std::byte*>& shards) {
-  std::vector<cuda::CastPiece> pieces;
+  std::vector<cuda::CastRange> pieces;
   for (size_t i = 0; i < spec_.params.size(); i++) {
     const Piece part = definition_.layout->piece(spec_.shard_comm->rank(), i);
     if (definition_.layout->tied(i) || !part.count) continue;

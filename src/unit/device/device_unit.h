@@ -85,7 +85,7 @@ class DeviceUnit final : public Unit {
   Status check_reduce(const ReduceRequest& request);
   Status move_sharded_grads(void* const* places);
   Status prepare_pack(const void* const* grads);
-  Status make_pack(const std::vector<cuda::CastPiece>& pieces);
+  Status make_pack(const std::vector<cuda::CastRange>& pieces);
   Status reserve_pack();
   Status pack() const;
   Status give_result(fsccl_reduce_result_t* result, bool of_replicas) const;

@@ -129,7 +129,7 @@ Status DeviceUnit::move_sharded_grads(void* const* given) {
 Status DeviceUnit::prepare_pack(const void* const* grads) {
   const std::vector<const void*> from(grads, grads + count());
   if (from == packed_from_) return success();
-  std::vector<cuda::CastPiece> pieces;
+  std::vector<cuda::CastRange> pieces;
   for (size_t i = 0; i < count(); i++) {
     if (!has_grad(i) || layout().tied(i) || !layout().numel(i)) continue;
     FSCCL_TRY(check_device_memory(grads[i], "gradient", i));
@@ -144,7 +144,7 @@ Status DeviceUnit::prepare_pack(const void* const* grads) {
   return success();
 }
 
-Status DeviceUnit::make_pack(const std::vector<cuda::CastPiece>& pieces) {
+Status DeviceUnit::make_pack(const std::vector<cuda::CastRange>& pieces) {
   pack_.reset();
   if (pieces.empty()) return success();
   FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(pool_.device()));

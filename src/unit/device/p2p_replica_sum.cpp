@@ -20,7 +20,7 @@ Result<std::unique_ptr<ReplicaSum>> P2pReplicaSum::create(const DeviceMover::Req
   return std::unique_ptr<ReplicaSum>(std::move(made));
 }
 
-Status P2pReplicaSum::place(const ShardPlaces& grads) {
+Status P2pReplicaSum::place(const ShardMemory& grads) {
   StreamPlan plan;
   plan.rank = lane_->rank();
   plan.ranks = lane_->ranks();
@@ -32,13 +32,13 @@ Status P2pReplicaSum::place(const ShardPlaces& grads) {
     if (spec_.params[i].frozen || definition_.layout->tied(i) || !count) continue;
     const auto place = reinterpret_cast<cuda::CUdeviceptr>(grads.places[i]);
     cast.casts.push_back({place, offset, count, dtype, dtype});
-    reduce.folds.push_back({offset, place, count, dtype, dtype});
+    reduce.reduces.push_back({offset, place, count, dtype, dtype});
     offset += room(spec_, count);
   }
   if (!cast.casts.empty()) plan.actions.push_back(std::move(cast));
   plan.actions.push_back({.kind = Kind::signal});
   plan.actions.push_back({.kind = Kind::wait});
-  if (!reduce.folds.empty()) plan.actions.push_back(std::move(reduce));
+  if (!reduce.reduces.empty()) plan.actions.push_back(std::move(reduce));
   lane_->finish();
   program_.reset();  // the new one takes the memory of its tables (p2p_mover.cpp)
   FSCCL_ASSIGN(program_, StreamProgram::make(pool_.device(), std::move(plan), slots_));

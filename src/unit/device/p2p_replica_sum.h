@@ -22,7 +22,7 @@ class P2pReplicaSum final : public ReplicaSum {
     return round_up(elements * dtype_size(spec.grad_dtype), 64);
   }
 
-  Status place(const ShardPlaces& grads) override;
+  Status place(const ShardMemory& grads) override;
   Status add(Call call) override;
   std::vector<cuda::CUstreamBatchMemOpParams> released() const override {
     return lane_->released();

@@ -21,9 +21,9 @@ ReplicaCalls::~ReplicaCalls() {
 void ReplicaCalls::finish() const { (void)on().finish(*added_).ok(); }
 
 // Gaps in the block are zeros, and stay so.
-Status ReplicaCalls::place(const ShardPlaces& grads) {
+Status ReplicaCalls::place(const ShardMemory& grads) {
   const Communicator& replicas = *spec_.replicate_comm;
-  std::vector<cuda::ReducePiece> pieces;
+  std::vector<cuda::ReduceRange> pieces;
   CollectiveCall call;
   call.op = OpCode::all_reduce;
   call.dtype = spec_.grad_dtype;

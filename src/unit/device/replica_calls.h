@@ -14,7 +14,7 @@ class ReplicaCalls final : public ReplicaSum {
   static Result<std::unique_ptr<ReplicaSum>> create(const DeviceMover::Request& request);
   ~ReplicaCalls() override;
 
-  Status place(const ShardPlaces& grads) override;
+  Status place(const ShardMemory& grads) override;
   Status add(Call call) override;
   std::vector<cuda::CUstreamBatchMemOpParams> released() const override { return {}; }
   void finish() const override;

@@ -27,7 +27,7 @@ class ReplicaSum {
   static uint64_t slot_bytes(const UnitSpec& spec, const Layout& layout);
 
   // Where the sharded gradients are from now on. Waits for what still uses the old places.
-  virtual Status place(const ShardPlaces& grads) = 0;
+  virtual Status place(const ShardMemory& grads) = 0;
 
   struct Call {
     cuda::CUstream stream = nullptr;

@@ -20,16 +20,16 @@ class Compiler {
         action.kind = Kind::place;
       if (action.kind != Kind::copy) continue;
       uint64_t bytes = 0;
-      for (const CopyPiece& piece : action.copies) bytes += piece.bytes();
+      for (const CopyRange& piece : action.copies) bytes += piece.bytes();
       if (bytes / action.copies.size() < options.scatter_below) action.kind = Kind::scatter;
     }
     return std::move(made_);
   }
 
  private:
-  static bool only_copies(const std::vector<cuda::CastPiece>& pieces, uint64_t least) {
+  static bool only_copies(const std::vector<cuda::CastRange>& pieces, uint64_t least) {
     uint64_t bytes = 0;
-    for (const cuda::CastPiece& piece : pieces) {
+    for (const cuda::CastRange& piece : pieces) {
       if (piece.from != piece.to) return false;
       bytes += piece.count * dtype_size(piece.from);
     }
@@ -69,10 +69,10 @@ class Compiler {
   Status pull(const Step& step) {
     if (step.dst.buffer >= slots_ || step.src.buffer != step.dst.buffer)
       return unknown("a copy that is not between slots");
-    std::vector<CopyPiece>& copies = at_end(Kind::copy).copies;
-    const CopyPiece piece{step.src.rank, step.src.offset, step.dst.offset, step.count, step.from};
+    std::vector<CopyRange>& copies = at_end(Kind::copy).copies;
+    const CopyRange piece{step.src.rank, step.src.offset, step.dst.offset, step.count, step.from};
     if (!copies.empty()) {
-      CopyPiece& last = copies.back();
+      CopyRange& last = copies.back();
       if (last.peer == piece.peer && last.dtype == piece.dtype &&
           last.from + last.bytes() == piece.from && last.to + last.bytes() == piece.to) {
         last.count += piece.count;
@@ -104,7 +104,7 @@ class Compiler {
         step.own.buffer != step.src.buffer || step.own.offset != step.src.offset)
       return unknown("a reduction that is not from slots");
     at_end(Kind::reduce)
-        .folds.push_back({step.src.offset, place(step.dst), step.count, step.from, step.to});
+        .reduces.push_back({step.src.offset, place(step.dst), step.count, step.from, step.to});
     return success();
   }
 

@@ -15,7 +15,7 @@
 namespace fsccl {
 
 // From a slot of `peer` to the same unit's slot here; offsets in the slots.
-struct CopyPiece {
+struct CopyRange {
   int peer = 0;
   uint64_t from = 0, to = 0, count = 0;  // elements
   fsccl_dtype_t dtype = FSCCL_UINT8;
@@ -38,9 +38,9 @@ struct StreamAction {
   int tick = 0;            // signal, wait
   std::vector<int> peers;  // wait; empty: all
   // cast, place; source: an address; destination: an offset in the slot
-  std::vector<cuda::CastPiece> casts;
-  std::vector<CopyPiece> copies;         // copy, scatter
-  std::vector<cuda::ReducePiece> folds;  // offset: in the slot
+  std::vector<cuda::CastRange> casts;
+  std::vector<CopyRange> copies;           // copy, scatter
+  std::vector<cuda::ReduceRange> reduces;  // offset: in the slot
 };
 
 struct StreamPlan {

@@ -32,15 +32,15 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::make(const cuda::Device& d
 // destinations: the slot's offset of the day.
 Result<StreamProgram::Tables> StreamProgram::make_tables(const StreamAction& action) const {
   Tables tables;
-  std::vector<cuda::CastPiece> pieces = action.casts;
-  for (cuda::CastPiece& piece : pieces) piece.destination += own();
+  std::vector<cuda::CastRange> pieces = action.casts;
+  for (cuda::CastRange& piece : pieces) piece.destination += own();
   if (action.kind == Kind::cast) {
     FSCCL_ASSIGN(tables.casts, kernels_.make_casts(pieces, cuda::CastBase::destinations));
   }
   if (action.kind == Kind::place)
-    for (const cuda::CastPiece& piece : action.casts)
+    for (const cuda::CastRange& piece : action.casts)
       tables.sizes.push_back(piece.count * dtype_size(piece.from));
-  for (const CopyPiece& piece : action.copies) {
+  for (const CopyRange& piece : action.copies) {
     pieces.push_back({slots_[static_cast<size_t>(piece.peer)] + piece.from, own() + piece.to,
                       piece.count, piece.dtype, piece.dtype});
     tables.sizes.push_back(piece.bytes());
@@ -49,7 +49,7 @@ Result<StreamProgram::Tables> StreamProgram::make_tables(const StreamAction& act
     FSCCL_ASSIGN(tables.casts, kernels_.make_casts(pieces, cuda::CastBase::both));
   }
   if (action.kind == Kind::reduce) {
-    FSCCL_ASSIGN(tables.folds, kernels_.make_reduces(action.folds, plan_.ranks));
+    FSCCL_ASSIGN(tables.reduces, kernels_.make_reduces(action.reduces, plan_.ranks));
   }
   return tables;
 }
@@ -85,7 +85,7 @@ Status StreamProgram::run_copies(const StreamAction& action, const Tables& table
     destinations_[i] = own() + offset + action.casts[i].destination;
   }
   for (size_t i = 0; i < action.copies.size(); i++) {
-    const CopyPiece& piece = action.copies[i];
+    const CopyRange& piece = action.copies[i];
     sources_[i] = slots_[static_cast<size_t>(piece.peer)] + offset + piece.from;
     destinations_[i] = own() + offset + piece.to;
   }
@@ -131,7 +131,7 @@ Status StreamProgram::run(Lane& lane, uint64_t offset, cuda::CUstream stream,
       case Kind::reduce:
         for (size_t rank = 0; rank < slots_.size(); rank++) bases_[rank] = slots_[rank] + offset;
         FSCCL_TRY(
-            kernels_.reduce(*tables.folds, bases_.data(), reduce.epilogue, reduce.norm, stream));
+            kernels_.reduce(*tables.reduces, bases_.data(), reduce.epilogue, reduce.norm, stream));
         break;
     }
   }

@@ -29,7 +29,7 @@ class StreamProgram {
       : device_(device), kernels_(kernels), plan_(std::move(plan)), slots_(std::move(slots)) {}
   struct Tables {  // tables of an action
     std::shared_ptr<const cuda::CastTable> casts;
-    std::shared_ptr<const cuda::ReduceTable> folds;
+    std::shared_ptr<const cuda::ReduceTable> reduces;
     std::vector<size_t> sizes;
   };
   Result<Tables> make_tables(const StreamAction& action) const;

@@ -180,17 +180,17 @@ void CodedSum::finish(const LaneExchange::Range& range, uint64_t at, size_t coun
     return;
   }
   const void* source = sums_.data();
-  Reduce fold{};
-  fold.sources = &source;
-  fold.n = 1;
-  fold.from = FSCCL_FLOAT32;
-  fold.to = grad_dtype_;
-  fold.dst = sharded_grads_[range.parameter] + at * dtype_size(grad_dtype_);
-  fold.count = count;
-  fold.scale = finishes_.scale;
-  fold.divisor = finishes_.divisor;
-  fold.accumulate = finishes_.accumulate;
-  reduce(fold);
+  Reduce last{};
+  last.sources = &source;
+  last.n = 1;
+  last.from = FSCCL_FLOAT32;
+  last.to = grad_dtype_;
+  last.dst = sharded_grads_[range.parameter] + at * dtype_size(grad_dtype_);
+  last.count = count;
+  last.scale = finishes_.scale;
+  last.divisor = finishes_.divisor;
+  last.accumulate = finishes_.accumulate;
+  reduce(last);
 }
 
 void CodedSum::report(fsccl_codec_report_t* report) const {

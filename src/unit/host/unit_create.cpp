@@ -74,7 +74,7 @@ void HostUnit::name_slots() {
   const auto name = [&](const SlotSet& slots, const SlotMap& map, const char* what,
                         auto element_bytes) {
     for (size_t k = 0; k < slots.size(); k++) {
-      std::vector<SlotWatch::Piece> pieces;
+      std::vector<SlotWatch::NamedRange> pieces;
       for (size_t i = 0; i < count(); i++) {
         const uint64_t bytes = layout().numel(i) * element_bytes(i);
         if (layout().tied(i) || !bytes || map.slot_of(i) != k) continue;

@@ -1,11 +1,11 @@
 // A unit whose ranks are on several hosts. Each host has slots of its own, which its ranks fill and
-// fold as those of a unit on one host do; between hosts each byte crosses once, over the lanes
+// reduce as those of a unit on one host do; between hosts each byte crosses once, over the lanes
 // (comm/hosts.h):
 //
 //   unshard        the ranks of a host gather what they hold in its slots; the ranks of a lane
 //                  exchange that for what other hosts hold; then all of the host wait for its
 //                  lanes, or pull from who has it, where slots are each rank's own
-//   reduce_grads   the ranks of a host fold their gradients, each the pieces of its lane's ranks,
+//   reduce_grads   the ranks of a host reduce their gradients, each the pieces of its lane's ranks,
 //                  in its own gradient slot; the ranks of a lane sum these over hosts; then each
 //                  rank takes its sum from the slot, scales it, and puts it into its sharded
 //                  gradient
@@ -45,7 +45,7 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
                   settings->hierarchy != HierarchyMode::kOff &&
                   // else hosts have one rank each, whose gradient is the host's sum
                   hosts->count() < hosts->seats().size();
-  const Hosts::Seat seat = hosts->seat();
+  const Hosts::Position seat = hosts->seat();
   // For each rank of the host, the ranks of the shard_comm that it acts for: itself; ranks of other
   // hosts that its lane brings; ranks whose sums go by its lane.
   std::vector<std::vector<int>> own(hosts->here()), brought(hosts->here()), summed(hosts->here());
@@ -93,7 +93,7 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
 void HostUnit::place_sums() {
   const HostSpan& span = *span_;
   const auto& seats = span.hosts->seats();
-  SumPlaces& sums = definition_.reduce_shape.sums;
+  SumOffsets& sums = definition_.reduce_shape.sums;
   sums.dtype = accumulator_of(spec_.reduce_dtype, spec_.grad_dtype);
   sums.offset.assign(count(), std::vector<uint64_t>(seats.size()));
   const bool in_place = sums.dtype == spec_.reduce_dtype;
@@ -229,29 +229,29 @@ Completion HostUnit::hosts_summed(Operation& op) {
   const GradReduction& reduction = reduction_of(op);
   HostUnit& unit = unit_of(op);
   const HostSpan& span = *unit.span_;
-  const SumPlaces& sums = unit.definition_.reduce_shape.sums;
+  const SumOffsets& sums = unit.definition_.reduce_shape.sums;
   for (size_t k = 0; k < reduction.params.size(); k++) {
     const size_t i = reduction.params[k];
     const Piece piece = unit.layout().piece(unit.comm().rank(), i);
     if (!piece.count) continue;
     const void* source = unit.sharded_grads_.places[i];
-    Reduce fold{};
-    fold.sources = &source;
-    fold.n = 1;
-    fold.from = fold.to = unit.spec_.grad_dtype;
-    fold.dst = unit.sharded_grads_.places[i];
-    fold.count = piece.count;
-    fold.norm = op.want_norm ? &op.norm : nullptr;
+    Reduce last{};
+    last.sources = &source;
+    last.n = 1;
+    last.from = last.to = unit.spec_.grad_dtype;
+    last.dst = unit.sharded_grads_.places[i];
+    last.count = piece.count;
+    last.norm = op.want_norm ? &op.norm : nullptr;
     if (span.by_hosts) {
       const uint64_t at = reduction.bindings[unit.spec_.by_parameter ? k : 0].table_offset +
                           sums.offset[i][static_cast<size_t>(unit.comm().rank())];
       source = unit.regions_[static_cast<size_t>(span.carrier)].mapped + at;
-      fold.from = sums.dtype;
-      fold.scale = op.scale;
-      fold.divisor = op.divisor;
-      fold.accumulate = op.accumulate;
+      last.from = sums.dtype;
+      last.scale = op.scale;
+      last.divisor = op.divisor;
+      last.accumulate = op.accumulate;
     }
-    if (!op.dry_run && (span.by_hosts || fold.norm)) reduce(fold);
+    if (!op.dry_run && (span.by_hosts || last.norm)) reduce(last);
     shard_ready(op, i);
   }
   return shards_summed(op);

@@ -1,6 +1,6 @@
-// Gradients through a step: grad() takes the slot where they are born; reduce_grads folds every
+// Gradients through a step: grad() takes the slot where they are born; reduce_grads reduces every
 // rank's slots into this rank's sharded gradients and gives the slots back. Peers read a slot until
-// they have folded, so its bytes may be written again when every rank has reported the position of
+// they have reduced, so its bytes may be written again when every rank has reported the position of
 // this reduce as done.
 #include <bit>
 #include <cstring>
@@ -132,7 +132,7 @@ Status HostUnit::check_reduced(size_t index) {
       spec_.name);
 }
 
-// Peers fold what they need of this rank's gradients from its slots; its own part is folded from
+// Peers reduce what they need of this rank's gradients from its slots; its own part is reduced from
 // where it is, or, between hosts, from the slots as well.
 void HostUnit::publish_private(GradReduction& reduction, const void* const* grads) {
   const uint64_t size = dtype_size(spec_.reduce_dtype);

@@ -31,7 +31,7 @@ enum Type : int {
   kTypes
 };
 // kMade: from here on, ncclRedOpCreatePreMulSum's
-enum Fold : int { kSum, kProduct, kMaximum, kMinimum, kAverage, kMade };
+enum Operator : int { kSum, kProduct, kMaximum, kMinimum, kAverage, kMade };
 
 struct UniqueId {
   char bytes[128];

@@ -103,8 +103,8 @@ int issue(Operation op, ncclComm* handle, void* stream) {
     return broken(std::string(name) + " of a type that is none");
   if (op.root < -1 || op.root >= comm.ranks)
     return broken(std::string(name) + " with a root or peer that is none");
-  if (op.fold >= kMade) {
-    const auto made = comm.operators.find(op.fold);
+  if (op.operation_kind >= kMade) {
+    const auto made = comm.operators.find(op.operation_kind);
     if (made == comm.operators.end() || made->second.second != op.type)
       return broken(std::string(name) +
                     " with an operator that was not made for this communicator and type");
@@ -222,24 +222,24 @@ int ncclAllGather(const void* send, void* recv, size_t count, int type, ncclComm
   return put(make(Operation::Kind::all_gather, send, recv, count, type), comm, stream);
 }
 
-int ncclReduceScatter(const void* send, void* recv, size_t count, int type, int fold,
+int ncclReduceScatter(const void* send, void* recv, size_t count, int type, int operation_kind,
                       ncclComm* comm, void* stream) {
   Operation op = make(Operation::Kind::reduce_scatter, send, recv, count, type);
-  op.fold = fold;
+  op.operation_kind = operation_kind;
   return put(op, comm, stream);
 }
 
-int ncclAllReduce(const void* send, void* recv, size_t count, int type, int fold, ncclComm* comm,
-                  void* stream) {
+int ncclAllReduce(const void* send, void* recv, size_t count, int type, int operation_kind,
+                  ncclComm* comm, void* stream) {
   Operation op = make(Operation::Kind::all_reduce, send, recv, count, type);
-  op.fold = fold;
+  op.operation_kind = operation_kind;
   return put(op, comm, stream);
 }
 
-int ncclReduce(const void* send, void* recv, size_t count, int type, int fold, int root,
+int ncclReduce(const void* send, void* recv, size_t count, int type, int operation_kind, int root,
                ncclComm* comm, void* stream) {
   Operation op = make(Operation::Kind::reduce, send, recv, count, type);
-  op.fold = fold;
+  op.operation_kind = operation_kind;
   op.root = root;
   return put(op, comm, stream);
 }

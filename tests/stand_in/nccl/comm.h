@@ -30,7 +30,7 @@ struct Operation {
   char* recv = nullptr;
   size_t count = 0;
   Type type{};
-  int fold = 0;
+  int operation_kind = 0;
   double scale = 1;                                    // scale of a made operator
   int root = -1;                                       // or the peer
   bool fails = false, hangs = false, endless = false;  // endless: an abort does not end it

@@ -105,8 +105,8 @@ struct Brain {
 };
 
 template <class T>
-T fold_one(int fold, T a, T b) {
-  switch (fold) {
+T reduce_one(int operation_kind, T a, T b) {
+  switch (operation_kind) {
     case kProduct:
       return static_cast<T>(a * b);
     case kMaximum:
@@ -129,19 +129,20 @@ void fold_plain(const Operation& op, const std::vector<std::vector<char>>& input
     for (size_t q = 0; q < inputs.size(); q++) {
       T value;
       std::memcpy(&value, inputs[q].data() + i * sizeof(T), sizeof value);
-      if (op.fold >= kMade) value = static_cast<T>(value * static_cast<T>(op.scale));
-      const bool wraps = std::is_integral_v<T> && op.fold != kMaximum && op.fold != kMinimum;
+      if (op.operation_kind >= kMade) value = static_cast<T>(value * static_cast<T>(op.scale));
+      const bool wraps =
+          std::is_integral_v<T> && op.operation_kind != kMaximum && op.operation_kind != kMinimum;
       if (!q) {
         sum = value;
       } else if (wraps) {
         const uint64_t a = static_cast<uint64_t>(static_cast<Wide>(sum)),
                        b = static_cast<uint64_t>(static_cast<Wide>(value));
-        sum = static_cast<T>(static_cast<Wide>(op.fold == kProduct ? a * b : a + b));
+        sum = static_cast<T>(static_cast<Wide>(op.operation_kind == kProduct ? a * b : a + b));
       } else {
-        sum = fold_one(op.fold, sum, value);
+        sum = reduce_one(op.operation_kind, sum, value);
       }
     }
-    if (op.fold == kAverage) sum = static_cast<T>(sum / static_cast<T>(inputs.size()));
+    if (op.operation_kind == kAverage) sum = static_cast<T>(sum / static_cast<T>(inputs.size()));
     std::memcpy(to + i * sizeof(T), &sum, sizeof sum);
   }
 }
@@ -154,10 +155,10 @@ void fold_narrow(const Operation& op, const std::vector<std::vector<char>>& inpu
       T value;
       std::memcpy(&value, inputs[q].data() + i * sizeof(T), sizeof value);
       float wide = value.wide();
-      if (op.fold >= kMade) wide = T::of(wide * static_cast<float>(op.scale)).wide();
-      sum = q ? T::of(fold_one(op.fold, sum, wide)).wide() : wide;
+      if (op.operation_kind >= kMade) wide = T::of(wide * static_cast<float>(op.scale)).wide();
+      sum = q ? T::of(reduce_one(op.operation_kind, sum, wide)).wide() : wide;
     }
-    if (op.fold == kAverage) sum /= static_cast<float>(inputs.size());
+    if (op.operation_kind == kAverage) sum /= static_cast<float>(inputs.size());
     const T result = T::of(sum);
     std::memcpy(to + i * sizeof(T), &result, sizeof result);
   }
@@ -193,7 +194,8 @@ bool agreed(Comm& comm, const Operation& op) {
   Announced& mine = comm.region->announced[comm.rank][number % 2];
   mine.place = op.place;
   std::snprintf(mine.text, sizeof mine.text, "%s of %zu elements of type %d, operator %d, root %d",
-                name_of(op.kind), op.count, op.type, std::min<int>(op.fold, kMade), op.root);
+                name_of(op.kind), op.count, op.type, std::min<int>(op.operation_kind, kMade),
+                op.root);
   mine.number = number;
   for (int q = 0; q < comm.ranks; q++) {
     const Announced& theirs = comm.region->announced[q][number % 2];
@@ -222,7 +224,7 @@ bool run_collective(Comm& comm, const Operation& op) {
   const auto ranks = static_cast<size_t>(comm.ranks), self = static_cast<size_t>(comm.rank);
   const size_t bytes = op.count * size_of(op.type);
   using Kind = Operation::Kind;
-  const bool folds =
+  const bool reduces =
       op.kind == Kind::reduce_scatter || op.kind == Kind::all_reduce || op.kind == Kind::reduce;
   const bool parted_in = op.kind == Kind::reduce_scatter || op.kind == Kind::all_to_all;
   const bool parted_out = op.kind == Kind::all_gather || op.kind == Kind::all_to_all;
@@ -231,13 +233,13 @@ bool run_collective(Comm& comm, const Operation& op) {
     return op.kind != Kind::reduce || static_cast<int>(to) == op.root;
   };
   Transfers transfers(comm);
-  std::vector<std::vector<char>> inputs(folds && sends_to(self, self) ? ranks : 0);
+  std::vector<std::vector<char>> inputs(reduces && sends_to(self, self) ? ranks : 0);
   for (size_t q = 0; q < ranks; q++) {
     if (sends_to(self, q))
       transfers.send(static_cast<int>(q), op.send + (parted_in ? q * bytes : 0), bytes);
     if (!sends_to(q, self)) continue;
     char* to = op.recv + (parted_out ? q * bytes : 0);
-    if (folds) {
+    if (reduces) {
       inputs[q].resize(bytes);
       to = inputs[q].data();
     }

@@ -38,7 +38,7 @@ TEST(Environment, SeveralHostsNeedASecretAPortAndTcp) {
   EXPECT_THAT(no_secret.text(), HasSubstr("FSCCL_JOB_SECRET_FILE"));
   EXPECT_THAT(no_secret.text(), HasSubstr("FSCCL_INSECURE=1"));
   settings.insecure = true;
-  const Result<MeetingPlace> place = meet();
+  const Result<RendezvousPoint> place = meet();
   ASSERT_TRUE(place.ok()) << place.status().text();
   EXPECT_EQ(port_of(place.value().addresses.at(0)), 29501);
   settings.bootstrap_port = 4242;

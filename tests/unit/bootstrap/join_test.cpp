@@ -66,8 +66,8 @@ TEST(Join, OverTcpWhenTheHostsDiffer) {
       join_all(kRanks, [&](int rank) -> Result<std::shared_ptr<Job>> {
         // Every third rank shares the host of the id; the others come from elsewhere.
         const bool here = rank % 3 == 0;
-        FSCCL_ASSIGN(const MeetingPlace place, meeting_place(id, here ? id.host : id.host + 1, true,
-                                                             here ? "" : "elsewhere"));
+        FSCCL_ASSIGN(const RendezvousPoint place, meeting_place(id, here ? id.host : id.host + 1,
+                                                                true, here ? "" : "elsewhere"));
         return join_at(place, rank, kRanks, Deadline::in_ms(kPatienceMs));
       });
   expect_all_joined(joined);
@@ -171,7 +171,7 @@ TEST(JoinFails, OtherVersionForAll) {
   const UniqueId id = decode_unique_id(bytes).take();
   const std::vector<Joined> joined = join_all(2, [&](int rank) -> Result<std::shared_ptr<Job>> {
     if (rank == 0) return join_by_id(bytes, 0, 2);
-    FSCCL_ASSIGN(MeetingPlace place, meeting_place(id, id.host, false, ""));
+    FSCCL_ASSIGN(RendezvousPoint place, meeting_place(id, id.host, false, ""));
     place.credentials.version.library = 10203;
     return join_at(place, 1, 2, Deadline::in_ms(kPatienceMs));
   });
@@ -193,12 +193,12 @@ TEST(JoinFails, WhenARankGivesUpEarly) {
 TEST(JoinFails, WhenTheParentIsGone) {
   const fsccl_unique_id_t bytes = make_id();
   const UniqueId id = decode_unique_id(bytes).take();
-  const MeetingPlace place = meeting_place(id, id.host, false, "").take();
+  const RendezvousPoint place = meeting_place(id, id.host, false, "").take();
   // Rank 0 registers by hand, becomes the root, and listens nowhere; its connection stays open.
   Status versions;
-  Channel root = connect_as(place.addresses[0], place.credentials, Purpose::kRegister, id.job, 0, 2,
-                            Deadline::in_ms(kPatienceMs), &versions)
-                     .take();
+  FramedSocket root = connect_as(place.addresses[0], place.credentials, Purpose::kRegister, id.job,
+                                 0, 2, Deadline::in_ms(kPatienceMs), &versions)
+                          .take();
   MemberRecord self;
   self.rank = 0;
   ASSERT_TRUE(
@@ -217,12 +217,12 @@ TEST(JoinFails, WhenTheParentIsGone) {
 TEST(JoinFails, WhenTheRootEndsWhileJoining) {
   const fsccl_unique_id_t bytes = make_id();
   const UniqueId id = decode_unique_id(bytes).take();
-  const MeetingPlace place = meeting_place(id, id.host, false, "").take();
+  const RendezvousPoint place = meeting_place(id, id.host, false, "").take();
   Status versions;
   {
-    Channel root = connect_as(place.addresses[0], place.credentials, Purpose::kRegister, id.job, 0,
-                              2, Deadline::in_ms(kPatienceMs), &versions)
-                       .take();
+    FramedSocket root = connect_as(place.addresses[0], place.credentials, Purpose::kRegister,
+                                   id.job, 0, 2, Deadline::in_ms(kPatienceMs), &versions)
+                            .take();
     MemberRecord self;
     ASSERT_TRUE(root.send(FrameType::kRegister, encode(Register{self, 60'000}),
                           Deadline::in_ms(kPatienceMs))

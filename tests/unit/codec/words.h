@@ -46,7 +46,7 @@ inline WordList any_words(size_t count, Random& random) {
   return made;
 }
 
-// The folded difference, as nibbles.h defines it.
+// The zigzag difference, as nibbles.h defines it.
 inline uint16_t folded_difference(uint16_t word, uint16_t previous) {
   const auto order = [](uint16_t w) { return static_cast<uint16_t>(w & 0x8000 ? ~w : w | 0x8000); };
   const auto difference =

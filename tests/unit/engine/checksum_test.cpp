@@ -73,10 +73,10 @@ Plan all_gather(const Shape& shape) {
   return move_slots(all_gather_movement(shape), shape.slot_bytes);
 }
 Plan reduce_scatter(const Shape& shape) {
-  return fold_slots(reduce_scatter_folding(shape), shape.slot_bytes);
+  return reduce_slots(reduction_of_reduce_scatter(shape), shape.slot_bytes);
 }
 Plan all_reduce(const Shape& shape) {
-  return fold_slots(all_reduce_folding(shape), shape.slot_bytes);
+  return reduce_slots(reduction_of_all_reduce(shape), shape.slot_bytes);
 }
 
 // The n-th signal of rank 0 leaves behind that a byte of its first slots has changed.

@@ -103,13 +103,14 @@ TEST(SmallCall, IsForPlansOfFewBytes) {
   EXPECT_FALSE(small_enough(move_direct(all_gather_movement(shape))));
   shape.count = 1000;
   EXPECT_TRUE(small_enough(move_direct(all_gather_movement(shape)))) << "and blocks of peers";
-  EXPECT_TRUE(small_enough(fold_direct(reduce_scatter_folding(shape))));
-  EXPECT_FALSE(small_enough(fold_direct(all_reduce_folding(shape)))) << "it writes into them";
+  EXPECT_TRUE(small_enough(reduce_direct(reduction_of_reduce_scatter(shape))));
+  EXPECT_FALSE(small_enough(reduce_direct(reduction_of_all_reduce(shape))))
+      << "it writes into them";
   EXPECT_FALSE(small_enough(Plan())) << "nobody hears of it";
   shape.mirrored = true;
   EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes)))
       << "between hosts";
-  EXPECT_TRUE(small_enough(fold_slots(reduce_scatter_folding(shape), shape.slot_bytes)));
+  EXPECT_TRUE(small_enough(reduce_slots(reduction_of_reduce_scatter(shape), shape.slot_bytes)));
   shape.count = 10000;
   EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes)))
       << "goes straight to the output";
@@ -155,7 +156,8 @@ TEST(SmallCall, GivesWhatTheRingGives) {
     const Plan gather = all_gather_inline(self.shape), sum = all_reduce_inline(self.shape);
     const Plan scatter = reduce_scatter_inline(self.shape);
     const Plan slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
-    const Plan fold = fold_slots(small_all_reduce_folding(self.shape), self.shape.slot_bytes);
+    const Plan reduction =
+        reduce_slots(reduction_of_small_all_reduce(self.shape), self.shape.slot_bytes);
     fsccl_status_t state;
     for (int round = 0; round < kRounds; round++) {
       int32_t mine[2] = {rank + round, 10 * rank}, all[6] = {}, sums[2] = {}, part[2] = {};
@@ -178,11 +180,12 @@ TEST(SmallCall, GivesWhatTheRingGives) {
                           : self.at_once(slots, OpCode::all_gather, mine, all))
                         .ok());
         for (int q = 0; q < 3; q++) EXPECT_EQ(all[2 * q], q + round);
-        int32_t folded[2] = {};
-        ASSERT_TRUE((ring ? self.in_the_ring(fold, OpCode::all_reduce, mine, folded, true, &state)
-                          : self.at_once(fold, OpCode::all_reduce, mine, folded))
-                        .ok());
-        EXPECT_EQ(folded[0], 3 + 3 * round);
+        int32_t reduced[2] = {};
+        ASSERT_TRUE(
+            (ring ? self.in_the_ring(reduction, OpCode::all_reduce, mine, reduced, true, &state)
+                  : self.at_once(reduction, OpCode::all_reduce, mine, reduced))
+                .ok());
+        EXPECT_EQ(reduced[0], 3 + 3 * round);
       }
       std::fill(std::begin(all), std::end(all), 0);
       ASSERT_TRUE(self.in_the_ring(slots, OpCode::all_gather, mine, all, round % 2, &state).ok());
@@ -223,10 +226,10 @@ TEST(SmallCall, TakesWhatPeersHaveOutOfTheirMemory) {
       Rank self(rank, 3, channel, tick,
                 [&](EngineOptions& options) { options.same_process.assign(3, reachable); });
       const Plan gather = move_direct(all_gather_movement(self.shape)),
-                 fold = fold_direct(reduce_scatter_folding(self.shape));
+                 reduction = reduce_direct(reduction_of_reduce_scatter(self.shape));
       const Plan gather_slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
-      const Plan fold_in_slots =
-          fold_slots(reduce_scatter_folding(self.shape), self.shape.slot_bytes);
+      const Plan reduction_in_slots =
+          reduce_slots(reduction_of_reduce_scatter(self.shape), self.shape.slot_bytes);
       int signals = 0;
       channel.on_signal = [&](uint32_t) { signals++; };
       for (int round = 0; round < kRounds; round++) {
@@ -236,11 +239,13 @@ TEST(SmallCall, TakesWhatPeersHaveOutOfTheirMemory) {
           EXPECT_EQ(all[2 * q], q + round);
           EXPECT_EQ(all[2 * q + 1], 10 * q);
         }
-        ASSERT_TRUE(self.at_once(fold, fold_in_slots, OpCode::reduce_scatter, all, part).ok());
+        ASSERT_TRUE(
+            self.at_once(reduction, reduction_in_slots, OpCode::reduce_scatter, all, part).ok());
         EXPECT_EQ(part[0], 3 * (rank + round));
         EXPECT_EQ(part[1], 30 * rank);
       }
-      EXPECT_EQ(signals, kRounds * (reachable ? 4 : 2 + gather_slots.ticks + fold_in_slots.ticks));
+      EXPECT_EQ(signals,
+                kRounds * (reachable ? 4 : 2 + gather_slots.ticks + reduction_in_slots.ticks));
       EXPECT_EQ(self.engine->completed(), self.engine->submitted());
     });
 }
@@ -400,18 +405,19 @@ TEST(SmallCall, OthersFindNothingUnderWay) {
 void between_hosts(int ranks,
                    const std::function<void(int rank, void* channel, uint32_t tick)>& body) {
   const fsccl_transport_ops_t& tcp = *tcp_transport();
-  constexpr size_t kCard = 4096;
+  constexpr size_t kAddressBytes = 4096;
   const auto all = static_cast<size_t>(ranks);
   const std::array<unsigned char, 32> key{7};
-  std::vector<unsigned char> endpoints(all * kCard);
+  std::vector<unsigned char> endpoints(all * kAddressBytes);
   std::vector<void*> nodes(all);
   char error[500] = "";
   for (size_t rank = 0; rank < all; rank++) {
     const fsccl_transport_job_t job{sizeof job, static_cast<int>(rank), ranks, key.data(), 0,
                                     nullptr};
-    size_t bytes = kCard;
-    ASSERT_EQ(tcp.join(&job, &nodes[rank], &endpoints[rank * kCard], &bytes, error, sizeof error),
-              FSCCL_OK)
+    size_t bytes = kAddressBytes;
+    ASSERT_EQ(
+        tcp.join(&job, &nodes[rank], &endpoints[rank * kAddressBytes], &bytes, error, sizeof error),
+        FSCCL_OK)
         << error;
   }
   std::vector<int32_t> members(all);
@@ -421,7 +427,8 @@ void between_hosts(int ranks,
     threads.emplace_back([&, rank] {
       void* const node = nodes[static_cast<size_t>(rank)];
       char text[500] = "";
-      ASSERT_EQ(tcp.connect(node, endpoints.data(), kCard, text, sizeof text), FSCCL_OK) << text;
+      ASSERT_EQ(tcp.connect(node, endpoints.data(), kAddressBytes, text, sizeof text), FSCCL_OK)
+          << text;
       fsccl_transport_request_t request{};
       request.size = sizeof request;
       request.rank = rank;
@@ -449,12 +456,13 @@ TEST(SmallCall, CarriesFewBytesBetweenHosts) {
     self.shape.mirrored = true;
     self.shape.count = 100;
     const Plan gather = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
-    const Plan fold = fold_slots(small_all_reduce_folding(self.shape), self.shape.slot_bytes);
+    const Plan reduction =
+        reduce_slots(reduction_of_small_all_reduce(self.shape), self.shape.slot_bytes);
     std::vector<Plan> broadcasts;
     for (int root = 0; root < kRanks; root++)
       broadcasts.push_back(
           move_slots(broadcast_movement(self.with_root(root)), self.shape.slot_bytes));
-    for (const Plan* plan : {&gather, &fold, &std::as_const(broadcasts.front())})
+    for (const Plan* plan : {&gather, &reduction, &std::as_const(broadcasts.front())})
       ASSERT_TRUE(small_enough(*plan)) << plan->name;
     fsccl_status_t state;
     for (int round = 0; round < kRounds; round++) {
@@ -462,9 +470,9 @@ TEST(SmallCall, CarriesFewBytesBetweenHosts) {
       ASSERT_TRUE(self.at_once(gather, OpCode::all_gather, mine.data(), all.data()).ok());
       for (int q = 0; q < kRanks; q++)
         EXPECT_EQ(std::count(&all[100 * q], &all[100 * q] + 100, 10 * round + q), 100);
-      ASSERT_TRUE((round % 7 ? self.at_once(fold, OpCode::all_reduce, mine.data(), sum.data())
-                             : self.in_the_ring(fold, OpCode::all_reduce, mine.data(), sum.data(),
-                                                true, &state))
+      ASSERT_TRUE((round % 7 ? self.at_once(reduction, OpCode::all_reduce, mine.data(), sum.data())
+                             : self.in_the_ring(reduction, OpCode::all_reduce, mine.data(),
+                                                sum.data(), true, &state))
                       .ok());
       EXPECT_EQ(std::count(sum.begin(), sum.end(), 30 * round + 3), 100);
       for (int again = 0; again < round % 12; again++) {  // the window is full, or not

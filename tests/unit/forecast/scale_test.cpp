@@ -77,8 +77,8 @@ TEST(Scale, PlansOfAUnitTakeAMebibyteAndFiveMilliseconds) {
     StepConfig setup;
     setup.ranks = kMany;
     const Use use = least_of(5, [&] {
-      const UnitPlaces places =
-          UnitPlaces::make(model.units[1], setup, shard_group(setup, machine), !machine.gpu).take();
+      const UnitLayout places =
+          UnitLayout::make(model.units[1], setup, shard_group(setup, machine), !machine.gpu).take();
       EXPECT_GT(price_unit(places, setup, machine).gather.ns, 0);
     });
     EXPECT_LE(use.bytes, 1 << 20) << machine.name;
@@ -116,7 +116,7 @@ TEST(Scale, PricesAreThoseOfPlansForAllHosts) {
     StepConfig setup;
     setup.ranks = hosts;
     const Group group = shard_group(setup, machine);
-    const UnitPlaces places = UnitPlaces::make(model.units[1], setup, group, true).take();
+    const UnitLayout places = UnitLayout::make(model.units[1], setup, group, true).take();
     const double said = price_unit(places, setup, machine).gather.ns;
     const auto plan_of = [&](int rank) {
       Shape shape;

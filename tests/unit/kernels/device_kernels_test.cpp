@@ -42,7 +42,7 @@ size_t any_alignment(Random& random, fsccl_dtype_t type) {
 }
 
 void on_host(Arena& arena, const CastCall& call) {
-  for (const CastPiece& piece : call.pieces) {
+  for (const CastRange& piece : call.pieces) {
     const uint8_t* const from =
         arena.data() + piece.source + (call.base == CastBase::destinations ? 0 : call.source_base);
     uint8_t* const to = arena.data() + piece.destination +
@@ -55,7 +55,7 @@ Norm on_host(Arena& arena, const ReduceCall& call) {
   Norm norm;
   for (int time = 0; time < call.times; time++) {
     norm = {};
-    for (const ReducePiece& piece : call.pieces) {
+    for (const ReduceRange& piece : call.pieces) {
       std::vector<const void*> sources;
       for (const size_t base : call.bases) sources.push_back(arena.data() + base + piece.offset);
       Reduce args{};
@@ -169,10 +169,10 @@ void check_reduce(Machine& machine, Random& random, size_t sources, size_t piece
   Arena arena(sources * (span + 128) + pieces * (most * 8 + 256) + (1 << 16));
   for (size_t s = 0; s < sources; s++) {
     call.bases.push_back(arena.take(span, s % 5 == 4 ? 8 : 0));
-    for (const ReducePiece& piece : call.pieces)
+    for (const ReduceRange& piece : call.pieces)
       fill(random, piece.from, arena.data() + call.bases[s] + piece.offset, piece.count, wild);
   }
-  for (ReducePiece& piece : call.pieces) {
+  for (ReduceRange& piece : call.pieces) {
     piece.destination =
         arena.take(piece.count * dtype_size(piece.to), any_alignment(random, piece.to));
     fill(random, piece.to, arena.data() + piece.destination, piece.count, wild);

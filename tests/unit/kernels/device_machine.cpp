@@ -12,17 +12,17 @@ namespace fsccl::cuda {
 namespace {
 
 // Returns the pieces of a call, with the arena at `begin`.
-std::vector<CastPiece> placed(const CastCall& call, CUdeviceptr begin) {
-  std::vector<CastPiece> pieces = call.pieces;
-  for (CastPiece& piece : pieces) {
+std::vector<CastRange> placed(const CastCall& call, CUdeviceptr begin) {
+  std::vector<CastRange> pieces = call.pieces;
+  for (CastRange& piece : pieces) {
     if (call.base == CastBase::destinations) piece.source += begin;
     if (call.base == CastBase::sources) piece.destination += begin;
   }
   return pieces;
 }
-std::vector<ReducePiece> placed(const ReduceCall& call, CUdeviceptr begin) {
-  std::vector<ReducePiece> pieces = call.pieces;
-  for (ReducePiece& piece : pieces) piece.destination += begin;
+std::vector<ReduceRange> placed(const ReduceCall& call, CUdeviceptr begin) {
+  std::vector<ReduceRange> pieces = call.pieces;
+  for (ReduceRange& piece : pieces) piece.destination += begin;
   return pieces;
 }
 std::vector<CUdeviceptr> bases_at(const ReduceCall& call, CUdeviceptr begin) {

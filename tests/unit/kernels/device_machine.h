@@ -42,12 +42,12 @@ class Arena {
 
 // Addresses of pieces and bases are offsets in the arena.
 struct CastCall {
-  std::vector<CastPiece> pieces;
+  std::vector<CastRange> pieces;
   CastBase base = CastBase::both;
   size_t source_base = 0, destination_base = 0;
 };
 struct ReduceCall {
-  std::vector<ReducePiece> pieces;
+  std::vector<ReduceRange> pieces;
   std::vector<size_t> bases;
   ReduceEpilogue epilogue;
   int times = 1;

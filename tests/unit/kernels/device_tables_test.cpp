@@ -113,8 +113,8 @@ TEST_F(DeviceKernelsErrors, ATableThatFindsNoMemory) {
   ASSERT_TRUE(kernels.ok()) << kernels.status().text();
   EXPECT_EQ(DeviceKernels::of(*device_).value(), kernels.value());
   // larger than any other here
-  const std::vector<CastPiece> casts{{0, 0, uint64_t{1} << 32, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
-  const std::vector<ReducePiece> reduces{{0, 0, uint64_t{1} << 32, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
+  const std::vector<CastRange> casts{{0, 0, uint64_t{1} << 32, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
+  const std::vector<ReduceRange> reduces{{0, 0, uint64_t{1} << 32, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
   const int64_t allocations = control_.live("allocations");
   control_.fail("cuMemAlloc_v2");
   EXPECT_EQ(kernels.value()->make_casts(casts, CastBase::both).status().code(),
@@ -141,8 +141,8 @@ TEST_F(DeviceKernelsErrors, NoneIsMoreThanOneLaunch) {
   CUstream stream = nullptr;
   ASSERT_EQ(device_->driver().cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0),
             CUDA_SUCCESS);
-  std::vector<CastPiece> casts;
-  std::vector<ReducePiece> reduces;
+  std::vector<CastRange> casts;
+  std::vector<ReduceRange> reduces;
   for (uint64_t i = 0; i < 300; i++) {
     casts.push_back({i * 256, 256 * 1024 + i * 256, 60, FSCCL_FLOAT32, FSCCL_BFLOAT16});
     reduces.push_back({i * 256, memory + 512 * 1024 + i * 256, 60, FSCCL_BFLOAT16, FSCCL_FLOAT32});

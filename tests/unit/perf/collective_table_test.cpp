@@ -47,7 +47,7 @@ TEST(BusFactor, IsThatOfNcclTests) {
 // ranks and blocks of 12, 4, 8.
 TEST(Source, NamesWriterAndPlace) {
   const Blocks blocks = uneven_blocks(3, 8);
-  const Place place{blocks, 1, 3, 2};
+  const Position place{blocks, 1, 3, 2};
   const auto source = [&](const char* name, int block) {
     const Source found = find_collective(name)->source(place, block);
     return std::pair(found.writer, found.first);
@@ -66,7 +66,7 @@ TEST(Source, NamesWriterAndPlace) {
 
 TEST(Extent, CountsElements) {
   const Blocks blocks = uneven_blocks(3, 8);
-  const Place place{blocks, 1, 3, 0};
+  const Position place{blocks, 1, 3, 0};
   EXPECT_EQ(extent_elements(Extent::kNone, place), 0u);
   EXPECT_EQ(extent_elements(Extent::kOwn, place), 4u);
   EXPECT_EQ(extent_elements(Extent::kAll, place), 24u);

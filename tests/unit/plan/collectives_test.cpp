@@ -135,9 +135,10 @@ TEST(Collectives, APlanGrowsWithTheRanksNotTheirPairs) {
     plans.push_back(move_direct(movement(shape)));
     plans.push_back(move_slots(movement(shape), kSlot));
   }
-  for (const auto folding : {reduce_scatter_folding, all_reduce_folding, reduce_folding}) {
-    plans.push_back(fold_direct(folding(shape)));
-    plans.push_back(fold_slots(folding(shape), kSlot));
+  for (const auto reduction :
+       {reduction_of_reduce_scatter, reduction_of_all_reduce, reduction_of_reduce}) {
+    plans.push_back(reduce_direct(reduction(shape)));
+    plans.push_back(reduce_slots(reduction(shape), kSlot));
   }
   plans.push_back(broadcast_balanced(shape));
   for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 3u * kMaxTicks * kRanks) << plan.name;
@@ -257,7 +258,7 @@ TEST(Collectives, AllReducePartsAreWholeLinesAndEven) {
     for (const uint64_t count : {1, 16, 17, 333, 4096}) {
       uint64_t largest = 0, smallest = ~uint64_t{0}, end = 0;
       for (const Shape::Part& part :
-           all_reduce_folding(shape_of(ranks, count, FSCCL_FLOAT32)).parts) {
+           reduction_of_all_reduce(shape_of(ranks, count, FSCCL_FLOAT32)).parts) {
         if (part.count) {
           EXPECT_EQ(part.begin * 4 % 64, 0u);
           EXPECT_EQ(part.begin, end);

@@ -137,10 +137,10 @@ TEST(Cost, WhatTheSystemReadsTakesLongerPastTheCaches) {
               0.5 * many + 1000 + 0.5 * many + 1000, 100);
 }
 
-// It is read into a window, and folded from there.
+// It is read into a window, and reduced from there.
 TEST(Cost, FoldsOfWhatTheSystemReads) {
   const auto reduce = [](const Shape& shape, uint64_t) {
-    return fold_direct(reduce_scatter_folding(shape));
+    return reduce_direct(reduction_of_reduce_scatter(shape));
   };
   const double mapped = price(pair_of(reduce, 10240, 0), round_numbers(), false).ns;
   EXPECT_NEAR(price(pair_of(reduce, 10240, 0), round_numbers(), true).ns - mapped, 3000 + 10240, 1);

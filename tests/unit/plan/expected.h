@@ -129,11 +129,11 @@ inline const std::vector<Collective>& collectives() {
     const auto slots = [](auto movement) -> Builder {
       return [=](const Shape& s) { return move_slots(movement(s), kSlot); };
     };
-    const auto folds = [](auto folding) -> Builder {
-      return [=](const Shape& s) { return fold_direct(folding(s)); };
+    const auto reduces = [](auto reduction) -> Builder {
+      return [=](const Shape& s) { return reduce_direct(reduction(s)); };
     };
-    const auto slot_folds = [](auto folding) -> Builder {
-      return [=](const Shape& s) { return fold_slots(folding(s), kSlot); };
+    const auto slot_folds = [](auto reduction) -> Builder {
+      return [=](const Shape& s) { return reduce_slots(reduction(s), kSlot); };
     };
     const Fits any = Fits::any, part = Fits::part_in_signal, whole = Fits::whole_in_signal;
     std::vector<Collective> made{
@@ -162,24 +162,24 @@ inline const std::vector<Collective>& collectives() {
          false},
         {"reduce_scatter_inline", reduce_scatter_inline, expect_reduce_scatter, small_in_input,
          whole, false, true, false},
-        {"reduce_scatter_direct", folds(reduce_scatter_folding), expect_reduce_scatter,
+        {"reduce_scatter_direct", reduces(reduction_of_reduce_scatter), expect_reduce_scatter,
          small_in_input, any, false, true, false},
-        {"reduce_scatter_slots", slot_folds(reduce_scatter_folding), expect_reduce_scatter,
+        {"reduce_scatter_slots", slot_folds(reduction_of_reduce_scatter), expect_reduce_scatter,
          small_in_input, any, false, true, false},
         {"all_reduce_inline", all_reduce_inline, expect_all_reduce, same_buffer, part, false, false,
          false},
-        {"all_reduce_direct", folds(all_reduce_folding), expect_all_reduce, same_buffer, any, false,
-         false, false},
-        {"all_reduce_slots", slot_folds(all_reduce_folding), expect_all_reduce, same_buffer, any,
+        {"all_reduce_direct", reduces(reduction_of_all_reduce), expect_all_reduce, same_buffer, any,
          false, false, false},
-        {"small_all_reduce_slots", slot_folds(small_all_reduce_folding), expect_all_reduce,
+        {"all_reduce_slots", slot_folds(reduction_of_all_reduce), expect_all_reduce, same_buffer,
+         any, false, false, false},
+        {"small_all_reduce_slots", slot_folds(reduction_of_small_all_reduce), expect_all_reduce,
          same_buffer, any, false, false, false},
-        {"reduce_direct", folds(reduce_folding), expect_reduce, same_buffer, any, true, false,
-         true},
-        {"reduce_slots", slot_folds(reduce_folding), expect_reduce, same_buffer, any, true, false,
-         true},
-        {"small_reduce_slots", slot_folds(small_reduce_folding), expect_reduce, same_buffer, any,
-         true, false, true},
+        {"reduce_direct", reduces(reduction_of_reduce), expect_reduce, same_buffer, any, true,
+         false, true},
+        {"reduce_slots", slot_folds(reduction_of_reduce), expect_reduce, same_buffer, any, true,
+         false, true},
+        {"small_reduce_slots", slot_folds(reduction_of_small_reduce), expect_reduce, same_buffer,
+         any, true, false, true},
     };
     for (size_t i = 0, mapped = made.size(); i < mapped; ++i) {
       if (!made[i].name.ends_with("_slots")) continue;

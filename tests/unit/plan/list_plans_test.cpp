@@ -48,8 +48,8 @@ std::vector<Expected> expect_list(const ListShape& shape) {
       const auto send = static_cast<uint32_t>(2 * t), recv = send + 1;
       const ListShape::Tensor& tensor = shape.tensors[t];
       const uint64_t size = dtype_size(tensor.dtype);
-      const auto expect = [&](Place place, Place source, uint64_t count, bool folded) {
-        expected.push_back({place, source, count, tensor.dtype, tensor.received, folded});
+      const auto expect = [&](Place place, Place source, uint64_t count, bool reduced) {
+        expected.push_back({place, source, count, tensor.dtype, tensor.received, reduced});
       };
       if (shape.kind == ListKind::broadcast)
         expect({recv, rank, 0}, {recv, shape.root, 0}, tensor.counts[0], false);

@@ -55,14 +55,15 @@ TEST(SlotPieces, OfCollectives) {
   const auto moves = [](Movement (*movement)(const Shape&)) {
     return [=](const Shape& shape) { return move_slots(movement(shape), shape.slot_bytes); };
   };
-  const auto folds = [](Folding (*folding)(const Shape&)) {
-    return [=](const Shape& shape) { return fold_slots(folding(shape), shape.slot_bytes); };
+  const auto reduces = [](ReductionShape (*reduction)(const Shape&)) {
+    return [=](const Shape& shape) { return reduce_slots(reduction(shape), shape.slot_bytes); };
   };
-  const Builder builders[] = {moves(all_gather_movement), moves(gather_movement),
-                              moves(scatter_movement),    moves(all_to_all_movement),
-                              moves(broadcast_movement),  folds(reduce_scatter_folding),
-                              folds(all_reduce_folding),  folds(small_all_reduce_folding),
-                              folds(reduce_folding),      folds(small_reduce_folding)};
+  const Builder builders[] = {
+      moves(all_gather_movement),       moves(gather_movement),
+      moves(scatter_movement),          moves(all_to_all_movement),
+      moves(broadcast_movement),        reduces(reduction_of_reduce_scatter),
+      reduces(reduction_of_all_reduce), reduces(reduction_of_small_all_reduce),
+      reduces(reduction_of_reduce),     reduces(reduction_of_small_reduce)};
   for (const Builder& builder : builders)
     for (const int ranks : {2, 3, 5})
       for (const uint64_t count : {1, 17, 4001, 70'003})

@@ -208,10 +208,10 @@ TEST(Verify, WrongCount) {
     expect_all_caught("a wrong count", [&](Plan& plan, size_t index) {
       Step& step = plan.steps[index];
       if (step.count == 0) return false;
-      // A copy to scratch of more than is folded is no defect.
+      // A copy to scratch of more than is reduced is no defect.
       const bool scratch =
           moves(step) && plan.buffers[step.dst.buffer].role == Role::scratch && direction > 0;
-      // Nor is less of what everybody passes on and no receiver folds all of.
+      // Nor is less of what everybody passes on and no receiver reduces all of.
       const bool unused = plan.relayed && plan.name.starts_with("reduce_scatter") && direction < 0;
       if (scratch || unused) return false;
       step.count += static_cast<uint64_t>(direction);

@@ -20,8 +20,8 @@ class Ends {
     range_.words = kFeedWords;
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
-    feed = std::make_unique<Feed>(std::make_shared<Channel>(Fd(fds[0]), 64), 0);
-    link.connect(Channel(Fd(fds[1]), kMaxRequestBytes), 0);
+    feed = std::make_unique<Feed>(std::make_shared<FramedSocket>(Fd(fds[0]), 64), 0);
+    link.connect(FramedSocket(Fd(fds[1]), kMaxRequestBytes), 0);
     publish();
   }
   ~Ends() { feed->stop(history); }
@@ -93,8 +93,8 @@ TEST(Feed, AnswersNothingButItsMessages) {
     Ends ends;
     int fds[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
-    Channel stranger(Fd(fds[0]), kMaxRequestBytes);
-    Feed feed(std::make_shared<Channel>(Fd(fds[1]), 64), 0);
+    FramedSocket stranger(Fd(fds[0]), kMaxRequestBytes);
+    Feed feed(std::make_shared<FramedSocket>(Fd(fds[1]), 64), 0);
     stranger.queue(type, encode_version(1));
     ASSERT_TRUE(stranger.pump_out().ok());
     EXPECT_EQ(feed.read(ends.history).code(), FSCCL_ERR_PROTOCOL);

@@ -41,14 +41,14 @@ TEST(Redistribution, EveryByteComesOnceFromWhoHasIt) {
         plan.buffers.push_back({i, uint64_t{1} << random() % 4});
     const int ranks = std::max(old_ranks, new_ranks) + static_cast<int>(random() % 4);
     for (int rank = 0; rank < ranks; rank++)
-      plan.parties.push_back(
+      plan.members.push_back(
           {rank < old_ranks ? rank
                             : static_cast<int>(random() % static_cast<uint64_t>(old_ranks + 1)) - 1,
            rank < new_ranks ? new_ranks - 1 - rank : -1, random() % 2});
     EXPECT_TRUE(plan.not_held().empty());
     EXPECT_TRUE(plan.not_taken().empty());
     for (int taker = 0; taker < ranks; taker++) {
-      const auto wanted = plan.parties[static_cast<size_t>(taker)].takes;
+      const auto wanted = plan.members[static_cast<size_t>(taker)].takes;
       std::vector<std::vector<int>> came;  // how often each byte of each new piece came
       for (const auto& buffer : plan.buffers)
         came.emplace_back(
@@ -57,7 +57,7 @@ TEST(Redistribution, EveryByteComesOnceFromWhoHasIt) {
         for (const auto& run : plan.runs(giver, taker)) {
           const auto& buffer = plan.buffers[run.buffer];
           const Piece old =
-              plan.from.piece(plan.parties[static_cast<size_t>(giver)].holds, buffer.param);
+              plan.from.piece(plan.members[static_cast<size_t>(giver)].holds, buffer.param);
           const Piece piece = plan.to.piece(wanted, buffer.param);
           // The same place in the parameter, and inside of what the giver has.
           ASSERT_EQ(old.begin * buffer.element_bytes + run.from,
@@ -83,11 +83,11 @@ TEST(Redistribution, CopiesShareTheWork) {
                       make_layout(FSCCL_LAYOUT_FLAT, params, 1),
                       {{0, 1}},
                       {}};
-  plan.parties = {{0, -1}, {1, 0}, {0, -1}, {0, -1}};
+  plan.members = {{0, -1}, {1, 0}, {0, -1}, {0, -1}};
   std::vector<uint64_t> given;
   for (int giver = 0; giver < 4; giver++) given.push_back(bytes_of(plan.runs(giver, 1)));
   EXPECT_EQ(given, (std::vector<uint64_t>{167, 500, 167, 166}));
-  plan.parties[2].takes = 0;  // has its own
+  plan.members[2].takes = 0;  // has its own
   EXPECT_EQ(bytes_of(plan.runs(2, 2)), 500u);
   EXPECT_EQ(bytes_of(plan.runs(0, 2)), 0u);
   EXPECT_EQ(bytes_of(plan.runs(1, 2)), 500u);
@@ -99,7 +99,7 @@ TEST(Redistribution, OfTheSameHostFirst) {
                       make_layout(FSCCL_LAYOUT_FLAT, params, 1),
                       {{0, 4}},
                       {}};
-  plan.parties = {{0, -1, 7}, {0, -1, 8}, {-1, 0, 8}, {-1, 0, 9}};
+  plan.members = {{0, -1, 7}, {0, -1, 8}, {-1, 0, 8}, {-1, 0, 9}};
   EXPECT_EQ(bytes_of(plan.runs(0, 2)), 0u);
   EXPECT_EQ(bytes_of(plan.runs(1, 2)), 360u);
   EXPECT_EQ(bytes_of(plan.runs(0, 3)), 180u);  // on its host there is none
@@ -112,7 +112,7 @@ TEST(Redistribution, WhatIsMissing) {
                       make_layout(FSCCL_LAYOUT_PER_PARAM, params, 2),
                       {{0, 4}, {1, 4}},
                       {}};
-  plan.parties = {{1, 0}, {-1, -1}};  // chunks of 2 rows: shard 2 holds nothing
+  plan.members = {{1, 0}, {-1, -1}};  // chunks of 2 rows: shard 2 holds nothing
   EXPECT_EQ(plan.not_held(), std::vector<int>{0});
   EXPECT_EQ(plan.not_taken(), std::vector<int>{1});
   plan.buffers = {{1, 4}};

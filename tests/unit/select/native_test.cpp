@@ -13,12 +13,12 @@ constexpr std::string_view kNo = "it is not there";
 
 NativeCall by_nccl(OpCode op, uint64_t bytes) {
   NativeCall call{op, bytes, 8, true, true, {}};
-  call.obstacles[static_cast<size_t>(NativeWay::exchanged)] = kNo;
+  call.obstacles[static_cast<size_t>(NativeAlgorithm::exchanged)] = kNo;
   return call;
 }
 
-NativeCall without(NativeCall call, NativeWay way) {
-  call.obstacles[static_cast<size_t>(way)] = kNo;
+NativeCall without(NativeCall call, NativeAlgorithm algorithm) {
+  call.obstacles[static_cast<size_t>(algorithm)] = kNo;
   return call;
 }
 
@@ -31,39 +31,40 @@ SelectOptions with_rules(std::string_view text) {
 TEST(Native, NcclIsTheCheapestWhereItMayBeTaken) {
   for (const OpCode op : {OpCode::all_gather, OpCode::all_reduce, OpCode::reduce_scatter})
     for (const uint64_t bytes : {uint64_t{8}, uint64_t{1} << 20, uint64_t{1} << 34})
-      EXPECT_EQ(choose_native(by_nccl(op, bytes), {}), NativeWay::nccl) << op_name(op) << bytes;
+      EXPECT_EQ(choose_native(by_nccl(op, bytes), {}), NativeAlgorithm::nccl)
+          << op_name(op) << bytes;
 }
 
 TEST(Native, AWayWithAnObstacleIsNotTaken) {
-  NativeCall call = without(by_nccl(OpCode::all_reduce, 1 << 20), NativeWay::nccl);
-  EXPECT_EQ(choose_native(call, {}), NativeWay::summed);
-  call = without(call, NativeWay::summed);
-  EXPECT_EQ(choose_native(call, {}), NativeWay::staged);
+  NativeCall call = without(by_nccl(OpCode::all_reduce, 1 << 20), NativeAlgorithm::nccl);
+  EXPECT_EQ(choose_native(call, {}), NativeAlgorithm::summed);
+  call = without(call, NativeAlgorithm::summed);
+  EXPECT_EQ(choose_native(call, {}), NativeAlgorithm::staged);
 }
 
 // An exchange by UCX waits, and is still better than two copies and the host.
 TEST(Native, AnExchangeIsBetterThanTheHost) {
   NativeCall call{OpCode::reduce_scatter, 1 << 20, 2, false, false, {}};
-  call = without(without(call, NativeWay::nccl), NativeWay::exchanged);
+  call = without(without(call, NativeAlgorithm::nccl), NativeAlgorithm::exchanged);
   for (const uint64_t bytes : {uint64_t{8}, uint64_t{1} << 20, uint64_t{1} << 30}) {
     call.bytes = bytes;
-    EXPECT_EQ(choose_native(call, {}), NativeWay::summed) << bytes;
+    EXPECT_EQ(choose_native(call, {}), NativeAlgorithm::summed) << bytes;
   }
 }
 
 TEST(Native, ARuleNamesTheWay) {
   const SelectOptions options = with_rules("all_reduce:1M-=summed, all_reduce=slots");
-  EXPECT_EQ(choose_native(by_nccl(OpCode::all_reduce, 1 << 20), options), NativeWay::summed);
-  EXPECT_EQ(choose_native(by_nccl(OpCode::all_reduce, 1 << 10), options), NativeWay::nccl)
+  EXPECT_EQ(choose_native(by_nccl(OpCode::all_reduce, 1 << 20), options), NativeAlgorithm::summed);
+  EXPECT_EQ(choose_native(by_nccl(OpCode::all_reduce, 1 << 10), options), NativeAlgorithm::nccl)
       << "the second rule is of host memory";
-  EXPECT_EQ(choose_native(by_nccl(OpCode::all_gather, 1 << 20), options), NativeWay::nccl);
+  EXPECT_EQ(choose_native(by_nccl(OpCode::all_gather, 1 << 20), options), NativeAlgorithm::nccl);
 }
 
 TEST(Native, ARuleDoesNotLiftAnObstacle) {
   const SelectOptions options = with_rules("all_reduce=nccl");
-  const NativeCall call = without(by_nccl(OpCode::all_reduce, 1 << 20), NativeWay::nccl);
+  const NativeCall call = without(by_nccl(OpCode::all_reduce, 1 << 20), NativeAlgorithm::nccl);
   const NativeChoice choice = explain_native(call, options);
-  EXPECT_EQ(choice.way, NativeWay::summed);
+  EXPECT_EQ(choice.algorithm, NativeAlgorithm::summed);
   EXPECT_THAT(choice.why, ::testing::AllOf(::testing::HasSubstr("FSCCL_PLAN is not followed"),
                                            ::testing::HasSubstr(std::string(kNo))));
 }
@@ -73,10 +74,10 @@ TEST(Native, ExplainsEachCandidate) {
   size_t chosen = 0;
   for (const NativeCandidate& one : choice.candidates) {
     chosen += one.chosen;
-    EXPECT_GT(one.ns, 0) << native_name(one.way);
+    EXPECT_GT(one.ns, 0) << native_name(one.algorithm);
   }
   EXPECT_EQ(chosen, 1u);
-  EXPECT_EQ(choice.candidates[static_cast<size_t>(NativeWay::exchanged)].obstacle, kNo);
+  EXPECT_EQ(choice.candidates[static_cast<size_t>(NativeAlgorithm::exchanged)].obstacle, kNo);
 }
 
 // Rules of one kind of memory are not those of the other.
@@ -84,9 +85,9 @@ TEST(Native, RulesOfHostsDoNotSeeThoseOfGpus) {
   const std::vector<Rule> rules =
       parse_rules("all_gather=nccl, all_gather=by_hosts, all_gather=slots", "test").take();
   const RuledCall call{OpCode::all_gather, 100, {}};
-  EXPECT_EQ(rule_of_device(rules, call)->way, Way::nccl);
-  EXPECT_EQ(rule_of_hosts(rules, call)->way, Way::by_hosts);
-  EXPECT_EQ(rule_of_plan(rules, call)->way, Way::slots);
+  EXPECT_EQ(rule_of_device(rules, call)->algorithm, Algorithm::nccl);
+  EXPECT_EQ(rule_of_hosts(rules, call)->algorithm, Algorithm::by_hosts);
+  EXPECT_EQ(rule_of_plan(rules, call)->algorithm, Algorithm::slots);
   EXPECT_FALSE(parse_rule("all_gather=nccl/64K").ok()) << "it goes in no pieces";
   EXPECT_FALSE(parse_rule("all_gather=summed").ok()) << "nothing is summed";
 }

@@ -26,14 +26,14 @@ TEST(Rules, WhatTheySay) {
   ASSERT_TRUE(good.ok()) << good.status().text();
   const std::vector<Rule>& all = good.value();
   ASSERT_EQ(all.size(), 5u);
-  EXPECT_TRUE(all[0].op == OpCode::all_gather && all[0].way == Way::slots &&
+  EXPECT_TRUE(all[0].op == OpCode::all_gather && all[0].algorithm == Algorithm::slots &&
               all[0].chunk == 32u << 10);
   EXPECT_TRUE(all[0].from == 64u << 10 && all[0].to == 1u << 20 && all[0].hosts == 2 &&
               all[0].per_host == 4);
-  EXPECT_TRUE(all[1].way == Way::small_slots && all[1].from == 0 && all[1].to == UINT64_MAX &&
-              all[1].hosts == 0);
-  EXPECT_TRUE(all[2].op == OpCode::send && all[2].way == Way::direct);
-  EXPECT_TRUE(all[3].way == Way::by_hosts && all[3].to == 4096 && all[3].hosts == 0 &&
+  EXPECT_TRUE(all[1].algorithm == Algorithm::small_slots && all[1].from == 0 &&
+              all[1].to == UINT64_MAX && all[1].hosts == 0);
+  EXPECT_TRUE(all[2].op == OpCode::send && all[2].algorithm == Algorithm::direct);
+  EXPECT_TRUE(all[3].algorithm == Algorithm::by_hosts && all[3].to == 4096 && all[3].hosts == 0 &&
               all[3].per_host == 2);
   EXPECT_TRUE(all[4].from == 1u << 20 && all[4].to == UINT64_MAX);
   EXPECT_EQ(all[0].origin, "here");

@@ -70,7 +70,7 @@ TEST(Select, EagerBytesForce) {
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_slots");
 }
 
-// Everybody folds everything, which saves an exchange, while that is less than the work that
+// Everybody reduces everything, which saves an exchange, while that is less than the work that
 // sharing saves.
 TEST(Select, AllReduceBySizeAndRanks) {
   EXPECT_EQ(select(OpCode::all_reduce, shape_of(2, 512), machine()).plan.name,

@@ -7,8 +7,8 @@
 namespace fsccl::testing {
 namespace {
 
-Party job(int hosts, int per_host, const char* rules = "") {
-  Party whole{hosts * per_host, 128 << 10, true, {}};
+GroupShape job(int hosts, int per_host, const char* rules = "") {
+  GroupShape whole{hosts * per_host, 128 << 10, true, {}};
   whole.select.costs = typical_costs(topo::LinkClass::network);
   whole.select.rules =
       std::make_shared<const std::vector<Rule>>(parse_rules(rules, "FSCCL_PLAN").take());
@@ -16,7 +16,7 @@ Party job(int hosts, int per_host, const char* rules = "") {
   return whole;
 }
 
-HostsChoice choice(const Party& whole, OpCode op, uint64_t count,
+HostsChoice choice(const GroupShape& whole, OpCode op, uint64_t count,
                    HierarchyMode mode = HierarchyMode::kAuto) {
   return choose_by_hosts(op, whole.shape(count, FSCCL_UINT8), whole, mode);
 }
@@ -32,7 +32,7 @@ TEST(Stages, BySize) {
 // A measurement at the start differs each time. It must not decide the bits of a sum, nor which
 // bytes are sent between hosts.
 TEST(Stages, DoNotFollowWhatIsMeasured) {
-  Party other = job(2, 4);
+  GroupShape other = job(2, 4);
   other.select.costs.origin = CostsOrigin::calibration;
   other.select.costs.exchange = 1e9;  // the stages have one, too, and more bytes each way
   other.select.costs.slot_cached.ns = other.select.costs.slot_streaming.ns = {0, 0, 0};
@@ -44,7 +44,7 @@ TEST(Stages, DoNotFollowWhatIsMeasured) {
 // A tuning file says the same each time. Where a link is so fast that bytes cost nothing, to go by
 // hosts only adds exchanges.
 TEST(Stages, FollowATuningFile) {
-  Party other = job(2, 4);
+  GroupShape other = job(2, 4);
   other.select.costs.origin = CostsOrigin::tuning_file;
   other.select.costs.slot_cached.ns = other.select.costs.slot_streaming.ns = {0, 0, 0};
   for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce}) {

@@ -15,7 +15,7 @@ class ChannelPair : public testing::Test {
   ChannelPair() { sent_.fill(std::byte{1}); }
 
   void open(int rank, Node& node, uint64_t meeting = 7) {
-    Channel::Place place;
+    Channel::Setup place;
     place.node = &node;
     place.meeting = place.tag = meeting;
     place.rank = rank;

@@ -27,19 +27,21 @@ class MirrorChannelTest : public ChannelPair,
     std::string why;
     ops_ = usable_transport(std::get<0>(GetParam()), &why);
     if (!ops_) GTEST_SKIP() << why;
-    constexpr size_t kCard = 4096;
-    std::vector<uint8_t> endpoints(2 * kCard);
+    constexpr size_t kAddressBytes = 4096;
+    std::vector<uint8_t> endpoints(2 * kAddressBytes);
     char error[500] = "";
     for (int rank = 0; rank < 2; rank++) {
       const fsccl_transport_job_t job{sizeof job, rank, 2, key_.data(), std::get<1>(GetParam())};
-      size_t bytes = kCard;
-      ASSERT_EQ(ops_->join(&job, &nodes_[rank], &endpoints[static_cast<size_t>(rank) * kCard],
-                           &bytes, error, sizeof error),
-                FSCCL_OK)
+      size_t bytes = kAddressBytes;
+      ASSERT_EQ(
+          ops_->join(&job, &nodes_[rank], &endpoints[static_cast<size_t>(rank) * kAddressBytes],
+                     &bytes, error, sizeof error),
+          FSCCL_OK)
           << error;
     }
     for (int rank = 0; rank < 2; rank++) {
-      ASSERT_EQ(ops_->connect(nodes_[rank], endpoints.data(), kCard, error, sizeof error), FSCCL_OK)
+      ASSERT_EQ(ops_->connect(nodes_[rank], endpoints.data(), kAddressBytes, error, sizeof error),
+                FSCCL_OK)
           << error;
       open(rank, *static_cast<Node*>(nodes_[rank]));
     }

@@ -76,7 +76,7 @@ class RecordingNode final : public StillNode {
 class News : public testing::Test {
  protected:
   News() : node_({sizeof(fsccl_transport_job_t), 3, 16, key_, 0, nullptr}) {
-    Channel::Place place;
+    Channel::Setup place;
     place.node = &node_;
     place.meeting = place.tag = 7;
     place.rank = 3;
@@ -136,7 +136,7 @@ TEST_F(News, AreToldBeforeThisRankLeavesToAllWhomItKnows) {
 class Starved : public testing::Test {
  protected:
   Starved() : node_({sizeof(fsccl_transport_job_t), 0, 3, key_, 0, nullptr}) {
-    Channel::Place place;
+    Channel::Setup place;
     place.node = &node_;
     place.meeting = place.tag = 7;
     place.members = {0, 1, 2};

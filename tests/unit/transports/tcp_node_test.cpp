@@ -25,12 +25,12 @@ class TcpNodeTest : public testing::Test {
     const Result<Endpoint> endpoint = decode_endpoint(ByteView(node_->endpoint()));
     ASSERT_TRUE(endpoint.ok());
     address_ = tcp_address(loopback(), endpoint.value().port);
-    std::vector<uint8_t> endpoints(kRanks * kCard);
+    std::vector<uint8_t> endpoints(kRanks * kAddressBytes);
     const Bytes nobody = encode(Endpoint{nobody_port(), {loopback()}});
     for (size_t rank = 0; rank < kRanks; rank++)
-      std::memcpy(&endpoints[rank * kCard], nobody.data(), nobody.size());
-    ASSERT_TRUE(node_->connect(endpoints.data(), kCard).ok());
-    mirror::Channel::Place place;
+      std::memcpy(&endpoints[rank * kAddressBytes], nobody.data(), nobody.size());
+    ASSERT_TRUE(node_->connect(endpoints.data(), kAddressBytes).ok());
+    mirror::Channel::Setup place;
     place.node = node_.get();
     place.meeting = place.tag = 7;
     place.rank = 1;
@@ -127,7 +127,7 @@ class TcpNodeTest : public testing::Test {
     EXPECT_TRUE(comes(1));
   }
 
-  static constexpr size_t kCard = 512;
+  static constexpr size_t kAddressBytes = 512;
   std::array<uint8_t, 32> key_{5};
   Fd nobody_;
   SocketAddress address_;
@@ -285,15 +285,15 @@ TEST_F(TcpNodeTest, NobodyAtARanksAddressIsItsLoss) {
   EXPECT_THAT(failure->text, testing::HasSubstr("no connection to rank 0: 127.0.0.1:"));
 }
 
-TEST_F(TcpNodeTest, MalformedCardsAreRefused) {
+TEST_F(TcpNodeTest, MalformedAddressesAreRefused) {
   for (const Endpoint& endpoint : {Endpoint{0, {loopback()}}, Endpoint{1, {}}}) {
     Bytes bytes = encode(endpoint);
-    bytes.resize(kCard * kRanks);
-    EXPECT_EQ(node_->connect(bytes.data(), kCard).code(), FSCCL_ERR_PROTOCOL);
+    bytes.resize(kAddressBytes * kRanks);
+    EXPECT_EQ(node_->connect(bytes.data(), kAddressBytes).code(), FSCCL_ERR_PROTOCOL);
   }
   Bytes many = encode(Endpoint{1, std::vector<IpAddress>(kMostAddresses + 1)});
-  many.resize(kCard * kRanks);
-  EXPECT_EQ(node_->connect(many.data(), kCard).code(), FSCCL_ERR_PROTOCOL);
+  many.resize(kAddressBytes * kRanks);
+  EXPECT_EQ(node_->connect(many.data(), kAddressBytes).code(), FSCCL_ERR_PROTOCOL);
   const Bytes few = encode(Endpoint{1, std::vector<IpAddress>(2)});
   EXPECT_FALSE(decode_endpoint(ByteView(few).first(few.size() - 1)).ok());
 }

@@ -185,7 +185,7 @@ TEST_F(Exchanges, WithoutItsTagNothingIsTaken) {
       [](std::vector<std::vector<uint8_t>>& endpoints) { endpoints[0][8]++; });
 }
 
-TEST_F(Exchanges, ACardThatMakesNoSenseIsRefused) {
+TEST_F(Exchanges, AnAddressThatMakesNoSenseIsRefused) {
   const auto made = TaggedExchange::create(*ucx_library(nullptr), 0, 2, false);
   ASSERT_TRUE(made.ok()) << made.status().text();
   const std::vector<uint8_t>& good = made.value()->endpoint();

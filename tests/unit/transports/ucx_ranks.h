@@ -24,8 +24,8 @@ class UcxRanks : public mirror::ChannelPair {
     if (!ucx_library(&why)) GTEST_SKIP() << why;
     library() = real();
     wrap(library());
-    constexpr size_t kCard = 4096;
-    std::vector<uint8_t> endpoints(static_cast<size_t>(ranks_) * kCard);
+    constexpr size_t kAddressBytes = 4096;
+    std::vector<uint8_t> endpoints(static_cast<size_t>(ranks_) * kAddressBytes);
     for (int rank = 0; rank < 2; rank++) {
       Result<std::unique_ptr<Node>> made = Node::join(
           {sizeof(fsccl_transport_job_t), rank, ranks_, key_.data(), checksum_}, &library());
@@ -33,11 +33,11 @@ class UcxRanks : public mirror::ChannelPair {
       nodes_[rank] = std::move(made.value());
       for (int at = rank; at < ranks_; at += 2)
         std::copy(nodes_[rank]->endpoint().begin(), nodes_[rank]->endpoint().end(),
-                  endpoints.begin() + at * static_cast<int>(kCard));
+                  endpoints.begin() + at * static_cast<int>(kAddressBytes));
     }
     joined();
     for (int rank = 0; rank < 2; rank++) {
-      ASSERT_TRUE(nodes_[rank]->connect(endpoints.data(), kCard).ok());
+      ASSERT_TRUE(nodes_[rank]->connect(endpoints.data(), kAddressBytes).ok());
       open(rank);
     }
   }

@@ -93,14 +93,14 @@ class Ranks {
   }
 
   void step(size_t rank, const StreamAction& action, const std::vector<bool>& signalled) {
-    for (const cuda::CastPiece& piece : action.casts) {
+    for (const cuda::CastRange& piece : action.casts) {
       ASSERT_EQ(piece.from, piece.to);
       ASSERT_FALSE(signalled[rank]) << "written after it was offered";
       std::memcpy(slots_[rank].data() + piece.destination,
                   reinterpret_cast<const void*>(piece.source),
                   piece.count * dtype_size(piece.from));
     }
-    for (const CopyPiece& piece : action.copies) {
+    for (const CopyRange& piece : action.copies) {
       const auto peer = static_cast<size_t>(piece.peer);
       ASSERT_NE(peer, rank);
       ASSERT_TRUE(signalled[peer]);
@@ -179,13 +179,13 @@ TEST_P(StreamPlans, ReduceIsOneLaunch) {
         if (unit.layout.tied(i) || !piece.count) continue;
         if (!pieces) wanted.push_back(Kind::reduce);
         ASSERT_EQ(kinds(plan).back(), Kind::reduce);
-        const cuda::ReducePiece& fold = plan.actions.back().folds.at(pieces++);
-        EXPECT_EQ(fold.offset, unit.shape.slot.offset[i] + piece.begin * 2);
-        EXPECT_EQ(fold.destination, places[i]);
-        EXPECT_EQ(fold.count, piece.count);
+        const cuda::ReduceRange& reduction = plan.actions.back().reduces.at(pieces++);
+        EXPECT_EQ(reduction.offset, unit.shape.slot.offset[i] + piece.begin * 2);
+        EXPECT_EQ(reduction.destination, places[i]);
+        EXPECT_EQ(reduction.count, piece.count);
       }
       EXPECT_EQ(kinds(plan), wanted);
-      EXPECT_TRUE(pieces == 0 || plan.actions.back().folds.size() == pieces);
+      EXPECT_TRUE(pieces == 0 || plan.actions.back().reduces.size() == pieces);
     }
   }
 }

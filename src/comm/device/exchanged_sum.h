@@ -15,7 +15,7 @@
 
 namespace fsccl {
 
-class FoldedSum {
+class ExchangedSum {
  public:
   struct Request {
     const cuda::Device& device;
@@ -24,9 +24,9 @@ class FoldedSum {
     BreakCheck broken;
     std::function<Status(const DeviceCall&)> exchange;  // an all_to_all, in the order of its stream
   };
-  static Result<std::unique_ptr<FoldedSum>> create(Request request);
-  ~FoldedSum();
-  FoldedSum(const FoldedSum&) = delete;
+  static Result<std::unique_ptr<ExchangedSum>> create(Request request);
+  ~ExchangedSum();
+  ExchangedSum(const ExchangedSum&) = delete;
 
   // A reduce_scatter of floats, any parts; not inside a group. The epilogue is of the sum.
   Status reduce_scatter(const DeviceCall& call, const cuda::ReduceEpilogue& epilogue);
@@ -39,7 +39,7 @@ class FoldedSum {
   };
   using Tables =
       std::map<std::pair<fsccl_dtype_t, uint64_t>, std::shared_ptr<const cuda::ReduceTable>>;
-  explicit FoldedSum(Request request) : request_(std::move(request)) {}
+  explicit ExchangedSum(Request request) : request_(std::move(request)) {}
   Result<const cuda::ReduceTable*> table(fsccl_dtype_t dtype, uint64_t count);
   Status exchange(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half);
   Status sum(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half,
@@ -54,8 +54,8 @@ class FoldedSum {
   Tables tables_;  // for each length of a piece
 };
 
-// Returns true if FoldedSum makes this sum: floats that are added (also averaged, or scaled).
-bool foldable(const DeviceCall& call);
+// Returns true if ExchangedSum makes this sum: floats that are added (also averaged, or scaled).
+bool can_sum_exchanged(const DeviceCall& call);
 cuda::ReduceEpilogue epilogue_of(const DeviceCall& call, int ranks);
 
 }  // namespace fsccl

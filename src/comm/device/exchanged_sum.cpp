@@ -1,4 +1,4 @@
-#include "comm/device/folded_sum.h"
+#include "comm/device/exchanged_sum.h"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ constexpr size_t kMostTables = 64;
 
 }  // namespace
 
-bool foldable(const DeviceCall& call) {
+bool can_sum_exchanged(const DeviceCall& call) {
   const int kind = call.reduction.kind;
   return dtype_float(call.dtype) &&
          (kind == FSCCL_OP_SUM || kind == FSCCL_OP_AVG || kind == FSCCL_OP_PREMUL_SUM);
@@ -27,10 +27,10 @@ cuda::ReduceEpilogue epilogue_of(const DeviceCall& call, int ranks) {
   return epilogue;
 }
 
-Result<std::unique_ptr<FoldedSum>> FoldedSum::create(Request request) {
+Result<std::unique_ptr<ExchangedSum>> ExchangedSum::create(Request request) {
   const cuda::Device& device = request.device;
   const auto ranks = static_cast<uint64_t>(request.ranks);
-  std::unique_ptr<FoldedSum> made(new FoldedSum(std::move(request)));
+  std::unique_ptr<ExchangedSum> made(new ExchangedSum(std::move(request)));
   FSCCL_ASSIGN(made->kernels_, cuda::DeviceKernels::of(device));
   const cuda::Current current(device);
   made->piece_bytes_ = std::clamp(kSumHalfBytes / ranks / kPieceAlignment * kPieceAlignment,
@@ -50,7 +50,7 @@ Result<std::unique_ptr<FoldedSum>> FoldedSum::create(Request request) {
   return made;
 }
 
-FoldedSum::~FoldedSum() {
+ExchangedSum::~ExchangedSum() {
   const cuda::Current current(request_.device);
   const cuda::Driver& driver = request_.device.driver();
   // A stream that does not end in time may still use the scratch: it is left to it.
@@ -58,7 +58,7 @@ FoldedSum::~FoldedSum() {
   if (scratch_ && over) (void)driver.cuMemFree(scratch_);  // waits for what uses it
 }
 
-Result<const cuda::ReduceTable*> FoldedSum::table(fsccl_dtype_t dtype, uint64_t count) {
+Result<const cuda::ReduceTable*> ExchangedSum::table(fsccl_dtype_t dtype, uint64_t count) {
   const auto found = tables_.find({dtype, count});
   if (found != tables_.end()) return found->second.get();
   // lengths change all the time: begin anew, when none is in use
@@ -71,8 +71,8 @@ Result<const cuda::ReduceTable*> FoldedSum::table(fsccl_dtype_t dtype, uint64_t 
   return tables_.emplace(std::pair(dtype, count), std::move(made)).first->second.get();
 }
 
-Status FoldedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t count,
-                           const Half& half) {
+Status ExchangedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t count,
+                              const Half& half) {
   DeviceCall pieces;
   pieces.op = OpCode::all_to_all;
   pieces.even = false;
@@ -93,8 +93,8 @@ Status FoldedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t coun
   return half.exchanged.record(call.stream);
 }
 
-Status FoldedSum::sum(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half,
-                      const cuda::ReduceEpilogue& epilogue) {
+Status ExchangedSum::sum(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half,
+                         const cuda::ReduceEpilogue& epilogue) {
   const cuda::Device& device = request_.device;
   FSCCL_TRY(half.exchanged.make_wait(side_->get()));
   const uint64_t mine = call.receives[0].count,
@@ -113,7 +113,7 @@ Status FoldedSum::sum(const DeviceCall& call, uint64_t begin, uint64_t count, co
   return half.summed.record(side_->get());
 }
 
-Status FoldedSum::reduce_scatter(const DeviceCall& call, const cuda::ReduceEpilogue& epilogue) {
+Status ExchangedSum::reduce_scatter(const DeviceCall& call, const cuda::ReduceEpilogue& epilogue) {
   const uint64_t piece = piece_bytes_ / call.element();
   uint64_t longest = 0;
   for (const CallPart& part : call.sends) longest = std::max(longest, part.count);

@@ -1,13 +1,13 @@
-// Reducing by pulling: each rank folds its part of all inputs, reading them where they are, in rank
-// order, and writes the result in the same pass to whoever gets it. Part q of an input is read by
-// rank q alone, and part q of an output is written by rank q alone, after it has read: so the plan
-// is right whether or not a rank, or its peers, run in place.
+// Reducing by pulling: each rank reduces its part of all inputs, reading them where they are, in
+// rank order, and writes the result in the same pass to whoever gets it. Part q of an input is read
+// by rank q alone, and part q of an output is written by rank q alone, after it has read: so the
+// plan is right whether or not a rank, or its peers, run in place.
 #include "plan/build.h"
 #include "plan/collectives.h"
 
 namespace fsccl {
 
-Plan fold_direct(const Folding& f) {
+Plan reduce_direct(const ReductionShape& f) {
   const uint64_t size = dtype_size(f.dtype);
   const Shape::Part part = f.parts[static_cast<size_t>(f.rank)];
   Builder build(std::string(f.name) + "_direct", f.rank, f.ranks, f.ranks > 1 ? 2 : 1);

@@ -11,38 +11,39 @@ namespace fsccl {
 // operation as fsccl.h says.
 NativeCall DeviceCollectives::native_call(const DeviceCall& call, uint64_t bytes) const {
   NativeCall made{call.op, bytes, comm_.size(), decision_.nccl, one_host_, {}};
-  const auto against = [&](Way way) -> std::string_view& {
-    return made.obstacles[static_cast<size_t>(way)];
+  const auto against = [&](Algorithm algorithm) -> std::string_view& {
+    return made.obstacles[static_cast<size_t>(algorithm)];
   };
   const bool sums = call.op == OpCode::reduce_scatter || call.op == OpCode::all_reduce;
   const bool narrow = dtype_size(call.dtype) == 2, reduces_any = reduces(call.op);
   const bool ordered = call.reduction.kind == FSCCL_OP_MIN || call.reduction.kind == FSCCL_OP_MAX;
   if (!decision_.nccl)
-    against(Way::nccl) = "not all ranks can use NCCL";
+    against(Algorithm::nccl) = "not all ranks can use NCCL";
   else if (!not_by_nccl(call).empty())
-    against(Way::nccl) = "NCCL does not reduce 16-bit integers";
-  else if (sums && narrow && foldable(call) && decision_.kernels)
-    against(Way::nccl) = "NCCL rounds sums of 16-bit floats at each step";
+    against(Algorithm::nccl) = "NCCL does not reduce 16-bit integers";
+  else if (sums && narrow && can_sum_exchanged(call) && decision_.kernels)
+    against(Algorithm::nccl) = "NCCL rounds sums of 16-bit floats at each step";
   else if (reduces_any && decision_.by_placement && dtype_float(call.dtype) && !ordered)
-    against(Way::nccl) = "FSCCL_REPRODUCIBLE=placement: NCCL sums in an order of its own";
+    against(Algorithm::nccl) = "FSCCL_REPRODUCIBLE=placement: NCCL sums in an order of its own";
   if (!exchanges_)
-    against(Way::exchanged) = "not all ranks have UCX for memory of GPUs, or NCCL moves the bytes";
+    against(Algorithm::exchanged) =
+        "not all ranks have UCX for memory of GPUs, or NCCL moves the bytes";
   else if (call.op == OpCode::barrier || reduces_any)
-    against(Way::exchanged) = "an exchange only moves bytes";
+    against(Algorithm::exchanged) = "an exchange only moves bytes";
   if (!sums)
-    against(Way::summed) = "only reduce_scatter and all_reduce are summed so";
-  else if (!foldable(call))
-    against(Way::summed) = "only sums of floats are summed so";
+    against(Algorithm::summed) = "only reduce_scatter and all_reduce are summed so";
+  else if (!can_sum_exchanged(call))
+    against(Algorithm::summed) = "only sums of floats are summed so";
   else if (!decision_.kernels)
-    against(Way::summed) = "not all ranks have this library's kernels for their GPU";
+    against(Algorithm::summed) = "not all ranks have this library's kernels for their GPU";
   else if (!decision_.nccl && !exchanges_)
-    against(Way::summed) = "nothing exchanges memory of GPUs here";
+    against(Algorithm::summed) = "nothing exchanges memory of GPUs here";
   else if (!narrow && call.reduction.kind == FSCCL_OP_PREMUL_SUM)
-    against(Way::summed) = "a scaled sum of wider floats is rounded at each product";
+    against(Algorithm::summed) = "a scaled sum of wider floats is rounded at each product";
   return made;
 }
 
-DeviceCollectives::Way DeviceCollectives::way(const DeviceCall& call) const {
+DeviceCollectives::Algorithm DeviceCollectives::algorithm(const DeviceCall& call) const {
   uint64_t send = 0, receive = 0;
   for (const CallPart& part : call.sends) send += part.count;
   for (const CallPart& part : call.receives) receive += part.count;
@@ -62,7 +63,7 @@ std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
     json.entry("why", one.why);
     json.end_map();
   };
-  const bool folds = !staged() && decision_.kernels;
+  const bool ours = !staged() && decision_.kernels;
   json.begin_map();
   json.entry("transport", decision_.nccl ? "nccl" : exchanges_ ? "ucx" : "staged");
   json.entry("why", decision_.nccl ? "all ranks can use NCCL" : decision_.why);
@@ -71,11 +72,11 @@ std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
   json.entry("gpu", device_->name());
   json.entry("messages", "staged");
   json.entry("sums_of_16_bit_floats",
-             staged() || (exchanges_ && !folds) ? "by the host, in fp32"
-             : folds ? "exchanged, then by this library's kernel, in fp32"
-                     : "by NCCL, rounded at each step: this library has no kernels for a GPU here");
+             staged() || (exchanges_ && !ours) ? "by the host, in fp32"
+             : ours ? "exchanged, then by this library's kernel, in fp32"
+                    : "by NCCL, rounded at each step: this library has no kernels for a GPU here");
   json.entry("sums_of_wider_floats",
-             exchanges_ && folds      ? "exchanged, then by this library's kernel, in rank order"
+             exchanges_ && ours       ? "exchanged, then by this library's kernel, in rank order"
              : !decision_.nccl        ? "by the host"
              : decision_.by_placement ? "in rank order (FSCCL_REPRODUCIBLE=placement)"
                                       : "by NCCL, in the order of its rings and trees");
@@ -97,11 +98,11 @@ std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
     json.key(dtype_name(dtype));
     json.begin_map();
     json.entry("why", choice.why);
-    json.key("ways");
+    json.key("algorithms");
     json.begin_list();
     for (const NativeCandidate& one : choice.candidates) {
       json.begin_map();
-      json.entry("plan", native_name(one.way));
+      json.entry("plan", native_name(one.algorithm));
       json.key("chosen");
       json.truth(one.chosen);
       if (one.obstacle.empty())

@@ -14,15 +14,16 @@ namespace fsccl {
 
 namespace {
 
-// How what one rank folds is cut.
+// How what one rank reduces is cut.
 struct Cut {
-  Cut(const Folding& f, uint64_t slot_bytes) {
+  Cut(const ReductionShape& f, uint64_t slot_bytes) {
     const uint64_t size = dtype_size(f.dtype);
     uint64_t longest = 0;
     for (const Shape::Part& part : f.parts) longest = std::max(longest, part.count);
     // One piece: all read all of it, or a mirrored slot has but one reader.
-    pieces =
-        f.everybody_folds_all || (f.mirrored && f.ranks == 2) ? 1 : static_cast<uint64_t>(f.ranks);
+    pieces = f.every_rank_reduces_all || (f.mirrored && f.ranks == 2)
+                 ? 1
+                 : static_cast<uint64_t>(f.ranks);
     const uint64_t room = slot_bytes / pieces, needed = (longest * size + room - 1) / room;
     const int most_ticks = !f.mirrored ? 1 : f.deliver == Deliver::self ? kMaxTicks : kMaxTicks / 2;
     ticks = static_cast<int>(std::clamp<uint64_t>(needed, 1, static_cast<uint64_t>(most_ticks)));
@@ -44,14 +45,14 @@ constexpr uint32_t kOutput = 1, kSlots = 2;
 uint32_t slot(int tick) { return kSlots + static_cast<uint32_t>(tick); }
 
 // Returns the part that rank `q` reduces in a tick.
-Portion part(const Folding& f, const Cut& cut, int q, int tick) {
+Portion part(const ReductionShape& f, const Cut& cut, int q, int tick) {
   const Shape::Part& whole = f.parts[static_cast<size_t>(q)];
   const Portion portion = portion_of(whole.count, tick, cut.ticks, dtype_size(f.dtype));
   return Portion{whole.begin + portion.begin, portion.count};
 }
 
 // The results of the others come out of their slots.
-void collect(const Folding& f, const Cut& cut, Builder& build) {
+void collect(const ReductionShape& f, const Cut& cut, Builder& build) {
   for (int t = 0; t < cut.ticks; ++t) {
     for (int i = 1; i < f.ranks; ++i) {
       const int q = build.peer(i);
@@ -66,13 +67,13 @@ void collect(const Folding& f, const Cut& cut, Builder& build) {
 
 }  // namespace
 
-Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
+Plan reduce_slots(const ReductionShape& f, uint64_t slot_bytes) {
   const uint64_t size = dtype_size(f.dtype);
   const bool delivers = f.deliver != Deliver::self && f.ranks > 1;
   const Cut cut(f, slot_bytes);
   const int ticks = cut.ticks;
-  Builder build(std::string(f.name) + (f.everybody_folds_all ? "_small_slots" : "_slots"), f.rank,
-                f.ranks, delivers ? 2 * ticks : ticks);
+  Builder build(std::string(f.name) + (f.every_rank_reduces_all ? "_small_slots" : "_slots"),
+                f.rank, f.ranks, delivers ? 2 * ticks : ticks);
   build.mirrored(f.mirrored);
   build.buffer("input", Role::input, f.input_bytes);
   build.buffer("output", Role::output, f.output_bytes);
@@ -80,12 +81,12 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
   for (int t = 0; t < ticks && delivers; ++t) build.slot("result slot", cut.chunk, ticks + t);
   build.in_rounds(cut.chunk, cut.most);
 
-  const bool folds = f.parts[static_cast<size_t>(f.rank)].count > 0;
-  // In place, a rank that folds everything overwrites its input as soon as it has the others', when
-  // the puts of it may still be on their way: they leave from a copy.
+  const bool reduces = f.parts[static_cast<size_t>(f.rank)].count > 0;
+  // In place, a rank that reduces everything overwrites its input as soon as it has the others',
+  // when the puts of it may still be on their way: they leave from a copy.
   const auto folders = std::count_if(f.parts.begin(), f.parts.end(),
                                      [](const Shape::Part& any) { return any.count > 0; });
-  const bool staged = f.mirrored && f.everybody_folds_all && folds && folders > 1;
+  const bool staged = f.mirrored && f.every_rank_reduces_all && reduces && folders > 1;
   for (int t = 0; t < ticks; ++t) {
     const Portion own = part(f, cut, f.rank, t);
     if (staged)
@@ -95,16 +96,16 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
       const Portion theirs = part(f, cut, q, t);
       const Place input = staged ? build.here(slot(t), 0) : build.here(0, theirs.begin * size);
       build.offer(q, build.here(slot(t), cut.place(q)), input, theirs.count, f.dtype);
-      if (f.everybody_folds_all && !f.mirrored && theirs.count) break;
+      if (f.every_rank_reduces_all && !f.mirrored && theirs.count) break;
     }
     build.signal(t);
   }
   // the result belongs in this rank's output
   const bool stays = !delivers || f.deliver == Deliver::all || f.rank == f.root;
-  if (!folds && f.everybody_folds_all) build.lazy();
+  if (!reduces && f.every_rank_reduces_all) build.lazy();
   for (int t = 0; t < ticks; ++t) {
     const Portion own = part(f, cut, f.rank, t);
-    if (folds || !f.everybody_folds_all) build.wait_all(t);
+    if (reduces || !f.every_rank_reduces_all) build.wait_all(t);
     const uint32_t result_slot = slot(ticks + t);
     const Portion& kept =
         f.deliver == Deliver::self

@@ -1,4 +1,4 @@
-#include "bootstrap/channel.h"
+#include "bootstrap/framed_socket.h"
 
 #include <algorithm>
 #include <cstring>
@@ -15,9 +15,9 @@ constexpr int kReadsAtOnce = 32;  // so that one busy link does not keep the ser
 
 }  // namespace
 
-Status Channel::pump_in() { return pump_in(nullptr); }
+Status FramedSocket::pump_in() { return pump_in(nullptr); }
 
-Status Channel::pump_in(Fd* passed) {
+Status FramedSocket::pump_in(Fd* passed) {
   if (in_used_ > 0) {
     in_.erase(in_.begin(), in_.begin() + static_cast<ptrdiff_t>(in_used_));
     in_used_ = 0;
@@ -34,7 +34,7 @@ Status Channel::pump_in(Fd* passed) {
   return success();
 }
 
-Result<bool> Channel::next(Frame& frame) {
+Result<bool> FramedSocket::next(Frame& frame) {
   const ByteView unread = ByteView(in_).subspan(in_used_);
   if (unread.size() < kFrameHeaderBytes) return false;
   FSCCL_ASSIGN(const FrameHeader header, decode_header(unread, max_payload_bytes_));
@@ -47,7 +47,7 @@ Result<bool> Channel::next(Frame& frame) {
   return true;
 }
 
-Result<size_t> Channel::take_raw(void* to, size_t bytes) {
+Result<size_t> FramedSocket::take_raw(void* to, size_t bytes) {
   const size_t here = std::min(bytes, in_.size() - in_used_);
   if (here == 0) return receive_some(fd_.get(), to, bytes);
   std::memcpy(to, in_.data() + in_used_, here);
@@ -55,12 +55,12 @@ Result<size_t> Channel::take_raw(void* to, size_t bytes) {
   return here;
 }
 
-void Channel::queue(FrameType type, ByteView payload) {
+void FramedSocket::queue(FrameType type, ByteView payload) {
   const Bytes frame = encode_frame(type, payload);
   out_.insert(out_.end(), frame.begin(), frame.end());
 }
 
-Result<bool> Channel::pump_out() {
+Result<bool> FramedSocket::pump_out() {
   while (out_sent_ < out_.size()) {
     FSCCL_ASSIGN(const size_t count,
                  send_some(fd_.get(), out_.data() + out_sent_, out_.size() - out_sent_));
@@ -72,7 +72,7 @@ Result<bool> Channel::pump_out() {
   return true;
 }
 
-Status Channel::flush(Deadline deadline, const BreakCheck& broken) {
+Status FramedSocket::flush(Deadline deadline, const BreakCheck& broken) {
   for (;;) {
     FSCCL_ASSIGN(const bool all, pump_out());
     if (all) return success();
@@ -80,13 +80,13 @@ Status Channel::flush(Deadline deadline, const BreakCheck& broken) {
   }
 }
 
-Status Channel::send(FrameType type, ByteView payload, Deadline deadline,
-                     const BreakCheck& broken) {
+Status FramedSocket::send(FrameType type, ByteView payload, Deadline deadline,
+                          const BreakCheck& broken) {
   queue(type, payload);
   return flush(deadline, broken);
 }
 
-Result<Frame> Channel::receive(Deadline deadline, Fd* passed, const BreakCheck& broken) {
+Result<Frame> FramedSocket::receive(Deadline deadline, Fd* passed, const BreakCheck& broken) {
   Frame frame;
   Status closed;
   for (;;) {
@@ -101,8 +101,8 @@ Result<Frame> Channel::receive(Deadline deadline, Fd* passed, const BreakCheck& 
   return to_status(failure);
 }
 
-Result<Bytes> Channel::expect(FrameType type, Deadline deadline, Fd* passed,
-                              const BreakCheck& broken) {
+Result<Bytes> FramedSocket::expect(FrameType type, Deadline deadline, Fd* passed,
+                                   const BreakCheck& broken) {
   FSCCL_ASSIGN(Frame frame, receive(deadline, passed, broken));
   if (frame.type != type)
     return fail(FSCCL_ERR_PROTOCOL, "a message of type {} arrived, {} was expected",
@@ -110,20 +110,20 @@ Result<Bytes> Channel::expect(FrameType type, Deadline deadline, Fd* passed,
   return std::move(frame.payload);
 }
 
-Status Channel::send_descriptor(FrameType type, ByteView payload, int passed) {
+Status FramedSocket::send_descriptor(FrameType type, ByteView payload, int passed) {
   const Bytes frame = encode_frame(type, payload);
   FSCCL_ASSIGN(const size_t count, send_with_fd(fd_.get(), frame.data(), frame.size(), passed));
   return count == frame.size() ? success() : fail(FSCCL_ERR_LINK, "the other side does not read");
 }
 
-void Channel::shutdown() {
+void FramedSocket::shutdown() {
   if (fd_.valid()) shut_down(fd_.get());
 }
 
-void Channel::end_sending() {
+void FramedSocket::end_sending() {
   if (fd_.valid()) fsccl::end_sending(fd_.get());
 }
 
-bool Channel::arrived() const { return fsccl::arrived(fd_.get()); }
+bool FramedSocket::arrived() const { return fsccl::arrived(fd_.get()); }
 
 }  // namespace fsccl

@@ -16,10 +16,10 @@ inline constexpr size_t kMaxRequestBytes = 4096;
 // bytes that an authenticated member of the job may send
 inline constexpr size_t kMaxTableBytes = size_t{1} << 28;
 
-class Channel {
+class FramedSocket {
  public:
-  Channel() = default;
-  Channel(Fd fd, size_t max_payload_bytes)
+  FramedSocket() = default;
+  FramedSocket(Fd fd, size_t max_payload_bytes)
       : fd_(std::move(fd)), max_payload_bytes_(max_payload_bytes) {}
   int fd() const { return fd_.get(); }
   bool valid() const { return fd_.valid(); }
