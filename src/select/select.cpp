@@ -28,6 +28,7 @@ struct Ways {
   std::vector<ThroughSlots> through_slots;
   bool readable = true;  // direct only reads peers' memory
   Make reading;          // where direct also writes it: a plan that only reads, or none
+  bool can_be_read() const { return readable || reading; }
   uint64_t payload = 0;  // bytes, as FSCCL_EAGER_BYTES counts them
 };
 
@@ -269,6 +270,13 @@ Selection only(Plan plan, const SelectOptions& options, const char* why,
   return {std::move(plan), {}, false, ns, why};
 }
 
+// Returns the bytes of the pieces that a rule asks for; 0: the rule asks for none.
+uint64_t piece_asked(const Rule* named, const Shape& shape) {
+  if (!named || !named->chunk) return 0;
+  return std::clamp<uint64_t>(named->chunk, 64 * static_cast<uint64_t>(shape.ranks),
+                              shape.slot_bytes);
+}
+
 // A rule that can be followed; null, and why not, if it cannot.
 const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways,
                    const SelectOptions& options, const char** why_not) {
@@ -285,8 +293,7 @@ const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways,
     *why_not =
         "plans in steps are for ranks of several hosts, enough of them for so many steps, and for "
         "what fits a slot of all";
-  else if (rule->algorithm == Algorithm::read &&
-           !(options.costs.can_read && (ways.readable || ways.reading)))
+  else if (rule->algorithm == Algorithm::read && !(options.costs.can_read && ways.can_be_read()))
     *why_not = "the system lets no rank read another's memory here, or FSCCL_SINGLE_COPY is off";
   else
     return rule;
@@ -304,11 +311,7 @@ uint64_t call_bytes(OpCode op, const Shape& shape) {
 Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
                  std::vector<Candidate>* considered) {
   const Rule* const named = options.rule(rule_of_plan, op, call_bytes(op, shape));
-  const uint64_t asked =
-      named && named->chunk
-          ? std::clamp<uint64_t>(named->chunk, 64 * static_cast<uint64_t>(shape.ranks),
-                                 shape.slot_bytes)
-          : 0;
+  const uint64_t asked = piece_asked(named, shape);
   std::optional<Plan> tiny;
   if (!named || named->algorithm == Algorithm::direct || named->algorithm == Algorithm::read)
     tiny = inline_plan(op, shape);
@@ -338,7 +341,7 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
     const std::array<Plan, 2> direct = contest.plans_of(ways.direct);
     const double direct_ns = contest.price_of(direct).ns;
     const size_t direct_at = contest.enter(direct[0].name, 0, direct_ns, "pool");
-    const bool can_read = options.costs.can_read && (ways.readable || ways.reading);
+    const bool can_read = options.costs.can_read && ways.can_be_read();
     const std::array<Plan, 2> reading = ways.reading ? contest.plans_of(ways.reading) : direct;
     const size_t read_at = can_read ? contest.enter(std::string(op_name(op)) + "_read", 0,
                                                     contest.price_of(reading, true).ns, "private")
