@@ -257,7 +257,7 @@ class Tuner {
       Json kept = Json::array({price});
       for (const Json& known : (*file)["native"]) {
         bool same = true;
-        for (const char* key : {"operation", "hosts", "ranks_per_host", "way"})
+        for (const char* key : {"operation", "hosts", "ranks_per_host", "algorithm"})
           same = same && known.value(key, Json()) == price[key];
         if (!same) kept.push_back(known);
       }

@@ -170,7 +170,7 @@ class GpuTuner {
           {"operation", kind.name},
           {"hosts", session_.hosts()},
           {"ranks_per_host", session_.ranks() / session_.hosts()},
-          {"way", way},
+          {"algorithm", way},
           {"sizes", sizes},
           {"ns", ns}}.dump());
     }

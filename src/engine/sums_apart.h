@@ -28,13 +28,17 @@ inline bool goes_ahead_of_sums(OpCode op) {
 class SumsApart {
  public:
   // The engine that makes the sums; null: there is none. It lives longer than the questions.
+  // Pairs with the store in set_engine().
   Engine* engine() const { return engine_.load(std::memory_order_acquire); }
+  // Pairs with the load in engine(): whoever sees the engine sees it made.
   void set_engine(Engine* engine) { engine_.store(engine, std::memory_order_release); }
 
   // The operation `number` of the communicator is a reduction. Its sums are the operation `sums` of
   // the other engine, which is submitted next, and give slots back at `position`; 0: none.
   void add(uint64_t number, uint64_t sums, uint64_t position) {
     Reduction& to = ring_[sums % Queue::kRing];
+    // The stores pair with the loads in sums_of() and in frees(): whoever sees one of them sees the
+    // stores before it, so the place has no number while its other words change.
     to.number.store(0, std::memory_order_release);
     to.sums.store(sums, std::memory_order_release);
     to.position.store(position, std::memory_order_release);
@@ -43,6 +47,8 @@ class SumsApart {
   // Returns the number of the sums of this operation. 0: it has none, or they are over, since the
   // ring has room for all that can be under way.
   uint64_t sums_of(uint64_t number) const {
+    // The loads pair with the stores in add(). The number is read again, since the place may have
+    // been given to another reduction meanwhile.
     for (const Reduction& each : ring_) {
       if (each.number.load(std::memory_order_acquire) != number) continue;
       const uint64_t sums = each.sums.load(std::memory_order_acquire);
@@ -54,6 +60,7 @@ class SumsApart {
   // `wanted`. Returns the first reduction in between that gives slots back; 0: there is none.
   uint64_t frees(uint64_t reached, uint64_t wanted) const {
     uint64_t first = UINT64_MAX, number = 0;
+    // The loads pair with the stores in add().
     for (const Reduction& each : ring_) {
       const uint64_t position = each.position.load(std::memory_order_acquire);
       if (position <= reached || position > wanted || position >= first) continue;

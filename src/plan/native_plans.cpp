@@ -66,7 +66,7 @@ uint64_t end_of(const std::vector<Shape::Part>& parts, uint64_t size) {
 }
 
 // Each rank sums its part, in its place in the result, and the parts are gathered there.
-void sum_and_gather(Builder& builder, const NativeShape& shape, Native sum, NativeWay mover) {
+void sum_and_gather(Builder& builder, const NativeShape& shape, Native sum, NativeAlgorithm mover) {
   const uint64_t size = dtype_size(shape.dtype);
   const std::vector<Shape::Part> parts =
       summed_parts(shape.sends.empty() ? 0 : shape.sends[0].count, shape.ranks);
@@ -104,8 +104,8 @@ Plan native_plan(const NativeShape& shape, const NativeMeans& means) {
   native.by = means.by;
   native.reduces = reduces(shape.op);
   native.in_rank_order =
-      native.reduces &&
-      (means.by == NativeWay::staged ? means.host_in_rank_order : means.by != NativeWay::nccl);
+      native.reduces && (means.by == NativeAlgorithm::staged ? means.host_in_rank_order
+                                                             : means.by != NativeAlgorithm::nccl);
   native.averages = !means.divides;
   native.meets = shape.op == OpCode::barrier;
   native.sends = sends_of(shape);
@@ -115,7 +115,7 @@ Plan native_plan(const NativeShape& shape, const NativeMeans& means) {
   builder.buffer(one ? "buffer" : "input", one ? Role::inout : Role::input,
                  one ? std::max(sent, received) : sent);
   if (!one) builder.buffer("output", Role::output, received);
-  if (means.by == NativeWay::summed && shape.op == OpCode::all_reduce) {
+  if (means.by == NativeAlgorithm::summed && shape.op == OpCode::all_reduce) {
     sum_and_gather(builder, shape, std::move(native), means.mover);
     return builder.take();
   }

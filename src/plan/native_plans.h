@@ -19,10 +19,10 @@ struct NativeShape {
 
 // The means of a plan.
 struct NativeMeans {
-  NativeWay by{};
-  NativeWay mover = NativeWay::nccl;  // summed: what moves the parts
-  bool host_in_rank_order = true;     // the host's collectives sum in the order of the ranks
-  bool divides = false;               // the means leaves averages to a `divide`
+  NativeAlgorithm by{};
+  NativeAlgorithm mover = NativeAlgorithm::nccl;  // summed: what moves the parts
+  bool host_in_rank_order = true;  // the host's collectives sum in the order of the ranks
+  bool divides = false;            // the means leaves averages to a `divide`
 };
 
 Plan native_plan(const NativeShape& shape, const NativeMeans& means);

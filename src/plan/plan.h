@@ -112,7 +112,7 @@ enum class StepKind : uint8_t {
 };
 
 // This names what carries out a native step.
-enum class NativeWay : uint8_t {
+enum class NativeAlgorithm : uint8_t {
   nccl,       // by NCCL
   exchanged,  // by UCX: parts are exchanged, and the call waits
   summed,     // the parts are exchanged, then one kernel of this library sums them in rank order
@@ -128,7 +128,7 @@ struct Native {
     int32_t peer = 0;
     uint64_t offset = 0, count = 0;
   };
-  NativeWay by{};
+  NativeAlgorithm by{};
   // The parts that come from all ranks are reduced to one: the receives have the same place. Else
   // each part is received as it was sent.
   bool reduces = false;

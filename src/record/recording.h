@@ -43,7 +43,7 @@ enum class Event : uint8_t {
   waits,
   goes_on,  // the last such wait on this communicator is over
   // a native step of a plan on a GPU (plan.h) was given to what carries it out; peer: the root,
-  // kind: what that is, a NativeWay
+  // kind: what that is, a NativeAlgorithm
   native,
 };
 const char* event_name(Event event);

@@ -135,9 +135,10 @@ class Reader : JsonReader {
     NativePrice made;
     std::string operation, way;
     double hosts = 1, per_host = 1;
-    if (!object(json, place, {"operation", "hosts", "ranks_per_host", "way", "sizes", "ns"}) ||
+    if (!object(json, place,
+                {"operation", "hosts", "ranks_per_host", "algorithm", "sizes", "ns"}) ||
         !text(json, "operation", place, true, &operation) ||
-        !text(json, "way", place, true, &way) ||
+        !text(json, "algorithm", place, true, &way) ||
         !number(json, "hosts", place, kMostRanks, &hosts) ||
         !number(json, "ranks_per_host", place, kMostRanks, &per_host))
       return false;

@@ -7,7 +7,7 @@
 //                            "side_by_side": "none", "read_ns": [..] or null,
 //                            "copy_ns_per_kib": 40}}],
 //    "rules": ["all_gather@1x2:64K-1M=slots/32K"],
-//    "native": [{"operation": "all_gather", "hosts": 1, "ranks_per_host": 2, "way": "nccl",
+//    "native": [{"operation": "all_gather", "hosts": 1, "ranks_per_host": 2, "algorithm": "nccl",
 //                "sizes": [4096, 1048576], "ns": [14000, 61000]}]}
 // `costs` are for communicators of machines of that name (machine_name()) over that transport whose
 // farthest ranks are that class of link apart (topo/connection.h); such a communicator measures

@@ -42,7 +42,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     # The file has what each way took at each size, on ranks like these.
     text = json.loads(made.read_text(encoding='utf-8'))
-    prices = {(one['operation'], one['way']): one for one in text['native']}
+    prices = {(one['operation'], one['algorithm']): one for one in text['native']}
     expect({('all_gather', 'nccl'), ('all_reduce', 'staged')} <= set(prices), prices)
     for one in text['native']:
         expect(one['sizes'] == [4096, 16384] and min(one['ns']) > 0, one)
@@ -57,6 +57,6 @@ with tempfile.TemporaryDirectory() as folder:
     followed = rows('--coll', 'all_gather', '-o', again, FSCCL_TUNING_FILE=str(made))
     expect({row['chosen'] for row in followed} == {'staged'}, followed)
     kept = json.loads(again.read_text(encoding='utf-8'))['native']
-    expect(sorted((one['operation'], one['way']) for one in kept) == sorted(prices), kept)
+    expect(sorted((one['operation'], one['algorithm']) for one in kept) == sorted(prices), kept)
     expect(all(max(one['ns']) < 1e12 for one in kept), kept)
     expect('of 2 points' in run('--coll', 'all_gather'), 'the table')

@@ -107,7 +107,8 @@ TEST(NativePlans, EveryMeansMovesWhatIsToBeMoved) {
   for (const OpCode op : kMoves)
     for (const int ranks : {1, 2, 3, 8})
       for (const uint64_t count : {1u, 100u})
-        for (const NativeWay by : {NativeWay::nccl, NativeWay::exchanged, NativeWay::staged}) {
+        for (const NativeAlgorithm by :
+             {NativeAlgorithm::nccl, NativeAlgorithm::exchanged, NativeAlgorithm::staged}) {
           const Status status = verdict(made(op, ranks, count, {by}));
           EXPECT_TRUE(status.ok()) << op_name(op) << ranks << status.text();
         }
@@ -117,8 +118,8 @@ TEST(NativePlans, KernelAndHostSumInRankOrder) {
   for (const OpCode op : kSums)
     for (const int ranks : {1, 2, 3, 8})
       for (const uint64_t count : {1u, 1000u})
-        for (const NativeWay by : {NativeWay::summed, NativeWay::staged}) {
-          if (by == NativeWay::summed && op == OpCode::reduce) continue;
+        for (const NativeAlgorithm by : {NativeAlgorithm::summed, NativeAlgorithm::staged}) {
+          if (by == NativeAlgorithm::summed && op == OpCode::reduce) continue;
           const Status status = verdict(made(op, ranks, count, {by}));
           EXPECT_TRUE(status.ok()) << op_name(op) << ranks << status.text();
         }
@@ -126,18 +127,18 @@ TEST(NativePlans, KernelAndHostSumInRankOrder) {
 
 TEST(NativePlans, NcclSumsInAnOrderOfItsOwn) {
   for (const OpCode op : kSums) {
-    EXPECT_TRUE(verdict(made(op, 3, 100, {NativeWay::nccl}, true)).ok()) << op_name(op);
-    EXPECT_THAT(verdict(made(op, 3, 100, {NativeWay::nccl})).text(),
+    EXPECT_TRUE(verdict(made(op, 3, 100, {NativeAlgorithm::nccl}, true)).ok()) << op_name(op);
+    EXPECT_THAT(verdict(made(op, 3, 100, {NativeAlgorithm::nccl})).text(),
                 ::testing::HasSubstr("in any order"))
         << op_name(op);
   }
-  NativeMeans by_hosts{NativeWay::staged};
+  NativeMeans by_hosts{NativeAlgorithm::staged};
   by_hosts.host_in_rank_order = false;
   EXPECT_FALSE(verdict(made(OpCode::all_reduce, 3, 100, by_hosts)).ok());
 }
 
 TEST(NativePlans, AnAverageThatIsLeftUndividedIsNoResult) {
-  NativeMeans means{NativeWay::nccl};
+  NativeMeans means{NativeAlgorithm::nccl};
   means.divides = true;
   for (const OpCode op : kSums) {
     Made all = made(op, 3, 100, means, true);
@@ -145,7 +146,7 @@ TEST(NativePlans, AnAverageThatIsLeftUndividedIsNoResult) {
     for (Plan& plan : all.plans)
       std::erase_if(plan.steps, [](const Step& step) { return step.kind == StepKind::divide; });
     EXPECT_THAT(verdict(all).text(), ::testing::HasSubstr("undivided"));
-    Made twice = made(op, 3, 100, {NativeWay::nccl}, true);
+    Made twice = made(op, 3, 100, {NativeAlgorithm::nccl}, true);
     const std::vector<Step> divide = {made(op, 3, 100, means, true).plans.back().steps.back()};
     twice.plans.back().steps.push_back(divide[0]);
     EXPECT_THAT(verdict(twice).text(), ::testing::HasSubstr("no sum that is to be divided"));
@@ -154,12 +155,12 @@ TEST(NativePlans, AnAverageThatIsLeftUndividedIsNoResult) {
 
 TEST(NativePlans, StepsThatDoNotFitEachOtherAreRefused) {
   const auto refused = [](const char* what, const auto& damage) {
-    Made all = made(OpCode::all_reduce, 3, 1000, {NativeWay::summed});
+    Made all = made(OpCode::all_reduce, 3, 1000, {NativeAlgorithm::summed});
     EXPECT_TRUE(verdict(all).ok());
     damage(all.plans[1]);
     EXPECT_FALSE(verdict(all).ok()) << what;
   };
-  refused("another means", [](Plan& plan) { plan.natives[1].by = NativeWay::exchanged; });
+  refused("another means", [](Plan& plan) { plan.natives[1].by = NativeAlgorithm::exchanged; });
   refused("fewer elements", [](Plan& plan) { plan.natives[0].sends[2].count--; });
   refused("nothing for a peer", [](Plan& plan) { plan.natives[1].sends.pop_back(); });
   refused("two parts for a peer",
@@ -174,7 +175,7 @@ TEST(NativePlans, StepsThatDoNotFitEachOtherAreRefused) {
 
 // Two ranks take two native steps the other way round: each waits for the other.
 TEST(NativePlans, ADeadlockIsFound) {
-  Made all = made(OpCode::all_gather, 2, 10, {NativeWay::nccl});
+  Made all = made(OpCode::all_gather, 2, 10, {NativeAlgorithm::nccl});
   for (Plan& plan : all.plans) {
     plan.ticks = 1;
     Step signal, wait;
@@ -186,7 +187,8 @@ TEST(NativePlans, ADeadlockIsFound) {
 
 // Each rank passes its part of the output as input, as fsccl.h allows it.
 TEST(NativePlans, InPlaceIsRight) {
-  for (const NativeWay by : {NativeWay::nccl, NativeWay::exchanged, NativeWay::staged}) {
+  for (const NativeAlgorithm by :
+       {NativeAlgorithm::nccl, NativeAlgorithm::exchanged, NativeAlgorithm::staged}) {
     Made all = made(OpCode::all_gather, 3, 10, {by});
     std::vector<Alias> aliases;
     for (int rank = 0; rank < 3; rank++)
@@ -198,14 +200,14 @@ TEST(NativePlans, InPlaceIsRight) {
 }
 
 TEST(NativePlans, ABarrierMeetsAllRanks) {
-  Made all = made(OpCode::barrier, 3, 0, {NativeWay::nccl});
+  Made all = made(OpCode::barrier, 3, 0, {NativeAlgorithm::nccl});
   EXPECT_TRUE(verdict(all).ok()) << verdict(all).text();
   all.plans[1].natives[0].meets = false;
   EXPECT_FALSE(verdict(all).ok());
 }
 
 TEST(NativePlans, TheTextSaysWhatIsPromised) {
-  const Plan plan = made(OpCode::all_reduce, 4, 1000, {NativeWay::summed}).plans[0];
+  const Plan plan = made(OpCode::all_reduce, 4, 1000, {NativeAlgorithm::summed}).plans[0];
   EXPECT_THAT(describe(plan), ::testing::AllOf(::testing::HasSubstr("all_reduce_summed"),
                                                ::testing::HasSubstr("by summed"),
                                                ::testing::HasSubstr("in rank order"),

@@ -67,7 +67,7 @@ TEST(Recorder, TellsWhatCarriesOutANativeStep) {
   const Folder folder;
   const auto recorder = make(folder.path());
   Fingerprint what = call(0);
-  what.kind = static_cast<uint8_t>(NativeWay::summed);
+  what.kind = static_cast<uint8_t>(NativeAlgorithm::summed);
   recorder->record(Event::native, 0, what, -1);
   what.kind = 200;  // by a later release
   recorder->record(Event::native, 0, what, -1);

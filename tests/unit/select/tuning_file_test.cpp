@@ -39,7 +39,7 @@ TEST(TuningFile, WhatItSays) {
 
 std::string native(const std::string& way, const std::string& sizes, const std::string& ns) {
   return R"({"fsccl_tuning": 1, "native": [{"operation": "all_gather", "hosts": 2,)"
-         R"( "ranks_per_host": 4, "way": ")" +
+         R"( "ranks_per_host": 4, "algorithm": ")" +
          way + R"(", "sizes": )" + sizes + R"(, "ns": )" + ns + "}]}";
 }
 
