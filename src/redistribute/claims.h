@@ -16,7 +16,7 @@ struct RedistributionClaim {
 };
 RedistributionClaim claim_of(const RedistributionRequest& request);
 // The version that is dealt out, by the claims of all ranks and the hosts that they are on: `plan`
-// then has its parties.
+// then has its members.
 Result<uint64_t> settle(const std::vector<RedistributionClaim>& claims,
                         const std::vector<uint64_t>& hosts, const RedistributionRequest& request,
                         Redistribution* plan);

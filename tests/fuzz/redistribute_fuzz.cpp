@@ -43,7 +43,7 @@ Redistribution plan_of(const RedistributionRequest& request) {
 }
 
 void check_flows(const Redistribution& plan) {
-  const auto ranks = static_cast<int>(plan.parties.size());
+  const auto ranks = static_cast<int>(plan.members.size());
   for (int giver = 0; giver < ranks; giver++)
     for (int taker = 0; taker < ranks; taker++)
       for (const Redistribution::Run& run : plan.runs(giver, taker)) {
@@ -52,9 +52,9 @@ void check_flows(const Redistribution& plan) {
           return layout.piece(shard, buffer.param).count * buffer.element_bytes;
         };
         FUZZ_REQUIRE(run.from + run.bytes <=
-                     bytes(plan.from, plan.parties[static_cast<size_t>(giver)].holds));
+                     bytes(plan.from, plan.members[static_cast<size_t>(giver)].holds));
         FUZZ_REQUIRE(run.to + run.bytes <=
-                     bytes(plan.to, plan.parties[static_cast<size_t>(taker)].takes));
+                     bytes(plan.to, plan.members[static_cast<size_t>(taker)].takes));
       }
 }
 
