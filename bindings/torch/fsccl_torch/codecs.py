@@ -6,7 +6,14 @@ import torch
 
 from . import _capi as c
 
-_KINDS = {'delta': 1, 'fp8': 2, 'int8': 3, 'mxfp8': 4}
+# by name: kind and flags
+_KINDS = {
+    'delta': (c.CODEC_DELTA, 0),
+    'delta-always': (c.CODEC_DELTA, c.CODEC_NEVER_DECLINES),
+    'fp8': (c.CODEC_FP8, 0),
+    'int8': (c.CODEC_INT8, 0),
+    'mxfp8': (c.CODEC_MXFP8, 0),
+}
 # types that the delta codec takes; the others take fp32 as well
 _WORDS = (torch.bfloat16, torch.float16)
 
@@ -24,10 +31,11 @@ def known(name):
 
 def codec_for(name, dtype, on_gpu):
     """The fsccl_codec_t of a unit whose parameters travel as `dtype`; None where it has none."""
-    takes = _WORDS if name == 'delta' else (*_WORDS, torch.float32)
-    if name is None or dtype not in takes or on_gpu:
+    if name is None or on_gpu:
         return None
-    return c.Codec(kind=_KINDS[name])
+    kind, flags = _KINDS[name]
+    takes = _WORDS if kind == c.CODEC_DELTA else (*_WORDS, torch.float32)
+    return c.Codec(kind=kind, flags=flags) if dtype in takes else None
 
 
 def add_up(reports):

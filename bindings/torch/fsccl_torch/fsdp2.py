@@ -55,7 +55,8 @@ def enable(
     gives them up before it runs out of memory. 0: they are gathered as all others.
 
     gather_codec: "delta" sends 16-bit parameters between hosts as differences from the last gather,
-    without loss (docs/codecs.md); each host then keeps a copy of them. "int8", "fp8" and "mxfp8"
+    without loss (docs/codecs.md); each host then keeps a copy of them. It declines where the link is
+    too fast for it, which "delta-always" does not. "int8", "fp8" and "mxfp8"
     send 8 bits an element, with a loss whose bound docs/codecs.md states. Groups whose parameters
     are not gathered in 16 bits ("delta") or in 16 or 32 (the others), or lie on a GPU, go without.
     None: FSCCL_TORCH_GATHER_CODEC, none by default. The same on all ranks.

@@ -53,7 +53,7 @@ def rank_main(rank, store, pipe):
         import fsccl_torch  # noqa: F401
 
         dist.init_process_group('fsccl', store=dist.FileStore(store, 2), rank=rank, world_size=2)
-        pipe.send((train(None), train('delta'), train('int8')))
+        pipe.send((train(None), train('delta-always'), train('int8')))
         dist.destroy_process_group()
     except Exception:
         pipe.send(traceback.format_exc())
@@ -97,12 +97,15 @@ def test_an_unknown_codec_is_named():
     from fsccl_torch import codecs
 
     with pytest.raises(
-        ValueError, match="'zip' is not a codec: give 'delta', 'fp8', 'int8', 'mxfp8' or"
+        ValueError,
+        match="'zip' is not a codec: give 'delta', 'delta-always', 'fp8', 'int8', 'mxfp8' or",
     ):
         codecs.known('zip')
     assert codecs.known('none') is None and codecs.known('delta') == 'delta'
     assert codecs.codec_for('delta', torch.float32, False) is None
     assert codecs.codec_for('delta', torch.bfloat16, True) is None
     assert codecs.codec_for('delta', torch.bfloat16, False).kind == 1
+    assert codecs.codec_for('delta', torch.bfloat16, False).flags == 0
+    assert codecs.codec_for('delta-always', torch.bfloat16, False).flags == 2
     assert codecs.codec_for('int8', torch.float32, False).kind == 3
     assert codecs.codec_for('int8', torch.int32, False) is None
