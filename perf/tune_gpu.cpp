@@ -46,7 +46,7 @@ class GpuTuner {
   Ways ways(const CollectiveKind& kind, uint64_t bytes) const {
     Ways found;
     const Json answer = explain(forced_.front().comm(), kind.name, bytes);
-    for (const Json& one : answer["device"]["candidates"]["float32"]["ways"]) {
+    for (const Json& one : answer["device"]["candidates"]["float32"]["algorithms"]) {
       if (one.contains("obstacle")) continue;
       found.names.push_back(one["plan"].get<std::string>());
       if (one["chosen"].get<bool>()) found.chosen = found.names.back();

@@ -55,7 +55,7 @@ def be_rank(rank, ranks, folder):
     os.write(1, json.value)
     must(lib.fsccl_explain(comm, b'all_gather', 65536, json, room))
     os.write(1, json.value)
-    for form in range(3):
+    for form in (c.TOPOLOGY_TREE, c.TOPOLOGY_JSON):
         must(lib.fsccl_topology_describe(None, form, show, None))
     must(lib.fsccl_trace_dump(f'{folder}/dump'.encode()))
     status = lib.fsccl_barrier(comm, None, None)
