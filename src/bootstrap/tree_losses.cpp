@@ -157,6 +157,12 @@ void TreeJob::leave() {
     changed_.notify_all();
   }
   if (mender_.joinable()) mender_.join();
+  {
+    // A rank that mends the tree takes a closed door for a death, unless the table says that who
+    // was behind it has left.
+    const std::lock_guard lock(mutex_);
+    end_beats();
+  }
   Reactor& reactor = Reactor::instance();
   if (reception_) reception_->close();
   for (const LinkPtr& link : links) reactor.unwatch(link->channel->fd());
@@ -165,7 +171,6 @@ void TreeJob::leave() {
   for (const auto& [fd, fetch] : fetches_) reactor.unwatch(fd);  // which nobody changes any more
   reactor.remove_hook(hook_);
   const std::lock_guard lock(mutex_);
-  end_beats();
   datagrams_.reset();
   fetches_.clear();
   published_.clear();
