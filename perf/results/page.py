@@ -255,6 +255,11 @@ def jax_text(rows):
     ]
 
 
+def newest_of(rows, kind, *keys):
+    """Returns the newest row of this kind for each value of the keys."""
+    return {tuple(row[key] for key in keys): row for row in of_kind(rows, kind)}.values()
+
+
 def start_text(rows):
     starts = [
         [
@@ -263,7 +268,7 @@ def start_text(rows):
             row['cpu'],
             f'{span(row["communicator_s"])} s',
         ]
-        for row in of_kind(rows, 'start')
+        for row in newest_of(rows, 'start', 'ranks', 'over', 'as')
     ]
     failures = []
     for row in of_kind(rows, 'failure'):
@@ -272,7 +277,7 @@ def start_text(rows):
     shrinks = ' '.join(
         f'On {"one host" if row["hosts"] == 1 else "two hosts"} the median is '
         f'{span(row["p50_ms"], 0)} ms and the worst {row["worst_ms"]} ms.'
-        for row in of_kind(rows, 'shrink')
+        for row in newest_of(rows, 'shrink', 'hosts')
     )
     soak = of_kind(rows, 'soak')[-1]
     return [
