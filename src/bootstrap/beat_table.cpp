@@ -66,10 +66,6 @@ void BeatTable::leave(size_t line) {
   std::atomic_ref(at(line).beat_ns).store(kLeft, std::memory_order_release);
 }
 
-void BeatTable::hide_thread(size_t line) {
-  std::atomic_ref(at(line).thread).store(0, std::memory_order_release);
-}
-
 int64_t BeatTable::last(size_t line) const {
   // This load pairs with the stores in beat() and leave().
   return std::atomic_ref(at(line).beat_ns).load(std::memory_order_acquire);

@@ -25,7 +25,6 @@ class BeatTable {
 
   void beat(size_t line, int64_t now_ns, int32_t thread);
   void leave(size_t line);
-  void hide_thread(size_t line);    // nobody is to take its end for that of the rank
   int64_t last(size_t line) const;  // when it beat, on the system's monotonic clock; 0: never
   bool has_left(size_t line) const { return last(line) == kLeft; }
   int64_t age_ns(size_t line, int64_t now_ns) const;  // the age in the line; 0 if it is impossible

@@ -166,7 +166,6 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void end_watch(int rank);
   void lose_unreachable(int rank);
   void end_beats();
-  void hide_thread();
   int32_t beating_thread(int rank) const;
   void deliver_lives();
 

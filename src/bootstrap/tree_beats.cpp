@@ -61,9 +61,6 @@ class TreeJob::Beats final : public Senses {
   void leave() {
     if (table_) table_->leave(where_.line_of(mine()));
   }
-  void hide_thread() {
-    if (table_) table_->hide_thread(where_.line_of(mine()));
-  }
   // The thread that beats for a rank of this host, 0 if there is none any more.
   int32_t thread_of(int32_t rank) const {
     if (is_far(rank) || !table_ || table_->has_left(where_.line_of(rank))) return 0;
@@ -426,9 +423,6 @@ void TreeJob::end_beats() {
   if (beats_) beats_->leave();
 }
 
-void TreeJob::hide_thread() {
-  if (beats_) beats_->hide_thread();
-}
 int32_t TreeJob::beating_thread(int rank) const { return beats_ ? beats_->thread_of(rank) : 0; }
 
 void TreeJob::deliver_lives() {

@@ -152,14 +152,13 @@ void TreeJob::leave() {
     phase_ = Phase::kLeft;
     links = std::exchange(links_, {});
     ends = std::exchange(ends_, {});
-    hide_thread();  // it may end below, before the table says that this rank has left
     loss_handler_ = nullptr;
     changed_.notify_all();
   }
   if (mender_.joinable()) mender_.join();
   {
-    // A rank that mends the tree takes a closed door for a death, unless the table says that who
-    // was behind it has left.
+    // The table says first that this rank leaves. Otherwise a rank that mends the tree takes the
+    // closed door for a death, and so does a neighbour that sees the service thread end.
     const std::lock_guard lock(mutex_);
     end_beats();
   }
