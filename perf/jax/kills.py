@@ -21,25 +21,11 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'tests/jax'))
 import ranks as r  # pylint: disable=wrong-import-position
 
-SUM = """
-    total = shard_map(lambda x: lax.psum(x, "ranks"))
-    x = split(np.ones(ranks << 15, np.float32))
-    total(x).block_until_ready()
-    print("ready", flush=True)
-    if rank == ranks - 1: time.sleep(100)
-    try:
-        while True:
-            total(x).block_until_ready()
-    except Exception as error:
-        print("caught", time.time(), error, flush=True)
-        os._exit(3)
-"""
-
 
 def one_round(count):
     """(milliseconds until the others know, until the process has ended)."""
     last = count - 1
-    with r.Job(SUM, count) as job:
+    with r.Job(r.SUM_UNTIL_ERROR.format(then=r.LAST_RANK_SLEEPS), count) as job:
         for rank in range(count):
             job.wait_for(rank, 'ready')
         time.sleep(0.5)

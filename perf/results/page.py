@@ -219,9 +219,14 @@ def training_text(rows):
     ]
 
 
+def newest_of(rows, kind, *keys):
+    """Returns the newest row of this kind by the values of the keys."""
+    return {tuple(row[key] for key in keys): row for row in of_kind(rows, kind)}
+
+
 def jax_text(rows):
     """The newest figures: steps and starts of rounds, and killed ranks."""
-    newest_rows = {(row['what'], row['ranks']): row for row in of_kind(rows, 'jax')}
+    newest_rows = newest_of(rows, 'jax', 'what', 'ranks')
     names = {'step': 'a step of FSDP, 50 M parameters', 'start': 'start, one sum, end'}
     lines, kills = [], []
     for (what, ranks), row in newest_rows.items():
@@ -255,11 +260,6 @@ def jax_text(rows):
     ]
 
 
-def newest_of(rows, kind, *keys):
-    """Returns the newest row of this kind for each value of the keys."""
-    return {tuple(row[key] for key in keys): row for row in of_kind(rows, kind)}.values()
-
-
 def start_text(rows):
     starts = [
         [
@@ -268,7 +268,7 @@ def start_text(rows):
             row['cpu'],
             f'{span(row["communicator_s"])} s',
         ]
-        for row in newest_of(rows, 'start', 'ranks', 'over', 'as')
+        for row in newest_of(rows, 'start', 'ranks', 'over', 'as').values()
     ]
     failures = []
     for row in of_kind(rows, 'failure'):
@@ -277,7 +277,7 @@ def start_text(rows):
     shrinks = ' '.join(
         f'On {"one host" if row["hosts"] == 1 else "two hosts"} the median is '
         f'{span(row["p50_ms"], 0)} ms and the worst {row["worst_ms"]} ms.'
-        for row in newest_of(rows, 'shrink', 'hosts')
+        for row in newest_of(rows, 'shrink', 'hosts').values()
     )
     soak = of_kind(rows, 'soak')[-1]
     return [

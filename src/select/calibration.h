@@ -3,9 +3,9 @@
 // takes over what the other found, so that all choose plans alike. It ends early where the two
 // share a core: nothing can be learned there but how long a change of context takes.
 //
-// Where more ranks than cores run, exchanges wait for cores that other ranks and programs have, and
-// a measurement took as long as the rest of the start. One rank measures there how fast it copies,
-// by itself; the rest is the table's.
+// An exchange waits for a core where more ranks than cores run, and the measurement would take as
+// long as the rest of the start. One rank then measures alone how fast it copies, and all other
+// costs are those of the table.
 #pragma once
 #include <cstdint>
 

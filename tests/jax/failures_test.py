@@ -9,20 +9,6 @@ import time
 import pytest
 import ranks as r
 
-SUM = """
-    total = shard_map(lambda x: lax.psum(x, "ranks"))
-    x = split(np.ones(6 << 14, np.float32))
-    total(x).block_until_ready()
-    print("ready", flush=True)
-    {then}
-    try:
-        while True:
-            total(x).block_until_ready()
-    except Exception as error:
-        print("caught", time.time(), error, flush=True)
-        os._exit(3)
-"""
-
 
 @pytest.mark.parametrize('count', [2, 3])
 def test_a_killed_rank_is_named_to_python_within_50_ms(count):
@@ -30,7 +16,7 @@ def test_a_killed_rank_is_named_to_python_within_50_ms(count):
     last = count - 1
     best = float('inf')
     for _ in range(3):  # other work on the machine may delay one
-        with r.Job(SUM.format(then='if rank == ranks - 1: time.sleep(100)'), count) as job:
+        with r.Job(r.SUM_UNTIL_ERROR.format(then=r.LAST_RANK_SLEEPS), count) as job:
             for rank in range(count):
                 job.wait_for(rank, 'ready')
             time.sleep(0.3)
@@ -50,7 +36,7 @@ def test_a_killed_rank_is_named_to_python_within_50_ms(count):
 
 
 def test_fsccl_names_a_dead_coordinator_before_jax_ends_the_process():
-    with r.Job(SUM.format(then='if rank == 0: time.sleep(100)')) as job:
+    with r.Job(r.SUM_UNTIL_ERROR.format(then='if rank == 0: time.sleep(100)')) as job:
         for rank in range(2):
             job.wait_for(rank, 'ready')
         time.sleep(0.3)

@@ -34,6 +34,23 @@ def shard_map(function, out=P("ranks")):
 """
 USE = 'import fsccl_jax\nfsccl_jax.use()'
 
+# A program that sums until it gets an error, which it prints with the time. `then`: a statement
+# behind the first sum.
+SUM_UNTIL_ERROR = """
+    total = shard_map(lambda x: lax.psum(x, "ranks"))
+    x = split(np.ones(ranks << 15, np.float32))
+    total(x).block_until_ready()
+    print("ready", flush=True)
+    {then}
+    try:
+        while True:
+            total(x).block_until_ready()
+    except Exception as error:
+        print("caught", time.time(), error, flush=True)
+        os._exit(3)
+"""
+LAST_RANK_SLEEPS = 'if rank == ranks - 1: time.sleep(100)'
+
 
 def free_address():
     with socket.socket() as free:
