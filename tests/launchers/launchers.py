@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SKIP_STATUS = 77
@@ -53,14 +54,20 @@ def expect(holds, what):
         raise AssertionError(what)
 
 
+# Launchers keep the folders of their sessions here, one folder a job. Open MPI 4 makes its folder
+# anew where another mpirun that ends has just removed it, and gives up if a third was faster.
+sessions = tempfile.TemporaryDirectory(prefix='fsccl-')
+
+
 def start(*command, env=None):
     """A process group of its own, so that nothing of it survives its end."""
+    folder = tempfile.mkdtemp(dir=sessions.name)
     return subprocess.Popen(
         [str(word) for word in command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=env or environment(),
+        env=(env or environment()) | {'TMPDIR': folder},
         start_new_session=True,
     )
 
