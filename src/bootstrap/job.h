@@ -121,6 +121,9 @@ class Job {
   virtual Status begin_beats(const HeartbeatTimes& times, LifeHandler handler,
                              Deadline deadline) = 0;
   virtual PeerLife life(int rank) const = 0;
+  // Asks the system of the rank's host: true if nobody listens at the rank's door any more, so that
+  // its process has ended or has left. Blocks for 0.3 s at most. Any thread.
+  virtual bool gone(int rank) const = 0;
 
   // Says goodbye to the neighbours and closes the links. Idempotent.
   virtual void leave() = 0;

@@ -8,6 +8,7 @@
 #include "base/descriptors.h"
 #include "bootstrap/credentials.h"
 #include "bootstrap/member_info.h"
+#include "bootstrap/registrar.h"
 #include "bootstrap/tree.h"
 
 namespace fsccl {
@@ -175,7 +176,10 @@ Result<std::shared_ptr<Job>> join_at(const RendezvousPoint& place, int32_t rank,
     tree->give_up(status);
     return status;
   }
-  FSCCL_TRY(tree->finish_join(deadline));
+  if (status = tree->finish_join(deadline); !status.ok()) {
+    Registrar::hear(registration.assign.job, rank, status);
+    return status;
+  }
   return std::shared_ptr<Job>(tree);
 }
 

@@ -131,16 +131,26 @@ void Registrar::retire(const std::shared_ptr<Registrar>& self) {
   std::erase(open.list, self);
 }
 
-void Registrar::cancel(uint64_t job) {
-  // ended after the lock: its end waits for callbacks, which may want the lock
-  std::shared_ptr<Registrar> last;
+// Returns null if there is none.
+std::shared_ptr<Registrar> Registrar::of(uint64_t job) {
   Open& open = open_registrars();
   const std::lock_guard lock(open.mutex);
   const auto found = std::find_if(open.list.begin(), open.list.end(),
                                   [&](const auto& registrar) { return registrar->job_ == job; });
-  if (found == open.list.end()) return;
-  last = std::move(*found);
-  open.list.erase(found);
+  return found == open.list.end() ? nullptr : *found;
+}
+
+void Registrar::cancel(uint64_t job) {
+  if (const auto registrar = of(job)) retire(registrar);
+}
+
+void Registrar::hear(uint64_t job, int32_t rank, const Status& why) {
+  const auto registrar = of(job);
+  if (!registrar) return;
+  const std::lock_guard lock(registrar->mutex_);
+  if (registrar->state_ == State::kOver) return;
+  registrar->fail_all(why);
+  registrar->told_.insert(rank);
 }
 
 void Registrar::admit(Guest guest) {

@@ -31,12 +31,17 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
                      std::vector<Fd> listeners, const Status& why, Deadline deadline);
   // Ends the one of this process for `job`, if it is still there.
   static void cancel(uint64_t job);
+  // The rank `rank` of this process has failed to join `job` for the reason `why`. If the registrar
+  // of this process has not heard of it yet, ranks that still look for their parent are told
+  // before the process ends.
+  static void hear(uint64_t job, int32_t rank, const Status& why);
   ~Registrar();
 
  private:
   enum class State { kCollecting, kComplete, kFailed, kOver };
   explicit Registrar(uint64_t job);
   Status begin(const Credentials& credentials, uint64_t meeting, std::vector<Fd> listeners);
+  static std::shared_ptr<Registrar> of(uint64_t job);
   static void retire(const std::shared_ptr<Registrar>& self);
 
   void admit(Guest guest);

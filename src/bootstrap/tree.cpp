@@ -17,6 +17,8 @@ namespace {
 constexpr int64_t kRegistrarsWordNs = 300'000'000;
 // between two looks whether the ranks of this host are still there
 constexpr int64_t kLookNs = 200'000'000;
+// The last words of a rank that has ended arrive in this time.
+constexpr int64_t kNewsNs = 100'000'000;
 
 }  // namespace
 
@@ -379,11 +381,15 @@ Status TreeJob::finish_join(Deadline deadline) {
                    Deadline::at(std::min(until_ns, now_ns() + kLookNs)), kNothingBreaks,
                    UntilNotified{lock, changed_});  // a failure of the job decides
     if (end != WaitEnd::late) continue;
-    if (const int32_t ended = ended_here(); ended >= 0)
+    if (const int32_t ended = ended_here(); ended >= 0) {
+      // It may have ended because another rank died, and have said so first.
+      if (wait_until(decided, Deadline::at(now_ns() + kNewsNs), kNothingBreaks,
+                     UntilNotified{lock, changed_}) != WaitEnd::late)
+        continue;
       fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} ended while the job was being joined", ended)
                    .with_peer(place_.rank, ended),
                nullptr);
-    else if (deadline.left_ns() <= early_ns + 1'000'000)
+    } else if (deadline.left_ns() <= early_ns + 1'000'000)
       fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", place_.rank,
                     place_.ranks, what_is_missing()),
                nullptr);

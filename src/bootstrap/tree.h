@@ -79,6 +79,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void decline(uint64_t meeting) override;
   Status begin_beats(const HeartbeatTimes& times, LifeHandler handler, Deadline deadline) override;
   PeerLife life(int rank) const override;
+  bool gone(int rank) const override;
   void leave() override;
 
  private:
@@ -150,6 +151,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   bool by_unix(const MemberRecord& member) const { return member.via_unix && place_.self.via_unix; }
   IpAddress ip_to(const MemberRecord& member) const;
   enum class Reached : uint8_t { yes, gone, unreachable, closed, silent, refused };
+  SocketAddress door_of(const MemberRecord& member) const;
   Reached reach(const MemberRecord& member, int64_t answer_ms, FramedSocket* channel) const;
 
   // tree_membership.cpp

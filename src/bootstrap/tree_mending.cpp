@@ -209,17 +209,27 @@ IpAddress TreeJob::ip_to(const MemberRecord& member) const {
   return with_registrar ? place_.registrar : member.ip;
 }
 
+SocketAddress TreeJob::door_of(const MemberRecord& member) const {
+  return by_unix(member) ? unix_address(listener_name(member.listener))
+                         : tcp_address(ip_to(member), member.port, place_.link);
+}
+
+bool TreeJob::gone(int rank) const {
+  const MemberRecord& member = records_[static_cast<size_t>(rank)];
+  const bool has_door = by_unix(member) || member.port != 0;
+  return has_door &&
+         connect_to(door_of(member), Deadline::in_ms(kAnswerMs)).status().code() == FSCCL_ERR_LINK;
+}
+
 // gone: nobody listens. unreachable: its system does not answer, or lets nobody more wait. closed:
 // somebody listens and has closed the connection, so it may be that it is not ready yet. silent:
 // stopped, or very busy. Without `channel`, yes is that it is there.
 TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms,
                                 FramedSocket* channel) const {
   const bool near = by_unix(member);
-  const SocketAddress address = near ? unix_address(listener_name(member.listener))
-                                     : tcp_address(ip_to(member), member.port, place_.link);
   const int64_t host_lost_ms = config()->host_lost_ms;
-  Result<Fd> connected =
-      connect_to(address, Deadline::in_ms(near || host_lost_ms == 0 ? answer_ms : host_lost_ms));
+  Result<Fd> connected = connect_to(
+      door_of(member), Deadline::in_ms(near || host_lost_ms == 0 ? answer_ms : host_lost_ms));
   if (!connected.ok()) {
     if (connected.status().code() == FSCCL_ERR_LINK) return Reached::gone;
     const bool in_vain =

@@ -35,6 +35,28 @@ uint64_t default_streaming_bytes() {
 
 std::atomic<uint64_t> communicators_made{0};
 
+// Tells the others of the channel why this rank leaves it: those who have begun already would take
+// its leaving for the failure, and name this rank. Differing settings every rank finds by itself.
+void tell_others(const Meeting& meeting, const Status& why) {
+  const Error& error = why.error();
+  if (error.code != FSCCL_ERR_PEER_DEAD && error.code != FSCCL_ERR_TIMEOUT &&
+      error.code != FSCCL_ERR_LINK)
+    return;
+  fsccl_transport_failure_t board{};
+  board.code = error.code;
+  board.rank = meeting.rank;
+  board.peer = error.peer;
+  error.text.copy(board.text, sizeof board.text - 1);
+  meeting.transport->fail(meeting.channel, &board);
+}
+
+Status reserve(const Meeting& meeting) {
+  char error[512] = "";
+  const fsccl_status_t code = meeting.transport->reserve(meeting.channel, error, sizeof error);
+  return code == FSCCL_OK ? success()
+                          : fail(code, "rank {}: {}", meeting.shown(meeting.rank), error);
+}
+
 Deadline earlier(Deadline a, Deadline b) { return a.at_ns() < b.at_ns() ? a : b; }
 
 }  // namespace
@@ -248,7 +270,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
 
   engine.transport = transport;
   char error[512] = "";
-  fsccl_status_t code =
+  const fsccl_status_t code =
       engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return exchange.explain(code, error);
   const OpenedChannel opened{transport, comm->engine_, engine.channel};
@@ -259,14 +281,11 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
       fresh && !known && comm->size() > 1 && (!comm->oversubscribed() || comm->size() <= kFewRanks);
   const int farthest = comm->context_->farthest(comm->members_), other = comm->rank_of(farthest);
   Status ready;
-  if (measures && (comm->rank_ == 0 || comm->rank_ == other)) {
-    code = engine.transport->reserve(engine.channel, error, sizeof error);
-    if (code != FSCCL_OK)
-      ready = fail(code, "rank {}: {}", known_as[static_cast<size_t>(comm->rank_)], error);
-  }
+  if (measures && (comm->rank_ == 0 || comm->rank_ == other)) ready = reserve(meeting);
   auto rules = comm->context_->rules();
   if (ready.ok() && !rules.ok()) ready = rules.take_status();
   ready = agree_to_begin(meeting, *settings, std::move(ready), &engine.first_tick);
+  if (!ready.ok() && !parent) tell_others(meeting, ready);  // else the failure of the parent does
   if (!ready.ok()) return exchange.parent_failed() ? parent->engine().failure() : std::move(ready);
   comm->paths_ = parent && !fresh ? parent->paths_ : comm->find_paths(meeting, &engine.first_tick);
   const Costs typical = comm->typical_costs_of(farthest);
@@ -285,13 +304,18 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   return comm;
 }
 
-// Where some hosts have several ranks, collectives may go by hosts.
+// Where some hosts have several ranks, collectives may go by hosts. A rank that cannot form them
+// leaves; those who have formed theirs hear the reason before it does.
 Status Communicator::form_hosts() {
   const Spread spread = context_->spread(members_);
   if (spread.hosts <= 1 || spread.hosts >= size() || config()->hierarchy == HierarchyMode::kOff)
     return success();
-  FSCCL_ASSIGN(Hosts * hosts, this->hosts());
-  hierarchy_ = std::make_unique<Hierarchy>(*this, *hosts);
+  Result<Hosts*> hosts = this->hosts();
+  if (!hosts.ok()) {
+    engine().fail_all(hosts.status().error());
+    return hosts.take_status();
+  }
+  hierarchy_ = std::make_unique<Hierarchy>(*this, *hosts.value());
   collectives_->by_hosts(hierarchy_.get());
   return success();
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "bootstrap/job.h"
 #include "engine/engine.h"
 #include "record/metrics.h"
 
@@ -112,10 +113,24 @@ void EngineFailure::look() noexcept {
   error.peer = board->peer == error.rank || board->peer < 0 ? board->rank : board->peer;
   try {
     error.text.assign(board->text, strnlen(board->text, sizeof board->text));
+    if (error.code == FSCCL_ERR_LINK) explain_by_death(error);
   } catch (const std::bad_alloc&) {
     error.text = "another failed";  // fits into the string itself
   }
   fail_with(error);
+}
+
+// A connection whose other end has not said goodbye breaks when that process dies, and when the
+// network does. The job may learn of the death later: where the rank that would have told it has
+// left meanwhile.
+void EngineFailure::explain_by_death(Error& error) const {
+  for (int rank = 0; rank < options_.ranks; rank++) {
+    if (known_as(rank) != error.peer || rank == options_.rank) continue;
+    if (!options_.job || !options_.job->gone(options_.members[static_cast<size_t>(rank)])) return;
+    error.code = FSCCL_ERR_PEER_DEAD;
+    error.text = fmt::format("rank {} of '{}' died: {}", error.peer, options_.name, error.text);
+    return;
+  }
 }
 
 // A thread that drives meanwhile learns of a death from the failure alone, so every thread says of

@@ -68,6 +68,7 @@ class EngineFailure final : public InvariantGuard {
  private:
   void fail_with(Error& error) noexcept;  // takes the error over
   void write_board(const Error& error);
+  void explain_by_death(Error& error) const;
   int known_as(int rank) const { return options_.reported_rank(rank); }
 
   const EngineOptions& options_;

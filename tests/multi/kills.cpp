@@ -157,7 +157,11 @@ struct Rank {
 
   void repeat(const std::string& phase) {
     join();
-    if (phase == "join") return barrier();
+    if (phase == "join") {
+      barrier();
+      // A process that ends without this looks to the others like one that died.
+      return must(fsccl_comm_destroy(comm), "fsccl_comm_destroy");
+    }
     if (phase != "split" && phase != "subset" && phase != "pool" && phase != "collective")
       make_units();
     barrier();
