@@ -12,6 +12,7 @@
 
 #include "base/immortal.h"
 #include "base/loaded_library.h"
+#include "transports/plugin_transport.h"
 #include "transports/transports.h"
 
 namespace fsccl {
@@ -100,22 +101,22 @@ Result<fsccl_transport_ops_t> checked_table(const fsccl_transport_ops_t* given) 
   return ops;
 }
 
-// Tables are handed out, so they stay where they are.
-Result<const fsccl_transport_ops_t*> plugin_transport(const std::string& path) {
+// Transports are handed out, so they stay where they are.
+Result<const Transport*> plugin_transport(const std::string& path) {
   if (path.empty())
     return fail(FSCCL_ERR_NOT_AVAILABLE,
                 "FSCCL_TRANSPORT_PLUGIN names none: set it to a plug-in's path, on all ranks");
   static std::mutex mutex;
-  static Immortal<std::map<std::string, fsccl_transport_ops_t>> loaded;
+  static Immortal<std::map<std::string, PluginTransport>> loaded;
   const std::lock_guard lock(mutex);
-  auto& tables = loaded.get();
-  auto found = tables.find(path);
-  if (found == tables.end()) {
+  auto& transports = loaded.get();
+  auto found = transports.find(path);
+  if (found == transports.end()) {
     auto table = load(path);
     if (!table.ok())
       return fail(FSCCL_ERR_NOT_AVAILABLE, "the plug-in '{}' is of no use: {}", path,
                   table.status().text());
-    found = tables.emplace(path, table.value()).first;
+    found = transports.try_emplace(path, table.value()).first;
   }
   return &found->second;
 }

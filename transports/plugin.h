@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "fsccl/transport.h"
+#include "transports/transport.h"
 
 namespace fsccl {
 
@@ -12,7 +12,7 @@ namespace fsccl {
 // unless all that is needed is there.
 Result<fsccl_transport_ops_t> checked_table(const fsccl_transport_ops_t* given);
 
-// That of the plug-in at `path`, loaded once and for ever. Any thread.
-Result<const fsccl_transport_ops_t*> plugin_transport(const std::string& path);
+// The transport of the plug-in at `path`, loaded once and for ever. Any thread.
+Result<const Transport*> plugin_transport(const std::string& path);
 
 }  // namespace fsccl

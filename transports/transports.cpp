@@ -34,24 +34,24 @@ std::span<const KnownTransport> known_transports() {
 
 namespace {
 
-Result<const fsccl_transport_ops_t*> table_of(std::string_view name) {
+Result<const Transport*> find_transport(std::string_view name) {
   if (name == kPlugin) return plugin_transport(config()->transport_plugin);
   const auto known = known_transports();
   const auto found = std::find_if(known.begin(), known.end(),
                                   [&](const KnownTransport& one) { return one.name == name; });
   if (found == known.end())
     return fail(FSCCL_ERR_NOT_AVAILABLE, "there is no transport of this name");
-  if (!found->ops) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", found->why);
-  return found->ops;
+  if (!found->transport) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", found->why);
+  return found->transport;
 }
 
 }  // namespace
 
-const fsccl_transport_ops_t* usable_transport(std::string_view name, std::string* why) {
-  const auto table = table_of(name);
-  char text[512] = "";
-  if (table.ok() && table.value()->available(text, sizeof text)) return table.value();
-  *why = table.ok() ? text : table.status().text();
+const Transport* usable_transport(std::string_view name, std::string* why) {
+  const auto found = find_transport(name);
+  const Status usable = found.ok() ? found.value()->available() : found.status().clone();
+  if (usable.ok()) return found.value();
+  *why = usable.text();
   return nullptr;
 }
 
@@ -71,9 +71,9 @@ const char* preferred_network() {
   return has_rdma() && usable_transport("ucx", &why) ? "ucx" : "tcp";
 }
 
-const char* table_name(const char* name) {
-  const auto table = table_of(name);
-  return table.ok() ? table.value()->name : name;
+const char* own_name(const char* name) {
+  const auto found = find_transport(name);
+  return found.ok() ? found.value()->name() : name;
 }
 
 std::string why_network(const Config& settings) {

@@ -5,21 +5,21 @@
 #include <string_view>
 
 #include "base/config.h"
-#include "fsccl/transport.h"
+#include "transports/transport.h"
 
 namespace fsccl {
 
 struct KnownTransport {
   std::string_view name;
   // null: not in this build; or the plug-in's, which is loaded when it is asked for
-  const fsccl_transport_ops_t* ops = nullptr;
+  const Transport* transport = nullptr;
   const char* why = "";  // not in this build
 };
 std::span<const KnownTransport> known_transports();
 
 // Null, and *why, when it cannot be used on this machine. The name of the one that
 // FSCCL_TRANSPORT_PLUGIN gives is "plugin" here.
-const fsccl_transport_ops_t* usable_transport(std::string_view name, std::string* why);
+const Transport* usable_transport(std::string_view name, std::string* why);
 
 // Returns true if this machine has devices for RDMA, as the kernel lists them.
 bool has_rdma(const char* folder = "/sys/class/infiniband");
@@ -39,7 +39,7 @@ const char* asked_network(const Config& settings);
 // "tcp", which is faster than UCX over TCP.
 const char* preferred_network();
 // Returns the own name of the transport that goes by `name` here: a plug-in has a name of its own.
-const char* table_name(const char* name);
+const char* own_name(const char* name);
 // Why that, or what the settings ask for, is what ranks of several hosts take.
 std::string why_network(const Config& settings);
 // Where FSCCL_NETWORK says another than FSCCL_TRANSPORT, which counts: a text that says so; else

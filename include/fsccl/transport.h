@@ -1,7 +1,7 @@
 /*
- * FSCCL transports: the table of functions that a transport implements. Transports that are
- * built in use the same table as plug-ins, which are shared libraries that FSCCL_TRANSPORT_PLUGIN
- * names. examples/transport_plugin.c is a whole one.
+ * FSCCL transports: the table of functions that a transport of another maker implements. Such a
+ * plug-in is a shared library that FSCCL_TRANSPORT_PLUGIN names. examples/transport_plugin.c is a
+ * whole one.
  *
  * SPDX-License-Identifier: Apache-2.0
  *

@@ -26,7 +26,7 @@ fsccl_status_t fsccl_transport_list(void (*visit)(void* context,
     for (const KnownTransport& known : known_transports()) {
       std::string why;
       const bool usable = usable_transport(known.name, &why) != nullptr;
-      const fsccl_transport_info_t info{table_name(known.name.data()), usable ? 1 : 0, why.c_str()};
+      const fsccl_transport_info_t info{own_name(known.name.data()), usable ? 1 : 0, why.c_str()};
       visit(context, &info);
     }
     std::string why;

@@ -37,7 +37,7 @@ Terms terms_of(const Meeting& meeting, const Config& mine, bool prepared) {
   Terms terms{};
   terms.eager_bytes = mine.eager_bytes;
   size_t ring_bytes = 0, slot_bytes = 0;
-  meeting.transport->slots(meeting.channel, meeting.rank, &ring_bytes, &slot_bytes);
+  meeting.channel->slots(meeting.rank, &ring_bytes, &slot_bytes);
   terms.slot_bytes = slot_bytes;
   terms.plan = static_cast<uint32_t>(hash_of(mine.plan));
   terms.single_copy = static_cast<uint8_t>(mine.single_copy);
@@ -56,7 +56,7 @@ Result<Told> told_by(const Meeting& meeting, int peer, uint32_t tick) {
     std::memcpy(&told, line, sizeof told);
     return told;
   }
-  if (const fsccl_transport_failure_t* failure = meeting.transport->failure(meeting.channel))
+  if (const fsccl_transport_failure_t* failure = meeting.channel->failure())
     return fail(static_cast<fsccl_status_t>(failure->code), "{}", failure->text)
         .with_peer(meeting.shown(meeting.rank),
                    failure->peer >= 0 ? failure->peer : meeting.shown(peer));
@@ -64,7 +64,7 @@ Result<Told> told_by(const Meeting& meeting, int peer, uint32_t tick) {
     return concerning(meeting,
                       fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", meeting.shown(peer)),
                       peer);
-  if (meeting.why_cancelled) return meeting.why_cancelled(meeting.context);
+  if (meeting.why_cancelled) return meeting.why_cancelled();
   return concerning(meeting,
                     fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while rank {} was waited for",
                          meeting.shown(peer)),
@@ -90,7 +90,7 @@ Result<bool> all_alike(const Meeting& meeting, const Terms& terms, uint32_t tick
 
 Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepared, uint32_t* tick) {
   const Terms terms = terms_of(meeting, mine, prepared.ok());
-  if (meeting.ranks > kFew && meeting.transport->signal_to) {
+  if (meeting.ranks > kFew && meeting.channel->traits().signals_one) {
     FSCCL_ASSIGN(const bool alike, all_alike(meeting, terms, (*tick)++));
     if (alike) return success();
   }

@@ -9,7 +9,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "comm/consensus.h"
-#include "comm/opened_channel.h"
 #include "fsccl/insight.h"
 
 namespace fsccl {
@@ -77,17 +76,13 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
   made->paths_ = paths_;
   made->name_ = fmt::format("{}, rank {} to {}", name_, from, to);
   EngineOptions engine;
-  engine.transport = engine_->options().transport;
   engine.inside = engine_.get();
   engine.known_as = {from, to};
   for (const int rank : engine.known_as)
     engine.same_process.push_back(engine_->options().same_process[static_cast<size_t>(rank)]);
-  char error[512] = "";
-  const fsccl_status_t code =
-      engine.transport->pair(engine_->options().channel, from, to, &engine.channel,
-                             &engine.first_tick, error, sizeof error);
-  if (code != FSCCL_OK) return fail(code, "{}", error);
-  const OpenedChannel opened{engine.transport, made->engine_, engine.channel};
+  FSCCL_ASSIGN(OpenedChannel opened, engine_->options().channel->pair(from, to));
+  engine.channel = std::move(opened.channel);
+  engine.first_tick = opened.first_tick;
   const SelectOptions& mine = collectives_->options().select;
   made->start(std::move(engine), mine.costs, mine.rules);
   return made;

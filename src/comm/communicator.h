@@ -108,10 +108,10 @@ class Communicator {
   Result<Job::Agreed> agree_who_is_left(Deadline deadline);
   Result<std::unique_ptr<Communicator>> gather_survivors(CommunicatorOptions options,
                                                          Deadline deadline);
-  struct Exchange;
+  struct OpeningOfJob;
   std::vector<int32_t> find_processes(EngineOptions* engine) const;
-  fsccl_transport_request_t request(Exchange& exchange, const CommunicatorOptions& options,
-                                    const std::vector<int32_t>& pids, bool reads, bool known) const;
+  ChannelRequest request(OpeningOfJob& opening, const CommunicatorOptions& options,
+                         const std::vector<int32_t>& pids, bool reads, bool known) const;
   Status form_hosts();
   void start(EngineOptions engine, const Costs& costs,
              std::shared_ptr<const std::vector<Rule>> rules, Engine* works_for = nullptr);

@@ -207,7 +207,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
   const Seats seats = seats_of(topology.value(), static_cast<size_t>(ranks.per_host));
 
   const char* const asked = asked_network(*settings);
-  const char* const between = table_name(asked ? asked : preferred_network());
+  const char* const between = own_name(asked ? asked : preferred_network());
   const auto party = [&](int hosts, int per_host) {
     const bool network = hosts > 1 || forces_network(settings->transport);
     const topo::Connection& link = hosts > 1 ? seats.across : seats.within;
@@ -250,7 +250,7 @@ Result<std::string> Collectives::explain(std::string_view operation, uint64_t by
   FSCCL_ASSIGN(const OpCode op, explained_operation(operation));
   Circumstances where{party()};
   where.machine = machine_name();
-  where.transport = engine_.options().transport->name;
+  where.transport = engine_.options().channel->traits().transport;
   where.path = options_.path;
   where.link = options_.link;
   where.by_hosts = hierarchy_ && (!reduces(op) || config()->reproducible == Reproducible::kRun);

@@ -13,7 +13,7 @@ struct Circumstances {
   bool by_hosts = false;  // it has several hosts and can go by them
   HierarchyMode mode = HierarchyMode::kAuto;
   std::string machine;
-  const char* transport = "";
+  std::string_view transport;
   std::string why_transport;  // if there was a choice
   // the chosen one of several paths of the transport; null: it has one path, or the choice is not
   // known yet

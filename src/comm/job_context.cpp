@@ -28,8 +28,7 @@ namespace {
 
 constexpr int64_t kLookNs = 250'000'000;  // between looks at the clock for a recording in a file
 constexpr const char* kMakes = "make a communicator";
-constexpr uint8_t kShortOfDescriptors = 2;     // in place of Facts::unreadable
-constexpr uint32_t kMostEndpointBytes = 4096;  // bytes of UCX addresses: about a hundred a device
+constexpr uint8_t kShortOfDescriptors = 2;  // in place of Facts::unreadable
 
 }  // namespace
 
@@ -48,7 +47,7 @@ Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request)
 JobContext::~JobContext() {
   forget_at_exit(this);
   Reactor::instance().remove_hook(look_hook_);
-  if (node_) network_->leave(node_);
+  node_.reset();
   if (job_) job_->leave();
 }
 
@@ -201,6 +200,13 @@ const char* JobContext::network_name() const {
              : "tcp";
 }
 
+Status JobContext::fits(const Transport& network, const TransportNode& node) {
+  if (node.endpoint().size() <= kEndpointRoom) return success();
+  return fail(FSCCL_ERR_LIMIT,
+              "the addresses of {} take {} bytes, {} are kept for them: use fewer devices",
+              network.name(), node.endpoint().size(), kEndpointRoom);
+}
+
 // A rank that cannot join says why in place of its endpoint: then nobody has the transport, and all
 // know the reason. Endpoint addresses are gathered as large as the largest one: a job has many
 // ranks, and a transport may have room for many addresses.
@@ -216,25 +222,23 @@ Status JobContext::join_network(Deadline deadline) {
   const fsccl_transport_job_t job{sizeof job, job_->rank(),      job_->size(),
                                   key.data(), checksum_ ? 1 : 0, hosts.data()};
   std::string why;
-  const fsccl_transport_ops_t* network = usable_transport(network_name(), &why);
+  network_ = usable_transport(network_name(), &why);
   Head mine{};
   mine.code = FSCCL_ERR_NOT_AVAILABLE;
-  std::vector<unsigned char> endpoint(kMostEndpointBytes);
-  if (network) {
-    size_t bytes = endpoint.size();
-    char error[512] = "";
-    mine.code = network->join(&job, &node_, endpoint.data(), &bytes, error, sizeof error);
-    // whatever it wrote there: there is nothing to leave
-    if (mine.code != FSCCL_OK) node_ = nullptr;
-    mine.bytes = static_cast<uint32_t>(bytes);
-    why = error;
-    std::strncpy(mine.name, network->name, sizeof mine.name - 1);
-    if (mine.code == FSCCL_OK && (!node_ || bytes > endpoint.size())) {
-      mine.code = FSCCL_ERR_NOT_AVAILABLE;
-      why = "its join() made no node, or a card that is too large";
+  std::vector<uint8_t> endpoint(kEndpointRoom);
+  if (network_) {
+    std::strncpy(mine.name, network_->name(), sizeof mine.name - 1);
+    Result<std::unique_ptr<TransportNode>> joined = network_->join(job);
+    Status status = joined.ok() ? fits(*network_, *joined.value()) : joined.take_status();
+    mine.code = status.code();
+    if (!status.ok()) {
+      why = status.text();
+    } else {
+      node_ = joined.take();
+      mine.bytes = static_cast<uint32_t>(node_->endpoint().size());
+      std::copy(node_->endpoint().begin(), node_->endpoint().end(), endpoint.begin());
     }
   }
-  network_ = network;
   if (mine.code != FSCCL_OK)
     mine.bytes =
         static_cast<uint32_t>(why.copy(reinterpret_cast<char*>(endpoint.data()), endpoint.size()));
@@ -242,7 +246,7 @@ Status JobContext::join_network(Deadline deadline) {
   FSCCL_TRY(job_->all_gather(&mine, heads.data(), sizeof mine, deadline));
   size_t most = 1;
   for (Head& head : heads)
-    most = std::max<size_t>(most, head.bytes = std::min(head.bytes, kMostEndpointBytes));
+    most = std::max<size_t>(most, head.bytes = std::min(head.bytes, kEndpointRoom));
   std::vector<unsigned char> endpoints(heads.size() * most);
   FSCCL_TRY(job_->all_gather(endpoint.data(), endpoints.data(), most, deadline));
   // a rank without an endpoint address is told the reason, not that other ranks differ
@@ -262,9 +266,7 @@ Status JobContext::join_network(Deadline deadline) {
                   job_->rank(), mine.name, rank,
                   std::string(heads[rank].name, strnlen(heads[rank].name, sizeof heads[rank].name)))
           .with_peer(job_->rank(), static_cast<int>(rank));
-  char error[512] = "";
-  const fsccl_status_t code = network_->connect(node_, endpoints.data(), most, error, sizeof error);
-  return code == FSCCL_OK ? success() : fail(code, "{}", error);
+  return node_->connect(endpoints.data(), most);
 }
 
 std::vector<int> JobContext::all_ranks() const {
@@ -279,8 +281,7 @@ bool JobContext::one_host(const std::vector<int>& ranks) const {
   });
 }
 
-Result<const fsccl_transport_ops_t*> JobContext::transport_for(
-    const std::vector<int>& ranks) const {
+Result<const Transport*> JobContext::transport_for(const std::vector<int>& ranks) const {
   const bool near = one_host(ranks);
   if (node_ && (!near || forces_network(choice_))) return network_;
   if (near) return shm_transport();

@@ -8,13 +8,13 @@
 #include "base/config.h"
 #include "bootstrap/job.h"
 #include "engine/arena_table.h"
-#include "fsccl/transport.h"
 #include "kernels/start.h"
 #include "record/metrics_file.h"
 #include "record/recorder.h"
 #include "select/rules.h"
 #include "select/tuning_file.h"
 #include "topo/seat.h"
+#include "transports/transport.h"
 
 namespace fsccl {
 
@@ -46,9 +46,9 @@ class JobContext {
   bool one_host(const std::vector<int>& ranks) const;
   // Returns the transport that moves bytes between these ranks, and its state on this rank, or
   // null.
-  Result<const fsccl_transport_ops_t*> transport_for(const std::vector<int>& ranks) const;
-  void* node() const { return node_; }
-  bool network_keeps_pages() const { return node_ && network_->keeps_pages; }  // see transport.h
+  Result<const Transport*> transport_for(const std::vector<int>& ranks) const;
+  TransportNode* node() const { return node_.get(); }
+  bool network_keeps_pages() const { return node_ && network_->keeps_pages(); }  // see transport.h
   // FSCCL_CHECKSUM, as it was on all ranks when the job was joined.
   bool checksum() const { return checksum_; }
 
@@ -94,6 +94,7 @@ class JobContext {
   size_t cores_of(const std::vector<int>& ranks) const;
   const char* network_name() const;
   Status join_network(Deadline deadline);
+  static Status fits(const Transport& network, const TransportNode& node);
   std::string silence_of(int rank) const;
   void on_loss(int rank, bool left);
   void on_life(int rank, const PeerLife& life);
@@ -104,8 +105,8 @@ class JobContext {
   int look_hook_ = -1;
   std::unique_ptr<MetricsFile> metrics_file_;  // or null
   // the transport between hosts, where the job has one, and its node
-  const fsccl_transport_ops_t* network_ = nullptr;
-  void* node_ = nullptr;
+  const Transport* network_ = nullptr;
+  std::unique_ptr<TransportNode> node_;
   TransportChoice choice_ = TransportChoice::kAuto;
   std::vector<Facts> facts_;  // facts of each rank
   Tuning tuning_;

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "comm/agreement.h"
 #include "comm/communicator.h"
-#include "comm/opened_channel.h"
 #include "engine/sums.h"
 #include "select/calibration.h"
 
@@ -47,22 +46,22 @@ void tell_others(const Meeting& meeting, const Status& why) {
   board.rank = meeting.rank;
   board.peer = error.peer;
   error.text.copy(board.text, sizeof board.text - 1);
-  meeting.transport->fail(meeting.channel, &board);
+  meeting.channel->fail(board);
 }
 
 Status reserve(const Meeting& meeting) {
-  char error[512] = "";
-  const fsccl_status_t code = meeting.transport->reserve(meeting.channel, error, sizeof error);
-  return code == FSCCL_OK ? success()
-                          : fail(code, "rank {}: {}", meeting.shown(meeting.rank), error);
+  const Status reserved = meeting.channel->reserve();
+  return reserved.ok()
+             ? success()
+             : fail(reserved.code(), "rank {}: {}", meeting.shown(meeting.rank), reserved.text());
 }
 
 Deadline earlier(Deadline a, Deadline b) { return a.at_ns() < b.at_ns() ? a : b; }
 
 }  // namespace
 
-// The transport's calls back into the job, for one channel.
-struct Communicator::Exchange {
+// The job's help to the transport that opens a channel.
+struct Communicator::OpeningOfJob final : Opening {
   JobContext& context;
   const std::vector<int>& members;
   uint64_t name;  // under which they meet
@@ -73,7 +72,15 @@ struct Communicator::Exchange {
   int32_t concerns = -1;  // the rank that the transport's error concerns, by the channel's numbers
   bool offers = false;
 
-  ~Exchange() {
+  OpeningOfJob(JobContext& context_, const std::vector<int>& members_, uint64_t name_,
+               Deadline deadline_, Communicator* parent_, bool survives_)
+      : context(context_),
+        members(members_),
+        name(name_),
+        deadline(deadline_),
+        parent(parent_),
+        survives(survives_) {}
+  ~OpeningOfJob() {
     if (offers) context.job().withdraw_fd(name);
   }
   bool parent_failed() {
@@ -90,31 +97,22 @@ struct Communicator::Exchange {
     return fail(FSCCL_ERR_PEER_DEAD, "rank {} of the job died", dead)
         .with_peer(context.job().rank(), dead);
   }
-  bool cancelled() { return context.first_dead(members) >= 0 || parent_failed(); }
-  int failed(Status status, char* error, size_t capacity) {
-    problem = std::move(status);
-    report(problem, error, capacity);
-    return -1;
+  bool cancelled() override { return context.first_dead(members) >= 0 || parent_failed(); }
+  Status publish_fd(int fd) override {
+    problem = context.job().publish_fd(name, fd);
+    offers = problem.ok();
+    return problem.clone();
   }
-  static int publish(void* self, int fd, char* error, size_t capacity) {
-    auto& exchange = *static_cast<Exchange*>(self);
-    Status status = exchange.context.job().publish_fd(exchange.name, fd);
-    exchange.offers = status.ok();
-    return status.ok() ? 0 : exchange.failed(std::move(status), error, capacity);
-  }
-  static int fetch(void* self, int rank, char* error, size_t capacity) {
-    auto& exchange = *static_cast<Exchange*>(self);
-    Result<Fd> fd = exchange.context.job().fetch_fd(
-        exchange.members[static_cast<size_t>(rank)], exchange.name, exchange.deadline,
-        [&exchange] { return exchange.why_cancelled(); });
-    return fd.ok() ? fd.value().release() : exchange.failed(fd.take_status(), error, capacity);
+  Result<Fd> fetch_fd(int rank) override {
+    Result<Fd> fd = context.job().fetch_fd(members[static_cast<size_t>(rank)], name, deadline,
+                                           [this] { return why_cancelled(); });
+    if (!fd.ok()) problem = fd.status().clone();
+    return fd;
   }
   // The same as why_cancelled(), with the numbers that messages have.
-  static Status why_lost(void* self) {
-    return static_cast<Exchange*>(self)->explain(FSCCL_ERR_PEER_DEAD,
-                                                 "a rank was lost while the communicator was made");
+  Status why_lost() {
+    return explain(FSCCL_ERR_PEER_DEAD, "a rank was lost while the communicator was made");
   }
-  static int cancelled(void* self) { return static_cast<Exchange*>(self)->cancelled(); }
 
   // To those who read messages.
   int known_as(int job_rank) const { return parent ? parent->rank_of(job_rank) : job_rank; }
@@ -124,9 +122,13 @@ struct Communicator::Exchange {
     return all;
   }
   Meeting meeting(const EngineOptions& engine, int rank, const std::vector<int>& known_as) {
-    return {engine.transport, engine.channel, rank, static_cast<int>(members.size()),
-            deadline.at_ns(), cancelled,      this, known_as.data(),
-            why_lost};
+    return {engine.channel.get(),
+            rank,
+            static_cast<int>(members.size()),
+            deadline.at_ns(),
+            [this] { return cancelled(); },
+            known_as.data(),
+            [this] { return why_lost(); }};
   }
   // An error of the new communicator, whose numbers nobody else knows: its peer becomes a number of
   // the parent.
@@ -139,7 +141,7 @@ struct Communicator::Exchange {
         .with_peer(known_as(context.job().rank()), known);
   }
   // Why no channel was opened, as far as it is known better here than to the transport.
-  Status explain(fsccl_status_t code, const char* text) {
+  Status explain(fsccl_status_t code, const std::string& text) {
     if (code == FSCCL_ERR_PEER_DEAD || (!problem.ok() && problem.code() == FSCCL_ERR_PEER_DEAD)) {
       // A rank that another one waited for may have ended because a third one died, of which the
       // job tells in a moment.
@@ -163,23 +165,21 @@ struct Communicator::Exchange {
 };
 
 // Returns the request with which the transport opens the channel. It points into the arguments.
-fsccl_transport_request_t Communicator::request(Exchange& exchange,
-                                                const CommunicatorOptions& options,
-                                                const std::vector<int32_t>& pids, bool reads,
-                                                bool known) const {
+ChannelRequest Communicator::request(OpeningOfJob& opening, const CommunicatorOptions& options,
+                                     const std::vector<int32_t>& pids, bool reads,
+                                     bool known) const {
   const int64_t slot_bytes = config()->slot_bytes;
-  fsccl_transport_request_t request{};
-  request.size = sizeof request;
+  ChannelRequest request;
   request.rank = rank_;
   request.ranks = size();
   request.node = context_->node();
-  request.members = members_.data();
-  request.pids = pids.data();
-  request.meeting = exchange.name;
+  request.members = members_;
+  request.pids = pids;
+  request.meeting = opening.name;
   request.tag = tag_;
-  request.deadline_ns = exchange.deadline.at_ns();
-  request.single_copy = reads ? 1 : 0;
-  request.known = known ? 1 : 0;
+  request.deadline_ns = opening.deadline.at_ns();
+  request.single_copy = reads;
+  request.known = known;
   request.slot_bytes = slot_bytes != kConfigAuto                 ? static_cast<size_t>(slot_bytes)
                        : oversubscribed() && size() <= kFewRanks ? kLargeSlotBytes
                                                                  : 0;
@@ -188,12 +188,9 @@ fsccl_transport_request_t Communicator::request(Exchange& exchange,
           slot_bytes_with_sums(static_cast<size_t>(size()) * sizeof(fsccl_transport_line_t));
       context_->checksum() && (request.slot_bytes || least > kLeastChosenSlotBytes))
     request.slot_bytes = std::max(request.slot_bytes, least);
-  request.concerns = &exchange.concerns;
-  request.context = &exchange;
-  request.publish_fd = Exchange::publish;
-  request.fetch_fd = Exchange::fetch;
-  request.cancelled = Exchange::cancelled;
-  request.known_as = options.known_as.empty() ? nullptr : options.known_as.data();
+  request.concerns = &opening.concerns;
+  request.opening = &opening;
+  request.known_as = options.known_as;
   request.describe = [](const fsccl_transport_line_t* line, char* text, size_t capacity) {
     const std::string words = describe(claim_of(*line));
     text[words.copy(text, capacity - 1)] = '\0';
@@ -210,17 +207,15 @@ Costs Communicator::typical_costs_of(int farthest) const {
 
 // Where the transport has a choice of ways, and what is found says something of them.
 Paths Communicator::find_paths(const Meeting& meeting, uint32_t* tick) const {
-  const fsccl_transport_ops_t& transport = *meeting.transport;
-  if (size() == 1 || oversubscribed() || !transport.path || !transport.path(meeting.channel, 1))
-    return {};
+  Channel& channel = *meeting.channel;
+  if (size() == 1 || oversubscribed() || !channel.path(1)) return {};
   std::vector<topo::LinkClass> links;
   for (const int member : members_) links.push_back(context_->link(members_.front(), member));
   const Paths paths = fsccl::find_paths(meeting, links, tick);
   for (int peer = 0; peer < size(); peer++)
     if (peer != rank_)
-      transport.take_path(
-          meeting.channel, peer,
-          paths[static_cast<size_t>(context_->link(job_rank(rank_), job_rank(peer)))]);
+      channel.take_path(
+          peer, paths[static_cast<size_t>(context_->link(job_rank(rank_), job_rank(peer)))]);
   return paths;
 }
 
@@ -241,7 +236,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
                                                          const CommunicatorOptions& options,
                                                          Communicator* parent, bool survives) {
   const ConfigRef settings = config();
-  FSCCL_ASSIGN(const fsccl_transport_ops_t* transport, context->transport_for(members));
+  FSCCL_ASSIGN(const Transport* transport, context->transport_for(members));
   std::unique_ptr<Communicator> comm(new Communicator);
   comm->context_ = std::move(context);
   comm->members_ = std::move(members);
@@ -257,26 +252,23 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
                                    comm->context_->ranks_per_core(comm->members_));
   // The parent's knowledge of memory and of costs holds for its parts, but not for another
   // transport.
-  const bool fresh = !parent || parent->engine().options().transport != transport;
+  const bool fresh =
+      !parent || parent->engine().options().channel->traits().transport != transport->name();
 
-  Exchange exchange{
-      *comm->context_, comm->members_, name, earlier(comm->deadline(), options.made_by),
-      parent,          survives,       {}};
+  OpeningOfJob opening(*comm->context_, comm->members_, name,
+                       earlier(comm->deadline(), options.made_by), parent, survives);
   EngineOptions engine;
   const std::vector<int32_t> pids = comm->find_processes(&engine);
   const bool reads =
       settings->single_copy != SingleCopy::kOff && (fresh || parent->engine().single_copy());
-  const fsccl_transport_request_t request = comm->request(exchange, options, pids, reads, !fresh);
-
-  engine.transport = transport;
-  char error[512] = "";
-  const fsccl_status_t code =
-      engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
-  if (code != FSCCL_OK) return exchange.explain(code, error);
-  const OpenedChannel opened{transport, comm->engine_, engine.channel};
-  const std::vector<int> known_as = exchange.known_as();
-  const Meeting meeting = exchange.meeting(engine, comm->rank_, known_as);
-  const Costs* const known = comm->context_->known_costs(comm->members_, transport->name);
+  Result<OpenedChannel> opened =
+      transport->open(comm->request(opening, options, pids, reads, !fresh));
+  if (!opened.ok()) return opening.explain(opened.status().code(), opened.status().text());
+  engine.channel = std::move(opened.value().channel);
+  engine.first_tick = opened.value().first_tick;
+  const std::vector<int> known_as = opening.known_as();
+  const Meeting meeting = opening.meeting(engine, comm->rank_, known_as);
+  const Costs* const known = comm->context_->known_costs(comm->members_, transport->name());
   const bool measures =
       fresh && !known && comm->size() > 1 && (!comm->oversubscribed() || comm->size() <= kFewRanks);
   const int farthest = comm->context_->farthest(comm->members_), other = comm->rank_of(farthest);
@@ -286,7 +278,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   if (ready.ok() && !rules.ok()) ready = rules.take_status();
   ready = agree_to_begin(meeting, *settings, std::move(ready), &engine.first_tick);
   if (!ready.ok() && !parent) tell_others(meeting, ready);  // else the failure of the parent does
-  if (!ready.ok()) return exchange.parent_failed() ? parent->engine().failure() : std::move(ready);
+  if (!ready.ok()) return opening.parent_failed() ? parent->engine().failure() : std::move(ready);
   comm->paths_ = parent && !fresh ? parent->paths_ : comm->find_paths(meeting, &engine.first_tick);
   const Costs typical = comm->typical_costs_of(farthest);
   Costs costs = known    ? *known
@@ -294,13 +286,13 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
                 : measures
                     ? calibrate(meeting, other, typical, comm->oversubscribed(), &engine.first_tick)
                     : typical;
-  costs.can_read = costs.can_read && engine.transport->can_read(engine.channel) != 0;
-  costs.apply_to(transport->put != nullptr, comm->ranks_per_core_);
-  if (transport->rest) transport->rest(engine.channel);
+  costs.can_read = costs.can_read && engine.channel->can_read();
+  costs.apply_to(engine.channel->traits().mirrors, comm->ranks_per_core_);
+  engine.channel->rest();
   engine.known_as = options.known_as;
   comm->start(std::move(engine), costs, rules.take(), options.works_for);
   if (Status formed = comm->form_hosts(); !formed.ok())
-    return exchange.in_numbers_of_parent(std::move(formed));
+    return opening.in_numbers_of_parent(std::move(formed));
   return comm;
 }
 
@@ -346,8 +338,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs,
   collectives.select.eager_bytes = settings->eager_bytes;
   collectives.select.always_read = settings->single_copy == SingleCopy::kOn;
   collectives.link = context_->link(members_.front(), context_->farthest(members_));
-  collectives.path = path_name(*engine_->options().transport, engine_->options().channel, paths_,
-                               collectives.link);
+  collectives.path = path_name(*engine_->options().channel, paths_, collectives.link);
   collectives.select.rules = std::move(rules);
   collectives.select.native = context_->native_prices();
   collectives.select.spread = context_->spread(members_);

@@ -119,7 +119,7 @@ void Engine::look_at_blocked(Operation& op) {
   // The job's word that a rank has left can overtake what it sent over a network; the channel's own
   // comes behind that.
   if (left && mirrored() && still_under_way(op.fingerprint.sequence)) left = false;
-  if (!left) left = options_.transport->left(options_.channel, blocked.peer) != 0;
+  if (!left) left = options_.channel->left(blocked.peer);
   if (left && !runner_.met(blocked)) {
     look_for_failure();  // why it left, perhaps: that was told before
     if (failed()) return;

@@ -34,7 +34,7 @@ void Runner::damaged(const Fingerprint& mine, int peer, const std::string& what,
   error.text = fmt::format(
       "rank {} got {} of {} from rank {} over {} that changed on the way: {}. Look at the memory "
       "and the processors of these two",
-      error.rank, what, describe_for(rank_, mine), error.peer, transport_.name, sums);
+      error.rank, what, describe_for(rank_, mine), error.peer, channel_.traits().transport, sums);
   failure_.fail_all(error);
 }
 
@@ -67,8 +67,7 @@ bool Runner::check_claim(const Fingerprint& mine, int peer, const fsccl_transpor
     }
     for (int k = 0; k < ranks_; k++) {
       const int q = (peer + k) % ranks_;
-      const fsccl_transport_line_t* before =
-          q == rank_ ? nullptr : transport_.poll(channel_, q, round.tick);
+      const fsccl_transport_line_t* before = q == rank_ ? nullptr : channel_.poll(q, round.tick);
       if (!before) continue;
       if (const Fingerprint then = claimed(*before); !equal(round.fingerprint, &then)) {
         mismatch(round.fingerprint, q, then);

@@ -26,7 +26,7 @@ Engine::Engine(EngineOptions options)
 Engine::~Engine() {
   Progress::instance().forget(this);
   queue_.notifications.notify(completed(), failed() ? failure_code() : FSCCL_ERR_ABORTED);
-  options_.transport->close(options_.channel);
+  options_.channel.reset();
 }
 
 Status Engine::acquire(Operation** operation, const OperationSettings& settings,
@@ -75,7 +75,7 @@ Status Engine::run_small(const SmallCall& call, fsccl_status_t* state) {
   if (done) [[likely]] {
     tally_.completed(call.fingerprint->op);
     queue_.complete();
-    if (options_.transport->rest) options_.transport->rest(options_.channel);
+    if (runner_.mirrored()) options_.channel->rest();
   } else {
     go_on_in_ring(cursor);
   }
@@ -163,8 +163,7 @@ bool Engine::gate_open(Operation& op) {
 
 // The transport learns that this thread goes away.
 void Engine::rest() {
-  if (std::exchange(drove_, false) && options_.transport->rest)
-    options_.transport->rest(options_.channel);
+  if (std::exchange(drove_, false)) options_.channel->rest();
 }
 
 void Engine::stop_driving(Calls calls) {

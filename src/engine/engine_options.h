@@ -1,12 +1,13 @@
 // The options that an engine is made with.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "fsccl/transport.h"
 #include "kernels/kernels.h"
 #include "plan/cost.h"
+#include "transports/channel.h"
 
 namespace fsccl {
 
@@ -16,8 +17,7 @@ class Job;
 class Recorder;
 
 struct EngineOptions {
-  const fsccl_transport_ops_t* transport = nullptr;
-  void* channel = nullptr;  // owned by the engine from here on
+  std::shared_ptr<Channel> channel;  // the engine closes it, unless somebody else holds it, too
   uint32_t first_tick = 1;
   int rank = 0, ranks = 1;
   bool oversubscribed = false;  // more ranks than cores: do not spin

@@ -101,11 +101,11 @@ void EngineFailure::write_board(const Error& error) {
   board.rank = known_as(options_.rank);
   board.peer = error.peer;
   std::memcpy(board.text, error.text.data(), std::min(error.text.size(), sizeof board.text - 1));
-  options_.transport->fail(options_.channel, &board);
+  options_.channel->fail(board);
 }
 
 void EngineFailure::look() noexcept {
-  const fsccl_transport_failure_t* board = options_.transport->failure(options_.channel);
+  const fsccl_transport_failure_t* board = options_.channel->failure();
   if (!board || failed()) return;
   Error error;
   error.rank = known_as(options_.rank);
@@ -141,7 +141,7 @@ void EngineFailure::lost(int rank, bool left, const std::string& silence) noexce
     departed_[static_cast<size_t>(rank)].store(true, std::memory_order_release);
   } else {
     // The rank may have ended because another one died, and have been the first to tell of that.
-    if (options_.transport->hear_out) options_.transport->hear_out(options_.channel);
+    options_.channel->hear_out();
     look();
   }
   // The record stands behind that failure, so that the loss does not look like its cause.

@@ -23,14 +23,13 @@ constexpr int kLooks = 400, kNetworkLooks = 20;
 Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tally,
                const Sites& sites)
     : options_(options),
-      transport_(*options.transport),
-      channel_(options.channel),
+      channel_(*options.channel),
       failure_(failure),
       tally_(tally),
       sites_(sites),
       rank_(options.rank),
       ranks_(options.ranks),
-      can_read_(transport_.can_read(channel_) != 0),
+      can_read_(channel_.can_read()),
       sums_(options.checksum && !mirrored()),
       looks_(options.oversubscribed ? 1
              : mirrored()           ? kNetworkLooks
@@ -39,8 +38,7 @@ Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tall
       remote_(2 * static_cast<size_t>(options.ranks)),
       sources_(static_cast<size_t>(options.ranks)) {
   for (int rank = 0; rank < ranks_; rank++) {
-    slots_.push_back(
-        static_cast<std::byte*>(transport_.slots(channel_, rank, &ring_bytes_, &slot_bytes_)));
+    slots_.push_back(channel_.slots(rank, &ring_bytes_, &slot_bytes_));
     one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
   }
   window_.set_ring(SlotRing(ring_bytes_, slot_bytes_, mirrored()));
@@ -176,11 +174,11 @@ void Runner::signal(C& cursor, const Step& step) {
   }
   if (sealed) [[unlikely]]
     seal(line);
-  if (step.peer != kAllPeers) return transport_.signal_to(channel_, step.peer, &line);
-  if (transport_.hold && &step == &cursor.plan->steps[cursor.step] &&
+  if (step.peer != kAllPeers) return channel_.signal_to(step.peer, line);
+  if (mirrored() && &step == &cursor.plan->steps[cursor.step] &&
       signals_again(*cursor.plan, cursor.step))
-    transport_.hold(channel_);
-  transport_.signal(channel_, &line);
+    channel_.hold();
+  channel_.signal(line);
 }
 
 void Runner::tell(Operation& op, const Step& first) { signal(op, first); }
@@ -236,7 +234,7 @@ bool Runner::enter(C& cursor, int peer, const fsccl_transport_line_t& line) {
 // that this rank waits for.
 bool Runner::enter_relayed(Operation& op, int peer, const fsccl_transport_line_t& line) {
   if (line.tick != op.tick && !equal(op.fingerprint, line.fingerprint))
-    if (const fsccl_transport_line_t* first = transport_.poll(channel_, peer, op.tick))
+    if (const fsccl_transport_line_t* first = channel_.poll(peer, op.tick))
       if (!enter(op, peer, *first)) return false;
   return enter(op, peer, line);
 }
@@ -251,13 +249,13 @@ inline const fsccl_transport_line_t* Runner::look(SmallCursor& call, int peer,
                       bytes);
     }
   const fsccl_transport_line_t* line;
-  do line = transport_.poll(channel_, peer, tick);
+  do line = channel_.poll(peer, tick);
   while (!line && --call.looks > 0);
   return line;
 }
 
 inline const fsccl_transport_line_t* Runner::look(Operation& op, int peer, uint32_t tick) {
-  const fsccl_transport_line_t* const line = transport_.poll(channel_, peer, tick);
+  const fsccl_transport_line_t* const line = channel_.poll(peer, tick);
   if (line) return line;
   blocked_ = {nullptr, 0, peer, tick};
   if (const Step* const next = reads_slot_behind(*op.plan, op.step)) {
@@ -380,7 +378,7 @@ bool Runner::put(C& cursor, const Step& step) {
   const Remote src = there(cursor, step.src, step.src.rank, part.begin, step.from);
   const size_t at =
       window_.slot_at(cursor.plan->buffers[step.dst.buffer].slot_tick) + step.dst.offset;
-  transport_.put(channel_, step.peer, at, src.mapped, part.count * dtype_size(step.from));
+  channel_.put(step.peer, at, src.mapped, part.count * dtype_size(step.from));
   return true;
 }
 

@@ -44,7 +44,7 @@ class Runner {
   bool can_read() const { return can_read_; }
   bool one_process() const { return one_process_; }
   // Peers see of this rank's slots what is put there for them, and nothing else.
-  bool mirrored() const { return transport_.put != nullptr; }
+  bool mirrored() const { return channel_.traits().mirrors; }
   size_t slot_bytes() const { return slot_bytes_; }
   size_t ring_bytes() const { return ring_bytes_; }
   bool slots_reserved() const { return slots_reserved_.load(std::memory_order_relaxed); }
@@ -81,9 +81,7 @@ class Runner {
   // otherwise wait for each other.
   void look_at_quiet(Operation& op);
   // Returns true if the peer has begun the operation that comes next.
-  bool has_come(int peer) const {
-    return transport_.poll(channel_, peer, window_.next_tick()) != nullptr;
-  }
+  bool has_come(int peer) const { return channel_.poll(peer, window_.next_tick()) != nullptr; }
   // Bytes that were copied into slots are seen before what this thread stores next: before a peer
   // is told of them, and before another thread drives. Many small copies may fill a slot, and a
   // fence waits for memory, so there is one fence behind them all.
@@ -265,8 +263,7 @@ class Runner {
   uint32_t& sum_of(const Operation& op, const Place& place, int rank) const;
 
   const EngineOptions& options_;
-  const fsccl_transport_ops_t& transport_;
-  void* const channel_;
+  Channel& channel_;
   EngineFailure& failure_;
   Tally& tally_;
   const Sites& sites_;

@@ -32,11 +32,10 @@ Runner::Slice Runner::slice(const Plan& plan, const Step& step, uint32_t round) 
 }
 
 bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst, uint64_t bytes) {
-  char error[256] = "";
-  const fsccl_status_t code =
-      transport_.read(channel_, rank, remote.address, dst, bytes, error, sizeof error);
+  const Status read = channel_.read(rank, remote.address, dst, bytes);
   tally_.kernel_copied();
-  if (code == FSCCL_OK) return true;
+  if (read.ok()) return true;
+  const fsccl_status_t code = read.code();
   const Deadline patience = Deadline::in_ms(code == FSCCL_ERR_PEER_DEAD ? 0 : kReasonMs);
   // The rank may have ended because another one died, of which it was the first to tell; or it may
   // have heard of that before this rank, and given its buffers back to their owner.
@@ -51,12 +50,12 @@ bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst
             fmt::format("rank {} died while {} read its memory", reported(rank),
                         describe_for(rank_, op.fingerprint)));
   else
-    give_up(op, code, rank, fmt::format("rank {}: {}", reported(rank), error));
+    give_up(op, code, rank, fmt::format("rank {}: {}", reported(rank), read.text()));
   return false;
 }
 
 void Runner::expect_ahead(Operation& op) {
-  if (!transport_.expect || op.dry_run) return;
+  if (!channel_.traits().places || op.dry_run) return;
   if (op.round == 0) {
     expected_rounds_ = 1;
     expected_ring_ = window_.ring();
@@ -81,17 +80,16 @@ void Runner::expect(const Operation& op, uint32_t round, uint32_t tick,
     const Slice part = slice(*op.plan, step, round);
     const uint64_t bytes = part.count * dtype_size(step.from);
     if (!src.slot || op.plan->buffers[step.dst.buffer].slot || bytes <= SmallCall::kBytes) continue;
-    transport_.expect(channel_, step.src.rank, tick + src.slot_tick,
-                      slot_at[src.slot_tick] + step.src.offset,
-                      there(op, step.dst, step.dst.rank, part.begin, step.to).mapped, bytes);
+    channel_.expect(step.src.rank, tick + src.slot_tick, slot_at[src.slot_tick] + step.src.offset,
+                    there(op, step.dst, step.dst.rank, part.begin, step.to).mapped, bytes);
   }
 }
 
 bool Runner::was_placed(const Operation& op, const Step& step, uint64_t bytes) const {
   const Buffer& src = op.plan->buffers[step.src.buffer];
-  return transport_.placed && src.slot && step.src.rank != rank_ &&
-         transport_.placed(channel_, step.src.rank, op.tick + src.slot_tick,
-                           window_.slot_at(src.slot_tick) + step.src.offset, bytes) != 0;
+  return channel_.traits().places && src.slot && step.src.rank != rank_ &&
+         channel_.placed(step.src.rank, op.tick + src.slot_tick,
+                         window_.slot_at(src.slot_tick) + step.src.offset, bytes);
 }
 
 // The sum is of what a step copies from and to, and not of what lies in the slot: so a copy that

@@ -21,7 +21,7 @@ bool Runner::settle(uint32_t tick) {
   while (Window::Round* const round = window_.to_settle(tick)) {
     for (; !round->quiet && round->next_peer < ranks_; round->next_peer++) {
       if (round->next_peer == rank_) continue;
-      const fsccl_transport_line_t* line = transport_.poll(channel_, round->next_peer, round->tick);
+      const fsccl_transport_line_t* line = channel_.poll(round->next_peer, round->tick);
       if (!line) {
         blocked_ = {nullptr, 0, round->next_peer, round->tick};
         return false;
@@ -59,14 +59,13 @@ bool Runner::place_slots(const Plan& plan, uint32_t tick) {
 }
 
 bool Runner::reserve_slots() {
-  char text[256] = "";
-  const fsccl_status_t code = transport_.reserve(channel_, text, sizeof text);
-  slots_reserved_.store(code == FSCCL_OK, std::memory_order_relaxed);
-  if (code == FSCCL_OK) return true;
+  const Status reserved = channel_.reserve();
+  slots_reserved_.store(reserved.ok(), std::memory_order_relaxed);
+  if (reserved.ok()) return true;
   Error error;
-  error.code = code;
+  error.code = reserved.code();
   error.rank = error.peer = reported(rank_);
-  error.text = fmt::format("rank {}: {}", error.rank, text);
+  error.text = fmt::format("rank {}: {}", error.rank, reserved.text());
   failure_.fail_all(error);
   return false;
 }
@@ -74,25 +73,25 @@ bool Runner::reserve_slots() {
 // Fetches what this rank writes first in the next round, at `tick`, should that be like this one:
 // its slot, then its signal.
 void Runner::fetch_next(const Plan& plan, uint32_t tick) const {
-  if (!transport_.prepare) return;
+  if (!channel_.traits().prepares) return;
   if (const uint64_t bytes = plan.slots[0]) {
     if (bytes > kFetchedSlotBytes || slot_stores_.past_caches(bytes)) return;
     fetch_to_write(slots_[static_cast<size_t>(rank_)] + window_.next_slot(bytes), bytes);
   }
-  transport_.prepare(channel_, tick);
+  channel_.prepare(tick);
 }
 
 bool Runner::met(const Blocked& blocked) const {
   if (blocked.release) return blocked.release->reached() >= blocked.position;
   fetch_to_read(blocked.data, blocked.data_bytes);
-  return transport_.poll(channel_, blocked.peer, blocked.tick) != nullptr;
+  return channel_.poll(blocked.peer, blocked.tick) != nullptr;
 }
 
 void Runner::fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const {
   if (blocked.release)
     blocked.release->fill_word(word);
   else
-    transport_.word(channel_, blocked.peer, blocked.tick, word);
+    channel_.word(blocked.peer, blocked.tick, word);
 }
 
 // The looks become ever more seldom: each asks for a line of every peer, and a thousand ranks may
@@ -104,7 +103,7 @@ void Runner::look_at_quiet(Operation& op) {
   if (!std::has_single_bit(waits_)) return;
   const auto look = [&](uint32_t tick, const Fingerprint& mine) {
     for (int peer = 0; peer < ranks_ && !failure_.failed(); peer++)
-      if (const auto* line = peer == rank_ ? nullptr : transport_.poll(channel_, peer, tick))
+      if (const auto* line = peer == rank_ ? nullptr : channel_.poll(peer, tick))
         (void)check_enter(mine, peer, *line);
   };
   for (uint32_t i = 0; i < window_.pending(); i++) {

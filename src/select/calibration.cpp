@@ -71,13 +71,9 @@ struct alignas(64) Line {
 class Probe {
  public:
   explicit Probe(InStep& both)
-      : both_(both), meeting_(both.meeting()), transport_(*meeting_.transport), peer_(both.peer()) {
-    const auto ring = [&](int rank) {
-      return static_cast<std::byte*>(
-          transport_.slots(meeting_.channel, rank, &ring_bytes_, &slot_bytes_));
-    };
-    own_ring_ = ring(meeting_.rank);
-    peer_ring_ = ring(peer_);
+      : both_(both), meeting_(both.meeting()), channel_(*meeting_.channel), peer_(both.peer()) {
+    own_ring_ = channel_.slots(meeting_.rank, &ring_bytes_, &slot_bytes_);
+    peer_ring_ = channel_.slots(peer_, &ring_bytes_, &slot_bytes_);
     std::memset(in_.data(), 1, kBuffers * kLarge);
   }
 
@@ -87,7 +83,7 @@ class Probe {
     const auto pack = [&](double ns) {
       return static_cast<uint16_t>(std::clamp(ns / found.unit, 1.0, 65535.0));
     };
-    found.can_read = transport_.can_read(meeting_.channel) != 0;
+    found.can_read = channel_.can_read();
     const double exchange = sample([this] { both_.exchange(); });
     if (exchange > (mirrored_ ? kSlowNetwork : kSlowExchange)) both_.stop();  // with the next one
     if (mirrored_) {
@@ -120,7 +116,7 @@ class Probe {
     const auto take = [&](const Cost& cost, std::array<uint16_t, Cost::kSizes.size()>* values) {
       std::transform(cost.ns.begin(), cost.ns.end(), values->begin(), pack);
     };
-    found.can_read = transport_.can_read(meeting_.channel) != 0;
+    found.can_read = channel_.can_read();
     found.exchange = pack(costs.exchange);
     take(costs.slot_cached, &found.cached);
     take(costs.slot_streaming, &found.streaming);
@@ -190,7 +186,7 @@ class Probe {
     // where either kind of stores is chosen
     const Cores cores = stores == Stores::cached ? Cores::near : Cores::far;
     if (mirrored_)
-      transport_.put(meeting_.channel, peer_, ring_at_, &in_[buffer], bytes);
+      channel_.put(peer_, ring_at_, &in_[buffer], bytes);
     else if (way == SideBySide::both)
       copy_between_cores(own_ring_ + ring_at_, &in_[buffer], bytes, cores);
     else
@@ -211,11 +207,11 @@ class Probe {
     bool read = address.has_value();
     for (size_t i = 0; i < Cost::kSizes.size() && read; i++)
       found->read[i] = pack(sample([&] {
-        char error[64];
         const size_t buffer = next_buffer();
-        read = read &&
-               transport_.read(meeting_.channel, peer_, *address + buffer * sizeof(Line),
-                               &out_[buffer], Cost::kSizes[i], error, sizeof error) == FSCCL_OK;
+        read =
+            read &&
+            channel_.read(peer_, *address + buffer * sizeof(Line), &out_[buffer], Cost::kSizes[i])
+                .ok();
       }));
     both_.exchange();
     return read;
@@ -223,9 +219,9 @@ class Probe {
 
   InStep& both_;
   const Meeting& meeting_;
-  const fsccl_transport_ops_t& transport_;
+  Channel& channel_;
   const int peer_;
-  const bool mirrored_ = transport_.put != nullptr;
+  const bool mirrored_ = channel_.traits().mirrors;
   std::byte *own_ring_ = nullptr, *peer_ring_ = nullptr;
   size_t ring_bytes_ = 0, slot_bytes_ = 0, ring_at_ = 0;
   size_t turn_ = 0;

@@ -24,9 +24,7 @@ class InStep {
     meeting_.signal_to(peer_, tick_, mine);
     signalling_ns_ += now_ns() - before_ns;
     const fsccl_transport_line_t* other = nullptr;
-    const auto come = [&] {
-      return (other = meeting_.transport->poll(meeting_.channel, peer_, tick_)) != nullptr;
-    };
+    const auto come = [&] { return (other = meeting_.channel->poll(peer_, tick_)) != nullptr; };
     bool there = false;
     for (int polls = 0; polls < kBarePolls && !there; polls++) there = come();
     const auto given_up = [&] {

@@ -20,16 +20,16 @@ constexpr int64_t kShortNapNs = 50'000, kLongNapNs = 400'000;
 // first call will tell. A mismatch that no rank has signed is the transport's: then it is the
 // communicators that differ.
 bool Meeting::over() const {
-  const fsccl_transport_failure_t* failure = transport->failure(channel);
+  const fsccl_transport_failure_t* failure = channel->failure();
   const bool calls_differ = failure && failure->code == FSCCL_ERR_MISMATCH && failure->rank >= 0;
-  return now_ns() > deadline_ns || cancelled(context) || (failure && !calls_differ);
+  return now_ns() > deadline_ns || cancelled() || (failure && !calls_differ);
 }
 
 template <class Pause>
 const unsigned char* Meeting::await_line(int peer, uint32_t tick, int bare_polls,
                                          Pause pause) const {
   const fsccl_transport_line_t* line = nullptr;
-  const auto come = [&] { return (line = transport->poll(channel, peer, tick)) != nullptr; };
+  const auto come = [&] { return (line = channel->poll(peer, tick)) != nullptr; };
   bool there = false;
   for (int polls = 0; polls < bare_polls && !there; polls++) there = come();
   if (!there) wait_until(come, Deadline::at(deadline_ns), [this] { return over(); }, pause);
@@ -39,8 +39,8 @@ const unsigned char* Meeting::await_line(int peer, uint32_t tick, int bare_polls
 const unsigned char* Meeting::await(int peer, uint32_t tick) const {
   const auto sleep = [&](int64_t left_ns) {
     fsccl_transport_word_t word;
-    transport->word(channel, peer, tick, &word);
-    if (!transport->poll(channel, peer, tick))
+    channel->word(peer, tick, &word);
+    if (!channel->poll(peer, tick))
       futex_sleep(word.word, word.value, word.sleepers, std::min(left_ns, kSleepNs));
   };
   return await_line(peer, tick, kPolls, sleep);

@@ -3,38 +3,32 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <functional>
 
 #include "base/status.h"
-#include "fsccl/transport.h"
+#include "transports/channel.h"
 
 namespace fsccl {
 
 struct Meeting {
-  const fsccl_transport_ops_t* transport = nullptr;
-  void* channel = nullptr;
+  Channel* channel = nullptr;
   int rank = 0, ranks = 1;
   int64_t deadline_ns = 0;
-  int (*cancelled)(void* context) = nullptr;
-  void* context = nullptr;
+  std::function<bool()> cancelled;
   // the number of each rank in messages; null: its own
   const int* known_as = nullptr;
-  Status (*why_cancelled)(void* context) = nullptr;  // the error of a meeting that was cancelled
+  std::function<Status()> why_cancelled;  // the error of a meeting that was cancelled, or null
 
   int shown(int peer) const { return known_as ? known_as[peer] : peer; }
   bool over() const;  // somebody was lost, or the time has passed
   template <class Payload>
   void signal(uint32_t tick, const Payload& payload) const {
-    const fsccl_transport_line_t line = line_of(tick, payload);
-    transport->signal(channel, &line);
+    channel->signal(line_of(tick, payload));
   }
   // No other needs to see it.
   template <class Payload>
   void signal_to(int peer, uint32_t tick, const Payload& payload) const {
-    const fsccl_transport_line_t line = line_of(tick, payload);
-    if (transport->signal_to)
-      transport->signal_to(channel, peer, &line);
-    else
-      transport->signal(channel, &line);
+    channel->signal_to(peer, line_of(tick, payload));
   }
   void signal(uint32_t tick) const { signal(tick, '\0'); }
   template <class Payload>

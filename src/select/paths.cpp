@@ -30,20 +30,18 @@ struct PathTimes {
 
 class PathProbe {
  public:
-  explicit PathProbe(InStep& both)
-      : both_(both), transport_(*both.meeting().transport), channel_(both.meeting().channel) {
+  explicit PathProbe(InStep& both) : both_(both), channel_(*both.meeting().channel) {
     size_t ring = 0;
-    theirs_ =
-        static_cast<const std::byte*>(transport_.slots(channel_, both.peer(), &ring, &slot_bytes_));
+    theirs_ = channel_.slots(both.peer(), &ring, &slot_bytes_);
     bytes_.assign(slot_bytes_, std::byte{1});
   }
 
   PathTimes run() {
     PathTimes times;
     times.ns.fill(kUnknown);
-    for (int path = 0; path < kMostPaths && transport_.path(channel_, path); path++)
+    for (int path = 0; path < kMostPaths && channel_.path(path); path++)
       if (open(path)) times.ns[static_cast<size_t>(path)] = measure();
-    transport_.take_path(channel_, both_.peer(), 0);
+    channel_.take_path(both_.peer(), 0);
     if (both_.stopped()) times.ns.fill(kUnknown);
     return times;
   }
@@ -52,7 +50,7 @@ class PathProbe {
   // Until both can send that way: what they need to know of each other they ask for as they send.
   bool open(int path) {
     for (uint32_t i = 0; i < kPrepare; i++) {
-      const int ready = transport_.take_path(channel_, both_.peer(), path);
+      const int ready = channel_.take_path(both_.peer(), path);
       const uint64_t mine = ready < 0 ? kNever : ready == 0 ? kNotYet : kReady;
       const std::optional<uint64_t> other = round(mine);
       if (!other || mine == kNever || *other == kNever) return false;
@@ -82,15 +80,14 @@ class PathProbe {
   std::optional<uint64_t> round(uint64_t word) {
     if (both_.stopped()) return std::nullopt;
     const size_t at = turn_++ % 2 * slot_bytes_;
-    transport_.put(channel_, both_.peer(), at, bytes_.data(), slot_bytes_);
+    channel_.put(both_.peer(), at, bytes_.data(), slot_bytes_);
     const std::optional<uint64_t> other = both_.exchange(word);
     if (other) std::memcpy(bytes_.data(), theirs_ + at, slot_bytes_);
     return other;
   }
 
   InStep& both_;
-  const fsccl_transport_ops_t& transport_;
-  void* const channel_;
+  Channel& channel_;
   size_t slot_bytes_ = 0;
   const std::byte* theirs_ = nullptr;
   std::vector<std::byte> bytes_;
@@ -107,15 +104,15 @@ uint8_t best_of(const PathTimes& times) {
 
 void tell(const Meeting& meeting, topo::LinkClass link, const PathTimes& times, uint8_t taken) {
   std::string text;
-  for (int path = 0; const char* name = meeting.transport->path(meeting.channel, path); path++) {
+  for (int path = 0; const char* name = meeting.channel->path(path); path++) {
     const uint32_t ns = times.ns[static_cast<size_t>(path)];
     text +=
         fmt::format("{}{} {}", path ? ", " : "", name,
                     ns == 0 || ns == kUnknown ? "unknown" : fmt::format("{:.0f} us", ns / 1000.0));
   }
   FSCCL_LOG(kInfo, "bytes over {} on links of class {} go by {}: a slot each way took {}",
-            meeting.transport->name, topo::traits(link).name,
-            meeting.transport->path(meeting.channel, taken), text);
+            meeting.channel->traits().transport, topo::traits(link).name,
+            meeting.channel->path(taken), text);
 }
 
 }  // namespace
@@ -137,9 +134,8 @@ Paths find_paths(const Meeting& meeting, const std::vector<topo::LinkClass>& lin
   return paths;
 }
 
-const char* path_name(const fsccl_transport_ops_t& transport, void* channel, const Paths& paths,
-                      topo::LinkClass link) {
-  return transport.path ? transport.path(channel, paths[static_cast<size_t>(link)]) : nullptr;
+const char* path_name(const Channel& channel, const Paths& paths, topo::LinkClass link) {
+  return channel.path(paths[static_cast<size_t>(link)]);
 }
 
 }  // namespace fsccl

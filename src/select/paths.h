@@ -1,4 +1,4 @@
-// Which of a transport's ways bytes go (fsccl_transport_ops_t::path): what is the fastest differs
+// Which of a transport's ways bytes go (Channel::path): what is the fastest differs
 // with the fabric and the release of its library. Two ranks at the ends of each class of link try
 // them when a communicator starts, a few milliseconds in all, and all ranks take what they found
 // for peers of that class.
@@ -20,7 +20,6 @@ using Paths = std::array<uint8_t, topo::kLinkClasses>;
 Paths find_paths(const Meeting& meeting, const std::vector<topo::LinkClass>& links, uint32_t* tick);
 
 // The name of the way that bytes for such peers go; null: there is but one, without a name.
-const char* path_name(const fsccl_transport_ops_t& transport, void* channel, const Paths& paths,
-                      topo::LinkClass link);
+const char* path_name(const Channel& channel, const Paths& paths, topo::LinkClass link);
 
 }  // namespace fsccl

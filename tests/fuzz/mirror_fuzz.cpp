@@ -14,6 +14,7 @@ namespace {
 
 using namespace fsccl;
 using namespace fsccl::mirror;
+using Channel = fsccl::mirror::Channel;
 
 constexpr int kRanks = 3, kOwn = 1;
 constexpr size_t kExpectedBytes = 96, kMostBytes = 8192;

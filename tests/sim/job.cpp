@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tests/unit/forwarding_channel.h"
 #include "transports/mirror/node.h"
 #include "transports/ucx/ucx.h"
 
@@ -12,23 +13,24 @@ namespace {
 constexpr int64_t kLongestPauseNs = 5 * kSecond, kStoppedNs = 200 * kSecond;
 constexpr int64_t kLongestSliceNs = 200 * kMillisecond;
 constexpr size_t kArenaBytes = 256u << 10;
-constexpr size_t kAddressBytes = 256;
 
-// As the table allows, though no plan does so: bytes of one place go in several puts.
-const fsccl_transport_ops_t& in_pieces() {
-  static const fsccl_transport_ops_t ops = [] {
-    fsccl_transport_ops_t made = *ucx_transport();
-    made.put = [](void* channel, int peer, size_t at, const void* source, size_t bytes) {
-      const size_t first =
-          bytes > 1 && World::current().chance(0.5) ? 1 + World::current().below(bytes - 1) : 0;
-      if (first) ucx_transport()->put(channel, peer, at, source, first);
-      ucx_transport()->put(channel, peer, at + first, static_cast<const std::byte*>(source) + first,
-                           bytes - first);
-    };
-    return made;
-  }();
-  return ops;
-}
+// As a channel allows, though no plan does so: bytes of one place go in several puts.
+class InPieces final : public testing::ForwardingChannel {
+ public:
+  explicit InPieces(const std::shared_ptr<Channel>& whole)
+      : ForwardingChannel(whole, whole->traits()) {}
+  void put(int peer, size_t at, const void* source, size_t bytes) override {
+    const size_t first =
+        bytes > 1 && World::current().chance(0.5) ? 1 + World::current().below(bytes - 1) : 0;
+    if (first) inner->put(peer, at, source, first);
+    inner->put(peer, at + first, static_cast<const std::byte*>(source) + first, bytes - first);
+  }
+  Result<OpenedChannel> pair(int from, int to) override {
+    FSCCL_ASSIGN(OpenedChannel opened, inner->pair(from, to));
+    opened.channel = std::make_unique<InPieces>(std::move(opened.channel));
+    return opened;
+  }
+};
 
 }  // namespace
 
@@ -77,8 +79,7 @@ Job::~Job() {
     one.collectives.reset();
     one.engine.reset();
   }
-  for (Rank& one : ranks_)
-    if (one.node && setting_.network) ucx_transport()->leave(one.node);
+  for (Rank& one : ranks_) one.node.reset();
 }
 
 // Each rank joins with the endpoint addresses of all.
@@ -87,21 +88,20 @@ void Job::open_network() {
       world_, setting_.ranks, setting_.weather, [this](int r) { wake(r); },
       [this](int r) { return speaks(r); });
   static constexpr std::array<unsigned char, 32> kKey{1, 2, 3};
-  std::vector<unsigned char> endpoints(static_cast<size_t>(setting_.ranks) * kAddressBytes);
-  char error[512] = "";
+  std::vector<uint8_t> endpoints(static_cast<size_t>(setting_.ranks) * kEndpointRoom);
   for (int r = 0; r < setting_.ranks; r++) {
-    const fsccl_transport_job_t job{sizeof job, r, setting_.ranks, kKey.data(),
-                                    setting_.checksum ? 1 : 0};
-    size_t bytes = kAddressBytes;
-    if (ucx_transport()->join(&job, &rank(r).node,
-                              &endpoints[static_cast<size_t>(r) * kAddressBytes], &bytes, error,
-                              sizeof error) != FSCCL_OK)
-      return break_down(error);
+    Result<std::unique_ptr<TransportNode>> joined =
+        ucx_transport()->join({sizeof(fsccl_transport_job_t), r, setting_.ranks, kKey.data(),
+                               setting_.checksum ? 1 : 0, nullptr});
+    if (!joined.ok()) return break_down(joined.status().text());
+    rank(r).node = joined.take();
+    const std::vector<uint8_t>& mine = rank(r).node->endpoint();
+    std::copy(mine.begin(), mine.end(), &endpoints[static_cast<size_t>(r) * kEndpointRoom]);
   }
   for (Rank& one : ranks_)
-    if (ucx_transport()->connect(one.node, endpoints.data(), kAddressBytes, error, sizeof error) !=
-        FSCCL_OK)
-      return break_down(error);
+    if (const Status connected = one.node->connect(endpoints.data(), kEndpointRoom);
+        !connected.ok())
+      return break_down(connected.text());
 }
 
 void Job::open_channels() {
@@ -109,18 +109,21 @@ void Job::open_channels() {
   for (int r = 0; r < setting_.ranks; r++) members.push_back(r);
   for (int r = 0; r < setting_.ranks && !broken_; r++) {
     EngineOptions options = engine_options(r);
-    fsccl_transport_request_t request{};
-    request.size = sizeof request;
+    if (!setting_.network) rank(r).node = std::make_unique<SharedNode>(machine_);
+    ChannelRequest request;
     request.rank = r;
     request.ranks = setting_.ranks;
-    request.node = setting_.network ? rank(r).node : &machine_;
-    request.members = members.data();
+    request.node = rank(r).node.get();
+    request.members = members;
     request.meeting = request.tag = 77;
     request.slot_bytes = setting_.slot_bytes;
-    char error[512] = "";
-    if (options.transport->open(&request, &options.channel, &options.first_tick, error,
-                                sizeof error) != FSCCL_OK)
-      return break_down(error);
+    Result<OpenedChannel> opened =
+        (setting_.network ? ucx_transport() : shared_transport())->open(request);
+    if (!opened.ok()) return break_down(opened.status().text());
+    options.channel = std::move(opened.value().channel);
+    if (setting_.network && setting_.pieces)
+      options.channel = std::make_shared<InPieces>(options.channel);
+    options.first_tick = opened.value().first_tick;
     rank(r).engine = std::make_unique<Engine>(std::move(options));
     rank(r).engine->attended = true;  // by act(), not by the service thread
     rank(r).collectives = std::make_unique<Collectives>(*rank(r).engine, collective_options());
@@ -130,9 +133,6 @@ void Job::open_channels() {
 
 EngineOptions Job::engine_options(int r) const {
   EngineOptions options;
-  options.transport = !setting_.network ? shared_transport()
-                      : setting_.pieces ? &in_pieces()
-                                        : ucx_transport();
   options.rank = r;
   options.ranks = setting_.ranks;
   options.timeout_ms = kTimeoutMs;
@@ -220,7 +220,7 @@ void Job::act(int r) {
   if (me.asleep_until_ns > world_.now()) return plan(r, me.asleep_until_ns);
   if (me.over) {  // the node's thread still is there
     if (!setting_.network) return;
-    static_cast<mirror::Node*>(me.node)->poll(-1);
+    static_cast<mirror::Node*>(me.node.get())->poll(-1);
     if (network_->waiting(r)) wake(r);
     return;
   }
@@ -289,12 +289,13 @@ Job::Pair* Job::pair_of(int r, int from, int to) {
   options.rank = r == from ? 0 : 1;
   options.ranks = 2;
   options.same_process = {r == from || setting_.one_process, r == to || setting_.one_process};
-  char error[512] = "";
-  if (options.transport->pair(me.engine->options().channel, from, to, &options.channel,
-                              &options.first_tick, error, sizeof error) != FSCCL_OK) {
-    break_down(error);
+  Result<OpenedChannel> opened = me.engine->options().channel->pair(from, to);
+  if (!opened.ok()) {
+    break_down(opened.status().text());
     return nullptr;
   }
+  options.channel = std::move(opened.value().channel);
+  options.first_tick = opened.value().first_tick;
   pair.engine = std::make_unique<Engine>(std::move(options));
   pair.engine->attended = true;
   pair.collectives = std::make_unique<Collectives>(*pair.engine, collective_options());

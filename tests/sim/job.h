@@ -49,7 +49,7 @@ class Job {
     size_t op;
   };
   struct Rank {
-    void* node = nullptr;
+    std::unique_ptr<TransportNode> node;
     ArenaTable arenas;
     std::unique_ptr<Arena> arena;
     std::unique_ptr<Engine> engine;

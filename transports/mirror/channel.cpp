@@ -53,7 +53,11 @@ size_t chosen_slot_bytes(size_t ranks, size_t most) {
   return std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most);
 }
 
-Channel::Channel(Setup place) : place_(std::move(place)), peers_(place_.members.size()) {
+Channel::Channel(Setup place)
+    : fsccl::Channel(
+          {.transport = place.node->name(), .mirrors = true, .signals_one = true, .places = true}),
+      place_(std::move(place)),
+      peers_(place_.members.size()) {
   const size_t ranks = place_.members.size(),
                chosen = chosen_slot_bytes(ranks, place_.node->most_slot_bytes());
   slot_bytes_ = round_up(std::max(place_.slot_bytes ? place_.slot_bytes : chosen,
@@ -95,7 +99,7 @@ Channel::~Channel() {
   rest();
 }
 
-Result<std::unique_ptr<Channel>> Channel::pair(int from, int to) {
+Result<OpenedChannel> Channel::pair(int from, int to) {
   Setup place = place_;
   place.around = this;
   place.meeting = place.tag =
@@ -105,7 +109,8 @@ Result<std::unique_ptr<Channel>> Channel::pair(int from, int to) {
                    place_.members[static_cast<size_t>(to)]};
   place.known_as = {known_as(from), known_as(to)};
   place.slot_bytes = std::min(slot_bytes_, kPairSlotBytes);
-  return open(std::move(place));
+  FSCCL_ASSIGN(std::unique_ptr<Channel> pair, open(std::move(place)));
+  return OpenedChannel{std::move(pair)};
 }
 
 int Channel::take_path(int peer, int number) {
@@ -217,7 +222,7 @@ const fsccl_transport_line_t* Channel::poll(int from, uint32_t tick) {
   return here() ? &line : nullptr;
 }
 
-void Channel::word(fsccl_transport_word_t* word) {
+void Channel::word(int, uint32_t, fsccl_transport_word_t* word) {
   word->word = &arrivals_;
   word->value = std::atomic_ref(arrivals_).load(std::memory_order_seq_cst);
   word->sleepers = &place_.node->sleepers;
@@ -433,8 +438,7 @@ const fsccl_transport_failure_t* Channel::failure() {
       failure.code = FSCCL_ERR_OUT_OF_MEMORY;
       fmt::format_to_n(failure.text, sizeof failure.text - 1,
                        "rank {} got no memory from the system for what it exchanges with rank {}; "
-                       "free some, or raise the limit of "
-                       "the container",
+                       "free some, or raise the limit of the container",
                        here, there);
     }
     if (write_board(failure)) tell(failure, true);

@@ -42,7 +42,7 @@ struct Board {
 // `most` bytes well; used where nothing else is asked for.
 size_t chosen_slot_bytes(size_t ranks, size_t most);
 
-class Channel {
+class Channel final : public fsccl::Channel {
  public:
   struct Setup {  // in the job
     Node* node = nullptr;
@@ -56,30 +56,29 @@ class Channel {
     Channel* around = nullptr;  // the channel that a pair belongs to, which reports its failures
   };
   static Result<std::unique_ptr<Channel>> open(Setup place);
-  ~Channel();
-  Channel(const Channel&) = delete;
+  ~Channel() override;
 
-  // The engine makes the following calls (transport.h).
-  void signal(const fsccl_transport_line_t& line);
-  void hold() { holds_ = true; }
-  void signal_to(int peer, const fsccl_transport_line_t& line);
-  const fsccl_transport_line_t* poll(int peer, uint32_t tick);
-  void word(fsccl_transport_word_t* word);
-  std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const;
-  void put(int peer, size_t at, const void* source, size_t bytes);
-  void expect(int peer, uint32_t tick, size_t at, std::byte* destination, size_t bytes);
-  bool placed(int peer, uint32_t tick, size_t at, size_t bytes) const;
-  void rest() { place_.node->rest(); }
-  void fail(const fsccl_transport_failure_t& failure);
-  const fsccl_transport_failure_t* failure();
-  void hear_out() { place_.node->hear_out(); }
-  bool left(int peer) const {
+  // The engine makes the following calls (transports/channel.h).
+  void signal(const fsccl_transport_line_t& line) override;
+  void hold() override { holds_ = true; }
+  void signal_to(int peer, const fsccl_transport_line_t& line) override;
+  const fsccl_transport_line_t* poll(int peer, uint32_t tick) override;
+  void word(int peer, uint32_t tick, fsccl_transport_word_t* word) override;
+  std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const override;
+  void put(int peer, size_t at, const void* source, size_t bytes) override;
+  void expect(int peer, uint32_t tick, size_t at, std::byte* destination, size_t bytes) override;
+  bool placed(int peer, uint32_t tick, size_t at, size_t bytes) const override;
+  void rest() override { place_.node->rest(); }
+  void fail(const fsccl_transport_failure_t& failure) override;
+  const fsccl_transport_failure_t* failure() override;
+  void hear_out() override { place_.node->hear_out(); }
+  bool left(int peer) const override {
     // This load pairs with the store in count().
     return peers_[static_cast<size_t>(peer)].left.load(std::memory_order_acquire);
   }
-  Result<std::unique_ptr<Channel>> pair(int from, int to);
-  const char* path(int number) const { return place_.node->path(number); }
-  int take_path(int peer, int number);
+  Result<OpenedChannel> pair(int from, int to) override;
+  const char* path(int number) const override { return place_.node->path(number); }
+  int take_path(int peer, int number) override;
 
   // The node makes the following calls, with its mutex held.
   uint64_t meeting() const { return place_.meeting; }

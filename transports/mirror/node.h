@@ -30,6 +30,7 @@
 #include "base/status.h"
 #include "base/threads.h"
 #include "transports/mirror/message.h"
+#include "transports/transport.h"
 
 namespace fsccl::mirror {
 
@@ -46,15 +47,9 @@ struct Payload {
   std::shared_ptr<Mirrors> memory;  // memory of the ring
 };
 
-class Node {
+class Node : public TransportNode {
  public:
   Node(const char* name, const fsccl_transport_job_t& job);
-  virtual ~Node() = default;
-  Node(const Node&) = delete;
-
-  // Bytes that the other ranks need, and those of all of them, `bytes` apart.
-  const std::vector<uint8_t>& endpoint() const { return endpoint_; }
-  virtual Status connect(const uint8_t* endpoints, size_t bytes) = 0;
 
   const char* name() const { return name_; }   // name of the transport
   bool checksum() const { return checksum_; }  // messages carry sums
@@ -63,7 +58,7 @@ class Node {
   // that a channel chooses: what is well moved as one message
   virtual size_t most_slot_bytes() const = 0;
   std::mutex& mutex() { return mutex_; }
-  // Ways that bytes can go, where there is a choice (fsccl_transport_ops_t::path).
+  // Ways that bytes can go, where there is a choice (Channel::path).
   virtual const char* path(int) const { return nullptr; }
 
   // With the mutex held.
@@ -136,7 +131,6 @@ class Node {
   void stop_service();
 
   const int rank_, ranks_;
-  std::vector<uint8_t> endpoint_;
   std::mutex mutex_;
   std::unordered_map<uint64_t, Channel*> channels_;  // null: closed, and what comes for it is late
   std::atomic<bool> unflushed_{false};               // something was sent since all had left

@@ -33,17 +33,37 @@
 namespace fsccl::shm {
 namespace {
 
-struct Channel {
+// The functions below open it; from then on the engine calls it alone.
+struct Channel final : fsccl::Channel {
+  Channel() : fsccl::Channel({.transport = "shm", .prepares = true}) {}
+  ~Channel() override;
+
+  void signal(const fsccl_transport_line_t& line) override;
+  const fsccl_transport_line_t* poll(int peer, uint32_t tick) override;
+  void word(int peer, uint32_t tick, fsccl_transport_word_t* word) override;
+  bool can_read() const override { return reads; }
+  Status read(int peer, uint64_t address, void* destination, size_t bytes) override;
+  std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const override;
+  Status reserve() override;
+  void prepare(uint32_t tick) override;
+  void fail(const fsccl_transport_failure_t& failure) override;
+  const fsccl_transport_failure_t* failure() override;
+  bool left(int peer) const override;
+  Result<OpenedChannel> pair(int from, int to) override;
+
+  std::byte* ring_of(int of) const { return rings + static_cast<size_t>(of) * bytes_of_ring; }
+
   int rank = 0, ranks = 0;
   Fd fd;
   std::shared_ptr<Mapping> mapping;
   Header* header = nullptr;
   RankBlock* blocks = nullptr;
-  std::byte* slots = nullptr;
-  size_t ring_bytes = 0, slot_bytes = 0;
+  std::byte* rings = nullptr;
+  size_t bytes_of_ring = 0, bytes_of_slot = 0;
   std::vector<int32_t> pids;
   int32_t processor = -1;  // where this rank signalled from, some signals ago
-  bool can_read = false;
+  bool reads = false;      // the private memory of peers
+  bool opened = false;     // else its end is no leaving
 };
 
 // How long a rank's ring of slots should be: twice a core's own cache, so that those who read a
@@ -66,7 +86,7 @@ size_t slot_bytes_of(size_t asked, int ranks) {
       asked ? asked : std::clamp(wanted_ring(ranks) / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
   return std::max(round_up(slot, kPage), least_slot_bytes(ranks));
 }
-Offer offer_of(const fsccl_transport_request_t& request) {
+Offer offer_of(const ChannelRequest& request) {
   Offer offer{.magic = kMagic,
               .ranks = static_cast<uint32_t>(request.ranks),
               .reserved = 0,
@@ -89,7 +109,7 @@ size_t segment_bytes(const Offer& offer) {
   return sizeof(Header) + offer.ranks * (sizeof(RankBlock) + offer.ring_bytes);
 }
 
-Status reserve(int fd, size_t offset, size_t bytes, const char* what) {
+Status reserve_bytes(int fd, size_t offset, size_t bytes, const char* what) {
   uint64_t from = offset;
   const int failed = reserve_file(fd, &from, offset + bytes);
   return failed ? fail_errno(failed, fmt::format("cannot reserve {} bytes of shared memory for {}",
@@ -104,13 +124,13 @@ Result<Fd> create_segment(const Offer& offer) {
     return fail_errno(error, "cannot size a shm channel");
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL))
     return fail_errno(errno, "cannot seal a shm channel");
-  FSCCL_TRY(reserve(fd.get(), 0, sizeof(Header) + offer.ranks * sizeof(RankBlock),
-                    "the signals of a communicator"));
+  FSCCL_TRY(reserve_bytes(fd.get(), 0, sizeof(Header) + offer.ranks * sizeof(RankBlock),
+                          "the signals of a communicator"));
   return fd;
 }
 
 // Before it is mapped, let alone written.
-Result<Offer> check_segment(int fd, const fsccl_transport_request_t& request) {
+Result<Offer> check_segment(int fd, const ChannelRequest& request) {
   Offer offer{};
   static_assert(offsetof(Header, offer) == 0);
   const bool complete = pread(fd, &offer, sizeof offer, 0) == sizeof offer;
@@ -148,41 +168,37 @@ Status map_segment(Channel& channel, int fd, const Offer& offer) {
   std::byte* const base = channel.mapping->base();
   channel.header = reinterpret_cast<Header*>(base);
   channel.blocks = reinterpret_cast<RankBlock*>(base + sizeof(Header));
-  channel.slots = base + sizeof(Header) + offer.ranks * sizeof(RankBlock);
-  channel.ring_bytes = offer.ring_bytes;
-  channel.slot_bytes = offer.slot_bytes;
+  channel.rings = base + sizeof(Header) + offer.ranks * sizeof(RankBlock);
+  channel.bytes_of_ring = offer.ring_bytes;
+  channel.bytes_of_slot = offer.slot_bytes;
   return success();
 }
 
-std::byte* slots_of(Channel& channel, int rank) {
-  return channel.slots + static_cast<size_t>(rank) * channel.ring_bytes;
-}
-
-void signal_line(Channel& channel, const fsccl_transport_line_t& line) {
-  RankBlock& block = channel.blocks[channel.rank];
+void Channel::signal(const fsccl_transport_line_t& line) {
+  RankBlock& block = blocks[rank];
   fsccl_transport_line_t& mine = block.lines[line.tick % FSCCL_TRANSPORT_TICKS];
   // Where we run is asked for now and then: a waiter only judges by it whether we can run at all
   // while it spins.
-  if (line.tick % FSCCL_TRANSPORT_TICKS == 0) channel.processor = sched_getcpu();
+  if (line.tick % FSCCL_TRANSPORT_TICKS == 0) processor = sched_getcpu();
   // peers may look before the tick comes
-  std::atomic_ref(mine.processor).store(channel.processor, std::memory_order_relaxed);
+  std::atomic_ref(mine.processor).store(processor, std::memory_order_relaxed);
   std::memcpy(mine.fingerprint, line.fingerprint, sizeof(line.fingerprint) + sizeof(line.payload));
   futex_store(&mine.tick, line.tick, &block.sleepers);
 }
 
-const fsccl_transport_line_t* poll_line(Channel& channel, int peer, uint32_t tick) {
-  fsccl_transport_line_t& line = channel.blocks[peer].lines[tick % FSCCL_TRANSPORT_TICKS];
-  // This load pairs with the store of the tick in signal_line(), by futex_store().
+const fsccl_transport_line_t* Channel::poll(int peer, uint32_t tick) {
+  fsccl_transport_line_t& line = blocks[peer].lines[tick % FSCCL_TRANSPORT_TICKS];
+  // This load pairs with the store of the tick in signal(), by futex_store().
   return std::atomic_ref<uint32_t>(line.tick).load(std::memory_order_acquire) == tick ? &line
                                                                                       : nullptr;
 }
 
 // All ranks of the channel have reached `tick`; used while opening.
-Status meet(Channel& channel, uint32_t tick, const fsccl_transport_request_t& request) {
+Status meet(Channel& channel, uint32_t tick, const ChannelRequest& request) {
   fsccl_transport_line_t line{};
   line.tick = tick;
-  signal_line(channel, line);
-  const auto cancelled = [&] { return request.cancelled(request.context) != 0; };
+  channel.signal(line);
+  const auto cancelled = [&] { return request.opening->cancelled(); };
   for (int peer = 0; peer < channel.ranks; peer++) {
     auto sleep = [&, yields = 20](int64_t left_ns) mutable {
       if (yields-- > 0) return yield_core();
@@ -191,7 +207,7 @@ Status meet(Channel& channel, uint32_t tick, const fsccl_transport_request_t& re
       const uint32_t seen = std::atomic_ref<uint32_t>(word).load(std::memory_order_relaxed);
       if (seen != tick) futex_sleep(&word, seen, &block.sleepers, std::min(left_ns, kBreakCheckNs));
     };
-    const auto opened = [&] { return poll_line(channel, peer, tick) != nullptr; };
+    const auto opened = [&] { return channel.poll(peer, tick) != nullptr; };
     const WaitEnd end = wait_until(opened, Deadline::at(request.deadline_ns), cancelled, sleep);
     if (end == WaitEnd::broken)
       return fail(FSCCL_ERR_PEER_DEAD,
@@ -205,8 +221,7 @@ Status meet(Channel& channel, uint32_t tick, const fsccl_transport_request_t& re
 
 // Tests whether private memory can be read. The result holds for the whole channel: every rank
 // tries its neighbour, and all must succeed.
-Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& request,
-                         uint32_t& tick) {
+Status probe_single_copy(Channel& channel, const ChannelRequest& request, uint32_t& tick) {
   Hello& mine = channel.blocks[channel.rank].hello;
   const uint64_t value =
       request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel.rank + 1));
@@ -221,92 +236,64 @@ Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& requ
                     seen == other.probe_value;
   mine.can_read = read ? 1 : 0;
   FSCCL_TRY(meet(channel, tick++, request));
-  channel.can_read = true;
+  channel.reads = true;
   for (int rank = 0; rank < channel.ranks; rank++)
-    channel.can_read &= channel.blocks[rank].hello.can_read == 1;
+    channel.reads &= channel.blocks[rank].hello.can_read == 1;
   return success();
 }
 
 // Rank 0 makes the segment and offers it once its header is complete; the others fetch and check
 // it.
-Status open_segment(Channel& channel, const fsccl_transport_request_t& request) {
+Status open_segment(Channel& channel, const ChannelRequest& request) {
   Fd& fd = channel.fd;
-  char error[256] = "";
   if (request.rank == 0) {
     const Offer offer = offer_of(request);
     FSCCL_ASSIGN(fd, create_segment(offer));
     FSCCL_TRY(map_segment(channel, fd.get(), offer));
     *channel.header = Header{.offer = offer};
-    if (request.publish_fd(request.context, fd.get(), error, sizeof error))
-      return fail(FSCCL_ERR_LINK, "{}", error);
-    return success();
+    const Status published = request.opening->publish_fd(fd.get());
+    return published.ok() ? success() : fail(FSCCL_ERR_LINK, "{}", published.text());
   }
-  fd = Fd(request.fetch_fd(request.context, 0, error, sizeof error));
-  if (!fd.valid())
-    return fail(FSCCL_ERR_LINK, "cannot get the shared memory channel from rank 0: {}", error);
+  Result<Fd> fetched = request.opening->fetch_fd(0);
+  if (!fetched.ok())
+    return fail(FSCCL_ERR_LINK, "cannot get the shared memory channel from rank 0: {}",
+                fetched.status().text());
+  fd = fetched.take();
   FSCCL_ASSIGN(const Offer offer, check_segment(fd.get(), request));
   return map_segment(channel, fd.get(), offer);
 }
 
-Status open_channel(const fsccl_transport_request_t& request, std::unique_ptr<Channel>& result,
-                    uint32_t& tick) {
+Result<OpenedChannel> open_channel(const ChannelRequest& request) {
   auto channel = std::make_unique<Channel>();
   channel->rank = request.rank;
   channel->ranks = request.ranks;
-  channel->pids.assign(request.pids, request.pids + request.ranks);
+  channel->pids.assign(request.pids.begin(), request.pids.end());
   FSCCL_TRY(open_segment(*channel, request));
-  tick = 1;
-  channel->can_read = request.single_copy != 0;
+  uint32_t tick = 1;
+  channel->reads = request.single_copy;
   if (!request.known) FSCCL_TRY(probe_single_copy(*channel, request, tick));
-  result = std::move(channel);
-  return success();
+  channel->opened = true;
+  return OpenedChannel{std::move(channel), tick};
 }
 
-Status open_pair(Channel& channel, int from, int to, std::unique_ptr<Channel>& result) {
+Result<OpenedChannel> Channel::pair(int from, int to) {
   auto pair = std::make_unique<Channel>();
-  const auto ranks = static_cast<size_t>(channel.ranks),
-             index = static_cast<size_t>(from) * ranks + static_cast<size_t>(to);
-  const size_t bytes = pair_bytes(channel.ranks), begin = channel.mapping->bytes() + index * bytes;
-  FSCCL_TRY(reserve(channel.fd.get(), begin, bytes, "sending between two ranks"));
-  FSCCL_ASSIGN(pair->mapping, Mapping::of(channel.fd.get(), begin, bytes));
-  pair->rank = channel.rank == from ? 0 : 1;
+  const size_t index =
+      static_cast<size_t>(from) * static_cast<size_t>(ranks) + static_cast<size_t>(to);
+  const size_t bytes = pair_bytes(ranks), begin = mapping->bytes() + index * bytes;
+  FSCCL_TRY(reserve_bytes(fd.get(), begin, bytes, "sending between two ranks"));
+  FSCCL_ASSIGN(pair->mapping, Mapping::of(fd.get(), begin, bytes));
+  pair->rank = rank == from ? 0 : 1;
   pair->ranks = 2;
-  pair->header = channel.header;
+  pair->header = header;
   pair->blocks = reinterpret_cast<RankBlock*>(pair->mapping->base());
-  pair->slots = pair->mapping->base() + 2 * sizeof(RankBlock);
-  pair->ring_bytes = FSCCL_TRANSPORT_SLOTS * pair_slot_bytes(channel.ranks);
-  pair->slot_bytes = pair_slot_bytes(channel.ranks);
-  pair->pids = {channel.pids[static_cast<size_t>(from)], channel.pids[static_cast<size_t>(to)]};
-  pair->can_read = channel.can_read;
-  result = std::move(pair);
-  return success();
-}
-
-Channel& as_channel(void* channel) { return *static_cast<Channel*>(channel); }
-
-int op_available(char* why, size_t capacity) {
-  const Fd fd =
-      make_fd([] { return memfd_create("fsccl-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
-  if (fd.valid()) return 1;
-  report(fail(FSCCL_ERR_SYSTEM, "memfd_create: {}", std::strerror(errno)), why, capacity);
-  return 0;
-}
-
-fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel,
-                       uint32_t* first_tick, char* error, size_t capacity) {
-  std::unique_ptr<Channel> result;
-  const Status status = open_channel(*request, result, *first_tick);
-  if (status.ok()) *channel = result.release();
-  return report(status, error, capacity);
-}
-
-fsccl_status_t op_pair(void* channel, int from, int to, void** pair, uint32_t* first_tick,
-                       char* error, size_t capacity) {
-  std::unique_ptr<Channel> result;
-  const Status status = open_pair(as_channel(channel), from, to, result);
-  *first_tick = 1;
-  if (status.ok()) *pair = result.release();
-  return report(status, error, capacity);
+  pair->rings = pair->mapping->base() + 2 * sizeof(RankBlock);
+  pair->bytes_of_ring = FSCCL_TRANSPORT_SLOTS * pair_slot_bytes(ranks);
+  pair->bytes_of_slot = pair_slot_bytes(ranks);
+  pair->pids = {pids[static_cast<size_t>(from)], pids[static_cast<size_t>(to)]};
+  pair->reads = reads;
+  pair->opened = true;
+  return OpenedChannel{std::move(pair)};
 }
 
 // Ends the sleep of every waiter of the channel.
@@ -315,27 +302,20 @@ void wake_all(Channel& channel) {
     for (auto& line : channel.blocks[rank].lines) futex_wake_all(&line.tick);
 }
 
-void op_close(void* opened) {
-  Channel& channel = as_channel(opened);
-  // This store pairs with the load in op_left().
-  std::atomic_ref<uint32_t>(channel.blocks[channel.rank].left).store(1, std::memory_order_release);
-  for (auto& line : channel.blocks[channel.rank].lines) futex_wake_all(&line.tick);
-  delete &channel;
-}
-int op_left(void* channel, int peer) {
-  // This load pairs with the store in op_close().
-  return std::atomic_ref<uint32_t>(as_channel(channel).blocks[peer].left)
-             .load(std::memory_order_acquire) == 1;
-}
-void op_signal(void* channel, const fsccl_transport_line_t* line) {
-  signal_line(as_channel(channel), *line);
-}
-const fsccl_transport_line_t* op_poll(void* channel, int peer, uint32_t tick) {
-  return poll_line(as_channel(channel), peer, tick);
+Channel::~Channel() {
+  if (!opened) return;
+  // This store pairs with the load in left().
+  std::atomic_ref<uint32_t>(blocks[rank].left).store(1, std::memory_order_release);
+  for (auto& line : blocks[rank].lines) futex_wake_all(&line.tick);
 }
 
-void op_word(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* word) {
-  RankBlock& block = as_channel(channel).blocks[peer];
+bool Channel::left(int peer) const {
+  // This load pairs with the store in ~Channel().
+  return std::atomic_ref<uint32_t>(blocks[peer].left).load(std::memory_order_acquire) == 1;
+}
+
+void Channel::word(int peer, uint32_t tick, fsccl_transport_word_t* word) {
+  RankBlock& block = blocks[peer];
   word->word = &block.lines[tick % FSCCL_TRANSPORT_TICKS].tick;
   word->value = std::atomic_ref<uint32_t>(*word->word).load(std::memory_order_relaxed);
   word->sleepers = &block.sleepers;
@@ -343,59 +323,63 @@ void op_word(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* wor
                         .load(std::memory_order_relaxed);
 }
 
-void op_prepare(void* channel, uint32_t tick) {
-  const Channel& mine = as_channel(channel);
-  fsccl_transport_line_t& line = mine.blocks[mine.rank].lines[tick % FSCCL_TRANSPORT_TICKS];
+void Channel::prepare(uint32_t tick) {
+  fsccl_transport_line_t& line = blocks[rank].lines[tick % FSCCL_TRANSPORT_TICKS];
   fetch_to_write(&line, sizeof line);
 }
 
-int op_can_read(void* channel) { return as_channel(channel).can_read ? 1 : 0; }
-
-fsccl_status_t op_read(void* channel, int peer, uint64_t address, void* destination, size_t bytes,
-                       char* error, size_t capacity) {
-  if (read_memory(as_channel(channel).pids[static_cast<size_t>(peer)], address, destination, bytes))
-    return FSCCL_OK;
-  return report(
-      fail(errno == ESRCH ? FSCCL_ERR_PEER_DEAD : FSCCL_ERR_LINK,
-           "cannot read {} bytes of its memory: {}; is its buffer as large as the call says? "
-           "(FSCCL_SINGLE_COPY=off avoids such reads)",
-           bytes, std::strerror(errno)),
-      error, capacity);
+Status Channel::read(int peer, uint64_t address, void* destination, size_t bytes) {
+  if (read_memory(pids[static_cast<size_t>(peer)], address, destination, bytes)) return success();
+  return ::fsccl::fail(
+      errno == ESRCH ? FSCCL_ERR_PEER_DEAD : FSCCL_ERR_LINK,
+      "cannot read {} bytes of its memory: {}; is its buffer as large as the call says? "
+      "(FSCCL_SINGLE_COPY=off avoids such reads)",
+      bytes, std::strerror(errno));
 }
 
-void* op_slots(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes) {
-  *ring_bytes = as_channel(channel).ring_bytes;
-  *slot_bytes = as_channel(channel).slot_bytes;
-  return slots_of(as_channel(channel), rank);
+std::byte* Channel::slots(int of, size_t* ring_bytes, size_t* slot_bytes) const {
+  *ring_bytes = bytes_of_ring;
+  *slot_bytes = bytes_of_slot;
+  return ring_of(of);
 }
 
-fsccl_status_t op_reserve(void* opaque, char* error, size_t capacity) {
-  Channel& channel = as_channel(opaque);
-  if (!channel.fd.valid()) return FSCCL_OK;  // a pair has its memory from the start
-  const auto begin = static_cast<size_t>(slots_of(channel, channel.rank) - channel.mapping->base());
-  return report(reserve(channel.fd.get(), begin, channel.ring_bytes, "the slots of a communicator"),
-                error, capacity);
+Status Channel::reserve() {
+  if (!fd.valid()) return success();  // a pair has its memory from the start
+  const auto begin = static_cast<size_t>(ring_of(rank) - mapping->base());
+  return reserve_bytes(fd.get(), begin, bytes_of_ring, "the slots of a communicator");
 }
 
-void op_fail(void* channel, const fsccl_transport_failure_t* failure) {
-  Header& header = *as_channel(channel).header;
-  std::atomic_ref<uint32_t> state(header.failure_state);
+void Channel::fail(const fsccl_transport_failure_t& failure) {
+  std::atomic_ref<uint32_t> state(header->failure_state);
   uint32_t none = 0;
   if (!state.compare_exchange_strong(none, 1)) return;
-  header.failure = *failure;
-  header.failure.text[sizeof(failure->text) - 1] = '\0';
-  // This store pairs with the load in op_failure(): who sees the board sees what is written there.
+  header->failure = failure;
+  header->failure.text[sizeof(failure.text) - 1] = '\0';
+  // This store pairs with the load in failure(): who sees the board sees what is written there.
   state.store(2, std::memory_order_release);
-  wake_all(as_channel(channel));
+  wake_all(*this);
 }
 
-const fsccl_transport_failure_t* op_failure(void* channel) {
-  Header& header = *as_channel(channel).header;
-  // This load pairs with the store in op_fail().
-  return std::atomic_ref<uint32_t>(header.failure_state).load(std::memory_order_acquire) == 2
-             ? &header.failure
+const fsccl_transport_failure_t* Channel::failure() {
+  // This load pairs with the store in fail().
+  return std::atomic_ref<uint32_t>(header->failure_state).load(std::memory_order_acquire) == 2
+             ? &header->failure
              : nullptr;
 }
+
+class ShmTransport final : public Transport {
+ public:
+  ShmTransport() : Transport("shm") {}
+  Status available() const override {
+    const Fd fd =
+        make_fd([] { return memfd_create("fsccl-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
+    return fd.valid() ? success()
+                      : fail(FSCCL_ERR_SYSTEM, "memfd_create: {}", std::strerror(errno));
+  }
+  Result<OpenedChannel> open(const ChannelRequest& request) const override {
+    return open_channel(request);
+  }
+};
 
 }  // namespace
 }  // namespace fsccl::shm
@@ -404,32 +388,9 @@ namespace fsccl {
 
 size_t shm_slot_bytes(int ranks) { return shm::slot_bytes_of(0, ranks); }
 
-const fsccl_transport_ops_t* shm_transport() {
-  using namespace shm;
-  static const fsccl_transport_ops_t ops = {.size = sizeof(fsccl_transport_ops_t),
-                                            .abi = FSCCL_TRANSPORT_ABI,
-                                            .name = "shm",
-                                            .available = op_available,
-                                            .join = nullptr,
-                                            .connect = nullptr,
-                                            .leave = nullptr,
-                                            .open = op_open,
-                                            .close = op_close,
-                                            .signal = op_signal,
-                                            .poll = op_poll,
-                                            .word = op_word,
-                                            .can_read = op_can_read,
-                                            .read = op_read,
-                                            .slots = op_slots,
-                                            .reserve = op_reserve,
-                                            .put = nullptr,
-                                            .rest = nullptr,
-                                            .fail = op_fail,
-                                            .failure = op_failure,
-                                            .left = op_left,
-                                            .pair = op_pair,
-                                            .prepare = op_prepare};
-  return &ops;
+const Transport* shm_transport() {
+  static const shm::ShmTransport transport;
+  return &transport;
 }
 
 }  // namespace fsccl

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "fsccl/transport.h"
 #include "transports/sim/world.h"
+#include "transports/transport.h"
 
 namespace fsccl::sim {
 
@@ -29,7 +29,14 @@ struct SharedMachine {
   std::weak_ptr<SharedSegment> segment{};  // segment of the channel
 };
 
-// The request's `node` in a simulation. The ranks open their channels one after the other.
-const fsccl_transport_ops_t* shared_transport();
+// The request's `node` in a simulation.
+struct SharedNode final : TransportNode {
+  explicit SharedNode(SharedMachine& machine_) : machine(machine_) {}
+  Status connect(const uint8_t*, size_t) override { return success(); }
+  SharedMachine& machine;
+};
+
+// The ranks open their channels one after the other.
+const Transport* shared_transport();
 
 }  // namespace fsccl::sim

@@ -1,7 +1,7 @@
-// The TCP transport's table (see README.md).
+// The TCP transport (see README.md).
 #pragma once
-#include "fsccl/transport.h"
+#include "transports/transport.h"
 
 namespace fsccl {
-const fsccl_transport_ops_t* tcp_transport();
+const Transport* tcp_transport();
 }

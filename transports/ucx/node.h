@@ -28,7 +28,7 @@ class Node;
 
 class Registration;
 
-// The ways of bytes, by the numbers of fsccl_transport_ops_t::path.
+// The ways of bytes, by the numbers of Channel::path().
 enum class Path { am, put, get };
 
 // A message on its way out; it keeps what UCX, or the receiver, reads until then.

@@ -1,7 +1,7 @@
-// The UCX transport's table (see README.md).
+// The UCX transport (see README.md).
 #pragma once
-#include "fsccl/transport.h"
 #include "transports/exchange.h"
+#include "transports/transport.h"
 
 namespace fsccl {
 namespace ucx {
@@ -13,5 +13,5 @@ inline constexpr size_t kMostSlotBytes = 128u << 10;
 ExchangeTerms exchange_terms();
 Result<std::unique_ptr<Exchange>> make_exchange(int rank, int ranks);
 }  // namespace ucx
-const fsccl_transport_ops_t* ucx_transport();
+const Transport* ucx_transport();
 }  // namespace fsccl

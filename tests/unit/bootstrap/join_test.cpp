@@ -8,6 +8,7 @@
 
 #include "base/socket.h"
 #include "bootstrap/credentials.h"
+#include "bootstrap/registrar.h"
 #include "bootstrap/unique_id.h"
 #include "ranks.h"
 
@@ -230,6 +231,18 @@ TEST(JoinFails, WhenTheRootEndsWhileJoining) {
     ASSERT_TRUE(root.expect(FrameType::kAssign, Deadline::in_ms(kPatienceMs)).ok());
   }
   EXPECT_EQ(join_by_id(bytes, 1, 2).status().code(), FSCCL_ERR_PEER_DEAD);
+}
+
+// The process of the registrar knows of the failure before the registrar does, and may end before.
+TEST(JoinFails, WhoComesLateHearsWhatTheProcessOfTheRegistrarKnows) {
+  const fsccl_unique_id_t bytes = make_id();
+  const UniqueId id = decode_unique_id(bytes).take();
+  Registrar::hear(
+      id.job, 0,
+      fail(FSCCL_ERR_PEER_DEAD, "rank 2 ended while the job was being joined").with_peer(0, 2));
+  const Status late = join_by_id(bytes, 1, 3).take_status();
+  EXPECT_EQ(late.code(), FSCCL_ERR_PEER_DEAD);
+  EXPECT_EQ(late.error().peer, 2);
 }
 
 // Strangers: bytes that mean nothing, half a message, silence, a length beyond all bounds. Nobody

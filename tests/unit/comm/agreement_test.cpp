@@ -18,8 +18,7 @@ using ::testing::HasSubstr;
 constexpr int kNumbers[] = {4, 6, 9};  // the ranks' numbers in messages
 
 Meeting meeting_of(int rank, Wrapped& wrapped) {
-  return {shm_transport(),     wrapped.channel,         rank,    3,
-          now_ns() + kLimitNs, [](void*) { return 0; }, nullptr, kNumbers};
+  return {&wrapped, rank, 3, now_ns() + kLimitNs, [] { return false; }, kNumbers};
 }
 
 TEST(Agreement, OneThatCannotBeginEndsAll) {
@@ -51,54 +50,57 @@ TEST(Agreement, SettingsThatDifferAreNamedByTheNumbersOfMessages) {
 // The messages that ranks, which are threads here, send each other, and how many each has sent.
 struct Post {
   static constexpr int kRanks = 13;
-  struct Box {
-    Post* post = nullptr;
-    int rank = 0, sent = 0;
-    uint32_t word = 0;
-  };
   std::mutex mutex;
   std::map<std::tuple<int, int, uint32_t>, fsccl_transport_line_t> lines;  // from, to, tick
 
-  static fsccl_transport_ops_t ops() {
-    fsccl_transport_ops_t ops{};
-    ops.signal_to = [](void* channel, int peer, const fsccl_transport_line_t* line) {
-      Box& box = *static_cast<Box*>(channel);
-      const std::lock_guard lock(box.post->mutex);
-      box.post->lines[{box.rank, peer, line->tick}] = *line;
-      box.sent++;
-    };
-    ops.signal = [](void* channel, const fsccl_transport_line_t* line) {
+  class Box final : public Channel {
+   public:
+    Box(Post* post, int rank)
+        : Channel({.transport = "post", .signals_one = true}), post_(post), rank_(rank) {}
+    int sent = 0;
+
+    void signal_to(int peer, const fsccl_transport_line_t& line) override {
+      const std::lock_guard lock(post_->mutex);
+      post_->lines[{rank_, peer, line.tick}] = line;
+      sent++;
+    }
+    void signal(const fsccl_transport_line_t& line) override {
       for (int peer = 0; peer < kRanks; peer++)
-        if (peer != static_cast<Box*>(channel)->rank) Post::ops().signal_to(channel, peer, line);
-    };
-    ops.poll = [](void* channel, int peer, uint32_t tick) -> const fsccl_transport_line_t* {
-      Box& box = *static_cast<Box*>(channel);
-      const std::lock_guard lock(box.post->mutex);
-      const auto found = box.post->lines.find({peer, box.rank, tick});
-      return found == box.post->lines.end() ? nullptr : &found->second;
-    };
-    ops.word = [](void* channel, int, uint32_t, fsccl_transport_word_t* word) {
-      Box& box = *static_cast<Box*>(channel);
+        if (peer != rank_) signal_to(peer, line);
+    }
+    const fsccl_transport_line_t* poll(int peer, uint32_t tick) override {
+      const std::lock_guard lock(post_->mutex);
+      const auto found = post_->lines.find({peer, rank_, tick});
+      return found == post_->lines.end() ? nullptr : &found->second;
+    }
+    void word(int, uint32_t, fsccl_transport_word_t* word) override {
       *word = {};
-      word->word = word->sleepers = &box.word;  // nobody wakes: it looks again soon
-    };
-    ops.slots = [](void*, int, size_t* ring_bytes, size_t* slot_bytes) -> void* {
+      word->word = word->sleepers = &word_;  // nobody wakes: it looks again soon
+    }
+    std::byte* slots(int, size_t* ring_bytes, size_t* slot_bytes) const override {
       *ring_bytes = *slot_bytes = 4096;
       return nullptr;
-    };
-    ops.failure = [](void*) -> const fsccl_transport_failure_t* { return nullptr; };
-    return ops;
-  }
+    }
+    void fail(const fsccl_transport_failure_t&) override {}
+    const fsccl_transport_failure_t* failure() override { return nullptr; }
+    bool left(int) const override { return false; }
+    Result<OpenedChannel> pair(int, int) override {
+      return ::fsccl::fail(FSCCL_ERR_INTERNAL, "no pairs");
+    }
+
+   private:
+    Post* const post_;
+    const int rank_;
+    uint32_t word_ = 0;
+  };
 
   // Runs `body` on each rank, from tick 5 on, and counts the messages that each sends.
   void run(const std::function<void(Box& box, const Meeting& meeting)>& body) {
-    const fsccl_transport_ops_t table = ops();
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kRanks; rank++)
       threads.emplace_back([&, rank] {
-        Box box{this, rank};
-        body(box, {&table, &box, rank, kRanks, now_ns() + kLimitNs, [](void*) { return 0; },
-                   nullptr, nullptr});
+        Box box(this, rank);
+        body(box, {&box, rank, kRanks, now_ns() + kLimitNs, [] { return false; }});
       });
     for (std::thread& thread : threads) thread.join();
   }
@@ -114,10 +116,10 @@ TEST(Agreement, ManyTellAFewEachWhereSignalsAreMessages) {
 }
 
 TEST(Agreement, ManyTellAllWhatDiffers) {
-  Post().run([](Post::Box& box, const Meeting& meeting) {
+  Post().run([](Post::Box&, const Meeting& meeting) {
     uint32_t tick = 5;
     Config settings = *config();
-    if (box.rank == 7) settings.eager_bytes = 64;
+    if (meeting.rank == 7) settings.eager_bytes = 64;
     const Status status = agree_to_begin(meeting, settings, success(), &tick);
     EXPECT_EQ(tick, 7u);
     EXPECT_EQ(status.code(), FSCCL_ERR_MISMATCH);
@@ -127,11 +129,12 @@ TEST(Agreement, ManyTellAllWhatDiffers) {
 }
 
 TEST(Agreement, OneOfManyThatCannotBeginEndsAll) {
-  Post().run([](Post::Box& box, const Meeting& meeting) {
+  Post().run([](Post::Box&, const Meeting& meeting) {
     uint32_t tick = 5;
-    const Status status = agree_to_begin(
-        meeting, *config(), box.rank == 3 ? fail(FSCCL_ERR_LIMIT, "no room") : success(), &tick);
-    EXPECT_EQ(status.code(), box.rank == 3 ? FSCCL_ERR_LIMIT : FSCCL_ERR_OUT_OF_MEMORY);
+    const Status status =
+        agree_to_begin(meeting, *config(),
+                       meeting.rank == 3 ? fail(FSCCL_ERR_LIMIT, "no room") : success(), &tick);
+    EXPECT_EQ(status.code(), meeting.rank == 3 ? FSCCL_ERR_LIMIT : FSCCL_ERR_OUT_OF_MEMORY);
   });
 }
 

@@ -85,7 +85,7 @@ auto flip_in_slot(uint32_t signal, size_t at) {
     if (rank != 0) return;
     channel.on_signal = [=, &channel, seen = uint32_t{0}](uint32_t) mutable {
       size_t ring = 0, slot = 0;
-      auto* bytes = static_cast<uint8_t*>(shm_transport()->slots(channel.channel, 0, &ring, &slot));
+      auto* bytes = reinterpret_cast<uint8_t*>(channel.inner->slots(0, &ring, &slot));
       if (seen++ == signal) bytes[at] ^= 4;
     };
   };
@@ -132,7 +132,7 @@ TEST(Checksum, FindsItInAResult) {
     if (rank != 0) return;
     channel.on_signal = [&, seen = 0](uint32_t) mutable {
       size_t ring = 0, slot = 0;
-      auto* bytes = static_cast<uint8_t*>(shm_transport()->slots(channel.channel, 0, &ring, &slot));
+      auto* bytes = reinterpret_cast<uint8_t*>(channel.inner->slots(0, &ring, &slot));
       if (seen++ == 1) bytes[result_slot + 17] ^= 1;
     };
   };

@@ -11,6 +11,7 @@
 #include "comm/collective.h"
 #include "engine/runner.h"
 #include "plan/collectives.h"
+#include "tests/unit/bootstrap/ranks.h"
 #include "tests/unit/wrapped_channel.h"
 
 namespace fsccl {
@@ -167,12 +168,39 @@ TEST(Engine, HearsOutWhoHasEnded) {
       failure.code = FSCCL_ERR_TIMEOUT;
       failure.rank = 1;
       std::strcpy(failure.text, "rank 1 has waited for too long");
-      Wrapped::ops().fail(&channel, &failure);
+      channel.fail(failure);
     };
     engine.lost(1, false);
     EXPECT_EQ(engine.failure().code(), FSCCL_ERR_TIMEOUT);
     EXPECT_EQ(engine.failure().text(), "rank 1 has waited for too long");
   });
+}
+
+// The connection to a rank breaks, and no rank is left that would have told of a death.
+TEST(Engine, ABrokenConnectionIsADeathIfNobodyListensAtTheDoorOfThatRank) {
+  std::vector<testing::Joined> joined = testing::join_all_by_id(2);
+  ASSERT_EQ(joined.size(), 2u);
+  for (const bool lives : {true, false}) {
+    if (!lives) joined[1].job->leave();
+    over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+      if (rank == 1) return;
+      EngineOptions options = options_over(channel, 0, 2, tick);
+      options.job = joined[0].job.get();
+      Engine engine(std::move(options));
+      fsccl_transport_failure_t failure{};
+      failure.code = FSCCL_ERR_LINK;
+      failure.rank = 0;
+      failure.peer = 1;
+      std::strcpy(failure.text, "the connection to rank 1 broke");
+      channel.fail(failure);
+      engine.look_for_failure();
+      const Status status = engine.failure();
+      EXPECT_EQ(status.code(), lives ? FSCCL_ERR_LINK : FSCCL_ERR_PEER_DEAD);
+      EXPECT_EQ(status.error().peer, 1);
+      EXPECT_EQ(status.text(), lives ? "the connection to rank 1 broke"
+                                     : "rank 1 of 'world' died: the connection to rank 1 broke");
+    });
+  }
 }
 
 // Both ranks in `plan_of(rank)`; rank 1 has it behind it. Rank 0 sees what came of that only once
@@ -292,7 +320,7 @@ TEST(Engine, ARankThatEndedAfterAFailureIsNotItsCause) {
     failure.code = FSCCL_ERR_TIMEOUT;
     failure.rank = 1;
     std::strcpy(failure.text, "rank 1 has waited for too long");
-    Wrapped::ops().fail(&channel, &failure);
+    channel.fail(failure);
     return FSCCL_ERR_PEER_DEAD;
   });
   EXPECT_EQ(error.code, FSCCL_ERR_TIMEOUT);
@@ -309,7 +337,7 @@ TEST(Engine, ARankWhoseMemoryIsGoneAfterAFailureIsNotItsCause) {
       failure.code = FSCCL_ERR_PEER_DEAD;
       failure.rank = failure.peer = 1;
       std::strcpy(failure.text, "rank 1 died");
-      Wrapped::ops().fail(&channel, &failure);
+      channel.fail(failure);
     });
     return FSCCL_ERR_LINK;
   };

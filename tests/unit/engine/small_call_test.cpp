@@ -272,7 +272,7 @@ TEST(SmallCall, ReadsNothingBehindAFailure) {
     int32_t mine[2] = {1, 1}, all[4] = {};
     if (rank == 0) {
       // so that it is done at once
-      while (!shm_transport()->poll(channel.channel, 1, tick)) std::this_thread::yield();
+      while (!channel.inner->poll(1, tick)) std::this_thread::yield();
       channel.on_poll = [&](const fsccl_transport_line_t* line, auto...) {
         if (line && !self.engine->failed()) {
           Error error;
@@ -402,56 +402,47 @@ TEST(SmallCall, OthersFindNothingUnderWay) {
 }
 
 // Ranks as threads, with a channel over TCP.
-void between_hosts(int ranks,
-                   const std::function<void(int rank, void* channel, uint32_t tick)>& body) {
-  const fsccl_transport_ops_t& tcp = *tcp_transport();
-  constexpr size_t kAddressBytes = 4096;
+void between_hosts(int ranks, const std::function<void(int rank, OpenedChannel opened)>& body) {
+  const Transport& tcp = *tcp_transport();
   const auto all = static_cast<size_t>(ranks);
   const std::array<unsigned char, 32> key{7};
-  std::vector<unsigned char> endpoints(all * kAddressBytes);
-  std::vector<void*> nodes(all);
-  char error[500] = "";
+  std::vector<uint8_t> endpoints(all * kEndpointRoom);
+  std::vector<std::unique_ptr<TransportNode>> nodes;
   for (size_t rank = 0; rank < all; rank++) {
-    const fsccl_transport_job_t job{sizeof job, static_cast<int>(rank), ranks, key.data(), 0,
-                                    nullptr};
-    size_t bytes = kAddressBytes;
-    ASSERT_EQ(
-        tcp.join(&job, &nodes[rank], &endpoints[rank * kAddressBytes], &bytes, error, sizeof error),
-        FSCCL_OK)
-        << error;
+    Result<std::unique_ptr<TransportNode>> joined = tcp.join(
+        {sizeof(fsccl_transport_job_t), static_cast<int>(rank), ranks, key.data(), 0, nullptr});
+    ASSERT_TRUE(joined.ok()) << joined.status().text();
+    nodes.push_back(joined.take());
+    std::copy(nodes.back()->endpoint().begin(), nodes.back()->endpoint().end(),
+              &endpoints[rank * kEndpointRoom]);
   }
   std::vector<int32_t> members(all);
   std::iota(members.begin(), members.end(), 0);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; rank++)
     threads.emplace_back([&, rank] {
-      void* const node = nodes[static_cast<size_t>(rank)];
-      char text[500] = "";
-      ASSERT_EQ(tcp.connect(node, endpoints.data(), kAddressBytes, text, sizeof text), FSCCL_OK)
-          << text;
-      fsccl_transport_request_t request{};
-      request.size = sizeof request;
+      std::unique_ptr<TransportNode>& node = nodes[static_cast<size_t>(rank)];
+      const Status connected = node->connect(endpoints.data(), kEndpointRoom);
+      ASSERT_TRUE(connected.ok()) << connected.text();
+      ChannelRequest request;
       request.rank = rank;
       request.ranks = ranks;
-      request.node = node;
-      request.members = members.data();
+      request.node = node.get();
+      request.members = members;
       request.meeting = request.tag = 7;
-      void* channel = nullptr;
-      uint32_t tick = 0;
-      ASSERT_EQ(tcp.open(&request, &channel, &tick, text, sizeof text), FSCCL_OK) << text;
-      body(rank, channel, tick);  // the engine closes it
-      tcp.leave(node);
+      Result<OpenedChannel> opened = tcp.open(request);
+      ASSERT_TRUE(opened.ok()) << opened.status().text();
+      body(rank, opened.take());
+      node.reset();
     });
   for (std::thread& thread : threads) thread.join();
 }
 
 TEST(SmallCall, CarriesFewBytesBetweenHosts) {
   constexpr int kRanks = 3;
-  between_hosts(kRanks, [&](int rank, void* channel, uint32_t tick) {
-    Wrapped unused;
-    EngineOptions options = options_over(unused, rank, kRanks, tick);
-    options.transport = tcp_transport();
-    options.channel = channel;
+  between_hosts(kRanks, [&](int rank, OpenedChannel opened) {
+    EngineOptions options =
+        options_over(std::move(opened.channel), rank, kRanks, opened.first_tick);
     Rank self(rank, kRanks, std::move(options));
     self.shape.mirrored = true;
     self.shape.count = 100;

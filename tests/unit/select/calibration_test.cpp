@@ -20,17 +20,15 @@ using namespace testing;
 constexpr uint32_t kEngineTicks = 8;
 
 Costs measure(int rank, int ranks, Wrapped& channel, uint32_t* tick, bool share_cores = false) {
-  const fsccl_transport_ops_t ops = Wrapped::ops();
-  return calibrate(
-      {&ops, &channel, rank, ranks, now_ns() + kLimitNs, [](void*) { return 0; }, nullptr},
-      ranks - 1, {}, share_cores, tick);
+  return calibrate({&channel, rank, ranks, now_ns() + kLimitNs, [] { return false; }}, ranks - 1,
+                   {}, share_cores, tick);
 }
 
 void signal_as_the_engine_may(Wrapped& channel, uint32_t tick) {
   for (uint32_t i = 0; i < kEngineTicks; i++) {
     fsccl_transport_line_t line{};
     line.tick = tick + i;
-    shm_transport()->signal(channel.channel, &line);
+    channel.inner->signal(line);
   }
 }
 
@@ -125,8 +123,7 @@ TEST(Calibration, NobodyIsOverrunAtTheBegin) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     if (rank == 2) {
       while (!waited_for && !over) std::this_thread::yield();
-      for (int peer = 0; peer < 2; peer++)
-        EXPECT_NE(shm_transport()->poll(channel.channel, peer, tick - 1), nullptr);
+      for (int peer = 0; peer < 2; peer++) EXPECT_NE(channel.inner->poll(peer, tick - 1), nullptr);
     } else {
       channel.on_poll = [&](const fsccl_transport_line_t*, int peer, uint32_t) {
         if (peer == 2) waited_for = true;

@@ -25,31 +25,27 @@ struct Ways {
 };
 thread_local Ways ways;  // a rank is a thread
 
-fsccl_transport_ops_t ops_with_ways() {
-  fsccl_transport_ops_t ops = Wrapped::ops();
-  ops.put = [](void* channel, int, size_t at, const void* source, size_t bytes) {
+class WithWays final : public Wrapped {
+ public:
+  explicit WithWays(const Wrapped& over)
+      : Wrapped(over.inner, {.transport = "test", .mirrors = true}) {}
+  void put(int, size_t at, const void* source, size_t bytes) override {
     const int64_t until =
         now_ns() + kTakesNs[ways.asked > kReadyAfter ? static_cast<size_t>(ways.taken) : 0];
     size_t ring = 0, slot = 0;
-    std::memcpy(
-        static_cast<std::byte*>(Wrapped::ops().slots(channel, ways.rank, &ring, &slot)) + at,
-        source, bytes);
+    std::memcpy(slots(ways.rank, &ring, &slot) + at, source, bytes);
     while (now_ns() < until) {
     }
-  };
-  ops.failure = [](void* channel) {
-    return shm_transport()->failure(static_cast<Wrapped*>(channel)->channel);
-  };
-  ops.path = [](void*, int number) {
+  }
+  const char* path(int number) const override {
     return number < 3 ? kNames[static_cast<size_t>(number)] : nullptr;
-  };
-  ops.take_path = [](void*, int, int number) {
+  }
+  int take_path(int, int number) override {
     if (number == ways.never && ways.rank == 0) return -1;
     if (std::exchange(ways.taken, number) != number) ways.asked = 0;
     return ++ways.asked > kReadyAfter ? 1 : 0;
-  };
-  return ops;
-}
+  }
+};
 
 struct FoundPath {
   std::array<uint8_t, 3> taken{};
@@ -61,9 +57,8 @@ FoundPath find(int never) {
   FoundPath found;
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     ways = {rank, 0, 0, never};
-    const fsccl_transport_ops_t ops = ops_with_ways();
-    const Meeting meeting{&ops,   &channel, rank, 3, now_ns() + kLimitNs, [](void*) { return 0; },
-                          nullptr};
+    WithWays with_ways(channel);
+    const Meeting meeting{&with_ways, rank, 3, now_ns() + kLimitNs, [] { return false; }};
     const Paths paths = find_paths(
         meeting, {topo::LinkClass::core, topo::LinkClass::network, topo::LinkClass::network},
         &tick);
@@ -95,12 +90,14 @@ TEST(Paths, WhatOneCannotTakeNobodyDoes) {
 }
 
 TEST(Paths, AreNamed) {
-  const fsccl_transport_ops_t ops = ops_with_ways();
-  Paths paths{};
-  paths[static_cast<size_t>(topo::LinkClass::network)] = 2;
-  EXPECT_STREQ(path_name(ops, nullptr, paths, topo::LinkClass::network), "fast");
-  EXPECT_STREQ(path_name(ops, nullptr, paths, topo::LinkClass::host), "first");
-  EXPECT_EQ(path_name(*shm_transport(), nullptr, paths, topo::LinkClass::network), nullptr);
+  over_channel(1, [](int, Wrapped& channel, uint32_t) {
+    const WithWays with_ways(channel);
+    Paths paths{};
+    paths[static_cast<size_t>(topo::LinkClass::network)] = 2;
+    EXPECT_STREQ(path_name(with_ways, paths, topo::LinkClass::network), "fast");
+    EXPECT_STREQ(path_name(with_ways, paths, topo::LinkClass::host), "first");
+    EXPECT_EQ(path_name(channel, paths, topo::LinkClass::network), nullptr);
+  });
 }
 
 }  // namespace

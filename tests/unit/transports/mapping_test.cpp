@@ -68,19 +68,15 @@ TEST(Mapping, GrowsWithTheRanksNotTheirPairs) {
   over_channel(kRanks, [&](int rank, Wrapped& channel, uint32_t) {
     if (rank != 3) return;
     size_t ring_bytes = 0, slot_bytes = 0;
-    shm_transport()->slots(channel.channel, 0, &ring_bytes, &slot_bytes);
+    channel.slots(0, &ring_bytes, &slot_bytes);
     EXPECT_EQ(slot_bytes, shm_slot_bytes(kRanks));
     const size_t before = mapped().bytes;
     EXPECT_LE(before, kRanks * (ring_bytes + kPage) + kPage);
-    void* pair = nullptr;
-    uint32_t tick = 0;
-    char error[256] = "";
-    ASSERT_EQ(shm_transport()->pair(channel.channel, 3, 5, &pair, &tick, error, sizeof error),
-              FSCCL_OK)
-        << error;
+    Result<OpenedChannel> pair = channel.pair(3, 5);
+    ASSERT_TRUE(pair.ok()) << pair.status().text();
     EXPECT_EQ(mapped().stretches, 2);
     EXPECT_LT(mapped().bytes - before, 64 * kPage);
-    shm_transport()->close(pair);
+    pair.value().channel.reset();
     EXPECT_EQ(mapped().bytes, before);
   });
 }

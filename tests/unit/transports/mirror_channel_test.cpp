@@ -25,38 +25,33 @@ class MirrorChannelTest : public ChannelPair,
  protected:
   void SetUp() override {
     std::string why;
-    ops_ = usable_transport(std::get<0>(GetParam()), &why);
-    if (!ops_) GTEST_SKIP() << why;
-    constexpr size_t kAddressBytes = 4096;
-    std::vector<uint8_t> endpoints(2 * kAddressBytes);
-    char error[500] = "";
+    transport_ = usable_transport(std::get<0>(GetParam()), &why);
+    if (!transport_) GTEST_SKIP() << why;
+    std::vector<uint8_t> endpoints(2 * kEndpointRoom);
     for (int rank = 0; rank < 2; rank++) {
-      const fsccl_transport_job_t job{sizeof job, rank, 2, key_.data(), std::get<1>(GetParam())};
-      size_t bytes = kAddressBytes;
-      ASSERT_EQ(
-          ops_->join(&job, &nodes_[rank], &endpoints[static_cast<size_t>(rank) * kAddressBytes],
-                     &bytes, error, sizeof error),
-          FSCCL_OK)
-          << error;
+      Result<std::unique_ptr<TransportNode>> joined = transport_->join(
+          {sizeof(fsccl_transport_job_t), rank, 2, key_.data(), std::get<1>(GetParam()), nullptr});
+      ASSERT_TRUE(joined.ok()) << joined.status().text();
+      nodes_[rank] = joined.take();
+      const std::vector<uint8_t>& mine = nodes_[rank]->endpoint();
+      std::copy(mine.begin(), mine.end(), &endpoints[static_cast<size_t>(rank) * kEndpointRoom]);
     }
     for (int rank = 0; rank < 2; rank++) {
-      ASSERT_EQ(ops_->connect(nodes_[rank], endpoints.data(), kAddressBytes, error, sizeof error),
-                FSCCL_OK)
-          << error;
-      open(rank, *static_cast<Node*>(nodes_[rank]));
+      const Status connected = nodes_[rank]->connect(endpoints.data(), kEndpointRoom);
+      ASSERT_TRUE(connected.ok()) << connected.text();
+      open(rank, static_cast<Node&>(*nodes_[rank]));
     }
   }
   void TearDown() override {
     for (auto& channel : channels_) channel.reset();
-    if (!ops_) return;
-    std::thread other([this] { ops_->leave(nodes_[1]); });  // each leaves when the other does
-    ops_->leave(nodes_[0]);
+    std::thread other([this] { nodes_[1].reset(); });  // each leaves when the other does
+    nodes_[0].reset();
     other.join();
   }
 
-  const fsccl_transport_ops_t* ops_ = nullptr;
+  const Transport* transport_ = nullptr;
   std::array<uint8_t, 32> key_{3};
-  std::array<void*, 2> nodes_{};
+  std::array<std::unique_ptr<TransportNode>, 2> nodes_{};
 };
 
 TEST_P(MirrorChannelTest, BytesThatAreExpectedGoToWhereTheyAreWanted) {
@@ -161,7 +156,7 @@ TEST_P(MirrorChannelTest, WhatIsHeldLeavesWithTheNext) {
   const size_t each = std::min(slot, large.size());
   for (uint32_t tick = 2; tick <= 8; tick++) {
     put(tick, large.data(), each, (tick - 2) * each);
-    const int looks = tick < 4 && ops_->name == std::string("tcp") ? 100 : 0;
+    const int looks = tick < 4 && std::string_view(transport_->name()) == "tcp" ? 100 : 0;
     for (int i = 0; i < looks; i++) EXPECT_EQ(channels_[1]->poll(0, 2), nullptr) << tick;
     // the sender's again
     if (tick % 4 == 0) std::fill(large.begin(), large.end(), static_cast<std::byte>(tick));
@@ -184,7 +179,7 @@ TEST_P(MirrorChannelTest, WhoIsHeardOutHasBeenHeardWhoeverElseListens) {
   }
   fsccl_transport_failure_t failure{};
   failure.code = FSCCL_ERR_ABORTED;
-  std::unique_lock listening(static_cast<Node*>(nodes_[1])->mutex());
+  std::unique_lock listening(static_cast<Node&>(*nodes_[1]).mutex());
   channels_[0]->fail(failure);
   EXPECT_EQ(channels_[1]->failure(), nullptr);
   std::future<void> heard = std::async(std::launch::async, [this] { channels_[1]->hear_out(); });
@@ -215,7 +210,7 @@ TEST_P(MirrorChannelTest, WhoHasLeftIsNotLost) {
   receive(1);
   channels_[0].reset();
   const Deadline in_vain = Deadline::in_ms(kGivesUpMs / 2);
-  std::thread leaves([this] { ops_->leave(std::exchange(nodes_[0], nullptr)); });
+  std::thread leaves([this] { nodes_[0].reset(); });
   while (!channels_[1]->left(0)) channels_[1]->poll(0, 2);
   leaves.join();
   EXPECT_FALSE(in_vain.passed());

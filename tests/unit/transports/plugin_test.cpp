@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "transports/tcp/tcp.h"
-
 namespace fsccl {
 namespace {
 
@@ -17,7 +15,14 @@ using ::testing::HasSubstr;
 
 // Has all functions, those that may be missing included.
 fsccl_transport_ops_t good() {
-  fsccl_transport_ops_t ops = *tcp_transport();
+  fsccl_transport_ops_t ops{};
+  void (*const function)() = [] { abort(); };  // nobody calls it
+  for (size_t at = offsetof(fsccl_transport_ops_t, available); at < sizeof ops;
+       at += sizeof function)
+    std::memcpy(reinterpret_cast<char*>(&ops) + at, &function, sizeof function);
+  ops.keeps_pages = 0;
+  ops.size = sizeof ops;
+  ops.abi = FSCCL_TRANSPORT_ABI;
   ops.name = "outside";
   return ops;
 }
@@ -143,7 +148,7 @@ TEST(Plugin, IsLoadedOnce) {
   ASSERT_TRUE(first.ok()) << first.status().text();
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(first.value(), again.value());
-  EXPECT_STREQ(first.value()->name, "memfd");
+  EXPECT_STREQ(first.value()->name(), "memfd");
 }
 
 TEST(Plugin, ThatIsNoneIsExplained) {

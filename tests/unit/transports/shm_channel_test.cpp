@@ -41,38 +41,43 @@ struct Opened {
   size_t ring_bytes = 0, slot_bytes = 0;
 };
 
+class Offered final : public Opening {
+ public:
+  explicit Offered(int fd) : fd_(fd) {}
+  Status publish_fd(int) override { return success(); }
+  Result<Fd> fetch_fd(int) override { return Fd(fcntl(fd_, F_DUPFD_CLOEXEC, 0)); }
+  bool cancelled() override { return false; }
+
+ private:
+  const int fd_;
+};
+
 // As rank 1 opens what another has made, and `use`s it.
 Opened open_offered(const Offer& offered, uint64_t file_bytes,
                     int seals = F_SEAL_SHRINK | F_SEAL_SEAL,
-                    const std::function<void(void*)>& use = nullptr) {
+                    const std::function<void(Channel&)>& use = nullptr) {
   Fd file(memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(file_bytes)), 0);
   EXPECT_GE(pwrite(file.get(), &offered, std::min<uint64_t>(sizeof offered, file_bytes), 0), 0);
   EXPECT_TRUE(seals == 0 || fcntl(file.get(), F_ADD_SEALS, seals) == 0);
   const int32_t pids[kRanks] = {getpid(), getpid()};
-  fsccl_transport_request_t request{};
-  request.size = sizeof request;
+  Offered offering(file.get());
+  ChannelRequest request;
   request.rank = 1;
   request.ranks = kRanks;
   request.pids = pids;
   request.tag = kTag;
   request.deadline_ns = now_ns() + 20'000'000'000;
-  request.known = 1;
-  request.context = &file;
-  request.fetch_fd = [](void* context, int, char*, size_t) {
-    return fcntl(static_cast<Fd*>(context)->get(), F_DUPFD_CLOEXEC, 0);
-  };
-  request.cancelled = [](void*) { return 0; };
+  request.known = true;
+  request.opening = &offering;
   Opened opened;
-  void* channel = nullptr;
-  uint32_t tick = 0;
-  char error[512] = "";
-  opened.code = shm_transport()->open(&request, &channel, &tick, error, sizeof error);
-  opened.error = error;
-  if (opened.code == FSCCL_OK) {
-    shm_transport()->slots(channel, 1, &opened.ring_bytes, &opened.slot_bytes);
+  const Result<OpenedChannel> result = shm_transport()->open(request);
+  opened.code = result.status().code();
+  if (!result.ok()) opened.error = result.status().text();
+  if (result.ok()) {
+    Channel& channel = *result.value().channel;
+    channel.slots(1, &opened.ring_bytes, &opened.slot_bytes);
     if (use) use(channel);
-    shm_transport()->close(channel);
   }
   return opened;
 }
@@ -90,14 +95,12 @@ TEST(ShmChannel, ReadsToAnyPlaceWithinAPage) {
   alignas(4096) static std::byte from[kBytes + 4096], to[kBytes + 8192];
   for (size_t i = 0; i < sizeof from; i++) from[i] = static_cast<std::byte>(i * 7 + i / 256);
   const Opened opened =
-      open_offered(offer(), bytes_of(offer()), F_SEAL_SHRINK | F_SEAL_SEAL, [&](void* channel) {
+      open_offered(offer(), bytes_of(offer()), F_SEAL_SHRINK | F_SEAL_SEAL, [&](Channel& channel) {
         for (const size_t ahead : {0, 1, 16, 31, 32, 4095}) {
           std::fill(std::begin(to), std::end(to), std::byte{0xEE});
-          char error[256] = "";
-          ASSERT_EQ(shm_transport()->read(channel, 0, reinterpret_cast<uint64_t>(from + 100),
-                                          to + 100 + ahead, kBytes, error, sizeof error),
-                    FSCCL_OK)
-              << error;
+          const Status read =
+              channel.read(0, reinterpret_cast<uint64_t>(from + 100), to + 100 + ahead, kBytes);
+          ASSERT_TRUE(read.ok()) << read.text();
           EXPECT_TRUE(std::equal(from + 100, from + 100 + kBytes, to + 100 + ahead)) << ahead;
           EXPECT_TRUE(std::all_of(to, to + 100 + ahead, [](std::byte b) {
             return b == std::byte{0xEE};

@@ -1,0 +1,77 @@
+// A channel connects the ranks of one communicator: it moves signals and bytes, and has a board on
+// which a rank that fails says why. The engine calls channels, and each transport has its own kind
+// (transport.h). fsccl/transport.h, the table of functions of transports of other makers, says what
+// each function promises, and which threads may call it; the functions here are the same ones, and
+// a transport that lacks one leaves it as it is here.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "base/status.h"
+#include "fsccl/transport.h"
+
+namespace fsccl {
+
+struct ChannelTraits {
+  std::string_view transport;  // its name
+  bool mirrors = false;        // slots are mirrored: put() and rest() are there
+  bool signals_one = false;    // signal_to() tells one peer and no other
+  bool places = false;         // expect() and placed() are there
+  bool prepares = false;       // prepare() is there
+};
+
+struct OpenedChannel;
+
+class Channel {
+ public:
+  explicit Channel(const ChannelTraits& traits) : traits_(traits) {}
+  virtual ~Channel() = default;  // closes it
+  Channel(const Channel&) = delete;
+  const ChannelTraits& traits() const { return traits_; }
+
+  virtual void signal(const fsccl_transport_line_t& line) = 0;
+  virtual const fsccl_transport_line_t* poll(int peer, uint32_t tick) = 0;
+  virtual void word(int peer, uint32_t tick, fsccl_transport_word_t* word) = 0;
+
+  virtual bool can_read() const { return false; }
+  virtual Status read(int peer, uint64_t address, void* destination, size_t bytes);
+  virtual std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const = 0;
+  virtual Status reserve() { return success(); }
+
+  virtual void put(int /*peer*/, size_t /*at*/, const void* /*source*/, size_t /*bytes*/) {}
+  virtual void rest() {}
+  virtual void expect(int /*peer*/, uint32_t /*tick*/, size_t /*at*/, std::byte* /*destination*/,
+                      size_t /*bytes*/) {}
+  virtual bool placed(int /*peer*/, uint32_t /*tick*/, size_t /*at*/, size_t /*bytes*/) const {
+    return false;
+  }
+  virtual void hold() {}
+  virtual void signal_to(int /*peer*/, const fsccl_transport_line_t& line) { signal(line); }
+  virtual void prepare(uint32_t /*tick*/) {}
+
+  virtual void fail(const fsccl_transport_failure_t& failure) = 0;
+  virtual const fsccl_transport_failure_t* failure() = 0;
+  virtual bool left(int peer) const = 0;
+  virtual void hear_out() {}
+
+  virtual Result<OpenedChannel> pair(int from, int to) = 0;
+  virtual const char* path(int /*number*/) const { return nullptr; }
+  virtual int take_path(int /*peer*/, int /*number*/) { return -1; }
+
+ private:
+  const ChannelTraits traits_;
+};
+
+struct OpenedChannel {
+  std::unique_ptr<Channel> channel;
+  uint32_t first_tick = 1;  // the first tick that the engine may use, the same on all ranks
+};
+
+inline Status Channel::read(int, uint64_t, void*, size_t) {
+  return ::fsccl::fail(FSCCL_ERR_INTERNAL, "the transport {} reads no memory of peers",
+                       traits_.transport);
+}
+
+}  // namespace fsccl

@@ -1,0 +1,85 @@
+// A transport opens channels (channel.h) between the ranks of communicators. One that connects the
+// ranks of a job before it does so keeps what all channels of a rank share in a node. The built-in
+// transports derive from these classes; a plug-in fills the table of functions of
+// fsccl/transport.h, which plugin_transport.h adapts.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "base/fd.h"
+#include "transports/channel.h"
+
+namespace fsccl {
+
+// Room that a job keeps for the endpoint address of a rank. UCX's have about a hundred bytes for
+// each device of the machine.
+inline constexpr uint32_t kEndpointRoom = 4096;
+
+// A rank's part of the connections of a job. Its end is what leave() of fsccl/transport.h is.
+class TransportNode {
+ public:
+  virtual ~TransportNode() = default;
+  TransportNode(const TransportNode&) = delete;
+  // The bytes that other ranks need to reach this one.
+  const std::vector<uint8_t>& endpoint() const { return endpoint_; }
+  // Takes the addresses of all ranks, which are `address_bytes` apart. Does not block.
+  virtual Status connect(const uint8_t* addresses, size_t address_bytes) = 0;
+
+ protected:
+  TransportNode() = default;
+  std::vector<uint8_t> endpoint_;
+};
+
+// The library's side of a channel that is being opened: fsccl_transport_request_t says what each
+// function does.
+class Opening {
+ public:
+  virtual Status publish_fd(int fd) = 0;
+  virtual Result<Fd> fetch_fd(int rank) = 0;
+  virtual bool cancelled() = 0;
+
+ protected:
+  ~Opening() = default;
+};
+
+// The arguments of open() have the names of fsccl_transport_request_t. Their pointers are valid
+// during open() alone, except the node and describe().
+struct ChannelRequest {
+  int rank = 0, ranks = 1;
+  TransportNode* node = nullptr;
+  std::span<const int32_t> members, pids;
+  uint64_t meeting = 0, tag = 0;
+  int64_t deadline_ns = 0;
+  bool single_copy = false, known = false;
+  size_t slot_bytes = 0;
+  int32_t* concerns = nullptr;
+  Opening* opening = nullptr;
+  std::span<const int32_t> known_as = {};
+  void (*describe)(const fsccl_transport_line_t* line, char* text, size_t capacity) = nullptr;
+};
+
+class Transport {
+ public:
+  explicit Transport(const char* name, bool keeps_pages = false)
+      : name_(name), keeps_pages_(keeps_pages) {}
+  virtual ~Transport() = default;
+  Transport(const Transport&) = delete;
+  const char* name() const { return name_; }
+  bool keeps_pages() const { return keeps_pages_; }
+
+  // An error if the transport cannot work on this machine.
+  virtual Status available() const = 0;
+  // Only for a transport that has nodes.
+  virtual Result<std::unique_ptr<TransportNode>> join(const fsccl_transport_job_t& job) const;
+  virtual Result<OpenedChannel> open(const ChannelRequest& request) const = 0;
+
+ private:
+  const char* const name_;
+  const bool keeps_pages_;
+};
+
+inline Result<std::unique_ptr<TransportNode>> Transport::join(const fsccl_transport_job_t&) const {
+  return fail(FSCCL_ERR_INTERNAL, "the transport {} has no nodes", name_);
+}
+
+}  // namespace fsccl
