@@ -70,6 +70,11 @@ class Ranks:
             self.pipes.append(here)
         os.environ.clear()
         os.environ.update(before)
+        # The timeout of the group is for ranks that have loaded torch, which takes a while where
+        # many do.
+        self._collect(range(self.size), 120)
+        for pipe in self.pipes:
+            pipe.send(None)
         self._collect(range(self.size), 120)
 
     def run(self, function, *arguments, survivors=None, limit=60):
@@ -132,6 +137,8 @@ def _serve(pipe, store, rank, size, backend, timeout):
             importlib.import_module(
                 'fsccl_torch'
             )  # where it is not installed, torch does not load it by itself
+        pipe.send((True, None))
+        pipe.recv()  # all ranks have come so far
         dist.init_process_group(
             backend,
             init_method=f'file://{store}',

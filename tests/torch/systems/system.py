@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 from torch import nn
 from torch.distributed.tensor import DTensor
 
@@ -30,6 +31,7 @@ LIMIT_S = 240
 # How ranks start. torch is loaded already, and where its autograd engine has run, that was without
 # devices; a test whose engine has devices sets another context.
 CONTEXT = multiprocessing.get_context('fork')
+_KEPT = []
 
 
 class Block(nn.Module):
@@ -136,6 +138,20 @@ def _average_over_gloo():
 
     for name in ('all_reduce', 'reduce_scatter_tensor'):
         setattr(dist, name, averaging(getattr(dist, name)))
+    stock = funcol.reduce_scatter_tensor
+
+    def functional(tensor, reduceOp, scatter_dim, group, tag=''):
+        summed = stock(tensor, 'sum' if reduceOp == 'avg' else reduceOp, scatter_dim, group, tag)
+        return summed / dist.get_world_size() if reduceOp == 'avg' else summed
+
+    funcol.reduce_scatter_tensor = functional
+
+
+def _keep_groups_of_gloo():
+    """Keeps the groups until the process ends. Gloo of torch 2.7 waits for its threads when the last
+    reference to a group goes. Python's lock is held then, and a thread that is about to free a
+    tensor which Python has known waits for that lock: the rank hangs in destroy_process_group()."""
+    _KEPT.extend(dist.distributed_c10d._world.pg_map)
 
 
 def _rank_main(system, backend, rank, ranks, folder, own_group, port):
@@ -169,6 +185,8 @@ def _rank_main(system, backend, rank, ranks, folder, own_group, port):
                 _average_over_gloo()
             found = system(rank, ranks)
             assert dist.get_backend() == backend
+            if backend == 'gloo' and torch.__version__.startswith('2.7.'):
+                _keep_groups_of_gloo()
             dist.destroy_process_group()
         torch.save(found, folder / f'{rank}.pt')
         assert backend != 'fsccl' or any(sys.modules['fsccl_torch'].stats().values()), (
