@@ -24,6 +24,9 @@ in [perf/results](../perf/results/README.md); do not edit it by hand.
 """
 
 
+MOST_LINES = 150
+
+
 def sources(rows):
     return ', '.join(sorted({f'{row["date"]} (`{row["commit"]}`)' for row in rows}))
 
@@ -50,22 +53,22 @@ def matrix(rows, sizes):
 
 
 def behind(rows):
-    """Returns how many cases are behind, how many were compared, and the lines of the table."""
+    """Returns how many cases are behind, how many were compared, and the table of the former."""
     compared = [row for row in newest(rows) if row.get('ratio') is not None]
-    late = [row for row in compared if row['ratio'] > BEHIND]
-    groups = {}
-    for row in late:
-        groups.setdefault((place(row), row['cpu']), []).append(row)
-    lines = []
-    for key, group in sorted(groups.items(), key=lambda item: -max(r['ratio'] for r in item[1])):
-        group.sort(key=lambda row: -row['ratio'])
-        cells = (
+    late = sorted((row for row in compared if row['ratio'] > BEHIND), key=lambda row: -row['ratio'])
+    places = dict.fromkeys(place(row) for row in late)
+    processors = sorted({row['cpu'] for row in late})
+
+    def cell(where, processor):
+        return ', '.join(
             f'{row["operation"]} {"bf16 " if row.get("dtype") == "bf16" else ""}'
             f'{size(row.get("bytes"))}{" (pool)" if row["memory"] == "pool" else ""} {row["ratio"]:.2f}'
-            for row in group
+            for row in late
+            if (place(row), row['cpu']) == (where, processor)
         )
-        lines.append([*key, ', '.join(cells)])
-    return len(late), len(compared), lines
+
+    lines = [[where, *(cell(where, processor) for processor in processors)] for where in places]
+    return len(late), len(compared), table(['where', *processors], lines)
 
 
 def summary(rows):
@@ -93,20 +96,14 @@ def summary(rows):
 
 def collectives_text(rows):
     calls = of_kind(rows, 'collective')
-    late, compared, lines = behind(calls)
+    late, compared, cases = behind(calls)
     text = [
         '## Behind',
         '',
-        f'FSCCL is more than 5 % slower than the best peer in {late} of {compared} cases:',
+        f'More than 5 % behind the best peer: {late} of {compared} cases, '
+        "in caller's memory where no pool is named.",
         '',
-        *table(
-            [
-                'where',
-                'processor',
-                "operation, size and ratio; caller's memory where no pool is named",
-            ],
-            lines,
-        ),
+        *cases,
         '## Collectives',
         '',
         'The newest figure of each case: the median ratio (least to most), and how many are behind.',
@@ -139,23 +136,19 @@ def step_text(rows):
     steps = of_kind(rows, 'step')
     lines = {}
     for row in steps:
-        key = (row['wire'], row['gradients'], row['parameters'])
-        lines.setdefault(key, {})[row['cpu']] = row
+        key = (row['wire'], row['gradients'])
+        lines.setdefault(key, {})[row['cpu'], row['parameters']] = row
+    cases = [(cpu, how) for cpu in ('Zen 4', 'Zen 3') for how in ('gathered twice', 'kept')]
     return [
         '## An FSDP step',
         '',
-        'The communication of one step of Llama-3.2-1B without its computation, two ranks.',
+        'One step of Llama-3.2-1B, two ranks, no computation; parameters gathered twice or kept: ms '
+        '(ratio).',
         '',
         *table(
-            ['wire type', 'gradients', 'parameters', 'Zen 4: ms (ratio)', 'Zen 3: ms (ratio)'],
+            ['wire type', 'gradients', *(f'{cpu}, {how}' for cpu, how in cases)],
             [
-                [
-                    *key,
-                    *(
-                        f'{cells[cpu]["ms"]:.0f} ({cells[cpu]["ratio"]:.2f})'
-                        for cpu in ('Zen 4', 'Zen 3')
-                    ),
-                ]
+                [*key, *(f'{cells[case]["ms"]:.0f} ({cells[case]["ratio"]:.2f})' for case in cases)]
                 for key, cells in lines.items()
             ],
         ),
@@ -261,15 +254,11 @@ def jax_text(rows):
 
 
 def start_text(rows):
-    starts = [
-        [
-            f'{row["ranks"]} {row["as"]}',
-            row['over'],
-            row['cpu'],
-            f'{span(row["communicator_s"])} s',
-        ]
-        for row in newest_of(rows, 'start', 'ranks', 'over', 'as').values()
-    ]
+    starts = {}
+    for row in newest_of(rows, 'start', 'ranks', 'over', 'as').values():
+        times = starts.setdefault((row['ranks'], row['as']), {})
+        times[row['over']] = f'{span(row["communicator_s"])} s ({row["cpu"]})'
+    networks = ('shared memory', 'TCP', 'UCX')
     failures = []
     for row in of_kind(rows, 'failure'):
         names = ('kill_ms', 'kill_at_work_ms', 'abort_ms', 'stop_to_suspect_ms')
@@ -283,9 +272,15 @@ def start_text(rows):
     return [
         '## Start and failures',
         '',
-        'Time on two cores until all ranks have their communicator:',
+        'Time on two cores until all ranks have their communicator, and the processor:',
         '',
-        *table(['ranks', 'over', 'processor', 'time'], starts),
+        *table(
+            ['ranks', *networks],
+            [
+                [f'{ranks} {kind}', *(times.get(network, '') for network in networks)]
+                for (ranks, kind), times in sorted(starts.items())
+            ],
+        ),
         'Milliseconds (p50, p99) until all 8 ranks know:',
         '',
         *table(
@@ -416,6 +411,8 @@ def draw(rows):
 
 def main():
     rows = load()
+    if (lines := page(rows).count('\n')) > MOST_LINES:
+        sys.exit(f'docs/measured.md would have {lines} lines, {MOST_LINES} are allowed')
     if sys.argv[1:] == ['--check']:
         if not PAGE.exists() or PAGE.read_text('utf-8') != page(rows):
             sys.exit('docs/measured.md differs from perf/results: run perf/results/page.py')
