@@ -102,7 +102,8 @@ bool Runner::perform(C& cursor, const Step& step) {
       return !kSmall<C> || !cursor.unreachable;
     case StepKind::native:  // comm/device carries out the plans that have these
     case StepKind::divide:
-      return true;
+      return FSCCL_INVARIANT(failure_,
+                             step.kind != StepKind::native && step.kind != StepKind::divide);
   }
   return true;
 }

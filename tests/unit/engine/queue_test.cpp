@@ -103,5 +103,24 @@ TEST(Invariants, ABrokenRuleFailsTheCommunicator) {
   });
 }
 
+// Plans for GPUs are carried out elsewhere: here nothing would move.
+TEST(Invariants, AnEngineOfTheHostHasNoStepsOfGpus) {
+  for (const StepKind kind : {StepKind::native, StepKind::divide})
+    testing::over_channel(1, [&](int, testing::Wrapped& channel, uint32_t tick) {
+      Engine engine(testing::options_over(channel, 0, 1, tick));
+      Plan plan = barrier(0, 1);
+      Step step{};
+      step.kind = kind;
+      plan.steps.insert(plan.steps.begin(), step);
+      Operation* operation = nullptr;
+      ASSERT_TRUE(engine.acquire(&operation, {}, {.op = OpCode::barrier}).ok());
+      operation->plan = &plan;
+      fsccl_status_t state;
+      const Status status = engine.submit(*operation, true, &state);
+      EXPECT_EQ(status.code(), FSCCL_ERR_INTERNAL);
+      EXPECT_NE(status.text().find("StepKind::native"), std::string::npos) << status.text();
+    });
+}
+
 }  // namespace
 }  // namespace fsccl
