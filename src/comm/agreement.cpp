@@ -33,11 +33,11 @@ const char* text_of(uint8_t single_copy) {
 
 std::string text_of(int64_t bytes) { return bytes == kConfigAuto ? "auto" : std::to_string(bytes); }
 
-Terms terms_of(const Meeting& meeting, const Config& mine, bool prepared) {
+Terms terms_of(const Startup& startup, const Config& mine, bool prepared) {
   Terms terms{};
   terms.eager_bytes = mine.eager_bytes;
   size_t ring_bytes = 0, slot_bytes = 0;
-  meeting.channel->slots(meeting.rank, &ring_bytes, &slot_bytes);
+  startup.channel->slots(startup.rank, &ring_bytes, &slot_bytes);
   terms.slot_bytes = slot_bytes;
   terms.plan = static_cast<uint32_t>(hash_of(mine.plan));
   terms.single_copy = static_cast<uint8_t>(mine.single_copy);
@@ -45,42 +45,42 @@ Terms terms_of(const Meeting& meeting, const Config& mine, bool prepared) {
   return terms;
 }
 
-Status concerning(const Meeting& meeting, Status problem, int peer) {
-  return std::move(problem).with_peer(meeting.shown(meeting.rank), meeting.shown(peer));
+Status concerning(const Startup& startup, Status problem, int peer) {
+  return std::move(problem).with_peer(startup.shown(startup.rank), startup.shown(peer));
 }
 
 template <class Told>
-Result<Told> told_by(const Meeting& meeting, int peer, uint32_t tick) {
-  if (const unsigned char* line = meeting.await(peer, tick)) {
+Result<Told> told_by(const Startup& startup, int peer, uint32_t tick) {
+  if (const unsigned char* line = startup.await(peer, tick)) {
     Told told;
     std::memcpy(&told, line, sizeof told);
     return told;
   }
-  if (const fsccl_transport_failure_t* failure = meeting.channel->failure())
+  if (const fsccl_transport_failure_t* failure = startup.channel->failure())
     return fail(static_cast<fsccl_status_t>(failure->code), "{}", failure->text)
-        .with_peer(meeting.shown(meeting.rank),
-                   failure->peer >= 0 ? failure->peer : meeting.shown(peer));
-  if (now_ns() > meeting.deadline_ns)
-    return concerning(meeting,
-                      fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", meeting.shown(peer)),
+        .with_peer(startup.shown(startup.rank),
+                   failure->peer >= 0 ? failure->peer : startup.shown(peer));
+  if (now_ns() > startup.deadline_ns)
+    return concerning(startup,
+                      fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", startup.shown(peer)),
                       peer);
-  if (meeting.why_cancelled) return meeting.why_cancelled();
-  return concerning(meeting,
+  if (startup.why_cancelled) return startup.why_cancelled();
+  return concerning(startup,
                     fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while rank {} was waited for",
-                         meeting.shown(peer)),
+                         startup.shown(peer)),
                     peer);
 }
 
 // Returns true if all ranks have the same terms and can begin. This is a barrier by dissemination,
 // so each rank sends only as many messages as the logarithm of the number of ranks. The answer is
 // the same on all ranks, because each has heard of every other in the end.
-Result<bool> all_alike(const Meeting& meeting, const Terms& terms, uint32_t tick) {
+Result<bool> all_alike(const Startup& startup, const Terms& terms, uint32_t tick) {
   Alike mine{hash_of({reinterpret_cast<const char*>(&terms), sizeof terms}),
              terms.unprepared ? uint8_t{0} : uint8_t{1}};
-  for (int distance = 1; distance < meeting.ranks; distance *= 2) {
-    meeting.signal_to((meeting.rank + distance) % meeting.ranks, tick, mine);
-    const int before = (meeting.rank - distance + meeting.ranks) % meeting.ranks;
-    FSCCL_ASSIGN(const Alike theirs, told_by<Alike>(meeting, before, tick));
+  for (int distance = 1; distance < startup.ranks; distance *= 2) {
+    startup.signal_to((startup.rank + distance) % startup.ranks, tick, mine);
+    const int before = (startup.rank - distance + startup.ranks) % startup.ranks;
+    FSCCL_ASSIGN(const Alike theirs, told_by<Alike>(startup, before, tick));
     mine.yes = mine.yes && theirs.yes && theirs.terms == mine.terms;
   }
   return mine.yes != 0;
@@ -88,33 +88,33 @@ Result<bool> all_alike(const Meeting& meeting, const Terms& terms, uint32_t tick
 
 }  // namespace
 
-Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepared, uint32_t* tick) {
-  const Terms terms = terms_of(meeting, mine, prepared.ok());
-  if (meeting.ranks > kFew && meeting.channel->traits().signals_one) {
-    FSCCL_ASSIGN(const bool alike, all_alike(meeting, terms, (*tick)++));
+Status agree_to_begin(const Startup& startup, const Config& mine, Status prepared, uint32_t* tick) {
+  const Terms terms = terms_of(startup, mine, prepared.ok());
+  if (startup.ranks > kFew && startup.channel->traits().signals_one) {
+    FSCCL_ASSIGN(const bool alike, all_alike(startup, terms, (*tick)++));
     if (alike) return success();
   }
   const uint32_t at = (*tick)++;
-  meeting.signal(at, terms);
+  startup.signal(at, terms);
   Status status = std::move(prepared);
   const auto differ = [&](const char* name, int peer, const std::string& own,
                           const std::string& theirs) {
     status = concerning(
-        meeting,
+        startup,
         fail(FSCCL_ERR_MISMATCH, "rank {} has {} {}, rank {} has {}: set it alike on all ranks",
-             meeting.shown(peer), name, theirs, meeting.shown(meeting.rank), own),
+             startup.shown(peer), name, theirs, startup.shown(startup.rank), own),
         peer);
   };
   // To the end also after a difference: nobody leaves before all have told.
-  for (int peer = 0; peer < meeting.ranks; peer++) {
-    if (peer == meeting.rank) continue;
-    FSCCL_ASSIGN(const Terms theirs, told_by<Terms>(meeting, peer, at));
+  for (int peer = 0; peer < startup.ranks; peer++) {
+    if (peer == startup.rank) continue;
+    FSCCL_ASSIGN(const Terms theirs, told_by<Terms>(startup, peer, at));
     if (!status.ok()) continue;
     if (theirs.unprepared)
       status =
-          concerning(meeting,
+          concerning(startup,
                      fail(FSCCL_ERR_OUT_OF_MEMORY,
-                          "rank {} could not begin: its own error says why", meeting.shown(peer)),
+                          "rank {} could not begin: its own error says why", startup.shown(peer)),
                      peer);
     if (theirs.eager_bytes != terms.eager_bytes)
       differ("FSCCL_EAGER_BYTES", peer, text_of(terms.eager_bytes), text_of(theirs.eager_bytes));

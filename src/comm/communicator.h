@@ -117,7 +117,7 @@ class Communicator {
              std::shared_ptr<const std::vector<Rule>> rules, Engine* works_for = nullptr);
   void tell(MetricSamples& samples, std::string_view id) const;
   Costs typical_costs_of(int farthest) const;
-  Paths find_paths(const Meeting& meeting, uint32_t* tick) const;
+  Paths find_paths(const Startup& startup, uint32_t* tick) const;
 
   std::shared_ptr<JobContext> context_;
   std::vector<int> members_;  // job ranks, by rank

@@ -36,24 +36,24 @@ std::atomic<uint64_t> communicators_made{0};
 
 // Tells the others of the channel why this rank leaves it: those who have begun already would take
 // its leaving for the failure, and name this rank. Differing settings every rank finds by itself.
-void tell_others(const Meeting& meeting, const Status& why) {
+void tell_others(const Startup& startup, const Status& why) {
   const Error& error = why.error();
   if (error.code != FSCCL_ERR_PEER_DEAD && error.code != FSCCL_ERR_TIMEOUT &&
       error.code != FSCCL_ERR_LINK)
     return;
   fsccl_transport_failure_t board{};
   board.code = error.code;
-  board.rank = meeting.rank;
+  board.rank = startup.rank;
   board.peer = error.peer;
   error.text.copy(board.text, sizeof board.text - 1);
-  meeting.channel->fail(board);
+  startup.channel->fail(board);
 }
 
-Status reserve(const Meeting& meeting) {
-  const Status reserved = meeting.channel->reserve();
+Status reserve(const Startup& startup) {
+  const Status reserved = startup.channel->reserve();
   return reserved.ok()
              ? success()
-             : fail(reserved.code(), "rank {}: {}", meeting.shown(meeting.rank), reserved.text());
+             : fail(reserved.code(), "rank {}: {}", startup.shown(startup.rank), reserved.text());
 }
 
 Deadline earlier(Deadline a, Deadline b) { return a.at_ns() < b.at_ns() ? a : b; }
@@ -121,7 +121,7 @@ struct Communicator::OpeningOfJob final : Opening {
     for (const int member : members) all.push_back(known_as(member));
     return all;
   }
-  Meeting meeting(const EngineOptions& engine, int rank, const std::vector<int>& known_as) {
+  Startup startup(const EngineOptions& engine, int rank, const std::vector<int>& known_as) {
     return {engine.channel.get(),
             rank,
             static_cast<int>(members.size()),
@@ -206,12 +206,12 @@ Costs Communicator::typical_costs_of(int farthest) const {
 }
 
 // Where the transport has a choice of ways, and what is found says something of them.
-Paths Communicator::find_paths(const Meeting& meeting, uint32_t* tick) const {
-  Channel& channel = *meeting.channel;
+Paths Communicator::find_paths(const Startup& startup, uint32_t* tick) const {
+  Channel& channel = *startup.channel;
   if (size() == 1 || oversubscribed() || !channel.path(1)) return {};
   std::vector<topo::LinkClass> links;
   for (const int member : members_) links.push_back(context_->link(members_.front(), member));
-  const Paths paths = fsccl::find_paths(meeting, links, tick);
+  const Paths paths = fsccl::find_paths(startup, links, tick);
   for (int peer = 0; peer < size(); peer++)
     if (peer != rank_)
       channel.take_path(
@@ -267,24 +267,24 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   engine.channel = std::move(opened.value().channel);
   engine.first_tick = opened.value().first_tick;
   const std::vector<int> known_as = opening.known_as();
-  const Meeting meeting = opening.meeting(engine, comm->rank_, known_as);
+  const Startup startup = opening.startup(engine, comm->rank_, known_as);
   const Costs* const known = comm->context_->known_costs(comm->members_, transport->name());
   const bool measures =
       fresh && !known && comm->size() > 1 && (!comm->oversubscribed() || comm->size() <= kFewRanks);
   const int farthest = comm->context_->farthest(comm->members_), other = comm->rank_of(farthest);
   Status ready;
-  if (measures && (comm->rank_ == 0 || comm->rank_ == other)) ready = reserve(meeting);
+  if (measures && (comm->rank_ == 0 || comm->rank_ == other)) ready = reserve(startup);
   auto rules = comm->context_->rules();
   if (ready.ok() && !rules.ok()) ready = rules.take_status();
-  ready = agree_to_begin(meeting, *settings, std::move(ready), &engine.first_tick);
-  if (!ready.ok() && !parent) tell_others(meeting, ready);  // else the failure of the parent does
+  ready = agree_to_begin(startup, *settings, std::move(ready), &engine.first_tick);
+  if (!ready.ok() && !parent) tell_others(startup, ready);  // else the failure of the parent does
   if (!ready.ok()) return opening.parent_failed() ? parent->engine().failure() : std::move(ready);
-  comm->paths_ = parent && !fresh ? parent->paths_ : comm->find_paths(meeting, &engine.first_tick);
+  comm->paths_ = parent && !fresh ? parent->paths_ : comm->find_paths(startup, &engine.first_tick);
   const Costs typical = comm->typical_costs_of(farthest);
   Costs costs = known    ? *known
                 : !fresh ? parent->collectives_->options().select.costs
                 : measures
-                    ? calibrate(meeting, other, typical, comm->oversubscribed(), &engine.first_tick)
+                    ? calibrate(startup, other, typical, comm->oversubscribed(), &engine.first_tick)
                     : typical;
   costs.can_read = costs.can_read && engine.channel->can_read();
   costs.apply_to(engine.channel->traits().mirrors, comm->ranks_per_core_);

@@ -71,8 +71,8 @@ struct alignas(64) Line {
 class Probe {
  public:
   explicit Probe(InStep& both)
-      : both_(both), meeting_(both.meeting()), channel_(*meeting_.channel), peer_(both.peer()) {
-    own_ring_ = channel_.slots(meeting_.rank, &ring_bytes_, &slot_bytes_);
+      : both_(both), startup_(both.startup()), channel_(*startup_.channel), peer_(both.peer()) {
+    own_ring_ = channel_.slots(startup_.rank, &ring_bytes_, &slot_bytes_);
     peer_ring_ = channel_.slots(peer_, &ring_bytes_, &slot_bytes_);
     std::memset(in_.data(), 1, kBuffers * kLarge);
   }
@@ -218,7 +218,7 @@ class Probe {
   }
 
   InStep& both_;
-  const Meeting& meeting_;
+  const Startup& startup_;
   Channel& channel_;
   const int peer_;
   const bool mirrored_ = channel_.traits().mirrors;
@@ -231,11 +231,11 @@ class Probe {
 
 }  // namespace
 
-Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, bool share_cores,
+Costs calibrate(const Startup& startup, int other, const Costs& otherwise, bool share_cores,
                 uint32_t* tick) {
-  const auto found = found_in_step<Findings>(meeting, other, kTicks, tick, [&](InStep& both) {
+  const auto found = found_in_step<Findings>(startup, other, kTicks, tick, [&](InStep& both) {
     if (!share_cores) return Probe(both).run();
-    return meeting.rank == 0 ? Findings{} : Probe(both).alone(otherwise);  // the other one's counts
+    return startup.rank == 0 ? Findings{} : Probe(both).alone(otherwise);  // the other one's counts
   });
   const Costs costs = unpack(found, otherwise);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };

@@ -10,14 +10,14 @@
 #include <cstdint>
 
 #include "plan/cost.h"
-#include "select/meeting.h"
+#include "select/startup.h"
 
 namespace fsccl {
 
 // `share_cores`: more ranks than cores run; alike on all ranks. Uses ticks from *tick on and leaves
 // the next unused one there, the same on all ranks. Where nothing is measured, also because a peer
 // is lost meanwhile, which the engine will find out, it returns `otherwise`.
-Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, bool share_cores,
+Costs calibrate(const Startup& startup, int other, const Costs& otherwise, bool share_cores,
                 uint32_t* tick);
 
 }  // namespace fsccl

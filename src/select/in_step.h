@@ -6,14 +6,14 @@
 #include <optional>
 
 #include "base/wait.h"
-#include "select/meeting.h"
+#include "select/startup.h"
 
 namespace fsccl {
 
 class InStep {
  public:
-  InStep(const Meeting& meeting, int peer, uint32_t tick)
-      : meeting_(meeting), peer_(peer), tick_(tick) {}
+  InStep(const Startup& startup, int peer, uint32_t tick)
+      : startup_(startup), peer_(peer), tick_(tick) {}
 
   // Signals and sees the other's signal, with the word that it gave. When either has had enough,
   // both know, and get nothing.
@@ -21,15 +21,15 @@ class InStep {
     if (stopped_) return std::nullopt;
     const Signal mine{stop_, word};
     const int64_t before_ns = now_ns();
-    meeting_.signal_to(peer_, tick_, mine);
+    startup_.signal_to(peer_, tick_, mine);
     signalling_ns_ += now_ns() - before_ns;
     const fsccl_transport_line_t* other = nullptr;
-    const auto come = [&] { return (other = meeting_.channel->poll(peer_, tick_)) != nullptr; };
+    const auto come = [&] { return (other = startup_.channel->poll(peer_, tick_)) != nullptr; };
     bool there = false;
     for (int polls = 0; polls < kBarePolls && !there; polls++) there = come();
     const auto given_up = [&] {
       stop_ |= now_ns() - began_ns_ > kEnoughNs;
-      return stop_ && meeting_.over();
+      return stop_ && startup_.over();
     };
     if (!there) wait_until(come, Deadline::never(), given_up, Yields());
     Signal theirs;
@@ -45,7 +45,7 @@ class InStep {
   int64_t signalling_ns() const { return signalling_ns_; }
   uint32_t tick() const { return tick_; }  // the next one
   int peer() const { return peer_; }
-  const Meeting& meeting() const { return meeting_; }
+  const Startup& startup() const { return startup_; }
 
  private:
   // A look at the clock must not be part of what is measured.
@@ -54,7 +54,7 @@ class InStep {
   struct Signal {
     uint64_t stop = 0, word = 0;
   };
-  const Meeting& meeting_;
+  const Startup& startup_;
   const int peer_;
   uint32_t tick_;
   const int64_t began_ns_ = now_ns();
@@ -71,29 +71,29 @@ class InStep {
 // that exchange lie. So nobody signals them before each of the two has seen the other's: rank 0
 // says so with the tick that comes next.
 template <class Findings, class Probe>
-Findings found_in_step(const Meeting& meeting, int other, uint32_t ticks, uint32_t* tick,
+Findings found_in_step(const Startup& startup, int other, uint32_t ticks, uint32_t* tick,
                        const Probe& probe) {
   const uint32_t begin = *tick, last = begin + ticks + 1;
   *tick = last + 1;
   Findings found{};
-  if (meeting.rank != 0 && meeting.rank != other) {
-    meeting.signal(begin);
+  if (startup.rank != 0 && startup.rank != other) {
+    startup.signal(begin);
   } else {
     // Their lines go round many times: first all others must have read what lies there.
-    for (int peer = 1; peer < meeting.ranks; peer++)
-      if (peer != other) meeting.await_napping(peer, begin);
-    InStep both(meeting, other - meeting.rank, begin);
+    for (int peer = 1; peer < startup.ranks; peer++)
+      if (peer != other) startup.await_napping(peer, begin);
+    InStep both(startup, other - startup.rank, begin);
     found = probe(both);
-    if (meeting.rank == 0) {
-      meeting.signal(both.tick());
+    if (startup.rank == 0) {
+      startup.signal(both.tick());
     } else {
-      if (!meeting.await_napping(0, both.tick())) return {};
-      meeting.signal(last, found);
+      if (!startup.await_napping(0, both.tick())) return {};
+      startup.signal(last, found);
       return found;
     }
   }
   found = {};
-  if (const unsigned char* of_other = meeting.await_napping(other, last))
+  if (const unsigned char* of_other = startup.await_napping(other, last))
     std::memcpy(&found, of_other, sizeof found);
   return found;
 }

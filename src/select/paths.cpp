@@ -30,7 +30,7 @@ struct PathTimes {
 
 class PathProbe {
  public:
-  explicit PathProbe(InStep& both) : both_(both), channel_(*both.meeting().channel) {
+  explicit PathProbe(InStep& both) : both_(both), channel_(*both.startup().channel) {
     size_t ring = 0;
     theirs_ = channel_.slots(both.peer(), &ring, &slot_bytes_);
     bytes_.assign(slot_bytes_, std::byte{1});
@@ -70,7 +70,7 @@ class PathProbe {
       if (!other) return kUnknown;
       if (i >= kWarmRounds) least = std::min(least, ns);
       if (hopeless || *other == kEnough) return static_cast<uint32_t>(std::min(least, ns));
-      hopeless = both_.meeting().rank == 0 && ns > kHopeless * best_;
+      hopeless = both_.startup().rank == 0 && ns > kHopeless * best_;
     }
     best_ = std::min(best_, least);
     return static_cast<uint32_t>(least);
@@ -102,22 +102,22 @@ uint8_t best_of(const PathTimes& times) {
   return pays ? static_cast<uint8_t>(least - times.ns.begin()) : 0;
 }
 
-void tell(const Meeting& meeting, topo::LinkClass link, const PathTimes& times, uint8_t taken) {
+void tell(const Startup& startup, topo::LinkClass link, const PathTimes& times, uint8_t taken) {
   std::string text;
-  for (int path = 0; const char* name = meeting.channel->path(path); path++) {
+  for (int path = 0; const char* name = startup.channel->path(path); path++) {
     const uint32_t ns = times.ns[static_cast<size_t>(path)];
     text +=
         fmt::format("{}{} {}", path ? ", " : "", name,
                     ns == 0 || ns == kUnknown ? "unknown" : fmt::format("{:.0f} us", ns / 1000.0));
   }
   FSCCL_LOG(kInfo, "bytes over {} on links of class {} go by {}: a slot each way took {}",
-            meeting.channel->traits().transport, topo::traits(link).name,
-            meeting.channel->path(taken), text);
+            startup.channel->traits().transport, topo::traits(link).name,
+            startup.channel->path(taken), text);
 }
 
 }  // namespace
 
-Paths find_paths(const Meeting& meeting, const std::vector<topo::LinkClass>& links,
+Paths find_paths(const Startup& startup, const std::vector<topo::LinkClass>& links,
                  uint32_t* tick) {
   Paths paths{};
   for (int link = 0; link < topo::kLinkClasses; link++) {
@@ -125,11 +125,11 @@ Paths find_paths(const Meeting& meeting, const std::vector<topo::LinkClass>& lin
         std::find(links.begin() + 1, links.end(), static_cast<topo::LinkClass>(link));
     if (first == links.end()) continue;
     const auto times =
-        found_in_step<PathTimes>(meeting, static_cast<int>(first - links.begin()), kPathTicks, tick,
+        found_in_step<PathTimes>(startup, static_cast<int>(first - links.begin()), kPathTicks, tick,
                                  [](InStep& both) { return PathProbe(both).run(); });
     uint8_t& taken = paths[static_cast<size_t>(link)];
     taken = best_of(times);
-    if (meeting.rank == 0) tell(meeting, static_cast<topo::LinkClass>(link), times, taken);
+    if (startup.rank == 0) tell(startup, static_cast<topo::LinkClass>(link), times, taken);
   }
   return paths;
 }

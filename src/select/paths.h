@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "select/meeting.h"
+#include "select/startup.h"
 #include "topo/connection.h"
 
 namespace fsccl {
@@ -17,7 +17,7 @@ using Paths = std::array<uint8_t, topo::kLinkClasses>;
 
 // `links`: what lies between rank 0 and each rank. Collective; uses ticks from *tick on and leaves
 // the next unused one there.
-Paths find_paths(const Meeting& meeting, const std::vector<topo::LinkClass>& links, uint32_t* tick);
+Paths find_paths(const Startup& startup, const std::vector<topo::LinkClass>& links, uint32_t* tick);
 
 // The name of the way that bytes for such peers go; null: there is but one, without a name.
 const char* path_name(const Channel& channel, const Paths& paths, topo::LinkClass link);

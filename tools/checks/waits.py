@@ -25,7 +25,7 @@ ALLOWED = {
     'src/base/reactor.cpp': 'the service thread sleeps between two rounds',
     'src/engine/progress.cpp': 'the service thread sleeps between two rounds',
     'src/engine/wait.cpp': 'the pauses of waits for operations',
-    'src/select/meeting.cpp': 'sleeping on a word, a pause',
+    'src/select/startup.cpp': 'sleeping on a word, a pause',
     'src/record/recording.cpp': 'a bounded number of looks at a file that is being written',
     'src/bootstrap/tree_mending.cpp': 'the thread that mends the tree sleeps between two rounds',
     'transports/shm/shm.cpp': 'sleeping on a word, a pause',

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr int kNumbers[] = {4, 6, 9};  // the ranks' numbers in messages
 
-Meeting meeting_of(int rank, Wrapped& wrapped) {
+Startup startup_of(int rank, Wrapped& wrapped) {
   return {&wrapped, rank, 3, now_ns() + kLimitNs, [] { return false; }, kNumbers};
 }
 
@@ -26,7 +26,7 @@ TEST(Agreement, OneThatCannotBeginEndsAll) {
     const uint32_t first = tick;
     Status mine = rank == 1 ? fail(FSCCL_ERR_LIMIT, "no room here") : success();
     const Status status =
-        agree_to_begin(meeting_of(rank, channel), *config(), std::move(mine), &tick);
+        agree_to_begin(startup_of(rank, channel), *config(), std::move(mine), &tick);
     EXPECT_EQ(tick, first + 1);
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.code(), rank == 1 ? FSCCL_ERR_LIMIT : FSCCL_ERR_OUT_OF_MEMORY);
@@ -39,7 +39,7 @@ TEST(Agreement, SettingsThatDifferAreNamedByTheNumbersOfMessages) {
   over_channel(3, [](int rank, Wrapped& channel, uint32_t tick) {
     Config settings = *config();
     settings.eager_bytes = rank == 2 ? 64 : 128;
-    const Status status = agree_to_begin(meeting_of(rank, channel), settings, success(), &tick);
+    const Status status = agree_to_begin(startup_of(rank, channel), settings, success(), &tick);
     EXPECT_EQ(status.code(), FSCCL_ERR_MISMATCH);
     EXPECT_THAT(status.text(),
                 HasSubstr(rank == 2 ? "rank 4 has FSCCL_EAGER_BYTES 128, rank 9 has 64"
@@ -95,7 +95,7 @@ struct Post {
   };
 
   // Runs `body` on each rank, from tick 5 on, and counts the messages that each sends.
-  void run(const std::function<void(Box& box, const Meeting& meeting)>& body) {
+  void run(const std::function<void(Box& box, const Startup& startup)>& body) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kRanks; rank++)
       threads.emplace_back([&, rank] {
@@ -107,20 +107,20 @@ struct Post {
 };
 
 TEST(Agreement, ManyTellAFewEachWhereSignalsAreMessages) {
-  Post().run([](Post::Box& box, const Meeting& meeting) {
+  Post().run([](Post::Box& box, const Startup& startup) {
     uint32_t tick = 5;
-    EXPECT_TRUE(agree_to_begin(meeting, *config(), success(), &tick).ok());
+    EXPECT_TRUE(agree_to_begin(startup, *config(), success(), &tick).ok());
     EXPECT_EQ(tick, 6u);
     EXPECT_EQ(box.sent, 4);
   });
 }
 
 TEST(Agreement, ManyTellAllWhatDiffers) {
-  Post().run([](Post::Box&, const Meeting& meeting) {
+  Post().run([](Post::Box&, const Startup& startup) {
     uint32_t tick = 5;
     Config settings = *config();
-    if (meeting.rank == 7) settings.eager_bytes = 64;
-    const Status status = agree_to_begin(meeting, settings, success(), &tick);
+    if (startup.rank == 7) settings.eager_bytes = 64;
+    const Status status = agree_to_begin(startup, settings, success(), &tick);
     EXPECT_EQ(tick, 7u);
     EXPECT_EQ(status.code(), FSCCL_ERR_MISMATCH);
     EXPECT_THAT(status.text(), HasSubstr("rank 7 has"));
@@ -129,12 +129,12 @@ TEST(Agreement, ManyTellAllWhatDiffers) {
 }
 
 TEST(Agreement, OneOfManyThatCannotBeginEndsAll) {
-  Post().run([](Post::Box&, const Meeting& meeting) {
+  Post().run([](Post::Box&, const Startup& startup) {
     uint32_t tick = 5;
     const Status status =
-        agree_to_begin(meeting, *config(),
-                       meeting.rank == 3 ? fail(FSCCL_ERR_LIMIT, "no room") : success(), &tick);
-    EXPECT_EQ(status.code(), meeting.rank == 3 ? FSCCL_ERR_LIMIT : FSCCL_ERR_OUT_OF_MEMORY);
+        agree_to_begin(startup, *config(),
+                       startup.rank == 3 ? fail(FSCCL_ERR_LIMIT, "no room") : success(), &tick);
+    EXPECT_EQ(status.code(), startup.rank == 3 ? FSCCL_ERR_LIMIT : FSCCL_ERR_OUT_OF_MEMORY);
   });
 }
 

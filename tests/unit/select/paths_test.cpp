@@ -58,9 +58,9 @@ FoundPath find(int never) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     ways = {rank, 0, 0, never};
     WithWays with_ways(channel);
-    const Meeting meeting{&with_ways, rank, 3, now_ns() + kLimitNs, [] { return false; }};
+    const Startup startup{&with_ways, rank, 3, now_ns() + kLimitNs, [] { return false; }};
     const Paths paths = find_paths(
-        meeting, {topo::LinkClass::core, topo::LinkClass::network, topo::LinkClass::network},
+        startup, {topo::LinkClass::core, topo::LinkClass::network, topo::LinkClass::network},
         &tick);
     found.taken[static_cast<size_t>(rank)] = paths[static_cast<size_t>(topo::LinkClass::network)];
     found.ticks[static_cast<size_t>(rank)] = tick;

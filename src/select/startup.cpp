@@ -1,4 +1,4 @@
-#include "select/meeting.h"
+#include "select/startup.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@ namespace fsccl {
 namespace {
 
 constexpr int kPolls = 100, kPollsBeforeNaps = 1000;
-// how soon it is seen that the meeting is over
+// how soon it is seen that the start has ended
 constexpr int64_t kSleepNs = 10'000'000;
 // so long that a dozen on two cores hardly disturb who measures
 constexpr int64_t kShortNapNs = 50'000, kLongNapNs = 400'000;
@@ -19,14 +19,14 @@ constexpr int64_t kShortNapNs = 50'000, kLongNapNs = 400'000;
 // Ranks whose calls differ have begun, and so have sent what this rank still waits for; its own
 // first call will tell. A mismatch that no rank has signed is the transport's: then it is the
 // communicators that differ.
-bool Meeting::over() const {
+bool Startup::over() const {
   const fsccl_transport_failure_t* failure = channel->failure();
   const bool calls_differ = failure && failure->code == FSCCL_ERR_MISMATCH && failure->rank >= 0;
   return now_ns() > deadline_ns || cancelled() || (failure && !calls_differ);
 }
 
 template <class Pause>
-const unsigned char* Meeting::await_line(int peer, uint32_t tick, int bare_polls,
+const unsigned char* Startup::await_line(int peer, uint32_t tick, int bare_polls,
                                          Pause pause) const {
   const fsccl_transport_line_t* line = nullptr;
   const auto come = [&] { return (line = channel->poll(peer, tick)) != nullptr; };
@@ -36,7 +36,7 @@ const unsigned char* Meeting::await_line(int peer, uint32_t tick, int bare_polls
   return line ? line->payload : nullptr;
 }
 
-const unsigned char* Meeting::await(int peer, uint32_t tick) const {
+const unsigned char* Startup::await(int peer, uint32_t tick) const {
   const auto sleep = [&](int64_t left_ns) {
     fsccl_transport_word_t word;
     channel->word(peer, tick, &word);
@@ -46,7 +46,7 @@ const unsigned char* Meeting::await(int peer, uint32_t tick) const {
   return await_line(peer, tick, kPolls, sleep);
 }
 
-const unsigned char* Meeting::await_napping(int peer, uint32_t tick) const {
+const unsigned char* Startup::await_napping(int peer, uint32_t tick) const {
   return await_line(peer, tick, kPollsBeforeNaps, Naps(0, kShortNapNs, kLongNapNs));
 }
 

@@ -1,5 +1,5 @@
-// The ranks of a channel that was just opened, before an engine runs on it: they tell each other
-// things in lines of signals.
+// The start of a communicator: its channel is open, and no engine runs on it yet. The ranks tell
+// each other in signal lines what they need to agree on, and what they measure.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -10,14 +10,14 @@
 
 namespace fsccl {
 
-struct Meeting {
+struct Startup {
   Channel* channel = nullptr;
   int rank = 0, ranks = 1;
   int64_t deadline_ns = 0;
   std::function<bool()> cancelled;
   // the number of each rank in messages; null: its own
   const int* known_as = nullptr;
-  std::function<Status()> why_cancelled;  // the error of a meeting that was cancelled, or null
+  std::function<Status()> why_cancelled;  // why it was cancelled, or null
 
   int shown(int peer) const { return known_as ? known_as[peer] : peer; }
   bool over() const;  // somebody was lost, or the time has passed
