@@ -44,11 +44,12 @@ class JobContext {
   double ranks_per_core(const std::vector<int>& ranks) const;
   uint32_t next_arena_number() { return arena_numbers_++; }
   bool one_host(const std::vector<int>& ranks) const;
-  // Returns the transport that moves bytes between these ranks, and its state on this rank, or
-  // null.
+  // Returns the transport that moves bytes between these ranks.
   Result<const Transport*> transport_for(const std::vector<int>& ranks) const;
   TransportNode* node() const { return node_.get(); }
-  bool network_keeps_pages() const { return node_ && network_->keeps_pages(); }  // see transport.h
+  bool network_keeps_pages() const {
+    return node_ && network_->keeps_pages();
+  }  // see fsccl/transport.h
   // FSCCL_CHECKSUM, as it was on all ranks when the job was joined.
   bool checksum() const { return checksum_; }
 

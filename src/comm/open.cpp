@@ -296,8 +296,8 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   return comm;
 }
 
-// Where some hosts have several ranks, collectives may go by hosts. A rank that cannot form them
-// leaves; those who have formed theirs hear the reason before it does.
+// Collectives may go by hosts if some hosts have several ranks. A rank that cannot make the
+// communicators for that leaves; it first tells the reason to the ranks that have made theirs.
 Status Communicator::form_hosts() {
   const Spread spread = context_->spread(members_);
   if (spread.hosts <= 1 || spread.hosts >= size() || config()->hierarchy == HierarchyMode::kOff)

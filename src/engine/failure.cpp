@@ -120,9 +120,9 @@ void EngineFailure::look() noexcept {
   fail_with(error);
 }
 
-// A connection whose other end has not said goodbye breaks when that process dies, and when the
-// network does. The job may learn of the death later: where the rank that would have told it has
-// left meanwhile.
+// A connection without a goodbye breaks when the process at its other end dies, and when the
+// network does. The job may not know of the death yet, because the rank that would have told it has
+// left.
 void EngineFailure::explain_by_death(Error& error) const {
   for (int rank = 0; rank < options_.ranks; rank++) {
     if (known_as(rank) != error.peer || rank == options_.rank) continue;

@@ -17,7 +17,8 @@ struct Startup {
   std::function<bool()> cancelled;
   // the number of each rank in messages; null: its own
   const int* known_as = nullptr;
-  std::function<Status()> why_cancelled;  // why it was cancelled, or null
+  std::function<Status()>
+      why_cancelled;  // returns the error of a start that was cancelled; or null
 
   int shown(int peer) const { return known_as ? known_as[peer] : peer; }
   bool over() const;  // somebody was lost, or the time has passed

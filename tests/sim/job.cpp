@@ -14,7 +14,8 @@ constexpr int64_t kLongestPauseNs = 5 * kSecond, kStoppedNs = 200 * kSecond;
 constexpr int64_t kLongestSliceNs = 200 * kMillisecond;
 constexpr size_t kArenaBytes = 256u << 10;
 
-// As a channel allows, though no plan does so: bytes of one place go in several puts.
+// A channel that splits a put in two. Channels allow several puts for bytes of one place, and no
+// plan makes them.
 class InPieces final : public testing::ForwardingChannel {
  public:
   explicit InPieces(const std::shared_ptr<Channel>& whole)
