@@ -103,6 +103,7 @@ void Engine::look_at_blocked(Operation& op) {
   if (!failed()) runner_.look_at_quiet(op);
   if (failed()) return;
   const Blocked& blocked = runner_.blocked();
+  if (blocked.until_ns) return;  // that ends the wait
   const int own = known_as(rank()), peer = known_as(blocked.peer);
   const auto end = [&](fsccl_status_t code, std::string text) {
     Error error;

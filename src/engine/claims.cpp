@@ -2,10 +2,17 @@
 // calls differ, and how.
 #include <cstring>
 
+#include "base/clock.h"
 #include "engine/runner.h"
 #include "record/message_names.h"
 
 namespace fsccl {
+namespace {
+
+// How much later a line of a peer may come than a later one of the same peer.
+constexpr int64_t kLateLineNs = 100'000'000;
+
+}  // namespace
 
 void Runner::mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs) {
   Error error;
@@ -75,7 +82,24 @@ bool Runner::check_claim(const Fingerprint& mine, int peer, const fsccl_transpor
       }
     }
   }
-  mismatch(mine, peer, theirs);
+  if (!await_earlier(peer)) mismatch(mine, peer, theirs);
+  return false;
+}
+
+// A network may bring a line of a peer before an earlier line of that peer, and the earlier one may
+// be the first that differs. Blocks on the earlier line for a while, because an error that names
+// the first call that differs says more. Returns false if no earlier line is missing, or if it is
+// late: a peer that calls something else may never have sent one of that tick.
+bool Runner::await_earlier(int peer) {
+  if (!mirrored()) return false;
+  for (uint32_t i = 0; i < window_.pending(); i++) {
+    const Window::Round& round = window_.pending(i);
+    if (round.quiet || channel_.poll(peer, round.tick)) continue;
+    if (verdict_ns_ == 0) verdict_ns_ = now_ns() + kLateLineNs;
+    if (now_ns() >= verdict_ns_) return false;
+    blocked_ = {.peer = peer, .tick = round.tick, .until_ns = verdict_ns_};
+    return true;
+  }
   return false;
 }
 

@@ -35,6 +35,7 @@ class Runner {
     uint32_t tick = 0;
     const std::byte* data = nullptr;  // fetched into the cache while the thread polls
     uint32_t data_bytes = 0;
+    int64_t until_ns = 0;  // the wait is over by then, come what may; 0: it has no such end
   };
 
   // `sites`: for errors' texts.
@@ -178,6 +179,7 @@ class Runner {
     return check_claim(mine, peer, line);
   }
   bool check_claim(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line);
+  bool await_earlier(int peer);
   Fingerprint claimed(const fsccl_transport_line_t& line) const;
   void mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs);
   // Fails the engine: the bytes that came from this peer are not those that it sent.
@@ -281,6 +283,7 @@ class Runner {
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
   bool unfenced_ = false;  // slots were written past the caches, since the last fence
   Blocked blocked_;
+  int64_t verdict_ns_ = 0;  // by then ranks that disagree are told so (await_earlier()); 0: none do
   // The places that peers published with their enter signals of the call that runs, by published
   // buffer and rank.
   std::vector<Remote> remote_;

@@ -2,6 +2,7 @@
 // blocked operation waits for.
 #include <bit>
 
+#include "base/clock.h"
 #include "base/fetch.h"
 #include "engine/runner.h"
 
@@ -84,7 +85,8 @@ void Runner::fetch_next(const Plan& plan, uint32_t tick) const {
 bool Runner::met(const Blocked& blocked) const {
   if (blocked.release) return blocked.release->reached() >= blocked.position;
   fetch_to_read(blocked.data, blocked.data_bytes);
-  return channel_.poll(blocked.peer, blocked.tick) != nullptr;
+  if (channel_.poll(blocked.peer, blocked.tick)) return true;
+  return blocked.until_ns && now_ns() >= blocked.until_ns;
 }
 
 void Runner::fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const {

@@ -305,6 +305,54 @@ Error all_gather_that_reads(
   return error;
 }
 
+// Two ranks make calls of which they wait only for the second, and the first ones differ. As over a
+// network, the line of a peer's first call comes after that of its second: it is hidden until
+// then, and as long as `hides` returns true. Returns what the first rank is told.
+std::string told_of_first_calls_that_differ(const std::function<bool()>& hides) {
+  std::string text;
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    ChannelTraits traits = channel.traits();
+    traits.mirrors = true;
+    Wrapped network(channel.inner, traits);
+    bool second_came = false;
+    network.on_poll = [&](const fsccl_transport_line_t* line, int, uint32_t at) {
+      if (at == tick) return second_came && !hides();
+      second_came = second_came || line;
+      return true;
+    };
+    Engine engine(options_over(network, rank, 2, tick));
+    const Plan second = barrier(rank, 2);
+    Plan first = second;
+    first.lazy = true;
+    std::erase_if(first.steps, [](const Step& step) { return step.kind == StepKind::wait; });
+    const auto call = [&](const Plan& plan, const Fingerprint& what) {
+      Operation* operation = nullptr;
+      EXPECT_TRUE(engine.acquire(&operation, {}, what).ok());
+      operation->plan = &plan;
+      fsccl_status_t state;
+      return engine.submit(*operation, true, &state);
+    };
+    EXPECT_TRUE(call(first, {.op = OpCode::broadcast, .count = rank ? 7u : 5u}).ok());
+    const Status status =
+        call(second, {.op = OpCode::barrier, .history = static_cast<uint64_t>(rank)});
+    EXPECT_EQ(status.code(), FSCCL_ERR_MISMATCH) << status.text();
+    if (rank == 0) text = status.text();
+  });
+  return text;
+}
+
+TEST(Engine, NamesTheFirstCallThatDiffersThoughItsLineComesLater) {
+  std::atomic<int> looks{0};
+  EXPECT_THAT(told_of_first_calls_that_differ([&] { return looks++ < 10; }),
+              ::testing::HasSubstr("they differ in count 5 and 7"));
+}
+
+// A peer that calls something else may never send the line that is missing.
+TEST(Engine, ACallThatDiffersIsToldThoughAnEarlierLineNeverComes) {
+  EXPECT_THAT(told_of_first_calls_that_differ([] { return true; }),
+              ::testing::HasSubstr("rank 1 calls barrier"));
+}
+
 TEST(Engine, SaysThatARankDiedWhoseMemoryCouldNotBeRead) {
   const Error error = all_gather_that_reads([](Wrapped&) { return FSCCL_ERR_PEER_DEAD; });
   EXPECT_EQ(error.code, FSCCL_ERR_PEER_DEAD);
