@@ -39,6 +39,8 @@ struct DeltaScratch::Memory {
 DeltaScratch::DeltaScratch() : memory(new Memory) {}
 DeltaScratch::~DeltaScratch() = default;
 
+void write_no_delta(uint8_t* out) { std::memset(out, 0xff, sizeof(Header)); }
+
 namespace {
 
 // The parts of a block, wherever they lie.
