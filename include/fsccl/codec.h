@@ -21,10 +21,9 @@ typedef enum fsccl_codec_kind {
    * last place, as half a byte each or coded by their frequencies, whichever takes less time.
    * Parameters arrive the same, bit for bit, with or without it. Ranks that exchange with other
    * hosts keep a copy of what they exchanged: together, each host keeps one copy of the unit, 2
-   * bytes an element, in the pool, and room for the coded bytes of the largest unit
-   * (fsccl_codec_report_t: state_bytes). A copy that is not the sender's is found by its sum,
-   * and that sender's part goes plain once. Differences that take more than half of the plain
-   * bytes go plain as well. */
+   * bytes an element, in the pool (fsccl_codec_report_t: state_bytes). A copy that is not the
+   * sender's is found by its sum, and that sender's part goes plain once. Differences that take
+   * more than half of the plain bytes go plain as well. */
   FSCCL_CODEC_DELTA = 1,
   /* For gathers, with a loss: fp16, bf16 or fp32 as 8 bits and a scale for each block of
    * elements. FP8: E4M3, scales in fp32; INT8: integers of -127 .. 127, scales in fp32; MXFP8:

@@ -7,6 +7,7 @@ namespace {
 
 constexpr double kWeight = 0.3;       // weight of the newest value
 constexpr uint64_t kLeastShare = 32;  // words to a byte
+constexpr double kMostRise = 1.2;
 
 void follow(double& value, double next) {
   value = value > 0 ? value + kWeight * (next - value) : next;
@@ -22,6 +23,11 @@ bool CodecChoice::stays_out() {
   if (!out_) return false;
   out_--;
   return true;
+}
+
+void LinkCosts::overlapped(double ns, uint64_t bytes, bool busy) {
+  const auto least = byte_ns * static_cast<double>(bytes);
+  if (ns < least || busy) measured(std::min(ns, kMostRise * least), bytes);
 }
 
 // Gathers in which nothing has changed, as those of backward, win; those of forward may lose: both
@@ -47,9 +53,11 @@ void CodecChoice::judge(const GatherTimes& times, bool may_decline) {
   next_out_ = std::min(2 * next_out_, kLongest);
 }
 
-DeltaForm CodecChoice::form(const LinkCosts& link, size_t receivers) {
+DeltaForm CodecChoice::form(double byte_ns, size_t receivers) {
+  const auto peers = static_cast<double>(receivers);
+  // A word is encoded, and one of each peer is decoded.
   const auto cost = [&](const Form& one) {
-    return 2 * one.word_ns + one.word_bytes * link.byte_ns * static_cast<double>(receivers);
+    return overlapped_ns((1 + peers) * one.word_ns, peers * one.word_bytes * byte_ns);
   };
   const size_t better = cost(forms_[0]) < cost(forms_[1]) ? 0 : 1;
   const bool untried = forms_[0].word_ns <= 0 || forms_[1].word_ns <= 0;

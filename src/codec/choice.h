@@ -3,6 +3,7 @@
 // must make alike follow from numbers that all of them have (judge()). A codec that loses stays out
 // for a while, then tries again.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -15,11 +16,22 @@ struct LinkCosts {
   double byte_ns = 0;      // a byte on the busier way of the busiest host
   double exchange_ns = 0;  // a small message to each host and back
   void measured(double ns, uint64_t bytes);
+  // The bytes came while ranks coded, which may have taken longer than the link: the time is no
+  // less than the link's. `busy`: it seems to be the link's. A rank that lost its core for a while
+  // looks like a slow link, so the cost rises little by little.
+  void overlapped(double ns, uint64_t bytes, bool busy);
 
  private:
   // the time of fewer bytes says little of the rate
   static constexpr uint64_t kLeastBytes = 256u << 10;
 };
+
+// How long it takes to code, and to move what is coded, where most of both goes on at the same
+// time: nothing hides the first piece's encoding and the last one's decoding.
+inline double overlapped_ns(double coding_ns, double wire_ns) {
+  constexpr double kEnds = 8;  // an eighth of the shorter one is at the ends
+  return std::max(coding_ns, wire_ns) + std::min(coding_ns, wire_ns) / kEnds;
+}
 
 // Times of a gather that all ranks know.
 struct GatherTimes {
@@ -36,8 +48,9 @@ class CodecChoice {
   // times of a gather; the newest ones weigh most
   const GatherTimes& recent() const { return recent_; }
 
-  // This rank's own choice, for what it sends to `receivers`.
-  DeltaForm form(const LinkCosts& link, size_t receivers);
+  // This rank's own choice, for what it sends to `receivers`, where a byte takes so long on the
+  // link. Coding goes on while bytes are on their way, so the slower of the two decides.
+  DeltaForm form(double byte_ns, size_t receivers);
   void took(DeltaForm form, double encode_ns, uint64_t words, uint64_t bytes);
 
  private:

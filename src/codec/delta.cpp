@@ -39,6 +39,8 @@ struct DeltaScratch::Memory {
 DeltaScratch::DeltaScratch() : memory(new Memory) {}
 DeltaScratch::~DeltaScratch() = default;
 
+void write_no_delta(uint8_t* out) { std::memset(out, 0xff, sizeof(Header)); }
+
 namespace {
 
 // The parts of a block, wherever they lie.
@@ -78,9 +80,13 @@ struct DeltaBlock {
 DeltaWritten encode_delta(const uint16_t* words, uint16_t* previous, size_t count, DeltaForm form,
                           uint8_t* out, DeltaScratch& scratch) {
   DeltaScratch::Memory& memory = *scratch.memory;
-  const Escapes found = split_nibbles(words, previous, count, memory.nibbles.data(),
-                                      memory.escapes.data(), memory.longs.data());
   const size_t plain = count * sizeof *words;
+  // Words that have not changed are common, and faster to find so.
+  Escapes found;
+  found.same = std::memcmp(words, previous, plain) == 0;
+  if (!found.same)
+    found = split_nibbles(words, previous, count, memory.nibbles.data(), memory.escapes.data(),
+                          memory.longs.data());
   DeltaBlock block;
   block.header.sum = crc32c(words, plain);
   block.header.kind = found.same ? DeltaKind::same : DeltaKind::nibbles;

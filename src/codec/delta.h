@@ -29,11 +29,12 @@ enum class DeltaKind : uint32_t { same, nibbles, coded, plain };
 
 // Bytes that a block of `words` words takes at most.
 constexpr size_t delta_block_bound(size_t words) { return kDeltaHeaderBytes + 2 * words; }
+// Bytes that tell a decoder that no block follows: decode_delta() takes them for a damaged one.
+void write_no_delta(uint8_t* out);  // kDeltaHeaderBytes
 // Bytes that `words` words take in blocks at most.
 constexpr size_t delta_bound(size_t words) {
   return (words + kDeltaBlockWords - 1) / kDeltaBlockWords * kDeltaHeaderBytes + 2 * words;
 }
-
 // Memory of one encoder or decoder, for a block; not for two threads at once.
 struct DeltaScratch {
   DeltaScratch();

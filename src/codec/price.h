@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "codec/choice.h"
+
 namespace fsccl {
 
 struct CodecPrice {
@@ -30,8 +32,8 @@ inline CodecPrice price_delta(uint64_t bytes, int hosts, double byte_ns, double 
   made.plain_ns = byte_ns * static_cast<double>(bytes) * others;
   for (const Form& form : {kCoded, kNibbles}) {
     const double coded = words * others * form.bits / 8;
-    const double ns = words * (share * form.encode_ns + others * form.decode_ns) + byte_ns * coded +
-                      2 * exchange_ns;
+    const double coding_ns = words * (share * form.encode_ns + others * form.decode_ns);
+    const double ns = overlapped_ns(coding_ns, byte_ns * coded) + exchange_ns;
     if (made.coded_bytes && ns >= made.coded_ns) continue;
     made.coded_ns = ns;
     made.coded_bytes = static_cast<uint64_t>(coded);

@@ -143,6 +143,9 @@ struct OperationSettings {
 
   Completion (*complete)(Operation&) = nullptr;
   void (*step_done)(Operation&, const Step&) = nullptr;  // after each reduce step; may be null
+  // Carries out a code step: encodes to `slot`, or decodes from there. Returns the bytes that it
+  // has encoded.
+  uint64_t (*code)(Operation&, const Step&, std::byte* slot) = nullptr;
   void* owner = nullptr;
 
   // An operation that begins only when another one, of another engine, has got so far: when `gate`
@@ -196,6 +199,7 @@ struct Operation : OperationSettings, Cursor {
   int64_t deadline_ns = 0;  // 0: nobody has slept on it yet
   std::array<Binding, kInlineBindings> inline_bindings;
   Norm norm;
+  uint64_t coded_bytes = 0;  // bytes that the last code step has encoded
   // data of the hooks beyond `context`; dropped when the operation is over
   std::shared_ptr<void> state;
   std::array<uint64_t, 8> context{};  // the hooks' own

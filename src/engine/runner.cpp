@@ -94,6 +94,8 @@ bool Runner::perform(C& cursor, const Step& step) {
       return move(cursor, step);
     case StepKind::put:
       return put(cursor, step);
+    case StepKind::code:
+      return code(cursor, step);
     case StepKind::reduce:
       return reduce(cursor, step);
     case StepKind::reduce_local:
@@ -373,8 +375,11 @@ bool Runner::move(C& cursor, const Step& step) {
 template <class C>
 bool Runner::put(C& cursor, const Step& step) {
   if (cursor.how().dry_run) return true;
-  const Slice part = slice(cursor, step);
+  Slice part = slice(cursor, step);
   if (part.count == 0) return true;
+  if constexpr (!kSmall<C>) {
+    if (step.coded) part.count = std::min(part.count, cursor.coded_bytes);
+  }
   fence_slots();
   const Remote src = there(cursor, step.src, step.src.rank, part.begin, step.from);
   const size_t at =

@@ -133,6 +133,8 @@ class Runner {
   bool move(C& cursor, const Step& step);  // copy and cast
   template <class C>
   bool put(C& cursor, const Step& step);
+  bool code(Operation& op, const Step& step);
+  bool code(SmallCursor&, const Step&) { return false; }  // no small call has such a step
   bool reduce(Operation& op, const Step& step);
   bool reduce(SmallCursor& call, const Step& step);
   bool reduce_local(Operation& op, const Step& step);

@@ -54,6 +54,12 @@ bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst
   return false;
 }
 
+bool Runner::code(Operation& op, const Step& step) {
+  const Place& slot = op.plan->buffers[step.dst.buffer].slot ? step.dst : step.src;
+  op.coded_bytes = op.code(op, step, there(op, slot, slot.rank, 0, FSCCL_UINT8).mapped);
+  return true;
+}
+
 void Runner::expect_ahead(Operation& op) {
   if (!channel_.traits().places || op.dry_run) return;
   if (op.round == 0) {

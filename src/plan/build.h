@@ -121,6 +121,16 @@ class Builder {
     move(StepKind::put, slot, dtype, src, dtype, count);
     plan_.steps.back().peer = peer;
   }
+  // Words into the slot, or out of it, by the operation's hook.
+  void code(Place dst, Place src, uint64_t words) {
+    move(StepKind::code, dst, FSCCL_UINT8, src, FSCCL_UINT8, words);
+  }
+  // Puts what the last code step made there, `most` bytes at most.
+  void put_coded(int peer, Place slot, uint64_t most) {
+    if (most == 0) return;
+    put(peer, slot, slot, most, FSCCL_UINT8);
+    plan_.steps.back().coded = true;
+  }
   // To where `peer` reads it in this rank's slot. Unless slots are mirrored, it is there for every
   // other peer as well.
   void offer(int peer, Place slot, Place src, uint64_t count, fsccl_dtype_t dtype) {

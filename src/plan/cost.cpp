@@ -91,6 +91,7 @@ class Follower {
       case StepKind::choose:
       case StepKind::native:  // select/native.h has its price
       case StepKind::divide:
+      case StepKind::code:  // nobody chooses between plans that have it
         return true;
     }
     return true;

@@ -74,6 +74,9 @@ std::string describe(const Plan& plan, const Step& step) {
     case StepKind::put:
       return fmt::format("put {} x {} for rank {}: {} <- {}", step.count, from, step.peer,
                          describe(plan, step.dst), describe(plan, step.src));
+    case StepKind::code:
+      return fmt::format("code {} x {}: {} <- {}", step.count, from, describe(plan, step.dst),
+                         describe(plan, step.src));
     case StepKind::signal:
       if (step.peer != kAllPeers)
         return fmt::format("signal tick {} to rank {}", step.tick, step.peer);

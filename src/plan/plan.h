@@ -44,6 +44,10 @@
 // Pieces. The bytes that one step brings into a slot are taken out of it by steps that read just
 // these bytes: pieces have checksums (engine/sums.h).
 //
+// Coded. The bytes that a `code` step makes of words are known when it has made them. The verifier
+// takes the step for a copy of a byte for each word, and a put behind it for one of all that the
+// slot can hold. Such bytes carry sums of their own. A plan with code steps has one round.
+//
 // Rounds. A plan with `rounds` > 1 is run that many times, each time with ticks of its own. Its
 // copies, reduces and puts then move `chunk` bytes a round: round k moves the elements [k, k + 1) *
 // chunk / element size of each step's count, at places that advance by as much. Places in slots do
@@ -92,6 +96,10 @@ enum class StepKind : uint8_t {
   // dst = src, `count` elements of dtype `from`: src is any place of this rank, dst one in a slot
   // of this rank, as `peer` sees that slot (mirrored)
   put,
+  // dst = src, `count` words, in a form that the operation's hook gives them, or takes them out of:
+  // dst is a slot of this rank, from its begin on, or src is one of a peer. How many bytes of the
+  // slot the form takes, at most the slot's, is known when the hook has run
+  code,
   // reach `tick`; with `count` > 0 carries count (<= kInlineBytes) bytes from src, which lies on
   // this rank
   signal,
@@ -156,6 +164,8 @@ struct Step {
   Place own;              // reduce: where this rank's own contribution is
   bool spread = false;    // reduce: dst on every rank
   bool optional = false;  // signal: of a quiet plan
+  // put: of as many bytes as the last code step took, `count` at most
+  bool coded = false;
 };
 
 enum class Role : uint8_t {

@@ -132,6 +132,7 @@ Status SymbolicRun::execute(int rank, uint32_t index, const Step& step) {
   switch (step.kind) {
     case StepKind::copy:
     case StepKind::cast:
+    case StepKind::code:
       return do_move(rank, index, step);
     case StepKind::put:
       return do_put(rank, index, step);

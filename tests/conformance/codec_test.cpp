@@ -67,7 +67,10 @@ void gathers_the_same(const CodecCase& c, int ranks) {
                 const fsccl_codec_report_t report = coded.report();
                 if (hosts_given() && report.gathers) {
                   EXPECT_EQ(report.coded + report.plain + report.declined, report.gathers);
-                  EXPECT_GT(report.coded, report.plain);
+                  // A codec that may decline does so by times, which a busy machine stretches.
+                  if (c.flags & FSCCL_CODEC_NEVER_DECLINES) {
+                    EXPECT_GT(report.coded, report.plain);
+                  }
                   EXPECT_EQ(report.mended, 0u);
                 }
               }

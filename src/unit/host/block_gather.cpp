@@ -78,7 +78,7 @@ uint64_t BlockGather::encode_own() {
   return written;
 }
 
-Completion BlockGather::encode(Operation& op, bool changed) {
+Completion BlockGather::start(Operation& op, bool changed) {
   if (!changed && known_) return move(op);
   known_ = false;
   sizes_.mine[0] = encode_own();

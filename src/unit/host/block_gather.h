@@ -19,7 +19,7 @@ class BlockGather final : public CodedGather {
 
  private:
   Status place(const std::string& unit) override;
-  Completion encode(Operation& op, bool changed) override;
+  Completion start(Operation& op, bool changed) override;
   bool covers(fsccl_dtype_t dtype) const override { return blocks_take(dtype); }
 
   static BlockGather& of(Operation& op) { return static_cast<BlockGather&>(owner_of(op)); }

@@ -60,7 +60,7 @@ Status CodedGather::run(const SlotSet& slots, const Fingerprint& called, bool ch
 
 Completion CodedGather::begun(Operation& op) {
   CodedGather& gather = static_cast<CodedGather&>(owner_of(op));
-  return gather.encode(op, gather.changed_);
+  return gather.start(op, gather.changed_);
 }
 
 std::vector<uint64_t> CodedGather::list(const std::vector<bool>& of,
@@ -76,7 +76,9 @@ std::vector<uint64_t> CodedGather::list(const std::vector<bool>& of,
   std::vector<uint64_t> bytes(hosts());
   for (size_t host = 0; host < hosts(); host++) bytes[host] = of[host] ? coded[host] : 0;
   const std::vector<uint64_t> codes = bytes;
-  if (std::any_of(codes.begin(), codes.end(), [](uint64_t some) { return some > 0; }))
+  if (!sent)
+    bytes.assign(hosts(), 0);
+  else if (std::any_of(codes.begin(), codes.end(), [](uint64_t some) { return some > 0; }))
     add(codes, FSCCL_UINT8, reinterpret_cast<std::byte*>(sent),
         reinterpret_cast<std::byte*>(staging_->received()));
   for (const LaneExchange::Range& range : ranges_) {

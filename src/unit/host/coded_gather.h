@@ -40,13 +40,14 @@ class CodedGather : public LaneOperation {
               const CodecSpec& spec, std::string name);
 
   virtual Status place(const std::string& unit) = 0;
-  virtual Completion encode(Operation& op, bool changed) = 0;  // begins the gather
+  virtual Completion start(Operation& op, bool changed) = 0;
   virtual bool covers(fsccl_dtype_t dtype) const = 0;
 
   Status allocate(uint64_t bytes, const std::string& unit);  // sets memory_
   // Lists the tensors that `hosts` bring. `coded`: by host, the number of coded bytes, which this
-  // rank has at `sent`; 0: the host's words go plain, from slot to slot. `others`: tensors that the
-  // codec does not cover go, too. Returns the bytes of each host.
+  // rank has at `sent`, or which are not listed if that is null; 0: the host's words go plain, from
+  // slot to slot. `others`: tensors that the codec does not cover go, too. Returns the bytes of
+  // each host.
   std::vector<uint64_t> list(const std::vector<bool>& hosts, const std::vector<uint64_t>& coded,
                              bool others, uint8_t* sent, ListShape* shape);
   std::vector<uint64_t> plain_bytes() const;  // by host

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/hash.h"
 #include "base/round_up.h"
 #include "kernels/crc32c.h"
 
@@ -12,21 +11,11 @@ namespace {
 
 constexpr uint64_t kAlignment = 64;
 
-// A state from the sums of its blocks; never 0.
-class State {
- public:
-  explicit State(uint64_t words) : hash_(words) {}
-  void add(uint32_t sum) { hash_ = mix_in_order(hash_, sum); }
-  uint64_t value() const { return hash_ | 1; }
-
- private:
-  uint64_t hash_;
-};
-
 }  // namespace
 
-DeltaCopies::DeltaCopies(size_t hosts, const std::vector<LaneExchange::Range>& ranges)
-    : hosts_(hosts) {
+DeltaCopies::DeltaCopies(size_t hosts, const std::vector<LaneExchange::Range>& ranges,
+                         size_t block_words)
+    : hosts_(hosts), block_words_(block_words) {
   for (const LaneExchange::Range& range : ranges) {
     if (!covers(range.dtype)) continue;
     Host& host = hosts_[range.holder];
@@ -53,91 +42,91 @@ void DeltaCopies::forget() {
   for (Host& host : hosts_) host.state = 0;
 }
 
+void DeltaCopies::begin(size_t host) {
+  Host& of = hosts_[host];
+  of.passed = State(of.words);
+  of.done = of.within = 0;
+  of.piece = 0;
+  of.state = of.words ? 0 : of.passed.value();
+}
+
+size_t DeltaCopies::next_words(const Host& host) const {
+  return std::min<uint64_t>(block_words_, host.words - host.done);
+}
+
+void DeltaCopies::passed(Host& host, size_t words, uint32_t sum) {
+  host.passed.add(sum);
+  host.done += words;
+  if (host.done == host.words) host.state = host.passed.value();
+}
+
 template <class Visit>
-void DeltaCopies::Cursor::walk(uint64_t count, const Visit& visit) {
+void DeltaCopies::walk(Host& host, const std::vector<std::byte*>& slots, uint64_t count,
+                       const Visit& visit) {
   while (count) {
-    const Piece& piece = host_.pieces[piece_];
-    const uint64_t now = std::min(count, piece.words - within_);
-    visit(reinterpret_cast<uint16_t*>(slots_[piece.slot] + piece.offset) + within_, now);
+    const Piece& piece = host.pieces[host.piece];
+    const uint64_t now = std::min(count, piece.words - host.within);
+    visit(reinterpret_cast<uint16_t*>(slots[piece.slot] + piece.offset) + host.within, now);
     count -= now;
-    within_ += now;
-    if (within_ == piece.words) piece_++, within_ = 0;
+    host.within += now;
+    if (host.within == piece.words) host.piece++, host.within = 0;
   }
 }
 
-const uint16_t* DeltaCopies::Cursor::read(uint64_t count, std::vector<uint16_t>& block) {
-  const Piece& piece = host_.pieces[piece_];
-  if (piece.words - within_ >= count) {
-    const uint16_t* words = nullptr;
-    walk(count, [&](const uint16_t* at, uint64_t) { words = at; });
-    return words;
-  }
+const uint16_t* DeltaCopies::read(Host& host, const std::vector<std::byte*>& slots, size_t count,
+                                  std::vector<uint16_t>& block) {
+  const uint16_t* words = block.data();
+  const bool together = host.pieces[host.piece].words - host.within >= count;
   uint16_t* to = block.data();
-  walk(count, [&](const uint16_t* at, uint64_t now) {
-    std::memcpy(to, at, now * sizeof *at);
+  walk(host, slots, count, [&](const uint16_t* at, uint64_t now) {
+    if (together)
+      words = at;
+    else
+      std::memcpy(to, at, now * sizeof *at);
     to += now;
   });
-  return block.data();
+  return words;
 }
 
-void DeltaCopies::Cursor::write(const uint16_t* words, uint64_t count) {
-  walk(count, [&](uint16_t* at, uint64_t now) {
+size_t DeltaCopies::encode_next(size_t host, const std::vector<std::byte*>& slots, DeltaForm form,
+                                uint8_t* out, size_t room, Workspace& work) {
+  Host& of = hosts_[host];
+  const size_t count = next_words(of);
+  uint16_t* const copy = of.copy + of.done;
+  const uint16_t* const words = read(of, slots, count, work.block);
+  const bool fits = delta_block_bound(count) <= room;
+  uint8_t* const to = fits ? out : work.coded.data();
+  const DeltaWritten block = encode_delta(words, copy, count, form, to, work.scratch);
+  if (block.bytes > room) return 0;
+  if (!fits) std::memcpy(out, to, block.bytes);
+  passed(of, count, block.sum);
+  return block.bytes;
+}
+
+size_t DeltaCopies::decode_next(size_t host, const std::vector<std::byte*>& slots,
+                                const uint8_t* in, size_t size, Workspace& work) {
+  Host& of = hosts_[host];
+  const size_t count = next_words(of);
+  const uint16_t* words = of.copy + of.done;
+  const DeltaRead block = decode_delta(in, size, of.copy + of.done, count, work.scratch);
+  if (block.result != DeltaResult::good) return 0;
+  walk(of, slots, count, [&](uint16_t* at, uint64_t now) {
     std::memcpy(at, words, now * sizeof *at);
     words += now;
   });
+  passed(of, count, block.sum);
+  return block.bytes;
 }
 
 void DeltaCopies::take(size_t host, const std::vector<std::byte*>& slots, Workspace& work) {
-  (void)encode(host, slots, DeltaForm::nibbles, nullptr, 0, work);
-}
-
-uint64_t DeltaCopies::encode_room(size_t host, uint64_t most) const {
-  return most + delta_block_bound(std::min<uint64_t>(words(host), kDeltaBlockWords));
-}
-
-uint64_t DeltaCopies::encode(size_t host, const std::vector<std::byte*>& slots, DeltaForm form,
-                             uint8_t* out, uint64_t most, Workspace& work) {
   Host& of = hosts_[host];
-  Cursor cursor(of, slots);
-  State state(of.words);
-  uint64_t written = 0;
-  bool codes = most > 0 && of.state != 0;
-  for (uint64_t begin = 0; begin < of.words; begin += kDeltaBlockWords) {
-    const uint64_t count = std::min<uint64_t>(kDeltaBlockWords, of.words - begin);
-    const uint16_t* const words = cursor.read(count, work.block);
-    if (codes) {
-      const DeltaWritten block =
-          encode_delta(words, of.copy + begin, count, form, out + written, work.scratch);
-      state.add(block.sum);
-      written += block.bytes;
-      codes = written <= most;
-    } else {
-      std::memcpy(of.copy + begin, words, count * sizeof *words);
-      state.add(crc32c(words, count * sizeof *words));
-    }
+  begin(host);
+  while (of.done < of.words) {
+    const size_t count = next_words(of);
+    uint16_t* const copy = of.copy + of.done;
+    std::memcpy(copy, read(of, slots, count, work.block), count * sizeof *copy);
+    passed(of, count, crc32c(copy, count * sizeof *copy));
   }
-  of.state = state.value();
-  return codes ? written : 0;
-}
-
-bool DeltaCopies::decode(size_t host, const std::vector<std::byte*>& slots, const uint8_t* in,
-                         uint64_t size, Workspace& work) {
-  Host& of = hosts_[host];
-  Cursor cursor(of, slots);
-  State state(of.words);
-  of.state = 0;
-  for (uint64_t begin = 0; begin < of.words; begin += kDeltaBlockWords) {
-    const uint64_t count = std::min<uint64_t>(kDeltaBlockWords, of.words - begin);
-    const DeltaRead block = decode_delta(in, size, of.copy + begin, count, work.scratch);
-    if (block.result != DeltaResult::good) return false;
-    cursor.write(of.copy + begin, count);
-    state.add(block.sum);
-    in += block.bytes;
-    size -= block.bytes;
-  }
-  if (size) return false;
-  of.state = state.value();
-  return true;
 }
 
 }  // namespace fsccl

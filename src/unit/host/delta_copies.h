@@ -1,10 +1,11 @@
 // The copies that the delta codec needs: for each host of a lane, the 16-bit words that the host
 // brought at the last gather, one behind the other. A copy has a state, a number that follows from
 // its words: owner and receiver have the same copy, as far as they know, if their states are equal.
-// The memory of a copy may still have changed: then decode() finds it out (codec/delta.h).
+// The memory of a copy may still have changed: then decode_next() finds it out (codec/delta.h).
 #pragma once
 #include <vector>
 
+#include "base/hash.h"
 #include "codec/delta.h"
 #include "unit/host/lane_exchange.h"
 
@@ -13,13 +14,14 @@ namespace fsccl {
 class DeltaCopies {
  public:
   DeltaCopies() = default;
-  // Makes copies of the 16-bit ranges.
-  DeltaCopies(size_t hosts, const std::vector<LaneExchange::Range>& ranges);
+  // Makes copies of the 16-bit ranges, which are coded in blocks of so many words.
+  DeltaCopies(size_t hosts, const std::vector<LaneExchange::Range>& ranges, size_t block_words);
 
   static bool covers(fsccl_dtype_t dtype) {
     return dtype == FSCCL_BFLOAT16 || dtype == FSCCL_FLOAT16;
   }
   size_t hosts() const { return hosts_.size(); }
+  size_t block_words() const { return block_words_; }
   uint64_t words(size_t host) const { return hosts_[host].words; }
   uint64_t all_words() const;
   // Memory for the copies: bytes() of it, aligned to 64, which the caller keeps. They have no words
@@ -27,7 +29,7 @@ class DeltaCopies {
   uint64_t bytes() const { return bytes_; }
   void place(std::byte* memory);
 
-  // 0: no words.
+  // 0: no words, or a pass over them has not ended.
   uint64_t state(size_t host) const { return hosts_[host].state; }
   void forget();
 
@@ -35,49 +37,61 @@ class DeltaCopies {
   struct Workspace {
     DeltaScratch scratch;
     std::vector<uint16_t> block = std::vector<uint16_t>(kDeltaBlockWords);
+    std::vector<uint8_t> coded = std::vector<uint8_t>(delta_block_bound(kDeltaBlockWords));
   };
-  // The words of a host that lie in the slots, whose addresses `slots` has, become its copy.
+
+  // A pass goes over the words of a host block by block. It begins here: the copy has no state
+  // until the pass has gone over all of them.
+  void begin(size_t host);
+  // The next block of words that lie in the slots, whose addresses `slots` has, becomes part of the
+  // copy. Writes the differences to `out`, and returns their bytes. 0: they take more than `room`.
+  size_t encode_next(size_t host, const std::vector<std::byte*>& slots, DeltaForm form,
+                     uint8_t* out, size_t room, Workspace& work);
+  // Adds differences, which begin the `size` bytes at `in`, to the next block of the copy, and puts
+  // the words into the slots. Returns the bytes that they take. 0: the copy is not the one that
+  // they are of, or they are damaged. Then the pass is over, and the slots hold anything.
+  size_t decode_next(size_t host, const std::vector<std::byte*>& slots, const uint8_t* in,
+                     size_t size, Workspace& work);
+  // A pass as a whole: the words of a host that lie in the slots become its copy.
   void take(size_t host, const std::vector<std::byte*>& slots, Workspace& work);
-  // The same, and writes the differences, at most `most` bytes. Returns 0 if there would be more of
-  // them; the copy is taken all the same. `out` has room for encode_room(host, most).
-  uint64_t encode(size_t host, const std::vector<std::byte*>& slots, DeltaForm form, uint8_t* out,
-                  uint64_t most, Workspace& work);
-  uint64_t encode_room(size_t host, uint64_t most) const;
-  // Adds differences to the copy, and puts the words into the slots. False: the copy is not the one
-  // that they are of, or they are damaged; then it has no state any more, and the slots hold
-  // anything.
-  bool decode(size_t host, const std::vector<std::byte*>& slots, const uint8_t* in, uint64_t size,
-              Workspace& work);
 
  private:
   struct Piece {
     size_t slot = 0;
     uint64_t offset = 0, words = 0;
   };
+  // A state from the sums of its blocks; never 0.
+  class State {
+   public:
+    explicit State(uint64_t words) : hash_(words) {}
+    void add(uint32_t sum) { hash_ = mix_in_order(hash_, sum); }
+    uint64_t value() const { return hash_ | 1; }
+
+   private:
+    uint64_t hash_;
+  };
   struct Host {
     std::vector<Piece> pieces;
     uint64_t words = 0;
     uint16_t* copy = nullptr;
     uint64_t state = 0;
+    // the pass: words that it has gone over, where the next ones lie, and what their state will be
+    uint64_t done = 0;
+    size_t piece = 0;
+    uint64_t within = 0;
+    State passed{0};
   };
-  // Walks over a host's words as they lie in the slots.
-  class Cursor {
-   public:
-    Cursor(const Host& host, const std::vector<std::byte*>& slots) : host_(host), slots_(slots) {}
-    const uint16_t* read(uint64_t count,
-                         std::vector<uint16_t>& block);  // the next ones, in one piece
-    void write(const uint16_t* words, uint64_t count);
-
-   private:
-    template <class Visit>
-    void walk(uint64_t count, const Visit& visit);
-    const Host& host_;
-    const std::vector<std::byte*>& slots_;
-    size_t piece_ = 0;
-    uint64_t within_ = 0;
-  };
+  size_t next_words(const Host& host) const;
+  // Returns the next words in one piece: where they lie, or in `block`.
+  static const uint16_t* read(Host& host, const std::vector<std::byte*>& slots, size_t count,
+                              std::vector<uint16_t>& block);
+  template <class Visit>
+  static void walk(Host& host, const std::vector<std::byte*>& slots, uint64_t count,
+                   const Visit& visit);
+  static void passed(Host& host, size_t words, uint32_t sum);
 
   std::vector<Host> hosts_;
+  size_t block_words_ = kDeltaBlockWords;
   uint64_t bytes_ = 0;
 };
 

@@ -10,19 +10,35 @@
 namespace fsccl {
 namespace {
 
-double since_ns(int64_t begin_ns) { return static_cast<double>(now_ns() - begin_ns); }
+// The link was busy all the time if pieces took longer than coding, by so much.
+constexpr double kBusyLink = 1.25;
+
+uint64_t since_ns(int64_t begin_ns) { return static_cast<uint64_t>(now_ns() - begin_ns); }
+
+// Four blocks fit a slot at a byte a word, which is half of their plain bytes; one fits where four
+// would be so short that their tables weigh.
+size_t block_words_for(size_t slot_bytes) {
+  constexpr size_t kShort = kDeltaBlockWords / 4;
+  const auto of_slot = [&](size_t blocks) {
+    return (slot_bytes - kDeltaHeaderBytes) / blocks - kDeltaHeaderBytes;
+  };
+  const size_t words = std::max(of_slot(4), std::min(of_slot(1), kShort));
+  return std::min(words / 64 * 64, kDeltaBlockWords);
+}
+
+bool any(const std::vector<bool>& hosts) {
+  return std::any_of(hosts.begin(), hosts.end(), [](bool is) { return is; });
+}
 
 }  // namespace
 
 DeltaGather::DeltaGather(HostPool& pool, Communicator& lane, const LaneExchange& exchange,
                          const CodecSpec& spec)
     : CodedGather(pool, lane, exchange, spec, "gather with the delta codec"),
-      copies_(hosts(), ranges_),
-      heads_(table_of(kHeadWords + hosts())),
-      verdicts_(table_of((hosts() + 63) / 64)) {}
+      copies_(hosts(), ranges_, block_words_for(lane.engine().slot_bytes())),
+      told_(table_of(kToldWords + hosts())) {}
 
 Status DeltaGather::place(const std::string& unit) {
-  FSCCL_TRY(staging_->reserve(copies_.encode_room(self_, most_coded(self_)), copies_.all_words()));
   FSCCL_TRY(allocate(copies_.bytes(), unit));
   copies_.place(memory_);
   return success();
@@ -31,6 +47,7 @@ Status DeltaGather::place(const std::string& unit) {
 bool DeltaGather::stays_out() {
   if (!choice_.stays_out()) return false;
   copies_.forget();
+  agreed_ = false;
   staging_->sums.declined++;
   const std::lock_guard lock(mutex_);
   figures_.gathers++;
@@ -38,127 +55,183 @@ bool DeltaGather::stays_out() {
   return true;
 }
 
-DeltaGather::Head DeltaGather::head(size_t host) const {
-  Head made;
-  std::memcpy(static_cast<void*>(&made), &heads_.all[host * heads_.mine.size()], sizeof made);
+DeltaGather::Told DeltaGather::told(size_t host) const {
+  Told made;
+  std::memcpy(static_cast<void*>(&made), &told_.all[host * told_.mine.size()], sizeof made);
   return made;
 }
 
-Completion DeltaGather::encode(Operation& op, bool) {
+double DeltaGather::byte_ns() const {
+  uint64_t most_ps = 0;
+  for (size_t host = 0; host < hosts(); host++) most_ps = std::max(most_ps, told(host).byte_ps);
+  return static_cast<double>(most_ps) / 1000;
+}
+
+Completion DeltaGather::tell_states(Operation& op, Then then) {
+  mine_.byte_ps = static_cast<uint64_t>(1000 * staging_->link.byte_ns);
+  mine_.exchange_ns = static_cast<uint64_t>(staging_->link.exchange_ns);
+  std::memcpy(told_.mine.data(), &mine_, sizeof mine_);
+  for (size_t host = 0; host < hosts(); host++) told_.mine[kToldWords + host] = copies_.state(host);
+  return tell(op, told_, then);
+}
+
+Completion DeltaGather::start(Operation& op, bool) {
   mends_.assign(hosts(), false);
-  sent_ = 0;
-  for (size_t host = 0; host < hosts(); host++)
-    heads_.mine[kHeadWords + host] = copies_.state(host);
-  form_ = spec_.flags & FSCCL_CODEC_NIBBLES_ONLY   ? DeltaForm::nibbles
-          : spec_.flags & FSCCL_CODEC_FEWEST_BYTES ? DeltaForm::coded
-                                                   : choice_.form(staging_->link, hosts() - 1);
-  const int64_t begin_ns = now_ns();
-  Head told;
-  told.bytes =
-      copies_.encode(self_, slots_, form_, staging_->sent(), most_coded(self_), staging_->work);
-  encode_ns_ = since_ns(begin_ns);
-  told.state = copies_.state(self_);
-  told.encode_ns = told.bytes ? static_cast<uint64_t>(encode_ns_) : 0;
-  told.decode_ps = static_cast<uint64_t>(1000 * decode_word_ns_);
-  told.byte_ps = static_cast<uint64_t>(1000 * staging_->link.byte_ns);
-  told.exchange_ns = static_cast<uint64_t>(staging_->link.exchange_ns);
-  std::memcpy(heads_.mine.data(), &told, sizeof told);
-  return tell(op, heads_, [](Operation& here) { return of(here).choose(here); });
+  broken_.assign(hosts(), false);
+  mine_ = {};
+  plain_sent_ = arrived_ = 0;
+  first_ns_ = last_ns_ = 0;
+  if (agreed_) return choose(op);
+  return tell_states(op, [](Operation& here) { return of(here).choose(here); });
+}
+
+// True if a host has another state of the copy than the host whose words it has.
+bool DeltaGather::differs(size_t host) const {
+  for (size_t teller = 0; teller < hosts(); teller++)
+    if (told_state(teller, host) != told_state(host, host)) return true;
+  return told_state(host, host) == 0;
 }
 
 Completion DeltaGather::choose(Operation& op) {
   coded_.assign(hosts(), false);
-  for (size_t host = 0; host < hosts(); host++) {
-    const Head told = head(host);
-    if (told.bytes > most_coded(host))
-      return fail(op, host, "named more coded bytes than there can be");
-    const uint64_t state = told_state(host, host);
-    coded_[host] = told.bytes && state;
-    for (size_t other = 0; other < hosts(); other++)
-      if (told_state(other, host) != state) coded_[host] = false;
-  }
-  return move(op, std::vector<bool>(hosts(), true));
+  for (size_t host = 0; host < hosts(); host++)
+    coded_[host] = copies_.words(host) && !differs(host);
+  form_ = spec_.flags & FSCCL_CODEC_NIBBLES_ONLY   ? DeltaForm::nibbles
+          : spec_.flags & FSCCL_CODEC_FEWEST_BYTES ? DeltaForm::coded
+                                                   : choice_.form(byte_ns(), hosts() - 1);
+  return move_plain(op, std::vector<bool>(hosts(), true));
 }
 
-Completion DeltaGather::move(Operation& op, const std::vector<bool>& of_hosts) {
+// Moves what these hosts bring and does not go coded.
+Completion DeltaGather::move_plain(Operation& op, const std::vector<bool>& of_hosts) {
+  agreed_ = false;
   ListShape shape = list_shape(ListKind::all_gather);
   std::vector<uint64_t> coded(hosts());
-  for (size_t host = 0; host < hosts(); host++)
-    coded[host] = coded_[host] && !mends_[host] ? head(host).bytes : 0;
-  const std::vector<uint64_t> bytes = list(of_hosts, coded, !mending(), staging_->sent(), &shape);
+  plain_.assign(hosts(), false);
+  for (size_t host = 0; host < hosts(); host++) {
+    coded[host] = coded_[host] && !mends_[host];
+    plain_[host] = of_hosts[host] && !coded[host];
+  }
+  const std::vector<uint64_t> bytes = list(of_hosts, coded, !mending(), nullptr, &shape);
+  if (shape.tensors.empty()) return take_plain(op);
   moved_ = busiest(bytes);
-  sent_ += bytes[self_];
+  plain_sent_ += bytes[self_];
   moves_since_ns_ = now_ns();
-  return LaneOperation::move(op, shape, [](Operation& moved) { return of(moved).arrived(moved); });
+  return LaneOperation::move(op, shape, [](Operation& moved) {
+    DeltaGather& gather = of(moved);
+    gather.staging_->link.measured(static_cast<double>(since_ns(gather.moves_since_ns_)),
+                                   gather.moved_);
+    return gather.take_plain(moved);
+  });
 }
 
 // `bytes`: by host, the bytes that it sends to each other host. Returns the most bytes that one
 // host sends to all others or receives from all others.
-uint64_t DeltaGather::busiest(const std::vector<uint64_t>& bytes) {
+uint64_t DeltaGather::busiest(const std::vector<uint64_t>& bytes) const {
   const uint64_t all = std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
   uint64_t most = 0;
   for (const uint64_t own : bytes) most = std::max({most, own * (bytes.size() - 1), all - own});
   return most;
 }
 
-Completion DeltaGather::arrived(Operation& op) {
-  if (mending()) return take_plain(op, mends_) ? end() : Completion::again;
-  staging_->link.measured(since_ns(moves_since_ns_), moved_);
-  std::vector<bool> plain = coded_;
-  plain.flip();
-  if (!take_plain(op, plain)) return Completion::again;
-  if (std::none_of(coded_.begin(), coded_.end(), [](bool coded) { return coded; })) return end();
-  std::fill(verdicts_.mine.begin(), verdicts_.mine.end(), 0);
-  const uint8_t* in = staging_->received();
-  const int64_t begin_ns = now_ns();
-  uint64_t words = 0;
-  for (size_t host = 0; host < hosts(); host++) {
-    const uint64_t bytes = coded_[host] ? head(host).bytes : 0;
-    if (bytes && host != self_) {
-      words += copies_.words(host);
-      if (!copies_.decode(host, slots_, in, bytes, staging_->work) ||
-          copies_.state(host) != head(host).state)
-        verdicts_.mine[host / 64] |= uint64_t{1} << host % 64;
-    }
-    in += bytes;
-  }
-  if (words) decode_word_ns_ = since_ns(begin_ns) / static_cast<double>(words);
-  return tell(op, verdicts_, [](Operation& here) { return of(here).judge_words(here); });
-}
-
-// Takes words that came plain into the copies of their hosts. Returns false if the state of a copy
-// is not the one that its host told.
-bool DeltaGather::take_plain(Operation& op, const std::vector<bool>& plain) {
-  for (size_t host = 0; host < hosts(); host++) {
-    if (!plain[host] || host == self_) continue;
-    copies_.take(host, slots_, staging_->work);
-    if (copies_.words(host) && copies_.state(host) != head(host).state) {
-      fail(op, host, "brought parameters whose sum is not the one that it told");
-      return false;
-    }
-  }
-  return true;
-}
-
-Completion DeltaGather::judge_words(Operation& op) {
-  const size_t words = verdicts_.mine.size();
+Completion DeltaGather::take_plain(Operation& op) {
   for (size_t host = 0; host < hosts(); host++)
-    for (size_t other = 0; other < hosts(); other++)
-      if (verdicts_.all[other * words + host / 64] >> host % 64 & 1) mends_[host] = true;
-  return mending() ? move(op, mends_) : end();
+    if (plain_[host]) copies_.take(host, slots_, staging_->work);
+  if (!mending() && any(coded_)) return stream(op);
+  return tell_states(op, [](Operation& here) { return of(here).compare(here); });
 }
 
-bool DeltaGather::mending() const {
-  return std::any_of(mends_.begin(), mends_.end(), [](bool mends) { return mends; });
+Completion DeltaGather::stream(Operation& op) {
+  if (pieces_of_ != coded_) {
+    CodedShape shape;
+    shape.rank = lane_.rank();
+    shape.ranks = lane_.size();
+    shape.mirrored = lane_.engine().mirrored();
+    shape.block_words = copies_.block_words();
+    shape.block_bytes = kDeltaHeaderBytes;
+    shape.slot_bytes = lane_.engine().slot_bytes();
+    for (size_t host = 0; host < hosts(); host++)
+      shape.words.push_back(coded_[host] ? copies_.words(host) : 0);
+    pieces_ = coded_pieces(shape);
+    pieces_of_ = coded_;
+  }
+  for (size_t host = 0; host < hosts(); host++)
+    if (coded_[host]) copies_.begin(host);
+  op.code = [](Operation& here, const Step& step, std::byte* slot) -> uint64_t {
+    DeltaGather& gather = of(here);
+    auto* const bytes = reinterpret_cast<uint8_t*>(slot);
+    const uint64_t words = step.count;
+    if (here.plan->buffers[step.dst.buffer].slot) return gather.encode_piece(words, bytes);
+    gather.decode_piece(static_cast<size_t>(step.src.rank), words, bytes,
+                        here.plan->slot_bytes(step.src));
+    return 0;
+  };
+  bindings_.assign(2, {});
+  return run_plans(op, pieces_, [](Operation& here) {
+    return of(here).tell_states(here, [](Operation& told) { return of(told).compare(told); });
+  });
 }
+
+uint64_t DeltaGather::encode_piece(uint64_t words, uint8_t* out) {
+  const int64_t begin_ns = now_ns();
+  const uint64_t blocks = (words + copies_.block_words() - 1) / copies_.block_words();
+  const uint64_t room = words + blocks * kDeltaHeaderBytes;  // as CodedPieces::bytes()
+  uint64_t bytes = 0;
+  for (uint64_t done = 0; done < words && !mine_.stopped; done += copies_.block_words()) {
+    const size_t made =
+        copies_.encode_next(self_, slots_, form_, out + bytes, room - bytes, staging_->work);
+    mine_.stopped = made == 0;
+    bytes += made;
+  }
+  if (mine_.stopped) {
+    write_no_delta(out + bytes);
+    bytes += kDeltaHeaderBytes;
+  }
+  mine_.sent += bytes;
+  mine_.encode_ns += since_ns(begin_ns);
+  return bytes;
+}
+
+void DeltaGather::decode_piece(size_t host, uint64_t words, const uint8_t* in, uint64_t size) {
+  const int64_t begin_ns = now_ns();
+  const bool first = first_ns_ == 0;
+  if (first) first_ns_ = begin_ns;
+  last_ns_ = begin_ns;
+  uint64_t bytes = 0;
+  for (uint64_t done = 0; done < words && !broken_[host]; done += copies_.block_words()) {
+    const size_t read = copies_.decode_next(host, slots_, in + bytes, size - bytes, staging_->work);
+    broken_[host] = read == 0;
+    bytes += read;
+  }
+  if (!first) arrived_ += bytes;
+  mine_.decode_ns += since_ns(begin_ns);
+}
+
+Completion DeltaGather::compare(Operation& op) {
+  std::vector<bool> wrong(hosts());
+  for (size_t host = 0; host < hosts(); host++) {
+    wrong[host] = differs(host);
+    if (wrong[host] && (!coded_[host] || mends_[host]))
+      return fail(op, host, "brought parameters whose sum is not the one that it told");
+  }
+  if (!any(wrong)) return end();
+  mends_ = wrong;
+  return move_plain(op, mends_);
+}
+
+bool DeltaGather::mending() const { return any(mends_); }
 
 // The gather is over; all ranks judge it by the same numbers.
 Completion DeltaGather::end() {
+  agreed_ = true;
+  const uint64_t words = copies_.words(self_);
   const bool all_coded = coded_[self_] && !mends_[self_];
-  choice_.took(form_, encode_ns_, copies_.words(self_), all_coded ? head(self_).bytes : 0);
-  if (std::any_of(coded_.begin(), coded_.end(), [](bool coded) { return coded; }))
+  choice_.took(form_, static_cast<double>(mine_.encode_ns), words, all_coded ? mine_.sent : 0);
+  if (any(coded_)) {
+    measure();
     judge(plain_bytes());
-  count({all_coded, mends_[self_], sent_});
+  }
+  count({all_coded, mends_[self_] && !mine_.stopped, plain_sent_ + mine_.sent});
   const std::lock_guard lock(mutex_);
   figures_.plain_us = choice_.recent().plain_ns / 1000;
   figures_.coded_us = choice_.recent().coded_ns / 1000;
@@ -167,22 +240,30 @@ Completion DeltaGather::end() {
   return Completion::over;
 }
 
+// The time between the first and the last piece is the link's if it is more than coding took on any
+// host, and no less than the link's else.
+void DeltaGather::measure() {
+  uint64_t coding_ns = 0;
+  for (size_t host = 0; host < hosts(); host++)
+    coding_ns = std::max(coding_ns, told(host).encode_ns + told(host).decode_ns);
+  const auto ns = static_cast<double>(last_ns_ - first_ns_);
+  staging_->link.overlapped(ns, arrived_, ns > kBusyLink * static_cast<double>(coding_ns));
+}
+
 void DeltaGather::judge(const std::vector<uint64_t>& plain) {
-  double encode_ns = 0, decode_ns = 0, byte_ns = 0, exchange_ns = 0;
+  double coding_ns = 0, exchange_ns = 0;
   std::vector<uint64_t> bytes = plain;
   for (size_t host = 0; host < hosts(); host++) {
-    const Head told = head(host);
-    encode_ns = std::max(encode_ns, static_cast<double>(told.encode_ns));
-    const auto others = static_cast<double>(copies_.all_words() - copies_.words(host));
-    decode_ns = std::max(decode_ns, static_cast<double>(told.decode_ps) / 1000 * others);
-    byte_ns = std::max(byte_ns, static_cast<double>(told.byte_ps) / 1000);
-    exchange_ns = std::max(exchange_ns, static_cast<double>(told.exchange_ns));
-    if (coded_[host] && !mends_[host]) bytes[host] -= 2 * copies_.words(host) - told.bytes;
+    const Told its = told(host);
+    coding_ns = std::max(coding_ns, static_cast<double>(its.encode_ns + its.decode_ns));
+    exchange_ns = std::max(exchange_ns, static_cast<double>(its.exchange_ns));
+    if (coded_[host]) bytes[host] += its.sent;
+    if (coded_[host] && !mends_[host]) bytes[host] -= 2 * copies_.words(host);
   }
   GatherTimes times;
-  times.plain_ns = byte_ns * static_cast<double>(busiest(plain));
+  times.plain_ns = byte_ns() * static_cast<double>(busiest(plain));
   times.coded_ns =
-      encode_ns + decode_ns + 2 * exchange_ns + byte_ns * static_cast<double>(busiest(bytes));
+      exchange_ns + overlapped_ns(coding_ns, byte_ns() * static_cast<double>(busiest(bytes)));
   choice_.judge(times, !(spec_.flags & FSCCL_CODEC_NEVER_DECLINES));
 }
 

@@ -1,17 +1,20 @@
 // The gather between hosts with the delta codec (codec/delta.h): words that LaneExchange moves as
-// they are travel as differences from the last gather, as one operation of the lane in four parts.
+// they are travel as differences from the last gather, as one operation of the lane.
 //
-// First every host encodes its words against its copy, and tells all hosts how many bytes that
-// takes and the states of its copies. All hosts then know alike whose words go coded: those of a
-// host whose copy has the same state everywhere, and whose code takes at most half of the plain
-// bytes. The others go plain, straight between the slots. Second, the bytes move. Third, receivers
-// decode into their copies and from there into the slots, and tell whose words were wrong, because
-// a copy's memory or the bytes have changed. Fourth, those words, if any, go plain.
+// All hosts know alike whose words go coded: those of a host of whose copy all have the same state.
+// They told each other behind the last gather, or do so first. The words of other hosts go plain,
+// straight between the slots. Coded words go in pieces (plan/coded_pieces.h): a host encodes a
+// piece against its copy, straight into the transport's slot, and the next one while that is on its
+// way; receivers decode a piece into their copies, and from there into the slots, while the next
+// ones arrive. A host of which a piece takes more than half of the plain bytes stops there. In the
+// end all tell the states of their copies. Words of which one has another state than their host,
+// because a copy's memory or the bytes have changed, and those of a host that has stopped, go plain
+// once, and all tell again.
 //
-// After every gather all copies equal the slots. The parts are plans of the lane (list_plans.h),
-// which are made during the gather, when the sizes are known. Facts that differ from host to host
-// are exchanged with them, so all hosts choose alike.
+// After every gather all copies equal the slots. Parts of the operation are plans that are made on
+// the way. Facts that differ from host to host are told with the states, so all hosts choose alike.
 #pragma once
+#include "plan/coded_pieces.h"
 #include "unit/host/coded_gather.h"
 
 namespace fsccl {
@@ -23,49 +26,60 @@ class DeltaGather final : public CodedGather {
   bool stays_out() override;
 
  private:
-  // The begin of the row that a host tells in the first part; the states of its copies of all hosts
-  // follow.
-  struct Head {
-    uint64_t bytes = 0;      // coded bytes; 0: none
-    uint64_t state = 0;      // state of its own copy, now
-    uint64_t encode_ns = 0;  // time of the encoding
-    uint64_t decode_ps = 0;  // time to decode a word, in picoseconds
-    uint64_t byte_ps = 0;    // cost of a byte of the lane, in picoseconds
+  // The begin of the row that a host tells; the states of its copies of all hosts follow.
+  struct Told {
+    uint64_t encode_ns = 0, decode_ns = 0;  // times of this gather
+    uint64_t sent = 0;                      // coded bytes, to each other host
+    uint64_t stopped = 0;                   // 1: a piece took too many bytes
+    uint64_t byte_ps = 0;                   // cost of a byte of the lane, in picoseconds
     uint64_t exchange_ns = 0;
   };
-  static constexpr size_t kHeadWords = sizeof(Head) / sizeof(uint64_t);
+  static constexpr size_t kToldWords = sizeof(Told) / sizeof(uint64_t);
 
   static DeltaGather& of(Operation& op) { return static_cast<DeltaGather&>(owner_of(op)); }
   Status place(const std::string& unit) override;
-  Completion encode(Operation& op, bool changed) override;
+  Completion start(Operation& op, bool changed) override;
   bool covers(fsccl_dtype_t dtype) const override { return DeltaCopies::covers(dtype); }
+  Completion tell_states(Operation& op, Then then);
   Completion choose(Operation& op);
-  Completion move(Operation& op, const std::vector<bool>& of_hosts);
-  Completion arrived(Operation& op);
-  bool take_plain(Operation& op, const std::vector<bool>& plain);
-  Completion judge_words(Operation& op);
+  Completion move_plain(Operation& op, const std::vector<bool>& of_hosts);
+  Completion take_plain(Operation& op);
+  Completion stream(Operation& op);
+  uint64_t encode_piece(uint64_t words, uint8_t* out);
+  void decode_piece(size_t host, uint64_t words, const uint8_t* in, uint64_t size);
+  Completion compare(Operation& op);
+  bool differs(size_t host) const;
   bool mending() const;
   Completion end();
+  void measure();
   void judge(const std::vector<uint64_t>& plain);
 
-  Head head(size_t host) const;
+  Told told(size_t host) const;
   uint64_t told_state(size_t teller, size_t host) const {
-    return heads_.all[teller * heads_.mine.size() + kHeadWords + host];
+    return told_.all[teller * told_.mine.size() + kToldWords + host];
   }
-  uint64_t most_coded(size_t host) const { return copies_.words(host); }  // half of the plain bytes
-  static uint64_t busiest(const std::vector<uint64_t>& bytes);
+  double byte_ns() const;  // as all know it
+  uint64_t busiest(const std::vector<uint64_t>& bytes) const;
 
   DeltaCopies copies_;
   CodecChoice choice_;
-  Table heads_, verdicts_;
+  Table told_;
+  bool agreed_ = false;  // all hosts have told equal states, and nothing has changed a copy since
+  // the plans of the pieces of these hosts
+  std::vector<Plan> pieces_;
+  std::vector<bool> pieces_of_;
 
   // The state of the gather that runs.
-  std::vector<bool> coded_, mends_;  // by host
-  uint64_t moved_ = 0;               // bytes that the busiest host sends or receives
-  uint64_t sent_ = 0;                // bytes that this rank sends to each other rank
+  std::vector<bool> coded_, mends_, plain_;  // by host; `plain_`: what moves now
+  std::vector<bool> broken_;                 // by host: a piece could not be decoded
+  uint64_t moved_ = 0;                       // bytes that the busiest host sends or receives
+  uint64_t plain_sent_ = 0;                  // bytes that this rank sends to each other rank
   int64_t moves_since_ns_ = 0;
   DeltaForm form_{};
-  double encode_ns_ = 0, decode_word_ns_ = 0;
+  Told mine_;
+  // Pieces of others: when the first and the last was there, and the bytes of all but the first.
+  int64_t first_ns_ = 0, last_ns_ = 0;
+  uint64_t arrived_ = 0;
 };
 
 }  // namespace fsccl

@@ -34,6 +34,9 @@ class LaneOperation {
   static Completion tell(Operation& op, Table& table, Then then);
   // Moves a list by `bindings_`, two for each tensor; it adds the slots'.
   Completion move(Operation& op, const ListShape& shape, Then then);
+  // Runs plans one after the other by `bindings_`, to which it adds the slots'. The plans stay as
+  // they are until `then`.
+  Completion run_plans(Operation& op, const std::vector<Plan>& plans, Then then);
   ListShape list_shape(ListKind kind) const;
   std::vector<Binding> bindings_;
 
@@ -48,7 +51,8 @@ class LaneOperation {
   static Completion window_is_over(Operation& op);
 
   Plan nothing_;
-  std::vector<Plan> windows_;
+  std::vector<Plan> windows_;  // plans of a list
+  const std::vector<Plan>* running_ = nullptr;
   size_t window_ = 0;
   Then then_ = nullptr;
 };

@@ -159,5 +159,16 @@ TEST(DeltaSizes, AreTheSameBytesOnEveryTarget) {
   }
 }
 
+// A sender that stops says so in place of a block.
+TEST(DeltaBlocks, WhatIsNoBlockIsFound) {
+  std::vector<uint8_t> bytes(kDeltaHeaderBytes + 100);
+  write_no_delta(bytes.data());
+  std::vector<uint16_t> words(1000, 7);
+  DeltaScratch scratch;
+  const DeltaRead read = decode_delta(bytes.data(), bytes.size(), words.data(), 1000, scratch);
+  EXPECT_EQ(read.result, DeltaResult::damaged);
+  EXPECT_EQ(read.bytes, 0u);
+}
+
 }  // namespace
 }  // namespace fsccl
