@@ -69,7 +69,7 @@ class FreshBuild(build_py):
         super().run()
 
     def target(self, folder, package):
-        """Where the package's files go."""
+        """Returns where the package's files go."""
         return (folder if self.editable_mode else Path(self.build_lib)) / package
 
 

@@ -27,8 +27,8 @@ Blocks uneven_blocks(int ranks, size_t count);
 enum class Extent { kNone, kOwn, kAll, kOwnOfEach };
 enum class Holder { kEveryRank, kRoot };
 enum class Forms { kBoth, kInPlace, kOutOfPlace };
-// Which layout of a unit with one parameter makes the same bytes appear in a slot that the ranks of
-// a host share.
+// The layout of a unit with one parameter that makes the same bytes appear in a slot that the ranks
+// of a host share.
 enum class SharedSlot { kNo, kFlat, kRow };
 
 struct Position {

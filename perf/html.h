@@ -45,7 +45,7 @@ struct BarChart {
 std::string draw(const BarChart& chart);
 
 // A map of memory over time: bands one above the other, each of some bytes, in which rectangles go
-// from a first to a last moment and from a first to a last byte. As wide as the page.
+// from a first to a last moment and from a first to a last byte. It is as wide as the page.
 struct MapChart {
   struct Area {
     size_t band = 0;

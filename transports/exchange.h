@@ -31,10 +31,10 @@ class Exchange {
     // asked now and then: an error when the others need not be waited for any more
     std::function<Status()> lost;
   };
-  // Until all parts have left and are there. Between two ranks they meet in the order of the calls,
-  // and within one of their lists; they are as long on both. Memory of GPUs: the caller holds its
-  // context, and the stream that made the bytes has come to them. After an error nothing touches
-  // the memory any more, and every later call is the same error. One thread at a time.
+  // Returns when all parts have left and are there. Between two ranks they meet in the order of the
+  // calls, and within one of their lists; they are as long on both. Memory of GPUs: the caller
+  // holds its context, and the stream that made the bytes has come to them. After an error nothing
+  // touches the memory any more, and every later call is the same error. One thread at a time.
   virtual Status run(const std::vector<Part>& sends, const std::vector<Part>& receives,
                      const Patience& patience) = 0;
   virtual ~Exchange() = default;

@@ -36,7 +36,7 @@ struct MemoryRequest {
   PoolGrowth* growth = nullptr;  // growth of a pool; null: the source's own memory
 };
 
-// Where a block lies in a file.
+// The place of a block in a file.
 struct SharedMemory {
   Fd fd;
   uint64_t offset = 0;

@@ -48,7 +48,7 @@ class HostArena {
     return base_ + control_bytes_ + static_cast<uint64_t>(rank) * region_bytes_;
   }
   uint64_t file_begin() const { return file_offset_; }  // where in the file the arena begins
-  // Where in the file an address of the arena lies; an error when there is no file.
+  // Returns where in the file an address of the arena lies; an error when there is no file.
   Result<uint64_t> file_offset(const void* pointer) const;
   // Inverse: which region and offset an address lies in; false when it is outside.
   bool locate(const void* pointer, int* rank, uint64_t* offset) const;

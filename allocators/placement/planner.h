@@ -13,7 +13,7 @@
 
 namespace fsccl {
 
-// Where a request stands among the work of the streams. All zero: the order of the program is the
+// The place of a request among the work of the streams. All zero: the order of the program is the
 // only one.
 struct SlotOrder {
   StreamClock ready{};  // complete before its first use

@@ -10,8 +10,8 @@
 namespace fsccl {
 
 enum class Search : uint8_t { kFound, kNone, kGaveUp };
-// Which of the items that could come next is tried first. No order is good for all problems, and a
-// wrong first choice costs a search its effort.
+// Says which of the items that could come next is tried first. No order is good for all problems,
+// and a wrong first choice costs a search its effort.
 enum class SearchOrder : uint8_t { kCrowded, kLargest, kLongest, kEarliest };
 inline constexpr SearchOrder kSearchOrders[] = {SearchOrder::kCrowded, SearchOrder::kLargest,
                                                 SearchOrder::kLongest, SearchOrder::kEarliest};

@@ -551,7 +551,7 @@ typedef struct fsccl_unit_config {
   size_t param_size; /* sizeof(fsccl_param_t) as the caller was compiled; 0: that of release 0.1 */
   /* the codec of reduce_grads between the ranks of the shard_comm, or NULL; copied, alike on all
    * ranks: BF16, INT8 or INT4, for gradients in fp16, bf16 or fp32, in host memory, not
-   * by_parameter. Where all ranks are on one host it does nothing. The sum over a replicate_comm
+   * by_parameter. Where all ranks are on one host, it does nothing. The sum over a replicate_comm
    * is not coded */
   const struct fsccl_codec* reduce_codec;
 } fsccl_unit_config_t;

@@ -50,8 +50,8 @@ typedef struct fsccl_transport_line {
   unsigned char payload[FSCCL_TRANSPORT_INLINE];
 } fsccl_transport_line_t;
 
-/* Where a waiter may sleep: until *word differs from value. It must count itself in *sleepers while
- * it does.
+/* The word on which a waiter may sleep until it differs from value. The waiter must count itself in
+ * *sleepers while it does.
  *
  * The engine asks for the word, polls once more, counts itself, and sleeps by futex(2), without
  * FUTEX_PRIVATE_FLAG, while *word is `value`: first for 0.2 ms, then for at most 10 ms at a time. A

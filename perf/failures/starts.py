@@ -209,7 +209,7 @@ def forged(options):
 
 
 def doors(port):
-    """Where ranks of any job listen: the TCP door and the library's Unix sockets."""
+    """Returns where ranks of any job listen: the TCP door and the library's Unix sockets."""
     with open('/proc/net/unix', encoding='ascii', errors='replace') as file:
         names = {line.split()[-1] for line in file if ' @fsccl' in line}
     return [port] + [name.replace('@', '\0', 1) for name in sorted(names)]

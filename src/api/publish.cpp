@@ -44,7 +44,7 @@ Result<Ref<publish::Subscriber>> subscriber_of(fsccl_subscriber_t handle) {
   return found;
 }
 
-// As nanoseconds it has to fit 64 bits: 115 days.
+// Returns the timeout in ms, 115 days at most: in nanoseconds it has to fit 64 bits.
 int64_t timeout_of(int64_t given_ms) {
   return std::min<int64_t>(given_ms ? given_ms : config()->timeout_ms, 10'000'000'000);
 }

@@ -26,7 +26,8 @@ inline bool log_enabled(LogLevel level) {
   return static_cast<int>(level) <= internal::log_level.load(std::memory_order_relaxed);
 }
 
-// Where messages go from now on; an empty path means standard error. Called by the configuration.
+// Says where messages go from now on; an empty path means standard error. The configuration calls
+// it.
 Status configure_log(LogLevel level, const std::string& path);
 
 // The rank named by messages of this thread, and by threads that have none of their own when the

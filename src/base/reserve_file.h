@@ -10,9 +10,9 @@
 
 namespace fsccl {
 
-// Until `*from` is `to`; a part that has it already keeps what is in it. Returns 0 or an error
-// number, and `*from` says how far it came. A signal makes the kernel undo what an unfinished call
-// did, so smaller calls are made then: they get through however often signals come.
+// Reserves memory until `*from` is `to`; a part that has it already keeps what is in it. Returns 0
+// or an error number, and `*from` says how far it came. A signal makes the kernel undo what an
+// unfinished call did, so smaller calls are made then: they get through however often signals come.
 inline int reserve_file(int fd, uint64_t* from, uint64_t to) {
   constexpr uint64_t kMost = uint64_t{4} << 20, kLeast = 4096;
   uint64_t step = kMost;

@@ -1,4 +1,4 @@
-// Where ranks meet that nobody has told more than their launcher's variables.
+// Finds where ranks meet from the variables of their launcher, where nobody has told them more.
 #pragma once
 #include <cstdint>
 

@@ -24,8 +24,8 @@ struct RendezvousPoint {
   int32_t registrar_rank = -1;  // the rank whose process listens there, if that is known
 };
 
-// As many descriptors as a rank of a job takes until it has its first communicators. `meets_here`:
-// the ranks meet in its process.
+// Returns how many descriptors a rank of a job takes until it has its first communicators.
+// `meets_here`: the ranks meet in its process.
 int descriptors_to_join(int ranks, bool meets_here);
 
 Result<std::shared_ptr<Job>> join_at(const RendezvousPoint& place, int32_t rank, int32_t ranks,

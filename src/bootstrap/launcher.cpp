@@ -24,7 +24,7 @@ constexpr uint16_t kFirstPort = 10000, kPorts = 20000;
 struct Names {
   const char *rank, *ranks, *local_rank, *local_ranks;
 };
-// As FSCCL_LAUNCHER has them.
+// Returns the name that FSCCL_LAUNCHER has for it.
 const char* word_of(Launcher launcher) {
   static constexpr const char* kWords[] = {"torchrun", "open-mpi", "mpich",
                                            "pmix",     "slurm",    "auto"};

@@ -1,7 +1,7 @@
-// Where the ranks of a job meet. It gives each rank that arrives its place in the tree (the k-th
-// below the ((k - 1) / fan-out)-th), and when all have arrived hands the list of members to the
-// first, from where the tree carries it on. It keeps one connection, to that first rank: whatever
-// fails before the tree is whole is told there, and to all who still come.
+// The place where the ranks of a job meet. It gives each rank that arrives its place in the tree
+// (the k-th below the ((k - 1) / fan-out)-th), and when all have arrived hands the list of members
+// to the first, from where the tree carries it on. It keeps one connection, to that first rank:
+// whatever fails before the tree is whole is told there, and to all who still come.
 //
 // Lives in the process that made it until the tree is whole, or for a while after a failure, so
 // that late ranks learn the reason. The process waits a moment for them when it ends before. Runs

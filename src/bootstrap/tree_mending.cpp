@@ -54,8 +54,8 @@ std::vector<TreeJob::Wanted> TreeJob::wanted_links() const {
   return wanted;
 }
 
-// When to look again. Runs in the service thread, whose signals are blocked: the new thread's are,
-// too.
+// Returns when to look again. Runs in the service thread, whose signals are blocked: the new
+// thread's are, too.
 int64_t TreeJob::mend_if_due(int64_t now) {
   if (phase_ != Phase::kJoined || !reception_) return INT64_MAX;
   if (mend_due_ns_ > now) return mend_due_ns_;
@@ -111,7 +111,7 @@ void TreeJob::Mending::run() {
   }
 }
 
-// When the next one is due.
+// Returns when the next one is due.
 int64_t TreeJob::Mending::begin_due(const std::vector<Wanted>& wanted, bool to_link) {
   int64_t next_ns = INT64_MAX;
   for (const Wanted& one : wanted) {

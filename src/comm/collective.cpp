@@ -119,8 +119,8 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   return entry;
 }
 
-// Where a rule wants a call to go by hosts that cannot. Not on the ranks of one host of several, or
-// one rank of each: those carry out what goes by hosts.
+// Says, where a rule wants a call to go by hosts, that the call cannot. It does not say so on the
+// ranks of one host of several, or one rank of each: those carry out what goes by hosts.
 void Collectives::announce_flat(const CollectiveCall& call, const Shape& shape) const {
   const Rule* const rule = options_.select.rule(rule_of_hosts, call.op, call_bytes(call.op, shape));
   const auto [hosts, per_host] = options_.select.spread;

@@ -63,7 +63,7 @@ class Communicator {
   bool one_host() const;
   bool is_here(int rank) const;  // on this host
   std::vector<int> ranks_here() const;
-  // Where there are several hosts. The first call is collective over all ranks, blocking.
+  // Returns the hosts; there are several. The first call is collective over all ranks, blocking.
   Result<Hosts*> hosts();
   fsccl_peer_state_t peer_state(int rank) const;
   // The communicator of two on which `from` (its rank 0) sends to `to`; this rank is one of them.

@@ -45,7 +45,7 @@ Result<T> from_rank(Communicator& comm, int root, T mine) {
 
 // Success if every rank passes success. If not, a rank that failed gets its own error, and every
 // other rank gets the error of the first rank that failed: its code, "rank R could not `what`: "
-// and its text. Where all is well this costs one byte a rank; texts travel only where they are
+// and its text. Where all is well, this costs one byte a rank; texts travel only where they are
 // needed.
 Status all_ok(Communicator& comm, Status mine, std::string_view what);
 

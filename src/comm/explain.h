@@ -7,7 +7,7 @@
 
 namespace fsccl {
 
-// Where an operation runs.
+// The ranks and the machine that an operation runs on.
 struct Circumstances {
   GroupShape whole;
   bool by_hosts = false;  // it has several hosts and can go by them

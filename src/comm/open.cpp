@@ -198,7 +198,7 @@ ChannelRequest Communicator::request(OpeningOfJob& opening, const CommunicatorOp
   return request;
 }
 
-// Where nothing is measured.
+// The costs that are assumed where nothing is measured.
 Costs Communicator::typical_costs_of(int farthest) const {
   Costs costs = typical_costs(context_->link(members_.front(), farthest));
   costs.can_read = true;

@@ -26,7 +26,7 @@ bool may_be_a_loss(fsccl_status_t code) {
 
 }  // namespace
 
-// Where the survivors come together next.
+// Returns the tag under which the survivors come together next.
 uint64_t Communicator::meeting() const {
   return mix_hash(mix_hash(tag_, kShrinks), shrinking_.round);
 }

@@ -49,10 +49,10 @@ class EngineFailure final : public InvariantGuard {
     return departed_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
   }
 
-  // Until unbind().
+  // Lasts until unbind().
   void bind(EngineFailure& part);
   void unbind();
-  // Until disinherit(), which is called as often.
+  // Lasts until disinherit(), which is called as often.
   void make_heir(EngineFailure& heir);
   void disinherit(const EngineFailure& heir);
   // Calls visit(engine) for each engine that is bound to this one.

@@ -20,7 +20,7 @@ inline void relax() {
 
 // Bare polls see a peer soonest that is nearly there. Between hosts each asks the network's driver.
 constexpr int kBarePolls = 400, kNetworkPolls = 20;
-// While another thread drives: how a waiting thread spends its time before it sleeps. Yields let a
+// How a waiting thread spends its time before it sleeps, while another thread drives. Yields let a
 // peer run that shares the core.
 constexpr int kDriverSpins = 64, kDriverYields = 64;
 constexpr int64_t kDriverNapNs = 50'000;

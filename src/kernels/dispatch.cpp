@@ -111,7 +111,7 @@ const Kernels& default_ways() {
 }
 
 // Choices that were made already are found again, so that they do not grow in number. Where there
-// is no memory for another one: the default.
+// is no memory for another one, it is the default.
 const Kernels& kernels_of(const KernelChoice& choice, size_t best) {
   static std::mutex mutex;
   static const Kernels* all = &default_ways();

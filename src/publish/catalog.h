@@ -23,7 +23,7 @@ struct Param {
   fsccl_dtype_t dtype = FSCCL_BFLOAT16;  // as published
 };
 
-// Where a rank listens.
+// The addresses at which a rank listens.
 struct RankAddress {
   uint64_t host = 0;
   ListenerName listener = {};

@@ -70,7 +70,7 @@ MetricsFile::~MetricsFile() {
   std::erase(shared().living, this);
 }
 
-// Until when the service thread may sleep.
+// Writes what is due. Returns how long the service thread may sleep.
 int64_t MetricsFile::turn() {
   const int64_t now = now_ns();
   if (now < next_ns_) return next_ns_ - now;

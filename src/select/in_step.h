@@ -38,7 +38,7 @@ class InStep {
     tick_++;
     return stopped_ ? std::nullopt : std::optional(theirs.word);
   }
-  // As soon as the other knows.
+  // This rank knows enough: the exchanges end as soon as the other one knows.
   void stop() { stop_ = true; }
   bool stopped() const { return stopped_; }
   // all exchanges together: what giving the signals took

@@ -1,8 +1,9 @@
-// Which way a collective on memory of a GPU goes. There the steps are not this library's: NCCL, or
-// an exchange of parts by UCX, carries out the whole operation natively, or this library exchanges
-// the parts and sums them by one kernel, or everything goes through host memory. Each way is a
-// candidate with a predicted time and, where it must not be taken, the obstacle; the cheapest
-// without an obstacle wins, unless a rule (rules.h) names another one without an obstacle.
+// Chooses the way that a collective on memory of a GPU goes. There the steps are not this
+// library's: NCCL, or an exchange of parts by UCX, carries out the whole operation natively, or
+// this library exchanges the parts and sums them by one kernel, or everything goes through host
+// memory. Each way is a candidate with a predicted time and, where it must not be taken, the
+// obstacle; the cheapest without an obstacle wins, unless a rule (rules.h) names another one
+// without an obstacle.
 //
 // All ranks choose alike: what the choice depends on was told to all of them before
 // (comm/device/agreement.h), and predictions are made of constants, or of

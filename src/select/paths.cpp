@@ -47,7 +47,8 @@ class PathProbe {
   }
 
  private:
-  // Until both can send that way: what they need to know of each other they ask for as they send.
+  // Goes on until both can send that way: what they need to know of each other, they ask for as
+  // they send.
   bool open(int path) {
     for (uint32_t i = 0; i < kPrepare; i++) {
       const int ready = channel_.take_path(both_.peer(), path);

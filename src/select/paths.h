@@ -1,4 +1,4 @@
-// Which of a transport's ways bytes go (Channel::path): what is the fastest differs
+// Chooses which of a transport's ways bytes go (Channel::path): what is the fastest differs
 // with the fabric and the release of its library. Two ranks at the ends of each class of link try
 // them when a communicator starts, a few milliseconds in all, and all ranks take what they found
 // for peers of that class.

@@ -200,7 +200,7 @@ class Contest {
   Contest(const Shape& shape, const Costs& costs) : two_(representatives(shape)), costs_(costs) {}
 
   std::array<Plan, 2> plans_of(const Make& make) const { return {make(two_[0]), make(two_[1])}; }
-  // Where it stands among the candidates.
+  // Returns where it stands among the candidates.
   size_t enter(const std::string& plan, uint64_t chunk, double ns, const char* memory) {
     candidates.push_back({plan, chunk, memory, ns});
     return candidates.size() - 1;

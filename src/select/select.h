@@ -1,6 +1,6 @@
-// Which plan carries out a collective. Where more than one can, the cost model (plan/cost.h) prices
-// each and the cheapest wins, unless a rule (rules.h) says otherwise. Where slots are mirrored
-// (plan.h), no peer's buffer can be touched, and none but slots are considered.
+// Chooses the plan that carries out a collective. Where more than one can, the cost model
+// (plan/cost.h) prices each and the cheapest wins, unless a rule (rules.h) says otherwise. Where
+// slots are mirrored (plan.h), no peer's buffer can be touched, and none but slots are considered.
 #pragma once
 #include <memory>
 #include <string>

@@ -176,7 +176,7 @@ TEST(DeviceFaults, WithoutNcclOnOneRankAllGoThroughTheHost) {
              });
 }
 
-// Where there is a UCX that takes memory of GPUs.
+// There is a UCX that takes memory of GPUs.
 TEST(DeviceFaults, WithoutNcclOnOneRankAllGoByUcx) {
   in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclCommInitRankConfig:1:error:1"}}, [] {
     run_ranks(

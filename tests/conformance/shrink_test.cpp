@@ -38,8 +38,8 @@ void check_survivors(fsccl_comm_t comm, int parent_rank, const std::vector<int>&
   unit.check_sharded_grads({{1}});
 }
 
-// Until the leaver is missed: who is slow hears that from the others before its own first barrier
-// is over.
+// Meets until the leaver is missed: who is slow hears that from the others before its own first
+// barrier is over.
 void meet_until_bereft(fsccl_comm_t comm) {
   fsccl_status_t status = FSCCL_OK;
   while (status >= 0) status = fsccl_barrier(comm, nullptr, nullptr);

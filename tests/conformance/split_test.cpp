@@ -120,7 +120,7 @@ TEST(Split, OperationsAndPoolsOfParentAndChildInTurn) {
           for (uint64_t i = 1 + random.below(6); i > 0; --i) {
             const Rank& where = ranks[random.below(3)];
             const bool blocking = random.below(3) == 0;
-            // Which pool is this rank's own affair.
+            // Each rank may take another pool.
             collectives.push_back(std::make_unique<Collective>(
                 random_case(random, where.ranks, 40'000), where, pools[own.below(3)]));
             fsccl_work_t work = nullptr;

@@ -151,7 +151,8 @@ TestUnit::TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fscc
   for (size_t i = 0; i < c.params.size(); ++i) {
     const UnitCase::Param& given = c.params[i];
     fsccl_param_t param = param_of(given);
-    // As large as the whole: which part of it is this rank's is what the library says later.
+    // The memory is as large as the whole: which part of it is this rank's is what the library says
+    // later.
     if (given.own_shard)
       param.shard =
           (shard_memory_[i] = std::vector<char>(numel(i) * fsccl_dtype_size(given.dtype) + 8))

@@ -29,7 +29,7 @@ struct FaultPlace {
 
 // number 0: none fails.
 void arm_fault(int kind, uint64_t number, bool from_there_on, FaultPlace* place);
-// Until then counting goes on. calls[kFaultKindCount]: how many there were.
+// Calls are counted until then. calls[kFaultKindCount]: how many there were.
 void disarm_fault(uint64_t* calls);
 // Returns true if a call has failed since the faults were armed.
 bool fault_happened();

@@ -52,7 +52,7 @@ def expect(name, results, words, but=None):
 
 
 def running(processes):
-    """Until the first operations have been through: they say so on rank 0."""
+    """Waits until the first operations have been through: they say so on rank 0."""
     for line in processes[0].stdout:
         if 'redop' in line:
             return

@@ -119,7 +119,7 @@ OTHER_MPI = next((name for name in ('mpi', 'mpich') if ctypes.util.find_library(
 
 @pytest.mark.skipif(OTHER_MPI is None, reason='no MPI is installed here')
 def test_another_mpi_that_the_program_has_loaded_does_not_matter():
-    """As mpi4py loads it."""
+    """Another MPI is in the process, loaded as mpi4py loads it."""
     library = ctypes.util.find_library(OTHER_MPI)
     outputs = r.run(
         """

@@ -107,7 +107,7 @@ class Job:
         self._folder.cleanup()
 
     def kill(self, rank):
-        """When it was killed. Before Linux 6.9 the others can learn of it only when the system has
+        """Kills a rank. Returns when it was killed. Before Linux 6.9 the others can learn of it only when the system has
         ended the process, whose memory it takes first: there it is when that was over."""
         begin = time.time()
         self.processes[rank].kill()
@@ -133,7 +133,7 @@ class Job:
         ]
 
     def wait_for(self, rank, text, limit=60):
-        """Until a rank has said `text`."""
+        """Waits until a rank has said `text`."""
         until = time.monotonic() + limit
         while text not in self.output(rank):
             living = time.monotonic() < until and self.processes[rank].poll() is None

@@ -162,5 +162,5 @@ def called(name):
 
 
 def setting(name):
-    """As FSCCL_LAUNCHER has it."""
+    """Returns the name that FSCCL_LAUNCHER has for it."""
     return {'OpenMPI': 'open-mpi', 'MPICH': 'mpich', 'PMIx': 'pmix'}[called(name)]

@@ -52,7 +52,7 @@ def check_train(output, ranks=RANKS):
     expect(f'{ranks} ranks: test accuracy' in output, output)
 
 
-# As a container has them for its first process.
+# Variables as a container has them for its first process.
 STALE = {'RANK': 0, 'WORLD_SIZE': 1, 'MASTER_ADDR': 'localhost', 'MASTER_PORT': 29500}
 
 

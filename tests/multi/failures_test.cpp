@@ -191,7 +191,7 @@ int stranger(const Child&) {
   return tell("create", fsccl_comm_create(nullptr, &comm)) && !comm ? 0 : 4;
 }
 
-// Where the user may start no thread. Root may always, so that it becomes somebody else.
+// The user may start no thread. Root may always, so that it becomes somebody else.
 int threadless(const Child&) {
   fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
   fsccl_unique_id_t id;

@@ -3,8 +3,8 @@
 numbers of a tracker that a reader may not have, and calls of C that the project does without.
 
 Comments of C, C++, Python, Meson and shell are plain sentences: no comment, and no sentence of one,
-begins with a word that leaves the subject out ("Of a rank: its line", "Whether it is there"), and
-none says "whom". Documents may ask, but state nothing with such a beginning.
+begins with a word that leaves the subject out ("Of a rank: its line", "Whether it is there"), none
+is a clause alone ("Where the ranks meet."), and none says "whom". Documents may ask, but state nothing with such a beginning.
 """
 
 import ast
@@ -41,6 +41,11 @@ FRAGMENT = re.compile(
     |[.!?]['")]*\s+(?:{OPENERS})\b                   # a sentence of it does
     |\bwhom\b""",
     re.X,
+)
+# A clause that says when or where, and no comma before a sentence that would say what happens then.
+SUBORDINATE = 'Where|When|As|While|Until|Unless|Because|Though|Although|Since|Which'
+CLAUSE = re.compile(
+    rf"""(?:^|[.!?]['")]*\s+)(?:{SUBORDINATE})\b[^.?!,]*(?:[.?!](?=['")]*(?:\s|$))|$)"""
 )
 # A sentence of a document with its end, which must be a question.
 OPENED = re.compile(rf"""(?:^|[.!?:]['")*]*\s+)(?:{OPENERS})\b[^.?!]*[.?!]?""")
@@ -121,8 +126,8 @@ def fragments_of_document(name, text):
 
 def fragments(name, path, text):
     for number, said in comments(path, text):
-        match = FRAGMENT.search(said)
-        if match:
+        match = FRAGMENT.search(said) or CLAUSE.search(said)
+        if match and not match[0].endswith('?'):
             words = said[match.start() : match.start() + 50].lstrip(""".!?)'" """).strip()
             yield f'{name}:{number}: "{words}": a comment is a sentence with its subject'
 
@@ -216,6 +221,17 @@ SAMPLES = [
         {'src/base/a.h': '// Whether whom it waits for may have entered, and wait itself.\n'},
         '"Whether whom it waits for',
     ),
+    (
+        'clause alone',
+        {'src/plan/a.h': '// Says so. Where the ranks meet.\n'},
+        'src/plan/a.h:1: "Where the ranks meet.',
+    ),
+    (
+        'clause without a comma',
+        {'src/plan/a.h': '// As soon as it is there all go on.\n'},
+        '"As soon',
+    ),
+    ('clause', {'src/plan/a.h': '// Where ranks meet, they wait. When? Later.\n'}, None),
     ('block', {'include/fsccl/a.h': '/*\n * Of hosts.\n */\n'}, 'include/fsccl/a.h:1: "Of hosts.'),
     ('test', {'tests/unit/a.cpp': 'int a;  // what a rank tells\n'}, '"what a rank tells'),
     ('Python', {'perf/a.py': 'a = "# Of"  # of the socket\n'}, 'perf/a.py:1: "of the socket'),

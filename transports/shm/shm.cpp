@@ -177,8 +177,8 @@ Status map_segment(Channel& channel, int fd, const Offer& offer) {
 void Channel::signal(const fsccl_transport_line_t& line) {
   RankBlock& block = blocks[rank];
   fsccl_transport_line_t& mine = block.lines[line.tick % FSCCL_TRANSPORT_TICKS];
-  // Where we run is asked for now and then: a waiter only judges by it whether we can run at all
-  // while it spins.
+  // The processor that we run on is asked for now and then: a waiter only judges by it whether we
+  // can run at all while it spins.
   if (line.tick % FSCCL_TRANSPORT_TICKS == 0) processor = sched_getcpu();
   // peers may look before the tick comes
   std::atomic_ref(mine.processor).store(processor, std::memory_order_relaxed);

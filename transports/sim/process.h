@@ -36,7 +36,7 @@ class Process : public std::enable_shared_from_this<Process> {
   const int number, host, pid;
   bool over() const { return over_; }  // killed, or ended
   bool killed() const { return killed_; }
-  // As proc(5) has it.
+  // Returns the state as proc(5) has it.
   char state() const;
 
   // A thread of it; `over` is notified at its end.

@@ -75,7 +75,7 @@ class Wires {
   // Nothing passes between the two until then.
   void cut(int host, int other, int64_t until_ns);
   void lose_host(int host, int hosts);
-  // When something passes between them; INT64_MAX: never again.
+  // Returns when something passes between them; INT64_MAX: never again.
   int64_t open_at(int host, int other) const;
 
   void add(const SocketPtr& listener) { listeners_.push_back(listener); }

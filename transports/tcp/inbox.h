@@ -33,7 +33,7 @@ class Inbox {
   };
   Inbox(Reader& reader, bool checksum) : reader_(reader), checksum_(checksum) {}
 
-  // Where the next bytes go: one or two places.
+  // Returns where the next bytes go: one or two places.
   int room(std::array<iovec, 2>& places);
   // False: no more is to be read.
   bool took(size_t bytes);

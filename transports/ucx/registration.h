@@ -41,8 +41,8 @@ class Registration {
   uint64_t base() const { return reinterpret_cast<uint64_t>(memory_->at(0)); }
   uint64_t bytes() const { return memory_->bytes(); }
   Peer& peer(int rank) { return peers_[rank]; }
-  // Where a peer has what lies at `place` here: the mirrors of a channel are the same on all ranks.
-  // `place` lies in them.
+  // Returns where a peer has what lies at `place` here: the mirrors of a channel are the same on
+  // all ranks. `place` lies in them.
   uint64_t there(const Peer& peer, const std::byte* place) const {
     return peer.base + (reinterpret_cast<uint64_t>(place) - base());
   }

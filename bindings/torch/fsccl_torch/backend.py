@@ -98,7 +98,7 @@ class FscclBackend(Moving, Reducing, Base):
         return self._comm.together(works)
 
     def start_coalescing(self):
-        """Until end_coalescing() operations are only submitted."""
+        """From here on until end_coalescing(), operations are only submitted."""
         self._comm.coalesced = []
 
     def end_coalescing(self):

@@ -440,7 +440,7 @@ class Communicator:
 @atexit.register
 def _close_all():
     # Threads must not call into an interpreter that has gone, which ends the process from within
-    # torch: futures are completed now or fail, and what is hung on them has run. Unless that waits
+    # torch: futures are completed now or fail, and what is hung on them has run, unless that waits
     # for something that never comes.
     for comm in list(_live):
         comm.close(wait=False)

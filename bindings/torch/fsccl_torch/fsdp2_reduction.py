@@ -64,7 +64,7 @@ class _Scatter:
             )
 
     def reduce(self, grads, places, scale, accumulate):
-        """As that of Gradients."""
+        """Reduces as that of Gradients does."""
         if accumulate:
             raise ValueError('it does not accumulate')
         entries = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which groups of FSDP2 a unit carries. Each function returns why stock FSDP2 has to do it, or
+"""Tells which groups of FSDP2 a unit carries. Each function returns why stock FSDP2 has to do it, or
 None. The answers are the same on all ranks: they depend on the program alone.
 """
 

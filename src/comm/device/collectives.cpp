@@ -163,7 +163,7 @@ Status DeviceCollectives::agree_on_nccl(const cuda::Device& device,
   return success();
 }
 
-// Where NCCL is not what moves bytes.
+// Called where NCCL is not what moves bytes.
 Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device,
                                              const std::vector<uint64_t>& hosts) {
   if (!tries_exchange(decision_, &why_not_exchanges_)) return success();

@@ -60,8 +60,8 @@ class DeviceCollectives {
   // memory from now on; where copy engines can gather in them, gather_in_place() does so.
   // Collective, blocking. Where that cannot be, explain() says why, and all goes on without.
   Status open_window(cuda::CUdeviceptr memory, uint64_t bytes);
-  // As often as it was opened: its memory may then be given back. Not collective; what used it on
-  // this rank's streams is over.
+  // Called as often as the window was opened: its memory may then be given back. Not collective;
+  // what used it on this rank's streams is over.
   void close_window(cuda::CUdeviceptr memory);
   bool gathers_by_copy_engines() const { return copier_ != nullptr; }
   // Returns true if gather_in_place() can be called for these bytes. NCCL looks where a buffer
@@ -69,9 +69,9 @@ class DeviceCollectives {
   bool can_gather_in_place(const std::byte* memory, uint64_t bytes) const;
   // An all_gather of equal parts end to end, this rank's in its place. Prepared.
   Status gather_in_place(const DeviceCall& call);
-  // When the event has come: an error where that does not come any more. After a failure streams
-  // are let go, but for copy engines that wait for a rank that has died: what they use is then left
-  // to them.
+  // Returns when the event has come, or an error where it does not come any more. After a failure
+  // streams are let go, but for copy engines that wait for a rank that has died: what they use is
+  // then left to them.
   Status finish(const cuda::OwnedEvent& event) const;
   // Returns the decisions as a JSON object, with the candidates of an operation of so many bytes;
   // an empty text before the ranks have decided.

@@ -47,7 +47,7 @@ struct DeviceNorm {
   int finite, unused;
 };
 
-// Which addresses in a table are offsets behind the base that a launch names.
+// Says which addresses in a table are offsets behind the base that a launch names.
 enum class CastBase : uint8_t { destinations, sources, both };
 
 class CastTable;    // pieces in device memory

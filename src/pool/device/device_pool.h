@@ -41,7 +41,7 @@ class DevicePool final : public Pool {
   // The pool's own stream, for work before the caller has named a stream: it waits only for the
   // work of its blocks.
   const cuda::OwnedStream& own_stream() const { return *own_stream_; }
-  // While the stream lives: so that the pool's end can wait for it when it does not.
+  // Called while the stream lives, so that the pool's end can wait for it when it does not.
   Status note_end(cuda::CUstream stream);
 
   const cuda::Device& device() const { return *device_; }
@@ -74,8 +74,8 @@ class DevicePool final : public Pool {
   // address where they begin.
   bool reaches(int rank) const { return slots_->reaches(rank); }
   cuda::CUdeviceptr slots(int rank) const { return slots_->base(rank); }
-  // Where the slots of a communicator's ranks begin. FSCCL_ERR_NOT_AVAILABLE, and whose cannot be
-  // reached and why.
+  // Returns where the slots of a communicator's ranks begin, or FSCCL_ERR_NOT_AVAILABLE, which says
+  // whose cannot be reached and why.
   Result<std::vector<cuda::CUdeviceptr>> slots_of(const Communicator& comm) const;
   uint64_t slot_bytes() const { return slots_->bytes(); }  // that exist, as many on all ranks
   // Returns the bytes of the slots' first piece of memory. From now on the piece is not given back,

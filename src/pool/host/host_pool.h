@@ -121,7 +121,8 @@ class HostPool final : public Pool {
   std::byte* address(Part part, int rank, uint64_t offset) const {
     return arena_->region(rank) + part_begin(part) + offset;
   }
-  // Where the caller sees what is at an address of a slot; in debug mode it is not the same.
+  // Returns where the caller sees what is at an address of a slot; in debug mode it is not the
+  // same.
   std::byte* seen(std::byte* address) const { return watch_ ? watch_->seen(address) : address; }
   SlotWatch* watch() const { return watch_.get(); }  // null but in debug mode
   // The shared part that `rank` hosts, for units whose ranks may write to what they share

@@ -31,7 +31,7 @@ class SlotWatch {
   ~SlotWatch();
 
   const std::byte* base() const { return view_.base(); }
-  // Where a caller sees what the library has at this address of the arena.
+  // Returns where a caller sees what the library has at this address of the arena.
   std::byte* seen(const std::byte* address) const { return view_.base() + (address - arena_); }
 
   // The content of a key's slots: a text for all of it, and its pieces in order, each with a name.

@@ -21,13 +21,14 @@ class DeviceMover {
     const UnitDefinition& definition;
     DevicePool& pool;
   };
-  // As configured. Collective over the unit's shard_comm, blocking: all ranks get one of the same
-  // kind, or all an error, which is FSCCL_ERR_NOT_AVAILABLE where a rank cannot, with the reason.
+  // Makes the mover that is configured. Collective over the unit's shard_comm, blocking: all ranks
+  // get one of the same kind, or all an error, which is FSCCL_ERR_NOT_AVAILABLE where a rank
+  // cannot, with the reason.
   static Result<std::unique_ptr<DeviceMover>> create(const Request& request);
   virtual ~DeviceMover() = default;  // waits until what was put on streams is over
 
-  // Where this rank's shards, and reduced gradients, are from now on. Waits for what still uses the
-  // old places.
+  // Says where this rank's shards, and reduced gradients, are from now on. Waits for what still
+  // uses the old places.
   virtual Status place_shards(const std::vector<std::byte*>& shards) = 0;
   virtual Status place_sharded_grads(const std::vector<std::byte*>& grads) = 0;
 

@@ -26,7 +26,7 @@ class ReplicaSum {
   // unit.
   static uint64_t slot_bytes(const UnitSpec& spec, const Layout& layout);
 
-  // Where the sharded gradients are from now on. Waits for what still uses the old places.
+  // Says where the sharded gradients are from now on. Waits for what still uses the old places.
   virtual Status place(const ShardMemory& grads) = 0;
 
   struct Call {

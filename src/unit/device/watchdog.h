@@ -4,7 +4,7 @@
 // and lets this process's own streams go, which would wait for ever. These streams then work on
 // garbage that nobody uses.
 //
-// There is one for each process. While nothing is outstanding it does nothing. It asks nothing of
+// There is one for each process. While nothing is outstanding, it does nothing. It asks nothing of
 // CUDA, but reads memory that streams have written (lane.h), so it disturbs neither a capture nor a
 // device that hangs.
 #pragma once

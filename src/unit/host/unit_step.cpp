@@ -34,7 +34,7 @@ Status HostUnit::check_idle() {
               spec_.name);
 }
 
-// Until every rank has released its gradient slots of before `position`.
+// Waits until every rank has released its gradient slots of before `position`.
 Status HostUnit::wait_released(uint64_t position) {
   const Deadline deadline = comm().deadline();
   for (int rank = 0; rank < here().size(); rank++) {
@@ -126,7 +126,7 @@ Completion HostUnit::gathered(Operation& op) {
   return Completion::over;
 }
 
-// Where the caller sees a slot of the present parameters.
+// Returns where the caller sees a slot of the present parameters.
 std::byte* HostUnit::seen_slot(size_t k) {
   const SlotSet& slots = present_slots();
   return copies_on_write() && !writable_ ? pool().private_address(pool_host_, slots.offset(k))

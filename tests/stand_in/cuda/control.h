@@ -13,7 +13,7 @@ extern "C" {
 uint64_t fsccl_stand_in_calls(const char* name);
 // The nth call from now (1: the next) returns `code`.
 void fsccl_stand_in_fail(const char* function, int nth, int code);
-// As if work on the device had failed; 0: as if it never had.
+// Calls behave as if work on the device had failed; 0: as if it never had.
 void fsccl_stand_in_break(int ordinal, int code);
 // How many exist: "handles", "mappings", "reservations", "allocations", "registrations", "streams",
 // "events", "modules", "graphs".

@@ -66,7 +66,7 @@ Device* current();
 // refused to all threads that are not in relaxed mode themselves.
 std::atomic<int>& captures();
 Code hindered(const char* function);
-// Until no other thread occupies the driver.
+// Waits until no other thread occupies the driver.
 void wait_for_driver(Device& device);
 
 // Meanwhile calls of this thread are not permitted: it runs a function of launch_host.

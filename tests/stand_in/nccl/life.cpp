@@ -214,7 +214,7 @@ int ncclCommRevoke(ncclComm* handle, int flags) {
         "ncclCommRevoke in the middle of a call or after an error: NCCL then uses what it has "
         "freed");
   handle->comm->stopped = true;
-  // As the real one: the communicator is in progress until nothing of it runs any more.
+  // It does as the real one: the communicator is in progress until nothing of it runs any more.
   return in_background(*handle->comm, [handle] {
     return static_cast<int>(
         wait_until([&] { return handle->outstanding == 0; }, [] { return false; })

@@ -411,7 +411,7 @@ def gradients_wider_than_parameters(rank, ranks):
 
 @switch(gathers='compiled autograd', reduces='compiled autograd')
 def compiled_autograd(rank, ranks):
-    """As if it were on in each second step: what stock FSDP2 does with it is not ours to test."""
+    """The switch is on as if in each second step: what stock FSDP2 does with it is not ours to test."""
     model = shard(system.Model(), mp_policy=BFLOAT16)
     optimizer, losses = adam(model), []
     import torch._dynamo.compiled_autograd as compiled

@@ -15,7 +15,7 @@ from torch.distributed import fsdp
 from torch.distributed.fsdp import FSDPModule
 from variants import VARIANTS, fused, system
 
-# Which test has each public method.
+# The test that has each public method.
 METHODS = {
     'finalize_backward': 'finalized_by_the_program',
     'reset_iter_state': 'failed_step',

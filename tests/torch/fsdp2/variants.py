@@ -373,7 +373,7 @@ def written_in_forward_by_the_program(rank, ranks):
 
 @variant
 def edited_while_unsharded(rank, ranks):
-    """As FSDP1's summon_full_params: what is written is dropped when the module is resharded."""
+    """Writes as FSDP1's summon_full_params does: what is written is dropped when the module is resharded."""
     model = shard(system.Model())
     optimizer = adam(model)
     losses = system.train(model, optimizer, rank, ranks, range(1))
@@ -389,7 +389,7 @@ def edited_while_unsharded(rank, ranks):
 
 @variant
 def shards_written_through_data(rank, ranks):
-    """As an exponential moving average swaps them in; no version counter sees it."""
+    """Swaps parameters in as an exponential moving average does; no version counter sees it."""
     model = shard(system.Model(), keep_bytes=1 << 30)
     optimizer, losses = adam(model), []
     for step in range(3):
@@ -514,7 +514,7 @@ def used_before_enable(rank, ranks):
 
 
 def without_slots_for_gradients():
-    """As if no gradient was small enough to have one."""
+    """Trains as if no gradient was small enough to have a slot."""
     if fused():
         from fsccl_torch import fsdp2_reduction
 

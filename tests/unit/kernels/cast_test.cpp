@@ -118,7 +118,7 @@ TEST(Copy, AnySizeAndAlignmentAllStores) {
   check_copies<Stores>(sizes, {Stores::cached, Stores::streaming, Stores::unfenced}, copy_bytes);
 }
 
-// Where memcpy is not taken: a little further into a page than the source.
+// Distances at which memcpy is not taken: a little further into a page than the source.
 TEST(Copy, AnyDistanceWithinAPage) {
   for (const std::string& target : targets()) {
     const UseTarget use(target);

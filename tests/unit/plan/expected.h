@@ -97,7 +97,7 @@ inline std::vector<Expected> expect_broadcast(const Shape& shape) {
   return expected;
 }
 
-// Where a rank that calls in place has its smaller buffer.
+// The smaller buffer of a rank that calls in place lies in the larger one.
 inline Alias small_in_output(const Shape& shape) {
   return {shape.rank, 0, 1, shape.part(shape.rank).begin * shape.size()};
 }

@@ -1,4 +1,4 @@
-// Which way collectives on memory of GPUs go.
+// The way that collectives on memory of GPUs go.
 #include "select/native.h"
 
 #include <gmock/gmock.h>

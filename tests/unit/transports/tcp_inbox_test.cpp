@@ -54,7 +54,7 @@ void append(std::vector<std::byte>& stream, uint64_t at, size_t bytes, bool chec
   stream.insert(stream.end(), body.begin(), body.end());
 }
 
-// As a socket does that has `most` bytes each time.
+// Feeds it as a socket does that has `most` bytes each time.
 bool feed(Inbox& inbox, const std::vector<std::byte>& stream, size_t most) {
   for (size_t at = 0; at < stream.size();) {
     std::array<iovec, 2> places;

@@ -84,7 +84,7 @@ class TcpNodeTest : public testing::Test {
     }
     return false;
   }
-  // As a rank that knows this key.
+  // Calls as a rank does that knows this key.
   Result<Fd> call(int as = 0, uint8_t key = 5, int to = 1) {
     Caller caller(knock(), address_, credentials(key), as, to, kRanks);
     const Deadline deadline = Deadline::in_ms(kLongMs);

@@ -1,4 +1,4 @@
-// Which bytes were given back behind what: whoever takes them waits for exactly that.
+// It is known which bytes were given back behind what: whoever takes them waits for exactly that.
 #include "pool/device/released_bytes.h"
 
 #include <gtest/gtest.h>
