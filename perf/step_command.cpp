@@ -84,6 +84,9 @@ void StepCommand::add_to(CLI::App* command) {
       ->expected(1)
       ->take_all()
       ->type_name("FILE");
+  for (const char* const name : {"--keep", "--schedule", "--gradients", "--by-parameter",
+                                 "--prefetch", "--dry-run", "--report", "--snapshot"})
+    without_codec_.push_back(command->get_option(name));
   command->footer(
       "A step gathers all units forward, gathers them again backward (not the root, which stays; "
       "with --by-parameter it is gathered twice), and reduces their gradients. Writing shards and "
@@ -120,9 +123,14 @@ std::string StepCommand::finish(StepOptions* options, Model* model) const {
                    : codec_ == "fp8"   ? FSCCL_CODEC_FP8
                    : codec_ == "mxfp8" ? FSCCL_CODEC_MXFP8
                                        : FSCCL_CODEC_NONE;
-  if (codec_ != "none" && (wire_ == "fp32" || options->dry_run || options->by_parameter))
-    return "--codec compares steps of 16-bit parameters: leave out --wire fp32, --dry-run and "
-           "--by-parameter";
+  if (codec_ != "none" && wire_ == "fp32")
+    return "--codec compares steps of 16-bit parameters: leave out --wire fp32";
+  for (const CLI::Option* const option : without_codec_)
+    if (codec_ != "none" && option->count())
+      return fmt::format(
+          "--codec compares steps in which each unit is gathered, waited for and given back, with "
+          "and without keeping: leave out {}",
+          option->get_name());
   options->declare = schedule_ == "declared";
   const std::string& keep = keep_[0];
   const bool budget = keep == "budget";

@@ -433,6 +433,14 @@ def check_codec():
         '--wire fp32' in run('step', '--codec', 'delta', '--wire', 'fp32', status=2),
         'fp32 is refused',
     )
+    for option in (
+        ['--keep', 'always'],
+        ['--prefetch', '0'],
+        ['--by-parameter'],
+        ['--report', 'x'],
+    ):
+        said = run('step', '--codec', 'delta', *option, status=2)
+        expect(f'leave out {option[0]}' in said, f'{option}: {said}')
 
 
 def codec_rows(codec):
