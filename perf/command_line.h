@@ -58,7 +58,7 @@ class StepCommand {
   std::vector<std::string> keep_ = {"none"};
   std::optional<size_t> layers_;
   StepOptions options_;
-  std::vector<const CLI::Option*> without_codec_;  // options that --codec has no use for
+  const CLI::App* command_ = nullptr;  // the one that add_to() got
 };
 
 }  // namespace fsccl::perf

@@ -8,6 +8,7 @@
 namespace fsccl::perf {
 
 void StepCommand::add_to(CLI::App* command) {
+  command_ = command;
   const auto word = [&](const char* name, std::string& value, const std::vector<std::string>& known,
                         const char* text, const char* type) {
     command->add_option(name, value, text)->check(CLI::IsMember(known))->type_name(type);
@@ -84,9 +85,6 @@ void StepCommand::add_to(CLI::App* command) {
       ->expected(1)
       ->take_all()
       ->type_name("FILE");
-  for (const char* const name : {"--keep", "--schedule", "--gradients", "--by-parameter",
-                                 "--prefetch", "--dry-run", "--report", "--snapshot"})
-    without_codec_.push_back(command->get_option(name));
   command->footer(
       "A step gathers all units forward, gathers them again backward (not the root, which stays; "
       "with --by-parameter it is gathered twice), and reduces their gradients. Writing shards and "
@@ -125,12 +123,13 @@ std::string StepCommand::finish(StepOptions* options, Model* model) const {
                                        : FSCCL_CODEC_NONE;
   if (codec_ != "none" && wire_ == "fp32")
     return "--codec compares steps of 16-bit parameters: leave out --wire fp32";
-  for (const CLI::Option* const option : without_codec_)
-    if (codec_ != "none" && option->count())
+  for (const char* const option : {"--keep", "--schedule", "--gradients", "--by-parameter",
+                                   "--prefetch", "--dry-run", "--report", "--snapshot"})
+    if (codec_ != "none" && command_->count(option))
       return fmt::format(
           "--codec compares steps in which each unit is gathered, waited for and given back, with "
           "and without keeping: leave out {}",
-          option->get_name());
+          option);
   options->declare = schedule_ == "declared";
   const std::string& keep = keep_[0];
   const bool budget = keep == "budget";

@@ -256,11 +256,12 @@ std::optional<Suspicion> suspicion_of(const States& states, int rank) {
 }
 
 std::string text_of(const Suspicion& suspicion, int rank, int64_t end_ns) {
-  return fmt::format("Rank {} is a suspect: {}. Rank {} saw it silent from {} before the end on.",
-                     rank,
-                     suspicion.stopped ? "stopped (SIGSTOP, a debugger)"
-                                       : "its process is stopped, or its host cut off",
-                     suspicion.by, seconds(end_ns - suspicion.since_ns));
+  return fmt::format(
+      "Rank {} is a suspect: {}. Rank {} saw it silent since {} before the end of the recordings.",
+      rank,
+      suspicion.stopped ? "stopped (SIGSTOP, a debugger)"
+                        : "its process is stopped, or its host cut off",
+      suspicion.by, seconds(end_ns - suspicion.since_ns));
 }
 
 // Silent ranks for which nobody waits yet.

@@ -26,8 +26,9 @@
  *   Order      All ranks issue the collective operations of a communicator in the same order. Ranks
  *              that disagree all get FSCCL_ERR_MISMATCH, with both calls in the text.
  *   Blocking   With work == NULL an operation in host memory returns when it is complete on this
- *              rank. With a work it returns at once, and its buffers belong to the library until
- *              fsccl_work_wait() returns FSCCL_OK. Every wait ends at the communicator's deadline.
+ *              rank. With a work it does what it can without a peer, such as its own copies, and
+ *              returns; its buffers belong to the library until fsccl_work_wait() returns FSCCL_OK.
+ *              Every wait ends at the communicator's deadline.
  *   Streams    `stream` orders an operation on memory of a GPU (a cudaStream_t), whose work is
  *              NULL. `stream` is NULL for host memory.
  *   Sizes      Counts and displacements are in elements. Names that end in _bytes, and sizes of

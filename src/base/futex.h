@@ -59,7 +59,7 @@ inline bool futex_wake_sleepers(uint32_t* word, uint32_t* sleepers) {
 }
 
 inline bool futex_store(uint32_t* word, uint32_t value, uint32_t* sleepers) {
-  // This store pairs with the loads of those who poll the word, such as poll_line() of
+  // This store pairs with the loads of those who poll the word, such as poll() of
   // transports/shm.
   std::atomic_ref<uint32_t>(*word).store(value, std::memory_order_release);
   return futex_wake_sleepers(word, sleepers);

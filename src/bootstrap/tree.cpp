@@ -22,28 +22,28 @@ constexpr int64_t kNewsNs = 100'000'000;
 
 }  // namespace
 
-TreeJob::TreeJob(TreeConfig place)
-    : place_(std::move(place)),
-      steps_(place_.order, place_.ranks),
-      members_(static_cast<size_t>(place_.ranks)),
+TreeJob::TreeJob(TreeConfig config)
+    : config_(std::move(config)),
+      steps_(config_.order, config_.ranks),
+      members_(static_cast<size_t>(config_.ranks)),
       records_(members_.size()),
       no_memory_(fail(FSCCL_ERR_OUT_OF_MEMORY,
                       "rank {} got no memory from the system for the library's own data; free "
                       "some, or raise the limit of the "
                       "container",
-                      place_.rank)
-                     .with_peer(place_.rank, place_.rank)) {}
+                      config_.rank)
+                     .with_peer(config_.rank, config_.rank)) {}
 
-Result<std::shared_ptr<TreeJob>> TreeJob::open(TreeConfig place, Doors doors) {
-  std::shared_ptr<TreeJob> self(new TreeJob(std::move(place)));
+Result<std::shared_ptr<TreeJob>> TreeJob::open(TreeConfig config, Doors doors) {
+  std::shared_ptr<TreeJob> self(new TreeJob(std::move(config)));
   const std::weak_ptr<TreeJob> weak = self;
   if (doors.listeners.empty()) {  // a single rank: nobody to speak to
-    FSCCL_TRY(self->take_members(encode_members({self->place_.self})));
+    FSCCL_TRY(self->take_members(encode_members({self->config_.self})));
     self->phase_ = Phase::kJoined;
     return self;
   }
   FSCCL_ASSIGN(self->reception_,
-               Reception::open(self->place_.credentials, self->place_.job, self->place_.rank,
+               Reception::open(self->config_.credentials, self->config_.job, self->config_.rank,
                                std::move(doors.listeners), [weak](Guest guest) {
                                  if (const auto job = weak.lock()) job->admit(std::move(guest));
                                }));
@@ -60,7 +60,7 @@ Result<std::shared_ptr<TreeJob>> TreeJob::open(TreeConfig place, Doors doors) {
 void TreeJob::admit(Guest guest) {
   const std::lock_guard lock(mutex_);
   const int32_t rank = guest.hello.rank;
-  const bool known = rank >= 0 && rank < place_.ranks && guest.hello.ranks == place_.ranks;
+  const bool known = rank >= 0 && rank < config_.ranks && guest.hello.ranks == config_.ranks;
   if (phase_ == Phase::kLeft || !known || !guest.versions.ok()) return;
   if (guest.hello.purpose == Purpose::kFetch) return answer_fetch(guest);
   if (guest.hello.purpose == Purpose::kMend) return admit_mended(guest);
@@ -88,7 +88,7 @@ void TreeJob::admit(Guest guest) {
 Status TreeJob::add_parent(FramedSocket channel) {
   const std::lock_guard lock(mutex_);
   auto link = std::make_shared<Link>();
-  link->rank = place_.parent_rank;
+  link->rank = config_.parent_rank;
   link->is_parent = true;
   link->channel = std::make_shared<FramedSocket>(std::move(channel));
   return add_link(link);
@@ -216,13 +216,13 @@ Status TreeJob::handle(Link& link, const Frame& frame) {
       return success();
     case FrameType::kLoss:
     case FrameType::kGoodbye: {
-      FSCCL_ASSIGN(const std::vector<LostRank> losses, decode_losses(frame.payload, place_.ranks));
+      FSCCL_ASSIGN(const std::vector<LostRank> losses, decode_losses(frame.payload, config_.ranks));
       for (const LostRank& lost : losses) lose(lost, &link);
       if (frame.type == FrameType::kGoodbye) lose({link.rank, true}, &link);
       return success();
     }
     case FrameType::kVotes:
-      return hear_stands(link, frame.payload);
+      return hear_votes(link, frame.payload);
     case FrameType::kBeat:
       return hear_beat(link, frame.payload);
     default:
@@ -248,20 +248,20 @@ void TreeJob::link_closed(const LinkPtr& link, const char* what) {
   }
   if (link->rank < 0) {
     if (phase_ != Phase::kJoining) return;
-    const int32_t rank = place_.registrar_rank;
+    const int32_t rank = config_.registrar_rank;
     fail_all(rank < 0
                  ? fail(FSCCL_ERR_LINK,
                         "the process that made the unique id, where the ranks meet, has ended")
                  : fail(FSCCL_ERR_PEER_DEAD,
                         "rank {}, where the ranks meet, ended while the job was being joined", rank)
-                       .with_peer(place_.rank, rank),
+                       .with_peer(config_.rank, rank),
              nullptr);
     return;
   }
   if (phase_ == Phase::kJoining)
     fail_all(
         fail(FSCCL_ERR_PEER_DEAD, "rank {} {} while the job was being joined", link->rank, what)
-            .with_peer(place_.rank, link->rank),
+            .with_peer(config_.rank, link->rank),
         nullptr);
   lose({link->rank, false}, nullptr);
 }
@@ -269,9 +269,9 @@ void TreeJob::link_closed(const LinkPtr& link, const char* what) {
 // --- joining
 
 Status TreeJob::take_members(ByteView payload) {
-  FSCCL_ASSIGN(const std::vector<MemberRecord> members, decode_members(payload, place_.ranks));
-  const auto order = static_cast<size_t>(place_.order);
-  if (members[order].rank != place_.rank) return bad_payload("Members");
+  FSCCL_ASSIGN(const std::vector<MemberRecord> members, decode_members(payload, config_.ranks));
+  const auto order = static_cast<size_t>(config_.order);
+  if (members[order].rank != config_.rank) return bad_payload("Members");
   for (const MemberRecord& member : members) {
     const auto rank = static_cast<size_t>(member.rank);
     records_[rank] = member;
@@ -341,19 +341,19 @@ int32_t TreeJob::ended_here() const {
     const char state = state_of(one.pid, one.start_time, one.pid);
     return state != 'X' && state != 'Z';
   };
-  if (!steps_.has_members() || !visible(place_.self)) return -1;
+  if (!steps_.has_members() || !visible(config_.self)) return -1;
   std::vector<const MemberRecord*> here;
   size_t self = 0;
   for (const MemberRecord& member : records_) {
-    if (member.host != place_.self.host) continue;
-    if (member.rank == place_.rank) self = here.size();
+    if (member.host != config_.self.host) continue;
+    if (member.rank == config_.rank) self = here.size();
     here.push_back(&member);
   }
   bool in_sight = config()->host_id.empty();
   int32_t ended = -1;
   for (const size_t place : share_of_looks(self, here.size())) {
     const MemberRecord& member = *here[place];
-    if (member.pid == place_.self.pid || member.start_time == 0) continue;
+    if (member.pid == config_.self.pid || member.start_time == 0) continue;
     if (visible(member))
       in_sight = true;
     else if (ended < 0)
@@ -387,11 +387,11 @@ Status TreeJob::finish_join(Deadline deadline) {
                      UntilNotified{lock, changed_}) != WaitEnd::late)
         continue;
       fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} ended while the job was being joined", ended)
-                   .with_peer(place_.rank, ended),
+                   .with_peer(config_.rank, ended),
                nullptr);
     } else if (deadline.left_ns() <= early_ns + 1'000'000)
-      fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", place_.rank,
-                    place_.ranks, what_is_missing()),
+      fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", config_.rank,
+                    config_.ranks, what_is_missing()),
                nullptr);
   }
   return phase_ == Phase::kJoined ? success() : failure_.clone();

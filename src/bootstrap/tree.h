@@ -49,7 +49,7 @@ struct Doors {
 class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
  public:
   // No listeners: the one rank of a job that needs no registrar; it has joined.
-  static Result<std::shared_ptr<TreeJob>> open(TreeConfig place, Doors doors);
+  static Result<std::shared_ptr<TreeJob>> open(TreeConfig config, Doors doors);
   ~TreeJob() override { leave(); }
   TreeJob(const TreeJob&) = delete;
   TreeJob& operator=(const TreeJob&) = delete;
@@ -61,13 +61,13 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   // Tells all neighbours that this rank cannot join.
   void give_up(const Status& why);
 
-  int order() const { return place_.order; }  // order of arrival; 0 is the root
-  int rank() const override { return place_.rank; }
-  int size() const override { return place_.ranks; }
-  uint64_t id() const override { return place_.job; }
+  int order() const { return config_.order; }  // order of arrival; 0 is the root
+  int rank() const override { return config_.rank; }
+  int size() const override { return config_.ranks; }
+  uint64_t id() const override { return config_.job; }
   const Member& member(int rank) const override { return members_[static_cast<size_t>(rank)]; }
   SecretKey derive_key(std::string_view label, ByteView with) const override {
-    return SecretKey(authenticate(place_.credentials.key, label, with));
+    return SecretKey(authenticate(config_.credentials.key, label, with));
   }
   Status all_gather(const void* mine, void* all, size_t bytes, Deadline deadline) override;
   Status barrier(Deadline deadline) override { return all_gather(nullptr, nullptr, 0, deadline); }
@@ -106,7 +106,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
     std::optional<Bytes> result;  // the payload of Gathered
   };
 
-  explicit TreeJob(TreeConfig place);
+  explicit TreeJob(TreeConfig config);
 
   // tree.cpp; with mutex_ held, but for the callbacks: admit, on_readable, on_writable, tick
   void admit(Guest guest);
@@ -148,14 +148,16 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   };
   std::vector<Wanted> wanted_links() const;
   bool linked(int32_t rank) const;
-  bool by_unix(const MemberRecord& member) const { return member.via_unix && place_.self.via_unix; }
+  bool by_unix(const MemberRecord& member) const {
+    return member.via_unix && config_.self.via_unix;
+  }
   IpAddress ip_to(const MemberRecord& member) const;
   enum class Reached : uint8_t { yes, gone, unreachable, closed, silent, refused };
   SocketAddress door_of(const MemberRecord& member) const;
   Reached reach(const MemberRecord& member, int64_t answer_ms, FramedSocket* channel) const;
 
   // tree_membership.cpp
-  Status hear_stands(const Link& from, ByteView payload);
+  Status hear_votes(const Link& from, ByteView payload);
   void advance_memberships();
 
   // tree_beats.cpp
@@ -193,7 +195,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
                         const BreakCheck& broken) const;
   void on_fetch_readable(int fd);
 
-  const TreeConfig place_;
+  const TreeConfig config_;
   mutable std::mutex mutex_;
   Condition changed_;
   Phase phase_ = Phase::kJoining;

@@ -110,7 +110,7 @@ class TreeJob::Beats final : public Senses {
     return job_.records_[static_cast<size_t>(rank)];
   }
   const Member& member(int32_t rank) const { return job_.members_[static_cast<size_t>(rank)]; }
-  int32_t mine() const { return job_.place_.rank; }
+  int32_t mine() const { return job_.config_.rank; }
   const Member& self() const { return member(mine()); }
   bool is_far(int32_t rank) const { return where_.far(rank, mine()); }
   const std::vector<int32_t>& here() const { return where_.mates(mine()); }
@@ -136,7 +136,7 @@ class TreeJob::Beats final : public Senses {
 };
 
 TreeJob::Beats::Beats(TreeJob& job, const HeartbeatTimes& times, LifeHandler handler)
-    : heart(times, job.place_.rank),
+    : heart(times, job.config_.rank),
       job_(job),
       times_(times),
       handler_(std::move(handler)),
@@ -238,7 +238,7 @@ void TreeJob::Beats::lose_host(int32_t rank, int64_t now) {
 }
 
 Status TreeJob::Beats::hear(const Link& link, ByteView payload) {
-  FSCCL_ASSIGN(const std::vector<Silent> silent, decode_silent(payload, job_.place_.ranks));
+  FSCCL_ASSIGN(const std::vector<Silent> silent, decode_silent(payload, job_.config_.ranks));
   const int64_t now = now_ns();
   if (is_far(link.rank)) answered(link.rank);
   heart.told(link.rank, silent, now);
@@ -250,7 +250,7 @@ TreeJob::Beats::Far& TreeJob::Beats::far(int32_t rank) {
   const auto [found, made] = far_.try_emplace(rank);
   if (made)
     found->second.key =
-        beat_key(job_.place_.credentials.key, job_.id(), record(rank), record(mine()));
+        beat_key(job_.config_.credentials.key, job_.id(), record(rank), record(mine()));
   return found->second;
 }
 
@@ -269,9 +269,9 @@ void TreeJob::Beats::send_datagram_of(int32_t from, int32_t to, const IpAddress&
   if (record(to).beat_port == 0) return;
   const auto [key, made] = keys_.try_emplace({from, to});
   if (made)
-    key->second = beat_key(job_.place_.credentials.key, job_.id(), record(from), record(to));
+    key->second = beat_key(job_.config_.credentials.key, job_.id(), record(from), record(to));
   const BeatDatagram datagram = seal_beat(key->second, from, static_cast<uint64_t>(now_ns()));
-  const SocketAddress address = tcp_address(ip, record(to).beat_port, job_.place_.link);
+  const SocketAddress address = tcp_address(ip, record(to).beat_port, job_.config_.link);
   (void)send_datagram(job_.datagrams_.get(), address, datagram.data(), datagram.size());
 }
 
@@ -303,7 +303,7 @@ Status TreeJob::Beats::hear_datagrams() {
 
 void TreeJob::Beats::take_datagram(ByteView datagram) {
   const int32_t rank = claimed_rank(datagram);
-  if (rank < 0 || rank >= job_.place_.ranks || !is_far(rank) || !job_.linked(rank)) return;
+  if (rank < 0 || rank >= job_.config_.ranks || !is_far(rank) || !job_.linked(rank)) return;
   Far& other = far(rank);
   const uint64_t count = open_beat(other.key, datagram, other.count);
   if (count == 0) return;

@@ -39,9 +39,9 @@ Status TreeJob::owner_gone(const Status& status, int rank) {
   const auto lost = lost_.find(rank);
   if (lost == lost_.end())
     return fail(FSCCL_ERR_PEER_DEAD, "rank {} does not answer any more: {}", rank, status.text())
-        .with_peer(place_.rank, rank);
+        .with_peer(config_.rank, rank);
   return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, lost->second ? "has left" : "is dead")
-      .with_peer(place_.rank, rank);
+      .with_peer(config_.rank, rank);
 }
 
 Status TreeJob::publish_fd(uint64_t tag, int fd) {
@@ -110,19 +110,19 @@ Result<Fd> TreeJob::own_fd(uint64_t tag, Deadline deadline, std::unique_lock<std
 }
 
 Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline, const BreakCheck& broken) {
-  if (rank < 0 || rank >= place_.ranks)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, place_.ranks - 1);
+  if (rank < 0 || rank >= config_.ranks)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, config_.ranks - 1);
   std::string name;
   {
     std::unique_lock lock(mutex_);
     const MemberRecord& record = records_[static_cast<size_t>(rank)];
-    if (record.host != place_.self.host)
+    if (record.host != config_.self.host)
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "rank {} is on another host: no descriptor can come from there", rank);
-    if (rank == place_.rank) return own_fd(tag, deadline, lock);
+    if (rank == config_.rank) return own_fd(tag, deadline, lock);
     if (const auto lost = lost_.find(rank); lost != lost_.end())
       return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, lost->second ? "has left" : "is dead")
-          .with_peer(place_.rank, rank);
+          .with_peer(config_.rank, rank);
     name = listener_name(record.listener);
   }
   // The owner closes the connection where a crowd is at its door: another attempt may succeed.
@@ -142,7 +142,7 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline, const Br
     fetched = fail(FSCCL_ERR_TIMEOUT,
                    "rank {} closed every connection before it gave descriptor {}", rank, tag);
   if (fetched.ok() || fetched.status().error().peer >= 0) return fetched;
-  return fetched.take_status().with_peer(place_.rank, rank);
+  return fetched.take_status().with_peer(config_.rank, rank);
 }
 
 // FSCCL_ERR_LINK: the connection was closed before there was an answer.
@@ -150,8 +150,8 @@ Result<Fd> TreeJob::fetch_over(Fd connected, int rank, uint64_t tag, Deadline de
                                const BreakCheck& broken) const {
   Status versions;
   FSCCL_ASSIGN(FramedSocket channel,
-               introduce_as(std::move(connected), place_.credentials, Purpose::kFetch, place_.job,
-                            place_.rank, place_.ranks, deadline, &versions, broken));
+               introduce_as(std::move(connected), config_.credentials, Purpose::kFetch, config_.job,
+                            config_.rank, config_.ranks, deadline, &versions, broken));
   FSCCL_TRY(channel.send(FrameType::kFetch, encode_tag(tag), deadline, broken));
   Fd passed;
   const Result<Bytes> answer = channel.expect(FrameType::kDescriptor, deadline, &passed, broken);

@@ -17,7 +17,7 @@ namespace fsccl {
 void TreeJob::watch_ends() {
   for (const LinkPtr& link : links_) {
     const int32_t rank = link->rank;
-    if (rank < 0 || ends_.contains(rank) || same_process(member(rank), member(place_.rank)))
+    if (rank < 0 || ends_.contains(rank) || same_process(member(rank), member(config_.rank)))
       continue;
     const int32_t thread = beating_thread(rank);
     if (thread == 0) continue;

@@ -9,7 +9,7 @@
 namespace fsccl {
 
 Status TreeJob::all_gather(const void* mine, void* all, size_t bytes, Deadline deadline) {
-  const auto ranks = static_cast<size_t>(place_.ranks);
+  const auto ranks = static_cast<size_t>(config_.ranks);
   if (bytes > kMaxTableBytes / 2 / ranks - 16)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "{} bytes a rank are too much for the control tree of {} ranks", bytes, ranks);
@@ -35,8 +35,8 @@ Status TreeJob::all_gather(const void* mine, void* all, size_t bytes, Deadline d
   if (!given.ok()) return given.status().clone();
   if (!given.value()) {
     fail_all(fail(FSCCL_ERR_TIMEOUT,
-                  "an exchange over the control tree was not over in time: rank {} {}", place_.rank,
-                  gather_missing()),
+                  "an exchange over the control tree was not over in time: rank {} {}",
+                  config_.rank, gather_missing()),
              nullptr);
     return gather_broken();
   }
@@ -47,7 +47,7 @@ Status TreeJob::all_gather(const void* mine, void* all, size_t bytes, Deadline d
     fail_all(
         fail(FSCCL_ERR_PROTOCOL,
              "the result of an exchange over the control tree does not fit what rank {} asked for",
-             place_.rank),
+             config_.rank),
         nullptr);
     return failure_.clone();
   }
@@ -67,7 +67,7 @@ Status TreeJob::gather_broken() const {
   const bool left = lost_.at(rank);
   return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank,
               left ? "has left" : "is dead: its connection was closed without a goodbye")
-      .with_peer(place_.rank, rank);
+      .with_peer(config_.rank, rank);
 }
 
 std::string TreeJob::gather_missing() const {
@@ -83,19 +83,19 @@ Result<Bytes> TreeJob::add_up_gather() const {
   Gather sum;
   sum.sequence = gather_.sequence;
   sum.bytes = gather_.bytes;
-  sum.entries.push_back({place_.rank, gather_.mine});
+  sum.entries.push_back({config_.rank, gather_.mine});
   for (const auto& [child, payload] : gather_.parts) {
-    FSCCL_ASSIGN(const Gather part, decode_gather(payload, place_.ranks));
+    FSCCL_ASSIGN(const Gather part, decode_gather(payload, config_.ranks));
     if (part.sequence != sum.sequence || part.bytes != sum.bytes)
       return fail(FSCCL_ERR_MISMATCH,
                   "exchange {} of {} bytes over the control tree on rank {} meets exchange {} of "
                   "{} bytes on rank {}",
-                  sum.sequence, sum.bytes, place_.rank, part.sequence, part.bytes, child);
+                  sum.sequence, sum.bytes, config_.rank, part.sequence, part.bytes, child);
     sum.entries.insert(sum.entries.end(), part.entries.begin(), part.entries.end());
   }
-  if (place_.order != 0) return encode(sum);
-  Bytes table(static_cast<size_t>(place_.ranks) * sum.bytes);
-  std::vector<bool> seen(static_cast<size_t>(place_.ranks));
+  if (config_.order != 0) return encode(sum);
+  Bytes table(static_cast<size_t>(config_.ranks) * sum.bytes);
+  std::vector<bool> seen(static_cast<size_t>(config_.ranks));
   for (const Gather::Entry& entry : sum.entries) {
     const auto rank = static_cast<size_t>(entry.rank);
     if (!entry.data.empty())
@@ -116,7 +116,7 @@ void TreeJob::advance_gather() {
   if (!sum.ok()) return fail_all(sum.status(), nullptr);
   gather_.parts.clear();
   perform(sends, sum.value());
-  if (place_.order != 0) return;
+  if (config_.order != 0) return;
   gather_.result = sum.take();
   changed_.notify_all();
 }

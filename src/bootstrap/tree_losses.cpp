@@ -30,12 +30,12 @@ constexpr int64_t kLeavingTogetherNs = 1'000'000'000;
 void TreeJob::be_expelled(const Link* from) {
   if (std::exchange(expelled_, true)) return;
   changed_.notify_all();
-  send_all(FrameType::kLoss, encode_losses({{place_.rank, false}}), from);
+  send_all(FrameType::kLoss, encode_losses({{config_.rank, false}}), from);
 }
 
 void TreeJob::lose(const LostRank& lost, const Link* from) {
-  if (lost.rank == place_.rank && !lost.left) be_expelled(from);
-  if (lost.rank < 0 || lost.rank == place_.rank || phase_ == Phase::kLeft) return;
+  if (lost.rank == config_.rank && !lost.left) be_expelled(from);
+  if (lost.rank < 0 || lost.rank == config_.rank || phase_ == Phase::kLeft) return;
   if (lost_.contains(lost.rank)) return;
   // before it is known, for where memory is short: told twice rather than never
   undelivered_.push_back(lost);
@@ -46,7 +46,7 @@ void TreeJob::lose(const LostRank& lost, const Link* from) {
   changed_.notify_all();
   if (lost.left && phase_ == Phase::kJoining)
     fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} left while the job was being joined", lost.rank)
-                 .with_peer(place_.rank, lost.rank),
+                 .with_peer(config_.rank, lost.rank),
              from);
   end_watch(lost.rank);
   if (lost.left) {
@@ -119,7 +119,7 @@ int64_t TreeJob::tick() {
 // through this rank would otherwise never learn it.
 void TreeJob::hear_out(Link& link) {
   const auto note = [this](const LostRank& lost) {
-    if (lost.rank < 0 || lost.rank == place_.rank) return;
+    if (lost.rank < 0 || lost.rank == config_.rank) return;
     if (lost_.empty()) first_lost_ = lost.rank;
     if (lost_.emplace(lost.rank, lost.left).second) departures_.push_back(lost);
   };
@@ -131,7 +131,7 @@ void TreeJob::hear_out(Link& link) {
       if (complete.ok() && !complete.value()) break;
       if (!complete.ok()) return note({link.rank, false});
       if (frame.type != FrameType::kLoss && frame.type != FrameType::kGoodbye) continue;
-      const Result<std::vector<LostRank>> losses = decode_losses(frame.payload, place_.ranks);
+      const Result<std::vector<LostRank>> losses = decode_losses(frame.payload, config_.ranks);
       if (!losses.ok()) return note({link.rank, false});
       for (const LostRank& lost : losses.value()) note(lost);
       if (frame.type == FrameType::kGoodbye) return note({link.rank, true});

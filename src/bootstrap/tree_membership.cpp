@@ -7,10 +7,10 @@
 
 namespace fsccl {
 
-Status TreeJob::hear_stands(const Link& from, ByteView payload) {
-  FSCCL_ASSIGN(std::vector<Vote> votes, decode_votes(payload, place_.ranks));
+Status TreeJob::hear_votes(const Link& from, ByteView payload) {
+  FSCCL_ASSIGN(std::vector<Vote> votes, decode_votes(payload, config_.ranks));
   std::erase_if(votes, [this](const Vote& vote) {
-    return vote.rank == place_.rank ||
+    return vote.rank == config_.rank ||
            !memberships_.try_emplace(vote.meeting, vote.meeting).first->second.hear(vote);
   });
   if (!votes.empty()) send_all(FrameType::kVotes, encode_votes(votes), &from);
@@ -28,7 +28,7 @@ void TreeJob::advance_memberships() {
 void TreeJob::decline(uint64_t meeting) {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::kJoined) return;
-  memberships_.try_emplace(meeting, meeting).first->second.decline(place_.rank);
+  memberships_.try_emplace(meeting, meeting).first->second.decline(config_.rank);
   advance_memberships();
 }
 
@@ -38,7 +38,7 @@ Result<Job::Agreed> TreeJob::agree(const Question& question, Deadline deadline) 
     return fail(FSCCL_ERR_INVALID_STATE, "the job has not been joined");
   Membership& membership =
       memberships_.try_emplace(question.meeting, question.meeting).first->second;
-  membership.begin({question.members.begin(), question.members.end()}, place_.rank, question.gone,
+  membership.begin({question.members.begin(), question.members.end()}, config_.rank, question.gone,
                    question.code);
   advance_memberships();
   if (!lost_.empty()) {
@@ -52,7 +52,7 @@ Result<Job::Agreed> TreeJob::agree(const Question& question, Deadline deadline) 
                 "the other ranks hold this one for dead: its links broke, or it was silent for too "
                 "long. It can only join a new "
                 "job")
-        .with_peer(place_.rank, place_.rank);
+        .with_peer(config_.rank, config_.rank);
   };
   FSCCL_ASSIGN(const bool decided, wait_unless(
                                        broken, [&] { return membership.decided(); }, deadline,

@@ -47,9 +47,9 @@ std::vector<TreeJob::Wanted> TreeJob::wanted_links() const {
     const int32_t rank = arrivals_[static_cast<size_t>(order)];
     if (!linked(rank)) wanted.push_back({rank, due_ns});
   };
-  if (const int32_t parent = mended_parent(place_.order, lost); parent >= 0) want(parent, 0);
-  for (int32_t order = place_.order + 1; order < place_.ranks; ++order)
-    if (!lost[static_cast<size_t>(order)] && mended_parent(order, lost) == place_.order)
+  if (const int32_t parent = mended_parent(config_.order, lost); parent >= 0) want(parent, 0);
+  for (int32_t order = config_.order + 1; order < config_.ranks; ++order)
+    if (!lost[static_cast<size_t>(order)] && mended_parent(order, lost) == config_.order)
       want(order, last_loss_ns_ + kOwnWayNs);
   return wanted;
 }
@@ -205,13 +205,13 @@ void TreeJob::mend() {
 // Returns the member's TCP address. A member that reached the registrar on its own host has told no
 // address that others can use: it is where the registrar is.
 IpAddress TreeJob::ip_to(const MemberRecord& member) const {
-  const bool with_registrar = !place_.self.via_unix && (member.via_unix || is_loopback(member.ip));
-  return with_registrar ? place_.registrar : member.ip;
+  const bool with_registrar = !config_.self.via_unix && (member.via_unix || is_loopback(member.ip));
+  return with_registrar ? config_.registrar : member.ip;
 }
 
 SocketAddress TreeJob::door_of(const MemberRecord& member) const {
   return by_unix(member) ? unix_address(listener_name(member.listener))
-                         : tcp_address(ip_to(member), member.port, place_.link);
+                         : tcp_address(ip_to(member), member.port, config_.link);
 }
 
 bool TreeJob::gone(int rank) const {
@@ -240,8 +240,8 @@ TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms,
   const Deadline deadline = Deadline::in_ms(answer_ms);
   Status versions;
   Result<FramedSocket> introduced =
-      introduce_as(connected.take(), place_.credentials, Purpose::kMend, place_.job, place_.rank,
-                   place_.ranks, deadline, &versions);
+      introduce_as(connected.take(), config_.credentials, Purpose::kMend, config_.job, config_.rank,
+                   config_.ranks, deadline, &versions);
   Status status = introduced.ok()
                       ? introduced.value().expect(FrameType::kLinked, deadline).status().clone()
                       : introduced.take_status();
@@ -262,7 +262,7 @@ void TreeJob::admit_mended(Guest& guest) {
   link->met = false;
   if (const auto lost = lost_.find(link->rank); lost != lost_.end()) {
     const Status why =
-        fail(FSCCL_ERR_PEER_DEAD, "rank {} is held for dead by rank {}", link->rank, place_.rank);
+        fail(FSCCL_ERR_PEER_DEAD, "rank {} is held for dead by rank {}", link->rank, config_.rank);
     return send(*link, FrameType::kFailure, encode(to_failure(why)));
   }
   send(*link, FrameType::kLinked, {});

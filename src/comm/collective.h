@@ -84,7 +84,7 @@ class Collectives {
   void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
   GroupShape party() const;
   Hierarchy* hierarchy() const { return hierarchy_; }
-  // The candidates and what was measured, as JSON (fsccl.h).
+  // The candidates and what was measured, as JSON (insight.h).
   Result<std::string> explain(std::string_view operation, uint64_t bytes) const;
   Engine& engine() { return engine_; }
   const CollectiveOptions& options() const { return options_; }

@@ -1,5 +1,5 @@
-// Why a collective is carried out as it is, as JSON (fsccl.h, fsccl_explain and fsccl_explain_for):
-// on a communicator, or on ranks that are only imagined.
+// Why a collective is carried out as it is, as JSON (insight.h, fsccl_explain and
+// fsccl_explain_for): on a communicator, or on ranks that are only imagined.
 #pragma once
 #include <string>
 

@@ -29,11 +29,9 @@ class Hosts {
   Position seat() const { return seat_; }                        // seat of this rank
   size_t lane_of(size_t rank) const { return seats_[rank].place % lanes_; }
   Communicator& host() const { return *host_; }  // communicator of the ranks of this host
-  Communicator* lane() const {
-    return lane_;
-    // lane of this rank, or null; the whole communicator where every host has one rank. The ranks
-    // of a lane are numbered by host
-  }
+  // The lane of this rank, or null; the whole communicator where every host has one rank. The ranks
+  // of a lane are numbered by host.
+  Communicator* lane() const { return lane_; }
 
  private:
   Hosts() = default;

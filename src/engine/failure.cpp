@@ -115,7 +115,7 @@ void EngineFailure::look() noexcept {
     error.text.assign(board->text, strnlen(board->text, sizeof board->text));
     if (error.code == FSCCL_ERR_LINK) explain_by_death(error);
   } catch (const std::bad_alloc&) {
-    error.text = "another failed";  // fits into the string itself
+    error.text = "another rank failed";  // fits into the string itself
   }
   fail_with(error);
 }

@@ -77,10 +77,9 @@ static_assert(sizeof(Published) == kInlineBytes);
 // The memory that a symbolic buffer of the plan is bound to.
 struct Binding {
   std::byte* base = nullptr;  // this rank's
-  const Remote* table =
-      // symmetric and tabled buffers: each rank's; plus `table_offset`. Published ones: null, the
-      // signals say.
-      nullptr;
+  // symmetric and tabled buffers: each rank's; plus `table_offset`. Published ones: null, the
+  // signals say.
+  const Remote* table = nullptr;
   uint64_t table_offset = 0;
   Location location;  // published buffers: where peers find it
 };
@@ -122,10 +121,9 @@ struct OperationSettings {
   bool foresees = false;
 
   // reductions
-  const void* const* own_sources =
-      // per destination buffer (less one): where this rank's own contribution is, instead of in the
-      // source buffer
-      nullptr;
+  // per destination buffer (less one): where this rank's own contribution is, instead of in the
+  // source buffer
+  const void* const* own_sources = nullptr;
   fsccl_op_kind_t kind = FSCCL_OP_SUM;
   double premul = 1, scale = 1;
   int64_t divisor = 1;

@@ -80,7 +80,7 @@ Movement broadcast_movement(const Shape&);
 // The parts of the input that each rank reduces, and the ranks that get the results. Parts may
 // overlap: then several ranks reduce the same elements.
 enum class Deliver : uint8_t {
-  self,  // the folder, at the begin of its output
+  self,  // the rank that reduces it, at the begin of its output
   all,   // everybody, at the place in the output where the part lies in the input
   root,  // the root, likewise
 };
@@ -89,7 +89,7 @@ struct ReductionShape {
   int rank = 0, ranks = 1, root = 0;
   fsccl_dtype_t dtype = FSCCL_UINT8;
   Deliver deliver = Deliver::self;
-  // then a rank's slot holds its input once, not a part for each folder
+  // then a rank's slot holds its input once, not a part for each rank that reduces
   bool every_rank_reduces_all = false;
   bool mirrored = false;
   std::vector<Shape::Part> parts;  // by rank

@@ -78,7 +78,7 @@
 namespace fsccl {
 
 inline constexpr int kMaxTicks = 4;
-// ticks whose slots may be in use: the one of tick t is that of tick t - kWindow
+// The slots of so many ticks may be in use: that of tick t is free again at tick t + kWindow.
 inline constexpr int kWindow = 8;
 inline constexpr int kAllPeers = -1;
 inline constexpr uint64_t kInlineBytes = 24;  // payload that a signal line can carry
@@ -103,11 +103,11 @@ enum class StepKind : uint8_t {
   // reach `tick`; with `count` > 0 carries count (<= kInlineBytes) bytes from src, which lies on
   // this rank
   signal,
-  // until `peer` (or every peer) has reached `tick`; with count > 0 stores the carried bytes at
+  // wait until `peer` (or every peer) has reached `tick`; with count > 0 store the carried bytes at
   // dst, on this rank
   wait,
-  // until every rank of the operation has released what was in buffer dst.buffer before (release
-  // counters)
+  // wait until every rank of the operation has released what was in buffer dst.buffer before
+  // (release counters)
   wait_released,
   // all have entered: go on if every published buffer can be touched; else all ranks go on with the
   // operation's other plan, which needs no peer's buffers

@@ -88,23 +88,23 @@ std::string Recorder::file_name() const {
   return fmt::format("fsccl-{:016x}-{}.ring", header_->job, header_->rank);
 }
 
-Result<std::unique_ptr<Recorder>> Recorder::create(const Config& place) {
+Result<std::unique_ptr<Recorder>> Recorder::create(const Config& config) {
   std::unique_ptr<Recorder> made(new Recorder);
-  const uint32_t records = std::bit_ceil(std::clamp(place.records, 64u, recording::kMostRecords));
+  const uint32_t records = std::bit_ceil(std::clamp(config.records, 64u, recording::kMostRecords));
   made->bytes_ = recording::file_bytes(records);
   recording::Header header;
   header.record_bytes = sizeof(recording::Record);
   header.records = records;
-  header.rank = place.rank;
-  header.ranks = place.ranks;
+  header.rank = config.rank;
+  header.ranks = config.ranks;
   header.pid = getpid();
-  header.job = place.job;
+  header.job = config.job;
   gethostname(header.host, sizeof header.host - 1);
   Fd fd;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-  if (!place.folder.empty()) {
+  if (!config.folder.empty()) {
     made->header_ = &header;
-    FSCCL_ASSIGN(fd, make_file(place.folder + '/' + made->file_name()));
+    FSCCL_ASSIGN(fd, make_file(config.folder + '/' + made->file_name()));
     // Made whole now, so that a full disk is an error here and no SIGBUS later.
     uint64_t reserved = 0;
     int error = reserve_file(fd.get(), &reserved, made->bytes_);
@@ -114,7 +114,7 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const Config& place) {
     }
     if (error != 0)
       return fail_errno(error, fmt::format("the recorder's file in {} (FSCCL_TRACE_DIR): {} bytes",
-                                           place.folder, made->bytes_));
+                                           config.folder, made->bytes_));
     flags = MAP_SHARED;
   }
   void* memory = mmap(nullptr, made->bytes_, PROT_READ | PROT_WRITE, flags, fd.get(), 0);

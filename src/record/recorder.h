@@ -38,7 +38,7 @@ class Recorder {
     uint64_t job = 0;
     int rank = 0, ranks = 1;
   };
-  static Result<std::unique_ptr<Recorder>> create(const Config& place);
+  static Result<std::unique_ptr<Recorder>> create(const Config& config);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   // Writes every recorder of this process into files of `folder`.

@@ -229,15 +229,20 @@ struct Slots {
   double expected() const { return (price.ns + in_a_row()) / 2; }
 };
 
-bool allows(const Rule* rule, uint64_t asked, const ThroughSlots& one) {
-  const bool names_slots = rule && (rule->algorithm == Algorithm::slots ||
-                                    rule->algorithm == Algorithm::small_slots || rule->in_steps());
-  return (!names_slots || rule->algorithm == one.algorithm) && (!asked || asked == one.piece);
+// Returns true if the rule names an algorithm that moves bytes through slots.
+bool names_slots(const Rule* rule, const Ways& ways) {
+  return rule &&
+         std::any_of(ways.through_slots.begin(), ways.through_slots.end(),
+                     [&](const ThroughSlots& one) { return one.algorithm == rule->algorithm; });
 }
 
 // Returns the cheapest of the plans that the rule, if there is one, allows.
 Slots cheapest_slots(const Ways& ways, const Rule* rule, uint64_t asked, Contest& contest) {
   Slots best;
+  const bool named = names_slots(rule, ways);
+  const auto allowed = [&](const ThroughSlots& one) {
+    return (!named || rule->algorithm == one.algorithm) && (!asked || asked == one.piece);
+  };
   for (const ThroughSlots& one : ways.through_slots) {
     const std::array<Plan, 2> plans = contest.plans_of(one.make);
     Slots slots{&one.make, 0, contest.price_of(plans), plans[0].lazy || plans[1].lazy};
@@ -249,8 +254,7 @@ Slots cheapest_slots(const Ways& ways, const Rule* rule, uint64_t asked, Contest
       contest.candidates.pop_back();  // all of it fits either piece
       slots.at--;
     }
-    if (allows(rule, asked, one) && (!best.make || slots.expected() < best.expected()))
-      best = slots;
+    if (allowed(one) && (!best.make || slots.expected() < best.expected())) best = slots;
   }
   return best;
 }
@@ -287,9 +291,7 @@ const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways,
   else if (options.only_slots &&
            (rule->algorithm == Algorithm::direct || rule->algorithm == Algorithm::read))
     *why_not = "FSCCL_CHECKSUM=1 checks what goes through slots";
-  else if (rule->in_steps() &&
-           std::none_of(ways.through_slots.begin(), ways.through_slots.end(),
-                        [&](const ThroughSlots& one) { return one.algorithm == rule->algorithm; }))
+  else if (rule->in_steps() && !names_slots(rule, ways))
     *why_not =
         "plans in steps are for ranks of several hosts, enough of them for so many steps, and for "
         "what fits a slot of all";
@@ -347,7 +349,7 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
                                                     contest.price_of(reading, true).ns, "private")
                                     : 0;
     const double asking = options.costs.exchange;
-    eager = rule ? rule->algorithm == Algorithm::slots || rule->algorithm == Algorithm::small_slots
+    eager = rule ? names_slots(rule, ways)
             : options.eager_bytes == kConfigAuto
                 ? better_at_once(slots, direct_ns, asking)
                 : ways.payload <= static_cast<uint64_t>(options.eager_bytes);

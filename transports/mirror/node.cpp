@@ -99,7 +99,9 @@ void Node::refuse(int from, const Header& header) {
   fsccl_transport_failure_t failure{};
   failure.code = FSCCL_ERR_MISMATCH;
   failure.rank = failure.peer = -1;
-  constexpr char kText[] = "the first of the ranks makes a communicator of other ranks";
+  constexpr char kText[] =
+      "the first rank makes a communicator of other ranks than this one: give all ranks the same "
+      "list";
   std::memcpy(failure.text, kText, sizeof kText);
   Header answer{};
   answer.channel = header.channel;

@@ -139,7 +139,9 @@ Result<Offer> check_segment(int fd, const ChannelRequest& request) {
                 "the shared memory channel of rank 0 has another form than expected: the ranks run "
                 "different versions");
   if (offer.tag != request.tag || offer.ranks != static_cast<uint32_t>(request.ranks))
-    return fail(FSCCL_ERR_MISMATCH, "the first of the ranks makes a communicator of other ranks");
+    return fail(FSCCL_ERR_MISMATCH,
+                "the first rank makes a communicator of other ranks than this one: give all ranks "
+                "the same list");
   if (offer.asked_slot_bytes != request.slot_bytes)
     return fail(FSCCL_ERR_MISMATCH,
                 "rank 0 has FSCCL_SLOT_BYTES {}, rank {} has {}: set it alike on all ranks",

@@ -20,12 +20,12 @@ constexpr size_t kListed = 16;  // blocks that an error names
 
 }  // namespace
 
-Blocks::Blocks(Setup place) : place_(std::move(place)), region_(place_.bytes) {
-  if (place_.debug && !place_.dry_run) watch_ = std::make_unique<BlockWatch>(place_.memory);
+Blocks::Blocks(Setup setup) : setup_(std::move(setup)), region_(setup_.bytes) {
+  if (setup_.debug && !setup_.dry_run) watch_ = std::make_unique<BlockWatch>(setup_.memory);
 }
 
 // The memory checker forgets these addresses: later content is not free memory of this object.
-Blocks::~Blocks() { allow_memory(place_.memory, place_.dry_run ? 0 : reached_); }
+Blocks::~Blocks() { allow_memory(setup_.memory, setup_.dry_run ? 0 : reached_); }
 
 // Bytes that exist.
 Result<Blocks::Bytes> Blocks::take(uint64_t room, uint64_t alignment, uint64_t bytes,
@@ -35,7 +35,7 @@ Result<Blocks::Bytes> Blocks::take(uint64_t room, uint64_t alignment, uint64_t b
     return fail(FSCCL_ERR_OUT_OF_MEMORY,
                 "pool '{}' has no room for a block of {} bytes in its {} bytes of address space "
                 "(FSCCL_POOL_REGION_BYTES)",
-                place_.pool, bytes, place_.bytes);
+                setup_.pool, bytes, setup_.bytes);
   const Bytes taken{*begin, *begin + room};
   const uint64_t extent = region_.top();
   reached_ = std::max(reached_, extent);
@@ -44,7 +44,7 @@ Result<Blocks::Bytes> Blocks::take(uint64_t room, uint64_t alignment, uint64_t b
     region_.free(taken.begin);
   });
   lock.unlock();
-  Status status = place_.grow(extent);
+  Status status = setup_.grow(extent);
   lock.lock();
   FSCCL_TRY(std::move(status));
   if (watch_) FSCCL_TRY(watch_->reuse(taken.begin, taken.end));
@@ -59,15 +59,15 @@ Result<void*> Blocks::enter(Block&& block, const Journal::Owner& owner) {
     region_.free(block.begin);
   });
   blocks_.emplace(block.address, block);
-  place_.journal->block_taken(owner, reinterpret_cast<uint64_t>(place_.memory + block.begin),
+  setup_.journal->block_taken(owner, reinterpret_cast<uint64_t>(setup_.memory + block.begin),
                               block.end - block.begin, block.bytes);
   undo.keep();
   calls_++;
   if (watch_) {
     watch_->given(block);
-  } else if (!place_.dry_run) {
-    allow_memory(place_.memory + block.begin, block.end - block.begin);
-    forbid_memory(place_.memory + block.data + block.bytes, block.end - block.data - block.bytes);
+  } else if (!setup_.dry_run) {
+    allow_memory(setup_.memory + block.begin, block.end - block.begin);
+    forbid_memory(setup_.memory + block.data + block.bytes, block.end - block.data - block.bytes);
   }
   const uint64_t live = live_bytes() + block.end - block.begin;
   live_bytes_.store(live, std::memory_order_relaxed);
@@ -84,7 +84,7 @@ Result<void*> Blocks::alloc(uint64_t bytes, uint64_t alignment, const Journal::O
                                : round_up(std::max<uint64_t>(bytes, 1), alignment);
   Result<Bytes> found = take(room, alignment, bytes, lock);
   if (!found.ok()) {
-    place_.journal->block_refused(owner, bytes, place_.left());
+    setup_.journal->block_refused(owner, bytes, setup_.left());
     return found.take_status();
   }
   const Bytes taken = found.take();
@@ -93,25 +93,25 @@ Result<void*> Blocks::alloc(uint64_t bytes, uint64_t alignment, const Journal::O
   block.begin = taken.begin;
   block.end = taken.end;
   block.data = watch_ ? watch_->place(taken.begin, alignment) : taken.begin;
-  block.address = place_.memory + block.data;
+  block.address = setup_.memory + block.data;
   return enter(std::move(block), owner);
 }
 
 Status Blocks::import(void* pointer, uint64_t bytes) {
-  if (place_.dry_run)
+  if (setup_.dry_run)
     return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' is a rehearsal (dry_run) and has no memory",
-                place_.pool);
+                setup_.pool);
   FSCCL_TRY(check_importable(pointer, bytes));
-  FSCCL_ASSIGN(const uint64_t file_begin, place_.arena->file_offset(place_.arena->control()));
+  FSCCL_ASSIGN(const uint64_t file_begin, setup_.arena->file_offset(setup_.arena->control()));
   std::unique_lock lock(mutex_);
   FSCCL_ASSIGN(const Bytes taken, take(bytes, page_bytes(), bytes, lock));
-  std::byte* const memory = place_.memory + taken.begin;
+  std::byte* const memory = setup_.memory + taken.begin;
   allow_memory(memory, bytes);
-  const auto offset = static_cast<uint64_t>(memory - place_.arena->control());
-  Status status = place_.arenas->add_alias(pointer, bytes, {offset, place_.arena_id});
+  const auto offset = static_cast<uint64_t>(memory - setup_.arena->control());
+  Status status = setup_.arenas->add_alias(pointer, bytes, {offset, setup_.arena_id});
   if (status.ok()) {
-    status = move_into_arena(pointer, bytes, memory, place_.arena->fd(), file_begin + offset);
-    if (!status.ok()) place_.arenas->remove_alias(pointer);
+    status = move_into_arena(pointer, bytes, memory, setup_.arena->fd(), file_begin + offset);
+    if (!status.ok()) setup_.arenas->remove_alias(pointer);
   }
   if (!status.ok()) {
     region_.free(taken.begin);
@@ -131,9 +131,9 @@ Status Blocks::not_a_block(const void* pointer) const {
   if (!past.empty())
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "{} is not a block of pool '{}', or was freed before: it was of the {}", pointer,
-                place_.pool, past);
+                setup_.pool, past);
   return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of pool '{}', or was freed before",
-              pointer, place_.pool);
+              pointer, setup_.pool);
 }
 
 Status Blocks::free(void* pointer) {
@@ -143,7 +143,7 @@ Status Blocks::free(void* pointer) {
   const Block& block = found->second;
   if (block.import) {
     FSCCL_TRY(move_out_of_arena(pointer, block.bytes));
-    place_.arenas->remove_alias(pointer);
+    setup_.arenas->remove_alias(pointer);
   }
   Status status = end(block);
   blocks_.erase(found);
@@ -159,10 +159,10 @@ Status Blocks::end(const Block& block) {
   if (watch_) {
     status = watch_->intact(block);
     watch_->freed(block, calls_);
-  } else if (!place_.dry_run) {
-    forbid_memory(place_.memory + block.begin, block.end - block.begin);
+  } else if (!setup_.dry_run) {
+    forbid_memory(setup_.memory + block.begin, block.end - block.begin);
   }
-  place_.journal->block_given_back(reinterpret_cast<uint64_t>(place_.memory + block.begin));
+  setup_.journal->block_given_back(reinterpret_cast<uint64_t>(setup_.memory + block.begin));
   region_.free(block.begin);
   return status;
 }
@@ -193,7 +193,7 @@ uint64_t Blocks::shrink(const std::function<uint64_t(uint64_t top)>& release) {
   const uint64_t top = region_.top();
   if (watch_)
     if (const Status status = watch_->look(top); !status.ok())
-      FSCCL_LOG(kError, "pool '{}': {}", place_.pool, status.text());
+      FSCCL_LOG(kError, "pool '{}': {}", setup_.pool, status.text());
   return release(top);
 }
 

@@ -32,7 +32,7 @@ class Blocks {
     // so much of the region must exist; called without a lock
     std::function<Status(uint64_t extent)> grow;
   };
-  explicit Blocks(Setup place);
+  explicit Blocks(Setup setup);
   ~Blocks();
 
   // Aligned to `alignment` at least.
@@ -64,7 +64,7 @@ class Blocks {
   Status end(const Block& block);
   Status not_a_block(const void* pointer) const;
 
-  const Setup place_;
+  const Setup setup_;
   mutable std::mutex mutex_;
   NodeMemory nodes_;
   std::pmr::map<const std::byte*, Block> blocks_{nodes_.get()};  // by address

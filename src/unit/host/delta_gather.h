@@ -1,15 +1,15 @@
 // The gather between hosts with the delta codec (codec/delta.h): words that LaneExchange moves as
 // they are travel as differences from the last gather, as one operation of the lane.
 //
-// All hosts know alike whose words go coded: those of a host of whose copy all have the same state.
-// They told each other behind the last gather, or do so first. The words of other hosts go plain,
-// straight between the slots. Coded words go in pieces (plan/coded_pieces.h): a host encodes a
-// piece against its copy, straight into the transport's slot, and the next one while that is on its
-// way; receivers decode a piece into their copies, and from there into the slots, while the next
-// ones arrive. A host of which a piece takes more than half of the plain bytes stops there. In the
-// end all tell the states of their copies. Words of which one has another state than their host,
-// because a copy's memory or the bytes have changed, and those of a host that has stopped, go plain
-// once, and all tell again.
+// The words of a host go coded if every host holds the same copy of them, which all hosts know
+// alike: they told each other behind the last gather, or do so first. The words of other hosts go
+// plain, straight between the slots. Coded words go in pieces (plan/coded_pieces.h): a host encodes
+// a piece against its copy, straight into the transport's slot, and the next one while that is on
+// its way; receivers decode a piece into their copies, and from there into the slots, while the
+// next ones arrive. A host of which a piece takes more than half of the plain bytes stops there. In
+// the end all tell the states of their copies. Words of which one has another state than their
+// host, because a copy's memory or the bytes have changed, and those of a host that has stopped, go
+// plain once, and all tell again.
 //
 // After every gather all copies equal the slots. Parts of the operation are plans that are made on
 // the way. Facts that differ from host to host are told with the states, so all hosts choose alike.

@@ -94,7 +94,7 @@ class HostUnit final : public Unit {
   GradReduction& wanted_reduction();
   Status take_grad_slot(size_t k);
   // copies what peers need of the caller's gradients
-  void publish_private(GradReduction& reduction, const void* const* grads);
+  void copy_private_gradients(GradReduction& reduction, const void* const* grads);
   void place_sharded_grads(const GradReduction& reduction, void* const* places);
   void bind_grads(GradReduction& reduction) const;
   void add_range(Fingerprint* fingerprint) const;
@@ -151,7 +151,7 @@ class HostUnit final : public Unit {
   std::vector<Remote> regions_;               // own part of each shard rank of this host
   std::vector<const ReleaseLine*> releases_;  // by shard rank of this host
   std::vector<Remote> replica_shards_;        // [parameter][replicate rank]
-  std::vector<PlannedUnit> broadcast_plans_;  // per root, made at first use
+  std::vector<PlannedUnit> broadcast_plans_;  // by root
   std::vector<Binding> broadcast_bindings_;
   std::vector<CollectiveCall> replica_sums_;  // tensors that reduce_grads sums over the replicas
   // the last reduce_grads whose sum over the shard ranks is there, by its sequence

@@ -137,7 +137,7 @@ void HostUnit::plan_reduction(GradReduction& reduction) const {
         LaneExchange(definition_.reduce_shape, kind, span_->holders, among->size(), among->rank());
 }
 
-// The next stage, one of the ranks of this host.
+// Submits the next stage, an operation of the ranks of this host.
 Status HostUnit::on_host(const PlannedUnit& planned, const Binding* bindings,
                          const OperationSettings& settings, const Fingerprint& fingerprint,
                          Chain* chain) {
@@ -151,7 +151,7 @@ Status HostUnit::on_host(const PlannedUnit& planned, const Binding* bindings,
   return success();
 }
 
-// The next stage is one of the ranks of a lane, or of all ranks.
+// Submits the next stage, an operation of the ranks of a lane, or of all ranks.
 Status HostUnit::exchange(LaneExchange& pieces, Communicator& among, const SlotSet& slots,
                           const OperationSettings& settings, const Fingerprint& fingerprint,
                           Chain* chain) {
@@ -173,7 +173,7 @@ Status HostUnit::exchange(LaneExchange& pieces, Communicator& among, const SlotS
   return success();
 }
 
-// moves: not if the slots have it all still.
+// Gathers in three stages (docs/unshard.md). `moves` is false where a kept slot is still valid.
 Status HostUnit::gather_between_hosts(const PlannedUnit& first, bool moves, bool writable,
                                       uint64_t released, Chain* chain) {
   Fingerprint fingerprint;
@@ -203,7 +203,7 @@ Status HostUnit::codec_report(fsccl_codec_report_t* report) const {
   return success();
 }
 
-// `finishes`: of the sum over all.
+// Reduces between hosts. `finishes` has the scale and what else is done to the sum over all ranks.
 Status HostUnit::sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes,
                                    Fingerprint fingerprint, Chain* chain) {
   const bool by_hosts = span_->by_hosts;

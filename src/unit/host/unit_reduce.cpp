@@ -135,7 +135,7 @@ Status HostUnit::check_reduced(size_t index) {
 
 // Peers reduce what they need of this rank's gradients from its slots; its own part is reduced from
 // where it is, or, between hosts, from the slots as well.
-void HostUnit::publish_private(GradReduction& reduction, const void* const* grads) {
+void HostUnit::copy_private_gradients(GradReduction& reduction, const void* const* grads) {
   const uint64_t size = dtype_size(spec_.reduce_dtype);
   const Stores stores =
       reduction.planned.bytes_read >= comm().collectives().options().streaming_bytes
@@ -182,7 +182,7 @@ Status HostUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_status
   }
   FSCCL_TRY(finish_replicas(replica_sequence_));
   if (request.sharded_grads) place_sharded_grads(reduction, request.sharded_grads);
-  if (request.grads && !pool().dry_run()) publish_private(reduction, request.grads);
+  if (request.grads && !pool().dry_run()) copy_private_gradients(reduction, request.grads);
   bind_grads(reduction);
 
   const Scaling scaling =
