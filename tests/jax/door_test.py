@@ -3,6 +3,7 @@
 JAX's own numbers, and FSCCL moves the bytes."""
 
 import ctypes
+import mmap
 import os
 import re
 import subprocess
@@ -10,7 +11,7 @@ import sys
 
 import pytest
 import ranks as r
-from fsccl_jax import libraries
+from fsccl_jax import door, libraries
 
 OPERATIONS = """
     def everything(x):
@@ -81,6 +82,19 @@ def test_the_bytes_are_fsccls():
     for output in outputs:
         operations, written = map(int, re.search(r'moved (\d+) (\d+)', output).groups())
         assert operations == 1 and written >= 4 << 20
+
+
+def test_where_the_constants_of_jaxlib_begin():
+    """use() looks for the door's name there, not in the relocations before it."""
+    import jaxlib  # pylint: disable=import-outside-toplevel
+
+    with (
+        open(os.path.join(os.path.dirname(jaxlib.__file__), 'libjax_common.so'), 'rb') as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
+    ):
+        first = door._constants(text)
+        assert 1 << 20 < first < text.find(door.TRAMPOLINE.encode()) < first + (32 << 20)
+    assert door._constants(b'no library') == 0
 
 
 def test_a_program_runs_unchanged(tmp_path):
