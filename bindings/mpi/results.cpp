@@ -1,0 +1,37 @@
+#include "results.h"
+
+#include <sys/mman.h>
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "fsccl/insight.h"
+
+namespace fsccl_mpi {
+namespace {
+
+constexpr uintptr_t kHugePage = 2u << 20;
+// The call to the kernel pays for itself from some pages on, and splits the mapping where the range
+// begins and ends.
+constexpr size_t kLeastBytes = 2 * kHugePage;
+
+bool is_on() {
+  std::array<char, 16> value{};
+  return fsccl_config_get("FSCCL_HUGE_PAGES", value.data(), value.size()) != FSCCL_OK ||
+         std::string_view(value.data()) != "off";
+}
+
+}  // namespace
+
+void prepare_result(void* address, size_t bytes) {
+  static const bool on = is_on();
+  if (!on || bytes < kLeastBytes) return;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(address),
+                  first = (begin + kHugePage - 1) / kHugePage * kHugePage,
+                  last = (begin + bytes) / kHugePage * kHugePage;
+  // A kernel without huge pages refuses, and the collective goes on without.
+  ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
+
+}  // namespace fsccl_mpi
