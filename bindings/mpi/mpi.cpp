@@ -9,8 +9,8 @@
 #include "comms.h"
 #include "errors.h"
 #include "fsccl_mpi.h"
-#include "results.h"
 #include "symbols.h"
+#include "xla/results.h"
 
 using namespace fsccl_mpi;
 
@@ -152,7 +152,7 @@ struct Call {
   size_t elements(int count) const { return static_cast<size_t>(count) * type.parts; }
   // The call will write `count` elements to `address`.
   void writes(void* address, size_t count) const {
-    prepare_result(address, count * fsccl_dtype_size(type.dtype));
+    fsccl_xla::prepare_result(address, count * fsccl_dtype_size(type.dtype));
   }
 
   const char* function;

@@ -84,39 +84,21 @@ def test_the_bytes_are_fsccls():
         assert operations == 1 and written >= 4 << 20
 
 
-def gives_huge_pages():
-    """Returns true if this system has huge pages for memory that asks for them."""
-    with mmap.mmap(-1, 4 << 20) as memory:
-        try:
-            memory.madvise(mmap.MADV_HUGEPAGE)
-            return True
-        except OSError:
-            return False
-
-
-@pytest.mark.skipif(not gives_huge_pages(), reason='this kernel has no huge pages')
+@pytest.mark.skipif(not r.gives_huge_pages(), reason='this kernel has no huge pages')
 @pytest.mark.parametrize('setting, asked', [('', True), ('advise', True), ('off', False)])
 def test_results_lie_in_huge_pages(setting, asked):
     outputs = r.run(
-        """
-        def flags(address):
-            inside = False
-            for line in open("/proc/self/smaps"):
-                if line.startswith("VmFlags:") and inside: return line.split()[1:]
-                first, dash, rest = line.split()[0].partition("-")
-                if dash: inside = int(first, 16) <= address < int(rest, 16)
+        r.ASKED_FOR_HUGE_PAGES
+        + r.textwrap.dedent("""
         programs = (lambda x: lax.all_gather(x, "ranks", tiled=True), lambda x: lax.psum(x, "ranks"),
                     lambda x: lax.psum_scatter(x, "ranks", tiled=True))
         for program in programs:
-            result = shard_map(program)(split(np.ones(ranks << 23, np.float32))).addressable_shards[0].data
-            middle = result.unsafe_buffer_pointer() + result.nbytes // 2
-            print("asked", "hg" in flags(middle))
-        """,
+            print("asked", is_asked_for_huge_pages(shard_map(program)(split(np.ones(ranks * SIZE, np.float32)))))
+        """),
         **({'FSCCL_HUGE_PAGES': setting} if setting else {}),
     )
     for output in outputs:
-        said_flags = re.findall(r'asked (\w+)', output)
-        assert said_flags == [str(asked)] * 3, output
+        assert re.findall(r'asked (\w+)', output) == [str(asked)] * 3, output
 
 
 def test_where_the_constants_of_jaxlib_begin():

@@ -1,9 +1,9 @@
-// What a collective writes into.
+// What a collective writes into. Both libraries for XLA have this.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cstddef>
 
-namespace fsccl_mpi {
+namespace fsccl_xla {
 
 // Asks the kernel for huge pages under the `bytes` at `address`, which a collective will write,
 // unless FSCCL_HUGE_PAGES is off. Call it before the collective. XLA takes fresh memory for the
@@ -12,4 +12,4 @@ namespace fsccl_mpi {
 // memory that is there already, and none on what the collective does.
 void prepare_result(void* address, size_t bytes);
 
-}  // namespace fsccl_mpi
+}  // namespace fsccl_xla

@@ -1,4 +1,4 @@
-#include "results.h"
+#include "xla/results.h"
 
 #include <sys/mman.h>
 
@@ -8,7 +8,7 @@
 
 #include "fsccl/insight.h"
 
-namespace fsccl_mpi {
+namespace fsccl_xla {
 namespace {
 
 constexpr uintptr_t kHugePage = 2u << 20;
@@ -22,6 +22,12 @@ bool is_on() {
          std::string_view(value.data()) != "off";
 }
 
+// Whether the page that begins at `address` exists.
+bool is_there(uintptr_t address) {
+  unsigned char there = 0;
+  return ::mincore(reinterpret_cast<void*>(address), 1, &there) == 0 && (there & 1) != 0;
+}
+
 }  // namespace
 
 void prepare_result(void* address, size_t bytes) {
@@ -29,9 +35,13 @@ void prepare_result(void* address, size_t bytes) {
   if (!on || bytes < kLeastBytes) return;
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address),
                   first = (begin + kHugePage - 1) / kHugePage * kHugePage,
-                  last = (begin + bytes) / kHugePage * kHugePage;
+                  last = (begin + bytes) / kHugePage * kHugePage,
+                  middle = (first + (last - first) / 2) / kHugePage * kHugePage;
+  // A program writes several results into the same memory in turn. Asking again would wait until no
+  // other rank reads this process's memory.
+  if (is_there(first) && is_there(middle) && is_there(last - kHugePage)) return;
   // A kernel without huge pages refuses, and the collective goes on without.
   ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
 }
 
-}  // namespace fsccl_mpi
+}  // namespace fsccl_xla
