@@ -22,7 +22,7 @@ bool is_on() {
          std::string_view(value.data()) != "off";
 }
 
-// Whether the page that begins at `address` exists.
+// Returns true if the page that begins at `address` exists.
 bool is_there(uintptr_t address) {
   unsigned char there = 0;
   return ::mincore(reinterpret_cast<void*>(address), 1, &there) == 0 && (there & 1) != 0;

@@ -1,4 +1,4 @@
-// What a collective writes into. Both libraries for XLA have this.
+// This prepares what a collective writes into, for both libraries for XLA.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cstddef>
