@@ -10,6 +10,7 @@
 #include "errors.h"
 #include "fsccl_mpi.h"
 #include "symbols.h"
+#include "xla/results.h"
 
 using namespace fsccl_mpi;
 
@@ -149,6 +150,10 @@ struct Call {
     return status >= FSCCL_OK ? kSUCCESS : failure(*comm, function, status);
   }
   size_t elements(int count) const { return static_cast<size_t>(count) * type.parts; }
+  // The call will write `count` elements to `address`.
+  void writes(void* address, size_t count) const {
+    fsccl_xla::prepare_result(address, count * fsccl_dtype_size(type.dtype));
+  }
 
   const char* function;
   int error = kSUCCESS;
@@ -168,6 +173,7 @@ int message(const char* function, void* address, int count, uintptr_t type, int 
   if (call.error == kSUCCESS && tag == kANY_TAG)
     call.stop("MPI_ANY_TAG is not carried: name the tag");
   return call.run([&] {
+    if (!sends) call.writes(address, call.elements(count));
     return sends ? fsccl_send(address, call.elements(count), call.type.dtype, peer, tag,
                               call.comm->comm, nullptr, work)
                  : fsccl_recv(address, call.elements(count), call.type.dtype, peer, tag,
@@ -291,6 +297,7 @@ FSCCL_API int MPIABI_Bcast(void* buffer, int count, uintptr_t type, int root, ui
   call.wants(type);
   call.wants_count(count, "count");
   return call.run([&] {
+    call.writes(buffer, call.elements(count));
     return fsccl_broadcast(buffer, call.elements(count), call.type.dtype, root, call.comm->comm,
                            nullptr, nullptr);
   });
@@ -302,6 +309,7 @@ FSCCL_API int MPIABI_Allreduce(const void* send, void* recv, int count, uintptr_
   call.wants_op(op);
   call.wants_count(count, "count");
   return call.run([&] {
+    call.writes(recv, call.elements(count));
     return fsccl_all_reduce(in_place(send) ? recv : send, recv, call.elements(count),
                             call.type.dtype, call.op, call.comm->comm, nullptr, nullptr);
   });
@@ -321,6 +329,7 @@ FSCCL_API int MPIABI_Allgather(const void* send, int send_count, uintptr_t send_
     const size_t bytes = call.elements(count) * fsccl_dtype_size(call.type.dtype);
     const void* from =
         own ? static_cast<char*>(recv) + static_cast<size_t>(call.comm->rank) * bytes : send;
+    call.writes(recv, static_cast<size_t>(call.comm->size) * call.elements(count));
     return fsccl_all_gather(from, recv, call.elements(count), call.type.dtype, call.comm->comm,
                             nullptr, nullptr);
   });
@@ -340,6 +349,7 @@ FSCCL_API int MPIABI_Reduce_scatter(const void* send, void* recv, const int* cou
     parts.push_back(call.elements(counts[rank]));
   }
   return call.run([&] {
+    call.writes(recv, parts[static_cast<size_t>(call.comm->rank)]);
     return even ? fsccl_reduce_scatter(send, recv, parts[0], call.type.dtype, call.op,
                                        call.comm->comm, nullptr, nullptr)
                 : fsccl_reduce_scatter_v(send, recv, parts.data(), call.type.dtype, call.op,

@@ -213,21 +213,20 @@ def cast(tree):
 
 
 def flat_form(model, layers, mesh):
-    """FSDP written out: a layer is a flat array, each rank holds a part of it, and a gather makes
-    it whole. The gather's transpose is the reduce-scatter of its gradient."""
+    """FSDP written out: each rank holds a part of every array, flat, and a gather makes it whole.
+    The gather's transpose is the reduce-scatter of its gradient. Arrays are gathered one by one,
+    for XLA would copy each of them out of a gather of several."""
     ranks = mesh.size
     shapes = [{name: array.shape for name, array in layer.items()} for layer in layers]
 
-    def flat(layer):
-        whole = np.concatenate([array.ravel() for array in layer.values()])
-        return np.pad(whole, (0, -len(whole) % ranks))
+    def flat(array):
+        return np.pad(array.ravel(), (0, -array.size % ranks))
 
-    def gathered(index, part):
-        whole, layer, start = lax.all_gather(part, 'ranks', tiled=True), {}, 0
-        for name, shape in shapes[index].items():
-            layer[name] = whole[start : start + np.prod(shape)].reshape(shape)
-            start += np.prod(shape)
-        return layer
+    def gathered(index, parts):
+        return {
+            name: lax.all_gather(parts[name], 'ranks', tiled=True)[: np.prod(shape)].reshape(shape)
+            for name, shape in shapes[index].items()
+        }
 
     def step(parts, state, number, batch):
         loss, gradients = jax.value_and_grad(lambda p: loss_of(model, cast(p), gathered, batch))(
@@ -244,7 +243,8 @@ def flat_form(model, layers, mesh):
         out_specs=(split, split, P()),
         check_vma=False,
     )
-    return [put(flat(layer), NamedSharding(mesh, split)) for layer in layers], sharded
+    dealt = jax.tree.map(lambda array: put(flat(array), NamedSharding(mesh, split)), layers)
+    return dealt, sharded
 
 
 def fused_form(model, layers, mesh):

@@ -2,16 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times JAX over FSCCL beside Gloo, in rounds in which each form runs once, one after the other.
 
-usage: rounds.py [--what step start] [--rounds N] [--steps N] [--width N] [--layers N] [--output FILE]
+usage: rounds.py [--what step gspmd start] [--rounds N] [--steps N] [--width N] [--layers N]
+                 [--output FILE]
 
 step:   the example trains 10 layers of 2240 x 2240 (50 million parameters) on 2 ranks with
         shard_map in fp32, with XLA's collectives over Gloo, the same over FSCCL, and FSCCL's own
         collectives. A form's time is the median of the steps but for the first, which compiles.
-start:  two processes start, meet, make one sum and end.
+gspmd:  the same parameters, but XLA makes the collectives, over Gloo and over FSCCL.
+start:  two processes start, meet and make one sum. The time ends when the slower process has the
+        sum. The phases of it are those of the slower process: imports; jax.distributed.initialize()
+        ("meet"); the backend, in which MPI_Init is ("backend"); fsccl_jax.join() ("join"); tracing
+        and compiling ("compile"); the first sum, with the making of XLA's communicator ("sum").
+        "end" is the time from the sum to the end of the last process, and is not in the start.
+        Process 1 waits until process 0 listens: one that asks JAX's service earlier is answered a
+        second later, whichever collectives run, and chance decides in which rounds that happens.
 
 Prints each round, then the median ratios to Gloo in the same round and the range of the rounds, and
-appends a line for each of both to FILE, as perf/results has them. FSCCL_JAX_LIBRARIES and PYTHONPATH
-say where fsccl_jax is where it is not installed.
+appends a line for each to FILE, as perf/results has them. FSCCL_JAX_LIBRARIES and PYTHONPATH say
+where fsccl_jax is where it is not installed.
 """
 
 import argparse
@@ -26,13 +34,20 @@ import time
 
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / 'examples/jax/fsdp_train.py'
 RANKS = 2
-FORMS = {
-    'gloo': ('shard_map', 'gloo'),
-    'xla': ('shard_map', 'fsccl'),
-    'own': ('fused', 'fsccl'),
+# The options --form and --collectives of the example, by what is measured and the form's name.
+STEPS = {
+    'step': {
+        'gloo': ('shard_map', 'gloo'),
+        'xla': ('shard_map', 'fsccl'),
+        'own': ('fused', 'fsccl'),
+    },
+    'gspmd': {'gloo': ('gspmd', 'gloo'), 'xla': ('gspmd', 'fsccl')},
 }
+STARTS = ('gloo', 'xla', 'own')
+PHASES = ('import', 'meet', 'backend', 'join', 'compile', 'sum')
 SUM = """
-import sys
+import json, socket, sys, time
+times = [time.monotonic()]
 form, rank, ranks, address = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 if form != 'gloo':
     import fsccl_jax
@@ -41,21 +56,34 @@ if form == 'xla':
 import jax, jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+times.append(time.monotonic())
+while rank:
+    try:
+        socket.create_connection(address.split(':')).close()
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.002)
 jax.distributed.initialize(address, ranks, rank)
+times.append(time.monotonic())
 mesh = Mesh(jax.devices(), ('ranks',))
+times.append(time.monotonic())
 if form == 'own':
     group = fsccl_jax.join(mesh)
     total = lambda x: group.all_reduce(x, group.token())[0]
 else:
     total = lambda x: lax.psum(x, 'ranks')
+times.append(time.monotonic())
 run = jax.jit(jax.shard_map(total, mesh=mesh, in_specs=P('ranks'), out_specs=P('ranks'), check_vma=False))
 x = jax.make_array_from_callback((ranks,), NamedSharding(mesh, P('ranks')), lambda _: jnp.ones(1))
+run = run.lower(x).compile()
+times.append(time.monotonic())
 assert float(run(x).addressable_shards[0].data[0]) == ranks
+times.append(time.monotonic())
+print(json.dumps(times))
 """
 
 
-def step_seconds(form, options):
-    how, collectives = FORMS[form]
+def step_seconds(how, collectives, options):
     words = ['--ranks', RANKS, '--form', how, '--collectives', collectives, '--json']
     sizes = ['--width', options.width, '--layers', options.layers, '--steps', options.steps + 1]
     done = subprocess.run(
@@ -68,38 +96,70 @@ def step_seconds(form, options):
     return statistics.median(json.loads(line)['seconds'][1:])
 
 
-def start_seconds(form, _options):
+def start_seconds(form):
+    """(seconds until the slower process has its sum, {phase: seconds of that process})."""
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         address = f'127.0.0.1:{free.getsockname()[1]}'
-    begin = time.perf_counter()
+    begin = time.monotonic()
     processes = [
-        subprocess.Popen([sys.executable, '-c', SUM, form, str(rank), str(RANKS), address])
+        subprocess.Popen(
+            [sys.executable, '-c', SUM, form, str(rank), str(RANKS), address],
+            stdout=subprocess.PIPE,
+        )
         for rank in range(RANKS)
     ]
-    codes = [process.wait() for process in processes]
-    if any(codes):
-        sys.exit(f'start over {form}: exit codes {codes}')
-    return time.perf_counter() - begin
+    outputs = [process.communicate()[0] for process in processes]
+    end = time.monotonic()
+    if any(process.returncode for process in processes):
+        sys.exit(f'start over {form}: exit codes {[process.returncode for process in processes]}')
+    # Gloo writes lines of its own before.
+    times = max((json.loads(output.splitlines()[-1]) for output in outputs), key=lambda t: t[-1])
+    phases = {name: times[i + 1] - times[i] for i, name in enumerate(PHASES)}
+    return times[-1] - begin, {**phases, 'import': times[1] - begin, 'end': end - times[-1]}
 
 
-MEASURES = {'step': step_seconds, 'start': start_seconds}
+def turns(forms, number):
+    """The forms in the order of round `number`: each begins in its turn."""
+    forms = list(forms)
+    first = number % len(forms)
+    return forms[first:] + forms[:first]
+
+
+def milliseconds(seconds):
+    return round(1e3 * seconds, 1)
 
 
 def rounds_of(what, options):
-    """{form: milliseconds of each round}."""
-    times = {form: [] for form in FORMS}
+    """({form: milliseconds of each round}, {form: {phase: its median}}, which only starts have)."""
+    forms = STEPS.get(what, STARTS)
+    times = {form: [] for form in forms}
+    phases = {form: [] for form in forms}
     for number in range(options.rounds):
-        for form in list(FORMS)[number % 3 :] + list(FORMS)[: number % 3]:
-            times[form].append(round(1e3 * MEASURES[what](form, options), 1))
+        for form in turns(forms, number):
+            if what == 'start':
+                seconds, parts = start_seconds(form)
+                phases[form].append(parts)
+            else:
+                seconds = step_seconds(*forms[form], options)
+            times[form].append(milliseconds(seconds))
         last = ', '.join(f'{form} {values[-1]:.0f} ms' for form, values in times.items())
         print(f'{what}: {last}; load {os.getloadavg()[0]:.1f}', flush=True)
-    return times
+    if what != 'start':
+        return times, {}
+    medians = {
+        form: {
+            phase: milliseconds(statistics.median(parts[phase] for parts in all_parts))
+            for phase in (*PHASES, 'end')
+        }
+        for form, all_parts in phases.items()
+    }
+    return times, medians
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n', maxsplit=1)[0])
-    parser.add_argument('--what', nargs='+', choices=list(MEASURES), default=list(MEASURES))
+    parser.add_argument('--what', nargs='+', choices=[*STEPS, 'start'], default=['step', 'start'])
     parser.add_argument('--rounds', type=int, default=9)
     parser.add_argument('--steps', type=int, default=8, help='timed ones of a run')
     parser.add_argument('--width', type=int, default=2240)
@@ -108,11 +168,15 @@ def main():
     options = parser.parse_args()
     for what in options.what:
         load = os.getloadavg()[0]
-        times = rounds_of(what, options)
+        times, phases = rounds_of(what, options)
         row = {'kind': 'jax', 'what': what, 'ranks': RANKS}
         row |= {f'{form}_ms': values for form, values in times.items()}
+        if phases:
+            row['phases_ms'] = phases
+            for form, medians in phases.items():
+                print(f'{form}: {medians}')
         row['load'] = [round(load, 1), round(os.getloadavg()[0], 1)]
-        for form in ('xla', 'own'):
+        for form in list(times)[1:]:
             ratios = sorted(ours / gloo for ours, gloo in zip(times[form], times['gloo']))
             row[f'{form}_over_gloo'] = [round(ratio, 3) for ratio in ratios]
             print(

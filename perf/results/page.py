@@ -220,9 +220,15 @@ def newest_of(rows, kind, *keys):
 def jax_text(rows):
     """The newest figures: steps and starts of rounds, and killed ranks."""
     newest_rows = newest_of(rows, 'jax', 'what', 'ranks')
-    names = {'step': 'a step of FSDP, 50 M parameters', 'start': 'start, one sum, end'}
+    names = {
+        'step': 'a step of FSDP, 50 M parameters',
+        'gspmd': 'such a step left to XLA (GSPMD)',
+        'start': 'from the start to the first sum',
+    }
     lines, kills = [], []
-    for (what, ranks), row in newest_rows.items():
+    order = [*names, 'kill']
+    for what, ranks in sorted(newest_rows, key=lambda key: (order.index(key[0]), key[1])):
+        row = newest_rows[what, ranks]
         if what == 'kill':
             kills.append(
                 f'{row["known_ms"][0]:g} and {row["known_ms"][1]:g} with {ranks} ranks (the system '
@@ -231,7 +237,7 @@ def jax_text(rows):
             )
             continue
         cells = [
-            f'{statistics.median(row[name]):.2f} ({span(row[name])})'
+            f'{statistics.median(row[name]):.2f} ({span(row[name])})' if name in row else ''
             for name in ('xla_over_gloo', 'own_over_gloo')
         ]
         milliseconds = f'{statistics.median(row["gloo_ms"]):.0f} ms'
@@ -240,7 +246,7 @@ def jax_text(rows):
     return [
         '## JAX',
         '',
-        'Two processes with JAX 0.10.2, fp32 ([jax.md](jax.md)): the time over that over Gloo in the',
+        'Two processes with JAX 0.10.2, fp32 ([jax.md](jax.md)): the time over that over Gloo in the '
         'same round, median and range of the rounds (`perf/jax/rounds.py`):',
         '',
         *table(
@@ -248,9 +254,21 @@ def jax_text(rows):
             lines,
         ),
         'Milliseconds (p50, p99) from the kill of a process until Python has the error in the others '
-        f'(`perf/jax/kills.py`): {"; ".join(kills)}.',
+        f'(`perf/jax/kills.py`): {"; ".join(kills)}.{start_phases(newest_rows)}',
         '',
     ]
+
+
+def start_phases(newest_rows):
+    """Where the time of JAX's start goes, in the rows that say so."""
+    phases = [row['phases_ms'] for row in newest_rows.values() if 'phases_ms' in row]
+    if not phases:
+        return ''
+    texts = [
+        f'{form} ' + ', '.join(f'{phase} {phases[-1][key][phase]:.0f}' for phase in phases[-1][key])
+        for key, form in {'gloo': 'Gloo', 'xla': "XLA's", 'own': "FSCCL's own"}.items()
+    ]
+    return f' The start by its phases, medians in milliseconds: {"; ".join(texts)}.'
 
 
 def start_text(rows):

@@ -3,6 +3,7 @@
 JAX's own numbers, and FSCCL moves the bytes."""
 
 import ctypes
+import mmap
 import os
 import re
 import subprocess
@@ -10,7 +11,7 @@ import sys
 
 import pytest
 import ranks as r
-from fsccl_jax import libraries
+from fsccl_jax import door, libraries
 
 OPERATIONS = """
     def everything(x):
@@ -81,6 +82,36 @@ def test_the_bytes_are_fsccls():
     for output in outputs:
         operations, written = map(int, re.search(r'moved (\d+) (\d+)', output).groups())
         assert operations == 1 and written >= 4 << 20
+
+
+@pytest.mark.skipif(not r.gives_huge_pages(), reason='this kernel has no huge pages')
+@pytest.mark.parametrize('setting, asked', [('', True), ('advise', True), ('off', False)])
+def test_results_lie_in_huge_pages(setting, asked):
+    outputs = r.run(
+        r.ASKED_FOR_HUGE_PAGES
+        + r.textwrap.dedent("""
+        programs = (lambda x: lax.all_gather(x, "ranks", tiled=True), lambda x: lax.psum(x, "ranks"),
+                    lambda x: lax.psum_scatter(x, "ranks", tiled=True))
+        for program in programs:
+            print("asked", is_asked_for_huge_pages(shard_map(program)(split(np.ones(ranks * SIZE, np.float32)))))
+        """),
+        **({'FSCCL_HUGE_PAGES': setting} if setting else {}),
+    )
+    for output in outputs:
+        assert re.findall(r'asked (\w+)', output) == [str(asked)] * 3, output
+
+
+def test_where_the_constants_of_jaxlib_begin():
+    """use() looks for the door's name there, not in the relocations before it."""
+    import jaxlib  # pylint: disable=import-outside-toplevel
+
+    with (
+        open(os.path.join(os.path.dirname(jaxlib.__file__), 'libjax_common.so'), 'rb') as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
+    ):
+        first = door._constants(text)
+        assert 1 << 20 < first < text.find(door.TRAMPOLINE.encode()) < first + (32 << 20)
+    assert door._constants(b'no library') == 0
 
 
 def test_a_program_runs_unchanged(tmp_path):

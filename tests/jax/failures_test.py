@@ -114,6 +114,22 @@ def test_operations_and_types_that_differ_are_named_on_every_rank(mine, words):
     assert statuses == [3, 3]
 
 
+def test_a_program_that_ends_early_is_named_to_the_rank_that_waits():
+    outputs = r.run("""
+        total = shard_map(lambda x: lax.psum(x, "ranks"))
+        x = split(np.ones(8, np.float32))
+        total(x).block_until_ready()
+        try:
+            if rank == 1: total(x).block_until_ready()
+        except Exception as error:
+            print("caught", error)
+        """)
+    assert 'caught' not in outputs[0]
+    assert re.search(r'caught .*FSCCL: MPI_Allreduce: rank 1: .*rank 0 has left', outputs[1]), (
+        outputs[1]
+    )
+
+
 OTHER_MPI = next((name for name in ('mpi', 'mpich') if ctypes.util.find_library(name)), None)
 
 

@@ -182,6 +182,22 @@ def test_bfloat16_moves_half_the_bytes_that_it_moves_through_xla():
     assert bytes_of[1] == pytest.approx(bytes_of[0] / 2, rel=0.01), bytes_of
 
 
+@pytest.mark.skipif(not r.gives_huge_pages(), reason='this kernel has no huge pages')
+@pytest.mark.parametrize('setting, asked', [('advise', True), ('off', False)])
+def test_results_lie_in_huge_pages(setting, asked):
+    outputs = run(
+        r.ASKED_FOR_HUGE_PAGES
+        + r.textwrap.dedent("""
+        for collective in (group.all_gather, group.all_reduce, group.reduce_scatter, group.all_to_all):
+            program = shard_map(lambda x, collective=collective: collective(x, group.token())[0])
+            print("asked", is_asked_for_huge_pages(program(split(np.ones(ranks * SIZE, np.float32)))))
+        """),
+        FSCCL_HUGE_PAGES=setting,
+    )
+    for output in outputs:
+        assert output.count(f'asked {asked}') == 4, output
+
+
 def test_a_killed_rank_is_an_exception_with_its_number_within_50_ms():
     best = float('inf')
     for _ in range(3):  # other work on the machine may delay one

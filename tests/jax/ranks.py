@@ -2,6 +2,7 @@
 """Ranks for tests: one Python program in several processes, each of which JAX knows by its
 number."""
 
+import mmap
 import os
 import pathlib
 import socket
@@ -50,6 +51,31 @@ SUM_UNTIL_ERROR = """
         os._exit(3)
 """
 LAST_RANK_SLEEPS = 'if rank == ranks - 1: time.sleep(100)'
+
+
+# Programs that ask in which memory a result lies begin with this, too.
+ASKED_FOR_HUGE_PAGES = """
+SIZE = 3 << 23  # so that malloc takes each result from the kernel: memory that is there is left alone
+def is_asked_for_huge_pages(result):
+    data = result.block_until_ready().addressable_shards[0].data
+    middle, inside = data.unsafe_buffer_pointer() + data.nbytes // 2, False
+    for line in open("/proc/self/smaps"):
+        if line.startswith("VmFlags:") and inside:
+            return "hg" in line.split()
+        first, dash, rest = line.split()[0].partition("-")
+        if dash:
+            inside = int(first, 16) <= middle < int(rest, 16)
+"""
+
+
+def gives_huge_pages():
+    """Returns true if this system has huge pages for memory that asks for them."""
+    with mmap.mmap(-1, 4 << 20) as memory:
+        try:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+            return True
+        except OSError:
+            return False
 
 
 def free_address():

@@ -90,7 +90,8 @@ def main():
     if words[0] == '--environment':
         _, name, *words = words
     file, *libraries = words
-    python = environment(ROOT / 'build-jax' / name)
+    # Trees that share a folder by links share what is in it, too: else each would make it anew.
+    python = environment((ROOT / 'build-jax' / name).resolve())
     folders = dict.fromkeys(str(pathlib.Path(library).resolve().parent) for library in libraries)
     os.environ['FSCCL_JAX_LIBRARIES'] = ':'.join(folders)
     os.environ['PYTHONPATH'] = str(ROOT / 'bindings/jax')

@@ -10,6 +10,7 @@ import importlib.util
 import mmap
 import os
 import re
+import struct
 import sys
 from ctypes import CFUNCTYPE, POINTER, c_char, c_char_p, c_int, c_size_t, c_void_p
 from pathlib import Path
@@ -98,6 +99,25 @@ def _check_variables(library):
         )
 
 
+def _constants(library):
+    """Where the constants (.rodata) of an ELF file of 64 bits begin; 0 of another file. jaxlib has
+    tens of megabytes before them."""
+    if len(library) < 64 or library[:5] != b'\x7fELF\x02':
+        return 0
+    (table,) = struct.unpack_from('<Q', library, 40)
+    size, count, names = struct.unpack_from('<HHH', library, 58)
+    sections = [
+        struct.unpack_from('<IIQQQQ', library, table + index * size) for index in range(count)
+    ]
+    if names >= count:
+        return 0
+    texts = sections[names][4]
+    for name, *_, offset, _ in sections:
+        if library[texts + name : texts + name + 8] == b'.rodata\0':
+            return offset
+    return 0
+
+
 def _check_jaxlib():
     """jaxlib's makers may leave the door out, as they do on some systems."""
     found = importlib.util.find_spec('jaxlib')
@@ -106,13 +126,14 @@ def _check_jaxlib():
             'fsccl_jax.use(): there is no jaxlib here: install it with `pip install jax`'
         )
     folder = Path(found.submodule_search_locations[0])
-    for name in ('libjax_common.so', '_jax.so', 'xla_extension.so'):
-        if (folder / name).is_file():
+    for file_name in ('libjax_common.so', '_jax.so', 'xla_extension.so'):
+        if (folder / file_name).is_file():
             with (
-                open(folder / name, 'rb') as file,
+                open(folder / file_name, 'rb') as file,
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
             ):
-                if text.find(TRAMPOLINE.encode()) >= 0:
+                name = TRAMPOLINE.encode()
+                if text.find(name, _constants(text)) >= 0 or text.find(name) >= 0:
                     return
     raise RuntimeError(
         f'fsccl_jax.use(): the jaxlib in {folder} has no MPItrampoline in it, so it cannot load '
@@ -166,7 +187,10 @@ def _all_gather(_, mine, everybody, count):
         state.client.key_value_set_bytes(
             name + str(state.process_id), ctypes.string_at(mine, count)
         )
+        ctypes.memmove(everybody + state.process_id * count, mine, count)
         for rank in range(state.num_processes):
+            if rank == state.process_id:
+                continue
             part = state.client.blocking_key_value_get_bytes(name + str(rank), 600_000)
             if len(part) != count:
                 raise RuntimeError(

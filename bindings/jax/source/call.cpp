@@ -6,6 +6,7 @@
 
 #include "fsccl/insight.h"
 #include "sites.h"
+#include "xla/results.h"
 
 namespace fsccl_jax {
 namespace {
@@ -105,7 +106,10 @@ class Submission {
                                 ? fsccl_barrier(comm_, stream_, next())
                                 : FSCCL_OK;
     if (!list.empty() && status >= FSCCL_OK) status = submit_list(list);
-    for (size_t i = 0; i < alone.size() && status >= FSCCL_OK; ++i) status = submit_one(*alone[i]);
+    for (size_t i = 0; i < alone.size() && status >= FSCCL_OK; ++i) {
+      if (works_ != nullptr) prepare(*alone[i]);
+      status = submit_one(*alone[i]);
+    }
     return status;
   }
 
@@ -128,6 +132,16 @@ class Submission {
     if (request_.kind == kReduceScatter)
       return fsccl_reduce_scatter_list(list.data(), list.size(), FSCCL_SUM, comm_, stream_, next());
     return fsccl_broadcast_list(list.data(), list.size(), request_.root, comm_, stream_, next());
+  }
+
+  // The result of a call on processors.
+  void prepare(const Array& array) const {
+    const size_t whole = std::accumulate(array.parts.begin(), array.parts.end(), size_t{0});
+    const size_t count = request_.kind == kAllGather ? whole
+                         : request_.kind == kReduceScatter
+                             ? array.parts[static_cast<size_t>(request_.rank->rank)]
+                             : array.count;
+    fsccl_xla::prepare_result(array.to, count * fsccl_dtype_size(array.dtype));
   }
 
   fsccl_status_t submit_one(const Array& array) {
