@@ -408,10 +408,10 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  *   "forward_flops_per_context", "activation_bytes" and "checkpoint_bytes", which
  *   fsccl_torch.export_model() writes. A key that a unit lacks is estimated from the shapes of its
  *   parameters, by the rules of src/forecast/estimate.h.
- * - "machine": "name", "device" (gpu, cpu), "ranks_per_host", "memory_bytes" and "context_bytes" of
- *   a rank, "memory_gb_per_s", "tflops" (an object by type, of a rank), "efficiency" (the part of
- *   it that passes reach), "carrier" (plans, nccl), "within" (one way of a rank) and "between" (one
- *   way of a host), each with "link", "gb_per_s" and "ns", "topology" (a file, or "here"), and
+ * - "machine": "name", "device" (gpu, cpu), "ranks_per_host", "cores_per_host" (where ranks share
+ *   cores), "memory_bytes" and "context_bytes" of a rank, "memory_gb_per_s", "tflops" (an object by
+ *   type, of a rank), "efficiency" (the part of it that passes reach), "carrier" (plans, nccl),
+ *   "within" (one way of a rank) and "between" (one way of a host), each with "link", "gb_per_s" and "ns", "topology" (a file, or "here"), and
  *   "measured" (as fsccl_explain() has it; with "gather_ns_per_kib" and "reduce_ns_per_kib" of what
  *   units read, if those were measured).
  * - The step: "ranks", "batch" (sequences of a rank), "sequence" (tokens), "accumulate"

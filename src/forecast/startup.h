@@ -14,8 +14,8 @@ namespace fsccl::forecast {
 
 // The processor time of a call of the system in the bootstrap, with the library's own work around
 // it, where the ranks share a host (Unix sockets) and where they do not (TCP). The processor time
-// of a byte that a rank takes or sends, with its checksum. What a rank takes beside its calls, such
-// as for its service thread. The time from an event to the thread that waits for it.
+// of a byte that a rank takes or sends, with its checksum. The processor time of a rank beside its
+// calls, such as for its service thread. The time from an event to the thread that waits for it.
 // docs/forecast.md says how these were measured.
 inline constexpr double kUnixCallNs = 3'200, kTcpCallNs = 5'600, kByteNs = 1.5, kOwnNs = 550'000;
 inline constexpr int64_t kWakeNs = 20'000;
