@@ -411,9 +411,9 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  * - "machine": "name", "device" (gpu, cpu), "ranks_per_host", "cores_per_host" (where ranks share
  *   cores), "memory_bytes" and "context_bytes" of a rank, "memory_gb_per_s", "tflops" (an object by
  *   type, of a rank), "efficiency" (the part of it that passes reach), "carrier" (plans, nccl),
- *   "within" (one way of a rank) and "between" (one way of a host), each with "link", "gb_per_s" and "ns", "topology" (a file, or "here"), and
- *   "measured" (as fsccl_explain() has it; with "gather_ns_per_kib" and "reduce_ns_per_kib" of what
- *   units read, if those were measured).
+ *   "within" (one way of a rank) and "between" (one way of a host), each with "link", "gb_per_s"
+ *   and "ns", "topology" (a file, or "here"), and "measured" (as fsccl_explain() has it; with
+ *   "gather_ns_per_kib" and "reduce_ns_per_kib" of what units read, if those were measured).
  * - The step: "ranks", "batch" (sequences of a rank), "sequence" (tokens), "accumulate"
  *   (micro-batches), "shard_over" (ranks that share the shards; 0: all), "layout" (per_param, flat,
  *   ragged), "shard_type", "wire", "reduce", "gradient_type" (fp32, bf16, fp16), "compute" (a key
