@@ -1,6 +1,7 @@
 #include "html.h"
 
 #include <fmt/format.h>
+#include <cerrno>
 
 #include <algorithm>
 #include <cstdio>
@@ -117,7 +118,8 @@ std::string make_page(const std::string& title, const std::string& subtitle,
 
 namespace {
 bool is_well(const Status& status) {
-  if (!status.ok()) fmt::print(stderr, "fsccl-perf: --report {}\n", status.text());
+  if (!status.ok())
+    fmt::print(stderr, "{}: --report {}\n", program_invocation_short_name, status.text());
   return status.ok();
 }
 }  // namespace

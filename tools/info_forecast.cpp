@@ -1,6 +1,7 @@
 #include "info_forecast.h"
 
 #include <fmt/format.h>
+#include <cmath>
 
 #include <cstdio>
 #include <filesystem>
@@ -97,6 +98,18 @@ ForecastCommand::ForecastCommand(CLI::App& app)
       "not fit), 1, 2 for bad options.");
 }
 
+namespace {
+
+const CLI::Validator above_0(
+    [](const std::string& text) -> std::string {
+      double value = 0;
+      const bool good = CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0;
+      return good ? "" : fmt::format("{} is no number above 0", text);
+    },
+    "ABOVE 0");
+
+}  // namespace
+
 void ForecastCommand::add_model_options() {
   command_
       ->add_option("model", model_,
@@ -113,18 +126,21 @@ void ForecastCommand::add_model_options() {
       ->add_option("--topology", topology_,
                    "hosts and links from a topology, as `fsccl-info topology` takes it")
       ->type_name("FILE");
-  command_->add_option("--tflops", tflops_, "what a rank computes at its peak, in --compute");
-  command_->add_option("--efficiency", efficiency_, "the part of it that passes reach, 0 to 1")
-      ->check(CLI::Range(0.0, 1.0));
+  command_->add_option("--tflops", tflops_, "what a rank computes at its peak, in --compute")
+      ->check(above_0);
+  command_->add_option("--efficiency", efficiency_, "the part of it that passes reach, up to 1")
+      ->check(CLI::Range(1e-4, 1.0));
   command_
       ->add_option("--measured", measured_s_,
                    "seconds of a step that was measured in just this setup: calibrates the machine")
-      ->type_name("S");
+      ->type_name("S")
+      ->check(above_0);
   command_
       ->add_option("--measured-communication", communication_s_,
                    "seconds of a step that `fsccl-perf step` measured in this setup: calibrates "
                    "the links")
-      ->type_name("S");
+      ->type_name("S")
+      ->check(above_0);
   command_
       ->add_option("--carrier", carrier_,
                    "plans: the library's, where it has them; nccl: all bytes go by NCCL")
@@ -134,9 +150,9 @@ void ForecastCommand::add_model_options() {
 }
 
 void ForecastCommand::add_step_options() {
-  const auto number = [&](const char* name, int& value, int least, const char* text) {
+  const auto number = [&](const char* name, int& value, int least, int most, const char* text) {
     command_->add_option(name, value, text)
-        ->check(CLI::Range(least, 1 << 27))
+        ->check(CLI::Range(least, most))
         ->type_name("N")
         ->capture_default_str();
   };
@@ -144,10 +160,10 @@ void ForecastCommand::add_step_options() {
                         const char* text) {
     command_->add_option(name, value, text)->check(CLI::IsMember(known))->capture_default_str();
   };
-  number("--ranks", ranks_, 1, "in all");
-  number("--batch", batch_, 1, "sequences of a rank in a micro-batch");
-  number("--sequence", sequence_, 1, "tokens");
-  number("--accumulate", accumulate_, 1, "micro-batches of a step");
+  number("--ranks", ranks_, 1, 1 << 20, "in all");
+  number("--batch", batch_, 1, 1 << 20, "sequences of a rank in a micro-batch");
+  number("--sequence", sequence_, 1, 1 << 27, "tokens");
+  number("--accumulate", accumulate_, 1, 1 << 16, "micro-batches of a step");
   command_
       ->add_option("--sharding", sharding_,
                    "full; host: each host has a copy; or over so many ranks")
@@ -161,7 +177,7 @@ void ForecastCommand::add_step_options() {
   word("--optimizer", optimizer_, {"adam", "momentum", "sgd", "none"}, "fp32 states");
   command_->add_option("--keep", keep_, "gathered parameters that stay for the backward pass")
       ->type_name("BYTES");
-  number("--prefetch", prefetch_, 0, "units gathered ahead");
+  number("--prefetch", prefetch_, 0, 8, "units gathered ahead");
   command_->add_flag("--by-parameter", by_parameter_, "a slot for each parameter and gradient");
   word("--checkpoint", checkpoint_, {"none", "full"}, "activations that are computed again");
   command_->add_option("--codec-ratio", codec_ratio_,

@@ -408,12 +408,12 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  *   "forward_flops_per_context", "activation_bytes" and "checkpoint_bytes", which
  *   fsccl_torch.export_model() writes. A key that a unit lacks is estimated from the shapes of its
  *   parameters, by the rules of src/forecast/estimate.h.
- * - "machine": "name", "device" (gpu, cpu), "ranks_per_host", "memory_bytes" and "context_bytes" of
- *   a rank, "memory_gb_per_s", "tflops" (an object by type, of a rank), "efficiency" (the part of
- *   it that passes reach), "carrier" (plans, nccl), "within" (one way of a rank) and "between" (one
- *   way of a host), each with "link", "gb_per_s" and "ns", "topology" (a file, or "here"), and
- *   "measured" (as fsccl_explain() has it; with "gather_ns_per_kib" and "reduce_ns_per_kib" of what
- *   units read, if those were measured).
+ * - "machine": "name", "device" (gpu, cpu), "ranks_per_host", "cores_per_host" (where ranks share
+ *   cores), "memory_bytes" and "context_bytes" of a rank, "memory_gb_per_s", "tflops" (an object by
+ *   type, of a rank), "efficiency" (the part of it that passes reach), "carrier" (plans, nccl),
+ *   "within" (one way of a rank) and "between" (one way of a host), each with "link", "gb_per_s"
+ *   and "ns", "topology" (a file, or "here"), and "measured" (as fsccl_explain() has it; with
+ *   "gather_ns_per_kib" and "reduce_ns_per_kib" of what units read, if those were measured).
  * - The step: "ranks", "batch" (sequences of a rank), "sequence" (tokens), "accumulate"
  *   (micro-batches), "shard_over" (ranks that share the shards; 0: all), "layout" (per_param, flat,
  *   ragged), "shard_type", "wire", "reduce", "gradient_type" (fp32, bf16, fp16), "compute" (a key
@@ -424,8 +424,8 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  *   differs), "step_s" or "tokens_per_s_per_rank", "spread" (0.1), "source".
  * - "measured_communication_s": seconds of the communication of a step of just this setup, without
  *   accumulation, as `fsccl-perf step` measures it.
- * - "search", "what_if", "scaling", "startup", "timeline": true for these parts; "handshake_us" of
- *   a rank for the start.
+ * - "search", "what_if", "scaling", "startup", "timeline": true for these parts; "system_call_us":
+ *   processor time of a call of the system, for the start (3.2 on one host, 5.6 over TCP).
  *
  * The answer has memory by owner, the step's time with an interval, exposed and hidden
  * communication by unit, bytes by class of link, and what is not known; every key's name ends in

@@ -15,6 +15,9 @@ namespace fsccl {
 // with errno where there is none.
 int above_standard(int fd);
 
+// Closes it. A simulation has its own (transports/sim).
+void close_fd(int fd);
+
 class Fd {
  public:
   Fd() = default;
@@ -32,7 +35,7 @@ class Fd {
   bool valid() const { return fd_ >= 0; }
   int release() { return std::exchange(fd_, -1); }
   void reset() {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+    if (fd_ >= 0) close_fd(std::exchange(fd_, -1));
   }
 
  private:

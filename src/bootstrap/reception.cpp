@@ -16,7 +16,6 @@ namespace {
 
 constexpr int64_t kHandshakeMs = 5000;
 constexpr int64_t kPauseNs = 20'000'000;
-constexpr size_t kMaxVisitors = 512;
 // the least time of a visitor: a crowd must not send away a visitor that is about to be let in
 constexpr int64_t kTurnMs = 500;
 

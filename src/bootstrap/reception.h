@@ -20,6 +20,9 @@
 
 namespace fsccl {
 
+// Visitors who stand at the door at once, at most.
+inline constexpr size_t kMaxVisitors = 512;
+
 struct Guest {
   Hello hello;
   std::shared_ptr<FramedSocket> channel;  // not watched by the reactor any more

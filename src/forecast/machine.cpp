@@ -32,8 +32,15 @@ class Reader : JsonReader {
     machine_.within = typical(machine_.gpu ? topo::LinkClass::nvlink : topo::LinkClass::cache);
     machine_.between = typical(topo::LinkClass::network);
     if (!topology_.empty()) FSCCL_TRY(from_topology());
-    if (!number(json, "ranks_per_host", kPlace, kMostPerHost, &per_host_) || !links(json))
+    if (!number(json, "ranks_per_host", kPlace, kMostPerHost, &per_host_) ||
+        !number(json, "cores_per_host", kPlace, kMostPerHost, &cores_) || !links(json))
       return problem();
+    if (json.contains("cores_per_host") && machine_.gpu)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "machine {}: ranks compute on GPUs: leave \"cores_per_host\" out", machine_.name);
+    if (json.contains("cores_per_host") && cores_ < 1)
+      return unknown(machine_.name, "how many cores a host has",
+                     "give \"cores_per_host\" of 1 or more, or leave it out");
     machine_.ranks_per_host = static_cast<int>(per_host_);
     // More ranks than cores share them.
     if (cores_ > 0 && per_host_ > cores_) machine_.ranks_per_core = per_host_ / cores_;
@@ -63,9 +70,9 @@ class Reader : JsonReader {
     std::string device = "cpu", carrier = "plans";
     double memory = 0, context = 0, tflops = 0;
     if (!object(json, kPlace,
-                {"name", "source", "device", "ranks_per_host", "memory_bytes", "memory_gb_per_s",
-                 "tflops", "efficiency", "context_bytes", "carrier", "within", "between",
-                 "topology", "measured", "note"}) ||
+                {"name", "source", "device", "ranks_per_host", "cores_per_host", "memory_bytes",
+                 "memory_gb_per_s", "tflops", "efficiency", "context_bytes", "carrier", "within",
+                 "between", "topology", "measured", "note"}) ||
         !text(json, "name", kPlace, true, &machine_.name) ||
         !text(json, "source", kPlace, false, &machine_.source) ||
         !text(json, "device", kPlace, false, &device) ||
@@ -197,7 +204,7 @@ class Reader : JsonReader {
   std::string topology_;
   double per_host_ = 0;
   double gather_per_kib_ = 0, reduce_per_kib_ = 0;  // 0: not measured
-  double cores_ = 0;                                // cores of a host, where a topology says so
+  double cores_ = 0;                                // cores of a host; 0: one or more for each rank
 };
 
 }  // namespace

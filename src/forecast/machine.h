@@ -7,10 +7,12 @@
 //    "within": {"link": "nvlink", "gb_per_s": 450, "ns": 2000},
 //    "between": {"gb_per_s": 400, "ns": 5000}}
 //
-// "memory_bytes", "tflops" and "context_bytes" are of a rank. "within" is one way of a rank,
-// "between" one way of a whole host. Where a topology file is given ("topology"), "ranks_per_host"
-// and both links come from it, and what the JSON says beside it wins. "measured" (what
-// fsccl_explain calls so, of ranks within a host) takes the place of what is typical of the link.
+// "cores_per_host", where ranks share cores: more ranks than cores take turns, and "tflops" is of a
+// rank that has a core of its own. "memory_bytes", "tflops" and "context_bytes" are of a rank.
+// "within" is one way of a rank, "between" one way of a whole host. Where a topology file is given
+// ("topology"), "ranks_per_host" and both links come from it, and what the JSON says beside it
+// wins. "measured" (what fsccl_explain calls so, of ranks within a host) takes the place of what is
+// typical of the link.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>

@@ -69,7 +69,8 @@ struct Lane {
 Lane lane_of(const Group& group, const Machine& machine) {
   Lane lane{group.hosts, {}, lane_slot_bytes(group, machine)};
   lane.options.costs = typical_costs(machine.between);
-  lane.options.costs.apply_to(true, machine.ranks_per_core);
+  // The time of a lane is that of the wire, which does not wait for the cores that ranks share.
+  lane.options.costs.apply_to(true, 1);
   lane.options.spread = {group.hosts, 1};
   lane.options = sharing_link(lane.options, machine.ranks_per_host);
   return lane;

@@ -14,10 +14,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr double kS = 1e-9, kMs = 1e-6;
 constexpr size_t kMostChoices = 10, kMostSpans = 20'000;
-// Time of the registrar's thread for one rank: a third of the 0.3 ms of processor time that a
-// rank's joining took in all, on all sides, where 50 to 400 ranks joined in one process (AMD EPYC,
-// 2 cores).
-constexpr double kHandshakeNs = 100'000;
 
 class Document : JsonReader {
  public:
@@ -27,7 +23,7 @@ class Document : JsonReader {
     if (!check(json)) return problem();
     return success();
   }
-  double calibrated_s = 0, calibrated_tokens = 0, spread = 0.10, handshake_us = kHandshakeNs / 1e3;
+  double calibrated_s = 0, calibrated_tokens = 0, spread = 0.10, call_us = 0;
   double communication_s = 0;
   std::string source = "the configuration's";
   int experts = 0;
@@ -64,7 +60,7 @@ class Document : JsonReader {
                  "what_if",
                  "scaling",
                  "startup",
-                 "handshake_us",
+                 "system_call_us",
                  "measured_communication_s",
                  "timeline"}))
       return false;
@@ -74,7 +70,7 @@ class Document : JsonReader {
       if (json.contains(part) && !json[part].is_boolean())
         return wrong("{} must be true or false", part);
     if (!number(json, "experts_per_token", "the configuration", 1e6, &per_token) ||
-        !number(json, "handshake_us", "the configuration", 1e9, &handshake_us) ||
+        !number(json, "system_call_us", "the configuration", 1e6, &call_us) ||
         !number(json, "measured_communication_s", "the configuration", 1e9, &communication_s))
       return false;
     experts = static_cast<int>(per_token);
@@ -242,21 +238,22 @@ std::string advice_of(const Forecast& forecast, const std::vector<Choice>& choic
       choices.front().memory);
 }
 
-Json startup_json(int ranks, const Machine& machine, double handshake_us) {
-  const Startup start = startup_of(ranks, machine, handshake_us * 1e3);
-  return {{"ranks", ranks},
-          {"depth", start.depth},
-          {"messages", start.messages},
-          {"messages_of_a_rank_with_children", start.inner_messages},
-          {"root_descriptors", start.root_sockets},
-          {"inner_descriptors", start.inner_sockets},
-          {"leaf_descriptors", start.leaf_sockets},
-          {"registrar_connections", start.registrar_connections},
-          {"list_bytes", start.list_bytes},
-          {"registrar_s", start.registrar_ns * kS},
-          {"list_s", start.list_ns * kS},
-          {"tree_s", start.tree_ns * kS},
-          {"time_s", start.ns() * kS}};
+Result<Json> startup_json(int ranks, const Machine& machine, double call_us) {
+  FSCCL_ASSIGN(const Startup start, startup_of(ranks, machine, call_us * 1e3));
+  return Json{{"ranks", ranks},
+              {"simulated_ranks", start.simulated_ranks},
+              {"depth", start.depth},
+              {"messages", start.messages},
+              {"messages_of_a_rank_with_children", start.inner_messages},
+              {"most_sockets_where_ranks_meet", start.meeting_sockets},
+              {"most_sockets_of_a_rank_with_children", start.inner_sockets},
+              {"most_sockets_of_a_rank_without", start.leaf_sockets},
+              {"list_bytes", start.list_bytes},
+              {"registrar_s", start.registrar_ns * kS},
+              {"list_s", start.list_ns * kS},
+              {"tree_s", start.tree_ns * kS},
+              {"processor_s_of_a_rank", start.processor_ns * kS},
+              {"time_s", start.ns() * kS}};
 }
 
 // Returns the costs that the figures do not include.
@@ -285,7 +282,7 @@ bool wanted(const nlohmann::json& json, const char* part) {
 }
 
 Status add_extras(const nlohmann::json& given, Forecaster& forecaster, const Forecast& forecast,
-                  double handshake_us, Json* json) {
+                  double call_us, Json* json) {
   std::vector<Choice> choices;
   if (wanted(given, "search") || !forecast.fits()) {
     FSCCL_ASSIGN(choices, search(forecaster, forecast.setup));
@@ -312,8 +309,10 @@ Status add_extras(const nlohmann::json& given, Forecaster& forecaster, const For
                                     {"tokens_per_s_per_rank", point.tokens_per_s_per_rank},
                                     {"memory_bytes", point.memory}});
   }
-  if (wanted(given, "startup"))
-    (*json)["startup"] = startup_json(forecast.setup.ranks, forecaster.machine(), handshake_us);
+  if (wanted(given, "startup")) {
+    FSCCL_ASSIGN((*json)["startup"],
+                 startup_json(forecast.setup.ranks, forecaster.machine(), call_us));
+  }
   if (wanted(given, "timeline")) (*json)["timeline"] = timeline_json(forecaster, forecast);
   return success();
 }
@@ -378,7 +377,7 @@ Result<std::string> forecast_json(const std::string& configuration) {
                  {"from", forecaster.uncertainty.origin}}},
                {"units", units_json(forecaster, forecast)},
                {"not_known", unknown_of(forecaster, setup)}};
-  FSCCL_TRY(add_extras(given, forecaster, forecast, document.handshake_us, &json));
+  FSCCL_TRY(add_extras(given, forecaster, forecast, document.call_us, &json));
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

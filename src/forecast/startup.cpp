@@ -1,68 +1,114 @@
 #include "forecast/startup.h"
 
 #include <algorithm>
-#include <numeric>
-#include <vector>
 
-#include "bootstrap/join.h"
+#include "bootstrap/reception.h"
 #include "bootstrap/tree_steps.h"
+#include "forecast/start/simulated_start.h"
 
 namespace fsccl::forecast {
 namespace {
 
-// Messages of a connection to the registrar: Hello, Challenge, Proof, Register, Assign; and of a
-// link of the tree before TreeSteps takes over: Hello, Challenge, Proof (wire/handshake.h).
-constexpr int kRegistrationMessages = 5, kLinkMessages = 3;
+using fsccl_simulated::SimulatedStart;
+using fsccl_simulated::StartedRank;
+using fsccl_simulated::StartSetting;
 
-struct Sent {
-  int messages = 0, children = 0;
+// In trees of these sizes every rank has 8 children or none.
+constexpr int kOneLevel = 1 + kFanOut, kHalf = 1 + kFanOut + kFanOut * kFanOut / 2;
+static_assert(kSimulatedRanks == 1 + kFanOut + kFanOut * kFanOut);
+constexpr int kPerHost = 8;  // ranks of a simulated host, where there are several
+
+int depth_of(int ranks) {
+  int depth = 0;
+  for (int order = ranks - 1; order > 0; order = parent_order(order)) depth++;
+  return depth;
+}
+
+int children_of(int order, int ranks) {
+  return std::clamp(ranks - 1 - order * kFanOut, 0, kFanOut);
+}
+
+// Simulations of one machine with different numbers of ranks.
+class Starts {
+ public:
+  Starts(int ranks, const Machine& machine, double call_ns) {
+    setting_.per_host = ranks <= machine.ranks_per_host
+                            ? kSimulatedRanks
+                            : std::min(machine.ranks_per_host, kPerHost);
+    setting_.way_ns = static_cast<int64_t>(machine.between.ns);
+    setting_.wake_ns = kWakeNs;
+    setting_.call_ns = static_cast<int64_t>(call_ns);
+    setting_.byte_ns = kByteNs;
+  }
+  Result<SimulatedStart> of(int ranks) {
+    setting_.ranks = ranks;
+    SimulatedStart start = simulate_start(setting_);
+    if (start.problem.empty()) return start;
+    return fail(FSCCL_ERR_INTERNAL, "the simulated start of {} ranks failed: {}", ranks,
+                start.problem);
+  }
+
+ private:
+  StartSetting setting_;
 };
 
-// Returns the messages that the rank of this place in the tree sends until the job stands, if all
-// its children come in time.
-Sent sent_by(int order, int ranks) {
-  TreeSteps steps(order, ranks);
-  const int first = order * kFanOut + 1, last = std::min(ranks, first + kFanOut);
-  std::vector<int32_t> rank_of(static_cast<size_t>(std::max(last, 1)));
-  std::iota(rank_of.begin(), rank_of.end(), 0);
-  Sent sent;
-  const auto add = [&](const TreeSteps::Sends& sends) {
-    sent.messages += static_cast<int>(sends.size());
-  };
-  for (int child = first; child < last; child++, sent.children++) add(steps.child_linked(child));
-  add(steps.members_came(rank_of));
-  for (int child = first; child < last; child++) add(steps.child_ready(child));
-  if (order > 0) add(steps.may_go());
-  return sent;
+// The sockets and messages of each kind of rank: of the process where the ranks meet, of the others
+// with most children, and of those without.
+void add_kinds(const SimulatedStart& start, Startup* made) {
+  const auto ranks = static_cast<int>(start.ranks.size());
+  made->meeting_sockets = static_cast<int>(start.ranks[0].most_sockets);
+  int most_children = -1;
+  for (size_t rank = ranks > 1 ? 1 : 0; rank < start.ranks.size(); rank++) {
+    const StartedRank& one = start.ranks[rank];
+    const int children = children_of(one.order, ranks);
+    const auto sockets = static_cast<int>(one.most_sockets);
+    if (children == 0) made->leaf_sockets = std::max(made->leaf_sockets, sockets);
+    // The first rank of the tree keeps the registrar's connection instead of one to a parent.
+    if (one.order == 0 && ranks > kOneLevel) continue;
+    if (children < most_children) continue;
+    const int before = children > most_children ? 0 : made->inner_sockets;
+    made->inner_sockets = std::max(before, sockets);
+    made->inner_messages = static_cast<int>(one.messages);
+    most_children = children;
+  }
 }
 
 }  // namespace
 
-Startup startup_of(int ranks, const Machine& machine, double handshake_ns) {
+Result<Startup> startup_of(int ranks, const Machine& machine, double call_ns) {
+  if (call_ns <= 0) call_ns = ranks <= machine.ranks_per_host ? kUnixCallNs : kTcpCallNs;
+  Starts starts(ranks, machine, call_ns);
+  const int simulated = std::min(ranks, kSimulatedRanks);
+  FSCCL_ASSIGN(const SimulatedStart start, starts.of(simulated));
   Startup made;
-  for (int order = ranks - 1; order > 0; order = parent_order(order)) made.depth++;
-  const Sent root = sent_by(0, ranks), inner = sent_by(ranks > 1 ? 1 : 0, ranks),
-             leaf = sent_by(ranks - 1, ranks);
-  made.root_sockets = descriptors_to_join(ranks, true);
-  // Descriptors that a rank has beside its links are in descriptors_to_join(), for a rank without
-  // children.
-  const int alone = descriptors_to_join(1, false);
-  made.inner_sockets = alone + inner.children + (ranks > 1 ? 1 : 0);
-  made.leaf_sockets = alone + leaf.children + (ranks > 1 ? 1 : 0);
-  made.registrar_connections = ranks;
-  made.inner_messages =
-      inner.messages +
-      (ranks > 1 ? 2 + 3 : 0);  // and two proofs of its own on the way to the parent
-  // Each link but the root's carries Linked, Members, Ready and Go once; the root has Members from
-  // the registrar and sends Done.
-  const int64_t links = ranks - 1;
-  made.messages = int64_t{ranks} * kRegistrationMessages + links * (kLinkMessages + 4) + 2;
+  made.simulated_ranks = simulated;
+  made.depth = depth_of(ranks);
   made.list_bytes = static_cast<double>(kMemberRecordBytes) * ranks;
-  made.registrar_ns = handshake_ns * ranks;
-  const double level =
-      std::min(kFanOut, std::max(root.children, 1)) * made.list_bytes / machine.between.gb_per_s;
-  made.list_ns = made.depth * (level + machine.between.ns);
-  made.tree_ns = made.depth * (2 * machine.between.ns + handshake_ns);
+  made.messages = start.messages;
+  made.registrar_ns = static_cast<double>(start.registered_ns);
+  made.tree_ns = static_cast<double>(start.joined_ns - start.registered_ns);
+  add_kinds(start, &made);
+  double calls = 0;
+  for (const StartedRank& rank : start.ranks) calls += static_cast<double>(rank.calls);
+  made.processor_ns = kOwnNs + calls / simulated * call_ns;
+  if (machine.ranks_per_core > 1) made.shared_ns = machine.ranks_per_core * made.processor_ns;
+  if (ranks == simulated) return made;
+
+  FSCCL_ASSIGN(const SimulatedStart half, starts.of(kHalf));
+  FSCCL_ASSIGN(const SimulatedStart shallow, starts.of(kOneLevel));
+  const double more = ranks - simulated, counted = kSimulatedRanks - kHalf;
+  made.messages += (start.messages - half.messages) / (kSimulatedRanks - kHalf) *
+                   static_cast<int64_t>(ranks - simulated);
+  made.registrar_ns +=
+      more * call_ns * static_cast<double>(start.registrar_calls - half.registrar_calls) / counted;
+  // As many visitors as the door lets in stand there at once.
+  made.meeting_sockets += std::min(ranks, static_cast<int>(kMaxVisitors)) - simulated;
+  const auto tail = [](const SimulatedStart& one) {
+    return static_cast<double>(one.joined_ns - one.registered_ns);
+  };
+  made.tree_ns += (made.depth - depth_of(simulated)) * std::max(0.0, tail(start) - tail(shallow));
+  const double pass_ns = std::max(kByteNs, 1 / machine.between.gb_per_s);
+  made.list_ns = made.depth * made.list_bytes * (kByteNs + kFanOut * pass_ns);
   return made;
 }
 

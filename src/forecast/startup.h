@@ -1,7 +1,10 @@
-// The start of a job: what the rendezvous and its tree cost, counted by the rules that the ranks
-// follow (bootstrap/tree_steps.h) for ranks that stand for all: the first, one with children, and
-// the last.
+// The start of a job: messages, sockets and time of the rendezvous and of the tree of links. The
+// bootstrap itself is run, in a simulation (start/simulated_start.h), for as many ranks as the job
+// has, or for kSimulatedRanks of them that stand for more: the first rank with all its children,
+// ranks below it with all of theirs, and ranks without. The difference between two simulations is
+// what a further rank costs; a test simulates all ranks of larger jobs against it.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "base/status.h"
@@ -9,20 +12,33 @@
 
 namespace fsccl::forecast {
 
+// The processor time of a call of the system in the bootstrap, with the library's own work around
+// it, where the ranks share a host (Unix sockets) and where they do not (TCP). The processor time
+// of a byte that a rank takes or sends, with its checksum. The processor time of a rank beside its
+// calls, such as for its service thread. The time from an event to the thread that waits for it.
+// docs/forecast.md says how these were measured.
+inline constexpr double kUnixCallNs = 3'200, kTcpCallNs = 5'600, kByteNs = 1.5, kOwnNs = 550'000;
+inline constexpr int64_t kWakeNs = 20'000;
+// Ranks that are simulated at most: a tree whose first rank has 8 children with 8 each.
+inline constexpr int kSimulatedRanks = 73;
+
 struct Startup {
-  int depth = 0;         // depth of the tree: steps from the first rank to the farthest
-  int root_sockets = 0;  // sockets of the first rank, once the tree stands: listeners and links
-                         // registrar's, and its links
-  int inner_sockets = 0, leaf_sockets = 0;
-  int registrar_connections = 0;  // that the registrar takes, one after the other
-  int64_t messages = 0;           // messages of all ranks together
-  int inner_messages = 0;         // that one rank with children sends
-  double list_bytes = 0;          // bytes of the list of members, which goes over every link once
-  double registrar_ns = 0, list_ns = 0, tree_ns = 0;
-  double ns() const { return registrar_ns + list_ns + tree_ns; }
+  int simulated_ranks = 0;
+  int depth = 0;            // depth of the tree: steps from the first rank to the farthest
+  int meeting_sockets = 0;  // the most at once of the process where the ranks meet
+  int inner_sockets = 0;    // the most at once of a rank with all its children
+  int leaf_sockets = 0;     // the same for a rank without
+  int64_t messages = 0;     // sum over all ranks
+  int inner_messages = 0;   // that a rank with all its children sends
+  double list_bytes = 0;    // size of the list of members, which goes over every link once
+  double registrar_ns = 0;  // until all have registered
+  double list_ns = 0, tree_ns = 0;
+  double processor_ns = 0;  // processor time of a rank, the mean
+  double shared_ns = 0;     // time of a host's processors for all its ranks, where ranks share them
+  double ns() const { return std::max(kOwnNs + registrar_ns + list_ns + tree_ns, shared_ns); }
 };
 
-// `handshake_ns`: what the registrar's thread takes for one rank.
-Startup startup_of(int ranks, const Machine& machine, double handshake_ns);
+// `call_ns`: processor time of a call of the system; 0: as above.
+Result<Startup> startup_of(int ranks, const Machine& machine, double call_ns);
 
 }  // namespace fsccl::forecast

@@ -26,6 +26,18 @@ struct Optimizer {
 constexpr std::array kOptimizers{Optimizer{"adam", 8, 28}, Optimizer{"momentum", 4, 20},
                                  Optimizer{"sgd", 0, 12}, Optimizer{"none", 0, 0}};
 
+// The divisors next to a number that is none.
+int divisor_below(int of, int number) {
+  int found = std::min(number, of);
+  while (of % found != 0) found--;
+  return found;
+}
+int divisor_above(int of, int number) {
+  int found = std::min(number, of);
+  while (of % found != 0) found++;
+  return found;
+}
+
 class Reader : JsonReader {
  public:
   Reader() : JsonReader("forecast") {}
@@ -143,9 +155,12 @@ Status check_step_config(const StepConfig& setup, int per_host) {
         setup.ranks, per_host, setup.ranks / per_host * per_host,
         (setup.ranks / per_host + 1) * per_host);
   if (shared > setup.ranks || setup.ranks % shared != 0)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "forecast: shards over {} of {} ranks: the degree must divide the ranks", shared,
-                setup.ranks);
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "forecast: shards over {} of {} ranks: the degree must divide the ranks; give {} or "
+        "{}, or leave it out for all",
+        shared, setup.ranks, divisor_below(setup.ranks, shared),
+        divisor_above(setup.ranks, shared));
   if (shared > per_host && shared % per_host != 0)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "forecast: shards over {} ranks with hosts of {}: give a degree that divides a "
@@ -153,7 +168,8 @@ Status check_step_config(const StepConfig& setup, int per_host) {
                 shared, per_host);
   if (shared < per_host && setup.ranks > per_host && per_host % shared != 0)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "forecast: shards over {} ranks do not divide hosts of {}", shared, per_host);
+                "forecast: shards over {} ranks do not divide hosts of {}: give {} or {}", shared,
+                per_host, divisor_below(per_host, shared), divisor_above(per_host, shared));
   return success();
 }
 

@@ -10,6 +10,7 @@ is beyond 10 %.
 """
 
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -28,14 +29,16 @@ def measured_s(perf, model, per_host, more):
     return json.loads(results[0][1])['total_us'] / 1e6
 
 
-def machine_of(gbit, per_host):
-    # A frame of 1514 bytes on the wire carries 1448 of TCP, beside 24 of preamble and gap.
+def between(gbit, hosts, per_host):
+    """Returns what differs from this machine, which is measured: the name spaces share its cores,
+    and have a link. A frame of 1514 bytes on the wire carries 1448 of TCP, beside 24 of preamble
+    and gap."""
     return {
-        'name': f'{gbit} Gbit/s',
-        'device': 'cpu',
-        'ranks_per_host': per_host,
-        'tflops': {'bf16': 1},
-        'between': {'gb_per_s': gbit / 8 * 1448 / 1514},
+        'machine': {
+            'ranks_per_host': per_host,
+            'cores_per_host': max(1, os.cpu_count() // hosts),
+            'between': {'gb_per_s': gbit / 8 * 1448 / 1514},
+        }
     }
 
 
@@ -44,11 +47,11 @@ def main():
     runs = int(sys.argv[4]) if len(sys.argv) > 4 else 5
     count, worse = len(ranks.hosts()), 0
     with tempfile.TemporaryDirectory() as folder:
-        model, machine = pathlib.Path(folder) / 'model.json', pathlib.Path(folder) / 'machine.json'
+        model, link = pathlib.Path(folder) / 'model.json', pathlib.Path(folder) / 'link.json'
         for shape in ((512, 6, 4000), (1024, 3, 2000)):
             model.write_text(json.dumps(own_runs.model(*shape)), encoding='utf-8')
             for per_host in (1, 2):
-                machine.write_text(json.dumps(machine_of(gbit, per_host)), encoding='utf-8')
+                link.write_text(json.dumps(between(gbit, count, per_host)), encoding='utf-8')
                 for more in (('--prefetch', '0'), ('--prefetch', '1'), ('--keep',)):
                     kept = more == ('--keep',)
                     times = [
@@ -60,7 +63,9 @@ def main():
                         'forecast',
                         model,
                         '--machine',
-                        machine,
+                        'here',
+                        '--config',
+                        link,
                         '--ranks',
                         count * per_host,
                         '--sequence',

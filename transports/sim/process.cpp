@@ -60,6 +60,7 @@ char Process::state() const {
 
 // From a wake-up to the processor.
 int64_t Process::latency() {
+  if (world_.is_calm()) return world_.costs().wake_ns;
   return world_.chance(0.02) ? world_.between(0, 5 * kMillisecond)
                              : world_.between(kMicrosecond, 50 * kMicrosecond);
 }
@@ -67,8 +68,8 @@ int64_t Process::latency() {
 void Process::act_at(int64_t ns, std::function<void()> act) {
   world_.at(ns, [self = shared_from_this(), act = std::move(act)]() mutable {
     if (self->over_) return;
-    if (self->asleep_until_ns_ > self->world_.now())
-      return self->act_at(self->asleep_until_ns_, std::move(act));
+    const int64_t free_ns = std::max(self->asleep_until_ns_, self->busy_until_ns_);
+    if (free_ns > self->world_.now()) return self->act_at(free_ns, std::move(act));
     const Scope scope(*self);
     act();
   });
@@ -130,10 +131,19 @@ void Process::serve_at(int64_t ns) {
     if (number != rounds_) return;
     served_at_ns_ = 0;
     in_round_ = true;
+    call();
     const int64_t sleep_ns = round();
     in_round_ = false;
     if (sleep_ns >= 0) serve_at(world_.now() + sleep_ns + latency());
   });
+}
+
+void Process::call(size_t bytes) {
+  calls_++;
+  if (!world_.is_calm()) return;
+  const double ns = static_cast<double>(world_.costs().call_ns) +
+                    world_.costs().byte_ns * static_cast<double>(bytes);
+  busy_until_ns_ = std::max(busy_until_ns_, world_.now()) + static_cast<int64_t>(ns);
 }
 
 // --- what befalls it

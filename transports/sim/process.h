@@ -55,6 +55,13 @@ class Process : public std::enable_shared_from_this<Process> {
   void serve_soon();
 
   std::map<int, std::shared_ptr<Socket>> sockets;
+  size_t most_sockets = 0;  // at once
+
+  // A call of the system that moves so many bytes: it takes the processor time that the world says
+  // (World::calm()), for which the process does nothing else.
+  void call(size_t bytes = 0);
+  int64_t busy_until_ns() const { return busy_until_ns_; }
+  int64_t calls() const { return calls_; }
 
   // It does nothing for so long: as if stopped, else as if there was no processor for it.
   void pause(int64_t ns, bool stopped);
@@ -96,6 +103,7 @@ class Process : public std::enable_shared_from_this<Process> {
   std::function<void()> at_send_;
   uint64_t sends_left_ = 0, rounds_ = 0;
   int64_t asleep_from_ns_ = 0, asleep_until_ns_ = 0, served_at_ns_ = 0;
+  int64_t busy_until_ns_ = 0, calls_ = 0;
   std::vector<std::shared_ptr<Fiber>> fibers_;
 };
 

@@ -38,6 +38,7 @@ Status Reactor::watch(int fd, std::function<void()> readable, std::function<void
   watchers_[id] =
       std::make_shared<Watcher>(Watcher{fd, false, std::move(readable), std::move(writable)});
   watcher_of_fd_[fd] = id;
+  sim::Process::current().call();
   kick();
   return success();
 }
@@ -54,6 +55,7 @@ void Reactor::unwatch(int fd) {
   if (found == watcher_of_fd_.end()) return;
   watchers_.erase(found->second);
   watcher_of_fd_.erase(found);
+  sim::Process::current().call();
 }
 
 int Reactor::add_hook(std::function<int64_t()> hook) {
@@ -106,7 +108,8 @@ void Reactor::wait_for_events(int64_t) {
   };
   std::vector<uint32_t> called;
   for (const auto& [fd, id] : watcher_of_fd_)
-    if (ready(fd, id) && !process.world().chance(kLater)) called.push_back(id);
+    if (ready(fd, id) && (process.world().is_calm() || !process.world().chance(kLater)))
+      called.push_back(id);
   std::sort(called.begin(), called.end());
   for (size_t i = called.size(); i > 1; i--)
     std::swap(called[i - 1], called[process.world().below(i)]);

@@ -1,9 +1,9 @@
-// base/socket.h over the simulated wires, and close() for their descriptors: what belongs to a
+// base/socket.h over the simulated wires, and close_fd() for their descriptors: what belongs to a
 // process has numbers that no real descriptor has, the lowest free one first, as the system gives
 // them.
 #include "transports/sim/sockets.h"
 
-#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -18,6 +18,8 @@ Result<int> add(SocketPtr socket) {
   int fd = kFirstDescriptor;
   while (process.sockets.contains(fd)) fd++;
   process.sockets.emplace(fd, std::move(socket));
+  process.most_sockets = std::max(process.most_sockets, process.sockets.size());
+  process.call();
   return fd;
 }
 
@@ -81,6 +83,8 @@ Result<size_t> send_piece(int fd, const void* data, size_t bytes, int passed) {
   Segment segment;
   segment.bytes.assign(first, first + count);
   if (passed >= 0) segment.passed = make_fd([&] { return ::dup(passed); });
+  socket->owner->call(count);
+  wires.see(*socket, segment.bytes);
   socket->unread += count;
   socket->owed += count;
   wires.carry(socket, std::move(segment));
@@ -208,6 +212,7 @@ Result<PeerUser> peer_user(int fd) {
 
 Status wait_ready(int fd, Direction direction, Deadline deadline, const BreakCheck& broken) {
   SocketPtr socket;
+  Process::current().call();
   const auto over = [&] {
     socket = sim::socket_of(fd);
     return !socket || (direction == Direction::kRead ? socket->readable() : sim::writable(*socket));
@@ -233,11 +238,13 @@ Result<size_t> receive_some(int fd, void* data, size_t bytes) {
   const SocketPtr socket = sim::socket_of(fd);
   if (!socket) return sim::closed();
   if (socket->in.empty()) {
+    socket->owner->call();
     if (socket->ended || socket->reset || socket->shut) return sim::closed();
     return size_t{0};
   }
   size_t count = std::min(bytes, socket->in.size());
   if (count > 1 && Wires::current().piece()) count = 1 + Wires::current().world().below(count);
+  socket->owner->call(count);
   std::copy_n(socket->in.begin(), count, static_cast<uint8_t*>(data));
   socket->in.erase(socket->in.begin(), socket->in.begin() + static_cast<ptrdiff_t>(count));
   Wires::current().taken(socket, count);
@@ -312,16 +319,19 @@ int64_t owed_for_ns(int fd) {
   return now_ns() - socket->acknowledged_ns;
 }
 
-}  // namespace fsccl
-
-extern "C" int close(int fd) {
-  if (fd < fsccl::sim::kFirstDescriptor) return static_cast<int>(syscall(SYS_close, fd));
-  if (!fsccl::sim::Process::any()) return 0;
-  auto& sockets = fsccl::sim::Process::current().sockets;
+void close_fd(int fd) {
+  if (fd < sim::kFirstDescriptor) {
+    ::close(fd);
+    return;
+  }
+  if (!Process::any()) return;
+  auto& sockets = Process::current().sockets;
   const auto found = sockets.find(fd);
-  if (found == sockets.end()) return -1;
-  const fsccl::sim::SocketPtr socket = found->second;
+  if (found == sockets.end()) return;
+  const SocketPtr socket = found->second;
   sockets.erase(found);
-  fsccl::sim::close_socket(socket);
-  return 0;
+  Process::current().call();
+  sim::close_socket(socket);
 }
+
+}  // namespace fsccl

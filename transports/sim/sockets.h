@@ -4,6 +4,7 @@
 // overtake each other, and are lost or come twice. A process that is killed closes what it had, as
 // its system does for it; a host that vanishes, and a network that is cut, answer nothing.
 #pragma once
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "base/fd.h"
 #include "base/socket.h"
 #include "transports/sim/process.h"
+#include "wire/frame.h"
 
 namespace fsccl::sim {
 
@@ -27,6 +29,33 @@ struct StreamWeather {
   // pass; else a firewall takes them all
   bool datagrams = true;
   double twice = 0;  // datagrams that come again
+};
+
+// Finds the frames in what a socket sends, which comes in pieces of any size.
+class FrameReader {
+ public:
+  template <class Take>
+  void read(const std::vector<uint8_t>& piece, Take take) {
+    for (size_t at = 0; at < piece.size();) {
+      if (payload_left_ > 0) {
+        const size_t passed = std::min(payload_left_, piece.size() - at);
+        payload_left_ -= passed;
+        at += passed;
+        continue;
+      }
+      header_.push_back(piece[at++]);
+      if (header_.size() < kFrameHeaderBytes) continue;
+      const Result<FrameHeader> header = decode_header(header_, UINT32_MAX);
+      header_.clear();
+      if (!header.ok()) continue;
+      payload_left_ = header.value().payload_bytes;
+      take(header.value().type);
+    }
+  }
+
+ private:
+  Bytes header_;
+  size_t payload_left_ = 0;
 };
 
 struct Segment {
@@ -51,6 +80,8 @@ struct Socket {
   // by this end: sending, both directions, the descriptor
   bool finished = false, shut = false, closed = false;
 
+  FrameReader frames;  // finds the frames that this end sends
+
   std::deque<Segment> flight;  // segments that leave
   size_t unread = 0;  // bytes that left and are in flight, or not yet taken by the other side
   size_t owed = 0;    // bytes that left and are not acknowledged
@@ -67,6 +98,9 @@ using SocketPtr = std::shared_ptr<Socket>;
 // The wires between the hosts.
 class Wires {
  public:
+  // Called for each frame (wire/frame.h) that a process sends over a stream.
+  std::function<void(Process& sender, FrameType type)> on_frame;
+
   Wires(World& world, StreamWeather weather);
   ~Wires();
   Wires(const Wires&) = delete;
@@ -78,6 +112,7 @@ class Wires {
   // Returns when something passes between them; INT64_MAX: never again.
   int64_t open_at(int host, int other) const;
 
+  void see(Socket& sender, const std::vector<uint8_t>& sent);
   void add(const SocketPtr& listener) { listeners_.push_back(listener); }
   void add_stream(const SocketPtr& stream) { streams_.push_back(stream); }
   SocketPtr listener(const SocketAddress& address, int host) const;

@@ -103,6 +103,11 @@ void Wires::hand_over(int host, int to_host, uint16_t port, const std::vector<ui
   }
 }
 
+void Wires::see(Socket& sender, const std::vector<uint8_t>& sent) {
+  if (!on_frame) return;
+  sender.frames.read(sent, [&](FrameType type) { on_frame(*sender.owner, type); });
+}
+
 void Wires::carry(const SocketPtr& from, Segment segment) {
   const SocketPtr to = from->other.lock();
   if (!to) return world_.after(from->by_unix ? 0 : way(), [from] { set_reset(from); });
@@ -111,8 +116,10 @@ void Wires::carry(const SocketPtr& from, Segment segment) {
   const bool overtakes = segment.reset && !from->by_unix && world_.chance(0.3);
   if (overtakes) from->flight.clear();
   from->flight.push_back(std::move(segment));
-  if (from->by_unix) return arrive(from, to);
-  from->arrives_ns = std::max(from->arrives_ns, world_.now() + way());
+  // it leaves once the calls before it are over
+  const int64_t leaves_ns = std::max(world_.now(), from->owner->busy_until_ns());
+  if (from->by_unix && leaves_ns == world_.now()) return arrive(from, to);
+  from->arrives_ns = std::max(from->arrives_ns, leaves_ns + (from->by_unix ? 0 : way()));
   world_.at(from->arrives_ns, [this, from, to] { arrive(from, to); });
 }
 

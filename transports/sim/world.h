@@ -19,6 +19,14 @@ namespace fsccl::sim {
 
 inline constexpr int64_t kMicrosecond = 1'000, kMillisecond = 1'000'000, kSecond = 1'000'000'000;
 
+// The times of a world in which nothing is left to chance: processes that nobody disturbs, whose
+// calls of the system take processor time.
+struct CalmCosts {
+  int64_t wake_ns = 0;  // from a wake-up to the processor
+  int64_t call_ns = 0;  // processor time of a call
+  double byte_ns = 0;   // and of each byte that it moves
+};
+
 class World {
  public:
   // `traced`: keeps what is noted as text, too.
@@ -41,6 +49,11 @@ class World {
   bool chance(double probability) {
     return static_cast<double>(random() >> 11) < probability * 0x1p53;
   }
+
+  // From now on processes run at once and as these say, instead of by chance and in no time.
+  void calm(const CalmCosts& costs) { costs_ = costs, calm_ = true; }
+  bool is_calm() const { return calm_; }
+  const CalmCosts& costs() const { return costs_; }
 
   // For whoever is wound up outside of time: from now on now_ns() is an hour later at each look,
   // until the end of that.
@@ -70,6 +83,8 @@ class World {
   std::vector<Event> events_;  // a heap
   uint64_t planned_ = 0, random_, history_;
   bool traced_;
+  bool calm_ = false;
+  CalmCosts costs_;
   std::string text_;
   std::vector<std::string> trace_;
 };

@@ -3,7 +3,6 @@
 #include <ctime>
 #include <new>
 
-#include "bootstrap/tree_steps.h"
 #include "fixtures.h"
 #include "forecast/report.h"
 #include "forecast/search.h"
@@ -95,7 +94,7 @@ TEST(Scale, AForecastTakesFiveSecondsAndNoMoreMemoryThanAFewHosts) {
       EXPECT_TRUE(forecaster.run(setup).ok());
       EXPECT_TRUE(search(forecaster, setup).ok());
       EXPECT_TRUE(scaling(forecaster, setup).ok());
-      EXPECT_GT(startup_of(ranks, forecaster.machine(), 60'000).messages, 0);
+      EXPECT_GT(startup_of(ranks, forecaster.machine(), 0).take().messages, 0);
     });
   };
   const Use few = forecast(1024), many = forecast(kMany);
@@ -136,59 +135,20 @@ TEST(Scale, PricesAreThoseOfPlansForAllHosts) {
 
 TEST(Scale, StartOfManyRanks) {
   const Machine machine = machine_of(kGpus);
-  const Startup start = startup_of(kMany, machine, 60'000);
+  Startup start;
+  const Use use = least_of(1, [&] { start = startup_of(kMany, machine, 0).take(); });
+  EXPECT_LE(use.ms, 1000);
+  EXPECT_EQ(start.simulated_ranks, kSimulatedRanks);
   EXPECT_EQ(start.depth, 6);
-  EXPECT_LE(start.root_sockets, 32);
-  EXPECT_LE(start.inner_sockets, 32);
-  EXPECT_EQ(start.registrar_connections, kMany);
+  EXPECT_LE(start.inner_sockets, 20);
+  EXPECT_LE(start.leaf_sockets, start.inner_sockets);
+  EXPECT_GE(start.meeting_sockets, 512);
+  EXPECT_LE(start.meeting_sockets, 540);
   EXPECT_EQ(start.list_bytes, 65.0 * kMany);
   EXPECT_NEAR(static_cast<double>(start.messages), 12.0 * kMany, 10);
   EXPECT_GT(start.ns(), 1e9);
-  EXPECT_EQ(startup_of(1, machine, 60'000).depth, 0);
-}
-
-// All ranks of a job by the rules that they follow, each message carried by hand: as many as said.
-TEST(Scale, StartSendsTheMessagesThatAreSaid) {
-  constexpr int kRanks = 600;
-  std::vector<int32_t> ranks(kRanks);
-  std::vector<TreeSteps> tree;
-  for (int32_t order = 0; order < kRanks; order++) {
-    ranks[static_cast<size_t>(order)] = order;
-    tree.emplace_back(order, kRanks);
-  }
-  struct Message {
-    int from = 0, to = 0;
-    FrameType type{};
-  };
-  std::vector<Message> under_way;
-  int64_t sent = 0, by_first_inner = 0;
-  const auto send = [&](int from, const TreeSteps::Sends& sends) {
-    for (const TreeSteps::Send& one : sends) {
-      sent++;
-      by_first_inner += from == 1;
-      if (one.to == TreeSteps::To::kRegistrar) continue;
-      const int to = one.to == TreeSteps::To::kChild ? one.child : parent_order(from);
-      under_way.push_back({from, to, one.type});
-    }
-  };
-  const auto of = [&](int order) -> TreeSteps& { return tree[static_cast<size_t>(order)]; };
-  for (int order = 1; order < kRanks; order++)
-    send(parent_order(order), of(parent_order(order)).child_linked(order));
-  sent++;  // the registrar's list for the first rank
-  send(0, of(0).members_came(ranks));
-  while (!under_way.empty()) {
-    const Message message = under_way.back();
-    under_way.pop_back();
-    TreeSteps& steps = of(message.to);
-    if (message.type == FrameType::kMembers) send(message.to, steps.members_came(ranks));
-    if (message.type == FrameType::kReady) send(message.to, steps.child_ready(message.from));
-    if (message.type == FrameType::kGo) send(message.to, steps.may_go());
-  }
-  for (const TreeSteps& steps : tree) EXPECT_TRUE(steps.joined());
-  const Startup said = startup_of(kRanks, machine_of(kGpus), 60'000);
-  // Beside these, each rank has 5 messages with the registrar, and each link 3 of its handshake.
-  EXPECT_EQ(said.messages, sent + 5 * kRanks + 3 * (kRanks - 1));
-  EXPECT_EQ(said.inner_messages, by_first_inner + 5);
+  EXPECT_LT(start.ns(), 1e10);
+  EXPECT_EQ(startup_of(1, machine, 0).take().depth, 0);
 }
 
 }  // namespace

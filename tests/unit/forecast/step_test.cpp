@@ -172,6 +172,23 @@ TEST(Step, CopiesOfAHostExchangeShardsAlone) {
               8.0 * static_cast<double>(full.memory.shards), 1e6);
 }
 
+// Ranks that take turns on their host's cores compute and copy that much slower.
+TEST(Step, RanksThatShareCoresTakeTurns) {
+  nlohmann::json json = nlohmann::json::parse(kHosts);
+  Forecaster alone(model_of(kSmall), machine_of(kHosts));
+  json["cores_per_host"] = alone.machine().ranks_per_host / 2;
+  Forecaster shared(model_of(kSmall), machine_of(json.dump().c_str()));
+  StepConfig setup;
+  setup.ranks = 2 * alone.machine().ranks_per_host;
+  const Timeline one = alone.run(setup).take().line, two = shared.run(setup).take().line;
+  EXPECT_NEAR(two.compute_ns, 2 * one.compute_ns, 1);
+  EXPECT_GT(two.communication_ns, 1.1 * one.communication_ns);
+  json["cores_per_host"] = 0;
+  const Result<Machine> none = read_machine(json, "bf16");
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.status().text().find("of 1 or more"), std::string::npos);
+}
+
 TEST(Step, StrangeNumbersAreRefusedOrHarmless) {
   const nlohmann::json model = nlohmann::json::parse(kSmall),
                        machine = nlohmann::json::parse(kHosts);
@@ -214,7 +231,8 @@ TEST(Step, SaysWhatIsWrongAndWhatToDo) {
   };
   EXPECT_EQ(said(nlohmann::json::object()), "fine");
   const std::vector<std::pair<nlohmann::json, const char*>> cases = {
-      {{{"shard_over", 48}}, "must divide the ranks"},
+      {{{"shard_over", 48}}, "must divide the ranks; give 32 or 64"},
+      {{{"machine", {{"cores_per_host", 2}}}}, "leave \"cores_per_host\" out"},
       {{{"ranks", 65}}, "give 64 or 72 ranks"},
       {{{"compute", "fp8"}}, "give \"tflops\" for this type"},
       {{{"layout", "diagonal"}}, "give per_param, flat or ragged"},
