@@ -112,10 +112,4 @@ fsccl_comm_t comm_of_engine(const Engine* engine) {
   return found == engines().end() ? nullptr : found->second;
 }
 
-fsccl_status_t not_available(const char* operation, const char* why, const char* instead) {
-  if (forked()) return record_error(operation, forked_status());
-  return record_error(operation, fail(FSCCL_ERR_NOT_AVAILABLE, "{} is not available: {}; {}",
-                                      operation, why, instead));
-}
-
 }  // namespace fsccl

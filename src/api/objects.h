@@ -68,8 +68,4 @@ void register_engine(const Engine* engine, fsccl_comm_t comm);
 void unregister_engine(const Engine* engine);
 fsccl_comm_t comm_of_engine(const Engine* engine);
 
-// For functions of a later release.
-[[gnu::cold]] fsccl_status_t not_available(const char* operation, const char* why,
-                                           const char* instead);
-
 }  // namespace fsccl
