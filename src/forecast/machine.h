@@ -44,9 +44,6 @@ struct Machine {
   Costs gather_costs, reduce_costs;
   std::string network;  // "tcp" or "ucx": whose slots the plans between hosts use
   double ranks_per_core = 1;
-
-  // Bytes a second between hosts that a rank has when all ranks of its host use the network.
-  double network_share() const { return between.gb_per_s / ranks_per_host; }
 };
 
 // `type`: of the computation, "bf16" and its like.

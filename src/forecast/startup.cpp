@@ -101,7 +101,7 @@ Result<Startup> startup_of(int ranks, const Machine& machine, double call_ns) {
                    static_cast<int64_t>(ranks - simulated);
   made.registrar_ns +=
       more * call_ns * static_cast<double>(start.registrar_calls - half.registrar_calls) / counted;
-  // As many visitors as the door lets in stand there at once.
+  // The door lets so many visitors in at once.
   made.meeting_sockets += std::min(ranks, static_cast<int>(kMaxVisitors)) - simulated;
   const auto tail = [](const SimulatedStart& one) {
     return static_cast<double>(one.joined_ns - one.registered_ns);

@@ -25,7 +25,6 @@ struct Fiber {
 
  private:
   static void begin();
-  void switch_in();
   void switch_out(bool for_good);
 
   std::function<void()> run_;

@@ -71,7 +71,7 @@ class Start {
     taken_.registrar_calls = processes_[0]->calls();
   }
 
-  // As rank 0 does where the environment says at which address the ranks meet.
+  // Does what rank 0 does where the environment says at which address the ranks meet.
   void open_registrar() {
     place_.credentials.mode = AuthMode::kSecret;
     place_.credentials.key = SecretKey::random();
