@@ -133,8 +133,7 @@ void Engine::look_at_blocked(Operation& op) {
   if (now_ns() < op.deadline_ns + (behind_another || hearsay(op) ? kHearsayNs : 0)) return;
   end(FSCCL_ERR_TIMEOUT,
       fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}: "
-                  "late, stopped, or "
-                  "they cannot be reached{}. See FSCCL_TIMEOUT_MS",
+                  "they may be late or stopped, or cannot be reached{}. See FSCCL_TIMEOUT_MS",
                   describe_for(rank(), op.fingerprint), options_.name, options_.timeout_ms, own,
                   missing(op), blocked.release && op.begun ? awaited_release() : "",
                   op.fingerprint.op == OpCode::send

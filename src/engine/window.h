@@ -10,8 +10,10 @@
 // - kWindow. So the slot of a tick t may be written again, and its bytes in the ring used for
 // others (slot_ring.h), at t + kWindow. And a peer that was seen in the round at left_ has, by the
 // same rule, seen this rank in all rounds up to left_ - kWindow: so 2 * kWindow lines of signals
-// are enough. Rounds of quiet plans (plan.h) in which some ranks tell nothing do not count: left_
-// goes from one round that all ranks tell of to the next.
+// are enough. With a kWindow of 8, a round of the ticks 8 and 9 ends before tick 10, so it begins
+// only once every peer was seen in a round that began at tick 2 or later. Rounds of quiet plans
+// (plan.h) in which some ranks tell nothing do not count: left_ goes from one round that all ranks
+// tell of to the next.
 #pragma once
 #include <array>
 #include <cstdint>

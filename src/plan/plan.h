@@ -17,11 +17,12 @@
 //      buffer's reuse is guarded by release counters (`guarded`) or by the window (slots).
 //   3. ticks <= kMaxTicks.
 //
-// Quiet. A rank that only receives signals its entry for the window's sake alone (rule 1). In a
-// plan that is `quiet` (one tick a round) such a signal is `optional`: it is its rank's first step,
-// carries nothing, and no plan waits for it. The engine leaves it out of quiet rounds (LastHeard),
-// which are the same on all ranks: three of four in a row. One rank, the root, always signals, so
-// ranks that disagree about such a call find out.
+// Quiet. A rank that only receives, as in a broadcast, has nothing to tell but that it has entered,
+// which only the window needs (rule 1), and for that one round in four is enough. So in a plan that
+// is `quiet` (one tick a round) this signal is `optional`: it is its rank's first step, carries
+// nothing, and no plan waits for it. The engine leaves it out of up to three rounds in a row, which
+// are the same on all ranks (LastHeard), and sends it in the next. One rank, the root, always
+// signals, so ranks that disagree about such a call find out.
 //
 // Mirrored slots. If ranks share no memory, each rank has a copy, a mirror, of every other rank's
 // slots. In a plan that is `mirrored` a rank sees of a peer's slot only what that peer has `put`

@@ -1,9 +1,8 @@
 // Plans of the operations of a unit, made from its layout. With S slots (one, or one for each of
 // the plan's parameters), buffers are the same on all ranks, in this order:
 //   unshard     0 .. S - 1: slots; S + k: shard of the k-th parameter (input, in the parameter's
-//               dtype; 0 bytes where the
-//                                            rank holds none or it is tied)
-//   reduce      0 .. S - 1: gradient slots;  S + k: sharded gradient of the k-th parameter (output)
+//               dtype; 0 bytes where the rank holds none or it is tied)
+//   reduce      0 .. S - 1: gradient slots; S + k: sharded gradient of the k-th parameter (output)
 //   broadcast   i: shard of parameter i (inout)
 //
 // Between hosts a unit's plans are those of the ranks of one host, with what other hosts have of it
