@@ -1,9 +1,9 @@
 #include "html.h"
 
 #include <fmt/format.h>
-#include <cerrno>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 
