@@ -12,7 +12,6 @@
 #include "api/objects.h"
 #include "base/config.h"
 #include "base/fork.h"
-#include "base/immortal.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/user_call.h"
@@ -27,24 +26,13 @@ struct AllocatorObject {
 };
 
 using AllocatorTable = HandleTable<AllocatorObject, HandleKind::allocator, 4096>;
-AllocatorTable& allocators() {
-  static Immortal<AllocatorTable> table;
-  return table.get();
-}
-
-Result<Ref<AllocatorObject>> allocator_of(const void* context) {
-  Ref<AllocatorObject> object =
-      forked() ? Ref<AllocatorObject>() : allocators().find(bits_of(context));
-  if (!object) [[unlikely]]
-    return bad_handle(HandleKind::allocator, bits_of(context));
-  return object;
-}
+constinit AllocatorTable allocators;
 
 fsccl_status_t allocate(void* context, size_t bytes, size_t alignment, void* stream,
                         void** pointer) {
   return guarded("fsccl_allocator_t.allocate", [&]() -> Status {
     if (!pointer) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pointer is NULL");
-    FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(context));
+    FSCCL_ASSIGN(const Ref<AllocatorObject> object, object_of(allocators, context));
     const uint64_t wanted = alignment ? alignment : kSourceAlignment;
     FSCCL_ASSIGN(*pointer,
                  object->blocks.allocate(object->source,
@@ -55,7 +43,7 @@ fsccl_status_t allocate(void* context, size_t bytes, size_t alignment, void* str
 
 fsccl_status_t deallocate(void* context, void* pointer, size_t bytes, void* stream) {
   return guarded("fsccl_allocator_t.deallocate", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(context));
+    FSCCL_ASSIGN(const Ref<AllocatorObject> object, object_of(allocators, context));
     return object->blocks.deallocate(pointer, bytes, stream);
   });
 }
@@ -63,7 +51,7 @@ fsccl_status_t deallocate(void* context, void* pointer, size_t bytes, void* stre
 fsccl_status_t share(void* context, void* pointer, int* fd, uint64_t* offset) {
   return guarded("fsccl_allocator_t.share", [&]() -> Status {
     if (!fd || !offset) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", fd ? "offset" : "fd");
-    FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(context));
+    FSCCL_ASSIGN(const Ref<AllocatorObject> object, object_of(allocators, context));
     FSCCL_TRY(object->blocks.check(pointer));
     FSCCL_ASSIGN(SharedMemory shared, object->source->share(pointer));
     *offset = shared.offset;
@@ -83,11 +71,10 @@ fsccl_status_t destroy(void* context) {
                             blocks, object.blocks.bytes());
     };
     {
-      FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(context));
+      FSCCL_ASSIGN(const Ref<AllocatorObject> object, object_of(allocators, context));
       FSCCL_TRY(may_end(*object));
     }
-    return allocators()
-        .end(bits_of(context), Deadline::in_ms(config()->timeout_ms), may_end)
+    return allocators.end(bits_of(context), Deadline::in_ms(config()->timeout_ms), may_end)
         .take_status();
   });
 }
@@ -102,7 +89,7 @@ Status put_out(std::shared_ptr<MemorySource> source, const char* name,
   table.device = source->device();
   auto object = std::make_unique<AllocatorObject>();
   object->source = std::move(source);
-  FSCCL_ASSIGN(const uint64_t bits, allocators().add(std::move(object)));
+  FSCCL_ASSIGN(const uint64_t bits, allocators.add(std::move(object)));
   table.context = reinterpret_cast<void*>(bits);
   table.allocate = allocate;
   table.deallocate = deallocate;
@@ -162,7 +149,7 @@ Result<std::shared_ptr<MemorySource>> source_of(const fsccl_allocator_t* table) 
   FSCCL_ASSIGN(const fsccl_allocator_t checked, read_table(table));
   if (checked.allocate != allocate || checked.deallocate != deallocate)
     return make_outside_source(checked);
-  FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(checked.context));
+  FSCCL_ASSIGN(const Ref<AllocatorObject> object, object_of(allocators, checked.context));
   return object->source;
 }
 

@@ -7,21 +7,27 @@ using namespace fsccl;
 
 namespace {
 
-// Runs submit(communicator, wait, state) and makes the work, if one is wanted; or
-// submit_on_device(communicator) where the buffers are a GPU's.
-template <class Submit, class SubmitOnDevice>
-inline fsccl_status_t issue(const char* name, const void* send, const void* recv,
-                            fsccl_comm_t handle, void* stream, fsccl_work_t* work, Submit&& submit,
-                            SubmitOnDevice&& submit_on_device) {
+inline Status submit(Communicator& comm, const CollectiveCall& call, bool wait,
+                     fsccl_status_t* state) {
+  return comm.collectives().run(call, wait, state);
+}
+inline Status submit(Communicator& comm, const ListCall& call, bool wait, fsccl_status_t* state) {
+  return comm.lists().run(comm.collectives(), call, wait, state);
+}
+
+// Submits a call, a CollectiveCall or a ListCall, and makes the work, if one is wanted.
+template <class Call>
+inline fsccl_status_t run(const char* name, const Call& call, fsccl_comm_t handle, void* stream,
+                          fsccl_work_t* work) {
   fsccl_status_t state = FSCCL_OK;
   const fsccl_status_t code = guarded(name, [&]() -> Status {
     const Ref<Communicator> comm = live_comm(handle);
     if (!comm) [[unlikely]]
       return comm_of(handle).take_status();
-    if (int ordinal; on_device(send, recv, stream, &ordinal)) [[unlikely]]
-      return submit_on_device(*comm);
+    if (on_device(call, stream)) [[unlikely]]
+      return run_on_device(*comm, call, stream, work);
     const bool later = work == nullptr && grouped();
-    Status status = submit(*comm, work == nullptr && !later, &state);
+    Status status = submit(*comm, call, work == nullptr && !later, &state);
     if (work && status.ok()) *work = make_work(handle, comm->engine().submitted());
     if (later && status.ok()) {
       add_to_group(make_work(handle, comm->engine().submitted()));
@@ -32,99 +38,88 @@ inline fsccl_status_t issue(const char* name, const void* send, const void* recv
   return code == FSCCL_OK ? state : code;
 }
 
-inline fsccl_status_t run(const char* name, const CollectiveCall& call, fsccl_comm_t handle,
-                          void* stream, fsccl_work_t* work) {
-  return issue(
-      name, call.input, call.output, handle, stream, work,
-      [&](Communicator& comm, bool wait, fsccl_status_t* state) {
-        return comm.collectives().run(call, wait, state);
-      },
-      [&](Communicator& comm) { return run_on_device(comm, call, stream, work); });
-}
-
-inline fsccl_status_t run_list(const char* name, const ListCall& call, fsccl_comm_t handle,
-                               void* stream, fsccl_work_t* work) {
-  return issue(
-      name, nullptr, some_buffer(call), handle, stream, work,
-      [&](Communicator& comm, bool wait, fsccl_status_t* state) {
-        return comm.lists().run(comm.collectives(), call, wait, state);
-      },
-      [&](Communicator& comm) { return run_on_device(comm, call, stream, work); });
-}
-
 }  // namespace
 
 extern "C" {
 
 fsccl_status_t fsccl_all_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
                                 fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run("fsccl_all_gather", {OpCode::all_gather, send, recv, count, dtype, FSCCL_SUM, -1},
-             comm, stream, work);
+  return run<CollectiveCall>("fsccl_all_gather",
+                             {OpCode::all_gather, send, recv, count, dtype, FSCCL_SUM, -1}, comm,
+                             stream, work);
 }
 
 fsccl_status_t fsccl_reduce_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
                                     fsccl_op_t op, fsccl_comm_t comm, void* stream,
                                     fsccl_work_t* work) {
-  return run("fsccl_reduce_scatter", {OpCode::reduce_scatter, send, recv, count, dtype, op, -1},
-             comm, stream, work);
+  return run<CollectiveCall>("fsccl_reduce_scatter",
+                             {OpCode::reduce_scatter, send, recv, count, dtype, op, -1}, comm,
+                             stream, work);
 }
 
 fsccl_status_t fsccl_all_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
                                 fsccl_op_t op, fsccl_comm_t comm, void* stream,
                                 fsccl_work_t* work) {
-  return run("fsccl_all_reduce", {OpCode::all_reduce, send, recv, count, dtype, op, -1}, comm,
-             stream, work);
+  return run<CollectiveCall>("fsccl_all_reduce",
+                             {OpCode::all_reduce, send, recv, count, dtype, op, -1}, comm, stream,
+                             work);
 }
 
 fsccl_status_t fsccl_broadcast(void* buffer, size_t count, fsccl_dtype_t dtype, int root,
                                fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run("fsccl_broadcast", {OpCode::broadcast, nullptr, buffer, count, dtype, FSCCL_SUM, root},
-             comm, stream, work);
+  return run<CollectiveCall>("fsccl_broadcast",
+                             {OpCode::broadcast, nullptr, buffer, count, dtype, FSCCL_SUM, root},
+                             comm, stream, work);
 }
 
 fsccl_status_t fsccl_barrier(fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run("fsccl_barrier", {}, comm, stream, work);
+  return run<CollectiveCall>("fsccl_barrier", {}, comm, stream, work);
 }
 
 fsccl_status_t fsccl_all_gather_v(const void* send, void* recv, const size_t* counts,
                                   const size_t* displacements, fsccl_dtype_t dtype,
                                   fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run("fsccl_all_gather_v",
-             {OpCode::all_gather_v, send, recv, 0, dtype, FSCCL_SUM, -1, counts, displacements},
-             comm, stream, work);
+  return run<CollectiveCall>(
+      "fsccl_all_gather_v",
+      {OpCode::all_gather_v, send, recv, 0, dtype, FSCCL_SUM, -1, counts, displacements}, comm,
+      stream, work);
 }
 
 fsccl_status_t fsccl_reduce_scatter_v(const void* send, void* recv, const size_t* counts,
                                       fsccl_dtype_t dtype, fsccl_op_t op, fsccl_comm_t comm,
                                       void* stream, fsccl_work_t* work) {
-  return run("fsccl_reduce_scatter_v",
-             {OpCode::reduce_scatter_v, send, recv, 0, dtype, op, -1, counts, nullptr}, comm,
-             stream, work);
+  return run<CollectiveCall>(
+      "fsccl_reduce_scatter_v",
+      {OpCode::reduce_scatter_v, send, recv, 0, dtype, op, -1, counts, nullptr}, comm, stream,
+      work);
 }
 
 fsccl_status_t fsccl_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
                             fsccl_op_t op, int root, fsccl_comm_t comm, void* stream,
                             fsccl_work_t* work) {
-  return run("fsccl_reduce", {OpCode::reduce, send, recv, count, dtype, op, root}, comm, stream,
-             work);
+  return run<CollectiveCall>("fsccl_reduce", {OpCode::reduce, send, recv, count, dtype, op, root},
+                             comm, stream, work);
 }
 
 fsccl_status_t fsccl_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
                             int root, fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run("fsccl_gather", {OpCode::gather, send, recv, count, dtype, FSCCL_SUM, root}, comm,
-             stream, work);
+  return run<CollectiveCall>("fsccl_gather",
+                             {OpCode::gather, send, recv, count, dtype, FSCCL_SUM, root}, comm,
+                             stream, work);
 }
 
 fsccl_status_t fsccl_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
                              int root, fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run("fsccl_scatter", {OpCode::scatter, send, recv, count, dtype, FSCCL_SUM, root}, comm,
-             stream, work);
+  return run<CollectiveCall>("fsccl_scatter",
+                             {OpCode::scatter, send, recv, count, dtype, FSCCL_SUM, root}, comm,
+                             stream, work);
 }
 
 fsccl_status_t fsccl_all_to_all(const void* send, void* recv, size_t count, fsccl_dtype_t dtype,
                                 fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run("fsccl_all_to_all", {OpCode::all_to_all, send, recv, count, dtype, FSCCL_SUM, -1},
-             comm, stream, work);
+  return run<CollectiveCall>("fsccl_all_to_all",
+                             {OpCode::all_to_all, send, recv, count, dtype, FSCCL_SUM, -1}, comm,
+                             stream, work);
 }
 
 fsccl_status_t fsccl_all_to_all_v(const void* send, const size_t* send_counts,
@@ -132,32 +127,26 @@ fsccl_status_t fsccl_all_to_all_v(const void* send, const size_t* send_counts,
                                   const size_t* recv_counts, const size_t* recv_displacements,
                                   fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream,
                                   fsccl_work_t* work) {
-  const CollectiveCall call{OpCode::all_to_all_v, send, recv, 0, dtype, FSCCL_SUM, -1, send_counts,
-                            send_displacements};
-  return issue(
-      "fsccl_all_to_all_v", send, recv, comm, stream, work,
-      [&](Communicator& on, bool wait, fsccl_status_t* state) {
-        return on.collectives().all_to_all_v(call, recv_counts, recv_displacements, wait, state);
-      },
-      [&](Communicator& on) {
-        return run_on_device(on, call, stream, work, recv_counts, recv_displacements);
-      });
+  return run<CollectiveCall>("fsccl_all_to_all_v",
+                             {OpCode::all_to_all_v, send, recv, 0, dtype, FSCCL_SUM, -1,
+                              send_counts, send_displacements, recv_counts, recv_displacements},
+                             comm, stream, work);
 }
 
 fsccl_status_t fsccl_all_gather_list(const fsccl_tensor_t* list, size_t tensors, fsccl_comm_t comm,
                                      void* stream, fsccl_work_t* work) {
-  return run_list("fsccl_all_gather_list", {list, tensors, ListKind::all_gather, FSCCL_SUM, 0},
-                  comm, stream, work);
+  return run<ListCall>("fsccl_all_gather_list", {list, tensors, ListKind::all_gather, FSCCL_SUM, 0},
+                       comm, stream, work);
 }
 fsccl_status_t fsccl_reduce_scatter_list(const fsccl_tensor_t* list, size_t tensors, fsccl_op_t op,
                                          fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run_list("fsccl_reduce_scatter_list", {list, tensors, ListKind::reduce_scatter, op, 0},
-                  comm, stream, work);
+  return run<ListCall>("fsccl_reduce_scatter_list",
+                       {list, tensors, ListKind::reduce_scatter, op, 0}, comm, stream, work);
 }
 fsccl_status_t fsccl_broadcast_list(const fsccl_tensor_t* list, size_t tensors, int root,
                                     fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return run_list("fsccl_broadcast_list", {list, tensors, ListKind::broadcast, FSCCL_SUM, root},
-                  comm, stream, work);
+  return run<ListCall>("fsccl_broadcast_list",
+                       {list, tensors, ListKind::broadcast, FSCCL_SUM, root}, comm, stream, work);
 }
 
 }  // extern "C"

@@ -133,8 +133,8 @@ Status add_child(std::unique_ptr<Communicator> made, fsccl_comm_t* result) {
   Communicator* comm = object->comm.get();
   // This store pairs with the loads of `ready` in live_comm() and comm_of().
   object->ready.store(comm, std::memory_order_release);
-  FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(object)));
-  Undo undo([&] { comms().take(bits); });
+  FSCCL_ASSIGN(const uint64_t bits, comms.add(std::move(object)));
+  Undo undo([&] { comms.take(bits); });
   register_engine(&comm->engine(), as_handle(bits));
   undo.keep();
   *result = as_handle(bits);
@@ -154,7 +154,7 @@ Status may_end(const CommObject& object) {
                 "communicator '{}' has {} operation(s) in flight: wait for them, or abort it",
                 comm->name(), unfinished);
   for (const auto& [ranks, pair] : object.pairs)
-    if (const CommObject* open = comms().owned(bits_of(pair));
+    if (const CommObject* open = comms.owned(bits_of(pair));
         open && open->comm->engine().unattended())
       return fail(FSCCL_ERR_INVALID_STATE,
                   "'{}' has messages in flight: wait for them, or abort the communicator",
@@ -186,9 +186,9 @@ fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* given, fsccl_comm_t*
     watch_forks();
     auto made = std::make_unique<CommObject>();
     CommObject* object = made.get();
-    FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(made)));
+    FSCCL_ASSIGN(const uint64_t bits, comms.add(std::move(made)));
     const bool with_id = config.unique_id != nullptr;
-    Undo undo([&] { comms().take(bits); });
+    Undo undo([&] { comms.take(bits); });
     if (config.nonblocking)
       FSCCL_TRY(object->creator.start([object, request, with_id, bits]() mutable {
         make_later(*object, request, with_id, bits);
@@ -271,7 +271,7 @@ fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
   return guarded("fsccl_comm_destroy", [&]() -> Status {
     Deadline deadline = Deadline::in_ms(config()->timeout_ms);
     {
-      FSCCL_ASSIGN(const Ref<CommObject> object, comm_object_of(handle));
+      FSCCL_ASSIGN(const Ref<CommObject> object, object_of(comms, handle));
       if (Notifications::calling())
         return fail(
             FSCCL_ERR_INVALID_STATE,
@@ -283,11 +283,11 @@ fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
     }
     std::vector<std::unique_ptr<CommObject>> pairs;
     Result<std::unique_ptr<CommObject>> ended =
-        comms().end(bits_of(handle), deadline, [&](CommObject& object) -> Status {
+        comms.end(bits_of(handle), deadline, [&](CommObject& object) -> Status {
           FSCCL_TRY(may_end(object));
           pairs.reserve(object.pairs.size());
           for (const auto& [ranks, pair] : object.pairs)
-            if (std::unique_ptr<CommObject> taken = comms().take(bits_of(pair)))
+            if (std::unique_ptr<CommObject> taken = comms.take(bits_of(pair)))
               pairs.push_back(std::move(taken));
           return success();
         });
@@ -346,7 +346,7 @@ fsccl_status_t fsccl_comm_local_rank(fsccl_comm_t handle, int* local_rank, int* 
 fsccl_status_t fsccl_comm_async_error(fsccl_comm_t handle, fsccl_status_t* state) {
   return guarded("fsccl_comm_async_error", [&]() -> Status {
     if (!state) return fail(FSCCL_ERR_INVALID_ARGUMENT, "state is NULL");
-    FSCCL_ASSIGN(const Ref<CommObject> object, comm_object_of(handle));
+    FSCCL_ASSIGN(const Ref<CommObject> object, object_of(comms, handle));
     // The loads of `ready` and `failed` pair with the stores in make() and make_later().
     Communicator* comm = object->ready.load(std::memory_order_acquire);
     if (!comm) {

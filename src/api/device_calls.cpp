@@ -5,8 +5,7 @@
 namespace fsccl {
 namespace {
 
-Status check_work(const fsccl_work_t* work) {
-  if (!work) return success();
+Status no_work() {
   return fail(FSCCL_ERR_NOT_AVAILABLE,
               "work is not NULL, and these are buffers on a GPU: the call is in the order of its "
               "stream, so pass NULL, and "
@@ -52,33 +51,35 @@ Status issue(Communicator& comm, std::vector<DeviceCall> calls, int ordinal) {
 }  // namespace
 
 Status run_on_device(Communicator& comm, const CollectiveCall& given, void* stream,
-                     fsccl_work_t* work, const size_t* recv_counts,
-                     const size_t* recv_displacements) {
-  FSCCL_TRY(check_work(work));
+                     fsccl_work_t* work) {
+  if (work) return no_work();
   CollectiveCall call = given;
   if ((call.op == OpCode::reduce || call.op == OpCode::gather) && call.root != comm.rank())
     call.output = nullptr;
   if (call.op == OpCode::scatter && call.root != comm.rank()) call.input = nullptr;
   FSCCL_TRY(comm.collectives().check_call(call));
   if (call.op == OpCode::all_to_all_v &&
-      !(call.counts && call.displacements && recv_counts && recv_displacements))
+      !(call.counts && call.displacements && call.recv_counts && call.recv_displacements))
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "an array of counts or displacements is NULL");
   FSCCL_ASSIGN(const int ordinal, device_of(comm, call.input, call.output));
-  const DeviceCall made = device_call(call, recv_counts, recv_displacements, comm.rank(),
-                                      comm.size(), static_cast<cuda::CUstream>(stream));
-  return issue(comm, {made}, ordinal);
+  std::vector<DeviceCall> calls;
+  calls.push_back(device_call(call, comm.rank(), comm.size(), static_cast<cuda::CUstream>(stream)));
+  return issue(comm, std::move(calls), ordinal);
 }
 
-const void* some_buffer(const ListCall& call) {
+// The first buffer of a list tells.
+bool on_device(const ListCall& call, void* stream) {
+  int ordinal;
   for (size_t t = 0; call.tensors && t < call.count; t++) {
-    if (call.tensors[t].recv) return call.tensors[t].recv;
-    if (call.tensors[t].send) return call.tensors[t].send;
+    const fsccl_tensor_t& tensor = call.tensors[t];
+    if (const void* const buffer = tensor.recv ? tensor.recv : tensor.send)
+      return stream || cuda::on_device(buffer, &ordinal);
   }
-  return nullptr;
+  return stream;
 }
 
 Status run_on_device(Communicator& comm, const ListCall& call, void* stream, fsccl_work_t* work) {
-  FSCCL_TRY(check_work(work));
+  if (work) return no_work();
   FSCCL_TRY(check_list(call, comm.engine()));
   int ordinal = -1;
   for (size_t t = 0; t < call.count; t++) {

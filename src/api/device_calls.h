@@ -9,16 +9,18 @@ namespace fsccl {
 
 // Returns true if a call is on device memory: a buffer says so, or the stream if there is no
 // buffer.
-inline bool on_device(const void* send, const void* recv, void* stream, int* ordinal) {
-  return stream || cuda::on_device(recv, ordinal) || cuda::on_device(send, ordinal);
+inline bool on_device(const CollectiveCall& call, void* stream) {
+  int ordinal;
+  return stream || (cuda::may_have_devices.load(std::memory_order_relaxed) &&
+                    (cuda::ask_whether_on_device(call.output, &ordinal) ||
+                     cuda::ask_whether_on_device(call.input, &ordinal)));
 }
+bool on_device(const ListCall& call, void* stream);
 
 // Runs it, or keeps it for the end of the group.
 [[gnu::cold]] Status run_on_device(Communicator& comm, const CollectiveCall& call, void* stream,
-                                   fsccl_work_t* work, const size_t* recv_counts = nullptr,
-                                   const size_t* recv_displacements = nullptr);
+                                   fsccl_work_t* work);
 [[gnu::cold]] Status run_on_device(Communicator& comm, const ListCall& call, void* stream,
                                    fsccl_work_t* work);
-const void* some_buffer(const ListCall& call);
 
 }  // namespace fsccl

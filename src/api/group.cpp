@@ -8,7 +8,6 @@ namespace fsccl {
 namespace {
 
 struct Group {
-  int depth = 0;
   std::vector<fsccl_work_t> works;
   std::vector<DeviceCollectives::Grouped> on_device;
 };
@@ -16,7 +15,7 @@ thread_local Group group;
 
 }  // namespace
 
-bool grouped() { return group.depth > 0; }
+constinit thread_local int group_depth = 0;
 void add_to_group(fsccl_work_t work) { group.works.push_back(work); }
 void add_to_group(DeviceCollectives::Grouped calls) { group.on_device.push_back(std::move(calls)); }
 
@@ -26,17 +25,17 @@ extern "C" {
 
 fsccl_status_t fsccl_group_start(void) {
   if (forked()) return record_error("fsccl_group_start", forked_status());
-  group.depth++;
+  group_depth++;
   return FSCCL_OK;
 }
 
 fsccl_status_t fsccl_group_end(void) {
   if (forked()) return record_error("fsccl_group_end", forked_status());
-  if (group.depth == 0)
+  if (group_depth == 0)
     return record_error(
         "fsccl_group_end",
         fail(FSCCL_ERR_INVALID_STATE, "there is no group to end: fsccl_group_start() begins one"));
-  if (--group.depth > 0) return FSCCL_OK;
+  if (--group_depth > 0) return FSCCL_OK;
   const std::vector<fsccl_work_t> works = std::move(group.works);
   group.works.clear();
   std::vector<DeviceCollectives::Grouped> on_device = std::move(group.on_device);

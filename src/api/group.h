@@ -7,8 +7,9 @@
 
 namespace fsccl {
 
-// Returns true if this thread is inside a group.
-bool grouped();
+// The groups that this thread is inside of.
+extern constinit thread_local int group_depth;
+inline bool grouped() { return group_depth > 0; }
 // Remembers a submitted operation for the end of the group.
 void add_to_group(fsccl_work_t work);
 // Adds a call on device memory, which the end of the group enqueues with the others.

@@ -36,38 +36,15 @@ enum class HandleKind : uint8_t {
 };
 const char* kind_name(HandleKind kind);
 
-// kind:8 | generation:32 | slot + 1:24. A work's is made otherwise, and below 2^63 (work.cpp).
+// A handle is kind:8 | generation:32 | slot + 1:24 in its bits. A work is made otherwise, and lies
+// below 2^63 (work.cpp).
 struct HandleBits {
-  uint64_t bits;
-  HandleKind kind() const { return static_cast<HandleKind>(bits >> 56); }
-  uint32_t generation() const { return static_cast<uint32_t>(bits >> 24); }
-  uint32_t slot() const { return (static_cast<uint32_t>(bits) & 0xffffff) - 1; }
-};
-
-// One use of the object in a slot of a table.
-class Use {
- public:
-  Use() = default;
-  Use(Pins::Word* word, std::atomic<uint32_t>* count) : word_(word), count_(count) {}
-  Use(Use&& other) noexcept
-      : word_(std::exchange(other.word_, nullptr)), count_(std::exchange(other.count_, nullptr)) {}
-  Use& operator=(Use&& other) noexcept {
-    std::swap(word_, other.word_);
-    std::swap(count_, other.count_);
-    return *this;
-  }
-  ~Use() {
-    if (word_) [[likely]]
-      Pins::clear(word_);
-    else if (count_)
-      // This pairs with the load of `users` in unused_soon(): who ends the object sees what was
-      // done with it.
-      count_->fetch_sub(1, std::memory_order_release);
-  }
-
- private:
-  Pins::Word* word_ = nullptr;
-  std::atomic<uint32_t>* count_ = nullptr;  // the count of a thread that has no word left
+  explicit HandleBits(uint64_t bits)
+      : kind(static_cast<HandleKind>(bits >> 56)),
+        generation(static_cast<uint32_t>(bits >> 24)),
+        slot((static_cast<uint32_t>(bits) & 0xffffff) - 1) {}
+  HandleKind kind;
+  uint32_t generation, slot;
 };
 
 // An object that is not freed while this lives. Null: there is none.
@@ -75,19 +52,43 @@ template <class T>
 class Ref {
  public:
   Ref() = default;
-  Ref(T* object, Use&& use) : object_(object), use_(std::move(use)) {}
+  Ref(Ref&& other) noexcept : Ref(other.object_, std::move(other)) {}
   // Refers to an object that lives as long as the object of `owner`, whose use it takes over.
   template <class U>
-  Ref(T* object, Ref<U>&& owner) : object_(object), use_(std::move(owner).use()) {}
+  Ref(T* object, Ref<U>&& owner)
+      : object_(object),
+        word_(std::exchange(owner.word_, nullptr)),
+        count_(std::exchange(owner.count_, nullptr)) {
+    owner.object_ = nullptr;
+  }
+  Ref& operator=(Ref&& other) noexcept {
+    std::swap(object_, other.object_);
+    std::swap(word_, other.word_);
+    std::swap(count_, other.count_);
+    return *this;
+  }
+  ~Ref() {
+    if (word_) [[likely]]
+      Pins::clear(word_);
+    else if (count_)
+      // This pairs with the load of `users` in unused_soon(): who ends the object sees what was
+      // done with it.
+      count_->fetch_sub(1, std::memory_order_release);
+  }
   explicit operator bool() const { return object_ != nullptr; }
   T* get() const { return object_; }
   T* operator->() const { return object_; }
   T& operator*() const { return *object_; }
-  Use&& use() && { return std::move(use_); }
 
  private:
+  template <class U>
+  friend class Ref;
+  template <class U, HandleKind Kind, uint32_t Capacity>
+  friend class HandleTable;
+
   T* object_ = nullptr;
-  Use use_;
+  Pins::Word* word_ = nullptr;              // by which the thread pins the object
+  std::atomic<uint32_t>* count_ = nullptr;  // the object's users, where the thread has no word left
 };
 
 template <class T, HandleKind Kind, uint32_t Capacity>
@@ -115,7 +116,7 @@ class HandleTable {
                   kind_name(Kind));
     }
     Cell& slot = slots_[index];
-    slot.owner.store(owner ? HandleBits{owner}.slot() : index, std::memory_order_relaxed);
+    slot.owner.store(owner ? HandleBits(owner).slot : index, std::memory_order_relaxed);
     slot.object.store(object.release(), std::memory_order_relaxed);
     const uint64_t state = slot.state.load(std::memory_order_relaxed) + 2;
     // This store pairs with the loads of the state in look_up() and is_closed(): who sees the slot
@@ -126,36 +127,34 @@ class HandleTable {
   }
   // Null when the handle does not name a live object.
   Ref<T> find(uint64_t bits) {
-    const HandleBits handle{bits};
-    if (handle.kind() != Kind || handle.slot() >= Capacity) [[unlikely]]
+    const HandleBits handle(bits);
+    if (handle.kind != Kind) [[unlikely]]
       return {};
-    return at(handle.slot(),
-              [wanted = handle.generation()](uint32_t generation) { return generation == wanted; });
+    return at(handle.slot, handle.generation);
   }
-  // By slot, and whether its generation is meant (works name their communicator in few bits).
-  template <class Meant>
-  Ref<T> at(uint32_t index, const Meant& meant) {
-    if (index >= Capacity) return {};
+  // The same by slot and generation; by the latter modulo `Generations`, if that is given (works
+  // name their communicator in few bits).
+  template <uint32_t Generations = 0>
+  Ref<T> at(uint32_t index, uint32_t generation) {
     Ref<T> found;
-    if (look_up(index, meant, &found)) [[likely]]
-      return found;
-    // Another thread has closed the slot to end the object: it ends the object, or opens the slot
-    // again, within kForUsersNs.
-    wait_until([&] { return look_up(index, meant, &found); }, Deadline::never(), kNothingBreaks,
-               Yields());
+    if (index < Capacity && !look_up<Generations>(index, generation, &found)) [[unlikely]]
+      // Another thread has closed the slot to end the object: it ends the object, or opens the slot
+      // again, within kForUsersNs.
+      wait_until([&] { return look_up<Generations>(index, generation, &found); }, Deadline::never(),
+                 kNothingBreaks, Yields());
     return found;
   }
   // The object of a handle whose owner is the caller's.
   T* owned(uint64_t bits) const {
     // The handle came from add(), whose stores this load pairs with.
-    return slots_[HandleBits{bits}.slot()].object.load(std::memory_order_acquire);
+    return slots_[HandleBits(bits).slot].object.load(std::memory_order_acquire);
   }
   // Ends a handle: waits until no thread uses the object, and then, before anybody can find it
   // again, asks `may_end` whether it may end. Until the deadline a user that stays, such as a call
   // that blocks, goes on undisturbed, and so may others.
   template <class MayEnd>
   Result<std::unique_ptr<T>> end(uint64_t bits, Deadline deadline, const MayEnd& may_end) {
-    Cell& slot = slots_[HandleBits{bits}.slot()];
+    Cell& slot = slots_[HandleBits(bits).slot];
     if (Pins::held_here(&slot))
       return fail(FSCCL_ERR_INVALID_STATE,
                   "called from a function of the program that the library calls for this {}: "
@@ -191,16 +190,16 @@ class HandleTable {
   }
   // The same at once, for an object that nobody can use, or whose owner is ended now.
   std::unique_ptr<T> take(uint64_t bits) {
-    const HandleBits handle{bits};
-    if (handle.kind() != Kind || handle.slot() >= Capacity) return nullptr;
+    const HandleBits handle(bits);
+    if (handle.kind != Kind || handle.slot >= Capacity) return nullptr;
     const std::lock_guard lock(mutex_);
-    Cell& slot = slots_[handle.slot()];
+    Cell& slot = slots_[handle.slot];
     const uint64_t state = slot.state.load(std::memory_order_relaxed);
-    if (static_cast<uint32_t>(state >> 1) != handle.generation()) return nullptr;
+    if (static_cast<uint32_t>(state >> 1) != handle.generation) return nullptr;
     T* const object = slot.object.exchange(nullptr, std::memory_order_relaxed);
     if (!object) return nullptr;
     slot.state.store(state & ~kOpen, std::memory_order_seq_cst);
-    free_[(first_free_ + free_count_++) % Capacity] = handle.slot();
+    free_[(first_free_ + free_count_++) % Capacity] = handle.slot;
     return std::unique_ptr<T>(object);
   }
 
@@ -213,37 +212,38 @@ class HandleTable {
   };
 
   // False while the slot is closed. Else *found is the object that is meant, or nothing.
-  template <class Meant>
-  bool look_up(uint32_t index, const Meant& meant, Ref<T>* found) {
+  template <uint32_t Generations>
+  bool look_up(uint32_t index, uint32_t generation, Ref<T>* found) {
     Cell& slot = slots_[index];
     Cell& owner = slots_[slot.owner.load(std::memory_order_relaxed)];
-    Use use = use_of(owner);
+    found->word_ = Pins::set(&owner);
+    if (!found->word_) [[unlikely]] {
+      found->count_ = &owner.users;
+      owner.users.fetch_add(1, std::memory_order_seq_cst);
+    }
     // Behind the use; pairs with the stores of try_close().
     const uint64_t state = slot.state.load(std::memory_order_seq_cst);
     const bool open = state & kOpen && owner.state.load(std::memory_order_seq_cst) & kOpen;
     T* const object = slot.object.load(std::memory_order_relaxed);
-    if (!meant(static_cast<uint32_t>(state >> 1)) || !object) return true;
-    if (open) [[likely]]
-      *found = Ref<T>(object, std::move(use));
-    return open;
-  }
-  static Use use_of(Cell& slot) {
-    if (Pins::Word* const word = Pins::set(&slot)) [[likely]]
-      return Use(word, nullptr);
-    slot.users.fetch_add(1, std::memory_order_seq_cst);
-    return Use(nullptr, &slot.users);
+    const auto whole = static_cast<uint32_t>(state >> 1);
+    const bool meant = object && (Generations ? whole % Generations : whole) == generation;
+    if (meant && open) [[likely]]
+      found->object_ = object;
+    else
+      *found = {};
+    return open || !meant;
   }
   bool is_closed(uint64_t bits) const {
-    const Cell& slot = slots_[HandleBits{bits}.slot()];
+    const Cell& slot = slots_[HandleBits(bits).slot];
     // This load pairs with the store of the state in add(), and with try_close().
     const uint64_t state = slot.state.load(std::memory_order_acquire);
-    return static_cast<uint32_t>(state >> 1) == HandleBits{bits}.generation() && !(state & kOpen) &&
+    return static_cast<uint32_t>(state >> 1) == HandleBits(bits).generation && !(state & kOpen) &&
            slot.object.load(std::memory_order_relaxed);
   }
   bool try_close(uint64_t bits) {
-    Cell& slot = slots_[HandleBits{bits}.slot()];
+    Cell& slot = slots_[HandleBits(bits).slot];
     uint64_t open = slot.state.load(std::memory_order_relaxed) | kOpen;
-    if (static_cast<uint32_t>(open >> 1) != HandleBits{bits}.generation()) return false;
+    if (static_cast<uint32_t>(open >> 1) != HandleBits(bits).generation) return false;
     return slot.state.compare_exchange_strong(open, open & ~kOpen, std::memory_order_seq_cst);
   }
   void reopen(Cell& slot) { slot.state.fetch_or(kOpen, std::memory_order_seq_cst); }
@@ -264,5 +264,15 @@ class HandleTable {
 };
 
 [[gnu::cold]] Status bad_handle(HandleKind wanted, uint64_t bits);
+
+// The object behind a handle, or the error for the caller.
+template <class T, HandleKind Kind, uint32_t Capacity>
+Result<Ref<T>> object_of(HandleTable<T, Kind, Capacity>& table, const void* handle) {
+  const auto bits = reinterpret_cast<uint64_t>(handle);
+  Ref<T> object = forked() ? Ref<T>() : table.find(bits);
+  if (!object) [[unlikely]]
+    return bad_handle(Kind, bits);
+  return object;
+}
 
 }  // namespace fsccl

@@ -12,7 +12,7 @@ using namespace fsccl;
 namespace {
 
 Result<fsccl_comm_t> pair_of(fsccl_comm_t handle, int from, int to) {
-  FSCCL_ASSIGN(const Ref<CommObject> object, comm_object_of(handle));
+  FSCCL_ASSIGN(const Ref<CommObject> object, object_of(comms, handle));
   const auto [place, fresh] = object->pairs.try_emplace({from, to});
   if (!fresh) return place->second;
   Undo undo([&, where = place] { object->pairs.erase(where); });
@@ -21,7 +21,7 @@ Result<fsccl_comm_t> pair_of(fsccl_comm_t handle, int from, int to) {
   Communicator* comm = made->comm.get();
   // This store pairs with the loads of `ready` in live_comm() and comm_of().
   made->ready.store(comm, std::memory_order_release);
-  FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(made), bits_of(handle)));
+  FSCCL_ASSIGN(const uint64_t bits, comms.add(std::move(made), bits_of(handle)));
   place->second = reinterpret_cast<fsccl_comm_t>(bits);
   register_engine(&comm->engine(), place->second);
   undo.keep();
@@ -52,8 +52,7 @@ fsccl_status_t move(const char* name, bool sends, void* buffer, size_t count, fs
     call.dtype = dtype;
     call.root = 0;
     call.tag = tag;
-    if (int ordinal; on_device(nullptr, buffer, stream, &ordinal))
-      return run_on_device(*between, call, stream, work);
+    if (on_device(call, stream)) return run_on_device(*between, call, stream, work);
     const bool later = work == nullptr && grouped();
     FSCCL_TRY(between->collectives().run(call, work == nullptr && !later, &state));
     const fsccl_work_t made = make_work(pair, between->engine().submitted());

@@ -38,7 +38,7 @@ const char* kind_name(HandleKind kind) {
 Status bad_handle(HandleKind wanted, uint64_t bits) {
   if (forked()) return forked_status();
   if (!bits) return fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle is NULL", kind_name(wanted));
-  const HandleKind kind = is_work(bits) ? HandleKind::work : HandleBits{bits}.kind();
+  const HandleKind kind = is_work(bits) ? HandleKind::work : HandleBits(bits).kind;
   const bool known = kind >= HandleKind::comm && kind <= HandleKind::subscriber;
   if (known && kind != wanted)
     return fail(FSCCL_ERR_INVALID_HANDLE, "a {} handle was given where a {} is wanted",
@@ -48,31 +48,14 @@ Status bad_handle(HandleKind wanted, uint64_t bits) {
               kind_name(wanted), bits);
 }
 
-// The tables outlive every thread that may look something up.
-CommTable& comms() {
-  static Immortal<CommTable> table;
-  return table.get();
-}
-PoolTable& pools() {
-  static Immortal<PoolTable> table;
-  return table.get();
-}
-UnitTable& units() {
-  static Immortal<UnitTable> table;
-  return table.get();
-}
-
-Result<Ref<CommObject>> comm_object_of(fsccl_comm_t handle) {
-  Ref<CommObject> object = forked() ? Ref<CommObject>() : comms().find(bits_of(handle));
-  if (!object) [[unlikely]]
-    return bad_handle(HandleKind::comm, bits_of(handle));
-  return object;
-}
+constinit CommTable comms;
+constinit PoolTable pools;
+constinit UnitTable units;
 
 Result<Ref<Communicator>> comm_of(fsccl_comm_t handle) {
   if (Ref<Communicator> comm = live_comm(handle)) [[likely]]
     return comm;
-  FSCCL_ASSIGN(Ref<CommObject> object, comm_object_of(handle));
+  FSCCL_ASSIGN(Ref<CommObject> object, object_of(comms, handle));
   // The two loads pair with the stores in make() and make_later() (comm.cpp): who sees that the
   // communicator is ready, or has failed, sees the communicator, or the error. `ready` also pairs
   // with the stores of those who make it at once (comm.cpp, messages.cpp).
@@ -82,20 +65,6 @@ Result<Ref<Communicator>> comm_of(fsccl_comm_t handle) {
   return fail(FSCCL_ERR_INVALID_STATE,
               "the communicator is still being created: poll fsccl_comm_async_error() until it "
               "says FSCCL_OK");
-}
-
-Result<Ref<Pool>> pool_of(fsccl_pool_t handle) {
-  Ref<Pool> pool = forked() ? Ref<Pool>() : pools().find(bits_of(handle));
-  if (!pool) [[unlikely]]
-    return bad_handle(HandleKind::pool, bits_of(handle));
-  return pool;
-}
-
-Result<Ref<Unit>> unit_of(fsccl_unit_t handle) {
-  Ref<Unit> unit = forked() ? Ref<Unit>() : units().find(bits_of(handle));
-  if (!unit) [[unlikely]]
-    return bad_handle(HandleKind::unit, bits_of(handle));
-  return unit;
 }
 
 void register_engine(const Engine* engine, fsccl_comm_t comm) {

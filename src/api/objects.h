@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include "api/guard.h"
@@ -29,9 +30,11 @@ struct CommObject {
 using CommTable = HandleTable<CommObject, HandleKind::comm, 16384>;
 using PoolTable = HandleTable<Pool, HandleKind::pool, 4096>;
 using UnitTable = HandleTable<Unit, HandleKind::unit, 65536>;
-CommTable& comms();
-PoolTable& pools();
-UnitTable& units();
+// The tables outlive every thread that may look something up: nothing destroys them.
+extern constinit CommTable comms;
+extern constinit PoolTable pools;
+extern constinit UnitTable units;
+static_assert(std::is_trivially_destructible_v<CommTable>);
 
 template <class Handle>
 uint64_t bits_of(Handle handle) {
@@ -42,21 +45,20 @@ uint64_t bits_of(Handle handle) {
 inline Ref<Communicator> live_comm(fsccl_comm_t handle) {
   if (forked()) [[unlikely]]
     return {};
-  Ref<CommObject> object = comms().find(bits_of(handle));
+  Ref<CommObject> found = comms.find(bits_of(handle));
+  const CommObject* const object = found.get();
   if (!object) [[unlikely]]
     return {};
   // This load pairs with the stores of `ready` where communicators are made (comm.cpp,
   // messages.cpp).
-  Communicator* const comm = object->ready.load(std::memory_order_acquire);
-  return {comm, std::move(object)};
+  return {object->ready.load(std::memory_order_acquire), std::move(found)};
 }
 
 // The object behind a handle, which lives as long as the reference, or the error for the caller.
-// also while it is being created, or could not be
-Result<Ref<CommObject>> comm_object_of(fsccl_comm_t handle);
+// A communicator that is still being created, or could not be, is an error (object_of() finds it).
 Result<Ref<Communicator>> comm_of(fsccl_comm_t handle);
-Result<Ref<Pool>> pool_of(fsccl_pool_t handle);
-Result<Ref<Unit>> unit_of(fsccl_unit_t handle);
+inline Result<Ref<Pool>> pool_of(fsccl_pool_t handle) { return object_of(pools, handle); }
+inline Result<Ref<Unit>> unit_of(fsccl_unit_t handle) { return object_of(units, handle); }
 
 // A work names an operation: its communicator's slot, a part of that slot's generation, and the low
 // half of its sequence number. It needs no memory.

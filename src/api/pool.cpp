@@ -42,7 +42,7 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
       FSCCL_ASSIGN(made, DevicePool::create(*comm, config, std::move(source)));
     }
     Pool* const asks = made.get();
-    FSCCL_ASSIGN(const uint64_t bits, pools().add(std::move(made)));
+    FSCCL_ASSIGN(const uint64_t bits, pools.add(std::move(made)));
     *pool = reinterpret_cast<fsccl_pool_t>(bits);
     if (!config.on_pressure) return success();
     const auto ask = [call = config.on_pressure, context = config.on_pressure_context,
@@ -67,7 +67,7 @@ fsccl_status_t fsccl_pool_destroy(fsccl_pool_t handle) {
       FSCCL_TRY(may_end(*pool));
       deadline = pool->comm().deadline();
     }
-    return pools().end(bits_of(handle), deadline, may_end).take_status();
+    return pools.end(bits_of(handle), deadline, may_end).take_status();
   });
 }
 

@@ -5,7 +5,6 @@
 
 #include "api/objects.h"
 #include "base/config.h"
-#include "base/immortal.h"
 #include "cuda/pointer.h"
 #include "fsccl/codec.h"
 #include "publish/publisher.h"
@@ -21,28 +20,8 @@ struct PublisherObject {
 using PublisherTable = HandleTable<PublisherObject, HandleKind::publisher, 4096>;
 using SubscriberTable = HandleTable<publish::Subscriber, HandleKind::subscriber, 4096>;
 
-PublisherTable& publishers() {
-  static Immortal<PublisherTable> table;
-  return table.get();
-}
-SubscriberTable& subscribers() {
-  static Immortal<SubscriberTable> table;
-  return table.get();
-}
-
-Result<Ref<PublisherObject>> publisher_of(fsccl_publisher_t handle) {
-  Ref<PublisherObject> found =
-      forked() ? Ref<PublisherObject>() : publishers().find(bits_of(handle));
-  if (!found) return bad_handle(HandleKind::publisher, bits_of(handle));
-  return found;
-}
-
-Result<Ref<publish::Subscriber>> subscriber_of(fsccl_subscriber_t handle) {
-  Ref<publish::Subscriber> found =
-      forked() ? Ref<publish::Subscriber>() : subscribers().find(bits_of(handle));
-  if (!found) return bad_handle(HandleKind::subscriber, bits_of(handle));
-  return found;
-}
+constinit PublisherTable publishers;
+constinit SubscriberTable subscribers;
 
 // Returns the timeout in ms, 115 days at most: in nanoseconds it has to fit 64 bits.
 int64_t timeout_of(int64_t given_ms) {
@@ -200,7 +179,7 @@ fsccl_status_t fsccl_publisher_create(const fsccl_publish_config_t* config, fscc
     FSCCL_ASSIGN(std::shared_ptr<publish::Publisher> made,
                  publish::Publisher::create(*comm, read_request(config)));
     FSCCL_ASSIGN(const uint64_t bits,
-                 publishers().add(std::make_unique<PublisherObject>(std::move(made))));
+                 publishers.add(std::make_unique<PublisherObject>(std::move(made))));
     *publisher = reinterpret_cast<fsccl_publisher_t>(bits);
     return success();
   });
@@ -208,7 +187,7 @@ fsccl_status_t fsccl_publisher_create(const fsccl_publish_config_t* config, fscc
 
 fsccl_status_t fsccl_publish(fsccl_publisher_t handle, const void* const* shards, uint64_t label) {
   return guarded("fsccl_publish", [&]() -> Status {
-    FSCCL_ASSIGN(const Ref<PublisherObject> object, publisher_of(handle));
+    FSCCL_ASSIGN(const Ref<PublisherObject> object, object_of(publishers, handle));
     return object->publisher->publish(shards, label);
   });
 }
@@ -216,7 +195,7 @@ fsccl_status_t fsccl_publish(fsccl_publisher_t handle, const void* const* shards
 fsccl_status_t fsccl_publisher_ticket(fsccl_publisher_t handle, fsccl_unique_id_t* ticket) {
   return guarded("fsccl_publisher_ticket", [&]() -> Status {
     if (!ticket) return fail(FSCCL_ERR_INVALID_ARGUMENT, "ticket is NULL");
-    FSCCL_ASSIGN(const Ref<PublisherObject> object, publisher_of(handle));
+    FSCCL_ASSIGN(const Ref<PublisherObject> object, object_of(publishers, handle));
     *ticket = object->publisher->ticket();
     return success();
   });
@@ -225,7 +204,7 @@ fsccl_status_t fsccl_publisher_ticket(fsccl_publisher_t handle, fsccl_unique_id_
 fsccl_status_t fsccl_publisher_report(fsccl_publisher_t handle, fsccl_publish_report_t* report) {
   return guarded("fsccl_publisher_report", [&]() -> Status {
     FSCCL_TRY(check_output(report, "report", "FSCCL_PUBLISH_REPORT_INIT"));
-    FSCCL_ASSIGN(const Ref<PublisherObject> object, publisher_of(handle));
+    FSCCL_ASSIGN(const Ref<PublisherObject> object, object_of(publishers, handle));
     fsccl_publish_report_t made = FSCCL_PUBLISH_REPORT_INIT;
     object->publisher->report(&made);
     fill_output(report, made);
@@ -236,10 +215,10 @@ fsccl_status_t fsccl_publisher_report(fsccl_publisher_t handle, fsccl_publish_re
 fsccl_status_t fsccl_publisher_destroy(fsccl_publisher_t handle) {
   return guarded("fsccl_publisher_destroy", [&]() -> Status {
     {
-      FSCCL_ASSIGN(const Ref<PublisherObject> object, publisher_of(handle));
+      FSCCL_ASSIGN(const Ref<PublisherObject> object, object_of(publishers, handle));
       object->publisher->finish();
     }
-    return publishers()
+    return publishers
         .end(bits_of(handle), Deadline::in_ms(config()->timeout_ms),
              [](PublisherObject&) { return success(); })
         .take_status();
@@ -256,7 +235,7 @@ fsccl_status_t fsccl_subscribe(const fsccl_subscribe_config_t* config,
     FSCCL_ASSIGN(publish::SubscribeRequest request, read_request(config));
     FSCCL_ASSIGN(std::unique_ptr<publish::Subscriber> made,
                  publish::Subscriber::create(std::move(request)));
-    FSCCL_ASSIGN(const uint64_t bits, subscribers().add(std::move(made)));
+    FSCCL_ASSIGN(const uint64_t bits, subscribers.add(std::move(made)));
     *subscriber = reinterpret_cast<fsccl_subscriber_t>(bits);
     return success();
   });
@@ -266,7 +245,7 @@ fsccl_status_t fsccl_subscriber_update(fsccl_subscriber_t handle, int64_t timeou
                                        fsccl_publication_t* publication) {
   return guarded("fsccl_subscriber_update", [&]() -> Result<fsccl_status_t> {
     if (publication) FSCCL_TRY(check_output(publication, "publication", "FSCCL_PUBLICATION_INIT"));
-    FSCCL_ASSIGN(const Ref<publish::Subscriber> subscriber, subscriber_of(handle));
+    FSCCL_ASSIGN(const Ref<publish::Subscriber> subscriber, object_of(subscribers, handle));
     const int64_t ms = timeout_ms < 0 ? subscriber->timeout_ms() : timeout_ms;
     FSCCL_ASSIGN(const fsccl_publication_t got, subscriber->update(Deadline::in_ms(ms)));
     if (got.version == 0) return FSCCL_IN_PROGRESS;
@@ -279,7 +258,7 @@ fsccl_status_t fsccl_subscriber_report(fsccl_subscriber_t handle,
                                        fsccl_subscribe_report_t* report) {
   return guarded("fsccl_subscriber_report", [&]() -> Status {
     FSCCL_TRY(check_output(report, "report", "FSCCL_SUBSCRIBE_REPORT_INIT"));
-    FSCCL_ASSIGN(const Ref<publish::Subscriber> subscriber, subscriber_of(handle));
+    FSCCL_ASSIGN(const Ref<publish::Subscriber> subscriber, object_of(subscribers, handle));
     fsccl_subscribe_report_t made = FSCCL_SUBSCRIBE_REPORT_INIT;
     subscriber->report(&made);
     fill_output(report, made);
@@ -291,10 +270,10 @@ fsccl_status_t fsccl_subscriber_destroy(fsccl_subscriber_t handle) {
   return guarded("fsccl_subscriber_destroy", [&]() -> Status {
     int64_t timeout_ms = 0;
     {
-      FSCCL_ASSIGN(const Ref<publish::Subscriber> subscriber, subscriber_of(handle));
+      FSCCL_ASSIGN(const Ref<publish::Subscriber> subscriber, object_of(subscribers, handle));
       timeout_ms = subscriber->timeout_ms();
     }
-    return subscribers()
+    return subscribers
         .end(bits_of(handle), Deadline::in_ms(timeout_ms),
              [](publish::Subscriber&) { return success(); })
         .take_status();

@@ -283,7 +283,7 @@ fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_
     UnitBase base;
     FSCCL_TRY(read_spec(config, params, count, &spec, &base));
     FSCCL_ASSIGN(std::unique_ptr<Unit> made, make_unit(std::move(spec)));
-    FSCCL_ASSIGN(const uint64_t bits, units().add(std::move(made)));
+    FSCCL_ASSIGN(const uint64_t bits, units.add(std::move(made)));
     *unit = reinterpret_cast<fsccl_unit_t>(bits);
     return success();
   });
@@ -299,7 +299,7 @@ fsccl_status_t fsccl_unit_destroy(fsccl_unit_t handle) {
       FSCCL_TRY(unit->check_zones());
     }
     const auto may_end = [](Unit& unit) { return unit.check_idle(); };
-    return units().end(bits_of(handle), deadline, may_end).take_status();
+    return units.end(bits_of(handle), deadline, may_end).take_status();
   });
 }
 

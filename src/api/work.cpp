@@ -28,11 +28,9 @@ struct Operand {
 Result<Operand> operand_of(fsccl_work_t work) {
   const uint64_t bits = bits_of(work);
   if (forked() || !is_work(bits)) return bad_handle(HandleKind::work, bits);
-  const uint64_t slot = bits >> kSequenceBits & ((1u << kSlotBits) - 1),
-                 generation = bits >> (kSequenceBits + kSlotBits);
-  Ref<CommObject> object = comms().at(static_cast<uint32_t>(slot), [generation](uint32_t whole) {
-    return whole % kGenerations + 1 == generation;
-  });
+  const auto slot = static_cast<uint32_t>(bits >> kSequenceBits & ((1u << kSlotBits) - 1)),
+             generation = static_cast<uint32_t>(bits >> (kSequenceBits + kSlotBits)) - 1;
+  Ref<CommObject> object = comms.at<kGenerations>(slot, generation);
   // This load pairs with the stores of `ready` where communicators are made (comm.cpp,
   // messages.cpp).
   Communicator* const comm = object ? object->ready.load(std::memory_order_acquire) : nullptr;
@@ -54,10 +52,10 @@ Result<Operand> operand_of(fsccl_work_t work) {
 namespace fsccl {
 
 fsccl_work_t make_work(fsccl_comm_t comm, uint64_t sequence) {
-  const HandleBits handle{bits_of(comm)};
-  const uint64_t generation = handle.generation() % kGenerations + 1;
+  const HandleBits handle(bits_of(comm));
+  const uint64_t generation = handle.generation % kGenerations + 1;
   return reinterpret_cast<fsccl_work_t>(generation << (kSequenceBits + kSlotBits) |
-                                        uint64_t{handle.slot()} << kSequenceBits |
+                                        uint64_t{handle.slot} << kSequenceBits |
                                         static_cast<uint32_t>(sequence));
 }
 

@@ -57,7 +57,7 @@ class Pins {
   struct End;
   static Record* begin() noexcept;
 
-  static thread_local Record* mine;
+  static constinit thread_local Record* mine;
   static std::atomic<Record*> all_;
   static std::atomic<bool> light_;
 };

@@ -154,7 +154,8 @@ Result<const Collectives::Entry*> Collectives::entry_for(const CollectiveCall& c
 
 Result<const Collectives::Entry*> Collectives::parted_entry_for(const CollectiveCall& call) {
   Shape shape = shape_of(call);
-  const uint64_t hash = hash_of(shape.displacements, hash_of(shape.counts, key_of(call).rest));
+  const uint64_t hash =
+      hash_of(shape.displacements, hash_of(shape.counts, KeyHash()(key_of(call))));
   for (auto [found, end] = parted_entries_.equal_range(hash); found != end; ++found) {
     const Entry& entry = *found->second;
     if (entry.fingerprint.op == call.op && entry.fingerprint.dtype == call.dtype &&
@@ -249,9 +250,11 @@ Location Collectives::locate(const void* buffer, uint64_t bytes) {
 
 Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
   const Key key = key_of(call);
-  Recent& recent = recent_[(key.count ^ key.count >> 12 ^ key.rest << 2 ^ key.rest >> 8) % kRecent];
+  Recent& recent =
+      recent_[(key.count ^ key.count >> 12 ^ key.what >> 30 ^ key.type >> 32) % kRecent];
   const Entry* found = recent.entry;
   if (!(recent.key == key && found)) [[unlikely]] {
+    if (call.op == OpCode::all_to_all_v) return all_to_all_v(call, wait, state);
     FSCCL_ASSIGN(found, entry_for(call, key));
     if (!call.counts) recent = {key, found};
   }
@@ -281,8 +284,9 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
                       &entry.fingerprint, buffers};
       if (entry.settings.publishes) small.asks = &entry.plan;
       for (uint32_t i = 0; i < entry.settings.publishes; i++) small.published[i] = location(i);
+      Status status = engine_.run_small(small, state);
       engine_.tally().moved(entry.bytes_read, entry.bytes_written);
-      return engine_.run_small(small, state);
+      return status;
     }
   }
   Operation* op = nullptr;

@@ -37,6 +37,9 @@ struct CollectiveCall {
   // The v forms: per rank. displacements may be null: end to end.
   const size_t* counts = nullptr;
   const size_t* displacements = nullptr;
+  // all_to_all_v: of what is received; those above are of what is sent.
+  const size_t* recv_counts = nullptr;
+  const size_t* recv_displacements = nullptr;
   int tag = 0;  // send
   // Called with the operation before it is submitted, to give it a gate or hooks. May be empty.
   FunctionRef<void(Operation&)> prepare{};
@@ -60,10 +63,6 @@ class Collectives {
   // Checks that the arguments are those of a collective; buffers and the parts of the v forms are
   // not looked at.
   Status check_call(const CollectiveCall& call) const;
-  // `call` with these counts and displacements of what this rank receives; its own are of what it
-  // sends.
-  Status all_to_all_v(const CollectiveCall& call, const size_t* recv_counts,
-                      const size_t* recv_displacements, bool wait, fsccl_status_t* state);
 
   // Everything about a call but its buffers and its scale, made once.
   struct Entry {
@@ -94,23 +93,26 @@ class Collectives {
  private:
   struct Key {
     uint64_t count = ~uint64_t{0};
-    uint64_t rest = 0;  // operation, dtype, operator, root
+    uint64_t type = 0;  // dtype and operator
+    uint64_t what = 0;  // operation and root
     bool operator==(const Key&) const = default;
   };
   static Key key_of(const CollectiveCall& call) {
-    // 255: nothing valid
-    const auto byte = [](auto value) {
-      return std::min<uint64_t>(static_cast<uint32_t>(value), 255);
+    return {
+        call.count,
+        uint64_t{static_cast<uint32_t>(call.dtype)} << 32 |
+            static_cast<uint32_t>(call.reduction.kind),
+        uint64_t{static_cast<uint8_t>(call.op)} << 32 | static_cast<uint32_t>(call.root),
     };
-    return {call.count, uint64_t{static_cast<uint8_t>(call.op)} | byte(call.dtype) << 8 |
-                            byte(call.reduction.kind) << 16 |
-                            uint64_t{static_cast<uint32_t>(call.root)} << 32};
   }
   struct KeyHash {
-    size_t operator()(const Key& key) const { return mix_hash(key.count, key.rest); }
+    size_t operator()(const Key& key) const {
+      return mix_hash(mix_hash(key.count, key.type), key.what);
+    }
   };
   static constexpr size_t kRecent = 64, kMostEntries = 4096;
 
+  Status all_to_all_v(const CollectiveCall& call, bool wait, fsccl_status_t* state);
   [[gnu::cold]] Status bad_buffers(const CollectiveCall& call, const Entry& entry) const;
   Result<const Entry*> entry_for(const CollectiveCall& call, const Key& key);
   Result<const Entry*> parted_entry_for(const CollectiveCall& call);

@@ -144,10 +144,8 @@ Status check_side(const char* what, const void* buffer, const std::vector<uint64
 
 }  // namespace
 
-Status Collectives::all_to_all_v(const CollectiveCall& call, const size_t* recv_counts,
-                                 const size_t* recv_displacements, bool wait,
-                                 fsccl_status_t* state) {
-  if (!call.counts || !call.displacements || !recv_counts || !recv_displacements)
+Status Collectives::all_to_all_v(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
+  if (!call.counts || !call.displacements || !call.recv_counts || !call.recv_displacements)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "counts and displacements of what is sent and received hold one number per rank: "
                 "none is NULL");
@@ -156,8 +154,8 @@ Status Collectives::all_to_all_v(const CollectiveCall& call, const size_t* recv_
   auto x = std::make_shared<VectorAllToAll>(
       VectorAllToAll{engine_,
                      call,
-                     {recv_counts, recv_counts + ranks},
-                     {recv_displacements, recv_displacements + ranks},
+                     {call.recv_counts, call.recv_counts + ranks},
+                     {call.recv_displacements, call.recv_displacements + ranks},
                      {},
                      options_,
                      {},

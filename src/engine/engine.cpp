@@ -64,7 +64,8 @@ Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state, Be
 
 Status Engine::run_small(const SmallCall& call, fsccl_status_t* state) {
   const uint64_t sequence = queue_.submitted() + 1;
-  SmallCursor cursor = runner_.begin(call, sequence);
+  SmallCursor cursor{{call.plan, call.asks, *call.fingerprint}, call, call.plan->slots[0] != 0};
+  cursor.fingerprint.sequence = sequence;
   sites_.mark(cursor.fingerprint);
   bool done = false;
   try {

@@ -56,7 +56,7 @@ class Engine {
   // Returns true if a small call (small_call.h) that is waited for may take the fast path now. The
   // fast path does not check payloads, so a call with checksums does not take it.
   bool may_run_small() const {
-    return !options_.checksum && queue_.idle() && !failed() && !sums_under_way();
+    return !options_.checksum && queue_.idle() && !failure_.failed() && !sums_under_way();
   }
   Status run_small(const SmallCall& call, fsccl_status_t* state);
   // Makes the sums of reductions apart (sums_apart.h), on `sums`, an engine of this rank alone.

@@ -203,6 +203,7 @@ struct Operation : OperationSettings, Cursor {
   std::array<uint64_t, 8> context{};  // the hooks' own
 
   // The same names as of a small call, for the runner.
+  static constexpr bool has_slots = true;  // or may have
   const OperationSettings& how() const { return *this; }
   std::byte* own(uint32_t buffer) const { return bindings[buffer].base; }
   const Location& location(uint32_t i) const { return bindings[published[i]].location; }

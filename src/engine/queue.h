@@ -38,7 +38,8 @@ class Queue {
   // For the submitter: nothing is under way and nobody drives.
   bool idle() const {
     // This load pairs with the release in leave().
-    return completed() == submitted() && !driving_.load(std::memory_order_acquire);
+    return done_.reached() == tail_.load(std::memory_order_relaxed) &&
+           !driving_.load(std::memory_order_acquire);
   }
   const ReleaseLine* done_line() const { return &done_; }
 

@@ -24,6 +24,7 @@ Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tall
                const Sites& sites)
     : options_(options),
       channel_(*options.channel),
+      traits_(channel_.traits()),
       failure_(failure),
       tally_(tally),
       sites_(sites),
@@ -80,7 +81,7 @@ template <class C>
 bool Runner::perform(C& cursor, const Step& step) {
   switch (step.kind) {
     case StepKind::signal:
-      if (!window_.leaves_out(step, *cursor.plan, cursor.tick)) signal(cursor, step);
+      if (!(step.optional && window_.quiet(*cursor.plan, cursor.tick))) signal(cursor, step);
       return true;
     case StepKind::wait:
       return wait(cursor, step);
@@ -134,11 +135,15 @@ bool Runner::run_round(Operation& op) {
 
 bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
   const Plan& plan = *call.plan;
+  call.tick = window_.next_tick();
+  call.looks = looks_;
   call.fingerprint.history ^= window_.unheard_history();
   if (!may_begin(call.tick + static_cast<uint32_t>(plan.ticks))) return false;
   if (!call.has_slots)
     window_.place_none(call.tick);
-  else if (!slots_reserved() || !place_slots(plan, call.tick))
+  else if (slots_reserved())
+    window_.place(plan, call.tick);
+  else
     return false;
   for (const auto count = static_cast<uint32_t>(plan.steps.size()); call.step < count;
        call.step++) {
@@ -178,7 +183,7 @@ void Runner::signal(C& cursor, const Step& step) {
   if (sealed) [[unlikely]]
     seal(line);
   if (step.peer != kAllPeers) return channel_.signal_to(step.peer, line);
-  if (mirrored() && &step == &cursor.plan->steps[cursor.step] &&
+  if (traits_.mirrors && &step == &cursor.plan->steps[cursor.step] &&
       signals_again(*cursor.plan, cursor.step))
     channel_.hold();
   channel_.signal(line);
@@ -312,8 +317,8 @@ template <class C>
 Remote Runner::there(const C& cursor, const Place& place, int rank, uint64_t begin,
                      fsccl_dtype_t dtype) const {
   const Buffer& buffer = cursor.plan->buffers[place.buffer];
-  if (in_slot(cursor, place)) return {slot_of(buffer, rank) + place.offset, 0};
-  const uint64_t offset = place.offset + begin * dtype_size(dtype);
+  if (cursor.has_slots && buffer.slot) return {slot_of(buffer, rank) + place.offset, 0};
+  const uint64_t offset = place.offset + (begin ? begin * dtype_size(dtype) : 0);
   // A plan's ranks are not the engine's where an engine of one rank makes sums (sums_apart.h).
   if (rank == cursor.plan->rank) return {cursor.own(place.buffer) + offset, 0};
   if constexpr (kSmall<C>) {
@@ -331,41 +336,39 @@ template Remote Runner::there(const Operation&, const Place&, int, uint64_t, fsc
 
 template <class C>
 bool Runner::move(C& cursor, const Step& step) {
-  if (cursor.how().dry_run) return true;
+  const OperationSettings& how = cursor.how();
+  if (how.dry_run) return true;
   const Slice part = slice(cursor, step);
   if (part.count == 0) return true;
   const Remote src = there(cursor, step.src, step.src.rank, part.begin, step.from),
                dst = there(cursor, step.dst, step.dst.rank, part.begin, step.to);
   const uint64_t bytes = part.count * dtype_size(step.from);
-  const uint64_t into = cursor.plan->slot_bytes(step.dst),
-                 out_of = cursor.plan->slot_bytes(step.src);
   if constexpr (kSmall<C>) {
     if (!src.mapped) return false;  // the system reads it, in the ring
     if (src.mapped == dst.mapped) return true;
     if (bytes <= kInlineBytes)
       copy_inline(dst.mapped, src.mapped, bytes);
     else
-      copy(dst.mapped, src.mapped, bytes, into, out_of != 0, cursor.how());
+      copy(dst.mapped, src.mapped, bytes, cursor.plan->slot_bytes(step.dst),
+           cursor.plan->buffers[step.src.buffer].slot, how);
     return true;
   } else {
+    const uint64_t into = cursor.plan->slot_bytes(step.dst),
+                   out_of = cursor.plan->slot_bytes(step.src);
     if (!src.mapped) return read(cursor, src, step.src.rank, dst.mapped, bytes);
     if (src.mapped == dst.mapped) return true;  // in place
     if (bytes > SmallCall::kBytes && was_placed(cursor, step, bytes)) return true;
     const uint64_t ahead = step.src.offset + kAheadBytes;
     if (bytes < kPieceBytes && ahead < out_of)
       fetch_to_read(src.mapped + kAheadBytes, std::min(bytes, out_of - ahead));
-    const auto convert = [&](Stores stores) {
-      const bool unfenced = into && stores == Stores::streaming;
-      unfenced_ |= unfenced;
-      cast(dst.mapped, step.to, src.mapped, step.from, part.count,
-           unfenced ? Stores::unfenced : stores);
-    };
-    if (step.kind != StepKind::cast)
-      copy(dst.mapped, src.mapped, bytes, into, out_of != 0, cursor);
-    else if (into)
-      slot_stores_.write(bytes, into, convert);
-    else
-      convert(cursor.stores);
+    if (step.kind == StepKind::cast) {
+      const SlotStores::Write write =
+          into ? write_slot(bytes, into) : SlotStores::Write{how.stores};
+      cast(dst.mapped, step.to, src.mapped, step.from, part.count, write.stores);
+      if (write.watched) slot_stores_.wrote(write);
+    } else {
+      copy(dst.mapped, src.mapped, bytes, into, out_of != 0, how);
+    }
     if (sums_) [[unlikely]]
       return sum_moved(cursor, step, src.mapped, dst.mapped, part.count);
     return true;

@@ -45,7 +45,7 @@ class Runner {
   bool can_read() const { return can_read_; }
   bool one_process() const { return one_process_; }
   // Peers see of this rank's slots what is put there for them, and nothing else.
-  bool mirrored() const { return channel_.traits().mirrors; }
+  bool mirrored() const { return traits_.mirrors; }
   size_t slot_bytes() const { return slot_bytes_; }
   size_t ring_bytes() const { return ring_bytes_; }
   bool slots_reserved() const { return slots_reserved_.load(std::memory_order_relaxed); }
@@ -60,10 +60,6 @@ class Runner {
   // has taken in. Nothing that peers may have given back is touched.
   bool has_come(Operation& op);
 
-  // Returns the cursor of a small call that gets this sequence number.
-  SmallCursor begin(const SmallCall& call, uint64_t sequence) const {
-    return {call, sequence, window_.next_tick(), looks_};
-  }
   // Carries out a small call. Returns false if the call goes on in the ring, with the same cursor.
   bool run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as);
   bool foresees_unreachable() const { return foresight_.unreachable(); }
@@ -164,7 +160,7 @@ class Runner {
 
   // The window. False: blocked, or failed.
   bool may_begin(uint32_t end_tick) {
-    return window_.may_begin(end_tick) || settle(Window::needed_for(end_tick));
+    return window_.may_begin(end_tick) || settle(end_tick - kWindow);
   }
   bool settle(uint32_t tick);
   bool all_entered(uint32_t tick);
@@ -194,12 +190,6 @@ class Runner {
     return slots_[static_cast<size_t>(rank)] + window_.slot_at(buffer.slot_tick);
   }
   template <class C>
-  bool in_slot(const C& cursor, const Place& place) const {
-    if constexpr (kSmall<C>)
-      if (!cursor.has_slots) return false;
-    return cursor.plan->buffers[place.buffer].slot;
-  }
-  template <class C>
   static std::byte* here(const C& cursor, const Place& place) {
     return cursor.own(place.buffer) + place.offset;
   }
@@ -221,21 +211,26 @@ class Runner {
   static Slice slice(const Plan& plan, const Step& step, uint32_t round);
 
   // Moving (runner_moves.cpp).
+  // How a step writes `bytes` of a slot of `into` bytes; what goes past the caches has its fence
+  // later.
+  SlotStores::Write write_slot(uint64_t bytes, uint64_t into) {
+    SlotStores::Write write = slot_stores_.begin(bytes, into);
+    if (write.stores == Stores::streaming) {
+      unfenced_ = true;
+      write.stores = Stores::unfenced;
+    }
+    return write;
+  }
   // Copies bytes of a step. `into`: the bytes of the slot that all steps together fill, or 0.
   void copy(void* to, const void* from, uint64_t bytes, uint64_t into, bool from_slot,
             const OperationSettings& how) {
-    const auto with = [&](Stores stores) {
-      if ((into || from_slot) && how.in_cache && stores == Stores::cached &&
-          slot_stores_.side_by_side(into != 0))
-        copy_between_cores(to, from, bytes, slot_stores_.cores());
-      else
-        copy_bytes(to, from, bytes, stores);
-    };
-    if (!into) return with(how.stores);
-    slot_stores_.write(bytes, into, [&](Stores stores) {
-      unfenced_ |= stores == Stores::streaming;
-      with(stores == Stores::streaming ? Stores::unfenced : stores);
-    });
+    const SlotStores::Write write = into ? write_slot(bytes, into) : SlotStores::Write{how.stores};
+    if ((into || from_slot) && how.in_cache && write.stores == Stores::cached &&
+        slot_stores_.side_by_side(into != 0))
+      copy_between_cores(to, from, bytes, slot_stores_.cores());
+    else
+      copy_bytes(to, from, bytes, write.stores);
+    if (write.watched) slot_stores_.wrote(write);
   }
   bool read(const Operation& op, const Remote& remote, int rank, void* dst, uint64_t bytes);
   // Bytes that are copied out of mirrors in this round, and in those that peers may begin
@@ -268,6 +263,7 @@ class Runner {
 
   const EngineOptions& options_;
   Channel& channel_;
+  const ChannelTraits& traits_;
   EngineFailure& failure_;
   Tally& tally_;
   const Sites& sites_;

@@ -61,7 +61,7 @@ bool Runner::code(Operation& op, const Step& step) {
 }
 
 void Runner::expect_ahead(Operation& op) {
-  if (!channel_.traits().places || op.dry_run) return;
+  if (!traits_.places || op.dry_run) return;
   if (op.round == 0) {
     expected_rounds_ = 1;
     expected_ring_ = window_.ring();
@@ -93,7 +93,7 @@ void Runner::expect(const Operation& op, uint32_t round, uint32_t tick,
 
 bool Runner::was_placed(const Operation& op, const Step& step, uint64_t bytes) const {
   const Buffer& src = op.plan->buffers[step.src.buffer];
-  return channel_.traits().places && src.slot && step.src.rank != rank_ &&
+  return traits_.places && src.slot && step.src.rank != rank_ &&
          channel_.placed(step.src.rank, op.tick + src.slot_tick,
                          window_.slot_at(src.slot_tick) + step.src.offset, bytes);
 }

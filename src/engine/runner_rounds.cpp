@@ -74,7 +74,7 @@ bool Runner::reserve_slots() {
 // Fetches what this rank writes first in the next round, at `tick`, should that be like this one:
 // its slot, then its signal.
 void Runner::fetch_next(const Plan& plan, uint32_t tick) const {
-  if (!channel_.traits().prepares) return;
+  if (!traits_.prepares) return;
   if (const uint64_t bytes = plan.slots[0]) {
     if (bytes > kFetchedSlotBytes || slot_stores_.past_caches(bytes)) return;
     fetch_to_write(slots_[static_cast<size_t>(rank_)] + window_.next_slot(bytes), bytes);
@@ -114,7 +114,8 @@ void Runner::look_at_quiet(Operation& op) {
   }
   if (!op.begun || op.step == 0) return;
   const Step& first = op.plan->steps.front();
-  if (window_.leaves_out(first, *op.plan, op.tick) && window_.tell_once(op.tick)) tell(op, first);
+  if (first.optional && window_.quiet(*op.plan, op.tick) && window_.tell_once(op.tick))
+    tell(op, first);
   look(op.tick, op.fingerprint);
 }
 

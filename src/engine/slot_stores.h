@@ -44,21 +44,30 @@ class SlotStores {
     return slot_bytes < kLeast ? slot_bytes >= streaming_from_ : streams_;
   }
 
-  // Calls `write` once with the stores to use, for `bytes` of a slot of `slot_bytes`.
-  template <class Write>
-  void write(uint64_t bytes, uint64_t slot_bytes, const Write& write) {
-    if (bytes < kLeast) return write(past_caches(slot_bytes) ? Stores::streaming : Stores::cached);
+  // The write of a part of a slot: the stores to use, and whether wrote() is to be called behind
+  // it.
+  struct Write {
+    Stores stores;
+    bool watched = false;
+    uint64_t bytes = 0;
+    int64_t begin_ns = 0;
+  };
+  // Begins to write `bytes` of a slot of `slot_bytes`.
+  Write begin(uint64_t bytes, uint64_t slot_bytes) {
+    if (bytes < kLeast) return {past_caches(slot_bytes) ? Stores::streaming : Stores::cached};
     written_ += bytes;
     if (streams_) {
-      write(Stores::streaming);
+      // The write that ends the stay goes past the caches, too.
       if (written_ >= kStay * ring_bytes_) turn(false);
-      return;
+      return {Stores::streaming};
     }
-    if ((since_ += bytes) < kEvery) return write(Stores::cached);
+    if ((since_ += bytes) < kEvery) return {Stores::cached};
     since_ = 0;
-    const int64_t begin = clock_();
-    write(Stores::cached);
-    const double rate = static_cast<double>(clock_() - begin) / static_cast<double>(bytes);
+    return {Stores::cached, true, bytes, clock_()};
+  }
+  void wrote(const Write& write) {
+    const double rate =
+        static_cast<double>(clock_() - write.begin_ns) / static_cast<double>(write.bytes);
     // One sample says little: the thread may have been interrupted. And lines that were written
     // past the caches are slow once.
     rate_ += (std::min(rate, 2 * limit_) - rate_) / 8;

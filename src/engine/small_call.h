@@ -33,21 +33,13 @@ bool small_enough(const Plan& plan);
 
 // A small call on its way. The names are those of Operation, for the runner.
 struct SmallCursor : Cursor {
-  SmallCursor(const SmallCall& of, uint64_t sequence, uint32_t first_tick, int most_looks)
-      : call(of), has_slots(of.plan->slots[0] != 0), looks(most_looks) {
-    plan = of.plan;
-    asks = of.asks;
-    fingerprint = *of.fingerprint;
-    fingerprint.sequence = sequence;
-    tick = first_tick;
-  }
+  const SmallCall& call;
+  const bool has_slots;
+  int looks = 0;  // at peers that have not come, which are left
+
   const OperationSettings& how() const { return *call.settings; }
   std::byte* own(uint32_t buffer) const { return call.buffers[buffer]; }
   const Location& location(uint32_t i) const { return call.published[i]; }
-
-  const SmallCall& call;
-  const bool has_slots;
-  int looks;  // at peers that have not come, which are left
 };
 
 }  // namespace fsccl

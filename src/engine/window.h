@@ -53,11 +53,10 @@ class Window {
   }
 
   // Returns true if a round that ends before `end_tick` may begin: peers have left what it reuses.
-  // Else rounds up to needed_for(end_tick) are to be settled first.
+  // Else rounds up to end_tick - kWindow are to be settled first.
   bool may_begin(uint32_t end_tick) const {
-    return static_cast<int32_t>(left_ - needed_for(end_tick)) >= 0;
+    return static_cast<int32_t>(left_ - (end_tick - kWindow)) >= 0;
   }
-  static uint32_t needed_for(uint32_t end_tick) { return end_tick - kWindow; }
 
   // The next pending round that every peer is to be seen to enter, until left_ has reached `tick`;
   // null when there is none. Quiet rounds before it are settled with it.
@@ -82,9 +81,6 @@ class Window {
 
   // Quiet rounds. A round is quiet where the plan says so and not too many before it were.
   bool quiet(const Plan& plan, uint32_t tick) const { return heard_.quiet(plan, tick); }
-  bool leaves_out(const Step& signal, const Plan& plan, uint32_t tick) const {
-    return signal.optional && heard_.quiet(plan, tick);
-  }
   // In the round of this tick every rank tells what it calls.
   void heard(uint32_t tick) {
     heard_.tick = tick;

@@ -203,7 +203,7 @@ bool slow_to_move(const void* dst, const void* src, size_t bytes) {
 }
 
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores) {
-  const Stores used = worthwhile(stores, bytes);
+  const Stores used = stores == Stores::cached ? stores : worthwhile(stores, bytes);
   if (used == Stores::cached) {
     if (bytes >= kLeastMovedBytes)
       copy_by(kernels().way(Pass::copy), dst, src, bytes);

@@ -113,12 +113,11 @@ class Recorder {
   // A place whose last word says that it is being written.
   static void fill(recording::Words& to, recording::Event event, uint16_t communicator,
                    const Fingerprint& what, int peer, uint64_t count, uint64_t round) {
-    const uint64_t whose =
-        static_cast<uint32_t>(what.sequence) | recording::at_byte(4, static_cast<uint32_t>(peer));
-    const uint64_t which = communicator | recording::at_byte(2, event) |
-                           recording::at_byte(3, what.op) | recording::at_byte(4, what.dtype) |
-                           recording::at_byte(5, what.kind) |
-                           recording::at_byte(6, recording::stamp_of(round));
+    // By shifts: made of bytes in memory, a word would wait for them.
+    const uint64_t whose = static_cast<uint32_t>(what.sequence) | uint64_t(uint32_t(peer)) << 32;
+    const uint64_t which = communicator | uint64_t(event) << 16 | uint64_t(what.op) << 24 |
+                           uint64_t{what.dtype} << 32 | uint64_t{what.kind} << 40 |
+                           uint64_t{recording::stamp_of(round)} << 48;
     // Each of these stores pairs with the load of the same word in whole_record().
     // A recording::Record. Each released: who reads one of these words also sees, afterwards, that
     // the last is being written.

@@ -97,11 +97,6 @@ struct Record {
 using Words = std::array<uint64_t, 4>;
 static_assert(sizeof(Record) == sizeof(Words) && std::has_unique_object_representations_v<Record>);
 inline constexpr uint64_t kWriting = ~uint64_t{0};
-// A field of a word, by shifts: made of bytes in memory, a word would wait for them.
-template <class Field>
-constexpr uint64_t at_byte(int byte, Field field) {
-  return static_cast<uint64_t>(field) << (8 * byte);
-}
 static_assert(std::endian::native == std::endian::little);
 
 // Never 0 for a record that exists, nor that of kWriting, and another one each time round the ring.

@@ -139,9 +139,10 @@ class Exchange {
     call.output = in_.memory.get();
     call.counts = out_.counts.data();
     call.displacements = out_.displacements.data();
+    call.recv_counts = in_.counts.data();
+    call.recv_displacements = in_.displacements.data();
     fsccl_status_t state;
-    FSCCL_TRY(comm_.collectives().all_to_all_v(call, in_.counts.data(), in_.displacements.data(),
-                                               true, &state));
+    FSCCL_TRY(comm_.collectives().run(call, true, &state));
     for (size_t rank = 0; rank < in_.flows.size(); rank++) {
       const std::byte* place = in_.memory.get() + in_.displacements[rank];
       in_.flows[rank].pass(in_.counts[rank],

@@ -70,7 +70,7 @@ class Nowhere final : public StillNode {
   }
 
  protected:
-  void post(int rank, const Header&, Payload payload, bool) override {
+  void post(int rank, const Header&, Payload&& payload, bool) override {
     FUZZ_REQUIRE(rank >= 0 && rank < kRanks && (!payload.ring || payload.memory));
   }
   void fetch(int, const Header&, void*, size_t, std::byte*, Channel&, int) override { abort(); }

@@ -367,7 +367,9 @@ Status Call::start(Collectives& collectives, Lists& lists) {
   if (op_.kind == Op::Kind::vector_all_to_all) {
     call.counts = sends_.data();
     call.displacements = send_at_.data();
-    FSCCL_TRY(collectives.all_to_all_v(call, receives_.data(), receive_at_.data(), false, &state));
+    call.recv_counts = receives_.data();
+    call.recv_displacements = receive_at_.data();
+    FSCCL_TRY(collectives.run(call, false, &state));
   } else {
     FSCCL_TRY(collectives.run(call, false, &state));
   }

@@ -146,8 +146,7 @@ void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line,
   if (line) header.line = *line;
   peer.known = true;
   peer.sent++;
-  Payload payload;
-  if (put) payload = {put->source, put->bytes, own(put->at), mirrors_};
+  Payload payload = put ? Payload{put->source, put->bytes, own(put->at), mirrors_} : Payload{};
   place_.node->send(place_.members[static_cast<size_t>(to)], header, std::move(payload), more);
 }
 

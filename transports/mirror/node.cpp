@@ -30,7 +30,7 @@ bool Node::move(int rank) noexcept {
   return moved;
 }
 
-void Node::send(int rank, const Header& header, Payload payload, bool more) noexcept {
+void Node::send(int rank, const Header& header, Payload&& payload, bool more) noexcept {
   spare(rank, [&] { post(rank, header, std::move(payload), more); });
 }
 

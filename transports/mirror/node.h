@@ -66,7 +66,7 @@ class Node : public TransportNode {
   virtual void remove(Channel* channel);
   // `more`: the next message for this rank comes at once, and may take this one with it: its source
   // lies until then.
-  void send(int rank, const Header& header, Payload payload, bool more = false) noexcept;
+  void send(int rank, const Header& header, Payload&& payload, bool more = false) noexcept;
   virtual int take_path(Channel&, int, int) { return 1; }
   void woke() { woken_ = true; }  // something came that somebody slept for, perhaps
   // Nothing goes to or comes from it any more, and why: this rank had no memory, or a problem that
@@ -87,7 +87,8 @@ class Node : public TransportNode {
 
  protected:
   // The work of a transport, with the mutex held.
-  virtual void post(int rank, const Header& header, Payload payload, bool more) = 0;  // see send()
+  virtual void post(int rank, const Header& header, Payload&& payload,
+                    bool more) = 0;  // see send()
   // the connection, if going on with it would make wrong bytes of those that are lost
   virtual void drop(int rank) noexcept = 0;
   // sends and receives what can be now, first of all of this rank; whether that was anything

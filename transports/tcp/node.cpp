@@ -94,7 +94,7 @@ void Node::in_child(void* self) {
 
 // ---- sending
 
-void Node::post(int rank, const mirror::Header& header, mirror::Payload payload, bool more) {
+void Node::post(int rank, const mirror::Header& header, mirror::Payload&& payload, bool more) {
   Link& link = links_to_[static_cast<size_t>(rank)];
   if (broken(rank) || link.deaf) return;
   if (link.over) return broke(rank, fmt::format("rank {} has left", rank));

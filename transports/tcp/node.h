@@ -43,7 +43,7 @@ class Node : public mirror::Node {
   size_t visitors() const { return visitors_.size(); }
 
  protected:
-  void post(int rank, const mirror::Header& header, mirror::Payload payload, bool more) override;
+  void post(int rank, const mirror::Header& header, mirror::Payload&& payload, bool more) override;
   void drop(int rank) noexcept override { close_link(links_to_[static_cast<size_t>(rank)]); }
   bool advance(int rank) override;
   bool flushed() override;

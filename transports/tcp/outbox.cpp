@@ -33,7 +33,7 @@ ssize_t write_some(int fd, iovec* pieces, size_t count) {
 
 }  // namespace
 
-bool Outbox::send(int fd, const Head& head, mirror::Payload payload, bool more) {
+bool Outbox::send(int fd, const Head& head, mirror::Payload&& payload, bool more) {
   if (!messages_.empty() || fd < 0) {
     keep(head, 0, std::move(payload));
     return true;
@@ -47,7 +47,9 @@ bool Outbox::send(int fd, const Head& head, mirror::Payload payload, bool more) 
     if (sent.value() < sizeof head + payload.bytes) keep(head, sent.value(), std::move(payload));
     return true;
   }
-  held_.push_back({head, std::move(payload)});
+  Held& last = held_.emplace_back();
+  last.head = head;
+  last.payload = std::move(payload);
   if (more && 2 * (held_.size() + 1) <= kAtOnce) return true;
   // also where memory is short: their sources are the caller's again
   const Undo over([this] { held_.clear(); });
@@ -69,7 +71,7 @@ bool Outbox::send(int fd, const Head& head, mirror::Payload payload, bool more) 
   return true;
 }
 
-void Outbox::keep(const Head& head, size_t sent, mirror::Payload payload) {
+void Outbox::keep(const Head& head, size_t sent, mirror::Payload&& payload) {
   Message& message = messages_.emplace_back();
   message.head = head;
   message.sent = sent;

@@ -16,7 +16,7 @@ class Outbox {
   // goes over it any more. `more`: it may wait for the next one, so that one call takes both: each
   // call costs some ten microseconds beside its bytes, for what the peer's system answers is worked
   // off between calls.
-  bool send(int fd, const Head& head, mirror::Payload payload, bool more = false);
+  bool send(int fd, const Head& head, mirror::Payload&& payload, bool more = false);
   // Sends the rest, as far as the socket takes it. Returns true if anything left.
   bool flush(int fd);
   bool empty() const { return messages_.empty(); }
@@ -37,7 +37,7 @@ class Outbox {
     Head head;
     mirror::Payload payload;
   };
-  void keep(const Head& head, size_t sent, mirror::Payload payload);
+  void keep(const Head& head, size_t sent, mirror::Payload&& payload);
 
   std::deque<Message> messages_;
   std::vector<Held> held_;

@@ -217,7 +217,7 @@ void Node::finish(Sending* sending) {
   idle_sendings_.push_back(sending);
 }
 
-void Node::post(int rank, const mirror::Header& header, mirror::Payload payload, bool) {
+void Node::post(int rank, const mirror::Header& header, mirror::Payload&& payload, bool) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (!reach(peer)) return;
   Sending* sending = take(peer, act_for(peer, header, payload), header);

@@ -59,7 +59,7 @@ class Node : public mirror::Node {
   void remove(mirror::Channel* channel) override;
 
  protected:
-  void post(int rank, const mirror::Header& header, mirror::Payload payload, bool more) override;
+  void post(int rank, const mirror::Header& header, mirror::Payload&& payload, bool more) override;
   // its messages are whole or lost, so a failure can still be told
   void drop(int) noexcept override {}
   bool advance(int) override { return ucx_.worker_progress(worker_) != 0; }

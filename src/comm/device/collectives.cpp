@@ -1,6 +1,7 @@
 #include "comm/device/collectives.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/log.h"
@@ -57,7 +58,10 @@ Status DeviceCollectives::finish(const cuda::OwnedEvent& event) const {
 }
 
 Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCall>& calls) {
-  FSCCL_ASSIGN(const cuda::Device* device, cuda::Device::open(ordinal));
+  const cuda::Device* device = device_;
+  if (!device || device->ordinal() != ordinal) {
+    FSCCL_ASSIGN(device, cuda::Device::open(ordinal));
+  }
   const cuda::Current current(*device);
   size_t captured = 0;
   for (const DeviceCall& call : calls) {
@@ -276,10 +280,9 @@ Status DeviceCollectives::run_exchanged_sum(const DeviceCall& call) {
 // NCCL makes an average by multiplying each contribution with the rounded inverse of the number of
 // ranks: of seven times 3 it makes 3.0000002. With a power of two that is exact.
 bool DeviceCollectives::divides(const DeviceCall& call) const {
-  const bool wide = call.dtype == FSCCL_FLOAT32 || call.dtype == FSCCL_FLOAT64,
-             exact = (comm_.size() & (comm_.size() - 1)) == 0;
-  return reduces(call.op) && call.reduction.kind == FSCCL_OP_AVG && wide && !exact &&
-         decision_.kernels;
+  const bool wide = call.dtype == FSCCL_FLOAT32 || call.dtype == FSCCL_FLOAT64;
+  return reduces(call.op) && call.reduction.kind == FSCCL_OP_AVG && wide && decision_.kernels &&
+         !std::has_single_bit(static_cast<unsigned>(comm_.size()));
 }
 
 // The sum that NCCL leaves on this rank.

@@ -109,7 +109,7 @@ void DeviceCollectives::explain_call(JsonWriter& json, OpCode op, fsccl_dtype_t 
   call.dtype = dtype;
   call.count = bytes / parts / dtype_size(dtype);
   call.root = 0;
-  const DeviceCall made = device_call(call, nullptr, nullptr, comm_.rank(), comm_.size(), nullptr);
+  const DeviceCall made = device_call(call, comm_.rank(), comm_.size(), nullptr);
   const NativeChoice choice =
       explain_native(native_call(made, bytes), comm_.collectives().options().select);
   json.begin_map();

@@ -64,9 +64,7 @@ void make_parts(DeviceCall& made, const CollectiveCall& call, int rank, int rank
 
 }  // namespace
 
-DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts,
-                       const size_t* recv_displacements, int rank, int ranks,
-                       cuda::CUstream stream) {
+DeviceCall device_call(const CollectiveCall& call, int rank, int ranks, cuda::CUstream stream) {
   DeviceCall made;
   made.op = call.op;
   made.input = static_cast<const std::byte*>(call.input);
@@ -89,7 +87,7 @@ DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts,
   } else if (call.op == OpCode::all_to_all_v) {
     made.op = OpCode::all_to_all;
     made.sends = parts_of(call.counts, call.displacements, ranks);
-    made.receives = parts_of(recv_counts, recv_displacements, ranks);
+    made.receives = parts_of(call.recv_counts, call.recv_displacements, ranks);
   } else {
     make_parts(made, call, rank, ranks);
   }
@@ -116,7 +114,7 @@ std::vector<DeviceCall> device_calls(const ListCall& list, int rank, int ranks,
               : list.kind == ListKind::all_gather
                   ? (alike ? OpCode::all_gather : OpCode::all_gather_v)
                   : (alike ? OpCode::reduce_scatter : OpCode::reduce_scatter_v);
-    made.push_back(device_call(call, nullptr, nullptr, rank, ranks, stream));
+    made.push_back(device_call(call, rank, ranks, stream));
   }
   return made;
 }

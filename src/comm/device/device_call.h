@@ -31,11 +31,8 @@ struct DeviceCall {
   std::byte* to(size_t part) const { return output + receives[part].begin * element(); }
 };
 
-// Returns the device call of a call that Collectives::check_call has passed. The counts of
-// all_to_all_v are those of the sent elements.
-DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts,
-                       const size_t* recv_displacements, int rank, int ranks,
-                       cuda::CUstream stream);
+// Returns the device call of a call that Collectives::check_call has passed.
+DeviceCall device_call(const CollectiveCall& call, int rank, int ranks, cuda::CUstream stream);
 // A list's, one after the other.
 std::vector<DeviceCall> device_calls(const ListCall& list, int rank, int ranks,
                                      cuda::CUstream stream);

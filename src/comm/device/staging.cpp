@@ -140,8 +140,9 @@ Status Staging::move(const DeviceCall& call, const Round& round, Half& half) {
     host.op = OpCode::all_to_all_v;
     host.counts = sent.data();
     host.displacements = sent_from.data();
-    return comm_.collectives().all_to_all_v(host, received.data(), received_to.data(), true,
-                                            &state);
+    host.recv_counts = received.data();
+    host.recv_displacements = received_to.data();
+    return comm_.collectives().run(host, true, &state);
   }
   host.op = call.op == OpCode::all_gather ? OpCode::all_gather_v : OpCode::reduce_scatter_v;
   host.counts = call.op == OpCode::all_gather ? received.data() : sent.data();

@@ -80,7 +80,7 @@ Status DeviceUnit::send_state(int root) {
   const auto add = [&](std::byte* begin, uint64_t bytes) {
     call.output = begin;
     call.count = bytes;
-    calls.push_back(device_call(call, nullptr, nullptr, replicas.rank(), replicas.size(), stream_));
+    calls.push_back(device_call(call, replicas.rank(), replicas.size(), stream_));
   };
   bool in_block = false;
   for (size_t i = 0; i < count(); i++) {

@@ -32,8 +32,7 @@ Status ReplicaCalls::place(const ShardMemory& grads) {
   const auto add = [&](std::byte* begin, uint64_t elements) {
     call.input = call.output = begin;
     call.count = elements;
-    calls_.push_back(
-        device_call(call, nullptr, nullptr, replicas.rank(), replicas.size(), nullptr));
+    calls_.push_back(device_call(call, replicas.rank(), replicas.size(), nullptr));
   };
   bool in_block = false;
   for (size_t i = 0; i < spec_.params.size(); i++) {

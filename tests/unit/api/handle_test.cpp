@@ -51,6 +51,36 @@ TEST(Handles, AreNotUsedAgain) {
   for (const uint64_t bits : used) ASSERT_FALSE(things.find(bits));
 }
 
+// Works name a slot, and its generation modulo a number.
+TEST(Handles, AreFoundByAPartOfTheirGeneration) {
+  Things things;
+  for (uint32_t i = 0; i < 4; i++)
+    ASSERT_EQ(HandleBits(things.add(std::make_unique<Thing>(0)).value()).slot, i);
+  for (int i = 1; i < 20; i++) {
+    const uint64_t old =
+        uint64_t{static_cast<uint8_t>(HandleKind::pool)} << 56 | static_cast<uint64_t>(i) << 24 | 1;
+    ASSERT_TRUE(things.end(old, soon(), anyway).ok());
+    const HandleBits handle(things.add(std::make_unique<Thing>(i)).value());
+    ASSERT_EQ(handle.slot, 0u);
+    EXPECT_EQ(things.at<7>(0, handle.generation % 7)->value, i);
+    EXPECT_FALSE(things.at<7>(0, (handle.generation + 1) % 7));
+    EXPECT_FALSE(things.at(0, handle.generation - 1));
+  }
+}
+
+// A reference that was moved from names nothing, and holds nothing.
+TEST(Handles, AMovedReferenceHoldsNothing) {
+  Things things;
+  const uint64_t bits = things.add(std::make_unique<Thing>(1)).value();
+  Ref<Thing> from = things.find(bits);
+  Ref<const Thing> to(from.get(), std::move(from));
+  EXPECT_FALSE(from);
+  EXPECT_EQ(to->value, 1);
+  EXPECT_FALSE(things.end(bits, Deadline::never(), anyway).ok());  // this thread uses it
+  to = {};
+  EXPECT_TRUE(things.end(bits, soon(), anyway).ok());
+}
+
 TEST(Handles, AreLimited) {
   Things things;
   std::vector<uint64_t> all;

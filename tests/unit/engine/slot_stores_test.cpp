@@ -20,10 +20,11 @@ int streamed(SlotStores& stores, int count, uint64_t bytes, int64_t cached_ns,
              uint64_t slot_bytes = 0) {
   int streaming = 0;
   for (int i = 0; i < count; i++) {
-    stores.write(bytes, std::max(bytes, slot_bytes), [&](Stores used) {
-      streaming += used == Stores::streaming;
-      now += static_cast<int64_t>(bytes) * (used == Stores::streaming ? 1 : cached_ns);
-    });
+    const SlotStores::Write write = stores.begin(bytes, std::max(bytes, slot_bytes));
+    const bool streams = write.stores == Stores::streaming;
+    streaming += streams;
+    now += static_cast<int64_t>(bytes) * (streams ? 1 : cached_ns);
+    if (write.watched) stores.wrote(write);
   }
   return streaming;
 }

@@ -53,7 +53,7 @@ class StarvedNode final : public StillNode {
   std::vector<int> dropped;
 
  protected:
-  void post(int, const Header&, Payload, bool) override { throw std::bad_alloc(); }
+  void post(int, const Header&, Payload&&, bool) override { throw std::bad_alloc(); }
   void drop(int rank) noexcept override { dropped.push_back(rank); }
   bool advance(int) override { throw std::bad_alloc(); }
 };
@@ -66,7 +66,7 @@ class RecordingNode final : public StillNode {
   std::vector<MessageKind> kinds;
 
  protected:
-  void post(int rank, const Header& header, Payload, bool) override {
+  void post(int rank, const Header& header, Payload&&, bool) override {
     sent.push_back(rank);
     kinds.push_back(header.kind);
   }

@@ -13,7 +13,7 @@ class StillNode : public Node {
   size_t most_slot_bytes() const override { return 4096; }
 
  protected:
-  void post(int, const Header&, Payload, bool) override {}
+  void post(int, const Header&, Payload&&, bool) override {}
   void drop(int) noexcept override {}
   bool advance(int) override { return false; }
   bool flushed() override { return true; }
