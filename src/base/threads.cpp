@@ -40,7 +40,7 @@ OurThreads& ours() {
   return all.get();
 }
 
-// Where memory is too short for the entry, the thread counts as one of the program.
+// A thread for whose entry memory is too short counts as one of the program.
 class Registered {
  public:
   Registered() {

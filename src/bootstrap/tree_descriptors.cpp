@@ -126,7 +126,7 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline, const Br
     name = listener_name(record.listener);
   }
   // The owner closes the connection where a crowd is at its door: another attempt may succeed.
-  // Where nobody listens, the owner is gone.
+  // The owner is gone if nobody listens.
   Result<Fd> fetched = Fd();
   const auto decided = [&] {
     Result<Fd> connected = connect_to(unix_address(name), deadline, broken);

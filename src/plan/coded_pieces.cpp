@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/round_up.h"
 #include "plan/build.h"
 
 namespace fsccl {
@@ -12,8 +13,12 @@ constexpr uint64_t kEnd = 8;
 
 }  // namespace
 
+uint64_t coded_piece_bytes(uint64_t words, uint64_t block_words, uint64_t block_bytes) {
+  return words ? words + (ceil_div(words, block_words) + 1) * block_bytes : 0;
+}
+
 uint64_t CodedShape::blocks(int q) const {
-  return (words[static_cast<size_t>(q)] + block_words - 1) / block_words;
+  return ceil_div(words[static_cast<size_t>(q)], block_words);
 }
 
 uint64_t CodedShape::before(int q) const {
@@ -29,7 +34,7 @@ CodedPieces::CodedPieces(const CodedShape& shape) : shape_(shape) {
   if (shape.slot_bytes > shape.block_bytes + block)
     fit_ = (shape.slot_bytes - shape.block_bytes) / block;
   const uint64_t each = fit_ * kMaxTicks;
-  plans_ = (most + each - 1) / each;
+  plans_ = ceil_div(most, each);
 }
 
 // The block of `blocks`, those of a rank in a plan, at which the piece of this tick begins.
@@ -67,8 +72,7 @@ CodedPiece CodedPieces::piece(size_t plan, int tick, int q) const {
 }
 
 uint64_t CodedPieces::bytes(const CodedPiece& piece) const {
-  const uint64_t blocks = (piece.count + shape_.block_words - 1) / shape_.block_words;
-  return piece.count ? piece.count + (blocks + 1) * shape_.block_bytes : 0;
+  return coded_piece_bytes(piece.count, shape_.block_words, shape_.block_bytes);
 }
 
 namespace {

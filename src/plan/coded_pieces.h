@@ -34,6 +34,9 @@ struct CodedShape {
   uint64_t before(int q) const;
 };
 
+// The bytes that a piece of so many words takes at most; 0: it has no words.
+uint64_t coded_piece_bytes(uint64_t words, uint64_t block_words, uint64_t block_bytes);
+
 // Words of a rank that one piece has.
 struct CodedPiece {
   uint64_t begin = 0, count = 0;

@@ -100,8 +100,8 @@ TEST_P(Units, LargeEnoughToStream) {
   });
 }
 
-// As soon as a private slot is there, its rank may write to it: the others have what they need of
-// it. It has so much that they could be late.
+// A rank may write to its private slot as soon as the slot is there: the others have what they need
+// of it. The slot has so much that they could be late.
 TEST_P(Units, WhatARankWritesToAPrivateSlotStaysThere) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);

@@ -95,7 +95,7 @@ def test_results_lie_in_huge_pages(setting, asked):
         for program in programs:
             print("asked", is_asked_for_huge_pages(shard_map(program)(split(np.ones(ranks * SIZE, np.float32)))))
         """),
-        MALLOC_PERTURB_='0',  # Meson has malloc write to all memory, which is then there already
+        **r.FRESH_MEMORY,
         **({'FSCCL_HUGE_PAGES': setting} if setting else {}),
     )
     for output in outputs:

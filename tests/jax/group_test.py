@@ -193,7 +193,7 @@ def test_results_lie_in_huge_pages(setting, asked):
             print("asked", is_asked_for_huge_pages(program(split(np.ones(ranks * SIZE, np.float32)))))
         """),
         FSCCL_HUGE_PAGES=setting,
-        MALLOC_PERTURB_='0',  # Meson has malloc write to all memory, which is then there already
+        **r.FRESH_MEMORY,
     )
     for output in outputs:
         assert output.count(f'asked {asked}') == 4, output

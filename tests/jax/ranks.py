@@ -68,6 +68,10 @@ def is_asked_for_huge_pages(result):
 """
 
 
+# Their environment: Meson has malloc write to all memory that it gives, which is then there already.
+FRESH_MEMORY = {'MALLOC_PERTURB_': '0'}
+
+
 def gives_huge_pages():
     """Returns true if this system has huge pages for memory that asks for them."""
     with mmap.mmap(-1, 4 << 20) as memory:
@@ -133,8 +137,9 @@ class Job:
         self._folder.cleanup()
 
     def kill(self, rank):
-        """Kills a rank. Returns when it was killed. Before Linux 6.9 the others can learn of it only when the system has
-        ended the process, whose memory it takes first: there it is when that was over."""
+        """Kills a rank. Returns when it was killed. Before Linux 6.9 the others can learn of it only
+        when the system has ended the process, whose memory it takes first: there it is when that
+        was over."""
         begin = time.time()
         self.processes[rank].kill()
         self.processes[rank].wait()

@@ -100,8 +100,8 @@ def _check_variables(library):
 
 
 def _constants(library):
-    """Where the constants (.rodata) of an ELF file of 64 bits begin; 0 of another file. jaxlib has
-    tens of megabytes before them."""
+    """Returns where the constants (.rodata) of an ELF file of 64 bits begin, or 0 for another file.
+    jaxlib has tens of megabytes before them."""
     if len(library) < 64 or library[:5] != b'\x7fELF\x02':
         return 0
     (table,) = struct.unpack_from('<Q', library, 40)

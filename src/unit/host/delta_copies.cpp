@@ -25,12 +25,6 @@ DeltaCopies::DeltaCopies(size_t hosts, const std::vector<LaneExchange::Range>& r
   for (const Host& host : hosts_) bytes_ += round_up(host.words * sizeof(uint16_t), kAlignment);
 }
 
-uint64_t DeltaCopies::all_words() const {
-  uint64_t words = 0;
-  for (const Host& host : hosts_) words += host.words;
-  return words;
-}
-
 void DeltaCopies::place(std::byte* memory) {
   for (Host& host : hosts_) {
     host.copy = reinterpret_cast<uint16_t*>(memory);

@@ -23,7 +23,6 @@ class DeltaCopies {
   size_t hosts() const { return hosts_.size(); }
   size_t block_words() const { return block_words_; }
   uint64_t words(size_t host) const { return hosts_[host].words; }
-  uint64_t all_words() const;
   // Memory for the copies: bytes() of it, aligned to 64, which the caller keeps. They have no words
   // yet.
   uint64_t bytes() const { return bytes_; }

@@ -137,8 +137,7 @@ uint64_t DeltaGather::busiest(const std::vector<uint64_t>& bytes) const {
 Completion DeltaGather::take_plain(Operation& op) {
   for (size_t host = 0; host < hosts(); host++)
     if (plain_[host]) copies_.take(host, slots_, staging_->work);
-  if (!mending() && any(coded_)) return stream(op);
-  return tell_states(op, [](Operation& here) { return of(here).compare(here); });
+  return !mending() && any(coded_) ? stream(op) : tell_and_compare(op);
 }
 
 Completion DeltaGather::stream(Operation& op) {
@@ -167,15 +166,14 @@ Completion DeltaGather::stream(Operation& op) {
     return 0;
   };
   bindings_.assign(2, {});
-  return run_plans(op, pieces_, [](Operation& here) {
-    return of(here).tell_states(here, [](Operation& told) { return of(told).compare(told); });
-  });
+  return run_plans(op, pieces_, [](Operation& here) { return of(here).tell_and_compare(here); });
 }
 
 uint64_t DeltaGather::encode_piece(uint64_t words, uint8_t* out) {
   const int64_t begin_ns = now_ns();
-  const uint64_t blocks = (words + copies_.block_words() - 1) / copies_.block_words();
-  const uint64_t room = words + blocks * kDeltaHeaderBytes;  // as CodedPieces::bytes()
+  // The rest is for write_no_delta().
+  const uint64_t room =
+      coded_piece_bytes(words, copies_.block_words(), kDeltaHeaderBytes) - kDeltaHeaderBytes;
   uint64_t bytes = 0;
   for (uint64_t done = 0; done < words && !mine_.stopped; done += copies_.block_words()) {
     const size_t made =
@@ -205,6 +203,10 @@ void DeltaGather::decode_piece(size_t host, uint64_t words, const uint8_t* in, u
   }
   if (!first) arrived_ += bytes;
   mine_.decode_ns += since_ns(begin_ns);
+}
+
+Completion DeltaGather::tell_and_compare(Operation& op) {
+  return tell_states(op, [](Operation& here) { return of(here).compare(here); });
 }
 
 Completion DeltaGather::compare(Operation& op) {

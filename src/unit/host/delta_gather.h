@@ -47,6 +47,7 @@ class DeltaGather final : public CodedGather {
   Completion stream(Operation& op);
   uint64_t encode_piece(uint64_t words, uint8_t* out);
   void decode_piece(size_t host, uint64_t words, const uint8_t* in, uint64_t size);
+  Completion tell_and_compare(Operation& op);
   Completion compare(Operation& op);
   bool differs(size_t host) const;
   bool mending() const;
