@@ -79,7 +79,7 @@ def test_programs_that_differ_are_named_on_every_rank():
             shard_map(lambda x: lax.psum(x, "ranks"))(x).block_until_ready()
         except Exception as error:
             print("caught", error, flush=True)
-            os._exit(3)
+            leave(3)
         """) as job:
         statuses, outputs = job.wait(60)
     for output in outputs:
@@ -106,7 +106,7 @@ def test_operations_and_types_that_differ_are_named_on_every_rank(mine, words):
             shard_map({mine})(split(np.ones(2, np.float32))).block_until_ready()
         except Exception as error:
             print("caught", error, flush=True)
-            os._exit(3)
+            leave(3)
         """) as job:
         statuses, outputs = job.wait(60)
     for output in outputs:

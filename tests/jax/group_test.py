@@ -214,7 +214,7 @@ def test_a_killed_rank_is_an_exception_with_its_number_within_50_ms():
                 total(x).block_until_ready()
             except Exception as error:
                 print("caught", time.time(), error, flush=True)
-                os._exit(3)
+                leave(3)
             """),
             3,
             use='',

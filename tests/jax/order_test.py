@@ -34,7 +34,7 @@ def test_two_calls_in_another_order_are_named_on_every_rank(kind, size, count):
             print("wrong number")
         except Exception as error:
             print("caught", error, flush=True)
-        os._exit(0)
+        leave(0)
         """,
         count,
     )
@@ -63,7 +63,7 @@ def test_lost_order_is_named_100_times_of_100():
                 words = ("FSCCL_ERR_MISMATCH", "gradient 1", "gradient 2")
                 named += all(word in str(error) for word in words)
         print("named", named, flush=True)
-        os._exit(0)
+        leave(0)
         """,
         limit=300,
     )
@@ -90,7 +90,7 @@ def test_calls_that_nothing_orders_are_named_100_times_of_100():
             except Exception as error:
                 named += "FSCCL_ERR_MISMATCH" in str(error) and "does not take the token" in str(error)
         print("named", named, flush=True)
-        os._exit(0)
+        leave(0)
         """,
         limit=300,
     )
@@ -108,7 +108,7 @@ def test_a_rank_that_loses_order_alone_is_named_on_the_others():
             jax.block_until_ready(shard_map(program)(split(np.ones(ranks, np.float32))))
         except Exception as error:
             print("caught", error, flush=True)
-        os._exit(0)
+        leave(0)
         """)
     assert 'FSCCL_ERR_MISMATCH' in outputs[0] and 'does not take the token' in outputs[0], outputs
     assert 'FSCCL_ERR_MISMATCH' in outputs[1] and '"a call that nothing orders"' in outputs[1], (
@@ -129,7 +129,7 @@ def test_a_loop_that_runs_once_more_on_a_rank_is_named():
             jax.block_until_ready(shard_map(program)(split(np.ones(ranks, np.float32))))
         except Exception as error:
             print("caught", error, flush=True)
-        os._exit(0)
+        leave(0)
         """)
     for output in outputs:
         assert 'call 3 of "in the loop"' in output and 'call 0 of "behind the loop"' in output, (

@@ -32,6 +32,10 @@ def split(array):
     return jax.make_array_from_callback(array.shape, NamedSharding(mesh, P("ranks")), lambda index: array[index])
 def shard_map(function, out=P("ranks")):
     return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=P("ranks"), out_specs=out, check_vma=False))
+def leave(status):
+    # JAX ends every process once process 0 has ended, so process 0 waits until the others have.
+    if rank == 0: os.read(int(os.environ["END_OF_OTHERS_OF_TEST"]), 1)
+    os._exit(status)
 """
 USE = 'import fsccl_jax\nfsccl_jax.use()'
 
@@ -48,7 +52,7 @@ SUM_UNTIL_ERROR = """
             total(x).block_until_ready()
     except Exception as error:
         print("caught", time.time(), error, flush=True)
-        os._exit(3)
+        leave(3)
 """
 LAST_RANK_SLEEPS = 'if rank == ranks - 1: time.sleep(100)'
 
@@ -109,12 +113,14 @@ class Job:
         address = free_address()
         self.outputs = [folder / f'output{rank}' for rank in range(ranks)]
         self.processes = []
+        end_of_others, others = os.pipe()  # nobody writes: it is at its end when all others are
         for rank in range(ranks):
             variables = {
                 **os.environ,
                 'RANK_OF_TEST': str(rank),
                 'RANKS_OF_TEST': str(ranks),
                 'COORDINATOR_OF_TEST': address,
+                'END_OF_OTHERS_OF_TEST': str(end_of_others),
                 **environment,
             }
             with open(self.outputs[rank], 'w') as output:
@@ -124,8 +130,11 @@ class Job:
                         env=variables,
                         stdout=output,
                         stderr=subprocess.STDOUT,
+                        pass_fds=[others if rank else end_of_others],
                     )
                 )
+        os.close(end_of_others)
+        os.close(others)
 
     def __enter__(self):
         return self

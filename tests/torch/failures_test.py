@@ -44,7 +44,7 @@ def dies(call):
     tensor = torch.ones(4)
     if call == 'future':
         text, seconds = fails(
-            dist.all_reduce(tensor, async_op=True).get_future().wait, RuntimeError
+            lambda: dist.all_reduce(tensor, async_op=True).get_future().wait(), RuntimeError
         )
     elif call == 'backward':
         model = nn.Linear(2, 2)
@@ -61,7 +61,7 @@ def dies(call):
         assert call in text
     assert 'rank 1' in text and 'died' in text and seconds < 5, text
     text, _ = fails(dist.barrier, ERROR)
-    assert 'rank 1' in text
+    assert "rank 0: rank 1 of 'torch group 0' died" in text, text
     assert (
         dist.group.WORLD._get_backend(torch.device('cpu')).get_error()
         == torch._C._distributed_c10d.ErrorType.REMOTE_ERROR

@@ -102,8 +102,9 @@ def error(status: int) -> FscclError:
         (info.text or b'').decode(errors='replace'),
     )
     rank = f'rank {info.rank}: ' if info.rank >= 0 else ''
+    call = f'{operation}: ' if operation else ''  # a death that no call has met yet has no operation
     return FscclError(
-        f'{rank}{operation}: {text} [{name}]',
+        f'{rank}{call}{text} [{name}]',
         status,
         info.rank,
         info.peer,
