@@ -3,9 +3,11 @@
 suite, or whose names contain one of the words, and what must be built for them.
 
 Prints one line each: `target FILE`, relative to BUILD, and `test NAME`. Exit status 1, and what is
-close, for a word that is in no name.
+close, for a word that is in no name; and for a name that two tests have, of which Meson would run
+both.
 """
 
+import collections
 import difflib
 import json
 import pathlib
@@ -43,6 +45,9 @@ def main():
         sys.exit(__doc__)
     build, words = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
     tests = introspect(build, 'tests')
+    for name, count in collections.Counter(test['name'] for test in tests).items():
+        if count > 1:
+            sys.exit(f"error: {count} tests are called '{name}': each needs a name of its own")
     if words[0] == '--suite':
         tests = [
             test for test in tests if any(suite.endswith(f':{words[1]}') for suite in test['suite'])

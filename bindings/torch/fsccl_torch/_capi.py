@@ -102,7 +102,8 @@ def error(status: int) -> FscclError:
         (info.text or b'').decode(errors='replace'),
     )
     rank = f'rank {info.rank}: ' if info.rank >= 0 else ''
-    call = f'{operation}: ' if operation else ''  # a death that no call has met yet has no operation
+    # A death that no call has met yet has no operation.
+    call = f'{operation}: ' if operation else ''
     return FscclError(
         f'{rank}{call}{text} [{name}]',
         status,
