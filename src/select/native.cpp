@@ -49,34 +49,18 @@ double predicted_ns(const NativeCall& call, NativeAlgorithm algorithm) {
   return 0;
 }
 
-// Returns the measured price that fits the call; null: there is none.
+constexpr std::array kAlgorithms{Algorithm::nccl, Algorithm::ucx, Algorithm::summed,
+                                 Algorithm::staged};  // by NativeAlgorithm
+
 const NativePrice* measured(const NativeCall& call, NativeAlgorithm algorithm,
                             const SelectOptions& options) {
-  if (!options.native) return nullptr;
-  const auto found =
-      std::find_if(options.native->begin(), options.native->end(), [&](const NativePrice& one) {
-        return one.op == even_form(call.op) && one.algorithm == algorithm &&
-               one.hosts == options.spread.hosts && one.per_host == options.spread.per_host;
-      });
-  return found == options.native->end() ? nullptr : &*found;
-}
-
-double price_of(const NativeCall& call, NativeAlgorithm algorithm, const SelectOptions& options) {
-  const NativePrice* const known = measured(call, algorithm, options);
-  return known ? known->at(call.bytes) : predicted_ns(call, algorithm);
+  return measured_price(options.native.get(), call.op, kAlgorithms[static_cast<size_t>(algorithm)],
+                        options.spread);
 }
 
 NativeAlgorithm way_of(const Rule& rule) {
-  switch (rule.algorithm) {
-    case Algorithm::nccl:
-      return NativeAlgorithm::nccl;
-    case Algorithm::ucx:
-      return NativeAlgorithm::exchanged;
-    case Algorithm::summed:
-      return NativeAlgorithm::summed;
-    default:
-      return NativeAlgorithm::staged;
-  }
+  return static_cast<NativeAlgorithm>(
+      std::find(kAlgorithms.begin(), kAlgorithms.end(), rule.algorithm) - kAlgorithms.begin());
 }
 
 std::string_view obstacle(const NativeCall& call, NativeAlgorithm algorithm) {
@@ -98,7 +82,7 @@ Choice choose(const NativeCall& call, const SelectOptions& options) {
   for (size_t i = 0; i < kNativeAlgorithms; i++) {
     const auto algorithm = static_cast<NativeAlgorithm>(i);
     if (!obstacle(call, algorithm).empty()) continue;
-    const double ns = price_of(call, algorithm, options);
+    const double ns = native_ns(call, algorithm, options);
     if (least != 0 && ns >= least) continue;
     least = ns;
     choice.algorithm = algorithm;
@@ -108,18 +92,9 @@ Choice choose(const NativeCall& call, const SelectOptions& options) {
 
 }  // namespace
 
-double NativePrice::at(uint64_t bytes) const {
-  const auto next = std::find_if(points.begin(), points.end(),
-                                 [&](const Point& point) { return point.bytes >= bytes; });
-  if (next == points.begin()) return points.front().ns;
-  const Point& before =
-      next == points.end() && points.size() > 1 ? points[points.size() - 2] : *std::prev(next);
-  const Point& after = next == points.end() ? points.back() : *next;
-  const auto from = static_cast<double>(before.bytes), here = static_cast<double>(bytes);
-  if (points.size() == 1) return before.ns * here / std::max(from, 1.0);
-  const double slope =
-      std::max(0.0, (after.ns - before.ns) / (static_cast<double>(after.bytes) - from));
-  return before.ns + slope * (here - from);
+double native_ns(const NativeCall& call, NativeAlgorithm algorithm, const SelectOptions& options) {
+  const NativePrice* const known = measured(call, algorithm, options);
+  return known ? known->at(call.bytes) : predicted_ns(call, algorithm);
 }
 
 NativeAlgorithm choose_native(const NativeCall& call, const SelectOptions& options) {
@@ -139,7 +114,7 @@ NativeChoice explain_native(const NativeCall& call, const SelectOptions& options
                            : "least predicted time of the ways without an obstacle";
   for (size_t i = 0; i < kNativeAlgorithms; i++) {
     const auto algorithm = static_cast<NativeAlgorithm>(i);
-    made.candidates[i] = {algorithm, obstacle(call, algorithm), price_of(call, algorithm, options),
+    made.candidates[i] = {algorithm, obstacle(call, algorithm), native_ns(call, algorithm, options),
                           measured(call, algorithm, options) != nullptr,
                           algorithm == choice.algorithm};
   }

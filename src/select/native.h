@@ -46,6 +46,8 @@ struct NativeChoice {
   std::array<NativeCandidate, kNativeAlgorithms> candidates{};
 };
 
+// The time of a way: measured where a tuning file has it, else predicted.
+double native_ns(const NativeCall& call, NativeAlgorithm algorithm, const SelectOptions& options);
 // The way alone. A rule that is not followed is announced, once.
 NativeAlgorithm choose_native(const NativeCall& call, const SelectOptions& options);
 // The way with its reasons, for fsccl_explain().

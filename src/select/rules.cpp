@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::array kRuled{OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce,
                             OpCode::broadcast,  OpCode::reduce,         OpCode::gather,
-                            OpCode::scatter,    OpCode::all_to_all,     OpCode::send};
+                            OpCode::scatter,    OpCode::all_to_all,     OpCode::send,
+                            OpCode::unshard};
 constexpr uint64_t kLeastChunk = 4096, kMostChunk = 1u << 30;
 
 struct Named {
@@ -27,6 +28,8 @@ struct Named {
 };
 
 std::vector<Named> plans_of(OpCode op) {
+  if (op == OpCode::unshard)
+    return {{"p2p", Algorithm::p2p}, {"collectives", Algorithm::collectives}};
   std::vector<Named> plans;
   plans.reserve(12);
   plans.push_back({"slots", Algorithm::slots});

@@ -12,7 +12,8 @@
 // `by_hosts` and `flat` say how a communicator of several hosts with several ranks each goes about
 // it, and nothing elsewhere: the next rule that fits says by which plan then. Any other plan
 // implies `flat` there. `nccl`, `ucx`, `summed` and `staged` are ways of memory of GPUs (native.h),
-// and go in no pieces. Rules are for plain collectives, not for units and lists.
+// and go in no pieces. `unit_unshard=p2p` and `unit_unshard=collectives` say how units on GPUs move
+// their bytes (unit_way.h). Other rules are for plain collectives, not for units and lists.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -39,6 +40,9 @@ enum class Algorithm : uint8_t {
   ucx,
   summed,
   staged,
+  // These are for units on GPUs (unit_way.h).
+  p2p,
+  collectives,
 };
 
 // The shape of a communicator, as far as rules ask for it.

@@ -144,12 +144,11 @@ class Reader : JsonReader {
       return false;
     // A rule that names the way knows the operations that have it.
     const Result<Rule> known = parse_rule(operation + "=" + way);
-    const auto found = std::find(kNativeNames.begin(), kNativeNames.end(), way);
-    if (!known.ok() || found == kNativeNames.end())
+    if (!known.ok() || !known.value().of_device())
       return wrong("{}: way \"{}\" of operation \"{}\" is not one on memory of GPUs", place, way,
                    operation);
     made.op = known.value().op;
-    made.algorithm = static_cast<NativeAlgorithm>(found - kNativeNames.begin());
+    made.algorithm = known.value().algorithm;
     made.hosts = static_cast<int>(hosts), made.per_host = static_cast<int>(per_host);
     if (!points(json, place, &made)) return false;
     tuning_.native.push_back(std::move(made));

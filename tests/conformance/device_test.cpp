@@ -321,10 +321,8 @@ TEST_P(Device, PartsOfASplitCommunicator) {
   });
 }
 
-// In tests/conformance/meson.build FSCCL_PLAN names ways for one of the runs.
 TEST_P(Device, GoesAsTheRulesSay) {
-  const char* const plan = getenv("FSCCL_PLAN");
-  if (!plan) GTEST_SKIP() << "FSCCL_PLAN is not set";
+  const Settings settings{{"FSCCL_PLAN", "all_gather=staged, all_reduce:1K-=summed"}};
   run_ranks(GetParam(), [](Rank& self) {
     CollectiveCase c;
     c.memory = Memory::device;

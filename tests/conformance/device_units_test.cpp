@@ -84,6 +84,35 @@ TEST_P(DeviceUnits, RandomOnesAsOnTheHost) {
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceUnits, ::testing::Values(1, 2, 3, 4),
                          ::testing::PrintToStringParamName());
 
+// A unit that goes by collectives has its communicator agree what moves them.
+TEST_F(DeviceUnit, GoesAsTheRulesSay) {
+  const auto explained = [](const Rank& self) {
+    std::vector<char> text(1 << 16);
+    EXPECT_OK(fsccl_explain(self.comm, "all_gather", 1 << 20, text.data(), text.size()));
+    return std::string(text.data());
+  };
+  const bool free = !getenv("FSCCL_DEVICE_TRANSPORT");
+  for (const char* const plan : {"unit_unshard=p2p", "unit_unshard=collectives"}) {
+    const Settings settings{{"FSCCL_PLAN", plan}};
+    run_ranks(2, [&](Rank& self) {
+      OnGpu on(self);
+      train(simple_unit({{7, 5}, {33}}), self, on);
+      const std::string text = explained(self);
+      if (free && std::string_view(plan) == "unit_unshard=p2p") {
+        EXPECT_EQ(text.find(R"("device":)"), std::string::npos) << text;
+        return;
+      }
+      const size_t unit = text.find(R"("unit":{"why":")");
+      ASSERT_NE(unit, std::string::npos) << text;
+      EXPECT_EQ(text.find("FSCCL_PLAN says so", unit) != std::string::npos,
+                std::string_view(plan) == "unit_unshard=collectives")
+          << text;
+      EXPECT_NE(text.find(R"({"plan":"collectives","chosen":true)", unit), std::string::npos)
+          << text;
+    });
+  }
+}
+
 // A step as training has it: the next unit is gathered on one stream while the last one is read on
 // another.
 TEST_F(DeviceUnit, TwentyStepsWithPrefetchOnTwoStreams) {

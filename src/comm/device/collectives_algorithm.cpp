@@ -5,6 +5,7 @@
 #include "comm/device/collectives.h"
 #include "comm/device/nccl_collectives.h"
 #include "plan/describe.h"
+#include "select/unit_way.h"
 
 namespace fsccl {
 
@@ -47,6 +48,33 @@ NativeCall DeviceCollectives::native_call(const DeviceCall& call, uint64_t bytes
     against(Algorithm::summed) = "a scaled sum of wider floats is rounded at each product";
   return made;
 }
+
+namespace {
+
+// Describes the ways of a unit's gather. A unit learns when it is made whether its ranks reach each
+// other's slots.
+void explain_unit(JsonWriter& json, const UnitChoice& choice) {
+  json.key("unit");
+  json.begin_map();
+  json.entry("why", choice.why);
+  json.key("ways");
+  json.begin_list();
+  for (const UnitCandidate& one : choice.candidates) {
+    json.begin_map();
+    json.entry("plan", kUnitWayNames[static_cast<size_t>(one.way)]);
+    json.key("chosen");
+    json.truth(one.way == choice.way);
+    if (!one.obstacle.empty()) json.entry("obstacle", one.obstacle);
+    json.entry("predicted_ns", static_cast<uint64_t>(one.ns));
+    json.key("measured");
+    json.truth(one.measured);
+    json.end_map();
+  }
+  json.end_list();
+  json.end_map();
+}
+
+}  // namespace
 
 std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
   if (!prepared()) return "";
@@ -92,6 +120,10 @@ std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
     if (!reduces(op)) break;
   }
   json.end_map();
+  if (op == OpCode::all_gather)
+    explain_unit(json, choose_unit_way(unit_call(bytes, comm_.size(), one_host_, decision_.asked,
+                                                 one_host_ ? "" : "not all ranks are on one host"),
+                                       comm_.collectives().options().select));
   json.end_map();
   json.finish();
   while (!text.empty() && text.back() == '\n') text.pop_back();

@@ -75,8 +75,8 @@ TEST(Native, MeasuredTimesTakeThePlaceOfConstants) {
   SelectOptions options;
   options.spread = {1, 8};
   options.native = std::make_shared<const std::vector<NativePrice>>(std::vector<NativePrice>{
-      {OpCode::all_reduce, 1, 8, NativeAlgorithm::nccl, {{4096, 1e9}}},
-      {OpCode::all_reduce, 1, 8, NativeAlgorithm::summed, {{4096, 1000}, {1 << 21, 9000}}}});
+      {OpCode::all_reduce, 1, 8, Algorithm::nccl, {{4096, 1e9}}},
+      {OpCode::all_reduce, 1, 8, Algorithm::summed, {{4096, 1000}, {1 << 21, 9000}}}});
   EXPECT_EQ(choose_native(call, options), NativeAlgorithm::summed);
   const NativeChoice choice = explain_native(call, options);
   EXPECT_TRUE(choice.candidates[static_cast<size_t>(NativeAlgorithm::summed)].measured);
@@ -86,13 +86,13 @@ TEST(Native, MeasuredTimesTakeThePlaceOfConstants) {
 }
 
 TEST(Native, MeasuredTimesAreOnLinesBetweenSizes) {
-  const NativePrice price{OpCode::all_reduce, 1, 2, NativeAlgorithm::nccl, {{100, 10}, {200, 30}}};
+  const NativePrice price{OpCode::all_reduce, 1, 2, Algorithm::nccl, {{100, 10}, {200, 30}}};
   EXPECT_DOUBLE_EQ(price.at(0), 10);
   EXPECT_DOUBLE_EQ(price.at(100), 10);
   EXPECT_DOUBLE_EQ(price.at(150), 20);
   EXPECT_DOUBLE_EQ(price.at(200), 30);
   EXPECT_DOUBLE_EQ(price.at(400), 70);
-  const NativePrice one{OpCode::all_reduce, 1, 2, NativeAlgorithm::nccl, {{100, 10}}};
+  const NativePrice one{OpCode::all_reduce, 1, 2, Algorithm::nccl, {{100, 10}}};
   EXPECT_DOUBLE_EQ(one.at(50), 10);
   EXPECT_DOUBLE_EQ(one.at(1000), 100);
 }

@@ -48,7 +48,7 @@ TEST(TuningFile, TimesOfWaysOnGpus) {
   ASSERT_EQ(tuning.native.size(), 1u);
   const NativePrice& price = tuning.native[0];
   EXPECT_EQ(price.op, OpCode::all_gather);
-  EXPECT_EQ(price.algorithm, NativeAlgorithm::nccl);
+  EXPECT_EQ(price.algorithm, Algorithm::nccl);
   EXPECT_EQ(price.hosts, 2);
   EXPECT_EQ(price.per_host, 4);
   EXPECT_DOUBLE_EQ(price.at(8192), 30.5);

@@ -1,0 +1,107 @@
+// The way that units on GPUs move their bytes.
+#include "select/unit_way.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "select/tuning_file.h"
+
+namespace fsccl {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kBytes = 64u << 20;
+
+UnitCall reached() { return {kBytes, 8, true, {}}; }
+UnitCall against(UnitWay way) {
+  UnitCall call = reached();
+  call.obstacles[static_cast<size_t>(way)] = "it is not there";
+  return call;
+}
+SelectOptions with_rules(std::string_view text) {
+  SelectOptions options;
+  options.rules = std::make_shared<const std::vector<Rule>>(parse_rules(text, "FSCCL_PLAN").take());
+  return options;
+}
+// The times of both ways that a tuning file of one host with 8 ranks has.
+SelectOptions with_times(double p2p, double collectives) {
+  SelectOptions options;
+  options.spread = {1, 8};
+  options.native = std::make_shared<const std::vector<NativePrice>>(std::vector<NativePrice>{
+      {OpCode::unshard, 1, 8, Algorithm::p2p, {{kBytes, p2p}}},
+      {OpCode::unshard, 1, 8, Algorithm::collectives, {{kBytes, collectives}}}});
+  return options;
+}
+
+TEST(UnitWay, TheSettingIsAnObstacle) {
+  const auto way = [](DeviceTransport asked, std::string_view unreached) {
+    return choose_unit_way(unit_call(kBytes, 2, true, asked, unreached), {}).way;
+  };
+  EXPECT_EQ(way(DeviceTransport::kAuto, ""), UnitWay::p2p);
+  EXPECT_EQ(way(DeviceTransport::kAuto, "a rank does not"), UnitWay::collectives);
+  EXPECT_EQ(way(DeviceTransport::kP2p, "a rank does not"), UnitWay::p2p) << "which is an error";
+  for (const auto asked : {DeviceTransport::kNccl, DeviceTransport::kUcx, DeviceTransport::kStaged})
+    EXPECT_EQ(way(asked, ""), UnitWay::collectives);
+}
+
+TEST(UnitWay, AWayWithAnObstacleIsNotTaken) {
+  EXPECT_EQ(choose_unit_way(against(UnitWay::p2p), {}).way, UnitWay::collectives);
+  EXPECT_EQ(choose_unit_way(against(UnitWay::collectives), {}).way, UnitWay::p2p);
+}
+
+// No kernel of NCCL is launched, and the bytes are the same.
+TEST(UnitWay, PeerToPeerIsPredictedToBeTheFaster) {
+  for (const uint64_t bytes : {uint64_t{1} << 20, uint64_t{1} << 26, uint64_t{1} << 34}) {
+    UnitCall call = reached();
+    call.bytes = bytes;
+    const UnitChoice choice = choose_unit_way(call, {});
+    EXPECT_EQ(choice.way, UnitWay::p2p) << bytes;
+    EXPECT_GT(choice.candidates[0].ns, 0);
+    EXPECT_GT(choice.candidates[1].ns, choice.candidates[0].ns);
+  }
+}
+
+TEST(UnitWay, ARuleNamesTheWay) {
+  const UnitChoice choice = choose_unit_way(reached(), with_rules("unit_unshard=collectives"));
+  EXPECT_EQ(choice.way, UnitWay::collectives);
+  EXPECT_EQ(choice.why, "FSCCL_PLAN says so");
+  EXPECT_EQ(choose_unit_way(reached(), with_rules("unit_unshard:128M-=collectives")).way,
+            UnitWay::p2p)
+      << "the rule is for larger units";
+  EXPECT_EQ(choose_unit_way(reached(), with_rules("all_gather=nccl")).way, UnitWay::p2p)
+      << "the rule is for collectives";
+}
+
+TEST(UnitWay, ARuleThatCannotBeFollowedIsTold) {
+  const UnitChoice choice = choose_unit_way(against(UnitWay::p2p), with_rules("unit_unshard=p2p"));
+  EXPECT_EQ(choice.way, UnitWay::collectives);
+  EXPECT_THAT(choice.why, HasSubstr("FSCCL_PLAN is not followed: it is not there"));
+}
+
+TEST(UnitWay, MeasuredTimesTakeThePlaceOfConstants) {
+  EXPECT_EQ(choose_unit_way(reached(), with_times(2e6, 1e6)).way, UnitWay::collectives);
+  EXPECT_EQ(choose_unit_way(reached(), with_times(1e6, 2e6)).way, UnitWay::p2p);
+  SelectOptions other = with_times(2e6, 1e6);
+  other.spread = {1, 4};
+  const UnitChoice choice = choose_unit_way(reached(), other);
+  EXPECT_FALSE(choice.candidates[0].measured) << "other ranks have measured";
+}
+
+TEST(UnitWay, RulesAndTuningFilesKnowTheWays) {
+  EXPECT_EQ(parse_rule("unit_unshard@1x8:64M-=p2p").take().algorithm, Algorithm::p2p);
+  EXPECT_THAT(parse_rule("unit_unshard=slots").status().text(),
+              HasSubstr("plan \"slots\" is not one of p2p, collectives"));
+  EXPECT_THAT(parse_rule("all_gather=p2p").status().text(), HasSubstr("is not one of slots"));
+  const Tuning tuning =
+      parse_tuning(R"({"fsccl_tuning": 1, "native": [{"operation": "unit_unshard", "hosts": 1,)"
+                   R"( "ranks_per_host": 8, "algorithm": "p2p", "sizes": [4096], "ns": [10]}]})",
+                   "file")
+          .take();
+  ASSERT_EQ(tuning.native.size(), 1u);
+  EXPECT_EQ(tuning.native[0].op, OpCode::unshard);
+  EXPECT_EQ(tuning.native[0].algorithm, Algorithm::p2p);
+}
+
+}  // namespace
+}  // namespace fsccl
