@@ -70,22 +70,6 @@ std::vector<int> usable_gpus(std::string* why) {
   return found.devices;
 }
 
-// The primary context of this rank's GPU is the thread's from now on.
-void use_gpu(const Session& session) {
-  static bool used = false;
-  if (std::exchange(used, true)) return;
-  std::string why;
-  const std::vector<int> devices = usable_gpus(&why);
-  int local_rank = 0, local_size = 1, device = 0;
-  must(fsccl_comm_local_rank(session.comm(), &local_rank, &local_size), "fsccl_comm_local_rank");
-  if (devices.empty() || driver().missing) give_up("loading", 1);
-  void* context = nullptr;
-  const int ordinal = devices[static_cast<size_t>(local_rank) % devices.size()];
-  must_be_0(driver().get(&device, ordinal), "cuDeviceGet");
-  must_be_0(driver().retain(&context, device), "cuDevicePrimaryCtxRetain");
-  must_be_0(driver().use(context), "cuCtxPushCurrent");
-}
-
 }  // namespace
 
 std::string why_no_gpu() {
@@ -95,8 +79,24 @@ std::string why_no_gpu() {
   return why;
 }
 
+int GpuMemory::device(const Session& session) {
+  static int ordinal = -1;
+  if (ordinal >= 0) return ordinal;
+  std::string why;
+  const std::vector<int> devices = usable_gpus(&why);
+  int local_rank = 0, local_size = 1, device = 0;
+  must(fsccl_comm_local_rank(session.comm(), &local_rank, &local_size), "fsccl_comm_local_rank");
+  if (devices.empty() || driver().missing) give_up("loading", 1);
+  void* context = nullptr;
+  ordinal = devices[static_cast<size_t>(local_rank) % devices.size()];
+  must_be_0(driver().get(&device, ordinal), "cuDeviceGet");
+  must_be_0(driver().retain(&context, device), "cuDevicePrimaryCtxRetain");
+  must_be_0(driver().use(context), "cuCtxPushCurrent");
+  return ordinal;
+}
+
 GpuMemory::GpuMemory(const Session& session, uint64_t bytes) {
-  use_gpu(session);
+  device(session);
   Address memory = 0;
   must_be_0(driver().allocate(&memory, std::max<uint64_t>(bytes, 1)), "cuMemAlloc");
   data_ = reinterpret_cast<char*>(memory);

@@ -12,6 +12,8 @@ namespace fsccl::perf {
 // process when there is none.
 class GpuMemory {
  public:
+  // Returns the ordinal of that GPU, whose primary context is the thread's from now on.
+  static int device(const Session& session);
   GpuMemory(const Session& session, uint64_t bytes);
   ~GpuMemory();
   GpuMemory(const GpuMemory&) = delete;

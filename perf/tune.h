@@ -14,10 +14,13 @@
 
 namespace fsccl::perf {
 
+inline constexpr const char* kTunedUnits = "unit_unshard";
+
 struct TuneOptions {
   std::vector<const CollectiveKind*> collectives;
   std::vector<Memory> memories;
-  bool gpu = false;  // memory of GPUs as well (tune_gpu.h)
+  bool gpu = false;    // memory of GPUs as well (tune_gpu.h)
+  bool units = false;  // with it, the gathers of units on GPUs (kTunedUnits)
   std::vector<uint64_t> sizes;
   int repeats = 15;
   std::string output;  // the tuning file; empty: none

@@ -8,7 +8,7 @@ namespace fsccl::perf {
 namespace {
 const std::vector<std::string> kTuned = {"all_gather", "reduce_scatter", "all_reduce",
                                          "broadcast",  "reduce",         "gather",
-                                         "scatter",    "all_to_all"};
+                                         "scatter",    "all_to_all",     kTunedUnits};
 }
 
 void TuneCommand::add_to(CLI::App* command) {
@@ -47,11 +47,16 @@ void TuneCommand::add_to(CLI::App* command) {
 std::string TuneCommand::finish(TuneOptions* options) const {
   *options = options_;
   for (const std::string& name : collectives_)
-    options->collectives.push_back(find_collective(name));
+    if (name == kTunedUnits)
+      options->units = true;
+    else
+      options->collectives.push_back(find_collective(name));
   for (const Memory memory : {Memory::kCaller, Memory::kPool})
     if (std::find(memories_.begin(), memories_.end(), memory_name(memory)) != memories_.end())
       options->memories.push_back(memory);
   options->gpu = std::find(memories_.begin(), memories_.end(), "gpu") != memories_.end();
+  if (options->units && !options->gpu)
+    return fmt::format("{} is tuned on GPUs alone: add --memory gpu", kTunedUnits);
   options->sizes = size_sweep(*parse_bytes(first_), *parse_bytes(last_), factor_);
   return options->sizes.empty()
              ? fmt::format("--minbytes {} is larger than --maxbytes {}", first_, last_)

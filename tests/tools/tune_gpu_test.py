@@ -60,3 +60,22 @@ with tempfile.TemporaryDirectory() as folder:
     expect(sorted((one['operation'], one['algorithm']) for one in kept) == sorted(prices), kept)
     expect(all(max(one['ns']) < 1e12 for one in kept), kept)
     expect('of 2 points' in run('--coll', 'all_gather'), 'the table')
+
+    # The ways of units: the rules force each, the times decide, and they are for GPUs alone.
+    units = rows('--coll', 'unit_unshard', '-o', made)
+    expect([set(row['forced_us']) for row in units] == [{'p2p', 'collectives'}] * 2, units)
+    expect({row['chosen'] for row in units} == {'p2p'}, units)
+    text = json.loads(made.read_text(encoding='utf-8'))
+    expect(
+        {(one['operation'], one['algorithm']) for one in text['native']}
+        == {('unit_unshard', 'p2p'), ('unit_unshard', 'collectives')},
+        text,
+    )
+    for one in text['native']:
+        one['ns'] = [4e12, 4e12] if one['algorithm'] == 'p2p' else [1, 1]
+    text['rules'] = []
+    made.write_text(json.dumps(text), encoding='utf-8')
+    followed = rows('--coll', 'unit_unshard', FSCCL_TUNING_FILE=str(made))
+    expect({row['chosen'] for row in followed} == {'collectives'}, followed)
+    refused = run_program(perf, 'tune', '--ranks', '2', '--coll', 'unit_unshard', status=2)
+    expect('unit_unshard is tuned on GPUs alone: add --memory gpu' in refused, refused)
