@@ -22,17 +22,55 @@ std::string short_bytes(double value) {
   return fmt::format("{:.3g}{}", value, kUnits[unit]);
 }
 
+namespace {
+
+constexpr double kRoundings = 1e-9;  // the error of a logarithm
+
+// The greatest of 1, 2 and 5 times a power of ten that is not above `value`.
+double round_down(double value) {
+  const double power = std::pow(10, std::floor(std::log10(value) + kRoundings));
+  for (const double times : {5, 2})
+    if (times * power <= value * (1 + kRoundings)) return times * power;
+  return power;
+}
+// The next one of them.
+double next_round(double round) {
+  const double power = std::pow(10, std::floor(std::log10(round) + kRoundings));
+  const double times = std::round(round / power);
+  return times == 1 ? 2 * power : times == 2 ? 5 * power : 10 * power;
+}
+
+}  // namespace
+
+// Ends at round numbers next to the values, and labels each round number where there are few, else
+// powers of ten.
+void Scale::span_decades(double low, double high) {
+  std::vector<double> rounds{round_down(low)};
+  do rounds.push_back(next_round(rounds.back()));
+  while (rounds.back() < high * (1 - kRoundings));
+  low_ = std::log10(rounds.front()), high_ = std::log10(rounds.back());
+  constexpr size_t kMostTicks = 7;
+  if (rounds.size() > kMostTicks) {
+    const double first = std::ceil(low_ - kRoundings), last = std::floor(high_ + kRoundings);
+    const double step = std::ceil((last - first) / kMostTicks);
+    rounds.clear();
+    for (double power = first; power <= last; power += step) rounds.push_back(std::pow(10, power));
+  }
+  ticks_ = std::move(rounds);
+}
+
 Scale::Scale(Axis axis, double low, double high, double begin, double end, End where)
     : axis_(axis), begin_(begin), end_(end) {
-  if (logarithmic(axis)) {
-    const double base = in_bytes(axis) ? 2 : 10;
-    low_ = std::floor(std::log(low) / std::log(base) + 1e-9),
-    high_ = std::ceil(std::log(high) / std::log(base) - 1e-9);
+  if (axis == Axis::kLog) {
+    span_decades(low, high);
+    return;
+  }
+  if (axis == Axis::kLogBytes) {
+    base_ = 2;
+    low_ = std::floor(std::log2(low) + kRoundings), high_ = std::ceil(std::log2(high) - kRoundings);
     if (high_ <= low_) high_ = low_ + 1;
     const double step = std::ceil((high_ - low_) / 7);
-    for (double power = low_; power <= high_; power += step)
-      ticks_.push_back(std::pow(base, power));
-    base_ = base;
+    for (double power = low_; power <= high_; power += step) ticks_.push_back(std::exp2(power));
     return;
   }
   const double base = in_bytes(axis) ? 2 : 10, wanted = std::max(high, 1e-9) / 4;

@@ -27,6 +27,8 @@ class Scale {
   }
 
  private:
+  void span_decades(double low, double high);
+
   Axis axis_;
   double begin_, end_, low_ = 0, high_ = 1, base_ = 10;
   std::vector<double> ticks_;

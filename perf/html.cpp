@@ -25,16 +25,16 @@ color:var(--text);
 font:16px/1.45 system-ui,sans-serif}h1{font-size:1.4rem;margin:.2rem 0}h2{font-size:1rem;
 margin:0 0 .4rem}
 p{margin:.2rem 0 1rem;color:var(--soft);overflow-wrap:anywhere}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}
-figure.wide{grid-column:1/-1}figure.wide>div{overflow-x:auto}figure.wide>div>svg{min-width:58rem}
+.charts{columns:26rem 2;column-gap:1rem}.charts>*{break-inside:avoid}
+figure.wide{column-span:all}figure.wide>div{overflow-x:auto}figure.wide>div>svg{min-width:58rem}
 svg .area{stroke:var(--card);stroke-width:.6}svg .pale{fill-opacity:.45}
 svg .mark{stroke:var(--soft);stroke-dasharray:2 3;fill:none}
 svg .band{fill:var(--back);stroke:var(--line)}svg text.in{fill:var(--back);font-weight:600;
 pointer-events:none}
 svg text.pale-in{fill:var(--text);pointer-events:none}
-figure,.table{margin:0;padding:.8rem;background:var(--card);border:1px solid var(--line);
+figure,.table{margin:0 0 1rem;padding:.8rem;background:var(--card);border:1px solid var(--line);
 border-radius:8px}
-.table{margin-top:1rem;overflow-x:auto}.charts>.table{margin-top:0}
+.table{overflow-x:auto}
 svg{display:block;width:100%;height:auto;overflow:visible}
 svg text{fill:var(--soft);font:11px system-ui,sans-serif}svg .axis{stroke:var(--line);fill:none}
 svg .line{fill:none;stroke-width:2;stroke-linejoin:round}svg .wide{stroke-width:7;opacity:.4}

@@ -115,17 +115,11 @@ std::string step_page(const StepReport& report, const std::vector<MachineLimit>&
                        "ranks together copy and read as many bytes "
                        "as cannot be avoided, each in memory of its own of the slot's size, and at "
                        "least the rate that a unit reached.");
-  // The summary stands beside the charts where it makes their number even, so that no cell is
-  // empty.
   std::vector<std::string> charts = {phases_chart(report), memory_chart(report)};
   if (!report.dry_run) charts.push_back(bandwidth_chart(report, limits));
+  charts.push_back(draw(summary(report)));
   std::erase(charts, "");
-  std::vector<std::string> tables = {draw(summary(report)), draw(units)};
-  if (charts.size() % 2 == 1) {
-    charts.push_back(std::move(tables.front()));
-    tables.erase(tables.begin());
-  }
-  return make_page("fsccl-perf step: " + report.model, subtitle, charts, tables);
+  return make_page("fsccl-perf step: " + report.model, subtitle, charts, {draw(units)});
 }
 
 }  // namespace fsccl::perf

@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "perf/page_collectives.h"
 #include "perf/page_step.h"
 
 namespace fsccl::perf {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -71,6 +74,28 @@ TEST(LineChart, TakesAnyValues) {
       EXPECT_THAT(svg, Not(HasSubstr("inf")));
       EXPECT_LT(svg.size(), 6000u) << "too many labels for " << high;
     }
+}
+
+TEST(LineChart, ALogarithmicAxisEndsAtRoundNumbersNextToTheValues) {
+  const auto labels = [](double low, double high) {
+    const std::string svg =
+        draw(LineChart{"t",
+                       "",
+                       "",
+                       Axis::kLinear,
+                       Axis::kLog,
+                       {{"one", {{7, low}, {9, high}}, 0, false, false, false}}});
+    std::vector<std::string> found;
+    const std::regex label(R"(text-anchor="end">([^<]+)<)");
+    for (auto at = std::sregex_iterator(svg.begin(), svg.end(), label);
+         at != std::sregex_iterator(); ++at)
+      found.push_back((*at)[1]);
+    return found;
+  };
+  EXPECT_THAT(labels(15, 22), ElementsAre("10", "20", "50"));
+  EXPECT_THAT(labels(20, 20), ElementsAre("20", "50"));
+  EXPECT_THAT(labels(0.5, 2), ElementsAre("0.5", "1", "2"));
+  EXPECT_THAT(labels(3, 4e5), ElementsAre("10", "100", "1k", "10k", "100k"));
 }
 
 TEST(BarChart, PutsPartsEndToEnd) {
