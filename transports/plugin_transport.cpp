@@ -143,7 +143,9 @@ Result<std::unique_ptr<TransportNode>> PluginTransport::join(
   FSCCL_TRY(
       status_of(table_.join(&job, &node, endpoint.data(), &bytes, error, sizeof error), error));
   if (!node || bytes > endpoint.size())
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "its join() made no node, or a card that is too large");
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "its join() made no node, or an endpoint address of more than {} bytes",
+                endpoint.size());
   endpoint.resize(bytes);
   return std::unique_ptr<TransportNode>(
       std::make_unique<PluginNode>(table_, node, std::move(endpoint)));

@@ -145,7 +145,7 @@ TEST(Plugin, MistakesAreToldToEveryRank) {
       {"a card too large",
        both,
        wrong("card"),
-       {none, "rank 1 cannot use", "a card that is too large"}},
+       {none, "rank 1 cannot use", "an endpoint address of more than"}},
       {"no connecting", with(both, wrong("connect")), {}, {"FSCCL_ERR_LINK", "its switch is off"}},
       {"slots of two sizes",
        both,
