@@ -314,25 +314,25 @@ bool Runner::wait_released(Operation& op) {
 }
 
 template <class C>
-Remote Runner::there(const C& cursor, const Place& place, int rank, uint64_t begin,
+Remote Runner::there(const C& cursor, const Operand& operand, int rank, uint64_t begin,
                      fsccl_dtype_t dtype) const {
-  const Buffer& buffer = cursor.plan->buffers[place.buffer];
-  if (cursor.has_slots && buffer.slot) return {slot_of(buffer, rank) + place.offset, 0};
-  const uint64_t offset = place.offset + (begin ? begin * dtype_size(dtype) : 0);
+  const Buffer& buffer = cursor.plan->buffers[operand.buffer];
+  if (cursor.has_slots && buffer.slot) return {slot_of(buffer, rank) + operand.offset, 0};
+  const uint64_t offset = operand.offset + (begin ? begin * dtype_size(dtype) : 0);
   // A plan's ranks are not the engine's where an engine of one rank makes sums (sums_apart.h).
-  if (rank == cursor.plan->rank) return {cursor.own(place.buffer) + offset, 0};
+  if (rank == cursor.plan->rank) return {cursor.own(operand.buffer) + offset, 0};
   if constexpr (kSmall<C>) {
     // A small call is not stopped between its steps: what peers have taken back it must not touch.
     if (failure_.failed()) return {};
   } else {
-    const Binding& binding = cursor.bindings[place.buffer];
+    const Binding& binding = cursor.bindings[operand.buffer];
     if (buffer.shared) return {binding.base + offset, 0};
     if (binding.table) return binding.table[rank].plus(binding.table_offset + offset);
   }
-  return remote(cursor.how(), place.buffer, rank).plus(offset);
+  return remote(cursor.how(), operand.buffer, rank).plus(offset);
 }
 
-template Remote Runner::there(const Operation&, const Place&, int, uint64_t, fsccl_dtype_t) const;
+template Remote Runner::there(const Operation&, const Operand&, int, uint64_t, fsccl_dtype_t) const;
 
 template <class C>
 bool Runner::move(C& cursor, const Step& step) {

@@ -190,12 +190,12 @@ class Runner {
     return slots_[static_cast<size_t>(rank)] + window_.slot_at(buffer.slot_tick);
   }
   template <class C>
-  static std::byte* here(const C& cursor, const Place& place) {
-    return cursor.own(place.buffer) + place.offset;
+  static std::byte* here(const C& cursor, const Operand& operand) {
+    return cursor.own(operand.buffer) + operand.offset;
   }
   // `begin`: elements of `dtype` that earlier rounds did.
   template <class C>
-  Remote there(const C& cursor, const Place& place, int rank, uint64_t begin,
+  Remote there(const C& cursor, const Operand& operand, int rank, uint64_t begin,
                fsccl_dtype_t dtype) const;
   const Remote& remote(const OperationSettings& how, uint32_t buffer, int rank) const {
     return remote_[(buffer == how.published[0] ? 0 : static_cast<size_t>(ranks_)) +
@@ -257,9 +257,9 @@ class Runner {
   // Sums of what lies in slots (sums.h).
   bool sum_moved(Operation& op, const Step& step, const void* src, const void* dst, uint64_t count);
   bool sum_reduced(Operation& op, const Step& step, const Slice& part);
-  void put_sum(const Operation& op, const Place& place, const void* data, uint64_t bytes);
-  bool check_sum(Operation& op, const Place& place, int rank, const void* data, uint64_t bytes);
-  uint32_t& sum_of(const Operation& op, const Place& place, int rank) const;
+  void put_sum(const Operation& op, const Operand& operand, const void* data, uint64_t bytes);
+  bool check_sum(Operation& op, const Operand& operand, int rank, const void* data, uint64_t bytes);
+  uint32_t& sum_of(const Operation& op, const Operand& operand, int rank) const;
 
   const EngineOptions& options_;
   Channel& channel_;
@@ -282,7 +282,7 @@ class Runner {
   bool unfenced_ = false;  // slots were written past the caches, since the last fence
   Blocked blocked_;
   int64_t verdict_ns_ = 0;  // by then ranks that disagree are told so (await_earlier()); 0: none do
-  // The places that peers published with their enter signals of the call that runs, by published
+  // The locations that peers published with their enter signals of the call that runs, by published
   // buffer and rank.
   std::vector<Remote> remote_;
   std::vector<const void*> sources_;

@@ -55,7 +55,7 @@ bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst
 }
 
 bool Runner::code(Operation& op, const Step& step) {
-  const Place& slot = op.plan->buffers[step.dst.buffer].slot ? step.dst : step.src;
+  const Operand& slot = op.plan->buffers[step.dst.buffer].slot ? step.dst : step.src;
   op.coded_bytes = op.code(op, step, there(op, slot, slot.rank, 0, FSCCL_UINT8).mapped);
   return true;
 }
@@ -112,20 +112,20 @@ bool Runner::sum_moved(Operation& op, const Step& step, const void* src, const v
                    count * dtype_size(step.from));
 }
 
-// The sum of the piece that begins at the place.
-uint32_t& Runner::sum_of(const Operation& op, const Place& place, int rank) const {
-  const Buffer& buffer = op.plan->buffers[place.buffer];
+// The sum of the piece that begins at the operand.
+uint32_t& Runner::sum_of(const Operation& op, const Operand& operand, int rank) const {
+  const Buffer& buffer = op.plan->buffers[operand.buffer];
   std::byte* const table = slot_of(buffer, rank) + op.plan->slots[buffer.slot_tick];
-  return *reinterpret_cast<uint32_t*>(table + place.offset / kPerSum * sizeof(uint32_t));
+  return *reinterpret_cast<uint32_t*>(table + operand.offset / kPerSum * sizeof(uint32_t));
 }
 
-void Runner::put_sum(const Operation& op, const Place& place, const void* data, uint64_t bytes) {
-  sum_of(op, place, rank_) = crc32c(data, bytes);
+void Runner::put_sum(const Operation& op, const Operand& operand, const void* data, uint64_t bytes) {
+  sum_of(op, operand, rank_) = crc32c(data, bytes);
 }
 
-bool Runner::check_sum(Operation& op, const Place& place, int rank, const void* data,
+bool Runner::check_sum(Operation& op, const Operand& operand, int rank, const void* data,
                        uint64_t bytes) {
-  const uint32_t meant = sum_of(op, place, rank), sum = crc32c(data, bytes);
+  const uint32_t meant = sum_of(op, operand, rank), sum = crc32c(data, bytes);
   if (sum == meant) return true;
   damaged(op.fingerprint, rank, fmt::format("{} bytes", bytes),
           fmt::format("their CRC32C is {:#010x}, {:#010x} was meant", sum, meant));

@@ -8,7 +8,7 @@ namespace fsccl {
 Plan all_gather_inline(const Shape& shape) {
   const uint64_t size = shape.size();
   const auto bytes = [&](int q) { return shape.part(q).count * size; };
-  const auto part = [&](int q) { return Place{1, shape.rank, shape.part(q).begin * size}; };
+  const auto part = [&](int q) { return Operand{1, shape.rank, shape.part(q).begin * size}; };
   Builder build("all_gather_inline", shape.rank, shape.ranks, 1);
   build.buffer("input", Role::input, bytes(shape.rank));
   build.buffer("output", Role::output, shape.whole_bytes());

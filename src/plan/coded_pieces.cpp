@@ -92,7 +92,7 @@ Plan plan_of(const CodedShape& shape, const CodedPieces& pieces, size_t k) {
   }
   for (int tick = 0; tick < ticks; tick++) {
     const CodedPiece own = pieces.piece(k, tick, shape.rank);
-    const Place made = build.here(slot(tick), 0);
+    const Operand made = build.here(slot(tick), 0);
     build.code(made, build.here(0, own.begin), own.count);
     for (int i = 1; i < shape.ranks && shape.mirrored; i++)
       build.put_coded(build.peer(i), made, pieces.bytes(own));

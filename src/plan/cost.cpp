@@ -126,7 +126,7 @@ class Follower {
     return std::max(last_but_one, static_cast<double>(most) / static_cast<double>(plans_[0].chunk));
   }
   // A slot's two copies take half of its cost each.
-  double move(size_t who, const Step& step, bool from_peer, const Place& dst) const {
+  double move(size_t who, const Step& step, bool from_peer, const Operand& dst) const {
     const Plan& plan = plans_[who];
     const uint64_t bytes = bytes_of(who, step);
     if (bytes == 0) return 0;

@@ -99,18 +99,18 @@ class Relay {
     const int self = build_.rank();
     const std::vector<Shape::Part> have = runs(self, lacked(step, 1));
     const uint64_t all = count_of(self, lacked(step, 1));
-    Place source = build_.here(slot(step), 0);
+    Operand source = build_.here(slot(step), 0);
     if (have.size() == 1) source = build_.here(buffer_, have[0].begin * size());
     uint64_t at = 0;
     for (const Shape::Part& run : have) {
-      const Place place = build_.here(slot(step), at * size());
+      const Operand operand = build_.here(slot(step), at * size());
       if (have.size() > 1)
-        build_.copy(place, build_.here(buffer_, run.begin * size()), run.count, dtype_);
+        build_.copy(operand, build_.here(buffer_, run.begin * size()), run.count, dtype_);
       at += run.count;
     }
     partners(step, [&](int distance, int lacks) {
       const uint64_t lacking = count_of(self, lacks), skipped = (all - lacking) * size();
-      Place from = source;
+      Operand from = source;
       from.offset += skipped;
       build_.put(back(self, -distance), build_.here(slot(step), skipped), from, lacking, dtype_);
     });

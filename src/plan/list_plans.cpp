@@ -49,7 +49,7 @@ void broadcast_share(Builder& build, const ListShape& shape) {
                          : pulled >= end
                              ? count
                              : std::min(count, ((pulled - begin) / size + line - 1) / line * line);
-    const Place tail = {recv_buffer(t), 0, cut * size};
+    const Operand tail = {recv_buffer(t), 0, cut * size};
     if (shape.rank == shape.root) {
       for (int i = 1; i < shape.ranks; i++)
         build.copy(build.at(build.peer(i), tail.buffer, tail.offset),
@@ -102,7 +102,7 @@ const std::vector<ListRange>& window_of(const Windows& windows, size_t k) {
 // several in one put, packed in the own slot before, which costs less than a put of each; a piece
 // alone is put from where it is.
 template <class SourceOf>
-void offer(Builder& build, const ListShape& shape, const std::vector<ListRange>& pieces, Place at,
+void offer(Builder& build, const ListShape& shape, const std::vector<ListRange>& pieces, Operand at,
            SourceOf source, const std::vector<int>& readers) {
   if (pieces.empty() || readers.empty()) return;
   const bool packs = !shape.mirrored || pieces.size() > 1;

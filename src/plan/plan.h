@@ -64,7 +64,7 @@
 // sum in the order of the ranks. A plan with native steps has no ticks: peers hear of it by these
 // steps alone.
 //
-// Places. A `Place` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are
+// Operands. An `Operand` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are
 // one piece of memory that all ranks map (a host-shared slot): every rank's bytes are the same
 // bytes.
 #pragma once
@@ -85,8 +85,8 @@ inline constexpr int kAllPeers = -1;
 inline constexpr uint64_t kInlineBytes = 24;  // payload that a signal line can carry
 
 enum class StepKind : uint8_t {
-  copy,  // dst = src, `count` elements of dtype `from`; one of the two may be a peer's place
-  cast,  // copy that converts from `from` to `to`; both are places of this rank, or shared
+  copy,  // dst = src, `count` elements of dtype `from`; one of the two may be a peer's
+  cast,  // copy that converts from `from` to `to`; both are of this rank, or shared
   // dst = reduction over rank q = 0 .. ranks-1 of (src.buffer of rank q at src.offset); src.rank is
   // ignored; operator, scale, accumulate and norm come with the operation (they do not change the
   // plan)
@@ -94,7 +94,7 @@ enum class StepKind : uint8_t {
   // dst = reduction over k = 0 .. ranks-1 of the block of `count` elements at src.offset + k *
   // stride, all in one buffer of this rank
   reduce_local,
-  // dst = src, `count` elements of dtype `from`: src is any place of this rank, dst one in a slot
+  // dst = src, `count` elements of dtype `from`: src is any operand of this rank, dst one in a slot
   // of this rank, as `peer` sees that slot (mirrored)
   put,
   // dst = src, `count` words, in a form that the operation's hook gives them, or takes them out of:
@@ -147,7 +147,7 @@ struct Native {
   std::vector<Part> sends, receives;  // no part is empty; each peer once at most
 };
 
-struct Place {
+struct Operand {
   uint32_t buffer = 0;
   int32_t rank = 0;
   uint64_t offset = 0;  // bytes
@@ -159,10 +159,10 @@ struct Step {
   fsccl_dtype_t to = FSCCL_UINT8;
   uint16_t tick = 0;         // signal, wait; native: the number of what it moves
   int32_t peer = kAllPeers;  // wait and put: the peer; signal: the receiver
-  Place dst, src;
+  Operand dst, src;
   uint64_t count = 0;     // elements (signal, wait: bytes)
   uint64_t stride = 0;    // reduce_local: bytes from one block to the next
-  Place own;              // reduce: where this rank's own contribution is
+  Operand own;              // reduce: where this rank's own contribution is
   bool spread = false;    // reduce: dst on every rank
   bool optional = false;  // signal: of a quiet plan
   // put: of as many bytes as the last code step took, `count` at most
@@ -219,9 +219,9 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<Native> natives;  // by the number in a native step
 
-  // Returns the bytes of the slot in which the place lies; 0: the place is in no slot.
-  uint64_t slot_bytes(const Place& place) const {
-    const Buffer& buffer = buffers[place.buffer];
+  // Returns the bytes of the slot in which the operand lies; 0: it is in no slot.
+  uint64_t slot_bytes(const Operand& operand) const {
+    const Buffer& buffer = buffers[operand.buffer];
     return buffer.slot ? slots[buffer.slot_tick] : 0;
   }
 };

@@ -25,7 +25,7 @@ Plan reduce_direct(const ReductionShape& f) {
   build.wait_all(0);
   build.choose();
   const uint64_t begin = part.begin * size;
-  const Place result = f.deliver == Deliver::self
+  const Operand result = f.deliver == Deliver::self
                            ? build.here(1, 0)
                            : build.at(f.deliver == Deliver::root ? f.root : f.rank, 1, begin);
   build.reduce(result, f.dtype, build.here(0, begin), f.dtype, part.count);

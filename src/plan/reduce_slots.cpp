@@ -94,7 +94,7 @@ Plan reduce_slots(const ReductionShape& f, uint64_t slot_bytes) {
     for (int i = 1; i < f.ranks; ++i) {
       const int q = build.peer(i);
       const Portion theirs = part(f, cut, q, t);
-      const Place input = staged ? build.here(slot(t), 0) : build.here(0, theirs.begin * size);
+      const Operand input = staged ? build.here(slot(t), 0) : build.here(0, theirs.begin * size);
       build.offer(q, build.here(slot(t), cut.place(q)), input, theirs.count, f.dtype);
       if (f.every_rank_reduces_all && !f.mirrored && theirs.count) break;
     }
@@ -111,7 +111,7 @@ Plan reduce_slots(const ReductionShape& f, uint64_t slot_bytes) {
         f.deliver == Deliver::self
             ? portion_of(f.parts[static_cast<size_t>(f.rank)].count, t, ticks, size)
             : own;
-    const Place result =
+    const Operand result =
         stays ? build.here(kOutput, kept.begin * size) : build.here(result_slot, 0);
     build.reduce(result, f.dtype, build.here(slot(t), cut.place(f.rank)), f.dtype, own.count,
                  build.here(0, own.begin * size));

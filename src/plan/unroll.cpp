@@ -42,21 +42,21 @@ struct Unroller {
     }
   }
 
-  // Bytes a place advances per element before it; slots do not. `viewer`: who sees it.
-  Place moved(Place place, uint64_t elements, fsccl_dtype_t dtype, int first_tick,
+  // Bytes a operand advances per element before it; slots do not. `viewer`: who sees it.
+  Operand moved(Operand operand, uint64_t elements, fsccl_dtype_t dtype, int first_tick,
               int viewer) const {
-    if (place.buffer >= plan.buffers.size()) {  // for verify() to find
-      place.buffer += static_cast<uint32_t>(out.buffers.size() - plan.buffers.size());
-      return place;
+    if (operand.buffer >= plan.buffers.size()) {  // for verify() to find
+      operand.buffer += static_cast<uint32_t>(out.buffers.size() - plan.buffers.size());
+      return operand;
     }
-    const Buffer& buffer = plan.buffers[place.buffer];
+    const Buffer& buffer = plan.buffers[operand.buffer];
     if (buffer.slot)
-      place.buffer = first_slot +
+      operand.buffer = first_slot +
                      static_cast<uint32_t>((first_tick + buffer.slot_tick) % kWindow) * views +
                      (plan.mirrored ? static_cast<uint32_t>(viewer) : 0);
     else
-      place.offset += elements * dtype_size(dtype);
-    return place;
+      operand.offset += elements * dtype_size(dtype);
+    return operand;
   }
 
   void round(uint32_t r) {

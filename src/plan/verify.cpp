@@ -134,17 +134,17 @@ struct Span {
 Status check_one(const std::vector<Plan>& plans, const SymbolicRun& run, const Expected& want,
                  std::vector<std::vector<Span>>& covered) {
   const auto ranks = static_cast<int>(plans.size());
-  const auto exists = [&](const Place& place) {
-    return place.rank >= 0 && place.rank < ranks && place.buffer < plans[0].buffers.size();
+  const auto exists = [&](const Operand& operand) {
+    return operand.rank >= 0 && operand.rank < ranks && operand.buffer < plans[0].buffers.size();
   };
-  if (!exists(want.place) || (!want.reduced && !exists(want.source)) ||
+  if (!exists(want.operand) || (!want.reduced && !exists(want.source)) ||
       want.source.buffer >= plans[0].buffers.size())
-    return fail(FSCCL_ERR_INTERNAL, "the expectation names a place that does not exist");
-  const Plan& plan = plans[static_cast<size_t>(want.place.rank)];
+    return fail(FSCCL_ERR_INTERNAL, "the expectation names a operand that does not exist");
+  const Plan& plan = plans[static_cast<size_t>(want.operand.rank)];
   const std::string where = fmt::format("plan {}, rank {}: result {}", plan.name, plan.rank,
-                                        plan.buffers[want.place.buffer].name);
+                                        plan.buffers[want.operand.buffer].name);
   const uint64_t bytes = want.count * dtype_size(want.to);
-  const SymbolicRun::Location result = run.locate(want.place);
+  const SymbolicRun::Location result = run.locate(want.operand);
   covered[result.memory].push_back({result.offset, result.offset + bytes});
   const auto ranges = run.memory(result.memory).read(result.offset, bytes);
   if (!ranges.ok()) return fail(FSCCL_ERR_INTERNAL, "{}: {}", where, ranges.status().text());

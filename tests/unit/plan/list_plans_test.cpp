@@ -33,8 +33,8 @@ Plan joined(const std::vector<Plan>& windows) {
     all.lazy |= windows[k].lazy;
     for (Step step : windows[k].steps) {
       step.tick = static_cast<uint16_t>(step.tick + before);
-      for (Place* place : {&step.dst, &step.src, &step.own})
-        if (place->buffer >= slot) place->buffer += before;
+      for (Operand* operand : {&step.dst, &step.src, &step.own})
+        if (operand->buffer >= slot) operand->buffer += before;
       all.steps.push_back(step);
     }
   }
@@ -48,8 +48,8 @@ std::vector<Expected> expect_list(const ListShape& shape) {
       const auto send = static_cast<uint32_t>(2 * t), recv = send + 1;
       const ListShape::Tensor& tensor = shape.tensors[t];
       const uint64_t size = dtype_size(tensor.dtype);
-      const auto expect = [&](Place place, Place source, uint64_t count, bool reduced) {
-        expected.push_back({place, source, count, tensor.dtype, tensor.received, reduced});
+      const auto expect = [&](Operand operand, Operand source, uint64_t count, bool reduced) {
+        expected.push_back({operand, source, count, tensor.dtype, tensor.received, reduced});
       };
       if (shape.kind == ListKind::broadcast)
         expect({recv, rank, 0}, {recv, shape.root, 0}, tensor.counts[0], false);
