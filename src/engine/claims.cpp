@@ -55,8 +55,8 @@ Fingerprint Runner::claimed(const fsccl_transport_line_t& line) const {
 bool Runner::check_claim(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line) {
   const Fingerprint theirs = claimed(line);
   if (equal(mine, &theirs)) return true;
-  if (options_.checksum && differ_in_sum(mine, theirs)) {
-    const auto sum = static_cast<uint32_t>(sum_over_sequence(line) >> 32);
+  if (options_.checksum && differ_in_checksum(mine, theirs)) {
+    const auto sum = static_cast<uint32_t>(checksum_over_sequence(line) >> 32);
     damaged(mine, peer, "a signal's payload",
             fmt::format("its CRC32C is {:#010x}, {:#010x} was meant", sum,
                         sum ^ static_cast<uint32_t>((mine.sequence ^ theirs.sequence) >> 32)));

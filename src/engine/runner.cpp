@@ -31,11 +31,11 @@ Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tall
       rank_(options.rank),
       ranks_(options.ranks),
       can_read_(channel_.can_read()),
-      sums_(options.checksum && !mirrored()),
+      checksums_(options.checksum && !mirrored()),
       looks_(options.oversubscribed ? 1
              : mirrored()           ? kNetworkLooks
                                     : kLooks),
-      window_(options.first_tick, sums_, failure),
+      window_(options.first_tick, checksums_, failure),
       remote_(2 * static_cast<size_t>(options.ranks)),
       sources_(static_cast<size_t>(options.ranks)) {
   for (int rank = 0; rank < ranks_; rank++) {
@@ -43,7 +43,7 @@ Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tall
     one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
   }
   window_.set_ring(SlotRing(ring_bytes_, slot_bytes_, mirrored()));
-  if (sums_) slot_bytes_ = slot_bytes_beside_sums(slot_bytes_);
+  if (checksums_) slot_bytes_ = slot_bytes_beside_checksums(slot_bytes_);
   slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate,
                             options_.side_by_side);
 }
@@ -369,8 +369,8 @@ bool Runner::move(C& cursor, const Step& step) {
     } else {
       copy(dst.mapped, src.mapped, bytes, into, out_of != 0, how);
     }
-    if (sums_) [[unlikely]]
-      return sum_moved(cursor, step, src.mapped, dst.mapped, part.count);
+    if (checksums_) [[unlikely]]
+      return checksum_moved(cursor, step, src.mapped, dst.mapped, part.count);
     return true;
   }
 }

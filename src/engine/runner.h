@@ -12,13 +12,13 @@
 #include <memory>
 #include <vector>
 
+#include "engine/checksums.h"
 #include "engine/engine_options.h"
 #include "engine/failure.h"
 #include "engine/foresight.h"
 #include "engine/sites.h"
 #include "engine/slot_stores.h"
 #include "engine/small_call.h"
-#include "engine/sums.h"
 #include "engine/window.h"
 #include "record/tally.h"
 
@@ -181,7 +181,8 @@ class Runner {
   Fingerprint claimed(const fsccl_transport_line_t& line) const;
   void mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs);
   // Fails the engine: the bytes that came from this peer are not those that it sent.
-  void damaged(const Fingerprint& mine, int peer, const std::string& what, const std::string& sums);
+  void damaged(const Fingerprint& mine, int peer, const std::string& what,
+               const std::string& checksums);
   void give_up(const Operation& op, fsccl_status_t code, int peer, std::string text);
   int reported(int rank) const { return rank < 0 ? rank : options_.reported_rank(rank); }
 
@@ -254,12 +255,14 @@ class Runner {
                     uint64_t count, Stores stores);
   Remote source_of(const Operation& op, const Step& step, int rank, uint64_t begin) const;
 
-  // Sums of what lies in slots (sums.h).
-  bool sum_moved(Operation& op, const Step& step, const void* src, const void* dst, uint64_t count);
-  bool sum_reduced(Operation& op, const Step& step, const Slice& part);
-  void put_sum(const Operation& op, const Operand& operand, const void* data, uint64_t bytes);
-  bool check_sum(Operation& op, const Operand& operand, int rank, const void* data, uint64_t bytes);
-  uint32_t& sum_of(const Operation& op, const Operand& operand, int rank) const;
+  // Checksums of what lies in slots (checksums.h).
+  bool checksum_moved(Operation& op, const Step& step, const void* src, const void* dst,
+                      uint64_t count);
+  bool checksum_reduced(Operation& op, const Step& step, const Slice& part);
+  void put_checksum(const Operation& op, const Operand& operand, const void* data, uint64_t bytes);
+  bool verify_checksum(Operation& op, const Operand& operand, int rank, const void* data,
+                       uint64_t bytes);
+  uint32_t& checksum_of(const Operation& op, const Operand& operand, int rank) const;
 
   const EngineOptions& options_;
   Channel& channel_;
@@ -269,7 +272,7 @@ class Runner {
   const Sites& sites_;
   const int rank_, ranks_;
   const bool can_read_;
-  const bool sums_;  // slots have tables of sums
+  const bool checksums_;  // slots have tables of checksums
   bool one_process_ = true;
   int looks_ = 0;  // the looks that a small call has
   size_t ring_bytes_ = 0, slot_bytes_ = 0;

@@ -98,34 +98,35 @@ bool Runner::was_placed(const Operation& op, const Step& step, uint64_t bytes) c
                          window_.slot_at(src.slot_tick) + step.src.offset, bytes);
 }
 
-// The sum is of what a step copies from and to, and not of what lies in the slot: so a copy that
+// The checksum is of what a step copies from and to, and not of what lies in the slot: so a copy that
 // went wrong is found, too.
-bool Runner::sum_moved(Operation& op, const Step& step, const void* src, const void* dst,
-                       uint64_t count) {
+bool Runner::checksum_moved(Operation& op, const Step& step, const void* src, const void* dst,
+                            uint64_t count) {
   if (op.plan->buffers[step.dst.buffer].slot) {
     const bool same = step.kind == StepKind::copy;
-    put_sum(op, step.dst, same ? src : dst, count * dtype_size(same ? step.from : step.to));
+    put_checksum(op, step.dst, same ? src : dst, count * dtype_size(same ? step.from : step.to));
   }
   const bool from_peer = op.plan->buffers[step.src.buffer].slot && step.src.rank != rank_;
   return !from_peer ||
-         check_sum(op, step.src, step.src.rank, step.kind == StepKind::copy ? dst : src,
-                   count * dtype_size(step.from));
+         verify_checksum(op, step.src, step.src.rank, step.kind == StepKind::copy ? dst : src,
+                         count * dtype_size(step.from));
 }
 
-// The sum of the piece that begins at the operand.
-uint32_t& Runner::sum_of(const Operation& op, const Operand& operand, int rank) const {
+// The checksum of the piece that begins at the operand.
+uint32_t& Runner::checksum_of(const Operation& op, const Operand& operand, int rank) const {
   const Buffer& buffer = op.plan->buffers[operand.buffer];
   std::byte* const table = slot_of(buffer, rank) + op.plan->slots[buffer.slot_tick];
-  return *reinterpret_cast<uint32_t*>(table + operand.offset / kPerSum * sizeof(uint32_t));
+  return *reinterpret_cast<uint32_t*>(table + operand.offset / kPerChecksum * sizeof(uint32_t));
 }
 
-void Runner::put_sum(const Operation& op, const Operand& operand, const void* data, uint64_t bytes) {
-  sum_of(op, operand, rank_) = crc32c(data, bytes);
+void Runner::put_checksum(const Operation& op, const Operand& operand, const void* data,
+                          uint64_t bytes) {
+  checksum_of(op, operand, rank_) = crc32c(data, bytes);
 }
 
-bool Runner::check_sum(Operation& op, const Operand& operand, int rank, const void* data,
-                       uint64_t bytes) {
-  const uint32_t meant = sum_of(op, operand, rank), sum = crc32c(data, bytes);
+bool Runner::verify_checksum(Operation& op, const Operand& operand, int rank, const void* data,
+                             uint64_t bytes) {
+  const uint32_t meant = checksum_of(op, operand, rank), sum = crc32c(data, bytes);
   if (sum == meant) return true;
   damaged(op.fingerprint, rank, fmt::format("{} bytes", bytes),
           fmt::format("their CRC32C is {:#010x}, {:#010x} was meant", sum, meant));

@@ -116,20 +116,20 @@ bool Runner::reduce(Operation& op, const Step& step) {
   }
   bool reduced = mapped ? deliver(op, step, sources_.data(), part.begin, part.count)
                         : reduce_windowed(op, step, part);
-  if (sums_) [[unlikely]]
-    reduced = reduced && sum_reduced(op, step, part);
+  if (checksums_) [[unlikely]]
+    reduced = reduced && checksum_reduced(op, step, part);
   if (reduced && op.step_done) op.step_done(op, step);
   return reduced;
 }
 
-bool Runner::sum_reduced(Operation& op, const Step& step, const Slice& part) {
+bool Runner::checksum_reduced(Operation& op, const Step& step, const Slice& part) {
   for (int q = 0; q < ranks_ && op.plan->buffers[step.src.buffer].slot; q++)
-    if (q != rank_ && !check_sum(op, step.src, q, source_of(op, step, q, part.begin).mapped,
-                                 part.count * dtype_size(step.from)))
+    if (q != rank_ && !verify_checksum(op, step.src, q, source_of(op, step, q, part.begin).mapped,
+                                       part.count * dtype_size(step.from)))
       return false;
   if (op.plan->buffers[step.dst.buffer].slot)
-    put_sum(op, step.dst, there(op, step.dst, rank_, part.begin, step.to).mapped,
-            part.count * dtype_size(step.to));
+    put_checksum(op, step.dst, there(op, step.dst, rank_, part.begin, step.to).mapped,
+                 part.count * dtype_size(step.to));
   return true;
 }
 

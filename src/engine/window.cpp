@@ -1,7 +1,7 @@
 #include "engine/window.h"
 
 #include "base/hash.h"
-#include "engine/sums.h"
+#include "engine/checksums.h"
 
 namespace fsccl {
 
@@ -33,7 +33,7 @@ bool Window::next_slots(const Plan& plan, SlotRing* ring,
                         std::array<size_t, kMaxTicks>* slot_at) const {
   uint64_t all = 0;
   for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
-    const uint64_t bytes = plan.slots[t] + (sums_ ? table_bytes(plan.slots[t]) : 0);
+    const uint64_t bytes = plan.slots[t] + (checksums_ ? table_bytes(plan.slots[t]) : 0);
     (*slot_at)[t] = ring->next(bytes);
     all += bytes;
   }

@@ -35,10 +35,10 @@ class Window {
     Fingerprint fingerprint;
   };
 
-  // `sums`: a slot has a table of sums behind it (sums.h).
-  Window(uint32_t first_tick, bool sums, InvariantGuard& guard)
+  // `checksums`: a slot has a table of checksums behind it (checksums.h).
+  Window(uint32_t first_tick, bool checksums, InvariantGuard& guard)
       : guard_(guard),
-        sums_(sums),
+        checksums_(checksums),
         next_tick_(first_tick),
         left_(first_tick),
         heard_{first_tick},
@@ -125,7 +125,7 @@ class Window {
 
  private:
   InvariantGuard& guard_;
-  const bool sums_;
+  const bool checksums_;
   uint32_t next_tick_;
   uint32_t left_;
   LastHeard heard_;

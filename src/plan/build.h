@@ -152,7 +152,8 @@ class Builder {
     move(StepKind::reduce, dst, to, src, from, count);
     plan_.steps.back().own = own;
   }
-  void reduce_local(Operand dst, Operand src, uint64_t count, fsccl_dtype_t dtype, uint64_t stride) {
+  void reduce_local(Operand dst, Operand src, uint64_t count, fsccl_dtype_t dtype,
+                    uint64_t stride) {
     if (count == 0) return;
     move(StepKind::reduce_local, dst, dtype, src, dtype, count);
     plan_.steps.back().stride = stride;

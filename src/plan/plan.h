@@ -43,7 +43,7 @@
 // at every wait.
 //
 // Pieces. The bytes that one step brings into a slot are taken out of it by steps that read just
-// these bytes: pieces have checksums (engine/sums.h).
+// these bytes: pieces have checksums (engine/checksums.h).
 //
 // Coded. The bytes that a `code` step makes of words are known when it has made them. The verifier
 // takes the step for a copy of a byte for each word, and a put behind it for one of all that the
@@ -162,7 +162,7 @@ struct Step {
   Operand dst, src;
   uint64_t count = 0;     // elements (signal, wait: bytes)
   uint64_t stride = 0;    // reduce_local: bytes from one block to the next
-  Operand own;              // reduce: where this rank's own contribution is
+  Operand own;            // reduce: where this rank's own contribution is
   bool spread = false;    // reduce: dst on every rank
   bool optional = false;  // signal: of a quiet plan
   // put: of as many bytes as the last code step took, `count` at most

@@ -179,7 +179,8 @@ Status SymbolicRun::check_operand(int rank, const Operand& operand, uint64_t byt
   if (write && buffer.role == Role::input)
     return fail(FSCCL_ERR_INTERNAL, "{} is an input and must not be written", buffer.name);
   if (write && buffer.slot && operand.rank != rank)
-    return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is written by another", buffer.name, operand.rank);
+    return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is written by another", buffer.name,
+                operand.rank);
   if (write && buffer.guarded && buffer.role != Role::inout &&
       !released_[static_cast<size_t>(rank) * plan.buffers.size() + operand.buffer])
     return fail(FSCCL_ERR_INTERNAL, "{} is guarded and written before a wait for its release",
@@ -207,8 +208,8 @@ Status SymbolicRun::check_alias(const Operand& dst, uint64_t dst_bytes, const Op
   return fail(FSCCL_ERR_INTERNAL, "source and destination overlap");
 }
 
-Result<std::vector<SymbolicRange>> SymbolicRun::read(int rank, uint32_t index, const Operand& operand,
-                                                     uint64_t bytes) {
+Result<std::vector<SymbolicRange>> SymbolicRun::read(int rank, uint32_t index,
+                                                     const Operand& operand, uint64_t bytes) {
   FSCCL_TRY(check_operand(rank, operand, bytes, false));
   const Location from = locate(operand);
   note(from.memory, from.offset, bytes, false, order_.now(rank, index));
@@ -279,7 +280,8 @@ Status SymbolicRun::do_move(int rank, uint32_t index, const Step& step) {
     Operand operand = step.dst;
     SymbolicValue value = range.value;
     uint64_t bytes = range.end - range.begin;
-    operand.offset += range.begin / dtype_size(step.from) * dtype_size(convert ? step.to : step.from);
+    operand.offset +=
+        range.begin / dtype_size(step.from) * dtype_size(convert ? step.to : step.from);
     if (convert) {
       if (!value.raw())
         return fail(FSCCL_ERR_INTERNAL, "converts {}, which is not an input", value.text());

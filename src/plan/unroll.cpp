@@ -44,7 +44,7 @@ struct Unroller {
 
   // Bytes a operand advances per element before it; slots do not. `viewer`: who sees it.
   Operand moved(Operand operand, uint64_t elements, fsccl_dtype_t dtype, int first_tick,
-              int viewer) const {
+                int viewer) const {
     if (operand.buffer >= plan.buffers.size()) {  // for verify() to find
       operand.buffer += static_cast<uint32_t>(out.buffers.size() - plan.buffers.size());
       return operand;
@@ -52,8 +52,8 @@ struct Unroller {
     const Buffer& buffer = plan.buffers[operand.buffer];
     if (buffer.slot)
       operand.buffer = first_slot +
-                     static_cast<uint32_t>((first_tick + buffer.slot_tick) % kWindow) * views +
-                     (plan.mirrored ? static_cast<uint32_t>(viewer) : 0);
+                       static_cast<uint32_t>((first_tick + buffer.slot_tick) % kWindow) * views +
+                       (plan.mirrored ? static_cast<uint32_t>(viewer) : 0);
     else
       operand.offset += elements * dtype_size(dtype);
     return operand;

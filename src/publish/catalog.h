@@ -36,8 +36,8 @@ struct Catalog {
   uint64_t number = 0;  // names the publication: random, or derived from the secret's file
   fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
   std::vector<Param> params;
-  std::vector<uint32_t> unit_params;  // how many parameters each unit has
-  std::vector<RankAddress> addresses;    // by rank
+  std::vector<uint32_t> unit_params;   // how many parameters each unit has
+  std::vector<RankAddress> addresses;  // by rank
 
   int ranks() const { return static_cast<int>(addresses.size()); }
 };

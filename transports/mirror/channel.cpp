@@ -141,7 +141,7 @@ void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line,
   header.sent = sent;
   if (put) {
     header.at = put->at;
-    header.bytes_sum = put->sum;
+    header.bytes_checksum = put->sum;
   }
   if (line) header.line = *line;
   peer.known = true;
@@ -313,8 +313,8 @@ void Channel::count(Peer& peer) {
 
 void Channel::landed(int from, const Header& header, const std::byte* place, size_t bytes) {
   if (place_.node->checksum())
-    if (const uint32_t sum = crc32c(place, bytes); sum != header.bytes_sum)
-      return damaged(from, &header.line, bytes, sum, header.bytes_sum);
+    if (const uint32_t sum = crc32c(place, bytes); sum != header.bytes_checksum)
+      return damaged(from, &header.line, bytes, sum, header.bytes_checksum);
   Peer& peer = peers_[static_cast<size_t>(from)];
   if (Arrival* arrival = arrival_of(peer, header.line.tick)) {
     arrival->landed += bytes;
@@ -403,8 +403,8 @@ void Channel::hear(int from, const Header& header, const void* data, size_t byte
   fsccl_transport_failure_t failure;
   if (header.kind != MessageKind::failure || bytes != sizeof failure) return;
   if (place_.node->checksum())
-    if (const uint32_t sum = crc32c(data, bytes); sum != header.bytes_sum)
-      return damaged(from, nullptr, bytes, sum, header.bytes_sum);
+    if (const uint32_t sum = crc32c(data, bytes); sum != header.bytes_checksum)
+      return damaged(from, nullptr, bytes, sum, header.bytes_checksum);
   std::memcpy(&failure, data, sizeof failure);
   if (write_board(failure)) tell(failure, false);
 }

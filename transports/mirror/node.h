@@ -52,7 +52,7 @@ class Node : public TransportNode {
   Node(const char* name, const fsccl_transport_job_t& job);
 
   const char* name() const { return name_; }   // name of the transport
-  bool checksum() const { return checksum_; }  // messages carry sums
+  bool checksum() const { return checksum_; }  // messages carry checksums
   // true if bytes mostly leave in send(), so that sources need no copy before
   virtual bool takes_at_once() const = 0;
   // that a channel chooses: what is well moved as one message

@@ -26,7 +26,7 @@ ucs_status_t Node::on_message(void* self, const void* header, size_t header_byte
           (peer.from[0] ^ envelope.token[0]) | (peer.from[1] ^ envelope.token[1]);
       // `data` is a descriptor
       const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-      const uint32_t sum = node.checksum() ? sum_of(envelope) : envelope.sum;
+      const uint32_t sum = node.checksum() ? checksum_of(envelope) : envelope.sum;
       if (differs == 0 && sum != envelope.sum) return node.damaged(peer.rank, sum, envelope.sum);
       if (differs == 0)
         return (void)(status = node.receive(peer, envelope, data, bytes, rendezvous));

@@ -69,10 +69,11 @@ void expect_slot(const Unit& unit, int rank, std::vector<Expected>& expected) {
     for (int q = 0; q < unit.layout.ranks(); ++q) {
       const Piece piece = unit.layout.piece(q, i);
       if (piece.count == 0) continue;
-      const Operand operand{slot_buffer(unit, i), rank, unit.shape.slot.offset[i] + piece.begin * size};
+      const Operand operand{slot_buffer(unit, i), rank,
+                            unit.shape.slot.offset[i] + piece.begin * size};
       const Operand source{shard_buffer(unit, i, unit.layout.size()), q, 0};
-      expected.push_back(
-          {operand, source, piece.count, unit.shape.shard_dtype[i], unit.shape.slot_dtype[i], false});
+      expected.push_back({operand, source, piece.count, unit.shape.shard_dtype[i],
+                          unit.shape.slot_dtype[i], false});
     }
   }
 }
