@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "bootstrap/credentials.h"
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 
 namespace fsccl {
 
@@ -139,11 +139,11 @@ Result<bool> any_here(const std::vector<SocketAddress>& addresses) {
   return false;
 }
 
-// One rank's way to the place.
-class Rendezvous {
+// Finds the rendezvous for one rank.
+class RendezvousSearch {
  public:
-  Rendezvous(const LaunchEnvironment& launch, const Config& settings, const std::string& name,
-             Deadline deadline)
+  RendezvousSearch(const LaunchEnvironment& launch, const Config& settings, const std::string& name,
+                   Deadline deadline)
       : launch_(launch), settings_(settings), deadline_(deadline) {
     ListenerName digits;
     const Digest digest = fingerprint_text(fmt::format("{} user {}", name, geteuid()));
@@ -151,7 +151,7 @@ class Rendezvous {
     listener_ = listener_name(digits);
     place_.meeting = number_from(name);
     place_.host_id = settings.host_id;
-    place_.registrar_rank = 0;
+    place_.rendezvous_rank = 0;
   }
 
   Result<RendezvousPoint> find(Status problem) {
@@ -162,8 +162,8 @@ class Rendezvous {
     if (!status.ok()) return tell_this_host(std::move(status));
     if (!problem.ok()) return tell(place_, std::move(problem));
     if (launch_.rank == 0)
-      FSCCL_TRY(Registrar::open(place_.credentials, place_.meeting, random_number(),
-                                std::move(listeners_), advice_));
+      FSCCL_TRY(RendezvousServer::open(place_.credentials, place_.meeting, random_number(),
+                                       std::move(listeners_), advice_));
     return std::move(place_);
   }
 
@@ -275,8 +275,8 @@ class Rendezvous {
       if (refusal.ok()) wait_until([] { return false; }, seen, kNothingBreaks, between_attempts());
       return why;
     }
-    Registrar::refuse(place.credentials, place.meeting, launch_.ranks, std::move(listeners_), why,
-                      deadline_);
+    RendezvousServer::refuse(place.credentials, place.meeting, launch_.ranks, std::move(listeners_),
+                             why, deadline_);
     return why;
   }
 
@@ -294,7 +294,7 @@ class Rendezvous {
 Result<RendezvousPoint> meet_from_environment(const LaunchEnvironment& launch,
                                               const Config& settings, uint64_t instance,
                                               Deadline deadline, Status problem) {
-  return Rendezvous(launch, settings, fmt::format("{} #{}", launch.job, instance), deadline)
+  return RendezvousSearch(launch, settings, fmt::format("{} #{}", launch.job, instance), deadline)
       .find(std::move(problem));
 }
 

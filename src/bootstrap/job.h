@@ -3,8 +3,8 @@
 // failures); no payload ever passes here.
 //
 // Joining. Every rank proves the job's secret (or, on one host without a secret, its user) to the
-// registrar, which listens at the id's address and answers with a parent: the k-th to arrive hangs
-// below an earlier one, so no rank waits for another to come up, and no socket of the registrar
+// rendezvous, which listens at the id's address and answers with a parent: the k-th to arrive hangs
+// below an earlier one, so no rank waits for another to come up, and no socket of the rendezvous
 // outlives its answer but the first one's, the tree's root, through which a failure reaches all
 // until the tree is whole. Links on one host are Unix sockets, between hosts TCP. The tree has a
 // fixed fan-out; nobody holds more than O(fan-out) links.

@@ -9,12 +9,12 @@
 #include "bootstrap/credentials.h"
 #include "bootstrap/member_info.h"
 #include "bootstrap/neighbourhood.h"
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 
 namespace fsccl {
 namespace {
 
-constexpr int64_t kRegistrarsWordNs = 300'000'000;
+constexpr int64_t kRendezvousWordNs = 300'000'000;
 // between two looks whether the ranks of this host are still there
 constexpr int64_t kLookNs = 200'000'000;
 // The last words of a rank that has ended arrive in this time.
@@ -94,7 +94,7 @@ Status TreeJob::add_parent(FramedSocket channel) {
   return add_link(link);
 }
 
-Status TreeJob::add_registrar(FramedSocket channel) {
+Status TreeJob::add_rendezvous(FramedSocket channel) {
   const std::lock_guard lock(mutex_);
   auto link = std::make_shared<Link>();
   link->channel = std::make_shared<FramedSocket>(std::move(channel));
@@ -145,7 +145,7 @@ void TreeJob::perform(const TreeSteps::Sends& sends, ByteView carried) {
   using To = TreeSteps::To;
   for (const TreeSteps::Send& step : sends)
     for (const LinkPtr& link : links_) {
-      const To kind = link->is_parent ? To::kParent : link->rank < 0 ? To::kRegistrar : To::kChild;
+      const To kind = link->is_parent ? To::kParent : link->rank < 0 ? To::kRendezvous : To::kChild;
       if (kind != step.to || (kind == To::kChild && link->rank != step.child)) continue;
       send(*link, step.type, step.carries ? carried : ByteView());
     }
@@ -248,7 +248,7 @@ void TreeJob::link_closed(const LinkPtr& link, const char* what) {
   }
   if (link->rank < 0) {
     if (phase_ != Phase::kJoining) return;
-    const int32_t rank = config_.registrar_rank;
+    const int32_t rank = config_.rendezvous_rank;
     fail_all(rank < 0
                  ? fail(FSCCL_ERR_LINK,
                         "the process that made the unique id, where the ranks meet, has ended")
@@ -285,9 +285,9 @@ void TreeJob::advance_join(const TreeSteps::Sends& sends, ByteView carried) {
   if (phase_ != Phase::kJoining) return;
   perform(sends, carried);
   if (!steps_.joined()) return;
-  const auto registrar = std::find_if(links_.begin(), links_.end(),
-                                      [](const LinkPtr& link) { return link->rank < 0; });
-  if (registrar != links_.end()) drop_link(LinkPtr(*registrar));
+  const auto kept = std::find_if(links_.begin(), links_.end(),
+                                 [](const LinkPtr& link) { return link->rank < 0; });
+  if (kept != links_.end()) drop_link(LinkPtr(*kept));
   phase_ = Phase::kJoined;
   changed_.notify_all();
 }
@@ -370,11 +370,11 @@ Status TreeJob::finish_join(Deadline deadline) {
   const auto knows_missing = [&] { return steps_.has_members() && !steps_.subtree_joined(); };
   while (!decided()) {
     // Whoever knows the ranks that are missing gives up a little earlier, so that the others hear
-    // it from there; while that is the registrar, this rank leaves it the time to say so.
+    // it from there; while that is the rendezvous, this rank leaves it the time to say so.
     const bool knows = knows_missing();
     const int64_t left_ns = deadline.left_ns(kLongestWaitNs);
     const int64_t early_ns = knows ? std::min<int64_t>(left_ns / 10, 200'000'000) : 0;
-    const int64_t late_ns = steps_.has_members() ? 0 : kRegistrarsWordNs;
+    const int64_t late_ns = steps_.has_members() ? 0 : kRendezvousWordNs;
     const int64_t until_ns = now_ns() + left_ns - early_ns + late_ns;
     const WaitEnd end =
         wait_until([&] { return decided() || knows != knows_missing(); },

@@ -35,9 +35,9 @@ struct TreeConfig {
   int32_t order = 0;  // order of arrival
   int32_t parent_rank = -1;
   MemberRecord self;
-  IpAddress registrar = {};     // as this rank reached it; zero: over a Unix socket
-  int32_t registrar_rank = -1;  // the rank in whose process the registrar is, if that is known
-  uint32_t link = 0;            // the interface by which link-local addresses of others are reached
+  IpAddress rendezvous = {};     // as this rank reached it; zero: over a Unix socket
+  int32_t rendezvous_rank = -1;  // the rank in whose process the rendezvous is, if that is known
+  uint32_t link = 0;  // the interface by which link-local addresses of others are reached
 };
 
 // The listeners that a rank opens before others know of it.
@@ -48,15 +48,15 @@ struct Doors {
 
 class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
  public:
-  // No listeners: the one rank of a job that needs no registrar; it has joined.
+  // No listeners: the one rank of a job that needs no rendezvous; it has joined.
   static Result<std::shared_ptr<TreeJob>> open(TreeConfig config, Doors doors);
   ~TreeJob() override { leave(); }
   TreeJob(const TreeJob&) = delete;
   TreeJob& operator=(const TreeJob&) = delete;
 
-  // The link to the parent; for the root of the tree, the connection that the registrar keeps.
+  // The link to the parent; for the root of the tree, the connection that the rendezvous keeps.
   Status add_parent(FramedSocket channel);
-  Status add_registrar(FramedSocket channel);
+  Status add_rendezvous(FramedSocket channel);
   Status finish_join(Deadline deadline);
   // Tells all neighbours that this rank cannot join.
   void give_up(const Status& why);
@@ -85,7 +85,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
  private:
   enum class Phase { kJoining, kJoined, kFailed, kLeft };
   struct Link {
-    int32_t rank = -1;  // -1: the registrar
+    int32_t rank = -1;  // -1: the rendezvous
     bool is_parent = false;
     bool unread = false;  // frames may have arrived before the reactor watched
     bool met = true;      // false: the other end may have given up before it knew of the link

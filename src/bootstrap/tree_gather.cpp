@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 #include "bootstrap/tree.h"
 
 namespace fsccl {

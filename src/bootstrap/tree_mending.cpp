@@ -202,11 +202,12 @@ void TreeJob::mend() {
   changed_.notify_all();
 }
 
-// Returns the member's TCP address. A member that reached the registrar on its own host has told no
-// address that others can use: it is where the registrar is.
+// Returns the member's TCP address. A member that reached the rendezvous on its own host has told
+// no address that others can use: it is where the rendezvous is.
 IpAddress TreeJob::ip_to(const MemberRecord& member) const {
-  const bool with_registrar = !config_.self.via_unix && (member.via_unix || is_loopback(member.ip));
-  return with_registrar ? config_.registrar : member.ip;
+  const bool with_rendezvous =
+      !config_.self.via_unix && (member.via_unix || is_loopback(member.ip));
+  return with_rendezvous ? config_.rendezvous : member.ip;
 }
 
 SocketAddress TreeJob::door_of(const MemberRecord& member) const {

@@ -98,8 +98,8 @@ bool Runner::was_placed(const Operation& op, const Step& step, uint64_t bytes) c
                          window_.slot_at(src.slot_tick) + step.src.offset, bytes);
 }
 
-// The checksum is of what a step copies from and to, and not of what lies in the slot: so a copy that
-// went wrong is found, too.
+// The checksum is of what a step copies from and to, and not of what lies in the slot: so a copy
+// that went wrong is found, too.
 bool Runner::checksum_moved(Operation& op, const Step& step, const void* src, const void* dst,
                             uint64_t count) {
   if (op.plan->buffers[step.dst.buffer].slot) {

@@ -64,9 +64,9 @@
 // sum in the order of the ranks. A plan with native steps has no ticks: peers hear of it by these
 // steps alone.
 //
-// Operands. An `Operand` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are
-// one piece of memory that all ranks map (a host-shared slot): every rank's bytes are the same
-// bytes.
+// Operands. An `Operand` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked
+// `shared` are one piece of memory that all ranks map (a host-shared slot): every rank's bytes are
+// the same bytes.
 #pragma once
 #include <array>
 #include <cstdint>

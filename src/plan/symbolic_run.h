@@ -21,8 +21,8 @@ class SymbolicRun {
   SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias>& aliases);
   Status run();
 
-  // The memory and the offset of a operand. A shared buffer is one memory, that of rank 0; an aliased
-  // one is part of another.
+  // The memory and the offset of a operand. A shared buffer is one memory, that of rank 0; an
+  // aliased one is part of another.
   struct Location {
     size_t memory = 0;
     uint64_t offset = 0;

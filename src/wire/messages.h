@@ -24,9 +24,9 @@ struct MemberRecord {
   uint32_t uid = 0;
   uint64_t start_time = 0;
   ListenerName listener = {};
-  // reached the registrar over a Unix socket, so that others that did can reach it likewise
+  // reached the rendezvous over a Unix socket, so that others that did can reach it likewise
   uint8_t via_unix = 0;
-  std::array<uint8_t, 16> ip = {};  // all zero: found by the registrar from the connection
+  std::array<uint8_t, 16> ip = {};  // all zero: found by the rendezvous from the connection
   uint16_t port = 0;                // 0: no TCP
   uint16_t beat_port = 0;           // where it takes heartbeats as datagrams (beat.h); 0: nowhere
 };

@@ -85,13 +85,13 @@ class Node : public mirror::Node {
     bool alike = true;  // it has the same UCX, and so understands our keys
   };
   struct Fetching;
-  // Bytes of a message that are not in it: a rendezvous, what has been put to the mirror, or what
-  // can be got.
+  // Bytes of a message that are not in it: those of a message by UCX's rendezvous protocol, what
+  // has been put to the mirror, or what can be got.
   struct Offer {
     Act act = Act::message;
     int from = 0;
     uint64_t channel = 0;
-    void* descriptor = nullptr;  // descriptor of UCX, for a rendezvous
+    void* descriptor = nullptr;  // descriptor of UCX, for its rendezvous protocol
     uint32_t number = 0;         // the sender's, of what can be got
   };
 
@@ -101,8 +101,7 @@ class Node : public mirror::Node {
   Sending* take(Peer& peer, Act act, const mirror::Header& header);
   void submit(Peer& peer, Sending* sending, const void* data, size_t bytes);
   void finish(Sending* sending);
-  ucs_status_t receive(Peer& peer, const Envelope& envelope, void* data, size_t bytes,
-                       bool rendezvous);
+  ucs_status_t receive(Peer& peer, const Envelope& envelope, void* data, size_t bytes, bool rndv);
   static ucs_status_t on_message(void* self, const void* header, size_t header_bytes, void* data,
                                  size_t bytes, const ucp_am_recv_param_t* param);
   static void on_sent(void* request, ucs_status_t status, void* sending);
