@@ -117,7 +117,7 @@ class TreeJob::Beats final : public Senses {
   int64_t next_beat(int64_t now) const {
     return now - (now - phase_ns_) % times_.beat_ns + times_.beat_ns;
   }
-  void spread(bool beats, int64_t now);
+  void send_beats(bool beats, int64_t now);
   void lose_host(int32_t rank, int64_t now);
 
   TreeJob& job_;
@@ -226,7 +226,7 @@ int64_t TreeJob::Beats::beat() {
   for (const int32_t rank : findings.dead) job_.lose({rank, false}, nullptr);
   if (due) send_datagrams();
   if (due) job_.watch_ends();
-  spread(due, now);
+  send_beats(due, now);
   return std::max<int64_t>(std::min(due_ns_, look_ns_) - now_ns(), 0);
 }
 
@@ -242,7 +242,7 @@ Status TreeJob::Beats::hear(const Link& link, ByteView payload) {
   const int64_t now = now_ns();
   if (is_far(link.rank)) answered(link.rank);
   heart.told(link.rank, silent, now);
-  spread(false, now);
+  send_beats(false, now);
   return success();
 }
 
@@ -311,7 +311,7 @@ void TreeJob::Beats::take_datagram(ByteView datagram) {
   heard(rank);
 }
 
-void TreeJob::Beats::spread(bool beats, int64_t now) {
+void TreeJob::Beats::send_beats(bool beats, int64_t now) {
   for (const LinkPtr& link : job_.links_) {
     if (link->rank < 0 || !link->channel->flushed()) continue;
     std::vector<Silent> news = heart.news_for(link->rank, now);

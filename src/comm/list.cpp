@@ -98,13 +98,13 @@ struct Run {
   std::vector<Remote> remotes;    // [buffer][rank]
   std::vector<Location> mine, all;
   Plan exchange;
-  size_t window = 0;
+  size_t bucket = 0;
 };
 
-Completion next_window(Operation& op) {
+Completion next_bucket(Operation& op) {
   Run& run = *static_cast<Run*>(op.owner);
-  if (++run.window == run.entry->windows.size()) return Completion::over;
-  op.plan = &run.entry->windows[run.window];
+  if (++run.bucket == run.entry->buckets.size()) return Completion::over;
+  op.plan = &run.entry->buckets[run.bucket];
   return Completion::again;
 }
 
@@ -126,9 +126,9 @@ Completion located(Operation& op) {
   for (const Location& location : run.all)
     direct &= location.arena != kPrivate || run.engine.one_process();
   op.bindings = run.bindings.data();
-  op.plan = direct ? &run.entry->direct : &run.entry->windows[0];
+  op.plan = direct ? &run.entry->direct : &run.entry->buckets[0];
   if (!direct) {
-    op.complete = next_window;
+    op.complete = next_bucket;
     return Completion::again;
   }
   const ListShape& shape = run.entry->shape;
@@ -177,7 +177,7 @@ std::shared_ptr<const Lists::Entry> Lists::entry_for(const ListCall& call, uint6
   auto entry = std::make_shared<Entry>();
   entry->shape = shape_of(call, engine);
   entry->direct = list_direct(entry->shape);
-  entry->windows = list_windows(entry->shape, engine.slot_bytes());
+  entry->buckets = list_buckets(entry->shape, engine.slot_bytes());
   for (size_t t = 0; t < call.count; t++)
     entry->bytes.push_back({entry->shape.send_bytes(t), entry->shape.recv_bytes(t)});
   count_bytes(entry->direct, &entry->bytes_read, &entry->bytes_written);
@@ -194,7 +194,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
   auto run = std::make_shared<Run>(Run{engine, entry_for(call, hash, engine), {}, {}, {}, {}, {}});
   const Lists::Entry& entry = *run->entry;
   const bool alone = engine.ranks() == 1, broadcast = call.kind == ListKind::broadcast;
-  const bool one_slot = entry.windows.size() == 1 && entry.windows[0].ticks == 1;
+  const bool one_slot = entry.buckets.size() == 1 && entry.buckets[0].ticks == 1;
   const bool at_once = alone || one_slot || engine.only_slots();  // nobody asks where buffers are
   run->bindings.reserve(2 * call.count + 1);
   if (!at_once) run->mine.reserve(call.count);
@@ -233,9 +233,9 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
   FSCCL_TRY(engine.acquire(&op, settings, fingerprint));
   op->owner = run.get();
   if (at_once) {
-    op->plan = alone ? &entry.direct : &entry.windows[0];
+    op->plan = alone ? &entry.direct : &entry.buckets[0];
     op->bindings = run->bindings.data();
-    if (!alone && entry.windows.size() > 1) op->complete = next_window;
+    if (!alone && entry.buckets.size() > 1) op->complete = next_bucket;
   } else {
     run->all.resize(run->mine.size() * static_cast<size_t>(engine.ranks()));
     Shape exchange;

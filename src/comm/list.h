@@ -33,7 +33,7 @@ class Lists {
   struct Entry {
     ListShape shape;
     Plan direct;
-    std::vector<Plan> windows;
+    std::vector<Plan> buckets;
     // sizes of each tensor's send and recv buffer
     std::vector<std::pair<uint64_t, uint64_t>> bytes;
     uint64_t bytes_read = 0, bytes_written = 0;

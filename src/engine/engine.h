@@ -2,9 +2,9 @@
 // calling thread until a peer is not there yet; after that any thread of the process that waits, or
 // the service thread, moves it on. Nothing is handed over just to be asynchronous.
 //
-// Its parts: the Queue holds operations and says who drives; the Window says which ticks and slots
-// may be used; the Runner carries out the steps of plans; EngineFailure ends them all. How a thread
-// waits is in wait.cpp.
+// Its parts: the Queue holds operations and says who drives; the TickWindow says which ticks and
+// slots may be used; the Runner carries out the steps of plans; EngineFailure ends them all. How a
+// thread waits is in wait.cpp.
 #pragma once
 #include <atomic>
 

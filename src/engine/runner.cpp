@@ -35,14 +35,14 @@ Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tall
       looks_(options.oversubscribed ? 1
              : mirrored()           ? kNetworkLooks
                                     : kLooks),
-      window_(options.first_tick, checksums_, failure),
+      ticks_(options.first_tick, checksums_, failure),
       remote_(2 * static_cast<size_t>(options.ranks)),
       sources_(static_cast<size_t>(options.ranks)) {
   for (int rank = 0; rank < ranks_; rank++) {
     slots_.push_back(channel_.slots(rank, &ring_bytes_, &slot_bytes_));
     one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
   }
-  window_.set_ring(SlotRing(ring_bytes_, slot_bytes_, mirrored()));
+  ticks_.set_ring(SlotRing(ring_bytes_, slot_bytes_, mirrored()));
   if (checksums_) slot_bytes_ = slot_bytes_beside_checksums(slot_bytes_);
   slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate,
                             options_.side_by_side);
@@ -50,14 +50,14 @@ Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tall
 
 void Runner::begin(Operation& op) {
   op.begun = true;
-  op.tick = window_.next_tick();
-  op.fingerprint.history ^= window_.unheard_history();
+  op.tick = ticks_.next_tick();
+  op.fingerprint.history ^= ticks_.unheard_history();
   op.asks = op.publishes ? op.plan : nullptr;
   if (op.foresees && foresight_.unreachable()) op.plan = op.otherwise;
 }
 
 void Runner::begin_again(Operation& op) {
-  op.tick = window_.next_tick();
+  op.tick = ticks_.next_tick();
   op.step = op.round = 0;
   op.peer = 0;
   op.asks = op.publishes ? op.plan : nullptr;
@@ -71,7 +71,7 @@ Runner::Outcome Runner::run(Operation& op) {
     op.tick += static_cast<uint32_t>(op.plan->ticks);
     op.step = 0;
   }
-  window_.set_next_tick(op.tick + static_cast<uint32_t>(op.plan->ticks));
+  ticks_.set_next_tick(op.tick + static_cast<uint32_t>(op.plan->ticks));
   if (op.foresees) foresight_.found(op.unreachable);
   return Outcome::done;
 }
@@ -81,7 +81,7 @@ template <class C>
 bool Runner::perform(C& cursor, const Step& step) {
   switch (step.kind) {
     case StepKind::signal:
-      if (!(step.optional && window_.quiet(*cursor.plan, cursor.tick))) signal(cursor, step);
+      if (!(step.optional && ticks_.quiet(*cursor.plan, cursor.tick))) signal(cursor, step);
       return true;
     case StepKind::wait:
       return wait(cursor, step);
@@ -115,7 +115,7 @@ bool Runner::run_round(Operation& op) {
   if (op.plan->ticks == 0) return true;  // no round: no peer hears of it
   if (op.step == 0) {
     if (!may_begin(op.tick + static_cast<uint32_t>(op.plan->ticks))) return false;
-    if (!window_.placed(op.tick)) {
+    if (!ticks_.placed(op.tick)) {
       if (!place_slots(*op.plan, op.tick)) return false;
       expect_ahead(op);
     }
@@ -135,14 +135,14 @@ bool Runner::run_round(Operation& op) {
 
 bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
   const Plan& plan = *call.plan;
-  call.tick = window_.next_tick();
+  call.tick = ticks_.next_tick();
   call.looks = looks_;
-  call.fingerprint.history ^= window_.unheard_history();
+  call.fingerprint.history ^= ticks_.unheard_history();
   if (!may_begin(call.tick + static_cast<uint32_t>(plan.ticks))) return false;
   if (!call.has_slots)
-    window_.place_none(call.tick);
+    ticks_.place_none(call.tick);
   else if (slots_reserved())
-    window_.place(plan, call.tick);
+    ticks_.place(plan, call.tick);
   else
     return false;
   for (const auto count = static_cast<uint32_t>(plan.steps.size()); call.step < count;
@@ -154,7 +154,7 @@ bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
       std::exchange(recorder, nullptr)->at_once(recorded_as, call.fingerprint);
   }
   if (!end_round(call)) return false;
-  window_.set_next_tick(call.tick + static_cast<uint32_t>(plan.ticks));
+  ticks_.set_next_tick(call.tick + static_cast<uint32_t>(plan.ticks));
   if (call.how().foresees) foresight_.found(call.unreachable);
   return true;
 }
@@ -386,7 +386,7 @@ bool Runner::put(C& cursor, const Step& step) {
   fence_slots();
   const Remote src = there(cursor, step.src, step.src.rank, part.begin, step.from);
   const size_t at =
-      window_.slot_at(cursor.plan->buffers[step.dst.buffer].slot_tick) + step.dst.offset;
+      ticks_.slot_at(cursor.plan->buffers[step.dst.buffer].slot_tick) + step.dst.offset;
   channel_.put(step.peer, at, src.mapped, part.count * dtype_size(step.from));
   return true;
 }
@@ -412,7 +412,7 @@ bool Runner::reduce_local(SmallCursor& call, const Step& step) {
 // Some buffer cannot be touched by all: all ranks know it, and go on with the plan that needs none.
 bool Runner::go_otherwise(Operation& op) {
   if (!all_entered(op.tick)) return false;
-  window_.heard(op.tick++);
+  ticks_.heard(op.tick++);
   op.plan = op.otherwise;
   op.asks = nullptr;
   op.step = op.round = 0;

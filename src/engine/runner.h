@@ -2,8 +2,8 @@
 // far a call has come: that of an operation of the queue, or that of a small call (small_call.h). A
 // step that cannot go on leaves the cursor where it is; the next run goes on from there.
 //
-// Steps are the plan's. Addresses come from the call's buffers, from the window (slots), and, for
-// buffers that peers published, from their enter signals.
+// Steps are the plan's. Addresses come from the call's buffers, from the window of ticks (slots),
+// and, for buffers that peers published, from their enter signals.
 //
 // The runner belongs to the driver of the engine (queue.h): one thread at a time uses it.
 #pragma once
@@ -19,7 +19,7 @@
 #include "engine/sites.h"
 #include "engine/slot_stores.h"
 #include "engine/small_call.h"
-#include "engine/window.h"
+#include "engine/tick_window.h"
 #include "record/tally.h"
 
 namespace fsccl {
@@ -78,7 +78,7 @@ class Runner {
   // otherwise wait for each other.
   void look_at_quiet(Operation& op);
   // Returns true if the peer has begun the operation that comes next.
-  bool has_come(int peer) const { return channel_.poll(peer, window_.next_tick()) != nullptr; }
+  bool has_come(int peer) const { return channel_.poll(peer, ticks_.next_tick()) != nullptr; }
   // Bytes that were copied into slots are seen before what this thread stores next: before a peer
   // is told of them, and before another thread drives. Many small copies may fill a slot, and a
   // fence waits for memory, so there is one fence behind them all.
@@ -158,11 +158,11 @@ class Runner {
   const fsccl_transport_line_t* look(SmallCursor& call, int peer, uint32_t tick) const;
   const fsccl_transport_line_t* look(Operation& op, int peer, uint32_t tick);
 
-  // The window. False: blocked, or failed.
+  // The window of ticks. False: blocked, or failed.
   bool may_begin(uint32_t end_tick) {
-    return window_.may_begin(end_tick) || settle(end_tick - kWindow);
+    return ticks_.may_begin(end_tick) || confirm_entered(end_tick - kTickWindow);
   }
-  bool settle(uint32_t tick);
+  bool confirm_entered(uint32_t tick);
   bool all_entered(uint32_t tick);
   bool end_round(const Cursor& cursor);
   bool place_slots(const Plan& plan, uint32_t tick);
@@ -188,7 +188,7 @@ class Runner {
 
   // Addresses.
   std::byte* slot_of(const Buffer& buffer, int rank) const {
-    return slots_[static_cast<size_t>(rank)] + window_.slot_at(buffer.slot_tick);
+    return slots_[static_cast<size_t>(rank)] + ticks_.slot_at(buffer.slot_tick);
   }
   template <class C>
   static std::byte* here(const C& cursor, const Operand& operand) {
@@ -248,7 +248,7 @@ class Runner {
     return sources_.data();
   }
   bool reduce_in_pieces(Operation& op, const Step& step, const Slice& part);
-  bool reduce_windowed(Operation& op, const Step& step, const Slice& part);
+  bool reduce_by_reads(Operation& op, const Step& step, const Slice& part);
   bool deliver(Operation& op, const Step& step, const void** sources, uint64_t begin,
                uint64_t count);
   bool reduce_range(Operation& op, const Step& step, const void* const* sources, std::byte* dst,
@@ -279,7 +279,7 @@ class Runner {
   std::vector<std::byte*> slots_;  // the ring of each rank
   std::atomic<bool> slots_reserved_{false};
 
-  Window window_;
+  TickWindow ticks_;
   Foresight foresight_;
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
   bool unfenced_ = false;  // slots were written past the caches, since the last fence

@@ -64,14 +64,14 @@ void Runner::expect_ahead(Operation& op) {
   if (!traits_.places || op.dry_run) return;
   if (op.round == 0) {
     expected_rounds_ = 1;
-    expected_ring_ = window_.ring();
-    expect(op, 0, op.tick, window_.slots());
+    expected_ring_ = ticks_.ring();
+    expect(op, 0, op.tick, ticks_.slots());
   }
   const auto ticks = static_cast<uint32_t>(op.plan->ticks),
-             end = std::min(op.plan->rounds, op.round + kWindow / ticks);
+             end = std::min(op.plan->rounds, op.round + kTickWindow / ticks);
   std::array<size_t, kMaxTicks> slot_at{};
   for (uint32_t& round = expected_rounds_; round < end; round++) {
-    window_.next_slots(*op.plan, &expected_ring_, &slot_at);
+    ticks_.next_slots(*op.plan, &expected_ring_, &slot_at);
     expect(op, round, op.tick + (round - op.round) * ticks, slot_at);
   }
 }
@@ -95,7 +95,7 @@ bool Runner::was_placed(const Operation& op, const Step& step, uint64_t bytes) c
   const Buffer& src = op.plan->buffers[step.src.buffer];
   return traits_.places && src.slot && step.src.rank != rank_ &&
          channel_.placed(step.src.rank, op.tick + src.slot_tick,
-                         window_.slot_at(src.slot_tick) + step.src.offset, bytes);
+                         ticks_.slot_at(src.slot_tick) + step.src.offset, bytes);
 }
 
 // The checksum is of what a step copies from and to, and not of what lies in the slot: so a copy

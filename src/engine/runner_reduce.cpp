@@ -13,7 +13,7 @@ constexpr uint64_t kScratchBytes = 128u << 10;
 // of a millisecond.
 constexpr uint64_t kSummedBytes = 256u << 10;
 // bytes of a result for all ranks that are reduced at once
-constexpr uint64_t kSpreadBytes = 8u << 10;
+constexpr uint64_t kDeliveredBytes = 8u << 10;
 
 }  // namespace
 
@@ -33,12 +33,12 @@ bool Runner::reduce_range(Operation& op, const Step& step, const void* const* so
 // is copied out from there.
 bool Runner::deliver(Operation& op, const Step& step, const void** sources, uint64_t begin,
                      uint64_t count) {
-  if (!step.spread)
+  if (!step.to_all)
     return reduce_range(op, step, sources,
                         there(op, step.dst, step.dst.rank, begin, step.to).mapped, count,
                         op.stores);
-  alignas(64) std::byte block[kSpreadBytes];
-  const uint64_t size = dtype_size(step.to), each = kSpreadBytes / size;
+  alignas(64) std::byte block[kDeliveredBytes];
+  const uint64_t size = dtype_size(step.to), each = kDeliveredBytes / size;
   for (uint64_t done = 0; done < count; done += each) {
     const uint64_t now = std::min(each, count - done);
     std::byte* own = there(op, step.dst, rank_, begin + done, step.to).mapped;
@@ -64,7 +64,7 @@ Remote Runner::source_of(const Operation& op, const Step& step, int rank, uint64
 
 // Some of the sources can only be read by the system: they go through scratch memory that stays in
 // the cache.
-bool Runner::reduce_windowed(Operation& op, const Step& step, const Slice& part) {
+bool Runner::reduce_by_reads(Operation& op, const Step& step, const Slice& part) {
   const auto ranks = static_cast<size_t>(ranks_);
   const uint64_t size = dtype_size(step.from);
   if (!scratch_) scratch_ = std::make_unique_for_overwrite<std::byte[]>(ranks * kScratchBytes);
@@ -115,7 +115,7 @@ bool Runner::reduce(Operation& op, const Step& step) {
     mapped &= source.mapped != nullptr;
   }
   bool reduced = mapped ? deliver(op, step, sources_.data(), part.begin, part.count)
-                        : reduce_windowed(op, step, part);
+                        : reduce_by_reads(op, step, part);
   if (checksums_) [[unlikely]]
     reduced = reduced && checksum_reduced(op, step, part);
   if (reduced && op.step_done) op.step_done(op, step);

@@ -30,7 +30,7 @@ bool small_enough(const Plan& plan) {
       case StepKind::put:
         return touched(step.src) && few_bytes;
       case StepKind::reduce:
-        return read(step.src) && given(step.own) && touched(step.dst) && !step.spread && few_bytes;
+        return read(step.src) && given(step.own) && touched(step.dst) && !step.to_all && few_bytes;
       default:
         return false;
     }

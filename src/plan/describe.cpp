@@ -64,7 +64,7 @@ std::string describe(const Plan& plan, const Step& step) {
     case StepKind::reduce: {
       const Operand everywhere{step.src.buffer, plan.rank, step.src.offset};
       return fmt::format("reduce {} x {}: {}{} <- {} {} of all ranks", step.count, to,
-                         describe(plan, step.dst), step.spread ? " of all ranks" : "", from,
+                         describe(plan, step.dst), step.to_all ? " of all ranks" : "", from,
                          describe(plan, everywhere));
     }
     case StepKind::reduce_local:

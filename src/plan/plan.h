@@ -10,19 +10,19 @@
 //   1. Every rank signals tick 0 exactly once ("enter": this signal carries the operation's
 //      fingerprint and says where this rank's buffers are), and then the later ticks in order. If
 //      slots are mirrored, a rank may leave later ticks out. A rank waits for tick 0 of every peer
-//      before the plan ends. If the plan is `lazy`, the engine waits for it before kWindow more
-//      ticks have passed. Lines and slots can therefore be reused (engine/window.h).
+//      before the plan ends. If the plan is `lazy`, the engine waits for it before kTickWindow more
+//      ticks have passed. Lines and slots can therefore be reused (engine/tick_window.h).
 //   2. A peer's buffer is touched only after a wait on that peer. A buffer that peers touch is
 //      given back (the plan ends) only after a wait that covers their last touch, unless the
-//      buffer's reuse is guarded by release counters (`guarded`) or by the window (slots).
+//      buffer's reuse is guarded by release counters (`guarded`) or by the window of ticks (slots).
 //   3. ticks <= kMaxTicks.
 //
 // Quiet. A rank that only receives, as in a broadcast, has nothing to tell but that it has entered,
-// which only the window needs (rule 1), and for that one round in four is enough. So in a plan that
-// is `quiet` (one tick a round) this signal is `optional`: it is its rank's first step, carries
-// nothing, and no plan waits for it. The engine leaves it out of up to three rounds in a row, which
-// are the same on all ranks (LastHeard), and sends it in the next. One rank, the root, always
-// signals, so ranks that disagree about such a call find out.
+// which only the window of ticks needs (rule 1), and for that one round in four is enough. So in a
+// plan that is `quiet` (one tick a round) this signal is `optional`: it is its rank's first step,
+// carries nothing, and no plan waits for it. The engine leaves it out of up to three rounds in a
+// row, which are the same on all ranks (LastHeard), and sends it in the next. One rank, the root,
+// always signals, so ranks that disagree about such a call find out.
 //
 // Mirrored slots. If ranks share no memory, each rank has a copy, a mirror, of every other rank's
 // slots. In a plan that is `mirrored` a rank sees of a peer's slot only what that peer has `put`
@@ -79,8 +79,8 @@
 namespace fsccl {
 
 inline constexpr int kMaxTicks = 4;
-// The slots of so many ticks may be in use: that of tick t is free again at tick t + kWindow.
-inline constexpr int kWindow = 8;
+// The slots of so many ticks may be in use: that of tick t is free again at tick t + kTickWindow.
+inline constexpr int kTickWindow = 8;
 inline constexpr int kAllPeers = -1;
 inline constexpr uint64_t kInlineBytes = 24;  // payload that a signal line can carry
 
@@ -163,7 +163,7 @@ struct Step {
   uint64_t count = 0;     // elements (signal, wait: bytes)
   uint64_t stride = 0;    // reduce_local: bytes from one block to the next
   Operand own;            // reduce: where this rank's own contribution is
-  bool spread = false;    // reduce: dst on every rank
+  bool to_all = false;    // reduce: dst on every rank
   bool optional = false;  // signal: of a quiet plan
   // put: of as many bytes as the last code step took, `count` at most
   bool coded = false;
@@ -227,13 +227,13 @@ struct Plan {
 };
 
 // The tick of the last round that was not quiet, or of the first round. A round of kMaxTicks ticks
-// waits until peers have entered some round of the last kWindow - kMaxTicks; their signals exist as
-// long as no more than these rounds are quiet.
+// waits until peers have entered some round of the last kTickWindow - kMaxTicks; their signals
+// exist as long as no more than these rounds are quiet.
 struct LastHeard {
   uint32_t tick = 0;
   bool quiet(const Plan& plan, uint32_t at) const {
     return plan.quiet &&
-           at + static_cast<uint32_t>(plan.ticks) - tick <= uint32_t{kWindow - kMaxTicks};
+           at + static_cast<uint32_t>(plan.ticks) - tick <= uint32_t{kTickWindow - kMaxTicks};
   }
 };
 

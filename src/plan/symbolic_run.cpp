@@ -305,11 +305,11 @@ Status SymbolicRun::do_reduce(int rank, uint32_t index, const Step& step) {
   const std::vector<Buffer>& buffers = plans_[static_cast<size_t>(rank)].buffers;
   FSCCL_ASSIGN(const uint64_t src_bytes, bytes_of(step.count, step.from));
   FSCCL_ASSIGN(const uint64_t dst_bytes, bytes_of(step.count, step.to));
-  const auto first_dst = step.spread ? 0 : step.dst.rank,
-             last_dst = step.spread ? plans_[0].ranks - 1 : step.dst.rank;
+  const auto first_dst = step.to_all ? 0 : step.dst.rank,
+             last_dst = step.to_all ? plans_[0].ranks - 1 : step.dst.rank;
   for (int q = first_dst; q <= last_dst; ++q)
     FSCCL_TRY(check_operand(rank, {step.dst.buffer, q, step.dst.offset}, dst_bytes, true));
-  if (step.spread && buffers[step.dst.buffer].shared)
+  if (step.to_all && buffers[step.dst.buffer].shared)
     return fail(FSCCL_ERR_INTERNAL, "a shared result is written once");
   SymbolicValue result{0, 0, 0, step.from, step.to, true};
   bool first = true;

@@ -112,7 +112,7 @@ Status check_end(const std::vector<Plan>& plans, SymbolicRun& run) {
     const auto steps = static_cast<uint32_t>(plan.steps.size());
     const Moment end = run.order().now(plan.rank, steps);
     for (uint32_t b = 0; b < plan.buffers.size(); ++b) {
-      if (plan.buffers[b].slot) continue;  // the window guards its reuse
+      if (plan.buffers[b].slot) continue;  // the window of ticks guards its reuse
       for (const MemoryAccess& access : run.accesses(run.locate({b, plan.rank, 0}).memory)) {
         if (access.moment.rank == plan.rank || access.begin == access.end ||
             run.order().before(access.moment, end))

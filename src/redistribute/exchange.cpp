@@ -118,7 +118,7 @@ class Exchange {
                limit_bytes_);
     FSCCL_TRY(all_ok(comm_, std::move(room), "take part in the exchange"));
     FSCCL_ASSIGN(const std::vector<RedistributionTerms> all, all_gather(comm_, mine));
-    FSCCL_ASSIGN(rounds_, settle(all, plan_));
+    FSCCL_ASSIGN(rounds_, agreed_rounds(all, plan_));
     return success();
   }
 

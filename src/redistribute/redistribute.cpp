@@ -88,7 +88,7 @@ Result<uint64_t> redistribute(Communicator& comm, Result<RedistributionRequest> 
   for (int rank = 0; rank < comm.size(); rank++)
     hosts.push_back(comm.context().job().member(comm.job_rank(rank)).host);
   Redistribution& plan = planned.value();
-  FSCCL_ASSIGN(const uint64_t version, settle(claims, hosts, request.value(), &plan));
+  FSCCL_ASSIGN(const uint64_t version, agreed_version(claims, hosts, request.value(), &plan));
   FSCCL_TRY(exchange(comm, plan, request.value().buffers, request.value().limit_bytes));
   return version;
 }

@@ -6,8 +6,8 @@
 // Bytes that are put leave with the next signal. Bytes that have not left by then are in the ring
 // of this rank, and are taken from there: so no call waits until they have left, and a caller that
 // is told of a failure owns its buffers. A mirror is written by its peer's messages alone. The
-// engine's window (window.h) sees to it that bytes in a ring have been read, here or there, before
-// other bytes take their place.
+// engine's window (tick_window.h) sees to it that bytes in a ring have been read, here or there,
+// before other bytes take their place.
 #pragma once
 #include <atomic>
 #include <memory>

@@ -92,7 +92,7 @@ class Communicator {
  private:
   explicit Communicator(Request request) : request_(std::move(request)) {}
   static void enqueue(std::span<Share> shares);
-  Status settle(const char* operation, ncclResult_t code, int64_t timeout_ms);
+  Status wait_over(const char* operation, ncclResult_t code, int64_t timeout_ms);
   ncclResult_t state() const;
   void join() const;
   void give_up(const Status& why) noexcept;

@@ -110,7 +110,7 @@ class Node : public mirror::Node {
   void fetched(Fetching* fetching, void* request, ucs_status_t status, size_t bytes);
   static void on_broken(void* peer, ucp_ep_h endpoint, ucs_status_t status);
   Token token(int from, int to) const;
-  bool settle(void* request, Deadline deadline);  // node_progress.cpp
+  bool finish_request(void* request, Deadline deadline);  // node_progress.cpp
 
   // node_remote.cpp
   std::shared_ptr<Registration> registration_of(const mirror::Channel& channel);

@@ -22,7 +22,7 @@ FreeRanges& DeviceBlocks::ranges_of(uint32_t stream) {
 }
 
 // Bytes that streams have finished with become free for all streams.
-void DeviceBlocks::settle() {
+void DeviceBlocks::share_finished() {
   for (uint32_t s = 0; s < streams_.size(); s++) {
     FreeRanges& own = streams_[s];
     if (own.ranges().empty()) continue;
@@ -69,14 +69,14 @@ std::optional<uint64_t> DeviceBlocks::find(uint64_t room, uint64_t alignment, ui
                                            bool captured) {
   uint64_t own_bytes = 0, everybodys_bytes = 0;
   if (captured) {
-    settle();
+    share_finished();
     return everybodys_.find(room, alignment, &everybodys_bytes);
   }
   const std::optional<uint64_t> own = ranges_of(stream).find(room, alignment, &own_bytes);
   const std::optional<uint64_t> everybodys = everybodys_.find(room, alignment, &everybodys_bytes);
   if (own && everybodys) return own_bytes <= everybodys_bytes ? own : everybodys;
   if (own || everybodys) return own ? own : everybodys;
-  settle();
+  share_finished();
   if (const std::optional<uint64_t> found = find_together(room, alignment, stream)) return found;
   return find_together(room, alignment, kNobody);
 }
@@ -245,7 +245,7 @@ std::string DeviceBlocks::list() const {
 uint64_t DeviceBlocks::trim(Deadline deadline) {
   const std::lock_guard lock(mutex_);
   (void)(deadline.passed() ? marks_.record_all().ok() : marks_.wait_for_all(deadline).ok());
-  settle();
+  share_finished();
   // Bytes that one stream has for itself may still be used.
   uint64_t begin = bytes_;
   for (const auto& [from, range] : everybodys_.ranges())

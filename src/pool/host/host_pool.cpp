@@ -221,7 +221,7 @@ HostPool::~HostPool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();
   // The service thread may still sleep on a release line of a failed operation.
-  Progress::instance().settle();
+  Progress::instance().end_old_sleeps();
   if (watch_) comm_.context().arenas().remove_alias(watch_->base());
   comm_.context().arenas().remove(arena_id_);
   comm_.dependents--;
@@ -340,7 +340,7 @@ Result<HostPool::Slot> HostPool::take_otherwise(Part part, int host_rank, const 
   if (!ledger_.room())
     return fail(FSCCL_ERR_INVALID_STATE,
                 "more than {} units given back while operations on them run: wait for some",
-                ReleaseLedger::kWindow);
+                ReleaseLedger::kMostOpen);
   const uint64_t zone = watch_ ? SlotWatch::kZone : 0,
                  asked = std::exchange(bytes, bytes + 2 * zone);
   if (part == Part::shared && shared_host_ >= 0 && shared_host_ != host_rank)

@@ -48,12 +48,12 @@ class LaneOperation {
   const std::string name_;
 
  private:
-  static Completion window_is_over(Operation& op);
+  static Completion bucket_is_over(Operation& op);
 
   Plan nothing_;
-  std::vector<Plan> windows_;  // plans of a list
+  std::vector<Plan> buckets_;  // plans of a list
   const std::vector<Plan>* running_ = nullptr;
-  size_t window_ = 0;
+  size_t bucket_ = 0;
   Then then_ = nullptr;
 };
 

@@ -54,7 +54,7 @@ HostUnit::~HostUnit() {
   if (unsharded_ && !writable_) drop_writes();
   for (SlotSet* slots : {&slots_, &writable_slots_, &grads_}) slots->abandon();
   // the service thread may sleep on shards_summed_
-  if (spec_.replicate_comm && reduced_once_) Progress::instance().settle();
+  if (spec_.replicate_comm && reduced_once_) Progress::instance().end_old_sleeps();
   // its communicator failed: nobody else will say so
   for (const Reduced& last : reduced_)
     if (summing().completed() < last.sequence) pool().done(last.position);

@@ -72,7 +72,7 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
     span.parameters = LaneExchange(*unshard, LaneExchange::Kind::parameters, span.holders,
                                    lane->size(), lane->rank());
   unshard->holds = std::move(brought);
-  span.spread = PlannedUnit(unshard_spread(*unshard));
+  span.pull = PlannedUnit(unshard_pull(*unshard));
   unshard->holds = std::move(own);
   span.entered = PlannedUnit(unshard_kept(*unshard));
   definition_.reduce_shape.rank = unshard->rank;
@@ -190,7 +190,7 @@ Status HostUnit::gather_between_hosts(const PlannedUnit& first, bool moves, bool
                   : exchange(span_->parameters, *lane, slots, {}, fingerprint, chain));
   }
   fingerprint.flags |= 4;  // the last stage
-  const PlannedUnit& last = writable || !shared() ? span_->spread : span_->entered;
+  const PlannedUnit& last = writable || !shared() ? span_->pull : span_->entered;
   return on_host(last, unshard_bindings_.data(), {}, fingerprint, chain);
 }
 

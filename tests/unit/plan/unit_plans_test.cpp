@@ -220,7 +220,7 @@ TEST_P(UnitPlans, OfAHostPassOnWhatCameFromOthers) {
   std::mt19937_64 random(22);
   for_random_units(19, false, [&](Unit& unit) {
     unit.shape.holds = random_holds(random, unit.layout.ranks(), false);
-    const auto plans = for_host(unit, unshard_spread);
+    const auto plans = for_host(unit, unshard_pull);
     std::vector<Expected> expected;
     for (int rank = 0; rank < static_cast<int>(plans.size()); ++rank)
       each_held(unit, [&](int q, size_t i, uint64_t at, uint64_t count) {

@@ -1,36 +1,38 @@
-#include "engine/window.h"
+#include "engine/tick_window.h"
 
 #include "base/hash.h"
 #include "engine/checksums.h"
 
 namespace fsccl {
 
-// A quiet round settles nothing by itself: a peer that told nothing of it is known to have entered
+// A quiet round confirms nothing by itself: a peer that told nothing of it is known to have entered
 // it by a later round. Where no later one is pending, the quiet ones are dropped without a look:
 // LastHeard keeps their number below what the window needs.
-Window::Round* Window::to_settle(uint32_t tick) {
+TickWindow::Round* TickWindow::next_to_confirm(uint32_t tick) {
   if (pending_count_ == 0 || static_cast<int32_t>(left_ - tick) >= 0) return nullptr;
-  to_settle_ = 0;
-  const auto at = [this](uint32_t i) -> Round& { return rounds_[(pending_begin_ + i) % kWindow]; };
-  while (to_settle_ + 1 < pending_count_ && at(to_settle_).quiet) to_settle_++;
-  return &at(to_settle_);
+  to_confirm_ = 0;
+  const auto at = [this](uint32_t i) -> Round& {
+    return rounds_[(pending_begin_ + i) % kTickWindow];
+  };
+  while (to_confirm_ + 1 < pending_count_ && at(to_confirm_).quiet) to_confirm_++;
+  return &at(to_confirm_);
 }
 
-void Window::settle() {
-  const Round& round = pending(to_settle_);
+void TickWindow::confirm() {
+  const Round& round = pending(to_confirm_);
   if (!round.quiet) all_entered(round.tick);
-  pending_begin_ += to_settle_ + 1;
-  pending_count_ -= to_settle_ + 1;
+  pending_begin_ += to_confirm_ + 1;
+  pending_count_ -= to_confirm_ + 1;
 }
 
-void Window::unheard(const Fingerprint& what) {
+void TickWindow::unheard(const Fingerprint& what) {
   if (unheard_ == 0) unheard_first_ = what.sequence;
   unheard_last_ = what.sequence;
   unheard_ = mix_in_order(unheard_, gist_of(what));
 }
 
-bool Window::next_slots(const Plan& plan, SlotRing* ring,
-                        std::array<size_t, kMaxTicks>* slot_at) const {
+bool TickWindow::next_slots(const Plan& plan, SlotRing* ring,
+                            std::array<size_t, kMaxTicks>* slot_at) const {
   uint64_t all = 0;
   for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
     const uint64_t bytes = plan.slots[t] + (checksums_ ? table_bytes(plan.slots[t]) : 0);
