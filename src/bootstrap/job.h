@@ -92,20 +92,20 @@ class Job {
 
   // The question which ranks of a group are left: all survivors get the same answer. The call is
   // collective over them. It blocks until all have asked the same question (by its number) or are
-  // known to be gone, or until the deadline passes; then the question can be asked again. The
+  // known to be lost, or until the deadline passes; then the question can be asked again. The
   // answer may contain a member that is lost after it was given.
   struct Question {
     uint64_t meeting = 0;
     std::vector<int> members;
     // members that have left the group for good before this rank asked for the first time
-    std::vector<int32_t> gone;
+    std::vector<int32_t> lost;
     // status of each rank; the worst status of the ranks that are left is part of the answer
     fsccl_status_t code = FSCCL_OK;
   };
   struct Agreed {
     bool reached = false;          // else not all came in time
-    std::vector<int32_t> failed;   // members that are gone
-    std::vector<int32_t> missing;  // members that did not come, nor are gone
+    std::vector<int32_t> failed;   // members that are lost
+    std::vector<int32_t> missing;  // members that did not come, nor are lost
     fsccl_status_t code = FSCCL_OK;
   };
   // FSCCL_ERR_PEER_DEAD: others hold this rank for dead.
@@ -123,7 +123,7 @@ class Job {
   virtual PeerLife life(int rank) const = 0;
   // Asks the system of the rank's host: true if nobody listens at the rank's door any more, so that
   // its process has ended or has left. Blocks for 0.3 s at most. Any thread.
-  virtual bool gone(int rank) const = 0;
+  virtual bool nobody_listens(int rank) const = 0;
 
   // Says goodbye to the neighbours and closes the links. Idempotent.
   virtual void leave() = 0;

@@ -15,7 +15,7 @@ namespace fsccl {
 
 namespace {
 
-// It listened before its address was given out: whoever refuses is gone. As many attempts as fit
+// It listened before its address was given out: whoever refuses has ended. As many attempts as fit
 // into half a second; not the time, which may be over after one in which this process was stopped.
 constexpr int kParentAttempts = 28;
 constexpr int64_t kReportPatienceMs = 1000;

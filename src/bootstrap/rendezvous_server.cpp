@@ -35,7 +35,7 @@ Open& open_servers() {
 
 void answer(FramedSocket& channel, FrameType type, ByteView payload) {
   channel.queue(type, payload);
-  // a few hundred bytes into an empty socket; a guest that is gone has itself to blame
+  // a few hundred bytes into an empty socket; a guest that has closed its end has itself to blame
   (void)channel.pump_out().ok();
 }
 

@@ -5,7 +5,7 @@
 //
 // tree_steps.h says which message is sent when, and heartbeat.h which ranks are held for silent.
 // Eight files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_mending.cpp
-// (links in place of those to ranks that are gone), tree_membership.cpp (votes on the survivors of
+// (links in place of those to ranks that are lost), tree_membership.cpp (votes on the survivors of
 // a group), tree_beats.cpp (heartbeats), tree_ends.cpp (threads of neighbours that end),
 // tree_gather.cpp (all-gather), tree_descriptors.cpp (published descriptors).
 #pragma once
@@ -79,7 +79,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void decline(uint64_t meeting) override;
   Status begin_beats(const HeartbeatTimes& times, LifeHandler handler, Deadline deadline) override;
   PeerLife life(int rank) const override;
-  bool gone(int rank) const override;
+  bool nobody_listens(int rank) const override;
   void leave() override;
 
  private:
@@ -130,7 +130,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   // tree_losses.cpp
   void be_expelled(const Link* from);
   void lose(const LostRank& lost, const Link* from);
-  void flush_departures(const Link* but);
+  void send_leavers(const Link* but);
   void hear_out(Link& link);
   void say_goodbye(const std::vector<LinkPtr>& links);
   void deliver_losses();
@@ -152,7 +152,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
     return member.via_unix && config_.self.via_unix;
   }
   IpAddress ip_to(const MemberRecord& member) const;
-  enum class Reached : uint8_t { yes, gone, unreachable, closed, silent, refused };
+  enum class Reached : uint8_t { yes, nobody, unreachable, closed, silent, refused };
   SocketAddress door_of(const MemberRecord& member) const;
   Reached reach(const MemberRecord& member, int64_t answer_ms, FramedSocket* channel) const;
 
@@ -189,7 +189,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
 
   // tree_descriptors.cpp
   void answer_fetch(Guest& guest);
-  Status owner_gone(const Status& status, int rank);
+  Status owner_lost(const Status& status, int rank);
   Result<Fd> own_fd(uint64_t tag, Deadline deadline, std::unique_lock<std::mutex>& lock);
   Result<Fd> fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline,
                         const BreakCheck& broken) const;
@@ -212,8 +212,8 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::map<int32_t, bool> lost_;  // rank -> left
   int32_t first_lost_ = -1;       // the rank of whose loss this rank has heard first
   // told to the neighbours together, a little later: a whole job leaves at once as a rule
-  std::vector<LostRank> departures_;
-  int64_t departures_due_ns_ = INT64_MAX;
+  std::vector<LostRank> leavers_;
+  int64_t leavers_due_ns_ = INT64_MAX;
   std::deque<LostRank> undelivered_;
   LossHandler loss_handler_;
   std::shared_ptr<Beats> beats_;

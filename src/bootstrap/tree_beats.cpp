@@ -145,7 +145,7 @@ TreeJob::Beats::Beats(TreeJob& job, const HeartbeatTimes& times, LifeHandler han
                                    static_cast<uint64_t>(times.beat_ns));
 }
 
-// The first rank of the host makes the table. If it is gone by then, those of the host are not
+// The first rank of the host makes the table. If it is lost by then, those of the host are not
 // watched there: the job has lost it, and whoever called learns that where it matters to him.
 Status TreeJob::Beats::share(Deadline deadline) {
   const bool one_process = std::all_of(here().begin(), here().end(), [&](int32_t rank) {

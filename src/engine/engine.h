@@ -131,7 +131,7 @@ class Engine {
   void make_heir(Engine& heir) { failure_.make_heir(heir.failure_); }
   void disinherit(const Engine& heir) { failure_.disinherit(heir.failure_); }
   // The rank has left the job, or closed its channel of this communicator.
-  bool has_left(int rank) const { return failure_.departed(rank) || options_.channel->left(rank); }
+  bool has_left(int rank) const { return failure_.has_left(rank) || options_.channel->left(rank); }
   // While this lives, the flight recorder says that this rank waits for `peer` outside of
   // operations, and what the peer has to do.
   class RecordedWait {

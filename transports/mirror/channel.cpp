@@ -76,7 +76,7 @@ Result<std::unique_ptr<Channel>> Channel::open(Setup place) {
   const std::lock_guard lock(node.mutex());
   node.add(channel.get());
   for (const int32_t rank : channel->place_.members)
-    if (node.broken(rank)) channel->lost(rank, node.starved(rank));
+    if (node.broken(rank)) channel->link_lost(rank, node.starved(rank));
   return channel;
 }
 
@@ -90,7 +90,7 @@ Channel::~Channel() {
     const std::lock_guard lock(place_.node->mutex());
     for (int peer = 0; peer < static_cast<int>(peers_.size()); peer++) {
       const Peer& other = peers_[static_cast<size_t>(peer)];
-      if (peer == place_.rank || !other.known || gone(peer)) continue;
+      if (peer == place_.rank || !other.known || said_goodbye(peer)) continue;
       if (failed()) tell(peer, place_.board->failure);
       send(peer, MessageKind::left, nullptr, nullptr, other.sent);
     }
@@ -350,7 +350,7 @@ void Channel::damaged(int from, const fsccl_transport_line_t* line, size_t bytes
     tell(failure, true);
 }
 
-bool Channel::gone(int peer) const {
+bool Channel::said_goodbye(int peer) const {
   return left(peer) ||
          (place_.around &&
           place_.around->left(place_.around->member(place_.members[static_cast<size_t>(peer)])));
@@ -409,8 +409,8 @@ void Channel::hear(int from, const Header& header, const void* data, size_t byte
   if (write_board(failure)) tell(failure, false);
 }
 
-void Channel::lost(int job_rank, bool for_sure) noexcept {
-  if (const int peer = member(job_rank); peer < 0 || gone(peer)) return;
+void Channel::link_lost(int job_rank, bool for_sure) noexcept {
+  if (const int peer = member(job_rank); peer < 0 || said_goodbye(peer)) return;
   if (verdict_ns_.load(std::memory_order_relaxed) && !for_sure) return;
   // This store pairs with the load of the verdict in failure().
   verdict_ns_.store(now_ns() + (for_sure ? 0 : kVerdictNs), std::memory_order_release);
@@ -420,7 +420,7 @@ void Channel::lost(int job_rank, bool for_sure) noexcept {
 const fsccl_transport_failure_t* Channel::failure() {
   Board& board = *place_.board;
   // The loads of `written` pair with the store in write_board(), those of the verdict with the
-  // store in lost().
+  // store in link_lost().
   if (!board.written.load(std::memory_order_acquire)) place_.node->poll(-1);
   if (board.written.load(std::memory_order_acquire)) return &board.failure;
   const int64_t verdict_ns = verdict_ns_.load(std::memory_order_acquire);
@@ -429,7 +429,8 @@ const fsccl_transport_failure_t* Channel::failure() {
   // This store pairs with the load of the verdict above, by another thread.
   verdict_ns_.store(0, std::memory_order_release);
   for (size_t peer = 0; peer < peers_.size(); peer++) {
-    if (!place_.node->broken(place_.members[peer]) || gone(static_cast<int>(peer))) continue;
+    if (!place_.node->broken(place_.members[peer]) || said_goodbye(static_cast<int>(peer)))
+      continue;
     const int here = known_as(place_.rank), there = known_as(static_cast<int>(peer));
     auto failure =
         failure_of(FSCCL_ERR_LINK, here, there, place_.node->problem(place_.members[peer]));

@@ -49,7 +49,7 @@ void Node::starve(int rank) noexcept {
 // No failure yet where it may turn out that the rank has died.
 void Node::tell_lost(int rank) noexcept {
   for (const auto& [meeting, channel] : channels_)
-    if (channel) channel->lost(rank, starved(rank));
+    if (channel) channel->link_lost(rank, starved(rank));
 }
 
 Channel* Node::find(uint64_t meeting) const {

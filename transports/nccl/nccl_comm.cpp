@@ -120,7 +120,7 @@ Status Communicator::wait_over(const char* operation, ncclResult_t code, int64_t
     if (code == ncclInProgress && !ended()) code = state();
     return code != ncclInProgress || ended();
   };
-  Result<bool> in_time = wait_unless(request_.lost, over, Deadline::in_ms(timeout_ms), naps());
+  Result<bool> in_time = wait_unless(request_.broken, over, Deadline::in_ms(timeout_ms), naps());
   if (in_time.ok() && !in_time.value())
     in_time = fail(FSCCL_ERR_TIMEOUT,
                    "{} was not over in {} ms: some rank did not come, or the network between them "
@@ -228,8 +228,10 @@ Status Communicator::register_window(void* memory, size_t bytes) {
   // Not wait_over(): a refusal does not end the work on streams. A rank that was refused waits for
   // the others in an exchange of the caller's.
   const auto over = [&] { return code != ncclInProgress || (code = state()) != ncclInProgress; };
-  const auto ended_or_lost = [&] { return ended() || (request_.lost && !request_.lost().ok()); };
-  if (wait_until(over, Deadline::in_ms(request_.start_ms), ended_or_lost, naps()) !=
+  const auto ended_or_broken = [&] {
+    return ended() || (request_.broken && !request_.broken().ok());
+  };
+  if (wait_until(over, Deadline::in_ms(request_.start_ms), ended_or_broken, naps()) !=
       WaitEnd::held) {
     FSCCL_TRY(wait_over("ncclCommWindowRegister", ncclInProgress, 0));
     code = ncclSuccess;  // the registration has ended in the meantime

@@ -49,7 +49,7 @@ Status DeviceCollectives::finish(const cuda::OwnedEvent& event) const {
   const cuda::Current current(*device_);
   const auto over = [&] { return event.complete(); };
   const Result<bool> in_time =
-      wait_unless([this] { return lost(); }, over, Deadline::never(), Naps(kCollectiveNapNs));
+      wait_unless([this] { return intact(); }, over, Deadline::never(), Naps(kCollectiveNapNs));
   if (in_time.ok()) return success();
   if (wait_until(over, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kCollectiveNapNs)) ==
       WaitEnd::held)
@@ -177,7 +177,7 @@ Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device,
   why_not_exchanges_ = obstacle_to_exchange(terms, hosts, decision_.asked);
   if (why_not_exchanges_.empty()) {
     Result<std::unique_ptr<Exchanges>> made =
-        Exchanges::create(comm_, device, [this] { return lost(); });
+        Exchanges::create(comm_, device, [this] { return intact(); });
     if (!made.ok() && comm_.engine().failed()) return made.take_status();
     bool lasting = false;
     FSCCL_ASSIGN(why_not_exchanges_,
@@ -209,7 +209,7 @@ Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(
   // A rank that cannot start waits for the others in the next exchange: their start ends well
   // before that wait does.
   request.start_ms = std::min(comm_.timeout_ms() / 2, kLongestStartMs);
-  request.lost = [this] { return lost(); };
+  request.broken = [this] { return intact(); };
   request.refused = [this](const Status& reason) { comm_.engine().fail_all(reason.error()); };
   return nccl::Communicator::create(std::move(request));
 }
@@ -221,7 +221,7 @@ Status DeviceCollectives::start_nccl(const nccl::ncclUniqueId& id) {
     FSCCL_TRY(device_->check("cuMemAlloc", device_->driver().cuMemAlloc(&scratch_, kScratchBytes)));
   StreamWatch::Hooks hooks;
   hooks.look = [this] {
-    Status trouble = lost();
+    Status trouble = intact();
     if (trouble.ok()) trouble = nccl_->look();
     const std::lock_guard lock(copier_mutex_);
     return trouble.ok() && copier_ ? copier_->look() : std::move(trouble);
@@ -271,7 +271,7 @@ Status DeviceCollectives::run_staged(const DeviceCall& call) {
 Status DeviceCollectives::run_exchanged_sum(const DeviceCall& call) {
   if (!exchanged_sum_) {
     FSCCL_ASSIGN(exchanged_sum_,
-                 ExchangedSum::create({*device_, comm_.size(), [this] { return lost(); },
+                 ExchangedSum::create({*device_, comm_.size(), [this] { return intact(); },
                                        [this](const DeviceCall& one) { return move({&one}); }}));
   }
   return exchanged_sum_->reduce_scatter(call, epilogue_of(call, comm_.size()));

@@ -139,7 +139,7 @@ class DeviceCollectives {
   Status divide(const DeviceCall& call) const;
   Status run_exchanged_sum(const DeviceCall& call);
   Status run_staged(const DeviceCall& call);
-  Status lost() const { return comm_.engine().intact(); }
+  Status intact() const { return comm_.engine().intact(); }
 
   Communicator& comm_;
   const cuda::Device* device_ = nullptr;

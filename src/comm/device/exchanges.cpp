@@ -21,7 +21,7 @@ void keep(std::vector<Exchange::Part>& parts, int peer, const std::byte* memory,
 }  // namespace
 
 Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const cuda::Device& device,
-                                                     std::function<Status()> lost) {
+                                                     std::function<Status()> broken) {
   Result<cuda::OwnedEvent> reached = cuda::OwnedEvent::create(device);
   Result<std::unique_ptr<Exchange>> by = make_exchange(comm.rank(), comm.size());
   // Every rank comes to the two exchanges of endpoints, whatever went wrong on it.
@@ -44,7 +44,7 @@ Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const c
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * largest);
     endpoints.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(sizes[rank]));
   }
-  std::unique_ptr<Exchanges> made(new Exchanges(comm, device, std::move(lost), reached.take()));
+  std::unique_ptr<Exchanges> made(new Exchanges(comm, device, std::move(broken), reached.take()));
   made->by_ = by.take();
   FSCCL_TRY(made->by_->connect(endpoints));
   return made;
@@ -105,9 +105,9 @@ Status Exchanges::move(const std::vector<const DeviceCall*>& calls) {
   }
   for (const cuda::CUstream stream : streams) {
     FSCCL_TRY(reached_.record(stream));
-    FSCCL_TRY(reached_.finish(Deadline::in_ms(comm_.timeout_ms()), lost_));
+    FSCCL_TRY(reached_.finish(Deadline::in_ms(comm_.timeout_ms()), broken_));
   }
-  const Exchange::Patience patience{comm_.timeout_ms(), lost_};
+  const Exchange::Patience patience{comm_.timeout_ms(), broken_};
   for (const Round* round : {&first, &second})
     if (!round->sends.empty() || !round->receives.empty())
       FSCCL_TRY(by_->run(round->sends, round->receives, patience));
@@ -120,7 +120,7 @@ Status Exchanges::run(const std::vector<const DeviceCall*>& calls) {
   Status moved = move(calls);
   if (moved.ok()) return moved;
   const Deadline verdict = Deadline::in_ms(moved.code() == FSCCL_ERR_LINK ? kVerdictMs : 0);
-  wait_until([this] { return !lost_().ok(); }, verdict, kNothingBreaks, Naps(kVerdictNapNs));
+  wait_until([this] { return !broken_().ok(); }, verdict, kNothingBreaks, Naps(kVerdictNapNs));
   comm_.engine().fail_all(moved.error());
   return comm_.engine().failure();
 }

@@ -21,9 +21,9 @@ namespace fsccl {
 class Exchanges {
  public:
   // Collective, blocking. On a rank that fails the others know it only if it tells them.
-  // `lost`: an error when the others need not be waited for any more.
+  // `broken`: an error when the others need not be waited for any more.
   static Result<std::unique_ptr<Exchanges>> create(Communicator& comm, const cuda::Device& device,
-                                                   std::function<Status()> lost);
+                                                   std::function<Status()> broken);
   Exchanges(const Exchanges&) = delete;
 
   // Runs the calls together: all_gather, all_to_all, broadcast, gather and scatter. The caller
@@ -35,9 +35,9 @@ class Exchanges {
   struct Round {
     std::vector<Exchange::Part> sends, receives;
   };
-  Exchanges(Communicator& comm, const cuda::Device& device, std::function<Status()> lost,
+  Exchanges(Communicator& comm, const cuda::Device& device, std::function<Status()> broken,
             cuda::OwnedEvent reached)
-      : comm_(comm), device_(device), lost_(std::move(lost)), reached_(std::move(reached)) {}
+      : comm_(comm), device_(device), broken_(std::move(broken)), reached_(std::move(reached)) {}
   void add(const DeviceCall& call, Round& round) const;
   void add_long_broadcast(const DeviceCall& call, Round& scattered, Round& passed_on) const;
   Status copy_own(const DeviceCall& call) const;
@@ -45,7 +45,7 @@ class Exchanges {
 
   Communicator& comm_;
   const cuda::Device& device_;
-  const BreakCheck lost_;
+  const BreakCheck broken_;
   cuda::OwnedEvent reached_;
   std::unique_ptr<Exchange> by_;
 };

@@ -2,7 +2,7 @@
 // and register with the driver. Streams write values into it and wait for values in it, and the
 // host can read which rank has written what. Each rank has an inbox, with a line for each (channel,
 // peer): the peer's streams write there, and only this rank's streams wait there. A process can
-// therefore let its own streams go when a peer is gone, without touching another rank's memory.
+// therefore let its own streams go when a peer is lost, without touching another rank's memory.
 //
 // Channels. A unit has one, and in each line two lanes of words (lane.h). A channel is never used
 // again, because ranks end units at different times: when all channels of a piece of memory are

@@ -142,8 +142,8 @@ void Lane::finish_with_peers() {
     const auto over = [&] {
       return peer == rank() || inboxes().reached(inboxes().read(number(), peer, done_), moved_);
     };
-    const auto gone = [&] { return !engine.intact().ok() || engine.has_left(peer); };
-    if (wait_until(over, deadline, gone, Naps(kLaneNapNs)) != WaitEnd::held) return release();
+    const auto ends = [&] { return !engine.intact().ok() || engine.has_left(peer); };
+    if (wait_until(over, deadline, ends, Naps(kLaneNapNs)) != WaitEnd::held) return release();
   }
 }
 
