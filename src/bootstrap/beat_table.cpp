@@ -39,9 +39,10 @@ Result<std::unique_ptr<BeatTable>> BeatTable::map(const Fd& fd, uint64_t job, si
   if (!sealed || fstat(fd.get(), &st) || static_cast<size_t>(st.st_size) != bytes ||
       pread(fd.get(), &header, sizeof header, 0) != sizeof header || header.magic != kMagic ||
       header.job != job || header.lines != lines)
-    return fail(FSCCL_ERR_PROTOCOL,
-                "the table of heartbeats that another rank offered is not one of this job: run the "
-                "same version");
+    return fail(
+        FSCCL_ERR_PROTOCOL,
+        "the table of heartbeats that another rank published is not one of this job: run the "
+        "same version");
   std::unique_ptr<BeatTable> table(new BeatTable);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED)

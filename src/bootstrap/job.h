@@ -74,13 +74,13 @@ class Job {
   virtual Status all_gather(const void* mine, void* all, size_t bytes, Deadline deadline) = 0;
   virtual Status barrier(Deadline deadline) = 0;
 
-  // Offers a descriptor to the other ranks of this host under a name; the job keeps a duplicate
+  // Publishes a descriptor to the other ranks of this host under a name; the job keeps a duplicate
   // until withdrawn or the job ends.
   virtual Status publish_fd(uint64_t tag, int fd) = 0;
   virtual void withdraw_fd(uint64_t tag) = 0;
-  // Fetches what `rank` (of this host) offers; waits until it is offered, the deadline passes, or
-  // `broken` gives an error, which is returned. A rank that lives may never offer it, because its
-  // communicator has failed: `broken` asks for that.
+  // Fetches what `rank` (of this host) has published; waits until it is there, the deadline passes,
+  // or `broken` gives an error, which is returned. A rank that lives may never publish it, because
+  // its communicator has failed: `broken` asks for that.
   virtual Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline,
                               const BreakCheck& broken) = 0;
 

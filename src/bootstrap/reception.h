@@ -69,7 +69,7 @@ class Reception : public std::enable_shared_from_this<Reception> {
   Visitors::iterator longest();  // returns the visitor that has waited longest; there is one
   void pause(int64_t until_ns, bool crowded);
   void resume();
-  int64_t tick();
+  int64_t on_timer();
   Status watch_listeners();
 
   const Credentials credentials_;

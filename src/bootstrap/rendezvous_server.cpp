@@ -86,7 +86,7 @@ Status RendezvousServer::begin(const Credentials& credentials, uint64_t meeting,
   reception_ = std::move(reception);
   hook_ = Reactor::instance().add_hook([weak]() -> int64_t {
     const auto server = weak.lock();
-    return server ? server->tick() : -1;
+    return server ? server->on_timer() : -1;
   });
   Open& open = open_servers();
   const std::lock_guard open_lock(open.mutex);
@@ -301,7 +301,7 @@ void RendezvousServer::fail_all(const Status& why) {
   Reactor::instance().want_writable(root_->fd(), all.ok() && !all.value());
 }
 
-int64_t RendezvousServer::tick() {
+int64_t RendezvousServer::on_timer() {
   const auto keep = shared_from_this();
   const std::lock_guard lock(mutex_);
   const int64_t now = now_ns();

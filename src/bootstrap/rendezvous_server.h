@@ -52,7 +52,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   void finish_if_complete();
   void fail_all(const Status& why);
   void give_up();
-  int64_t tick();
+  int64_t on_timer();
   bool has_told_all(int64_t now);
   static void tell_all(const std::shared_ptr<RendezvousServer>& self, Deadline deadline);
   static void tell_before_exit();

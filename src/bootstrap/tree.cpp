@@ -50,7 +50,7 @@ Result<std::shared_ptr<TreeJob>> TreeJob::open(TreeConfig config, Doors doors) {
   self->datagrams_ = std::move(doors.beats);
   self->hook_ = Reactor::instance().add_hook([weak]() -> int64_t {
     const auto job = weak.lock();
-    return job ? job->tick() : -1;
+    return job ? job->on_timer() : -1;
   });
   return self;
 }
@@ -120,7 +120,7 @@ Status TreeJob::add_link(LinkPtr link) {
   links_.push_back(link);
   undo.keep();
   push(*link);
-  link->unread = true;  // the other side may have sent more with its last answer; tick() looks
+  link->unread = true;  // the other side may have sent more with its last answer; on_timer() looks
   Reactor::instance().kick();
   return success();
 }

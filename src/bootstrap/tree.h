@@ -108,7 +108,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
 
   explicit TreeJob(TreeConfig config);
 
-  // tree.cpp; with mutex_ held, but for the callbacks: admit, on_readable, on_writable, tick
+  // tree.cpp; with mutex_ held, but for the callbacks: admit, on_readable, on_writable, on_timer
   void admit(Guest guest);
   Status add_link(LinkPtr link);
   void on_readable(const LinkPtr& link);
@@ -134,7 +134,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void hear_out(Link& link);
   void say_goodbye(const std::vector<LinkPtr>& links);
   void deliver_losses();
-  int64_t tick();
+  int64_t on_timer();
 
   // tree_mending.cpp
   void admit_mended(Guest& guest);

@@ -1,5 +1,5 @@
-// Descriptors between the ranks of one host: offering them under a name, and fetching what another
-// rank offers (tree.h).
+// Descriptors between the ranks of one host: publishing them under a name, and fetching what
+// another rank has published (tree.h).
 #include <fcntl.h>
 
 #include <algorithm>

@@ -88,7 +88,7 @@ void TreeJob::deliver_losses() {
   }
 }
 
-int64_t TreeJob::tick() {
+int64_t TreeJob::on_timer() {
   for (;;) {
     LinkPtr unread;
     {

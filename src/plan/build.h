@@ -131,9 +131,9 @@ class Builder {
     put(peer, slot, slot, most, FSCCL_UINT8);
     plan_.steps.back().coded = true;
   }
-  // To where `peer` reads it in this rank's slot. Unless slots are mirrored, it is there for every
-  // other peer as well.
-  void offer(int peer, Operand slot, Operand src, uint64_t count, fsccl_dtype_t dtype) {
+  // Brings it to where `peer` reads it in this rank's slot. Unless slots are mirrored, it is there
+  // for every other peer as well.
+  void fill(int peer, Operand slot, Operand src, uint64_t count, fsccl_dtype_t dtype) {
     if (plan_.mirrored)
       put(peer, slot, src, count, dtype);
     else

@@ -102,8 +102,8 @@ const std::vector<ListRange>& bucket_of(const Buckets& buckets, size_t k) {
 // several in one put, packed in the own slot before, which costs less than a put of each; a piece
 // alone is put from where it is.
 template <class SourceOf>
-void offer(Builder& build, const ListShape& shape, const std::vector<ListRange>& pieces, Operand at,
-           SourceOf source, const std::vector<int>& readers) {
+void fill(Builder& build, const ListShape& shape, const std::vector<ListRange>& pieces, Operand at,
+          SourceOf source, const std::vector<int>& readers) {
   if (pieces.empty() || readers.empty()) return;
   const bool packs = !shape.mirrored || pieces.size() > 1;
   if (packs)
@@ -138,7 +138,7 @@ Plan moving_buckets(const ListShape& shape, const std::vector<Buckets>& parts, s
   for (int i = 1; i < shape.ranks && (!broadcast || shape.rank == shape.root); i++)
     readers.push_back(build.peer(i));
   for (int tick = 0; tick < ticks; tick++) {
-    offer(build, shape, bucket(shape.rank, tick), build.here(slot(tick), 0), source, readers);
+    fill(build, shape, bucket(shape.rank, tick), build.here(slot(tick), 0), source, readers);
     build.signal(tick);
   }
   if (!broadcast && k == 0) own_parts(build, shape);
@@ -175,8 +175,8 @@ Plan folding_bucket(const ListShape& shape, const std::vector<Buckets>& parts, s
   for (int i = 1; i < shape.ranks; i++) {
     const int q = build.peer(i);
     const auto its = [&](const ListRange& piece) { return source(piece, q); };
-    offer(build, shape, bucket_of(parts[static_cast<size_t>(q)], k), build.here(slot, place(q)),
-          its, {q});
+    fill(build, shape, bucket_of(parts[static_cast<size_t>(q)], k), build.here(slot, place(q)), its,
+         {q});
   }
   build.signal(0);
   build.wait_all(0);

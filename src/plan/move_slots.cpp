@@ -47,8 +47,8 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
     for (int i = 1; i < m.ranks; ++i) {
       const int q = build.peer(i);
       const Flow sent = part(m.to(q), t);
-      build.offer(q, build.here(slot(t), place(q)), build.here(0, sent.src * size), sent.count,
-                  m.dtype);
+      build.fill(q, build.here(slot(t), place(q)), build.here(0, sent.src * size), sent.count,
+                 m.dtype);
       if (m.same_to_all && !m.mirrored && sent.count) break;
     }
     if (sends)

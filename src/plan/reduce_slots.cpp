@@ -95,7 +95,7 @@ Plan reduce_slots(const ReductionShape& f, uint64_t slot_bytes) {
       const int q = build.peer(i);
       const Portion theirs = part(f, cut, q, t);
       const Operand input = staged ? build.here(slot(t), 0) : build.here(0, theirs.begin * size);
-      build.offer(q, build.here(slot(t), cut.place(q)), input, theirs.count, f.dtype);
+      build.fill(q, build.here(slot(t), cut.place(q)), input, theirs.count, f.dtype);
       if (f.every_rank_reduces_all && !f.mirrored && theirs.count) break;
     }
     build.signal(t);

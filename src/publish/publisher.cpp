@@ -121,7 +121,7 @@ Status Publisher::begin_to_serve(const Credentials& credentials, std::vector<Fd>
                                }));
   hook_ = Reactor::instance().add_hook([weak = weak_from_this()]() -> int64_t {
     const auto self = weak.lock();
-    return self ? self->tick() : -1;
+    return self ? self->on_timer() : -1;
   });
   return success();
 }
@@ -199,7 +199,7 @@ void Publisher::drop(int fd) {
 }
 
 // Each second: signs of life, and whoever takes nothing goes.
-int64_t Publisher::tick() {
+int64_t Publisher::on_timer() {
   const std::lock_guard lock(mutex_);
   if (closed_) return -1;
   const int64_t now = now_ns();

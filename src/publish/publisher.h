@@ -66,7 +66,7 @@ class Publisher : public std::enable_shared_from_this<Publisher> {
   void on_writable(int fd);
   void serve(int fd, Feed& feed);
   void drop(int fd);
-  int64_t tick();
+  int64_t on_timer();
   bool all_have_newest() const;
 
   PublishRequest request_;

@@ -29,7 +29,7 @@ void DeviceBlocks::share_finished() {
     marks_.look(s);
     for (auto range = own.ranges().begin(); range != own.ranges().end();) {
       const auto [begin, was] = *range++;
-      if (!marks_.known_over({s, was.tick})) continue;
+      if (!marks_.known_over({s, was.sequence})) continue;
       own.remove(begin, was.end);
       everybodys_.add(begin, was.end, 0);
     }
@@ -86,9 +86,9 @@ Status DeviceBlocks::claim(uint64_t begin, uint64_t end, uint32_t stream) {
   everybodys_.remove(begin, end);
   Status status;
   for (uint32_t s = 0; s < streams_.size(); s++) {
-    const uint64_t tick = streams_[s].remove(begin, end);
-    if (!tick || s == stream || !status.ok()) continue;
-    status = marks_.make_wait(stream, {s, tick});
+    const uint64_t sequence = streams_[s].remove(begin, end);
+    if (!sequence || s == stream || !status.ok()) continue;
+    status = marks_.make_wait(stream, {s, sequence});
     waits_++;
   }
   return status;
@@ -173,7 +173,7 @@ Result<void*> DeviceBlocks::alloc(uint64_t bytes, cuda::CUstream stream, uint64_
   Undo undo([&] {
     blocks_.erase(begin);
     const Result<StreamMark> mark = marks_.set(number);
-    if (mark.ok()) ranges_of(number).add(begin, begin + room, mark.value().tick);
+    if (mark.ok()) ranges_of(number).add(begin, begin + room, mark.value().sequence);
   });
   FSCCL_TRY(fill(begin, begin + room, stream));
   blocks_.emplace(begin, Block{begin, begin + room, bytes, calls_ + 1, stream});
@@ -209,7 +209,7 @@ Status DeviceBlocks::free(void* pointer, cuda::CUstream stream) {
   blocks_.erase(found);
   journal_.block_given_back(reinterpret_cast<uint64_t>(pointer),
                             reinterpret_cast<uint64_t>(stream));
-  ranges_of(number).add(block.begin, block.end, mark.tick);
+  ranges_of(number).add(block.begin, block.end, mark.sequence);
   figures_.blocks--;
   figures_.frees++;
   figures_.live_bytes -= block.end - block.begin;

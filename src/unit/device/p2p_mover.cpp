@@ -74,9 +74,9 @@ Status P2pMover::took(Lane::Kind kind, cuda::CUstream stream, OpCode what) {
 Status P2pMover::run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot,
                      cuda::CUstream stream, const ReduceRun& reduce) {
   // A rank that has nothing to read says so, too: the others cannot tell.
-  const bool offered = &program != kept_.get();
+  const bool shows_slot = &program != kept_.get();
   Status ran = entered.ok() ? program.run(lane, slot, stream, reduce) : std::move(entered);
-  if (ran.ok()) ran = lane.end(stream, offered && !program.plan().says_done);
+  if (ran.ok()) ran = lane.end(stream, shows_slot && !program.plan().says_done);
   if (ran.ok()) return ran;
   Error error = ran.error();
   error.rank = lane.rank();
