@@ -66,10 +66,10 @@ std::vector<int> Graph::all(Kind kind) const {
 std::vector<std::vector<int>> Graph::alike() const {
   std::map<int, std::string> ends;
   for (const Link& link : links)
-    for (const auto& [here, there] : {std::pair(link.a, link.b), std::pair(link.b, link.a)})
-      ends[root_of(*this, here)] +=
-          fmt::format("{}-{}-{}", vertices[static_cast<size_t>(here)].name,
-                      kind_name(vertices[static_cast<size_t>(there)].kind), link.gb_per_s);
+    for (const auto& [near, far] : {std::pair(link.a, link.b), std::pair(link.b, link.a)})
+      ends[root_of(*this, near)] +=
+          fmt::format("{}-{}-{}", vertices[static_cast<size_t>(near)].name,
+                      kind_name(vertices[static_cast<size_t>(far)].kind), link.gb_per_s);
   std::vector<std::vector<int>> groups;
   std::map<std::string, size_t> known;
   for (const int host : all(Kind::host)) {

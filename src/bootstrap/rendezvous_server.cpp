@@ -211,9 +211,9 @@ Status RendezvousServer::place(Guest& guest, const Register& request) {
   if (order > 0) {
     assign.parent = roll_.parent_of(order);
     // A parent on this host came over loopback; others reach it as they reached this process.
-    const SocketAddress here = local_address(guest.channel->fd());
-    if (!here.is_unix() && (assign.parent.via_unix || is_loopback(assign.parent.ip)))
-      assign.parent.ip = ip_of(here);
+    const SocketAddress local = local_address(guest.channel->fd());
+    if (!local.is_unix() && (assign.parent.via_unix || is_loopback(assign.parent.ip)))
+      assign.parent.ip = ip_of(local);
     const bool by_unix = assign.parent.via_unix && member.via_unix;
     if (!by_unix && assign.parent.port == 0)
       return fail(FSCCL_ERR_LINK,

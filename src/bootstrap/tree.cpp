@@ -342,17 +342,17 @@ int32_t TreeJob::ended_here() const {
     return state != 'X' && state != 'Z';
   };
   if (!steps_.has_members() || !visible(config_.self)) return -1;
-  std::vector<const MemberRecord*> here;
+  std::vector<const MemberRecord*> on_host;
   size_t self = 0;
   for (const MemberRecord& member : records_) {
     if (member.host != config_.self.host) continue;
-    if (member.rank == config_.rank) self = here.size();
-    here.push_back(&member);
+    if (member.rank == config_.rank) self = on_host.size();
+    on_host.push_back(&member);
   }
   bool in_sight = config()->host_id.empty();
   int32_t ended = -1;
-  for (const size_t place : share_of_looks(self, here.size())) {
-    const MemberRecord& member = *here[place];
+  for (const size_t place : share_of_looks(self, on_host.size())) {
+    const MemberRecord& member = *on_host[place];
     if (member.pid == config_.self.pid || member.start_time == 0) continue;
     if (visible(member))
       in_sight = true;

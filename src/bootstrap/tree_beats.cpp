@@ -113,7 +113,7 @@ class TreeJob::Beats final : public Senses {
   int32_t mine() const { return job_.config_.rank; }
   const Member& self() const { return member(mine()); }
   bool is_far(int32_t rank) const { return where_.far(rank, mine()); }
-  const std::vector<int32_t>& here() const { return where_.mates(mine()); }
+  const std::vector<int32_t>& mates() const { return where_.mates(mine()); }
   int64_t next_beat(int64_t now) const {
     return now - (now - phase_ns_) % times_.beat_ns + times_.beat_ns;
   }
@@ -148,18 +148,18 @@ TreeJob::Beats::Beats(TreeJob& job, const HeartbeatTimes& times, LifeHandler han
 // The first rank of the host makes the table. If it is lost by then, those of the host are not
 // watched there: the job has lost it, and whoever called learns that where it matters to him.
 Status TreeJob::Beats::share(Deadline deadline) {
-  const bool one_process = std::all_of(here().begin(), here().end(), [&](int32_t rank) {
+  const bool one_process = std::all_of(mates().begin(), mates().end(), [&](int32_t rank) {
     return same_process(member(rank), self());
   });
   if (one_process) return success();
   const uint64_t tag = mix_hash(job_.id(), kBeats);
-  const bool makes = here().front() == mine();
-  Result<Fd> fd = makes ? BeatTable::create(job_.id(), here().size())
-                        : job_.fetch_fd(here().front(), tag, deadline, {});
+  const bool makes = mates().front() == mine();
+  Result<Fd> fd = makes ? BeatTable::create(job_.id(), mates().size())
+                        : job_.fetch_fd(mates().front(), tag, deadline, {});
   if (!makes && !fd.ok() && fd.status().code() == FSCCL_ERR_PEER_DEAD) return success();
   if (!fd.ok()) return fd.take_status();
   FSCCL_ASSIGN(std::unique_ptr<BeatTable> table,
-               BeatTable::map(fd.value(), job_.id(), here().size()));
+               BeatTable::map(fd.value(), job_.id(), mates().size()));
   if (makes) FSCCL_TRY(job_.publish_fd(tag, fd.value().get()));
   const std::lock_guard lock(job_.mutex_);
   table_ = std::move(table);

@@ -169,7 +169,7 @@ void Runner::signal(C& cursor, const Step& step) {
     std::memset(line.payload, 0, sizeof line.payload);
   std::memcpy(line.fingerprint, &cursor.fingerprint, sizeof line.fingerprint);
   if (step.count) {
-    copy_inline(line.payload, here(cursor, step.src), step.count);
+    copy_inline(line.payload, local(cursor, step.src), step.count);
   } else if (step.tick == 0 && cursor.asks) {
     Published published{};
     for (uint32_t i = 0; i < cursor.how().publishes; i++) {
@@ -296,7 +296,7 @@ bool Runner::wait(C& cursor, const Step& step) {
     }
     if (step.tick == 0 && !(!kSmall<C> && cursor.plan->relayed) && !enter(cursor, peer, *line))
       return false;
-    if (step.count) copy_inline(here(cursor, step.dst), line->payload, step.count);
+    if (step.count) copy_inline(local(cursor, step.dst), line->payload, step.count);
   }
   cursor.peer = 0;
   return true;
@@ -314,8 +314,8 @@ bool Runner::wait_released(Operation& op) {
 }
 
 template <class C>
-Remote Runner::there(const C& cursor, const Operand& operand, int rank, uint64_t begin,
-                     fsccl_dtype_t dtype) const {
+Remote Runner::remote_of(const C& cursor, const Operand& operand, int rank, uint64_t begin,
+                         fsccl_dtype_t dtype) const {
   const Buffer& buffer = cursor.plan->buffers[operand.buffer];
   if (cursor.has_slots && buffer.slot) return {slot_of(buffer, rank) + operand.offset, 0};
   const uint64_t offset = operand.offset + (begin ? begin * dtype_size(dtype) : 0);
@@ -332,7 +332,8 @@ Remote Runner::there(const C& cursor, const Operand& operand, int rank, uint64_t
   return remote(cursor.how(), operand.buffer, rank).plus(offset);
 }
 
-template Remote Runner::there(const Operation&, const Operand&, int, uint64_t, fsccl_dtype_t) const;
+template Remote Runner::remote_of(const Operation&, const Operand&, int, uint64_t,
+                                  fsccl_dtype_t) const;
 
 template <class C>
 bool Runner::move(C& cursor, const Step& step) {
@@ -340,8 +341,8 @@ bool Runner::move(C& cursor, const Step& step) {
   if (how.dry_run) return true;
   const Slice part = slice(cursor, step);
   if (part.count == 0) return true;
-  const Remote src = there(cursor, step.src, step.src.rank, part.begin, step.from),
-               dst = there(cursor, step.dst, step.dst.rank, part.begin, step.to);
+  const Remote src = remote_of(cursor, step.src, step.src.rank, part.begin, step.from),
+               dst = remote_of(cursor, step.dst, step.dst.rank, part.begin, step.to);
   const uint64_t bytes = part.count * dtype_size(step.from);
   if constexpr (kSmall<C>) {
     if (!src.mapped) return false;  // the system reads it, in the ring
@@ -384,7 +385,7 @@ bool Runner::put(C& cursor, const Step& step) {
     if (step.coded) part.count = std::min(part.count, cursor.coded_bytes);
   }
   fence_slots();
-  const Remote src = there(cursor, step.src, step.src.rank, part.begin, step.from);
+  const Remote src = remote_of(cursor, step.src, step.src.rank, part.begin, step.from);
   const size_t at =
       ticks_.slot_at(cursor.plan->buffers[step.dst.buffer].slot_tick) + step.dst.offset;
   channel_.put(step.peer, at, src.mapped, part.count * dtype_size(step.from));
@@ -393,20 +394,20 @@ bool Runner::put(C& cursor, const Step& step) {
 
 bool Runner::reduce(SmallCursor& call, const Step& step) {
   for (int q = 0; q < ranks_; q++) {
-    const std::byte* const source = q == rank_
-                                        ? there(call, step.own, step.own.rank, 0, step.from).mapped
-                                        : there(call, step.src, q, 0, step.from).mapped;
+    const std::byte* const source =
+        q == rank_ ? remote_of(call, step.own, step.own.rank, 0, step.from).mapped
+                   : remote_of(call, step.src, q, 0, step.from).mapped;
     if (!source) return step.count == 0;
     sources_[static_cast<size_t>(q)] = source;
   }
-  return fsccl::reduce(call.how().reduction(step, sources_.data(), ranks_,
-                                            there(call, step.dst, step.dst.rank, 0, step.to).mapped,
-                                            step.count));
+  return fsccl::reduce(call.how().reduction(
+      step, sources_.data(), ranks_, remote_of(call, step.dst, step.dst.rank, 0, step.to).mapped,
+      step.count));
 }
 
 bool Runner::reduce_local(SmallCursor& call, const Step& step) {
-  return fsccl::reduce(call.how().reduction(step, blocks(here(call, step.src), step.stride), ranks_,
-                                            here(call, step.dst), step.count));
+  return fsccl::reduce(call.how().reduction(step, blocks(local(call, step.src), step.stride),
+                                            ranks_, local(call, step.dst), step.count));
 }
 
 // Some buffer cannot be touched by all: all ranks know it, and go on with the plan that needs none.

@@ -191,13 +191,13 @@ class Runner {
     return slots_[static_cast<size_t>(rank)] + ticks_.slot_at(buffer.slot_tick);
   }
   template <class C>
-  static std::byte* here(const C& cursor, const Operand& operand) {
+  static std::byte* local(const C& cursor, const Operand& operand) {
     return cursor.own(operand.buffer) + operand.offset;
   }
   // `begin`: elements of `dtype` that earlier rounds did.
   template <class C>
-  Remote there(const C& cursor, const Operand& operand, int rank, uint64_t begin,
-               fsccl_dtype_t dtype) const;
+  Remote remote_of(const C& cursor, const Operand& operand, int rank, uint64_t begin,
+                   fsccl_dtype_t dtype) const;
   const Remote& remote(const OperationSettings& how, uint32_t buffer, int rank) const {
     return remote_[(buffer == how.published[0] ? 0 : static_cast<size_t>(ranks_)) +
                    static_cast<size_t>(rank)];

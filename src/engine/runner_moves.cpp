@@ -56,7 +56,7 @@ bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst
 
 bool Runner::code(Operation& op, const Step& step) {
   const Operand& slot = op.plan->buffers[step.dst.buffer].slot ? step.dst : step.src;
-  op.coded_bytes = op.code(op, step, there(op, slot, slot.rank, 0, FSCCL_UINT8).mapped);
+  op.coded_bytes = op.code(op, step, remote_of(op, slot, slot.rank, 0, FSCCL_UINT8).mapped);
   return true;
 }
 
@@ -87,7 +87,7 @@ void Runner::expect(const Operation& op, uint32_t round, uint32_t tick,
     const uint64_t bytes = part.count * dtype_size(step.from);
     if (!src.slot || op.plan->buffers[step.dst.buffer].slot || bytes <= SmallCall::kBytes) continue;
     channel_.expect(step.src.rank, tick + src.slot_tick, slot_at[src.slot_tick] + step.src.offset,
-                    there(op, step.dst, step.dst.rank, part.begin, step.to).mapped, bytes);
+                    remote_of(op, step.dst, step.dst.rank, part.begin, step.to).mapped, bytes);
   }
 }
 

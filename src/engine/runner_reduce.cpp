@@ -35,18 +35,18 @@ bool Runner::deliver(Operation& op, const Step& step, const void** sources, uint
                      uint64_t count) {
   if (!step.to_all)
     return reduce_range(op, step, sources,
-                        there(op, step.dst, step.dst.rank, begin, step.to).mapped, count,
+                        remote_of(op, step.dst, step.dst.rank, begin, step.to).mapped, count,
                         op.stores);
   alignas(64) std::byte block[kDeliveredBytes];
   const uint64_t size = dtype_size(step.to), each = kDeliveredBytes / size;
   for (uint64_t done = 0; done < count; done += each) {
     const uint64_t now = std::min(each, count - done);
-    std::byte* own = there(op, step.dst, rank_, begin + done, step.to).mapped;
+    std::byte* own = remote_of(op, step.dst, rank_, begin + done, step.to).mapped;
     const bool streams = op.stores == Stores::streaming;
     std::byte* reduced = streams ? block : own;
     if (!reduce_range(op, step, sources, reduced, now, Stores::cached)) return false;
     for (int q = 0; q < ranks_; q++) {
-      std::byte* dst = there(op, step.dst, q, begin + done, step.to).mapped;
+      std::byte* dst = remote_of(op, step.dst, q, begin + done, step.to).mapped;
       if (dst != reduced) copy_bytes(dst, reduced, now * size, op.stores);
     }
     for (int q = 0; q < ranks_; q++)
@@ -56,10 +56,10 @@ bool Runner::deliver(Operation& op, const Step& step, const void** sources, uint
 }
 
 Remote Runner::source_of(const Operation& op, const Step& step, int rank, uint64_t begin) const {
-  if (rank != op.plan->rank) return there(op, step.src, rank, begin, step.from);
+  if (rank != op.plan->rank) return remote_of(op, step.src, rank, begin, step.from);
   if (op.own_sources)
     return {static_cast<std::byte*>(const_cast<void*>(op.own_sources[step.dst.buffer - 1])), 0};
-  return there(op, step.own, rank, begin, step.from);
+  return remote_of(op, step.own, rank, begin, step.from);
 }
 
 // Some of the sources can only be read by the system: they go through scratch memory that stays in
@@ -128,14 +128,14 @@ bool Runner::checksum_reduced(Operation& op, const Step& step, const Slice& part
                                        part.count * dtype_size(step.from)))
       return false;
   if (op.plan->buffers[step.dst.buffer].slot)
-    put_checksum(op, step.dst, there(op, step.dst, rank_, part.begin, step.to).mapped,
+    put_checksum(op, step.dst, remote_of(op, step.dst, rank_, part.begin, step.to).mapped,
                  part.count * dtype_size(step.to));
   return true;
 }
 
 bool Runner::reduce_local(Operation& op, const Step& step) {
   if (op.dry_run) return true;
-  return reduce_range(op, step, blocks(here(op, step.src), step.stride), here(op, step.dst),
+  return reduce_range(op, step, blocks(local(op, step.src), step.stride), local(op, step.dst),
                       step.count, op.stores);
 }
 

@@ -75,7 +75,7 @@ class Builder {
   void mirrored(bool mirrored) { plan_.mirrored = mirrored; }
   void relayed() { plan_.mirrored = plan_.relayed = true; }
 
-  Operand here(uint32_t buffer, uint64_t offset) const { return {buffer, plan_.rank, offset}; }
+  Operand mine(uint32_t buffer, uint64_t offset) const { return {buffer, plan_.rank, offset}; }
   static Operand at(int rank, uint32_t buffer, uint64_t offset) { return {buffer, rank, offset}; }
   // The i-th peer in rotated order, i = 1 .. ranks-1: ranks that run in step read from different
   // peers.
@@ -112,7 +112,7 @@ class Builder {
   void choose() {
     if (plan_.ranks > 1) add(StepKind::choose);
   }
-  void wait_released(uint32_t buffer) { add(StepKind::wait_released).dst = here(buffer, 0); }
+  void wait_released(uint32_t buffer) { add(StepKind::wait_released).dst = mine(buffer, 0); }
   void copy(Operand dst, Operand src, uint64_t count, fsccl_dtype_t dtype) {
     move(StepKind::copy, dst, dtype, src, dtype, count);
   }
@@ -144,7 +144,7 @@ class Builder {
   }
   // Source q is src.buffer of rank q at src.offset; this rank's own is there, too, or elsewhere.
   void reduce(Operand dst, fsccl_dtype_t to, Operand src, fsccl_dtype_t from, uint64_t count) {
-    reduce(dst, to, src, from, count, here(src.buffer, src.offset));
+    reduce(dst, to, src, from, count, mine(src.buffer, src.offset));
   }
   void reduce(Operand dst, fsccl_dtype_t to, Operand src, fsccl_dtype_t from, uint64_t count,
               Operand own) {
@@ -163,8 +163,8 @@ class Builder {
     Step& step = add(StepKind::native);
     step.tick = static_cast<uint16_t>(plan_.natives.size());
     step.from = step.to = dtype;
-    step.src = here(input, 0);
-    step.dst = here(output, 0);
+    step.src = mine(input, 0);
+    step.dst = mine(output, 0);
     plan_.natives.push_back(std::move(what));
   }
   void divide(Operand dst, uint64_t count, fsccl_dtype_t dtype) {

@@ -53,9 +53,9 @@ void broadcast_share(Builder& build, const ListShape& shape) {
     if (shape.rank == shape.root) {
       for (int i = 1; i < shape.ranks; i++)
         build.copy(build.at(build.peer(i), tail.buffer, tail.offset),
-                   build.here(tail.buffer, tail.offset), count - cut, shape.tensors[t].dtype);
+                   build.mine(tail.buffer, tail.offset), count - cut, shape.tensors[t].dtype);
     } else {
-      build.copy(build.here(tail.buffer, 0), build.at(shape.root, tail.buffer, 0), cut,
+      build.copy(build.mine(tail.buffer, 0), build.at(shape.root, tail.buffer, 0), cut,
                  shape.tensors[t].dtype);
     }
   }
@@ -63,8 +63,8 @@ void broadcast_share(Builder& build, const ListShape& shape) {
 
 void own_parts(Builder& build, const ListShape& shape) {
   for (size_t t = 0; t < shape.tensors.size(); t++)
-    build.copy(build.here(recv_buffer(t), shape.before(t, shape.rank) * size_of(shape, t)),
-               build.here(send_buffer(t), 0), shape.part(t, shape.rank), shape.tensors[t].dtype);
+    build.copy(build.mine(recv_buffer(t), shape.before(t, shape.rank) * size_of(shape, t)),
+               build.mine(send_buffer(t), 0), shape.part(t, shape.rank), shape.tensors[t].dtype);
 }
 
 // A run of elements of one tensor's part, and where it lies in the slot.
@@ -131,14 +131,14 @@ Plan moving_buckets(const ListShape& shape, const std::vector<Buckets>& parts, s
     return bucket_of(parts[static_cast<size_t>(q)], k + static_cast<size_t>(tick));
   };
   const auto source = [&](const ListRange& piece) {
-    return build.here(broadcast ? recv_buffer(piece.tensor) : send_buffer(piece.tensor),
+    return build.mine(broadcast ? recv_buffer(piece.tensor) : send_buffer(piece.tensor),
                       piece.begin * size_of(shape, piece.tensor));
   };
   std::vector<int> readers;
   for (int i = 1; i < shape.ranks && (!broadcast || shape.rank == shape.root); i++)
     readers.push_back(build.peer(i));
   for (int tick = 0; tick < ticks; tick++) {
-    fill(build, shape, bucket(shape.rank, tick), build.here(slot(tick), 0), source, readers);
+    fill(build, shape, bucket(shape.rank, tick), build.mine(slot(tick), 0), source, readers);
     build.signal(tick);
   }
   if (!broadcast && k == 0) own_parts(build, shape);
@@ -149,7 +149,7 @@ Plan moving_buckets(const ListShape& shape, const std::vector<Buckets>& parts, s
       build.wait(q, tick);
       for (const ListRange& piece : bucket(q, tick)) {
         const uint64_t before = broadcast ? 0 : shape.before(piece.tensor, q);
-        build.copy(build.here(recv_buffer(piece.tensor),
+        build.copy(build.mine(recv_buffer(piece.tensor),
                               (before + piece.begin) * size_of(shape, piece.tensor)),
                    build.at(q, slot(tick), piece.offset), piece.count,
                    shape.tensors[piece.tensor].dtype);
@@ -169,13 +169,13 @@ Plan folding_bucket(const ListShape& shape, const std::vector<Buckets>& parts, s
   const auto slot = static_cast<uint32_t>(2 * shape.tensors.size());
   const auto place = [&](int q) { return chunk * static_cast<uint64_t>(q); };
   const auto source = [&](const ListRange& piece, int q) {
-    return build.here(send_buffer(piece.tensor),
+    return build.mine(send_buffer(piece.tensor),
                       (shape.before(piece.tensor, q) + piece.begin) * size_of(shape, piece.tensor));
   };
   for (int i = 1; i < shape.ranks; i++) {
     const int q = build.peer(i);
     const auto its = [&](const ListRange& piece) { return source(piece, q); };
-    fill(build, shape, bucket_of(parts[static_cast<size_t>(q)], k), build.here(slot, place(q)), its,
+    fill(build, shape, bucket_of(parts[static_cast<size_t>(q)], k), build.mine(slot, place(q)), its,
          {q});
   }
   build.signal(0);
@@ -183,8 +183,8 @@ Plan folding_bucket(const ListShape& shape, const std::vector<Buckets>& parts, s
   for (const ListRange& piece : bucket_of(parts[static_cast<size_t>(shape.rank)], k)) {
     const auto& [dtype, counts, received] = shape.tensors[piece.tensor];
     build.reduce(
-        build.here(recv_buffer(piece.tensor), piece.begin * received_size(shape, piece.tensor)),
-        received, build.here(slot, place(shape.rank) + piece.offset), dtype, piece.count,
+        build.mine(recv_buffer(piece.tensor), piece.begin * received_size(shape, piece.tensor)),
+        received, build.mine(slot, place(shape.rank) + piece.offset), dtype, piece.count,
         source(piece, shape.rank));
   }
   return build.take();
@@ -226,12 +226,12 @@ Plan list_direct(const ListShape& shape) {
     const uint64_t size = size_of(shape, t);
     const fsccl_dtype_t dtype = shape.tensors[t].dtype;
     if (shape.kind == ListKind::reduce_scatter)
-      build.reduce(build.here(recv_buffer(t), 0), shape.tensors[t].received,
-                   build.here(send_buffer(t), shape.before(t, shape.rank) * size), dtype,
+      build.reduce(build.mine(recv_buffer(t), 0), shape.tensors[t].received,
+                   build.mine(send_buffer(t), shape.before(t, shape.rank) * size), dtype,
                    shape.part(t, shape.rank));
     for (int i = 1; i < shape.ranks && shape.kind == ListKind::all_gather; i++) {
       const int q = build.peer(i);
-      build.copy(build.here(recv_buffer(t), shape.before(t, q) * size),
+      build.copy(build.mine(recv_buffer(t), shape.before(t, q) * size),
                  build.at(q, send_buffer(t), 0), shape.part(t, q), dtype);
     }
   }

@@ -27,13 +27,14 @@ Status check_parts(const Plan& plan, const std::vector<Native::Part>& parts) {
 
 // A step of `mine` against the same step of `other`.
 Status check_pair(const Plan& mine, const Plan& other, size_t which) {
-  const Native &here = mine.natives[which], &there = other.natives[which];
-  if (here.by != there.by || here.reduces != there.reduces ||
-      here.in_rank_order != there.in_rank_order || here.averages != there.averages ||
-      here.meets != there.meets)
+  const Native &ours = mine.natives[which], &theirs = other.natives[which];
+  if (ours.by != theirs.by || ours.reduces != theirs.reduces ||
+      ours.in_rank_order != theirs.in_rank_order || ours.averages != theirs.averages ||
+      ours.meets != theirs.meets)
     return fail(FSCCL_ERR_INTERNAL, "it is another step on rank {}", other.rank);
-  const Native::Part *const sent = part_for(here.sends, other.rank), *const received = part_for(
-                                                                         there.receives, mine.rank);
+  const Native::Part *const sent = part_for(ours.sends, other.rank), *const received =
+                                                                         part_for(theirs.receives,
+                                                                                  mine.rank);
   const uint64_t out = sent ? sent->count : 0, in = received ? received->count : 0;
   if (out != in)
     return fail(FSCCL_ERR_INTERNAL, "it sends {} elements to rank {}, which receives {}", out,

@@ -110,11 +110,11 @@ Status Link::read(int64_t now_ns) {
       heard_ns_ = now_ns;
       continue;
     }
-    FSCCL_ASSIGN(bool here, channel_.next(frame));
-    if (!here) {
+    FSCCL_ASSIGN(bool came, channel_.next(frame));
+    if (!came) {
       const Status pumped = channel_.pump_in();
-      FSCCL_ASSIGN(here, channel_.next(frame));
-      if (!here) return pumped.clone();
+      FSCCL_ASSIGN(came, channel_.next(frame));
+      if (!came) return pumped.clone();
     }
     heard_ns_ = now_ns;
     FSCCL_TRY(take_frame(frame));

@@ -14,9 +14,9 @@ namespace {
 
 // Returns a description of the host without its names; hosts with equal descriptions are alike.
 std::string signature(const Topology& topology, const Tree& tree, int vertex) {
-  const Vertex& here = topology.vertices[static_cast<size_t>(vertex)];
-  std::string text = fmt::format("{}|{}|{}|{}|{}|{}(", kind_name(here.kind), here.model, here.bytes,
-                                 here.cpus.size(), here.gb_per_s, here.down);
+  const Vertex& root = topology.vertices[static_cast<size_t>(vertex)];
+  std::string text = fmt::format("{}|{}|{}|{}|{}|{}(", kind_name(root.kind), root.model, root.bytes,
+                                 root.cpus.size(), root.gb_per_s, root.down);
   for (const int child : tree.below(vertex)) text += signature(topology, tree, child);
   return text + ")";
 }
@@ -109,10 +109,10 @@ std::vector<HostGroup> alike(const Topology& topology) {
   std::map<std::string, size_t> known;
   std::map<int, std::vector<std::string>> links;
   for (const Link& link : topology.links)
-    for (const auto& [here, there] : {std::pair(link.a, link.b), std::pair(link.b, link.a)})
-      links[topology.host_of(here)].push_back(fmt::format(
-          "{}-{}-{}", topology.vertices[static_cast<size_t>(here)].name,
-          kind_name(topology.vertices[static_cast<size_t>(there)].kind), link.gb_per_s));
+    for (const auto& [near, far] : {std::pair(link.a, link.b), std::pair(link.b, link.a)})
+      links[topology.host_of(near)].push_back(
+          fmt::format("{}-{}-{}", topology.vertices[static_cast<size_t>(near)].name,
+                      kind_name(topology.vertices[static_cast<size_t>(far)].kind), link.gb_per_s));
   for (const int host : topology.all(Kind::host)) {
     std::string text = signature(topology, tree, host);
     for (const std::string& link : links[host]) text += link;

@@ -211,14 +211,14 @@ void Channel::send_line(int peer, const fsccl_transport_line_t& line, const Put*
 const fsccl_transport_line_t* Channel::poll(int from, uint32_t tick) {
   fsccl_transport_line_t& line =
       peers_[static_cast<size_t>(from)].lines[tick % FSCCL_TRANSPORT_TICKS];
-  const auto here = [&] {
+  const auto has_come = [&] {
     // This load pairs with the store in publish(): who sees the tick sees the line and what was put
     // before.
     return std::atomic_ref(line.tick).load(std::memory_order_acquire) == tick;
   };
-  if (here()) return &line;
+  if (has_come()) return &line;
   place_.node->poll(place_.members[static_cast<size_t>(from)]);
-  return here() ? &line : nullptr;
+  return has_come() ? &line : nullptr;
 }
 
 void Channel::word(int, uint32_t, fsccl_transport_word_t* word) {
@@ -431,15 +431,15 @@ const fsccl_transport_failure_t* Channel::failure() {
   for (size_t peer = 0; peer < peers_.size(); peer++) {
     if (!place_.node->broken(place_.members[peer]) || said_goodbye(static_cast<int>(peer)))
       continue;
-    const int here = known_as(place_.rank), there = known_as(static_cast<int>(peer));
+    const int mine = known_as(place_.rank), theirs = known_as(static_cast<int>(peer));
     auto failure =
-        failure_of(FSCCL_ERR_LINK, here, there, place_.node->problem(place_.members[peer]));
+        failure_of(FSCCL_ERR_LINK, mine, theirs, place_.node->problem(place_.members[peer]));
     if (place_.node->starved(place_.members[peer])) {
       failure.code = FSCCL_ERR_OUT_OF_MEMORY;
       fmt::format_to_n(failure.text, sizeof failure.text - 1,
                        "rank {} got no memory from the system for what it exchanges with rank {}; "
                        "free some, or raise the limit of the container",
-                       here, there);
+                       mine, theirs);
     }
     if (write_board(failure)) tell(failure, true);
   }

@@ -28,7 +28,7 @@ _changed = threading.Condition()  # a turn is over
 _here = threading.local()
 
 
-class _Lane:
+class _Waiting:
     """The turns that one thread, or one turn's functions, must wait for."""
 
     def __init__(self):
@@ -48,31 +48,31 @@ class _Lane:
 
 
 class _Turn:
-    def __init__(self, future, lane, before=None):
-        self.future, self.lane, self.before, self.inner, self.returned = (
+    def __init__(self, future, waiting, before=None):
+        self.future, self.waiting, self.before, self.inner, self.returned = (
             future,
-            lane,
+            waiting,
             before,
-            _Lane(),
+            _Waiting(),
             False,
         )
-        lane.add(self)
+        waiting.add(self)
 
     def is_over(self):
         return self.returned and self.inner.is_empty()
 
     def may_issue(self):
-        return self.lane.first() is self and self.inner.is_empty()
+        return self.waiting.first() is self and self.inner.is_empty()
 
 
-def _lane():
-    """The lane to which a future belongs that this thread asks for now."""
+def _waiting():
+    """The waiting to which a future belongs that this thread asks for now."""
     turn = getattr(_here, 'turn', None)
     if turn is not None:
         return turn.inner
-    if not hasattr(_here, 'lane'):
-        _here.lane = _Lane()
-    return _here.lane
+    if not hasattr(_here, 'waiting'):
+        _here.waiting = _Waiting()
+    return _here.waiting
 
 
 def await_turn():
@@ -81,9 +81,9 @@ def await_turn():
     if turn is not None:
         with _changed:
             _changed.wait_for(turn.may_issue)
-    elif getattr(_here, 'lane', None) is not None and _here.lane._turns:
+    elif getattr(_here, 'waiting', None) is not None and _here.waiting._turns:
         with _changed:
-            _changed.wait_for(_here.lane.is_empty)
+            _changed.wait_for(_here.waiting.is_empty)
 
 
 class _Completer:
@@ -112,11 +112,11 @@ class _Completer:
     def run_later(self, before, future):
         """Completes `future` in another thread, behind the call of `before` there, whatever that
         raises."""
-        self._queue.put(self._add(_Turn(future, _Lane(), before)))
+        self._queue.put(self._add(_Turn(future, _Waiting(), before)))
 
     def watch(self, handle, future, in_order):
         """Completes `future` when the work `handle` is over, well or not."""
-        turn = _Turn(future, _lane() if in_order else _Lane())
+        turn = _Turn(future, _waiting() if in_order else _Waiting())
         name = self._add(turn)
         try:
             c.check(c.lib.fsccl_work_callback(handle, self._callback, name))

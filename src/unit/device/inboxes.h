@@ -4,7 +4,7 @@
 // peer): the peer's streams write there, and only this rank's streams wait there. A process can
 // therefore let its own streams go when a peer is lost, without touching another rank's memory.
 //
-// Channels. A unit has one, and in each line two lanes of words (lane.h). A channel is never used
+// Channels. A unit has one, and in each line two tracks of words (track.h). A channel is never used
 // again, because ranks end units at different times: when all channels of a piece of memory are
 // taken, the next unit makes another piece.
 //
@@ -38,7 +38,7 @@ class Inboxes {
     uint64_t hash = 0;    // hash of everything that ranks must agree on
     uint32_t channel = 0;
     uint8_t op = 0, flags = 0;
-    uint64_t sequence = 0;  // in its lane
+    uint64_t sequence = 0;  // in its track
   };
 
   ~Inboxes();

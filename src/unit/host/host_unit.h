@@ -62,7 +62,7 @@ class HostUnit final : public Unit {
                           Submitted* submitted) override;
   Result<std::vector<uint64_t>> hash_shards() override;
   HostPool& pool() const { return pool_; }
-  Communicator& here() const;  // the ranks of the shard_comm on this host
+  Communicator& host_comm() const;  // the ranks of the shard_comm on this host
   bool copies_on_write() const { return spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE; }
   bool shared() const { return spec_.sharing != FSCCL_SHARING_PRIVATE; }
   // The slots of the present unshard: the usual ones, or writable ones beside them.

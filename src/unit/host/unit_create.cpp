@@ -19,7 +19,7 @@ Result<std::unique_ptr<HostUnit>> HostUnit::create(UnitSpec spec, HostPool& pool
   FSCCL_ASSIGN(unit->definition_, UnitDefinition::make(unit->spec_));
   unit->key_ = unit->pool().next_unit_key();
   if (!unit->comm().one_host()) FSCCL_TRY(unit->span_hosts(&unit->definition_.unshard_shape));
-  unit->pool_host_ = unit->pool().rank_of_job(unit->here().job_rank(0));
+  unit->pool_host_ = unit->pool().rank_of_job(unit->host_comm().job_rank(0));
   unit->make_slots();
   unit->make_plans(unit->definition_.unshard_shape);
   if (unit->pool().watch()) unit->name_slots();
@@ -158,8 +158,8 @@ Status HostUnit::place_codecs() {
 }
 
 void HostUnit::make_tables() {
-  for (int rank = 0; rank < here().size(); rank++) {
-    const int pool_rank = pool().rank_of_job(here().job_rank(rank));
+  for (int rank = 0; rank < host_comm().size(); rank++) {
+    const int pool_rank = pool().rank_of_job(host_comm().job_rank(rank));
     regions_.push_back({pool().address(Part::own, pool_rank, 0), 0});
     releases_.push_back(pool().release_line(pool_rank));
     pool().add_sharer(pool_rank);

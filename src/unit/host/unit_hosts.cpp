@@ -31,7 +31,7 @@
 
 namespace fsccl {
 
-Communicator& HostUnit::here() const { return span_ ? span_->hosts->host() : comm(); }
+Communicator& HostUnit::host_comm() const { return span_ ? span_->hosts->host() : comm(); }
 
 // Collective, blocking. From here on *unshard is of the ranks of this host, and so is
 // definition_.reduce_shape.
@@ -48,7 +48,8 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
   const Hosts::Position seat = hosts->seat();
   // For each rank of the host, the ranks of the shard_comm that it acts for: itself; ranks of other
   // hosts that its lane brings; ranks whose sums go by its lane.
-  std::vector<std::vector<int>> own(hosts->here()), brought(hosts->here()), summed(hosts->here());
+  std::vector<std::vector<int>> own(hosts->host_size()), brought(hosts->host_size()),
+      summed(hosts->host_size());
   span.holders.assign(hosts->seats().size(), -1);
   for (size_t rank = 0; rank < hosts->seats().size(); rank++) {
     const auto [host, place] = hosts->seats()[rank];
@@ -62,7 +63,7 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
   }
   span.sums_among = hosts->lane();
   span.carrier = static_cast<int>(seat.place % hosts->lanes());
-  span.carries = hosts->here() > hosts->lanes();
+  span.carries = hosts->host_size() > hosts->lanes();
   span.nothing.name = "between_hosts";
   span.nothing.rank = comm().rank();
   span.nothing.ranks = comm().size();
@@ -143,11 +144,11 @@ Status HostUnit::on_host(const PlannedUnit& planned, const Binding* bindings,
                          Chain* chain) {
   Operation* op = nullptr;
   fsccl_status_t state;
-  FSCCL_TRY(here().engine().acquire(&op, settings, fingerprint));
+  FSCCL_TRY(host_comm().engine().acquire(&op, settings, fingerprint));
   run_plan(*op, planned, bindings);
   chain->follow(*op);
-  FSCCL_TRY(here().engine().submit(*op, false, &state));
-  chain->passed(here().engine());
+  FSCCL_TRY(host_comm().engine().submit(*op, false, &state));
+  chain->passed(host_comm().engine());
   return success();
 }
 

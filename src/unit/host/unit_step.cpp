@@ -37,11 +37,11 @@ Status HostUnit::check_idle() {
 // Waits until every rank has released its gradient slots of before `position`.
 Status HostUnit::wait_released(uint64_t position) {
   const Deadline deadline = comm().deadline();
-  for (int rank = 0; rank < here().size(); rank++) {
+  for (int rank = 0; rank < host_comm().size(); rank++) {
     const ReleaseLine& line = *releases_[static_cast<size_t>(rank)];
     if (line.reached() < position) [[unlikely]]
       FSCCL_TRY(wait_for_release(
-          engine(), comm().rank_of(here().job_rank(rank)), line, position, deadline,
+          engine(), comm().rank_of(host_comm().job_rank(rank)), line, position, deadline,
           fmt::format("grad() of unit '{}', whose slot must be free,", spec_.name)));
   }
   return success();
