@@ -31,7 +31,7 @@ DeviceCollectives& DeviceCollectives::of(Communicator& comm) {
 
 DeviceCollectives::~DeviceCollectives() {
   watch_.reset();
-  exchanges_.reset();
+  ucx_.reset();
   bool over = true;
   for (std::unique_ptr<nccl::Communicator>* one : {&copier_, &nccl_}) {
     if (*one && comm_.engine().failed()) (*one)->end(comm_.engine().failure());
@@ -75,7 +75,7 @@ Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCa
                   "is not there: call one before the capture",
                   op_name(call.op), comm_.name());
     const Algorithm algorithm = kept(call).algorithm;
-    if (algorithm == Algorithm::staged || exchanges_)
+    if (algorithm == Algorithm::staged || ucx_)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "{} goes {} here, which a graph cannot capture (fsccl_explain says why): call it "
                   "outside of the capture",
@@ -127,7 +127,7 @@ Status DeviceCollectives::agree(const cuda::Device& device) {
   if (decision_.nccl) return success();
   FSCCL_TRY(agree_on_exchanges(device, hosts));
   FSCCL_LOG(kInfo, "communicator {}: device memory goes {}: {}", comm_.name(),
-            exchanges_ ? "by UCX" : "through host memory", decision_.why);
+            ucx_ ? "by UCX" : "through host memory", decision_.why);
   return success();
 }
 
@@ -170,23 +170,22 @@ Status DeviceCollectives::agree_on_nccl(const cuda::Device& device,
 // Called where NCCL is not what moves bytes.
 Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device,
                                              const std::vector<uint64_t>& hosts) {
-  if (!tries_exchange(decision_, &why_not_exchanges_)) return success();
+  if (!tries_exchange(decision_, &why_not_ucx_)) return success();
   const cuda::Current current(device);
   const ExchangeTerms mine = exchange_terms();
   FSCCL_ASSIGN(const std::vector<ExchangeTerms> terms, all_gather(comm_, mine));
-  why_not_exchanges_ = obstacle_to_exchange(terms, hosts, decision_.asked);
-  if (why_not_exchanges_.empty()) {
-    Result<std::unique_ptr<Exchanges>> made =
-        Exchanges::create(comm_, device, [this] { return intact(); });
+  why_not_ucx_ = obstacle_to_exchange(terms, hosts, decision_.asked);
+  if (why_not_ucx_.empty()) {
+    Result<std::unique_ptr<UcxCollectives>> made =
+        UcxCollectives::create(comm_, device, [this] { return intact(); });
     if (!made.ok() && comm_.engine().failed()) return made.take_status();
     bool lasting = false;
-    FSCCL_ASSIGN(why_not_exchanges_,
-                 agree_on(made.ok() ? success() : made.take_status(), &lasting));
-    if (why_not_exchanges_.empty()) exchanges_ = made.take();
+    FSCCL_ASSIGN(why_not_ucx_, agree_on(made.ok() ? success() : made.take_status(), &lasting));
+    if (why_not_ucx_.empty()) ucx_ = made.take();
   }
-  if (!exchanges_ && decision_.asked == DeviceTransport::kUcx)
+  if (!ucx_ && decision_.asked == DeviceTransport::kUcx)
     return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is ucx, which cannot be used: {}",
-                why_not_exchanges_);
+                why_not_ucx_);
   return success();
 }
 
@@ -308,7 +307,7 @@ std::function<Status()> DeviceCollectives::issue(nccl::Communicator& by, Calls c
 }
 
 Status DeviceCollectives::move(const Calls& calls) {
-  return exchanges_ ? exchanges_->run(calls) : nccl_->group(issue(*nccl_, calls));
+  return ucx_ ? ucx_->run(calls) : nccl_->group(issue(*nccl_, calls));
 }
 
 bool DeviceCollectives::can_gather_in_place(const std::byte* memory, uint64_t bytes) const {

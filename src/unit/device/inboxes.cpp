@@ -147,7 +147,7 @@ Inboxes::Record& Inboxes::record(int rank, uint64_t number) const {
 // The number comes last and goes first: who reads the same one before and behind has read what
 // belongs to it. Without fences, which the thread sanitizer does not know: who sees (acquire) a new
 // value (release) sees that the old number has gone, too.
-void Inboxes::log(const Entry& entry) {
+void Inboxes::log(const LogEntry& entry) {
   Record& to = record(rank_, entry.number);
   std::atomic_ref(to.number).store(0, std::memory_order_relaxed);
   // Each of these stores pairs with the load of the same word in read_log().
@@ -159,7 +159,7 @@ void Inboxes::log(const Entry& entry) {
   std::atomic_ref(to.number).store(entry.number, std::memory_order_release);
 }
 
-bool Inboxes::read_log(int rank, uint64_t number, Entry* entry) const {
+bool Inboxes::read_log(int rank, uint64_t number, LogEntry* entry) const {
   Record& from = record(rank, number);
   // Each of these loads pairs with the store of the same word in log().
   if (std::atomic_ref(from.number).load(std::memory_order_acquire) != number) return false;

@@ -33,7 +33,7 @@ class Inboxes {
   // by how much a value is ahead that lets every wait go
   static constexpr uint64_t kBeyond = uint64_t{1} << 30;
 
-  struct Entry {
+  struct LogEntry {
     uint64_t number = 0;  // number of the operation, from 1
     uint64_t hash = 0;    // hash of everything that ranks must agree on
     uint32_t channel = 0;
@@ -71,10 +71,10 @@ class Inboxes {
   void release(uint32_t channel, int from, int word, uint64_t value);
 
   uint64_t next_number() { return ++issued_; }
-  void log(const Entry& entry);
+  void log(const LogEntry& entry);
   // Reads the operation that `rank` issued as its operation `number`. Returns false if there is
   // nothing yet, or no more.
-  bool read_log(int rank, uint64_t number, Entry* entry) const;
+  bool read_log(int rank, uint64_t number, LogEntry* entry) const;
   // The unit of a channel, as this rank knows it; "" if it knows none.
   std::string unit_of(uint32_t channel) const;
 

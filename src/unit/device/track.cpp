@@ -71,7 +71,7 @@ void Track::note(const Outstanding& one) {
 }
 
 void Track::take_only(OpCode op) {
-  Inboxes::Entry entry;
+  Inboxes::LogEntry entry;
   entry.op = static_cast<uint8_t>(op);
   note({++steps_, entry, 0});
 }
@@ -81,8 +81,8 @@ void Track::enter(OpCode op, uint8_t flags, uint64_t hash) {
   hash = mix_in_order(hash, sequence_);
   // never that of the operation before on the same word
   hash_ = inboxes().wide() ? hash : hash << 1 | (sequence_ >> 1 & 1);
-  const Inboxes::Entry entry{inboxes().next_number(),  hash_, number(),
-                             static_cast<uint8_t>(op), flags, sequence_};
+  const Inboxes::LogEntry entry{inboxes().next_number(),  hash_, number(),
+                                static_cast<uint8_t>(op), flags, sequence_};
   inboxes().log(entry);
   note({++steps_, entry, 0});
 }
@@ -168,19 +168,19 @@ void Track::release() {
     if (peer == rank()) continue;
     inboxes().release(number(), peer, done_, moved_ + Inboxes::kBeyond);
     if (first_ == next_) continue;
-    const Inboxes::Entry& entry = outstanding_[first_ % kMostOutstanding].entry;
+    const Inboxes::LogEntry& entry = outstanding_[first_ % kMostOutstanding].entry;
     if (entry.number) inboxes().release(number(), peer, ready_word(entry.sequence), entry.hash);
   }
 }
 
-std::string Track::describe(const Inboxes::Entry& entry) const {
+std::string Track::describe(const Inboxes::LogEntry& entry) const {
   return fmt::format("{} of unit '{}' (its operation {})", op_name(static_cast<OpCode>(entry.op)),
                      inboxes().unit_of(entry.channel), entry.sequence);
 }
 
 void Track::compare_logs(const Outstanding& one) {
   for (int peer = 0; one.entry.number && peer < ranks(); peer++) {
-    Inboxes::Entry theirs;
+    Inboxes::LogEntry theirs;
     if (peer == rank() || !inboxes().read_log(peer, one.entry.number, &theirs) ||
         theirs.hash == one.entry.hash)
       continue;

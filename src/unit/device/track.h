@@ -70,7 +70,7 @@ class Track {
   static constexpr size_t kMostOutstanding = 64;
   struct Outstanding {
     uint64_t step = 0;
-    Inboxes::Entry entry;     // number 0: takes a slot only
+    Inboxes::LogEntry entry;  // number 0: takes a slot only
     int64_t deadline_ns = 0;  // 0: its stream has not come to it, as far as was seen
   };
 
@@ -88,7 +88,7 @@ class Track {
   void release();  // lets this rank's streams go, as far as one look can
   void compare_logs(const Outstanding& one);
   void check_time(Outstanding& one);
-  std::string describe(const Inboxes::Entry& entry) const;
+  std::string describe(const Inboxes::LogEntry& entry) const;
   std::string missing(const Outstanding& one, int* peer) const;
 
   Communicator& comm_;

@@ -18,13 +18,14 @@
 
 namespace fsccl {
 
-class Exchanges {
+class UcxCollectives {
  public:
   // Collective, blocking. On a rank that fails the others know it only if it tells them.
   // `broken`: an error when the others need not be waited for any more.
-  static Result<std::unique_ptr<Exchanges>> create(Communicator& comm, const cuda::Device& device,
-                                                   std::function<Status()> broken);
-  Exchanges(const Exchanges&) = delete;
+  static Result<std::unique_ptr<UcxCollectives>> create(Communicator& comm,
+                                                        const cuda::Device& device,
+                                                        std::function<Status()> broken);
+  UcxCollectives(const UcxCollectives&) = delete;
 
   // Runs the calls together: all_gather, all_to_all, broadcast, gather and scatter. The caller
   // holds a Current. An error ends the communicator.
@@ -35,8 +36,8 @@ class Exchanges {
   struct Round {
     std::vector<Exchange::Part> sends, receives;
   };
-  Exchanges(Communicator& comm, const cuda::Device& device, std::function<Status()> broken,
-            cuda::OwnedEvent reached)
+  UcxCollectives(Communicator& comm, const cuda::Device& device, std::function<Status()> broken,
+                 cuda::OwnedEvent reached)
       : comm_(comm), device_(device), broken_(std::move(broken)), reached_(std::move(reached)) {}
   void add(const DeviceCall& call, Round& round) const;
   void add_long_broadcast(const DeviceCall& call, Round& scattered, Round& passed_on) const;

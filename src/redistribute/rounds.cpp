@@ -1,4 +1,4 @@
-#include "redistribute/exchange.h"
+#include "redistribute/rounds.h"
 
 #include <algorithm>
 #include <memory>
@@ -69,10 +69,10 @@ struct Side {
   }
 };
 
-class Exchange {
+class Rounds {
  public:
-  Exchange(Communicator& comm, const Redistribution& plan,
-           const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes)
+  Rounds(Communicator& comm, const Redistribution& plan,
+         const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes)
       : comm_(comm),
         plan_(plan),
         buffers_(buffers),
@@ -165,9 +165,9 @@ class Exchange {
 
 }  // namespace
 
-Status exchange(Communicator& comm, const Redistribution& plan,
-                const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes) {
-  return Exchange(comm, plan, buffers, limit_bytes).run();
+Status move_in_rounds(Communicator& comm, const Redistribution& plan,
+                      const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes) {
+  return Rounds(comm, plan, buffers, limit_bytes).run();
 }
 
 }  // namespace fsccl
