@@ -104,12 +104,12 @@ std::string HostUnit::holdings() const {
 void HostUnit::make_slots() {
   const int own = pool().rank();
   if (shared())
-    writable_slots_ = SlotSet(pool(), Part::own, own, key_, SlotSet::Role::parameters,
+    writable_slots_ = SlotSet(pool(), PartKind::own, own, key_, SlotSet::Role::parameters,
                               definition_.wire_map.slots);
-  slots_ = SlotSet(pool(), shared() ? Part::shared : Part::own, shared() ? pool_host_ : own, key_,
-                   SlotSet::Role::parameters, definition_.wire_map.slots);
-  grads_ =
-      SlotSet(pool(), Part::own, own, key_, SlotSet::Role::gradients, definition_.grad_map.slots);
+  slots_ = SlotSet(pool(), shared() ? PartKind::shared : PartKind::own, shared() ? pool_host_ : own,
+                   key_, SlotSet::Role::parameters, definition_.wire_map.slots);
+  grads_ = SlotSet(pool(), PartKind::own, own, key_, SlotSet::Role::gradients,
+                   definition_.grad_map.slots);
   reduced_.resize(grads_.size());
 }
 
@@ -160,7 +160,7 @@ Status HostUnit::place_codecs() {
 void HostUnit::make_tables() {
   for (int rank = 0; rank < host_comm().size(); rank++) {
     const int pool_rank = pool().rank_of_job(host_comm().job_rank(rank));
-    regions_.push_back({pool().address(Part::own, pool_rank, 0), 0});
+    regions_.push_back({pool().address(PartKind::own, pool_rank, 0), 0});
     releases_.push_back(pool().release_line(pool_rank));
     pool().add_sharer(pool_rank);
   }

@@ -175,13 +175,13 @@ Status HostUnit::exchange(LaneExchange& pieces, Communicator& among, const SlotS
 }
 
 // Gathers in three stages (docs/unshard.md). `moves` is false where a kept slot is still valid.
-Status HostUnit::gather_between_hosts(const PlannedUnit& first, bool moves, bool writable,
-                                      uint64_t released, Chain* chain) {
+Status HostUnit::unshard_between_hosts(const PlannedUnit& first, bool moves, bool writable,
+                                       uint64_t released, Chain* chain) {
   Fingerprint fingerprint;
   fill_fingerprint(&fingerprint, OpCode::unshard, layout().total(),
                    static_cast<uint8_t>((writable ? 1 : 0) | (moves ? 0 : 2)));
   FSCCL_TRY(
-      on_host(first, unshard_bindings_.data(), gather_settings(released), fingerprint, chain));
+      on_host(first, unshard_bindings_.data(), unshard_settings(released), fingerprint, chain));
   if (!moves) return success();
   const SlotSet& slots = writable && shared() ? writable_slots_ : slots_;
   if (Communicator* const lane = span_->hosts->lane()) {
