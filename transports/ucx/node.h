@@ -71,7 +71,7 @@ class Node : public mirror::Node {
   // Fetches the bytes of an offer. The offer is one of the types below.
   void fetch(int from, const mirror::Header& header, void* offer, size_t bytes, std::byte* place,
              mirror::Channel& channel, int peer) override;
-  void release(void* offer) override;
+  void drop_offer(void* offer) override;
 
  private:
   struct Peer {

@@ -50,7 +50,7 @@ Node::~Node() {
   if (!worker_) return;
   const std::lock_guard lock(mutex_);
   const Deadline deadline = Deadline::in_ms(kLeaveMs);
-  spare(rank_, [&] { release_early(); });
+  spare(rank_, [&] { drop_early(); });
   wait_until([this] { return flushed(); }, deadline, kNothingBreaks,
              [this](int64_t) { advance(-1); });
   if (flush_) ucx_.request_free(flush_);

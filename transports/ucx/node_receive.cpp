@@ -68,7 +68,7 @@ ucs_status_t Node::receive(Peer& peer, const Envelope& envelope, void* data, siz
   return UCS_OK;
 }
 
-void Node::release(void* offer) {
+void Node::drop_offer(void* offer) {
   const std::unique_ptr<Offer> unwanted(static_cast<Offer*>(offer));
   if (unwanted->act == Act::message) ucx_.am_data_release(worker_, unwanted->descriptor);
   if (unwanted->act == Act::offer)

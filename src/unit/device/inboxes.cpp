@@ -126,11 +126,11 @@ cuda::CUstreamBatchMemOpParams Inboxes::wait(uint32_t channel, int from, int wor
 uint64_t Inboxes::read(uint32_t channel, int from, int word) const {
   auto& place = *reinterpret_cast<uint64_t*>(arena_.control() + offset(rank_, channel, from, word));
   // This load pairs with the writes of the values that streams put there, and with the store in
-  // release().
+  // let_go().
   return std::atomic_ref(place).load(std::memory_order_acquire);
 }
 
-void Inboxes::release(uint32_t channel, int from, int word, uint64_t value) {
+void Inboxes::let_go(uint32_t channel, int from, int word, uint64_t value) {
   auto& place = *reinterpret_cast<uint64_t*>(arena_.control() + offset(rank_, channel, from, word));
   // This store pairs with the load in read(), and with the waits of streams.
   std::atomic_ref(place).store(wide_ ? value : static_cast<uint32_t>(value),

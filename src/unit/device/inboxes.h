@@ -68,7 +68,7 @@ class Inboxes {
 
   // In this rank's inbox, by the host.
   uint64_t read(uint32_t channel, int from, int word) const;
-  void release(uint32_t channel, int from, int word, uint64_t value);
+  void let_go(uint32_t channel, int from, int word, uint64_t value);
 
   uint64_t next_number() { return ++issued_; }
   void log(const LogEntry& entry);

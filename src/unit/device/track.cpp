@@ -143,7 +143,8 @@ void Track::finish_with_peers() {
       return peer == rank() || inboxes().reached(inboxes().read(number(), peer, done_), moved_);
     };
     const auto ends = [&] { return !engine.intact().ok() || engine.has_left(peer); };
-    if (wait_until(over, deadline, ends, Naps(kTrackNapNs)) != WaitEnd::held) return release();
+    if (wait_until(over, deadline, ends, Naps(kTrackNapNs)) != WaitEnd::held)
+      return let_streams_go();
   }
 }
 
@@ -162,14 +163,14 @@ bool Track::look() {
 
 // Its own words say what has been waited for in vain: the present operation's `ready`, and every
 // `done`. A peer that is late may write over it; then the next look writes again.
-void Track::release() {
+void Track::let_streams_go() {
   const std::lock_guard lock(mutex_);
   for (int peer = 0; peer < ranks(); peer++) {
     if (peer == rank()) continue;
-    inboxes().release(number(), peer, done_, moved_ + Inboxes::kBeyond);
+    inboxes().let_go(number(), peer, done_, moved_ + Inboxes::kBeyond);
     if (first_ == next_) continue;
     const Inboxes::LogEntry& entry = outstanding_[first_ % kMostOutstanding].entry;
-    if (entry.number) inboxes().release(number(), peer, ready_word(entry.sequence), entry.hash);
+    if (entry.number) inboxes().let_go(number(), peer, ready_word(entry.sequence), entry.hash);
   }
 }
 

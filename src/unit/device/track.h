@@ -84,8 +84,8 @@ class Track {
   void wait_for_streams(const Holds& holds) const;
 
   // For the watchdog, in its thread.
-  bool look();     // false: nothing is outstanding
-  void release();  // lets this rank's streams go, as far as one look can
+  bool look();            // false: nothing is outstanding
+  void let_streams_go();  // lets this rank's streams go, as far as one look can
   void compare_logs(const Outstanding& one);
   void check_time(Outstanding& one);
   std::string describe(const Inboxes::LogEntry& entry) const;

@@ -55,7 +55,7 @@ int64_t Watchdog::look() {
   if (!any) return -1;
   for (Track* track : tracks_) {
     if (!track->comm_.engine().failed()) continue;
-    track->release();
+    track->let_streams_go();
     failed = true;
   }
   awake_.store(true, std::memory_order_seq_cst);

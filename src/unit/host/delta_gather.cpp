@@ -48,7 +48,7 @@ bool DeltaGather::stays_out() {
   if (!choice_.stays_out()) return false;
   copies_.forget();
   agreed_ = false;
-  staging_->sums.declined++;
+  staging_->totals.declined++;
   const std::lock_guard lock(mutex_);
   figures_.gathers++;
   figures_.declined++;

@@ -66,19 +66,19 @@ Completion LaneOperation::move(Operation& op, const ListShape& shape, Then then)
 Completion LaneOperation::run_plans(Operation& op, const std::vector<Plan>& plans, Then then) {
   for (size_t slots = 0; slots < kMaxTicks; slots++) bindings_.emplace_back();
   running_ = &plans;
-  bucket_ = 0;
+  at_plan_ = 0;
   then_ = then;
   if (plans.empty()) return then(op);
   op.bindings = bindings_.data();
   op.plan = &plans[0];
-  op.complete = bucket_is_over;
+  op.complete = plan_is_over;
   return Completion::again;
 }
 
-Completion LaneOperation::bucket_is_over(Operation& op) {
+Completion LaneOperation::plan_is_over(Operation& op) {
   LaneOperation& owner = owner_of(op);
-  if (++owner.bucket_ == owner.running_->size()) return owner.then_(op);
-  op.plan = &(*owner.running_)[owner.bucket_];
+  if (++owner.at_plan_ == owner.running_->size()) return owner.then_(op);
+  op.plan = &(*owner.running_)[owner.at_plan_];
   return Completion::again;
 }
 
