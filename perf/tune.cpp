@@ -290,13 +290,13 @@ class Tuner {
            "fsccl_comm_local_rank");
       const std::vector<double> places = session_.all_ranks({static_cast<double>(local_rank)});
       const auto host = std::count(places.begin(), places.begin() + session_.rank() + 1, 0.0);
-      fsccl_comm_t here = nullptr;
+      fsccl_comm_t host_comm = nullptr;
       const fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
       must(fsccl_comm_split(session_.comm(), static_cast<int>(host), session_.rank(), &config,
-                            &here),
+                            &host_comm),
            "fsccl_comm_split");
-      add_costs(&file, here);
-      must(fsccl_comm_destroy(here), "fsccl_comm_destroy");
+      add_costs(&file, host_comm);
+      must(fsccl_comm_destroy(host_comm), "fsccl_comm_destroy");
     }
     if (!printing_) return true;
     if (!is_well(output_.write(file.dump(1) + "\n"))) return false;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts the library's lines of code, neither blank nor comment, by room; and those of another
+"""Counts the library's lines of code, neither blank nor comment, by folder; and those of another
 commit, formatted as this tree is, beside them. usage: tools/count_lines.py [COMMIT]
 """
 
@@ -42,8 +42,8 @@ def python_lines(text):
 
 
 def count(root):
-    """{room: lines of code}; rooms are folders of src, and the other folders as a whole."""
-    rooms = {}
+    """{folder: lines of code}; those of src are counted one by one, the others as a whole."""
+    by_folder = {}
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob('*')):
             relative = path.relative_to(root)
@@ -55,9 +55,9 @@ def count(root):
                 lines = python_lines(path.read_text(encoding='utf-8'))
             else:
                 continue
-            room = '/'.join(relative.parts[:2]) if folder in ('src', 'bindings') else folder
-            rooms[room] = rooms.get(room, 0) + lines
-    return rooms
+            name = '/'.join(relative.parts[:2]) if folder in ('src', 'bindings') else folder
+            by_folder[name] = by_folder.get(name, 0) + lines
+    return by_folder
 
 
 def formatted(commit, folder):
@@ -87,8 +87,8 @@ def main():
     if len(sys.argv) == 2:
         with tempfile.TemporaryDirectory() as folder:
             before = count(formatted(sys.argv[1], pathlib.Path(folder)))
-    for room in sorted({*now, *before}):
-        print(f'{room:24} {before.get(room, 0):8} {now.get(room, 0):8}')
+    for name in sorted({*now, *before}):
+        print(f'{name:24} {before.get(name, 0):8} {now.get(name, 0):8}')
     print(f'{"all":24} {sum(before.values()):8} {sum(now.values()):8}')
 
 

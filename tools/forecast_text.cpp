@@ -142,13 +142,13 @@ std::string startup_text(const Json& answer) {
   if (!answer.contains("startup")) return {};
   const Json& start = answer["startup"];
   return fmt::format(
-      "start of {} ranks, as {} simulated ones run it: {:.4g} s (registrar {:.4g} s, list of "
+      "start of {} ranks, as {} simulated ones run it: {:.4g} s (rendezvous {:.4g} s, list of "
       "members {:.4g} s, tree {:.4g} s, {:.4g} s of processor time a rank); {} messages in all\n"
       "  sockets at once: {} of the process where the ranks meet, {} of a rank with children, {} "
       "of "
       "one without; tree of depth {}; the list has {}\n\n",
       start["ranks"].get<int>(), start["simulated_ranks"].get<int>(), value(start, "time_s"),
-      value(start, "registrar_s"), value(start, "list_s"), value(start, "tree_s"),
+      value(start, "rendezvous_s"), value(start, "list_s"), value(start, "tree_s"),
       value(start, "processor_s_of_a_rank"), start["messages"].get<int64_t>(),
       start["most_sockets_where_ranks_meet"].get<int>(),
       start["most_sockets_of_a_rank_with_children"].get<int>(),

@@ -22,7 +22,7 @@ enum class Kind : uint8_t {
 };
 const char* kind_name(Kind kind);
 
-struct Node {
+struct Vertex {
   Kind kind{};
   int parent = -1;  // -1: a host, or a network switch
   std::vector<int> below;
@@ -39,7 +39,7 @@ struct Link {
 };
 
 struct Graph {
-  std::vector<Node> nodes;
+  std::vector<Vertex> vertices;
   std::vector<Link> links;
 
   std::vector<int> all(Kind kind) const;

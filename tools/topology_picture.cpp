@@ -25,7 +25,7 @@ struct Frame {
 };
 
 struct Box {
-  int node = -1;  // -1: the cores of the box around
+  int vertex = -1;  // -1: the cores of the box around
   std::vector<int> cores;
   Frame frame;  // x and y in the box around
   std::vector<Box> inside;
@@ -109,7 +109,7 @@ class Drawing {
   }
 
  private:
-  const Node& at(int node) const { return graph_.nodes[static_cast<size_t>(node)]; }
+  const Vertex& at(int vertex) const { return graph_.vertices[static_cast<size_t>(vertex)]; }
 
   // Gives ranks first .. first + ranks_ - 1 to the GPUs or the cores of the host.
   void seat_ranks(int host, size_t first) {
@@ -119,37 +119,37 @@ class Drawing {
     for (size_t r = 0; r < std::min(ranks_, seats.size()); r++)
       rank_of_[seats[r]] = std::to_string(first + r);
   }
-  void find(int node, Kind kind, std::vector<int>* found) const {
-    if (at(node).kind == kind) found->push_back(node);
-    for (const int child : at(node).below) find(child, kind, found);
+  void find(int vertex, Kind kind, std::vector<int>* found) const {
+    if (at(vertex).kind == kind) found->push_back(vertex);
+    for (const int child : at(vertex).below) find(child, kind, found);
   }
 
   // Returns the number of the rank that sits there; empty: none does.
-  std::string rank_at(int node) const {
-    const auto found = rank_of_.find(node);
+  std::string rank_at(int vertex) const {
+    const auto found = rank_of_.find(vertex);
     return found == rank_of_.end() ? "" : found->second;
   }
 
-  std::string title(int node) const {
-    const Node& it = at(node);
+  std::string title(int vertex) const {
+    const Vertex& it = at(vertex);
     std::string text = it.name;
     if (it.bytes) text += fmt::format(" {}", fsccl::perf::format_bytes(it.bytes));
     if (!it.model.empty()) text += fmt::format(" {}", it.model);
     return text;
   }
 
-  double room_for_title(int node) const {
-    return std::min(kWidest / 2, kCharacter * static_cast<double>(title(node).size()) + 3 * kGap);
+  double room_for_title(int vertex) const {
+    return std::min(kWidest / 2, kCharacter * static_cast<double>(title(vertex).size()) + 3 * kGap);
   }
 
-  // The box of a node with all that is in it, placed inside; its own position is the caller's to
+  // The box of a vertex with all that is in it, placed inside; its own position is the caller's to
   // choose.
-  Box measure(int node) const {
+  Box measure(int vertex) const {
     Box box;
-    box.node = node;
-    const Kind kind = at(node).kind;
+    box.vertex = vertex;
+    const Kind kind = at(vertex).kind;
     Box cores;
-    for (const int child : at(node).below) {
+    for (const int child : at(vertex).below) {
       if (at(child).kind == Kind::core)
         cores.cores.push_back(child);
       else
@@ -163,7 +163,7 @@ class Drawing {
       box.inside.insert(box.inside.begin(), std::move(cores));
     }
     if (box.inside.empty()) {
-      box.frame.w = kind >= Kind::gpu ? kDeviceWidth : std::max(60.0, room_for_title(node));
+      box.frame.w = kind >= Kind::gpu ? kDeviceWidth : std::max(60.0, room_for_title(vertex));
       box.frame.h = is_bar(kind) ? kBarHeight : kind >= Kind::gpu ? kDeviceHeight : kTitle + kGap;
       return box;
     }
@@ -187,7 +187,7 @@ class Drawing {
       row = std::max(row, part.frame.h);
       box->frame.w = std::max(box->frame.w, x);
     }
-    box->frame.w = std::max(box->frame.w, room_for_title(box->node));
+    box->frame.w = std::max(box->frame.w, room_for_title(box->vertex));
     box->frame.h = y + row + kGap;
     stretch(box);
   }
@@ -197,46 +197,47 @@ class Drawing {
     for (Box& part : box->inside) {
       const auto beside = std::count_if(box->inside.begin(), box->inside.end(),
                                         [&](const Box& b) { return b.frame.y == part.frame.y; });
-      if (part.node < 0 || beside > 1) continue;
+      if (part.vertex < 0 || beside > 1) continue;
       part.frame.w = box->frame.w - 2 * kGap;
       stretch(&part);
     }
   }
   static bool is_bar(Kind kind) { return kind == Kind::nv_switch || kind == Kind::network_switch; }
   int below(const Box& box) const {
-    return box.node < 0 ? 0 : is_bar(at(box.node).kind) ? 2 : at(box.node).kind >= Kind::pci;
+    return box.vertex < 0 ? 0 : is_bar(at(box.vertex).kind) ? 2 : at(box.vertex).kind >= Kind::pci;
   }
 
   void put(const Box& box, double x, double y) {
-    if (box.node < 0) {
+    if (box.vertex < 0) {
       for (size_t i = 0; i < box.cores.size(); i++)
         put_core(box.cores[i], x + static_cast<double>(i % kCoresInRow) * (kCore + kCoreGap),
                  y + static_cast<double>(i / kCoresInRow) * (kCore + kCoreGap));
       return;
     }
-    const Node& node = at(box.node);
-    frames_[box.node] = {x, y, box.frame.w, box.frame.h};
+    const Vertex& vertex = at(box.vertex);
+    frames_[box.vertex] = {x, y, box.frame.w, box.frame.h};
     body_ += fmt::format(
         "<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" rx=\"3\" fill=\"{}\" "
         "stroke=\"#888\"{}><title>{}</title></rect>\n",
-        x, y, box.frame.w, box.frame.h, fill_of(node.kind),
-        node.down ? " stroke-dasharray=\"3\"" : "", escaped(title(box.node), 1e6));
-    const std::string rank = rank_at(box.node);
-    const std::string name = rank.empty() ? node.name : fmt::format("{} rank {}", node.name, rank);
+        x, y, box.frame.w, box.frame.h, fill_of(vertex.kind),
+        vertex.down ? " stroke-dasharray=\"3\"" : "", escaped(title(box.vertex), 1e6));
+    const std::string rank = rank_at(box.vertex);
+    const std::string name =
+        rank.empty() ? vertex.name : fmt::format("{} rank {}", vertex.name, rank);
     text(x + 4, y + 12, rank.empty() ? "" : " font-weight=\"bold\"",
-         escaped(node.kind >= Kind::gpu ? name : title(box.node), box.frame.w - 8));
-    if (node.kind >= Kind::gpu && !is_bar(node.kind) && (node.down || node.gb_per_s > 0))
-      text(x + 4, y + 24, " fill=\"#555\"", node.down ? "down" : width(node.gb_per_s));
+         escaped(vertex.kind >= Kind::gpu ? name : title(box.vertex), box.frame.w - 8));
+    if (vertex.kind >= Kind::gpu && !is_bar(vertex.kind) && (vertex.down || vertex.gb_per_s > 0))
+      text(x + 4, y + 24, " fill=\"#555\"", vertex.down ? "down" : width(vertex.gb_per_s));
     for (const Box& part : box.inside) put(part, x + part.frame.x, y + part.frame.y);
   }
 
   // A core with a rank is darker, and has its number.
-  void put_core(int node, double x, double y) {
-    const std::string rank = rank_at(node);
+  void put_core(int vertex, double x, double y) {
+    const std::string rank = rank_at(vertex);
     body_ += fmt::format(
         "<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{}\" height=\"{}\" fill=\"{}\"><title>{}{}"
         "</title></rect>\n",
-        x, y, kCore, kCore, rank.empty() ? "#7b8fa8" : "#2b4a73", escaped(title(node), 1e6),
+        x, y, kCore, kCore, rank.empty() ? "#7b8fa8" : "#2b4a73", escaped(title(vertex), 1e6),
         rank.empty() ? "" : ", rank " + rank);
     if (rank.empty()) return;
     body_ += fmt::format(
@@ -258,8 +259,8 @@ class Drawing {
       if (gb_per_s > 0)
         classes[fmt::format("{} to {}: {}", kind_name(a), kind_name(b), width(gb_per_s))]++;
     };
-    for (const Node& node : graph_.nodes)
-      if (node.parent >= 0) add(node.kind, at(node.parent).kind, node.gb_per_s);
+    for (const Vertex& vertex : graph_.vertices)
+      if (vertex.parent >= 0) add(vertex.kind, at(vertex.parent).kind, vertex.gb_per_s);
     for (const Link& link : graph_.links)
       add(std::min(at(link.a).kind, at(link.b).kind), std::max(at(link.a).kind, at(link.b).kind),
           link.gb_per_s);
@@ -271,10 +272,10 @@ class Drawing {
 
   // Bars of the whole width, from y on. Returns where they end.
   double put_switches(double y, double right) {
-    for (const int node : graph_.all(Kind::network_switch)) {
+    for (const int vertex : graph_.all(Kind::network_switch)) {
       y += kGap;
       Box bar;
-      bar.node = node;
+      bar.vertex = vertex;
       bar.frame.w = right - 2 * kGap;
       bar.frame.h = kBarHeight;
       put(bar, kGap, y);

@@ -29,7 +29,7 @@ class Exchange {
   struct Patience {
     int64_t timeout_ms;
     // asked now and then: an error when the others need not be waited for any more
-    std::function<Status()> lost;
+    std::function<Status()> broken;
   };
   // Returns when all parts have left and are there. Between two ranks they meet in the order of the
   // calls, and within one of their lists; they are as long on both. Memory of GPUs: the caller

@@ -59,19 +59,19 @@ std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) 
 // or for the rest of the step. A stable key needs the same place in all its occurrences.
 std::vector<ExpectedSlot> CollectiveRegion::expected_beside(const Event& event,
                                                             std::optional<uint32_t> at) const {
-  std::vector<std::pair<uint32_t, uint32_t>> windows;
+  std::vector<std::pair<uint32_t, uint32_t>> spans;
   const StepSchedule& step = known_.plan().steps[current_];
   const auto count = static_cast<uint32_t>(step.events.size());
   if (!at) {
-    windows.emplace_back(reached_, count);
+    spans.emplace_back(reached_, count);
   } else if (event.stable) {
     for (const uint32_t take : step.takes.at(event.key))
-      windows.emplace_back(std::max(take, *at), step.until[take]);
+      spans.emplace_back(std::max(take, *at), step.until[take]);
   } else {
-    windows.emplace_back(*at, step.until[*at]);
+    spans.emplace_back(*at, step.until[*at]);
   }
   std::vector<ExpectedSlot> expected;
-  for (const auto& [from, to] : windows) {
+  for (const auto& [from, to] : spans) {
     for (uint32_t i = from; i < to && expected.size() < kMostExpected; ++i) {
       const Event& other = step.events[i];
       if (!other.takes() || other.key == event.key || held_.contains(other.key)) continue;

@@ -55,16 +55,17 @@ class Conflicts {
     }
     std::vector<Occurrence> active;  // occurrences of round 0 that later ones may still meet
     for (size_t i = 0; i < occurrences_.size(); ++i) {
-      const Occurrence& here = occurrences_[i];
+      const Occurrence& occurrence = occurrences_[i];
       left -= static_cast<int64_t>(active.size());
       if (left < 0) return false;
       std::erase_if(active, [&](const Occurrence& other) { return is_over(other, i); });
       for (const Occurrence& other : active) {
-        if (other.last < here.first && covers(*here.ready, requests_[other.request].order.done))
+        if (other.last < occurrence.first &&
+            covers(*occurrence.ready, requests_[other.request].order.done))
           continue;
-        connect(items, item_of_[other.request], item_of_[here.request]);
+        connect(items, item_of_[other.request], item_of_[occurrence.request]);
       }
-      if (!here.next) active.push_back(here);
+      if (!occurrence.next) active.push_back(occurrence);
     }
     make_sets_of_neighbours(items);
     return true;

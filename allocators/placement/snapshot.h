@@ -20,10 +20,10 @@ struct SnapshotFacts {
   uint64_t reserved_bytes = 0;                       // by this rank
   std::array<uint64_t, kPoolParts> reserved_here{};  // reserved bytes of each part
   uint64_t limit_bytes = 0;
-  struct Plan {
+  struct MemoryPlan {
     uint64_t bytes = 0, live_bound = 0, clique_bound = 0;
   };
-  std::array<Plan, kPoolParts> plans;
+  std::array<MemoryPlan, kPoolParts> plans;
   uint64_t plan_hits = 0, plan_misses = 0, growths = 0, steps = 0, live_peak = 0;
 };
 

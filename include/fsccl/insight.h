@@ -342,7 +342,7 @@ typedef enum fsccl_topology_form {
  * cards, switches and the links between them. Calls take(context, text, bytes) once; `text` ends in
  * a zero, which `bytes` does not count, and lives during the call. file: NULL for this machine
  * (asked through hwloc and /sys; without hwloc only its processors are known); else a file of
- * FSCCL_TOPOLOGY_JSON's form, in which nodes may also be repeated (tests/topologies), or hwloc's
+ * FSCCL_TOPOLOGY_JSON's form, in which vertices may also be repeated (tests/topologies), or hwloc's
  * XML (`lstopo machine.xml`). Latencies and bandwidths are what the file or the system says, else
  * typical ones of a class of link (src/topo/connection.h says whose); nothing is measured. Does not
  * communicate; reads files; allocates; any thread. Errors: FSCCL_ERR_INVALID_ARGUMENT (names the

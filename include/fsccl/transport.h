@@ -81,8 +81,8 @@ typedef struct fsccl_transport_job {
   size_t size;
   int rank, ranks;
   const unsigned char* key; /* 32 bytes that only the ranks of the job know, the same on all */
-  /* FSCCL_CHECKSUM, the same on all: messages carry sums, which their receiver compares. The
-   * engine makes no sums of mirrored slots: a transport without sums refuses in join() */
+  /* FSCCL_CHECKSUM, the same on all: messages carry checksums, which their receiver compares. The
+   * engine makes none of mirrored slots: a transport without checksums refuses in join() */
   int checksum;
   const uint64_t* hosts; /* a number for each rank: ranks that share a host have the same */
 } fsccl_transport_job_t;

@@ -97,10 +97,11 @@ Percentiles time_pool(fsccl_comm_t comm, int steps, std::barrier<>& together) {
     for (const uint64_t key : {u, kGradient + u}) names[key] = pool.name_of(key);
   const auto apply = [&](const StepEvent& event) {
     if (event.takes())
-      return pool.take(Part::own, pool.rank(), names[event.key], event.bytes, event.stable, taker)
+      return pool
+          .take(PartKind::own, pool.rank(), names[event.key], event.bytes, event.stable, taker)
           .ok();
     const uint64_t position = pool.open_position();
-    const bool given_back = pool.give_back(Part::own, names[event.key], position).ok();
+    const bool given_back = pool.give_back(PartKind::own, names[event.key], position).ok();
     pool.done_last();
     return given_back;
   };

@@ -85,12 +85,12 @@ Status run_on_device(Communicator& comm, const ListCall& call, void* stream, fsc
   for (size_t t = 0; t < call.count; t++) {
     const bool broadcast = call.kind == ListKind::broadcast;  // its send is not used
     if (!call.tensors[t].recv && (broadcast || !call.tensors[t].send)) continue;
-    FSCCL_ASSIGN(const int here,
+    FSCCL_ASSIGN(const int on_device,
                  device_of(comm, broadcast ? nullptr : call.tensors[t].send, call.tensors[t].recv));
-    if (ordinal >= 0 && here != ordinal)
+    if (ordinal >= 0 && on_device != ordinal)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}] is on device {}, others on device {}", t,
-                  here, ordinal);
-    ordinal = here;
+                  on_device, ordinal);
+    ordinal = on_device;
   }
   if (ordinal < 0) {
     FSCCL_ASSIGN(ordinal, device_of(comm, nullptr, nullptr));

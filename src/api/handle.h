@@ -249,7 +249,7 @@ class HandleTable {
   void reopen(Cell& slot) { slot.state.fetch_or(kOpen, std::memory_order_seq_cst); }
   // Returns whether nobody uses the object of a closed slot, now or within kForUsersNs.
   bool unused_soon(const Cell& slot) const {
-    Pins::settle();
+    Pins::fence_all_threads();
     const auto unused = [&] {
       return !Pins::held(&slot) && slot.users.load(std::memory_order_seq_cst) == 0;
     };

@@ -18,8 +18,8 @@ Result<topo::Topology> load(const char* file) {
 }
 
 Result<int> place(const topo::Topology& topology, const char* name) {
-  const int node = topology.find(name);
-  if (node >= 0) return node;
+  const int vertex = topology.find(name);
+  if (vertex >= 0) return vertex;
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
               "there is no place \"{}\", or there are several: give host/device, host/core or a "
               "switch, with names as in the "

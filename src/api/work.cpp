@@ -19,13 +19,13 @@ constexpr uint32_t kGenerations = (1u << kGenerationBits) - 1;
 static_assert(CommTable::kCapacity <= 1u << kSlotBits &&
               kSequenceBits + kSlotBits + kGenerationBits == 63);
 
-struct Operand {
+struct Awaited {
   Ref<Communicator> comm;
   Engine* engine = nullptr;
   uint64_t sequence = 0;
 };
 
-Result<Operand> operand_of(fsccl_work_t work) {
+Result<Awaited> awaited_by(fsccl_work_t work) {
   const uint64_t bits = bits_of(work);
   if (forked() || !is_work(bits)) return bad_handle(HandleKind::work, bits);
   const auto slot = static_cast<uint32_t>(bits >> kSequenceBits & ((1u << kSlotBits) - 1)),
@@ -44,7 +44,7 @@ Result<Operand> operand_of(fsccl_work_t work) {
                 "the work handle {:#x} names no operation of its communicator", bits);
   uint64_t sequence = submitted - age;
   Engine* const engine = comm->engine().ends_in(&sequence);
-  return Operand{Ref<Communicator>(comm, std::move(object)), engine, sequence};
+  return Awaited{Ref<Communicator>(comm, std::move(object)), engine, sequence};
 }
 
 }  // namespace
@@ -67,28 +67,28 @@ extern "C" {
 
 fsccl_status_t fsccl_work_test(fsccl_work_t work) {
   return guarded("fsccl_work_test", [&]() -> Result<fsccl_status_t> {
-    FSCCL_ASSIGN(const Operand operand, operand_of(work));
+    FSCCL_ASSIGN(const Awaited awaited, awaited_by(work));
     fsccl_status_t state = FSCCL_OK;
-    FSCCL_TRY(operand.engine->test(operand.sequence, &state));
+    FSCCL_TRY(awaited.engine->test(awaited.sequence, &state));
     return state;
   });
 }
 
 fsccl_status_t fsccl_work_wait(fsccl_work_t work, int64_t timeout_ms) {
   return guarded("fsccl_work_wait", [&]() -> Result<fsccl_status_t> {
-    FSCCL_ASSIGN(const Operand operand, operand_of(work));
+    FSCCL_ASSIGN(const Awaited awaited, awaited_by(work));
     fsccl_status_t state = FSCCL_OK;
-    FSCCL_TRY(operand.engine->wait(operand.sequence, timeout_ms, &state));
+    FSCCL_TRY(awaited.engine->wait(awaited.sequence, timeout_ms, &state));
     return state;
   });
 }
 
 fsccl_status_t fsccl_work_error(fsccl_work_t work) {
   return guarded("fsccl_work_error", [&]() -> Status {
-    FSCCL_ASSIGN(const Operand operand, operand_of(work));
-    if (operand.engine->completed() >= operand.sequence || !operand.engine->failed())
+    FSCCL_ASSIGN(const Awaited awaited, awaited_by(work));
+    if (awaited.engine->completed() >= awaited.sequence || !awaited.engine->failed())
       return success();
-    return operand.engine->failure();
+    return awaited.engine->failure();
   });
 }
 
@@ -96,8 +96,8 @@ fsccl_status_t fsccl_work_callback(fsccl_work_t work, void (*done)(void*, fsccl_
                                    void* context) {
   return guarded("fsccl_work_callback", [&]() -> Status {
     if (!done) return fail(FSCCL_ERR_INVALID_ARGUMENT, "done is NULL");
-    FSCCL_ASSIGN(const Operand operand, operand_of(work));
-    operand.engine->notify(operand.sequence, {done, context, {}});
+    FSCCL_ASSIGN(const Awaited awaited, awaited_by(work));
+    awaited.engine->notify(awaited.sequence, {done, context, {}});
     return success();
   });
 }
@@ -105,13 +105,13 @@ fsccl_status_t fsccl_work_callback(fsccl_work_t work, void (*done)(void*, fsccl_
 fsccl_status_t fsccl_work_event_fd(fsccl_work_t work, int* fd) {
   return guarded("fsccl_work_event_fd", [&]() -> Status {
     if (!fd) return fail(FSCCL_ERR_INVALID_ARGUMENT, "fd is NULL");
-    FSCCL_ASSIGN(const Operand operand, operand_of(work));
+    FSCCL_ASSIGN(const Awaited awaited, awaited_by(work));
     Fd theirs = make_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     if (!theirs.valid()) return fail_errno(errno, "eventfd");
     // so the caller may close early
     Fd ours = make_fd([&] { return fcntl(theirs.get(), F_DUPFD_CLOEXEC, 0); });
     if (!ours.valid()) return fail_errno(errno, "fcntl(F_DUPFD_CLOEXEC) of an eventfd");
-    operand.engine->notify(operand.sequence, {nullptr, nullptr, std::move(ours)});
+    awaited.engine->notify(awaited.sequence, {nullptr, nullptr, std::move(ours)});
     *fd = theirs.release();
     return success();
   });
@@ -120,7 +120,7 @@ fsccl_status_t fsccl_work_event_fd(fsccl_work_t work, int* fd) {
 fsccl_status_t fsccl_work_release(fsccl_work_t work) {
   return guarded("fsccl_work_release", [&]() -> Status {
     if (!work) return success();
-    return operand_of(work).take_status();
+    return awaited_by(work).take_status();
   });
 }
 

@@ -53,13 +53,13 @@ Pins::Record* Pins::begin() noexcept {
   auto* const record = new (std::nothrow) Record;
   if (!record) return nullptr;
   record->next = all_.load(std::memory_order_relaxed);
-  // This exchange pairs with the loads of `all_` above, in settle() and in held().
+  // This exchange pairs with the loads of `all_` above, in fence_all_threads() and in held().
   while (!all_.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
   }
   return mine = record;
 }
 
-void Pins::settle() noexcept {
+void Pins::fence_all_threads() noexcept {
   if (!light_.load(std::memory_order_relaxed)) return;
   const Record* const first = all_.load(std::memory_order_seq_cst);
   // no other thread has ever pinned anything

@@ -29,7 +29,7 @@ class Pins {
     for (Word& word : record->words) {
       if (word.load(std::memory_order_relaxed)) continue;
       if (light_.load(std::memory_order_relaxed)) [[likely]] {
-        // This store pairs with the load in held(), behind the membarrier of settle().
+        // This store pairs with the load in held(), behind the membarrier of fence_all_threads().
         word.store(what, std::memory_order_release);
         std::atomic_signal_fence(std::memory_order_seq_cst);
       } else {
@@ -43,7 +43,7 @@ class Pins {
   static void clear(Word* word) noexcept { word->store(nullptr, std::memory_order_release); }
   // From now on every thread that has set a word is seen by held(), or sees what this thread has
   // done before.
-  static void settle() noexcept;
+  static void fence_all_threads() noexcept;
   // held() returns whether any thread has the object pinned, held_here() whether this thread has.
   static bool held(const void* what) noexcept;
   static bool held_here(const void* what) noexcept;

@@ -1,5 +1,5 @@
-// The heartbeats of the processes of one host: an anonymous file that they all map, with a line for
-// each rank of the job on that host. A rank writes its own line and reads the others' lines, so a
+// The heartbeats of the processes of one host: an anonymous file that they all map, with a row for
+// each rank of the job on that host. A rank writes its own row and reads the others' rows, so a
 // beat is a store and no message.
 //
 // The content is not trusted: a mark only says that something has changed, an age is believed only
@@ -17,34 +17,34 @@ namespace fsccl {
 
 class BeatTable {
  public:
-  static Result<Fd> create(uint64_t job, size_t lines);
-  static Result<std::unique_ptr<BeatTable>> map(const Fd& fd, uint64_t job, size_t lines);
+  static Result<Fd> create(uint64_t job, size_t rows);
+  static Result<std::unique_ptr<BeatTable>> map(const Fd& fd, uint64_t job, size_t rows);
   ~BeatTable();
   BeatTable(const BeatTable&) = delete;
   BeatTable& operator=(const BeatTable&) = delete;
 
-  void beat(size_t line, int64_t now_ns, int32_t thread);
-  void leave(size_t line);
-  int64_t last(size_t line) const;  // when it beat, on the system's monotonic clock; 0: never
-  bool has_left(size_t line) const { return last(line) == kLeft; }
-  int64_t age_ns(size_t line, int64_t now_ns) const;  // the age in the line; 0 if it is impossible
-  int32_t thread(size_t line) const;
+  void beat(size_t row, int64_t now_ns, int32_t thread);
+  void leave(size_t row);
+  int64_t last(size_t row) const;  // when it beat, on the system's monotonic clock; 0: never
+  bool has_left(size_t row) const { return last(row) == kLeft; }
+  int64_t age_ns(size_t row, int64_t now_ns) const;  // the age in the row; 0 if it is impossible
+  int32_t thread(size_t row) const;
 
  private:
   struct Header {
-    uint64_t magic, job, lines;
+    uint64_t magic, job, rows;
   };
-  struct Line {
+  struct Row {
     int64_t beat_ns;
     int32_t thread;
     uint32_t reserved;
   };
   static constexpr uint64_t kMagic = 0x7461'6562'4c43'5346ull;  // "FSCLbeat"
   static constexpr int64_t kLeft = -1;
-  static constexpr size_t kLinesAt = 64;
-  static size_t bytes_of(size_t lines) { return kLinesAt + lines * sizeof(Line); }
+  static constexpr size_t kRowsAt = 64;
+  static size_t bytes_of(size_t rows) { return kRowsAt + rows * sizeof(Row); }
   BeatTable() = default;
-  Line& at(size_t line) const { return reinterpret_cast<Line*>(memory_ + kLinesAt)[line]; }
+  Row& at(size_t row) const { return reinterpret_cast<Row*>(memory_ + kRowsAt)[row]; }
 
   std::byte* memory_ = nullptr;
   size_t bytes_ = 0;

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "bootstrap/credentials.h"
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 
 namespace fsccl {
 
@@ -41,9 +41,9 @@ Result<Fd> patiently(const std::function<Result<Fd>()>& listen, Deadline deadlin
   return fd;
 }
 
-// `here`: rank 0 is on this host.
+// `on_this_host`: rank 0 is on this host.
 Result<Credentials> choose_credentials(const LaunchEnvironment& launch, const Config& settings,
-                                       bool here) {
+                                       bool on_this_host) {
   Credentials credentials;
   if (!settings.job_secret_file.empty()) {
     credentials.mode = AuthMode::kSecret;
@@ -52,7 +52,7 @@ Result<Credentials> choose_credentials(const LaunchEnvironment& launch, const Co
   }
   // Where ranks of other hosts may come without a proof, those of this host give none, too: all
   // ranks of a job do the same.
-  const bool by_user = here && !(launch.hosts_unknown && settings.insecure);
+  const bool by_user = on_this_host && !(launch.hosts_unknown && settings.insecure);
   credentials.mode = by_user ? AuthMode::kUser : AuthMode::kNone;
   if (by_user || settings.insecure) return credentials;
   const std::string& said = launch.local_ranks_said;
@@ -76,7 +76,7 @@ uint64_t number_from(const std::string& text) {
   return number;
 }
 
-// Two processes with RANK=0, and two jobs with one name, look alike from here.
+// Two processes with RANK=0, and two jobs with one name, look alike from local.
 Result<Fd> listen_on_host(const std::string& name, const LaunchEnvironment& launch,
                           Deadline deadline) {
   Result<Fd> listener = patiently([&] { return listen_unix(name); }, deadline);
@@ -131,19 +131,19 @@ Result<std::vector<SocketAddress>> look_up(const std::string& master_address, ui
   return found;
 }
 
-Result<bool> any_here(const std::vector<SocketAddress>& addresses) {
+Result<bool> any_on_this_host(const std::vector<SocketAddress>& addresses) {
   for (const SocketAddress& address : addresses) {
-    FSCCL_ASSIGN(const bool here, is_this_host(address));
-    if (here) return true;
+    FSCCL_ASSIGN(const bool on_this_host, is_this_host(address));
+    if (on_this_host) return true;
   }
   return false;
 }
 
-// One rank's way to the place.
-class Rendezvous {
+// Finds the rendezvous for one rank.
+class RendezvousSearch {
  public:
-  Rendezvous(const LaunchEnvironment& launch, const Config& settings, const std::string& name,
-             Deadline deadline)
+  RendezvousSearch(const LaunchEnvironment& launch, const Config& settings, const std::string& name,
+                   Deadline deadline)
       : launch_(launch), settings_(settings), deadline_(deadline) {
     ListenerName digits;
     const Digest digest = fingerprint_text(fmt::format("{} user {}", name, geteuid()));
@@ -151,7 +151,7 @@ class Rendezvous {
     listener_ = listener_name(digits);
     place_.meeting = number_from(name);
     place_.host_id = settings.host_id;
-    place_.registrar_rank = 0;
+    place_.rendezvous_rank = 0;
   }
 
   Result<RendezvousPoint> find(Status problem) {
@@ -162,8 +162,8 @@ class Rendezvous {
     if (!status.ok()) return tell_this_host(std::move(status));
     if (!problem.ok()) return tell(place_, std::move(problem));
     if (launch_.rank == 0)
-      FSCCL_TRY(Registrar::open(place_.credentials, place_.meeting, random_number(),
-                                std::move(listeners_), advice_));
+      FSCCL_TRY(RendezvousServer::open(place_.credentials, place_.meeting, random_number(),
+                                       std::move(listeners_), advice_));
     return std::move(place_);
   }
 
@@ -186,21 +186,21 @@ class Rendezvous {
   // No variable says whether the ranks share a host, and each may name the host of rank 0 in its
   // own way; rank 0 itself perhaps as localhost, though others come from elsewhere. So rank 0
   // listens both for its host and for others, and a rank looks for it at whatever MASTER_ADDR means
-  // here.
+  // local.
   Status anywhere() {
-    bool here = launch_.one_host;
+    bool on_this_host = launch_.one_host;
     std::vector<SocketAddress> addresses;
     const Result<uint16_t> port = meeting_port(launch_, settings_);
-    if (!here) {
+    if (!on_this_host) {
       FSCCL_ASSIGN(addresses, look_up(launch_.master_address, port.ok() ? port.value() : 0));
-      FSCCL_ASSIGN(here, any_here(addresses));
+      FSCCL_ASSIGN(on_this_host, any_on_this_host(addresses));
     }
-    FSCCL_ASSIGN(place_.credentials, choose_credentials(launch_, settings_, here));
+    FSCCL_ASSIGN(place_.credentials, choose_credentials(launch_, settings_, on_this_host));
     const bool tcp = place_.credentials.mode != AuthMode::kUser && settings_.bootstrap_tcp;
-    if (!port.ok() && (!here || (tcp && !launch_.one_host))) return port.status().clone();
+    if (!port.ok() && (!on_this_host || (tcp && !launch_.one_host))) return port.status().clone();
     place_.who_listens =
         fmt::format("rank 0, on this host as MASTER_ADDR={} says,", launch_.master_address);
-    if (here) place_.addresses.push_back(unix_address(listener_));
+    if (on_this_host) place_.addresses.push_back(unix_address(listener_));
     if (tcp) place_.addresses.insert(place_.addresses.end(), addresses.begin(), addresses.end());
     if (tcp && port.ok()) FSCCL_TRY(go_by_tcp(port.value()));
     if (launch_.rank != 0) return success();
@@ -241,23 +241,24 @@ class Rendezvous {
   // This rank does not come. Ranks that wait for it on this host need not wait for the deadline:
   // they learn why, from whoever listens there, or from this rank, if it is rank 0. `why` goes on.
   Status tell_this_host(Status why) {
-    RendezvousPoint here = place_;
-    here.credentials = {};
-    here.credentials.mode = AuthMode::kUser;
-    here.addresses = {unix_address(listener_)};
+    RendezvousPoint local = place_;
+    local.credentials = {};
+    local.credentials.mode = AuthMode::kUser;
+    local.addresses = {unix_address(listener_)};
     listeners_.clear();
     if (launch_.rank == 0) {
       Result<Fd> listener = listen_unix(listener_);
       if (listener.ok()) listeners_.push_back(listener.take());
-      return tell(here, std::move(why));
+      return tell(local, std::move(why));
     }
     bool near = launch_.one_host;
     if (!near) {
       const Result<std::vector<SocketAddress>> addresses = resolve(launch_.master_address, 0);
-      const Result<bool> found = addresses.ok() ? any_here(addresses.value()) : Result<bool>(false);
+      const Result<bool> found =
+          addresses.ok() ? any_on_this_host(addresses.value()) : Result<bool>(false);
       near = found.ok() && found.value();
     }
-    return near ? tell(here, std::move(why)) : std::move(why);
+    return near ? tell(local, std::move(why)) : std::move(why);
   }
 
   // Tells `why` to the ranks that come to `place`, if this rank listens there, or else to the
@@ -275,8 +276,8 @@ class Rendezvous {
       if (refusal.ok()) wait_until([] { return false; }, seen, kNothingBreaks, between_attempts());
       return why;
     }
-    Registrar::refuse(place.credentials, place.meeting, launch_.ranks, std::move(listeners_), why,
-                      deadline_);
+    RendezvousServer::refuse(place.credentials, place.meeting, launch_.ranks, std::move(listeners_),
+                             why, deadline_);
     return why;
   }
 
@@ -294,7 +295,7 @@ class Rendezvous {
 Result<RendezvousPoint> meet_from_environment(const LaunchEnvironment& launch,
                                               const Config& settings, uint64_t instance,
                                               Deadline deadline, Status problem) {
-  return Rendezvous(launch, settings, fmt::format("{} #{}", launch.job, instance), deadline)
+  return RendezvousSearch(launch, settings, fmt::format("{} #{}", launch.job, instance), deadline)
       .find(std::move(problem));
 }
 

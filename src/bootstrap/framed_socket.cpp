@@ -48,11 +48,11 @@ Result<bool> FramedSocket::next(Frame& frame) {
 }
 
 Result<size_t> FramedSocket::take_raw(void* to, size_t bytes) {
-  const size_t here = std::min(bytes, in_.size() - in_used_);
-  if (here == 0) return receive_some(fd_.get(), to, bytes);
-  std::memcpy(to, in_.data() + in_used_, here);
-  in_used_ += here;
-  return here;
+  const size_t buffered = std::min(bytes, in_.size() - in_used_);
+  if (buffered == 0) return receive_some(fd_.get(), to, bytes);
+  std::memcpy(to, in_.data() + in_used_, buffered);
+  in_used_ += buffered;
+  return buffered;
 }
 
 void FramedSocket::queue(FrameType type, ByteView payload) {

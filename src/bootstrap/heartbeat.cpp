@@ -98,14 +98,14 @@ Heart::Findings Heart::look(int64_t now_ns, Senses& senses) {
   for (size_t i = 0; i < ranks.size(); i++) {
     const auto [rank, cut_off] = ranks[i];
     // this rank itself, and where the tree is mended
-    const bool through = rank == rank_ || gone_.contains(rank);
+    const bool through = rank == rank_ || lost_.contains(rank);
     const bool silent = !through && watch(rank, now_ns, waking_ns, senses, findings);
     if (!through && !silent && !cut_off) continue;
     for (const int32_t next : senses.next_to(rank))
       if (met.insert(next).second) ranks.emplace_back(next, cut_off || silent);
   }
   const auto unwatched = [&](const auto& one) {
-    return !met.contains(one.first) || gone_.contains(one.first);
+    return !met.contains(one.first) || lost_.contains(one.first);
   };
   std::erase_if(watched_, unwatched);
   std::erase_if(seen_, unwatched);
@@ -121,10 +121,10 @@ void Heart::told(int32_t neighbour, const std::vector<Silent>& silent, int64_t n
 }
 
 void Heart::lost(int32_t rank, bool with_host, int64_t now_ns) {
-  if (gone_.contains(rank)) return;
+  if (lost_.contains(rank)) return;
   PeerLife last = life(rank, now_ns);
   last.host_lost = with_host;
-  gone_.emplace(rank, last);
+  lost_.emplace(rank, last);
   seen_.erase(rank);
   watched_.erase(rank);
   told_.erase(rank);
@@ -136,7 +136,7 @@ Heart::Silences Heart::known(int32_t but_from) const {
   Silences all;
   const auto add = [&](const Silences& some) {
     for (const auto& [rank, silence] : some) {
-      if (gone_.contains(rank) || rank == but_from) continue;
+      if (lost_.contains(rank) || rank == but_from) continue;
       Silence& kept = all.try_emplace(rank, silence).first->second;
       kept.since_ns = std::min(kept.since_ns, silence.since_ns);
       kept.stopped |= silence.stopped;
@@ -159,7 +159,7 @@ std::vector<Silent> Heart::news_for(int32_t neighbour, int64_t now_ns) const {
 }
 
 PeerLife Heart::life(int32_t rank, int64_t now_ns) const {
-  if (const auto gone = gone_.find(rank); gone != gone_.end()) return gone->second;
+  if (const auto lost = lost_.find(rank); lost != lost_.end()) return lost->second;
   const Silences silent = known(-1);
   const auto found = silent.find(rank);
   if (found == silent.end()) return {};
@@ -172,7 +172,7 @@ std::vector<Heart::Change> Heart::changes(int64_t now_ns) {
   for (const auto& [rank, silence] : now)
     if (!reported_.contains(rank)) changes.push_back({rank, life(rank, now_ns)});
   for (const auto& [rank, silence] : reported_)
-    if (!now.contains(rank) && !gone_.contains(rank))
+    if (!now.contains(rank) && !lost_.contains(rank))
       changes.push_back({rank, {FSCCL_PEER_ALIVE, as_ms(now_ns - silence.since_ns), false, false}});
   reported_ = now;
   return changes;

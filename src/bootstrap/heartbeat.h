@@ -124,7 +124,7 @@ class Heart {
   Silences seen_;                     // silences of the watched ranks
   std::map<int32_t, Silences> told_;  // by neighbour
   Silences reported_;                 // by changes()
-  std::map<int32_t, PeerLife> gone_;
+  std::map<int32_t, PeerLife> lost_;
 };
 
 }  // namespace fsccl

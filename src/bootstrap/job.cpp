@@ -11,7 +11,7 @@
 #include "bootstrap/environment.h"
 #include "bootstrap/join.h"
 #include "bootstrap/member_info.h"
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 #include "bootstrap/tree_steps.h"
 #include "bootstrap/unique_id.h"
 
@@ -117,7 +117,7 @@ Result<std::shared_ptr<Job>> join_by_callback(const JoinRequest& request, Status
     return join_by_id(all.front().id, request.rank, request.ranks, {}, request.deadline);
   if (request.rank == 0)
     if (const Result<UniqueId> id = decode_unique_id(mine.id); id.ok())
-      Registrar::cancel(id.value().job);
+      RendezvousServer::cancel(id.value().job);
   return status;
 }
 

@@ -3,8 +3,8 @@
 // failures); no payload ever passes here.
 //
 // Joining. Every rank proves the job's secret (or, on one host without a secret, its user) to the
-// registrar, which listens at the id's address and answers with a parent: the k-th to arrive hangs
-// below an earlier one, so no rank waits for another to come up, and no socket of the registrar
+// rendezvous, which listens at the id's address and answers with a parent: the k-th to arrive hangs
+// below an earlier one, so no rank waits for another to come up, and no socket of the rendezvous
 // outlives its answer but the first one's, the tree's root, through which a failure reaches all
 // until the tree is whole. Links on one host are Unix sockets, between hosts TCP. The tree has a
 // fixed fan-out; nobody holds more than O(fan-out) links.
@@ -74,13 +74,13 @@ class Job {
   virtual Status all_gather(const void* mine, void* all, size_t bytes, Deadline deadline) = 0;
   virtual Status barrier(Deadline deadline) = 0;
 
-  // Offers a descriptor to the other ranks of this host under a name; the job keeps a duplicate
+  // Publishes a descriptor to the other ranks of this host under a name; the job keeps a duplicate
   // until withdrawn or the job ends.
   virtual Status publish_fd(uint64_t tag, int fd) = 0;
   virtual void withdraw_fd(uint64_t tag) = 0;
-  // Fetches what `rank` (of this host) offers; waits until it is offered, the deadline passes, or
-  // `broken` gives an error, which is returned. A rank that lives may never offer it, because its
-  // communicator has failed: `broken` asks for that.
+  // Fetches what `rank` (of this host) has published; waits until it is there, the deadline passes,
+  // or `broken` gives an error, which is returned. A rank that lives may never publish it, because
+  // its communicator has failed: `broken` asks for that.
   virtual Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline,
                               const BreakCheck& broken) = 0;
 
@@ -92,20 +92,20 @@ class Job {
 
   // The question which ranks of a group are left: all survivors get the same answer. The call is
   // collective over them. It blocks until all have asked the same question (by its number) or are
-  // known to be gone, or until the deadline passes; then the question can be asked again. The
+  // known to be lost, or until the deadline passes; then the question can be asked again. The
   // answer may contain a member that is lost after it was given.
   struct Question {
     uint64_t meeting = 0;
     std::vector<int> members;
     // members that have left the group for good before this rank asked for the first time
-    std::vector<int32_t> gone;
+    std::vector<int32_t> lost;
     // status of each rank; the worst status of the ranks that are left is part of the answer
     fsccl_status_t code = FSCCL_OK;
   };
   struct Agreed {
     bool reached = false;          // else not all came in time
-    std::vector<int32_t> failed;   // members that are gone
-    std::vector<int32_t> missing;  // members that did not come, nor are gone
+    std::vector<int32_t> failed;   // members that are lost
+    std::vector<int32_t> missing;  // members that did not come, nor are lost
     fsccl_status_t code = FSCCL_OK;
   };
   // FSCCL_ERR_PEER_DEAD: others hold this rank for dead.
@@ -123,7 +123,7 @@ class Job {
   virtual PeerLife life(int rank) const = 0;
   // Asks the system of the rank's host: true if nobody listens at the rank's door any more, so that
   // its process has ended or has left. Blocks for 0.3 s at most. Any thread.
-  virtual bool gone(int rank) const = 0;
+  virtual bool nobody_listens(int rank) const = 0;
 
   // Says goodbye to the neighbours and closes the links. Idempotent.
   virtual void leave() = 0;

@@ -8,14 +8,14 @@
 #include "base/descriptors.h"
 #include "bootstrap/credentials.h"
 #include "bootstrap/member_info.h"
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 #include "bootstrap/tree.h"
 
 namespace fsccl {
 
 namespace {
 
-// It listened before its address was given out: whoever refuses is gone. As many attempts as fit
+// It listened before its address was given out: whoever refuses has ended. As many attempts as fit
 // into half a second; not the time, which may be over after one in which this process was stopped.
 constexpr int kParentAttempts = 28;
 constexpr int64_t kReportPatienceMs = 1000;
@@ -28,13 +28,13 @@ Deadline sooner(Deadline deadline, int64_t ms) {
 // Another attempt may succeed: nobody listens yet, or a crowd at the door had this rank sent away.
 bool worth_another_try(const Status& status) { return status.code() == FSCCL_ERR_LINK; }
 
-struct Registration {
+struct Admission {
   FramedSocket channel;
   Assign assign;
 };
 
-Result<Registration> register_once(const RendezvousPoint& place, const SocketAddress& address,
-                                   MemberRecord* self, int32_t ranks, Deadline deadline) {
+Result<Admission> register_once(const RendezvousPoint& place, const SocketAddress& address,
+                                MemberRecord* self, int32_t ranks, Deadline deadline) {
   Status versions;
   const Deadline attempt = address.is_unix() ? deadline : sooner(deadline, kTcpAttemptMs);
   Result<FramedSocket> connected = connect_as(address, place.credentials, Purpose::kRegister,
@@ -44,31 +44,31 @@ Result<Registration> register_once(const RendezvousPoint& place, const SocketAdd
       return fail(FSCCL_ERR_LINK, "{}: no answer", describe(address));
     return connected.take_status();
   }
-  Registration registration;
-  registration.channel = connected.take();
+  Admission admission;
+  admission.channel = connected.take();
   self->via_unix = address.is_unix();
   const auto left_ms = static_cast<uint64_t>(deadline.left_ns() / 1'000'000);
   FSCCL_TRY(
-      registration.channel.send(FrameType::kRegister, encode(Register{*self, left_ms}), deadline));
-  Result<Bytes> answer = registration.channel.expect(FrameType::kAssign, deadline);
-  if (!versions.ok()) return versions;  // the registrar has seen it too, and fails the job
+      admission.channel.send(FrameType::kRegister, encode(Register{*self, left_ms}), deadline));
+  Result<Bytes> answer = admission.channel.expect(FrameType::kAssign, deadline);
+  if (!versions.ok()) return versions;  // the rendezvous has seen it too, and fails the job
   if (!answer.ok()) return answer.take_status();
-  FSCCL_ASSIGN(registration.assign, decode_assign(answer.value(), ranks));
-  return registration;
+  FSCCL_ASSIGN(admission.assign, decode_assign(answer.value(), ranks));
+  return admission;
 }
 
-Result<Registration> register_rank(const RendezvousPoint& place, MemberRecord* self, int32_t ranks,
-                                   Deadline deadline) {
+Result<Admission> register_rank(const RendezvousPoint& place, MemberRecord* self, int32_t ranks,
+                                Deadline deadline) {
   Status last;
-  std::optional<Registration> registered;
+  std::optional<Admission> registered;
   const SocketAddress* tried = nullptr;
   const int64_t begin_ns = now_ns();
   const auto decided = [&] {
     for (const SocketAddress& address : place.addresses) {
       tried = &address;
-      Result<Registration> registration = register_once(place, address, self, ranks, deadline);
-      if (registration.ok()) registered = registration.take();
-      last = registration.take_status();
+      Result<Admission> admission = register_once(place, address, self, ranks, deadline);
+      if (admission.ok()) registered = admission.take();
+      last = admission.take_status();
       if (!worth_another_try(last)) return true;
     }
     return false;
@@ -79,7 +79,7 @@ Result<Registration> register_rank(const RendezvousPoint& place, MemberRecord* s
     return fail(FSCCL_ERR_PROTOCOL, "rank {}: at {}, where the {} ranks are to meet: {}",
                 self->rank, describe(*tried), ranks, last.text());
   if (!worth_another_try(last) && last.code() != FSCCL_ERR_TIMEOUT) return last;
-  // the registrar's own words
+  // the rendezvous's own words
   if (last.error().peer >= 0 || last.text().find("joined") != std::string::npos) return last;
   return fail(FSCCL_ERR_TIMEOUT,
               "rank {} did not reach the place where the {} ranks meet in {} ms; is {} running? "
@@ -87,9 +87,9 @@ Result<Registration> register_rank(const RendezvousPoint& place, MemberRecord* s
               self->rank, ranks, (now_ns() - begin_ns) / 1'000'000, place.who_listens, last.text());
 }
 
-Result<FramedSocket> link_to_parent(const RendezvousPoint& place, const Registration& registration,
+Result<FramedSocket> link_to_parent(const RendezvousPoint& place, const Admission& admission,
                                     const MemberRecord& self, int32_t ranks, Deadline deadline) {
-  const MemberRecord& parent = registration.assign.parent;
+  const MemberRecord& parent = admission.assign.parent;
   const bool by_unix = parent.via_unix && self.via_unix;
   const SocketAddress address = by_unix ? unix_address(listener_name(parent.listener))
                                         : tcp_address(parent.ip, parent.port, place.link);
@@ -104,8 +104,8 @@ Result<FramedSocket> link_to_parent(const RendezvousPoint& place, const Registra
       return by_unix || !worth_another_try(last) || ++attempts == kParentAttempts;
     }
     Result<FramedSocket> channel =
-        introduce_as(fd.take(), place.credentials, Purpose::kLink, registration.assign.job,
-                     self.rank, ranks, deadline, &versions);
+        introduce_as(fd.take(), place.credentials, Purpose::kLink, admission.assign.job, self.rank,
+                     ranks, deadline, &versions);
     last = channel.ok() ? channel.value().expect(FrameType::kLinked, deadline).take_status()
                         : channel.take_status();
     if (last.ok()) linked = channel.take();
@@ -126,7 +126,7 @@ Result<FramedSocket> link_to_parent(const RendezvousPoint& place, const Registra
       .with_peer(self.rank, parent.rank);
 }
 
-// Its listener is there before the registrar tells anybody of it.
+// Its listener is there before the rendezvous tells anybody of it.
 Result<Doors> open_doors(const RendezvousPoint& place, MemberRecord* self) {
   Doors doors;
   FSCCL_ASSIGN(Fd unix_listener, listen_unix(listener_name(self->listener)));
@@ -150,25 +150,25 @@ Result<std::shared_ptr<Job>> join_at(const RendezvousPoint& place, int32_t rank,
   self.rank = rank;
   Result<Doors> doors = open_doors(place, &self);
   if (!doors.ok()) return report_failure(place, rank, ranks, doors.take_status(), deadline);
-  Result<Registration> registered = register_rank(place, &self, ranks, deadline);
+  Result<Admission> registered = register_rank(place, &self, ranks, deadline);
   if (!registered.ok() && is_shortage(registered.status().code()))
     return report_failure(place, rank, ranks, registered.take_status(), deadline);
-  FSCCL_ASSIGN(Registration registration, std::move(registered));
+  FSCCL_ASSIGN(Admission admission, std::move(registered));
 
   TreeConfig tree_place{
-      place.credentials, registration.assign.job, rank, ranks, registration.assign.order, -1, self};
-  tree_place.registrar_rank = place.registrar_rank;
-  tree_place.registrar = ip_of(peer_address(registration.channel.fd()));
+      place.credentials, admission.assign.job, rank, ranks, admission.assign.order, -1, self};
+  tree_place.rendezvous_rank = place.rendezvous_rank;
+  tree_place.rendezvous = ip_of(peer_address(admission.channel.fd()));
   tree_place.link = place.link;
-  if (tree_place.order > 0) tree_place.parent_rank = registration.assign.parent.rank;
+  if (tree_place.order > 0) tree_place.parent_rank = admission.assign.parent.rank;
   Result<std::shared_ptr<TreeJob>> opened = TreeJob::open(std::move(tree_place), doors.take());
   if (!opened.ok()) return report_failure(place, rank, ranks, opened.take_status(), deadline);
   const std::shared_ptr<TreeJob> tree = opened.take();
   Status status;
-  if (registration.assign.order == 0) {
-    status = tree->add_registrar(std::move(registration.channel));
+  if (admission.assign.order == 0) {
+    status = tree->add_rendezvous(std::move(admission.channel));
   } else {
-    Result<FramedSocket> parent = link_to_parent(place, registration, self, ranks, deadline);
+    Result<FramedSocket> parent = link_to_parent(place, admission, self, ranks, deadline);
     status = parent.ok() ? tree->add_parent(parent.take())
                          : report_failure(place, rank, ranks, parent.take_status(), deadline);
   }
@@ -177,7 +177,7 @@ Result<std::shared_ptr<Job>> join_at(const RendezvousPoint& place, int32_t rank,
     return status;
   }
   if (status = tree->finish_join(deadline); !status.ok()) {
-    Registrar::hear(registration.assign.job, rank, status);
+    RendezvousServer::hear(admission.assign.job, rank, status);
     return status;
   }
   return std::shared_ptr<Job>(tree);
@@ -218,7 +218,7 @@ Status report_failure(const RendezvousPoint& place, int32_t rank, int32_t ranks,
   wait_until(reported, patience, kNothingBreaks, between_attempts());
   // A rank that nobody reaches any more may have ended because the one where the ranks meet has:
   // that one is the likely cause.
-  const int32_t meets_at = place.registrar_rank;
+  const int32_t meets_at = place.rendezvous_rank;
   if (!reached && why.code() == FSCCL_ERR_PEER_DEAD && meets_at >= 0 && meets_at != rank)
     return fail(FSCCL_ERR_PEER_DEAD,
                 "rank {}, where the ranks meet, has ended while the job was being joined ({})",

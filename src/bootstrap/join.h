@@ -15,13 +15,13 @@ namespace fsccl {
 struct RendezvousPoint {
   Credentials credentials;
   uint64_t meeting = 0;                  // the number under which to ask for it
-  std::vector<SocketAddress> addresses;  // addresses of the registrar, tried in turn
+  std::vector<SocketAddress> addresses;  // addresses of the rendezvous, tried in turn
   bool tcp = false;                      // true if this rank can be reached over TCP, too
   // the interface by which link-local addresses of others are reached
   uint32_t link = 0;
-  std::string host_id;          // FSCCL_HOST_ID
-  std::string who_listens;      // for messages
-  int32_t registrar_rank = -1;  // the rank whose process listens there, if that is known
+  std::string host_id;           // FSCCL_HOST_ID
+  std::string who_listens;       // for messages
+  int32_t rendezvous_rank = -1;  // the rank whose process listens there, if that is known
 };
 
 // Returns how many descriptors a rank of a job takes until it has its first communicators.

@@ -34,21 +34,21 @@ bool Membership::hear(const Vote& vote) {
   return true;
 }
 
-bool Membership::gone(int32_t rank) const {
+bool Membership::holds_lost(int32_t rank) const {
   return std::binary_search(mine_.failed.begin(), mine_.failed.end(), rank);
 }
 
-// Adds lost members and members that another voter holds for gone, if that voter is not gone
+// Adds lost members and members that another voter holds for lost, if that voter is not lost
 // itself. Returns true if there are more of them now.
 bool Membership::grow(const std::map<int32_t, bool>& lost) {
   std::vector<int32_t> more;
   const auto add = [&](int32_t rank) {
-    if (std::binary_search(members_.begin(), members_.end(), rank) && !gone(rank))
+    if (std::binary_search(members_.begin(), members_.end(), rank) && !holds_lost(rank))
       more.push_back(rank);
   };
   for (const auto& [rank, left] : lost) add(rank);
   for (const auto& [rank, vote] : others_)
-    if (!gone(rank)) std::for_each(vote.failed.begin(), vote.failed.end(), add);
+    if (!holds_lost(rank)) std::for_each(vote.failed.begin(), vote.failed.end(), add);
   if (more.empty()) return false;
   mine_.failed.insert(mine_.failed.end(), more.begin(), more.end());
   std::sort(mine_.failed.begin(), mine_.failed.end());
@@ -59,7 +59,7 @@ bool Membership::grow(const std::map<int32_t, bool>& lost) {
 bool Membership::take_over() {
   for (const int32_t rank : members_) {
     const auto other = others_.find(rank);
-    if (other == others_.end() || !other->second.decided || gone(rank)) continue;
+    if (other == others_.end() || !other->second.decided || holds_lost(rank)) continue;
     mine_.failed = other->second.failed;
     mine_.code = other->second.code;
     return true;
@@ -69,7 +69,7 @@ bool Membership::take_over() {
 
 bool Membership::unanimous() const {
   return std::all_of(members_.begin(), members_.end(), [&](int32_t rank) {
-    if (rank == mine_.rank || gone(rank)) return true;
+    if (rank == mine_.rank || holds_lost(rank)) return true;
     const auto other = others_.find(rank);
     return other != others_.end() && other->second.failed == mine_.failed;
   });
@@ -81,17 +81,17 @@ std::optional<Vote> Membership::advance(const std::map<int32_t, bool>& lost) {
     return mine_;
   }
   if (!begun() || decided() || expelled_) return std::nullopt;
-  // before the losses: they may be of ranks that this rank has not yet held for gone
+  // before the losses: they may be of ranks that this rank has not yet held for lost
   if (take_over()) {
-    expelled_ = gone(mine_.rank);
+    expelled_ = holds_lost(mine_.rank);
     mine_.decided = !expelled_;
   } else {
     while (grow(lost)) {
     }
-    expelled_ = gone(mine_.rank);
+    expelled_ = holds_lost(mine_.rank);
     mine_.decided = !expelled_ && unanimous();
     for (const int32_t rank : members_)  // the worst code holds
-      if (mine_.decided && rank != mine_.rank && !gone(rank))
+      if (mine_.decided && rank != mine_.rank && !holds_lost(rank))
         mine_.code = std::min(mine_.code, others_.at(rank).code);
   }
   if (expelled_ || mine_ == said_) return std::nullopt;
@@ -109,7 +109,7 @@ std::vector<Vote> Membership::all() const {
 std::vector<int32_t> Membership::missing() const {
   std::vector<int32_t> missing;
   std::copy_if(members_.begin(), members_.end(), std::back_inserter(missing), [&](int32_t rank) {
-    return rank != mine_.rank && !gone(rank) && !others_.contains(rank);
+    return rank != mine_.rank && !holds_lost(rank) && !others_.contains(rank);
   });
   return missing;
 }

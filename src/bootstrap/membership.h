@@ -2,8 +2,8 @@
 // There is no input or output here: TreeJob (tree.h) carries the votes, and a test plays the rules
 // with deaths at every moment.
 //
-// Each rank votes on which members are dead or gone, and votes anew when it learns of more. Every
-// vote reaches every rank. A rank decides when all members that it does not hold for gone have cast
+// Each rank votes on which members are lost, and votes anew when it learns of more. Every
+// vote reaches every rank. A rank decides when all members that it does not hold for lost have cast
 // the same vote. A member that has not come yet has cast no vote, so the others wait for it.
 //
 // Invariant: no two living ranks decide differently. The votes of a rank only grow, and a rank
@@ -11,10 +11,10 @@
 // ranks have cast both votes, each its own one last; so one of the sets contains the other, and the
 // rank that decided the smaller set must have voted for the larger one afterwards, which
 // contradicts its silence. A rank that sees another rank's decision takes it over, if its own votes
-// have never held that rank for gone: so no rank waits for one that has decided and is silent, even
+// have never held that rank for lost: so no rank waits for one that has decided and is silent, even
 // if a member of the decision dies just then. For this, a decision must arrive before the news that
 // its maker has left. A rank that declines never decides, so the others are right to hold it for
-// gone.
+// lost.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -29,11 +29,11 @@ class Membership {
  public:
   explicit Membership(uint64_t meeting) { mine_.meeting = meeting; }
 
-  // This rank takes part. `failed`: members that it knows to be gone; `code`: its own, see Vote.
+  // This rank takes part. `failed`: members that it knows to be lost; `code`: its own, see Vote.
   // Again: nothing.
   void begin(std::vector<int32_t> members, int32_t self, const std::vector<int32_t>& failed,
              int32_t code);
-  // This rank will never take part, which it says to whoever asks: its vote holds itself for gone.
+  // This rank will never take part, which it says to whoever asks: its vote holds itself for lost.
   void decline(int32_t self);
   // Takes another rank's vote. Returns true if it is news, to be passed on.
   bool hear(const Vote& vote);
@@ -51,7 +51,7 @@ class Membership {
   std::vector<int32_t> missing() const;
 
  private:
-  bool gone(int32_t rank) const;
+  bool holds_lost(int32_t rank) const;
   bool grow(const std::map<int32_t, bool>& lost);
   bool take_over();
   bool unanimous() const;

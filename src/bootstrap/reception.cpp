@@ -41,7 +41,7 @@ Status Reception::start(std::vector<Fd> listeners) {
   FSCCL_TRY(watch_listeners());
   hook_ = Reactor::instance().add_hook([weak = weak_from_this()]() -> int64_t {
     const auto self = weak.lock();
-    return self ? self->tick() : -1;
+    return self ? self->on_timer() : -1;
   });
   return success();
 }
@@ -204,7 +204,7 @@ void Reception::on_readable(int fd) {
 }
 
 // Sends away whoever has taken too long, and accepts again after a pause.
-int64_t Reception::tick() {
+int64_t Reception::on_timer() {
   const std::lock_guard lock(mutex_);
   if (closed_) return -1;
   const int64_t now = now_ns();

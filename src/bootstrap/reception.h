@@ -35,7 +35,7 @@ class Reception : public std::enable_shared_from_this<Reception> {
  public:
   using Admit = std::function<void(Guest guest)>;
 
-  // `rank`: who listens, -1 for the registrar. A guest for another job than `job` is sent away
+  // `rank`: who listens, -1 for the rendezvous. A guest for another job than `job` is sent away
   // without a word; it will try again.
   static Result<std::shared_ptr<Reception>> open(const Credentials& credentials, uint64_t job,
                                                  int32_t rank, std::vector<Fd> listeners,
@@ -69,7 +69,7 @@ class Reception : public std::enable_shared_from_this<Reception> {
   Visitors::iterator longest();  // returns the visitor that has waited longest; there is one
   void pause(int64_t until_ns, bool crowded);
   void resume();
-  int64_t tick();
+  int64_t on_timer();
   Status watch_listeners();
 
   const Credentials credentials_;

@@ -9,12 +9,12 @@
 #include "bootstrap/credentials.h"
 #include "bootstrap/member_info.h"
 #include "bootstrap/neighbourhood.h"
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 
 namespace fsccl {
 namespace {
 
-constexpr int64_t kRegistrarsWordNs = 300'000'000;
+constexpr int64_t kRendezvousWordNs = 300'000'000;
 // between two looks whether the ranks of this host are still there
 constexpr int64_t kLookNs = 200'000'000;
 // The last words of a rank that has ended arrive in this time.
@@ -50,7 +50,7 @@ Result<std::shared_ptr<TreeJob>> TreeJob::open(TreeConfig config, Doors doors) {
   self->datagrams_ = std::move(doors.beats);
   self->hook_ = Reactor::instance().add_hook([weak]() -> int64_t {
     const auto job = weak.lock();
-    return job ? job->tick() : -1;
+    return job ? job->on_timer() : -1;
   });
   return self;
 }
@@ -94,7 +94,7 @@ Status TreeJob::add_parent(FramedSocket channel) {
   return add_link(link);
 }
 
-Status TreeJob::add_registrar(FramedSocket channel) {
+Status TreeJob::add_rendezvous(FramedSocket channel) {
   const std::lock_guard lock(mutex_);
   auto link = std::make_shared<Link>();
   link->channel = std::make_shared<FramedSocket>(std::move(channel));
@@ -120,7 +120,7 @@ Status TreeJob::add_link(LinkPtr link) {
   links_.push_back(link);
   undo.keep();
   push(*link);
-  link->unread = true;  // the other side may have sent more with its last answer; tick() looks
+  link->unread = true;  // the other side may have sent more with its last answer; on_timer() looks
   Reactor::instance().kick();
   return success();
 }
@@ -145,7 +145,7 @@ void TreeJob::perform(const TreeSteps::Sends& sends, ByteView carried) {
   using To = TreeSteps::To;
   for (const TreeSteps::Send& step : sends)
     for (const LinkPtr& link : links_) {
-      const To kind = link->is_parent ? To::kParent : link->rank < 0 ? To::kRegistrar : To::kChild;
+      const To kind = link->is_parent ? To::kParent : link->rank < 0 ? To::kRendezvous : To::kChild;
       if (kind != step.to || (kind == To::kChild && link->rank != step.child)) continue;
       send(*link, step.type, step.carries ? carried : ByteView());
     }
@@ -248,7 +248,7 @@ void TreeJob::link_closed(const LinkPtr& link, const char* what) {
   }
   if (link->rank < 0) {
     if (phase_ != Phase::kJoining) return;
-    const int32_t rank = config_.registrar_rank;
+    const int32_t rank = config_.rendezvous_rank;
     fail_all(rank < 0
                  ? fail(FSCCL_ERR_LINK,
                         "the process that made the unique id, where the ranks meet, has ended")
@@ -285,9 +285,9 @@ void TreeJob::advance_join(const TreeSteps::Sends& sends, ByteView carried) {
   if (phase_ != Phase::kJoining) return;
   perform(sends, carried);
   if (!steps_.joined()) return;
-  const auto registrar = std::find_if(links_.begin(), links_.end(),
-                                      [](const LinkPtr& link) { return link->rank < 0; });
-  if (registrar != links_.end()) drop_link(LinkPtr(*registrar));
+  const auto kept = std::find_if(links_.begin(), links_.end(),
+                                 [](const LinkPtr& link) { return link->rank < 0; });
+  if (kept != links_.end()) drop_link(LinkPtr(*kept));
   phase_ = Phase::kJoined;
   changed_.notify_all();
 }
@@ -342,17 +342,17 @@ int32_t TreeJob::ended_here() const {
     return state != 'X' && state != 'Z';
   };
   if (!steps_.has_members() || !visible(config_.self)) return -1;
-  std::vector<const MemberRecord*> here;
+  std::vector<const MemberRecord*> on_host;
   size_t self = 0;
   for (const MemberRecord& member : records_) {
     if (member.host != config_.self.host) continue;
-    if (member.rank == config_.rank) self = here.size();
-    here.push_back(&member);
+    if (member.rank == config_.rank) self = on_host.size();
+    on_host.push_back(&member);
   }
   bool in_sight = config()->host_id.empty();
   int32_t ended = -1;
-  for (const size_t place : share_of_looks(self, here.size())) {
-    const MemberRecord& member = *here[place];
+  for (const size_t place : share_of_looks(self, on_host.size())) {
+    const MemberRecord& member = *on_host[place];
     if (member.pid == config_.self.pid || member.start_time == 0) continue;
     if (visible(member))
       in_sight = true;
@@ -370,11 +370,11 @@ Status TreeJob::finish_join(Deadline deadline) {
   const auto knows_missing = [&] { return steps_.has_members() && !steps_.subtree_joined(); };
   while (!decided()) {
     // Whoever knows the ranks that are missing gives up a little earlier, so that the others hear
-    // it from there; while that is the registrar, this rank leaves it the time to say so.
+    // it from there; while that is the rendezvous, this rank leaves it the time to say so.
     const bool knows = knows_missing();
     const int64_t left_ns = deadline.left_ns(kLongestWaitNs);
     const int64_t early_ns = knows ? std::min<int64_t>(left_ns / 10, 200'000'000) : 0;
-    const int64_t late_ns = steps_.has_members() ? 0 : kRegistrarsWordNs;
+    const int64_t late_ns = steps_.has_members() ? 0 : kRendezvousWordNs;
     const int64_t until_ns = now_ns() + left_ns - early_ns + late_ns;
     const WaitEnd end =
         wait_until([&] { return decided() || knows != knows_missing(); },

@@ -5,7 +5,7 @@
 //
 // tree_steps.h says which message is sent when, and heartbeat.h which ranks are held for silent.
 // Eight files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_mending.cpp
-// (links in place of those to ranks that are gone), tree_membership.cpp (votes on the survivors of
+// (links in place of those to ranks that are lost), tree_membership.cpp (votes on the survivors of
 // a group), tree_beats.cpp (heartbeats), tree_ends.cpp (threads of neighbours that end),
 // tree_gather.cpp (all-gather), tree_descriptors.cpp (published descriptors).
 #pragma once
@@ -35,9 +35,9 @@ struct TreeConfig {
   int32_t order = 0;  // order of arrival
   int32_t parent_rank = -1;
   MemberRecord self;
-  IpAddress registrar = {};     // as this rank reached it; zero: over a Unix socket
-  int32_t registrar_rank = -1;  // the rank in whose process the registrar is, if that is known
-  uint32_t link = 0;            // the interface by which link-local addresses of others are reached
+  IpAddress rendezvous = {};     // as this rank reached it; zero: over a Unix socket
+  int32_t rendezvous_rank = -1;  // the rank in whose process the rendezvous is, if that is known
+  uint32_t link = 0;  // the interface by which link-local addresses of others are reached
 };
 
 // The listeners that a rank opens before others know of it.
@@ -48,15 +48,15 @@ struct Doors {
 
 class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
  public:
-  // No listeners: the one rank of a job that needs no registrar; it has joined.
+  // No listeners: the one rank of a job that needs no rendezvous; it has joined.
   static Result<std::shared_ptr<TreeJob>> open(TreeConfig config, Doors doors);
   ~TreeJob() override { leave(); }
   TreeJob(const TreeJob&) = delete;
   TreeJob& operator=(const TreeJob&) = delete;
 
-  // The link to the parent; for the root of the tree, the connection that the registrar keeps.
+  // The link to the parent; for the root of the tree, the connection that the rendezvous keeps.
   Status add_parent(FramedSocket channel);
-  Status add_registrar(FramedSocket channel);
+  Status add_rendezvous(FramedSocket channel);
   Status finish_join(Deadline deadline);
   // Tells all neighbours that this rank cannot join.
   void give_up(const Status& why);
@@ -79,13 +79,13 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void decline(uint64_t meeting) override;
   Status begin_beats(const HeartbeatTimes& times, LifeHandler handler, Deadline deadline) override;
   PeerLife life(int rank) const override;
-  bool gone(int rank) const override;
+  bool nobody_listens(int rank) const override;
   void leave() override;
 
  private:
   enum class Phase { kJoining, kJoined, kFailed, kLeft };
   struct Link {
-    int32_t rank = -1;  // -1: the registrar
+    int32_t rank = -1;  // -1: the rendezvous
     bool is_parent = false;
     bool unread = false;  // frames may have arrived before the reactor watched
     bool met = true;      // false: the other end may have given up before it knew of the link
@@ -108,7 +108,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
 
   explicit TreeJob(TreeConfig config);
 
-  // tree.cpp; with mutex_ held, but for the callbacks: admit, on_readable, on_writable, tick
+  // tree.cpp; with mutex_ held, but for the callbacks: admit, on_readable, on_writable, on_timer
   void admit(Guest guest);
   Status add_link(LinkPtr link);
   void on_readable(const LinkPtr& link);
@@ -130,11 +130,11 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   // tree_losses.cpp
   void be_expelled(const Link* from);
   void lose(const LostRank& lost, const Link* from);
-  void flush_departures(const Link* but);
+  void send_leavers(const Link* but);
   void hear_out(Link& link);
   void say_goodbye(const std::vector<LinkPtr>& links);
   void deliver_losses();
-  int64_t tick();
+  int64_t on_timer();
 
   // tree_mending.cpp
   void admit_mended(Guest& guest);
@@ -152,7 +152,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
     return member.via_unix && config_.self.via_unix;
   }
   IpAddress ip_to(const MemberRecord& member) const;
-  enum class Reached : uint8_t { yes, gone, unreachable, closed, silent, refused };
+  enum class Reached : uint8_t { yes, nobody, unreachable, closed, silent, refused };
   SocketAddress door_of(const MemberRecord& member) const;
   Reached reach(const MemberRecord& member, int64_t answer_ms, FramedSocket* channel) const;
 
@@ -189,7 +189,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
 
   // tree_descriptors.cpp
   void answer_fetch(Guest& guest);
-  Status owner_gone(const Status& status, int rank);
+  Status owner_lost(const Status& status, int rank);
   Result<Fd> own_fd(uint64_t tag, Deadline deadline, std::unique_lock<std::mutex>& lock);
   Result<Fd> fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline,
                         const BreakCheck& broken) const;
@@ -212,8 +212,8 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::map<int32_t, bool> lost_;  // rank -> left
   int32_t first_lost_ = -1;       // the rank of whose loss this rank has heard first
   // told to the neighbours together, a little later: a whole job leaves at once as a rule
-  std::vector<LostRank> departures_;
-  int64_t departures_due_ns_ = INT64_MAX;
+  std::vector<LostRank> leavers_;
+  int64_t leavers_due_ns_ = INT64_MAX;
   std::deque<LostRank> undelivered_;
   LossHandler loss_handler_;
   std::shared_ptr<Beats> beats_;

@@ -113,11 +113,11 @@ class TreeJob::Beats final : public Senses {
   int32_t mine() const { return job_.config_.rank; }
   const Member& self() const { return member(mine()); }
   bool is_far(int32_t rank) const { return where_.far(rank, mine()); }
-  const std::vector<int32_t>& here() const { return where_.mates(mine()); }
+  const std::vector<int32_t>& mates() const { return where_.mates(mine()); }
   int64_t next_beat(int64_t now) const {
     return now - (now - phase_ns_) % times_.beat_ns + times_.beat_ns;
   }
-  void spread(bool beats, int64_t now);
+  void send_beats(bool beats, int64_t now);
   void lose_host(int32_t rank, int64_t now);
 
   TreeJob& job_;
@@ -145,21 +145,21 @@ TreeJob::Beats::Beats(TreeJob& job, const HeartbeatTimes& times, LifeHandler han
                                    static_cast<uint64_t>(times.beat_ns));
 }
 
-// The first rank of the host makes the table. If it is gone by then, those of the host are not
+// The first rank of the host makes the table. If it is lost by then, those of the host are not
 // watched there: the job has lost it, and whoever called learns that where it matters to him.
 Status TreeJob::Beats::share(Deadline deadline) {
-  const bool one_process = std::all_of(here().begin(), here().end(), [&](int32_t rank) {
+  const bool one_process = std::all_of(mates().begin(), mates().end(), [&](int32_t rank) {
     return same_process(member(rank), self());
   });
   if (one_process) return success();
   const uint64_t tag = mix_hash(job_.id(), kBeats);
-  const bool makes = here().front() == mine();
-  Result<Fd> fd = makes ? BeatTable::create(job_.id(), here().size())
-                        : job_.fetch_fd(here().front(), tag, deadline, {});
+  const bool makes = mates().front() == mine();
+  Result<Fd> fd = makes ? BeatTable::create(job_.id(), mates().size())
+                        : job_.fetch_fd(mates().front(), tag, deadline, {});
   if (!makes && !fd.ok() && fd.status().code() == FSCCL_ERR_PEER_DEAD) return success();
   if (!fd.ok()) return fd.take_status();
   FSCCL_ASSIGN(std::unique_ptr<BeatTable> table,
-               BeatTable::map(fd.value(), job_.id(), here().size()));
+               BeatTable::map(fd.value(), job_.id(), mates().size()));
   if (makes) FSCCL_TRY(job_.publish_fd(tag, fd.value().get()));
   const std::lock_guard lock(job_.mutex_);
   table_ = std::move(table);
@@ -226,7 +226,7 @@ int64_t TreeJob::Beats::beat() {
   for (const int32_t rank : findings.dead) job_.lose({rank, false}, nullptr);
   if (due) send_datagrams();
   if (due) job_.watch_ends();
-  spread(due, now);
+  send_beats(due, now);
   return std::max<int64_t>(std::min(due_ns_, look_ns_) - now_ns(), 0);
 }
 
@@ -242,7 +242,7 @@ Status TreeJob::Beats::hear(const Link& link, ByteView payload) {
   const int64_t now = now_ns();
   if (is_far(link.rank)) answered(link.rank);
   heart.told(link.rank, silent, now);
-  spread(false, now);
+  send_beats(false, now);
   return success();
 }
 
@@ -311,7 +311,7 @@ void TreeJob::Beats::take_datagram(ByteView datagram) {
   heard(rank);
 }
 
-void TreeJob::Beats::spread(bool beats, int64_t now) {
+void TreeJob::Beats::send_beats(bool beats, int64_t now) {
   for (const LinkPtr& link : job_.links_) {
     if (link->rank < 0 || !link->channel->flushed()) continue;
     std::vector<Silent> news = heart.news_for(link->rank, now);

@@ -1,5 +1,5 @@
-// Descriptors between the ranks of one host: offering them under a name, and fetching what another
-// rank offers (tree.h).
+// Descriptors between the ranks of one host: publishing them under a name, and fetching what
+// another rank has published (tree.h).
 #include <fcntl.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ Result<Fd> duplicate(int fd) {
 // FSCCL_ERR_LINK, as connections give it, in words that name the rank. The links tell how it went:
 // that is waited for, because the caller, who knows now, may leave at once, and this rank's
 // neighbours must learn it from this rank.
-Status TreeJob::owner_gone(const Status& status, int rank) {
+Status TreeJob::owner_lost(const Status& status, int rank) {
   if (status.code() != FSCCL_ERR_LINK) return status.clone();
   std::unique_lock lock(mutex_);
   const auto known = [&] {
@@ -126,12 +126,12 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline, const Br
     name = listener_name(record.listener);
   }
   // The owner closes the connection where a crowd is at its door: another attempt may succeed.
-  // The owner is gone if nobody listens.
+  // The owner is lost if nobody listens.
   Result<Fd> fetched = Fd();
   const auto decided = [&] {
     Result<Fd> connected = connect_to(unix_address(name), deadline, broken);
     if (!connected.ok()) {
-      fetched = owner_gone(connected.status(), rank);
+      fetched = owner_lost(connected.status(), rank);
       return true;
     }
     fetched = fetch_over(connected.take(), rank, tag, deadline, broken);

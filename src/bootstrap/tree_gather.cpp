@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 #include "bootstrap/tree.h"
 
 namespace fsccl {
@@ -83,7 +83,7 @@ Result<Bytes> TreeJob::add_up_gather() const {
   Gather sum;
   sum.sequence = gather_.sequence;
   sum.bytes = gather_.bytes;
-  sum.entries.push_back({config_.rank, gather_.mine});
+  sum.contributions.push_back({config_.rank, gather_.mine});
   for (const auto& [child, payload] : gather_.parts) {
     FSCCL_ASSIGN(const Gather part, decode_gather(payload, config_.ranks));
     if (part.sequence != sum.sequence || part.bytes != sum.bytes)
@@ -91,18 +91,20 @@ Result<Bytes> TreeJob::add_up_gather() const {
                   "exchange {} of {} bytes over the control tree on rank {} meets exchange {} of "
                   "{} bytes on rank {}",
                   sum.sequence, sum.bytes, config_.rank, part.sequence, part.bytes, child);
-    sum.entries.insert(sum.entries.end(), part.entries.begin(), part.entries.end());
+    sum.contributions.insert(sum.contributions.end(), part.contributions.begin(),
+                             part.contributions.end());
   }
   if (config_.order != 0) return encode(sum);
   Bytes table(static_cast<size_t>(config_.ranks) * sum.bytes);
   std::vector<bool> seen(static_cast<size_t>(config_.ranks));
-  for (const Gather::Entry& entry : sum.entries) {
-    const auto rank = static_cast<size_t>(entry.rank);
-    if (!entry.data.empty())
-      std::memcpy(table.data() + rank * sum.bytes, entry.data.data(), entry.data.size());
+  for (const Gather::Contribution& one : sum.contributions) {
+    const auto rank = static_cast<size_t>(one.rank);
+    if (!one.data.empty())
+      std::memcpy(table.data() + rank * sum.bytes, one.data.data(), one.data.size());
     seen[rank] = true;
   }
-  if (sum.entries.size() != seen.size() || std::find(seen.begin(), seen.end(), false) != seen.end())
+  if (sum.contributions.size() != seen.size() ||
+      std::find(seen.begin(), seen.end(), false) != seen.end())
     return bad_payload("Gather");
   return encode(Gathered{sum.sequence, table});
 }

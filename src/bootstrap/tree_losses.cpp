@@ -15,7 +15,7 @@ namespace fsccl {
 
 namespace {
 
-constexpr int64_t kDepartureDelayNs = 10'000'000;
+constexpr int64_t kLeaverDelayNs = 10'000'000;
 constexpr int64_t kGoodbyeMs = 200;
 // the time that a goodbye takes which was lost three times; only a host that does not answer takes
 // as long
@@ -50,18 +50,18 @@ void TreeJob::lose(const LostRank& lost, const Link* from) {
              from);
   end_watch(lost.rank);
   if (lost.left) {
-    departures_.push_back(lost);
-    if (departures_due_ns_ == INT64_MAX) departures_due_ns_ = now_ns() + kDepartureDelayNs;
+    leavers_.push_back(lost);
+    if (leavers_due_ns_ == INT64_MAX) leavers_due_ns_ = now_ns() + kLeaverDelayNs;
   } else {
     send_all(FrameType::kLoss, encode_losses({lost}), from);
   }
   advance_memberships();
 }
 
-void TreeJob::flush_departures(const Link* but) {
-  departures_due_ns_ = INT64_MAX;
-  if (departures_.empty()) return;
-  send_all(FrameType::kLoss, encode_losses(std::exchange(departures_, {})), but);
+void TreeJob::send_leavers(const Link* but) {
+  leavers_due_ns_ = INT64_MAX;
+  if (leavers_.empty()) return;
+  send_all(FrameType::kLoss, encode_losses(std::exchange(leavers_, {})), but);
 }
 
 void TreeJob::on_loss(LossHandler handler) {
@@ -88,7 +88,7 @@ void TreeJob::deliver_losses() {
   }
 }
 
-int64_t TreeJob::tick() {
+int64_t TreeJob::on_timer() {
   for (;;) {
     LinkPtr unread;
     {
@@ -109,8 +109,8 @@ int64_t TreeJob::tick() {
   const std::lock_guard lock(mutex_);
   if (phase_ == Phase::kLeft) return beat_ns;
   const int64_t now = now_ns();
-  if (departures_due_ns_ <= now) flush_departures(nullptr);
-  const int64_t next_ns = std::min(departures_due_ns_, mend_if_due(now));
+  if (leavers_due_ns_ <= now) send_leavers(nullptr);
+  const int64_t next_ns = std::min(leavers_due_ns_, mend_if_due(now));
   if (next_ns == INT64_MAX) return beat_ns;
   return beat_ns < 0 ? next_ns - now : std::min(next_ns - now, beat_ns);
 }
@@ -121,7 +121,7 @@ void TreeJob::hear_out(Link& link) {
   const auto note = [this](const LostRank& lost) {
     if (lost.rank < 0 || lost.rank == config_.rank) return;
     if (lost_.empty()) first_lost_ = lost.rank;
-    if (lost_.emplace(lost.rank, lost.left).second) departures_.push_back(lost);
+    if (lost_.emplace(lost.rank, lost.left).second) leavers_.push_back(lost);
   };
   while (wait_ready(link.channel->fd(), Direction::kRead, Deadline::in_ms(0)).ok()) {
     const bool open = link.channel->pump_in().ok();
@@ -183,9 +183,9 @@ void TreeJob::leave() {
 void TreeJob::say_goodbye(const std::vector<LinkPtr>& links) {
   for (const LinkPtr& link : links) hear_out(*link);
   const Deadline deadline = Deadline::in_ms(kGoodbyeMs);
-  const Bytes departures = encode_losses(departures_);
+  const Bytes leavers = encode_losses(leavers_);
   for (const LinkPtr& link : links)
-    if (link->rank >= 0) (void)link->channel->send(FrameType::kGoodbye, departures, deadline).ok();
+    if (link->rank >= 0) (void)link->channel->send(FrameType::kGoodbye, leavers, deadline).ok();
   // the others close their ends, and what they owe comes at once
   for (const LinkPtr& link : links) link->channel->end_sending();
   // Else what is lost on its way would be lost for good, and the decided vote before it, too

@@ -38,7 +38,7 @@ Result<Job::Agreed> TreeJob::agree(const Question& question, Deadline deadline) 
     return fail(FSCCL_ERR_INVALID_STATE, "the job has not been joined");
   Membership& membership =
       memberships_.try_emplace(question.meeting, question.meeting).first->second;
-  membership.begin({question.members.begin(), question.members.end()}, config_.rank, question.gone,
+  membership.begin({question.members.begin(), question.members.end()}, config_.rank, question.lost,
                    question.code);
   advance_memberships();
   if (!lost_.empty()) {

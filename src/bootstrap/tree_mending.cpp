@@ -67,7 +67,7 @@ int64_t TreeJob::mend_if_due(int64_t now) {
   return mend_due_ns_;
 }
 
-// Each attempt to connect has a thread of its own, because one to a host that is gone takes long.
+// Each attempt to connect has a thread of its own, because one to a host that is lost takes long.
 // The job's mutex is held, but while an attempt, or this, waits.
 class TreeJob::Mending {
  public:
@@ -135,7 +135,7 @@ int64_t TreeJob::Mending::begin_due(const std::vector<Wanted>& wanted, bool to_l
   return next_ns;
 }
 
-// Where a host is gone its ranks are found out together, not one after the other has been waited
+// Where a host is lost its ranks are found out together, not one after the other has been waited
 // for. Each is asked for, though: one that cannot be reached may be alone in that, stopped and with
 // as many at its door as its system lets wait.
 std::vector<TreeJob::Wanted> TreeJob::Mending::silent_with_their_host() const {
@@ -182,7 +182,8 @@ void TreeJob::Mending::judge(int32_t rank, Attempt& attempt, Reached reached) {
   if (reached == Reached::closed) attempt.closed++;
   if (reached == Reached::refused) job_.be_expelled(nullptr);
   if (reached == Reached::unreachable) silent_hosts_.insert(job_.member(rank).host);
-  if (reached != Reached::gone && reached != Reached::unreachable && attempt.closed <= kClosedDoors)
+  if (reached != Reached::nobody && reached != Reached::unreachable &&
+      attempt.closed <= kClosedDoors)
     return;
   job_.lose_unreachable(rank);
   Reactor::instance().kick();  // losses are told from the service thread
@@ -202,11 +203,12 @@ void TreeJob::mend() {
   changed_.notify_all();
 }
 
-// Returns the member's TCP address. A member that reached the registrar on its own host has told no
-// address that others can use: it is where the registrar is.
+// Returns the member's TCP address. A member that reached the rendezvous on its own host has told
+// no address that others can use: it is where the rendezvous is.
 IpAddress TreeJob::ip_to(const MemberRecord& member) const {
-  const bool with_registrar = !config_.self.via_unix && (member.via_unix || is_loopback(member.ip));
-  return with_registrar ? config_.registrar : member.ip;
+  const bool with_rendezvous =
+      !config_.self.via_unix && (member.via_unix || is_loopback(member.ip));
+  return with_rendezvous ? config_.rendezvous : member.ip;
 }
 
 SocketAddress TreeJob::door_of(const MemberRecord& member) const {
@@ -214,16 +216,16 @@ SocketAddress TreeJob::door_of(const MemberRecord& member) const {
                          : tcp_address(ip_to(member), member.port, config_.link);
 }
 
-bool TreeJob::gone(int rank) const {
+bool TreeJob::nobody_listens(int rank) const {
   const MemberRecord& member = records_[static_cast<size_t>(rank)];
   const bool has_door = by_unix(member) || member.port != 0;
   return has_door &&
          connect_to(door_of(member), Deadline::in_ms(kAnswerMs)).status().code() == FSCCL_ERR_LINK;
 }
 
-// gone: nobody listens. unreachable: its system does not answer, or lets nobody more wait. closed:
-// somebody listens and has closed the connection, so it may be that it is not ready yet. silent:
-// stopped, or very busy. Without `channel`, yes is that it is there.
+// nobody: nobody listens. unreachable: its system does not answer, or lets nobody more wait.
+// closed: somebody listens and has closed the connection, so it may be that it is not ready yet.
+// silent: stopped, or very busy. Without `channel`, yes is that it is there.
 TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms,
                                 FramedSocket* channel) const {
   const bool near = by_unix(member);
@@ -231,7 +233,7 @@ TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms,
   Result<Fd> connected = connect_to(
       door_of(member), Deadline::in_ms(near || host_lost_ms == 0 ? answer_ms : host_lost_ms));
   if (!connected.ok()) {
-    if (connected.status().code() == FSCCL_ERR_LINK) return Reached::gone;
+    if (connected.status().code() == FSCCL_ERR_LINK) return Reached::nobody;
     const bool in_vain =
         connected.status().code() == FSCCL_ERR_TIMEOUT && !near && host_lost_ms != 0;
     return in_vain ? Reached::unreachable : Reached::silent;

@@ -103,7 +103,7 @@ TreeSteps::Sends TreeSteps::advance() {
   subtree_joined_ = true;
   if (order_ > 0) return {{FrameType::kReady, To::kParent}};
   Sends sends = may_go();
-  sends.push_back({FrameType::kDone, To::kRegistrar});
+  sends.push_back({FrameType::kDone, To::kRendezvous});
   return sends;
 }
 

@@ -1,6 +1,6 @@
 // The rules of a job's tree: which rank belongs below which, and what a rank sends when a message
 // arrives. There is no input or output here: TreeJob (tree.h) follows the rules over sockets, and a
-// test follows them for more ranks than a host has. A rank is entered at the registrar (Roll), has
+// test follows them for more ranks than a host has. A rank is entered at the rendezvous (Roll), has
 // links to its parent and its children alone, and sends each of these messages once; an exchange
 // goes up the tree and down again.
 #pragma once
@@ -47,7 +47,7 @@ class Roll {
 // The steps of one rank. Children are known by their ranks.
 class TreeSteps {
  public:
-  enum class To : uint8_t { kRegistrar, kParent, kChild };
+  enum class To : uint8_t { kRendezvous, kParent, kChild };
   struct Send {
     FrameType type{};
     To to{};

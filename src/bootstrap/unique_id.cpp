@@ -11,7 +11,7 @@
 #include "bootstrap/credentials.h"
 #include "bootstrap/job.h"
 #include "bootstrap/member_info.h"
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 
 namespace fsccl {
 
@@ -130,7 +130,7 @@ Status create_unique_id(fsccl_unique_id_t* result) {
   Credentials credentials;
   credentials.mode = AuthMode::kSecret;
   credentials.key = id.secret;
-  FSCCL_TRY(Registrar::open(credentials, id.job, id.job, std::move(listeners)));
+  FSCCL_TRY(RendezvousServer::open(credentials, id.job, id.job, std::move(listeners)));
   *result = encode(id);
   return success();
 }

@@ -65,23 +65,23 @@ Shape Collectives::shape_of(const CollectiveCall& call) const {
   return shape;
 }
 
-std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall& call,
-                                                            const Shape& shape) const {
-  auto entry = std::make_unique<Entry>();
+std::unique_ptr<Collectives::KeptCall> Collectives::make_kept_call(const CollectiveCall& call,
+                                                                   const Shape& shape) const {
+  auto kept = std::make_unique<KeptCall>();
   Selection selection = select(call.op, shape, options_.select);
-  entry->plan = std::move(selection.plan);
-  entry->otherwise = std::move(selection.otherwise);
-  entry->by_hosts = hierarchy_ && hierarchy_->choose(call, shape).by_hosts;
+  kept->plan = std::move(selection.plan);
+  kept->otherwise = std::move(selection.otherwise);
+  kept->by_hosts = hierarchy_ && hierarchy_->choose(call, shape).by_hosts;
   announce_flat(call, shape);
-  entry->counts = shape.counts;
-  entry->displacements = shape.displacements;
-  count_bytes(entry->plan, &entry->bytes_read, &entry->bytes_written);
+  kept->counts = shape.counts;
+  kept->displacements = shape.displacements;
+  count_bytes(kept->plan, &kept->bytes_read, &kept->bytes_written);
 
   if (one_buffer(call.op)) {
-    entry->output_bytes = shape.count * shape.size();
-  } else if (entry->plan.buffers.size() >= 2) {
-    entry->input_bytes = entry->plan.buffers[0].bytes;
-    entry->output_bytes = entry->plan.buffers[1].bytes;
+    kept->output_bytes = shape.count * shape.size();
+  } else if (kept->plan.buffers.size() >= 2) {
+    kept->input_bytes = kept->plan.buffers[0].bytes;
+    kept->output_bytes = kept->plan.buffers[1].bytes;
     // Where one buffer holds a part of each rank and the other this rank's, the latter may be its
     // place in the former.
     const auto own = static_cast<int64_t>(shape.part(shape.rank).begin * shape.size());
@@ -89,34 +89,34 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
                          call.op == OpCode::gather;
     const bool scatters = call.op == OpCode::reduce_scatter ||
                           call.op == OpCode::reduce_scatter_v || call.op == OpCode::scatter;
-    entry->in_place = gathers                         ? own
-                      : scatters                      ? -own
-                      : call.op == OpCode::all_to_all ? INT64_MAX
-                                                      : 0;
+    kept->in_place = gathers                         ? own
+                     : scatters                      ? -own
+                     : call.op == OpCode::all_to_all ? INT64_MAX
+                                                     : 0;
   }
-  if (entry->plan.buffers.size() > 2 && !entry->plan.buffers[2].slot)
-    entry->scratch = std::make_unique_for_overwrite<std::byte[]>(entry->plan.buffers[2].bytes);
-  OperationSettings& settings = entry->settings;
-  set_plans(&settings, entry->plan, entry->otherwise);
+  if (kept->plan.buffers.size() > 2 && !kept->plan.buffers[2].slot)
+    kept->scratch = std::make_unique_for_overwrite<std::byte[]>(kept->plan.buffers[2].bytes);
+  OperationSettings& settings = kept->settings;
+  set_plans(&settings, kept->plan, kept->otherwise);
   settings.reads = selection.reads;
   settings.foresees = settings.publishes && mutual(call.op);
-  if (entry->bytes_read + entry->bytes_written >= options_.streaming_bytes)
+  if (kept->bytes_read + kept->bytes_written >= options_.streaming_bytes)
     settings.stores = Stores::streaming;
   // A message's tag and a factor come with the call.
   const bool alike = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM;
-  entry->small = alike && small_enough(entry->plan);
-  entry->small_otherwise = alike && settings.foresees && small_enough(entry->otherwise);
-  settings.in_cache = entry->input_bytes + entry->output_bytes <= options_.cache_bytes;
-  entry->fingerprint.op = call.op;
-  entry->fingerprint.dtype = static_cast<uint8_t>(call.dtype);
-  entry->fingerprint.count = shape.count;
-  entry->fingerprint.root = call.root;
-  entry->fingerprint.history = hash_of(shape.counts, 0);
-  if (!reduces(call.op)) return entry;
-  entry->fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
+  kept->small = alike && small_enough(kept->plan);
+  kept->small_otherwise = alike && settings.foresees && small_enough(kept->otherwise);
+  settings.in_cache = kept->input_bytes + kept->output_bytes <= options_.cache_bytes;
+  kept->fingerprint.op = call.op;
+  kept->fingerprint.dtype = static_cast<uint8_t>(call.dtype);
+  kept->fingerprint.count = shape.count;
+  kept->fingerprint.root = call.root;
+  kept->fingerprint.history = hash_of(shape.counts, 0);
+  if (!reduces(call.op)) return kept;
+  kept->fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
   settings.kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
   if (settings.kind == FSCCL_OP_AVG) settings.divisor = engine_.ranks();
-  return entry;
+  return kept;
 }
 
 // Says, where a rule wants a call to go by hosts, that the call cannot. It does not say so on the
@@ -137,35 +137,35 @@ void Collectives::announce_flat(const CollectiveCall& call, const Shape& shape) 
         "these ranks, the number of elements or the settings do not allow to go by hosts");
 }
 
-Result<const Collectives::Entry*> Collectives::entry_for(const CollectiveCall& call,
-                                                         const Key& key) {
-  if ((entries_.size() >= kMostEntries || parted_entries_.size() >= kMostEntries) &&
+Result<const Collectives::KeptCall*> Collectives::kept_call(const CollectiveCall& call,
+                                                            const Key& key) {
+  if ((kept_calls_.size() >= kMostEntries || kept_parted_calls_.size() >= kMostEntries) &&
       engine_.completed() == engine_.submitted()) {
-    entries_.clear();
-    parted_entries_.clear();
+    kept_calls_.clear();
+    kept_parted_calls_.clear();
     recent_.fill({});
   }
   FSCCL_TRY(check_call(call));
-  if (parted(call.op)) return parted_entry_for(call);
-  std::unique_ptr<Entry>& entry = entries_[key];
-  if (!entry) entry = make_entry(call, shape_of(call));
-  return static_cast<const Entry*>(entry.get());
+  if (parted(call.op)) return kept_parted_call(call);
+  std::unique_ptr<KeptCall>& kept = kept_calls_[key];
+  if (!kept) kept = make_kept_call(call, shape_of(call));
+  return static_cast<const KeptCall*>(kept.get());
 }
 
-Result<const Collectives::Entry*> Collectives::parted_entry_for(const CollectiveCall& call) {
+Result<const Collectives::KeptCall*> Collectives::kept_parted_call(const CollectiveCall& call) {
   Shape shape = shape_of(call);
   const uint64_t hash =
       hash_of(shape.displacements, hash_of(shape.counts, KeyHash()(key_of(call))));
-  for (auto [found, end] = parted_entries_.equal_range(hash); found != end; ++found) {
-    const Entry& entry = *found->second;
-    if (entry.fingerprint.op == call.op && entry.fingerprint.dtype == call.dtype &&
-        entry.counts == shape.counts && entry.displacements == shape.displacements &&
-        (!reduces(call.op) || entry.fingerprint.kind == call.reduction.kind))
-      return &entry;
+  for (auto [found, end] = kept_parted_calls_.equal_range(hash); found != end; ++found) {
+    const KeptCall& kept = *found->second;
+    if (kept.fingerprint.op == call.op && kept.fingerprint.dtype == call.dtype &&
+        kept.counts == shape.counts && kept.displacements == shape.displacements &&
+        (!reduces(call.op) || kept.fingerprint.kind == call.reduction.kind))
+      return &kept;
   }
   FSCCL_TRY(check_parts(shape));
-  return static_cast<const Entry*>(
-      parted_entries_.emplace(hash, make_entry(call, shape))->second.get());
+  return static_cast<const KeptCall*>(
+      kept_parted_calls_.emplace(hash, make_kept_call(call, shape))->second.get());
 }
 
 // Parts must not overlap, nor overflow.
@@ -221,10 +221,10 @@ Status Collectives::check_call(const CollectiveCall& call) const {
   return success();
 }
 
-Status Collectives::bad_buffers(const CollectiveCall& call, const Entry& entry) const {
-  if ((entry.output_bytes && !call.output) || (entry.input_bytes && !call.input))
+Status Collectives::bad_buffers(const CollectiveCall& call, const KeptCall& kept) const {
+  if ((kept.output_bytes && !call.output) || (kept.input_bytes && !call.input))
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "a buffer is NULL though count is {}",
-                entry.fingerprint.count);
+                kept.fingerprint.count);
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
               "send and recv overlap, and not in the in-place form that fsccl.h names for {}",
               op_name(call.op));
@@ -252,59 +252,59 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   const Key key = key_of(call);
   Recent& recent =
       recent_[(key.count ^ key.count >> 12 ^ key.what >> 30 ^ key.type >> 32) % kRecent];
-  const Entry* found = recent.entry;
+  const KeptCall* found = recent.kept;
   if (!(recent.key == key && found)) [[unlikely]] {
     if (call.op == OpCode::all_to_all_v) return all_to_all_v(call, wait, state);
-    FSCCL_ASSIGN(found, entry_for(call, key));
+    FSCCL_ASSIGN(found, kept_call(call, key));
     if (!call.counts) recent = {key, found};
   }
-  const Entry& entry = *found;
+  const KeptCall& kept = *found;
   const auto in = reinterpret_cast<intptr_t>(call.input),
              out = reinterpret_cast<intptr_t>(call.output);
-  const bool overlap = in < out + static_cast<int64_t>(entry.output_bytes) &&
-                       out < in + static_cast<int64_t>(entry.input_bytes);
-  if ((entry.output_bytes && !out) || (entry.input_bytes && !in) ||
-      (overlap && in - out != entry.in_place)) [[unlikely]]
-    return bad_buffers(call, entry);
-  if (entry.by_hosts && hierarchy_->takes(call)) [[unlikely]]
+  const bool overlap = in < out + static_cast<int64_t>(kept.output_bytes) &&
+                       out < in + static_cast<int64_t>(kept.input_bytes);
+  if ((kept.output_bytes && !out) || (kept.input_bytes && !in) ||
+      (overlap && in - out != kept.in_place)) [[unlikely]]
+    return bad_buffers(call, kept);
+  if (kept.by_hosts && hierarchy_->takes(call)) [[unlikely]]
     return hierarchy_->run(call, wait, state);
 
   auto* const input = static_cast<std::byte*>(const_cast<void*>(call.input));
   auto* const output = static_cast<std::byte*>(call.output);
   const std::array<std::byte*, 3> buffers{one_buffer(call.op) ? output : input, output,
-                                          entry.scratch.get()};
+                                          kept.scratch.get()};
   const auto location = [&](uint32_t i) {
-    const uint32_t buffer = entry.settings.published[i];
-    return locate(buffers[buffer], entry.plan.buffers[buffer].bytes);
+    const uint32_t buffer = kept.settings.published[i];
+    return locate(buffers[buffer], kept.plan.buffers[buffer].bytes);
   };
-  if ((entry.small || entry.small_otherwise) && wait && !call.prepare && engine_.may_run_small()) {
-    const bool foreseen = entry.settings.foresees && engine_.foresees_unreachable();
-    if (foreseen ? entry.small_otherwise : entry.small) {
-      SmallCall small{foreseen ? &entry.otherwise : &entry.plan, &entry.settings,
-                      &entry.fingerprint, buffers};
-      if (entry.settings.publishes) small.asks = &entry.plan;
-      for (uint32_t i = 0; i < entry.settings.publishes; i++) small.published[i] = location(i);
+  if ((kept.small || kept.small_otherwise) && wait && !call.prepare && engine_.may_run_small()) {
+    const bool foreseen = kept.settings.foresees && engine_.foresees_unreachable();
+    if (foreseen ? kept.small_otherwise : kept.small) {
+      SmallCall small{foreseen ? &kept.otherwise : &kept.plan, &kept.settings, &kept.fingerprint,
+                      buffers};
+      if (kept.settings.publishes) small.asks = &kept.plan;
+      for (uint32_t i = 0; i < kept.settings.publishes; i++) small.published[i] = location(i);
       Status status = engine_.run_small(small, state);
-      engine_.tally().moved(entry.bytes_read, entry.bytes_written);
+      engine_.tally().moved(kept.bytes_read, kept.bytes_written);
       return status;
     }
   }
   Operation* op = nullptr;
-  FSCCL_TRY(engine_.acquire(&op, entry.settings, entry.fingerprint));
-  op->plan = &entry.plan;
+  FSCCL_TRY(engine_.acquire(&op, kept.settings, kept.fingerprint));
+  op->plan = &kept.plan;
   for (size_t i = 0; i < buffers.size(); i++) op->inline_bindings[i].base = buffers[i];
   if (call.op == OpCode::send) op->fingerprint.history = static_cast<uint32_t>(call.tag);
-  if (entry.settings.kind == FSCCL_OP_PREMUL_SUM) {
+  if (kept.settings.kind == FSCCL_OP_PREMUL_SUM) {
     op->premul = call.reduction.scale;
     uint64_t bits;
     std::memcpy(&bits, &op->premul, sizeof bits);
     op->fingerprint.history = mix_hash(op->fingerprint.history, bits);
   }
-  for (uint32_t i = 0; i < entry.settings.publishes; i++)
-    op->inline_bindings[entry.settings.published[i]].location = location(i);
+  for (uint32_t i = 0; i < kept.settings.publishes; i++)
+    op->inline_bindings[kept.settings.published[i]].location = location(i);
   if (call.prepare) [[unlikely]]
     call.prepare(*op);
-  engine_.tally().moved(entry.bytes_read, entry.bytes_written);
+  engine_.tally().moved(kept.bytes_read, kept.bytes_written);
   return engine_.submit(*op, wait, state);
 }
 

@@ -65,7 +65,7 @@ class Collectives {
   Status check_call(const CollectiveCall& call) const;
 
   // Everything about a call but its buffers and its scale, made once.
-  struct Entry {
+  struct KeptCall {
     Plan plan, otherwise;
     OperationSettings settings;
     Fingerprint fingerprint;
@@ -113,12 +113,12 @@ class Collectives {
   static constexpr size_t kRecent = 64, kMostEntries = 4096;
 
   Status all_to_all_v(const CollectiveCall& call, bool wait, fsccl_status_t* state);
-  [[gnu::cold]] Status bad_buffers(const CollectiveCall& call, const Entry& entry) const;
-  Result<const Entry*> entry_for(const CollectiveCall& call, const Key& key);
-  Result<const Entry*> parted_entry_for(const CollectiveCall& call);
+  [[gnu::cold]] Status bad_buffers(const CollectiveCall& call, const KeptCall& kept) const;
+  Result<const KeptCall*> kept_call(const CollectiveCall& call, const Key& key);
+  Result<const KeptCall*> kept_parted_call(const CollectiveCall& call);
   Status check_parts(const Shape& shape) const;
   Shape shape_of(const CollectiveCall& call) const;
-  std::unique_ptr<Entry> make_entry(const CollectiveCall& call, const Shape& shape) const;
+  std::unique_ptr<KeptCall> make_kept_call(const CollectiveCall& call, const Shape& shape) const;
   void announce_flat(const CollectiveCall& call, const Shape& shape) const;
   bool common(uint32_t arena);
 
@@ -127,12 +127,12 @@ class Collectives {
   const CollectiveOptions options_;
   struct Recent {
     Key key;
-    const Entry* entry = nullptr;
+    const KeptCall* kept = nullptr;
   };
   std::array<Recent, kRecent> recent_;
-  std::unordered_map<Key, std::unique_ptr<Entry>, KeyHash> entries_;
+  std::unordered_map<Key, std::unique_ptr<KeptCall>, KeyHash> kept_calls_;
   // entries of the v forms, by hash
-  std::unordered_multimap<uint64_t, std::unique_ptr<Entry>> parted_entries_;
+  std::unordered_multimap<uint64_t, std::unique_ptr<KeptCall>> kept_parted_calls_;
   // arenas seen, and whether every rank here maps them
   std::vector<std::pair<uint32_t, bool>> common_;
 };

@@ -34,8 +34,8 @@ void Hierarchy::cut(uint64_t count, fsccl_dtype_t dtype) {
   const size_t lanes = at_.lanes();
   const uint64_t line = 64 / dtype_size(dtype), lines = (count + line - 1) / line,
                  each = (lines + lanes - 1) / lanes * line;
-  counts_.assign(at_.here(), 0);
-  displacements_.assign(at_.here(), count);
+  counts_.assign(at_.host_size(), 0);
+  displacements_.assign(at_.host_size(), count);
   for (size_t i = 0; i < lanes; i++) {
     displacements_[i] = std::min(count, each * i);
     counts_[i] = std::min(each, count - displacements_[i]);
@@ -60,7 +60,7 @@ void Hierarchy::hold(Join join, Use use) {
 
 // plain: the output of a call that is no list.
 Status Hierarchy::gather(std::byte* plain) {
-  const bool carries = at_.here() > at_.lanes();
+  const bool carries = at_.host_size() > at_.lanes();
   if (carries) {
     hold(Join::holders, [&](const Part& part, Held& held) {
       held.holder = seats_[part.rank].place;
@@ -230,22 +230,22 @@ Status Hierarchy::gather_cut(const CollectiveCall& call, const std::byte* own) {
 Status Hierarchy::broadcast(const CollectiveCall& call) {
   cut(call.count, call.dtype);
   const Hosts::Position root = seats_[static_cast<size_t>(call.root)];
-  const bool here = seat_.host == root.host;
+  const bool with_root = seat_.host == root.host;
   CollectiveCall stage = call;
   stage.root = static_cast<int>(root.place);
-  if (here) FSCCL_TRY(on(*host_, stage));
+  if (with_root) FSCCL_TRY(on(*host_, stage));
   std::byte* const own = at(call.output, displacements_[seat_.place] * dtype_size(call.dtype));
   stage.output = own;
   stage.count = counts_[seat_.place];
   stage.root = static_cast<int>(root.host);
   if (stage.count) FSCCL_TRY(on(*lane_, stage));
-  return here ? success() : gather_cut(call, own);
+  return with_root ? success() : gather_cut(call, own);
 }
 
 Status Hierarchy::broadcast(const ListCall& call) {
   const Hosts::Position root = seats_[static_cast<size_t>(call.root)];
-  const bool here = seat_.host == root.host;
-  if (here)
+  const bool with_root = seat_.host == root.host;
+  if (with_root)
     FSCCL_TRY(on(*host_, ListCall{call.tensors, call.count, call.kind, FSCCL_SUM,
                                   static_cast<int>(root.place)}));
   parts_.clear();
@@ -263,7 +263,7 @@ Status Hierarchy::broadcast(const ListCall& call) {
   if (!tensors_.empty())
     FSCCL_TRY(on(*lane_, ListCall{tensors_.data(), tensors_.size(), call.kind, FSCCL_SUM,
                                   static_cast<int>(root.host)}));
-  if (here) return success();
+  if (with_root) return success();
   hold(Join::holders, [](const Part& part, Held& held) {
     held.holder = part.rank;
     held.own = part.at;

@@ -38,9 +38,9 @@ Result<std::unique_ptr<Hosts>> Hosts::create(Communicator& whole) {
       made->seats_[static_cast<size_t>(hosts[host][place])] = {host, place};
   }
   made->seat_ = made->seats_[static_cast<size_t>(whole.rank())];
-  const std::vector<int>& here = hosts[made->seat_.host];
-  made->here_ = here.size();
-  FSCCL_ASSIGN(made->host_, whole.part(here, kTag, "ranks of a host"));
+  const std::vector<int>& mates = hosts[made->seat_.host];
+  made->host_size_ = mates.size();
+  FSCCL_ASSIGN(made->host_, whole.part(mates, kTag, "ranks of a host"));
   if (hosts.size() == static_cast<size_t>(whole.size())) made->lane_ = &whole;
   if (made->lane_ || made->seat_.place >= made->lanes_) return made;
   std::vector<int> across;

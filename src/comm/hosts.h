@@ -24,7 +24,7 @@ class Hosts {
 
   size_t count() const { return hosts_; }  // in the order of their first ranks
   size_t lanes() const { return lanes_; }
-  size_t here() const { return here_; }                          // ranks of this host
+  size_t host_size() const { return host_size_; }                // ranks of this host
   const std::vector<Position>& seats() const { return seats_; }  // by rank
   Position seat() const { return seat_; }                        // seat of this rank
   size_t lane_of(size_t rank) const { return seats_[rank].place % lanes_; }
@@ -38,7 +38,7 @@ class Hosts {
 
   std::vector<Position> seats_;
   Position seat_;
-  size_t hosts_ = 0, lanes_ = 0, here_ = 0;
+  size_t hosts_ = 0, lanes_ = 0, host_size_ = 0;
   Communicator* lane_ = nullptr;
   std::unique_ptr<Communicator> host_, made_lane_;
 };

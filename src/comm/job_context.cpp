@@ -316,9 +316,9 @@ int JobContext::farthest(const std::vector<int>& ranks) const {
 const Costs* JobContext::known_costs(const std::vector<int>& ranks,
                                      std::string_view transport) const {
   if (tuning_.costs.empty()) return nullptr;
-  const uint64_t here = hash_of(machine_);
+  const uint64_t this_machine = hash_of(machine_);
   const bool alike = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
-    return facts_[static_cast<size_t>(rank)].machine == here;
+    return facts_[static_cast<size_t>(rank)].machine == this_machine;
   });
   return alike ? tuning_.find(machine_, transport, link(ranks.front(), farthest(ranks))) : nullptr;
 }

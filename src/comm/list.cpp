@@ -93,18 +93,18 @@ bool same(const ListShape& shape, const ListCall& call) {
 // One list in flight.
 struct Run {
   Engine& engine;
-  std::shared_ptr<const Lists::Entry> entry;
+  std::shared_ptr<const Lists::KeptList> kept;
   std::vector<Binding> bindings;  // by buffer of the plans
   std::vector<Remote> remotes;    // [buffer][rank]
   std::vector<Location> mine, all;
   Plan exchange;
-  size_t window = 0;
+  size_t bucket = 0;
 };
 
-Completion next_window(Operation& op) {
+Completion next_bucket(Operation& op) {
   Run& run = *static_cast<Run*>(op.owner);
-  if (++run.window == run.entry->windows.size()) return Completion::over;
-  op.plan = &run.entry->windows[run.window];
+  if (++run.bucket == run.kept->buckets.size()) return Completion::over;
+  op.plan = &run.kept->buckets[run.bucket];
   return Completion::again;
 }
 
@@ -126,12 +126,12 @@ Completion located(Operation& op) {
   for (const Location& location : run.all)
     direct &= location.arena != kPrivate || run.engine.one_process();
   op.bindings = run.bindings.data();
-  op.plan = direct ? &run.entry->direct : &run.entry->windows[0];
+  op.plan = direct ? &run.kept->direct : &run.kept->buckets[0];
   if (!direct) {
-    op.complete = next_window;
+    op.complete = next_bucket;
     return Completion::again;
   }
-  const ListShape& shape = run.entry->shape;
+  const ListShape& shape = run.kept->shape;
   const size_t tensors = shape.tensors.size();
   run.remotes.resize(2 * tensors * ranks);
   for (size_t t = 0; t < tensors; t++) {
@@ -169,19 +169,19 @@ OpCode op_code(ListKind kind) {
                                             : OpCode::broadcast_list;
 }
 
-std::shared_ptr<const Lists::Entry> Lists::entry_for(const ListCall& call, uint64_t hash,
-                                                     const Engine& engine) {
-  for (auto [found, end] = entries_.equal_range(hash); found != end; ++found)
+std::shared_ptr<const Lists::KeptList> Lists::kept_list(const ListCall& call, uint64_t hash,
+                                                        const Engine& engine) {
+  for (auto [found, end] = kept_lists_.equal_range(hash); found != end; ++found)
     if (same(found->second->shape, call)) return found->second;
-  if (entries_.size() >= kMostEntries) entries_.clear();
-  auto entry = std::make_shared<Entry>();
-  entry->shape = shape_of(call, engine);
-  entry->direct = list_direct(entry->shape);
-  entry->windows = list_windows(entry->shape, engine.slot_bytes());
+  if (kept_lists_.size() >= kMostKept) kept_lists_.clear();
+  auto kept = std::make_shared<KeptList>();
+  kept->shape = shape_of(call, engine);
+  kept->direct = list_direct(kept->shape);
+  kept->buckets = list_buckets(kept->shape, engine.slot_bytes());
   for (size_t t = 0; t < call.count; t++)
-    entry->bytes.push_back({entry->shape.send_bytes(t), entry->shape.recv_bytes(t)});
-  count_bytes(entry->direct, &entry->bytes_read, &entry->bytes_written);
-  return entries_.emplace(hash, std::move(entry))->second;
+    kept->bytes.push_back({kept->shape.send_bytes(t), kept->shape.recv_bytes(t)});
+  count_bytes(kept->direct, &kept->bytes_read, &kept->bytes_written);
+  return kept_lists_.emplace(hash, std::move(kept))->second;
 }
 
 Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
@@ -191,16 +191,16 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
   if (Hierarchy* hierarchy = collectives.hierarchy(); hierarchy && hierarchy->takes(call))
     return hierarchy->run(call, wait, state);
   const uint64_t hash = hash_of(call, parts_of(call, engine));
-  auto run = std::make_shared<Run>(Run{engine, entry_for(call, hash, engine), {}, {}, {}, {}, {}});
-  const Lists::Entry& entry = *run->entry;
+  auto run = std::make_shared<Run>(Run{engine, kept_list(call, hash, engine), {}, {}, {}, {}, {}});
+  const Lists::KeptList& kept = *run->kept;
   const bool alone = engine.ranks() == 1, broadcast = call.kind == ListKind::broadcast;
-  const bool one_slot = entry.windows.size() == 1 && entry.windows[0].ticks == 1;
+  const bool one_slot = kept.buckets.size() == 1 && kept.buckets[0].ticks == 1;
   const bool at_once = alone || one_slot || engine.only_slots();  // nobody asks where buffers are
   run->bindings.reserve(2 * call.count + 1);
   if (!at_once) run->mine.reserve(call.count);
   for (size_t t = 0; t < call.count; t++) {
     const fsccl_tensor_t& tensor = call.tensors[t];
-    const auto [send_bytes, recv_bytes] = entry.bytes[t];
+    const auto [send_bytes, recv_bytes] = kept.bytes[t];
     Binding send, recv;
     send.base = static_cast<std::byte*>(tensor.send);
     recv.base = static_cast<std::byte*>(tensor.recv);
@@ -227,15 +227,15 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
       fingerprint.history = mix_hash(hash, std::bit_cast<uint64_t>(settings.premul));
     }
   }
-  if (entry.bytes_read + entry.bytes_written >= collectives.options().streaming_bytes)
+  if (kept.bytes_read + kept.bytes_written >= collectives.options().streaming_bytes)
     settings.stores = Stores::streaming;
   Operation* op = nullptr;
   FSCCL_TRY(engine.acquire(&op, settings, fingerprint));
   op->owner = run.get();
   if (at_once) {
-    op->plan = alone ? &entry.direct : &entry.windows[0];
+    op->plan = alone ? &kept.direct : &kept.buckets[0];
     op->bindings = run->bindings.data();
-    if (!alone && entry.windows.size() > 1) op->complete = next_window;
+    if (!alone && kept.buckets.size() > 1) op->complete = next_bucket;
   } else {
     run->all.resize(run->mine.size() * static_cast<size_t>(engine.ranks()));
     Shape exchange;
@@ -248,7 +248,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait,
     op->inline_bindings[1].base = reinterpret_cast<std::byte*>(run->all.data());
     op->complete = located;
   }
-  engine.tally().moved(entry.bytes_read, entry.bytes_written);
+  engine.tally().moved(kept.bytes_read, kept.bytes_written);
   op->state = std::move(run);
   if (call.prepare) call.prepare(*op);
   return engine.submit(*op, wait, state);

@@ -30,10 +30,10 @@ Status check_list(const ListCall& call, const Engine& engine);
 // The plans of a list that was seen before, by everything but its addresses.
 class Lists {
  public:
-  struct Entry {
+  struct KeptList {
     ListShape shape;
     Plan direct;
-    std::vector<Plan> windows;
+    std::vector<Plan> buckets;
     // sizes of each tensor's send and recv buffer
     std::vector<std::pair<uint64_t, uint64_t>> bytes;
     uint64_t bytes_read = 0, bytes_written = 0;
@@ -41,9 +41,10 @@ class Lists {
   Status run(Collectives& collectives, const ListCall& call, bool wait, fsccl_status_t* state);
 
  private:
-  static constexpr size_t kMostEntries = 256;
-  std::shared_ptr<const Entry> entry_for(const ListCall& call, uint64_t hash, const Engine& engine);
-  std::unordered_multimap<uint64_t, std::shared_ptr<const Entry>> entries_;
+  static constexpr size_t kMostKept = 256;
+  std::shared_ptr<const KeptList> kept_list(const ListCall& call, uint64_t hash,
+                                            const Engine& engine);
+  std::unordered_multimap<uint64_t, std::shared_ptr<const KeptList>> kept_lists_;
 };
 
 }  // namespace fsccl

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "comm/agreement.h"
 #include "comm/communicator.h"
-#include "engine/sums.h"
+#include "engine/checksums.h"
 #include "select/calibration.h"
 
 namespace fsccl {
@@ -183,9 +183,9 @@ ChannelRequest Communicator::request(OpeningOfJob& opening, const CommunicatorOp
   request.slot_bytes = slot_bytes != kConfigAuto                 ? static_cast<size_t>(slot_bytes)
                        : oversubscribed() && size() <= kFewRanks ? kLargeSlotBytes
                                                                  : 0;
-  // With a line of every rank there is room for its sums.
+  // With a line of every rank there is room for its checksums.
   if (const size_t least =
-          slot_bytes_with_sums(static_cast<size_t>(size()) * sizeof(fsccl_transport_line_t));
+          slot_bytes_with_checksums(static_cast<size_t>(size()) * sizeof(fsccl_transport_line_t));
       context_->checksum() && (request.slot_bytes || least > kLeastChosenSlotBytes))
     request.slot_bytes = std::max(request.slot_bytes, least);
   request.concerns = &opening.concerns;

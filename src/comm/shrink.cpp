@@ -55,7 +55,7 @@ Result<Job::Agreed> Communicator::agree_who_is_left(Deadline deadline) {
   };
   for (int rank = 0; rank < size(); rank++)
     if (rank != rank_ && (left_out(rank) || engine_->has_left(rank)))
-      question.gone.push_back(job_rank(rank));
+      question.lost.push_back(job_rank(rank));
   Result<Job::Agreed> agreed = context_->job().agree(question, deadline);
   if (!agreed.ok()) return agreed.take_status().with_peer(rank_, rank_);
   if (agreed.value().reached) return agreed;

@@ -115,7 +115,7 @@ void Engine::look_at_blocked(Operation& op) {
     error.text = std::move(text);
     fail_all(error);
   };
-  bool left = failure_.departed(blocked.peer);
+  bool left = failure_.has_left(blocked.peer);
   if (op.deadline_ns == 0) op.deadline_ns = Deadline::in_ms(options_.timeout_ms).at_ns();
   // The job's word that a rank has left can overtake what it sent over a network; the channel's own
   // comes behind that.

@@ -26,7 +26,7 @@ void Runner::mismatch(const Fingerprint& mine, int peer, const Fingerprint& thei
       "the same operations in the same "
       "order",
       error.rank, describe_for(rank_, mine), error.peer, describe_for(peer, theirs),
-      difference(mine, theirs, {sites_.of(mine.sequence), window_.before_unheard(mine)}));
+      difference(mine, theirs, {sites_.of(mine.sequence), ticks_.before_unheard(mine)}));
   failure_.fail_all(error);
 }
 
@@ -55,8 +55,8 @@ Fingerprint Runner::claimed(const fsccl_transport_line_t& line) const {
 bool Runner::check_claim(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line) {
   const Fingerprint theirs = claimed(line);
   if (equal(mine, &theirs)) return true;
-  if (options_.checksum && differ_in_sum(mine, theirs)) {
-    const auto sum = static_cast<uint32_t>(sum_over_sequence(line) >> 32);
+  if (options_.checksum && differ_in_checksum(mine, theirs)) {
+    const auto sum = static_cast<uint32_t>(checksum_over_sequence(line) >> 32);
     damaged(mine, peer, "a signal's payload",
             fmt::format("its CRC32C is {:#010x}, {:#010x} was meant", sum,
                         sum ^ static_cast<uint32_t>((mine.sequence ^ theirs.sequence) >> 32)));
@@ -64,8 +64,8 @@ bool Runner::check_claim(const Fingerprint& mine, int peer, const fsccl_transpor
   }
   // Rounds before this one may be pending, and may have had other numbers of ticks, or been quiet:
   // the error names the first round that differs from what any peer told.
-  for (uint32_t i = 0; i < window_.pending(); i++) {
-    const Window::Round& round = window_.pending(i);
+  for (uint32_t i = 0; i < ticks_.pending(); i++) {
+    const TickWindow::Round& round = ticks_.pending(i);
     if (round.fingerprint.sequence == theirs.sequence &&
         // In a plan of several steps the peer has told this rank no other tick of it.
         !equal(round.fingerprint, &theirs)) {
@@ -92,8 +92,8 @@ bool Runner::check_claim(const Fingerprint& mine, int peer, const fsccl_transpor
 // late: a peer that calls something else may never have sent one of that tick.
 bool Runner::await_earlier(int peer) {
   if (!mirrored()) return false;
-  for (uint32_t i = 0; i < window_.pending(); i++) {
-    const Window::Round& round = window_.pending(i);
+  for (uint32_t i = 0; i < ticks_.pending(); i++) {
+    const TickWindow::Round& round = ticks_.pending(i);
     if (round.quiet || channel_.poll(peer, round.tick)) continue;
     if (verdict_ns_ == 0) verdict_ns_ = now_ns() + kLateLineNs;
     if (now_ns() >= verdict_ns_) return false;

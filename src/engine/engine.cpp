@@ -12,8 +12,8 @@ constexpr int64_t kDriversMs = 2'000;  // longer than any step takes
 
 }  // namespace
 
-static_assert(FSCCL_TRANSPORT_TICKS >= 2 * kWindow &&
-              FSCCL_TRANSPORT_SLOTS >= kWindow + 2);  // window.h
+static_assert(FSCCL_TRANSPORT_TICKS >= 2 * kTickWindow &&
+              FSCCL_TRANSPORT_SLOTS >= kTickWindow + 2);  // tick_window.h
 
 Engine::Engine(EngineOptions options)
     : options_(std::move(options)),

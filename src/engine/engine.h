@@ -2,9 +2,9 @@
 // calling thread until a peer is not there yet; after that any thread of the process that waits, or
 // the service thread, moves it on. Nothing is handed over just to be asynchronous.
 //
-// Its parts: the Queue holds operations and says who drives; the Window says which ticks and slots
-// may be used; the Runner carries out the steps of plans; EngineFailure ends them all. How a thread
-// waits is in wait.cpp.
+// Its parts: the Queue holds operations and says who drives; the TickWindow says which ticks and
+// slots may be used; the Runner carries out the steps of plans; EngineFailure ends them all. How a
+// thread waits is in wait.cpp.
 #pragma once
 #include <atomic>
 
@@ -131,7 +131,7 @@ class Engine {
   void make_heir(Engine& heir) { failure_.make_heir(heir.failure_); }
   void disinherit(const Engine& heir) { failure_.disinherit(heir.failure_); }
   // The rank has left the job, or closed its channel of this communicator.
-  bool has_left(int rank) const { return failure_.departed(rank) || options_.channel->left(rank); }
+  bool has_left(int rank) const { return failure_.has_left(rank) || options_.channel->left(rank); }
   // While this lives, the flight recorder says that this rank waits for `peer` outside of
   // operations, and what the peer has to do.
   class RecordedWait {

@@ -37,7 +37,7 @@ struct EngineOptions {
   // shares and which it fails with, and the numbers of the two ranks there.
   Engine* inside = nullptr;
   std::vector<int> known_as;
-  bool checksum = false;  // sums.h
+  bool checksum = false;  // checksums.h
 
   // A rank's number as errors tell it.
   int reported_rank(int number) const {

@@ -11,10 +11,7 @@
 namespace fsccl {
 
 EngineFailure::EngineFailure(const EngineOptions& options, Engine& engine, Queue& queue)
-    : options_(options),
-      engine_(engine),
-      queue_(queue),
-      departed_(static_cast<size_t>(options.ranks)) {
+    : options_(options), engine_(engine), queue_(queue), left_(static_cast<size_t>(options.ranks)) {
   no_memory_.code = FSCCL_ERR_OUT_OF_MEMORY;
   no_memory_.rank = no_memory_.peer = known_as(options_.rank);
   no_memory_.text = fmt::format(
@@ -126,7 +123,8 @@ void EngineFailure::look() noexcept {
 void EngineFailure::explain_by_death(Error& error) const {
   for (int rank = 0; rank < options_.ranks; rank++) {
     if (known_as(rank) != error.peer || rank == options_.rank) continue;
-    if (!options_.job || !options_.job->gone(options_.members[static_cast<size_t>(rank)])) return;
+    if (!options_.job || !options_.job->nobody_listens(options_.members[static_cast<size_t>(rank)]))
+      return;
     error.code = FSCCL_ERR_PEER_DEAD;
     error.text = fmt::format("rank {} of '{}' died: {}", error.peer, options_.name, error.text);
     return;
@@ -137,8 +135,8 @@ void EngineFailure::explain_by_death(Error& error) const {
 // the death what is said here.
 void EngineFailure::lost(int rank, bool left, const std::string& silence) noexcept {
   if (left) {
-    // This store pairs with the load in departed().
-    departed_[static_cast<size_t>(rank)].store(true, std::memory_order_release);
+    // This store pairs with the load in has_left().
+    left_[static_cast<size_t>(rank)].store(true, std::memory_order_release);
   } else {
     // The rank may have ended because another one died, and have been the first to tell of that.
     options_.channel->hear_out();

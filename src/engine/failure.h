@@ -44,9 +44,9 @@ class EngineFailure final : public InvariantGuard {
   // for it. `silence`: what is known of that, for the error's text.
   void lost(int rank, bool left, const std::string& silence) noexcept;
   // The job says that the rank has left.
-  bool departed(int rank) const {
+  bool has_left(int rank) const {
     // This load pairs with the store in lost().
-    return departed_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
+    return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
   }
 
   // Lasts until unbind().
@@ -77,8 +77,8 @@ class EngineFailure final : public InvariantGuard {
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;  // protects the error
   Error error_;
-  Error no_memory_;                          // made when there was some
-  std::vector<std::atomic<bool>> departed_;  // by rank
+  Error no_memory_;                      // made when there was some
+  std::vector<std::atomic<bool>> left_;  // by rank
   std::mutex bound_mutex_;
   std::vector<EngineFailure*> bound_, heirs_;
 };

@@ -14,9 +14,10 @@ thread_local void* later = nullptr;  // a list of entries, of the call that this
 
 void Notifications::add(uint64_t sequence, Notification notification) {
   const std::lock_guard lock(mutex_);
-  const auto behind = std::find_if(list_.begin(), list_.end(),
-                                   [&](const Entry& entry) { return entry.sequence > sequence; });
-  list_.insert(behind, Entry{sequence, std::move(notification)});
+  const auto behind = std::find_if(list_.begin(), list_.end(), [&](const Pending& pending) {
+    return pending.sequence > sequence;
+  });
+  list_.insert(behind, Pending{sequence, std::move(notification)});
   if (sequence < next_.load(std::memory_order_relaxed))
     next_.store(sequence, std::memory_order_relaxed);
 }
@@ -29,7 +30,7 @@ bool Notifications::all_due() {
 }
 
 void Notifications::notify(uint64_t completed, fsccl_status_t failure) {
-  std::list<Entry> due;
+  std::list<Pending> due;
   {
     const std::lock_guard lock(mutex_);
     while (!list_.empty() && (list_.front().sequence <= completed || failure < 0)) {
@@ -42,13 +43,13 @@ void Notifications::notify(uint64_t completed, fsccl_status_t failure) {
 }
 
 void Notifications::call(Notification notification, fsccl_status_t status) {
-  std::list<Entry> one;
+  std::list<Pending> one;
   one.push_back({0, std::move(notification), status});
   call(std::move(one));
 }
 
-void Notifications::call(std::list<Entry>&& due) {
-  std::list<Entry> functions;
+void Notifications::call(std::list<Pending>&& due) {
+  std::list<Pending> functions;
   while (!due.empty()) {
     const Notification& first = due.front().notification;
     if (!first.event.valid()) {
@@ -61,13 +62,13 @@ void Notifications::call(std::list<Entry>&& due) {
     due.pop_front();
   }
   if (later) {
-    auto* const queue = static_cast<std::list<Entry>*>(later);
+    auto* const queue = static_cast<std::list<Pending>*>(later);
     queue->splice(queue->end(), functions);
     return;
   }
   later = &functions;
   for (; !functions.empty(); functions.pop_front()) {
-    const Entry& first = functions.front();
+    const Pending& first = functions.front();
     call_user("callback",
               [&] { first.notification.done(first.notification.context, first.status); });
   }

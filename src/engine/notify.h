@@ -40,16 +40,16 @@ class Notifications {
 
  private:
   static constexpr uint64_t kNone = ~uint64_t{0};
-  struct Entry {
+  struct Pending {
     uint64_t sequence = 0;
     Notification notification;
     fsccl_status_t status = FSCCL_OK;
   };
-  static void call(std::list<Entry>&& due);
+  static void call(std::list<Pending>&& due);
 
   std::atomic<uint64_t> next_{kNone};
   std::mutex mutex_;
-  std::list<Entry> list_;  // by sequence
+  std::list<Pending> list_;  // by sequence
 };
 
 }  // namespace fsccl

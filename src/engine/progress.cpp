@@ -76,7 +76,7 @@ void Progress::end_sleep() {
   futex_wake_all(&kicks_);
 }
 
-void Progress::settle() {
+void Progress::end_old_sleeps() {
   std::unique_lock lock(mutex_);
   const uint64_t visit = visits_;
   end_sleep();

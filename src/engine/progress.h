@@ -35,7 +35,7 @@ class Progress {
   void forget(Engine* engine);
   // After it returns the service thread sleeps on no word that it slept on before: memory that
   // failed operations waited in may go.
-  void settle();
+  void end_old_sleeps();
 
  private:
   friend class Immortal<Progress>;

@@ -31,33 +31,33 @@ Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tall
       rank_(options.rank),
       ranks_(options.ranks),
       can_read_(channel_.can_read()),
-      sums_(options.checksum && !mirrored()),
+      checksums_(options.checksum && !mirrored()),
       looks_(options.oversubscribed ? 1
              : mirrored()           ? kNetworkLooks
                                     : kLooks),
-      window_(options.first_tick, sums_, failure),
+      ticks_(options.first_tick, checksums_, failure),
       remote_(2 * static_cast<size_t>(options.ranks)),
       sources_(static_cast<size_t>(options.ranks)) {
   for (int rank = 0; rank < ranks_; rank++) {
     slots_.push_back(channel_.slots(rank, &ring_bytes_, &slot_bytes_));
     one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
   }
-  window_.set_ring(SlotRing(ring_bytes_, slot_bytes_, mirrored()));
-  if (sums_) slot_bytes_ = slot_bytes_beside_sums(slot_bytes_);
+  ticks_.set_ring(SlotRing(ring_bytes_, slot_bytes_, mirrored()));
+  if (checksums_) slot_bytes_ = slot_bytes_beside_checksums(slot_bytes_);
   slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate,
                             options_.side_by_side);
 }
 
 void Runner::begin(Operation& op) {
   op.begun = true;
-  op.tick = window_.next_tick();
-  op.fingerprint.history ^= window_.unheard_history();
+  op.tick = ticks_.next_tick();
+  op.fingerprint.history ^= ticks_.unheard_history();
   op.asks = op.publishes ? op.plan : nullptr;
   if (op.foresees && foresight_.unreachable()) op.plan = op.otherwise;
 }
 
 void Runner::begin_again(Operation& op) {
-  op.tick = window_.next_tick();
+  op.tick = ticks_.next_tick();
   op.step = op.round = 0;
   op.peer = 0;
   op.asks = op.publishes ? op.plan : nullptr;
@@ -71,7 +71,7 @@ Runner::Outcome Runner::run(Operation& op) {
     op.tick += static_cast<uint32_t>(op.plan->ticks);
     op.step = 0;
   }
-  window_.set_next_tick(op.tick + static_cast<uint32_t>(op.plan->ticks));
+  ticks_.set_next_tick(op.tick + static_cast<uint32_t>(op.plan->ticks));
   if (op.foresees) foresight_.found(op.unreachable);
   return Outcome::done;
 }
@@ -81,7 +81,7 @@ template <class C>
 bool Runner::perform(C& cursor, const Step& step) {
   switch (step.kind) {
     case StepKind::signal:
-      if (!(step.optional && window_.quiet(*cursor.plan, cursor.tick))) signal(cursor, step);
+      if (!(step.optional && ticks_.quiet(*cursor.plan, cursor.tick))) signal(cursor, step);
       return true;
     case StepKind::wait:
       return wait(cursor, step);
@@ -115,7 +115,7 @@ bool Runner::run_round(Operation& op) {
   if (op.plan->ticks == 0) return true;  // no round: no peer hears of it
   if (op.step == 0) {
     if (!may_begin(op.tick + static_cast<uint32_t>(op.plan->ticks))) return false;
-    if (!window_.placed(op.tick)) {
+    if (!ticks_.placed(op.tick)) {
       if (!place_slots(*op.plan, op.tick)) return false;
       expect_ahead(op);
     }
@@ -135,14 +135,14 @@ bool Runner::run_round(Operation& op) {
 
 bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
   const Plan& plan = *call.plan;
-  call.tick = window_.next_tick();
+  call.tick = ticks_.next_tick();
   call.looks = looks_;
-  call.fingerprint.history ^= window_.unheard_history();
+  call.fingerprint.history ^= ticks_.unheard_history();
   if (!may_begin(call.tick + static_cast<uint32_t>(plan.ticks))) return false;
   if (!call.has_slots)
-    window_.place_none(call.tick);
+    ticks_.place_none(call.tick);
   else if (slots_reserved())
-    window_.place(plan, call.tick);
+    ticks_.place(plan, call.tick);
   else
     return false;
   for (const auto count = static_cast<uint32_t>(plan.steps.size()); call.step < count;
@@ -154,7 +154,7 @@ bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
       std::exchange(recorder, nullptr)->at_once(recorded_as, call.fingerprint);
   }
   if (!end_round(call)) return false;
-  window_.set_next_tick(call.tick + static_cast<uint32_t>(plan.ticks));
+  ticks_.set_next_tick(call.tick + static_cast<uint32_t>(plan.ticks));
   if (call.how().foresees) foresight_.found(call.unreachable);
   return true;
 }
@@ -169,7 +169,7 @@ void Runner::signal(C& cursor, const Step& step) {
     std::memset(line.payload, 0, sizeof line.payload);
   std::memcpy(line.fingerprint, &cursor.fingerprint, sizeof line.fingerprint);
   if (step.count) {
-    copy_inline(line.payload, here(cursor, step.src), step.count);
+    copy_inline(line.payload, local(cursor, step.src), step.count);
   } else if (step.tick == 0 && cursor.asks) {
     Published published{};
     for (uint32_t i = 0; i < cursor.how().publishes; i++) {
@@ -296,7 +296,7 @@ bool Runner::wait(C& cursor, const Step& step) {
     }
     if (step.tick == 0 && !(!kSmall<C> && cursor.plan->relayed) && !enter(cursor, peer, *line))
       return false;
-    if (step.count) copy_inline(here(cursor, step.dst), line->payload, step.count);
+    if (step.count) copy_inline(local(cursor, step.dst), line->payload, step.count);
   }
   cursor.peer = 0;
   return true;
@@ -314,25 +314,26 @@ bool Runner::wait_released(Operation& op) {
 }
 
 template <class C>
-Remote Runner::there(const C& cursor, const Place& place, int rank, uint64_t begin,
-                     fsccl_dtype_t dtype) const {
-  const Buffer& buffer = cursor.plan->buffers[place.buffer];
-  if (cursor.has_slots && buffer.slot) return {slot_of(buffer, rank) + place.offset, 0};
-  const uint64_t offset = place.offset + (begin ? begin * dtype_size(dtype) : 0);
+Remote Runner::remote_of(const C& cursor, const Operand& operand, int rank, uint64_t begin,
+                         fsccl_dtype_t dtype) const {
+  const Buffer& buffer = cursor.plan->buffers[operand.buffer];
+  if (cursor.has_slots && buffer.slot) return {slot_of(buffer, rank) + operand.offset, 0};
+  const uint64_t offset = operand.offset + (begin ? begin * dtype_size(dtype) : 0);
   // A plan's ranks are not the engine's where an engine of one rank makes sums (sums_apart.h).
-  if (rank == cursor.plan->rank) return {cursor.own(place.buffer) + offset, 0};
+  if (rank == cursor.plan->rank) return {cursor.own(operand.buffer) + offset, 0};
   if constexpr (kSmall<C>) {
     // A small call is not stopped between its steps: what peers have taken back it must not touch.
     if (failure_.failed()) return {};
   } else {
-    const Binding& binding = cursor.bindings[place.buffer];
+    const Binding& binding = cursor.bindings[operand.buffer];
     if (buffer.shared) return {binding.base + offset, 0};
     if (binding.table) return binding.table[rank].plus(binding.table_offset + offset);
   }
-  return remote(cursor.how(), place.buffer, rank).plus(offset);
+  return remote(cursor.how(), operand.buffer, rank).plus(offset);
 }
 
-template Remote Runner::there(const Operation&, const Place&, int, uint64_t, fsccl_dtype_t) const;
+template Remote Runner::remote_of(const Operation&, const Operand&, int, uint64_t,
+                                  fsccl_dtype_t) const;
 
 template <class C>
 bool Runner::move(C& cursor, const Step& step) {
@@ -340,8 +341,8 @@ bool Runner::move(C& cursor, const Step& step) {
   if (how.dry_run) return true;
   const Slice part = slice(cursor, step);
   if (part.count == 0) return true;
-  const Remote src = there(cursor, step.src, step.src.rank, part.begin, step.from),
-               dst = there(cursor, step.dst, step.dst.rank, part.begin, step.to);
+  const Remote src = remote_of(cursor, step.src, step.src.rank, part.begin, step.from),
+               dst = remote_of(cursor, step.dst, step.dst.rank, part.begin, step.to);
   const uint64_t bytes = part.count * dtype_size(step.from);
   if constexpr (kSmall<C>) {
     if (!src.mapped) return false;  // the system reads it, in the ring
@@ -369,8 +370,8 @@ bool Runner::move(C& cursor, const Step& step) {
     } else {
       copy(dst.mapped, src.mapped, bytes, into, out_of != 0, how);
     }
-    if (sums_) [[unlikely]]
-      return sum_moved(cursor, step, src.mapped, dst.mapped, part.count);
+    if (checksums_) [[unlikely]]
+      return checksum_moved(cursor, step, src.mapped, dst.mapped, part.count);
     return true;
   }
 }
@@ -384,35 +385,35 @@ bool Runner::put(C& cursor, const Step& step) {
     if (step.coded) part.count = std::min(part.count, cursor.coded_bytes);
   }
   fence_slots();
-  const Remote src = there(cursor, step.src, step.src.rank, part.begin, step.from);
+  const Remote src = remote_of(cursor, step.src, step.src.rank, part.begin, step.from);
   const size_t at =
-      window_.slot_at(cursor.plan->buffers[step.dst.buffer].slot_tick) + step.dst.offset;
+      ticks_.slot_at(cursor.plan->buffers[step.dst.buffer].slot_tick) + step.dst.offset;
   channel_.put(step.peer, at, src.mapped, part.count * dtype_size(step.from));
   return true;
 }
 
 bool Runner::reduce(SmallCursor& call, const Step& step) {
   for (int q = 0; q < ranks_; q++) {
-    const std::byte* const source = q == rank_
-                                        ? there(call, step.own, step.own.rank, 0, step.from).mapped
-                                        : there(call, step.src, q, 0, step.from).mapped;
+    const std::byte* const source =
+        q == rank_ ? remote_of(call, step.own, step.own.rank, 0, step.from).mapped
+                   : remote_of(call, step.src, q, 0, step.from).mapped;
     if (!source) return step.count == 0;
     sources_[static_cast<size_t>(q)] = source;
   }
-  return fsccl::reduce(call.how().reduction(step, sources_.data(), ranks_,
-                                            there(call, step.dst, step.dst.rank, 0, step.to).mapped,
-                                            step.count));
+  return fsccl::reduce(call.how().reduction(
+      step, sources_.data(), ranks_, remote_of(call, step.dst, step.dst.rank, 0, step.to).mapped,
+      step.count));
 }
 
 bool Runner::reduce_local(SmallCursor& call, const Step& step) {
-  return fsccl::reduce(call.how().reduction(step, blocks(here(call, step.src), step.stride), ranks_,
-                                            here(call, step.dst), step.count));
+  return fsccl::reduce(call.how().reduction(step, blocks(local(call, step.src), step.stride),
+                                            ranks_, local(call, step.dst), step.count));
 }
 
 // Some buffer cannot be touched by all: all ranks know it, and go on with the plan that needs none.
 bool Runner::go_otherwise(Operation& op) {
   if (!all_entered(op.tick)) return false;
-  window_.heard(op.tick++);
+  ticks_.heard(op.tick++);
   op.plan = op.otherwise;
   op.asks = nullptr;
   op.step = op.round = 0;

@@ -2,8 +2,8 @@
 // far a call has come: that of an operation of the queue, or that of a small call (small_call.h). A
 // step that cannot go on leaves the cursor where it is; the next run goes on from there.
 //
-// Steps are the plan's. Addresses come from the call's buffers, from the window (slots), and, for
-// buffers that peers published, from their enter signals.
+// Steps are the plan's. Addresses come from the call's buffers, from the window of ticks (slots),
+// and, for buffers that peers published, from their enter signals.
 //
 // The runner belongs to the driver of the engine (queue.h): one thread at a time uses it.
 #pragma once
@@ -12,14 +12,14 @@
 #include <memory>
 #include <vector>
 
+#include "engine/checksums.h"
 #include "engine/engine_options.h"
 #include "engine/failure.h"
 #include "engine/foresight.h"
 #include "engine/sites.h"
 #include "engine/slot_stores.h"
 #include "engine/small_call.h"
-#include "engine/sums.h"
-#include "engine/window.h"
+#include "engine/tick_window.h"
 #include "record/tally.h"
 
 namespace fsccl {
@@ -78,7 +78,7 @@ class Runner {
   // otherwise wait for each other.
   void look_at_quiet(Operation& op);
   // Returns true if the peer has begun the operation that comes next.
-  bool has_come(int peer) const { return channel_.poll(peer, window_.next_tick()) != nullptr; }
+  bool has_come(int peer) const { return channel_.poll(peer, ticks_.next_tick()) != nullptr; }
   // Bytes that were copied into slots are seen before what this thread stores next: before a peer
   // is told of them, and before another thread drives. Many small copies may fill a slot, and a
   // fence waits for memory, so there is one fence behind them all.
@@ -158,11 +158,11 @@ class Runner {
   const fsccl_transport_line_t* look(SmallCursor& call, int peer, uint32_t tick) const;
   const fsccl_transport_line_t* look(Operation& op, int peer, uint32_t tick);
 
-  // The window. False: blocked, or failed.
+  // The window of ticks. False: blocked, or failed.
   bool may_begin(uint32_t end_tick) {
-    return window_.may_begin(end_tick) || settle(end_tick - kWindow);
+    return ticks_.may_begin(end_tick) || confirm_entered(end_tick - kTickWindow);
   }
-  bool settle(uint32_t tick);
+  bool confirm_entered(uint32_t tick);
   bool all_entered(uint32_t tick);
   bool end_round(const Cursor& cursor);
   bool place_slots(const Plan& plan, uint32_t tick);
@@ -181,22 +181,23 @@ class Runner {
   Fingerprint claimed(const fsccl_transport_line_t& line) const;
   void mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs);
   // Fails the engine: the bytes that came from this peer are not those that it sent.
-  void damaged(const Fingerprint& mine, int peer, const std::string& what, const std::string& sums);
+  void damaged(const Fingerprint& mine, int peer, const std::string& what,
+               const std::string& checksums);
   void give_up(const Operation& op, fsccl_status_t code, int peer, std::string text);
   int reported(int rank) const { return rank < 0 ? rank : options_.reported_rank(rank); }
 
   // Addresses.
   std::byte* slot_of(const Buffer& buffer, int rank) const {
-    return slots_[static_cast<size_t>(rank)] + window_.slot_at(buffer.slot_tick);
+    return slots_[static_cast<size_t>(rank)] + ticks_.slot_at(buffer.slot_tick);
   }
   template <class C>
-  static std::byte* here(const C& cursor, const Place& place) {
-    return cursor.own(place.buffer) + place.offset;
+  static std::byte* local(const C& cursor, const Operand& operand) {
+    return cursor.own(operand.buffer) + operand.offset;
   }
   // `begin`: elements of `dtype` that earlier rounds did.
   template <class C>
-  Remote there(const C& cursor, const Place& place, int rank, uint64_t begin,
-               fsccl_dtype_t dtype) const;
+  Remote remote_of(const C& cursor, const Operand& operand, int rank, uint64_t begin,
+                   fsccl_dtype_t dtype) const;
   const Remote& remote(const OperationSettings& how, uint32_t buffer, int rank) const {
     return remote_[(buffer == how.published[0] ? 0 : static_cast<size_t>(ranks_)) +
                    static_cast<size_t>(rank)];
@@ -247,19 +248,21 @@ class Runner {
     return sources_.data();
   }
   bool reduce_in_pieces(Operation& op, const Step& step, const Slice& part);
-  bool reduce_windowed(Operation& op, const Step& step, const Slice& part);
+  bool reduce_by_reads(Operation& op, const Step& step, const Slice& part);
   bool deliver(Operation& op, const Step& step, const void** sources, uint64_t begin,
                uint64_t count);
   bool reduce_range(Operation& op, const Step& step, const void* const* sources, std::byte* dst,
                     uint64_t count, Stores stores);
   Remote source_of(const Operation& op, const Step& step, int rank, uint64_t begin) const;
 
-  // Sums of what lies in slots (sums.h).
-  bool sum_moved(Operation& op, const Step& step, const void* src, const void* dst, uint64_t count);
-  bool sum_reduced(Operation& op, const Step& step, const Slice& part);
-  void put_sum(const Operation& op, const Place& place, const void* data, uint64_t bytes);
-  bool check_sum(Operation& op, const Place& place, int rank, const void* data, uint64_t bytes);
-  uint32_t& sum_of(const Operation& op, const Place& place, int rank) const;
+  // Checksums of what lies in slots (checksums.h).
+  bool checksum_moved(Operation& op, const Step& step, const void* src, const void* dst,
+                      uint64_t count);
+  bool checksum_reduced(Operation& op, const Step& step, const Slice& part);
+  void put_checksum(const Operation& op, const Operand& operand, const void* data, uint64_t bytes);
+  bool verify_checksum(Operation& op, const Operand& operand, int rank, const void* data,
+                       uint64_t bytes);
+  uint32_t& checksum_of(const Operation& op, const Operand& operand, int rank) const;
 
   const EngineOptions& options_;
   Channel& channel_;
@@ -269,20 +272,20 @@ class Runner {
   const Sites& sites_;
   const int rank_, ranks_;
   const bool can_read_;
-  const bool sums_;  // slots have tables of sums
+  const bool checksums_;  // slots have tables of checksums
   bool one_process_ = true;
   int looks_ = 0;  // the looks that a small call has
   size_t ring_bytes_ = 0, slot_bytes_ = 0;
   std::vector<std::byte*> slots_;  // the ring of each rank
   std::atomic<bool> slots_reserved_{false};
 
-  Window window_;
+  TickWindow ticks_;
   Foresight foresight_;
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
   bool unfenced_ = false;  // slots were written past the caches, since the last fence
   Blocked blocked_;
   int64_t verdict_ns_ = 0;  // by then ranks that disagree are told so (await_earlier()); 0: none do
-  // The places that peers published with their enter signals of the call that runs, by published
+  // The locations that peers published with their enter signals of the call that runs, by published
   // buffer and rank.
   std::vector<Remote> remote_;
   std::vector<const void*> sources_;

@@ -55,8 +55,8 @@ bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst
 }
 
 bool Runner::code(Operation& op, const Step& step) {
-  const Place& slot = op.plan->buffers[step.dst.buffer].slot ? step.dst : step.src;
-  op.coded_bytes = op.code(op, step, there(op, slot, slot.rank, 0, FSCCL_UINT8).mapped);
+  const Operand& slot = op.plan->buffers[step.dst.buffer].slot ? step.dst : step.src;
+  op.coded_bytes = op.code(op, step, remote_of(op, slot, slot.rank, 0, FSCCL_UINT8).mapped);
   return true;
 }
 
@@ -64,14 +64,14 @@ void Runner::expect_ahead(Operation& op) {
   if (!traits_.places || op.dry_run) return;
   if (op.round == 0) {
     expected_rounds_ = 1;
-    expected_ring_ = window_.ring();
-    expect(op, 0, op.tick, window_.slots());
+    expected_ring_ = ticks_.ring();
+    expect(op, 0, op.tick, ticks_.slots());
   }
   const auto ticks = static_cast<uint32_t>(op.plan->ticks),
-             end = std::min(op.plan->rounds, op.round + kWindow / ticks);
+             end = std::min(op.plan->rounds, op.round + kTickWindow / ticks);
   std::array<size_t, kMaxTicks> slot_at{};
   for (uint32_t& round = expected_rounds_; round < end; round++) {
-    window_.next_slots(*op.plan, &expected_ring_, &slot_at);
+    ticks_.next_slots(*op.plan, &expected_ring_, &slot_at);
     expect(op, round, op.tick + (round - op.round) * ticks, slot_at);
   }
 }
@@ -87,7 +87,7 @@ void Runner::expect(const Operation& op, uint32_t round, uint32_t tick,
     const uint64_t bytes = part.count * dtype_size(step.from);
     if (!src.slot || op.plan->buffers[step.dst.buffer].slot || bytes <= SmallCall::kBytes) continue;
     channel_.expect(step.src.rank, tick + src.slot_tick, slot_at[src.slot_tick] + step.src.offset,
-                    there(op, step.dst, step.dst.rank, part.begin, step.to).mapped, bytes);
+                    remote_of(op, step.dst, step.dst.rank, part.begin, step.to).mapped, bytes);
   }
 }
 
@@ -95,37 +95,38 @@ bool Runner::was_placed(const Operation& op, const Step& step, uint64_t bytes) c
   const Buffer& src = op.plan->buffers[step.src.buffer];
   return traits_.places && src.slot && step.src.rank != rank_ &&
          channel_.placed(step.src.rank, op.tick + src.slot_tick,
-                         window_.slot_at(src.slot_tick) + step.src.offset, bytes);
+                         ticks_.slot_at(src.slot_tick) + step.src.offset, bytes);
 }
 
-// The sum is of what a step copies from and to, and not of what lies in the slot: so a copy that
-// went wrong is found, too.
-bool Runner::sum_moved(Operation& op, const Step& step, const void* src, const void* dst,
-                       uint64_t count) {
+// The checksum is of what a step copies from and to, and not of what lies in the slot: so a copy
+// that went wrong is found, too.
+bool Runner::checksum_moved(Operation& op, const Step& step, const void* src, const void* dst,
+                            uint64_t count) {
   if (op.plan->buffers[step.dst.buffer].slot) {
     const bool same = step.kind == StepKind::copy;
-    put_sum(op, step.dst, same ? src : dst, count * dtype_size(same ? step.from : step.to));
+    put_checksum(op, step.dst, same ? src : dst, count * dtype_size(same ? step.from : step.to));
   }
   const bool from_peer = op.plan->buffers[step.src.buffer].slot && step.src.rank != rank_;
   return !from_peer ||
-         check_sum(op, step.src, step.src.rank, step.kind == StepKind::copy ? dst : src,
-                   count * dtype_size(step.from));
+         verify_checksum(op, step.src, step.src.rank, step.kind == StepKind::copy ? dst : src,
+                         count * dtype_size(step.from));
 }
 
-// The sum of the piece that begins at the place.
-uint32_t& Runner::sum_of(const Operation& op, const Place& place, int rank) const {
-  const Buffer& buffer = op.plan->buffers[place.buffer];
+// The checksum of the piece that begins at the operand.
+uint32_t& Runner::checksum_of(const Operation& op, const Operand& operand, int rank) const {
+  const Buffer& buffer = op.plan->buffers[operand.buffer];
   std::byte* const table = slot_of(buffer, rank) + op.plan->slots[buffer.slot_tick];
-  return *reinterpret_cast<uint32_t*>(table + place.offset / kPerSum * sizeof(uint32_t));
+  return *reinterpret_cast<uint32_t*>(table + operand.offset / kPerChecksum * sizeof(uint32_t));
 }
 
-void Runner::put_sum(const Operation& op, const Place& place, const void* data, uint64_t bytes) {
-  sum_of(op, place, rank_) = crc32c(data, bytes);
+void Runner::put_checksum(const Operation& op, const Operand& operand, const void* data,
+                          uint64_t bytes) {
+  checksum_of(op, operand, rank_) = crc32c(data, bytes);
 }
 
-bool Runner::check_sum(Operation& op, const Place& place, int rank, const void* data,
-                       uint64_t bytes) {
-  const uint32_t meant = sum_of(op, place, rank), sum = crc32c(data, bytes);
+bool Runner::verify_checksum(Operation& op, const Operand& operand, int rank, const void* data,
+                             uint64_t bytes) {
+  const uint32_t meant = checksum_of(op, operand, rank), sum = crc32c(data, bytes);
   if (sum == meant) return true;
   damaged(op.fingerprint, rank, fmt::format("{} bytes", bytes),
           fmt::format("their CRC32C is {:#010x}, {:#010x} was meant", sum, meant));

@@ -13,7 +13,7 @@ constexpr uint64_t kScratchBytes = 128u << 10;
 // of a millisecond.
 constexpr uint64_t kSummedBytes = 256u << 10;
 // bytes of a result for all ranks that are reduced at once
-constexpr uint64_t kSpreadBytes = 8u << 10;
+constexpr uint64_t kDeliveredBytes = 8u << 10;
 
 }  // namespace
 
@@ -33,20 +33,20 @@ bool Runner::reduce_range(Operation& op, const Step& step, const void* const* so
 // is copied out from there.
 bool Runner::deliver(Operation& op, const Step& step, const void** sources, uint64_t begin,
                      uint64_t count) {
-  if (!step.spread)
+  if (!step.to_all)
     return reduce_range(op, step, sources,
-                        there(op, step.dst, step.dst.rank, begin, step.to).mapped, count,
+                        remote_of(op, step.dst, step.dst.rank, begin, step.to).mapped, count,
                         op.stores);
-  alignas(64) std::byte block[kSpreadBytes];
-  const uint64_t size = dtype_size(step.to), each = kSpreadBytes / size;
+  alignas(64) std::byte block[kDeliveredBytes];
+  const uint64_t size = dtype_size(step.to), each = kDeliveredBytes / size;
   for (uint64_t done = 0; done < count; done += each) {
     const uint64_t now = std::min(each, count - done);
-    std::byte* own = there(op, step.dst, rank_, begin + done, step.to).mapped;
+    std::byte* own = remote_of(op, step.dst, rank_, begin + done, step.to).mapped;
     const bool streams = op.stores == Stores::streaming;
     std::byte* reduced = streams ? block : own;
     if (!reduce_range(op, step, sources, reduced, now, Stores::cached)) return false;
     for (int q = 0; q < ranks_; q++) {
-      std::byte* dst = there(op, step.dst, q, begin + done, step.to).mapped;
+      std::byte* dst = remote_of(op, step.dst, q, begin + done, step.to).mapped;
       if (dst != reduced) copy_bytes(dst, reduced, now * size, op.stores);
     }
     for (int q = 0; q < ranks_; q++)
@@ -56,15 +56,15 @@ bool Runner::deliver(Operation& op, const Step& step, const void** sources, uint
 }
 
 Remote Runner::source_of(const Operation& op, const Step& step, int rank, uint64_t begin) const {
-  if (rank != op.plan->rank) return there(op, step.src, rank, begin, step.from);
+  if (rank != op.plan->rank) return remote_of(op, step.src, rank, begin, step.from);
   if (op.own_sources)
     return {static_cast<std::byte*>(const_cast<void*>(op.own_sources[step.dst.buffer - 1])), 0};
-  return there(op, step.own, rank, begin, step.from);
+  return remote_of(op, step.own, rank, begin, step.from);
 }
 
 // Some of the sources can only be read by the system: they go through scratch memory that stays in
 // the cache.
-bool Runner::reduce_windowed(Operation& op, const Step& step, const Slice& part) {
+bool Runner::reduce_by_reads(Operation& op, const Step& step, const Slice& part) {
   const auto ranks = static_cast<size_t>(ranks_);
   const uint64_t size = dtype_size(step.from);
   if (!scratch_) scratch_ = std::make_unique_for_overwrite<std::byte[]>(ranks * kScratchBytes);
@@ -115,27 +115,27 @@ bool Runner::reduce(Operation& op, const Step& step) {
     mapped &= source.mapped != nullptr;
   }
   bool reduced = mapped ? deliver(op, step, sources_.data(), part.begin, part.count)
-                        : reduce_windowed(op, step, part);
-  if (sums_) [[unlikely]]
-    reduced = reduced && sum_reduced(op, step, part);
+                        : reduce_by_reads(op, step, part);
+  if (checksums_) [[unlikely]]
+    reduced = reduced && checksum_reduced(op, step, part);
   if (reduced && op.step_done) op.step_done(op, step);
   return reduced;
 }
 
-bool Runner::sum_reduced(Operation& op, const Step& step, const Slice& part) {
+bool Runner::checksum_reduced(Operation& op, const Step& step, const Slice& part) {
   for (int q = 0; q < ranks_ && op.plan->buffers[step.src.buffer].slot; q++)
-    if (q != rank_ && !check_sum(op, step.src, q, source_of(op, step, q, part.begin).mapped,
-                                 part.count * dtype_size(step.from)))
+    if (q != rank_ && !verify_checksum(op, step.src, q, source_of(op, step, q, part.begin).mapped,
+                                       part.count * dtype_size(step.from)))
       return false;
   if (op.plan->buffers[step.dst.buffer].slot)
-    put_sum(op, step.dst, there(op, step.dst, rank_, part.begin, step.to).mapped,
-            part.count * dtype_size(step.to));
+    put_checksum(op, step.dst, remote_of(op, step.dst, rank_, part.begin, step.to).mapped,
+                 part.count * dtype_size(step.to));
   return true;
 }
 
 bool Runner::reduce_local(Operation& op, const Step& step) {
   if (op.dry_run) return true;
-  return reduce_range(op, step, blocks(here(op, step.src), step.stride), here(op, step.dst),
+  return reduce_range(op, step, blocks(local(op, step.src), step.stride), local(op, step.dst),
                       step.count, op.stores);
 }
 

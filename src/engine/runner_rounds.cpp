@@ -18,8 +18,8 @@ bool Runner::signals_again(const Plan& plan, uint32_t step) {
   return step < plan.steps.size() && for_all(plan.steps[step]);
 }
 
-bool Runner::settle(uint32_t tick) {
-  while (Window::Round* const round = window_.to_settle(tick)) {
+bool Runner::confirm_entered(uint32_t tick) {
+  while (TickWindow::Round* const round = ticks_.next_to_confirm(tick)) {
     for (; !round->quiet && round->next_peer < ranks_; round->next_peer++) {
       if (round->next_peer == rank_) continue;
       const fsccl_transport_line_t* line = channel_.poll(round->next_peer, round->tick);
@@ -29,34 +29,34 @@ bool Runner::settle(uint32_t tick) {
       }
       if (!check_enter(round->fingerprint, round->next_peer, *line)) return false;
     }
-    window_.settle();
+    ticks_.confirm();
   }
   return true;
 }
 
 // All peers have entered the round of this tick, so they have entered every round before, too.
 bool Runner::all_entered(uint32_t tick) {
-  if (window_.pending() && !settle(tick)) return false;
-  window_.all_entered(tick);
+  if (ticks_.pending() && !confirm_entered(tick)) return false;
+  ticks_.all_entered(tick);
   return true;
 }
 
 bool Runner::end_round(const Cursor& cursor) {
   const Plan& plan = *cursor.plan;
-  const bool quiet = window_.quiet(plan, cursor.tick);
-  if (!(plan.lazy ? window_.add_pending(cursor.tick, quiet, cursor.fingerprint)
+  const bool quiet = ticks_.quiet(plan, cursor.tick);
+  if (!(plan.lazy ? ticks_.add_pending(cursor.tick, quiet, cursor.fingerprint)
                   : all_entered(cursor.tick)))
     return false;
   if (quiet)
-    window_.unheard(cursor.fingerprint);
+    ticks_.unheard(cursor.fingerprint);
   else
-    window_.heard(cursor.tick);
+    ticks_.heard(cursor.tick);
   fetch_next(plan, cursor.tick + static_cast<uint32_t>(plan.ticks));
   return true;
 }
 
 bool Runner::place_slots(const Plan& plan, uint32_t tick) {
-  return !window_.place(plan, tick) || slots_reserved() || reserve_slots();
+  return !ticks_.place(plan, tick) || slots_reserved() || reserve_slots();
 }
 
 bool Runner::reserve_slots() {
@@ -77,7 +77,7 @@ void Runner::fetch_next(const Plan& plan, uint32_t tick) const {
   if (!traits_.prepares) return;
   if (const uint64_t bytes = plan.slots[0]) {
     if (bytes > kFetchedSlotBytes || slot_stores_.past_caches(bytes)) return;
-    fetch_to_write(slots_[static_cast<size_t>(rank_)] + window_.next_slot(bytes), bytes);
+    fetch_to_write(slots_[static_cast<size_t>(rank_)] + ticks_.next_slot(bytes), bytes);
   }
   channel_.prepare(tick);
 }
@@ -108,13 +108,13 @@ void Runner::look_at_quiet(Operation& op) {
       if (const auto* line = peer == rank_ ? nullptr : channel_.poll(peer, tick))
         (void)check_enter(mine, peer, *line);
   };
-  for (uint32_t i = 0; i < window_.pending(); i++) {
-    const Window::Round& round = window_.pending(i);
+  for (uint32_t i = 0; i < ticks_.pending(); i++) {
+    const TickWindow::Round& round = ticks_.pending(i);
     if (round.quiet) look(round.tick, round.fingerprint);
   }
   if (!op.begun || op.step == 0) return;
   const Step& first = op.plan->steps.front();
-  if (first.optional && window_.quiet(*op.plan, op.tick) && window_.tell_once(op.tick))
+  if (first.optional && ticks_.quiet(*op.plan, op.tick) && ticks_.tell_once(op.tick))
     tell(op, first);
   look(op.tick, op.fingerprint);
 }

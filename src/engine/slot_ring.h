@@ -1,7 +1,7 @@
 // Places the slots of one tick after another in the ranks' rings: alike on all ranks,
-// for they run the same rounds. A slot's bytes are used again kWindow ticks later at the earliest
-// (window.h), for a ring is as long as kWindow + 2 of its largest slots: one more for what is left
-// over at its end, one for overlap.
+// for they run the same rounds. A slot's bytes are used again kTickWindow ticks later at the
+// earliest (tick_window.h), for a ring is as long as kTickWindow + 2 of its largest slots: one more
+// for what is left over at its end, one for overlap.
 //
 // Where rings are mirrors, small slots go round in a short ring of their own at the beginning: what
 // comes from a network lands in caches and on pages that are there, and not, one small slot after

@@ -6,14 +6,14 @@
 namespace fsccl {
 
 bool small_enough(const Plan& plan) {
-  const auto given = [&](const Place& place) {
-    return !plan.buffers[place.buffer].slot && place.rank == plan.rank;
+  const auto given = [&](const Operand& operand) {
+    return !plan.buffers[operand.buffer].slot && operand.rank == plan.rank;
   };
-  const auto touched = [&](const Place& place) {
-    return plan.buffers[place.buffer].slot || given(place);
+  const auto touched = [&](const Operand& operand) {
+    return plan.buffers[operand.buffer].slot || given(operand);
   };
-  const auto read = [&](const Place& place) {
-    return touched(place) || plan.buffers[place.buffer].published;
+  const auto read = [&](const Operand& operand) {
+    return touched(operand) || plan.buffers[operand.buffer].published;
   };
   const auto small = [&](const Step& step) {
     const bool few_bytes = step.count * dtype_size(step.from) <= SmallCall::kBytes;
@@ -30,7 +30,7 @@ bool small_enough(const Plan& plan) {
       case StepKind::put:
         return touched(step.src) && few_bytes;
       case StepKind::reduce:
-        return read(step.src) && given(step.own) && touched(step.dst) && !step.spread && few_bytes;
+        return read(step.src) && given(step.own) && touched(step.dst) && !step.to_all && few_bytes;
       default:
         return false;
     }

@@ -173,7 +173,7 @@ class Reader : JsonReader {
       if (const topo::Connection& way = reach[static_cast<size_t>(places[i])];
           i == 1 || way.link >= machine_.within.link)
         machine_.within = way;
-    machine_.within.nodes.clear();
+    machine_.within.vertices.clear();
     if (hosts.size() > 1) {
       const std::vector<int> next = topology.all(kind, hosts[1]);
       const topo::Connection& way = reach[static_cast<size_t>(next.front())];
@@ -182,7 +182,7 @@ class Reader : JsonReader {
                     "machine {}: {} has no way between its first two hosts: add their links",
                     machine_.name, topology_);
       machine_.between = way;
-      machine_.between.nodes.clear();
+      machine_.between.vertices.clear();
     }
     if (const double cards = host_network(topology, hosts.front()); cards > 0)
       machine_.between.gb_per_s = cards;
@@ -194,8 +194,8 @@ class Reader : JsonReader {
   static double host_network(const topo::Topology& topology, int host) {
     double sum = 0;
     for (const int card : topology.all(topo::Kind::nic, host))
-      if (!topology.nodes[static_cast<size_t>(card)].down)
-        sum += topology.nodes[static_cast<size_t>(card)].gb_per_s;
+      if (!topology.vertices[static_cast<size_t>(card)].down)
+        sum += topology.vertices[static_cast<size_t>(card)].gb_per_s;
     return sum;
   }
 

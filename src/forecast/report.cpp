@@ -249,7 +249,7 @@ Result<Json> startup_json(int ranks, const Machine& machine, double call_us) {
               {"most_sockets_of_a_rank_with_children", start.inner_sockets},
               {"most_sockets_of_a_rank_without", start.leaf_sockets},
               {"list_bytes", start.list_bytes},
-              {"registrar_s", start.registrar_ns * kS},
+              {"rendezvous_s", start.rendezvous_ns * kS},
               {"list_s", start.list_ns * kS},
               {"tree_s", start.tree_ns * kS},
               {"processor_s_of_a_rank", start.processor_ns * kS},

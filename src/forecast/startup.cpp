@@ -63,7 +63,7 @@ void add_kinds(const SimulatedStart& start, Startup* made) {
     const int children = children_of(one.order, ranks);
     const auto sockets = static_cast<int>(one.most_sockets);
     if (children == 0) made->leaf_sockets = std::max(made->leaf_sockets, sockets);
-    // The first rank of the tree keeps the registrar's connection instead of one to a parent.
+    // The first rank of the tree keeps the rendezvous's connection instead of one to a parent.
     if (one.order == 0 && ranks > kOneLevel) continue;
     if (children < most_children) continue;
     const int before = children > most_children ? 0 : made->inner_sockets;
@@ -85,7 +85,7 @@ Result<Startup> startup_of(int ranks, const Machine& machine, double call_ns) {
   made.depth = depth_of(ranks);
   made.list_bytes = static_cast<double>(kMemberRecordBytes) * ranks;
   made.messages = start.messages;
-  made.registrar_ns = static_cast<double>(start.registered_ns);
+  made.rendezvous_ns = static_cast<double>(start.registered_ns);
   made.tree_ns = static_cast<double>(start.joined_ns - start.registered_ns);
   add_kinds(start, &made);
   double calls = 0;
@@ -99,8 +99,9 @@ Result<Startup> startup_of(int ranks, const Machine& machine, double call_ns) {
   const double more = ranks - simulated, counted = kSimulatedRanks - kHalf;
   made.messages += (start.messages - half.messages) / (kSimulatedRanks - kHalf) *
                    static_cast<int64_t>(ranks - simulated);
-  made.registrar_ns +=
-      more * call_ns * static_cast<double>(start.registrar_calls - half.registrar_calls) / counted;
+  made.rendezvous_ns += more * call_ns *
+                        static_cast<double>(start.rendezvous_calls - half.rendezvous_calls) /
+                        counted;
   // The door lets so many visitors in at once.
   made.meeting_sockets += std::min(ranks, static_cast<int>(kMaxVisitors)) - simulated;
   const auto tail = [](const SimulatedStart& one) {

@@ -24,18 +24,18 @@ inline constexpr int kSimulatedRanks = 73;
 
 struct Startup {
   int simulated_ranks = 0;
-  int depth = 0;            // depth of the tree: steps from the first rank to the farthest
-  int meeting_sockets = 0;  // the most at once of the process where the ranks meet
-  int inner_sockets = 0;    // the most at once of a rank with all its children
-  int leaf_sockets = 0;     // the same for a rank without
-  int64_t messages = 0;     // sum over all ranks
-  int inner_messages = 0;   // that a rank with all its children sends
-  double list_bytes = 0;    // size of the list of members, which goes over every link once
-  double registrar_ns = 0;  // until all have registered
+  int depth = 0;             // depth of the tree: steps from the first rank to the farthest
+  int meeting_sockets = 0;   // the most at once of the process where the ranks meet
+  int inner_sockets = 0;     // the most at once of a rank with all its children
+  int leaf_sockets = 0;      // the same for a rank without
+  int64_t messages = 0;      // sum over all ranks
+  int inner_messages = 0;    // that a rank with all its children sends
+  double list_bytes = 0;     // size of the list of members, which goes over every link once
+  double rendezvous_ns = 0;  // until all have registered
   double list_ns = 0, tree_ns = 0;
   double processor_ns = 0;  // processor time of a rank, the mean
   double shared_ns = 0;     // time of a host's processors for all its ranks, where ranks share them
-  double ns() const { return std::max(kOwnNs + registrar_ns + list_ns + tree_ns, shared_ns); }
+  double ns() const { return std::max(kOwnNs + rendezvous_ns + list_ns + tree_ns, shared_ns); }
 };
 
 // `call_ns`: processor time of a call of the system; 0: as above.

@@ -13,11 +13,11 @@ Plan all_reduce_inline(const Shape& shape) {
   build.buffer("scratch", Role::scratch, static_cast<uint64_t>(shape.ranks) * kInlineBytes);
   if (bytes == 0) return build.only_enter();
 
-  const auto slot = [&](int q) { return build.here(2, kInlineBytes * static_cast<uint64_t>(q)); };
-  build.signal(0, build.here(0, 0), bytes);
-  build.copy(slot(shape.rank), build.here(0, 0), shape.count, shape.dtype);
+  const auto slot = [&](int q) { return build.mine(2, kInlineBytes * static_cast<uint64_t>(q)); };
+  build.signal(0, build.mine(0, 0), bytes);
+  build.copy(slot(shape.rank), build.mine(0, 0), shape.count, shape.dtype);
   for (int i = 1; i < shape.ranks; ++i) build.wait(build.peer(i), 0, slot(build.peer(i)), bytes);
-  build.reduce_local(build.here(1, 0), slot(0), shape.count, shape.dtype, kInlineBytes);
+  build.reduce_local(build.mine(1, 0), slot(0), shape.count, shape.dtype, kInlineBytes);
   return build.take();
 }
 

@@ -19,12 +19,12 @@ Plan broadcast_balanced(const Shape& shape) {
   build.choose();
   if (shape.rank == shape.root) {
     for (int i = 1; i < shape.ranks; ++i)
-      build.copy(build.at(build.peer(i), 0, pulled * size), build.here(0, pulled * size), piece,
+      build.copy(build.at(build.peer(i), 0, pulled * size), build.mine(0, pulled * size), piece,
                  shape.dtype);
     build.signal(1);
     build.wait_all(1);
   } else {
-    build.copy(build.here(0, 0), build.at(shape.root, 0, 0), pulled, shape.dtype);
+    build.copy(build.mine(0, 0), build.at(shape.root, 0, 0), pulled, shape.dtype);
     build.signal(1);
     build.wait(shape.root, 1);
   }

@@ -13,11 +13,11 @@ Plan broadcast_inline(const Shape& shape) {
 
   build.quiet();
   if (shape.rank == shape.root) {
-    build.signal(0, build.here(0, 0), bytes);
+    build.signal(0, build.mine(0, 0), bytes);
     if (shape.ranks > 1) build.lazy();
   } else {
     build.enter_to_receive();
-    build.wait(shape.root, 0, build.here(0, 0), bytes);
+    build.wait(shape.root, 0, build.mine(0, 0), bytes);
     if (shape.ranks > 2) build.lazy();
   }
   return build.take();

@@ -14,7 +14,7 @@ Plan broadcast_read(const Shape& shape) {
   build.wait_all(0);
   if (shape.ranks == 1) return build.take();
   if (shape.rank != shape.root)
-    build.copy(build.here(0, 0), build.at(shape.root, 0, 0), shape.count, shape.dtype);
+    build.copy(build.mine(0, 0), build.at(shape.root, 0, 0), shape.count, shape.dtype);
   build.signal(1);
   if (shape.rank == shape.root) build.wait_all(1);
   return build.take();

@@ -26,7 +26,7 @@ Plan broadcast_shards(const std::vector<uint64_t>& bytes, int rank, int ranks, i
   build.wait(root, 0);
   for (size_t i = 0; i < bytes.size(); ++i) {
     const auto buffer = static_cast<uint32_t>(i);
-    build.copy(build.here(buffer, 0), build.at(root, buffer, 0), bytes[i], FSCCL_UINT8);
+    build.copy(build.mine(buffer, 0), build.at(root, buffer, 0), bytes[i], FSCCL_UINT8);
   }
   build.signal(1);
   build.wait_all(0);

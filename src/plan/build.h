@@ -75,8 +75,8 @@ class Builder {
   void mirrored(bool mirrored) { plan_.mirrored = mirrored; }
   void relayed() { plan_.mirrored = plan_.relayed = true; }
 
-  Place here(uint32_t buffer, uint64_t offset) const { return {buffer, plan_.rank, offset}; }
-  static Place at(int rank, uint32_t buffer, uint64_t offset) { return {buffer, rank, offset}; }
+  Operand mine(uint32_t buffer, uint64_t offset) const { return {buffer, plan_.rank, offset}; }
+  static Operand at(int rank, uint32_t buffer, uint64_t offset) { return {buffer, rank, offset}; }
   // The i-th peer in rotated order, i = 1 .. ranks-1: ranks that run in step read from different
   // peers.
   int peer(int i) const { return (plan_.rank + i) % plan_.ranks; }
@@ -84,7 +84,7 @@ class Builder {
   int ranks() const { return plan_.ranks; }
 
   void signal(int tick) { add(StepKind::signal).tick = static_cast<uint16_t>(tick); }
-  void signal(int tick, Place src, uint64_t bytes) {
+  void signal(int tick, Operand src, uint64_t bytes) {
     Step& step = add(StepKind::signal);
     step.tick = static_cast<uint16_t>(tick);
     step.src = src;
@@ -99,7 +99,7 @@ class Builder {
     plan_.steps.back().peer = peer;
   }
   void wait(int peer, int tick) { wait(peer, tick, {}, 0); }
-  void wait(int peer, int tick, Place dst, uint64_t bytes) {
+  void wait(int peer, int tick, Operand dst, uint64_t bytes) {
     if (plan_.ranks == 1) return;
     Step& step = add(StepKind::wait);
     step.peer = peer;
@@ -112,47 +112,48 @@ class Builder {
   void choose() {
     if (plan_.ranks > 1) add(StepKind::choose);
   }
-  void wait_released(uint32_t buffer) { add(StepKind::wait_released).dst = here(buffer, 0); }
-  void copy(Place dst, Place src, uint64_t count, fsccl_dtype_t dtype) {
+  void wait_released(uint32_t buffer) { add(StepKind::wait_released).dst = mine(buffer, 0); }
+  void copy(Operand dst, Operand src, uint64_t count, fsccl_dtype_t dtype) {
     move(StepKind::copy, dst, dtype, src, dtype, count);
   }
-  void put(int peer, Place slot, Place src, uint64_t count, fsccl_dtype_t dtype) {
+  void put(int peer, Operand slot, Operand src, uint64_t count, fsccl_dtype_t dtype) {
     if (count == 0) return;
     move(StepKind::put, slot, dtype, src, dtype, count);
     plan_.steps.back().peer = peer;
   }
   // Words into the slot, or out of it, by the operation's hook.
-  void code(Place dst, Place src, uint64_t words) {
+  void code(Operand dst, Operand src, uint64_t words) {
     move(StepKind::code, dst, FSCCL_UINT8, src, FSCCL_UINT8, words);
   }
   // Puts what the last code step made there, `most` bytes at most.
-  void put_coded(int peer, Place slot, uint64_t most) {
+  void put_coded(int peer, Operand slot, uint64_t most) {
     if (most == 0) return;
     put(peer, slot, slot, most, FSCCL_UINT8);
     plan_.steps.back().coded = true;
   }
-  // To where `peer` reads it in this rank's slot. Unless slots are mirrored, it is there for every
-  // other peer as well.
-  void offer(int peer, Place slot, Place src, uint64_t count, fsccl_dtype_t dtype) {
+  // Brings it to where `peer` reads it in this rank's slot. Unless slots are mirrored, it is there
+  // for every other peer as well.
+  void fill(int peer, Operand slot, Operand src, uint64_t count, fsccl_dtype_t dtype) {
     if (plan_.mirrored)
       put(peer, slot, src, count, dtype);
     else
       copy(slot, src, count, dtype);
   }
-  void cast(Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count) {
+  void cast(Operand dst, fsccl_dtype_t to, Operand src, fsccl_dtype_t from, uint64_t count) {
     move(from == to ? StepKind::copy : StepKind::cast, dst, to, src, from, count);
   }
   // Source q is src.buffer of rank q at src.offset; this rank's own is there, too, or elsewhere.
-  void reduce(Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count) {
-    reduce(dst, to, src, from, count, here(src.buffer, src.offset));
+  void reduce(Operand dst, fsccl_dtype_t to, Operand src, fsccl_dtype_t from, uint64_t count) {
+    reduce(dst, to, src, from, count, mine(src.buffer, src.offset));
   }
-  void reduce(Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count,
-              Place own) {
+  void reduce(Operand dst, fsccl_dtype_t to, Operand src, fsccl_dtype_t from, uint64_t count,
+              Operand own) {
     if (count == 0) return;
     move(StepKind::reduce, dst, to, src, from, count);
     plan_.steps.back().own = own;
   }
-  void reduce_local(Place dst, Place src, uint64_t count, fsccl_dtype_t dtype, uint64_t stride) {
+  void reduce_local(Operand dst, Operand src, uint64_t count, fsccl_dtype_t dtype,
+                    uint64_t stride) {
     if (count == 0) return;
     move(StepKind::reduce_local, dst, dtype, src, dtype, count);
     plan_.steps.back().stride = stride;
@@ -162,11 +163,11 @@ class Builder {
     Step& step = add(StepKind::native);
     step.tick = static_cast<uint16_t>(plan_.natives.size());
     step.from = step.to = dtype;
-    step.src = here(input, 0);
-    step.dst = here(output, 0);
+    step.src = mine(input, 0);
+    step.dst = mine(output, 0);
     plan_.natives.push_back(std::move(what));
   }
-  void divide(Place dst, uint64_t count, fsccl_dtype_t dtype) {
+  void divide(Operand dst, uint64_t count, fsccl_dtype_t dtype) {
     move(StepKind::divide, dst, dtype, dst, dtype, count);
   }
 
@@ -186,7 +187,7 @@ class Builder {
     plan_.steps.back().kind = kind;
     return plan_.steps.back();
   }
-  void move(StepKind kind, Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from,
+  void move(StepKind kind, Operand dst, fsccl_dtype_t to, Operand src, fsccl_dtype_t from,
             uint64_t count) {
     if (count == 0) return;
     Step& step = add(kind);

@@ -92,8 +92,8 @@ Plan plan_of(const CodedShape& shape, const CodedPieces& pieces, size_t k) {
   }
   for (int tick = 0; tick < ticks; tick++) {
     const CodedPiece own = pieces.piece(k, tick, shape.rank);
-    const Place made = build.here(slot(tick), 0);
-    build.code(made, build.here(0, own.begin), own.count);
+    const Operand made = build.mine(slot(tick), 0);
+    build.code(made, build.mine(0, own.begin), own.count);
     for (int i = 1; i < shape.ranks && shape.mirrored; i++)
       build.put_coded(build.peer(i), made, pieces.bytes(own));
     build.signal(tick);
@@ -104,7 +104,7 @@ Plan plan_of(const CodedShape& shape, const CodedPieces& pieces, size_t k) {
       const CodedPiece its = pieces.piece(k, tick, q);
       if (tick > 0 && its.count == 0) continue;
       build.wait(q, tick);
-      build.code(build.here(1, shape.before(q) + its.begin), build.at(q, slot(tick), 0), its.count);
+      build.code(build.mine(1, shape.before(q) + its.begin), build.at(q, slot(tick), 0), its.count);
     }
   return build.take();
 }

@@ -8,7 +8,7 @@ namespace fsccl {
 namespace {
 
 // the others take as long as the last one of these
-constexpr uint32_t kFollowedRounds = 2 * kWindow;
+constexpr uint32_t kFollowedRounds = 2 * kTickWindow;
 constexpr double kNotYet = -1;
 constexpr double kStepNs = 10;                      // cost of any step
 constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
@@ -126,7 +126,7 @@ class Follower {
     return std::max(last_but_one, static_cast<double>(most) / static_cast<double>(plans_[0].chunk));
   }
   // A slot's two copies take half of its cost each.
-  double move(size_t who, const Step& step, bool from_peer, const Place& dst) const {
+  double move(size_t who, const Step& step, bool from_peer, const Operand& dst) const {
     const Plan& plan = plans_[who];
     const uint64_t bytes = bytes_of(who, step);
     if (bytes == 0) return 0;
@@ -144,9 +144,9 @@ class Follower {
     if (bytes == 0) return 0;
     const double one = copy(bytes);
     if (step.kind == StepKind::reduce_local) return one * plan.ranks;
-    double ns = step.spread ? one * (plan.ranks - 1) : 0;
+    double ns = step.to_all ? one * (plan.ranks - 1) : 0;
     for (int q = 0; q < plan.ranks; q++) ns += move(who, step, q != plan.rank, {});
-    // from the window that the system reads into
+    // from the scratch memory that the system reads into
     if (reads_ && !plan.buffers[step.src.buffer].slot) ns += one * (plan.ranks - 1);
     return ns;
   }
@@ -177,7 +177,7 @@ void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written) {
       continue;
     *read += step.count * dtype_size(step.from) * (reduces ? static_cast<uint64_t>(plan.ranks) : 1);
     *written +=
-        step.count * dtype_size(step.to) * (step.spread ? static_cast<uint64_t>(plan.ranks) : 1);
+        step.count * dtype_size(step.to) * (step.to_all ? static_cast<uint64_t>(plan.ranks) : 1);
   }
 }
 

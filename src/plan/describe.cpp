@@ -5,12 +5,12 @@
 namespace fsccl {
 namespace {
 
-std::string describe(const Plan& plan, const Place& place) {
-  const std::string name = place.buffer < plan.buffers.size()
-                               ? plan.buffers[place.buffer].name
-                               : fmt::format("unknown buffer {}", place.buffer);
-  if (place.rank == plan.rank) return fmt::format("{}[{}]", name, place.offset);
-  return fmt::format("{}[{}] of rank {}", name, place.offset, place.rank);
+std::string describe(const Plan& plan, const Operand& operand) {
+  const std::string name = operand.buffer < plan.buffers.size()
+                               ? plan.buffers[operand.buffer].name
+                               : fmt::format("unknown buffer {}", operand.buffer);
+  if (operand.rank == plan.rank) return fmt::format("{}[{}]", name, operand.offset);
+  return fmt::format("{}[{}] of rank {}", name, operand.offset, operand.rank);
 }
 
 const char* role_name(Role role) {
@@ -62,9 +62,9 @@ std::string describe(const Plan& plan, const Step& step) {
       return fmt::format("cast {} x {}: {} <- {} {}", step.count, to, describe(plan, step.dst),
                          from, describe(plan, step.src));
     case StepKind::reduce: {
-      const Place everywhere{step.src.buffer, plan.rank, step.src.offset};
+      const Operand everywhere{step.src.buffer, plan.rank, step.src.offset};
       return fmt::format("reduce {} x {}: {}{} <- {} {} of all ranks", step.count, to,
-                         describe(plan, step.dst), step.spread ? " of all ranks" : "", from,
+                         describe(plan, step.dst), step.to_all ? " of all ranks" : "", from,
                          describe(plan, everywhere));
     }
     case StepKind::reduce_local:

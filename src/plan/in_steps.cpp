@@ -99,20 +99,20 @@ class Relay {
     const int self = build_.rank();
     const std::vector<Shape::Part> have = runs(self, lacked(step, 1));
     const uint64_t all = count_of(self, lacked(step, 1));
-    Place source = build_.here(slot(step), 0);
-    if (have.size() == 1) source = build_.here(buffer_, have[0].begin * size());
+    Operand source = build_.mine(slot(step), 0);
+    if (have.size() == 1) source = build_.mine(buffer_, have[0].begin * size());
     uint64_t at = 0;
     for (const Shape::Part& run : have) {
-      const Place place = build_.here(slot(step), at * size());
+      const Operand operand = build_.mine(slot(step), at * size());
       if (have.size() > 1)
-        build_.copy(place, build_.here(buffer_, run.begin * size()), run.count, dtype_);
+        build_.copy(operand, build_.mine(buffer_, run.begin * size()), run.count, dtype_);
       at += run.count;
     }
     partners(step, [&](int distance, int lacks) {
       const uint64_t lacking = count_of(self, lacks), skipped = (all - lacking) * size();
-      Place from = source;
+      Operand from = source;
       from.offset += skipped;
-      build_.put(back(self, -distance), build_.here(slot(step), skipped), from, lacking, dtype_);
+      build_.put(back(self, -distance), build_.mine(slot(step), skipped), from, lacking, dtype_);
     });
     partners(step, [&](int distance, int) { build_.signal_to(back(self, -distance), step); });
   }
@@ -123,7 +123,7 @@ class Relay {
       build_.wait(peer, step);
       uint64_t at = count_of(peer, lacked(step, 1)) - count_of(peer, lacks);
       for (const Shape::Part& run : runs(peer, lacks)) {
-        build_.copy(build_.here(buffer_, run.begin * size()),
+        build_.copy(build_.mine(buffer_, run.begin * size()),
                     build_.at(peer, slot(step), at * size()), run.count, dtype_);
         at += run.count;
       }
@@ -153,11 +153,11 @@ Plan reduce_in_steps(const char* name, const ReductionShape& f, int steps) {
   build.buffer("scratch", Role::scratch, f.input_bytes * static_cast<uint64_t>(f.ranks));
   std::vector<Shape::Part> parts;
   for (uint64_t q = 0; q < static_cast<uint64_t>(f.ranks); q++) parts.push_back({count * q, count});
-  build.copy(build.here(2, f.input_bytes * static_cast<uint64_t>(f.rank)), build.here(0, 0), count,
+  build.copy(build.mine(2, f.input_bytes * static_cast<uint64_t>(f.rank)), build.mine(0, 0), count,
              f.dtype);
   Relay(build, steps, 2, f.dtype, std::move(parts)).run();
   const Shape::Part& own = f.parts[static_cast<size_t>(f.rank)];
-  build.reduce_local(build.here(1, 0), build.here(2, own.begin * size), own.count, f.dtype,
+  build.reduce_local(build.mine(1, 0), build.mine(2, own.begin * size), own.count, f.dtype,
                      f.input_bytes);
   return build.take();
 }
@@ -182,7 +182,7 @@ Plan all_gather_in_steps(const Shape& shape, int steps) {
   for (int q = 0; q < shape.ranks; q++) parts.push_back(shape.part(q));
   build.buffer("input", Role::input, own.count * shape.size());
   build.buffer("output", Role::output, shape.whole_bytes());
-  build.copy(build.here(1, own.begin * shape.size()), build.here(0, 0), own.count, shape.dtype);
+  build.copy(build.mine(1, own.begin * shape.size()), build.mine(0, 0), own.count, shape.dtype);
   Relay(build, steps, 1, shape.dtype, std::move(parts)).run();
   return build.take();
 }

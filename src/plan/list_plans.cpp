@@ -49,13 +49,13 @@ void broadcast_share(Builder& build, const ListShape& shape) {
                          : pulled >= end
                              ? count
                              : std::min(count, ((pulled - begin) / size + line - 1) / line * line);
-    const Place tail = {recv_buffer(t), 0, cut * size};
+    const Operand tail = {recv_buffer(t), 0, cut * size};
     if (shape.rank == shape.root) {
       for (int i = 1; i < shape.ranks; i++)
         build.copy(build.at(build.peer(i), tail.buffer, tail.offset),
-                   build.here(tail.buffer, tail.offset), count - cut, shape.tensors[t].dtype);
+                   build.mine(tail.buffer, tail.offset), count - cut, shape.tensors[t].dtype);
     } else {
-      build.copy(build.here(tail.buffer, 0), build.at(shape.root, tail.buffer, 0), cut,
+      build.copy(build.mine(tail.buffer, 0), build.at(shape.root, tail.buffer, 0), cut,
                  shape.tensors[t].dtype);
     }
   }
@@ -63,8 +63,8 @@ void broadcast_share(Builder& build, const ListShape& shape) {
 
 void own_parts(Builder& build, const ListShape& shape) {
   for (size_t t = 0; t < shape.tensors.size(); t++)
-    build.copy(build.here(recv_buffer(t), shape.before(t, shape.rank) * size_of(shape, t)),
-               build.here(send_buffer(t), 0), shape.part(t, shape.rank), shape.tensors[t].dtype);
+    build.copy(build.mine(recv_buffer(t), shape.before(t, shape.rank) * size_of(shape, t)),
+               build.mine(send_buffer(t), 0), shape.part(t, shape.rank), shape.tensors[t].dtype);
 }
 
 // A run of elements of one tensor's part, and where it lies in the slot.
@@ -72,38 +72,38 @@ struct ListRange {
   size_t tensor;
   uint64_t begin, count, offset;
 };
-using Windows = std::vector<std::vector<ListRange>>;
+using Buckets = std::vector<std::vector<ListRange>>;
 
 // Rank q's parts one behind the other, each piece at a line, cut into loads of `bytes`.
-Windows cut(const ListShape& shape, int q, uint64_t bytes) {
-  Windows windows;
+Buckets cut(const ListShape& shape, int q, uint64_t bytes) {
+  Buckets buckets;
   uint64_t used = bytes;
   for (size_t t = 0; t < shape.tensors.size(); t++) {
     const uint64_t size = size_of(shape, t), count = shape.part(t, q);
     for (uint64_t begin = 0; begin < count;) {
-      if (used == bytes) windows.emplace_back(), used = 0;
+      if (used == bytes) buckets.emplace_back(), used = 0;
       const uint64_t now = std::min(count - begin, (bytes - used) / size);
-      windows.back().push_back({t, begin, now, used});
+      buckets.back().push_back({t, begin, now, used});
       begin += now;
       used = std::min(bytes, used + (now * size + 63) / 64 * 64);
     }
   }
-  return windows;
+  return buckets;
 }
 
 constexpr uint64_t kOverlap = 4;
 
-const std::vector<ListRange>& window_of(const Windows& windows, size_t k) {
+const std::vector<ListRange>& bucket_of(const Buckets& buckets, size_t k) {
   static const std::vector<ListRange> none;
-  return k < windows.size() ? windows[k] : none;
+  return k < buckets.size() ? buckets[k] : none;
 }
 
 // Brings pieces to where `readers` read them, in this rank's slot from `at` on. Mirrored slots get
 // several in one put, packed in the own slot before, which costs less than a put of each; a piece
 // alone is put from where it is.
 template <class SourceOf>
-void offer(Builder& build, const ListShape& shape, const std::vector<ListRange>& pieces, Place at,
-           SourceOf source, const std::vector<int>& readers) {
+void fill(Builder& build, const ListShape& shape, const std::vector<ListRange>& pieces, Operand at,
+          SourceOf source, const std::vector<int>& readers) {
   if (pieces.empty() || readers.empty()) return;
   const bool packs = !shape.mirrored || pieces.size() > 1;
   if (packs)
@@ -116,8 +116,8 @@ void offer(Builder& build, const ListShape& shape, const std::vector<ListRange>&
   for (const int q : readers) build.put(q, at, packs ? at : source(last), bytes, FSCCL_UINT8);
 }
 
-// Windows k to k + ticks - 1: all are filled before the first is emptied (move_slots.cpp).
-Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, size_t k, int ticks,
+// Buckets k to k + ticks - 1: all are filled before the first is emptied (move_slots.cpp).
+Plan moving_buckets(const ListShape& shape, const std::vector<Buckets>& parts, size_t k, int ticks,
                     uint64_t chunk) {
   const bool broadcast = shape.kind == ListKind::broadcast;
   Builder build(std::string(name_of(shape.kind)) + "_slots", shape.rank, shape.ranks, ticks);
@@ -127,29 +127,29 @@ Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, s
   const auto slot = [&](int tick) {
     return static_cast<uint32_t>(2 * shape.tensors.size()) + static_cast<uint32_t>(tick);
   };
-  const auto window = [&](int q, int tick) -> const std::vector<ListRange>& {
-    return window_of(parts[static_cast<size_t>(q)], k + static_cast<size_t>(tick));
+  const auto bucket = [&](int q, int tick) -> const std::vector<ListRange>& {
+    return bucket_of(parts[static_cast<size_t>(q)], k + static_cast<size_t>(tick));
   };
   const auto source = [&](const ListRange& piece) {
-    return build.here(broadcast ? recv_buffer(piece.tensor) : send_buffer(piece.tensor),
+    return build.mine(broadcast ? recv_buffer(piece.tensor) : send_buffer(piece.tensor),
                       piece.begin * size_of(shape, piece.tensor));
   };
   std::vector<int> readers;
   for (int i = 1; i < shape.ranks && (!broadcast || shape.rank == shape.root); i++)
     readers.push_back(build.peer(i));
   for (int tick = 0; tick < ticks; tick++) {
-    offer(build, shape, window(shape.rank, tick), build.here(slot(tick), 0), source, readers);
+    fill(build, shape, bucket(shape.rank, tick), build.mine(slot(tick), 0), source, readers);
     build.signal(tick);
   }
   if (!broadcast && k == 0) own_parts(build, shape);
   for (int tick = 0; tick < ticks; tick++) {
     for (int i = 1; i < shape.ranks; i++) {
       const int q = build.peer(i);
-      if ((broadcast && q != shape.root) || (tick > 0 && window(q, tick).empty())) continue;
+      if ((broadcast && q != shape.root) || (tick > 0 && bucket(q, tick).empty())) continue;
       build.wait(q, tick);
-      for (const ListRange& piece : window(q, tick)) {
+      for (const ListRange& piece : bucket(q, tick)) {
         const uint64_t before = broadcast ? 0 : shape.before(piece.tensor, q);
-        build.copy(build.here(recv_buffer(piece.tensor),
+        build.copy(build.mine(recv_buffer(piece.tensor),
                               (before + piece.begin) * size_of(shape, piece.tensor)),
                    build.at(q, slot(tick), piece.offset), piece.count,
                    shape.tensors[piece.tensor].dtype);
@@ -160,7 +160,7 @@ Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, s
   return build.take();
 }
 
-Plan folding_window(const ListShape& shape, const std::vector<Windows>& parts, size_t k,
+Plan folding_bucket(const ListShape& shape, const std::vector<Buckets>& parts, size_t k,
                     uint64_t slot_bytes, uint64_t chunk) {
   Builder build("reduce_scatter_list_slots", shape.rank, shape.ranks, 1);
   build.mirrored(shape.mirrored);
@@ -169,22 +169,22 @@ Plan folding_window(const ListShape& shape, const std::vector<Windows>& parts, s
   const auto slot = static_cast<uint32_t>(2 * shape.tensors.size());
   const auto place = [&](int q) { return chunk * static_cast<uint64_t>(q); };
   const auto source = [&](const ListRange& piece, int q) {
-    return build.here(send_buffer(piece.tensor),
+    return build.mine(send_buffer(piece.tensor),
                       (shape.before(piece.tensor, q) + piece.begin) * size_of(shape, piece.tensor));
   };
   for (int i = 1; i < shape.ranks; i++) {
     const int q = build.peer(i);
     const auto its = [&](const ListRange& piece) { return source(piece, q); };
-    offer(build, shape, window_of(parts[static_cast<size_t>(q)], k), build.here(slot, place(q)),
-          its, {q});
+    fill(build, shape, bucket_of(parts[static_cast<size_t>(q)], k), build.mine(slot, place(q)), its,
+         {q});
   }
   build.signal(0);
   build.wait_all(0);
-  for (const ListRange& piece : window_of(parts[static_cast<size_t>(shape.rank)], k)) {
+  for (const ListRange& piece : bucket_of(parts[static_cast<size_t>(shape.rank)], k)) {
     const auto& [dtype, counts, received] = shape.tensors[piece.tensor];
     build.reduce(
-        build.here(recv_buffer(piece.tensor), piece.begin * received_size(shape, piece.tensor)),
-        received, build.here(slot, place(shape.rank) + piece.offset), dtype, piece.count,
+        build.mine(recv_buffer(piece.tensor), piece.begin * received_size(shape, piece.tensor)),
+        received, build.mine(slot, place(shape.rank) + piece.offset), dtype, piece.count,
         source(piece, shape.rank));
   }
   return build.take();
@@ -226,12 +226,12 @@ Plan list_direct(const ListShape& shape) {
     const uint64_t size = size_of(shape, t);
     const fsccl_dtype_t dtype = shape.tensors[t].dtype;
     if (shape.kind == ListKind::reduce_scatter)
-      build.reduce(build.here(recv_buffer(t), 0), shape.tensors[t].received,
-                   build.here(send_buffer(t), shape.before(t, shape.rank) * size), dtype,
+      build.reduce(build.mine(recv_buffer(t), 0), shape.tensors[t].received,
+                   build.mine(send_buffer(t), shape.before(t, shape.rank) * size), dtype,
                    shape.part(t, shape.rank));
     for (int i = 1; i < shape.ranks && shape.kind == ListKind::all_gather; i++) {
       const int q = build.peer(i);
-      build.copy(build.here(recv_buffer(t), shape.before(t, q) * size),
+      build.copy(build.mine(recv_buffer(t), shape.before(t, q) * size),
                  build.at(q, send_buffer(t), 0), shape.part(t, q), dtype);
     }
   }
@@ -241,28 +241,28 @@ Plan list_direct(const ListShape& shape) {
   return build.take();
 }
 
-std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
+std::vector<Plan> list_buckets(const ListShape& shape, uint64_t slot_bytes) {
   // broadcasts are packed into their slots, too
   slot_bytes = packed_bytes(slot_bytes, shape.mirrored);
   const bool reduces = shape.kind == ListKind::reduce_scatter;
-  // The windows of a broadcast are small: its receivers copy one while the root fills the next. Not
+  // The buckets of a broadcast are small: its receivers copy one while the root fills the next. Not
   // where each costs a message.
   const bool overlaps = shape.kind == ListKind::broadcast && !shape.mirrored;
   const uint64_t pieces = reduces ? static_cast<uint64_t>(shape.ranks) : overlaps ? kOverlap : 1;
   const uint64_t chunk = slot_bytes / pieces / 64 * 64;
-  std::vector<Windows> parts;  // windows of each rank
-  size_t windows = 1;
+  std::vector<Buckets> parts;  // buckets of each rank
+  size_t buckets = 1;
   for (int q = 0; q < shape.ranks; q++) {
     parts.push_back(cut(shape, q, chunk));
-    windows = std::max(windows, parts.back().size());
+    buckets = std::max(buckets, parts.back().size());
   }
   const size_t together = shape.kind == ListKind::all_gather && shape.ranks > 1 ? kMaxTicks : 1;
   std::vector<Plan> plans;
-  for (size_t k = 0; k < windows; k += together)
+  for (size_t k = 0; k < buckets; k += together)
     plans.push_back(reduces
-                        ? folding_window(shape, parts, k, slot_bytes, chunk)
-                        : moving_windows(shape, parts, k,
-                                         static_cast<int>(std::min(together, windows - k)), chunk));
+                        ? folding_bucket(shape, parts, k, slot_bytes, chunk)
+                        : moving_buckets(shape, parts, k,
+                                         static_cast<int>(std::min(together, buckets - k)), chunk));
   return plans;
 }
 

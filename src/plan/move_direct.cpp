@@ -17,14 +17,14 @@ Plan move_direct(const Movement& m) {
   build.signal(0);
   if (!m.one_buffer) {
     const Flow& own = m.to(m.rank);
-    build.copy(build.here(1, own.dst * size), build.here(0, own.src * size), own.count, m.dtype);
+    build.copy(build.mine(1, own.dst * size), build.mine(0, own.src * size), own.count, m.dtype);
   }
   build.wait_all(0);
   build.choose();
   for (int i = 1; i < m.ranks; ++i) {
     const int q = build.peer(i);
     const Flow& flow = m.from(q);
-    build.copy(build.here(output, flow.dst * size), build.at(q, 0, flow.src * size), flow.count,
+    build.copy(build.mine(output, flow.dst * size), build.at(q, 0, flow.src * size), flow.count,
                m.dtype);
   }
   if (m.ranks == 1) return build.take();

@@ -47,8 +47,8 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
     for (int i = 1; i < m.ranks; ++i) {
       const int q = build.peer(i);
       const Flow sent = part(m.to(q), t);
-      build.offer(q, build.here(slot(t), place(q)), build.here(0, sent.src * size), sent.count,
-                  m.dtype);
+      build.fill(q, build.mine(slot(t), place(q)), build.mine(0, sent.src * size), sent.count,
+                 m.dtype);
       if (m.same_to_all && !m.mirrored && sent.count) break;
     }
     if (sends)
@@ -58,7 +58,7 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
   }
   for (int t = 0; t < ticks && !m.one_buffer; ++t) {
     const Flow own = part(m.to(m.rank), t);
-    build.copy(build.here(1, own.dst * size), build.here(0, own.src * size), own.count, m.dtype);
+    build.copy(build.mine(1, own.dst * size), build.mine(0, own.src * size), own.count, m.dtype);
   }
   bool everybody = true;
   for (int t = 0; t < ticks; ++t) {
@@ -70,7 +70,7 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
         continue;
       }
       build.wait(q, t);
-      build.copy(build.here(output, received.dst * size), build.at(q, slot(t), place(m.rank)),
+      build.copy(build.mine(output, received.dst * size), build.at(q, slot(t), place(m.rank)),
                  received.count, m.dtype);
     }
   }

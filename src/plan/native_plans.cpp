@@ -122,7 +122,7 @@ Plan native_plan(const NativeShape& shape, const NativeMeans& means) {
   const bool divides = means.divides && !native.receives.empty();
   const Native::Part result = native.receives.empty() ? Native::Part{} : native.receives.front();
   builder.native(std::move(native), 0, one ? 0 : 1, shape.dtype);
-  if (divides) builder.divide(builder.here(1, result.offset), result.count, shape.dtype);
+  if (divides) builder.divide(builder.mine(1, result.offset), result.count, shape.dtype);
   return builder.take();
 }
 

@@ -10,19 +10,19 @@
 //   1. Every rank signals tick 0 exactly once ("enter": this signal carries the operation's
 //      fingerprint and says where this rank's buffers are), and then the later ticks in order. If
 //      slots are mirrored, a rank may leave later ticks out. A rank waits for tick 0 of every peer
-//      before the plan ends. If the plan is `lazy`, the engine waits for it before kWindow more
-//      ticks have passed. Lines and slots can therefore be reused (engine/window.h).
+//      before the plan ends. If the plan is `lazy`, the engine waits for it before kTickWindow more
+//      ticks have passed. Lines and slots can therefore be reused (engine/tick_window.h).
 //   2. A peer's buffer is touched only after a wait on that peer. A buffer that peers touch is
 //      given back (the plan ends) only after a wait that covers their last touch, unless the
-//      buffer's reuse is guarded by release counters (`guarded`) or by the window (slots).
+//      buffer's reuse is guarded by release counters (`guarded`) or by the window of ticks (slots).
 //   3. ticks <= kMaxTicks.
 //
 // Quiet. A rank that only receives, as in a broadcast, has nothing to tell but that it has entered,
-// which only the window needs (rule 1), and for that one round in four is enough. So in a plan that
-// is `quiet` (one tick a round) this signal is `optional`: it is its rank's first step, carries
-// nothing, and no plan waits for it. The engine leaves it out of up to three rounds in a row, which
-// are the same on all ranks (LastHeard), and sends it in the next. One rank, the root, always
-// signals, so ranks that disagree about such a call find out.
+// which only the window of ticks needs (rule 1), and for that one round in four is enough. So in a
+// plan that is `quiet` (one tick a round) this signal is `optional`: it is its rank's first step,
+// carries nothing, and no plan waits for it. The engine leaves it out of up to three rounds in a
+// row, which are the same on all ranks (LastHeard), and sends it in the next. One rank, the root,
+// always signals, so ranks that disagree about such a call find out.
 //
 // Mirrored slots. If ranks share no memory, each rank has a copy, a mirror, of every other rank's
 // slots. In a plan that is `mirrored` a rank sees of a peer's slot only what that peer has `put`
@@ -43,7 +43,7 @@
 // at every wait.
 //
 // Pieces. The bytes that one step brings into a slot are taken out of it by steps that read just
-// these bytes: pieces have checksums (engine/sums.h).
+// these bytes: pieces have checksums (engine/checksums.h).
 //
 // Coded. The bytes that a `code` step makes of words are known when it has made them. The verifier
 // takes the step for a copy of a byte for each word, and a put behind it for one of all that the
@@ -64,9 +64,9 @@
 // sum in the order of the ranks. A plan with native steps has no ticks: peers hear of it by these
 // steps alone.
 //
-// Places. A `Place` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are
-// one piece of memory that all ranks map (a host-shared slot): every rank's bytes are the same
-// bytes.
+// Operands. An `Operand` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked
+// `shared` are one piece of memory that all ranks map (a host-shared slot): every rank's bytes are
+// the same bytes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -79,14 +79,14 @@
 namespace fsccl {
 
 inline constexpr int kMaxTicks = 4;
-// The slots of so many ticks may be in use: that of tick t is free again at tick t + kWindow.
-inline constexpr int kWindow = 8;
+// The slots of so many ticks may be in use: that of tick t is free again at tick t + kTickWindow.
+inline constexpr int kTickWindow = 8;
 inline constexpr int kAllPeers = -1;
 inline constexpr uint64_t kInlineBytes = 24;  // payload that a signal line can carry
 
 enum class StepKind : uint8_t {
-  copy,  // dst = src, `count` elements of dtype `from`; one of the two may be a peer's place
-  cast,  // copy that converts from `from` to `to`; both are places of this rank, or shared
+  copy,  // dst = src, `count` elements of dtype `from`; one of the two may be a peer's
+  cast,  // copy that converts from `from` to `to`; both are of this rank, or shared
   // dst = reduction over rank q = 0 .. ranks-1 of (src.buffer of rank q at src.offset); src.rank is
   // ignored; operator, scale, accumulate and norm come with the operation (they do not change the
   // plan)
@@ -94,7 +94,7 @@ enum class StepKind : uint8_t {
   // dst = reduction over k = 0 .. ranks-1 of the block of `count` elements at src.offset + k *
   // stride, all in one buffer of this rank
   reduce_local,
-  // dst = src, `count` elements of dtype `from`: src is any place of this rank, dst one in a slot
+  // dst = src, `count` elements of dtype `from`: src is any operand of this rank, dst one in a slot
   // of this rank, as `peer` sees that slot (mirrored)
   put,
   // dst = src, `count` words, in a form that the operation's hook gives them, or takes them out of:
@@ -147,7 +147,7 @@ struct Native {
   std::vector<Part> sends, receives;  // no part is empty; each peer once at most
 };
 
-struct Place {
+struct Operand {
   uint32_t buffer = 0;
   int32_t rank = 0;
   uint64_t offset = 0;  // bytes
@@ -159,11 +159,11 @@ struct Step {
   fsccl_dtype_t to = FSCCL_UINT8;
   uint16_t tick = 0;         // signal, wait; native: the number of what it moves
   int32_t peer = kAllPeers;  // wait and put: the peer; signal: the receiver
-  Place dst, src;
+  Operand dst, src;
   uint64_t count = 0;     // elements (signal, wait: bytes)
   uint64_t stride = 0;    // reduce_local: bytes from one block to the next
-  Place own;              // reduce: where this rank's own contribution is
-  bool spread = false;    // reduce: dst on every rank
+  Operand own;            // reduce: where this rank's own contribution is
+  bool to_all = false;    // reduce: dst on every rank
   bool optional = false;  // signal: of a quiet plan
   // put: of as many bytes as the last code step took, `count` at most
   bool coded = false;
@@ -219,21 +219,21 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<Native> natives;  // by the number in a native step
 
-  // Returns the bytes of the slot in which the place lies; 0: the place is in no slot.
-  uint64_t slot_bytes(const Place& place) const {
-    const Buffer& buffer = buffers[place.buffer];
+  // Returns the bytes of the slot in which the operand lies; 0: it is in no slot.
+  uint64_t slot_bytes(const Operand& operand) const {
+    const Buffer& buffer = buffers[operand.buffer];
     return buffer.slot ? slots[buffer.slot_tick] : 0;
   }
 };
 
 // The tick of the last round that was not quiet, or of the first round. A round of kMaxTicks ticks
-// waits until peers have entered some round of the last kWindow - kMaxTicks; their signals exist as
-// long as no more than these rounds are quiet.
+// waits until peers have entered some round of the last kTickWindow - kMaxTicks; their signals
+// exist as long as no more than these rounds are quiet.
 struct LastHeard {
   uint32_t tick = 0;
   bool quiet(const Plan& plan, uint32_t at) const {
     return plan.quiet &&
-           at + static_cast<uint32_t>(plan.ticks) - tick <= uint32_t{kWindow - kMaxTicks};
+           at + static_cast<uint32_t>(plan.ticks) - tick <= uint32_t{kTickWindow - kMaxTicks};
   }
 };
 

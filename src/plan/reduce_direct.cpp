@@ -25,11 +25,11 @@ Plan reduce_direct(const ReductionShape& f) {
   build.wait_all(0);
   build.choose();
   const uint64_t begin = part.begin * size;
-  const Place result = f.deliver == Deliver::self
-                           ? build.here(1, 0)
-                           : build.at(f.deliver == Deliver::root ? f.root : f.rank, 1, begin);
-  build.reduce(result, f.dtype, build.here(0, begin), f.dtype, part.count);
-  if (f.deliver == Deliver::all && part.count) build.last()->spread = true;
+  const Operand result = f.deliver == Deliver::self
+                             ? build.mine(1, 0)
+                             : build.at(f.deliver == Deliver::root ? f.root : f.rank, 1, begin);
+  build.reduce(result, f.dtype, build.mine(0, begin), f.dtype, part.count);
+  if (f.deliver == Deliver::all && part.count) build.last()->to_all = true;
   if (f.ranks == 1) return build.take();
   build.signal(1);
   build.wait_all(1);

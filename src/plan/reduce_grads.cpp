@@ -24,8 +24,8 @@ Plan reduce_grads_enter(const UnitShape& shape) { return begin(shape).take(); }
 Plan reduce_grads(const UnitShape& shape) {
   Builder build = begin(shape);
   for_each_piece(shape, shape.rank, [&](const UnitPiece& own) {
-    build.reduce(build.here(own.shard, 0), shape.grad_dtype[own.parameter],
-                 build.here(own.slot, own.offset), shape.slot_dtype[own.parameter],
+    build.reduce(build.mine(own.shard, 0), shape.grad_dtype[own.parameter],
+                 build.mine(own.slot, own.offset), shape.slot_dtype[own.parameter],
                  own.piece.count);
   });
   return build.take();

@@ -14,7 +14,7 @@ Plan reduce_partials(const UnitShape& shape) {
   build.wait_all(0);
   for_each_piece(shape, shape.rank, [&](const UnitPiece& held) {
     const uint64_t sum = shape.sums.offset[held.parameter][static_cast<size_t>(held.rank)];
-    build.reduce(build.here(held.slot, sum), shape.sums.dtype, build.here(held.slot, held.offset),
+    build.reduce(build.mine(held.slot, sum), shape.sums.dtype, build.mine(held.slot, held.offset),
                  shape.slot_dtype[held.parameter], held.piece.count);
   });
   return build.take();

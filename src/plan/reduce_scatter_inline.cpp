@@ -16,13 +16,13 @@ Plan reduce_scatter_inline(const Shape& shape) {
   if (whole == 0) return build.only_enter();
 
   const auto slot = [&](int q, uint64_t offset) {
-    return build.here(2, kInlineBytes * static_cast<uint64_t>(q) + offset);
+    return build.mine(2, kInlineBytes * static_cast<uint64_t>(q) + offset);
   };
-  build.signal(0, build.here(0, 0), whole);
-  build.copy(slot(shape.rank, own.begin * size), build.here(0, own.begin * size), own.count,
+  build.signal(0, build.mine(0, 0), whole);
+  build.copy(slot(shape.rank, own.begin * size), build.mine(0, own.begin * size), own.count,
              shape.dtype);
   for (int i = 1; i < shape.ranks; ++i) build.wait(build.peer(i), 0, slot(build.peer(i), 0), whole);
-  build.reduce_local(build.here(1, 0), slot(0, own.begin * size), own.count, shape.dtype,
+  build.reduce_local(build.mine(1, 0), slot(0, own.begin * size), own.count, shape.dtype,
                      kInlineBytes);
   return build.take();
 }

@@ -59,7 +59,7 @@ void collect(const ReductionShape& f, const Cut& cut, Builder& build) {
       const Portion theirs = part(f, cut, q, t);
       if (theirs.count == 0) continue;
       build.wait(q, cut.ticks + t);
-      build.copy(build.here(kOutput, theirs.begin * dtype_size(f.dtype)),
+      build.copy(build.mine(kOutput, theirs.begin * dtype_size(f.dtype)),
                  build.at(q, slot(cut.ticks + t), 0), theirs.count, f.dtype);
     }
   }
@@ -90,12 +90,12 @@ Plan reduce_slots(const ReductionShape& f, uint64_t slot_bytes) {
   for (int t = 0; t < ticks; ++t) {
     const Portion own = part(f, cut, f.rank, t);
     if (staged)
-      build.copy(build.here(slot(t), 0), build.here(0, own.begin * size), own.count, f.dtype);
+      build.copy(build.mine(slot(t), 0), build.mine(0, own.begin * size), own.count, f.dtype);
     for (int i = 1; i < f.ranks; ++i) {
       const int q = build.peer(i);
       const Portion theirs = part(f, cut, q, t);
-      const Place input = staged ? build.here(slot(t), 0) : build.here(0, theirs.begin * size);
-      build.offer(q, build.here(slot(t), cut.place(q)), input, theirs.count, f.dtype);
+      const Operand input = staged ? build.mine(slot(t), 0) : build.mine(0, theirs.begin * size);
+      build.fill(q, build.mine(slot(t), cut.place(q)), input, theirs.count, f.dtype);
       if (f.every_rank_reduces_all && !f.mirrored && theirs.count) break;
     }
     build.signal(t);
@@ -111,16 +111,16 @@ Plan reduce_slots(const ReductionShape& f, uint64_t slot_bytes) {
         f.deliver == Deliver::self
             ? portion_of(f.parts[static_cast<size_t>(f.rank)].count, t, ticks, size)
             : own;
-    const Place result =
-        stays ? build.here(kOutput, kept.begin * size) : build.here(result_slot, 0);
-    build.reduce(result, f.dtype, build.here(slot(t), cut.place(f.rank)), f.dtype, own.count,
-                 build.here(0, own.begin * size));
+    const Operand result =
+        stays ? build.mine(kOutput, kept.begin * size) : build.mine(result_slot, 0);
+    build.reduce(result, f.dtype, build.mine(slot(t), cut.place(f.rank)), f.dtype, own.count,
+                 build.mine(0, own.begin * size));
     if (!delivers) continue;
     if (f.deliver == Deliver::all && !f.mirrored)
-      build.copy(build.here(result_slot, 0), result, own.count, f.dtype);
+      build.copy(build.mine(result_slot, 0), result, own.count, f.dtype);
     for (int i = 1; i < f.ranks && f.mirrored; ++i)
       if (const int q = build.peer(i); f.deliver == Deliver::all || q == f.root)
-        build.put(q, build.here(result_slot, 0), result, own.count, f.dtype);
+        build.put(q, build.mine(result_slot, 0), result, own.count, f.dtype);
     build.signal(ticks + t);
   }
   if (delivers && (f.deliver != Deliver::root || f.rank == f.root)) collect(f, cut, build);

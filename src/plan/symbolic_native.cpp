@@ -27,13 +27,14 @@ Status check_parts(const Plan& plan, const std::vector<Native::Part>& parts) {
 
 // A step of `mine` against the same step of `other`.
 Status check_pair(const Plan& mine, const Plan& other, size_t which) {
-  const Native &here = mine.natives[which], &there = other.natives[which];
-  if (here.by != there.by || here.reduces != there.reduces ||
-      here.in_rank_order != there.in_rank_order || here.averages != there.averages ||
-      here.meets != there.meets)
+  const Native &ours = mine.natives[which], &theirs = other.natives[which];
+  if (ours.by != theirs.by || ours.reduces != theirs.reduces ||
+      ours.in_rank_order != theirs.in_rank_order || ours.averages != theirs.averages ||
+      ours.meets != theirs.meets)
     return fail(FSCCL_ERR_INTERNAL, "it is another step on rank {}", other.rank);
-  const Native::Part *const sent = part_for(here.sends, other.rank), *const received = part_for(
-                                                                         there.receives, mine.rank);
+  const Native::Part *const sent = part_for(ours.sends, other.rank), *const received =
+                                                                         part_for(theirs.receives,
+                                                                                  mine.rank);
   const uint64_t out = sent ? sent->count : 0, in = received ? received->count : 0;
   if (out != in)
     return fail(FSCCL_ERR_INTERNAL, "it sends {} elements to rank {}, which receives {}", out,
@@ -108,9 +109,9 @@ Status SymbolicRun::begin_native(int rank, uint32_t index, const Step& step, con
     return fail(FSCCL_ERR_INTERNAL, "a native step does not convert");
   const int tick = plans_[0].ticks + step.tick;
   for (const Native::Part& part : native.sends) {
-    const Place place{step.src.buffer, rank, part.offset};
+    const Operand operand{step.src.buffer, rank, part.offset};
     std::vector<SymbolicRange>& sent = sent_[{rank, part.peer, step.tick}];
-    FSCCL_ASSIGN(sent, read(rank, index, place, part.count * dtype_size(step.from)));
+    FSCCL_ASSIGN(sent, read(rank, index, operand, part.count * dtype_size(step.from)));
   }
   for (int peer = 0; peer < plans_[0].ranks; peer++) order_.signal(rank, index, tick, peer);
   return success();
@@ -132,14 +133,14 @@ Status SymbolicRun::receive_parts(int rank, uint32_t index, const Step& step,
                                   const Native& native) {
   for (const Native::Part& part : native.receives) {
     const Native::Part* const own = part.peer == rank ? part_for(native.sends, rank) : nullptr;
-    const Place place{step.dst.buffer, rank, part.offset};
+    const Operand operand{step.dst.buffer, rank, part.offset};
     if (own) {
-      const Location to = locate(place), from = locate({step.src.buffer, rank, own->offset});
+      const Location to = locate(operand), from = locate({step.src.buffer, rank, own->offset});
       if (to.memory == from.memory && to.offset == from.offset) continue;
     }
     FSCCL_TRY(check_received(rank, step, native, part));
     for (const SymbolicRange& range : sent_[{part.peer, rank, step.tick}]) {
-      Place at = place;
+      Operand at = operand;
       at.offset += range.begin;
       FSCCL_TRY(write(rank, index, at, range.end - range.begin, range.value));
     }
@@ -174,7 +175,7 @@ Status SymbolicRun::receive_sum(int rank, uint32_t index, const Step& step, cons
 
 Status SymbolicRun::do_divide(int rank, uint32_t index, const Step& step) {
   const uint64_t bytes = step.count * dtype_size(step.to);
-  FSCCL_TRY(check_place(rank, step.dst, bytes, true));
+  FSCCL_TRY(check_operand(rank, step.dst, bytes, true));
   FSCCL_ASSIGN(const auto ranges, read(rank, index, step.dst, bytes));
   const Location to = locate(step.dst);
   note(to.memory, to.offset, bytes, true, order_.now(rank, index));

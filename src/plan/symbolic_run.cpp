@@ -57,10 +57,10 @@ SymbolicRun::SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias
   }
 }
 
-SymbolicRun::Location SymbolicRun::locate(const Place& place) const {
+SymbolicRun::Location SymbolicRun::locate(const Operand& operand) const {
   const Location& start =
-      locations_[place.buffer * plans_.size() + static_cast<size_t>(place.rank)];
-  return {start.memory, start.offset + place.offset};
+      locations_[operand.buffer * plans_.size() + static_cast<size_t>(operand.rank)];
+  return {start.memory, start.offset + operand.offset};
 }
 
 Status SymbolicRun::run() {
@@ -163,41 +163,42 @@ Status SymbolicRun::execute(int rank, uint32_t index, const Step& step) {
   return fail(FSCCL_ERR_INTERNAL, "unknown kind of step {}", static_cast<int>(step.kind));
 }
 
-// Checks that `rank` may access the place.
-Status SymbolicRun::check_place(int rank, const Place& place, uint64_t bytes, bool write) {
+// Checks that `rank` may access the operand.
+Status SymbolicRun::check_operand(int rank, const Operand& operand, uint64_t bytes, bool write) {
   const Plan& plan = plans_[static_cast<size_t>(rank)];
-  if (place.rank < 0 || place.rank >= plan.ranks)
-    return fail(FSCCL_ERR_INTERNAL, "rank {} does not exist", place.rank);
-  const Plan& owner = plans_[static_cast<size_t>(place.rank)];
-  if (place.buffer >= owner.buffers.size())
-    return fail(FSCCL_ERR_INTERNAL, "buffer {} does not exist", place.buffer);
-  const Buffer& buffer = owner.buffers[place.buffer];
+  if (operand.rank < 0 || operand.rank >= plan.ranks)
+    return fail(FSCCL_ERR_INTERNAL, "rank {} does not exist", operand.rank);
+  const Plan& owner = plans_[static_cast<size_t>(operand.rank)];
+  if (operand.buffer >= owner.buffers.size())
+    return fail(FSCCL_ERR_INTERNAL, "buffer {} does not exist", operand.buffer);
+  const Buffer& buffer = owner.buffers[operand.buffer];
   uint64_t end = 0;
-  if (__builtin_add_overflow(place.offset, bytes, &end) || end > buffer.bytes)
+  if (__builtin_add_overflow(operand.offset, bytes, &end) || end > buffer.bytes)
     return fail(FSCCL_ERR_INTERNAL, "{} bytes from {} on exceed the {} bytes of {} on rank {}",
-                bytes, place.offset, buffer.bytes, buffer.name, place.rank);
+                bytes, operand.offset, buffer.bytes, buffer.name, operand.rank);
   if (write && buffer.role == Role::input)
     return fail(FSCCL_ERR_INTERNAL, "{} is an input and must not be written", buffer.name);
-  if (write && buffer.slot && place.rank != rank)
-    return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is written by another", buffer.name, place.rank);
+  if (write && buffer.slot && operand.rank != rank)
+    return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is written by another", buffer.name,
+                operand.rank);
   if (write && buffer.guarded && buffer.role != Role::inout &&
-      !released_[static_cast<size_t>(rank) * plan.buffers.size() + place.buffer])
+      !released_[static_cast<size_t>(rank) * plan.buffers.size() + operand.buffer])
     return fail(FSCCL_ERR_INTERNAL, "{} is guarded and written before a wait for its release",
                 buffer.name);
-  if (place.rank == rank || buffer.shared) return success();
+  if (operand.rank == rank || buffer.shared) return success();
   if (!buffer.published && !buffer.symmetric && !buffer.tabled)
     return fail(FSCCL_ERR_INTERNAL,
                 "{} of rank {} is not known to peers (published, symmetric, tabled or shared)",
-                buffer.name, place.rank);
-  if (!waited(rank, place.rank))
+                buffer.name, operand.rank);
+  if (!waited(rank, operand.rank))
     return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is touched before any wait for that rank",
-                buffer.name, place.rank);
+                buffer.name, operand.rank);
   return success();
 }
 
 // Source and destination of one step may be the same bytes element for element, if at all; never
 // overlap otherwise.
-Status SymbolicRun::check_alias(const Place& dst, uint64_t dst_bytes, const Place& src,
+Status SymbolicRun::check_alias(const Operand& dst, uint64_t dst_bytes, const Operand& src,
                                 uint64_t src_bytes, bool same_allowed) const {
   const Location to = locate(dst), from = locate(src);
   if (to.memory != from.memory || to.offset + dst_bytes <= from.offset ||
@@ -207,26 +208,26 @@ Status SymbolicRun::check_alias(const Place& dst, uint64_t dst_bytes, const Plac
   return fail(FSCCL_ERR_INTERNAL, "source and destination overlap");
 }
 
-Result<std::vector<SymbolicRange>> SymbolicRun::read(int rank, uint32_t index, const Place& place,
-                                                     uint64_t bytes) {
-  FSCCL_TRY(check_place(rank, place, bytes, false));
-  const Location from = locate(place);
+Result<std::vector<SymbolicRange>> SymbolicRun::read(int rank, uint32_t index,
+                                                     const Operand& operand, uint64_t bytes) {
+  FSCCL_TRY(check_operand(rank, operand, bytes, false));
+  const Location from = locate(operand);
   note(from.memory, from.offset, bytes, false, order_.now(rank, index));
   auto ranges = memories_[from.memory].read(from.offset, bytes);
   if (!ranges.ok())
-    return fail(FSCCL_ERR_INTERNAL, "reads buffer {} of rank {}: {}", place.buffer, place.rank,
+    return fail(FSCCL_ERR_INTERNAL, "reads buffer {} of rank {}: {}", operand.buffer, operand.rank,
                 ranges.status().text());
   for (SymbolicRange& range : ranges.value()) range.begin -= from.offset, range.end -= from.offset;
   return ranges;
 }
 
-Status SymbolicRun::write(int rank, uint32_t index, const Place& place, uint64_t bytes,
+Status SymbolicRun::write(int rank, uint32_t index, const Operand& operand, uint64_t bytes,
                           const SymbolicValue& value) {
-  FSCCL_TRY(check_place(rank, place, bytes, true));
-  const Location to = locate(place);
+  FSCCL_TRY(check_operand(rank, operand, bytes, true));
+  const Location to = locate(operand);
   note(to.memory, to.offset, bytes, true, order_.now(rank, index));
   const bool once =
-      plans_[static_cast<size_t>(place.rank)].buffers[place.buffer].role != Role::scratch;
+      plans_[static_cast<size_t>(operand.rank)].buffers[operand.buffer].role != Role::scratch;
   return memories_[to.memory].write(to.offset, bytes, value, once);
 }
 
@@ -237,8 +238,8 @@ Status SymbolicRun::do_put(int rank, uint32_t index, const Step& step) {
   if (!plan.mirrored) return fail(FSCCL_ERR_INTERNAL, "puts into a slot that is not mirrored");
   if (step.peer < 0 || step.peer >= plan.ranks || step.peer == rank)
     return fail(FSCCL_ERR_INTERNAL, "puts for a rank that is not a peer");
-  FSCCL_TRY(check_place(rank, step.dst, 0, true));
-  FSCCL_TRY(check_place(rank, step.src, 0, false));
+  FSCCL_TRY(check_operand(rank, step.dst, 0, true));
+  FSCCL_TRY(check_operand(rank, step.src, 0, false));
   if (!plan.buffers[step.dst.buffer].slot)
     return fail(FSCCL_ERR_INTERNAL, "puts into what is not a slot");
   if (step.src.rank != rank) return fail(FSCCL_ERR_INTERNAL, "puts what lies on another rank");
@@ -260,8 +261,8 @@ Status SymbolicRun::do_move(int rank, uint32_t index, const Step& step) {
   const bool convert = step.kind == StepKind::cast;
   FSCCL_ASSIGN(const uint64_t src_bytes, bytes_of(step.count, step.from));
   FSCCL_ASSIGN(const uint64_t dst_bytes, bytes_of(step.count, convert ? step.to : step.from));
-  FSCCL_TRY(check_place(rank, step.dst, dst_bytes, true));
-  FSCCL_TRY(check_place(rank, step.src, src_bytes, false));
+  FSCCL_TRY(check_operand(rank, step.dst, dst_bytes, true));
+  FSCCL_TRY(check_operand(rank, step.src, src_bytes, false));
   const Location to = locate(step.dst), from = locate(step.src);
   const bool in_place =
       step.dst.buffer != step.src.buffer && to.memory == from.memory && to.offset == from.offset;
@@ -274,12 +275,13 @@ Status SymbolicRun::do_move(int rank, uint32_t index, const Step& step) {
   if (convert ? !(dst_local && src_local) : !(dst_local || src_local))
     return fail(
         FSCCL_ERR_INTERNAL, "{}",
-        convert ? "a cast is between places of this rank" : "a copy is from or to this rank");
+        convert ? "a cast is between operands of this rank" : "a copy is from or to this rank");
   for (const SymbolicRange& range : ranges) {
-    Place place = step.dst;
+    Operand operand = step.dst;
     SymbolicValue value = range.value;
     uint64_t bytes = range.end - range.begin;
-    place.offset += range.begin / dtype_size(step.from) * dtype_size(convert ? step.to : step.from);
+    operand.offset +=
+        range.begin / dtype_size(step.from) * dtype_size(convert ? step.to : step.from);
     if (convert) {
       if (!value.raw())
         return fail(FSCCL_ERR_INTERNAL, "converts {}, which is not an input", value.text());
@@ -289,9 +291,9 @@ Status SymbolicRun::do_move(int rank, uint32_t index, const Step& step) {
       value.to = step.to;
       bytes = bytes / dtype_size(step.from) * dtype_size(step.to);
     } else {
-      place.offset = step.dst.offset + range.begin;
+      operand.offset = step.dst.offset + range.begin;
     }
-    FSCCL_TRY(write(rank, index, place, bytes, value));
+    FSCCL_TRY(write(rank, index, operand, bytes, value));
   }
   return success();
 }
@@ -303,28 +305,28 @@ Status SymbolicRun::do_reduce(int rank, uint32_t index, const Step& step) {
   const std::vector<Buffer>& buffers = plans_[static_cast<size_t>(rank)].buffers;
   FSCCL_ASSIGN(const uint64_t src_bytes, bytes_of(step.count, step.from));
   FSCCL_ASSIGN(const uint64_t dst_bytes, bytes_of(step.count, step.to));
-  const auto first_dst = step.spread ? 0 : step.dst.rank,
-             last_dst = step.spread ? plans_[0].ranks - 1 : step.dst.rank;
+  const auto first_dst = step.to_all ? 0 : step.dst.rank,
+             last_dst = step.to_all ? plans_[0].ranks - 1 : step.dst.rank;
   for (int q = first_dst; q <= last_dst; ++q)
-    FSCCL_TRY(check_place(rank, {step.dst.buffer, q, step.dst.offset}, dst_bytes, true));
-  if (step.spread && buffers[step.dst.buffer].shared)
+    FSCCL_TRY(check_operand(rank, {step.dst.buffer, q, step.dst.offset}, dst_bytes, true));
+  if (step.to_all && buffers[step.dst.buffer].shared)
     return fail(FSCCL_ERR_INTERNAL, "a shared result is written once");
   SymbolicValue result{0, 0, 0, step.from, step.to, true};
   bool first = true;
   for (int k = 0; k < static_cast<int>(plans_.size()); ++k) {
-    Place place{step.src.buffer, k, step.src.offset};
-    if (!local && k == rank) place = step.own;
+    Operand operand{step.src.buffer, k, step.src.offset};
+    if (!local && k == rank) operand = step.own;
     if (local) {
       uint64_t skipped = 0;
       if (__builtin_mul_overflow(step.stride, static_cast<uint64_t>(k), &skipped) ||
-          __builtin_add_overflow(step.src.offset, skipped, &place.offset))
+          __builtin_add_overflow(step.src.offset, skipped, &operand.offset))
         return fail(FSCCL_ERR_INTERNAL, "block {} lies beyond any memory", k);
-      place.rank = rank;
+      operand.rank = rank;
     }
-    FSCCL_ASSIGN(const auto ranges, read(rank, index, place, src_bytes));
+    FSCCL_ASSIGN(const auto ranges, read(rank, index, operand, src_bytes));
     for (int q = first_dst; q <= last_dst; ++q)
       FSCCL_TRY(
-          check_alias({step.dst.buffer, q, step.dst.offset}, dst_bytes, place, src_bytes, true));
+          check_alias({step.dst.buffer, q, step.dst.offset}, dst_bytes, operand, src_bytes, true));
     for (const SymbolicRange& range : ranges) {
       const SymbolicValue& value = range.value;
       const uint64_t base = value.offset - range.begin;
@@ -405,11 +407,11 @@ Status SymbolicRun::do_wait(int rank, uint32_t index, const Step& step) {
   if (payload.bytes != step.count)
     return fail(FSCCL_ERR_INTERNAL, "the signal carries {} bytes, and {} are wanted", payload.bytes,
                 step.count);
-  FSCCL_TRY(check_place(rank, step.dst, step.count, true));
+  FSCCL_TRY(check_operand(rank, step.dst, step.count, true));
   for (const SymbolicRange& range : payload.ranges) {
-    Place place = step.dst;
-    place.offset += range.begin;
-    FSCCL_TRY(write(rank, index, place, range.end - range.begin, range.value));
+    Operand operand = step.dst;
+    operand.offset += range.begin;
+    FSCCL_TRY(write(rank, index, operand, range.end - range.begin, range.value));
   }
   return success();
 }

@@ -21,13 +21,13 @@ class SymbolicRun {
   SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias>& aliases);
   Status run();
 
-  // The memory and the offset of a place. A shared buffer is one memory, that of rank 0; an aliased
-  // one is part of another.
+  // The memory and the offset of a operand. A shared buffer is one memory, that of rank 0; an
+  // aliased one is part of another.
   struct Location {
     size_t memory = 0;
     uint64_t offset = 0;
   };
-  Location locate(const Place& place) const;
+  Location locate(const Operand& operand) const;
   const SymbolicMemory& memory(size_t index) const { return memories_[index]; }
   std::vector<MemoryAccess>& accesses(size_t index) { return accesses_[index]; }
   size_t memories() const { return memories_.size(); }
@@ -69,13 +69,13 @@ class SymbolicRun {
   void note(size_t memory, uint64_t begin, uint64_t bytes, bool write, const Moment& now) {
     accesses_[memory].push_back({begin, begin + bytes, write, now, now});
   }
-  Status check_place(int rank, const Place& place, uint64_t bytes, bool write);
-  Status check_alias(const Place& dst, uint64_t dst_bytes, const Place& src, uint64_t src_bytes,
+  Status check_operand(int rank, const Operand& operand, uint64_t bytes, bool write);
+  Status check_alias(const Operand& dst, uint64_t dst_bytes, const Operand& src, uint64_t src_bytes,
                      bool same_allowed) const;
-  // Returns the ranges of the place, relative to its first byte.
-  Result<std::vector<SymbolicRange>> read(int rank, uint32_t index, const Place& place,
+  // Returns the ranges of the operand, relative to its first byte.
+  Result<std::vector<SymbolicRange>> read(int rank, uint32_t index, const Operand& operand,
                                           uint64_t bytes);
-  Status write(int rank, uint32_t index, const Place& place, uint64_t bytes,
+  Status write(int rank, uint32_t index, const Operand& operand, uint64_t bytes,
                const SymbolicValue& value);
   Status blocked() const;
 

@@ -94,7 +94,7 @@ inline void pull_pieces(Builder& build, const UnitShape& shape, int q) {
     if (touches) {
       last->count += its.piece.count;
     } else {
-      build.copy(build.here(its.slot, its.offset), build.at(q, its.slot, its.offset),
+      build.copy(build.mine(its.slot, its.offset), build.at(q, its.slot, its.offset),
                  its.piece.count, dtype);
     }
   });
@@ -124,8 +124,8 @@ inline void cast_own_pieces(Builder& build, const UnitShape& shape) {
   for (uint32_t k = 0; shape.slot.by_parameter && k < list.size(); ++k)
     if (shape.slot.slots[list[k]]) build.wait_released(k);
   for_each_piece(shape, shape.rank, [&](const UnitPiece& own) {
-    build.cast(build.here(own.slot, own.offset), shape.slot_dtype[own.parameter],
-               build.here(own.shard, 0), shape.shard_dtype[own.parameter], own.piece.count);
+    build.cast(build.mine(own.slot, own.offset), shape.slot_dtype[own.parameter],
+               build.mine(own.shard, 0), shape.shard_dtype[own.parameter], own.piece.count);
   });
 }
 

@@ -59,7 +59,7 @@ Plan reduce_grads(const UnitShape&);
 Plan reduce_grads_enter(const UnitShape&);
 // Slots of its own on every rank: each has in its slots what it holds; the others pull it. Two
 // ticks: the slots are the ranks' own when the plan ends.
-Plan unshard_spread(const UnitShape&);
+Plan unshard_pull(const UnitShape&);
 // Gradient slots as of reduce_grads: each rank reduces what it holds over the ranks of the plan,
 // into its own slots where `sums` has it. One tick.
 Plan reduce_partials(const UnitShape&);

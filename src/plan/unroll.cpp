@@ -10,7 +10,7 @@ struct Unroller {
   Plan out;
   // views of a slot, by the rank that looks at it; one if all ranks see the same
   const uint32_t views;
-  uint32_t first_slot = 0;  // first of the kWindow * views buffers that stand for slots
+  uint32_t first_slot = 0;  // first of the kTickWindow * views buffers that stand for slots
   LastHeard heard{};
   std::vector<uint16_t> heard_at;  // rounds that are not quiet
 
@@ -28,10 +28,10 @@ struct Unroller {
     }
     first_slot = static_cast<uint32_t>(out.buffers.size());
     if (!slot_bytes) return;
-    for (uint32_t i = 0; i < kWindow * views; i++) {
+    for (uint32_t i = 0; i < kTickWindow * views; i++) {
       const uint32_t tick = i / views, view = i % views;
       Buffer slot;
-      slot.name = "slot of tick " + std::to_string(tick) + " mod " + std::to_string(kWindow);
+      slot.name = "slot of tick " + std::to_string(tick) + " mod " + std::to_string(kTickWindow);
       if (plan.mirrored) slot.name += " for rank " + std::to_string(view);
       slot.role = Role::scratch;
       slot.bytes = slot_bytes;
@@ -42,28 +42,29 @@ struct Unroller {
     }
   }
 
-  // Bytes a place advances per element before it; slots do not. `viewer`: who sees it.
-  Place moved(Place place, uint64_t elements, fsccl_dtype_t dtype, int first_tick,
-              int viewer) const {
-    if (place.buffer >= plan.buffers.size()) {  // for verify() to find
-      place.buffer += static_cast<uint32_t>(out.buffers.size() - plan.buffers.size());
-      return place;
+  // Bytes a operand advances per element before it; slots do not. `viewer`: who sees it.
+  Operand moved(Operand operand, uint64_t elements, fsccl_dtype_t dtype, int first_tick,
+                int viewer) const {
+    if (operand.buffer >= plan.buffers.size()) {  // for verify() to find
+      operand.buffer += static_cast<uint32_t>(out.buffers.size() - plan.buffers.size());
+      return operand;
     }
-    const Buffer& buffer = plan.buffers[place.buffer];
+    const Buffer& buffer = plan.buffers[operand.buffer];
     if (buffer.slot)
-      place.buffer = first_slot +
-                     static_cast<uint32_t>((first_tick + buffer.slot_tick) % kWindow) * views +
-                     (plan.mirrored ? static_cast<uint32_t>(viewer) : 0);
+      operand.buffer =
+          first_slot +
+          static_cast<uint32_t>((first_tick + buffer.slot_tick) % kTickWindow) * views +
+          (plan.mirrored ? static_cast<uint32_t>(viewer) : 0);
     else
-      place.offset += elements * dtype_size(dtype);
-    return place;
+      operand.offset += elements * dtype_size(dtype);
+    return operand;
   }
 
   void round(uint32_t r) {
     const int first_tick = static_cast<int>(r) * plan.ticks;
     // The engine's own wait: whoever used a slot of this round, or a line, before has left that
     // round.
-    const int needed = first_tick + plan.ticks - kWindow;
+    const int needed = first_tick + plan.ticks - kTickWindow;
     const bool quiet = heard.quiet(plan, static_cast<uint32_t>(first_tick));
     if (needed > 0 && plan.ranks > 1) {
       Step wait;

@@ -112,7 +112,7 @@ Status check_end(const std::vector<Plan>& plans, SymbolicRun& run) {
     const auto steps = static_cast<uint32_t>(plan.steps.size());
     const Moment end = run.order().now(plan.rank, steps);
     for (uint32_t b = 0; b < plan.buffers.size(); ++b) {
-      if (plan.buffers[b].slot) continue;  // the window guards its reuse
+      if (plan.buffers[b].slot) continue;  // the window of ticks guards its reuse
       for (const MemoryAccess& access : run.accesses(run.locate({b, plan.rank, 0}).memory)) {
         if (access.moment.rank == plan.rank || access.begin == access.end ||
             run.order().before(access.moment, end))
@@ -134,17 +134,17 @@ struct Span {
 Status check_one(const std::vector<Plan>& plans, const SymbolicRun& run, const Expected& want,
                  std::vector<std::vector<Span>>& covered) {
   const auto ranks = static_cast<int>(plans.size());
-  const auto exists = [&](const Place& place) {
-    return place.rank >= 0 && place.rank < ranks && place.buffer < plans[0].buffers.size();
+  const auto exists = [&](const Operand& operand) {
+    return operand.rank >= 0 && operand.rank < ranks && operand.buffer < plans[0].buffers.size();
   };
-  if (!exists(want.place) || (!want.reduced && !exists(want.source)) ||
+  if (!exists(want.operand) || (!want.reduced && !exists(want.source)) ||
       want.source.buffer >= plans[0].buffers.size())
-    return fail(FSCCL_ERR_INTERNAL, "the expectation names a place that does not exist");
-  const Plan& plan = plans[static_cast<size_t>(want.place.rank)];
+    return fail(FSCCL_ERR_INTERNAL, "the expectation names a operand that does not exist");
+  const Plan& plan = plans[static_cast<size_t>(want.operand.rank)];
   const std::string where = fmt::format("plan {}, rank {}: result {}", plan.name, plan.rank,
-                                        plan.buffers[want.place.buffer].name);
+                                        plan.buffers[want.operand.buffer].name);
   const uint64_t bytes = want.count * dtype_size(want.to);
-  const SymbolicRun::Location result = run.locate(want.place);
+  const SymbolicRun::Location result = run.locate(want.operand);
   covered[result.memory].push_back({result.offset, result.offset + bytes});
   const auto ranges = run.memory(result.memory).read(result.offset, bytes);
   if (!ranges.ok()) return fail(FSCCL_ERR_INTERNAL, "{}: {}", where, ranges.status().text());

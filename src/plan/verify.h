@@ -3,7 +3,7 @@
 // x on", that converted, or the reduction of it over all ranks. Work is per range, never per byte,
 // so size does not matter.
 //
-// Checked: the rules of plan.h; every place within its buffer and every access to a peer allowed;
+// Checked: the rules of plan.h; every operand within its buffer and every access to a peer allowed;
 // no deadlock; no read of what nobody wrote; no two accesses to the same bytes, one of them a
 // write, that signals and waits do not order (vector clocks, so the verdict holds for every timing,
 // not for one; a put lasts from its step until its peer has the bytes); no access to a rank's
@@ -20,9 +20,9 @@ namespace fsccl {
 // The value that a range of a result must hold at the end: element k of `count` is element k of the
 // source, converted from `from` to `to`.
 struct Expected {
-  Place place;  // in a shared buffer: any rank
+  Operand operand;  // in a shared buffer: any rank
   // initial contents of an input or inout buffer; `rank` is ignored when reduced
-  Place source;
+  Operand source;
   uint64_t count = 0;  // elements
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;

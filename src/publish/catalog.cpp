@@ -35,22 +35,22 @@ Result<Param> get_param(ByteReader& reader) {
   return param;
 }
 
-void put(ByteWriter& writer, const RankAddress& place) {
-  const size_t count = std::min(place.ips.size(), kMostAddresses);
-  writer.put(place.host).put(place.listener).put(place.port).put(static_cast<uint8_t>(count));
-  for (size_t i = 0; i < count; i++) writer.put(place.ips[i]);
+void put(ByteWriter& writer, const RankAddress& address) {
+  const size_t count = std::min(address.ips.size(), kMostAddresses);
+  writer.put(address.host).put(address.listener).put(address.port).put(static_cast<uint8_t>(count));
+  for (size_t i = 0; i < count; i++) writer.put(address.ips[i]);
 }
 
-Result<RankAddress> get_place(ByteReader& reader) {
-  RankAddress place;
-  place.host = reader.get<uint64_t>();
-  reader.get(place.listener);
-  place.port = reader.get<uint16_t>();
+Result<RankAddress> get_rank_address(ByteReader& reader) {
+  RankAddress address;
+  address.host = reader.get<uint64_t>();
+  reader.get(address.listener);
+  address.port = reader.get<uint16_t>();
   const size_t count = reader.get<uint8_t>();
   if (count > kMostAddresses) return bad_payload("Catalog");
-  place.ips.resize(count);
-  for (IpAddress& ip : place.ips) reader.get(ip);
-  return place;
+  address.ips.resize(count);
+  for (IpAddress& ip : address.ips) reader.get(ip);
+  return address;
 }
 
 void put_params(ByteWriter& writer, const Catalog& catalog) {
@@ -63,9 +63,9 @@ void put_params(ByteWriter& writer, const Catalog& catalog) {
 
 }  // namespace
 
-Bytes encode(const RankAddress& place) {
+Bytes encode(const RankAddress& address) {
   ByteWriter writer;
-  put(writer, place);
+  put(writer, address);
   return writer.take();
 }
 
@@ -79,16 +79,16 @@ Bytes encode(const Catalog& catalog) {
   ByteWriter writer;
   writer.put(catalog.number);
   put_params(writer, catalog);
-  writer.put(static_cast<uint32_t>(catalog.places.size()));
-  for (const RankAddress& place : catalog.places) put(writer, place);
+  writer.put(static_cast<uint32_t>(catalog.addresses.size()));
+  for (const RankAddress& address : catalog.addresses) put(writer, address);
   return writer.take();
 }
 
-Result<RankAddress> decode_place(ByteView payload) {
+Result<RankAddress> decode_rank_address(ByteView payload) {
   ByteReader reader(payload);
-  FSCCL_ASSIGN(RankAddress place, get_place(reader));
-  if (!reader.good()) return bad_payload("Place");
-  return place;
+  FSCCL_ASSIGN(RankAddress address, get_rank_address(reader));
+  if (!reader.good()) return bad_payload("RankAddress");
+  return address;
 }
 
 Result<Catalog> decode_catalog(ByteView payload) {
@@ -118,8 +118,8 @@ Result<Catalog> decode_catalog(ByteView payload) {
   if (!reader.good() || ranks == 0 || ranks > static_cast<size_t>(kMaxRanks))
     return bad_payload("Catalog");
   for (size_t i = 0; i < ranks && reader.good(); i++) {
-    FSCCL_ASSIGN(RankAddress place, get_place(reader));
-    catalog.places.push_back(std::move(place));
+    FSCCL_ASSIGN(RankAddress address, get_rank_address(reader));
+    catalog.addresses.push_back(std::move(address));
   }
   if (!reader.finished()) return bad_payload("Catalog");
   return catalog;

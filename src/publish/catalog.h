@@ -30,22 +30,22 @@ struct RankAddress {
   uint16_t port = 0;  // 0: no TCP
   std::vector<IpAddress> ips;
 };
-Bytes encode(const RankAddress& place);
+Bytes encode(const RankAddress& address);
 
 struct Catalog {
   uint64_t number = 0;  // names the publication: random, or derived from the secret's file
   fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
   std::vector<Param> params;
-  std::vector<uint32_t> unit_params;  // how many parameters each unit has
-  std::vector<RankAddress> places;    // by rank
+  std::vector<uint32_t> unit_params;   // how many parameters each unit has
+  std::vector<RankAddress> addresses;  // by rank
 
-  int ranks() const { return static_cast<int>(places.size()); }
+  int ranks() const { return static_cast<int>(addresses.size()); }
 };
-// All but the number and the places: what the ranks must have alike.
+// All but the number and the addresses: what the ranks must have alike.
 Bytes encode_params(const Catalog& catalog);
 Bytes encode(const Catalog& catalog);
 Result<Catalog> decode_catalog(ByteView payload);
-Result<RankAddress> decode_place(ByteView payload);
+Result<RankAddress> decode_rank_address(ByteView payload);
 
 // How the ranks share each unit. FSCCL_ERR_INVALID_ARGUMENT: shapes, ties or blocks cannot be.
 Result<std::vector<Layout>> layouts_of(const Catalog& catalog);

@@ -11,7 +11,7 @@ namespace fsccl::publish {
 History::History(uint64_t words, uint64_t limit_bytes)
     : limit_(limit_bytes), previous_(words), encoded_(delta_block_bound(kDeltaBlockWords)) {
   range_.words = words;
-  sums_.resize(range_.blocks());
+  checksums_.resize(range_.blocks());
 }
 
 void History::begin(bool records) {
@@ -84,7 +84,7 @@ void History::keep(size_t block) {
 void History::encode(size_t block, const uint16_t* words, DeltaForm form, DeltaScratch& scratch) {
   const DeltaWritten written =
       encode_delta(words, block_at(block), block_words(block), form, encoded_.data(), scratch);
-  sums_[block] = written.sum;
+  checksums_[block] = written.sum;
   encoded_bytes_ = written.bytes;
 }
 
@@ -104,14 +104,14 @@ void History::add_encoded(size_t block) {
 void History::copy(size_t block, const uint16_t* words) {
   const size_t bytes = block_words(block) * sizeof(uint16_t);
   std::memcpy(block_at(block), words, bytes);
-  sums_[block] = crc32c(words, bytes);
+  checksums_[block] = crc32c(words, bytes);
 }
 
 uint64_t History::end(uint64_t label) {
   publishing_ = false;
   version_++;
   label_ = label;
-  sum_ = crc32c(sums_.data(), sums_.size() * sizeof(uint32_t));
+  sum_ = crc32c(checksums_.data(), checksums_.size() * sizeof(uint32_t));
   if (!making_) {
     records_.clear();  // there is a gap behind them
     return 0;
@@ -189,9 +189,9 @@ ByteView History::next(Sending& sending, Bytes& room) {
   Copy& copy = *sending.copy_;
   const size_t bytes = block_words(block) * sizeof(uint16_t);
   const void* const words = copy.kept[block] ? copy.kept[block].get() : block_at(block);
-  room.resize(kSumBytes + bytes);
-  std::memcpy(room.data() + kSumBytes, words, bytes);
-  const uint32_t sum = crc32c(room.data() + kSumBytes, bytes);
+  room.resize(kChecksumBytes + bytes);
+  std::memcpy(room.data() + kChecksumBytes, words, bytes);
+  const uint32_t sum = crc32c(room.data() + kChecksumBytes, bytes);
   std::memcpy(room.data(), &sum, sizeof sum);
   release(copy, block);
   return room;

@@ -127,7 +127,7 @@ class History {
   uint32_t sum_ = 0;
   bool publishing_ = false;
   std::vector<uint16_t> previous_;
-  std::vector<uint32_t> sums_;  // one for each block
+  std::vector<uint32_t> checksums_;  // one for each block
   std::deque<std::shared_ptr<const Record>> records_;
   std::shared_ptr<Record> making_;
   Bytes encoded_;  // one encoded block

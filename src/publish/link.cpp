@@ -53,7 +53,7 @@ Status Link::take_frame(const Frame& frame) {
     received_ = block_filled_ = block_number_ = 0;
     if (head.base == 0) {
       whole_.resize(range_.words);
-      sums_.assign(range_.blocks(), 0);
+      checksums_.assign(range_.blocks(), 0);
       counts_.whole_copies++;
     } else {
       records_.resize(head.bytes);
@@ -72,11 +72,11 @@ Status Link::take_frame(const Frame& frame) {
 void Link::put_block() {
   const size_t words = range_.block_words(block_number_);
   uint16_t* const to = whole_.data() + range_.block_begin(block_number_);
-  std::memcpy(to, block_.data() + kSumBytes, words * sizeof *to);
+  std::memcpy(to, block_.data() + kChecksumBytes, words * sizeof *to);
   uint32_t told = 0;
   std::memcpy(&told, block_.data(), sizeof told);
-  sums_[block_number_] = crc32c(to, words * sizeof *to);
-  sound_ = sound_ && told == sums_[block_number_];
+  checksums_[block_number_] = crc32c(to, words * sizeof *to);
+  sound_ = sound_ && told == checksums_[block_number_];
   block_number_++;
   block_filled_ = 0;
 }
@@ -86,7 +86,7 @@ Result<bool> Link::take_raw() {
   const uint64_t left = head_.bytes - received_;
   size_t count = 0;
   if (head_.base == 0) {
-    const size_t size = kSumBytes + sizeof(uint16_t) * range_.block_words(block_number_);
+    const size_t size = kChecksumBytes + sizeof(uint16_t) * range_.block_words(block_number_);
     block_.resize(size);
     FSCCL_ASSIGN(count, channel_.take_raw(block_.data() + block_filled_, size - block_filled_));
     block_filled_ += count;
@@ -110,11 +110,11 @@ Status Link::read(int64_t now_ns) {
       heard_ns_ = now_ns;
       continue;
     }
-    FSCCL_ASSIGN(bool here, channel_.next(frame));
-    if (!here) {
+    FSCCL_ASSIGN(bool came, channel_.next(frame));
+    if (!came) {
       const Status pumped = channel_.pump_in();
-      FSCCL_ASSIGN(here, channel_.next(frame));
-      if (!here) return pumped.clone();
+      FSCCL_ASSIGN(came, channel_.next(frame));
+      if (!came) return pumped.clone();
     }
     heard_ns_ = now_ns;
     FSCCL_TRY(take_frame(frame));
@@ -144,7 +144,7 @@ bool Link::apply(DeltaScratch& scratch) {
   complete_ = false;
   asked_ = 0;
   if (head.base == 0) {
-    sound_ = sound_ && crc32c(sums_.data(), sums_.size() * sizeof(uint32_t)) == head.sum;
+    sound_ = sound_ && crc32c(checksums_.data(), checksums_.size() * sizeof(uint32_t)) == head.sum;
     if (sound_) words_ = std::move(whole_);
     whole_ = {};
   } else {

@@ -70,11 +70,11 @@ class Link {
 
   VersionHead head_;  // the head of the answer; version 0: there is none
   bool complete_ = false, sound_ = true;
-  uint64_t received_ = 0;        // bytes that came, out of head_.bytes
-  std::vector<uint16_t> words_;  // empty until the first whole copy
-  std::vector<uint16_t> whole_;  // a whole copy
-  std::vector<uint32_t> sums_;   // the sums of its blocks
-  Bytes block_;                  // a block of it, until that is complete
+  uint64_t received_ = 0;            // bytes that came, out of head_.bytes
+  std::vector<uint16_t> words_;      // empty until the first whole copy
+  std::vector<uint16_t> whole_;      // a whole copy
+  std::vector<uint32_t> checksums_;  // checksums of its blocks
+  Bytes block_;                      // a block of it, until that is complete
   size_t block_filled_ = 0, block_number_ = 0;
   Bytes records_;
   Counts counts_;

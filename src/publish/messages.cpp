@@ -52,7 +52,7 @@ Result<uint64_t> decode_version(ByteView payload) {
 
 uint64_t whole_bytes(uint64_t words) {
   const uint64_t blocks = (words + kDeltaBlockWords - 1) / kDeltaBlockWords;
-  return kSumBytes * blocks + 2 * words;
+  return kChecksumBytes * blocks + 2 * words;
 }
 
 uint64_t most_record_bytes(uint64_t words) { return delta_bound(words); }

@@ -21,7 +21,7 @@
 
 namespace fsccl::publish {
 
-inline constexpr size_t kSumBytes = 4;  // before each block of a whole copy
+inline constexpr size_t kChecksumBytes = 4;  // before each block of a whole copy
 
 struct Want {
   uint64_t base = 0, version = 0;

@@ -38,7 +38,7 @@ Result<std::shared_ptr<Publisher>> Publisher::create(Communicator& comm,
   if (status.ok()) {
     made.reset(new Publisher(request.take()));
     made->rank_ = comm.rank();
-    made->request_.catalog.places.resize(static_cast<size_t>(comm.size()));
+    made->request_.catalog.addresses.resize(static_cast<size_t>(comm.size()));
     status = made->prepare();
     if (status.ok()) status = made->listen(&listeners, &mine);
   }
@@ -58,26 +58,26 @@ Status Publisher::prepare() {
   return success();
 }
 
-Status Publisher::listen(std::vector<Fd>* listeners, RankAddress* place) {
+Status Publisher::listen(std::vector<Fd>* listeners, RankAddress* address) {
   const ConfigRef settings = config();
-  place->host = host_number(settings->host_id);
-  random_bytes(place->listener.data(), place->listener.size());
-  FSCCL_ASSIGN(Fd unix_listener, listen_unix(listener_name(place->listener)));
+  address->host = host_number(settings->host_id);
+  random_bytes(address->listener.data(), address->listener.size());
+  FSCCL_ASSIGN(Fd unix_listener, listen_unix(listener_name(address->listener)));
   listeners->push_back(std::move(unix_listener));
   if (!settings->bootstrap_tcp) return success();
   Result<Fd> tcp_listener = listen_tcp(request_.port);
   if (!tcp_listener.ok() && tcp_listener.status().code() == FSCCL_ERR_INVALID_STATE)
     return fail(FSCCL_ERR_CONFIG, "port {} is in use; choose another, or 0 for any", request_.port);
   if (!tcp_listener.ok()) return tcp_listener.take_status();
-  place->port = port_of(local_address(tcp_listener.value().get()));
-  place->ips = local_ips(settings->bootstrap_interface);
-  if (place->ips.size() > kMostAddresses) place->ips.resize(kMostAddresses);
-  port_ = place->port;
+  address->port = port_of(local_address(tcp_listener.value().get()));
+  address->ips = local_ips(settings->bootstrap_interface);
+  if (address->ips.size() > kMostAddresses) address->ips.resize(kMostAddresses);
+  port_ = address->port;
   listeners->push_back(tcp_listener.take());
   return success();
 }
 
-// Compares what must be alike, and exchanges places and the key.
+// Compares what must be alike, and exchanges addresses and the key.
 Status Publisher::meet(Communicator& comm, const RankAddress& mine, std::vector<Fd> listeners) {
   Catalog& catalog = request_.catalog;
   const Bytes params = encode_params(catalog);
@@ -89,12 +89,12 @@ Status Publisher::meet(Communicator& comm, const RankAddress& mine, std::vector<
         "rank {} publishes other parameters than rank {}: names, shapes, types, ties, units "
         "and layout are the same on all ranks",
         odd, rank_);
-  std::array<uint8_t, kRankAddressBytes> place{};
+  std::array<uint8_t, kRankAddressBytes> address{};
   const Bytes bytes = encode(mine);
-  std::copy(bytes.begin(), bytes.end(), place.begin());
-  FSCCL_ASSIGN(const auto places, all_gather(comm, place));
-  for (size_t rank = 0; rank < places.size(); rank++) {
-    FSCCL_ASSIGN(catalog.places[rank], decode_place(places[rank]));
+  std::copy(bytes.begin(), bytes.end(), address.begin());
+  FSCCL_ASSIGN(const auto addresses, all_gather(comm, address));
+  for (size_t rank = 0; rank < addresses.size(); rank++) {
+    FSCCL_ASSIGN(catalog.addresses[rank], decode_rank_address(addresses[rank]));
   }
   FSCCL_ASSIGN(const Salt salt, from_rank(comm, 0, Salt::random()));
   Result<PublicationKey> made = key_of_publication(comm.context().job(), salt);
@@ -107,7 +107,7 @@ Status Publisher::meet(Communicator& comm, const RankAddress& mine, std::vector<
                 rank_);
   catalog.number = key.number;
   catalog_bytes_ = encode(catalog);
-  const RankAddress& first = catalog.places.front();
+  const RankAddress& first = catalog.addresses.front();
   ticket_ = fsccl::encode(UniqueId{key.number, key.credentials.key, first.listener, first.host,
                                    getpid(), first.port, first.ips});
   return all_ok(comm, begin_to_serve(key.credentials, std::move(listeners)), "serve subscribers");
@@ -121,7 +121,7 @@ Status Publisher::begin_to_serve(const Credentials& credentials, std::vector<Fd>
                                }));
   hook_ = Reactor::instance().add_hook([weak = weak_from_this()]() -> int64_t {
     const auto self = weak.lock();
-    return self ? self->tick() : -1;
+    return self ? self->on_timer() : -1;
   });
   return success();
 }
@@ -199,7 +199,7 @@ void Publisher::drop(int fd) {
 }
 
 // Each second: signs of life, and whoever takes nothing goes.
-int64_t Publisher::tick() {
+int64_t Publisher::on_timer() {
   const std::lock_guard lock(mutex_);
   if (closed_) return -1;
   const int64_t now = now_ns();

@@ -27,7 +27,7 @@ class Communicator;
 namespace fsccl::publish {
 
 struct PublishRequest {
-  Catalog catalog;                    // without number and places
+  Catalog catalog;                    // without number and addresses
   std::vector<fsccl_dtype_t> stored;  // the type of each parameter's shard
   std::vector<const void*> shards;
   uint64_t limit_bytes = 0;
@@ -57,7 +57,7 @@ class Publisher : public std::enable_shared_from_this<Publisher> {
  private:
   explicit Publisher(PublishRequest request) : request_(std::move(request)) {}
   Status prepare();
-  Status listen(std::vector<Fd>* listeners, RankAddress* place);
+  Status listen(std::vector<Fd>* listeners, RankAddress* address);
   Status meet(Communicator& comm, const RankAddress& mine, std::vector<Fd> listeners);
   Status begin_to_serve(const Credentials& credentials, std::vector<Fd> listeners);
   void fill(size_t block, uint16_t* words) const;
@@ -66,7 +66,7 @@ class Publisher : public std::enable_shared_from_this<Publisher> {
   void on_writable(int fd);
   void serve(int fd, Feed& feed);
   void drop(int fd);
-  int64_t tick();
+  int64_t on_timer();
   bool all_have_newest() const;
 
   PublishRequest request_;

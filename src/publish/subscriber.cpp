@@ -76,11 +76,11 @@ Result<FramedSocket> Subscriber::connect(const SocketAddress& address, Deadline 
 }
 
 Result<FramedSocket> Subscriber::connect(int rank, Deadline deadline) {
-  const RankAddress& place = catalog_.places[static_cast<size_t>(rank)];
+  const RankAddress& listens = catalog_.addresses[static_cast<size_t>(rank)];
   std::vector<SocketAddress> addresses;
-  if (place.host == host_) addresses.push_back(unix_address(listener_name(place.listener)));
-  if (place.host != host_ && place.port)
-    for (const IpAddress& ip : place.ips) addresses.push_back(tcp_address(ip, place.port));
+  if (listens.host == host_) addresses.push_back(unix_address(listener_name(listens.listener)));
+  if (listens.host != host_ && listens.port)
+    for (const IpAddress& ip : listens.ips) addresses.push_back(tcp_address(ip, listens.port));
   Status last = fail(FSCCL_ERR_CONFIG,
                      "rank {} is on another host (or in another container) and listens on no TCP "
                      "port: remove FSCCL_BOOTSTRAP_TCP=0 there",

@@ -112,9 +112,9 @@ RedistributionClaim claim_of(const RedistributionRequest& request) {
   return claim;
 }
 
-Result<uint64_t> settle(const std::vector<RedistributionClaim>& claims,
-                        const std::vector<uint64_t>& hosts, const RedistributionRequest& request,
-                        Redistribution* plan) {
+Result<uint64_t> agreed_version(const std::vector<RedistributionClaim>& claims,
+                                const std::vector<uint64_t>& hosts,
+                                const RedistributionRequest& request, Redistribution* plan) {
   FSCCL_TRY(compare(claims, *plan));
   for (size_t rank = 0; rank < claims.size(); rank++)
     plan->members.push_back({-1, claims[rank].takes, hosts[rank]});
@@ -125,8 +125,8 @@ Result<uint64_t> settle(const std::vector<RedistributionClaim>& claims,
   return choose_version(plan, request, claims);
 }
 
-Result<RedistributionRounds> settle(const std::vector<RedistributionTerms>& terms,
-                                    const Redistribution& plan) {
+Result<RedistributionRounds> agreed_rounds(const std::vector<RedistributionTerms>& terms,
+                                           const Redistribution& plan) {
   RedistributionRounds rounds{UINT64_MAX, 0};
   const uint64_t most = all_bytes(plan);
   for (size_t rank = 0; rank < terms.size(); rank++) {

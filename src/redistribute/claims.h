@@ -17,9 +17,9 @@ struct RedistributionClaim {
 RedistributionClaim claim_of(const RedistributionRequest& request);
 // The version that is dealt out, by the claims of all ranks and the hosts that they are on: `plan`
 // then has its members.
-Result<uint64_t> settle(const std::vector<RedistributionClaim>& claims,
-                        const std::vector<uint64_t>& hosts, const RedistributionRequest& request,
-                        Redistribution* plan);
+Result<uint64_t> agreed_version(const std::vector<RedistributionClaim>& claims,
+                                const std::vector<uint64_t>& hosts,
+                                const RedistributionRequest& request, Redistribution* plan);
 
 // How bytes go: in each round at most `part` of them from one rank to another, until `longest` have
 // gone.
@@ -32,7 +32,7 @@ struct RedistributionRounds {
   uint64_t part = kLeastPart, longest = 0;
 };
 // By the terms of all ranks.
-Result<RedistributionRounds> settle(const std::vector<RedistributionTerms>& terms,
-                                    const Redistribution& plan);
+Result<RedistributionRounds> agreed_rounds(const std::vector<RedistributionTerms>& terms,
+                                           const Redistribution& plan);
 
 }  // namespace fsccl

@@ -11,11 +11,11 @@ double NativePrice::at(uint64_t bytes) const {
   const Point& before =
       next == points.end() && points.size() > 1 ? points[points.size() - 2] : *std::prev(next);
   const Point& after = next == points.end() ? points.back() : *next;
-  const auto from = static_cast<double>(before.bytes), here = static_cast<double>(bytes);
-  if (points.size() == 1) return before.ns * here / std::max(from, 1.0);
+  const auto from = static_cast<double>(before.bytes), wanted = static_cast<double>(bytes);
+  if (points.size() == 1) return before.ns * wanted / std::max(from, 1.0);
   const double slope =
       std::max(0.0, (after.ns - before.ns) / (static_cast<double>(after.bytes) - from));
-  return before.ns + slope * (here - from);
+  return before.ns + slope * (wanted - from);
 }
 
 const NativePrice* measured_price(const std::vector<NativePrice>* prices, OpCode op,

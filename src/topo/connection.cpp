@@ -7,7 +7,7 @@
 namespace fsccl::topo {
 namespace {
 
-// The class of the edge between a node and its parent.
+// The class of the edge between a vertex and its parent.
 LinkClass class_above(Kind kind, Kind parent) {
   switch (kind) {
     case Kind::core:
@@ -34,23 +34,23 @@ LinkClass class_across(Kind a, Kind b) {
 
 }  // namespace
 
-Graph::Graph(const Topology& topology) : topology_(topology), edges_(topology.nodes.size()) {
+Graph::Graph(const Topology& topology) : topology_(topology), edges_(topology.vertices.size()) {
   const auto add = [&](int a, int b, LinkClass link, double gb_per_s) {
     const double width = gb_per_s > 0 ? gb_per_s : traits(link).gb_per_s;
     edges_[static_cast<size_t>(a)].push_back({b, link, width});
     edges_[static_cast<size_t>(b)].push_back({a, link, width});
   };
-  for (size_t i = 0; i < topology.nodes.size(); i++) {
-    const Node& node = topology.nodes[i];
+  for (size_t i = 0; i < topology.vertices.size(); i++) {
+    const Vertex& vertex = topology.vertices[i];
     // that lies in the host, but only NVLinks lead to it
-    if (node.parent < 0 || node.kind == Kind::nv_switch) continue;
-    add(static_cast<int>(i), node.parent,
-        class_above(node.kind, topology.nodes[static_cast<size_t>(node.parent)].kind),
-        node.gb_per_s);
+    if (vertex.parent < 0 || vertex.kind == Kind::nv_switch) continue;
+    add(static_cast<int>(i), vertex.parent,
+        class_above(vertex.kind, topology.vertices[static_cast<size_t>(vertex.parent)].kind),
+        vertex.gb_per_s);
   }
   for (const Link& link : topology.links) {
-    const Node &a = topology.nodes[static_cast<size_t>(link.a)],
-               &b = topology.nodes[static_cast<size_t>(link.b)];
+    const Vertex &a = topology.vertices[static_cast<size_t>(link.a)],
+                 &b = topology.vertices[static_cast<size_t>(link.b)];
     if (!a.down && !b.down) add(link.a, link.b, class_across(a.kind, b.kind), link.gb_per_s);
   }
 }
@@ -84,17 +84,18 @@ std::vector<Graph::Reached> Graph::reach(int from) const {
       queue(worse);
   queue.push({Reached{LinkClass::core, 1e12, 0, -1, {}}, from});
   while (!queue.empty()) {
-    const auto [way, node] = queue.top();
+    const auto [way, vertex] = queue.top();
     queue.pop();
-    const auto at = static_cast<size_t>(node);
+    const auto at = static_cast<size_t>(vertex);
     if (settled[at]) continue;
     settled[at] = true;
     best[at] = way;
-    if (node != from && topology_.nodes[at].kind == Kind::gpu) continue;  // a GPU passes nothing on
+    if (vertex != from && topology_.vertices[at].kind == Kind::gpu)
+      continue;  // a GPU passes nothing on
     for (const Edge& edge : edges_[at]) {
       if (settled[static_cast<size_t>(edge.to)]) continue;
       Reached next = way;
-      next.before = node;
+      next.before = vertex;
       next.hops++;
       next.gb_per_s = std::min(way.gb_per_s, edge.gb_per_s);
       next.of_class[static_cast<size_t>(edge.link)]++;
@@ -130,9 +131,9 @@ const LinkTraits& traits(LinkClass link) {
   return kTraits[static_cast<size_t>(link)];
 }
 
-std::vector<Connection> Graph::from(int node) const {
+std::vector<Connection> Graph::from(int vertex) const {
   std::vector<Connection> result;
-  for (const Reached& reached : reach(node)) result.push_back(describe(reached));
+  for (const Reached& reached : reach(vertex)) result.push_back(describe(reached));
   return result;
 }
 
@@ -140,9 +141,9 @@ Connection Graph::between(int from, int to) const {
   const std::vector<Reached> best = reach(from);
   Connection found = describe(best[static_cast<size_t>(to)]);
   if (best[static_cast<size_t>(to)].hops < 0) return found;
-  for (int node = to; node >= 0; node = best[static_cast<size_t>(node)].before)
-    found.nodes.push_back(node);
-  std::reverse(found.nodes.begin(), found.nodes.end());
+  for (int vertex = to; vertex >= 0; vertex = best[static_cast<size_t>(vertex)].before)
+    found.vertices.push_back(vertex);
+  std::reverse(found.vertices.begin(), found.vertices.end());
   return found;
 }
 

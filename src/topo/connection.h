@@ -29,14 +29,14 @@ struct Connection {
   double ns = 0;
   double gb_per_s = 0;  // bandwidth of the narrowest edge
   // the way, both ends included; empty: there is none (then the numbers are 0)
-  std::vector<int> nodes;
+  std::vector<int> vertices;
 };
 
-// The nodes and the edges between them. Keeps a reference to the topology.
+// The vertices and the edges between them. Keeps a reference to the topology.
 class Graph {
  public:
   explicit Graph(const Topology& topology);
-  std::vector<Connection> from(int node) const;  // to each node; without the ways
+  std::vector<Connection> from(int vertex) const;  // to each vertex; without the ways
   Connection between(int from, int to) const;
 
  private:
@@ -50,7 +50,7 @@ class Graph {
   static Connection describe(const Reached& reached);
 
   const Topology& topology_;
-  std::vector<std::vector<Edge>> edges_;  // edges of each node
+  std::vector<std::vector<Edge>> edges_;  // edges of each vertex
 };
 
 }  // namespace fsccl::topo

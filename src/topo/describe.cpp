@@ -13,46 +13,47 @@ namespace fsccl::topo {
 namespace {
 
 // Returns a description of the host without its names; hosts with equal descriptions are alike.
-std::string signature(const Topology& topology, const Tree& tree, int node) {
-  const Node& here = topology.nodes[static_cast<size_t>(node)];
-  std::string text = fmt::format("{}|{}|{}|{}|{}|{}(", kind_name(here.kind), here.model, here.bytes,
-                                 here.cpus.size(), here.gb_per_s, here.down);
-  for (const int child : tree.below(node)) text += signature(topology, tree, child);
+std::string signature(const Topology& topology, const Tree& tree, int vertex) {
+  const Vertex& root = topology.vertices[static_cast<size_t>(vertex)];
+  std::string text = fmt::format("{}|{}|{}|{}|{}|{}(", kind_name(root.kind), root.model, root.bytes,
+                                 root.cpus.size(), root.gb_per_s, root.down);
+  for (const int child : tree.below(vertex)) text += signature(topology, tree, child);
   return text + ")";
 }
 
-std::string label(const Node& node) {
-  std::string text = node.name;
-  if (node.kind == Kind::pci) text += " (PCI bridge)";
-  if (!node.model.empty()) text += ": " + node.model;
-  if (node.bytes) text += fmt::format("{} {}", node.model.empty() ? ":" : ",", amount(node.bytes));
-  if (node.gb_per_s > 0) text += ", " + width(node.gb_per_s);
-  if (node.kind == Kind::nic && node.down) text += ", down";
+std::string label(const Vertex& vertex) {
+  std::string text = vertex.name;
+  if (vertex.kind == Kind::pci) text += " (PCI bridge)";
+  if (!vertex.model.empty()) text += ": " + vertex.model;
+  if (vertex.bytes)
+    text += fmt::format("{} {}", vertex.model.empty() ? ":" : ",", amount(vertex.bytes));
+  if (vertex.gb_per_s > 0) text += ", " + width(vertex.gb_per_s);
+  if (vertex.kind == Kind::nic && vertex.down) text += ", down";
   return text;
 }
 
 std::string cores_text(const Topology& topology, const std::vector<int>& cores) {
   std::vector<int> cpus;
   for (const int core : cores) {
-    const std::vector<int>& threads = topology.nodes[static_cast<size_t>(core)].cpus;
+    const std::vector<int>& threads = topology.vertices[static_cast<size_t>(core)].cpus;
     cpus.insert(cpus.end(), threads.begin(), threads.end());
   }
   return fmt::format("{} core{}, processor{} {}", cores.size(), cores.size() == 1 ? "" : "s",
                      cpus.size() == 1 ? "" : "s", ranges(std::move(cpus)));
 }
 
-void add_tree(const Topology& topology, const Tree& tree, int node, const std::string& indent,
+void add_tree(const Topology& topology, const Tree& tree, int vertex, const std::string& indent,
               std::string* text) {
   std::vector<int> cores, others;
-  for (const int child : tree.below(node))
-    (topology.nodes[static_cast<size_t>(child)].kind == Kind::core ? cores : others)
+  for (const int child : tree.below(vertex))
+    (topology.vertices[static_cast<size_t>(child)].kind == Kind::core ? cores : others)
         .push_back(child);
   if (!cores.empty())
     *text += indent + (others.empty() ? "└─ " : "├─ ") + cores_text(topology, cores) + "\n";
   for (const int child : others) {
     const bool last = child == others.back();
-    *text +=
-        indent + (last ? "└─ " : "├─ ") + label(topology.nodes[static_cast<size_t>(child)]) + "\n";
+    *text += indent + (last ? "└─ " : "├─ ") +
+             label(topology.vertices[static_cast<size_t>(child)]) + "\n";
     add_tree(topology, tree, child, indent + (last ? "   " : "│  "), text);
   }
 }
@@ -70,19 +71,20 @@ void add_connections(const Topology& topology, const std::vector<HostGroup>& gro
   };
   std::map<std::tuple<Kind, Kind, LinkClass, double>, Example> kept;
   const Graph graph(topology);
-  size_t sources = std::max<size_t>(8, kMostSteps / (topology.nodes.size() + 1));
+  size_t sources = std::max<size_t>(8, kMostSteps / (topology.vertices.size() + 1));
   // with its parent: from there one of a kind is enough, its siblings are where it is
   std::set<std::pair<Kind, int>> seen;
   for (const HostGroup& group : groups)
-    for (size_t i = 0; i < topology.nodes.size(); i++) {
+    for (size_t i = 0; i < topology.vertices.size(); i++) {
       const int from = static_cast<int>(i);
-      if (!an_end(topology.nodes[i].kind) || topology.host_of(from) != group.hosts.front())
+      if (!an_end(topology.vertices[i].kind) || topology.host_of(from) != group.hosts.front())
         continue;
-      if (!seen.emplace(topology.nodes[i].kind, topology.nodes[i].parent).second || sources-- == 0)
+      if (!seen.emplace(topology.vertices[i].kind, topology.vertices[i].parent).second ||
+          sources-- == 0)
         continue;
       const std::vector<Connection> all = graph.from(from);
       for (size_t to = 0; to < all.size(); to++) {
-        const Kind a = topology.nodes[i].kind, b = topology.nodes[to].kind;
+        const Kind a = topology.vertices[i].kind, b = topology.vertices[to].kind;
         if (to == i || !an_end(b) || b < a || all[to].gb_per_s <= 0) continue;
         kept.try_emplace({a, b, all[to].link, all[to].gb_per_s},
                          Example{from, static_cast<int>(to), all[to].ns});
@@ -107,10 +109,10 @@ std::vector<HostGroup> alike(const Topology& topology) {
   std::map<std::string, size_t> known;
   std::map<int, std::vector<std::string>> links;
   for (const Link& link : topology.links)
-    for (const auto& [here, there] : {std::pair(link.a, link.b), std::pair(link.b, link.a)})
-      links[topology.host_of(here)].push_back(
-          fmt::format("{}-{}-{}", topology.nodes[static_cast<size_t>(here)].name,
-                      kind_name(topology.nodes[static_cast<size_t>(there)].kind), link.gb_per_s));
+    for (const auto& [near, far] : {std::pair(link.a, link.b), std::pair(link.b, link.a)})
+      links[topology.host_of(near)].push_back(
+          fmt::format("{}-{}-{}", topology.vertices[static_cast<size_t>(near)].name,
+                      kind_name(topology.vertices[static_cast<size_t>(far)].kind), link.gb_per_s));
   for (const int host : topology.all(Kind::host)) {
     std::string text = signature(topology, tree, host);
     for (const std::string& link : links[host]) text += link;
@@ -147,7 +149,7 @@ std::string ranges(std::vector<int> numbers) {
 }
 
 std::string hosts_text(const Topology& topology, const HostGroup& group) {
-  const auto name = [&](int host) { return topology.nodes[static_cast<size_t>(host)].name; };
+  const auto name = [&](int host) { return topology.vertices[static_cast<size_t>(host)].name; };
   const size_t others = group.hosts.size() - 1;
   std::string text = name(group.hosts.front());
   if (others == 1) text += fmt::format(" (and one alike: {})", name(group.hosts[1]));
@@ -162,13 +164,13 @@ std::string to_tree(const Topology& topology) {
   const Tree tree(topology);
   const std::vector<HostGroup> groups = alike(topology);
   for (const HostGroup& group : groups) {
-    const Node& host = topology.nodes[static_cast<size_t>(group.hosts.front())];
+    const Vertex& host = topology.vertices[static_cast<size_t>(group.hosts.front())];
     text += hosts_text(topology, group) + (host.model.empty() ? "" : ": " + host.model) + "\n";
     add_tree(topology, tree, group.hosts.front(), "", &text);
   }
   std::vector<std::string> switches;
-  for (const int node : topology.all(Kind::network_switch))
-    switches.push_back(topology.nodes[static_cast<size_t>(node)].name);
+  for (const int vertex : topology.all(Kind::network_switch))
+    switches.push_back(topology.vertices[static_cast<size_t>(vertex)].name);
   if (!switches.empty()) text += fmt::format("network switches: {}\n", fmt::join(switches, ", "));
   if (!topology.links.empty())
     text += fmt::format("{} links between devices and switches\n", topology.links.size());
@@ -178,10 +180,10 @@ std::string to_tree(const Topology& topology) {
 
 std::string to_way(const Topology& topology, int from, int to) {
   const Connection found = Graph(topology).between(from, to);
-  if (found.nodes.empty())
+  if (found.vertices.empty())
     return fmt::format("There is no way from {} to {}.\n", topology.path(from), topology.path(to));
   std::vector<std::string> names;
-  for (const int node : found.nodes) names.push_back(topology.path(node));
+  for (const int vertex : found.vertices) names.push_back(topology.path(vertex));
   return fmt::format("{} ({}), {:.0f} ns, {}\n{}\n", traits(found.link).name,
                      traits(found.link).meaning, found.ns, width(found.gb_per_s),
                      fmt::join(names, " - "));

@@ -47,71 +47,71 @@ class Walk {
 
  private:
   int add(Kind kind, int parent, std::string name) {
-    Node node;
-    node.kind = kind;
-    node.parent = parent;
+    Vertex vertex;
+    vertex.kind = kind;
+    vertex.parent = parent;
     for (char& c : name)
       if (c == '/' || static_cast<unsigned char>(c) < ' ') c = '_';
-    node.name = name;
-    while (!names_.insert(node.name).second)
-      node.name = fmt::format("{}-{}", name, ++copies_.try_emplace(name, 1).first->second);
-    topology_.nodes.push_back(std::move(node));
-    return static_cast<int>(topology_.nodes.size()) - 1;
+    vertex.name = name;
+    while (!names_.insert(vertex.name).second)
+      vertex.name = fmt::format("{}-{}", name, ++copies_.try_emplace(name, 1).first->second);
+    topology_.vertices.push_back(std::move(vertex));
+    return static_cast<int>(topology_.vertices.size()) - 1;
   }
   std::string number(Kind kind, const char* name) { return name + std::to_string(counts_[kind]++); }
-  Node& at(int node) { return topology_.nodes[static_cast<size_t>(node)]; }
+  Vertex& at(int vertex) { return topology_.vertices[static_cast<size_t>(vertex)]; }
 
-  void below(hwloc_obj_t object, int node) {
-    node = memory(object, node);
+  void below(hwloc_obj_t object, int vertex) {
+    vertex = memory(object, vertex);
     for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling)
-      visit(child, node);
+      visit(child, vertex);
     for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling)
-      input_output(child, above(node, Kind::numa));
+      input_output(child, above(vertex, Kind::numa));
   }
 
   // The nearest above, or itself, below which `most` and what comes before it may hang: memory is
   // not in memory, nor a device in a cache.
-  int above(int node, Kind most) {
-    while (at(node).kind > most) node = at(node).parent;
-    return node;
+  int above(int vertex, Kind most) {
+    while (at(vertex).kind > most) vertex = at(vertex).parent;
+    return vertex;
   }
 
   // The memory nodes of an object; its children hang below the first.
-  int memory(hwloc_obj_t object, int node) {
-    if (!object->memory_first_child) return node;
-    node = above(node, Kind::package);
-    int first = node;
+  int memory(hwloc_obj_t object, int vertex) {
+    if (!object->memory_first_child) return vertex;
+    vertex = above(vertex, Kind::package);
+    int first = vertex;
     for (hwloc_obj_t child = object->memory_first_child; child; child = child->next_sibling) {
       while (child->type != HWLOC_OBJ_NUMANODE && child->memory_first_child)
         child = child->memory_first_child;  // memory-side cache
       if (child->type != HWLOC_OBJ_NUMANODE) continue;
-      const int made = add(Kind::numa, node, "numa" + std::to_string(child->os_index));
+      const int made = add(Kind::numa, vertex, "numa" + std::to_string(child->os_index));
       at(made).bytes = child->attr->numanode.local_memory;
-      if (first == node) first = made;
+      if (first == vertex) first = made;
     }
     return first;
   }
 
   void visit(hwloc_obj_t object, int parent) {
-    int node = parent;
+    int vertex = parent;
     if (object->type == HWLOC_OBJ_PACKAGE) {
-      node = add(Kind::package, parent, number(Kind::package, "package"));
-      at(node).model = info(object, "CPUModel");
+      vertex = add(Kind::package, parent, number(Kind::package, "package"));
+      at(vertex).model = info(object, "CPUModel");
     } else if (object->type == HWLOC_OBJ_L3CACHE ||
                (object->type == HWLOC_OBJ_L2CACHE && object->arity > 1)) {
-      node = add(Kind::cache, memory(object, parent),
-                 number(Kind::cache, object->type == HWLOC_OBJ_L3CACHE ? "L3-" : "L2-"));
-      at(node).bytes = object->attr->cache.size;
+      vertex = add(Kind::cache, memory(object, parent),
+                   number(Kind::cache, object->type == HWLOC_OBJ_L3CACHE ? "L3-" : "L2-"));
+      at(vertex).bytes = object->attr->cache.size;
       for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling)
-        visit(child, node);
+        visit(child, vertex);
       for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling)
-        input_output(child, above(node, Kind::numa));
+        input_output(child, above(vertex, Kind::numa));
       return;
     } else if (object->type == HWLOC_OBJ_CORE) {
       processors(object, &at(add(Kind::core, parent, number(Kind::core, "core"))).cpus);
       return;
     }
-    below(object, node);
+    below(object, vertex);
   }
 
   static void processors(hwloc_obj_t object, std::vector<int>* cpus) {
@@ -125,13 +125,13 @@ class Walk {
   void input_output(hwloc_obj_t object, int parent) {
     if (object->type == HWLOC_OBJ_BRIDGE) {
       const int devices = count_devices(object);
-      int node = parent;
+      int vertex = parent;
       if (devices > 1 ||
           (devices == 1 && object->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST))
-        node = add(Kind::pci, parent, number(Kind::pci, "pci"));
+        vertex = add(Kind::pci, parent, number(Kind::pci, "pci"));
       if (devices > 0)
         for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling)
-          input_output(child, node);
+          input_output(child, vertex);
     } else if (object->type == HWLOC_OBJ_PCI_DEVICE) {
       const Kind kind = kind_of(object);
       if (kind == Kind::gpu) gpu(object, parent);
@@ -166,19 +166,19 @@ class Walk {
   }
 
   void gpu(hwloc_obj_t device, int parent) {
-    const int node = add(Kind::gpu, parent, number(Kind::gpu, "gpu"));
-    at(node).model = info(device, "PCIDevice");
+    const int vertex = add(Kind::gpu, parent, number(Kind::gpu, "gpu"));
+    at(vertex).model = info(device, "PCIDevice");
     const auto& pci = device->attr->pcidev;
-    at(node).gb_per_s = static_cast<double>(pci.linkspeed);
-    if (pci.vendor_id == kNvidia) nvidia_.push_back({node, pci.domain, pci.bus, pci.dev});
+    at(vertex).gb_per_s = static_cast<double>(pci.linkspeed);
+    if (pci.vendor_id == kNvidia) nvidia_.push_back({vertex, pci.domain, pci.bus, pci.dev});
   }
 
   void nic(hwloc_obj_t device, int parent) {
     const char *net = system_name(device, HWLOC_OBJ_OSDEV_NETWORK),
                *verbs = system_name(device, HWLOC_OBJ_OSDEV_OPENFABRICS);
-    const int node = add(Kind::nic, parent, verbs ? verbs : net);
-    at(node).model = info(device, "PCIDevice");
-    at(node).gb_per_s = static_cast<double>(device->attr->pcidev.linkspeed);
+    const int vertex = add(Kind::nic, parent, verbs ? verbs : net);
+    at(vertex).model = info(device, "PCIDevice");
+    at(vertex).gb_per_s = static_cast<double>(device->attr->pcidev.linkspeed);
     if (!live_) return;
     const double rate =
         // "400 Gb/sec (4X NDR)"
@@ -186,9 +186,9 @@ class Walk {
     const double mbit = net ? number_in(std::string("/sys/class/net/") + net + "/speed") : 0;
     const double port = (rate > 0 ? rate * 1e3 : mbit) * kGbPerMbit;
     if (port > 0)
-      at(node).gb_per_s = at(node).gb_per_s > 0 ? std::min(at(node).gb_per_s, port) : port;
+      at(vertex).gb_per_s = at(vertex).gb_per_s > 0 ? std::min(at(vertex).gb_per_s, port) : port;
     if (net)
-      at(node).down =
+      at(vertex).down =
           read_start(std::string("/sys/class/net/") + net + "/operstate").starts_with("down");
   }
 
@@ -222,14 +222,15 @@ std::string host_name() {
 // Returns the topology that is known without hwloc.
 Topology processors() {
   Topology topology;
-  topology.nodes.push_back({Kind::host, -1, host_name(), {}, 0, {}, 0, false});
-  topology.nodes.push_back({Kind::package, 0, "package0", {}, 0, {}, 0, false});
+  topology.vertices.push_back({Kind::host, -1, host_name(), {}, 0, {}, 0, false});
+  topology.vertices.push_back({Kind::package, 0, "package0", {}, 0, {}, 0, false});
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_SET(0, &set);
   for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
     if (CPU_ISSET(cpu, &set))
-      topology.nodes.push_back({Kind::core, 1, fmt::format("core{}", cpu), {}, 0, {cpu}, 0, false});
+      topology.vertices.push_back(
+          {Kind::core, 1, fmt::format("core{}", cpu), {}, 0, {cpu}, 0, false});
   return topology;
 }
 

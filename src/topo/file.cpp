@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostFileBytes = size_t{16} << 20;
-constexpr size_t kMostNodes = 1'000'000, kMostLinks = 1'000'000;
+constexpr size_t kMostVertices = 1'000'000, kMostLinks = 1'000'000;
 constexpr int kMostDepth = 32;
 constexpr int kMostRepeats = 100'000;
 constexpr double kMostGbPerS = 1e6;
@@ -81,7 +81,7 @@ class Reader : JsonReader {
     return true;
   }
 
-  // The node, or its copies, with all below.
+  // The vertex, or its copies, with all below.
   bool copies(const Json& json, Kind kind, int parent, const std::string& place, int depth) {
     if (!object(json, place,
                 {"kind", "name", "model", "bytes", "cpus", "gb_per_s", "down", "repeat", "first",
@@ -101,16 +101,16 @@ class Reader : JsonReader {
     for (int i = 0; i < repeat; i++) {
       if (kind == Kind::host) cpus_ = 0;
       const int number = kind == Kind::core && !json.contains("cpus") ? cpus_ : first + i;
-      if (!node(json, kind, parent, place, depth, numbered(name, number), i)) return false;
+      if (!vertex(json, kind, parent, place, depth, numbered(name, number), i)) return false;
     }
     return true;
   }
 
-  bool node(const Json& json, Kind kind, int parent, const std::string& place, int depth,
-            const std::string& name, int copy) {
-    if (topology_.nodes.size() >= kMostNodes)
-      return wrong("there are more than {} nodes", kMostNodes);
-    Node made;
+  bool vertex(const Json& json, Kind kind, int parent, const std::string& place, int depth,
+              const std::string& name, int copy) {
+    if (topology_.vertices.size() >= kMostVertices)
+      return wrong("there are more than {} vertices", kMostVertices);
+    Vertex made;
     made.kind = kind;
     made.parent = parent;
     made.name = name;
@@ -124,11 +124,11 @@ class Reader : JsonReader {
     if (json.contains("down") && !json["down"].is_boolean())
       return wrong("{}.down must be true or false", place);
     made.down = json.value("down", false);
-    const int index = static_cast<int>(topology_.nodes.size());
+    const int index = static_cast<int>(topology_.vertices.size());
     const int host = parent < 0 ? index : topology_.host_of(parent);
     if (!names_.emplace(std::pair(device(kind) ? host : parent, name), index).second)
       return wrong("{}: there are two \"{}\"", place, name);
-    topology_.nodes.push_back(std::move(made));
+    topology_.vertices.push_back(std::move(made));
     if (!json.contains("children")) return true;
     if (!json["children"].is_array()) return wrong("{}.children must be a list", place);
     for (size_t i = 0; i < json["children"].size(); i++) {
@@ -156,7 +156,7 @@ class Reader : JsonReader {
     return wrong("{}.kind \"{}\" is not known", place, name);
   }
 
-  bool cpus(const Json& json, const std::string& place, int copy, Node* made) {
+  bool cpus(const Json& json, const std::string& place, int copy, Vertex* made) {
     if (made->kind != Kind::core)
       return !json.contains("cpus") || wrong("{}: only a core has \"cpus\"", place);
     if (!json.contains("cpus") || copy > 0) {
@@ -180,13 +180,13 @@ class Reader : JsonReader {
     for (size_t i = 0; i < json["switches"].size(); i++) {
       const Json& name = json["switches"][i];
       if (!name.is_string() || name == "") return wrong("switches[{}] must be a name", i);
-      Node made;
+      Vertex made;
       made.kind = Kind::network_switch;
       made.name = name.get<std::string>();
-      if (!names_.emplace(std::pair(-1, made.name), static_cast<int>(topology_.nodes.size()))
+      if (!names_.emplace(std::pair(-1, made.name), static_cast<int>(topology_.vertices.size()))
                .second)
         return wrong("switches[{}]: there are two \"{}\"", i, made.name);
-      topology_.nodes.push_back(std::move(made));
+      topology_.vertices.push_back(std::move(made));
     }
     return true;
   }
@@ -240,35 +240,35 @@ class Reader : JsonReader {
     return numbers;
   }
 
-  bool end(const std::string& path, const std::string& place, int* node) {
+  bool end(const std::string& path, const std::string& place, int* vertex) {
     const size_t slash = path.find('/');
     auto found = names_.find({-1, path.substr(0, slash)});
     if (found != names_.end() && slash != path.npos)
       found = names_.find({found->second, path.substr(slash + 1)});
     if (found == names_.end())
       return wrong("{}: there is no \"{}\": an end is host/device, or a switch", place, path);
-    *node = found->second;
-    const Kind kind = topology_.nodes[static_cast<size_t>(*node)].kind;
+    *vertex = found->second;
+    const Kind kind = topology_.vertices[static_cast<size_t>(*vertex)].kind;
     return device(kind) || wrong("{}: \"{}\" is a {}: links join devices and switches", place, path,
                                  kind_name(kind));
   }
 
   Topology topology_;
-  // (the node among whose children the name is unique; a device's host), name
+  // (the vertex among whose children the name is unique; a device's host), name
   std::map<std::pair<int, std::string>, int> names_;
   int cpus_ = 0;  // the next processor's number in this host
 };
 
 OrderedJson json_of(const Topology& topology, const Tree& tree, int index) {
-  const Node& node = topology.nodes[static_cast<size_t>(index)];
+  const Vertex& vertex = topology.vertices[static_cast<size_t>(index)];
   OrderedJson json = OrderedJson::object();
-  if (node.kind != Kind::host) json["kind"] = kind_name(node.kind);
-  json["name"] = node.name;
-  if (!node.model.empty()) json["model"] = node.model;
-  if (node.bytes) json["bytes"] = node.bytes;
-  if (!node.cpus.empty()) json["cpus"] = node.cpus;
-  if (node.gb_per_s > 0) json["gb_per_s"] = node.gb_per_s;
-  if (node.down) json["down"] = true;
+  if (vertex.kind != Kind::host) json["kind"] = kind_name(vertex.kind);
+  json["name"] = vertex.name;
+  if (!vertex.model.empty()) json["model"] = vertex.model;
+  if (vertex.bytes) json["bytes"] = vertex.bytes;
+  if (!vertex.cpus.empty()) json["cpus"] = vertex.cpus;
+  if (vertex.gb_per_s > 0) json["gb_per_s"] = vertex.gb_per_s;
+  if (vertex.down) json["down"] = true;
   for (const int child : tree.below(index))
     json["children"].push_back(json_of(topology, tree, child));
   return json;
@@ -300,10 +300,10 @@ std::string to_json(const Topology& topology) {
                       {"switches", OrderedJson::array()},
                       {"links", OrderedJson::array()}};
   for (const int root : tree.roots()) {
-    if (topology.nodes[static_cast<size_t>(root)].kind == Kind::host)
+    if (topology.vertices[static_cast<size_t>(root)].kind == Kind::host)
       json["hosts"].push_back(json_of(topology, tree, root));
     else
-      json["switches"].push_back(topology.nodes[static_cast<size_t>(root)].name);
+      json["switches"].push_back(topology.vertices[static_cast<size_t>(root)].name);
   }
   for (const Link& link : topology.links) {
     OrderedJson made = {{"a", topology.path(link.a)}, {"b", topology.path(link.b)}};

@@ -24,7 +24,7 @@ class Links {
       : nvml_(nvml),
         gpus_(gpus),
         topology_(*topology),
-        host_(topology->host_of(gpus.front().node)) {}
+        host_(topology->host_of(gpus.front().vertex)) {}
 
   void of(const PciGpu& gpu, NvmlDevice* device) {
     for (unsigned link = 0; link < kMostLinksOfGpu; link++) {
@@ -35,8 +35,8 @@ class Links {
         continue;
       const int remote = remote_of(device, link);
       // Links between two GPUs are told by both.
-      if (remote >= 0 && !(is_gpu(remote) && remote < gpu.node))
-        gb_per_s_[{gpu.node, remote}] += gb_per_s_of(version);
+      if (remote >= 0 && !(is_gpu(remote) && remote < gpu.vertex))
+        gb_per_s_[{gpu.vertex, remote}] += gb_per_s_of(version);
     }
   }
 
@@ -46,8 +46,8 @@ class Links {
   }
 
  private:
-  bool is_gpu(int node) const {
-    return topology_.nodes[static_cast<size_t>(node)].kind == Kind::gpu;
+  bool is_gpu(int vertex) const {
+    return topology_.vertices[static_cast<size_t>(vertex)].kind == Kind::gpu;
   }
 
   // -1: neither a switch nor a GPU that this process may use. In virtual machines a switch has no
@@ -57,7 +57,7 @@ class Links {
     if (nvml_.link_remote(device, link, &remote) == 0)
       for (const PciGpu& gpu : gpus_)
         if (gpu.domain == remote.domain && gpu.bus == remote.bus && gpu.device == remote.device)
-          return gpu.node;
+          return gpu.vertex;
     int kind = kRemoteSwitch;  // the far end of a link if the driver cannot tell it
     if (nvml_.link_remote_kind && nvml_.link_remote_kind(device, link, &kind) != 0) return -1;
     return kind == kRemoteSwitch ? the_switch() : -1;
@@ -65,12 +65,12 @@ class Links {
 
   int the_switch() {
     if (switch_ < 0) {
-      Node made;
+      Vertex made;
       made.kind = Kind::nv_switch;
       made.parent = host_;
       made.name = "nvswitch";
-      switch_ = static_cast<int>(topology_.nodes.size());
-      topology_.nodes.push_back(std::move(made));
+      switch_ = static_cast<int>(topology_.vertices.size());
+      topology_.vertices.push_back(std::move(made));
     }
     return switch_;
   }
@@ -80,7 +80,7 @@ class Links {
   Topology& topology_;
   const int host_;
   int switch_ = -1;
-  std::map<std::pair<int, int>, double> gb_per_s_;  // bandwidth of all links between two nodes
+  std::map<std::pair<int, int>, double> gb_per_s_;  // bandwidth of all links between two vertices
 };
 
 }  // namespace
@@ -94,11 +94,12 @@ void ask_nvidia(const std::vector<PciGpu>& gpus, Topology* topology) {
     const std::string bus_id =
         fmt::format("{:08X}:{:02X}:{:02X}.0", gpu.domain, gpu.bus, gpu.device);
     if (nvml->device_by_bus_id(bus_id.c_str(), &device) != 0) continue;
-    Node& node = topology->nodes[static_cast<size_t>(gpu.node)];
+    Vertex& vertex = topology->vertices[static_cast<size_t>(gpu.vertex)];
     std::array<char, 96> name{};
-    if (nvml->name(device, name.data(), name.size() - 1) == 0 && name[0]) node.model = name.data();
+    if (nvml->name(device, name.data(), name.size() - 1) == 0 && name[0])
+      vertex.model = name.data();
     NvmlMemory memory{};
-    if (nvml->memory(device, &memory) == 0) node.bytes = memory.total;
+    if (nvml->memory(device, &memory) == 0) vertex.bytes = memory.total;
     links.of(gpu, device);
   }
   links.add();

@@ -8,12 +8,12 @@
 namespace fsccl::topo {
 
 struct PciGpu {
-  int node;  // in the topology
+  int vertex;  // in the topology
   unsigned domain, bus, device;
 };
 
 // All of one host. Without NVML, or without a driver, nothing is added. The NVLink switches of a
-// host are one node: a GPU uses all of them at once.
+// host are one vertex: a GPU uses all of them at once.
 void ask_nvidia(const std::vector<PciGpu>& gpus, Topology* topology);
 
 }  // namespace fsccl::topo

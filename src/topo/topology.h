@@ -28,9 +28,9 @@ enum class Kind : uint8_t {
 inline constexpr int kKinds = 10;
 std::string_view kind_name(Kind kind);
 
-struct Node {
+struct Vertex {
   Kind kind{};
-  // index in Topology::nodes, always a smaller one; -1: a host, or a network switch
+  // index in Topology::vertices, always a smaller one; -1: a host, or a network switch
   int parent = -1;
   // unlike those of its siblings; of a device, a switch and a host, unlike all others of the host
   std::string name;
@@ -48,21 +48,23 @@ struct Link {
 };
 
 struct Topology {
-  std::vector<Node> nodes;
+  std::vector<Vertex> vertices;
   std::vector<Link> links;
 
-  int host_of(int node) const;       // the root above a node
-  std::string path(int node) const;  // "host/name", "host" or "switch": what find() takes
+  int host_of(int vertex) const;       // the root above a vertex
+  std::string path(int vertex) const;  // "host/name", "host" or "switch": what find() takes
   // -1: there is none, or there are several.
   int find(std::string_view path) const;
   std::vector<int> all(Kind kind, int host = -1) const;
 };
 
-// The children of each node, made once for a topology that does not change meanwhile.
+// The children of each vertex, made once for a topology that does not change meanwhile.
 class Tree {
  public:
   explicit Tree(const Topology& topology);
-  const std::vector<int>& below(int node) const { return below_[static_cast<size_t>(node + 1)]; }
+  const std::vector<int>& below(int vertex) const {
+    return below_[static_cast<size_t>(vertex + 1)];
+  }
   const std::vector<int>& roots() const { return below_[0]; }
 
  private:

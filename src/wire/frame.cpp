@@ -7,11 +7,11 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kAtOnce = 8;  // bytes
-using SumTables = std::array<std::array<uint16_t, 256>, kAtOnce>;
+using ChecksumTables = std::array<std::array<uint16_t, 256>, kAtOnce>;
 
-// [k][b]: what byte b adds to a sum when k more bytes follow.
-constexpr SumTables make_sum_tables() {
-  SumTables tables{};
+// [k][b]: what byte b adds to a checksum when k more bytes follow.
+constexpr ChecksumTables make_checksum_tables() {
+  ChecksumTables tables{};
   for (size_t byte = 0; byte < 256; ++byte) {
     auto sum = static_cast<uint16_t>(byte << 8);
     for (size_t k = 0; k < kAtOnce; ++k) {
@@ -22,26 +22,27 @@ constexpr SumTables make_sum_tables() {
   }
   return tables;
 }
-constexpr SumTables kSumTables = make_sum_tables();
+constexpr ChecksumTables kChecksumTables = make_checksum_tables();
 
-uint16_t add_to_sum(uint16_t sum, ByteView bytes) {
+uint16_t add_to_checksum(uint16_t sum, ByteView bytes) {
   size_t i = 0;
   for (; i + kAtOnce <= bytes.size(); i += kAtOnce) {
-    uint16_t next = kSumTables[7][bytes[i] ^ sum >> 8] ^ kSumTables[6][bytes[i + 1] ^ (sum & 0xff)];
-    for (size_t k = 2; k < kAtOnce; ++k) next ^= kSumTables[kAtOnce - 1 - k][bytes[i + k]];
+    uint16_t next =
+        kChecksumTables[7][bytes[i] ^ sum >> 8] ^ kChecksumTables[6][bytes[i + 1] ^ (sum & 0xff)];
+    for (size_t k = 2; k < kAtOnce; ++k) next ^= kChecksumTables[kAtOnce - 1 - k][bytes[i + k]];
     sum = next;
   }
   for (; i < bytes.size(); ++i)
-    sum = static_cast<uint16_t>(sum << 8 ^ kSumTables[0][bytes[i] ^ sum >> 8]);
+    sum = static_cast<uint16_t>(sum << 8 ^ kChecksumTables[0][bytes[i] ^ sum >> 8]);
   return sum;
 }
 
-uint16_t frame_sum(FrameType type, ByteView payload) {
+uint16_t frame_checksum(FrameType type, ByteView payload) {
   const Bytes head = ByteWriter()
                          .put(static_cast<uint16_t>(type))
                          .put(static_cast<uint32_t>(payload.size()))
                          .take();
-  return add_to_sum(add_to_sum(0xffff, head), payload);
+  return add_to_checksum(add_to_checksum(0xffff, head), payload);
 }
 
 }  // namespace
@@ -54,7 +55,7 @@ Bytes encode_frame(FrameType type, ByteView payload) {
   ByteWriter writer(kFrameHeaderBytes + payload.size());
   writer.put(kFrameMagic)
       .put(static_cast<uint16_t>(type))
-      .put(frame_sum(type, payload))
+      .put(frame_checksum(type, payload))
       .put(static_cast<uint32_t>(payload.size()));
   writer.put_raw(payload.data(), payload.size());
   return writer.take();
@@ -78,7 +79,7 @@ Result<FrameHeader> decode_header(ByteView bytes, size_t max_payload_bytes) {
 }
 
 Status check_payload(const FrameHeader& header, ByteView payload) {
-  if (frame_sum(header.type, payload) == header.sum) return success();
+  if (frame_checksum(header.type, payload) == header.sum) return success();
   return fail(FSCCL_ERR_PROTOCOL,
               "a message arrived otherwise than it was sent: the network between the two hosts, or "
               "the memory of one, is faulty");

@@ -1,5 +1,5 @@
 // The wire format of the control side: the messages between two ranks, or between a rank and the
-// registrar, over one stream socket. docs/protocol.md describes all of it.
+// rendezvous, over one stream socket. docs/protocol.md describes all of it.
 //
 // Everything but a heartbeat datagram (beat.h) is a frame: a header of 12 bytes, and a payload
 // whose form depends on the type. All integers are little-endian, and there is no padding.

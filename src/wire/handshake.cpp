@@ -47,7 +47,7 @@ std::string version_text(const Version& version) {
 
 std::string name_of(int32_t rank) {
   if (rank == kSubscriberRank) return "the subscriber";
-  return rank < 0 ? "the registrar" : fmt::format("rank {}", rank);
+  return rank < 0 ? "the rendezvous" : fmt::format("rank {}", rank);
 }
 
 Status compare(const Version& connector, int32_t connector_rank, const Version& listener,

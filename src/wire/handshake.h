@@ -55,7 +55,7 @@ struct Challenge {
   Version version;
   AuthMode mode = AuthMode::kSecret;
   uint64_t job = 0;
-  int32_t rank = -1;  // rank of the listener, -1 for the registrar
+  int32_t rank = -1;  // rank of the listener, -1 for the rendezvous
   Nonce nonce = {};
   Digest proof = {};
 };

@@ -93,12 +93,12 @@ Result<std::vector<MemberRecord>> decode_members(ByteView payload, int32_t ranks
 }
 
 Bytes encode(const Gather& message) {
-  ByteWriter writer(20 + message.entries.size() * (4 + message.bytes));
+  ByteWriter writer(20 + message.contributions.size() * (4 + message.bytes));
   writer.put(message.sequence)
       .put(message.bytes)
-      .put(static_cast<uint32_t>(message.entries.size()));
-  for (const Gather::Entry& entry : message.entries)
-    writer.put(entry.rank).put_raw(entry.data.data(), entry.data.size());
+      .put(static_cast<uint32_t>(message.contributions.size()));
+  for (const Gather::Contribution& one : message.contributions)
+    writer.put(one.rank).put_raw(one.data.data(), one.data.size());
   return writer.take();
 }
 
@@ -112,11 +112,11 @@ Result<Gather> decode_gather(ByteView payload, int32_t ranks) {
       message.bytes > payload.size())
     return bad_payload("Gather");
   if (reader.left() != count * (4 + message.bytes)) return bad_payload("Gather");
-  message.entries.reserve(count);
+  message.contributions.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
     const auto rank = reader.get<int32_t>();
     if (!in_range(rank, ranks)) return bad_payload("Gather");
-    message.entries.push_back({rank, reader.view(message.bytes)});
+    message.contributions.push_back({rank, reader.view(message.bytes)});
   }
   if (!reader.finished()) return bad_payload("Gather");
   return message;

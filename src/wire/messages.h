@@ -24,9 +24,9 @@ struct MemberRecord {
   uint32_t uid = 0;
   uint64_t start_time = 0;
   ListenerName listener = {};
-  // reached the registrar over a Unix socket, so that others that did can reach it likewise
+  // reached the rendezvous over a Unix socket, so that others that did can reach it likewise
   uint8_t via_unix = 0;
-  std::array<uint8_t, 16> ip = {};  // all zero: found by the registrar from the connection
+  std::array<uint8_t, 16> ip = {};  // all zero: found by the rendezvous from the connection
   uint16_t port = 0;                // 0: no TCP
   uint16_t beat_port = 0;           // where it takes heartbeats as datagrams (beat.h); 0: nowhere
 };
@@ -51,16 +51,16 @@ Result<Assign> decode_assign(ByteView payload, int32_t ranks);
 Bytes encode_members(const std::vector<MemberRecord>& members);
 Result<std::vector<MemberRecord>> decode_members(ByteView payload, int32_t ranks);
 
-// The entries that the ranks of a subtree give to an all-gather: `count` entries of a rank and
-// `bytes` bytes.
+// The contributions that the ranks of a subtree give to an all-gather: `count` of them, each a rank
+// and `bytes` bytes.
 struct Gather {
   uint64_t sequence = 0;
   uint64_t bytes = 0;
-  struct Entry {
+  struct Contribution {
     int32_t rank;
     ByteView data;  // a view of the payload
   };
-  std::vector<Entry> entries;
+  std::vector<Contribution> contributions;
 };
 Bytes encode(const Gather& message);
 Result<Gather> decode_gather(ByteView payload, int32_t ranks);

@@ -1,6 +1,6 @@
 // The list forms: random lists of tensors, of every size, dtype by dtype, in the caller's memory,
 // in the pool or here and there; every element checked. The same lists with slots so small that
-// they take many windows, and so large that all is packed at once.
+// they take many buckets, and so large that all is packed at once.
 #include <numeric>
 #include <vector>
 

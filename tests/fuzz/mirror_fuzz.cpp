@@ -42,7 +42,7 @@ class Input {
 class Nowhere final : public StillNode {
  public:
   explicit Nowhere(const fsccl_transport_job_t& job) : StillNode("fuzzed", job) {}
-  ~Nowhere() override { release_early(); }
+  ~Nowhere() override { drop_early(); }
   // As a transport does that has the bytes of a message itself, and as one that asks first where to
   // put them.
   void whole(int from, const Header& header, void* data, size_t bytes) {
@@ -74,7 +74,7 @@ class Nowhere final : public StillNode {
     FUZZ_REQUIRE(rank >= 0 && rank < kRanks && (!payload.ring || payload.memory));
   }
   void fetch(int, const Header&, void*, size_t, std::byte*, Channel&, int) override { abort(); }
-  void release(void*) override { abort(); }
+  void drop_offer(void*) override { abort(); }
 };
 
 class World {

@@ -138,7 +138,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       read_catalog(payload);
       break;
     case 2:
-      (void)decode_place(payload).ok();  // padding may follow the place
+      (void)decode_rank_address(payload).ok();  // padding may follow the address
       break;
     case 3:
       hear_rank(payload);
@@ -160,11 +160,11 @@ std::vector<std::string> fuzz_seeds() {
   catalog.number = 7;
   catalog.params = {{"a", {{3, 4}}, FSCCL_BFLOAT16}, {"b", {{}}, FSCCL_FLOAT32}};
   catalog.unit_params = {1, 1};
-  catalog.places.resize(2);
-  catalog.places[1].port = 99;
-  catalog.places[1].ips = {{1, 2, 3}};
+  catalog.addresses.resize(2);
+  catalog.addresses[1].port = 99;
+  catalog.addresses[1].ips = {{1, 2, 3}};
   add(1, encode(catalog));
-  add(2, encode(catalog.places[1]));
+  add(2, encode(catalog.addresses[1]));
   add(3, good_talk());
   Bytes asks = encode_frame(FrameType::kWant, encode(Want{0, 3}));
   append(asks, encode_frame(FrameType::kHave, encode_version(3)));

@@ -70,7 +70,7 @@ void deal_out(fsccl_layout_t from, fsccl_layout_t to, const uint8_t* data, size_
     claim.layouts ^= own.layouts, claim.params ^= own.params, claim.buffers ^= own.buffers;
   std::vector<uint64_t> hosts(claims.size());
   for (size_t rank = 0; rank < hosts.size(); rank++) hosts[rank] = rank / 2;
-  const Result<uint64_t> version = settle(claims, hosts, request, &plan);
+  const Result<uint64_t> version = agreed_version(claims, hosts, request, &plan);
   if (!version.ok()) {
     FUZZ_REQUIRE(!version.status().text().empty());
     return;
@@ -85,7 +85,7 @@ void agree(const uint8_t* data, size_t bytes) {
   std::vector<RedistributionTerms> terms(
       std::clamp<size_t>(bytes / sizeof(RedistributionTerms), 1, kMostRanks));
   std::memcpy(terms.data(), data, std::min(bytes, terms.size() * sizeof(RedistributionTerms)));
-  const Result<RedistributionRounds> rounds = settle(terms, plan);
+  const Result<RedistributionRounds> rounds = agreed_rounds(terms, plan);
   if (!rounds.ok()) return;
   const auto [part, longest] = rounds.value();
   FUZZ_REQUIRE(part >= kLeastPart && longest / part <= kMostRounds);

@@ -100,12 +100,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     case 5: {
       const Result<Gather> gather = decode_gather(payload, kRanks);
       if (gather.ok())
-        for (const Gather::Entry& entry : gather.value().entries) {
-          FUZZ_REQUIRE(entry.rank >= 0 && entry.rank < kRanks &&
-                       entry.data.size() == gather.value().bytes);
-          FUZZ_REQUIRE(
-              entry.data.empty() ||
-              (entry.data.data() >= data && entry.data.data() + entry.data.size() <= data + bytes));
+        for (const Gather::Contribution& one : gather.value().contributions) {
+          FUZZ_REQUIRE(one.rank >= 0 && one.rank < kRanks &&
+                       one.data.size() == gather.value().bytes);
+          FUZZ_REQUIRE(one.data.empty() || (one.data.data() >= data &&
+                                            one.data.data() + one.data.size() <= data + bytes));
         }
       same_again(gather, payload);
       break;

@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "bootstrap/credentials.h"
 #include "bootstrap/member_info.h"
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 #include "bootstrap/unique_id.h"
 #include "fsccl/insight.h"
 
@@ -62,12 +62,13 @@ Members::Members(uint64_t seed, bool traced)
 Members::~Members() {
   for (Rank& one : ranks_) one.process->finish();
   for (const auto& stranger : strangers_) stranger->finish();
-  rank(kMaker).process->tidy_up([&] { end_registrar(); });
+  rank(kMaker).process->tidy_up([&] { end_rendezvous(); });
 }
 
-void Members::end_registrar() {
+void Members::end_rendezvous() {
   if (!has_id_) return;
-  if (const Result<UniqueId> id = decode_unique_id(id_); id.ok()) Registrar::cancel(id.value().job);
+  if (const Result<UniqueId> id = decode_unique_id(id_); id.ok())
+    RendezvousServer::cancel(id.value().job);
 }
 
 void Members::main(int r) {
@@ -106,7 +107,7 @@ void Members::main(int r) {
   if (!me.alive.expired())
     break_down(fmt::format("the job of rank {} is still there after it left", r));
   // It waits for who comes late, when somebody died or joining failed.
-  if (r == kMaker && (me.error || !dead_.empty())) end_registrar();
+  if (r == kMaker && (me.error || !dead_.empty())) end_rendezvous();
   if (process.over()) return;
   if (!process.sockets.empty())
     break_down(fmt::format("rank {} has {} sockets open at its end", r, process.sockets.size()));

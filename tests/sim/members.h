@@ -63,7 +63,7 @@ class Members {
   void note_loss(int r, int lost, bool left);
   void farewell(int r, int64_t left_ns, std::set<int> known);
   void knock(int stranger);
-  void end_registrar();
+  void end_rendezvous();
   const Rank& as_known(int r) const { return ranks_[static_cast<size_t>(r)]; }
   Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/sums.h"
+#include "engine/checksums.h"
 
 namespace fsccl::sim {
 namespace {
@@ -70,10 +70,11 @@ Setting random_setting(World& world) {
     made.weather.damaged = made.damage = 0.01;
     if (world.chance(0.3)) made.weather.garbled = 0.005;
   }
-  // With the line of every rank there is room for its sums, as the communicator sees to.
+  // With the line of every rank there is room for its checksums, as the communicator sees to.
   if (made.checksum)
-    made.slot_bytes = std::max(
-        made.slot_bytes, 2 * slot_bytes_with_sums(kMostRanks * sizeof(fsccl_transport_line_t)));
+    made.slot_bytes =
+        std::max(made.slot_bytes,
+                 2 * slot_bytes_with_checksums(kMostRanks * sizeof(fsccl_transport_line_t)));
   made.select.only_slots = made.checksum;
   if (made.trouble == Trouble::death)
     made.deaths = static_cast<int>(world.between(1, std::max(1, made.ranks / 3)));

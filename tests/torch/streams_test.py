@@ -11,7 +11,7 @@ import torch
 from fsccl_torch import _capi, streams
 from fsccl_torch.communicator import Communicator
 from fsccl_torch.memory import Pool
-from fsccl_torch.unit import Window
+from fsccl_torch.unit import SlotView
 from stand_in_streams import StandIn
 
 
@@ -203,15 +203,15 @@ def test_the_end_of_a_group_waits_for_its_streams(gpu, comm):
     assert target.sum() == 4 and not comm._sides[torch.device('cpu')]._held
 
 
-def test_a_window_of_device_memory(gpu):
-    memory, window = torch.arange(4.0), Window(torch.empty(4))
-    view = window.tensor.view(2, 2)
-    window.open(memory.data_ptr())
+def test_a_slot_view_of_device_memory(gpu):
+    memory, slot = torch.arange(4.0), SlotView(torch.empty(4))
+    view = slot.tensor.view(2, 2)
+    slot.open(memory.data_ptr())
     assert view.tolist() == [[0, 1], [2, 3]]
     memory.add_(1)
     assert view.tolist() == [[1, 2], [3, 4]]
-    window.close()
-    assert window.tensor.untyped_storage().nbytes() == 0 and memory.tolist() == [1, 2, 3, 4]
+    slot.close()
+    assert slot.tensor.untyped_storage().nbytes() == 0 and memory.tolist() == [1, 2, 3, 4]
 
 
 def test_the_first_tensor_says_the_device():

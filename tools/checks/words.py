@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Words that do not belong in the tree: notes of unfinished work, paths of somebody's machine,
-numbers of a tracker that a reader may not have, and calls of C that the project does without.
+numbers of a tracker that a reader may not have, calls of C that the project does without, and words
+that the glossary has replaced.
 
 Comments of C, C++, Python, Meson and shell are plain sentences: no comment, and no sentence of one,
 begins with a word that leaves the subject out ("Of a rank: its line", "Whether it is there"), none
@@ -27,6 +28,10 @@ RULES = [
         'a number of a tracker: say what it is about',
     ),
     (re.compile(r'\bprototype\b', re.I), 'text describes what is, not what was tried'),
+    # Words with which docs/glossary.md has done away.
+    (re.compile(r'registrar', re.I), 'ranks register at the rendezvous'),
+    (re.compile(r'\bdeparted\b', re.I), 'a lost rank is dead or has left'),
+    (re.compile(r'\b[Rr]ooms\b'), 'a folder is a folder, and room is space'),
 ]
 C_RULES = [
     (re.compile(r'\bgoto\b(?=\s+\w+;)'), 'use a function or RAII'),
@@ -34,6 +39,7 @@ C_RULES = [
         re.compile(r'(?<![\w:.>])(?:std::)?(ato[ifl]|strcpy|strcat|sprintf|gets|strtok)\('),
         'a call that cannot report an error',
     ),
+    (re.compile(r'\b(here|settle)\('), 'a name says what it gives or does'),
 ]
 OPENERS = 'Of|What|Who|Whose|Whom|Whether|Likewise|Those'
 FRAGMENT = re.compile(
@@ -247,6 +253,11 @@ SAMPLES = [
         {'docs/a.md': 'Well.\n\n- It is. What it\n  lacks is there.\n'},
         'docs/a.md:3: "What',
     ),
+    ('registrar', {'src/a.cpp': 'int registrar_rank;\n'}, 'at the rendezvous'),
+    ('departed', {'docs/a.md': 'Rank 2 has departed.\n'}, 'dead or has left'),
+    ('rooms', {'src/README.md': 'The rooms of the code.\n'}, 'a folder is a folder'),
+    ('room', {'src/README.md': 'A slot has room for them.\n'}, None),
+    ('here', {'src/a.h': 'size_t here() const;\n'}, 'what it gives'),
     ('script', {'tools/demo': '# FIXME\n'}, 'unfinished work'),
 ]
 

@@ -76,7 +76,7 @@ Result<std::unique_ptr<Channel>> Channel::open(Setup place) {
   const std::lock_guard lock(node.mutex());
   node.add(channel.get());
   for (const int32_t rank : channel->place_.members)
-    if (node.broken(rank)) channel->lost(rank, node.starved(rank));
+    if (node.broken(rank)) channel->link_lost(rank, node.starved(rank));
   return channel;
 }
 
@@ -90,7 +90,7 @@ Channel::~Channel() {
     const std::lock_guard lock(place_.node->mutex());
     for (int peer = 0; peer < static_cast<int>(peers_.size()); peer++) {
       const Peer& other = peers_[static_cast<size_t>(peer)];
-      if (peer == place_.rank || !other.known || gone(peer)) continue;
+      if (peer == place_.rank || !other.known || said_goodbye(peer)) continue;
       if (failed()) tell(peer, place_.board->failure);
       send(peer, MessageKind::left, nullptr, nullptr, other.sent);
     }
@@ -141,7 +141,7 @@ void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line,
   header.sent = sent;
   if (put) {
     header.at = put->at;
-    header.bytes_sum = put->sum;
+    header.bytes_checksum = put->sum;
   }
   if (line) header.line = *line;
   peer.known = true;
@@ -211,14 +211,14 @@ void Channel::send_line(int peer, const fsccl_transport_line_t& line, const Put*
 const fsccl_transport_line_t* Channel::poll(int from, uint32_t tick) {
   fsccl_transport_line_t& line =
       peers_[static_cast<size_t>(from)].lines[tick % FSCCL_TRANSPORT_TICKS];
-  const auto here = [&] {
+  const auto has_come = [&] {
     // This load pairs with the store in publish(): who sees the tick sees the line and what was put
     // before.
     return std::atomic_ref(line.tick).load(std::memory_order_acquire) == tick;
   };
-  if (here()) return &line;
+  if (has_come()) return &line;
   place_.node->poll(place_.members[static_cast<size_t>(from)]);
-  return here() ? &line : nullptr;
+  return has_come() ? &line : nullptr;
 }
 
 void Channel::word(int, uint32_t, fsccl_transport_word_t* word) {
@@ -313,8 +313,8 @@ void Channel::count(Peer& peer) {
 
 void Channel::landed(int from, const Header& header, const std::byte* place, size_t bytes) {
   if (place_.node->checksum())
-    if (const uint32_t sum = crc32c(place, bytes); sum != header.bytes_sum)
-      return damaged(from, &header.line, bytes, sum, header.bytes_sum);
+    if (const uint32_t sum = crc32c(place, bytes); sum != header.bytes_checksum)
+      return damaged(from, &header.line, bytes, sum, header.bytes_checksum);
   Peer& peer = peers_[static_cast<size_t>(from)];
   if (Arrival* arrival = arrival_of(peer, header.line.tick)) {
     arrival->landed += bytes;
@@ -350,7 +350,7 @@ void Channel::damaged(int from, const fsccl_transport_line_t* line, size_t bytes
     tell(failure, true);
 }
 
-bool Channel::gone(int peer) const {
+bool Channel::said_goodbye(int peer) const {
   return left(peer) ||
          (place_.around &&
           place_.around->left(place_.around->member(place_.members[static_cast<size_t>(peer)])));
@@ -403,14 +403,14 @@ void Channel::hear(int from, const Header& header, const void* data, size_t byte
   fsccl_transport_failure_t failure;
   if (header.kind != MessageKind::failure || bytes != sizeof failure) return;
   if (place_.node->checksum())
-    if (const uint32_t sum = crc32c(data, bytes); sum != header.bytes_sum)
-      return damaged(from, nullptr, bytes, sum, header.bytes_sum);
+    if (const uint32_t sum = crc32c(data, bytes); sum != header.bytes_checksum)
+      return damaged(from, nullptr, bytes, sum, header.bytes_checksum);
   std::memcpy(&failure, data, sizeof failure);
   if (write_board(failure)) tell(failure, false);
 }
 
-void Channel::lost(int job_rank, bool for_sure) noexcept {
-  if (const int peer = member(job_rank); peer < 0 || gone(peer)) return;
+void Channel::link_lost(int job_rank, bool for_sure) noexcept {
+  if (const int peer = member(job_rank); peer < 0 || said_goodbye(peer)) return;
   if (verdict_ns_.load(std::memory_order_relaxed) && !for_sure) return;
   // This store pairs with the load of the verdict in failure().
   verdict_ns_.store(now_ns() + (for_sure ? 0 : kVerdictNs), std::memory_order_release);
@@ -420,7 +420,7 @@ void Channel::lost(int job_rank, bool for_sure) noexcept {
 const fsccl_transport_failure_t* Channel::failure() {
   Board& board = *place_.board;
   // The loads of `written` pair with the store in write_board(), those of the verdict with the
-  // store in lost().
+  // store in link_lost().
   if (!board.written.load(std::memory_order_acquire)) place_.node->poll(-1);
   if (board.written.load(std::memory_order_acquire)) return &board.failure;
   const int64_t verdict_ns = verdict_ns_.load(std::memory_order_acquire);
@@ -429,16 +429,17 @@ const fsccl_transport_failure_t* Channel::failure() {
   // This store pairs with the load of the verdict above, by another thread.
   verdict_ns_.store(0, std::memory_order_release);
   for (size_t peer = 0; peer < peers_.size(); peer++) {
-    if (!place_.node->broken(place_.members[peer]) || gone(static_cast<int>(peer))) continue;
-    const int here = known_as(place_.rank), there = known_as(static_cast<int>(peer));
+    if (!place_.node->broken(place_.members[peer]) || said_goodbye(static_cast<int>(peer)))
+      continue;
+    const int mine = known_as(place_.rank), theirs = known_as(static_cast<int>(peer));
     auto failure =
-        failure_of(FSCCL_ERR_LINK, here, there, place_.node->problem(place_.members[peer]));
+        failure_of(FSCCL_ERR_LINK, mine, theirs, place_.node->problem(place_.members[peer]));
     if (place_.node->starved(place_.members[peer])) {
       failure.code = FSCCL_ERR_OUT_OF_MEMORY;
       fmt::format_to_n(failure.text, sizeof failure.text - 1,
                        "rank {} got no memory from the system for what it exchanges with rank {}; "
                        "free some, or raise the limit of the container",
-                       here, there);
+                       mine, theirs);
     }
     if (write_board(failure)) tell(failure, true);
   }

@@ -6,8 +6,8 @@
 // Bytes that are put leave with the next signal. Bytes that have not left by then are in the ring
 // of this rank, and are taken from there: so no call waits until they have left, and a caller that
 // is told of a failure owns its buffers. A mirror is written by its peer's messages alone. The
-// engine's window (window.h) sees to it that bytes in a ring have been read, here or there, before
-// other bytes take their place.
+// engine's window (tick_window.h) sees to it that bytes in a ring have been read, here or there,
+// before other bytes take their place.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -99,7 +99,7 @@ class Channel final : public fsccl::Channel {
   void hear(int peer, const Header& header, const void* data, size_t bytes);
   // The connection to a rank is lost. `for_sure`: it is no death of which the job may tell, and the
   // failure is reported at once.
-  void lost(int job_rank, bool for_sure) noexcept;
+  void link_lost(int job_rank, bool for_sure) noexcept;
 
  private:
   struct Put {
@@ -148,7 +148,7 @@ class Channel final : public fsccl::Channel {
   }
   // True if the peer has left this channel or the one around it. That its connection breaks is no
   // failure then.
-  bool gone(int peer) const;
+  bool said_goodbye(int peer) const;
   bool write_board(const fsccl_transport_failure_t& failure);
   void tell(const fsccl_transport_failure_t& failure, bool at_first_hand);
   void tell(int peer, const fsccl_transport_failure_t& failure);

@@ -27,7 +27,7 @@ struct Header {
   uint64_t sent;
   fsccl_transport_line_t line;
   MessageKind kind;
-  uint32_t bytes_sum;  // with FSCCL_CHECKSUM: CRC32C of what the bytes are meant to be
+  uint32_t bytes_checksum;  // with FSCCL_CHECKSUM: CRC32C of what the bytes are meant to be
 };
 static_assert(sizeof(Header) == 104);
 

@@ -49,7 +49,7 @@ void Node::starve(int rank) noexcept {
 // No failure yet where it may turn out that the rank has died.
 void Node::tell_lost(int rank) noexcept {
   for (const auto& [meeting, channel] : channels_)
-    if (channel) channel->lost(rank, starved(rank));
+    if (channel) channel->link_lost(rank, starved(rank));
 }
 
 Channel* Node::find(uint64_t meeting) const {
@@ -142,7 +142,7 @@ void Node::add(Channel* channel) {
   for (Early& message : early) {
     if (message.offer) {
       if (!deliver(message.from, message.header, message.offer, message.offer_bytes, true))
-        release(message.offer);
+        drop_offer(message.offer);
       continue;
     }
     early_bytes_ -= message.bytes.size() + sizeof(Early);
@@ -160,10 +160,10 @@ bool Node::closed(uint64_t meeting) const {
   return found != channels_.end() && !found->second;
 }
 
-void Node::release_early() {
+void Node::drop_early() {
   for (auto& [meeting, messages] : early_)
     for (Early& message : messages)
-      if (message.offer) release(message.offer);
+      if (message.offer) drop_offer(message.offer);
   early_.clear();
 }
 

@@ -52,7 +52,7 @@ class Node : public TransportNode {
   Node(const char* name, const fsccl_transport_job_t& job);
 
   const char* name() const { return name_; }   // name of the transport
-  bool checksum() const { return checksum_; }  // messages carry sums
+  bool checksum() const { return checksum_; }  // messages carry checksums
   // true if bytes mostly leave in send(), so that sources need no copy before
   virtual bool takes_at_once() const = 0;
   // that a channel chooses: what is well moved as one message
@@ -104,7 +104,7 @@ class Node : public TransportNode {
   // Bytes that a rank offers, and that can be fetched to `place`; and those that nobody wants.
   virtual void fetch(int from, const Header& header, void* offer, size_t bytes, std::byte* place,
                      Channel& channel, int peer) = 0;
-  virtual void release(void* offer) = 0;
+  virtual void drop_offer(void* offer) = 0;
 
   // Delivers a message that came whole. If `offered`, `data` is an offer of the transport; the
   // result says whether it is still in use.
@@ -127,7 +127,7 @@ class Node : public TransportNode {
     }
   }
   bool closed(uint64_t meeting) const;
-  void release_early();
+  void drop_early();
   Status start_service();
   void stop_service();
 

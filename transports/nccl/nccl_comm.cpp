@@ -55,7 +55,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Request request) {
       r.library->ncclCommInitRankConfig(&made->comm_, r.ranks, r.id, r.rank, &settings);
   if (code != ncclSuccess && code != ncclInProgress)
     return failed(*r.library, "ncclCommInitRankConfig", code, made->comm_);
-  Status status = made->settle("ncclCommInitRankConfig", code, r.start_ms);
+  Status status = made->wait_over("ncclCommInitRankConfig", code, r.start_ms);
   if (!status.ok()) return status;
   return made;
 }
@@ -90,7 +90,7 @@ void Communicator::close() {
     if (!in_time(freed_)) comm_ = nullptr;  // its thread uses it
   }
   if (!comm_ ||
-      !settle("ncclCommFinalize", library().ncclCommFinalize(comm_), request_.timeout_ms).ok())
+      !wait_over("ncclCommFinalize", library().ncclCommFinalize(comm_), request_.timeout_ms).ok())
     return;
   (void)library().ncclCommDestroy(comm_);
   comm_ = nullptr;
@@ -115,12 +115,12 @@ void Communicator::free_comm() {
 }
 
 // The lock is held.
-Status Communicator::settle(const char* operation, ncclResult_t code, int64_t timeout_ms) {
+Status Communicator::wait_over(const char* operation, ncclResult_t code, int64_t timeout_ms) {
   const auto over = [&] {
     if (code == ncclInProgress && !ended()) code = state();
     return code != ncclInProgress || ended();
   };
-  Result<bool> in_time = wait_unless(request_.lost, over, Deadline::in_ms(timeout_ms), naps());
+  Result<bool> in_time = wait_unless(request_.broken, over, Deadline::in_ms(timeout_ms), naps());
   if (in_time.ok() && !in_time.value())
     in_time = fail(FSCCL_ERR_TIMEOUT,
                    "{} was not over in {} ms: some rank did not come, or the network between them "
@@ -203,7 +203,7 @@ void Communicator::enqueue(std::span<Share> shares) {
   if (code == ncclSuccess) code = nccl.ncclGroupEnd();
   for (Share* const one : going) {
     if (status.ok()) {
-      one->outcome = one->comm->settle("ncclGroupEnd", code, one->comm->request_.timeout_ms);
+      one->outcome = one->comm->wait_over("ncclGroupEnd", code, one->comm->request_.timeout_ms);
     } else {
       one->comm->give_up(status);
       one->outcome = status.clone();
@@ -225,13 +225,15 @@ Status Communicator::register_window(void* memory, size_t bytes) {
   ncclResult_t code =
       library().ncclCommWindowRegister(comm_, memory, bytes, &new_window_, kWindowSymmetric);
   if (code == ncclSuccess) code = state();  // NCCL answers so while it is still at it
-  // Not settle(): a refusal does not end the work on streams. A rank that was refused waits for the
-  // others in an exchange of the caller's.
+  // Not wait_over(): a refusal does not end the work on streams. A rank that was refused waits for
+  // the others in an exchange of the caller's.
   const auto over = [&] { return code != ncclInProgress || (code = state()) != ncclInProgress; };
-  const auto ended_or_lost = [&] { return ended() || (request_.lost && !request_.lost().ok()); };
-  if (wait_until(over, Deadline::in_ms(request_.start_ms), ended_or_lost, naps()) !=
+  const auto ended_or_broken = [&] {
+    return ended() || (request_.broken && !request_.broken().ok());
+  };
+  if (wait_until(over, Deadline::in_ms(request_.start_ms), ended_or_broken, naps()) !=
       WaitEnd::held) {
-    FSCCL_TRY(settle("ncclCommWindowRegister", ncclInProgress, 0));
+    FSCCL_TRY(wait_over("ncclCommWindowRegister", ncclInProgress, 0));
     code = ncclSuccess;  // the registration has ended in the meantime
   }
   if (code != ncclSuccess) {

@@ -37,7 +37,7 @@ class Communicator {
     int most_ctas = kConfigUndefined;
     int64_t timeout_ms = 0, start_ms = 0;  // timeout of every wait, and of the wait in create()
     // an error when the others need not be waited for any more; any thread
-    std::function<Status()> lost;
+    std::function<Status()> broken;
     // told of a group that has ended the communicator: the others may wait for it
     std::function<void(const Status&)> refused;
   };
@@ -92,7 +92,7 @@ class Communicator {
  private:
   explicit Communicator(Request request) : request_(std::move(request)) {}
   static void enqueue(std::span<Share> shares);
-  Status settle(const char* operation, ncclResult_t code, int64_t timeout_ms);
+  Status wait_over(const char* operation, ncclResult_t code, int64_t timeout_ms);
   ncclResult_t state() const;
   void join() const;
   void give_up(const Status& why) noexcept;

@@ -22,10 +22,10 @@ namespace fsccl::shm {
 inline constexpr uint64_t kMagic = 0x4653'4343'4c73'686dull;  // "FSCCLshm"
 inline constexpr size_t kPage = 4096;
 
-// The offer of rank 0, which the others check before they map anything. Rank 0 alone chooses the
-// length of rings: processes of one host may see other caches (cores of several kinds, an
-// emulator).
-struct Offer {
+// The geometry that rank 0 has chosen, which the others check before they map anything. Rank 0
+// alone chooses the length of rings: processes of one host may see other caches (cores of several
+// kinds, an emulator).
+struct Geometry {
   uint64_t magic;
   uint32_t ranks;
   uint32_t reserved;
@@ -36,7 +36,7 @@ struct Offer {
 };
 
 struct alignas(kPage) Header {
-  Offer offer;
+  Geometry geometry;
   alignas(64) uint32_t failure_state;  // 0 none, 1 being written, 2 written
   fsccl_transport_failure_t failure;
 };

@@ -86,16 +86,16 @@ size_t slot_bytes_of(size_t asked, int ranks) {
       asked ? asked : std::clamp(wanted_ring(ranks) / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
   return std::max(round_up(slot, kPage), least_slot_bytes(ranks));
 }
-Offer offer_of(const ChannelRequest& request) {
-  Offer offer{.magic = kMagic,
-              .ranks = static_cast<uint32_t>(request.ranks),
-              .reserved = 0,
-              .tag = request.tag,
-              .asked_slot_bytes = request.slot_bytes,
-              .ring_bytes = wanted_ring(request.ranks),
-              .slot_bytes = slot_bytes_of(request.slot_bytes, request.ranks)};
-  offer.ring_bytes = std::max(offer.ring_bytes, FSCCL_TRANSPORT_SLOTS * offer.slot_bytes);
-  return offer;
+Geometry geometry_of(const ChannelRequest& request) {
+  Geometry geometry{.magic = kMagic,
+                    .ranks = static_cast<uint32_t>(request.ranks),
+                    .reserved = 0,
+                    .tag = request.tag,
+                    .asked_slot_bytes = request.slot_bytes,
+                    .ring_bytes = wanted_ring(request.ranks),
+                    .slot_bytes = slot_bytes_of(request.slot_bytes, request.ranks)};
+  geometry.ring_bytes = std::max(geometry.ring_bytes, FSCCL_TRANSPORT_SLOTS * geometry.slot_bytes);
+  return geometry;
 }
 
 // In large groups there are many pairs, and each is rarely used.
@@ -105,8 +105,8 @@ size_t pair_bytes(int ranks) {
 }
 
 // Returns the bytes that all ranks use; the file grows beyond them with the pairs that do.
-size_t segment_bytes(const Offer& offer) {
-  return sizeof(Header) + offer.ranks * (sizeof(RankBlock) + offer.ring_bytes);
+size_t segment_bytes(const Geometry& geometry) {
+  return sizeof(Header) + geometry.ranks * (sizeof(RankBlock) + geometry.ring_bytes);
 }
 
 Status reserve_bytes(int fd, size_t offset, size_t bytes, const char* what) {
@@ -117,35 +117,35 @@ Status reserve_bytes(int fd, size_t offset, size_t bytes, const char* what) {
                 : success();
 }
 
-Result<Fd> create_segment(const Offer& offer) {
+Result<Fd> create_segment(const Geometry& geometry) {
   Fd fd = make_fd([] { return memfd_create("fsccl-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
   if (!fd.valid()) return fail_errno(errno, "memfd_create for a shm channel");
-  if (const int error = resize_file(fd.get(), segment_bytes(offer)))
+  if (const int error = resize_file(fd.get(), segment_bytes(geometry)))
     return fail_errno(error, "cannot size a shm channel");
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL))
     return fail_errno(errno, "cannot seal a shm channel");
-  FSCCL_TRY(reserve_bytes(fd.get(), 0, sizeof(Header) + offer.ranks * sizeof(RankBlock),
+  FSCCL_TRY(reserve_bytes(fd.get(), 0, sizeof(Header) + geometry.ranks * sizeof(RankBlock),
                           "the signals of a communicator"));
   return fd;
 }
 
 // Before it is mapped, let alone written.
-Result<Offer> check_segment(int fd, const ChannelRequest& request) {
-  Offer offer{};
-  static_assert(offsetof(Header, offer) == 0);
-  const bool complete = pread(fd, &offer, sizeof offer, 0) == sizeof offer;
-  if (!complete || offer.magic != kMagic)
+Result<Geometry> check_segment(int fd, const ChannelRequest& request) {
+  Geometry geometry{};
+  static_assert(offsetof(Header, geometry) == 0);
+  const bool complete = pread(fd, &geometry, sizeof geometry, 0) == sizeof geometry;
+  if (!complete || geometry.magic != kMagic)
     return fail(FSCCL_ERR_PROTOCOL,
                 "the shared memory channel of rank 0 has another form than expected: the ranks run "
                 "different versions");
-  if (offer.tag != request.tag || offer.ranks != static_cast<uint32_t>(request.ranks))
+  if (geometry.tag != request.tag || geometry.ranks != static_cast<uint32_t>(request.ranks))
     return fail(FSCCL_ERR_MISMATCH,
                 "the first rank makes a communicator of other ranks than this one: give all ranks "
                 "the same list");
-  if (offer.asked_slot_bytes != request.slot_bytes)
+  if (geometry.asked_slot_bytes != request.slot_bytes)
     return fail(FSCCL_ERR_MISMATCH,
                 "rank 0 has FSCCL_SLOT_BYTES {}, rank {} has {}: set it alike on all ranks",
-                offer.asked_slot_bytes, request.rank, request.slot_bytes);
+                geometry.asked_slot_bytes, request.rank, request.slot_bytes);
   struct stat st{};
   const int seals = fcntl(fd, F_GET_SEALS);
   const bool sealed =
@@ -153,26 +153,26 @@ Result<Offer> check_segment(int fd, const ChannelRequest& request) {
   // size of the file
   const uint64_t room = sealed && st.st_size > 0 ? static_cast<uint64_t>(st.st_size) : 0;
   const auto pages = [&](uint64_t bytes) { return bytes % kPage == 0 && bytes <= room; };
-  if (!pages(offer.ring_bytes) || !pages(offer.slot_bytes) ||
-      offer.slot_bytes < least_slot_bytes(request.ranks) ||
-      offer.slot_bytes > offer.ring_bytes / FSCCL_TRANSPORT_SLOTS ||
-      (room - sizeof(Header)) / offer.ranks < sizeof(RankBlock) + offer.ring_bytes)
+  if (!pages(geometry.ring_bytes) || !pages(geometry.slot_bytes) ||
+      geometry.slot_bytes < least_slot_bytes(request.ranks) ||
+      geometry.slot_bytes > geometry.ring_bytes / FSCCL_TRANSPORT_SLOTS ||
+      (room - sizeof(Header)) / geometry.ranks < sizeof(RankBlock) + geometry.ring_bytes)
     return fail(FSCCL_ERR_PROTOCOL,
                 "rank 0 offered {} sealed bytes of shared memory for rings of {} bytes and slots "
                 "of {}, which do not fit together: "
                 "run the same version on all ranks",
-                room, offer.ring_bytes, offer.slot_bytes);
-  return offer;
+                room, geometry.ring_bytes, geometry.slot_bytes);
+  return geometry;
 }
 
-Status map_segment(Channel& channel, int fd, const Offer& offer) {
-  FSCCL_ASSIGN(channel.mapping, Mapping::of(fd, 0, segment_bytes(offer)));
+Status map_segment(Channel& channel, int fd, const Geometry& geometry) {
+  FSCCL_ASSIGN(channel.mapping, Mapping::of(fd, 0, segment_bytes(geometry)));
   std::byte* const base = channel.mapping->base();
   channel.header = reinterpret_cast<Header*>(base);
   channel.blocks = reinterpret_cast<RankBlock*>(base + sizeof(Header));
-  channel.rings = base + sizeof(Header) + offer.ranks * sizeof(RankBlock);
-  channel.bytes_of_ring = offer.ring_bytes;
-  channel.bytes_of_slot = offer.slot_bytes;
+  channel.rings = base + sizeof(Header) + geometry.ranks * sizeof(RankBlock);
+  channel.bytes_of_ring = geometry.ring_bytes;
+  channel.bytes_of_slot = geometry.slot_bytes;
   return success();
 }
 
@@ -244,15 +244,15 @@ Status probe_single_copy(Channel& channel, const ChannelRequest& request, uint32
   return success();
 }
 
-// Rank 0 makes the segment and offers it once its header is complete; the others fetch and check
+// Rank 0 makes the segment and publishes it once its header is complete; the others fetch and check
 // it.
 Status open_segment(Channel& channel, const ChannelRequest& request) {
   Fd& fd = channel.fd;
   if (request.rank == 0) {
-    const Offer offer = offer_of(request);
-    FSCCL_ASSIGN(fd, create_segment(offer));
-    FSCCL_TRY(map_segment(channel, fd.get(), offer));
-    *channel.header = Header{.offer = offer};
+    const Geometry geometry = geometry_of(request);
+    FSCCL_ASSIGN(fd, create_segment(geometry));
+    FSCCL_TRY(map_segment(channel, fd.get(), geometry));
+    *channel.header = Header{.geometry = geometry};
     const Status published = request.opening->publish_fd(fd.get());
     return published.ok() ? success() : fail(FSCCL_ERR_LINK, "{}", published.text());
   }
@@ -261,8 +261,8 @@ Status open_segment(Channel& channel, const ChannelRequest& request) {
     return fail(FSCCL_ERR_LINK, "cannot get the shared memory channel from rank 0: {}",
                 fetched.status().text());
   fd = fetched.take();
-  FSCCL_ASSIGN(const Offer offer, check_segment(fd.get(), request));
-  return map_segment(channel, fd.get(), offer);
+  FSCCL_ASSIGN(const Geometry geometry, check_segment(fd.get(), request));
+  return map_segment(channel, fd.get(), geometry);
 }
 
 Result<OpenedChannel> open_channel(const ChannelRequest& request) {

@@ -208,7 +208,7 @@ bool Node::arm() { return true; }
 void Node::interrupt() {}
 
 Node::~Node() {
-  release_early();
+  drop_early();
   if (worker_) ucx_.worker_destroy(worker_);
 }
 

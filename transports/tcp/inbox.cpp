@@ -52,11 +52,11 @@ bool Inbox::parse() {
       got_ = 0;
       place_ = reader_.begin(head_);
     }
-    const size_t here = std::min(end_ - begin, left());
-    if (here && place_) place_ = reader_.go_on(head_, place_);
-    if (here && place_) std::memcpy(place_ + got_, buffer_.get() + begin, here);
-    begin += here;
-    got_ += here;
+    const size_t now = std::min(end_ - begin, left());
+    if (now && place_) place_ = reader_.go_on(head_, place_);
+    if (now && place_) std::memcpy(place_ + got_, buffer_.get() + begin, now);
+    begin += now;
+    got_ += now;
     if (left() != 0) break;
     if (!finish()) return false;
   }

@@ -101,7 +101,7 @@ void Node::post(int rank, const mirror::Header& header, mirror::Payload&& payloa
   Head head = make_head(header, payload.bytes, false);
   if (checksum()) {
     if (header.kind == mirror::MessageKind::failure)
-      head.header.bytes_sum = crc32c(payload.source, payload.bytes);
+      head.header.bytes_checksum = crc32c(payload.source, payload.bytes);
     head.seal = seal_of(head, true);
   }
   const bool empty = link.out.empty();

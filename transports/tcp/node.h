@@ -53,7 +53,7 @@ class Node : public mirror::Node {
   // nothing is offered
   void fetch(int, const mirror::Header&, void*, size_t, std::byte*, mirror::Channel&,
              int) override {}
-  void release(void*) override {}
+  void drop_offer(void*) override {}
 
  private:
   // An attempt to reach a rank, address by address.

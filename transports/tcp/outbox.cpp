@@ -76,14 +76,15 @@ void Outbox::keep(const Head& head, size_t sent, mirror::Payload&& payload) {
   message.head = head;
   message.sent = sent;
   if (payload.bytes == 0) return;
-  const size_t gone = sent > sizeof head ? sent - sizeof head : 0;
+  const size_t written = sent > sizeof head ? sent - sizeof head : 0;
   const auto* const source = static_cast<const std::byte*>(payload.source);
   if (!payload.ring) {
     message.own.assign(source, source + payload.bytes);
     message.data = message.own.data();
     return;
   }
-  if (payload.ring != source) std::memcpy(payload.ring + gone, source + gone, payload.bytes - gone);
+  if (payload.ring != source)
+    std::memcpy(payload.ring + written, source + written, payload.bytes - written);
   message.data = payload.ring;
   message.memory = std::move(payload.memory);
 }

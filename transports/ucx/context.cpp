@@ -17,9 +17,9 @@ namespace {
 constexpr const char *kTxSegments = "UCX_TCP_TX_SEG_SIZE", *kRxSegments = "UCX_TCP_RX_SEG_SIZE";
 
 // Sets the options of UCX that serve better than its defaults. Options that the user has set stay.
-// - RNDV_THRESH. Without RDMA a rendezvous only adds messages to what goes through a socket anyway:
-//   half the bandwidth, as measured over TCP. Not where memory may be a GPU's: CUDA IPC is a
-//   rendezvous.
+// - RNDV_THRESH. Without RDMA the rendezvous protocol only adds messages to what goes through
+//   a socket anyway: half the bandwidth, as measured over TCP. Not where memory may be a GPU's:
+//   CUDA IPC goes by that protocol.
 // - TX_SEG_SIZE, RX_SEG_SIZE (TCP): the bytes that go through a socket at once, a slot with its
 //   header instead of 8 KiB. Larger messages are put together in memory that is fetched and given
 //   back for each of them.

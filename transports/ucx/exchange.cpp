@@ -240,7 +240,7 @@ Status TaggedExchange::wait(const Patience& patience, const std::function<bool()
     if (moved) news = now;
     if (now - looked < kLookNs) return success();
     looked = now;
-    FSCCL_TRY(patience.lost());
+    FSCCL_TRY(patience.broken());
     return cut_off(now);
   };
   const auto pause = [&](int64_t left_ns) {

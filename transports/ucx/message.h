@@ -34,7 +34,7 @@ struct Envelope {
   uint32_t sum;   // with FSCCL_CHECKSUM: CRC32C of all before it, else 0
 };
 static_assert(sizeof(Envelope) == 144);
-inline uint32_t sum_of(const Envelope& envelope) {
+inline uint32_t checksum_of(const Envelope& envelope) {
   return crc32c(&envelope, offsetof(Envelope, sum));
 }
 

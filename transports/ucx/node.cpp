@@ -174,7 +174,7 @@ void Node::submit(Peer& peer, Sending* sending, const void* data, size_t bytes) 
   Envelope& envelope = sending->envelope;
   envelope.token = peer.to;
   envelope.from = static_cast<uint32_t>(rank_);
-  envelope.sum = checksum() ? sum_of(envelope) : 0;
+  envelope.sum = checksum() ? checksum_of(envelope) : 0;
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -232,7 +232,7 @@ void Node::post(int rank, const mirror::Header& header, mirror::Payload&& payloa
   if (header.kind == mirror::MessageKind::failure) {
     std::memcpy(&sending->failure, payload.source, sizeof sending->failure);
     payload.source = &sending->failure;
-    if (checksum()) sending->envelope.header.bytes_sum = crc32c(payload.source, payload.bytes);
+    if (checksum()) sending->envelope.header.bytes_checksum = crc32c(payload.source, payload.bytes);
   }
   submit(peer, sending, payload.source, payload.bytes);
 }

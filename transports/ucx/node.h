@@ -71,7 +71,7 @@ class Node : public mirror::Node {
   // Fetches the bytes of an offer. The offer is one of the types below.
   void fetch(int from, const mirror::Header& header, void* offer, size_t bytes, std::byte* place,
              mirror::Channel& channel, int peer) override;
-  void release(void* offer) override;
+  void drop_offer(void* offer) override;
 
  private:
   struct Peer {
@@ -85,13 +85,13 @@ class Node : public mirror::Node {
     bool alike = true;  // it has the same UCX, and so understands our keys
   };
   struct Fetching;
-  // Bytes of a message that are not in it: a rendezvous, what has been put to the mirror, or what
-  // can be got.
+  // Bytes of a message that are not in it: those of a message by UCX's rendezvous protocol, what
+  // has been put to the mirror, or what can be got.
   struct Offer {
     Act act = Act::message;
     int from = 0;
     uint64_t channel = 0;
-    void* descriptor = nullptr;  // descriptor of UCX, for a rendezvous
+    void* descriptor = nullptr;  // descriptor of UCX, for its rendezvous protocol
     uint32_t number = 0;         // the sender's, of what can be got
   };
 
@@ -101,8 +101,7 @@ class Node : public mirror::Node {
   Sending* take(Peer& peer, Act act, const mirror::Header& header);
   void submit(Peer& peer, Sending* sending, const void* data, size_t bytes);
   void finish(Sending* sending);
-  ucs_status_t receive(Peer& peer, const Envelope& envelope, void* data, size_t bytes,
-                       bool rendezvous);
+  ucs_status_t receive(Peer& peer, const Envelope& envelope, void* data, size_t bytes, bool rndv);
   static ucs_status_t on_message(void* self, const void* header, size_t header_bytes, void* data,
                                  size_t bytes, const ucp_am_recv_param_t* param);
   static void on_sent(void* request, ucs_status_t status, void* sending);
@@ -111,7 +110,7 @@ class Node : public mirror::Node {
   void fetched(Fetching* fetching, void* request, ucs_status_t status, size_t bytes);
   static void on_broken(void* peer, ucp_ep_h endpoint, ucs_status_t status);
   Token token(int from, int to) const;
-  bool settle(void* request, Deadline deadline);  // node_progress.cpp
+  bool finish_request(void* request, Deadline deadline);  // node_progress.cpp
 
   // node_remote.cpp
   std::shared_ptr<Registration> registration_of(const mirror::Channel& channel);

@@ -36,7 +36,7 @@ void Node::interrupt() { ucx_.worker_signal(worker_); }
 // ---- the end
 
 // Moves the worker on until the request is over; frees it.
-bool Node::settle(void* request, Deadline deadline) {
+bool Node::finish_request(void* request, Deadline deadline) {
   if (!UCS_PTR_IS_PTR(request)) return true;
   const auto is_over = [&] { return ucx_.request_check_status(request) != UCS_INPROGRESS; };
   const bool over = wait_until(is_over, deadline, kNothingBreaks,
@@ -50,7 +50,7 @@ Node::~Node() {
   if (!worker_) return;
   const std::lock_guard lock(mutex_);
   const Deadline deadline = Deadline::in_ms(kLeaveMs);
-  spare(rank_, [&] { release_early(); });
+  spare(rank_, [&] { drop_early(); });
   wait_until([this] { return flushed(); }, deadline, kNothingBreaks,
              [this](int64_t) { advance(-1); });
   if (flush_) ucx_.request_free(flush_);
@@ -64,7 +64,7 @@ Node::~Node() {
     param.flags = broken(peer.rank) || deadline.passed() ? UCP_EP_CLOSE_FLAG_FORCE : 0;
     peer.closing = ucx_.ep_close_nbx(peer.endpoint, &param);
   }
-  for (Peer& peer : peers_) settle(peer.closing, deadline);
+  for (Peer& peer : peers_) finish_request(peer.closing, deadline);
   for (auto& [channel, registration] : registrations_) {
     registration->close();
     registration->destroy_keys();

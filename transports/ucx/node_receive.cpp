@@ -25,11 +25,10 @@ ucs_status_t Node::on_message(void* self, const void* header, size_t header_byte
       const uint64_t differs =
           (peer.from[0] ^ envelope.token[0]) | (peer.from[1] ^ envelope.token[1]);
       // `data` is a descriptor
-      const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-      const uint32_t sum = node.checksum() ? sum_of(envelope) : envelope.sum;
+      const bool rndv = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+      const uint32_t sum = node.checksum() ? checksum_of(envelope) : envelope.sum;
       if (differs == 0 && sum != envelope.sum) return node.damaged(peer.rank, sum, envelope.sum);
-      if (differs == 0)
-        return (void)(status = node.receive(peer, envelope, data, bytes, rendezvous));
+      if (differs == 0) return (void)(status = node.receive(peer, envelope, data, bytes, rndv));
     }
     if (!std::exchange(node.complained_, true))
       FSCCL_LOG(kWarn,
@@ -40,12 +39,12 @@ ucs_status_t Node::on_message(void* self, const void* header, size_t header_byte
 }
 
 ucs_status_t Node::receive(Peer& peer, const Envelope& envelope, void* data, size_t bytes,
-                           bool rendezvous) {
+                           bool rndv) {
   const mirror::Header& header = envelope.header;
   const Act act = envelope.act;
-  if (act == Act::message && !rendezvous) {
+  if (act == Act::message && !rndv) {
     deliver(peer.rank, header, data, bytes, false);
-  } else if (act == Act::message || (act <= Act::offer && !rendezvous)) {
+  } else if (act == Act::message || (act <= Act::offer && !rndv)) {
     auto offer =
         std::make_unique<Offer>(Offer{act, peer.rank, header.channel, data, envelope.number});
     if (deliver(peer.rank, header, offer.get(), act == Act::message ? bytes : envelope.bytes,
@@ -58,7 +57,7 @@ ucs_status_t Node::receive(Peer& peer, const Envelope& envelope, void* data, siz
     Sending& sending = sendings_[envelope.number];
     if (sending.rank == peer.rank && std::exchange(sending.offered, false) && sending.left)
       finish(&sending);
-  } else if (act == Act::key && !rendezvous) {
+  } else if (act == Act::key && !rndv) {
     take_key(peer, envelope, data, bytes);
   } else if (act == Act::holds || act == Act::returned) {
     key_returned(peer, envelope);
@@ -69,7 +68,7 @@ ucs_status_t Node::receive(Peer& peer, const Envelope& envelope, void* data, siz
   return UCS_OK;
 }
 
-void Node::release(void* offer) {
+void Node::drop_offer(void* offer) {
   const std::unique_ptr<Offer> unwanted(static_cast<Offer*>(offer));
   if (unwanted->act == Act::message) ucx_.am_data_release(worker_, unwanted->descriptor);
   if (unwanted->act == Act::offer)

@@ -212,7 +212,8 @@ void Node::tell_key(Peer& peer, const mirror::Header& header, Registration& regi
   mine.channel = header.channel;
   mine.tag = header.tag;
   mine.at = registration.base();
-  mine.bytes_sum = checksum() ? crc32c(registration.key().data(), registration.key().size()) : 0;
+  mine.bytes_checksum =
+      checksum() ? crc32c(registration.key().data(), registration.key().size()) : 0;
   Sending* sending = take(peer, Act::key, mine);
   sending->envelope.bytes = registration.bytes();
   sending->registration = registrations_.at(header.channel);
@@ -225,8 +226,8 @@ void Node::tell_key(Peer& peer, const mirror::Header& header, Registration& regi
 void Node::take_key(Peer& peer, const Envelope& envelope, const void* key, size_t bytes) {
   const mirror::Header& header = envelope.header;
   mirror::Channel* const channel = find(header.channel);
-  if (checksum() && crc32c(key, bytes) != header.bytes_sum)
-    return damaged(peer.rank, crc32c(key, bytes), header.bytes_sum);
+  if (checksum() && crc32c(key, bytes) != header.bytes_checksum)
+    return damaged(peer.rank, crc32c(key, bytes), header.bytes_checksum);
   const bool known = channel && channel->tag() == header.tag && channel->member(peer.rank) >= 0;
   if (!known) return say(peer.rank, Act::returned, header.channel, header.tag, 0);
   Registration& registration = *registration_of(*channel);

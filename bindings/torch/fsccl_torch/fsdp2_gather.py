@@ -17,7 +17,7 @@ from . import streams
 from .codecs import codec_for
 from .fsdp2_reduction import unit_shape
 from .stats import count_bytes
-from .unit import Parameters, Users, Window
+from .unit import Parameters, Users, SlotView
 
 _ALIGNMENT = 64  # bytes, of each parameter in a slot
 _WORTH_A_UNIT = 64 << 10  # bytes of frozen parameters: fewer are gathered with the others
@@ -70,7 +70,7 @@ class Gather:
         self._device = fsdp.device
         self._bytes = sum(_bytes(param, wire) for param in params)
         users = Users()
-        self._windows = [_window(param, wire, comm.size, fsdp.device, users) for param in params]
+        self._views = [_view(param, wire, comm.size, fsdp.device, users) for param in params]
         self._shards = [param._sharded_param_data for param in params]
         self._places = self._present_places()
         if self.frozen:
@@ -92,8 +92,8 @@ class Gather:
         self.unit.watch([param.sharded_param for param in params])
         self.unit.promise(any(p.sharded_param.requires_grad for p in params), frozen_bytes)
         self._cut_otherwise = [
-            (window, param)
-            for window, param in zip(self._windows, params)
+            (view, param)
+            for view, param in zip(self._views, params)
             if param.fsdp_placement.dim != 0
         ]
         self.forget()
@@ -135,14 +135,14 @@ class Gather:
 
     def open(self):
         """Waits for the gather and puts the slot behind the parameters."""
-        for window, address in zip(self._windows, self.unit.wait()):
-            window.open(address)
-        for window, param in self._cut_otherwise:
-            _assemble(window.tensor, param)
+        for view, address in zip(self._views, self.unit.wait()):
+            view.open(address)
+        for view, param in self._cut_otherwise:
+            _assemble(view.tensor, param)
 
     def close(self):
-        for window in self._windows:
-            window.close()
+        for view in self._views:
+            view.close()
 
     def reshard(self, stream=None):
         """Gives the slot back, on a GPU where `stream` has read it."""
@@ -151,7 +151,7 @@ class Gather:
         self.unit.reshard()
 
 
-def _window(param, wire, ranks, device, users):
+def _view(param, wire, ranks, device, users):
     """Ranks' parts follow each other in the slot. Cut along another dimension than the first they
     are put together in memory of this rank's own, as FSDP2 does (which requires even parts
     there)."""
@@ -163,7 +163,7 @@ def _window(param, wire, ranks, device, users):
         if not param.all_gather_outputs:  # as FSDP2 makes it, which may have to gather, too
             param.all_gather_outputs = [empty(param._sharded_param_data.numel() * ranks)]
         along_first = param.fsdp_placement.dim == 0
-        return Window(
+        return SlotView(
             param.all_gather_outputs[0] if along_first else empty(param._orig_size.numel()),
             _bytes(param, wire),
             users,

@@ -28,8 +28,8 @@ _changed = threading.Condition()  # a turn is over
 _here = threading.local()
 
 
-class _Lane:
-    """The turns that one thread, or one turn's functions, must wait for."""
+class _Series:
+    """The turns, in their order, that one thread, or one turn's functions, must wait for."""
 
     def __init__(self):
         self._turns = collections.deque()
@@ -48,31 +48,31 @@ class _Lane:
 
 
 class _Turn:
-    def __init__(self, future, lane, before=None):
-        self.future, self.lane, self.before, self.inner, self.returned = (
+    def __init__(self, future, series, before=None):
+        self.future, self.series, self.before, self.inner, self.returned = (
             future,
-            lane,
+            series,
             before,
-            _Lane(),
+            _Series(),
             False,
         )
-        lane.add(self)
+        series.add(self)
 
     def is_over(self):
         return self.returned and self.inner.is_empty()
 
     def may_issue(self):
-        return self.lane.first() is self and self.inner.is_empty()
+        return self.series.first() is self and self.inner.is_empty()
 
 
-def _lane():
-    """The lane to which a future belongs that this thread asks for now."""
+def _series():
+    """The series to which a future belongs that this thread asks for now."""
     turn = getattr(_here, 'turn', None)
     if turn is not None:
         return turn.inner
-    if not hasattr(_here, 'lane'):
-        _here.lane = _Lane()
-    return _here.lane
+    if not hasattr(_here, 'series'):
+        _here.series = _Series()
+    return _here.series
 
 
 def await_turn():
@@ -81,9 +81,9 @@ def await_turn():
     if turn is not None:
         with _changed:
             _changed.wait_for(turn.may_issue)
-    elif getattr(_here, 'lane', None) is not None and _here.lane._turns:
+    elif getattr(_here, 'series', None) is not None and _here.series._turns:
         with _changed:
-            _changed.wait_for(_here.lane.is_empty)
+            _changed.wait_for(_here.series.is_empty)
 
 
 class _Completer:
@@ -112,11 +112,11 @@ class _Completer:
     def run_later(self, before, future):
         """Completes `future` in another thread, behind the call of `before` there, whatever that
         raises."""
-        self._queue.put(self._add(_Turn(future, _Lane(), before)))
+        self._queue.put(self._add(_Turn(future, _Series(), before)))
 
     def watch(self, handle, future, in_order):
         """Completes `future` when the work `handle` is over, well or not."""
-        turn = _Turn(future, _lane() if in_order else _Lane())
+        turn = _Turn(future, _series() if in_order else _Series())
         name = self._add(turn)
         try:
             c.check(c.lib.fsccl_work_callback(handle, self._callback, name))

@@ -4,7 +4,7 @@ ends.
 
 While a unit is unsharded, a parameter is a view of the slot that the ranks of the host share; what
 a program writes to it stays this rank's own, until reshard. Its storage is the same from the first
-step to the last; only the memory behind it is exchanged (Window). So every view, saved tensor and
+step to the last; only the memory behind it is exchanged (SlotView). So every view, saved tensor and
 nn.Parameter over it follows, and one that is used after reshard meets an empty storage, never
 another layer's parameters. On a GPU operations are put on the stream that use() names, and nothing
 here waits.
@@ -51,7 +51,7 @@ class Users:
         return self._count == 0 and not any(shows_memory(storage) for storage in self._storages)
 
 
-class Window:
+class SlotView:
     """A flat tensor whose memory is put in place by open() and taken away by close(). It may be
     longer than that, which is `size` bytes: FSDP2 pads it."""
 

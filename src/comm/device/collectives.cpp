@@ -31,7 +31,7 @@ DeviceCollectives& DeviceCollectives::of(Communicator& comm) {
 
 DeviceCollectives::~DeviceCollectives() {
   watch_.reset();
-  exchanges_.reset();
+  ucx_.reset();
   bool over = true;
   for (std::unique_ptr<nccl::Communicator>* one : {&copier_, &nccl_}) {
     if (*one && comm_.engine().failed()) (*one)->end(comm_.engine().failure());
@@ -49,7 +49,7 @@ Status DeviceCollectives::finish(const cuda::OwnedEvent& event) const {
   const cuda::Current current(*device_);
   const auto over = [&] { return event.complete(); };
   const Result<bool> in_time =
-      wait_unless([this] { return lost(); }, over, Deadline::never(), Naps(kCollectiveNapNs));
+      wait_unless([this] { return intact(); }, over, Deadline::never(), Naps(kCollectiveNapNs));
   if (in_time.ok()) return success();
   if (wait_until(over, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kCollectiveNapNs)) ==
       WaitEnd::held)
@@ -75,7 +75,7 @@ Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCa
                   "is not there: call one before the capture",
                   op_name(call.op), comm_.name());
     const Algorithm algorithm = kept(call).algorithm;
-    if (algorithm == Algorithm::staged || exchanges_)
+    if (algorithm == Algorithm::staged || ucx_)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "{} goes {} here, which a graph cannot capture (fsccl_explain says why): call it "
                   "outside of the capture",
@@ -127,7 +127,7 @@ Status DeviceCollectives::agree(const cuda::Device& device) {
   if (decision_.nccl) return success();
   FSCCL_TRY(agree_on_exchanges(device, hosts));
   FSCCL_LOG(kInfo, "communicator {}: device memory goes {}: {}", comm_.name(),
-            exchanges_ ? "by UCX" : "through host memory", decision_.why);
+            ucx_ ? "by UCX" : "through host memory", decision_.why);
   return success();
 }
 
@@ -170,23 +170,22 @@ Status DeviceCollectives::agree_on_nccl(const cuda::Device& device,
 // Called where NCCL is not what moves bytes.
 Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device,
                                              const std::vector<uint64_t>& hosts) {
-  if (!tries_exchange(decision_, &why_not_exchanges_)) return success();
+  if (!tries_exchange(decision_, &why_not_ucx_)) return success();
   const cuda::Current current(device);
   const ExchangeTerms mine = exchange_terms();
   FSCCL_ASSIGN(const std::vector<ExchangeTerms> terms, all_gather(comm_, mine));
-  why_not_exchanges_ = obstacle_to_exchange(terms, hosts, decision_.asked);
-  if (why_not_exchanges_.empty()) {
-    Result<std::unique_ptr<Exchanges>> made =
-        Exchanges::create(comm_, device, [this] { return lost(); });
+  why_not_ucx_ = obstacle_to_exchange(terms, hosts, decision_.asked);
+  if (why_not_ucx_.empty()) {
+    Result<std::unique_ptr<UcxCollectives>> made =
+        UcxCollectives::create(comm_, device, [this] { return intact(); });
     if (!made.ok() && comm_.engine().failed()) return made.take_status();
     bool lasting = false;
-    FSCCL_ASSIGN(why_not_exchanges_,
-                 agree_on(made.ok() ? success() : made.take_status(), &lasting));
-    if (why_not_exchanges_.empty()) exchanges_ = made.take();
+    FSCCL_ASSIGN(why_not_ucx_, agree_on(made.ok() ? success() : made.take_status(), &lasting));
+    if (why_not_ucx_.empty()) ucx_ = made.take();
   }
-  if (!exchanges_ && decision_.asked == DeviceTransport::kUcx)
+  if (!ucx_ && decision_.asked == DeviceTransport::kUcx)
     return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is ucx, which cannot be used: {}",
-                why_not_exchanges_);
+                why_not_ucx_);
   return success();
 }
 
@@ -209,7 +208,7 @@ Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(
   // A rank that cannot start waits for the others in the next exchange: their start ends well
   // before that wait does.
   request.start_ms = std::min(comm_.timeout_ms() / 2, kLongestStartMs);
-  request.lost = [this] { return lost(); };
+  request.broken = [this] { return intact(); };
   request.refused = [this](const Status& reason) { comm_.engine().fail_all(reason.error()); };
   return nccl::Communicator::create(std::move(request));
 }
@@ -221,7 +220,7 @@ Status DeviceCollectives::start_nccl(const nccl::ncclUniqueId& id) {
     FSCCL_TRY(device_->check("cuMemAlloc", device_->driver().cuMemAlloc(&scratch_, kScratchBytes)));
   StreamWatch::Hooks hooks;
   hooks.look = [this] {
-    Status trouble = lost();
+    Status trouble = intact();
     if (trouble.ok()) trouble = nccl_->look();
     const std::lock_guard lock(copier_mutex_);
     return trouble.ok() && copier_ ? copier_->look() : std::move(trouble);
@@ -271,7 +270,7 @@ Status DeviceCollectives::run_staged(const DeviceCall& call) {
 Status DeviceCollectives::run_exchanged_sum(const DeviceCall& call) {
   if (!exchanged_sum_) {
     FSCCL_ASSIGN(exchanged_sum_,
-                 ExchangedSum::create({*device_, comm_.size(), [this] { return lost(); },
+                 ExchangedSum::create({*device_, comm_.size(), [this] { return intact(); },
                                        [this](const DeviceCall& one) { return move({&one}); }}));
   }
   return exchanged_sum_->reduce_scatter(call, epilogue_of(call, comm_.size()));
@@ -308,7 +307,7 @@ std::function<Status()> DeviceCollectives::issue(nccl::Communicator& by, Calls c
 }
 
 Status DeviceCollectives::move(const Calls& calls) {
-  return exchanges_ ? exchanges_->run(calls) : nccl_->group(issue(*nccl_, calls));
+  return ucx_ ? ucx_->run(calls) : nccl_->group(issue(*nccl_, calls));
 }
 
 bool DeviceCollectives::can_gather_in_place(const std::byte* memory, uint64_t bytes) const {

@@ -25,9 +25,9 @@
 #include "comm/device/agreement.h"
 #include "comm/device/device_call.h"
 #include "comm/device/exchanged_sum.h"
-#include "comm/device/exchanges.h"
 #include "comm/device/staging.h"
 #include "comm/device/stream_watch.h"
+#include "comm/device/ucx_collectives.h"
 #include "plan/native_plans.h"
 #include "select/native.h"
 #include "transports/nccl/nccl_comm.h"
@@ -52,7 +52,7 @@ class DeviceCollectives {
   Status run(std::span<const DeviceCall> calls);
 
   bool prepared() const { return device_ != nullptr; }
-  bool staged() const { return !nccl_ && !exchanges_; }  // true also for calls that only move bytes
+  bool staged() const { return !nccl_ && !ucx_; }  // true also for calls that only move bytes
   const nccl::Features& features() const { return features_; }
   const cuda::Device& device() const { return *device_; }
   bool has_kernels() const { return decision_.kernels; }  // on all ranks
@@ -130,16 +130,14 @@ class DeviceCollectives {
   struct GroupShare;
   static void run_beside_each_other(const std::vector<GroupShare*>& waiting);
   // run_others(), for other ranks
-  bool waits(const Planned& one) const {
-    return exchanges_ || one.kept->algorithm == Algorithm::staged;
-  }
+  bool waits(const Planned& one) const { return ucx_ || one.kept->algorithm == Algorithm::staged; }
   Status move(const Calls& calls);
   Status follow(cuda::CUstream stream) { return watch_ ? watch_->follow(stream) : success(); }
   bool divides(const DeviceCall& call) const;
   Status divide(const DeviceCall& call) const;
   Status run_exchanged_sum(const DeviceCall& call);
   Status run_staged(const DeviceCall& call);
-  Status lost() const { return comm_.engine().intact(); }
+  Status intact() const { return comm_.engine().intact(); }
 
   Communicator& comm_;
   const cuda::Device* device_ = nullptr;
@@ -148,9 +146,9 @@ class DeviceCollectives {
   nccl::Features features_;
   // copier_: of all-gathers by copy engines alone
   std::unique_ptr<nccl::Communicator> nccl_, copier_;
-  std::mutex copier_mutex_;        // guards the pointer against the watch's thread
-  std::string why_not_exchanges_;  // where there are none, and no NCCL
-  std::unique_ptr<Exchanges> exchanges_;
+  std::mutex copier_mutex_;  // guards the pointer against the watch's thread
+  std::string why_not_ucx_;  // where there are none, and no NCCL
+  std::unique_ptr<UcxCollectives> ucx_;
   std::unique_ptr<ExchangedSum> exchanged_sum_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<StreamWatch> watch_;  // watch of nccl_

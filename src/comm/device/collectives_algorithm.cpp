@@ -29,7 +29,7 @@ NativeCall DeviceCollectives::native_call(const DeviceCall& call, uint64_t bytes
     against(Algorithm::nccl) = "NCCL rounds sums of 16-bit floats at each step";
   else if (reduces_any && decision_.by_placement && dtype_float(call.dtype) && !ordered)
     against(Algorithm::nccl) = "FSCCL_REPRODUCIBLE=placement: NCCL sums in an order of its own";
-  if (!exchanges_)
+  if (!ucx_)
     against(Algorithm::exchanged) =
         "not all ranks have UCX for memory of GPUs, or NCCL moves the bytes";
   else if (call.op == OpCode::send)
@@ -42,7 +42,7 @@ NativeCall DeviceCollectives::native_call(const DeviceCall& call, uint64_t bytes
     against(Algorithm::summed) = "only sums of floats are summed so";
   else if (!decision_.kernels)
     against(Algorithm::summed) = "not all ranks have this library's kernels for their GPU";
-  else if (!decision_.nccl && !exchanges_)
+  else if (!decision_.nccl && !ucx_)
     against(Algorithm::summed) = "nothing exchanges memory of GPUs here";
   else if (!narrow && call.reduction.kind == FSCCL_OP_PREMUL_SUM)
     against(Algorithm::summed) = "a scaled sum of wider floats is rounded at each product";
@@ -90,18 +90,18 @@ std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
   };
   const bool ours = !staged() && decision_.kernels;
   json.begin_map();
-  json.entry("transport", decision_.nccl ? "nccl" : exchanges_ ? "ucx" : "staged");
+  json.entry("transport", decision_.nccl ? "nccl" : ucx_ ? "ucx" : "staged");
   json.entry("why", decision_.nccl ? "all ranks can use NCCL" : decision_.why);
   if (!decision_.nccl)
-    json.entry("ucx", exchanges_ ? "all ranks have one for memory of GPUs" : why_not_exchanges_);
+    json.entry("ucx", ucx_ ? "all ranks have one for memory of GPUs" : why_not_ucx_);
   json.entry("gpu", device_->name());
   json.entry("messages", "staged");
   json.entry("sums_of_16_bit_floats",
-             staged() || (exchanges_ && !ours) ? "by the host, in fp32"
+             staged() || (ucx_ && !ours) ? "by the host, in fp32"
              : ours ? "exchanged, then by this library's kernel, in fp32"
                     : "by NCCL, rounded at each step: this library has no kernels for a GPU here");
   json.entry("sums_of_wider_floats",
-             exchanges_ && ours       ? "exchanged, then by this library's kernel, in rank order"
+             ucx_ && ours             ? "exchanged, then by this library's kernel, in rank order"
              : !decision_.nccl        ? "by the host"
              : decision_.by_placement ? "in rank order (FSCCL_REPRODUCIBLE=placement)"
                                       : "by NCCL, in the order of its rings and trees");

@@ -46,7 +46,7 @@ Plan DeviceCollectives::make_plan(const DeviceCall& call, NativeAlgorithm by) co
   const NativeShape shape{call.op,    comm_.rank(), comm_.size(), std::max(call.root, 0),
                           call.dtype, call.sends,   call.receives};
   NativeMeans means{by};
-  means.mover = exchanges_ ? NativeAlgorithm::exchanged : NativeAlgorithm::nccl;
+  means.mover = ucx_ ? NativeAlgorithm::exchanged : NativeAlgorithm::nccl;
   means.host_in_rank_order = one_host_ || decision_.by_placement;
   means.divides = by == NativeAlgorithm::nccl && divides(call);
   return native_plan(shape, means);

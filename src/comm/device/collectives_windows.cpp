@@ -78,7 +78,7 @@ Status DeviceCollectives::open_window(cuda::CUdeviceptr memory, uint64_t bytes) 
 // In the place of one that has an error for good, when what it has put on streams is over.
 Status DeviceCollectives::restart_nccl(const std::string& why) {
   const auto idle = [this] { return watch_->idle(); };
-  FSCCL_TRY(wait_unless([this] { return lost(); }, idle, Deadline::never(), Naps(kIdleNapNs))
+  FSCCL_TRY(wait_unless([this] { return intact(); }, idle, Deadline::never(), Naps(kIdleNapNs))
                 .take_status());
   FSCCL_ASSIGN(const nccl::ncclUniqueId id, share_id());
   watch_.reset();

@@ -98,17 +98,18 @@ Status ExchangedSum::sum(const DeviceCall& call, uint64_t begin, uint64_t count,
   const cuda::Device& device = request_.device;
   FSCCL_TRY(half.exchanged.make_wait(side_->get()));
   const uint64_t mine = call.receives[0].count,
-                 here = mine <= begin ? 0 : std::min(mine - begin, count);
-  if (here) {
-    FSCCL_ASSIGN(const cuda::ReduceTable* reduces, table(call.dtype, here));
+                 received = mine <= begin ? 0 : std::min(mine - begin, count);
+  if (received) {
+    FSCCL_ASSIGN(const cuda::ReduceTable* reduces, table(call.dtype, received));
     std::vector<cuda::CUdeviceptr> bases;
     for (int q = 0; q < request_.ranks; q++)
       bases.push_back(half.memory + static_cast<uint64_t>(q) * piece_bytes_);
     FSCCL_TRY(kernels_->reduce(*reduces, bases.data(), epilogue, 0, side_->get()));
     const auto to = reinterpret_cast<cuda::CUdeviceptr>(
         call.output + (call.receives[0].begin + begin) * call.element());
-    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().cuMemcpyAsync(
-                                                to, result_, here * call.element(), side_->get())));
+    FSCCL_TRY(device.check(
+        "cuMemcpyAsync",
+        device.driver().cuMemcpyAsync(to, result_, received * call.element(), side_->get())));
   }
   return half.summed.record(side_->get());
 }

@@ -6,7 +6,7 @@
 
 #include "bootstrap/credentials.h"
 #include "bootstrap/join.h"
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 #include "bootstrap/tree.h"
 #include "transports/sim/process.h"
 #include "transports/sim/sockets.h"
@@ -38,11 +38,11 @@ class Start {
     wires_.on_frame = [this](Process& sender, FrameType type) { count(sender, type); };
     for (int r = 0; r < setting.ranks; r++)
       processes_.push_back(std::make_shared<Process>(world_, r, r / setting.per_host));
-    processes_[0]->start([this] { open_registrar(); });
+    processes_[0]->start([this] { open_rendezvous(); });
   }
   ~Start() {
     for (const auto& process : processes_) process->finish();
-    processes_[0]->tidy_up([this] { Registrar::cancel(place_.meeting); });
+    processes_[0]->tidy_up([this] { RendezvousServer::cancel(place_.meeting); });
   }
   Start(const Start&) = delete;
 
@@ -68,17 +68,17 @@ class Start {
     taken_.ranks[static_cast<size_t>(sender.number)].messages++;
     if (type != FrameType::kMembers || taken_.registered_ns > 0) return;
     taken_.registered_ns = world_.now() - began_ns_;
-    taken_.registrar_calls = processes_[0]->calls();
+    taken_.rendezvous_calls = processes_[0]->calls();
   }
 
   // Does what rank 0 does where the environment says at which address the ranks meet.
-  void open_registrar() {
+  void open_rendezvous() {
     place_.credentials.mode = AuthMode::kSecret;
     place_.credentials.key = SecretKey::random();
     place_.meeting = random_number();
     place_.tcp = setting_.ranks > setting_.per_host;
     place_.who_listens = "rank 0";
-    place_.registrar_rank = 0;
+    place_.rendezvous_rank = 0;
     ListenerName name{};
     random_bytes(name.data(), name.size());
     std::vector<Fd> listeners;
@@ -88,8 +88,8 @@ class Start {
     far_ = tcp_address(sim::ip_of_host(0), port_of(local_address(far.value().get())));
     listeners.push_back(near.take());
     listeners.push_back(far.take());
-    const Status open =
-        Registrar::open(place_.credentials, place_.meeting, place_.meeting, std::move(listeners));
+    const Status open = RendezvousServer::open(place_.credentials, place_.meeting, place_.meeting,
+                                               std::move(listeners));
     if (!open.ok()) return give_up(open.text());
     began_ns_ = world_.now();
     for (const auto& process : processes_)

@@ -24,7 +24,7 @@ struct StartSetting {
 
 struct StartedRank {
   int order = 0;            // its place in the tree: the order of arrival
-  int64_t messages = 0;     // that its process sent, the registrar's included
+  int64_t messages = 0;     // that its process sent, the rendezvous's included
   int64_t calls = 0;        // that its process made to the system
   size_t sockets = 0;       // that its process holds once all have joined
   size_t most_sockets = 0;  // that its process held at once
@@ -34,9 +34,9 @@ struct SimulatedStart {
   std::string problem;  // why it failed; else empty
   std::vector<StartedRank> ranks;
   int64_t messages = 0;
-  int64_t registered_ns = 0;    // until the registrar gave the first rank the list of members
-  int64_t registrar_calls = 0;  // that its process made until then
-  int64_t joined_ns = 0;        // until every rank had joined
+  int64_t registered_ns = 0;     // until the rendezvous gave the first rank the list of members
+  int64_t rendezvous_calls = 0;  // that its process made until then
+  int64_t joined_ns = 0;         // until every rank had joined
 };
 
 // One at a time in a process: others wait for each other here.

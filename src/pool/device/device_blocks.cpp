@@ -22,14 +22,14 @@ FreeRanges& DeviceBlocks::ranges_of(uint32_t stream) {
 }
 
 // Bytes that streams have finished with become free for all streams.
-void DeviceBlocks::settle() {
+void DeviceBlocks::share_finished() {
   for (uint32_t s = 0; s < streams_.size(); s++) {
     FreeRanges& own = streams_[s];
     if (own.ranges().empty()) continue;
     marks_.look(s);
     for (auto range = own.ranges().begin(); range != own.ranges().end();) {
       const auto [begin, was] = *range++;
-      if (!marks_.known_over({s, was.tick})) continue;
+      if (!marks_.known_over({s, was.sequence})) continue;
       own.remove(begin, was.end);
       everybodys_.add(begin, was.end, 0);
     }
@@ -69,14 +69,14 @@ std::optional<uint64_t> DeviceBlocks::find(uint64_t room, uint64_t alignment, ui
                                            bool captured) {
   uint64_t own_bytes = 0, everybodys_bytes = 0;
   if (captured) {
-    settle();
+    share_finished();
     return everybodys_.find(room, alignment, &everybodys_bytes);
   }
   const std::optional<uint64_t> own = ranges_of(stream).find(room, alignment, &own_bytes);
   const std::optional<uint64_t> everybodys = everybodys_.find(room, alignment, &everybodys_bytes);
   if (own && everybodys) return own_bytes <= everybodys_bytes ? own : everybodys;
   if (own || everybodys) return own ? own : everybodys;
-  settle();
+  share_finished();
   if (const std::optional<uint64_t> found = find_together(room, alignment, stream)) return found;
   return find_together(room, alignment, kNobody);
 }
@@ -86,9 +86,9 @@ Status DeviceBlocks::claim(uint64_t begin, uint64_t end, uint32_t stream) {
   everybodys_.remove(begin, end);
   Status status;
   for (uint32_t s = 0; s < streams_.size(); s++) {
-    const uint64_t tick = streams_[s].remove(begin, end);
-    if (!tick || s == stream || !status.ok()) continue;
-    status = marks_.make_wait(stream, {s, tick});
+    const uint64_t sequence = streams_[s].remove(begin, end);
+    if (!sequence || s == stream || !status.ok()) continue;
+    status = marks_.make_wait(stream, {s, sequence});
     waits_++;
   }
   return status;
@@ -173,7 +173,7 @@ Result<void*> DeviceBlocks::alloc(uint64_t bytes, cuda::CUstream stream, uint64_
   Undo undo([&] {
     blocks_.erase(begin);
     const Result<StreamMark> mark = marks_.set(number);
-    if (mark.ok()) ranges_of(number).add(begin, begin + room, mark.value().tick);
+    if (mark.ok()) ranges_of(number).add(begin, begin + room, mark.value().sequence);
   });
   FSCCL_TRY(fill(begin, begin + room, stream));
   blocks_.emplace(begin, Block{begin, begin + room, bytes, calls_ + 1, stream});
@@ -209,7 +209,7 @@ Status DeviceBlocks::free(void* pointer, cuda::CUstream stream) {
   blocks_.erase(found);
   journal_.block_given_back(reinterpret_cast<uint64_t>(pointer),
                             reinterpret_cast<uint64_t>(stream));
-  ranges_of(number).add(block.begin, block.end, mark.tick);
+  ranges_of(number).add(block.begin, block.end, mark.sequence);
   figures_.blocks--;
   figures_.frees++;
   figures_.live_bytes -= block.end - block.begin;
@@ -245,7 +245,7 @@ std::string DeviceBlocks::list() const {
 uint64_t DeviceBlocks::trim(Deadline deadline) {
   const std::lock_guard lock(mutex_);
   (void)(deadline.passed() ? marks_.record_all().ok() : marks_.wait_for_all(deadline).ok());
-  settle();
+  share_finished();
   // Bytes that one stream has for itself may still be used.
   uint64_t begin = bytes_;
   for (const auto& [from, range] : everybodys_.ranges())

@@ -59,7 +59,7 @@ class DeviceBlocks {
   };
   static constexpr uint32_t kNobody = ~uint32_t{0};
   FreeRanges& ranges_of(uint32_t stream);
-  void settle();
+  void share_finished();
   Result<bool> capturing(cuda::CUstream stream) const;
   std::optional<uint64_t> find(uint64_t room, uint64_t alignment, uint32_t stream, bool captured);
   std::optional<uint64_t> find_together(uint64_t room, uint64_t alignment, uint32_t stream) const;

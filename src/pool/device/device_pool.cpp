@@ -323,15 +323,15 @@ Status DevicePool::end_step() {
 Result<std::vector<cuda::CUdeviceptr>> DevicePool::slots_of(const Communicator& comm) const {
   std::vector<cuda::CUdeviceptr> all;
   for (int rank = 0; rank < comm.size(); rank++) {
-    const int here = comm_.rank_of(comm.job_rank(rank));
-    if (here < 0 || !reaches(here))
-      return fail(FSCCL_ERR_NOT_AVAILABLE,
-                  "the GPU of rank {} ({}) cannot reach the slots of rank {}: {}", comm.rank(),
-                  device_->name(), rank,
-                  here < 0 ? fmt::format("pool '{}' was made without that rank", name_)
-                           : "they are on another host, or there is no peer-to-peer access between "
-                             "the two (nvidia-smi topo -p2p r)");
-    all.push_back(slots(here));
+    const int in_pool = comm_.rank_of(comm.job_rank(rank));
+    if (in_pool < 0 || !reaches(in_pool))
+      return fail(
+          FSCCL_ERR_NOT_AVAILABLE, "the GPU of rank {} ({}) cannot reach the slots of rank {}: {}",
+          comm.rank(), device_->name(), rank,
+          in_pool < 0 ? fmt::format("pool '{}' was made without that rank", name_)
+                      : "they are on another host, or there is no peer-to-peer access between "
+                        "the two (nvidia-smi topo -p2p r)");
+    all.push_back(slots(in_pool));
   }
   return all;
 }

@@ -16,23 +16,23 @@ FreeRanges::ByBegin::iterator FreeRanges::erase(ByBegin::iterator range) {
   return ranges_.erase(range);
 }
 
-void FreeRanges::add(uint64_t begin, uint64_t end, uint64_t tick) {
+void FreeRanges::add(uint64_t begin, uint64_t end, uint64_t sequence) {
   if (begin >= end) return;
   auto after = ranges_.lower_bound(begin);
   if (after != ranges_.begin()) {
     const auto before = std::prev(after);
     if (before->second.end == begin) {
       begin = before->first;
-      tick = std::max(tick, before->second.tick);
+      sequence = std::max(sequence, before->second.sequence);
       after = erase(before);
     }
   }
   if (after != ranges_.end() && after->first == end) {
     end = after->second.end;
-    tick = std::max(tick, after->second.tick);
+    sequence = std::max(sequence, after->second.sequence);
     erase(after);
   }
-  insert(begin, {end, tick});
+  insert(begin, {end, sequence});
 }
 
 std::optional<uint64_t> FreeRanges::find(uint64_t bytes, uint64_t alignment,
@@ -48,18 +48,18 @@ std::optional<uint64_t> FreeRanges::find(uint64_t bytes, uint64_t alignment,
 }
 
 uint64_t FreeRanges::remove(uint64_t begin, uint64_t end) {
-  uint64_t tick = 0;
+  uint64_t sequence = 0;
   auto range = ranges_.upper_bound(begin);
   if (range != ranges_.begin() && std::prev(range)->second.end > begin) --range;
   while (range != ranges_.end() && range->first < end) {
     const uint64_t from = range->first;
     const Range was = range->second;
     range = erase(range);
-    tick = std::max(tick, was.tick);
-    if (from < begin) insert(from, {begin, was.tick});
+    sequence = std::max(sequence, was.sequence);
+    if (from < begin) insert(from, {begin, was.sequence});
     if (was.end > end) insert(end, was);
   }
-  return tick;
+  return sequence;
 }
 
 }  // namespace fsccl

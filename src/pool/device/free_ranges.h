@@ -15,18 +15,18 @@ class FreeRanges {
  public:
   struct Range {
     uint64_t end = 0;
-    uint64_t tick = 0;  // the stream's mark since which it is free
+    uint64_t sequence = 0;  // the stream's mark since which it is free
   };
   using ByBegin = std::pmr::map<uint64_t, Range>;
 
   FreeRanges() = default;
   FreeRanges(const FreeRanges&) = delete;
 
-  void add(uint64_t begin, uint64_t end, uint64_t tick);
+  void add(uint64_t begin, uint64_t end, uint64_t sequence);
   // Where `bytes` fit best: in the smallest range that holds them aligned, the lowest of those.
   // Sets the size of the range.
   std::optional<uint64_t> find(uint64_t bytes, uint64_t alignment, uint64_t* range_bytes) const;
-  // Takes what it has of [begin, end); the latest tick of that, 0 when it has none.
+  // Takes what it has of [begin, end); the latest mark of that, 0 when it has none.
   uint64_t remove(uint64_t begin, uint64_t end);
   const ByBegin& ranges() const { return ranges_; }
 

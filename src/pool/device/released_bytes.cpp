@@ -32,7 +32,7 @@ void add_mark(const StreamMark& mark, std::vector<StreamMark>* marks) {
   if (same == marks->end())
     marks->push_back(mark);
   else
-    same->tick = std::max(same->tick, mark.tick);
+    same->sequence = std::max(same->sequence, mark.sequence);
 }
 
 }  // namespace

@@ -44,11 +44,11 @@ void StreamMarks::drop_first(Stream& stream) {
   stream.events.pop_front();
 }
 
-// For the last tick, unless the stream is being captured.
+// For the last mark, unless the stream is being captured.
 Status StreamMarks::record(uint32_t number) {
   Stream& stream = streams_[number];
-  if (stream.ticks == stream.over ||
-      (!stream.events.empty() && stream.events.back().tick == stream.ticks))
+  if (stream.marks == stream.over ||
+      (!stream.events.empty() && stream.events.back().sequence == stream.marks))
     return success();
   const Calls calls(*this);
   FSCCL_ASSIGN(const bool capturing, device_.capturing(stream.stream));
@@ -60,16 +60,16 @@ Status StreamMarks::record(uint32_t number) {
     unused_.push_back(std::move(made));
   }
   FSCCL_TRY(unused_.back().record(stream.stream));
-  stream.events.push_back({stream.ticks, std::move(unused_.back())});
+  stream.events.push_back({stream.marks, std::move(unused_.back())});
   unused_.pop_back();
   return success();
 }
 
 Result<StreamMark> StreamMarks::set(uint32_t number) {
   Stream& stream = streams_[number];
-  stream.ticks++;
+  stream.marks++;
   if (streams_.size() > 1) FSCCL_TRY(record(number));
-  return StreamMark{number, stream.ticks};
+  return StreamMark{number, stream.marks};
 }
 
 Status StreamMarks::make_wait(uint32_t number, const StreamMark& mark) {
@@ -77,11 +77,11 @@ Status StreamMarks::make_wait(uint32_t number, const StreamMark& mark) {
   Stream &waiter = streams_[number], &other = streams_[mark.stream];
   waiter.known.resize(std::max<size_t>(waiter.known.size(), streams_.size()));
   uint64_t& known = waiter.known[mark.stream];
-  if (known >= mark.tick) return success();
+  if (known >= mark.sequence) return success();
   FSCCL_TRY(record(mark.stream));  // it was being captured, maybe
   const auto event = std::lower_bound(
-      other.events.begin(), other.events.end(), mark.tick,
-      [](const Recorded& recorded, uint64_t tick) { return recorded.tick < tick; });
+      other.events.begin(), other.events.end(), mark.sequence,
+      [](const Recorded& recorded, uint64_t sequence) { return recorded.sequence < sequence; });
   const Calls calls(*this);
   FSCCL_ASSIGN(const bool capturing, device_.capturing(waiter.stream));
   if (capturing || event == other.events.end()) {
@@ -94,7 +94,7 @@ Status StreamMarks::make_wait(uint32_t number, const StreamMark& mark) {
                 static_cast<void*>(capturing ? waiter.stream : other.stream));
   }
   FSCCL_TRY(event->event.make_wait(waiter.stream));
-  known = event->tick;
+  known = event->sequence;
   return success();
 }
 
@@ -106,7 +106,7 @@ void StreamMarks::look(uint32_t number) {
   const Calls calls(*this);
   const bool all = stream.events.back().event.complete();
   while (!stream.events.empty() && (all || stream.events.front().event.complete())) {
-    stream.over = stream.events.front().tick;
+    stream.over = stream.events.front().sequence;
     drop_first(stream);
   }
 }
@@ -121,7 +121,7 @@ Result<bool> StreamMarks::wait_for_all(Deadline deadline) {
   for (uint32_t s = 0; s < streams_.size(); s++) {
     const auto over = [&] {
       look(s);
-      return streams_[s].over >= streams_[s].ticks;
+      return streams_[s].over >= streams_[s].marks;
     };
     FSCCL_ASSIGN(const bool in_time,
                  wait_unless([&] { return record(s); }, over, deadline, Naps(kMarkNapNs)));
@@ -132,8 +132,8 @@ Result<bool> StreamMarks::wait_for_all(Deadline deadline) {
 
 Result<bool> StreamMarks::finish(Deadline deadline) {
   const auto there = [](const Stream& stream) {  // to be waited for: it lives, or an event does
-    return cuda::is_legacy(stream.stream) || stream.ticks == stream.over ||
-           (!stream.events.empty() && stream.events.back().tick == stream.ticks);
+    return cuda::is_legacy(stream.stream) || stream.marks == stream.over ||
+           (!stream.events.empty() && stream.events.back().sequence == stream.marks);
   };
   return std::all_of(streams_.begin(), streams_.end(), there) ? wait_for_all(deadline)
                                                               : wait_for_context(deadline);

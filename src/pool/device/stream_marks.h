@@ -27,7 +27,7 @@ namespace fsccl {
 
 struct StreamMark {
   uint32_t stream = 0;
-  uint64_t tick = 0;  // 0: nothing
+  uint64_t sequence = 0;  // 0: nothing
 };
 
 class StreamMarks {
@@ -67,7 +67,9 @@ class StreamMarks {
   // Orders the next work of `stream` behind the mark. Nothing is done if it is ordered already.
   // Returns FSCCL_ERR_NOT_AVAILABLE if one of the two streams is being captured.
   Status make_wait(uint32_t stream, const StreamMark& mark);
-  bool known_over(const StreamMark& mark) const { return mark.tick <= streams_[mark.stream].over; }
+  bool known_over(const StreamMark& mark) const {
+    return mark.sequence <= streams_[mark.stream].over;
+  }
   void look(uint32_t stream);      // how far it has got
   Status record(uint32_t stream);  // so that a later look can tell, also where it is alone
   Status record_all();
@@ -82,12 +84,12 @@ class StreamMarks {
 
  private:
   struct Recorded {
-    uint64_t tick;
+    uint64_t sequence;
     cuda::OwnedEvent event;
   };
   struct Stream {
     cuda::CUstream stream = nullptr;
-    uint64_t ticks = 0, over = 0;
+    uint64_t marks = 0, over = 0;
     std::deque<Recorded> events;  // later than `over`, in order
     // by number of a stream: the mark of it that this one is ordered behind
     std::vector<uint64_t> known;

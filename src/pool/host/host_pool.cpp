@@ -221,7 +221,7 @@ HostPool::~HostPool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();
   // The service thread may still sleep on a release line of a failed operation.
-  Progress::instance().settle();
+  Progress::instance().end_old_sleeps();
   if (watch_) comm_.context().arenas().remove_alias(watch_->base());
   comm_.context().arenas().remove(arena_id_);
   comm_.dependents--;
@@ -246,7 +246,7 @@ void HostPool::make_blocks(bool debug) {
                       .arena = arena_.get(),
                       .arenas = &comm_.context().arenas(),
                       .arena_id = arena_id_};
-  place.memory = address(Part::local, rank(), 0);
+  place.memory = address(PartKind::local, rank(), 0);
   place.bytes = part_bytes_;
   place.dry_run = dry_run_;
   place.debug = debug;
@@ -260,8 +260,8 @@ void HostPool::make_blocks(bool debug) {
 // parts share the live bytes; a plan leaves the other plan its bytes.
 void HostPool::set_room() {
   const uint64_t most = memory_->most_slots();
-  for (const Part part : {Part::shared, Part::own}) {
-    const Part other = part == Part::shared ? Part::own : Part::shared;
+  for (const PartKind part : {PartKind::shared, PartKind::own}) {
+    const PartKind other = part == PartKind::shared ? PartKind::own : PartKind::shared;
     const uint64_t live = region(other).live();
     if (memory_->sparse())
       set_capacity(part, most - live,
@@ -272,7 +272,7 @@ void HostPool::set_room() {
 }
 
 // `plan`: of sparse parts, how large a plan may be.
-void HostPool::set_capacity(Part part, uint64_t bytes, uint64_t plan) {
+void HostPool::set_capacity(PartKind part, uint64_t bytes, uint64_t plan) {
   memory_->sparse() ? region(part).set_capacity(bytes, plan, part_bytes_)
                     : region(part).set_capacity(bytes);
 }
@@ -302,7 +302,7 @@ std::string HostPool::holders() const {
 
 Status HostPool::make_private_view(int rank) {
   if (private_views_.count(rank)) return success();
-  FSCCL_ASSIGN(const uint64_t offset, arena_->file_offset(address(Part::shared, rank, 0)));
+  FSCCL_ASSIGN(const uint64_t offset, arena_->file_offset(address(PartKind::shared, rank, 0)));
   FSCCL_ASSIGN(PrivateView view, PrivateView::create(arena_->fd(), offset, part_bytes_));
   if (watch_) (void)set_access(view.base(), part_bytes_, Access::none);
   private_views_.emplace(rank, std::move(view));
@@ -327,7 +327,7 @@ Status HostPool::check_empty() {
               figures.imports, figures.live_bytes, list);
 }
 
-Result<SlotGrant> HostPool::place(Part part, uint64_t key, uint64_t bytes, bool stable) {
+Result<SlotGrant> HostPool::place(PartKind part, uint64_t key, uint64_t bytes, bool stable) {
   set_room();
   Result<SlotGrant> grant =
       region(part).take(key, std::max<uint64_t>(bytes, 1), stable, ledger_.opened());
@@ -335,20 +335,20 @@ Result<SlotGrant> HostPool::place(Part part, uint64_t key, uint64_t bytes, bool 
   return grant;
 }
 
-Result<HostPool::Slot> HostPool::take_otherwise(Part part, int host_rank, const SlotName& name,
+Result<HostPool::Slot> HostPool::take_otherwise(PartKind part, int host_rank, const SlotName& name,
                                                 uint64_t bytes, bool stable, const Taker& taker) {
   if (!ledger_.room())
     return fail(FSCCL_ERR_INVALID_STATE,
                 "more than {} units given back while operations on them run: wait for some",
-                ReleaseLedger::kWindow);
+                ReleaseLedger::kMostOpen);
   const uint64_t zone = watch_ ? SlotWatch::kZone : 0,
                  asked = std::exchange(bytes, bytes + 2 * zone);
-  if (part == Part::shared && shared_host_ >= 0 && shared_host_ != host_rank)
+  if (part == PartKind::shared && shared_host_ >= 0 && shared_host_ != host_rank)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "pool '{}' already hosts shared slots of another group of ranks: make a pool for "
                 "each shard communicator",
                 name_);
-  if (part == Part::shared) shared_host_ = host_rank;
+  if (part == PartKind::shared) shared_host_ = host_rank;
   if (mend_due_) FSCCL_TRY(mend(taker));
   Result<Slot> taken = take_within_limit(part, name.key, bytes, stable, taker);
   // Where there is no room, slots that are kept idle give way, the same on all ranks.
@@ -370,7 +370,7 @@ Result<HostPool::Slot> HostPool::take_otherwise(Part part, int host_rank, const 
 }
 
 // A place, and memory there on all ranks; or an error on all ranks, and nothing has changed.
-Result<HostPool::Slot> HostPool::take_within_limit(Part part, uint64_t key, uint64_t bytes,
+Result<HostPool::Slot> HostPool::take_within_limit(PartKind part, uint64_t key, uint64_t bytes,
                                                    bool stable, const Taker& taker) {
   Result<SlotGrant> grant = place(part, key, bytes, stable);
   if (!grant.ok())
@@ -388,7 +388,7 @@ Result<HostPool::Slot> HostPool::take_within_limit(Part part, uint64_t key, uint
   return grown;
 }
 
-Status HostPool::give_back_otherwise(Part part, const SlotName& name, uint64_t position) {
+Status HostPool::give_back_otherwise(PartKind part, const SlotName& name, uint64_t position) {
   if (watch_) watch_->given_back(part, name.key);
   FSCCL_TRY(region(part).give_back(name.key, position));
   publish();
@@ -405,7 +405,8 @@ Status HostPool::end_step() {
   if (memory_->sparse()) {
     look_if_torn();
   } else {
-    for (const Part part : {Part::shared, Part::own}) FSCCL_TRY(give_back_surplus(part));
+    for (const PartKind part : {PartKind::shared, PartKind::own})
+      FSCCL_TRY(give_back_surplus(part));
   }
   set_room();
   if (memory_->beyond_soft_limit()) trim();
@@ -421,7 +422,7 @@ uint64_t HostPool::trim() {
   // The local part only: slots, which others may still read, stay until a plan needs less. A block
   // that is being made is counted in top() before it asks for its memory.
   return blocks_->shrink(
-      [this](uint64_t top) { return memory_->shrink(Part::local, rank(), top); });
+      [this](uint64_t top) { return memory_->shrink(PartKind::local, rank(), top); });
 }
 
 }  // namespace fsccl

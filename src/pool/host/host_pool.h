@@ -35,7 +35,7 @@ namespace fsccl {
 // A unit's slot that outlives reshard. While it is idle the pool may take it back, where slots
 // would not fit their limit.
 struct KeptSlot {
-  Part part = Part::own;
+  PartKind part = PartKind::own;
   uint64_t key = 0;
   // position of the last reshard; 0: there is none, or it is in use
   uint64_t idle_since = 0;
@@ -86,7 +86,7 @@ class HostPool final : public Pool {
   SlotName name_of(uint64_t key) { return {key, &journal_->slot(key)}; }
   // Takes a slot. All ranks of the taker call it at the same place in their programs. A refusal is
   // a refusal on all of them; if memory has to grow, they agree (pool_growth.cpp).
-  Result<Slot> take(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable,
+  Result<Slot> take(PartKind part, int host_rank, const SlotName& name, uint64_t bytes, bool stable,
                     const Taker& taker) {
     if (goes_on(part, host_rank)) [[likely]]
       if (const StepTable::Row* row = region(part).take_by_table(name.key, bytes, stable))
@@ -100,7 +100,7 @@ class HostPool final : public Pool {
   }
   // At a position that the caller has opened, for one slot or several (of a kept unit's reshard:
   // for none).
-  Status give_back(Part part, const SlotName& name, uint64_t position) {
+  Status give_back(PartKind part, const SlotName& name, uint64_t position) {
     const StepTable::Row* row =
         watch_ ? nullptr : region(part).give_back_by_table(name.key, position);
     if (!row) [[unlikely]]
@@ -118,7 +118,7 @@ class HostPool final : public Pool {
   uint64_t history_hash() const override;
 
   // Address, in this process, of an offset in a part of pool rank `rank`.
-  std::byte* address(Part part, int rank, uint64_t offset) const {
+  std::byte* address(PartKind part, int rank, uint64_t offset) const {
     return arena_->region(rank) + part_begin(part) + offset;
   }
   // Returns where the caller sees what is at an address of a slot; in debug mode it is not the
@@ -160,60 +160,62 @@ class HostPool final : public Pool {
   static Result<std::unique_ptr<HostPool>> create_on_host(Communicator& comm, Communicator& whole,
                                                           const fsccl_pool_config_t& config,
                                                           Result<PoolSource> source);
-  uint64_t part_begin(Part part) const { return memory_->part_begin(part); }
+  uint64_t part_begin(PartKind part) const { return memory_->part_begin(part); }
   // A slot that a table has can be taken: all its bytes exist, and nobody looks at them.
-  bool goes_on(Part part, int host_rank) const {
+  bool goes_on(PartKind part, int host_rank) const {
     return ready_[static_cast<size_t>(part)] && ledger_.room() &&
-           (part != Part::shared || shared_host_.load(std::memory_order_relaxed) == host_rank);
+           (part != PartKind::shared || shared_host_.load(std::memory_order_relaxed) == host_rank);
   }
   void look_if_ready();
-  uint64_t location(Part part, int rank, uint64_t offset) const {
+  uint64_t location(PartKind part, int rank, uint64_t offset) const {
     return reinterpret_cast<uint64_t>(address(part, rank, offset));
   }
-  Result<Slot> take_otherwise(Part part, int host_rank, const SlotName& name, uint64_t bytes,
+  Result<Slot> take_otherwise(PartKind part, int host_rank, const SlotName& name, uint64_t bytes,
                               bool stable, const Taker& taker);
-  Status give_back_otherwise(Part part, const SlotName& name, uint64_t position);
+  Status give_back_otherwise(PartKind part, const SlotName& name, uint64_t position);
   // Growing together (pool_growth.cpp).
   struct MemoryChange {
     std::array<BackedBytes::Ranges, 2> given_back, made;  // by part
     // position that every rank must have released first
     uint64_t released = 0;
     bool empty() const;
-    void add(Part part, BackedBytes::Change&& change);
+    void add(PartKind part, BackedBytes::Change&& change);
   };
   Status agree_on_memory(const Taker& taker, Status mine, uint64_t* lacking) const;
   Status carry_out(const MemoryChange& change, const Taker& taker, uint64_t* lacking);
   void take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
                  const std::array<bool, 2>& there);
-  void add_growth(Part part, MemoryChange* change);
-  Status grow(Part part, const Taker& taker);
+  void add_growth(PartKind part, MemoryChange* change);
+  Status grow(PartKind part, const Taker& taker);
   Status make_plans_memory(MemoryChange* change);
-  int host_of(Part part) const { return part == Part::shared ? shared_host_.load() : rank(); }
+  int host_of(PartKind part) const {
+    return part == PartKind::shared ? shared_host_.load() : rank();
+  }
   // Sparse parts (pool_sparse.cpp).
-  MemoryChange backing(Part part, uint64_t begin, uint64_t end, uint64_t most);
-  Status back(Part part, Slot* slot, uint64_t bytes, const Taker& taker);
+  MemoryChange backing(PartKind part, uint64_t begin, uint64_t end, uint64_t most);
+  Status back(PartKind part, Slot* slot, uint64_t bytes, const Taker& taker);
   std::array<uint64_t, 2> whole_extents() const;
   void look_if_torn();
   Status plan_mending(MemoryChange* change);
   Status mend(const Taker& taker);
   static bool may_be_sparse(Communicator& comm, const PoolSource& source);
-  void set_capacity(Part part, uint64_t bytes, uint64_t plan);
+  void set_capacity(PartKind part, uint64_t bytes, uint64_t plan);
   void set_room();
-  uint64_t claim(Part part) { return std::max(memory_->extent(part), region(part).extent()); }
+  uint64_t claim(PartKind part) { return std::max(memory_->extent(part), region(part).extent()); }
   Status plan_declared(const std::vector<CollectiveRegion::Event>& shared,
                        const std::vector<CollectiveRegion::Event>& own, bool within_limit);
-  Result<SlotGrant> place(Part part, uint64_t key, uint64_t bytes, bool stable);
-  Result<Slot> take_within_limit(Part part, uint64_t key, uint64_t bytes, bool stable,
+  Result<SlotGrant> place(PartKind part, uint64_t key, uint64_t bytes, bool stable);
+  Result<Slot> take_within_limit(PartKind part, uint64_t key, uint64_t bytes, bool stable,
                                  const Taker& taker);
   bool withdraw_kept();
   Status wait_released(uint64_t position);
-  Status give_back_surplus(Part part);
+  Status give_back_surplus(PartKind part);
   std::string holders() const;
   void make_memory(const PoolMemory::Limits& limits, bool prefault);
   void make_blocks(bool debug);
   void publish();
   void tell(MetricSamples& samples, std::string_view id) const;
-  CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
+  CollectiveRegion& region(PartKind part) { return part == PartKind::shared ? *shared_ : *own_; }
 
   // made for this pool, if it was asked for on a communicator of several hosts: that one
   std::unique_ptr<Communicator> host_;
@@ -230,11 +232,11 @@ class HostPool final : public Pool {
   std::unique_ptr<CollectiveRegion> shared_, own_;
   // Figures of the slots, which any thread may read while the program goes on.
   struct SlotFigures {
-    struct Plan {
+    struct MemoryPlan {
       std::atomic<uint64_t> bytes{0}, bound{0}, clique_bound{0};
     };
     std::atomic<uint64_t> peak{0}, hits{0}, misses{0};
-    std::array<Plan, 2> plans;  // by part
+    std::array<MemoryPlan, 2> plans;  // by part
   };
   SlotFigures slot_figures_;
   std::atomic<int> shared_host_{-1};

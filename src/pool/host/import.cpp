@@ -65,8 +65,8 @@ Status check_importable(const void* pointer, uint64_t bytes) {
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "{} and {} bytes are not whole pages of {} bytes: {}, and round its size up",
                 pointer, bytes, page_bytes(), kHowTo);
-  const auto here = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
-  if (here >= begin && here - begin < bytes)
+  const auto stack = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
+  if (stack >= begin && stack - begin < bytes)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is this thread's stack: {}", pointer, kHowTo);
   std::istringstream maps(read_small_file("/proc/self/maps"));
   if (maps.view().empty())

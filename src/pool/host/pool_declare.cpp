@@ -21,7 +21,7 @@ Status HostPool::make_plans_memory(MemoryChange* change) {
   if (memory_->sparse()) {
     FSCCL_TRY(plan_mending(change));
   } else {
-    for (const Part part : {Part::shared, Part::own}) add_growth(part, change);
+    for (const PartKind part : {PartKind::shared, PartKind::own}) add_growth(part, change);
   }
   uint64_t lacking = 0;
   return carry_out(*change, {whole_ ? *whole_ : comm_, {.op = OpCode::pool_schedule}}, &lacking);
@@ -30,18 +30,18 @@ Status HostPool::make_plans_memory(MemoryChange* change) {
 // With `within_limit` steps that were known before are forgotten until what is left fits.
 Status HostPool::plan_declared(const std::vector<CollectiveRegion::Event>& shared,
                                const std::vector<CollectiveRegion::Event>& own, bool within_limit) {
-  const auto extent = [this](Part part) {
+  const auto extent = [this](PartKind part) {
     return memory_->sparse() ? region(part).whole_extent() : region(part).extent();
   };
-  const auto declare = [&](Part part, const std::vector<CollectiveRegion::Event>& events,
+  const auto declare = [&](PartKind part, const std::vector<CollectiveRegion::Event>& events,
                            uint64_t other) {
     const uint64_t room = within_limit ? memory_->slot_room(other) : part_bytes_;
     set_capacity(part, room, room);
     return region(part).declare(events);
   };
-  FSCCL_TRY(declare(Part::shared, shared, 0));
-  FSCCL_TRY(declare(Part::own, own, extent(Part::shared)));
-  return memory_->check_slots(extent(Part::shared), extent(Part::own), "the schedule");
+  FSCCL_TRY(declare(PartKind::shared, shared, 0));
+  FSCCL_TRY(declare(PartKind::own, own, extent(PartKind::shared)));
+  return memory_->check_slots(extent(PartKind::shared), extent(PartKind::own), "the schedule");
 }
 
 Status HostPool::declare(const std::vector<CollectiveRegion::Event>& shared,

@@ -49,7 +49,7 @@ bool HostPool::MemoryChange::empty() const {
   return given_back[0].empty() && given_back[1].empty() && made[0].empty() && made[1].empty();
 }
 
-void HostPool::MemoryChange::add(Part part, BackedBytes::Change&& change) {
+void HostPool::MemoryChange::add(PartKind part, BackedBytes::Change&& change) {
   given_back[static_cast<size_t>(part)] = std::move(change.given_back);
   made[static_cast<size_t>(part)] = std::move(change.made);
   released = std::max(released, change.released);
@@ -97,7 +97,7 @@ Status HostPool::carry_out(const MemoryChange& change, const Taker& taker, uint6
   }
   Status mine;
   std::array<bool, 2> made{};
-  for (const Part part : {Part::shared, Part::own}) {
+  for (const PartKind part : {PartKind::shared, PartKind::own}) {
     const auto p = static_cast<size_t>(part);
     const BackedBytes::Ranges& ranges = change.made[p];
     if (ranges.empty() || !mine.ok()) continue;
@@ -118,7 +118,7 @@ Status HostPool::carry_out(const MemoryChange& change, const Taker& taker, uint6
 void HostPool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
                          const std::array<bool, 2>& there) {
   const uint64_t position = ledger_.next();
-  for (const Part part : {Part::shared, Part::own}) {
+  for (const PartKind part : {PartKind::shared, PartKind::own}) {
     const auto p = static_cast<size_t>(part);
     if (there[p] && !memory_->sparse() && !ranges[p].empty())
       memory_->cut(part, host_of(part), ranges[p].front().first);
@@ -131,14 +131,15 @@ void HostPool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges,
 }
 
 // Adds the growth of a region that is not sparse.
-void HostPool::add_growth(Part part, MemoryChange* change) {
+void HostPool::add_growth(PartKind part, MemoryChange* change) {
   const uint64_t exists = memory_->extent(part), extent = region(part).extent();
   if (extent <= exists) return;
-  const uint64_t room = memory_->slot_room(claim(part == Part::shared ? Part::own : Part::shared));
+  const uint64_t room =
+      memory_->slot_room(claim(part == PartKind::shared ? PartKind::own : PartKind::shared));
   change->made[static_cast<size_t>(part)] = {{exists, memory_->rounded(extent, room)}};
 }
 
-Status HostPool::grow(Part part, const Taker& taker) {
+Status HostPool::grow(PartKind part, const Taker& taker) {
   MemoryChange change;
   add_growth(part, &change);
   uint64_t lacking = 0;

@@ -14,9 +14,9 @@ void HostPool::publish() {
   set(slot_figures_.peak, &CollectiveRegion::peak);
   set(slot_figures_.hits, &CollectiveRegion::hits);
   set(slot_figures_.misses, &CollectiveRegion::misses);
-  for (const Part part : {Part::shared, Part::own}) {
+  for (const PartKind part : {PartKind::shared, PartKind::own}) {
     const CollectiveRegion& slots = region(part);
-    SlotFigures::Plan& plan = slot_figures_.plans[static_cast<size_t>(part)];
+    SlotFigures::MemoryPlan& plan = slot_figures_.plans[static_cast<size_t>(part)];
     plan.bytes.store(slots.plan_bytes(), std::memory_order_relaxed);
     plan.bound.store(slots.plan_bound(), std::memory_order_relaxed);
     plan.clique_bound.store(slots.plan_clique_bound(), std::memory_order_relaxed);
@@ -25,9 +25,10 @@ void HostPool::publish() {
 }
 
 void HostPool::look_if_ready() {
-  for (const Part part : {Part::shared, Part::own}) {
+  for (const PartKind part : {PartKind::shared, PartKind::own}) {
     const auto p = static_cast<size_t>(part);
-    const int host = part == Part::shared ? shared_host_.load(std::memory_order_relaxed) : rank();
+    const int host =
+        part == PartKind::shared ? shared_host_.load(std::memory_order_relaxed) : rank();
     const uint64_t needed = memory_->sparse() ? region(part).plan_bytes() : region(part).extent();
     ready_[p] = !watch_ && !mend_due_ && host >= 0 && memory_->whole(part) >= needed;
     if (ready_[p]) base_[p] = location(part, host, 0);
@@ -40,9 +41,9 @@ void HostPool::stats(fsccl_pool_stats_t* out) const {
   s.size = out->size;
   s.limit_bytes = memory_->limit();
   const bool hosts_shared = shared_host_ == comm_.rank();
-  s.shared_reserved_bytes = hosts_shared ? memory_->extent(Part::shared) : 0;
+  s.shared_reserved_bytes = hosts_shared ? memory_->extent(PartKind::shared) : 0;
   s.reserved_bytes =
-      memory_->extent(Part::own) + memory_->extent(Part::local) + s.shared_reserved_bytes;
+      memory_->extent(PartKind::own) + memory_->extent(PartKind::local) + s.shared_reserved_bytes;
   s.collective_live_bytes = journal_->live_in_slots();
   s.collective_peak_bytes = slot_figures_.peak.load(std::memory_order_relaxed);
   const Blocks::Figures blocks = blocks_->figures();
@@ -50,7 +51,7 @@ void HostPool::stats(fsccl_pool_stats_t* out) const {
   s.local_peak_bytes = blocks.peak_bytes;
   s.live_bytes = s.collective_live_bytes + s.local_live_bytes;
   s.live_peak_bytes = journal_->live_peak();
-  for (const SlotFigures::Plan& plan : slot_figures_.plans) {
+  for (const SlotFigures::MemoryPlan& plan : slot_figures_.plans) {
     s.planned_bytes += plan.bytes.load(std::memory_order_relaxed);
     s.plan_bound_bytes += plan.bound.load(std::memory_order_relaxed);
   }
@@ -59,9 +60,9 @@ void HostPool::stats(fsccl_pool_stats_t* out) const {
   s.allocations = blocks.allocations;
   s.frees = blocks.frees;
   s.growths = memory_->growths();
-  s.given_back_bytes = memory_->given_back_bytes(Part::own) +
-                       memory_->given_back_bytes(Part::local) +
-                       (hosts_shared ? memory_->given_back_bytes(Part::shared) : 0);
+  s.given_back_bytes = memory_->given_back_bytes(PartKind::own) +
+                       memory_->given_back_bytes(PartKind::local) +
+                       (hosts_shared ? memory_->given_back_bytes(PartKind::shared) : 0);
   s.steps = steps_;
   *out = s;
 }
@@ -83,10 +84,10 @@ Status HostPool::snapshot(const std::string& path) const {
   SnapshotFacts facts = pool_report::facts_of(comm_, name_, now);
   facts.shared_host = static_cast<uint64_t>(std::max(shared_host_.load(), 0));
   facts.dry_run = dry_run_;
-  facts.reserved_here = {now.shared_reserved_bytes, memory_->extent(Part::own),
-                         memory_->extent(Part::local)};
+  facts.reserved_here = {now.shared_reserved_bytes, memory_->extent(PartKind::own),
+                         memory_->extent(PartKind::local)};
   for (size_t part = 0; part < slot_figures_.plans.size(); part++) {
-    const SlotFigures::Plan& plan = slot_figures_.plans[part];
+    const SlotFigures::MemoryPlan& plan = slot_figures_.plans[part];
     facts.plans[part] = {plan.bytes, plan.bound, plan.clique_bound};
   }
   return pool_report::write(path, facts, journal_->copy());

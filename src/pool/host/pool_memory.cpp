@@ -21,18 +21,18 @@ Status PoolMemory::refuse_slot(uint64_t bytes) const {
               name_, rank_, bytes, whose_slots(), limits_.slots, holders());
 }
 
-Status PoolMemory::grow(Part part, int host, uint64_t extent, uint64_t* lacking) {
+Status PoolMemory::grow(PartKind part, int host, uint64_t extent, uint64_t* lacking) {
   return grow_to(part, host, [extent] { return extent; }, lacking);
 }
 
 Status PoolMemory::grow_blocks(uint64_t extent) {
-  if (extent <= this->extent(Part::local)) return success();
+  if (extent <= this->extent(PartKind::local)) return success();
   const auto wanted = [&] { return rounded(extent, limits_.all - std::min(slots(), limits_.all)); };
   uint64_t lacking = 0;
-  return grow_to(Part::local, rank_, wanted, &lacking);
+  return grow_to(PartKind::local, rank_, wanted, &lacking);
 }
 
-Status PoolMemory::grow_to(Part part, int host, const std::function<uint64_t()>& wanted,
+Status PoolMemory::grow_to(PartKind part, int host, const std::function<uint64_t()>& wanted,
                            uint64_t* lacking) {
   const auto more = [&] {
     const uint64_t extent = wanted(), exists = this->extent(part);
@@ -48,7 +48,8 @@ Status PoolMemory::grow_to(Part part, int host, const std::function<uint64_t()>&
   return ask({more, take}, lacking);
 }
 
-Status PoolMemory::make(Part part, int host, const BackedBytes::Ranges& ranges, uint64_t* lacking) {
+Status PoolMemory::make(PartKind part, int host, const BackedBytes::Ranges& ranges,
+                        uint64_t* lacking) {
   uint64_t wanted = 0;
   for (const auto& [begin, end] : ranges) wanted += end - begin;
   const auto take = [&](uint64_t, Lock&) {
@@ -88,7 +89,7 @@ Status PoolMemory::ask(const Demand& demand, uint64_t* lacking) {
   }
 }
 
-Status PoolMemory::make_ranges(Part part, int host, const BackedBytes::Ranges& ranges) {
+Status PoolMemory::make_ranges(PartKind part, int host, const BackedBytes::Ranges& ranges) {
   for (size_t i = 0; i < ranges.size() && !dry_run_; i++) {
     const auto& [begin, end] = ranges[i];
     Status status = arena_.reserve(host, part_begin(part) + begin, end - begin, prefault_);
@@ -113,7 +114,7 @@ Status PoolMemory::make_ranges(Part part, int host, const BackedBytes::Ranges& r
   return success();
 }
 
-void PoolMemory::give_back(Part part, int host, uint64_t begin, uint64_t end) {
+void PoolMemory::give_back(PartKind part, int host, uint64_t begin, uint64_t end) {
   const std::lock_guard lock(mutex_);
   if (!dry_run_) arena_.release(host, part_begin(part) + begin, end - begin);
   BackedBytes& backed = backed_[static_cast<size_t>(part)];
@@ -127,7 +128,7 @@ void PoolMemory::give_back(Part part, int host, uint64_t begin, uint64_t end) {
                       begin, end - begin);
 }
 
-Status PoolMemory::extend(Part part, int host, uint64_t more) {
+Status PoolMemory::extend(PartKind part, int host, uint64_t more) {
   const uint64_t exists = extent(part);
   if (!dry_run_) FSCCL_TRY(arena_.reserve(host, part_begin(part) + exists, more, prefault_));
   // This store pairs with the load in extent().
@@ -141,7 +142,7 @@ Status PoolMemory::extend(Part part, int host, uint64_t more) {
   return success();
 }
 
-Status PoolMemory::extend_by_source(Part part, uint64_t more) {
+Status PoolMemory::extend_by_source(PartKind part, uint64_t more) {
   Growth growth(*this, part);
   const Result<void*> result =
       source_->allocate({.bytes = more, .alignment = kGrowthAlignment, .growth = &growth});
@@ -163,7 +164,7 @@ Result<void*> PoolMemory::Growth::reserve(uint64_t bytes) {
   return static_cast<void*>(memory.arena_.region(memory.rank_) + memory.part_begin(part) + exists);
 }
 
-void PoolMemory::give_to_source(Part part, uint64_t from, uint64_t bytes) {
+void PoolMemory::give_to_source(PartKind part, uint64_t from, uint64_t bytes) {
   Growth growth(*this, part);
   const Status status =
       source_->deallocate(arena_.region(rank_) + part_begin(part) + from,
@@ -174,7 +175,7 @@ void PoolMemory::give_to_source(Part part, uint64_t from, uint64_t bytes) {
 }
 
 PoolMemory::~PoolMemory() {
-  for (const Part part : {Part::shared, Part::own, Part::local})
+  for (const PartKind part : {PartKind::shared, PartKind::own, PartKind::local})
     if (const uint64_t bytes = from_source_[static_cast<size_t>(part)])
       give_to_source(part, 0, bytes);
 }
@@ -189,11 +190,11 @@ Status PoolMemory::check_slots(uint64_t shared, uint64_t own, const char* what) 
               name_, what, needed, shared, own, whose_slots(), limits_.slots);
 }
 
-bool PoolMemory::exceeds(Part part, uint64_t extent) const {
+bool PoolMemory::exceeds(PartKind part, uint64_t extent) const {
   return this->extent(part) > std::min(round_up(extent, kGrowth), part_bytes_);
 }
 
-uint64_t PoolMemory::cut(Part part, int host, uint64_t kept) {
+uint64_t PoolMemory::cut(PartKind part, int host, uint64_t kept) {
   std::unique_lock lock(mutex_);
   const uint64_t exists = this->extent(part);
   kept = std::min(kept, exists);

@@ -36,7 +36,7 @@
 
 namespace fsccl {
 
-enum class Part : uint8_t { shared, own, local };
+enum class PartKind : uint8_t { shared, own, local };
 
 class PoolMemory {
  public:
@@ -69,17 +69,17 @@ class PoolMemory {
 
   bool sparse() const { return sparse_; }
   // All bytes of the part that lie below exist.
-  uint64_t whole(Part part) const { return sparse_ ? backed(part).whole() : extent(part); }
-  const BackedBytes& backed(Part part) const { return backed_[static_cast<size_t>(part)]; }
+  uint64_t whole(PartKind part) const { return sparse_ ? backed(part).whole() : extent(part); }
+  const BackedBytes& backed(PartKind part) const { return backed_[static_cast<size_t>(part)]; }
   // Makes ranges of a sparse part exist, all or none; *lacking: when it fails, how many bytes less
   // would have been enough, as far as this rank can know. Gives one back.
-  Status make(Part part, int host, const BackedBytes::Ranges& ranges, uint64_t* lacking);
-  void give_back(Part part, int host, uint64_t begin, uint64_t end);
+  Status make(PartKind part, int host, const BackedBytes::Ranges& ranges, uint64_t* lacking);
+  void give_back(PartKind part, int host, uint64_t begin, uint64_t end);
 
-  uint64_t part_begin(Part part) const { return static_cast<uint64_t>(part) * part_bytes_; }
+  uint64_t part_begin(PartKind part) const { return static_cast<uint64_t>(part) * part_bytes_; }
   // Makes the first `extent` bytes, whole pages, of slots that are not sparse exist, in the region
   // of arena rank `host`; *lacking as with make().
-  Status grow(Part part, int host, uint64_t extent, uint64_t* lacking);
+  Status grow(PartKind part, int host, uint64_t extent, uint64_t* lacking);
   // Makes the first `extent` bytes of blocks exist.
   Status grow_blocks(uint64_t extent);
   // Bytes that slots may take in all, and how far a part of slots may reach beside another one of
@@ -100,13 +100,13 @@ class PoolMemory {
   Status check_slots(uint64_t shared, uint64_t own, const char* what) const;
   // Gives back what lies above the first `extent` bytes of the part, rounded up to whole huge
   // pages; returns how much that was.
-  uint64_t shrink(Part part, int host, uint64_t extent) {
+  uint64_t shrink(PartKind part, int host, uint64_t extent) {
     return cut(part, host, round_up(extent, kGrowth));
   }
-  uint64_t cut(Part part, int host, uint64_t kept);  // the same to the byte
+  uint64_t cut(PartKind part, int host, uint64_t kept);  // the same to the byte
   // More of the part exists than growing to `extent` would make.
-  bool exceeds(Part part, uint64_t extent) const;
-  uint64_t extent(Part part) const {
+  bool exceeds(PartKind part, uint64_t extent) const;
+  uint64_t extent(PartKind part) const {
     // This load pairs with the stores of those who change the extent: make_ranges(), give_back(),
     // extend() and cut().
     return extents_[static_cast<size_t>(part)].load(std::memory_order_acquire);
@@ -115,7 +115,7 @@ class PoolMemory {
   uint64_t limit() const { return limits_.all; }
   uint64_t left() const { return limits_.all - std::min(held(), limits_.all); }
   uint64_t growths() const { return growths_.load(std::memory_order_relaxed); }
-  uint64_t given_back_bytes(Part part) const {
+  uint64_t given_back_bytes(PartKind part) const {
     return given_back_[static_cast<size_t>(part)].load(std::memory_order_relaxed);
   }
 
@@ -127,23 +127,24 @@ class PoolMemory {
     std::function<Status(uint64_t, Lock&)> take;  // them
   };
   Status ask(const Demand& demand, uint64_t* lacking);
-  Status grow_to(Part part, int host, const std::function<uint64_t()>& wanted, uint64_t* lacking);
-  Status make_ranges(Part part, int host, const BackedBytes::Ranges& ranges);
-  Status extend(Part part, int host, uint64_t more);  // under the lock
-  Status extend_by_source(Part part, uint64_t more);  // without
-  void give_to_source(Part part, uint64_t from, uint64_t bytes);
-  uint64_t slots() const { return extent(Part::shared) + extent(Part::own); }
-  uint64_t held() const { return slots() + extent(Part::local); }
+  Status grow_to(PartKind part, int host, const std::function<uint64_t()>& wanted,
+                 uint64_t* lacking);
+  Status make_ranges(PartKind part, int host, const BackedBytes::Ranges& ranges);
+  Status extend(PartKind part, int host, uint64_t more);  // under the lock
+  Status extend_by_source(PartKind part, uint64_t more);  // without
+  void give_to_source(PartKind part, uint64_t from, uint64_t bytes);
+  uint64_t slots() const { return extent(PartKind::shared) + extent(PartKind::own); }
+  uint64_t held() const { return slots() + extent(PartKind::local); }
   const char* whose_slots() const {
     return limits_.slots < limits_.all ? "the smallest of the ranks'" : "its";
   }
   std::string holders() const { return relief_.holders ? relief_.holders() : ""; }
 
   struct Growth final : PoolGrowth {
-    Growth(PoolMemory& pool, Part of) : memory(pool), part(of) {}
+    Growth(PoolMemory& pool, PartKind of) : memory(pool), part(of) {}
     Result<void*> reserve(uint64_t bytes) override;
     PoolMemory& memory;
-    Part part;
+    PartKind part;
   };
 
   HostArena& arena_;

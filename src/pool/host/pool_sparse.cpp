@@ -21,8 +21,9 @@ bool HostPool::may_be_sparse(Communicator& comm, const PoolSource& source) {
 }
 
 // Lets the bytes of a slot that was placed exist, while no more than `most` bytes of slots do.
-HostPool::MemoryChange HostPool::backing(Part part, uint64_t begin, uint64_t end, uint64_t most) {
-  const Part other = part == Part::shared ? Part::own : Part::shared;
+HostPool::MemoryChange HostPool::backing(PartKind part, uint64_t begin, uint64_t end,
+                                         uint64_t most) {
+  const PartKind other = part == PartKind::shared ? PartKind::own : PartKind::shared;
   const uint64_t live = region(part).live(), beside = memory_->backed(other).bytes();
   const uint64_t spared = live + beside > most ? live + beside - most : 0;
   MemoryChange change;
@@ -33,13 +34,14 @@ HostPool::MemoryChange HostPool::backing(Part part, uint64_t begin, uint64_t end
 }
 
 // Where a rank lacks memory, all ranks give back as much of what is no slot's, and try once more.
-Status HostPool::back(Part part, Slot* slot, uint64_t bytes, const Taker& taker) {
+Status HostPool::back(PartKind part, Slot* slot, uint64_t bytes, const Taker& taker) {
   const uint64_t begin = slot->offset, end = begin + bytes;
   if (end <= memory_->backed(part).whole()) return success();
   uint64_t most = memory_->most_slots();
   for (bool again = false;; again = true) {
     const MemoryChange change = backing(part, begin, end, most);
-    uint64_t exist = memory_->extent(Part::shared) + memory_->extent(Part::own), lacking = 0;
+    uint64_t exist = memory_->extent(PartKind::shared) + memory_->extent(PartKind::own),
+             lacking = 0;
     for (const size_t p : {0, 1}) {
       for (const auto& [from, to] : change.made[p]) exist += to - from;
       for (const auto& [from, to] : change.given_back[p]) exist -= to - from;
@@ -65,8 +67,8 @@ std::array<uint64_t, 2> HostPool::whole_extents() const {
 // At a step boundary: what is torn was torn at the one before, too, so it is not torn for one step.
 void HostPool::look_if_torn() {
   const std::array<uint64_t, 2> whole = whole_extents();
-  const bool torn =
-      !memory_->backed(Part::shared).is(whole[0]) || !memory_->backed(Part::own).is(whole[1]);
+  const bool torn = !memory_->backed(PartKind::shared).is(whole[0]) ||
+                    !memory_->backed(PartKind::own).is(whole[1]);
   mend_due_ = torn && torn_;
   torn_ = torn;
 }
@@ -74,10 +76,10 @@ void HostPool::look_if_torn() {
 Status HostPool::plan_mending(MemoryChange* change) {
   const std::array<uint64_t, 2> whole = whole_extents();
   uint64_t bytes = 0;
-  for (const Part part : {Part::shared, Part::own})
+  for (const PartKind part : {PartKind::shared, PartKind::own})
     bytes += memory_->backed(part).bytes_if_mended(whole[static_cast<size_t>(part)], region(part));
   if (bytes > memory_->most_slots()) return memory_->refuse_slot(bytes);
-  for (const Part part : {Part::shared, Part::own})
+  for (const PartKind part : {PartKind::shared, PartKind::own})
     change->add(part, memory_->backed(part).mend(whole[static_cast<size_t>(part)], region(part)));
   return success();
 }

@@ -21,7 +21,7 @@ Status HostPool::wait_released(uint64_t position) {
   return success();
 }
 
-Status HostPool::give_back_surplus(Part part) {
+Status HostPool::give_back_surplus(PartKind part) {
   std::optional<uint64_t>& since = surplus_since_[static_cast<size_t>(part)];
   const uint64_t extent = region(part).extent();
   if (!memory_->exceeds(part, extent)) {
@@ -36,7 +36,7 @@ Status HostPool::give_back_surplus(Part part) {
   since.reset();
   const uint64_t position = ledger_.next();
   const uint64_t released =
-      memory_->shrink(part, part == Part::shared ? shared_host_.load() : rank(), extent);
+      memory_->shrink(part, part == PartKind::shared ? shared_host_.load() : rank(), extent);
   region(part).give_up(memory_->extent(part), position);
   ledger_.done(position);
   set_room();

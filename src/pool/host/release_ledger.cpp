@@ -13,14 +13,14 @@ void ReleaseLedger::done(uint64_t position) {
   if (from + 1 == position) [[likely]] {
     publish(&from, position);
   } else {
-    done_[position % kWindow].store(position, std::memory_order_seq_cst);
+    done_[position % kMostOpen].store(position, std::memory_order_seq_cst);
     from = line.load(std::memory_order_seq_cst);
   }
   // Whoever closes the gap publishes everything behind it; a thread that loses the race has been
   // overtaken by one that saw its mark.
   while (true) {
     uint64_t to = from;
-    while (done_[(to + 1) % kWindow].load(std::memory_order_seq_cst) == to + 1) to++;
+    while (done_[(to + 1) % kMostOpen].load(std::memory_order_seq_cst) == to + 1) to++;
     if (to == from) return;
     publish(&from, to);
   }

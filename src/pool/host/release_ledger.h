@@ -17,14 +17,14 @@ namespace fsccl {
 
 class ReleaseLedger {
  public:
-  static constexpr uint64_t kWindow = 4096;   // positions that may be open at once
-  static constexpr uint64_t kOfOneCall = 64;  // and as many that one call may open
+  static constexpr uint64_t kMostOpen = 4096;  // positions that may be open at once
+  static constexpr uint64_t kOfOneCall = 64;   // and as many that one call may open
   explicit ReleaseLedger(ReleaseLine* line) : line_(line) {}
 
   // Opens and returns the next position. One thread. False from `room` while too many are open.
   uint64_t next() { return ++opened_; }
   uint64_t opened() const { return opened_; }
-  bool room() const { return opened_ - published() < kWindow - kOfOneCall; }
+  bool room() const { return opened_ - published() < kMostOpen - kOfOneCall; }
   uint64_t published() const { return line_->reached(); }
   void done(uint64_t position);
   // Marks the position that was opened last as done; the thread that opened it calls this. No later
@@ -41,7 +41,7 @@ class ReleaseLedger {
 
   ReleaseLine* line_;
   uint64_t opened_ = 0;
-  std::array<std::atomic<uint64_t>, kWindow> done_{};  // [p % kWindow] == p: done
+  std::array<std::atomic<uint64_t>, kMostOpen> done_{};  // [p % kMostOpen] == p: done
 };
 
 // Waits until `peer` of the engine's communicator has released everything before `position`, which

@@ -55,7 +55,7 @@ void SlotWatch::note(Slot& slot, uint64_t key, const char* state) {
       fmt::format("{} ({} bytes in {}), {}", contents_[key].text, slot.bytes, pool_, state));
 }
 
-void SlotWatch::taken(Part part, uint64_t key, std::byte* data, uint64_t bytes, uint64_t room) {
+void SlotWatch::taken(PartKind part, uint64_t key, std::byte* data, uint64_t bytes, uint64_t room) {
   const std::lock_guard lock(mutex_);
   auto [entry, first] = slots_.try_emplace({part, key});
   Slot& slot = entry->second;
@@ -84,17 +84,17 @@ void SlotWatch::write_zones(Slot& slot, uint64_t key) {
   slot.zones = true;
 }
 
-void SlotWatch::opened(Part part, uint64_t key, std::byte* seen, Access access, bool poison) {
+void SlotWatch::opened(PartKind part, uint64_t key, std::byte* seen, Access access, bool poison) {
   const std::lock_guard lock(mutex_);
   Slot& slot = slots_[{part, key}];
   slot.seen = seen;
   if (poison) std::memset(slot.data, kPoison, slot.bytes);
-  if (part == Part::own && !slot.zones) write_zones(slot, key);
+  if (part == PartKind::own && !slot.zones) write_zones(slot, key);
   note(slot, key, access == Access::read ? "which are read-only" : "which are the caller's");
   guard(slot, access);
 }
 
-Status SlotWatch::intact(Part part, uint64_t key) {
+Status SlotWatch::intact(PartKind part, uint64_t key) {
   const std::lock_guard lock(mutex_);
   const auto found = slots_.find({part, key});
   if (found == slots_.end() || !found->second.zones) return success();
@@ -120,7 +120,7 @@ Status SlotWatch::intact(Part part, uint64_t key) {
   return status;
 }
 
-void SlotWatch::given_back(Part part, uint64_t key) {
+void SlotWatch::given_back(PartKind part, uint64_t key) {
   const std::lock_guard lock(mutex_);
   const auto found = slots_.find({part, key});
   if (found == slots_.end()) return;

@@ -40,12 +40,12 @@ class SlotWatch {
     std::string name;
   };
   void name(uint64_t key, std::string text, std::vector<NamedRange> pieces);
-  void taken(Part part, uint64_t key, std::byte* data, uint64_t bytes, uint64_t room);
+  void taken(PartKind part, uint64_t key, std::byte* data, uint64_t bytes, uint64_t room);
   // From now on the caller may touch it, at `seen`. `poison`: nothing is in it yet, which shall
   // show.
-  void opened(Part part, uint64_t key, std::byte* seen, Access access, bool poison);
-  Status intact(Part part, uint64_t key);  // its red zones, which are as new afterwards
-  void given_back(Part part, uint64_t key);
+  void opened(PartKind part, uint64_t key, std::byte* seen, Access access, bool poison);
+  Status intact(PartKind part, uint64_t key);  // its red zones, which are as new afterwards
+  void given_back(PartKind part, uint64_t key);
 
  private:
   struct Slot {
@@ -71,7 +71,7 @@ class SlotWatch {
   int pool_note_;
   std::mutex mutex_;  // a gather may end in any thread
   std::map<uint64_t, Contents> contents_;
-  std::map<std::pair<Part, uint64_t>, Slot> slots_;  // that were ever taken
+  std::map<std::pair<PartKind, uint64_t>, Slot> slots_;  // that were ever taken
 };
 
 }  // namespace fsccl

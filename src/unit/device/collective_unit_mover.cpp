@@ -35,7 +35,7 @@ Result<std::unique_ptr<DeviceMover>> CollectiveUnitMover::create(const Request& 
 
 CollectiveUnitMover::~CollectiveUnitMover() {
   if (!gathered_ || !reduced_) return;
-  for (const auto kind : {Lane::Kind::parameters, Lane::Kind::gradients}) finish(kind);
+  for (const auto kind : {Track::Kind::parameters, Track::Kind::gradients}) finish(kind);
   if (gathered_->complete() && reduced_->complete()) return;
   (void)by_.release();  // streams still use their memory, and to free it would wait for them
   (void)new auto(std::move(casts_));
@@ -82,7 +82,7 @@ Status CollectiveUnitMover::place_shards(const std::vector<std::byte*>& shards) 
                       definition_.wire_map.offset[i] + part.begin * dtype_size(wire), part.count,
                       spec_.params[i].dtype, wire});
   }
-  FSCCL_TRY(finished(Lane::Kind::parameters));  // the old ones may be in use
+  FSCCL_TRY(finished(Track::Kind::parameters));  // the old ones may be in use
   casts_.reset();
   if (pieces.empty()) return success();
   FSCCL_ASSIGN(casts_, kernels_->make_casts(pieces, cuda::CastBase::destinations));
@@ -94,21 +94,21 @@ Status CollectiveUnitMover::place_sharded_grads(const std::vector<std::byte*>& g
   for (size_t i = 0; i < spec_.params.size(); i++)
     if (reduced(i) && definition_.layout->piece(spec_.shard_comm->rank(), i).count)
       sums.push_back({reinterpret_cast<cuda::CUdeviceptr>(grads[i]), spec_.grad_dtype});
-  FSCCL_TRY(finished(Lane::Kind::gradients));
+  FSCCL_TRY(finished(Track::Kind::gradients));
   return by_->place_sums(sums);
 }
 
-Status CollectiveUnitMover::begin(Lane::Kind kind, cuda::CUstream stream) {
+Status CollectiveUnitMover::begin(Track::Kind kind, cuda::CUstream stream) {
   const cuda::Current current(pool_.device());
   return last(kind).make_wait(stream);
 }
 
-Status CollectiveUnitMover::took(Lane::Kind kind, cuda::CUstream stream, OpCode) {
+Status CollectiveUnitMover::took(Track::Kind kind, cuda::CUstream stream, OpCode) {
   return end(kind, stream, success());
 }
 
 // The other ranks have begun: what stops this one stops the communicator.
-Status CollectiveUnitMover::end(Lane::Kind kind, cuda::CUstream stream, Status outcome) const {
+Status CollectiveUnitMover::end(Track::Kind kind, cuda::CUstream stream, Status outcome) const {
   const cuda::Current current(pool_.device());
   if (outcome.ok()) return last(kind).record(stream);
   spec_.shard_comm->engine().fail_all(outcome.error());
@@ -123,15 +123,15 @@ Status CollectiveUnitMover::gather(const Gather& gather) {
     moved =
         kernels_->cast(*casts_, 0, pool_.slots(pool_.comm().rank()) + gather.slot, gather.stream);
   if (moved.ok()) moved = by_->gather(gather.slot, gather.stream);
-  return end(Lane::Kind::parameters, gather.stream, std::move(moved));
+  return end(Track::Kind::parameters, gather.stream, std::move(moved));
 }
 
 Status CollectiveUnitMover::reduce(const Reduce& reduce) {
-  return end(Lane::Kind::gradients, reduce.stream,
+  return end(Track::Kind::gradients, reduce.stream,
              by_->reduce(reduce.slot, reduce.run.epilogue, reduce.run.norm, reduce.stream));
 }
 
-Status CollectiveUnitMover::finished(Lane::Kind kind) const {
+Status CollectiveUnitMover::finished(Track::Kind kind) const {
   return DeviceCollectives::of(*spec_.shard_comm).finish(last(kind));
 }
 

@@ -20,12 +20,12 @@ class CollectiveUnitMover final : public DeviceMover {
 
   Status place_shards(const std::vector<std::byte*>& shards) override;
   Status place_sharded_grads(const std::vector<std::byte*>& grads) override;
-  Status begin(Lane::Kind kind, cuda::CUstream stream) override;
-  Status took(Lane::Kind kind, cuda::CUstream stream, OpCode what) override;
+  Status begin(Track::Kind kind, cuda::CUstream stream) override;
+  Status took(Track::Kind kind, cuda::CUstream stream, OpCode what) override;
   Status gather(const Gather& gather) override;
   Status reduce(const Reduce& reduce) override;
-  std::vector<cuda::CUstreamBatchMemOpParams> released(Lane::Kind) const override { return {}; }
-  void finish(Lane::Kind kind) const override { (void)finished(kind).ok(); }
+  std::vector<cuda::CUstreamBatchMemOpParams> released(Track::Kind) const override { return {}; }
+  void finish(Track::Kind kind) const override { (void)finished(kind).ok(); }
 
  private:
   explicit CollectiveUnitMover(const Request& request)
@@ -36,11 +36,11 @@ class CollectiveUnitMover final : public DeviceMover {
   bool reduced(size_t param) const {
     return !spec_.params[param].frozen && !definition_.layout->tied(param);
   }
-  const cuda::OwnedEvent& last(Lane::Kind kind) const {
-    return kind == Lane::Kind::parameters ? *gathered_ : *reduced_;
+  const cuda::OwnedEvent& last(Track::Kind kind) const {
+    return kind == Track::Kind::parameters ? *gathered_ : *reduced_;
   }
-  Status finished(Lane::Kind kind) const;
-  Status end(Lane::Kind kind, cuda::CUstream stream, Status outcome) const;
+  Status finished(Track::Kind kind) const;
+  Status end(Track::Kind kind, cuda::CUstream stream, Status outcome) const;
 
   const UnitSpec& spec_;
   const UnitDefinition& definition_;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "unit/device/lane.h"
 #include "unit/device/stream_program.h"
+#include "unit/device/track.h"
 #include "unit/unit_definition.h"
 
 namespace fsccl {
@@ -34,10 +34,10 @@ class DeviceMover {
 
   // Before a slot of this kind is taken on `stream`, and before gather() and reduce() where none
   // is: what the stream is given from now on follows the unit's last operation of the kind.
-  virtual Status begin(Lane::Kind kind, cuda::CUstream stream) = 0;
+  virtual Status begin(Track::Kind kind, cuda::CUstream stream) = 0;
   // Called after begin() instead of an operation: a slot was taken (none), or another part did
   // `what` with the shards. The next operation of the kind follows it.
-  virtual Status took(Lane::Kind kind, cuda::CUstream stream, OpCode what = OpCode::none) = 0;
+  virtual Status took(Track::Kind kind, cuda::CUstream stream, OpCode what = OpCode::none) = 0;
 
   struct Gather {
     cuda::CUstream stream = nullptr;
@@ -60,9 +60,9 @@ class DeviceMover {
 
   // Returns the waits, beside the stream of the last operation, that must be over before its slot
   // is written: peers read the slot.
-  virtual std::vector<cuda::CUstreamBatchMemOpParams> released(Lane::Kind kind) const = 0;
+  virtual std::vector<cuda::CUstreamBatchMemOpParams> released(Track::Kind kind) const = 0;
   // By the host: until all that was put on streams is over, or has failed.
-  virtual void finish(Lane::Kind kind) const = 0;
+  virtual void finish(Track::Kind kind) const = 0;
 };
 
 }  // namespace fsccl

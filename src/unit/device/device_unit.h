@@ -39,7 +39,7 @@ class DeviceUnit final : public Unit {
 
  private:
   struct Slot {
-    Lane::Kind kind{};
+    Track::Kind kind{};
     uint64_t key = 0, bytes = 0, offset = 0;
     bool held = false;
   };
@@ -103,7 +103,7 @@ class DeviceUnit final : public Unit {
   std::unique_ptr<DeviceMover> mover_;
   std::unique_ptr<ReplicaSum> replica_sum_;  // null: without a replicate_comm
   int rank_in_pool_ = 0;
-  Slot parameters_{.kind = Lane::Kind::parameters}, gradients_{.kind = Lane::Kind::gradients};
+  Slot parameters_{.kind = Track::Kind::parameters}, gradients_{.kind = Track::Kind::gradients};
   bool shards_named_ = false, sharded_grads_named_ = false;
   bool reduces_here_ = false;  // this rank has pieces of gradients
   // For the host: the norm of a reduction whose result goes there, or pieces of shards that are

@@ -49,7 +49,7 @@ Status DeviceUnit::sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::CU
   ReplicaSum::Call call;
   call.stream = reduce.stream;
   call.slot = reduce.slot;
-  call.before = mover_->released(Lane::Kind::gradients);
+  call.before = mover_->released(Track::Kind::gradients);
   call.norm = norm;
   call.divisor = scaling_.replicas_divisor();
   call.hash = mix_in_order(agreed(OpCode::all_reduce, 0), static_cast<uint64_t>(call.divisor));
@@ -62,9 +62,9 @@ Status DeviceUnit::broadcast_shards(int root, bool wait, fsccl_status_t* state, 
   DeviceCollectives& on = DeviceCollectives::of(*spec_.replicate_comm);
   FSCCL_TRY(on.prepare(pool_.device().ordinal()));
   // the last unshard reads the shards, the next one follows
-  FSCCL_TRY(mover_->begin(Lane::Kind::parameters, stream_));
+  FSCCL_TRY(mover_->begin(Track::Kind::parameters, stream_));
   Status sent = send_state(root);
-  FSCCL_TRY(mover_->took(Lane::Kind::parameters, stream_, OpCode::broadcast_state));
+  FSCCL_TRY(mover_->took(Track::Kind::parameters, stream_, OpCode::broadcast_state));
   changed_ = true;
   *state = FSCCL_OK;
   return sent;
@@ -104,12 +104,13 @@ Result<uint64_t> DeviceUnit::hash_of_shard(size_t index, const cuda::OwnedEvent&
   const auto from = reinterpret_cast<cuda::CUdeviceptr>(shards_.places[index]);
   std::vector<std::byte> copy(bytes);
   for (uint64_t begin = 0; begin < bytes; begin += kPiece) {
-    const uint64_t here = std::min<uint64_t>(bytes - begin, kPiece);
-    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().cuMemcpyAsync(
-                                                for_host_->device(), from + begin, here, stream_)));
+    const uint64_t piece = std::min<uint64_t>(bytes - begin, kPiece);
+    FSCCL_TRY(device.check(
+        "cuMemcpyAsync",
+        device.driver().cuMemcpyAsync(for_host_->device(), from + begin, piece, stream_)));
     FSCCL_TRY(copied.record(stream_));
     FSCCL_TRY(copied.finish(comm().deadline(), [this] { return comm().engine().intact(); }));
-    std::memcpy(copy.data() + begin, for_host_->as<std::byte>(), here);
+    std::memcpy(copy.data() + begin, for_host_->as<std::byte>(), piece);
   }
   return hash_shard(copy.data(), bytes);
 }

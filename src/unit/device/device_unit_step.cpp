@@ -13,7 +13,7 @@ namespace fsccl {
 Status DeviceUnit::take(Slot& slot) {
   if (slot.bytes) {
     FSCCL_ASSIGN(slot.offset,
-                 pool_.take(slot.key, slot.bytes, slot.kind == Lane::Kind::parameters, stream_));
+                 pool_.take(slot.key, slot.bytes, slot.kind == Track::Kind::parameters, stream_));
   }
   slot.held = true;
   return success();
@@ -46,7 +46,7 @@ Status DeviceUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submi
   const bool own = writable || spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE;
   const bool kept = parameters_.held && contents_valid_ && !changed_ && !own,
              again = parameters_.held && !kept;
-  FSCCL_TRY(mover_->begin(Lane::Kind::parameters, stream_));
+  FSCCL_TRY(mover_->begin(Track::Kind::parameters, stream_));
   if (!parameters_.held) FSCCL_TRY(take(parameters_));
   if (again) {
     const cuda::Current current(pool_.device());
@@ -95,9 +95,9 @@ Result<std::byte*> DeviceUnit::grad_slot(size_t, void* stream) {
   if (!gradients_.held) {
     if (engine().failed()) return engine().failure();
     FSCCL_TRY(enter(stream));
-    FSCCL_TRY(mover_->begin(Lane::Kind::gradients, stream_));
+    FSCCL_TRY(mover_->begin(Track::Kind::gradients, stream_));
     FSCCL_TRY(take(gradients_));
-    FSCCL_TRY(mover_->took(Lane::Kind::gradients, stream_));
+    FSCCL_TRY(mover_->took(Track::Kind::gradients, stream_));
   }
   return slot_address(gradients_, 0);
 }
@@ -137,7 +137,7 @@ Status DeviceUnit::prepare_pack(const void* const* grads) {
                       pool_.slots(rank_in_pool_) + definition_.grad_map.offset[i],
                       layout().numel(i), spec_.reduce_dtype, spec_.reduce_dtype});
   }
-  mover_->finish(Lane::Kind::gradients);  // the old one may be in use
+  mover_->finish(Track::Kind::gradients);  // the old one may be in use
   packed_from_.clear();
   FSCCL_TRY(make_pack(pieces));
   packed_from_ = from;
@@ -187,7 +187,7 @@ Status DeviceUnit::set_norm_of_nothing(cuda::CUdeviceptr norm) const {
 // without the driver: a call that waits there for peers may keep them out, where ranks are threads
 // of a process (host_memory.h).
 Status DeviceUnit::give_result(fsccl_reduce_result_t* result, bool of_replicas) const {
-  of_replicas ? replica_sum_->finish() : mover_->finish(Lane::Kind::gradients);
+  of_replicas ? replica_sum_->finish() : mover_->finish(Track::Kind::gradients);
   FSCCL_TRY(look_for_failure());
   const cuda::Device& device = pool_.device();
   const cuda::Current current(device);
@@ -214,7 +214,7 @@ Status DeviceUnit::sum_grads(const ReduceRequest& request, bool wait, fsccl_stat
   if (request.sharded_grads) FSCCL_TRY(move_sharded_grads(request.sharded_grads));
   FSCCL_TRY(check_named(sharded_grads_named_));
   if (request.grads) FSCCL_TRY(prepare_pack(request.grads));
-  FSCCL_TRY(mover_->begin(Lane::Kind::gradients, stream_));
+  FSCCL_TRY(mover_->begin(Track::Kind::gradients, stream_));
   if (!gradients_.held) FSCCL_TRY(take(gradients_));
 
   DeviceMover::Reduce reduce{.stream = stream_, .slot = gradients_.offset};

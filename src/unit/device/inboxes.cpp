@@ -126,11 +126,11 @@ cuda::CUstreamBatchMemOpParams Inboxes::wait(uint32_t channel, int from, int wor
 uint64_t Inboxes::read(uint32_t channel, int from, int word) const {
   auto& place = *reinterpret_cast<uint64_t*>(arena_.control() + offset(rank_, channel, from, word));
   // This load pairs with the writes of the values that streams put there, and with the store in
-  // release().
+  // let_go().
   return std::atomic_ref(place).load(std::memory_order_acquire);
 }
 
-void Inboxes::release(uint32_t channel, int from, int word, uint64_t value) {
+void Inboxes::let_go(uint32_t channel, int from, int word, uint64_t value) {
   auto& place = *reinterpret_cast<uint64_t*>(arena_.control() + offset(rank_, channel, from, word));
   // This store pairs with the load in read(), and with the waits of streams.
   std::atomic_ref(place).store(wide_ ? value : static_cast<uint32_t>(value),
@@ -147,7 +147,7 @@ Inboxes::Record& Inboxes::record(int rank, uint64_t number) const {
 // The number comes last and goes first: who reads the same one before and behind has read what
 // belongs to it. Without fences, which the thread sanitizer does not know: who sees (acquire) a new
 // value (release) sees that the old number has gone, too.
-void Inboxes::log(const Entry& entry) {
+void Inboxes::log(const LogEntry& entry) {
   Record& to = record(rank_, entry.number);
   std::atomic_ref(to.number).store(0, std::memory_order_relaxed);
   // Each of these stores pairs with the load of the same word in read_log().
@@ -159,7 +159,7 @@ void Inboxes::log(const Entry& entry) {
   std::atomic_ref(to.number).store(entry.number, std::memory_order_release);
 }
 
-bool Inboxes::read_log(int rank, uint64_t number, Entry* entry) const {
+bool Inboxes::read_log(int rank, uint64_t number, LogEntry* entry) const {
   Record& from = record(rank, number);
   // Each of these loads pairs with the store of the same word in log().
   if (std::atomic_ref(from.number).load(std::memory_order_acquire) != number) return false;

@@ -2,9 +2,9 @@
 // and register with the driver. Streams write values into it and wait for values in it, and the
 // host can read which rank has written what. Each rank has an inbox, with a line for each (channel,
 // peer): the peer's streams write there, and only this rank's streams wait there. A process can
-// therefore let its own streams go when a peer is gone, without touching another rank's memory.
+// therefore let its own streams go when a peer is lost, without touching another rank's memory.
 //
-// Channels. A unit has one, and in each line two lanes of words (lane.h). A channel is never used
+// Channels. A unit has one, and in each line two tracks of words (track.h). A channel is never used
 // again, because ranks end units at different times: when all channels of a piece of memory are
 // taken, the next unit makes another piece.
 //
@@ -33,12 +33,12 @@ class Inboxes {
   // by how much a value is ahead that lets every wait go
   static constexpr uint64_t kBeyond = uint64_t{1} << 30;
 
-  struct Entry {
+  struct LogEntry {
     uint64_t number = 0;  // number of the operation, from 1
     uint64_t hash = 0;    // hash of everything that ranks must agree on
     uint32_t channel = 0;
     uint8_t op = 0, flags = 0;
-    uint64_t sequence = 0;  // in its lane
+    uint64_t sequence = 0;  // in its track
   };
 
   ~Inboxes();
@@ -68,13 +68,13 @@ class Inboxes {
 
   // In this rank's inbox, by the host.
   uint64_t read(uint32_t channel, int from, int word) const;
-  void release(uint32_t channel, int from, int word, uint64_t value);
+  void let_go(uint32_t channel, int from, int word, uint64_t value);
 
   uint64_t next_number() { return ++issued_; }
-  void log(const Entry& entry);
+  void log(const LogEntry& entry);
   // Reads the operation that `rank` issued as its operation `number`. Returns false if there is
   // nothing yet, or no more.
-  bool read_log(int rank, uint64_t number, Entry* entry) const;
+  bool read_log(int rank, uint64_t number, LogEntry* entry) const;
   // The unit of a channel, as this rank knows it; "" if it knows none.
   std::string unit_of(uint32_t channel) const;
 

@@ -19,8 +19,8 @@ Result<std::unique_ptr<DeviceMover>> P2pMover::create(const Request& request) {
       const InboxChannel channel,
       InboxChannel::open(comm, request.pool.comm(), request.pool.device(), request.spec.name));
   std::unique_ptr<P2pMover> mover(new P2pMover(request, slots.take()));
-  mover->parameters_ = std::make_unique<Lane>(comm, channel, Lane::Kind::parameters);
-  mover->gradients_ = std::make_unique<Lane>(comm, channel, Lane::Kind::gradients);
+  mover->parameters_ = std::make_unique<Track>(comm, channel, Track::Kind::parameters);
+  mover->gradients_ = std::make_unique<Track>(comm, channel, Track::Kind::gradients);
   return std::unique_ptr<DeviceMover>(std::move(mover));
 }
 
@@ -35,7 +35,7 @@ Result<std::unique_ptr<StreamProgram>> P2pMover::program(
 
 // The old one's tables go first, so that the new ones take their memory: to allocate some may wait
 // for all that the GPU was given, and so for a peer in this process that already waits for this
-// rank. The caller has finished the lane.
+// rank. The caller has finished the track.
 Status P2pMover::remake(std::unique_ptr<StreamProgram>& which, const Plan& plan,
                         const std::vector<std::byte*>& places) const {
   which.reset();
@@ -65,31 +65,31 @@ Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
   return remake(reduce_, reduce_grads(shape), places);
 }
 
-Status P2pMover::took(Lane::Kind kind, cuda::CUstream stream, OpCode what) {
-  lane(kind).take_only(what);
-  return lane(kind).end(stream, false);
+Status P2pMover::took(Track::Kind kind, cuda::CUstream stream, OpCode what) {
+  track(kind).take_only(what);
+  return track(kind).end(stream, false);
 }
 
 // From enter() on peers count on this rank: what stops it half way stops the communicator.
-Status P2pMover::run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot,
+Status P2pMover::run(Status entered, Track& track, StreamProgram& program, uint64_t slot,
                      cuda::CUstream stream, const ReduceRun& reduce) {
   // A rank that has nothing to read says so, too: the others cannot tell.
-  const bool offered = &program != kept_.get();
-  Status ran = entered.ok() ? program.run(lane, slot, stream, reduce) : std::move(entered);
-  if (ran.ok()) ran = lane.end(stream, offered && !program.plan().says_done);
+  const bool shows_slot = &program != kept_.get();
+  Status ran = entered.ok() ? program.run(track, slot, stream, reduce) : std::move(entered);
+  if (ran.ok()) ran = track.end(stream, shows_slot && !program.plan().says_done);
   if (ran.ok()) return ran;
   Error error = ran.error();
-  error.rank = lane.rank();
+  error.rank = track.rank();
   spec_.shard_comm->engine().fail_all(error);
-  (void)lane.end(stream, false).ok();  // so that nobody waits for what was not put there
+  (void)track.end(stream, false).ok();  // so that nobody waits for what was not put there
   return ran;
 }
 
 Status P2pMover::gather(const Gather& gather) {
-  Lane& lane = *parameters_;
+  Track& track = *parameters_;
   StreamProgram* const program = (gather.kept ? kept_ : gather.writable ? writable_ : read_).get();
-  lane.enter(OpCode::unshard, gather.flags, gather.hash);
-  return run(gather.again ? lane.wait_released(gather.stream) : success(), lane, *program,
+  track.enter(OpCode::unshard, gather.flags, gather.hash);
+  return run(gather.again ? track.wait_released(gather.stream) : success(), track, *program,
              gather.slot, gather.stream, {});
 }
 

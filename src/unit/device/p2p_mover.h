@@ -14,14 +14,16 @@ class P2pMover final : public DeviceMover {
 
   Status place_shards(const std::vector<std::byte*>& shards) override;
   Status place_sharded_grads(const std::vector<std::byte*>& grads) override;
-  Status begin(Lane::Kind kind, cuda::CUstream stream) override { return lane(kind).begin(stream); }
-  Status took(Lane::Kind kind, cuda::CUstream stream, OpCode what) override;
+  Status begin(Track::Kind kind, cuda::CUstream stream) override {
+    return track(kind).begin(stream);
+  }
+  Status took(Track::Kind kind, cuda::CUstream stream, OpCode what) override;
   Status gather(const Gather& gather) override;
   Status reduce(const Reduce& reduce) override;
-  std::vector<cuda::CUstreamBatchMemOpParams> released(Lane::Kind kind) const override {
-    return lane(kind).released();
+  std::vector<cuda::CUstreamBatchMemOpParams> released(Track::Kind kind) const override {
+    return track(kind).released();
   }
-  void finish(Lane::Kind kind) const override { lane(kind).finish(); }
+  void finish(Track::Kind kind) const override { track(kind).finish(); }
 
  private:
   P2pMover(const Request& request, std::vector<cuda::CUdeviceptr> slots)
@@ -29,24 +31,24 @@ class P2pMover final : public DeviceMover {
         definition_(request.definition),
         pool_(request.pool),
         slots_(std::move(slots)) {}
-  Lane& lane(Lane::Kind kind) const {
-    return kind == Lane::Kind::parameters ? *parameters_ : *gradients_;
+  Track& track(Track::Kind kind) const {
+    return kind == Track::Kind::parameters ? *parameters_ : *gradients_;
   }
   Result<std::unique_ptr<StreamProgram>> program(const Plan& plan,
                                                  const std::vector<std::byte*>& places) const;
   Status remake(std::unique_ptr<StreamProgram>& which, const Plan& plan,
                 const std::vector<std::byte*>& places) const;
   // Runs the rest of an operation that was entered without an error so far.
-  Status run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot,
+  Status run(Status entered, Track& track, StreamProgram& program, uint64_t slot,
              cuda::CUstream stream, const ReduceRun& reduce);
 
   const UnitSpec& spec_;
   const UnitDefinition& definition_;
   DevicePool& pool_;
   const std::vector<cuda::CUdeviceptr> slots_;  // by rank
-  // Programs outlive lanes, which wait for what is under way.
+  // Programs outlive tracks, which wait for what is under way.
   std::unique_ptr<StreamProgram> read_, writable_, kept_, reduce_;
-  std::unique_ptr<Lane> parameters_, gradients_;
+  std::unique_ptr<Track> parameters_, gradients_;
 };
 
 }  // namespace fsccl

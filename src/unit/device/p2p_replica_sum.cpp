@@ -16,14 +16,14 @@ Result<std::unique_ptr<ReplicaSum>> P2pReplicaSum::create(const DeviceMover::Req
       const InboxChannel channel,
       InboxChannel::open(replicas, request.pool.comm(), request.pool.device(), request.spec.name));
   std::unique_ptr<P2pReplicaSum> made(new P2pReplicaSum(request, slots.take()));
-  made->lane_ = std::make_unique<Lane>(replicas, channel, Lane::Kind::gradients);
+  made->track_ = std::make_unique<Track>(replicas, channel, Track::Kind::gradients);
   return std::unique_ptr<ReplicaSum>(std::move(made));
 }
 
 Status P2pReplicaSum::place(const ShardMemory& grads) {
   StreamPlan plan;
-  plan.rank = lane_->rank();
-  plan.ranks = lane_->ranks();
+  plan.rank = track_->rank();
+  plan.ranks = track_->ranks();
   StreamAction cast{.kind = Kind::cast}, reduce{.kind = Kind::reduce};
   const fsccl_dtype_t dtype = spec_.grad_dtype;
   uint64_t offset = 0;
@@ -39,29 +39,29 @@ Status P2pReplicaSum::place(const ShardMemory& grads) {
   plan.actions.push_back({.kind = Kind::signal});
   plan.actions.push_back({.kind = Kind::wait});
   if (!reduce.reduces.empty()) plan.actions.push_back(std::move(reduce));
-  lane_->finish();
+  track_->finish();
   program_.reset();  // the new one takes the memory of its tables (p2p_mover.cpp)
   FSCCL_ASSIGN(program_, StreamProgram::make(pool_.device(), std::move(plan), slots_));
   return success();
 }
 
 Status P2pReplicaSum::run(Call& call) {
-  FSCCL_TRY(lane_->wait_for(std::move(call.before), call.stream));
-  FSCCL_TRY(program_->run(*lane_, call.slot, call.stream,
+  FSCCL_TRY(track_->wait_for(std::move(call.before), call.stream));
+  FSCCL_TRY(program_->run(*track_, call.slot, call.stream,
                           {.epilogue = {.divisor = call.divisor}, .norm = call.norm}));
-  return lane_->end(call.stream, true);
+  return track_->end(call.stream, true);
 }
 
 // From enter() on the replicas count on this rank: what stops it half way stops the communicator.
 Status P2pReplicaSum::add(Call call) {
-  FSCCL_TRY(lane_->begin(call.stream));
-  lane_->enter(OpCode::all_reduce, 0, call.hash);
+  FSCCL_TRY(track_->begin(call.stream));
+  track_->enter(OpCode::all_reduce, 0, call.hash);
   Status ran = run(call);
   if (ran.ok()) return ran;
   Error error = ran.error();
-  error.rank = lane_->rank();
+  error.rank = track_->rank();
   spec_.replicate_comm->engine().fail_all(error);
-  (void)lane_->end(call.stream, false).ok();  // so that nobody waits for what was not put there
+  (void)track_->end(call.stream, false).ok();  // so that nobody waits for what was not put there
   return ran;
 }
 

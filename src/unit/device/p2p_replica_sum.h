@@ -25,9 +25,9 @@ class P2pReplicaSum final : public ReplicaSum {
   Status place(const ShardMemory& grads) override;
   Status add(Call call) override;
   std::vector<cuda::CUstreamBatchMemOpParams> released() const override {
-    return lane_->released();
+    return track_->released();
   }
-  void finish() const override { lane_->finish(); }
+  void finish() const override { track_->finish(); }
 
  private:
   P2pReplicaSum(const DeviceMover::Request& request, std::vector<cuda::CUdeviceptr> slots)
@@ -41,9 +41,9 @@ class P2pReplicaSum final : public ReplicaSum {
   const UnitDefinition& definition_;
   DevicePool& pool_;
   const std::vector<cuda::CUdeviceptr> slots_;  // by rank of the replicate_comm
-  // outlives the lane, which waits for what is under way
+  // outlives the track, which waits for what is under way
   std::unique_ptr<StreamProgram> program_;
-  std::unique_ptr<Lane> lane_;
+  std::unique_ptr<Track> track_;
 };
 
 }  // namespace fsccl

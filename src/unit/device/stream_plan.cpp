@@ -112,7 +112,7 @@ class Compiler {
     return fail(FSCCL_ERR_INTERNAL, "plan '{}' has {}, which streams do not carry out", plan_.name,
                 what);
   }
-  cuda::CUdeviceptr place(const Place& where) const {
+  cuda::CUdeviceptr place(const Operand& where) const {
     return places_[where.buffer - slots_] + where.offset;
   }
   StreamAction& append(Kind kind) {

@@ -106,7 +106,7 @@ Status StreamProgram::run_copies(const StreamAction& action, const Tables& table
   return success();
 }
 
-Status StreamProgram::run(Lane& lane, uint64_t offset, cuda::CUstream stream,
+Status StreamProgram::run(Track& track, uint64_t offset, cuda::CUstream stream,
                           const ReduceRun& reduce) {
   for (size_t i = 0; i < plan_.actions.size(); i++) {
     const StreamAction& action = plan_.actions[i];
@@ -119,10 +119,10 @@ Status StreamProgram::run(Lane& lane, uint64_t offset, cuda::CUstream stream,
         FSCCL_TRY(kernels_.cast(*tables.casts, offset, offset, stream));
         break;
       case Kind::signal:
-        FSCCL_TRY(lane.signal(action.tick, stream));
+        FSCCL_TRY(track.signal(action.tick, stream));
         break;
       case Kind::wait:
-        FSCCL_TRY(lane.wait(action.peers, action.tick, stream));
+        FSCCL_TRY(track.wait(action.peers, action.tick, stream));
         break;
       case Kind::place:
       case Kind::copy:

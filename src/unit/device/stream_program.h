@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "unit/device/lane.h"
 #include "unit/device/stream_plan.h"
+#include "unit/device/track.h"
 
 namespace fsccl {
 
@@ -19,8 +19,8 @@ class StreamProgram {
   // `slots`: where each rank's slots begin, as this process sees them.
   static Result<std::unique_ptr<StreamProgram>> make(const cuda::Device& device, StreamPlan plan,
                                                      std::vector<cuda::CUdeviceptr> slots);
-  // Within a step of `lane` that was entered. The slot of every rank is at `offset` of its slots.
-  Status run(Lane& lane, uint64_t offset, cuda::CUstream stream, const ReduceRun& reduce = {});
+  // Within a step of `track` that was entered. The slot of every rank is at `offset` of its slots.
+  Status run(Track& track, uint64_t offset, cuda::CUstream stream, const ReduceRun& reduce = {});
   const StreamPlan& plan() const { return plan_; }
 
  private:

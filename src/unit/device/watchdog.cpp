@@ -1,7 +1,7 @@
 #include "unit/device/watchdog.h"
 
 #include "base/reactor.h"
-#include "unit/device/lane.h"
+#include "unit/device/track.h"
 
 namespace fsccl {
 namespace {
@@ -16,22 +16,22 @@ Watchdog& Watchdog::instance() {
   return watchdog.get();
 }
 
-void Watchdog::add(Lane* lane) {
+void Watchdog::add(Track* track) {
   const std::lock_guard hooking(hook_mutex_);
   {
     const std::lock_guard lock(mutex_);
-    lanes_.push_back(lane);
+    tracks_.push_back(track);
   }
   if (hook_ < 0) hook_ = Reactor::instance().add_hook([this] { return look(); });
 }
 
-void Watchdog::remove(Lane* lane) {
+void Watchdog::remove(Track* track) {
   const std::lock_guard hooking(hook_mutex_);
   bool last = false;
   {
     const std::lock_guard lock(mutex_);
-    std::erase(lanes_, lane);
-    last = lanes_.empty();
+    std::erase(tracks_, track);
+    last = tracks_.empty();
   }
   if (!last) return;
   Reactor::instance().remove_hook(hook_);
@@ -47,15 +47,15 @@ int64_t Watchdog::look() {
   // a later note wakes it again
   if (!awake_.exchange(false, std::memory_order_seq_cst)) return -1;
   bool any = false, failed = false;
-  for (Lane* lane : lanes_) {
-    if (!lane->look()) continue;
+  for (Track* track : tracks_) {
+    if (!track->look()) continue;
     any = true;
-    lane->comm_.engine().look_for_failure();
+    track->comm_.engine().look_for_failure();
   }
   if (!any) return -1;
-  for (Lane* lane : lanes_) {
-    if (!lane->comm_.engine().failed()) continue;
-    lane->release();
+  for (Track* track : tracks_) {
+    if (!track->comm_.engine().failed()) continue;
+    track->let_streams_go();
     failed = true;
   }
   awake_.store(true, std::memory_order_seq_cst);

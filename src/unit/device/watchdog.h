@@ -5,8 +5,8 @@
 // garbage that nobody uses.
 //
 // There is one for each process. While nothing is outstanding, it does nothing. It asks nothing of
-// CUDA, but reads memory that streams have written (lane.h), so it disturbs neither a capture nor a
-// device that hangs.
+// CUDA, but reads memory that streams have written (track.h), so it disturbs neither a capture nor
+// a device that hangs.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,13 +17,13 @@
 
 namespace fsccl {
 
-class Lane;
+class Track;
 
 class Watchdog {
  public:
   static Watchdog& instance();
-  void add(Lane* lane);
-  void remove(Lane* lane);  // after it returns the lane is not looked at any more
+  void add(Track* track);
+  void remove(Track* track);  // after it returns the track is not looked at any more
   // Something is outstanding. Cheap while it looks anyway.
   void wake();
 
@@ -33,9 +33,9 @@ class Watchdog {
   int64_t look();
 
   std::mutex hook_mutex_;  // never taken by the hook itself
-  int hook_ = -1;          // there while there are lanes
+  int hook_ = -1;          // there while there are tracks
   std::mutex mutex_;
-  std::vector<Lane*> lanes_;
+  std::vector<Track*> tracks_;
   std::atomic<bool> awake_{false};
 };
 

@@ -47,36 +47,36 @@ void CodecStaging::tell(MetricSamples& samples, std::string_view id,
     samples.add(Metric::codec_parts, own + ',' + MetricSamples::labels({{"how", how}}),
                 parts.load());
   };
-  add("coded", sums.coded);
-  add("plain", sums.plain);
-  add("declined", sums.declined);
-  add("mended", sums.mended);
-  samples.add(Metric::codec_plain_bytes, own, sums.plain_bytes.load());
-  samples.add(Metric::codec_sent_bytes, own, sums.sent_bytes.load());
+  add("coded", totals.coded);
+  add("plain", totals.plain);
+  add("declined", totals.declined);
+  add("mended", totals.mended);
+  samples.add(Metric::codec_plain_bytes, own, totals.plain_bytes.load());
+  samples.add(Metric::codec_sent_bytes, own, totals.sent_bytes.load());
   const auto add_blocks = [&](std::string_view how, uint64_t blocks) {
     samples.add(Metric::codec_blocks, own + ',' + MetricSamples::labels({{"how", how}}), blocks);
   };
-  add_blocks("coded", sums.blocks - sums.exact_blocks);
-  add_blocks("exact", sums.exact_blocks);
-  add_blocks("audited", sums.audited_blocks);
-  add_blocks("beyond", sums.beyond_bound);
-  samples.add(Metric::codec_reduce_plain_bytes, own, sums.reduce_plain_bytes.load());
-  samples.add(Metric::codec_reduce_sent_bytes, own, sums.reduce_sent_bytes.load());
-  samples.add_ratio(Metric::codec_error, own, static_cast<double>(sums.largest_error));
+  add_blocks("coded", totals.blocks - totals.exact_blocks);
+  add_blocks("exact", totals.exact_blocks);
+  add_blocks("audited", totals.audited_blocks);
+  add_blocks("beyond", totals.beyond_bound);
+  samples.add(Metric::codec_reduce_plain_bytes, own, totals.reduce_plain_bytes.load());
+  samples.add(Metric::codec_reduce_sent_bytes, own, totals.reduce_sent_bytes.load());
+  samples.add_ratio(Metric::codec_error, own, static_cast<double>(totals.largest_error));
 }
 
 void CodecStaging::count_blocks(const BlocksWritten& written) {
-  sums.blocks += written.blocks;
-  sums.exact_blocks += written.exact;
-  sums.audited_blocks += written.audited;
-  sums.beyond_bound += written.beyond;
-  if (written.largest > sums.largest_error) sums.largest_error = written.largest;
+  totals.blocks += written.blocks;
+  totals.exact_blocks += written.exact;
+  totals.audited_blocks += written.audited;
+  totals.beyond_bound += written.beyond;
+  if (written.largest > totals.largest_error) totals.largest_error = written.largest;
 }
 
 CodecStaging::~CodecStaging() {
   metrics_.reset();
-  for (const Room& room : {sent_, received_})
-    if (room.at) (void)pool_.free(room.at).ok();
+  for (const Area& area : {sent_, received_})
+    if (area.at) (void)pool_.free(area.at).ok();
   const std::lock_guard lock(known().mutex);
   std::erase_if(known().of, [](const auto& entry) { return entry.second.expired(); });
 }
@@ -86,11 +86,11 @@ Status CodecStaging::reserve(uint64_t send_bytes, uint64_t receive_bytes) {
   return enlarge(&received_, receive_bytes);
 }
 
-Status CodecStaging::enlarge(Room* room, uint64_t bytes) {
-  if (bytes <= room->bytes) return success();
+Status CodecStaging::enlarge(Area* area, uint64_t bytes) {
+  if (bytes <= area->bytes) return success();
   FSCCL_ASSIGN(void* const memory, pool_.alloc(bytes, 1, {UseKind::kCodec, ""}));
-  if (room->at) (void)pool_.free(room->at).ok();
-  *room = {static_cast<uint8_t*>(memory), bytes};
+  if (area->at) (void)pool_.free(area->at).ok();
+  *area = {static_cast<uint8_t*>(memory), bytes};
   return success();
 }
 

@@ -1,6 +1,7 @@
-// Where coded bytes lie between the codec and the transport: one room for what a rank sends and one
-// for what it receives, in the pool, shared by all units of a lane, whose gathers and sums run one
-// after the other. With it goes what all of them know of the lane.
+// The staging memory of a lane, in the pool: it holds coded bytes between the codec and the
+// transport, in one area for what a rank sends and in one for what it receives. All units of the
+// lane share it, because their gathers and sums run one after the other, and with it what all of
+// them know of the lane.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -14,14 +15,15 @@ namespace fsccl {
 
 class CodecStaging {
  public:
-  // That of the units of `lane` in `pool`, made by the first of them; it goes with the last.
+  // Returns the staging of the units of `lane` in `pool`. The first unit makes it; it ends with the
+  // last.
   static std::shared_ptr<CodecStaging> of(HostPool& pool, Communicator& lane);
   ~CodecStaging();
   CodecStaging(const CodecStaging&) = delete;
   CodecStaging& operator=(const CodecStaging&) = delete;
 
-  // So many bytes at least. No gather of the lane is under way. FSCCL_ERR_OUT_OF_MEMORY: the pool
-  // has no room.
+  // Makes the areas as long as that, at least. No gather of the lane is under way.
+  // FSCCL_ERR_OUT_OF_MEMORY: the pool has no room.
   Status reserve(uint64_t send_bytes, uint64_t receive_bytes);
 
   uint8_t* sent() const { return sent_.at; }
@@ -30,28 +32,28 @@ class CodecStaging {
   LinkCosts link;  // costs of the links of the thread that drives the lane
   DeltaCopies::Workspace work;
 
-  // Sums over this rank's parts of all gathers of the lane, for fsccl_metrics. One thread at a time
-  // adds.
-  struct Sums {
+  // Counts of this rank over all gathers and sums of the lane, for fsccl_metrics. One thread at a
+  // time adds to them.
+  struct Totals {
     std::atomic<uint64_t> coded{0}, plain{0}, declined{0}, mended{0}, plain_bytes{0}, sent_bytes{0};
     std::atomic<uint64_t> blocks{0}, exact_blocks{0}, audited_blocks{0}, beyond_bound{0};
     std::atomic<float> largest_error{0};
     std::atomic<uint64_t> reduce_plain_bytes{0}, reduce_sent_bytes{0};
   };
-  Sums sums;
+  Totals totals;
   void count_blocks(const BlocksWritten& written);
 
  private:
-  struct Room {
+  struct Area {
     uint8_t* at = nullptr;
     uint64_t bytes = 0;
   };
   CodecStaging(HostPool& pool, Communicator& lane);
   void tell(MetricSamples& samples, std::string_view id, const Communicator& lane) const;
-  Status enlarge(Room* room, uint64_t bytes);
+  Status enlarge(Area* area, uint64_t bytes);
 
   HostPool& pool_;
-  Room sent_, received_;
+  Area sent_, received_;
   std::unique_ptr<MetricsSource> metrics_;
 };
 

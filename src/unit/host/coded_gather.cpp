@@ -101,10 +101,10 @@ std::vector<uint64_t> CodedGather::plain_bytes() const {
 
 void CodedGather::count(const Gathered& what) {
   const uint64_t plain = plain_bytes()[self_];
-  CodecStaging::Sums& sums = staging_->sums;
-  (what.mended ? sums.mended : what.coded ? sums.coded : sums.plain)++;
-  sums.plain_bytes += plain;
-  sums.sent_bytes += what.sent;
+  CodecStaging::Totals& totals = staging_->totals;
+  (what.mended ? totals.mended : what.coded ? totals.coded : totals.plain)++;
+  totals.plain_bytes += plain;
+  totals.sent_bytes += what.sent;
   const std::lock_guard lock(mutex_);
   figures_.gathers++;
   figures_.coded += what.coded;

@@ -147,8 +147,8 @@ Completion CodedSum::sum(Operation& op) {
     }
   }
   runs_++;
-  staging_->sums.reduce_plain_bytes += plain_bytes_;
-  staging_->sums.reduce_sent_bytes += sent_bytes_;
+  staging_->totals.reduce_plain_bytes += plain_bytes_;
+  staging_->totals.reduce_sent_bytes += sent_bytes_;
   return Completion::over;
 }
 

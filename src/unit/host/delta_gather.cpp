@@ -48,7 +48,7 @@ bool DeltaGather::stays_out() {
   if (!choice_.stays_out()) return false;
   copies_.forget();
   agreed_ = false;
-  staging_->sums.declined++;
+  staging_->totals.declined++;
   const std::lock_guard lock(mutex_);
   figures_.gathers++;
   figures_.declined++;
@@ -82,7 +82,7 @@ Completion DeltaGather::start(Operation& op, bool) {
   plain_sent_ = arrived_ = 0;
   first_ns_ = last_ns_ = 0;
   if (agreed_) return choose(op);
-  return tell_states(op, [](Operation& here) { return of(here).choose(here); });
+  return tell_states(op, [](Operation& running) { return of(running).choose(running); });
 }
 
 // True if a host has another state of the copy than the host whose words it has.
@@ -156,17 +156,18 @@ Completion DeltaGather::stream(Operation& op) {
   }
   for (size_t host = 0; host < hosts(); host++)
     if (coded_[host]) copies_.begin(host);
-  op.code = [](Operation& here, const Step& step, std::byte* slot) -> uint64_t {
-    DeltaGather& gather = of(here);
+  op.code = [](Operation& running, const Step& step, std::byte* slot) -> uint64_t {
+    DeltaGather& gather = of(running);
     auto* const bytes = reinterpret_cast<uint8_t*>(slot);
     const uint64_t words = step.count;
-    if (here.plan->buffers[step.dst.buffer].slot) return gather.encode_piece(words, bytes);
+    if (running.plan->buffers[step.dst.buffer].slot) return gather.encode_piece(words, bytes);
     gather.decode_piece(static_cast<size_t>(step.src.rank), words, bytes,
-                        here.plan->slot_bytes(step.src));
+                        running.plan->slot_bytes(step.src));
     return 0;
   };
   bindings_.assign(2, {});
-  return run_plans(op, pieces_, [](Operation& here) { return of(here).tell_and_compare(here); });
+  return run_plans(op, pieces_,
+                   [](Operation& running) { return of(running).tell_and_compare(running); });
 }
 
 uint64_t DeltaGather::encode_piece(uint64_t words, uint8_t* out) {
@@ -206,7 +207,7 @@ void DeltaGather::decode_piece(size_t host, uint64_t words, const uint8_t* in, u
 }
 
 Completion DeltaGather::tell_and_compare(Operation& op) {
-  return tell_states(op, [](Operation& here) { return of(here).compare(here); });
+  return tell_states(op, [](Operation& running) { return of(running).compare(running); });
 }
 
 Completion DeltaGather::compare(Operation& op) {

@@ -62,7 +62,7 @@ class HostUnit final : public Unit {
                           Submitted* submitted) override;
   Result<std::vector<uint64_t>> hash_shards() override;
   HostPool& pool() const { return pool_; }
-  Communicator& here() const;  // the ranks of the shard_comm on this host
+  Communicator& host_comm() const;  // the ranks of the shard_comm on this host
   bool copies_on_write() const { return spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE; }
   bool shared() const { return spec_.sharing != FSCCL_SHARING_PRIVATE; }
   // The slots of the present unshard: the usual ones, or writable ones beside them.
@@ -123,10 +123,10 @@ class HostUnit final : public Unit {
   Status check_there(size_t index);
   void bind_slot(const SlotSet& slots, size_t k, Binding* binding) const;
   void run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings);
-  OperationSettings gather_settings(uint64_t released) const;
+  OperationSettings unshard_settings(uint64_t released) const;
   // Between hosts (unit_hosts.cpp).
-  Status gather_between_hosts(const PlannedUnit& first, bool moves, bool writable,
-                              uint64_t released, Chain* chain);
+  Status unshard_between_hosts(const PlannedUnit& first, bool moves, bool writable,
+                               uint64_t released, Chain* chain);
   Status sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes,
                            Fingerprint fingerprint, Chain* chain);
   Status on_host(const PlannedUnit& planned, const Binding* bindings,
@@ -162,7 +162,7 @@ class HostUnit final : public Unit {
   KeptSlot kept_slot_;     // slot of a unit that keeps it
   // position after which a kept slot may be rewritten
   uint64_t slot_released_ = 0;
-  uint64_t unshard_sequence_ = 0;  // number of the last gather
+  uint64_t unshard_sequence_ = 0;  // number of the last unshard
   uint64_t reduce_sequence_ = 0;   // number of the last reduction in summing()
   // number of the last operation on the replicate_comm
   uint64_t replica_sequence_ = 0;

@@ -59,26 +59,26 @@ ListShape LaneOperation::list_shape(ListKind kind) const {
 }
 
 Completion LaneOperation::move(Operation& op, const ListShape& shape, Then then) {
-  windows_ = list_windows(shape, lane_.engine().slot_bytes());
-  return run_plans(op, windows_, then);
+  buckets_ = list_buckets(shape, lane_.engine().slot_bytes());
+  return run_plans(op, buckets_, then);
 }
 
 Completion LaneOperation::run_plans(Operation& op, const std::vector<Plan>& plans, Then then) {
   for (size_t slots = 0; slots < kMaxTicks; slots++) bindings_.emplace_back();
   running_ = &plans;
-  window_ = 0;
+  at_plan_ = 0;
   then_ = then;
   if (plans.empty()) return then(op);
   op.bindings = bindings_.data();
   op.plan = &plans[0];
-  op.complete = window_is_over;
+  op.complete = plan_is_over;
   return Completion::again;
 }
 
-Completion LaneOperation::window_is_over(Operation& op) {
+Completion LaneOperation::plan_is_over(Operation& op) {
   LaneOperation& owner = owner_of(op);
-  if (++owner.window_ == owner.running_->size()) return owner.then_(op);
-  op.plan = &(*owner.running_)[owner.window_];
+  if (++owner.at_plan_ == owner.running_->size()) return owner.then_(op);
+  op.plan = &(*owner.running_)[owner.at_plan_];
   return Completion::again;
 }
 

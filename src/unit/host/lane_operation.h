@@ -1,6 +1,6 @@
-// One operation of a lane in several parts, each a plan that is made on the way: what travels, and
-// how many bytes, is known then only. Ranks tell each other what differs from rank to rank, so that
-// all choose alike.
+// One operation of a lane that goes in several stages. Each stage has a plan that is made on the
+// way, because only then is it known what travels, and how many bytes. The ranks tell each other
+// what differs from rank to rank, so that all choose alike.
 #pragma once
 #include <string>
 #include <vector>
@@ -22,17 +22,18 @@ class LaneOperation {
   using Then = Completion (*)(Operation&);
   static LaneOperation& owner_of(Operation& op) { return *static_cast<LaneOperation*>(op.owner); }
 
-  // Submits it behind what the chain has, and does not wait. `first` is called when it begins.
+  // Submits the operation behind those of the chain, and does not wait. `first` is called when it
+  // begins. Like each `then` it gives the operation the plan of the next stage, or ends it.
   Status begin(const Fingerprint& fingerprint, Chain* chain, Then first);
 
-  // Words that each rank tells all; a row of each.
+  // The words that each rank tells all the others: its own, and a row of each rank.
   struct Table {
     std::vector<uint64_t> mine, all;
     Plan plan;
   };
   Table table_of(size_t words) const;
   static Completion tell(Operation& op, Table& table, Then then);
-  // Moves a list by `bindings_`, two for each tensor; it adds the slots'.
+  // Moves a list of tensors, whose memory `bindings_` has, two for each; adds those of the slots.
   Completion move(Operation& op, const ListShape& shape, Then then);
   // Runs plans one after the other by `bindings_`, to which it adds the slots'. The plans stay as
   // they are until `then`.
@@ -48,12 +49,12 @@ class LaneOperation {
   const std::string name_;
 
  private:
-  static Completion window_is_over(Operation& op);
+  static Completion plan_is_over(Operation& op);
 
   Plan nothing_;
-  std::vector<Plan> windows_;  // plans of a list
+  std::vector<Plan> buckets_;  // plans of the list that move() moves
   const std::vector<Plan>* running_ = nullptr;
-  size_t window_ = 0;
+  size_t at_plan_ = 0;  // the one of *running_ that runs
   Then then_ = nullptr;
 };
 

@@ -6,7 +6,7 @@
 
 namespace fsccl {
 
-SlotSet::SlotSet(HostPool& pool, Part part, int host_rank, uint64_t unit_key, Role role,
+SlotSet::SlotSet(HostPool& pool, PartKind part, int host_rank, uint64_t unit_key, Role role,
                  std::vector<uint64_t> bytes)
     : pool_(&pool),
       part_(part),

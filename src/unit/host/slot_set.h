@@ -16,11 +16,11 @@ class SlotSet {
   static constexpr unsigned kIndexBits = 21;
 
   SlotSet() = default;
-  SlotSet(HostPool& pool, Part part, int host_rank, uint64_t unit_key, Role role,
+  SlotSet(HostPool& pool, PartKind part, int host_rank, uint64_t unit_key, Role role,
           std::vector<uint64_t> bytes);
 
   size_t size() const { return bytes_.size(); }
-  Part part() const { return part_; }
+  PartKind part() const { return part_; }
   int host_rank() const { return host_rank_; }
   bool stable() const { return role_ == Role::parameters; }
   uint64_t key(size_t k) const {
@@ -48,7 +48,7 @@ class SlotSet {
 
  private:
   HostPool* pool_ = nullptr;
-  Part part_{};
+  PartKind part_{};
   int host_rank_ = 0;
   uint64_t unit_key_ = 0;
   Role role_{};

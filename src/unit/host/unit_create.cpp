@@ -19,7 +19,7 @@ Result<std::unique_ptr<HostUnit>> HostUnit::create(UnitSpec spec, HostPool& pool
   FSCCL_ASSIGN(unit->definition_, UnitDefinition::make(unit->spec_));
   unit->key_ = unit->pool().next_unit_key();
   if (!unit->comm().one_host()) FSCCL_TRY(unit->span_hosts(&unit->definition_.unshard_shape));
-  unit->pool_host_ = unit->pool().rank_of_job(unit->here().job_rank(0));
+  unit->pool_host_ = unit->pool().rank_of_job(unit->host_comm().job_rank(0));
   unit->make_slots();
   unit->make_plans(unit->definition_.unshard_shape);
   if (unit->pool().watch()) unit->name_slots();
@@ -54,7 +54,7 @@ HostUnit::~HostUnit() {
   if (unsharded_ && !writable_) drop_writes();
   for (SlotSet* slots : {&slots_, &writable_slots_, &grads_}) slots->abandon();
   // the service thread may sleep on shards_summed_
-  if (spec_.replicate_comm && reduced_once_) Progress::instance().settle();
+  if (spec_.replicate_comm && reduced_once_) Progress::instance().end_old_sleeps();
   // its communicator failed: nobody else will say so
   for (const Reduced& last : reduced_)
     if (summing().completed() < last.sequence) pool().done(last.position);
@@ -104,12 +104,12 @@ std::string HostUnit::holdings() const {
 void HostUnit::make_slots() {
   const int own = pool().rank();
   if (shared())
-    writable_slots_ = SlotSet(pool(), Part::own, own, key_, SlotSet::Role::parameters,
+    writable_slots_ = SlotSet(pool(), PartKind::own, own, key_, SlotSet::Role::parameters,
                               definition_.wire_map.slots);
-  slots_ = SlotSet(pool(), shared() ? Part::shared : Part::own, shared() ? pool_host_ : own, key_,
-                   SlotSet::Role::parameters, definition_.wire_map.slots);
-  grads_ =
-      SlotSet(pool(), Part::own, own, key_, SlotSet::Role::gradients, definition_.grad_map.slots);
+  slots_ = SlotSet(pool(), shared() ? PartKind::shared : PartKind::own, shared() ? pool_host_ : own,
+                   key_, SlotSet::Role::parameters, definition_.wire_map.slots);
+  grads_ = SlotSet(pool(), PartKind::own, own, key_, SlotSet::Role::gradients,
+                   definition_.grad_map.slots);
   reduced_.resize(grads_.size());
 }
 
@@ -158,9 +158,9 @@ Status HostUnit::place_codecs() {
 }
 
 void HostUnit::make_tables() {
-  for (int rank = 0; rank < here().size(); rank++) {
-    const int pool_rank = pool().rank_of_job(here().job_rank(rank));
-    regions_.push_back({pool().address(Part::own, pool_rank, 0), 0});
+  for (int rank = 0; rank < host_comm().size(); rank++) {
+    const int pool_rank = pool().rank_of_job(host_comm().job_rank(rank));
+    regions_.push_back({pool().address(PartKind::own, pool_rank, 0), 0});
     releases_.push_back(pool().release_line(pool_rank));
     pool().add_sharer(pool_rank);
   }

@@ -31,7 +31,7 @@
 
 namespace fsccl {
 
-Communicator& HostUnit::here() const { return span_ ? span_->hosts->host() : comm(); }
+Communicator& HostUnit::host_comm() const { return span_ ? span_->hosts->host() : comm(); }
 
 // Collective, blocking. From here on *unshard is of the ranks of this host, and so is
 // definition_.reduce_shape.
@@ -48,7 +48,8 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
   const Hosts::Position seat = hosts->seat();
   // For each rank of the host, the ranks of the shard_comm that it acts for: itself; ranks of other
   // hosts that its lane brings; ranks whose sums go by its lane.
-  std::vector<std::vector<int>> own(hosts->here()), brought(hosts->here()), summed(hosts->here());
+  std::vector<std::vector<int>> own(hosts->host_size()), brought(hosts->host_size()),
+      summed(hosts->host_size());
   span.holders.assign(hosts->seats().size(), -1);
   for (size_t rank = 0; rank < hosts->seats().size(); rank++) {
     const auto [host, place] = hosts->seats()[rank];
@@ -62,7 +63,7 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
   }
   span.sums_among = hosts->lane();
   span.carrier = static_cast<int>(seat.place % hosts->lanes());
-  span.carries = hosts->here() > hosts->lanes();
+  span.carries = hosts->host_size() > hosts->lanes();
   span.nothing.name = "between_hosts";
   span.nothing.rank = comm().rank();
   span.nothing.ranks = comm().size();
@@ -72,7 +73,7 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
     span.parameters = LaneExchange(*unshard, LaneExchange::Kind::parameters, span.holders,
                                    lane->size(), lane->rank());
   unshard->holds = std::move(brought);
-  span.spread = PlannedUnit(unshard_spread(*unshard));
+  span.pull = PlannedUnit(unshard_pull(*unshard));
   unshard->holds = std::move(own);
   span.entered = PlannedUnit(unshard_kept(*unshard));
   definition_.reduce_shape.rank = unshard->rank;
@@ -143,11 +144,11 @@ Status HostUnit::on_host(const PlannedUnit& planned, const Binding* bindings,
                          Chain* chain) {
   Operation* op = nullptr;
   fsccl_status_t state;
-  FSCCL_TRY(here().engine().acquire(&op, settings, fingerprint));
+  FSCCL_TRY(host_comm().engine().acquire(&op, settings, fingerprint));
   run_plan(*op, planned, bindings);
   chain->follow(*op);
-  FSCCL_TRY(here().engine().submit(*op, false, &state));
-  chain->passed(here().engine());
+  FSCCL_TRY(host_comm().engine().submit(*op, false, &state));
+  chain->passed(host_comm().engine());
   return success();
 }
 
@@ -174,13 +175,13 @@ Status HostUnit::exchange(LaneExchange& pieces, Communicator& among, const SlotS
 }
 
 // Gathers in three stages (docs/unshard.md). `moves` is false where a kept slot is still valid.
-Status HostUnit::gather_between_hosts(const PlannedUnit& first, bool moves, bool writable,
-                                      uint64_t released, Chain* chain) {
+Status HostUnit::unshard_between_hosts(const PlannedUnit& first, bool moves, bool writable,
+                                       uint64_t released, Chain* chain) {
   Fingerprint fingerprint;
   fill_fingerprint(&fingerprint, OpCode::unshard, layout().total(),
                    static_cast<uint8_t>((writable ? 1 : 0) | (moves ? 0 : 2)));
   FSCCL_TRY(
-      on_host(first, unshard_bindings_.data(), gather_settings(released), fingerprint, chain));
+      on_host(first, unshard_bindings_.data(), unshard_settings(released), fingerprint, chain));
   if (!moves) return success();
   const SlotSet& slots = writable && shared() ? writable_slots_ : slots_;
   if (Communicator* const lane = span_->hosts->lane()) {
@@ -190,7 +191,7 @@ Status HostUnit::gather_between_hosts(const PlannedUnit& first, bool moves, bool
                   : exchange(span_->parameters, *lane, slots, {}, fingerprint, chain));
   }
   fingerprint.flags |= 4;  // the last stage
-  const PlannedUnit& last = writable || !shared() ? span_->spread : span_->entered;
+  const PlannedUnit& last = writable || !shared() ? span_->pull : span_->entered;
   return on_host(last, unshard_bindings_.data(), {}, fingerprint, chain);
 }
 

@@ -28,7 +28,7 @@ GradReduction& HostUnit::wanted_reduction() {
 
 void HostUnit::bind_slot(const SlotSet& slots, size_t k, Binding* binding) const {
   binding->base = slots.base(k);
-  binding->table = slots.part() == Part::own ? regions_.data() : nullptr;
+  binding->table = slots.part() == PartKind::own ? regions_.data() : nullptr;
   binding->table_offset = slots.offset(k);
 }
 

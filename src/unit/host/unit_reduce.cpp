@@ -103,7 +103,7 @@ Status HostUnit::take_grad_slot(size_t k) {
   FSCCL_ASSIGN(const uint64_t free_since, grads_.take(k, taker));
   FSCCL_TRY(wait_released(free_since));
   if (pool().watch() && grads_.bytes(k))
-    pool().watch()->opened(Part::own, grads_.key(k), pool().seen(grads_.base(k)), Access::write,
+    pool().watch()->opened(PartKind::own, grads_.key(k), pool().seen(grads_.base(k)), Access::write,
                            true);
   return success();
 }

@@ -37,11 +37,11 @@ Status HostUnit::check_idle() {
 // Waits until every rank has released its gradient slots of before `position`.
 Status HostUnit::wait_released(uint64_t position) {
   const Deadline deadline = comm().deadline();
-  for (int rank = 0; rank < here().size(); rank++) {
+  for (int rank = 0; rank < host_comm().size(); rank++) {
     const ReleaseLine& line = *releases_[static_cast<size_t>(rank)];
     if (line.reached() < position) [[unlikely]]
       FSCCL_TRY(wait_for_release(
-          engine(), comm().rank_of(here().job_rank(rank)), line, position, deadline,
+          engine(), comm().rank_of(host_comm().job_rank(rank)), line, position, deadline,
           fmt::format("grad() of unit '{}', whose slot must be free,", spec_.name)));
   }
   return success();
@@ -68,7 +68,7 @@ void HostUnit::run_plan(Operation& op, const PlannedUnit& planned, const Binding
 }
 
 // Into slots that were taken; what was in them before is released at `released`.
-OperationSettings HostUnit::gather_settings(uint64_t released) const {
+OperationSettings HostUnit::unshard_settings(uint64_t released) const {
   OperationSettings settings;
   settings.releases = releases_.data();
   settings.released = released;
@@ -96,8 +96,8 @@ Status HostUnit::gather(bool writable, bool wait, fsccl_status_t* state, Submitt
   const PlannedUnit& planned = kept ? kept_plan_ : writable ? writable_plan_ : unshard_plan_;
   Chain chain;
   Operation* op = nullptr;
-  if (span_) FSCCL_TRY(gather_between_hosts(planned, !kept, writable, released, &chain));
-  FSCCL_TRY(engine().acquire(&op, gather_settings(released), Fingerprint{}));
+  if (span_) FSCCL_TRY(unshard_between_hosts(planned, !kept, writable, released, &chain));
+  FSCCL_TRY(engine().acquire(&op, unshard_settings(released), Fingerprint{}));
   if (span_)
     end_between_hosts(*op, chain);
   else

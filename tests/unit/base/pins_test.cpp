@@ -14,7 +14,7 @@ TEST(Pins, AreSeenByAllThreads) {
   Pins::Word* const word = Pins::set(&object);
   ASSERT_TRUE(word);
   std::thread([&] {
-    Pins::settle();
+    Pins::fence_all_threads();
     EXPECT_TRUE(Pins::held(&object));
     EXPECT_FALSE(Pins::held_here(&object));
     EXPECT_FALSE(Pins::held(&other));

@@ -8,7 +8,7 @@
 
 #include "base/socket.h"
 #include "bootstrap/credentials.h"
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 #include "bootstrap/unique_id.h"
 #include "ranks.h"
 
@@ -209,7 +209,7 @@ TEST(JoinFails, WhenTheParentIsGone) {
   const Status child = join_by_id(bytes, 1, 2).take_status();
   EXPECT_EQ(child.code(), FSCCL_ERR_PEER_DEAD);
   EXPECT_THAT(child.text(), HasSubstr("cannot connect to rank 0"));
-  // And the root hears of it through the connection that the registrar keeps, after the list of
+  // And the root hears of it through the connection that the rendezvous keeps, after the list of
   // members.
   EXPECT_TRUE(root.expect(FrameType::kMembers, Deadline::in_ms(kPatienceMs)).ok());
   EXPECT_EQ(root.receive(Deadline::in_ms(kPatienceMs)).status().code(), FSCCL_ERR_PEER_DEAD);
@@ -233,11 +233,12 @@ TEST(JoinFails, WhenTheRootEndsWhileJoining) {
   EXPECT_EQ(join_by_id(bytes, 1, 2).status().code(), FSCCL_ERR_PEER_DEAD);
 }
 
-// The process of the registrar knows of the failure before the registrar does, and may end before.
-TEST(JoinFails, WhoComesLateHearsWhatTheProcessOfTheRegistrarKnows) {
+// The process of the rendezvous knows of the failure before the rendezvous does, and may end
+// before.
+TEST(JoinFails, WhoComesLateHearsWhatTheProcessOfTheRendezvousKnows) {
   const fsccl_unique_id_t bytes = make_id();
   const UniqueId id = decode_unique_id(bytes).take();
-  Registrar::hear(
+  RendezvousServer::hear(
       id.job, 0,
       fail(FSCCL_ERR_PEER_DEAD, "rank 2 ended while the job was being joined").with_peer(0, 2));
   const Status late = join_by_id(bytes, 1, 3).take_status();

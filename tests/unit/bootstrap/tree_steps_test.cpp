@@ -101,7 +101,7 @@ class Simulation {
       count(send.type, 1);
       Rank& sender = *ranks[static_cast<size_t>(from)];
       sender.sent++;
-      if (send.to == TreeSteps::To::kRegistrar) continue;
+      if (send.to == TreeSteps::To::kRendezvous) continue;
       const int32_t to =
           send.to == TreeSteps::To::kParent ? sender.parent : by_rank_.at(send.child);
       links_[{from, to}].push_back(send.type);

@@ -125,7 +125,7 @@ TEST(Checksum, FindsItInAResult) {
   size_t result_slot = 0;
   what.plan = [&](const Shape& shape) {
     Plan plan = all_reduce(shape);
-    if (shape.rank == 0) result_slot = slot_bytes_with_sums(plan.slots[0]);
+    if (shape.rank == 0) result_slot = slot_bytes_with_checksums(plan.slots[0]);
     return plan;
   };
   what.spoil = [&](int rank, Wrapped& channel) {
@@ -179,23 +179,24 @@ TEST(Checksum, IsNoMismatch) {
   EXPECT_TRUE(results[0].status.ok());
   Fingerprint mine{.op = OpCode::all_gather, .count = 8, .sequence = 5}, theirs = mine;
   theirs.sequence ^= uint64_t{1} << 40;
-  EXPECT_TRUE(differ_in_sum(mine, theirs));
+  EXPECT_TRUE(differ_in_checksum(mine, theirs));
   theirs.count = 9;
-  EXPECT_FALSE(differ_in_sum(mine, theirs));
+  EXPECT_FALSE(differ_in_checksum(mine, theirs));
   theirs = mine;
   theirs.sequence = 6;
-  EXPECT_FALSE(differ_in_sum(mine, theirs));
+  EXPECT_FALSE(differ_in_checksum(mine, theirs));
 }
 
 TEST(Checksum, SlotsAndTheirTablesFitWhereSlotsDid) {
   for (size_t bytes = 4096; bytes <= 1 << 20; bytes += 4096) {
-    const size_t slot = slot_bytes_beside_sums(bytes);
-    EXPECT_LE(slot_bytes_with_sums(slot), bytes);
+    const size_t slot = slot_bytes_beside_checksums(bytes);
+    EXPECT_LE(slot_bytes_with_checksums(slot), bytes);
     EXPECT_EQ(slot % 64, 0u);
     EXPECT_GE(slot, bytes * 9 / 10);
   }
   for (size_t ranks = 2; ranks <= 4096; ranks++)  // a line of each rank still fits
-    EXPECT_GE(slot_bytes_beside_sums(slot_bytes_with_sums(64 * ranks)), 64 * ranks) << ranks;
+    EXPECT_GE(slot_bytes_beside_checksums(slot_bytes_with_checksums(64 * ranks)), 64 * ranks)
+        << ranks;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ void check(SlotRing ring, size_t ring_bytes, Size size) {
       ASSERT_TRUE(now.begin + now.bytes <= one.begin || one.begin + one.bytes <= now.begin)
           << "tick " << tick;
     used.push_back(now);
-    if (used.size() == kWindow - 1) used.pop_front();
+    if (used.size() == kTickWindow - 1) used.pop_front();
   }
 }
 

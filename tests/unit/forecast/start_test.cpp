@@ -139,7 +139,7 @@ int run_rank(Shared& shared, int rank, int ranks, int per_host) {
   shared.ended_ns = now_ns();
   shared.joined++;
   wait_for(shared.joined, ranks);
-  // The registrar ends once it has heard from the first rank.
+  // The rendezvous ends once it has heard from the first rank.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   RealRank& real = shared.ranks[static_cast<size_t>(rank)];
   {
@@ -200,7 +200,7 @@ TEST_P(StartAgainstProcesses, IsWhatARealStartTakes) {
     sockets += one.sockets;
     processor_ns += static_cast<double>(one.processor_ns) / ranks;
     said_sockets += static_cast<int64_t>(all.ranks[static_cast<size_t>(rank)].sockets);
-    // Chance decides who comes first, and how many stand at the registrar's door at once.
+    // Chance decides who comes first, and how many stand at the rendezvous's door at once.
     EXPECT_LE(one.most_sockets,
               rank == 0 ? said.meeting_sockets + kFanOut : said.inner_sockets + kFanOut);
   }
@@ -249,7 +249,7 @@ TEST_P(StartOfMore, IsThatOfAllRanks) {
   }
   EXPECT_NEAR(said.inner_sockets, static_cast<double>(most), 2);
   EXPECT_NEAR(said.inner_messages, static_cast<double>(most_messages), 2);
-  EXPECT_NEAR(said.registrar_ns, static_cast<double>(all.registered_ns),
+  EXPECT_NEAR(said.rendezvous_ns, static_cast<double>(all.registered_ns),
               0.1 * static_cast<double>(all.registered_ns));
   // A lowest level of few ranks is through sooner than a full one, by up to its time.
   EXPECT_NEAR(said.ns() - kOwnNs, static_cast<double>(all.joined_ns),

@@ -137,7 +137,7 @@ TEST(Cost, WhatTheSystemReadsTakesLongerPastTheCaches) {
               0.5 * many + 1000 + 0.5 * many + 1000, 100);
 }
 
-// It is read into a window, and reduced from there.
+// It is read into scratch memory, and reduced from there.
 TEST(Cost, FoldsOfWhatTheSystemReads) {
   const auto reduce = [](const Shape& shape, uint64_t) {
     return reduce_direct(reduction_of_reduce_scatter(shape));

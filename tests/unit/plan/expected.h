@@ -20,7 +20,7 @@ inline std::vector<Plan> for_all_ranks(const Builder& builder, Shape shape) {
   return plans;
 }
 
-// Part q of `place`'s rank is rank q's input (gathers), on the ranks that receive.
+// Part q of `operand`'s rank is rank q's input (gathers), on the ranks that receive.
 inline std::vector<Expected> expect_gathered(const Shape& shape, int only_rank) {
   std::vector<Expected> expected;
   for (int r = 0; r < shape.ranks; ++r)

@@ -9,7 +9,7 @@
 
 namespace fsccl::testing {
 
-inline Step copy_bytes_step(Place dst, Place src, uint64_t bytes) {
+inline Step copy_bytes_step(Operand dst, Operand src, uint64_t bytes) {
   Step step;
   step.kind = StepKind::copy;
   step.dst = dst;

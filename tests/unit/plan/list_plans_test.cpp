@@ -1,5 +1,5 @@
 // The plans of lists are proved for random lists: mixed dtypes, uneven and empty parts, lists of
-// nothing, in place or not, through slots that all ranks map and through mirrored ones. The windows
+// nothing, in place or not, through slots that all ranks map and through mirrored ones. The buckets
 // of a list run one after the other: they are proved as one plan.
 #include "plan/list_plans.h"
 
@@ -12,29 +12,29 @@
 namespace fsccl::testing {
 namespace {
 
-size_t ticks_of(const std::vector<Plan>& windows) {
+size_t ticks_of(const std::vector<Plan>& buckets) {
   size_t ticks = 0;
-  for (const Plan& plan : windows) ticks += static_cast<size_t>(plan.ticks);
+  for (const Plan& plan : buckets) ticks += static_cast<size_t>(plan.ticks);
   return ticks;
 }
 
 // Ticks and slots of all, which are no more than a plan has.
-Plan joined(const std::vector<Plan>& windows) {
-  Plan all = windows[0];
+Plan joined(const std::vector<Plan>& buckets) {
+  Plan all = buckets[0];
   const auto slot = static_cast<uint32_t>(all.buffers.size()) - static_cast<uint32_t>(all.ticks);
-  for (size_t k = 1; k < windows.size(); ++k) {
+  for (size_t k = 1; k < buckets.size(); ++k) {
     const auto before = static_cast<uint32_t>(all.ticks);
-    for (size_t tick = 0; tick < static_cast<size_t>(windows[k].ticks); ++tick) {
-      all.buffers.push_back(windows[k].buffers[slot + tick]);
+    for (size_t tick = 0; tick < static_cast<size_t>(buckets[k].ticks); ++tick) {
+      all.buffers.push_back(buckets[k].buffers[slot + tick]);
       all.buffers.back().slot_tick = static_cast<uint16_t>(before + tick);
-      all.slots[before + tick] = windows[k].slots[tick];
+      all.slots[before + tick] = buckets[k].slots[tick];
     }
-    all.ticks += windows[k].ticks;
-    all.lazy |= windows[k].lazy;
-    for (Step step : windows[k].steps) {
+    all.ticks += buckets[k].ticks;
+    all.lazy |= buckets[k].lazy;
+    for (Step step : buckets[k].steps) {
       step.tick = static_cast<uint16_t>(step.tick + before);
-      for (Place* place : {&step.dst, &step.src, &step.own})
-        if (place->buffer >= slot) place->buffer += before;
+      for (Operand* operand : {&step.dst, &step.src, &step.own})
+        if (operand->buffer >= slot) operand->buffer += before;
       all.steps.push_back(step);
     }
   }
@@ -48,8 +48,8 @@ std::vector<Expected> expect_list(const ListShape& shape) {
       const auto send = static_cast<uint32_t>(2 * t), recv = send + 1;
       const ListShape::Tensor& tensor = shape.tensors[t];
       const uint64_t size = dtype_size(tensor.dtype);
-      const auto expect = [&](Place place, Place source, uint64_t count, bool reduced) {
-        expected.push_back({place, source, count, tensor.dtype, tensor.received, reduced});
+      const auto expect = [&](Operand operand, Operand source, uint64_t count, bool reduced) {
+        expected.push_back({operand, source, count, tensor.dtype, tensor.received, reduced});
       };
       if (shape.kind == ListKind::broadcast)
         expect({recv, rank, 0}, {recv, shape.root, 0}, tensor.counts[0], false);
@@ -105,11 +105,11 @@ Status verify_list(ListShape shape, bool direct, const std::vector<Alias>& alias
       plans.push_back(list_direct(shape));
       continue;
     }
-    uint64_t bytes = 4096;  // as little as gives no more windows than a plan has ticks
-    std::vector<Plan> windows = list_windows(shape, bytes);
-    while (ticks_of(windows) > static_cast<size_t>(kMaxTicks))
-      windows = list_windows(shape, bytes *= 2);
-    plans.push_back(joined(windows));
+    uint64_t bytes = 4096;  // as little as gives no more buckets than a plan has ticks
+    std::vector<Plan> buckets = list_buckets(shape, bytes);
+    while (ticks_of(buckets) > static_cast<size_t>(kMaxTicks))
+      buckets = list_buckets(shape, bytes *= 2);
+    plans.push_back(joined(buckets));
   }
   return verify(plans, expect_list(shape), aliases);
 }
@@ -131,7 +131,7 @@ TEST_P(Lists, AreProved) {
           ASSERT_TRUE(status.ok()) << ranks << " ranks, round " << round
                                    << (mirrored ? ", mirrored: " : ": ") << status.text();
         }
-      several += ticks_of(list_windows(shape, 4096)) > 1;
+      several += ticks_of(list_buckets(shape, 4096)) > 1;
     }
   EXPECT_GT(several, 20u);
 }
@@ -148,12 +148,12 @@ TEST(Lists, MirroredSlotsGetOnePutForEachPeer) {
     shape.ranks = 3;
     shape.mirrored = true;
     shape.tensors.assign(tensors, {FSCCL_FLOAT32, {5, 6, 7}});
-    const std::vector<Plan> windows = list_windows(shape, 4096);
-    ASSERT_EQ(windows.size(), 1u);
+    const std::vector<Plan> buckets = list_buckets(shape, 4096);
+    ASSERT_EQ(buckets.size(), 1u);
     size_t puts = 0, packed = 0;
-    for (const Step& step : windows[0].steps) {
+    for (const Step& step : buckets[0].steps) {
       puts += step.kind == StepKind::put;
-      packed += step.kind == StepKind::copy && windows[0].buffers[step.dst.buffer].slot;
+      packed += step.kind == StepKind::copy && buckets[0].buffers[step.dst.buffer].slot;
     }
     EXPECT_EQ(puts, 2u);
     EXPECT_EQ(packed, tensors == 1 ? 0 : tensors);

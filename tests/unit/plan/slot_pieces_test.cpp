@@ -83,7 +83,7 @@ TEST(SlotPieces, OfCollectives) {
 TEST(SlotPieces, OfLists) {
   for (const ListKind kind :
        {ListKind::all_gather, ListKind::reduce_scatter, ListKind::broadcast}) {
-    std::vector<std::vector<Plan>> windows;  // by rank
+    std::vector<std::vector<Plan>> buckets;  // by rank
     for (int rank = 0; rank < 3; rank++) {
       ListShape shape;
       shape.kind = kind;
@@ -93,11 +93,11 @@ TEST(SlotPieces, OfLists) {
           {FSCCL_FLOAT32, {5, 0, 900}}, {FSCCL_UINT8, {77, 3, 1}}, {FSCCL_FLOAT64, {1, 2000, 30}}};
       for (ListShape::Tensor& tensor : shape.tensors)
         if (kind == ListKind::broadcast) tensor.counts.resize(1);
-      windows.push_back(list_windows(shape, 3840));
+      buckets.push_back(list_buckets(shape, 3840));
     }
-    for (size_t k = 0; k < windows[0].size(); k++)
-      check({windows[0][k], windows[1][k], windows[2][k]},
-            windows[0][k].name + " window " + std::to_string(k));
+    for (size_t k = 0; k < buckets[0].size(); k++)
+      check({buckets[0][k], buckets[1][k], buckets[2][k]},
+            buckets[0][k].name + " bucket " + std::to_string(k));
   }
 }
 

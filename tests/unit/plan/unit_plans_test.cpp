@@ -69,10 +69,11 @@ void expect_slot(const Unit& unit, int rank, std::vector<Expected>& expected) {
     for (int q = 0; q < unit.layout.ranks(); ++q) {
       const Piece piece = unit.layout.piece(q, i);
       if (piece.count == 0) continue;
-      const Place place{slot_buffer(unit, i), rank, unit.shape.slot.offset[i] + piece.begin * size};
-      const Place source{shard_buffer(unit, i, unit.layout.size()), q, 0};
-      expected.push_back(
-          {place, source, piece.count, unit.shape.shard_dtype[i], unit.shape.slot_dtype[i], false});
+      const Operand operand{slot_buffer(unit, i), rank,
+                            unit.shape.slot.offset[i] + piece.begin * size};
+      const Operand source{shard_buffer(unit, i, unit.layout.size()), q, 0};
+      expected.push_back({operand, source, piece.count, unit.shape.shard_dtype[i],
+                          unit.shape.slot_dtype[i], false});
     }
   }
 }
@@ -138,7 +139,7 @@ TEST_P(UnitPlans, ReduceGrads) {
       if (unit.layout.tied(i) || unit.shape.slot.offset[i] == SlotMap::kAbsent) continue;
       for (int rank = 0; rank < unit.layout.ranks(); ++rank) {
         const Piece piece = unit.layout.piece(rank, i);
-        const Place source{
+        const Operand source{
             slot_buffer(unit, k), 0,
             unit.shape.slot.offset[i] + piece.begin * dtype_size(unit.shape.slot_dtype[i])};
         expected.push_back({{shard_buffer(unit, k, params.size()), rank, 0},
@@ -219,7 +220,7 @@ TEST_P(UnitPlans, OfAHostPassOnWhatCameFromOthers) {
   std::mt19937_64 random(22);
   for_random_units(19, false, [&](Unit& unit) {
     unit.shape.holds = random_holds(random, unit.layout.ranks(), false);
-    const auto plans = for_host(unit, unshard_spread);
+    const auto plans = for_host(unit, unshard_pull);
     std::vector<Expected> expected;
     for (int rank = 0; rank < static_cast<int>(plans.size()); ++rank)
       each_held(unit, [&](int q, size_t i, uint64_t at, uint64_t count) {

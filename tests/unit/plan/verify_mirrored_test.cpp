@@ -38,7 +38,7 @@ Step wait_step(int peer) {
   step.tick = 1;
   return step;
 }
-Step put_step(int peer, Place src = {kInput, 0, 0}) {
+Step put_step(int peer, Operand src = {kInput, 0, 0}) {
   Step step = copy_bytes_step({kSlot, 0, 0}, src, 64);
   step.kind = StepKind::put;
   step.peer = peer;

@@ -54,13 +54,13 @@ class Publishing {
     size_t at = 0;
     for (size_t block = 0; block < range_.blocks(); block++) {
       const size_t bytes = 2 * range_.block_words(block);
-      const auto* const from = got.data() + at + kSumBytes;
+      const auto* const from = got.data() + at + kChecksumBytes;
       uint32_t sum = 0;
       std::memcpy(&sum, got.data() + at, sizeof sum);
       EXPECT_EQ(sum, crc32c(from, bytes));
       made.resize(made.size() + bytes / 2);
       std::memcpy(made.data() + made.size() - bytes / 2, from, bytes);
-      at += kSumBytes + bytes;
+      at += kChecksumBytes + bytes;
     }
     return at == got.size() && made == expected;
   }

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 Catalog catalog_of(fsccl_layout_t layout, int ranks) {
   Catalog catalog;
   catalog.layout = layout;
-  catalog.places.resize(static_cast<size_t>(ranks));
+  catalog.addresses.resize(static_cast<size_t>(ranks));
   catalog.unit_params = {3, 1};
   catalog.params = {{"a", {{7, 5}}, FSCCL_BFLOAT16},
                     {"b", {{}}, FSCCL_BFLOAT16},

@@ -23,7 +23,7 @@ Graph sample(const std::string& name) {
 
 TEST(TopologyPicture, HasEachDeviceAndTakesNoMarkupFromNames) {
   Graph hosts = sample("mixed_hosts.json");
-  hosts.nodes[0].model = "<script>&\"";
+  hosts.vertices[0].model = "<script>&\"";
   const std::string svg = topology_picture(hosts, 0);
   for (const char* text : {">gpu7<", ">mlx5_0<", ">eth1<", ">rack<", "<line ", "stroke-dasharray"})
     EXPECT_NE(svg.find(text), svg.npos) << text;

@@ -33,7 +33,7 @@ TEST(Connection, GpusByNvlinkAndTheirCardsByPci) {
   const Connection gpus = link_between(dgx, "dgx/gpu0", "dgx/gpu7");
   EXPECT_EQ(gpus.link, LinkClass::nvlink);
   EXPECT_EQ(gpus.gb_per_s, 450);
-  EXPECT_EQ(gpus.nodes.size(), 3u);
+  EXPECT_EQ(gpus.vertices.size(), 3u);
   EXPECT_EQ(link_between(dgx, "dgx/gpu0", "dgx/mlx5_0").link, LinkClass::pcie);
   EXPECT_EQ(link_between(dgx, "dgx/gpu0", "dgx/mlx5_0").gb_per_s, 50);
   // Cores that are far apart are not near each other through GPUs.
@@ -51,8 +51,8 @@ TEST(Connection, HostsAlongTheirRails) {
   const Connection rail = link_between(cluster, "node0/mlx5_3", "node9/mlx5_3");
   EXPECT_EQ(rail.link, LinkClass::network);
   EXPECT_EQ(rail.gb_per_s, 50);
-  EXPECT_EQ(rail.nodes, (std::vector<int>{cluster.find("node0/mlx5_3"), cluster.find("rail3"),
-                                          cluster.find("node9/mlx5_3")}));
+  EXPECT_EQ(rail.vertices, (std::vector<int>{cluster.find("node0/mlx5_3"), cluster.find("rail3"),
+                                             cluster.find("node9/mlx5_3")}));
   // Between rails NVLink and one rail are as wide as the spines, and the network is crossed as
   // seldom as can be.
   const Connection across = link_between(cluster, "node0/gpu0", "node15/gpu7");
@@ -65,10 +65,10 @@ TEST(Connection, HostsAlongTheirRails) {
 TEST(Connection, NoWayThroughACardWithoutCarrierOrToNobody) {
   Topology hosts = sample("mixed_hosts.json");
   EXPECT_EQ(link_between(hosts, "cpu0/core0", "gpu1/gpu0").gb_per_s, 12.5);
-  for (Node& node : hosts.nodes)
-    if (node.kind == Kind::nic && node.name == "eth0") node.down = true;
+  for (Vertex& vertex : hosts.vertices)
+    if (vertex.kind == Kind::nic && vertex.name == "eth0") vertex.down = true;
   const Connection none = link_between(hosts, "cpu0/core0", "cpu1/core0");
-  EXPECT_TRUE(none.nodes.empty());
+  EXPECT_TRUE(none.vertices.empty());
   EXPECT_EQ(none.gb_per_s, 0);
 }
 

@@ -24,7 +24,7 @@ TEST(File, CopiesAreNumbered) {
   EXPECT_EQ(cluster.links.size(), 16u * 8 * 2 + 8 * 4);
   EXPECT_EQ(cluster.path(cluster.find("node11/mlx5_4")), "node11/mlx5_4");
   const Topology server = sample("two_packages.json");
-  EXPECT_EQ(server.nodes[static_cast<size_t>(server.find("server/core63"))].cpus,
+  EXPECT_EQ(server.vertices[static_cast<size_t>(server.find("server/core63"))].cpus,
             std::vector<int>{63});
   EXPECT_EQ(server.find("server/numa0"), -1) << "there are two";
 }

@@ -48,13 +48,14 @@ TEST(HwlocXml, Hwloc1HangsObjectsBelowTheirMemory) {
       "old");
   ASSERT_TRUE(read.ok()) << read.status().text();
   const Topology& old = read.value();
-  EXPECT_EQ(old.nodes[0].name, "old & A");
+  EXPECT_EQ(old.vertices[0].name, "old & A");
   ASSERT_EQ(old.all(Kind::numa).size(), 1u);
-  EXPECT_EQ(old.nodes[static_cast<size_t>(old.all(Kind::numa)[0])].bytes, 1024u);
+  EXPECT_EQ(old.vertices[static_cast<size_t>(old.all(Kind::numa)[0])].bytes, 1024u);
   ASSERT_EQ(old.all(Kind::cache).size(), 1u);
   ASSERT_EQ(old.all(Kind::core).size(), 1u);
-  EXPECT_EQ(old.nodes[static_cast<size_t>(old.all(Kind::core)[0])].cpus, (std::vector<int>{0, 1}));
-  EXPECT_EQ(old.nodes[static_cast<size_t>(old.all(Kind::package)[0])].parent,
+  EXPECT_EQ(old.vertices[static_cast<size_t>(old.all(Kind::core)[0])].cpus,
+            (std::vector<int>{0, 1}));
+  EXPECT_EQ(old.vertices[static_cast<size_t>(old.all(Kind::package)[0])].parent,
             old.all(Kind::numa)[0]);
 }
 

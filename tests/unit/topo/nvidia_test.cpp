@@ -21,8 +21,8 @@ Topology discover_playing(enum nvml_play play) {
   return machine;
 }
 
-const Node& at(const Topology& machine, const char* path) {
-  return machine.nodes.at(static_cast<size_t>(machine.find(path)));
+const Vertex& at(const Topology& machine, const char* path) {
+  return machine.vertices.at(static_cast<size_t>(machine.find(path)));
 }
 
 Connection gpus_between(const Topology& machine, const char* a, const char* b) {

@@ -30,7 +30,7 @@ struct Member {
 };
 
 std::vector<Member> make(int ranks, int64_t timeout_ms, bool can_revoke = true,
-                         const std::function<Status()>& lost = {}) {
+                         const std::function<Status()>& broken = {}) {
   std::string why;
   const Library* const found = library(&why);
   const ncclUniqueId id = Communicator::make_id(*found).take();
@@ -46,7 +46,7 @@ std::vector<Member> make(int ranks, int64_t timeout_ms, bool can_revoke = true,
       request.ranks = ranks;
       request.can_revoke = can_revoke;
       request.timeout_ms = request.start_ms = timeout_ms;
-      request.lost = lost;
+      request.broken = broken;
       Result<std::unique_ptr<Communicator>> made = Communicator::create(std::move(request));
       Member& member = members[static_cast<size_t>(rank)];
       if (made.ok())

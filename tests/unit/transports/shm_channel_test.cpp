@@ -22,7 +22,7 @@ constexpr int kRanks = 2;
 constexpr uint64_t kTag = 7;
 constexpr uint64_t kSlot = 4 * kPage, kRing = FSCCL_TRANSPORT_SLOTS * kSlot + kPage;
 
-Offer offer() {
+Geometry geometry() {
   return {.magic = kMagic,
           .ranks = kRanks,
           .reserved = 0,
@@ -31,8 +31,8 @@ Offer offer() {
           .ring_bytes = kRing,
           .slot_bytes = kSlot};
 }
-uint64_t bytes_of(const Offer& offer) {
-  return sizeof(Header) + kRanks * (sizeof(RankBlock) + offer.ring_bytes);
+uint64_t bytes_of(const Geometry& geometry) {
+  return sizeof(Header) + kRanks * (sizeof(RankBlock) + geometry.ring_bytes);
 }
 
 struct Opened {
@@ -53,7 +53,7 @@ class Offered final : public Opening {
 };
 
 // As rank 1 opens what another has made, and `use`s it.
-Opened open_offered(const Offer& offered, uint64_t file_bytes,
+Opened open_offered(const Geometry& offered, uint64_t file_bytes,
                     int seals = F_SEAL_SHRINK | F_SEAL_SEAL,
                     const std::function<void(Channel&)>& use = nullptr) {
   Fd file(memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -83,7 +83,7 @@ Opened open_offered(const Offer& offered, uint64_t file_bytes,
 }
 
 TEST(ShmChannel, RingsAreAsLongAsRankZeroMadeThem) {
-  const Opened opened = open_offered(offer(), bytes_of(offer()));
+  const Opened opened = open_offered(geometry(), bytes_of(geometry()));
   ASSERT_EQ(opened.code, FSCCL_OK) << opened.error;
   EXPECT_EQ(opened.ring_bytes, kRing);
   EXPECT_EQ(opened.slot_bytes, kSlot);
@@ -94,8 +94,8 @@ TEST(ShmChannel, ReadsToAnyPlaceWithinAPage) {
   constexpr size_t kBytes = 3 * 32768 + 777;
   alignas(4096) static std::byte from[kBytes + 4096], to[kBytes + 8192];
   for (size_t i = 0; i < sizeof from; i++) from[i] = static_cast<std::byte>(i * 7 + i / 256);
-  const Opened opened =
-      open_offered(offer(), bytes_of(offer()), F_SEAL_SHRINK | F_SEAL_SEAL, [&](Channel& channel) {
+  const Opened opened = open_offered(
+      geometry(), bytes_of(geometry()), F_SEAL_SHRINK | F_SEAL_SEAL, [&](Channel& channel) {
         for (const size_t ahead : {0, 1, 16, 31, 32, 4095}) {
           std::fill(std::begin(to), std::end(to), std::byte{0xEE});
           const Status read =
@@ -114,21 +114,21 @@ TEST(ShmChannel, ReadsToAnyPlaceWithinAPage) {
 }
 
 TEST(ShmChannel, WhatDoesNotFitTogetherIsRefused) {
-  const std::pair<const char*, std::function<void(Offer&)>> cases[] = {
-      {"rings of no whole pages", [](Offer& o) { o.ring_bytes -= 64; }},
-      {"slots of no whole pages", [](Offer& o) { o.slot_bytes -= 64; }},
-      {"slots of nothing", [](Offer& o) { o.slot_bytes = 0; }},
-      {"rings of nothing", [](Offer& o) { o.ring_bytes = 0; }},
-      {"slots beyond their ring", [](Offer& o) { o.slot_bytes = 2 * kSlot; }},
-      {"rings beyond the file", [](Offer& o) { o.ring_bytes += kPage; }},
-      {"rings whose sum overflows", [](Offer& o) { o.ring_bytes = uint64_t{1} << 63; }},
+  const std::pair<const char*, std::function<void(Geometry&)>> cases[] = {
+      {"rings of no whole pages", [](Geometry& g) { g.ring_bytes -= 64; }},
+      {"slots of no whole pages", [](Geometry& g) { g.slot_bytes -= 64; }},
+      {"slots of nothing", [](Geometry& g) { g.slot_bytes = 0; }},
+      {"rings of nothing", [](Geometry& g) { g.ring_bytes = 0; }},
+      {"slots beyond their ring", [](Geometry& g) { g.slot_bytes = 2 * kSlot; }},
+      {"rings beyond the file", [](Geometry& g) { g.ring_bytes += kPage; }},
+      {"rings whose sum overflows", [](Geometry& g) { g.ring_bytes = uint64_t{1} << 63; }},
       {"the largest numbers",
-       [](Offer& o) { o.ring_bytes = o.slot_bytes = ~uint64_t{0} - kPage + 1; }},
+       [](Geometry& g) { g.ring_bytes = g.slot_bytes = ~uint64_t{0} - kPage + 1; }},
   };
   for (const auto& [what, change] : cases) {
-    Offer bad = offer();
+    Geometry bad = geometry();
     change(bad);
-    const Opened opened = open_offered(bad, bytes_of(offer()));
+    const Opened opened = open_offered(bad, bytes_of(geometry()));
     EXPECT_EQ(opened.code, FSCCL_ERR_PROTOCOL) << what;
     EXPECT_NE(opened.error.find("do not fit together"), std::string::npos)
         << what << ": " << opened.error;
@@ -136,23 +136,24 @@ TEST(ShmChannel, WhatDoesNotFitTogetherIsRefused) {
 }
 
 TEST(ShmChannel, AFileThatMayShrinkOrIsShortIsRefused) {
-  EXPECT_EQ(open_offered(offer(), bytes_of(offer()), 0).code, FSCCL_ERR_PROTOCOL);
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{16}, uint64_t{kPage}, bytes_of(offer()) - 1})
-    EXPECT_EQ(open_offered(offer(), bytes).code, FSCCL_ERR_PROTOCOL) << bytes;
+  EXPECT_EQ(open_offered(geometry(), bytes_of(geometry()), 0).code, FSCCL_ERR_PROTOCOL);
+  for (const uint64_t bytes :
+       {uint64_t{0}, uint64_t{16}, uint64_t{kPage}, bytes_of(geometry()) - 1})
+    EXPECT_EQ(open_offered(geometry(), bytes).code, FSCCL_ERR_PROTOCOL) << bytes;
 }
 
 TEST(ShmChannel, AnotherVersionGroupOrSettingIsNamed) {
-  Offer other = offer();
+  Geometry other = geometry();
   other.magic++;
   EXPECT_NE(open_offered(other, bytes_of(other)).error.find("different versions"),
             std::string::npos);
-  other = offer();
+  other = geometry();
   other.tag++;
   EXPECT_EQ(open_offered(other, bytes_of(other)).code, FSCCL_ERR_MISMATCH);
-  other = offer();
+  other = geometry();
   other.ranks++;
   EXPECT_EQ(open_offered(other, bytes_of(other)).code, FSCCL_ERR_MISMATCH);
-  other = offer();
+  other = geometry();
   other.asked_slot_bytes = 65536;
   const Opened opened = open_offered(other, bytes_of(other));
   EXPECT_EQ(opened.code, FSCCL_ERR_MISMATCH);

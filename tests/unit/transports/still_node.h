@@ -21,7 +21,7 @@ class StillNode : public Node {
   int events() const override { return -1; }
   void interrupt() override {}
   void fetch(int, const Header&, void*, size_t, std::byte*, Channel&, int) override {}
-  void release(void*) override {}
+  void drop_offer(void*) override {}
 };
 
 }  // namespace fsccl::mirror

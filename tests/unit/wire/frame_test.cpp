@@ -131,8 +131,8 @@ TEST(Messages, Gather) {
   const Result<Gather> gather = decode_gather(bytes, kRanks);
   ASSERT_TRUE(gather.ok());
   EXPECT_EQ(gather.value().sequence, 9u);
-  ASSERT_EQ(gather.value().entries.size(), 2u);
-  EXPECT_EQ(gather.value().entries[1].data[1], 4);
+  ASSERT_EQ(gather.value().contributions.size(), 2u);
+  EXPECT_EQ(gather.value().contributions[1].data[1], 4);
   EXPECT_FALSE(decode_gather(bytes, 4).ok());  // rank 4 is outside
   // A count and a size whose product overflows 64 bits.
   EXPECT_FALSE(

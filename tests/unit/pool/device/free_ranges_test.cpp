@@ -37,26 +37,27 @@ TEST(FreeRanges, NeighboursAreOneFreeSinceTheLater) {
 TEST(FreeRanges, AgreesWithBytesOneByOne) {
   std::mt19937 random(7);
   FreeRanges ranges;
-  std::vector<uint64_t> tick(512, 0);  // 0: not in it
+  std::vector<uint64_t> sequence(512, 0);  // 0: not in it
   for (uint64_t step = 1; step < 20'000; step++) {
     const uint64_t begin = random() % 500, end = begin + 1 + random() % 12;
     if (random() % 2) {
       bool free = true;
-      for (uint64_t at = begin; at < end; at++) free = free && !tick[at];
+      for (uint64_t at = begin; at < end; at++) free = free && !sequence[at];
       if (!free) continue;
       ranges.add(begin, end, step);
-      for (uint64_t at = begin; at < end; at++) tick[at] = step;
+      for (uint64_t at = begin; at < end; at++) sequence[at] = step;
     } else {
       uint64_t latest = 0;
-      for (uint64_t at = begin; at < end; at++) latest = std::max(latest, tick[at]), tick[at] = 0;
+      for (uint64_t at = begin; at < end; at++)
+        latest = std::max(latest, sequence[at]), sequence[at] = 0;
       EXPECT_GE(ranges.remove(begin, end), latest);  // neighbours count as the later of them
     }
     uint64_t in = 0, held = 0;
-    for (const uint64_t each : tick) in += each != 0;
+    for (const uint64_t each : sequence) in += each != 0;
     for (const auto& [from, range] : ranges.ranges()) {
       held += range.end - from;
-      EXPECT_TRUE(tick[from] && tick[range.end - 1] && !tick[range.end]);
-      EXPECT_TRUE(from == 0 || !tick[from - 1]);
+      EXPECT_TRUE(sequence[from] && sequence[range.end - 1] && !sequence[range.end]);
+      EXPECT_TRUE(from == 0 || !sequence[from - 1]);
     }
     ASSERT_EQ(in, held);
   }

@@ -15,9 +15,9 @@ cuda::CUstreamBatchMemOpParams wait_for(uint64_t address, uint64_t value) {
 struct Needs {
   std::vector<StreamMark> marks;
   ReleasedBytes::Waits waits;
-  uint64_t tick(uint32_t stream) const {
+  uint64_t sequence(uint32_t stream) const {
     for (const StreamMark& mark : marks)
-      if (mark.stream == stream) return mark.tick;
+      if (mark.stream == stream) return mark.sequence;
     return 0;
   }
 };
@@ -35,12 +35,12 @@ TEST(ReleasedBytes, NeedsOnlyWhatWasGivenBackThere) {
   EXPECT_EQ(needs(released, 200, 300).marks.size(), 0u);
   const Needs first = needs(released, 50, 100);
   EXPECT_EQ(first.marks.size(), 1u);
-  EXPECT_EQ(first.tick(0), 7u);
+  EXPECT_EQ(first.sequence(0), 7u);
   ASSERT_EQ(first.waits.size(), 1u);
   EXPECT_EQ(first.waits[0].address, 8u);
   const Needs all = needs(released, 99, 301);
   EXPECT_EQ(all.marks.size(), 3u);
-  EXPECT_EQ(all.tick(1), 3u);
+  EXPECT_EQ(all.sequence(1), 3u);
   EXPECT_EQ(all.waits.size(), 2u);
 }
 
@@ -51,7 +51,7 @@ TEST(ReleasedBytes, OneMarkAStreamAndOneWaitAWordTheLatest) {
   released.add(20, 30, {0, 8}, {wait_for(8, 1)});
   const Needs all = needs(released, 0, 30);
   ASSERT_EQ(all.marks.size(), 1u);
-  EXPECT_EQ(all.tick(0), 9u);
+  EXPECT_EQ(all.sequence(0), 9u);
   ASSERT_EQ(all.waits.size(), 1u);
   EXPECT_EQ(all.waits[0].value64, 2u);
 }
@@ -62,11 +62,11 @@ TEST(ReleasedBytes, WhatIsTakenIsForgottenTheRestIsNot) {
   released.forget(30, 60);
   EXPECT_EQ(released.ranges(), 2u);
   EXPECT_TRUE(needs(released, 30, 60).marks.empty());
-  EXPECT_EQ(needs(released, 0, 31).tick(0), 7u);
+  EXPECT_EQ(needs(released, 0, 31).sequence(0), 7u);
   EXPECT_EQ(needs(released, 59, 61).waits.size(), 1u);
   released.add(30, 60, {1, 1}, {});
-  EXPECT_EQ(needs(released, 30, 60).tick(0), 0u);
-  EXPECT_EQ(needs(released, 0, 100).tick(1), 1u);
+  EXPECT_EQ(needs(released, 30, 60).sequence(0), 0u);
+  EXPECT_EQ(needs(released, 0, 100).sequence(1), 1u);
   released.forget(0, UINT64_MAX);
   EXPECT_EQ(released.ranges(), 0u);
 }
@@ -77,16 +77,16 @@ TEST(ReleasedBytes, ARangeIsNeededWithItsOwnEndsAndWithOthers) {
   ReleasedBytes released;
   released.add(0, 100, {0, 7}, {wait_for(8, 1)});
   released.add(100, 200, {1, 3}, {wait_for(16, 5)});
-  EXPECT_EQ(needs(released, 0, 100).tick(0), 7u);
+  EXPECT_EQ(needs(released, 0, 100).sequence(0), 7u);
   EXPECT_EQ(needs(released, 0, 100).waits.size(), 1u);
-  EXPECT_EQ(needs(released, 0, 101).tick(1), 3u);
-  EXPECT_EQ(needs(released, 0, 99).tick(0), 7u);
+  EXPECT_EQ(needs(released, 0, 101).sequence(1), 3u);
+  EXPECT_EQ(needs(released, 0, 99).sequence(0), 7u);
   released.forget(100, 200);
   EXPECT_EQ(released.ranges(), 1u);
   EXPECT_TRUE(needs(released, 100, 200).marks.empty());
-  EXPECT_EQ(needs(released, 0, 200).tick(0), 7u);
+  EXPECT_EQ(needs(released, 0, 200).sequence(0), 7u);
   released.forget(0, 99);
-  EXPECT_EQ(needs(released, 0, 100).tick(0), 7u);  // its last byte is left
+  EXPECT_EQ(needs(released, 0, 100).sequence(0), 7u);  // its last byte is left
   released.forget(0, 100);
   EXPECT_EQ(released.ranges(), 0u);
 }

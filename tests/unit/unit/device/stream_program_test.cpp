@@ -28,16 +28,16 @@ class Programs : public OnDevice {
       auto program = StreamProgram::make(gpu(), plan, {rank.pool.slots(0)});
       auto channel = InboxChannel::open(rank.comm, rank.comm, gpu(), "unit");
       ASSERT_TRUE(program.ok() && channel.ok());
-      Lane lane(rank.comm, channel.take(), Lane::Kind::parameters);
+      Track track(rank.comm, channel.take(), Track::Kind::parameters);
       const HostPage page;
       const uint64_t offset = rank.take(1, 2 * kProgramMb);
       rank.stream.fill(rank.slot(offset), 7, kProgramMb);
       const uint64_t batches_before = control.calls("cuMemcpyBatchAsync_v2"),
                      single_before = control.calls("cuMemcpyAsync");
-      EXPECT_GOOD(lane.begin(rank.stream));
-      lane.enter(OpCode::unshard, 0, 1);
-      EXPECT_GOOD(program.value()->run(lane, offset, rank.stream));
-      EXPECT_GOOD(lane.end(rank.stream, false));
+      EXPECT_GOOD(track.begin(rank.stream));
+      track.enter(OpCode::unshard, 0, 1);
+      EXPECT_GOOD(program.value()->run(track, offset, rank.stream));
+      EXPECT_GOOD(track.end(rank.stream, false));
       EXPECT_EQ(control.calls("cuMemcpyBatchAsync_v2") - batches_before, batches);
       EXPECT_EQ(control.calls("cuMemcpyAsync") - single_before, single);
       for (const uint64_t at : {uint64_t{0}, (kCopies - 1) * kBytes})

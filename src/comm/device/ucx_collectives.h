@@ -18,13 +18,14 @@
 
 namespace fsccl {
 
-class Exchanges {
+class UcxCollectives {
  public:
   // Collective, blocking. On a rank that fails the others know it only if it tells them.
-  // `lost`: an error when the others need not be waited for any more.
-  static Result<std::unique_ptr<Exchanges>> create(Communicator& comm, const cuda::Device& device,
-                                                   std::function<Status()> lost);
-  Exchanges(const Exchanges&) = delete;
+  // `broken`: an error when the others need not be waited for any more.
+  static Result<std::unique_ptr<UcxCollectives>> create(Communicator& comm,
+                                                        const cuda::Device& device,
+                                                        std::function<Status()> broken);
+  UcxCollectives(const UcxCollectives&) = delete;
 
   // Runs the calls together: all_gather, all_to_all, broadcast, gather and scatter. The caller
   // holds a Current. An error ends the communicator.
@@ -35,9 +36,9 @@ class Exchanges {
   struct Round {
     std::vector<Exchange::Part> sends, receives;
   };
-  Exchanges(Communicator& comm, const cuda::Device& device, std::function<Status()> lost,
-            cuda::OwnedEvent reached)
-      : comm_(comm), device_(device), lost_(std::move(lost)), reached_(std::move(reached)) {}
+  UcxCollectives(Communicator& comm, const cuda::Device& device, std::function<Status()> broken,
+                 cuda::OwnedEvent reached)
+      : comm_(comm), device_(device), broken_(std::move(broken)), reached_(std::move(reached)) {}
   void add(const DeviceCall& call, Round& round) const;
   void add_long_broadcast(const DeviceCall& call, Round& scattered, Round& passed_on) const;
   Status copy_own(const DeviceCall& call) const;
@@ -45,7 +46,7 @@ class Exchanges {
 
   Communicator& comm_;
   const cuda::Device& device_;
-  const BreakCheck lost_;
+  const BreakCheck broken_;
   cuda::OwnedEvent reached_;
   std::unique_ptr<Exchange> by_;
 };

@@ -1,14 +1,15 @@
-// One succession of operations of a unit on a GPU, of its parameters or of its gradients: the words
-// through which streams tell peers how far they are, and wait for them. Operations of a lane follow
-// each other, also when the caller names another stream; lanes do not wait for each other.
+// A track is one succession of operations of a unit on a GPU, of its parameters or of its
+// gradients. It has the words through which streams tell peers how far they are, and wait for them.
+// Operations of a track follow each other, also when the caller names another stream; tracks do not
+// wait for each other.
 //
-// Words of a lane, in the line that a rank has for each peer:
+// Words of a track, in the line that a rank has for each peer:
 //   ready   "my part is in my slot": a hash of everything that ranks must agree on. A waiting rank
 //           waits for equality, so a rank that runs another operation is never read. There are two
 //           words, for odd and even operations: a peer is ahead by one at most, because it enters
 //           its next operation only after this rank has entered the present one.
 //   done    "I no longer read your slot": the number of the operation. The next writer of the slot
-//           waits for it, at any later time: the pool has such waits, so a lane stays until they
+//           waits for it, at any later time: the pool has such waits, so a track stays until they
 //           are over.
 // and in the line that it has for itself, which the host reads to see how far its own streams are:
 //   begun, ended   numbers of steps, which are operations and the taking of slots.
@@ -26,12 +27,12 @@
 
 namespace fsccl {
 
-class Lane {
+class Track {
  public:
   enum class Kind : uint8_t { parameters, gradients };
-  Lane(Communicator& comm, InboxChannel channel, Kind kind);
-  ~Lane();
-  Lane(const Lane&) = delete;
+  Track(Communicator& comm, InboxChannel channel, Kind kind);
+  ~Track();
+  Track(const Track&) = delete;
 
   int rank() const { return inboxes().rank(); }
   int ranks() const { return inboxes().ranks(); }
@@ -52,7 +53,7 @@ class Lane {
   // that moved something.
   std::vector<cuda::CUstreamBatchMemOpParams> released() const;
   Status wait_released(cuda::CUstream stream) { return put(released(), stream); }
-  // Waits of another lane's, within a step.
+  // Waits of another track's, within a step.
   Status wait_for(std::vector<cuda::CUstreamBatchMemOpParams> waits, cuda::CUstream stream) {
     return put(std::move(waits), stream);
   }
@@ -69,7 +70,7 @@ class Lane {
   static constexpr size_t kMostOutstanding = 64;
   struct Outstanding {
     uint64_t step = 0;
-    Inboxes::Entry entry;     // number 0: takes a slot only
+    Inboxes::LogEntry entry;  // number 0: takes a slot only
     int64_t deadline_ns = 0;  // 0: its stream has not come to it, as far as was seen
   };
 
@@ -83,11 +84,11 @@ class Lane {
   void wait_for_streams(const Holds& holds) const;
 
   // For the watchdog, in its thread.
-  bool look();     // false: nothing is outstanding
-  void release();  // lets this rank's streams go, as far as one look can
+  bool look();            // false: nothing is outstanding
+  void let_streams_go();  // lets this rank's streams go, as far as one look can
   void compare_logs(const Outstanding& one);
   void check_time(Outstanding& one);
-  std::string describe(const Inboxes::Entry& entry) const;
+  std::string describe(const Inboxes::LogEntry& entry) const;
   std::string missing(const Outstanding& one, int* peer) const;
 
   Communicator& comm_;

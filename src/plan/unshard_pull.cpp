@@ -4,9 +4,9 @@
 
 namespace fsccl {
 
-Plan unshard_spread(const UnitShape& shape) {
+Plan unshard_pull(const UnitShape& shape) {
   const int ranks = ranks_of(shape);
-  Builder build("unshard_spread", shape.rank, ranks, ranks > 1 ? 2 : 1);
+  Builder build("unshard_pull", shape.rank, ranks, ranks > 1 ? 2 : 1);
   add_slots(
       build, shape,
       {.name = "slot", .role = Role::inout, .guarded = true, .symmetric = true, .writable = true});

@@ -7,13 +7,13 @@
 //
 // Let `left_` be the tick where the last round began that this rank has seen every peer enter: the
 // peers have left all rounds before it. A round that ends before tick e begins only when left_ >= e
-// - kWindow. So the slot of a tick t may be written again, and its bytes in the ring used for
-// others (slot_ring.h), at t + kWindow. And a peer that was seen in the round at left_ has, by the
-// same rule, seen this rank in all rounds up to left_ - kWindow: so 2 * kWindow lines of signals
-// are enough. With a kWindow of 8, a round of the ticks 8 and 9 ends before tick 10, so it begins
-// only once every peer was seen in a round that began at tick 2 or later. Rounds of quiet plans
-// (plan.h) in which some ranks tell nothing do not count: left_ goes from one round that all ranks
-// tell of to the next.
+// - kTickWindow. So the slot of a tick t may be written again, and its bytes in the ring used for
+// others (slot_ring.h), at t + kTickWindow. And a peer that was seen in the round at left_ has, by
+// the same rule, seen this rank in all rounds up to left_ - kTickWindow: so 2 * kTickWindow lines
+// of signals are enough. With a kTickWindow of 8, a round of the ticks 8 and 9 ends before tick 10,
+// so it begins only once every peer was seen in a round that began at tick 2 or later. Rounds of
+// quiet plans (plan.h) in which some ranks tell nothing do not count: left_ goes from one round
+// that all ranks tell of to the next.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace fsccl {
 
-class Window {
+class TickWindow {
  public:
   // A round of a lazy plan that not all peers were seen to enter.
   struct Round {
@@ -35,10 +35,10 @@ class Window {
     Fingerprint fingerprint;
   };
 
-  // `sums`: a slot has a table of sums behind it (sums.h).
-  Window(uint32_t first_tick, bool sums, InvariantGuard& guard)
+  // `checksums`: a slot has a table of checksums behind it (checksums.h).
+  TickWindow(uint32_t first_tick, bool checksums, InvariantGuard& guard)
       : guard_(guard),
-        sums_(sums),
+        checksums_(checksums),
         next_tick_(first_tick),
         left_(first_tick),
         heard_{first_tick},
@@ -53,29 +53,29 @@ class Window {
   }
 
   // Returns true if a round that ends before `end_tick` may begin: peers have left what it reuses.
-  // Else rounds up to end_tick - kWindow are to be settled first.
+  // Else rounds up to end_tick - kTickWindow are to be confirmed first.
   bool may_begin(uint32_t end_tick) const {
-    return static_cast<int32_t>(left_ - (end_tick - kWindow)) >= 0;
+    return static_cast<int32_t>(left_ - (end_tick - kTickWindow)) >= 0;
   }
 
   // The next pending round that every peer is to be seen to enter, until left_ has reached `tick`;
-  // null when there is none. Quiet rounds before it are settled with it.
-  Round* to_settle(uint32_t tick);
-  // Every peer was seen to enter the round that to_settle() gave.
-  void settle();
+  // null when there is none. Quiet rounds before it are confirmed with it.
+  Round* next_to_confirm(uint32_t tick);
+  // Every peer was seen to enter the round that next_to_confirm() gave.
+  void confirm();
   // Every peer was seen to enter the round that began at `tick`, behind which nothing is pending.
   void all_entered(uint32_t tick) {
     FSCCL_INVARIANT(guard_, static_cast<int32_t>(tick - left_) >= 0);
     left_ = tick;
   }
   uint32_t pending() const { return pending_count_; }
-  const Round& pending(uint32_t i) const { return rounds_[(pending_begin_ + i) % kWindow]; }
+  const Round& pending(uint32_t i) const { return rounds_[(pending_begin_ + i) % kTickWindow]; }
 
   // A lazy plan's round that began at `tick` is over here. False: more rounds are pending than the
   // window holds, which may_begin() rules out.
   bool add_pending(uint32_t tick, bool quiet, const Fingerprint& what) {
-    if (!FSCCL_INVARIANT(guard_, pending_count_ < kWindow)) return false;
-    rounds_[(pending_begin_ + pending_count_++) % kWindow] = {tick, 0, quiet, what};
+    if (!FSCCL_INVARIANT(guard_, pending_count_ < kTickWindow)) return false;
+    rounds_[(pending_begin_ + pending_count_++) % kTickWindow] = {tick, 0, quiet, what};
     return true;
   }
 
@@ -125,7 +125,7 @@ class Window {
 
  private:
   InvariantGuard& guard_;
-  const bool sums_;
+  const bool checksums_;
   uint32_t next_tick_;
   uint32_t left_;
   LastHeard heard_;
@@ -137,9 +137,9 @@ class Window {
   SlotRing ring_;
   uint32_t placed_;
   std::array<size_t, kMaxTicks> slot_at_{};
-  std::array<Round, kWindow> rounds_;
+  std::array<Round, kTickWindow> rounds_;
   uint32_t pending_begin_ = 0, pending_count_ = 0;
-  uint32_t to_settle_ = 0;  // the round that to_settle() gave, counted from pending_begin_
+  uint32_t to_confirm_ = 0;  // the round that next_to_confirm() gave, counted from pending_begin_
 };
 
 }  // namespace fsccl

@@ -1,4 +1,4 @@
-#include "redistribute/exchange.h"
+#include "redistribute/rounds.h"
 
 #include <algorithm>
 #include <memory>
@@ -69,10 +69,10 @@ struct Side {
   }
 };
 
-class Exchange {
+class Rounds {
  public:
-  Exchange(Communicator& comm, const Redistribution& plan,
-           const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes)
+  Rounds(Communicator& comm, const Redistribution& plan,
+         const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes)
       : comm_(comm),
         plan_(plan),
         buffers_(buffers),
@@ -118,7 +118,7 @@ class Exchange {
                limit_bytes_);
     FSCCL_TRY(all_ok(comm_, std::move(room), "take part in the exchange"));
     FSCCL_ASSIGN(const std::vector<RedistributionTerms> all, all_gather(comm_, mine));
-    FSCCL_ASSIGN(rounds_, settle(all, plan_));
+    FSCCL_ASSIGN(rounds_, agreed_rounds(all, plan_));
     return success();
   }
 
@@ -165,9 +165,9 @@ class Exchange {
 
 }  // namespace
 
-Status exchange(Communicator& comm, const Redistribution& plan,
-                const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes) {
-  return Exchange(comm, plan, buffers, limit_bytes).run();
+Status move_in_rounds(Communicator& comm, const Redistribution& plan,
+                      const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes) {
+  return Rounds(comm, plan, buffers, limit_bytes).run();
 }
 
 }  // namespace fsccl

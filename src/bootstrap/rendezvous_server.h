@@ -18,7 +18,7 @@
 
 namespace fsccl {
 
-class Registrar : public std::enable_shared_from_this<Registrar> {
+class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
  public:
   // `meeting`: the number under which ranks ask for it (Hello::job); `job`: the number that the job
   // shall have. `advice` goes to the ranks when some have not come in time.
@@ -31,18 +31,18 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
                      std::vector<Fd> listeners, const Status& why, Deadline deadline);
   // Ends the one of this process for `job`, if it is still there.
   static void cancel(uint64_t job);
-  // The rank `rank` of this process has failed to join `job` for the reason `why`. If the registrar
-  // of this process has not heard of it yet, ranks that still look for their parent are told
-  // before the process ends.
+  // The rank `rank` of this process has failed to join `job` for the reason `why`. If the
+  // rendezvous of this process has not heard of it yet, ranks that still look for their parent are
+  // told before the process ends.
   static void hear(uint64_t job, int32_t rank, const Status& why);
-  ~Registrar();
+  ~RendezvousServer();
 
  private:
   enum class State { kCollecting, kComplete, kFailed, kOver };
-  explicit Registrar(uint64_t job);
+  explicit RendezvousServer(uint64_t job);
   Status begin(const Credentials& credentials, uint64_t meeting, std::vector<Fd> listeners);
-  static std::shared_ptr<Registrar> of(uint64_t job);
-  static void retire(const std::shared_ptr<Registrar>& self);
+  static std::shared_ptr<RendezvousServer> of(uint64_t job);
+  static void retire(const std::shared_ptr<RendezvousServer>& self);
 
   void admit(Guest guest);
   void admit_locked(Guest& guest);
@@ -52,9 +52,9 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   void finish_if_complete();
   void fail_all(const Status& why);
   void give_up();
-  int64_t tick();
+  int64_t on_timer();
   bool has_told_all(int64_t now);
-  static void tell_all(const std::shared_ptr<Registrar>& self, Deadline deadline);
+  static void tell_all(const std::shared_ptr<RendezvousServer>& self, Deadline deadline);
   static void tell_before_exit();
 
   const uint64_t job_;
@@ -70,7 +70,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   std::shared_ptr<FramedSocket> root_;  // to the first rank
   int64_t give_up_ns_ = INT64_MAX;      // shortly before the first of the ranks does
   int64_t waited_since_ns_ = 0;
-  int64_t over_ns_ = INT64_MAX;  // when a failed registrar ends
+  int64_t over_ns_ = INT64_MAX;  // when a failed rendezvous ends
   int64_t failed_ns_ = 0;
   // as many have to learn of a failure; 0: nobody has said how many there are
   int32_t ranks_ = 0;

@@ -1,4 +1,4 @@
-#include "comm/device/exchanges.h"
+#include "comm/device/ucx_collectives.h"
 
 #include <algorithm>
 #include <set>
@@ -20,8 +20,9 @@ void keep(std::vector<Exchange::Part>& parts, int peer, const std::byte* memory,
 
 }  // namespace
 
-Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const cuda::Device& device,
-                                                     std::function<Status()> lost) {
+Result<std::unique_ptr<UcxCollectives>> UcxCollectives::create(Communicator& comm,
+                                                               const cuda::Device& device,
+                                                               std::function<Status()> broken) {
   Result<cuda::OwnedEvent> reached = cuda::OwnedEvent::create(device);
   Result<std::unique_ptr<Exchange>> by = make_exchange(comm.rank(), comm.size());
   // Every rank comes to the two exchanges of endpoints, whatever went wrong on it.
@@ -44,13 +45,14 @@ Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const c
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * largest);
     endpoints.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(sizes[rank]));
   }
-  std::unique_ptr<Exchanges> made(new Exchanges(comm, device, std::move(lost), reached.take()));
+  std::unique_ptr<UcxCollectives> made(
+      new UcxCollectives(comm, device, std::move(broken), reached.take()));
   made->by_ = by.take();
   FSCCL_TRY(made->by_->connect(endpoints));
   return made;
 }
 
-void Exchanges::add(const DeviceCall& call, Round& round) const {
+void UcxCollectives::add(const DeviceCall& call, Round& round) const {
   for (int turn = 1; turn < comm_.size(); turn++) {
     const Turn one = turn_of(call, turn, comm_.rank(), comm_.size());
     if (one.out)
@@ -62,8 +64,8 @@ void Exchanges::add(const DeviceCall& call, Round& round) const {
   }
 }
 
-void Exchanges::add_long_broadcast(const DeviceCall& call, Round& scattered,
-                                   Round& passed_on) const {
+void UcxCollectives::add_long_broadcast(const DeviceCall& call, Round& scattered,
+                                        Round& passed_on) const {
   const int ranks = comm_.size(), self = comm_.rank();
   const uint64_t bytes = (self == call.root ? call.sends : call.receives)[0].count * call.element();
   const uint64_t step = (bytes + static_cast<uint64_t>(ranks) - 1) / static_cast<uint64_t>(ranks);
@@ -80,7 +82,7 @@ void Exchanges::add_long_broadcast(const DeviceCall& call, Round& scattered,
   }
 }
 
-Status Exchanges::copy_own(const DeviceCall& call) const {
+Status UcxCollectives::copy_own(const DeviceCall& call) const {
   const Turn own = turn_of(call, 0, comm_.rank(), comm_.size());
   if (!own.out) return success();
   const auto to = reinterpret_cast<cuda::CUdeviceptr>(call.output + own.in->begin * call.element());
@@ -91,7 +93,7 @@ Status Exchanges::copy_own(const DeviceCall& call) const {
       device_.driver().cuMemcpyAsync(to, from, own.out->count * call.element(), call.stream));
 }
 
-Status Exchanges::move(const std::vector<const DeviceCall*>& calls) {
+Status UcxCollectives::move(const std::vector<const DeviceCall*>& calls) {
   Round first, second;
   std::set<cuda::CUstream> streams;
   for (const DeviceCall* call : calls) {
@@ -105,9 +107,9 @@ Status Exchanges::move(const std::vector<const DeviceCall*>& calls) {
   }
   for (const cuda::CUstream stream : streams) {
     FSCCL_TRY(reached_.record(stream));
-    FSCCL_TRY(reached_.finish(Deadline::in_ms(comm_.timeout_ms()), lost_));
+    FSCCL_TRY(reached_.finish(Deadline::in_ms(comm_.timeout_ms()), broken_));
   }
-  const Exchange::Patience patience{comm_.timeout_ms(), lost_};
+  const Exchange::Patience patience{comm_.timeout_ms(), broken_};
   for (const Round* round : {&first, &second})
     if (!round->sends.empty() || !round->receives.empty())
       FSCCL_TRY(by_->run(round->sends, round->receives, patience));
@@ -116,11 +118,11 @@ Status Exchanges::move(const std::vector<const DeviceCall*>& calls) {
 
 // The others have begun: what stops this one stops them. A connection that broke is that of a rank
 // that died, most likely, of which the job says more in a moment.
-Status Exchanges::run(const std::vector<const DeviceCall*>& calls) {
+Status UcxCollectives::run(const std::vector<const DeviceCall*>& calls) {
   Status moved = move(calls);
   if (moved.ok()) return moved;
   const Deadline verdict = Deadline::in_ms(moved.code() == FSCCL_ERR_LINK ? kVerdictMs : 0);
-  wait_until([this] { return !lost_().ok(); }, verdict, kNothingBreaks, Naps(kVerdictNapNs));
+  wait_until([this] { return !broken_().ok(); }, verdict, kNothingBreaks, Naps(kVerdictNapNs));
   comm_.engine().fail_all(moved.error());
   return comm_.engine().failure();
 }

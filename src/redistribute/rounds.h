@@ -12,7 +12,7 @@ namespace fsccl {
 
 // Collective, blocking. `buffers` are those of `plan`, with this rank's addresses. limit_bytes: 0:
 // 64 MiB. Ranks may differ in it.
-Status exchange(Communicator& comm, const Redistribution& plan,
-                const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes);
+Status move_in_rounds(Communicator& comm, const Redistribution& plan,
+                      const std::vector<fsccl_redistributed_t>& buffers, uint64_t limit_bytes);
 
 }  // namespace fsccl

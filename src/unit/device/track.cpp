@@ -1,4 +1,4 @@
-#include "unit/device/lane.h"
+#include "unit/device/track.h"
 
 #include "base/hash.h"
 #include "base/wait.h"
@@ -8,35 +8,35 @@
 namespace fsccl {
 namespace {
 
-constexpr int kWordsOfLane = 4;
-constexpr int64_t kLaneNapNs = 50'000;
+constexpr int kWordsOfTrack = 4;
+constexpr int64_t kTrackNapNs = 50'000;
 
 }  // namespace
 
-Lane::Lane(Communicator& comm, InboxChannel channel, Kind kind)
+Track::Track(Communicator& comm, InboxChannel channel, Kind kind)
     : comm_(comm),
       channel_(std::move(channel)),
-      ready_(kind == Kind::parameters ? 0 : kWordsOfLane),
+      ready_(kind == Kind::parameters ? 0 : kWordsOfTrack),
       done_(ready_ + 2),
       begun_(ready_) {
   Watchdog::instance().add(this);
 }
 
-Lane::~Lane() {
+Track::~Track() {
   finish();
   finish_with_peers();
   Watchdog::instance().remove(this);
 }
 
-Status Lane::put(std::vector<cuda::CUstreamBatchMemOpParams> operations,
-                 cuda::CUstream stream) const {
+Status Track::put(std::vector<cuda::CUstreamBatchMemOpParams> operations,
+                  cuda::CUstream stream) const {
   if (operations.empty()) return success();
   const cuda::Device& device = inboxes().device();
   const cuda::Current current(device);
   return device.put_values(std::move(operations), stream);
 }
 
-Status Lane::begin(cuda::CUstream stream) {
+Status Track::begin(cuda::CUstream stream) {
   std::vector<cuda::CUstreamBatchMemOpParams> operations;
   const int me = rank();
   if (steps_ && stream != stream_)
@@ -50,13 +50,13 @@ Status Lane::begin(cuda::CUstream stream) {
 // After a failure streams drain by themselves, unless the device does not run any more: then nobody
 // waits for it.
 template <class Holds>
-void Lane::wait_for_streams(const Holds& holds) const {
+void Track::wait_for_streams(const Holds& holds) const {
   const auto failed = [this] { return !comm_.engine().intact().ok(); };
-  if (wait_until(holds, Deadline::never(), failed, Naps(kLaneNapNs)) == WaitEnd::broken)
-    wait_until(holds, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kLaneNapNs));
+  if (wait_until(holds, Deadline::never(), failed, Naps(kTrackNapNs)) == WaitEnd::broken)
+    wait_until(holds, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kTrackNapNs));
 }
 
-void Lane::note(const Outstanding& one) {
+void Track::note(const Outstanding& one) {
   // There is no room while the program is far ahead of its streams.
   wait_for_streams([&] {
     const std::lock_guard lock(mutex_);
@@ -70,24 +70,24 @@ void Lane::note(const Outstanding& one) {
   Watchdog::instance().wake();
 }
 
-void Lane::take_only(OpCode op) {
-  Inboxes::Entry entry;
+void Track::take_only(OpCode op) {
+  Inboxes::LogEntry entry;
   entry.op = static_cast<uint8_t>(op);
   note({++steps_, entry, 0});
 }
 
-void Lane::enter(OpCode op, uint8_t flags, uint64_t hash) {
+void Track::enter(OpCode op, uint8_t flags, uint64_t hash) {
   sequence_++;
   hash = mix_in_order(hash, sequence_);
   // never that of the operation before on the same word
   hash_ = inboxes().wide() ? hash : hash << 1 | (sequence_ >> 1 & 1);
-  const Inboxes::Entry entry{inboxes().next_number(),  hash_, number(),
-                             static_cast<uint8_t>(op), flags, sequence_};
+  const Inboxes::LogEntry entry{inboxes().next_number(),  hash_, number(),
+                                static_cast<uint8_t>(op), flags, sequence_};
   inboxes().log(entry);
   note({++steps_, entry, 0});
 }
 
-Status Lane::signal(int tick, cuda::CUstream stream) {
+Status Track::signal(int tick, cuda::CUstream stream) {
   std::vector<cuda::CUstreamBatchMemOpParams> operations;
   for (int peer = 0; peer < ranks(); peer++) {
     if (peer == rank()) continue;
@@ -99,7 +99,7 @@ Status Lane::signal(int tick, cuda::CUstream stream) {
   return put(std::move(operations), stream);
 }
 
-Status Lane::wait(const std::vector<int>& peers, int tick, cuda::CUstream stream) {
+Status Track::wait(const std::vector<int>& peers, int tick, cuda::CUstream stream) {
   std::vector<cuda::CUstreamBatchMemOpParams> operations;
   const auto add = [&](int peer) {
     operations.push_back(
@@ -113,7 +113,7 @@ Status Lane::wait(const std::vector<int>& peers, int tick, cuda::CUstream stream
   return put(std::move(operations), stream);
 }
 
-Status Lane::end(cuda::CUstream stream, bool reads_no_more) {
+Status Track::end(cuda::CUstream stream, bool reads_no_more) {
   std::vector<cuda::CUstreamBatchMemOpParams> operations;
   for (int peer = 0; reads_no_more && peer < ranks(); peer++)
     if (peer != rank())
@@ -123,7 +123,7 @@ Status Lane::end(cuda::CUstream stream, bool reads_no_more) {
   return put(std::move(operations), stream);
 }
 
-std::vector<cuda::CUstreamBatchMemOpParams> Lane::released() const {
+std::vector<cuda::CUstreamBatchMemOpParams> Track::released() const {
   std::vector<cuda::CUstreamBatchMemOpParams> waits;
   for (int peer = 0; moved_ && peer < ranks(); peer++)
     if (peer != rank())
@@ -131,23 +131,24 @@ std::vector<cuda::CUstreamBatchMemOpParams> Lane::released() const {
   return waits;
 }
 
-void Lane::finish() const {
+void Track::finish() const {
   wait_for_streams([this] { return idle(); });
 }
 
-void Lane::finish_with_peers() {
+void Track::finish_with_peers() {
   Engine& engine = comm_.engine();
   const Deadline deadline = comm_.deadline();
   for (int peer = 0; moved_ && peer < ranks(); peer++) {
     const auto over = [&] {
       return peer == rank() || inboxes().reached(inboxes().read(number(), peer, done_), moved_);
     };
-    const auto gone = [&] { return !engine.intact().ok() || engine.has_left(peer); };
-    if (wait_until(over, deadline, gone, Naps(kLaneNapNs)) != WaitEnd::held) return release();
+    const auto ends = [&] { return !engine.intact().ok() || engine.has_left(peer); };
+    if (wait_until(over, deadline, ends, Naps(kTrackNapNs)) != WaitEnd::held)
+      return let_streams_go();
   }
 }
 
-bool Lane::look() {
+bool Track::look() {
   const std::lock_guard lock(mutex_);
   const uint64_t ended = inboxes().read(number(), rank(), begun_ + 1);
   while (first_ < next_ && inboxes().reached(ended, outstanding_[first_ % kMostOutstanding].step))
@@ -162,25 +163,25 @@ bool Lane::look() {
 
 // Its own words say what has been waited for in vain: the present operation's `ready`, and every
 // `done`. A peer that is late may write over it; then the next look writes again.
-void Lane::release() {
+void Track::let_streams_go() {
   const std::lock_guard lock(mutex_);
   for (int peer = 0; peer < ranks(); peer++) {
     if (peer == rank()) continue;
-    inboxes().release(number(), peer, done_, moved_ + Inboxes::kBeyond);
+    inboxes().let_go(number(), peer, done_, moved_ + Inboxes::kBeyond);
     if (first_ == next_) continue;
-    const Inboxes::Entry& entry = outstanding_[first_ % kMostOutstanding].entry;
-    if (entry.number) inboxes().release(number(), peer, ready_word(entry.sequence), entry.hash);
+    const Inboxes::LogEntry& entry = outstanding_[first_ % kMostOutstanding].entry;
+    if (entry.number) inboxes().let_go(number(), peer, ready_word(entry.sequence), entry.hash);
   }
 }
 
-std::string Lane::describe(const Inboxes::Entry& entry) const {
+std::string Track::describe(const Inboxes::LogEntry& entry) const {
   return fmt::format("{} of unit '{}' (its operation {})", op_name(static_cast<OpCode>(entry.op)),
                      inboxes().unit_of(entry.channel), entry.sequence);
 }
 
-void Lane::compare_logs(const Outstanding& one) {
+void Track::compare_logs(const Outstanding& one) {
   for (int peer = 0; one.entry.number && peer < ranks(); peer++) {
-    Inboxes::Entry theirs;
+    Inboxes::LogEntry theirs;
     if (peer == rank() || !inboxes().read_log(peer, one.entry.number, &theirs) ||
         theirs.hash == one.entry.hash)
       continue;
@@ -209,7 +210,7 @@ void Lane::compare_logs(const Outstanding& one) {
 }
 
 // Returns the ranks whose lines have not come, and the first of them.
-std::string Lane::missing(const Outstanding& one, int* peer) const {
+std::string Track::missing(const Outstanding& one, int* peer) const {
   std::string text;
   const auto list = [&](int late) {
     if (*peer < 0) *peer = late;
@@ -225,7 +226,7 @@ std::string Lane::missing(const Outstanding& one, int* peer) const {
 
 // From when its stream has come to it: what the stream was given before is the caller's affair, and
 // may take any time.
-void Lane::check_time(Outstanding& one) {
+void Track::check_time(Outstanding& one) {
   Engine& engine = comm_.engine();
   if (!inboxes().reached(inboxes().read(number(), rank(), begun_), one.step)) return;
   if (one.deadline_ns == 0) one.deadline_ns = Deadline::in_ms(comm_.timeout_ms()).at_ns();

@@ -1,5 +1,5 @@
 // The window, without a transport; and every rule that it states, broken on purpose.
-#include "engine/window.h"
+#include "engine/tick_window.h"
 
 #include <gtest/gtest.h>
 
@@ -19,51 +19,51 @@ constexpr size_t kSlot = 1024;
 
 Fingerprint call(uint64_t sequence) { return {.op = OpCode::broadcast, .sequence = sequence}; }
 
-class Windows : public ::testing::Test {
+class TickWindows : public ::testing::Test {
  protected:
-  Windows() { window_.set_ring(SlotRing(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, false)); }
+  TickWindows() { window_.set_ring(SlotRing(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, false)); }
   void TearDown() override { EXPECT_EQ(broken_.rules, expected_); }
   void expect_broken(const std::string& rule) { expected_.push_back(rule); }
 
   Broken broken_;
   std::vector<std::string> expected_;
-  Window window_{kFirst, false, broken_};
+  TickWindow window_{kFirst, false, broken_};
 };
 
-TEST_F(Windows, ARoundBeginsWhenAllHaveLeftWhatItReuses) {
-  EXPECT_TRUE(window_.may_begin(kFirst + kWindow));
-  EXPECT_FALSE(window_.may_begin(kFirst + kWindow + 1));
+TEST_F(TickWindows, ARoundBeginsWhenAllHaveLeftWhatItReuses) {
+  EXPECT_TRUE(window_.may_begin(kFirst + kTickWindow));
+  EXPECT_FALSE(window_.may_begin(kFirst + kTickWindow + 1));
   window_.all_entered(kFirst + 1);
-  EXPECT_TRUE(window_.may_begin(kFirst + kWindow + 1));
-  EXPECT_FALSE(window_.may_begin(kFirst + kWindow + 2));
+  EXPECT_TRUE(window_.may_begin(kFirst + kTickWindow + 1));
+  EXPECT_FALSE(window_.may_begin(kFirst + kTickWindow + 2));
 }
 
-TEST_F(Windows, PendingRoundsAreSettledInOrderAndNoMoreThanIsNeeded) {
+TEST_F(TickWindows, PendingRoundsAreConfirmedInOrderAndNoMoreThanIsNeeded) {
   for (uint32_t i = 0; i < 3; i++) ASSERT_TRUE(window_.add_pending(kFirst + i, false, call(i + 1)));
   for (uint32_t i = 1; i < 2; i++) {
-    Window::Round* const round = window_.to_settle(kFirst + 1);
+    TickWindow::Round* const round = window_.next_to_confirm(kFirst + 1);
     ASSERT_TRUE(round);
     EXPECT_EQ(round->fingerprint.sequence, i);
-    window_.settle();
+    window_.confirm();
   }
-  ASSERT_TRUE(window_.to_settle(kFirst + 1));
-  window_.settle();
-  EXPECT_FALSE(window_.to_settle(kFirst + 1)) << "peers were seen in the round of that tick";
+  ASSERT_TRUE(window_.next_to_confirm(kFirst + 1));
+  window_.confirm();
+  EXPECT_FALSE(window_.next_to_confirm(kFirst + 1)) << "peers were seen in the round of that tick";
   EXPECT_EQ(window_.pending(), 1u);
 }
 
 // A peer that tells nothing of a quiet round is known to have entered it by a later one.
-TEST_F(Windows, QuietRoundsAreSettledWithTheNextThatIsNot) {
+TEST_F(TickWindows, QuietRoundsAreConfirmedWithTheNextThatIsNot) {
   ASSERT_TRUE(window_.add_pending(kFirst, true, call(1)));
   ASSERT_TRUE(window_.add_pending(kFirst + 1, true, call(2)));
   ASSERT_TRUE(window_.add_pending(kFirst + 2, false, call(3)));
-  EXPECT_EQ(window_.to_settle(kFirst + 1)->fingerprint.sequence, 3u);
-  window_.settle();
+  EXPECT_EQ(window_.next_to_confirm(kFirst + 1)->fingerprint.sequence, 3u);
+  window_.confirm();
   EXPECT_EQ(window_.pending(), 0u);
-  EXPECT_TRUE(window_.may_begin(kFirst + 2 + kWindow));
+  EXPECT_TRUE(window_.may_begin(kFirst + 2 + kTickWindow));
 }
 
-TEST_F(Windows, WhatWasToldToNobodyIsPartOfTheHistory) {
+TEST_F(TickWindows, WhatWasToldToNobodyIsPartOfTheHistory) {
   EXPECT_EQ(window_.unheard_history(), 0u);
   window_.unheard(call(5));
   window_.unheard(call(6));
@@ -74,11 +74,11 @@ TEST_F(Windows, WhatWasToldToNobodyIsPartOfTheHistory) {
   EXPECT_EQ(window_.unheard_history(), 0u);
 }
 
-TEST_F(Windows, SlotsOfAWindowDoNotOverlap) {
+TEST_F(TickWindows, SlotsOfAWindowDoNotOverlap) {
   Plan plan;
   plan.ticks = 2;
   plan.slots = {kSlot, kSlot / 2};
-  std::vector<std::pair<size_t, size_t>> used;  // slots of the last kWindow ticks
+  std::vector<std::pair<size_t, size_t>> used;  // slots of the last kTickWindow ticks
   for (uint32_t round = 0; round < 100; round++) {
     ASSERT_TRUE(window_.place(plan, kFirst + 2 * round));
     for (uint16_t tick = 0; tick < 2; tick++) {
@@ -87,29 +87,29 @@ TEST_F(Windows, SlotsOfAWindowDoNotOverlap) {
       for (const auto& [other_begin, other_end] : used)
         EXPECT_TRUE(end <= other_begin || other_end <= begin) << round;
       used.emplace_back(begin, end);
-      if (used.size() >= kWindow) used.erase(used.begin());
+      if (used.size() >= kTickWindow) used.erase(used.begin());
     }
   }
 }
 
-TEST_F(Windows, TicksDoNotGoBack) {
+TEST_F(TickWindows, TicksDoNotGoBack) {
   window_.set_next_tick(kFirst + 4);
   window_.set_next_tick(kFirst + 3);
   expect_broken("static_cast<int32_t>(tick - next_tick_) >= 0");
 }
 
-TEST_F(Windows, PeersDoNotComeBack) {
+TEST_F(TickWindows, PeersDoNotComeBack) {
   window_.all_entered(kFirst + 4);
   window_.all_entered(kFirst + 3);
   expect_broken("static_cast<int32_t>(tick - left_) >= 0");
 }
 
-TEST_F(Windows, NoMoreRoundsArePendingThanItHolds) {
-  for (uint32_t i = 0; i < kWindow; i++)
+TEST_F(TickWindows, NoMoreRoundsArePendingThanItHolds) {
+  for (uint32_t i = 0; i < kTickWindow; i++)
     ASSERT_TRUE(window_.add_pending(kFirst + i, false, call(i + 1)));
-  EXPECT_FALSE(window_.add_pending(kFirst + kWindow, false, call(kWindow + 1)));
-  expect_broken("pending_count_ < kWindow");
-  EXPECT_EQ(window_.pending(), static_cast<uint32_t>(kWindow));
+  EXPECT_FALSE(window_.add_pending(kFirst + kTickWindow, false, call(kTickWindow + 1)));
+  expect_broken("pending_count_ < kTickWindow");
+  EXPECT_EQ(window_.pending(), static_cast<uint32_t>(kTickWindow));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "bootstrap/registrar.h"
+#include "bootstrap/rendezvous_server.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -21,21 +21,21 @@ constexpr int64_t kBeforeExitNs =
     1'000'000'000;
 constexpr int64_t kLeaveLookNs = 2'000'000;
 
-// The registrars of this process keep themselves alive here. Never destroyed: the service thread
-// may outlive static destructors.
+// The rendezvous servers of this process keep themselves alive here. Never destroyed: the service
+// thread may outlive static destructors.
 struct Open {
   std::mutex mutex;
-  std::vector<std::shared_ptr<Registrar>> list;
+  std::vector<std::shared_ptr<RendezvousServer>> list;
   bool watched = false;  // tell_before_exit() is registered
 };
-Open& open_registrars() {
+Open& open_servers() {
   static Immortal<Open> open;
   return open.get();
 }
 
 void answer(FramedSocket& channel, FrameType type, ByteView payload) {
   channel.queue(type, payload);
-  // a few hundred bytes into an empty socket; a guest that is gone has itself to blame
+  // a few hundred bytes into an empty socket; a guest that has closed its end has itself to blame
   (void)channel.pump_out().ok();
 }
 
@@ -52,22 +52,22 @@ std::string list_ranks(const std::vector<int32_t>& ranks) {
 
 // A rank that comes late is told why the job failed, for as long as ranks wait for each other,
 // within bounds.
-Registrar::Registrar(uint64_t job)
+RendezvousServer::RendezvousServer(uint64_t job)
     : job_(job),
       linger_ns_(std::min(kLongestLingerNs, config()->timeout_ms * 1'000'000)),
       no_memory_(fail(FSCCL_ERR_OUT_OF_MEMORY,
                       "the process where the ranks meet got no memory from the system")) {}
 
-Status Registrar::open(const Credentials& credentials, uint64_t meeting, uint64_t job,
-                       std::vector<Fd> listeners, std::string advice) {
-  std::shared_ptr<Registrar> self(new Registrar(job));
+Status RendezvousServer::open(const Credentials& credentials, uint64_t meeting, uint64_t job,
+                              std::vector<Fd> listeners, std::string advice) {
+  std::shared_ptr<RendezvousServer> self(new RendezvousServer(job));
   self->advice_ = std::move(advice);
   return self->begin(credentials, meeting, std::move(listeners));
 }
 
-void Registrar::refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks,
-                       std::vector<Fd> listeners, const Status& why, Deadline deadline) {
-  const std::shared_ptr<Registrar> self(new Registrar(meeting));
+void RendezvousServer::refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks,
+                              std::vector<Fd> listeners, const Status& why, Deadline deadline) {
+  const std::shared_ptr<RendezvousServer> self(new RendezvousServer(meeting));
   self->ranks_ = ranks;
   self->told_.insert(0);  // the rank that refuses
   self->fail_all(why);
@@ -75,85 +75,85 @@ void Registrar::refuse(const Credentials& credentials, uint64_t meeting, int32_t
     tell_all(self, deadline);
 }
 
-Status Registrar::begin(const Credentials& credentials, uint64_t meeting,
-                        std::vector<Fd> listeners) {
-  const std::weak_ptr<Registrar> weak = weak_from_this();
+Status RendezvousServer::begin(const Credentials& credentials, uint64_t meeting,
+                               std::vector<Fd> listeners) {
+  const std::weak_ptr<RendezvousServer> weak = weak_from_this();
   FSCCL_ASSIGN(std::shared_ptr<Reception> reception,
                Reception::open(credentials, meeting, -1, std::move(listeners), [weak](Guest guest) {
-                 if (const auto registrar = weak.lock()) registrar->admit(std::move(guest));
+                 if (const auto server = weak.lock()) server->admit(std::move(guest));
                }));
   const std::lock_guard lock(mutex_);
   reception_ = std::move(reception);
   hook_ = Reactor::instance().add_hook([weak]() -> int64_t {
-    const auto registrar = weak.lock();
-    return registrar ? registrar->tick() : -1;
+    const auto server = weak.lock();
+    return server ? server->on_timer() : -1;
   });
-  Open& open = open_registrars();
+  Open& open = open_servers();
   const std::lock_guard open_lock(open.mutex);
   open.list.push_back(shared_from_this());
   if (!open.watched) open.watched = std::atexit(tell_before_exit) == 0;
   return success();
 }
 
-bool Registrar::has_told_all(int64_t now) {
+bool RendezvousServer::has_told_all(int64_t now) {
   const std::lock_guard lock(mutex_);
   const bool failed_now = state_ == State::kFailed && now - failed_ns_ < kBeforeExitNs;
   return !failed_now || (ranks_ > 0 && told_.size() >= static_cast<size_t>(ranks_));
 }
 
 // The process ends, and with it the only one who knows why the job failed.
-void Registrar::tell_before_exit() {
+void RendezvousServer::tell_before_exit() {
   if (forked()) return;
-  std::vector<std::shared_ptr<Registrar>> left;
+  std::vector<std::shared_ptr<RendezvousServer>> left;
   {
-    const std::lock_guard lock(open_registrars().mutex);
-    left = open_registrars().list;
+    const std::lock_guard lock(open_servers().mutex);
+    left = open_servers().list;
   }
   if (left.empty() || Reactor::instance().in_service_thread()) return;
-  for (const auto& registrar : left) tell_all(registrar, Deadline::never());
+  for (const auto& server : left) tell_all(server, Deadline::never());
 }
 
-void Registrar::tell_all(const std::shared_ptr<Registrar>& self, Deadline deadline) {
+void RendezvousServer::tell_all(const std::shared_ptr<RendezvousServer>& self, Deadline deadline) {
   wait_until([&] { return self->has_told_all(now_ns()); }, deadline, kNothingBreaks,
              Naps(kLeaveLookNs));
 }
 
-Registrar::~Registrar() {
+RendezvousServer::~RendezvousServer() {
   if (root_) Reactor::instance().unwatch(root_->fd());
   Reactor::instance().remove_hook(hook_);
   if (reception_) reception_->close();
 }
 
 // Ends it once the caller lets go.
-void Registrar::retire(const std::shared_ptr<Registrar>& self) {
-  Open& open = open_registrars();
+void RendezvousServer::retire(const std::shared_ptr<RendezvousServer>& self) {
+  Open& open = open_servers();
   const std::lock_guard lock(open.mutex);
   std::erase(open.list, self);
 }
 
 // Returns null if there is none.
-std::shared_ptr<Registrar> Registrar::of(uint64_t job) {
-  Open& open = open_registrars();
+std::shared_ptr<RendezvousServer> RendezvousServer::of(uint64_t job) {
+  Open& open = open_servers();
   const std::lock_guard lock(open.mutex);
   const auto found = std::find_if(open.list.begin(), open.list.end(),
-                                  [&](const auto& registrar) { return registrar->job_ == job; });
+                                  [&](const auto& server) { return server->job_ == job; });
   return found == open.list.end() ? nullptr : *found;
 }
 
-void Registrar::cancel(uint64_t job) {
-  if (const auto registrar = of(job)) retire(registrar);
+void RendezvousServer::cancel(uint64_t job) {
+  if (const auto server = of(job)) retire(server);
 }
 
-void Registrar::hear(uint64_t job, int32_t rank, const Status& why) {
-  const auto registrar = of(job);
-  if (!registrar) return;
-  const std::lock_guard lock(registrar->mutex_);
-  if (registrar->state_ == State::kOver) return;
-  registrar->fail_all(why);
-  registrar->told_.insert(rank);
+void RendezvousServer::hear(uint64_t job, int32_t rank, const Status& why) {
+  const auto server = of(job);
+  if (!server) return;
+  const std::lock_guard lock(server->mutex_);
+  if (server->state_ == State::kOver) return;
+  server->fail_all(why);
+  server->told_.insert(rank);
 }
 
-void Registrar::admit(Guest guest) {
+void RendezvousServer::admit(Guest guest) {
   const auto keep = shared_from_this();
   const std::lock_guard lock(mutex_);
   Undo undo([&] { give_up(); });
@@ -162,7 +162,7 @@ void Registrar::admit(Guest guest) {
 }
 
 // Memory is too short: those who have come see the end of their links, those who come later nobody.
-void Registrar::give_up() {
+void RendezvousServer::give_up() {
   if (root_) root_->shutdown();
   if (state_ == State::kFailed || no_memory_.ok()) return;
   state_ = State::kFailed;
@@ -170,7 +170,7 @@ void Registrar::give_up() {
   over_ns_ = now_ns() + linger_ns_;
 }
 
-void Registrar::admit_locked(Guest& guest) {
+void RendezvousServer::admit_locked(Guest& guest) {
   Status status;
   if (!guest.versions.ok()) {
     status = guest.versions.clone();
@@ -192,7 +192,7 @@ void Registrar::admit_locked(Guest& guest) {
   answer(*guest.channel, FrameType::kFailure, encode(to_failure(failure_)));
 }
 
-Status Registrar::place(Guest& guest, const Register& request) {
+Status RendezvousServer::place(Guest& guest, const Register& request) {
   if (state_ == State::kFailed) return failure_.clone();
   MemberRecord member = request.member;
   const SocketAddress from = peer_address(guest.channel->fd());
@@ -211,9 +211,9 @@ Status Registrar::place(Guest& guest, const Register& request) {
   if (order > 0) {
     assign.parent = roll_.parent_of(order);
     // A parent on this host came over loopback; others reach it as they reached this process.
-    const SocketAddress here = local_address(guest.channel->fd());
-    if (!here.is_unix() && (assign.parent.via_unix || is_loopback(assign.parent.ip)))
-      assign.parent.ip = ip_of(here);
+    const SocketAddress local = local_address(guest.channel->fd());
+    if (!local.is_unix() && (assign.parent.via_unix || is_loopback(assign.parent.ip)))
+      assign.parent.ip = ip_of(local);
     const bool by_unix = assign.parent.via_unix && member.via_unix;
     if (!by_unix && assign.parent.port == 0)
       return fail(FSCCL_ERR_LINK,
@@ -228,7 +228,7 @@ Status Registrar::place(Guest& guest, const Register& request) {
   return success();
 }
 
-void Registrar::keep_root(Guest& guest) {
+void RendezvousServer::keep_root(Guest& guest) {
   if (root_) Reactor::instance().unwatch(root_->fd());
   root_ = guest.channel;
   const Status watched = Reactor::instance().watch(
@@ -253,7 +253,7 @@ void Registrar::keep_root(Guest& guest) {
   if (!watched.ok()) fail_all(watched);
 }
 
-void Registrar::finish_if_complete() {
+void RendezvousServer::finish_if_complete() {
   if (state_ != State::kCollecting || !roll_.complete() || !root_) return;
   state_ = State::kComplete;
   root_->queue(FrameType::kMembers, encode_members(roll_.members()));
@@ -261,7 +261,7 @@ void Registrar::finish_if_complete() {
   Reactor::instance().want_writable(root_->fd(), all.ok() && !all.value());
 }
 
-void Registrar::on_root_readable() {
+void RendezvousServer::on_root_readable() {
   const auto keep = shared_from_this();
   const std::lock_guard lock(mutex_);
   if (state_ == State::kOver) return;
@@ -287,7 +287,7 @@ void Registrar::on_root_readable() {
                .with_peer(-1, first.rank));
 }
 
-void Registrar::fail_all(const Status& why) {
+void RendezvousServer::fail_all(const Status& why) {
   if (state_ == State::kFailed) return;
   failure_ = why.clone();
   state_ = State::kFailed;
@@ -301,7 +301,7 @@ void Registrar::fail_all(const Status& why) {
   Reactor::instance().want_writable(root_->fd(), all.ok() && !all.value());
 }
 
-int64_t Registrar::tick() {
+int64_t RendezvousServer::on_timer() {
   const auto keep = shared_from_this();
   const std::lock_guard lock(mutex_);
   const int64_t now = now_ns();

@@ -1,0 +1,45 @@
+#include "engine/tick_window.h"
+
+#include "base/hash.h"
+#include "engine/checksums.h"
+
+namespace fsccl {
+
+// A quiet round confirms nothing by itself: a peer that told nothing of it is known to have entered
+// it by a later round. Where no later one is pending, the quiet ones are dropped without a look:
+// LastHeard keeps their number below what the window needs.
+TickWindow::Round* TickWindow::next_to_confirm(uint32_t tick) {
+  if (pending_count_ == 0 || static_cast<int32_t>(left_ - tick) >= 0) return nullptr;
+  to_confirm_ = 0;
+  const auto at = [this](uint32_t i) -> Round& {
+    return rounds_[(pending_begin_ + i) % kTickWindow];
+  };
+  while (to_confirm_ + 1 < pending_count_ && at(to_confirm_).quiet) to_confirm_++;
+  return &at(to_confirm_);
+}
+
+void TickWindow::confirm() {
+  const Round& round = pending(to_confirm_);
+  if (!round.quiet) all_entered(round.tick);
+  pending_begin_ += to_confirm_ + 1;
+  pending_count_ -= to_confirm_ + 1;
+}
+
+void TickWindow::unheard(const Fingerprint& what) {
+  if (unheard_ == 0) unheard_first_ = what.sequence;
+  unheard_last_ = what.sequence;
+  unheard_ = mix_in_order(unheard_, gist_of(what));
+}
+
+bool TickWindow::next_slots(const Plan& plan, SlotRing* ring,
+                            std::array<size_t, kMaxTicks>* slot_at) const {
+  uint64_t all = 0;
+  for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
+    const uint64_t bytes = plan.slots[t] + (checksums_ ? table_bytes(plan.slots[t]) : 0);
+    (*slot_at)[t] = ring->next(bytes);
+    all += bytes;
+  }
+  return all > 0;
+}
+
+}  // namespace fsccl
