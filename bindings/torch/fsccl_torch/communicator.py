@@ -150,6 +150,7 @@ class Communicator:
         self._over = self.done('', None)  # the value that a call that waited returns
         self._out = ctypes.c_void_p()
         self._out_reference = ctypes.byref(self._out)
+        self._state = ctypes.c_int()  # a status that lasts: threads may share it
         _live.add(self)
 
     def submit(
@@ -396,9 +397,8 @@ class Communicator:
 
     def state(self):
         """The status that ended the communicator, or OK."""
-        value = ctypes.c_int(c.ERR_INVALID_HANDLE)
-        c.lib.fsccl_comm_async_error(self.handle, ctypes.byref(value))
-        return value.value
+        status = c.lib.fsccl_comm_async_error(self.handle, self._state)
+        return status if status < 0 else self._state.value
 
     def abort(self):
         if self.handle:

@@ -25,7 +25,6 @@ import threading
 from . import _capi as c
 
 _changed = threading.Condition()  # a turn is over
-_here = threading.local()
 
 
 class _Series:
@@ -65,25 +64,36 @@ class _Turn:
         return self.series.first() is self and self.inner.is_empty()
 
 
+class _OfThread(threading.local):
+    """The turn whose functions a thread runs, and the series of the futures that it asked for; None
+    where there is none. Every collective reads both: attributes of the class cost less than missing
+    ones of the thread."""
+
+    turn: '_Turn | None' = None
+    series: '_Series | None' = None
+
+
+_here = _OfThread()
+
+
 def _series():
     """The series to which a future belongs that this thread asks for now."""
-    turn = getattr(_here, 'turn', None)
-    if turn is not None:
-        return turn.inner
-    if not hasattr(_here, 'series'):
+    if _here.turn is not None:
+        return _here.turn.inner
+    if _here.series is None:
         _here.series = _Series()
     return _here.series
 
 
 def await_turn():
     """Called before each collective: returns when it is the one that all ranks issue next."""
-    turn = getattr(_here, 'turn', None)
+    turn, series = _here.turn, _here.series
     if turn is not None:
         with _changed:
             _changed.wait_for(turn.may_issue)
-    elif getattr(_here, 'series', None) is not None and _here.series._turns:
+    elif series is not None and series._turns:
         with _changed:
-            _changed.wait_for(_here.series.is_empty)
+            _changed.wait_for(series.is_empty)
 
 
 class _Completer:
