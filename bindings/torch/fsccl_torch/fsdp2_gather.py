@@ -17,7 +17,7 @@ from . import streams
 from .codecs import codec_for
 from .fsdp2_reduction import unit_shape
 from .stats import count_bytes
-from .unit import Parameters, Users, SlotView
+from .unit import Parameters, SlotView, Users
 
 _ALIGNMENT = 64  # bytes, of each parameter in a slot
 _WORTH_A_UNIT = 64 << 10  # bytes of frozen parameters: fewer are gathered with the others
