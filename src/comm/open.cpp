@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/config.h"
 #include "base/hash.h"
@@ -281,11 +282,15 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   if (!ready.ok()) return opening.parent_failed() ? parent->engine().failure() : std::move(ready);
   comm->paths_ = parent && !fresh ? parent->paths_ : comm->find_paths(startup, &engine.first_tick);
   const Costs typical = comm->typical_costs_of(farthest);
-  Costs costs = known    ? *known
-                : !fresh ? parent->collectives_->options().select.costs
-                : measures
-                    ? calibrate(startup, other, typical, comm->oversubscribed(), &engine.first_tick)
-                    : typical;
+  std::optional<KeptCosts> kept;  // not of a network: what it takes follows from both of its ends
+  if (measures && comm->rank_ == other && !comm->oversubscribed() &&
+      !engine.channel->traits().mirrors)
+    kept.emplace(transport->name(), comm->context_->link(comm->members_.front(), farthest));
+  Costs costs = known      ? *known
+                : !fresh   ? parent->collectives_->options().select.costs
+                : measures ? calibrate(startup, other, typical, comm->oversubscribed(),
+                                       &engine.first_tick, kept ? &*kept : nullptr)
+                           : typical;
   costs.can_read = costs.can_read && engine.channel->can_read();
   costs.apply_to(engine.channel->traits().mirrors, comm->ranks_per_core_);
   engine.channel->rest();

@@ -1,25 +1,19 @@
 #include "kernels/race_file.h"
 
-#include <fcntl.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "base/hash.h"
 #include "base/json_file.h"
+#include "base/kept_file.h"
 #include "base/processor.h"
 #include "base/version.h"
-#include "base/whole_file.h"
 
 namespace fsccl {
 namespace {
 
-constexpr size_t kMostFileBytes = 64u << 10;
 constexpr double kMostNs = 1e9;
 
 class Reader : JsonReader {
@@ -85,20 +79,6 @@ class Reader : JsonReader {
   RaceRecord record_;
 };
 
-Status unusable(const std::string& path, const char* why) {
-  return fail(FSCCL_ERR_SYSTEM, "{} is not used: {}", path, why);
-}
-
-Status check_file(const Fd& file, const std::string& path) {
-  struct stat facts{};
-  if (::fstat(file.get(), &facts) != 0) return fail_errno(errno, path);
-  if (!S_ISREG(facts.st_mode)) return unusable(path, "it is no regular file");
-  if (facts.st_uid != ::geteuid() || (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return unusable(path, "others than its user can write it");
-  if (facts.st_size > static_cast<off_t>(kMostFileBytes)) return unusable(path, "it is too large");
-  return success();
-}
-
 }  // namespace
 
 RaceKey race_key() {
@@ -142,46 +122,21 @@ Result<RaceRecord> parse_races(const std::string& text, const std::string& sourc
 }
 
 std::string race_file_path(const RaceKey& key) {
-  const auto folder = [](const char* name, const char* below) {
-    const char* const value = ::secure_getenv(name);
-    return value != nullptr && *value == '/' ? std::string(value) + below : std::string();
-  };
-  std::string path = folder("XDG_CACHE_HOME", "/fsccl");
-  if (path.empty()) path = folder("HOME", "/.cache/fsccl");
-  if (path.empty()) return "";
   // A home may be that of machines of several kinds.
-  return fmt::format("{}/kernels-{:016x}.json", path,
-                     hash_of(key.processor + '\n' + key.microcode + '\n' + key.library));
+  return kept_file_path(fmt::format(
+      "kernels-{:016x}.json", hash_of(key.processor + '\n' + key.microcode + '\n' + key.library)));
 }
 
 Result<RaceRecord> load_races(const std::string& path, const RaceKey& key) {
-  // Not blocking, so that a FIFO is refused instead of waited for.
-  const Fd file = make_fd([&] {
-    return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
-  });
-  if (!file.valid()) return fail_errno(errno, path);
-  FSCCL_TRY(check_file(file, path));
-  std::string text(kMostFileBytes, '\0');
-  size_t bytes = 0;
-  for (ssize_t got = 0; bytes < text.size(); bytes += static_cast<size_t>(got)) {
-    do got = ::read(file.get(), text.data() + bytes, text.size() - bytes);
-    while (got < 0 && errno == EINTR);
-    if (got < 0) return fail_errno(errno, path);
-    if (got == 0) break;
-  }
-  text.resize(bytes);
+  FSCCL_ASSIGN(const std::string text, read_kept_file(path));
   FSCCL_ASSIGN(RaceRecord record, parse_races(text, path));
-  if (record.key != key) return unusable(path, "it is of another machine or library");
+  if (record.key != key)
+    return fail(FSCCL_ERR_SYSTEM, "{} is not used: it is of another machine or library", path);
   return record;
 }
 
 Status save_races(const std::string& path, const RaceRecord& record) {
-  const std::string folder = path.substr(0, path.rfind('/'));
-  (void)::mkdir(folder.substr(0, folder.rfind('/')).c_str(), 0700);  // ~/.cache may not be there
-  (void)::mkdir(folder.c_str(), 0700);
-  FSCCL_ASSIGN(WholeFile file, WholeFile::create(path));
-  file.append(to_json(record));
-  return file.commit();
+  return keep_file(path, to_json(record));
 }
 
 }  // namespace fsccl

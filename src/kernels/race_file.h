@@ -1,5 +1,4 @@
-// The results of a race on this processor, kept for later starts in a file of the user's cache
-// folder ($XDG_CACHE_HOME/fsccl, or ~/.cache/fsccl):
+// The results of a race on this processor, kept for later starts (base/kept_file.h):
 //   {"fsccl_kernels": 1, "processor": "..", "microcode": "..", "library": "0.1.0",
 //    "by": "probes", "races": {"copy_past": {"nt@avx3": [19.1, 19.3, 19.0], ..}, ..}}
 // The times are ns for each KiB read and written, of each repeat; the choice follows from them
@@ -36,12 +35,9 @@ std::string races_json(const std::vector<Race>& races);
 std::string to_json(const RaceRecord& record);
 Result<RaceRecord> parse_races(const std::string& text, const std::string& source);
 
-// Empty where the environment names no folder, or not by an absolute path, or where the process
-// runs with more rights than its user.
-std::string race_file_path(const RaceKey& key);
-// Only a regular file of this user that nobody else can write, of exactly this key.
+std::string race_file_path(const RaceKey& key);  // empty where nothing can be kept
+// Only races of exactly this key.
 Result<RaceRecord> load_races(const std::string& path, const RaceKey& key);
-// Whole or not at all. Makes the folder, for its user alone.
 Status save_races(const std::string& path, const RaceRecord& record);
 
 }  // namespace fsccl

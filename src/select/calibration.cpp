@@ -27,7 +27,8 @@ constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 128;
 // Buffers of the largest size are taken in turn: as in use, the first cache does not hold what is
 // moved.
 constexpr size_t kBuffers = 4;
-constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 2;
+constexpr uint32_t kTicks = kSamples * kGroup * (5 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 3;
+constexpr uint64_t kKnown = 1;          // the word of a rank that need not measure
 constexpr double kSlowExchange = 3000;  // the two share a core for now: the defaults then
 constexpr double kSlowNetwork = 2'000'000;
 constexpr uint8_t kNetworkUnit = 64;  // ns
@@ -41,7 +42,7 @@ struct Findings {
   std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
   uint16_t copy = 0;
   uint8_t unit = 0;  // 0: nothing found
-  uint8_t can_read : 1 = 0, side_by_side : 2 = 0, mirrored : 1 = 0;
+  uint8_t can_read : 1 = 0, side_by_side : 2 = 0, mirrored : 1 = 0, kept : 1 = 0;
 };
 static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
 
@@ -74,15 +75,13 @@ class Probe {
       : both_(both), startup_(both.startup()), channel_(*startup_.channel), peer_(both.peer()) {
     own_ring_ = channel_.slots(startup_.rank, &ring_bytes_, &slot_bytes_);
     peer_ring_ = channel_.slots(peer_, &ring_bytes_, &slot_bytes_);
-    std::memset(in_.data(), 1, kBuffers * kLarge);
   }
 
   Findings run() {
+    make_buffers(kBuffers * kLarge);
     Findings found;
-    found.unit = mirrored_ ? kNetworkUnit : 1;
-    const auto pack = [&](double ns) {
-      return static_cast<uint16_t>(std::clamp(ns / found.unit, 1.0, 65535.0));
-    };
+    found.unit = unit_;
+    const auto pack = [this](double ns) { return this->pack(ns); };
     found.can_read = channel_.can_read();
     const double exchange = sample([this] { both_.exchange(); });
     if (exchange > (mirrored_ ? kSlowNetwork : kSlowExchange)) both_.stop();  // with the next one
@@ -99,7 +98,8 @@ class Probe {
           mirrored_ ? found.cached[i] : pack(slots(Cost::kSizes[i], Stores::streaming, exchange));
     }
     if (!mirrored_) side_by_side(&found, exchange);
-    if (found.can_read) found.can_read = reads(&found, pack);
+    found.can_read =
+        found.can_read && reads([&](uint64_t address) { return measure_reads(&found, address); });
     found.exchange = pack(exchange);
     found.copy = pack(copy_ns());
     if (both_.stopped()) found.unit = 0;
@@ -108,13 +108,33 @@ class Probe {
 
   // Returns what a rank finds by itself, and passes on the rest of `costs`.
   Findings alone(const Costs& costs) {
+    make_buffers(kBuffers * kLarge);
+    Findings found = told(costs);
+    found.copy = pack(copy_ns());
+    return found;
+  }
+
+  // Passes `costs` on, but the system may let the two read each other's memory now or not.
+  Findings kept(const Costs& costs) {
+    make_buffers(Cost::kSizes[0]);
+    Findings found = told(costs);
+    found.kept = 1;
+    found.can_read = found.can_read && reads([&](uint64_t address) {
+                       return channel_.read(peer_, address, out_.data(), Cost::kSizes[0]).ok();
+                     });
+    return found;
+  }
+
+ private:
+  uint16_t pack(double ns) const {
+    return static_cast<uint16_t>(std::clamp(ns / unit_, 1.0, 65535.0));
+  }
+  Findings told(const Costs& costs) const {
     Findings found;
-    found.unit = mirrored_ ? kNetworkUnit : 1;
-    const auto pack = [&](double ns) {
-      return static_cast<uint16_t>(std::clamp(ns / found.unit, 1.0, 65535.0));
-    };
+    found.unit = unit_;
     const auto take = [&](const Cost& cost, std::array<uint16_t, Cost::kSizes.size()>* values) {
-      std::transform(cost.ns.begin(), cost.ns.end(), values->begin(), pack);
+      std::transform(cost.ns.begin(), cost.ns.end(), values->begin(),
+                     [this](double ns) { return pack(ns); });
     };
     found.can_read = channel_.can_read();
     found.exchange = pack(costs.exchange);
@@ -126,11 +146,9 @@ class Probe {
       found.mirrored = 1;
       found.read[0] = pack(costs.message);
     }
-    found.copy = pack(copy_ns());
+    found.copy = pack(costs.copy_per_byte * static_cast<double>(kLarge));
     return found;
   }
-
- private:
   double copy_ns() {
     return sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); });
   }
@@ -201,20 +219,28 @@ class Probe {
     ring_at_ += bytes;
   }
   // Both read at once; the second exchange keeps the memory until both are through.
-  template <class Pack>
-  bool reads(Findings* found, const Pack& pack) {
+  template <class Read>
+  bool reads(const Read& read) {
     const std::optional<uint64_t> address = both_.exchange(reinterpret_cast<uint64_t>(in_.data()));
-    bool read = address.has_value();
+    const bool could = address && read(*address);
+    both_.exchange();
+    return could;
+  }
+  bool measure_reads(Findings* found, uint64_t address) {
+    bool read = true;
     for (size_t i = 0; i < Cost::kSizes.size() && read; i++)
       found->read[i] = pack(sample([&] {
         const size_t buffer = next_buffer();
-        read =
-            read &&
-            channel_.read(peer_, *address + buffer * sizeof(Line), &out_[buffer], Cost::kSizes[i])
-                .ok();
+        read = read &&
+               channel_.read(peer_, address + buffer * sizeof(Line), &out_[buffer], Cost::kSizes[i])
+                   .ok();
       }));
-    both_.exchange();
     return read;
+  }
+  void make_buffers(size_t bytes) {
+    in_.resize(bytes / sizeof(Line));
+    out_.resize(bytes / sizeof(Line));
+    std::memset(in_.data(), 1, bytes);
   }
 
   InStep& both_;
@@ -222,29 +248,37 @@ class Probe {
   Channel& channel_;
   const int peer_;
   const bool mirrored_ = channel_.traits().mirrors;
+  const uint8_t unit_ = mirrored_ ? kNetworkUnit : 1;
   std::byte *own_ring_ = nullptr, *peer_ring_ = nullptr;
   size_t ring_bytes_ = 0, slot_bytes_ = 0, ring_at_ = 0;
   size_t turn_ = 0;
-  std::vector<Line> in_{kBuffers * kLarge / sizeof(Line)},
-      out_{kBuffers * kLarge / sizeof(Line)};  // aligned as the callers' buffers mostly are
+  std::vector<Line> in_, out_;  // aligned as the callers' buffers mostly are
 };
 
 }  // namespace
 
 Costs calibrate(const Startup& startup, int other, const Costs& otherwise, bool share_cores,
-                uint32_t* tick) {
+                uint32_t* tick, KeptCosts* kept) {
   const auto found = found_in_step<Findings>(startup, other, kTicks, tick, [&](InStep& both) {
-    if (!share_cores) return Probe(both).run();
-    return startup.rank == 0 ? Findings{} : Probe(both).alone(otherwise);  // the other one's counts
+    if (share_cores)  // the other one's findings count
+      return startup.rank == 0 ? Findings{} : Probe(both).alone(otherwise);
+    const Costs* known = startup.rank == other && kept ? kept->enough() : nullptr;
+    // Reading was not allowed when they were measured, or never works: to be found out.
+    if (known && startup.channel->can_read() && !known->can_read) known = nullptr;
+    const bool peer_knows = both.exchange(known ? kKnown : 0) == kKnown;
+    return known || peer_knows ? Probe(both).kept(known ? *known : otherwise) : Probe(both).run();
   });
   const Costs costs = unpack(found, otherwise);
+  if (startup.rank == other && kept && !share_cores && found.unit && !found.kept) kept->add(costs);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(kInfo,
-            "measured{}: exchange {} ns, of it {} ns a message; {} bytes through slots {} ns, "
+            "{}: exchange {} ns, of it {} ns a message; {} bytes through slots {} ns, "
             "pages side by side {}, past the "
             "caches {}, read by the system {}; copy {:.0f} ns/KiB",
-            found.unit ? "" : " nothing (the ranks do not run at once), taken", costs.exchange,
-            costs.message, fmt::join(Cost::kSizes, "/"), text(costs.slot_cached),
+            found.kept   ? "measured at earlier starts"
+            : found.unit ? "measured"
+                         : "measured nothing (the ranks do not run at once), taken",
+            costs.exchange, costs.message, fmt::join(Cost::kSizes, "/"), text(costs.slot_cached),
             kSideBySide[static_cast<size_t>(costs.side_by_side)], text(costs.slot_streaming),
             text(costs.read), costs.copy_per_byte * 1024);
   return costs;

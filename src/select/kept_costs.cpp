@@ -1,0 +1,98 @@
+#include "select/kept_costs.h"
+
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/hash.h"
+#include "base/kept_file.h"
+#include "base/log.h"
+#include "base/processor.h"
+#include "base/version.h"
+
+namespace fsccl {
+namespace {
+
+bool alike(const Tuning::Measured& a, const Tuning::Measured& b) {
+  return a.machine == b.machine && a.transport == b.transport && a.link == b.link;
+}
+
+void take_less(double& least, double ns) { least = std::min(least, ns); }
+void take_less(Cost& least, const Cost& cost) {
+  for (size_t i = 0; i < cost.ns.size(); i++) take_less(least.ns[i], cost.ns[i]);
+}
+
+Costs least_of(const Costs& a, const Costs& b) {
+  Costs least = a;
+  if (b.slot_cached.ns.back() < a.slot_cached.ns.back()) least.side_by_side = b.side_by_side;
+  take_less(least.exchange, b.exchange);
+  take_less(least.slot_cached, b.slot_cached);
+  take_less(least.slot_streaming, b.slot_streaming);
+  take_less(least.copy_per_byte, b.copy_per_byte);
+  if (!a.can_read) least.read = b.read;
+  if (a.can_read && b.can_read) take_less(least.read, b.read);
+  least.can_read = a.can_read || b.can_read;
+  return least;
+}
+
+nlohmann::json json_of(const Tuning::Measured& entry) {
+  const Costs& costs = entry.costs;
+  nlohmann::json measured{{"exchange_ns", costs.exchange},
+                          {"sizes", Cost::kSizes},
+                          {"slots_ns", costs.slot_cached.ns},
+                          {"slots_past_caches_ns", costs.slot_streaming.ns},
+                          {"side_by_side", kSideBySide[static_cast<size_t>(costs.side_by_side)]},
+                          {"copy_ns_per_kib", costs.copy_per_byte * 1024}};
+  if (costs.can_read) measured["read_ns"] = costs.read.ns;
+  return {{"machine", entry.machine},
+          {"transport", entry.transport},
+          {"link", topo::traits(entry.link).name},
+          {"measured", std::move(measured)}};
+}
+
+}  // namespace
+
+std::string KeptCosts::file_of(const std::string& machine) {
+  const std::string info = processor_info();
+  utsname system{};
+  (void)::uname(&system);
+  return kept_file_path(fmt::format(
+      "costs-{:016x}.json",
+      hash_of(fmt::format("{}\n{}\n{}\n{}\n{}", machine, processor_model(info),
+                          processor_field(info, "microcode"), system.release, library_version()))));
+}
+
+KeptCosts::KeptCosts(std::string path, std::string machine, std::string_view transport,
+                     topo::LinkClass link)
+    : path_(std::move(path)) {
+  key_.machine = std::move(machine);
+  key_.transport = transport;
+  key_.link = link;
+  if (path_.empty()) return;
+  Result<std::string> text = read_kept_file(path_);
+  Result<Tuning> kept = text.ok() ? parse_tuning(text.value(), path_) : text.take_status();
+  if (!kept.ok()) {
+    FSCCL_LOG(kDebug, "{}", kept.status().text());
+    return;
+  }
+  entries_ = std::move(kept.value().costs);
+  for (const Tuning::Measured& entry : entries_)
+    if (alike(entry, key_)) least_ = own_++ ? least_of(least_, entry.costs) : entry.costs;
+}
+
+void KeptCosts::add(const Costs& measured) {
+  if (path_.empty()) return;
+  if (own_ == kStarts) {  // the first of them goes
+    entries_.erase(std::find_if(entries_.begin(), entries_.end(),
+                                [&](const Tuning::Measured& one) { return alike(one, key_); }));
+  }
+  entries_.push_back(key_);
+  entries_.back().costs = measured;
+  nlohmann::json all{{"fsccl_tuning", 1}, {"costs", nlohmann::json::array()}};
+  for (const Tuning::Measured& entry : entries_) all["costs"].push_back(json_of(entry));
+  if (const Status kept = keep_file(path_, all.dump(1) + '\n'); !kept.ok())
+    FSCCL_LOG(kInfo, "what was measured between the ranks is not kept: {}", kept.text());
+}
+
+}  // namespace fsccl
