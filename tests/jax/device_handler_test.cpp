@@ -35,7 +35,7 @@ namespace fsccl::testing {
 namespace {
 
 enum Kind { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kAllToAll };
-constexpr int kFloat = 11, kExecute = 3, kStringType = 4;
+constexpr int kUint32 = 8, kFloat = 11, kExecute = 3, kStringType = 4;
 
 xla_ffi::Error* make_error(xla_ffi::ErrorCreate* args) {
   return new xla_ffi::Error{args->code, args->message};
@@ -71,9 +71,10 @@ struct FakeCall {
     int64_t dims = static_cast<int64_t>(elements), two = 2;
     xla_ffi::Buffer in{sizeof in, nullptr, kFloat, from.get(), 1, &dims};
     xla_ffi::Buffer out{sizeof out, nullptr, kFloat, to.get(), 1, &dims};
-    // the token lies in the device's memory; nobody may look at it
+    // the place and the token lie in the device's memory; nobody may look at them
+    xla_ffi::Buffer place{sizeof place, nullptr, kUint32, nullptr, 0, nullptr};
     xla_ffi::Buffer token{sizeof token, nullptr, kFloat, nullptr, 1, &two};
-    xla_ffi::Buffer *arguments[] = {&in, &token}, *results[] = {&out, &token};
+    xla_ffi::Buffer *arguments[] = {&in, &place, &token}, *results[] = {&out, &token};
     xla_ffi::Scalar scalars[] = {{0, &kind_value}, {0, &group}, {0, &root}};
     kind_value = kind;
     xla_ffi::Array array{0, counts.size(), counts.data()};
@@ -89,7 +90,7 @@ struct FakeCall {
     call.api = &table;
     call.context = &context;
     call.stage = kExecute;
-    call.arguments = {sizeof call.arguments, nullptr, 2, nullptr, arguments};
+    call.arguments = {sizeof call.arguments, nullptr, 3, nullptr, arguments};
     call.results = {sizeof call.results, nullptr, 2, nullptr, results};
     call.attributes = {sizeof call.attributes, nullptr, 5, types, names, values};
     const std::unique_ptr<xla_ffi::Error> error(fsccl_jax_device_collective(&call));

@@ -234,6 +234,43 @@ def test_a_killed_rank_is_an_exception_with_its_number_within_50_ms():
     assert best < 0.05
 
 
+def test_xla_compiles_no_code_for_a_call():
+    """Its first token is a constant, and its place is what XLA has: a program is compiled sooner."""
+    outputs = run("""
+        program = shard_map(lambda x: group.all_reduce(x, group.token())[0])
+        text = program.lower(split(np.ones(ranks, np.float32))).compile().as_text()
+        assert "fsccl_jax_collective" in text and "fusion" not in text, text
+        print("no code")
+        """)
+    assert all('no code' in output for output in outputs)
+
+
+def test_a_rank_has_its_place_on_the_mesh_of_the_group():
+    outputs = run("""
+        def total(devices, axes):
+            whole = Mesh(devices, axes)
+            x = jax.make_array_from_callback((ranks,), NamedSharding(whole, P("ranks")), lambda _: np.ones(1, np.float32))
+            program = jax.shard_map(lambda x: group.all_reduce(x, group.token())[0], mesh=whole,
+                                    in_specs=P("ranks"), out_specs=P("ranks"), check_vma=False)
+            return float(jax.jit(program)(x).addressable_shards[0].data[0])
+        devices = np.array(jax.devices())
+        for larger in (devices.reshape(1, -1), devices.reshape(-1, 1)):
+            axes = ("one", "ranks") if len(larger) == 1 else ("ranks", "one")
+            assert total(larger, axes) == ranks
+        other = fsccl_jax.join(mesh)
+        for wrong in (lambda: total(devices[::-1], ("ranks",)),
+                      lambda: shard_map(lambda x: group.all_reduce(x, other.token())[0])(split(np.ones(ranks)))):
+            try:
+                jax.block_until_ready(wrong())
+                print("not found")
+            except Exception as error:
+                assert "has place" in str(error) and "the mesh with which it was joined" in str(error), error
+        assert total(devices, ("ranks",)) == ranks
+        print("all places")
+        """)
+    assert all('all places' in o and 'not found' not in o for o in outputs), outputs
+
+
 def test_wrong_use_is_named():
     outputs = run("""
         def fails(function, *words):

@@ -2,11 +2,11 @@
 """The calls of XLA's FFI, and their transposes: backward runs the transposed collectives in reverse
 order, after all of forward.
 
-A token is an array of two numbers: this rank's place on the mesh, which every call checks, and the
-number of the call that returned the token, which grows in a program; the first token has 0.
-Backward's tokens are cotangents of forward's. The first of them says nothing of forward, so each
-call's token is the larger, in both numbers, of its cotangent and of the token that the call gave in
-forward: the later of the two.
+A token is an array of two numbers: the mark of its group, which every call checks, and the number
+of the call that returned the token, which grows in a program; the first token has 0. Backward's
+tokens are cotangents of forward's. The first of them says nothing of forward, so each call's token
+is the larger, in both numbers, of its cotangent and of the token that the call gave in forward: the
+later of the two.
 """
 
 from functools import partial
@@ -14,6 +14,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from .place import place
 
 TARGET = 'fsccl_jax_collective'
 ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, BROADCAST, ALL_TO_ALL = range(5)
@@ -47,7 +49,7 @@ def call(kind, group, site, counts, leaves, token, root=0):
         TARGET,
         (*results, jax.ShapeDtypeStruct(token.shape, token.dtype)),
         has_side_effect=True,
-        input_output_aliases={index: index for index in (*kept, len(leaves))},
+        input_output_aliases={**{index: index for index in kept}, len(leaves) + 1: len(leaves)},
     )
     group.announce(site)
     numbers = np.asarray(
@@ -55,6 +57,7 @@ def call(kind, group, site, counts, leaves, token, root=0):
     ).reshape(-1)
     *values, token = run(
         *leaves,
+        place(group.mesh),
         token,
         kind=np.int64(kind),
         group=np.int64(group.number),
@@ -63,13 +66,13 @@ def call(kind, group, site, counts, leaves, token, root=0):
         root=np.int64(root),
     )
     if kind == REDUCE_SCATTER and counts:
-        values = [_without_rest(value, counts, token) for value in values]
+        values = [_without_rest(value, counts, place(group.mesh)) for value in values]
     return tuple(values), token
 
 
-def _without_rest(value, counts, token):
+def _without_rest(value, counts, own_place):
     """The rows beyond this rank's own are zero."""
-    own = jnp.asarray(counts)[token[0].astype(int)]
+    own = jnp.asarray(counts)[own_place]
     rows = jnp.arange(value.shape[0]).reshape(-1, *[1] * (value.ndim - 1))
     return jnp.where(rows < own, value, jnp.zeros((), value.dtype))
 
@@ -142,7 +145,7 @@ def _sent_transpose(root, group, site, counts, token, cotangents):
     sums, after = _back(
         ALL_REDUCE, group, site, counts, cotangents[0], jnp.maximum(token, cotangents[1])
     )
-    is_root = token[0] == root
+    is_root = place(group.mesh) == root
     return tuple(
         None if leaf is None else jnp.where(is_root, leaf, jnp.zeros_like(leaf)) for leaf in sums
     ), after

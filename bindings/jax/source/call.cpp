@@ -53,11 +53,11 @@ size_t elements(const xla_ffi::Buffer& buffer) {
 
 // The arrays of the call; "" or what is wrong with them.
 std::string read_arrays(const xla_ffi::Call& call, Request& request) {
-  const size_t leaves = static_cast<size_t>(call.arguments.size) - 1,
+  const size_t leaves = static_cast<size_t>(call.results.size) - 1,
                ranks = static_cast<size_t>(request.rank->ranks);
   const auto* counts = static_cast<const xla_ffi::Array*>(attribute(call.attributes, "counts"));
   if (counts == nullptr || counts->size != leaves * ranks ||
-      call.results.size != call.arguments.size) {
+      call.arguments.size != call.results.size + 1) {
     return "the call is for " +
            std::to_string(counts == nullptr ? 0 : counts->size / std::max<size_t>(leaves, 1)) +
            " ranks, and the group has " + std::to_string(ranks) +
@@ -210,7 +210,8 @@ xla_ffi::Error* read(const xla_ffi::Call& call, Request& request) {
   const xla_ffi::Api* api = call.api;
   xla_ffi::DeviceOrdinal device{sizeof(device), nullptr, call.context, 0};
   if (xla_ffi::Error* refused = api->device_ordinal_get(&device)) return refused;
-  request.rank = find(number(call.attributes, "group"), device.ordinal);
+  request.group = number(call.attributes, "group");
+  request.rank = find(request.group, device.ordinal);
   if (request.rank == nullptr) {
     return error(api, kFailedPrecondition,
                  "FSCCL: device " + std::to_string(device.ordinal) +
@@ -221,7 +222,9 @@ xla_ffi::Error* read(const xla_ffi::Call& call, Request& request) {
   request.root = static_cast<int>(number(call.attributes, "root"));
   const auto* site = static_cast<const xla_ffi::Span*>(attribute(call.attributes, "site"));
   request.site = std::string(site->data, site->size);
-  request.token = static_cast<float*>(call.arguments.buffers[call.arguments.size - 1]->data);
+  const xla_ffi::Buffer* const* const last = call.arguments.buffers + call.arguments.size;
+  request.place = static_cast<const uint32_t*>(last[-2]->data);
+  request.token = static_cast<float*>(last[-1]->data);
   if (const std::string wrong = read_arrays(call, request); !wrong.empty())
     return error(api, kInvalidArgument, "FSCCL: " + wrong);
   return nullptr;

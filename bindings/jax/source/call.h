@@ -31,12 +31,15 @@ struct Array {
 };
 
 struct Request {
+  int64_t group = 0;
   std::shared_ptr<Rank> rank;
   Kind kind{};
   int root = 0;
   std::string site;
   std::vector<Array> arrays;
-  float* token = nullptr;  // its place, and its number; where the arrays are
+  // these lie where the arrays are
+  const uint32_t* place = nullptr;
+  float* token = nullptr;  // its group's mark, and its number
 };
 
 // Fills the request in; an error where the call cannot be made.

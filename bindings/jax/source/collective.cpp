@@ -112,12 +112,14 @@ xla_ffi::Error* execute(xla_ffi::Call& call) {
   pending->api = api;
   if (xla_ffi::Error* refused = read(call, pending->request)) return refused;
   const Rank& rank = *pending->request.rank;
-  if (const float place = pending->request.token[0]; place != static_cast<float>(rank.rank)) {
+  if (*pending->request.place != static_cast<uint32_t>(rank.rank) ||
+      pending->request.token[0] != mark_of(pending->request.group)) {
     return error(api, kInvalidArgument,
                  "FSCCL: rank " + std::to_string(rank.rank) + " has place " +
-                     std::to_string(static_cast<int>(place)) +
-                     " on the axis: begin with the group's token(), and use the mesh with which it "
-                     "was joined");
+                     std::to_string(*pending->request.place) +
+                     " on the axis, and a token that begins with " +
+                     std::to_string(static_cast<int>(pending->request.token[0])) +
+                     ": begin with the group's token(), and use the mesh with which it was joined");
   }
   if (xla_ffi::Error* refused = issue(call, *pending)) return refused;
   if (fsccl_work_test(pending->works.back()) == FSCCL_OK) return nullptr;

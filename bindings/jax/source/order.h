@@ -9,6 +9,10 @@
 
 namespace fsccl_jax {
 
+// The first number of each token of a group. It is not zero: then the first token is a constant of
+// the program, for which XLA compiles no code.
+inline float mark_of(int64_t group) { return static_cast<float>(group + 1); }
+
 class Order {
  public:
   // `token` came to a call of `site` in `run`, an execution of a program: 0, the program's first
