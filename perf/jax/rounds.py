@@ -17,12 +17,15 @@ start:  two processes start, meet and make one sum. The time ends when the slowe
         Process 1 waits until process 0 listens: one that asks JAX's service earlier is answered a
         second later, whichever collectives run, and chance decides in which rounds that happens.
 
+fsccl_jax is compiled to bytecode first, as pip does with what it installs, JAX among it.
 Prints each round, then the median ratios to Gloo in the same round and the range of the rounds, and
 appends a line for each to FILE, as perf/results has them. FSCCL_JAX_LIBRARIES and PYTHONPATH say
 where fsccl_jax is where it is not installed.
 """
 
 import argparse
+import compileall
+import importlib.util
 import json
 import os
 import pathlib
@@ -166,6 +169,8 @@ def main():
     parser.add_argument('--layers', type=int, default=10)
     parser.add_argument('--output', type=pathlib.Path)
     options = parser.parse_args()
+    package = importlib.util.find_spec('fsccl_jax').submodule_search_locations[0]
+    compileall.compile_dir(package, quiet=1)
     for what in options.what:
         load = os.getloadavg()[0]
         times, phases = rounds_of(what, options)
