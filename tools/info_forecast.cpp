@@ -213,7 +213,7 @@ fsccl_dtype_t type_of(const std::string& name) {
 std::optional<Json> ForecastCommand::machine() const {
   std::optional<Json> machine;
   if (machine_ == "here") {
-    machine = measure_this_machine(type_of(wire_), type_of(reduce_));
+    machine = measure_this_machine(type_of(wire_), type_of(reduce_), ranks_);
     // All ranks are here, also more of them than cores.
     if (const int cores = static_cast<int>(std::thread::hardware_concurrency());
         machine && ranks_ > cores)

@@ -4,16 +4,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "fsccl/fsccl.h"
 #include "fsccl/insight.h"
 #include "info_error.h"
+#include "this_network.h"
 
 namespace {
 
@@ -79,15 +83,26 @@ double measured_copy_ns_per_kib(int cores) {
 
 // Units of one parameter each, which are gathered and reduced one after the other as in a step: the
 // shards and the gradients of all together are far beyond the caches.
-constexpr int64_t kUnitElements = int64_t{16} << 20;
-constexpr size_t kShard = size_t{kUnitElements} / 2;  // elements of a rank of two
-constexpr size_t kUnits = 4;
-constexpr int kRounds = 5;  // the first is not counted: it meets memory that nobody has touched
+struct UnitSize {
+  size_t elements, units;
+};
+constexpr size_t kElements = size_t{64} << 20;  // elements of all units of a size
+// Passes over a large unit store past the caches.
+constexpr UnitSize kLarge{size_t{16} << 20, 4};
+// Passes over a small unit do not: the larger one, a reduction, reads and writes half of the bytes
+// from which on they would.
+UnitSize small_unit(size_t streaming_bytes) {
+  const size_t elements = std::clamp<size_t>(streaming_bytes / 8, 4096, kLarge.elements);
+  return {elements, std::min<size_t>(kElements / elements, 64)};
+}
+constexpr int kRounds = 5;      // the first is not counted: it meets memory that nobody has touched
+constexpr int kMostTurns = 16;  // most ranks that take turns in a measurement
 
 // Seconds of a unit: the medians of the rounds' means. A round's mean has the calls that something
 // disturbs, as the sum over the units of a step has.
 struct UnitSeconds {
   double gather = 0, reduce = 0;
+  double both = 0;  // a reduction and the gather behind it, as in a backward pass
 };
 
 double median(std::vector<double> values) {
@@ -96,11 +111,14 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The units of a rank of two, for fp32 shards of these types. Every function returns false if a
-// call has failed, which it has said.
+// The units of a rank, with fp32 shards. Every function returns false if a call has failed, which
+// it has said.
 class MeasuredUnits {
  public:
-  explicit MeasuredUnits(fsccl_comm_t comm) : comm_(comm) {}
+  MeasuredUnits(fsccl_comm_t comm, int ranks, UnitSize size)
+      : comm_(comm), shard_(size.elements / static_cast<size_t>(ranks)), size_(size) {
+    size_.elements = shard_ * static_cast<size_t>(ranks);
+  }
   ~MeasuredUnits() {
     for (const fsccl_unit_t unit : units_) failed(fsccl_unit_destroy(unit));
     if (pool_) failed(fsccl_pool_destroy(pool_));
@@ -120,11 +138,11 @@ class MeasuredUnits {
     fsccl_param_t param = FSCCL_PARAM_INIT;
     param.name = "weight";
     param.dims = 1;
-    param.shape[0] = kUnitElements;
-    for (size_t i = 0; i < kUnits; i++) {
+    param.shape[0] = static_cast<int64_t>(size_.elements);
+    for (size_t i = 0; i < size_.units; i++) {
       const std::string name = fmt::format("measured {}", i);
       config.name = name.c_str();
-      memory_.emplace_back(kShard), memory_.emplace_back(kShard);
+      memory_.emplace_back(shard_), memory_.emplace_back(shard_);
       param.shard = memory_[2 * i].data();
       param.sharded_grad = memory_[2 * i + 1].data();
       fsccl_unit_t unit = nullptr;
@@ -135,20 +153,21 @@ class MeasuredUnits {
   }
 
   bool time(UnitSeconds* found) {
-    std::vector<double> gathers, reductions;
+    std::vector<double> gathers, reductions, both;
     for (int round = 0; round < kRounds; round++) {
       write_shards(static_cast<float>(round));
       UnitSeconds sum;
       for (const fsccl_unit_t unit : units_) {
-        double gather = 0, reduce = 0;
-        if (!time(unit, &gather, &reduce)) return false;
-        sum.gather += gather, sum.reduce += reduce;
+        UnitSeconds one;
+        if (!time(unit, &one)) return false;
+        sum.gather += one.gather, sum.reduce += one.reduce, sum.both += one.both;
       }
       if (round == 0) continue;
-      gathers.push_back(sum.gather / kUnits);
-      reductions.push_back(sum.reduce / kUnits);
+      gathers.push_back(sum.gather / static_cast<double>(size_.units));
+      reductions.push_back(sum.reduce / static_cast<double>(size_.units));
+      both.push_back(sum.both / static_cast<double>(size_.units));
     }
-    *found = {median(std::move(gathers)), median(std::move(reductions))};
+    *found = {median(std::move(gathers)), median(std::move(reductions)), median(std::move(both))};
     return true;
   }
 
@@ -159,24 +178,35 @@ class MeasuredUnits {
       std::fill(memory_[i].begin(), memory_[i].end(), value);
   }
 
-  bool time(fsccl_unit_t unit, double* gather, double* reduce) {
-    fsccl_view_t gradient;
+  bool time(fsccl_unit_t unit, UnitSeconds* found) {
     if (failed(fsccl_barrier(comm_, nullptr, nullptr))) return false;
     auto begin = Clock::now();
-    if (failed(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr))) return false;
-    *gather = seconds_since(begin);
-    if (failed(fsccl_unit_reshard(unit, nullptr)) ||
-        failed(fsccl_unit_grad(unit, 0, nullptr, &gradient)))
-      return false;
-    std::memset(gradient.data, 0, gradient.count * fsccl_dtype_size(gradient.dtype));
-    if (failed(fsccl_barrier(comm_, nullptr, nullptr))) return false;
+    if (!gather(unit)) return false;
+    found->gather = seconds_since(begin);
+    if (failed(fsccl_unit_reshard(unit, nullptr)) || !write_gradients(unit)) return false;
     begin = Clock::now();
     if (failed(fsccl_unit_reduce_grads(unit, nullptr, nullptr, nullptr))) return false;
-    *reduce = seconds_since(begin);
-    return true;
+    found->reduce = seconds_since(begin);
+    if (!write_gradients(unit)) return false;
+    begin = Clock::now();
+    if (failed(fsccl_unit_reduce_grads(unit, nullptr, nullptr, nullptr)) || !gather(unit))
+      return false;
+    found->both = seconds_since(begin);
+    return !failed(fsccl_unit_reshard(unit, nullptr));
+  }
+  static bool gather(fsccl_unit_t unit) {
+    return !failed(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr, nullptr));
+  }
+  bool write_gradients(fsccl_unit_t unit) {
+    fsccl_view_t gradient;
+    if (failed(fsccl_unit_grad(unit, 0, nullptr, &gradient))) return false;
+    std::memset(gradient.data, 0, gradient.count * fsccl_dtype_size(gradient.dtype));
+    return !failed(fsccl_barrier(comm_, nullptr, nullptr));
   }
 
   const fsccl_comm_t comm_;
+  const size_t shard_;  // elements of this rank
+  UnitSize size_;
   fsccl_pool_t pool_ = nullptr;
   std::vector<fsccl_unit_t> units_;
   // Shards and their gradients, unit by unit, in memory of the caller's as a framework has it. The
@@ -184,52 +214,126 @@ class MeasuredUnits {
   std::vector<std::vector<float>> memory_;
 };
 
-std::optional<UnitSeconds> measured_units(fsccl_comm_t comm, fsccl_dtype_t wire,
-                                          fsccl_dtype_t reduce) {
-  MeasuredUnits units(comm);
+struct Types {
+  fsccl_dtype_t wire, reduce;
+};
+
+std::optional<UnitSeconds> measured_units(fsccl_comm_t comm, int ranks, UnitSize size,
+                                          Types types) {
+  MeasuredUnits units(comm, ranks, size);
   UnitSeconds found;
-  if (!units.create(wire, reduce) || !units.time(&found)) return std::nullopt;
+  if (!units.create(types.wire, types.reduce) || !units.time(&found)) return std::nullopt;
   return found;
 }
 
-// Two ranks, which are threads, of a communicator that lives only for this.
-std::optional<Json> measured_costs(fsccl_dtype_t wire, fsccl_dtype_t reduce) {
+// Runs `work(rank, comm)` on the ranks of a communicator that lives only for this. The ranks are
+// threads.
+template <class Work>
+bool with_ranks(int ranks, const Work& work) {
   fsccl_unique_id_t id;
-  if (failed(fsccl_unique_id_create(&id))) return std::nullopt;
-  std::optional<Json> found;
-  std::array<std::optional<UnitSeconds>, 2> times;
+  if (failed(fsccl_unique_id_create(&id))) return false;
+  std::atomic<bool> good = true;
   const auto rank_of = [&](int rank) {
     fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
     config.unique_id = &id;
     config.rank = rank;
-    config.ranks = 2;
+    config.ranks = ranks;
     fsccl_comm_t comm = nullptr;
-    if (failed(fsccl_comm_create(&config, &comm))) return;
-    std::vector<char> text(size_t{1} << 16);
-    times[static_cast<size_t>(rank)] = measured_units(comm, wire, reduce);
-    if (rank == 0 && !failed(fsccl_explain(comm, "all_gather", 1 << 20, text.data(), text.size())))
-      found = Json::parse(text.data())["measured"];
-    failed(fsccl_comm_destroy(comm));
+    if (failed(fsccl_comm_create(&config, &comm)) || !work(rank, comm)) good = false;
+    if (comm) failed(fsccl_comm_destroy(comm));
   };
-  std::thread other(rank_of, 1);
+  std::vector<std::thread> others;
+  for (int rank = 1; rank < ranks; rank++) others.emplace_back(rank_of, rank);
   rank_of(0);
-  other.join();
-  if (!found || !times[0] || !times[1]) return std::nullopt;
-  // A rank casts its half of the shards, and reduces its half of the gradients of both.
-  constexpr double kHalfKib = static_cast<double>(kUnitElements) / 2 / 1024;
-  (*found)["gather_ns_per_kib"] =
-      1e9 * std::max(times[0]->gather, times[1]->gather) / (kHalfKib * sizeof(float));
-  (*found)["reduce_ns_per_kib"] = 1e9 * std::max(times[0]->reduce, times[1]->reduce) /
-                                  (2 * kHalfKib * static_cast<double>(fsccl_dtype_size(reduce)));
+  for (std::thread& other : others) other.join();
+  return good;
+}
+
+// Times units on all ranks, each of which takes as long as on the slowest rank. `explained`: what
+// the library says of their communicator.
+struct Measured {
+  Json explained;
+  UnitSize small_size{};
+  UnitSeconds large, small;
+};
+
+std::optional<Measured> measured_on(int ranks, Types types) {
+  Measured found;
+  std::mutex lock;
+  const auto add = [&lock](const UnitSeconds& own, UnitSeconds* most) {
+    const std::lock_guard<std::mutex> locked(lock);
+    most->gather = std::max(most->gather, own.gather);
+    most->reduce = std::max(most->reduce, own.reduce);
+    most->both = std::max(most->both, own.both);
+  };
+  const bool good = with_ranks(ranks, [&](int rank, fsccl_comm_t comm) {
+    std::vector<char> text(size_t{1} << 16);
+    if (failed(fsccl_explain(comm, "all_gather", 1 << 20, text.data(), text.size()))) return false;
+    const Json explained = Json::parse(text.data());
+    const UnitSize size = small_unit(explained["streaming_bytes"].get<size_t>());
+    const auto small = measured_units(comm, ranks, size, types),
+               large = small ? measured_units(comm, ranks, kLarge, types) : std::nullopt;
+    if (!large) return false;
+    add(*small, &found.small), add(*large, &found.large);
+    if (rank == 0) found.explained = explained, found.small_size = size;
+    return true;
+  });
+  if (!good) return std::nullopt;
+  return found;
+}
+
+// The KiB that the ranks of a host read and write of a unit together: they cast all shards, and
+// each rank sums its part of the gradients of all.
+struct Moved {
+  double gather_kib, reduce_kib;
+};
+Moved moved_by(int ranks, UnitSize size, Types types) {
+  const double kib = static_cast<double>(size.elements) / 1024;
+  const auto wire = static_cast<double>(fsccl_dtype_size(types.wire)),
+             reduce = static_cast<double>(fsccl_dtype_size(types.reduce));
+  return {kib * (sizeof(float) + wire), kib * (ranks * reduce + sizeof(float))};
+}
+
+// Adds what two ranks take for each KiB that one of them reads or writes.
+void add_passes(const UnitSeconds& seconds, UnitSize size, Types types, const std::string& how,
+                Json* costs) {
+  const Moved moved = moved_by(2, size, types);
+  (*costs)["gather" + how] = 1e9 * seconds.gather / (moved.gather_kib / 2);
+  (*costs)["reduce" + how] = 1e9 * seconds.reduce / (moved.reduce_kib / 2);
+}
+
+std::optional<Json> measured_costs(Types types, int ranks, int cores) {
+  const std::optional<Measured> two = measured_on(2, types);
+  if (!two) return std::nullopt;
+  Json found = two->explained["measured"];
+  if (const auto network = measured_tcp_ns_per_kib()) found["network_ns_per_kib"] = *network;
+  found["streaming_bytes"] = two->explained["streaming_bytes"];
+  add_passes(two->large, kLarge, types, "_ns_per_kib", &found);
+  add_passes(two->small, two->small_size, types, "_cached_ns_per_kib", &found);
+  if (ranks <= cores) return found;
+  // More ranks than cores take longer for as many bytes of a core, because they wait for their
+  // turn: once in the reduction and once in the gather behind it.
+  const int many = std::min(ranks, kMostTurns);
+  const std::optional<Measured> turns = measured_on(many, types);
+  if (!turns) return std::nullopt;
+  const auto waited = [&](const UnitSeconds& alone, const UnitSeconds& shared, UnitSize size) {
+    const Moved few = moved_by(2, size, types), all = moved_by(many, size, types);
+    const double working =
+        (alone.gather + alone.reduce * all.reduce_kib / few.reduce_kib) * 2 / std::max(cores, 2);
+    return std::max(0.0, shared.both - working) / 2;
+  };
+  found["turn_ns"] = 1e9 / 2 *
+                     (waited(two->small, turns->small, two->small_size) +
+                      waited(two->large, turns->large, kLarge));
   return found;
 }
 
 }  // namespace
 
-std::optional<Json> measure_this_machine(fsccl_dtype_t wire, fsccl_dtype_t reduce) {
-  std::optional<Json> costs = measured_costs(wire, reduce);
-  if (!costs) return std::nullopt;
+std::optional<Json> measure_this_machine(fsccl_dtype_t wire, fsccl_dtype_t reduce, int ranks) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::optional<Json> costs = measured_costs({wire, reduce}, ranks, cores);
+  if (!costs) return std::nullopt;
   const auto memory =
       static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const double tflops = measured_tflops(), per_kib = measured_copy_ns_per_kib(cores);

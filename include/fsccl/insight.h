@@ -413,7 +413,7 @@ FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* t
  *   type, of a rank), "efficiency" (the part of it that passes reach), "carrier" (plans, nccl),
  *   "within" (one way of a rank) and "between" (one way of a host), each with "link", "gb_per_s"
  *   and "ns", "topology" (a file, or "here"), and "measured" (as fsccl_explain() has it; with
- *   "gather_ns_per_kib" and "reduce_ns_per_kib" of what units read, if those were measured).
+ *   what docs/api/insight.md adds for units, turns and TCP, if those were measured).
  * - The step: "ranks", "batch" (sequences of a rank), "sequence" (tokens), "accumulate"
  *   (micro-batches), "shard_over" (ranks that share the shards; 0: all), "layout" (per_param, flat,
  *   ragged), "shard_type", "wire", "reduce", "gradient_type" (fp32, bf16, fp16), "compute" (a key

@@ -181,6 +181,7 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
                         hosts.ns / 1000, hosts.by_hosts, text_of(hosts.stages));
   text += "]";
   if (!where.kernels.empty()) text += R"(,"kernels":)" + where.kernels;
+  if (where.streaming_bytes) text += fmt::format(R"(,"streaming_bytes":{})", where.streaming_bytes);
   if (op == OpCode::all_gather && whole.select.spread.hosts > 1)
     text += text_of_codec(bytes, whole);
   if ((op == OpCode::all_gather || op == OpCode::reduce_scatter) && whole.select.spread.hosts > 1)
@@ -256,6 +257,7 @@ Result<std::string> Collectives::explain(std::string_view operation, uint64_t by
   where.by_hosts = hierarchy_ && (!reduces(op) || config()->reproducible == Reproducible::kRun);
   where.mode = config()->hierarchy;
   where.kernels = kernels_json(running_kernels(), false);
+  where.streaming_bytes = options_.streaming_bytes;
   return explanation(op, bytes, where);
 }
 

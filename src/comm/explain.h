@@ -21,6 +21,8 @@ struct Circumstances {
   topo::LinkClass link{};  // class of the link between the two farthest ranks
   // kernels_json(); empty for a machine that is only known from a file
   std::string kernels;
+  // bytes of a pass over memory from which on its stores bypass the caches; 0: not known
+  uint64_t streaming_bytes = 0;
 };
 
 Result<OpCode> explained_operation(std::string_view name);

@@ -55,9 +55,9 @@ class Reader : JsonReader {
     if (json.contains("measured") && !measured(json["measured"])) return problem();
     machine_.within_costs.can_read = false;
     machine_.within_costs.apply_to(false, machine_.ranks_per_core);
-    machine_.gather_costs = machine_.reduce_costs = machine_.within_costs;
-    if (gather_per_kib_ > 0) machine_.gather_costs.copy_per_byte = gather_per_kib_ / 1024;
-    if (reduce_per_kib_ > 0) machine_.reduce_costs.copy_per_byte = reduce_per_kib_ / 1024;
+    if (machine_.ranks_per_core > 1)
+      machine_.within_costs.exchange = std::max(machine_.within_costs.exchange, turn_ns_);
+    machine_.gather.costs = machine_.reduce.costs = machine_.within_costs;
     const char* const network = preferred_network();
     machine_.network = network ? network : "tcp";
     return std::move(machine_);
@@ -125,13 +125,14 @@ class Reader : JsonReader {
 
   bool measured(const Json& json) {
     Costs& costs = machine_.within_costs;
-    double per_kib = 0;
+    double per_kib = 0, network_per_kib = 0;
     if (!json.is_object() || !json.contains("slots_ns") || !json["slots_ns"].is_array() ||
         json["slots_ns"].size() != costs.slot_cached.ns.size() ||
         !number(json, "exchange_ns", "measured", kMostNs, &costs.exchange) ||
         !number(json, "copy_ns_per_kib", "measured", kMostNs, &per_kib) ||
-        !number(json, "gather_ns_per_kib", "measured", kMostNs, &gather_per_kib_) ||
-        !number(json, "reduce_ns_per_kib", "measured", kMostNs, &reduce_per_kib_))
+        !number(json, "network_ns_per_kib", "measured", kMostNs, &network_per_kib) ||
+        !number(json, "turn_ns", "measured", kMostNs, &turn_ns_) ||
+        !passes(json, "gather", &machine_.gather) || !passes(json, "reduce", &machine_.reduce))
       return wrong(
           "measured must have exchange_ns, slots_ns and copy_ns_per_kib, as `fsccl-info explain "
           "--json` says them");
@@ -141,7 +142,20 @@ class Reader : JsonReader {
       costs.slot_streaming.ns[i] = costs.slot_cached.ns[i] * 1.6;
     }
     costs.copy_per_byte = per_kib / 1024;
+    machine_.network_per_byte = network_per_kib / 1024;
     costs.origin = CostsOrigin::calibration;
+    return true;
+  }
+
+  bool passes(const Json& json, const std::string& name, PassCosts* passes) {
+    double streaming = 0, cached = 0, bytes = 0;
+    if (!number(json, (name + "_ns_per_kib").c_str(), "measured", kMostNs, &streaming) ||
+        !number(json, (name + "_cached_ns_per_kib").c_str(), "measured", kMostNs, &cached) ||
+        !number(json, "streaming_bytes", "measured", kMostBytes, &bytes))
+      return false;
+    passes->streaming_per_byte = streaming / 1024;
+    passes->cached_per_byte = (cached > 0 ? cached : streaming) / 1024;
+    passes->streaming_bytes = static_cast<uint64_t>(bytes);
     return true;
   }
 
@@ -203,11 +217,20 @@ class Reader : JsonReader {
   Machine machine_;
   std::string topology_;
   double per_host_ = 0;
-  double gather_per_kib_ = 0, reduce_per_kib_ = 0;  // 0: not measured
-  double cores_ = 0;                                // cores of a host; 0: one or more for each rank
+  double cores_ = 0;    // cores of a host; 0: one or more for each rank
+  double turn_ns_ = 0;  // time for which a rank waits for a core that it shares; 0: not measured
 };
 
 }  // namespace
+
+Costs PassCosts::of(uint64_t read, uint64_t written) const {
+  const uint64_t moved = read + written;
+  const double per_byte = moved < streaming_bytes ? cached_per_byte : streaming_per_byte;
+  Costs found = costs;
+  if (per_byte > 0 && read > 0)
+    found.copy_per_byte = per_byte * static_cast<double>(moved) / static_cast<double>(read);
+  return found;
+}
 
 Result<Machine> read_machine(const nlohmann::json& json, const std::string& type) {
   return Reader(type).read(json);

@@ -23,6 +23,18 @@
 
 namespace fsccl::forecast {
 
+// The costs of a unit's passes over memory. A pass that reads and writes `streaming_bytes` or more
+// stores past the caches (comm/collective.h), and a byte of it then costs something else.
+struct PassCosts {
+  Costs costs;  // the costs of signals, and of bytes where these were not measured
+  // Measured time of a byte that is read or written; 0: not measured.
+  double cached_per_byte = 0, streaming_per_byte = 0;
+  uint64_t streaming_bytes = 0;
+
+  // The cost model prices the bytes that a pass reads.
+  Costs of(uint64_t read, uint64_t written) const;
+};
+
 // The carrier of the bytes: the library's own plans, or NCCL for everything.
 enum class Carrier : uint8_t { plans, nccl };
 
@@ -38,10 +50,11 @@ struct Machine {
   double efficiency = 0.45;    // share of the flops that a pass reaches
   Carrier carrier = Carrier::plans;
   topo::Connection within, between;
-  Costs within_costs;  // costs of the plans
-  // The same, with the costs of a byte that a unit casts or copies into its slots, and that it
-  // reduces, where these were measured.
-  Costs gather_costs, reduce_costs;
+  Costs within_costs;        // costs of the plans
+  PassCosts gather, reduce;  // the costs of a unit's gathers and reductions within a host
+  // Measured processor time of a byte that one rank sends to another host and one receives there,
+  // both together; 0: not known.
+  double network_per_byte = 0;
   std::string network;  // "tcp" or "ucx": whose slots the plans between hosts use
   double ranks_per_core = 1;
 };

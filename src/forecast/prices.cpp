@@ -26,15 +26,16 @@ double at_scale(int ranks, const std::function<double(int)>& ns) {
 }
 
 // The plan of a unit's stage among `ranks` ranks of a host, as two of them carry it out.
-Carried follow(const std::function<Plan(int)>& make, int ranks, const Costs& costs) {
+Carried follow(const std::function<Plan(int)>& make, int ranks, const PassCosts& passes) {
   const std::array<Plan, 2> plans{make(0), make(ranks > 1 ? 1 : 0)};
   Carried carried;
   carried.how = plans[0].name;
   uint64_t read = 0, written = 0;
   count_bytes(plans[0], &read, &written);
+  const Costs costs = passes.of(read, written);
   carried.within_bytes = static_cast<double>(read + written);
   if (ranks == 1) {  // alone: there is nobody to wait for
-    carried.ns = carried.busy_ns = carried.within_bytes / 2 * costs.copy_per_byte;
+    carried.ns = carried.busy_ns = static_cast<double>(read) * costs.copy_per_byte;
     return carried;
   }
   const Price found = price(plans, costs, false);
@@ -65,9 +66,10 @@ struct Lane {
   int hosts;
   SelectOptions options;
   uint64_t slot_bytes;
+  const Machine& machine;
 };
 Lane lane_of(const Group& group, const Machine& machine) {
-  Lane lane{group.hosts, {}, lane_slot_bytes(group, machine)};
+  Lane lane{group.hosts, {}, lane_slot_bytes(group, machine), machine};
   lane.options.costs = typical_costs(machine.between);
   // The time of a lane is that of the wire, which does not wait for the cores that ranks share.
   lane.options.costs.apply_to(true, 1);
@@ -95,6 +97,20 @@ Price price_shape(const Make& make, Shape shape, const Costs& costs) {
   return price(plans, costs, false);
 }
 
+// Adds the work of the processor, where it was measured: a rank sends as many bytes as it receives,
+// and a sum of two operands reads both and writes one. The work goes on while the wire carries
+// other bytes, so the lane takes as long as the longer one of the two.
+Carried with_work(Carried carried, const Lane& lane, bool sums) {
+  const Machine& machine = lane.machine;
+  if (machine.network_per_byte <= 0) return carried;
+  const auto bytes = static_cast<uint64_t>(carried.between_bytes);
+  const double sum = sums ? machine.reduce.of(2 * bytes, bytes).copy_per_byte * 2 : 0;
+  carried.busy_ns =
+      machine.ranks_per_core * (machine.network_per_byte + sum) * carried.between_bytes;
+  carried.ns = std::max(carried.ns, carried.busy_ns);
+  return carried;
+}
+
 // `count`: elements of a rank's part.
 Carried lane_price(OpCode op, const Lane& lane, uint64_t count, fsccl_dtype_t dtype) {
   Carried carried;
@@ -113,7 +129,7 @@ Carried lane_price(OpCode op, const Lane& lane, uint64_t count, fsccl_dtype_t dt
     carried.ns = found.ns;
     carried.busy_ns = found.busy;
     carried.how = chosen(lane_shape(lane, lane.hosts, count, dtype)).name;
-    return carried;
+    return with_work(std::move(carried), lane, !gathers);
   }
   // A slot that holds a part for each of so many ranks holds the same pieces where it is as much
   // shorter as they are fewer.
@@ -132,7 +148,7 @@ Carried lane_price(OpCode op, const Lane& lane, uint64_t count, fsccl_dtype_t dt
     return price_shape(slots, smaller(hosts), lane.options.costs).busy;
   });
   carried.how = gathers ? "all_gather_slots" : "reduce_scatter_slots";
-  return carried;
+  return with_work(std::move(carried), lane, !gathers);
 }
 
 Carried gather_by_plans(const UnitLayout& places, const StepConfig& setup, const Machine& machine,
@@ -147,12 +163,12 @@ Carried gather_by_plans(const UnitLayout& places, const StepConfig& setup, const
   if (group.hosts > 1) shape.holds = each_itself(group.per_host);
   if (!shares_slots(machine)) {
     Carried carried = follow(with([](const UnitShape& at) { return unshard_private(at, false); }),
-                             group.per_host, machine.gather_costs);
+                             group.per_host, machine.gather);
     const double bytes = static_cast<double>(places.parameters.bytes);
     carried.within_bytes = bytes * (group.per_host - 1) / group.per_host;
     return carried;
   }
-  Carried carried = follow(with(unshard_shared), group.per_host, machine.gather_costs);
+  Carried carried = follow(with(unshard_shared), group.per_host, machine.gather);
   if (group.hosts < 2) return carried;
   const uint64_t count = (places.elements + static_cast<uint64_t>(group.ranks) - 1) /
                          static_cast<uint64_t>(group.ranks);
@@ -160,8 +176,7 @@ Carried gather_by_plans(const UnitLayout& places, const StepConfig& setup, const
       static_cast<uint64_t>(static_cast<double>(count) / setup.codec_ratio + 0.5);
   carried += lane_price(OpCode::all_gather, lane_of(group, machine),
                         std::max<uint64_t>(coded_count, 1), setup.wire);
-  if (group.per_host > 1)
-    carried += follow(with(unshard_kept), group.per_host, machine.gather_costs);
+  if (group.per_host > 1) carried += follow(with(unshard_kept), group.per_host, machine.gather);
   return carried;
 }
 
@@ -191,7 +206,7 @@ Carried host_sums(const UnitLayout& places, const StepConfig& setup, const Machi
           shape.rank = rank;
           return reduce_partials(shape);
         },
-        group.per_host, machine.reduce_costs);
+        group.per_host, machine.reduce);
   };
   constexpr int kFew = 8;
   if (group.hosts <= 2 * kFew) return sums(group.hosts);
@@ -211,7 +226,7 @@ Carried reduce_by_plans(const UnitLayout& places, const StepConfig& setup, const
           shape.rank = rank;
           return reduce_grads(shape);
         },
-        group.per_host, machine.reduce_costs);
+        group.per_host, machine.reduce);
     if (machine.gpu)
       carried.within_bytes =
           static_cast<double>(places.gradients.bytes) * (group.per_host - 1) / group.per_host;
@@ -223,8 +238,9 @@ Carried reduce_by_plans(const UnitLayout& places, const StepConfig& setup, const
                          static_cast<uint64_t>(group.ranks);
   carried += lane_price(OpCode::reduce_scatter, lane_of(group, machine), count,
                         group.per_host > 1 ? FSCCL_FLOAT32 : setup.reduce);
-  const double take = machine.reduce_costs.copy_per_byte *
-                      static_cast<double>(count * dtype_size(setup.sharded_grad));
+  const uint64_t bytes = count * dtype_size(setup.sharded_grad);
+  const double take = machine.reduce.of(bytes, bytes).copy_per_byte * static_cast<double>(bytes) *
+                      machine.ranks_per_core;
   carried.ns += take;
   carried.busy_ns += take;
   return carried;

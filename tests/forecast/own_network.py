@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Holds the forecast's communication between hosts against fsccl-perf step over a known network.
 
-usage: hosts.py --hosts 2 --rate 1gbit -- own_network.py GBIT FSCCL-INFO FSCCL-PERF [RUNS]
+usage: hosts.py --hosts 2 --rate 1gbit -- own_network.py GBIT FSCCL-INFO FSCCL-PERF [RUNS [PER-HOST]]
 
-tests/hosts/hosts.py makes hosts out of network name spaces, whose links have the rate; one and two
-ranks on each run RUNS (5) times, and the median is held against the forecast. A row whose runs
+tests/hosts/hosts.py makes hosts out of network name spaces, whose links have the rate; the ranks on
+each (PER-HOST: only so many) run RUNS (5) times, and the median is held against the forecast. A row whose runs
 differ by more than 5 % (half of the middle half) counts for nothing. Fails where a row that counts
 is beyond 10 %.
 """
@@ -45,36 +45,28 @@ def between(gbit, hosts, per_host):
 def main():
     gbit, info, perf = float(sys.argv[1]), sys.argv[2], sys.argv[3]
     runs = int(sys.argv[4]) if len(sys.argv) > 4 else 5
+    wanted = (
+        [int(sys.argv[5])] if len(sys.argv) > 5 else own_runs.POINTS['between']['ranks_per_host']
+    )
     count, worse = len(ranks.hosts()), 0
+    own_runs.header()
     with tempfile.TemporaryDirectory() as folder:
         model, link = pathlib.Path(folder) / 'model.json', pathlib.Path(folder) / 'link.json'
-        for shape in ((512, 6, 4000), (1024, 3, 2000)):
+        for shape in own_runs.POINTS['between']['models']:
             model.write_text(json.dumps(own_runs.model(*shape)), encoding='utf-8')
-            for per_host in (1, 2):
+            for per_host in wanted:
                 link.write_text(json.dumps(between(gbit, count, per_host)), encoding='utf-8')
-                for more in (('--prefetch', '0'), ('--prefetch', '1'), ('--keep',)):
-                    kept = more == ('--keep',)
-                    times = [
-                        measured_s(perf, model, per_host, ('--keep', 'always') if kept else more)
-                        for _ in range(runs)
-                    ]
-                    answer = own_runs.ask(
-                        info,
-                        'forecast',
-                        model,
-                        '--machine',
-                        'here',
-                        '--config',
-                        link,
-                        '--ranks',
-                        count * per_host,
-                        '--sequence',
-                        '1',
-                        '--json',
-                        *(('--keep', '64G') if kept else more),
-                    )
-                    name = f'{gbit:g} Gbit/s, {count} x {per_host} ranks, width {shape[0]}'
-                    worse += own_runs.report(name, more, times, [answer['step']['communication_s']])
+                for step in own_runs.POINTS['steps']:
+                    times, said = [], []
+                    for _ in range(runs):
+                        times.append(measured_s(perf, model, per_host, own_runs.of_perf(step)))
+                        said.append(
+                            own_runs.forecast_s(
+                                info, model, count * per_host, step, '--config', link
+                            )
+                        )
+                    name = f'width {shape[0]}, {gbit:g} Gbit/s'
+                    worse += own_runs.report(name, f'{count} x {per_host}', step, times, said)
     sys.exit(f'{worse} rows beyond 10 %' if worse else 0)
 
 

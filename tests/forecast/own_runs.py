@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Holds the forecast's communication against fsccl-perf step on this machine.
 
-usage: own_runs.py FSCCL-INFO FSCCL-PERF [RUNS]
+usage: own_runs.py FSCCL-INFO FSCCL-PERF [RUNS [RANKS]]
 
-For a few models, 2 and 4 ranks, prefetch 0 and 1, and kept parameters: RUNS (5) runs of five steps
-each in turn, their median against the forecast of `--machine here`, which is measured between them.
-A row whose runs differ by more than 5 % (half of the middle half) says so and counts for nothing:
-this wants a machine that does nothing else. Fails where a row that counts is beyond 10 %.
+For the models, ranks (RANKS: only so many) and steps of own_points.json: RUNS (5) runs of five steps
+each in turn, their median against the median forecast of `--machine here`, which is measured between
+them. Writes the rows of docs/forecast.md. A row whose runs differ by more than 5 % (half of the
+middle half) says so and counts for nothing: this wants a machine that does nothing else. Fails where
+a row that counts is beyond 10 %.
 """
 
 import json
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-MOST_SPREAD, MOST_RESIDUAL = 0.05, 0.10
+POINTS = json.loads((pathlib.Path(__file__).parent / 'own_points.json').read_text(encoding='utf-8'))
 
 
 def model(width, layers, vocabulary):
@@ -38,67 +39,62 @@ def ask(*command):
     return json.loads(done.stdout)
 
 
+def of_perf(step):
+    """Returns the options of fsccl-perf step for a step of own_points.json."""
+    return ['--keep', 'always'] if step == ['--keep'] else step
+
+
+def forecast_s(info, path, ranks, step, *more):
+    """Returns the communication of a step on this machine, which is measured for it."""
+    options = ['--keep', '64G'] if step == ['--keep'] else step
+    where = ['--machine', 'here', '--ranks', ranks, '--sequence', '1', '--json']
+    return ask(info, 'forecast', path, *where, *more, *options)['step']['communication_s']
+
+
 def spread(values):
     """Half of the distance between the quartiles, as a part of the median."""
     low, middle, high = statistics.quantiles(values, n=4)
     return (high - low) / 2 / middle
 
 
-def report(name, more, measured, said):
+def header():
+    print('| model | ranks | step | measured ms | spread % | forecast ms | residual % | counts |')
+    print('| -- | -- | -- | -- | -- | -- | -- | -- |', flush=True)
+
+
+def report(name, ranks, step, measured, said):
     """Prints a row; whether it counts and is beyond the bar."""
     middle, off = statistics.median(measured), spread(measured)
     residual = statistics.median(said) / middle - 1
-    noisy = off > MOST_SPREAD
+    counts = off <= POINTS['most_spread']
     print(
-        f'{name:<38} {" ".join(more):<13} measured {1e3 * middle:8.2f} ms +- {100 * off:4.1f} %  '
-        f'forecast {1e3 * statistics.median(said):8.2f} ms  {100 * residual:+6.1f} %'
-        f'{"  too noisy to count" if noisy else ""}',
+        f'| {name} | {ranks} | {" ".join(step).lstrip("-")} | {1e3 * middle:.1f} | {100 * off:.1f} '
+        f'| {1e3 * statistics.median(said):.1f} | {100 * residual:+.1f} '
+        f'| {"yes" if counts else "no"} |',
         flush=True,
     )
-    return not noisy and abs(residual) > MOST_RESIDUAL
+    return counts and abs(residual) > POINTS['most_residual']
 
 
 def main():
     info, perf = sys.argv[1:3]
     runs = int(sys.argv[3]) if len(sys.argv) > 3 else 5
+    wanted = [int(sys.argv[4])] if len(sys.argv) > 4 else POINTS['within']['ranks']
     worse = 0
+    header()
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / 'model.json'
-        for shape in ((512, 12, 8000), (1024, 6, 8000), (1536, 4, 4000)):
+        for shape in POINTS['within']['models']:
             path.write_text(json.dumps(model(*shape)), encoding='utf-8')
-            for ranks in (2, 4):
-                for more in (('--prefetch', '0'), ('--prefetch', '1'), ('--keep',)):
-                    kept = more == ('--keep',)
+            for ranks in wanted:
+                for step in POINTS['steps']:
                     measured, said = [], []
+                    options = ['--model', path, '--ranks', ranks, '--steps', '5', '--json']
                     for _ in range(runs):
-                        step = ask(
-                            perf,
-                            'step',
-                            '--model',
-                            path,
-                            '--ranks',
-                            ranks,
-                            '--steps',
-                            '5',
-                            '--json',
-                            *(('--keep', 'always') if kept else more),
-                        )
-                        measured.append(step['total_us'] / 1e6)
-                        answer = ask(
-                            info,
-                            'forecast',
-                            path,
-                            '--machine',
-                            'here',
-                            '--ranks',
-                            ranks,
-                            '--sequence',
-                            '1',
-                            '--json',
-                            *(('--keep', '64G') if kept else more),
-                        )
-                        said.append(answer['step']['communication_s'])
-                    worse += report(f'width {shape[0]}, {ranks} ranks', more, measured, said)
+                        found = ask(perf, 'step', *options, *of_perf(step))
+                        measured.append(found['total_us'] / 1e6)
+                        said.append(forecast_s(info, path, ranks, step))
+                    worse += report(f'width {shape[0]}', ranks, step, measured, said)
     sys.exit(f'{worse} rows beyond 10 %' if worse else 0)
 
 

@@ -123,6 +123,25 @@ def check_page(folder):
     )
 
 
+def check_clock(folder):
+    """fsccl-perf step writes gradients off the clock, between two barriers, so that no rank writes
+    while the clock of another one runs."""
+    (folder / 'model.json').write_text(json.dumps(MODEL), encoding='utf-8')
+    (folder / 'recordings').mkdir()
+    environment = {**os.environ, 'FSCCL_TIMEOUT_MS': '60000'}
+    environment['FSCCL_TRACE_DIR'] = str(folder / 'recordings')
+    options = ('--ranks', '2', '--steps', '2', '--prefetch', '0')
+    run_program(perf, 'step', '--model', folder / 'model.json', *options, env=environment)
+    said = run_program(trace, 'timeline', folder / 'recordings', '--perfetto', '-o', '-')
+    spans = [event for event in json.loads(said)['traceEvents'] if event.get('ph') == 'X']
+    spans = sorted((e for e in spans if e['pid'] == spans[0]['pid']), key=lambda e: e['ts'])
+    names = [event['name'].split()[0] for event in spans]
+    # A warm-up and two steps write the gradients of each unit once.
+    least = 2 * 3 * len(MODEL['units'])
+    expect(names.count('barrier') >= least, f'{least} barriers: {names}')
+
+
 with tempfile.TemporaryDirectory() as temporary:
+    check_clock(pathlib.Path(temporary))
     check_forms(pathlib.Path(temporary))
     check_page(pathlib.Path(temporary))

@@ -49,28 +49,79 @@ TEST(Step, CopiesOfAProcessorTakeItsTime) {
   EXPECT_NEAR(line.exposed_ns, 38 * 10, 30);
 }
 
-// The price of a byte may be measured for gathers and for reductions: each prices its own.
-TEST(Step, MeasuredGathersAndReductionsHavePricesOfTheirOwn) {
-  nlohmann::json text = nlohmann::json::parse(kHosts);
-  text["measured"] = {
+// Prices a layer of kSmall on `ranks` ranks of a machine, with these figures as measured there.
+UnitPrice price_of_layer(const nlohmann::json& figures, const nlohmann::json& hosts = {},
+                         int ranks = 2) {
+  nlohmann::json json = nlohmann::json::parse(kHosts);
+  json["measured"] = {
       {"exchange_ns", 300}, {"slots_ns", {60, 250, 11000}}, {"copy_ns_per_kib", 100}};
+  if (!figures.is_null()) json["measured"].update(figures);
+  if (!hosts.is_null()) json.update(hosts);
   const Model model = model_of(kSmall);
   StepConfig setup;
-  setup.ranks = 2;
-  const auto price_with = [&](const char* key) {
-    nlohmann::json here = text;
-    if (*key) here["measured"][key] = 200;
-    const Machine machine = machine_of(here.dump().c_str());
-    const UnitLayout places =
-        UnitLayout::make(model.units[1], setup, shard_group(setup, machine), true).take();
-    return price_unit(places, setup, machine);
-  };
-  const UnitPrice plain = price_with(""), gathers = price_with("gather_ns_per_kib"),
-                  reductions = price_with("reduce_ns_per_kib");
-  EXPECT_NEAR(gathers.gather.ns, 2 * plain.gather.ns, 0.01 * plain.gather.ns);
+  setup.ranks = ranks;
+  const Machine machine = machine_of(json.dump().c_str());
+  const UnitLayout places =
+      UnitLayout::make(model.units[1], setup, shard_group(setup, machine), true).take();
+  return price_unit(places, setup, machine);
+}
+
+// The price of a byte that is read or written may be measured for gathers and for reductions: each
+// prices its own. A rank of two reads 4 bytes of an element that it gathers and writes 2, and reads
+// 4 and writes 4 of one that it reduces; the price that was not measured is of the bytes read.
+TEST(Step, MeasuredGathersAndReductionsHavePricesOfTheirOwn) {
+  const UnitPrice plain = price_of_layer({}),
+                  gathers = price_of_layer({{"gather_ns_per_kib", 200}}),
+                  reductions = price_of_layer({{"reduce_ns_per_kib", 200}});
+  EXPECT_NEAR(gathers.gather.ns, 2 * 1.5 * plain.gather.ns, 0.01 * plain.gather.ns);
   EXPECT_DOUBLE_EQ(gathers.reduce.ns, plain.reduce.ns);
-  EXPECT_NEAR(reductions.reduce.ns, 2 * plain.reduce.ns, 0.01 * plain.reduce.ns);
+  EXPECT_NEAR(reductions.reduce.ns, 2 * 2 * plain.reduce.ns, 0.01 * plain.reduce.ns);
   EXPECT_DOUBLE_EQ(reductions.gather.ns, plain.gather.ns);
+}
+
+// A layer of 12.6 million elements: a rank of two reads and writes 38 MB of its gather, and 50 MB
+// of its reduction.
+TEST(Step, PassesBelowTheStreamingBytesHaveThePriceOfTheCaches) {
+  const nlohmann::json prices = {{"gather_ns_per_kib", 200},
+                                 {"gather_cached_ns_per_kib", 300},
+                                 {"reduce_ns_per_kib", 200},
+                                 {"reduce_cached_ns_per_kib", 400}};
+  const auto with = [&](uint64_t bytes) {
+    nlohmann::json figures = prices;
+    figures["streaming_bytes"] = bytes;
+    return price_of_layer(figures);
+  };
+  const UnitPrice past = with(30'000'000), between = with(45'000'000), cached = with(60'000'000);
+  EXPECT_NEAR(between.gather.ns, 1.5 * past.gather.ns, 0.01 * past.gather.ns);
+  EXPECT_DOUBLE_EQ(between.reduce.ns, past.reduce.ns);
+  EXPECT_DOUBLE_EQ(cached.gather.ns, between.gather.ns);
+  EXPECT_NEAR(cached.reduce.ns, 2 * past.reduce.ns, 0.01 * past.reduce.ns);
+}
+
+TEST(Step, ARankThatSharesItsCoreWaitsForItsTurn) {
+  constexpr double kTurnNs = 5e6;
+  const nlohmann::json turn = {{"turn_ns", kTurnNs}};
+  EXPECT_DOUBLE_EQ(price_of_layer(turn).gather.ns, price_of_layer({}).gather.ns);
+  const nlohmann::json shared = {{"ranks_per_host", 2}, {"cores_per_host", 1}};
+  const UnitPrice without = price_of_layer({}, shared), with = price_of_layer(turn, shared);
+  EXPECT_NEAR(with.gather.ns - without.gather.ns, kTurnNs, 0.01 * kTurnNs);
+  EXPECT_NEAR(with.reduce.ns - without.reduce.ns, kTurnNs, 0.01 * kTurnNs);
+}
+
+// TCP's processor time is not more than the wire's on one core a rank; on half a core it is.
+TEST(Step, TcpTakesTimeOfTheProcessor) {
+  const nlohmann::json network = {{"network_ns_per_kib", 100}},
+                       two_hosts = {{"ranks_per_host", 2}, {"cores_per_host", 2}};
+  const UnitPrice without = price_of_layer({}, two_hosts, 4),
+                  with = price_of_layer(network, two_hosts, 4);
+  EXPECT_DOUBLE_EQ(with.gather.ns, without.gather.ns);
+  // The wire itself is not work of the processor.
+  EXPECT_LT(with.gather.busy_ns, without.gather.busy_ns);
+  const nlohmann::json slow = {{"network_ns_per_kib", 1000}};
+  const UnitPrice bound = price_of_layer(slow, two_hosts, 4),
+                  shared = price_of_layer(slow, {{"ranks_per_host", 2}, {"cores_per_host", 1}}, 4);
+  EXPECT_GT(bound.gather.ns, 2 * without.gather.ns);
+  EXPECT_GT(shared.gather.ns, 1.9 * bound.gather.ns);
 }
 
 TEST(Step, MicroBatchesRepeatAllButTheUpdate) {
