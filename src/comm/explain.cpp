@@ -25,18 +25,6 @@ constexpr std::array kExplained{OpCode::all_gather, OpCode::reduce_scatter, OpCo
 constexpr std::array kFrom{"table", "calibration", "tuning file"};
 constexpr int kMostImagined = 1 << 16;
 
-std::string array_of(const Cost& cost) { return fmt::format("[{:.0f}]", fmt::join(cost.ns, ",")); }
-
-std::string text_of(const Costs& costs) {
-  return fmt::format(R"({{"exchange_ns":{},"message_ns":{},"sizes":[{}],"slots_ns":{},)"
-                     R"("slots_past_caches_ns":{},"side_by_side":"{}",)"
-                     R"("read_ns":{},"copy_ns_per_kib":{:.1f}}})",
-                     costs.exchange, costs.message, fmt::join(Cost::kSizes, ","),
-                     array_of(costs.slot_cached), array_of(costs.slot_streaming),
-                     kSideBySide[static_cast<size_t>(costs.side_by_side)],
-                     costs.can_read ? array_of(costs.read) : "null", costs.copy_per_byte * 1024);
-}
-
 std::string text_of(const std::vector<Stage>& stages) {
   std::string text;
   for (const Stage& stage : stages)
@@ -164,7 +152,7 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
       R"({{"operation":"{}","bytes":{},"ranks":{},"measured":{},"costs_from":"{}",)"
       R"("machine":"{}","transport":"{}",{}{}"link":"{}",)"
       R"("hosts":{},"ranks_per_host":{},"why":"{}","candidates":[)",
-      op_name(op), bytes, whole.ranks, text_of(whole.select.costs),
+      op_name(op), bytes, whole.ranks, costs_json(whole.select.costs),
       kFrom[static_cast<size_t>(whole.select.costs.origin)], where.machine, where.transport,
       where.path ? fmt::format(R"("path":"{}",)", where.path) : "",
       where.why_transport.empty() ? ""

@@ -37,18 +37,10 @@ Costs least_of(const Costs& a, const Costs& b) {
 }
 
 nlohmann::json json_of(const Tuning::Measured& entry) {
-  const Costs& costs = entry.costs;
-  nlohmann::json measured{{"exchange_ns", costs.exchange},
-                          {"sizes", Cost::kSizes},
-                          {"slots_ns", costs.slot_cached.ns},
-                          {"slots_past_caches_ns", costs.slot_streaming.ns},
-                          {"side_by_side", kSideBySide[static_cast<size_t>(costs.side_by_side)]},
-                          {"copy_ns_per_kib", costs.copy_per_byte * 1024}};
-  if (costs.can_read) measured["read_ns"] = costs.read.ns;
   return {{"machine", entry.machine},
           {"transport", entry.transport},
           {"link", topo::traits(entry.link).name},
-          {"measured", std::move(measured)}};
+          {"measured", nlohmann::json::parse(costs_json(entry.costs))}};
 }
 
 }  // namespace

@@ -178,6 +178,8 @@ class Reader : JsonReader {
   Tuning tuning_;
 };
 
+std::string array_of(const Cost& cost) { return fmt::format("[{:.0f}]", fmt::join(cost.ns, ",")); }
+
 }  // namespace
 
 const Costs* Tuning::find(const std::string& machine, std::string_view transport,
@@ -194,6 +196,16 @@ Result<Tuning> parse_tuning(const std::string& text, const std::string& source) 
   Result<Tuning> tuning = Reader(source).read(json);
   if (tuning.ok()) tuning.value().hash = hash_of(text);
   return tuning;
+}
+
+std::string costs_json(const Costs& costs) {
+  return fmt::format(R"({{"exchange_ns":{},"message_ns":{},"sizes":[{}],"slots_ns":{},)"
+                     R"("slots_past_caches_ns":{},"side_by_side":"{}",)"
+                     R"("read_ns":{},"copy_ns_per_kib":{:.1f}}})",
+                     costs.exchange, costs.message, fmt::join(Cost::kSizes, ","),
+                     array_of(costs.slot_cached), array_of(costs.slot_streaming),
+                     kSideBySide[static_cast<size_t>(costs.side_by_side)],
+                     costs.can_read ? array_of(costs.read) : "null", costs.copy_per_byte * 1024);
 }
 
 Result<Tuning> load_tuning(const std::string& path) {

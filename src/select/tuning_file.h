@@ -45,6 +45,8 @@ struct Tuning {
 
 Result<Tuning> load_tuning(const std::string& path);  // empty: nothing
 Result<Tuning> parse_tuning(const std::string& text, const std::string& source);
+// Returns costs as a tuning file has them in "measured", and fsccl_explain() tells them.
+std::string costs_json(const Costs& costs);
 
 // Returns the rules of FSCCL_PLAN, then those of the file that no setting contradicts.
 Result<std::shared_ptr<const std::vector<Rule>>> rules_in_force(const Config& settings,
