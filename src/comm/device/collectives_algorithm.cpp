@@ -51,6 +51,23 @@ NativeCall DeviceCollectives::native_call(const DeviceCall& call, uint64_t bytes
 
 namespace {
 
+// A candidate has a predicted time, or the obstacle that rules it out.
+void explain_candidate(JsonWriter& json, std::string_view name, bool chosen,
+                       std::string_view obstacle, double ns, bool measured) {
+  json.begin_map();
+  json.entry("plan", name);
+  json.key("chosen");
+  json.truth(chosen);
+  if (obstacle.empty()) {
+    json.entry("predicted_ns", static_cast<uint64_t>(ns));
+    json.key("measured");
+    json.truth(measured);
+  } else {
+    json.entry("obstacle", obstacle);
+  }
+  json.end_map();
+}
+
 // Describes the ways of a unit's gather. A unit learns when it is made whether its ranks reach each
 // other's slots.
 void explain_unit(JsonWriter& json, const UnitChoice& choice) {
@@ -59,17 +76,9 @@ void explain_unit(JsonWriter& json, const UnitChoice& choice) {
   json.entry("why", choice.why);
   json.key("ways");
   json.begin_list();
-  for (const UnitCandidate& one : choice.candidates) {
-    json.begin_map();
-    json.entry("plan", kUnitWayNames[static_cast<size_t>(one.way)]);
-    json.key("chosen");
-    json.truth(one.way == choice.way);
-    if (!one.obstacle.empty()) json.entry("obstacle", one.obstacle);
-    json.entry("predicted_ns", static_cast<uint64_t>(one.ns));
-    json.key("measured");
-    json.truth(one.measured);
-    json.end_map();
-  }
+  for (const UnitCandidate& one : choice.candidates)
+    explain_candidate(json, kUnitWayNames[static_cast<size_t>(one.way)], one.way == choice.way,
+                      one.obstacle, one.ns, one.measured);
   json.end_list();
   json.end_map();
 }
@@ -148,20 +157,9 @@ void DeviceCollectives::explain_call(JsonWriter& json, OpCode op, fsccl_dtype_t 
   json.entry("why", choice.why);
   json.key("algorithms");
   json.begin_list();
-  for (const NativeCandidate& one : choice.candidates) {
-    json.begin_map();
-    json.entry("plan", kNativeNames[static_cast<size_t>(one.algorithm)]);
-    json.key("chosen");
-    json.truth(one.chosen);
-    if (one.obstacle.empty()) {
-      json.entry("predicted_ns", static_cast<uint64_t>(one.ns));
-      json.key("measured");
-      json.truth(one.measured);
-    } else {
-      json.entry("obstacle", one.obstacle);
-    }
-    json.end_map();
-  }
+  for (const NativeCandidate& one : choice.candidates)
+    explain_candidate(json, kNativeNames[static_cast<size_t>(one.algorithm)], one.chosen,
+                      one.obstacle, one.ns, one.measured);
   json.end_list();
   const Plan plan = make_plan(made, choice.algorithm);
   json.entry("plan", plan.name);
