@@ -135,9 +135,9 @@ int64_t TreeJob::Mending::begin_due(const std::vector<Wanted>& wanted, bool to_l
   return next_ns;
 }
 
-// Where a host is lost its ranks are found out together, not one after the other has been waited
-// for. Each is asked for, though: one that cannot be reached may be alone in that, stopped and with
-// as many at its door as its system lets wait.
+// The ranks of a lost host are found out together, and not each after the wait for the one before
+// it. Each of them is asked, though: a rank that cannot be reached may be the only one, because it
+// is stopped and as many connections wait at its door as its system allows.
 std::vector<TreeJob::Wanted> TreeJob::Mending::silent_with_their_host() const {
   std::vector<Wanted> asked;
   for (const MemberRecord& member : job_.records_)

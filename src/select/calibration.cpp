@@ -81,7 +81,6 @@ class Probe {
     make_buffers(kBuffers * kLarge);
     Findings found;
     found.unit = unit_;
-    const auto pack = [this](double ns) { return this->pack(ns); };
     found.can_read = channel_.can_read();
     const double exchange = sample([this] { both_.exchange(); });
     if (exchange > (mirrored_ ? kSlowNetwork : kSlowExchange)) both_.stop();  // with the next one
