@@ -94,15 +94,15 @@ choose_meson() {
     fail "pip could not install Meson 1.0 or newer"
 }
 
-# Highway 1.0 or newer, from the system or, where that is older (Ubuntu 22.04), built from Debian's
-# source archive.
+# The headers of Highway 1.0 or newer, from the system or, where that is older (Ubuntu 22.04), from
+# Debian's source archive.
 choose_highway() {
   local version=1.0.3 archive folder=$tool_folder/highway
   local hash=566fc77315878473d9a6bd815f7de78c73734acdcb745c3dde8579560ac5440e
   if pkg-config --atleast-version=1.0 libhwy; then return; fi
   export PKG_CONFIG_PATH=$folder/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
   if pkg-config --atleast-version=1.0 libhwy; then return; fi
-  say "the system's Highway is older than 1.0: building $version in $folder"
+  say "the system's Highway is older than 1.0: unpacking $version into $folder"
   rm -rf "$folder"
   mkdir -p "$folder/lib/pkgconfig"
   archive=$folder/highway.tar.gz
@@ -113,17 +113,13 @@ open(sys.argv[2], 'wb').write(urllib.request.urlopen(sys.argv[1], timeout=60).re
 END
   printf '%s  %s\n' "$hash" "$archive" | sha256sum --check --quiet || fail "$archive is not Highway $version"
   tar -xzf "$archive" -C "$folder" --strip-components=1 "highway-$version/hwy" "highway-$version/LICENSE"
-  (cd "$folder" && for source in aligned_allocator per_target print targets; do
-    "${CXX:-c++}" -std=c++17 -O2 -fPIC -I. -c "hwy/$source.cc" -o "lib/$source.o"
-  done && ar rcs lib/libhwy.a lib/*.o)
   cat >"$folder/lib/pkgconfig/libhwy.pc" <<END
 Name: libhwy
 Description: Highway
 Version: $version
 Cflags: "-I$folder"
-Libs: "$folder/lib/libhwy.a"
 END
-  pkg-config --atleast-version=1.0 libhwy || fail "Highway $version could not be built in $folder"
+  pkg-config --atleast-version=1.0 libhwy || fail "Highway $version could not be prepared in $folder"
 }
 
 prepare_machine() {

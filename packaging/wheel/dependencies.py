@@ -139,14 +139,13 @@ def build_fmt(tools, prefix, source, folder):
     describe(prefix, source, '-L${prefix}/lib -lfmt', '-Wno-deprecated-literal-operator')
 
 
-def build_libhwy(tools, prefix, source, folder):
-    files = [f'hwy/{name}.cc' for name in ('aligned_allocator', 'per_target', 'print', 'targets')]
-    archive(tools, prefix, 'hwy', folder, files, [f'-I{folder}', '-DHWY_STATIC_DEFINE'])
+def build_libhwy(_tools, prefix, source, folder):
+    """Its headers alone."""
     for header in sorted((folder / 'hwy').rglob('*.h')):
         target = prefix / 'include' / header.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(header, target)
-    describe(prefix, source, '-L${prefix}/lib -lhwy', '-DHWY_STATIC_DEFINE')
+    describe(prefix, source, '')
 
 
 def build_libsodium(tools, prefix, source, folder):

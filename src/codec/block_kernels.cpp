@@ -5,6 +5,7 @@
 #include "hwy/highway.h"
 #include "codec/block_codes_inl.h"
 #include "codec/block_kernels.h"
+#include "kernels/targets.h"
 // clang-format on
 #include <cstring>
 #include <type_traits>
@@ -222,29 +223,29 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace fsccl {
-HWY_EXPORT(encode_here);
-HWY_EXPORT(decode_here);
-HWY_EXPORT(encode_sums_here);
-HWY_EXPORT(add_sums_here);
+FSCCL_COMPILED_FOR_TARGETS(encode_here)
+FSCCL_COMPILED_FOR_TARGETS(decode_here)
+FSCCL_COMPILED_FOR_TARGETS(encode_sums_here)
+FSCCL_COMPILED_FOR_TARGETS(add_sums_here)
 
 void encode_block_kernel(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                          BlockEncoding& work) {
-  HWY_DYNAMIC_DISPATCH(encode_here)(from, dtype, count, form, work);
+  encode_here_for(supported_targets())(from, dtype, count, form, work);
 }
 
 void decode_block_kernel(void* to, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                          BlockDecoding& work) {
-  HWY_DYNAMIC_DISPATCH(decode_here)(to, dtype, count, form, work);
+  decode_here_for(supported_targets())(to, dtype, count, form, work);
 }
 
 void encode_sum_kernel(const void* from, fsccl_dtype_t dtype, size_t count, const BlockForm& form,
                        BlockEncoding& work) {
-  HWY_DYNAMIC_DISPATCH(encode_sums_here)(from, dtype, count, form, work);
+  encode_sums_here_for(supported_targets())(from, dtype, count, form, work);
 }
 
 void add_sum_kernel(float* sums, size_t count, const BlockForm& form, bool adds,
                     BlockDecoding& work) {
-  HWY_DYNAMIC_DISPATCH(add_sums_here)(sums, count, form, adds, work);
+  add_sums_here_for(supported_targets())(sums, count, form, adds, work);
 }
 }  // namespace fsccl
 #endif

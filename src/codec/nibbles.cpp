@@ -4,6 +4,7 @@
 // clang-format off
 #include "hwy/highway.h"
 #include "codec/nibbles.h"
+#include "kernels/targets.h"
 // clang-format on
 #include <cstring>
 
@@ -162,17 +163,17 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace fsccl {
-HWY_EXPORT(split_here);
-HWY_EXPORT(join_here);
+FSCCL_COMPILED_FOR_TARGETS(split_here)
+FSCCL_COMPILED_FOR_TARGETS(join_here)
 
 Escapes split_nibbles(const uint16_t* words, const uint16_t* previous, size_t count,
                       uint8_t* nibbles, uint8_t* bytes, uint16_t* longs) {
-  return HWY_DYNAMIC_DISPATCH(split_here)(words, previous, count, nibbles, bytes, longs);
+  return split_here_for(supported_targets())(words, previous, count, nibbles, bytes, longs);
 }
 
 bool join_nibbles(uint16_t* words, size_t count, const uint8_t* nibbles, const uint8_t* bytes,
                   const uint8_t* longs, const Escapes& escapes) {
-  return HWY_DYNAMIC_DISPATCH(join_here)(words, count, nibbles, bytes, longs, escapes);
+  return join_here_for(supported_targets())(words, count, nibbles, bytes, longs, escapes);
 }
 }  // namespace fsccl
 #endif

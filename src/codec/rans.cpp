@@ -5,6 +5,7 @@
 #include "hwy/highway.h"
 #include "codec/rans.h"
 #include "codec/rans_table.h"
+#include "kernels/targets.h"
 // clang-format on
 #include <array>
 #include <cstring>
@@ -160,8 +161,8 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace fsccl {
-HWY_EXPORT(encode_here);
-HWY_EXPORT(decode_here);
+FSCCL_COMPILED_FOR_TARGETS(encode_here)
+FSCCL_COMPILED_FOR_TARGETS(decode_here)
 
 size_t rans_encode(uint8_t* bytes, size_t count, uint8_t* out) {
   const std::array<uint32_t, 256> counts = count_bytes_of(bytes, count);
@@ -177,7 +178,8 @@ size_t rans_encode(uint8_t* bytes, size_t count, uint8_t* out) {
   }
   uint8_t* const words = write_frequencies(frequencies, out);
   return static_cast<size_t>(
-      HWY_DYNAMIC_DISPATCH(encode_here)(bytes, rans_room(count) / kRansStates, table, words) - out);
+      encode_here_for(supported_targets())(bytes, rans_room(count) / kRansStates, table, words) -
+      out);
 }
 
 bool rans_decode(const uint8_t* in, size_t size, uint8_t* out, size_t count) {
@@ -197,8 +199,8 @@ bool rans_decode(const uint8_t* in, size_t size, uint8_t* out, size_t count) {
   for (uint32_t s = 0; s < 256; s++)
     for (uint32_t k = 0; k < frequencies[s]; k++)
       table[at++] = s | uint32_t{frequencies[s]} << 8 | k << 20;
-  return HWY_DYNAMIC_DISPATCH(decode_here)(begin, stored, stored, table, out,
-                                           rans_room(count) / kRansStates);
+  return decode_here_for(supported_targets())(begin, stored, stored, table, out,
+                                              rans_room(count) / kRansStates);
 }
 }  // namespace fsccl
 #endif

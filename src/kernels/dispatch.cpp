@@ -76,10 +76,8 @@ struct Tables {
   size_t count = 0;
 
   Tables() {
-    for (int64_t left = hwy::SupportedTargets() & HWY_TARGETS; left != 0 && count < kMost;
-         left &= left - 1)
+    for (int64_t left = supported_targets(); left != 0 && count < kMost; left &= left - 1)
       add(left & -left);
-    if (count == 0) add(HWY_STATIC_TARGET);
   }
   void add(int64_t target) {
     all[count] = build_table(target);

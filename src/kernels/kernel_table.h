@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/kernels.h"
+#include "kernels/targets.h"
 #include "kernels/variants.h"
 
 namespace fsccl {
@@ -39,14 +40,9 @@ void install_sum(KernelTable& table, int64_t target);
 void install_general(KernelTable& table, int64_t target);
 
 // Defines such a function from what the file compiled for each instruction set, `name`_here.
-#define FSCCL_INSTALL(name)                                               \
-  HWY_EXPORT(name##_here);                                                \
-  void name(KernelTable& table, int64_t target) {                         \
-    constexpr bool kOne = (HWY_TARGETS & (HWY_TARGETS - 1)) == 0;         \
-    hwy::ChosenTarget chosen;                                             \
-    chosen.Update(target);                                                \
-    HWY_DISPATCH_TABLE(name##_here)[kOne ? 0 : chosen.GetIndex()](table); \
-  }
+#define FSCCL_INSTALL(name)               \
+  FSCCL_COMPILED_FOR_TARGETS(name##_here) \
+  void name(KernelTable& table, int64_t target) { name##_here_for(target)(table); }
 
 // For tests: serve every later call with the named instruction set ("portable", "sse4", "avx2",
 // "avx3", "neon") and the default variants; null goes back to the best. False, changing nothing,

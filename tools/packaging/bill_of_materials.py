@@ -18,7 +18,7 @@ from pathlib import Path
 KNOWN = {
     'fmt': ('MIT', 'linked'),
     'libsodium': ('ISC', 'linked'),
-    'libhwy': ('Apache-2.0', 'linked'),
+    'libhwy': ('Apache-2.0', 'headers'),
     'hwloc': ('BSD-3-Clause', 'headers; the library is loaded when it is there'),
     'ucx': ('BSD-3-Clause', 'headers; the library is loaded when it is there'),
     'nlohmann_json': ('MIT', 'headers'),

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "hwy/highway.h"
+#include "kernels/targets.h"
 
 namespace fsccl {
 
@@ -68,16 +68,12 @@ inline double entropy_of(const WordList& words, const WordList& previous) {
 // among them.
 template <class Act>
 void on_each_target(const Act& act) {
-  hwy::SetSupportedTargetsForTest(0);
-  const int64_t all = hwy::SupportedTargets();
-  for (const int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SSE4, HWY_NEON, HWY_EMU128}) {
-    if (!(all & target)) continue;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  for (int64_t left = supported_targets(); left != 0; left &= left - 1) {
+    const int64_t target = left & -left;
+    limit_targets_for_test(target);
     act(target);
+    limit_targets_for_test(0);
   }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 }  // namespace fsccl
