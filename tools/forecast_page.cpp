@@ -21,8 +21,6 @@ using fsccl::perf::Table;
 
 constexpr size_t kMostAreas = 4000;
 
-double value(const Json& json, const char* key) { return json[key].get<double>(); }
-
 std::string streams_chart(const Json& answer) {
   MapChart chart;
   chart.title = "A micro-batch on two streams";
@@ -39,7 +37,7 @@ std::string streams_chart(const Json& answer) {
         static_cast<size_t>(std::find(kinds.begin(), kinds.end(), what) - kinds.begin());
     MapChart::Area area;
     area.band = what == "gather" || what == "reduce" ? 0 : 1;
-    area.begin = value(span, "begin_ms"), area.end = value(span, "end_ms");
+    area.begin = number_at(span, "begin_ms"), area.end = number_at(span, "end_ms");
     area.high = 1;
     area.color = kind;
     area.label = unit;
@@ -53,13 +51,13 @@ std::string streams_chart(const Json& answer) {
 std::string memory_chart(const Json& answer) {
   Line all{"all", {}, 0, false, false, true}, slots{"slots", {}, 1, false, false, true};
   Line activations{"activations", {}, 2, false, false, true}, limit{"limit", {}, 7, true};
-  const double most = value(answer["memory"], "limit_bytes");
+  const double most = number_at(answer["memory"], "limit_bytes");
   for (const Json& point : answer["timeline"]["memory"]) {
-    const double at = value(point, "at_ms"), of_slots = value(point, "slots_bytes"),
-                 held = value(point, "activations_bytes");
+    const double at = number_at(point, "at_ms"), of_slots = number_at(point, "slots_bytes"),
+                 held = number_at(point, "activations_bytes");
     slots.points.emplace_back(at, of_slots);
     activations.points.emplace_back(at, held);
-    all.points.emplace_back(at, value(point, "still_bytes") + of_slots + held);
+    all.points.emplace_back(at, number_at(point, "still_bytes") + of_slots + held);
     if (most > 0) limit.points.emplace_back(at, most);
   }
   return draw(
@@ -74,8 +72,8 @@ std::string memory_chart(const Json& answer) {
 std::string scaling_chart(const Json& answer) {
   Line step{"step", {}, 0}, exposed{"exposed communication", {}, 1};
   for (const Json& point : answer["scaling"]) {
-    step.points.emplace_back(value(point, "ranks"), value(point, "step_s"));
-    exposed.points.emplace_back(value(point, "ranks"), value(point, "exposed_s"));
+    step.points.emplace_back(number_at(point, "ranks"), number_at(point, "step_s"));
+    exposed.points.emplace_back(number_at(point, "ranks"), number_at(point, "exposed_s"));
   }
   return draw(LineChart{"The same work a rank on more ranks",
                         "ranks",
@@ -106,10 +104,10 @@ std::string units_table(const Json& answer) {
   for (const Json& unit : answer["units"])
     table.rows.push_back({unit["name"].get<std::string>(),
                           fmt::format("{}", unit["parameters"].get<uint64_t>()),
-                          fmt::format("{:.4g}", value(unit, "gather_ms")),
-                          fmt::format("{:.4g}", value(unit, "reduce_ms")),
-                          fmt::format("{:.4g}", value(unit, "compute_ms")),
-                          fmt::format("{:.4g}", value(unit, "exposed_ms"))});
+                          fmt::format("{:.4g}", number_at(unit, "gather_ms")),
+                          fmt::format("{:.4g}", number_at(unit, "reduce_ms")),
+                          fmt::format("{:.4g}", number_at(unit, "compute_ms")),
+                          fmt::format("{:.4g}", number_at(unit, "exposed_ms"))});
   return draw(table);
 }
 
@@ -126,8 +124,8 @@ std::string forecast_page(const Json& answer) {
       "The figures leave out:{}.",
       setup["ranks"].get<int>(), answer["machine"]["name"].get<std::string>(),
       setup["shard_over"].get<int>(), setup["batch"].get<int>(), setup["sequence"].get<int>(),
-      fmt::format("{:.4g}", value(answer["step"], "low_s")),
-      fmt::format("{:.4g}", value(answer["step"], "high_s")),
+      fmt::format("{:.4g}", number_at(answer["step"], "low_s")),
+      fmt::format("{:.4g}", number_at(answer["step"], "high_s")),
       answer["interval"]["from"].get<std::string>(), unknown);
   return fsccl::perf::make_page(
       "fsccl-info forecast: " + answer["model"]["name"].get<std::string>(), subtitle,

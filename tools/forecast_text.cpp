@@ -15,7 +15,6 @@ using fsccl::perf::format_bytes;
 std::string bytes_of(const Json& json, const char* key) {
   return format_bytes(json[key].get<uint64_t>());
 }
-double value(const Json& json, const char* key) { return json[key].get<double>(); }
 
 std::string head(const Json& answer) {
   const Json &model = answer["model"], &machine = answer["machine"], &setup = answer["setup"];
@@ -23,9 +22,10 @@ std::string head(const Json& answer) {
       "{}: {:.4g} billion parameters in {} units, {:.4g} GFLOP a token{}\n"
       "on {} ranks of {} ({} hosts of {}), shards over {}, {} x {} tokens x {} a rank, {} layout, "
       "prefetch {}, checkpointing {}\n\n",
-      model["name"].get<std::string>(), value(model, "parameters") / 1e9, model["units"].get<int>(),
-      value(model, "flops_per_token") / 1e9, model["estimated"].get<bool>() ? " (estimated)" : "",
-      setup["ranks"].get<int>(), machine["name"].get<std::string>(), machine["hosts"].get<int>(),
+      model["name"].get<std::string>(), number_at(model, "parameters") / 1e9,
+      model["units"].get<int>(), number_at(model, "flops_per_token") / 1e9,
+      model["estimated"].get<bool>() ? " (estimated)" : "", setup["ranks"].get<int>(),
+      machine["name"].get<std::string>(), machine["hosts"].get<int>(),
       machine["ranks_per_host"].get<int>(), setup["shard_over"].get<int>(),
       setup["batch"].get<int>(), setup["sequence"].get<int>(), setup["accumulate"].get<int>(),
       setup["layout"].get<std::string>(), setup["prefetch"].get<int>(),
@@ -63,11 +63,12 @@ std::string step_text(const Json& answer) {
       "  optimizer         {:>10.4g} s\n"
       "tokens              {:>10.4g} /s  {:.4g} /s a rank\n"
       "MFU                 {:>10.1f} %\n",
-      value(step, "step_s"), value(step, "low_s"), value(step, "high_s"),
-      interval["from"].get<std::string>(), value(step, "compute_s"),
-      100 * value(step, "efficiency"), value(step, "communication_s"), value(step, "exposed_s"),
-      value(step, "hidden_s"), value(step, "optimizer_s"), value(step, "tokens_per_s"),
-      value(step, "tokens_per_s_per_rank"), 100 * value(step, "mfu"));
+      number_at(step, "step_s"), number_at(step, "low_s"), number_at(step, "high_s"),
+      interval["from"].get<std::string>(), number_at(step, "compute_s"),
+      100 * number_at(step, "efficiency"), number_at(step, "communication_s"),
+      number_at(step, "exposed_s"), number_at(step, "hidden_s"), number_at(step, "optimizer_s"),
+      number_at(step, "tokens_per_s"), number_at(step, "tokens_per_s_per_rank"),
+      100 * number_at(step, "mfu"));
   for (const auto& [link, bytes] : step["bytes_per_rank"].items())
     text += fmt::format("{:<19} {:>10} a rank and step\n", "over " + link,
                         format_bytes(static_cast<uint64_t>(bytes.get<double>())));
@@ -84,14 +85,14 @@ std::string units_text(const Json& answer) {
     size_t end = u;
     double exposed = 0, hidden = 0, compute = 0;
     for (; end < units.size() && units[end]["parameters"] == units[u]["parameters"]; end++) {
-      exposed += value(units[end], "exposed_ms");
-      hidden += value(units[end], "hidden_ms");
-      compute += value(units[end], "compute_ms");
+      exposed += number_at(units[end], "exposed_ms");
+      hidden += number_at(units[end], "hidden_ms");
+      compute += number_at(units[end], "compute_ms");
     }
     text += fmt::format("{:<28} {:>6} {:>14} {:>10.4g} {:>10.4g} {:>11.4g} {:>11.4g} {:>10.4g}\n",
                         units[u]["name"].get<std::string>(), end - u,
-                        units[u]["parameters"].get<uint64_t>(), value(units[u], "gather_ms"),
-                        value(units[u], "reduce_ms"), compute, exposed, hidden);
+                        units[u]["parameters"].get<uint64_t>(), number_at(units[u], "gather_ms"),
+                        number_at(units[u], "reduce_ms"), compute, exposed, hidden);
     u = end;
   }
   text += fmt::format(
@@ -113,7 +114,7 @@ std::string search_text(const Json& answer) {
         "{:>10} {:>14} {:>8} {:>12} {:>10} {:>6.3g} {:>10.4g} {:>10.4g} {:>14} {:>5}\n",
         row["shard_over"].get<int>(), bytes_of(row, "keep_bytes"), row["prefetch"].get<int>(),
         row["by_parameter"].get<bool>() ? "yes" : "no", row["checkpoint"].get<std::string>(),
-        value(row, "codec_ratio"), value(row, "step_s"), value(row, "exposed_s"),
+        number_at(row, "codec_ratio"), number_at(row, "step_s"), number_at(row, "exposed_s"),
         bytes_of(row, "memory_bytes"), row["fits"].get<bool>() ? "yes" : "no");
   return text + "\n";
 }
@@ -123,7 +124,7 @@ std::string what_if_text(const Json& answer) {
   std::string text = fmt::format("{:<36} {:>10} {:>12}\n", "what if", "step s", "against now");
   for (const Json& row : answer["what_if"])
     text += fmt::format("{:<36} {:>10.4g} {:>11.1f}%\n", row["what"].get<std::string>(),
-                        value(row, "step_s"), 100 * (value(row, "against") - 1));
+                        number_at(row, "step_s"), 100 * (number_at(row, "against") - 1));
   return text + "\n";
 }
 
@@ -133,8 +134,8 @@ std::string scaling_text(const Json& answer) {
                                  "exposed s", "tokens/s of a rank", "memory bytes");
   for (const Json& row : answer["scaling"])
     text += fmt::format("{:>8} {:>10.4g} {:>10.4g} {:>20.5g} {:>14}\n", row["ranks"].get<int>(),
-                        value(row, "step_s"), value(row, "exposed_s"),
-                        value(row, "tokens_per_s_per_rank"), bytes_of(row, "memory_bytes"));
+                        number_at(row, "step_s"), number_at(row, "exposed_s"),
+                        number_at(row, "tokens_per_s_per_rank"), bytes_of(row, "memory_bytes"));
   return text + "\n";
 }
 
@@ -147,16 +148,18 @@ std::string startup_text(const Json& answer) {
       "  sockets at once: {} of the process where the ranks meet, {} of a rank with children, {} "
       "of "
       "one without; tree of depth {}; the list has {}\n\n",
-      start["ranks"].get<int>(), start["simulated_ranks"].get<int>(), value(start, "time_s"),
-      value(start, "rendezvous_s"), value(start, "list_s"), value(start, "tree_s"),
-      value(start, "processor_s_of_a_rank"), start["messages"].get<int64_t>(),
+      start["ranks"].get<int>(), start["simulated_ranks"].get<int>(), number_at(start, "time_s"),
+      number_at(start, "rendezvous_s"), number_at(start, "list_s"), number_at(start, "tree_s"),
+      number_at(start, "processor_s_of_a_rank"), start["messages"].get<int64_t>(),
       start["most_sockets_where_ranks_meet"].get<int>(),
       start["most_sockets_of_a_rank_with_children"].get<int>(),
       start["most_sockets_of_a_rank_without"].get<int>(), start["depth"].get<int>(),
-      format_bytes(static_cast<uint64_t>(value(start, "list_bytes"))));
+      format_bytes(static_cast<uint64_t>(number_at(start, "list_bytes"))));
 }
 
 }  // namespace
+
+double number_at(const Json& part, const char* key) { return part[key].get<double>(); }
 
 std::string forecast_text(const Json& answer) {
   std::string text = head(answer) + memory_text(answer) + step_text(answer) + units_text(answer) +

@@ -5,3 +5,6 @@
 
 std::string forecast_text(const nlohmann::json& answer);
 std::string forecast_page(const nlohmann::json& answer);
+
+// Returns the number at `key` of a part of the answer.
+double number_at(const nlohmann::json& part, const char* key);

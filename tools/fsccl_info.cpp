@@ -23,7 +23,7 @@
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct Variable {
   std::string name, value, default_value, source, accepted, doc;
@@ -133,7 +133,7 @@ void print_markdown() {
 }
 
 void print_config(bool json) {
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (const Variable& variable : variables()) {
     if (json) {
       list.push_back({{"name", variable.name},
@@ -149,7 +149,7 @@ void print_config(bool json) {
                variable.default_value.empty() ? "(empty)" : variable.default_value,
                variable.accepted);
   }
-  if (json) fmt::print("{}\n", list.dump(2, ' ', false, Json::error_handler_t::replace));
+  if (json) fmt::print("{}\n", list.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
 std::string version_text(int version) {
@@ -169,8 +169,8 @@ std::string version_line() {
 
 void print_version(bool json) {
   if (json) {
-    fmt::print("{}\n", Json({{"library", version_text(library_version())},
-                             {"header", version_text(FSCCL_VERSION)}})
+    fmt::print("{}\n", OrderedJson({{"library", version_text(library_version())},
+                                    {"header", version_text(FSCCL_VERSION)}})
                            .dump(2));
   } else {
     fmt::print("{}\n", version_line());
@@ -197,7 +197,7 @@ std::pair<std::string, std::string> preferred_network() {
     static_cast<std::string*>(kept)->assign(given, bytes);
   };
   require(fsccl_explain_for(&config, "barrier", 0, keep, &text));
-  const Json answer = Json::parse(text);
+  const OrderedJson answer = OrderedJson::parse(text);
   return {answer["transport"].get<std::string>(), answer["transport_why"].get<std::string>()};
 }
 
@@ -205,7 +205,7 @@ void print_transports(bool json) {
   std::vector<Transport> transports;
   require(fsccl_transport_list(add_transport, &transports));
   const auto [network, reason] = preferred_network();
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (const Transport& transport : transports) {
     if (json) {
       list.push_back({{"name", transport.name},
@@ -218,7 +218,7 @@ void print_transports(bool json) {
       if (transport.name == network) fmt::print("{:<6} preferred between hosts: {}\n", "", reason);
     }
   }
-  if (json) fmt::print("{}\n", list.dump(2, ' ', false, Json::error_handler_t::replace));
+  if (json) fmt::print("{}\n", list.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
 int run(int argc, char** argv) {

@@ -12,10 +12,10 @@
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct Found {
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   std::string text;
 };
 
@@ -78,8 +78,8 @@ int DevicesCommand::run() const {
     return 1;
   }
   if (json_) {
-    fmt::print("{}\n", Json({{"why", why}, {"devices", found.list}})
-                           .dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", OrderedJson({{"why", why}, {"devices", found.list}})
+                           .dump(2, ' ', false, OrderedJson::error_handler_t::replace));
   } else {
     fmt::print("{}", why.empty() ? found.text : why + "\n");
   }

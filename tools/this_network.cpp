@@ -14,7 +14,7 @@
 namespace {
 
 constexpr size_t kPiece = size_t{512} << 10, kPieces = 128;
-constexpr int kTimes = 3;
+constexpr int kTransfers = 3;
 
 double processor_ns() {
   timespec now{};
@@ -62,7 +62,7 @@ std::optional<double> measured_tcp_ns_per_kib() {
   const std::optional<Connection> made = connected();
   if (!made) return std::nullopt;
   double best = 0;
-  for (int i = 0; i < kTimes; i++) {
+  for (int i = 0; i < kTransfers; i++) {
     double received = 0;
     std::thread receiver([&] {
       received = moved_ns(made->called.get(), [](int fd, char* place, size_t bytes) {

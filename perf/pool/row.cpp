@@ -9,18 +9,18 @@
 namespace fsccl::perf {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 template <typename Value>
-Json or_null(const std::optional<Value>& value) {
-  return value ? Json(*value) : Json();
+OrderedJson or_null(const std::optional<Value>& value) {
+  return value ? OrderedJson(*value) : OrderedJson();
 }
-Json rounded(const std::optional<double>& value) {
-  return value ? Json(std::round(*value * 10) / 10) : Json();
+OrderedJson rounded(const std::optional<double>& value) {
+  return value ? OrderedJson(std::round(*value * 10) / 10) : OrderedJson();
 }
 
 template <typename Value>
-void read(const Json& json, const char* name, std::optional<Value>* value) {
+void read(const OrderedJson& json, const char* name, std::optional<Value>* value) {
   const auto member = json.find(name);
   if (member != json.end() && member->is_number()) *value = member->template get<Value>();
 }
@@ -29,8 +29,8 @@ double over_bound(const ReplayRow& row, uint64_t bytes) {
   return static_cast<double>(bytes) /
          static_cast<double>(std::max<uint64_t>({row.live, row.clique_bound, 1}));
 }
-Json ratio_json(const ReplayRow& row, const std::optional<uint64_t>& bytes) {
-  return bytes ? Json(std::round(over_bound(row, *bytes) * 1e4) / 1e4) : Json();
+OrderedJson ratio_json(const ReplayRow& row, const std::optional<uint64_t>& bytes) {
+  return bytes ? OrderedJson(std::round(over_bound(row, *bytes) * 1e4) / 1e4) : OrderedJson();
 }
 
 }  // namespace
@@ -38,31 +38,31 @@ Json ratio_json(const ReplayRow& row, const std::optional<uint64_t>& bytes) {
 double ratio(const ReplayRow& row) { return row.reserved ? over_bound(row, *row.reserved) : 0; }
 
 std::string to_json(const ReplayRow& row) {
-  return Json({{"trace", row.trace},
-               {"allocator", row.allocator},
-               {"how", row.how},
-               {"live", row.live},
-               {"clique_bound", row.clique_bound},
-               {"reserved", or_null(row.reserved)},
-               {"ratio", ratio_json(row, row.reserved)},
-               {"most_reserved", or_null(row.most_reserved)},
-               {"most_ratio", ratio_json(row, row.most_reserved)},
-               {"plan_us", rounded(row.plan_us)},
-               {"system_calls", or_null(row.system_calls)},
-               {"added_waits", or_null(row.added_waits)},
-               {"host_waits", or_null(row.host_waits)},
-               {"growths", or_null(row.growths)},
-               {"peak_variance", or_null(row.variance)},
-               {"alloc_free_ns_p50", rounded(row.p50_ns)},
-               {"alloc_free_ns_p99", rounded(row.p99_ns)},
-               {"with_order_ns_p50", rounded(row.with_order_p50_ns)},
-               {"with_order_ns_p99", rounded(row.with_order_p99_ns)},
-               {"note", row.note}})
+  return OrderedJson({{"trace", row.trace},
+                      {"allocator", row.allocator},
+                      {"how", row.how},
+                      {"live", row.live},
+                      {"clique_bound", row.clique_bound},
+                      {"reserved", or_null(row.reserved)},
+                      {"ratio", ratio_json(row, row.reserved)},
+                      {"most_reserved", or_null(row.most_reserved)},
+                      {"most_ratio", ratio_json(row, row.most_reserved)},
+                      {"plan_us", rounded(row.plan_us)},
+                      {"system_calls", or_null(row.system_calls)},
+                      {"added_waits", or_null(row.added_waits)},
+                      {"host_waits", or_null(row.host_waits)},
+                      {"growths", or_null(row.growths)},
+                      {"peak_variance", or_null(row.variance)},
+                      {"alloc_free_ns_p50", rounded(row.p50_ns)},
+                      {"alloc_free_ns_p99", rounded(row.p99_ns)},
+                      {"with_order_ns_p50", rounded(row.with_order_p50_ns)},
+                      {"with_order_ns_p99", rounded(row.with_order_p99_ns)},
+                      {"note", row.note}})
       .dump();
 }
 
 std::optional<ReplayRow> row_of_json(const std::string& line) {
-  const Json json = Json::parse(line, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(line, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   ReplayRow row;
   for (auto [name, text] : {std::pair("trace", &row.trace), std::pair("allocator", &row.allocator),

@@ -23,9 +23,9 @@ topo::Connection typical(topo::LinkClass link) {
   return {link, traits.ns, traits.gb_per_s, {}};
 }
 
-class Reader : JsonReader {
+class MachineReader : JsonReader {
  public:
-  explicit Reader(const std::string& type) : JsonReader("machine"), type_(type) {}
+  explicit MachineReader(const std::string& type) : JsonReader("machine"), type_(type) {}
 
   Result<Machine> read(const Json& json) {
     if (!fields(json)) return problem();
@@ -233,7 +233,7 @@ Costs PassCosts::of(uint64_t read, uint64_t written) const {
 }
 
 Result<Machine> read_machine(const nlohmann::json& json, const std::string& type) {
-  return Reader(type).read(json);
+  return MachineReader(type).read(json);
 }
 
 }  // namespace fsccl::forecast

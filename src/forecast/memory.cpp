@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kCapacity = uint64_t{1} << 60;  // bytes of a region without memory
 constexpr int kSteps = 3;                          // recorded, planned, by the plan
-constexpr uint64_t kMostParams = 1 << 20;          // parameters of a unit, in keys
+constexpr uint64_t kParamsPerUnit = 1 << 20;       // parameters of a unit, in keys
 
 // Takes and gives back slots as a pool does.
 class Rehearsal {
@@ -71,7 +71,7 @@ class Rehearsal {
   };
   size_t slots_of(size_t unit) const { return by_parameter_ ? places_[unit]->layout.size() : 1; }
   uint64_t bytes_of(size_t unit, size_t k) const { return places_[unit]->parameters.slots[k]; }
-  uint64_t key(size_t unit, size_t k) const { return unit * kMostParams + k; }
+  uint64_t key(size_t unit, size_t k) const { return unit * kParamsPerUnit + k; }
   template <class Use>
   Status each_gradient(const Event& event, Use use) {
     const UnitLayout& places = *places_[event.unit];

@@ -13,9 +13,9 @@ namespace {
 constexpr double kMostElements = 1e15, kMostPerToken = 1e15;
 constexpr size_t kMostRepeats = 100'000, kMostParams = 1'000'000;
 
-class Reader : JsonReader {
+class ModelReader : JsonReader {
  public:
-  Reader() : JsonReader("model") {}
+  ModelReader() : JsonReader("model") {}
 
   Result<Model> read(const Json& json) {
     if (!object(json, "the model", {"name", "units"}) ||
@@ -139,7 +139,7 @@ double Model::forward_flops(double sequence) const {
 }
 
 Result<Model> read_model(const nlohmann::json& json, int experts_per_token) {
-  FSCCL_ASSIGN(Model model, Reader().read(json));
+  FSCCL_ASSIGN(Model model, ModelReader().read(json));
   FSCCL_TRY(estimate_missing(&model, experts_per_token));
   return model;
 }

@@ -38,9 +38,9 @@ int divisor_above(int of, int number) {
   return found;
 }
 
-class Reader : JsonReader {
+class ConfigReader : JsonReader {
  public:
-  Reader() : JsonReader("forecast") {}
+  ConfigReader() : JsonReader("forecast") {}
 
   Status read(const Json& json, StepConfig* setup) {
     if (!sizes(json, setup) || !types(json, setup) || !manner(json, setup)) return problem();
@@ -143,7 +143,7 @@ class Reader : JsonReader {
 }  // namespace
 
 Status read_step_config(const nlohmann::json& json, StepConfig* setup) {
-  return Reader().read(json, setup);
+  return ConfigReader().read(json, setup);
 }
 
 Status check_step_config(const StepConfig& setup, int per_host) {
