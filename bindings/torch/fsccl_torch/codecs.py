@@ -1,47 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How parameters of FSDP2's groups travel between hosts: the names of codecs, and what they add up
-to."""
+"""How parameters and gradients of FSDP2's groups travel between hosts: the names of codecs, and
+what the codecs of several units have done together."""
 
 import torch
 
 from . import _capi as c
 
-# by name: kind and flags
-_KINDS = {
+# The kind and the flags of each codec, by the codec's name.
+_GATHERS = {
     'delta': (c.CODEC_DELTA, 0),
     'delta-always': (c.CODEC_DELTA, c.CODEC_NEVER_DECLINES),
     'fp8': (c.CODEC_FP8, 0),
     'int8': (c.CODEC_INT8, 0),
     'mxfp8': (c.CODEC_MXFP8, 0),
 }
-# types that the delta codec takes; the others take fp32 as well
+_REDUCTIONS = {
+    'bf16': (c.CODEC_BF16, 0),
+    'bf16-feedback': (c.CODEC_BF16, c.CODEC_ERROR_FEEDBACK),
+    'int8': (c.CODEC_INT8, 0),
+    'int8-feedback': (c.CODEC_INT8, c.CODEC_ERROR_FEEDBACK),
+    'int4': (c.CODEC_INT4, 0),
+    'int4-feedback': (c.CODEC_INT4, c.CODEC_ERROR_FEEDBACK),
+}
+# The delta codec takes these types. The others take fp32 as well.
 _WORDS = (torch.bfloat16, torch.float16)
+_FLOATS = (*_WORDS, torch.float32)
 
 
-def known(name):
-    """The name of a codec, or None; ValueError names what there is."""
+def known_gather(name):
+    """Returns the name of a codec of gathers, or None. ValueError names the codecs that exist."""
+    return _known(name, 'gather_codec', _GATHERS)
+
+
+def known_reduction(name):
+    """Returns the name of a codec of reductions, or None. ValueError names the codecs that exist."""
+    return _known(name, 'reduce_codec', _REDUCTIONS)
+
+
+def _known(name, argument, codecs):
     if name in (None, '', 'none'):
         return None
-    if name not in _KINDS:
+    if name not in codecs:
         raise ValueError(
-            f'gather_codec={name!r} is not a codec: give {", ".join(map(repr, _KINDS))} or None'
+            f'{argument}={name!r} is not a codec: give {", ".join(map(repr, codecs))} or None'
         )
     return name
 
 
-def codec_for(name, dtype, on_gpu):
-    """The fsccl_codec_t of a unit whose parameters travel as `dtype`; None where it has none."""
+def gather_codec(name, dtype, on_gpu):
+    """Returns the fsccl_codec_t of a unit whose parameters travel as `dtype`, or None where the
+    unit has no codec."""
     if name is None or on_gpu:
         return None
-    kind, flags = _KINDS[name]
-    takes = _WORDS if kind == c.CODEC_DELTA else (*_WORDS, torch.float32)
+    kind, flags = _GATHERS[name]
+    takes = _WORDS if kind == c.CODEC_DELTA else _FLOATS
     return c.Codec(kind=kind, flags=flags) if dtype in takes else None
 
 
+def reduce_codec(name, dtype, sum_dtype, on_gpu):
+    """Returns the fsccl_codec_t of a unit whose gradients of `dtype` are summed in `sum_dtype`, or
+    None where the unit has no codec."""
+    if name is None or on_gpu or dtype not in _FLOATS or sum_dtype not in _FLOATS:
+        return None
+    kind, flags = _REDUCTIONS[name]
+    return c.Codec(kind=kind, flags=flags)
+
+
 def add_up(reports):
-    """A dict of what several units' codecs have done: gathers, coded, plain, declined, mended,
-    plain_bytes, sent_bytes, blocks, exact_blocks, audited_blocks, beyond_bound, and the largest
-    max_error."""
+    """Returns a dict of what the codecs of several units have done: gathers, coded, plain,
+    declined, mended, plain_bytes, sent_bytes, blocks, exact_blocks, audited_blocks, beyond_bound,
+    reductions, reduce_plain_bytes, reduce_sent_bytes, and the largest max_error."""
     names = (
         'gathers',
         'coded',
@@ -54,6 +82,9 @@ def add_up(reports):
         'exact_blocks',
         'audited_blocks',
         'beyond_bound',
+        'reductions',
+        'reduce_plain_bytes',
+        'reduce_sent_bytes',
     )
     there = [report for report in reports if report is not None]
     sums = {name: sum(getattr(report, name) for report in there) for name in names}

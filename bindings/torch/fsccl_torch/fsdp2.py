@@ -38,6 +38,7 @@ def enable(
     keep_bytes: int | None = None,
     keep_frozen_bytes: int | None = None,
     gather_codec: str | None = None,
+    reduce_codec: str | None = None,
 ) -> torch.nn.Module:
     """Switches the fused path on for every FSDP2 parameter group in `model`; returns the model.
     Call it after fully_shard, on all ranks. Its numbers are those of FSDP2 without it: bit for bit
@@ -61,6 +62,13 @@ def enable(
     are not gathered in 16 bits ("delta") or in 16 or 32 (the others), or lie on a GPU, go without.
     None: FSCCL_TORCH_GATHER_CODEC, none by default. The same on all ranks.
 
+    reduce_codec: "bf16", "int8" and "int4" send the gradients that ranks have for other hosts in
+    16, 8 or 4 bits an element, with a loss (docs/codecs.md). With "-feedback" behind the name a
+    rank adds what a step lost to the next step's gradients, which takes 4 bytes for each element
+    that the rank sends; take a loss scale that changes off before. Groups whose gradients lie on a
+    GPU, or are not fp16, bf16 or fp32, go without. HSDP's sum over replicas goes without. None:
+    FSCCL_TORCH_REDUCE_CODEC, none by default. The same on all ranks.
+
     fsdp2_switches.py lists what stays with stock FSDP2, which is logged once for each reason;
     report() tells it for each group. All groups stay with it where this torch has not the seams
     that are known here."""
@@ -68,7 +76,8 @@ def enable(
         keep_bytes = int(os.environ.get('FSCCL_TORCH_KEEP_BYTES', '0'))
     if keep_frozen_bytes is None and 'FSCCL_TORCH_KEEP_FROZEN_BYTES' in os.environ:
         keep_frozen_bytes = int(os.environ['FSCCL_TORCH_KEEP_FROZEN_BYTES'])
-    codec = codecs.known(gather_codec or os.environ.get('FSCCL_TORCH_GATHER_CODEC'))
+    gather = codecs.known_gather(gather_codec or os.environ.get('FSCCL_TORCH_GATHER_CODEC'))
+    reduction = codecs.known_reduction(reduce_codec or os.environ.get('FSCCL_TORCH_REDUCE_CODEC'))
     if not any(isinstance(module, FSDPModule) for module in model.modules()):
         raise ValueError(
             'fsccl_torch.fsdp2.enable(model): no module of it is sharded: call fully_shard first'
@@ -81,7 +90,7 @@ def enable(
         )
         return model
     _install()
-    settings = Settings(keep_bytes, keep_frozen_bytes, codec)
+    settings = Settings(keep_bytes, keep_frozen_bytes, gather, reduction)
     for state in _states(model):
         groups = [Group.attach(group, state, settings) for group in versions.groups_of(state)]
         _flush_after_backward(state, groups)
@@ -90,10 +99,11 @@ def enable(
 
 
 def codec(model):
-    """Counts what the codecs of `model`'s gathers have done so far on this rank, added up
+    """Counts what the codecs of `model` have done so far on this rank, added up
     (fsccl_codec_report_t): a dict of gathers, coded, plain, declined, mended, plain_bytes,
-    sent_bytes, and of block codecs blocks, exact_blocks, audited_blocks, beyond_bound and
-    max_error. Does not communicate."""
+    sent_bytes; of block codecs blocks, exact_blocks, audited_blocks, beyond_bound and max_error; of
+    codecs of reductions reductions, reduce_plain_bytes and reduce_sent_bytes. Does not
+    communicate."""
     groups = (
         group_of(group.fsdp_params)
         for state in _states(model)

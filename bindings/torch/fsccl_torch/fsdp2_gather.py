@@ -14,7 +14,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 
 from . import _capi as c
 from . import streams
-from .codecs import codec_for
+from .codecs import gather_codec
 from .fsdp2_reduction import unit_shape
 from .stats import count_bytes
 from .unit import Parameters, SlotView, Users
@@ -28,7 +28,8 @@ class Settings(NamedTuple):
 
     keep_bytes: int
     keep_frozen_bytes: int | None  # None: all in host memory, none on a GPU
-    codec: str | None
+    gather_codec: str | None
+    reduce_codec: str | None
 
     def keeps_frozen(self, so_far, more, on_gpu):
         """Returns whether `more` bytes of frozen parameters stay gathered beside those `so_far`."""
@@ -78,7 +79,7 @@ class Gather:
         else:  # the pool counts what is kept of frozen ones, too
             keep = c.KEEP_BUDGET if settings.keep_bytes else c.KEEP_NONE
             budget = settings.keep_bytes + comm.pool_of(fsdp.device).frozen_bytes()
-            codec = codec_for(settings.codec, wire, streams.on_gpu(fsdp.device))
+            codec = gather_codec(settings.gather_codec, wire, streams.on_gpu(fsdp.device))
         self.unit = Parameters(
             comm,
             fsdp._module_fqn or 'root',

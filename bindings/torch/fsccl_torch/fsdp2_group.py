@@ -59,7 +59,7 @@ class Group:
     def __init__(self, fsdp, state, settings):
         self.fsdp, self._state, self._settings = fsdp, weakref.ref(state), settings
         self.on_stream = streams.on_gpu(fsdp.device)
-        self.domain, self._gathers, self._never = None, [], None
+        self.domain, self._gathers, self._reductions, self._never = None, [], {}, None
         self.why_not = {
             'gathers': _NOT_YET,
             'reduces': _NOT_YET,
@@ -88,8 +88,10 @@ class Group:
         return self.fsdp._module_fqn or 'root'
 
     def codec_reports(self):
-        """Counts what the codecs of its gathers have done so far."""
-        return [gather.unit.codec_report() for gather in self._gathers]
+        """Counts what the codecs of its gathers and reductions have done so far."""
+        return [gather.unit.codec_report() for gather in self._gathers] + [
+            reduction.codec_report() for reduction in self._reductions.values()
+        ]
 
     def _override(self, name):
         stock, ours = fsdp2_overhead.wrapped_once(self.fsdp, name), getattr(self, name)
@@ -135,7 +137,6 @@ class Group:
         self.domain = Domain.of(self._comm)
         self.domain.take_back(fsdp.device)
         self._gathers = gathers_of(fsdp, self._comm, self.domain, self._settings, self.on_stream)
-        self._reductions = {}
         trainable = [p for p in reversed(fsdp.fsdp_params) if p.sharded_param.requires_grad]
         wire = fsdp.fsdp_params[0].param_dtype or fsdp.fsdp_params[0].orig_dtype
         self._buckets = (
@@ -278,7 +279,13 @@ class Group:
         if (i, dtype) not in self._reductions:
             replicas = self.fsdp._all_reduce_process_group if self.fsdp._is_hsdp else None
             self._reductions[i, dtype] = Reduction(
-                self._comm, self.name, self._buckets[i], dtype, self._sum_dtype, replicas
+                self._comm,
+                self.name,
+                self._buckets[i],
+                dtype,
+                self._sum_dtype,
+                replicas,
+                self._settings.reduce_codec,
             )
         self.domain.reducing = self._reductions[i, dtype].submit(grads, factor)
         if self.domain.reducing.synchronous:

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from . import _capi as c
 from . import fsdp2_versions as versions
 from . import streams
+from .codecs import reduce_codec
 from .dtypes import MOVED
 from .operands import counts_of, tensor_list
 from .stats import count
@@ -84,12 +85,16 @@ class _Scatter:
     def wait(self):
         self._work.wait()
 
+    def codec_report(self):
+        return None
+
 
 class Reduction:
     """Reduces gradients of some parameters together. Sums are rounded to `sum_dtype`. `replicas`:
-    the process group over which the sums are summed, then (HSDP), or None."""
+    the process group over which the sums are summed, then (HSDP), or None. `codec`: the name of a
+    codec of reductions, or None."""
 
-    def __init__(self, comm, name, fsdp_params, dtype, sum_dtype, replicas):
+    def __init__(self, comm, name, fsdp_params, dtype, sum_dtype, replicas, codec):
         self._device = fsdp_params[0].device
         self._params, self._dtype, self._sum_dtype, self._replicas = (
             fsdp_params,
@@ -109,7 +114,8 @@ class Reduction:
         # FSDP2 rounds the sums and then adds, in two steps; with 32 bits and more one step has the
         # same bits.
         self._accumulates = not replicas and sum_dtype.itemsize >= 4
-        if self.synchronous and dtype == sum_dtype:
+        coded = reduce_codec(codec, dtype, sum_dtype, streams.on_gpu(self._device))
+        if self.synchronous and dtype == sum_dtype and coded is None:
             self._transfer = _Scatter(comm, name, fsdp_params, dtype)
             self._accumulates = False
         else:
@@ -120,6 +126,7 @@ class Reduction:
                 [shard_of(param) for param in fsdp_params],
                 dtype,
                 sum_dtype,
+                coded,
             )
         self._in_flight = None
         # where each sum begins in the flat tensor of all
@@ -127,6 +134,10 @@ class Reduction:
         for param in fsdp_params:
             self._begins.append(self._elements)
             self._elements += -(-param.sharded_size.numel() // step) * step
+
+    def codec_report(self):
+        """Counts what the codec has done so far (fsccl_codec_report_t); None without one."""
+        return self._transfer.codec_report()
 
     def submit(self, grads, factor):
         """Returns itself. A gradient is None where the parameter took no part, on any rank.

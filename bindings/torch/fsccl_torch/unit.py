@@ -118,6 +118,10 @@ def _counters(param):
     return whole, part
 
 
+def _pointer(codec):
+    return ctypes.pointer(codec) if codec is not None else None
+
+
 class _Unit:
     """An fsccl_unit over `shapes` (of the whole parameters, cut along their first dimension) with
     this rank's parts `shards`. Collective to make. `config` holds what else fsccl_unit_config_t
@@ -169,6 +173,16 @@ class _Unit:
         """On a GPU: the stream of the next calls."""
         self._handle.stream = streams.cuda.handle(stream)
 
+    def codec_report(self):
+        """Counts what the codec has done so far (fsccl_codec_report_t); None without one."""
+        if not self._coded:
+            return None
+        report = c.CodecReport()
+        self._check(
+            c.lib.fsccl_unit_codec(self.handle, ctypes.byref(report)), 'asked for its codec'
+        )
+        return report
+
     def _check(self, status, what):
         if status < 0:
             raise self._comm.failure(status, f"fsdp2: unit '{self._name}' {what}")
@@ -203,9 +217,9 @@ class Parameters(_Unit):
             sharing=_sharing(shards[0].device),
             keep=keep[0],
             keep_budget_bytes=keep[1],
-            gather_codec=ctypes.pointer(codec) if codec is not None else None,
+            gather_codec=_pointer(codec),
         )
-        self.coded = codec is not None
+        self._coded = codec is not None
         # offsets of the parameters in the slot, from the first that is not empty
         self._offsets = None
         self._view = c.View()
@@ -225,16 +239,6 @@ class Parameters(_Unit):
     def promise(self, trains, frozen_bytes):
         """An optimizer is going to write to the shards, or not; so many bytes stay gathered."""
         self._handle.trains, self._handle.frozen_bytes = trains, frozen_bytes
-
-    def codec_report(self):
-        """Counts what the codec has done so far (fsccl_codec_report_t); None without one."""
-        if not self.coded:
-            return None
-        report = c.CodecReport()
-        self._check(
-            c.lib.fsccl_unit_codec(self.handle, ctypes.byref(report)), 'asked for its codec'
-        )
-        return report
 
     def mark_changed(self):
         c.lib.fsccl_unit_mark_changed(self.handle)
@@ -275,7 +279,7 @@ class Gradients(_Unit):
     """The reduction of the whole gradients of some parameters, in `dtype`, to this rank's parts of
     the sums, in `sum_dtype`."""
 
-    def __init__(self, comm, name, shapes, shards, dtype, sum_dtype):
+    def __init__(self, comm, name, shapes, shards, dtype, sum_dtype, codec=None):
         place = torch.empty(
             1, dtype=sum_dtype, device=shards[0].device
         )  # not written to: each reduction names its places
@@ -291,7 +295,9 @@ class Gradients(_Unit):
             reduce_dtype=MOVED[dtype][0],
             grad_dtype=MOVED[sum_dtype][0],
             sharing=c.SHARING_READ_ONLY,
+            reduce_codec=_pointer(codec),
         )
+        self._coded = codec is not None
         self._grads, self._places = (ctypes.c_void_p * self.size)(), (ctypes.c_void_p * self.size)()
 
     def reduce(self, grads, places, scale, accumulate):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """fsdp2.enable(model, gather_codec="delta") between hosts changes no number and sends fewer bytes;
-"int8" changes them a little. The two ranks are processes that take each other for other hosts (FSCCL_HOST_ID)."""
+"int8", and codecs of reductions, change them a little. The two ranks are processes that take each
+other for other hosts (FSCCL_HOST_ID)."""
 
 import os
 import tempfile
@@ -16,7 +17,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 STEPS = 12
 
 
-def train(codec):
+def train(codec, reduce_codec=None):
     """Losses, the parameters at the end, and what the codecs have done."""
     import fsccl_torch.fsdp2
 
@@ -33,7 +34,7 @@ def train(codec):
         model,
         mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
     )
-    fsccl_torch.fsdp2.enable(model, gather_codec=codec)
+    fsccl_torch.fsdp2.enable(model, gather_codec=codec, reduce_codec=reduce_codec)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     losses = []
     for step in range(STEPS):
@@ -53,7 +54,15 @@ def rank_main(rank, store, pipe):
         import fsccl_torch  # noqa: F401
 
         dist.init_process_group('fsccl', store=dist.FileStore(store, 2), rank=rank, world_size=2)
-        pipe.send((train(None), train('delta-always'), train('int8')))
+        pipe.send(
+            (
+                train(None),
+                train('delta-always'),
+                train('int8'),
+                train(None, 'int8-feedback'),
+                train(None, 'int4'),
+            )
+        )
         dist.destroy_process_group()
     except Exception:
         pipe.send(traceback.format_exc())
@@ -78,7 +87,9 @@ def test_two_hosts_train_alike_with_fewer_bytes():
             assert pipe.poll(240), 'a rank gave no result'
             result = pipe.recv()
             assert not isinstance(result, str), result
-            (losses, parameters, nothing), (coded_losses, coded_parameters, done), rough = result
+            plain, coded, rough, eight, four = result
+            losses, parameters, nothing = plain
+            coded_losses, coded_parameters, done = coded
             assert losses == coded_losses
             assert parameters == coded_parameters
             assert nothing['gathers'] == 0 and done['coded'] > done['plain'] > 0, done
@@ -89,6 +100,16 @@ def test_two_hosts_train_alike_with_fewer_bytes():
             assert 0 < lost['max_error'] < 0.0079, lost
             assert rough_losses != losses
             assert rough_losses == pytest.approx(losses, rel=0.01)
+            assert nothing['reductions'] == done['reductions'] == 0
+            # The gradients that a rank has for the other host are bf16 without a codec.
+            for (sum_losses, _, sums), share, tolerance in (
+                (eight, 0.53, 0.01),
+                (four, 0.29, 0.05),
+            ):
+                assert sums['reductions'] >= STEPS and sums['gathers'] == 0, sums
+                assert 0 < sums['reduce_sent_bytes'] < share * sums['reduce_plain_bytes'], sums
+                assert sum_losses != losses
+                assert sum_losses == pytest.approx(losses, rel=tolerance)
         for process, _ in started:
             process.join(60)
 
@@ -100,12 +121,18 @@ def test_an_unknown_codec_is_named():
         ValueError,
         match="'zip' is not a codec: give 'delta', 'delta-always', 'fp8', 'int8', 'mxfp8' or",
     ):
-        codecs.known('zip')
-    assert codecs.known('none') is None and codecs.known('delta') == 'delta'
-    assert codecs.codec_for('delta', torch.float32, False) is None
-    assert codecs.codec_for('delta', torch.bfloat16, True) is None
-    assert codecs.codec_for('delta', torch.bfloat16, False).kind == 1
-    assert codecs.codec_for('delta', torch.bfloat16, False).flags == 0
-    assert codecs.codec_for('delta-always', torch.bfloat16, False).flags == 2
-    assert codecs.codec_for('int8', torch.float32, False).kind == 3
-    assert codecs.codec_for('int8', torch.int32, False) is None
+        codecs.known_gather('zip')
+    assert codecs.known_gather('none') is None and codecs.known_gather('delta') == 'delta'
+    assert codecs.gather_codec('delta', torch.float32, False) is None
+    assert codecs.gather_codec('delta', torch.bfloat16, True) is None
+    assert codecs.gather_codec('delta', torch.bfloat16, False).kind == 1
+    assert codecs.gather_codec('delta', torch.bfloat16, False).flags == 0
+    assert codecs.gather_codec('delta-always', torch.bfloat16, False).flags == 2
+    assert codecs.gather_codec('int8', torch.float32, False).kind == 3
+    assert codecs.gather_codec('int8', torch.int32, False) is None
+    with pytest.raises(ValueError, match="reduce_codec='delta' is not a codec: give 'bf16', "):
+        codecs.known_reduction('delta')
+    assert codecs.reduce_codec('int8', torch.float64, torch.float32, False) is None
+    assert codecs.reduce_codec('int8', torch.bfloat16, torch.float32, True) is None
+    feedback = codecs.reduce_codec('int8-feedback', torch.bfloat16, torch.float32, False)
+    assert (feedback.kind, feedback.flags) == (3, 8)
