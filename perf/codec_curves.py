@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what codecs between hosts do to training: the digits network (examples/train) on two
-ranks that take each other for hosts, with each codec and without, from the same seeds.
+"""Measures what codecs between hosts do to training: a network is trained on two ranks that take
+each other for hosts, with each codec and without, from the same seeds.
 
-    codec_curves.py [--build build] [--epochs 67] [--seeds 5] [--ways WAY ...] [--json FILE] [--chart FILE.svg]
+    codec_curves.py [--network digits|bytes] [--build build] [--epochs 67] [--seeds 5]
+                    [--ways WAY ...] [--json FILE] [--chart FILE.svg] [-- ARGUMENT ...]
 
-67 epochs are 2,000 steps. For each way and seed: the loss on images that are not trained on, the
-mean over the last tenth of the epochs. Ways are compared pair by pair with the run of the same seed
-without a codec. `order` is the control: no codec, but sums over a batch in the reverse order.
+digits: the network of examples/train; 67 epochs are 2,000 steps. bytes: the transformer of
+perf/torch/train_bytes.py, of 4.8 million parameters, for 2,000 steps; it needs a Python with torch
+and fsccl_torch. ARGUMENTs go to the program that trains.
+
+The result of a run is the mean of its last tenth of losses on data that it does not train on. Each
+way is compared, seed by seed, with the run without a codec. `order` is the control: it has no codec,
+but makes the sums over a batch in the reverse order. The JSON file is written after each run, and
+runs that it has already are not made again.
 """
 
 import argparse
@@ -37,7 +43,7 @@ WAYS = {
     'reduce int4+': ['--reduce-codec', 'int4+'],
 }
 RANKS = 2
-TIMEOUT_S = 1800
+TIMEOUT_S = 3600
 
 
 def free_port():
@@ -46,8 +52,25 @@ def free_port():
         return free.getsockname()[1]
 
 
+def command_of(options, way, seed, path):
+    """Returns the command of a rank, which writes the losses to `path`."""
+    if options.network == 'digits':
+        program = [options.build / 'examples' / 'train', '--mixed', '--epochs', str(options.epochs)]
+    else:
+        program = [sys.executable, ROOT / 'perf/torch/train_bytes.py']
+    return [
+        *program,
+        '--seed',
+        str(seed),
+        '--held-out-losses',
+        path,
+        *WAYS[way],
+        *options.arguments,
+    ]
+
+
 def held_out_losses(options, way, seed, secret):
-    """One for each epoch."""
+    """Trains, and returns the losses: one for each epoch, or for every few steps."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / 'losses'
         port, running = free_port(), []
@@ -62,26 +85,14 @@ def held_out_losses(options, way, seed, secret):
                 'FSCCL_HOST_ID': f'curves {rank}',
                 'FSCCL_JOB_SECRET_FILE': secret,
             }
-            command = [
-                options.build / 'examples' / 'train',
-                '--mixed',
-                '--epochs',
-                str(options.epochs),
-                '--seed',
-                str(seed),
-                '--held-out-losses',
-                path,
-                *WAYS[way],
-            ]
             environment = {**os.environ, **{name: str(value) for name, value in place.items()}}
+            command = command_of(options, way, seed, path)
             running.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
         # 1: the network is less accurate than is wanted of the example, after few epochs.
         ended = [process.wait(TIMEOUT_S) for process in running]
         if any(status not in (0, 1) for status in ended) or not path.exists():
             sys.exit(f'codec_curves: {way}, seed {seed}: the ranks ended with {ended}')
         losses = [float(line) for line in path.read_text(encoding='utf-8').split()]
-    if len(losses) != options.epochs:
-        sys.exit(f'codec_curves: {way}, seed {seed}: {len(losses)} losses')
     return losses
 
 
@@ -107,8 +118,8 @@ def table(curves):
     return lines
 
 
-def chart(curves, path):
-    """The loss by epoch, the mean over the seeds, a line for each way."""
+def chart(curves, network, path):
+    """Draws the loss by its number, the mean over the seeds, a line for each way."""
     wide, high, left, top = 720, 360, 56, 20
     means = {way: [statistics.fmean(at) for at in zip(*runs)] for way, runs in curves.items()}
     every = list(itertools.chain(*means.values()))
@@ -141,36 +152,44 @@ def chart(curves, path):
             f'<text x="{left + wide + 12}" y="{top + 14 + 18 * k}" fill="{colour}">{way}</text>'
         )
     parts.append(
-        f'<text x="{left + wide / 2:.0f}" y="{top + high + 36}" text-anchor="middle">epoch; '
-        'loss on images that are not trained on, the mean over the seeds</text></svg>'
+        f'<text x="{left + wide / 2:.0f}" y="{top + high + 36}" text-anchor="middle">'
+        f'{"epochs" if network == "digits" else "measurements"}; loss on data that is not trained '
+        'on, the mean over the seeds</text></svg>'
     )
     path.write_text('\n'.join(parts) + '\n', encoding='utf-8')
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n\n', maxsplit=1)[0])
+    parser.add_argument('--network', choices=['digits', 'bytes'], default='digits')
     parser.add_argument('--build', type=pathlib.Path, default=ROOT / 'build')
     parser.add_argument('--epochs', type=int, default=67)
     parser.add_argument('--seeds', type=int, default=5)
     parser.add_argument('--ways', nargs='+', choices=WAYS, default=list(WAYS))
     parser.add_argument('--json', type=pathlib.Path)
     parser.add_argument('--chart', type=pathlib.Path)
+    parser.add_argument('arguments', nargs='*')
     options = parser.parse_args()
     ways = ['plain', *(way for way in options.ways if way != 'plain')]
     curves = {way: [] for way in ways}
+    if options.json and options.json.exists():
+        curves |= json.loads(options.json.read_text(encoding='utf-8'))
     with tempfile.NamedTemporaryFile('w', suffix='.secret') as secret:
         secret.write(os.urandom(16).hex())
         secret.flush()
-        for seed in range(1, options.seeds + 1):
-            for way in ways:
-                curves[way].append(held_out_losses(options, way, seed, secret.name))
-    if 'delta' in curves and curves['delta'] != curves['plain']:
+        for seed, way in itertools.product(range(1, options.seeds + 1), ways):
+            if len(curves[way]) >= seed:
+                continue
+            curves[way].append(held_out_losses(options, way, seed, secret.name))
+            if options.json:
+                options.json.write_text(json.dumps(curves) + '\n', encoding='utf-8')
+    if any(
+        with_it != without for with_it, without in zip(curves.get('delta', []), curves['plain'])
+    ):
         sys.exit('codec_curves: the delta codec changed a loss')
     print('\n'.join(table(curves)))
-    if options.json:
-        options.json.write_text(json.dumps(curves) + '\n', encoding='utf-8')
     if options.chart:
-        chart(curves, options.chart)
+        chart(curves, options.network, options.chart)
 
 
 if __name__ == '__main__':
