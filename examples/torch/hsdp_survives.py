@@ -77,7 +77,7 @@ def go_on(old, step):
     made = Training(init_device_mesh('cpu', (dist.get_world_size(),)))
     made.make_state(step)
     assert (
-        fsccl_torch.reshard(
+        fsccl_torch.redistribute(
             [tensor.detach() for tensor in old.tensors()],
             [tensor.detach() for tensor in made.tensors()],
             version=step,

@@ -74,7 +74,7 @@ def shrinks():
     rows = init_device_mesh('cpu', (3,)).get_group()
     dist.all_reduce(total, group=rows)
     assert total == 3 * 4
-    fails(lambda: fsccl_torch.reshard([torch.ones(1)], [torch.ones(1)]), TypeError)
+    fails(lambda: fsccl_torch.redistribute([torch.ones(1)], [torch.ones(1)]), TypeError)
 
 
 def test_shrink_finds_out_who_is_left():
@@ -128,18 +128,18 @@ def dealt_out_anew():
         new = [
             distribute_tensor(torch.zeros_like(tensor) - 1, whole, [Shard(0)]) for tensor in full
         ]
-        assert fsccl_torch.reshard(old, new, version=6, limit_bytes=1000) == 6
+        assert fsccl_torch.redistribute(old, new, version=6, limit_bytes=1000) == 6
         assert all(
             torch.equal(tensor.full_tensor(), expected) for tensor, expected in zip(new, full)
         )
         back = [distribute_tensor(torch.zeros_like(tensor) - 1, hsdp, places) for tensor in full]
-        fsccl_torch.reshard(new, back)
+        fsccl_torch.redistribute(new, back)
         assert all(
             torch.equal(tensor.to_local(), before.to_local()) for tensor, before in zip(back, old)
         )
     # Shard 1 has version 4 alone, shard 0 version 5.
     text, _ = fails(
-        lambda: fsccl_torch.reshard(old, new, version=5 - rank % 2), fsccl_torch.FscclError
+        lambda: fsccl_torch.redistribute(old, new, version=5 - rank % 2), fsccl_torch.FscclError
     )
     assert 'no rank holds shard 1 of 2 of version 5' in text, text
     for given, kind, word in [
@@ -147,10 +147,10 @@ def dealt_out_anew():
         ((old[:1], new[1:2]), ValueError, 'both are the same'),
         ((old[:1] + new[1:2], new[:2]), ValueError, 'call it for each kind'),
     ]:
-        text, _ = fails(lambda: fsccl_torch.reshard(*given), kind)
+        text, _ = fails(lambda: fsccl_torch.redistribute(*given), kind)
         assert word in text, text
     columns = DTensor.from_local(torch.ones(2, 2), whole, [Shard(1)])
-    text, _ = fails(lambda: fsccl_torch.reshard([columns], [columns]), ValueError)
+    text, _ = fails(lambda: fsccl_torch.redistribute([columns], [columns]), ValueError)
     assert 'Shard(0)' in text, text
 
 

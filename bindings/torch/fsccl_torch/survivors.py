@@ -6,7 +6,7 @@ state of training dealt out anew among them, in memory.
     except DistBackendError:
         fsccl_torch.shrink()                         # the default group is now one of the survivors
         mesh = init_device_mesh("cpu", ...)
-        step = fsccl_torch.reshard(old_tensors, new_tensors, version=step)
+        step = fsccl_torch.redistribute(old_tensors, new_tensors, version=step)
 
 examples/torch/hsdp_survives.py is a whole program.
 """
@@ -93,7 +93,7 @@ def _default_group_anew(old):
     return dist.group.WORLD
 
 
-def reshard(
+def redistribute(
     old: Iterable[DTensor],
     new: Iterable[DTensor],
     *,
@@ -113,7 +113,7 @@ def reshard(
     old, new = list(old), list(new)
     if len(old) != len(new) or not old:
         raise ValueError(
-            f'fsccl_torch.reshard: {len(old)} old tensors and {len(new)} new ones: give the same '
+            f'fsccl_torch.redistribute: {len(old)} old tensors and {len(new)} new ones: give the same '
             f'list of both'
         )
     config = c.RedistributeConfig(count=len(old), version=version, limit_bytes=limit_bytes)
@@ -124,7 +124,7 @@ def reshard(
     for index, (before, after, (given, taken)) in enumerate(zip(old, new, locals_)):
         if before.shape != after.shape or before.dtype != after.dtype:
             raise ValueError(
-                f'fsccl_torch.reshard: tensor {index} is {tuple(before.shape)} of {before.dtype}, '
+                f'fsccl_torch.redistribute: tensor {index} is {tuple(before.shape)} of {before.dtype}, '
                 f'and was to become '
                 f'{tuple(after.shape)} of {after.dtype}: both are the same'
             )
@@ -139,7 +139,7 @@ def reshard(
             ctypes.byref(config), buffers, len(old), comm.handle, ctypes.byref(dealt)
         )
         if status < 0:
-            raise comm.failure(status, 'reshard')
+            raise comm.failure(status, 'redistribute')
     return dealt.value
 
 
@@ -147,7 +147,7 @@ def _local(tensor):
     local = tensor.to_local().detach()
     if local.device.type != 'cpu' or not local.is_contiguous():
         raise ValueError(
-            f'fsccl_torch.reshard: a local shard on {local.device}, '
+            f'fsccl_torch.redistribute: a local shard on {local.device}, '
             f'{"" if local.is_contiguous() else "not "}'
             'contiguous: it carries contiguous memory of the host'
         )
@@ -159,7 +159,7 @@ def _sharding(tensors):
     found = {_sharding_of(tensor) for tensor in tensors}
     if len(found) > 1:
         raise ValueError(
-            f'fsccl_torch.reshard: tensors over '
+            f'fsccl_torch.redistribute: tensors over '
             f'{" and over ".join(str(ranks) for ranks, _ in sorted(found))} shards: '
             'call it for each kind'
         )
@@ -170,7 +170,7 @@ def _sharding(tensors):
 def _sharding_of(tensor):
     if not isinstance(tensor, DTensor):
         raise TypeError(
-            f'fsccl_torch.reshard: {type(tensor).__name__} is no DTensor: what is whole on every '
+            f'fsccl_torch.redistribute: {type(tensor).__name__} is no DTensor: what is whole on every '
             f'rank is there already'
         )
     mesh, sharded = (
@@ -181,7 +181,7 @@ def _sharding_of(tensor):
         place != Shard(0) and not isinstance(place, Replicate) for place in tensor.placements
     ):
         raise ValueError(
-            f'fsccl_torch.reshard: a tensor with the placements {tensor.placements}: it carries '
+            f'fsccl_torch.redistribute: a tensor with the placements {tensor.placements}: it carries '
             f'Shard(0) over one '
             'dimension of the mesh, and Replicate() over others'
         )
