@@ -62,7 +62,9 @@ def train(options):
     begins = range(held_out + rank * span, held_out + HELD_OUT_SEQUENCES * span, ranks * span)
     tests = sequences(text, begins, options.length)
     model = make_model(options)
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), betas=(0.9, 0.95), weight_decay=0.1, fused=True
+    )
     generator = torch.Generator().manual_seed(1000 * options.seed + rank)
     losses = []
     for step in range(options.steps):
