@@ -21,9 +21,11 @@ inline fsccl_status_t run(const char* name, const Call& call, fsccl_comm_t handl
                           fsccl_work_t* work) {
   fsccl_status_t state = FSCCL_OK;
   const fsccl_status_t code = guarded(name, [&]() -> Status {
-    const Ref<Communicator> comm = live_comm(handle);
-    if (!comm) [[unlikely]]
-      return comm_of(handle).take_status();
+    Ref<Communicator> comm = live_comm(handle);
+    if (!comm) [[unlikely]] {
+      // The communicator may have become ready since.
+      FSCCL_ASSIGN(comm, comm_of(handle));
+    }
     if (on_device(call, stream)) [[unlikely]]
       return run_on_device(*comm, call, stream, work);
     const bool later = work == nullptr && grouped();

@@ -242,6 +242,29 @@ TEST(Recovery, NonblockingCreation) {
   EXPECT_OK(fsccl_comm_destroy(lonely));
 }
 
+// A call that comes just as the communicator becomes ready runs, or fails.
+TEST(Recovery, NoCallSaysThatItRanBeforeTheCommunicatorWasReady) {
+  for (int round = 0; round < 300; ++round) {
+    fsccl_unique_id_t id;
+    ASSERT_OK(fsccl_unique_id_create(&id));
+    fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
+    config.unique_id = &id;
+    config.rank = 0;
+    config.ranks = 1;
+    config.nonblocking = 1;
+    fsccl_comm_t comm = nullptr;
+    ASSERT_EQ(fsccl_comm_create(&config, &comm), FSCCL_IN_PROGRESS);
+    const int sent = round + 1;
+    int received = 0;
+    fsccl_status_t status = FSCCL_ERR_INVALID_STATE;
+    while (status == FSCCL_ERR_INVALID_STATE)
+      status = fsccl_all_gather(&sent, &received, 1, FSCCL_INT32, comm, nullptr, nullptr);
+    ASSERT_OK(status);
+    ASSERT_EQ(received, sent) << "in round " << round;
+    ASSERT_OK(fsccl_comm_destroy(comm));
+  }
+}
+
 struct Meeting {  // an all-gather of the test's own, between threads
   int ranks = 3;
   std::vector<char> data;
