@@ -162,11 +162,8 @@ bool Runner::run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as) {
 template <class C>
 void Runner::signal(C& cursor, const Step& step) {
   fence_slots();
-  fsccl_transport_line_t line;
-  line.tick = cursor.tick + step.tick;
-  const bool sealed = !kSmall<C> && options_.checksum;
-  if (sealed) [[unlikely]]
-    std::memset(line.payload, 0, sizeof line.payload);
+  // Whole, because other processes read all of it.
+  fsccl_transport_line_t line{.tick = cursor.tick + step.tick, .processor = -1};
   std::memcpy(line.fingerprint, &cursor.fingerprint, sizeof line.fingerprint);
   if (step.count) {
     copy_inline(line.payload, local(cursor, step.src), step.count);
@@ -180,7 +177,7 @@ void Runner::signal(C& cursor, const Step& step) {
     }
     std::memcpy(line.payload, &published, sizeof published);
   }
-  if (sealed) [[unlikely]]
+  if (!kSmall<C> && options_.checksum) [[unlikely]]
     seal(line);
   if (step.peer != kAllPeers) return channel_.signal_to(step.peer, line);
   if (traits_.mirrors && &step == &cursor.plan->steps[cursor.step] &&

@@ -35,8 +35,7 @@ struct Startup {
   template <class Payload>
   static fsccl_transport_line_t line_of(uint32_t tick, const Payload& payload) {
     static_assert(sizeof payload <= FSCCL_TRANSPORT_INLINE);
-    fsccl_transport_line_t line{};
-    line.tick = tick;
+    fsccl_transport_line_t line{.tick = tick, .processor = -1};
     std::memcpy(line.payload, &payload, sizeof payload);
     return line;
   }

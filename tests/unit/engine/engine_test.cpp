@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -157,6 +158,46 @@ TEST(Runner, KnowsWhichSignalsAnotherFollows) {
     meant.back() = false;
     EXPECT_EQ(followed, meant) << rank;
   }
+}
+
+// A channel that keeps the lines of its rank.
+struct Lines : Wrapped {
+  using Wrapped::Wrapped;
+  std::vector<fsccl_transport_line_t> lines;
+  void signal(const fsccl_transport_line_t& line) override {
+    lines.push_back(line);
+    Wrapped::signal(line);
+  }
+};
+
+[[gnu::noinline]] void leave_bytes_on_the_stack() {
+  std::array<volatile unsigned char, 16384> bytes;
+  for (volatile unsigned char& byte : bytes) byte = 0xa5;
+}
+
+// A line goes to other processes, and over networks.
+TEST(Runner, SignalsHoldNothingButWhatTheyTell) {
+  over_channel(2, [](int rank, Wrapped& channel, uint32_t tick) {
+    Lines wire(channel.inner);
+    Engine engine(options_over(wire, rank, 2, tick));
+    const Plan plan = barrier(rank, 2);
+    Operation* operation = nullptr;
+    const Fingerprint what{.op = OpCode::barrier};
+    ASSERT_TRUE(engine.acquire(&operation, {}, what).ok());
+    operation->plan = &plan;
+    fsccl_status_t state;
+    leave_bytes_on_the_stack();
+    EXPECT_TRUE(engine.submit(*operation, true, &state).ok());
+    while (!engine.may_run_small()) std::this_thread::yield();
+    const OperationSettings settings;
+    leave_bytes_on_the_stack();
+    EXPECT_TRUE(engine.run_small({&plan, &settings, &what}, &state).ok());
+    ASSERT_GE(wire.lines.size(), 2u);
+    for (const fsccl_transport_line_t& line : wire.lines) {
+      EXPECT_EQ(line.processor, -1);
+      EXPECT_THAT(line.payload, ::testing::Each(0));
+    }
+  });
 }
 
 // A rank tells of a failure and ends at once: its end can be known before the failure has been
