@@ -14,6 +14,7 @@
 #include "bootstrap/rendezvous_server.h"
 #include "bootstrap/tree_steps.h"
 #include "bootstrap/unique_id.h"
+#include "wire/told.h"
 
 namespace fsccl {
 
@@ -82,10 +83,9 @@ Status check_entries(const std::vector<CallbackEntry>& entries) {
                   "gather bytes, in rank order",
                   rank);
     if (entry.code != FSCCL_OK) {
-      Failure failure{static_cast<fsccl_status_t>(entry.code), rank,
-                      std::string(entry.text, strnlen(entry.text, sizeof(entry.text)))};
-      failure.text = fmt::format("rank {}: {}", rank, failure.text);
-      return to_status(failure);
+      return to_status(
+          {told_code(entry.code), rank,
+           fmt::format("rank {}: {}", rank, told_text({entry.text, sizeof entry.text}))});
     }
     if (entry.rank != rank || entry.ranks != ranks)
       return fail(FSCCL_ERR_MISMATCH,

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "wire/told.h"
 
 namespace fsccl {
 namespace {
@@ -57,7 +58,8 @@ Result<Told> told_by(const Startup& startup, int peer, uint32_t tick) {
     return told;
   }
   if (const fsccl_transport_failure_t* failure = startup.channel->failure())
-    return fail(static_cast<fsccl_status_t>(failure->code), "{}", failure->text)
+    return fail(told_code(failure->code), "{}",
+                told_text({failure->text, sizeof failure->text}))
         .with_peer(startup.shown(startup.rank),
                    failure->peer >= 0 ? failure->peer : startup.shown(peer));
   if (now_ns() > startup.deadline_ns)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "wire/told.h"
+
 namespace fsccl {
 namespace {
 
@@ -49,10 +51,9 @@ Status all_ok(Communicator& comm, Status mine, std::string_view what) {
   if (all_told.ok()) (void)run(comm, OpCode::barrier, nullptr, nullptr, 0, -1).ok();
   if (!mine.ok()) return mine;
   if (!all_told.ok()) return all_told.take_status();
-  Told told = all_told.value()[static_cast<size_t>(rank)];
-  told.text[sizeof told.text - 1] = '\0';
-  const auto code = told.code < 0 ? static_cast<fsccl_status_t>(told.code) : FSCCL_ERR_INTERNAL;
-  return fail(code, "rank {} could not {}: {}", rank, what, static_cast<const char*>(told.text))
+  const Told& told = all_told.value()[static_cast<size_t>(rank)];
+  return fail(told_code(told.code), "rank {} could not {}: {}", rank, what,
+              told_text({told.text, sizeof told.text}))
       .with_peer(comm.rank(), rank);
 }
 

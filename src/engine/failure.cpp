@@ -7,6 +7,7 @@
 #include "bootstrap/job.h"
 #include "engine/engine.h"
 #include "record/metrics.h"
+#include "wire/told.h"
 
 namespace fsccl {
 
@@ -106,10 +107,10 @@ void EngineFailure::look() noexcept {
   if (!board || failed()) return;
   Error error;
   error.rank = known_as(options_.rank);
-  error.code = board->code < 0 ? static_cast<fsccl_status_t>(board->code) : FSCCL_ERR_PROTOCOL;
+  error.code = told_code(board->code);
   error.peer = board->peer == error.rank || board->peer < 0 ? board->rank : board->peer;
   try {
-    error.text.assign(board->text, strnlen(board->text, sizeof board->text));
+    error.text = told_text({board->text, sizeof board->text});
     if (error.code == FSCCL_ERR_LINK) explain_by_death(error);
   } catch (const std::bad_alloc&) {
     error.text = "another rank failed";  // fits into the string itself

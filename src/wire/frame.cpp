@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "wire/told.h"
+
 namespace fsccl {
 namespace {
 
@@ -99,12 +101,9 @@ Result<Failure> decode_failure(ByteView payload) {
   failure.rank = reader.get<int32_t>();
   const ByteView text = reader.rest();
   if (!reader.finished() || text.size() > kMaxFailureTextBytes) return bad_payload("Failure");
-  failure.code = code < 0 && code >= FSCCL_ERR_INTERNAL ? static_cast<fsccl_status_t>(code)
-                                                        : FSCCL_ERR_PROTOCOL;
+  failure.code = told_code(code);
   failure.rank = std::max(failure.rank, -1);
-  failure.text.assign(text.begin(), text.end());
-  for (char& letter : failure.text)
-    if (letter < ' ' || letter > '~') letter = '?';
+  failure.text = told_text({reinterpret_cast<const char*>(text.data()), text.size()});
   return failure;
 }
 

@@ -1,6 +1,7 @@
 #include "wire/messages.h"
 
 #include "wire/frame.h"
+#include "wire/told.h"
 
 namespace fsccl {
 
@@ -179,7 +180,8 @@ Result<std::vector<Vote>> decode_votes(ByteView payload, int32_t ranks) {
     vote.code = reader.get<int32_t>();
     const auto decided = reader.get<uint8_t>();
     const auto count = reader.get<uint32_t>();
-    if (!reader.good() || !in_range(vote.rank, ranks) || vote.code > 0 || decided > 1 ||
+    if (!reader.good() || !in_range(vote.rank, ranks) ||
+        (vote.code && told_code(vote.code) != vote.code) || decided > 1 ||
         count > reader.left() / sizeof(int32_t))
       return bad_payload("Stands");
     vote.decided = decided == 1;

@@ -47,6 +47,24 @@ TEST(Agreement, SettingsThatDifferAreNamedByTheNumbersOfMessages) {
   });
 }
 
+// Neither the code nor the text of another process's failure is trusted.
+TEST(Agreement, ABoardWithoutAnErrorIsOneOfTheProtocol) {
+  for (const int32_t code : {0, 1, FSCCL_ERR_INTERNAL - 1})
+    over_channel(3, [code](int rank, Wrapped& channel, uint32_t tick) {
+      if (rank == 1) {
+        fsccl_transport_failure_t failure{};
+        failure.code = code;
+        failure.rank = failure.peer = 1;
+        std::memset(failure.text, '\x1b', sizeof failure.text);
+        return channel.fail(failure);
+      }
+      const Status status = agree_to_begin(startup_of(rank, channel), *config(), success(), &tick);
+      EXPECT_EQ(status.code(), FSCCL_ERR_PROTOCOL);
+      ASSERT_FALSE(status.ok());
+      EXPECT_EQ(status.text().find_first_not_of('?'), std::string::npos);
+    });
+}
+
 // The messages that ranks, which are threads here, send each other, and how many each has sent.
 struct Post {
   static constexpr int kRanks = 13;

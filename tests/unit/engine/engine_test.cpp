@@ -217,6 +217,21 @@ TEST(Engine, HearsOutWhoHasEnded) {
   });
 }
 
+// Neither the code nor the text of another process's failure is trusted.
+TEST(Engine, ABoardWithoutAnErrorIsOneOfTheProtocol) {
+  for (const int32_t code : {0, 1, FSCCL_ERR_INTERNAL - 1})
+    in_barrier([code](Engine& engine, Wrapped& channel) {
+      fsccl_transport_failure_t failure{};
+      failure.code = code;
+      failure.rank = 1;
+      std::strcpy(failure.text, "red \x1b[31m");
+      channel.fail(failure);
+      engine.look_for_failure();
+      EXPECT_EQ(engine.failure().code(), FSCCL_ERR_PROTOCOL);
+      EXPECT_EQ(engine.failure().text(), "red ?[31m");
+    });
+}
+
 // The connection to a rank breaks, and no rank is left that would have told of a death.
 TEST(Engine, ABrokenConnectionIsADeathIfNobodyListensAtTheDoorOfThatRank) {
   std::vector<testing::Joined> joined = testing::join_all_by_id(2);
