@@ -1,21 +1,11 @@
 // The plain collectives: a call becomes a CollectiveCall and runs. Errors of arguments are found
 // here or in Collectives::run, before anything is sent.
-#include "api/device_calls.h"
-#include "api/group.h"
+#include "api/submit.h"
 
 using namespace fsccl;
 
 namespace {
 
-inline Status submit(Communicator& comm, const CollectiveCall& call, bool wait,
-                     fsccl_status_t* state) {
-  return comm.collectives().run(call, wait, state);
-}
-inline Status submit(Communicator& comm, const ListCall& call, bool wait, fsccl_status_t* state) {
-  return comm.lists().run(comm.collectives(), call, wait, state);
-}
-
-// Submits a call, a CollectiveCall or a ListCall, and makes the work, if one is wanted.
 template <class Call>
 inline fsccl_status_t run(const char* name, const Call& call, fsccl_comm_t handle, void* stream,
                           fsccl_work_t* work) {
@@ -26,16 +16,7 @@ inline fsccl_status_t run(const char* name, const Call& call, fsccl_comm_t handl
       // The communicator may have become ready since.
       FSCCL_ASSIGN(comm, comm_of(handle));
     }
-    if (on_device(call, stream)) [[unlikely]]
-      return run_on_device(*comm, call, stream, work);
-    const bool later = work == nullptr && grouped();
-    Status status = submit(*comm, call, work == nullptr && !later, &state);
-    if (work && status.ok()) *work = make_work(handle, comm->engine().submitted());
-    if (later && status.ok()) {
-      add_to_group(make_work(handle, comm->engine().submitted()));
-      state = FSCCL_OK;
-    }
-    return status;
+    return submit(*comm, handle, call, stream, work, &state);
   });
   return code == FSCCL_OK ? state : code;
 }

@@ -16,7 +16,11 @@ thread_local Group group;
 }  // namespace
 
 constinit thread_local int group_depth = 0;
-void add_to_group(fsccl_work_t work) { group.works.push_back(work); }
+void add_to_group(fsccl_work_t work) noexcept { group.works.push_back(work); }
+void make_room_in_group() {
+  group.works.emplace_back();
+  group.works.pop_back();
+}
 void add_to_group(DeviceCollectives::Grouped calls) { group.on_device.push_back(std::move(calls)); }
 
 }  // namespace fsccl

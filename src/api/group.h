@@ -10,8 +10,10 @@ namespace fsccl {
 // The groups that this thread is inside of.
 extern constinit thread_local int group_depth;
 inline bool grouped() { return group_depth > 0; }
-// Remembers a submitted operation for the end of the group.
-void add_to_group(fsccl_work_t work);
+// Remembers a submitted operation for the end of the group. Takes no memory, because
+// make_room_in_group() was called before the operation was submitted.
+void add_to_group(fsccl_work_t work) noexcept;
+void make_room_in_group();
 // Adds a call on device memory, which the end of the group enqueues with the others.
 void add_to_group(DeviceCollectives::Grouped calls);
 

@@ -2,8 +2,7 @@
 // the two, which is made inside the caller's communicator when it is first used; a message is a
 // broadcast there. Messages of one direction therefore match in order, and are independent of other
 // directions, other peers and the collectives.
-#include "api/device_calls.h"
-#include "api/group.h"
+#include "api/submit.h"
 #include "base/undo.h"
 #include "fsccl/insight.h"
 
@@ -52,16 +51,7 @@ fsccl_status_t move(const char* name, bool sends, void* buffer, size_t count, fs
     call.dtype = dtype;
     call.root = 0;
     call.tag = tag;
-    if (on_device(call, stream)) return run_on_device(*between, call, stream, work);
-    const bool later = work == nullptr && grouped();
-    FSCCL_TRY(between->collectives().run(call, work == nullptr && !later, &state));
-    const fsccl_work_t made = make_work(pair, between->engine().submitted());
-    if (work) *work = made;
-    if (later) {
-      add_to_group(made);
-      state = FSCCL_OK;
-    }
-    return success();
+    return submit(*between, pair, call, stream, work, &state);
   });
   return code == FSCCL_OK ? state : code;
 }

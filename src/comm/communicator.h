@@ -71,6 +71,14 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> pair(int from, int to);
   ~Communicator();
 
+  // Checks a call and submits it. See Engine::submit for `wait` and `state`.
+  Status run(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
+    return collectives_->run(call, wait, state);
+  }
+  Status run(const ListCall& call, bool wait, fsccl_status_t* state) {
+    return lists_.run(*collectives_, call, wait, state);
+  }
+
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
   int job_rank(int rank) const { return members_[static_cast<size_t>(rank)]; }

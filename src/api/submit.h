@@ -1,0 +1,27 @@
+// How a call of the public header becomes an operation: on device memory, in a group, with a work,
+// or waited for.
+#pragma once
+#include "api/device_calls.h"
+#include "api/group.h"
+
+namespace fsccl {
+
+// Submits a call, a CollectiveCall or a ListCall, to `comm`, which `handle` names. Makes the work,
+// if one is wanted. An error leaves everything as it was: what may fail comes before the submit.
+template <class Call>
+inline Status submit(Communicator& comm, fsccl_comm_t handle, const Call& call, void* stream,
+                     fsccl_work_t* work, fsccl_status_t* state) {
+  if (on_device(call, stream)) [[unlikely]]
+    return run_on_device(comm, call, stream, work);
+  const bool later = work == nullptr && grouped();
+  if (later) make_room_in_group();
+  FSCCL_TRY(comm.run(call, work == nullptr && !later, state));
+  if (work) *work = make_work(handle, comm.engine().submitted());
+  if (later) {
+    add_to_group(make_work(handle, comm.engine().submitted()));
+    *state = FSCCL_OK;
+  }
+  return success();
+}
+
+}  // namespace fsccl
