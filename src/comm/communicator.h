@@ -91,7 +91,6 @@ class Communicator {
   JobContext& context() { return *context_; }
   Engine& engine() { return *engine_; }
   Collectives& collectives() { return *collectives_; }
-  Lists& lists() { return lists_; }
   // Rank in this communicator of a rank of the job, -1 if it is not a member.
   int rank_of(int job_rank) const;
 

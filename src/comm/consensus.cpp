@@ -22,7 +22,7 @@ Status run(Communicator& comm, OpCode op, const void* input, void* output, uint6
   call.count = bytes;
   call.root = root;
   fsccl_status_t state;
-  return comm.collectives().run(call, true, &state);
+  return comm.run(call, true, &state);
 }
 
 }  // namespace

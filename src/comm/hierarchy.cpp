@@ -15,13 +15,6 @@ constexpr uint64_t kFromBytes = 64u << 10;
 bool gathers(OpCode op) { return op == OpCode::all_gather || op == OpCode::all_gather_v; }
 bool scatters(OpCode op) { return op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v; }
 
-Status run_on(Communicator& part, const CollectiveCall& call, fsccl_status_t* state) {
-  return part.collectives().run(call, false, state);
-}
-Status run_on(Communicator& part, const ListCall& call, fsccl_status_t* state) {
-  return part.lists().run(part.collectives(), call, false, state);
-}
-
 }  // namespace
 
 fsccl_dtype_t partial_dtype(fsccl_dtype_t dtype, fsccl_op_t op) {
@@ -121,7 +114,7 @@ Status Hierarchy::on(Communicator& part, Call call, bool last_sum) {
   const auto follow_last = [&](Operation& op) { follow(op, last_sum); };
   call.prepare = follow_last;
   fsccl_status_t state;
-  FSCCL_TRY(run_on(part, call, &state));
+  FSCCL_TRY(part.run(call, false, &state));
   chain_.passed(part.engine());
   return success();
 }

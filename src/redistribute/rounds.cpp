@@ -142,7 +142,7 @@ class Rounds {
     call.recv_counts = in_.counts.data();
     call.recv_displacements = in_.displacements.data();
     fsccl_status_t state;
-    FSCCL_TRY(comm_.collectives().run(call, true, &state));
+    FSCCL_TRY(comm_.run(call, true, &state));
     for (size_t rank = 0; rank < in_.flows.size(); rank++) {
       const std::byte* place = in_.memory.get() + in_.displacements[rank];
       in_.flows[rank].pass(in_.counts[rank],

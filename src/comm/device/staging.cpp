@@ -91,7 +91,7 @@ Result<uint64_t> Staging::longest_part(const DeviceCall& call) {
   most.dtype = FSCCL_UINT64;
   most.reduction = FSCCL_MAX;
   fsccl_status_t state = FSCCL_OK;
-  FSCCL_TRY(comm_.collectives().run(most, true, &state));
+  FSCCL_TRY(comm_.run(most, true, &state));
   return mine;
 }
 
@@ -134,7 +134,7 @@ Status Staging::move(const DeviceCall& call, const Round& round, Half& half) {
   fsccl_status_t state = FSCCL_OK;
   const std::vector<size_t> sent = clipped(call.sends, round.begin, round.count),
                             received = clipped(call.receives, round.begin, round.count);
-  if (call.even || !by_parts(call.op)) return comm_.collectives().run(host, true, &state);
+  if (call.even || !by_parts(call.op)) return comm_.run(host, true, &state);
   const std::vector<size_t> sent_from = ends_before(sent), received_to = ends_before(received);
   if (call.op == OpCode::all_to_all) {
     host.op = OpCode::all_to_all_v;
@@ -142,11 +142,11 @@ Status Staging::move(const DeviceCall& call, const Round& round, Half& half) {
     host.displacements = sent_from.data();
     host.recv_counts = received.data();
     host.recv_displacements = received_to.data();
-    return comm_.collectives().run(host, true, &state);
+    return comm_.run(host, true, &state);
   }
   host.op = call.op == OpCode::all_gather ? OpCode::all_gather_v : OpCode::reduce_scatter_v;
   host.counts = call.op == OpCode::all_gather ? received.data() : sent.data();
-  return comm_.collectives().run(host, true, &state);
+  return comm_.run(host, true, &state);
 }
 
 Status Staging::finish(const DeviceCall& call, const Round& round, Half& half) {
@@ -171,7 +171,7 @@ Status Staging::run(const DeviceCall& call) {
     FSCCL_TRY(
         device_.check("cuStreamSynchronize", device_.driver().cuStreamSynchronize(call.stream)));
     fsccl_status_t state = FSCCL_OK;
-    return comm_.collectives().run({}, true, &state);
+    return comm_.run(CollectiveCall{}, true, &state);
   }
   FSCCL_ASSIGN(const uint64_t whole, longest_part(call));
   // The same on all ranks, whatever parts each of them has.

@@ -40,7 +40,7 @@ Status gather_votes(const HostPool::Taker& taker, const GrowthVote& mine,
   };
   call.prepare = claim_growth;
   fsccl_status_t state;
-  return taker.with.collectives().run(call, true, &state);
+  return taker.with.run(call, true, &state);
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ Status LaneExchange::run(Communicator& among, const SlotSet& slots,
   if (!gather) call.received = received_.data();
   call.prepare = prepare;
   fsccl_status_t state;
-  return among.lists().run(among.collectives(), call, false, &state);
+  return among.run(call, false, &state);
 }
 
 }  // namespace fsccl

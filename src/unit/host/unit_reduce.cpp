@@ -255,7 +255,7 @@ Status HostUnit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_
       op.complete = replicas_summed;
     };
     call.prepare = behind_first_phase;
-    FSCCL_TRY(replicas.collectives().run(call, wait, state));
+    FSCCL_TRY(replicas.run(call, wait, state));
   }
   replica_sequence_ = replicas.engine().submitted();
   *submitted = {&replicas.engine(), replica_sequence_};

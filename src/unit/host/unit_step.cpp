@@ -259,7 +259,7 @@ Status HostUnit::send_state(int root, bool wait, fsccl_status_t* state, Submitte
   call.count = tensors.size();
   call.root = root;
   changed_ = true;
-  FSCCL_TRY(replicas.lists().run(replicas.collectives(), call, wait, state));
+  FSCCL_TRY(replicas.run(call, wait, state));
   replica_sequence_ = broadcast_sequence_ = replicas.engine().submitted();
   *submitted = {&replicas.engine(), replica_sequence_};
   return success();
