@@ -23,7 +23,8 @@ bool rooted(OpCode op) {
          op == OpCode::scatter;
 }
 
-uint64_t hash_of(const std::vector<uint64_t>& values, uint64_t hash) {
+uint64_t hash_of(const std::vector<uint64_t>& values) {
+  uint64_t hash = 0;
   for (const uint64_t value : values) hash = mix_hash(hash, value);
   return hash;
 }
@@ -65,9 +66,11 @@ Shape Collectives::shape_of(const CollectiveCall& call) const {
   return shape;
 }
 
-std::unique_ptr<Collectives::KeptCall> Collectives::make_kept_call(const CollectiveCall& call,
-                                                                   const Shape& shape) const {
-  auto kept = std::make_unique<KeptCall>();
+std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall& call,
+                                                            const CallKey& key,
+                                                            const Shape& shape) const {
+  auto kept = std::make_shared<KeptCall>();
+  kept->key = key;
   Selection selection = select(call.op, shape, options_.select);
   kept->plan = std::move(selection.plan);
   kept->otherwise = std::move(selection.otherwise);
@@ -111,7 +114,7 @@ std::unique_ptr<Collectives::KeptCall> Collectives::make_kept_call(const Collect
   kept->fingerprint.dtype = static_cast<uint8_t>(call.dtype);
   kept->fingerprint.count = shape.count;
   kept->fingerprint.root = call.root;
-  kept->fingerprint.history = hash_of(shape.counts, 0);
+  kept->fingerprint.history = hash_of(shape.counts);
   if (!reduces(call.op)) return kept;
   kept->fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
   settings.kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
@@ -137,35 +140,16 @@ void Collectives::announce_flat(const CollectiveCall& call, const Shape& shape) 
         "these ranks, the number of elements or the settings do not allow to go by hosts");
 }
 
-Result<const Collectives::KeptCall*> Collectives::kept_call(const CollectiveCall& call,
-                                                            const Key& key) {
-  if ((kept_calls_.size() >= kMostEntries || kept_parted_calls_.size() >= kMostEntries) &&
-      engine_.completed() == engine_.submitted()) {
-    kept_calls_.clear();
-    kept_parted_calls_.clear();
-    recent_.fill({});
-  }
+Result<const KeptCall*> Collectives::kept_call(const CollectiveCall& call, const CallKey& key) {
   FSCCL_TRY(check_call(call));
-  if (parted(call.op)) return kept_parted_call(call);
-  std::unique_ptr<KeptCall>& kept = kept_calls_[key];
-  if (!kept) kept = make_kept_call(call, shape_of(call));
-  return static_cast<const KeptCall*>(kept.get());
-}
-
-Result<const Collectives::KeptCall*> Collectives::kept_parted_call(const CollectiveCall& call) {
-  Shape shape = shape_of(call);
-  const uint64_t hash =
-      hash_of(shape.displacements, hash_of(shape.counts, KeyHash()(key_of(call))));
-  for (auto [found, end] = kept_parted_calls_.equal_range(hash); found != end; ++found) {
-    const KeptCall& kept = *found->second;
-    if (kept.fingerprint.op == call.op && kept.fingerprint.dtype == call.dtype &&
-        kept.counts == shape.counts && kept.displacements == shape.displacements &&
-        (!reduces(call.op) || kept.fingerprint.kind == call.reduction.kind))
-      return &kept;
-  }
-  FSCCL_TRY(check_parts(shape));
-  return static_cast<const KeptCall*>(
-      kept_parted_calls_.emplace(hash, make_kept_call(call, shape))->second.get());
+  const Shape shape = shape_of(call);
+  if (const KeptCall* found = kept_calls_.find(key, shape.counts, shape.displacements))
+    return found;
+  if (parted(call.op)) FSCCL_TRY(check_parts(shape));
+  // Calls are dropped when others are kept. A small call that failed does not hold its kept call,
+  // and a thread may still be in the middle of it.
+  if (engine_.failed()) return engine_.failure();
+  return &kept_calls_.keep(make_kept_call(call, key, shape));
 }
 
 // Parts must not overlap, nor overflow.
@@ -249,14 +233,11 @@ Location Collectives::locate(const void* buffer, uint64_t bytes) {
 }
 
 Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
-  const Key key = key_of(call);
-  Recent& recent =
-      recent_[(key.count ^ key.count >> 12 ^ key.what >> 30 ^ key.type >> 32) % kRecent];
-  const KeptCall* found = recent.kept;
-  if (!(recent.key == key && found)) [[unlikely]] {
+  const CallKey key = key_of(call);
+  const KeptCall* found = kept_calls_.recent(key);
+  if (!found) [[unlikely]] {
     if (call.op == OpCode::all_to_all_v) return all_to_all_v(call, wait, state);
     FSCCL_ASSIGN(found, kept_call(call, key));
-    if (!call.counts) recent = {key, found};
   }
   const KeptCall& kept = *found;
   const auto in = reinterpret_cast<intptr_t>(call.input),
@@ -292,6 +273,7 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   Operation* op = nullptr;
   FSCCL_TRY(engine_.acquire(&op, kept.settings, kept.fingerprint));
   op->plan = &kept.plan;
+  op->state = kept.shared_from_this();
   for (size_t i = 0; i < buffers.size(); i++) op->inline_bindings[i].base = buffers[i];
   if (call.op == OpCode::send) op->fingerprint.history = static_cast<uint32_t>(call.tag);
   if (kept.settings.kind == FSCCL_OP_PREMUL_SUM) {

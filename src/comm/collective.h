@@ -11,12 +11,12 @@
 // be touched, the next calls begin with slots (foresight.h).
 #pragma once
 #include <algorithm>
-#include <array>
 #include <memory>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/function_ref.h"
-#include "base/hash.h"
+#include "comm/kept_calls.h"
 #include "engine/engine.h"
 #include "plan/collectives.h"
 #include "select/select.h"
@@ -64,40 +64,20 @@ class Collectives {
   // not looked at.
   Status check_call(const CollectiveCall& call) const;
 
-  // Everything about a call but its buffers and its scale, made once.
-  struct KeptCall {
-    Plan plan, otherwise;
-    OperationSettings settings;
-    Fingerprint fingerprint;
-    uint64_t bytes_read = 0, bytes_written = 0;
-    uint64_t input_bytes = 0, output_bytes = 0;
-    int64_t in_place = 0;  // input - output where the two may overlap
-    std::vector<uint64_t> counts, displacements;
-    // The plan's scratch memory. One is enough: operations run one after the other.
-    std::unique_ptr<std::byte[]> scratch;
-    bool by_hosts = false;  // the call goes by hosts if it can
-    // A call of `plan`, and of the other one where that is foreseen, may take the fast path.
-    bool small = false, small_otherwise = false;
-  };
   // Calls that it takes and chooses to go by hosts from now on; before the first one.
   void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
   GroupShape party() const;
   Hierarchy* hierarchy() const { return hierarchy_; }
   // The candidates and what was measured, as JSON (insight.h).
   Result<std::string> explain(std::string_view operation, uint64_t bytes) const;
+  const KeptCalls& kept_calls() const { return kept_calls_; }
   Engine& engine() { return engine_; }
   const CollectiveOptions& options() const { return options_; }
   // How peers find a buffer of this rank.
   Location locate(const void* buffer, uint64_t bytes);
 
  private:
-  struct Key {
-    uint64_t count = ~uint64_t{0};
-    uint64_t type = 0;  // dtype and operator
-    uint64_t what = 0;  // operation and root
-    bool operator==(const Key&) const = default;
-  };
-  static Key key_of(const CollectiveCall& call) {
+  static CallKey key_of(const CollectiveCall& call) {
     return {
         call.count,
         uint64_t{static_cast<uint32_t>(call.dtype)} << 32 |
@@ -105,34 +85,21 @@ class Collectives {
         uint64_t{static_cast<uint8_t>(call.op)} << 32 | static_cast<uint32_t>(call.root),
     };
   }
-  struct KeyHash {
-    size_t operator()(const Key& key) const {
-      return mix_hash(mix_hash(key.count, key.type), key.what);
-    }
-  };
-  static constexpr size_t kRecent = 64, kMostEntries = 4096;
 
   Status all_to_all_v(const CollectiveCall& call, bool wait, fsccl_status_t* state);
   [[gnu::cold]] Status bad_buffers(const CollectiveCall& call, const KeptCall& kept) const;
-  Result<const KeptCall*> kept_call(const CollectiveCall& call, const Key& key);
-  Result<const KeptCall*> kept_parted_call(const CollectiveCall& call);
+  Result<const KeptCall*> kept_call(const CollectiveCall& call, const CallKey& key);
   Status check_parts(const Shape& shape) const;
   Shape shape_of(const CollectiveCall& call) const;
-  std::unique_ptr<KeptCall> make_kept_call(const CollectiveCall& call, const Shape& shape) const;
+  std::shared_ptr<const KeptCall> make_kept_call(const CollectiveCall& call, const CallKey& key,
+                                                 const Shape& shape) const;
   void announce_flat(const CollectiveCall& call, const Shape& shape) const;
   bool common(uint32_t arena);
 
   Engine& engine_;
   Hierarchy* hierarchy_ = nullptr;
   const CollectiveOptions options_;
-  struct Recent {
-    Key key;
-    const KeptCall* kept = nullptr;
-  };
-  std::array<Recent, kRecent> recent_;
-  std::unordered_map<Key, std::unique_ptr<KeptCall>, KeyHash> kept_calls_;
-  // entries of the v forms, by hash
-  std::unordered_multimap<uint64_t, std::unique_ptr<KeptCall>> kept_parted_calls_;
+  KeptCalls kept_calls_;
   // arenas seen, and whether every rank here maps them
   std::vector<std::pair<uint32_t, bool>> common_;
 };

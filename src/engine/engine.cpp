@@ -137,8 +137,7 @@ Runner::Outcome Engine::drive_on() {
       runner_.begin_again(op);
       continue;
     }
-    if (op.state) [[unlikely]]
-      op.state.reset();
+    op.state.reset();
     if (queue_.notifications.due(complete(op))) [[unlikely]]
       return Runner::Outcome::done;
   }

@@ -198,8 +198,8 @@ struct Operation : OperationSettings, Cursor {
   std::array<Binding, kInlineBindings> inline_bindings;
   Norm norm;
   uint64_t coded_bytes = 0;  // bytes that the last code step has encoded
-  // data of the hooks beyond `context`; dropped when the operation is over
-  std::shared_ptr<void> state;
+  // things that live as long as the operation, such as its plan and data of the hooks
+  std::shared_ptr<const void> state;
   std::array<uint64_t, 8> context{};  // the hooks' own
 
   // The same names as of a small call, for the runner.
