@@ -52,9 +52,10 @@ Status all_ok(Communicator& comm, Status mine, std::string_view what) {
   if (!mine.ok()) return mine;
   if (!all_told.ok()) return all_told.take_status();
   const Told& told = all_told.value()[static_cast<size_t>(rank)];
-  return fail(told_code(told.code), "rank {} could not {}: {}", rank, what,
+  const Engine& engine = comm.engine();
+  return fail(told_code(told.code), "rank {} could not {}: {}", engine.known_as(rank), what,
               told_text({told.text, sizeof told.text}))
-      .with_peer(comm.rank(), rank);
+      .with_peer(engine.known_as(comm.rank()), engine.known_as(rank));
 }
 
 Result<int> first_that_differs(Communicator& comm, uint64_t mine) {

@@ -147,10 +147,10 @@ Completion located(Operation& op) {
         continue;
       Error error;
       error.code = FSCCL_ERR_PROTOCOL;
-      error.rank = run.engine.rank();
-      error.peer = static_cast<int>(q);
-      error.text = fmt::format("rank {} named a place for tensor {} that rank {} cannot reach", q,
-                               t, run.engine.rank());
+      error.rank = run.engine.known_as(run.engine.rank());
+      error.peer = run.engine.known_as(static_cast<int>(q));
+      error.text = fmt::format("rank {} named a place for tensor {} that rank {} cannot reach",
+                               error.peer, t, error.rank);
       run.engine.fail_all(error);
       return Completion::again;  // drive() sees it
     }

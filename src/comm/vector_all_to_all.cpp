@@ -65,35 +65,38 @@ Movement movement_of(const VectorAllToAll& x) {
   return made;
 }
 
+// Fails the communicator for what `peer` has sent.
+void fail_for(const VectorAllToAll& x, const Operation& op, fsccl_status_t code, int peer,
+              std::string text) {
+  Error error;
+  error.code = code;
+  error.rank = x.engine.known_as(x.engine.rank());
+  error.peer = x.engine.known_as(peer);
+  error.operation = op_name(op.fingerprint.op);
+  error.sequence = op.fingerprint.sequence;
+  error.text = std::move(text);
+  x.engine.fail_all(error);
+}
+
 // False: ranks disagree, and the communicator has failed.
 bool check_counts(const VectorAllToAll& x, const Operation& op) {
+  const int rank = x.engine.rank();
+  const auto shown = [&](int number) { return x.engine.known_as(number); };
   for (int from = 0; from < x.engine.ranks(); from++) {
     for (int to = 0; to < x.engine.ranks(); to++)
       if (x.count(from, to) >> 58 || x.displacement(from, to) >> 58) {
-        Error error;
-        error.code = FSCCL_ERR_PROTOCOL;
-        error.rank = x.engine.rank();
-        error.peer = from;
-        error.text =
-            fmt::format("rank {} sent a count beyond the address space: {} elements to rank {}",
-                        from, count_text(x.count(from, to)), to);
-        x.engine.fail_all(error);
+        fail_for(x, op, FSCCL_ERR_PROTOCOL, from,
+                 fmt::format("rank {} sent a count beyond the address space: {} elements to rank {}",
+                             shown(from), count_text(x.count(from, to)), shown(to)));
         return false;
       }
-    const uint64_t sent = x.count(from, x.engine.rank()),
+    const uint64_t sent = x.count(from, rank),
                    wanted = x.recv_counts[static_cast<size_t>(from)];
     if (sent == wanted) continue;
-    Error error;
-    error.code = FSCCL_ERR_MISMATCH;
-    error.rank = x.engine.rank();
-    error.peer = from;
-    error.operation = op_name(op.fingerprint.op);
-    error.sequence = op.fingerprint.sequence;
-    error.text = fmt::format(
-        "rank {} sends {} elements to rank {}, which wants {} of it: recv_counts[{}] must be rank "
-        "{}'s send_counts[{}]",
-        from, sent, x.engine.rank(), wanted, from, from, x.engine.rank());
-    x.engine.fail_all(error);
+    fail_for(x, op, FSCCL_ERR_MISMATCH, from,
+             fmt::format("rank {} sends {} elements to rank {}, which wants {} of it: "
+                         "recv_counts[{}] must be rank {}'s send_counts[{}]",
+                         shown(from), sent, shown(rank), wanted, from, shown(from), rank));
     return false;
   }
   return true;
