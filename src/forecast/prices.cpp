@@ -118,7 +118,7 @@ Carried lane_price(OpCode op, const Lane& lane, uint64_t count, fsccl_dtype_t dt
   carried.between_bytes = static_cast<double>(count * dtype_size(dtype)) * (lane.hosts - 1);
   const bool gathers = op == OpCode::all_gather;
   const auto slots = [&](const Shape& shape) {
-    const uint64_t room = turn_bytes(shape.slot_bytes, true);
+    const uint64_t room = turn_bytes(shape.slot_bytes, true, shape.ranks);
     return gathers ? move_slots(all_gather_movement(shape), room)
                    : reduce_slots(reduction_of_reduce_scatter(shape), room);
   };
@@ -135,8 +135,8 @@ Carried lane_price(OpCode op, const Lane& lane, uint64_t count, fsccl_dtype_t dt
   // shorter as they are fewer.
   const auto smaller = [&](int hosts) {
     Shape shape = lane_shape(lane, hosts, count, dtype);
-    const uint64_t room = turn_bytes(lane.slot_bytes, true) * static_cast<uint64_t>(hosts) /
-                          static_cast<uint64_t>(lane.hosts);
+    const uint64_t room = turn_bytes(lane.slot_bytes, true, lane.hosts) *
+                          static_cast<uint64_t>(hosts) / static_cast<uint64_t>(lane.hosts);
     if (!gathers)
       shape.slot_bytes = std::max<uint64_t>(round_up(room, 64), 64 * static_cast<uint64_t>(hosts));
     return shape;

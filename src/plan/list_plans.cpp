@@ -243,7 +243,7 @@ Plan list_direct(const ListShape& shape) {
 
 std::vector<Plan> list_buckets(const ListShape& shape, uint64_t slot_bytes) {
   // broadcasts are packed into their slots, too
-  slot_bytes = packed_bytes(slot_bytes, shape.mirrored);
+  slot_bytes = packed_bytes(slot_bytes, shape.mirrored, shape.ranks);
   const bool reduces = shape.kind == ListKind::reduce_scatter;
   // The buckets of a broadcast are small: its receivers copy one while the root fills the next. Not
   // where each costs a message.

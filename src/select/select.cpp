@@ -44,7 +44,9 @@ std::vector<uint64_t> chunks_of(const Shape& shape, uint64_t most) {
   return sizes;
 }
 
-uint64_t turn_bytes_of(const Shape& shape) { return turn_bytes(shape.slot_bytes, shape.mirrored); }
+uint64_t turn_bytes_of(const Shape& shape) {
+  return turn_bytes(shape.slot_bytes, shape.mirrored, shape.ranks);
+}
 
 // Also in pieces of `asked` bytes, if that is not 0.
 void add_slots(Ways& ways, const Shape& shape, uint64_t most, uint64_t asked, Algorithm algorithm,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "plan/turn.h"
+
 namespace fsccl {
 namespace {
 
@@ -87,7 +89,7 @@ Shape GroupShape::shape(uint64_t count, fsccl_dtype_t dtype) const {
   made.ranks = ranks;
   made.count = count;
   made.dtype = dtype;
-  made.slot_bytes = slot_bytes;
+  made.slot_bytes = std::max(slot_bytes, least_slot_bytes(ranks));
   made.mirrored = mirrored;
   return made;
 }

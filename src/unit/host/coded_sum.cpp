@@ -93,7 +93,7 @@ void CodedSum::plan_exchange() {
     moves.output_bytes[q] = bytes * ranks();
   }
   const Engine& engine = lane_.engine();
-  plan_ = move_slots(moves, turn_bytes(engine.slot_bytes(), engine.mirrored()));
+  plan_ = move_slots(moves, turn_bytes(engine.slot_bytes(), engine.mirrored(), engine.ranks()));
 }
 
 Status CodedSum::run(const SlotSet& slots, const std::vector<std::byte*>& sharded_grads,

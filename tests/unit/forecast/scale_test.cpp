@@ -125,7 +125,7 @@ TEST(Scale, PricesAreThoseOfPlansForAllHosts) {
       shape.dtype = setup.wire;
       shape.mirrored = true;
       shape.slot_bytes = lane_slot_bytes(group, machine);
-      return move_slots(all_gather_movement(shape), turn_bytes(shape.slot_bytes, true));
+      return move_slots(all_gather_movement(shape), turn_bytes(shape.slot_bytes, true, hosts));
     };
     const double exact = price({plan_of(0), plan_of(1)}, costs, false).ns;
     EXPECT_GE(said, 0.97 * exact) << hosts;  // and a cast

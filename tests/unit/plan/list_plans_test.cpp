@@ -141,6 +141,19 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Lists,
                                            ListKind::broadcast));
 
 // One put for each peer, however many tensors there are; what is alone goes from where it is.
+// Each of them has a line at least in what ranks send at a time.
+TEST(Lists, ManyRanksReduceThroughMirroredSlots) {
+  ListShape shape;
+  shape.kind = ListKind::reduce_scatter;
+  shape.ranks = 5000;
+  shape.mirrored = true;
+  shape.tensors.push_back({FSCCL_FLOAT32, std::vector<uint64_t>(5000, 20)});
+  const uint64_t slot_bytes = 5000 * 64;
+  const std::vector<Plan> plans = list_buckets(shape, slot_bytes);
+  ASSERT_EQ(plans.size(), 2u) << "20 elements take two lines";
+  for (const Plan& plan : plans) EXPECT_LE(plan.slots[0], slot_bytes);
+}
+
 TEST(Lists, MirroredSlotsGetOnePutForEachPeer) {
   for (const size_t tensors : {1, 2, 30}) {
     ListShape shape;

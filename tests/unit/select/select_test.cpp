@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/collective.h"
+#include "select/stages.h"
 
 namespace fsccl::testing {
 namespace {
@@ -64,6 +65,25 @@ TEST(Select, FollowsWhatWasMeasured) {
   options.always_read = true;
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options),
             "all_gather_direct else read");
+}
+
+// A slot has a line at least for each rank, however many they are.
+TEST(Select, ManyRanksSendThroughMirroredSlots) {
+  for (const OpCode op : {OpCode::all_to_all, OpCode::reduce_scatter}) {
+    Shape shape = shape_of(9000, 20);
+    shape.dtype = FSCCL_FLOAT32;
+    shape.slot_bytes = 9000 * 64;
+    shape.mirrored = true;
+    const Plan plan = select(op, shape, machine()).plan;
+    EXPECT_EQ(uint64_t{plan.rounds} * static_cast<uint64_t>(plan.ticks), 2u) << plan.name;
+    EXPECT_LE(plan.slots[0], shape.slot_bytes) << plan.name;
+  }
+}
+
+// Also where slots are only assumed, as of machines that are described.
+TEST(Select, ShapesOfManyRanksHaveLongSlots) {
+  const GroupShape group{9000, 16 << 10, true, machine()};
+  EXPECT_EQ(group.shape(20, FSCCL_FLOAT32).slot_bytes, 9000u * 64);
 }
 
 TEST(Select, EagerBytesForce) {
