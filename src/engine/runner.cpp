@@ -81,6 +81,7 @@ template <class C>
 bool Runner::perform(C& cursor, const Step& step) {
   switch (step.kind) {
     case StepKind::signal:
+      held_ = traits_.mirrors && signals_again(*cursor.plan, cursor.step);
       if (!(step.optional && ticks_.quiet(*cursor.plan, cursor.tick))) signal(cursor, step);
       return true;
     case StepKind::wait:
@@ -120,12 +121,11 @@ bool Runner::run_round(Operation& op) {
       expect_ahead(op);
     }
   }
-  bool held = false;  // the transport still reads what was put, until the next signal
+  held_ = false;
   for (auto count = static_cast<uint32_t>(op.plan->steps.size()); op.step < count; op.step++) {
-    if (failure_.failed() && !held) [[unlikely]]
+    if (failure_.failed() && !held_) [[unlikely]]
       return false;
     const Step& step = op.plan->steps[op.step];
-    if (step.kind == StepKind::signal) held = signals_again(*op.plan, op.step);
     if (step.kind == StepKind::choose && op.unreachable) [[unlikely]]
       return go_otherwise(op);
     if (!perform(op, step)) return false;
@@ -180,13 +180,11 @@ void Runner::signal(C& cursor, const Step& step) {
   if (!kSmall<C> && options_.checksum) [[unlikely]]
     seal(line);
   if (step.peer != kAllPeers) return channel_.signal_to(step.peer, line);
-  if (traits_.mirrors && &step == &cursor.plan->steps[cursor.step] &&
-      signals_again(*cursor.plan, cursor.step))
-    channel_.hold();
+  if (held_) channel_.hold();
   channel_.signal(line);
 }
 
-void Runner::tell(Operation& op, const Step& first) { signal(op, first); }
+template void Runner::signal(Operation&, const Step&);
 
 template <class C>
 bool Runner::learn(C& cursor, int rank, uint32_t index, const Location& location) {

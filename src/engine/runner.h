@@ -122,7 +122,6 @@ class Runner {
   bool perform(C& cursor, const Step& step);
   template <class C>
   void signal(C& cursor, const Step& step);
-  void tell(Operation& op, const Step& first);  // signal(), for other files
   template <class C>
   bool wait(C& cursor, const Step& step);
   template <class C>
@@ -282,6 +281,8 @@ class Runner {
   TickWindow ticks_;
   Foresight foresight_;
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
+  // The present signal leaves with the next one, and until then the transport reads what was put.
+  bool held_ = false;
   bool unfenced_ = false;  // slots were written past the caches, since the last fence
   Blocked blocked_;
   int64_t verdict_ns_ = 0;  // by then ranks that disagree are told so (await_earlier()); 0: none do

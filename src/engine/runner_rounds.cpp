@@ -115,7 +115,7 @@ void Runner::look_at_quiet(Operation& op) {
   if (!op.begun || op.step == 0) return;
   const Step& first = op.plan->steps.front();
   if (first.optional && ticks_.quiet(*op.plan, op.tick) && ticks_.tell_once(op.tick))
-    tell(op, first);
+    signal(op, first);
   look(op.tick, op.fingerprint);
 }
 
