@@ -274,7 +274,7 @@ bool Engine::look_back() noexcept {
   if (!queue_.try_drive()) return false;
   try {
     while (!looked_back_.load(std::memory_order_relaxed) && under_way() &&
-           runner_.has_come(queue_.head()))
+           runner_.finish_from_signals(queue_.head()))
       complete(queue_.head());
   } catch (const std::bad_alloc&) {  // then the operation has failed, as it was
   }

@@ -415,7 +415,7 @@ bool Runner::go_otherwise(Operation& op) {
   return run_round(op);
 }
 
-bool Runner::has_come(Operation& op) {
+bool Runner::finish_from_signals(Operation& op) {
   if (!op.begun || op.complete || op.plan->ticks == 0 || op.round + 1 < op.plan->rounds)
     return false;
   const auto in_signals = [](const Step& step) {

@@ -56,9 +56,10 @@ class Runner {
   Outcome run(Operation& op);
   // The operation goes on with the plan that its completion hook has given it.
   void begin_again(Operation& op);
-  // Behind a failure: nothing is left to do but to wait for signals that are there, all of which it
-  // has taken in. Nothing that peers may have given back is touched.
-  bool has_come(Operation& op);
+  // Behind a failure: finishes the operation if all that is left are waits for signals that have
+  // come, and sums of what they carried. Returns false if the operation is not complete. Nothing
+  // that peers may have given back is touched.
+  bool finish_from_signals(Operation& op);
 
   // Carries out a small call. Returns false if the call goes on in the ring, with the same cursor.
   bool run(SmallCursor& call, Recorder* recorder, uint16_t recorded_as);
