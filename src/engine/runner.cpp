@@ -14,9 +14,6 @@ namespace {
 // The pieces of a list lie one behind the other in a slot. The processor's own prefetching ends
 // with a piece, so the piece that lies this far ahead is fetched.
 constexpr uint64_t kPieceBytes = 8u << 10, kAheadBytes = 2048;
-// A small call looks this often for peers before it goes on in the ring. Between hosts each look
-// asks the network's driver.
-constexpr int kLooks = 400, kNetworkLooks = 20;
 
 }  // namespace
 
@@ -32,9 +29,7 @@ Runner::Runner(const EngineOptions& options, EngineFailure& failure, Tally& tall
       ranks_(options.ranks),
       can_read_(channel_.can_read()),
       checksums_(options.checksum && !mirrored()),
-      looks_(options.oversubscribed ? 1
-             : mirrored()           ? kNetworkLooks
-                                    : kLooks),
+      looks_(options.oversubscribed ? 1 : bare_polls()),
       ticks_(options.first_tick, checksums_, failure),
       remote_(2 * static_cast<size_t>(options.ranks)),
       sources_(static_cast<size_t>(options.ranks)) {

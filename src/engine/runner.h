@@ -46,6 +46,9 @@ class Runner {
   bool one_process() const { return one_process_; }
   // Peers see of this rank's slots what is put there for them, and nothing else.
   bool mirrored() const { return traits_.mirrors; }
+  // How often a peer is looked for before anything else is done. Bare polls see a peer soonest that
+  // is nearly there; between hosts each poll asks the network's driver.
+  int bare_polls() const { return mirrored() ? 20 : 400; }
   size_t slot_bytes() const { return slot_bytes_; }
   size_t ring_bytes() const { return ring_bytes_; }
   bool slots_reserved() const { return slots_reserved_.load(std::memory_order_relaxed); }
@@ -274,7 +277,7 @@ class Runner {
   const bool can_read_;
   const bool checksums_;  // slots have tables of checksums
   bool one_process_ = true;
-  int looks_ = 0;  // the looks that a small call has
+  int looks_ = 0;  // polls of a small call, before it goes on in the ring
   size_t ring_bytes_ = 0, slot_bytes_ = 0;
   std::vector<std::byte*> slots_;  // the ring of each rank
   std::atomic<bool> slots_reserved_{false};

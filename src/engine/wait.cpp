@@ -18,8 +18,6 @@ inline void relax() {
 #endif
 }
 
-// Bare polls see a peer soonest that is nearly there. Between hosts each asks the network's driver.
-constexpr int kBarePolls = 400, kNetworkPolls = 20;
 // How a waiting thread spends its time before it sleeps, while another thread drives. Yields let a
 // peer run that shares the core.
 constexpr int kDriverSpins = 64, kDriverYields = 64;
@@ -141,7 +139,7 @@ bool Engine::await_driving(uint64_t sequence, int64_t until_ns) {
 // everybody, then yields. Returns whether what the operation waits for has come.
 bool Engine::poll_blocked() {
   const Blocked& blocked = runner_.blocked();
-  for (int i = 0, polls = mirrored() ? kNetworkPolls : kBarePolls; i < polls; i++)
+  for (int i = 0, polls = runner_.bare_polls(); i < polls; i++)
     if (runner_.met(blocked)) [[likely]]
       return true;
   // A peer that shares the core cannot run while this thread spins.
