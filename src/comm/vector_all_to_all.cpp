@@ -85,13 +85,13 @@ bool check_counts(const VectorAllToAll& x, const Operation& op) {
   for (int from = 0; from < x.engine.ranks(); from++) {
     for (int to = 0; to < x.engine.ranks(); to++)
       if (x.count(from, to) >> 58 || x.displacement(from, to) >> 58) {
-        fail_for(x, op, FSCCL_ERR_PROTOCOL, from,
-                 fmt::format("rank {} sent a count beyond the address space: {} elements to rank {}",
-                             shown(from), count_text(x.count(from, to)), shown(to)));
+        fail_for(
+            x, op, FSCCL_ERR_PROTOCOL, from,
+            fmt::format("rank {} sent a count beyond the address space: {} elements to rank {}",
+                        shown(from), count_text(x.count(from, to)), shown(to)));
         return false;
       }
-    const uint64_t sent = x.count(from, rank),
-                   wanted = x.recv_counts[static_cast<size_t>(from)];
+    const uint64_t sent = x.count(from, rank), wanted = x.recv_counts[static_cast<size_t>(from)];
     if (sent == wanted) continue;
     fail_for(x, op, FSCCL_ERR_MISMATCH, from,
              fmt::format("rank {} sends {} elements to rank {}, which wants {} of it: "
@@ -115,7 +115,6 @@ Completion table_is_here(Operation& op) {
   const uint64_t eager_bytes =
       select.eager_bytes == kConfigAuto ? kSmallBytes : static_cast<uint64_t>(select.eager_bytes);
   x.plan = most <= eager_bytes || x.engine.only_slots() ? x.otherwise : move_direct(movement);
-  op.publishes = 0;
   set_plans(&op, x.plan, x.otherwise);
   // the amount that one rank moves is not known to others
   const uint64_t at_most = 2 * most * static_cast<uint64_t>(x.engine.ranks());
