@@ -41,7 +41,7 @@ void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherw
 Collectives::Collectives(Engine& engine, const CollectiveOptions& options)
     : engine_(engine), options_(options) {}
 
-GroupShape Collectives::party() const {
+GroupShape Collectives::group_shape() const {
   return {engine_.ranks(), engine_.slot_bytes(), engine_.mirrored(), options_.select};
 }
 

@@ -64,9 +64,9 @@ class Collectives {
   // not looked at.
   Status check_call(const CollectiveCall& call) const;
 
-  // Calls that it takes and chooses to go by hosts from now on; before the first one.
-  void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
-  GroupShape party() const;
+  // Calls for which `hierarchy` is the choice go by hosts. Set before the first call.
+  void set_hierarchy(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
+  GroupShape group_shape() const;
   Hierarchy* hierarchy() const { return hierarchy_; }
   // The candidates and what was measured, as JSON (insight.h).
   Result<std::string> explain(std::string_view operation, uint64_t bytes) const;

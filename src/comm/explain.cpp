@@ -237,7 +237,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
 
 Result<std::string> Collectives::explain(std::string_view operation, uint64_t bytes) const {
   FSCCL_ASSIGN(const OpCode op, explained_operation(operation));
-  Circumstances where{party()};
+  Circumstances where{group_shape()};
   where.machine = machine_name();
   where.transport = engine_.options().channel->traits().transport;
   where.path = options_.path;

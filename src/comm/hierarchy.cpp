@@ -48,7 +48,7 @@ bool Hierarchy::takes(const CollectiveCall& call) const {
 HostsChoice Hierarchy::choose(const CollectiveCall& call, const Shape& shape) const {
   if (reduces(call.op) && !sums_) return {};
   const bool widens = reduces(call.op) && partial_dtype(call.dtype, call.reduction) != call.dtype;
-  return choose_by_hosts(call.op, shape, whole_.collectives().party(), mode_, widens);
+  return choose_by_hosts(call.op, shape, whole_.collectives().group_shape(), mode_, widens);
 }
 
 bool Hierarchy::takes(const ListCall& call) const {

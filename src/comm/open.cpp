@@ -313,7 +313,7 @@ Status Communicator::form_hosts() {
     return hosts.take_status();
   }
   hierarchy_ = std::make_unique<Hierarchy>(*this, *hosts.value());
-  collectives_->by_hosts(hierarchy_.get());
+  collectives_->set_hierarchy(hierarchy_.get());
   return success();
 }
 
