@@ -47,7 +47,7 @@ Terms terms_of(const Startup& startup, const Config& mine, bool prepared) {
 }
 
 Status concerning(const Startup& startup, Status problem, int peer) {
-  return std::move(problem).with_peer(startup.shown(startup.rank), startup.shown(peer));
+  return std::move(problem).with_peer(startup.known_as(startup.rank), startup.known_as(peer));
 }
 
 template <class Told>
@@ -58,18 +58,17 @@ Result<Told> told_by(const Startup& startup, int peer, uint32_t tick) {
     return told;
   }
   if (const fsccl_transport_failure_t* failure = startup.channel->failure())
-    return fail(told_code(failure->code), "{}",
-                told_text({failure->text, sizeof failure->text}))
-        .with_peer(startup.shown(startup.rank),
-                   failure->peer >= 0 ? failure->peer : startup.shown(peer));
+    return fail(told_code(failure->code), "{}", told_text({failure->text, sizeof failure->text}))
+        .with_peer(startup.known_as(startup.rank),
+                   failure->peer >= 0 ? failure->peer : startup.known_as(peer));
   if (now_ns() > startup.deadline_ns)
-    return concerning(startup,
-                      fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", startup.shown(peer)),
-                      peer);
+    return concerning(
+        startup, fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", startup.known_as(peer)),
+        peer);
   if (startup.why_cancelled) return startup.why_cancelled();
   return concerning(startup,
                     fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while rank {} was waited for",
-                         startup.shown(peer)),
+                         startup.known_as(peer)),
                     peer);
 }
 
@@ -104,7 +103,7 @@ Status agree_to_begin(const Startup& startup, const Config& mine, Status prepare
     status = concerning(
         startup,
         fail(FSCCL_ERR_MISMATCH, "rank {} has {} {}, rank {} has {}: set it alike on all ranks",
-             startup.shown(peer), name, theirs, startup.shown(startup.rank), own),
+             startup.known_as(peer), name, theirs, startup.known_as(startup.rank), own),
         peer);
   };
   // To the end also after a difference: nobody leaves before all have told.
@@ -113,11 +112,11 @@ Status agree_to_begin(const Startup& startup, const Config& mine, Status prepare
     FSCCL_ASSIGN(const Terms theirs, told_by<Terms>(startup, peer, at));
     if (!status.ok()) continue;
     if (theirs.unprepared)
-      status =
-          concerning(startup,
-                     fail(FSCCL_ERR_OUT_OF_MEMORY,
-                          "rank {} could not begin: its own error says why", startup.shown(peer)),
-                     peer);
+      status = concerning(
+          startup,
+          fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not begin: its own error says why",
+               startup.known_as(peer)),
+          peer);
     if (theirs.eager_bytes != terms.eager_bytes)
       differ("FSCCL_EAGER_BYTES", peer, text_of(terms.eager_bytes), text_of(theirs.eager_bytes));
     if (theirs.slot_bytes != terms.slot_bytes)

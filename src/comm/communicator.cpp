@@ -77,8 +77,8 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
   made->name_ = fmt::format("{}, rank {} to {}", name_, from, to);
   EngineOptions engine;
   engine.inside = engine_.get();
-  engine.known_as = {from, to};
-  for (const int rank : engine.known_as)
+  engine.numbers = {from, to};
+  for (const int rank : engine.numbers)
     engine.same_process.push_back(engine_->options().same_process[static_cast<size_t>(rank)]);
   FSCCL_ASSIGN(OpenedChannel opened, engine_->options().channel->pair(from, to));
   engine.channel = std::move(opened.channel);

@@ -52,9 +52,9 @@ void tell_others(const Startup& startup, const Status& why) {
 
 Status reserve(const Startup& startup) {
   const Status reserved = startup.channel->reserve();
-  return reserved.ok()
-             ? success()
-             : fail(reserved.code(), "rank {}: {}", startup.shown(startup.rank), reserved.text());
+  return reserved.ok() ? success()
+                       : fail(reserved.code(), "rank {}: {}", startup.known_as(startup.rank),
+                              reserved.text());
 }
 
 Deadline earlier(Deadline a, Deadline b) { return a.at_ns() < b.at_ns() ? a : b; }
@@ -294,7 +294,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   costs.can_read = costs.can_read && engine.channel->can_read();
   costs.apply_to(engine.channel->traits().mirrors, comm->ranks_per_core_);
   engine.channel->rest();
-  engine.known_as = options.known_as;
+  engine.numbers = options.known_as;
   comm->start(std::move(engine), costs, rules.take(), options.works_for);
   if (Status formed = comm->form_hosts(); !formed.ok())
     return opening.in_numbers_of_parent(std::move(formed));

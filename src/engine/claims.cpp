@@ -17,8 +17,8 @@ constexpr int64_t kLateLineNs = 100'000'000;
 void Runner::mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs) {
   Error error;
   error.code = FSCCL_ERR_MISMATCH;
-  error.rank = reported(rank_);
-  error.peer = reported(peer);
+  error.rank = known_as(rank_);
+  error.peer = known_as(peer);
   error.operation = name_for(rank_, mine);
   error.sequence = mine.sequence;
   error.text = fmt::format(
@@ -34,8 +34,8 @@ void Runner::damaged(const Fingerprint& mine, int peer, const std::string& what,
                      const std::string& sums) {
   Error error;
   error.code = FSCCL_ERR_PROTOCOL;
-  error.rank = reported(rank_);
-  error.peer = reported(peer);
+  error.rank = known_as(rank_);
+  error.peer = known_as(peer);
   error.operation = name_for(rank_, mine);
   error.sequence = mine.sequence;
   error.text = fmt::format(

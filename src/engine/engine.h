@@ -27,7 +27,7 @@ class Engine {
   int ranks() const { return options_.ranks; }
   const std::string& name() const { return options_.name; }
   const EngineOptions& options() const { return options_; }
-  int known_as(int rank) const { return options_.reported_rank(rank); }
+  int known_as(int rank) const { return options_.known_as(rank); }
   // Private memory of peers: can it be read, and is that the better way?
   bool single_copy() const { return runner_.can_read(); }
   size_t slot_bytes() const { return runner_.slot_bytes(); }

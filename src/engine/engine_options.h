@@ -34,14 +34,15 @@ struct EngineOptions {
   const Job* job = nullptr;        // or null; knows who is silent
   std::vector<bool> same_process;  // by rank: its private memory is this process's
   // An engine may connect two ranks of another one. Then these are that engine, whose board it
-  // shares and which it fails with, and the numbers of the two ranks there.
+  // shares and which it fails with.
   Engine* inside = nullptr;
-  std::vector<int> known_as;
+  // The number of each rank in messages; empty: its own.
+  std::vector<int> numbers;
   bool checksum = false;  // checksums.h
 
-  // A rank's number as errors tell it.
-  int reported_rank(int number) const {
-    return known_as.empty() ? number : known_as[static_cast<size_t>(number)];
+  // Returns the number of a rank in messages; -1, which is no rank, stays.
+  int known_as(int peer) const {
+    return peer < 0 || numbers.empty() ? peer : numbers[static_cast<size_t>(peer)];
   }
 };
 

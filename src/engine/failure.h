@@ -69,7 +69,7 @@ class EngineFailure final : public InvariantGuard {
   void fail_with(Error& error) noexcept;  // takes the error over
   void write_board(const Error& error);
   void explain_by_death(Error& error) const;
-  int known_as(int rank) const { return options_.reported_rank(rank); }
+  int known_as(int rank) const { return options_.known_as(rank); }
 
   const EngineOptions& options_;
   Engine& engine_;

@@ -188,7 +188,7 @@ bool Runner::learn(C& cursor, int rank, uint32_t index, const Location& location
     give_up(cursor, FSCCL_ERR_PROTOCOL, rank,
             fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, at "
                         "{}): use pools made on a communicator of both",
-                        reported(rank), describe_for(rank_, cursor.fingerprint), reported(rank_),
+                        known_as(rank), describe_for(rank_, cursor.fingerprint), known_as(rank_),
                         location.arena, location.address));
   return false;
 }

@@ -187,7 +187,7 @@ class Runner {
   void damaged(const Fingerprint& mine, int peer, const std::string& what,
                const std::string& checksums);
   void give_up(const Operation& op, fsccl_status_t code, int peer, std::string text);
-  int reported(int rank) const { return rank < 0 ? rank : options_.reported_rank(rank); }
+  int known_as(int rank) const { return options_.known_as(rank); }
 
   // Addresses.
   std::byte* slot_of(const Buffer& buffer, int rank) const {

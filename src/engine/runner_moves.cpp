@@ -17,8 +17,8 @@ constexpr int64_t kReasonMs = 300;  // for news of why a rank's memory cannot be
 void Runner::give_up(const Operation& op, fsccl_status_t code, int peer, std::string text) {
   Error error;
   error.code = code;
-  error.rank = reported(rank_);
-  error.peer = reported(peer);
+  error.rank = known_as(rank_);
+  error.peer = known_as(peer);
   error.operation = name_for(rank_, op.fingerprint);
   error.sequence = op.fingerprint.sequence;
   error.text = std::move(text);
@@ -47,10 +47,10 @@ bool Runner::read(const Operation& op, const Remote& remote, int rank, void* dst
     return false;
   if (code == FSCCL_ERR_PEER_DEAD)
     give_up(op, code, rank,
-            fmt::format("rank {} died while {} read its memory", reported(rank),
+            fmt::format("rank {} died while {} read its memory", known_as(rank),
                         describe_for(rank_, op.fingerprint)));
   else
-    give_up(op, code, rank, fmt::format("rank {}: {}", reported(rank), read.text()));
+    give_up(op, code, rank, fmt::format("rank {}: {}", known_as(rank), read.text()));
   return false;
 }
 

@@ -65,7 +65,7 @@ bool Runner::reserve_slots() {
   if (reserved.ok()) return true;
   Error error;
   error.code = reserved.code();
-  error.rank = error.peer = reported(rank_);
+  error.rank = error.peer = known_as(rank_);
   error.text = fmt::format("rank {}: {}", error.rank, reserved.text());
   failure_.fail_all(error);
   return false;

@@ -16,11 +16,11 @@ struct Startup {
   int64_t deadline_ns = 0;
   std::function<bool()> cancelled;
   // the number of each rank in messages; null: its own
-  const int* known_as = nullptr;
+  const int* numbers = nullptr;
   std::function<Status()>
       why_cancelled;  // returns the error of a start that was cancelled; or null
 
-  int shown(int peer) const { return known_as ? known_as[peer] : peer; }
+  int known_as(int peer) const { return numbers ? numbers[peer] : peer; }
   bool over() const;  // somebody was lost, or the time has passed
   template <class Payload>
   void signal(uint32_t tick, const Payload& payload) const {

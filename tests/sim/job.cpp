@@ -286,7 +286,7 @@ Job::Pair* Job::pair_of(int r, int from, int to) {
   if (pair.engine) return &pair;
   EngineOptions options = engine_options(r);
   options.inside = me.engine.get();
-  options.known_as = options.members = {from, to};
+  options.numbers = options.members = {from, to};
   options.rank = r == from ? 0 : 1;
   options.ranks = 2;
   options.same_process = {r == from || setting_.one_process, r == to || setting_.one_process};

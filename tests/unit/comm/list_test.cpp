@@ -25,7 +25,7 @@ TEST(Lists, APlaceThatCannotBeReachedIsToldWithTheNumbersOfMessages) {
     }
     EngineOptions options = options_over(channel, rank, 2, tick);
     options.arenas = &arenas;
-    options.known_as = {4, 6};
+    options.numbers = {4, 6};
     Engine engine(std::move(options));
     Collectives collectives(engine, {});
     Lists lists;
