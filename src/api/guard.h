@@ -1,6 +1,5 @@
 // The gate of every public function: a Status becomes its code and the thread's last error, and
-// what the standard library throws becomes a status. Nothing below knows of either. On success it
-// costs a test of a register.
+// what the standard library throws becomes a status. On success it costs a test of a register.
 #pragma once
 #include <exception>
 #include <type_traits>

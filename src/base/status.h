@@ -1,7 +1,7 @@
 // Errors as values. A Status is one pointer: null is success, so the good path costs a register; an
 // error owns its whole story (code, text with advice, who was concerned). Result<T> is a T or a
-// Status. Nothing below src/api throws on purpose, and only src/api turns what the standard library
-// throws into a status.
+// Status. Nothing throws on purpose. Where the standard library throws, src/api turns that into a
+// status for the caller, and a thread that serves communicators makes it their failure.
 #pragma once
 #include <fmt/format.h>
 

@@ -6,9 +6,11 @@
 //   large, in arenas  straight between the ranks' buffers
 //   large, elsewhere  through slots in rounds, or, where that measured faster, read by the kernel
 //                     (process_vm_readv)
-// The last two begin alike: in the enter signal each rank says where its buffers are, so once all
-// have entered, all know whether every buffer can be touched. After some calls whose buffers cannot
-// be touched, the next calls begin with slots (foresight.h).
+// The ways of large calls begin alike: in the enter signal each rank says where its buffers are, so
+// once all have entered, all know whether every buffer can be touched. After some calls whose
+// buffers cannot be touched, the next calls begin with slots (foresight.h). Between ranks that
+// share no memory, and with checksums, large calls go through slots at once. On several hosts they
+// go by hosts where that is the choice (hierarchy.h).
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -104,8 +106,8 @@ class Collectives {
   std::vector<std::pair<uint32_t, bool>> common_;
 };
 
-// Which buffers of a plan travel with the enter signal, and the plan that runs where those cannot
-// be touched.
+// Sets which buffers of `plan` travel with the enter signal, and the plan that runs instead if some
+// rank cannot touch one of them.
 void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherwise);
 
 }  // namespace fsccl

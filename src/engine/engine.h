@@ -28,7 +28,7 @@ class Engine {
   const std::string& name() const { return options_.name; }
   const EngineOptions& options() const { return options_; }
   int known_as(int rank) const { return options_.known_as(rank); }
-  // Private memory of peers: can it be read, and is that the better way?
+  // Returns true if private memory of peers can be read.
   bool single_copy() const { return runner_.can_read(); }
   size_t slot_bytes() const { return runner_.slot_bytes(); }
   // Memory of this process that its rings take.
@@ -47,8 +47,8 @@ class Engine {
   // its fingerprint's sequence.
   Status acquire(Operation** operation, const OperationSettings& settings,
                  const Fingerprint& fingerprint);
-  // Makes it run. With `wait` returns when it is complete; else complete or FSCCL_IN_PROGRESS in
-  // *state. later: the service thread begins it.
+  // Makes it run. With `wait` the call returns when the operation is complete. Else *state says
+  // whether the operation is complete, or FSCCL_IN_PROGRESS. later: the service thread begins it.
   enum class Begins : uint8_t { now, later };
   Status submit(Operation& operation, bool wait, fsccl_status_t* state,
                 Begins begins = Begins::now);
@@ -100,7 +100,7 @@ class Engine {
   Status wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state);
 
   // Returns whether `peer` has begun the operation that this rank would submit next. False also
-  // while operations are under way.
+  // while operations are under way. For the thread that submits.
   bool has_come(int peer);
 
   // Notifies once of the end of a submitted operation: at once when it is over, else from the

@@ -21,9 +21,10 @@
 
 namespace fsccl {
 
-// How far a rank has come in the history of collective memory events: what it held before
-// `position` it uses no more. One line per rank in a pool's control pages, written by its rank
-// alone (sleepers excepted).
+// A number that only grows, and on which threads can sleep until it reaches a position. One thread
+// at a time lets it grow. In a pool's control pages there is one for each rank: how far the rank
+// has come in the history of collective memory events, up to which it uses no more what it gave
+// back. An engine counts the operations that are complete in one, and gates wait for that.
 struct alignas(64) ReleaseLine {
   uint64_t position = 0;
   uint32_t sleepers = 0;

@@ -28,8 +28,7 @@ class Progress {
   // There will be one engine more to attend to, until it is forgotten: what that needs is allocated
   // now.
   void expect();
-  // `engine` has an operation that its submitter does not wait for. Cheap when it is attended
-  // already.
+  // `engine` has an operation that its submitter does not wait for.
   void attend(Engine* engine);
   // After it returns the service thread does not touch the engine any more.
   void forget(Engine* engine);
