@@ -34,7 +34,7 @@ uint64_t hash_of(const std::vector<uint64_t>& values) {
 void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherwise) {
   settings->publishes = 0;
   for (uint32_t i = 0; i < plan.buffers.size(); i++)
-    if (plan.buffers[i].published) settings->published[settings->publishes++] = i;
+    if (plan.buffers[i].address_in_signal) settings->published[settings->publishes++] = i;
   if (settings->publishes) settings->otherwise = &otherwise;
 }
 

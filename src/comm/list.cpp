@@ -177,7 +177,7 @@ std::shared_ptr<const Lists::KeptList> Lists::kept_list(const ListCall& call, ui
   auto kept = std::make_shared<KeptList>();
   kept->shape = shape_of(call, engine);
   kept->direct = list_direct(kept->shape);
-  kept->buckets = list_buckets(kept->shape, engine.slot_bytes());
+  kept->buckets = list_slots(kept->shape, engine.slot_bytes());
   for (size_t t = 0; t < call.count; t++)
     kept->bytes.push_back({kept->shape.send_bytes(t), kept->shape.recv_bytes(t)});
   count_bytes(kept->direct, &kept->bytes_read, &kept->bytes_written);

@@ -33,13 +33,13 @@ struct VectorAllToAll {
   }
 };
 
-Movement movement_of(const VectorAllToAll& x) {
-  Movement made;
+DataMovement movement_of(const VectorAllToAll& x) {
+  DataMovement made;
   made.name = "all_to_all_v";
   made.rank = x.engine.rank();
   made.ranks = x.engine.ranks();
   made.dtype = x.call.dtype;
-  made.mutual = true;
+  made.every_rank_sends = true;
   made.mirrored = x.engine.mirrored();
   const auto ranks = static_cast<size_t>(made.ranks);
   made.sends.resize(ranks);
@@ -107,7 +107,7 @@ bool check_counts(const VectorAllToAll& x, const Operation& op) {
 Completion table_is_here(Operation& op) {
   VectorAllToAll& x = *static_cast<VectorAllToAll*>(op.owner);
   if (!check_counts(x, op)) return Completion::again;  // drive() sees that the engine has failed
-  const Movement movement = movement_of(x);
+  const DataMovement movement = movement_of(x);
   const uint64_t most = movement.longest * dtype_size(movement.dtype);
   x.otherwise = move_slots(
       movement, turn_bytes(x.engine.slot_bytes(), x.engine.mirrored(), x.engine.ranks()));

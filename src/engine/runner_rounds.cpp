@@ -44,8 +44,8 @@ bool Runner::all_entered(uint32_t tick) {
 bool Runner::end_round(const Cursor& cursor) {
   const Plan& plan = *cursor.plan;
   const bool quiet = ticks_.quiet(plan, cursor.tick);
-  if (!(plan.lazy ? ticks_.add_pending(cursor.tick, quiet, cursor.fingerprint)
-                  : all_entered(cursor.tick)))
+  if (!(plan.completes_early ? ticks_.add_pending(cursor.tick, quiet, cursor.fingerprint)
+                             : all_entered(cursor.tick)))
     return false;
   if (quiet)
     ticks_.unheard(cursor.fingerprint);

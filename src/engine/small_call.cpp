@@ -13,7 +13,7 @@ bool small_enough(const Plan& plan) {
     return plan.buffers[operand.buffer].slot || given(operand);
   };
   const auto read = [&](const Operand& operand) {
-    return touched(operand) || plan.buffers[operand.buffer].published;
+    return touched(operand) || plan.buffers[operand.buffer].address_in_signal;
   };
   const auto small = [&](const Step& step) {
     const bool few_bytes = step.count * dtype_size(step.from) <= SmallCall::kBytes;

@@ -176,7 +176,7 @@ Carried gather_by_plans(const UnitLayout& places, const StepConfig& setup, const
       static_cast<uint64_t>(static_cast<double>(count) / setup.codec_ratio + 0.5);
   carried += lane_price(OpCode::all_gather, lane_of(group, machine),
                         std::max<uint64_t>(coded_count, 1), setup.wire);
-  if (group.per_host > 1) carried += follow(with(unshard_kept), group.per_host, machine.gather);
+  if (group.per_host > 1) carried += follow(with(unshard_barrier), group.per_host, machine.gather);
   return carried;
 }
 

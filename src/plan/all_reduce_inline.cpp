@@ -11,7 +11,7 @@ Plan all_reduce_inline(const Shape& shape) {
   build.buffer("input", Role::input, bytes);
   build.buffer("output", Role::output, bytes);
   build.buffer("scratch", Role::scratch, static_cast<uint64_t>(shape.ranks) * kInlineBytes);
-  if (bytes == 0) return build.only_enter();
+  if (bytes == 0) return build.barrier_only();
 
   const auto slot = [&](int q) { return build.mine(2, kInlineBytes * static_cast<uint64_t>(q)); };
   build.signal(0, build.mine(0, 0), bytes);

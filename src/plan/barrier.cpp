@@ -4,6 +4,6 @@
 
 namespace fsccl {
 
-Plan barrier(int rank, int ranks) { return Builder("barrier", rank, ranks, 1).only_enter(); }
+Plan barrier(int rank, int ranks) { return Builder("barrier", rank, ranks, 1).barrier_only(); }
 
 }  // namespace fsccl

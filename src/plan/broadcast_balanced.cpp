@@ -9,7 +9,7 @@ namespace fsccl {
 Plan broadcast_balanced(const Shape& shape) {
   const uint64_t size = shape.size(), bytes = shape.count * size;
   Builder build("broadcast_balanced", shape.rank, shape.ranks, shape.ranks > 1 ? 2 : 1);
-  build.published("buffer", Role::inout, bytes);
+  build.peer_buffer("buffer", Role::inout, bytes);
   const uint64_t line = 64 / size,
                  piece = shape.count / static_cast<uint64_t>(shape.ranks) / line * line;
   const uint64_t pulled = shape.count - piece;

@@ -9,7 +9,7 @@ namespace fsccl {
 
 Plan broadcast_read(const Shape& shape) {
   Builder build("broadcast_read", shape.rank, shape.ranks, shape.ranks > 1 ? 2 : 1);
-  build.published("buffer", Role::inout, shape.count * shape.size());
+  build.peer_buffer("buffer", Role::inout, shape.count * shape.size());
   build.signal(0);
   build.wait_all(0);
   if (shape.ranks == 1) return build.take();

@@ -10,11 +10,11 @@ namespace fsccl {
 Plan broadcast_shards(const std::vector<uint64_t>& bytes, int rank, int ranks, int root) {
   Builder build("broadcast_shards", rank, ranks, ranks > 1 ? 2 : 1);
   for (size_t i = 0; i < bytes.size(); ++i)
-    build.buffer("shard " + std::to_string(i), Role::inout, bytes[i]).tabled =
+    build.buffer("shard " + std::to_string(i), Role::inout, bytes[i]).address_exchanged =
         bytes[i] > 0 && ranks > 1;
   const bool empty =
       std::all_of(bytes.begin(), bytes.end(), [](uint64_t size) { return size == 0; });
-  if (empty || ranks == 1) return build.only_enter();
+  if (empty || ranks == 1) return build.barrier_only();
 
   build.signal(0);
   if (rank == root) {

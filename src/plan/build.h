@@ -49,9 +49,9 @@ class Builder {
     return made;
   }
   // One that peers touch, when there is anybody to do so.
-  Buffer& published(std::string name, Role role, uint64_t bytes) {
+  Buffer& peer_buffer(std::string name, Role role, uint64_t bytes) {
     Buffer& made = buffer(std::move(name), role, bytes);
-    made.published = plan_.ranks > 1;
+    made.address_in_signal = plan_.ranks > 1;
     return made;
   }
   // The slot of a tick.
@@ -70,7 +70,7 @@ class Builder {
     plan_.chunk = chunk;
     plan_.rounds = static_cast<uint32_t>((bytes + chunk - 1) / chunk);
   }
-  void lazy() { plan_.lazy = true; }
+  void completes_early() { plan_.completes_early = true; }
   void quiet() { plan_.quiet = plan_.ranks > 1; }
   void mirrored(bool mirrored) { plan_.mirrored = mirrored; }
   void relayed() { plan_.mirrored = plan_.relayed = true; }
@@ -172,7 +172,7 @@ class Builder {
   }
 
   // The whole plan of an operation that moves nothing: everybody enters.
-  Plan only_enter() {
+  Plan barrier_only() {
     plan_.ticks = 1;
     signal(0);
     wait_all(0);

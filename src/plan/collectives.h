@@ -1,7 +1,7 @@
 // The builders of the plain collectives, one algorithm a file. A collective that only moves bytes
-// is a Movement (which rank sends what to which), and a collective that reduces is a ReductionShape
-// (which rank reduces which part, and who gets the result). The algorithms know nothing else of the
-// collective:
+// is a DataMovement (which rank sends what to which), and a collective that reduces is a
+// ReductionShape (which rank reduces which part, and who gets the result). The algorithms know
+// nothing else of the collective:
 //
 //   ..._inline   the payload travels in the signals: tiny calls, one exchange
 //   ..._slots    through the slots of the channel, in rounds: small calls (one exchange), and
@@ -28,7 +28,7 @@ struct Shape {
   fsccl_dtype_t dtype = FSCCL_UINT8;
   int root = 0;
   uint64_t slot_bytes = 32768;
-  bool mirrored = false;  // slots are (plan.h); as in Movement and ReductionShape
+  bool mirrored = false;  // slots are (plan.h); as in DataMovement and ReductionShape
   // The v forms: the part of each rank, and where it lies in the larger buffer. Empty: `count`
   // each, end to end.
   std::vector<uint64_t> counts, displacements;
@@ -54,14 +54,14 @@ struct Flow {
   // elements, in the sender's input and the receiver's output
   uint64_t src = 0, dst = 0, count = 0;
 };
-struct Movement {
+struct DataMovement {
   const char* name = "";  // name of the collective
   int rank = 0, ranks = 1;
   fsccl_dtype_t dtype = FSCCL_UINT8;
   bool same_to_all = false;  // a rank sends the same bytes to everybody
   bool one_buffer = false;   // broadcast: output is the input
   // everybody sends to everybody: the call ends when all have entered, whatever the counts
-  bool mutual = false;
+  bool every_rank_sends = false;
   bool mirrored = false;
   // by peer: what `rank` sends to it, and receives from it; what the rank keeps is in both
   std::vector<Flow> sends, receives;
@@ -71,11 +71,11 @@ struct Movement {
   const Flow& to(int peer) const { return sends[static_cast<size_t>(peer)]; }
   const Flow& from(int peer) const { return receives[static_cast<size_t>(peer)]; }
 };
-Movement all_gather_movement(const Shape&);
-Movement gather_movement(const Shape&);
-Movement scatter_movement(const Shape&);
-Movement all_to_all_movement(const Shape&);
-Movement broadcast_movement(const Shape&);
+DataMovement all_gather_movement(const Shape&);
+DataMovement gather_movement(const Shape&);
+DataMovement scatter_movement(const Shape&);
+DataMovement all_to_all_movement(const Shape&);
+DataMovement broadcast_movement(const Shape&);
 
 // The parts of the input that each rank reduces, and the ranks that get the results. Parts may
 // overlap: then several ranks reduce the same elements.
@@ -103,8 +103,8 @@ ReductionShape reduction_of_small_all_reduce(
 ReductionShape reduction_of_reduce(const Shape&);
 ReductionShape reduction_of_small_reduce(const Shape&);  // the root reduces everything
 
-Plan move_direct(const Movement&);
-Plan move_slots(const Movement&, uint64_t slot_bytes);
+Plan move_direct(const DataMovement&);
+Plan move_slots(const DataMovement&, uint64_t slot_bytes);
 Plan reduce_direct(const ReductionShape&);
 Plan reduce_slots(const ReductionShape&, uint64_t slot_bytes);
 

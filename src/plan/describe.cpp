@@ -113,8 +113,9 @@ std::string describe(const Plan& plan) {
     if (buffer.bytes == 0) continue;
     text += fmt::format("  {}: {}, {} bytes{}{}{}{}{}\n", buffer.name, role_name(buffer.role),
                         buffer.bytes, buffer.shared ? ", shared" : "",
-                        buffer.symmetric ? ", symmetric" : "", buffer.tabled ? ", tabled" : "",
-                        buffer.published ? ", published" : "",
+                        buffer.symmetric ? ", symmetric" : "",
+                        buffer.address_exchanged ? ", address exchanged" : "",
+                        buffer.address_in_signal ? ", address in signal" : "",
                         buffer.slot      ? fmt::format(", slot of tick {}", buffer.slot_tick)
                         : buffer.guarded ? ", guarded"
                                          : "");

@@ -18,14 +18,14 @@ const char* name_of(ListKind kind) {
                                             : "broadcast_list";
 }
 
-void add_buffers(Builder& build, const ListShape& shape, bool tabled) {
+void add_buffers(Builder& build, const ListShape& shape, bool address_exchanged) {
   for (size_t t = 0; t < shape.tensors.size(); t++) {
-    build.buffer("send " + std::to_string(t), Role::input, shape.send_bytes(t)).tabled =
-        tabled && shape.kind != ListKind::broadcast;
+    build.buffer("send " + std::to_string(t), Role::input, shape.send_bytes(t)).address_exchanged =
+        address_exchanged && shape.kind != ListKind::broadcast;
     build
         .buffer("recv " + std::to_string(t),
                 shape.kind == ListKind::broadcast ? Role::inout : Role::output, shape.recv_bytes(t))
-        .tabled = tabled && shape.kind == ListKind::broadcast;
+        .address_exchanged = address_exchanged && shape.kind == ListKind::broadcast;
   }
 }
 
@@ -117,8 +117,8 @@ void fill(Builder& build, const ListShape& shape, const std::vector<ListRange>& 
 }
 
 // Buckets k to k + ticks - 1: all are filled before the first is emptied (move_slots.cpp).
-Plan moving_buckets(const ListShape& shape, const std::vector<Buckets>& parts, size_t k, int ticks,
-                    uint64_t chunk) {
+Plan move_list_slots(const ListShape& shape, const std::vector<Buckets>& parts, size_t k, int ticks,
+                     uint64_t chunk) {
   const bool broadcast = shape.kind == ListKind::broadcast;
   Builder build(std::string(name_of(shape.kind)) + "_slots", shape.rank, shape.ranks, ticks);
   build.mirrored(shape.mirrored);
@@ -156,12 +156,13 @@ Plan moving_buckets(const ListShape& shape, const std::vector<Buckets>& parts, s
       }
     }
   }
-  if (broadcast && (shape.rank == shape.root ? shape.ranks > 1 : shape.ranks > 2)) build.lazy();
+  if (broadcast && (shape.rank == shape.root ? shape.ranks > 1 : shape.ranks > 2))
+    build.completes_early();
   return build.take();
 }
 
-Plan folding_bucket(const ListShape& shape, const std::vector<Buckets>& parts, size_t k,
-                    uint64_t slot_bytes, uint64_t chunk) {
+Plan reduce_list_slots(const ListShape& shape, const std::vector<Buckets>& parts, size_t k,
+                       uint64_t slot_bytes, uint64_t chunk) {
   Builder build("reduce_scatter_list_slots", shape.rank, shape.ranks, 1);
   build.mirrored(shape.mirrored);
   add_buffers(build, shape, false);
@@ -241,7 +242,7 @@ Plan list_direct(const ListShape& shape) {
   return build.take();
 }
 
-std::vector<Plan> list_buckets(const ListShape& shape, uint64_t slot_bytes) {
+std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes) {
   // broadcasts are packed into their slots, too
   slot_bytes = packed_bytes(slot_bytes, shape.mirrored, shape.ranks);
   const bool reduces = shape.kind == ListKind::reduce_scatter;
@@ -259,10 +260,10 @@ std::vector<Plan> list_buckets(const ListShape& shape, uint64_t slot_bytes) {
   const size_t together = shape.kind == ListKind::all_gather && shape.ranks > 1 ? kMaxTicks : 1;
   std::vector<Plan> plans;
   for (size_t k = 0; k < buckets; k += together)
-    plans.push_back(reduces
-                        ? folding_bucket(shape, parts, k, slot_bytes, chunk)
-                        : moving_buckets(shape, parts, k,
-                                         static_cast<int>(std::min(together, buckets - k)), chunk));
+    plans.push_back(reduces ? reduce_list_slots(shape, parts, k, slot_bytes, chunk)
+                            : move_list_slots(shape, parts, k,
+                                              static_cast<int>(std::min(together, buckets - k)),
+                                              chunk));
   return plans;
 }
 

@@ -1,8 +1,9 @@
 // Collectives over a list of tensors as one operation: one enter and one leave, whatever the number
 // of tensors. Tensor t is buffers 2t (send) and 2t + 1 (recv); a broadcast has recv alone. Two
 // ways:
-//   list_direct    between the ranks' buffers, whose locations were exchanged before (`tabled`)
-//   list_buckets   through slots: a series of plans, each of which fills a slot (an all-gather:
+//   list_direct    between the ranks' buffers, whose locations were exchanged before
+//                  (`address_exchanged`)
+//   list_slots     through slots: a series of plans, each of which fills a slot (an all-gather:
 //                  some slots) with pieces of as many tensors as it holds, so that small tensors
 //                  travel packed
 #pragma once
@@ -38,6 +39,6 @@ struct ListShape {
 };
 
 Plan list_direct(const ListShape& shape);
-std::vector<Plan> list_buckets(const ListShape& shape, uint64_t slot_bytes);
+std::vector<Plan> list_slots(const ListShape& shape, uint64_t slot_bytes);
 
 }  // namespace fsccl

@@ -5,12 +5,12 @@
 
 namespace fsccl {
 
-Plan move_direct(const Movement& m) {
+Plan move_direct(const DataMovement& m) {
   const uint64_t size = dtype_size(m.dtype);
   const auto rank = static_cast<size_t>(m.rank);
   const uint32_t output = m.one_buffer ? 0 : 1;
   Builder build(std::string(m.name) + "_direct", m.rank, m.ranks, m.ranks > 1 ? 2 : 1);
-  build.published("input", m.one_buffer ? Role::inout : Role::input, m.input_bytes[rank])
+  build.peer_buffer("input", m.one_buffer ? Role::inout : Role::input, m.input_bytes[rank])
       .peer_bytes = m.input_bytes;
   if (!m.one_buffer) build.buffer("output", Role::output, m.output_bytes[rank]);
 

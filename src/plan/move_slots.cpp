@@ -16,14 +16,14 @@
 
 namespace fsccl {
 
-Plan move_slots(const Movement& m, uint64_t slot_bytes) {
+Plan move_slots(const DataMovement& m, uint64_t slot_bytes) {
   const uint64_t size = dtype_size(m.dtype);
   const auto rank = static_cast<size_t>(m.rank), ranks = static_cast<size_t>(m.ranks);
   const uint32_t output = m.one_buffer ? 0 : 1, first_slot = output + 1;
   // for one receiver, or for all
   const uint64_t room = m.same_to_all ? slot_bytes : slot_bytes / ranks;
   const uint64_t pieces = (m.longest * size + room - 1) / room;
-  const bool ahead = (m.mutual || m.mirrored) && m.ranks > 1;
+  const bool ahead = (m.every_rank_sends || m.mirrored) && m.ranks > 1;
   const int ticks = ahead ? static_cast<int>(std::clamp<uint64_t>(pieces, 1, kMaxTicks)) : 1;
   const uint64_t most = portion_of(m.longest, 0, ticks, size).count * size,
                  chunk = piece_of(room, most);
@@ -41,7 +41,7 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
     return Flow{flow.src + portion.begin, flow.dst + portion.begin, portion.count};
   };
   if (m.one_buffer && ticks == 1) build.quiet();
-  bool sends = m.mutual;
+  bool sends = m.every_rank_sends;
   for (int i = 1; i < m.ranks; ++i) sends |= m.to(build.peer(i)).count > 0;
   for (int t = 0; t < ticks; ++t) {
     for (int i = 1; i < m.ranks; ++i) {
@@ -65,8 +65,8 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
     for (int i = 1; i < m.ranks; ++i) {
       const int q = build.peer(i);
       const Flow received = part(m.from(q), t);
-      if (received.count == 0 && !(m.mutual && t == 0)) {
-        everybody &= m.mutual;
+      if (received.count == 0 && !(m.every_rank_sends && t == 0)) {
+        everybody &= m.every_rank_sends;
         continue;
       }
       build.wait(q, t);
@@ -74,7 +74,7 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
                  received.count, m.dtype);
     }
   }
-  if (!everybody) build.lazy();
+  if (!everybody) build.completes_early();
   return build.take();
 }
 

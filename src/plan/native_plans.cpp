@@ -107,7 +107,7 @@ Plan native_plan(const NativeShape& shape, const NativeMeans& means) {
       native.reduces && (means.by == NativeAlgorithm::staged ? means.host_in_rank_order
                                                              : means.by != NativeAlgorithm::nccl);
   native.averages = !means.divides;
-  native.meets = shape.op == OpCode::barrier;
+  native.is_barrier = shape.op == OpCode::barrier;
   native.sends = sends_of(shape);
   native.receives = receives_of(shape);
   const uint64_t sent = end_of(shape.sends, size), received = end_of(shape.receives, size);

@@ -10,8 +10,9 @@
 //   1. Every rank signals tick 0 exactly once ("enter": this signal carries the operation's
 //      fingerprint and says where this rank's buffers are), and then the later ticks in order. If
 //      slots are mirrored, a rank may leave later ticks out. A rank waits for tick 0 of every peer
-//      before the plan ends. If the plan is `lazy`, the engine waits for it before kTickWindow more
-//      ticks have passed. Lines and slots can therefore be reused (engine/tick_window.h).
+//      before the plan ends. If the plan is `completes_early`, the engine waits for it before
+//      kTickWindow more ticks have passed. Lines and slots can therefore be reused
+//      (engine/tick_window.h).
 //   2. A peer's buffer is touched only after a wait on that peer. A buffer that peers touch is
 //      given back (the plan ends) only after a wait that covers their last touch, unless the
 //      buffer's reuse is guarded by release counters (`guarded`) or by the window of ticks (slots).
@@ -142,8 +143,8 @@ struct Native {
   // each part is received as it was sent.
   bool reduces = false;
   bool in_rank_order = false;  // reduces: the sum is taken in the order of the ranks
-  bool averages = true;  // reduces: an average is one when the step ends; else `divide` makes it
-  bool meets = false;    // it ends when all ranks have come to it, also those that send nothing
+  bool averages = true;     // reduces: an average is one when the step ends; else `divide` makes it
+  bool is_barrier = false;  // it ends when all ranks have come to it, also those that send nothing
   std::vector<Part> sends, receives;  // no part is empty; each peer once at most
 };
 
@@ -185,14 +186,14 @@ struct Buffer {
   // unless it is inout: then it was, by who wrote what is there
   bool guarded = false;
   // peers touch it: its location travels with the enter signal (at most 2 such buffers that are not
-  // shared, symmetric or tabled)
-  bool published = false;
+  // shared, symmetric or address_exchanged)
+  bool address_in_signal = false;
   bool symmetric = false;  // a slot at the same arena offset on every rank: peers know where it is
   // the caller may write to it when the plan ends: peers are through with it by then, guarded or
   // not
   bool writable = false;
   // peers touch it and know where it is: its location was exchanged when the unit was made
-  bool tabled = false;
+  bool address_exchanged = false;
   // the slot, on each rank, of tick `slot_tick` of the round; peers know where it is
   bool slot = false;
   uint16_t slot_tick = 0;
@@ -210,9 +211,9 @@ struct Plan {
   std::array<uint64_t, kMaxTicks> slots{};
   // bytes that a step moves in a round, a multiple of 64; 0: all of them
   uint64_t chunk = 0;
-  bool lazy = false;      // this rank does not wait for every peer to enter
-  bool mirrored = false;  // slots are seen by the ranks that they were put for
-  bool relayed = false;   // signals are for one peer each
+  bool completes_early = false;  // this rank does not wait for every peer to enter
+  bool mirrored = false;         // slots are seen by the ranks that they were put for
+  bool relayed = false;          // signals are for one peer each
   // some ranks' signals may be optional; alike on all ranks
   bool quiet = false;
   std::vector<Buffer> buffers;

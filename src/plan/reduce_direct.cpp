@@ -11,11 +11,11 @@ Plan reduce_direct(const ReductionShape& f) {
   const uint64_t size = dtype_size(f.dtype);
   const Shape::Part part = f.parts[static_cast<size_t>(f.rank)];
   Builder build(std::string(f.name) + "_direct", f.rank, f.ranks, f.ranks > 1 ? 2 : 1);
-  build.published("input", Role::input, f.input_bytes);
+  build.peer_buffer("input", Role::input, f.input_bytes);
   if (f.deliver == Deliver::self) {
     build.buffer("output", Role::output, f.output_bytes);
   } else {
-    Buffer& output = build.published("output", Role::output, f.output_bytes);
+    Buffer& output = build.peer_buffer("output", Role::output, f.output_bytes);
     if (f.deliver == Deliver::root) {
       output.peer_bytes.assign(static_cast<size_t>(f.ranks), 0);
       output.peer_bytes[static_cast<size_t>(f.root)] = f.input_bytes;

@@ -13,7 +13,7 @@ Plan reduce_scatter_inline(const Shape& shape) {
   build.buffer("input", Role::input, whole);
   build.buffer("output", Role::output, own.count * size);
   build.buffer("scratch", Role::scratch, static_cast<uint64_t>(shape.ranks) * kInlineBytes);
-  if (whole == 0) return build.only_enter();
+  if (whole == 0) return build.barrier_only();
 
   const auto slot = [&](int q, uint64_t offset) {
     return build.mine(2, kInlineBytes * static_cast<uint64_t>(q) + offset);

@@ -84,9 +84,9 @@ Plan reduce_slots(const ReductionShape& f, uint64_t slot_bytes) {
   const bool reduces = f.parts[static_cast<size_t>(f.rank)].count > 0;
   // In place, a rank that reduces everything overwrites its input as soon as it has the others',
   // when the puts of it may still be on their way: they leave from a copy.
-  const auto folders = std::count_if(f.parts.begin(), f.parts.end(),
-                                     [](const Shape::Part& any) { return any.count > 0; });
-  const bool staged = f.mirrored && f.every_rank_reduces_all && reduces && folders > 1;
+  const auto reducers = std::count_if(f.parts.begin(), f.parts.end(),
+                                      [](const Shape::Part& any) { return any.count > 0; });
+  const bool staged = f.mirrored && f.every_rank_reduces_all && reduces && reducers > 1;
   for (int t = 0; t < ticks; ++t) {
     const Portion own = part(f, cut, f.rank, t);
     if (staged)
@@ -102,7 +102,7 @@ Plan reduce_slots(const ReductionShape& f, uint64_t slot_bytes) {
   }
   // the result belongs in this rank's output
   const bool stays = !delivers || f.deliver == Deliver::all || f.rank == f.root;
-  if (!reduces && f.every_rank_reduces_all) build.lazy();
+  if (!reduces && f.every_rank_reduces_all) build.completes_early();
   for (int t = 0; t < ticks; ++t) {
     const Portion own = part(f, cut, f.rank, t);
     if (reduces || !f.every_rank_reduces_all) build.wait_all(t);

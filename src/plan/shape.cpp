@@ -6,8 +6,8 @@
 namespace fsccl {
 namespace {
 
-Movement movement(const char* name, const Shape& shape) {
-  Movement made;
+DataMovement movement(const char* name, const Shape& shape) {
+  DataMovement made;
   made.name = name;
   made.rank = shape.rank;
   made.ranks = shape.ranks;
@@ -22,7 +22,7 @@ Movement movement(const char* name, const Shape& shape) {
 }
 
 template <class FlowOf>
-void fill(Movement& made, FlowOf flow_of) {
+void fill(DataMovement& made, FlowOf flow_of) {
   for (int q = 0; q < made.ranks; q++) {
     made.sends[static_cast<size_t>(q)] = flow_of(made.rank, q);
     made.receives[static_cast<size_t>(q)] = flow_of(q, made.rank);
@@ -70,9 +70,9 @@ uint64_t Shape::largest_part() const {
   return counts.empty() ? count : *std::max_element(counts.begin(), counts.end());
 }
 
-Movement all_gather_movement(const Shape& shape) {
-  Movement made = movement("all_gather", shape);
-  made.same_to_all = made.mutual = true;
+DataMovement all_gather_movement(const Shape& shape) {
+  DataMovement made = movement("all_gather", shape);
+  made.same_to_all = made.every_rank_sends = true;
   fill(made,
        [&](int from, int) { return Flow{0, shape.part(from).begin, shape.part(from).count}; });
   made.longest = shape.largest_part();
@@ -84,10 +84,10 @@ Movement all_gather_movement(const Shape& shape) {
   return made;
 }
 
-Movement gather_movement(const Shape& shape) {
-  Movement made = all_gather_movement(shape);
+DataMovement gather_movement(const Shape& shape) {
+  DataMovement made = all_gather_movement(shape);
   made.name = "gather";
-  made.mutual = false;
+  made.every_rank_sends = false;
   for (int q = 0; q < shape.ranks; q++)
     if (q != shape.root)
       made.sends[static_cast<size_t>(q)] = {}, made.output_bytes[static_cast<size_t>(q)] = 0;
@@ -95,8 +95,8 @@ Movement gather_movement(const Shape& shape) {
   return made;
 }
 
-Movement scatter_movement(const Shape& shape) {
-  Movement made = movement("scatter", shape);
+DataMovement scatter_movement(const Shape& shape) {
+  DataMovement made = movement("scatter", shape);
   fill(made, [&](int from, int to) {
     return from == shape.root ? Flow{shape.part(to).begin, 0, shape.part(to).count} : Flow{};
   });
@@ -108,9 +108,9 @@ Movement scatter_movement(const Shape& shape) {
   return made;
 }
 
-Movement all_to_all_movement(const Shape& shape) {
-  Movement made = movement("all_to_all", shape);
-  made.mutual = true;
+DataMovement all_to_all_movement(const Shape& shape) {
+  DataMovement made = movement("all_to_all", shape);
+  made.every_rank_sends = true;
   fill(made, [&](int from, int to) {
     return Flow{shape.count * static_cast<uint64_t>(to), shape.count * static_cast<uint64_t>(from),
                 shape.count};
@@ -122,8 +122,8 @@ Movement all_to_all_movement(const Shape& shape) {
   return made;
 }
 
-Movement broadcast_movement(const Shape& shape) {
-  Movement made = movement("broadcast", shape);
+DataMovement broadcast_movement(const Shape& shape) {
+  DataMovement made = movement("broadcast", shape);
   made.same_to_all = made.one_buffer = true;
   fill(made, [&](int from, int to) {
     return from == shape.root && to != from ? Flow{0, 0, shape.count} : Flow{};

@@ -26,7 +26,7 @@ bool SymbolicValue::advance(uint64_t bytes) {
 
 std::string SymbolicValue::text() const {
   const std::string who =
-      reduced ? fmt::format("the {}fold over all ranks{}", undivided ? "undivided " : "",
+      reduced ? fmt::format("the {}reduction over all ranks{}", undivided ? "undivided " : "",
                             any_order ? " in any order" : "")
               : fmt::format("rank {}", rank);
   const std::string conversion =

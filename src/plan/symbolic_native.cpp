@@ -30,7 +30,7 @@ Status check_pair(const Plan& mine, const Plan& other, size_t which) {
   const Native &ours = mine.natives[which], &theirs = other.natives[which];
   if (ours.by != theirs.by || ours.reduces != theirs.reduces ||
       ours.in_rank_order != theirs.in_rank_order || ours.averages != theirs.averages ||
-      ours.meets != theirs.meets)
+      ours.is_barrier != theirs.is_barrier)
     return fail(FSCCL_ERR_INTERNAL, "it is another step on rank {}", other.rank);
   const Native::Part *const sent = part_for(ours.sends, other.rank), *const received =
                                                                          part_for(theirs.receives,
@@ -92,7 +92,7 @@ Result<bool> SymbolicRun::do_native(int rank, uint32_t index, const Step& step) 
   const int tick = plans_[0].ticks + step.tick;
   if (!order_.signalled(rank, tick, rank)) FSCCL_TRY(begin_native(rank, index, step, native));
   const auto waits_for = [&](int peer) {
-    return native.meets || part_for(native.receives, peer) != nullptr;
+    return native.is_barrier || part_for(native.receives, peer) != nullptr;
   };
   for (int peer = 0; peer < plans_[0].ranks; peer++)
     if (waits_for(peer) && !order_.signalled(peer, tick, rank)) return false;

@@ -48,7 +48,7 @@ SymbolicRun::SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias
       const Buffer& buffer = plan.buffers[i];
       // An own slot that is mirrored may be put as a whole, gaps included: they are what they were,
       // which is no expected value.
-      const bool mine = buffer.slot && !buffer.tabled;
+      const bool mine = buffer.slot && !buffer.address_exchanged;
       if (buffer.role != Role::input && buffer.role != Role::inout && !mine) continue;
       const SymbolicValue initial{buffer.shared ? 0 : plan.rank, i, 0};
       const Location location = locate({i, plan.rank, 0});
@@ -186,9 +186,10 @@ Status SymbolicRun::check_operand(int rank, const Operand& operand, uint64_t byt
     return fail(FSCCL_ERR_INTERNAL, "{} is guarded and written before a wait for its release",
                 buffer.name);
   if (operand.rank == rank || buffer.shared) return success();
-  if (!buffer.published && !buffer.symmetric && !buffer.tabled)
+  if (!buffer.address_in_signal && !buffer.symmetric && !buffer.address_exchanged)
     return fail(FSCCL_ERR_INTERNAL,
-                "{} of rank {} is not known to peers (published, symmetric, tabled or shared)",
+                "{} of rank {} is not known to peers (its address is not in a signal, not "
+                "exchanged, and it is neither symmetric nor shared)",
                 buffer.name, operand.rank);
   if (!waited(rank, operand.rank))
     return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is touched before any wait for that rank",

@@ -43,7 +43,7 @@ struct UnitShape {
 // place in a slot, signal, wait for all. One tick. Slots are shared and guarded.
 Plan unshard_shared(const UnitShape&);
 // The slot's contents are still valid: enter and wait for all. One tick, moves nothing.
-Plan unshard_kept(const UnitShape&);
+Plan unshard_barrier(const UnitShape&);
 // Slots of its own on every rank (symmetric, guarded): wait_released(slot), cast own pieces into
 // own slots, signal, pull every peer's pieces from the peer's slots (rotated order), one copy per
 // (peer, parameter), or fewer where pieces touch. `writable`: two ticks. The slot is this rank's
@@ -63,8 +63,8 @@ Plan unshard_pull(const UnitShape&);
 // Gradient slots as of reduce_grads: each rank reduces what it holds over the ranks of the plan,
 // into its own slots where `sums` has it. One tick.
 Plan reduce_partials(const UnitShape&);
-// All parameters' shards from `root`, one enter, one leave. Buffers are `tabled` (the engine
-// exchanged their addresses when the unit was made).
+// All parameters' shards from `root`, one enter, one leave. Buffers are `address_exchanged` (the
+// engine exchanged their addresses when the unit was made).
 Plan broadcast_shards(const std::vector<uint64_t>& bytes, int rank, int ranks, int root);
 
 }  // namespace fsccl

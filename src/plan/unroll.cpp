@@ -37,7 +37,7 @@ struct Unroller {
       slot.bytes = slot_bytes;
       slot.slot = true;
       // a slot that nobody else sees is the rank's own
-      slot.tabled = !plan.mirrored || static_cast<int>(view) != plan.rank;
+      slot.address_exchanged = !plan.mirrored || static_cast<int>(view) != plan.rank;
       out.buffers.push_back(slot);
     }
   }

@@ -8,7 +8,7 @@
 namespace fsccl {
 namespace {
 
-constexpr size_t kMaxPublished = 2;
+constexpr size_t kMaxAddressesInSignal = 2;
 
 // Checks what must hold before anything can be run.
 Status check_shape(const std::vector<Plan>& plans) {
@@ -40,12 +40,12 @@ Status check_shape(const std::vector<Plan>& plans) {
                             &step != &plan.steps.front()))
         return wrong(
             "only the first step of a quiet plan, a signal that carries nothing, is optional");
-    if (plan.relayed && (!plan.mirrored || plan.lazy || plan.rounds > 1))
+    if (plan.relayed && (!plan.mirrored || plan.completes_early || plan.rounds > 1))
       return wrong("what is relayed has one round, waits for all, and its slots are mirrored");
     if (plan.chunk % 64) return wrong("its rounds cut elements: a chunk is whole lines");
     if (plan.buffers.size() != first.buffers.size())
       return wrong("its number of buffers differs from rank 0's");
-    size_t published = 0;
+    size_t in_signal = 0;
     for (size_t i = 0; i < plan.buffers.size(); ++i) {
       const Buffer& mine = plan.buffers[i];
       const Buffer& other = first.buffers[i];
@@ -53,12 +53,14 @@ Status check_shape(const std::vector<Plan>& plans) {
         return wrong("a buffer's role, shared or guarded differs from rank 0's");
       if (mine.shared && mine.bytes != other.bytes)
         return wrong("a shared buffer's size differs from rank 0's");
-      if (plan.mirrored && (mine.shared || mine.published || mine.symmetric || mine.tabled))
+      if (plan.mirrored &&
+          (mine.shared || mine.address_in_signal || mine.symmetric || mine.address_exchanged))
         return wrong("its slots are mirrored, and peers touch another buffer of it");
-      published += mine.published && !mine.shared && !mine.symmetric && !mine.tabled;
+      in_signal +=
+          mine.address_in_signal && !mine.shared && !mine.symmetric && !mine.address_exchanged;
     }
-    if (published > kMaxPublished)
-      return wrong("more than 2 buffers are published: their locations do not fit the signal");
+    if (in_signal > kMaxAddressesInSignal)
+      return wrong("more than 2 buffers have their addresses in the signal, which has room for 2");
   }
   return success();
 }
@@ -78,7 +80,7 @@ Status check_signals(const std::vector<Plan>& plans, const SymbolicRun& run) {
       if (!run.order().signalled(plan.rank, tick, plan.rank))
         return fail(FSCCL_ERR_INTERNAL, "{}",
                     at_step(plan, end, fmt::format("tick {} was never signalled", tick)));
-    for (int q = 0; q < plan.ranks && !plan.lazy && plan.ticks; ++q)
+    for (int q = 0; q < plan.ranks && !plan.completes_early && plan.ticks; ++q)
       if (q != plan.rank && !run.waited_enter(plan.rank, q))
         return fail(FSCCL_ERR_INTERNAL, "{}",
                     at_step(plan, end, fmt::format("never waited for rank {} to enter", q)));

@@ -59,11 +59,11 @@ void add_slots(Ways& ways, const Shape& shape, uint64_t most, uint64_t asked, Al
         {algorithm, bytes, [make, bytes](const Shape& at) { return make(at, bytes); }});
 }
 
-Ways moving(const Shape& shape, uint64_t asked, Movement (*movement)(const Shape&)) {
+Ways moving(const Shape& shape, uint64_t asked, DataMovement (*movement)(const Shape&)) {
   Ways ways;
   ways.direct = [=](const Shape& at) { return move_direct(movement(at)); };
   ways.payload = shape.largest_part_bytes();
-  const uint64_t most = movement(shape).mutual ? turn_bytes_of(shape) : shape.slot_bytes;
+  const uint64_t most = movement(shape).every_rank_sends ? turn_bytes_of(shape) : shape.slot_bytes;
   add_slots(ways, shape, most, asked, Algorithm::slots,
             [=](const Shape& at, uint64_t bytes) { return move_slots(movement(at), bytes); });
   return ways;
@@ -222,11 +222,11 @@ struct Slots {
   const Make* make = nullptr;
   size_t at = 0;  // among the candidates
   Price price{};
-  bool lazy = false;  // a rank need not wait for all others
+  bool completes_early = false;  // a rank need not wait for all others
 
   // The time of one of many calls in a row; ranks that run ahead take of each only what the busier
   // one has to do.
-  double in_a_row() const { return lazy ? price.busy : price.ns; }
+  double in_a_row() const { return completes_early ? price.busy : price.ns; }
   // Nobody knows whether a call is alone or one of many.
   double expected() const { return (price.ns + in_a_row()) / 2; }
 };
@@ -247,7 +247,8 @@ Slots cheapest_slots(const Ways& ways, const Rule* rule, uint64_t asked, Contest
   };
   for (const ThroughSlots& one : ways.through_slots) {
     const std::array<Plan, 2> plans = contest.plans_of(one.make);
-    Slots slots{&one.make, 0, contest.price_of(plans), plans[0].lazy || plans[1].lazy};
+    Slots slots{&one.make, 0, contest.price_of(plans),
+                plans[0].completes_early || plans[1].completes_early};
     slots.at =
         contest.enter(plans[0].name, plans[0].chunk ? one.piece : 0, slots.expected(), "any");
     const std::vector<Candidate>& all = contest.candidates;
@@ -266,7 +267,7 @@ Slots cheapest_slots(const Ways& ways, const Rule* rule, uint64_t asked, Contest
 // the direct way. If one is not, asking first loses an exchange, and another one where slots let
 // ranks run ahead. The choice is the one that loses less when it is wrong.
 bool better_at_once(const Slots& slots, double direct_ns, double exchange_ns) {
-  return slots.in_a_row() - direct_ns <= exchange_ns * (slots.lazy ? 2 : 1);
+  return slots.in_a_row() - direct_ns <= exchange_ns * (slots.completes_early ? 2 : 1);
 }
 
 Selection only(Plan plan, const SelectOptions& options, const char* why,

@@ -48,7 +48,7 @@ Status P2pMover::place_shards(const std::vector<std::byte*>& shards) {
   parameters_->finish();
   FSCCL_TRY(remake(read_, unshard_private(shape, false), shards));
   FSCCL_TRY(remake(writable_, unshard_private(shape, true), shards));
-  return remake(kept_, unshard_kept(shape), shards);
+  return remake(kept_, unshard_barrier(shape), shards);
 }
 
 Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {

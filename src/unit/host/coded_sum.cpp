@@ -68,11 +68,11 @@ uint64_t CodedSum::coded_bytes(size_t holder) const {
 
 // Each rank sends to each other rank the elements that the other rank sums up.
 void CodedSum::plan_exchange() {
-  Movement moves;
+  DataMovement moves;
   moves.name = "coded_sum";
   moves.rank = lane_.rank();
   moves.ranks = lane_.size();
-  moves.mutual = true;
+  moves.every_rank_sends = true;
   moves.mirrored = lane_.engine().mirrored();
   const uint64_t own = coded_bytes(self_);
   moves.sends.resize(ranks());

@@ -59,7 +59,7 @@ ListShape LaneOperation::list_shape(ListKind kind) const {
 }
 
 Completion LaneOperation::move(Operation& op, const ListShape& shape, Then then) {
-  buckets_ = list_buckets(shape, lane_.engine().slot_bytes());
+  buckets_ = list_slots(shape, lane_.engine().slot_bytes());
   return run_plans(op, buckets_, then);
 }
 

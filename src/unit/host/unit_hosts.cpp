@@ -75,7 +75,7 @@ Status HostUnit::span_hosts(UnitShape* unshard) {
   unshard->holds = std::move(brought);
   span.pull = PlannedUnit(unshard_pull(*unshard));
   unshard->holds = std::move(own);
-  span.entered = PlannedUnit(unshard_kept(*unshard));
+  span.entered = PlannedUnit(unshard_barrier(*unshard));
   definition_.reduce_shape.rank = unshard->rank;
   definition_.reduce_shape.holds = std::move(summed);
   if (!span.by_hosts) {

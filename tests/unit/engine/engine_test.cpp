@@ -379,7 +379,7 @@ std::string told_of_first_calls_that_differ(const std::function<bool()>& hides) 
     Engine engine(options_over(network, rank, 2, tick));
     const Plan second = barrier(rank, 2);
     Plan first = second;
-    first.lazy = true;
+    first.completes_early = true;
     std::erase_if(first.steps, [](const Step& step) { return step.kind == StepKind::wait; });
     const auto call = [&](const Plan& plan, const Fingerprint& what) {
       Operation* operation = nullptr;

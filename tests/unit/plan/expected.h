@@ -131,7 +131,7 @@ inline const std::vector<Collective>& collectives() {
     const auto reduces = [](auto reduction) -> Builder {
       return [=](const Shape& s) { return reduce_direct(reduction(s)); };
     };
-    const auto slot_folds = [](auto reduction) -> Builder {
+    const auto slot_reduction = [](auto reduction) -> Builder {
       return [=](const Shape& s) { return reduce_slots(reduction(s), kSlot); };
     };
     const Fits any = Fits::any, part = Fits::part_in_signal, whole = Fits::whole_in_signal;
@@ -164,22 +164,22 @@ inline const std::vector<Collective>& collectives() {
          whole, false, true, false},
         {"reduce_scatter_direct", reduces(reduction_of_reduce_scatter), expect_reduce_scatter,
          small_in_input, any, false, true, false},
-        {"reduce_scatter_slots", slot_folds(reduction_of_reduce_scatter), expect_reduce_scatter,
+        {"reduce_scatter_slots", slot_reduction(reduction_of_reduce_scatter), expect_reduce_scatter,
          small_in_input, any, false, true, false},
         {"all_reduce_inline", all_reduce_inline, expect_all_reduce, same_buffer, part, false, false,
          false},
         {"all_reduce_direct", reduces(reduction_of_all_reduce), expect_all_reduce, same_buffer, any,
          false, false, false},
-        {"all_reduce_slots", slot_folds(reduction_of_all_reduce), expect_all_reduce, same_buffer,
-         any, false, false, false},
-        {"small_all_reduce_slots", slot_folds(reduction_of_small_all_reduce), expect_all_reduce,
+        {"all_reduce_slots", slot_reduction(reduction_of_all_reduce), expect_all_reduce,
+         same_buffer, any, false, false, false},
+        {"small_all_reduce_slots", slot_reduction(reduction_of_small_all_reduce), expect_all_reduce,
          same_buffer, any, false, false, false},
         {"reduce_direct", reduces(reduction_of_reduce), expect_reduce, same_buffer, any, true,
          false, true},
-        {"reduce_slots", slot_folds(reduction_of_reduce), expect_reduce, same_buffer, any, true,
+        {"reduce_slots", slot_reduction(reduction_of_reduce), expect_reduce, same_buffer, any, true,
          false, true},
-        {"small_reduce_slots", slot_folds(reduction_of_small_reduce), expect_reduce, same_buffer,
-         any, true, false, true},
+        {"small_reduce_slots", slot_reduction(reduction_of_small_reduce), expect_reduce,
+         same_buffer, any, true, false, true},
     };
     for (size_t i = 0, mapped = made.size(); i < mapped; ++i) {
       if (!made[i].name.ends_with("_slots")) continue;

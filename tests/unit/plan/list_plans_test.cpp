@@ -30,7 +30,7 @@ Plan joined(const std::vector<Plan>& buckets) {
       all.slots[before + tick] = buckets[k].slots[tick];
     }
     all.ticks += buckets[k].ticks;
-    all.lazy |= buckets[k].lazy;
+    all.completes_early |= buckets[k].completes_early;
     for (Step step : buckets[k].steps) {
       step.tick = static_cast<uint16_t>(step.tick + before);
       for (Operand* operand : {&step.dst, &step.src, &step.own})
@@ -106,9 +106,9 @@ Status verify_list(ListShape shape, bool direct, const std::vector<Alias>& alias
       continue;
     }
     uint64_t bytes = 4096;  // as little as gives no more buckets than a plan has ticks
-    std::vector<Plan> buckets = list_buckets(shape, bytes);
+    std::vector<Plan> buckets = list_slots(shape, bytes);
     while (ticks_of(buckets) > static_cast<size_t>(kMaxTicks))
-      buckets = list_buckets(shape, bytes *= 2);
+      buckets = list_slots(shape, bytes *= 2);
     plans.push_back(joined(buckets));
   }
   return verify(plans, expect_list(shape), aliases);
@@ -131,7 +131,7 @@ TEST_P(Lists, AreProved) {
           ASSERT_TRUE(status.ok()) << ranks << " ranks, round " << round
                                    << (mirrored ? ", mirrored: " : ": ") << status.text();
         }
-      several += ticks_of(list_buckets(shape, 4096)) > 1;
+      several += ticks_of(list_slots(shape, 4096)) > 1;
     }
   EXPECT_GT(several, 20u);
 }
@@ -161,7 +161,7 @@ TEST(Lists, MirroredSlotsGetOnePutForEachPeer) {
     shape.ranks = 3;
     shape.mirrored = true;
     shape.tensors.assign(tensors, {FSCCL_FLOAT32, {5, 6, 7}});
-    const std::vector<Plan> buckets = list_buckets(shape, 4096);
+    const std::vector<Plan> buckets = list_slots(shape, 4096);
     ASSERT_EQ(buckets.size(), 1u);
     size_t puts = 0, packed = 0;
     for (const Step& step : buckets[0].steps) {

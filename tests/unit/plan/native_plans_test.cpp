@@ -202,7 +202,7 @@ TEST(NativePlans, InPlaceIsRight) {
 TEST(NativePlans, ABarrierMeetsAllRanks) {
   Made all = made(OpCode::barrier, 3, 0, {NativeAlgorithm::nccl});
   EXPECT_TRUE(verdict(all).ok()) << verdict(all).text();
-  all.plans[1].natives[0].meets = false;
+  all.plans[1].natives[0].is_barrier = false;
   EXPECT_FALSE(verdict(all).ok());
 }
 

@@ -52,7 +52,7 @@ void check(const std::vector<Plan>& plans, const std::string& what) {
 }
 
 TEST(SlotPieces, OfCollectives) {
-  const auto moves = [](Movement (*movement)(const Shape&)) {
+  const auto moves = [](DataMovement (*movement)(const Shape&)) {
     return [=](const Shape& shape) { return move_slots(movement(shape), shape.slot_bytes); };
   };
   const auto reduces = [](ReductionShape (*reduction)(const Shape&)) {
@@ -93,7 +93,7 @@ TEST(SlotPieces, OfLists) {
           {FSCCL_FLOAT32, {5, 0, 900}}, {FSCCL_UINT8, {77, 3, 1}}, {FSCCL_FLOAT64, {1, 2000, 30}}};
       for (ListShape::Tensor& tensor : shape.tensors)
         if (kind == ListKind::broadcast) tensor.counts.resize(1);
-      buckets.push_back(list_buckets(shape, 3840));
+      buckets.push_back(list_slots(shape, 3840));
     }
     for (size_t k = 0; k < buckets[0].size(); k++)
       check({buckets[0][k], buckets[1][k], buckets[2][k]},

@@ -108,7 +108,8 @@ TEST_P(UnitPlans, UnshardShared) {
 }
 
 TEST_P(UnitPlans, UnshardKept) {
-  for_random_units(12, false, [](Unit& unit) { return verify(for_ranks(unit, unshard_kept), {}); });
+  for_random_units(12, false,
+                   [](Unit& unit) { return verify(for_ranks(unit, unshard_barrier), {}); });
 }
 
 TEST_P(UnitPlans, UnshardPrivate) {

@@ -85,7 +85,7 @@ TEST(VerifyMirrored, WhoHasEnteredMayBeHeardFromOthers) {
   plans[2].steps[0].peer = kAllPeers;
   expect_error(plans, "a relayed signal is for one peer");
   plans = relayed();
-  for (Plan& plan : plans) plan.lazy = true;
+  for (Plan& plan : plans) plan.completes_early = true;
   expect_error(plans, "what is relayed has one round");
   plans = relayed();
   plans[0].steps.insert(plans[0].steps.begin(), plans[0].steps[0]);
@@ -110,7 +110,7 @@ TEST(VerifyMirrored, TicksMayBeLeftOut) {
   plans = one_put();
   plans[1].steps.erase(plans[1].steps.begin());
   plans[0].steps.erase(plans[0].steps.begin() + 1);  // the wait for it
-  plans[0].lazy = true;
+  plans[0].completes_early = true;
   expect_error(plans, "tick 0 was never signalled");
 }
 
@@ -218,7 +218,7 @@ TEST(VerifyMirrored, FormOfAPut) {
   plans[0].mirrored = true;
   expect_error(plans, "its kind of slots");
   plans = one_put();
-  for (Plan& plan : plans) plan.buffers[kOutput].tabled = true;
+  for (Plan& plan : plans) plan.buffers[kOutput].address_exchanged = true;
   expect_error(plans, "peers touch another buffer");
 }
 

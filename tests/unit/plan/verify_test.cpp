@@ -340,8 +340,8 @@ TEST(Verify, BufferThatPeersDoNotKnow) {
     for (Buffer& buffer : plan.buffers) {
       // Peers touch the inputs and outputs that hold something; of a scatter's inputs only the
       // root's does.
-      changed |= (buffer.published && buffer.bytes > 0) || buffer.symmetric;
-      buffer.published = buffer.symmetric = false;
+      changed |= (buffer.address_in_signal && buffer.bytes > 0) || buffer.symmetric;
+      buffer.address_in_signal = buffer.symmetric = false;
     }
     return changed;
   });
@@ -357,7 +357,7 @@ std::vector<Plan> two_ranks() {
     plan = barrier(rank, 2);
     plan.buffers.resize(2);
     plan.buffers[0] = {"input", Role::input, 64};
-    plan.buffers[0].published = true;
+    plan.buffers[0].address_in_signal = true;
     plan.buffers[1] = {"output", Role::output, 64};
   }
   return plans;
@@ -471,9 +471,9 @@ TEST(Verify, FormOfThePlans) {
   plans = two_ranks();
   for (Plan& plan : plans) {
     plan.buffers.resize(3, plan.buffers[0]);
-    plan.buffers[1].published = true;
+    plan.buffers[1].address_in_signal = true;
   }
-  expect_error(plans, "more than 2 buffers are published");
+  expect_error(plans, "more than 2 buffers have their addresses in the signal");
 }
 
 TEST(Verify, WrongExpectationIsReported) {

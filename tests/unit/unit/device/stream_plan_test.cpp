@@ -262,7 +262,7 @@ TEST(StreamPlan, WritableWaitsUntilPeersHaveRead) {
 TEST(StreamPlan, KeptMovesNothing) {
   Case unit = two_parameters(FSCCL_LAYOUT_PER_PARAM);
   unit.shape.layout = &unit.layout;
-  const StreamPlan plan = compiled(unshard_kept(unit.shape), {4096, 8192});
+  const StreamPlan plan = compiled(unshard_barrier(unit.shape), {4096, 8192});
   EXPECT_EQ(kinds(plan), (std::vector{Kind::signal, Kind::wait}));
 }
 

@@ -3,11 +3,11 @@
 
 namespace fsccl {
 
-Plan unshard_kept(const UnitShape& shape) {
-  Builder build("unshard_kept", shape.rank, ranks_of(shape), 1);
+Plan unshard_barrier(const UnitShape& shape) {
+  Builder build("unshard_barrier", shape.rank, ranks_of(shape), 1);
   const Buffer slot{.name = "slot", .role = Role::input, .shared = true, .guarded = true};
   add_unit_buffers(build, shape, slot, Role::input, shape.shard_dtype);
-  return build.only_enter();
+  return build.barrier_only();
 }
 
 }  // namespace fsccl
