@@ -127,7 +127,7 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
 // ranks of one host of several, or one rank of each: those carry out what goes by hosts.
 void Collectives::announce_flat(const CollectiveCall& call, const Shape& shape) const {
   const Rule* const rule = options_.select.rule(rule_of_hosts, call.op, call_bytes(call.op, shape));
-  const auto [hosts, per_host] = options_.select.spread;
+  const auto [hosts, per_host] = options_.select.host_shape;
   const bool nothing_to_move = shape.count == 0;
   if (!rule || rule->algorithm != Algorithm::by_hosts || nothing_to_move ||
       (hierarchy_ && hierarchy_->takes(call)))

@@ -67,7 +67,8 @@ Seats seats_of(const topo::Topology& topology, size_t per_host) {
 std::string text_of_codec(uint64_t bytes, const GroupShape& whole) {
   const Costs& costs = whole.select.costs;
   const double byte_ns = costs.slot_cached.ns.back() / static_cast<double>(Cost::kSizes.back());
-  const CodecPrice price = price_delta(bytes, whole.select.spread.hosts, byte_ns, costs.exchange);
+  const CodecPrice price =
+      price_delta(bytes, whole.select.host_shape.hosts, byte_ns, costs.exchange);
   return fmt::format(
       R"(,"gather_codec":{{"kind":"delta","form":"{}","of":"units of 16-bit floats",)"
       R"("bytes_plain":{},"bytes_coded":{},)"
@@ -88,7 +89,7 @@ std::string text_of_blocks(OpCode op, uint64_t bytes, const GroupShape& whole) {
   const char* comma = "";
   for (const BlockPrice& one : sums ? kBlockSums : kBlockGathers) {
     const CodecPrice price = price_blocks(one, static_cast<double>(bytes) / word_bytes, word_bytes,
-                                          whole.select.spread.hosts, byte_ns, sums);
+                                          whole.select.host_shape.hosts, byte_ns, sums);
     text += fmt::format(R"({}{{"kind":"{}","bound":{:.5f},"bytes_plain":{},"bytes_coded":{},)"
                         R"("plain_us":{:.3f},"coded_us":{:.3f},"pays":{}}})",
                         comma, one.kind, one.bound, price.plain_bytes, price.coded_bytes,
@@ -157,7 +158,8 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
       where.path ? fmt::format(R"("path":"{}",)", where.path) : "",
       where.why_transport.empty() ? ""
                                   : fmt::format(R"("transport_why":"{}",)", where.why_transport),
-      topo::traits(where.link).name, whole.select.spread.hosts, whole.select.spread.per_host, why);
+      topo::traits(where.link).name, whole.select.host_shape.hosts,
+      whole.select.host_shape.per_host, why);
   for (const Candidate& candidate : candidates)
     text += fmt::format(
         R"({}{{"plan":"{}","chunk":{},"memory":"{}","predicted_us":{:.3f},"chosen":{}}})",
@@ -170,9 +172,10 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
   text += "]";
   if (!where.kernels.empty()) text += R"(,"kernels":)" + where.kernels;
   if (where.streaming_bytes) text += fmt::format(R"(,"streaming_bytes":{})", where.streaming_bytes);
-  if (op == OpCode::all_gather && whole.select.spread.hosts > 1)
+  if (op == OpCode::all_gather && whole.select.host_shape.hosts > 1)
     text += text_of_codec(bytes, whole);
-  if ((op == OpCode::all_gather || op == OpCode::reduce_scatter) && whole.select.spread.hosts > 1)
+  if ((op == OpCode::all_gather || op == OpCode::reduce_scatter) &&
+      whole.select.host_shape.hosts > 1)
     text += text_of_blocks(op, bytes, whole);
   return text + "}";
 }
@@ -217,7 +220,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes,
     made.select.eager_bytes = settings->eager_bytes;
     made.select.always_read = settings->single_copy == SingleCopy::kOn;
     made.select.rules = rules;
-    made.select.spread = {hosts, per_host};
+    made.select.host_shape = {hosts, per_host};
     made.select.only_slots = settings->checksum;
     return made;
   };

@@ -292,7 +292,7 @@ Result<const Transport*> JobContext::transport_for(const std::vector<int>& ranks
               "text on all of them");
 }
 
-Spread JobContext::spread(const std::vector<int>& ranks) const {
+HostShape JobContext::host_shape(const std::vector<int>& ranks) const {
   std::map<uint64_t, int> hosts;
   for (const int rank : ranks) hosts[job_->member(rank).host]++;
   const int per_host = hosts.begin()->second;

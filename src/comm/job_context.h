@@ -54,7 +54,7 @@ class JobContext {
   bool checksum() const { return checksum_; }
 
   // On how many hosts these ranks are, and how many on each.
-  Spread spread(const std::vector<int>& ranks) const;
+  HostShape host_shape(const std::vector<int>& ranks) const;
   // Returns the class of the link between two of them.
   topo::LinkClass link(int a, int b) const;
   // The member that is farthest from the first one.

@@ -304,8 +304,9 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
 // Collectives may go by hosts if some hosts have several ranks. A rank that cannot make the
 // communicators for that leaves; it first tells the reason to the ranks that have made theirs.
 Status Communicator::form_hosts() {
-  const Spread spread = context_->spread(members_);
-  if (spread.hosts <= 1 || spread.hosts >= size() || config()->hierarchy == HierarchyMode::kOff)
+  const HostShape host_shape = context_->host_shape(members_);
+  if (host_shape.hosts <= 1 || host_shape.hosts >= size() ||
+      config()->hierarchy == HierarchyMode::kOff)
     return success();
   Result<Hosts*> hosts = this->hosts();
   if (!hosts.ok()) {
@@ -346,7 +347,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs,
   collectives.path = path_name(*engine_->options().channel, paths_, collectives.link);
   collectives.select.rules = std::move(rules);
   collectives.select.native = context_->native_prices();
-  collectives.select.spread = context_->spread(members_);
+  collectives.select.host_shape = context_->host_shape(members_);
   collectives.select.only_slots = context_->checksum();
   collectives.streaming_bytes = settings->streaming_bytes == kConfigAuto
                                     ? default_streaming_bytes()

@@ -73,7 +73,7 @@ Lane lane_of(const Group& group, const Machine& machine) {
   lane.options.costs = typical_costs(machine.between);
   // The time of a lane is that of the wire, which does not wait for the cores that ranks share.
   lane.options.costs.apply_to(true, 1);
-  lane.options.spread = {group.hosts, 1};
+  lane.options.host_shape = {group.hosts, 1};
   lane.options = sharing_link(lane.options, machine.ranks_per_host);
   return lane;
 }

@@ -55,10 +55,10 @@ constexpr std::array kAlgorithms{Algorithm::nccl, Algorithm::ucx, Algorithm::sum
 const NativePrice* measured(const NativeCall& call, NativeAlgorithm algorithm,
                             const SelectOptions& options) {
   return measured_price(options.native.get(), call.op, kAlgorithms[static_cast<size_t>(algorithm)],
-                        options.spread);
+                        options.host_shape);
 }
 
-NativeAlgorithm way_of(const Rule& rule) {
+NativeAlgorithm algorithm_of(const Rule& rule) {
   return static_cast<NativeAlgorithm>(
       std::find(kAlgorithms.begin(), kAlgorithms.end(), rule.algorithm) - kAlgorithms.begin());
 }
@@ -76,8 +76,8 @@ struct Choice {
 Choice choose(const NativeCall& call, const SelectOptions& options) {
   Choice choice;
   choice.rule = options.rule(rule_of_device, call.op, call.bytes);
-  if (choice.rule && obstacle(call, way_of(*choice.rule)).empty())
-    return {way_of(*choice.rule), choice.rule, true};
+  if (choice.rule && obstacle(call, algorithm_of(*choice.rule)).empty())
+    return {algorithm_of(*choice.rule), choice.rule, true};
   double least = 0;
   for (size_t i = 0; i < kNativeAlgorithms; i++) {
     const auto algorithm = static_cast<NativeAlgorithm>(i);
@@ -100,7 +100,7 @@ double native_ns(const NativeCall& call, NativeAlgorithm algorithm, const Select
 NativeAlgorithm choose_native(const NativeCall& call, const SelectOptions& options) {
   const Choice choice = choose(call, options);
   if (choice.rule && !choice.followed) [[unlikely]]
-    announce_ignored(*choice.rule, call.op, obstacle(call, way_of(*choice.rule)));
+    announce_ignored(*choice.rule, call.op, obstacle(call, algorithm_of(*choice.rule)));
   return choice.algorithm;
 }
 
@@ -109,9 +109,10 @@ NativeChoice explain_native(const NativeCall& call, const SelectOptions& options
   NativeChoice made;
   made.algorithm = choice.algorithm;
   made.why = choice.followed ? choice.rule->origin + " says so"
-             : choice.rule ? fmt::format("least predicted time; {} is not followed: {}",
-                                         choice.rule->origin, obstacle(call, way_of(*choice.rule)))
-                           : "least predicted time of the ways without an obstacle";
+             : choice.rule
+                 ? fmt::format("least predicted time; {} is not followed: {}", choice.rule->origin,
+                               obstacle(call, algorithm_of(*choice.rule)))
+                 : "least predicted time of the candidates without an obstacle";
   for (size_t i = 0; i < kNativeAlgorithms; i++) {
     const auto algorithm = static_cast<NativeAlgorithm>(i);
     made.candidates[i] = {algorithm, obstacle(call, algorithm), native_ns(call, algorithm, options),

@@ -19,11 +19,11 @@ double NativePrice::at(uint64_t bytes) const {
 }
 
 const NativePrice* measured_price(const std::vector<NativePrice>* prices, OpCode op,
-                                  Algorithm algorithm, const Spread& spread) {
+                                  Algorithm algorithm, const HostShape& host_shape) {
   if (!prices) return nullptr;
   const auto found = std::find_if(prices->begin(), prices->end(), [&](const NativePrice& one) {
-    return one.op == even_form(op) && one.algorithm == algorithm && one.hosts == spread.hosts &&
-           one.per_host == spread.per_host;
+    return one.op == even_form(op) && one.algorithm == algorithm && one.hosts == host_shape.hosts &&
+           one.per_host == host_shape.per_host;
   });
   return found == prices->end() ? nullptr : &*found;
 }

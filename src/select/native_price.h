@@ -1,6 +1,6 @@
 // The time that a way on memory of GPUs took where somebody measured it (`fsccl-perf tune --memory
 // gpu`), from a tuning file. It takes the place of the prediction that is made of constants.
-// native.h and unit_way.h say which ways there are.
+// native.h and unit_algorithm.h say which ways there are.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -27,6 +27,6 @@ struct NativePrice {
 
 // Returns the price of this way of `op` on ranks placed so; null: nobody measured it.
 const NativePrice* measured_price(const std::vector<NativePrice>* prices, OpCode op,
-                                  Algorithm algorithm, const Spread& spread);
+                                  Algorithm algorithm, const HostShape& host_shape);
 
 }  // namespace fsccl

@@ -41,9 +41,9 @@ std::vector<Named> plans_of(OpCode op) {
   const bool hierarchical = op == OpCode::all_gather || op == OpCode::reduce_scatter ||
                             op == OpCode::all_reduce || op == OpCode::broadcast;
   if (hierarchical)
-    plans.insert(plans.end(), {{"2_steps", Algorithm::two_steps},
-                               {"3_steps", Algorithm::three_steps},
-                               {"4_steps", Algorithm::four_steps},
+    plans.insert(plans.end(), {{"2_steps", Algorithm::steps_2},
+                               {"3_steps", Algorithm::steps_3},
+                               {"4_steps", Algorithm::steps_4},
                                {"by_hosts", Algorithm::by_hosts},
                                {"flat", Algorithm::flat}});
   if (op != OpCode::send)
@@ -90,7 +90,7 @@ bool parse_number(std::string_view text, int* number) {
   return code == std::errc() && end == text.data() + text.size() && *number > 0;
 }
 
-bool parse_spread(std::string_view text, Rule* rule) {
+bool parse_host_shape(std::string_view text, Rule* rule) {
   std::string_view per_host;
   return cut(&text, 'x', &per_host) && parse_number(text, &rule->hosts) &&
          parse_number(per_host, &rule->per_host);
@@ -102,8 +102,8 @@ const Rule* first(const std::vector<Rule>& rules, const RuledCall& call,
   const OpCode op = even_form(call.op);
   const auto found = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) {
     return rule.op == op && rule.from <= call.bytes && call.bytes <= rule.to &&
-           (!rule.hosts || rule.hosts == call.spread.hosts) &&
-           (!rule.per_host || rule.per_host == call.spread.per_host) && condition(rule);
+           (!rule.hosts || rule.hosts == call.host_shape.hosts) &&
+           (!rule.per_host || rule.per_host == call.host_shape.per_host) && condition(rule);
   });
   return found == rules.end() ? nullptr : &*found;
 }
@@ -123,10 +123,10 @@ Result<Rule> parse_rule(std::string_view text) {
                 "all_gather@2x4:64K-1M=slots/32K",
                 quote(text), what);
   };
-  std::string_view left = trimmed(text), plan, chunk, range, spread;
+  std::string_view left = trimmed(text), plan, chunk, range, host_shape;
   if (!cut(&left, '=', &plan)) return refuse("it has no \"=\"");
   const bool pieces = cut(&plan, '/', &chunk), ranges = cut(&left, ':', &range),
-             spreads = cut(&left, '@', &spread);
+             shaped = cut(&left, '@', &host_shape);
   const std::string_view operation = trimmed(left);
   plan = trimmed(plan);
 
@@ -153,8 +153,8 @@ Result<Rule> parse_rule(std::string_view text) {
     return refuse(fmt::format("plan {} is not one of {}", quote(plan), fmt::join(names, ", ")));
   }
   rule.algorithm = known->algorithm;
-  if (spreads && !parse_spread(trimmed(spread), &rule))
-    return refuse(fmt::format("{} is not HOSTSxRANKS, like 2x4 or 2x*", quote(spread)));
+  if (shaped && !parse_host_shape(trimmed(host_shape), &rule))
+    return refuse(fmt::format("{} is not HOSTSxRANKS, like 2x4 or 2x*", quote(host_shape)));
   if (ranges && !parse_range(trimmed(range), &rule))
     return refuse(fmt::format("{} is not FROM-TO, like 64K-1M, 64K- or -1M", quote(range)));
   if (!pieces) return rule;

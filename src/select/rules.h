@@ -13,7 +13,7 @@
 // it, and nothing elsewhere: the next rule that fits says by which plan then. Any other plan
 // implies `flat` there. `nccl`, `ucx`, `summed` and `staged` are ways of memory of GPUs (native.h),
 // and go in no pieces. `unit_unshard=p2p` and `unit_unshard=collectives` say how units on GPUs move
-// their bytes (unit_way.h). Other rules are for plain collectives, not for units and lists.
+// their bytes (unit_algorithm.h). Other rules are for plain collectives, not for units and lists.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -28,9 +28,9 @@ namespace fsccl {
 enum class Algorithm : uint8_t {
   slots,        // at once, wherever the buffers lie
   small_slots,  // slots at once, where every rank reduces everything
-  two_steps,    // between hosts, to few at a time who pass it on (in_steps.cpp)
-  three_steps,
-  four_steps,
+  steps_2,      // between hosts, to few at a time who pass it on (in_steps.cpp)
+  steps_3,
+  steps_4,
   direct,  // between the buffers where all can touch them, else through slots or as `read`
   read,    // the same, and private memory is read by the system
   by_hosts,
@@ -40,13 +40,13 @@ enum class Algorithm : uint8_t {
   ucx,
   summed,
   staged,
-  // These are for units on GPUs (unit_way.h).
+  // These are for units on GPUs (unit_algorithm.h).
   p2p,
   collectives,
 };
 
 // The shape of a communicator, as far as rules ask for it.
-struct Spread {
+struct HostShape {
   int hosts = 1, per_host = 1;  // per_host 0: not the same on all
 };
 
@@ -59,8 +59,8 @@ struct Rule {
   std::string origin;                  // "FSCCL_PLAN", "rule 2 of FSCCL_TUNING_FILE"
 
   bool in_steps() const {
-    return algorithm == Algorithm::two_steps || algorithm == Algorithm::three_steps ||
-           algorithm == Algorithm::four_steps;
+    return algorithm == Algorithm::steps_2 || algorithm == Algorithm::steps_3 ||
+           algorithm == Algorithm::steps_4;
   }
   bool of_hosts() const { return algorithm == Algorithm::by_hosts || algorithm == Algorithm::flat; }
   bool of_device() const { return algorithm >= Algorithm::nccl; }
@@ -76,7 +76,7 @@ OpCode even_form(OpCode op);
 struct RuledCall {
   OpCode op{};
   uint64_t bytes = 0;
-  Spread spread;
+  HostShape host_shape;
 };
 // Null: none. The first rule that says whether a call goes by hosts, the first that says by which
 // plan, and for memory of GPUs the first that says which way. Rules for memory of GPUs say nothing

@@ -12,22 +12,22 @@
 namespace fsccl {
 namespace {
 
-using Make = std::function<Plan(const Shape&)>;
+using PlanMaker = std::function<Plan(const Shape&)>;
 constexpr int kManyRanks = 32;
 
 // One that needs no peer's buffer, in pieces of so many bytes of a slot.
-struct ThroughSlots {
+struct SlotPlanMaker {
   Algorithm algorithm;
   uint64_t piece;
-  Make make;
+  PlanMaker make;
 };
 
-// The ways of a collective. `direct` touches peers' buffers; what is never moved has none.
-struct Ways {
-  Make direct;
-  std::vector<ThroughSlots> through_slots;
+// The makers of a collective. `direct` touches peers' buffers; what is never moved has none.
+struct PlanMakers {
+  PlanMaker direct;
+  std::vector<SlotPlanMaker> through_slots;
   bool readable = true;  // direct only reads peers' memory
-  Make reading;          // where direct also writes it: a plan that only reads, or none
+  PlanMaker reading;     // where direct also writes it: a plan that only reads, or none
   bool can_be_read() const { return readable || reading; }
   uint64_t payload = 0;  // bytes, as FSCCL_EAGER_BYTES counts them
 };
@@ -49,73 +49,76 @@ uint64_t turn_bytes_of(const Shape& shape) {
 }
 
 // Also in pieces of `asked` bytes, if that is not 0.
-void add_slots(Ways& ways, const Shape& shape, uint64_t most, uint64_t asked, Algorithm algorithm,
-               const std::function<Plan(const Shape&, uint64_t)>& make) {
+void add_slots(PlanMakers& makers, const Shape& shape, uint64_t most, uint64_t asked,
+               Algorithm algorithm, const std::function<Plan(const Shape&, uint64_t)>& make) {
   std::vector<uint64_t> pieces = chunks_of(shape, most);
   if (asked && std::find(pieces.begin(), pieces.end(), asked) == pieces.end())
     pieces.push_back(asked);
   for (const uint64_t bytes : pieces)
-    ways.through_slots.push_back(
+    makers.through_slots.push_back(
         {algorithm, bytes, [make, bytes](const Shape& at) { return make(at, bytes); }});
 }
 
-Ways moving(const Shape& shape, uint64_t asked, DataMovement (*movement)(const Shape&)) {
-  Ways ways;
-  ways.direct = [=](const Shape& at) { return move_direct(movement(at)); };
-  ways.payload = shape.largest_part_bytes();
+PlanMakers makers_of_movement(const Shape& shape, uint64_t asked,
+                              DataMovement (*movement)(const Shape&)) {
+  PlanMakers makers;
+  makers.direct = [=](const Shape& at) { return move_direct(movement(at)); };
+  makers.payload = shape.largest_part_bytes();
   const uint64_t most = movement(shape).every_rank_sends ? turn_bytes_of(shape) : shape.slot_bytes;
-  add_slots(ways, shape, most, asked, Algorithm::slots,
+  add_slots(makers, shape, most, asked, Algorithm::slots,
             [=](const Shape& at, uint64_t bytes) { return move_slots(movement(at), bytes); });
-  return ways;
+  return makers;
 }
 
-Ways reduction(const Shape& shape, uint64_t asked, ReductionShape (*reduction)(const Shape&),
-               ReductionShape (*whole)(const Shape&)) {
-  Ways ways;
-  ways.direct = [=](const Shape& at) { return reduce_direct(reduction(at)); };
-  ways.payload = reduction(shape).input_bytes;
-  ways.readable = reduction(shape).deliver == Deliver::self;
+PlanMakers makers_of_reduction(const Shape& shape, uint64_t asked,
+                               ReductionShape (*reduction)(const Shape&),
+                               ReductionShape (*whole)(const Shape&)) {
+  PlanMakers makers;
+  makers.direct = [=](const Shape& at) { return reduce_direct(reduction(at)); };
+  makers.payload = reduction(shape).input_bytes;
+  makers.readable = reduction(shape).deliver == Deliver::self;
   const uint64_t most = turn_bytes_of(shape);
   const auto add = [&](Algorithm algorithm, ReductionShape (*kind)(const Shape&)) {
-    add_slots(ways, shape, most, asked, algorithm,
+    add_slots(makers, shape, most, asked, algorithm,
               [=](const Shape& at, uint64_t bytes) { return reduce_slots(kind(at), bytes); });
   };
   add(Algorithm::slots, reduction);
   if (whole) add(Algorithm::small_slots, whole);
-  return ways;
+  return makers;
 }
 
-Ways ways_of(OpCode op, const Shape& shape, uint64_t asked) {
+PlanMakers makers_of(OpCode op, const Shape& shape, uint64_t asked) {
   switch (op) {
     case OpCode::barrier: {
-      Ways ways;
-      ways.direct = [](const Shape& at) { return barrier(at.rank, at.ranks); };
-      return ways;
+      PlanMakers makers;
+      makers.direct = [](const Shape& at) { return barrier(at.rank, at.ranks); };
+      return makers;
     }
     case OpCode::all_gather:
     case OpCode::all_gather_v:
-      return moving(shape, asked, all_gather_movement);
+      return makers_of_movement(shape, asked, all_gather_movement);
     case OpCode::gather:
-      return moving(shape, asked, gather_movement);
+      return makers_of_movement(shape, asked, gather_movement);
     case OpCode::scatter:
-      return moving(shape, asked, scatter_movement);
+      return makers_of_movement(shape, asked, scatter_movement);
     case OpCode::all_to_all:
-      return moving(shape, asked, all_to_all_movement);
+      return makers_of_movement(shape, asked, all_to_all_movement);
     case OpCode::send:  // on a communicator of two: rank 0 to rank 1
     case OpCode::broadcast: {
-      Ways ways = moving(shape, asked, broadcast_movement);
-      ways.direct = broadcast_balanced;
-      ways.readable = false;
-      ways.reading = broadcast_read;
-      return ways;
+      PlanMakers makers = makers_of_movement(shape, asked, broadcast_movement);
+      makers.direct = broadcast_balanced;
+      makers.readable = false;
+      makers.reading = broadcast_read;
+      return makers;
     }
     case OpCode::reduce_scatter:
     case OpCode::reduce_scatter_v:
-      return reduction(shape, asked, reduction_of_reduce_scatter, nullptr);
+      return makers_of_reduction(shape, asked, reduction_of_reduce_scatter, nullptr);
     case OpCode::all_reduce:
-      return reduction(shape, asked, reduction_of_all_reduce, reduction_of_small_all_reduce);
+      return makers_of_reduction(shape, asked, reduction_of_all_reduce,
+                                 reduction_of_small_all_reduce);
     case OpCode::reduce:
-      return reduction(shape, asked, reduction_of_reduce, reduction_of_small_reduce);
+      return makers_of_reduction(shape, asked, reduction_of_reduce, reduction_of_small_reduce);
     default:
       return {};
   }
@@ -159,14 +162,14 @@ Plan plan_in_steps(OpCode op, const Shape& shape, int steps) {
 }
 
 // One for each number of steps that needs other messages than one step less.
-void add_steps(Ways& ways, OpCode op, const Shape& shape) {
+void add_steps(PlanMakers& makers, OpCode op, const Shape& shape) {
   const std::optional<uint64_t> bytes = bytes_in_steps(op, shape);
   if (!bytes || *bytes > turn_bytes_of(shape)) return;
-  constexpr std::array kWays{Algorithm::two_steps, Algorithm::three_steps, Algorithm::four_steps};
+  constexpr std::array kByNumber{Algorithm::steps_2, Algorithm::steps_3, Algorithm::steps_4};
   for (int steps = 2; steps <= kMaxTicks; steps++)
     if (const int radix = radix_of(shape.ranks, steps); radix < radix_of(shape.ranks, steps - 1))
-      ways.through_slots.push_back(
-          {kWays[static_cast<size_t>(steps - 2)], 0,
+      makers.through_slots.push_back(
+          {kByNumber[static_cast<size_t>(steps - 2)], 0,
            [op, steps](const Shape& at) { return plan_in_steps(op, at, steps); }});
 }
 
@@ -197,13 +200,16 @@ std::array<Shape, 2> representatives(const Shape& shape) {
 }
 
 // The candidates so far, priced by two plans each.
-class Contest {
+class PricedCandidates {
  public:
-  Contest(const Shape& shape, const Costs& costs) : two_(representatives(shape)), costs_(costs) {}
+  PricedCandidates(const Shape& shape, const Costs& costs)
+      : two_(representatives(shape)), costs_(costs) {}
 
-  std::array<Plan, 2> plans_of(const Make& make) const { return {make(two_[0]), make(two_[1])}; }
+  std::array<Plan, 2> plans_of(const PlanMaker& make) const {
+    return {make(two_[0]), make(two_[1])};
+  }
   // Returns where it stands among the candidates.
-  size_t enter(const std::string& plan, uint64_t chunk, double ns, const char* memory) {
+  size_t add(const std::string& plan, uint64_t chunk, double ns, const char* memory) {
     candidates.push_back({plan, chunk, memory, ns});
     return candidates.size() - 1;
   }
@@ -218,8 +224,8 @@ class Contest {
   const Costs& costs_;
 };
 
-struct Slots {
-  const Make* make = nullptr;
+struct SlotCandidate {
+  const PlanMaker* make = nullptr;
   size_t at = 0;  // among the candidates
   Price price{};
   bool completes_early = false;  // a rank need not wait for all others
@@ -232,29 +238,29 @@ struct Slots {
 };
 
 // Returns true if the rule names an algorithm that moves bytes through slots.
-bool names_slots(const Rule* rule, const Ways& ways) {
+bool names_slots(const Rule* rule, const PlanMakers& makers) {
   return rule &&
-         std::any_of(ways.through_slots.begin(), ways.through_slots.end(),
-                     [&](const ThroughSlots& one) { return one.algorithm == rule->algorithm; });
+         std::any_of(makers.through_slots.begin(), makers.through_slots.end(),
+                     [&](const SlotPlanMaker& one) { return one.algorithm == rule->algorithm; });
 }
 
 // Returns the cheapest of the plans that the rule, if there is one, allows.
-Slots cheapest_slots(const Ways& ways, const Rule* rule, uint64_t asked, Contest& contest) {
-  Slots best;
-  const bool named = names_slots(rule, ways);
-  const auto allowed = [&](const ThroughSlots& one) {
+SlotCandidate cheapest_slots(const PlanMakers& makers, const Rule* rule, uint64_t asked,
+                             PricedCandidates& priced) {
+  SlotCandidate best;
+  const bool named = names_slots(rule, makers);
+  const auto allowed = [&](const SlotPlanMaker& one) {
     return (!named || rule->algorithm == one.algorithm) && (!asked || asked == one.piece);
   };
-  for (const ThroughSlots& one : ways.through_slots) {
-    const std::array<Plan, 2> plans = contest.plans_of(one.make);
-    Slots slots{&one.make, 0, contest.price_of(plans),
-                plans[0].completes_early || plans[1].completes_early};
-    slots.at =
-        contest.enter(plans[0].name, plans[0].chunk ? one.piece : 0, slots.expected(), "any");
-    const std::vector<Candidate>& all = contest.candidates;
+  for (const SlotPlanMaker& one : makers.through_slots) {
+    const std::array<Plan, 2> plans = priced.plans_of(one.make);
+    SlotCandidate slots{&one.make, 0, priced.price_of(plans),
+                        plans[0].completes_early || plans[1].completes_early};
+    slots.at = priced.add(plans[0].name, plans[0].chunk ? one.piece : 0, slots.expected(), "any");
+    const std::vector<Candidate>& all = priced.candidates;
     if (slots.at > 0 && all[slots.at].plan == all[slots.at - 1].plan &&
         all[slots.at].chunk == all[slots.at - 1].chunk) {
-      contest.candidates.pop_back();  // all of it fits either piece
+      priced.candidates.pop_back();  // all of it fits either piece
       slots.at--;
     }
     if (allowed(one) && (!best.make || slots.expected() < best.expected())) best = slots;
@@ -266,7 +272,7 @@ Slots cheapest_slots(const Ways& ways, const Rule* rule, uint64_t asked, Contest
 // where the others' buffers lie. If all are in pools, slots at once lose what they take more than
 // the direct way. If one is not, asking first loses an exchange, and another one where slots let
 // ranks run ahead. The choice is the one that loses less when it is wrong.
-bool better_at_once(const Slots& slots, double direct_ns, double exchange_ns) {
+bool prefer_eager(const SlotCandidate& slots, double direct_ns, double exchange_ns) {
   return slots.in_a_row() - direct_ns <= exchange_ns * (slots.completes_early ? 2 : 1);
 }
 
@@ -285,7 +291,7 @@ uint64_t piece_asked(const Rule* named, const Shape& shape) {
 }
 
 // A rule that can be followed; null, and why not, if it cannot.
-const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways,
+const Rule* usable(const Rule* rule, const Shape& shape, const PlanMakers& makers,
                    const SelectOptions& options, const char** why_not) {
   if (!rule) return nullptr;
   if (shape.mirrored &&
@@ -294,11 +300,11 @@ const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways,
   else if (options.only_slots &&
            (rule->algorithm == Algorithm::direct || rule->algorithm == Algorithm::read))
     *why_not = "FSCCL_CHECKSUM=1 checks what goes through slots";
-  else if (rule->in_steps() && !names_slots(rule, ways))
+  else if (rule->in_steps() && !names_slots(rule, makers))
     *why_not =
         "plans in steps are for ranks of several hosts, enough of them for so many steps, and for "
         "what fits a slot of all";
-  else if (rule->algorithm == Algorithm::read && !(options.costs.can_read && ways.can_be_read()))
+  else if (rule->algorithm == Algorithm::read && !(options.costs.can_read && makers.can_be_read()))
     *why_not = "the system lets no rank read another's memory here, or FSCCL_SINGLE_COPY is off";
   else
     return rule;
@@ -320,21 +326,21 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
   std::optional<Plan> tiny;
   if (!named || named->algorithm == Algorithm::direct || named->algorithm == Algorithm::read)
     tiny = inline_plan(op, shape);
-  Ways ways = ways_of(op, shape, asked);
+  PlanMakers makers = makers_of(op, shape, asked);
   if (tiny)
-    ways.through_slots = {
+    makers.through_slots = {
         {Algorithm::direct, 0, [op](const Shape& at) { return *inline_plan(op, at); }}};
-  if (shape.mirrored) add_steps(ways, op, shape);
-  if (tiny && (named || ways.through_slots.size() == 1))
+  if (shape.mirrored) add_steps(makers, op, shape);
+  if (tiny && (named || makers.through_slots.size() == 1))
     return only(std::move(*tiny), options, "it fits into the signals", considered);
-  if (shape.ranks == 1) return only(ways.direct(shape), options, "there is one rank", considered);
+  if (shape.ranks == 1) return only(makers.direct(shape), options, "there is one rank", considered);
 
   const char* why_not = nullptr;
-  const Rule* const rule = usable(named, shape, ways, options, &why_not);
+  const Rule* const rule = usable(named, shape, makers, options, &why_not);
   if (why_not && !considered) announce_ignored(*named, op, why_not);
-  Contest contest(shape, options.costs);
-  const Slots slots = cheapest_slots(ways, rule, asked, contest);
-  std::vector<Candidate>& candidates = contest.candidates;
+  PricedCandidates priced(shape, options.costs);
+  const SlotCandidate slots = cheapest_slots(makers, rule, asked, priced);
+  std::vector<Candidate>& candidates = priced.candidates;
   Selection selection;
   if (considered)
     selection.why = rule      ? rule->origin + " says so"
@@ -343,30 +349,30 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
                               : "least predicted time";
   bool eager = shape.mirrored || options.only_slots;
   if (!eager) {
-    const std::array<Plan, 2> direct = contest.plans_of(ways.direct);
-    const double direct_ns = contest.price_of(direct).ns;
-    const size_t direct_at = contest.enter(direct[0].name, 0, direct_ns, "pool");
-    const bool can_read = options.costs.can_read && ways.can_be_read();
-    const std::array<Plan, 2> reading = ways.reading ? contest.plans_of(ways.reading) : direct;
-    const size_t read_at = can_read ? contest.enter(std::string(op_name(op)) + "_read", 0,
-                                                    contest.price_of(reading, true).ns, "private")
+    const std::array<Plan, 2> direct = priced.plans_of(makers.direct);
+    const double direct_ns = priced.price_of(direct).ns;
+    const size_t direct_at = priced.add(direct[0].name, 0, direct_ns, "pool");
+    const bool can_read = options.costs.can_read && makers.can_be_read();
+    const std::array<Plan, 2> reading = makers.reading ? priced.plans_of(makers.reading) : direct;
+    const size_t read_at = can_read ? priced.add(std::string(op_name(op)) + "_read", 0,
+                                                 priced.price_of(reading, true).ns, "private")
                                     : 0;
     const double asking = options.costs.exchange;
-    eager = rule ? names_slots(rule, ways)
+    eager = rule ? names_slots(rule, makers)
             : options.eager_bytes == kConfigAuto
-                ? better_at_once(slots, direct_ns, asking)
-                : ways.payload <= static_cast<uint64_t>(options.eager_bytes);
+                ? prefer_eager(slots, direct_ns, asking)
+                : makers.payload <= static_cast<uint64_t>(options.eager_bytes);
     if (considered && !rule && options.eager_bytes != kConfigAuto)
       selection.why = "FSCCL_EAGER_BYTES says so";
     if (!eager) {
-      const bool named_way = rule && (rule->algorithm == Algorithm::read || asked);
+      const bool rule_decides = rule && (rule->algorithm == Algorithm::read || asked);
       const bool reads =
-          can_read &&
-          (named_way ? rule->algorithm == Algorithm::read
-                     : options.always_read || candidates[read_at].ns < slots.expected() + asking);
-      selection.plan = ways.direct(shape);
-      selection.otherwise = reads && ways.reading ? ways.reading(shape) : (*slots.make)(shape);
-      selection.reads = reads && !ways.reading;  // else the direct plan is for pools alone
+          can_read && (rule_decides ? rule->algorithm == Algorithm::read
+                                    : options.always_read ||
+                                          candidates[read_at].ns < slots.expected() + asking);
+      selection.plan = makers.direct(shape);
+      selection.otherwise = reads && makers.reading ? makers.reading(shape) : (*slots.make)(shape);
+      selection.reads = reads && !makers.reading;  // else the direct plan is for pools alone
       selection.ns = reads ? candidates[read_at].ns : slots.expected() + asking;
       candidates[direct_at].chosen = true;
       candidates[reads ? read_at : slots.at].chosen = true;

@@ -23,13 +23,13 @@ struct SelectOptions {
   bool always_read = false;
   std::shared_ptr<const std::vector<Rule>> rules;          // may be null
   std::shared_ptr<const std::vector<NativePrice>> native;  // may be null
-  Spread spread;
+  HostShape host_shape;
   // payloads are checked as they come out of slots: no rank touches another's buffers
   bool only_slots = false;
 
   const Rule* rule(const Rule* (*which)(const std::vector<Rule>&, const RuledCall&), OpCode op,
                    uint64_t bytes) const {
-    return rules ? which(*rules, {op, bytes, spread}) : nullptr;
+    return rules ? which(*rules, {op, bytes, host_shape}) : nullptr;
   }
 };
 

@@ -98,12 +98,12 @@ HostsChoice choose_by_hosts(OpCode op, const Shape& shape, GroupShape whole, Hie
                             bool widens) {
   whole.select.costs = lasting(whole.select.costs);
   whole.slot_bytes = kTypicalSlotBytes;
-  const int hosts = whole.select.spread.hosts, per_host = whole.per_host();
+  const int hosts = whole.select.host_shape.hosts, per_host = whole.per_host();
   GroupShape lane = whole, host{per_host, kTypicalSlotBytes, false, whole.select};
   lane.ranks = hosts;
-  lane.select.spread = {hosts, 1};
+  lane.select.host_shape = {hosts, 1};
   host.select.costs = typical_costs(topo::LinkClass::host);
-  host.select.spread = {1, per_host};
+  host.select.host_shape = {1, per_host};
   HostsChoice choice;
   choice.stages = stages_of(op, shape, host, lane, widens);
   if (choice.stages.empty()) return choice;

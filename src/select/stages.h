@@ -18,7 +18,7 @@ struct GroupShape {
 
   Shape shape(uint64_t count, fsccl_dtype_t dtype) const;
   // ranks, as if hosts were even
-  int per_host() const { return (ranks + select.spread.hosts - 1) / select.spread.hosts; }
+  int per_host() const { return (ranks + select.host_shape.hosts - 1) / select.host_shape.hosts; }
 };
 
 struct Stage {

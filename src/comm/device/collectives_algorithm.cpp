@@ -5,7 +5,7 @@
 #include "comm/device/collectives.h"
 #include "comm/device/nccl_collectives.h"
 #include "plan/describe.h"
-#include "select/unit_way.h"
+#include "select/unit_algorithm.h"
 
 namespace fsccl {
 
@@ -77,8 +77,8 @@ void explain_unit(JsonWriter& json, const UnitChoice& choice) {
   json.key("ways");
   json.begin_list();
   for (const UnitCandidate& one : choice.candidates)
-    explain_candidate(json, kUnitWayNames[static_cast<size_t>(one.way)], one.way == choice.way,
-                      one.obstacle, one.ns, one.measured);
+    explain_candidate(json, kUnitAlgorithmNames[static_cast<size_t>(one.algorithm)],
+                      one.algorithm == choice.algorithm, one.obstacle, one.ns, one.measured);
   json.end_list();
   json.end_map();
 }
@@ -130,7 +130,8 @@ std::string DeviceCollectives::explain(OpCode op, uint64_t bytes) const {
   }
   json.end_map();
   if (op == OpCode::all_gather)
-    explain_unit(json, choose_unit_way(unit_call(bytes, comm_.size(), one_host_, decision_.asked,
+    explain_unit(json,
+                 choose_unit_algorithm(unit_call(bytes, comm_.size(), one_host_, decision_.asked,
                                                  one_host_ ? "" : "not all ranks are on one host"),
                                        comm_.collectives().options().select));
   json.end_map();

@@ -3,7 +3,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "pool/device/reach.h"
-#include "select/unit_way.h"
+#include "select/unit_algorithm.h"
 #include "unit/device/collective_unit_mover.h"
 #include "unit/device/p2p_mover.h"
 
@@ -13,14 +13,14 @@ Result<std::unique_ptr<DeviceMover>> DeviceMover::create(const Request& request)
                agree_on_reach(*request.spec.shard_comm, P2pMover::reaches_all(request)));
   Communicator& comm = *request.spec.shard_comm;
   const UnitChoice choice =
-      choose_unit_way(unit_call(request.definition.wire_map.bytes, comm.size(), comm.one_host(),
-                                config()->device_transport,
-                                reached ? "" : "not all ranks reach each other's slots"),
-                      comm.collectives().options().select);
+      choose_unit_algorithm(unit_call(request.definition.wire_map.bytes, comm.size(),
+                                      comm.one_host(), config()->device_transport,
+                                      reached ? "" : "not all ranks reach each other's slots"),
+                            comm.collectives().options().select);
   FSCCL_LOG(kInfo, "unit '{}' moves its bytes by {}: {}", request.spec.name,
-            kUnitWayNames[static_cast<size_t>(choice.way)], choice.why);
-  return choice.way == UnitWay::p2p ? P2pMover::create(request)
-                                    : CollectiveUnitMover::create(request);
+            kUnitAlgorithmNames[static_cast<size_t>(choice.algorithm)], choice.why);
+  return choice.algorithm == UnitAlgorithm::p2p ? P2pMover::create(request)
+                                                : CollectiveUnitMover::create(request);
 }
 
 }  // namespace fsccl

@@ -1,6 +1,6 @@
 // The interface that moves a unit's bytes between GPUs. The unit manages states, slots and storage
 // and makes these calls in the order of its program, the same on all ranks. The way from slot to
-// slot is chosen when the unit is made (select/unit_way.h).
+// slot is chosen when the unit is made (select/unit_algorithm.h).
 #pragma once
 #include <memory>
 #include <vector>

@@ -73,7 +73,7 @@ TEST(Native, ARuleDoesNotLiftAnObstacle) {
 TEST(Native, MeasuredTimesTakeThePlaceOfConstants) {
   const NativeCall call = by_nccl(OpCode::all_reduce, 1 << 20);
   SelectOptions options;
-  options.spread = {1, 8};
+  options.host_shape = {1, 8};
   options.native = std::make_shared<const std::vector<NativePrice>>(std::vector<NativePrice>{
       {OpCode::all_reduce, 1, 8, Algorithm::nccl, {{4096, 1e9}}},
       {OpCode::all_reduce, 1, 8, Algorithm::summed, {{4096, 1000}, {1 << 21, 9000}}}});
@@ -81,7 +81,7 @@ TEST(Native, MeasuredTimesTakeThePlaceOfConstants) {
   const NativeChoice choice = explain_native(call, options);
   EXPECT_TRUE(choice.candidates[static_cast<size_t>(NativeAlgorithm::summed)].measured);
   EXPECT_FALSE(choice.candidates[static_cast<size_t>(NativeAlgorithm::staged)].measured);
-  options.spread = {1, 4};
+  options.host_shape = {1, 4};
   EXPECT_EQ(choose_native(call, options), NativeAlgorithm::nccl) << "other ranks";
 }
 

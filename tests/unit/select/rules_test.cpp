@@ -75,11 +75,11 @@ TEST(Rules, TheFirstThatFitsCounts) {
                                       "all_gather=direct, all_reduce=flat",
                                       "here")
                                       .take();
-  const auto plan = [&](OpCode op, uint64_t bytes, Spread spread) {
-    return rule_of_plan(rules, {op, bytes, spread});
+  const auto plan = [&](OpCode op, uint64_t bytes, HostShape host_shape) {
+    return rule_of_plan(rules, {op, bytes, host_shape});
   };
-  const auto hosts = [&](OpCode op, uint64_t bytes, Spread spread) {
-    return rule_of_hosts(rules, {op, bytes, spread});
+  const auto hosts = [&](OpCode op, uint64_t bytes, HostShape host_shape) {
+    return rule_of_hosts(rules, {op, bytes, host_shape});
   };
   EXPECT_EQ(plan(OpCode::all_gather, 1024, {1, 2}), &rules[1]);
   EXPECT_EQ(plan(OpCode::all_gather_v, 4096, {1, 7}), &rules[1]) << "the uneven form too";

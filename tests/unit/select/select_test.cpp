@@ -190,7 +190,7 @@ SelectOptions ruled(const char* rules) {
   SelectOptions options = machine();
   options.rules =
       std::make_shared<const std::vector<Rule>>(parse_rules(rules, "FSCCL_PLAN").take());
-  options.spread = {1, 2};
+  options.host_shape = {1, 2};
   return options;
 }
 

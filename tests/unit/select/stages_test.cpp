@@ -12,7 +12,7 @@ GroupShape job(int hosts, int per_host, const char* rules = "") {
   whole.select.costs = typical_costs(topo::LinkClass::network);
   whole.select.rules =
       std::make_shared<const std::vector<Rule>>(parse_rules(rules, "FSCCL_PLAN").take());
-  whole.select.spread = {hosts, per_host};
+  whole.select.host_shape = {hosts, per_host};
   return whole;
 }
 

@@ -15,15 +15,15 @@
 
 namespace fsccl {
 
-enum class UnitWay : uint8_t { p2p, collectives };
-inline constexpr std::array<std::string_view, 2> kUnitWayNames{"p2p", "collectives"};
+enum class UnitAlgorithm : uint8_t { p2p, collectives };
+inline constexpr std::array<std::string_view, 2> kUnitAlgorithmNames{"p2p", "collectives"};
 
 struct UnitCall {
   uint64_t bytes = 0;  // bytes of the gathered parameters
   int ranks = 1;
   bool one_host = false;  // all ranks are on one host
   // By way: why it must not be taken; empty where it may be.
-  std::array<std::string_view, kUnitWayNames.size()> obstacles{};
+  std::array<std::string_view, kUnitAlgorithmNames.size()> obstacles{};
 };
 
 // The gather of a unit of so many bytes under FSCCL_DEVICE_TRANSPORT. `unreached`: why ranks do not
@@ -32,19 +32,19 @@ UnitCall unit_call(uint64_t bytes, int ranks, bool one_host, DeviceTransport ask
                    std::string_view unreached);
 
 struct UnitCandidate {
-  UnitWay way{};
+  UnitAlgorithm algorithm{};
   std::string_view obstacle;
   double ns = 0;          // predicted
   bool measured = false;  // the prediction is a time from a tuning file
 };
 
 struct UnitChoice {
-  UnitWay way{};
+  UnitAlgorithm algorithm{};
   std::string why;
-  std::array<UnitCandidate, kUnitWayNames.size()> candidates{};  // by way
+  std::array<UnitCandidate, kUnitAlgorithmNames.size()> candidates{};  // by way
 };
 
 // Does not announce a rule that is not followed: `why` tells it.
-UnitChoice choose_unit_way(const UnitCall& call, const SelectOptions& options);
+UnitChoice choose_unit_algorithm(const UnitCall& call, const SelectOptions& options);
 
 }  // namespace fsccl

@@ -1,4 +1,4 @@
-#include "select/unit_way.h"
+#include "select/unit_algorithm.h"
 
 #include <fmt/format.h>
 
@@ -11,10 +11,10 @@ namespace {
 constexpr double kLaunchNs = 2'000;  // a kernel or a batch of copies, on an H200 (docs/gpu.md)
 constexpr double kLaunches = 5;      // cast, ready, wait, copy and done (unit/device/README.md)
 
-constexpr std::array kAlgorithms{Algorithm::p2p, Algorithm::collectives};  // by UnitWay
+constexpr std::array kAlgorithms{Algorithm::p2p, Algorithm::collectives};  // by UnitAlgorithm
 
-double predicted_ns(const UnitCall& call, UnitWay way, const SelectOptions& options) {
-  if (way == UnitWay::collectives) {
+double predicted_ns(const UnitCall& call, UnitAlgorithm algorithm, const SelectOptions& options) {
+  if (algorithm == UnitAlgorithm::collectives) {
     // The unit casts into its slot, and gathers then by the cheapest means that there may be.
     const NativeCall gather{OpCode::all_gather, call.bytes, call.ranks, true, call.one_host, {}};
     return kLaunchNs + native_ns(gather, NativeAlgorithm::nccl, options);
@@ -39,29 +39,31 @@ UnitCall unit_call(uint64_t bytes, int ranks, bool one_host, DeviceTransport ask
   return call;
 }
 
-UnitChoice choose_unit_way(const UnitCall& call, const SelectOptions& options) {
+UnitChoice choose_unit_algorithm(const UnitCall& call, const SelectOptions& options) {
   UnitChoice choice;
-  const auto at = [&](UnitWay way) -> UnitCandidate& {
-    return choice.candidates[static_cast<size_t>(way)];
+  const auto at = [&](UnitAlgorithm algorithm) -> UnitCandidate& {
+    return choice.candidates[static_cast<size_t>(algorithm)];
   };
-  for (const UnitWay way : {UnitWay::p2p, UnitWay::collectives}) {
-    const auto i = static_cast<size_t>(way);
+  for (const UnitAlgorithm algorithm : {UnitAlgorithm::p2p, UnitAlgorithm::collectives}) {
+    const auto i = static_cast<size_t>(algorithm);
     const NativePrice* const known =
-        measured_price(options.native.get(), OpCode::unshard, kAlgorithms[i], options.spread);
-    at(way) = {way, call.obstacles[i],
-               known ? known->at(call.bytes) : predicted_ns(call, way, options), known != nullptr};
+        measured_price(options.native.get(), OpCode::unshard, kAlgorithms[i], options.host_shape);
+    at(algorithm) = {algorithm, call.obstacles[i],
+                     known ? known->at(call.bytes) : predicted_ns(call, algorithm, options),
+                     known != nullptr};
   }
-  const UnitCandidate &p2p = at(UnitWay::p2p), &collectives = at(UnitWay::collectives);
-  choice.way = !p2p.obstacle.empty()           ? UnitWay::collectives
-               : !collectives.obstacle.empty() ? UnitWay::p2p
-               : collectives.ns < p2p.ns       ? UnitWay::collectives
-                                               : UnitWay::p2p;
-  choice.why = "least predicted time of the ways without an obstacle";
+  const UnitCandidate &p2p = at(UnitAlgorithm::p2p), &collectives = at(UnitAlgorithm::collectives);
+  choice.algorithm = !p2p.obstacle.empty()           ? UnitAlgorithm::collectives
+                     : !collectives.obstacle.empty() ? UnitAlgorithm::p2p
+                     : collectives.ns < p2p.ns       ? UnitAlgorithm::collectives
+                                                     : UnitAlgorithm::p2p;
+  choice.why = "least predicted time of the candidates without an obstacle";
   const Rule* const rule = options.rule(rule_of_device, OpCode::unshard, call.bytes);
   if (!rule) return choice;
-  const auto named = rule->algorithm == Algorithm::p2p ? UnitWay::p2p : UnitWay::collectives;
+  const auto named =
+      rule->algorithm == Algorithm::p2p ? UnitAlgorithm::p2p : UnitAlgorithm::collectives;
   if (at(named).obstacle.empty()) {
-    choice.way = named;
+    choice.algorithm = named;
     choice.why = rule->origin + " says so";
   } else {
     choice.why =
