@@ -35,7 +35,7 @@ void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherw
   settings->publishes = 0;
   for (uint32_t i = 0; i < plan.buffers.size(); i++)
     if (plan.buffers[i].address_in_signal) settings->published[settings->publishes++] = i;
-  if (settings->publishes) settings->otherwise = &otherwise;
+  if (settings->publishes) settings->fallback = &otherwise;
 }
 
 Collectives::Collectives(Engine& engine, const CollectiveOptions& options)
@@ -74,7 +74,7 @@ std::shared_ptr<const KeptCall> Collectives::make_kept_call(const CollectiveCall
   kept->key = key;
   Selection selection = select(call.op, shape, options_.select);
   kept->plan = std::move(selection.plan);
-  kept->otherwise = std::move(selection.otherwise);
+  kept->otherwise = std::move(selection.fallback);
   kept->by_hosts = hierarchy_ && hierarchy_->choose(call, shape).by_hosts;
   announce_flat(call, shape);
   kept->counts = shape.counts;

@@ -22,7 +22,7 @@ struct VectorAllToAll {
   const CollectiveOptions& options;
   // for each rank: the counts and then the displacements of what it sends
   std::vector<uint64_t> mine, all;
-  Plan table_plan, plan, otherwise;
+  Plan table_plan, plan, fallback;
 
   uint64_t count(int from, int to) const { return all[row(from) + static_cast<size_t>(to)]; }
   uint64_t displacement(int from, int to) const {
@@ -109,13 +109,13 @@ Completion table_is_here(Operation& op) {
   if (!check_counts(x, op)) return Completion::again;  // drive() sees that the engine has failed
   const DataMovement movement = movement_of(x);
   const uint64_t most = movement.longest * dtype_size(movement.dtype);
-  x.otherwise = move_slots(
+  x.fallback = move_slots(
       movement, turn_bytes(x.engine.slot_bytes(), x.engine.mirrored(), x.engine.ranks()));
   const SelectOptions& select = x.options.select;
   const uint64_t eager_bytes =
       select.eager_bytes == kConfigAuto ? kSmallBytes : static_cast<uint64_t>(select.eager_bytes);
-  x.plan = most <= eager_bytes || x.engine.only_slots() ? x.otherwise : move_direct(movement);
-  set_plans(&op, x.plan, x.otherwise);
+  x.plan = most <= eager_bytes || x.engine.only_slots() ? x.fallback : move_direct(movement);
+  set_plans(&op, x.plan, x.fallback);
   // the amount that one rank moves is not known to others
   const uint64_t at_most = 2 * most * static_cast<uint64_t>(x.engine.ranks());
   op.reads =

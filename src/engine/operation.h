@@ -115,7 +115,7 @@ struct OperationSettings {
   // instead if some cannot be touched.
   uint32_t publishes = 0;
   std::array<uint32_t, 2> published{};
-  const Plan* otherwise = nullptr;
+  const Plan* fallback = nullptr;
   // private memory that is only read counts as touchable: the system reads it
   bool reads = false;
   // foresight.h: every rank waits in either plan for the enter signals of all

@@ -48,7 +48,7 @@ void Runner::begin(Operation& op) {
   op.tick = ticks_.next_tick();
   op.fingerprint.history ^= ticks_.unheard_history();
   op.asks = op.publishes ? op.plan : nullptr;
-  if (op.foresees && foresight_.unreachable()) op.plan = op.otherwise;
+  if (op.foresees && foresight_.unreachable()) op.plan = op.fallback;
 }
 
 void Runner::begin_again(Operation& op) {
@@ -122,7 +122,7 @@ bool Runner::run_round(Operation& op) {
       return false;
     const Step& step = op.plan->steps[op.step];
     if (step.kind == StepKind::choose && op.unreachable) [[unlikely]]
-      return go_otherwise(op);
+      return switch_to_fallback(op);
     if (!perform(op, step)) return false;
   }
   return end_round(op);
@@ -401,10 +401,10 @@ bool Runner::reduce_local(SmallCursor& call, const Step& step) {
 }
 
 // Some buffer cannot be touched by all: all ranks know it, and go on with the plan that needs none.
-bool Runner::go_otherwise(Operation& op) {
+bool Runner::switch_to_fallback(Operation& op) {
   if (!all_entered(op.tick)) return false;
   ticks_.heard(op.tick++);
-  op.plan = op.otherwise;
+  op.plan = op.fallback;
   op.asks = nullptr;
   op.step = op.round = 0;
   return run_round(op);

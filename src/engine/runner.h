@@ -139,7 +139,7 @@ class Runner {
   bool reduce_local(Operation& op, const Step& step);
   bool reduce_local(SmallCursor& call, const Step& step);
   bool wait_released(Operation& op);
-  bool go_otherwise(Operation& op);
+  bool switch_to_fallback(Operation& op);
 
   // Entering: the fingerprint of a peer is compared, and where its buffers are is learned.
   template <class C>

@@ -46,8 +46,8 @@ struct Findings {
 };
 static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
 
-Costs unpack(const Findings& found, const Costs& otherwise) {
-  Costs costs = otherwise;
+Costs unpack(const Findings& found, const Costs& fallback) {
+  Costs costs = fallback;
   costs.can_read = found.can_read != 0;
   if (!found.unit) return costs;
   costs.origin = CostsOrigin::calibration;
@@ -256,18 +256,18 @@ class Probe {
 
 }  // namespace
 
-Costs calibrate(const Startup& startup, int other, const Costs& otherwise, bool share_cores,
+Costs calibrate(const Startup& startup, int other, const Costs& fallback, bool share_cores,
                 uint32_t* tick, KeptCosts* kept) {
   const auto found = found_in_step<Findings>(startup, other, kTicks, tick, [&](InStep& both) {
     if (share_cores)  // the other one's findings count
-      return startup.rank == 0 ? Findings{} : Probe(both).alone(otherwise);
+      return startup.rank == 0 ? Findings{} : Probe(both).alone(fallback);
     const Costs* known = startup.rank == other && kept ? kept->enough() : nullptr;
     // Reading was not allowed when they were measured, or never works: to be found out.
     if (known && startup.channel->can_read() && !known->can_read) known = nullptr;
     const bool peer_knows = both.exchange(known ? kKnown : 0) == kKnown;
-    return known || peer_knows ? Probe(both).kept(known ? *known : otherwise) : Probe(both).run();
+    return known || peer_knows ? Probe(both).kept(known ? *known : fallback) : Probe(both).run();
   });
-  const Costs costs = unpack(found, otherwise);
+  const Costs costs = unpack(found, fallback);
   if (startup.rank == other && kept && !share_cores && found.unit && !found.kept) kept->add(costs);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(kInfo,

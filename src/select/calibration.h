@@ -18,9 +18,9 @@ namespace fsccl {
 
 // `share_cores`: more ranks than cores run; alike on all ranks. Uses ticks from *tick on and leaves
 // the next unused one there, the same on all ranks. Where nothing is measured, also because a peer
-// is lost meanwhile, which the engine will find out, it returns `otherwise`. `kept`: of `other`;
+// is lost meanwhile, which the engine will find out, it returns `fallback`. `kept`: of `other`;
 // null: nothing is kept.
-Costs calibrate(const Startup& startup, int other, const Costs& otherwise, bool share_cores,
+Costs calibrate(const Startup& startup, int other, const Costs& fallback, bool share_cores,
                 uint32_t* tick, KeptCosts* kept = nullptr);
 
 }  // namespace fsccl

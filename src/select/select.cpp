@@ -371,7 +371,7 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options,
                                     : options.always_read ||
                                           candidates[read_at].ns < slots.expected() + asking);
       selection.plan = makers.direct(shape);
-      selection.otherwise = reads && makers.reading ? makers.reading(shape) : (*slots.make)(shape);
+      selection.fallback = reads && makers.reading ? makers.reading(shape) : (*slots.make)(shape);
       selection.reads = reads && !makers.reading;  // else the direct plan is for pools alone
       selection.ns = reads ? candidates[read_at].ns : slots.expected() + asking;
       candidates[direct_at].chosen = true;

@@ -37,7 +37,7 @@ struct Selection {
   Plan plan;
   // runs instead of `plan` where peers' buffers cannot be touched; without steps if `plan` needs
   // none
-  Plan otherwise;
+  Plan fallback;
   bool reads = false;  // peers' own memory is read by the system: then it counts as touchable
   // predicted (of a call that may be alone or one of many in a row), for buffers outside pools
   double ns = 0;

@@ -49,12 +49,12 @@ struct Rank {
     const OperationSettings settings;
     return at_once({&plan, &settings, nullptr, buffers(input, output)}, op);
   }
-  // `asks` says where buffers are, and goes on with `otherwise` where some cannot be touched.
+  // `asks` says where buffers are, and goes on with `fallback` where some cannot be touched.
   // `arena`: of those of this rank.
-  Status at_once(const Plan& asks, const Plan& otherwise, OpCode op, void* input, void* output,
+  Status at_once(const Plan& asks, const Plan& fallback, OpCode op, void* input, void* output,
                  uint32_t arena = kPrivate) {
     OperationSettings settings;
-    set_plans(&settings, asks, otherwise);
+    set_plans(&settings, asks, fallback);
     SmallCall call{&asks, &settings, nullptr, buffers(input, output), &asks};
     for (uint32_t i = 0; i < settings.publishes; i++)
       call.published[i] = {reinterpret_cast<uint64_t>(call.buffers[settings.published[i]]), arena};

@@ -32,11 +32,11 @@ std::string chosen(OpCode op, const Shape& shape, const SelectOptions& options) 
   std::vector<Candidate> considered;
   const Selection selection = select(op, shape, options, &considered);
   std::string text = selection.plan.name;
-  if (!selection.otherwise.steps.empty())
-    text += " else " + (selection.reads ? std::string("read") : selection.otherwise.name);
+  if (!selection.fallback.steps.empty())
+    text += " else " + (selection.reads ? std::string("read") : selection.fallback.name);
   size_t marked = 0;
   for (const Candidate& candidate : considered) marked += candidate.chosen;
-  EXPECT_EQ(marked, selection.otherwise.steps.empty() || shape.ranks == 1 ? 1u : 2u) << text;
+  EXPECT_EQ(marked, selection.fallback.steps.empty() || shape.ranks == 1 ? 1u : 2u) << text;
   return text;
 }
 
@@ -100,20 +100,20 @@ TEST(Select, EagerBytesForce) {
 TEST(Select, AllReduceBySizeAndRanks) {
   EXPECT_EQ(select(OpCode::all_reduce, shape_of(2, 512), machine()).plan.name,
             "all_reduce_small_slots");
-  EXPECT_EQ(select(OpCode::all_reduce, shape_of(32, 64 << 10), machine()).otherwise.name,
+  EXPECT_EQ(select(OpCode::all_reduce, shape_of(32, 64 << 10), machine()).fallback.name,
             "all_reduce_slots");
 }
 
 // A broadcast goes in smaller pieces than it must: its receivers copy while the root goes on.
 TEST(Select, BroadcastOverlaps) {
-  const Plan plan = select(OpCode::broadcast, shape_of(2, 128 << 10), machine()).otherwise;
+  const Plan plan = select(OpCode::broadcast, shape_of(2, 128 << 10), machine()).fallback;
   EXPECT_GT(plan.rounds, 1u);
 }
 
 // By itself it takes 1.28 us in two pieces and 1.40 in one; in a row each takes what its receiver
 // has to do, 0.92 and 0.75.
 TEST(Select, BroadcastsInARowCountAsWell) {
-  EXPECT_EQ(select(OpCode::broadcast, shape_of(2, 16 << 10), machine()).otherwise.rounds, 1u);
+  EXPECT_EQ(select(OpCode::broadcast, shape_of(2, 16 << 10), machine()).fallback.rounds, 1u);
 }
 
 // A root that may run ahead is held up to ask only where much would be saved.
@@ -295,10 +295,10 @@ TEST(Select, AllRanksAlike) {
             const Selection other = select(op, shape, machine());
             ASSERT_EQ(first.plan.name, other.plan.name);
             ASSERT_EQ(first.plan.slots, other.plan.slots);
-            ASSERT_EQ(first.otherwise.name, other.otherwise.name);
-            ASSERT_EQ(first.otherwise.chunk, other.otherwise.chunk);
-            ASSERT_EQ(first.otherwise.rounds, other.otherwise.rounds);
-            ASSERT_EQ(first.otherwise.slots, other.otherwise.slots);
+            ASSERT_EQ(first.fallback.name, other.fallback.name);
+            ASSERT_EQ(first.fallback.chunk, other.fallback.chunk);
+            ASSERT_EQ(first.fallback.rounds, other.fallback.rounds);
+            ASSERT_EQ(first.fallback.slots, other.fallback.slots);
             ASSERT_EQ(first.reads, other.reads);
           }
         }
